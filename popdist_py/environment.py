@@ -1,0 +1,113 @@
+"""Environment: the POPDIST_* variables that tell an instance which replicas are its own.
+
+One table serves the writer (the launcher) and the reader (the instance). There is no variable for the number
+of instances or for the instance index: with uniform replicas they follow from the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+
+from popdist_py.errors import PopdistEnvironmentError
+from popdist_py.layout import Layout
+
+__all__ = ["EXECUTABLE_CACHE_PATH", "NAMES", "Environment", "is_set"]
+
+#: Field of Environment -> name of the variable, in the order in which PopRun sets them.
+NAMES: dict[str, str] = {
+    "num_total_replicas": "POPDIST_NUM_TOTAL_REPLICAS",
+    "num_ipus_per_replica": "POPDIST_NUM_IPUS_PER_REPLICA",
+    "num_local_replicas": "POPDIST_NUM_LOCAL_REPLICAS",
+    "uniform_replicas_per_instance": "POPDIST_UNIFORM_REPLICAS_PER_INSTANCE",
+    "replica_index_offset": "POPDIST_REPLICA_INDEX_OFFSET",
+    "local_instance_index": "POPDIST_LOCAL_INSTANCE_INDEX",
+}
+
+#: Where executables are cached; set only when the launcher was given, or made, such a directory.
+EXECUTABLE_CACHE_PATH = "POPDIST_EXECUTABLE_CACHE_PATH"
+
+_MINIMUM = {"num_total_replicas": 1, "num_ipus_per_replica": 1, "num_local_replicas": 1}
+
+
+def is_set(environ: Mapping[str, str]) -> bool:
+    """Say whether a launcher started this process (``POPDIST_NUM_TOTAL_REPLICAS`` is there)."""
+    return NAMES["num_total_replicas"] in environ
+
+
+@dataclass(frozen=True)
+class Environment:
+    """What one instance knows of itself; the defaults are those of a program without a launcher."""
+
+    num_total_replicas: int = 1
+    num_ipus_per_replica: int = 1
+    num_local_replicas: int = 1
+    uniform_replicas_per_instance: int = 1
+    replica_index_offset: int = 0
+    local_instance_index: int = 0
+
+    @classmethod
+    def of_instance(
+        cls, layout: Layout, instance: int, *, ipus_per_replica: int = 1, local_instance_index: int = 0
+    ) -> Environment:
+        """The environment of ``instance`` in ``layout``."""
+        return cls(
+            num_total_replicas=layout.num_replicas,
+            num_ipus_per_replica=ipus_per_replica,
+            num_local_replicas=layout.local_replicas[instance],
+            uniform_replicas_per_instance=int(layout.is_uniform),
+            replica_index_offset=layout.offset(instance),
+            local_instance_index=local_instance_index,
+        )
+
+    @classmethod
+    def from_environ(cls, environ: Mapping[str, str]) -> Environment:
+        """Read and check the variables; raise PopdistEnvironmentError naming all that are wrong."""
+        values: dict[str, int] = {}
+        faults: list[str] = []
+        for field in fields(cls):
+            text = environ.get(NAMES[field.name])
+            if text is None:
+                continue
+            try:
+                values[field.name] = int(text)
+            except ValueError:
+                faults.append(f"{NAMES[field.name]}={text!r} is not a whole number")
+                continue
+            if values[field.name] < _MINIMUM.get(field.name, 0):
+                faults.append(f"{NAMES[field.name]}={text} is below {_MINIMUM.get(field.name, 0)}")
+        result = cls(**values)
+        if not faults and result.replica_index_offset + result.num_local_replicas > result.num_total_replicas:
+            faults.append(
+                f"{NAMES['replica_index_offset']}={result.replica_index_offset} plus "
+                f"{NAMES['num_local_replicas']}={result.num_local_replicas} is more than "
+                f"{NAMES['num_total_replicas']}={result.num_total_replicas}"
+            )
+        if faults:
+            raise PopdistEnvironmentError(
+                "; ".join(faults) + "; start the program with poprun-py, or unset the POPDIST_* variables"
+            )
+        return result
+
+    def to_environ(self) -> dict[str, str]:
+        """The variables as strings, in the order of the table."""
+        return {NAMES[field.name]: str(getattr(self, field.name)) for field in fields(self)}
+
+    @property
+    def num_instances(self) -> int:
+        """Number of instances; raise PopdistEnvironmentError where replicas are not uniform."""
+        self._check_uniform("number of instances")
+        return self.num_total_replicas // self.num_local_replicas
+
+    @property
+    def instance_index(self) -> int:
+        """Index of this instance; raise PopdistEnvironmentError where replicas are not uniform."""
+        self._check_uniform("instance index")
+        return self.replica_index_offset // self.num_local_replicas
+
+    def _check_uniform(self, what: str) -> None:
+        if not self.uniform_replicas_per_instance:
+            raise PopdistEnvironmentError(
+                f"the {what} was asked for, but {NAMES['uniform_replicas_per_instance']}=0: it follows from "
+                "the environment only when every instance has the same number of replicas"
+            )

@@ -1,0 +1,88 @@
+"""Layout: which global replicas live in which instance.
+
+Replicas are contiguous blocks: instance i owns ``[offset(i), offset(i) + local_replicas[i])``.
+
+    12 replicas over 3 instances
+    instance   0            1            2
+    replicas   0  1  2  3   4  5  6  7   8  9 10 11
+    offset     0            4            8
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from popdist_py.errors import LayoutError
+
+__all__ = ["Layout"]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Local replica counts per instance, in instance order."""
+
+    local_replicas: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        if not self.local_replicas:
+            raise LayoutError("a layout of 0 instances was asked for; at least 1 instance is needed")
+        for instance, count in enumerate(self.local_replicas):
+            if count < 1:
+                raise LayoutError(f"instance {instance} has {count} replicas; give every instance at least 1")
+
+    @classmethod
+    def uniform(cls, *, num_replicas: int, num_instances: int) -> Layout:
+        """Divide ``num_replicas`` evenly; raise LayoutError naming the instance counts that would fit."""
+        for name, value in (("replicas", num_replicas), ("instances", num_instances)):
+            if value < 1:
+                raise LayoutError(f"{value} {name} were asked for; at least 1 is needed")
+        if num_replicas % num_instances:
+            raise LayoutError(
+                f"{num_replicas} replicas over {num_instances} instances: {num_replicas} is not divisible "
+                f"by {num_instances}; use {_alternatives(num_replicas)} instances"
+            )
+        return cls((num_replicas // num_instances,) * num_instances)
+
+    @classmethod
+    def of(cls, local_replicas: Sequence[int]) -> Layout:
+        """The layout with these local replica counts, uniform or not."""
+        return cls(tuple(local_replicas))
+
+    @property
+    def num_instances(self) -> int:
+        return len(self.local_replicas)
+
+    @property
+    def num_replicas(self) -> int:
+        return sum(self.local_replicas)
+
+    @property
+    def is_uniform(self) -> bool:
+        return len(set(self.local_replicas)) == 1
+
+    def offset(self, instance: int) -> int:
+        """First global replica index of ``instance``."""
+        self._check(instance)
+        return sum(self.local_replicas[:instance])
+
+    def replicas(self, instance: int) -> range:
+        """Global replica indices that ``instance`` owns."""
+        start = self.offset(instance)
+        return range(start, start + self.local_replicas[instance])
+
+    def instance_of(self, replica: int) -> int:
+        """The instance that owns global replica ``replica``."""
+        for instance in range(self.num_instances):
+            if replica in self.replicas(instance):
+                return instance
+        raise LayoutError(f"replica {replica} was asked for; replicas are 0 to {self.num_replicas - 1}")
+
+    def _check(self, instance: int) -> None:
+        if not 0 <= instance < self.num_instances:
+            raise LayoutError(f"instance {instance} was asked for; instances are 0 to {self.num_instances - 1}")
+
+
+def _alternatives(num_replicas: int) -> str:
+    divisors = [str(n) for n in range(1, num_replicas + 1) if num_replicas % n == 0]
+    return ", ".join(divisors[:-1]) + (" or " if len(divisors) > 1 else "") + divisors[-1]
