@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 from numba import types
-from numba.extending import intrinsic
 
-from gcl.jit import jit
+from gcl.jit import intrinsic, jit
 
 __all__ = ["float_of_half", "float_to_half", "half_of_float", "half_to_float"]
 

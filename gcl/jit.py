@@ -6,11 +6,17 @@ Fast-math stays off because results must not depend on how a loop was vectorised
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import numba
+import numba.extending
+from numba.core.types import CPointer
 
-__all__ = ["jit"]
+__all__ = ["carray", "intrinsic", "jit", "overload", "pointer_to"]
+
+#: numba's array over a pointer, as compiled code calls it.
+carray: Any = vars(numba)["carray"]
+
 
 F = TypeVar("F", bound=Callable[..., object])
 
@@ -18,3 +24,19 @@ F = TypeVar("F", bound=Callable[..., object])
 def jit(function: F) -> F:
     """Compile ``function`` on first call for the types it is called with; keep its signature for type checkers."""
     return cast(F, numba.njit(cache=True, nogil=True, error_model="numpy")(function))
+
+
+def intrinsic(function: Callable[..., object]) -> Any:
+    """numba's decorator for what is written in LLVM's terms: compiler input, not Python."""
+    return numba.extending.intrinsic(function)
+
+
+def overload(function: Callable[..., object]) -> Callable[[Callable[..., object]], Any]:
+    """numba's decorator for a function whose body depends on the types it is called with."""
+    return cast(Callable[[Callable[..., object]], Any], numba.extending.overload(function, strict=False))
+
+
+def pointer_to(dtype: Any) -> Any:
+    """numba's type of a pointer to ``dtype``."""
+    pointer: Any = CPointer
+    return pointer(dtype)

@@ -1,9 +1,9 @@
 """Errors of popdist_py.
 
-    PopdistError
-    +-- LayoutError              replicas and instances that do not fit together
-    +-- PopdistEnvironmentError  POPDIST_* values that are missing or malformed
-    +-- BackendError             a collective before init(), a lost peer, a launcher that does not match the MPI
+PopdistError
++-- LayoutError              replicas and instances that do not fit together
++-- PopdistEnvironmentError  POPDIST_* values that are missing or malformed
++-- BackendError             a collective before init(), a lost peer, a launcher that does not match the MPI
 """
 
 __all__ = ["BackendError", "LayoutError", "PopdistEnvironmentError", "PopdistError"]

@@ -1,0 +1,239 @@
+"""ByMessages: collectives among ranks that share no memory.
+
+    every rank   combines its own replicas as far as the tree lets it (whole subtrees)
+                 sends each owner its slice of those subtrees
+    owner        combines the subtrees of all ranks, in tree order, and returns the result
+
+An all-reduce of S bytes sends 2 (P - 1)/P x S from every rank, as long as its replicas are one subtree.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from gcl.calls import Kind, Request
+from gcl.dtypes import sum_dtype, witness
+from gcl.errors import CollectiveMismatch, CollectiveTimeout, GclError
+from gcl.groups import Group
+from gcl.operators import CODES, Operator
+from gcl.reduction import WORK_WORDS, new_scratch, reduce_range, subtrees
+from gcl.transport.messages import Messages
+from gcl.world import World
+
+__all__ = ["ByMessages"]
+
+_TEXT_BYTES = 1024
+
+
+class ByMessages:
+    """Runs collectives for one rank over ``messages``."""
+
+    def __init__(self, messages: Messages, world: World, group: Group, timeout: float) -> None:
+        self.name = messages.name
+        self._messages, self._world, self._timeout = messages, world, timeout
+        self._groups = [_GroupView(members, world) for members in group.all_members()]
+        self._fault: GclError | None = None
+
+    def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
+        """A zeroed tensor; messages carry any memory equally fast."""
+        return np.zeros(shape, dtype)
+
+    def run(self, request: Request, x: np.ndarray, out: np.ndarray) -> None:
+        """Run ``request`` from ``x`` to ``out`` (C-contiguous, leading axis the local replicas)."""
+        if self._fault is not None:
+            raise self._fault
+        self._fault = GclError("an earlier collective was interrupted, so the ranks are out of step; connect again")
+        self._agree(request)
+        local = self._world.local
+        rows, results = x.reshape(local, -1), out.reshape(local, -1)
+        work = {
+            Kind.BARRIER: self._nothing,
+            Kind.ALL_REDUCE: self._all_reduce,
+            Kind.REDUCE_SCATTER: self._reduce_scatter,
+            Kind.ALL_GATHER: self._all_gather,
+            Kind.BROADCAST: self._broadcast,
+        }[request.kind]
+        for view in self._groups:
+            if self._world.rank in view.ranges:
+                work(request, view, rows, results)
+        self._fault = None
+
+    def close(self) -> None:
+        """Release the transport."""
+        self._fault = self._fault or GclError("the communicator is closed; connect again")
+        self._messages.close()
+
+    def _agree(self, request: Request) -> None:
+        """Exchange what is called: a barrier, and the check that every rank calls the same."""
+        signatures = self._exchange(request, np.array([request.signature], np.int64))
+        if len(set(signatures[:, 0].tolist())) == 1:
+            return
+        mine = np.zeros(_TEXT_BYTES, np.uint8)
+        text = request.with_call_site().encode()[:_TEXT_BYTES]
+        mine[: len(text)] = np.frombuffer(text, np.uint8)
+        texts = [bytes(row).rstrip(b"\0").decode(errors="replace") for row in self._exchange(request, mine)]
+        self._fault = CollectiveMismatch.between(
+            [(self._world.describe(rank), text) for rank, text in enumerate(texts)]
+        )
+        raise self._fault
+
+    def _exchange(self, request: Request, mine: np.ndarray) -> np.ndarray:
+        """Everyone's ``mine``: [ranks, ...]."""
+        everyone = np.empty((self._messages.ranks, *mine.shape), mine.dtype)
+        everyone[self._messages.rank] = mine
+        others = [rank for rank in range(self._messages.ranks) if rank != self._messages.rank]
+        receives = [self._messages.receive(rank, everyone[rank]) for rank in others]
+        self._wait(request, receives + [self._messages.send(rank, mine) for rank in others])
+        return everyone
+
+    def _wait(self, request: Request, pending: list[Any]) -> None:
+        if not self._messages.wait(pending, timeout=self._timeout):
+            self._fault = CollectiveTimeout(
+                f"{request} waited {self._timeout:g} s on {self._world.describe(self._world.rank)}; "
+                "look at what the other instances do, or raise timeout"
+            )
+            raise self._fault
+
+    def _nothing(self, request: Request, view: _GroupView, rows: np.ndarray, results: np.ndarray) -> None:
+        """A barrier is the agreement that came before."""
+
+    def _all_reduce(self, request: Request, view: _GroupView, rows: np.ndarray, results: np.ndarray) -> None:
+        bounds = _even_bounds(view, request.count)
+        low, high = bounds[self._world.rank]
+        mine = self._reduce_slice(request, view, rows, bounds)
+        first = view.rows[0]
+        results[first, low:high] = mine
+        pending = []
+        for rank in view.others:
+            start, stop = bounds[rank]
+            pending.append(self._messages.receive(rank, results[first, start:stop]))
+            pending.append(self._messages.send(rank, mine))
+        self._wait(request, pending)
+        for row in view.rows[1:]:
+            results[row] = results[first]
+
+    def _reduce_scatter(self, request: Request, view: _GroupView, rows: np.ndarray, results: np.ndarray) -> None:
+        fragment = results.shape[1]
+        bounds = {
+            rank: (min(request.count, start * fragment), min(request.count, stop * fragment))
+            for rank, (start, stop) in view.ranges.items()
+        }
+        mine = self._reduce_slice(request, view, rows, bounds)
+        for i, row in enumerate(view.rows):
+            piece = mine[i * fragment : (i + 1) * fragment]
+            results[row, : piece.size] = piece
+            results[row, piece.size :] = 0
+
+    def _all_gather(self, request: Request, view: _GroupView, rows: np.ndarray, results: np.ndarray) -> None:
+        shards = results[view.rows[0]].reshape(view.size, -1)
+        pending = []
+        for rank in view.others:
+            pending += [self._messages.receive(rank, shards[index]) for index in range(*view.ranges[rank])]
+            pending += [self._messages.send(rank, rows[row]) for row in view.rows]
+        shards[slice(*view.ranges[self._world.rank])] = rows[view.rows]
+        self._wait(request, pending)
+        for row in view.rows[1:]:
+            results[row] = results[view.rows[0]]
+
+    def _broadcast(self, request: Request, view: _GroupView, rows: np.ndarray, results: np.ndarray) -> None:
+        root = next(rank for rank, (start, stop) in view.ranges.items() if start <= request.root < stop)
+        target = results[view.rows[0]]
+        if root == self._world.rank:
+            target[...] = rows[view.rows[request.root - view.ranges[root][0]]]
+            self._wait(request, [self._messages.send(rank, target) for rank in view.others])
+        else:
+            self._wait(request, [self._messages.receive(root, target)])
+        for row in view.rows[1:]:
+            results[row] = target
+
+    def _reduce_slice(
+        self, request: Request, view: _GroupView, rows: np.ndarray, bounds: dict[int, tuple[int, int]]
+    ) -> np.ndarray:
+        """The reduced elements of this rank's slice; sends the others theirs."""
+        me = self._world.rank
+        low, high = bounds[me]
+        wire = view.wire_dtype(rows.dtype)
+        parts = {block: self._subtree(request, view, rows, block, wire) for block in view.blocks[me]}
+        pending, nodes = [], []
+        for rank in view.others:
+            start, stop = bounds[rank]
+            pending += [self._messages.send(rank, part[start:stop]) for part in parts.values()]
+        for rank in sorted(view.ranges):
+            for block in view.blocks[rank]:
+                node = parts[block][low:high] if rank == me else np.empty(high - low, wire)
+                nodes.append((node, block[1]))
+                if rank != me:
+                    pending.append(self._messages.receive(rank, node))
+        self._wait(request, pending)
+        return _reduce(nodes, request.operator, view.size, rows.dtype)
+
+    def _subtree(
+        self,
+        request: Request,
+        view: _GroupView,
+        rows: np.ndarray,
+        block: tuple[int, int],
+        wire: np.dtype[Any],
+    ) -> np.ndarray:
+        """Replicas of ``block`` combined, in the dtype that travels."""
+        first = block[0] - view.ranges[self._world.rank][0]
+        leaves: list[np.ndarray] = [rows[row] for row in view.rows[first : first + block[1]]]
+        if len(leaves) == 1 and wire == rows.dtype:
+            return leaves[0]
+        partial = Operator.ADD if request.operator is Operator.MEAN else request.operator
+        return _reduce([(leaf, 1) for leaf in leaves], partial, 1, wire)
+
+
+class _GroupView:
+    """A replica group as the ranks see it."""
+
+    def __init__(self, members: list[int], world: World) -> None:
+        owners = [world.owners[replica] for replica in members]
+        self.size = len(members)
+        #: rank -> [first, last + 1) index in the group of the replicas it owns
+        self.ranges = {
+            rank: (owners.index(rank), owners.index(rank) + owners.count(rank)) for rank in sorted(set(owners))
+        }
+        self.blocks = {rank: subtrees(start, stop) for rank, (start, stop) in self.ranges.items()}
+        #: local row of each replica that this rank owns
+        self.rows = [r - world.offset for r in members if world.owners[r] == world.rank]
+        self.others = [rank for rank in self.ranges if rank != world.rank]
+
+    def wire_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
+        """Sums travel unrounded: in their own dtype as soon as any rank sends one."""
+        single = all(size == 1 for blocks in self.blocks.values() for _, size in blocks)
+        return dtype if single else sum_dtype(dtype)
+
+
+def _even_bounds(view: _GroupView, count: int) -> dict[int, tuple[int, int]]:
+    """Each rank's slice of ``count`` elements."""
+    ranks = len(view.ranges)
+    return {
+        rank: (count * position // ranks, count * (position + 1) // ranks)
+        for position, rank in enumerate(view.ranges)
+    }
+
+
+def _reduce(
+    nodes: list[tuple[np.ndarray, int]], operator: Operator, divisor: int, dtype: np.dtype[Any]
+) -> np.ndarray:
+    """Combine (values, leaves under them) in tree order into a new array of ``dtype``."""
+    out = np.empty(nodes[0][0].size, dtype)
+    reduce_range(
+        np.array([node.ctypes.data for node, _ in nodes], np.int64),
+        np.array([leaves for _, leaves in nodes], np.int64),
+        len(nodes),
+        np.array([out.ctypes.data], np.int64),
+        1,
+        0,
+        out.size,
+        CODES[operator],
+        divisor,
+        witness(nodes[0][0].dtype),
+        witness(dtype),
+        new_scratch(dtype),
+        np.empty(WORK_WORDS, np.int64),
+    )
+    return out

@@ -1,0 +1,71 @@
+"""Request: one collective as every rank must call it: kind, operator, element type, size and root."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from enum import IntEnum
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+from zlib import crc32
+
+import numpy as np
+
+from gcl.operators import CODES, Operator
+
+__all__ = ["Kind", "Request"]
+
+_PACKAGE = str(Path(__file__).parent)
+
+
+class Kind(IntEnum):
+    """The collectives; kernels branch on the number."""
+
+    BARRIER = 0
+    ALL_REDUCE = 1
+    REDUCE_SCATTER = 2
+    ALL_GATHER = 3
+    BROADCAST = 4
+
+
+@dataclass(frozen=True, eq=False)
+class Request:
+    """``count`` elements of ``dtype`` per replica go in; ``root`` is an index in the group (broadcast)."""
+
+    kind: Kind
+    operator: Operator
+    dtype: np.dtype[Any]
+    count: int
+    root: int = 0
+
+    def __str__(self) -> str:
+        name = self.kind.name.lower()
+        if self.kind is Kind.BARRIER:
+            return name
+        detail = {
+            Kind.ALL_REDUCE: f"{self.operator}, ",
+            Kind.REDUCE_SCATTER: f"{self.operator}, ",
+            Kind.BROADCAST: f"root {self.root}, ",
+        }.get(self.kind, "")
+        return f"{name}({detail}{self.count} x {self.dtype})"
+
+    def with_call_site(self) -> str:
+        """The same and the line of the program that called (the first one outside this package)."""
+        frame = sys._getframe()
+        while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+            frame = frame.f_back
+        return f"{self} at {frame.f_code.co_filename}:{frame.f_lineno}"
+
+    @cached_property
+    def signature(self) -> int:
+        """A number that is equal on all ranks if, and only if, they make the same call."""
+        return crc32(f"{self}".encode())
+
+    def words(self, in_offset: int, out_offset: int) -> np.ndarray:
+        """The call as compiled code reads it (order of gcl.shared)."""
+        code = CODES[self.operator]
+        item = self.dtype.itemsize
+        return np.array(
+            [self.kind, code, self.count, in_offset, out_offset, item, self.root, self.signature], np.int64
+        )

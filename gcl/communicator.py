@@ -1,0 +1,152 @@
+"""Communicator: the collectives of one process, for its local replicas, among all replicas of their groups.
+
+Tensors carry the local replicas as their leading axis: [local replicas, ...]. Tensors made by ``empty`` lie where the
+other processes of the host can read them, so that a collective copies nothing; any other array works too.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from gcl.calls import Kind, Request
+from gcl.dtypes import witness
+from gcl.errors import ArgumentError
+from gcl.groups import Group
+from gcl.operators import Operator, operator
+from gcl.world import World
+
+__all__ = ["Communicator", "Path"]
+
+
+class Path(Protocol):
+    """How the bytes go: through shared memory, or by messages."""
+
+    name: str
+
+    def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
+        """A zeroed tensor that this path moves fast."""
+
+    def run(self, request: Request, x: np.ndarray, out: np.ndarray) -> None:
+        """Run one collective from ``x`` to ``out``, both C-contiguous."""
+
+    def close(self) -> None:
+        """Leave; others that wait for this rank are told."""
+
+
+class Communicator:
+    """Collectives over ``group`` (default: all replicas); made by ``gcl.connect``.
+
+    Every rank must make the same calls in the same order. Reductions combine contributions in one fixed balanced
+    tree over the index in the group, half precision in float32 with one rounding, so the result has the same bits
+    however replicas are spread over processes.
+    """
+
+    def __init__(self, path: Path, world: World, group: Group) -> None:
+        self._path, self._world, self.group = path, world, group
+        self._requests: dict[tuple[object, ...], Request] = {}
+        self.local_replicas: int = world.local
+        self.global_offset: int = world.offset
+        self.global_replicas: int = world.replicas
+
+    @property
+    def transport(self) -> str:
+        """inprocess, shared_memory or mpi."""
+        return self._path.name
+
+    def empty(self, shape: int | tuple[int, ...], dtype: DTypeLike = np.float32) -> np.ndarray:
+        """A zeroed tensor [local replicas, *shape] in the shared segment."""
+        dims = (shape,) if isinstance(shape, int) else tuple(shape)
+        return self._path.empty((self.local_replicas, *dims), np.dtype(dtype))
+
+    def all_reduce(self, x: np.ndarray, op: str = Operator.ADD, *, out: np.ndarray | None = None) -> np.ndarray:
+        """Combine ``x`` [local replicas, ...] over the group; every replica gets the result.
+
+        ``out`` (default: a new tensor) may be ``x`` itself. Returns ``out``.
+        """
+        self._check(x)
+        out = self._output(out, x.shape, x)
+        self._run(Kind.ALL_REDUCE, op, x, out)
+        return out
+
+    def reduce_scatter(self, x: np.ndarray, op: str = Operator.ADD, *, out: np.ndarray | None = None) -> np.ndarray:
+        """Combine ``x`` [local replicas, n]; member i gets fragment i: [local replicas, ceil(n / group size)].
+
+        The end is padded with zeros.
+        """
+        self._check(x)
+        if x.ndim != 2:
+            raise ArgumentError(
+                f"Input tensor to replicatedReduceScatter must have rank 1, but had rank {x.ndim - 1}; "
+                "flatten each replica's tensor"
+            )
+        out = self._output(out, (x.shape[0], -(-x.shape[1] // self.group.size)), x)
+        if out is x and self.group.size > 1:
+            raise ArgumentError("a reduce-scatter into its own input was asked for; give another out")
+        self._run(Kind.REDUCE_SCATTER, op, x, out)
+        return out
+
+    def all_gather(self, x: np.ndarray, *, out: np.ndarray | None = None) -> np.ndarray:
+        """Join the shards ``x`` [local replicas, ...] in group order: [local replicas, group size, ...]."""
+        self._check(x)
+        out = self._output(out, (x.shape[0], self.group.size, *x.shape[1:]), x)
+        self._run(Kind.ALL_GATHER, Operator.ADD, x, out)
+        return out
+
+    def broadcast(self, x: np.ndarray, root: int = 0, *, out: np.ndarray | None = None) -> np.ndarray:
+        """Give every replica the tensor of the group member with index ``root``; ``out`` may be ``x``."""
+        self._check(x)
+        if not 0 <= root < self.group.size:
+            raise ArgumentError(f"root {root} was asked for; group members are 0 to {self.group.size - 1}")
+        out = self._output(out, x.shape, x)
+        self._run(Kind.BROADCAST, Operator.ADD, x, out, root)
+        return out
+
+    def barrier(self) -> None:
+        """Wait until every rank is here."""
+        nothing = np.empty((self.local_replicas, 0), np.float32)
+        self._run(Kind.BARRIER, Operator.ADD, nothing, nothing)
+
+    def close(self) -> None:
+        """Leave the communicator; ranks that still wait for this one are told."""
+        self._path.close()
+
+    def __enter__(self) -> Communicator:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _run(self, kind: Kind, op: str, x: np.ndarray, out: np.ndarray, root: int = 0) -> None:
+        count = x.size // self.local_replicas
+        key = (kind, op, x.dtype, count, root)
+        request = self._requests.get(key)
+        if request is None:
+            request = self._requests[key] = Request(kind, operator(op), x.dtype, count, root)
+        self._path.run(request, x, out)
+
+    def _check(self, x: np.ndarray) -> None:
+        if not isinstance(x, np.ndarray):
+            raise ArgumentError(f"a tensor is a numpy array [local replicas, ...], found {type(x).__name__}")
+        if x.ndim < 1 or x.shape[0] != self.local_replicas:
+            raise ArgumentError(
+                f"a tensor of shape {list(x.shape)} was given; its leading axis must be the "
+                f"{self.local_replicas} local replicas, as communicator.empty(shape) makes it"
+            )
+        if not x.flags.c_contiguous:
+            raise ArgumentError("a tensor that is not C-contiguous was given; pass np.ascontiguousarray(x)")
+        witness(x.dtype)
+
+    def _output(self, out: np.ndarray | None, shape: tuple[int, ...], x: np.ndarray) -> np.ndarray:
+        if out is None:
+            return self._path.empty(shape, x.dtype)
+        if out is not x:
+            self._check(out)
+        if out.shape != shape or out.dtype != x.dtype:
+            raise ArgumentError(
+                f"out has shape {list(out.shape)} and dtype {out.dtype}; this collective needs "
+                f"{list(shape)} and {x.dtype}"
+            )
+        return out

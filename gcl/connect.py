@@ -1,0 +1,132 @@
+"""connect: the one way to a Communicator: find out who shares memory with whom, and choose the path."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import socket
+import weakref
+from typing import Any
+
+import msgpack
+
+import popdist_py
+from gcl.by_messages import ByMessages
+from gcl.communicator import Communicator, Path
+from gcl.errors import ArgumentError
+from gcl.groups import Group
+from gcl.in_memory import InMemory
+from gcl.transport import inprocess, shared_memory
+from gcl.transport.segment import DEFAULT_BYTES
+from gcl.world import World
+
+__all__ = ["TRANSPORT_VARIABLE", "connect", "connect_threads"]
+
+#: Chooses the transport where the program does not.
+TRANSPORT_VARIABLE = "GCL_TRANSPORT"
+_TRANSPORTS = ("auto", "inprocess", "shared_memory", "mpi")
+
+
+def connect(
+    *,
+    local_replicas: int = 1,
+    global_offset: int = 0,
+    global_replicas: int | None = None,
+    group: Group | None = None,
+    transport: str | None = None,
+    timeout: float = 300.0,
+    segment_bytes: int = DEFAULT_BYTES,
+) -> Communicator:
+    """Join ``local_replicas`` replicas of this process, the first being ``global_offset``, to all others.
+
+    Every instance must call it, with the same ``global_replicas`` (default: ``local_replicas``), ``group`` (default:
+    all) and ``transport``: "auto" (default; the environment's GCL_TRANSPORT, else memory where ranks share a host),
+    "inprocess", "shared_memory" or "mpi". ``timeout`` (seconds) bounds every wait. ``segment_bytes`` is reserved
+    address space for tensors, not memory.
+
+    Raises ArgumentError if the replicas of all instances do not fit together, TransportError if the transport does
+    not work here, BackendError (popdist_py) if other instances exist and popdist_py.init() was not called.
+    """
+    total = local_replicas if global_replicas is None else global_replicas
+    group = _checked(group, total)
+    wanted = _transport(transport)
+    if total == local_replicas and wanted != "mpi":
+        world = World.joined(0, [(local_replicas, global_offset, total)])
+        return _open(InMemory(inprocess.domains(segment_bytes=segment_bytes)[0], world, group, timeout), world, group)
+    hello = msgpack.packb((local_replicas, global_offset, total, _host()))
+    claims = [msgpack.unpackb(reply) for reply in popdist_py.host_backend().all_gather(hello)]
+    world = World.joined(popdist_py.host_backend().rank, [(claim[0], claim[1], claim[2]) for claim in claims])
+    if wanted == "inprocess":
+        raise ArgumentError(f"transport 'inprocess' was asked for, but {world.ranks} processes take part")
+    one_host = len({claim[3] for claim in claims}) == 1
+    if wanted == "shared_memory" and not one_host:
+        raise ArgumentError(
+            "transport 'shared_memory' was asked for, but the instances are on several hosts; use mpi"
+        )
+    path: Path
+    if one_host and wanted != "mpi":
+        domain = shared_memory.domain(
+            rank=world.rank,
+            ranks=world.ranks,
+            all_gather=popdist_py.host_backend().all_gather,
+            segment_bytes=segment_bytes,
+        )
+        path = InMemory(domain, world, group, timeout)
+    else:
+        from gcl.transport.mpi import MpiMessages  # starts MPI
+
+        path = ByMessages(MpiMessages(), world, group, timeout)
+    return _open(path, world, group)
+
+
+def connect_threads(
+    counts: tuple[int, ...],
+    *,
+    group: Group | None = None,
+    timeout: float = 300.0,
+    segment_bytes: int = DEFAULT_BYTES,
+) -> list[Communicator]:
+    """Communicators for ``len(counts)`` threads of this process, thread i with ``counts[i]`` local replicas."""
+    group = _checked(group, sum(counts))
+    worlds = [World(rank, counts) for rank in range(len(counts))]
+    domains = inprocess.domains(len(counts), segment_bytes=segment_bytes)
+    return [
+        Communicator(InMemory(domain, world, group, timeout), world, group)
+        for domain, world in zip(domains, worlds, strict=True)
+    ]
+
+
+def _open(path: Path, world: World, group: Group) -> Communicator:
+    communicator = Communicator(path, world, group)
+    atexit.register(_leave, weakref.ref(path))
+    return communicator
+
+
+def _leave(path: Any) -> None:
+    """At exit, tell ranks that still wait; a process that ends must not be waited for until a timeout."""
+    target = path()
+    if target is not None:
+        target.close()
+
+
+def _checked(group: Group | None, replicas: int) -> Group:
+    if group is not None and group.replicas != replicas:
+        raise ArgumentError(f"a group over {group.replicas} replicas was given; there are {replicas}")
+    return group or Group.all(replicas)
+
+
+def _transport(wanted: str | None) -> str:
+    name = wanted or os.environ.get(TRANSPORT_VARIABLE) or "auto"
+    if name not in _TRANSPORTS:
+        raise ArgumentError(f"transport {name!r} was asked for; there are {', '.join(_TRANSPORTS)}")
+    return name
+
+
+def _host() -> str:
+    """What processes that share memory have in common: the kernel and the host's name."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id") as file:
+            boot = file.read().strip()
+    except OSError:
+        boot = ""
+    return f"{socket.gethostname()} {boot}"

@@ -1,0 +1,163 @@
+"""InMemory: collectives among ranks that can address each other's memory (one process, or one host).
+
+Tensors in the segment are reduced where they lie; others are copied through it.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
+from time import monotonic
+from typing import Any
+
+import numpy as np
+
+from gcl import rendezvous, shared
+from gcl.calls import Kind, Request
+from gcl.dtypes import witness
+from gcl.errors import CollectiveMismatch, CollectiveTimeout, GclError, PeerLost
+from gcl.groups import Group
+from gcl.reduction import new_scratch
+from gcl.transport.domain import Domain
+from gcl.world import World
+
+__all__ = ["InMemory"]
+
+_SPINS = 2000
+_BYTE = np.empty(0, np.uint8)
+
+
+@dataclass(frozen=True)
+class _Call:
+    """One collective on two tensors of the segment, ready to run."""
+
+    run: Callable[[], int]
+    request: Request
+    x: weakref.ref[np.ndarray]
+    out: weakref.ref[np.ndarray]
+
+
+class InMemory:
+    """Runs collectives for one rank of ``domain``."""
+
+    def __init__(self, domain: Domain, world: World, group: Group, timeout: float) -> None:
+        self.name = domain.name
+        self._domain, self._world, self._timeout = domain, world, timeout
+        self._plan = shared.new_plan(
+            rank=domain.rank,
+            control=domain.control.ctypes.data,
+            arenas=domain.arenas,
+            owners=world.owners,
+            groups=group.all_members(),
+            spins=_SPINS if domain.ranks <= domain.cores else 0,
+        )
+        self._scratch: dict[np.dtype[Any], np.ndarray] = {}
+        self._calls: dict[tuple[object, ...], _Call] = {}
+        self._fault: GclError | None = None
+
+    def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
+        """A zeroed tensor in the segment."""
+        return self._domain.segment.empty(shape, dtype)
+
+    def run(self, request: Request, x: np.ndarray, out: np.ndarray) -> None:
+        """Run ``request`` from ``x`` to ``out`` (C-contiguous, leading axis the local replicas)."""
+        key = (request, id(x), id(out))
+        call = self._calls.get(key)
+        if call is not None and call.x() is x and call.out() is out:
+            self._finish(call)
+            return
+        near_x = self._near(x)
+        near_out = near_x if out is x else self._near(out)
+        call = self._prepare(request, near_x, near_out, key)
+        if near_x is x and near_out is out:
+            self._calls[key] = call
+        elif near_x is not x:
+            near_x[...] = x
+        self._finish(call)
+        if near_out is not out:
+            out[...] = near_out
+
+    def close(self) -> None:
+        """Leave: ranks that still wait for this one are told."""
+        rendezvous.mark_left(self._plan[shared.CONTROL], self._domain.rank)
+        self._calls.clear()
+        self._fault = self._fault or GclError("the communicator is closed; connect again")
+        self._domain.close()
+
+    def _near(self, array: np.ndarray) -> np.ndarray:
+        """``array`` itself if it lies in the segment, else room for it there."""
+        if self._domain.segment.offset_of(array) is not None:
+            return array
+        return self._domain.segment.uninitialised(array.shape, array.dtype)
+
+    def _prepare(self, request: Request, x: np.ndarray, out: np.ndarray, key: tuple[object, ...]) -> _Call:
+        segment, plan = self._domain.segment, self._plan
+        words = request.words(segment.offset_of(x) or 0, segment.offset_of(out) or 0)
+        if request.kind in (Kind.ALL_REDUCE, Kind.REDUCE_SCATTER):
+            element = witness(x.dtype)
+            scratch = self._scratch.setdefault(x.dtype, new_scratch(x.dtype))
+
+            def run() -> int:
+                return shared.reducing(plan, words, element, scratch)
+        else:
+
+            def run() -> int:
+                return shared.copying(plan, words, _BYTE)
+
+        def forget(_: object) -> None:
+            self._calls.pop(key, None)
+
+        return _Call(run, request, weakref.ref(x, forget), weakref.ref(out, forget))
+
+    def _finish(self, call: _Call) -> None:
+        """Run ``call`` to its end; any failure on the way leaves the communicator unusable."""
+        if self._fault is not None:
+            raise self._fault
+        status = call.run()
+        if status == shared.DONE:
+            return
+        self._fault = GclError("an earlier collective was interrupted, so the ranks are out of step; connect again")
+        status = self._wait(call.run, call.request, status)
+        if status == shared.MISMATCH:
+            self._fault = self._mismatch(call.request)
+            raise self._fault
+        self._fault = None
+
+    def _wait(self, again: Callable[[], int], request: Request, status: int) -> int:
+        deadline = monotonic() + self._timeout
+        while status == shared.WAITING:
+            suspicion = self._suspicion(request, deadline)
+            status = again()
+            if status == shared.WAITING and suspicion is not None:
+                self._fault = suspicion
+                raise suspicion
+        return status
+
+    def _suspicion(self, request: Request, deadline: float) -> GclError | None:
+        """Why it is no use to wait on; believed only if the wait, tried once more, still fails."""
+        late = shared.late(self._plan)
+        who = self._world.describe(late)
+        if rendezvous.left(self._plan[shared.CONTROL], late):
+            return PeerLost(f"{request} waits for {who}, which has left; call it on all ranks, or on none")
+        if not self._domain.alive(late):
+            return PeerLost(f"{request} waits for {who}, whose process has died; look at its output")
+        if monotonic() < deadline:
+            return None
+        missing = shared.missing(self._plan)
+        names = ", ".join(self._world.describe(rank) for rank in missing)
+        return CollectiveTimeout(
+            f"{request} waited {self._timeout:g} s for {names}; look at what they do, or raise timeout"
+        )
+
+    def _mismatch(self, request: Request) -> CollectiveMismatch:
+        """Tell all ranks what each of them called, and where; all build the same error."""
+        self._domain.write_text(request.with_call_site())
+        self._meet(request)
+        calls = [(self._world.describe(r), self._domain.read_text(r)) for r in range(self._domain.ranks)]
+        self._meet(request)
+        return CollectiveMismatch.between(calls)
+
+    def _meet(self, request: Request) -> None:
+        shared.meet_again(self._plan)
+        self._wait(lambda: shared.DONE if shared.met(self._plan) else shared.WAITING, request, shared.WAITING)

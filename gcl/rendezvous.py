@@ -1,0 +1,106 @@
+"""rendezvous: where the ranks that share memory announce a call, wait for each other, and leave.
+
+Each rank owns one line of the control block and is its only writer (but for the waiters count):
+
+    bytes  0   arrivals   int32, grows by one at each meeting point; what the others wait for
+           4   waiters    int32, how many ranks sleep on this line
+           8   post       3 x int64: signature of the call, offsets of its input and output
+          64   left       int32, 1 when this rank closed its communicator
+
+A wait spins briefly where every rank can have a core, then yields, then sleeps on a futex, so that ranks which
+outnumber the cores do not steal time from the one they wait for. It returns after a fraction of a second at the
+latest, so that the caller can look for dead peers, signals and its deadline.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import types
+
+from gcl.atomics import exchange, fetch_add, futex_wait, futex_wake, load_acquire, pause, sched_yield
+from gcl.jit import carray, intrinsic, jit, pointer_to
+
+__all__ = ["LINE", "arrive", "left", "mark_left", "post_of", "reached", "wait_for_all"]
+
+LINE = 128  # bytes: two cache lines, because processors fetch them in pairs
+POST_WORDS = 3
+_WAITERS, _POST, _LEFT = 4, 8, 64
+_YIELDS, _SLEEPS = 200, 5
+
+
+@intrinsic
+def _words(typing_context: Any, address: Any) -> Any:
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.inttoptr(arguments[0], context.get_value_type(signature.return_type))
+
+    return pointer_to(types.int64)(types.int64), codegen
+
+
+@jit
+def post_of(control: int, rank: int) -> Any:
+    """The words that ``rank`` announces."""
+    return carray(_words(control + rank * LINE + _POST), POST_WORDS)
+
+
+@jit
+def arrive(control: int, rank: int, arrivals: int) -> None:
+    """Publish all that this rank wrote so far, and that it reached meeting point ``arrivals``."""
+    line = control + rank * LINE
+    exchange(line, np.int32(arrivals))
+    if load_acquire(line + _WAITERS) > 0:
+        futex_wake(line)
+
+
+@jit
+def _reached(line: int, arrivals: int) -> Any:
+    return np.int32(load_acquire(line) - np.int32(arrivals)) >= 0
+
+
+@jit
+def _wait_for(line: int, arrivals: int, spins: int, timespec: int) -> Any:
+    for _ in range(spins):
+        if _reached(line, arrivals):
+            return True
+        pause()
+    for _ in range(_YIELDS):
+        if _reached(line, arrivals):
+            return True
+        sched_yield()
+    fetch_add(line + _WAITERS, np.int32(1))
+    for _ in range(_SLEEPS):
+        seen = load_acquire(line)
+        if np.int32(seen - np.int32(arrivals)) >= 0:
+            break
+        futex_wait(line, seen, timespec)
+    fetch_add(line + _WAITERS, np.int32(-1))
+    return _reached(line, arrivals)
+
+
+@jit
+def wait_for_all(control: int, rank: int, ranks: int, arrivals: int, spins: int, timespec: int) -> int:
+    """Wait until every rank reached meeting point ``arrivals``; -1, or a rank that did not come in time."""
+    for step in range(1, ranks):
+        peer = (rank + step) % ranks
+        if not _wait_for(control + peer * LINE, arrivals, spins, timespec):
+            return peer
+    return -1
+
+
+@jit
+def mark_left(control: int, rank: int) -> None:
+    """Tell the others that this rank takes part no more."""
+    exchange(control + rank * LINE + _LEFT, np.int32(1))
+
+
+@jit
+def left(control: int, rank: int) -> Any:
+    """Say whether ``rank`` takes part no more."""
+    return load_acquire(control + rank * LINE + _LEFT) != 0
+
+
+@jit
+def reached(control: int, rank: int, arrivals: int) -> Any:
+    """Say whether ``rank`` arrived at meeting point ``arrivals``."""
+    return _reached(control + rank * LINE, arrivals)

@@ -1,0 +1,59 @@
+"""Domain: ranks whose memory this rank can address: threads of one process, or processes of one host."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from gcl.rendezvous import LINE
+from gcl.transport.segment import Segment
+
+__all__ = ["TEXT_BYTES", "Domain", "control_bytes"]
+
+#: Room in the control block for each rank to say in words what it called.
+TEXT_BYTES = 1024
+
+
+def control_bytes(ranks: int) -> int:
+    """Size of the control block: a line and a text for each rank."""
+    return ranks * (LINE + TEXT_BYTES)
+
+
+@dataclass(frozen=True)
+class Domain:
+    """What one rank needs to run collectives over shared memory.
+
+    control: uint8, shared by all; arenas: start address of every rank's segment as this rank sees it;
+    alive(rank): whether that rank can still arrive; close(): release what the domain holds;
+    cores: how many the ranks have together.
+    """
+
+    rank: int
+    control: np.ndarray
+    arenas: list[int]
+    segment: Segment
+    alive: Callable[[int], bool]
+    close: Callable[[], None]
+    name: str
+    cores: int
+
+    @property
+    def ranks(self) -> int:
+        return len(self.arenas)
+
+    def write_text(self, text: str) -> None:
+        """Tell the others in words what this rank called."""
+        data = text.encode()[: TEXT_BYTES - 1]
+        area = self._text(self.rank)
+        area[: len(data)] = np.frombuffer(data, np.uint8)
+        area[len(data) :] = 0
+
+    def read_text(self, rank: int) -> str:
+        """What ``rank`` said."""
+        return bytes(self._text(rank)).rstrip(b"\0").decode(errors="replace")
+
+    def _text(self, rank: int) -> np.ndarray:
+        start = self.ranks * LINE + rank * TEXT_BYTES
+        return self.control[start : start + TEXT_BYTES]

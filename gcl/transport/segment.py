@@ -1,0 +1,85 @@
+"""Segment: memory from which tensors are allocated so that other ranks can address them.
+
+The address space is reserved once, pages are taken when touched, and freed blocks are kept for the next tensor
+of the same size: first touch of a page costs more than reducing it.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import weakref
+from collections import defaultdict
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from gcl.errors import ArgumentError, TransportError
+
+__all__ = ["DEFAULT_BYTES", "Segment", "map_memory"]
+
+_ALIGNMENT = 4096
+_MAP_NORESERVE = 0x4000
+
+#: Address space of one rank's segment: all of the machine's memory, at most 64 GiB.
+DEFAULT_BYTES = min(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"), 64 << 30)
+
+
+def map_memory(descriptor: int, nbytes: int) -> np.ndarray:
+    """``nbytes`` of ``descriptor`` (-1: anonymous memory) as uint8; raise TransportError if they do not fit."""
+    flags = mmap.MAP_SHARED | _MAP_NORESERVE | (mmap.MAP_ANONYMOUS if descriptor < 0 else 0)
+    try:
+        return np.frombuffer(mmap.mmap(descriptor, nbytes, flags=flags), np.uint8)
+    except (OSError, ValueError) as error:
+        raise TransportError(
+            f"{nbytes >> 20} MiB of address space for a shared segment were asked for: {error}; "
+            "raise `ulimit -v`, or connect with a smaller segment_bytes"
+        ) from None
+
+
+class Segment:
+    """Allocator over one rank's memory ``bytes_`` (uint8)."""
+
+    def __init__(self, bytes_: np.ndarray) -> None:
+        self._bytes = bytes_
+        self.address: int = bytes_.ctypes.data
+        self._top = 0
+        self._free: defaultdict[int, list[int]] = defaultdict(list)
+
+    def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
+        """A zeroed C-contiguous array, pages touched; its memory is reused once nobody holds it."""
+        array = self.uninitialised(shape, dtype)
+        array.fill(0)
+        return array
+
+    def uninitialised(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
+        """The same, with whatever the memory held before."""
+        nbytes = prod(shape) * dtype.itemsize
+        room = _size_class(nbytes)
+        offset = self._take(room)
+        owner = np.frombuffer(self._bytes.data, dtype, count=prod(shape), offset=offset)
+        weakref.finalize(owner, self._free[room].append, offset)
+        return owner.reshape(shape)
+
+    def _take(self, nbytes: int) -> int:
+        if self._free[nbytes]:
+            return self._free[nbytes].pop()
+        if self._top + nbytes > self._bytes.size:
+            raise ArgumentError(
+                f"{nbytes} bytes were asked for; the shared segment has {self._bytes.size - self._top} left; "
+                "free tensors, or connect with a larger segment_bytes"
+            )
+        self._top += nbytes
+        return self._top - nbytes
+
+    def offset_of(self, array: np.ndarray) -> int | None:
+        """Where ``array`` starts in this segment, None if it is not in it."""
+        offset = int(array.__array_interface__["data"][0]) - self.address
+        return offset if 0 <= offset < self._bytes.size else None
+
+
+def _size_class(nbytes: int) -> int:
+    """Room for ``nbytes``: whole pages, four sizes to the octave, so that freed blocks fit again."""
+    step = max(_ALIGNMENT, 1 << max(0, nbytes.bit_length() - 3))
+    return max(1, -(-nbytes // step)) * step

@@ -1,0 +1,80 @@
+"""shared_memory: ranks that are processes of one host.
+
+Memory is anonymous (memfd): it has no name in /dev/shm, so nothing can be left behind, however a process ends, and a
+container's small /dev/shm is no limit. Peers map it through /proc/<pid>/fd.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+import msgpack
+import numpy as np
+
+from gcl.errors import TransportError
+from gcl.transport.domain import Domain, control_bytes
+from gcl.transport.segment import DEFAULT_BYTES, Segment, map_memory
+
+__all__ = ["domain"]
+
+
+def domain(
+    *, rank: int, ranks: int, all_gather: Callable[[bytes], list[bytes]], segment_bytes: int = DEFAULT_BYTES
+) -> Domain:
+    """Join the ``ranks`` processes that call this together; raise TransportError on all if it fails on one.
+
+    ``all_gather`` exchanges small byte strings between them, in rank order.
+    """
+    segment = _memory("gcl-segment", segment_bytes)
+    control = _memory("gcl-control", control_bytes(ranks)) if rank == 0 else -1
+    cores = sorted(os.sched_getaffinity(0))
+    hello = msgpack.packb((os.getpid(), _start_time(os.getpid()), segment, control, segment_bytes, cores))
+    peers = [msgpack.unpackb(reply) for reply in all_gather(hello)]
+    try:
+        control_map = _map(peers[0][0], peers[0][3], control_bytes(ranks))
+        maps = [_map(pid, descriptor, nbytes) for pid, _, descriptor, _, nbytes, _ in peers]
+        fault = ""
+    except (OSError, TransportError) as error:
+        fault = str(error)
+    faults = [reply.decode() for reply in all_gather(fault.encode())]
+    for descriptor in (segment, control):
+        if descriptor >= 0:
+            os.close(descriptor)
+    for peer, text in enumerate(faults):
+        if text:
+            raise TransportError(f"rank {peer} cannot map its peers' memory: {text}; use transport='mpi'")
+    return Domain(
+        rank=rank,
+        control=control_map,
+        arenas=[memory.ctypes.data for memory in maps],
+        segment=Segment(maps[rank]),
+        alive=lambda peer: _start_time(peers[peer][0]) == peers[peer][1],
+        close=maps.clear,
+        name="shared_memory",
+        cores=len({core for peer in peers for core in peer[5]}),
+    )
+
+
+def _memory(name: str, nbytes: int) -> int:
+    descriptor = os.memfd_create(name, os.MFD_CLOEXEC)
+    os.ftruncate(descriptor, nbytes)
+    return descriptor
+
+
+def _map(pid: int, descriptor: int, nbytes: int) -> np.ndarray:
+    opened = os.open(f"/proc/{pid}/fd/{descriptor}", os.O_RDWR | os.O_CLOEXEC)
+    try:
+        return map_memory(opened, nbytes)
+    finally:
+        os.close(opened)
+
+
+def _start_time(pid: int) -> int:
+    """When ``pid`` started, in clock ticks; -1 once it is gone or a zombie (a number may be given again)."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()
+    except OSError:
+        return -1
+    return -1 if fields[0] in (b"Z", b"X") else int(fields[19])

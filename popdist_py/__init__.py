@@ -1,0 +1,52 @@
+"""popdist_py: who am I: instance, replicas and offsets of a job, and values exchanged between its instances."""
+
+from popdist_py.collectives import allGather, allReduce, broadcast
+from popdist_py.errors import BackendError, LayoutError, PopdistEnvironmentError, PopdistError
+from popdist_py.layout import Layout
+from popdist_py.popdist_core import (
+    checkNumIpusPerReplica,
+    execute_on_instances,
+    finalizeBackend,
+    getDeviceId,
+    getInstanceIndex,
+    getLocalInstanceIndex,
+    getNumInstances,
+    getNumIpusPerReplica,
+    getNumLocalReplicas,
+    getNumTotalReplicas,
+    getReplicaIndexOffset,
+    host_backend,
+    init,
+    initializeBackend,
+    isBackendInitialized,
+    isPopdistEnvSet,
+    synchronize,
+)
+
+__all__ = [
+    "BackendError",
+    "Layout",
+    "LayoutError",
+    "PopdistEnvironmentError",
+    "PopdistError",
+    "allGather",
+    "allReduce",
+    "broadcast",
+    "checkNumIpusPerReplica",
+    "execute_on_instances",
+    "finalizeBackend",
+    "getDeviceId",
+    "getInstanceIndex",
+    "getLocalInstanceIndex",
+    "getNumInstances",
+    "getNumIpusPerReplica",
+    "getNumLocalReplicas",
+    "getNumTotalReplicas",
+    "getReplicaIndexOffset",
+    "host_backend",
+    "init",
+    "initializeBackend",
+    "isBackendInitialized",
+    "isPopdistEnvSet",
+    "synchronize",
+]

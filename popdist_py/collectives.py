@@ -1,0 +1,90 @@
+"""collectives: reduce, gather and broadcast host values between instances.
+
+For losses, metrics, shards of results: values are gathered and combined in instance order, so every instance gets
+the same bits. Tensors that are large or frequent belong into gcl.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgpack
+
+from popdist_py.errors import BackendError
+from popdist_py.popdist_core import host_backend
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import ArrayLike
+
+__all__ = ["allGather", "allReduce", "broadcast"]
+
+_OPERATORS = {
+    "sum": "add",
+    "add": "add",
+    "mean": "add",
+    "mul": "multiply",
+    "min": "minimum",
+    "max": "maximum",
+}
+
+
+def allReduce(value: ArrayLike, op: str = "sum") -> Any:
+    """Combine ``value`` (an array or a number, of equal shape and dtype on all instances) over the instances.
+
+    ``op``: sum, mean, min, max or mul. float16 is combined in float32 and rounded once. Returns an array of the same
+    dtype and shape (mean of integers: float64), or a numpy scalar for a number.
+    """
+    import numpy as np
+
+    if op not in _OPERATORS:
+        raise BackendError(f"operator {op!r} was asked for; there are {', '.join(sorted(_OPERATORS))}")
+    mine = np.asarray(value)
+    parts = allGather(mine, _what=f"allReduce({op})")
+    sums = parts.astype(np.float32) if mine.dtype == np.float16 else parts
+    result = getattr(np, _OPERATORS[op]).reduce(sums, axis=0, dtype=sums.dtype)
+    if op == "mean":
+        result = result / len(parts)
+    floating = np.issubdtype(mine.dtype, np.floating)
+    return result.astype(mine.dtype) if floating else result
+
+
+def allGather(value: ArrayLike, *, _what: str = "allGather") -> np.ndarray:
+    """Stack ``value`` (an array or a number) of all instances: [instances, *shape], in instance order."""
+    import numpy as np
+
+    mine = np.ascontiguousarray(value).reshape(np.shape(value))
+    header = msgpack.packb((_what, mine.dtype.str, list(mine.shape)))
+    replies = host_backend().all_gather(header)
+    for instance, reply in enumerate(replies):
+        if reply != header:
+            raise BackendError(
+                f"Tensor layouts did not match on all instances: this one called {_say(header)}, "
+                f"instance {instance} called {_say(reply)}; call it with equal shapes and dtypes everywhere"
+            )
+    parts = host_backend().all_gather(mine.tobytes())
+    return np.stack([np.frombuffer(part, mine.dtype).reshape(mine.shape) for part in parts])
+
+
+def broadcast(value: Any, root: int = 0) -> Any:
+    """Give every instance the value of instance ``root``: an array, or plain data (numbers, text, lists, dicts)."""
+    import numpy as np
+
+    if not 0 <= root < host_backend().size:
+        raise BackendError(f"root {root} was asked for; instances are 0 to {host_backend().size - 1}")
+    data = b""
+    if host_backend().rank == root:
+        if isinstance(value, (np.ndarray, np.generic)):
+            array = np.ascontiguousarray(value)
+            data = msgpack.packb((array.dtype.str, list(np.shape(value)), array.tobytes()))
+        else:
+            data = msgpack.packb((None, None, value))
+    dtype, shape, content = msgpack.unpackb(host_backend().all_gather(data)[root])
+    if dtype is None:
+        return content
+    return np.frombuffer(content, dtype).reshape(shape).copy()
+
+
+def _say(header: bytes) -> str:
+    what, dtype, shape = msgpack.unpackb(header)
+    return f"{what} with {dtype[1:]} {shape}"
