@@ -1,0 +1,13 @@
+"""Back ends: what turns a plan into the one command that starts all supervisors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from poprun_py.backends import mpich, openmpi
+from poprun_py.backends.command import Command, Request
+
+__all__ = ["BACKENDS", "Command", "Request"]
+
+#: Kind of MPI -> the pure function that makes its command.
+BACKENDS: dict[str, Callable[[Request], Command]] = {"mpich": mpich.command, "openmpi": openmpi.command}

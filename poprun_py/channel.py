@@ -1,0 +1,175 @@
+"""Channel: the authenticated connection between the launcher and one supervisor.
+
+Both prove that they hold the key of the job, without showing it, before a message is read:
+
+    launcher                                        supervisor
+    challenge (32 bytes)                       ->
+                                               <-   own challenge, HMAC("supervisor", both challenges)
+    HMAC("launcher", both challenges)          ->
+
+After that each side sends frames: 4 bytes of length, big-endian, and one message.
+"""
+
+from __future__ import annotations
+
+import hmac
+import os
+import select
+import socket
+import time
+
+from poprun_py.errors import ChannelClosed, ChannelError
+from poprun_py.messages import LARGEST, Message, decode, encode
+
+__all__ = ["ADDRESS_VARIABLE", "KEY_VARIABLE", "Admission", "Channel", "connect", "new_key"]
+
+#: Where the supervisors find the launcher, and how they prove that they belong to the job.
+ADDRESS_VARIABLE, KEY_VARIABLE = "POPRUN_PY_CHANNEL", "POPRUN_PY_KEY"
+
+_CHALLENGE = 32
+_PROOF = 32
+_LENGTH = 4
+_PIECE = 1 << 18
+
+
+def new_key() -> bytes:
+    """A key for one job."""
+    return os.urandom(32)
+
+
+def _proof(key: bytes, role: bytes, theirs: bytes, ours: bytes) -> bytes:
+    return hmac.digest(key, role + theirs + ours, "sha256")
+
+
+class Channel:
+    """A connected, authenticated, non-blocking socket that carries messages both ways."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        connection.setblocking(False)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._socket = connection
+        self._received = bytearray()
+        self._unsent = bytearray()
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    @property
+    def wants_to_send(self) -> bool:
+        return bool(self._unsent)
+
+    def send(self, message: Message) -> None:
+        """Queue a message and send what the socket takes now; a peer that is gone shows when receiving."""
+        data = encode(message)
+        self._unsent += len(data).to_bytes(_LENGTH, "big") + data
+        self.push()
+
+    def push(self) -> None:
+        """Send what the socket takes now."""
+        try:
+            while self._unsent:
+                del self._unsent[: self._socket.send(self._unsent)]
+        except BlockingIOError:
+            return
+        except OSError:
+            self._unsent.clear()
+
+    def flush(self, *, timeout: float) -> None:
+        """Send everything that is queued, as far as the peer takes it within ``timeout`` seconds."""
+        end = time.monotonic() + timeout
+        while self._unsent and (left := end - time.monotonic()) > 0:
+            select.select([], [self._socket], [], left)
+            self.push()
+
+    def receive(self) -> list[Message]:
+        """All messages that have arrived; raise ChannelClosed when the peer is gone, ChannelError when it lies."""
+        try:
+            piece = self._socket.recv(_PIECE)
+        except BlockingIOError:
+            return []
+        except OSError as error:
+            raise ChannelClosed(str(error)) from None
+        if not piece:
+            raise ChannelClosed("the peer is gone")
+        self._received += piece
+        return self._messages()
+
+    def _messages(self) -> list[Message]:
+        messages, start = [], 0
+        while len(self._received) - start >= _LENGTH:
+            length = int.from_bytes(self._received[start : start + _LENGTH], "big")
+            if length > LARGEST:
+                raise ChannelError(f"a message of {length} bytes; {LARGEST} are allowed")
+            end = start + _LENGTH + length
+            if len(self._received) < end:
+                break
+            messages.append(decode(bytes(self._received[start + _LENGTH : end])))
+            start = end
+        del self._received[:start]
+        return messages
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+class Admission:
+    """The launcher's half of the handshake, for one connection that may be anybody's."""
+
+    def __init__(self, connection: socket.socket, key: bytes) -> None:
+        connection.setblocking(False)
+        self._socket = connection
+        self._key = key
+        self._challenge = os.urandom(_CHALLENGE)
+        self._answer = b""
+        connection.send(self._challenge)
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    def advance(self) -> Channel | None:
+        """Read what has arrived; the channel once the peer has proved itself, ChannelError when it has failed to."""
+        try:
+            piece = self._socket.recv(_CHALLENGE + _PROOF - len(self._answer))
+        except BlockingIOError:
+            return None
+        except OSError as error:
+            raise ChannelError(str(error)) from None
+        if not piece:
+            raise ChannelError("it left")
+        self._answer += piece
+        if len(self._answer) < _CHALLENGE + _PROOF:
+            return None
+        theirs, proof = self._answer[:_CHALLENGE], self._answer[_CHALLENGE:]
+        if not hmac.compare_digest(proof, _proof(self._key, b"supervisor", self._challenge, theirs)):
+            raise ChannelError("it does not hold the key")
+        self._socket.send(_proof(self._key, b"launcher", self._challenge, theirs))
+        return Channel(self._socket)
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+def connect(address: str, key: bytes, *, timeout: float) -> Channel:
+    """The supervisor's half: reach ``host:port`` and prove oneself; raise ChannelError when that fails."""
+    host, _, port = address.rpartition(":")
+    try:
+        connection = socket.create_connection((host, int(port)), timeout=timeout)
+        theirs, ours = _exactly(connection, _CHALLENGE), os.urandom(_CHALLENGE)
+        connection.sendall(ours + _proof(key, b"supervisor", theirs, ours))
+        proof = _exactly(connection, _PROOF)
+    except OSError as error:
+        raise ChannelError(f"the launcher at {address} cannot be reached: {error}") from None
+    if not hmac.compare_digest(proof, _proof(key, b"launcher", theirs, ours)):
+        connection.close()
+        raise ChannelError(f"what listens at {address} does not hold the key of this job")
+    return Channel(connection)
+
+
+def _exactly(connection: socket.socket, count: int) -> bytes:
+    data = b""
+    while len(data) < count:
+        piece = connection.recv(count - len(data))
+        if not piece:
+            raise ConnectionError("it closed the connection")
+        data += piece
+    return data

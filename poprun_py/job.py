@@ -1,0 +1,181 @@
+"""Job: the state of all instances, and what the launcher does about each thing that happens to one.
+
+Nothing here waits or touches a process: events come in as calls, orders go out through ``tell``.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from poprun_py import messages
+from poprun_py.failure import End, ended_badly, first_failure, signal_name
+from poprun_py.messages import MPI, Message
+from poprun_py.plan import Instance, LaunchPlan
+
+__all__ = ["KILL_AFTER", "Job"]
+
+#: Seconds from SIGTERM to SIGKILL for the others, when an instance has failed.
+KILL_AFTER = 0.5
+
+#: Credit for what was written before the end of a job whose output is not read: it is bounded, and may all come.
+_LAST_CREDIT = 1 << 21
+
+
+@dataclass
+class _State:
+    instance: Instance
+    supervisor: int = 0
+    pid: int = 0
+    present: bool = False
+    end: End | None = None
+    gone: bool = False
+
+
+class Job:
+    """All instances of a plan, from the first Hello to the last Gone."""
+
+    def __init__(
+        self, plan: LaunchPlan, *, since: float, has_input: bool, tell: Callable[[int, Message], None]
+    ) -> None:
+        self._plan = plan
+        self._since = since
+        self._has_input = has_input
+        self._tell = tell
+        self._states = [_State(instance) for instance in plan.instances]
+        self._ends: list[End] = []  # in the order in which they became known
+        self._order: messages.Stop | None = None
+        self.why = ""  # a failure of the whole job, rather than of one instance
+        self.code = 0  # its exit code
+        self.user_signal = 0
+
+    # -- what happens -----------------------------------------------------------------------------------------------
+
+    def hello(self, rank: int, supervisor: int) -> bool:
+        """A supervisor reports; False when it is none of this job, or comes twice."""
+        if not 0 <= rank < len(self._states) or self._states[rank].supervisor:
+            return False
+        state = self._states[rank]
+        state.supervisor, state.present = supervisor, True
+        self._tell(rank, self._order or self._start(state.instance))
+        return True
+
+    def started(self, rank: int, pid: int) -> None:
+        self._states[rank].pid = pid
+
+    def not_started(self, rank: int, reason: str) -> None:
+        self._add(rank, End(self._states[rank].instance, 0, 126, reason=f"could not be started: {reason}"))
+
+    def exited(self, rank: int, message: messages.Exited) -> None:
+        state = self._states[rank]
+        self._add(rank, End(state.instance, state.pid, message.status, message.cause, message.at))
+
+    def gone(self, rank: int) -> None:
+        self._states[rank].gone = True
+        if self.all_gone:
+            self._to_all(messages.Leave())
+
+    def lost(self, rank: int, reason: str) -> None:
+        """The channel to a supervisor broke before it had reported the end."""
+        state = self._states[rank]
+        state.present = False
+        if state.gone:
+            return
+        state.gone = True
+        if state.end is None:
+            text = f"was lost: its supervisor (pid {state.supervisor}) {reason}"
+            self._add(rank, End(state.instance, state.pid, -signal.SIGKILL, reason=text, lost=True))
+
+    def mpirun_ended(self, pid: int, status: int) -> None:
+        """The process that started everything is gone; those that have not reported never will."""
+        early = not all(state.end or state.gone for state in self._states)
+        for state in self._states:
+            state.gone = state.gone or not state.present
+        if early or any(end.cause == MPI for end in self._ends):
+            killed = f"was killed by signal {-status} ({signal_name(-status)})"
+            how = killed if status < 0 else f"exited with code {status}"
+            self.fail(
+                f"mpirun (pid {pid}) {how} before the instances had ended",
+                128 - status if status < 0 else status or 1,
+            )
+
+    def fail(self, why: str, code: int) -> None:
+        """End the job for a reason that is no instance's; an instance that failed before is to blame all the same."""
+        if not self.failure and not self.user_signal and not self.why:
+            self.why, self.code = why, code
+        if not self.is_stopping:
+            self._stop(signal.SIGTERM, KILL_AFTER)
+
+    def interrupt(self, number: int, grace: float) -> None:
+        """The user wants the job to end: the first time in an orderly way, the second time at once."""
+        if self.is_stopping:
+            self._stop(signal.SIGKILL, 0.0)
+        else:
+            self._stop(number, grace)
+        if not self.failure:
+            self.user_signal = self.user_signal or number
+
+    def forward(self, number: int) -> None:
+        """Pass a signal on to the programs."""
+        self._to_all(messages.Signal(number))
+
+    # -- what is ----------------------------------------------------------------------------------------------------
+
+    @property
+    def missing(self) -> list[int]:
+        """Ranks whose supervisors have not reported yet."""
+        return [state.instance.index for state in self._states if not state.supervisor]
+
+    @property
+    def is_stopping(self) -> bool:
+        return self._order is not None
+
+    @property
+    def grace(self) -> float:
+        """Seconds the instances were given at last."""
+        return self._order.grace if self._order else 0.0
+
+    @property
+    def all_gone(self) -> bool:
+        return all(state.gone for state in self._states)
+
+    @property
+    def failure(self) -> End | None:
+        return first_failure(self._ends)
+
+    @property
+    def exit_code(self) -> int:
+        if self.user_signal:
+            return 128 + self.user_signal
+        return self.failure.exit_code if self.failure else self.code
+
+    # -- orders -----------------------------------------------------------------------------------------------------
+
+    def _start(self, instance: Instance) -> messages.Start:
+        plan = self._plan
+        return messages.Start(
+            argv=list(plan.program),
+            executable=plan.executable,
+            cwd=plan.cwd,
+            environment=dict(instance.environment),
+            unset=list(plan.unset),
+            has_input=self._has_input and instance.index == 0,
+            since=self._since,
+        )
+
+    def _add(self, rank: int, end: End) -> None:
+        self._states[rank].end = end
+        self._ends.append(end)
+        if (ended_badly(end) or end.cause == MPI) and not self.is_stopping:
+            self._stop(signal.SIGTERM, KILL_AFTER)
+
+    def _stop(self, number: int, grace: float) -> None:
+        self._order = messages.Stop(number, grace)
+        self._to_all(self._order)
+        self._to_all(messages.Credit(_LAST_CREDIT))
+
+    def _to_all(self, message: Message) -> None:
+        for state in self._states:
+            if state.present:
+                self._tell(state.instance.index, message)

@@ -1,0 +1,30 @@
+"""Machine: what the planner needs to know of the host it runs on, read once."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+__all__ = ["Machine"]
+
+
+@dataclass(frozen=True)
+class Machine:
+    """This host as this process sees it; ``cpus`` counts those the process may run on."""
+
+    cpus: int = 1
+    cwd: str = "/"
+    python: str = "python3"
+    name: str = "localhost"
+    environ: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def here(cls) -> Machine:
+        return cls(
+            cpus=len(os.sched_getaffinity(0)),
+            cwd=os.getcwd(),
+            python=sys.executable,
+            environ=dict(os.environ),
+        )

@@ -1,0 +1,169 @@
+"""Messages: what launcher and supervisor say to each other, one row per kind, checked when read.
+
+supervisor                                launcher
+Hello         here I am, rank r      ->
+                                     <-   Start       run this
+Started       its pid                ->                            (or NotStarted, and why not)
+Output        bytes it wrote         ->
+                                     <-   Credit      bytes dealt with: send that many more
+                                     <-   Input       bytes for its stdin; none: the end of it
+InputTaken                           ->
+                                     <-   Signal      pass it on
+                                     <-   Stop        end it, and how patiently
+Exited        how it ended           ->
+Gone          nothing is left of it  ->
+                                     <-   Leave       all instances are gone: you may go too
+"""
+# Without "from __future__ import annotations": the types below are read when a message is checked.
+
+from typing import Any, NamedTuple, TypeAlias, get_args, get_origin
+
+import msgpack
+
+from poprun_py.errors import ChannelError
+
+__all__ = [
+    "LARGEST",
+    "LAUNCHER",
+    "MPI",
+    "OWN",
+    "Credit",
+    "Exited",
+    "Gone",
+    "Hello",
+    "Input",
+    "InputTaken",
+    "Leave",
+    "Message",
+    "NotStarted",
+    "Output",
+    "Signal",
+    "Start",
+    "Started",
+    "Stop",
+    "decode",
+    "encode",
+]
+
+#: Bytes of the largest message that is accepted.
+LARGEST = 4 << 20
+
+#: Causes of an end: the program itself, a Stop of the launcher, or the MPI's process manager.
+OWN, LAUNCHER, MPI = "own", "launcher", "mpi"
+
+
+class Hello(NamedTuple):
+    rank: int
+    host: str
+    pid: int
+
+
+class Start(NamedTuple):
+    argv: list[str]
+    executable: str
+    cwd: str
+    environment: dict[str, str]  # added to what it inherits
+    unset: list[str]  # taken from what it inherits
+    has_input: bool  # Input will follow; else its stdin is empty
+    since: float  # when the job began, seconds of the epoch
+
+
+class Started(NamedTuple):
+    pid: int
+
+
+class NotStarted(NamedTuple):
+    reason: str
+
+
+class Output(NamedTuple):
+    stream: int  # 1 or 2
+    data: bytes
+
+
+class Credit(NamedTuple):
+    amount: int
+
+
+class Input(NamedTuple):
+    data: bytes
+
+
+class InputTaken(NamedTuple):
+    pass
+
+
+class Signal(NamedTuple):
+    number: int
+
+
+class Stop(NamedTuple):
+    number: int
+    grace: float  # seconds until SIGKILL
+
+
+class Exited(NamedTuple):
+    status: int  # exit code, or minus the signal
+    cause: str  # OWN, LAUNCHER or MPI
+    at: float  # monotonic seconds of its host
+
+
+class Gone(NamedTuple):
+    pass
+
+
+class Leave(NamedTuple):
+    pass
+
+
+Message: TypeAlias = (
+    Hello
+    | Start
+    | Started
+    | NotStarted
+    | Output
+    | Credit
+    | Input
+    | InputTaken
+    | Signal
+    | Stop
+    | Exited
+    | Gone
+    | Leave
+)
+
+_KINDS: dict[str, Any] = {kind.__name__: kind for kind in get_args(Message)}
+
+
+def encode(message: Message) -> bytes:
+    """A message as msgpack; text may hold bytes that are no UTF-8 (surrogateescape)."""
+    packed: bytes = msgpack.packb((type(message).__name__, *message), unicode_errors="surrogateescape")
+    return packed
+
+
+def decode(data: bytes) -> Message:
+    """The message in ``data``; raise ChannelError for anything that is not exactly one of the kinds."""
+    try:
+        parts = msgpack.unpackb(data, unicode_errors="surrogateescape", use_list=True)
+    except (ValueError, msgpack.UnpackException) as error:
+        raise ChannelError(f"a message that is no msgpack: {error!r}") from None
+    if not isinstance(parts, list) or not parts or not isinstance(parts[0], str) or parts[0] not in _KINDS:
+        raise ChannelError("a message of no known kind")
+    kind, values = _KINDS[parts[0]], parts[1:]
+    types = kind.__annotations__.values()
+    if len(values) != len(types) or not all(map(_fits, values, types)):
+        raise ChannelError(f"a malformed {parts[0]} message")
+    message: Message = kind(*values)
+    return message
+
+
+def _fits(value: object, wanted: Any) -> bool:
+    """Is ``value`` of a plain type, a list of one, or a dict of two?"""
+    inner = get_args(wanted)
+    if isinstance(value, list):
+        return get_origin(wanted) is list and all(type(item) is inner[0] for item in value)
+    if isinstance(value, dict):
+        return get_origin(wanted) is dict and all(
+            type(key) is inner[0] and type(item) is inner[1] for key, item in value.items()
+        )
+    return type(value) is wanted

@@ -1,0 +1,41 @@
+"""Program: what the instances run, found as the user's shell would find it, before anything is started."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from poprun_py.errors import ProgramError
+
+__all__ = ["find_program"]
+
+_NOT_FOUND, _NOT_EXECUTABLE = 127, 126  # as shells have it
+
+
+def find_program(name: str, *, environ: Mapping[str, str], cwd: str) -> str:
+    """The file that running ``name`` in ``cwd`` would execute; raise ProgramError when there is none."""
+    if os.sep in name:
+        return _executable(name, [os.path.join(cwd, name)], where="no such file")
+    path = environ.get("PATH", os.defpath)
+    candidates = [os.path.join(cwd, folder or os.curdir, name) for folder in path.split(os.pathsep)]
+    return _executable(name, candidates, where="it is not on PATH")
+
+
+def _executable(name: str, candidates: list[str], *, where: str) -> str:
+    present = [path for path in candidates if os.path.isfile(path)]
+    for path in present:
+        if os.access(path, os.X_OK):
+            return path
+    if present:
+        raise ProgramError(
+            f"{name} cannot be run: {present[0]} is not executable; {_cure(name)}", exit_code=_NOT_EXECUTABLE
+        )
+    if os.path.isdir(candidates[0]) and os.sep in name:
+        raise ProgramError(f"{name} cannot be run: it is a directory; name a file", exit_code=_NOT_EXECUTABLE)
+    raise ProgramError(f"{name} cannot be run: {where}; check its spelling", exit_code=_NOT_FOUND)
+
+
+def _cure(name: str) -> str:
+    if name.endswith(".py"):
+        return f"run it as: python {name}"
+    return f"make it so: chmod +x {name}"

@@ -1,0 +1,341 @@
+"""Run: carries a plan out. Starts mpirun, listens to the supervisors, and tears everything down."""
+
+from __future__ import annotations
+
+import os
+import selectors
+import signal
+import socket
+import time
+from collections import deque
+
+import msgpack
+
+from poprun_py import messages, processes
+from poprun_py.alarms import Alarms
+from poprun_py.channel import ADDRESS_VARIABLE, KEY_VARIABLE, Admission, Channel, new_key
+from poprun_py.errors import ChannelError
+from poprun_py.input import Input
+from poprun_py.job import Job
+from poprun_py.log import Log
+from poprun_py.options import LaunchOptions
+from poprun_py.output import Output
+from poprun_py.pipes import OutputPipe
+from poprun_py.plan import LaunchPlan
+from poprun_py.sink import Sink
+from poprun_py.supervise import PATH_VARIABLE
+from poprun_py.supervisor import RANK_VARIABLE
+from poprun_py.sweep import sweep
+from poprun_py.wakeup import Wakeup
+
+__all__ = ["run"]
+
+#: Seconds until every supervisor must have reported, plus so much for each.
+START_TIMEOUT, START_TIMEOUT_PER_INSTANCE = 60.0, 1.0
+
+#: Seconds a stranger has to prove itself, and how many may try at once.
+_ADMISSION_TIMEOUT, _MOST_STRANGERS = 10.0, 256
+
+#: Seconds from the end of the grace until everything is killed, and for mpirun to end after its processes.
+_TEARDOWN, _MPIRUN_TIMEOUT = 0.9, 5.0
+
+#: Variables by which a process manager around us would confuse the one we start.
+_OUTER = ("PMI_", "PMIX_", "OMPI_COMM_WORLD_", "PRTE_LAUNCHED", "HYDI_")
+
+_STDERR_LINES = 20
+
+
+def run(plan: LaunchPlan, options: LaunchOptions) -> int:
+    """Start the job, wait for its end, leave nothing behind; return its exit code."""
+    return _Run(plan, options).run()
+
+
+class _Run:
+    """The event loop of the launcher."""
+
+    def __init__(self, plan: LaunchPlan, options: LaunchOptions) -> None:
+        self._plan = plan
+        self._options = options
+        self._since = time.time()
+        self._wakeup = Wakeup(
+            (signal.SIGCHLD, signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+        )
+        self._stdout, self._stderr = Sink(1, self._wakeup.nudge), Sink(2, self._wakeup.nudge)
+        self._log = Log(options.verbosity, self._stderr.put)
+        self._output = Output(
+            len(plan.instances),
+            only=options.only_output_from_instance,
+            stdout=self._stdout.put,
+            stderr=self._stderr.put,
+        )
+        self._key = new_key()
+        self._listener = socket.create_server(("127.0.0.1", 0), backlog=_MOST_STRANGERS)
+        self._listener.setblocking(False)
+        self._strangers: set[Admission] = set()
+        self._channels: dict[int, Channel] = {}
+        self._alarms = Alarms()
+        self._selector = selectors.PollSelector()
+        self._input = Input()
+        self._job = Job(plan, since=self._since, has_input=self._input.is_open, tell=self._tell)
+        self._mpirun = 0
+        self._mpirun_ended = False
+        self._mpirun_text: deque[bytes] = deque(maxlen=64)
+        self._killed = False
+        self._stop_seen = 0.0
+
+    def run(self) -> int:
+        processes.adopt_orphans()
+        if self._options.print_topology or self._options.verbosity > 1:
+            self._stdout.put(self._plan.topology().encode())
+        self._start()
+        while not self._finished:
+            for key, _ in self._selector.select(self._alarms.until_next()):
+                if key.fd in self._selector.get_map():  # an earlier event of this round may have closed it
+                    key.data()
+            self._alarms.ring()
+            self._after_writes()
+            self._watch_teardown()
+        return self._finish()
+
+    # -- the start --------------------------------------------------------------------------------------------------
+
+    def _start(self) -> None:
+        command = self._plan.command
+        environment = {k: v for k, v in os.environ.items() if not k.startswith(_OUTER)} | dict(command.environment)
+        environment[ADDRESS_VARIABLE] = "{}:{}".format(*self._listener.getsockname())
+        environment[KEY_VARIABLE] = self._key.hex()
+        environment[RANK_VARIABLE] = command.rank_variable
+        environment[PATH_VARIABLE] = os.pathsep.join(_package_folders())
+        self._log.info("Running command: " + " ".join(f"'{word}'" for word in command.argv))
+        null = os.open(os.devnull, os.O_RDONLY)
+        pipes = [os.pipe(), os.pipe()]
+        self._mpirun = processes.spawn(
+            command.argv,
+            executable=command.argv[0],
+            environment=environment,
+            cwd=self._plan.cwd,
+            streams=(null, pipes[0][1], pipes[1][1]),
+            session=True,
+            death_signal=signal.SIGTERM,
+        )
+        for descriptor in (null, pipes[0][1], pipes[1][1]):
+            os.close(descriptor)
+        self._log.info(f"Waiting for mpirun (PID {self._mpirun})")
+        self._register_all([OutputPipe(number, pipe[0]) for number, pipe in enumerate(pipes, start=1)])
+        patience = START_TIMEOUT + START_TIMEOUT_PER_INSTANCE * len(self._plan.instances)
+        self._alarms.set(patience, lambda: self._on_start_timeout(patience))
+        if self._options.timeout is not None:
+            self._alarms.set(self._options.timeout, self._on_timeout)
+
+    def _register_all(self, mpirun_pipes: list[OutputPipe]) -> None:
+        read = selectors.EVENT_READ
+        self._selector.register(self._wakeup, read, self._on_wakeup)
+        self._selector.register(self._listener, read, self._on_connection)
+        if self._input.is_open:
+            self._selector.register(self._input, read, self._on_input)
+        for pipe in mpirun_pipes:
+            self._selector.register(pipe, read, lambda pipe=pipe: self._on_mpirun_text(pipe))
+
+    def _on_start_timeout(self, patience: float) -> None:
+        if self._job.missing:
+            ranks = ", ".join(map(str, self._job.missing))
+            self._job.fail(f"instances {ranks} did not start within {patience:g} s", 1)
+
+    def _on_timeout(self) -> None:
+        self._job.fail(f"the job did not end within {self._options.timeout:g} s (--timeout)", 124)
+
+    # -- the supervisors --------------------------------------------------------------------------------------------
+
+    def _on_connection(self) -> None:
+        try:
+            connection, _ = self._listener.accept()
+        except OSError:
+            return
+        if len(self._strangers) >= _MOST_STRANGERS:
+            connection.close()
+            return
+        stranger = Admission(connection, self._key)
+        self._strangers.add(stranger)
+        self._selector.register(stranger, selectors.EVENT_READ, lambda: self._on_stranger(stranger))
+        self._alarms.set(_ADMISSION_TIMEOUT, lambda: self._dismiss(stranger, "it took too long"))
+
+    def _on_stranger(self, stranger: Admission) -> None:
+        try:
+            channel = stranger.advance()
+        except ChannelError as error:
+            self._dismiss(stranger, str(error))
+            return
+        if channel is not None:
+            self._strangers.discard(stranger)
+            self._selector.modify(channel, selectors.EVENT_READ, lambda: self._on_first_message(channel))
+
+    def _dismiss(self, stranger: Admission, why: str) -> None:
+        if stranger in self._strangers:
+            self._log.debug(f"A connection to the channel was refused: {why}")
+            self._strangers.discard(stranger)
+            self._selector.unregister(stranger)
+            stranger.close()
+
+    def _on_first_message(self, channel: Channel) -> None:
+        try:
+            arrived = channel.receive()
+        except ChannelError as error:
+            self._drop(channel, str(error))
+            return
+        if not arrived:
+            return
+        hello = arrived[0]
+        if not isinstance(hello, messages.Hello) or hello.rank in self._channels:
+            self._drop(channel, "it did not introduce itself")
+            return
+        self._channels[hello.rank] = channel
+        self._log.debug(f"Supervisor {hello.pid} on {hello.host} is ready for instance {hello.rank}")
+        if not self._job.hello(hello.rank, hello.pid):
+            del self._channels[hello.rank]
+            self._drop(channel, f"there is no instance {hello.rank}")
+            return
+        self._selector.modify(channel, self._interest(channel), lambda: self._on_messages(hello.rank))
+
+    def _drop(self, channel: Channel, why: str) -> None:
+        self._log.debug(f"A connection to the channel was closed: {why}")
+        self._selector.unregister(channel)
+        channel.close()
+
+    def _on_messages(self, rank: int) -> None:
+        channel = self._channels[rank]
+        channel.push()
+        try:
+            for message in channel.receive():
+                self._on_message(rank, message)
+        except ChannelError as error:
+            del self._channels[rank]
+            self._drop(channel, str(error))
+            self._job.lost(rank, "is gone")
+            return
+        self._selector.modify(channel, self._interest(channel), lambda: self._on_messages(rank))
+
+    def _on_message(self, rank: int, message: messages.Message) -> None:
+        match message:
+            case messages.Output(stream, data) if stream in (1, 2):
+                count = len(data)
+                self._output.write(rank, stream, data, lambda: self._tell(rank, messages.Credit(count)))
+            case messages.Started(pid):
+                self._log.debug(f"Instance {rank} has pid {pid}")
+                self._job.started(rank, pid)
+            case messages.NotStarted(reason):
+                self._job.not_started(rank, reason)
+            case messages.Exited():
+                self._job.exited(rank, message)
+            case messages.Gone():
+                self._output.finish(rank)
+                self._job.gone(rank)
+            case messages.InputTaken():
+                self._input.ready = True
+                if self._input.is_open:
+                    self._selector.register(self._input, selectors.EVENT_READ, self._on_input)
+            case _:
+                raise ChannelError(f"an unexpected {type(message).__name__} message")
+
+    def _tell(self, rank: int, message: messages.Message) -> None:
+        channel = self._channels.get(rank)
+        if channel is not None:
+            channel.send(message)
+            if channel.wants_to_send and channel.fileno() in self._selector.get_map():
+                self._selector.modify(channel, self._interest(channel), lambda: self._on_messages(rank))
+
+    def _interest(self, channel: Channel) -> int:
+        return selectors.EVENT_READ | (selectors.EVENT_WRITE if channel.wants_to_send else 0)
+
+    # -- the user ---------------------------------------------------------------------------------------------------
+
+    def _on_input(self) -> None:
+        self._selector.unregister(self._input)
+        self._tell(0, messages.Input(self._input.read()))
+
+    def _on_wakeup(self) -> None:
+        for number in self._wakeup.read():
+            if number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+                self._log.info(f"Stopping on signal {number}")
+                self._job.interrupt(number, self._options.grace)
+                self._stop_seen = 0.0
+            elif number in (signal.SIGUSR1, signal.SIGUSR2):
+                self._job.forward(number)
+        dead, _ = processes.reap()
+        for pid, status in dead:
+            if pid == self._mpirun:
+                self._on_mpirun_end(status)
+
+    def _after_writes(self) -> None:
+        for sink in (self._stdout, self._stderr):
+            for done in sink.written():
+                done()
+            if sink.is_broken and not self._job.is_stopping:
+                self._job.interrupt(signal.SIGPIPE, 0.5)
+
+    # -- the end ----------------------------------------------------------------------------------------------------
+
+    def _on_mpirun_text(self, pipe: OutputPipe) -> None:
+        data = pipe.read()
+        if data:
+            self._mpirun_text.append(data)
+        elif data is not None:
+            self._selector.unregister(pipe)
+            pipe.close()
+
+    def _on_mpirun_end(self, status: int) -> None:
+        shown = status if status >= 0 else 128 - status
+        self._log.info(f"mpirun (PID {self._mpirun}) terminated with exit code {shown}")
+        self._mpirun_ended = True
+        self._job.mpirun_ended(self._mpirun, status)
+
+    def _watch_teardown(self) -> None:
+        """Once the job is stopping, or all instances are gone, the rest has a limited time to end."""
+        if self._stop_seen or not (self._job.is_stopping or self._job.all_gone):
+            return
+        self._stop_seen = time.monotonic()
+        patience = self._job.grace + _TEARDOWN if self._job.is_stopping else _MPIRUN_TIMEOUT
+        order = self._job.grace
+        self._alarms.set(patience, lambda: self._kill_all() if self._job.grace == order else None)
+
+    def _kill_all(self) -> None:
+        self._killed = True
+        processes.end_descendants(timeout=0.5)
+
+    @property
+    def _finished(self) -> bool:
+        return self._killed or (self._mpirun_ended and self._job.all_gone)
+
+    def _finish(self) -> int:
+        processes.end_descendants(timeout=0.5)
+        code = self._job.exit_code
+        if code or self._killed:
+            for path in sweep(since=self._since):
+                self._log.debug(f"Removed {path}")
+        self._explain()
+        self._stdout.close()
+        self._stderr.close()
+        return code
+
+    def _explain(self) -> None:
+        """Say why the job failed, last, where people look."""
+        job = self._job
+        for rank in range(len(self._plan.instances)):
+            self._output.finish(rank)
+        failure = None if job.user_signal else job.failure
+        if failure:
+            self._say(str(failure))
+            for line in self._output.last_lines(failure.instance.index, _STDERR_LINES):
+                self._stderr.put(b"    " + line + b"\n")
+        elif job.why:
+            self._say(job.why)
+            for line in b"".join(self._mpirun_text).rstrip().split(b"\n")[-_STDERR_LINES:]:
+                self._stderr.put(b"    " + line + b"\n")
+
+    def _say(self, text: str) -> None:
+        self._stderr.put(f"poprun-py: {text}\n".encode(errors="surrogateescape"))
+
+
+def _package_folders() -> list[str]:
+    """Where the supervisors find what they import."""
+    files = [str(msgpack.__file__), os.path.abspath(__file__)]
+    return [os.path.dirname(os.path.dirname(file)) for file in files]

@@ -1,0 +1,261 @@
+"""Supervisor: runs one instance on its host, passes its output on, and sees to it that nothing of it is left.
+
+Whatever ends the job (a Stop of the launcher, the launcher's death, the process manager's signal), the program and
+all that descends from it are ended here, gently first.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import selectors
+import signal
+import sys
+import time
+from collections.abc import Callable
+
+from poprun_py import messages, processes
+from poprun_py.alarms import Alarms
+from poprun_py.channel import ADDRESS_VARIABLE, KEY_VARIABLE, Channel, connect
+from poprun_py.errors import ChannelError
+from poprun_py.messages import LAUNCHER, MPI, OWN
+from poprun_py.pipes import InputPipe, OutputPipe
+from poprun_py.sweep import sweep
+from poprun_py.wakeup import Wakeup
+
+__all__ = ["CONNECT_TIMEOUT", "RANK_VARIABLE", "WINDOW", "supervise"]
+
+#: Names the variable in which the MPI's process manager gives a process its rank.
+RANK_VARIABLE = "POPRUN_PY_RANK_VARIABLE"
+
+#: Bytes of output that may be on their way to the launcher; the program waits when it has written more.
+WINDOW = 1 << 19
+
+CONNECT_TIMEOUT = 20.0
+
+#: Seconds from SIGTERM to SIGKILL when the launcher is gone or the process manager wants the instance to end.
+_GRACE = 0.5
+
+#: Seconds a program may take to end by itself when the process manager ends the job: its exit code is its own then.
+_SETTLE = 0.1
+
+#: Seconds for what the program has left behind (a resource tracker, say) to end by itself.
+_LINGER = 0.3
+
+
+def supervise(tie: Callable[[], None]) -> int:
+    """Serve one instance until it is gone and the launcher has dismissed us; return the exit code.
+
+    ``tie`` binds our life to the holder's; it is called once we can react to its death.
+    """
+    wakeup = Wakeup((signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP))
+    processes.adopt_orphans()
+    tie()
+    environment = os.environ
+    address, key = environment.pop(ADDRESS_VARIABLE), bytes.fromhex(environment.pop(KEY_VARIABLE))
+    rank = int(environment[environment.pop(RANK_VARIABLE)])
+    try:
+        channel = connect(address, key, timeout=CONNECT_TIMEOUT)
+    except ChannelError as error:
+        print(f"poprun-py supervisor {rank}: {error}", file=sys.stderr, flush=True)
+        return 1
+    channel.send(messages.Hello(rank, os.uname().nodename, os.getpid()))
+    return Supervisor(channel, wakeup).run()
+
+
+class Supervisor:
+    """The event loop of one instance."""
+
+    def __init__(self, channel: Channel, wakeup: Wakeup) -> None:
+        self._channel = channel
+        self._wakeup = wakeup
+        self._alarms = Alarms()
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(channel, selectors.EVENT_READ, self._listen)
+        self._selector.register(wakeup, selectors.EVENT_READ, self._on_signal)
+        self._outputs: list[OutputPipe] = []
+        self._input: InputPipe | None = None
+        self._program = 0  # its pid
+        self._status: int | None = None
+        self._cause = OWN
+        self._credit = WINDOW
+        self._childless = False
+        self._reported = False
+        self._done = False
+        self._launcher_lives = True
+        self._since = time.time()
+
+    def run(self) -> int:
+        while not self._done:
+            self._watch()
+            for key, _ in self._selector.select(self._alarms.until_next()):
+                key.data()
+            self._alarms.ring()
+            self._check_gone()
+        self._channel.flush(timeout=2.0)
+        return 0
+
+    # -- the launcher ---------------------------------------------------------------------------------------------
+
+    def _listen(self) -> None:
+        self._channel.push()
+        try:
+            for message in self._channel.receive():
+                self._obey(message)
+        except ChannelError:
+            self._selector.unregister(self._channel)
+            self._launcher_lives = False
+            self._stop(signal.SIGTERM, _GRACE, LAUNCHER)
+
+    def _obey(self, message: messages.Message) -> None:
+        match message:
+            case messages.Start():
+                self._start(message)
+            case messages.Credit(amount):
+                self._credit += amount
+            case messages.Input(data) if self._input:
+                self._input.give(data)
+            case messages.Signal(number) if self._running:
+                processes.kill_group(self._program, number)
+            case messages.Stop(number, grace):
+                self._stop(number, grace, LAUNCHER)
+            case messages.Leave():
+                self._done = True
+
+    def _tell(self, message: messages.Message) -> None:
+        if self._launcher_lives:
+            self._channel.send(message)
+
+    # -- the program ----------------------------------------------------------------------------------------------
+
+    @property
+    def _running(self) -> bool:
+        return bool(self._program) and self._status is None
+
+    def _start(self, order: messages.Start) -> None:
+        if self._status is not None:
+            return
+        self._since = order.since
+        for name in order.unset:
+            os.environ.pop(name, None)
+        null = os.open(os.devnull, os.O_RDWR)
+        source, feed = os.pipe() if order.has_input else (null, -1)
+        pipes = [os.pipe(), os.pipe()]
+        try:
+            self._program = processes.spawn(
+                order.argv,
+                executable=order.executable,
+                environment=os.environ | order.environment,
+                cwd=order.cwd,
+                streams=(source, pipes[0][1], pipes[1][1]),
+                session=False,
+                death_signal=signal.SIGKILL,
+            )
+        except OSError as error:
+            self._tell(messages.NotStarted(f"{error.strerror}: {error.filename}"))
+            self._childless, self._status = True, 127
+        else:
+            self._tell(messages.Started(self._program))
+        for descriptor in {null, source, pipes[0][1], pipes[1][1]}:
+            os.close(descriptor)
+        self._outputs = [OutputPipe(number, pipe[0]) for number, pipe in enumerate(pipes, start=1)]
+        self._input = InputPipe(feed) if order.has_input else None
+
+    def _stop(self, number: int, grace: float, cause: str, settle: float = 0.0) -> None:
+        """Ask the program to end now, or after ``settle`` seconds, and kill it ``grace`` seconds later."""
+        if not self._program and self._status is None:  # it will not be started any more
+            self._status, self._childless = 0, True
+        self._alarms.set(settle, lambda: self._send_stop(number, cause))
+        self._alarms.set(settle + grace, lambda: self._send_stop(signal.SIGKILL, cause))
+
+    def _send_stop(self, number: int, cause: str) -> None:
+        if self._running:
+            self._cause = cause if self._cause == OWN else self._cause
+            processes.kill_group(self._program, number)
+
+    def _on_signal(self) -> None:
+        if self._wakeup.read() - {signal.SIGCHLD}:
+            self._stop(signal.SIGTERM, _GRACE, MPI, settle=_SETTLE)
+        dead, left = processes.reap()
+        for pid, status in dead:
+            if pid == self._program:
+                self._on_exit(status)
+        self._childless = not left
+
+    def _on_exit(self, status: int) -> None:
+        at = time.monotonic()
+        self._status = status
+        for output in self._outputs:
+            self._forward(output)
+        self._tell(messages.Exited(status, self._cause, at))
+        if self._input:
+            self._input.close()
+        self._alarms.set(_LINGER, self._end_leftovers)
+
+    def _end_leftovers(self) -> None:
+        """End what outlived the program; and do not wait for pipes that somebody else holds open."""
+        if self._childless:
+            self._alarms.set(1.0, self._close_outputs)
+        for pid in processes.descendants(os.getpid()):
+            processes.kill(pid, signal.SIGKILL)
+        if not self._childless:
+            self._alarms.set(0.05, self._end_leftovers)
+
+    # -- its output and input -------------------------------------------------------------------------------------
+
+    def _watch(self) -> None:
+        """Listen to what can be dealt with now: output while there is credit, room for input while there is some."""
+        for output in self._outputs:
+            self._want(output, selectors.EVENT_READ, self._credit > 0, functools.partial(self._forward, output))
+        if self._input:
+            self._want(self._input, selectors.EVENT_WRITE, self._input.is_waiting, self._feed)
+        if self._launcher_lives:
+            wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if self._channel.wants_to_send else 0)
+            self._selector.modify(self._channel, wanted, self._listen)
+
+    def _want(self, pipe: OutputPipe | InputPipe, event: int, wanted: bool, react: Callable[[], None]) -> None:
+        known = pipe.fileno() in self._selector.get_map() if pipe.is_open else False
+        if wanted and pipe.is_open and not known:
+            self._selector.register(pipe, event, react)
+        elif known and not wanted:
+            self._selector.unregister(pipe)
+
+    def _forward(self, output: OutputPipe) -> None:
+        """Pass on what the pipe holds, within the credit."""
+        while output.is_open and (self._credit > 0 or not self._launcher_lives):
+            data = output.read()
+            if data is None:
+                return
+            if data:
+                self._credit -= len(data)
+                self._tell(messages.Output(output.number, data))
+            else:
+                self._drop(output)
+
+    def _feed(self) -> None:
+        if self._input and self._input.push():
+            self._tell(messages.InputTaken())
+
+    def _drop(self, pipe: OutputPipe) -> None:
+        with contextlib.suppress(KeyError):
+            self._selector.unregister(pipe)
+        pipe.close()
+
+    def _close_outputs(self) -> None:
+        if self._credit > 0:
+            for output in self._outputs:
+                self._drop(output)
+
+    # -- the end --------------------------------------------------------------------------------------------------
+
+    def _check_gone(self) -> None:
+        """Report once nothing is left; then wait to be dismissed, or leave if nobody is there to do so."""
+        if self._status is None or not self._childless or any(output.is_open for output in self._outputs):
+            return
+        if self._launcher_lives and not self._reported:
+            self._reported = True
+            self._tell(messages.Gone())
+        elif not self._launcher_lives:
+            sweep(since=self._since)
+            self._done = True

@@ -1,0 +1,88 @@
+"""Sweep: removes what an MPI leaves in /dev/shm and the temporary folder after a bad end.
+
+Only entries with the names below, owned by this user, made since the job began, and used by no living process.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Iterator, Sequence
+
+__all__ = ["LEFTOVERS", "sweep"]
+
+#: What each MPI calls its shared segments and session folders; group 1 is the pid of the owner, where there is one.
+LEFTOVERS: tuple[str, ...] = (
+    r"mpich_shm_\w+",
+    r"sm_segment\..+",
+    r"vader_segment\..+",
+    r"hydra_hwloc_xmlfile_\w+",
+    r"(?:ompi|prterun|prted)\.(?:[^.]+\.)?(\d+)(?:\.\d+)?",
+    r"osc_(?:rdma|sm)\..+",
+)
+_PATTERN = re.compile("|".join(f"(?:{pattern})" for pattern in LEFTOVERS))
+
+
+def sweep(*, since: float, folders: Sequence[str] | None = None) -> list[str]:
+    """Remove the leftovers made after ``since`` (seconds of the epoch); return their paths."""
+    folders = folders or sorted({"/dev/shm", "/tmp", os.environ.get("TMPDIR", "/tmp")})
+    found = [path for folder in folders for path in _leftovers(folder, since)]
+    used = _in_use(found) if found else set()
+    removed = [path for path in found if path not in used]
+    for path in removed:
+        _remove(path)
+    return removed
+
+
+def _leftovers(folder: str, since: float) -> Iterator[str]:
+    try:
+        entries = list(os.scandir(folder))
+    except OSError:
+        return
+    for entry in entries:
+        match = _PATTERN.fullmatch(entry.name)
+        if match and not (match[1] and os.path.exists(f"/proc/{match[1]}")) and _is_ours(entry, since):
+            yield entry.path
+
+
+def _is_ours(entry: os.DirEntry[str], since: float) -> bool:
+    try:
+        status = entry.stat(follow_symlinks=False)
+    except OSError:
+        return False
+    kind = stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)
+    return kind and status.st_uid == os.getuid() and status.st_ctime >= since - 0.05
+
+
+def _in_use(paths: Sequence[str]) -> set[str]:
+    """Those of ``paths`` that a living process has mapped or open (or, for folders, has something of)."""
+    used: set[str] = set()
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        text = _held_by(pid)
+        used.update(path for path in paths if path in text)
+    return used
+
+
+def _held_by(pid: str) -> str:
+    held = []
+    try:
+        with open(f"/proc/{pid}/maps", errors="replace") as stream:
+            held.append(stream.read())
+        with os.scandir(f"/proc/{pid}/fd") as entries:
+            held += [os.readlink(entry.path) for entry in entries]
+    except OSError:  # it is gone, or not ours
+        pass
+    return "\n".join(held)
+
+
+def _remove(path: str) -> None:
+    import shutil  # rarely needed
+
+    try:
+        if os.path.isdir(path):
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            os.unlink(path)
+    except OSError:
+        return
