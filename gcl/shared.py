@@ -143,7 +143,7 @@ def _reduce(plan: Any, call: Any, source: Any, scratch: Any) -> None:
                         scratch,
                         work,
                     )
-                    zero_range(outs[0], stop, (i + 1) * fragment, source)
+                    zero_range(outs[0], max(stop, i * fragment), (i + 1) * fragment, source)
 
 
 @jit
