@@ -1,0 +1,54 @@
+"""Bind: turn an op into calls that already hold the arrays of one replica.
+
+FLOAT          kernel
+FLOAT16        widen operands -> kernel on their float32 images -> round results
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gcl.half import float_to_half, half_to_float
+from ipu_emu.engine.buffers import Buffers
+from ipu_emu.graph import Graph, Op
+from ipu_emu.ops import TABLE, Bound, Step
+from ipu_emu.ops.arrays import storage
+from ipu_emu.program.memory import node_in
+
+__all__ = ["bind"]
+
+
+def bind(graph: Graph, op: Op, buffers: Buffers) -> list[Step]:
+    """The calls that run ``op`` on one replica; none for a view."""
+    if op.outputs[0] in buffers.plan.views:
+        return []
+    node = node_in(graph, op)
+    workspace, images = buffers.scratch(node)
+    arrays = buffers.arrays | images
+    bound = Bound(
+        node,
+        tuple(arrays[id] if id else None for id in op.inputs),
+        tuple(arrays[id] for id in op.outputs),
+        tuple(workspace),
+    )
+    kernel = TABLE[op].kernel
+    assert kernel is not None
+    read = [id for id in dict.fromkeys(op.inputs) if id in images]
+    written = [id for id in dict.fromkeys(op.outputs) if id in images]
+    return [
+        *(_widen(buffers.arrays[id], images[id]) for id in read),
+        kernel(bound),
+        *(_round(images[id], buffers.arrays[id]) for id in written),
+    ]
+
+
+def _widen(half: NDArray[Any], image: NDArray[Any]) -> Step:
+    return partial(half_to_float, storage(half).view(np.uint16), storage(image))
+
+
+def _round(image: NDArray[Any], half: NDArray[Any]) -> Step:
+    return partial(float_to_half, storage(image), storage(half).view(np.uint16))

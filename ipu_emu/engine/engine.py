@@ -1,0 +1,246 @@
+"""Engine: binds an executable to buffers that are laid out once, and runs it.
+
+Instructions run in program order. A run of instructions of one kind is bound to one list of prepared calls, replica
+after replica; a step only walks these lists, so it allocates nothing that grows with the model, and the order of all
+arithmetic is that of the program, whatever the timing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from time import perf_counter_ns
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from threadpoolctl import ThreadpoolController
+
+from ipu_emu.engine.bind import bind
+from ipu_emu.engine.buffers import Buffers
+from ipu_emu.engine.replicas import Replicas
+from ipu_emu.engine.wall import Kind, Wall
+from ipu_emu.graph import DType, dtype_named
+from ipu_emu.ops import Step
+from ipu_emu.ops.arrays import chain
+from ipu_emu.program.executable import Executable
+from ipu_emu.program.instructions import (
+    AccumulateAnchor,
+    AccumulateGradient,
+    AllReduce,
+    Compute,
+    Counter,
+    CountMicroBatch,
+    HostLoad,
+    HostStore,
+    Instruction,
+    Leaf,
+    Repeat,
+    WeightUpdate,
+)
+
+__all__ = ["Engine", "Feed"]
+
+
+class Feed(Protocol):
+    """The host's side of a step."""
+
+    def read(self, id: str) -> NDArray[Any]:
+        """The next chunk of an input: one micro-batch of one replica, in any shape."""
+
+    def write(self, id: str, value: NDArray[Any]) -> None:
+        """Take the next chunk of an anchor."""
+
+
+@dataclass
+class _Counts:
+    """Where a step is."""
+
+    batch: int = 0
+    micro_batch: int = 0
+
+
+@dataclass(frozen=True)
+class _Segment:
+    """Calls of one kind, made one after the other."""
+
+    kind: Kind
+    calls: Sequence[Step]
+
+
+@dataclass(frozen=True)
+class _Loop:
+    times: int
+    counter: Counter
+    body: Sequence[_Segment | _Loop]
+
+
+class Engine:
+    """Local replicas of one executable, with their memory."""
+
+    def __init__(self, executable: Executable, replicas: Replicas) -> None:
+        self.executable = executable
+        self.replicas = replicas
+        self.wall = Wall()
+        self._counts = _Counts()
+        self._feed: Feed | None = None
+        self._threads = ThreadpoolController()
+        sizes = executable.plan.sizes
+        self._buckets = {
+            region: replicas.bucket(_dtype(region), size // _dtype(region).itemsize)
+            for region, size in sizes.items()
+            if region.startswith("bucket:")
+        }
+        self._buffers = [
+            Buffers(executable.plan, {name: rows[replica] for name, rows in self._buckets.items()})
+            for replica in range(replicas.local)
+        ]
+        for id, value in executable.graph.data.items():
+            if id in executable.plan.placements:
+                self.write(id, value)
+        self._program = list(self._bind(executable.program))
+
+    # Data
+
+    def write(self, id: str, value: NDArray[Any]) -> None:
+        """Set a tensor on all local replicas."""
+        for buffers in self._buffers:
+            np.copyto(buffers.arrays[id], value, casting="unsafe")
+
+    def read(self, id: str, replica: int = 0) -> NDArray[Any]:
+        """A copy of a tensor of one local replica, in its logical shape."""
+        return np.array(self._buffers[replica].arrays[id], order="C")
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that the engine holds for all local replicas."""
+        return self.replicas.local * sum(self.executable.plan.sizes.values())
+
+    # Running
+
+    def run(self, feed: Feed) -> None:
+        """Run one step. BLAS runs on one thread, so that results never depend on how many there are."""
+        start = perf_counter_ns()
+        self._feed = feed
+        try:
+            with self._threads.limit(limits=1, user_api="blas"):
+                self._walk(self._program)
+        finally:
+            self._feed = None
+            self.wall.total += perf_counter_ns() - start
+
+    def _walk(self, parts: Sequence[_Segment | _Loop]) -> None:
+        spent = self.wall.nanoseconds
+        for part in parts:
+            if isinstance(part, _Loop):
+                for turn in range(part.times):
+                    self._count(part.counter, turn)
+                    self._walk(part.body)
+                continue
+            start = perf_counter_ns()
+            for call in part.calls:
+                call()
+            spent[part.kind] += perf_counter_ns() - start
+
+    def _count(self, counter: Counter, turn: int) -> None:
+        if counter is Counter.BATCH:
+            self._counts.batch = turn
+        else:
+            self._counts.micro_batch = turn
+
+    # Binding
+
+    def _bind(self, instructions: Sequence[Instruction]) -> Iterator[_Segment | _Loop]:
+        for kind, group in groupby(instructions, _kind):
+            if kind is None:
+                for loop in group:
+                    assert isinstance(loop, Repeat)
+                    yield _Loop(loop.times, loop.counter, list(self._bind(loop.body)))
+            else:
+                yield _Segment(kind, self._segment(kind, [leaf for leaf in group if not isinstance(leaf, Repeat)]))
+
+    def _segment(self, kind: Kind, leaves: Sequence[Leaf]) -> list[Step]:
+        """Host and collective instructions concern all replicas; the others run replica after replica."""
+        if kind is not Kind.COMPUTE:
+            return [step for leaf in leaves for step in self._bind_shared(leaf)]
+        return [step for buffers in self._buffers for leaf in leaves for step in self._bind_local(leaf, buffers)]
+
+    def _bind_shared(self, leaf: Leaf) -> list[Step]:
+        if isinstance(leaf, HostLoad):
+            return [self._load(leaf)]
+        if isinstance(leaf, HostStore):
+            return [self._store(leaf)]
+        assert isinstance(leaf, AllReduce)
+        return [self.replicas.all_reduce(self._buckets[leaf.bucket], leaf.operator)]
+
+    def _bind_local(self, leaf: Leaf, buffers: Buffers) -> list[Step]:
+        graph, counts = self.executable.graph, self._counts
+        if isinstance(leaf, Compute | WeightUpdate):
+            return bind(graph, leaf.op, buffers)
+        if isinstance(leaf, CountMicroBatch):
+            return [self._running_mean(leaf, buffers)]
+        assert isinstance(leaf, AccumulateGradient | AccumulateAnchor)
+        first, others = (chain(*bind(graph, op, buffers)) for op in (leaf.first, leaf.others))
+        if isinstance(leaf, AccumulateGradient):
+            return [lambda: others() if counts.micro_batch else first()]
+        return [lambda: others() if counts.micro_batch or counts.batch else first()]
+
+    def _running_mean(self, leaf: CountMicroBatch, buffers: Buffers) -> Step:
+        keep, take, counts = buffers.arrays[leaf.keep], buffers.arrays[leaf.take], self._counts
+
+        def count() -> None:
+            keep[()] = counts.micro_batch / (counts.micro_batch + 1)
+            take[()] = 1 / (counts.micro_batch + 1)
+
+        return count
+
+    def _load(self, leaf: HostLoad) -> Step:
+        arrays = [buffers.arrays[leaf.tensor] for buffers in self._buffers]
+        id, shape, one = leaf.tensor, arrays[0].shape, leaf.broadcast
+
+        def load() -> None:
+            feed = self._current()
+            chunk = feed.read(id).reshape(shape) if one else None
+            for array in arrays:
+                np.copyto(array, feed.read(id).reshape(shape) if chunk is None else chunk)
+
+        return load
+
+    def _store(self, leaf: HostStore) -> Step:
+        arrays = [buffers.arrays[leaf.tensor] for buffers in self._buffers]
+        due = self._due(leaf)
+
+        def store() -> None:
+            if due():
+                feed = self._current()
+                for array in arrays:
+                    feed.write(leaf.anchor, array)
+
+        return store
+
+    def _due(self, leaf: HostStore) -> Callable[[], bool]:
+        """Whether a store acts in the current micro-batch; outside the loops it always does."""
+        counts, factor = self._counts, self.executable.step.accumulation
+        total = self.executable.step.batches * factor
+        period = leaf.every or total
+        if period == 1:
+            return lambda: True
+        return lambda: (counts.batch * factor + counts.micro_batch + 1) % period == 0
+
+    def _current(self) -> Feed:
+        assert self._feed is not None
+        return self._feed
+
+
+def _dtype(bucket: str) -> DType:
+    return dtype_named(bucket.removeprefix("bucket:"))
+
+
+def _kind(instruction: Instruction) -> Kind | None:
+    """The kind of time that an instruction costs; None for a loop."""
+    if isinstance(instruction, Repeat):
+        return None
+    if isinstance(instruction, HostLoad | HostStore):
+        return Kind.HOST_IO
+    return Kind.COLLECTIVES if isinstance(instruction, AllReduce) else Kind.COMPUTE

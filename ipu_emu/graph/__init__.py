@@ -1,0 +1,19 @@
+"""graph: what a model is before anybody decides how to run it: tensors, ops, and ONNX in and out."""
+
+from ipu_emu.graph.dtype import DTYPES, DType, dtype_named, dtype_of
+from ipu_emu.graph.graph import Graph
+from ipu_emu.graph.op import Attribute, Op, Phase
+from ipu_emu.graph.tensor import Role, Tensor
+
+__all__ = [
+    "DTYPES",
+    "Attribute",
+    "DType",
+    "Graph",
+    "Op",
+    "Phase",
+    "Role",
+    "Tensor",
+    "dtype_named",
+    "dtype_of",
+]

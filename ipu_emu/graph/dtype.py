@@ -1,0 +1,94 @@
+"""DType: an element type, with its names in PopART, numpy and ONNX."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ipu_emu.errors import EmulatorError
+
+__all__ = ["BOOL", "DTYPES", "FLOAT", "FLOAT16", "INT32", "INT64", "UINT32", "DType", "dtype_named", "dtype_of"]
+
+
+@dataclass(frozen=True)
+class DType:
+    """One row of the table of element types."""
+
+    name: str
+    numpy: np.dtype[Any]
+    onnx: int
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes per element."""
+        return self.numpy.itemsize
+
+    @property
+    def is_float(self) -> bool:
+        return self.numpy.kind == "f"
+
+    @property
+    def is_integer(self) -> bool:
+        return self.numpy.kind in "iu"
+
+    def __str__(self) -> str:
+        return self.name
+
+
+#: PopART name, numpy type, number in onnx.TensorProto.DataType.
+DTYPES: tuple[DType, ...] = tuple(
+    DType(name, np.dtype(numpy), onnx)
+    for name, numpy, onnx in [
+        ("FLOAT", "float32", 1),
+        ("UINT8", "uint8", 2),
+        ("INT8", "int8", 3),
+        ("UINT16", "uint16", 4),
+        ("INT16", "int16", 5),
+        ("INT32", "int32", 6),
+        ("INT64", "int64", 7),
+        ("BOOL", "bool", 9),
+        ("FLOAT16", "float16", 10),
+        ("DOUBLE", "float64", 11),
+        ("UINT32", "uint32", 12),
+        ("UINT64", "uint64", 13),
+    ]
+)
+
+_BY_NAME = {dtype.name: dtype for dtype in DTYPES}
+_BY_NUMPY = {dtype.numpy: dtype for dtype in DTYPES}
+_BY_ONNX = {dtype.onnx: dtype for dtype in DTYPES}
+
+
+def dtype_named(name: str) -> DType:
+    """The type called ``name`` in PopART, in any letter case; raise EmulatorError for another name."""
+    try:
+        return _BY_NAME[name.upper()]
+    except KeyError:
+        raise EmulatorError(f"Unrecognised data type '{name}'; use one of {', '.join(_BY_NAME)}") from None
+
+
+def dtype_of(kind: Any) -> DType:
+    """The type of a numpy dtype, scalar type or array."""
+    numpy = kind.dtype if isinstance(kind, np.ndarray) else np.dtype(kind)
+    try:
+        return _BY_NUMPY[numpy]
+    except KeyError:
+        raise EmulatorError(f"Unsupported data type {numpy}; use one of {', '.join(_BY_NAME)}") from None
+
+
+def dtype_numbered(number: int) -> DType:
+    """The type with this number in ONNX."""
+    try:
+        return _BY_ONNX[number]
+    except KeyError:
+        raise EmulatorError(f"ONNX data type number {number} is not supported") from None
+
+
+FLOAT = _BY_NAME["FLOAT"]
+FLOAT16 = _BY_NAME["FLOAT16"]
+INT32 = _BY_NAME["INT32"]
+UINT32 = _BY_NAME["UINT32"]
+INT64 = _BY_NAME["INT64"]
+BOOL = _BY_NAME["BOOL"]

@@ -1,0 +1,94 @@
+"""Graph: ops in the order in which they may run, the tensors between them, and the data of its weights."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ipu_emu.errors import EmulatorError
+from ipu_emu.graph.op import Op
+from ipu_emu.graph.tensor import Role, Tensor
+
+__all__ = ["Graph"]
+
+
+@dataclass
+class Graph:
+    """A model: every id is made once, before it is used."""
+
+    tensors: dict[str, Tensor] = field(default_factory=dict)
+    ops: list[Op] = field(default_factory=list)
+    data: dict[str, NDArray[Any]] = field(default_factory=dict)  # weights, states, scalars, constants
+    outputs: list[str] = field(default_factory=list)
+
+    def add(self, tensor: Tensor, data: NDArray[Any] | None = None) -> Tensor:
+        """Add a tensor that no op makes."""
+        if tensor.id in self.tensors:
+            raise EmulatorError(f"Tensor '{tensor.id}' already exists; give the second one another name")
+        self.tensors[tensor.id] = tensor
+        if data is not None:
+            self.data[tensor.id] = data
+        return tensor
+
+    def append(self, op: Op, outputs: Iterable[Tensor]) -> Op:
+        """Add an op with the tensors that it makes."""
+        for tensor in outputs:
+            self.add(tensor)
+        self.ops.append(op)
+        return op
+
+    def tensor(self, id: str) -> Tensor:
+        """The tensor with this id; raise EmulatorError where there is none."""
+        try:
+            return self.tensors[id]
+        except KeyError:
+            raise EmulatorError(f"No tensor with id '{id}' in the graph") from None
+
+    def with_role(self, *roles: Role) -> list[Tensor]:
+        """All tensors of these roles, in the order in which they were added."""
+        return [tensor for tensor in self.tensors.values() if tensor.role in roles]
+
+    def producers(self) -> dict[str, Op]:
+        """Id to the op that makes it."""
+        return {output: op for op in self.ops for output in op.outputs}
+
+    def unused(self, base: str) -> str:
+        """``base``, or ``base/1``, ``base/2``, ... whichever is first free."""
+        name, count = base, 0
+        while name in self.tensors:
+            count += 1
+            name = f"{base}/{count}"
+        return name
+
+    def rename(self, names: Mapping[str, str]) -> None:
+        """Give tensors new ids, all at once."""
+        self.tensors = {
+            names.get(id, id): replace(tensor, id=names.get(id, id)) for id, tensor in self.tensors.items()
+        }
+        self.ops = [
+            replace(
+                op,
+                inputs=tuple(names.get(i, i) for i in op.inputs),
+                outputs=tuple(names.get(o, o) for o in op.outputs),
+            )
+            for op in self.ops
+        ]
+
+    def copy(self) -> Graph:
+        """A graph that can be changed alone; the arrays are shared."""
+        return Graph(dict(self.tensors), list(self.ops), dict(self.data), list(self.outputs))
+
+    def constant(self, value: Any, like: Tensor) -> Tensor:
+        """Add a scalar constant of the element type of ``like``, once per value."""
+        id = f"constant_{like.dtype}_{float(value)!r}"
+        if id not in self.tensors:
+            data = np.array(value, dtype=like.dtype.numpy)
+            self.add(Tensor(id, like.dtype, (), Role.CONSTANT), data)
+        return self.tensors[id]
+
+    def __str__(self) -> str:
+        return "\n".join(str(op) for op in self.ops)

@@ -1,0 +1,129 @@
+"""A graph as an ONNX ModelProto, and back."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import helper
+
+from ipu_emu.errors import EmulatorError
+from ipu_emu.graph.dtype import dtype_numbered
+from ipu_emu.graph.graph import Graph
+from ipu_emu.graph.onnx_tensors import array_of, proto_of
+from ipu_emu.graph.op import GRAPHCORE, Op
+from ipu_emu.graph.tensor import Role, Tensor
+
+__all__ = ["Append", "from_model", "load_model", "to_model"]
+
+#: What adds an op to a graph and infers the tensors it makes; it lives in the room above.
+Append = Callable[[Graph, Op], object]
+
+_PRODUCER = "ipu_emu"
+
+
+def to_model(graph: Graph, *, opset: int) -> bytes:
+    """Serialise ``graph`` as a ModelProto of ai.onnx ``opset`` and ai.graphcore 1."""
+    outside = graph.with_role(Role.INPUT, Role.WEIGHT)
+    proto = helper.make_graph(
+        [_node(op) for op in graph.ops],
+        "ipu_emu",
+        [_value_info(tensor) for tensor in outside],
+        [_value_info(graph.tensor(id)) for id in graph.outputs],
+        [proto_of(tensor.id, graph.data[tensor.id]) for tensor in outside if tensor.role is Role.WEIGHT],
+    )
+    opsets = [helper.make_opsetid("", opset), helper.make_opsetid(GRAPHCORE, 1)]
+    model = helper.make_model(proto, producer_name=_PRODUCER, opset_imports=opsets, ir_version=3 if opset <= 8 else 4)
+    return bytes(model.SerializeToString())
+
+
+def load_model(source: bytes | str | os.PathLike[str]) -> onnx.ModelProto:
+    """Parse a ModelProto from bytes, or from the file of that name; raise EmulatorError if it is neither."""
+    try:
+        if isinstance(source, str | os.PathLike):
+            if os.path.isfile(source):
+                return onnx.load(os.fspath(source))
+            source = os.fspath(source).encode()
+        model = onnx.load_model_from_string(bytes(source))
+    except Exception as error:  # protobuf has no public base class for its parse errors
+        raise EmulatorError(_unreadable(source)) from error
+    if not model.HasField("graph"):
+        raise EmulatorError(_unreadable(source))
+    return model
+
+
+def from_model(model: onnx.ModelProto, append: Append) -> Graph:
+    """Build the graph of ``model``; ``append`` adds each node with the tensors that it makes."""
+    graph = Graph()
+    version = next((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), 10)
+    initializers = {proto.name: array_of(proto) for proto in model.graph.initializer}
+    for info in model.graph.input:
+        if info.name not in initializers:
+            graph.add(_input(info))
+    for id, array in initializers.items():
+        graph.add(Tensor(id, dtype_numbered(_number(array)), array.shape, Role.WEIGHT), array)
+    for node in model.graph.node:
+        append(graph, _op(node, version))
+    graph.outputs = [info.name for info in model.graph.output]
+    return graph
+
+
+def _number(array: np.ndarray) -> int:
+    return int(helper.np_dtype_to_tensor_dtype(array.dtype))
+
+
+def _input(info: onnx.ValueInfoProto) -> Tensor:
+    kind = info.type.tensor_type
+    shape = tuple(int(dimension.dim_value) for dimension in kind.shape.dim)
+    return Tensor(info.name, dtype_numbered(kind.elem_type), shape, Role.INPUT)
+
+
+def _value_info(tensor: Tensor) -> onnx.ValueInfoProto:
+    return helper.make_tensor_value_info(tensor.id, tensor.dtype.onnx, tensor.shape)
+
+
+def _node(op: Op) -> onnx.NodeProto:
+    attributes = {
+        name: proto_of("", value) if isinstance(value, np.ndarray) else value for name, value in op.attributes.items()
+    }
+    # ONNX cannot tell the type of an empty list; it is the default in any case.
+    kept = {name: value for name, value in attributes.items() if not (isinstance(value, list) and not value)}
+    node = helper.make_node(op.type, op.inputs, op.outputs, name=op.name or None, domain=op.domain)
+    node.attribute.extend(helper.make_attribute(name, value) for name, value in sorted(kept.items()))
+    return node
+
+
+def _op(node: onnx.NodeProto, version: int) -> Op:
+    domain = "" if node.domain == "ai.onnx" else node.domain
+    return Op(
+        node.op_type,
+        tuple(node.input),
+        tuple(node.output),
+        {attribute.name: _attribute(attribute) for attribute in node.attribute},
+        domain,
+        version if domain == "" else 1,
+        node.name,
+    )
+
+
+def _attribute(proto: onnx.AttributeProto) -> Any:
+    value = helper.get_attribute_value(proto)
+    if isinstance(value, onnx.TensorProto):
+        return array_of(value)
+    if isinstance(value, bytes):
+        return value.decode()
+    if isinstance(value, int | float | str | onnx.GraphProto):
+        return value
+    return [item.decode() if isinstance(item, bytes) else item for item in value]
+
+
+def _unreadable(source: object) -> str:
+    text = source.decode(errors="replace") if isinstance(source, bytes | bytearray) else str(source)
+    shown = text if len(text) <= 200 else text[:200] + "..."
+    return (
+        f"Failed to load a ModelProto from the string '{shown}'.\n"
+        "Check that it is either a valid path to an existing onnx model file, or is a valid onnx ModelProto string."
+    )

@@ -1,0 +1,70 @@
+"""Initializers in the form that PopART writes and its users read: typed fields, never ``raw_data``.
+
+    FLOAT                                          float_data
+    DOUBLE                                         double_data
+    INT8 INT16 INT32 UINT8 UINT16 BOOL             int32_data
+    FLOAT16                                        int32_data, two values packed in one entry
+    INT64                                          int64_data
+    UINT32 UINT64                                  uint64_data
+
+Reading takes any form that ONNX allows.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import numpy_helper
+
+from ipu_emu.errors import EmulatorError
+from ipu_emu.graph.dtype import FLOAT16, DType, dtype_numbered, dtype_of
+
+__all__ = ["array_of", "proto_of"]
+
+_FIELDS = {
+    "FLOAT": "float_data",
+    "DOUBLE": "double_data",
+    "INT64": "int64_data",
+    "UINT32": "uint64_data",
+    "UINT64": "uint64_data",
+}
+
+
+def proto_of(id: str, array: NDArray[Any]) -> onnx.TensorProto:
+    """Write ``array`` as the initializer ``id``."""
+    dtype = dtype_of(array)
+    proto = onnx.TensorProto(name=id, data_type=dtype.onnx, dims=array.shape)
+    values = pack_halves(array) if dtype is FLOAT16 else array.reshape(-1)
+    getattr(proto, _FIELDS.get(dtype.name, "int32_data")).extend(values.tolist())
+    return proto
+
+
+def array_of(proto: onnx.TensorProto) -> NDArray[Any]:
+    """Read an initializer in any of its forms; the array belongs to the caller."""
+    dtype = dtype_numbered(proto.data_type)
+    if dtype is FLOAT16 and not proto.raw_data and len(proto.int32_data):
+        return _halves(proto, dtype)
+    try:
+        return np.array(numpy_helper.to_array(proto))
+    except (ValueError, TypeError) as error:
+        raise EmulatorError(f"Initializer '{proto.name}' cannot be read: {error}") from error
+
+
+def pack_halves(array: NDArray[Any]) -> NDArray[np.int32]:
+    """Two neighbouring halves per int32, little end first; an odd last one is followed by zero bits."""
+    bits = np.zeros(array.size + array.size % 2, np.uint16)
+    bits[: array.size] = np.ascontiguousarray(array).reshape(-1).view(np.uint16)
+    return bits.view(np.int32)
+
+
+def _halves(proto: onnx.TensorProto, dtype: DType) -> NDArray[Any]:
+    count = int(np.prod(tuple(proto.dims), dtype=np.int64))
+    entries = np.array(proto.int32_data, dtype=np.int64).astype(np.int32)
+    packed = len(entries) == (count + 1) // 2 and count > 1
+    bits = entries.view(np.uint16) if packed else entries.astype(np.uint16)
+    if bits.size < count:
+        raise EmulatorError(f"Initializer '{proto.name}' has {bits.size} values, its shape needs {count}")
+    return bits[:count].view(dtype.numpy).reshape(tuple(proto.dims))

@@ -1,0 +1,46 @@
+"""Op: one operation of a graph, by name, with the ids of what it reads and makes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+__all__ = ["GRAPHCORE", "Attribute", "Op", "Phase"]
+
+#: A number, a text, a list of either, or a numpy array (the value of a constant).
+Attribute = Any
+
+#: The domain of PopART's own ops; ONNX's own domain is the empty text.
+GRAPHCORE = "ai.graphcore"
+
+
+class Phase(Enum):
+    """The part of a step that an op belongs to."""
+
+    FORWARD = "forward"
+    BACKWARD = "backward"
+    UPDATE = "update"
+
+
+@dataclass(frozen=True)
+class Op:
+    """``outputs = type(inputs, attributes)``; an absent optional input is the empty text."""
+
+    type: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    attributes: Mapping[str, Attribute] = field(default_factory=dict)
+    domain: str = ""
+    version: int = 10
+    name: str = ""
+    phase: Phase = Phase.FORWARD
+
+    @property
+    def label(self) -> str:
+        """What to call the op in a message."""
+        return self.name or f"{self.type} ({', '.join(self.outputs)})"
+
+    def __str__(self) -> str:
+        return f"{', '.join(self.outputs)} = {self.type}({', '.join(i or '-' for i in self.inputs)})"

@@ -1,0 +1,53 @@
+"""Tensor: a named value of one micro-batch on one replica."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from math import prod
+
+from ipu_emu.graph.dtype import DType
+
+__all__ = ["Role", "Tensor"]
+
+
+class Role(Enum):
+    """Where a tensor's value comes from, and so how long it lives."""
+
+    INPUT = "input"  # a stream from the host, new for every micro-batch
+    WEIGHT = "weight"  # loaded once, changed by weight updates
+    STATE = "state"  # optimiser state: loaded once, changed by weight updates
+    SCALAR = "scalar"  # an optimiser value that the host may change between runs
+    CONSTANT = "constant"  # known when the graph is built
+    COMPUTED = "computed"  # made by an op
+
+    @property
+    def is_variable(self) -> bool:
+        """Say whether weight updates change it."""
+        return self in (Role.WEIGHT, Role.STATE)
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """Id, element type and per-replica shape."""
+
+    id: str
+    dtype: DType
+    shape: tuple[int, ...]
+    role: Role = Role.COMPUTED
+
+    @property
+    def nelms(self) -> int:
+        """Number of elements."""
+        return prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        return self.nelms * self.dtype.itemsize
+
+    @property
+    def rank(self) -> int:
+        return len(self.shape)
+
+    def __str__(self) -> str:
+        return f"{self.id}: {self.dtype}{list(self.shape)}"

@@ -1,0 +1,7 @@
+"""hostio: how step data gets from the user's arrays to the replicas and back."""
+
+from ipu_emu.hostio.arrays import ArrayFeed
+from ipu_emu.hostio.callbacks import CallbackFeed
+from ipu_emu.hostio.sizes import check_sizes
+
+__all__ = ["ArrayFeed", "CallbackFeed", "check_sizes"]

@@ -1,0 +1,101 @@
+"""ArrayFeed: step data in arrays of the user, read and written chunk by chunk.
+
+A chunk is one micro-batch of one replica. Each array has a cursor that moves on by one chunk per fetch and returns to
+the start only when it hits the end exactly; it is not reset between steps. Only the number of elements counts, never
+the shape of an array.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ipu_emu.errors import EmulatorError, SessionError
+from ipu_emu.graph import DType, Tensor
+
+__all__ = ["ArrayFeed"]
+
+
+class ArrayFeed:
+    """Inputs and outputs by tensor id."""
+
+    def __init__(self, inputs: Mapping[str, NDArray[Any]], outputs: Mapping[str, NDArray[Any]]) -> None:
+        self.inputs = {id: _Cursor(id, array, "input") for id, array in inputs.items()}
+        self.outputs = {id: _Cursor(id, array, "output") for id, array in outputs.items()}
+        self._tensors: Mapping[str, Tensor] = {}
+
+    def attach(self, tensors: Mapping[str, Tensor]) -> None:
+        """Say which tensors the chunks belong to, and check element types."""
+        self._tensors = tensors
+        for id, cursor in self.inputs.items():
+            if id in tensors:
+                cursor.expect(tensors[id].dtype)
+
+    def input_elements(self, id: str) -> int:
+        return self._input(id).flat.size
+
+    def output_elements(self, id: str) -> int:
+        return self._output(id).flat.size
+
+    def read(self, id: str) -> NDArray[Any]:
+        """The next chunk of an input."""
+        return self._input(id).next(self._tensors[id].nelms)
+
+    def write(self, id: str, value: NDArray[Any]) -> None:
+        """Store the next chunk of an output."""
+        chunk = self._output(id).next(value.size)
+        np.copyto(chunk.reshape(value.shape), value, casting="unsafe")
+
+    def _input(self, id: str) -> _Cursor:
+        if id not in self.inputs:
+            raise SessionError(f"No tensor {id} provided in PyStepIO's inputs")
+        return self.inputs[id]
+
+    def _output(self, id: str) -> _Cursor:
+        if id not in self.outputs:
+            raise SessionError(f"No tensor {id} provided in PyStepIO's outputs")
+        return self.outputs[id]
+
+
+class _Cursor:
+    """A position in one array."""
+
+    def __init__(self, id: str, array: NDArray[Any], direction: str) -> None:
+        self.id = id
+        array = np.asarray(array)
+        if not array.flags.c_contiguous:
+            raise EmulatorError(
+                f"PyStepIO is unable to use the numpy {direction} array for tensor '{id}' as it is not c-contiguous "
+                "(a data conversion here could have a significant impact on performance and hence is not allowed)"
+            )
+        self.flat = array.reshape(-1)
+        self.position = 0
+
+    def expect(self, dtype: DType) -> None:
+        """Check the element type; INT64 is converted to INT32, with one warning."""
+        found = self.flat.dtype
+        if found == dtype.numpy:
+            return
+        if found == np.int64 and dtype.name == "INT32":
+            warnings.warn(f"Tensor {self.id}: INT64 step data is converted to INT32", stacklevel=4)
+            self.flat = self.flat.astype(np.int32)
+            return
+        raise SessionError(
+            f"Type discrepancy for tensor {self.id}. User provided : {found} and expected : {dtype.numpy}. "
+            "Consider a custom copy here (as memcpy cannot be used)"
+        )
+
+    def next(self, nelms: int) -> NDArray[Any]:
+        end = self.position + nelms
+        if end > self.flat.size:
+            raise SessionError(
+                f"Tensor {self.id} has {self.flat.size} elements of step data; a chunk of {nelms} was asked for at "
+                f"element {self.position}. Give it a whole number of chunks"
+            )
+        chunk = self.flat[self.position : end]
+        self.position = 0 if end == self.flat.size else end
+        return chunk

@@ -1,0 +1,109 @@
+"""Adjoint: what a gradient rule is given, and the symbolic values that it computes with.
+
+A rule is written as in a textbook, ``grad=lambda d: d.g * (1 - d.y * d.y)``: the operators append ops to the
+graph, so that gradients are ops like any other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ipu_emu.graph import Tensor
+from ipu_emu.ops.node import Node
+
+__all__ = ["Adjoint", "Emit", "GradRule", "Value"]
+
+#: Appends an op: (type, inputs, attributes) to the first tensor that it makes.
+Emit = Callable[[str, Sequence["Value"], dict[str, Any]], "Value"]
+
+
+@dataclass(frozen=True)
+class Value:
+    """A tensor of the graph under construction; arithmetic on it appends ops."""
+
+    tensor: Tensor
+    emit: Emit
+    constant: Callable[[float, Tensor], Tensor]
+
+    def _with(self, type: str, other: Value | float, *, swap: bool = False) -> Value:
+        if not isinstance(other, Value):
+            other = Value(self.constant(other, self.tensor), self.emit, self.constant)
+        return self.emit(type, [other, self] if swap else [self, other], {})
+
+    def __add__(self, other: Value | float) -> Value:
+        return self._with("Add", other)
+
+    def __sub__(self, other: Value | float) -> Value:
+        return self._with("Sub", other)
+
+    def __rsub__(self, other: float) -> Value:
+        return self._with("Sub", other, swap=True)
+
+    def __mul__(self, other: Value | float) -> Value:
+        return self._with("Mul", other)
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, other: Value | float) -> Value:
+        return self._with("Div", other)
+
+    def __neg__(self) -> Value:
+        return self.emit("Neg", [self], {})
+
+    def op(self, type: str, *others: Value, **attributes: Any) -> Value:
+        """Apply the op ``type`` to this value and ``others``."""
+        return self.emit(type, [self, *others], attributes)
+
+    def scaled(self, factor: float) -> Value:
+        """This value times a number."""
+        return self if factor == 1 else self * factor
+
+    def summed_to(self, shape: tuple[int, ...]) -> Value:
+        """Undo broadcasting: sum over the axes in which ``shape`` is smaller."""
+        return self if self.tensor.shape == shape else self.op("SumTo", shape=list(shape))
+
+    def spread_to(self, shape: tuple[int, ...]) -> Value:
+        """Broadcast to ``shape``."""
+        return self if self.tensor.shape == shape else self.op("SpreadTo", shape=list(shape))
+
+    def shaped(self, shape: tuple[int, ...]) -> Value:
+        """The same elements in another shape."""
+        return self if self.tensor.shape == shape else self.op("ReshapeTo", shape=list(shape))
+
+
+@dataclass(frozen=True)
+class Adjoint:
+    """The gradient ``g`` of output 0, the inputs ``x`` and the outputs ``y`` of an op."""
+
+    node: Node
+    gradients: tuple[Value | None, ...]
+    inputs: tuple[Value, ...]
+    outputs: tuple[Value, ...]
+
+    @property
+    def g(self) -> Value:
+        gradient = self.gradients[0]
+        assert gradient is not None
+        return gradient
+
+    @property
+    def x(self) -> Value:
+        return self.inputs[0]
+
+    @property
+    def y(self) -> Value:
+        return self.outputs[0]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of input 0."""
+        return self.inputs[0].tensor.shape
+
+    def attribute(self, name: str, default: Any) -> Any:
+        return self.node.attribute(name, default)
+
+
+#: Gradients of the inputs, None where there is none; a single value stands for input 0 alone.
+GradRule = Callable[[Adjoint], "Value | Sequence[Value | None] | None"]

@@ -1,0 +1,68 @@
+"""Helpers of kernels: flat views, chains of calls, and numpy functions as kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ipu_emu.errors import InternalError
+from ipu_emu.ops.registry import Bound, Kernel, Step
+
+__all__ = ["chain", "flat", "storage", "ufunc", "view"]
+
+
+def chain(*steps: Step) -> Step:
+    """One call that makes all of these, in order."""
+
+    def run() -> None:
+        for step in steps:
+            step()
+
+    return run
+
+
+def ufunc(function: Callable[..., Any]) -> Kernel:
+    """A kernel that calls ``function(*inputs, out)``."""
+
+    def kernel(bound: Bound) -> Step:
+        return partial(function, *bound.inputs, bound.outputs[0])
+
+    return kernel
+
+
+def view(array: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
+    """``array`` in another shape without a copy; raise InternalError where its storage does not allow that."""
+    result = array.view()
+    try:
+        result.shape = shape
+    except AttributeError:
+        raise InternalError(f"a {array.shape} array of strides {array.strides} has no view {shape}") from None
+    return result
+
+
+def storage(array: NDArray[Any]) -> NDArray[Any]:
+    """The elements of ``array`` as they lie in memory, in one dimension."""
+    order = sorted(range(array.ndim), key=lambda axis: (-array.strides[axis], axis))
+    return view(array.transpose(order), (array.size,))
+
+
+def flat(*arrays: NDArray[Any]) -> tuple[NDArray[Any], ...]:
+    """Arrays of one shape and one storage order, each in one dimension."""
+    if len({_strides(array) for array in arrays}) > 1:
+        raise InternalError("operands of one element-wise op are stored in different orders")
+    return tuple(storage(array) for array in arrays)
+
+
+def _strides(array: NDArray[Any]) -> tuple[int, ...]:
+    return tuple(
+        stride // array.itemsize for stride, size in zip(array.strides, array.shape, strict=True) if size > 1
+    )
+
+
+def scalar(value: float) -> np.float32:
+    """A constant that keeps float32 arithmetic in float32."""
+    return np.float32(value)

@@ -1,0 +1,309 @@
+"""Convolution as matrix products over gathered windows.
+
+Operands are stored with the batch innermost, [C, H, W, N]: a row of the gathered matrix is then one long copy for
+each row of the image, and the product of [M, C kh kw] weights with it is the result, already in its storage order.
+
+    weights [M, C kh kw]  x  columns [C kh kw, rows OW N]  =  y [M, rows OW N]
+
+Rows of the output are taken in blocks, so that the columns of one block stay in the cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gcl.jit import jit
+from ipu_emu.ops.adjoint import Adjoint, Value
+from ipu_emu.ops.arrays import chain, view
+from ipu_emu.ops.cost import flops
+from ipu_emu.ops.node import Made, Node
+from ipu_emu.ops.registry import Bound, OpDef, Step
+from ipu_emu.ops.windows import Windows
+
+__all__ = ["OPS"]
+
+#: Most elements of the gathered columns of one block: 1 MiB of float32, half of a usual second-level cache.
+_BLOCK = 1 << 18
+
+
+# Shapes
+
+
+def _windows(node: Node, data: tuple[int, ...], weights: tuple[int, ...]) -> Windows:
+    return Windows.of(node, data[2:], weights[2:])
+
+
+def _shape(node: Node) -> Made:
+    x, w, group = node.input(0), node.input(1), node.attribute("group", 1)
+    if x.rank != 4 or w.rank != 4:
+        raise node.fail(f"data [N, C, H, W] and weights [M, C, kh, kw] are needed, found {x} and {w}")
+    if x.dtype != w.dtype:
+        raise node.fail(f"inputs have different types, {x} and {w}; cast one of them")
+    if group < 1 or x.shape[1] != w.shape[1] * group or w.shape[0] % group:
+        raise node.fail(f"{x} has {x.shape[1]} channels, {w} with group {group} needs {w.shape[1] * group}")
+    kernel = list(node.attribute("kernel_shape", []))
+    if kernel and kernel != list(w.shape[2:]):
+        raise node.fail(f"kernel_shape {kernel} was given, the weights have {list(w.shape[2:])}")
+    if node.has_input(2) and node.input(2).shape != w.shape[:1]:
+        raise node.fail(f"bias {node.input(2)} must have shape [{w.shape[0]}]")
+    return [(x.dtype, (x.shape[0], w.shape[0], *_windows(node, x.shape, w.shape).output))]
+
+
+def _shape_attribute(node: Node) -> Made:
+    return [(node.input(0).dtype, tuple(node.attribute("shape", [])))]
+
+
+def _block_rows(windows: Windows, weights: tuple[int, ...], group: int, batch: int) -> int:
+    """Output rows per block."""
+    row = group * weights[1] * weights[2] * weights[3] * windows.output[1] * batch
+    return max(1, min(windows.output[0], _BLOCK // max(row, 1)))
+
+
+# Kernels on one block
+
+
+@jit
+def gather(
+    x: NDArray[Any],
+    columns: NDArray[Any],
+    first: int,
+    width: int,
+    kh: int,
+    kw: int,
+    sh: int,
+    sw: int,
+    ph: int,
+    pw: int,
+    dh: int,
+    dw: int,
+) -> None:
+    """columns[c, i, j, row, w, n] = x[c, (first + row) sh - ph + i dh, w sw - pw + j dw, n], 0 outside x.
+
+    x is [C, H, W, N]; columns is [C kh kw, rows, width * N].
+    """
+    _, height, in_width, batch = x.shape
+    for k in range(columns.shape[0]):
+        c, i, j = k // (kh * kw), k // kw % kh, k % kw
+        low, high = _inside(in_width, width, sw, pw, j * dw)
+        for row in range(columns.shape[1]):
+            y = (first + row) * sh - ph + i * dh
+            out = columns[k, row]
+            if y < 0 or y >= height or high <= low:
+                out[:] = 0
+                continue
+            line = x[c, y].reshape(in_width * batch)
+            out[: low * batch] = 0
+            out[high * batch :] = 0
+            start = (low * sw - pw + j * dw) * batch
+            if sw == 1:
+                for n in range((high - low) * batch):
+                    out[low * batch + n] = line[start + n]
+            else:
+                for w in range(low, high):
+                    for n in range(batch):
+                        out[w * batch + n] = line[start + (w - low) * sw * batch + n]
+
+
+@jit
+def scatter(
+    columns: NDArray[Any],
+    x: NDArray[Any],
+    first: int,
+    width: int,
+    kh: int,
+    kw: int,
+    sh: int,
+    sw: int,
+    ph: int,
+    pw: int,
+    dh: int,
+    dw: int,
+) -> None:
+    """The adjoint of ``gather``: add every column entry to the element of x that it was taken from."""
+    _, height, in_width, batch = x.shape
+    for k in range(columns.shape[0]):
+        c, i, j = k // (kh * kw), k // kw % kh, k % kw
+        low, high = _inside(in_width, width, sw, pw, j * dw)
+        for row in range(columns.shape[1]):
+            y = (first + row) * sh - ph + i * dh
+            if y < 0 or y >= height or high <= low:
+                continue
+            line = x[c, y].reshape(in_width * batch)
+            out = columns[k, row]
+            start = (low * sw - pw + j * dw) * batch
+            if sw == 1:
+                for n in range((high - low) * batch):
+                    line[start + n] += out[low * batch + n]
+            else:
+                for w in range(low, high):
+                    for n in range(batch):
+                        line[start + (w - low) * sw * batch + n] += out[w * batch + n]
+
+
+@jit
+def _inside(in_width: int, width: int, stride: int, pad: int, shift: int) -> tuple[int, int]:
+    """Output positions [low, high) whose input position w stride - pad + shift lies in [0, in_width)."""
+    low = max(0, -((shift - pad) // stride)) if shift < pad else 0
+    high = (in_width - 1 + pad - shift) // stride + 1
+    high = min(width, max(high, low))
+    return min(low, width), max(high, min(low, width))
+
+
+# Ops
+
+
+class _Blocks:
+    """The blocks of one convolution: matrices of its operands and the calls that gather and scatter."""
+
+    def __init__(self, node: Node, x: NDArray[Any], w_shape: tuple[int, ...], y: NDArray[Any], columns: NDArray[Any]):
+        self.windows = _windows(node, x.shape, w_shape)
+        self.group = node.attribute("group", 1)
+        self.batch = x.shape[0]
+        self.rows = _block_rows(self.windows, w_shape, self.group, self.batch)
+        self.depth = w_shape[1] * w_shape[2] * w_shape[3]
+        self.x = x.transpose(1, 2, 3, 0)
+        self.line = self.windows.output[1] * self.batch
+        self.y = view(
+            y.transpose(1, 2, 3, 0), (self.group, w_shape[0] // self.group, self.windows.output[0] * self.line)
+        )
+        self.columns = columns
+
+    def each(self) -> Iterator[tuple[NDArray[Any], NDArray[Any], Step, Step]]:
+        """(columns, y of the block as matrices per group, gather, scatter) for every block."""
+        for first in range(0, self.windows.output[0], self.rows):
+            rows = min(self.rows, self.windows.output[0] - first)
+            y = self.y[:, :, first * self.line : (first + rows) * self.line]
+            if self.windows.is_pointwise:
+                whole = view(self.x, (self.group, self.depth, self.windows.output[0] * self.line))
+                yield whole[:, :, first * self.line : (first + rows) * self.line], y, _nothing, _nothing
+                continue
+            columns = self.columns[: self.group * self.depth * rows * self.line]
+            lines = columns.reshape(self.group * self.depth, rows, self.line)
+            place = (first, self.windows.output[1], *self.windows.numbers)
+            yield (
+                columns.reshape(self.group, self.depth, rows * self.line),
+                y,
+                partial(gather, self.x, lines, *place),
+                partial(scatter, lines, self.x, *place),
+            )
+
+
+def _nothing() -> None:
+    """A pointwise convolution has its columns already."""
+
+
+def _matrices(w: NDArray[Any], group: int) -> NDArray[Any]:
+    return view(w, (group, w.shape[0] // group, w.shape[1] * w.shape[2] * w.shape[3]))
+
+
+def _conv(bound: Bound) -> Step:
+    x, w, y = bound.input(0), bound.input(1), bound.outputs[0]
+    blocks = _Blocks(bound.node, x, w.shape, y, bound.scratch[0])
+    weights = _matrices(w, blocks.group)
+    steps: list[Step] = []
+    for columns, part, gather_block, _ in blocks.each():
+        steps += [gather_block, partial(np.matmul, weights, columns, part)]
+    if bound.node.has_input(2):
+        steps.append(partial(np.add, y, bound.input(2)[:, None, None], y))
+    return chain(*[step for step in steps if step is not _nothing])
+
+
+def _data_grad(bound: Bound) -> Step:
+    """dx: the product of the transposed weights with dy, scattered."""
+    g, w, dx = bound.input(0), bound.input(1), bound.outputs[0]
+    blocks = _Blocks(bound.node, dx, w.shape, g, bound.scratch[0])
+    weights = _matrices(w, blocks.group).transpose(0, 2, 1)
+    steps: list[Step] = [] if blocks.windows.is_pointwise else [partial(dx.fill, 0)]
+    for columns, part, _, scatter_block in blocks.each():
+        steps += [partial(np.matmul, weights, part, columns), scatter_block]
+    return chain(*[step for step in steps if step is not _nothing])
+
+
+def _weight_grad(bound: Bound) -> Step:
+    """dw: the product of dy with the transposed columns, added up over the blocks in their order."""
+    g, x, dw = bound.input(0), bound.input(1), bound.outputs[0]
+    blocks = _Blocks(bound.node, x, dw.shape, g, bound.scratch[0])
+    total = _matrices(dw, blocks.group)
+    part_of_total = view(bound.scratch[1], total.shape)
+    steps: list[Step] = []
+    for number, (columns, part, gather_block, _) in enumerate(blocks.each()):
+        target = part_of_total if number else total
+        steps += [gather_block, partial(np.matmul, part, columns.transpose(0, 2, 1), target)]
+        if number:
+            steps.append(partial(np.add, total, part_of_total, total))
+    return chain(*[step for step in steps if step is not _nothing])
+
+
+def _columns(node: Node, data: tuple[int, ...], weights: tuple[int, ...]) -> int:
+    windows, group = _windows(node, data, weights), node.attribute("group", 1)
+    rows = _block_rows(windows, weights, group, data[0])
+    depth = group * weights[1] * weights[2] * weights[3]
+    return 0 if windows.is_pointwise else depth * rows * windows.output[1] * data[0]
+
+
+def _conv_workspace(node: Node) -> list[int]:
+    return [_columns(node, node.input(0).shape, node.input(1).shape)]
+
+
+def _data_grad_workspace(node: Node) -> list[int]:
+    return [_columns(node, tuple(node.attribute("shape", [])), node.input(1).shape)]
+
+
+def _weight_grad_workspace(node: Node) -> list[int]:
+    weights = tuple(node.attribute("shape", []))
+    return [_columns(node, node.input(1).shape, weights), node.outputs[0].nelms]
+
+
+def _grad(d: Adjoint) -> list[Value | None]:
+    x, w = d.inputs[0], d.inputs[1]
+    dx = d.g.op("ConvDataGrad", w, shape=list(x.tensor.shape), **d.node.op.attributes)
+    dw = d.g.op("ConvWeightGrad", x, shape=list(w.tensor.shape), **d.node.op.attributes)
+    if len(d.inputs) < 3:
+        return [dx, dw]
+    return [dx, dw, d.g.op("ReduceSum", axes=[0, 2, 3], keepdims=0)]
+
+
+def _conv_flops(node: Node) -> int:
+    w = node.input(1).shape
+    return 2 * node.outputs[0].nelms * w[1] * w[2] * w[3]
+
+
+def _data_grad_flops(node: Node) -> int:
+    w = node.input(1).shape
+    return 2 * node.input(0).nelms * w[1] * w[2] * w[3]
+
+
+def _weight_grad_flops(node: Node) -> int:
+    w = node.outputs[0].shape
+    return 2 * node.input(0).nelms * w[1] * w[2] * w[3]
+
+
+OPS = [
+    OpDef("Conv", (2, 3), _shape, _conv, flops(_conv_flops), _grad, _conv_workspace, spatial=(0, -1)),
+    # ConvDataGrad(g, weights) and ConvWeightGrad(g, data); ``shape`` is that of the result.
+    OpDef(
+        "ConvDataGrad",
+        (2, 2),
+        _shape_attribute,
+        _data_grad,
+        flops(_data_grad_flops),
+        None,
+        _data_grad_workspace,
+        spatial=(0, -1),
+    ),
+    OpDef(
+        "ConvWeightGrad",
+        (2, 2),
+        _shape_attribute,
+        _weight_grad,
+        flops(_weight_grad_flops),
+        None,
+        _weight_grad_workspace,
+        spatial=(0, 1),
+    ),
+]

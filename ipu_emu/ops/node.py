@@ -1,0 +1,45 @@
+"""Node: an op with the tensors it reads, as shape rules and costs see it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from numpy.typing import NDArray
+
+from ipu_emu.errors import EmulatorError
+from ipu_emu.graph import Op, Tensor
+from ipu_emu.graph.dtype import DType
+
+__all__ = ["Made", "Node"]
+
+#: What a shape rule says of each output: element type and shape.
+Made = list[tuple[DType, tuple[int, ...]]]
+
+
+@dataclass(frozen=True)
+class Node:
+    """``inputs`` holds None for an absent optional input; ``values`` the data of constant inputs, else None."""
+
+    op: Op
+    inputs: tuple[Tensor | None, ...]
+    values: tuple[NDArray[Any] | None, ...] = ()
+    outputs: tuple[Tensor, ...] = ()
+
+    def input(self, index: int) -> Tensor:
+        """The input at ``index``, which must be there."""
+        tensor = self.inputs[index] if index < len(self.inputs) else None
+        if tensor is None:
+            raise EmulatorError(f"Op {self.op.label} has no input {index}; give it one")
+        return tensor
+
+    def has_input(self, index: int) -> bool:
+        return index < len(self.inputs) and self.inputs[index] is not None
+
+    def attribute(self, name: str, default: Any) -> Any:
+        """The attribute ``name``, or its default."""
+        return self.op.attributes.get(name, default)
+
+    def fail(self, text: str) -> EmulatorError:
+        """An error about this op."""
+        return EmulatorError(f"Op {self.op.label}: {text}")

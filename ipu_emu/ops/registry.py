@@ -1,0 +1,96 @@
+"""Registry: the table of ops; one entry says all there is to know of an op."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from numpy.typing import NDArray
+
+from ipu_emu.errors import EmulatorError
+from ipu_emu.graph import Op
+from ipu_emu.ops.adjoint import GradRule
+from ipu_emu.ops.cost import CostRule
+from ipu_emu.ops.node import Made, Node
+
+__all__ = ["Bound", "GradRule", "Kernel", "OpDef", "Registry", "ShapeRule", "Step"]
+
+#: One prepared call: reads and writes arrays that it already holds, and allocates nothing.
+Step = Callable[[], object]
+
+
+@dataclass(frozen=True)
+class Bound:
+    """An op with its arrays: logical shapes, float32 wherever the graph says FLOAT16.
+
+    An array may be stored in any order of its axes; ``scratch`` has what ``workspace`` asked for.
+    """
+
+    node: Node
+    inputs: tuple[NDArray[Any] | None, ...]
+    outputs: tuple[NDArray[Any], ...]
+    scratch: tuple[NDArray[Any], ...]
+
+    def input(self, index: int) -> NDArray[Any]:
+        array = self.inputs[index]
+        assert array is not None
+        return array
+
+
+#: Prepares the call of an op on its arrays.
+Kernel = Callable[[Bound], Step]
+
+ShapeRule = Callable[[Node], Made]
+
+#: Sizes, in float32 elements, of the scratch arrays of an op.
+Workspace = Callable[[Node], list[int]]
+
+
+def nothing(node: Node) -> list[int]:
+    return []
+
+
+@dataclass(frozen=True)
+class OpDef:
+    """One entry: shape rule, kernel, gradient, cost, flags.
+
+    view_of      output 0 has the elements of this input: no call is needed where their storage orders agree
+    updates      outputs, in order, take the places of these inputs
+    elementwise  operands of the shape of output 0 are all stored in one order
+    spatial      these operands, inputs first and then outputs, are stored [C, H, W, N], so that every inner
+                 loop runs over the batch
+    """
+
+    type: str
+    inputs: tuple[int, int | None]
+    shape: ShapeRule
+    kernel: Kernel | None
+    cost: CostRule
+    grad: GradRule | None = None
+    workspace: Workspace = nothing
+    view_of: int | None = None
+    updates: tuple[int, ...] = ()
+    elementwise: bool = False
+    spatial: tuple[int, ...] = ()
+    domain: str = ""
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return self.domain, self.type
+
+
+class Registry:
+    """OpDefs by domain and type."""
+
+    def __init__(self, families: Iterable[Iterable[OpDef]]) -> None:
+        self.table: Mapping[tuple[str, str], OpDef] = {e.key: e for family in families for e in family}
+
+    def __getitem__(self, op: Op) -> OpDef:
+        try:
+            return self.table[op.domain, op.type]
+        except KeyError:
+            raise EmulatorError(
+                f"No op '{op.type}' in domain '{op.domain or 'ai.onnx'}'; there are "
+                + ", ".join(sorted(type for domain, type in self.table if domain == op.domain))
+            ) from None

@@ -1,0 +1,122 @@
+"""Softmax and its logarithm, over everything from one axis on."""
+
+from __future__ import annotations
+
+from functools import partial
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ipu_emu.ops.arrays import chain, view
+from ipu_emu.ops.cost import per_element
+from ipu_emu.ops.node import Made, Node
+from ipu_emu.ops.registry import Bound, OpDef, Step
+from ipu_emu.ops.shapes import same
+
+__all__ = ["OPS"]
+
+
+def _rows(node: Node) -> tuple[int, int]:
+    """The input as a matrix, flattened at ``axis``."""
+    x, axis = node.input(0), node.attribute("axis", 1)
+    if not -x.rank <= axis <= x.rank:
+        raise node.fail(f"axis {axis} was asked for; {x} allows {-x.rank} to {x.rank}")
+    axis = axis + x.rank if axis < 0 else axis
+    return prod(x.shape[:axis]), prod(x.shape[axis:])
+
+
+def _shape(node: Node) -> Made:
+    _rows(node)
+    return same(node)
+
+
+def _one_per_row(node: Node) -> list[int]:
+    return [_rows(node)[0]]
+
+
+def _matrices(bound: Bound) -> tuple[list[NDArray[Any]], NDArray[Any]]:
+    """Inputs and output as matrices, and a column of scratch."""
+    rows = _rows(bound.node)
+    arrays = [bound.input(i) for i in range(len(bound.inputs))] + [bound.outputs[0]]
+    return [view(array, rows) for array in arrays], bound.scratch[0].reshape(-1, 1)
+
+
+def _shifted_exp(x: NDArray[Any], y: NDArray[Any], column: NDArray[Any]) -> list[Step]:
+    return [
+        partial(np.maximum.reduce, x, 1, None, column, True),
+        partial(np.subtract, x, column, y),
+    ]
+
+
+def _softmax(bound: Bound) -> Step:
+    (x, y), column = _matrices(bound)
+    return chain(
+        *_shifted_exp(x, y, column),
+        partial(np.exp, y, y),
+        partial(np.add.reduce, y, 1, None, column, True),
+        partial(np.divide, y, column, y),
+    )
+
+
+def _log_softmax(bound: Bound) -> Step:
+    (x, y), column = _matrices(bound)
+    exponentials = view(bound.scratch[1], y.shape)
+    return chain(
+        *_shifted_exp(x, y, column),
+        partial(np.exp, y, exponentials),
+        partial(np.add.reduce, exponentials, 1, None, column, True),
+        partial(np.log, column, column),
+        partial(np.subtract, y, column, y),
+    )
+
+
+def _softmax_grad(bound: Bound) -> Step:
+    """dx = y (g - sum(g y))"""
+    (g, y, out), column = _matrices(bound)
+    return chain(
+        partial(np.multiply, g, y, out),
+        partial(np.add.reduce, out, 1, None, column, True),
+        partial(np.subtract, g, column, out),
+        partial(np.multiply, out, y, out),
+    )
+
+
+def _log_softmax_grad(bound: Bound) -> Step:
+    """dx = g - exp(y) sum(g)"""
+    (g, y, out), column = _matrices(bound)
+    return chain(
+        partial(np.add.reduce, g, 1, None, column, True),
+        partial(np.exp, y, out),
+        partial(np.multiply, out, column, out),
+        partial(np.subtract, g, out, out),
+    )
+
+
+def _and_whole(node: Node) -> list[int]:
+    return [*_one_per_row(node), node.input(0).nelms]
+
+
+OPS = [
+    OpDef(
+        "Softmax",
+        (1, 1),
+        _shape,
+        _softmax,
+        per_element(12),
+        lambda d: d.g.op("SoftmaxGrad", d.y, axis=d.attribute("axis", 1)),
+        _one_per_row,
+    ),
+    OpDef(
+        "LogSoftmax",
+        (1, 1),
+        _shape,
+        _log_softmax,
+        per_element(12),
+        lambda d: d.g.op("LogSoftmaxGrad", d.y, axis=d.attribute("axis", 1)),
+        _and_whole,
+    ),
+    OpDef("SoftmaxGrad", (2, 2), _shape, _softmax_grad, per_element(4), workspace=_one_per_row),
+    OpDef("LogSoftmaxGrad", (2, 2), _shape, _log_softmax_grad, per_element(11), workspace=_one_per_row),
+]

@@ -1,0 +1,39 @@
+"""Executable: everything that an engine needs to run a model: graph, program and memory plan."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ipu_emu.graph import Graph, Tensor
+from ipu_emu.ops import TABLE, Cost
+from ipu_emu.program.anchors import Anchor, StepShape
+from ipu_emu.program.instructions import Instruction, leaves, listing
+from ipu_emu.program.memory import MemoryPlan, node_in, ops_of
+
+__all__ = ["Executable"]
+
+
+@dataclass(frozen=True)
+class Executable:
+    """The compiled step of one model."""
+
+    graph: Graph
+    program: tuple[Instruction, ...]
+    plan: MemoryPlan
+    step: StepShape
+    anchors: Mapping[str, Anchor]
+    inputs: tuple[Tensor, ...]
+
+    def cost(self) -> Cost:
+        """Floating-point operations and bytes of one micro-batch on one replica, weight update included."""
+        costs = [
+            TABLE[op].cost(node_in(self.graph, op))
+            for leaf in leaves(self.program)
+            for op in ops_of(leaf)[:1]
+            if op.outputs[0] not in self.plan.views
+        ]
+        return Cost(sum(cost.flops for cost in costs), sum(cost.bytes for cost in costs))
+
+    def __str__(self) -> str:
+        return f"{listing(self.program)}\n\n{self.plan}"

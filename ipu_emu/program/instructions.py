@@ -1,0 +1,181 @@
+"""Instruction: one thing that all replicas of an instance do in a step.
+
+A program is a tuple of these, for one batch of two micro-batches on several replicas for example
+
+    repeat 1 batch
+      repeat 2 micro-batch
+        HostLoad input
+        Compute Conv:0 = Conv(input, weights)
+        ...
+        AccumulateGradient Accum___weights += Gradient___weights
+        HostStore loss
+      AllReduce add FLOAT
+      WeightUpdate UpdatedVar___weights = SgdPlain(weights, Accum___weights, ...)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from ipu_emu.graph import Op
+
+__all__ = [
+    "AccumulateAnchor",
+    "AccumulateGradient",
+    "AllReduce",
+    "Compute",
+    "CountMicroBatch",
+    "Counter",
+    "HostLoad",
+    "HostStore",
+    "Instruction",
+    "Leaf",
+    "Repeat",
+    "WeightUpdate",
+    "leaves",
+    "listing",
+]
+
+
+@dataclass(frozen=True)
+class HostLoad:
+    """Take the next chunk of ``tensor`` from the host for each replica, or one for all of them."""
+
+    tensor: str
+    broadcast: bool = False
+
+    def __str__(self) -> str:
+        return f"HostLoad {self.tensor}{' (one for all replicas)' if self.broadcast else ''}"
+
+
+@dataclass(frozen=True)
+class Compute:
+    """Run an op."""
+
+    op: Op
+
+    def __str__(self) -> str:
+        return f"Compute {self.op}"
+
+
+@dataclass(frozen=True)
+class CountMicroBatch:
+    """Set the weights of a running mean: after f micro-batches, ``keep`` = f/(f+1) and ``take`` = 1/(f+1)."""
+
+    keep: str
+    take: str
+
+    def __str__(self) -> str:
+        return f"CountMicroBatch {self.keep}, {self.take}"
+
+
+@dataclass(frozen=True)
+class AccumulateGradient:
+    """Run ``first`` in the first micro-batch of a batch and ``others`` in the others."""
+
+    first: Op
+    others: Op
+
+    def __str__(self) -> str:
+        return f"AccumulateGradient {self.first.outputs[0]} += {self.first.inputs[1]}"
+
+
+@dataclass(frozen=True)
+class AccumulateAnchor:
+    """Run ``first`` in the first micro-batch of a step and ``others`` in the others."""
+
+    first: Op
+    others: Op
+
+    def __str__(self) -> str:
+        return f"AccumulateAnchor {self.first.outputs[0]} += {self.first.inputs[1]}"
+
+
+@dataclass(frozen=True)
+class AllReduce:
+    """Combine a bucket over all replicas of all instances, in place."""
+
+    bucket: str
+    operator: str
+
+    def __str__(self) -> str:
+        return f"AllReduce {self.operator} {self.bucket}"
+
+
+@dataclass(frozen=True)
+class WeightUpdate:
+    """Run an op that changes a weight and its states in place."""
+
+    op: Op
+
+    def __str__(self) -> str:
+        return f"WeightUpdate {self.op}"
+
+
+@dataclass(frozen=True)
+class HostStore:
+    """Give the host ``tensor`` of each replica, as ``anchor``.
+
+    With ``every`` = n only in every n-th micro-batch of the step; with ``every`` = 0 only in the last one.
+    """
+
+    tensor: str
+    anchor: str
+    every: int = 1
+
+    def __str__(self) -> str:
+        when = {0: " (last micro-batch)", 1: ""}.get(self.every, f" (every {self.every} micro-batches)")
+        return f"HostStore {self.anchor}{when}"
+
+
+class Counter(Enum):
+    """What a loop counts."""
+
+    BATCH = "batch"
+    MICRO_BATCH = "micro-batch"
+
+
+@dataclass(frozen=True)
+class Repeat:
+    """Run ``body`` so many times."""
+
+    times: int
+    counter: Counter
+    body: tuple[Instruction, ...]
+
+    def __str__(self) -> str:
+        return f"repeat {self.times} {self.counter.value}"
+
+
+Leaf = (
+    HostLoad
+    | Compute
+    | CountMicroBatch
+    | AccumulateGradient
+    | AccumulateAnchor
+    | AllReduce
+    | WeightUpdate
+    | HostStore
+)
+Instruction = Leaf | Repeat
+
+
+def leaves(instructions: Sequence[Instruction]) -> Iterator[Leaf]:
+    """The instructions without their loops, in program order."""
+    for instruction in instructions:
+        if isinstance(instruction, Repeat):
+            yield from leaves(instruction.body)
+        else:
+            yield instruction
+
+
+def listing(instructions: Sequence[Instruction], indent: str = "") -> str:
+    """The program as text, a line for each instruction."""
+    lines = []
+    for instruction in instructions:
+        lines.append(f"{indent}{instruction}")
+        if isinstance(instruction, Repeat):
+            lines.append(listing(instruction.body, indent + "  "))
+    return "\n".join(lines)

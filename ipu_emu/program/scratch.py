@@ -1,0 +1,34 @@
+"""Scratch: memory that an op needs only while it runs.
+
+Two kinds, in this order: what the op's entry asks for, and a float32 image of every FLOAT16 operand. The second is
+the whole of half precision: kernels see float32 only, and each result is rounded once, when it is stored.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ipu_emu.graph import Tensor
+from ipu_emu.graph.dtype import FLOAT16
+from ipu_emu.ops import TABLE, Node
+
+__all__ = ["Scratch", "scratch_of"]
+
+
+@dataclass(frozen=True)
+class Scratch:
+    """Sizes in float32 elements; ``images`` by tensor id, shared by an operand and what takes its place."""
+
+    workspace: tuple[int, ...]
+    images: dict[str, int]
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        return (*self.workspace, *self.images.values())
+
+
+def scratch_of(node: Node) -> Scratch:
+    """The scratch of one op."""
+    operands: list[Tensor] = [tensor for tensor in (*node.inputs, *node.outputs) if tensor is not None]
+    halves = {tensor.id: tensor.nelms for tensor in operands if tensor.dtype is FLOAT16}
+    return Scratch(tuple(TABLE[node.op].workspace(node)), halves)

@@ -1,0 +1,53 @@
+"""Storage orders: in which order the axes of each tensor lie in memory.
+
+Convolution and pooling want the batch innermost, [C, H, W, N] (see ops/convolution.py). That wish spreads through
+element-wise ops and through views, so that a chain of such ops never copies; everything else is stored as the shape
+says. A view keeps its wish because the flattened [N, C H W] of a [C, H, W, N] is a transposed matrix, which a matrix
+product reads as it is.
+
+    x -- Conv -- a -- Relu -- b -- MaxPool -- c -- Flatten -- d -- Gemm -- e
+    [C H W N]    [...N]       [...N]          [...N]          [CHW N]      [N K]
+"""
+
+from __future__ import annotations
+
+from ipu_emu.graph import Graph, Op, Tensor
+from ipu_emu.ops import TABLE
+
+__all__ = ["batch_innermost", "order"]
+
+
+def batch_innermost(graph: Graph) -> set[str]:
+    """Ids of the tensors that are stored with their first axis innermost."""
+    chosen: set[str] = set()
+    for op in graph.ops:
+        operands = [*op.inputs, *op.outputs]
+        chosen.update(operands[i] for i in TABLE[op].spatial)
+    found = -1
+    while found != len(chosen):
+        found = len(chosen)
+        for op in graph.ops:
+            together = _stored_alike(graph, op)
+            if chosen.intersection(together):
+                chosen.update(together)
+    return chosen
+
+
+def order(tensor: Tensor, batch_innermost: bool) -> tuple[int, ...]:
+    """The axes of ``tensor`` from outermost to innermost in memory."""
+    axes = tuple(range(tensor.rank))
+    return axes[1:] + axes[:1] if batch_innermost else axes
+
+
+def _stored_alike(graph: Graph, op: Op) -> list[str]:
+    """The operands of ``op`` that share one order, if any of them is stored with the batch innermost."""
+    entry = TABLE[op]
+    shape = graph.tensors[op.outputs[0]].shape
+    if entry.elementwise:
+        operands = [id for id in (*op.inputs, *op.outputs) if id]
+        return [id for id in operands if graph.tensors[id].shape == shape and len(shape) > 1]
+    if entry.view_of is not None:
+        source = graph.tensors[op.inputs[entry.view_of]]
+        if source.shape[:1] == shape[:1] and source.rank > 1 and len(shape) > 1:
+            return [source.id, op.outputs[0]]
+    return []

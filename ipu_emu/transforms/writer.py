@@ -1,0 +1,35 @@
+"""Writer: appends ops to a graph and names what they make."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ipu_emu.graph import Graph, Op, Phase, Tensor
+from ipu_emu.ops import Value, append
+
+__all__ = ["Writer"]
+
+
+class Writer:
+    """Appends ops of one phase."""
+
+    def __init__(self, graph: Graph, phase: Phase) -> None:
+        self.graph = graph
+        self.phase = phase
+
+    def value(self, tensor: Tensor) -> Value:
+        """``tensor`` as something to compute with."""
+        return Value(tensor, self.emit, self.graph.constant)
+
+    def emit(self, type: str, inputs: Sequence[Value], attributes: dict[str, Any]) -> Value:
+        """Append an op with one output under the first free name."""
+        output = self.graph.unused(f"{self.phase.value}/{type}:0")
+        ids = tuple(value.tensor.id for value in inputs)
+        return self.value(self.append(type, ids, (output,), attributes)[0])
+
+    def append(
+        self, type: str, inputs: tuple[str, ...], outputs: tuple[str, ...], attributes: dict[str, Any] | None = None
+    ) -> list[Tensor]:
+        """Append an op and return the tensors that it makes."""
+        return append(self.graph, Op(type, inputs, outputs, attributes or {}, phase=self.phase))
