@@ -100,6 +100,11 @@ class Job:
                 128 - status if status < 0 else status or 1,
             )
 
+    def given_up(self, mpirun: int) -> None:
+        """Everything had to be killed; say why, if nothing else does."""
+        if any(end.cause == MPI for end in self._ends) or not self._ends:
+            self.fail(f"mpirun (pid {mpirun}) ended the instances, but did not end itself", 1)
+
     def fail(self, why: str, code: int) -> None:
         """End the job for a reason that is no instance's; an instance that failed before is to blame all the same."""
         if not self.failure and not self.user_signal and not self.why:
@@ -148,7 +153,9 @@ class Job:
     def exit_code(self) -> int:
         if self.user_signal:
             return 128 + self.user_signal
-        return self.failure.exit_code if self.failure else self.code
+        if self.why:
+            return self.code
+        return self.failure.exit_code if self.failure else 0
 
     # -- orders -----------------------------------------------------------------------------------------------------
 

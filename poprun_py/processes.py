@@ -11,7 +11,17 @@ import signal
 import time
 from collections.abc import Mapping, Sequence
 
-__all__ = ["adopt_orphans", "descendants", "die_with_parent", "end_descendants", "reap", "spawn"]
+__all__ = [
+    "adopt_orphans",
+    "descendants",
+    "die_with_parent",
+    "end_descendants",
+    "is_alive",
+    "kill",
+    "kill_group",
+    "reap",
+    "spawn",
+]
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
@@ -128,6 +138,11 @@ def end_descendants(*, timeout: float) -> bool:
         if time.monotonic() > end:
             return False
         time.sleep(0.005)
+
+
+def is_alive(pid: int) -> bool:
+    """Does a process of this pid run (and not only wait to be collected)?"""
+    return _parent_and_state(str(pid))[1] != "Z"
 
 
 def kill(pid: int, signum: int) -> None:

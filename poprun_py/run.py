@@ -8,6 +8,7 @@ import signal
 import socket
 import time
 from collections import deque
+from collections.abc import Sequence
 
 import msgpack
 
@@ -15,6 +16,7 @@ from poprun_py import messages, processes
 from poprun_py.alarms import Alarms
 from poprun_py.channel import ADDRESS_VARIABLE, KEY_VARIABLE, Admission, Channel, new_key
 from poprun_py.errors import ChannelError
+from poprun_py.failure import signal_name
 from poprun_py.input import Input
 from poprun_py.job import Job
 from poprun_py.log import Log
@@ -38,6 +40,9 @@ _ADMISSION_TIMEOUT, _MOST_STRANGERS = 10.0, 256
 
 #: Seconds from the end of the grace until everything is killed, and for mpirun to end after its processes.
 _TEARDOWN, _MPIRUN_TIMEOUT = 0.9, 5.0
+
+#: Seconds in which an instance that made mpirun end the job (MPI_Abort) may report its own exit code.
+_SETTLE = 0.2
 
 #: Variables by which a process manager around us would confuse the one we start.
 _OUTER = ("PMI_", "PMIX_", "OMPI_COMM_WORLD_", "PRTE_LAUNCHED", "HYDI_")
@@ -255,15 +260,20 @@ class _Run:
     def _on_wakeup(self) -> None:
         for number in self._wakeup.read():
             if number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-                self._log.info(f"Stopping on signal {number}")
-                self._job.interrupt(number, self._options.grace)
-                self._stop_seen = 0.0
+                self._on_interrupt(number)
             elif number in (signal.SIGUSR1, signal.SIGUSR2):
                 self._job.forward(number)
         dead, _ = processes.reap()
         for pid, status in dead:
             if pid == self._mpirun:
                 self._on_mpirun_end(status)
+
+    def _on_interrupt(self, number: int) -> None:
+        name = signal_name(number)
+        again = "ends at once" if self._job.is_stopping else f"ends on {name}; a second one ends it at once"
+        self._say(f"the job {again}", [])
+        self._job.interrupt(number, self._options.grace)
+        self._stop_seen = 0.0
 
     def _after_writes(self) -> None:
         for sink in (self._stdout, self._stderr):
@@ -286,7 +296,8 @@ class _Run:
         shown = status if status >= 0 else 128 - status
         self._log.info(f"mpirun (PID {self._mpirun}) terminated with exit code {shown}")
         self._mpirun_ended = True
-        self._job.mpirun_ended(self._mpirun, status)
+        settle = _SETTLE if status >= 0 and not self._job.all_gone else 0.0
+        self._alarms.set(settle, lambda: self._job.mpirun_ended(self._mpirun, status))
 
     def _watch_teardown(self) -> None:
         """Once the job is stopping, or all instances are gone, the rest has a limited time to end."""
@@ -299,6 +310,7 @@ class _Run:
 
     def _kill_all(self) -> None:
         self._killed = True
+        self._job.given_up(self._mpirun)
         processes.end_descendants(timeout=0.5)
 
     @property
@@ -321,18 +333,18 @@ class _Run:
         job = self._job
         for rank in range(len(self._plan.instances)):
             self._output.finish(rank)
-        failure = None if job.user_signal else job.failure
-        if failure:
-            self._say(str(failure))
-            for line in self._output.last_lines(failure.instance.index, _STDERR_LINES):
-                self._stderr.put(b"    " + line + b"\n")
-        elif job.why:
-            self._say(job.why)
-            for line in b"".join(self._mpirun_text).rstrip().split(b"\n")[-_STDERR_LINES:]:
-                self._stderr.put(b"    " + line + b"\n")
+        failure = job.failure
+        if job.user_signal:
+            return
+        if job.why:
+            self._say(job.why, b"".join(self._mpirun_text).split(b"\n"))
+        elif failure:
+            self._say(str(failure), self._output.last_lines(failure.instance.index, _STDERR_LINES))
 
-    def _say(self, text: str) -> None:
+    def _say(self, text: str, details: Sequence[bytes]) -> None:
         self._stderr.put(f"poprun-py: {text}\n".encode(errors="surrogateescape"))
+        for line in [line for line in details if line.strip()][-_STDERR_LINES:]:
+            self._stderr.put(b"    " + line + b"\n")
 
 
 def _package_folders() -> list[str]:

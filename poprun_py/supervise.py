@@ -22,27 +22,27 @@ def main() -> int:
     sys.path += os.environ.pop(PATH_VARIABLE, "").split(os.pathsep)
     from poprun_py import processes
 
-    holder = os.getpid()
+    processes.adopt_orphans()
+    manager, holder = os.getppid(), os.getpid()
     supervisor = os.fork()
     if supervisor:
-        return _hold(supervisor)
+        return _hold(supervisor, manager)
     os.setsid()
-    import signal
-
     from poprun_py.supervisor import supervise
 
-    return supervise(lambda: processes.die_with_parent(signal.SIGTERM, holder))
+    return supervise(holder=holder, manager=manager)
 
 
-def _hold(supervisor: int) -> int:
+def _hold(supervisor: int, manager: int) -> int:
     """Pass signals on, wait, and clean up after a supervisor that was killed."""
     import signal
 
     from poprun_py import processes
 
-    processes.adopt_orphans()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda *_: processes.kill(supervisor, signal.SIGTERM))
+    signal.signal(signal.SIGUSR1, lambda *_: os._exit(0))  # the supervisor goes on alone
+    processes.die_with_parent(signal.SIGTERM, manager)
     _, status = os.waitpid(supervisor, 0)
     code = os.waitstatus_to_exitcode(status)
     if code < 0:

@@ -40,18 +40,21 @@ _GRACE = 0.5
 #: Seconds a program may take to end by itself when the process manager ends the job: its exit code is its own then.
 _SETTLE = 0.1
 
+#: Seconds that the process manager may take to end once the launcher is gone.
+_MANAGER_TIMEOUT = 0.7
+
 #: Seconds for what the program has left behind (a resource tracker, say) to end by itself.
 _LINGER = 0.3
 
 
-def supervise(tie: Callable[[], None]) -> int:
+def supervise(*, holder: int, manager: int) -> int:
     """Serve one instance until it is gone and the launcher has dismissed us; return the exit code.
 
-    ``tie`` binds our life to the holder's; it is called once we can react to its death.
+    ``holder`` is our parent, ``manager`` (the MPI's process manager) is the parent of that.
     """
     wakeup = Wakeup((signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP))
     processes.adopt_orphans()
-    tie()
+    processes.die_with_parent(signal.SIGTERM, holder)
     environment = os.environ
     address, key = environment.pop(ADDRESS_VARIABLE), bytes.fromhex(environment.pop(KEY_VARIABLE))
     rank = int(environment[environment.pop(RANK_VARIABLE)])
@@ -61,7 +64,23 @@ def supervise(tie: Callable[[], None]) -> int:
         print(f"poprun-py supervisor {rank}: {error}", file=sys.stderr, flush=True)
         return 1
     channel.send(messages.Hello(rank, os.uname().nodename, os.getpid()))
-    return Supervisor(channel, wakeup).run()
+    supervisor = Supervisor(channel, wakeup)
+    supervisor.run()
+    if not supervisor.dismissed:
+        processes.kill(holder, signal.SIGUSR1)
+        _outlive(manager)
+        sweep(since=supervisor.since)
+    return 0
+
+
+def _outlive(manager: int) -> None:
+    """Wait until the process manager has ended, and with it what it would leave behind; else end it."""
+    os.closerange(0, 1024)  # it may wait for the pipes that it gave us
+    end = time.monotonic() + _MANAGER_TIMEOUT
+    while processes.is_alive(manager):
+        if time.monotonic() > end:
+            processes.kill(manager, signal.SIGKILL)
+        time.sleep(0.01)
 
 
 class Supervisor:
@@ -84,9 +103,9 @@ class Supervisor:
         self._reported = False
         self._done = False
         self._launcher_lives = True
-        self._since = time.time()
+        self.since = time.time()
 
-    def run(self) -> int:
+    def run(self) -> None:
         while not self._done:
             self._watch()
             for key, _ in self._selector.select(self._alarms.until_next()):
@@ -94,7 +113,11 @@ class Supervisor:
             self._alarms.ring()
             self._check_gone()
         self._channel.flush(timeout=2.0)
-        return 0
+
+    @property
+    def dismissed(self) -> bool:
+        """Did the launcher let us go, rather than die?"""
+        return self._launcher_lives
 
     # -- the launcher ---------------------------------------------------------------------------------------------
 
@@ -136,7 +159,7 @@ class Supervisor:
     def _start(self, order: messages.Start) -> None:
         if self._status is not None:
             return
-        self._since = order.since
+        self.since = order.since
         for name in order.unset:
             os.environ.pop(name, None)
         null = os.open(os.devnull, os.O_RDWR)
@@ -257,5 +280,4 @@ class Supervisor:
             self._reported = True
             self._tell(messages.Gone())
         elif not self._launcher_lives:
-            sweep(since=self._since)
             self._done = True
