@@ -1,0 +1,305 @@
+"""All-reduce against MPI and gloo, side by side in one run, every result checked before it is timed.
+
+The processes of every contender start once and then sleep; for each case they take turns, in alternating order, so
+that all meet the same disturbance. One sample is K calls back to back (about 4 ms) between two barriers, from the
+earliest start to the latest end; a round takes each contender's best sample; the ratio is the median over rounds of
+fastest peer / ours: above 1 we are faster. Times are medians over the rounds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import os
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parent.parent
+KIB = 1024
+SIZES = [KIB, 4 * KIB, 16 * KIB, 64 * KIB, 256 * KIB, KIB**2, 4 * KIB**2, 16 * KIB**2, 64 * KIB**2]
+QUICK_SIZES = [KIB, 64 * KIB, 16 * KIB**2]
+SAMPLE_SECONDS = 4e-3
+AS_ROOT = {f"{family}_ALLOW_RUN_AS_ROOT{suffix}": "1" for family in ("OMPI", "PRTE") for suffix in ("", "_CONFIRM")}
+
+
+@dataclass(frozen=True)
+class Case:
+    """One all-reduce: ``processes`` ranks with one replica each, ``nbytes`` per rank."""
+
+    dtype: str
+    processes: int
+    nbytes: int
+
+    def __str__(self) -> str:
+        size = f"{self.nbytes // KIB} KiB" if self.nbytes < KIB**2 else f"{self.nbytes // KIB**2} MiB"
+        return f"all-reduce {self.dtype} P={self.processes} {size}"
+
+    @property
+    def count(self) -> int:
+        return self.nbytes // np.dtype(self.dtype).itemsize
+
+
+# ------------------------------------------------------------------------------------------------ contenders
+#
+# Each returns (rank, barrier, prepare); prepare(case) returns, per variant, (input, output, call).
+
+Prepared = tuple[np.ndarray, np.ndarray, Callable[[], Any]]
+Contender = tuple[int, Callable[[], Any], Callable[[Case], list[Prepared]]]
+
+
+def ours(rank: int, size: int) -> Contender:
+    """gcl over shared memory, tensors allocated by the communicator, in place."""
+    names = ("NUM_TOTAL_REPLICAS", "NUM_LOCAL_REPLICAS", "REPLICA_INDEX_OFFSET", "LOCAL_INSTANCE_INDEX")
+    os.environ.update({f"POPDIST_{n}": str(v) for n, v in zip(names, (size, 1, rank, rank), strict=True)})
+    import gcl
+    import popdist_py
+
+    popdist_py.init()
+    communicator = gcl.connect(global_offset=rank, global_replicas=size)
+
+    def prepare(case: Case) -> list[Prepared]:
+        x = communicator.empty(case.count, case.dtype)
+        return [(x, x, lambda: communicator.all_reduce(x, out=x))]
+
+    return rank, communicator.barrier, prepare
+
+
+def mpi(rank: int, size: int) -> Contender:
+    """MPI_Allreduce with default settings, from one buffer to another and in place."""
+    from mpi4py import MPI
+
+    world = MPI.COMM_WORLD
+
+    def prepare(case: Case) -> list[Prepared]:
+        x, out = np.zeros(case.count, case.dtype), np.zeros(case.count, case.dtype)
+        return [(x, out, lambda: world.Allreduce(x, out)), (x, x, lambda: world.Allreduce(MPI.IN_PLACE, x))]
+
+    return world.rank, world.Barrier, prepare
+
+
+def gloo(rank: int, size: int) -> Contender:
+    """torch.distributed.all_reduce with the gloo back end, in place."""
+    import torch
+    import torch.distributed as distributed
+
+    torch.set_num_threads(1)
+    distributed.init_process_group("gloo", rank=rank, world_size=size, init_method=os.environ["GLOO_INIT"])
+
+    def prepare(case: Case) -> list[Prepared]:
+        x = np.zeros(case.count, case.dtype)
+        tensor = torch.from_numpy(x)
+        return [(x, x, lambda: distributed.all_reduce(tensor))]
+
+    return rank, distributed.barrier, prepare
+
+
+CONTENDERS: dict[str, Callable[[int, int], Contender]] = {"ours": ours, "mpich": mpi, "openmpi": mpi, "gloo": gloo}
+VARIANTS = {"mpich": ["mpich", "mpich in place"], "openmpi": ["openmpi", "openmpi in place"]}
+
+
+def launchers() -> dict[str, tuple[Path, dict[str, str]]]:
+    """Contender -> (mpirun, environment) of those that this machine has."""
+    mpich = (Path(sys.prefix, "bin/mpirun"), {})
+    open_prefix = ROOT / ".venv-openmpi"
+    open_mpi = (
+        open_prefix / "bin/mpirun",
+        {"MPI4PY_LIBMPI": str(open_prefix / "lib/libmpi.so.40"), "OMPI_MCA_btl": "^ofi", "OMPI_MCA_mtl": "^ofi"}
+        | AS_ROOT,
+    )
+    found = {"ours": mpich, "mpich": mpich}
+    if open_mpi[0].exists():
+        found["openmpi"] = open_mpi
+    if importlib.util.find_spec("torch"):
+        found["gloo"] = mpich
+    return found
+
+
+# ------------------------------------------------------------------------------------------- inside the ranks
+
+
+def worker(name: str, address: str) -> None:
+    """Obey the driver: prepare and check a case, then take samples; sleep in between."""
+    rank = int(os.environ.get("PMI_RANK") or os.environ["OMPI_COMM_WORLD_RANK"])
+    size = int(os.environ.get("PMI_SIZE") or os.environ["OMPI_COMM_WORLD_SIZE"])
+    connection = socket.socket(socket.AF_UNIX)
+    connection.connect(address)
+    stream = connection.makefile("rw")
+    rank, barrier, prepare = CONTENDERS[name](rank, size)
+    print(json.dumps(rank), file=stream, flush=True)
+    prepared: list[Prepared] = []
+    for line in stream:
+        order = json.loads(line)
+        if "case" in order:
+            prepared = prepare(Case(**order["case"]))
+            for variant in prepared:
+                _check(variant, rank, size, f"{name}: {order['case']}")
+            answer: Any = len(prepared)
+        else:
+            call = prepared[order["variant"]][2]
+            answer = [_sample(call, barrier, order["calls"]) for _ in range(order["samples"])]
+        print(json.dumps(answer), file=stream, flush=True)
+
+
+def _check(variant: Prepared, rank: int, size: int, what: str) -> None:
+    """Run once on exact values, then zero the input, so that repeated sums do not overflow."""
+    x, out, call = variant
+    x[...] = rank + 1
+    call()
+    expected = size * (size + 1) // 2
+    if not (out == expected).all():
+        raise SystemExit(f"{what}: expected {expected}, got {out}")
+    x[...] = 0
+
+
+def _sample(call: Callable[[], Any], barrier: Callable[[], Any], calls: int) -> tuple[float, float]:
+    barrier()
+    start = perf_counter()
+    for _ in range(calls):
+        call()
+    end = perf_counter()
+    barrier()
+    return start, end
+
+
+# --------------------------------------------------------------------------------------------------- the driver
+
+
+class Team:
+    """The running processes of one contender."""
+
+    def __init__(self, name: str, processes: int, folder: Path) -> None:
+        launcher, environment = launchers()[name]
+        address = str(folder / f"{name.replace(' ', '-')}-{processes}")
+        server = socket.socket(socket.AF_UNIX)
+        server.bind(address)
+        server.listen(processes)
+        flags = ["--oversubscribe", "--bind-to", "none"] if "openmpi" in name else []
+        if flags and processes > (os.cpu_count() or 1):
+            flags += ["--mca", "mpi_yield_when_idle", "1"]
+        command = [launcher, "-n", str(processes), *flags, sys.executable, __file__, "--worker", name, address]
+        environment = {"OMP_NUM_THREADS": "1", "GLOO_INIT": f"file://{folder}/store-{processes}"} | environment
+        environment["PYTHONPATH"] = str(ROOT)
+        self._process = subprocess.Popen([str(c) for c in command], env=os.environ | environment)
+        server.settimeout(120)
+        connections = [server.accept()[0] for _ in range(processes)]
+        self._streams = [connection.makefile("rw") for connection in connections]
+        for connection in connections:
+            connection.close()  # the stream keeps it open
+        self._answers()
+        self.names = VARIANTS.get(name, [name])
+        self.calls = [1] * len(self.names)
+
+    def prepare(self, case: Case) -> None:
+        """Set ``case`` up, check its results, and find how many calls of each variant fill a sample."""
+        self._order({"case": asdict(case)})
+        for variant in range(len(self.names)):
+            self.calls[variant] = 1
+            once = min(self.sample(variant, 3))
+            self.calls[variant] = max(1, min(2000, int(SAMPLE_SECONDS / once)))
+
+    def sample(self, variant: int, samples: int) -> list[float]:
+        """Seconds per call of each sample."""
+        calls = self.calls[variant]
+        ranks = self._order({"variant": variant, "calls": calls, "samples": samples})
+        return [
+            (max(end for _, end in spans) - min(start for start, _ in spans)) / calls
+            for spans in zip(*ranks, strict=True)
+        ]
+
+    def stop(self) -> None:
+        for stream in self._streams:
+            stream.close()
+        try:
+            self._process.wait(10)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+
+    def _order(self, order: dict[str, Any]) -> list[Any]:
+        for stream in self._streams:
+            print(json.dumps(order), file=stream, flush=True)
+        return self._answers()
+
+    def _answers(self) -> list[Any]:
+        lines = [stream.readline() for stream in self._streams]
+        if not all(lines):
+            raise SystemExit("a contender ended early; its message is above")
+        return [json.loads(line) for line in lines]
+
+
+@contextmanager
+def teams(processes: int) -> Iterator[dict[str, Team]]:
+    """All contenders, started."""
+    running: dict[str, Team] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            for name in launchers():
+                running[name] = Team(name, processes, Path(folder))
+            yield running
+        finally:
+            for team in running.values():
+                team.stop()
+
+
+def measure(case: Case, contenders: dict[str, Team], *, rounds: int, budget: float) -> dict[str, Any]:
+    """One row: medians over the rounds of each round's best sample, and the median ratio."""
+    for team in contenders.values():
+        team.prepare(case)
+    order = [(name, team, i) for team in contenders.values() for i, name in enumerate(team.names)]
+    best: dict[str, list[float]] = {name: [] for name, _, _ in order}
+    for _ in range(rounds):
+        order.reverse()
+        for name, team, variant in order:
+            cost = max(SAMPLE_SECONDS, team.calls[variant] * (best[name][-1] if best[name] else 0))
+            best[name].append(min(team.sample(variant, max(2, min(40, int(budget / cost))))))
+    peers = {name: times for name, times in best.items() if name != "ours"}
+    ratios = [min(times[i] for times in peers.values()) / best["ours"][i] for i in range(rounds)]
+    return {
+        "case": str(case),
+        "unit": "us",
+        "ours": statistics.median(best["ours"]) * 1e6,
+        "peers": {name: statistics.median(times) * 1e6 for name, times in peers.items()},
+        "ratio": statistics.median(ratios),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="fewer sizes and rounds, under 50 s")
+    parser.add_argument("--json", metavar="FILE", type=Path, help="also write the rows to FILE")
+    parser.add_argument("--processes", type=int, nargs="+", default=[2, 4], help="numbers of ranks (default 2 4)")
+    parser.add_argument("--worker", nargs=2, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.worker:
+        worker(*options.worker)
+        return
+    rounds, budget = (3, 0.04) if options.quick else (5, 0.15)
+    rows = []
+    print(f"{os.cpu_count()} cores; microseconds per call, ratio = fastest peer / ours", flush=True)
+    names = [variant for name in launchers() if name != "ours" for variant in VARIANTS.get(name, [name])]
+    print(f"{'case':<34}{'ours':>10}" + "".join(f"{name:>18}" for name in names) + f"{'ratio':>8}")
+    for processes in options.processes:
+        with teams(processes) as contenders:
+            for dtype in ("float32", "float16"):
+                for nbytes in QUICK_SIZES if options.quick else SIZES:
+                    row = measure(Case(dtype, processes, nbytes), contenders, rounds=rounds, budget=budget)
+                    rows.append(row)
+                    peers = "".join(f"{row['peers'][name]:>18.1f}" for name in names)
+                    print(f"{row['case']:<34}{row['ours']:>10.1f}{peers}{row['ratio']:>8.2f}", flush=True)
+    if options.json:
+        options.json.write_text(json.dumps(rows, indent=1))
+
+
+if __name__ == "__main__":
+    main()
