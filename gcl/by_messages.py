@@ -18,6 +18,7 @@ from gcl.dtypes import sum_dtype, witness
 from gcl.errors import CollectiveMismatch, CollectiveTimeout, GclError
 from gcl.groups import Group
 from gcl.operators import CODES, Operator
+from gcl.ready import ReadyCall
 from gcl.reduction import WORK_WORDS, new_scratch, reduce_range, subtrees
 from gcl.transport.messages import Messages
 from gcl.world import World
@@ -35,6 +36,7 @@ class ByMessages:
         self._messages, self._world, self._timeout = messages, world, timeout
         self._groups = [_GroupView(members, world) for members in group.all_members()]
         self._fault: GclError | None = None
+        self.ready: dict[tuple[object, ...], ReadyCall] = {}
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
         """A zeroed tensor; messages carry any memory equally fast."""
@@ -59,6 +61,9 @@ class ByMessages:
             if self._world.rank in view.ranges:
                 work(request, view, rows, results)
         self._fault = None
+
+    def finish(self, call: ReadyCall, status: int) -> None:
+        """Nothing: messages have no ready calls."""
 
     def close(self) -> None:
         """Release the transport."""

@@ -16,21 +16,29 @@ from gcl.dtypes import witness
 from gcl.errors import ArgumentError
 from gcl.groups import Group
 from gcl.operators import Operator, operator
+from gcl.ready import ReadyCall
 from gcl.world import World
 
 __all__ = ["Communicator", "Path"]
+
+_ALL_REDUCE, _REDUCE_SCATTER = int(Kind.ALL_REDUCE), int(Kind.REDUCE_SCATTER)
 
 
 class Path(Protocol):
     """How the bytes go: through shared memory, or by messages."""
 
     name: str
+    #: by Request.key; only while nothing has failed
+    ready: dict[tuple[object, ...], ReadyCall]
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
         """A zeroed tensor that this path moves fast."""
 
     def run(self, request: Request, x: np.ndarray, out: np.ndarray) -> None:
         """Run one collective from ``x`` to ``out``, both C-contiguous."""
+
+    def finish(self, call: ReadyCall, status: int) -> None:
+        """Complete a ready call whose ``run`` returned ``status``."""
 
     def close(self) -> None:
         """Leave; others that wait for this rank are told."""
@@ -66,6 +74,8 @@ class Communicator:
 
         ``out`` (default: a new tensor) may be ``x`` itself. Returns ``out``.
         """
+        if out is not None and self._again((_ALL_REDUCE, op, 0, id(x), id(out)), x, out):
+            return out
         self._check(x)
         out = self._output(out, x.shape, x)
         self._run(Kind.ALL_REDUCE, op, x, out)
@@ -77,6 +87,8 @@ class Communicator:
         The end is padded with zeros.
         """
         self._check(x)
+        if out is not None and self._again((_REDUCE_SCATTER, op, 0, id(x), id(out)), x, out):
+            return out
         if x.ndim != 2:
             raise ArgumentError(
                 f"Input tensor to replicatedReduceScatter must have rank 1, but had rank {x.ndim - 1}; "
@@ -118,6 +130,16 @@ class Communicator:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def _again(self, key: tuple[object, ...], x: np.ndarray, out: np.ndarray) -> bool:
+        """Make the call again if these very tensors were checked and described before."""
+        call = self._path.ready.get(key)
+        if call is None or call.x() is not x or call.out() is not out:
+            return False
+        status = call.run()
+        if status:
+            self._path.finish(call, status)
+        return True
 
     def _run(self, kind: Kind, op: str, x: np.ndarray, out: np.ndarray, root: int = 0) -> None:
         count = x.size // self.local_replicas

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass
 from time import monotonic
 from typing import Any
 
@@ -18,6 +17,7 @@ from gcl.calls import Kind, Request
 from gcl.dtypes import witness
 from gcl.errors import CollectiveMismatch, CollectiveTimeout, GclError, PeerLost
 from gcl.groups import Group
+from gcl.ready import DONE, MISMATCH, WAITING, ReadyCall
 from gcl.reduction import new_scratch
 from gcl.transport.domain import Domain
 from gcl.world import World
@@ -26,16 +26,6 @@ __all__ = ["InMemory"]
 
 _SPINS = 2000
 _BYTE = np.empty(0, np.uint8)
-
-
-@dataclass(frozen=True)
-class _Call:
-    """One collective on two tensors of the segment, ready to run."""
-
-    run: Callable[[], int]
-    request: Request
-    x: weakref.ref[np.ndarray]
-    out: weakref.ref[np.ndarray]
 
 
 class InMemory:
@@ -53,7 +43,7 @@ class InMemory:
             spins=_SPINS if domain.ranks <= domain.cores else 0,
         )
         self._scratch: dict[np.dtype[Any], np.ndarray] = {}
-        self._calls: dict[tuple[object, ...], _Call] = {}
+        self.ready: dict[tuple[object, ...], ReadyCall] = {}
         self._fault: GclError | None = None
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
@@ -62,26 +52,25 @@ class InMemory:
 
     def run(self, request: Request, x: np.ndarray, out: np.ndarray) -> None:
         """Run ``request`` from ``x`` to ``out`` (C-contiguous, leading axis the local replicas)."""
-        key = (request, id(x), id(out))
-        call = self._calls.get(key)
-        if call is not None and call.x() is x and call.out() is out:
-            self._finish(call)
-            return
+        if self._fault is not None:
+            raise self._fault
         near_x = self._near(x)
         near_out = near_x if out is x else self._near(out)
-        call = self._prepare(request, near_x, near_out, key)
-        if near_x is x and near_out is out:
-            self._calls[key] = call
-        elif near_x is not x:
+        call = self._prepare(request, near_x, near_out)
+        if near_x is not x:
             near_x[...] = x
-        self._finish(call)
+        elif near_out is out:
+            self.ready[request.key(x, out)] = call
+        status = call.run()
+        if status != DONE:
+            self.finish(call, status)
         if near_out is not out:
             out[...] = near_out
 
     def close(self) -> None:
         """Leave: ranks that still wait for this one are told."""
         rendezvous.mark_left(self._plan[shared.CONTROL], self._domain.rank)
-        self._calls.clear()
+        self.ready.clear()
         self._fault = self._fault or GclError("the communicator is closed; connect again")
         self._domain.close()
 
@@ -91,8 +80,8 @@ class InMemory:
             return array
         return self._domain.segment.uninitialised(array.shape, array.dtype)
 
-    def _prepare(self, request: Request, x: np.ndarray, out: np.ndarray, key: tuple[object, ...]) -> _Call:
-        segment, plan = self._domain.segment, self._plan
+    def _prepare(self, request: Request, x: np.ndarray, out: np.ndarray) -> ReadyCall:
+        segment, plan, key = self._domain.segment, self._plan, request.key(x, out)
         words = request.words(segment.offset_of(x) or 0, segment.offset_of(out) or 0)
         if request.kind in (Kind.ALL_REDUCE, Kind.REDUCE_SCATTER):
             element = witness(x.dtype)
@@ -106,30 +95,26 @@ class InMemory:
                 return shared.copying(plan, words, _BYTE)
 
         def forget(_: object) -> None:
-            self._calls.pop(key, None)
+            self.ready.pop(key, None)
 
-        return _Call(run, request, weakref.ref(x, forget), weakref.ref(out, forget))
+        return ReadyCall(run, request, weakref.ref(x, forget), weakref.ref(out, forget))
 
-    def _finish(self, call: _Call) -> None:
-        """Run ``call`` to its end; any failure on the way leaves the communicator unusable."""
-        if self._fault is not None:
-            raise self._fault
-        status = call.run()
-        if status == shared.DONE:
-            return
+    def finish(self, call: ReadyCall, status: int) -> None:
+        """Run ``call``, which has begun, to its end; any failure on the way leaves the communicator unusable."""
+        self.ready.clear()  # a ready call does not look for faults
         self._fault = GclError("an earlier collective was interrupted, so the ranks are out of step; connect again")
         status = self._wait(call.run, call.request, status)
-        if status == shared.MISMATCH:
+        if status == MISMATCH:
             self._fault = self._mismatch(call.request)
             raise self._fault
         self._fault = None
 
     def _wait(self, again: Callable[[], int], request: Request, status: int) -> int:
         deadline = monotonic() + self._timeout
-        while status == shared.WAITING:
+        while status == WAITING:
             suspicion = self._suspicion(request, deadline)
             status = again()
-            if status == shared.WAITING and suspicion is not None:
+            if status == WAITING and suspicion is not None:
                 self._fault = suspicion
                 raise suspicion
         return status
@@ -160,4 +145,4 @@ class InMemory:
 
     def _meet(self, request: Request) -> None:
         shared.meet_again(self._plan)
-        self._wait(lambda: shared.DONE if shared.met(self._plan) else shared.WAITING, request, shared.WAITING)
+        self._wait(lambda: DONE if shared.met(self._plan) else WAITING, request, WAITING)

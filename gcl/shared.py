@@ -16,14 +16,12 @@ import numpy as np
 
 from gcl.calls import Kind
 from gcl.jit import jit
+from gcl.ready import DONE, MISMATCH, WAITING
 from gcl.reduction import WORK_WORDS, copy_bytes, reduce_range, zero_range
 from gcl.rendezvous import arrive, post_of, reached, wait_for_all
 
 __all__ = [
     "CONTROL",
-    "DONE",
-    "MISMATCH",
-    "WAITING",
     "copying",
     "late",
     "meet_again",
@@ -34,7 +32,6 @@ __all__ = [
 ]
 
 _ALL_REDUCE, _ALL_GATHER, _BROADCAST = map(int, (Kind.ALL_REDUCE, Kind.ALL_GATHER, Kind.BROADCAST))
-DONE, WAITING, MISMATCH = range(3)
 
 # plan: fixed words, then the tables
 _RANK, _RANKS, CONTROL, _ARRIVALS, _STAGE, _SPINS, _SECONDS, _NANOSECONDS, _REPLICAS, _GROUP_SIZE, _LATE = range(11)
@@ -170,7 +167,7 @@ def _copy(plan: Any, call: Any, byte: Any) -> None:
 
 
 @jit
-def _enter(plan: Any, call: Any) -> bool:
+def _enter(plan: Any, call: Any) -> Any:
     """Announce ``call`` and meet; False if somebody is still missing."""
     if plan[_STAGE] == _OUTSIDE:
         _announce(plan, call)

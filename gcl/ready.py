@@ -1,0 +1,26 @@
+"""ReadyCall: one collective on two certain tensors, checked and described once, so that making it again is quick."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from gcl.calls import Request
+
+__all__ = ["DONE", "MISMATCH", "WAITING", "ReadyCall"]
+
+#: What ``run`` returns: it is complete; call it again; the ranks called different collectives.
+DONE, WAITING, MISMATCH = range(3)
+
+
+@dataclass(frozen=True)
+class ReadyCall:
+    """``run`` returns DONE, or what is left for the path's ``finish``; the tensors may be gone by then."""
+
+    run: Callable[[], int]
+    request: Request
+    x: weakref.ref[np.ndarray]
+    out: weakref.ref[np.ndarray]
