@@ -1,0 +1,56 @@
+"""The same checks between real processes: over shared memory and over MPI, with each MPI."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.gcl.reference import OPERATORS
+from tests.jobs import MPICH, Mpi, every_mpi, run_job
+
+#: Checks every collective with the operators and over the transports of the command line, for several groups.
+CHECKS = """
+    import sys
+    import gcl, popdist_py
+    from tests.gcl.checks import check_all, check_collectives
+
+    popdist_py.init()
+    total = popdist_py.getNumTotalReplicas()
+    place = {
+        "local_replicas": popdist_py.getNumLocalReplicas(),
+        "global_offset": popdist_py.getReplicaIndexOffset(),
+        "global_replicas": total,
+    }
+    groups = [gcl.Group.all(total), gcl.Group.none(total), gcl.Group.orthogonal(total, 2)]
+    groups.append(gcl.Group.consecutive(total, 2))
+    operators, transports = (argument.split(",") for argument in sys.argv[1:])
+    for transport in transports:
+        for group in groups:
+            with gcl.connect(**place, group=group, transport=transport, timeout=60) as communicator:
+                assert communicator.transport == transport
+                check_all(communicator, sizes=(0, 1, 7, 1000), operators=operators, memory=("mixed",))
+                check_collectives(communicator, 100_003, "float32", "add")
+                check_collectives(communicator, 100_003, "float16", "mean")
+    print("all equal")
+"""
+
+
+def check(
+    counts: tuple[int, ...], folder: Path, mpi: Mpi, transports: str, operators: str = ",".join(OPERATORS)
+) -> None:
+    ended = run_job(CHECKS, folder, operators, transports, counts=counts, mpi=mpi).succeeded()
+    assert ended.out == ["all equal\n"] * len(counts)
+
+
+@every_mpi
+def test_two_instances_of_two_replicas(mpi: Mpi, tmp_path: Path) -> None:
+    check((2, 2), tmp_path, mpi, "shared_memory,mpi")
+
+
+@every_mpi
+def test_instances_with_different_numbers_of_replicas(mpi: Mpi, tmp_path: Path) -> None:
+    check((3, 1, 2), tmp_path, mpi, "shared_memory,mpi")
+
+
+@pytest.mark.parametrize("transport", ["shared_memory", "mpi"])
+def test_eight_instances_on_whatever_cores_there_are(transport: str, tmp_path: Path) -> None:
+    check((1,) * 8, tmp_path, MPICH, transport, "mean")

@@ -1,0 +1,42 @@
+"""Threads: ranks as threads of the test's own process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from gcl import Communicator, GclError, Group, connect_threads
+
+__all__ = ["errors_of", "on_ranks", "on_threads"]
+
+
+def on_threads(counts: tuple[int, ...], work: Callable[[Communicator], Any], **options: Any) -> list[Any]:
+    """``work(communicator)`` on a new communicator's ranks, a thread each; what each returned."""
+    options.setdefault("timeout", 60.0)
+    return on_ranks(connect_threads(counts, segment_bytes=1 << 28, **options), work)
+
+
+def on_ranks(communicators: list[Communicator], work: Callable[[Communicator], Any]) -> list[Any]:
+    """The same on ranks that are there already; raises what the first failing rank raised."""
+    with ThreadPoolExecutor(len(communicators)) as pool:
+        return list(pool.map(work, communicators))
+
+
+def errors_of(
+    counts: tuple[int, ...],
+    work: Callable[[Communicator], Any],
+    *,
+    timeout: float = 60.0,
+    group: Group | None = None,
+) -> list[GclError | None]:
+    """The error of gcl that ``work`` ended with on each rank, None where it did not."""
+
+    def attempt(communicator: Communicator) -> GclError | None:
+        try:
+            work(communicator)
+        except GclError as error:
+            return error
+        return None
+
+    return on_threads(counts, attempt, timeout=timeout, group=group)

@@ -1,0 +1,163 @@
+"""Jobs: a small program started as the instances of one job by a real mpirun, the way tests need it.
+
+Every instance gets its POPDIST_* variables from popdist_py's own table, and its output is kept apart from the others'.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+from popdist_py.environment import Environment
+from popdist_py.layout import Layout
+
+__all__ = ["MPICH", "OPENMPI", "ROOT", "Ended", "Mpi", "every_mpi", "run_alone", "run_job"]
+
+ROOT = Path(__file__).parents[1]
+
+
+@dataclass(frozen=True)
+class Mpi:
+    """One MPI: its launcher, and what its processes must find in their environment."""
+
+    mpirun: Path
+    flags: tuple[str, ...] = ()
+    environ: Mapping[str, str] = field(default_factory=dict)
+
+
+#: The package index's MPICH. Without -disable-auto-cleanup it would end the survivors that a test wants to hear.
+MPICH = Mpi(Path(sys.executable).parent / "mpirun", ("-disable-auto-cleanup",))
+
+_OPENMPI = ROOT / ".venv-openmpi"
+OPENMPI = Mpi(
+    _OPENMPI / "bin" / "mpirun",
+    ("--oversubscribe", "--bind-to", "none"),
+    {
+        "MPI4PY_LIBMPI": str(_OPENMPI / "lib" / "libmpi.so.40"),
+        "OMPI_ALLOW_RUN_AS_ROOT": "1",
+        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+        "PRTE_ALLOW_RUN_AS_ROOT": "1",
+        "PRTE_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+        "OMPI_MCA_btl": "^ofi",
+        "OMPI_MCA_mtl": "^ofi",
+        "OMPI_MCA_mpi_yield_when_idle": "1",
+    },
+)
+
+#: Decorator: the test's ``mpi`` is each of them in turn.
+every_mpi = pytest.mark.parametrize(
+    "mpi",
+    [
+        pytest.param(MPICH, id="mpich"),
+        pytest.param(
+            OPENMPI,
+            id="openmpi",
+            marks=[
+                pytest.mark.openmpi,
+                pytest.mark.skipif(not OPENMPI.mpirun.exists(), reason="there is no .venv-openmpi here"),
+            ],
+        ),
+    ],
+)
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A job that is over: the launcher's exit code, and what each instance wrote."""
+
+    code: int
+    out: list[str]
+    err: list[str]
+
+    def succeeded(self) -> Ended:
+        """Itself; fail the test with all the instances' words if the job did not end well."""
+        assert self.code == 0, "\n".join([f"exit code {self.code}", *self.out, *self.err])
+        return self
+
+
+def run_job(
+    program: str,
+    folder: Path,
+    *arguments: object,
+    counts: Sequence[int] = (1, 1),
+    mpi: Mpi = MPICH,
+    environ: Mapping[str, str] | None = None,
+    timeout: float = 90.0,
+) -> Ended:
+    """Run ``program`` (its source) with ``counts[i]`` local replicas on instance i; TimeoutExpired if it hangs."""
+    script = _write(program, folder)
+    command = [str(mpi.mpirun), *mpi.flags]
+    for instance in range(len(counts)):
+        command += [":"] * (instance > 0) + ["-n", "1", *_instance(counts, instance, folder), sys.executable]
+        command += [str(script), *map(str, arguments)]
+    with open(folder / "launcher", "wb") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log, env=_environ(mpi.environ, environ))
+        try:
+            code = process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            process.terminate()
+            raise
+        finally:
+            _end_instances(folder)
+    said = [_read(folder / f"{stream}.{i}") for stream in ("out", "err") for i in range(len(counts))]
+    err = said[len(counts) :]
+    return Ended(code, said[: len(counts)], [*err, _read(folder / "launcher")])
+
+
+def run_alone(
+    program: str, folder: Path, *, environ: Mapping[str, str] | None = None, timeout: float = 60.0
+) -> subprocess.CompletedProcess[str]:
+    """Run ``program`` (its source) as one process that no launcher started."""
+    command = [sys.executable, str(_write(program, folder))]
+    return subprocess.run(
+        command, capture_output=True, text=True, env=_environ({}, environ), timeout=timeout, check=False
+    )
+
+
+def _write(program: str, folder: Path) -> Path:
+    script = folder / "program.py"
+    script.write_text(dedent(program))
+    return script
+
+
+def _instance(counts: Sequence[int], instance: int, folder: Path) -> list[str]:
+    """What stands before the program: its variables, its own files for output, its pid for whoever ends it."""
+    variables = Environment.of_instance(Layout.of(counts), instance, local_instance_index=instance).to_environ()
+    to_files = f'echo $$ > pid.{instance}; exec "$@" > out.{instance} 2> err.{instance}'
+    return [
+        "env",
+        f"--chdir={folder}",
+        *(f"{name}={value}" for name, value in variables.items()),
+        *("sh", "-c", to_files, "sh"),
+    ]
+
+
+def _environ(*layers: Mapping[str, str] | None) -> dict[str, str]:
+    foreign = ("POPDIST_", "MPI4PY_", "GCL_", "PMI_", "OMPI_")
+    mine = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
+    mine |= {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
+    for layer in layers:
+        mine |= layer or {}
+    return mine
+
+
+def _end_instances(folder: Path) -> None:
+    """Leave no instance behind, whatever the launcher did."""
+    for file in folder.glob("pid.*"):
+        pid = int(file.read_text() or 0)
+        with suppress(OSError):
+            if str(folder).encode() in Path(f"/proc/{pid}/cmdline").read_bytes():
+                os.kill(pid, signal.SIGKILL)
+
+
+def _read(path: Path) -> str:
+    return path.read_text(errors="replace") if path.exists() else ""
