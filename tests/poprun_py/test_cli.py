@@ -1,0 +1,43 @@
+"""What poprun-py prints without starting anything."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from poprun_py.cli import main
+from poprun_py.options import OPTIONS
+
+
+def test_help_teaches_every_option(capsys):
+    assert main(["--help"]) == 0
+    text = capsys.readouterr().out
+    for option in OPTIONS:
+        assert re.search(rf"--{option.name}\b", text)
+    assert "Examples:" in text
+    assert max(map(len, text.splitlines())) <= 100
+
+
+def test_version(capsys):
+    assert main(["--version"]) == 0
+    assert re.fullmatch(r"poprun-py \d+\.\d+\.\d+\n", capsys.readouterr().out)
+
+
+def test_a_dry_run_prints_the_plan_and_starts_nothing(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    arguments = ["--dry-run", "--print-topology=yes", "--num-instances", "2", "--num-replicas", "4", "touch", "made"]
+    assert main(arguments) == 0
+    text = capsys.readouterr().out
+    assert "| replicas  | 0 | 1 | 2 | 3 |" in text
+    assert re.search(r"^command .*mpirun .*-n 2 ", text, re.MULTILINE)
+    assert "POPDIST_REPLICA_INDEX_OFFSET=2" in text
+    assert not (tmp_path / "made").exists()
+
+
+@pytest.mark.parametrize(("arguments", "code"), [(["--dry-run", "nonesuch"], 127), (["--dry-run"], 2), (["--x"], 2)])
+def test_mistakes_of_a_dry_run_are_those_of_a_run(capsys, arguments, code):
+    assert main(arguments) == code
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("poprun-py: ")

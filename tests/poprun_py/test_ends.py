@@ -1,0 +1,201 @@
+"""Jobs that end badly: who is blamed, with which code, and that nothing is left, with each MPI."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.timeout(120)
+
+IN_A_BARRIER = """
+from mpi4py import MPI
+import os, time
+world = MPI.COMM_WORLD
+world.Barrier()
+segments = {line.split()[5] for line in open("/proc/self/maps") if "/dev/shm/" in line}
+print("READY", world.rank, os.getpid(), *segments, flush=True)
+time.sleep(60)
+"""
+
+
+class Barrier:
+    """A job of two whose instances hold MPI's resources and wait; its processes by what they are."""
+
+    def __init__(self, launch, mpi: str, *options: str) -> None:
+        self.job = launch("--mpi", mpi, "--num-instances", "2", *options, sys.executable, "-c", IN_A_BARRIER)
+        self.segments: set[str] = set()
+        programs = {}
+        for match in self.job.read_until(r"READY (\d) (\d+)(.*)", 2):
+            programs[int(match[1])] = int(match[2])
+            self.segments |= set(match[3].split())
+        parents = self.job.processes()
+        self.pids = {"program": programs[1], "launcher": self.job.process.pid}
+        self.pids["supervisor"] = parents[programs[1]]
+        self.pids["holder"] = parents[self.pids["supervisor"]]
+        self.pids["manager"] = parents[self.pids["holder"]]
+        self.pids["mpirun"] = next(pid for pid, parent in parents.items() if parent == self.job.process.pid)
+
+    def kill(self, victim: str, number: int = signal.SIGKILL) -> None:
+        os.kill(self.pids[victim], number)
+
+    def assert_clean(self) -> None:
+        self.job.assert_nothing_left()
+        assert self.segments
+        assert [path for path in self.segments if Path(path).exists()] == []
+        assert not Path(f"/tmp/ompi.{self.pids['mpirun']}").exists()
+
+
+@pytest.mark.parametrize(
+    ("victim", "code", "text"),
+    [
+        ("program", 137, r"instance 1 \(pid {program} on localhost, replica 1\) was killed by signal 9 \(SIGKILL\)"),
+        ("supervisor", 137, r"instance 1 \(pid {program} on localhost, replica 1\) was lost: .*pid {supervisor}"),
+        ("holder", None, r"mpirun \(pid {mpirun}\) exited with code \d+"),
+        ("manager", None, r"mpirun \(pid {mpirun}\) (exited with code|was killed by signal)"),
+        ("mpirun", 137, r"mpirun \(pid {mpirun}\) was killed by signal 9 \(SIGKILL\)"),
+    ],
+)
+def test_whichever_process_is_killed_the_job_ends_and_says_why(launch, mpi, victim, code, text):
+    barrier = Barrier(launch, mpi)
+    barrier.kill(victim)
+    status, _, err = barrier.job.finish()
+    assert status == code or (code is None and status > 0)
+    assert re.search("poprun-py: " + text.format(**barrier.pids), err.decode())
+    assert err.decode().count("poprun-py: ") == 1
+    barrier.assert_clean()
+
+
+def test_the_launcher_is_killed_and_everything_goes_with_it(launch, mpi):
+    barrier = Barrier(launch, mpi)
+    barrier.kill("launcher")
+    barrier.assert_clean()
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_the_user_s_signals_end_the_job_in_order(launch, mpi, number, code):
+    barrier = Barrier(launch, mpi, "--grace", "1")
+    barrier.kill("launcher", number)
+    status, _, err = barrier.job.finish()
+    assert status == code
+    assert b"poprun-py: the job ends on " + signal.Signals(number).name.encode() in err
+    barrier.assert_clean()
+
+
+def test_programs_may_tidy_up_after_ctrl_c(launch):
+    script = (
+        "import time\nprint('READY', flush=True)\ntry: time.sleep(60)\nexcept KeyboardInterrupt: print('tidied up')"
+    )
+    job = launch("--num-instances", "2", sys.executable, "-c", script)
+    job.read_until("READY", 2)
+    job.process.send_signal(signal.SIGINT)
+    code, out, _ = job.finish()
+    assert code == 130
+    assert out.count(b"tidied up") == 2
+
+
+def test_a_second_ctrl_c_ends_it_at_once(launch, mpi):
+    script = (
+        "import time, signal\nsignal.signal(2, lambda *_: print('SEEN', flush=True))\nprint('READY', flush=True)\n"
+        "while 1: time.sleep(60)"
+    )
+    job = launch("--mpi", mpi, "--grace", "100", "--num-instances", "2", sys.executable, "-c", script)
+    job.read_until("READY", 2)
+    job.process.send_signal(signal.SIGINT)
+    job.read_until("SEEN", 2)
+    job.process.send_signal(signal.SIGINT)
+    assert job.finish(timeout=30)[0] == 130
+    job.assert_nothing_left()
+
+
+def test_those_who_ignore_signals_are_killed(launch, mpi):
+    script = (
+        "trap '' TERM INT HUP; if [ $POPDIST_REPLICA_INDEX_OFFSET = 1 ]; then exit 3; fi; while :; do sleep 1; done"
+    )
+    job = launch("--mpi", mpi, "--num-instances", "4", "sh", "-c", script)
+    code, _, err = job.finish(timeout=30)
+    assert code == 3
+    assert re.search(rb"poprun-py: instance 1 .* exited with code 3\n$", err)
+    job.assert_nothing_left()
+
+
+def test_an_exception_shows_its_traceback_and_one_line_of_ours(launch, mpi):
+    script = (
+        "import os, time\nif os.environ['POPDIST_REPLICA_INDEX_OFFSET'] == '1': raise ValueError('my mistake')\n"
+        "time.sleep(60)"
+    )
+    code, _, err = launch("--mpi", mpi, "--num-instances", "2", sys.executable, "-c", script).finish()
+    lines = err.decode().splitlines()
+    assert code == 1
+    assert lines[0] == "[1,1]<stderr>:Traceback (most recent call last):"
+    assert lines[-2] == "[1,1]<stderr>:ValueError: my mistake"
+    assert re.match(r"poprun-py: instance 1 \(pid \d+ on localhost, replica 1\) exited with code 1", lines[-1])
+    assert sum("poprun-py" in line for line in lines) == 1
+
+
+def test_the_last_words_of_a_hidden_instance_are_shown_when_it_fails(launch):
+    script = "echo $POPDIST_REPLICA_INDEX_OFFSET says >&2; test $POPDIST_REPLICA_INDEX_OFFSET = 0 && sleep 60; exit 4"
+    code, _, err = launch("--num-instances", "2", "--only-output-from-instance", "0", "sh", "-c", script).finish()
+    assert code == 4
+    assert re.search(rb"poprun-py: instance 1 .* exited with code 4\n    1 says\n$", err)
+
+
+def test_mpi_abort_names_the_instance_and_its_code(launch, mpi):
+    script = (
+        "from mpi4py import MPI\nimport time\nw = MPI.COMM_WORLD\nw.Barrier()\n"
+        "if w.rank == 1: w.Abort(7)\ntime.sleep(60)"
+    )
+    job = launch("--mpi", mpi, "--num-instances", "2", sys.executable, "-c", script)
+    code, _, err = job.finish()
+    assert code == 7
+    assert re.search(rb"poprun-py: (instance 1 .* exited|mpirun .*exited) with code 7", err)
+    job.assert_nothing_left()
+
+
+def test_a_time_limit(launch, mpi):
+    job = launch("--mpi", mpi, "--timeout", "1.5", "--num-instances", "2", "sleep", "60")
+    code, _, err = job.finish()
+    assert code == 124
+    assert b"poprun-py: the job did not end within 1.5 s (--timeout)" in err
+    job.assert_nothing_left()
+
+
+def test_a_reader_that_leaves_ends_the_job(launch):
+    job = launch("yes")
+    job.read_until("y", 5)
+    assert job.process.stdout
+    job.process.stdout.close()
+    assert job.process.wait(30) == 141
+    job.assert_nothing_left()
+
+
+def test_a_file_that_only_looks_like_a_program(launch, tmp_path):
+    (tmp_path / "odd").write_bytes(b"\x7fnothing")
+    (tmp_path / "odd").chmod(0o755)
+    job = launch("--num-instances", "2", "./odd")
+    code, _, err = job.finish()
+    assert code == 126
+    assert re.search(rb"could not be started: Exec format error: .*/odd", err)
+    job.assert_nothing_left()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "text"),
+    [
+        (["nonesuch"], 127, "nonesuch cannot be run: it is not on PATH"),
+        (["./nonesuch"], 127, "no such file"),
+        (["--num-instances", "3", "--num-replicas", "4", "true"], 2, "use 1, 2 or 4 instances"),
+        (["--num-instances", "0", "true"], 2, "at least 1"),
+        (["--nonsense", "true"], 2, "--nonsense is not an option"),
+        (["--mpi", "/nowhere", "true"], 2, "/nowhere"),
+        ([], 2, "no program"),
+    ],
+)
+def test_mistakes_are_told_in_one_line_and_nothing_is_started(launch, arguments, code, text):
+    status, out, err = launch(*arguments).finish()
+    assert (status, out) == (code, b"")
+    assert re.fullmatch(rf"poprun-py: .*{re.escape(text)}.*\n", err.decode())

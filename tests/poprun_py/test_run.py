@@ -1,0 +1,167 @@
+"""Whole jobs under the real launcher that end well, with each MPI."""
+
+from __future__ import annotations
+
+import collections
+import hashlib
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.timeout(120)
+
+TWO = ["--num-instances", "2", "--num-replicas", "4"]
+
+
+def lines_of(out: bytes, rank: int, stream: str = "stdout") -> list[str]:
+    tag = f"[1,{rank}]<{stream}>:"
+    return [line.removeprefix(tag) for line in out.decode().splitlines() if line.startswith(tag)]
+
+
+def test_echo_prints_what_poprun_prints(launch):
+    assert launch("echo", "Hello World").finish() == (0, b"[1,0]<stdout>:Hello World\n", b"")
+
+
+def test_instances_know_who_they_are_and_streams_stay_apart(launch, mpi):
+    job = launch("--mpi", mpi, *TWO, "sh", "-c", "echo offset $POPDIST_REPLICA_INDEX_OFFSET; echo oops >&2")
+    code, out, err = job.finish()
+    assert code == 0, err
+    assert sorted(out.splitlines()) == [b"[1,0]<stdout>:offset 0", b"[1,1]<stdout>:offset 2"]
+    assert sorted(err.splitlines()) == [b"[1,0]<stderr>:oops", b"[1,1]<stderr>:oops"]
+    job.assert_nothing_left()
+
+
+@pytest.mark.parametrize("count", [2, 8])
+def test_one_world_with_the_library_of_the_launcher(launch, mpi, count):
+    code = (
+        "from mpi4py import MPI; w = MPI.COMM_WORLD; total = w.allreduce(w.rank + 1)\n"
+        "print(w.size, total, MPI.get_vendor()[0].replace(' ', ''))"
+    )
+    job = launch("--mpi", mpi, "--num-instances", str(count), sys.executable, "-c", code)
+    status, out, err = job.finish(timeout=110)
+    assert status == 0, err
+    vendor = "OpenMPI" if "openmpi" in mpi else "MPICH"
+    for rank in range(count):
+        assert lines_of(out, rank) == [f"{count} {count * (count + 1) // 2} {vendor}"]
+    job.assert_nothing_left()
+
+
+def test_what_belongs_to_the_launcher_stays_with_it(launch, mpi):
+    code, out, _ = launch("--mpi", mpi, "env").finish()
+    assert code == 0
+    names = {line.partition("=")[0] for line in lines_of(out, 0)}
+    assert {name for name in names if name.startswith("POPRUN_PY")} == set()
+    assert {"POPDIST_NUM_TOTAL_REPLICAS", "OMP_NUM_THREADS", "MPI4PY_LIBMPI"} <= names
+
+
+def test_an_outer_process_manager_does_not_confuse_ours(launch, mpi):
+    outer = {"PMI_RANK": "5", "PMI_SIZE": "7", "PMI_FD": "55", "PMIX_RANK": "5", "OMPI_COMM_WORLD_RANK": "5"}
+    code, out, err = launch("--mpi", mpi, "--num-instances", "2", "echo", "hi", **outer).finish()
+    assert (code, err) == (0, b"")
+    assert lines_of(out, 0) == lines_of(out, 1) == ["hi"]
+
+
+def test_the_program_gets_its_words_as_they_are(launch):
+    words = ["--num-instances", "7", "a b", "$HOME", "", "*", "'"]
+    code, out, _ = launch("printf", "<%s>\\n", *words).finish()
+    assert code == 0
+    assert lines_of(out, 0) == [f"<{word}>" for word in words]
+
+
+def test_stdin_goes_to_instance_0(launch, mpi):
+    text = b"".join(b"%d\n" % number for number in range(100_000))
+    code, out, _ = launch("--mpi", mpi, "--num-instances", "2", "md5sum").finish(text)
+    assert code == 0
+    assert lines_of(out, 0) == [hashlib.md5(text).hexdigest() + "  -"]
+    assert lines_of(out, 1) == [hashlib.md5(b"").hexdigest() + "  -"]
+
+
+def test_stdin_that_nobody_reads_stops_nothing(launch):
+    assert launch("true").finish(b"x" * 1_000_000)[0] == 0
+
+
+def test_many_writers_never_tear_a_line(launch, mpi):
+    program = "import os, sys\nfor n in range(3000): os.write(1, b'%06d %s\\n' % (n, b'x' * (n % 300)))"
+    job = launch("--mpi", mpi, "--num-instances", "4", sys.executable, "-c", program)
+    code, out, err = job.finish(timeout=110)
+    assert code == 0, err
+    expected = [f"{n:06d} {'x' * (n % 300)}" for n in range(3000)]
+    for rank in range(4):
+        assert lines_of(out, rank) == expected
+    assert len(out.splitlines()) == 4 * 3000
+
+
+def test_bytes_and_unfinished_lines_pass_through(launch):
+    code, out, _ = launch("printf", "\\377\\000\\n\\nend").finish()
+    assert (code, out) == (0, b"[1,0]<stdout>:\xff\x00\n[1,0]<stdout>:\n[1,0]<stdout>:end\n")
+
+
+def test_a_flood_is_neither_lost_nor_kept_in_memory(launch):
+    """100 MB of output: all of it arrives, and the launcher stays small."""
+    job = launch("--num-instances", "2", "sh", "-c", "yes 0123456789abcdef | head -c 50000000")
+    assert job.process.stdout
+    job.read_until(r"\]<stdout>:0123", 1)
+    peak, counts = 0, collections.Counter()
+    for number, line in enumerate(job.process.stdout):
+        counts[line] += 1
+        if number % 500_000 == 0:
+            status = Path(f"/proc/{job.process.pid}/status").read_text()
+            if match := re.search(r"VmHWM:\s+(\d+)", status):
+                peak = max(peak, int(match[1]))
+    assert job.process.wait(60) == 0
+    assert sum(counts.values()) == 2 * -(-50_000_000 // 17) - 1
+    assert len(counts) == 4  # of each instance, the full line and the one cut by head
+    assert 0 < peak < 120_000
+
+
+def test_output_that_is_not_read_stops_the_program_not_the_launcher(launch):
+    job = launch("--grace", "0.2", "yes")
+    job.read_until("y", 1)
+    job.process.terminate()
+    assert job.process.stdout
+    job.process.stdout.close()
+    job.process.wait(30)
+    job.assert_nothing_left()
+
+
+def test_only_one_instance_is_shown(launch):
+    job = launch("--num-instances", "3", "--only-output-from-instance", "1", "sh", "-c", "echo out; echo err >&2")
+    assert job.finish() == (0, b"[1,1]<stdout>:out\n", b"[1,1]<stderr>:err\n")
+
+
+def test_the_topology_goes_out_untagged_before_everything(launch):
+    code, out, _ = launch(*TWO, "--print-topology=yes", "echo", "hi").finish()
+    assert code == 0
+    lines = out.decode().splitlines()
+    assert lines[0] == " " + "=" * 27
+    assert lines[9] == "| replicas  | 0 | 1 | 2 | 3 |"
+    assert lines[11].endswith("<stdout>:hi")
+
+
+def test_log_lines_have_poprun_s_form(launch, mpi):
+    code, _, err = launch("--mpi", mpi, "-v", "true").finish()
+    assert code == 0
+    pattern = r"\d\d:\d\d:\d\d\.\d{3} \d+ POPRUN \[I\] "
+    messages = [re.sub(pattern, "", line) for line in err.decode().splitlines() if re.match(pattern, line)]
+    assert messages[0].startswith("Running command: '/")
+    assert re.match(r"Waiting for mpirun \(PID \d+\)", messages[1])
+    assert re.match(r"mpirun \(PID \d+\) terminated with exit code 0", messages[-1])
+    assert len(messages) == len(err.splitlines())
+    assert b"POPRUN_PY_KEY" not in err
+
+
+def test_an_instance_that_ends_early_and_well_ends_nothing(launch, mpi):
+    script = "test $POPDIST_REPLICA_INDEX_OFFSET = 0 || { sleep 1; echo late; }"
+    code, out, err = launch("--mpi", mpi, "--num-instances", "2", "sh", "-c", script).finish()
+    assert (code, err) == (0, b"")
+    assert lines_of(out, 1) == ["late"]
+
+
+def test_what_a_program_leaves_in_the_background_goes_with_it(launch, mpi):
+    job = launch("--mpi", mpi, "--num-instances", "2", "sh", "-c", "sleep 600 & setsid sleep 600 & echo done")
+    code, out, _ = job.finish()
+    assert code == 0
+    assert lines_of(out, 1) == ["done"]
+    job.assert_nothing_left()

@@ -1,0 +1,84 @@
+"""Only what an MPI left behind is removed: by name, age, owner and use."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import subprocess
+import time
+
+import pytest
+
+from poprun_py.sweep import sweep
+
+NAMES = [
+    "mpich_shm_1d7cc14c_0",
+    "sm_segment.vm.0.9f3a0001.0",
+    "vader_segment.vm.0.1",
+    "hydra_hwloc_xmlfile_Lx3ToV",
+    "ompi.4194400",
+    "prterun.vm.4194400.0",
+]
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("folder", [False, True])
+def test_leftovers_go(tmp_path, name, folder):
+    path = tmp_path / name
+    if folder:
+        (path / "1/0").mkdir(parents=True)
+    else:
+        path.touch()
+    assert sweep(since=time.time() - 5, folders=[str(tmp_path)]) == [str(path)]
+    assert not path.exists()
+
+
+@pytest.mark.parametrize(
+    "name", ["data", "mpich_shm", "my_mpich_shm_1_0", "ompi.txt", "psm_1234", "sem.mp-1", "ompi."]
+)
+def test_other_names_stay(tmp_path, name):
+    (tmp_path / name).touch()
+    assert sweep(since=0, folders=[str(tmp_path)]) == []
+    assert (tmp_path / name).exists()
+
+
+def test_what_is_older_than_the_job_stays(tmp_path):
+    (tmp_path / NAMES[0]).touch()
+    assert sweep(since=time.time() + 60, folders=[str(tmp_path)]) == []
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="giving a file away needs root")
+def test_what_is_somebody_elses_stays(tmp_path):
+    (tmp_path / NAMES[0]).touch()
+    os.chown(tmp_path / NAMES[0], 12345, 12345)
+    assert sweep(since=0, folders=[str(tmp_path)]) == []
+
+
+def test_what_a_process_has_mapped_or_open_stays(tmp_path):
+    mapped, opened = tmp_path / NAMES[0], tmp_path / NAMES[1]
+    mapped.write_bytes(b"x" * 4096)
+    with mapped.open("r+b") as stream:
+        mapping = mmap.mmap(stream.fileno(), 4096)
+    with opened.open("w"):
+        assert sweep(since=0, folders=[str(tmp_path)]) == []
+    mapping.close()
+    assert sorted(sweep(since=0, folders=[str(tmp_path)])) == sorted(map(str, (mapped, opened)))
+
+
+def test_the_session_of_a_living_process_stays(tmp_path):
+    with subprocess.Popen(["sleep", "60"]) as owner:
+        path = tmp_path / f"ompi.{owner.pid}"
+        path.mkdir()
+        assert sweep(since=0, folders=[str(tmp_path)]) == []
+        owner.kill()
+    assert sweep(since=0, folders=[str(tmp_path)]) == [str(path)]
+
+
+def test_links_are_left_alone(tmp_path):
+    (tmp_path / "precious").touch()
+    (tmp_path / NAMES[0]).symlink_to(tmp_path / "precious")
+    assert sweep(since=0, folders=[str(tmp_path)]) == []
+
+
+def test_a_folder_that_is_not_there_is_no_error(tmp_path):
+    assert sweep(since=0, folders=[str(tmp_path / "nowhere")]) == []
