@@ -24,6 +24,7 @@ class Graph:
     ops: list[Op] = field(default_factory=list)
     data: dict[str, NDArray[Any]] = field(default_factory=dict)  # weights, states, scalars, constants
     outputs: list[str] = field(default_factory=list)
+    metadata: dict[str, str] = field(default_factory=dict)  # what ONNX has no field for
 
     def add(self, tensor: Tensor, data: NDArray[Any] | None = None) -> Tensor:
         """Add a tensor that no op makes."""
@@ -80,7 +81,7 @@ class Graph:
 
     def copy(self) -> Graph:
         """A graph that can be changed alone; the arrays are shared."""
-        return Graph(dict(self.tensors), list(self.ops), dict(self.data), list(self.outputs))
+        return Graph(dict(self.tensors), list(self.ops), dict(self.data), list(self.outputs), dict(self.metadata))
 
     def constant(self, value: Any, like: Tensor) -> Tensor:
         """Add a scalar constant of the element type of ``like``, once per value."""

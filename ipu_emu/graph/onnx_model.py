@@ -17,7 +17,7 @@ from ipu_emu.graph.onnx_tensors import array_of, proto_of
 from ipu_emu.graph.op import GRAPHCORE, Op
 from ipu_emu.graph.tensor import Role, Tensor
 
-__all__ = ["Append", "from_model", "load_model", "to_model"]
+__all__ = ["Append", "from_model", "load_model", "opset_of", "to_model"]
 
 #: What adds an op to a graph and infers the tensors it makes; it lives in the room above.
 Append = Callable[[Graph, Op], object]
@@ -37,6 +37,7 @@ def to_model(graph: Graph, *, opset: int) -> bytes:
     )
     opsets = [helper.make_opsetid("", opset), helper.make_opsetid(GRAPHCORE, 1)]
     model = helper.make_model(proto, producer_name=_PRODUCER, opset_imports=opsets, ir_version=3 if opset <= 8 else 4)
+    helper.set_model_props(model, graph.metadata)
     return bytes(model.SerializeToString())
 
 
@@ -57,8 +58,8 @@ def load_model(source: bytes | str | os.PathLike[str]) -> onnx.ModelProto:
 
 def from_model(model: onnx.ModelProto, append: Append) -> Graph:
     """Build the graph of ``model``; ``append`` adds each node with the tensors that it makes."""
-    graph = Graph()
-    version = next((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), 10)
+    graph = Graph(metadata={entry.key: entry.value for entry in model.metadata_props})
+    version = opset_of(model)
     initializers = {proto.name: array_of(proto) for proto in model.graph.initializer}
     for info in model.graph.input:
         if info.name not in initializers:
@@ -69,6 +70,11 @@ def from_model(model: onnx.ModelProto, append: Append) -> Graph:
         append(graph, _op(node, version))
     graph.outputs = [info.name for info in model.graph.output]
     return graph
+
+
+def opset_of(model: onnx.ModelProto) -> int:
+    """The version of ai.onnx that a model is written in."""
+    return next((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), 10)
 
 
 def _number(array: np.ndarray) -> int:

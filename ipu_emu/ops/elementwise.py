@@ -33,8 +33,16 @@ def _pair(d: Adjoint, first: Value, second: Value) -> list[Value | None]:
     return [first.summed_to(a), second.summed_to(b)]
 
 
+@jit
+def relu(x: NDArray[Any], out: NDArray[Any]) -> None:
+    """out = x, or 0 where x is below it (both [n]); NaN stays NaN."""
+    zero = x.dtype.type(0)
+    for i in range(out.size):
+        out[i] = zero if x[i] < 0 else x[i]
+
+
 def _relu(bound: Bound) -> Step:
-    return partial(np.maximum, bound.input(0), bound.outputs[0].dtype.type(0), bound.outputs[0])
+    return partial(relu, *flat(bound.input(0), bound.outputs[0]))
 
 
 def _sigmoid(bound: Bound) -> Step:

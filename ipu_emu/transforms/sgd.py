@@ -61,11 +61,15 @@ class Sgd:
 
     default: SgdValues
     loss_scaling: Hyper
-    mode: Mode
+    with_momentum: Mode = Mode.COMBINED
     specific: Mapping[str, SgdValues] = field(default_factory=dict)
 
     def values(self, weight: str) -> SgdValues:
         return self.specific.get(weight, self.default)
+
+    def mode(self, weight: str) -> Mode:
+        """A weight whose momentum is always 0 needs no state."""
+        return Mode.PLAIN if self.values(weight).momentum == Hyper(0.0) else self.with_momentum
 
     def loss_scaling_id(self, dtype: DType) -> str:
         """Id of the tensor that is the gradient of the loss."""
@@ -74,17 +78,17 @@ class Sgd:
     def scalar_ids(self, weight: str) -> dict[str, str]:
         """Kind of scalar to the id of its tensor, in the order in which the update op takes them."""
         scope = f"specific___{weight}" if weight in self.specific else "default___FLOAT"
-        return {kind: f"{kind}___{scope}" for kind in _KINDS[self.mode]}
+        return {kind: f"{kind}___{scope}" for kind in _KINDS[self.mode(weight)]}
 
     def scalars(self, weight: str, *, shares: int) -> dict[str, Hyper]:
         """Id to value of the scalars of ``weight``; ``shares`` is A * R for Mean with Post division, else 1."""
         return dict(zip(self.scalar_ids(weight).values(), self._compound(weight, shares), strict=True))
 
     def _compound(self, weight: str, shares: int) -> list[Hyper]:
-        v, mode = self.values(weight), self.mode
+        v = self.values(weight)
         lr, wd, vs = v.learning_rate.value, v.weight_decay.value, v.velocity_scaling.value
         undamped, scale = 1 - v.dampening.value, self.loss_scaling.value * shares
-        if mode is Mode.PLAIN:
+        if self.mode(weight) is Mode.PLAIN:
             return [
                 _hyper(lr * undamped / scale, v.learning_rate, v.dampening, self.loss_scaling),
                 _hyper(1 - lr * undamped * wd, v.learning_rate, v.dampening, v.weight_decay),
@@ -99,7 +103,7 @@ class Sgd:
 
     def states(self, weight: str) -> list[str]:
         """Ids of the optimiser states of ``weight``."""
-        return {Mode.PLAIN: [], Mode.COMBINED: [ACCL + weight], Mode.SEPARATE: [ACCL1 + weight]}[self.mode]
+        return {Mode.PLAIN: [], Mode.COMBINED: [ACCL + weight], Mode.SEPARATE: [ACCL1 + weight]}[self.mode(weight)]
 
     def append(self, graph: Graph, weight: Tensor, gradient: str, *, shares: int) -> None:
         """Append states, scalars and the update op of ``weight``."""
@@ -112,7 +116,7 @@ class Sgd:
             graph.add(replace(weight, id=id, role=Role.STATE), self.first_state(graph, weight))
         states = self.states(weight.id)
         Writer(graph, Phase.UPDATE).append(
-            _OPS[self.mode],
+            _OPS[self.mode(weight.id)],
             (weight.id, *states, gradient, *scalars),
             (UPDATED + weight.id, *(UPDATED + id for id in states)),
         )
@@ -120,7 +124,7 @@ class Sgd:
     def first_state(self, graph: Graph, weight: Tensor) -> np.ndarray:
         """What a state starts from: 0, or for the combined form what weight decay adds in the first step."""
         data = graph.data[weight.id]
-        if self.mode is not Mode.COMBINED:
+        if self.mode(weight.id) is not Mode.COMBINED:
             return np.zeros_like(data)
         decay = self._compound(weight.id, 1)[3].value
         return (data.astype(np.float32) * np.float32(decay)).astype(data.dtype)

@@ -62,7 +62,7 @@ def training_graph(
     gradients = []
     for weight in graph.with_role(Role.WEIGHT):
         if GRADIENT + weight.id in graph.tensors:
-            gradients.append(_accumulated(graph, weight, optimizer.mode, accumulation))
+            gradients.append(_accumulated(graph, weight, optimizer.mode(weight.id), accumulation))
     divisor = shares(reduction, accumulation=accumulation, replicas=replicas)
     for gradient in gradients:
         optimizer.append(graph, graph.tensor(gradient.weight), gradient.total, shares=divisor)

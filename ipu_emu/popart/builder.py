@@ -1,0 +1,309 @@
+"""Builder: writes a model op by op, and gives it back as an ONNX ModelProto."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ipu_emu.errors import EmulatorError
+from ipu_emu.graph import Graph, Op, Role, Tensor
+from ipu_emu.graph.onnx_model import from_model, load_model, opset_of, to_model
+from ipu_emu.ops import append
+from ipu_emu.popart.annotations import IPU_NUMBER, PHASE, PIPELINE_STAGE, SCHEDULE_PRIORITY, Annotations
+from ipu_emu.popart.enums import CommGroupType, RecomputeType, ReplicatedStreamMode
+from ipu_emu.popart.location import VariableSettings
+from ipu_emu.popart.opsets import AiGraphcore, AiOnnx
+from ipu_emu.popart.tensorinfo import TensorInfo
+
+__all__ = ["Builder", "InputSettings"]
+
+#: The ai.onnx opset of ``builder.aiOnnx``.
+DEFAULT_OPSET = 10
+_FIRST_OPSET, _LAST_OPSET = 6, 11
+#: With a tensor id behind it, the metadata key of an input's stream mode.
+STREAM_MODE = "__replicated_stream_mode/"
+
+
+class InputSettings:
+    """How an input is streamed: a chunk for each replica, or one for all."""
+
+    def __init__(self, replicatedStreamMode: ReplicatedStreamMode = ReplicatedStreamMode.Replicate) -> None:
+        self.replicatedStreamMode = replicatedStreamMode
+
+
+class Builder:
+    """``Builder(modelProtoOrFilename=None, opsets=None)``."""
+
+    def __init__(
+        self,
+        modelProtoOrFilename: bytes | str | None = None,
+        opsets: Mapping[str, int] | None = None,
+        builderCore: object = None,
+    ) -> None:
+        self._graph = Graph()
+        self._annotations = Annotations()
+        self._opset = (opsets or {}).get("ai.onnx", DEFAULT_OPSET)
+        self._locked = False
+        if modelProtoOrFilename is not None:
+            model = load_model(modelProtoOrFilename)
+            self._graph = from_model(model, append)
+            self._opset = opset_of(model)
+
+    # Opsets
+
+    def __getattr__(self, name: str) -> AiOnnx:
+        version = name.removeprefix("aiOnnxOpset")
+        if name.startswith("aiOnnxOpset") and version.isdigit() and _FIRST_OPSET <= int(version) <= _LAST_OPSET:
+            return AiOnnx(self._add, int(version), self._select)
+        raise AttributeError(f"'Builder' object has no attribute {name!r}")
+
+    @property
+    def aiOnnx(self) -> AiOnnx:
+        return AiOnnx(self._add, self._opset, self._select)
+
+    @property
+    def aiGraphcore(self) -> AiGraphcore:
+        return AiGraphcore(self._add, 1, lambda version: None)
+
+    @property
+    def aiGraphcoreOpset1(self) -> AiGraphcore:
+        return self.aiGraphcore
+
+    def _select(self, version: int) -> None:
+        """Lock the first opset that is used."""
+        if self._locked and version != self._opset:
+            raise RuntimeError(
+                f"Invalid opset 'AiOnnxOpset{version}' selected. Opset for domain ai.onnx already defined as "
+                f"{self._opset}"
+            )
+        self._opset, self._locked = version, True
+
+    # Inputs and outputs
+
+    def addInputTensor(self, kind: TensorInfo | str, *rest: Any, debugContext: str = "") -> str:
+        """``(TensorInfo[, InputSettings][, debugContext])`` or ``(dtype, shape[, InputSettings][, debugContext])``"""
+        if isinstance(kind, TensorInfo):
+            info, options = kind, rest
+        else:
+            info, options = TensorInfo(kind, rest[0]), rest[1:]
+        name = next((option for option in options if isinstance(option, str)), debugContext)
+        id = self._graph.unused(self._annotations.prefix + (name or "input"))
+        self._graph.add(Tensor(id, info.dtype, tuple(info.shape()), Role.INPUT))
+        settings = [option for option in options if isinstance(option, InputSettings)]
+        if settings and settings[0].replicatedStreamMode is ReplicatedStreamMode.Broadcast:
+            self._graph.metadata[STREAM_MODE + id] = ReplicatedStreamMode.Broadcast.name
+        return id
+
+    def addInitializedInputTensor(self, array: NDArray[Any], *rest: Any, debugContext: str = "") -> str:
+        """``(array[, VariableSettings][, debugContext])``; the array is copied."""
+        data = np.array(array, order="C")
+        if data.dtype == np.float64 or data.dtype.kind not in "fiub":
+            raise EmulatorError(f"Unsupported data type for initialized data ({data.dtype})")
+        settings = next((option for option in rest if isinstance(option, VariableSettings)), VariableSettings())
+        if settings.getSharedVariableDomain().type is not CommGroupType.All:
+            raise EmulatorError("Variables that differ between groups of replicas are not available in this version")
+        name = next((option for option in rest if isinstance(option, str)), debugContext)
+        id = self._graph.unused(self._annotations.prefix + (name or "init_input"))
+        self._graph.add(Tensor(id, TensorInfo(data).dtype, data.shape, Role.WEIGHT), data)
+        return id
+
+    def addUntypedInputTensor(self, debugContext: str = "") -> str:
+        raise EmulatorError(
+            "Can not add untyped tensors to the top-level graph. Use Builder::addInputTensor(const TensorInfo "
+            "&tensorInfo, const std::string &debugPrefix) instead."
+        )
+
+    def addOutputTensor(self, id: str) -> None:
+        """Make a tensor an output of the model."""
+        self._graph.tensor(id)
+        if id not in self._graph.outputs:
+            self._graph.outputs.append(id)
+
+    # Ops
+
+    def _add(
+        self, domain: str, type: str, inputs: Sequence[str], attributes: dict[str, Any], outputs: int, name: str
+    ) -> list[str]:
+        prefix = self._annotations.prefix
+        ids = tuple(self._graph.unused(f"{prefix}{type}:{index}") for index in range(outputs))
+        version = self._opset if domain == "" else 1
+        given = attributes | self._annotations.current
+        append(self._graph, Op(type, tuple(inputs), ids, given, domain, version, prefix + name if name else ""))
+        return list(ids)
+
+    def customOp(
+        self,
+        opName: str,
+        opVersion: int,
+        domain: str,
+        inputs: Sequence[str],
+        attributes: Mapping[str, Any],
+        numOutputs: int = 1,
+        name: str = "",
+    ) -> list[str]:
+        """Add any op that the emulator knows, by its ONNX name."""
+        return self._add("" if domain == "ai.onnx" else domain, opName, inputs, dict(attributes), numOutputs, name)
+
+    def reshape_const(self, aiOnnx: AiOnnx, args: Sequence[str], shape: Sequence[int], debugContext: str = "") -> str:
+        """Reshape to a constant shape."""
+        constant = aiOnnx.constant(np.array(shape, np.int64), debugContext)
+        made = aiOnnx.reshape([args[0], constant], debugContext)
+        return str(made)
+
+    # The model
+
+    def getModelProto(self) -> bytes:
+        """The model as a serialised ONNX ModelProto."""
+        return to_model(self._graph, opset=self._opset)
+
+    def saveModelProto(self, filename: str) -> None:
+        with open(filename, "wb") as file:
+            file.write(self.getModelProto())
+
+    def getTensorShape(self, id: str) -> list[int]:
+        return list(self._graph.tensor(id).shape)
+
+    def getTensorDtypeString(self, id: str) -> str:
+        """The name of the numpy type, such as float32."""
+        return str(self._graph.tensor(id).dtype.numpy)
+
+    def isInitializer(self, id: str) -> bool:
+        return self._graph.tensor(id).role is Role.WEIGHT
+
+    def getInputTensorIds(self) -> list[str]:
+        return [tensor.id for tensor in self._graph.with_role(Role.INPUT, Role.WEIGHT)]
+
+    def getOutputTensorIds(self) -> list[str]:
+        return list(self._graph.outputs)
+
+    def getValueTensorIds(self) -> list[str]:
+        """Ids of what ops make, outputs of the model left out."""
+        made = self._graph.with_role(Role.COMPUTED, Role.CONSTANT)
+        return [tensor.id for tensor in made if tensor.id not in self._graph.outputs]
+
+    def getTrainableTensorIds(self) -> list[str]:
+        return [tensor.id for tensor in self._graph.with_role(Role.WEIGHT)]
+
+    # Contexts and attributes
+
+    def nameScope(self, name: str) -> AbstractContextManager[None]:
+        return self._annotations.scope(name)
+
+    def getNameScope(self, name: str = "") -> str:
+        return self._annotations.prefix + name
+
+    def virtualGraph(self, *args: Any) -> AbstractContextManager[None] | None:
+        """``virtualGraph(ids, v)`` for one node, ``with builder.virtualGraph(v):`` for all within."""
+        return self._annotate(IPU_NUMBER, args)
+
+    def pipelineStage(self, *args: Any) -> AbstractContextManager[None] | None:
+        """As ``virtualGraph``."""
+        return self._annotate(PIPELINE_STAGE, args)
+
+    def executionPhase(self, *args: Any) -> AbstractContextManager[None] | None:
+        """As ``virtualGraph``."""
+        return self._annotate(PHASE, args)
+
+    def schedulePriority(self, priority: float) -> AbstractContextManager[None]:
+        return self._annotations.attribute(SCHEDULE_PRIORITY, priority)
+
+    def recomputeOutputInBackwardPass(self, ids: Any, value: RecomputeType = RecomputeType.Recompute) -> None:
+        self._annotate("__recompute_output_in_backward_pass", (ids, int(value)))
+
+    def hasPipelineStage(self) -> bool:
+        return PIPELINE_STAGE in self._annotations.current
+
+    def hasVirtualGraph(self) -> bool:
+        return IPU_NUMBER in self._annotations.current
+
+    def getPipelineStage(self) -> int:
+        return self._in_scope(PIPELINE_STAGE, "Pipeline stage")
+
+    def getVirtualGraph(self) -> int:
+        return self._in_scope(IPU_NUMBER, "Virtual graph")
+
+    def getExecutionPhase(self) -> int:
+        return self._in_scope(PHASE, "Execution phase")
+
+    def _in_scope(self, name: str, what: str) -> int:
+        if name not in self._annotations.current:
+            raise EmulatorError(f"{what} not set in current scope.")
+        return int(self._annotations.current[name])
+
+    def _annotate(self, name: str, args: tuple[Any, ...]) -> AbstractContextManager[None] | None:
+        if len(args) == 1:
+            return self._annotations.attribute(name, args[0])
+        ids = {args[0]} if isinstance(args[0], str) else set(args[0])
+        self._set_attribute(ids, name, args[1])
+        return None
+
+    def addNodeAttribute(self, name: str, value: Any, outputs: set[str]) -> None:
+        """Add an attribute to the node that makes ``outputs``."""
+        if name in self._node(outputs).attributes:
+            raise EmulatorError(f"Node already has attribute {name}.")
+        self._set_attribute(outputs, name, value)
+
+    def nodeHasAttribute(self, name: str, outputs: set[str]) -> bool:
+        return name in self._node(outputs).attributes
+
+    def getAllNodeAttributeNames(self, outputs: set[str]) -> list[str]:
+        return list(self._node(outputs).attributes)
+
+    def removeNodeAttribute(self, name: str, outputs: set[str]) -> None:
+        op = self._node(outputs)
+        if name not in op.attributes:
+            raise EmulatorError(f"Cannot remove attribute {name} as it does not exist.")
+        self._replace(op, {key: value for key, value in op.attributes.items() if key != name})
+
+    def getInt64NodeAttribute(self, name: str, outputs: set[str]) -> int:
+        value: int = self._typed(name, outputs, lambda value: isinstance(value, int), "an integer")
+        return value
+
+    def getInt64VectorNodeAttribute(self, name: str, outputs: set[str]) -> list[int]:
+        value: list[int] = self._typed(name, outputs, lambda value: _all(value, int), "an integer vector")
+        return value
+
+    def getFloatNodeAttribute(self, name: str, outputs: set[str]) -> float:
+        value: float = self._typed(name, outputs, lambda value: isinstance(value, float), "a float")
+        return value
+
+    def getFloatVectorNodeAttribute(self, name: str, outputs: set[str]) -> list[float]:
+        value: list[float] = self._typed(name, outputs, lambda value: _all(value, float), "a float vector")
+        return value
+
+    def getStringNodeAttribute(self, name: str, outputs: set[str]) -> str:
+        value: str = self._typed(name, outputs, lambda value: isinstance(value, str), "a string")
+        return value
+
+    def _typed(self, name: str, outputs: set[str], fits: Any, kind: str) -> Any:
+        attributes = self._node(outputs).attributes
+        if name not in attributes:
+            raise EmulatorError(f"Node does not have an attribute {name}.")
+        if not fits(attributes[name]):
+            raise EmulatorError(f"Attribute {name} is not {kind}.")
+        return attributes[name]
+
+    def _node(self, outputs: set[str]) -> Op:
+        for op in self._graph.ops:
+            if set(op.outputs) == set(outputs):
+                return op
+        raise EmulatorError(
+            f"Could not find a node with outputs {', '.join(sorted(outputs))}. Must specify all outputs of a node"
+        )
+
+    def _set_attribute(self, outputs: set[str], name: str, value: Any) -> None:
+        op = self._node(outputs)
+        self._replace(op, {**op.attributes, name: value})
+
+    def _replace(self, op: Op, attributes: dict[str, Any]) -> None:
+        index = next(index for index, other in enumerate(self._graph.ops) if other is op)
+        self._graph.ops[index] = replace(op, attributes=attributes)
+
+
+def _all(value: object, kind: type) -> bool:
+    return isinstance(value, list) and all(isinstance(item, kind) for item in value)

@@ -1,0 +1,112 @@
+"""DataFlow: batches per step, and which tensors come back to the host, and how much of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ipu_emu.errors import EmulatorError
+from ipu_emu.popart.enums import AnchorReturnTypeId, ExchangeStrategy, TileSet
+from ipu_emu.program.anchors import Anchor, Return
+
+__all__ = ["AnchorReturnType", "DataFlow"]
+
+_IDS = {member.name.upper(): member for member in AnchorReturnTypeId}
+
+
+class AnchorReturnType:
+    """``AnchorReturnType("Final" | "EveryN" | "All" | "Sum"[, period][, TileSet, ExchangeStrategy])``."""
+
+    def __init__(self, name: str, *options: int | TileSet | ExchangeStrategy) -> None:
+        found = _IDS.get(name.upper())
+        if found is None:
+            raise EmulatorError(f"Invalid anchor return type ID supplied: {name}")
+        self._id = found
+        periods = [option for option in options if isinstance(option, int)]
+        self.tileSet = next((o for o in options if isinstance(o, TileSet)), TileSet.Compute)
+        self.exchangeStrategy = next(
+            (o for o in options if isinstance(o, ExchangeStrategy)), ExchangeStrategy.JustInTime
+        )
+        self._period = self._checked(periods)
+
+    def _checked(self, periods: list[int]) -> int:
+        if self._id is not AnchorReturnTypeId.EveryN:
+            if periods:
+                raise EmulatorError("A return period should not be supplied for this anchor return type")
+            return 1
+        if not periods:
+            raise EmulatorError("Must specify return period with option 'EVERYN'")
+        if periods[0] <= 0:
+            raise EmulatorError("Anchor return period must be greater than zero")
+        return periods[0]
+
+    def id(self) -> AnchorReturnTypeId:
+        return self._id
+
+    def rp(self) -> int:
+        """The return period; an error unless the type is EveryN."""
+        if self._id is not AnchorReturnTypeId.EveryN:
+            raise EmulatorError("A return period should not be supplied for this anchor return type")
+        return self._period
+
+    def anchor(self, tensor: str) -> Anchor:
+        """This return type for one tensor."""
+        return Anchor(tensor, Return[_RETURNS[self._id]], self._period)
+
+    def __repr__(self) -> str:
+        return f"AnchorReturnType({self._id.name!r})"
+
+
+_RETURNS = {
+    AnchorReturnTypeId.Final: "FINAL",
+    AnchorReturnTypeId.EveryN: "EVERY_N",
+    AnchorReturnTypeId.All: "ALL",
+    AnchorReturnTypeId.Sum: "SUM",
+}
+
+
+class DataFlow:
+    """``DataFlow(bps, {id: AnchorReturnType})`` or ``DataFlow(bps, [ids][, AnchorReturnType("All")])``."""
+
+    def __init__(
+        self,
+        batchesPerStep: int = 0,
+        anchorTensors: Mapping[str, AnchorReturnType] | Sequence[str] = (),
+        anchorReturnType: AnchorReturnType | None = None,
+    ) -> None:
+        default = anchorReturnType or AnchorReturnType("All")
+        if not isinstance(anchorTensors, Mapping):
+            anchorTensors = dict.fromkeys(anchorTensors, default)
+        self._anchors = dict(anchorTensors)
+        self.setBatchesPerStep(batchesPerStep)
+
+    def setBatchesPerStep(self, batchesPerStep: int) -> None:
+        """Change the number of batches; every return period must still fit."""
+        if batchesPerStep <= 0:
+            raise EmulatorError("'Batches per step' must be greater than zero")
+        for returns in self._anchors.values():
+            if returns.id() is AnchorReturnTypeId.EveryN:
+                if returns.rp() > batchesPerStep:
+                    raise EmulatorError("Return period must be <= to the number of batches per step")
+                if batchesPerStep % returns.rp():
+                    raise EmulatorError("Return period must be a factor of the number of batches per step")
+        self._batches = batchesPerStep
+
+    def batchesPerStep(self) -> int:
+        return self._batches
+
+    def anchors(self) -> list[str]:
+        """Ids of the anchored tensors."""
+        return list(self._anchors)
+
+    def isAnchored(self, id: str) -> bool:
+        return id in self._anchors
+
+    def nAnchors(self) -> int:
+        return len(self._anchors)
+
+    def art(self, id: str) -> AnchorReturnType:
+        """How the tensor ``id`` is returned."""
+        try:
+            return self._anchors[id]
+        except KeyError:
+            raise EmulatorError(f"Tensor '{id}' is not anchored") from None

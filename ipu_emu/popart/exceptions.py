@@ -1,0 +1,31 @@
+"""The exceptions under PopART's own names; the text is in ``args[0]``."""
+
+from ipu_emu import errors
+
+__all__ = [
+    "OutOfMemoryException",
+    "popart_exception",
+    "popart_internal_exception",
+    "popart_runtime_error",
+    "poplar_application_runtime_error",
+    "poplar_exception",
+    "poplar_recoverable_runtime_error",
+    "poplar_runtime_error",
+    "poplar_system_runtime_error",
+    "poplar_unknown_runtime_error",
+    "poplar_unrecoverable_runtime_error",
+    "poplibs_exception",
+]
+
+popart_exception = errors.EmulatorError
+popart_internal_exception = errors.InternalError
+popart_runtime_error = errors.SessionError
+OutOfMemoryException = errors.OutOfMemoryError
+poplibs_exception = errors.PoplibsError
+poplar_exception = errors.PoplarError
+poplar_runtime_error = errors.PoplarRuntimeError
+poplar_application_runtime_error = errors.ApplicationRuntimeError
+poplar_system_runtime_error = errors.SystemRuntimeError
+poplar_recoverable_runtime_error = errors.RecoverableError
+poplar_unrecoverable_runtime_error = errors.UnrecoverableError
+poplar_unknown_runtime_error = errors.UnknownError

@@ -1,0 +1,71 @@
+"""TensorLocation and CommGroup: where a tensor is kept, and by which group of replicas."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from ipu_emu.popart.enums import (
+    CommGroupType,
+    ReplicatedTensorSharding,
+    TensorStorage,
+    TileSet,
+    VariableRetrievalMode,
+)
+from ipu_emu.popart.settings import Settings
+
+__all__ = ["CommGroup", "TensorLocation", "TensorLocationSettings", "VariableSettings"]
+
+
+class CommGroup(Settings):
+    """``CommGroup(type=All, replicaGroupSize=0)``."""
+
+    defaults: ClassVar = {"type": CommGroupType.All, "replicaGroupSize": 0}
+
+
+class TensorLocation(Settings):
+    """``(storage[, sharding[, group]])`` or ``(storage, loadTileSet, storageTileSet, sharding[, group])``."""
+
+    defaults: ClassVar = {
+        "storage": TensorStorage.OnChip,
+        "loadTileSet": TileSet.Compute,
+        "storageTileSet": TileSet.Compute,
+        "replicatedTensorSharding": ReplicatedTensorSharding.Off,
+        "shardingDomain": CommGroup(),
+    }
+
+    def __init__(self, *values: Any, **named: Any) -> None:
+        if len(values) > 1 and isinstance(values[1], ReplicatedTensorSharding):
+            values = (values[0], TileSet.Compute, TileSet.Compute, *values[1:])
+        super().__init__(*values, **named)
+
+
+class TensorLocationSettings(Settings):
+    """Where the tensors of one kind are kept, and below which size they stay on the chip."""
+
+    defaults: ClassVar = {
+        "location": TensorLocation(),
+        "minElementsForOffChip": 2,
+        "minElementsForReplicatedTensorSharding": 8192,
+    }
+
+
+class VariableSettings(Settings):
+    """``()``, ``(CommGroup)``, ``(mode)`` or ``(CommGroup, mode)``: which replicas share a variable."""
+
+    defaults: ClassVar = {
+        "sharedVariableDomain": CommGroup(),
+        "retrievalMode": VariableRetrievalMode.OnePerGroup,
+    }
+
+    def __init__(self, *values: Any, **named: Any) -> None:
+        if len(values) == 1 and isinstance(values[0], VariableRetrievalMode):
+            values = (CommGroup(), values[0])
+        super().__init__(*values, **named)
+
+    def getSharedVariableDomain(self) -> CommGroup:
+        domain: CommGroup = self.sharedVariableDomain
+        return domain
+
+    def getRetrievalMode(self) -> VariableRetrievalMode:
+        mode: VariableRetrievalMode = self.retrievalMode
+        return mode

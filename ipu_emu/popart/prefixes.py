@@ -1,0 +1,41 @@
+"""Reserved prefixes of tensor ids, as functions."""
+
+from ipu_emu.transforms import ids
+
+__all__ = [
+    "reservedAccl1Prefix",
+    "reservedAccl2Prefix",
+    "reservedAcclPrefix",
+    "reservedAccumPrefix",
+    "reservedGradientPrefix",
+    "reservedRestoredPrefix",
+    "reservedStepPrefix",
+]
+
+
+def reservedGradientPrefix() -> str:
+    return ids.GRADIENT
+
+
+def reservedAccumPrefix() -> str:
+    return ids.ACCUM
+
+
+def reservedAcclPrefix() -> str:
+    return ids.ACCL
+
+
+def reservedAccl1Prefix() -> str:
+    return ids.ACCL1
+
+
+def reservedAccl2Prefix() -> str:
+    return ids.ACCL2
+
+
+def reservedStepPrefix() -> str:
+    return ids.STEP
+
+
+def reservedRestoredPrefix() -> str:
+    return ids.RESTORED
