@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from dataclasses import dataclass
 from enum import IntEnum
@@ -16,7 +17,7 @@ from gcl.operators import CODES, Operator
 
 __all__ = ["Kind", "Request"]
 
-_PACKAGE = str(Path(__file__).parent)
+_PACKAGE = f"{Path(__file__).parent}{os.sep}"
 
 
 class Kind(IntEnum):
