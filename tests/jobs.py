@@ -1,6 +1,6 @@
 """Jobs: a small program started as the instances of one job by a real mpirun, the way tests need it.
 
-Every instance gets its POPDIST_* variables from popdist_py's own table, and its output is kept apart from the others'.
+Every instance gets its POPDIST_* variables from popdist_py's own table, and its output is kept apart.
 """
 
 from __future__ import annotations
