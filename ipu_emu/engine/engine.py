@@ -96,10 +96,28 @@ class Engine:
             Buffers(executable.plan, {name: rows[replica] for name, rows in self._buckets.items()})
             for replica in range(replicas.local)
         ]
-        for id, value in executable.graph.data.items():
-            if id in executable.plan.placements:
-                self.write(id, value)
         self._program = list(self._bind(executable.program))
+        self._warm_up(self._program)
+        self._reset()
+
+    def _warm_up(self, parts: Sequence[_Segment | _Loop]) -> None:
+        """Make every local call once, on zeros, so that kernels are compiled before the first step."""
+        with self._threads.limit(limits=1, user_api="blas"), np.errstate(all="ignore"):
+            for part in parts:
+                if isinstance(part, _Loop):
+                    self._warm_up(part.body)
+                elif part.kind is Kind.COMPUTE:
+                    for call in part.calls:
+                        call()
+
+    def _reset(self) -> None:
+        """Zero all memory and load what the graph starts from."""
+        for buffers in self._buffers:
+            for region in buffers.regions.values():
+                region.fill(0)
+        for id, value in self.executable.graph.data.items():
+            if id in self.executable.plan.placements:
+                self.write(id, value)
 
     # Data
 

@@ -12,7 +12,7 @@ __all__ = ["drop_folded", "prune"]
 
 
 def prune(graph: Graph, wanted: Iterable[str]) -> None:
-    """Keep what ``wanted`` tensors need, and weights in any case; an update in place is always kept."""
+    """Keep what ``wanted`` tensors need, and inputs and weights in any case; an update in place is always kept."""
     needed = set(wanted)
     kept = []
     for op in reversed(graph.ops):

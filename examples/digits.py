@@ -1,0 +1,321 @@
+"""Train a small convolutional network on real hand-written digits, on as many emulated IPUs as the launcher gives.
+
+    python examples/digits.py                                                   one instance, one replica
+    poprun-py --num-instances 2 --num-replicas 4 python examples/digits.py      two instances of two replicas each
+
+Every instance runs this program. Replicas share each batch, exchange their gradients and so stay equal; the images
+that a replica sees depend on its global index alone, so the result is the same for any spread over instances.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import ipu_emu.popart as popart
+import popdist_py as popdist
+import popdist_py.popart
+
+DATA = Path(__file__).parent / "data" / "digits.csv.gz"
+ACCUMULATION = 2
+WEIGHTS = {
+    "conv1_weights": (16, 1, 3, 3),
+    "conv1_bias": (16,),
+    "conv2_weights": (32, 16, 3, 3),
+    "conv2_bias": (32,),
+    "dense_weights": (128, 10),
+    "dense_bias": (10,),
+}
+
+
+@dataclass(frozen=True)
+class Digits:
+    """Images [n, 1, 8, 8] from 0 to 1 and their labels, split in training and held-back ones."""
+
+    train: tuple[np.ndarray, np.ndarray]
+    test: tuple[np.ndarray, np.ndarray]
+
+    @classmethod
+    def load(cls, seed: int, dtype: Any) -> Digits:
+        """Hold back a fifth, chosen by ``seed``."""
+        table = np.loadtxt(DATA, delimiter=",", dtype=np.uint8)
+        images = (table[:, :-1].reshape(-1, 1, 8, 8) / 16).astype(dtype)
+        labels = table[:, -1].astype(np.int32)
+        order = np.random.default_rng(seed).permutation(len(table))
+        test, train = np.split(order, [len(table) // 5])
+        return cls((images[train], labels[train]), (images[test], labels[test]))
+
+
+@dataclass(frozen=True)
+class Place:
+    """This instance's replicas among all, and how a batch of about ``batch`` images is divided."""
+
+    instance: int
+    instances: int
+    local: int
+    offset: int
+    total: int
+    micro_batch: int
+
+    @classmethod
+    def find(cls, batch: int) -> Place:
+        total = popdist.getNumTotalReplicas()
+        return cls(
+            popdist.getInstanceIndex(),
+            popdist.getNumInstances(),
+            popdist.getNumLocalReplicas(),
+            popdist.getReplicaIndexOffset(),
+            total,
+            max(1, round(batch / (ACCUMULATION * total))),
+        )
+
+    @property
+    def batch(self) -> int:
+        """Images per weight update, over all replicas."""
+        return self.micro_batch * ACCUMULATION * self.total
+
+    def mine(self, data: np.ndarray) -> np.ndarray:
+        """The slice of step data [batches, accumulation, all replicas, ...] that the local replicas get."""
+        return np.ascontiguousarray(data[:, :, self.offset : self.offset + self.local])
+
+
+def first_weights(seed: int, dtype: Any) -> dict[str, np.ndarray]:
+    """Normal values scaled by the number of inputs of each unit; biases start at 0."""
+    random = np.random.default_rng(seed + 1)
+    weights = {}
+    for name, shape in WEIGHTS.items():
+        inputs = shape[0] if len(shape) == 2 else np.prod(shape[1:])
+        scale = np.sqrt(2 / inputs) if len(shape) > 1 else 0
+        weights[name] = (random.standard_normal(shape) * scale).astype(dtype)
+    return weights
+
+
+def network(weights: Mapping[str, np.ndarray], images: int) -> tuple[bytes, dict[str, str]]:
+    """The model for micro-batches of ``images``, and the ids of its tensors."""
+    builder = popart.Builder()
+    kind = str(builder_type(weights))
+    x = builder.addInputTensor(popart.TensorInfo(kind, [images, 1, 8, 8]), debugContext="images")
+    labels = builder.addInputTensor(popart.TensorInfo("INT32", [images]), debugContext="labels")
+    w = {name: builder.addInitializedInputTensor(value, debugContext=name) for name, value in weights.items()}
+    y = x
+    for layer in ("conv1", "conv2"):
+        y = builder.aiOnnx.conv([y, w[f"{layer}_weights"], w[f"{layer}_bias"]], pads=[1, 1, 1, 1])
+        y = builder.aiOnnx.relu([y])
+        (y,) = builder.aiOnnx.maxpool([y], 1, kernel_shape=[2, 2], strides=[2, 2])
+    y = builder.aiOnnx.gemm([builder.aiOnnx.flatten([y]), w["dense_weights"], w["dense_bias"]])
+    probabilities = builder.aiOnnx.softmax([y])
+    loss = builder.aiGraphcore.nllloss([probabilities, labels], popart.ReductionType.Mean)
+    ids = {"images": x, "labels": labels, "probabilities": probabilities, "loss": loss}
+    return builder.getModelProto(), ids
+
+
+def builder_type(weights: Mapping[str, np.ndarray]) -> str:
+    return popart.TensorInfo(weights["dense_weights"]).data_type()
+
+
+def options(*, training: bool) -> popart.SessionOptions:
+    """Replicas as the launcher says; gradients are the mean over micro-batches and replicas."""
+    opts = popart.SessionOptions()
+    popdist_py.popart.configureSessionOptions(opts)
+    opts.constantWeights = False
+    if training:
+        opts.enableGradientAccumulation = True
+        opts.accumulationFactor = ACCUMULATION
+        opts.accumulationAndReplicationReductionType = popart.ReductionType.Mean
+    return opts
+
+
+def optimizer(epoch: int, epochs: int, *, half: bool) -> popart.SGD:
+    """Momentum 0.9; the learning rate falls from epoch to epoch."""
+    return popart.SGD(
+        {
+            "defaultLearningRate": (0.1 * (1 - epoch / epochs), False),
+            "defaultMomentum": (0.9, True),
+            "lossScaling": (128.0 if half else 1.0, True),
+        },
+        accumulatorAndMomentum=popart.SGDAccumulatorAndMomentum.Separate,
+    )
+
+
+class Training:
+    """The training session and its epochs."""
+
+    def __init__(self, digits: Digits, place: Place, weights: Mapping[str, np.ndarray], args: argparse.Namespace):
+        self.digits, self.place, self.args = digits, place, args
+        self.steps = len(digits.train[1]) // place.batch
+        if self.steps == 0:
+            raise SystemExit(
+                f"digits.py: --batch {args.batch} is more than the {len(digits.train[1])} training images"
+            )
+        model, self.ids = network(weights, place.micro_batch)
+        self.session = popart.TrainingSession(
+            model,
+            popart.DataFlow(self.steps, [self.ids["loss"]], popart.AnchorReturnType("All")),
+            self.ids["loss"],
+            optimizer(0, args.epochs, half=args.half),
+            popdist_py.popart.getDevice(1),
+            userOptions=options(training=True),
+        )
+        self.session.prepareDevice()
+        self.session.weightsFromHost()
+        self.anchors = self.session.initAnchorArrays()
+
+    def epoch(self, epoch: int) -> float:
+        """Show every training image once, but for the last few that do not fill a batch; return the mean loss."""
+        images, labels = self.digits.train
+        order = np.random.default_rng((self.args.seed, epoch)).permutation(len(labels))
+        order = order[: self.steps * self.place.batch]
+        order = self.place.mine(order.reshape(self.steps, ACCUMULATION, self.place.total, self.place.micro_batch))
+        inputs = {self.ids["images"]: images[order], self.ids["labels"]: labels[order]}
+        self.session.updateOptimizerFromHost(optimizer(epoch, self.args.epochs, half=self.args.half))
+        self.session.run(popart.PyStepIO(inputs, self.anchors))
+        mine = self.anchors[self.ids["loss"]].reshape(self.steps, ACCUMULATION, self.place.local)
+        return float(np.mean(np.concatenate(list(popdist.allGather(mine)), axis=2), dtype=np.float64))
+
+    def weights(self) -> dict[str, np.ndarray]:
+        """The weights as they are now."""
+        kind = np.float16 if self.args.half else np.float32
+        weights = {name: np.empty(shape, kind) for name, shape in WEIGHTS.items()}
+        self.session.weightsToHost()
+        self.session.readWeights(popart.PyWeightsIO(weights))
+        return weights
+
+
+def count_correct(digits: Digits, place: Place, weights: Mapping[str, np.ndarray]) -> int:
+    """Right answers among all held-back images; each is seen by exactly one replica."""
+    images, labels = digits.test
+    each = -(-len(labels) // place.total)
+    model, ids = network(weights, each)
+    session = popart.InferenceSession(
+        model,
+        popart.DataFlow(1, [ids["probabilities"]], popart.AnchorReturnType("All")),
+        popdist_py.popart.getDevice(1),
+        userOptions=options(training=False),
+    )
+    session.prepareDevice()
+    session.weightsFromHost()
+    padded = np.arange(each * place.total)
+    mine = place.mine(padded.reshape(1, 1, place.total, each)).reshape(-1)
+    real = mine < len(labels)
+    anchors = session.initAnchorArrays()
+    session.run(popart.PyStepIO({ids["images"]: images[np.where(real, mine, 0)]}, anchors))
+    answers = anchors[ids["probabilities"]].reshape(len(mine), 10).argmax(axis=1)
+    correct, seen = popdist.allReduce(np.array([(answers[real] == labels[mine[real]]).sum(), real.sum()]))
+    assert seen == len(labels)
+    return int(correct)
+
+
+class Report:
+    """What instance 0 prints: a line that is redrawn on a terminal, plain lines elsewhere."""
+
+    def __init__(self, place: Place) -> None:
+        self.speaks = place.instance == 0
+        self.live = self.speaks and sys.stdout.isatty()
+
+    def say(self, text: str = "") -> None:
+        if self.speaks:
+            print(("\r\033[K" if self.live else "") + text, flush=True)
+
+    def epoch(self, epoch: int, epochs: int, loss: float, images_per_second: float) -> None:
+        """One line per epoch, and on a terminal a bar below it."""
+        self.say(f"epoch {epoch:3} of {epochs}   loss {loss:7.4f}   {images_per_second:8,.0f} images/s")
+        if self.live:
+            done = 40 * epoch // epochs
+            print(f"[{'#' * done}{'.' * (40 - done)}] {100 * epoch // epochs} %", end="", flush=True)
+
+
+def save(weights: Mapping[str, np.ndarray], path: Path) -> None:
+    """Write all of the file or nothing of it."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    with temporary.open("wb") as file:
+        np.savez(file, **weights)
+    temporary.replace(path)
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Train a small network on hand-written digits.", allow_abbrev=False)
+    parser.add_argument(
+        "--epochs", type=whole(1), default=15, metavar="N", help="times to see all images (default 15)"
+    )
+    parser.add_argument("--seed", type=whole(0), default=0, metavar="N", help="choice of split, weights, order")
+    parser.add_argument(
+        "--batch", type=whole(1), default=64, metavar="N", help="images per update, about (default 64)"
+    )
+    parser.add_argument("--half", action="store_true", help="store everything as FLOAT16")
+    parser.add_argument("--weights-out", type=Path, metavar="FILE.npz", help="write the final weights here")
+    args = parser.parse_args()
+    if args.weights_out and not args.weights_out.parent.is_dir():
+        parser.error(
+            f"--weights-out {args.weights_out}: there is no directory {args.weights_out.parent}; make it first"
+        )
+    return args
+
+
+def whole(least: int) -> Any:
+    """A whole number of at least ``least``."""
+
+    def number(text: str) -> int:
+        if not text.isascii() or not text.isdigit() or int(text) < least:
+            raise argparse.ArgumentTypeError(f"{text!r} was given; give a whole number of at least {least}")
+        return int(text)
+
+    return number
+
+
+def run(args: argparse.Namespace) -> None:
+    popdist.init()
+    place = Place.find(args.batch)
+    report = Report(place)
+    digits = Digits.load(args.seed, np.float16 if args.half else np.float32)
+    report.say(
+        f"UCI digits: {len(digits.train[1]):,} training, {len(digits.test[1])} held-back images. Each update: "
+        f"{place.batch} images = {place.total} replicas x {ACCUMULATION} micro-batches x {place.micro_batch}"
+    )
+    start = time.perf_counter()
+    training = Training(digits, place, first_weights(args.seed, digits.train[0].dtype), args)
+    report.say(f"compiled in {time.perf_counter() - start:.1f} s")
+    seconds = 0.0
+    for epoch in range(args.epochs):
+        start = time.perf_counter()
+        loss = training.epoch(epoch)
+        spent = time.perf_counter() - start
+        seconds += spent
+        report.epoch(epoch + 1, args.epochs, loss, training.steps * place.batch / spent)
+    weights = training.weights()
+    correct, tested = count_correct(digits, place, weights), len(digits.test[1])
+    report.say(f"test accuracy {100 * correct / tested:.2f} % ({correct} of {tested} held-back images)")
+    images = args.epochs * training.steps * place.batch
+    report.say(
+        f"throughput    {images / seconds:,.0f} images/s over {place.total} replicas in {place.instances} instances "
+        f"(wall time: {seconds:.2f} s)"
+    )
+    wall = training.session.wallSeconds()
+    parts = [wall["compute"], wall["collectives"], wall["host I/O"]]
+    shares = 100 * popdist.allReduce(np.array(parts) / seconds, op="mean")
+    report.say(
+        f"wall time     compute {shares[0]:.0f} %, collectives {shares[1]:.0f} %, host I/O {shares[2]:.0f} %, "
+        f"other {100 - shares.sum():.0f} %"
+    )
+    if args.weights_out and place.instance == 0:
+        save(weights, args.weights_out)
+        report.say(f"weights       {args.weights_out}")
+
+
+def main() -> None:
+    args = arguments()
+    try:
+        run(args)
+    except (popart.popart_exception, popdist.PopdistError) as error:
+        raise SystemExit(f"digits.py: {error}") from None
+
+
+if __name__ == "__main__":
+    main()
