@@ -56,6 +56,7 @@ class ByMessages:
             Kind.REDUCE_SCATTER: self._reduce_scatter,
             Kind.ALL_GATHER: self._all_gather,
             Kind.BROADCAST: self._broadcast,
+            Kind.ALL_TO_ALL: self._all_to_all,
         }[request.kind]
         for view in self._groups:
             if self._world.rank in view.ranges:
@@ -153,6 +154,20 @@ class ByMessages:
         for row in view.rows[1:]:
             results[row] = target
 
+    def _all_to_all(self, request: Request, view: _GroupView, rows: np.ndarray, results: np.ndarray) -> None:
+        sent = {row: rows[row].reshape(view.size, -1) for row in view.rows}
+        kept = {row: results[row].reshape(view.size, -1) for row in view.rows}
+        first = view.ranges[self._world.rank][0]
+        pending = []
+        for rank in view.others:
+            theirs = range(*view.ranges[rank])
+            pending += [self._messages.receive(rank, kept[row][index]) for row in view.rows for index in theirs]
+            pending += [self._messages.send(rank, sent[row][index]) for index in theirs for row in view.rows]
+        for i, row in enumerate(view.rows):
+            for j, other in enumerate(view.rows):
+                kept[row][first + j] = sent[other][first + i]
+        self._wait(request, pending)
+
     def _reduce_slice(
         self, request: Request, view: _GroupView, rows: np.ndarray, bounds: dict[int, tuple[int, int]]
     ) -> np.ndarray:
@@ -187,7 +202,9 @@ class ByMessages:
         leaves: list[np.ndarray] = [rows[row] for row in view.rows[first : first + block[1]]]
         if len(leaves) == 1 and wire == rows.dtype:
             return leaves[0]
-        partial = Operator.ADD if request.operator is Operator.MEAN else request.operator
+        # what is done once, to each leaf or to the whole, is left to the owner of the slice
+        plain = request.operator is Operator.MEAN or len(leaves) == 1
+        partial = Operator.ADD if plain else request.operator
         return _reduce([(leaf, 1) for leaf in leaves], partial, 1, wire)
 
 

@@ -28,6 +28,7 @@ class Kind(IntEnum):
     REDUCE_SCATTER = 2
     ALL_GATHER = 3
     BROADCAST = 4
+    ALL_TO_ALL = 5
 
 
 @dataclass(frozen=True, eq=False)

@@ -116,6 +116,20 @@ class Communicator:
         self._run(Kind.BROADCAST, Operator.ADD, x, out, root)
         return out
 
+    def all_to_all(self, x: np.ndarray, *, out: np.ndarray | None = None) -> np.ndarray:
+        """Send slice j of ``x`` [local replicas, group size, ...] to member j; slot i of the result came from member i."""
+        self._check(x)
+        if x.ndim < 2 or x.shape[1] != self.group.size:
+            raise ArgumentError(
+                f"a tensor of shape {list(x.shape)} was given; an all-to-all needs [local replicas, "
+                f"{self.group.size}, ...]: one slice for each member of the group"
+            )
+        out = self._output(out, x.shape, x)
+        if out is x and self.group.size > 1:
+            raise ArgumentError("an all-to-all into its own input was asked for; give another out")
+        self._run(Kind.ALL_TO_ALL, Operator.ADD, x, out)
+        return out
+
     def barrier(self) -> None:
         """Wait until every rank is here."""
         nothing = np.empty((self.local_replicas, 0), np.float32)
@@ -146,8 +160,22 @@ class Communicator:
         key = (kind, op, x.dtype, count, root)
         request = self._requests.get(key)
         if request is None:
-            request = self._requests[key] = Request(kind, operator(op), x.dtype, count, root)
-        self._path.run(request, x, out)
+            request = self._requests[key] = Request(kind, operator(op, x.dtype), x.dtype, count, root)
+        if request.operator is Operator.LOCAL:
+            self._keep_own(kind, x, out)
+        else:
+            self._path.run(request, x, out)
+
+    def _keep_own(self, kind: Kind, x: np.ndarray, out: np.ndarray) -> None:
+        """LOCAL moves nothing: an all-reduce keeps the tensor, a reduce-scatter the replica's own fragment."""
+        if kind is Kind.ALL_REDUCE:
+            out[...] = x
+            return
+        width = out.shape[1]
+        for row in range(self.local_replicas):
+            start = self.group.index(self.global_offset + row) * width
+            own = x[row, start : start + width]
+            out[row, : own.size], out[row, own.size :] = own, 0
 
     def _check(self, x: np.ndarray) -> None:
         if not isinstance(x, np.ndarray):

@@ -1,19 +1,34 @@
-"""dtypes: what can be reduced, and how it looks to compiled code."""
+"""dtypes: what can be reduced, how it looks to compiled code, and in what it is summed."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
+import ml_dtypes
 import numpy as np
 
 from gcl.errors import ArgumentError
 
 __all__ = ["DTYPES", "sum_dtype", "witness"]
 
-#: dtype -> the dtype under which kernels see its elements (half travels as its 16 bits).
-DTYPES: dict[np.dtype[Any], np.dtype[Any]] = {
-    np.dtype(np.float32): np.dtype(np.float32),
-    np.dtype(np.float16): np.dtype(np.uint16),
+
+class _Row(NamedTuple):
+    seen_as: Any  # by kernels, which know neither half type: they travel as their 16 bits
+    summed_in: Any  # half types round once, at the end; integers wrap once, at the end
+
+
+DTYPES: dict[np.dtype[Any], _Row] = {
+    np.dtype(np.float32): _Row(np.float32, np.float32),
+    np.dtype(np.float16): _Row(np.uint16, np.float32),
+    np.dtype(ml_dtypes.bfloat16): _Row(np.int16, np.float32),
+    np.dtype(np.float64): _Row(np.float64, np.float64),
+    np.dtype(np.int32): _Row(np.int32, np.int64),
+    np.dtype(np.uint32): _Row(np.uint32, np.int64),
+    np.dtype(np.int8): _Row(np.int8, np.int64),
+    np.dtype(np.uint8): _Row(np.uint8, np.int64),
+    np.dtype(np.bool_): _Row(np.uint8, np.int64),
+    # sums of integers, on their way between hosts
+    np.dtype(np.int64): _Row(np.int64, np.int64),
 }
 
 
@@ -21,9 +36,10 @@ def witness(dtype: np.dtype[Any]) -> np.ndarray:
     """An empty array that tells kernels the element type; raise ArgumentError listing those there are."""
     if dtype not in DTYPES:
         raise ArgumentError(f"a tensor of {dtype} was asked for; there are {', '.join(map(str, DTYPES))}")
-    return np.empty(0, DTYPES[dtype])
+    return np.empty(0, DTYPES[dtype].seen_as)
 
 
 def sum_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """The dtype in which ``dtype`` is summed: float32 for float16, else its own."""
-    return np.dtype(np.float32) if dtype == np.float16 else dtype
+    """The dtype in which ``dtype`` is combined before it is rounded, or wrapped, once."""
+    summed_in: np.dtype[Any] = np.dtype(DTYPES[dtype].summed_in)
+    return summed_in

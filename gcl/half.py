@@ -1,7 +1,7 @@
-"""half: conversion between IEEE binary16 and float32 inside compiled kernels.
+"""half: conversion between the half types (float16, bfloat16) and float32 inside compiled kernels.
 
-numba has no float16 on CPUs, so half arrays travel as their uint16 view and are converted element by element;
-the loops vectorise to F16C instructions where the processor has them.
+numba has neither on CPUs, so arrays travel as a view of their bits (uint16 for float16, int16 for bfloat16) and are
+converted element by element; the loops vectorise, to F16C instructions where the processor has them.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from numba import types
 
 from gcl.jit import intrinsic, jit
 
-__all__ = ["float_of_half", "float_to_half", "half_of_float", "half_to_float"]
+__all__ = ["bfloat_of_float", "float_of_bfloat", "float_of_half", "float_to_half", "half_of_float", "half_to_float"]
 
-_HALF, _FLOAT, _INT16 = ir.HalfType(), ir.FloatType(), ir.IntType(16)
+_HALF, _FLOAT, _INT16, _INT32 = ir.HalfType(), ir.FloatType(), ir.IntType(16), ir.IntType(32)
 
 
 @intrinsic
@@ -37,6 +37,32 @@ def half_of_float(typing_context: Any, value: Any) -> Any:
         return builder.bitcast(builder.fptrunc(arguments[0], _HALF), _INT16)
 
     return types.uint16(types.float32), codegen
+
+
+@intrinsic
+def float_of_bfloat(typing_context: Any, bits: Any) -> Any:
+    """float32 value of the bfloat16 with these 16 bits (exact: they are its upper half)."""
+
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        wide = builder.shl(builder.zext(arguments[0], _INT32), _INT32(16))
+        return builder.bitcast(wide, _FLOAT)
+
+    return types.float32(types.int16), codegen
+
+
+@intrinsic
+def bfloat_of_float(typing_context: Any, value: Any) -> Any:
+    """16 bits of the bfloat16 nearest to a float32, ties to even; NaN stays NaN."""
+
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        bits = builder.bitcast(arguments[0], _INT32)
+        odd = builder.and_(builder.lshr(bits, _INT32(16)), _INT32(1))
+        rounded = builder.lshr(builder.add(bits, builder.add(odd, _INT32(0x7FFF))), _INT32(16))
+        quiet = builder.or_(builder.lshr(bits, _INT32(16)), _INT32(0x40))
+        is_nan = builder.fcmp_unordered("uno", arguments[0], arguments[0])
+        return builder.trunc(builder.select(is_nan, quiet, rounded), _INT16)
+
+    return types.int16(types.float32), codegen
 
 
 @jit

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Any
+
+import numpy as np
 
 from gcl.errors import ArgumentError
 
@@ -10,22 +13,48 @@ __all__ = ["CODES", "Operator", "operator"]
 
 
 class Operator(StrEnum):
-    """Element-wise reductions; MEAN is the sum divided by the group size."""
+    """Element-wise reductions.
+
+    MEAN is the sum divided by the group size (integers: towards zero), SQUARE_ADD the sum of squares; LOGICAL_AND and
+    LOGICAL_OR take bool, which takes no arithmetic; LOCAL keeps a replica's own values and moves nothing.
+    """
 
     ADD = "add"
     MEAN = "mean"
     MUL = "mul"
     MIN = "min"
     MAX = "max"
+    LOGICAL_AND = "logical_and"
+    LOGICAL_OR = "logical_or"
+    SQUARE_ADD = "square_add"
+    LOCAL = "local"
 
 
-#: What the kernels branch on.
-CODES: dict[Operator, int] = {member: code for code, member in enumerate(Operator)}
+#: What the kernels branch on; the logical operators are minimum and maximum of 0 and 1.
+CODES: dict[Operator, int] = {
+    Operator.ADD: 0,
+    Operator.MEAN: 1,
+    Operator.MUL: 2,
+    Operator.MIN: 3,
+    Operator.LOGICAL_AND: 3,
+    Operator.MAX: 4,
+    Operator.LOGICAL_OR: 4,
+    Operator.SQUARE_ADD: 5,
+    Operator.LOCAL: 0,
+}
+
+_LOGICAL = {Operator.LOGICAL_AND, Operator.LOGICAL_OR}
+_FOR_BOOL = {*_LOGICAL, Operator.MIN, Operator.MAX, Operator.LOCAL}
 
 
-def operator(name: str) -> Operator:
-    """The operator called ``name`` (any letter case); raise ArgumentError listing those there are."""
+def operator(name: str, dtype: np.dtype[Any]) -> Operator:
+    """The operator called ``name`` (any letter case); raise ArgumentError if there is none, or not for ``dtype``."""
     try:
-        return Operator(name.lower())
-    except ValueError:
+        found = Operator(name.lower())
+    except (ValueError, AttributeError):
         raise ArgumentError(f"operator {name!r} was asked for; there are {', '.join(Operator)}") from None
+    if dtype == np.bool_ and found not in _FOR_BOOL:
+        raise ArgumentError(f"operator {found} of bool was asked for; bool takes {', '.join(sorted(_FOR_BOOL))}")
+    if dtype != np.bool_ and found in _LOGICAL:
+        raise ArgumentError(f"operator {found} of {dtype} was asked for; it takes bool")
+    return found

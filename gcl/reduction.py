@@ -11,11 +11,12 @@ Neighbours first, then neighbours of neighbours, whoever owns them:
     stride 4               +
 
 Any aligned block of 2^k indices is a subtree, so a process (or a host) may combine what it has first, and the
-result has the same bits however replicas are spread. Half precision is widened to float32, combined, and rounded
+result has the same bits however replicas are spread. Half types are widened to float32, combined, and rounded
 once. Work goes block by block, small enough for the first cache.
 
 Kernels take addresses, because the memory is mostly another process's; ``source`` and ``target`` are empty arrays
-that carry only a dtype (uint16 stands for float16).
+that carry only a dtype (uint16 stands for float16, int16 for
+bfloat16).
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ import numpy as np
 from numba import types
 
 from gcl.dtypes import sum_dtype
-from gcl.half import float_of_half, half_of_float
+from gcl.half import bfloat_of_float, float_of_bfloat, float_of_half, half_of_float
 from gcl.jit import carray, intrinsic, jit, overload, pointer_to
 
 __all__ = ["BLOCK", "WORK_WORDS", "copy_bytes", "new_scratch", "reduce_range", "subtrees", "zero_range"]
@@ -35,7 +36,7 @@ BLOCK = 2048  # elements: 8 KiB of float32, three of them fit the smallest first
 _LEVELS = 34  # deeper than any tree over 2^31 replicas
 WORK_WORDS = 2 * _LEVELS
 
-_MEAN, _MUL, _MIN, _MAX = 1, 2, 3, 4  # positions in Operator; ADD is 0
+_MEAN, _MUL, _MIN, _MAX, _SQUARE_ADD = 1, 2, 3, 4, 5  # gcl.operators.CODES; ADD is 0
 
 
 def subtrees(start: int, stop: int) -> list[tuple[int, int]]:
@@ -72,6 +73,10 @@ def _half_to_sum(value: Any) -> Any:
     return float_of_half(value)
 
 
+def _bfloat_to_sum(value: Any) -> Any:
+    return float_of_bfloat(value)
+
+
 def _unchanged(value: Any) -> Any:
     return value
 
@@ -86,21 +91,21 @@ def _narrow(value: Any, target: Any) -> Any:
 
 @overload(_widen)
 def _widen_of(value: Any) -> Any:
-    if value == types.uint16:
-        return _half_to_sum
-    return _unchanged
+    return {types.uint16: _half_to_sum, types.int16: _bfloat_to_sum}.get(value, _unchanged)
 
 
 @overload(_narrow)
 def _narrow_to(value: Any, target: Any) -> Any:
     if target.dtype == types.uint16:
         return lambda value, target: half_of_float(value)
+    if target.dtype == types.int16:
+        return lambda value, target: bfloat_of_float(value)
     return lambda value, target: value
 
 
 @jit
 def _load(nodes: Any, first: int, width: int, start: int, n: int, source: Any, sum_: Any) -> None:
-    """Sum ``width`` (1, 2, 4 or 8) neighbouring contributions, in tree order, into ``sum_``."""
+    """Sum ``width`` (1, 2 or 4) neighbouring contributions, in tree order, into ``sum_``."""
     item = source.itemsize
     a = carray(_pointer(nodes[first] + start * item, source), n)
     if width == 1:
@@ -136,6 +141,12 @@ def _combine(left: Any, right: Any, n: int, code: int) -> None:
 
 
 @jit
+def _square(values: Any, n: int) -> None:
+    for i in range(n):
+        values[i] = values[i] * values[i]
+
+
+@jit
 def _width(sizes: Any, first: int, count: int, position: int, code: int) -> int:
     """How many leaves from ``first`` on one fused loop may take: 4, 2 or 1."""
     if code > _MEAN:
@@ -164,6 +175,8 @@ def _tree(
         top += 1
         _load(nodes, node, width, start, n, source, scratch[top])
         leaves = width if width > 1 else sizes[node]
+        if code == _SQUARE_ADD and leaves == 1:
+            _square(scratch[top], n)
         work[2 * top], work[2 * top + 1] = position, leaves
         position += leaves
         node += width

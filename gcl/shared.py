@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from gcl.calls import Kind
 from gcl.jit import jit
 from gcl.ready import DONE, MISMATCH, WAITING
 from gcl.reduction import WORK_WORDS, copy_bytes, reduce_range, zero_range
@@ -31,7 +30,7 @@ __all__ = [
     "reducing",
 ]
 
-_ALL_REDUCE, _ALL_GATHER, _BROADCAST = map(int, (Kind.ALL_REDUCE, Kind.ALL_GATHER, Kind.BROADCAST))
+_ALL_REDUCE, _ALL_GATHER, _BROADCAST, _ALL_TO_ALL = 1, 3, 4, 5  # gcl.calls.Kind
 
 # plan: fixed words, then the tables
 _RANK, _RANKS, CONTROL, _ARRIVALS, _STAGE, _SPINS, _SECONDS, _NANOSECONDS, _REPLICAS, _GROUP_SIZE, _LATE = range(11)
@@ -164,6 +163,11 @@ def _copy(plan: Any, call: Any, byte: Any) -> None:
             out = _address(plan, replica, 2, nbytes * size)
             for i in range(size):
                 copy_bytes(out + i * nbytes, _address(plan, members[first + i], 1, nbytes), nbytes, byte)
+        elif call[_KIND] == _ALL_TO_ALL:
+            out, part = _address(plan, replica, 2, nbytes), nbytes // size
+            for i in range(size):
+                source = _address(plan, members[first + i], 1, nbytes) + (m - first) * part
+                copy_bytes(out + i * part, source, part, byte)
 
 
 @jit
@@ -210,7 +214,7 @@ def reducing(plan: Any, call: Any, source: Any, scratch: Any) -> int:
 
 @jit
 def copying(plan: Any, call: Any, byte: Any) -> int:
-    """Run one all-gather, broadcast or barrier; call again while it returns WAITING."""
+    """Run one all-gather, broadcast, all-to-all or barrier; call again while it returns WAITING."""
     if not _enter(plan, call):
         return WAITING
     if plan[_STAGE] == _INSIDE:
