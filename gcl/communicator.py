@@ -117,7 +117,7 @@ class Communicator:
         return out
 
     def all_to_all(self, x: np.ndarray, *, out: np.ndarray | None = None) -> np.ndarray:
-        """Send slice j of ``x`` [local replicas, group size, ...] to member j; slot i of the result came from member i."""
+        """Send slice j of ``x`` [local replicas, group size, ...] to member j; slot i comes from member i."""
         self._check(x)
         if x.ndim < 2 or x.shape[1] != self.group.size:
             raise ArgumentError(
