@@ -51,8 +51,12 @@ class InputPipe(_Pipe):
     def is_waiting(self) -> bool:
         return bool(self._pending) or self._ends
 
+    @property
+    def is_finished(self) -> bool:
+        return self._ends and not self._pending
+
     def give(self, data: bytes) -> None:
-        """Take ``data`` for writing; nothing at all means that the input ends."""
+        """Take ``data`` for writing; nothing at all means that the input ends. A closed pipe takes and forgets."""
         self._pending += data
         self._ends = self._ends or not data
 

@@ -6,7 +6,6 @@ all that descends from it are ended here, gently first.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import os
 import selectors
@@ -213,7 +212,7 @@ class Supervisor:
             self._forward(output)
         self._tell(messages.Exited(status, self._cause, at))
         if self._input:
-            self._input.close()
+            self._drop(self._input)
         self._alarms.set(_LINGER, self._end_leftovers)
 
     def _end_leftovers(self) -> None:
@@ -238,8 +237,10 @@ class Supervisor:
             self._selector.modify(self._channel, wanted, self._listen)
 
     def _want(self, pipe: OutputPipe | InputPipe, event: int, wanted: bool, react: Callable[[], None]) -> None:
-        known = pipe.fileno() in self._selector.get_map() if pipe.is_open else False
-        if wanted and pipe.is_open and not known:
+        if not pipe.is_open:
+            return
+        known = pipe.fileno() in self._selector.get_map()
+        if wanted and not known:
             self._selector.register(pipe, event, react)
         elif known and not wanted:
             self._selector.unregister(pipe)
@@ -258,10 +259,12 @@ class Supervisor:
 
     def _feed(self) -> None:
         if self._input and self._input.push():
+            if self._input.is_finished:
+                self._drop(self._input)
             self._tell(messages.InputTaken())
 
-    def _drop(self, pipe: OutputPipe) -> None:
-        with contextlib.suppress(KeyError):
+    def _drop(self, pipe: OutputPipe | InputPipe) -> None:
+        if pipe.is_open and pipe.fileno() in self._selector.get_map():
             self._selector.unregister(pipe)
         pipe.close()
 

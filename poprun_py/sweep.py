@@ -10,6 +10,8 @@ import re
 import stat
 from collections.abc import Iterator, Sequence
 
+from poprun_py.processes import is_alive
+
 __all__ = ["LEFTOVERS", "sweep"]
 
 #: What each MPI calls its shared segments and session folders; group 1 is the pid of the owner, where there is one.
@@ -42,7 +44,7 @@ def _leftovers(folder: str, since: float) -> Iterator[str]:
         return
     for entry in entries:
         match = _PATTERN.fullmatch(entry.name)
-        if match and not (match[1] and os.path.exists(f"/proc/{match[1]}")) and _is_ours(entry, since):
+        if match and not (match[1] and is_alive(int(match[1]))) and _is_ours(entry, since):
             yield entry.path
 
 
