@@ -6,20 +6,27 @@ other processes of the host can read them, so that a collective copies nothing; 
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import DTypeLike
 
+from gcl import packing
 from gcl.calls import Kind, Request
 from gcl.dtypes import witness
 from gcl.errors import ArgumentError
 from gcl.groups import Group
+from gcl.handle import Handle, Runner
 from gcl.operators import Operator, operator
 from gcl.ready import ReadyCall
 from gcl.world import World
 
 __all__ = ["Communicator", "Path"]
+
+#: One tensor [local replicas, ...], or a list of them that travel together.
+Tensors = TypeVar("Tensors", np.ndarray, list[np.ndarray])
+R = TypeVar("R")
 
 _ALL_REDUCE, _REDUCE_SCATTER = int(Kind.ALL_REDUCE), int(Kind.REDUCE_SCATTER)
 
@@ -50,11 +57,15 @@ class Communicator:
     Every rank must make the same calls in the same order. Reductions combine contributions in one fixed balanced
     tree over the index in the group, half precision in float32 with one rounding, so the result has the same bits
     however replicas are spread over processes.
+
+    Each collective also takes a list of tensors of one dtype, which travel packed into one transfer, and has an
+    ``..._async`` form that returns a Handle at once: ``handle.wait(timeout)`` gives the result.
     """
 
     def __init__(self, path: Path, world: World, group: Group) -> None:
         self._path, self._world, self.group = path, world, group
         self._requests: dict[tuple[object, ...], Request] = {}
+        self._runner: Runner | None = None
         self.local_replicas: int = world.local
         self.global_offset: int = world.offset
         self.global_replicas: int = world.replicas
@@ -69,26 +80,31 @@ class Communicator:
         dims = (shape,) if isinstance(shape, int) else tuple(shape)
         return self._path.empty((self.local_replicas, *dims), np.dtype(dtype))
 
-    def all_reduce(self, x: np.ndarray, op: str = Operator.ADD, *, out: np.ndarray | None = None) -> np.ndarray:
+    def all_reduce(self, x: Tensors, op: str = Operator.ADD, *, out: Tensors | None = None) -> Tensors:
         """Combine ``x`` [local replicas, ...] over the group; every replica gets the result.
 
         ``out`` (default: a new tensor) may be ``x`` itself. Returns ``out``.
         """
         if out is not None and self._again((_ALL_REDUCE, op, 0, id(x), id(out)), x, out):
             return out
+        if isinstance(x, list):
+            return packing.elementwise(x, out, self.empty, lambda packed: self.all_reduce(packed, op, out=packed))
         self._check(x)
         out = self._output(out, x.shape, x)
         self._run(Kind.ALL_REDUCE, op, x, out)
         return out
 
-    def reduce_scatter(self, x: np.ndarray, op: str = Operator.ADD, *, out: np.ndarray | None = None) -> np.ndarray:
+    def reduce_scatter(self, x: Tensors, op: str = Operator.ADD, *, out: Tensors | None = None) -> Tensors:
         """Combine ``x`` [local replicas, n]; member i gets fragment i: [local replicas, ceil(n / group size)].
 
         The end is padded with zeros.
         """
-        self._check(x)
         if out is not None and self._again((_REDUCE_SCATTER, op, 0, id(x), id(out)), x, out):
             return out
+        if isinstance(x, list):
+            size = self.group.size
+            return packing.scattered(x, out, size, self.empty, lambda packed: self.reduce_scatter(packed, op))
+        self._check(x)
         if x.ndim != 2:
             raise ArgumentError(
                 f"Input tensor to replicatedReduceScatter must have rank 1, but had rank {x.ndim - 1}; "
@@ -100,15 +116,19 @@ class Communicator:
         self._run(Kind.REDUCE_SCATTER, op, x, out)
         return out
 
-    def all_gather(self, x: np.ndarray, *, out: np.ndarray | None = None) -> np.ndarray:
+    def all_gather(self, x: Tensors, *, out: Tensors | None = None) -> Tensors:
         """Join the shards ``x`` [local replicas, ...] in group order: [local replicas, group size, ...]."""
+        if isinstance(x, list):
+            return packing.all_gathered(x, out, self.group.size, self.empty, self.all_gather)
         self._check(x)
         out = self._output(out, (x.shape[0], self.group.size, *x.shape[1:]), x)
         self._run(Kind.ALL_GATHER, Operator.ADD, x, out)
         return out
 
-    def broadcast(self, x: np.ndarray, root: int = 0, *, out: np.ndarray | None = None) -> np.ndarray:
+    def broadcast(self, x: Tensors, root: int = 0, *, out: Tensors | None = None) -> Tensors:
         """Give every replica the tensor of the group member with index ``root``; ``out`` may be ``x``."""
+        if isinstance(x, list):
+            return packing.elementwise(x, out, self.empty, lambda packed: self.broadcast(packed, root, out=packed))
         self._check(x)
         if not 0 <= root < self.group.size:
             raise ArgumentError(f"root {root} was asked for; group members are 0 to {self.group.size - 1}")
@@ -130,6 +150,28 @@ class Communicator:
         self._run(Kind.ALL_TO_ALL, Operator.ADD, x, out)
         return out
 
+    def all_reduce_async(self, x: Tensors, op: str = Operator.ADD, *, out: Tensors | None = None) -> Handle[Tensors]:
+        """Begin an all-reduce."""
+        return self._begin(lambda: self.all_reduce(x, op, out=out))
+
+    def reduce_scatter_async(
+        self, x: Tensors, op: str = Operator.ADD, *, out: Tensors | None = None
+    ) -> Handle[Tensors]:
+        """Begin a reduce-scatter."""
+        return self._begin(lambda: self.reduce_scatter(x, op, out=out))
+
+    def all_gather_async(self, x: Tensors, *, out: Tensors | None = None) -> Handle[Tensors]:
+        """Begin an all-gather."""
+        return self._begin(lambda: self.all_gather(x, out=out))
+
+    def broadcast_async(self, x: Tensors, root: int = 0, *, out: Tensors | None = None) -> Handle[Tensors]:
+        """Begin a broadcast."""
+        return self._begin(lambda: self.broadcast(x, root, out=out))
+
+    def all_to_all_async(self, x: np.ndarray, *, out: np.ndarray | None = None) -> Handle[np.ndarray]:
+        """Begin an all-to-all."""
+        return self._begin(lambda: self.all_to_all(x, out=out))
+
     def barrier(self) -> None:
         """Wait until every rank is here."""
         nothing = np.empty((self.local_replicas, 0), np.float32)
@@ -145,8 +187,15 @@ class Communicator:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _again(self, key: tuple[object, ...], x: np.ndarray, out: np.ndarray) -> bool:
+    def _begin(self, collective: Callable[[], R]) -> Handle[R]:
+        if self._runner is None:
+            self._runner = Runner()
+        return self._runner.begin(collective)
+
+    def _again(self, key: tuple[object, ...], x: object, out: object) -> bool:
         """Make the call again if these very tensors were checked and described before."""
+        if self._runner is not None:
+            self._runner.drain()
         call = self._path.ready.get(key)
         if call is None or call.x() is not x or call.out() is not out:
             return False
@@ -156,6 +205,8 @@ class Communicator:
         return True
 
     def _run(self, kind: Kind, op: str, x: np.ndarray, out: np.ndarray, root: int = 0) -> None:
+        if self._runner is not None:
+            self._runner.drain()
         count = x.size // self.local_replicas
         key = (kind, op, x.dtype, count, root)
         request = self._requests.get(key)
