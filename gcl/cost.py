@@ -1,0 +1,99 @@
+"""cost: modelled seconds of step programs on a fabric.
+
+One exchange: sync, then all transfers at once. A transfer from replica to replica goes from each IPU to its
+counterpart along ``Fabric.route``; every (IPU, class of links) it passes is a capacity that all transfers share:
+
+    seconds of an exchange = sync + hop latency + max over capacities of (bytes through it / bandwidth)
+
+Sync takes 15 ns there and 15 ns back per hop, 1 + (IPUs // 2) // 2 hops, but at least 600 cycles (hardware.md,
+sections 2, 5 and 6). A transfer that passes h links takes h x 15 ns before its last byte begins to arrive. Local
+work of tiles (slices, reductions) is not counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from gcl.fabric import BANDWIDTH, Fabric, Hop
+from gcl.program import Exchange, StepProgram
+from gcl.schedule import Schedule
+
+__all__ = ["BOW_CLOCK", "Cost", "Price", "price", "sync_seconds"]
+
+#: Tile clock of a Bow IPU in Hz.
+BOW_CLOCK = 1.85e9
+_HOP_SECONDS = 15e-9
+_LEAST_SYNC_CYCLES = 600
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Modelled seconds of ``exchanges`` exchanges, by what takes them."""
+
+    exchanges: int = 0
+    transfer: float = 0.0
+    hops: float = 0.0
+    sync: float = 0.0
+
+    @property
+    def seconds(self) -> float:
+        return self.transfer + self.hops + self.sync
+
+    def __add__(self, other: Cost) -> Cost:
+        return Cost(
+            self.exchanges + other.exchanges,
+            self.transfer + other.transfer,
+            self.hops + other.hops,
+            self.sync + other.sync,
+        )
+
+
+@dataclass(frozen=True)
+class Price:
+    """The cost of a schedule, phase by phase."""
+
+    phases: tuple[Cost, ...]
+
+    @property
+    def total(self) -> Cost:
+        return sum(self.phases, Cost())
+
+
+def sync_seconds(ipus: int, clock: float = BOW_CLOCK) -> float:
+    """Seconds of a global sync of ``ipus`` IPUs whose tiles run at ``clock`` Hz."""
+    return max(_LEAST_SYNC_CYCLES / clock, 2 * _HOP_SECONDS * (1 + ipus // 2 // 2))
+
+
+def price(plan: Schedule, clock: float = BOW_CLOCK) -> Price:
+    """What ``plan`` costs on its fabric; raise ArgumentError where that is no ladder (odd IPUs per domain)."""
+    sync = sync_seconds(plan.fabric.ipus, clock)
+    return Price(tuple(_cost(program, plan.fabric, plan.itemsize, sync) for program in plan.programs))
+
+
+def _cost(program: StepProgram, fabric: Fabric, itemsize: int, sync: float) -> Cost:
+    """Exchanges of one pattern (the steps of a ring) are priced once."""
+    known: dict[frozenset[tuple[tuple[int, ...], int, int, str]], Cost] = {}
+    total = Cost()
+    for exchange in program.exchanges:
+        pattern = frozenset((copy.to, copy.ipu, copy.source.elements, copy.stream) for copy in exchange.copies)
+        if pattern not in known:
+            known[pattern] = _exchange_cost(exchange, fabric, itemsize, sync)
+        total += known[pattern]
+    return total
+
+
+def _exchange_cost(exchange: Exchange, fabric: Fabric, itemsize: int, sync: float) -> Cost:
+    load: dict[Hop, int] = {}
+    longest = 0
+    for copy in exchange.copies:
+        for sender, receiver in copy.pairs():
+            route = fabric.route(fabric.ipus_of(sender)[copy.ipu], fabric.ipus_of(receiver)[copy.ipu])
+            longest = max(longest, len(route))
+            for hop in route:
+                load[hop] = load.get(hop, 0) + copy.source.elements * itemsize
+    return Cost(1, _slowest(load.items()), longest * _HOP_SECONDS, sync)
+
+
+def _slowest(load: Iterable[tuple[Hop, int]]) -> float:
+    return max((nbytes / BANDWIDTH[hop.link] for hop, nbytes in load), default=0.0)

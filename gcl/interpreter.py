@@ -1,0 +1,120 @@
+"""interpreter: run a step program the slow, obvious way, on numpy arrays.
+
+``run`` holds all replicas in this process, for tests and drawings. ``execute`` holds some, and leaves what crosses
+between replicas to a Wire; the same program then runs on ranks, each with its own replicas:
+
+    for step in program
+        Reduce, Copy   on each replica that is here
+        Exchange       wire.carry: send what local replicas send, receive what they get
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from gcl.errors import ArgumentError
+from gcl.program import INPUT, OUTPUT, Exchange, Reduce, Slice, Step, StepProgram
+
+__all__ = ["OPERATIONS", "Everywhere", "Operation", "State", "Wire", "execute", "operation", "run"]
+
+Combine = Callable[[np.ndarray, np.ndarray], np.ndarray]
+
+
+@dataclass(frozen=True)
+class Operation:
+    """An operator as a program uses it: ``prepare`` contributions, combine them, ``finish`` with the group size."""
+
+    combine: Combine
+    prepare: Callable[[np.ndarray], np.ndarray] = lambda x: x
+    finish: Callable[[np.ndarray, int], np.ndarray] = lambda x, size: x
+
+
+OPERATIONS: dict[str, Operation] = {
+    "add": Operation(np.add),
+    "mean": Operation(np.add, finish=lambda x, size: (x / size).astype(x.dtype)),
+    "mul": Operation(np.multiply),
+    "min": Operation(np.minimum),
+    "max": Operation(np.maximum),
+    "logical_and": Operation(np.logical_and),
+    "logical_or": Operation(np.logical_or),
+    "square_add": Operation(np.add, prepare=np.square),
+    "local": Operation(lambda own, received: own),
+}
+
+
+def operation(name: str) -> Operation:
+    """The operation called ``name``; raise ArgumentError listing those there are."""
+    if name not in OPERATIONS:
+        raise ArgumentError(f"operator {name!r} was asked for; there are {', '.join(OPERATIONS)}")
+    return OPERATIONS[name]
+
+
+class State:
+    """The buffers of one replica."""
+
+    def __init__(self, program: StepProgram, replica: int, tensor: np.ndarray) -> None:
+        self._replica, self._width = replica, program.width
+        self.buffers = {
+            name: np.zeros(program.fragments(name) * self._width, tensor.dtype) for name in program.buffers
+        }
+        self.buffers[INPUT] = tensor
+
+    def view(self, part: Slice) -> np.ndarray:
+        """The elements that ``part`` means on this replica."""
+        return self.buffers[part.buffer][part.bounds(self._replica, self._width)]
+
+
+class Wire(Protocol):
+    """What moves slices between replicas."""
+
+    def carry(self, exchange: Exchange, states: Mapping[int, State]) -> None:
+        """Make all copies of ``exchange`` that start or end on the replicas of ``states``."""
+
+
+class Everywhere:
+    """The wire of a process that holds every replica."""
+
+    def carry(self, exchange: Exchange, states: Mapping[int, State]) -> None:
+        parcels = [
+            (receiver, copy.target, states[sender].view(copy.source).copy())
+            for copy in exchange.copies
+            for sender, receiver in copy.pairs()
+        ]
+        for receiver, target, values in parcels:
+            states[receiver].view(target)[...] = values
+
+
+def execute(program: StepProgram, states: Mapping[int, State], wire: Wire, combine: Combine) -> None:
+    """Run ``program`` on the replicas of ``states``."""
+    for step in program.steps:
+        if isinstance(step, Exchange):
+            wire.carry(step, states)
+        else:
+            for state in states.values():
+                _locally(step, state, combine)
+
+
+def _locally(step: Step, state: State, combine: Combine) -> None:
+    if isinstance(step, Reduce):
+        state.view(step.target)[...] = combine(state.view(step.own), state.view(step.received))
+    elif not isinstance(step, Exchange):
+        state.view(step.target)[...] = state.view(step.source)
+
+
+def run(program: StepProgram, x: np.ndarray, combine: Combine = np.add, dtype: DTypeLike | None = None) -> np.ndarray:
+    """Run ``program`` on ``x`` [replicas, input elements]; return [replicas, output elements].
+
+    ``dtype`` (default: that of ``x``) is what partial results travel as; the result is rounded once to that of ``x``.
+    """
+    replicas, elements = program.group.replicas, program.input_fragments * program.width
+    if x.shape != (replicas, elements):
+        raise ArgumentError(f"an input of shape {list(x.shape)} was given; the program needs {[replicas, elements]}")
+    travelling: np.ndarray[Any, Any] = x.astype(x.dtype if dtype is None else dtype)
+    states = {replica: State(program, replica, travelling[replica]) for replica in range(replicas)}
+    execute(program, states, Everywhere(), combine)
+    return np.stack([states[replica].buffers[OUTPUT] for replica in range(replicas)]).astype(x.dtype)

@@ -1,0 +1,135 @@
+"""Phase: one step program of a schedule, on the links of one level of the fabric.
+
+level      group                                              links
+inside     members of a group that share an IPU-Link domain    IPU-Links, ring order of the fabric
+across     equal places of those, one per domain               GW-Links, domains in their order, last to first
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from gcl.choice import choose
+from gcl.deadlock import split
+from gcl.errors import ArgumentError
+from gcl.fabric import Fabric
+from gcl.groups import Group
+from gcl.layout import HostRearrangement
+from gcl.methods.method import METHODS, Method
+from gcl.methods.stream import Track
+from gcl.program import Collective, Step, StepProgram
+from gcl.rings import Order, order_of, quad_orders, ring
+
+__all__ = ["Level", "Phase", "Planner", "levels"]
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A program, and the orders into which each replica's tensor is brought before and out of which after it."""
+
+    program: StepProgram
+    links: str
+    before: HostRearrangement | None = None
+    after: HostRearrangement | None = None
+
+
+@dataclass(frozen=True)
+class Level:
+    """``group``s whose members are all in one domain (``inside``) or all in different ones."""
+
+    group: Group
+    inside: bool
+
+    @property
+    def size(self) -> int:
+        return self.group.size
+
+    @property
+    def links(self) -> str:
+        return "IPU-Links" if self.inside else "GW-Links"
+
+
+def levels(group: Group, fabric: Fabric) -> list[Level]:
+    """``group`` as one or two levels; raise ArgumentError where it does not fit the domains.
+
+    16 replicas in 2 domains   ALL             inside {0 .. 7} {8 .. 15},          across {0 8} {1 9} ...
+                               CONSECUTIVE 4   inside {0 .. 3} {4 .. 7} ...
+                               ORTHOGONAL 2                                        across {0 8} {1 9} ...
+    """
+    domain, replicas = fabric.replicas_per_domain, group.replicas
+    if domain % (group.stride * group.size) == 0:
+        return [Level(group, inside=True)]
+    if group.stride % domain == 0:
+        return [Level(group, inside=False)]
+    if domain % group.stride or group.stride * group.size % domain:
+        raise ArgumentError(
+            f"groups of {group.size} with stride {group.stride} were asked for over IPU-Link domains of {domain} "
+            "replicas; every group must lie within one domain, or have the same number of members in each it touches"
+        )
+    here = domain // group.stride
+    return [
+        Level(Group(replicas, group.stride, here), inside=True),
+        Level(Group(replicas, domain, group.size // here), inside=False),
+    ]
+
+
+@dataclass(frozen=True)
+class Planner:
+    """Makes the programs of a schedule of ``total`` phases, with the methods of ``chain``."""
+
+    fabric: Fabric
+    itemsize: int
+    chain: tuple[Method, ...]
+    total: int
+
+    def __post_init__(self) -> None:
+        allowed = {1, self.total} | ({2} if self.total > 2 else set())
+        if len(self.chain) not in allowed:
+            raise ArgumentError(
+                f"a chain of {len(self.chain)} methods ({', '.join(self.chain)}) was asked for; this collective has "
+                f"{self.total} phases, so name {' or '.join(map(str, sorted(allowed)))}"
+            )
+
+    def method(self, collective: Collective, level: Level, elements: int, place: int) -> Method:
+        """The method of phase ``place``: as asked, or by the ``elements`` of its input."""
+        asked = self._asked(collective, place)
+        if asked is not Method.AUTO:
+            return asked
+        return choose(collective, elements * self.itemsize, self.fabric, level.size, within=level.inside)
+
+    def ring_program(
+        self, collective: Collective, level: Level, widths: tuple[int, ...], method: Method
+    ) -> StepProgram:
+        """Reduce-scatter or all-gather fragments of ``widths``."""
+        scatter = collective is Collective.REDUCE_SCATTER
+        generate = METHODS[method].reduce_scatter if scatter else METHODS[method].all_gather
+        fragments = (level.size, 1) if scatter else (1, level.size)
+        track = Track(level.group, self._orders(level, method), widths)
+        return self.program(collective, str(method), track, fragments, generate)
+
+    def program(
+        self,
+        collective: Collective,
+        method: str,
+        track: Track,
+        fragments: tuple[int, int],
+        generate: Callable[[Track], Iterator[Step]],
+    ) -> StepProgram:
+        """The steps that ``generate`` makes, with exchanges split where the fabric needs it."""
+        steps = tuple(generate(track))
+        made = StepProgram(collective, method, track.group, track.widths, *fragments, steps, track.orders)
+        return split(made, self.fabric)
+
+    def _asked(self, collective: Collective, place: int) -> Method:
+        if len(self.chain) == self.total:
+            return self.chain[place]
+        return self.chain[-1 if collective is Collective.ALL_GATHER else 0]
+
+    def _orders(self, level: Level, method: Method) -> tuple[tuple[int, ...], ...]:
+        names: tuple[Order, ...] = (order_of(self.fabric) if level.inside else Order.FLAT,)
+        if method is Method.BROADCAST:
+            names = ()
+        elif method is Method.QUAD_DIRECTIONAL_RING:
+            names = quad_orders(self.fabric)
+        return tuple(ring(name, level.size) for name in names)

@@ -1,0 +1,235 @@
+"""Schedule: the step programs, one after the other, that make one collective on a fabric.
+
+    all-reduce in a domain of R     reduce-scatter, all-gather
+    all-reduce over L domains       reduce-scatter of S          inside each domain, IPU-Links
+                                    reduce-scatter of S/R        across domains, GW-Links, same place in each
+                                    all-gather of S/(R L)        across domains
+                                    all-gather of S/R            inside each domain
+    reduce-scatter, all-gather      the first two, the last two
+
+The two steps in the middle are the all-reduce of the shard, the second of GCL's three phases.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from gcl.errors import ArgumentError
+from gcl.fabric import Fabric
+from gcl.groups import Group
+from gcl.interpreter import operation, run
+from gcl.layout import PlainPadding, spread
+from gcl.methods import all_to_all, broadcast, local
+from gcl.methods.method import METHODS, Method
+from gcl.methods.stream import Track
+from gcl.phases import Level, Phase, Planner, levels
+from gcl.program import Collective, StepProgram
+
+__all__ = ["Schedule", "interpret", "schedule"]
+
+_SCATTER, _GATHER = Collective.REDUCE_SCATTER, Collective.ALL_GATHER
+_REDUCING = (Collective.ALL_REDUCE, Collective.REDUCE_SCATTER)
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """``phases`` that make ``collective`` over ``group``, for ``elements`` per replica of ``itemsize`` bytes each."""
+
+    collective: Collective
+    fabric: Fabric
+    group: Group
+    elements: int
+    itemsize: int
+    phases: tuple[Phase, ...]
+
+    @property
+    def programs(self) -> list[StepProgram]:
+        return [phase.program for phase in self.phases]
+
+    def bytes_sent(self, replica: int) -> int:
+        """Bytes that ``replica`` sends, padding included."""
+        return sum(program.elements_sent(replica) for program in self.programs) * self.itemsize
+
+
+@dataclass(frozen=True)
+class _Job:
+    """What is to be scheduled."""
+
+    fabric: Fabric
+    group: Group
+    elements: int
+    itemsize: int
+    chain: tuple[Method, ...]
+    root: int
+
+    @property
+    def tensor(self) -> tuple[int, ...]:
+        """Elements per IPU."""
+        return spread(self.elements, self.fabric.ipus_per_replica)
+
+    def planner(self, total: int) -> Planner:
+        return Planner(self.fabric, self.itemsize, self.chain, total)
+
+    def direct(self) -> Planner:
+        """For collectives that go straight to each partner."""
+        if self.chain not in ((Method.AUTO,), (Method.BROADCAST,)):
+            raise ArgumentError(
+                f"method {', '.join(self.chain)} was asked for; this collective goes straight to each partner, "
+                "so use auto"
+            )
+        return self.planner(1)
+
+
+def schedule(
+    collective: Collective,
+    fabric: Fabric,
+    elements: int,
+    *,
+    itemsize: int = 4,
+    group: Group | None = None,
+    methods: tuple[Method, ...] = (Method.AUTO,),
+    operator: str = "add",
+    root: int = 0,
+) -> Schedule:
+    """Plan ``collective`` over ``group`` (default: all) of the replicas of ``fabric``.
+
+    ``elements`` per replica, spread evenly over its IPUs: of the whole tensor, of the shard for an all-gather.
+    ``methods``: one for all phases, one for reduce-scatters and one for all-gathers, or one per phase.
+    ``root``: index in the group (broadcast). Raises ArgumentError for what does not fit together.
+    """
+    group = group or Group.all(fabric.replicas)
+    if group.replicas != fabric.replicas:
+        raise ArgumentError(f"a group over {group.replicas} replicas was given; the fabric has {fabric.replicas}")
+    if elements < 0 or itemsize < 1:
+        raise ArgumentError(f"{elements} elements of {itemsize} bytes were asked for; use 0 or more, of at least 1")
+    if operator == "local" and collective is not _SCATTER:
+        raise ArgumentError(f"operator local was asked for in {collective}; only reduce_scatter has it")
+    job = _Job(fabric, group, elements, itemsize, methods, root)
+    build = _local if operator == "local" else _BUILDERS[collective]
+    return Schedule(collective, fabric, group, elements, itemsize, tuple(build(job)))
+
+
+def interpret(plan: Schedule, x: np.ndarray, operator: str = "add") -> np.ndarray:
+    """Run every phase on ``x`` [replicas, elements] with ``gcl.interpreter``; return [replicas, results]."""
+    op = operation(operator)
+    reduces = plan.collective in _REDUCING and operator != "local"
+    x = op.prepare(x) if reduces else x
+    for phase in plan.phases:
+        if phase.before is not None:
+            x = phase.before.rearrange(x)
+        x = run(phase.program, x, op.combine)
+        if phase.after is not None:
+            x = phase.after.undo(x)
+    return op.finish(x, plan.group.size) if reduces else x
+
+
+def _all_reduce(job: _Job) -> list[Phase]:
+    parts = levels(job.group, job.fabric)
+    return _reduce_on(parts, job.planner(2 * len(parts)), job.tensor, 0)
+
+
+def _reduce_on(parts: list[Level], planner: Planner, tensor: tuple[int, ...], place: int) -> list[Phase]:
+    """All-reduce on the first level, the shard being all-reduced on the others in between."""
+    level, *rest = parts
+    scatter = planner.method(_SCATTER, level, sum(tensor), place)
+    padding = PlainPadding(level.size, tensor, METHODS[scatter].splits)
+    order = padding.arrangement()
+    gather = planner.method(_GATHER, level, padding.shard, planner.total - 1 - place)
+    return [
+        Phase(planner.ring_program(_SCATTER, level, padding.widths, scatter), level.links, before=order),
+        *(_reduce_on(rest, planner, padding.widths, place + 1) if rest else []),
+        Phase(planner.ring_program(_GATHER, level, padding.widths, gather), level.links, after=order),
+    ]
+
+
+def _reduce_scatter(job: _Job) -> list[Phase]:
+    first, *rest = levels(job.group, job.fabric)
+    planner = job.planner(1 + len(rest))
+    method = planner.method(_SCATTER, first, job.elements, 0)
+    padding = PlainPadding(job.group.size, job.tensor, METHODS[method].splits)
+    if not rest:
+        program = planner.ring_program(_SCATTER, first, padding.widths, method)
+        return [Phase(program, first.links, before=padding.arrangement())]
+    second = rest[0]
+    second_method = planner.method(_SCATTER, second, second.size * padding.shard, 1)
+    splits = max(METHODS[method].splits, METHODS[second_method].splits)
+    padding = PlainPadding(job.group.size, job.tensor, splits)
+    wide = _times(second.size, padding.widths)
+    again = PlainPadding(second.size, wide).arrangement()
+    return [
+        Phase(
+            planner.ring_program(_SCATTER, first, wide, method),
+            first.links,
+            before=padding.arrangement(second.size),
+        ),
+        Phase(planner.ring_program(_SCATTER, second, padding.widths, second_method), second.links, before=again),
+    ]
+
+
+def _all_gather(job: _Job) -> list[Phase]:
+    first, *rest = levels(job.group, job.fabric)
+    planner, widths = job.planner(1 + len(rest)), job.tensor
+    if not rest:
+        method = planner.method(_GATHER, first, job.elements, 0)
+        return [Phase(planner.ring_program(_GATHER, first, widths, method), first.links)]
+    across, wide = rest[0], _times(rest[0].size, widths)
+    outer = planner.method(_GATHER, across, job.elements, 0)
+    inner = planner.method(_GATHER, first, sum(wide), 1)
+    whole = PlainPadding(job.group.size, _times(job.group.size, widths))
+    return [
+        Phase(
+            planner.ring_program(_GATHER, across, widths, outer),
+            across.links,
+            after=PlainPadding(across.size, wide).arrangement(),
+        ),
+        Phase(planner.ring_program(_GATHER, first, wide, inner), first.links, after=whole.shard_order(across.size)),
+    ]
+
+
+def _local(job: _Job) -> list[Phase]:
+    padding = PlainPadding(job.group.size, job.tensor)
+    track = Track(job.group, (tuple(range(job.group.size)),), padding.widths)
+    program = job.direct().program(_SCATTER, "local", track, (job.group.size, 1), local.reduce_scatter)
+    return [Phase(program, "no links", before=padding.arrangement())]
+
+
+def _all_to_all(job: _Job) -> list[Phase]:
+    size = job.group.size
+    if job.elements % size:
+        raise ArgumentError(
+            f"all_to_all of {job.elements} elements over {size} replicas was asked for; dimension 0 of the input "
+            f"must be {size}, one slice per replica"
+        )
+    track = Track(job.group, (), spread(job.elements // size, job.fabric.ipus_per_replica))
+    program = job.direct().program(Collective.ALL_TO_ALL, "all_to_all", track, (size, size), all_to_all.all_to_all)
+    return [Phase(program, _links(job))]
+
+
+def _broadcast(job: _Job) -> list[Phase]:
+    if not 0 <= job.root < job.group.size:
+        raise ArgumentError(f"root {job.root} was asked for; group members are 0 to {job.group.size - 1}")
+    track = Track(job.group, (), job.tensor)
+    generate = partial(broadcast.broadcast, root=job.root)
+    program = job.direct().program(Collective.BROADCAST, "broadcast", track, (1, 1), generate)
+    return [Phase(program, _links(job))]
+
+
+_BUILDERS: dict[Collective, Callable[[_Job], list[Phase]]] = {
+    Collective.ALL_REDUCE: _all_reduce,
+    Collective.REDUCE_SCATTER: _reduce_scatter,
+    Collective.ALL_GATHER: _all_gather,
+    Collective.ALL_TO_ALL: _all_to_all,
+    Collective.BROADCAST: _broadcast,
+}
+
+
+def _times(factor: int, widths: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(factor * width for width in widths)
+
+
+def _links(job: _Job) -> str:
+    return " and ".join(level.links for level in levels(job.group, job.fabric))
