@@ -137,9 +137,9 @@ class Job:
         return self._order is not None
 
     @property
-    def grace(self) -> float:
-        """Seconds the instances were given at last."""
-        return self._order.grace if self._order else 0.0
+    def order(self) -> messages.Stop | None:
+        """What the instances were told last."""
+        return self._order
 
     @property
     def all_gone(self) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import selectors
 import signal
-import socket
 import time
 from collections import deque
 from collections.abc import Sequence
@@ -14,16 +13,17 @@ import msgpack
 
 from poprun_py import messages, processes
 from poprun_py.alarms import Alarms
-from poprun_py.channel import ADDRESS_VARIABLE, KEY_VARIABLE, Admission, Channel, new_key
-from poprun_py.errors import ChannelError
+from poprun_py.channel import ADDRESS_VARIABLE, KEY_VARIABLE, Channel
+from poprun_py.errors import ChannelError, PoprunError
 from poprun_py.failure import signal_name
 from poprun_py.input import Input
 from poprun_py.job import Job
 from poprun_py.log import Log
 from poprun_py.options import LaunchOptions
-from poprun_py.output import Output
+from poprun_py.output import STDERR, STDOUT, Output
 from poprun_py.pipes import OutputPipe
 from poprun_py.plan import LaunchPlan
+from poprun_py.reception import Reception
 from poprun_py.sink import Sink
 from poprun_py.supervise import PATH_VARIABLE
 from poprun_py.supervisor import RANK_VARIABLE
@@ -34,9 +34,6 @@ __all__ = ["run"]
 
 #: Seconds until every supervisor must have reported, plus so much for each.
 START_TIMEOUT, START_TIMEOUT_PER_INSTANCE = 60.0, 1.0
-
-#: Seconds a stranger has to prove itself, and how many may try at once.
-_ADMISSION_TIMEOUT, _MOST_STRANGERS = 10.0, 256
 
 #: Seconds from the end of the grace until everything is killed, and for mpirun to end after its processes.
 _TEARDOWN, _MPIRUN_TIMEOUT = 0.9, 5.0
@@ -52,6 +49,7 @@ _STDERR_LINES = 20
 
 def run(plan: LaunchPlan, options: LaunchOptions) -> int:
     """Start the job, wait for its end, leave nothing behind; return its exit code."""
+    _open_standard_streams()
     return _Run(plan, options).run()
 
 
@@ -72,27 +70,28 @@ class _Run:
             only=options.only_output_from_instance,
             stdout=self._stdout.put,
             stderr=self._stderr.put,
+            live=[stream for stream in (STDOUT, STDERR) if os.isatty(stream)],
         )
-        self._key = new_key()
-        self._listener = socket.create_server(("127.0.0.1", 0), backlog=_MOST_STRANGERS)
-        self._listener.setblocking(False)
-        self._strangers: set[Admission] = set()
         self._channels: dict[int, Channel] = {}
         self._alarms = Alarms()
-        self._selector = selectors.PollSelector()
+        self._selector = selectors.PollSelector()  # unlike epoll it takes files, which stdin may be
+        self._reception = Reception(self._selector, self._alarms, welcome=self._welcome, log=self._log.debug)
         self._input = Input()
         self._job = Job(plan, since=self._since, has_input=self._input.is_open, tell=self._tell)
         self._mpirun = 0
         self._mpirun_status: int | None = None
         self._mpirun_text: deque[bytes] = deque(maxlen=64)
         self._killed = False
-        self._stop_seen = 0.0
+        self._all_gone = False
+        self._order: messages.Stop | None = None  # the last one that has a deadline
 
     def run(self) -> int:
         processes.adopt_orphans()
         if self._options.print_topology or self._options.verbosity > 1:
             self._stdout.put(self._plan.topology().encode())
         self._start()
+        self._stdout.start()  # threads, so not before mpirun is forked
+        self._stderr.start()
         while not self._finished:
             for key, _ in self._selector.select(self._alarms.until_next()):
                 if key.fd in self._selector.get_map():  # an earlier event of this round may have closed it
@@ -105,24 +104,22 @@ class _Run:
     # -- the start --------------------------------------------------------------------------------------------------
 
     def _start(self) -> None:
-        command = self._plan.command
-        environment = {k: v for k, v in os.environ.items() if not k.startswith(_OUTER)} | dict(command.environment)
-        environment[ADDRESS_VARIABLE] = "{}:{}".format(*self._listener.getsockname())
-        environment[KEY_VARIABLE] = self._key.hex()
-        environment[RANK_VARIABLE] = command.rank_variable
-        environment[PATH_VARIABLE] = os.pathsep.join(_package_folders())
-        self._log.info("Running command: " + " ".join(f"'{word}'" for word in command.argv))
+        argv = self._plan.command.argv
+        self._log.info("Running command: " + " ".join(f"'{word}'" for word in argv))
         null = os.open(os.devnull, os.O_RDONLY)
         pipes = [os.pipe(), os.pipe()]
-        self._mpirun = processes.spawn(
-            command.argv,
-            executable=command.argv[0],
-            environment=environment,
-            cwd=self._plan.cwd,
-            streams=(null, pipes[0][1], pipes[1][1]),
-            session=True,
-            death_signal=signal.SIGTERM,
-        )
+        try:
+            self._mpirun = processes.spawn(
+                argv,
+                executable=argv[0],
+                environment=self._environment(),
+                cwd=self._plan.cwd,
+                streams=(null, pipes[0][1], pipes[1][1]),
+                session=True,
+                death_signal=signal.SIGTERM,
+            )
+        except OSError as error:
+            raise PoprunError(f"{argv[0]} cannot be started: {error.strerror}; name another with --mpi") from None
         for descriptor in (null, pipes[0][1], pipes[1][1]):
             os.close(descriptor)
         self._log.info(f"Waiting for mpirun (PID {self._mpirun})")
@@ -132,10 +129,21 @@ class _Run:
         if self._options.timeout is not None:
             self._alarms.set(self._options.timeout, self._on_timeout)
 
+    def _environment(self) -> dict[str, str]:
+        """The user's, for mpirun, with what the supervisors need."""
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith(_OUTER)}
+        return {
+            **inherited,
+            **self._plan.command.environment,
+            ADDRESS_VARIABLE: self._reception.address,
+            KEY_VARIABLE: self._reception.key.hex(),
+            RANK_VARIABLE: self._plan.command.rank_variable,
+            PATH_VARIABLE: os.pathsep.join(_package_folders()),
+        }
+
     def _register_all(self, mpirun_pipes: list[OutputPipe]) -> None:
         read = selectors.EVENT_READ
         self._selector.register(self._wakeup, read, self._on_wakeup)
-        self._selector.register(self._listener, read, self._on_connection)
         for pipe in mpirun_pipes:
             self._selector.register(pipe, read, lambda pipe=pipe: self._on_mpirun_text(pipe))
 
@@ -149,62 +157,18 @@ class _Run:
 
     # -- the supervisors --------------------------------------------------------------------------------------------
 
-    def _on_connection(self) -> None:
-        try:
-            connection, _ = self._listener.accept()
-        except OSError:
-            return
-        if len(self._strangers) >= _MOST_STRANGERS:
-            connection.close()
-            return
-        stranger = Admission(connection, self._key)
-        self._strangers.add(stranger)
-        self._selector.register(stranger, selectors.EVENT_READ, lambda: self._on_stranger(stranger))
-        self._alarms.set(_ADMISSION_TIMEOUT, lambda: self._dismiss(stranger, "it took too long"))
-
-    def _on_stranger(self, stranger: Admission) -> None:
-        try:
-            channel = stranger.advance()
-        except ChannelError as error:
-            self._dismiss(stranger, str(error))
-            return
-        if channel is not None:
-            self._strangers.discard(stranger)
-            self._selector.modify(channel, selectors.EVENT_READ, lambda: self._on_first_message(channel))
-
-    def _dismiss(self, stranger: Admission, why: str) -> None:
-        if stranger in self._strangers:
-            self._log.debug(f"A connection to the channel was refused: {why}")
-            self._strangers.discard(stranger)
-            self._selector.unregister(stranger)
-            stranger.close()
-
-    def _on_first_message(self, channel: Channel) -> None:
-        try:
-            arrived = channel.receive()
-        except ChannelError as error:
-            self._drop(channel, str(error))
-            return
-        if not arrived:
-            return
-        hello = arrived[0]
-        if not isinstance(hello, messages.Hello) or hello.rank in self._channels:
-            self._drop(channel, "it did not introduce itself")
-            return
+    def _welcome(self, hello: messages.Hello, channel: Channel) -> bool:
+        if hello.rank in self._channels:
+            return False
         self._channels[hello.rank] = channel
-        self._log.debug(f"Supervisor {hello.pid} on {hello.host} is ready for instance {hello.rank}")
         if not self._job.hello(hello.rank, hello.pid):
             del self._channels[hello.rank]
-            self._drop(channel, f"there is no instance {hello.rank}")
-            return
-        self._selector.modify(channel, self._interest(channel), lambda: self._on_messages(hello.rank))
+            return False
+        self._log.debug(f"Supervisor {hello.pid} on {hello.host} is ready for instance {hello.rank}")
+        self._selector.register(channel, self._interest(channel), lambda: self._on_messages(hello.rank))
         if hello.rank == 0:
             self._await_input()
-
-    def _drop(self, channel: Channel, why: str) -> None:
-        self._log.debug(f"A connection to the channel was closed: {why}")
-        self._selector.unregister(channel)
-        channel.close()
+        return True
 
     def _on_messages(self, rank: int) -> None:
         channel = self._channels[rank]
@@ -213,8 +177,9 @@ class _Run:
             for message in channel.receive():
                 self._on_message(rank, message)
         except ChannelError as error:
-            del self._channels[rank]
-            self._drop(channel, str(error))
+            self._log.debug(f"The channel of instance {rank} is closed: {error}")
+            self._selector.unregister(channel)
+            self._channels.pop(rank).close()
             self._job.lost(rank, "is gone")
             return
         self._selector.modify(channel, self._interest(channel), lambda: self._on_messages(rank))
@@ -275,7 +240,6 @@ class _Run:
         again = "ends at once" if self._job.is_stopping else f"ends on {name}; a second one ends it at once"
         self._say(f"the job {again}", [])
         self._job.interrupt(number, self._options.grace)
-        self._stop_seen = 0.0
 
     def _after_writes(self) -> None:
         for sink in (self._stdout, self._stderr):
@@ -302,13 +266,14 @@ class _Run:
         self._alarms.set(settle, lambda: self._job.mpirun_ended(self._mpirun, status))
 
     def _watch_teardown(self) -> None:
-        """Once the job is stopping, or all instances are gone, the rest has a limited time to end."""
-        if self._stop_seen or not (self._job.is_stopping or self._job.all_gone):
-            return
-        self._stop_seen = time.monotonic()
-        patience = self._job.grace + _TEARDOWN if self._job.is_stopping else _MPIRUN_TIMEOUT
-        order = self._job.grace
-        self._alarms.set(patience, lambda: self._kill_all() if self._job.grace == order else None)
+        """Once the job is told to stop, or all instances are gone, the rest has a limited time to end."""
+        order = self._job.order
+        if order is not None and order is not self._order:
+            self._order = order
+            self._alarms.set(order.grace + _TEARDOWN, lambda: self._kill_all() if self._order is order else None)
+        elif self._job.all_gone and not self._all_gone:
+            self._all_gone = True
+            self._alarms.set(_MPIRUN_TIMEOUT, self._kill_all)
 
     def _kill_all(self) -> None:
         self._killed = True
@@ -342,6 +307,8 @@ class _Run:
             return
         if job.why:
             self._say(job.why, b"".join(self._mpirun_text).split(b"\n"))
+        elif failure and failure.lost:
+            self._say(str(failure), b"".join(self._mpirun_text).split(b"\n"))
         elif failure:
             self._say(str(failure), self._output.last_lines(failure.instance.index, _STDERR_LINES))
 
@@ -349,6 +316,15 @@ class _Run:
         self._stderr.put(f"poprun-py: {text}\n".encode(errors="surrogateescape"))
         for line in [line for line in details if line.strip()][-_STDERR_LINES:]:
             self._stderr.put(b"    " + line + b"\n")
+
+
+def _open_standard_streams() -> None:
+    """Descriptors 0, 1 and 2 lead somewhere, so that nothing of ours takes their place."""
+    while True:
+        descriptor = os.open(os.devnull, os.O_RDWR)
+        if descriptor > 2:
+            os.close(descriptor)
+            return
 
 
 def _package_folders() -> list[str]:

@@ -13,7 +13,8 @@ __all__ = ["Sink"]
 class Sink:
     """Writes what it is given, in order; ``nudge`` is called from its thread after each write.
 
-    Whoever fills it bounds it: everything put is kept until it is written, and reported by ``written``.
+    Whoever fills it bounds it: everything put is kept until it is written, and reported by ``written``. Nothing is
+    written before ``start``.
     """
 
     def __init__(self, descriptor: int, nudge: Callable[[], None]) -> None:
@@ -31,9 +32,11 @@ class Sink:
         with self._changed:
             self._queue.append((data, done))
             self._changed.notify()
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._write_all, daemon=True)
-            self._thread.start()
+
+    def start(self) -> None:
+        """Begin to write."""
+        self._thread = threading.Thread(target=self._write_all, daemon=True)
+        self._thread.start()
 
     def written(self) -> list[Callable[[], None]]:
         """The ``done`` calls of what has been written since the last time."""

@@ -55,6 +55,20 @@ def test_a_line_without_end_is_shown_in_pieces_and_not_kept():
     assert max(map(len, text.split(b"\n"))) <= LONGEST_LINE + 65536 + 20
 
 
+def test_a_progress_bar_that_is_watched_moves_once_a_second():
+    tagger = Tagger(0, STDERR, live=True)
+    shown = [tagger.feed(b"\r%d%%" % percent, now=percent / 10) for percent in range(25)]
+    assert [line for line in shown if line] == [b"[1,0]<stderr>:%d%%\n" % percent for percent in (0, 10, 20)]
+    assert tagger.feed(b"\r100%\n", now=9.0) == b"[1,0]<stderr>:100%\n"
+
+
+def test_a_progress_bar_takes_no_memory():
+    tagger = Tagger(0, STDERR)
+    for percent in range(100):
+        tagger.feed(b"\r" + b"#" * 10_000 + b"%d" % percent)
+        assert len(tagger._rest) < 20_100
+
+
 class Collected:
     def __init__(self, instances, only=None):
         self.out, self.err, self.done = b"", b"", []
@@ -111,6 +125,7 @@ def test_a_sink_writes_everything_in_order_and_says_when():
     reader, writer = os.pipe()
     nudges = []
     sink = Sink(writer, lambda: nudges.append(1))
+    sink.start()
     dealt = []
     for number in range(100):
         sink.put(b"%d\n" % number, lambda number=number: dealt.append(number))
@@ -127,6 +142,7 @@ def test_a_sink_writes_everything_in_order_and_says_when():
 def test_a_sink_without_a_reader_is_broken_not_blocking():
     reader, writer = os.pipe()
     sink = Sink(writer, lambda: None)
+    sink.start()
     os.close(reader)
     sink.put(b"x" * 1_000_000)
     assert sink.close(timeout=10)
@@ -137,6 +153,7 @@ def test_a_sink_without_a_reader_is_broken_not_blocking():
 def test_a_slow_reader_blocks_the_sink_not_its_user():
     reader, writer = os.pipe()
     sink = Sink(writer, lambda: None)
+    sink.start()
     sink.put(b"x" * 1_000_000)
     assert not sink.close(timeout=0.2)
     with open(reader, "rb") as stream:

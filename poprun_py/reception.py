@@ -1,0 +1,100 @@
+"""Reception: where supervisors report; everybody else is turned away before a word of theirs is read."""
+
+from __future__ import annotations
+
+import selectors
+import socket
+from collections.abc import Callable
+
+from poprun_py import messages
+from poprun_py.alarms import Alarms
+from poprun_py.channel import Admission, Channel, new_key
+from poprun_py.errors import ChannelError
+
+__all__ = ["Reception"]
+
+#: Seconds a stranger has to prove itself and say hello, and how many may try at once.
+_TIMEOUT, _MOST_STRANGERS = 10.0, 256
+
+
+class Reception:
+    """A listening socket on this machine; ``welcome`` is called with each supervisor that has proved itself.
+
+    The channel is no longer watched then. ``welcome`` returns False for one that is not wanted.
+    """
+
+    def __init__(
+        self,
+        selector: selectors.BaseSelector,
+        alarms: Alarms,
+        *,
+        welcome: Callable[[messages.Hello, Channel], bool],
+        log: Callable[[str], None],
+    ) -> None:
+        self.key = new_key()
+        self._selector = selector
+        self._alarms = alarms
+        self._welcome = welcome
+        self._log = log
+        self._strangers: set[Admission | Channel] = set()
+        self._listener = socket.create_server(("127.0.0.1", 0), backlog=_MOST_STRANGERS)
+        self._listener.setblocking(False)
+        selector.register(self._listener, selectors.EVENT_READ, self._on_connection)
+
+    @property
+    def address(self) -> str:
+        return "{}:{}".format(*self._listener.getsockname())
+
+    def _on_connection(self) -> None:
+        try:
+            connection, _ = self._listener.accept()
+        except OSError:
+            return
+        if len(self._strangers) >= _MOST_STRANGERS:
+            connection.close()
+            return
+        try:
+            stranger = Admission(connection, self.key)
+        except OSError:  # it left at once
+            connection.close()
+            return
+        self._strangers.add(stranger)
+        self._selector.register(stranger, selectors.EVENT_READ, lambda: self._on_answer(stranger))
+        self._alarms.set(_TIMEOUT, lambda: self._dismiss(stranger, "it took too long"))
+
+    def _on_answer(self, stranger: Admission) -> None:
+        try:
+            channel = stranger.advance()
+        except ChannelError as error:
+            self._dismiss(stranger, str(error))
+            return
+        if channel is None:
+            return
+        self._strangers.remove(stranger)
+        self._strangers.add(channel)
+        self._selector.modify(channel, selectors.EVENT_READ, lambda: self._on_first_message(channel))
+        self._alarms.set(_TIMEOUT, lambda: self._dismiss(channel, "it did not introduce itself"))
+
+    def _on_first_message(self, channel: Channel) -> None:
+        try:
+            arrived = channel.receive()
+        except ChannelError as error:
+            self._dismiss(channel, str(error))
+            return
+        if not arrived:
+            return
+        if len(arrived) > 1 or not isinstance(arrived[0], messages.Hello):
+            self._dismiss(channel, "it did not introduce itself")
+            return
+        self._strangers.remove(channel)
+        self._selector.unregister(channel)
+        if not self._welcome(arrived[0], channel):
+            self._log(f"There is no place for an instance {arrived[0].rank}")
+            channel.close()
+
+    def _dismiss(self, stranger: Admission | Channel, why: str) -> None:
+        if stranger in self._strangers:
+            self._log(f"A connection to the channel was refused: {why}")
+            self._strangers.remove(stranger)
+            self._selector.unregister(stranger)
+            stranger.close()
