@@ -47,6 +47,9 @@ class Path(Protocol):
     def finish(self, call: ReadyCall, status: int) -> None:
         """Complete a ready call whose ``run`` returned ``status``."""
 
+    def fail(self, error: BaseException) -> None:
+        """A ready call ended with ``error``: the ranks are out of step from here on."""
+
     def close(self) -> None:
         """Leave; others that wait for this rank are told."""
 
@@ -199,9 +202,13 @@ class Communicator:
         call = self._path.ready.get(key)
         if call is None or call.x() is not x or call.out() is not out:
             return False
-        status = call.run()
-        if status:
-            self._path.finish(call, status)
+        try:
+            status = call.run()
+            if status:
+                self._path.finish(call, status)
+        except BaseException as error:
+            self._path.fail(error)
+            raise
         return True
 
     def _run(self, kind: Kind, op: str, x: np.ndarray, out: np.ndarray, root: int = 0) -> None:
