@@ -66,6 +66,9 @@ class ByMessages:
     def finish(self, call: ReadyCall, status: int) -> None:
         """Nothing: messages have no ready calls."""
 
+    def fail(self, error: BaseException) -> None:
+        """Nothing, for the same reason."""
+
     def close(self) -> None:
         """Release the transport."""
         self._fault = self._fault or GclError("the communicator is closed; connect again")

@@ -61,18 +61,30 @@ class InMemory:
             near_x[...] = x
         elif near_out is out:
             self.ready[request.key(x, out)] = call
-        status = call.run()
-        if status != DONE:
-            self.finish(call, status)
+        try:
+            status = call.run()
+            if status != DONE:
+                self.finish(call, status)
+        except BaseException as error:
+            self.fail(error)
+            raise
         if near_out is not out:
             out[...] = near_out
 
+    def fail(self, error: BaseException) -> None:
+        """Raise the same at every later call (or say that it was interrupted), and tell ranks that still wait."""
+        interrupted = GclError("an earlier collective was interrupted, so the ranks are out of step; connect again")
+        self._leave(error if isinstance(error, GclError) else interrupted)
+
     def close(self) -> None:
         """Leave: ranks that still wait for this one are told."""
-        rendezvous.mark_left(self._plan[shared.CONTROL], self._domain.rank)
-        self.ready.clear()
-        self._fault = self._fault or GclError("the communicator is closed; connect again")
+        self._leave(GclError("the communicator is closed; connect again"))
         self._domain.close()
+
+    def _leave(self, fault: GclError) -> None:
+        self._fault = self._fault or fault
+        self.ready.clear()  # a ready call does not look for faults
+        rendezvous.mark_left(self._plan[shared.CONTROL], self._domain.rank)
 
     def _near(self, array: np.ndarray) -> np.ndarray:
         """``array`` itself if it lies in the segment, else room for it there."""
@@ -100,40 +112,36 @@ class InMemory:
         return ReadyCall(run, request, weakref.ref(x, forget), weakref.ref(out, forget))
 
     def finish(self, call: ReadyCall, status: int) -> None:
-        """Run ``call``, which has begun, to its end; any failure on the way leaves the communicator unusable."""
-        self.ready.clear()  # a ready call does not look for faults
-        self._fault = GclError("an earlier collective was interrupted, so the ranks are out of step; connect again")
-        status = self._wait(call.run, call.request, status)
-        if status == MISMATCH:
-            self._fault = self._mismatch(call.request)
-            raise self._fault
-        self._fault = None
+        """Run ``call``, which has begun, to its end; what this raises goes to ``fail``."""
+        if self._wait(call.run, call.request, status) == MISMATCH:
+            raise self._mismatch(call.request)
 
     def _wait(self, again: Callable[[], int], request: Request, status: int) -> int:
         deadline = monotonic() + self._timeout
         while status == WAITING:
-            suspicion = self._suspicion(request, deadline)
+            overdue = monotonic() >= deadline
+            self._check_peers(request)
             status = again()
-            if status == WAITING and suspicion is not None:
-                self._fault = suspicion
-                raise suspicion
+            if status == WAITING and overdue:
+                missing = ", ".join(map(self._world.describe, shared.missing(self._plan)))
+                raise CollectiveTimeout(
+                    f"{request} waited {self._timeout:g} s for {missing}; look at what they do, or raise timeout"
+                )
         return status
 
-    def _suspicion(self, request: Request, deadline: float) -> GclError | None:
-        """Why it is no use to wait on; believed only if the wait, tried once more, still fails."""
-        late = shared.late(self._plan)
-        who = self._world.describe(late)
-        if rendezvous.left(self._plan[shared.CONTROL], late):
-            return PeerLost(f"{request} waits for {who}, which has left; call it on all ranks, or on none")
-        if not self._domain.alive(late):
-            return PeerLost(f"{request} waits for {who}, whose process has died; look at its output")
-        if monotonic() < deadline:
-            return None
-        missing = shared.missing(self._plan)
-        names = ", ".join(self._world.describe(rank) for rank in missing)
-        return CollectiveTimeout(
-            f"{request} waited {self._timeout:g} s for {names}; look at what they do, or raise timeout"
-        )
+    def _check_peers(self, request: Request) -> None:
+        """Raise PeerLost if any rank that is waited for can arrive no more."""
+        for rank in shared.missing(self._plan):
+            why = self._gone(rank)
+            if why and rank in shared.missing(self._plan):  # else it arrived before it went
+                raise PeerLost(f"{request} waits for {self._world.describe(rank)}, {why}")
+
+    def _gone(self, rank: int) -> str:
+        if rendezvous.left(self._plan[shared.CONTROL], rank):
+            return "which has left; call it on all ranks, or on none, and look at why that rank stopped"
+        if not self._domain.alive(rank):
+            return "whose process has died; look at its output"
+        return ""
 
     def _mismatch(self, request: Request) -> CollectiveMismatch:
         """Tell all ranks what each of them called, and where; all build the same error."""

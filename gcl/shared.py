@@ -22,7 +22,6 @@ from gcl.rendezvous import arrive, post_of, reached, wait_for_all
 __all__ = [
     "CONTROL",
     "copying",
-    "late",
     "meet_again",
     "met",
     "missing",
@@ -33,7 +32,7 @@ __all__ = [
 _ALL_REDUCE, _ALL_GATHER, _BROADCAST, _ALL_TO_ALL = 1, 3, 4, 5  # gcl.calls.Kind
 
 # plan: fixed words, then the tables
-_RANK, _RANKS, CONTROL, _ARRIVALS, _STAGE, _SPINS, _SECONDS, _NANOSECONDS, _REPLICAS, _GROUP_SIZE, _LATE = range(11)
+_RANK, _RANKS, CONTROL, _ARRIVALS, _STAGE, _SPINS, _SECONDS, _NANOSECONDS, _REPLICAS, _GROUP_SIZE = range(10)
 _TABLES = 16
 _OUTSIDE, _ENTERING, _INSIDE, _LEAVING = range(4)  # stages of a call
 # call
@@ -64,8 +63,7 @@ def new_plan(
 @jit
 def _meet(plan: Any) -> Any:
     timespec = plan.ctypes.data + 8 * _SECONDS
-    plan[_LATE] = wait_for_all(plan[CONTROL], plan[_RANK], plan[_RANKS], plan[_ARRIVALS], plan[_SPINS], timespec)
-    return plan[_LATE] < 0
+    return wait_for_all(plan[CONTROL], plan[_RANK], plan[_RANKS], plan[_ARRIVALS], plan[_SPINS], timespec) < 0
 
 
 @jit
@@ -191,7 +189,7 @@ def meet_again(plan: Any) -> None:
 
 @jit
 def met(plan: Any) -> Any:
-    """Wait a while for everyone to arrive where this rank is; ``late(plan)`` names one who did not."""
+    """Wait a while for everyone to arrive where this rank is; ``missing(plan)`` names those who did not."""
     done = _meet(plan)
     if done:
         plan[_STAGE] = _OUTSIDE
@@ -224,11 +222,6 @@ def copying(plan: Any, call: Any, byte: Any) -> int:
         meet_again(plan)
         plan[_STAGE] = _LEAVING
     return DONE if met(plan) else WAITING
-
-
-def late(plan: np.ndarray) -> int:
-    """The rank that the last wait did not see."""
-    return int(plan[_LATE])
 
 
 def missing(plan: np.ndarray) -> list[int]:
