@@ -23,6 +23,7 @@ import numpy as np
 import ipu_emu.popart as popart
 import popdist_py as popdist
 import popdist_py.popart
+from poprun_py.topology import topology_table
 
 DATA = Path(__file__).parent / "data" / "digits.csv.gz"
 ACCUMULATION = 2
@@ -232,6 +233,11 @@ class Report:
             print(f"[{'#' * done}{'.' * (40 - done)}] {100 * epoch // epochs} %", end="", flush=True)
 
 
+def count(number: int, noun: str) -> str:
+    """ "1 replica", "4 replicas"."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
 def save(weights: Mapping[str, np.ndarray], path: Path) -> None:
     """Write all of the file or nothing of it."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
@@ -276,8 +282,15 @@ def run(args: argparse.Namespace) -> None:
     report = Report(place)
     digits = Digits.load(args.seed, np.float16 if args.half else np.float32)
     report.say(
+        topology_table(
+            hosts=[("localhost", place.total)],
+            ilds=[("0", place.total)],
+            instances=[(str(i), place.local) for i in range(place.instances)],
+        ).rstrip()
+    )
+    report.say(
         f"UCI digits: {len(digits.train[1]):,} training, {len(digits.test[1])} held-back images. Each update: "
-        f"{place.batch} images = {place.total} replicas x {ACCUMULATION} micro-batches x {place.micro_batch}"
+        f"{place.batch} images = {count(place.total, 'replica')} x {ACCUMULATION} micro-batches x {place.micro_batch}"
     )
     start = time.perf_counter()
     training = Training(digits, place, first_weights(args.seed, digits.train[0].dtype), args)
@@ -294,8 +307,8 @@ def run(args: argparse.Namespace) -> None:
     report.say(f"test accuracy {100 * correct / tested:.2f} % ({correct} of {tested} held-back images)")
     images = args.epochs * training.steps * place.batch
     report.say(
-        f"throughput    {images / seconds:,.0f} images/s over {place.total} replicas in {place.instances} instances "
-        f"(wall time: {seconds:.2f} s)"
+        f"throughput    {images / seconds:,.0f} images/s over {count(place.total, 'replica')} in "
+        f"{count(place.instances, 'instance')} (wall time: {seconds:.2f} s)"
     )
     wall = training.session.wallSeconds()
     parts = [wall["compute"], wall["collectives"], wall["host I/O"]]
