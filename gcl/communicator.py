@@ -6,7 +6,8 @@ other processes of the host can read them, so that a collective copies nothing; 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from operator import index
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -78,9 +79,11 @@ class Communicator:
         """inprocess, shared_memory or mpi."""
         return self._path.name
 
-    def empty(self, shape: int | tuple[int, ...], dtype: DTypeLike = np.float32) -> np.ndarray:
+    def empty(self, shape: int | Sequence[int], dtype: DTypeLike = np.float32) -> np.ndarray:
         """A zeroed tensor [local replicas, *shape] in the shared segment."""
-        dims = (shape,) if isinstance(shape, int) else tuple(shape)
+        dims = tuple(map(index, shape)) if isinstance(shape, Sequence) else (index(shape),)
+        if min(dims, default=0) < 0:
+            raise ArgumentError(f"a tensor of shape {list(dims)} was asked for; sizes are at least 0")
         return self._path.empty((self.local_replicas, *dims), np.dtype(dtype))
 
     def all_reduce(self, x: Tensors, op: str = Operator.ADD, *, out: Tensors | None = None) -> Tensors:
@@ -93,7 +96,7 @@ class Communicator:
         if isinstance(x, list):
             return packing.elementwise(x, out, self.empty, lambda packed: self.all_reduce(packed, op, out=packed))
         self._check(x)
-        out = self._output(out, x.shape, x)
+        out = self._output(out, x.shape, x, in_place=True)
         self._run(Kind.ALL_REDUCE, op, x, out)
         return out
 
@@ -114,8 +117,6 @@ class Communicator:
                 "flatten each replica's tensor"
             )
         out = self._output(out, (x.shape[0], -(-x.shape[1] // self.group.size)), x)
-        if out is x and self.group.size > 1:
-            raise ArgumentError("a reduce-scatter into its own input was asked for; give another out")
         self._run(Kind.REDUCE_SCATTER, op, x, out)
         return out
 
@@ -135,7 +136,7 @@ class Communicator:
         self._check(x)
         if not 0 <= root < self.group.size:
             raise ArgumentError(f"root {root} was asked for; group members are 0 to {self.group.size - 1}")
-        out = self._output(out, x.shape, x)
+        out = self._output(out, x.shape, x, in_place=True)
         self._run(Kind.BROADCAST, Operator.ADD, x, out, root)
         return out
 
@@ -148,8 +149,6 @@ class Communicator:
                 f"{self.group.size}, ...]: one slice for each member of the group"
             )
         out = self._output(out, x.shape, x)
-        if out is x and self.group.size > 1:
-            raise ArgumentError("an all-to-all into its own input was asked for; give another out")
         self._run(Kind.ALL_TO_ALL, Operator.ADD, x, out)
         return out
 
@@ -247,7 +246,9 @@ class Communicator:
             raise ArgumentError("a tensor that is not C-contiguous was given; pass np.ascontiguousarray(x)")
         witness(x.dtype)
 
-    def _output(self, out: np.ndarray | None, shape: tuple[int, ...], x: np.ndarray) -> np.ndarray:
+    def _output(
+        self, out: np.ndarray | None, shape: tuple[int, ...], x: np.ndarray, *, in_place: bool = False
+    ) -> np.ndarray:
         if out is None:
             return self._path.empty(shape, x.dtype)
         if out is not x:
@@ -257,4 +258,14 @@ class Communicator:
                 f"out has shape {list(out.shape)} and dtype {out.dtype}; this collective needs "
                 f"{list(shape)} and {x.dtype}"
             )
+        if np.may_share_memory(out, x) and not (_start(out) == _start(x) and (in_place or self.group.size == 1)):
+            raise ArgumentError(
+                "out overlaps the input, which others may still read; "
+                f"give another out{', or the input itself' if in_place else ''}"
+            )
         return out
+
+
+def _start(array: np.ndarray) -> int:
+    """Address of the first element."""
+    return int(array.__array_interface__["data"][0])

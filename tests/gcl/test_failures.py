@@ -109,11 +109,8 @@ def test_who_comes_after_the_others_gave_up_does_not_wait_for_them() -> None:
     first, late = connect_threads((1, 1), segment_bytes=1 << 20, timeout=0.5)
     with pytest.raises(CollectiveTimeout):
         first.barrier()
-    late._path._timeout = 60.0  # type: ignore[attr-defined]
-    started = time.monotonic()
-    with pytest.raises(PeerLost, match=r"replica 0 \(rank 0\)"):
+    with pytest.raises(PeerLost, match=r"replica 0 \(rank 0\), which has left"):
         late.barrier()
-    assert time.monotonic() - started < 30
 
 
 def test_a_rank_that_leaves_while_others_wait() -> None:

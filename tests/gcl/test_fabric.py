@@ -1,0 +1,140 @@
+"""Ladders, their numbering, links and routes."""
+
+from __future__ import annotations
+
+import networkx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gcl.errors import ArgumentError
+from gcl.fabric import BANDWIDTH, Fabric, Hop, LinkClass, LinkConfiguration, Topology
+
+RUNG, CROSS, UP, DOWN, GATEWAY = LinkClass
+LADDERS = st.builds(
+    Fabric,
+    replicas=st.integers(1, 32).map(lambda rows: 2 * rows),
+    topology=st.sampled_from(list(Topology)),
+)
+
+
+def graph(fabric: Fabric) -> networkx.Graph:
+    """The ladder as somebody else draws it."""
+    rows = fabric.ipus_per_domain // 2
+    product = networkx.cartesian_product(
+        networkx.cycle_graph(rows) if fabric.topology is Topology.TORUS else networkx.path_graph(rows),
+        networkx.path_graph(2),
+    )
+    return networkx.relabel_nodes(product, lambda place: 2 * place[0] + place[1])
+
+
+def passed(fabric: Fabric, source: int, target: int) -> list[int]:
+    """The IPUs on the way, read from the hops: each owner, with its rung partner where it crosses, then the end."""
+    ipus = []
+    for hop in fabric.route(source, target):
+        ipus.append(hop.owner)
+    return [*ipus, target]
+
+
+@pytest.mark.parametrize(
+    ("link", "expected"), [(RUNG, 58.41e9), (CROSS, 29.21e9), (UP, 29.21e9), (DOWN, 29.21e9), (GATEWAY, 25e9)]
+)
+def test_bandwidths_are_those_of_the_reference(link: LinkClass, expected: float) -> None:
+    assert BANDWIDTH[link] == pytest.approx(expected, rel=2e-4)
+
+
+def test_numbering() -> None:
+    pod = Fabric(128, domains=2)
+    assert pod.coordinates(0) == (0, 0, 0)
+    assert pod.coordinates(3) == (0, 1, 1)
+    assert pod.coordinates(63) == (0, 31, 1)
+    assert pod.coordinates(64) == (1, 0, 0)
+    assert (pod.machine_of(63), pod.machine_of(64)) == (15, 16)
+    assert pod.rows == 32
+    four = Fabric(16, 4)
+    assert list(four.ipus_of(3)) == [12, 13, 14, 15]
+    assert four.replica_of(13) == 3
+
+
+@given(LADDERS, st.data())
+def test_neighbours_are_one_cable_away(fabric: Fabric, data: st.DataObject) -> None:
+    ipu = data.draw(st.integers(0, fabric.ipus - 1))
+    assert fabric.neighbours(ipu) == set(graph(fabric).neighbors(ipu)) - {ipu}
+
+
+@given(LADDERS, st.data())
+def test_a_route_is_a_shortest_path_over_cables(fabric: Fabric, data: st.DataObject) -> None:
+    source, target = (data.draw(st.integers(0, fabric.ipus - 1)) for _ in range(2))
+    links, way = graph(fabric), passed(fabric, source, target)
+    assert all(links.has_edge(a, b) for a, b in zip(way, way[1:], strict=False))
+    assert len(way) - 1 == networkx.shortest_path_length(links, source, target)
+    assert way[0] == source
+
+
+def test_routes_charge_the_classes_of_the_reference() -> None:
+    mesh = Fabric(8)
+    assert mesh.route(2, 3) == (Hop(2, RUNG),)
+    assert mesh.route(2, 7) == (Hop(2, CROSS), Hop(3, UP), Hop(5, UP))
+    assert mesh.route(6, 2) == (Hop(6, DOWN), Hop(4, DOWN))
+    assert mesh.route(5, 5) == ()
+    torus = Fabric(8, topology=Topology.TORUS)
+    assert torus.route(6, 0) == (Hop(6, UP),)  # loop-back
+    assert torus.route(0, 4) == (Hop(0, UP), Hop(2, UP))  # both ways are as long: not through the loop-back
+
+
+def test_domains_are_joined_through_the_machines_gw_links() -> None:
+    pods = Fabric(16, domains=2)
+    assert pods.route(5, 13) == (Hop(1, GATEWAY),)
+    assert pods.route(0, 11) == (Hop(0, CROSS), Hop(1, UP), Hop(0, GATEWAY))
+    assert pods.neighbours(5) == {4, 3, 7, 13}
+    assert Fabric(12, domains=3).neighbours(0) == {1, 2, 4, 8}  # first and last are joined
+
+
+@pytest.mark.parametrize("size", [1, 2, 4, 8, 16])
+def test_replica_sizes(size: int) -> None:
+    fabric = Fabric(4, size)
+    assert fabric.ipus == 4 * size
+    assert fabric.replica_hops(0, 1) == max(1, size // 2)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"replicas": 4, "ipus_per_replica": 3}, "Odd sized replicas are unsupported: 3 IPUs per replica"),
+        ({"replicas": 4, "ipus_per_replica": 6}, "6 IPUs per replica were asked for; use 1, 2, 4, 8 or 16"),
+        ({"replicas": 4, "ipus_per_replica": 32}, "use 1, 2, 4, 8 or 16"),
+        ({"replicas": 6, "domains": 4}, "6 is not divisible by 4"),
+        ({"replicas": 0}, "0 replicas over 1 IPU-Link domains: both must be at least 1"),
+        ({"replicas": 16, "ipus_per_replica": 16}, "a domain has at most 64, so use at least 4 domains"),
+    ],
+)
+def test_sizes_that_cannot_be(arguments: dict[str, int], message: str) -> None:
+    with pytest.raises(ArgumentError, match=message):
+        Fabric(**arguments)
+
+
+SUPPORTED = {
+    (LinkConfiguration.DEFAULT, Topology.MESH): {1, 2, 4, 8, 16},
+    (LinkConfiguration.DEFAULT, Topology.TORUS): {1, 2, 4, 8, 16},
+    (LinkConfiguration.BARLEY_TWIST, Topology.TORUS): {1},
+    (LinkConfiguration.SLIDING_WINDOW, Topology.MESH): {1, 2},
+    (LinkConfiguration.SLIDING_WINDOW, Topology.TORUS): {1, 2, 4},
+}
+
+
+@pytest.mark.parametrize("size", [1, 2, 4, 8, 16])
+@pytest.mark.parametrize("topology", list(Topology))
+@pytest.mark.parametrize("configuration", list(LinkConfiguration))
+def test_supported_configurations(configuration: LinkConfiguration, topology: Topology, size: int) -> None:
+    assert Fabric(1, size, 1, topology, configuration).replicas_per_domain == 1  # always works
+    if size in SUPPORTED.get((configuration, topology), set()):
+        assert Fabric(4, size, 1, topology, configuration).replicas == 4
+    else:
+        with pytest.raises(ArgumentError, match=r"^Unsupported GCL link configuration"):
+            Fabric(4, size, 1, topology, configuration)
+
+
+def test_a_ladder_has_pairs() -> None:
+    with pytest.raises(ArgumentError, match="a ladder has pairs"):
+        Fabric(3).route(0, 2)
+    assert Fabric(1).route(0, 0) == ()
