@@ -1,6 +1,6 @@
 """Draw docs/images/digits.svg: runs the main job and shows its topology table and its loss curve.
 
-    PATH=.venv/bin:$PATH python docs/picture.py
+PATH=.venv/bin:$PATH python docs/picture.py
 """
 
 from __future__ import annotations
@@ -53,11 +53,12 @@ def curve(losses: list[float]) -> list[str]:
     ys = [BOTTOM - (BOTTOM - TOP) * loss / top for loss in losses]
     points = " ".join(f"{x:.1f},{y:.1f}" for x, y in zip(xs, ys, strict=True))
     grid = [0.0, 0.25, 0.5, 0.75, 1.0]
+    heights = [BOTTOM - (BOTTOM - TOP) * part for part in grid]
     return [
+        *(f'<path d="M{LEFT} {y:.1f}H{RIGHT}" stroke="#d0d7de"/>' for y in heights),
         *(
-            f'<path d="M{LEFT} {BOTTOM - (BOTTOM - TOP) * part:.1f}H{RIGHT}" stroke="#d0d7de"/>'
-            f'<text x="{LEFT - 8}" y="{BOTTOM - (BOTTOM - TOP) * part + 4:.1f}" text-anchor="end">{top * part:.2f}</text>'
-            for part in grid
+            f'<text x="{LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{top * part:.2f}</text>'
+            for part, y in zip(grid, heights, strict=True)
         ),
         f'<polyline points="{points}" fill="none" stroke="#0969da" stroke-width="2.5"/>',
         *(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="#0969da"/>' for x, y in zip(xs, ys, strict=True)),
