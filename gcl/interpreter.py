@@ -18,9 +18,10 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from gcl.errors import ArgumentError
+from gcl.operators import Operator
 from gcl.program import INPUT, OUTPUT, Exchange, Reduce, Slice, Step, StepProgram
 
-__all__ = ["OPERATIONS", "Everywhere", "Operation", "State", "Wire", "execute", "operation", "run"]
+__all__ = ["OPERATIONS", "Everywhere", "Operation", "State", "Wire", "execute", "run"]
 
 Combine = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
@@ -34,24 +35,17 @@ class Operation:
     finish: Callable[[np.ndarray, int], np.ndarray] = lambda x, size: x
 
 
-OPERATIONS: dict[str, Operation] = {
-    "add": Operation(np.add),
-    "mean": Operation(np.add, finish=lambda x, size: (x / size).astype(x.dtype)),
-    "mul": Operation(np.multiply),
-    "min": Operation(np.minimum),
-    "max": Operation(np.maximum),
-    "logical_and": Operation(np.logical_and),
-    "logical_or": Operation(np.logical_or),
-    "square_add": Operation(np.add, prepare=np.square),
-    "local": Operation(lambda own, received: own),
+OPERATIONS: dict[Operator, Operation] = {
+    Operator.ADD: Operation(np.add),
+    Operator.MEAN: Operation(np.add, finish=lambda x, size: (x / size).astype(x.dtype)),
+    Operator.MUL: Operation(np.multiply),
+    Operator.MIN: Operation(np.minimum),
+    Operator.MAX: Operation(np.maximum),
+    Operator.LOGICAL_AND: Operation(np.logical_and),
+    Operator.LOGICAL_OR: Operation(np.logical_or),
+    Operator.SQUARE_ADD: Operation(np.add, prepare=np.square),
+    Operator.LOCAL: Operation(lambda own, received: own),
 }
-
-
-def operation(name: str) -> Operation:
-    """The operation called ``name``; raise ArgumentError listing those there are."""
-    if name not in OPERATIONS:
-        raise ArgumentError(f"operator {name!r} was asked for; there are {', '.join(OPERATIONS)}")
-    return OPERATIONS[name]
 
 
 class State:

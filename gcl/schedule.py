@@ -21,11 +21,12 @@ import numpy as np
 from gcl.errors import ArgumentError
 from gcl.fabric import Fabric
 from gcl.groups import Group
-from gcl.interpreter import operation, run
+from gcl.interpreter import OPERATIONS, run
 from gcl.layout import PlainPadding, spread
 from gcl.methods import all_to_all, broadcast, local
 from gcl.methods.method import METHODS, Method
 from gcl.methods.stream import Track
+from gcl.operators import Operator, operator
 from gcl.phases import Level, Phase, Planner, levels
 from gcl.program import Collective, StepProgram
 
@@ -92,7 +93,7 @@ def schedule(
     itemsize: int = 4,
     group: Group | None = None,
     methods: tuple[Method, ...] = (Method.AUTO,),
-    operator: str = "add",
+    op: str = Operator.ADD,
     root: int = 0,
 ) -> Schedule:
     """Plan ``collective`` over ``group`` (default: all) of the replicas of ``fabric``.
@@ -106,25 +107,26 @@ def schedule(
         raise ArgumentError(f"a group over {group.replicas} replicas was given; the fabric has {fabric.replicas}")
     if elements < 0 or itemsize < 1:
         raise ArgumentError(f"{elements} elements of {itemsize} bytes were asked for; use 0 or more, of at least 1")
-    if operator == "local" and collective is not _SCATTER:
+    if op == Operator.LOCAL and collective is not _SCATTER:
         raise ArgumentError(f"operator local was asked for in {collective}; only reduce_scatter has it")
     job = _Job(fabric, group, elements, itemsize, methods, root)
-    build = _local if operator == "local" else _BUILDERS[collective]
+    build = _local if op == Operator.LOCAL else _BUILDERS[collective]
     return Schedule(collective, fabric, group, elements, itemsize, tuple(build(job)))
 
 
-def interpret(plan: Schedule, x: np.ndarray, operator: str = "add") -> np.ndarray:
+def interpret(plan: Schedule, x: np.ndarray, op: str = Operator.ADD) -> np.ndarray:
     """Run every phase on ``x`` [replicas, elements] with ``gcl.interpreter``; return [replicas, results]."""
-    op = operation(operator)
-    reduces = plan.collective in _REDUCING and operator != "local"
-    x = op.prepare(x) if reduces else x
+    name = operator(op, x.dtype)
+    operation = OPERATIONS[name]
+    reduces = plan.collective in _REDUCING and name is not Operator.LOCAL
+    x = operation.prepare(x) if reduces else x
     for phase in plan.phases:
         if phase.before is not None:
             x = phase.before.rearrange(x)
-        x = run(phase.program, x, op.combine)
+        x = run(phase.program, x, operation.combine)
         if phase.after is not None:
             x = phase.after.undo(x)
-    return op.finish(x, plan.group.size) if reduces else x
+    return operation.finish(x, plan.group.size) if reduces else x
 
 
 def _all_reduce(job: _Job) -> list[Phase]:

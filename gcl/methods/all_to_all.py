@@ -22,10 +22,10 @@ def all_to_all(track: Track) -> Iterator[Step]:
 
     Slice sent by each replica, which is also the member it goes to (n = 4):
 
-        replica          0     1     2     3
-        exchange 1       1     2     3     0
-        exchange 2       2     3     0     1
-        exchange 3       3     0     1     2
+        replica     0  1  2  3
+        exchange 1  1  2  3  0
+        exchange 2  2  3  0  1
+        exchange 3  3  0  1  2
     """
     return merge([_block(track.group, block) for block in track.blocks])
 

@@ -21,11 +21,11 @@ def reduce_scatter(track: Track) -> Iterator[Step]:
     Shard p adds up in the order p-1, p-2, ..., p+1, p of positions, each step own (operator) received.
     Fragment sent by each replica (n = 4, Interleaved ring 0 2 3 1):
 
-        replica              0     2     3     1
-        anticlockwise to     1     0     2     3
-        exchange 1           2     3     1     0
-        exchange 2           3     1     0     2
-        exchange 3           1     0     2     3
+        replica           0  2  3  1
+        anticlockwise to  1  0  2  3
+        exchange 1        2  3  1  0
+        exchange 2        3  1  0  2
+        exchange 3        1  0  2  3
     """
     return merged([track.stream(ANTICLOCKWISE, block) for block in track.blocks], round_reduce_scatter)
 
@@ -35,10 +35,10 @@ def all_gather(track: Track) -> Iterator[Step]:
 
     Fragment sent by each replica (n = 4, Interleaved ring 0 2 3 1):
 
-        replica              0     2     3     1
-        anticlockwise to     1     0     2     3
-        exchange 1           0     2     3     1
-        exchange 2           2     3     1     0
-        exchange 3           3     1     0     2
+        replica           0  2  3  1
+        anticlockwise to  1  0  2  3
+        exchange 1        0  2  3  1
+        exchange 2        2  3  1  0
+        exchange 3        3  1  0  2
     """
     return merged([track.stream(ANTICLOCKWISE, block) for block in track.blocks], round_all_gather)

@@ -29,12 +29,12 @@ def reduce_scatter(track: Track) -> Iterator[Step]:
 
     Fragment sent by each replica, clockwise/anticlockwise (n = 4, Interleaved ring 0 2 3 1):
 
-        replica              0     2     3     1
-        clockwise to         2     3     1     0
-        anticlockwise to     1     0     2     3
-        exchange 1         1/2   0/3   2/1   3/0
-        exchange 2         3/3   1/1   0/0   2/2
-        exchange 3         2/1   3/0   1/2   0/3
+        replica             0    2    3    1
+        clockwise to        2    3    1    0
+        anticlockwise to    1    0    2    3
+        exchange 1        1/2  0/3  2/1  3/0
+        exchange 2        3/3  1/1  0/0  2/2
+        exchange 3        2/1  3/0  1/2  0/3
     """
     return merged(_halves(track), round_reduce_scatter)
 
@@ -44,12 +44,12 @@ def all_gather(track: Track) -> Iterator[Step]:
 
     Fragment sent by each replica, clockwise/anticlockwise (n = 4, Interleaved ring 0 2 3 1):
 
-        replica              0     2     3     1
-        clockwise to         2     3     1     0
-        anticlockwise to     1     0     2     3
-        exchange 1         0/0   2/2   3/3   1/1
-        exchange 2         1/2   0/3   2/1   3/0
-        exchange 3         3/3   1/1   0/0   2/2
+        replica             0    2    3    1
+        clockwise to        2    3    1    0
+        anticlockwise to    1    0    2    3
+        exchange 1        0/0  2/2  3/3  1/1
+        exchange 2        1/2  0/3  2/1  3/0
+        exchange 3        3/3  1/1  0/0  2/2
     """
     return merged(_halves(track), round_all_gather)
 

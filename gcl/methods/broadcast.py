@@ -28,10 +28,10 @@ def reduce_scatter(track: Track) -> Iterator[Step]:
 
     Fragment sent by each replica (n = 4):
 
-        replica     0     1     2     3
-        to +1       1     2     3     0
-        to +2       2     3     0     1
-        to +3       3     0     1     2
+        replica           0  1  2  3
+        exchange 1 to +1  1  2  3  0
+        exchange 1 to +2  2  3  0  1
+        exchange 1 to +3  3  0  1  2
     """
     return merge([_reduce_block(track.group, block) for block in track.blocks])
 
@@ -41,10 +41,10 @@ def all_gather(track: Track) -> Iterator[Step]:
 
     Fragment sent by each replica (n = 4):
 
-        replica     0     1     2     3
-        to +1       0     1     2     3
-        to +2       0     1     2     3
-        to +3       0     1     2     3
+        replica           0  1  2  3
+        exchange 1 to +1  0  1  2  3
+        exchange 1 to +2  0  1  2  3
+        exchange 1 to +3  0  1  2  3
     """
     return merge([_gather_block(track.group, block) for block in track.blocks])
 
@@ -54,10 +54,10 @@ def broadcast(track: Track, root: int) -> Iterator[Step]:
 
     Fragment sent by each replica (n = 4, root 1; - sends nothing):
 
-        replica     0     1     2     3
-        to +1       -     1     -     -
-        to +2       -     1     -     -
-        to +3       -     1     -     -
+        replica           0  1  2  3
+        exchange 1 to +1  -  1  -  -
+        exchange 1 to +2  -  1  -  -
+        exchange 1 to +3  -  1  -  -
     """
     return merge([_send_block(track.group, block, root) for block in track.blocks])
 

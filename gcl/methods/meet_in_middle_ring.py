@@ -34,11 +34,11 @@ def reduce_scatter(track: Track) -> Iterator[Step]:
     own contribution, then the anticlockwise one. Fragment sent by each replica, clockwise/anticlockwise, unused
     transfers in brackets (n = 4, Interleaved ring 0 2 3 1):
 
-        replica              0     2     3     1
-        clockwise to         2     3     1     0
-        anticlockwise to     1     0     2     3
-        exchange 1         3/(1)   1/(0)   0/(2)   2/(3)
-        exchange 2         2/1   3/0   1/2   0/3
+        replica               0      2      3      1
+        clockwise to          2      3      1      0
+        anticlockwise to      1      0      2      3
+        exchange 1        3/(1)  1/(0)  0/(2)  2/(3)
+        exchange 2          2/1    3/0    1/2    0/3
     """
     return merge([_reduce_block(track, block) for block in track.blocks])
 
@@ -49,11 +49,11 @@ def all_gather(track: Track) -> Iterator[Step]:
     Fragment sent by each replica, clockwise/anticlockwise, unused transfers in brackets (n = 4, Interleaved ring
     0 2 3 1):
 
-        replica              0     2     3     1
-        clockwise to         2     3     1     0
-        anticlockwise to     1     0     2     3
-        exchange 1         0/0   2/2   3/3   1/1
-        exchange 2         1/(2)   0/(3)   2/(1)   3/(0)
+        replica               0      2      3      1
+        clockwise to          2      3      1      0
+        anticlockwise to      1      0      2      3
+        exchange 1          0/0    2/2    3/3    1/1
+        exchange 2        1/(2)  0/(3)  2/(1)  3/(0)
     """
     return merge([_gather_block(track, block) for block in track.blocks])
 

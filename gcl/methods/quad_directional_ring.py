@@ -34,14 +34,14 @@ def reduce_scatter(track: Track) -> Iterator[Step]:
 
     Fragment sent by each replica, in the order of the ways (n = 4, Serpent 0 1 3 2 and its mirror 1 0 2 3):
 
-        replica                          0         1         3         2
-        clockwise to                     1         3         2         0
-        clockwise mirrored to            2         0         1         3
-        anticlockwise to                 2         0         1         3
-        anticlockwise mirrored to        1         3         2         0
-        exchange 1                 2/1/1/2   0/3/3/0   1/2/2/1   3/0/0/3
-        exchange 2                 3/3/3/3   2/2/2/2   0/0/0/0   1/1/1/1
-        exchange 3                 1/2/2/1   3/0/0/3   2/1/1/2   0/3/3/0
+        replica                          0        1        3        2
+        clockwise to                     1        3        2        0
+        clockwise mirrored to            2        0        1        3
+        anticlockwise to                 2        0        1        3
+        anticlockwise mirrored to        1        3        2        0
+        exchange 1                 2/1/1/2  0/3/3/0  1/2/2/1  3/0/0/3
+        exchange 2                 3/3/3/3  2/2/2/2  0/0/0/0  1/1/1/1
+        exchange 3                 1/2/2/1  3/0/0/3  2/1/1/2  0/3/3/0
     """
     return merged(_quarters(track), round_reduce_scatter)
 
@@ -51,14 +51,14 @@ def all_gather(track: Track) -> Iterator[Step]:
 
     Fragment sent by each replica, in the order of the ways (n = 4, Serpent 0 1 3 2 and its mirror 1 0 2 3):
 
-        replica                          0         1         3         2
-        clockwise to                     1         3         2         0
-        clockwise mirrored to            2         0         1         3
-        anticlockwise to                 2         0         1         3
-        anticlockwise mirrored to        1         3         2         0
-        exchange 1                 0/0/0/0   1/1/1/1   3/3/3/3   2/2/2/2
-        exchange 2                 2/1/1/2   0/3/3/0   1/2/2/1   3/0/0/3
-        exchange 3                 3/3/3/3   2/2/2/2   0/0/0/0   1/1/1/1
+        replica                          0        1        3        2
+        clockwise to                     1        3        2        0
+        clockwise mirrored to            2        0        1        3
+        anticlockwise to                 2        0        1        3
+        anticlockwise mirrored to        1        3        2        0
+        exchange 1                 0/0/0/0  1/1/1/1  3/3/3/3  2/2/2/2
+        exchange 2                 2/1/1/2  0/3/3/0  1/2/2/1  3/0/0/3
+        exchange 3                 3/3/3/3  2/2/2/2  0/0/0/0  1/1/1/1
     """
     return merged(_quarters(track), round_all_gather)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -76,15 +78,13 @@ def test_balanced_reorder_of_the_reference() -> None:
 
 def test_the_host_record_is_slices_in_reference_order() -> None:
     record = BalancedReorder.of_sizes(4, [5, 3, 2]).arrangement
-    assert record == HostRearrangement(
-        4, 4, ((0, 1), (4, 6), (8, 10), (2, 3), (6, 7), (10, 11), (3, 4), (7, 8))
-    )
+    assert record == HostRearrangement(4, 4, ((0, 1), (4, 6), (8, 10), (2, 3), (6, 7), (10, 11), (3, 4), (7, 8)))
 
 
 @given(REPLICAS, SIZES, st.sampled_from([1, 2, 4]))
 def test_balanced_reorder_by_its_formulas(replicas: int, sizes: list[int], grain: int) -> None:
     reorder = BalancedReorder.of_sizes(replicas, sizes, grain)
-    shares = [-(-(-(-k // grain)) // replicas) * grain for k in sizes]
+    shares = [math.ceil(math.ceil(k / grain) / replicas) * grain for k in sizes]
     assert reorder.shard == sum(shares)
     if grain == 1:
         total = sum(sizes)
