@@ -1,0 +1,77 @@
+"""The interpreter on ranks: the program that runs in one place also runs on several, over a wire."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+
+from gcl.errors import ArgumentError
+from gcl.fabric import Fabric
+from gcl.groups import Group
+from gcl.interpreter import State, execute, run
+from gcl.methods import METHODS, Method
+from gcl.program import OUTPUT, Collective, Exchange, StepProgram
+from gcl.schedule import schedule
+
+
+class Mail:
+    """A wire between threads that each hold some replicas: a queue per (sender, receiver), as a transport has."""
+
+    def __init__(self) -> None:
+        self._boxes: dict[tuple[int, int], queue.Queue[np.ndarray]] = {}
+        self._lock = threading.Lock()
+
+    def _box(self, sender: int, receiver: int) -> queue.Queue[np.ndarray]:
+        with self._lock:
+            return self._boxes.setdefault((sender, receiver), queue.Queue())
+
+    def carry(self, exchange: Exchange, states: Mapping[int, State]) -> None:
+        for copy in exchange.copies:
+            for sender, receiver in copy.pairs():
+                if sender in states:
+                    self._box(sender, receiver).put(states[sender].view(copy.source).copy())
+        for copy in exchange.copies:
+            for sender, receiver in copy.pairs():
+                if receiver in states:
+                    states[receiver].view(copy.target)[...] = self._box(sender, receiver).get(timeout=30)
+
+
+def on_ranks(program: StepProgram, x: np.ndarray, ranks: list[list[int]]) -> np.ndarray:
+    """Run ``program`` on threads that hold ``ranks`` replicas each."""
+    mail, states = Mail(), [{r: State(program, r, x[r]) for r in local} for local in ranks]
+    threads = [threading.Thread(target=execute, args=(program, mine, mail, np.add)) for mine in states]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    everyone = {r: state for mine in states for r, state in mine.items()}
+    return np.stack([everyone[r].buffers[OUTPUT] for r in range(len(x))])
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("ranks", [[[0, 1, 2, 3], [4, 5, 6, 7]], [[0], [1, 2], [3, 4, 5, 6, 7]]])
+@pytest.mark.parametrize("method", [m for m in METHODS if m is not Method.QUAD_DIRECTIONAL_RING])
+def test_ranks_get_the_same_bits(method: Method, ranks: list[list[int]]) -> None:
+    x = np.random.default_rng(9).random((8, 8 * 11)).astype(np.float32)
+    program = schedule(Collective.REDUCE_SCATTER, Fabric(8), 88, methods=(method,)).programs[0]
+    assert (on_ranks(program, x, ranks) == run(program, x)).all()
+
+
+def test_partial_results_may_travel_wider() -> None:
+    x = np.full((4, 4), 1.0, np.float16)
+    x[0] = 2048
+    program = schedule(Collective.REDUCE_SCATTER, Fabric(4), 4, methods=(Method.CLOCKWISE_RING,)).programs[0]
+    wide = run(program, x, dtype=np.float32)
+    assert wide.dtype == np.float16
+    assert wide.reshape(-1).tolist() == [2052] * 4  # 2051 rounded once
+    assert run(program, x).reshape(-1).tolist() == [2052, 2048, 2052, 2048]
+
+
+def test_the_input_must_fit() -> None:
+    program = schedule(Collective.REDUCE_SCATTER, Fabric(4), 8, group=Group.all(4)).programs[0]
+    with pytest.raises(ArgumentError, match=r"shape \[4, 7\] was given; the program needs \[4, 8\]"):
+        run(program, np.zeros((4, 7)))
