@@ -77,12 +77,7 @@ class Environment:
             if values[field.name] < _MINIMUM.get(field.name, 0):
                 faults.append(f"{NAMES[field.name]}={text} is below {_MINIMUM.get(field.name, 0)}")
         result = cls(**values)
-        if not faults and result.replica_index_offset + result.num_local_replicas > result.num_total_replicas:
-            faults.append(
-                f"{NAMES['replica_index_offset']}={result.replica_index_offset} plus "
-                f"{NAMES['num_local_replicas']}={result.num_local_replicas} is more than "
-                f"{NAMES['num_total_replicas']}={result.num_total_replicas}"
-            )
+        faults = faults or result._contradictions()
         if faults:
             raise PopdistEnvironmentError(
                 "; ".join(faults) + "; start the program with poprun-py, or unset the POPDIST_* variables"
@@ -104,6 +99,20 @@ class Environment:
         """Index of this instance; raise PopdistEnvironmentError where replicas are not uniform."""
         self._check_uniform("instance index")
         return self.replica_index_offset // self.num_local_replicas
+
+    def _contradictions(self) -> list[str]:
+        """Values that cannot all be right."""
+
+        def say(field: str) -> str:
+            return f"{NAMES[field]}={getattr(self, field)}"
+
+        local, faults = say("num_local_replicas"), []
+        if self.replica_index_offset + self.num_local_replicas > self.num_total_replicas:
+            faults.append(f"{say('replica_index_offset')} plus {local} is more than {say('num_total_replicas')}")
+        for field in ("num_total_replicas", "replica_index_offset") if self.uniform_replicas_per_instance else ():
+            if getattr(self, field) % self.num_local_replicas:
+                faults.append(f"{say(field)} is not a multiple of {local}")
+        return faults
 
     def _check_uniform(self, what: str) -> None:
         if not self.uniform_replicas_per_instance:
