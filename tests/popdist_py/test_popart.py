@@ -1,0 +1,78 @@
+"""Configuring a PopART session from what the launcher said; with stand-ins, because the emulator is above."""
+
+import sys
+from collections.abc import Callable
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+from popdist_py import LayoutError
+from popdist_py.popart import configureSessionOptions, getDevice
+
+Become = Callable[..., None]
+
+
+#: local replicas of all instances, instance -> what SessionOptions must then say (popdist.md, 3.2; popart.md, 4.3)
+CASES = [
+    ((1,), 0, {"replicated": False, "local": 1, "distributed": False, "offset": 0, "total": 1}),
+    ((4,), 0, {"replicated": True, "local": 4, "distributed": False, "offset": 0, "total": 4}),
+    ((2, 2), 1, {"replicated": True, "local": 2, "distributed": True, "offset": 2, "total": 4}),
+    ((1, 1, 1), 2, {"replicated": False, "local": 1, "distributed": True, "offset": 2, "total": 3}),
+    ((3, 1, 2), 2, {"replicated": True, "local": 2, "distributed": True, "offset": 4, "total": 6}),
+]
+
+
+@pytest.mark.parametrize(("counts", "instance", "expected"), CASES)
+def test_session_options(become: Become, counts: tuple[int, ...], instance: int, expected: dict[str, int]) -> None:
+    become(instance, *counts)
+    options = SimpleNamespace()
+    configureSessionOptions(options)
+    assert vars(options) == {
+        "enableReplicatedGraphs": expected["replicated"],
+        "replicatedGraphCount": expected["local"],
+        "enableDistributedReplicatedGraphs": expected["distributed"],
+        "globalReplicaOffset": expected["offset"],
+        "globalReplicationFactor": expected["total"],
+    }
+
+
+def test_session_options_without_a_launcher() -> None:
+    options = SimpleNamespace()
+    configureSessionOptions(options)
+    assert options.enableReplicatedGraphs is options.enableDistributedReplicatedGraphs is False
+
+
+@pytest.fixture
+def acquired(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What the device manager was asked for: (IPUs, connection type)."""
+    asked: list[Any] = []
+
+    class DeviceManager:
+        def acquireAvailableDevice(self, numIpus: int, *, connectionType: str) -> str:
+            asked.append((numIpus, connectionType))
+            return f"device with {numIpus} IPUs"
+
+    popart = ModuleType("ipu_emu.popart")
+    vars(popart).update(
+        DeviceManager=DeviceManager,
+        DeviceConnectionType=SimpleNamespace(OnDemand="on demand", Always="always"),
+    )
+    monkeypatch.setitem(sys.modules, "ipu_emu.popart", popart)
+    return asked
+
+
+def test_a_device_has_the_ipus_of_the_local_replicas(become: Become, acquired: list[Any]) -> None:
+    become(1, 2, 2, ipus_per_replica=4)
+    assert getDevice() == "device with 8 IPUs"
+    assert getDevice(4) == "device with 8 IPUs"
+    getDevice(4, "always")
+    getDevice(connectionType="always")
+    assert acquired == [(8, "on demand"), (8, "on demand"), (8, "always"), (8, "always")]
+
+
+def test_a_device_of_another_width_than_the_launcher_was_told(become: Become, acquired: list[Any]) -> None:
+    become(1, 2, 2, ipus_per_replica=4)
+    with pytest.raises(LayoutError, match="2 IPUs per replica were asked for, but the launcher was told 4"):
+        getDevice(2)
+    assert acquired == []
