@@ -68,10 +68,8 @@ class Request:
         """Under which a call on these very tensors is kept."""
         return (self.kind, self.operator, self.root, id(x), id(out))
 
-    def words(self, in_offset: int, out_offset: int) -> np.ndarray:
-        """The call as compiled code reads it (order of gcl.shared)."""
-        code = CODES[self.operator]
-        item = self.dtype.itemsize
-        return np.array(
-            [self.kind, code, self.count, in_offset, out_offset, item, self.root, self.signature], np.int64
-        )
+    def words(self, in_offset: int, out_offset: int, x: np.ndarray, out: np.ndarray) -> np.ndarray:
+        """The call as compiled code reads it (order of gcl.plan); offset -1: not in the segment."""
+        what = [self.kind, CODES[self.operator], self.count, in_offset, out_offset]
+        how = [self.dtype.itemsize, self.root, self.signature]
+        return np.array([*what, *how, x.ctypes.data, out.ctypes.data], np.int64)

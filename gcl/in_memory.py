@@ -12,19 +12,22 @@ from typing import Any
 
 import numpy as np
 
-from gcl import rendezvous, shared
+from gcl import plan, rendezvous, shared
 from gcl.calls import Kind, Request
 from gcl.dtypes import witness
 from gcl.errors import CollectiveMismatch, CollectiveTimeout, GclError, PeerLost
 from gcl.groups import Group
-from gcl.ready import DONE, MISMATCH, WAITING, ReadyCall
+from gcl.ready import DONE, MISMATCH, STAGED, WAITING, ReadyCall
 from gcl.reduction import new_scratch
+from gcl.staged import staging, staging_bytes
 from gcl.transport.domain import Domain
 from gcl.world import World
 
 __all__ = ["InMemory"]
 
 _SPINS = 2000
+#: All-reduce of private tensors from this size on goes through the segment in chunks, else as a whole.
+_STAGED_BYTES = 131072
 _BYTE = np.empty(0, np.uint8)
 
 
@@ -34,7 +37,7 @@ class InMemory:
     def __init__(self, domain: Domain, world: World, group: Group, timeout: float) -> None:
         self.name = domain.name
         self._domain, self._world, self._timeout = domain, world, timeout
-        self._plan = shared.new_plan(
+        self._plan = plan.new_plan(
             rank=domain.rank,
             control=domain.control.ctypes.data,
             arenas=domain.arenas,
@@ -42,6 +45,7 @@ class InMemory:
             groups=group.all_members(),
             spins=_SPINS if domain.ranks <= domain.cores else 0,
         )
+        domain.segment.reserve(staging_bytes(world.local, world.ranks, group.count))
         self._scratch: dict[np.dtype[Any], np.ndarray] = {}
         self.ready: dict[tuple[object, ...], ReadyCall] = {}
         self._fault: GclError | None = None
@@ -54,8 +58,9 @@ class InMemory:
         """Run ``request`` from ``x`` to ``out`` (C-contiguous, leading axis the local replicas)."""
         if self._fault is not None:
             raise self._fault
-        near_x = self._near(x)
-        near_out = near_x if out is x else self._near(out)
+        staged = request.kind is Kind.ALL_REDUCE and x.nbytes >= _STAGED_BYTES * self._world.local
+        near_x = x if staged else self._near(x)
+        near_out = near_x if out is x else out if staged else self._near(out)
         call = self._prepare(request, near_x, near_out)
         if near_x is not x:
             near_x[...] = x
@@ -84,7 +89,7 @@ class InMemory:
     def _leave(self, fault: GclError) -> None:
         self._fault = self._fault or fault
         self.ready.clear()  # a ready call does not look for faults
-        rendezvous.mark_left(self._plan[shared.CONTROL], self._domain.rank)
+        rendezvous.mark_left(self._plan[plan.CONTROL], self._domain.rank)
 
     def _near(self, array: np.ndarray) -> np.ndarray:
         """``array`` itself if it lies in the segment, else room for it there."""
@@ -93,18 +98,21 @@ class InMemory:
         return self._domain.segment.uninitialised(array.shape, array.dtype)
 
     def _prepare(self, request: Request, x: np.ndarray, out: np.ndarray) -> ReadyCall:
-        segment, plan, key = self._domain.segment, self._plan, request.key(x, out)
-        words = request.words(segment.offset_of(x) or 0, segment.offset_of(out) or 0)
+        segment, ranks, key = self._domain.segment, self._plan, request.key(x, out)
+        offsets = segment.offset_of(x), segment.offset_of(out)
+        private = None in offsets
+        words = request.words(-1 if private else offsets[0] or 0, -1 if private else offsets[1] or 0, x, out)
         if request.kind in (Kind.ALL_REDUCE, Kind.REDUCE_SCATTER):
             element = witness(x.dtype)
             scratch = self._scratch.setdefault(x.dtype, new_scratch(x.dtype))
 
             def run() -> int:
-                return shared.reducing(plan, words, element, scratch)
+                status = shared.reducing(ranks, words, element, scratch)
+                return staging(ranks, words, element, scratch, _BYTE) if status == STAGED else status
         else:
 
             def run() -> int:
-                return shared.copying(plan, words, _BYTE)
+                return shared.copying(ranks, words, _BYTE)
 
         def forget(_: object) -> None:
             self.ready.pop(key, None)
@@ -123,7 +131,7 @@ class InMemory:
             self._check_peers(request)
             status = again()
             if status == WAITING and overdue:
-                missing = ", ".join(map(self._world.describe, shared.missing(self._plan)))
+                missing = ", ".join(map(self._world.describe, plan.missing(self._plan)))
                 raise CollectiveTimeout(
                     f"{request} waited {self._timeout:g} s for {missing}; look at what they do, or raise timeout"
                 )
@@ -131,13 +139,13 @@ class InMemory:
 
     def _check_peers(self, request: Request) -> None:
         """Raise PeerLost if any rank that is waited for can arrive no more."""
-        for rank in shared.missing(self._plan):
+        for rank in plan.missing(self._plan):
             why = self._gone(rank)
-            if why and rank in shared.missing(self._plan):  # else it arrived before it went
+            if why and rank in plan.missing(self._plan):  # else it arrived before it went
                 raise PeerLost(f"{request} waits for {self._world.describe(rank)}, {why}")
 
     def _gone(self, rank: int) -> str:
-        if rendezvous.left(self._plan[shared.CONTROL], rank):
+        if rendezvous.left(self._plan[plan.CONTROL], rank):
             return "which has left; call it on all ranks, or on none, and look at why that rank stopped"
         if not self._domain.alive(rank):
             return "whose process has died; look at its output"
@@ -152,5 +160,5 @@ class InMemory:
         return CollectiveMismatch.between(calls)
 
     def _meet(self, request: Request) -> None:
-        shared.meet_again(self._plan)
-        self._wait(lambda: DONE if shared.met(self._plan) else WAITING, request, WAITING)
+        plan.meet_again(self._plan)
+        self._wait(lambda: DONE if plan.met(self._plan) else WAITING, request, WAITING)

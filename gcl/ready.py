@@ -10,10 +10,11 @@ import numpy as np
 
 from gcl.calls import Request
 
-__all__ = ["DONE", "MISMATCH", "WAITING", "ReadyCall"]
+__all__ = ["DONE", "MISMATCH", "STAGED", "WAITING", "ReadyCall"]
 
-#: What ``run`` returns: it is complete; call it again; the ranks called different collectives.
-DONE, WAITING, MISMATCH = range(3)
+#: What a kernel returns: it is complete; call it again; the ranks called different collectives; some rank's tensor
+#: is private, so that the rest is the staged kernel's.
+DONE, WAITING, MISMATCH, STAGED = range(4)
 
 
 @dataclass(frozen=True)

@@ -62,6 +62,10 @@ class Segment:
         weakref.finalize(owner, self._free[room].append, offset)
         return owner.reshape(shape)
 
+    def reserve(self, nbytes: int) -> None:
+        """Keep the first ``nbytes`` free of tensors; before any is made."""
+        self._take(-(-nbytes // _ALIGNMENT) * _ALIGNMENT)
+
     def _take(self, nbytes: int) -> int:
         if self._free[nbytes]:
             return self._free[nbytes].pop()

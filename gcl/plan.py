@@ -1,0 +1,150 @@
+"""plan: what one rank knows of the others, and one call, as words for compiled code; and how ranks meet.
+
+Everything a call needs is in two arrays of int64, so that it costs one crossing into compiled code: ``plan`` says
+who the ranks are (written once), ``call`` what the tensors are (written once per tensor; gcl.calls.Request.words).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from gcl.jit import jit
+from gcl.reduction import WORK_WORDS
+from gcl.rendezvous import arrive, post_of, reached, wait_for_all
+
+__all__ = [
+    "CODE",
+    "CONTROL",
+    "COUNT",
+    "GROUP_SIZE",
+    "IN",
+    "INSIDE",
+    "ITEM",
+    "KIND",
+    "LEAVING",
+    "OUT",
+    "RANK",
+    "RANKS",
+    "REPLICAS",
+    "RESULT",
+    "ROOT",
+    "SIGNATURE",
+    "STAGE",
+    "STEP",
+    "TABLES",
+    "X",
+    "address",
+    "agreed",
+    "any_private",
+    "enter",
+    "meet",
+    "meet_again",
+    "met",
+    "missing",
+    "new_plan",
+]
+
+# plan: fixed words, then the tables
+RANK, RANKS, CONTROL, _ARRIVALS, STAGE, _SPINS, _SECONDS, _NANOSECONDS, REPLICAS, GROUP_SIZE, STEP = range(11)
+TABLES = 16
+OUTSIDE, ENTERING, INSIDE, LEAVING = range(4)  # stages of a call
+# call
+KIND, CODE, COUNT, IN, OUT, ITEM, ROOT, SIGNATURE, X, RESULT = range(10)
+_NAP_NANOSECONDS = 20_000_000
+
+
+def new_plan(
+    *, rank: int, control: int, arenas: list[int], owners: list[int], groups: list[list[int]], spins: int
+) -> np.ndarray:
+    """The ranks as words: addresses of the control block and arenas, owner of each replica, members of groups.
+
+    Tables after the fixed words: arena address per rank, owner and local index per replica, members of group 0,
+    of group 1, ..., room for one group's addresses, ones, and working space.
+    """
+    locals_ = [owners[:replica].count(owner) for replica, owner in enumerate(owners)]
+    members = [replica for group in groups for replica in group]
+    size = len(groups[0])
+    tables = [*arenas, *owners, *locals_, *members, *([0] * 2 * size), *([1] * size), *([0] * WORK_WORDS)]
+    plan = np.zeros(TABLES + len(tables), np.int64)
+    plan[[RANK, RANKS, CONTROL, _SPINS]] = rank, len(arenas), control, spins
+    plan[[_NANOSECONDS, REPLICAS, GROUP_SIZE]] = _NAP_NANOSECONDS, len(owners), size
+    plan[TABLES:] = tables
+    return plan
+
+
+@jit
+def meet(plan: Any) -> Any:
+    """Wait a while for everyone to arrive where this rank is."""
+    timespec = plan.ctypes.data + 8 * _SECONDS
+    return wait_for_all(plan[CONTROL], plan[RANK], plan[RANKS], plan[_ARRIVALS], plan[_SPINS], timespec) < 0
+
+
+@jit
+def _announce(plan: Any, call: Any) -> None:
+    post = post_of(plan[CONTROL], plan[RANK])
+    post[0], post[1], post[2] = call[SIGNATURE], call[IN], call[OUT]
+
+
+@jit
+def any_private(plan: Any) -> bool:
+    """Say whether some rank announced a tensor that lies in none of the segments (offset -1)."""
+    private = False
+    for rank in range(plan[RANKS]):
+        private = private or post_of(plan[CONTROL], rank)[1] < 0
+    return private
+
+
+@jit
+def agreed(plan: Any) -> bool:
+    """Say whether every rank announced the same call."""
+    mine = post_of(plan[CONTROL], plan[RANK])[0]
+    same = True
+    for rank in range(plan[RANKS]):
+        same = same and post_of(plan[CONTROL], rank)[0] == mine
+    return same
+
+
+@jit
+def address(plan: Any, replica: int, which: int, nbytes: int) -> Any:
+    """Where ``replica``'s input (which = 1) or output (which = 2) of ``nbytes`` starts."""
+    arenas = plan[TABLES:]
+    owners = arenas[plan[RANKS] :]
+    locals_ = owners[plan[REPLICAS] :]
+    owner = owners[replica]
+    return arenas[owner] + post_of(plan[CONTROL], owner)[which] + locals_[replica] * nbytes
+
+
+@jit
+def enter(plan: Any, call: Any) -> Any:
+    """Announce ``call`` and meet; False if somebody is still missing."""
+    if plan[STAGE] == OUTSIDE:
+        _announce(plan, call)
+        meet_again(plan)
+        plan[STAGE] = ENTERING
+    if plan[STAGE] == ENTERING and meet(plan):
+        plan[STAGE] = INSIDE
+    return plan[STAGE] > ENTERING
+
+
+@jit
+def meet_again(plan: Any) -> None:
+    """Arrive at the next meeting point."""
+    plan[_ARRIVALS] += 1
+    arrive(plan[CONTROL], plan[RANK], plan[_ARRIVALS])
+
+
+@jit
+def met(plan: Any) -> Any:
+    """Wait a while for everyone to arrive where this rank is; ``missing(plan)`` names those who did not."""
+    done = meet(plan)
+    if done:
+        plan[STAGE] = OUTSIDE
+    return done
+
+
+def missing(plan: np.ndarray) -> list[int]:
+    """Every rank that has not arrived where this rank is."""
+    control, arrivals = int(plan[CONTROL]), int(plan[_ARRIVALS])
+    return [rank for rank in range(int(plan[RANKS])) if not reached(control, rank, arrivals)]

@@ -1,0 +1,155 @@
+"""staged: all-reduce of tensors that the other ranks cannot address, through the segments in cache-sized chunks.
+
+The tensor is walked in rounds of one chunk per rank; chunk q of a round is combined by rank q:
+
+    copy in    each rank copies the chunks that others combine into its slots (two sets, used in turn)
+    meet
+    combine    rank q combines chunk q from its own tensor and its peers' slots, into its result and its slot
+    meet
+    copy out   each rank copies the others' results; at once followed by the next round's copy in
+
+Chunks stay in the caches: memory is read once and written once.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gcl.jit import jit
+from gcl.plan import (
+    CODE,
+    COUNT,
+    GROUP_SIZE,
+    ITEM,
+    LEAVING,
+    RANK,
+    RANKS,
+    REPLICAS,
+    RESULT,
+    STAGE,
+    STEP,
+    TABLES,
+    X,
+    meet,
+    meet_again,
+    met,
+)
+from gcl.ready import DONE, WAITING
+from gcl.reduction import copy_bytes, reduce_range
+
+__all__ = ["CHUNK", "staging", "staging_bytes"]
+
+CHUNK = 65536  # bytes of one rank's part of a round
+
+
+def staging_bytes(local: int, ranks: int, groups: int) -> int:
+    """Room at the start of a rank's segment: two sets of slots, and of results."""
+    return 2 * (local * ranks + groups) * CHUNK
+
+
+@jit
+def _locals_of(plan: Any, rank: int) -> int:
+    owners = plan[TABLES + plan[RANKS] :][: plan[REPLICAS]]
+    count = 0
+    for replica in range(plan[REPLICAS]):
+        count += owners[replica] == rank
+    return count
+
+
+@jit
+def _slot(plan: Any, rank: int, turn: int, local: int, chunk: int) -> Any:
+    """Where ``rank`` puts what its replica ``local`` contributes to ``chunk``."""
+    ranks = plan[RANKS]
+    return plan[TABLES + rank] + ((turn * _locals_of(plan, rank) + local) * ranks + chunk) * CHUNK
+
+
+@jit
+def _result(plan: Any, rank: int, turn: int, group: int) -> Any:
+    """Where ``rank`` puts the chunk it combined for ``group``."""
+    slots = 2 * _locals_of(plan, rank) * plan[RANKS]
+    return plan[TABLES + rank] + (slots + turn * (plan[REPLICAS] // plan[GROUP_SIZE]) + group) * CHUNK
+
+
+@jit
+def _part(plan: Any, call: Any, turn: int, chunk: int) -> Any:
+    """First byte and length of ``chunk`` of round ``turn``: the last round shares what is left evenly."""
+    ranks, nbytes = plan[RANKS], call[COUNT] * call[ITEM]
+    first = turn * ranks * CHUNK
+    left = min(ranks * CHUNK, nbytes - first)
+    each = min(CHUNK, (left // ranks + 64) // 64 * 64)
+    start = min(left, chunk * each)
+    return first + start, min(each, left - start)
+
+
+@jit
+def _copy_in(plan: Any, call: Any, turn: int, byte: Any) -> None:
+    nbytes = call[COUNT] * call[ITEM]
+    for step in range(1, plan[RANKS]):
+        chunk = (plan[RANK] + step) % plan[RANKS]
+        start, length = _part(plan, call, turn, chunk)
+        for local in range(_locals_of(plan, plan[RANK])):
+            copy_bytes(
+                _slot(plan, plan[RANK], turn % 2, local, chunk), call[X] + local * nbytes + start, length, byte
+            )
+
+
+@jit
+def _copy_out(plan: Any, call: Any, turn: int, byte: Any) -> None:
+    replicas, size, nbytes = plan[REPLICAS], plan[GROUP_SIZE], call[COUNT] * call[ITEM]
+    tables = plan[TABLES + plan[RANKS] :]
+    owners, locals_, members = tables[:replicas], tables[replicas:], tables[2 * replicas :]
+    for step in range(1, plan[RANKS]):
+        chunk = (plan[RANK] + step) % plan[RANKS]
+        start, length = _part(plan, call, turn, chunk)
+        for m in range(replicas):
+            if owners[members[m]] == plan[RANK]:
+                to = call[RESULT] + locals_[members[m]] * nbytes + start
+                copy_bytes(to, _result(plan, chunk, turn % 2, m // size), length, byte)
+
+
+@jit
+def _combine(plan: Any, call: Any, turn: int, source: Any, scratch: Any, byte: Any) -> None:
+    replicas, size, rank, item = plan[REPLICAS], plan[GROUP_SIZE], plan[RANK], call[ITEM]
+    tables = plan[TABLES + plan[RANKS] :]
+    owners, locals_, members = tables[:replicas], tables[replicas:], tables[2 * replicas :]
+    nodes = members[replicas:]
+    outs, ones, work = nodes[size:], nodes[2 * size :], nodes[3 * size :]
+    start, length = _part(plan, call, turn, rank)
+    nbytes = call[COUNT] * item
+    for first in range(0, replicas, size):
+        for i in range(size):
+            replica = members[first + i]
+            if owners[replica] == rank:
+                nodes[i] = call[X] + locals_[replica] * nbytes + start
+            else:
+                nodes[i] = _slot(plan, owners[replica], turn % 2, locals_[replica], rank)
+        outs[0] = _result(plan, rank, turn % 2, first // size)
+        n = length // item
+        reduce_range(nodes, ones, size, outs, 1, 0, n, call[CODE], size, source, source, scratch, work)
+        for i in range(size):
+            if owners[members[first + i]] == rank:
+                copy_bytes(call[RESULT] + locals_[members[first + i]] * nbytes + start, outs[0], length, byte)
+
+
+@jit
+def staging(plan: Any, call: Any, source: Any, scratch: Any, byte: Any) -> int:
+    """Go on with an all-reduce that the ranks have entered; call again while it returns WAITING."""
+    nbytes = call[COUNT] * call[ITEM]
+    rounds = (nbytes + plan[RANKS] * CHUNK - 1) // (plan[RANKS] * CHUNK)
+    while plan[STAGE] != LEAVING:
+        step = plan[STEP]
+        if step > 0 and not meet(plan):
+            return WAITING
+        turn = step // 2
+        if step % 2 == 0:
+            if turn > 0:
+                _copy_out(plan, call, turn - 1, byte)
+            if turn < rounds:
+                _copy_in(plan, call, turn, byte)
+        else:
+            _combine(plan, call, turn, source, scratch, byte)
+        meet_again(plan)
+        plan[STEP] = step + 1
+        if step == 2 * rounds:
+            plan[STEP], plan[STAGE] = 0, LEAVING
+    return DONE if met(plan) else WAITING
