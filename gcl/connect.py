@@ -53,9 +53,11 @@ def connect(
     if total == local_replicas and wanted != "mpi":
         world = World.joined(0, [(local_replicas, global_offset, total)])
         return _open(InMemory(inprocess.domains(segment_bytes=segment_bytes)[0], world, group, timeout), world, group)
-    hello = msgpack.packb((local_replicas, global_offset, total, _host()))
+    choice = f"transport {wanted!r} and groups of {group.size} with stride {group.stride}"
+    hello = msgpack.packb((local_replicas, global_offset, total, _host(), choice))
     claims = [msgpack.unpackb(reply) for reply in popdist_py.host_backend().all_gather(hello)]
     world = World.joined(popdist_py.host_backend().rank, [(claim[0], claim[1], claim[2]) for claim in claims])
+    _check_equal([claim[4] for claim in claims])
     if wanted == "inprocess":
         raise ArgumentError(f"transport 'inprocess' was asked for, but {world.ranks} processes take part")
     one_host = len({claim[3] for claim in claims}) == 1
@@ -98,15 +100,23 @@ def connect_threads(
 
 def _open(path: Path, world: World, group: Group) -> Communicator:
     communicator = Communicator(path, world, group)
-    atexit.register(_leave, weakref.ref(path))
+    atexit.register(_leave, weakref.ref(path), os.getpid())
     return communicator
 
 
-def _leave(path: Any) -> None:
+def _leave(path: Any, process: int) -> None:
     """At exit, tell ranks that still wait; a process that ends must not be waited for until a timeout."""
     target = path()
-    if target is not None:
+    if target is not None and os.getpid() == process:  # a forked child is no rank
         target.close()
+
+
+def _check_equal(choices: list[str]) -> None:
+    for rank, choice in enumerate(choices):
+        if choice != choices[0]:
+            raise ArgumentError(
+                f"rank {rank} asked for {choice}, rank 0 for {choices[0]}; every rank must ask for the same"
+            )
 
 
 def _checked(group: Group | None, replicas: int) -> Group:

@@ -35,6 +35,7 @@ class Backend:
 
     def __init__(self, environment: Environment, *, timeout: float = TIMEOUT_SECONDS) -> None:
         self._timeout = timeout
+        self._process = os.getpid()
         self._exit_code = 0
         self._mpi: Any = None
         self._communicator: Any = None
@@ -83,8 +84,8 @@ class Backend:
             part.Free()
 
     def finalise(self) -> None:
-        """After a good end: wait for the others, end MPI. After a failure: leave MPI as it is."""
-        if self._mpi is None or self._mpi.Is_finalized():
+        """After a good end: wait for the others, end MPI. After a failure, or in a child: leave MPI as it is."""
+        if self._mpi is None or self._mpi.Is_finalized() or os.getpid() != self._process:
             return
         if self._exit_code:
             if self._foreign_finalize:
