@@ -72,7 +72,11 @@ class Job:
         self._add(rank, End(state.instance, state.pid, message.status, message.cause, message.at))
 
     def gone(self, rank: int) -> None:
-        self._states[rank].gone = True
+        """Nothing is left of an instance; one that was never started was refused on behalf of the MPI."""
+        state = self._states[rank]
+        state.gone = True
+        if state.end is None and not self.is_stopping:
+            self._add(rank, End(state.instance, 0, -signal.SIGTERM, MPI))
         if self.all_gone:
             self._to_all(messages.Leave())
 
@@ -131,6 +135,10 @@ class Job:
     def missing(self) -> list[int]:
         """Ranks whose supervisors have not reported yet."""
         return [state.instance.index for state in self._states if not state.supervisor]
+
+    def is_running(self, rank: int) -> bool:
+        """Has this instance started, and neither ended nor been asked to?"""
+        return bool(self._states[rank].pid) and self._states[rank].end is None and not self.is_stopping
 
     @property
     def is_stopping(self) -> bool:

@@ -114,6 +114,10 @@ class Output:
         lines = self._kept[rank].rstrip().split(b"\n")[-count:]
         return [_last_state(line) for line in lines if line]
 
+    def kept(self, rank: int) -> bytes:
+        """The end of what an instance has written to stderr."""
+        return self._kept[rank]
+
     def _show(self, rank: int, stream: int, lines: bytes, done: Callable[[], None]) -> None:
         if not lines or self._only not in (None, rank):
             done()

@@ -9,13 +9,12 @@ import time
 from collections import deque
 from collections.abc import Sequence
 
-import msgpack
-
 from poprun_py import messages, processes
 from poprun_py.alarms import Alarms
-from poprun_py.channel import ADDRESS_VARIABLE, KEY_VARIABLE, Channel
-from poprun_py.errors import ChannelError, PoprunError
+from poprun_py.channel import Channel
+from poprun_py.errors import ChannelError
 from poprun_py.failure import signal_name
+from poprun_py.hang import HINT, HINT_AFTER, has_raised
 from poprun_py.input import Input
 from poprun_py.job import Job
 from poprun_py.log import Log
@@ -25,15 +24,14 @@ from poprun_py.pipes import OutputPipe
 from poprun_py.plan import LaunchPlan
 from poprun_py.reception import Reception
 from poprun_py.sink import Sink
-from poprun_py.supervise import PATH_VARIABLE
-from poprun_py.supervisor import RANK_VARIABLE
+from poprun_py.start import open_standard_streams, start_mpirun
 from poprun_py.sweep import sweep
 from poprun_py.wakeup import Wakeup
 
 __all__ = ["run"]
 
 #: Seconds until every supervisor must have reported, plus so much for each.
-START_TIMEOUT, START_TIMEOUT_PER_INSTANCE = 60.0, 1.0
+START_TIMEOUT, START_TIMEOUT_PER_INSTANCE = 30.0, 1.0
 
 #: Seconds from the end of the grace until everything is killed, and for mpirun to end after its processes.
 _TEARDOWN, _MPIRUN_TIMEOUT = 0.9, 5.0
@@ -41,15 +39,12 @@ _TEARDOWN, _MPIRUN_TIMEOUT = 0.9, 5.0
 #: Seconds in which an instance that made mpirun end the job (MPI_Abort) may report its own exit code.
 _SETTLE = 0.2
 
-#: Variables by which a process manager around us would confuse the one we start.
-_OUTER = ("PMI_", "PMIX_", "OMPI_COMM_WORLD_", "PRTE_LAUNCHED", "HYDI_")
-
 _STDERR_LINES = 20
 
 
 def run(plan: LaunchPlan, options: LaunchOptions) -> int:
     """Start the job, wait for its end, leave nothing behind; return its exit code."""
-    _open_standard_streams()
+    open_standard_streams()
     return _Run(plan, options).run()
 
 
@@ -104,42 +99,14 @@ class _Run:
     # -- the start --------------------------------------------------------------------------------------------------
 
     def _start(self) -> None:
-        argv = self._plan.command.argv
-        self._log.info("Running command: " + " ".join(f"'{word}'" for word in argv))
-        null = os.open(os.devnull, os.O_RDONLY)
-        pipes = [os.pipe(), os.pipe()]
-        try:
-            self._mpirun = processes.spawn(
-                argv,
-                executable=argv[0],
-                environment=self._environment(),
-                cwd=self._plan.cwd,
-                streams=(null, pipes[0][1], pipes[1][1]),
-                session=True,
-                death_signal=signal.SIGTERM,
-            )
-        except OSError as error:
-            raise PoprunError(f"{argv[0]} cannot be started: {error.strerror}; name another with --mpi") from None
-        for descriptor in (null, pipes[0][1], pipes[1][1]):
-            os.close(descriptor)
+        self._log.info("Running command: " + " ".join(f"'{word}'" for word in self._plan.command.argv))
+        self._mpirun, pipes = start_mpirun(self._plan, address=self._reception.address, key=self._reception.key)
         self._log.info(f"Waiting for mpirun (PID {self._mpirun})")
-        self._register_all([OutputPipe(number, pipe[0]) for number, pipe in enumerate(pipes, start=1)])
+        self._register_all(pipes)
         patience = START_TIMEOUT + START_TIMEOUT_PER_INSTANCE * len(self._plan.instances)
         self._alarms.set(patience, lambda: self._on_start_timeout(patience))
         if self._options.timeout is not None:
             self._alarms.set(self._options.timeout, self._on_timeout)
-
-    def _environment(self) -> dict[str, str]:
-        """The user's, for mpirun, with what the supervisors need."""
-        inherited = {name: value for name, value in os.environ.items() if not name.startswith(_OUTER)}
-        return {
-            **inherited,
-            **self._plan.command.environment,
-            ADDRESS_VARIABLE: self._reception.address,
-            KEY_VARIABLE: self._reception.key.hex(),
-            RANK_VARIABLE: self._plan.command.rank_variable,
-            PATH_VARIABLE: os.pathsep.join(_package_folders()),
-        }
 
     def _register_all(self, mpirun_pipes: list[OutputPipe]) -> None:
         read = selectors.EVENT_READ
@@ -189,6 +156,8 @@ class _Run:
             case messages.Output(stream, data) if stream in (1, 2):
                 count = len(data)
                 self._output.write(rank, stream, data, lambda: self._tell(rank, messages.Credit(count)))
+                if stream == STDERR and has_raised(self._output.kept(rank)):
+                    self._watch_for_hang(rank, self._output.kept(rank))
             case messages.Started(pid):
                 self._log.debug(f"Instance {rank} has pid {pid}")
                 self._job.started(rank, pid)
@@ -203,6 +172,13 @@ class _Run:
                 self._await_input()
             case _:
                 raise ChannelError(f"an unexpected {type(message).__name__} message")
+
+    def _watch_for_hang(self, rank: int, text: bytes) -> None:
+        def look_again() -> None:
+            if self._job.is_running(rank) and self._output.kept(rank) == text:
+                self._say(f"instance {rank} {HINT}", [])
+
+        self._alarms.set(HINT_AFTER, look_again)
 
     def _tell(self, rank: int, message: messages.Message) -> None:
         channel = self._channels.get(rank)
@@ -316,18 +292,3 @@ class _Run:
         self._stderr.put(f"poprun-py: {text}\n".encode(errors="surrogateescape"))
         for line in [line for line in details if line.strip()][-_STDERR_LINES:]:
             self._stderr.put(b"    " + line + b"\n")
-
-
-def _open_standard_streams() -> None:
-    """Descriptors 0, 1 and 2 lead somewhere, so that nothing of ours takes their place."""
-    while True:
-        descriptor = os.open(os.devnull, os.O_RDWR)
-        if descriptor > 2:
-            os.close(descriptor)
-            return
-
-
-def _package_folders() -> list[str]:
-    """Where the supervisors find what they import."""
-    files = [str(msgpack.__file__), os.path.abspath(__file__)]
-    return [os.path.dirname(os.path.dirname(file)) for file in files]

@@ -17,6 +17,7 @@ __all__ = ["LEFTOVERS", "sweep"]
 #: What each MPI calls its shared segments and session folders; group 1 is the pid of the owner, where there is one.
 LEFTOVERS: tuple[str, ...] = (
     r"mpich_shm_\w+",
+    r"ucx_shm_posix_\w+",
     r"sm_segment\..+",
     r"vader_segment\..+",
     r"hydra_hwloc_xmlfile_\w+",

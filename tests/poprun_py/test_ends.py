@@ -156,6 +156,19 @@ def test_mpi_abort_names_the_instance_and_its_code(launch, mpi):
     job.assert_nothing_left()
 
 
+def test_a_raising_program_that_hangs_in_mpi_finalize_is_pointed_out(launch):
+    script = "from mpi4py import MPI\nimport time\nif MPI.COMM_WORLD.rank: raise ValueError('mine')\ntime.sleep(60)"
+    job = launch("--grace", "0.1", "--num-instances", "2", sys.executable, "-c", script)
+    assert job.process.stderr
+    while b"poprun-py: instance 1 has printed a traceback and not ended since" not in (
+        line := next(job.process.stderr)
+    ):
+        assert line
+    assert b"python -m mpi4py" in line
+    job.process.terminate()
+    assert job.finish()[0] == 143
+
+
 def test_a_time_limit(launch, mpi):
     job = launch("--mpi", mpi, "--timeout", "1.5", "--num-instances", "2", "sleep", "60")
     code, _, err = job.finish()

@@ -184,6 +184,16 @@ def test_instances_that_the_mpi_ended_are_not_to_blame():
     assert stage.job.exit_code == 7
 
 
+def test_an_instance_that_the_mpi_does_not_let_start_ends_the_job():
+    stage = Stage(3)
+    stage.job.hello(1, 11)
+    stage.job.gone(1)
+    assert stage.job.is_stopping
+    stage.job.mpirun_ended(77, 9)
+    assert stage.job.all_gone
+    assert (stage.job.exit_code, stage.job.why[:16]) == (9, "mpirun (pid 77) ")
+
+
 def test_a_program_that_could_not_be_started():
     stage = Stage(1)
     stage.job.hello(0, 5)

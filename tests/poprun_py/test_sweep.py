@@ -13,6 +13,7 @@ from poprun_py.sweep import sweep
 
 NAMES = [
     "mpich_shm_1d7cc14c_0",
+    "ucx_shm_posix_68d367d6",
     "sm_segment.vm.0.9f3a0001.0",
     "vader_segment.vm.0.1",
     "hydra_hwloc_xmlfile_Lx3ToV",
