@@ -4,11 +4,18 @@
                  sends each owner its slice of those subtrees
     owner        combines the subtrees of all ranks, in tree order, and returns the result
 
-An all-reduce of S bytes sends 2 (P - 1)/P x S from every rank, as long as its replicas are one subtree.
+An all-reduce of S bytes sends 2 (P - 1)/P x S from every rank, as long as its replicas are one subtree. It goes in
+chunks, of which three are under way at a time, so that combining overlaps with sending:
+
+    chunk   0        1        2        3
+            send     .        .        .        combine own subtrees, send them to the owners of the slices
+            reduce   send     .        .        combine what came for the own slice, send the result
+            deliver  reduce   send     .        wait for the others' results
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -25,7 +32,11 @@ from gcl.world import World
 
 __all__ = ["ByMessages"]
 
+#: One flat array per local replica.
+Rows = list[np.ndarray]
+
 _TEXT_BYTES = 1024
+_CHUNK_BYTES = 1 << 20  # of one rank's slice
 
 
 class ByMessages:
@@ -47,9 +58,13 @@ class ByMessages:
         if self._fault is not None:
             raise self._fault
         self._fault = GclError("an earlier collective was interrupted, so the ranks are out of step; connect again")
-        self._agree(request)
+        self.agree(request, request.signature)
         local = self._world.local
-        rows, results = x.reshape(local, -1), out.reshape(local, -1)
+        self.work(request, list(x.reshape(local, -1)), list(out.reshape(local, -1)))
+        self._fault = None
+
+    def work(self, request: Request, rows: Rows, results: Rows) -> None:
+        """The messages of ``request``, from one flat array per local replica to another."""
         work = {
             Kind.BARRIER: self._nothing,
             Kind.ALL_REDUCE: self._all_reduce,
@@ -61,7 +76,6 @@ class ByMessages:
         for view in self._groups:
             if self._world.rank in view.ranges:
                 work(request, view, rows, results)
-        self._fault = None
 
     def finish(self, call: ReadyCall, status: int) -> None:
         """Nothing: messages have no ready calls."""
@@ -74,19 +88,20 @@ class ByMessages:
         self._fault = self._fault or GclError("the communicator is closed; connect again")
         self._messages.close()
 
-    def _agree(self, request: Request) -> None:
+    def agree(self, request: Request, signature: int) -> None:
         """Exchange what is called: a barrier, and the check that every rank calls the same."""
-        signatures = self._exchange(request, np.array([request.signature], np.int64))
-        if len(set(signatures[:, 0].tolist())) == 1:
-            return
+        signatures = self._exchange(request, np.array([signature], np.int64))
+        if len(set(signatures[:, 0].tolist())) > 1:
+            self._fault = self.mismatch(request)
+            raise self._fault
+
+    def mismatch(self, request: Request) -> CollectiveMismatch:
+        """Exchange in words what each rank called, and where; all build the same error."""
         mine = np.zeros(_TEXT_BYTES, np.uint8)
         text = request.with_call_site().encode()[:_TEXT_BYTES]
         mine[: len(text)] = np.frombuffer(text, np.uint8)
         texts = [bytes(row).rstrip(b"\0").decode(errors="replace") for row in self._exchange(request, mine)]
-        self._fault = CollectiveMismatch.between(
-            [(self._world.describe(rank), text) for rank, text in enumerate(texts)]
-        )
-        raise self._fault
+        return CollectiveMismatch.between([(self._world.describe(rank), text) for rank, text in enumerate(texts)])
 
     def _exchange(self, request: Request, mine: np.ndarray) -> np.ndarray:
         """Everyone's ``mine``: [ranks, ...]."""
@@ -105,48 +120,59 @@ class ByMessages:
             )
             raise self._fault
 
-    def _nothing(self, request: Request, view: _GroupView, rows: np.ndarray, results: np.ndarray) -> None:
+    def _nothing(self, request: Request, view: _GroupView, rows: Rows, results: Rows) -> None:
         """A barrier is the agreement that came before."""
 
-    def _all_reduce(self, request: Request, view: _GroupView, rows: np.ndarray, results: np.ndarray) -> None:
-        bounds = _even_bounds(view, request.count)
-        low, high = bounds[self._world.rank]
-        mine = self._reduce_slice(request, view, rows, bounds)
-        first = view.rows[0]
-        results[first, low:high] = mine
-        pending = []
-        for rank in view.others:
-            start, stop = bounds[rank]
-            pending.append(self._messages.receive(rank, results[first, start:stop]))
-            pending.append(self._messages.send(rank, mine))
-        self._wait(request, pending)
+    def _all_reduce(self, request: Request, view: _GroupView, rows: Rows, results: Rows) -> None:
+        step = max(1, _CHUNK_BYTES * len(view.ranges) // request.dtype.itemsize)
+        starts = range(0, request.count, step)
+        slices: dict[int, _Slice] = {}
+        deliveries: dict[int, list[Any]] = {}
+        for turn in range(len(starts) + 2):
+            if turn < len(starts):
+                start = starts[turn]
+                bounds = _even_bounds(view, start, min(request.count, start + step))
+                slices[turn] = self._send_slices(request, view, rows, bounds)
+            if 0 <= turn - 1 < len(starts):
+                deliveries[turn - 1] = self._return_result(request, view, slices.pop(turn - 1), results[view.rows[0]])
+            if turn >= 2:
+                self._wait(request, deliveries.pop(turn - 2))
         for row in view.rows[1:]:
-            results[row] = results[first]
+            results[row][...] = results[view.rows[0]]
 
-    def _reduce_scatter(self, request: Request, view: _GroupView, rows: np.ndarray, results: np.ndarray) -> None:
-        fragment = results.shape[1]
+    def _return_result(self, request: Request, view: _GroupView, own: _Slice, result: np.ndarray) -> list[Any]:
+        """Send the own slice of the result to all, and begin to receive theirs."""
+        mine = self._reduce_slice(request, view, own)
+        low, high = own.bounds[self._world.rank]
+        result[low:high] = mine
+        pending = [self._messages.receive(rank, result[slice(*own.bounds[rank])]) for rank in view.others]
+        return pending + [self._messages.send(rank, result[low:high]) for rank in view.others]
+
+    def _reduce_scatter(self, request: Request, view: _GroupView, rows: Rows, results: Rows) -> None:
+        fragment = results[0].size
         bounds = {
             rank: (min(request.count, start * fragment), min(request.count, stop * fragment))
             for rank, (start, stop) in view.ranges.items()
         }
-        mine = self._reduce_slice(request, view, rows, bounds)
+        mine = self._reduce_slice(request, view, self._send_slices(request, view, rows, bounds))
         for i, row in enumerate(view.rows):
             piece = mine[i * fragment : (i + 1) * fragment]
-            results[row, : piece.size] = piece
-            results[row, piece.size :] = 0
+            results[row][: piece.size] = piece
+            results[row][piece.size :] = 0
 
-    def _all_gather(self, request: Request, view: _GroupView, rows: np.ndarray, results: np.ndarray) -> None:
+    def _all_gather(self, request: Request, view: _GroupView, rows: Rows, results: Rows) -> None:
         shards = results[view.rows[0]].reshape(view.size, -1)
         pending = []
         for rank in view.others:
             pending += [self._messages.receive(rank, shards[index]) for index in range(*view.ranges[rank])]
             pending += [self._messages.send(rank, rows[row]) for row in view.rows]
-        shards[slice(*view.ranges[self._world.rank])] = rows[view.rows]
+        for index, row in zip(range(*view.ranges[self._world.rank]), view.rows, strict=True):
+            shards[index] = rows[row]
         self._wait(request, pending)
         for row in view.rows[1:]:
-            results[row] = results[view.rows[0]]
+            results[row][...] = results[view.rows[0]]
 
-    def _broadcast(self, request: Request, view: _GroupView, rows: np.ndarray, results: np.ndarray) -> None:
+    def _broadcast(self, request: Request, view: _GroupView, rows: Rows, results: Rows) -> None:
         root = next(rank for rank, (start, stop) in view.ranges.items() if start <= request.root < stop)
         target = results[view.rows[0]]
         if root == self._world.rank:
@@ -155,9 +181,9 @@ class ByMessages:
         else:
             self._wait(request, [self._messages.receive(root, target)])
         for row in view.rows[1:]:
-            results[row] = target
+            results[row][...] = target
 
-    def _all_to_all(self, request: Request, view: _GroupView, rows: np.ndarray, results: np.ndarray) -> None:
+    def _all_to_all(self, request: Request, view: _GroupView, rows: Rows, results: Rows) -> None:
         sent = {row: rows[row].reshape(view.size, -1) for row in view.rows}
         kept = {row: results[row].reshape(view.size, -1) for row in view.rows}
         first = view.ranges[self._world.rank][0]
@@ -171,44 +197,60 @@ class ByMessages:
                 kept[row][first + j] = sent[other][first + i]
         self._wait(request, pending)
 
-    def _reduce_slice(
-        self, request: Request, view: _GroupView, rows: np.ndarray, bounds: dict[int, tuple[int, int]]
-    ) -> np.ndarray:
-        """The reduced elements of this rank's slice; sends the others theirs."""
-        me = self._world.rank
+    def _send_slices(
+        self, request: Request, view: _GroupView, rows: Rows, bounds: dict[int, tuple[int, int]]
+    ) -> _Slice:
+        """Begin to send every rank its slice of this rank's subtrees, and to receive the own one."""
+        me, wire = self._world.rank, view.wire_dtype(rows[0].dtype)
         low, high = bounds[me]
-        wire = view.wire_dtype(rows.dtype)
-        parts = {block: self._subtree(request, view, rows, block, wire) for block in view.blocks[me]}
+        first, last = bounds[next(iter(bounds))][0], bounds[next(reversed(bounds))][1]
+        parts = {block: self._subtree(request, view, rows, block, wire, first, last) for block in view.blocks[me]}
         pending, nodes = [], []
         for rank in view.others:
             start, stop = bounds[rank]
-            pending += [self._messages.send(rank, part[start:stop]) for part in parts.values()]
-        for rank in sorted(view.ranges):
+            pending += [self._messages.send(rank, part[start - first : stop - first]) for part in parts.values()]
+        for rank in view.ranges:
             for block in view.blocks[rank]:
-                node = parts[block][low:high] if rank == me else np.empty(high - low, wire)
+                own = rank == me
+                node = parts[block][low - first : high - first] if own else np.empty(high - low, wire)
                 nodes.append((node, block[1]))
-                if rank != me:
+                if not own:
                     pending.append(self._messages.receive(rank, node))
-        self._wait(request, pending)
-        return _reduce(nodes, request.operator, view.size, rows.dtype)
+        return _Slice(bounds, nodes, pending)
+
+    def _reduce_slice(self, request: Request, view: _GroupView, own: _Slice) -> np.ndarray:
+        """The reduced elements of this rank's slice."""
+        self._wait(request, own.pending)
+        return _reduce(own.nodes, request.operator, view.size, request.dtype)
 
     def _subtree(
         self,
         request: Request,
         view: _GroupView,
-        rows: np.ndarray,
+        rows: Rows,
         block: tuple[int, int],
         wire: np.dtype[Any],
+        start: int,
+        stop: int,
     ) -> np.ndarray:
-        """Replicas of ``block`` combined, in the dtype that travels."""
+        """Elements [start, stop) of the replicas of ``block`` combined, in the dtype that travels."""
         first = block[0] - view.ranges[self._world.rank][0]
-        leaves: list[np.ndarray] = [rows[row] for row in view.rows[first : first + block[1]]]
-        if len(leaves) == 1 and wire == rows.dtype:
+        leaves = [rows[row][start:stop] for row in view.rows[first : first + block[1]]]
+        if len(leaves) == 1 and wire == request.dtype:
             return leaves[0]
         # what is done once, to each leaf or to the whole, is left to the owner of the slice
         plain = request.operator is Operator.MEAN or len(leaves) == 1
         partial = Operator.ADD if plain else request.operator
         return _reduce([(leaf, 1) for leaf in leaves], partial, 1, wire)
+
+
+@dataclass(frozen=True)
+class _Slice:
+    """A slice on its way: whose is what, the subtrees to combine (with the leaves under them), open messages."""
+
+    bounds: dict[int, tuple[int, int]]
+    nodes: list[tuple[np.ndarray, int]]
+    pending: list[Any]
 
 
 class _GroupView:
@@ -232,11 +274,11 @@ class _GroupView:
         return dtype if single else sum_dtype(dtype)
 
 
-def _even_bounds(view: _GroupView, count: int) -> dict[int, tuple[int, int]]:
-    """Each rank's slice of ``count`` elements."""
-    ranks = len(view.ranges)
+def _even_bounds(view: _GroupView, start: int, stop: int) -> dict[int, tuple[int, int]]:
+    """Each rank's slice of elements [start, stop)."""
+    ranks, count = len(view.ranges), stop - start
     return {
-        rank: (count * position // ranks, count * (position + 1) // ranks)
+        rank: (start + count * position // ranks, start + count * (position + 1) // ranks)
         for position, rank in enumerate(view.ranges)
     }
 
