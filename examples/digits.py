@@ -39,7 +39,7 @@ WEIGHTS = {
 
 @dataclass(frozen=True)
 class Digits:
-    """Images [n, 1, 8, 8] from 0 to 1 and their labels, split in training and held-back ones."""
+    """Images [n, 1, 8, 8] from -1 (paper) to 1 (ink) and their labels, split in training and held-back ones."""
 
     train: tuple[np.ndarray, np.ndarray]
     test: tuple[np.ndarray, np.ndarray]
@@ -48,7 +48,7 @@ class Digits:
     def load(cls, seed: int, dtype: Any) -> Digits:
         """Hold back a fifth, chosen by ``seed``."""
         table = np.loadtxt(DATA, delimiter=",", dtype=np.uint8)
-        images = (table[:, :-1].reshape(-1, 1, 8, 8) / 16).astype(dtype)
+        images = (table[:, :-1].reshape(-1, 1, 8, 8) / 8.0 - 1).astype(dtype)
         labels = table[:, -1].astype(np.int32)
         order = np.random.default_rng(seed).permutation(len(table))
         test, train = np.split(order, [len(table) // 5])
@@ -109,8 +109,8 @@ def network(weights: Mapping[str, np.ndarray], images: int) -> tuple[bytes, dict
     y = x
     for layer in ("conv1", "conv2"):
         y = builder.aiOnnx.conv([y, w[f"{layer}_weights"], w[f"{layer}_bias"]], pads=[1, 1, 1, 1])
-        y = builder.aiOnnx.relu([y])
-        (y,) = builder.aiOnnx.maxpool([y], 1, kernel_shape=[2, 2], strides=[2, 2])
+        y = builder.aiOnnx.tanh([y])
+        y = builder.aiOnnx.averagepool([y], kernel_shape=[2, 2], strides=[2, 2])
     y = builder.aiOnnx.gemm([builder.aiOnnx.flatten([y]), w["dense_weights"], w["dense_bias"]])
     probabilities = builder.aiOnnx.softmax([y])
     loss = builder.aiGraphcore.nllloss([probabilities, labels], popart.ReductionType.Mean)
@@ -138,7 +138,7 @@ def optimizer(epoch: int, epochs: int, *, half: bool) -> popart.SGD:
     """Momentum 0.9; the learning rate falls from epoch to epoch."""
     return popart.SGD(
         {
-            "defaultLearningRate": (0.1 * (1 - epoch / epochs), False),
+            "defaultLearningRate": (0.2 * (1 - epoch / epochs), False),
             "defaultMomentum": (0.9, True),
             "lossScaling": (128.0 if half else 1.0, True),
         },
@@ -214,6 +214,10 @@ def count_correct(digits: Digits, place: Place, weights: Mapping[str, np.ndarray
     return int(correct)
 
 
+def counted(number: int, noun: str) -> str:
+    return f"{number} {noun}" + "s" * (number != 1)
+
+
 class Report:
     """What instance 0 prints: a line that is redrawn on a terminal, plain lines elsewhere."""
 
@@ -249,7 +253,7 @@ def save(weights: Mapping[str, np.ndarray], path: Path) -> None:
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Train a small network on hand-written digits.", allow_abbrev=False)
     parser.add_argument(
-        "--epochs", type=whole(1), default=15, metavar="N", help="times to see all images (default 15)"
+        "--epochs", type=whole(1), default=30, metavar="N", help="times to see all images (default 30)"
     )
     parser.add_argument("--seed", type=whole(0), default=0, metavar="N", help="choice of split, weights, order")
     parser.add_argument(

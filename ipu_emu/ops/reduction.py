@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from functools import partial
 from math import prod
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ipu_emu.ops.adjoint import Adjoint, Value
-from ipu_emu.ops.arrays import chain, scalar
+from ipu_emu.ops.arrays import chain, scalar, view
 from ipu_emu.ops.cost import flops
 from ipu_emu.ops.node import Made, Node
 from ipu_emu.ops.registry import Bound, OpDef, Step
@@ -33,7 +35,21 @@ def _shape(node: Node) -> Made:
 def _sum(bound: Bound) -> Step:
     axes = axes_of(bound.node, bound.node.attribute("axes", None))
     keep = bool(bound.node.attribute("keepdims", 1))
-    return partial(np.add.reduce, bound.input(0), axes, None, bound.outputs[0], keep)
+    x, y = bound.input(0), bound.outputs[0]
+    rows = _as_rows(x, axes)
+    if rows is not None and y.flags.c_contiguous:
+        return partial(np.add.reduce, rows, 1, None, view(y, rows.shape[:1]))
+    return partial(np.add.reduce, x, axes, None, y, keep)
+
+
+def _as_rows(x: NDArray[Any], axes: tuple[int, ...]) -> NDArray[Any] | None:
+    """``x`` as a matrix with a row for each sum, if it is stored so: numpy then adds in pairs, not one by one."""
+    order = sorted(range(x.ndim), key=lambda axis: (-x.strides[axis], axis))
+    kept = [axis for axis in order if axis not in axes]
+    if order != kept + order[len(kept) :] or kept != sorted(kept):
+        return None
+    stored = x.transpose(order)
+    return view(stored, (prod(x.shape[axis] for axis in kept), -1)) if stored.flags.c_contiguous and x.size else None
 
 
 def _count(node: Node) -> int:

@@ -61,6 +61,7 @@ def test_value_is_that_of_the_onnx_reference(case: Case) -> None:
 @every_case
 def test_value_and_gradients_are_those_of_pytorch(case: Case) -> None:
     torch = pytest.importorskip("torch", reason="PyTorch is not installed; scripts/test --with-torch adds it")
+    torch.set_num_threads(1)
     session = CaseSession(case)
     y, _, gradients = session.run()
     tensors = [torch.tensor(value, requires_grad=True) for value in session.values]

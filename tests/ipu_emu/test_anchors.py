@@ -1,0 +1,214 @@
+"""Anchors and the order of step data, against a slow and obvious model of PopART's rules."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ipu_emu import popart
+from tests.ipu_emu.sessions import infer, options, train
+
+SHAPE = (2, 3)
+TYPES = ["Final", "Sum", "All", "EveryN"]
+
+
+def returned(kind: str, period: int) -> popart.AnchorReturnType:
+    return popart.AnchorReturnType(kind, period) if kind == "EveryN" else popart.AnchorReturnType(kind)
+
+
+def expected(values: Any, kind: str, period: int, bps: int, factor: int, replicas: int) -> np.ndarray:
+    """``values[b][a][r]`` are the micro-batches; written with loops on purpose."""
+    if kind == "All":
+        prefix, flat = (
+            (bps, factor, replicas),
+            [values[b][a][r] for b in range(bps) for a in range(factor) for r in range(replicas)],
+        )
+    elif kind == "EveryN":
+        flat, count = [], 0
+        for b in range(bps):
+            for a in range(factor):
+                count += 1
+                if count == period:
+                    count = 0
+                    flat += [values[b][a][r] for r in range(replicas)]
+        prefix = (bps // period, factor, replicas)
+    elif kind == "Final":
+        prefix, flat = (replicas,), [values[bps - 1][factor - 1][r] for r in range(replicas)]
+    else:
+        prefix = (replicas,)
+        flat = [sum(values[b][a][r] for b in range(bps) for a in range(factor)) for r in range(replicas)]
+    return np.array(flat).reshape([size for size in prefix if size != 1] + list(SHAPE))
+
+
+@pytest.mark.parametrize("kind", TYPES)
+@pytest.mark.parametrize(("bps", "factor", "replicas"), list(itertools.product([1, 2, 4], [1, 2, 3], [1, 2, 3])))
+def test_every_anchor_type(kind: str, bps: int, factor: int, replicas: int) -> None:
+    """An activation of a training session: x + 1, for x given as [bps, A, R, micro-batch]."""
+    for period in [n for n in range(1, bps + 1) if bps % n == 0] if kind == "EveryN" else [1]:
+        builder = popart.Builder()
+        x = builder.addInputTensor("FLOAT", list(SHAPE))
+        w = builder.addInitializedInputTensor(np.ones((), np.float32))
+        y = builder.aiOnnx.add([x, w])
+        loss = builder.aiGraphcore.identityloss([builder.aiGraphcore.detach([y])])
+        flow = popart.DataFlow(bps, {y: returned(kind, period)})
+        session = train(builder, flow, loss, popart.ConstSGD(0.1), options(R=replicas, A=factor))
+        anchors = session.initAnchorArrays()
+        for run in range(2):  # a sum starts anew in every run
+            data = np.random.default_rng(run).standard_normal((bps, factor, replicas, *SHAPE)).astype(np.float32)
+            session.run(popart.PyStepIO({x: data}, anchors))
+            want = expected(data + 1, kind, period, bps, factor, replicas)
+            assert anchors[y].shape == want.shape
+            np.testing.assert_allclose(anchors[y], want, rtol=1e-6)
+
+
+def identity(shape: list[int]) -> tuple[popart.Builder, str, str]:
+    builder = popart.Builder()
+    x = builder.addInputTensor("FLOAT", shape)
+    return builder, x, builder.aiOnnx.identity([x])
+
+
+@pytest.mark.parametrize(
+    ("kind", "want"),
+    [
+        (("All",), [[10, 11], [20, 21], [30, 31]]),
+        (("Final",), [30, 31]),
+        (("Sum",), [60, 63]),
+        (("EveryN", 3), [30, 31]),
+    ],
+)
+def test_the_example_with_two_replicas(kind: Any, want: Any) -> None:
+    builder, x, y = identity([])
+    data = np.array([10, 11, 20, 21, 30, 31], np.float32)
+    anchors = infer(builder, popart.DataFlow(3, {y: popart.AnchorReturnType(*kind)}), {x: data}, options(R=2))
+    np.testing.assert_array_equal(anchors[y], want)
+
+
+def test_every_n_counts_micro_batches() -> None:
+    builder = popart.Builder()
+    x = builder.addInputTensor("FLOAT", [])
+    w = builder.addInitializedInputTensor(np.zeros((), np.float32))
+    y = builder.aiOnnx.add([x, w])
+    loss = builder.aiGraphcore.identityloss([builder.aiGraphcore.detach([y])])
+    for kind, want in ((("EveryN", 3), [4, 32]), (("All",), [[1, 2], [4, 8], [16, 32]])):
+        flow = popart.DataFlow(3, {y: popart.AnchorReturnType(*kind)})
+        session = train(builder, flow, loss, popart.ConstSGD(0.1), options(A=2))
+        anchors = session.initAnchorArrays()
+        session.run(popart.PyStepIO({x: np.array([1, 2, 4, 8, 16, 32], np.float32)}, anchors))
+        np.testing.assert_array_equal(anchors[y], want)
+
+
+def test_the_replica_varies_fastest() -> None:
+    """Replica 0 sees 10, 12 in batch 0 and 14, 16 in batch 1: w -= 0.1 * sum over its micro-batches and replicas."""
+    builder = popart.Builder()
+    x = builder.addInputTensor("FLOAT", [1])
+    w = builder.addInitializedInputTensor(np.zeros(1, np.float32))
+    loss = builder.aiGraphcore.identityloss([builder.aiOnnx.mul([x, w])], popart.ReductionType.Sum)
+    accumulator = popart.reservedAccumPrefix() + w
+    flow = popart.DataFlow(2, {accumulator: popart.AnchorReturnType("All"), w: popart.AnchorReturnType("All")})
+    session = train(builder, flow, loss, popart.ConstSGD(0.1), options(R=2, A=2))
+    anchors = session.initAnchorArrays()
+    session.run(popart.PyStepIO({x: np.arange(10, 18, dtype=np.float32)}, anchors))
+    # [b, a, r, 1]: per-replica running sums, before the reduction over replicas
+    np.testing.assert_array_equal(anchors[accumulator][..., 0], [[[10, 11], [22, 24]], [[14, 15], [30, 32]]])
+    # with accumulation every micro-batch reports the weight before the update of its batch
+    after = np.float32(-0.1 * 46)
+    np.testing.assert_allclose(anchors[w][..., 0], [[[0, 0], [0, 0]], [[after, after], [after, after]]], rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("kind", "factor", "want"),
+    [("All", 1, [1, 3, 6]), ("Final", 1, 6), ("Sum", 1, 10), ("All", 2, [[0, 0], [3, 3]]), ("Final", 2, 10)],
+)
+def test_variables_are_returned_after_the_update_unless_gradients_accumulate(
+    kind: str, factor: int, want: Any
+) -> None:
+    """w grows by x at every update, as the learning rate is 1 and the loss -x w."""
+    builder = popart.Builder()
+    x = builder.addInputTensor("FLOAT", [])
+    w = builder.addInitializedInputTensor(np.zeros((), np.float32))
+    loss = builder.aiGraphcore.identityloss([builder.aiOnnx.neg([builder.aiOnnx.mul([x, w])])])
+    bps = 3 if factor == 1 else 2
+    flow = popart.DataFlow(bps, {w: popart.AnchorReturnType(kind)})
+    session = train(builder, flow, loss, popart.ConstSGD(1.0), options(A=factor))
+    anchors = session.initAnchorArrays()
+    session.run(popart.PyStepIO({x: np.arange(1, bps * factor + 1, dtype=np.float32)}, anchors))
+    np.testing.assert_array_equal(anchors[w], want)
+
+
+def test_broadcast_inputs_have_no_replica_dimension() -> None:
+    builder = popart.Builder()
+    settings = popart.InputSettings(popart.ReplicatedStreamMode.Broadcast)
+    x = builder.addInputTensor(popart.TensorInfo("FLOAT", [2]), settings)
+    y = builder.aiGraphcore.scale([x], 2.0)
+    data = np.array([[1, 2], [3, 4]], np.float32)
+    anchors = infer(builder, popart.DataFlow(2, [y]), {x: data}, options(R=3))
+    np.testing.assert_array_equal(anchors[y], np.repeat(2 * data[:, None], 3, axis=1))
+
+
+def test_an_anchor_shape_keeps_the_ones_of_the_tensor() -> None:
+    builder, x, y = identity([1, 3, 1])
+    anchors = infer(builder, popart.DataFlow(1, [y]), {x: np.zeros((1, 3, 1), np.float32)})
+    assert anchors[y].shape == (1, 3, 1)
+
+
+def test_inputs_weights_and_views_can_be_anchored() -> None:
+    builder = popart.Builder()
+    x = builder.addInputTensor("FLOAT", [2, 3])
+    w = builder.addInitializedInputTensor(np.full((3, 2), 2, np.float32))
+    flat = builder.aiOnnx.flatten([w], 0)
+    y = builder.aiOnnx.matmul([x, w])
+    data = np.arange(6, dtype=np.float32)
+    anchors = infer(builder, popart.DataFlow(1, [x, w, flat, y]), {x: data})
+    np.testing.assert_array_equal(anchors[x], data.reshape(2, 3))
+    np.testing.assert_array_equal(anchors[w], np.full((3, 2), 2))
+    np.testing.assert_array_equal(anchors[flat], np.full((1, 6), 2))
+
+
+class TestErrors:
+    """Texts of section 6.2 of the reference."""
+
+    @pytest.mark.parametrize(
+        ("arguments", "text"),
+        [
+            (("some",), "Invalid anchor return type ID supplied: some"),
+            (("Final", 2), "A return period should not be supplied for this anchor return type"),
+            (("sum", 2), "A return period should not be supplied for this anchor return type"),
+            (("EveryN", 0), "Anchor return period must be greater than zero"),
+            (("EVERYN",), "Must specify return period with option 'EVERYN'"),
+        ],
+    )
+    def test_return_types(self, arguments: Any, text: str) -> None:
+        with pytest.raises(popart.popart_exception) as error:
+            popart.AnchorReturnType(*arguments)
+        assert error.value.args[0] == text
+
+    @pytest.mark.parametrize(
+        ("bps", "period", "text"),
+        [
+            (2, 3, "Return period must be <= to the number of batches per step"),
+            (4, 3, "Return period must be a factor of the number of batches per step"),
+            (0, None, "'Batches per step' must be greater than zero"),
+        ],
+    )
+    def test_data_flow(self, bps: int, period: int | None, text: str) -> None:
+        anchors = {} if period is None else {"x": popart.AnchorReturnType("EveryN", period)}
+        with pytest.raises(popart.popart_exception) as error:
+            popart.DataFlow(bps, anchors)
+        assert error.value.args[0] == text
+
+    def test_unknown_anchor(self) -> None:
+        builder, x, _ = identity([2])
+        with pytest.raises(popart.popart_exception, match="Anchor tensor 'nothing' not in tensors"):
+            infer(builder, popart.DataFlow(1, ["nothing"]), {x: np.zeros(2, np.float32)})
+
+
+def test_data_flow_answers() -> None:
+    flow = popart.DataFlow(4, {"a": popart.AnchorReturnType("everyn", 2), "b": popart.AnchorReturnType("Final")})
+    assert (flow.batchesPerStep(), flow.nAnchors(), flow.anchors()) == (4, 2, ["a", "b"])
+    assert flow.isAnchored("a")
+    assert not flow.isAnchored("c")
+    assert (flow.art("a").id(), flow.art("a").rp()) == (popart.AnchorReturnTypeId.EveryN, 2)
+    assert popart.DataFlow(1, ["c"]).art("c").id() is popart.AnchorReturnTypeId.All
