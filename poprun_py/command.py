@@ -41,7 +41,9 @@ def _act(options: LaunchOptions) -> int:
         return 0
     job = _planned(options)
     if options.dry_run:
-        print((job.topology() if options.print_topology else "") + str(job), end="")
+        text = (job.topology() if options.print_topology else "") + str(job)
+        sys.stdout.buffer.write(os.fsencode(text))  # words of a command need not be UTF-8
+        sys.stdout.flush()
         return 0
     from poprun_py.run import run  # not needed to print a plan
 

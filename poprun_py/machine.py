@@ -7,6 +7,8 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from poprun_py.errors import PoprunError
+
 __all__ = ["Machine"]
 
 
@@ -22,9 +24,14 @@ class Machine:
 
     @classmethod
     def here(cls) -> Machine:
+        """This host; raise PoprunError where there is no current folder to run in."""
+        try:
+            cwd = os.getcwd()
+        except OSError as error:
+            raise PoprunError(f"the current folder cannot be used: {error.strerror}; change to another") from None
         return cls(
             cpus=len(os.sched_getaffinity(0)),
-            cwd=os.getcwd(),
+            cwd=cwd,
             python=sys.executable,
             environ=dict(os.environ),
         )

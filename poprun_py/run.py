@@ -6,7 +6,7 @@ import os
 import selectors
 import signal
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Sequence
 
 from poprun_py import messages, processes
@@ -68,6 +68,7 @@ class _Run:
             live=[stream for stream in (STDOUT, STDERR) if os.isatty(stream)],
         )
         self._channels: dict[int, Channel] = {}
+        self._credits: Counter[int] = Counter()  # bytes dealt with, not yet told
         self._alarms = Alarms()
         self._selector = selectors.PollSelector()  # unlike epoll it takes files, which stdin may be
         self._reception = Reception(self._selector, self._alarms, welcome=self._welcome, log=self._log.debug)
@@ -155,7 +156,7 @@ class _Run:
         match message:
             case messages.Output(stream, data) if stream in (1, 2):
                 count = len(data)
-                self._output.write(rank, stream, data, lambda: self._tell(rank, messages.Credit(count)))
+                self._output.write(rank, stream, data, lambda: self._credits.update({rank: count}))
                 if stream == STDERR and has_raised(self._output.kept(rank)):
                     self._watch_for_hang(rank, self._output.kept(rank))
             case messages.Started(pid):
@@ -218,9 +219,14 @@ class _Run:
         self._job.interrupt(number, self._options.grace)
 
     def _after_writes(self) -> None:
+        """Let the instances write as much more as has been dealt with."""
         for sink in (self._stdout, self._stderr):
             for done in sink.written():
                 done()
+        for rank, count in self._credits.items():
+            self._tell(rank, messages.Credit(count))
+        self._credits.clear()
+        for sink in (self._stdout, self._stderr):
             if sink.is_broken and not self._job.is_stopping:
                 self._job.interrupt(signal.SIGPIPE, 0.5)
 
