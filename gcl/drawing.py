@@ -10,7 +10,7 @@ from __future__ import annotations
 from gcl.fabric import Fabric, Topology
 from gcl.program import CrossReplicaCopy, Exchange, StepProgram
 
-__all__ = ["columns", "exchange_table", "ladder", "sent_fragment"]
+__all__ = ["columns", "counted", "exchange_table", "ladder", "sent_fragment"]
 
 
 def columns(program: StepProgram, group: int = 0) -> list[int]:
@@ -24,11 +24,16 @@ def exchange_table(program: StepProgram, width: int | None = None, group: int = 
     replicas = columns(program, group)
     rows = [["replica", *map(str, replicas)]]
     if program.orders and program.exchanges:
-        first = _streams(program.exchanges[0])
+        first = program.exchanges[0].streams()
         rows += [[f"{name} to", *(str(copies[0].to[r]) for r in replicas)] for name, copies in first.items()]
     for number, exchange in enumerate(program.exchanges, 1):
         rows += _exchange_rows(f"exchange {number}", exchange, replicas, program)
     return _aligned(rows, width)
+
+
+def counted(count: int, noun: str) -> str:
+    """``1 exchange``, ``2 exchanges``."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def sent_fragment(copy: CrossReplicaCopy, replica: int) -> str:
@@ -59,16 +64,8 @@ def ladder(fabric: Fabric, width: int | None = None) -> str:
     return "\n".join(lines)
 
 
-def _streams(exchange: Exchange) -> dict[str, list[CrossReplicaCopy]]:
-    """Copies by the name of their stream, one per IPU in each."""
-    streams: dict[str, list[CrossReplicaCopy]] = {}
-    for copy in exchange.copies:
-        streams.setdefault(copy.stream, []).append(copy)
-    return streams
-
-
 def _exchange_rows(label: str, exchange: Exchange, replicas: list[int], program: StepProgram) -> list[list[str]]:
-    streams = _streams(exchange)
+    streams = exchange.streams()
     busy = sorted({copy.ipu for copy in exchange.copies})
     if len(busy) < sum(width > 0 for width in program.widths):
         label += f" (IPUs {' '.join(map(str, busy))})"

@@ -101,6 +101,13 @@ class Exchange:
 
     copies: tuple[CrossReplicaCopy, ...]
 
+    def streams(self) -> dict[str, list[CrossReplicaCopy]]:
+        """Copies by the way they go: one per IPU of a replica in each."""
+        streams: dict[str, list[CrossReplicaCopy]] = {}
+        for copy in self.copies:
+            streams.setdefault(copy.stream, []).append(copy)
+        return streams
+
     def __str__(self) -> str:
         return "Exchange\n" + "\n".join(f"  {copy}" for copy in self.copies)
 

@@ -1,0 +1,234 @@
+"""explain: ``python -m gcl.explain`` draws how GCL would do a collective: rings, steps, who sends what when."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+import click
+
+from gcl.cost import Cost, Price, price
+from gcl.drawing import columns, counted, exchange_table, ladder
+from gcl.dtypes import DTYPES
+from gcl.errors import ArgumentError, GclError
+from gcl.fabric import MAX_DOMAIN, Fabric, LinkConfiguration, Topology
+from gcl.groups import Group
+from gcl.methods.method import Method, method_chain
+from gcl.options import Options
+from gcl.phases import Phase
+from gcl.picture import picture
+from gcl.program import Collective
+from gcl.schedule import Schedule, schedule
+
+__all__ = ["explanation", "main"]
+
+_ITEM_BYTES = {str(dtype): dtype.itemsize for dtype in DTYPES}
+_LADDERS = {
+    "mesh": (Topology.MESH, LinkConfiguration.DEFAULT),
+    "torus": (Topology.TORUS, LinkConfiguration.DEFAULT),
+    "barley_twist": (Topology.TORUS, LinkConfiguration.BARLEY_TWIST),
+}
+_UNITS = {"": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 2**10, "mib": 2**20, "gib": 2**30}
+
+Made = TypeVar("Made")
+
+_HELP = """Draw how GCL does a collective on IPUs, and what it would cost.
+
+\b
+Examples
+  python -m gcl.explain --replicas 16 --bytes 51e6
+      which methods GCL takes for 51 MB of FP16 gradients, step by step
+  python -m gcl.explain --replicas 8 --method meet_in_middle_ring --bytes 1MiB
+      one method, whatever the size
+  python -m gcl.explain --replicas 32 --num-ilds 2 --bytes 51e6 --svg out.svg
+      the three phases over two IPU-Link domains, also as a picture
+
+\b
+How to read a table
+  columns are replicas in ring order, rows are exchanges (all replicas at once)
+  a cell is the fragment that the replica sends, named by the replica that owns it;
+  with several directions one after the other, as in 3/1
+  (2) is sent but not used, - sends nothing
+
+Times are modelled (links, hops and syncs of a Bow Pod), not measured.
+"""
+
+
+@click.command(help=_HELP, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.option("--replicas", type=click.IntRange(1, 4096), default=16, show_default=True, help="Replicas in all.")
+@click.option(
+    "--bytes", "size", default="51e6", show_default=True, help="Tensor per replica (all_gather: the shard)."
+)
+@click.option("--method", help=f"{', '.join(Method)}; a chain: A,B.  [default: GCL_OPTIONS, else auto]")
+@click.option("--collective", type=click.Choice(list(map(str, Collective))), default="all_reduce", show_default=True)
+@click.option("--dtype", type=click.Choice(list(_ITEM_BYTES)), default="float16", show_default=True)
+@click.option("--ipus-per-replica", type=int, default=1, show_default=True, help="1, 2, 4, 8 or 16.")
+@click.option("--topology", type=click.Choice(list(_LADDERS)), default="mesh", show_default=True)
+@click.option("--num-ilds", type=click.IntRange(min=1), help="IPU-Link domains.  [default: as few as hold the IPUs]")
+@click.option("--group", "group_text", default="all", show_default=True, help="all, consecutive:K or orthogonal:K.")
+@click.option("--svg", type=click.Path(dir_okay=False, path_type=Path), help="Also write a picture to this file.")
+@click.option("--width", type=click.IntRange(min=40), help="Columns of text.  [default: the terminal's]")
+def main(
+    replicas: int,
+    size: str,
+    method: str | None,
+    collective: str,
+    dtype: str,
+    ipus_per_replica: int,
+    topology: str,
+    num_ilds: int | None,
+    group_text: str,
+    svg: Path | None,
+    width: int | None,
+) -> None:
+    """Parse, plan, print."""
+    faults = _Faults()
+    ilds = num_ilds or -(-replicas * max(1, ipus_per_replica) // MAX_DOMAIN)
+    chain = faults.of(lambda: _chain(method))
+    nbytes = faults.of(lambda: _bytes(size))
+    group = faults.of(lambda: _group(group_text, replicas))
+    fabric = faults.of(lambda: Fabric(replicas, ipus_per_replica, ilds, *_LADDERS[topology]))
+    if chain is None or nbytes is None or group is None or fabric is None:
+        raise faults.error()
+    itemsize = _ITEM_BYTES[dtype]
+    plan = faults.of(
+        lambda: schedule(
+            Collective(collective), fabric, -(-nbytes // itemsize), itemsize=itemsize, group=group, methods=chain
+        )
+    )
+    if plan is None:
+        raise faults.error()
+    costs, reason = _priced(plan)
+    if svg is not None:
+        _write(svg, picture(plan, _title(plan, dtype), _subtitle(plan), costs))
+    click.echo(explanation(plan, dtype, costs, reason, width or shutil.get_terminal_size((100, 24)).columns))
+    if svg is not None:
+        click.echo(f"\npicture: {svg}")
+
+
+class _Faults:
+    """What is wrong with a command, all of it."""
+
+    def __init__(self) -> None:
+        self._texts: list[str] = []
+
+    def of(self, make: Callable[[], Made]) -> Made | None:
+        """What ``make`` makes; None, and its fault kept, if it cannot."""
+        try:
+            return make()
+        except GclError as error:
+            self._texts.append(str(error))
+            return None
+
+    def error(self) -> click.UsageError:
+        return click.UsageError("; ".join(self._texts))
+
+
+def explanation(plan: Schedule, dtype: str, costs: Price | None, reason: str, width: int) -> str:
+    """The text: fabric, then each phase, then the total; ``reason`` says why there are no costs."""
+    parts = [f"{_title(plan, dtype)}\n{_subtitle(plan)}", ladder(plan.fabric, width)]
+    for number, phase in enumerate(plan.phases):
+        cost = None if costs is None else costs.phases[number]
+        parts.append(_phase_text(plan, phase, number, cost, width))
+    if costs is None:
+        parts.append(f"modelled time: none ({reason})")
+    else:
+        parts.append(f"modelled time {_milliseconds(costs.total)}\n{plan.bytes_sent(0):,} bytes sent per replica")
+    return "\n\n".join(parts)
+
+
+def _title(plan: Schedule, dtype: str) -> str:
+    fabric = plan.fabric
+    ipus = counted(fabric.ipus_per_replica, "IPU")
+    return (
+        f"{plan.collective} of {plan.elements * plan.itemsize:,} bytes ({plan.elements:,} {dtype}) per replica, "
+        f"{counted(fabric.replicas, 'replica')} of {ipus}"
+    )
+
+
+def _subtitle(plan: Schedule) -> str:
+    fabric, group = plan.fabric, plan.group
+    domains = f"{counted(fabric.domains, 'IPU-Link domain')} of {counted(fabric.ipus_per_domain, 'IPU')}"
+    groups = "one group" if group.count == 1 else f"{group.count} groups of {group.size}, stride {group.stride}"
+    return f"{fabric.ladder}, {domains}, {groups}"
+
+
+def _phase_text(plan: Schedule, phase: Phase, number: int, cost: Cost | None, width: int) -> str:
+    program = phase.program
+    head = f"phase {number + 1} of {len(plan.phases)}: {program.collective}, {program.method}, over {phase.links}"
+    lines = [head]
+    if program.orders:
+        order = " ".join(map(str, columns(program)))
+        lines.append(_shortened(f"  ring {order}", width))
+    lines.append(
+        f"  {counted(len(program.exchanges), 'exchange')}, "
+        f"{program.elements_sent(0) * plan.itemsize:,} bytes sent per replica, "
+        f"fragments of {program.width * plan.itemsize:,} bytes"
+    )
+    if cost is not None:
+        lines.append(f"  modelled {_milliseconds(cost)}")
+    if program.group.count > 1:
+        lines.append(f"  group 0 of {program.group.count}; the others do the same at the same time")
+    if not program.exchanges:
+        return "\n".join(lines)
+    table = exchange_table(program, width - 4)
+    return "\n".join([*lines, "", *(f"    {line}" for line in table.split("\n"))])
+
+
+def _milliseconds(cost: Cost) -> str:
+    parts = f"transfer {cost.transfer * 1e3:.4f}, hops {cost.hops * 1e3:.4f}, sync {cost.sync * 1e3:.4f}"
+    return f"{cost.seconds * 1e3:.4f} ms ({parts})"
+
+
+def _shortened(line: str, width: int) -> str:
+    return line if len(line) <= width else f"{line[: width - 4]} ..."
+
+
+def _priced(plan: Schedule) -> tuple[Price | None, str]:
+    try:
+        return price(plan), ""
+    except ArgumentError as error:
+        return None, str(error)
+
+
+def _chain(method: str | None) -> tuple[Method, ...]:
+    return Options.from_environ(os.environ).method if method is None else method_chain(method)
+
+
+def _bytes(text: str) -> int:
+    """51e6, 1MiB, 64 kB; raise ArgumentError for anything else."""
+    match = re.fullmatch(r"\s*(\d+(?:\.\d*)?(?:e\+?\d{1,2})?)\s*([kmg]i?b)?\s*", text.lower())
+    nbytes = float(match[1]) * _UNITS[match[2] or ""] if match else -1.0
+    if not 0 <= nbytes <= 1e15:
+        raise ArgumentError(f"--bytes {text} was given; write a number up to 1e15, such as 51e6 or 64MiB")
+    return int(nbytes)
+
+
+def _group(text: str, replicas: int) -> Group:
+    name, _, size = text.lower().partition(":")
+    makers = {"consecutive": Group.consecutive, "orthogonal": Group.orthogonal}
+    if name == "all" and not size:
+        return Group.all(replicas)
+    if name in makers and size.isascii() and size.isdigit():
+        return makers[name](replicas, int(size))
+    raise ArgumentError(f"--group {text} was given; write all, consecutive:K or orthogonal:K")
+
+
+def _write(path: Path, text: str) -> None:
+    """Write all or nothing."""
+    try:
+        with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
+            file.write(text)
+        os.chmod(file.name, 0o644)
+        os.replace(file.name, path)
+    except OSError as error:
+        raise click.UsageError(f"--svg {path} cannot be written: {error.strerror}") from None
+
+
+if __name__ == "__main__":
+    main(prog_name="python -m gcl.explain")
