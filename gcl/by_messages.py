@@ -58,7 +58,9 @@ class ByMessages:
         if self._fault is not None:
             raise self._fault
         self._fault = GclError("an earlier collective was interrupted, so the ranks are out of step; connect again")
-        self.agree(request, request.signature)
+        if not self.agree(request, request.signature):
+            self._fault = self.mismatch(request)
+            raise self._fault
         local = self._world.local
         self.work(request, list(x.reshape(local, -1)), list(out.reshape(local, -1)))
         self._fault = None
@@ -88,12 +90,9 @@ class ByMessages:
         self._fault = self._fault or GclError("the communicator is closed; connect again")
         self._messages.close()
 
-    def agree(self, request: Request, signature: int) -> None:
+    def agree(self, request: Request, signature: int) -> bool:
         """Exchange what is called: a barrier, and the check that every rank calls the same."""
-        signatures = self._exchange(request, np.array([signature], np.int64))
-        if len(set(signatures[:, 0].tolist())) > 1:
-            self._fault = self.mismatch(request)
-            raise self._fault
+        return len(set(self._exchange(request, np.array([signature], np.int64))[:, 0].tolist())) == 1
 
     def mismatch(self, request: Request) -> CollectiveMismatch:
         """Exchange in words what each rank called, and where; all build the same error."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from functools import cached_property
 from pathlib import Path
@@ -63,6 +63,10 @@ class Request:
     def signature(self) -> int:
         """A number that is equal on all ranks if, and only if, they make the same call."""
         return crc32(f"{self}".encode())
+
+    def resized(self, count: int) -> Request:
+        """The same for ``count`` elements."""
+        return replace(self, count=count)
 
     def key(self, x: np.ndarray, out: np.ndarray) -> tuple[object, ...]:
         """Under which a call on these very tensors is kept."""

@@ -76,7 +76,7 @@ class Communicator:
 
     @property
     def transport(self) -> str:
-        """inprocess, shared_memory or mpi."""
+        """inprocess, shared_memory, hosts (memory within, messages between) or mpi."""
         return self._path.name
 
     def empty(self, shape: int | Sequence[int], dtype: DTypeLike = np.float32) -> np.ndarray:

@@ -11,6 +11,7 @@ from typing import Any
 import msgpack
 
 import popdist_py
+from gcl.by_hosts import ByHosts
 from gcl.by_messages import ByMessages
 from gcl.communicator import Communicator, Path
 from gcl.errors import ArgumentError
@@ -36,13 +37,15 @@ def connect(
     transport: str | None = None,
     timeout: float = 300.0,
     segment_bytes: int = DEFAULT_BYTES,
+    host: str | None = None,
 ) -> Communicator:
     """Join ``local_replicas`` replicas of this process, the first being ``global_offset``, to all others.
 
     Every instance must call it, with the same ``global_replicas`` (default: ``local_replicas``), ``group`` (default:
     all) and ``transport``: "auto" (default; the environment's GCL_TRANSPORT, else memory where ranks share a host),
     "inprocess", "shared_memory" or "mpi". ``timeout`` (seconds) bounds every wait. ``segment_bytes`` is reserved
-    address space for tensors, not memory.
+    address space for tensors, not memory. ``host`` (default: found out) names what shares memory: ranks with different
+    names exchange messages, so that several hosts can be tried on one machine.
 
     Raises ArgumentError if the replicas of all instances do not fit together, TransportError if the transport does
     not work here, BackendError (popdist_py) if other instances exist and popdist_py.init() was not called.
@@ -54,31 +57,50 @@ def connect(
         world = World.joined(0, [(local_replicas, global_offset, total)])
         return _open(InMemory(inprocess.domains(segment_bytes=segment_bytes)[0], world, group, timeout), world, group)
     choice = f"transport {wanted!r} and groups of {group.size} with stride {group.stride}"
-    hello = msgpack.packb((local_replicas, global_offset, total, _host(), choice))
+    hello = msgpack.packb((local_replicas, global_offset, total, host or _host(), choice))
     claims = [msgpack.unpackb(reply) for reply in popdist_py.host_backend().all_gather(hello)]
     world = World.joined(popdist_py.host_backend().rank, [(claim[0], claim[1], claim[2]) for claim in claims])
     _check_equal([claim[4] for claim in claims])
     if wanted == "inprocess":
         raise ArgumentError(f"transport 'inprocess' was asked for, but {world.ranks} processes take part")
-    one_host = len({claim[3] for claim in claims}) == 1
-    if wanted == "shared_memory" and not one_host:
+    hosts = [claim[3] for claim in claims]
+    if wanted == "shared_memory" and len(set(hosts)) > 1:
         raise ArgumentError(
             "transport 'shared_memory' was asked for, but the instances are on several hosts; use mpi"
         )
-    path: Path
-    if one_host and wanted != "mpi":
-        domain = shared_memory.domain(
-            rank=world.rank,
-            ranks=world.ranks,
-            all_gather=popdist_py.host_backend().all_gather,
-            segment_bytes=segment_bytes,
-        )
-        path = InMemory(domain, world, group, timeout)
-    else:
-        from gcl.transport.mpi import MpiMessages  # starts MPI
+    return _open(_path(wanted, hosts, world, group, timeout, segment_bytes), world, group)
 
-        path = ByMessages(MpiMessages(), world, group, timeout)
-    return _open(path, world, group)
+
+def _path(wanted: str, hosts: list[str], world: World, group: Group, timeout: float, segment_bytes: int) -> Path:
+    """Memory on one host; memory and messages where hosts have equally many ranks, in blocks; else messages."""
+    per_host = len(hosts) // len(set(hosts))
+    blocks = [hosts[first : first + per_host] for first in range(0, len(hosts), per_host)]
+    regular = all(len(block) == per_host and len(set(block)) == 1 for block in blocks) and len(blocks) == len(
+        set(hosts)
+    )
+    if wanted == "mpi" or not regular or (per_host == 1 and len(blocks) > 1):
+        return _by_messages(world, group, timeout)
+    here, local = divmod(world.rank, per_host)
+    first = here * per_host
+    domain = shared_memory.domain(
+        rank=local,
+        ranks=per_host,
+        all_gather=lambda data: popdist_py.host_backend().all_gather(data)[first : first + per_host],
+        segment_bytes=segment_bytes,
+    )
+    if len(blocks) == 1:
+        return InMemory(domain, world, group, timeout)
+    host_world = World(local, world.counts[first : first + per_host])
+    memory = InMemory(domain, host_world, Group.all(host_world.replicas), timeout)
+    counts = [sum(world.counts[i : i + per_host]) for i in range(0, len(hosts), per_host)]
+    across = _by_messages(World(here, tuple(counts)), group, timeout, among=local)
+    return ByHosts(memory, across, _by_messages(world, group, timeout))
+
+
+def _by_messages(world: World, group: Group, timeout: float, *, among: int = 0) -> ByMessages:
+    from gcl.transport.mpi import MpiMessages  # starts MPI
+
+    return ByMessages(MpiMessages(among=among), world, group, timeout)
 
 
 def connect_threads(

@@ -59,8 +59,8 @@ class InMemory:
         if self._fault is not None:
             raise self._fault
         staged = request.kind is Kind.ALL_REDUCE and x.nbytes >= _STAGED_BYTES * self._world.local
-        near_x = x if staged else self._near(x)
-        near_out = near_x if out is x else out if staged else self._near(out)
+        near_x = x if staged else self.near(x)
+        near_out = near_x if out is x else out if staged else self.near(out)
         call = self._prepare(request, near_x, near_out)
         if near_x is not x:
             near_x[...] = x
@@ -91,7 +91,35 @@ class InMemory:
         self.ready.clear()  # a ready call does not look for faults
         rendezvous.mark_left(self._plan[plan.CONTROL], self._domain.rank)
 
-    def _near(self, array: np.ndarray) -> np.ndarray:
+    @property
+    def rank(self) -> int:
+        """This rank among those that share memory."""
+        return self._domain.rank
+
+    @property
+    def ranks(self) -> int:
+        """How many share memory."""
+        return self._domain.ranks
+
+    def enter(self, request: Request, x: np.ndarray, out: np.ndarray) -> tuple[int, list[int], list[int]]:
+        """Meet with two tensors of the segment, for work that the caller does; ``leave`` ends it.
+
+        Returns a signature of what all ranks called, and where each replica's input and output start.
+        """
+        call = self._prepare(request, x, out)
+        self._wait(lambda: DONE if plan.enter(self._plan, call.words) else WAITING, request, WAITING)
+        nbytes = request.count * request.dtype.itemsize
+        inputs, outputs = (
+            [int(plan.address(self._plan, replica, which, nbytes)) for replica in range(self._world.replicas)]
+            for which in (1, 2)
+        )
+        return plan.signature_of_all(self._plan), inputs, outputs
+
+    def leave(self, request: Request) -> None:
+        """Meet again: what every rank wrote is there."""
+        self._meet(request)
+
+    def near(self, array: np.ndarray) -> np.ndarray:
         """``array`` itself if it lies in the segment, else room for it there."""
         if self._domain.segment.offset_of(array) is not None:
             return array
@@ -117,7 +145,7 @@ class InMemory:
         def forget(_: object) -> None:
             self.ready.pop(key, None)
 
-        return ReadyCall(run, request, weakref.ref(x, forget), weakref.ref(out, forget))
+        return ReadyCall(run, request, words, weakref.ref(x, forget), weakref.ref(out, forget))
 
     def finish(self, call: ReadyCall, status: int) -> None:
         """Run ``call``, which has begun, to its end; what this raises goes to ``fail``."""

@@ -23,5 +23,6 @@ class ReadyCall:
 
     run: Callable[[], int]
     request: Request
+    words: np.ndarray
     x: weakref.ref[np.ndarray]
     out: weakref.ref[np.ndarray]

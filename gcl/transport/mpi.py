@@ -17,12 +17,13 @@ _NAP_SECONDS = 50e-6
 
 
 class MpiMessages:
-    """Messages over a duplicate of MPI_COMM_WORLD, so that nobody else's traffic is met; collective to make."""
+    """Messages over a communicator of their own, so that nobody else's traffic is met; collective to make."""
 
     name = "mpi"
 
-    def __init__(self) -> None:
-        self._communicator = MPI.COMM_WORLD.Dup()
+    def __init__(self, *, among: int = 0) -> None:
+        """Join the ranks that give the same ``among``, in their order."""
+        self._communicator = MPI.COMM_WORLD.Split(among, MPI.COMM_WORLD.rank)
         self.rank: int = self._communicator.rank
         self.ranks: int = self._communicator.size
 
