@@ -44,7 +44,7 @@ def connect(
     Every instance must call it, with the same ``global_replicas`` (default: ``local_replicas``), ``group`` (default:
     all) and ``transport``: "auto" (default; the environment's GCL_TRANSPORT, else memory where ranks share a host),
     "inprocess", "shared_memory" or "mpi". ``timeout`` (seconds) bounds every wait. ``segment_bytes`` is reserved
-    address space for tensors, not memory. ``host`` (default: found out) names what shares memory: ranks with different
+    address space for tensors, not memory. ``host`` (default: found out) names what shares memory; ranks of different
     names exchange messages, so that several hosts can be tried on one machine.
 
     Raises ArgumentError if the replicas of all instances do not fit together, TransportError if the transport does
