@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gcl.errors import ArgumentError
@@ -66,12 +66,14 @@ def test_numbering() -> None:
     assert four.replica_of(13) == 3
 
 
+@settings(deadline=None)
 @given(LADDERS, st.data())
 def test_neighbours_are_one_cable_away(fabric: Fabric, data: st.DataObject) -> None:
     ipu = data.draw(st.integers(0, fabric.ipus - 1))
     assert fabric.neighbours(ipu) == cables(fabric)[ipu]
 
 
+@settings(deadline=None)
 @given(LADDERS, st.data())
 def test_a_route_is_a_shortest_path_over_cables(fabric: Fabric, data: st.DataObject) -> None:
     source, target = (data.draw(st.integers(0, fabric.ipus - 1)) for _ in range(2))

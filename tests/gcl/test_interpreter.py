@@ -12,7 +12,7 @@ import pytest
 from gcl.errors import ArgumentError
 from gcl.fabric import Fabric
 from gcl.groups import Group
-from gcl.interpreter import State, execute, run
+from gcl.interpreter import Everywhere, State, execute, run
 from gcl.methods import METHODS, Method
 from gcl.program import OUTPUT, Collective, Exchange, StepProgram
 from gcl.schedule import schedule
@@ -69,6 +69,14 @@ def test_partial_results_may_travel_wider() -> None:
     assert wide.dtype == np.float16
     assert wide.reshape(-1).tolist() == [2052] * 4  # 2051 rounded once
     assert run(program, x).reshape(-1).tolist() == [2052, 2048, 2052, 2048]
+
+
+def test_a_result_may_have_a_place() -> None:
+    program = schedule(Collective.ALL_GATHER, Fabric(2), 3, methods=(Method.CLOCKWISE_RING,)).programs[0]
+    x, places = np.arange(6.0).reshape(2, 3), np.zeros((2, 6))
+    states = {r: State(program, r, x[r], places[r]) for r in range(2)}
+    execute(program, states, Everywhere(), np.add)
+    assert (places == x.reshape(-1)).all()
 
 
 def test_the_input_must_fit() -> None:

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gcl.errors import ArgumentError
@@ -35,6 +35,7 @@ def test_plain_padding(elements: tuple[int, ...], splits: int, shards: list[list
     assert arrangement.undo(arrangement.rearrange(tensor)).tolist() == tensor.tolist()
 
 
+@settings(deadline=None)
 @given(REPLICAS, SIZES, st.sampled_from([1, 2, 4]))
 def test_plain_padding_is_blocks_per_ipu(replicas: int, sizes: list[int], splits: int) -> None:
     padding = PlainPadding(replicas, tuple(sizes), splits)
@@ -50,6 +51,7 @@ def test_plain_padding_is_blocks_per_ipu(replicas: int, sizes: list[int], splits
     assert (padding.arrangement().shards(tensor) == expected).all()
 
 
+@settings(deadline=None)
 @given(st.integers(1, 4), st.integers(1, 4), SIZES)
 def test_arrangement_for_two_levels_is_the_one_for_one_with_its_fragments_in_another_order(
     inside: int, across: int, sizes: list[int]
@@ -81,6 +83,7 @@ def test_the_host_record_is_slices_in_reference_order() -> None:
     assert record == HostRearrangement(4, 4, ((0, 1), (4, 6), (8, 10), (2, 3), (6, 7), (10, 11), (3, 4), (7, 8)))
 
 
+@settings(deadline=None)
 @given(REPLICAS, SIZES, st.sampled_from([1, 2, 4]))
 def test_balanced_reorder_by_its_formulas(replicas: int, sizes: list[int], grain: int) -> None:
     reorder = BalancedReorder.of_sizes(replicas, sizes, grain)
@@ -99,6 +102,7 @@ def test_balanced_reorder_by_its_formulas(replicas: int, sizes: list[int], grain
         start += k
 
 
+@settings(deadline=None)
 @given(REPLICAS, st.integers(1, 40))
 def test_pieces_of_a_tile(replicas: int, k: int) -> None:
     shards = BalancedReorder.of_sizes(replicas, [k]).arrangement.shards(np.arange(1, k + 1))

@@ -12,7 +12,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gcl.drawing import exchange_table
@@ -259,6 +259,7 @@ GROUPS = st.builds(
 ).filter(lambda group: group.size > 1 or group.stride == 1)
 
 
+@settings(deadline=None)
 @given(
     GROUPS, st.sampled_from([*SINGLE_RINGS, Method.BROADCAST]), st.lists(st.integers(0, 5), min_size=1, max_size=3)
 )

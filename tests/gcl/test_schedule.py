@@ -181,6 +181,20 @@ def test_the_middle_phase_joins_equal_places_and_rings_never_leave_their_domain(
                     assert same_domain or sender % 8 == receiver % 8
 
 
+@pytest.mark.parametrize(
+    "fabric", [fabric for fabric in FABRICS if fabric.ipus_per_replica == 1 and fabric.ipus % 2 == 0]
+)
+def test_every_transfer_of_a_ring_method_passes_one_link(fabric: Fabric) -> None:
+    for method in methods_on(fabric):
+        if method is Method.BROADCAST:
+            continue
+        for program in schedule(
+            ALL_REDUCE, fabric, 64, methods=(method,) * (1 if fabric.domains == 1 else 4)
+        ).programs:
+            pairs = {pair for exchange in program.exchanges for copy in exchange.copies for pair in copy.pairs()}
+            assert all(len(fabric.route(*pair)) == 1 for pair in pairs)
+
+
 def test_all_reduce_chooses_a_method_for_each_half() -> None:
     plan = schedule(ALL_REDUCE, Fabric(16), 25_550_000, itemsize=2)
     assert [program.method for program in plan.programs] == ["bidirectional_ring_pair", "meet_in_middle_ring"]
