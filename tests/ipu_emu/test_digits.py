@@ -32,7 +32,7 @@ def example() -> Iterator[Any]:
 
 @pytest.mark.parametrize(("replicas", "epochs"), [(1, 5), (4, EPOCHS)])
 def test_weights_equal_those_of_a_plain_loop(example: Any, replicas: int, epochs: int) -> None:
-    """Norm-wise within 1e-6 per tensor, even after all 660 updates: the network is smooth, so rounding does not grow."""
+    """Within 1e-6 per tensor (norms), even after all 660 updates: in a smooth network rounding does not grow."""
     training = local_training(example, replicas=replicas, epochs=epochs)
     loop = ByHand(example.first_weights(0, np.float32))
     for epoch in range(epochs):
