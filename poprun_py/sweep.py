@@ -21,7 +21,7 @@ LEFTOVERS: tuple[str, ...] = (
     r"sm_segment\..+",
     r"vader_segment\..+",
     r"hydra_hwloc_xmlfile_\w+",
-    r"(?:ompi|prterun|prted)\.(?:[^.]+\.)?(\d+)(?:\.\d+)?",
+    r"(?:ompi|prterun|prted)\.(\d+)",  # not ompi.<host>.<uid>, which several jobs may share
     r"osc_(?:rdma|sm)\..+",
 )
 _PATTERN = re.compile("|".join(f"(?:{pattern})" for pattern in LEFTOVERS))

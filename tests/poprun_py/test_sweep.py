@@ -18,7 +18,7 @@ NAMES = [
     "vader_segment.vm.0.1",
     "hydra_hwloc_xmlfile_Lx3ToV",
     "ompi.4194400",
-    "prterun.vm.4194400.0",
+    "prterun.4194400",
 ]
 
 
@@ -35,7 +35,7 @@ def test_leftovers_go(tmp_path, name, folder):
 
 
 @pytest.mark.parametrize(
-    "name", ["data", "mpich_shm", "my_mpich_shm_1_0", "ompi.txt", "psm_1234", "sem.mp-1", "ompi."]
+    "name", ["data", "mpich_shm", "my_mpich_shm_1_0", "ompi.txt", "ompi.vm.0", "psm_1234", "sem.mp-1", "ompi."]
 )
 def test_other_names_stay(tmp_path, name):
     (tmp_path / name).touch()
