@@ -6,8 +6,8 @@ counterpart along ``Fabric.route``; every (IPU, class of links) it passes is a c
     seconds of an exchange = sync + hop latency + max over capacities of (bytes through it / bandwidth)
 
 Sync takes 15 ns there and 15 ns back per hop, 1 + (IPUs // 2) // 2 hops, but at least 600 cycles (hardware.md,
-sections 2, 5 and 6). A transfer that passes h links takes h x 15 ns before its last byte begins to arrive. Local
-work of tiles (slices, reductions) is not counted.
+sections 2, 5 and 6). Links have no published latency of their own: the longest route of an exchange adds 15 ns per
+link. Local work of tiles (slices, reductions) is not counted.
 """
 
 from __future__ import annotations

@@ -71,6 +71,7 @@ BANDWIDTH: dict[LinkClass, float] = {
 }
 
 #: (configuration, topology) -> IPUs per replica with which collectives work; one replica per domain always does.
+#: The reference's "SlidingWindow with 1, 2, or 4 on a torus" is read as: 4 needs the torus, 1 and 2 do not.
 _SUPPORTED: dict[tuple[LinkConfiguration, Topology], tuple[int, ...]] = {
     (LinkConfiguration.DEFAULT, Topology.MESH): (1, 2, 4, 8, 16),
     (LinkConfiguration.DEFAULT, Topology.TORUS): (1, 2, 4, 8, 16),
@@ -221,18 +222,6 @@ class Fabric:
         """Most links that any IPU of replica ``source`` passes to its counterpart in replica ``target``."""
         pairs = zip(self.ipus_of(source), self.ipus_of(target), strict=True)
         return max(len(self.route(a, b)) for a, b in pairs)
-
-    def replica_distance(self, source: int, target: int) -> int:
-        """Replicas from ``source`` to ``target``, counted along the ladder of a domain (0 for itself).
-
-        With one IPU per replica these are links; else replicas follow each other up the ladder, and on a torus the
-        last is next to the first.
-        """
-        if self.ipus_per_replica == 1:
-            return self.replica_hops(source, target)
-        apart = abs(source - target)
-        around = self.replicas_per_domain - apart
-        return min(apart, around) if self.topology is Topology.TORUS else apart
 
     def _direction(self, row: int, target: int) -> tuple[LinkClass, int]:
         up = target > row

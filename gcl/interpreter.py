@@ -49,14 +49,13 @@ OPERATIONS: dict[Operator, Operation] = {
 
 
 class State:
-    """The buffers of one replica."""
+    """The buffers of one replica: its input is ``tensor``, its output ``out`` (default: a new array), both flat."""
 
-    def __init__(self, program: StepProgram, replica: int, tensor: np.ndarray) -> None:
+    def __init__(self, program: StepProgram, replica: int, tensor: np.ndarray, out: np.ndarray | None = None) -> None:
         self._replica, self._width = replica, program.width
-        self.buffers = {
-            name: np.zeros(program.fragments(name) * self._width, tensor.dtype) for name in program.buffers
-        }
-        self.buffers[INPUT] = tensor
+        given = {INPUT: tensor} if out is None else {INPUT: tensor, OUTPUT: out}
+        rest = [name for name in program.buffers if name not in given]
+        self.buffers = given | {name: np.zeros(program.fragments(name) * self._width, tensor.dtype) for name in rest}
 
     def view(self, part: Slice) -> np.ndarray:
         """The elements that ``part`` means on this replica."""

@@ -92,8 +92,14 @@ class Planner:
             )
 
     def method(self, collective: Collective, level: Level, elements: int, place: int) -> Method:
-        """The method of phase ``place``: as asked, or by the ``elements`` of its input."""
+        """The method of phase ``place``: as asked, or by the ``elements`` of its input.
+
+        Domains are joined in a plain ring, so that the quad method becomes the bidirectional pair between them.
+        """
         asked = self._asked(collective, place)
+        if asked is Method.QUAD_DIRECTIONAL_RING and not level.inside:
+            quad_orders(self.fabric)  # it must be possible at all
+            return Method.BIDIRECTIONAL_RING_PAIR
         if asked is not Method.AUTO:
             return asked
         return choose(collective, elements * self.itemsize, self.fabric, level.size, within=level.inside)

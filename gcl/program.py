@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cached_property
 
 from gcl.groups import Group
 
@@ -170,8 +171,9 @@ class StepProgram:
         """Every buffer: input, output, then those in between, by first use."""
         return list(dict.fromkeys([INPUT, OUTPUT, *self._most]))
 
-    @property
+    @cached_property
     def _most(self) -> dict[str, int]:
+        """Fragments of each buffer that the steps name."""
         most: dict[str, int] = {}
         for step in self.steps:
             for part in slices(step):

@@ -109,15 +109,18 @@ class Stream:
 
     def send(self, source: Slice, target: Slice, *, offset: int, redundant: bool = False) -> CrossReplicaCopy:
         """Send the fragment of the position ``offset`` further on to the next position."""
-        ahead = [self.group.members(group) for group in range(self.group.count)]
-        next_index = self.owners(1)
-        to = tuple(ahead[self.group.of(r)][next_index[r]] for r in range(self.group.replicas))
-        return CrossReplicaCopy(source, target, to, self.owners(offset), self.name, self.block.ipu, redundant)
+        return CrossReplicaCopy(source, target, self._to, self.owners(offset), self.name, self.block.ipu, redundant)
 
     def owners(self, offset: int) -> tuple[int, ...]:
         """Per replica, the group index at the position ``offset`` further on."""
         step = self.direction * offset
         return tuple(self.order[(place + step) % self.length] for place in self._positions)
+
+    @cached_property
+    def _to(self) -> tuple[int, ...]:
+        """Per replica, the one at the next position."""
+        members = self.group.all_members()
+        return tuple(members[self.group.of(replica)][index] for replica, index in enumerate(self.owners(1)))
 
     @cached_property
     def _positions(self) -> list[int]:

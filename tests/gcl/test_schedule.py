@@ -36,6 +36,7 @@ FABRICS = [
     Fabric(16, 2, 4, TORUS),
     Fabric(8, 1, 1, TORUS, TWIST),
     Fabric(16, 1, 2, TORUS, TWIST),
+    Fabric(12, 1, 3, TORUS, TWIST),
 ]
 
 
@@ -60,9 +61,8 @@ def methods_on(fabric: Fabric) -> list[Method]:
 
 def even(fabric: Fabric, group: Group) -> bool:
     """Serpents need pairs of replicas in every domain."""
-    return fabric.configuration is not TWIST or all(
-        level.size in (1, *range(2, 65, 2)) for level in levels(group, fabric)
-    )
+    sizes = [level.size for level in levels(group, fabric) if level.inside]
+    return fabric.configuration is not TWIST or all(size == 1 or size % 2 == 0 for size in sizes)
 
 
 CASES = st.sampled_from(FABRICS).flatmap(
@@ -251,8 +251,16 @@ def test_half_precision_travels_as_half() -> None:
     x = np.full((4, 4), 1.0, np.float16)
     x[0] = 2048  # 2048 + 1 is not a half
     plan = schedule(ALL_REDUCE, Fabric(4), 4, itemsize=2, methods=(A,))
-    # ring 0 2 3 1: fragments 0 to 3 are 2048 + 3, 2048 + 1 + 1 + 1, (2048 + 2) + 1, (1 + 2048) + 1 + 1, rounded each time
+    # ring 0 2 3 1, rounded at each step: 2048 + 3, 2048 + 1 + 1 + 1, (2048 + 2) + 1, (1 + 2048) + 1 + 1
     assert interpret(plan, x)[0].tolist() == [2052, 2048, 2052, 2048]
+
+
+def test_between_domains_the_quad_method_is_the_bidirectional_pair() -> None:
+    plan = schedule(ALL_REDUCE, Fabric(12, 1, 3, TORUS, TWIST), 64, methods=(Method.QUAD_DIRECTIONAL_RING,))
+    inside, across = Method.QUAD_DIRECTIONAL_RING, Method.BIDIRECTIONAL_RING_PAIR
+    assert [program.method for program in plan.programs] == [inside, across, across, inside]
+    with pytest.raises(ArgumentError, match="it needs barley_twist"):
+        schedule(ALL_REDUCE, Fabric(3, domains=3), 64, methods=(Method.QUAD_DIRECTIONAL_RING,))
 
 
 def test_what_cannot_be() -> None:
