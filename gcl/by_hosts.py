@@ -11,7 +11,6 @@ long as a host's replicas are one subtree. The other collectives go by messages 
 
 from __future__ import annotations
 
-import ctypes
 from typing import Any
 
 import numpy as np
@@ -21,6 +20,7 @@ from gcl.calls import Kind, Request
 from gcl.errors import GclError
 from gcl.in_memory import InMemory
 from gcl.ready import ReadyCall
+from gcl.transport.segment import array_at
 
 __all__ = ["ByHosts"]
 
@@ -40,6 +40,10 @@ class ByHosts:
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
         """A zeroed tensor in the segment of the host."""
         return self._memory.empty(shape, dtype)
+
+    def shared(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
+        """A zeroed tensor of this rank's own."""
+        return np.zeros(shape, dtype)
 
     def run(self, request: Request, x: np.ndarray, out: np.ndarray) -> None:
         """Run ``request`` from ``x`` to ``out`` (C-contiguous, leading axis the local replicas)."""
@@ -77,12 +81,14 @@ class ByHosts:
             raise self._everyone.mismatch(request)
         if request.kind is Kind.ALL_REDUCE:
             low, high = self._slice(request)
-            rows = [_array(address, request)[low:high] for address in inputs]
-            results = [_array(address, request)[low:high] for address in outputs]
+            rows = [array_at(address, (request.count,), request.dtype)[low:high] for address in inputs]
+            results = [array_at(address, (request.count,), request.dtype)[low:high] for address in outputs]
             self._across.work(request.resized(high - low), rows, results)
         else:
             local = len(x)
-            self._everyone.work(request, list(near_x.reshape(local, -1)), list(near_out.reshape(local, -1)))
+            shared = request.kind is Kind.ALL_GATHER_SHARED
+            results = [near_out.reshape(-1)] * local if shared else list(near_out.reshape(local, -1))
+            self._everyone.work(request, list(near_x.reshape(local, -1)), results)
         self._memory.leave(request)
         if near_out is not out:
             out[...] = near_out
@@ -93,12 +99,3 @@ class ByHosts:
         units, ranks, rank = -(-request.count // unit), self._memory.ranks, self._memory.rank
         low, high = (min(request.count, units * r // ranks * unit) for r in (rank, rank + 1))
         return low, high
-
-
-def _array(address: int, request: Request) -> np.ndarray:
-    """A replica's flat tensor, wherever on this host it lies."""
-    nbytes = request.count * request.dtype.itemsize
-    if not nbytes:
-        return np.empty(0, request.dtype)
-    memory = (ctypes.c_uint8 * nbytes).from_address(address)
-    return np.ctypeslib.as_array(memory).view(request.dtype)

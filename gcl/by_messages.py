@@ -53,6 +53,10 @@ class ByMessages:
         """A zeroed tensor; messages carry any memory equally fast."""
         return np.zeros(shape, dtype)
 
+    def shared(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
+        """A zeroed tensor of this rank's own: without shared memory there is one for each."""
+        return np.zeros(shape, dtype)
+
     def run(self, request: Request, x: np.ndarray, out: np.ndarray) -> None:
         """Run ``request`` from ``x`` to ``out`` (C-contiguous, leading axis the local replicas)."""
         if self._fault is not None:
@@ -62,7 +66,9 @@ class ByMessages:
             self._fault = self.mismatch(request)
             raise self._fault
         local = self._world.local
-        self.work(request, list(x.reshape(local, -1)), list(out.reshape(local, -1)))
+        shared = request.kind is Kind.ALL_GATHER_SHARED
+        results = [out.reshape(-1)] * local if shared else list(out.reshape(local, -1))
+        self.work(request, list(x.reshape(local, -1)), results)
         self._fault = None
 
     def work(self, request: Request, rows: Rows, results: Rows) -> None:
@@ -74,6 +80,7 @@ class ByMessages:
             Kind.ALL_GATHER: self._all_gather,
             Kind.BROADCAST: self._broadcast,
             Kind.ALL_TO_ALL: self._all_to_all,
+            Kind.ALL_GATHER_SHARED: self._all_gather,
         }[request.kind]
         for view in self._groups:
             if self._world.rank in view.ranges:
@@ -168,8 +175,9 @@ class ByMessages:
         for index, row in zip(range(*view.ranges[self._world.rank]), view.rows, strict=True):
             shards[index] = rows[row]
         self._wait(request, pending)
-        for row in view.rows[1:]:
-            results[row][...] = results[view.rows[0]]
+        if request.kind is Kind.ALL_GATHER:
+            for row in view.rows[1:]:
+                results[row][...] = results[view.rows[0]]
 
     def _broadcast(self, request: Request, view: _GroupView, rows: Rows, results: Rows) -> None:
         root = next(rank for rank, (start, stop) in view.ranges.items() if start <= request.root < stop)

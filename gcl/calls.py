@@ -29,6 +29,7 @@ class Kind(IntEnum):
     ALL_GATHER = 3
     BROADCAST = 4
     ALL_TO_ALL = 5
+    ALL_GATHER_SHARED = 6
 
 
 @dataclass(frozen=True, eq=False)

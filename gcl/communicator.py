@@ -42,6 +42,9 @@ class Path(Protocol):
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
         """A zeroed tensor that this path moves fast."""
 
+    def shared(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
+        """A zeroed tensor of which ranks that share memory have one together."""
+
     def run(self, request: Request, x: np.ndarray, out: np.ndarray) -> None:
         """Run one collective from ``x`` to ``out``, both C-contiguous."""
 
@@ -70,6 +73,7 @@ class Communicator:
         self._path, self._world, self.group = path, world, group
         self._requests: dict[tuple[object, ...], Request] = {}
         self._runner: Runner | None = None
+        self._shared: dict[int, np.ndarray] = {}
         self.local_replicas: int = world.local
         self.global_offset: int = world.offset
         self.global_replicas: int = world.replicas
@@ -85,6 +89,16 @@ class Communicator:
         if min(dims, default=0) < 0:
             raise ArgumentError(f"a tensor of shape {list(dims)} was asked for; sizes are at least 0")
         return self._path.empty((self.local_replicas, *dims), np.dtype(dtype))
+
+    def shared(self, shape: int | tuple[int, ...], dtype: DTypeLike = np.float32) -> np.ndarray:
+        """A zeroed tensor [*shape] that all ranks of a host see, for ``all_gather(x, out=...)``; all must call it.
+
+        It lives as long as the communicator. Where no memory is shared, each rank has its own.
+        """
+        dims = (shape,) if isinstance(shape, int) else tuple(shape)
+        made = self._path.shared(dims, np.dtype(dtype))
+        self._shared[id(made)] = made
+        return made
 
     def all_reduce(self, x: Tensors, op: str = Operator.ADD, *, out: Tensors | None = None) -> Tensors:
         """Combine ``x`` [local replicas, ...] over the group; every replica gets the result.
@@ -121,10 +135,16 @@ class Communicator:
         return out
 
     def all_gather(self, x: Tensors, *, out: Tensors | None = None) -> Tensors:
-        """Join the shards ``x`` [local replicas, ...] in group order: [local replicas, group size, ...]."""
+        """Join the shards ``x`` [local replicas, ...] in group order: [local replicas, group size, ...].
+
+        Into a tensor made by ``shared((group size, ...))`` each shard is written once per host, not once per replica;
+        the group must be all replicas. A shard that is a slice of it already is not even copied.
+        """
         if isinstance(x, list):
             return packing.all_gathered(x, out, self.group.size, self.empty, self.all_gather)
         self._check(x)
+        if id(out) in self._shared:
+            return self._all_gather_shared(x, out)
         out = self._output(out, (x.shape[0], self.group.size, *x.shape[1:]), x)
         self._run(Kind.ALL_GATHER, Operator.ADD, x, out)
         return out
@@ -188,6 +208,16 @@ class Communicator:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def _all_gather_shared(self, x: np.ndarray, out: np.ndarray | None) -> np.ndarray:
+        shape = (self.group.size, *x.shape[1:])
+        if out is None or out.shape != shape or out.dtype != x.dtype or self.group.count > 1:
+            raise ArgumentError(
+                f"an all-gather of {x.dtype} {list(x.shape)} into a shared tensor was asked for; it needs "
+                f"shared({list(shape)}, {x.dtype}) and one group of all replicas"
+            )
+        self._run(Kind.ALL_GATHER_SHARED, Operator.ADD, x, out)
+        return out
 
     def _begin(self, collective: Callable[[], R]) -> Handle[R]:
         if self._runner is None:

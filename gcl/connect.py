@@ -75,9 +75,7 @@ def _path(wanted: str, hosts: list[str], world: World, group: Group, timeout: fl
     """Memory on one host; memory and messages where hosts have equally many ranks, in blocks; else messages."""
     per_host = len(hosts) // len(set(hosts))
     blocks = [hosts[first : first + per_host] for first in range(0, len(hosts), per_host)]
-    regular = all(len(block) == per_host and len(set(block)) == 1 for block in blocks) and len(blocks) == len(
-        set(hosts)
-    )
+    regular = len(blocks) == len(set(hosts)) and all(block == block[:1] * per_host for block in blocks)
     if wanted == "mpi" or not regular or (per_host == 1 and len(blocks) > 1):
         return _by_messages(world, group, timeout)
     here, local = divmod(world.rank, per_host)

@@ -17,10 +17,12 @@ from gcl.calls import Kind, Request
 from gcl.dtypes import witness
 from gcl.errors import CollectiveMismatch, CollectiveTimeout, GclError, PeerLost
 from gcl.groups import Group
+from gcl.operators import Operator
 from gcl.ready import DONE, MISMATCH, STAGED, WAITING, ReadyCall
 from gcl.reduction import new_scratch
 from gcl.staged import staging, staging_bytes
 from gcl.transport.domain import Domain
+from gcl.transport.segment import array_at
 from gcl.world import World
 
 __all__ = ["InMemory"]
@@ -47,6 +49,7 @@ class InMemory:
         )
         domain.segment.reserve(staging_bytes(world.local, world.ranks, group.count))
         self._scratch: dict[np.dtype[Any], np.ndarray] = {}
+        self._kept: list[np.ndarray] = []
         self.ready: dict[tuple[object, ...], ReadyCall] = {}
         self._fault: GclError | None = None
 
@@ -54,13 +57,23 @@ class InMemory:
         """A zeroed tensor in the segment."""
         return self._domain.segment.empty(shape, dtype)
 
+    def shared(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
+        """A zeroed tensor that all ranks see, made by all together; it lives as long as the communicator."""
+        offset = np.zeros((self._world.local, 1), np.int64)
+        if self._domain.rank == 0:
+            self._kept.append(self._domain.segment.empty(shape, dtype))
+            offset[0] = self._kept[-1].ctypes.data - self._domain.arenas[0]
+        self.run(Request(Kind.BROADCAST, Operator.ADD, offset.dtype, 1), offset, offset)
+        return array_at(self._domain.arenas[0] + int(offset[0, 0]), shape, dtype)
+
     def run(self, request: Request, x: np.ndarray, out: np.ndarray) -> None:
         """Run ``request`` from ``x`` to ``out`` (C-contiguous, leading axis the local replicas)."""
         if self._fault is not None:
             raise self._fault
         staged = request.kind is Kind.ALL_REDUCE and x.nbytes >= _STAGED_BYTES * self._world.local
-        near_x = x if staged else self.near(x)
-        near_out = near_x if out is x else out if staged else self.near(out)
+        direct = staged or request.kind is Kind.ALL_GATHER_SHARED  # each rank touches its own tensors only
+        near_x = x if direct else self.near(x)
+        near_out = near_x if out is x else out if direct else self.near(out)
         call = self._prepare(request, near_x, near_out)
         if near_x is not x:
             near_x[...] = x
@@ -128,8 +141,11 @@ class InMemory:
     def _prepare(self, request: Request, x: np.ndarray, out: np.ndarray) -> ReadyCall:
         segment, ranks, key = self._domain.segment, self._plan, request.key(x, out)
         offsets = segment.offset_of(x), segment.offset_of(out)
-        private = None in offsets
-        words = request.words(-1 if private else offsets[0] or 0, -1 if private else offsets[1] or 0, x, out)
+        if request.kind is Kind.ALL_GATHER_SHARED:
+            offsets = x.ctypes.data - segment.address, 0
+        elif None in offsets:
+            offsets = -1, -1
+        words = request.words(offsets[0] or 0, offsets[1] or 0, x, out)
         if request.kind in (Kind.ALL_REDUCE, Kind.REDUCE_SCATTER):
             element = witness(x.dtype)
             scratch = self._scratch.setdefault(x.dtype, new_scratch(x.dtype))

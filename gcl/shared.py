@@ -23,6 +23,7 @@ from gcl.plan import (
     RANK,
     RANKS,
     REPLICAS,
+    RESULT,
     ROOT,
     STAGE,
     TABLES,
@@ -39,7 +40,7 @@ from gcl.reduction import copy_bytes, reduce_range, zero_range
 __all__ = ["copying", "reducing"]
 
 _PAGE, _CACHE_LINE = 4096, 64
-_ALL_REDUCE, _ALL_GATHER, _BROADCAST, _ALL_TO_ALL = 1, 3, 4, 5  # gcl.calls.Kind
+_ALL_REDUCE, _ALL_GATHER, _BROADCAST, _ALL_TO_ALL, _ALL_GATHER_SHARED = 1, 3, 4, 5, 6  # gcl.calls.Kind
 
 
 @jit
@@ -112,6 +113,8 @@ def _copy(plan: Any, call: Any, byte: Any) -> None:
             out = address(plan, replica, 2, nbytes * size)
             for i in range(size):
                 copy_bytes(out + i * nbytes, address(plan, members[first + i], 1, nbytes), nbytes, byte)
+        elif call[KIND] == _ALL_GATHER_SHARED:
+            copy_bytes(call[RESULT] + m * nbytes, address(plan, replica, 1, nbytes), nbytes, byte)
         elif call[KIND] == _ALL_TO_ALL:
             out, part = address(plan, replica, 2, nbytes), nbytes // size
             for i in range(size):

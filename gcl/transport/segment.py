@@ -6,6 +6,7 @@ of the same size: first touch of a page costs more than reducing it.
 
 from __future__ import annotations
 
+import ctypes
 import mmap
 import os
 import weakref
@@ -17,7 +18,7 @@ import numpy as np
 
 from gcl.errors import ArgumentError, TransportError
 
-__all__ = ["DEFAULT_BYTES", "Segment", "map_memory"]
+__all__ = ["DEFAULT_BYTES", "Segment", "array_at", "map_memory"]
 
 _ALIGNMENT = 4096
 _MAP_NORESERVE = 0x4000
@@ -36,6 +37,15 @@ def map_memory(descriptor: int, nbytes: int) -> np.ndarray:
             f"{nbytes >> 20} MiB of address space for a shared segment were asked for: {error}; "
             "raise `ulimit -v`, or connect with a smaller segment_bytes"
         ) from None
+
+
+def array_at(address: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
+    """The tensor at ``address``, in memory that somebody else keeps mapped."""
+    nbytes = prod(shape) * dtype.itemsize
+    if not nbytes:
+        return np.empty(shape, dtype)
+    memory = (ctypes.c_uint8 * nbytes).from_address(address)
+    return np.ctypeslib.as_array(memory).view(dtype).reshape(shape)
 
 
 class Segment:
