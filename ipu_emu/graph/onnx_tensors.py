@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from onnx import numpy_helper
 
 from ipu_emu.errors import EmulatorError
-from ipu_emu.graph.dtype import FLOAT16, DType, dtype_numbered, dtype_of
+from ipu_emu.graph.dtype import BOOL, FLOAT16, DType, dtype_numbered, dtype_of
 
 __all__ = ["array_of", "proto_of"]
 
@@ -38,6 +38,7 @@ def proto_of(id: str, array: NDArray[Any]) -> onnx.TensorProto:
     dtype = dtype_of(array)
     proto = onnx.TensorProto(name=id, data_type=dtype.onnx, dims=array.shape)
     values = pack_halves(array) if dtype is FLOAT16 else array.reshape(-1)
+    values = values.astype(np.int32) if dtype is BOOL else values
     getattr(proto, _FIELDS.get(dtype.name, "int32_data")).extend(values.tolist())
     return proto
 

@@ -154,6 +154,15 @@ def _inside(in_width: int, width: int, stride: int, pad: int, shift: int) -> tup
     return min(low, width), max(high, min(low, width))
 
 
+@jit
+def add_bias(y: NDArray[Any], bias: NDArray[Any]) -> None:
+    """Add ``bias`` [M] to the rows of ``y`` [M, n]."""
+    for m in range(y.shape[0]):
+        b = bias[m]
+        for i in range(y.shape[1]):
+            y[m, i] += b
+
+
 # Ops
 
 
@@ -209,7 +218,8 @@ def _conv(bound: Bound) -> Step:
     for columns, part, gather_block, _ in blocks.each():
         steps += [gather_block, partial(np.matmul, weights, columns, part)]
     if bound.node.has_input(2):
-        steps.append(partial(np.add, y, bound.input(2)[:, None, None], y))
+        rows = view(y.transpose(1, 2, 3, 0), (w.shape[0], y.size // w.shape[0]))
+        steps.append(partial(add_bias, rows, bound.input(2)))
     return chain(*[step for step in steps if step is not _nothing])
 
 

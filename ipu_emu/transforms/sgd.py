@@ -113,7 +113,10 @@ class Sgd:
                 role = Role.CONSTANT if hyper.constant else Role.SCALAR
                 graph.add(Tensor(id, FLOAT, (), role), np.array(hyper.value, np.float32))
         for id in self.states(weight.id):
-            graph.add(replace(weight, id=id, role=Role.STATE), self.first_state(graph, weight))
+            # A model that was saved in the middle of training brings its states along.
+            saved = graph.data.get(id)
+            graph.tensors[id] = replace(weight, id=id, role=Role.STATE)
+            graph.data[id] = self.first_state(graph, weight) if saved is None else saved
         states = self.states(weight.id)
         Writer(graph, Phase.UPDATE).append(
             _OPS[self.mode(weight.id)],

@@ -1,0 +1,274 @@
+"""Builder: ids, scopes, attributes, opsets, and the ModelProto that it writes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper
+
+from ipu_emu import popart
+
+VECTOR = popart.TensorInfo("FLOAT", [2])
+
+
+def test_ids_of_inputs_weights_and_outputs() -> None:
+    builder = popart.Builder()
+    assert [builder.addInputTensor(VECTOR) for _ in range(3)] == ["input", "input/1", "input/2"]
+    assert builder.addInputTensor("FLOAT16", [1], debugContext="image") == "image"
+    weight = np.zeros(2, np.float32)
+    assert [builder.addInitializedInputTensor(weight) for _ in range(2)] == ["init_input", "init_input/1"]
+    assert builder.addInitializedInputTensor(weight, "w") == "w"
+    assert [builder.aiOnnx.add(["input", "w"]) for _ in range(3)] == ["Add:0", "Add:0/1", "Add:0/2"]
+    assert builder.aiGraphcore.l1loss(["Add:0"], 0.1) == "L1:0"
+    assert builder.aiOnnx.maxpool([builder.addInputTensor("FLOAT", [1, 1, 2, 2])], 1, [2, 2]) == ["MaxPool:0"]
+
+
+def test_name_scopes_nest_in_front_of_ids() -> None:
+    builder = popart.Builder()
+    x = builder.addInputTensor(VECTOR)
+    with builder.nameScope("a"):
+        assert builder.aiOnnx.exp([x]) == "a/Exp:0"
+        with builder.nameScope("b"):
+            assert builder.getNameScope() == "a/b/"
+            assert builder.aiOnnx.exp([x]) == "a/b/Exp:0"
+            assert builder.addInitializedInputTensor(np.zeros(2, np.float32), "w") == "a/b/w"
+    assert builder.aiOnnx.exp([x]) == "Exp:0"
+
+
+def test_reserved_prefixes() -> None:
+    names = ["Gradient", "Accum", "Accl", "Accl1", "Accl2", "Step", "Restored"]
+    assert [getattr(popart, f"reserved{name}Prefix")() for name in names] == [f"{name}___" for name in names]
+
+
+def test_shapes_and_types_are_inferred() -> None:
+    builder = popart.Builder()
+    x = builder.addInputTensor("FLOAT16", [4, 3, 8, 8])
+    w = builder.addInitializedInputTensor(np.zeros((5, 3, 3, 3), np.float16))
+    y = builder.aiOnnx.conv([x, w], strides=[2, 2], pads=[1, 1, 1, 1])
+    assert (builder.getTensorShape(y), builder.getTensorDtypeString(y)) == ([4, 5, 4, 4], "float16")
+    assert builder.getTensorDtypeString(builder.aiOnnx.cast([y], "INT32")) == "int32"
+    assert (builder.isInitializer(w), builder.isInitializer(x)) == (True, False)
+    assert builder.getInputTensorIds() == [x, w]
+    assert builder.getTrainableTensorIds() == [w]
+    builder.addOutputTensor(y)
+    assert builder.getOutputTensorIds() == [y]
+
+
+def test_attributes_by_position_follow_the_reference() -> None:
+    """Required attributes come first, then the optional ones, both in alphabetical order."""
+    builder = popart.Builder()
+    x = builder.addInputTensor("FLOAT", [1, 2, 6, 6])
+    w = builder.addInitializedInputTensor(np.zeros((2, 1, 3, 3), np.float32))
+    y = builder.aiOnnx.conv([x, w], [2, 2], 2, [3, 3], [1, 1, 1, 1], [1, 1], "name")
+    assert builder.getInt64VectorNodeAttribute("dilations", {y}) == [2, 2]
+    assert builder.getInt64NodeAttribute("group", {y}) == 2
+    assert builder.getInt64VectorNodeAttribute("kernel_shape", {y}) == [3, 3]
+    assert builder.getInt64VectorNodeAttribute("pads", {y}) == [1, 1, 1, 1]
+    assert builder.getInt64VectorNodeAttribute("strides", {y}) == [1, 1]
+    g = builder.aiOnnxOpset10.gemm([builder.addInputTensor("FLOAT", [2, 2]) for _ in range(3)], 0.5, 2.0, 1, 0)
+    assert [builder.getFloatNodeAttribute(name, {g}) for name in ("alpha", "beta")] == [0.5, 2.0]
+    assert [builder.getInt64NodeAttribute(name, {g}) for name in ("transA", "transB")] == [1, 0]
+
+
+def test_the_same_op_in_different_opsets() -> None:
+    pooled = []
+    for opset, values in ((7, ([2, 2],)), (8, (1, [2, 2])), (10, (1, [2, 2], 0))):
+        builder = popart.Builder()
+        x = builder.addInputTensor("FLOAT", [1, 1, 4, 4])
+        pooled.append(getattr(builder, f"aiOnnxOpset{opset}").maxpool([x], *values))
+    assert pooled == ["MaxPool:0", ["MaxPool:0"], ["MaxPool:0"]]
+
+
+def test_the_first_opset_is_locked() -> None:
+    builder = popart.Builder()
+    x = builder.addInputTensor(VECTOR)
+    builder.aiOnnxOpset9.exp([x])
+    with pytest.raises(RuntimeError) as error:
+        builder.aiOnnxOpset11.exp([x])
+    assert error.value.args[0] == (
+        "Invalid opset 'AiOnnxOpset11' selected. Opset for domain ai.onnx already defined as 9"
+    )
+    assert builder.aiOnnx.exp([x]) == "Exp:0/1"
+
+
+def test_unknown_ops_and_attributes() -> None:
+    builder = popart.Builder()
+    x = builder.addInputTensor(VECTOR)
+    with pytest.raises(AttributeError, match="No op 'nothing'"):
+        _ = builder.aiOnnx.nothing
+    with pytest.raises(TypeError, match="no attribute 'strength'"):
+        builder.aiOnnx.softmax([x], strength=2)
+    with pytest.raises(TypeError, match=r"takes 2 attributes \(axis, debugContext\), 3 were given"):
+        builder.aiOnnx.softmax([x], 1, "name", 3)
+    with pytest.raises(TypeError, match="takes a list of tensor ids"):
+        builder.aiOnnx.softmax(x)
+    with pytest.raises(popart.popart_exception, match=r"Add has invalid number of inputs 1. Must be between 2..2"):
+        builder.aiOnnx.add([x])
+    with pytest.raises(popart.popart_exception, match=r"Gemm has invalid number of inputs 2. Must be between 3..3"):
+        builder.aiOnnx.gemm([builder.addInputTensor("FLOAT", [2, 2])] * 2)
+    with pytest.raises(popart.popart_exception, match="No tensor with id 'y'"):
+        builder.aiOnnx.add([x, "y"])
+
+
+def test_contexts_put_attributes_on_nodes() -> None:
+    builder = popart.Builder()
+    x = builder.addInputTensor(VECTOR)
+    with builder.virtualGraph(1), builder.pipelineStage(2):
+        a = builder.aiOnnx.exp([x])
+        assert (builder.getVirtualGraph(), builder.getPipelineStage()) == (1, 2)
+        with builder.virtualGraph(3):
+            b = builder.aiOnnx.exp([x])
+        assert builder.getVirtualGraph() == 1
+    assert not builder.hasVirtualGraph()
+    assert builder.getInt64NodeAttribute("__ipu_number", {a}) == 1
+    assert builder.getInt64NodeAttribute("__ipu_number", {b}) == 3
+    assert builder.getInt64NodeAttribute("__pipeline_stage", {b}) == 2
+    c = builder.aiOnnx.exp([x])
+    builder.virtualGraph(c, 5)
+    assert builder.getInt64NodeAttribute("__ipu_number", {c}) == 5
+
+
+def calls(builder: Any, y: str) -> dict[str, Any]:
+    return {
+        "Pipeline stage not set in current scope.": builder.getPipelineStage,
+        "Virtual graph not set in current scope.": builder.getVirtualGraph,
+        "Execution phase not set in current scope.": builder.getExecutionPhase,
+        "Node already has attribute axis.": lambda: builder.addNodeAttribute("axis", 3, {y}),
+        "Node does not have an attribute no.": lambda: builder.getInt64NodeAttribute("no", {y}),
+        "Attribute axis is not an integer vector.": lambda: builder.getInt64VectorNodeAttribute("axis", {y}),
+        "Attribute axis is not a float.": lambda: builder.getFloatNodeAttribute("axis", {y}),
+        "Attribute axis is not a float vector.": lambda: builder.getFloatVectorNodeAttribute("axis", {y}),
+        "Attribute axis is not a string.": lambda: builder.getStringNodeAttribute("axis", {y}),
+        "Attribute word is not an integer.": lambda: builder.getInt64NodeAttribute("word", {y}),
+        "Cannot remove attribute no as it does not exist.": lambda: builder.removeNodeAttribute("no", {y}),
+        "Could not find a node with outputs z. Must specify all outputs of a node": (
+            lambda: builder.nodeHasAttribute("axis", {"z"})
+        ),
+        "Unsupported data type for initialized data (float64)": (
+            lambda: builder.addInitializedInputTensor(np.zeros(2))
+        ),
+        "Can not add untyped tensors to the top-level graph. Use Builder::addInputTensor(const TensorInfo "
+        "&tensorInfo, const std::string &debugPrefix) instead.": builder.addUntypedInputTensor,
+    }
+
+
+@pytest.mark.parametrize("text", list(calls(popart.Builder(), "")))
+def test_errors(text: str) -> None:
+    builder = popart.Builder()
+    y = builder.aiOnnx.softmax([builder.addInputTensor(VECTOR)], 0)
+    builder.addNodeAttribute("word", "abc", {y})
+    with pytest.raises(popart.popart_exception) as error:
+        calls(builder, y)[text]()
+    assert error.value.args[0] == text
+
+
+def test_attributes_can_be_added_and_removed() -> None:
+    builder = popart.Builder()
+    y = builder.aiOnnx.softmax([builder.addInputTensor(VECTOR)], 0)
+    builder.addNodeAttribute("extra", [1.5, 2.5], {y})
+    assert builder.getFloatVectorNodeAttribute("extra", {y}) == [1.5, 2.5]
+    assert builder.getAllNodeAttributeNames({y}) == ["axis", "extra"]
+    builder.removeNodeAttribute("extra", {y})
+    assert not builder.nodeHasAttribute("extra", {y})
+
+
+def all_types() -> dict[str, np.ndarray]:
+    types = ["float32", "float16", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "bool"]
+    return {name: np.array([[1, 0, 3], [0, 1, 1]]).astype(name) for name in types}
+
+
+class TestModelProto:
+    def test_initializers_are_in_typed_fields_in_order(self) -> None:
+        builder = popart.Builder()
+        values = all_types()
+        for name, value in values.items():
+            builder.addInitializedInputTensor(value, name)
+        model = onnx.load_model_from_string(builder.getModelProto())
+        assert [proto.name for proto in model.graph.initializer] == list(values)
+        for proto, value in zip(model.graph.initializer, values.values(), strict=True):
+            assert not proto.raw_data
+            if proto.name == "float16":
+                packed = np.array(proto.int32_data, np.int32).view(np.float16)
+                np.testing.assert_array_equal(packed.reshape(value.shape), value)
+            else:
+                np.testing.assert_array_equal(numpy_helper.to_array(proto), value)
+        assert list(model.graph.initializer[0].float_data) == [1, 0, 3, 0, 1, 1]
+
+    def test_every_type_survives_the_way_out_and_in(self) -> None:
+        builder = popart.Builder()
+        for name, value in all_types().items():
+            builder.addInitializedInputTensor(value, name)
+        again = popart.Builder(builder.getModelProto())
+        for name, value in all_types().items():
+            np.testing.assert_array_equal(again._graph.data[name], value)
+            assert again._graph.data[name].dtype == value.dtype
+
+    @pytest.mark.parametrize("count", [0, 1, 2, 5])
+    def test_halves_of_any_number_and_form_can_be_read(self, count: int) -> None:
+        value = np.arange(count).astype(np.float16)
+        builder = popart.Builder()
+        builder.addInitializedInputTensor(value, "w")
+        model = onnx.load_model_from_string(builder.getModelProto())
+        for proto in (model.graph.initializer[0], numpy_helper.from_array(value, "w"), unpacked(value)):
+            model.graph.initializer[0].CopyFrom(proto)
+            np.testing.assert_array_equal(popart.Builder(model.SerializeToString())._graph.data["w"], value)
+
+    def test_versions_and_domains(self) -> None:
+        for opset, version in ((6, 3), (8, 3), (9, 4), (11, 4)):
+            builder = popart.Builder(opsets={"ai.onnx": opset})
+            builder.aiOnnx.exp([builder.addInputTensor(VECTOR)])
+            model = onnx.load_model_from_string(builder.getModelProto())
+            assert model.ir_version == version
+            assert {(entry.domain, entry.version) for entry in model.opset_import} == {
+                ("", opset),
+                ("ai.graphcore", 1),
+            }
+
+    def test_onnx_accepts_it(self) -> None:
+        builder = popart.Builder()
+        x = builder.addInputTensor("FLOAT", [2, 3])
+        w = [builder.addInitializedInputTensor(np.zeros(shape, np.float32)) for shape in ((3, 4), (4,))]
+        y = builder.aiOnnx.gemm([x, *w])
+        builder.addOutputTensor(builder.reshape_const(builder.aiOnnx, [y], [4, 2]))
+        onnx.checker.check_model(onnx.load_model_from_string(builder.getModelProto()), full_check=True)
+
+    def test_a_file_or_bytes_can_be_read(self, tmp_path: Path) -> None:
+        builder = popart.Builder()
+        builder.addOutputTensor(builder.aiOnnx.exp([builder.addInputTensor(VECTOR)]))
+        file = str(tmp_path / "model.onnx")
+        builder.saveModelProto(file)
+        for source in (file, builder.getModelProto()):
+            again = popart.Builder(source)
+            assert again.getOutputTensorIds() == ["Exp:0"]
+            assert again.getTensorShape("Exp:0") == [2]
+            assert again.getModelProto() == builder.getModelProto()
+
+    def test_what_is_no_model_is_refused(self) -> None:
+        for source in ("no such file.onnx", b"\x00\x01 rubbish"):
+            with pytest.raises(
+                popart.popart_exception, match=r"^Failed to load a ModelProto from the string '"
+            ) as error:
+                popart.Builder(source)
+            assert error.value.args[0].endswith(
+                "'.\nCheck that it is either a valid path to an existing onnx model file, or is a valid onnx "
+                "ModelProto string."
+            )
+
+
+def unpacked(value: np.ndarray) -> onnx.TensorProto:
+    """ONNX's own form: one half in each int32."""
+    proto = onnx.TensorProto(name="w", data_type=onnx.TensorProto.FLOAT16, dims=value.shape)
+    proto.int32_data.extend(value.view(np.uint16).astype(int).tolist())
+    return proto
+
+
+def test_tensor_info() -> None:
+    info = popart.TensorInfo(np.float16, [2, 3])
+    assert (info.shape(), info.data_type(), info.data_type_lcase()) == ([2, 3], "FLOAT16", "float16")
+    assert popart.TensorInfo(np.zeros((4, 1), np.int32)) == popart.TensorInfo("INT32", [4, 1])
+    with pytest.raises(popart.popart_exception, match="Unrecognised data type 'FLOAT17'"):
+        popart.TensorInfo("FLOAT17", [1])

@@ -1,0 +1,263 @@
+"""Sessions: weights in and out, saved models, the order of calls, and what they say of themselves."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper
+
+from ipu_emu import popart
+from tests.ipu_emu.sessions import device, options, train
+
+SEPARATE = popart.SGDAccumulatorAndMomentum.Separate
+
+
+class Regression:
+    """y = x w + b with an L1 loss."""
+
+    def __init__(self) -> None:
+        random = np.random.default_rng(0)
+        self.builder = popart.Builder()
+        self.x = self.builder.addInputTensor("FLOAT", [4, 3])
+        self.first = {"w": random.standard_normal((3, 2)).astype(np.float32), "b": np.zeros(2, np.float32)}
+        ids = [self.builder.addInitializedInputTensor(value, name) for name, value in self.first.items()]
+        self.y = self.builder.aiOnnx.gemm([self.x, *ids])
+        self.loss = self.builder.aiGraphcore.l1loss([self.y], 1.0)
+        self.data = random.standard_normal((20, 4, 3)).astype(np.float32)
+        self.optimizer = popart.SGD(
+            {"defaultLearningRate": (0.1, False), "defaultMomentum": (0.9, True), "defaultWeightDecay": 0.01},
+            accumulatorAndMomentum=SEPARATE,
+        )
+
+    def training(self, model: Any = None) -> popart.TrainingSession:
+        flow = popart.DataFlow(1, [self.loss])
+        opts = options()
+        session = popart.TrainingSession(
+            model or self.builder.getModelProto(), flow, self.loss, self.optimizer, device(opts), userOptions=opts
+        )
+        session.prepareDevice()
+        session.weightsFromHost()
+        return session
+
+    def inference(self, model: Any = None, **values: Any) -> popart.InferenceSession:
+        opts = options(**values)
+        session = popart.InferenceSession(
+            model or self.builder.getModelProto(), popart.DataFlow(1, [self.y]), device(opts), userOptions=opts
+        )
+        session.prepareDevice()
+        return session
+
+    def steps(self, session: Any, numbers: range) -> None:
+        for number in numbers:
+            session.run(popart.PyStepIO({self.x: self.data[number]}, session.initAnchorArrays()))
+
+    def answer(self, session: Any) -> np.ndarray:
+        anchors = session.initAnchorArrays()
+        session.run(popart.PyStepIO({self.x: self.data[0]}, anchors))
+        return anchors[self.y]
+
+
+def weights(session: Any, *ids: str) -> dict[str, np.ndarray]:
+    shapes = {id: session.getInfo(id).shape() for id in ids or ("w", "b")}
+    arrays = {id: np.empty(shape, np.float32) for id, shape in shapes.items()}
+    session.weightsToHost()
+    session.readWeights(popart.PyWeightsIO(arrays))
+    return arrays
+
+
+def assert_equal(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> None:
+    assert one.keys() == other.keys()
+    for id, value in one.items():
+        np.testing.assert_array_equal(value, other[id])
+
+
+def test_weights_must_be_loaded_before_training() -> None:
+    model = Regression()
+    session = popart.TrainingSession(
+        model.builder.getModelProto(),
+        popart.DataFlow(1, [model.loss]),
+        model.loss,
+        model.optimizer,
+        device(options()),
+    )
+    session.prepareDevice()
+    with pytest.raises(popart.popart_runtime_error) as error:
+        model.steps(session, range(1))
+    assert error.value.args[0] == (
+        "Must call weightsFromHost before run as the model has initializers and the session has been created in "
+        "training mode"
+    )
+
+
+def test_a_run_before_prepare_device_says_so() -> None:
+    model = Regression()
+    session = popart.InferenceSession(model.builder.getModelProto(), popart.DataFlow(1, [model.y]), device(options()))
+    with pytest.raises(popart.popart_runtime_error, match="call prepareDevice"):
+        model.answer(session)
+
+
+def test_host_weights_change_only_when_they_are_fetched() -> None:
+    model = Regression()
+    session = model.training()
+    model.steps(session, range(1))
+    arrays = {"w": np.empty((3, 2), np.float32)}
+    session.readWeights(popart.PyWeightsIO(arrays))
+    np.testing.assert_array_equal(arrays["w"], model.first["w"])
+    assert np.abs(weights(session)["w"] - model.first["w"]).max() > 0
+
+
+def test_written_weights_are_used_at_once() -> None:
+    model = Regression()
+    session = model.inference(constantWeights=False)
+    session.writeWeights(popart.PyWeightsIO({"w": np.zeros((3, 2), np.float32), "b": np.ones(2, np.float32)}))
+    np.testing.assert_array_equal(model.answer(session), np.ones((4, 2)))
+
+
+def test_constant_weights_are_refused() -> None:
+    model = Regression()
+    session = model.inference()
+    np.testing.assert_allclose(model.answer(session), model.data[0] @ model.first["w"], rtol=1e-6)
+    with pytest.raises(popart.popart_exception) as error:
+        session.writeWeights(popart.PyWeightsIO({"w": np.zeros((3, 2), np.float32)}))
+    assert error.value.args[0] == (
+        "Cannot call writeWeights when constantWeights is set. Set `constantWeights` to False in the "
+        "`SessionOption`s when initialising the session to enable this behaviour."
+    )
+    with pytest.raises(popart.popart_runtime_error) as error:
+        session.resetHostWeights(model.builder.getModelProto())
+    assert error.value.args[0] == "Cannot call resetHostWeights when constantWeights is set"
+
+
+def test_a_saved_model_has_weights_in_order_and_then_the_states(tmp_path: Path) -> None:
+    model, file = Regression(), str(tmp_path / "model.onnx")
+    session = model.training()
+    model.steps(session, range(3))
+    session.modelToHost(file)
+    saved = {proto.name: numpy_helper.to_array(proto) for proto in onnx.load(file).graph.initializer}
+    assert list(saved) == ["w", "b", "Accl1___w", "Accl1___b"]
+    assert_equal(saved, weights(session, *saved))
+    assert [path.name for path in tmp_path.iterdir()] == ["model.onnx"]
+
+
+@pytest.mark.parametrize("way", ["reset", "construct"])
+def test_training_goes_on_where_it_was_saved(tmp_path: Path, way: str) -> None:
+    """10 steps, save, load, 10 more = 20 steps, bitwise, optimiser state included."""
+    model, file = Regression(), str(tmp_path / "model.onnx")
+    whole, half = model.training(), model.training()
+    model.steps(whole, range(20))
+    model.steps(half, range(10))
+    half.modelToHost(file)
+    if way == "reset":
+        rest = model.training()
+        rest.resetHostWeights(file)
+        with pytest.raises(popart.popart_runtime_error, match=r"^Must call weightsFromHost"):
+            model.steps(rest, range(1))
+        rest.weightsFromHost()
+    else:
+        rest = model.training(file)
+    model.steps(rest, range(10, 20))
+    ids = ("w", "b", "Accl1___w", "Accl1___b")
+    assert_equal(weights(rest, *ids), weights(whole, *ids))
+
+
+def test_a_saved_model_can_be_used_for_inference(tmp_path: Path) -> None:
+    model, file = Regression(), str(tmp_path / "model.onnx")
+    session = model.training()
+    model.steps(session, range(5))
+    session.modelToHost(file)
+    trained = weights(session)
+    want = model.data[0] @ trained["w"] + trained["b"]
+    np.testing.assert_allclose(model.answer(model.inference(file)), want, rtol=1e-5, atol=1e-6)
+
+
+class TestResetErrors:
+    def other(self, name: str, shape: tuple[int, ...]) -> bytes:
+        builder = popart.Builder()
+        builder.addOutputTensor(
+            builder.aiOnnx.exp([builder.addInitializedInputTensor(np.zeros(shape, np.float32), name)])
+        )
+        return builder.getModelProto()
+
+    def test_a_weight_that_is_not_in_the_session(self) -> None:
+        session = Regression().training()
+        with pytest.raises(popart.popart_runtime_error) as error:
+            session.resetHostWeights(self.other("z", (2,)))
+        assert error.value.args[0] == "resetWeights, no tensor 'z' in tensors"
+        session.resetHostWeights(self.other("z", (2,)), True)
+
+    def test_a_weight_of_another_shape(self) -> None:
+        with pytest.raises(popart.popart_runtime_error) as error:
+            Regression().training().resetHostWeights(self.other("w", (2,)))
+        assert error.value.args[0] == (
+            "Trying to reset weights using tensor with non matching tensor info. Tensor ID: w"
+        )
+
+
+def test_constructor_errors() -> None:
+    model, info = Regression(), device(options())
+    with pytest.raises(popart.popart_exception, match=r"^User must specify an anchor tensor when doing inference.$"):
+        popart.InferenceSession(model.builder.getModelProto(), popart.DataFlow(1, []), info)
+    with pytest.raises(popart.popart_exception, match=r"^Failed to load a ModelProto from the string 'nothing'"):
+        popart.InferenceSession("nothing", popart.DataFlow(1, ["y"]), info)
+    with pytest.raises(popart.popart_exception) as error:
+        popart.TrainingSession(
+            model.builder.getModelProto(), popart.DataFlow(1, []), model.y, popart.ConstSGD(0.1), info
+        )
+    assert error.value.args[0] == f"Loss tensor, '{model.y}', must be a scalar tensor"
+
+
+def test_loss_and_label_errors() -> None:
+    builder = popart.Builder()
+    p = builder.addInputTensor("FLOAT", [4, 3])
+    with pytest.raises(popart.popart_exception) as error:
+        builder.aiGraphcore.nllloss([p, builder.addInputTensor("FLOAT", [4])])
+    assert error.value.args[0].startswith(
+        "Expected the label tensor NllOp to be an integer data type (fixed point), not the case for input with info: "
+    )
+    with pytest.raises(popart.popart_exception) as error:
+        builder.aiGraphcore.nllloss([p, builder.addInputTensor("INT32", [3])])
+    assert error.value.args[0].startswith(
+        "The label tensor ([3]) must have shape [4] to match all but the final dimension of the probabilities tensor "
+        "([4, 3]) in Op "
+    )
+    with pytest.raises(popart.popart_exception, match=r"^L1Op not valid for rank-0 tensor \(scalar\)$"):
+        builder.aiGraphcore.l1loss([builder.addInputTensor("FLOAT", [])], 0.1)
+
+
+def test_replicas_share_weights_and_see_their_own_data() -> None:
+    model = Regression()
+    flow = popart.DataFlow(1, {model.loss: popart.AnchorReturnType("All")})
+    session = train(model.builder, flow, model.loss, model.optimizer, options(R=4))
+    assert (session.replicationFactor, session.accumulationFactor) == (4, 1)
+    anchors = session.initAnchorArrays()
+    session.run(popart.PyStepIO({model.x: model.data[:4]}, anchors))
+    want = [np.abs(x @ model.first["w"]).mean() for x in model.data[:4]]
+    np.testing.assert_allclose(anchors[model.loss], want, rtol=1e-6)
+    engine = session._loaded
+    for replica in range(1, 4):
+        np.testing.assert_array_equal(engine.read("w", replica), engine.read("w", 0))
+
+
+def test_information() -> None:
+    session = Regression().training()
+    assert session.getInfo("w") == popart.TensorInfo("FLOAT", [3, 2])
+    assert {"w", "b", "Gradient___w", "Accl1___w"} <= session.getAllTensorIds()
+    assert "WeightUpdate UpdatedVar___w" in session.getSummaryReport()
+    with pytest.warns(UserWarning, match="no random behaviour"):
+        session.setRandomSeed(3)
+
+
+def test_wall_time_is_accounted_for() -> None:
+    model = Regression()
+    session = model.training()
+    model.steps(session, range(20))
+    wall = session.wallSeconds()
+    assert set(wall) == {"compute", "collectives", "host I/O", "other", "total"}
+    assert wall["compute"] > 0
+    assert wall["host I/O"] > 0
+    assert wall["collectives"] == 0
+    assert wall["total"] == pytest.approx(sum(wall.values()) - wall["total"])
