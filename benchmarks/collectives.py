@@ -1,9 +1,18 @@
-"""All-reduce against MPI and gloo, side by side in one run, every result checked before it is timed.
+"""Collectives against MPI and gloo, side by side in one run, every result checked before it is timed.
 
 The processes of every contender start once and then sleep; for each case they take turns, in alternating order, so
 that all meet the same disturbance. One sample is K calls back to back (about 4 ms) between two barriers, from the
 earliest start to the latest end; a round takes each contender's best sample; the ratio is the median over rounds of
 fastest peer / ours: above 1 we are faster. Times are medians over the rounds.
+
+    all-reduce            tensors that the communicator allocated, in place
+    all-reduce private    numpy arrays of the caller's own, in place
+    reduce-scatter        size is the whole input of a rank; tensors that the communicator allocated
+    all-gather            size is the whole result; into private arrays
+    all-gather shared     into one tensor for all ranks of the host; the peers, which have no such thing, as above
+    copy                  the limit of the memory: every rank copies S bytes at once. An all-reduce of S bytes
+                          over P ranks must read and write P x S bytes altogether, and so does this; its "peer" is our
+                          all-reduce, so the ratio is 1 / (share of the limit that is reached)
 """
 
 from __future__ import annotations
@@ -28,23 +37,35 @@ import numpy as np
 
 ROOT = Path(__file__).resolve().parent.parent
 KIB = 1024
-SIZES = [KIB, 4 * KIB, 16 * KIB, 64 * KIB, 256 * KIB, KIB**2, 4 * KIB**2, 16 * KIB**2, 64 * KIB**2]
-QUICK_SIZES = [KIB, 64 * KIB, 16 * KIB**2]
+MIB = KIB**2
+SIZES = [KIB, 4 * KIB, 16 * KIB, 64 * KIB, 256 * KIB, MIB, 4 * MIB, 16 * MIB, 64 * MIB]
+LARGE = [256 * KIB, MIB, 4 * MIB, 16 * MIB, 64 * MIB]
+#: (collective, dtype) -> sizes of a full run, of a quick one.
+CASES: dict[tuple[str, str], tuple[list[int], list[int]]] = {
+    ("all-reduce", "float32"): ([*SIZES, 256 * MIB], [KIB, 64 * KIB, 16 * MIB]),
+    ("all-reduce", "float16"): (SIZES[3:], [64 * KIB, 16 * MIB]),
+    ("all-reduce private", "float32"): (LARGE, [MIB]),
+    ("reduce-scatter", "float32"): (LARGE, [MIB]),
+    ("all-gather", "float32"): (LARGE, [MIB]),
+    ("all-gather shared", "float32"): (LARGE, []),
+    ("copy", "float32"): ([64 * MIB], []),
+}
 SAMPLE_SECONDS = 4e-3
 AS_ROOT = {f"{family}_ALLOW_RUN_AS_ROOT{suffix}": "1" for family in ("OMPI", "PRTE") for suffix in ("", "_CONFIRM")}
 
 
 @dataclass(frozen=True)
 class Case:
-    """One all-reduce: ``processes`` ranks with one replica each, ``nbytes`` per rank."""
+    """One collective: ``processes`` ranks with one replica each, ``nbytes`` per rank."""
 
+    what: str
     dtype: str
     processes: int
     nbytes: int
 
     def __str__(self) -> str:
         size = f"{self.nbytes // KIB} KiB" if self.nbytes < KIB**2 else f"{self.nbytes // KIB**2} MiB"
-        return f"all-reduce {self.dtype} P={self.processes} {size}"
+        return f"{self.what} {self.dtype} P={self.processes} {size}"
 
     @property
     def count(self) -> int:
@@ -71,7 +92,20 @@ def ours(rank: int, size: int) -> Contender:
 
     def prepare(case: Case) -> list[Prepared]:
         x = communicator.empty(case.count, case.dtype)
-        return [(x, x, lambda: communicator.all_reduce(x, out=x))]
+        shard = communicator.empty(case.count // size, case.dtype)
+        if case.what == "all-reduce":
+            return [(x, x, lambda: communicator.all_reduce(x, out=x))]
+        if case.what == "all-reduce private":
+            own = np.zeros_like(x)
+            return [(own, own, lambda: communicator.all_reduce(own, out=own))]
+        if case.what == "reduce-scatter":
+            return [(x, shard, lambda: communicator.reduce_scatter(x, out=shard))]
+        if case.what == "copy":
+            y = np.zeros_like(x)
+            return [(x, y, lambda: np.copyto(y, x))]
+        shape = (size, case.count // size)
+        out = communicator.shared(shape) if case.what == "all-gather shared" else np.zeros((1, *shape), case.dtype)
+        return [(shard, out, lambda: communicator.all_gather(shard, out=out))]
 
     return rank, communicator.barrier, prepare
 
@@ -84,7 +118,12 @@ def mpi(rank: int, size: int) -> Contender:
 
     def prepare(case: Case) -> list[Prepared]:
         x, out = np.zeros(case.count, case.dtype), np.zeros(case.count, case.dtype)
-        return [(x, out, lambda: world.Allreduce(x, out)), (x, x, lambda: world.Allreduce(MPI.IN_PLACE, x))]
+        shard = np.zeros(case.count // size, case.dtype)
+        if case.what.startswith("all-reduce"):
+            return [(x, out, lambda: world.Allreduce(x, out)), (x, x, lambda: world.Allreduce(MPI.IN_PLACE, x))]
+        if case.what == "reduce-scatter":
+            return [(x, shard, lambda: world.Reduce_scatter_block(x, shard))]
+        return [(shard, out, lambda: world.Allgather(shard, out))]
 
     return world.rank, world.Barrier, prepare
 
@@ -98,6 +137,8 @@ def gloo(rank: int, size: int) -> Contender:
     distributed.init_process_group("gloo", rank=rank, world_size=size, init_method=os.environ["GLOO_INIT"])
 
     def prepare(case: Case) -> list[Prepared]:
+        if not case.what.startswith("all-reduce"):
+            return []  # the gloo back end has no reduce-scatter, and gathers into lists
         x = np.zeros(case.count, case.dtype)
         tensor = torch.from_numpy(x)
         return [(x, x, lambda: distributed.all_reduce(tensor))]
@@ -144,7 +185,7 @@ def worker(name: str, address: str) -> None:
         if "case" in order:
             prepared = prepare(Case(**order["case"]))
             for variant in prepared:
-                _check(variant, rank, size, f"{name}: {order['case']}")
+                _check(variant, rank, size, order["case"]["what"])
             answer: Any = len(prepared)
         else:
             call = prepared[order["variant"]][2]
@@ -157,9 +198,12 @@ def _check(variant: Prepared, rank: int, size: int, what: str) -> None:
     x, out, call = variant
     x[...] = rank + 1
     call()
-    expected = size * (size + 1) // 2
+    if what.startswith("all-gather"):
+        expected: Any = np.repeat(np.arange(1, size + 1), out.size // size).reshape(out.shape)
+    else:
+        expected = rank + 1 if what == "copy" else size * (size + 1) // 2
     if not (out == expected).all():
-        raise SystemExit(f"{what}: expected {expected}, got {out}")
+        raise SystemExit(f"{what} on rank {rank}: expected {expected}, got {out}")
     x[...] = 0
 
 
@@ -198,12 +242,14 @@ class Team:
         for connection in connections:
             connection.close()  # the stream keeps it open
         self._answers()
-        self.names = VARIANTS.get(name, [name])
-        self.calls = [1] * len(self.names)
+        self._all_names = VARIANTS.get(name, [name])
+        self.names: list[str] = []
+        self.calls: list[int] = []
 
     def prepare(self, case: Case) -> None:
         """Set ``case`` up, check its results, and find how many calls of each variant fill a sample."""
-        self._order({"case": asdict(case)})
+        variants = self._order({"case": asdict(case)})[0]
+        self.names, self.calls = self._all_names[:variants], [1] * variants
         for variant in range(len(self.names)):
             self.calls[variant] = 1
             once = min(self.sample(variant, 3))
@@ -264,7 +310,7 @@ def measure(case: Case, contenders: dict[str, Team], *, rounds: int, budget: flo
             cost = max(SAMPLE_SECONDS, team.calls[variant] * (best[name][-1] if best[name] else 0))
             best[name].append(min(team.sample(variant, max(2, min(40, int(budget / cost))))))
     peers = {name: times for name, times in best.items() if name != "ours"}
-    ratios = [min(times[i] for times in peers.values()) / best["ours"][i] for i in range(rounds)]
+    ratios = [min(times[i] for times in peers.values()) / best["ours"][i] for i in range(rounds)] if peers else [0.0]
     return {
         "case": str(case),
         "unit": "us",
@@ -274,29 +320,47 @@ def measure(case: Case, contenders: dict[str, Team], *, rounds: int, budget: flo
     }
 
 
+def measurements(processes: int, contenders: dict[str, Team], quick: bool, only: str) -> Iterator[dict[str, Any]]:
+    """All cases for ``processes`` ranks whose name begins with ``only``."""
+    rounds, budget = (3, 0.04) if quick else (5, 0.15)
+    reduced: dict[int, float] = {}
+    for (what, dtype), (full_sizes, quick_sizes) in CASES.items():
+        for nbytes in quick_sizes if quick else full_sizes:
+            if not what.startswith(only):
+                continue
+            case = Case(what, dtype, processes, nbytes)
+            alone = {"ours": contenders["ours"]} if what == "copy" else contenders
+            row = measure(case, alone, rounds=rounds, budget=budget)
+            if (what, dtype) == ("all-reduce", "float32"):
+                reduced[nbytes] = row["ours"]
+            if what == "copy":
+                row["peers"] = {"our all-reduce": reduced.get(nbytes, float("nan"))}
+                row["ratio"] = row["peers"]["our all-reduce"] / row["ours"]
+            yield row
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="fewer sizes and rounds, under 50 s")
     parser.add_argument("--json", metavar="FILE", type=Path, help="also write the rows to FILE")
-    parser.add_argument("--processes", type=int, nargs="+", default=[2, 4], help="numbers of ranks (default 2 4)")
+    parser.add_argument("--processes", type=int, nargs="+", default=None, help="numbers of ranks (default 2 4 8)")
+    parser.add_argument("--only", default="", metavar="COLLECTIVE", help="cases whose name begins so")
     parser.add_argument("--worker", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.worker:
         worker(*options.worker)
         return
-    rounds, budget = (3, 0.04) if options.quick else (5, 0.15)
-    rows = []
+    options.processes = options.processes or ([2, 4] if options.quick else [2, 4, 8])
+    rows: list[dict[str, Any]] = []
     print(f"{os.cpu_count()} cores; microseconds per call, ratio = fastest peer / ours", flush=True)
     names = [variant for name in launchers() if name != "ours" for variant in VARIANTS.get(name, [name])]
-    print(f"{'case':<34}{'ours':>10}" + "".join(f"{name:>18}" for name in names) + f"{'ratio':>8}")
+    print(f"{'case':<42}{'ours':>10}" + "".join(f"{name:>18}" for name in names) + f"{'ratio':>8}")
     for processes in options.processes:
         with teams(processes) as contenders:
-            for dtype in ("float32", "float16"):
-                for nbytes in QUICK_SIZES if options.quick else SIZES:
-                    row = measure(Case(dtype, processes, nbytes), contenders, rounds=rounds, budget=budget)
-                    rows.append(row)
-                    peers = "".join(f"{row['peers'][name]:>18.1f}" for name in names)
-                    print(f"{row['case']:<34}{row['ours']:>10.1f}{peers}{row['ratio']:>8.2f}", flush=True)
+            for row in measurements(processes, contenders, options.quick, options.only):
+                rows.append(row)
+                peers = "".join(f"{row['peers'].get(name, float('nan')):>18.1f}" for name in names)
+                print(f"{row['case']:<42}{row['ours']:>10.1f}{peers}{row['ratio']:>8.2f}", flush=True)
     if options.json:
         options.json.write_text(json.dumps(rows, indent=1))
 

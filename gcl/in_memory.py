@@ -30,7 +30,6 @@ __all__ = ["InMemory"]
 _SPINS = 2000
 #: All-reduce of private tensors from this size on goes through the segment in chunks, else as a whole.
 _STAGED_BYTES = 131072
-_BYTE = np.empty(0, np.uint8)
 
 
 class InMemory:
@@ -152,11 +151,11 @@ class InMemory:
 
             def run() -> int:
                 status = shared.reducing(ranks, words, element, scratch)
-                return staging(ranks, words, element, scratch, _BYTE) if status == STAGED else status
+                return staging(ranks, words, element, scratch) if status == STAGED else status
         else:
 
             def run() -> int:
-                return shared.copying(ranks, words, _BYTE)
+                return shared.copying(ranks, words)
 
         def forget(_: object) -> None:
             self.ready.pop(key, None)

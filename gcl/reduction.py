@@ -59,6 +59,9 @@ def new_scratch(dtype: np.dtype[Any]) -> np.ndarray:
     return np.empty((_LEVELS, BLOCK), sum_dtype(dtype))
 
 
+_memcpy: Any = types.ExternalFunction("memcpy", types.intp(types.intp, types.intp, types.intp))
+
+
 @intrinsic
 def _pointer(typing_context: Any, address: Any, witness: Any) -> Any:
     """The address as a pointer to elements of the witness's dtype."""
@@ -226,11 +229,10 @@ def reduce_range(
 
 
 @jit
-def copy_bytes(to: int, frm: int, n: int, byte: Any) -> None:
-    """Copy ``n`` bytes between addresses; ``byte`` is an empty uint8 array."""
+def copy_bytes(to: int, frm: int, n: int) -> None:
+    """Copy ``n`` bytes between addresses that do not overlap, or are the same."""
     if to != frm:
-        a, b = carray(_pointer(to, byte), n), carray(_pointer(frm, byte), n)
-        a[:] = b
+        _memcpy(to, frm, n)
 
 
 @jit

@@ -93,7 +93,7 @@ def _reduce(plan: Any, call: Any, source: Any, scratch: Any) -> None:
 
 
 @jit
-def _copy(plan: Any, call: Any, byte: Any) -> None:
+def _copy(plan: Any, call: Any) -> None:
     replicas, size = plan[REPLICAS], plan[GROUP_SIZE]
     tables = plan[TABLES + plan[RANKS] :]
     owners, members = tables[:replicas], tables[2 * replicas :]
@@ -107,19 +107,18 @@ def _copy(plan: Any, call: Any, byte: Any) -> None:
                 address(plan, replica, 2, nbytes),
                 address(plan, members[first + call[ROOT]], 1, nbytes),
                 nbytes,
-                byte,
             )
         elif call[KIND] == _ALL_GATHER:
             out = address(plan, replica, 2, nbytes * size)
             for i in range(size):
-                copy_bytes(out + i * nbytes, address(plan, members[first + i], 1, nbytes), nbytes, byte)
+                copy_bytes(out + i * nbytes, address(plan, members[first + i], 1, nbytes), nbytes)
         elif call[KIND] == _ALL_GATHER_SHARED:
-            copy_bytes(call[RESULT] + m * nbytes, address(plan, replica, 1, nbytes), nbytes, byte)
+            copy_bytes(call[RESULT] + m * nbytes, address(plan, replica, 1, nbytes), nbytes)
         elif call[KIND] == _ALL_TO_ALL:
             out, part = address(plan, replica, 2, nbytes), nbytes // size
             for i in range(size):
                 source = address(plan, members[first + i], 1, nbytes) + (m - first) * part
-                copy_bytes(out + i * part, source, part, byte)
+                copy_bytes(out + i * part, source, part)
 
 
 @jit
@@ -139,14 +138,14 @@ def reducing(plan: Any, call: Any, source: Any, scratch: Any) -> int:
 
 
 @jit
-def copying(plan: Any, call: Any, byte: Any) -> int:
+def copying(plan: Any, call: Any) -> int:
     """Run one all-gather, broadcast, all-to-all or barrier; call again while it returns WAITING."""
     if not enter(plan, call):
         return WAITING
     if plan[STAGE] == INSIDE:
         if not agreed(plan):
             return MISMATCH
-        _copy(plan, call, byte)
+        _copy(plan, call)
         meet_again(plan)
         plan[STAGE] = LEAVING
     return DONE if met(plan) else WAITING

@@ -82,19 +82,17 @@ def _part(plan: Any, call: Any, turn: int, chunk: int) -> Any:
 
 
 @jit
-def _copy_in(plan: Any, call: Any, turn: int, byte: Any) -> None:
+def _copy_in(plan: Any, call: Any, turn: int) -> None:
     nbytes = call[COUNT] * call[ITEM]
     for step in range(1, plan[RANKS]):
         chunk = (plan[RANK] + step) % plan[RANKS]
         start, length = _part(plan, call, turn, chunk)
         for local in range(_locals_of(plan, plan[RANK])):
-            copy_bytes(
-                _slot(plan, plan[RANK], turn % 2, local, chunk), call[X] + local * nbytes + start, length, byte
-            )
+            copy_bytes(_slot(plan, plan[RANK], turn % 2, local, chunk), call[X] + local * nbytes + start, length)
 
 
 @jit
-def _copy_out(plan: Any, call: Any, turn: int, byte: Any) -> None:
+def _copy_out(plan: Any, call: Any, turn: int) -> None:
     replicas, size, nbytes = plan[REPLICAS], plan[GROUP_SIZE], call[COUNT] * call[ITEM]
     tables = plan[TABLES + plan[RANKS] :]
     owners, locals_, members = tables[:replicas], tables[replicas:], tables[2 * replicas :]
@@ -104,11 +102,11 @@ def _copy_out(plan: Any, call: Any, turn: int, byte: Any) -> None:
         for m in range(replicas):
             if owners[members[m]] == plan[RANK]:
                 to = call[RESULT] + locals_[members[m]] * nbytes + start
-                copy_bytes(to, _result(plan, chunk, turn % 2, m // size), length, byte)
+                copy_bytes(to, _result(plan, chunk, turn % 2, m // size), length)
 
 
 @jit
-def _combine(plan: Any, call: Any, turn: int, source: Any, scratch: Any, byte: Any) -> None:
+def _combine(plan: Any, call: Any, turn: int, source: Any, scratch: Any) -> None:
     replicas, size, rank, item = plan[REPLICAS], plan[GROUP_SIZE], plan[RANK], call[ITEM]
     tables = plan[TABLES + plan[RANKS] :]
     owners, locals_, members = tables[:replicas], tables[replicas:], tables[2 * replicas :]
@@ -128,11 +126,11 @@ def _combine(plan: Any, call: Any, turn: int, source: Any, scratch: Any, byte: A
         reduce_range(nodes, ones, size, outs, 1, 0, n, call[CODE], size, source, source, scratch, work)
         for i in range(size):
             if owners[members[first + i]] == rank:
-                copy_bytes(call[RESULT] + locals_[members[first + i]] * nbytes + start, outs[0], length, byte)
+                copy_bytes(call[RESULT] + locals_[members[first + i]] * nbytes + start, outs[0], length)
 
 
 @jit
-def staging(plan: Any, call: Any, source: Any, scratch: Any, byte: Any) -> int:
+def staging(plan: Any, call: Any, source: Any, scratch: Any) -> int:
     """Go on with an all-reduce that the ranks have entered; call again while it returns WAITING."""
     nbytes = call[COUNT] * call[ITEM]
     rounds = (nbytes + plan[RANKS] * CHUNK - 1) // (plan[RANKS] * CHUNK)
@@ -143,11 +141,11 @@ def staging(plan: Any, call: Any, source: Any, scratch: Any, byte: Any) -> int:
         turn = step // 2
         if step % 2 == 0:
             if turn > 0:
-                _copy_out(plan, call, turn - 1, byte)
+                _copy_out(plan, call, turn - 1)
             if turn < rounds:
-                _copy_in(plan, call, turn, byte)
+                _copy_in(plan, call, turn)
         else:
-            _combine(plan, call, turn, source, scratch, byte)
+            _combine(plan, call, turn, source, scratch)
         meet_again(plan)
         plan[STEP] = step + 1
         if step == 2 * rounds:
