@@ -85,7 +85,7 @@ class Engine:
         self.wall = Wall()
         self._counts = _Counts()
         self._feed: Feed | None = None
-        self._threads = ThreadpoolController()
+        self._blas = ThreadpoolController().select(user_api="blas").lib_controllers
         sizes = executable.plan.sizes
         self._buckets = {
             region: replicas.bucket(_dtype(region), size // _dtype(region).itemsize)
@@ -102,7 +102,8 @@ class Engine:
 
     def _warm_up(self, parts: Sequence[_Segment | _Loop]) -> None:
         """Make every local call once, on zeros, so that kernels are compiled before the first step."""
-        with self._threads.limit(limits=1, user_api="blas"), np.errstate(all="ignore"):
+        self._pin_blas()
+        with np.errstate(all="ignore"):
             for part in parts:
                 if isinstance(part, _Loop):
                     self._warm_up(part.body)
@@ -138,15 +139,23 @@ class Engine:
     # Running
 
     def run(self, feed: Feed) -> None:
-        """Run one step. BLAS runs on one thread, so that results never depend on how many there are."""
+        """Run one step."""
         start = perf_counter_ns()
         self._feed = feed
         try:
-            with self._threads.limit(limits=1, user_api="blas"):
-                self._walk(self._program)
+            self._pin_blas()
+            self._walk(self._program)
         finally:
             self._feed = None
             self.wall.total += perf_counter_ns() - start
+
+    def _pin_blas(self) -> None:
+        """Let BLAS use one thread, for good: results must not depend on a number of threads.
+
+        Restoring it after a step would change it under another engine that runs in another thread.
+        """
+        for library in self._blas:
+            library.set_num_threads(1)
 
     def _walk(self, parts: Sequence[_Segment | _Loop]) -> None:
         spent = self.wall.nanoseconds
