@@ -33,13 +33,13 @@ class ByHosts:
     name = "hosts"
 
     def __init__(self, memory: InMemory, across: ByMessages, everyone: ByMessages) -> None:
-        self._memory, self._across, self._everyone = memory, across, everyone
+        self.memory, self._across, self.everyone = memory, across, everyone
         self._fault: GclError | None = None
         self.ready: dict[tuple[object, ...], ReadyCall] = {}
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
         """A zeroed tensor in the segment of the host."""
-        return self._memory.empty(shape, dtype)
+        return self.memory.empty(shape, dtype)
 
     def shared(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
         """A zeroed tensor of this rank's own."""
@@ -60,25 +60,25 @@ class ByHosts:
 
     def fail(self, error: BaseException) -> None:
         """Raise the same at every later call, and tell the ranks of this host."""
-        self._memory.fail(error)
+        self.memory.fail(error)
         interrupted = GclError("an earlier collective was interrupted, so the ranks are out of step; connect again")
         self._fault = self._fault or (error if isinstance(error, GclError) else interrupted)
 
     def close(self) -> None:
         """Leave: ranks of this host that still wait for this one are told."""
         self._fault = self._fault or GclError("the communicator is closed; connect again")
-        self._memory.close()
+        self.memory.close()
         self._across.close()
-        self._everyone.close()
+        self.everyone.close()
 
     def _run(self, request: Request, x: np.ndarray, out: np.ndarray) -> None:
-        near_x = self._memory.near(x)
-        near_out = near_x if out is x else self._memory.near(out)
+        near_x = self.memory.near(x)
+        near_out = near_x if out is x else self.memory.near(out)
         if near_x is not x:
             near_x[...] = x
-        signature, inputs, outputs = self._memory.enter(request, near_x, near_out)
+        signature, inputs, outputs = self.memory.enter(request, near_x, near_out)
         if not self._across.agree(request, signature):
-            raise self._everyone.mismatch(request)
+            raise self.everyone.mismatch(request)
         if request.kind is Kind.ALL_REDUCE:
             low, high = self._slice(request)
             rows = [array_at(address, (request.count,), request.dtype)[low:high] for address in inputs]
@@ -88,14 +88,14 @@ class ByHosts:
             local = len(x)
             shared = request.kind is Kind.ALL_GATHER_SHARED
             results = [near_out.reshape(-1)] * local if shared else list(near_out.reshape(local, -1))
-            self._everyone.work(request, list(near_x.reshape(local, -1)), results)
-        self._memory.leave(request)
+            self.everyone.work(request, list(near_x.reshape(local, -1)), results)
+        self.memory.leave(request)
         if near_out is not out:
             out[...] = near_out
 
     def _slice(self, request: Request) -> tuple[int, int]:
         """The elements that this rank is responsible for on its host."""
         unit = _LINE // request.dtype.itemsize
-        units, ranks, rank = -(-request.count // unit), self._memory.ranks, self._memory.rank
+        units, ranks, rank = -(-request.count // unit), self.memory.ranks, self.memory.rank
         low, high = (min(request.count, units * r // ranks * unit) for r in (rank, rank + 1))
         return low, high

@@ -44,7 +44,7 @@ class ByMessages:
 
     def __init__(self, messages: Messages, world: World, group: Group, timeout: float) -> None:
         self.name = messages.name
-        self._messages, self._world, self._timeout = messages, world, timeout
+        self.messages, self._world, self._timeout = messages, world, timeout
         self._groups = [_GroupView(members, world) for members in group.all_members()]
         self._fault: GclError | None = None
         self.ready: dict[tuple[object, ...], ReadyCall] = {}
@@ -95,7 +95,7 @@ class ByMessages:
     def close(self) -> None:
         """Release the transport."""
         self._fault = self._fault or GclError("the communicator is closed; connect again")
-        self._messages.close()
+        self.messages.close()
 
     def agree(self, request: Request, signature: int) -> bool:
         """Exchange what is called: a barrier, and the check that every rank calls the same."""
@@ -111,15 +111,16 @@ class ByMessages:
 
     def _exchange(self, request: Request, mine: np.ndarray) -> np.ndarray:
         """Everyone's ``mine``: [ranks, ...]."""
-        everyone = np.empty((self._messages.ranks, *mine.shape), mine.dtype)
-        everyone[self._messages.rank] = mine
-        others = [rank for rank in range(self._messages.ranks) if rank != self._messages.rank]
-        receives = [self._messages.receive(rank, everyone[rank]) for rank in others]
-        self._wait(request, receives + [self._messages.send(rank, mine) for rank in others])
+        everyone = np.empty((self.messages.ranks, *mine.shape), mine.dtype)
+        everyone[self.messages.rank] = mine
+        others = [rank for rank in range(self.messages.ranks) if rank != self.messages.rank]
+        receives = [self.messages.receive(rank, everyone[rank]) for rank in others]
+        self.wait(request, receives + [self.messages.send(rank, mine) for rank in others])
         return everyone
 
-    def _wait(self, request: Request, pending: list[Any]) -> None:
-        if not self._messages.wait(pending, timeout=self._timeout):
+    def wait(self, request: Request, pending: list[Any]) -> None:
+        """Complete messages of ``request``; raise CollectiveTimeout if that takes too long."""
+        if not self.messages.wait(pending, timeout=self._timeout):
             self._fault = CollectiveTimeout(
                 f"{request} waited {self._timeout:g} s on {self._world.describe(self._world.rank)}; "
                 "look at what the other instances do, or raise timeout"
@@ -142,7 +143,7 @@ class ByMessages:
             if 0 <= turn - 1 < len(starts):
                 deliveries[turn - 1] = self._return_result(request, view, slices.pop(turn - 1), results[view.rows[0]])
             if turn >= 2:
-                self._wait(request, deliveries.pop(turn - 2))
+                self.wait(request, deliveries.pop(turn - 2))
         for row in view.rows[1:]:
             results[row][...] = results[view.rows[0]]
 
@@ -151,8 +152,8 @@ class ByMessages:
         mine = self._reduce_slice(request, view, own)
         low, high = own.bounds[self._world.rank]
         result[low:high] = mine
-        pending = [self._messages.receive(rank, result[slice(*own.bounds[rank])]) for rank in view.others]
-        return pending + [self._messages.send(rank, result[low:high]) for rank in view.others]
+        pending = [self.messages.receive(rank, result[slice(*own.bounds[rank])]) for rank in view.others]
+        return pending + [self.messages.send(rank, result[low:high]) for rank in view.others]
 
     def _reduce_scatter(self, request: Request, view: _GroupView, rows: Rows, results: Rows) -> None:
         fragment = results[0].size
@@ -170,11 +171,11 @@ class ByMessages:
         shards = results[view.rows[0]].reshape(view.size, -1)
         pending = []
         for rank in view.others:
-            pending += [self._messages.receive(rank, shards[index]) for index in range(*view.ranges[rank])]
-            pending += [self._messages.send(rank, rows[row]) for row in view.rows]
+            pending += [self.messages.receive(rank, shards[index]) for index in range(*view.ranges[rank])]
+            pending += [self.messages.send(rank, rows[row]) for row in view.rows]
         for index, row in zip(range(*view.ranges[self._world.rank]), view.rows, strict=True):
             shards[index] = rows[row]
-        self._wait(request, pending)
+        self.wait(request, pending)
         if request.kind is Kind.ALL_GATHER:
             for row in view.rows[1:]:
                 results[row][...] = results[view.rows[0]]
@@ -184,9 +185,9 @@ class ByMessages:
         target = results[view.rows[0]]
         if root == self._world.rank:
             target[...] = rows[view.rows[request.root - view.ranges[root][0]]]
-            self._wait(request, [self._messages.send(rank, target) for rank in view.others])
+            self.wait(request, [self.messages.send(rank, target) for rank in view.others])
         else:
-            self._wait(request, [self._messages.receive(root, target)])
+            self.wait(request, [self.messages.receive(root, target)])
         for row in view.rows[1:]:
             results[row][...] = target
 
@@ -197,12 +198,12 @@ class ByMessages:
         pending = []
         for rank in view.others:
             theirs = range(*view.ranges[rank])
-            pending += [self._messages.receive(rank, kept[row][index]) for row in view.rows for index in theirs]
-            pending += [self._messages.send(rank, sent[row][index]) for index in theirs for row in view.rows]
+            pending += [self.messages.receive(rank, kept[row][index]) for row in view.rows for index in theirs]
+            pending += [self.messages.send(rank, sent[row][index]) for index in theirs for row in view.rows]
         for i, row in enumerate(view.rows):
             for j, other in enumerate(view.rows):
                 kept[row][first + j] = sent[other][first + i]
-        self._wait(request, pending)
+        self.wait(request, pending)
 
     def _send_slices(
         self, request: Request, view: _GroupView, rows: Rows, bounds: dict[int, tuple[int, int]]
@@ -215,19 +216,19 @@ class ByMessages:
         pending, nodes = [], []
         for rank in view.others:
             start, stop = bounds[rank]
-            pending += [self._messages.send(rank, part[start - first : stop - first]) for part in parts.values()]
+            pending += [self.messages.send(rank, part[start - first : stop - first]) for part in parts.values()]
         for rank in view.ranges:
             for block in view.blocks[rank]:
                 own = rank == me
                 node = parts[block][low - first : high - first] if own else np.empty(high - low, wire)
                 nodes.append((node, block[1]))
                 if not own:
-                    pending.append(self._messages.receive(rank, node))
+                    pending.append(self.messages.receive(rank, node))
         return _Slice(bounds, nodes, pending)
 
     def _reduce_slice(self, request: Request, view: _GroupView, own: _Slice) -> np.ndarray:
         """The reduced elements of this rank's slice."""
-        self._wait(request, own.pending)
+        self.wait(request, own.pending)
         return _reduce(own.nodes, request.operator, view.size, request.dtype)
 
     def _subtree(
