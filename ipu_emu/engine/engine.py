@@ -101,13 +101,13 @@ class Engine:
         self._reset()
 
     def _warm_up(self, parts: Sequence[_Segment | _Loop]) -> None:
-        """Make every local call once, on zeros, so that kernels are compiled before the first step."""
+        """Make every call but those of the host once, on zeros: kernels are compiled before the first step."""
         self._pin_blas()
         with np.errstate(all="ignore"):
             for part in parts:
                 if isinstance(part, _Loop):
                     self._warm_up(part.body)
-                elif part.kind is Kind.COMPUTE:
+                elif part.kind is not Kind.HOST_IO:
                     for call in part.calls:
                         call()
 

@@ -71,8 +71,10 @@ def _block_rows(windows: Windows, weights: tuple[int, ...], group: int, batch: i
 def gather(
     x: NDArray[Any],
     columns: NDArray[Any],
+    height: int,
+    batch: int,
+    rows: int,
     first: int,
-    width: int,
     kh: int,
     kw: int,
     sh: int,
@@ -84,37 +86,37 @@ def gather(
 ) -> None:
     """columns[c, i, j, row, w, n] = x[c, (first + row) sh - ph + i dh, w sw - pw + j dw, n], 0 outside x.
 
-    x is [C, H, W, N]; columns is [C kh kw, rows, width * N].
+    x is [C H, W N]; columns is [C kh kw rows, OW N]: a line of either is a line of the image for the whole batch.
     """
-    _, height, in_width, batch = x.shape
-    for k in range(columns.shape[0]):
-        c, i, j = k // (kh * kw), k // kw % kh, k % kw
-        low, high = _inside(in_width, width, sw, pw, j * dw)
-        for row in range(columns.shape[1]):
-            y = (first + row) * sh - ph + i * dh
-            out = columns[k, row]
-            if y < 0 or y >= height or high <= low:
-                out[:] = 0
-                continue
-            line = x[c, y].reshape(in_width * batch)
-            out[: low * batch] = 0
-            out[high * batch :] = 0
-            start = (low * sw - pw + j * dw) * batch
-            if sw == 1:
-                for n in range((high - low) * batch):
-                    out[low * batch + n] = line[start + n]
-            else:
-                for w in range(low, high):
-                    for n in range(batch):
-                        out[w * batch + n] = line[start + (w - low) * sw * batch + n]
+    in_width, width = x.shape[1] // batch, columns.shape[1] // batch
+    for line in range(columns.shape[0]):
+        k = line // rows
+        y = (first + line % rows) * sh - ph + k // kw % kh * dh
+        shift = k % kw * dw - pw
+        low, high = inside(in_width, width, sw, shift)
+        out = columns[line]
+        if y < 0 or y >= height or high <= low:
+            out[:] = 0
+            continue
+        source = x[k // (kh * kw) * height + y]
+        out[: low * batch] = 0
+        out[high * batch :] = 0
+        run = (high - low) * batch if sw == 1 else batch
+        for w in range(low, low + 1 if sw == 1 else high):
+            target = out[w * batch : w * batch + run]
+            part = source[(w * sw + shift) * batch : (w * sw + shift) * batch + run]
+            for n in range(run):
+                target[n] = part[n]
 
 
 @jit
 def scatter(
     columns: NDArray[Any],
     x: NDArray[Any],
+    height: int,
+    batch: int,
+    rows: int,
     first: int,
-    width: int,
     kh: int,
     kw: int,
     sh: int,
@@ -125,33 +127,29 @@ def scatter(
     dw: int,
 ) -> None:
     """The adjoint of ``gather``: add every column entry to the element of x that it was taken from."""
-    _, height, in_width, batch = x.shape
-    for k in range(columns.shape[0]):
-        c, i, j = k // (kh * kw), k // kw % kh, k % kw
-        low, high = _inside(in_width, width, sw, pw, j * dw)
-        for row in range(columns.shape[1]):
-            y = (first + row) * sh - ph + i * dh
-            if y < 0 or y >= height or high <= low:
-                continue
-            line = x[c, y].reshape(in_width * batch)
-            out = columns[k, row]
-            start = (low * sw - pw + j * dw) * batch
-            if sw == 1:
-                for n in range((high - low) * batch):
-                    line[start + n] += out[low * batch + n]
-            else:
-                for w in range(low, high):
-                    for n in range(batch):
-                        line[start + (w - low) * sw * batch + n] += out[w * batch + n]
+    in_width, width = x.shape[1] // batch, columns.shape[1] // batch
+    for line in range(columns.shape[0]):
+        k = line // rows
+        y = (first + line % rows) * sh - ph + k // kw % kh * dh
+        shift = k % kw * dw - pw
+        low, high = inside(in_width, width, sw, shift)
+        if y < 0 or y >= height or high <= low:
+            continue
+        target = x[k // (kh * kw) * height + y]
+        run = (high - low) * batch if sw == 1 else batch
+        for w in range(low, low + 1 if sw == 1 else high):
+            source = columns[line, w * batch : w * batch + run]
+            part = target[(w * sw + shift) * batch : (w * sw + shift) * batch + run]
+            for n in range(run):
+                part[n] += source[n]
 
 
 @jit
-def _inside(in_width: int, width: int, stride: int, pad: int, shift: int) -> tuple[int, int]:
-    """Output positions [low, high) whose input position w stride - pad + shift lies in [0, in_width)."""
-    low = max(0, -((shift - pad) // stride)) if shift < pad else 0
-    high = (in_width - 1 + pad - shift) // stride + 1
-    high = min(width, max(high, low))
-    return min(low, width), max(high, min(low, width))
+def inside(in_width: int, width: int, stride: int, shift: int) -> tuple[int, int]:
+    """Output positions [low, high) whose input position w stride + shift lies in [0, in_width)."""
+    low = 0 if shift >= 0 else -(shift // stride)
+    high = (in_width - 1 - shift) // stride + 1 if in_width > shift else 0
+    return min(low, width), min(high, width)
 
 
 @jit
@@ -176,6 +174,7 @@ class _Blocks:
         self.rows = _block_rows(self.windows, w_shape, self.group, self.batch)
         self.depth = w_shape[1] * w_shape[2] * w_shape[3]
         self.x = x.transpose(1, 2, 3, 0)
+        self.lines = view(self.x, (x.shape[1] * x.shape[2], x.shape[3] * x.shape[0]))
         self.line = self.windows.output[1] * self.batch
         self.y = view(
             y.transpose(1, 2, 3, 0), (self.group, w_shape[0] // self.group, self.windows.output[0] * self.line)
@@ -192,13 +191,13 @@ class _Blocks:
                 yield whole[:, :, first * self.line : (first + rows) * self.line], y, _nothing, _nothing
                 continue
             columns = self.columns[: self.group * self.depth * rows * self.line]
-            lines = columns.reshape(self.group * self.depth, rows, self.line)
-            place = (first, self.windows.output[1], *self.windows.numbers)
+            lines = columns.reshape(self.group * self.depth * rows, self.line)
+            place = (self.windows.input[0], self.batch, rows, first, *self.windows.numbers)
             yield (
                 columns.reshape(self.group, self.depth, rows * self.line),
                 y,
-                partial(gather, self.x, lines, *place),
-                partial(scatter, lines, self.x, *place),
+                partial(gather, self.lines, lines, *place),
+                partial(scatter, lines, self.lines, *place),
             )
 
 

@@ -116,7 +116,7 @@ def count_labels(labels: NDArray[Any], ignore: int) -> int:
     for i in range(labels.size):
         if labels[i] != ignore:
             count += 1
-    return max(count, 1)
+    return count if count else 1
 
 
 @jit
@@ -142,7 +142,7 @@ def nll(
         elif is_log:
             losses[i] = -picked / count
         else:
-            losses[i] = -np.log(max(picked, np.float32(smallest))) / count
+            losses[i] = -np.log(picked if picked > smallest else np.float32(smallest)) / count
 
 
 @jit
@@ -162,7 +162,8 @@ def nll_grad(
     for i in range(labels.size):
         label = labels[i]
         if label != ignore and 0 <= label < p.shape[1]:
-            slope = np.float32(1) if is_log else np.float32(1) / max(p[i, label], np.float32(smallest))
+            picked = p[i, label] if p[i, label] > smallest else np.float32(smallest)
+            slope = np.float32(1) if is_log else np.float32(1) / picked
             out[i, label] = -g[i % g.size] * slope / count
 
 

@@ -1,6 +1,6 @@
 """Pooling: the largest or the mean element of every window.
 
-Operands are stored [C, H, W, N]; every inner loop runs over the batch.
+Operands are stored [C, H, W, N]: every inner loop runs over the batch.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from gcl.jit import jit
 from ipu_emu.ops.adjoint import Adjoint, Value
+from ipu_emu.ops.arrays import view
 from ipu_emu.ops.cost import flops
 from ipu_emu.ops.node import Made, Node
 from ipu_emu.ops.registry import Bound, OpDef, Step
@@ -35,10 +36,17 @@ def _shape(node: Node) -> Made:
     return [(x.dtype, (*x.shape[:2], *_windows(node, x.shape).output))]
 
 
+# In the kernels every tensor is [C H W, N]: a line is one pixel for the whole batch.
+
+
 @jit
 def max_pool(
     x: NDArray[Any],
     y: NDArray[Any],
+    height: int,
+    width: int,
+    out_height: int,
+    out_width: int,
     kh: int,
     kw: int,
     sh: int,
@@ -48,20 +56,18 @@ def max_pool(
     dh: int,
     dw: int,
 ) -> None:
-    """y[c, h, w, n] = the largest element of its window in x; both [C, H, W, N]."""
-    height, width, batch = x.shape[1], x.shape[2], x.shape[3]
-    for c in range(y.shape[0]):
-        for h in range(y.shape[1]):
-            for w in range(y.shape[2]):
-                best = y[c, h, w]
-                best[:] = -np.inf
-                for i in range(kh):
-                    for j in range(kw):
-                        u, v = h * sh - ph + i * dh, w * sw - pw + j * dw
-                        if 0 <= u < height and 0 <= v < width:
-                            line = x[c, u, v]
-                            for n in range(batch):
-                                best[n] = line[n] if line[n] > best[n] else best[n]
+    """Each line of y is the largest of the lines of x in its window."""
+    for line in range(y.shape[0]):
+        c, h, w = line // (out_height * out_width), line // out_width % out_height, line % out_width
+        best = y[line]
+        best[:] = -np.inf
+        for i in range(kh):
+            for j in range(kw):
+                u, v = h * sh - ph + i * dh, w * sw - pw + j * dw
+                if 0 <= u < height and 0 <= v < width:
+                    source = x[(c * height + u) * width + v]
+                    for n in range(best.size):
+                        best[n] = source[n] if source[n] > best[n] else best[n]
 
 
 @jit
@@ -71,6 +77,10 @@ def max_pool_grad(
     y: NDArray[Any],
     dx: NDArray[Any],
     left: NDArray[Any],
+    height: int,
+    width: int,
+    out_height: int,
+    out_width: int,
     kh: int,
     kw: int,
     sh: int,
@@ -84,29 +94,32 @@ def max_pool_grad(
 
     ``left`` [N] holds what is still to be given, so that the inner loop has no branch.
     """
-    height, width, batch = x.shape[1], x.shape[2], x.shape[3]
     dx[:] = 0
-    for c in range(y.shape[0]):
-        for h in range(y.shape[1]):
-            for w in range(y.shape[2]):
-                best = y[c, h, w]
-                left[:] = g[c, h, w]
-                for i in range(kh):
-                    for j in range(kw):
-                        u, v = h * sh - ph + i * dh, w * sw - pw + j * dw
-                        if 0 <= u < height and 0 <= v < width:
-                            line, target = x[c, u, v], dx[c, u, v]
-                            for n in range(batch):
-                                give = left[n] if line[n] == best[n] else np.float32(0)
-                                target[n] += give
-                                left[n] -= give
+    for line in range(y.shape[0]):
+        c, h, w = line // (out_height * out_width), line // out_width % out_height, line % out_width
+        best = y[line]
+        for n in range(left.size):
+            left[n] = g[line, n]
+        for i in range(kh):
+            for j in range(kw):
+                u, v = h * sh - ph + i * dh, w * sw - pw + j * dw
+                if 0 <= u < height and 0 <= v < width:
+                    source, target = x[(c * height + u) * width + v], dx[(c * height + u) * width + v]
+                    for n in range(best.size):
+                        give = left[n] if source[n] == best[n] else np.float32(0)
+                        target[n] += give
+                        left[n] -= give
 
 
 @jit
 def average_pool(
     x: NDArray[Any],
     y: NDArray[Any],
-    pad_counts: int,
+    counts: NDArray[Any],
+    height: int,
+    width: int,
+    out_height: int,
+    out_width: int,
     kh: int,
     kw: int,
     sh: int,
@@ -116,33 +129,32 @@ def average_pool(
     dh: int,
     dw: int,
 ) -> None:
-    """y[c, h, w, n] = the mean of its window in x; both [C, H, W, N]."""
-    height, width, batch = x.shape[1], x.shape[2], x.shape[3]
-    for c in range(y.shape[0]):
-        for h in range(y.shape[1]):
-            for w in range(y.shape[2]):
-                total = y[c, h, w]
-                total[:] = 0
-                count = 0
-                for i in range(kh):
-                    for j in range(kw):
-                        u, v = h * sh - ph + i * dh, w * sw - pw + j * dw
-                        if 0 <= u < height and 0 <= v < width:
-                            count += 1
-                            line = x[c, u, v]
-                            for n in range(batch):
-                                total[n] += line[n]
-                share = np.float32(kh * kw if pad_counts else max(count, 1))
-                for n in range(batch):
-                    total[n] /= share
+    """Each line of y is the sum of the lines of x in its window, divided by ``counts`` [OH OW]."""
+    for line in range(y.shape[0]):
+        c, h, w = line // (out_height * out_width), line // out_width % out_height, line % out_width
+        total = y[line]
+        total[:] = 0
+        for i in range(kh):
+            for j in range(kw):
+                u, v = h * sh - ph + i * dh, w * sw - pw + j * dw
+                if 0 <= u < height and 0 <= v < width:
+                    source = x[(c * height + u) * width + v]
+                    for n in range(total.size):
+                        total[n] += source[n]
+        share = counts[line % counts.size]
+        for n in range(total.size):
+            total[n] /= share
 
 
 @jit
 def average_pool_grad(
     g: NDArray[Any],
     dx: NDArray[Any],
-    share: NDArray[Any],
-    pad_counts: int,
+    counts: NDArray[Any],
+    height: int,
+    width: int,
+    out_height: int,
+    out_width: int,
     kh: int,
     kw: int,
     sh: int,
@@ -153,57 +165,66 @@ def average_pool_grad(
     dw: int,
 ) -> None:
     """Spread each element of ``g`` evenly over its window."""
-    height, width, batch = dx.shape[1], dx.shape[2], dx.shape[3]
     dx[:] = 0
-    for c in range(g.shape[0]):
-        for h in range(g.shape[1]):
-            for w in range(g.shape[2]):
-                top, side = h * sh - ph, w * sw - pw
-                count = 0
-                for i in range(kh):
-                    for j in range(kw):
-                        if 0 <= top + i * dh < height and 0 <= side + j * dw < width:
-                            count += 1
-                for n in range(batch):
-                    share[n] = g[c, h, w, n] / np.float32(kh * kw if pad_counts else max(count, 1))
-                for i in range(kh):
-                    for j in range(kw):
-                        u, v = top + i * dh, side + j * dw
-                        if 0 <= u < height and 0 <= v < width:
-                            target = dx[c, u, v]
-                            for n in range(batch):
-                                target[n] += share[n]
+    for line in range(g.shape[0]):
+        c, h, w = line // (out_height * out_width), line // out_width % out_height, line % out_width
+        given, share = g[line], counts[line % counts.size]
+        for i in range(kh):
+            for j in range(kw):
+                u, v = h * sh - ph + i * dh, w * sw - pw + j * dw
+                if 0 <= u < height and 0 <= v < width:
+                    target = dx[(c * height + u) * width + v]
+                    for n in range(given.size):
+                        target[n] += given[n] / share
 
 
-def _stored(array: NDArray[Any]) -> NDArray[Any]:
-    return array.transpose(1, 2, 3, 0)
+def _lines(array: NDArray[Any]) -> NDArray[Any]:
+    return view(array.transpose(1, 2, 3, 0), (-1, array.shape[0]))
 
 
-def _pads_count(node: Node) -> int:
-    return int(node.attribute("count_include_pad", 0))
+def _numbers(windows: Windows) -> tuple[int, ...]:
+    return (*windows.input, *windows.output, *windows.numbers)
+
+
+def _counts(node: Node, windows: Windows) -> NDArray[np.float32]:
+    """Elements in each window, [OH OW]; those outside the input count only if the node says so."""
+    inside = [
+        [
+            sum(
+                0 <= place * windows.strides[axis] - windows.pads[axis] + i * windows.dilations[axis] < size
+                for i in range(windows.kernel[axis])
+            )
+            for place in range(windows.output[axis])
+        ]
+        for axis, size in enumerate(windows.input)
+    ]
+    counts = np.outer(*(np.array(each, np.float32) for each in inside)).reshape(-1)
+    if node.attribute("count_include_pad", 0):
+        counts[:] = prod(windows.kernel)
+    return np.maximum(counts, np.float32(1))
 
 
 def _max_pool(bound: Bound) -> Step:
     x, y = bound.input(0), bound.outputs[0]
-    return partial(max_pool, _stored(x), _stored(y), *_windows(bound.node, x.shape).numbers)
+    return partial(max_pool, _lines(x), _lines(y), *_numbers(_windows(bound.node, x.shape)))
 
 
 def _max_pool_grad(bound: Bound) -> Step:
     g, x, y, dx = bound.input(0), bound.input(1), bound.input(2), bound.outputs[0]
-    arrays = _stored(g), _stored(x), _stored(y), _stored(dx), bound.scratch[0]
-    return partial(max_pool_grad, *arrays, *_windows(bound.node, x.shape).numbers)
+    lines = _lines(g), _lines(x), _lines(y), _lines(dx), bound.scratch[0]
+    return partial(max_pool_grad, *lines, *_numbers(_windows(bound.node, x.shape)))
 
 
 def _average_pool(bound: Bound) -> Step:
     x, y = bound.input(0), bound.outputs[0]
-    numbers = _windows(bound.node, x.shape).numbers
-    return partial(average_pool, _stored(x), _stored(y), _pads_count(bound.node), *numbers)
+    windows = _windows(bound.node, x.shape)
+    return partial(average_pool, _lines(x), _lines(y), _counts(bound.node, windows), *_numbers(windows))
 
 
 def _average_pool_grad(bound: Bound) -> Step:
     g, dx = bound.input(0), bound.outputs[0]
-    numbers = _windows(bound.node, dx.shape).numbers
-    return partial(average_pool_grad, _stored(g), _stored(dx), bound.scratch[0], _pads_count(bound.node), *numbers)
+    windows = _windows(bound.node, dx.shape)
+    return partial(average_pool_grad, _lines(g), _lines(dx), _counts(bound.node, windows), *_numbers(windows))
 
 
 def _average_grad_rule(d: Adjoint) -> Value:
@@ -236,5 +257,5 @@ OPS = [
     ),
     OpDef("MaxPoolGrad", (3, 3), _second, _max_pool_grad, _cost, None, _batch, spatial=(0, 1, 2, -1)),
     OpDef("AveragePool", (1, 1), _shape, _average_pool, _cost, _average_grad_rule, spatial=(0, -1)),
-    OpDef("AveragePoolGrad", (1, 1), _by_attribute, _average_pool_grad, _cost, None, _batch, spatial=(0, -1)),
+    OpDef("AveragePoolGrad", (1, 1), _by_attribute, _average_pool_grad, _cost, spatial=(0, -1)),
 ]
