@@ -18,6 +18,7 @@ from gcl.dtypes import witness
 from gcl.errors import CollectiveMismatch, CollectiveTimeout, GclError, PeerLost
 from gcl.groups import Group
 from gcl.operators import Operator
+from gcl.push import buffers, pushing
 from gcl.ready import DONE, MISMATCH, STAGED, WAITING, ReadyCall
 from gcl.reduction import new_scratch
 from gcl.staged import staging, staging_bytes
@@ -48,6 +49,7 @@ class InMemory:
         )
         domain.segment.reserve(staging_bytes(world.local, world.ranks, group.count))
         self._scratch: dict[np.dtype[Any], np.ndarray] = {}
+        self._chunks = buffers(group.size)
         self._kept: list[np.ndarray] = []
         self.ready: dict[tuple[object, ...], ReadyCall] = {}
         self._fault: GclError | None = None
@@ -72,7 +74,8 @@ class InMemory:
         staged = request.kind is Kind.ALL_REDUCE and x.nbytes >= _STAGED_BYTES * self._world.local
         direct = staged or request.kind is Kind.ALL_GATHER_SHARED  # each rank touches its own tensors only
         near_x = x if direct else self.near(x)
-        near_out = near_x if out is x else out if direct else self.near(out)
+        others_write = request.kind is Kind.ALL_REDUCE and not direct
+        near_out = near_x if out is x else self.near(out) if others_write else out
         call = self._prepare(request, near_x, near_out)
         if near_x is not x:
             near_x[...] = x
@@ -148,10 +151,15 @@ class InMemory:
         if request.kind in (Kind.ALL_REDUCE, Kind.REDUCE_SCATTER):
             element = witness(x.dtype)
             scratch = self._scratch.setdefault(x.dtype, new_scratch(x.dtype))
+            pushes = self._domain.pushes
 
             def run() -> int:
                 status = shared.reducing(ranks, words, element, scratch)
-                return staging(ranks, words, element, scratch) if status == STAGED else status
+                if status != STAGED:
+                    return status
+                if pushes:
+                    return pushing(ranks, words, element, scratch, self._chunks)
+                return staging(ranks, words, element, scratch)
         else:
 
             def run() -> int:

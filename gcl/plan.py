@@ -6,6 +6,7 @@ who the ranks are (written once), ``call`` what the tensors are (written once pe
 
 from __future__ import annotations
 
+import os
 from typing import Any
 from zlib import crc32
 
@@ -45,16 +46,21 @@ __all__ = [
     "met",
     "missing",
     "new_plan",
+    "own_tensor_of",
+    "process_of",
     "signature_of_all",
+    "slice_of",
 ]
 
 # plan: fixed words, then the tables
-RANK, RANKS, CONTROL, _ARRIVALS, STAGE, _SPINS, _SECONDS, _NANOSECONDS, REPLICAS, GROUP_SIZE, STEP = range(11)
+RANK, RANKS, REPLICAS, GROUP_SIZE, PROCESS, CONTROL = range(6)
+STAGE, STEP, _ARRIVALS, _SPINS, _SECONDS, _NANOSECONDS = range(6, 12)
 TABLES = 16
 OUTSIDE, ENTERING, INSIDE, LEAVING = range(4)  # stages of a call
 # call
 KIND, CODE, COUNT, IN, OUT, ITEM, ROOT, SIGNATURE, X, RESULT = range(10)
 _NAP_NANOSECONDS = 20_000_000
+_PAGE, _CACHE_LINE = 4096, 64
 
 
 def new_plan(
@@ -72,6 +78,7 @@ def new_plan(
     plan = np.zeros(TABLES + len(tables), np.int64)
     plan[[RANK, RANKS, CONTROL, _SPINS]] = rank, len(arenas), control, spins
     plan[[_NANOSECONDS, REPLICAS, GROUP_SIZE]] = _NAP_NANOSECONDS, len(owners), size
+    plan[PROCESS] = os.getpid()
     plan[TABLES:] = tables
     return plan
 
@@ -87,6 +94,32 @@ def meet(plan: Any) -> Any:
 def _announce(plan: Any, call: Any) -> None:
     post = post_of(plan[CONTROL], plan[RANK])
     post[0], post[1], post[2] = call[SIGNATURE], call[IN], call[OUT]
+    post[3], post[4], post[5] = call[X], call[RESULT], plan[PROCESS]
+
+
+@jit
+def own_tensor_of(plan: Any, rank: int, which: int) -> Any:
+    """Where ``rank``'s input (which = 0) or output (which = 1) starts in its own process."""
+    return post_of(plan[CONTROL], rank)[3 + which]
+
+
+@jit
+def process_of(plan: Any, rank: int) -> Any:
+    """The process that is ``rank``."""
+    return post_of(plan[CONTROL], rank)[5]
+
+
+@jit
+def _first_of_slice(count: int, rank: int, ranks: int, item: int) -> int:
+    unit = (_PAGE if count * item >= 4 * _PAGE * ranks else _CACHE_LINE) // item
+    units = (count + unit - 1) // unit
+    return min(count, units * rank // ranks * unit)
+
+
+@jit
+def slice_of(count: int, rank: int, ranks: int, item: int) -> Any:
+    """First element of rank's slice of ``count``, and the one after its last: on pages, or cache lines if few."""
+    return _first_of_slice(count, rank, ranks, item), _first_of_slice(count, rank + 1, ranks, item)
 
 
 @jit

@@ -4,7 +4,8 @@ Each rank owns one line of the control block and is its only writer (but for the
 
     bytes  0   arrivals   int32, grows by one at each meeting point; what the others wait for
            4   waiters    int32, how many ranks sleep on this line
-           8   post       3 x int64: signature of the call, offsets of its input and output
+           8   post       6 x int64: signature of the call, offsets of its input and output,
+                            their addresses in their own process, and its id
           64   left       int32, 1 when this rank closed its communicator
 
 A wait spins briefly where every rank can have a core, then yields, then sleeps on a futex, so that ranks which
@@ -25,7 +26,7 @@ from gcl.jit import carray, intrinsic, jit, pointer_to
 __all__ = ["LINE", "arrive", "left", "mark_left", "post_of", "reached", "wait_for_all"]
 
 LINE = 128  # bytes: two cache lines, because processors fetch them in pairs
-POST_WORDS = 3
+POST_WORDS = 6
 _WAITERS, _POST, _LEFT = 4, 8, 64
 _YIELDS, _SLEEPS = 200, 5
 

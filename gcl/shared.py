@@ -33,29 +33,21 @@ from gcl.plan import (
     enter,
     meet_again,
     met,
+    slice_of,
 )
 from gcl.ready import DONE, MISMATCH, STAGED, WAITING
 from gcl.reduction import copy_bytes, reduce_range, zero_range
 
 __all__ = ["copying", "reducing"]
 
-_PAGE, _CACHE_LINE = 4096, 64
 _ALL_REDUCE, _ALL_GATHER, _BROADCAST, _ALL_TO_ALL, _ALL_GATHER_SHARED = 1, 3, 4, 5, 6  # gcl.calls.Kind
-
-
-@jit
-def _first_of_slice(count: int, rank: int, ranks: int, item: int) -> int:
-    """Where rank's slice of ``count`` elements begins: on a page, or on a cache line if there are few."""
-    unit = (_PAGE if count * item >= 4 * _PAGE * ranks else _CACHE_LINE) // item
-    units = (count + unit - 1) // unit
-    return min(count, units * rank // ranks * unit)
 
 
 @jit
 def _reduce(plan: Any, call: Any, source: Any, scratch: Any) -> None:
     replicas, size, rank, ranks = plan[REPLICAS], plan[GROUP_SIZE], plan[RANK], plan[RANKS]
     tables = plan[TABLES + ranks :]
-    owners, members = tables[:replicas], tables[2 * replicas :]
+    owners, locals_, members = tables[:replicas], tables[replicas:], tables[2 * replicas :]
     nodes = members[replicas:]
     outs, ones, work = nodes[size:], nodes[2 * size :], nodes[3 * size :]
     count, item = call[COUNT], call[ITEM]
@@ -65,57 +57,41 @@ def _reduce(plan: Any, call: Any, source: Any, scratch: Any) -> None:
         if call[KIND] == _ALL_REDUCE:
             for i in range(size):
                 outs[i] = address(plan, members[first + i], 2, count * item)
-            start = _first_of_slice(count, rank, ranks, item)
-            stop = _first_of_slice(count, rank + 1, ranks, item)
+            start, stop = slice_of(count, rank, ranks, item)
             reduce_range(nodes, ones, size, outs, size, start, stop, call[CODE], size, source, source, scratch, work)
         else:
             fragment = (count + size - 1) // size
             for i in range(size):
-                if owners[members[first + i]] == rank:
-                    start, stop = min(count, i * fragment), min(count, (i + 1) * fragment)
-                    outs[0] = address(plan, members[first + i], 2, fragment * item) - i * fragment * item
-                    reduce_range(
-                        nodes,
-                        ones,
-                        size,
-                        outs,
-                        1,
-                        start,
-                        stop,
-                        call[CODE],
-                        size,
-                        source,
-                        source,
-                        scratch,
-                        work,
-                    )
-                    zero_range(outs[0], max(stop, i * fragment), (i + 1) * fragment, source)
+                replica, before = members[first + i], i * fragment
+                if owners[replica] == rank:
+                    start, stop = min(count, before), min(count, before + fragment)
+                    outs[0] = call[RESULT] + (locals_[replica] * fragment - before) * item
+                    code = call[CODE]
+                    reduce_range(nodes, ones, size, outs, 1, start, stop, code, size, source, source, scratch, work)
+                    zero_range(outs[0], max(stop, before), before + fragment, source)
 
 
 @jit
 def _copy(plan: Any, call: Any) -> None:
     replicas, size = plan[REPLICAS], plan[GROUP_SIZE]
     tables = plan[TABLES + plan[RANKS] :]
-    owners, members = tables[:replicas], tables[2 * replicas :]
+    owners, locals_, members = tables[:replicas], tables[replicas:], tables[2 * replicas :]
     nbytes = call[COUNT] * call[ITEM]
     for m in range(replicas):
         replica, first = members[m], m // size * size
         if owners[replica] != plan[RANK]:
             continue
+        out = call[RESULT] + locals_[replica] * nbytes
         if call[KIND] == _BROADCAST:
-            copy_bytes(
-                address(plan, replica, 2, nbytes),
-                address(plan, members[first + call[ROOT]], 1, nbytes),
-                nbytes,
-            )
+            copy_bytes(out, address(plan, members[first + call[ROOT]], 1, nbytes), nbytes)
         elif call[KIND] == _ALL_GATHER:
-            out = address(plan, replica, 2, nbytes * size)
+            out += locals_[replica] * nbytes * (size - 1)
             for i in range(size):
                 copy_bytes(out + i * nbytes, address(plan, members[first + i], 1, nbytes), nbytes)
         elif call[KIND] == _ALL_GATHER_SHARED:
             copy_bytes(call[RESULT] + m * nbytes, address(plan, replica, 1, nbytes), nbytes)
         elif call[KIND] == _ALL_TO_ALL:
-            out, part = address(plan, replica, 2, nbytes), nbytes // size
+            part = nbytes // size
             for i in range(size):
                 source = address(plan, members[first + i], 1, nbytes) + (m - first) * part
                 copy_bytes(out + i * part, source, part)

@@ -27,7 +27,7 @@ class Domain:
 
     control: uint8, shared by all; arenas: start address of every rank's segment as this rank sees it;
     alive(rank): whether that rank can still arrive; close(): release what the domain holds;
-    cores: how many the ranks have together.
+    cores: how many the ranks have together; pushes: whether the kernel copies between them.
     """
 
     rank: int
@@ -38,6 +38,7 @@ class Domain:
     close: Callable[[], None]
     name: str
     cores: int
+    pushes: bool
 
     @property
     def ranks(self) -> int:

@@ -6,6 +6,7 @@ import os
 
 import numpy as np
 
+from gcl.push import can_reach
 from gcl.transport.domain import Domain, control_bytes
 from gcl.transport.segment import DEFAULT_BYTES, Segment, map_memory
 
@@ -27,6 +28,7 @@ def domains(ranks: int = 1, *, segment_bytes: int = DEFAULT_BYTES) -> list[Domai
             close=lambda: None,
             name="inprocess",
             cores=len(os.sched_getaffinity(0)),
+            pushes=can_reach(os.getpid(), control.ctypes.data),
         )
         for rank in range(ranks)
     ]

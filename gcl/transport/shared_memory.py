@@ -13,6 +13,7 @@ import msgpack
 import numpy as np
 
 from gcl.errors import TransportError
+from gcl.push import can_reach
 from gcl.transport.domain import Domain, control_bytes
 from gcl.transport.segment import DEFAULT_BYTES, Segment, map_memory
 
@@ -29,19 +30,23 @@ def domain(
     segment = _memory("gcl-segment", segment_bytes)
     control = _memory("gcl-control", control_bytes(ranks)) if rank == 0 else -1
     cores = sorted(os.sched_getaffinity(0))
-    hello = msgpack.packb((os.getpid(), _start_time(os.getpid()), segment, control, segment_bytes, cores))
+    target = np.zeros(1, np.int64)  # for peers to try whether they may write here
+    me = os.getpid()
+    hello = msgpack.packb((me, _start_time(me), segment, control, segment_bytes, cores, target.ctypes.data))
     peers = [msgpack.unpackb(reply) for reply in all_gather(hello)]
     try:
         control_map = _map(peers[0][0], peers[0][3], control_bytes(ranks))
-        maps = [_map(pid, descriptor, nbytes) for pid, _, descriptor, _, nbytes, _ in peers]
+        maps = [_map(pid, descriptor, nbytes) for pid, _, descriptor, _, nbytes, _, _ in peers]
         fault = ""
+        reaches = all(can_reach(peer[0], peer[6]) for peer in peers)
     except (OSError, TransportError) as error:
         fault = str(error)
-    faults = [reply.decode() for reply in all_gather(fault.encode())]
+        reaches = False
+    verdicts = [msgpack.unpackb(reply) for reply in all_gather(msgpack.packb((fault, reaches)))]
     for descriptor in (segment, control):
         if descriptor >= 0:
             os.close(descriptor)
-    for peer, text in enumerate(faults):
+    for peer, (text, _) in enumerate(verdicts):
         if text:
             raise TransportError(f"rank {peer} cannot map its peers' memory: {text}; use transport='mpi'")
     return Domain(
@@ -52,6 +57,7 @@ def domain(
         alive=lambda peer: _start_time(peers[peer][0]) == peers[peer][1],
         close=maps.clear,
         name="shared_memory",
+        pushes=all(reached for _, reached in verdicts),
         cores=len({core for peer in peers for core in peer[5]}),
     )
 
