@@ -145,7 +145,7 @@ class InMemory:
         offsets = segment.offset_of(x), segment.offset_of(out)
         if request.kind is Kind.ALL_GATHER_SHARED:
             offsets = x.ctypes.data - segment.address, 0
-        elif None in offsets:
+        elif request.kind is Kind.ALL_REDUCE and None in offsets:
             offsets = -1, -1
         words = request.words(offsets[0] or 0, offsets[1] or 0, x, out)
         if request.kind in (Kind.ALL_REDUCE, Kind.REDUCE_SCATTER):
