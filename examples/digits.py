@@ -214,10 +214,6 @@ def count_correct(digits: Digits, place: Place, weights: Mapping[str, np.ndarray
     return int(correct)
 
 
-def counted(number: int, noun: str) -> str:
-    return f"{number} {noun}" + "s" * (number != 1)
-
-
 class Report:
     """What instance 0 prints: a line that is redrawn on a terminal, plain lines elsewhere."""
 

@@ -1,12 +1,13 @@
 """Engine: binds an executable to buffers that are laid out once, and runs it.
 
-Instructions run in program order. A run of instructions of one kind is bound to one list of prepared calls, replica
-after replica; a step only walks these lists, so it allocates nothing that grows with the model, and the order of all
-arithmetic is that of the program, whatever the timing.
+Instructions run in program order. A run of instructions of one kind is bound to lists of prepared calls, one list for
+each replica; a step only walks these lists, so it allocates nothing that grows with the model. Replicas meet only in
+collectives and at the host, so the order of all arithmetic is that of the program, whatever the timing.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -17,10 +18,12 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController
 
+import popdist_py
 from ipu_emu.engine.bind import bind
 from ipu_emu.engine.buffers import Buffers
 from ipu_emu.engine.replicas import Replicas
 from ipu_emu.engine.wall import Kind, Wall
+from ipu_emu.engine.workers import WORTH_A_THREAD, Workers
 from ipu_emu.graph import DType, dtype_named
 from ipu_emu.ops import Step
 from ipu_emu.ops.arrays import chain
@@ -63,10 +66,10 @@ class _Counts:
 
 @dataclass(frozen=True)
 class _Segment:
-    """Calls of one kind, made one after the other."""
+    """Calls of one kind: lists that do not depend on each other, one per replica or one for all."""
 
     kind: Kind
-    calls: Sequence[Step]
+    parts: Sequence[Step]
 
 
 @dataclass(frozen=True)
@@ -96,6 +99,7 @@ class Engine:
             Buffers(executable.plan, {name: rows[replica] for name, rows in self._buckets.items()})
             for replica in range(replicas.local)
         ]
+        self._workers = Workers(self._threads())
         self._program = list(self._bind(executable.program))
         self._warm_up(self._program)
         self._reset()
@@ -108,8 +112,8 @@ class Engine:
                 if isinstance(part, _Loop):
                     self._warm_up(part.body)
                 elif part.kind is not Kind.HOST_IO:
-                    for call in part.calls:
-                        call()
+                    for calls in part.parts:
+                        calls()
 
     def _reset(self) -> None:
         """Zero all memory and load what the graph starts from."""
@@ -119,6 +123,12 @@ class Engine:
         for id, value in self.executable.graph.data.items():
             if id in self.executable.plan.placements:
                 self.write(id, value)
+
+    def _threads(self) -> int:
+        """As many as there are replicas and CPUs for them, if a micro-batch is worth the trouble."""
+        if self.executable.cost().flops < WORTH_A_THREAD:
+            return 1
+        return max(1, min(self.replicas.local, len(os.sched_getaffinity(0)) // popdist_py.getNumInstances()))
 
     # Data
 
@@ -166,8 +176,7 @@ class Engine:
                     self._walk(part.body)
                 continue
             start = perf_counter_ns()
-            for call in part.calls:
-                call()
+            self._workers.run(part.parts)
             spent[part.kind] += perf_counter_ns() - start
 
     def _count(self, counter: Counter, turn: int) -> None:
@@ -188,10 +197,12 @@ class Engine:
                 yield _Segment(kind, self._segment(kind, [leaf for leaf in group if not isinstance(leaf, Repeat)]))
 
     def _segment(self, kind: Kind, leaves: Sequence[Leaf]) -> list[Step]:
-        """Host and collective instructions concern all replicas; the others run replica after replica."""
+        """Host and collective instructions concern all replicas at once; the others each replica alone."""
         if kind is not Kind.COMPUTE:
-            return [step for leaf in leaves for step in self._bind_shared(leaf)]
-        return [step for buffers in self._buffers for leaf in leaves for step in self._bind_local(leaf, buffers)]
+            return [chain(*(step for leaf in leaves for step in self._bind_shared(leaf)))]
+        return [
+            chain(*(step for leaf in leaves for step in self._bind_local(leaf, buffers))) for buffers in self._buffers
+        ]
 
     def _bind_shared(self, leaf: Leaf) -> list[Step]:
         if isinstance(leaf, HostLoad):

@@ -57,8 +57,8 @@ class Value:
         return self.emit(type, [self, *others], attributes)
 
     def scaled(self, factor: float) -> Value:
-        """This value times a number."""
-        return self if factor == 1 else self * factor
+        """This value times a number, which keeps its precision whatever the element type."""
+        return self if factor == 1 else self.op("Scale", scale=float(factor))
 
     def summed_to(self, shape: tuple[int, ...]) -> Value:
         """Undo broadcasting: sum over the axes in which ``shape`` is smaller."""

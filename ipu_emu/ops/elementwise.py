@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gcl.jit import jit
+from ipu_emu.graph.op import GRAPHCORE
 from ipu_emu.ops.adjoint import Adjoint, Value
 from ipu_emu.ops.arrays import chain, flat, scalar, ufunc
 from ipu_emu.ops.cost import per_element
@@ -78,6 +79,10 @@ def _relu_grad(bound: Bound) -> Step:
     return partial(relu_grad, *flat(bound.input(0), bound.input(1), bound.outputs[0]))
 
 
+def _scale_grad(d: Adjoint) -> Value:
+    return d.g.scaled(d.attribute("scale", 1.0))
+
+
 OPS = [
     _unary("Relu", _relu, lambda d: d.g.op("ReluGrad", d.y), 1),
     _unary("Sigmoid", _sigmoid, lambda d: d.g * (d.y * (1 - d.y)), 10),
@@ -86,7 +91,8 @@ OPS = [
     _unary("Log", ufunc(np.log), lambda d: d.g / d.x, 8),
     _unary("Sqrt", ufunc(np.sqrt), lambda d: d.g / (d.y * 2.0), 4),
     _unary("Neg", ufunc(np.negative), lambda d: -d.g, 1),
-    _unary("Scale", _scale, lambda d: d.g.scaled(d.attribute("scale", 1.0)), 1, "ai.graphcore"),
+    _unary("Scale", _scale, _scale_grad, 1, GRAPHCORE),
+    _unary("Scale", _scale, _scale_grad, 1),  # what gradients multiply by
     _binary("Add", ufunc(np.add), lambda d: _pair(d, d.g, d.g)),
     _binary("Sub", ufunc(np.subtract), lambda d: _pair(d, d.g, -d.g)),
     _binary("Mul", ufunc(np.multiply), lambda d: _pair(d, d.g * d.inputs[1], d.g * d.inputs[0])),
