@@ -2,6 +2,7 @@
 
 from gcl.communicator import Communicator
 from gcl.connect import connect, connect_threads
+from gcl.cost import Cost, Price, price
 from gcl.errors import (
     ArgumentError,
     CollectiveMismatch,
@@ -10,19 +11,48 @@ from gcl.errors import (
     PeerLost,
     TransportError,
 )
-from gcl.groups import Group
+from gcl.fabric import Fabric, LinkConfiguration, Topology
+from gcl.groups import CommGroup, CommGroupType, Group
+from gcl.handle import Handle
+from gcl.layout import BalancedReorder, HostRearrangement, PlainPadding, graph_shard
+from gcl.literal import LiteralCommunicator
+from gcl.methods.method import Method
 from gcl.operators import Operator
+from gcl.options import Options
+from gcl.program import Collective, StepProgram
+from gcl.schedule import Schedule, interpret, schedule
 
 __all__ = [
     "ArgumentError",
+    "BalancedReorder",
+    "Collective",
     "CollectiveMismatch",
     "CollectiveTimeout",
+    "CommGroup",
+    "CommGroupType",
     "Communicator",
+    "Cost",
+    "Fabric",
     "GclError",
     "Group",
+    "Handle",
+    "HostRearrangement",
+    "LinkConfiguration",
+    "LiteralCommunicator",
+    "Method",
     "Operator",
+    "Options",
     "PeerLost",
+    "PlainPadding",
+    "Price",
+    "Schedule",
+    "StepProgram",
+    "Topology",
     "TransportError",
     "connect",
     "connect_threads",
+    "graph_shard",
+    "interpret",
+    "price",
+    "schedule",
 ]

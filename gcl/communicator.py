@@ -23,7 +23,7 @@ from gcl.operators import Operator, operator
 from gcl.ready import ReadyCall
 from gcl.world import World
 
-__all__ = ["Communicator", "Path"]
+__all__ = ["Communicator", "Path", "Tensors"]
 
 #: One tensor [local replicas, ...], or a list of them that travel together.
 Tensors = TypeVar("Tensors", np.ndarray, list[np.ndarray])
@@ -130,7 +130,7 @@ class Communicator:
                 f"Input tensor to replicatedReduceScatter must have rank 1, but had rank {x.ndim - 1}; "
                 "flatten each replica's tensor"
             )
-        out = self._output(out, (x.shape[0], -(-x.shape[1] // self.group.size)), x)
+        out = self._output(out, (x.shape[0], self._shard(x.shape[1], x.dtype, op)), x)
         self._run(Kind.REDUCE_SCATTER, op, x, out)
         return out
 
@@ -252,6 +252,10 @@ class Communicator:
             self._keep_own(kind, x, out)
         else:
             self._path.run(request, x, out)
+
+    def _shard(self, elements: int, dtype: np.dtype[Any], op: str) -> int:
+        """How many of ``elements`` one member owns after a reduce-scatter, padding included."""
+        return -(-elements // self.group.size)
 
     def _keep_own(self, kind: Kind, x: np.ndarray, out: np.ndarray) -> None:
         """LOCAL moves nothing: an all-reduce keeps the tensor, a reduce-scatter the replica's own fragment."""

@@ -15,8 +15,12 @@ from gcl.by_hosts import ByHosts
 from gcl.by_messages import ByMessages
 from gcl.communicator import Communicator, Path
 from gcl.errors import ArgumentError
+from gcl.fabric import Fabric
 from gcl.groups import Group
 from gcl.in_memory import InMemory
+from gcl.literal import Literal, LiteralCommunicator, default_fabric
+from gcl.methods.method import Method, method_chain
+from gcl.options import Options
 from gcl.transport import inprocess, shared_memory
 from gcl.transport.segment import DEFAULT_BYTES
 from gcl.world import World
@@ -25,6 +29,8 @@ __all__ = ["TRANSPORT_VARIABLE", "connect", "connect_threads"]
 
 #: Chooses the transport where the program does not.
 TRANSPORT_VARIABLE = "GCL_TRANSPORT"
+#: The methods, and the fabric on which they run.
+Way = tuple[tuple[Method, ...], Fabric]
 _TRANSPORTS = ("auto", "inprocess", "shared_memory", "mpi")
 
 
@@ -38,6 +44,8 @@ def connect(
     timeout: float = 300.0,
     segment_bytes: int = DEFAULT_BYTES,
     host: str | None = None,
+    method: str | None = None,
+    fabric: Fabric | None = None,
 ) -> Communicator:
     """Join ``local_replicas`` replicas of this process, the first being ``global_offset``, to all others.
 
@@ -47,16 +55,22 @@ def connect(
     address space for tensors, not memory. ``host`` (default: found out) names what shares memory; ranks of different
     names exchange messages, so that several hosts can be tried on one machine.
 
+    ``method`` (default: that of GCL_OPTIONS, else "auto") names how collectives go: "auto" the shortest way, any
+    other as the step programs of that method, or chain of methods ("clockwise_ring,meet_in_middle_ring"), on
+    ``fabric`` (default: a mesh of single-IPU replicas).
+
     Raises ArgumentError if the replicas of all instances do not fit together, TransportError if the transport does
     not work here, BackendError (popdist_py) if other instances exist and popdist_py.init() was not called.
     """
     total = local_replicas if global_replicas is None else global_replicas
     group = _checked(group, total)
     wanted = _transport(transport)
+    way = _way(method, fabric, total)
     if total == local_replicas and wanted != "mpi":
         world = World.joined(0, [(local_replicas, global_offset, total)])
-        return _open(InMemory(inprocess.domains(segment_bytes=segment_bytes)[0], world, group, timeout), world, group)
-    choice = f"transport {wanted!r} and groups of {group.size} with stride {group.stride}"
+        path = InMemory(inprocess.domains(segment_bytes=segment_bytes)[0], world, group, timeout)
+        return _open(path, world, group, way)
+    choice = f"transport {wanted!r}, groups of {group.size} with stride {group.stride}, and {_described(way)}"
     hello = msgpack.packb((local_replicas, global_offset, total, host or _host(), choice))
     claims = [msgpack.unpackb(reply) for reply in popdist_py.host_backend().all_gather(hello)]
     world = World.joined(popdist_py.host_backend().rank, [(claim[0], claim[1], claim[2]) for claim in claims])
@@ -68,7 +82,7 @@ def connect(
         raise ArgumentError(
             "transport 'shared_memory' was asked for, but the instances are on several hosts; use mpi"
         )
-    return _open(_path(wanted, hosts, world, group, timeout, segment_bytes), world, group)
+    return _open(_path(wanted, hosts, world, group, timeout, segment_bytes), world, group, way)
 
 
 def _path(wanted: str, hosts: list[str], world: World, group: Group, timeout: float, segment_bytes: int) -> Path:
@@ -107,19 +121,41 @@ def connect_threads(
     group: Group | None = None,
     timeout: float = 300.0,
     segment_bytes: int = DEFAULT_BYTES,
+    method: str | None = None,
+    fabric: Fabric | None = None,
 ) -> list[Communicator]:
     """Communicators for ``len(counts)`` threads of this process, thread i with ``counts[i]`` local replicas."""
     group = _checked(group, sum(counts))
     worlds = [World(rank, counts) for rank in range(len(counts))]
+    way = _way(method, fabric, sum(counts))
     domains = inprocess.domains(len(counts), segment_bytes=segment_bytes)
     return [
-        Communicator(InMemory(domain, world, group, timeout), world, group)
+        _communicator(InMemory(domain, world, group, timeout), world, group, way)
         for domain, world in zip(domains, worlds, strict=True)
     ]
 
 
-def _open(path: Path, world: World, group: Group) -> Communicator:
-    communicator = Communicator(path, world, group)
+def _way(method: str | None, fabric: Fabric | None, replicas: int) -> Way:
+    options = Options.from_environ(os.environ)  # also where a method is given, so that mistakes in it are found
+    if fabric is not None and fabric.replicas != replicas:
+        raise ArgumentError(f"a fabric of {fabric.replicas} replicas was given; there are {replicas}")
+    return options.method if method is None else method_chain(method), fabric or default_fabric(replicas)
+
+
+def _described(way: Way) -> str:
+    chain, fabric = way
+    return f"method {','.join(chain)}" + ("" if chain == (Method.AUTO,) else f" on {fabric}")
+
+
+def _communicator(path: Path, world: World, group: Group, way: Way) -> Communicator:
+    chain, fabric = way
+    if chain == (Method.AUTO,):
+        return Communicator(path, world, group)
+    return LiteralCommunicator(Literal(path, world, group, fabric, chain), world, group)
+
+
+def _open(path: Path, world: World, group: Group, way: Way) -> Communicator:
+    communicator = _communicator(path, world, group, way)
     atexit.register(_leave, weakref.ref(path), os.getpid())
     return communicator
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from gcl import Communicator, GclError, Group, connect_threads
+from gcl import Communicator, GclError, connect_threads
 
 __all__ = ["errors_of", "on_ranks", "on_threads"]
 
@@ -28,7 +28,7 @@ def errors_of(
     work: Callable[[Communicator], Any],
     *,
     timeout: float = 60.0,
-    group: Group | None = None,
+    **options: Any,
 ) -> list[GclError | None]:
     """The error of gcl that ``work`` ended with on each rank, None where it did not."""
 
@@ -39,4 +39,4 @@ def errors_of(
             return error
         return None
 
-    return on_threads(counts, attempt, timeout=timeout, group=group)
+    return on_threads(counts, attempt, timeout=timeout, **options)

@@ -1,0 +1,247 @@
+"""Literal: a path that runs the step programs of a named method, exchange by exchange, as IPUs would.
+
+    short path (method auto)      each rank reduces its slice out of its peers' memory, in one balanced tree
+    literal (any other method)    announce   every rank makes the same call
+                                  execute    each rank its own replicas' part of each program (gcl.interpreter)
+                                  end        nobody reads from the others any more
+
+Contributions combine in the order of the method. Half types are widened to float32 for the reduce-scatters and
+rounded once, before the all-gathers, so that the result is what the interpreter gives for float32 tensors, rounded;
+on the way they are twice as large as the modelled ones. MEAN of integers is likewise summed in int64.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from gcl.calls import Kind, Request
+from gcl.communicator import Communicator, Path, Tensors
+from gcl.dtypes import sum_dtype
+from gcl.errors import ArgumentError, GclError
+from gcl.fabric import MAX_DOMAIN, Fabric
+from gcl.groups import Group
+from gcl.interpreter import OPERATIONS, State, execute
+from gcl.methods.method import Method
+from gcl.operators import Operator, operator
+from gcl.phases import Phase
+from gcl.program import Collective, StepProgram
+from gcl.ready import ReadyCall
+from gcl.schedule import Schedule, schedule
+from gcl.wires import wire_of
+from gcl.world import World
+
+__all__ = ["Literal", "LiteralCommunicator", "default_fabric"]
+
+_COLLECTIVES = {
+    Kind.ALL_REDUCE: Collective.ALL_REDUCE,
+    Kind.REDUCE_SCATTER: Collective.REDUCE_SCATTER,
+    Kind.ALL_GATHER: Collective.ALL_GATHER,
+    Kind.ALL_GATHER_SHARED: Collective.ALL_GATHER,
+    Kind.BROADCAST: Collective.BROADCAST,
+    Kind.ALL_TO_ALL: Collective.ALL_TO_ALL,
+}
+_RINGS = (Collective.REDUCE_SCATTER, Collective.ALL_GATHER)
+_REDUCING = (Kind.ALL_REDUCE, Kind.REDUCE_SCATTER)
+#: What rounds, or wraps, on the way unless it travels wide.
+_SUMS = (Operator.ADD, Operator.MEAN, Operator.MUL, Operator.SQUARE_ADD)
+_PLANS = 64  # kept per communicator
+
+
+def default_fabric(replicas: int) -> Fabric:
+    """A mesh of single-IPU replicas in as few IPU-Link domains as hold them evenly."""
+    fitting = (domains for domains in range(1, replicas + 1) if replicas % domains == 0)
+    return Fabric(replicas, domains=next(domains for domains in fitting if replicas // domains <= MAX_DOMAIN))
+
+
+@dataclass(frozen=True, eq=False)
+class _Announcement(Request):
+    """A barrier that is named for the ``call`` which it stands before, so that ranks which differ are told."""
+
+    call: Request | None = None
+
+    def __str__(self) -> str:
+        return str(self.call)
+
+
+class Literal:
+    """Runs step programs over the ranks that ``path`` joins."""
+
+    def __init__(self, path: Path, world: World, group: Group, fabric: Fabric, chain: tuple[Method, ...]) -> None:
+        self.name = path.name
+        self._path, self._world, self._group, self._fabric, self._chain = path, world, group, fabric, chain
+        self.plan(Collective.ALL_REDUCE, 0, 4)  # whatever does not fit together is said at once
+        self._wire = wire_of(path, world)
+        self._scheduled = lru_cache(_PLANS)(self.plan)
+        self._announced = lru_cache(_PLANS)(self._announcement)
+        self._nothing = path.empty((world.local, 0), np.dtype(np.float32))
+        self._fault: GclError | None = None
+        self.ready: dict[tuple[object, ...], ReadyCall] = {}
+
+    def plan(
+        self, collective: Collective, elements: int, itemsize: int, op: Operator = Operator.ADD, root: int = 0
+    ) -> Schedule:
+        """The schedule of a collective of this communicator."""
+        methods = (Method.AUTO,) if op is Operator.LOCAL else _part_of_chain(self._chain, collective)
+        return schedule(
+            collective,
+            self._fabric,
+            elements,
+            itemsize=itemsize,
+            group=self._group,
+            methods=methods,
+            op=op,
+            root=root,
+        )
+
+    def shard(self, elements: int, dtype: np.dtype[Any], op: Operator) -> int:
+        """Elements of one member's fragment in a reduce-scatter."""
+        plan = self._scheduled(Collective.REDUCE_SCATTER, elements, dtype.itemsize, _local_or_add(op), 0)
+        return plan.phases[-1].program.width
+
+    def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
+        """A zeroed tensor of the path below."""
+        return self._path.empty(shape, dtype)
+
+    def shared(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
+        """A zeroed tensor of the path below, of which ranks that share memory have one together."""
+        return self._path.shared(shape, dtype)
+
+    def run(self, request: Request, x: np.ndarray, out: np.ndarray) -> None:
+        """Run the programs of ``request`` from ``x`` to ``out`` (C-contiguous, leading axis the local replicas)."""
+        if self._fault is not None:
+            raise self._fault
+        if request.kind is Kind.BARRIER:
+            self._path.run(request, x, out)
+            return
+        op = _local_or_add(request.operator)
+        plan = self._scheduled(_COLLECTIVES[request.kind], request.count, request.dtype.itemsize, op, request.root)
+        try:
+            self._path.run(self._announced(request), self._nothing, self._nothing)
+            self._execute(plan, request, x, out)
+        except BaseException as error:
+            self.fail(error)
+            raise
+
+    def finish(self, call: ReadyCall, status: int) -> None:
+        """Nothing: there are no ready calls of programs."""
+
+    def fail(self, error: BaseException) -> None:
+        """Raise the same at every later call, and tell the other ranks."""
+        interrupted = GclError("an earlier collective was interrupted, so the ranks are out of step; connect again")
+        self._fault = self._fault or (error if isinstance(error, GclError) else interrupted)
+        self._path.fail(error)
+
+    def close(self) -> None:
+        """Leave: ranks that still wait for this one are told."""
+        self._fault = self._fault or GclError("the communicator is closed; connect again")
+        self._path.close()
+
+    def _execute(self, plan: Schedule, request: Request, x: np.ndarray, out: np.ndarray) -> None:
+        wide, operation = _travelling(request), OPERATIONS[request.operator]
+        reduces = request.kind in _REDUCING and request.operator is not Operator.LOCAL
+        self._wire.begin(request, max(map(_most_sent, plan.programs), default=0), wide)
+        rows = x.reshape(self._world.local, -1)
+        scatters = [phase for phase in plan.phases if phase.program.collective is not Collective.ALL_GATHER]
+        with np.errstate(all="ignore"):  # as the kernels of the short path
+            if reduces:
+                rows = operation.prepare(rows.astype(wide))
+                rows = self._phases(scatters, rows, request)
+                rows = operation.finish(rows, self._group.size).astype(request.dtype)
+                rows = self._phases(list(plan.phases[len(scatters) :]), rows, request)
+            else:
+                rows = self._phases(list(plan.phases), rows, request)
+        if request.kind is Kind.ALL_GATHER_SHARED:
+            out.reshape(-1)[...] = rows[0]
+        else:
+            out.reshape(self._world.local, -1)[...] = rows
+        self._wire.end()
+
+    def _phases(self, phases: Sequence[Phase], rows: np.ndarray, request: Request) -> np.ndarray:
+        for phase in phases:
+            if phase.before is not None:
+                rows = phase.before.rearrange(rows)
+            rows = self._program(phase.program, rows, request)
+            if phase.after is not None:
+                rows = phase.after.undo(rows)
+        return rows
+
+    def _program(self, program: StepProgram, rows: np.ndarray, request: Request) -> np.ndarray:
+        """Run ``program`` on the local replicas: [local, input elements] to [local, output elements]."""
+        results = np.zeros((len(rows), program.output_fragments * program.width), rows.dtype)
+        first = self._world.offset
+        states = {first + i: State(program, first + i, rows[i], results[i]) for i in range(len(rows))}
+        execute(program, states, self._wire, OPERATIONS[request.operator].combine)
+        return results
+
+    @staticmethod
+    def _announcement(request: Request) -> Request:
+        return _Announcement(Kind.BARRIER, Operator.ADD, np.dtype(np.float32), 0, call=request)
+
+
+class LiteralCommunicator(Communicator):
+    """A communicator whose collectives are the step programs of its method.
+
+    Shards are cut as ``schedule(...)`` cuts them (GCL reference, section 5): per IPU of a replica, with at least one
+    element for each direction of the method. Lists of tensors are scattered one after the other.
+    """
+
+    def __init__(self, path: Literal, world: World, group: Group) -> None:
+        super().__init__(path, world, group)
+        self._literal = path
+
+    def plan(self, collective: Collective, elements: int, itemsize: int, op: Operator = Operator.ADD) -> Schedule:
+        """The programs that a collective of ``elements`` runs here, to print, draw or price."""
+        return self._literal.plan(collective, elements, itemsize, op)
+
+    def reduce_scatter(self, x: Tensors, op: str = Operator.ADD, *, out: Tensors | None = None) -> Tensors:
+        """Combine ``x`` [local replicas, n]; member i gets its fragment, padded with zeros where the layout says."""
+        if not isinstance(x, list):
+            return super().reduce_scatter(x, op, out=out)
+        outs: list[np.ndarray | None] = [None] * len(x) if out is None else list(out)
+        if len(outs) != len(x):
+            raise ArgumentError(f"{len(outs)} outs were given for {len(x)} tensors; give one for each")
+        return [
+            super(LiteralCommunicator, self).reduce_scatter(one, op, out=to) for one, to in zip(x, outs, strict=True)
+        ]
+
+    def _shard(self, elements: int, dtype: np.dtype[Any], op: str) -> int:
+        return self._literal.shard(elements, dtype, operator(op, dtype))
+
+    def _keep_own(self, kind: Kind, x: np.ndarray, out: np.ndarray) -> None:
+        if kind is Kind.REDUCE_SCATTER:
+            self._literal.run(Request(kind, Operator.LOCAL, x.dtype, x.shape[1]), x, out)
+        else:
+            super()._keep_own(kind, x, out)
+
+
+def _part_of_chain(chain: tuple[Method, ...], collective: Collective) -> tuple[Method, ...]:
+    """Of methods for an all-reduce, those for ``collective``: the first half scatters, the second one gathers."""
+    half = len(chain) // 2
+    if collective is Collective.ALL_REDUCE or (half == 0 and collective in _RINGS):
+        return chain
+    if collective in _RINGS:
+        return chain[:half] if collective is Collective.REDUCE_SCATTER else chain[-half:]
+    return (Method.AUTO,)
+
+
+def _local_or_add(op: Operator) -> Operator:
+    """What matters to a schedule: whether anything moves."""
+    return op if op is Operator.LOCAL else Operator.ADD
+
+
+def _travelling(request: Request) -> np.dtype[Any]:
+    """The dtype of partial results: wide where something would round or be cut on the way."""
+    half = request.dtype.itemsize == 2
+    if request.operator in _SUMS and (half or request.operator is Operator.MEAN):
+        return sum_dtype(request.dtype)
+    return request.dtype
+
+
+def _most_sent(program: StepProgram) -> int:
+    """The most elements that a replica sends in one exchange."""
+    return max((sum(copy.source.elements for copy in e.copies) for e in program.exchanges), default=0)

@@ -1,0 +1,249 @@
+"""Named methods over the transports: ranks get what the interpreter gives, for every spread of the replicas."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import gcl
+from gcl.communicator import Communicator
+from gcl.errors import ArgumentError, CollectiveMismatch, PeerLost
+from gcl.fabric import Fabric, LinkConfiguration, Topology
+from gcl.groups import Group
+from gcl.literal import default_fabric
+from gcl.methods.method import METHODS, Method, method_chain
+from gcl.program import Collective
+from gcl.schedule import interpret, schedule
+from tests.gcl.reference import same_bits
+from tests.gcl.threads import errors_of, on_threads
+from tests.jobs import Mpi, every_mpi, run_job
+
+TWIST = Fabric(8, 1, 1, Topology.TORUS, LinkConfiguration.BARLEY_TWIST)
+ARITHMETIC = ("add", "mean", "mul", "min", "max", "square_add")
+DTYPES = {
+    np.float32: ARITHMETIC,
+    np.float16: ARITHMETIC,
+    ml_dtypes.bfloat16: ARITHMETIC,
+    np.float64: ("add", "mean"),
+    np.int32: ARITHMETIC,
+    np.uint32: ("add", "max"),
+    np.int8: ("add", "mean", "max"),
+    np.uint8: ("add", "mean"),
+    np.bool_: ("logical_and", "logical_or"),
+}
+
+
+def draw(replicas: int, n: int, dtype: type) -> np.ndarray:
+    return (np.random.default_rng([replicas, n]).standard_normal((replicas, n)) * 3).astype(dtype)
+
+
+def expected(
+    collective: Collective, x: np.ndarray, fabric: Fabric, group: Group, chain: str, op: str = "add", root: int = 0
+) -> np.ndarray:
+    """The interpreter's result: of tensors in a wide dtype, rounded to theirs, where the operator rounds."""
+    methods = method_chain(chain)
+    plan = schedule(
+        collective, fabric, x.shape[1], itemsize=x.itemsize, group=group, methods=methods, op=op, root=root
+    )
+    wide = x.dtype
+    if op in ("add", "mean", "mul", "square_add"):
+        wide = np.dtype(np.float32 if x.itemsize == 2 else np.int64 if x.dtype.kind in "iu" else x.dtype)
+    with np.errstate(all="ignore"):
+        return interpret(plan, x.astype(wide), op).astype(x.dtype)
+
+
+def check(communicator: Communicator, x: np.ndarray, fabric: Fabric, chain: str, op: str) -> None:
+    """Reductions of this rank's part of ``x`` against the interpreter."""
+    group = communicator.group
+    rows = slice(communicator.global_offset, communicator.global_offset + communicator.local_replicas)
+    found = communicator.all_reduce(x[rows].copy(), op)
+    wanted = expected(Collective.ALL_REDUCE, x, fabric, group, chain, op)[rows]
+    assert same_bits(found, wanted), f"all_reduce {chain} {op} {x.dtype} {x.shape}"
+    scatter = chain.split(",")[0]
+    found = communicator.reduce_scatter(x[rows].copy(), op)
+    wanted = expected(Collective.REDUCE_SCATTER, x, fabric, group, scatter, op)[rows]
+    assert same_bits(found, wanted), f"reduce_scatter {chain} {op} {x.dtype} {x.shape}"
+
+
+@pytest.mark.parametrize("counts", [(8,), (2, 6), (1,) * 8], ids=str)
+@pytest.mark.parametrize("method", list(METHODS))
+def test_every_method_operator_and_dtype_is_the_interpreters_to_the_bit(
+    method: Method, counts: tuple[int, ...]
+) -> None:
+    def work(communicator: Communicator) -> None:
+        for dtype, operators in DTYPES.items():
+            for op in operators:
+                check(communicator, draw(8, 37, dtype), TWIST, str(method), op)
+
+    on_threads(counts, work, method=str(method), fabric=TWIST)
+
+
+@pytest.mark.parametrize("n", [0, 1, 7, 1003])
+@pytest.mark.parametrize(
+    ("fabric", "chain"),
+    [
+        (Fabric(1), "clockwise_ring"),
+        (Fabric(2), "meet_in_middle_ring"),
+        (Fabric(3), "bidirectional_ring_pair"),
+        (Fabric(4, 4, topology=Topology.TORUS), "meet_in_middle_ring"),
+        (Fabric(16, domains=2), "bidirectional_ring_pair,anticlockwise_ring"),
+        (Fabric(6, 2, 3), "auto,auto"),
+    ],
+    ids=str,
+)
+def test_fabrics_chains_and_sizes(fabric: Fabric, chain: str, n: int) -> None:
+    first = max(1, fabric.replicas // 3)
+    counts = (first, fabric.replicas - first) if fabric.replicas > 1 else (1,)
+    x = draw(fabric.replicas, n, np.float32)
+    on_threads(counts, lambda c: check(c, x, fabric, chain, "mean"), method=chain, fabric=fabric)
+
+
+@pytest.mark.parametrize("group", [Group.consecutive(8, 4), Group.orthogonal(8, 4), Group.none(8)], ids=str)
+def test_groups(group: Group) -> None:
+    x, fabric = draw(8, 50, np.float32), Fabric(8)
+
+    def work(communicator: Communicator) -> None:
+        check(communicator, x, fabric, "meet_in_middle_ring", "add")
+
+    on_threads((1, 2, 5), work, method="meet_in_middle_ring", fabric=fabric, group=group)
+
+
+@pytest.mark.parametrize("method", ["bidirectional_ring_pair", "broadcast"])
+def test_collectives_that_only_move(method: str) -> None:
+    x = draw(4, 12, np.float16)
+
+    def work(communicator: Communicator) -> None:
+        rows = slice(communicator.global_offset, communicator.global_offset + communicator.local_replicas)
+        assert (communicator.all_gather(x[rows].copy()) == x).all()
+        assert (communicator.broadcast(x[rows].copy(), 2) == x[2]).all()
+        swapped = communicator.all_to_all(x[rows].reshape(-1, 4, 3).copy())
+        assert (swapped == x.reshape(4, 4, 3).transpose(1, 0, 2)[rows]).all()
+        everyone = communicator.shared((4, 12), np.float16)
+        assert (communicator.all_gather(x[rows].copy(), out=everyone) == x).all()
+        own = np.stack([x[r].reshape(4, 3)[r] for r in range(4)])[rows]
+        assert (communicator.reduce_scatter(x[rows].copy(), "local") == own).all()
+        assert communicator.reduce_scatter(x[rows, :1].copy(), "local").shape[1] == 1
+        communicator.barrier()
+
+    on_threads((1, 3), work, method=method)
+
+
+def test_lists_handles_and_in_place() -> None:
+    x, y = draw(4, 10, np.float32), draw(4, 3, np.float32)
+    fabric, method = Fabric(4), "bidirectional_ring_pair"
+
+    def work(communicator: Communicator) -> None:
+        rows = slice(communicator.global_offset, communicator.global_offset + communicator.local_replicas)
+        shards = communicator.reduce_scatter_async([x[rows].copy(), y[rows].copy()]).wait(30)
+        for shard, whole in zip(shards, (x, y), strict=True):
+            assert same_bits(
+                shard, expected(Collective.REDUCE_SCATTER, whole, fabric, communicator.group, method)[rows]
+            )
+        sums = communicator.all_reduce([x[rows].copy(), y[rows].copy()])
+        assert np.allclose(sums[1], y.sum(axis=0), rtol=1e-5)
+        tensor = x[rows].copy()
+        assert communicator.all_reduce(tensor, out=tensor) is tensor
+        assert same_bits(tensor, expected(Collective.ALL_REDUCE, x, fabric, communicator.group, method)[rows])
+
+    on_threads((2, 2), work, method=method)
+
+
+def test_half_types_round_once() -> None:
+    x = np.full((4, 4), 1.0, np.float16)
+    x[0] = 2048  # 2048 + 1 is not a half, 2048 + 3 is nearest to 2052
+    result = on_threads((2, 2), lambda c: c.all_reduce(x[:2] if c.global_offset == 0 else x[2:]), method="broadcast")
+    assert all((rows == 2052).all() for rows in result)
+
+
+def test_gcl_options_name_the_method(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GCL_OPTIONS", '{"method": "quad_directional_ring"}')
+    with pytest.raises(ArgumentError, match="it needs barley_twist"):
+        gcl.connect(local_replicas=8)
+    with gcl.connect(local_replicas=8, fabric=TWIST) as communicator:
+        check(communicator, draw(8, 9, np.float32), TWIST, "quad_directional_ring", "add")
+    with gcl.connect(local_replicas=8, method="auto") as communicator:
+        assert type(communicator) is Communicator
+    monkeypatch.setenv("GCL_OPTIONS", '{"metod": "auto"}')
+    with pytest.raises(ArgumentError, match=r"unknown option 'metod'; there are method, .*useOptimisedLayout"):
+        gcl.connect()
+
+
+def test_what_does_not_fit_is_said_when_connecting() -> None:
+    with pytest.raises(ArgumentError, match="method 'cloclwise' was asked for; there are auto, clockwise_ring"):
+        gcl.connect(method="cloclwise")
+    with pytest.raises(ArgumentError, match="a fabric of 4 replicas was given; there are 2"):
+        gcl.connect(local_replicas=2, fabric=Fabric(4))
+    with pytest.raises(ArgumentError, match="a chain of 3 methods"):
+        gcl.connect(local_replicas=2, method="auto,auto,auto")
+
+
+def test_ranks_that_call_different_collectives_are_told() -> None:
+    def work(communicator: Communicator) -> None:
+        x = np.zeros((1, 4), np.float32)
+        if communicator.global_offset == 0:
+            communicator.all_reduce(x)
+        else:
+            communicator.broadcast(x, 1)
+
+    first, second = errors_of((1, 1), work, method="clockwise_ring")
+    assert isinstance(first, CollectiveMismatch)
+    assert str(first) == str(second)
+    assert "called all_reduce(add, 4 x float32) at" in str(first)
+    assert "test_literal.py" in str(first)
+
+
+def test_a_rank_that_leaves_is_not_waited_for() -> None:
+    def work(communicator: Communicator) -> None:
+        x = np.zeros((1, 4), np.float32)
+        if communicator.global_offset == 0:
+            communicator.close()
+        else:
+            communicator.all_reduce(x)
+
+    _, second = errors_of((1, 1), work, method="clockwise_ring")
+    assert isinstance(second, PeerLost)
+
+
+#: Every method between processes; "hosts" are made up of names.
+CHECKS = """
+    import sys
+    import numpy as np
+    import popdist_py
+    from gcl import Fabric, Group, LinkConfiguration, Topology
+    from gcl.methods.method import METHODS
+    from tests.gcl.instance import connect
+    from tests.gcl.test_literal import check, draw
+
+    popdist_py.init()
+    total, instance = popdist_py.getNumTotalReplicas(), popdist_py.host_backend().rank
+    fabric = Fabric(total, 1, 1, Topology.TORUS, LinkConfiguration.BARLEY_TWIST)
+    ways = {
+        "shared_memory": {},
+        "mpi": {"transport": "mpi"},
+        "hosts": {"host": str(instance // 2)},
+    }
+    for way in sys.argv[1].split(","):
+        for method in map(str, METHODS):
+            with connect(method=method, fabric=fabric, **ways[way]) as communicator:
+                assert communicator.transport == way
+                for dtype, op in ((np.float32, "add"), (np.float16, "mean"), (np.int8, "max")):
+                    for n in (0, 7, 5003):
+                        check(communicator, draw(total, n, dtype), fabric, method, op)
+    print("all equal")
+"""
+
+
+@every_mpi
+def test_every_method_between_processes(mpi: Mpi, tmp_path: Path) -> None:
+    ended = run_job(
+        CHECKS, tmp_path, "shared_memory,mpi,hosts", counts=(1, 3, 2, 2), mpi=mpi, timeout=110
+    ).succeeded()
+    assert ended.out == ["all equal\n"] * 4
+
+
+@pytest.mark.parametrize(("replicas", "domains"), [(1, 1), (64, 1), (65, 5), (67, 67), (128, 2)])
+def test_the_default_fabric_has_as_few_domains_as_hold_the_replicas(replicas: int, domains: int) -> None:
+    assert default_fabric(replicas) == Fabric(replicas, domains=domains)
