@@ -147,7 +147,7 @@ def test_a_contribution_may_be_overwritten_by_the_result(target: int) -> None:
 
 def test_copies_and_zeros_touch_exactly_their_bytes() -> None:
     source, target = np.arange(100, dtype=np.uint8), np.full(100, 255, np.uint8)
-    copy_bytes(target.ctypes.data + 10, source.ctypes.data + 20, 30, np.empty(0, np.uint8))
+    copy_bytes(target.ctypes.data + 10, source.ctypes.data + 20, 30)
     assert target.tolist() == [255] * 10 + list(range(20, 50)) + [255] * 60
     zero_range(target.ctypes.data, 4, 9, np.empty(0, np.uint16))
     zero_range(target.ctypes.data, 40, 30, np.empty(0, np.uint16))
