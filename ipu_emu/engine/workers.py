@@ -1,7 +1,8 @@
 """Workers: threads that run the same part of a program for several replicas at the same time.
 
-Kernels release the GIL, so replicas of one instance use as many CPUs. Measured on two CPUs with two replicas of a
-convolutional network (NUMBERS)
+Kernels release the GIL, so replicas of one instance use as many CPUs. Two replicas of a convolutional network on two
+CPUs against one after the other, best of 12 rounds: 0.7 times as fast at 1 MFLOP per micro-batch, 1.1 at 13, 1.6 at
+52, 1.8 at 832.
 """
 
 from __future__ import annotations

@@ -22,6 +22,9 @@ def broadcast(node: Node) -> Made:
     a, b = node.input(0), node.input(1)
     if a.dtype != b.dtype:
         raise node.fail(f"inputs have different types, {a} and {b}; cast one of them")
+    axis = node.attribute("axis", None)
+    if axis is not None and axis % max(a.rank, 1) + b.rank != a.rank:
+        raise node.fail(f"axis {axis} does not align {b} with the last axes of {a}; reshape it first")
     try:
         return [(a.dtype, np.broadcast_shapes(a.shape, b.shape))]
     except ValueError:

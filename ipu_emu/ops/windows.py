@@ -35,8 +35,15 @@ class Windows:
             room = input[axis] + pads[axis] + pads[axis + 2] - dilations[axis] * (kernel[axis] - 1) - 1
             if room < 0:
                 raise node.fail(f"kernel {list(kernel)} is larger than the padded input {list(input)}")
-            ceil = bool(node.attribute("ceil_mode", 0))
-            output.append((-(-room // strides[axis]) if ceil else room // strides[axis]) + 1)
+            places = room // strides[axis] + 1
+            # With ceil_mode a last window may hang over the end, but must start inside.
+            if (
+                node.attribute("ceil_mode", 0)
+                and room % strides[axis]
+                and places * strides[axis] < input[axis] + pads[axis]
+            ):
+                places += 1
+            output.append(places)
         return cls(
             (input[0], input[1]),
             (output[0], output[1]),

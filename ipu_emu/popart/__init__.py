@@ -50,6 +50,7 @@ from ipu_emu.popart.exceptions import (
     poplar_unrecoverable_runtime_error,
     poplibs_exception,
 )
+from ipu_emu.popart.inference import InferenceSession
 from ipu_emu.popart.location import CommGroup, TensorLocation, TensorLocationSettings, VariableSettings
 from ipu_emu.popart.optimizers import SGD, ConstSGD
 from ipu_emu.popart.options import (
@@ -70,9 +71,9 @@ from ipu_emu.popart.prefixes import (
     reservedRestoredPrefix,
     reservedStepPrefix,
 )
-from ipu_emu.popart.session import InferenceSession, TrainingSession
 from ipu_emu.popart.stepio import PyStepIO, PyStepIOCallback, PyWeightsIO
 from ipu_emu.popart.tensorinfo import TensorInfo
+from ipu_emu.popart.training import TrainingSession
 
 __all__ = [
     "SGD",

@@ -1,10 +1,9 @@
-"""TrainingSession and InferenceSession: a model compiled for a device, with its data."""
+"""Session: a model compiled for a device, with its data."""
 
 from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -20,21 +19,20 @@ from ipu_emu.popart.builder import STREAM_MODE
 from ipu_emu.popart.dataflow import DataFlow
 from ipu_emu.popart.devices import DeviceInfo
 from ipu_emu.popart.enums import DeviceConnectionType, DeviceType
-from ipu_emu.popart.optimizers import Optimizer, check_replacement
 from ipu_emu.popart.options import SessionOptions
 from ipu_emu.popart.stepio import PyStepIO, PyStepIOCallback, PyWeightsIO
 from ipu_emu.popart.tensorinfo import TensorInfo
 from ipu_emu.program import Executable
 from ipu_emu.program.anchors import StepShape
 from ipu_emu.program.lowering import lower
-from ipu_emu.transforms.training import Gradient, inference_graph, shares, training_graph
+from ipu_emu.transforms.training import Gradient
 
-__all__ = ["InferenceSession", "TrainingSession"]
+__all__ = ["Model", "Session"]
 
 Model = bytes | str | os.PathLike[str]
 
 
-class _Session:
+class Session:
     """What both kinds of session do."""
 
     _training = False
@@ -91,6 +89,7 @@ class _Session:
         """Compile for the device, and load."""
         self._options.check(training=self._training)
         self._check_device()
+        self.deviceInfo.attach()
         executable = lower(
             self._graph.copy(),
             self._step(),
@@ -257,79 +256,3 @@ class _Session:
         if self._engine is not None:
             self._engine.replicas.close()
             self._engine = None
-
-
-class InferenceSession(_Session):
-    """Runs the forward part of a model."""
-
-    def __init__(
-        self,
-        fnModel: Model,
-        dataFlow: DataFlow,
-        deviceInfo: DeviceInfo,
-        inputShapeInfo: object = None,
-        patterns: object = None,
-        userOptions: SessionOptions | None = None,
-        name: str = "inference",
-    ) -> None:
-        if not dataFlow.nAnchors():
-            raise EmulatorError("User must specify an anchor tensor when doing inference.")
-        super().__init__(fnModel, dataFlow, deviceInfo, userOptions, name)
-
-    def _transform(self) -> tuple[Graph, list[Gradient]]:
-        return inference_graph(self._model, anchors=self.dataFlow.anchors()), []
-
-
-class TrainingSession(_Session):
-    """Runs forward, backward and weight update."""
-
-    _training = True
-
-    def __init__(
-        self,
-        fnModel: Model,
-        dataFlow: DataFlow,
-        loss: str,
-        optimizer: Optimizer,
-        deviceInfo: DeviceInfo,
-        inputShapeInfo: object = None,
-        patterns: object = None,
-        userOptions: SessionOptions | None = None,
-        name: str = "training",
-    ) -> None:
-        self._loss = loss
-        self._optimizer = optimizer
-        super().__init__(fnModel, dataFlow, deviceInfo, userOptions, name)
-
-    def _transform(self) -> tuple[Graph, list[Gradient]]:
-        return training_graph(
-            self._model,
-            loss=self._loss,
-            optimizer=self._optimizer.plan,
-            anchors=self.dataFlow.anchors(),
-            accumulation=self.accumulationFactor,
-            replicas=self._options.getGlobalReplicationFactor(),
-            reduction=self._options.reduction(),
-        )
-
-    def updateOptimizerFromHost(self, optimizer: Optimizer) -> None:
-        """Use the values of ``optimizer`` from now on; only those that are not constant may differ."""
-        check_replacement(self._optimizer, optimizer)
-        self._optimizer = optimizer
-        for id, value in self._scalars(optimizer).items():
-            if self._graph.tensors[id].role is Role.SCALAR:
-                self._loaded.write(id, np.array(value, np.float32))
-
-    def _scalars(self, optimizer: Optimizer) -> Mapping[str, float]:
-        """Values of the scalar tensors of the optimiser by id."""
-        plan = optimizer.plan
-        divisor = shares(
-            self._options.reduction(),
-            accumulation=self.accumulationFactor,
-            replicas=self._options.getGlobalReplicationFactor(),
-        )
-        values = {plan.loss_scaling_id(self._graph.tensor(self._loss).dtype): plan.loss_scaling.value}
-        for gradient in self._gradients:
-            scalars = plan.scalars(gradient.weight, shares=divisor)
-            values |= {id: hyper.value for id, hyper in scalars.items()}
-        return {id: value for id, value in values.items() if id in self._graph.tensors}

@@ -84,11 +84,11 @@ def conv(name: str, x: Any, w: Any, bias: bool = False, **attributes: Any) -> Ca
     return case("Conv", name, shapes, onnx_op("conv", **attributes), torch_conv)
 
 
-def max_pool(name: str, x: Any, kernel: list[int], pads: Any = (0, 0), strides: Any = (1, 1)) -> Case:
-    build = onnx_op("maxpool", 1, kernel, pads=[*pads, *pads], strides=list(strides))
+def max_pool(name: str, x: Any, kernel: list[int], pads: Any = (0, 0), strides: Any = (1, 1), ceil: int = 0) -> Case:
+    build = onnx_op("maxpool", 1, kernel, ceil, pads=[*pads, *pads], strides=list(strides))
 
     def torch_pool(torch: Any, x: Any) -> Any:
-        return torch.nn.functional.max_pool2d(x, kernel, list(strides), list(pads))
+        return torch.nn.functional.max_pool2d(x, kernel, list(strides), list(pads), ceil_mode=bool(ceil))
 
     return case("MaxPool", name, [x], build, torch_pool, distinct=True)
 
@@ -221,6 +221,8 @@ CASES = [
     conv("wide pads", (1, 1, 2, 2), (1, 1, 3, 3), pads=[3, 3, 3, 3], strides=[2, 2]),
     max_pool("plain", (2, 3, 4, 6), [2, 2], strides=(2, 2)),
     max_pool("overlapping", (3, 2, 5, 5), [3, 2], pads=(1, 1), strides=(1, 2)),
+    max_pool("ceil", (2, 1, 6, 5), [3, 2], strides=(2, 2), ceil=1),
+    max_pool("ceil and pads", (2, 1, 4, 5), [2, 3], pads=(1, 1), strides=(2, 3), ceil=1),
     max_pool("one image", (1, 1, 4, 4), [2, 2], strides=(2, 2)),
     average_pool("plain", (2, 3, 4, 6), [2, 2], (0, 0), (2, 2), 0),
     average_pool("pads", (2, 2, 5, 5), [3, 3], (1, 1), (2, 2), 0),

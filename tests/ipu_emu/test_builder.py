@@ -114,6 +114,14 @@ def test_unknown_ops_and_attributes() -> None:
         builder.aiOnnx.add([x, "y"])
 
 
+def test_old_broadcasting_must_align_the_last_axes() -> None:
+    builder = popart.Builder()
+    a, b = builder.addInputTensor("FLOAT", [2, 3]), builder.addInputTensor("FLOAT", [3])
+    assert builder.aiOnnxOpset6.add([a, b], axis=1, broadcast=1) == "Add:0"
+    with pytest.raises(popart.popart_exception, match="axis 0 does not align"):
+        builder.aiOnnxOpset6.add([a, b], axis=0, broadcast=1)
+
+
 def test_contexts_put_attributes_on_nodes() -> None:
     builder = popart.Builder()
     x = builder.addInputTensor(VECTOR)

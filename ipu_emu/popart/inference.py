@@ -1,0 +1,34 @@
+"""InferenceSession: runs the forward part of a model."""
+
+from __future__ import annotations
+
+from ipu_emu.errors import EmulatorError
+from ipu_emu.graph import Graph
+from ipu_emu.popart.dataflow import DataFlow
+from ipu_emu.popart.devices import DeviceInfo
+from ipu_emu.popart.options import SessionOptions
+from ipu_emu.popart.session import Model, Session
+from ipu_emu.transforms.training import Gradient, inference_graph
+
+__all__ = ["InferenceSession"]
+
+
+class InferenceSession(Session):
+    """Runs the forward part of a model."""
+
+    def __init__(
+        self,
+        fnModel: Model,
+        dataFlow: DataFlow,
+        deviceInfo: DeviceInfo,
+        inputShapeInfo: object = None,
+        patterns: object = None,
+        userOptions: SessionOptions | None = None,
+        name: str = "inference",
+    ) -> None:
+        if not dataFlow.nAnchors():
+            raise EmulatorError("User must specify an anchor tensor when doing inference.")
+        super().__init__(fnModel, dataFlow, deviceInfo, userOptions, name)
+
+    def _transform(self) -> tuple[Graph, list[Gradient]]:
+        return inference_graph(self._model, anchors=self.dataFlow.anchors()), []

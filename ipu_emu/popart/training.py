@@ -1,0 +1,72 @@
+"""TrainingSession: runs forward, backward and weight update of a model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from ipu_emu.graph import Graph, Role
+from ipu_emu.popart.dataflow import DataFlow
+from ipu_emu.popart.devices import DeviceInfo
+from ipu_emu.popart.optimizers import Optimizer, check_replacement
+from ipu_emu.popart.options import SessionOptions
+from ipu_emu.popart.session import Model, Session
+from ipu_emu.transforms.training import Gradient, shares, training_graph
+
+__all__ = ["TrainingSession"]
+
+
+class TrainingSession(Session):
+    """Runs forward, backward and weight update."""
+
+    _training = True
+
+    def __init__(
+        self,
+        fnModel: Model,
+        dataFlow: DataFlow,
+        loss: str,
+        optimizer: Optimizer,
+        deviceInfo: DeviceInfo,
+        inputShapeInfo: object = None,
+        patterns: object = None,
+        userOptions: SessionOptions | None = None,
+        name: str = "training",
+    ) -> None:
+        self._loss = loss
+        self._optimizer = optimizer
+        super().__init__(fnModel, dataFlow, deviceInfo, userOptions, name)
+
+    def _transform(self) -> tuple[Graph, list[Gradient]]:
+        return training_graph(
+            self._model,
+            loss=self._loss,
+            optimizer=self._optimizer.plan,
+            anchors=self.dataFlow.anchors(),
+            accumulation=self.accumulationFactor,
+            replicas=self._options.getGlobalReplicationFactor(),
+            reduction=self._options.reduction(),
+        )
+
+    def updateOptimizerFromHost(self, optimizer: Optimizer) -> None:
+        """Use the values of ``optimizer`` from now on; only those that are not constant may differ."""
+        check_replacement(self._optimizer, optimizer)
+        self._optimizer = optimizer
+        for id, value in self._scalars(optimizer).items():
+            if self._graph.tensors[id].role is Role.SCALAR:
+                self._loaded.write(id, np.array(value, np.float32))
+
+    def _scalars(self, optimizer: Optimizer) -> Mapping[str, float]:
+        """Values of the scalar tensors of the optimiser by id."""
+        plan = optimizer.plan
+        divisor = shares(
+            self._options.reduction(),
+            accumulation=self.accumulationFactor,
+            replicas=self._options.getGlobalReplicationFactor(),
+        )
+        values = {plan.loss_scaling_id(self._graph.tensor(self._loss).dtype): plan.loss_scaling.value}
+        for gradient in self._gradients:
+            scalars = plan.scalars(gradient.weight, shares=divisor)
+            values |= {id: hyper.value for id, hyper in scalars.items()}
+        return {id: value for id, value in values.items() if id in self._graph.tensors}
