@@ -21,6 +21,7 @@ from gcl.operators import Operator
 from gcl.options import Options
 from gcl.program import Collective, StepProgram
 from gcl.schedule import Schedule, interpret, schedule
+from gcl.within_replica import all_gather_within_replica, all_reduce_within_replica, reduce_scatter_within_replica
 
 __all__ = [
     "ArgumentError",
@@ -49,10 +50,13 @@ __all__ = [
     "StepProgram",
     "Topology",
     "TransportError",
+    "all_gather_within_replica",
+    "all_reduce_within_replica",
     "connect",
     "connect_threads",
     "graph_shard",
     "interpret",
     "price",
+    "reduce_scatter_within_replica",
     "schedule",
 ]
