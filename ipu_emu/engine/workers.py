@@ -1,8 +1,11 @@
 """Workers: threads that run the same part of a program for several replicas at the same time.
 
-Kernels release the GIL, so replicas of one instance use as many CPUs. Two replicas of a convolutional network on two
-CPUs against one after the other, best of 12 rounds: 0.7 times as fast at 1 MFLOP per micro-batch, 1.1 at 13, 1.6 at
-52, 1.8 at 832.
+Kernels release the GIL, so replicas of one instance use as many CPUs. Speed of two replicas of a convolutional network
+on two CPUs, side by side over one after the other (median of 40 rounds on a shared machine, and best):
+
+    MFLOP per micro-batch    2      13     52     208    832
+    median                   0.66   0.83   0.97   1.5    1.6
+    best                     0.78   0.91   1.1    1.7    1.9
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ from ipu_emu.ops import Step
 __all__ = ["WORTH_A_THREAD", "Workers"]
 
 #: Floating-point operations of a micro-batch below which handing it to a thread costs more than it saves.
-WORTH_A_THREAD = 50_000_000
+WORTH_A_THREAD = 150_000_000
 
 
 class Workers:
