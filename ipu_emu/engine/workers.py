@@ -1,7 +1,7 @@
 """Workers: threads that run the same part of a program for several replicas at the same time.
 
-Kernels release the GIL, so replicas of one instance use as many CPUs. Speed of two replicas of a convolutional network
-on two CPUs, side by side over one after the other (median of 40 rounds on a shared machine, and best):
+Kernels release the GIL, so replicas of one instance use as many CPUs. Speed of two replicas of a convolutional
+network on two CPUs, side by side over one after the other (median of 40 rounds on a shared machine, and best):
 
     MFLOP per micro-batch    2      13     52     208    832
     median                   0.66   0.83   0.97   1.5    1.6
