@@ -59,8 +59,9 @@ class ByHosts:
         """Nothing: there are no ready calls over hosts."""
 
     def fail(self, error: BaseException) -> None:
-        """Raise the same at every later call, and tell the ranks of this host."""
-        self.memory.fail(error)
+        """Raise the same at every later call, and tell ranks that still wait."""
+        for path in (self.memory, self._across, self.everyone):
+            path.fail(error)
         interrupted = GclError("an earlier collective was interrupted, so the ranks are out of step; connect again")
         self._fault = self._fault or (error if isinstance(error, GclError) else interrupted)
 

@@ -22,7 +22,7 @@ import numpy as np
 
 from gcl.calls import Kind, Request
 from gcl.dtypes import sum_dtype, witness
-from gcl.errors import CollectiveMismatch, CollectiveTimeout, GclError
+from gcl.errors import CollectiveMismatch, CollectiveTimeout, GclError, PeerLost
 from gcl.groups import Group
 from gcl.operators import CODES, Operator
 from gcl.ready import ReadyCall
@@ -61,15 +61,16 @@ class ByMessages:
         """Run ``request`` from ``x`` to ``out`` (C-contiguous, leading axis the local replicas)."""
         if self._fault is not None:
             raise self._fault
-        self._fault = GclError("an earlier collective was interrupted, so the ranks are out of step; connect again")
-        if not self.agree(request, request.signature):
-            self._fault = self.mismatch(request)
-            raise self._fault
         local = self._world.local
         shared = request.kind is Kind.ALL_GATHER_SHARED
         results = [out.reshape(-1)] * local if shared else list(out.reshape(local, -1))
-        self.work(request, list(x.reshape(local, -1)), results)
-        self._fault = None
+        try:
+            if not self.agree(request, request.signature):
+                raise self.mismatch(request)
+            self.work(request, list(x.reshape(local, -1)), results)
+        except BaseException as error:
+            self.fail(error)
+            raise
 
     def work(self, request: Request, rows: Rows, results: Rows) -> None:
         """The messages of ``request``, from one flat array per local replica to another."""
@@ -90,11 +91,16 @@ class ByMessages:
         """Nothing: messages have no ready calls."""
 
     def fail(self, error: BaseException) -> None:
-        """Nothing, for the same reason."""
+        """Raise the same at every later call (or say that it was interrupted), and tell ranks that still wait."""
+        interrupted = GclError("an earlier collective was interrupted, so the ranks are out of step; connect again")
+        self._leave(error if isinstance(error, GclError) else interrupted)
 
     def close(self) -> None:
-        """Release the transport."""
-        self._fault = self._fault or GclError("the communicator is closed; connect again")
+        """Leave: ranks that still wait for this one are told."""
+        self._leave(GclError("the communicator is closed; connect again"))
+
+    def _leave(self, fault: GclError) -> None:
+        self._fault = self._fault or fault
         self.messages.close()
 
     def agree(self, request: Request, signature: int) -> bool:
@@ -119,13 +125,19 @@ class ByMessages:
         return everyone
 
     def wait(self, request: Request, pending: list[Any]) -> None:
-        """Complete messages of ``request``; raise CollectiveTimeout if that takes too long."""
-        if not self.messages.wait(pending, timeout=self._timeout):
-            self._fault = CollectiveTimeout(
-                f"{request} waited {self._timeout:g} s on {self._world.describe(self._world.rank)}; "
-                "look at what the other instances do, or raise timeout"
+        """Complete messages of ``request``; raise PeerLost or CollectiveTimeout if a rank does not answer."""
+        late = self.messages.wait(pending, timeout=self._timeout)
+        for rank in late:
+            if self.messages.left(rank):
+                raise PeerLost(
+                    f"{request} waits for {self._world.describe(rank)}, which has left; "
+                    "call it on all ranks, or on none, and look at why that rank stopped"
+                )
+        if late:
+            names = ", ".join(map(self._world.describe, late))
+            raise CollectiveTimeout(
+                f"{request} waited {self._timeout:g} s for {names}; look at what they do, or raise timeout"
             )
-            raise self._fault
 
     def _nothing(self, request: Request, view: _GroupView, rows: Rows, results: Rows) -> None:
         """A barrier is the agreement that came before."""

@@ -23,8 +23,11 @@ class Messages(Protocol):
     def receive(self, frm: int, data: np.ndarray) -> Any:
         """Start to receive into contiguous ``data``."""
 
-    def wait(self, pending: Sequence[Any], *, timeout: float) -> bool:
-        """Complete what was started; False if that takes longer than ``timeout`` seconds."""
+    def wait(self, pending: Sequence[Any], *, timeout: float) -> list[int]:
+        """Complete what was started; the ranks that did not answer because they left, or in ``timeout`` seconds."""
+
+    def left(self, rank: int) -> bool:
+        """Say whether ``rank`` closed its end."""
 
     def close(self) -> None:
-        """Release what the transport holds."""
+        """Take part no more: ranks that still wait for this one are told."""

@@ -14,6 +14,9 @@ __all__ = ["MpiMessages"]
 
 _YIELDS = 500
 _NAP_SECONDS = 50e-6
+_FAREWELL_SECONDS = 0.5
+_DATA, _FAREWELL = 0, 1  # tags
+_NOTHING = [None, 0, MPI.BYTE]
 
 
 class MpiMessages:
@@ -26,24 +29,47 @@ class MpiMessages:
         self._communicator = MPI.COMM_WORLD.Split(among, MPI.COMM_WORLD.rank)
         self.rank: int = self._communicator.rank
         self.ranks: int = self._communicator.size
+        self._farewells = {
+            rank: self._communicator.Irecv(_NOTHING, rank, _FAREWELL)
+            for rank in range(self.ranks)
+            if rank != self.rank
+        }
+        self._closed = False
 
     def send(self, to: int, data: np.ndarray) -> Any:
-        return self._communicator.Isend([data.view(np.uint8), MPI.BYTE], to)
+        return to, self._communicator.Isend([data.view(np.uint8), MPI.BYTE], to, _DATA)
 
     def receive(self, frm: int, data: np.ndarray) -> Any:
-        return self._communicator.Irecv([data.view(np.uint8), MPI.BYTE], frm)
+        return frm, self._communicator.Irecv([data.view(np.uint8), MPI.BYTE], frm, _DATA)
 
-    def wait(self, pending: Sequence[Any], *, timeout: float) -> bool:
-        requests, deadline, tries = list(pending), monotonic() + timeout, 0
+    def wait(self, pending: Sequence[Any], *, timeout: float) -> list[int]:
+        requests, deadline, tries = [request for _, request in pending], monotonic() + timeout, 0
         while not MPI.Request.Testall(requests):
             tries += 1
             if tries < _YIELDS:
                 os.sched_yield()
-            elif monotonic() > deadline:
-                return False
-            else:
-                sleep(_NAP_SECONDS)
-        return True
+                continue
+            sleep(_NAP_SECONDS)
+            if monotonic() > deadline or any(self.left(rank) for rank, _ in pending):
+                # what a rank sent before it left has arrived by now
+                return self._late(pending)
+        return []
+
+    def left(self, rank: int) -> bool:
+        return bool(self._farewells[rank].Test())
 
     def close(self) -> None:
-        """Nothing: freeing the MPI communicator is collective, and MPI_Finalize does it."""
+        """Tell the others. The MPI communicator stays: freeing it is collective, and MPI_Finalize does it."""
+        if self._closed:
+            return
+        self._closed = True
+        words = [self._communicator.Isend(_NOTHING, rank, _FAREWELL) for rank in self._farewells]
+        deadline = monotonic() + _FAREWELL_SECONDS
+        while not MPI.Request.Testall(words) and monotonic() < deadline:
+            sleep(_NAP_SECONDS)
+
+    def _late(self, pending: Sequence[Any]) -> list[int]:
+        """The ranks that have not answered. Their messages may still come: what they are written to must stay."""
+        late = [(rank, request) for rank, request in pending if not request.Test()]
+        self._communicator.Set_attr(MPI.Comm.Create_keyval(), late)  # MPI holds it as long as it lives itself
+        return sorted({rank for rank, _ in late})

@@ -111,9 +111,10 @@ def test_groups(group: Group) -> None:
     on_threads((1, 2, 5), work, method="meet_in_middle_ring", fabric=fabric, group=group)
 
 
-@pytest.mark.parametrize("method", ["bidirectional_ring_pair", "broadcast"])
-def test_collectives_that_only_move(method: str) -> None:
-    x = draw(4, 12, np.float16)
+@pytest.mark.parametrize("dtype", [np.float16, np.bool_])
+@pytest.mark.parametrize("method", ["auto", "bidirectional_ring_pair", "broadcast"])
+def test_collectives_that_only_move(method: str, dtype: type) -> None:
+    x = draw(4, 12, dtype)
 
     def work(communicator: Communicator) -> None:
         rows = slice(communicator.global_offset, communicator.global_offset + communicator.local_replicas)
@@ -121,7 +122,7 @@ def test_collectives_that_only_move(method: str) -> None:
         assert (communicator.broadcast(x[rows].copy(), 2) == x[2]).all()
         swapped = communicator.all_to_all(x[rows].reshape(-1, 4, 3).copy())
         assert (swapped == x.reshape(4, 4, 3).transpose(1, 0, 2)[rows]).all()
-        everyone = communicator.shared((4, 12), np.float16)
+        everyone = communicator.shared((4, 12), dtype)
         assert (communicator.all_gather(x[rows].copy(), out=everyone) == x).all()
         own = np.stack([x[r].reshape(4, 3)[r] for r in range(4)])[rows]
         assert (communicator.reduce_scatter(x[rows].copy(), "local") == own).all()
