@@ -247,7 +247,8 @@ class Communicator:
         key = (kind, op, x.dtype, count, root)
         request = self._requests.get(key)
         if request is None:
-            request = self._requests[key] = Request(kind, operator(op, x.dtype), x.dtype, count, root)
+            name = operator(op, x.dtype) if kind in (_ALL_REDUCE, _REDUCE_SCATTER) else Operator.ADD
+            request = self._requests[key] = Request(kind, name, x.dtype, count, root)
         if request.operator is Operator.LOCAL:
             self._keep_own(kind, x, out)
         else:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import tempfile
 from collections.abc import Callable
@@ -24,6 +23,7 @@ from gcl.phases import Phase
 from gcl.picture import picture
 from gcl.program import Collective
 from gcl.schedule import Schedule, schedule
+from gcl.sizes import parse_bytes
 
 __all__ = ["explanation", "main"]
 
@@ -33,7 +33,6 @@ _LADDERS = {
     "torus": (Topology.TORUS, LinkConfiguration.DEFAULT),
     "barley_twist": (Topology.TORUS, LinkConfiguration.BARLEY_TWIST),
 }
-_UNITS = {"": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 2**10, "mib": 2**20, "gib": 2**30}
 
 Made = TypeVar("Made")
 
@@ -90,7 +89,7 @@ def main(
     faults = _Faults()
     ilds = num_ilds or -(-replicas * max(1, ipus_per_replica) // MAX_DOMAIN)
     chain = faults.of(lambda: _chain(method))
-    nbytes = faults.of(lambda: _bytes(size))
+    nbytes = faults.of(lambda: parse_bytes(size, "--bytes"))
     group = faults.of(lambda: _group(group_text, replicas))
     fabric = faults.of(lambda: Fabric(replicas, ipus_per_replica, ilds, *_LADDERS[topology]))
     if chain is None or nbytes is None or group is None or fabric is None:
@@ -198,15 +197,6 @@ def _priced(plan: Schedule) -> tuple[Price | None, str]:
 
 def _chain(method: str | None) -> tuple[Method, ...]:
     return Options.from_environ(os.environ).method if method is None else method_chain(method)
-
-
-def _bytes(text: str) -> int:
-    """51e6, 1MiB, 64 kB; raise ArgumentError for anything else."""
-    match = re.fullmatch(r"\s*(\d+(?:\.\d*)?(?:e\+?\d{1,2})?)\s*([kmg]i?b)?\s*", text.lower())
-    nbytes = float(match[1]) * _UNITS[match[2] or ""] if match else -1.0
-    if not 0 <= nbytes <= 1e15:
-        raise ArgumentError(f"--bytes {text} was given; write a number up to 1e15, such as 51e6 or 64MiB")
-    return int(nbytes)
 
 
 def _group(text: str, replicas: int) -> Group:

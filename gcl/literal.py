@@ -73,7 +73,7 @@ class Literal:
 
     def __init__(self, path: Path, world: World, group: Group, fabric: Fabric, chain: tuple[Method, ...]) -> None:
         self.name = path.name
-        self._path, self._world, self._group, self._fabric, self._chain = path, world, group, fabric, chain
+        self._path, self._world, self._group, self._fabric, self.chain = path, world, group, fabric, chain
         self.plan(Collective.ALL_REDUCE, 0, 4)  # whatever does not fit together is said at once
         self._wire = wire_of(path, world)
         self._scheduled = lru_cache(_PLANS)(self.plan)
@@ -86,7 +86,7 @@ class Literal:
         self, collective: Collective, elements: int, itemsize: int, op: Operator = Operator.ADD, root: int = 0
     ) -> Schedule:
         """The schedule of a collective of this communicator."""
-        methods = (Method.AUTO,) if op is Operator.LOCAL else _part_of_chain(self._chain, collective)
+        methods = (Method.AUTO,) if op is Operator.LOCAL else _part_of_chain(self.chain, collective)
         return schedule(
             collective,
             self._fabric,
@@ -193,6 +193,11 @@ class LiteralCommunicator(Communicator):
     def __init__(self, path: Literal, world: World, group: Group) -> None:
         super().__init__(path, world, group)
         self._literal = path
+
+    @property
+    def methods(self) -> tuple[Method, ...]:
+        """The method of all phases, or the chain of them."""
+        return self._literal.chain
 
     def plan(self, collective: Collective, elements: int, itemsize: int, op: Operator = Operator.ADD) -> Schedule:
         """The programs that a collective of ``elements`` runs here, to print, draw or price."""

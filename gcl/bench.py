@@ -1,0 +1,225 @@
+"""bench: ``python -m gcl.bench`` times collectives in the manner of nccl-tests, and checks what they give."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from struct import pack, unpack
+from typing import Any
+
+import click
+import numpy as np
+
+import popdist_py
+from gcl.bench_table import Row, Run, Timing, heading, line, summary, write, wrong
+from gcl.communicator import Communicator
+from gcl.connect import connect
+from gcl.cost import price
+from gcl.dtypes import DTYPES
+from gcl.errors import ArgumentError, GclError
+from gcl.literal import LiteralCommunicator, default_fabric
+from gcl.methods.method import Method
+from gcl.operators import Operator, operator
+from gcl.program import Collective
+from gcl.schedule import schedule
+from gcl.sizes import parse_bytes
+from gcl.trial import Case, Trial, bus_factor, trials
+
+__all__ = ["main"]
+
+_HELP = """Time collectives between replicas, as nccl-tests does, and check their results.
+
+\b
+Examples
+  python -m gcl.bench --local-replicas 4 -b 1KiB -e 64MiB -f 4
+      four replicas of this one process
+  poprun-py --num-instances 4 python -m gcl.bench -b 1KiB -e 64MiB -f 4
+      four processes that share memory, one replica each
+  poprun-py --num-instances 4 python -m gcl.bench --dtype float16 --op mean --private
+      half precision, numpy's own arrays instead of tensors of the communicator
+  poprun-py --num-instances 4 python -m gcl.bench --method meet_in_middle_ring
+      the step program of that method, run literally
+
+\b
+How to read the table
+  size     bytes: of the tensor; of the whole input (reduce_scatter) or result (all_gather)
+  time     of one call, the slowest rank's, from many back to back      measured (wall)
+  algbw    size / time, in GB/s of 10^9 bytes
+  busbw    algbw x a factor per collective, what the links would carry: all_reduce 2(n-1)/n,
+           reduce_scatter, all_gather and all_to_all (n-1)/n, broadcast 1, in groups of n
+  #wrong   elements, over all ranks, that are not what they must be
+  IPU      what GCL on IPUs would take: modelled, for as many single-IPU replicas on a ladder
+In place means that the result replaces the input (all_gather: the shards lie in one shared tensor).
+"""
+
+
+@click.command(help=_HELP, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.option("-b", "--min-bytes", default="1KiB", show_default=True, help="Smallest size.")
+@click.option("-e", "--max-bytes", default="16MiB", show_default=True, help="Largest size.")
+@click.option(
+    "-f", "--factor", type=click.FloatRange(1, min_open=True), default=4, show_default=True, help="Between sizes."
+)
+@click.option("--collective", type=click.Choice(list(map(str, Collective))), default="all_reduce", show_default=True)
+@click.option("--dtype", type=click.Choice(list(map(str, DTYPES))), default="float32", show_default=True)
+@click.option("--op", help=f"{', '.join(Operator)}.  [default: add; logical_or of bool]")
+@click.option("--method", help=f"{', '.join(Method)}; a chain: A,B.  [default: GCL_OPTIONS, else auto]")
+@click.option("--private", is_flag=True, help="Use numpy's own arrays, not tensors of the communicator.")
+@click.option("-n", "--iters", type=click.IntRange(min=1), default=20, show_default=True, help="Timed calls.")
+@click.option("-w", "--warmup", type=click.IntRange(min=0), default=5, show_default=True, help="Calls before them.")
+@click.option("--check/--no-check", default=True, show_default=True, help="Compare results with numpy.")
+@click.option("--json", "json_path", type=click.Path(dir_okay=False, path_type=Path), help="Also write to this file.")
+@click.option(
+    "--local-replicas", type=click.IntRange(min=1), help="Replicas of this process, without poprun-py.  [default: 2]"
+)
+def main(
+    min_bytes: str,
+    max_bytes: str,
+    factor: float,
+    collective: str,
+    dtype: str,
+    op: str | None,
+    method: str | None,
+    private: bool,
+    iters: int,
+    warmup: int,
+    check: bool,
+    json_path: Path | None,
+    local_replicas: int | None,
+) -> None:
+    """Parse, join, measure, print."""
+    kind = next(element for element in DTYPES if str(element) == dtype)
+    try:
+        name = _operator(op, kind)
+        sizes = list(_sizes(min_bytes, max_bytes, factor))
+        communicator, share = _join(method, local_replicas)
+    except (GclError, popdist_py.PopdistError) as error:
+        raise click.UsageError(str(error)) from None
+    measure = _Measure(communicator, share, iters, warmup, check)
+    run = Run(
+        collective,
+        communicator.global_replicas,
+        len(share(b"")),
+        communicator.transport,
+        ",".join(measure.methods),
+    )
+    # every rank measures, the first one speaks
+    say = click.echo if communicator.global_offset == 0 else lambda _: None
+    say(heading(run))
+    rows = []
+    for size in sizes:
+        rows.append(measure.row(Case(Collective(collective), kind, name, size, private)))
+        say(line(rows[-1]))
+    say(summary(rows))
+    communicator.close()
+    if json_path is not None and communicator.global_offset == 0:
+        _write(json_path, run, rows)
+    if wrong(rows):
+        raise SystemExit(1)
+
+
+Share = Callable[[bytes], list[bytes]]
+
+
+def _join(method: str | None, local_replicas: int | None) -> tuple[Communicator, Share]:
+    """A communicator of all replicas of the job, and how its ranks tell each other a few bytes."""
+    if not popdist_py.isPopdistEnvSet():
+        return connect(local_replicas=local_replicas or 2, method=method), lambda data: [data]
+    local = popdist_py.getNumLocalReplicas()
+    if local_replicas not in (None, local):
+        raise ArgumentError(
+            f"--local-replicas {local_replicas} was given, but poprun-py says {local}; leave it out under poprun-py"
+        )
+    popdist_py.init()
+    communicator = connect(
+        local_replicas=local,
+        global_offset=popdist_py.getReplicaIndexOffset(),
+        global_replicas=popdist_py.getNumTotalReplicas(),
+        method=method,
+    )
+    return communicator, popdist_py.host_backend().all_gather
+
+
+@dataclass(frozen=True)
+class _Measure:
+    """How a row is measured."""
+
+    communicator: Communicator
+    share: Share
+    iters: int
+    warmup: int
+    check: bool
+
+    @property
+    def methods(self) -> tuple[Method, ...]:
+        """Those of the communicator, whoever asked for them."""
+        if isinstance(self.communicator, LiteralCommunicator):
+            return self.communicator.methods
+        return (Method.AUTO,)
+
+    def row(self, case: Case) -> Row:
+        size = self.communicator.group.size
+        timings = [self._timing(case, trial) for trial in trials(case, self.communicator)]
+        reduces = case.collective in (Collective.ALL_REDUCE, Collective.REDUCE_SCATTER)
+        return Row(
+            size=case.elements(size) * case.dtype.itemsize,
+            count=case.input_elements(size),
+            type=str(case.dtype),
+            redop=str(case.op) if reduces else "none",
+            root=case.root if case.collective is Collective.BROADCAST else -1,
+            out_of_place=timings[0],
+            in_place=timings[1] if len(timings) > 1 else None,
+            modelled_us=_modelled(case, self.communicator),
+        )
+
+    def _timing(self, case: Case, trial: Trial) -> Timing:
+        wrong = trial.wrong() if self.check else 0
+        seconds = trial.seconds(self.communicator, self.iters, self.warmup)
+        everyone = [unpack("<dq", reply) for reply in self.share(pack("<dq", seconds, wrong))]
+        slowest = max(seconds for seconds, _ in everyone)
+        size = self.communicator.group.size
+        algbw = case.elements(size) * case.dtype.itemsize / slowest / 1e9
+        total = sum(wrong for _, wrong in everyone) if self.check else None
+        return Timing(slowest * 1e6, algbw, algbw * bus_factor(case.collective, size), total)
+
+
+def _modelled(case: Case, communicator: Communicator) -> float | None:
+    """Microseconds on IPUs."""
+    elements, itemsize = case.input_elements(communicator.group.size), case.dtype.itemsize
+    try:
+        if isinstance(communicator, LiteralCommunicator):
+            plan = communicator.plan(case.collective, elements, itemsize)
+        else:
+            fabric = default_fabric(communicator.global_replicas)
+            plan = schedule(case.collective, fabric, elements, itemsize=itemsize)
+        return price(plan).total.seconds * 1e6
+    except ArgumentError:
+        return None
+
+
+def _operator(name: str | None, dtype: np.dtype[Any]) -> Operator:
+    found = operator(name or ("logical_or" if dtype == np.bool_ else "add"), dtype)
+    if found is Operator.LOCAL:
+        raise ArgumentError("operator local was asked for; it moves nothing, so there is nothing to time")
+    return found
+
+
+def _write(path: Path, run: Run, rows: list[Row]) -> None:
+    try:
+        write(path, run, rows)
+    except OSError as error:
+        raise click.UsageError(f"--json {path} cannot be written: {error.strerror}") from None
+
+
+def _sizes(min_bytes: str, max_bytes: str, factor: float) -> Iterator[int]:
+    least, most = parse_bytes(min_bytes, "--min-bytes"), parse_bytes(max_bytes, "--max-bytes")
+    if most < least:
+        raise ArgumentError(f"sizes from {min_bytes} to {max_bytes} were asked for; -b must be at most -e")
+    size = float(max(1, least))
+    while size <= most:
+        yield int(size)
+        size = max(size * factor, size + 1)
+
+
+if __name__ == "__main__":
+    main(prog_name="python -m gcl.bench")

@@ -1,0 +1,116 @@
+"""bench_table: what ``python -m gcl.bench`` found, a row per size, as text (like nccl-tests) and as JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+__all__ = ["Row", "Run", "Timing", "heading", "line", "summary", "write", "wrong"]
+
+
+@dataclass(frozen=True)
+class Timing:
+    """One half of a row: wall time of the slowest rank, and wrong elements (None: not checked)."""
+
+    time_us: float
+    algbw: float
+    busbw: float
+    wrong: int | None
+
+
+@dataclass(frozen=True)
+class Row:
+    """One size; ``modelled_us`` is None where there is no model (odd replicas on a ladder)."""
+
+    size: int
+    count: int
+    type: str
+    redop: str
+    root: int
+    out_of_place: Timing
+    in_place: Timing | None
+    modelled_us: float | None
+
+    @property
+    def timings(self) -> list[Timing]:
+        return [self.out_of_place] if self.in_place is None else [self.out_of_place, self.in_place]
+
+
+@dataclass(frozen=True)
+class Run:
+    """What is the same for all rows."""
+
+    collective: str
+    replicas: int
+    processes: int
+    transport: str
+    method: str
+
+
+_WIDTHS = (12, 12, 9, 11, 5)
+_TIMING = (10, 8, 8, 7)
+_MODELLED = 10
+
+
+def heading(run: Run) -> str:
+    """The lines above the rows."""
+    half, units = ("time", "algbw", "busbw", "#wrong"), ("(us)", "(GB/s)", "(GB/s)", "")
+    left, wide = sum(_WIDTHS) + len(_WIDTHS) - 1, sum(_TIMING) + len(_TIMING) - 1
+    processes = "1 process" if run.processes == 1 else f"{run.processes} processes"
+    lines = [
+        f" {run.collective} of {run.replicas} replicas in {processes}, {run.transport}, method {run.method}",
+        "",
+        f"{'':{left}} {'out-of-place (wall)':^{wide}} {'in-place (wall)':^{wide}} {'IPU':>{_MODELLED}}"[1:],
+        _cells(("size", "count", "type", "redop", "root", *half, *half, "modelled"))[1:],
+        _cells(("(B)", "(elements)", "", "", "", *units, *units, "(us)"))[1:],
+    ]
+    return "\n".join(f"#{line}" for line in lines)
+
+
+def line(row: Row) -> str:
+    """One row."""
+    modelled = "-" if row.modelled_us is None else f"{row.modelled_us:.2f}"
+    what = (row.size, row.count, row.type, row.redop, row.root)
+    return _cells((*what, *_timed(row.out_of_place), *_timed(row.in_place), modelled))
+
+
+def summary(rows: list[Row]) -> str:
+    """The lines below the rows."""
+    checked = [timing.wrong for row in rows for timing in row.timings if timing.wrong is not None]
+    verdict = f"{sum(checked)} {'FAILED' if sum(checked) else 'OK'}" if checked else "not checked"
+    return f"# Wrong values      : {verdict}\n# Avg bus bandwidth : {_average(rows):.4f} GB/s"
+
+
+def wrong(rows: list[Row]) -> bool:
+    """Whether any value was not what it must be."""
+    return any(timing.wrong for row in rows for timing in row.timings)
+
+
+def write(path: Path, run: Run, rows: list[Row]) -> None:
+    """Write everything to ``path`` as JSON, all or nothing; raise OSError if that cannot be."""
+    document = {**asdict(run), "average_busbw": _average(rows), "rows": [asdict(row) for row in rows]}
+    with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
+        json.dump(document, file, indent=2)
+    os.chmod(file.name, 0o644)
+    os.replace(file.name, path)
+
+
+def _timed(timing: Timing | None) -> tuple[object, ...]:
+    if timing is None:
+        return ("-",) * len(_TIMING)
+    numbers = (f"{timing.time_us:.2f}", f"{timing.algbw:.3f}", f"{timing.busbw:.3f}")
+    return (*numbers, "-" if timing.wrong is None else timing.wrong)
+
+
+def _cells(values: Sequence[object]) -> str:
+    widths = (*_WIDTHS, *_TIMING, *_TIMING, _MODELLED)
+    return " ".join(f"{value!s:>{width}}" for value, width in zip(values, widths, strict=True))
+
+
+def _average(rows: list[Row]) -> float:
+    found = [timing.busbw for row in rows for timing in row.timings]
+    return sum(found) / max(1, len(found))
