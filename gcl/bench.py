@@ -107,9 +107,12 @@ def main(
     say = click.echo if communicator.global_offset == 0 else lambda _: None
     say(heading(run))
     rows = []
-    for size in sizes:
-        rows.append(measure.row(Case(Collective(collective), kind, name, size, private)))
-        say(line(rows[-1]))
+    try:
+        for size in sizes:
+            rows.append(measure.row(Case(Collective(collective), kind, name, size, private)))
+            say(line(rows[-1]))
+    except GclError as error:
+        raise click.ClickException(str(error)) from None
     say(summary(rows))
     communicator.close()
     if json_path is not None and communicator.global_offset == 0:
