@@ -12,7 +12,7 @@ import numba
 import numba.extending
 from numba.core.types import CPointer
 
-__all__ = ["carray", "intrinsic", "jit", "overload", "pointer_to"]
+__all__ = ["carray", "intrinsic", "jit", "overload", "part", "pointer_to"]
 
 #: numba's array over a pointer, as compiled code calls it.
 carray: Any = vars(numba)["carray"]
@@ -24,6 +24,12 @@ F = TypeVar("F", bound=Callable[..., object])
 def jit(function: F) -> F:
     """Compile ``function`` on first call for the types it is called with; keep its signature for type checkers."""
     return cast(F, numba.njit(cache=True, nogil=True, error_model="numpy")(function))
+
+
+def part(function: F) -> F:
+    """As ``jit``, for what only compiled code calls: quicker to compile, because Python is given no way in."""
+    options: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+    return cast(F, numba.njit(nogil=True, error_model="numpy", **options)(function))
 
 
 def intrinsic(function: Callable[..., object]) -> Any:

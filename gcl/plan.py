@@ -12,7 +12,7 @@ from zlib import crc32
 
 import numpy as np
 
-from gcl.jit import jit
+from gcl.jit import jit, part
 from gcl.reduction import WORK_WORDS
 from gcl.rendezvous import arrive, post_of, reached, wait_for_all
 
@@ -90,7 +90,7 @@ def meet(plan: Any) -> Any:
     return wait_for_all(plan[CONTROL], plan[RANK], plan[RANKS], plan[_ARRIVALS], plan[_SPINS], timespec) < 0
 
 
-@jit
+@part
 def _announce(plan: Any, call: Any) -> None:
     post = post_of(plan[CONTROL], plan[RANK])
     post[0], post[1], post[2] = call[SIGNATURE], call[IN], call[OUT]
@@ -109,7 +109,7 @@ def process_of(plan: Any, rank: int) -> Any:
     return post_of(plan[CONTROL], rank)[5]
 
 
-@jit
+@part
 def _first_of_slice(count: int, rank: int, ranks: int, item: int) -> int:
     unit = (_PAGE if count * item >= 4 * _PAGE * ranks else _CACHE_LINE) // item
     units = (count + unit - 1) // unit

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numba import types
 
-from gcl.jit import jit
+from gcl.jit import jit, part
 from gcl.plan import (
     CODE,
     COUNT,
@@ -67,7 +67,7 @@ def can_reach(process: int, address: int) -> bool:
     return all(_transfer(process, word.ctypes.data, address, 8, write, vectors) == 8 for write in (False, True))
 
 
-@jit
+@part
 def _push(plan: Any, call: Any, source: Any, scratch: Any, chunks: Any) -> None:
     replicas, size, rank, item = plan[REPLICAS], plan[GROUP_SIZE], plan[RANK], call[ITEM]
     tables = plan[TABLES + plan[RANKS] :]

@@ -28,7 +28,7 @@ from numba import types
 
 from gcl.dtypes import sum_dtype
 from gcl.half import bfloat_of_float, float_of_bfloat, float_of_half, half_of_float
-from gcl.jit import carray, intrinsic, jit, overload, pointer_to
+from gcl.jit import carray, intrinsic, jit, overload, part, pointer_to
 
 __all__ = ["BLOCK", "WORK_WORDS", "copy_bytes", "new_scratch", "reduce_range", "subtrees", "zero_range"]
 
@@ -106,7 +106,7 @@ def _narrow_to(value: Any, target: Any) -> Any:
     return lambda value, target: value
 
 
-@jit
+@part
 def _load(nodes: Any, first: int, width: int, start: int, n: int, source: Any, sum_: Any) -> None:
     """Sum ``width`` (1, 2 or 4) neighbouring contributions, in tree order, into ``sum_``."""
     item = source.itemsize
@@ -126,7 +126,7 @@ def _load(nodes: Any, first: int, width: int, start: int, n: int, source: Any, s
         sum_[i] = (_widen(a[i]) + _widen(b[i])) + (_widen(c[i]) + _widen(d[i]))
 
 
-@jit
+@part
 def _combine(left: Any, right: Any, n: int, code: int) -> None:
     """``left = left (operator) right``; NaN wins in MIN and MAX, as in numpy."""
     if code == _MUL:
@@ -143,13 +143,13 @@ def _combine(left: Any, right: Any, n: int, code: int) -> None:
             left[i] = left[i] + right[i]
 
 
-@jit
+@part
 def _square(values: Any, n: int) -> None:
     for i in range(n):
         values[i] = values[i] * values[i]
 
 
-@jit
+@part
 def _width(sizes: Any, first: int, count: int, position: int, code: int) -> int:
     """How many leaves from ``first`` on one fused loop may take: 4, 2 or 1."""
     if code > _MEAN:
@@ -164,7 +164,7 @@ def _width(sizes: Any, first: int, count: int, position: int, code: int) -> int:
     return 1
 
 
-@jit
+@part
 def _tree(
     nodes: Any, sizes: Any, count: int, start: int, n: int, code: int, source: Any, scratch: Any, work: Any
 ) -> None:

@@ -21,7 +21,7 @@ import numpy as np
 from numba import types
 
 from gcl.atomics import exchange, fetch_add, futex_wait, futex_wake, load_acquire, pause, sched_yield
-from gcl.jit import carray, intrinsic, jit, pointer_to
+from gcl.jit import carray, intrinsic, jit, part, pointer_to
 
 __all__ = ["LINE", "arrive", "left", "mark_left", "post_of", "reached", "wait_for_all"]
 
@@ -54,12 +54,12 @@ def arrive(control: int, rank: int, arrivals: int) -> None:
         futex_wake(line)
 
 
-@jit
+@part
 def _reached(line: int, arrivals: int) -> Any:
     return np.int32(load_acquire(line) - np.int32(arrivals)) >= 0
 
 
-@jit
+@part
 def _wait_for(line: int, arrivals: int, spins: int, timespec: int) -> Any:
     for _ in range(spins):
         if _reached(line, arrivals):

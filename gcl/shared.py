@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gcl.jit import jit
+from gcl.jit import jit, part
 from gcl.plan import (
     CODE,
     COUNT,
@@ -43,35 +43,37 @@ __all__ = ["copying", "reducing"]
 _ALL_REDUCE, _ALL_GATHER, _BROADCAST, _ALL_TO_ALL, _ALL_GATHER_SHARED = 1, 3, 4, 5, 6  # gcl.calls.Kind
 
 
-@jit
+@part
 def _reduce(plan: Any, call: Any, source: Any, scratch: Any) -> None:
     replicas, size, rank, ranks = plan[REPLICAS], plan[GROUP_SIZE], plan[RANK], plan[RANKS]
     tables = plan[TABLES + ranks :]
     owners, locals_, members = tables[:replicas], tables[replicas:], tables[2 * replicas :]
     nodes = members[replicas:]
     outs, ones, work = nodes[size:], nodes[2 * size :], nodes[3 * size :]
-    count, item = call[COUNT], call[ITEM]
+    count, item, whole = call[COUNT], call[ITEM], call[KIND] == _ALL_REDUCE
+    fragment = (count + size - 1) // size
     for first in range(0, replicas, size):
         for i in range(size):
             nodes[i] = address(plan, members[first + i], 1, count * item)
-        if call[KIND] == _ALL_REDUCE:
-            for i in range(size):
-                outs[i] = address(plan, members[first + i], 2, count * item)
-            start, stop = slice_of(count, rank, ranks, item)
-            reduce_range(nodes, ones, size, outs, size, start, stop, call[CODE], size, source, source, scratch, work)
-        else:
-            fragment = (count + size - 1) // size
-            for i in range(size):
-                replica, before = members[first + i], i * fragment
-                if owners[replica] == rank:
-                    start, stop = min(count, before), min(count, before + fragment)
-                    outs[0] = call[RESULT] + (locals_[replica] * fragment - before) * item
-                    code = call[CODE]
-                    reduce_range(nodes, ones, size, outs, 1, start, stop, code, size, source, source, scratch, work)
-                    zero_range(outs[0], max(stop, before), before + fragment, source)
+        for i in range(1 if whole else size):
+            replica, before = members[first + i], i * fragment
+            if whole:
+                start, stop = slice_of(count, rank, plan[RANKS], item)
+                for j in range(size):
+                    outs[j] = address(plan, members[first + j], 2, count * item)
+            elif owners[replica] == rank:
+                start, stop = min(count, before), min(count, before + fragment)
+                outs[0] = call[RESULT] + (locals_[replica] * fragment - before) * item
+                zero_range(outs[0], max(stop, before), before + fragment, source)
+            else:
+                continue
+            copies = size if whole else 1
+            reduce_range(
+                nodes, ones, size, outs, copies, start, stop, call[CODE], size, source, source, scratch, work
+            )
 
 
-@jit
+@part
 def _copy(plan: Any, call: Any) -> None:
     replicas, size = plan[REPLICAS], plan[GROUP_SIZE]
     tables = plan[TABLES + plan[RANKS] :]

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gcl.jit import jit
+from gcl.jit import jit, part
 from gcl.plan import (
     CODE,
     COUNT,
@@ -47,7 +47,7 @@ def staging_bytes(local: int, ranks: int, groups: int) -> int:
     return 2 * (local * ranks + groups) * CHUNK
 
 
-@jit
+@part
 def _locals_of(plan: Any, rank: int) -> int:
     owners = plan[TABLES + plan[RANKS] :][: plan[REPLICAS]]
     count = 0
@@ -56,21 +56,21 @@ def _locals_of(plan: Any, rank: int) -> int:
     return count
 
 
-@jit
+@part
 def _slot(plan: Any, rank: int, turn: int, local: int, chunk: int) -> Any:
     """Where ``rank`` puts what its replica ``local`` contributes to ``chunk``."""
     ranks = plan[RANKS]
     return plan[TABLES + rank] + ((turn * _locals_of(plan, rank) + local) * ranks + chunk) * CHUNK
 
 
-@jit
+@part
 def _result(plan: Any, rank: int, turn: int, group: int) -> Any:
     """Where ``rank`` puts the chunk it combined for ``group``."""
     slots = 2 * _locals_of(plan, rank) * plan[RANKS]
     return plan[TABLES + rank] + (slots + turn * (plan[REPLICAS] // plan[GROUP_SIZE]) + group) * CHUNK
 
 
-@jit
+@part
 def _part(plan: Any, call: Any, turn: int, chunk: int) -> Any:
     """First byte and length of ``chunk`` of round ``turn``: the last round shares what is left evenly."""
     ranks, nbytes = plan[RANKS], call[COUNT] * call[ITEM]
@@ -81,7 +81,7 @@ def _part(plan: Any, call: Any, turn: int, chunk: int) -> Any:
     return first + start, min(each, left - start)
 
 
-@jit
+@part
 def _copy_in(plan: Any, call: Any, turn: int) -> None:
     nbytes = call[COUNT] * call[ITEM]
     for step in range(1, plan[RANKS]):
@@ -91,7 +91,7 @@ def _copy_in(plan: Any, call: Any, turn: int) -> None:
             copy_bytes(_slot(plan, plan[RANK], turn % 2, local, chunk), call[X] + local * nbytes + start, length)
 
 
-@jit
+@part
 def _copy_out(plan: Any, call: Any, turn: int) -> None:
     replicas, size, nbytes = plan[REPLICAS], plan[GROUP_SIZE], call[COUNT] * call[ITEM]
     tables = plan[TABLES + plan[RANKS] :]
@@ -105,7 +105,7 @@ def _copy_out(plan: Any, call: Any, turn: int) -> None:
                 copy_bytes(to, _result(plan, chunk, turn % 2, m // size), length)
 
 
-@jit
+@part
 def _combine(plan: Any, call: Any, turn: int, source: Any, scratch: Any) -> None:
     replicas, size, rank, item = plan[REPLICAS], plan[GROUP_SIZE], plan[RANK], call[ITEM]
     tables = plan[TABLES + plan[RANKS] :]
