@@ -292,6 +292,7 @@ def run(args: argparse.Namespace) -> None:
         f"UCI digits: {len(digits.train[1]):,} training, {len(digits.test[1])} held-back images. Each update: "
         f"{place.batch} images = {count(place.total, 'replica')} x {ACCUMULATION} micro-batches x {place.micro_batch}"
     )
+    report.say("compiling (some seconds the first time on a machine; kernels are kept)")
     start = time.perf_counter()
     training = Training(digits, place, first_weights(args.seed, digits.train[0].dtype), args)
     report.say(f"compiled in {time.perf_counter() - start:.1f} s")
