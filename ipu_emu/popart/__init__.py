@@ -1,6 +1,6 @@
 """The PopART face: ``import ipu_emu.popart as popart``."""
 
-from ipu_emu.popart.builder import Builder, InputSettings
+from ipu_emu.popart.builder import Builder, InputSettings, defaultAiOnnxOpset
 from ipu_emu.popart.dataflow import AnchorReturnType, DataFlow
 from ipu_emu.popart.devices import DeviceInfo, DeviceManager
 from ipu_emu.popart.enums import (
@@ -134,6 +134,7 @@ __all__ = [
     "VariableSettings",
     "VirtualGraphMode",
     "WeightDecayMode",
+    "defaultAiOnnxOpset",
     "popart_exception",
     "popart_internal_exception",
     "popart_runtime_error",

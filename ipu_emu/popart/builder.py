@@ -23,7 +23,7 @@ from ipu_emu.popart.tensorinfo import TensorInfo
 __all__ = ["Builder", "InputSettings"]
 
 #: The ai.onnx opset of ``builder.aiOnnx``.
-DEFAULT_OPSET = 10
+defaultAiOnnxOpset = 10
 _FIRST_OPSET, _LAST_OPSET = 6, 11
 #: With a tensor id behind it, the metadata key of an input's stream mode.
 STREAM_MODE = "__replicated_stream_mode/"
@@ -47,7 +47,7 @@ class Builder(NodeAttributes):
     ) -> None:
         super().__init__(Graph())
         self._annotations = Annotations()
-        self._opset = (opsets or {}).get("ai.onnx", DEFAULT_OPSET)
+        self._opset = (opsets or {}).get("ai.onnx", defaultAiOnnxOpset)
         self._locked = False
         if modelProtoOrFilename is not None:
             model = load_model(modelProtoOrFilename)
