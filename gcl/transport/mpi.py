@@ -50,8 +50,8 @@ class MpiMessages:
                 os.sched_yield()
                 continue
             sleep(_NAP_SECONDS)
-            if monotonic() > deadline or any(self.left(rank) for rank, _ in pending):
-                # what a rank sent before it left has arrived by now
+            # a rank is asked first whether it left: what it sent before that has come by then
+            if monotonic() > deadline or any(self.left(rank) and not request.Test() for rank, request in pending):
                 return self._late(pending)
         return []
 

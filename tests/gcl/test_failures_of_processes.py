@@ -72,6 +72,27 @@ def test_a_peer_that_goes_while_others_wait(how: str, transport: str, why: str, 
 
 
 @pytest.mark.parametrize("transport", ["shared_memory", "mpi"])
+def test_a_peer_that_goes_when_it_has_done_its_part_is_not_missed(transport: str, tmp_path: Path) -> None:
+    """Instance 0 still sends to instance 1, which is late, when instance 2 has what it wanted, and leaves."""
+    program = """
+    import sys, time
+    import numpy as np
+    import popdist_py
+    from tests.gcl.instance import connect
+
+    communicator = connect(transport=sys.argv[1])
+    me = popdist_py.getInstanceIndex()
+    x = np.full((1, 1_000_000), me, np.float32)
+    if me == 1:
+        time.sleep(1)
+    with communicator:
+        assert not communicator.broadcast(x).any()
+    print("fine")
+    """
+    assert run_job(program, tmp_path, transport, counts=(1, 1, 1)).succeeded().out == ["fine\n"] * 3
+
+
+@pytest.mark.parametrize("transport", ["shared_memory", "mpi"])
 def test_a_mismatch_is_the_same_on_every_rank(transport: str, tmp_path: Path) -> None:
     program = """
     import json, sys
