@@ -12,9 +12,11 @@ from gcl import Communicator, Group
 from tests.gcl import reference
 from tests.gcl.reference import OPERATORS, draw, same_bits
 
-__all__ = ["DTYPES", "MEMORY", "SIZES", "check_all", "check_collectives"]
+__all__ = ["BORDERS", "DTYPES", "MEMORY", "SIZES", "check_all", "check_collectives", "check_random"]
 
 SIZES = (0, 1, 7, 1000, 100_003)
+#: Small, odd, on and around page and chunk borders.
+BORDERS = (0, 1, 2, 3, 7, 63, 64, 65, 1000, 1023, 1024, 4097, 16_384, 40_000)
 DTYPES = (np.float32, np.float16)
 
 
@@ -83,3 +85,30 @@ def check_collectives(communicator: Communicator, n: int, dtype: type, op: str, 
     same(destination, reference.broadcast(total, root, group), "broadcast in place")
     assert communicator.all_reduce(x, op, out=x) is x
     same(x, total, "all_reduce in place")
+
+
+def check_random(communicator: Communicator, seed: int) -> None:
+    """One collective that every rank draws alike, checked."""
+    random = np.random.default_rng(seed)
+    kind, op = random.choice(["reduce", "scatter", "gather", "broadcast", "barrier"]), str(random.choice(OPERATORS))
+    n, dtype = int(random.choice(BORDERS)), DTYPES[random.integers(2)]
+    where, how = random.choice(list(MEMORY)), random.choice(["new", "in place", "destination"])
+    group = communicator.group
+    root = int(random.integers(group.size))
+    data = draw(communicator.global_replicas, n, dtype, seed)
+    mine = slice(communicator.global_offset, communicator.global_offset + communicator.local_replicas)
+    x = MEMORY[str(where)](communicator, data[mine])
+    out = {"new": None, "in place": x, "destination": communicator.empty(n, dtype)}[str(how)]
+    with np.errstate(all="ignore"):
+        if kind == "barrier":
+            communicator.barrier()
+            return
+        if kind == "reduce":
+            found, expected = communicator.all_reduce(x, op, out=out), reference.all_reduce(data, op, group)
+        elif kind == "scatter":
+            found, expected = communicator.reduce_scatter(x, op), reference.reduce_scatter(data, op, group)
+        elif kind == "gather":
+            found, expected = communicator.all_gather(x), reference.all_gather(data, group)
+        else:
+            found, expected = communicator.broadcast(x, root, out=out), reference.broadcast(data, root, group)
+    assert same_bits(found, expected[mine]), (seed, kind, op, n, dtype, where, how, root)

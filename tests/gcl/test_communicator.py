@@ -1,10 +1,13 @@
 """Every collective, against the reference, bit for bit: ranks as threads."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 
 from gcl import Communicator, Group, connect_threads
 from tests.gcl.checks import MEMORY, SIZES, check_all, check_collectives
+from tests.gcl.reference import same_bits, tree
 from tests.gcl.threads import on_threads
 
 #: Replicas per rank, for each number of replicas.
@@ -81,3 +84,23 @@ def test_results_lie_in_the_segment_so_that_the_next_collective_copies_nothing()
     again = total.__array_interface__["data"][0]
     del total
     assert alone.empty(5).__array_interface__["data"][0] == again, "it was the segment's, and is free again"
+
+
+@pytest.mark.parametrize("counts", [(4,), (2, 2), (1, 3), (1, 1, 1, 1)], ids=str)
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_special_values_combine_alike_however_replicas_are_spread(counts: tuple[int, ...], dtype: type) -> None:
+    special = [np.nan, np.inf, -np.inf, 0.0, -0.0, 60000, 6e-8, -1.0]
+    data = np.array(list(product(special, repeat=4)), dtype).T.copy()
+
+    def work(communicator: Communicator) -> None:
+        mine = slice(communicator.global_offset, communicator.global_offset + communicator.local_replicas)
+        for op in ("add", "mean", "mul"):
+            with np.errstate(all="ignore"):
+                expected = tree(data, op)
+            for row in communicator.all_reduce(data[mine].copy(), op):
+                assert same_bits(row, expected), op
+        for op in ("min", "max"):
+            results = communicator.all_gather(communicator.all_reduce(data[mine].copy(), op))[0]
+            assert all(same_bits(result, results[0]) for result in results), op
+
+    on_threads(counts, work)
