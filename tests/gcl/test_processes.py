@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-import pytest
-
 from tests.jobs import MPICH, Mpi, every_mpi, run_job
 
 #: Checks every collective with the operators and over the transports of the command line, for several groups.
@@ -47,6 +45,5 @@ def test_instances_with_different_numbers_of_replicas(mpi: Mpi, tmp_path: Path) 
     check((3, 1, 2), tmp_path, mpi, "shared_memory,mpi")
 
 
-@pytest.mark.parametrize("transport", ["shared_memory", "mpi"])
-def test_eight_instances_on_whatever_cores_there_are(transport: str, tmp_path: Path) -> None:
-    check((1,) * 8, tmp_path, MPICH, transport, "mean")
+def test_eight_instances_on_whatever_cores_there_are(tmp_path: Path) -> None:
+    check((1,) * 8, tmp_path, MPICH, "shared_memory,mpi", "mean")
