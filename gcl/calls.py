@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
+from contextvars import ContextVar, copy_context
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from zlib import crc32
 
 import numpy as np
 
 from gcl.operators import CODES, Operator
 
-__all__ = ["Kind", "Request"]
+__all__ = ["Kind", "Request", "begun_here", "call_site"]
 
 _PACKAGE = f"{Path(__file__).parent}{os.sep}"
+
+R = TypeVar("R")
+
+#: Call site of a collective that runs in a thread of ours, "" in the program's own threads.
+_begun_at: ContextVar[str] = ContextVar("_begun_at", default="")
 
 
 class Kind(IntEnum):
@@ -30,6 +37,21 @@ class Kind(IntEnum):
     BROADCAST = 4
     ALL_TO_ALL = 5
     ALL_GATHER_SHARED = 6
+
+
+def call_site() -> str:
+    """File and line of the program that is calling: the first one outside this package."""
+    frame = sys._getframe()
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        frame = frame.f_back
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+
+def begun_here(collective: Callable[[], R]) -> Callable[[], R]:
+    """``collective``, to be run in another thread, as called from where the program is now."""
+    context = copy_context()
+    context.run(_begun_at.set, call_site())
+    return lambda: context.run(collective)
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,11 +76,8 @@ class Request:
         return f"{name}({detail}{self.count} x {self.dtype})"
 
     def with_call_site(self) -> str:
-        """The same and the line of the program that called (the first one outside this package)."""
-        frame = sys._getframe()
-        while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
-            frame = frame.f_back
-        return f"{self} at {frame.f_code.co_filename}:{frame.f_lineno}"
+        """The same and the line of the program that called."""
+        return f"{self} at {_begun_at.get() or call_site()}"
 
     @cached_property
     def signature(self) -> int:

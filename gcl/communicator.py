@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from gcl import packing
-from gcl.calls import Kind, Request
+from gcl.calls import Kind, Request, begun_here
 from gcl.dtypes import witness
 from gcl.errors import ArgumentError
 from gcl.groups import Group
@@ -222,7 +222,7 @@ class Communicator:
     def _begin(self, collective: Callable[[], R]) -> Handle[R]:
         if self._runner is None:
             self._runner = Runner()
-        return self._runner.begin(collective)
+        return self._runner.begin(begun_here(collective))
 
     def _again(self, key: tuple[object, ...], x: object, out: object) -> bool:
         """Make the call again if these very tensors were checked and described before."""

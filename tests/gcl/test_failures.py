@@ -67,6 +67,19 @@ def test_a_mismatch_is_the_same_error_on_every_rank_and_names_both_calls(case: s
     assert f"(rank 1) called {differing} at {__file__}:{other_line};" in str(error)
 
 
+def test_a_mismatch_of_collectives_that_go_on_by_themselves_names_the_lines_that_began_them() -> None:
+    def first(communicator: Communicator) -> object:
+        return communicator.all_reduce_async(f32(communicator)).wait(60)
+
+    def other(communicator: Communicator) -> object:
+        return communicator.all_reduce_async(f32(communicator), "max").wait(60)
+
+    errors = errors_of((1, 1), lambda c: (other if c.global_offset else first)(c))
+    lines = [f"{__file__}:{work.__code__.co_firstlineno + 1}" for work in (first, other)]
+    assert f"(rank 0) called all_reduce(add, 4 x float32) at {lines[0]}, but" in str(errors[0])
+    assert f"(rank 1) called all_reduce(max, 4 x float32) at {lines[1]};" in str(errors[1])
+
+
 def test_a_mismatch_between_tensors_that_were_used_before() -> None:
     """Repeated calls take a shorter path."""
 
