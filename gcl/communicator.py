@@ -288,6 +288,8 @@ class Communicator:
             return self._path.empty(shape, x.dtype)
         if out is not x:
             self._check(out)
+        if not out.flags.writeable:
+            raise ArgumentError("out is read-only; give a tensor that may be written to")
         if out.shape != shape or out.dtype != x.dtype:
             raise ArgumentError(
                 f"out has shape {list(out.shape)} and dtype {out.dtype}; this collective needs "

@@ -93,6 +93,22 @@ def test_a_result_that_would_overwrite_part_of_its_input_is_refused(
         call(first, first.empty(2000))
 
 
+@pytest.mark.parametrize("n", [3, 100_000])
+def test_a_result_that_may_not_be_written_is_refused(n: int, communicator: Communicator) -> None:
+    kept = np.ones((2, n), np.float32)
+    frozen = np.frombuffer(kept.tobytes(), np.float32).reshape(2, n)
+    calls: list[Callable[[], object]] = [
+        lambda: communicator.all_reduce(frozen, out=frozen),
+        lambda: communicator.all_reduce(kept, out=frozen),
+        lambda: communicator.broadcast(frozen, 1, out=frozen),
+    ]
+    for call in calls:
+        with pytest.raises(ArgumentError, match="out is read-only"):
+            call()
+    assert (frozen == 1).all()
+    assert (communicator.all_reduce(frozen) == 2).all(), "it may be read"
+
+
 def test_another_view_of_the_same_tensor_is_in_place() -> None:
     alone = connect(local_replicas=2, segment_bytes=1 << 24)
     x = alone.empty(3)
