@@ -1,29 +1,61 @@
 """jit: the one way kernels are compiled: cached on disk, without the GIL, without fast-math.
 
 Fast-math stays off because results must not depend on how a loop was vectorised (layout invariance).
+
+numba forgets a cached kernel when its own file changes. Kernels take in what they call from other files, so here it
+is forgotten when any file changes that its own one imports, directly or not.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from functools import cache
+from pathlib import Path
 from typing import Any, TypeVar, cast
+from zlib import crc32
 
 import numba
 import numba.extending
 from numba.core.types import CPointer
 
-__all__ = ["carray", "intrinsic", "jit", "overload", "part", "pointer_to"]
+__all__ = ["carray", "intrinsic", "jit", "overload", "part", "pointer_to", "sources"]
 
 #: numba's array over a pointer, as compiled code calls it.
 carray: Any = vars(numba)["carray"]
 
+_ROOT = Path(__file__).parents[1]
+_IMPORT = re.compile(rb"^(?:from|import) ((?:gcl|ipu_emu)\.[\w.]+)", re.MULTILINE)
 
 F = TypeVar("F", bound=Callable[..., object])
 
 
 def jit(function: F) -> F:
     """Compile ``function`` on first call for the types it is called with; keep its signature for type checkers."""
-    return cast(F, numba.njit(cache=True, nogil=True, error_model="numpy")(function))
+    compiled: Any = numba.njit(cache=True, nogil=True, error_model="numpy")(function)
+    index = compiled._cache._cache_file
+    index._source_stamp = index._source_stamp, sources(function.__code__.co_filename)
+    return cast(F, compiled)
+
+
+def sources(file: str) -> int:
+    """A number that changes with ``file`` and with any file of this project that it imports, directly or not."""
+    found, seen = [Path(file)], set()
+    while found:
+        path = found.pop()
+        if path not in seen:
+            seen.add(path)
+            found += _contents(path)[1]
+    return crc32(repr(sorted(_contents(path)[0] for path in seen)).encode())
+
+
+@cache
+def _contents(path: Path) -> tuple[int, list[Path]]:
+    """Checksum of a file, and the files of this project that it imports."""
+    text = path.read_bytes()
+    places = [_ROOT.joinpath(*name.decode().split(".")) for name in _IMPORT.findall(text)]
+    files = [option for place in places for option in (place.with_suffix(".py"), place / "__init__.py")]
+    return crc32(text), [option for option in files if option.exists()]
 
 
 def part(function: F) -> F:

@@ -1,0 +1,42 @@
+"""Kernels are kept on disk between runs, but never longer than what they were made from."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.jobs import ROOT, run_alone
+
+#: Three files of the package, each calling the next; the program says what comes out, and whether from the disk.
+FILES = {
+    "inner.py": "from gcl.jit import part\n@part\ndef inner(x):\n    return x + 1\n",
+    "middle.py": "from gcl.inner import inner\nfrom gcl.jit import jit\n@jit\ndef middle(x):\n    return inner(x)\n",
+    "outer.py": "from gcl.jit import jit\nfrom gcl.middle import middle\n@jit\ndef outer(x):\n    return middle(x)\n",
+}
+PROGRAM = """
+    from gcl.outer import outer
+    print(outer(1), "from the disk" if outer.stats.cache_hits else "compiled")
+"""
+
+
+@pytest.fixture
+def package(tmp_path: Path) -> Path:
+    """A copy of the package, with those files."""
+    for name in ("gcl", "popdist_py"):
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name, text in FILES.items():
+        (tmp_path / "gcl" / name).write_text(text)
+    return tmp_path / "gcl"
+
+
+def test_a_kernel_is_compiled_once_and_again_when_a_file_changes_from_which_it_calls(package: Path) -> None:
+    def run() -> str:
+        return run_alone(PROGRAM, package.parent, environ={"PYTHONPATH": str(package.parent)}).stdout
+
+    assert run() == "2 compiled\n"
+    assert run() == "2 from the disk\n"
+    (package / "cost.py").touch()  # calls nothing of them, and is not called by them
+    assert run() == "2 from the disk\n"
+    (package / "inner.py").write_text(FILES["inner.py"].replace("x + 1", "x + 100"))
+    assert run() == "101 compiled\n"
+    assert run() == "101 from the disk\n"
