@@ -152,10 +152,6 @@ class Training:
     def __init__(self, digits: Digits, place: Place, weights: Mapping[str, np.ndarray], args: argparse.Namespace):
         self.digits, self.place, self.args = digits, place, args
         self.steps = len(digits.train[1]) // place.batch
-        if self.steps == 0:
-            raise SystemExit(
-                f"digits.py: --batch {args.batch} is more than the {len(digits.train[1])} training images"
-            )
         model, self.ids = network(weights, place.micro_batch)
         self.session = popart.TrainingSession(
             model,
@@ -215,22 +211,20 @@ def count_correct(digits: Digits, place: Place, weights: Mapping[str, np.ndarray
 
 
 class Report:
-    """What instance 0 prints: a line that is redrawn on a terminal, plain lines elsewhere."""
+    """What instance 0 prints."""
 
     def __init__(self, place: Place) -> None:
         self.speaks = place.instance == 0
-        self.live = self.speaks and sys.stdout.isatty()
 
     def say(self, text: str = "") -> None:
         if self.speaks:
-            print(("\r\033[K" if self.live else "") + text, flush=True)
+            print(text, flush=True)
 
     def epoch(self, epoch: int, epochs: int, loss: float, images_per_second: float) -> None:
-        """One line per epoch, and on a terminal a bar below it."""
-        self.say(f"epoch {epoch:3} of {epochs}   loss {loss:7.4f}   {images_per_second:8,.0f} images/s")
-        if self.live:
-            done = 40 * epoch // epochs
-            print(f"[{'#' * done}{'.' * (40 - done)}] {100 * epoch // epochs} %", end="", flush=True)
+        """The progress so far, and how the epoch went."""
+        done = 20 * epoch // epochs
+        bar = f"[{'#' * done}{'.' * (20 - done)}] {100 * epoch // epochs:3} %"
+        self.say(f"{bar}   epoch {epoch:3} of {epochs}   loss {loss:7.4f}   {images_per_second:8,.0f} images/s")
 
 
 def count(number: int, noun: str) -> str:
@@ -241,9 +235,13 @@ def count(number: int, noun: str) -> str:
 def save(weights: Mapping[str, np.ndarray], path: Path) -> None:
     """Write all of the file or nothing of it."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    with temporary.open("wb") as file:
-        np.savez(file, **weights)
-    temporary.replace(path)
+    try:
+        with temporary.open("wb") as file:
+            np.savez(file, **weights)
+        temporary.replace(path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise SystemExit(f"digits.py: --weights-out {path} could not be written: {error.strerror}") from None
 
 
 def arguments() -> argparse.Namespace:
@@ -258,11 +256,20 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--half", action="store_true", help="store everything as FLOAT16")
     parser.add_argument("--weights-out", type=Path, metavar="FILE.npz", help="write the final weights here")
     args = parser.parse_args()
-    if args.weights_out and not args.weights_out.parent.is_dir():
-        parser.error(
-            f"--weights-out {args.weights_out}: there is no directory {args.weights_out.parent}; make it first"
-        )
+    if args.weights_out is not None and (fault := unwritable(args.weights_out)):
+        parser.error(f"--weights-out {args.weights_out!s}: {fault}")
     return args
+
+
+def unwritable(path: Path) -> str:
+    """What speaks against writing ``path``, if anything."""
+    if path.is_dir():
+        return "this is a directory; give the name of a file"
+    if not path.parent.is_dir():
+        return f"there is no directory {path.parent}; make it first"
+    if not os.access(path.parent, os.W_OK):
+        return f"the directory {path.parent} is not writable; choose another"
+    return ""
 
 
 def whole(least: int) -> Any:
@@ -281,6 +288,8 @@ def run(args: argparse.Namespace) -> None:
     place = Place.find(args.batch)
     report = Report(place)
     digits = Digits.load(args.seed, np.float16 if args.half else np.float32)
+    if place.batch > len(digits.train[1]):
+        raise SystemExit(f"digits.py: --batch {args.batch} is more than the {len(digits.train[1])} training images")
     report.say(
         topology_table(
             hosts=[("localhost", place.total)],
@@ -327,8 +336,14 @@ def main() -> None:
     args = arguments()
     try:
         run(args)
+        sys.stdout.flush()
     except (popart.popart_exception, popdist.PopdistError) as error:
         raise SystemExit(f"digits.py: {error}") from None
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None
+    except OSError as error:  # whoever read the output is gone, or the disk that takes it is full
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise SystemExit(f"digits.py: {error.strerror}") from None
 
 
 if __name__ == "__main__":

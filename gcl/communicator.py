@@ -85,18 +85,14 @@ class Communicator:
 
     def empty(self, shape: int | Sequence[int], dtype: DTypeLike = np.float32) -> np.ndarray:
         """A zeroed tensor [local replicas, *shape] in the shared segment."""
-        dims = tuple(map(index, shape)) if isinstance(shape, Sequence) else (index(shape),)
-        if min(dims, default=0) < 0:
-            raise ArgumentError(f"a tensor of shape {list(dims)} was asked for; sizes are at least 0")
-        return self._path.empty((self.local_replicas, *dims), np.dtype(dtype))
+        return self._path.empty((self.local_replicas, *_dims(shape)), _dtype(dtype))
 
-    def shared(self, shape: int | tuple[int, ...], dtype: DTypeLike = np.float32) -> np.ndarray:
+    def shared(self, shape: int | Sequence[int], dtype: DTypeLike = np.float32) -> np.ndarray:
         """A zeroed tensor [*shape] that all ranks of a host see, for ``all_gather(x, out=...)``; all must call it.
 
         It lives as long as the communicator. Where no memory is shared, each rank has its own.
         """
-        dims = (shape,) if isinstance(shape, int) else tuple(shape)
-        made = self._path.shared(dims, np.dtype(dtype))
+        made = self._path.shared(_dims(shape), _dtype(dtype))
         self._shared[id(made)] = made
         return made
 
@@ -306,3 +302,21 @@ class Communicator:
 def _start(array: np.ndarray) -> int:
     """Address of the first element."""
     return int(array.__array_interface__["data"][0])
+
+
+def _dims(shape: int | Sequence[int]) -> tuple[int, ...]:
+    try:
+        dims = tuple(map(index, shape)) if isinstance(shape, Sequence) else (index(shape),)
+    except TypeError:
+        dims = (-1,)
+    if min(dims, default=0) < 0:
+        raise ArgumentError(f"a tensor of shape {shape!r} was asked for; sizes are whole numbers of at least 0")
+    return dims
+
+
+def _dtype(dtype: DTypeLike) -> np.dtype[Any]:
+    try:
+        found: np.dtype[Any] = np.dtype(dtype)
+    except TypeError:
+        raise ArgumentError(f"a tensor of {dtype!r} was asked for; give a dtype such as 'float32'") from None
+    return found

@@ -63,6 +63,13 @@ def connect(
     not work here, BackendError (popdist_py) if other instances exist and popdist_py.init() was not called.
     """
     total = local_replicas if global_replicas is None else global_replicas
+    for name, value, least in (
+        ("local_replicas", local_replicas, 1),
+        ("global_offset", global_offset, 0),
+        ("global_replicas", total, 1),
+    ):
+        if not isinstance(value, int) or value < least:
+            raise ArgumentError(f"{name}={value!r} was asked for; give a whole number of at least {least}")
     group = _checked(group, total)
     wanted = _transport(transport)
     way = _way(method, fabric, total)

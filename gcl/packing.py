@@ -23,7 +23,8 @@ def elementwise(
     tensors: list[np.ndarray], outs: list[np.ndarray] | None, empty: Empty, collective: Collective
 ) -> list[np.ndarray]:
     """Run ``collective``, which works in place, on all tensors [local, ...] as one."""
-    packed = empty(sum(_width(x) for x in tensors), _dtype(tensors))
+    dtype = _dtype(tensors)
+    packed = empty(sum(_width(x) for x in tensors), dtype)
     for x, part in zip(tensors, _columns(packed, map(_width, tensors)), strict=True):
         part[...] = x.reshape(part.shape)
     result = collective(packed)
@@ -35,8 +36,9 @@ def scattered(
     tensors: list[np.ndarray], outs: list[np.ndarray] | None, size: int, empty: Empty, collective: Collective
 ) -> list[np.ndarray]:
     """Reduce-scatter all tensors [local, n] over groups of ``size``: [local, ceil(n / size)] each."""
+    dtype = _dtype(tensors)
     widths = [-(-_width(x) // size) for x in tensors]
-    packed = empty(size * sum(widths), _dtype(tensors)).reshape(len(tensors[0]), size, -1)
+    packed = empty(size * sum(widths), dtype).reshape(len(tensors[0]), size, -1)
     packed[...] = 0
     for x, part in zip(tensors, _columns(packed, widths), strict=True):
         padded = np.zeros((len(x), size * part.shape[2]), x.dtype)
@@ -52,7 +54,8 @@ def all_gathered(
     tensors: list[np.ndarray], outs: list[np.ndarray] | None, size: int, empty: Empty, collective: Collective
 ) -> list[np.ndarray]:
     """All-gather all tensors [local, ...] over groups of ``size``: [local, size, ...] each."""
-    packed = empty(sum(_width(x) for x in tensors), _dtype(tensors))
+    dtype = _dtype(tensors)
+    packed = empty(sum(_width(x) for x in tensors), dtype)
     for x, part in zip(tensors, _columns(packed, map(_width, tensors)), strict=True):
         part[...] = x.reshape(part.shape)
     result = collective(packed)
@@ -64,6 +67,9 @@ def _width(x: np.ndarray) -> int:
 
 
 def _dtype(tensors: list[np.ndarray]) -> np.dtype[np.generic]:
+    for x in tensors:
+        if not isinstance(x, np.ndarray) or x.ndim < 1:
+            raise ArgumentError(f"a list with {x!r} was given; a tensor is a numpy array [local replicas, ...]")
     found = {x.dtype for x in tensors}
     if len(found) != 1:
         raise ArgumentError(

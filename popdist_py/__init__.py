@@ -23,6 +23,9 @@ from popdist_py.popdist_core import (
     synchronize,
 )
 
+#: The exception type under the name that PopDist gives it.
+popdist_error = PopdistError
+
 __all__ = [
     "BackendError",
     "Layout",
@@ -48,5 +51,6 @@ __all__ = [
     "initializeBackend",
     "isBackendInitialized",
     "isPopdistEnvSet",
+    "popdist_error",
     "synchronize",
 ]

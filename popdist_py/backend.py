@@ -121,6 +121,8 @@ class Backend:
     def _start(self, environment: Environment) -> None:
         import mpi4py
 
+        # MPI's transport would answer a hang-up of the terminal by printing, and so outlive it
+        os.environ.setdefault("UCX_DEBUG_SIGNO", "0")
         if not self._foreign_finalize:
             mpi4py.rc.finalize = False
         from mpi4py import MPI

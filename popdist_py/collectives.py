@@ -37,7 +37,7 @@ def allReduce(value: ArrayLike, op: str = "sum") -> Any:
     """
     import numpy as np
 
-    if op not in _OPERATORS:
+    if not isinstance(op, str) or op not in _OPERATORS:
         raise BackendError(f"operator {op!r} was asked for; there are {', '.join(sorted(_OPERATORS))}")
     mine = np.asarray(value)
     if mine.dtype.kind not in "biufc":
@@ -65,14 +65,14 @@ def broadcast(value: Any, root: int = 0) -> Any:
     """Give every instance the value of instance ``root``: an array, or plain data (numbers, text, lists, dicts)."""
     import numpy as np
 
-    if not 0 <= root < host_backend().size:
-        raise BackendError(f"root {root} was asked for; instances are 0 to {host_backend().size - 1}")
+    if not isinstance(root, int) or not 0 <= root < host_backend().size:
+        raise BackendError(f"root {root!r} was asked for; instances are 0 to {host_backend().size - 1}")
     data = b""
     if host_backend().rank == root:
         if isinstance(value, (np.ndarray, np.generic)):
             data = msgpack.packb((value.dtype.str, list(value.shape), value.tobytes()))
         else:
-            data = msgpack.packb((None, None, value))
+            data = _packed(value)
     content = host_backend().broadcast(data, root, f"broadcast(root {root})")
     dtype, shape, content = msgpack.unpackb(content, strict_map_key=False)
     if dtype is None:
@@ -85,3 +85,13 @@ def _gathered(mine: np.ndarray, what: str) -> np.ndarray:
 
     parts = host_backend().all_gather(mine.tobytes(), f"{what} with {mine.dtype.str[1:]} {list(mine.shape)}")
     return np.stack([np.frombuffer(part, mine.dtype).reshape(mine.shape) for part in parts])
+
+
+def _packed(value: Any) -> bytes:
+    try:
+        data: bytes = msgpack.packb((None, None, value))
+    except (TypeError, ValueError, OverflowError):
+        raise BackendError(
+            f"broadcast of {type(value).__name__} was asked for; it takes arrays, numbers, text, bytes, lists and dicts"
+        ) from None
+    return data

@@ -12,10 +12,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate
 
 from popdist_py.errors import LayoutError
 
 __all__ = ["Layout"]
+
+
+#: Far above any Pod, far below what would take time or memory to lay out.
+_MOST = 65536
 
 
 @dataclass(frozen=True)
@@ -35,8 +41,10 @@ class Layout:
     def uniform(cls, *, num_replicas: int, num_instances: int) -> Layout:
         """Divide ``num_replicas`` evenly; raise LayoutError naming the instance counts that would fit."""
         for name, value in (("replicas", num_replicas), ("instances", num_instances)):
-            if value < 1:
-                raise LayoutError(f"{value} {name} were asked for; at least 1 is needed")
+            if not isinstance(value, int):
+                raise LayoutError(f"{value!r} {name} were asked for; give a whole number")
+            if not 1 <= value <= _MOST:
+                raise LayoutError(f"{value} {name} were asked for; there can be 1 to {_MOST}")
         if num_replicas % num_instances:
             raise LayoutError(
                 f"{num_replicas} replicas over {num_instances} instances: {num_replicas} is not divisible "
@@ -61,10 +69,14 @@ class Layout:
     def is_uniform(self) -> bool:
         return len(set(self.local_replicas)) == 1
 
+    @cached_property
+    def _offsets(self) -> list[int]:
+        return list(accumulate(self.local_replicas, initial=0))
+
     def offset(self, instance: int) -> int:
         """First global replica index of ``instance``."""
         self._check(instance)
-        return sum(self.local_replicas[:instance])
+        return self._offsets[instance]
 
     def replicas(self, instance: int) -> range:
         """Global replica indices that ``instance`` owns."""

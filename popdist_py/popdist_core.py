@@ -150,6 +150,8 @@ def execute_on_instances(instances: set[int], func: Callable[..., T], *args: obj
 
     Collectives and synchronisation inside span only those instances. It does not wait for the others.
     """
+    if not isinstance(instances, (set, frozenset)):
+        raise LayoutError(f"execute_on_instances on {instances!r} was asked for; give a set, such as {{0}}")
     unknown = sorted(i for i in instances if not 0 <= i < getNumInstances())
     if unknown or not instances:
         raise LayoutError(

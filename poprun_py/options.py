@@ -74,6 +74,10 @@ OPTIONS: tuple[Option, ...] = (
 )  # fmt: skip
 
 
+#: More processes than any host runs well; a number beyond is a slip of the keyboard.
+_MOST_ON_A_HOST = 4096
+
+
 @dataclass(frozen=True)
 class LaunchOptions:
     """One command line, read and checked; ``program`` is everything after the options."""
@@ -119,13 +123,18 @@ def checked(
 def _misfits(options: LaunchOptions) -> Iterator[tuple[str, set[str]]]:
     """What does not fit together, and the fields that each misfit was seen in."""
     instances, replicas, shown = options.num_instances, options.num_replicas, options.only_output_from_instance
-    if instances > replicas:
+    if instances > _MOST_ON_A_HOST:
+        yield (
+            f"--num-instances {instances}: one host takes at most {_MOST_ON_A_HOST} instances; give fewer",
+            {"num_instances"},
+        )
+    elif instances > replicas:
         yield (
             f"--num-instances {instances} --num-replicas {replicas}: every instance needs a replica, but there "
             f"are {instances} instances for {replicas}; use --num-replicas {instances} or --num-instances {replicas}",
             {"num_instances", "num_replicas"},
         )
-    elif replicas % instances:
+    else:
         try:
             _ = options.layout
         except LayoutError as error:

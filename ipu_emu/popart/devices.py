@@ -128,6 +128,7 @@ class DeviceManager:
         if numIpus < 1 or numIpus & (numIpus - 1):
             raise EmulatorError(
                 f"You have attempted to acquire {numIpus} IPUs. The number of IPUs requested must be a power of two"
+                "; choose instances and replicas so that each instance drives 1, 2, 4, ... IPUs"
             )
         found = self.tryAcquireAvailableDevice(numIpus, tilesPerIpu, pattern, connectionType, selectionCriterion)
         if found is None:

@@ -39,9 +39,9 @@ def test_every_replica_has_one_owner_in_contiguous_blocks(counts: list[int]) -> 
         (8, 3, "8 replicas over 3 instances: 8 is not divisible by 3; use 1, 2, 4 or 8 instances"),
         (4, 8, "4 replicas over 8 instances: 4 is not divisible by 8; use 1, 2 or 4 instances"),
         (1, 2, "1 replicas over 2 instances: 1 is not divisible by 2; use 1 instances"),
-        (0, 1, "0 replicas were asked for; at least 1 is needed"),
-        (4, 0, "0 instances were asked for; at least 1 is needed"),
-        (-4, 2, "-4 replicas were asked for; at least 1 is needed"),
+        (0, 1, "0 replicas were asked for; there can be 1 to 65536"),
+        (4, 0, "0 instances were asked for; there can be 1 to 65536"),
+        (-4, 2, "-4 replicas were asked for; there can be 1 to 65536"),
     ],
 )
 def test_what_does_not_divide(replicas: int, instances: int, message: str) -> None:
