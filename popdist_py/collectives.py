@@ -92,6 +92,6 @@ def _packed(value: Any) -> bytes:
         data: bytes = msgpack.packb((None, None, value))
     except (TypeError, ValueError, OverflowError):
         raise BackendError(
-            f"broadcast of {type(value).__name__} was asked for; it takes arrays, numbers, text, bytes, lists and dicts"
+            f"broadcast of {type(value).__name__} was asked for; it takes arrays, numbers, text, lists and dicts"
         ) from None
     return data

@@ -14,6 +14,6 @@ environment() {
     say "Setting up $dir: $* (about a minute the first time)"
     [ -x "$dir/bin/python" ] || "$PYTHON" -m venv "$dir" || exit 1
     "$dir/bin/python" -m pip install --disable-pip-version-check --no-warn-script-location -q "$@" \
-        2> >(grep -v 'is ignored: it is neither a file' >&2) || exit 1
+        2> "$dir/pip.log" || { cat "$dir/pip.log" >&2; exit 1; }
     mkdir -p "$dir/stamps" && touch "$stamp"
 }
