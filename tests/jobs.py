@@ -20,6 +20,7 @@ import pytest
 
 from popdist_py.environment import Environment
 from popdist_py.layout import Layout
+from poprun_py.sweep import sweep
 
 __all__ = ["MPICH", "OPENMPI", "ROOT", "Ended", "Mpi", "every_mpi", "run_alone", "run_job"]
 
@@ -111,7 +112,7 @@ def run_job(
 
     ``until`` an instance has ended, where the others would wait for it: a launcher may, or may not, end them then.
     """
-    script = _write(program, folder)
+    script, started = _write(program, folder), time.time()
     command = [str(mpi.mpirun), *mpi.flags]
     for instance in range(len(counts)):
         command += [":"] * (instance > 0) + ["-n", "1", *_instance(counts, instance, folder), sys.executable]
@@ -126,6 +127,7 @@ def run_job(
             raise AssertionError(f"not over after {timeout:g} s\n{_said(folder)}") from None
         finally:
             _signal_instances(folder, signal.SIGKILL)
+            sweep(since=started)  # what MPI leaves in /dev/shm when instances are killed
     out, err, codes = ([_read(folder / f"{file}.{i}") for i in range(len(counts))] for file in ("out", "err", "code"))
     return Ended(code, [int(text) if text else None for text in codes], out, [*err, _read(folder / "launcher")])
 
