@@ -145,8 +145,6 @@ class Backend:
         if not fits:
             found = f"process {self.rank} of {self.size}"
             library = self._mpi.Get_library_version().splitlines()[0].strip(" \0")
-            if self.size == 1 and not self._foreign_finalize:
-                self._mpi.Finalize()  # nobody to wait for, and nothing is left behind
             self._communicator = None
             raise BackendError(
                 f"this is {who}, but MPI says {found}: "

@@ -105,14 +105,13 @@ def test_what_the_function_raises_leaves_the_instances_together(tmp_path: Path) 
 
 
 MISMATCHED = """
-    import os
     import popdist_py
 
     try:
         popdist_py.init()
     except popdist_py.BackendError as error:
         print(error)
-    print(popdist_py.isBackendInitialized(), [name for name in os.listdir("/dev/shm") if str(os.getpid()) in name])
+    print(popdist_py.isBackendInitialized())
 """
 
 
@@ -126,12 +125,12 @@ def test_processes_that_are_worlds_of_their_own(uniform: str, tmp_path: Path) ->
         "POPDIST_UNIFORM_REPLICAS_PER_INSTANCE": uniform,
     }
     ended = run_alone(MISMATCHED, tmp_path, environ=environ)
-    message, after = ended.stdout.splitlines()
+    message, initialised = ended.stdout.splitlines()
     who = "instance 1 of 2" if uniform == "1" else "one instance of several, with 2 replicas"
     assert message.startswith(f"this is {who}, but MPI says process 0 of 1: the launcher and the MPI library of this")
     assert "poprun-py" in message
     assert "MPICH" in message, "the library that was loaded is named"
-    assert after == "False []", "neither joined, nor anything left in /dev/shm"
+    assert initialised == "False"
 
 
 @pytest.mark.openmpi
