@@ -126,7 +126,8 @@ def run_job(
             process.terminate()
             raise AssertionError(f"not over after {timeout:g} s\n{_said(folder)}") from None
         finally:
-            _signal_instances(folder, signal.SIGKILL)
+            while _signal_instances(folder, signal.SIGKILL):
+                time.sleep(0.02)
             sweep(since=started)  # what MPI leaves in /dev/shm when instances are killed
     out, err, codes = ([_read(folder / f"{file}.{i}") for i in range(len(counts))] for file in ("out", "err", "code"))
     return Ended(code, [int(text) if text else None for text in codes], out, [*err, _read(folder / "launcher")])
@@ -180,13 +181,16 @@ def _environ(*layers: Mapping[str, str] | None) -> dict[str, str]:
     return mine
 
 
-def _signal_instances(folder: Path, number: int) -> None:
-    """Leave no instance behind, whatever the launcher did."""
+def _signal_instances(folder: Path, number: int) -> bool:
+    """Signal every instance that is still there, whatever the launcher did; say whether there was one."""
+    found = False
     for file in folder.glob("pid.*"):
         pid = int(file.read_text() or 0)
         with suppress(OSError):
-            if str(folder).encode() in Path(f"/proc/{pid}/cmdline").read_bytes():
+            if str(folder).encode() in Path(f"/proc/{pid}/cmdline").read_bytes():  # empty for a zombie
                 os.kill(pid, number)
+                found = True
+    return found
 
 
 def _said(folder: Path) -> str:
