@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
-from popdist_py.errors import LayoutError
 from popdist_py.layout import Layout
 from poprun_py import words
-from poprun_py.errors import UsageError
 
-__all__ = ["OPTIONS", "LaunchOptions", "Option", "checked"]
+__all__ = ["OPTIONS", "LaunchOptions", "Option"]
 
 
 @dataclass(frozen=True)
@@ -24,124 +21,256 @@ class Option:
     read: Callable[[str], object] | None = None  # None: a flag, which takes a word only after "="
     metavar: str = ""
     letter: str = ""  # one-letter spelling
+    aliases: tuple[str, ...] = ()  # other spellings of the name
     field: str = ""  # of LaunchOptions; the name with underscores unless given
     adds: int = 0  # a flag that counts: how much one use adds
+    extends: bool = False  # may be repeated: the words of all uses are joined
+    appends: bool = False  # may be repeated: each use is one more entry
 
     @property
     def target(self) -> str:
         return self.field or self.name.replace("-", "_")
 
+    @property
+    def repeats(self) -> bool:
+        return self.extends or self.appends
+
+    @property
+    def spellings(self) -> tuple[str, ...]:
+        return (self.name, *self.aliases)
+
+
+_YES_NO = (words.boolean, "yes|no")
 
 OPTIONS: tuple[Option, ...] = (
     Option("num-instances", "Shape", "Number of instances (processes). Default 1.", words.count, "N"),
     Option(
-        "num-replicas",
-        "Shape",
-        "Total number of replicas, divided evenly among the instances. Default: one per instance.",
-        words.count,
-        "N",
+        "num-replicas", "Shape", "Total number of replicas, divided evenly among the instances. "
+        "Default: one per instance.", words.count, "N",
     ),
     Option("ipus-per-replica", "Shape", "IPUs that one replica uses. Default 1.", words.count, "N"),
     Option(
-        "print-topology", "Shape", "Print hosts, instances and replicas as a table.", words.boolean, "yes|no"
+        "num-ilds", "Shape", "Number of IPU-Link domains that the replicas are divided among. Default: as few as "
+        "hold the IPUs (64 each).", words.count, "N",
     ),
     Option(
-        "only-output-from-instance",
-        "Output",
-        "Show the output of this instance only; when another one fails, its last lines are shown all the same.",
-        words.index,
-        "N",
+        "print-topology", "Shape", "Print hosts, IPU-Link domains, instances and replicas as a table; with -v also "
+        "where each instance runs.", *_YES_NO,
     ),
     Option(
-        "verbose", "Output", "Log what the launcher does; twice (-vv): log more.", letter="v", adds=1,
-        field="verbosity",
+        "host", "Hosts", "Hosts to run on, divided among the instances evenly: a list such as h0,h1 or n[0-2,4]. "
+        "Default: this host.", words.text, "LIST", letter="H",
+    ),
+    Option(
+        "hostfile", "Hosts", "File with one host per line, instead of --host.", words.text, "FILE",
+        aliases=("host-file", "hosts-file"), field="host_file",
+    ),
+    Option(
+        "host-subnet", "Hosts", "Network interface (its name) or subnet for the traffic between hosts. Default: "
+        "the one that leads to them.", words.text, "NAME",
+    ),
+    Option(
+        "synchronise-python-venv", "Hosts", "Accepted for PopRun's sake, without effect: every host needs the "
+        "virtual environment in the same place.", *_YES_NO,
+    ),
+    Option(
+        "synchronise-poplar-sdk", "Hosts", "Accepted for PopRun's sake, without effect: there is no SDK to copy.",
+        *_YES_NO,
+    ),
+    Option(
+        "distribute-ssh-key", "Hosts", "Accepted for PopRun's sake, without effect: keys are yours to distribute.",
+        *_YES_NO,
+    ),
+    Option(
+        "process-placement", "Placement", "How instances are bound to the CPUs and the memory of a host: spreadnuma "
+        "divides its NUMA nodes among them, spreadcore its cores, disabled binds nothing. Default spreadnuma.",
+        words.choice("spreadnuma", "spreadcore", "disabled"), "NAME",
+    ),
+    Option(
+        "numa-aware", "Placement", "The older way: yes binds each instance to one NUMA node, in turn; no binds "
+        "nothing.", *_YES_NO,
+    ),
+    Option(
+        "mpi", "MPI",
+        "The MPI to use: mpich, openmpi, or the path of an mpirun or of its installation. Default: "
+        "$POPRUN_PY_MPI, else what $MPI4PY_LIBMPI belongs to, else mpirun on PATH, else the MPI from the "
+        "package index beside this Python.", words.text, "NAME|PATH",
+    ),
+    Option(
+        "backend", "MPI", "What starts the instances: mpi (mpirun), slurm (srun, the default inside an allocation of "
+        "Slurm), or inprocess, which runs a single instance in this process under pdb. Default auto.",
+        words.choice("auto", "mpi", "slurm", "inprocess"), "NAME",
+    ),
+    Option(
+        "mpi-global-args", "MPI", "Options for mpirun as a whole, as one string. May be repeated.",
+        words.shell_words, "ARGS", extends=True,
+    ),
+    Option(
+        "mpi-local-args", "MPI", "Options for every instance, as one string, such as '-x NAME -x NAME=VALUE'. May be "
+        "repeated.", words.shell_words, "ARGS", extends=True,
+    ),
+    Option(
+        "instance-mpi-local-args", "MPI", "The same for one instance: its index, a colon and the options, such as "
+        "'0:-x NAME=VALUE'. May be repeated.", words.local_words, "N:ARGS", appends=True,
+    ),
+    Option(
+        "allow-run-as-root", "MPI", "Let mpirun run as root. Default yes, since containers run as root.", *_YES_NO,
+    ),
+    Option(
+        "only-output-from-instance", "Output", "Show the output of this instance only; when another one fails, its "
+        "last lines are shown all the same.", words.index, "N",
+    ),
+    Option(
+        "log-dir", "Output", "Also write what each instance writes to files in this folder, one per instance and "
+        "stream.", words.text, "DIR",
+    ),
+    Option(
+        "progress", "Output", "Live view with a row per instance. Default auto: on a terminal.",
+        words.choice("auto", "on", "off"), "auto|on|off",
+    ),
+    Option(
+        "verbose", "Output", "Log what the launcher does; twice (-vv): log more, and print the topology.", letter="v",
+        adds=1, field="verbosity",
     ),
     Option("vv", "Output", "The same as -vv.", adds=2, field="verbosity"),
     Option(
-        "mpi",
-        "MPI",
-        "The MPI to use: mpich, openmpi, or the path of an mpirun or of its installation. Default: "
-        "$POPRUN_PY_MPI, else what $MPI4PY_LIBMPI belongs to, else mpirun on PATH, else the MPI from the "
-        "package index beside this Python.",
-        words.text,
-        "NAME|PATH",
+        "executable-cache-path", "Execution", "Folder for compiled executables, which the instances share: one "
+        "compiles, the others load. Default: a folder of the job's own.", words.text, "DIR",
     ),
+    Option("offline-mode", "Execution", "Run the program without attaching to any IPU.", *_YES_NO),
+    Option("sync-type", "Execution", "Poplar sync type, such as ST_POD_NATIVE_DEFAULT.", words.text, "NAME"),
     Option("grace", "Execution", "Seconds to end by itself after Ctrl-C. Default 10.", words.seconds, "S"),
     Option("timeout", "Execution", "End the job after this many seconds.", words.seconds, "S"),
+    Option(
+        "max-restarts", "Execution", "Start a job that failed again, up to so many times. Default 0.",
+        words.index, "N",
+    ),
+    Option(
+        "vipu-partition", "V-IPU", "Partition to use, or to create. Default: $IPUOF_VIPU_API_PARTITION_ID, else the "
+        "only one there is.", words.text, "NAME",
+    ),
+    Option(
+        "vipu-allocation", "V-IPU", "Allocation that partitions are created in.", words.text, "NAME",
+        aliases=("vipu-cluster",),
+    ),
+    Option(
+        "update-partition", "V-IPU", "Create the partition, or create it anew where it does not fit the job. "
+        "Default no.", *_YES_NO,
+    ),
+    Option(
+        "reset-partition", "V-IPU", "Reset the partition before the job. Default: if it is not reconfigurable.",
+        *_YES_NO,
+    ),
+    Option(
+        "remove-partition", "V-IPU", "Remove a partition that was created for the job at its end. Default yes.",
+        *_YES_NO,
+    ),
+    Option(
+        "vipu-partition-attempts", "V-IPU", "How often to look at a partition that is not active yet. Default 1.",
+        words.count, "N",
+    ),
+    Option(
+        "vipu-server-host", "V-IPU", "Host of the V-IPU server. Default: $IPUOF_VIPU_API_HOST, else localhost.",
+        words.text, "HOST",
+    ),
+    Option(
+        "vipu-server-port", "V-IPU", "Its port. Default: $IPUOF_VIPU_API_PORT, else 8090.", words.port, "PORT",
+    ),
+    Option(
+        "vipu-server-timeout", "V-IPU", "Seconds to wait for it. Default: $IPUOF_VIPU_API_TIMEOUT, else 120.",
+        words.seconds, "S",
+    ),
+    Option(
+        "import-config", "General", "Read options from a file; the command line overrides them.", words.text, "FILE",
+    ),
+    Option(
+        "export-config", "General", "Write the options to a file that --import-config reads.", words.text, "FILE",
+    ),
+    Option("overwrite-config", "General", "Let --export-config overwrite a file. Default no.", *_YES_NO),
     Option("dry-run", "General", "Print what would be started, and start nothing."),
+    Option(
+        "format", "General", "How --dry-run prints: text or json. Default text.", words.choice("text", "json"),
+        "NAME",
+    ),
     Option("version", "General", "Print the version."),
+    Option(
+        "version-format", "General", "What --version prints: text, full-text or full-json, which add everything that "
+        "poprun-py builds upon.", words.choice("text", "full-text", "full-json"), "NAME",
+    ),
+    Option(
+        "completion", "General", "Print the completion script of a shell: bash, zsh or fish.",
+        words.choice("bash", "zsh", "fish"), "SHELL",
+    ),
     Option("help", "General", "Print this text.", letter="h"),
 )  # fmt: skip
 
 
-#: More processes than any host runs well; a number beyond is a slip of the keyboard.
-_MOST_ON_A_HOST = 4096
-
-
 @dataclass(frozen=True)
 class LaunchOptions:
-    """One command line, read and checked; ``program`` is everything after the options."""
+    """One command line, read and checked; ``program`` is everything after the options.
+
+    ``given`` are the fields that were set explicitly, by the command line or a file; None stands for "not given"
+    where the default depends on something else than this class.
+    """
 
     program: tuple[str, ...] = ()
+    given: frozenset[str] = frozenset()
+
     num_instances: int = 1
     num_replicas: int = 1
     ipus_per_replica: int = 1
+    num_ilds: int | None = None
     print_topology: bool = False
-    only_output_from_instance: int | None = None
-    verbosity: int = 0
+
+    host: str | None = None
+    host_file: str | None = None
+    host_subnet: str | None = None
+    synchronise_python_venv: bool = False
+    synchronise_poplar_sdk: bool = False
+    distribute_ssh_key: bool = False
+
+    process_placement: str = "spreadnuma"
+    numa_aware: bool | None = None
+
     mpi: str | None = None
+    backend: str = "auto"
+    mpi_global_args: tuple[str, ...] = ()  # words, split
+    mpi_local_args: tuple[str, ...] = ()
+    instance_mpi_local_args: tuple[tuple[int, tuple[str, ...]], ...] = ()  # (instance, words)
+    allow_run_as_root: bool = True
+
+    only_output_from_instance: int | None = None
+    log_dir: str | None = None
+    progress: str = "auto"
+    verbosity: int = 0
+
+    executable_cache_path: str | None = None
+    offline_mode: bool = False
+    sync_type: str | None = None
     grace: float = 10.0
     timeout: float | None = None
+    max_restarts: int = 0
+
+    vipu_partition: str | None = None
+    vipu_allocation: str | None = None
+    update_partition: bool = False
+    reset_partition: bool | None = None
+    remove_partition: bool = True
+    vipu_partition_attempts: int = 1
+    vipu_server_host: str | None = None
+    vipu_server_port: int | None = None
+    vipu_server_timeout: float | None = None
+
+    import_config: str | None = None
+    export_config: str | None = None
+    overwrite_config: bool = False
     dry_run: bool = False
+    format: str = "text"
     version: bool = False
+    version_format: str = "text"
+    completion: str | None = None
     help: bool = False
 
     @property
     def layout(self) -> Layout:
         return Layout.uniform(num_replicas=self.num_replicas, num_instances=self.num_instances)
-
-
-def checked(
-    values: Mapping[str, Any], program: tuple[str, ...], mistakes: Sequence[str] = (), broken: Set[str] = frozenset()
-) -> LaunchOptions:
-    """Make LaunchOptions of the values that were given; raise UsageError with all that is wrong.
-
-    ``mistakes`` were found before, ``broken`` are the fields they concern; those are not looked at again.
-    Without ``--num-replicas`` every instance has one replica.
-    """
-    options = LaunchOptions(**{"num_replicas": values.get("num_instances", 1), **values, "program": program})
-    if options.help or options.version:
-        return options
-    found = [*mistakes, *(text for text, fields in _misfits(options) if not fields & broken)]
-    if not program and not mistakes:
-        found.append("no program was given; end the command with one, such as: poprun-py python train.py")
-    if found:
-        raise UsageError(found)
-    return options
-
-
-def _misfits(options: LaunchOptions) -> Iterator[tuple[str, set[str]]]:
-    """What does not fit together, and the fields that each misfit was seen in."""
-    instances, replicas, shown = options.num_instances, options.num_replicas, options.only_output_from_instance
-    if instances > _MOST_ON_A_HOST:
-        yield (
-            f"--num-instances {instances}: one host takes at most {_MOST_ON_A_HOST} instances; give fewer",
-            {"num_instances"},
-        )
-    elif instances > replicas:
-        yield (
-            f"--num-instances {instances} --num-replicas {replicas}: every instance needs a replica, but there "
-            f"are {instances} instances for {replicas}; use --num-replicas {instances} or --num-instances {replicas}",
-            {"num_instances", "num_replicas"},
-        )
-    else:
-        try:
-            _ = options.layout
-        except LayoutError as error:
-            yield f"--num-instances {instances} --num-replicas {replicas}: {error}", {"num_instances", "num_replicas"}
-    if shown is not None and shown >= instances:
-        yield (
-            f"--only-output-from-instance {shown}: there is no such instance; use 0"
-            + (f" to {instances - 1}" if instances > 1 else ""),
-            {"num_instances"},
-        )

@@ -11,7 +11,8 @@ from typing import Any
 
 from poprun_py import words
 from poprun_py.errors import UsageError
-from poprun_py.options import OPTIONS, LaunchOptions, Option, checked
+from poprun_py.options import OPTIONS, LaunchOptions, Option
+from poprun_py.rules import checked
 
 __all__ = ["parse"]
 
@@ -70,6 +71,10 @@ class _Reading:
                 return
             value = self.rest.pop(0)
         result = self._read(option, spelled, value)
+        if option.repeats:
+            more = result if option.extends else (result,)
+            self.values[option.target] = (*self.values.get(option.target, ()), *more)
+            return
         if option.target in self.values and self.values[option.target] != result:
             self._refuse(
                 option, f"{spelled} is given twice, as {self.values[option.target]} and {value}; give it once"
@@ -97,12 +102,12 @@ class _Reading:
 
 def _named(name: str, word: str) -> Option:
     """The option of this name, or the only one that begins so."""
-    fitting = [option for option in OPTIONS if option.name == name]
-    fitting = fitting or [option for option in OPTIONS if name and option.name.startswith(name)]
+    fitting = [option for option in OPTIONS if name in option.spellings]
+    fitting = fitting or [option for option in OPTIONS if name and any(s.startswith(name) for s in option.spellings)]
     if len(fitting) == 1:
         return fitting[0]
     joined = word[2:].replace("=", "-")
-    if any(option.name == joined for option in OPTIONS):
+    if any(joined in option.spellings for option in OPTIONS):
         raise UsageError([f"{word} is not an option; did you mean --{joined}?"])
     if fitting:
         names = ", ".join(f"--{option.name}" for option in fitting)
@@ -113,7 +118,9 @@ def _named(name: str, word: str) -> Option:
 def _advice(name: str) -> str:
     from difflib import get_close_matches  # only a mistake needs it
 
-    close = get_close_matches(name.lstrip("-").replace("_", "-"), [option.name for option in OPTIONS], n=1)
+    close = get_close_matches(
+        name.lstrip("-").replace("_", "-"), [s for option in OPTIONS for s in option.spellings], n=1
+    )
     return f"did you mean --{close[0]}?" if close else "see poprun-py --help"
 
 

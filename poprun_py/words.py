@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-__all__ = ["boolean", "count", "index", "seconds", "text"]
+from collections.abc import Callable
+
+__all__ = ["boolean", "choice", "count", "index", "local_words", "port", "seconds", "shell_words", "text"]
 
 _BOOLEANS = {
     **dict.fromkeys(("yes", "on", "true", "1"), True),
@@ -15,6 +17,17 @@ def boolean(word: str) -> bool:
     if word.lower() not in _BOOLEANS:
         raise ValueError("yes or no is expected")
     return _BOOLEANS[word.lower()]
+
+
+def choice(*names: str) -> Callable[[str], str]:
+    """A reader that takes one of ``names``, in any letter case."""
+
+    def read(word: str) -> str:
+        if word.lower() not in names:
+            raise ValueError(f"{', '.join(names[:-1])} or {names[-1]} is expected")
+        return word.lower()
+
+    return read
 
 
 def count(word: str) -> int:
@@ -33,6 +46,14 @@ def index(word: str) -> int:
     return value
 
 
+def port(word: str) -> int:
+    """A number of a TCP port."""
+    value = _whole(word)
+    if not 0 < value < 65536:
+        raise ValueError("a port is a number from 1 to 65535")
+    return value
+
+
 def seconds(word: str) -> float:
     """A duration in seconds, 0 or more."""
     try:
@@ -42,6 +63,24 @@ def seconds(word: str) -> float:
     if not 0 <= value < 1e9:
         raise ValueError("a number of seconds is expected")
     return value
+
+
+def shell_words(word: str) -> tuple[str, ...]:
+    """The words that a shell would make of it; blanks at its ends do not count."""
+    import shlex  # only the options of mpirun need it
+
+    try:
+        return tuple(shlex.split(word))
+    except ValueError:
+        raise ValueError("a quotation mark has no partner; words are expected as in a shell") from None
+
+
+def local_words(word: str) -> tuple[int, tuple[str, ...]]:
+    """``0:-x A=B``: the index of an instance, and the words that are meant for it alone."""
+    number, colon, rest = word.partition(":")
+    if not colon:
+        raise ValueError("the index of an instance, a colon and the options are expected")
+    return index(number.strip()), shell_words(rest)
 
 
 def text(word: str) -> str:

@@ -129,7 +129,7 @@ def test_what_follows_from_a_mistake_is_not_told():
 
 
 def test_the_table_has_no_two_rows_of_a_name():
-    names = [option.name for option in OPTIONS]
+    names = [name for option in OPTIONS for name in option.spellings]
     assert len(set(names)) == len(names)
     assert all(option.help.endswith(".") for option in OPTIONS)
 
