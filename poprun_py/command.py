@@ -20,7 +20,7 @@ __all__ = ["execute"]
 def execute(argv: Sequence[str]) -> int:
     """Run one command line; return the exit code."""
     try:
-        options = parse(argv)
+        options = parse(argv, os.environ)
         return _act(options)
     except PoprunError as error:
         for line in error.lines:

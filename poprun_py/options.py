@@ -8,7 +8,10 @@ from dataclasses import dataclass
 from popdist_py.layout import Layout
 from poprun_py import words
 
-__all__ = ["OPTIONS", "LaunchOptions", "Option"]
+__all__ = ["ILD_SIZE", "OPTIONS", "LaunchOptions", "Option"]
+
+#: IPUs that IPU-Links can join; a Pod64 is the largest domain.
+ILD_SIZE = 64
 
 
 @dataclass(frozen=True)
@@ -214,6 +217,7 @@ class LaunchOptions:
     """
 
     program: tuple[str, ...] = ()
+    assignments: tuple[tuple[str, str], ...] = ()  # NAME=VALUE before the program
     given: frozenset[str] = frozenset()
 
     num_instances: int = 1
@@ -270,6 +274,19 @@ class LaunchOptions:
     version_format: str = "text"
     completion: str | None = None
     help: bool = False
+
+    @property
+    def ipus(self) -> int:
+        """IPUs of the whole job."""
+        return self.num_replicas * self.ipus_per_replica
+
+    @property
+    def ilds(self) -> int:
+        """IPU-Link domains: as asked, else the fewest that share the replicas evenly and hold their IPUs."""
+        if self.num_ilds is not None:
+            return self.num_ilds
+        needed = -(-self.ipus // ILD_SIZE)
+        return next((n for n in range(needed, self.num_replicas) if self.num_replicas % n == 0), self.num_replicas)
 
     @property
     def layout(self) -> Layout:

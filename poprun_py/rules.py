@@ -7,31 +7,46 @@ from typing import Any
 
 from popdist_py.errors import LayoutError
 from poprun_py.errors import UsageError
-from poprun_py.options import LaunchOptions
+from poprun_py.lookup import option_of
+from poprun_py.options import ILD_SIZE, LaunchOptions
+from poprun_py.system import SYSTEM_VARIABLE, system_size
 
 __all__ = ["checked"]
 
+#: Users of PopRun set it; its words, as our verbosity.
+_LOG_LEVEL = "POPRUN_LOG_LEVEL"
+_VERBOSITY = {"INFO": 1, "DEBUG": 2, "TRACE": 2}
+
 #: More processes than any host runs well; a number beyond is a slip of the keyboard.
 _MOST_ON_A_HOST = 4096
+
+#: Beyond it there is nothing to divide; the layout says so.
+_MOST_REPLICAS = 65536
 
 #: What is wrong, and the fields that it was seen in.
 Misfit = tuple[str, set[str]]
 
 
 def checked(
-    values: Mapping[str, Any], program: tuple[str, ...], mistakes: Sequence[str] = (), broken: Set[str] = frozenset()
+    values: Mapping[str, Any],
+    program: tuple[str, ...],
+    mistakes: Sequence[str] = (),
+    broken: Set[str] = frozenset(),
+    *,
+    environ: Mapping[str, str],
 ) -> LaunchOptions:
     """Make LaunchOptions of the values that were given; raise UsageError with all that is wrong.
 
     ``mistakes`` were found before, ``broken`` are the fields they concern; those are not looked at again.
-    Without ``--num-replicas`` every instance has one replica.
+    Without ``--num-replicas`` every instance has one replica; POPRUN_LOG_LEVEL stands in for -v.
     """
     replicas = values.get("num_instances", 1)
     given = frozenset(values)
-    options = LaunchOptions(**{"num_replicas": replicas, **values, "program": program, "given": given})
+    defaults = {"num_replicas": replicas, "verbosity": _VERBOSITY.get(environ.get(_LOG_LEVEL, "").upper(), 0)}
+    options = LaunchOptions(**{**defaults, **values, "program": program, "given": given})
     if options.help or options.version or options.completion:
         return options
-    found = [*mistakes, *(text for text, fields in _misfits(options) if not fields & broken)]
+    found = [*mistakes, *(text for text, fields in _misfits(options, environ) if not fields & broken)]
     if not program and not mistakes:
         found.append("no program was given; end the command with one, such as: poprun-py python train.py")
     if found:
@@ -39,9 +54,10 @@ def checked(
     return options
 
 
-def _misfits(options: LaunchOptions) -> Iterator[Misfit]:
-    for rule in (_instances, _shown, _hosts):
+def _misfits(options: LaunchOptions, environ: Mapping[str, str]) -> Iterator[Misfit]:
+    for rule in (_instances, _domains, _shown, _one_instance, _either):
         yield from rule(options)
+    yield from _system(options, environ)
 
 
 def _instances(options: LaunchOptions) -> Iterator[Misfit]:
@@ -74,9 +90,89 @@ def _shown(options: LaunchOptions) -> Iterator[Misfit]:
         )
 
 
-def _hosts(options: LaunchOptions) -> Iterator[Misfit]:
-    if options.host is not None and options.host_file is not None:
+def _domains(options: LaunchOptions) -> Iterator[Misfit]:
+    ilds, replicas = options.num_ilds, options.num_replicas
+    fields = {"num_ilds", "num_replicas", "num_instances"}
+    if ilds is None or replicas > _MOST_REPLICAS:
+        return
+    if replicas % ilds:
         yield (
-            f"--host {options.host} --hostfile {options.host_file}: both name the hosts; give one of them",
-            {"host", "host_file"},
+            f"--num-ilds {ilds} --num-replicas {replicas}: every IPU-Link domain needs as many replicas, but "
+            f"{replicas} is not divisible by {ilds}; use {_divisors(replicas)} domains",
+            fields,
         )
+    elif options.ipus > ILD_SIZE * ilds:
+        yield (
+            f"--num-ilds {ilds}: {_job(options)} need {options.ipus} IPUs, but {_some(ilds, 'IPU-Link domain')} "
+            f"{'holds' if ilds == 1 else 'hold'} {ILD_SIZE * ilds} ({ILD_SIZE} each); use --num-ilds "
+            f"{-(-options.ipus // ILD_SIZE)} or fewer replicas",
+            fields | {"ipus_per_replica"},
+        )
+
+
+def _one_instance(options: LaunchOptions) -> Iterator[Misfit]:
+    last = options.num_instances - 1
+    for instance, _ in options.instance_mpi_local_args:
+        if instance > last:
+            yield (
+                f"--instance-mpi-local-args {instance}: there is no such instance; use 0"
+                + (f" to {last}" if last else ""),
+                {"num_instances", "instance_mpi_local_args"},
+            )
+    if options.backend == "inprocess" and last:
+        yield (
+            f"--backend inprocess --num-instances {last + 1}: this process can be one instance only; use "
+            "--num-instances 1 or another --backend",
+            {"num_instances", "backend"},
+        )
+
+
+#: Options that say the same in different ways: their fields, and what they both decide.
+_ALTERNATIVES = (
+    ("host", "host_file", "name the hosts"),
+    ("process_placement", "numa_aware", "say where instances run"),
+)
+
+
+def _either(options: LaunchOptions) -> Iterator[Misfit]:
+    for one, other, what in _ALTERNATIVES:
+        if {one, other} <= options.given:
+            names = (f"--{option_of(field).name} {_word(getattr(options, field))}" for field in (one, other))
+            yield f"{' '.join(names)}: both {what}; give one of them", {one, other}
+    if options.overwrite_config and not options.export_config:
+        yield "--overwrite-config yes: there is nothing to write; add --export-config FILE", {"export_config"}
+
+
+def _system(options: LaunchOptions, environ: Mapping[str, str]) -> Iterator[Misfit]:
+    try:
+        size = system_size(environ)
+    except ValueError as error:
+        yield str(error), set()
+        return
+    if options.ipus > size:
+        asked = environ.get(SYSTEM_VARIABLE)
+        named = f"{SYSTEM_VARIABLE}={asked}" if asked else "the largest system"
+        fitting = size // options.ipus_per_replica
+        remedy = f"use at most {_some(fitting, 'replica')}" if fitting else f"use at most {size} IPUs per replica"
+        yield (
+            f"--num-replicas {options.num_replicas} --ipus-per-replica {options.ipus_per_replica}: {_job(options)} "
+            f"need {options.ipus} IPUs, but {named} has {size}; {remedy}" + (" or a larger system" if asked else ""),
+            {"num_replicas", "num_instances", "ipus_per_replica"},
+        )
+
+
+def _job(options: LaunchOptions) -> str:
+    return f"{_some(options.num_replicas, 'replica')} of {_some(options.ipus_per_replica, 'IPU')}"
+
+
+def _some(count: int, what: str) -> str:
+    return f"{count} {what}" + ("" if count == 1 else "s")
+
+
+def _word(value: object) -> str:
+    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)
+
+
+def _divisors(number: int) -> str:
+    *most, last = [str(n) for n in range(1, number + 1) if number % n == 0]
+    return f"{', '.join(most)} or {last}" if most else last

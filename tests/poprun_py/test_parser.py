@@ -101,7 +101,7 @@ def test_help_and_version_need_no_program_and_forgive():
         ("--num 2 x", ["--num is ambiguous", "--num-instances", "--num-replicas"]),
         ("--ipus-per replica=4 x", ["did you mean --ipus-per-replica=4?"]),
         ("--print-topology python x.py", ["--print-topology python", "yes or no", "--print-topology=yes|no"]),
-        ("-x y", ["-x is not an option"]),
+        ("-q y", ["-q is not an option"]),
         ("--num-instances 3 --num-replicas 4 x", ["4 replicas over 3 instances", "use 1, 2 or 4 instances"]),
         ("--num-instances 4 --num-replicas 2 x", ["4 instances for 2", "--num-replicas 4"]),
         ("--num-instances 2 --num-instances 3 x", ["--num-instances is given twice"]),

@@ -1,0 +1,90 @@
+"""Foreign: options of other launchers that people type out of habit, and what to write instead.
+
+One table serves the parser's advice and docs/from-mpirun-and-torchrun.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["FOREIGN", "Foreign", "foreign"]
+
+
+@dataclass(frozen=True)
+class Foreign:
+    """``theirs`` is how another launcher says it, ``ours`` the words for poprun-py; ``note`` says what differs."""
+
+    launcher: str
+    theirs: str
+    ours: str
+    note: str = ""
+    hidden: tuple[str, ...] = ()  # further spellings
+
+    @property
+    def spellings(self) -> tuple[str, ...]:
+        """``-np N`` -> ``-np``; ``--nnodes=N`` -> ``--nnodes``."""
+        return (*(word.split()[0].partition("=")[0] for word in self.theirs.split(", ")), *self.hidden)
+
+
+FOREIGN: tuple[Foreign, ...] = (
+    Foreign("mpirun", "-np 4, -n 4", "--num-instances 4", "srun says -n, too", ("-c", "--np", "--n", "--ntasks")),
+    Foreign(
+        "mpirun", "-host h0,h1, -hosts h0,h1", "--host h0,h1", "also n[0-2,4]; the instances are divided evenly",
+        ("--hosts",),
+    ),
+    Foreign("mpirun", "-hostfile FILE, -machinefile FILE, -f FILE", "--hostfile hosts", "", ("--machinefile",)),
+    Foreign(
+        "mpirun", "-x NAME=VALUE", "--mpi-local-args='-x NAME=VALUE'",
+        "the whole environment is passed on anyway; NAME=VALUE before the program does the same",
+        ("-genv", "-env", "--export"),
+    ),
+    Foreign("mpirun", "--tag-output", "", "every line is tagged anyway", ("-prepend-rank", "--prepend-rank")),
+    Foreign("mpirun", "-l", "", "every line is tagged anyway"),
+    Foreign(
+        "mpirun", "--output-filename DIR, -outfile-pattern FILE", "--log-dir logs", "stdout and stderr apart",
+        ("-errfile-pattern",),
+    ),
+    Foreign(
+        "mpirun", "--bind-to numa, --map-by numa", "--process-placement spreadnuma", "the default",
+        ("-bind-to", "-map-by", "--bind-to-numa", "--cpu-bind"),
+    ),
+    Foreign("mpirun", "--bind-to core", "--process-placement spreadcore"),
+    Foreign("mpirun", "--bind-to none", "--process-placement disabled"),
+    Foreign(
+        "mpirun", "--report-bindings, --display-map", "--print-topology=yes -v", "-v adds the CPUs to the table",
+        ("--display-allocation", "--do-not-launch"),
+    ),
+    Foreign(
+        "mpirun", "--mca NAME VALUE", "--mpi-global-args='--mca NAME VALUE'", "", ("-mca", "--prtemca", "--pmixmca"),
+    ),
+    Foreign("mpirun", "--oversubscribe", "", "more instances than CPUs are allowed anyway"),
+    Foreign("mpirun", "-wdir DIR, --wdir DIR", "", "instances run where the launcher was called", ("-wd", "--chdir")),
+    Foreign("mpirun", "--timeout 60", "--timeout 60", "the exit code is 124, as that of timeout(1)"),
+    Foreign(
+        "torchrun", "--nproc-per-node 4", "--num-instances 4", "ours is the total over all hosts",
+        ("--nproc_per_node", "--nproc", "--ntasks-per-node", "--ranks-per-node"),
+    ),
+    Foreign(
+        "torchrun", "--nnodes 2", "--host h0,h1", "one start for all hosts, by name",
+        ("--nodes", "-N", "--num-hosts", "--num_machines"),
+    ),
+    Foreign(
+        "torchrun", "--node-rank 0, --rdzv-endpoint HOST", "", "not needed: the launcher starts all hosts itself",
+        ("--node_rank", "--rdzv_endpoint", "--rdzv-backend", "--rdzv_backend", "--rdzv-id", "--rdzv_id",
+         "--master-addr", "--master_addr", "--master-port", "--master_port", "--standalone"),
+    ),
+    Foreign("torchrun", "--max-restarts 3", "--max-restarts 3", "the whole job starts again", ("--max_restarts",)),
+    Foreign("torchrun", "--log-dir DIR", "--log-dir logs", "", ("--log_dir", "--output", "--error")),
+    Foreign(
+        "torchrun", "--redirects 3, --tee 3", "--log-dir logs", "the terminal shows everything as well", ("-r", "-t"),
+    ),
+    Foreign("torchrun", "--local-ranks-filter 0", "--only-output-from-instance 0", "", ("--local_ranks_filter",)),
+    Foreign("torchrun", "--numa-binding node", "--process-placement spreadnuma", "the default", ("--numa_binding",)),
+    Foreign("torchrun", "--no-python, --module", "", "name the program: python -m MODULE", ("-m", "--no_python")),
+    Foreign("torchrun", "--monitor-interval", "", "not needed: ends are seen at once", ("--monitor_interval",)),
+)  # fmt: skip
+
+
+def foreign(word: str) -> Foreign | None:
+    """The row that ``word`` (without a value) is a spelling of; the first one where several fit."""
+    return next((row for row in FOREIGN if word in row.spellings), None)

@@ -1,0 +1,35 @@
+"""System: the emulated Pod, whose size limits a job; IPU_EMU_SYSTEM names it (pod4, pod16, pod64, ...)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+__all__ = ["SYSTEM_VARIABLE", "partition_size", "system_size"]
+
+SYSTEM_VARIABLE = "IPU_EMU_SYSTEM"
+
+#: The largest installation that Graphcore describes, in IPUs.
+_LARGEST = 65536
+
+
+def system_size(environ: Mapping[str, str]) -> int:
+    """IPUs of the Pod; without IPU_EMU_SYSTEM, of the largest there is. Raise ValueError naming what is wrong."""
+    asked = environ.get(SYSTEM_VARIABLE, "")
+    if not asked:
+        return _LARGEST
+    digits = asked.lower().removeprefix("pod").lstrip("-_ ")
+    if not (digits.isascii() and digits.isdigit() and len(digits) < 6 and _is_pod(int(digits))):
+        raise ValueError(
+            f"{SYSTEM_VARIABLE}={asked}: there is no such system; use pod4, pod16, pod64, pod128, pod256 or a larger "
+            f"power of two up to pod{_LARGEST}"
+        )
+    return int(digits)
+
+
+def partition_size(ipus: int) -> int:
+    """The smallest partition that holds ``ipus``: partitions have a power of two."""
+    return int(1 << (ipus - 1).bit_length())
+
+
+def _is_pod(size: int) -> bool:
+    return 4 <= size <= _LARGEST and size == partition_size(size)
