@@ -4,14 +4,41 @@ from __future__ import annotations
 
 from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import Graph, Op, Role, Tensor
-from ipu_emu.ops import convolution, elementwise, linear, losses, movement, pooling, reduction, softmax, update
+from ipu_emu.ops import (
+    adam,
+    adaptive,
+    clipping,
+    convolution,
+    elementwise,
+    linear,
+    losses,
+    movement,
+    pooling,
+    reduction,
+    softmax,
+    update,
+)
 from ipu_emu.ops.node import Node
 from ipu_emu.ops.registry import Registry
 
 __all__ = ["TABLE", "append", "node_of"]
 
 TABLE = Registry(
-    family.OPS for family in (elementwise, movement, reduction, linear, convolution, pooling, softmax, losses, update)
+    family.OPS
+    for family in (
+        elementwise,
+        movement,
+        reduction,
+        linear,
+        convolution,
+        pooling,
+        softmax,
+        losses,
+        update,
+        adam,
+        adaptive,
+        clipping,
+    )
 )
 
 

@@ -1,5 +1,7 @@
 """The PopART face: ``import ipu_emu.popart as popart``."""
 
+from ipu_emu.popart.adam import Adam
+from ipu_emu.popart.adaptive import Adaptive
 from ipu_emu.popart.builder import Builder, InputSettings, defaultAiOnnxOpset
 from ipu_emu.popart.dataflow import AnchorReturnType, DataFlow
 from ipu_emu.popart.devices import DeviceInfo, DeviceManager
@@ -13,12 +15,14 @@ from ipu_emu.popart.enums import (
     BatchSerializationTransformContext,
     CollectiveOperator,
     CommGroupType,
+    DataType,
     DeviceConnectionType,
     DeviceSelectionCriterion,
     DeviceType,
     ExchangeStrategy,
     InitType,
     Instrumentation,
+    IrSerializationFormat,
     MeanReductionStrategy,
     MergeVarUpdateType,
     PatternsLevel,
@@ -52,7 +56,7 @@ from ipu_emu.popart.exceptions import (
 )
 from ipu_emu.popart.inference import InferenceSession
 from ipu_emu.popart.location import CommGroup, TensorLocation, TensorLocationSettings, VariableSettings
-from ipu_emu.popart.optimizers import SGD, ConstSGD
+from ipu_emu.popart.optimizer import ClipNormSettings, Optimizer, OptimizerValue
 from ipu_emu.popart.options import (
     AccumulateOuterFragmentSettings,
     AutomaticLossScalingSettings,
@@ -71,6 +75,7 @@ from ipu_emu.popart.prefixes import (
     reservedRestoredPrefix,
     reservedStepPrefix,
 )
+from ipu_emu.popart.sgd import SGD, ConstSGD
 from ipu_emu.popart.stepio import PyStepIO, PyStepIOCallback, PyWeightsIO
 from ipu_emu.popart.tensorinfo import TensorInfo
 from ipu_emu.popart.training import TrainingSession
@@ -79,7 +84,9 @@ __all__ = [
     "SGD",
     "AccumulateOuterFragmentSchedule",
     "AccumulateOuterFragmentSettings",
+    "Adam",
     "AdamMode",
+    "Adaptive",
     "AdaptiveMode",
     "AnchorReturnType",
     "AnchorReturnTypeId",
@@ -89,11 +96,13 @@ __all__ = [
     "BatchSerializationSettings",
     "BatchSerializationTransformContext",
     "Builder",
+    "ClipNormSettings",
     "CollectiveOperator",
     "CommGroup",
     "CommGroupType",
     "ConstSGD",
     "DataFlow",
+    "DataType",
     "DeviceConnectionType",
     "DeviceInfo",
     "DeviceManager",
@@ -106,8 +115,11 @@ __all__ = [
     "InputSettings",
     "InputShapeInfo",
     "Instrumentation",
+    "IrSerializationFormat",
     "MeanReductionStrategy",
     "MergeVarUpdateType",
+    "Optimizer",
+    "OptimizerValue",
     "OutOfMemoryException",
     "Patterns",
     "PatternsLevel",

@@ -14,12 +14,14 @@ __all__ = [
     "BatchSerializationTransformContext",
     "CollectiveOperator",
     "CommGroupType",
+    "DataType",
     "DeviceConnectionType",
     "DeviceSelectionCriterion",
     "DeviceType",
     "ExchangeStrategy",
     "InitType",
     "Instrumentation",
+    "IrSerializationFormat",
     "MeanReductionStrategy",
     "MergeVarUpdateType",
     "PatternsLevel",
@@ -246,3 +248,25 @@ class BatchSerializationBatchSchedule(Numbered):
     Isomorphic = 1
     OverlapOnIo = 2
     OverlapOnCompute = 3
+
+
+class DataType(Numbered):
+    """Element types, UNDEFINED where another tensor's type is meant."""
+
+    UINT8 = 0
+    INT8 = 1
+    UINT16 = 2
+    INT16 = 3
+    INT32 = 4
+    INT64 = 5
+    UINT32 = 6
+    UINT64 = 7
+    BOOL = 8
+    FLOAT = 9
+    FLOAT16 = 10
+    DOUBLE = 11
+    UNDEFINED = 12
+
+
+class IrSerializationFormat(Numbered):
+    JSON = 0

@@ -9,9 +9,10 @@ import numpy as np
 from ipu_emu.graph import Graph, Role
 from ipu_emu.popart.dataflow import DataFlow
 from ipu_emu.popart.devices import DeviceInfo
-from ipu_emu.popart.optimizers import Optimizer, check_replacement
+from ipu_emu.popart.optimizer import Optimizer, check_replacement
 from ipu_emu.popart.options import SessionOptions
 from ipu_emu.popart.session import Model, Session
+from ipu_emu.transforms.clipping import CLIP_SCALE, clip_scale
 from ipu_emu.transforms.training import Gradient, shares, training_graph
 
 __all__ = ["TrainingSession"]
@@ -66,6 +67,8 @@ class TrainingSession(Session):
             replicas=self._options.getGlobalReplicationFactor(),
         )
         values = {plan.loss_scaling_id(self._graph.tensor(self._loss).dtype): plan.loss_scaling.value}
+        if plan.clips:
+            values[CLIP_SCALE] = clip_scale(plan, shares=divisor).value
         for gradient in self._gradients:
             scalars = plan.scalars(gradient.weight, shares=divisor)
             values |= {id: hyper.value for id, hyper in scalars.items()}

@@ -14,17 +14,18 @@ Source: PopART 3.4 user guide and ``willow/src/optimizer.cpp``. With g the reduc
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import Enum
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from ipu_emu.graph import Graph, Phase, Role, Tensor
-from ipu_emu.graph.dtype import FLOAT, DType
-from ipu_emu.transforms.ids import ACCL, ACCL1, UPDATED
-from ipu_emu.transforms.writer import Writer
+from ipu_emu.graph import DType, Tensor
+from ipu_emu.transforms.ids import ACCL, ACCL1
+from ipu_emu.transforms.optimizer import Clip, Hyper, Rule, State
 
-__all__ = ["Hyper", "Mode", "Sgd", "SgdValues"]
+__all__ = ["Mode", "Sgd", "SgdValues"]
 
 
 class Mode(Enum):
@@ -33,14 +34,6 @@ class Mode(Enum):
     PLAIN = "SGD0"
     COMBINED = "SGD1"
     SEPARATE = "SGD2"
-
-
-@dataclass(frozen=True)
-class Hyper:
-    """A value that is fixed when the graph is built, or that the host may change between runs."""
-
-    value: float
-    constant: bool = True
 
 
 @dataclass(frozen=True)
@@ -56,13 +49,16 @@ class SgdValues:
 
 
 @dataclass(frozen=True)
-class Sgd:
+class Sgd(Rule):
     """Stochastic gradient descent for all weights of a graph."""
 
     default: SgdValues
     loss_scaling: Hyper
     with_momentum: Mode = Mode.COMBINED
     specific: Mapping[str, SgdValues] = field(default_factory=dict)
+    clips: tuple[Clip, ...] = ()
+    accum_type: DType | None = None
+    accl_type: DType | None = None
 
     def values(self, weight: str) -> SgdValues:
         return self.specific.get(weight, self.default)
@@ -71,18 +67,8 @@ class Sgd:
         """A weight whose momentum is always 0 needs no state."""
         return Mode.PLAIN if self.values(weight).momentum == Hyper(0.0) else self.with_momentum
 
-    def loss_scaling_id(self, dtype: DType) -> str:
-        """Id of the tensor that is the gradient of the loss."""
-        return f"lossScaling_{dtype}"
-
-    def scalar_ids(self, weight: str) -> dict[str, str]:
-        """Kind of scalar to the id of its tensor, in the order in which the update op takes them."""
-        scope = f"specific___{weight}" if weight in self.specific else "default___FLOAT"
-        return {kind: f"{kind}___{scope}" for kind in _KINDS[self.mode(weight)]}
-
-    def scalars(self, weight: str, *, shares: int) -> dict[str, Hyper]:
-        """Id to value of the scalars of ``weight``; ``shares`` is A * R for Mean with Post division, else 1."""
-        return dict(zip(self.scalar_ids(weight).values(), self._compound(weight, shares), strict=True))
+    def kinds(self, weight: str, *, shares: int) -> dict[str, Hyper]:
+        return dict(zip(_KINDS[self.mode(weight)], self._compound(weight, shares), strict=True))
 
     def _compound(self, weight: str, shares: int) -> list[Hyper]:
         v = self.values(weight)
@@ -101,36 +87,23 @@ class Sgd:
             v.nesterov,
         ]
 
-    def states(self, weight: str) -> list[str]:
-        """Ids of the optimiser states of ``weight``."""
-        return {Mode.PLAIN: [], Mode.COMBINED: [ACCL + weight], Mode.SEPARATE: [ACCL1 + weight]}[self.mode(weight)]
+    def states(self, weight: Tensor, data: NDArray[Any]) -> list[State]:
+        """The combined form starts from what weight decay adds in the first step, the separate one from 0."""
+        mode, dtype = self.mode(weight.id), self.accl_type or weight.dtype
+        if mode is Mode.PLAIN:
+            return []
+        if mode is Mode.SEPARATE:
+            return [State(ACCL1 + weight.id, dtype, np.zeros(data.shape, dtype.numpy))]
+        decay = np.float32(self._compound(weight.id, 1)[3].value)
+        return [State(ACCL + weight.id, dtype, (data.astype(np.float32) * decay).astype(dtype.numpy))]
 
-    def append(self, graph: Graph, weight: Tensor, gradient: str, *, shares: int) -> None:
-        """Append states, scalars and the update op of ``weight``."""
-        scalars = self.scalars(weight.id, shares=shares)
-        for id, hyper in scalars.items():
-            if id not in graph.tensors:
-                role = Role.CONSTANT if hyper.constant else Role.SCALAR
-                graph.add(Tensor(id, FLOAT, (), role), np.array(hyper.value, np.float32))
-        for id in self.states(weight.id):
-            # A model that was saved in the middle of training brings its states along.
-            saved = graph.data.get(id)
-            graph.tensors[id] = replace(weight, id=id, role=Role.STATE)
-            graph.data[id] = self.first_state(graph, weight) if saved is None else saved
-        states = self.states(weight.id)
-        Writer(graph, Phase.UPDATE).append(
-            _OPS[self.mode(weight.id)],
-            (weight.id, *states, gradient, *scalars),
-            (UPDATED + weight.id, *(UPDATED + id for id in states)),
-        )
+    def op(self, weight: str) -> tuple[str, dict[str, Any]]:
+        return _OPS[self.mode(weight)], {}
 
-    def first_state(self, graph: Graph, weight: Tensor) -> np.ndarray:
-        """What a state starts from: 0, or for the combined form what weight decay adds in the first step."""
-        data = graph.data[weight.id]
-        if self.mode(weight.id) is not Mode.COMBINED:
-            return np.zeros_like(data)
-        decay = self._compound(weight.id, 1)[3].value
-        return (data.astype(np.float32) * np.float32(decay)).astype(data.dtype)
+    def accumulator(self, weight: str) -> str:
+        """The combined form has no Accum___ tensor; what it sums over micro-batches is not for users."""
+        hidden = "Combined" if self.mode(weight) is Mode.COMBINED else ""
+        return hidden + super().accumulator(weight)
 
 
 def _hyper(value: float, *sources: Hyper) -> Hyper:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
@@ -11,10 +11,11 @@ import numpy as np
 from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import Graph, Role, Tensor
 from ipu_emu.transforms.autodiff import differentiate
-from ipu_emu.transforms.ids import ACCUM, GRADIENT
+from ipu_emu.transforms.clipping import clip_norms
+from ipu_emu.transforms.ids import GRADIENT
+from ipu_emu.transforms.optimizer import Rule
 from ipu_emu.transforms.patterns import fuse_softmax_nll
 from ipu_emu.transforms.pruning import drop_folded, prune
-from ipu_emu.transforms.sgd import Mode, Sgd
 
 __all__ = ["Gradient", "Reduction", "inference_graph", "shares", "training_graph"]
 
@@ -45,7 +46,7 @@ def training_graph(
     model: Graph,
     *,
     loss: str,
-    optimizer: Sgd,
+    optimizer: Rule,
     anchors: Iterable[str],
     accumulation: int,
     replicas: int,
@@ -62,10 +63,11 @@ def training_graph(
     gradients = []
     for weight in graph.with_role(Role.WEIGHT):
         if GRADIENT + weight.id in graph.tensors:
-            gradients.append(_accumulated(graph, weight, optimizer.mode(weight.id), accumulation))
+            gradients.append(_accumulated(graph, weight, optimizer, accumulation))
     divisor = shares(reduction, accumulation=accumulation, replicas=replicas)
-    for gradient in gradients:
-        optimizer.append(graph, graph.tensor(gradient.weight), gradient.total, shares=divisor)
+    totals = clip_norms(graph, optimizer, {g.weight: g.total for g in gradients}, shares=divisor)
+    for weight_id, total in totals.items():
+        optimizer.append(graph, graph.tensor(weight_id), total, shares=divisor)
     _finish(graph, [*anchors, *(gradient.part for gradient in gradients)])
     return graph, gradients
 
@@ -77,18 +79,17 @@ def inference_graph(model: Graph, *, anchors: Iterable[str]) -> Graph:
     return graph
 
 
-def _accumulated(graph: Graph, weight: Tensor, mode: Mode, accumulation: int) -> Gradient:
+def _accumulated(graph: Graph, weight: Tensor, optimizer: Rule, accumulation: int) -> Gradient:
     """Without accumulation the part is the total; with it, the total has an id of its own."""
     part = GRADIENT + weight.id
     if accumulation == 1:
         return Gradient(weight.id, part, part)
-    # The combined form has no Accum___ tensor; what it sums over micro-batches is not for users.
-    total = ("Combined" if mode is Mode.COMBINED else "") + ACCUM + weight.id
-    graph.add(replace(weight, id=total, role=Role.COMPUTED))
+    total = optimizer.accumulator(weight.id)
+    graph.add(replace(weight, id=total, dtype=optimizer.accum_type or weight.dtype, role=Role.COMPUTED))
     return Gradient(weight.id, part, total)
 
 
-def _finish(graph: Graph, wanted: Iterable[str]) -> None:
+def _finish(graph: Graph, wanted: Sequence[str] | Iterable[str]) -> None:
     wanted = list(wanted)
     for id in wanted:
         if id not in graph.tensors:
