@@ -103,10 +103,10 @@ def brought(bound: Bound) -> list[Step]:
 
 def _adam(bound: Bound) -> Step:
     w, m, v, g = flat(*bound.outputs[:3], bound.input(4))
-    flags: list[Any] = [bool(bound.node.attribute(name, False)) for name in ("bias", "maximum", "norms", "l2")]
-    scalars: list[Any] = [bound.input(i) for i in range(5, 12)]
-    room = bound.scratch[0] if bound.scratch else w
-    return chain(*brought(bound), partial(adam, w, m, v, bound.outputs[3], g, *scalars, *flags, room))
+    given: list[Any] = [bound.input(i) for i in range(5, 12)]
+    given += [bool(bound.node.attribute(name, False)) for name in ("bias", "maximum", "norms", "l2")]
+    given.append(bound.scratch[0] if bound.scratch else w)
+    return chain(*brought(bound), partial(adam, w, m, v, bound.outputs[3], g, *given))
 
 
 def _made(node: Node) -> Made:
