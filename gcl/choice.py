@@ -13,13 +13,14 @@ the whole input for a reduce-scatter, which has twice the limits.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 from gcl.errors import ArgumentError
 from gcl.fabric import Fabric, LinkConfiguration, Topology
 from gcl.methods.method import Method
 from gcl.program import Collective
 
-__all__ = ["choose"]
+__all__ = ["Choice", "choose"]
 
 #: Ring longer than -> an all-gather meets in the middle below this many bytes of shard per IPU.
 _MEET_BELOW: dict[int, float] = {0: 622_592, 4: 2_490_368, 8: 19_922_944, 16: math.inf}
@@ -28,7 +29,15 @@ _MEET_BELOW: dict[int, float] = {0: 622_592, 4: 2_490_368, 8: 19_922_944, 16: ma
 _TWIST_BELOW = 196_608
 
 
-def choose(collective: Collective, nbytes: int, fabric: Fabric, length: int, *, within: bool = True) -> Method:
+@dataclass(frozen=True)
+class Choice:
+    """A method, and why it was taken."""
+
+    method: Method
+    why: str
+
+
+def choose(collective: Collective, nbytes: int, fabric: Fabric, length: int, *, within: bool = True) -> Choice:
     """The method for a reduce-scatter of ``nbytes`` of input, or an all-gather of ``nbytes`` of shard, per replica.
 
     ``length``: replicas in the ring; ``within``: it stays in an IPU-Link domain (rings between domains have no
@@ -39,11 +48,21 @@ def choose(collective: Collective, nbytes: int, fabric: Fabric, length: int, *, 
     scatter = collective is Collective.REDUCE_SCATTER
     if within and fabric.configuration is LinkConfiguration.BARLEY_TWIST:
         limit = _TWIST_BELOW * (length if scatter else 1)
-        return Method.MEET_IN_MIDDLE_RING if nbytes < limit else Method.QUAD_DIRECTIONAL_RING
+        return _by_size(nbytes, limit, Method.QUAD_DIRECTIONAL_RING, "on a barley twist")
     if fabric.ipus_per_replica > 1 and fabric.topology is Topology.TORUS:
-        return Method.MEET_IN_MIDDLE_RING
-    if fabric.ipus_per_replica > 1 or length <= 2:
-        return Method.CLOCKWISE_RING
-    per_ipu = nbytes / fabric.ipus_per_replica
-    below = max(limit for above, limit in _MEET_BELOW.items() if length > above) * (2 if scatter else 1)
-    return Method.MEET_IN_MIDDLE_RING if per_ipu < below else Method.BIDIRECTIONAL_RING_PAIR
+        return Choice(Method.MEET_IN_MIDDLE_RING, "a torus, several IPUs per replica")
+    if fabric.ipus_per_replica > 1:
+        return Choice(Method.CLOCKWISE_RING, "a mesh, several IPUs per replica")
+    if length <= 2:
+        return Choice(Method.CLOCKWISE_RING, f"a ring of {length}")
+    limit = max(limit for above, limit in _MEET_BELOW.items() if length > above) * (2 if scatter else 1)
+    if limit == math.inf:
+        return Choice(Method.MEET_IN_MIDDLE_RING, f"a ring of {length}, longer than 16")
+    return _by_size(nbytes, limit, Method.BIDIRECTIONAL_RING_PAIR, f"in a ring of {length}")
+
+
+def _by_size(nbytes: int, limit: float, large: Method, where: str) -> Choice:
+    """Meet in the middle below ``limit`` bytes, else ``large``."""
+    if nbytes < limit:
+        return Choice(Method.MEET_IN_MIDDLE_RING, f"{nbytes:,} bytes, below {limit:,} {where}")
+    return Choice(large, f"{nbytes:,} bytes, at least {limit:,} {where}")

@@ -5,7 +5,9 @@ from __future__ import annotations
 import atexit
 import os
 import socket
+import warnings
 import weakref
+from dataclasses import replace
 from typing import Any
 
 import msgpack
@@ -20,7 +22,7 @@ from gcl.groups import Group
 from gcl.in_memory import InMemory
 from gcl.literal import Literal, LiteralCommunicator, default_fabric
 from gcl.methods.method import Method, method_chain
-from gcl.options import Options
+from gcl.options import SYNCLESS_WARNING, Options
 from gcl.transport import inprocess, shared_memory
 from gcl.transport.segment import DEFAULT_BYTES
 from gcl.world import World
@@ -29,8 +31,8 @@ __all__ = ["TRANSPORT_VARIABLE", "connect", "connect_threads"]
 
 #: Chooses the transport where the program does not.
 TRANSPORT_VARIABLE = "GCL_TRANSPORT"
-#: The methods, and the fabric on which they run.
-Way = tuple[tuple[Method, ...], Fabric]
+#: How collectives go, and the fabric on which their methods run.
+Way = tuple[Options, Fabric]
 _TRANSPORTS = ("auto", "inprocess", "shared_memory", "mpi")
 
 
@@ -146,19 +148,26 @@ def _way(method: str | None, fabric: Fabric | None, replicas: int) -> Way:
     options = Options.from_environ(os.environ)  # also where a method is given, so that mistakes in it are found
     if fabric is not None and fabric.replicas != replicas:
         raise ArgumentError(f"a fabric of {fabric.replicas} replicas was given; there are {replicas}")
-    return options.method if method is None else method_chain(method), fabric or default_fabric(replicas)
+    if method is not None:
+        options = replace(options, method=method_chain(method))
+    elif options.real_collectives and options.method == (Method.AUTO,):
+        options = replace(options, method=(Method.AUTO, Method.AUTO))
+    if options.use_syncless_collectives:
+        warnings.warn(SYNCLESS_WARNING, FutureWarning, stacklevel=3)
+    return options, fabric or default_fabric(replicas)
 
 
 def _described(way: Way) -> str:
-    chain, fabric = way
-    return f"method {','.join(chain)}" + ("" if chain == (Method.AUTO,) else f" on {fabric}")
+    options, fabric = way
+    settings = str(replace(options, log_level=None)).replace("\n", ", ")
+    return f"method {','.join(options.method)}" + ("" if options.shortest else f" on {fabric} with {settings}")
 
 
 def _communicator(path: Path, world: World, group: Group, way: Way) -> Communicator:
-    chain, fabric = way
-    if chain == (Method.AUTO,):
+    options, fabric = way
+    if options.shortest:
         return Communicator(path, world, group)
-    return LiteralCommunicator(Literal(path, world, group, fabric, chain), world, group)
+    return LiteralCommunicator(Literal(path, world, group, fabric, options), world, group)
 
 
 def _open(path: Path, world: World, group: Group, way: Way) -> Communicator:

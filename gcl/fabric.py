@@ -210,7 +210,7 @@ class Fabric:
         hops: list[Hop] = []
         if rail != target_rail:
             hops.append(Hop(source, LinkClass.RUNG if row == target_row else LinkClass.CROSS))
-        link, step = self._direction(row, target_row)
+        link, step = self._direction(row, target_row, self.rows)
         while row != target_row:
             hops.append(Hop(self._at(domain, row, target_rail), link))
             row = (row + step) % self.rows
@@ -223,9 +223,30 @@ class Fabric:
         pairs = zip(self.ipus_of(source), self.ipus_of(target), strict=True)
         return max(len(self.route(a, b)) for a, b in pairs)
 
-    def _direction(self, row: int, target: int) -> tuple[LinkClass, int]:
+    def way(self, source: int, target: int) -> list[int]:
+        """The replicas from ``source`` to ``target``, neighbour by neighbour; straight into another domain.
+
+        Replicas of one IPU go as ``route`` does; larger ones pass the replicas between them.
+        """
+        if self.domain_of(self.ipus_of(source)[0]) != self.domain_of(self.ipus_of(target)[0]):
+            return [source, target]
+        per_row = 2 if self.ipus_per_replica == 1 else 1
+        first = source - source % self.replicas_per_domain
+        (row, rail), (end, side) = divmod(source - first, per_row), divmod(target - first, per_row)
+        if first + row * per_row + side >= first + self.replicas_per_domain:  # the odd one on top has no rung
+            return self.way(target, source)[::-1]
+        rows, way = -(-self.replicas_per_domain // per_row), [source]
+        if rail != side:
+            way.append(first + row * per_row + side)
+        _, step = self._direction(row, end, rows)
+        while row != end:
+            row = (row + step) % rows
+            way.append(first + row * per_row + side)
+        return way
+
+    def _direction(self, row: int, target: int, rows: int) -> tuple[LinkClass, int]:
         up = target > row
-        if self.topology is Topology.TORUS and 2 * abs(target - row) > self.rows:
+        if self.topology is Topology.TORUS and 2 * abs(target - row) > rows:
             up = not up
         return (LinkClass.UP, 1) if up else (LinkClass.DOWN, -1)
 

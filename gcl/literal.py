@@ -28,6 +28,7 @@ from gcl.groups import Group
 from gcl.interpreter import OPERATIONS, State, execute
 from gcl.methods.method import Method
 from gcl.operators import Operator, operator
+from gcl.options import Options
 from gcl.phases import Phase
 from gcl.program import Collective, StepProgram
 from gcl.ready import ReadyCall
@@ -71,9 +72,10 @@ class _Announcement(Request):
 class Literal:
     """Runs step programs over the ranks that ``path`` joins."""
 
-    def __init__(self, path: Path, world: World, group: Group, fabric: Fabric, chain: tuple[Method, ...]) -> None:
+    def __init__(self, path: Path, world: World, group: Group, fabric: Fabric, options: Options) -> None:
         self.name = path.name
-        self._path, self._world, self._group, self._fabric, self.chain = path, world, group, fabric, chain
+        self._path, self._world, self._group, self._fabric = path, world, group, fabric
+        self.chain, self._options = options.method, options
         self.plan(Collective.ALL_REDUCE, 0, 4)  # whatever does not fit together is said at once
         self._wire = wire_of(path, world)
         self._scheduled = lru_cache(_PLANS)(self.plan)
@@ -96,6 +98,7 @@ class Literal:
             methods=methods,
             op=op,
             root=root,
+            options=self._options,
         )
 
     def shard(self, elements: int, dtype: np.dtype[Any], op: Operator) -> int:

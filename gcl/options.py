@@ -17,12 +17,17 @@ from typing import Any
 
 from gcl.errors import ArgumentError
 from gcl.methods.method import Method, method_chain
+from gcl.tiles import MIN_IO_TILES, TILES_PER_IPU, check_io_tiles
 
-__all__ = ["IO_TILES_VARIABLE", "LOG_LEVEL_VARIABLE", "MIN_IO_TILES", "OPTIONS_VARIABLE", "LogLevel", "Options"]
+__all__ = ["OPTIONS_VARIABLE", "SYNCLESS_WARNING", "UNUSED_VARIABLES", "LogLevel", "Options"]
 
-OPTIONS_VARIABLE, LOG_LEVEL_VARIABLE, IO_TILES_VARIABLE = "GCL_OPTIONS", "GCL_LOG_LEVEL", "GCL_NUM_IO_TILES"
-MIN_IO_TILES = 32
-_TILES_PER_IPU = 1472
+OPTIONS_VARIABLE = "GCL_OPTIONS"
+#: Where the real GCL finds its compiled code for tiles; there is none to load here.
+UNUSED_VARIABLES = ("GCL_LIBRARY_PATH", "GCL_GP_PATH")
+SYNCLESS_WARNING = (
+    "useSynclessCollectives is true in GCL_OPTIONS; GCL deprecated it in 2.6 and removed it in 3.0, so that every "
+    "exchange has its sync here: leave it out"
+)
 
 
 class LogLevel(StrEnum):
@@ -38,7 +43,18 @@ class LogLevel(StrEnum):
 
 @dataclass(frozen=True)
 class Options:
-    """What was asked for; the defaults are GCL's."""
+    """What was asked for; the defaults are GCL's.
+
+    method                        one for all phases, or a chain
+    use_replicated_implementation always in effect: every tensor here is one of a replicated graph
+    max_bytes_per_tile            of one exchange; None: no limit
+    use_syncless_collectives      gone since GCL 3.0: a warning
+    use_optimised_layout          fragments are sent from where they lie on their tiles; else spread evenly first
+    use_forwarding_...            strided groups go through the replicas in between; None: with 1 IPU per replica
+    log_level                     None: as the program's own logging says
+    num_io_tiles                  tiles that collectives run on; None: all
+    real_collectives              method auto runs the step programs that GCL would choose
+    """
 
     method: tuple[Method, ...] = (Method.AUTO,)
     use_replicated_implementation: bool = False
@@ -46,25 +62,24 @@ class Options:
     use_syncless_collectives: bool | None = None
     use_optimised_layout: bool = True
     use_forwarding_to_support_strided_groups: bool | None = None
-    log_level: LogLevel = LogLevel.OFF
+    log_level: LogLevel | None = None
     num_io_tiles: int | None = None
+    real_collectives: bool = False
+
+    @property
+    def shortest(self) -> bool:
+        """Whether collectives take the shortest way there is, not the step programs of a method."""
+        return self.method == (Method.AUTO,)
 
     @classmethod
-    def from_environ(cls, environ: Mapping[str, str], *, tiles_per_ipu: int = _TILES_PER_IPU) -> Options:
+    def from_environ(cls, environ: Mapping[str, str], *, tiles_per_ipu: int = TILES_PER_IPU) -> Options:
         """Read the variables; raise ArgumentError naming everything that is wrong in them."""
         faults: list[str] = []
         values = _read_options(environ.get(OPTIONS_VARIABLE, ""), faults)
-        if environ.get(LOG_LEVEL_VARIABLE):
-            _read(values, faults, LOG_LEVEL_VARIABLE, "log_level", _log_level, environ[LOG_LEVEL_VARIABLE])
-        if environ.get(IO_TILES_VARIABLE):
-            _read(
-                values,
-                faults,
-                IO_TILES_VARIABLE,
-                "num_io_tiles",
-                lambda text: _io_tiles(text, tiles_per_ipu),
-                environ[IO_TILES_VARIABLE],
-            )
+        readers = {"GCL_NUM_IO_TILES": lambda text: _io_tiles(text, tiles_per_ipu)}
+        for field, (name, read) in _VARIABLES.items():
+            if environ.get(name):
+                _read(values, faults, name, field, readers.get(name, read), environ[name])
         if faults:
             raise ArgumentError("; ".join(faults))
         return cls(**values)
@@ -76,7 +91,8 @@ class Options:
 
     def __str__(self) -> str:
         """One option per line, under its own name."""
-        names = {row.field: name for name, row in _TABLE.items()} | _VARIABLES
+        names = {row.field: name for name, row in _TABLE.items()}
+        names |= {field: name for field, (name, _) in _VARIABLES.items()}
         return "\n".join(f"{names[field.name]} = {_text(getattr(self, field.name))}" for field in fields(self))
 
 
@@ -110,12 +126,16 @@ def _automatic(value: object) -> bool | None:
         raise _Fault("must be true, false or auto") from None
 
 
+def _switch(value: object) -> bool:
+    return value == "1" or (value != "0" and _boolean(value))
+
+
 def _integer(value: object) -> int:
     if isinstance(value, str) and value.strip().isascii() and value.strip().isdigit():
-        return int(value)
-    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+        value = int(value)
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 1:
         return value
-    raise _Fault("must be a whole number of at least 0")
+    raise _Fault("must be a whole number of at least 1")
 
 
 def _methods(value: object) -> tuple[Method, ...]:
@@ -138,10 +158,9 @@ def _log_level(value: object) -> LogLevel:
 def _io_tiles(value: object, tiles_per_ipu: int) -> int:
     try:
         tiles = _integer(value)
-    except _Fault:
-        tiles = -1
-    if tiles < MIN_IO_TILES or tiles % 2 or tiles >= tiles_per_ipu:
-        raise _Fault(f"must be even, at least {MIN_IO_TILES} and below the {tiles_per_ipu} tiles of an IPU")
+        check_io_tiles(tiles, tiles_per_ipu)
+    except (_Fault, ArgumentError):
+        raise _Fault(f"must be even, at least {MIN_IO_TILES} and below the {tiles_per_ipu} tiles of an IPU") from None
     return tiles
 
 
@@ -153,7 +172,12 @@ _TABLE: dict[str, _Row] = {
     "syncful.useOptimisedLayout": _Row("use_optimised_layout", _boolean),
     "syncful.useForwardingToSupportStridedGroups": _Row("use_forwarding_to_support_strided_groups", _automatic),
 }
-_VARIABLES = {"log_level": LOG_LEVEL_VARIABLE, "num_io_tiles": IO_TILES_VARIABLE}
+#: field -> variable, and how it is read
+_VARIABLES: dict[str, tuple[str, Callable[[object], object]]] = {
+    "log_level": ("GCL_LOG_LEVEL", _log_level),
+    "num_io_tiles": ("GCL_NUM_IO_TILES", _integer),
+    "real_collectives": ("GCL_REAL_COLLECTIVES", _switch),
+}
 
 
 def _read_options(text: str, faults: list[str]) -> dict[str, Any]:

@@ -8,30 +8,41 @@ across     equal places of those, one per domain               GW-Links, domains
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from gcl.choice import choose
+from gcl.choice import Choice, choose
 from gcl.deadlock import split
 from gcl.errors import ArgumentError
 from gcl.fabric import Fabric
+from gcl.forwarding import forwarded
 from gcl.groups import Group
 from gcl.layout import HostRearrangement
 from gcl.methods.method import METHODS, Method
 from gcl.methods.stream import Track
+from gcl.options import Options
+from gcl.payload import limited
 from gcl.program import Collective, Step, StepProgram
 from gcl.rings import Order, order_of, quad_orders, ring
+from gcl.tiles import TILES_PER_IPU
 
 __all__ = ["Level", "Phase", "Planner", "levels"]
 
 
 @dataclass(frozen=True)
 class Phase:
-    """A program, and the orders into which each replica's tensor is brought before and out of which after it."""
+    """A program, and the orders into which each replica's tensor is brought before and out of which after it.
+
+    ``why``: the reason for its method. ``balanced``: fragments were dealt out tile by tile (``gcl.tiles``), which is
+    a matter of cost, not of values. ``destination``: it writes into a tensor that there is already.
+    """
 
     program: StepProgram
     links: str
+    why: str
     before: HostRearrangement | None = None
     after: HostRearrangement | None = None
+    balanced: bool = False
+    destination: bool = True
 
 
 @dataclass(frozen=True)
@@ -76,12 +87,13 @@ def levels(group: Group, fabric: Fabric) -> list[Level]:
 
 @dataclass(frozen=True)
 class Planner:
-    """Makes the programs of a schedule of ``total`` phases, with the methods of ``chain``."""
+    """Makes the programs of a schedule of ``total`` phases, with the methods of ``chain``, as ``options`` say."""
 
     fabric: Fabric
     itemsize: int
     chain: tuple[Method, ...]
     total: int
+    options: Options = field(default_factory=Options)
 
     def __post_init__(self) -> None:
         allowed = {1, self.total} | ({2} if self.total > 2 else set())
@@ -91,7 +103,7 @@ class Planner:
                 f"{self.total} phases, so name {' or '.join(map(str, sorted(allowed)))}"
             )
 
-    def method(self, collective: Collective, level: Level, elements: int, place: int) -> Method:
+    def method(self, collective: Collective, level: Level, elements: int, place: int) -> Choice:
         """The method of phase ``place``: as asked, or by the ``elements`` of its input.
 
         Domains are joined in a plain ring, so that the quad method becomes the bidirectional pair between them.
@@ -99,20 +111,32 @@ class Planner:
         asked = self._asked(collective, place)
         if asked is Method.QUAD_DIRECTIONAL_RING and not level.inside:
             quad_orders(self.fabric)  # it must be possible at all
-            return Method.BIDIRECTIONAL_RING_PAIR
+            return Choice(
+                Method.BIDIRECTIONAL_RING_PAIR, "quad_directional_ring was asked for; domains form one ring"
+            )
         if asked is not Method.AUTO:
-            return asked
+            return Choice(asked, "as asked")
         return choose(collective, elements * self.itemsize, self.fabric, level.size, within=level.inside)
 
-    def ring_program(
-        self, collective: Collective, level: Level, widths: tuple[int, ...], method: Method
-    ) -> StepProgram:
+    def ring(
+        self,
+        collective: Collective,
+        level: Level,
+        widths: tuple[int, ...],
+        choice: Choice,
+        *,
+        before: HostRearrangement | None = None,
+        after: HostRearrangement | None = None,
+        in_all_reduce: bool = False,
+    ) -> Phase:
         """Reduce-scatter or all-gather fragments of ``widths``."""
-        scatter = collective is Collective.REDUCE_SCATTER
+        scatter, method = collective is Collective.REDUCE_SCATTER, choice.method
         generate = METHODS[method].reduce_scatter if scatter else METHODS[method].all_gather
         fragments = (level.size, 1) if scatter else (1, level.size)
         track = Track(level.group, self._orders(level, method), widths)
-        return self.program(collective, str(method), track, fragments, generate)
+        program = self.program(collective, str(method), track, fragments, generate)
+        destination = scatter or in_all_reduce
+        return Phase(program, level.links, choice.why, before, after, in_all_reduce, destination)
 
     def program(
         self,
@@ -122,10 +146,23 @@ class Planner:
         fragments: tuple[int, int],
         generate: Callable[[Track], Iterator[Step]],
     ) -> StepProgram:
-        """The steps that ``generate`` makes, with exchanges split where the fabric needs it."""
+        """The steps that ``generate`` makes, its exchanges split where the fabric or a tile needs it."""
         steps = tuple(generate(track))
         made = StepProgram(collective, method, track.group, track.widths, *fragments, steps, track.orders)
-        return split(made, self.fabric)
+        if self._forwards(track):
+            made = forwarded(made, self.fabric)
+        made = split(made, self.fabric)
+        most = self.options.max_bytes_per_tile
+        if most is None:
+            return made
+        return limited(made, most * (self.options.num_io_tiles or TILES_PER_IPU) // self.itemsize)
+
+    def _forwards(self, track: Track) -> bool:
+        """Whether rings of strided groups within a domain go through the replicas in between."""
+        group, asked = track.group, self.options.use_forwarding_to_support_strided_groups
+        inside = self.fabric.replicas_per_domain % (group.stride * group.size) == 0
+        single = self.fabric.ipus_per_replica == 1
+        return bool(track.orders) and group.stride > 1 and inside and (single if asked is None else asked)
 
     def _asked(self, collective: Collective, place: int) -> Method:
         if len(self.chain) == self.total:

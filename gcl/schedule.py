@@ -13,7 +13,7 @@ The two steps in the middle are the all-reduce of the shard, the second of GCL's
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
@@ -27,12 +27,14 @@ from gcl.methods import all_to_all, broadcast, local
 from gcl.methods.method import METHODS, Method
 from gcl.methods.stream import Track
 from gcl.operators import Operator, operator
+from gcl.options import Options
 from gcl.phases import Level, Phase, Planner, levels
 from gcl.program import Collective, StepProgram
 
 __all__ = ["Schedule", "interpret", "schedule"]
 
 _SCATTER, _GATHER = Collective.REDUCE_SCATTER, Collective.ALL_GATHER
+_STRAIGHT = "straight to each partner"
 _REDUCING = (Collective.ALL_REDUCE, Collective.REDUCE_SCATTER)
 
 
@@ -46,6 +48,7 @@ class Schedule:
     elements: int
     itemsize: int
     phases: tuple[Phase, ...]
+    options: Options = field(default_factory=Options)
 
     @property
     def programs(self) -> list[StepProgram]:
@@ -66,6 +69,7 @@ class _Job:
     itemsize: int
     chain: tuple[Method, ...]
     root: int
+    options: Options
 
     @property
     def tensor(self) -> tuple[int, ...]:
@@ -73,7 +77,7 @@ class _Job:
         return spread(self.elements, self.fabric.ipus_per_replica)
 
     def planner(self, total: int) -> Planner:
-        return Planner(self.fabric, self.itemsize, self.chain, total)
+        return Planner(self.fabric, self.itemsize, self.chain, total, self.options)
 
     def direct(self) -> Planner:
         """For collectives that go straight to each partner."""
@@ -95,12 +99,14 @@ def schedule(
     methods: tuple[Method, ...] = (Method.AUTO,),
     op: str = Operator.ADD,
     root: int = 0,
+    options: Options | None = None,
 ) -> Schedule:
     """Plan ``collective`` over ``group`` (default: all) of the replicas of ``fabric``.
 
     ``elements`` per replica, spread evenly over its IPUs: of the whole tensor, of the shard for an all-gather.
     ``methods``: one for all phases, one for reduce-scatters and one for all-gathers, or one per phase.
-    ``root``: index in the group (broadcast). Raises ArgumentError for what does not fit together.
+    ``root``: index in the group (broadcast). Of ``options`` (default: GCL's) all but the method count.
+    Raises ArgumentError for what does not fit together.
     """
     group = group or Group.all(fabric.replicas)
     if group.replicas != fabric.replicas:
@@ -109,9 +115,10 @@ def schedule(
         raise ArgumentError(f"{elements} elements of {itemsize} bytes were asked for; use 0 or more, of at least 1")
     if op == Operator.LOCAL and collective is not _SCATTER:
         raise ArgumentError(f"operator local was asked for in {collective}; only reduce_scatter has it")
-    job = _Job(fabric, group, elements, itemsize, methods, root)
+    options = options or Options()
+    job = _Job(fabric, group, elements, itemsize, methods, root, options)
     build = _local if op == Operator.LOCAL else _BUILDERS[collective]
-    return Schedule(collective, fabric, group, elements, itemsize, tuple(build(job)))
+    return Schedule(collective, fabric, group, elements, itemsize, tuple(build(job)), options)
 
 
 def interpret(plan: Schedule, x: np.ndarray, op: str = Operator.ADD) -> np.ndarray:
@@ -138,37 +145,32 @@ def _reduce_on(parts: list[Level], planner: Planner, tensor: tuple[int, ...], pl
     """All-reduce on the first level, the shard being all-reduced on the others in between."""
     level, *rest = parts
     scatter = planner.method(_SCATTER, level, sum(tensor), place)
-    padding = PlainPadding(level.size, tensor, METHODS[scatter].splits)
+    padding = PlainPadding(level.size, tensor, METHODS[scatter.method].splits)
     order = padding.arrangement()
     gather = planner.method(_GATHER, level, padding.shard, planner.total - 1 - place)
     return [
-        Phase(planner.ring_program(_SCATTER, level, padding.widths, scatter), level.links, before=order),
+        planner.ring(_SCATTER, level, padding.widths, scatter, before=order, in_all_reduce=True),
         *(_reduce_on(rest, planner, padding.widths, place + 1) if rest else []),
-        Phase(planner.ring_program(_GATHER, level, padding.widths, gather), level.links, after=order),
+        planner.ring(_GATHER, level, padding.widths, gather, after=order, in_all_reduce=True),
     ]
 
 
 def _reduce_scatter(job: _Job) -> list[Phase]:
     first, *rest = levels(job.group, job.fabric)
     planner = job.planner(1 + len(rest))
-    method = planner.method(_SCATTER, first, job.elements, 0)
-    padding = PlainPadding(job.group.size, job.tensor, METHODS[method].splits)
+    choice = planner.method(_SCATTER, first, job.elements, 0)
+    padding = PlainPadding(job.group.size, job.tensor, METHODS[choice.method].splits)
     if not rest:
-        program = planner.ring_program(_SCATTER, first, padding.widths, method)
-        return [Phase(program, first.links, before=padding.arrangement())]
+        return [planner.ring(_SCATTER, first, padding.widths, choice, before=padding.arrangement())]
     second = rest[0]
-    second_method = planner.method(_SCATTER, second, second.size * padding.shard, 1)
-    splits = max(METHODS[method].splits, METHODS[second_method].splits)
+    again = planner.method(_SCATTER, second, second.size * padding.shard, 1)
+    splits = max(METHODS[choice.method].splits, METHODS[again.method].splits)
     padding = PlainPadding(job.group.size, job.tensor, splits)
     wide = _times(second.size, padding.widths)
-    again = PlainPadding(second.size, wide).arrangement()
+    order = PlainPadding(second.size, wide).arrangement()
     return [
-        Phase(
-            planner.ring_program(_SCATTER, first, wide, method),
-            first.links,
-            before=padding.arrangement(second.size),
-        ),
-        Phase(planner.ring_program(_SCATTER, second, padding.widths, second_method), second.links, before=again),
+        planner.ring(_SCATTER, first, wide, choice, before=padding.arrangement(second.size)),
+        planner.ring(_SCATTER, second, padding.widths, again, before=order),
     ]
 
 
@@ -176,19 +178,15 @@ def _all_gather(job: _Job) -> list[Phase]:
     first, *rest = levels(job.group, job.fabric)
     planner, widths = job.planner(1 + len(rest)), job.tensor
     if not rest:
-        method = planner.method(_GATHER, first, job.elements, 0)
-        return [Phase(planner.ring_program(_GATHER, first, widths, method), first.links)]
+        return [planner.ring(_GATHER, first, widths, planner.method(_GATHER, first, job.elements, 0))]
     across, wide = rest[0], _times(rest[0].size, widths)
     outer = planner.method(_GATHER, across, job.elements, 0)
     inner = planner.method(_GATHER, first, sum(wide), 1)
     whole = PlainPadding(job.group.size, _times(job.group.size, widths))
+    order = PlainPadding(across.size, wide).arrangement()
     return [
-        Phase(
-            planner.ring_program(_GATHER, across, widths, outer),
-            across.links,
-            after=PlainPadding(across.size, wide).arrangement(),
-        ),
-        Phase(planner.ring_program(_GATHER, first, wide, inner), first.links, after=whole.shard_order(across.size)),
+        planner.ring(_GATHER, across, widths, outer, after=order),
+        planner.ring(_GATHER, first, wide, inner, after=whole.shard_order(across.size)),
     ]
 
 
@@ -196,7 +194,7 @@ def _local(job: _Job) -> list[Phase]:
     padding = PlainPadding(job.group.size, job.tensor)
     track = Track(job.group, (tuple(range(job.group.size)),), padding.widths)
     program = job.direct().program(_SCATTER, "local", track, (job.group.size, 1), local.reduce_scatter)
-    return [Phase(program, "no links", before=padding.arrangement())]
+    return [Phase(program, "no links", "operator local", before=padding.arrangement())]
 
 
 def _all_to_all(job: _Job) -> list[Phase]:
@@ -208,7 +206,7 @@ def _all_to_all(job: _Job) -> list[Phase]:
         )
     track = Track(job.group, (), spread(job.elements // size, job.fabric.ipus_per_replica))
     program = job.direct().program(Collective.ALL_TO_ALL, "all_to_all", track, (size, size), all_to_all.all_to_all)
-    return [Phase(program, _links(job))]
+    return [Phase(program, _links(job), _STRAIGHT)]
 
 
 def _broadcast(job: _Job) -> list[Phase]:
@@ -217,7 +215,7 @@ def _broadcast(job: _Job) -> list[Phase]:
     track = Track(job.group, (), job.tensor)
     generate = partial(broadcast.broadcast, root=job.root)
     program = job.direct().program(Collective.BROADCAST, "broadcast", track, (1, 1), generate)
-    return [Phase(program, _links(job))]
+    return [Phase(program, _links(job), _STRAIGHT)]
 
 
 _BUILDERS: dict[Collective, Callable[[_Job], list[Phase]]] = {

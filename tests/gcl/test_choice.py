@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gcl.choice import choose
+from gcl.choice import choose as choice
 from gcl.errors import ArgumentError
 from gcl.fabric import Fabric, LinkConfiguration, Topology
 from gcl.methods import Method
@@ -13,6 +13,10 @@ from gcl.program import Collective
 GATHER, SCATTER = Collective.ALL_GATHER, Collective.REDUCE_SCATTER
 MEET, PAIR = Method.MEET_IN_MIDDLE_RING, Method.BIDIRECTIONAL_RING_PAIR
 QUAD, CLOCKWISE = Method.QUAD_DIRECTIONAL_RING, Method.CLOCKWISE_RING
+
+
+def choose(collective: Collective, nbytes: int, fabric: Fabric, length: int, *, within: bool = True) -> Method:
+    return choice(collective, nbytes, fabric, length, within=within).method
 
 
 def twist(replicas: int) -> Fabric:
@@ -74,3 +78,16 @@ def test_example_of_the_reference() -> None:
 def test_only_two_collectives_have_methods() -> None:
     with pytest.raises(ArgumentError, match="reduce_scatter and all_gather have one"):
         choose(Collective.ALL_TO_ALL, 1, Fabric(4), 4)
+
+
+@pytest.mark.parametrize(
+    ("replicas", "nbytes", "why"),
+    [
+        (2, 5, "a ring of 2"),
+        (4, 5, "5 bytes, below 1,245,184 in a ring of 4"),
+        (8, 5_000_000, "5,000,000 bytes, at least 4,980,736 in a ring of 8"),
+        (32, 10**9, "a ring of 32, longer than 16"),
+    ],
+)
+def test_it_says_why(replicas: int, nbytes: int, why: str) -> None:
+    assert choice(SCATTER, nbytes, Fabric(replicas), replicas).why == why

@@ -11,6 +11,7 @@ from gcl.errors import ArgumentError
 from gcl.fabric import BANDWIDTH, Fabric, LinkClass, LinkConfiguration, Topology
 from gcl.groups import Group
 from gcl.methods import Method
+from gcl.options import Options
 from gcl.program import Collective
 from gcl.schedule import schedule
 
@@ -64,7 +65,7 @@ def test_every_exchange_pays_one_sync() -> None:
     assert cost.exchanges == 30
     assert cost.sync == pytest.approx(30 * sync_seconds(16))
     assert cost.hops == pytest.approx(30 * 15e-9)
-    assert cost.seconds == pytest.approx(cost.transfer + cost.hops + cost.sync)
+    assert cost.seconds == pytest.approx(cost.transfer + cost.hops + cost.sync + cost.compute)
 
 
 @pytest.mark.parametrize(
@@ -105,6 +106,50 @@ def test_the_middle_phase_goes_over_gw_links() -> None:
     assert phases[1].transfer == pytest.approx(shard / 2 / 6.25e9)
     assert phases[2].transfer == pytest.approx(phases[1].transfer)
     assert phases[0].transfer == pytest.approx(63 / 64 * size * 2 / RAIL)
+
+
+def compute(elements: int, options: str = "{}", **variables: str) -> float:
+    made = Options.from_environ({"GCL_OPTIONS": options} | variables)
+    return price(schedule(ALL_REDUCE, Fabric(4), elements, methods=(CLOCKWISE,), options=made)).total.compute
+
+
+def test_tiles_work_between_exchanges() -> None:
+    """4 replicas, 64 elements of every fragment on each tile: calls of 288 cycles, 8 bytes a cycle, 4 to select."""
+    elements = 1472 * 4 * 64
+    on_tile = 64 * 4  # bytes of a fragment on each tile
+    # reduce-scatter: 3 sums, each of which selects its own part (a dynamic slice: 64 elements) and 1 source
+    scatter = 3 * (288 + on_tile / 8) + 4 * on_tile / 4
+    gather = 288 + on_tile / 8 + (1 + 3 * 2) * on_tile / 4  # the own shard goes to its place, then 3 times on and in
+    assert compute(elements) == pytest.approx((scatter + gather) / BOW_CLOCK)
+
+
+def test_io_tiles_take_longer_the_fewer_they_are() -> None:
+    times = [compute(1_000_000, GCL_NUM_IO_TILES=str(tiles)) for tiles in (32, 64, 192, 1470)]
+    assert times == sorted(times, reverse=True)
+    assert times[0] > 4 * times[2]
+    assert times[-1] > compute(1_000_000)  # the tensor has to come to them
+
+
+def test_without_the_optimised_layout_fewer_cycles_and_more_memory() -> None:
+    found = {}
+    for layout in ("true", "false"):
+        options = Options.from_json(f'{{"syncful.useOptimisedLayout": {layout}}}')
+        for n in (1000, 1_000_000):
+            made = price(schedule(ALL_REDUCE, Fabric(16), n, options=options))
+            found[layout, n] = (made.total.compute, made.tile_memory.code)
+    assert found["false", 1000][0] < found["true", 1000][0]  # 32 elements on one tile, or one on each of 32
+    assert found["false", 1_000_000][0] <= found["true", 1_000_000][0]
+    for n in (1000, 1_000_000):
+        assert found["false", n][1] == found["true", n][1] + 16 * 96
+
+
+def test_the_reorder_before_an_all_reduce_gives_every_tile_work() -> None:
+    """A plain reduce-scatter has a fragment on few tiles, which take longer."""
+    n = 16 * 1472 * 8
+    plain = price(schedule(SCATTER, Fabric(16), n, methods=(CLOCKWISE,))).total
+    balanced = price(schedule(ALL_REDUCE, Fabric(16), n, methods=(CLOCKWISE,))).phases[0]
+    assert balanced.compute < plain.compute
+    assert balanced.transfer == plain.transfer
 
 
 def test_groups_run_at_the_same_time() -> None:
