@@ -24,14 +24,16 @@ from ipu_emu.engine.buffers import Buffers
 from ipu_emu.engine.replicas import Replicas
 from ipu_emu.engine.wall import Kind, Wall
 from ipu_emu.engine.workers import WORTH_A_THREAD, Workers
-from ipu_emu.graph import DType, dtype_named
+from ipu_emu.graph import Op
 from ipu_emu.ops import Step
 from ipu_emu.ops.arrays import chain
+from ipu_emu.program.buckets import Bucket
 from ipu_emu.program.executable import Executable
 from ipu_emu.program.instructions import (
     AccumulateAnchor,
     AccumulateGradient,
     AllReduce,
+    Collective,
     Compute,
     Counter,
     CountMicroBatch,
@@ -91,9 +93,9 @@ class Engine:
         self._blas = ThreadpoolController().select(user_api="blas").lib_controllers
         sizes = executable.plan.sizes
         self._buckets = {
-            region: replicas.bucket(_dtype(region), size // _dtype(region).itemsize)
+            region: replicas.bucket(Bucket.named(region), size)
             for region, size in sizes.items()
-            if region.startswith("bucket:")
+            if Bucket.is_bucket(region)
         }
         self._buffers = [
             Buffers(executable.plan, {name: rows[replica] for name, rows in self._buckets.items()})
@@ -133,9 +135,11 @@ class Engine:
     # Data
 
     def write(self, id: str, value: NDArray[Any]) -> None:
-        """Set a tensor on all local replicas."""
-        for buffers in self._buffers:
-            np.copyto(buffers.arrays[id], value, casting="unsafe")
+        """Set a tensor on all local replicas; a variable of several groups has a leading axis."""
+        tensor = self.executable.graph.tensors[id]
+        for replica, buffers in enumerate(self._buffers):
+            own = value[self.replicas.group_of(replica, tensor.group)] if value.ndim > tensor.rank else value
+            np.copyto(buffers.arrays[id], own, casting="unsafe")
 
     def read(self, id: str, replica: int = 0) -> NDArray[Any]:
         """A copy of a tensor of one local replica, in its logical shape."""
@@ -209,8 +213,15 @@ class Engine:
             return [self._load(leaf)]
         if isinstance(leaf, HostStore):
             return [self._store(leaf)]
+        if isinstance(leaf, Collective):
+            return [self._collective(leaf.op)]
         assert isinstance(leaf, AllReduce)
-        return [self.replicas.all_reduce(self._buckets[leaf.bucket], leaf.operator)]
+        return [self.replicas.all_reduce(Bucket.named(leaf.bucket), self._buckets[leaf.bucket], leaf.operator)]
+
+    def _collective(self, op: Op) -> Step:
+        inputs = [buffers.arrays[op.inputs[0]] for buffers in self._buffers]
+        outputs = [buffers.arrays[op.outputs[0]] for buffers in self._buffers]
+        return self.replicas.collective(op, self.executable.graph.tensor(op.inputs[0]), inputs, outputs)
 
     def _bind_local(self, leaf: Leaf, buffers: Buffers) -> list[Step]:
         graph, counts = self.executable.graph, self._counts
@@ -271,14 +282,10 @@ class Engine:
         return self._feed
 
 
-def _dtype(bucket: str) -> DType:
-    return dtype_named(bucket.removeprefix("bucket:"))
-
-
 def _kind(instruction: Instruction) -> Kind | None:
     """The kind of time that an instruction costs; None for a loop."""
     if isinstance(instruction, Repeat):
         return None
     if isinstance(instruction, HostLoad | HostStore):
         return Kind.HOST_IO
-    return Kind.COLLECTIVES if isinstance(instruction, AllReduce) else Kind.COMPUTE
+    return Kind.COLLECTIVES if isinstance(instruction, AllReduce | Collective) else Kind.COMPUTE

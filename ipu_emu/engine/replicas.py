@@ -5,16 +5,24 @@ The only file that speaks to gcl.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 import gcl
-from ipu_emu.graph import DType
+from ipu_emu.graph import Op, Tensor
 from ipu_emu.ops import Step
+from ipu_emu.ops.arrays import chain
+from ipu_emu.ops.collectives import group_of, is_scatter, operator_of
+from ipu_emu.program.buckets import Bucket
 
 __all__ = ["Replicas"]
+
+#: (stride, size) of the replicas that belong together; None is all of them.
+Grouping = tuple[int, int] | None
 
 
 class Replicas:
@@ -24,27 +32,58 @@ class Replicas:
         self.local = local
         self.offset = offset
         self.total = total
-        self._communicator = communicator
+        self._communicators: dict[Grouping, gcl.Communicator] = {None: communicator} if communicator else {}
 
     @property
     def communicator(self) -> gcl.Communicator:
-        """What joins all replicas; made at the first use, for which every instance must be there."""
-        if self._communicator is None:
-            self._communicator = gcl.connect(
-                local_replicas=self.local, global_offset=self.offset, global_replicas=self.total
+        """What joins all replicas."""
+        return self.within(None)
+
+    def within(self, grouping: Grouping) -> gcl.Communicator:
+        """What joins the replicas of each group; made at the first use, for which every instance must be there."""
+        if grouping == (1, self.total):
+            grouping = None
+        if grouping not in self._communicators:
+            group = None if grouping is None else gcl.Group(self.total, *grouping)
+            self._communicators[grouping] = gcl.connect(
+                local_replicas=self.local, global_offset=self.offset, global_replicas=self.total, group=group
             )
-        return self._communicator
+        return self._communicators[grouping]
 
-    def bucket(self, dtype: DType, nelms: int) -> NDArray[Any]:
-        """Zeroed memory [local replicas, nelms] that a collective reduces where it lies."""
-        return self.communicator.empty((nelms,), dtype.numpy)
+    def group_of(self, replica: int, grouping: Grouping) -> int:
+        """The group of a local replica."""
+        return 0 if grouping is None else gcl.Group(self.total, *grouping).of(self.offset + replica)
 
-    def all_reduce(self, bucket: NDArray[Any], operator: str) -> Step:
-        """The prepared call that combines ``bucket`` over all replicas in place."""
-        return partial(self.communicator.all_reduce, bucket, operator, out=bucket)
+    def bucket(self, bucket: Bucket, nbytes: int) -> NDArray[Any]:
+        """Zeroed memory [local replicas, nbytes / itemsize] that a collective reduces where it lies."""
+        return self.within(bucket.group).empty((nbytes // bucket.dtype.itemsize,), bucket.dtype.numpy)
+
+    def all_reduce(self, bucket: Bucket, array: NDArray[Any], operator: str) -> Step:
+        """The prepared call that combines ``array`` over the replicas of each group in place."""
+        return partial(self.within(bucket.group).all_reduce, array, operator, out=array)
+
+    def all_gather(self, array: NDArray[Any]) -> NDArray[Any]:
+        """[local replicas, ...] of every instance, as [all replicas, ...]."""
+        return array if self.total == self.local else self.communicator.all_gather(array)[0]
+
+    def collective(
+        self, op: Op, source: Tensor, inputs: Sequence[NDArray[Any]], outputs: Sequence[NDArray[Any]]
+    ) -> Step:
+        """The prepared call of an op between replicas, whose operands are copied to and from shared memory."""
+        communicator = self.within(group_of(op, self.total))
+        scatters, operator = is_scatter(op), operator_of(op)
+        shape = (source.nelms,) if scatters else source.shape
+        given = communicator.empty(shape, source.dtype.numpy)
+        taken = communicator.empty(outputs[0].shape, source.dtype.numpy) if scatters else given
+        call = communicator.reduce_scatter if scatters else communicator.all_reduce
+        return chain(
+            *(partial(np.copyto, row.reshape(x.shape), x) for row, x in zip(given, inputs, strict=True)),
+            partial(call, given, operator, out=taken),
+            *(partial(np.copyto, y, row) for y, row in zip(outputs, taken, strict=True)),
+        )
 
     def close(self) -> None:
         """Leave the collectives, if they were ever joined."""
-        if self._communicator is not None:
-            self._communicator.close()
-            self._communicator = None
+        for communicator in self._communicators.values():
+            communicator.close()
+        self._communicators.clear()

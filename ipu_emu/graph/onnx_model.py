@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import onnx
 from onnx import helper
 
 from ipu_emu.errors import EmulatorError
-from ipu_emu.graph.dtype import dtype_numbered
+from ipu_emu.graph.dtype import DType, dtype_numbered
 from ipu_emu.graph.graph import Graph
 from ipu_emu.graph.onnx_tensors import array_of, proto_of
 from ipu_emu.graph.op import GRAPHCORE, Op
@@ -56,16 +57,27 @@ def load_model(source: bytes | str | os.PathLike[str]) -> onnx.ModelProto:
     return model
 
 
-def from_model(model: onnx.ModelProto, append: Append) -> Graph:
-    """Build the graph of ``model``; ``append`` adds each node with the tensors that it makes."""
+def from_model(
+    model: onnx.ModelProto,
+    append: Append,
+    *,
+    groups: Mapping[str, tuple[int, int] | None] = MappingProxyType({}),
+    shapes: Mapping[str, tuple[DType, tuple[int, ...]]] = MappingProxyType({}),
+) -> Graph:
+    """Build the graph of ``model``; ``append`` adds each node with the tensors that it makes.
+
+    Initializers named in ``groups`` have a leading axis, one entry for each group of replicas. ``shapes`` replaces
+    type and shape of inputs.
+    """
     graph = Graph(metadata={entry.key: entry.value for entry in model.metadata_props})
     version = opset_of(model)
     initializers = {proto.name: array_of(proto) for proto in model.graph.initializer}
     for info in model.graph.input:
         if info.name not in initializers:
-            graph.add(_input(info))
+            graph.add(_input(info) if info.name not in shapes else Tensor(info.name, *shapes[info.name], Role.INPUT))
     for id, array in initializers.items():
-        graph.add(Tensor(id, dtype_numbered(_number(array)), array.shape, Role.WEIGHT), array)
+        shape = array.shape[1:] if id in groups else array.shape
+        graph.add(Tensor(id, dtype_numbered(_number(array)), shape, Role.WEIGHT, groups.get(id)), array)
     for node in model.graph.node:
         append(graph, _op(node, version))
     graph.outputs = [info.name for info in model.graph.output]

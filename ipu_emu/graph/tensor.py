@@ -29,12 +29,17 @@ class Role(Enum):
 
 @dataclass(frozen=True)
 class Tensor:
-    """Id, element type and per-replica shape."""
+    """Id, element type and per-replica shape.
+
+    ``group`` is (stride, size) of the replicas that share a variable, or between which its gradient is reduced; None
+    is all replicas. The data of a variable of several groups has a leading axis, one entry for each group.
+    """
 
     id: str
     dtype: DType
     shape: tuple[int, ...]
     role: Role = Role.COMPUTED
+    group: tuple[int, int] | None = None
 
     @property
     def nelms(self) -> int:

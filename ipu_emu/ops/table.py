@@ -8,6 +8,7 @@ from ipu_emu.ops import (
     adam,
     adaptive,
     clipping,
+    collectives,
     convolution,
     elementwise,
     linear,
@@ -38,6 +39,7 @@ TABLE = Registry(
         adam,
         adaptive,
         clipping,
+        collectives,
     )
 )
 

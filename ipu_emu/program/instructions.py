@@ -25,6 +25,7 @@ __all__ = [
     "AccumulateAnchor",
     "AccumulateGradient",
     "AllReduce",
+    "Collective",
     "Compute",
     "CountMicroBatch",
     "Counter",
@@ -95,13 +96,23 @@ class AccumulateAnchor:
 
 @dataclass(frozen=True)
 class AllReduce:
-    """Combine a bucket over all replicas of all instances, in place."""
+    """Combine a bucket over the replicas of its group, in all instances, in place."""
 
     bucket: str
     operator: str
 
     def __str__(self) -> str:
         return f"AllReduce {self.operator} {self.bucket}"
+
+
+@dataclass(frozen=True)
+class Collective:
+    """Run an op between replicas, each of which gives its input and takes its output."""
+
+    op: Op
+
+    def __str__(self) -> str:
+        return f"Collective {self.op}"
 
 
 @dataclass(frozen=True)
@@ -156,6 +167,7 @@ Leaf = (
     | AccumulateGradient
     | AccumulateAnchor
     | AllReduce
+    | Collective
     | WeightUpdate
     | HostStore
 )

@@ -16,12 +16,15 @@ import numpy as np
 
 from ipu_emu.graph import Graph, Op, Phase, Role, Tensor
 from ipu_emu.graph.dtype import FLOAT
+from ipu_emu.ops.collectives import between_replicas
 from ipu_emu.program.anchors import Anchor, Return, StepShape
+from ipu_emu.program.buckets import Bucket, buckets_of
 from ipu_emu.program.executable import Executable
 from ipu_emu.program.instructions import (
     AccumulateAnchor,
     AccumulateGradient,
     AllReduce,
+    Collective,
     Compute,
     Counter,
     CountMicroBatch,
@@ -32,7 +35,7 @@ from ipu_emu.program.instructions import (
     WeightUpdate,
     leaves,
 )
-from ipu_emu.program.memory import bucket_of, plan_memory
+from ipu_emu.program.memory import plan_memory
 from ipu_emu.transforms.storage import batch_innermost
 from ipu_emu.transforms.training import Gradient, Reduction
 
@@ -51,9 +54,15 @@ def lower(
     reduction: Reduction = Reduction.SUM,
     replicas: int = 1,
     broadcast: frozenset[str] = frozenset(),
+    bucket_bytes: int | None = None,
 ) -> Executable:
-    """Compile one step of ``graph``; ``replicas`` counts all instances, ``broadcast`` names inputs without R."""
-    return _Lowering(graph, step, anchors, gradients, reduction, replicas, broadcast).run()
+    """Compile one step of ``graph``.
+
+    ``replicas`` counts all instances, ``broadcast`` names inputs without R, ``bucket_bytes`` limits how much is
+    reduced at a time.
+    """
+    buckets = buckets_of((graph.tensor(gradient.total) for gradient in gradients), bucket_bytes)
+    return _Lowering(graph, step, anchors, gradients, reduction, replicas, broadcast, buckets).run()
 
 
 class _Lowering:
@@ -66,9 +75,11 @@ class _Lowering:
         reduction: Reduction,
         replicas: int,
         broadcast: frozenset[str],
+        buckets: dict[str, Bucket],
     ) -> None:
         self.graph, self.step, self.anchors = graph, step, anchors
         self.gradients, self.reduction, self.replicas, self.broadcast = gradients, reduction, replicas, broadcast
+        self.buckets = buckets
         self.sums: list[str] = []
 
     def run(self) -> Executable:
@@ -80,7 +91,7 @@ class _Lowering:
             self.graph,
             flat,
             batch_innermost=orders,
-            totals=[g.total for g in self.gradients],
+            totals={id: bucket.region for id, bucket in self.buckets.items()},
             kept=self.sums,
         )
         anchors = {anchor.tensor: anchor for anchor in self.anchors}
@@ -93,7 +104,11 @@ class _Lowering:
 
     def program(self, inputs: Sequence[Tensor]) -> tuple[Instruction, ...]:
         forward: list[Instruction] = [HostLoad(tensor.id, tensor.id in self.broadcast) for tensor in inputs]
-        forward += [Compute(op) for op in self.graph.ops if op.phase is not Phase.UPDATE]
+        forward += [
+            (Collective if between_replicas(op) else Compute)(op)
+            for op in self.graph.ops
+            if op.phase is not Phase.UPDATE
+        ]
         forward += self.accumulation()
         early, late, end = self.stores()
         micro_batches = Repeat(self.step.accumulation, Counter.MICRO_BATCH, (*forward, *early))
@@ -122,12 +137,10 @@ class _Lowering:
         return CountMicroBatch(_KEEP, _TAKE)
 
     def reduce(self) -> list[Instruction]:
-        """One collective for all gradients of one element type."""
-        if self.replicas == 1:
-            return []
+        """One collective for each bucket."""
         operator = "mean" if self.reduction is Reduction.MEAN_RUNNING else "add"
-        buckets = dict.fromkeys(bucket_of(self.graph.tensor(gradient.total)) for gradient in self.gradients)
-        return [AllReduce(bucket, operator) for bucket in buckets]
+        shared = [b for b in dict.fromkeys(self.buckets.values()) if (b.group[1] if b.group else self.replicas) > 1]
+        return [AllReduce(bucket.region, operator) for bucket in shared]
 
     def stores(self) -> tuple[list[Instruction], list[Instruction], list[Instruction]]:
         """Stores in the micro-batch, after the update, and at the end of the step.

@@ -2,7 +2,7 @@
 
     persistent   weights, states, scalars, constants, sums of anchors: each has its own place
     transient    everything that lives within a step: places are shared by tensors that never live together
-    bucket:T     gradients of element type T, one after the other, for one collective over all of them
+    bucket:T     gradients of element type T, one after the other, for one collective (see buckets.py)
 
 Lifetimes come from the order of the instructions; a tensor and its views are one.
 """
@@ -17,6 +17,7 @@ from ipu_emu.ops import TABLE, Node
 from ipu_emu.program.instructions import (
     AccumulateAnchor,
     AccumulateGradient,
+    Collective,
     Compute,
     HostLoad,
     HostStore,
@@ -25,7 +26,7 @@ from ipu_emu.program.instructions import (
 )
 from ipu_emu.program.scratch import scratch_of
 
-__all__ = ["PERSISTENT", "TRANSIENT", "MemoryPlan", "Placement", "bucket_of", "node_in", "plan_memory"]
+__all__ = ["PERSISTENT", "TRANSIENT", "MemoryPlan", "Placement", "node_in", "plan_memory"]
 
 PERSISTENT = "persistent"
 TRANSIENT = "transient"
@@ -57,14 +58,9 @@ class MemoryPlan:
         return "\n".join(f"{region:14} {size:>14,} bytes" for region, size in self.sizes.items())
 
 
-def bucket_of(tensor: Tensor) -> str:
-    """The region of the gradients of this element type."""
-    return f"bucket:{tensor.dtype}"
-
-
 def ops_of(leaf: Leaf) -> list[Op]:
     """The ops that an instruction runs."""
-    if isinstance(leaf, Compute | WeightUpdate):
+    if isinstance(leaf, Compute | WeightUpdate | Collective):
         return [leaf.op]
     if isinstance(leaf, AccumulateGradient | AccumulateAnchor):
         return [leaf.first, leaf.others]
@@ -82,12 +78,17 @@ def scratch_key(op: Op) -> str:
 
 
 def plan_memory(
-    graph: Graph, program: Sequence[Leaf], *, batch_innermost: set[str], totals: Sequence[str], kept: Sequence[str]
+    graph: Graph,
+    program: Sequence[Leaf],
+    *,
+    batch_innermost: set[str],
+    totals: Mapping[str, str],
+    kept: Sequence[str],
 ) -> MemoryPlan:
     """Place all tensors of ``program``.
 
-    ``totals`` are the gradients that go to the buckets, in order; ``kept`` are computed tensors that live on
-    between steps.
+    ``totals`` maps the gradients that are reduced to the regions of their buckets, in order; ``kept`` are computed
+    tensors that live on between steps.
     """
     return _Planner(graph, program, batch_innermost, totals, kept).plan()
 
@@ -98,11 +99,11 @@ class _Planner:
         graph: Graph,
         program: Sequence[Leaf],
         batch_innermost: set[str],
-        totals: Sequence[str],
+        totals: Mapping[str, str],
         kept: Sequence[str],
     ) -> None:
         self.graph, self.program, self.batch_innermost = graph, program, batch_innermost
-        self.fixed = {id: bucket_of(graph.tensor(id)) for id in totals}
+        self.fixed = dict(totals)
         for tensor in graph.tensors.values():
             if tensor.id in kept or tensor.role not in (Role.INPUT, Role.COMPUTED):
                 self.fixed[tensor.id] = PERSISTENT

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -100,8 +100,9 @@ class Rule(ABC):
         for state in states:
             # A model that was saved in the middle of training brings its states along.
             saved = graph.data.get(state.id)
-            shape = weight.shape if state.first.ndim else ()
-            graph.tensors[state.id] = replace(weight, id=state.id, dtype=state.dtype, shape=shape, role=Role.STATE)
+            alike = state.first.shape == graph.data[weight.id].shape
+            shape, group = (weight.shape, weight.group) if alike else ((), None)
+            graph.tensors[state.id] = Tensor(state.id, state.dtype, shape, Role.STATE, group)
             graph.data[state.id] = state.first if saved is None else saved.astype(state.dtype.numpy)
         type, attributes = self.op(weight.id)
         ids = [weight.id, *(state.id for state in states)]

@@ -83,6 +83,7 @@ def _accumulated(graph: Graph, weight: Tensor, optimizer: Rule, accumulation: in
     """Without accumulation the part is the total; with it, the total has an id of its own."""
     part = GRADIENT + weight.id
     if accumulation == 1:
+        graph.tensors[part] = replace(graph.tensors[part], group=weight.group)
         return Gradient(weight.id, part, part)
     total = optimizer.accumulator(weight.id)
     graph.add(replace(weight, id=total, dtype=optimizer.accum_type or weight.dtype, role=Role.COMPUTED))

@@ -1,0 +1,85 @@
+"""Collectives between replicas as ops: all-reduce and reduce-scatter, over all replicas or groups of them.
+
+Source: PopART 3.4. The operator is the attribute ``__collectiveOperator`` (a number, default Add), the group
+``__collectiveCommGroup`` = [type, size] (default all). A shard of a reduce-scatter is one-dimensional, of
+ceil(elements / group size) elements; its index is the index in the group, and the end is padded with zeros.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+
+from gcl import CommGroup, CommGroupType, Group, Operator
+from ipu_emu.graph.op import GRAPHCORE, Op
+from ipu_emu.ops.cost import moves
+from ipu_emu.ops.node import Made, Node
+from ipu_emu.ops.registry import Bound, OpDef, Step
+from ipu_emu.ops.shapes import same
+
+__all__ = ["GROUP", "OPERATOR", "OPS", "REPLICAS", "between_replicas", "group_of", "is_scatter", "operator_of"]
+
+OPERATOR, GROUP = "__collectiveOperator", "__collectiveCommGroup"
+#: How many replicas there are: an attribute that a session adds, because the shape of a shard depends on it.
+REPLICAS = "__replicas"
+
+#: By the numbers of PopART.
+_OPERATORS = tuple(Operator)
+_GROUPS = (CommGroupType.ALL, CommGroupType.CONSECUTIVE, CommGroupType.ORTHOGONAL, CommGroupType.NONE)
+_SCATTER = "ReplicatedReduceScatter"
+_REDUCE = "ReplicatedAllReduce"
+
+
+def between_replicas(op: Op) -> bool:
+    """Say whether the engine runs ``op`` as a collective."""
+    return op.domain == GRAPHCORE and op.type in (_SCATTER, _REDUCE)
+
+
+def is_scatter(op: Op) -> bool:
+    return op.type == _SCATTER
+
+
+def operator_of(op: Op) -> str:
+    """gcl's name of the operator."""
+    return str(_OPERATORS[int(op.attributes.get(OPERATOR, 0))])
+
+
+def group_of(op: Op, replicas: int) -> tuple[int, int] | None:
+    """(stride, size) of the replicas that take part together, None for all."""
+    type, size = (int(value) for value in op.attributes.get(GROUP, (0, 0)))
+    if _GROUPS[type] is CommGroupType.ALL:
+        return None
+    group = Group.of_comm_group(replicas, CommGroup(_GROUPS[type], size))
+    return group.stride, group.size
+
+
+def _checked(node: Node) -> None:
+    number, (type, _) = int(node.attribute(OPERATOR, 0)), node.attribute(GROUP, (0, 0))
+    if not 0 <= number < len(_OPERATORS):
+        raise node.fail(f"there is no collective operator {number}; use 0 to {len(_OPERATORS) - 1}")
+    if not 0 <= type < len(_GROUPS):
+        raise node.fail(f"there is no communication group type {type}; use 0 to {len(_GROUPS) - 1}")
+
+
+def _same(node: Node) -> Made:
+    _checked(node)
+    return same(node)
+
+
+def _shard(node: Node) -> Made:
+    _checked(node)
+    tensor, replicas = node.input(0), int(node.attribute(REPLICAS, 1))
+    group = group_of(node.op, replicas) if replicas > 1 else None
+    return [(tensor.dtype, (-(-tensor.nelms // (group[1] if group else replicas)),))]
+
+
+def _alone(bound: Bound) -> Step:
+    x, y = bound.input(0), bound.outputs[0]
+    return partial(np.copyto, y, x.reshape(y.shape))
+
+
+OPS = [
+    OpDef(_REDUCE, (1, 1), _same, _alone, moves, domain=GRAPHCORE),
+    OpDef(_SCATTER, (1, 1), _shard, _alone, moves, domain=GRAPHCORE),
+]
