@@ -1,0 +1,65 @@
+"""Uncaught: the exception that ended a Python program, found in the last words of its stderr."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+
+__all__ = ["Uncaught", "find_uncaught", "has_raised"]
+
+_HEADER = b"Traceback (most recent call last):"
+
+#: A traceback and nothing behind it: indented lines, then the exception and its message.
+_AT_THE_END = re.compile(re.escape(_HEADER) + rb"\n(?:[ \t].*\n)+\w[\w.]*(?::.*)?\n?$")
+
+_FRAME = re.compile(rb'^ +File "(?P<file>[^"\n]+)", line (?P<line>\d+)(?:, in (?P<function>.+))?$', re.MULTILINE)
+
+#: What follows the last frame: its source, and then the exception.
+_ERROR = re.compile(rb"(?:\n[ \t].*)*\n(?P<text>[A-Za-z_][\w.]*(?::.*)?)(?:\n|$)")
+
+#: Parts of the path of code that is not the user's own.
+_FOREIGN = re.compile(rb"/(?:site|dist)-packages/|/lib(?:64)?/python3|^<frozen ")
+
+#: Characters that are shown of an exception, and lines (an MPI's last words, say) that may follow it.
+_LONGEST, _NEAR_THE_END = 200, 12
+
+
+@dataclass(frozen=True)
+class Uncaught:
+    """What was raised, and the last line of the user's own code on the way there."""
+
+    error: str
+    place: str
+
+    def __str__(self) -> str:
+        return f"{self.error} ({self.place})" if self.place else self.error
+
+
+def has_raised(stderr: bytes) -> bool:
+    """Does what a program wrote last look like an exception that nobody caught?"""
+    start = stderr.rfind(_HEADER)
+    return start >= 0 and _AT_THE_END.match(stderr, start) is not None
+
+
+def find_uncaught(stderr: bytes) -> Uncaught | None:
+    """The exception (or syntax error) that is told near the end of ``stderr``; None without one."""
+    frames = list(_FRAME.finditer(stderr))
+    error = _ERROR.match(stderr, frames[-1].end()) if frames else None
+    if error is None or stderr.count(b"\n", error.end()) > _NEAR_THE_END:
+        return None
+    start = stderr.rfind(_HEADER, 0, frames[-1].start())
+    own = [frame for frame in frames if frame.start() > start and not _FOREIGN.search(frame["file"])]
+    return Uncaught(_text(error["text"]), _place((own or frames)[-1]))
+
+
+def _place(frame: re.Match[bytes]) -> str:
+    """``train.py:12, in load``"""
+    function = _text(frame["function"] or b"<module>")
+    where = f"{os.path.basename(_text(frame['file']))}:{int(frame['line'])}"
+    return where if function == "<module>" else f"{where}, in {function}"
+
+
+def _text(data: bytes) -> str:
+    text = data.decode(errors="replace")
+    return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."
