@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ipu_emu.codegen.gemm import gemm, gemm_workspace
 from ipu_emu.errors import EmulatorError
+from ipu_emu.graph.dtype import FLOAT16
 from ipu_emu.ops.adjoint import Adjoint, Value
 from ipu_emu.ops.arrays import chain, scalar
 from ipu_emu.ops.cost import flops
@@ -45,13 +47,34 @@ def _operands(bound: Bound) -> tuple[NDArray[Any], NDArray[Any]]:
     return a, np.swapaxes(b, -1, -2) if bound.node.attribute("transB", 0) and b.ndim > 1 else b
 
 
-def _matmul(bound: Bound) -> Step:
-    a, b = _operands(bound)
-    y = bound.outputs[0]
+def _product(bound: Bound) -> list[Step]:
+    (a, b), y = _operands(bound), bound.outputs[0]
+    if b.ndim == 1:
+        b, y = b[:, None], y[..., None]
+    if a.ndim == 1:
+        a, y = a[None], y[..., None, :]
     if b.ndim == 2 and a.ndim > 2 and a.flags.c_contiguous and y.flags.c_contiguous:
         # One large product is faster than one for each row of the batch.
         a, y = a.reshape(-1, a.shape[-1]), y.reshape(-1, y.shape[-1])
-    return partial(np.matmul, a, b, y)
+    return gemm(a, b, y, bound.scratch)
+
+
+def _matmul(bound: Bound) -> Step:
+    return chain(*_product(bound))
+
+
+def _matmul_workspace(node: Node) -> list[int]:
+    a, b, y = node.input(0).shape, node.input(1).shape, node.outputs[0].shape
+    left = _turned(a, node.attribute("transA", 0))
+    right = _turned(b, node.attribute("transB", 0))
+    rows = left[-2] if len(left) > 1 else 1
+    columns = right[-1] if len(right) > 1 else 1
+    half = node.outputs[0].dtype is FLOAT16
+    sizes = [(rows, prod(y) // max(rows * columns, 1))]
+    if len(right) == 2 and len(left) > 2:
+        sizes.append((prod(y) // max(columns, 1), 1))
+    each = [gemm_workspace(m, left[-1], columns, batch, half=half) for m, batch in sizes]
+    return [max(sizes) for sizes in zip(*each, strict=True)]
 
 
 def _matmul_grad(d: Adjoint) -> list[Value | None]:
@@ -93,22 +116,34 @@ def _gemm_shape(node: Node) -> Made:
 
 def _gemm(bound: Bound) -> Step:
     a, b = _operands(bound)
-    y, alpha, beta = bound.outputs[0], bound.node.attribute("alpha", 1.0), bound.node.attribute("beta", 1.0)
-    steps: list[Step] = [partial(np.matmul, a, b, y)]
-    if alpha != 1:
-        steps.append(partial(np.multiply, y, scalar(alpha), y))
+    y, alpha = bound.outputs[0], bound.node.attribute("alpha", 1.0)
+    *scratch, result, bias = bound.scratch
+    steps: list[Step] = []
     if bound.node.has_input(2):
-        c = bound.input(2)
-        if beta != 1:
-            scaled = bound.scratch[0].reshape(c.shape)
-            steps.append(partial(np.multiply, c, scalar(beta), scaled))
-            c = scaled
-        steps.append(partial(np.add, y, c, y))
+        bias = bias.reshape(bound.input(2).shape)
+        steps.append(partial(np.multiply, bound.input(2), scalar(bound.node.attribute("beta", 1.0)), bias))
+    if _is_plain(bound.node):
+        return chain(*steps, *gemm(a, b, y, scratch, bias.reshape(-1) if bias.size else None))
+    result = y if y.dtype == np.float32 else result.reshape(y.shape)
+    steps += [*gemm(a, b, result, scratch), partial(np.multiply, result, scalar(alpha), result)]
+    if bias.size:
+        steps.append(partial(np.add, result, bias, result))
+    if result is not y:
+        steps.append(partial(np.copyto, y, result, casting="same_kind"))
     return chain(*steps)
 
 
+def _is_plain(node: Node) -> bool:
+    """Say whether all there is besides the product is a number for each column."""
+    columns = node.outputs[0].shape[1]
+    fits = not node.has_input(2) or node.input(2).shape in ((columns,), (1, columns))
+    return fits and node.attribute("alpha", 1.0) == 1
+
+
 def _gemm_workspace(node: Node) -> list[int]:
-    return [node.input(2).nelms] if node.has_input(2) else []
+    y = node.outputs[0]
+    result = y.nelms if y.dtype is FLOAT16 and not _is_plain(node) else 0
+    return [*_matmul_workspace(node), result, node.input(2).nelms if node.has_input(2) else 0]
 
 
 def _gemm_grad(d: Adjoint) -> list[Value | None]:
@@ -134,8 +169,8 @@ def _products(node: Node) -> int:
 
 
 OPS = [
-    OpDef("MatMul", (2, 2), _matmul_shape, _matmul, flops(_products), _matmul_grad),
-    OpDef("Gemm", (2, 3), _gemm_shape, _gemm, flops(_products), _gemm_grad, _gemm_workspace),
+    OpDef("MatMul", (2, 2), _matmul_shape, _matmul, flops(_products), _matmul_grad, _matmul_workspace, halves=True),
+    OpDef("Gemm", (2, 3), _gemm_shape, _gemm, flops(_products), _gemm_grad, _gemm_workspace, halves=True),
     # MatMulT(a, b, transA, transB): a product with the last two axes of either operand exchanged.
-    OpDef("MatMulT", (2, 2), _matmul_shape, _matmul, flops(_products)),
+    OpDef("MatMulT", (2, 2), _matmul_shape, _matmul, flops(_products), None, _matmul_workspace, halves=True),
 ]

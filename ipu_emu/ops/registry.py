@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from numpy.typing import NDArray
 
 from ipu_emu.errors import EmulatorError
-from ipu_emu.graph import Op
+from ipu_emu.graph import Graph, Op
 from ipu_emu.ops.adjoint import GradRule
 from ipu_emu.ops.cost import CostRule
 from ipu_emu.ops.node import Made, Node
@@ -22,7 +22,7 @@ Step = Callable[[], object]
 
 @dataclass(frozen=True)
 class Bound:
-    """An op with its arrays: logical shapes, float32 wherever the graph says FLOAT16.
+    """An op with its arrays: logical shapes, float32 wherever the graph says FLOAT16, unless its entry takes halves.
 
     An array may be stored in any order of its axes; ``scratch`` has what ``workspace`` asked for.
     """
@@ -47,6 +47,13 @@ ShapeRule = Callable[[Node], Made]
 Workspace = Callable[[Node], list[int]]
 
 
+#: What an op without a kernel makes: one array per output.
+Known = Callable[[Node], Sequence[NDArray[Any]]]
+
+#: The ops that take the place of one; None where it stays.
+Expand = Callable[[Graph, Op], "Sequence[Op] | None"]
+
+
 def nothing(node: Node) -> list[int]:
     return []
 
@@ -58,6 +65,7 @@ class OpDef:
     view_of      output 0 has the elements of this input: no call is needed where their storage orders agree
     updates      outputs, in order, take the places of these inputs
     elementwise  operands of the shape of output 0 are all stored in one order
+    halves       the kernel reads and writes FLOAT16 itself, with float32 in between
     spatial      these operands, inputs first and then outputs, are stored [C, H, W, N], so that every inner
                  loop runs over the batch
     """
@@ -73,7 +81,12 @@ class OpDef:
     updates: tuple[int, ...] = ()
     elementwise: bool = False
     spatial: tuple[int, ...] = ()
+    halves: bool = False
     domain: str = ""
+    given: Mapping[int, str] = field(default_factory=dict)
+    known: Known | None = None
+    expand: Expand | None = None
+    random: bool = False
 
     @property
     def key(self) -> tuple[str, str]:

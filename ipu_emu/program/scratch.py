@@ -1,7 +1,7 @@
 """Scratch: memory that an op needs only while it runs.
 
-Two kinds, in this order: what the op's entry asks for, and a float32 image of every FLOAT16 operand. The second is
-the whole of half precision: kernels see float32 only, and each result is rounded once, when it is stored.
+Two kinds, in this order: what the op's entry asks for, and a float32 image of every FLOAT16 operand, for kernels that
+see float32 only: each result is rounded once, when it is stored.
 """
 
 from __future__ import annotations
@@ -30,5 +30,6 @@ class Scratch:
 def scratch_of(node: Node) -> Scratch:
     """The scratch of one op."""
     operands: list[Tensor] = [tensor for tensor in (*node.inputs, *node.outputs) if tensor is not None]
-    halves = {tensor.id: tensor.nelms for tensor in operands if tensor.dtype is FLOAT16}
-    return Scratch(tuple(TABLE[node.op].workspace(node)), halves)
+    entry = TABLE[node.op]
+    halves = {} if entry.halves else {t.id: t.nelms for t in operands if t.dtype is FLOAT16}
+    return Scratch(tuple(entry.workspace(node)), halves)

@@ -1,0 +1,1 @@
+"""codegen: kernels made to order, in LLVM's terms."""

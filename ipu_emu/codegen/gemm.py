@@ -1,0 +1,341 @@
+"""Gemm: the calls that multiply two (batches of) matrices stored in any order, float32 or half, sums in float32.
+
+    few rows, or a batch     operands are read where they lie
+    many rows                both are copied into panels, a group of columns of b at a time
+    what fits neither        numpy's product (BLAS), on float32 images
+
+The choice depends on shapes, strides and element types alone, so a product has the same bits whenever it is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ipu_emu.codegen.call import call as bound_call
+from ipu_emu.codegen.call import named_call, offsets, relocation
+from ipu_emu.codegen.compiler import lanes
+from ipu_emu.codegen.matmul import DOT_COLUMNS, DOT_ROWS, DOTS, PRODUCT, ROWS, dots, product
+from ipu_emu.codegen.panels import BLOCK, panels_of_columns, panels_of_rows
+
+__all__ = ["gemm", "gemm_workspace"]
+
+Call = Callable[[], object]
+_Array = NDArray[Any]
+
+#: Most bytes of a group of panels of b: a quarter of a usual second-level cache.
+_GROUP = 1 << 18
+#: Rows from which copying b into panels pays.
+_MANY = 96
+#: Depths of b that are read at a time where b is read in place.
+_DEPTH = 64
+
+
+def gemm_workspace(m: int, k: int, n: int, batch: int, *, half: bool) -> list[int]:
+    """float32 elements of scratch: for the images or panels of a and of b, and for the image of y."""
+    if batch > 1:
+        widest = batch * k * max(m, n)
+        return [widest if half else 0, widest, batch * m * n if half else 0]
+    small = min(m, n) < 2 * lanes()
+    if max(m, n) < _MANY and not half:
+        return [0, 0, 0]
+    # y may be stored either way round, which exchanges a and b.
+    panels = max(k * _group(k, n), k * _group(k, m))
+    return [k * max(m, n), max(panels, k * max(m, n)) if half and small else panels, m * n if half and small else 0]
+
+
+def _group(k: int, n: int) -> int:
+    """Columns of b in a group, a multiple of a tile."""
+    tile = 2 * lanes()
+    return min(max(_GROUP // (4 * k * tile), 1), -(-n // tile)) * tile
+
+
+def gemm(
+    a: _Array, b: _Array, y: _Array, scratch: Sequence[_Array], bias: _Array | None = None, *, wide: bool = True
+) -> list[Call]:
+    """The calls that set ``y`` [..., m, n] to ``a`` [..., m, k] times ``b`` [..., k, n], plus ``bias``.
+
+    Leading axes are equal or 1. The bias is float32 and has a number for each column of y, or, if it is not ``wide``,
+    for each row.
+    """
+    if y.size == 0:
+        return []
+    if a.size == 0:
+        return [partial(y.fill, 0)]
+    if y.strides[-1] != y.itemsize and y.strides[-2] == y.itemsize and y.shape[-1] > 1:
+        a, b, y = (np.swapaxes(array, -1, -2) for array in (b, a, y))
+        wide = not wide
+    m, n = y.shape[-2:]
+    batch = prod(y.shape[:-2])
+    if batch == 1:
+        a, b, y = (array.reshape(array.shape[-2:]) if array.size else array for array in (a, b, y))
+    plan = _Plan(a, b, y, scratch, bias, wide)
+    if y.strides[-1] == y.itemsize and n >= lanes() and m > 1 and (batch == 1 or plan.strides_agree()):
+        if batch == 1 and (m >= _MANY or y.dtype == np.float16) and n >= 2 * lanes() and plan.panels_fit():
+            return plan.in_panels()
+        calls = plan.in_place()
+        if calls is not None:
+            return calls
+    return plan.by_numpy()
+
+
+@dataclass
+class _Plan:
+    a: _Array
+    b: _Array
+    y: _Array
+    scratch: Sequence[_Array]
+    bias: _Array | None
+    wide: bool
+
+    def strides_agree(self) -> bool:
+        return all(array.ndim <= 3 or _mergeable(array) for array in (self.a, self.b, self.y))
+
+    def panels_fit(self) -> bool:
+        return all(array.itemsize in array.strides[-2:] for array in (self.a, self.b))
+
+    # Copied into panels
+
+    def in_panels(self) -> list[Call]:
+        (m, k), n = self.a.shape, self.b.shape[1]
+        blocks, left = divmod(m, ROWS)
+        panel_a = self.scratch[0][: m * k]
+        calls = self._pack(self.a.T[:, : blocks * ROWS], panel_a[: blocks * ROWS * k], ROWS)
+        rest = panel_a[blocks * ROWS * k :].reshape(left, k)
+        if left:
+            calls.append(relocation(self.a[blocks * ROWS :], rest))
+        tile, group = 2 * lanes(), _group(k, n)
+        for first in range(0, n, group):
+            first = min(first, max(n - tile, 0))
+            width = min(group, n - first)
+            tiles = width // tile
+            whole = tiles * tile
+            calls += self._columns(first, whole, panel_a, rest, blocks)
+            if width > whole:
+                calls += self._columns(first + width - tile, tile, panel_a, rest, blocks)
+        return calls
+
+    def _columns(self, first: int, width: int, panel_a: _Array, rest: _Array, blocks: int) -> list[Call]:
+        """Columns ``first`` to ``first + width`` of y."""
+        if not width:
+            return []
+        k, tile = self.a.shape[1], 2 * lanes()
+        panel = self.scratch[1][: k * width]
+        calls = self._pack(self.b[:, first : first + width], panel, tile)
+        tiles = width // tile
+        y = self.y[:, first : first + width]
+        bias = self.bias[first : first + width] if self.bias is not None and self.wide else self.bias
+        common: dict[str, Any] = {
+            "bias": bias,
+            "wide": self.wide,
+            "x": panel,
+            "from": offsets(np.arange(tiles) * k * tile * 4),
+            "at": offsets(np.arange(tiles) * tile * y.itemsize),
+            "step": offsets(np.arange(k) * tile * 4),
+            "tiles": tiles,
+        }
+        if blocks:
+            calls.append(
+                _product(y, k, blocks, ROWS, w=panel_a, w_row=4, w_step=4 * ROWS, w_block=4 * ROWS * k, **common)
+            )
+        if len(rest):
+            low = y[blocks * ROWS :]
+            calls.append(
+                _product(low, k, 1, len(rest), blocks * ROWS, w=rest, w_row=4 * k, w_step=4, w_block=0, **common)
+            )
+        return calls
+
+    def _pack(self, matrix: _Array, panel: _Array, width: int) -> list[Call]:
+        """Copy ``matrix`` [k, strips * width] into strips."""
+        k, strips = matrix.shape[0], matrix.shape[1] // width
+        if not strips:
+            return []
+        half = matrix.dtype == np.float16
+        if matrix.strides[1] == matrix.itemsize:
+            return [bound_call(panels_of_rows(width, half), matrix, panel, strips, k, matrix.strides[0])]
+        if matrix.strides[0] == matrix.itemsize and k % BLOCK == 0:
+            return [bound_call(panels_of_columns(width, half), matrix, panel, strips, k, matrix.strides[1], 1, 0, 0)]
+        target = panel.reshape(strips, k, width).transpose(1, 0, 2)
+        shape = (k, strips, width)
+        strides = (matrix.strides[0], matrix.strides[1] * width, matrix.strides[1])
+        return [relocation(np.lib.stride_tricks.as_strided(matrix, shape, strides), target)]
+
+    # Read in place
+
+    def in_place(self) -> list[Call] | None:
+        images: list[_Array] = []
+        calls: list[Call] = []
+        k, n = self.b.shape[-2:]
+        turned = self.b.ndim >= 3 and self.b.strides[-2] == self.b.itemsize and self.b.strides[-1] != self.b.itemsize
+        turned = turned and k % BLOCK == 0 and n % (2 * lanes()) == 0
+        for number, array in enumerate((self.a, self.b)):
+            if array.dtype == np.float16 and not (turned and number):
+                image = self.scratch[number][: array.size].reshape(array.shape)
+                if array.strides[-1] != array.itemsize:
+                    image = np.swapaxes(image.reshape(np.swapaxes(array, -1, -2).shape), -1, -2)
+                calls.append(relocation(_merged(array), _merged(image)))
+                array = image
+            images.append(_merged(array))
+        a, b, y = *images, _merged(self.y)
+        if turned:
+            return [*calls, *self._by_turned_panels(a, b, y)]
+        if b.strides[-1] == 4:
+            return [*calls, *self._by_product(a, b, y)]
+        if b.strides[-2] == 4 and a.strides[-1] == 4 and k % lanes() == 0 and y.dtype == np.float32:
+            return [*calls, *self._by_dots(a, b, y)]
+        return None
+
+    def _by_turned_panels(self, a: _Array, b: _Array, y: _Array) -> list[Call]:
+        """Copy each matrix of the batch of b, stored by columns, into panels."""
+        batch, k, n = b.shape
+        tile = 2 * lanes()
+        panels = self.scratch[1][: b.size]
+        function = panels_of_columns(tile, b.dtype == np.float16)
+        pack = bound_call(function, b, panels, n // tile, k, b.strides[-1], batch, b.strides[0], k * n * 4)
+        strips = {"starts": offsets(np.arange(n // tile) * k * tile * 4), "step": offsets(np.arange(k) * tile * 4)}
+        return [pack, *self._by_product(a, panels.reshape(batch, k, n), y, **strips)]
+
+    def _by_product(
+        self, a: _Array, b: _Array, y: _Array, *, starts: _Array | None = None, step: _Array | None = None
+    ) -> list[Call]:
+        (m, k), n = a.shape[-2:], b.shape[-1]
+        vectors = 2 if n >= 2 * lanes() else 1
+        tiles = _starts(n, vectors * lanes())
+        common: dict[str, Any] = {
+            "bias": self.bias,
+            "wide": self.wide,
+            "x": b,
+            "from": offsets(tiles * 4) if starts is None else starts,
+            "at": offsets(tiles * y.itemsize),
+            "step": offsets(np.arange(k) * b.strides[-2]) if step is None else step,
+            "tiles": len(tiles),
+            "vectors": vectors,
+            # Where tiles overlap, adding to y twice would be wrong.
+            "depth_chunk": _DEPTH if n % (vectors * lanes()) == 0 and y.dtype == np.float32 else k,
+            "batch": y.shape[0] if y.ndim == 3 else 1,
+            "x_batch": b.strides[0] if b.ndim == 3 and b.shape[0] > 1 else 0,
+            "w_batch": a.strides[0] if a.ndim == 3 and a.shape[0] > 1 else 0,
+            "y_batch": y.strides[0] if y.ndim == 3 else 0,
+        }
+        blocks, left = divmod(m, ROWS)
+        calls: list[Call] = []
+        strides = {"w_row": a.strides[-2], "w_step": a.strides[-1]}
+        if blocks:
+            calls.append(_product(y, k, blocks, ROWS, w=a, w_block=None, **strides, **common))
+        if left:
+            tail, low = a[..., blocks * ROWS :, :], y[..., blocks * ROWS :, :]
+            calls.append(_product(low, k, 1, left, blocks * ROWS, w=tail, w_block=None, **strides, **common))
+        return calls
+
+    def _by_dots(self, a: _Array, b: _Array, y: _Array) -> list[Call]:
+        """The operand with more rows is in the outer loop; each of its rows is then read once."""
+        whole = y
+        if a.shape[-2] < b.shape[-1]:
+            a, b, y = np.swapaxes(b, -1, -2), np.swapaxes(a, -1, -2), np.swapaxes(y, -1, -2)
+        calls: list[Call] = []
+        for rows in _parts(a.shape[-2], DOT_ROWS):
+            for columns in _parts(b.shape[-1], DOT_COLUMNS):
+                calls.append(_dots(a[..., rows, :], b[..., :, columns], y[..., rows, columns]))
+        return [*calls, *self._biased(whole)]
+
+    def _biased(self, y: _Array) -> list[Call]:
+        """Add the bias to a finished float32 ``y``."""
+        if self.bias is None:
+            return []
+        return [partial(np.add, y, self.bias if self.wide else self.bias[:, None], y)]
+
+    # By numpy
+
+    def by_numpy(self) -> list[Call]:
+        calls: list[Call] = []
+        images = []
+        for number, array in enumerate((self.a, self.b, self.y)):
+            if array.dtype == np.float16:
+                image = self.scratch[number][: array.size].reshape(array.shape)
+                if number < 2:
+                    calls.append(relocation(array, image))
+                array = image
+            images.append(array)
+        a, b, y = images
+        calls += [partial(np.matmul, a, b, y), *self._biased(y)]
+        if y is not self.y:
+            calls.append(relocation(y, self.y))
+        return calls
+
+
+def _mergeable(array: _Array) -> bool:
+    """Say whether the leading axes of ``array`` can be one."""
+    sizes, strides = array.shape[:-2], array.strides[:-2]
+    return all(strides[i] == strides[i + 1] * sizes[i + 1] for i in range(len(sizes) - 1))
+
+
+def _merged(array: _Array) -> _Array:
+    if array.ndim <= 3:
+        return array
+    shape = (prod(array.shape[:-2]), *array.shape[-2:])
+    strides = (array.strides[-3], *array.strides[-2:])
+    return np.lib.stride_tricks.as_strided(array, shape, strides)
+
+
+def _starts(n: int, tile: int) -> NDArray[np.int64]:
+    """Where tiles begin; the last one may overlap the one before."""
+    starts = np.arange(0, n - tile + 1, tile)
+    return starts if n % tile == 0 else np.append(starts, n - tile)
+
+
+def _parts(count: int, size: int) -> list[slice]:
+    """A slice of whole blocks, and one of what is left."""
+    whole = count // size * size
+    return [part for part in (slice(0, whole), slice(whole, count)) if part.stop > part.start]
+
+
+def _product(y: _Array, k: int, blocks: int, rows: int, first: int = 0, **given: Any) -> Call:
+    wide = given.pop("wide")
+    function = product(rows, given.pop("vectors", 2), y.dtype == np.float16, wide)
+    if given["bias"] is not None and not wide:
+        given["bias"] = given["bias"][first:]
+    row, step, block = given["w_row"], given["w_step"], given.pop("w_block")
+    defaults = {"batch": 1, "x_batch": 0, "w_batch": 0, "y_batch": 0, "depth_chunk": k, "add": 0}
+    own = {
+        "y": y,
+        "depth": k,
+        "blocks": blocks,
+        "y_row": y.strides[-2],
+        "w_row": row,
+        "w_step": step,
+        "w_block": rows * row if block is None else block,
+        "tile_chunk": given["tiles"],
+    }
+    return named_call(function, PRODUCT, **(defaults | given | own))
+
+
+def _dots(a: _Array, b: _Array, y: _Array) -> Call:
+    rows = DOT_ROWS if a.shape[-2] % DOT_ROWS == 0 else a.shape[-2]
+    columns = DOT_COLUMNS if b.shape[-1] % DOT_COLUMNS == 0 else b.shape[-1]
+    tiles = offsets(np.arange(a.shape[-1] // lanes()) * lanes() * 4)
+    arguments: dict[str, Any] = {
+        "x": b,
+        "g": a,
+        "out": y,
+        "from": tiles,
+        "at": tiles,
+        "step": offsets(np.arange(b.shape[-1]) * b.strides[-1]),
+        "tiles": len(tiles),
+        "columns": b.shape[-1],
+        "blocks": a.shape[-2] // rows,
+        "g_row": a.strides[-2],
+        "out_row": y.strides[-2],
+        "out_column": y.strides[-1],
+        "add": 0,
+        "batch": y.shape[0] if y.ndim == 3 else 1,
+        "x_batch": b.strides[0] if b.ndim == 3 and b.shape[0] > 1 else 0,
+        "g_batch": a.strides[0] if a.ndim == 3 and a.shape[0] > 1 else 0,
+        "out_batch": y.strides[0] if y.ndim == 3 else 0,
+    }
+    return named_call(dots(rows, columns), DOTS, **arguments)

@@ -1,0 +1,100 @@
+"""Loops: the little that turns LLVM's basic blocks into something one can read.
+
+total, = repeat(b, count, [zero], lambda i, values: [b.fadd(values[0], load(i))])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from llvmlite import ir
+
+__all__ = ["BYTE", "FLOAT", "HALF", "I32", "I64", "POINTER", "Kernel", "const", "repeat"]
+
+BYTE, I32, I64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
+FLOAT, HALF = ir.FloatType(), ir.HalfType()
+POINTER = BYTE.as_pointer()
+
+
+def const(value: int) -> Any:
+    return ir.Constant(I64, value)
+
+
+def repeat(
+    b: Any,
+    stop: Any,
+    carried: Sequence[Any],
+    body: Callable[[Any, list[Any]], Sequence[Any]],
+    *,
+    start: Any = None,
+    step: int = 1,
+) -> list[Any]:
+    """``for i in range(start, stop, step): carried = body(i, carried)``; the last ``carried``."""
+    start = const(0) if start is None else start
+    before = b.block
+    head, inside, after = (b.append_basic_block(name) for name in ("head", "body", "after"))
+    b.branch(head)
+    b.position_at_end(head)
+    index = b.phi(I64)
+    index.add_incoming(start, before)
+    values = []
+    for value in carried:
+        phi = b.phi(value.type)
+        phi.add_incoming(value, before)
+        values.append(phi)
+    b.cbranch(b.icmp_signed("<", index, stop), inside, after)
+    b.position_at_end(inside)
+    made = body(index, list(values))
+    index.add_incoming(b.add(index, const(step)), b.block)
+    for phi, value in zip(values, made, strict=True):
+        phi.add_incoming(value, b.block)
+    b.branch(head)
+    b.position_at_end(after)
+    return values
+
+
+class Kernel:
+    """A function under construction: one pointer to 64-bit arguments in, nothing out."""
+
+    def __init__(self, name: str, arguments: int) -> None:
+        self.name = name
+        self.module = ir.Module(name)
+        function = ir.Function(self.module, ir.FunctionType(ir.VoidType(), [POINTER]), name)
+        self.b = ir.IRBuilder(function.append_basic_block("entry"))
+        table = self.b.bitcast(function.args[0], I64.as_pointer())
+        self.arguments = [self.b.load(self.b.gep(table, [const(i)])) for i in range(arguments)]
+
+    def pointer(self, index: int) -> Any:
+        """Argument ``index`` as a pointer to bytes."""
+        return self.b.inttoptr(self.arguments[index], POINTER)
+
+    def at(self, pointer: Any, offset: Any, type: Any) -> Any:
+        """Pointer to ``type`` at ``offset`` bytes."""
+        return self.b.bitcast(self.b.gep(pointer, [offset]), type.as_pointer())
+
+    def load(self, pointer: Any, offset: Any, type: Any, align: int = 4) -> Any:
+        return self.b.load(self.at(pointer, offset, type), align=align)
+
+    def store(self, value: Any, pointer: Any, offset: Any, align: int = 4) -> None:
+        self.b.store(value, self.at(pointer, offset, value.type), align=align)
+
+    def splat(self, value: Any, lanes: int) -> Any:
+        """A vector with ``value`` in every lane."""
+        one = ir.Constant(ir.VectorType(value.type, lanes), ir.Undefined)
+        start = self.b.insert_element(one, value, ir.Constant(I32, 0))
+        return self.b.shuffle_vector(start, one, ir.Constant(ir.VectorType(I32, lanes), [0] * lanes))
+
+    def intrinsic(self, name: str, *values: Any) -> Any:
+        """Call ``llvm.name`` on values of one type."""
+        type = values[0].type
+        label = f"v{type.count}f32" if isinstance(type, ir.VectorType) else "f32"
+        full = f"llvm.{name}.{label}"
+        function = self.module.globals.get(full)
+        if function is None:
+            function = ir.Function(self.module, ir.FunctionType(type, [type] * len(values)), full)
+        return self.b.call(function, values)
+
+    def finish(self) -> str:
+        self.b.ret_void()
+        return str(self.module)
