@@ -29,7 +29,7 @@ class Value:
 
     def _with(self, type: str, other: Value | float, *, swap: bool = False) -> Value:
         if not isinstance(other, Value):
-            other = Value(self.constant(other, self.tensor), self.emit, self.constant)
+            other = self.like(other)
         return self.emit(type, [other, self] if swap else [self, other], {})
 
     def __add__(self, other: Value | float) -> Value:
@@ -56,6 +56,14 @@ class Value:
         """Apply the op ``type`` to this value and ``others``."""
         return self.emit(type, [self, *others], attributes)
 
+    def like(self, number: float) -> Value:
+        """A scalar constant of this element type."""
+        return Value(self.constant(number, self.tensor), self.emit, self.constant)
+
+    def constantly(self, number: float) -> Value:
+        """A constant of this type and shape."""
+        return self.like(number).spread_to(self.tensor.shape)
+
     def scaled(self, factor: float) -> Value:
         """This value times a number, which keeps its precision whatever the element type."""
         return self if factor == 1 else self.op("Scale", scale=float(factor))
@@ -75,12 +83,31 @@ class Value:
 
 @dataclass(frozen=True)
 class Adjoint:
-    """The gradient ``g`` of output 0, the inputs ``x`` and the outputs ``y`` of an op."""
+    """The gradient ``g`` of output 0, input 0 ``x`` and output 0 ``y`` of an op, and all the others."""
 
     node: Node
     gradients: tuple[Value | None, ...]
-    inputs: tuple[Value, ...]
+    operands: tuple[Value | None, ...]
     outputs: tuple[Value, ...]
+
+    @property
+    def inputs(self) -> tuple[Value, ...]:
+        """The operands of an op whose inputs are all there."""
+        return tuple(self.input(index) for index in range(len(self.operands)))
+
+    def input(self, index: int) -> Value:
+        """Input ``index``, which must be there."""
+        value = self.operands[index]
+        assert value is not None
+        return value
+
+    def optional(self, index: int) -> Value | None:
+        """Input ``index``, or None where it was left out."""
+        return self.operands[index] if index < len(self.operands) else None
+
+    def gradient(self, index: int) -> Value:
+        """The gradient of output ``index``, zeros if nothing depends on it."""
+        return self.gradients[index] or self.outputs[index].constantly(0.0)
 
     @property
     def g(self) -> Value:
@@ -90,7 +117,7 @@ class Adjoint:
 
     @property
     def x(self) -> Value:
-        return self.inputs[0]
+        return self.input(0)
 
     @property
     def y(self) -> Value:
@@ -99,7 +126,7 @@ class Adjoint:
     @property
     def shape(self) -> tuple[int, ...]:
         """Shape of input 0."""
-        return self.inputs[0].tensor.shape
+        return self.x.tensor.shape
 
     def attribute(self, name: str, default: Any) -> Any:
         return self.node.attribute(name, default)

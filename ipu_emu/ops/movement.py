@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from math import prod
 
 import numpy as np
 
-from ipu_emu.graph.dtype import dtype_numbered, dtype_of
+from ipu_emu.graph.dtype import dtype_numbered
 from ipu_emu.graph.op import GRAPHCORE
 from ipu_emu.ops.adjoint import Adjoint, Value
 from ipu_emu.ops.arrays import chain, view
@@ -35,10 +36,7 @@ def _whole_input(node: Node) -> list[int]:
 
 
 def _reshape_by_input(node: Node) -> Made:
-    asked = node.values[1] if len(node.values) > 1 else None
-    if asked is None:
-        raise node.fail("the shape is not a constant; make it with constant() or an initializer")
-    return [(node.input(0).dtype, inferred(node, asked.reshape(-1).tolist()))]
+    return [(node.input(0).dtype, inferred(node, node.given("shape", 1)))]
 
 
 def _reshape_by_attribute(node: Node) -> Made:
@@ -83,13 +81,6 @@ def _cast_shape(node: Node) -> Made:
     return [(dtype_numbered(node.attribute("to", 1)), node.input(0).shape)]
 
 
-def _constant_shape(node: Node) -> Made:
-    value = node.attribute("value", None)
-    if not isinstance(value, np.ndarray):
-        raise node.fail("it has no value; give it an array")
-    return [(dtype_of(value), value.shape)]
-
-
 def _view(
     type: str,
     shape: ShapeRule,
@@ -98,8 +89,9 @@ def _view(
     domain: str = "",
     inputs: tuple[int, int] = (1, 1),
     kernel: Kernel = _reshape,
+    given: Mapping[int, str] | None = None,
 ) -> OpDef:
-    return OpDef(type, inputs, shape, kernel, moves, grad, _whole_input, view_of=0, domain=domain)
+    return OpDef(type, inputs, shape, kernel, moves, grad, _whole_input, view_of=0, domain=domain, given=given or {})
 
 
 def _back(d: Adjoint) -> Value:
@@ -114,13 +106,11 @@ OPS = [
     _view("Identity", same, _pass, kernel=_copy),
     _view("Nop", same, _pass, kernel=_copy, domain=GRAPHCORE),
     _view("Detach", same, None, kernel=_copy, domain=GRAPHCORE),
-    _view("Reshape", _reshape_by_input, _back, inputs=(2, 2)),
+    _view("Reshape", _reshape_by_input, _back, inputs=(2, 2), given={1: "shape"}),
     _view("Reshape", _reshape_by_attribute, _back, domain=GRAPHCORE),
     _view("ReshapeTo", _reshape_by_attribute, _back),
     _view("Flatten", _flatten, _back),
     OpDef("Transpose", (1, 1), _transpose_shape, _transpose, moves, _transpose_grad),
     OpDef("SpreadTo", (1, 1), _spread_shape, _copy, moves, lambda d: d.g.summed_to(d.shape)),
     OpDef("Cast", (1, 1), _cast_shape, _copy, moves, lambda d: d.g.op("Cast", to=d.x.tensor.dtype.onnx)),
-    # Its value is known when the graph is built: it has no kernel.
-    OpDef("Constant", (0, 0), _constant_shape, None, moves),
 ]

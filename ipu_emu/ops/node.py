@@ -40,6 +40,17 @@ class Node:
         """The attribute ``name``, or its default."""
         return self.op.attributes.get(name, default)
 
+    def given(self, name: str, index: int, default: Any = None) -> Any:
+        """The attribute ``name``, or what input ``index`` holds, which must be known now; newer opsets use inputs."""
+        if name in self.op.attributes:
+            return self.op.attributes[name]
+        if not self.has_input(index):
+            return default
+        value = self.values[index] if index < len(self.values) else None
+        if value is None:
+            raise self.fail(f"{name} (input {index}) is not a constant; make it with constant() or an initializer")
+        return value.tolist()
+
     def fail(self, text: str) -> EmulatorError:
         """An error about this op."""
         return EmulatorError(f"Op {self.op.label}: {text}")

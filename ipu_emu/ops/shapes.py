@@ -52,7 +52,8 @@ def axes_of(node: Node, axes: list[int] | None) -> tuple[int, ...]:
 def inferred(node: Node, asked: list[int]) -> tuple[int, ...]:
     """The shape that ``asked`` means for input 0: 0 copies a dimension, one -1 takes what is left."""
     data = node.input(0)
-    shape = [data.shape[i] if size == 0 and i < data.rank else int(size) for i, size in enumerate(asked)]
+    copies = not node.attribute("allowzero", 0)
+    shape = [data.shape[i] if size == 0 and copies and i < data.rank else int(size) for i, size in enumerate(asked)]
     if shape.count(-1) == 1:
         known = prod(size for size in shape if size != -1)
         shape[shape.index(-1)] = data.nelms // known if known else 0

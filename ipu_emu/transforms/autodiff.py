@@ -54,13 +54,12 @@ class _Differentiation:
         gradients = tuple(self.total(output) for output in op.outputs)
         if rule is None:
             return
-        inputs = tuple(self.writer.value(self.graph.tensor(id)) for id in op.inputs if id)
+        inputs = tuple(self.writer.value(self.graph.tensor(id)) if id else None for id in op.inputs)
         outputs = tuple(self.writer.value(self.graph.tensor(id)) for id in op.outputs)
         made = rule(Adjoint(node_of(self.graph, op), gradients, inputs, outputs))
         contributions = [made] if isinstance(made, Value) or made is None else list(made)
-        present = [id for id in op.inputs if id]
-        for id, contribution in zip(present, contributions, strict=False):
-            if contribution is not None and self.graph.tensor(id).dtype.is_float:
+        for id, contribution in zip(op.inputs, contributions, strict=False):
+            if id and contribution is not None and self.graph.tensor(id).dtype.is_float:
                 self.parts.setdefault(id, []).append(contribution)
 
     def total(self, id: str) -> Value | None:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 
 from ipu_emu.graph import Graph, Role
 from ipu_emu.ops import TABLE
 
-__all__ = ["drop_folded", "prune"]
+__all__ = ["prune"]
 
 
 def prune(graph: Graph, wanted: Iterable[str]) -> None:
@@ -26,12 +25,3 @@ def prune(graph: Graph, wanted: Iterable[str]) -> None:
         for id, tensor in graph.tensors.items()
         if id in needed or tensor.role in (Role.WEIGHT, Role.STATE, Role.INPUT)
     }
-
-
-def drop_folded(graph: Graph) -> None:
-    """Drop what was known when the graph was built: constants as ops, and the shapes given to reshapes."""
-    graph.ops = [
-        replace(op, inputs=op.inputs[:1]) if op.type == "Reshape" else op
-        for op in graph.ops
-        if TABLE[op].kernel is not None
-    ]

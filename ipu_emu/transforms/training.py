@@ -10,12 +10,13 @@ import numpy as np
 
 from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import Graph, Role, Tensor
+from ipu_emu.ops import expanded
 from ipu_emu.transforms.autodiff import differentiate
 from ipu_emu.transforms.clipping import clip_norms
 from ipu_emu.transforms.ids import GRADIENT
 from ipu_emu.transforms.optimizer import Rule
 from ipu_emu.transforms.patterns import fuse_softmax_nll
-from ipu_emu.transforms.pruning import drop_folded, prune
+from ipu_emu.transforms.pruning import prune
 
 __all__ = ["Gradient", "Reduction", "inference_graph", "shares", "training_graph"]
 
@@ -53,7 +54,7 @@ def training_graph(
     reduction: Reduction,
 ) -> tuple[Graph, list[Gradient]]:
     """The graph of a training step, and the gradients that are reduced between its two halves."""
-    graph = model.copy()
+    graph = expanded(model)
     dtype = graph.tensor(loss).dtype
     role = Role.CONSTANT if optimizer.loss_scaling.constant else Role.SCALAR
     seed = Tensor(optimizer.loss_scaling_id(dtype), dtype, (), role)
@@ -74,7 +75,7 @@ def training_graph(
 
 def inference_graph(model: Graph, *, anchors: Iterable[str]) -> Graph:
     """The graph of an inference step: what the anchors need."""
-    graph = model.copy()
+    graph = expanded(model)
     _finish(graph, anchors)
     return graph
 
@@ -97,5 +98,4 @@ def _finish(graph: Graph, wanted: Sequence[str] | Iterable[str]) -> None:
             raise EmulatorError(
                 f"Anchor tensor '{id}' not in tensors. Anchor a tensor of the model, or a gradient of one"
             )
-    drop_folded(graph)
     prune(graph, wanted)

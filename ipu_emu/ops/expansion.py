@@ -1,0 +1,66 @@
+"""Expansion: a model as its author wrote it becomes what is differentiated and run.
+
+what is known already                        no op
+Slice(data, starts, ends), both constant     Slice(data), with attributes
+an optional output that nobody asked for     has a name, so that kernels always have a place for it
+Call, training batch normalisation, ...      the ops that their entries expand to
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ipu_emu.graph import Graph, Op, Role, Tensor
+from ipu_emu.ops.append import node_of
+from ipu_emu.ops.table import TABLE
+
+__all__ = ["expanded"]
+
+
+def expanded(model: Graph) -> Graph:
+    """A copy of ``model`` that is ready to be differentiated and lowered."""
+    graph = model.copy()
+    graph.ops = []
+    for op in model.ops:
+        _expand(graph, op)
+    return graph
+
+
+def _expand(graph: Graph, op: Op) -> None:
+    if _is_known(graph, op):
+        return
+    complete = _with_all_outputs(graph, _with_attributes(graph, op))
+    expand = TABLE[op].expand
+    others = expand(graph, complete) if expand else None
+    if others is None:
+        graph.ops.append(complete)
+        return
+    for other in others:
+        _expand(graph, other)
+
+
+def _is_known(graph: Graph, op: Op) -> bool:
+    return all(graph.tensors[id].role is Role.CONSTANT for id in op.outputs if id)
+
+
+def _with_attributes(graph: Graph, op: Op) -> Op:
+    """Inputs whose values the entry wants become attributes."""
+    given = {index: name for index, name in TABLE[op].given.items() if index < len(op.inputs) and op.inputs[index]}
+    values = {name: graph.data[op.inputs[index]].tolist() for index, name in given.items()}
+    inputs = ["" if index in given else id for index, id in enumerate(op.inputs)]
+    while inputs and not inputs[-1]:
+        inputs.pop()
+    return replace(op, inputs=tuple(inputs), attributes={**op.attributes, **values})
+
+
+def _with_all_outputs(graph: Graph, op: Op) -> Op:
+    entry = TABLE[op]
+    made = entry.shape(node_of(graph, replace(op, outputs=())))
+    outputs = list(op.outputs)
+    for index, (dtype, shape) in enumerate(made):
+        if index >= len(outputs):
+            outputs.append("")
+        if not outputs[index]:
+            outputs[index] = graph.unused(f"{outputs[0] or op.type}/unused/{index}")
+            graph.add(Tensor(outputs[index], dtype, shape))
+    return replace(op, outputs=tuple(outputs))
