@@ -13,12 +13,23 @@ from numba import types
 
 from gcl.jit import intrinsic, jit
 
-__all__ = ["exchange", "fetch_add", "futex_wait", "futex_wake", "load_acquire", "pause", "sched_yield"]
+__all__ = [
+    "exchange",
+    "fetch_add",
+    "futex_wait",
+    "futex_wake",
+    "load_acquire",
+    "pause",
+    "sched_getcpu",
+    "sched_yield",
+    "store_release",
+]
 
 _INT32 = ir.IntType(32)
 _SYS_FUTEX = {"x86_64": 202, "aarch64": 98}.get(platform.machine(), 202)
 _FUTEX_WAIT, _FUTEX_WAKE = 0, 1  # the shared kind: waiters may be other processes
 
+sched_getcpu: Any = types.ExternalFunction("sched_getcpu", types.int32())
 sched_yield: Any = types.ExternalFunction("sched_yield", types.int32())
 _syscall: Any = types.ExternalFunction(
     "syscall",
@@ -38,6 +49,17 @@ def load_acquire(typing_context: Any, address: Any) -> Any:
         return builder.load_atomic(_pointer(builder, arguments[0]), "acquire", 4, typ=_INT32)
 
     return types.int32(types.int64), codegen
+
+
+@intrinsic
+def store_release(typing_context: Any, address: Any, value: Any) -> Any:
+    """Store int32 ``value`` at ``address``; nothing before it is written after it."""
+
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        builder.store_atomic(arguments[1], _pointer(builder, arguments[0]), "release", 4)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int32), codegen
 
 
 @intrinsic

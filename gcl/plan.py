@@ -32,10 +32,12 @@ __all__ = [
     "REPLICAS",
     "RESULT",
     "ROOT",
+    "SETS",
     "SIGNATURE",
     "STAGE",
     "STEP",
     "TABLES",
+    "TURN",
     "X",
     "address",
     "agreed",
@@ -50,11 +52,12 @@ __all__ = [
     "process_of",
     "signature_of_all",
     "slice_of",
+    "tables",
 ]
 
 # plan: fixed words, then the tables
 RANK, RANKS, REPLICAS, GROUP_SIZE, PROCESS, CONTROL = range(6)
-STAGE, STEP, _ARRIVALS, _SPINS, _SECONDS, _NANOSECONDS = range(6, 12)
+STAGE, STEP, _ARRIVALS, _SPINS, _SECONDS, _NANOSECONDS, TURN, SETS = range(6, 14)
 TABLES = 16
 OUTSIDE, ENTERING, INSIDE, LEAVING = range(4)  # stages of a call
 # call
@@ -64,23 +67,38 @@ _PAGE, _CACHE_LINE = 4096, 64
 
 
 def new_plan(
-    *, rank: int, control: int, arenas: list[int], owners: list[int], groups: list[list[int]], spins: int
+    *, rank: int, control: int, arenas: list[int], owners: list[int], groups: list[list[int]], spins: int, sets: int
 ) -> np.ndarray:
     """The ranks as words: addresses of the control block and arenas, owner of each replica, members of groups.
 
-    Tables after the fixed words: arena address per rank, owner and local index per replica, members of group 0,
-    of group 1, ..., room for one group's addresses, ones, and working space.
+    Tables after the fixed words: arena address per rank, and what ``tables`` returns.
     """
     locals_ = [owners[:replica].count(owner) for replica, owner in enumerate(owners)]
     members = [replica for group in groups for replica in group]
     size = len(groups[0])
-    tables = [*arenas, *owners, *locals_, *members, *([0] * 2 * size), *([1] * size), *([0] * WORK_WORDS)]
+    room = [*([0] * size), *([1] * size), *([0] * WORK_WORDS), *([0] * (size + 1))]
+    tables = [*arenas, *owners, *locals_, *members, *room]
     plan = np.zeros(TABLES + len(tables), np.int64)
     plan[[RANK, RANKS, CONTROL, _SPINS]] = rank, len(arenas), control, spins
     plan[[_NANOSECONDS, REPLICAS, GROUP_SIZE]] = _NAP_NANOSECONDS, len(owners), size
-    plan[PROCESS] = os.getpid()
+    plan[[PROCESS, SETS]] = os.getpid(), sets
     plan[TABLES:] = tables
     return plan
+
+
+@part
+def tables(plan: Any) -> Any:
+    """Owner, and local index, of each replica; members of group 0, of group 1, ...; and room to reduce one group.
+
+    The room is for the addresses of its members, a one for each, working space, and addresses of results: one more
+    than there are members.
+    """
+    replicas, size = plan[REPLICAS], plan[GROUP_SIZE]
+    owners = plan[TABLES + plan[RANKS] :]
+    members = owners[2 * replicas :]
+    nodes = members[replicas:]
+    work = nodes[2 * size :]
+    return owners, owners[replicas:], members, nodes, nodes[size:], work, work[WORK_WORDS:]
 
 
 @jit
@@ -144,11 +162,10 @@ def agreed(plan: Any) -> bool:
 @jit
 def address(plan: Any, replica: int, which: int, nbytes: int) -> Any:
     """Where ``replica``'s input (which = 1) or output (which = 2) of ``nbytes`` starts."""
-    arenas = plan[TABLES:]
-    owners = arenas[plan[RANKS] :]
+    owners = plan[TABLES + plan[RANKS] :]
     locals_ = owners[plan[REPLICAS] :]
     owner = owners[replica]
-    return arenas[owner] + post_of(plan[CONTROL], owner)[which] + locals_[replica] * nbytes
+    return plan[TABLES + owner] + post_of(plan[CONTROL], owner)[which] + locals_[replica] * nbytes
 
 
 @jit

@@ -28,12 +28,12 @@ from gcl.plan import (
     RANKS,
     REPLICAS,
     STAGE,
-    TABLES,
     meet_again,
     met,
     own_tensor_of,
     process_of,
     slice_of,
+    tables,
 )
 from gcl.ready import DONE, WAITING
 from gcl.reduction import copy_bytes, reduce_range
@@ -70,10 +70,7 @@ def can_reach(process: int, address: int) -> bool:
 @part
 def _push(plan: Any, call: Any, source: Any, scratch: Any, chunks: Any) -> None:
     replicas, size, rank, item = plan[REPLICAS], plan[GROUP_SIZE], plan[RANK], call[ITEM]
-    tables = plan[TABLES + plan[RANKS] :]
-    owners, locals_, members = tables[:replicas], tables[replicas:], tables[2 * replicas :]
-    nodes = members[replicas:]
-    outs, ones, work = nodes[size:], nodes[2 * size :], nodes[3 * size :]
+    owners, locals_, members, nodes, ones, work, outs = tables(plan)
     nbytes, vectors = call[COUNT] * item, np.empty(4, np.int64)
     start, stop = slice_of(call[COUNT], rank, plan[RANKS], item)
     total = chunks[size].ctypes.data

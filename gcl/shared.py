@@ -26,7 +26,6 @@ from gcl.plan import (
     RESULT,
     ROOT,
     STAGE,
-    TABLES,
     address,
     agreed,
     any_private,
@@ -34,6 +33,7 @@ from gcl.plan import (
     meet_again,
     met,
     slice_of,
+    tables,
 )
 from gcl.ready import DONE, MISMATCH, STAGED, WAITING
 from gcl.reduction import copy_bytes, reduce_range, zero_range
@@ -45,11 +45,8 @@ _ALL_REDUCE, _ALL_GATHER, _BROADCAST, _ALL_TO_ALL, _ALL_GATHER_SHARED = 1, 3, 4,
 
 @part
 def _reduce(plan: Any, call: Any, source: Any, scratch: Any) -> None:
-    replicas, size, rank, ranks = plan[REPLICAS], plan[GROUP_SIZE], plan[RANK], plan[RANKS]
-    tables = plan[TABLES + ranks :]
-    owners, locals_, members = tables[:replicas], tables[replicas:], tables[2 * replicas :]
-    nodes = members[replicas:]
-    outs, ones, work = nodes[size:], nodes[2 * size :], nodes[3 * size :]
+    replicas, size, rank = plan[REPLICAS], plan[GROUP_SIZE], plan[RANK]
+    owners, locals_, members, nodes, ones, work, outs = tables(plan)
     count, item, whole = call[COUNT], call[ITEM], call[KIND] == _ALL_REDUCE
     fragment = (count + size - 1) // size
     for first in range(0, replicas, size):
@@ -76,8 +73,7 @@ def _reduce(plan: Any, call: Any, source: Any, scratch: Any) -> None:
 @part
 def _copy(plan: Any, call: Any) -> None:
     replicas, size = plan[REPLICAS], plan[GROUP_SIZE]
-    tables = plan[TABLES + plan[RANKS] :]
-    owners, locals_, members = tables[:replicas], tables[replicas:], tables[2 * replicas :]
+    owners, locals_, members, _, _, _, _ = tables(plan)
     nbytes = call[COUNT] * call[ITEM]
     for m in range(replicas):
         replica, first = members[m], m // size * size

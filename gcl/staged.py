@@ -2,13 +2,14 @@
 
 The tensor is walked in rounds of one chunk per rank; chunk q of a round is combined by rank q:
 
-    copy in    each rank copies the chunks that others combine into its slots (two sets, used in turn)
+    copy in    each rank copies the chunks that others combine into its slots (one of several sets, used in turn)
     meet
     combine    rank q combines chunk q from its own tensor and its peers' slots, into its result and its slot
     meet
     copy out   each rank copies the others' results; at once followed by the next round's copy in
 
-Chunks stay in the caches: memory is read once and written once.
+Chunks stay in the caches: memory is read once and written once. The sets are so many that a peer's first caches have
+lost a set when it is written again: writing what another core holds is 4 times as slow (7 GB/s, not 30).
 """
 
 from __future__ import annotations
@@ -26,13 +27,16 @@ from gcl.plan import (
     RANKS,
     REPLICAS,
     RESULT,
+    SETS,
     STAGE,
     STEP,
     TABLES,
+    TURN,
     X,
     meet,
     meet_again,
     met,
+    tables,
 )
 from gcl.ready import DONE, WAITING
 from gcl.reduction import copy_bytes, reduce_range
@@ -40,11 +44,17 @@ from gcl.reduction import copy_bytes, reduce_range
 __all__ = ["CHUNK", "staging", "staging_bytes"]
 
 CHUNK = 65536  # bytes of one rank's part of a round
+_FOOTPRINT = 4 << 20  # bytes of all sets: more than a core's own caches, less than its share of the common one
 
 
 def staging_bytes(local: int, ranks: int, groups: int) -> int:
-    """Room at the start of a rank's segment: two sets of slots, and of results."""
-    return 2 * (local * ranks + groups) * CHUNK
+    """Room for one set at the start of a rank's segment: slots, and results."""
+    return (local * ranks + groups) * CHUNK
+
+
+def staging_sets(largest: int, segment_bytes: int) -> int:
+    """How many sets of at most ``largest`` bytes are used in turn; two at least, even in a small segment."""
+    return max(2, min(_FOOTPRINT, segment_bytes // 4) // largest)
 
 
 @part
@@ -57,17 +67,22 @@ def _locals_of(plan: Any, rank: int) -> int:
 
 
 @part
-def _slot(plan: Any, rank: int, turn: int, local: int, chunk: int) -> Any:
-    """Where ``rank`` puts what its replica ``local`` contributes to ``chunk``."""
-    ranks = plan[RANKS]
-    return plan[TABLES + rank] + ((turn * _locals_of(plan, rank) + local) * ranks + chunk) * CHUNK
+def _set(plan: Any, rank: int, turn: int) -> Any:
+    """Where the set that ``rank`` uses in round ``turn`` starts: the results, then the slots."""
+    chunks = _locals_of(plan, rank) * plan[RANKS] + plan[REPLICAS] // plan[GROUP_SIZE]
+    return plan[TABLES + rank] + (plan[TURN] + turn) % plan[SETS] * chunks * CHUNK
 
 
 @part
 def _result(plan: Any, rank: int, turn: int, group: int) -> Any:
     """Where ``rank`` puts the chunk it combined for ``group``."""
-    slots = 2 * _locals_of(plan, rank) * plan[RANKS]
-    return plan[TABLES + rank] + (slots + turn * (plan[REPLICAS] // plan[GROUP_SIZE]) + group) * CHUNK
+    return _set(plan, rank, turn) + group * CHUNK
+
+
+@part
+def _slot(plan: Any, rank: int, turn: int, local: int, chunk: int) -> Any:
+    """Where ``rank`` puts what its replica ``local`` contributes to ``chunk``."""
+    return _result(plan, rank, turn, plan[REPLICAS] // plan[GROUP_SIZE] + local * plan[RANKS] + chunk)
 
 
 @part
@@ -88,30 +103,26 @@ def _copy_in(plan: Any, call: Any, turn: int) -> None:
         chunk = (plan[RANK] + step) % plan[RANKS]
         start, length = _part(plan, call, turn, chunk)
         for local in range(_locals_of(plan, plan[RANK])):
-            copy_bytes(_slot(plan, plan[RANK], turn % 2, local, chunk), call[X] + local * nbytes + start, length)
+            copy_bytes(_slot(plan, plan[RANK], turn, local, chunk), call[X] + local * nbytes + start, length)
 
 
 @part
 def _copy_out(plan: Any, call: Any, turn: int) -> None:
     replicas, size, nbytes = plan[REPLICAS], plan[GROUP_SIZE], call[COUNT] * call[ITEM]
-    tables = plan[TABLES + plan[RANKS] :]
-    owners, locals_, members = tables[:replicas], tables[replicas:], tables[2 * replicas :]
+    owners, locals_, members, _, _, _, _ = tables(plan)
     for step in range(1, plan[RANKS]):
         chunk = (plan[RANK] + step) % plan[RANKS]
         start, length = _part(plan, call, turn, chunk)
         for m in range(replicas):
             if owners[members[m]] == plan[RANK]:
                 to = call[RESULT] + locals_[members[m]] * nbytes + start
-                copy_bytes(to, _result(plan, chunk, turn % 2, m // size), length)
+                copy_bytes(to, _result(plan, chunk, turn, m // size), length)
 
 
 @part
 def _combine(plan: Any, call: Any, turn: int, source: Any, scratch: Any) -> None:
     replicas, size, rank, item = plan[REPLICAS], plan[GROUP_SIZE], plan[RANK], call[ITEM]
-    tables = plan[TABLES + plan[RANKS] :]
-    owners, locals_, members = tables[:replicas], tables[replicas:], tables[2 * replicas :]
-    nodes = members[replicas:]
-    outs, ones, work = nodes[size:], nodes[2 * size :], nodes[3 * size :]
+    owners, locals_, members, nodes, ones, work, outs = tables(plan)
     start, length = _part(plan, call, turn, rank)
     nbytes = call[COUNT] * item
     for first in range(0, replicas, size):
@@ -120,13 +131,14 @@ def _combine(plan: Any, call: Any, turn: int, source: Any, scratch: Any) -> None
             if owners[replica] == rank:
                 nodes[i] = call[X] + locals_[replica] * nbytes + start
             else:
-                nodes[i] = _slot(plan, owners[replica], turn % 2, locals_[replica], rank)
-        outs[0] = _result(plan, rank, turn % 2, first // size)
-        n = length // item
-        reduce_range(nodes, ones, size, outs, 1, 0, n, call[CODE], size, source, source, scratch, work)
+                nodes[i] = _slot(plan, owners[replica], turn, locals_[replica], rank)
+        outs[0], copies = _result(plan, rank, turn, first // size), 1
         for i in range(size):
             if owners[members[first + i]] == rank:
-                copy_bytes(call[RESULT] + locals_[members[first + i]] * nbytes + start, outs[0], length)
+                outs[copies] = call[RESULT] + locals_[members[first + i]] * nbytes + start
+                copies += 1
+        n = length // item
+        reduce_range(nodes, ones, size, outs, copies, 0, n, call[CODE], size, source, source, scratch, work)
 
 
 @jit
@@ -149,5 +161,5 @@ def staging(plan: Any, call: Any, source: Any, scratch: Any) -> int:
         meet_again(plan)
         plan[STEP] = step + 1
         if step == 2 * rounds:
-            plan[STEP], plan[STAGE] = 0, LEAVING
+            plan[STEP], plan[STAGE], plan[TURN] = 0, LEAVING, plan[TURN] + rounds
     return DONE if met(plan) else WAITING

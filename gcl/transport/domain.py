@@ -27,7 +27,8 @@ class Domain:
 
     control: uint8, shared by all; arenas: start address of every rank's segment as this rank sees it;
     alive(rank): whether that rank can still arrive; close(): release what the domain holds;
-    cores: how many the ranks have together; pushes: whether the kernel copies between them.
+    cores: how many the ranks have together; pushes: whether the kernel copies between them;
+    smallest: bytes of the smallest segment of all ranks.
     """
 
     rank: int
@@ -39,6 +40,7 @@ class Domain:
     name: str
     cores: int
     pushes: bool
+    smallest: int
 
     @property
     def ranks(self) -> int:

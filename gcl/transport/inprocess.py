@@ -29,6 +29,7 @@ def domains(ranks: int = 1, *, segment_bytes: int = DEFAULT_BYTES) -> list[Domai
             name="inprocess",
             cores=len(os.sched_getaffinity(0)),
             pushes=can_reach(os.getpid(), control.ctypes.data),
+            smallest=segment_bytes,
         )
         for rank in range(ranks)
     ]

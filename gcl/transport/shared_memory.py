@@ -59,6 +59,7 @@ def domain(
         name="shared_memory",
         pushes=all(reached for _, reached in verdicts),
         cores=len({core for peer in peers for core in peer[5]}),
+        smallest=min(peer[4] for peer in peers),
     )
 
 
