@@ -16,12 +16,13 @@ import hmac
 import os
 import select
 import socket
+import sys
 import time
 
 from poprun_py.errors import ChannelClosed, ChannelError
 from poprun_py.messages import LARGEST, Message, decode, encode
 
-__all__ = ["ADDRESS_VARIABLE", "KEY_VARIABLE", "Admission", "Channel", "connect", "new_key"]
+__all__ = ["ADDRESS_VARIABLE", "KEY_VARIABLE", "SILENCE", "Admission", "Channel", "connect", "new_key"]
 
 #: Where the supervisors find the launcher, and how they prove that they belong to the job.
 ADDRESS_VARIABLE, KEY_VARIABLE = "POPRUN_PY_CHANNEL", "POPRUN_PY_KEY"
@@ -30,6 +31,15 @@ _CHALLENGE = 32
 _PROOF = 32
 _LENGTH = 4
 _PIECE = 1 << 18
+
+#: Seconds after which a host that is silent is taken to be unreachable; its kernel answers even when it is busy.
+SILENCE = 8.0
+
+#: Ask an idle peer's kernel for a sign of life every second: socket option -> seconds, or number of times.
+_KEEPALIVE = {socket.TCP_KEEPIDLE: 2, socket.TCP_KEEPINTVL: 1, socket.TCP_KEEPCNT: 8}
+
+#: Where struct tcp_info holds the milliseconds since the last acknowledgement.
+_LAST_ACK = slice(56, 60)
 
 
 def new_key() -> bytes:
@@ -47,12 +57,24 @@ class Channel:
     def __init__(self, connection: socket.socket) -> None:
         connection.setblocking(False)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for option, value in _KEEPALIVE.items():
+            connection.setsockopt(socket.IPPROTO_TCP, option, value)
         self._socket = connection
         self._received = bytearray()
         self._unsent = bytearray()
 
     def fileno(self) -> int:
         return self._socket.fileno()
+
+    @property
+    def is_silent(self) -> bool:
+        """Has the peer's kernel acknowledged nothing for so long that its host must be unreachable?
+
+        The kernel's own keepalive does not ask while data is on its way, which it would repeat for many minutes.
+        """
+        information = self._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _LAST_ACK.stop)
+        return int.from_bytes(information[_LAST_ACK], sys.byteorder) > SILENCE * 1000
 
     @property
     def wants_to_send(self) -> bool:
@@ -149,8 +171,21 @@ class Admission:
         self._socket.close()
 
 
-def connect(address: str, key: bytes, *, timeout: float) -> Channel:
-    """The supervisor's half: reach ``host:port`` and prove oneself; raise ChannelError when that fails."""
+def connect(addresses: str, key: bytes, *, timeout: float) -> Channel:
+    """The supervisor's half: reach ``host:port`` and prove oneself; raise ChannelError when that fails.
+
+    With several addresses, separated by commas, the first that answers will do.
+    """
+    waiting = addresses.split(",")
+    while True:
+        try:
+            return _connect(waiting.pop(0), key, timeout=timeout / (len(waiting) + 1))
+        except ChannelError:
+            if not waiting:
+                raise
+
+
+def _connect(address: str, key: bytes, *, timeout: float) -> Channel:
     host, _, port = address.rpartition(":")
     try:
         connection = socket.create_connection((host, int(port)), timeout=timeout)

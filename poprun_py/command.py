@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Sequence
 
+from poprun_py.cluster import find_cluster
 from poprun_py.errors import PoprunError
 from poprun_py.machine import Machine
 from poprun_py.mpi import find_mpi
@@ -54,7 +55,8 @@ def _planned(options: LaunchOptions) -> LaunchPlan:
     machine = Machine.here()
     executable = find_program(options.program[0], environ=machine.environ, cwd=machine.cwd)
     installation = find_mpi(options.mpi, environ=machine.environ, cwd=machine.cwd, python=machine.python)
-    return plan(options, machine=machine, installation=installation, executable=executable)
+    cluster = find_cluster(options, environ=machine.environ, nodename=machine.nodename)
+    return plan(options, machine=machine, installation=installation, executable=executable, cluster=cluster)
 
 
 def _columns() -> int:

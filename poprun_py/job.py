@@ -177,6 +177,11 @@ class Job:
             unset=list(plan.unset),
             has_input=self._has_input and instance.index == 0,
             since=self._since,
+            placement=plan.placement,
+            local_index=instance.local_index,
+            local_count=plan.instances_per_host,
+            threads=list(plan.threads),
+            network=plan.network,
         )
 
     def _add(self, rank: int, end: End) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from poprun_py.errors import PoprunError
+from poprun_py.numa import NumaTopology, discover_here
 
 __all__ = ["Machine"]
 
@@ -21,6 +22,8 @@ class Machine:
     python: str = "python3"
     name: str = "localhost"
     environ: Mapping[str, str] = field(default_factory=dict)
+    nodename: str = "localhost"
+    topology: NumaTopology | None = None
 
     @classmethod
     def here(cls) -> Machine:
@@ -34,4 +37,6 @@ class Machine:
             cwd=cwd,
             python=sys.executable,
             environ=dict(os.environ),
+            nodename=os.uname().nodename,
+            topology=discover_here(),
         )

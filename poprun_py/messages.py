@@ -66,10 +66,18 @@ class Start(NamedTuple):
     unset: list[str]  # taken from what it inherits
     has_input: bool  # Input will follow; else its stdin is empty
     since: float  # when the job began, seconds of the epoch
+    placement: str  # a name of placement.STRATEGIES
+    local_index: int  # of this instance on its host
+    local_count: int  # instances on its host
+    threads: list[str]  # variables that are to say how many threads the instance uses
+    network: str  # subnet that MPI is to use, such as 10.0.0.0/24; empty: its own choice
 
 
 class Started(NamedTuple):
     pid: int
+    cpus: list[int]  # that it runs on
+    memory: list[int]  # nodes that it allocates from
+    warning: str  # what could not be arranged for it
 
 
 class NotStarted(NamedTuple):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import selectors
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from poprun_py import messages
 from poprun_py.alarms import Alarms
@@ -18,7 +19,7 @@ _TIMEOUT, _MOST_STRANGERS = 10.0, 256
 
 
 class Reception:
-    """A listening socket on this machine; ``welcome`` is called with each supervisor that has proved itself.
+    """Listens at ``addresses`` of this host; ``welcome`` is called with each supervisor that has proved itself.
 
     The channel is no longer watched then. ``welcome`` returns False for one that is not wanted.
     """
@@ -30,6 +31,7 @@ class Reception:
         *,
         welcome: Callable[[messages.Hello, Channel], bool],
         log: Callable[[str], None],
+        addresses: Sequence[str] = ("127.0.0.1",),
     ) -> None:
         self.key = new_key()
         self._selector = selector
@@ -37,17 +39,24 @@ class Reception:
         self._welcome = welcome
         self._log = log
         self._strangers: set[Admission | Channel] = set()
-        self._listener = socket.create_server(("127.0.0.1", 0), backlog=_MOST_STRANGERS)
-        self._listener.setblocking(False)
-        selector.register(self._listener, selectors.EVENT_READ, self._on_connection)
+        self._listeners = [socket.create_server((address, 0), backlog=_MOST_STRANGERS) for address in addresses]
+        for listener in self._listeners:
+            listener.setblocking(False)
+            selector.register(listener, selectors.EVENT_READ, functools.partial(self._on_connection, listener))
 
     @property
     def address(self) -> str:
-        return "{}:{}".format(*self._listener.getsockname())
+        """``host:port``, or several separated by commas."""
+        return ",".join("{}:{}".format(*listener.getsockname()) for listener in self._listeners)
 
-    def _on_connection(self) -> None:
+    def close(self) -> None:
+        """Listen no more."""
+        for each in (*self._strangers, *self._listeners):
+            each.close()
+
+    def _on_connection(self, listener: socket.socket) -> None:
         try:
-            connection, _ = self._listener.accept()
+            connection, _ = listener.accept()
         except OSError:
             return
         if len(self._strangers) >= _MOST_STRANGERS:

@@ -11,20 +11,21 @@ from collections.abc import Sequence
 
 from poprun_py import messages, processes
 from poprun_py.alarms import Alarms
-from poprun_py.channel import Channel
+from poprun_py.channel import SILENCE, Channel
 from poprun_py.errors import ChannelError
 from poprun_py.failure import signal_name
 from poprun_py.hang import HINT, HINT_AFTER, has_raised
 from poprun_py.input import Input
 from poprun_py.job import Job
 from poprun_py.log import Log
+from poprun_py.numa import listed
 from poprun_py.options import LaunchOptions
 from poprun_py.output import STDERR, STDOUT, Output
 from poprun_py.pipes import OutputPipe
 from poprun_py.plan import LaunchPlan
 from poprun_py.reception import Reception
 from poprun_py.sink import Sink
-from poprun_py.start import open_standard_streams, start_mpirun
+from poprun_py.start import channel_addresses, open_standard_streams, start_mpirun
 from poprun_py.sweep import sweep
 from poprun_py.wakeup import Wakeup
 
@@ -38,6 +39,9 @@ _TEARDOWN, _MPIRUN_TIMEOUT = 0.9, 5.0
 
 #: Seconds in which an instance that made mpirun end the job (MPI_Abort) may report its own exit code.
 _SETTLE = 0.2
+
+#: Seconds between two looks at whether the other hosts still answer.
+_LOOK_EVERY = 1.0
 
 _STDERR_LINES = 20
 
@@ -71,7 +75,13 @@ class _Run:
         self._credits: Counter[int] = Counter()  # bytes dealt with, not yet told
         self._alarms = Alarms()
         self._selector = selectors.PollSelector()  # unlike epoll it takes files, which stdin may be
-        self._reception = Reception(self._selector, self._alarms, welcome=self._welcome, log=self._log.debug)
+        self._reception = Reception(
+            self._selector,
+            self._alarms,
+            welcome=self._welcome,
+            log=self._log.debug,
+            addresses=channel_addresses(plan),
+        )
         self._input = Input()
         self._job = Job(plan, since=self._since, has_input=self._input.is_open, tell=self._tell)
         self._mpirun = 0
@@ -100,10 +110,14 @@ class _Run:
     # -- the start --------------------------------------------------------------------------------------------------
 
     def _start(self) -> None:
+        for note in self._plan.notes:
+            self._log.info(note)
         self._log.info("Running command: " + " ".join(f"'{word}'" for word in self._plan.command.argv))
         self._mpirun, pipes = start_mpirun(self._plan, address=self._reception.address, key=self._reception.key)
         self._log.info(f"Waiting for mpirun (PID {self._mpirun})")
         self._register_all(pipes)
+        if self._plan.remote_hosts:
+            self._alarms.set(_LOOK_EVERY, self._check_hosts)
         patience = START_TIMEOUT + START_TIMEOUT_PER_INSTANCE * len(self._plan.instances)
         self._alarms.set(patience, lambda: self._on_start_timeout(patience))
         if self._options.timeout is not None:
@@ -146,11 +160,22 @@ class _Run:
                 self._on_message(rank, message)
         except ChannelError as error:
             self._log.debug(f"The channel of instance {rank} is closed: {error}")
-            self._selector.unregister(channel)
-            self._channels.pop(rank).close()
-            self._job.lost(rank, "is gone")
+            self._lose(rank, "is gone")
             return
         self._selector.modify(channel, self._interest(channel), lambda: self._on_messages(rank))
+
+    def _check_hosts(self) -> None:
+        """Give up the supervisors on hosts that are silent; only other hosts can be."""
+        for rank, channel in list(self._channels.items()):
+            if channel.is_silent:
+                self._lose(rank, f"has not answered for {SILENCE:g} s; its host is down, or out of reach")
+        self._alarms.set(_LOOK_EVERY, self._check_hosts)
+
+    def _lose(self, rank: int, reason: str) -> None:
+        channel = self._channels.pop(rank)
+        self._selector.unregister(channel)
+        channel.close()
+        self._job.lost(rank, reason)
 
     def _on_message(self, rank: int, message: messages.Message) -> None:
         match message:
@@ -159,8 +184,11 @@ class _Run:
                 self._output.write(rank, stream, data, lambda: self._credits.update({rank: count}))
                 if stream == STDERR and has_raised(self._output.kept(rank)):
                     self._watch_for_hang(rank, self._output.kept(rank))
-            case messages.Started(pid):
-                self._log.debug(f"Instance {rank} has pid {pid}")
+            case messages.Started(pid, cpus, memory, warning):
+                where = f"CPUs {listed(cpus)}, memory nodes {listed(memory)}"
+                self._log.debug(f"Instance {rank} has pid {pid}; {where}")
+                if warning:
+                    self._log.info(f"Instance {rank}: {warning}")
                 self._job.started(rank, pid)
             case messages.NotStarted(reason):
                 self._job.not_started(rank, reason)

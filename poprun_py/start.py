@@ -15,7 +15,7 @@ from poprun_py.plan import LaunchPlan
 from poprun_py.supervise import PATH_VARIABLE
 from poprun_py.supervisor import RANK_VARIABLE
 
-__all__ = ["open_standard_streams", "start_mpirun"]
+__all__ = ["channel_addresses", "open_standard_streams", "start_mpirun"]
 
 #: Variables by which a process manager around us would confuse the one we start.
 _OUTER = ("PMI_", "PMIX_", "OMPI_COMM_WORLD_", "PRTE_LAUNCHED", "HYDI_")
@@ -44,6 +44,16 @@ def start_mpirun(plan: LaunchPlan, *, address: str, key: bytes) -> tuple[int, li
     for descriptor in (null, pipes[0][1], pipes[1][1]):
         os.close(descriptor)
     return pid, [OutputPipe(number, pipe[0]) for number, pipe in enumerate(pipes, start=1)]
+
+
+def channel_addresses(plan: LaunchPlan) -> tuple[str, ...]:
+    """Where to listen for supervisors: on the interfaces that lead to the other hosts, or the loopback only."""
+    if not plan.remote_hosts:
+        return ("127.0.0.1",)
+    from poprun_py.network import addresses_towards, interface_in, interfaces  # not needed on one host
+
+    chosen = interface_in(plan.network, interfaces()) if plan.network else None
+    return (chosen.address,) if chosen else addresses_towards(plan.remote_hosts)
 
 
 def open_standard_streams() -> None:

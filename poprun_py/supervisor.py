@@ -20,6 +20,7 @@ from poprun_py.channel import ADDRESS_VARIABLE, KEY_VARIABLE, Channel, connect
 from poprun_py.errors import ChannelError
 from poprun_py.messages import LAUNCHER, MPI, OWN
 from poprun_py.pipes import InputPipe, OutputPipe
+from poprun_py.surroundings import arrange
 from poprun_py.sweep import sweep
 from poprun_py.wakeup import Wakeup
 
@@ -32,6 +33,9 @@ RANK_VARIABLE = "POPRUN_PY_RANK_VARIABLE"
 WINDOW = 1 << 19
 
 CONNECT_TIMEOUT = 20.0
+
+#: Seconds between two looks at whether the launcher's host still answers.
+_LOOK_EVERY = 2.0
 
 #: Seconds from SIGTERM to SIGKILL when the launcher is gone or the process manager wants the instance to end.
 _GRACE = 0.5
@@ -105,6 +109,7 @@ class Supervisor:
         self.since = time.time()
 
     def run(self) -> None:
+        self._alarms.set(_LOOK_EVERY, self._check_launcher)
         while not self._done:
             self._watch()
             for key, _ in self._selector.select(self._alarms.until_next()):
@@ -126,9 +131,18 @@ class Supervisor:
             for message in self._channel.receive():
                 self._obey(message)
         except ChannelError:
-            self._selector.unregister(self._channel)
-            self._launcher_lives = False
-            self._stop(signal.SIGTERM, _GRACE, LAUNCHER)
+            self._lose_launcher()
+
+    def _check_launcher(self) -> None:
+        if self._launcher_lives:
+            if self._channel.is_silent:
+                self._lose_launcher()
+            self._alarms.set(_LOOK_EVERY, self._check_launcher)
+
+    def _lose_launcher(self) -> None:
+        self._selector.unregister(self._channel)
+        self._launcher_lives = False
+        self._stop(signal.SIGTERM, _GRACE, LAUNCHER)
 
     def _obey(self, message: messages.Message) -> None:
         match message:
@@ -161,6 +175,7 @@ class Supervisor:
         self.since = order.since
         for name in order.unset:
             os.environ.pop(name, None)
+        surroundings = arrange(order)
         null = os.open(os.devnull, os.O_RDWR)
         source, feed = os.pipe() if order.has_input else (null, -1)
         pipes = [os.pipe(), os.pipe()]
@@ -168,7 +183,7 @@ class Supervisor:
             self._program = processes.spawn(
                 order.argv,
                 executable=order.executable,
-                environment=os.environ | order.environment,
+                environment=os.environ | order.environment | surroundings.environment,
                 cwd=order.cwd,
                 streams=(source, pipes[0][1], pipes[1][1]),
                 session=False,
@@ -178,7 +193,10 @@ class Supervisor:
             self._tell(messages.NotStarted(f"{error.strerror}: {error.filename}"))
             self._childless, self._status = True, 127
         else:
-            self._tell(messages.Started(self._program))
+            placement = surroundings.placement
+            self._tell(
+                messages.Started(self._program, list(placement.cpus), list(placement.memory), surroundings.warning)
+            )
         for descriptor in {null, source, pipes[0][1], pipes[1][1]}:
             os.close(descriptor)
         self._outputs = [OutputPipe(number, pipe[0]) for number, pipe in enumerate(pipes, start=1)]

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from poprun_py.backends import mpich, openmpi
+from poprun_py.backends import mpich, openmpi, slurm
 from poprun_py.backends.command import Command, Request
 
 __all__ = ["BACKENDS", "Command", "Request"]
 
-#: Kind of MPI -> the pure function that makes its command.
-BACKENDS: dict[str, Callable[[Request], Command]] = {"mpich": mpich.command, "openmpi": openmpi.command}
+#: Kind of MPI, or what starts processes instead of it -> the pure function that makes its command.
+BACKENDS: dict[str, Callable[[Request], Command]] = {
+    "mpich": mpich.command,
+    "openmpi": openmpi.command,
+    "slurm": slurm.command,
+}

@@ -12,8 +12,18 @@ _HERE = ("-hosts", "localhost", "-launcher", "fork")
 
 def command(request: Request) -> Command:
     """One ``mpirun`` for all supervisors; hydra binds nothing and counts no cores by itself."""
+    hosts = _on_hosts(request) if request.cluster.hosts else _HERE
+    count = ("-n", str(request.num_instances))
     return Command(
-        argv=(request.installation.launcher, *_HERE, "-n", str(request.num_instances), *request.supervisor),
-        environment={},
+        argv=(request.installation.launcher, *hosts, *request.extra, *count, *request.local, *request.supervisor),
+        environment={"HYDRA_LAUNCHER_EXEC": request.ssh} if request.ssh and request.cluster.hosts else {},
         rank_variable="PMI_RANK",
     )
+
+
+def _on_hosts(request: Request) -> tuple[str, ...]:
+    """Blocks of instances over ssh; the folder is the supervisor's business, which can say what is wrong with it."""
+    cluster = request.cluster
+    interface = ("-iface", cluster.interface) if cluster.interface else ()
+    hosts = ("-hosts", ",".join(cluster.hosts), "-ppn", str(request.per_host))
+    return ("-launcher", "ssh", *hosts, *interface, "-wdir", "/")

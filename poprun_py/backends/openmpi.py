@@ -26,13 +26,35 @@ _SHARED_CORES = {"OMPI_MCA_mpi_yield_when_idle": "1"}
 
 def command(request: Request) -> Command:
     """One ``mpirun`` for all supervisors; what the user has set in the environment stays."""
-    wanted = _AS_ROOT | _QUICK_START | (_SHARED_CORES if request.oversubscribed else {})
+    wanted = (_AS_ROOT if request.as_root else {}) | _QUICK_START
+    wanted |= _SHARED_CORES if request.oversubscribed else {}
+    if request.cluster.hosts:
+        wanted |= _network(request)
+    environment = {name: value for name, value in wanted.items() if name not in request.environ}
     crowd = ("--oversubscribe",) if request.oversubscribed else ()
+    places = _on_hosts(request, environment) if request.cluster.hosts else crowd
+    count = ("-n", str(request.num_instances))
     return Command(
         argv=(
-            *(request.installation.launcher, "--bind-to", "none", *crowd),
-            *("-n", str(request.num_instances), *request.supervisor),
+            *(request.installation.launcher, "--bind-to", "none", *places, *request.extra),
+            *(*count, *request.local, *request.supervisor),
         ),
-        environment={name: value for name, value in wanted.items() if name not in request.environ},
+        environment=environment,
         rank_variable="OMPI_COMM_WORLD_RANK",
     )
+
+
+def _on_hosts(request: Request, environment: dict[str, str]) -> tuple[str, ...]:
+    """Blocks of instances over ssh, with as many slots on each host as it gets instances."""
+    hosts = ",".join(f"{host}:{request.per_host}" for host in request.cluster.hosts)
+    names = [*request.forwarded, *environment]
+    passed = [word for name in names if not name.startswith(("OMPI_", "PRTE_")) for word in ("-x", name)]
+    return ("--host", hosts, "--map-by", "slot", "--wdir", "/", *passed)
+
+
+def _network(request: Request) -> dict[str, str]:
+    """The ssh to use, and the subnet for the daemons and the processes."""
+    network, ssh = request.cluster.network, request.ssh
+    daemons = dict.fromkeys(("PRTE_MCA_oob_tcp_if_include", "OMPI_MCA_oob_tcp_if_include"), network)
+    agents = dict.fromkeys(("PRTE_MCA_plm_ssh_agent", "OMPI_MCA_plm_rsh_agent"), ssh)
+    return (daemons | {"OMPI_MCA_btl_tcp_if_include": network} if network else {}) | (agents if ssh else {})

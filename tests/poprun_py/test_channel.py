@@ -25,11 +25,16 @@ START = messages.Start(
     unset=["B"],
     has_input=False,
     since=1.5,
+    placement="spreadnuma",
+    local_index=0,
+    local_count=2,
+    threads=["OMP_NUM_THREADS"],
+    network="",
 )
 EXAMPLES = [
     messages.Hello(3, "host", 7),
     START,
-    messages.Started(5),
+    messages.Started(5, [0, 1], [0], "it cannot"),
     messages.NotStarted("why"),
     messages.Output(1, b"\xff\x00"),
     messages.Credit(65536),

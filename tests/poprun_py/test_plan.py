@@ -9,6 +9,7 @@ import pytest
 from popdist_py.environment import Environment
 from poprun_py.machine import Machine
 from poprun_py.mpi import MpiInstallation
+from poprun_py.numa import Node, NumaTopology
 from poprun_py.parser import parse
 from poprun_py.plan import SUPERVISOR_FILE, THREAD_VARIABLES, plan
 
@@ -16,9 +17,13 @@ MPICH = MpiInstallation("mpich", "/mpich/bin/mpirun", "/mpich/lib/libmpi.so.12")
 OPENMPI = MpiInstallation("openmpi", "/ompi/bin/mpirun", "/ompi/lib/libmpi.so.40")
 
 
-def planned(line: str, *, installation=MPICH, cpus=4, **environ):
-    machine = Machine(cpus=cpus, cwd="/home", python="/venv/bin/python", environ=environ)
-    return plan(parse(line.split()), machine=machine, installation=installation, executable="/bin/prog")
+def planned(line: str, *, installation=MPICH, cpus=4, cluster=None, **environ):
+    node = Node(0, tuple((cpu,) for cpu in range(cpus)), (0,))
+    topology = NumaTopology((node,))
+    machine = Machine(cpus=cpus, cwd="/home", python="/venv/bin/python", environ=environ, topology=topology)
+    return plan(
+        parse(line.split()), machine=machine, installation=installation, executable="/bin/prog", cluster=cluster
+    )
 
 
 @pytest.mark.parametrize(("instances", "replicas"), [(1, 1), (1, 16), (2, 4), (3, 12), (6, 6), (4, 8)])

@@ -1,0 +1,152 @@
+"""Hosts: which machines a job runs on, from --host, a host file or an allocation of Slurm.
+
+h0,h1             two hosts
+n[0-2,4]          n0, n1, n2 and n4
+r[1-2]n[08-10]    r1n08, r1n09, r1n10, r2n08, ... (digits keep their width, as Slurm writes them)
+h0:2              takes at most two instances; in a file also "h0 slots=2"
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from poprun_py.errors import UsageError
+
+__all__ = ["Host", "expanded", "from_file", "from_list", "names_here"]
+
+#: Far more hosts than any cluster has; a range beyond is a slip of the keyboard.
+_MOST = 65536
+
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+_ENTRY = re.compile(r"(?P<name>.*?)(?::(?P<slots>\d+))?")
+_RANGE = re.compile(r"(\d+)(?:-(\d+))?")
+
+#: What a host file may say after the name, one word each; only slots means something here.
+_FILE_WORD = re.compile(r"(slots|max[-_]slots)=(\d+)")
+
+
+@dataclass(frozen=True)
+class Host:
+    """A machine by the name that ssh knows it by; ``slots`` is the most instances it takes, if that was said."""
+
+    name: str
+    slots: int | None = None
+
+
+def from_list(text: str, *, source: str) -> tuple[Host, ...]:
+    """The hosts of a comma list with ranges; ``source`` is the option that gave it. Raise UsageError."""
+    try:
+        return _checked(host for entry in _split(text) for host in _hosts(entry))
+    except ValueError as error:
+        raise UsageError([f"{source}: {error}"]) from None
+
+
+def from_file(path: str, *, source: str) -> tuple[Host, ...]:
+    """The hosts of a file: one per line (or a list), with comments after "#". Raise UsageError naming the line."""
+    try:
+        with open(path, encoding="utf-8", errors="surrogateescape") as stream:
+            lines = stream.read().splitlines()
+    except OSError as error:
+        raise UsageError([f"{source}: the file cannot be read: {error.strerror}"]) from None
+    found: list[Host] = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            found += _of_line(line.partition("#")[0].split())
+        except ValueError as error:
+            raise UsageError([f"{source}, line {number}: {error}"]) from None
+    try:
+        return _checked(found)
+    except ValueError as error:
+        raise UsageError([f"{source}: {error}"]) from None
+
+
+def expanded(text: str) -> tuple[str, ...]:
+    """The names in a list such as Slurm's ``n[1-3,7],login``; raise ValueError."""
+    return tuple(host.name for entry in _split(text) for host in _hosts(entry))
+
+
+def names_here(nodename: str) -> frozenset[str]:
+    """What the machine of this name is also called by itself."""
+    return frozenset({"localhost", "127.0.0.1", nodename, nodename.partition(".")[0]})
+
+
+def _of_line(words: list[str]) -> Iterator[Host]:
+    if not words:
+        return
+    slots = None
+    for word in words[1:]:
+        match = _FILE_WORD.fullmatch(word)
+        if not match:
+            raise ValueError(f"{word!r} is not understood; a host and slots=N are expected")
+        slots = int(match[2]) if match[1] == "slots" else slots
+    for entry in _split(words[0]):
+        for host in _hosts(entry):
+            yield Host(host.name, slots if slots is not None else host.slots)
+
+
+def _checked(hosts: Iterable[Host]) -> tuple[Host, ...]:
+    found = tuple(hosts)
+    if not found:
+        raise ValueError("no host is named; give at least one, such as h0,h1 or n[0-3]")
+    twice = [name for name, count in Counter(host.name for host in found).items() if count > 1]
+    if twice:
+        raise ValueError(
+            f"{', '.join(twice)} is named more than once; name each host once, the instances are divided evenly"
+        )
+    return found
+
+
+def _split(text: str) -> list[str]:
+    """At the commas outside brackets."""
+    entries, depth = [""], 0
+    for letter in text.strip():
+        depth += (letter == "[") - (letter == "]")
+        if depth not in (0, 1):
+            break
+        if letter == "," and not depth:
+            entries.append("")
+        else:
+            entries[-1] += letter
+    if depth:
+        raise ValueError(f"{text!r}: a bracket has no partner; ranges look like n[0-2,4]")
+    return [entry.strip() for entry in entries if entry.strip()]
+
+
+def _hosts(entry: str) -> Iterator[Host]:
+    match = _ENTRY.fullmatch(entry)
+    name = match["name"] if match else entry
+    slots = int(match["slots"]) if match and match["slots"] else None
+    if slots == 0:
+        raise ValueError(f"{entry!r}: a host that takes no instance; leave it out")
+    for one in _names(name):
+        if not _NAME.fullmatch(one):
+            raise ValueError(f"{one!r} is no name of a host; give names or IPv4 addresses, such as h0,h1 or n[0-3]")
+        yield Host(one, slots)
+
+
+def _names(pattern: str) -> list[str]:
+    """Expand every bracket of ``pattern``, the last one fastest."""
+    names = [""]
+    for part in re.split(r"(\[[^]]*\])", pattern):
+        choices = _numbers(part) if part.startswith("[") else [part]
+        if len(names) * len(choices) > _MOST:
+            raise ValueError(f"{pattern!r} names more than {_MOST} hosts")
+        names = [name + choice for name in names for choice in choices]
+    return names
+
+
+def _numbers(bracket: str) -> list[str]:
+    """``[08-10,12]`` -> 08, 09, 10, 12."""
+    numbers: list[str] = []
+    for piece in bracket[1:-1].split(","):
+        match = _RANGE.fullmatch(piece.strip())
+        first, last = (match[1], match[2] or match[1]) if match else ("1", "0")
+        if len(last) > 9 or int(first) > int(last):
+            raise ValueError(f"{piece!r} is no range; ranges look like [0-2,4], the smaller number first")
+        if int(last) - int(first) >= _MOST:
+            raise ValueError(f"{piece!r} names more than {_MOST} hosts")
+        numbers += [str(number).zfill(len(first)) for number in range(int(first), int(last) + 1)]
+    return numbers

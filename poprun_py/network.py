@@ -1,0 +1,98 @@
+"""Network: this host's interfaces, and which of them leads to the others (IPv4, Linux)."""
+
+from __future__ import annotations
+
+import fcntl
+import socket
+import struct
+from collections.abc import Iterable
+from dataclasses import dataclass
+from ipaddress import AddressValueError, IPv4Address, IPv4Network, NetmaskValueError
+
+from poprun_py.errors import UsageError
+
+__all__ = ["LOOPBACK", "Interface", "addresses_towards", "interface_in", "interfaces", "subnet_named"]
+
+LOOPBACK = "127.0.0.1"
+
+_SIOCGIFADDR, _SIOCGIFNETMASK = 0x8915, 0x891B
+
+
+@dataclass(frozen=True)
+class Interface:
+    """A network interface that has an IPv4 address."""
+
+    name: str
+    address: str
+    network: str  # such as 10.0.0.0/24
+
+
+def interfaces() -> list[Interface]:
+    """Those of this host that have an address, in the kernel's order."""
+    found = []
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        for _, name in socket.if_nameindex():
+            request = struct.pack("256s", name.encode()[:15])
+            try:
+                address, mask = (
+                    socket.inet_ntoa(fcntl.ioctl(probe.fileno(), what, request)[20:24])
+                    for what in (_SIOCGIFADDR, _SIOCGIFNETMASK)
+                )
+            except OSError:  # it has none
+                continue
+            found.append(Interface(name, address, str(IPv4Network(f"{address}/{mask}", strict=False))))
+    return found
+
+
+def interface_in(network: str, among: Iterable[Interface]) -> Interface | None:
+    """The interface whose address lies in ``network``."""
+    subnet = IPv4Network(network)
+    return next((one for one in among if IPv4Address(one.address) in subnet), None)
+
+
+def subnet_named(asked: str, among: Iterable[Interface]) -> Interface:
+    """What --host-subnet means here: the interface of that name, or the one in that subnet; raise UsageError.
+
+    The ``network`` of the result is what the other hosts look for: the names of their interfaces may differ.
+    """
+    known = list(among)
+    for one in known:
+        if one.name == asked:
+            return one
+    try:
+        network = str(IPv4Network(asked, strict=False))
+    except (AddressValueError, NetmaskValueError, ValueError):
+        network = ""
+    found = interface_in(network, known) if network else None
+    if found is None:
+        have = ", ".join(f"{one.name} ({one.network})" for one in known) or "none"
+        raise UsageError(
+            [f"--host-subnet {asked}: this host has no such interface or subnet; there are {have}; name one of them"]
+        )
+    return Interface(found.name, found.address, network)
+
+
+def addresses_towards(hosts: Iterable[str]) -> tuple[str, ...]:
+    """Addresses of this host by which ``hosts`` reach it: of the interfaces that lead to them, each once.
+
+    A host whose name does not resolve here (ssh may know it all the same) is taken to be where most traffic goes.
+    """
+    found: list[str] = []
+    for host in hosts:
+        address = _address_towards(host)
+        if address and address not in found:
+            found.append(address)
+    if found and set(found) != {LOOPBACK}:
+        return tuple(address for address in found if address != LOOPBACK)
+    outside = [one.address for one in interfaces() if not one.address.startswith("127.")]
+    return tuple(outside) or (LOOPBACK,)
+
+
+def _address_towards(host: str) -> str | None:
+    """Where a packet to ``host`` would come from; nothing is sent."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect((host, 9))
+        except OSError:
+            return None
+        return str(probe.getsockname()[0])
