@@ -47,8 +47,8 @@ def choose(collective: Collective, nbytes: int, fabric: Fabric, length: int, *, 
         raise ArgumentError(f"a method for {collective} was asked for; reduce_scatter and all_gather have one")
     scatter = collective is Collective.REDUCE_SCATTER
     if within and fabric.configuration is LinkConfiguration.BARLEY_TWIST:
-        limit = _TWIST_BELOW * (length if scatter else 1)
-        return _by_size(nbytes, limit, Method.QUAD_DIRECTIONAL_RING, "on a barley twist")
+        twist = _TWIST_BELOW * (length if scatter else 1)
+        return _by_size(nbytes, twist, Method.QUAD_DIRECTIONAL_RING, "on a barley twist")
     if fabric.ipus_per_replica > 1 and fabric.topology is Topology.TORUS:
         return Choice(Method.MEET_IN_MIDDLE_RING, "a torus, several IPUs per replica")
     if fabric.ipus_per_replica > 1:

@@ -66,11 +66,13 @@ class Communicator:
     however replicas are spread over processes.
 
     Each collective also takes a list of tensors of one dtype, which travel packed into one transfer, and has an
-    ``..._async`` form that returns a Handle at once: ``handle.wait(timeout)`` gives the result.
+    ``..._async`` form that returns a Handle at once: ``handle.wait(timeout)`` gives the result. ``method`` of a call
+    takes the place of the communicator's own (``gcl.connect``); it must be the same on all ranks.
     """
 
-    def __init__(self, path: Path, world: World, group: Group) -> None:
+    def __init__(self, path: Path, world: World, group: Group, by_method: Callable[[str], Communicator]) -> None:
         self._path, self._world, self.group = path, world, group
+        self._by_method, self._siblings = by_method, dict[str, Communicator]()
         self._requests: dict[tuple[object, ...], Request] = {}
         self._runner: Runner | None = None
         self._shared: dict[int, np.ndarray] = {}
@@ -96,11 +98,15 @@ class Communicator:
         self._shared[id(made)] = made
         return made
 
-    def all_reduce(self, x: Tensors, op: str = Operator.ADD, *, out: Tensors | None = None) -> Tensors:
+    def all_reduce(
+        self, x: Tensors, op: str = Operator.ADD, *, out: Tensors | None = None, method: str | None = None
+    ) -> Tensors:
         """Combine ``x`` [local replicas, ...] over the group; every replica gets the result.
 
         ``out`` (default: a new tensor) may be ``x`` itself. Returns ``out``.
         """
+        if method is not None:
+            return self._by(method).all_reduce(x, op, out=out)
         if out is not None and self._again((_ALL_REDUCE, op, 0, id(x), id(out)), x, out):
             return out
         if isinstance(x, list):
@@ -110,11 +116,15 @@ class Communicator:
         self._run(Kind.ALL_REDUCE, op, x, out)
         return out
 
-    def reduce_scatter(self, x: Tensors, op: str = Operator.ADD, *, out: Tensors | None = None) -> Tensors:
+    def reduce_scatter(
+        self, x: Tensors, op: str = Operator.ADD, *, out: Tensors | None = None, method: str | None = None
+    ) -> Tensors:
         """Combine ``x`` [local replicas, n]; member i gets fragment i: [local replicas, ceil(n / group size)].
 
         The end is padded with zeros.
         """
+        if method is not None:
+            return self._by(method).reduce_scatter(x, op, out=out)
         if out is not None and self._again((_REDUCE_SCATTER, op, 0, id(x), id(out)), x, out):
             return out
         if isinstance(x, list):
@@ -130,12 +140,14 @@ class Communicator:
         self._run(Kind.REDUCE_SCATTER, op, x, out)
         return out
 
-    def all_gather(self, x: Tensors, *, out: Tensors | None = None) -> Tensors:
+    def all_gather(self, x: Tensors, *, out: Tensors | None = None, method: str | None = None) -> Tensors:
         """Join the shards ``x`` [local replicas, ...] in group order: [local replicas, group size, ...].
 
         Into a tensor made by ``shared((group size, ...))`` each shard is written once per host, not once per replica;
         the group must be all replicas. A shard that is a slice of it already is not even copied.
         """
+        if method is not None:
+            return self._by(method).all_gather(x, out=out)
         if isinstance(x, list):
             return packing.all_gathered(x, out, self.group.size, self.empty, self.all_gather)
         self._check(x)
@@ -168,19 +180,23 @@ class Communicator:
         self._run(Kind.ALL_TO_ALL, Operator.ADD, x, out)
         return out
 
-    def all_reduce_async(self, x: Tensors, op: str = Operator.ADD, *, out: Tensors | None = None) -> Handle[Tensors]:
+    def all_reduce_async(
+        self, x: Tensors, op: str = Operator.ADD, *, out: Tensors | None = None, method: str | None = None
+    ) -> Handle[Tensors]:
         """Begin an all-reduce."""
-        return self._begin(lambda: self.all_reduce(x, op, out=out))
+        return self._begin(lambda: self.all_reduce(x, op, out=out, method=method))
 
     def reduce_scatter_async(
-        self, x: Tensors, op: str = Operator.ADD, *, out: Tensors | None = None
+        self, x: Tensors, op: str = Operator.ADD, *, out: Tensors | None = None, method: str | None = None
     ) -> Handle[Tensors]:
         """Begin a reduce-scatter."""
-        return self._begin(lambda: self.reduce_scatter(x, op, out=out))
+        return self._begin(lambda: self.reduce_scatter(x, op, out=out, method=method))
 
-    def all_gather_async(self, x: Tensors, *, out: Tensors | None = None) -> Handle[Tensors]:
+    def all_gather_async(
+        self, x: Tensors, *, out: Tensors | None = None, method: str | None = None
+    ) -> Handle[Tensors]:
         """Begin an all-gather."""
-        return self._begin(lambda: self.all_gather(x, out=out))
+        return self._begin(lambda: self.all_gather(x, out=out, method=method))
 
     def broadcast_async(self, x: Tensors, root: int = 0, *, out: Tensors | None = None) -> Handle[Tensors]:
         """Begin a broadcast."""
@@ -214,6 +230,15 @@ class Communicator:
             )
         self._run(Kind.ALL_GATHER_SHARED, Operator.ADD, x, out)
         return out
+
+    def _by(self, method: str) -> Communicator:
+        """The communicator of the same ranks and paths whose collectives go by ``method``."""
+        if self._runner is not None:
+            self._runner.drain()
+        if method not in self._siblings:
+            self._siblings[method] = self._by_method(method)
+            self._siblings[method]._shared = self._shared
+        return self._siblings[method]
 
     def _begin(self, collective: Callable[[], R]) -> Handle[R]:
         if self._runner is None:

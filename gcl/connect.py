@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import atexit
+import logging
 import os
 import socket
 import warnings
 import weakref
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import msgpack
@@ -15,14 +18,17 @@ import msgpack
 import popdist_py
 from gcl.by_hosts import ByHosts
 from gcl.by_messages import ByMessages
+from gcl.calls import Request
 from gcl.communicator import Communicator, Path
 from gcl.errors import ArgumentError
 from gcl.fabric import Fabric
 from gcl.groups import Group
 from gcl.in_memory import InMemory
-from gcl.literal import Literal, LiteralCommunicator, default_fabric
+from gcl.literal import Literal, LiteralCommunicator, chosen, default_fabric
+from gcl.log import Logged, listens, logger_of
 from gcl.methods.method import Method, method_chain
-from gcl.options import SYNCLESS_WARNING, Options
+from gcl.options import SYNCLESS_WARNING, UNUSED_VARIABLES, Options
+from gcl.schedule import Schedule
 from gcl.transport import inprocess, shared_memory
 from gcl.transport.segment import DEFAULT_BYTES
 from gcl.world import World
@@ -164,10 +170,39 @@ def _described(way: Way) -> str:
 
 
 def _communicator(path: Path, world: World, group: Group, way: Way) -> Communicator:
+    logger = logger_of(way[0])
+    if logger.isEnabledFor(logging.INFO):
+        _say(logger, path, world, group, way)
+    return _by_method(path, world, group, way, logger)
+
+
+def _by_method(path: Path, world: World, group: Group, way: Way, logger: logging.Logger) -> Communicator:
+    """A communicator on ``path``; it makes others like it for the methods of single calls."""
     options, fabric = way
+
+    def another(method: str) -> Communicator:
+        return _by_method(path, world, group, (replace(options, method=method_chain(method)), fabric), logger)
+
     if options.shortest:
-        return Communicator(path, world, group)
-    return LiteralCommunicator(Literal(path, world, group, fabric, options), world, group)
+        return Communicator(_heard(path, world, logger, partial(chosen, fabric, group)), world, group, another)
+    literal = Literal(path, world, group, fabric, options)
+    return LiteralCommunicator(literal, _heard(literal, world, logger, literal.planned), world, group, another)
+
+
+def _heard(path: Path, world: World, logger: logging.Logger, planned: Callable[[Request], Schedule | None]) -> Path:
+    """``path``, logged if anybody listens."""
+    return Logged(path, world.rank, logger, planned) if listens(logger) else path
+
+
+def _say(logger: logging.Logger, path: Path, world: World, group: Group, way: Way) -> None:
+    logger.info(
+        "rank %d of %d: %s of %d, groups of %d with stride %d, transport %s, %s on %s",
+        *(world.rank, world.ranks, world.describe(world.rank), world.replicas),
+        *(group.size, group.stride, path.name, _described(way), way[1]),
+    )
+    for name in UNUSED_VARIABLES:
+        if os.environ.get(name):
+            logger.info("%s is set and not used: there is no compiled code of tiles to load", name)
 
 
 def _open(path: Path, world: World, group: Group, way: Way) -> Communicator:

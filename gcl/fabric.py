@@ -137,6 +137,12 @@ class Fabric:
             f"{self.ipus_per_replica} IPUs per replica; {_supported(self.configuration)}"
         ]
 
+    def __str__(self) -> str:
+        return (
+            f"{self.replicas} replicas x {self.ipus_per_replica} IPUs in {self.domains} IPU-Link domains, "
+            f"{self.topology}, {self.configuration}"
+        )
+
     # ---------------------------------------------------------------- numbering
 
     @property

@@ -12,7 +12,7 @@ on the way they are twice as large as the modelled ones. MEAN of integers is lik
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -36,9 +36,9 @@ from gcl.schedule import Schedule, schedule
 from gcl.wires import wire_of
 from gcl.world import World
 
-__all__ = ["Literal", "LiteralCommunicator", "default_fabric"]
+__all__ = ["COLLECTIVES", "Literal", "LiteralCommunicator", "chosen", "default_fabric"]
 
-_COLLECTIVES = {
+COLLECTIVES = {
     Kind.ALL_REDUCE: Collective.ALL_REDUCE,
     Kind.REDUCE_SCATTER: Collective.REDUCE_SCATTER,
     Kind.ALL_GATHER: Collective.ALL_GATHER,
@@ -59,14 +59,31 @@ def default_fabric(replicas: int) -> Fabric:
     return Fabric(replicas, domains=next(domains for domains in fitting if replicas // domains <= MAX_DOMAIN))
 
 
+def chosen(fabric: Fabric, group: Group, request: Request) -> Schedule | None:
+    """What GCL would run for ``request`` on ``fabric``; None for a barrier, or where it could not."""
+    if request.kind not in COLLECTIVES:
+        return None
+    try:
+        return schedule(
+            COLLECTIVES[request.kind],
+            fabric,
+            request.count,
+            itemsize=request.dtype.itemsize,
+            group=group,
+            root=request.root,
+        )
+    except ArgumentError:
+        return None
+
+
 @dataclass(frozen=True, eq=False)
 class _Announcement(Request):
-    """A barrier that is named for the ``call`` which it stands before, so that ranks which differ are told."""
+    """A barrier that is named for the call which it stands before, so that ranks which differ are told."""
 
-    call: Request | None = None
+    call: str = ""
 
     def __str__(self) -> str:
-        return str(self.call)
+        return self.call
 
 
 class Literal:
@@ -121,8 +138,7 @@ class Literal:
         if request.kind is Kind.BARRIER:
             self._path.run(request, x, out)
             return
-        op = _local_or_add(request.operator)
-        plan = self._scheduled(_COLLECTIVES[request.kind], request.count, request.dtype.itemsize, op, request.root)
+        plan = self._plan_of(request)
         try:
             self._path.run(self._announced(request), self._nothing, self._nothing)
             self._execute(plan, request, x, out)
@@ -181,9 +197,17 @@ class Literal:
         execute(program, states, self._wire, OPERATIONS[request.operator].combine)
         return results
 
-    @staticmethod
-    def _announcement(request: Request) -> Request:
-        return _Announcement(Kind.BARRIER, Operator.ADD, np.dtype(np.float32), 0, call=request)
+    def planned(self, request: Request) -> Schedule | None:
+        """The programs that ``request`` runs; None for a barrier."""
+        return self._plan_of(request) if request.kind in COLLECTIVES else None
+
+    def _plan_of(self, request: Request) -> Schedule:
+        op = _local_or_add(request.operator)
+        return self._scheduled(COLLECTIVES[request.kind], request.count, request.dtype.itemsize, op, request.root)
+
+    def _announcement(self, request: Request) -> Request:
+        call = f"{request} by {','.join(self.chain)}"
+        return _Announcement(Kind.BARRIER, Operator.ADD, np.dtype(np.float32), 0, call=call)
 
 
 class LiteralCommunicator(Communicator):
@@ -193,9 +217,16 @@ class LiteralCommunicator(Communicator):
     element for each direction of the method. Lists of tensors are scattered one after the other.
     """
 
-    def __init__(self, path: Literal, world: World, group: Group) -> None:
-        super().__init__(path, world, group)
-        self._literal = path
+    def __init__(
+        self,
+        literal: Literal,
+        path: Path,
+        world: World,
+        group: Group,
+        by_method: Callable[[str], Communicator],
+    ) -> None:
+        super().__init__(path, world, group, by_method)
+        self._literal = literal
 
     @property
     def methods(self) -> tuple[Method, ...]:
@@ -206,10 +237,12 @@ class LiteralCommunicator(Communicator):
         """The programs that a collective of ``elements`` runs here, to print, draw or price."""
         return self._literal.plan(collective, elements, itemsize, op)
 
-    def reduce_scatter(self, x: Tensors, op: str = Operator.ADD, *, out: Tensors | None = None) -> Tensors:
+    def reduce_scatter(
+        self, x: Tensors, op: str = Operator.ADD, *, out: Tensors | None = None, method: str | None = None
+    ) -> Tensors:
         """Combine ``x`` [local replicas, n]; member i gets its fragment, padded with zeros where the layout says."""
-        if not isinstance(x, list):
-            return super().reduce_scatter(x, op, out=out)
+        if method is not None or not isinstance(x, list):
+            return super().reduce_scatter(x, op, out=out, method=method)
         outs: list[np.ndarray | None] = [None] * len(x) if out is None else list(out)
         if len(outs) != len(x):
             raise ArgumentError(f"{len(outs)} outs were given for {len(x)} tensors; give one for each")

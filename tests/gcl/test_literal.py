@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import ml_dtypes
@@ -13,7 +14,7 @@ from gcl.communicator import Communicator
 from gcl.errors import ArgumentError, CollectiveMismatch, PeerLost
 from gcl.fabric import Fabric, LinkConfiguration, Topology
 from gcl.groups import Group
-from gcl.literal import default_fabric
+from gcl.literal import LiteralCommunicator, default_fabric
 from gcl.methods.method import METHODS, Method, method_chain
 from gcl.program import Collective
 from gcl.schedule import interpret, schedule
@@ -172,6 +173,81 @@ def test_gcl_options_name_the_method(monkeypatch: pytest.MonkeyPatch) -> None:
         gcl.connect()
 
 
+@pytest.mark.parametrize("own", ["auto", "clockwise_ring"])
+def test_a_call_names_its_method(own: str) -> None:
+    x, fabric = draw(4, 37, np.float32), Fabric(4)
+
+    def work(communicator: Communicator) -> None:
+        rows = slice(communicator.global_offset, communicator.global_offset + communicator.local_replicas)
+        mine, group = x[rows].copy(), communicator.group
+        plain = communicator.all_reduce(mine)
+        for method in ("meet_in_middle_ring", "bidirectional_ring_pair,broadcast", "auto"):
+            slow = communicator.all_reduce_async(mine, method=method)  # calls keep their order
+            found = communicator.all_reduce(mine, method=method)
+            assert same_bits(slow.wait(30), found)
+            if method != "auto":
+                assert same_bits(found, expected(Collective.ALL_REDUCE, x, fabric, group, method)[rows])
+                scatter = method.split(",")[0]
+                shard = communicator.reduce_scatter(mine, method=scatter)
+                assert same_bits(shard, expected(Collective.REDUCE_SCATTER, x, fabric, group, scatter)[rows])
+        assert same_bits(communicator.all_reduce(mine), plain)
+        everyone = communicator.shared((4, 37))
+        assert (communicator.all_gather(mine, out=everyone, method="clockwise_ring") == x).all()
+        packed = communicator.all_reduce([mine, mine], method="clockwise_ring")
+        twice = expected(Collective.ALL_REDUCE, np.hstack([x, x]), fabric, group, "clockwise_ring")[rows]
+        assert same_bits(np.hstack(packed), twice)
+
+    on_threads((1, 3), work, method=own)
+
+
+def test_ranks_that_name_different_methods_are_told() -> None:
+    def work(communicator: Communicator) -> None:
+        method = "clockwise_ring" if communicator.global_offset == 0 else "broadcast"
+        communicator.all_reduce(np.zeros((1, 4), np.float32), method=method)
+
+    first, second = errors_of((1, 1), work)
+    assert isinstance(first, CollectiveMismatch)
+    assert str(first) == str(second)
+    assert "all_reduce(add, 4 x float32) by clockwise_ring at" in str(first)
+    assert "by broadcast at" in str(first)
+
+
+def test_an_unknown_method_of_a_call() -> None:
+    with gcl.connect() as communicator, pytest.raises(ArgumentError, match="method 'ring' was asked for; there are"):
+        communicator.all_reduce(np.zeros((1, 4), np.float32), method="ring")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        '{"method": "clockwise_ring", "maxBytesPerTile": 1}',
+        '{"method": "bidirectional_ring_pair", "syncful": {"useOptimisedLayout": false}}',
+        '{"method": "clockwise_ring", "syncful.useForwardingToSupportStridedGroups": true}',
+    ],
+)
+def test_options_change_no_value(options: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GCL_OPTIONS", options)
+    x, fabric, method = draw(8, 5003, np.float32), Fabric(8), json.loads(options)["method"]
+    group = Group(8, 2, 4)
+    on_threads((3, 5), lambda c: check(c, x, fabric, method, "add"), group=group)
+
+
+def test_real_collectives_run_the_programs_that_gcl_would(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GCL_REAL_COLLECTIVES", "1")
+    x = draw(4, 37, np.float32)
+    with gcl.connect(local_replicas=4) as communicator:
+        assert isinstance(communicator, LiteralCommunicator)
+        check(communicator, x, Fabric(4), "meet_in_middle_ring", "add")
+    with gcl.connect(local_replicas=4, method="auto") as communicator:
+        assert type(communicator) is Communicator
+
+
+def test_collectives_without_sync_are_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GCL_OPTIONS", '{"useSynclessCollectives": true}')
+    with pytest.warns(FutureWarning, match="GCL deprecated it in 2.6 and removed it in 3.0"):
+        gcl.connect().close()
+
+
 def test_what_does_not_fit_is_said_when_connecting() -> None:
     with pytest.raises(ArgumentError, match="method 'cloclwise' was asked for; there are auto, clockwise_ring"):
         gcl.connect(method="cloclwise")
@@ -192,7 +268,7 @@ def test_ranks_that_call_different_collectives_are_told() -> None:
     first, second = errors_of((1, 1), work, method="clockwise_ring")
     assert isinstance(first, CollectiveMismatch)
     assert str(first) == str(second)
-    assert "called all_reduce(add, 4 x float32) at" in str(first)
+    assert "called all_reduce(add, 4 x float32) by clockwise_ring at" in str(first)
     assert "test_literal.py" in str(first)
 
 
