@@ -4,6 +4,7 @@ PoprunError             anything the user is told in one line; carries the exit 
 +-- UsageError          mistakes of a command line, all together
 +-- ProgramError        a program that cannot be started
 +-- MpiNotFoundError    no MPI that fits
++-- VipuBusyError       a partition, or the file of partitions, that others hold
 +-- ChannelError        a peer that is not what it says it is, or broke the protocol
     +-- ChannelClosed   a peer that is gone
 """
@@ -12,7 +13,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-__all__ = ["ChannelClosed", "ChannelError", "MpiNotFoundError", "PoprunError", "ProgramError", "UsageError"]
+__all__ = [
+    "ChannelClosed",
+    "ChannelError",
+    "MpiNotFoundError",
+    "PoprunError",
+    "ProgramError",
+    "UsageError",
+    "VipuBusyError",
+]
 
 
 class PoprunError(Exception):
@@ -52,6 +61,10 @@ class MpiNotFoundError(PoprunError):
     """No MPI that fits what was asked."""
 
     exit_code = 2
+
+
+class VipuBusyError(PoprunError):
+    """Another job holds the partition, or the file of partitions; waiting may help."""
 
 
 class ChannelError(PoprunError):

@@ -35,6 +35,12 @@ class Option:
         return self.field or self.name.replace("-", "_")
 
     @property
+    def choices(self) -> tuple[str, ...]:
+        """The words that are understood, where they can be counted."""
+        names = tuple(self.metavar.split("|"))
+        return names if len(names) > 1 and self.metavar.islower() else ()
+
+    @property
     def repeats(self) -> bool:
         return self.extends or self.appends
 
@@ -87,7 +93,7 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "process-placement", "Placement", "How instances are bound to the CPUs and the memory of a host: spreadnuma "
         "divides its NUMA nodes among them, spreadcore its cores, disabled binds nothing. Default spreadnuma.",
-        words.choice("spreadnuma", "spreadcore", "disabled"), "NAME",
+        words.choice("spreadnuma", "spreadcore", "disabled"), "spreadnuma|spreadcore|disabled",
     ),
     Option(
         "numa-aware", "Placement", "The older way: yes binds each instance to one NUMA node, in turn; no binds "
@@ -102,7 +108,7 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "backend", "MPI", "What starts the instances: mpi (mpirun), slurm (srun, the default inside an allocation of "
         "Slurm), or inprocess, which runs a single instance in this process under pdb. Default auto.",
-        words.choice("auto", "mpi", "slurm", "inprocess"), "NAME",
+        words.choice("auto", "mpi", "slurm", "inprocess"), "auto|mpi|slurm|inprocess",
     ),
     Option(
         "mpi-global-args", "MPI", "Options for mpirun as a whole, as one string. May be repeated.",
@@ -193,16 +199,16 @@ OPTIONS: tuple[Option, ...] = (
     Option("dry-run", "General", "Print what would be started, and start nothing."),
     Option(
         "format", "General", "How --dry-run prints: text or json. Default text.", words.choice("text", "json"),
-        "NAME",
+        "text|json",
     ),
     Option("version", "General", "Print the version."),
     Option(
         "version-format", "General", "What --version prints: text, full-text or full-json, which add everything that "
-        "poprun-py builds upon.", words.choice("text", "full-text", "full-json"), "NAME",
+        "poprun-py builds upon.", words.choice("text", "full-text", "full-json"), "text|full-text|full-json",
     ),
     Option(
         "completion", "General", "Print the completion script of a shell: bash, zsh or fish.",
-        words.choice("bash", "zsh", "fish"), "SHELL",
+        words.choice("bash", "zsh", "fish"), "bash|zsh|fish",
     ),
     Option("help", "General", "Print this text.", letter="h"),
 )  # fmt: skip
@@ -274,6 +280,11 @@ class LaunchOptions:
     version_format: str = "text"
     completion: str | None = None
     help: bool = False
+
+    @property
+    def asks(self) -> bool:
+        """Is a question all that there is, and no program to be started?"""
+        return self.help or self.version or "version_format" in self.given or self.completion is not None
 
     @property
     def ipus(self) -> int:

