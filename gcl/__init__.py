@@ -17,6 +17,30 @@ from gcl.handle import Handle
 from gcl.layout import BalancedReorder, HostRearrangement, PlainPadding, graph_shard
 from gcl.literal import LiteralCommunicator
 from gcl.methods.method import Method
+from gcl.names import (
+    MIN_IO_TILES,
+    allGather,
+    allGatherCrossReplica,
+    allGatherToDestinationCrossReplica,
+    allGatherWithinReplica,
+    allReduce,
+    allReduceCrossReplica,
+    allReduceInPlace,
+    allReduceInPlaceCrossReplica,
+    allReduceToDestination,
+    allReduceToDestinationCrossReplica,
+    allReduceWithinReplica,
+    allToAll,
+    allToAllCrossReplica,
+    broadcastCrossReplica,
+    getMinIoTiles,
+    getNumXBsUsed,
+    perIPUTiles,
+    reduceScatter,
+    reduceScatterCrossReplica,
+    reduceScatterToDestinationCrossReplica,
+    reduceScatterWithinReplica,
+)
 from gcl.operators import Operator
 from gcl.options import Options
 from gcl.program import Collective, StepProgram
@@ -24,6 +48,7 @@ from gcl.schedule import Schedule, interpret, schedule
 from gcl.within_replica import all_gather_within_replica, all_reduce_within_replica, reduce_scatter_within_replica
 
 __all__ = [
+    "MIN_IO_TILES",
     "ArgumentError",
     "BalancedReorder",
     "Collective",
@@ -50,13 +75,34 @@ __all__ = [
     "StepProgram",
     "Topology",
     "TransportError",
+    "allGather",
+    "allGatherCrossReplica",
+    "allGatherToDestinationCrossReplica",
+    "allGatherWithinReplica",
+    "allReduce",
+    "allReduceCrossReplica",
+    "allReduceInPlace",
+    "allReduceInPlaceCrossReplica",
+    "allReduceToDestination",
+    "allReduceToDestinationCrossReplica",
+    "allReduceWithinReplica",
+    "allToAll",
+    "allToAllCrossReplica",
     "all_gather_within_replica",
     "all_reduce_within_replica",
+    "broadcastCrossReplica",
     "connect",
     "connect_threads",
+    "getMinIoTiles",
+    "getNumXBsUsed",
     "graph_shard",
     "interpret",
+    "perIPUTiles",
     "price",
+    "reduceScatter",
+    "reduceScatterCrossReplica",
+    "reduceScatterToDestinationCrossReplica",
+    "reduceScatterWithinReplica",
     "reduce_scatter_within_replica",
     "schedule",
 ]
