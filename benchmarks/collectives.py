@@ -229,13 +229,9 @@ class Team:
         server = socket.socket(socket.AF_UNIX)
         server.bind(address)
         server.listen(processes)
-        flags = ["--oversubscribe", "--bind-to", "none"] if "openmpi" in name else []
-        if flags and processes > (os.cpu_count() or 1):
-            flags += ["--mca", "mpi_yield_when_idle", "1"]
-        command = [launcher, "-n", str(processes), *flags, sys.executable, __file__, "--worker", name, address]
         environment = {"OMP_NUM_THREADS": "1", "GLOO_INIT": f"file://{folder}/store-{processes}"} | environment
         environment["PYTHONPATH"] = str(ROOT)
-        self._process = subprocess.Popen([str(c) for c in command], env=os.environ | environment)
+        self._process = self.start(name, launcher, processes, address, environment)
         server.settimeout(120)
         connections = [server.accept()[0] for _ in range(processes)]
         self._streams = [connection.makefile("rw") for connection in connections]
@@ -245,6 +241,16 @@ class Team:
         self._all_names = VARIANTS.get(name, [name])
         self.names: list[str] = []
         self.calls: list[int] = []
+
+    def start(
+        self, name: str, launcher: Path, processes: int, address: str, environment: dict[str, str]
+    ) -> subprocess.Popen[bytes]:
+        """Start the processes, which answer at ``address``."""
+        flags = ["--oversubscribe", "--bind-to", "none"] if "openmpi" in name else []
+        if flags and processes > (os.cpu_count() or 1):
+            flags += ["--mca", "mpi_yield_when_idle", "1"]
+        command = [launcher, "-n", str(processes), *flags, sys.executable, __file__, "--worker", name, address]
+        return subprocess.Popen([str(c) for c in command], env=os.environ | environment)
 
     def prepare(self, case: Case) -> None:
         """Set ``case`` up, check its results, and find how many calls of each variant fill a sample."""

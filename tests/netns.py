@@ -16,15 +16,16 @@ from pathlib import Path
 
 import pytest
 
-__all__ = ["Hosts", "hosts", "needs_hosts"]
+__all__ = ["Hosts", "hosts", "needs_hosts", "unavailable"]
 
 _MISSING = [tool for tool in ("ip", "sshd", "ssh", "unshare", "ssh-keygen") if not shutil.which(tool)]
-_REASON = "needs root" if os.geteuid() else f"needs {', '.join(_MISSING)}" if _MISSING else ""
+#: Why hosts cannot be made here, "" if they can.
+unavailable = "needs root" if os.geteuid() else f"needs {', '.join(_MISSING)}" if _MISSING else ""
 
 
 def needs_hosts(test: object) -> object:
     """Mark a test that runs on namespace hosts; it is skipped, with the reason, where they cannot be made."""
-    return pytest.mark.netns(pytest.mark.skipif(bool(_REASON), reason=f"network namespaces: {_REASON}")(test))
+    return pytest.mark.netns(pytest.mark.skipif(bool(unavailable), reason=f"network namespaces: {unavailable}")(test))
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,117 @@
+"""Collectives between hosts against MPI and gloo: network namespaces, joined by a bridge, with an ssh server each.
+
+As in collectives.py: every contender starts once, on all hosts; they take turns, in alternating order; results are
+checked before they are timed; times are medians over the rounds, the ratio the median over rounds of fastest peer /
+ours. The "network" is the machine's memory, so that what is compared is the work of the processors: the hosts share
+the cores. MPICH goes by UCX over TCP, Open MPI by its TCP transport, both otherwise with default settings.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import collectives
+from collectives import KIB, MIB, ROOT, VARIANTS, Case, Team, launchers, measure
+
+sys.path.insert(0, str(ROOT))
+from tests.netns import Hosts, hosts, unavailable  # noqa: E402
+
+#: (hosts, processes on each) -> whether it is part of a quick run
+PLACES = {(2, 1): True, (4, 1): True, (2, 2): False}
+#: collective -> sizes of a full run, of a quick one
+CASES: dict[str, tuple[list[int], list[int]]] = {
+    "all-reduce": ([64 * KIB, MIB, 16 * MIB, 64 * MIB], [64 * KIB, 64 * MIB]),
+    "reduce-scatter": ([64 * KIB, MIB, 16 * MIB, 64 * MIB], [16 * MIB]),
+    "all-gather": ([64 * KIB, MIB, 16 * MIB, 64 * MIB], [16 * MIB]),
+}
+
+
+class HostTeam(Team):
+    """The processes of one contender, spread over hosts."""
+
+    def __init__(self, name: str, where: Hosts, per_host: int, folder: Path) -> None:
+        self._where, self._per_host = where, per_host
+        super().__init__(name, per_host * len(where.names), folder)
+
+    def start(
+        self, name: str, launcher: Path, processes: int, address: str, environment: dict[str, str]
+    ) -> subprocess.Popen[bytes]:
+        names, ssh = self._where.names, self._where.ssh
+        # without a list, UCX finds out that the hosts are one machine, and shares memory
+        inside = environment | {"UCX_TLS": "tcp,self" if self._per_host == 1 else "tcp,self,posix"}
+        if "openmpi" in name:
+            slots = ",".join(f"{host}:{self._per_host}" for host in names)
+            flags = ["--host", slots, "--prtemca", "plm_ssh_agent", ssh, "--bind-to", "none"]
+            if processes > (os.cpu_count() or 1):
+                flags += ["--mca", "mpi_yield_when_idle", "1"]
+        else:
+            flags = ["-hosts", ",".join(names), "-ppn", self._per_host]
+        settings = [f"{variable}={value}" for variable, value in inside.items()]
+        program = ["env", *settings, sys.executable, collectives.__file__, "--worker", name, address]
+        command = self._where.command(0, [launcher, *flags, "-n", processes, *program])
+        return subprocess.Popen(command, env=os.environ | inside | {"HYDRA_LAUNCHER_EXEC": str(ssh)})
+
+
+@contextmanager
+def teams(count: int, per_host: int) -> Iterator[dict[str, Team]]:
+    """All contenders, started on ``count`` new hosts."""
+    running: dict[str, Team] = {}
+    with tempfile.TemporaryDirectory() as name, hosts(count, Path(name)) as where:
+        try:
+            for contender in launchers():
+                running[contender] = HostTeam(contender, where, per_host, Path(name))
+            yield running
+        finally:
+            for team in running.values():
+                team.stop()
+
+
+def measurements(
+    count: int, per_host: int, contenders: dict[str, Team], quick: bool, only: str
+) -> Iterator[dict[str, Any]]:
+    """All cases whose name begins with ``only`` on ``count`` hosts of ``per_host`` processes."""
+    rounds, budget = (3, 0.1) if quick else (5, 0.3)
+    for what, (full_sizes, quick_sizes) in CASES.items():
+        for nbytes in quick_sizes if quick else full_sizes:
+            if what.startswith(only):
+                case = Case(what, "float32", count * per_host, nbytes)
+                row = measure(case, contenders, rounds=rounds, budget=budget)
+                yield row | {"case": f"{count} hosts x {per_host}: {row['case']}"}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="fewer sizes and rounds, under 50 s")
+    parser.add_argument("--json", metavar="FILE", type=Path, help="also write the rows to FILE")
+    parser.add_argument("--hosts", type=int, default=0, help="only on so many hosts")
+    parser.add_argument("--only", default="", metavar="COLLECTIVE", help="cases whose name begins so")
+    options = parser.parse_args()
+    if unavailable:
+        raise SystemExit(f"hosts are network namespaces here, which cannot be made: {unavailable}")
+    rows: list[dict[str, Any]] = []
+    print(f"{os.cpu_count()} cores; microseconds per call, ratio = fastest peer / ours", flush=True)
+    names = [variant for name in launchers() if name != "ours" for variant in VARIANTS.get(name, [name])]
+    print(f"{'case':<50}{'ours':>10}" + "".join(f"{name:>18}" for name in names) + f"{'ratio':>8}")
+    for (count, per_host), quickly in PLACES.items():
+        if (options.quick and not quickly) or options.hosts not in (0, count):
+            continue
+        with teams(count, per_host) as contenders:
+            for row in measurements(count, per_host, contenders, options.quick, options.only):
+                rows.append(row)
+                peers = "".join(f"{row['peers'].get(name, float('nan')):>18.1f}" for name in names)
+                print(f"{row['case']:<50}{row['ours']:>10.1f}{peers}{row['ratio']:>8.2f}", flush=True)
+    if options.json:
+        options.json.write_text(json.dumps(rows, indent=1))
+
+
+if __name__ == "__main__":
+    main()
