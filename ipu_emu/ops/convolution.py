@@ -1,4 +1,4 @@
-"""Convolution as matrix products over gathered windows.
+"""Convolution: direct (see ``direct``) where it has one group, else as matrix products over gathered windows.
 
 Operands are stored with the batch innermost, [C, H, W, N]: a row of the gathered matrix is then one long copy for
 each row of the image, and the product of [M, C kh kw] weights with it is the result, already in its storage order.
@@ -18,9 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gcl.jit import jit
+from ipu_emu.graph.dtype import FLOAT16
 from ipu_emu.ops.adjoint import Adjoint, Value
 from ipu_emu.ops.arrays import chain, view
 from ipu_emu.ops.cost import flops
+from ipu_emu.ops.direct import Direct
 from ipu_emu.ops.node import Made, Node
 from ipu_emu.ops.registry import Bound, OpDef, Step
 from ipu_emu.ops.windows import Windows
@@ -209,8 +211,20 @@ def _matrices(w: NDArray[Any], group: int) -> NDArray[Any]:
     return view(w, (group, w.shape[0] // group, w.shape[1] * w.shape[2] * w.shape[3]))
 
 
+def _direct_way(node: Node, data: tuple[int, ...], weights: tuple[int, ...]) -> Direct | None:
+    """The direct way, for one group and rows of a vector or more."""
+    if node.attribute("group", 1) != 1 or 0 in (*data, *weights):
+        return None
+    direct = Direct(_windows(node, data, weights), data[0], data[1], weights[0])
+    return direct if direct.fits() else None
+
+
 def _conv(bound: Bound) -> Step:
     x, w, y = bound.input(0), bound.input(1), bound.outputs[0]
+    direct = _direct_way(bound.node, x.shape, w.shape)
+    if direct:
+        bias = bound.input(2) if bound.node.has_input(2) else None
+        return chain(*direct.forward(x, w, bias, y, bound.scratch))
     blocks = _Blocks(bound.node, x, w.shape, y, bound.scratch[0])
     weights = _matrices(w, blocks.group)
     steps: list[Step] = []
@@ -225,6 +239,9 @@ def _conv(bound: Bound) -> Step:
 def _data_grad(bound: Bound) -> Step:
     """dx: the product of the transposed weights with dy, scattered."""
     g, w, dx = bound.input(0), bound.input(1), bound.outputs[0]
+    direct = _direct_way(bound.node, dx.shape, w.shape)
+    if direct:
+        return chain(*direct.data_gradient(g, w, dx, bound.scratch))
     blocks = _Blocks(bound.node, dx, w.shape, g, bound.scratch[0])
     weights = _matrices(w, blocks.group).transpose(0, 2, 1)
     steps: list[Step] = [] if blocks.windows.is_pointwise else [partial(dx.fill, 0)]
@@ -239,6 +256,9 @@ def _weight_grad(bound: Bound) -> Step:
     Made as its transpose: OpenBLAS transposes the narrower operand then, which takes 30 % less time.
     """
     g, x, dw = bound.input(0), bound.input(1), bound.outputs[0]
+    direct = _direct_way(bound.node, x.shape, dw.shape)
+    if direct and direct.fits_weights():
+        return chain(*direct.weight_gradient(g, x, dw, bound.scratch))
     blocks = _Blocks(bound.node, x, dw.shape, g, bound.scratch[0])
     total = _matrices(dw, blocks.group).transpose(0, 2, 1)
     product = view(bound.scratch[1], total.shape)
@@ -257,16 +277,36 @@ def _columns(node: Node, data: tuple[int, ...], weights: tuple[int, ...]) -> int
 
 
 def _conv_workspace(node: Node) -> list[int]:
-    return [_columns(node, node.input(0).shape, node.input(1).shape)]
+    x, w = node.input(0), node.input(1)
+    direct = _direct_way(node, x.shape, w.shape)
+    return direct.workspace(half=x.dtype is FLOAT16) if direct else [_columns(node, x.shape, w.shape)]
 
 
 def _data_grad_workspace(node: Node) -> list[int]:
-    return [_columns(node, tuple(node.attribute("shape", [])), node.input(1).shape)]
+    shape, w = tuple(node.attribute("shape", [])), node.input(1)
+    direct = _direct_way(node, shape, w.shape)
+    return direct.data_workspace(half=w.dtype is FLOAT16) if direct else [_columns(node, shape, w.shape)]
 
 
 def _weight_grad_workspace(node: Node) -> list[int]:
-    weights = tuple(node.attribute("shape", []))
-    return [_columns(node, node.input(1).shape, weights), node.outputs[0].nelms]
+    x, shape = node.input(1), tuple(node.attribute("shape", []))
+    direct = _direct_way(node, x.shape, shape)
+    if direct and direct.fits_weights():
+        return direct.weights_workspace(half=x.dtype is FLOAT16)
+    return [_columns(node, x.shape, shape), node.outputs[0].nelms]
+
+
+def _takes_halves(node: Node) -> bool:
+    return _direct_way(node, node.input(0).shape, node.input(1).shape) is not None
+
+
+def _data_grad_takes_halves(node: Node) -> bool:
+    return _direct_way(node, node.outputs[0].shape, node.input(1).shape) is not None
+
+
+def _weight_grad_takes_halves(node: Node) -> bool:
+    direct = _direct_way(node, node.input(1).shape, node.outputs[0].shape)
+    return direct is not None and direct.fits_weights()
 
 
 def _grad(d: Adjoint) -> list[Value | None]:
@@ -294,7 +334,17 @@ def _weight_grad_flops(node: Node) -> int:
 
 
 OPS = [
-    OpDef("Conv", (2, 3), _shape, _conv, flops(_conv_flops), _grad, _conv_workspace, spatial=(0, -1)),
+    OpDef(
+        "Conv",
+        (2, 3),
+        _shape,
+        _conv,
+        flops(_conv_flops),
+        _grad,
+        _conv_workspace,
+        spatial=(0, -1),
+        halves=_takes_halves,
+    ),
     # ConvDataGrad(g, weights) and ConvWeightGrad(g, data); ``shape`` is that of the result.
     OpDef(
         "ConvDataGrad",
@@ -305,6 +355,7 @@ OPS = [
         None,
         _data_grad_workspace,
         spatial=(0, -1),
+        halves=_data_grad_takes_halves,
     ),
     OpDef(
         "ConvWeightGrad",
@@ -315,5 +366,6 @@ OPS = [
         None,
         _weight_grad_workspace,
         spatial=(0, 1),
+        halves=_weight_grad_takes_halves,
     ),
 ]

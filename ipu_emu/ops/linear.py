@@ -16,7 +16,7 @@ from ipu_emu.ops.adjoint import Adjoint, Value
 from ipu_emu.ops.arrays import chain, scalar
 from ipu_emu.ops.cost import flops
 from ipu_emu.ops.node import Made, Node
-from ipu_emu.ops.registry import Bound, OpDef, Step
+from ipu_emu.ops.registry import Bound, OpDef, Step, always
 
 __all__ = ["OPS"]
 
@@ -169,8 +169,8 @@ def _products(node: Node) -> int:
 
 
 OPS = [
-    OpDef("MatMul", (2, 2), _matmul_shape, _matmul, flops(_products), _matmul_grad, _matmul_workspace, halves=True),
-    OpDef("Gemm", (2, 3), _gemm_shape, _gemm, flops(_products), _gemm_grad, _gemm_workspace, halves=True),
+    OpDef("MatMul", (2, 2), _matmul_shape, _matmul, flops(_products), _matmul_grad, _matmul_workspace, halves=always),
+    OpDef("Gemm", (2, 3), _gemm_shape, _gemm, flops(_products), _gemm_grad, _gemm_workspace, halves=always),
     # MatMulT(a, b, transA, transB): a product with the last two axes of either operand exchanged.
-    OpDef("MatMulT", (2, 2), _matmul_shape, _matmul, flops(_products), None, _matmul_workspace, halves=True),
+    OpDef("MatMulT", (2, 2), _matmul_shape, _matmul, flops(_products), None, _matmul_workspace, halves=always),
 ]

@@ -14,7 +14,7 @@ from ipu_emu.ops.adjoint import GradRule
 from ipu_emu.ops.cost import CostRule
 from ipu_emu.ops.node import Made, Node
 
-__all__ = ["Bound", "GradRule", "Kernel", "OpDef", "Registry", "ShapeRule", "Step"]
+__all__ = ["Bound", "GradRule", "Kernel", "OpDef", "Registry", "ShapeRule", "Step", "always", "never"]
 
 #: One prepared call: reads and writes arrays that it already holds, and allocates nothing.
 Step = Callable[[], object]
@@ -58,6 +58,14 @@ def nothing(node: Node) -> list[int]:
     return []
 
 
+def never(node: Node) -> bool:
+    return False
+
+
+def always(node: Node) -> bool:
+    return True
+
+
 @dataclass(frozen=True)
 class OpDef:
     """One entry: shape rule, kernel, gradient, cost, flags.
@@ -68,6 +76,10 @@ class OpDef:
     halves       the kernel reads and writes FLOAT16 itself, with float32 in between
     spatial      these operands, inputs first and then outputs, are stored [C, H, W, N], so that every inner
                  loop runs over the batch
+    given        inputs by index that must be known when the graph is compiled; each becomes an attribute then
+    known        computes the outputs when the graph is built; such an op has no kernel
+    expand       the ops that take the place of this one when the graph is compiled
+    random       depends on the seed of its replica, so that it is not known even if its inputs are
     """
 
     type: str
@@ -81,7 +93,7 @@ class OpDef:
     updates: tuple[int, ...] = ()
     elementwise: bool = False
     spatial: tuple[int, ...] = ()
-    halves: bool = False
+    halves: Callable[[Node], bool] = never
     domain: str = ""
     given: Mapping[int, str] = field(default_factory=dict)
     known: Known | None = None
