@@ -1,16 +1,11 @@
-"""Versions: what --version prints: ours, and in the full forms those of everything that poprun-py builds upon."""
+"""Versions: what --version prints: ours, and in the full forms those of everything that poprun-py builds upon.
+
+The short form must come in a blink: the others import what they need when they are asked for.
+"""
 
 from __future__ import annotations
 
-import json
-import os
-import platform
-import re
 from importlib.metadata import PackageNotFoundError, requires, version
-
-from poprun_py.errors import MpiNotFoundError
-from poprun_py.machine import Machine
-from poprun_py.mpi import find_mpi, version_text
 
 __all__ = ["versions_text"]
 
@@ -23,12 +18,16 @@ def versions_text(form: str) -> str:
         return f"{_PACKAGE} {version(_PACKAGE)}\n"
     parts = _parts()
     if form == "full-json":
+        import json
+
         return json.dumps(parts, indent=2) + "\n"
     width = max(map(len, parts))
     return "".join(f"{name.ljust(width)}  {value}\n" for name, value in parts.items())
 
 
 def _parts() -> dict[str, str]:
+    import platform
+
     ours = version(_PACKAGE)
     return {
         _PACKAGE: ours,
@@ -57,6 +56,13 @@ def _version_of(name: str) -> str:
 
 
 def _mpi() -> str:
+    import os
+    import re
+
+    from poprun_py.errors import MpiNotFoundError
+    from poprun_py.machine import Machine
+    from poprun_py.mpi import find_mpi, version_text
+
     machine = Machine.here()
     try:
         found = find_mpi(None, environ=machine.environ, cwd=machine.cwd, python=machine.python)

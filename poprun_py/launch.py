@@ -1,0 +1,97 @@
+"""Launch: a job from its options to its end: looks at the machine, plans, takes a partition, and runs."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from poprun_py.cluster import find_cluster
+from poprun_py.log import Log
+from poprun_py.machine import Machine
+from poprun_py.mpi import find_mpi
+from poprun_py.options import LaunchOptions
+from poprun_py.plan import LaunchPlan, plan
+from poprun_py.pod import in_pod
+from poprun_py.program import find_program
+from poprun_py.say import say, write
+from poprun_py.vipu import Decision, Request, request
+
+if TYPE_CHECKING:
+    from poprun_py.partitions import PartitionFile
+
+__all__ = ["launch", "look"]
+
+
+def look(options: LaunchOptions) -> int:
+    """--dry-run: look, plan and print; nothing is started or written."""
+    from poprun_py.printed import printed
+
+    preparation = _Preparation.of(options)
+    wanted = preparation.wanted
+    decision = _partition_file().look(wanted) if wanted else None
+    text = printed(preparation.job(decision), options, decision)
+    sys.stdout.buffer.write(os.fsencode(text))  # words of a command need not be UTF-8
+    sys.stdout.flush()
+    return 0
+
+
+def launch(options: LaunchOptions) -> int:
+    """Run the job; return its exit code."""
+    from poprun_py.run import run  # not needed to print a plan
+
+    preparation = _Preparation.of(options)
+    if options.export_config:
+        from poprun_py.config import export
+
+        export(options)
+    with _partition(preparation.wanted, options) as decision:
+        return run(preparation.job(decision), options)
+
+
+@contextmanager
+def _partition(wanted: Request | None, options: LaunchOptions) -> Iterator[Decision | None]:
+    """Have the partition that the job wants, if it wants one."""
+    if wanted is None:
+        yield None
+        return
+    log = Log(options.verbosity, write)
+    log.info(f"V-IPU server address picked up from '{wanted.server.source}': {wanted.server.address}")
+    with _partition_file().held(wanted) as decision:
+        decision.explain(log)
+        yield decision
+
+
+@dataclass(frozen=True)
+class _Preparation:
+    """All that was found before the partition is known; finding it has named what is wrong."""
+
+    options: LaunchOptions
+    machine: Machine
+    base: LaunchPlan
+    wanted: Request | None
+
+    @classmethod
+    def of(cls, options: LaunchOptions) -> _Preparation:
+        machine = Machine.here()
+        wanted = request(options, machine.environ)
+        return cls(options, machine, _planned(options, machine), wanted)
+
+    def job(self, decision: Decision | None) -> LaunchPlan:
+        return in_pod(self.base, self.options, environ=self.machine.environ, wanted=self.wanted, decision=decision)
+
+
+def _planned(options: LaunchOptions, machine: Machine) -> LaunchPlan:
+    executable = find_program(options.program[0], environ=machine.environ, cwd=machine.cwd)
+    installation = find_mpi(options.mpi, environ=machine.environ, cwd=machine.cwd, python=machine.python)
+    cluster = find_cluster(options, environ=machine.environ, nodename=machine.nodename)
+    return plan(options, machine=machine, installation=installation, executable=executable, cluster=cluster)
+
+
+def _partition_file() -> PartitionFile:
+    from poprun_py.partitions import partition_file  # few jobs have a partition
+
+    return partition_file(os.environ, say)
