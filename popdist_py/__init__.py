@@ -22,6 +22,7 @@ from popdist_py.popdist_core import (
     isPopdistEnvSet,
     synchronize,
 )
+from popdist_py.progress import report
 
 #: The exception type under the name that PopDist gives it.
 popdist_error = PopdistError
@@ -52,5 +53,6 @@ __all__ = [
     "isBackendInitialized",
     "isPopdistEnvSet",
     "popdist_error",
+    "report",
     "synchronize",
 ]

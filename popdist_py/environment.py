@@ -12,7 +12,15 @@ from dataclasses import dataclass, fields
 from popdist_py.errors import PopdistEnvironmentError
 from popdist_py.layout import Layout
 
-__all__ = ["EXECUTABLE_CACHE_PATH", "NAMES", "Environment", "is_set"]
+__all__ = [
+    "EXECUTABLE_CACHE_PATH",
+    "NAMES",
+    "OFFLINE_MODE",
+    "REPORT_SOCKET",
+    "RESTART_COUNT",
+    "Environment",
+    "is_set",
+]
 
 #: Field of Environment -> name of the variable, in the order in which PopRun sets them.
 NAMES: dict[str, str] = {
@@ -26,6 +34,15 @@ NAMES: dict[str, str] = {
 
 #: Where executables are cached; set only when the launcher was given, or made, such a directory.
 EXECUTABLE_CACHE_PATH = "POPDIST_EXECUTABLE_CACHE_PATH"
+
+#: How often the job was started again after a failure; 0 the first time.
+RESTART_COUNT = "POPDIST_RESTART_COUNT"
+
+#: Set to 1 where the program is to run without attaching to any IPU.
+OFFLINE_MODE = "POPDIST_OFFLINE_MODE"
+
+#: Where report() sends to: descriptor and inode of a socket; set only when somebody watches.
+REPORT_SOCKET = "POPDIST_REPORT_SOCKET"
 
 _MINIMUM = {"num_total_replicas": 1, "num_ipus_per_replica": 1, "num_local_replicas": 1}
 

@@ -40,6 +40,13 @@ class End:
             return f"was killed by signal {-self.status} ({signal_name(-self.status)})"
         return f"exited with code {self.status}"
 
+    @property
+    def in_short(self) -> str:
+        """In a word or two."""
+        if not ended_badly(self):
+            return "ended" if self.status else "done"
+        return "lost" if self.lost else signal_name(-self.status) if self.status < 0 else f"failed ({self.status})"
+
     def __str__(self) -> str:
         where = f"pid {self.pid} on {self.instance.host}" if self.pid else f"on {self.instance.host}"
         return f"instance {self.instance.index} ({where}, {self.instance.replica_text}) {self.what}"

@@ -1,4 +1,4 @@
-"""Files: the log folder, with all that the instances write: a file per instance and stream, for the user's eyes only."""
+"""Files: the log folder, with all that the instances write: a file per instance and stream, for the user's eyes."""
 
 from __future__ import annotations
 

@@ -1,24 +1,36 @@
-"""Hang: the sign of a Python program that has failed but cannot end, because MPI_Finalize waits for the others."""
+"""Hang: a Python program that an exception has ended, but whose process waits in MPI_Finalize for the others.
+
+Seen from outside: its last words are a traceback, its process has MPI's library, and no longer catches SIGINT: the
+interpreter gives the signal back when it ends, well before it calls MPI_Finalize.
+"""
 
 from __future__ import annotations
 
-import re
+import os
+import signal
 
-__all__ = ["HINT", "HINT_AFTER", "has_raised"]
+__all__ = ["LOOK_EVERY", "PATIENCE", "hangs"]
 
-#: Seconds of silence after a traceback until the user is told what that may mean.
-HINT_AFTER = 5.0
+#: Seconds between two looks at a program that has printed a traceback, and that it may take to end by itself.
+LOOK_EVERY, PATIENCE = 0.25, 1.0
 
-HINT = (
-    "has printed a traceback and not ended since; an exception does not end a program that waits in MPI_Finalize: "
-    "call popdist_py.init(), or run it as python -m mpi4py PROGRAM"
-)
-
-#: A traceback and nothing behind it: indented lines, then the exception and its message.
-_TRACEBACK = re.compile(rb"Traceback \(most recent call last\):\n(?:[ \t].*\n)+\w[\w.]*(?::.*)?\n?$")
+_MPI = ("libmpi.so", "libmpich.so")
 
 
-def has_raised(stderr: bytes) -> bool:
-    """Does what a program wrote last look like an exception that nobody caught?"""
-    start = stderr.rfind(b"Traceback (most recent call last):")
-    return start >= 0 and _TRACEBACK.match(stderr, start) is not None
+def hangs(pid: int) -> bool:
+    """Is ``pid`` a Python whose interpreter has ended, and that has loaded an MPI?"""
+    try:
+        if not os.path.basename(os.readlink(f"/proc/{pid}/exe")).startswith("python"):
+            return False
+        with open(f"/proc/{pid}/status") as stream:
+            masks = dict(line.rstrip().split(":\t", 1) for line in stream if line.startswith("Sig"))
+        if _has(masks["SigCgt"], signal.SIGINT) or _has(masks["SigIgn"], signal.SIGINT):
+            return False
+        with open(f"/proc/{pid}/maps", errors="replace") as stream:
+            return any(name in line for line in stream for name in _MPI)
+    except (OSError, KeyError, ValueError):  # it is gone, or not ours
+        return False
+
+
+def _has(mask: str, number: int) -> bool:
+    return bool(int(mask, 16) >> (number - 1) & 1)

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from popdist_py.environment import EXECUTABLE_CACHE_PATH, RESTART_COUNT
 from poprun_py import messages
 from poprun_py.failure import End, ended_badly, first_failure, signal_name
-from poprun_py.messages import MPI, Message
+from poprun_py.messages import MPI, OWN, UNMANAGED, Message
 from poprun_py.plan import Instance, LaunchPlan
 
 __all__ = ["KILL_AFTER", "Job"]
@@ -21,6 +22,12 @@ KILL_AFTER = 0.5
 
 #: Credit for what was written before the end of a job whose output is not read: it is bounded, and may all come.
 _LAST_CREDIT = 1 << 21
+
+
+_HUNG = (
+    "raised an exception and then waited in MPI_Finalize for the others, which it would have done for ever "
+    "(popdist_py.init(), or python -m mpi4py PROGRAM, ends it at once)"
+)
 
 
 @dataclass
@@ -37,18 +44,30 @@ class Job:
     """All instances of a plan, from the first Hello to the last Gone."""
 
     def __init__(
-        self, plan: LaunchPlan, *, since: float, has_input: bool, tell: Callable[[int, Message], None]
+        self,
+        plan: LaunchPlan,
+        *,
+        since: float,
+        has_input: bool,
+        tell: Callable[[int, Message], None],
+        restart: int = 0,
+        folder: str = "",
+        watch: float = 0.0,
     ) -> None:
         self._plan = plan
         self._since = since
         self._has_input = has_input
         self._tell = tell
+        self._restart = restart
+        self._folder = folder
+        self._watch = watch
         self._states = [_State(instance) for instance in plan.instances]
         self._ends: list[End] = []  # in the order in which they became known
         self._order: messages.Stop | None = None
         self.why = ""  # a failure of the whole job, rather than of one instance
         self.code = 0  # its exit code
         self.user_signal = 0
+        self._final = False
 
     # -- what happens -----------------------------------------------------------------------------------------------
 
@@ -65,11 +84,18 @@ class Job:
         self._states[rank].pid = pid
 
     def not_started(self, rank: int, reason: str) -> None:
+        self._final = True
         self._add(rank, End(self._states[rank].instance, 0, 126, reason=f"could not be started: {reason}"))
 
     def exited(self, rank: int, message: messages.Exited) -> None:
         state = self._states[rank]
         self._add(rank, End(state.instance, state.pid, message.status, message.cause, message.at))
+
+    def hung(self, rank: int) -> None:
+        """An exception has ended the program, but MPI_Finalize keeps the process waiting for the others."""
+        state = self._states[rank]
+        if state.end is None:
+            self._add(rank, End(state.instance, state.pid, 1, reason=_HUNG))
 
     def gone(self, rank: int) -> None:
         """Nothing is left of an instance; one that was never started was refused on behalf of the MPI."""
@@ -96,7 +122,11 @@ class Job:
         early = not all(state.end or state.gone for state in self._states)
         for state in self._states:
             state.gone = state.gone or not state.present
-        if early or any(end.cause == MPI for end in self._ends):
+        # what mpirun passes on as its own code was a program's doing
+        self._ends = [
+            replace(end, cause=OWN) if end.cause == UNMANAGED and end.status == status else end for end in self._ends
+        ]
+        if early or self._ended_by_mpi:
             killed = f"was killed by signal {-status} ({signal_name(-status)})"
             how = killed if status < 0 else f"exited with code {status}"
             self.fail(
@@ -106,11 +136,15 @@ class Job:
 
     def given_up(self, mpirun: int) -> None:
         """Everything had to be killed; say why, if nothing else does."""
-        if any(end.cause == MPI for end in self._ends) or not self._ends:
+        if self._ended_by_mpi or not self._ends:
             self.fail(f"mpirun (pid {mpirun}) ended the instances, but did not end itself", 1)
 
-    def fail(self, why: str, code: int) -> None:
-        """End the job for a reason that is no instance's; an instance that failed before is to blame all the same."""
+    def fail(self, why: str, code: int, *, final: bool = False) -> None:
+        """End the job for a reason that is no instance's; an instance that failed before is to blame all the same.
+
+        It would be of no use to start it again where that is ``final``.
+        """
+        self._final = self._final or final
         if not self.failure and not self.user_signal and not self.why:
             self.why, self.code = why, code
         if not self.is_stopping:
@@ -136,9 +170,23 @@ class Job:
         """Ranks whose supervisors have not reported yet."""
         return [state.instance.index for state in self._states if not state.supervisor]
 
-    def is_running(self, rank: int) -> bool:
-        """Has this instance started, and neither ended nor been asked to?"""
-        return bool(self._states[rank].pid) and self._states[rank].end is None and not self.is_stopping
+    def pid(self, rank: int) -> int:
+        """The program's process; 0 before it has one."""
+        return self._states[rank].pid
+
+    def state(self, rank: int) -> str:
+        """What an instance does, in a word or two."""
+        state = self._states[rank]
+        if state.end is not None:
+            return state.end.in_short
+        if not state.pid:
+            return "starting"
+        return "ending" if self.is_stopping else "running"
+
+    @property
+    def may_restart(self) -> bool:
+        """Did the job fail in a way that need not come again: an instance or mpirun died by itself?"""
+        return bool(self.exit_code) and not self.user_signal and not self._final
 
     @property
     def is_stopping(self) -> bool:
@@ -152,6 +200,10 @@ class Job:
     @property
     def all_gone(self) -> bool:
         return all(state.gone for state in self._states)
+
+    @property
+    def _ended_by_mpi(self) -> bool:
+        return any(end.cause in (MPI, UNMANAGED) for end in self._ends)
 
     @property
     def failure(self) -> End | None:
@@ -173,10 +225,12 @@ class Job:
             argv=list(plan.program),
             executable=plan.executable,
             cwd=plan.cwd,
-            environment=dict(instance.environment),
+            environment={**instance.environment, **self._environment},
             unset=list(plan.unset),
             has_input=self._has_input and instance.index == 0,
             since=self._since,
+            folder=self._folder,
+            watch=self._watch,
             placement=plan.placement,
             local_index=instance.local_index,
             local_count=plan.instances_per_host,
@@ -184,10 +238,16 @@ class Job:
             network=plan.network,
         )
 
+    @property
+    def _environment(self) -> dict[str, str]:
+        """What the instances are told beyond the plan."""
+        told = {RESTART_COUNT: str(self._restart)}
+        return told | {EXECUTABLE_CACHE_PATH: self._folder} if self._folder else told
+
     def _add(self, rank: int, end: End) -> None:
         self._states[rank].end = end
         self._ends.append(end)
-        if (ended_badly(end) or end.cause == MPI) and not self.is_stopping:
+        if (ended_badly(end) or self._ended_by_mpi) and not self.is_stopping:
             self._stop(signal.SIGTERM, KILL_AFTER)
 
     def _stop(self, number: int, grace: float) -> None:

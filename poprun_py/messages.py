@@ -8,6 +8,9 @@ Output        bytes it wrote         ->
                                      <-   Credit      bytes dealt with: send that many more
                                      <-   Input       bytes for its stdin; none: the end of it
 InputTaken                           ->
+Usage         CPU and memory         ->                            (where somebody watches)
+Report        what it says of itself ->                            (the same)
+Hung          it raised, and waits   ->
                                      <-   Signal      pass it on
                                      <-   Stop        end it, and how patiently
 Exited        how it ended           ->
@@ -27,20 +30,24 @@ __all__ = [
     "LAUNCHER",
     "MPI",
     "OWN",
+    "UNMANAGED",
     "Credit",
     "Exited",
     "Gone",
     "Hello",
+    "Hung",
     "Input",
     "InputTaken",
     "Leave",
     "Message",
     "NotStarted",
     "Output",
+    "Report",
     "Signal",
     "Start",
     "Started",
     "Stop",
+    "Usage",
     "decode",
     "encode",
 ]
@@ -48,8 +55,9 @@ __all__ = [
 #: Bytes of the largest message that is accepted.
 LARGEST = 4 << 20
 
-#: Causes of an end: the program itself, a Stop of the launcher, or the MPI's process manager.
-OWN, LAUNCHER, MPI = "own", "launcher", "mpi"
+#: Causes of an end: the program itself, a Stop of the launcher, the MPI's process manager; or nobody knows, because
+#: the process manager was gone when the program ended by itself.
+OWN, LAUNCHER, MPI, UNMANAGED = "own", "launcher", "mpi", "unmanaged"
 
 
 class Hello(NamedTuple):
@@ -66,6 +74,8 @@ class Start(NamedTuple):
     unset: list[str]  # taken from what it inherits
     has_input: bool  # Input will follow; else its stdin is empty
     since: float  # when the job began, seconds of the epoch
+    folder: str  # made for the job, removed at its end; empty: none
+    watch: float  # seconds between two Usage and Report messages; 0: none
     placement: str  # a name of placement.STRATEGIES
     local_index: int  # of this instance on its host
     local_count: int  # instances on its host
@@ -101,6 +111,25 @@ class InputTaken(NamedTuple):
     pass
 
 
+class Usage(NamedTuple):
+    """What the program and all below it take."""
+
+    cpu: float  # seconds since its start
+    rss: int  # bytes
+
+
+class Report(NamedTuple):
+    """What the program said last through popdist_py.report()."""
+
+    step: int  # -1: not said
+    samples: int  # since its start
+    loss: float  # NaN: not said
+
+
+class Hung(NamedTuple):
+    """An exception has ended the program, but its process waits in MPI_Finalize."""
+
+
 class Signal(NamedTuple):
     number: int
 
@@ -112,7 +141,7 @@ class Stop(NamedTuple):
 
 class Exited(NamedTuple):
     status: int  # exit code, or minus the signal
-    cause: str  # OWN, LAUNCHER or MPI
+    cause: str  # OWN, LAUNCHER, MPI or UNMANAGED
     at: float  # monotonic seconds of its host
 
 
@@ -133,6 +162,9 @@ Message: TypeAlias = (
     | Credit
     | Input
     | InputTaken
+    | Usage
+    | Report
+    | Hung
     | Signal
     | Stop
     | Exited

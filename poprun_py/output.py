@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Container
 from time import monotonic
 
-__all__ = ["LONGEST_LINE", "STDERR", "STDOUT", "Output", "Tagger"]
+__all__ = ["LAST_LINES", "LONGEST_LINE", "STDERR", "STDOUT", "STREAMS", "Output", "Tagger", "tag"]
 
 STDOUT, STDERR = 1, 2
-_NAMES = {STDOUT: b"stdout", STDERR: b"stderr"}
+STREAMS = {STDOUT: "stdout", STDERR: "stderr"}
 
 #: Bytes kept of a line that has not ended; a longer one is shown in pieces.
-LONGEST_LINE = 1 << 20
+LONGEST_LINE = 16 << 20
 
 #: Seconds between two states of a progress bar that are shown while it runs.
 _LIVE_SECONDS = 1.0
 
-#: Bytes of an instance's stderr that are kept for the message about its failure.
-_KEPT = 1 << 14
+#: Bytes of an instance's stderr that are kept for the message about its failure, and lines that are told of it.
+_KEPT, LAST_LINES = 1 << 14, 20
 
-#: Lines of others after which an instance's own last lines are worth repeating.
+#: Lines of others within or behind an instance's last ones that make these worth repeating.
 _FAR = 10
+
+
+def tag(rank: int, stream: int) -> bytes:
+    return f"[1,{rank}]<{STREAMS[stream]}>:".encode()
 
 
 class Tagger:
@@ -30,8 +35,8 @@ class Tagger:
     watches (``live``) is shown the state of the moment, once in ``_LIVE_SECONDS``, as a line of its own.
     """
 
-    def __init__(self, rank: int, stream: int, *, live: bool = False) -> None:
-        self._tag = b"[1,%d]<%s>:" % (rank, _NAMES[stream])
+    def __init__(self, tag: bytes, *, live: bool = False) -> None:
+        self._tag = tag
         self._rest = bytearray()
         self._live = live
         self._shown_at = -_LIVE_SECONDS
@@ -40,8 +45,7 @@ class Tagger:
         """The lines that ``data`` completes; ``now`` is in seconds."""
         end = data.rfind(b"\n") + 1
         if not end:
-            self._rest += data
-            return self._unfinished(now)
+            return self._unfinished(data, now)
         block = bytes(self._rest) + data[: end - 1]
         self._rest = bytearray(data[end:])
         return self._tagged(block)
@@ -52,8 +56,10 @@ class Tagger:
         self._rest.clear()
         return self._tagged(block) if block else b""
 
-    def _unfinished(self, now: float) -> bytes:
-        if b"\r" in self._rest:
+    def _unfinished(self, data: bytes, now: float) -> bytes:
+        rewritten = b"\r" in data or self._rest.endswith(b"\r")
+        self._rest += data
+        if rewritten:
             self._rest = bytearray(_last_state(self._rest))
             if self._live and now - self._shown_at >= _LIVE_SECONDS:
                 self._shown_at = now
@@ -75,7 +81,8 @@ def _last_state(line: bytes | bytearray) -> bytes:
 class Output:
     """Routes the streams of all instances to ``stdout`` and ``stderr``, which take whole lines.
 
-    Each takes the lines and a call to make once they are written. Somebody watches the streams in ``live``.
+    Each takes the lines and a call to make once they are written. Somebody watches the streams in ``live``. ``mixed``
+    says that both lead to the same place.
     """
 
     def __init__(
@@ -86,14 +93,16 @@ class Output:
         stdout: Callable[[bytes, Callable[[], None]], None],
         stderr: Callable[[bytes, Callable[[], None]], None],
         live: Container[int] = (),
+        mixed: bool = True,
     ) -> None:
-        keys = [(rank, stream) for rank in range(num_instances) for stream in _NAMES]
-        self._taggers = {key: Tagger(*key, live=key[1] in live) for key in keys}
+        keys = [(rank, stream) for rank in range(num_instances) for stream in STREAMS]
+        self._taggers = {key: Tagger(tag(*key), live=key[1] in live) for key in keys}
         self._only = only
         self._to = {STDOUT: stdout, STDERR: stderr}
+        self._mixed = mixed
         self._kept = [b""] * num_instances
-        self._lines = 0
-        self._last_line = [0] * num_instances
+        self._lines = 0  # where stderr leads
+        self._own_lines: list[deque[int]] = [deque(maxlen=LAST_LINES) for _ in range(num_instances)]
 
     def write(self, rank: int, stream: int, data: bytes, done: Callable[[], None]) -> None:
         """Take what an instance wrote; ``done`` is called when it need not be counted any more."""
@@ -103,15 +112,15 @@ class Output:
 
     def finish(self, rank: int) -> None:
         """Show the last lines of an instance that has ended, also where they have no newline."""
-        for stream in _NAMES:
+        for stream in STREAMS:
             self._show(rank, stream, self._taggers[rank, stream].finish(), lambda: None)
 
-    def last_lines(self, rank: int, count: int) -> list[bytes]:
-        """The last lines of an instance's stderr, unless they were shown just now."""
-        shown = self._only in (None, rank)
-        if shown and self._lines - self._last_line[rank] <= _FAR:
+    def last_lines(self, rank: int) -> list[bytes]:
+        """The last lines of an instance's stderr, unless they are what was shown last."""
+        own = self._own_lines[rank]
+        if own and self._lines - own[0] - len(own) <= _FAR:
             return []
-        lines = self._kept[rank].rstrip().split(b"\n")[-count:]
+        lines = self._kept[rank].rstrip().split(b"\n")[-LAST_LINES:]
         return [_last_state(line) for line in lines if line]
 
     def kept(self, rank: int) -> bytes:
@@ -122,7 +131,9 @@ class Output:
         if not lines or self._only not in (None, rank):
             done()
             return
-        self._lines += lines.count(b"\n")
+        count = lines.count(b"\n")
+        if stream == STDERR or self._mixed:
+            self._lines += count
         if stream == STDERR:
-            self._last_line[rank] = self._lines
+            self._own_lines[rank].extend(range(self._lines - min(count, LAST_LINES), self._lines))
         self._to[stream](lines, done)

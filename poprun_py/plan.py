@@ -10,6 +10,7 @@ from popdist_py.environment import Environment
 from poprun_py.backends import BACKENDS, Command, Request
 from poprun_py.channel import ADDRESS_VARIABLE, KEY_VARIABLE
 from poprun_py.cluster import SLURM, Cluster
+from poprun_py.execution import execution_environment
 from poprun_py.machine import Machine
 from poprun_py.mpi import MpiInstallation
 from poprun_py.mpi_words import sorted_words
@@ -125,7 +126,7 @@ def plan(
     )
     per_host = options.num_instances // max(1, len(cluster.hosts))
     carried = carried_environment(machine.environ) if cluster.hosts else {}
-    shared = carried | _mpi_environment(installation)
+    shared = carried | _mpi_environment(installation) | execution_environment(options, cwd=machine.cwd)
     strategy = placement_strategy(options)
     instances = []
     for index in range(options.num_instances):

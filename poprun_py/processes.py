@@ -64,7 +64,8 @@ def spawn(
             os.setsid() if session else os.setpgid(0, 0)
             die_with_parent(death_signal, parent)
             _install(streams)
-            for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them, programs expect the default
+            # Python ignores the first two, and what runs in the background the third; programs expect the default
+            for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT):
                 signal.signal(number, signal.SIG_DFL)
             os.chdir(cwd)
             os.execve(executable, list(argv), dict(environment))

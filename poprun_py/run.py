@@ -1,7 +1,8 @@
-"""Run: carries a plan out. Starts mpirun, listens to the supervisors, and tears everything down."""
+"""Run: carries a plan out, once: starts mpirun, listens to the supervisors, and tears everything down."""
 
 from __future__ import annotations
 
+import math
 import os
 import selectors
 import signal
@@ -13,29 +14,32 @@ from poprun_py import messages, processes
 from poprun_py.alarms import Alarms
 from poprun_py.channel import SILENCE, Channel
 from poprun_py.errors import ChannelError
-from poprun_py.failure import signal_name
-from poprun_py.hang import HINT, HINT_AFTER, has_raised
+from poprun_py.failure import End, signal_name
+from poprun_py.files import Files
 from poprun_py.input import Input
 from poprun_py.job import Job
 from poprun_py.log import Log
 from poprun_py.numa import listed
 from poprun_py.options import LaunchOptions
-from poprun_py.output import STDERR, STDOUT, Output
+from poprun_py.output import LAST_LINES, STDERR, Output
 from poprun_py.pipes import OutputPipe
 from poprun_py.plan import LaunchPlan
 from poprun_py.reception import Reception
-from poprun_py.sink import Sink
-from poprun_py.start import channel_addresses, open_standard_streams, start_mpirun
+from poprun_py.screen import Screen
+from poprun_py.start import channel_addresses, start_mpirun
 from poprun_py.sweep import sweep
+from poprun_py.uncaught import find_uncaught
+from poprun_py.view import Row, View
 from poprun_py.wakeup import Wakeup
 
-__all__ = ["run"]
+__all__ = ["Run"]
 
 #: Seconds until every supervisor must have reported, plus so much for each.
 START_TIMEOUT, START_TIMEOUT_PER_INSTANCE = 30.0, 1.0
 
-#: Seconds from the end of the grace until everything is killed, and for mpirun to end after its processes.
-_TEARDOWN, _MPIRUN_TIMEOUT = 0.9, 5.0
+#: Seconds from the end of the grace until everything is killed, and for mpirun to end after its processes: by itself,
+#: and in a job that was told to stop.
+_TEARDOWN, _MPIRUN_TIMEOUT, _STOPPED_MPIRUN_TIMEOUT = 0.9, 5.0, 0.7
 
 #: Seconds in which an instance that made mpirun end the job (MPI_Abort) may report its own exit code.
 _SETTLE = 0.2
@@ -43,34 +47,51 @@ _SETTLE = 0.2
 #: Seconds between two looks at whether the other hosts still answer.
 _LOOK_EVERY = 1.0
 
-_STDERR_LINES = 20
+#: Seconds until the live view appears, and between two pictures of it or two groups of plain lines.
+_FIRST_PICTURE, _PICTURES, _PLAIN_LINES = 1.0, 0.5, 10.0
+
+_BOLD_RED, _PLAIN = b"\x1b[1;31m", b"\x1b[0m"
 
 
-def run(plan: LaunchPlan, options: LaunchOptions) -> int:
-    """Start the job, wait for its end, leave nothing behind; return its exit code."""
-    open_standard_streams()
-    return _Run(plan, options).run()
+class Run:
+    """The event loop of the launcher, from the start of mpirun until nothing of the job is left.
 
+    ``restart`` says how often the job was started before, ``deadline`` (monotonic seconds) when it must be over.
+    """
 
-class _Run:
-    """The event loop of the launcher."""
-
-    def __init__(self, plan: LaunchPlan, options: LaunchOptions) -> None:
+    def __init__(
+        self,
+        plan: LaunchPlan,
+        options: LaunchOptions,
+        *,
+        wakeup: Wakeup,
+        screen: Screen,
+        stdin: Input,
+        folder: str = "",
+        restart: int = 0,
+        deadline: float = math.inf,
+    ) -> None:
         self._plan = plan
         self._options = options
         self._since = time.time()
-        self._wakeup = Wakeup(
-            (signal.SIGCHLD, signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
-        )
-        self._stdout, self._stderr = Sink(1, self._wakeup.nudge), Sink(2, self._wakeup.nudge)
-        self._log = Log(options.verbosity, self._stderr.put)
+        self._wakeup = wakeup
+        self._screen = screen
+        self._deadline = deadline
+        self._log = Log(options.verbosity, screen.stderr)
         self._output = Output(
             len(plan.instances),
             only=options.only_output_from_instance,
-            stdout=self._stdout.put,
-            stderr=self._stderr.put,
-            live=[stream for stream in (STDOUT, STDERR) if os.isatty(stream)],
+            stdout=screen.stdout,
+            stderr=screen.stderr,
+            live=screen.terminals,
+            mixed=screen.is_mixed,
         )
+        self._files = (
+            Files(options.log_dir, len(plan.instances), restart=restart, nudge=wakeup.nudge)
+            if options.log_dir
+            else None
+        )
+        self._view = View([Row(each.index, each.host) for each in plan.instances], began=time.monotonic())
         self._channels: dict[int, Channel] = {}
         self._credits: Counter[int] = Counter()  # bytes dealt with, not yet told
         self._alarms = Alarms()
@@ -82,8 +103,16 @@ class _Run:
             log=self._log.debug,
             addresses=channel_addresses(plan),
         )
-        self._input = Input()
-        self._job = Job(plan, since=self._since, has_input=self._input.is_open, tell=self._tell)
+        self._input = stdin
+        self._job = Job(
+            plan,
+            since=self._since,
+            has_input=stdin.is_open,
+            tell=self._tell,
+            restart=restart,
+            folder=folder,
+            watch=self._watch_interval,
+        )
         self._mpirun = 0
         self._mpirun_status: int | None = None
         self._mpirun_text: deque[bytes] = deque(maxlen=64)
@@ -92,12 +121,10 @@ class _Run:
         self._order: messages.Stop | None = None  # the last one that has a deadline
 
     def run(self) -> int:
-        processes.adopt_orphans()
-        if self._options.print_topology or self._options.verbosity > 1:
-            self._stdout.put(self._plan.topology().encode())
         self._start()
-        self._stdout.start()  # threads, so not before mpirun is forked
-        self._stderr.start()
+        self._screen.start()  # threads, so not before mpirun is forked
+        if self._files:
+            self._files.start()
         while not self._finished:
             for key, _ in self._selector.select(self._alarms.until_next()):
                 if key.fd in self._selector.get_map():  # an earlier event of this round may have closed it
@@ -120,8 +147,12 @@ class _Run:
             self._alarms.set(_LOOK_EVERY, self._check_hosts)
         patience = START_TIMEOUT + START_TIMEOUT_PER_INSTANCE * len(self._plan.instances)
         self._alarms.set(patience, lambda: self._on_start_timeout(patience))
-        if self._options.timeout is not None:
-            self._alarms.set(self._options.timeout, self._on_timeout)
+        if self._deadline < math.inf:
+            self._alarms.set(max(0.001, self._deadline - time.monotonic()), self._on_timeout)
+        if self._screen.has_pictures:
+            self._alarms.set(_FIRST_PICTURE, self._draw)
+        elif self._options.progress == "on":
+            self._alarms.set(_PLAIN_LINES, self._tell_progress)
 
     def _register_all(self, mpirun_pipes: list[OutputPipe]) -> None:
         read = selectors.EVENT_READ
@@ -135,7 +166,7 @@ class _Run:
             self._job.fail(f"instances {ranks} did not start within {patience:g} s", 1)
 
     def _on_timeout(self) -> None:
-        self._job.fail(f"the job did not end within {self._options.timeout:g} s (--timeout)", 124)
+        self._job.fail(f"the job did not end within {self._options.timeout:g} s (--timeout)", 124, final=True)
 
     # -- the supervisors --------------------------------------------------------------------------------------------
 
@@ -180,34 +211,50 @@ class _Run:
     def _on_message(self, rank: int, message: messages.Message) -> None:
         match message:
             case messages.Output(stream, data) if stream in (1, 2):
-                count = len(data)
-                self._output.write(rank, stream, data, lambda: self._credits.update({rank: count}))
-                if stream == STDERR and has_raised(self._output.kept(rank)):
-                    self._watch_for_hang(rank, self._output.kept(rank))
+                self._on_output(rank, stream, data)
             case messages.Started(pid, cpus, memory, warning):
                 where = f"CPUs {listed(cpus)}, memory nodes {listed(memory)}"
                 self._log.debug(f"Instance {rank} has pid {pid}; {where}")
                 if warning:
                     self._log.info(f"Instance {rank}: {warning}")
                 self._job.started(rank, pid)
+                self._view.rows[rank].nodes = listed(memory)
             case messages.NotStarted(reason):
                 self._job.not_started(rank, reason)
             case messages.Exited():
                 self._job.exited(rank, message)
             case messages.Gone():
-                self._output.finish(rank)
+                self._finish_output(rank)
                 self._job.gone(rank)
+            case messages.Usage():
+                self._view.rows[rank].take_usage(message, time.monotonic())
+            case messages.Report():
+                self._view.rows[rank].take_report(message, time.monotonic())
+            case messages.Hung():
+                self._job.hung(rank)
             case messages.InputTaken():
                 self._await_input()
             case _:
                 raise ChannelError(f"an unexpected {type(message).__name__} message")
 
-    def _watch_for_hang(self, rank: int, text: bytes) -> None:
-        def look_again() -> None:
-            if self._job.is_running(rank) and self._output.kept(rank) == text:
-                self._say(f"instance {rank} {HINT}", [])
+    def _on_output(self, rank: int, stream: int, data: bytes) -> None:
+        """Show it and keep it; the instance may write as much again once both are done."""
+        places = 2 if self._files else 1
 
-        self._alarms.set(HINT_AFTER, look_again)
+        def done() -> None:
+            nonlocal places
+            places -= 1
+            if not places:
+                self._credits[rank] += len(data)
+
+        self._output.write(rank, stream, data, done)
+        if self._files:
+            self._files.write(rank, stream, data, done)
+
+    def _finish_output(self, rank: int) -> None:
+        self._output.finish(rank)
+        if self._files:
+            self._files.finish(rank)
 
     def _tell(self, rank: int, message: messages.Message) -> None:
         channel = self._channels.get(rank)
@@ -243,20 +290,19 @@ class _Run:
     def _on_interrupt(self, number: int) -> None:
         name = signal_name(number)
         again = "ends at once" if self._job.is_stopping else f"ends on {name}; a second one ends it at once"
-        self._say(f"the job {again}", [])
+        self._say(f"the job {again}")
         self._job.interrupt(number, self._options.grace)
 
     def _after_writes(self) -> None:
         """Let the instances write as much more as has been dealt with."""
-        for sink in (self._stdout, self._stderr):
-            for done in sink.written():
-                done()
+        self._screen.after_writes()
+        for done in self._files.written() if self._files else ():
+            done()
         for rank, count in self._credits.items():
             self._tell(rank, messages.Credit(count))
         self._credits.clear()
-        for sink in (self._stdout, self._stderr):
-            if sink.is_broken and not self._job.is_stopping:
-                self._job.interrupt(signal.SIGPIPE, 0.5)
+        if self._screen.is_broken and not self._job.is_stopping:
+            self._job.interrupt(signal.SIGPIPE, 0.5)
 
     # -- the end ----------------------------------------------------------------------------------------------------
 
@@ -281,9 +327,9 @@ class _Run:
         if order is not None and order is not self._order:
             self._order = order
             self._alarms.set(order.grace + _TEARDOWN, lambda: self._kill_all() if self._order is order else None)
-        elif self._job.all_gone and not self._all_gone:
+        if self._job.all_gone and not self._all_gone:
             self._all_gone = True
-            self._alarms.set(_MPIRUN_TIMEOUT, self._kill_all)
+            self._alarms.set(_MPIRUN_TIMEOUT if order is None else _STOPPED_MPIRUN_TIMEOUT, self._kill_all)
 
     def _kill_all(self) -> None:
         self._killed = True
@@ -302,27 +348,83 @@ class _Run:
         if code or self._killed:
             for path in sweep(since=self._since):
                 self._log.debug(f"Removed {path}")
+        for rank in range(len(self._plan.instances)):
+            self._finish_output(rank)
+        self._screen.draw(b"")
         self._explain()
-        self._stdout.close()
-        self._stderr.close()
+        self._close()
         return code
+
+    def _close(self) -> None:
+        """Give up what another run would open again."""
+        if self._files:
+            self._files.close()
+            if self._files.error:
+                self._say(f"--log-dir {self._files.folder} is incomplete: {self._files.error}")
+        for channel in self._channels.values():
+            channel.close()
+        self._reception.close()
+        self._selector.close()
+
+    @property
+    def may_restart(self) -> bool:
+        """Did the job fail in a way that need not come again?"""
+        return self._job.may_restart
 
     def _explain(self) -> None:
         """Say why the job failed, last, where people look."""
-        job = self._job
-        for rank in range(len(self._plan.instances)):
-            self._output.finish(rank)
-        failure = job.failure
+        job, failure = self._job, self._job.failure
         if job.user_signal:
             return
-        if job.why:
-            self._say(job.why, b"".join(self._mpirun_text).split(b"\n"))
-        elif failure and failure.lost:
-            self._say(str(failure), b"".join(self._mpirun_text).split(b"\n"))
+        if job.why or (failure and failure.lost):
+            self._say(job.why or str(failure))
+            self._quote("mpirun wrote last", b"".join(self._mpirun_text).split(b"\n"))
         elif failure:
-            self._say(str(failure), self._output.last_lines(failure.instance.index, _STDERR_LINES))
+            self._explain_failure(failure)
 
-    def _say(self, text: str, details: Sequence[bytes]) -> None:
-        self._stderr.put(f"poprun-py: {text}\n".encode(errors="surrogateescape"))
-        for line in [line for line in details if line.strip()][-_STDERR_LINES:]:
-            self._stderr.put(b"    " + line + b"\n")
+    def _explain_failure(self, failure: End) -> None:
+        rank = failure.instance.index
+        raised = find_uncaught(self._output.kept(rank)) if failure.exit_code == 1 else None
+        self._say(str(failure) + (": " if raised else ""), str(raised or ""))
+        what = f"instance {rank} wrote last to stderr"
+        if self._files:
+            what += f" (all of it: {self._files.path(rank, STDERR)})"
+        self._quote(what, self._output.last_lines(rank))
+
+    def _say(self, text: str, emphasised: str = "") -> None:
+        loud = emphasised.encode(errors="surrogateescape")
+        if loud and self._screen.has_color:
+            loud = _BOLD_RED + loud + _PLAIN
+        self._screen.stderr(f"poprun-py: {text}".encode(errors="surrogateescape") + loud + b"\n")
+
+    def _quote(self, what: str, lines: Sequence[bytes]) -> None:
+        lines = [line for line in lines if line.strip()][-LAST_LINES:]
+        if lines:
+            self._screen.stderr(f"poprun-py: {what}:\n".encode(errors="surrogateescape"))
+            self._screen.stderr(b"".join(b"    " + line + b"\n" for line in lines))
+
+    # -- the view ---------------------------------------------------------------------------------------------------
+
+    @property
+    def _watch_interval(self) -> float:
+        """Seconds between two messages of an instance on what it takes; many instances do it less often."""
+        if not self._screen.has_pictures and self._options.progress != "on":
+            return 0.0
+        return max(1.0, len(self._plan.instances) / 16)
+
+    def _draw(self) -> None:
+        columns, lines = os.get_terminal_size(self._screen.terminals[-1])
+        self._screen.draw(
+            self._rows().picture(time.monotonic(), columns=columns, lines=lines, color=self._screen.has_color)
+        )
+        self._alarms.set(_PICTURES, self._draw)
+
+    def _tell_progress(self) -> None:
+        for line in self._rows().plain(time.monotonic()):
+            self._screen.stderr(line.encode(errors="surrogateescape") + b"\n")
+        self._alarms.set(_PLAIN_LINES, self._tell_progress)
+
+    def _rows(self) -> View:
+        for row in self._view.rows:
+            row.pid, row.state = self._job.pid(row.index), self._job.state(row.index)
+        return self._view

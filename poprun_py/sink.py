@@ -1,4 +1,4 @@
-"""Sink: a descriptor that is written by a thread, so that a slow reader never stops the event loop."""
+"""Sink: descriptors that are written by a thread, so that a slow reader never stops the event loop."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable
+from itertools import groupby
+from operator import itemgetter
 
 __all__ = ["Sink"]
 
@@ -20,17 +22,21 @@ class Sink:
     def __init__(self, descriptor: int, nudge: Callable[[], None]) -> None:
         self._descriptor = descriptor
         self._nudge = nudge
-        self._queue: deque[tuple[bytes, Callable[[], None]]] = deque()
+        self._queue: deque[tuple[int, bytes, Callable[[], None]]] = deque()
         self._written: deque[Callable[[], None]] = deque()
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         self._ends = False
-        self.is_broken = False  # nobody reads any more
+        self.error = ""  # why nothing is written any more: nobody reads it, the disk is full
 
-    def put(self, data: bytes, done: Callable[[], None] = lambda: None) -> None:
-        """Queue ``data``; ``done`` is among what ``written`` returns afterwards."""
+    @property
+    def is_broken(self) -> bool:
+        return bool(self.error)
+
+    def put(self, data: bytes, done: Callable[[], None] = lambda: None, *, to: int | None = None) -> None:
+        """Queue ``data`` (for another descriptor: ``to``); ``done`` is among what ``written`` returns afterwards."""
         with self._changed:
-            self._queue.append((data, done))
+            self._queue.append((self._descriptor if to is None else to, data, done))
             self._changed.notify()
 
     def start(self) -> None:
@@ -60,16 +66,17 @@ class Sink:
                 self._queue.clear()
             if not batch:
                 return
-            self._write(b"".join(data for data, _ in batch))
-            self._written.extend(done for _, done in batch)
+            for descriptor, items in groupby(batch, key=itemgetter(0)):
+                self._write(descriptor, b"".join(data for _, data, _ in items))
+            self._written.extend(done for _, _, done in batch)
             self._nudge()
 
-    def _write(self, data: bytes) -> None:
+    def _write(self, descriptor: int, data: bytes) -> None:
         view = memoryview(data)
-        while view and not self.is_broken:
+        while view and not self.error:
             try:
-                view = view[os.write(self._descriptor, view) :]
+                view = view[os.write(descriptor, view) :]
             except BlockingIOError:  # somebody else made it non-blocking
-                os.set_blocking(self._descriptor, True)
-            except OSError:
-                self.is_broken = True
+                os.set_blocking(descriptor, True)
+            except OSError as error:
+                self.error = error.strerror or str(error)

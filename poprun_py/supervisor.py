@@ -18,10 +18,14 @@ from poprun_py import messages, processes
 from poprun_py.alarms import Alarms
 from poprun_py.channel import ADDRESS_VARIABLE, KEY_VARIABLE, Channel, connect
 from poprun_py.errors import ChannelError
-from poprun_py.messages import LAUNCHER, MPI, OWN
+from poprun_py.hang import LOOK_EVERY, PATIENCE, hangs
+from poprun_py.messages import LAUNCHER, MPI, OWN, UNMANAGED
 from poprun_py.pipes import InputPipe, OutputPipe
+from poprun_py.reports import Reports
 from poprun_py.surroundings import arrange
 from poprun_py.sweep import sweep
+from poprun_py.uncaught import find_uncaught
+from poprun_py.usage import usage
 from poprun_py.wakeup import Wakeup
 
 __all__ = ["CONNECT_TIMEOUT", "RANK_VARIABLE", "WINDOW", "supervise"]
@@ -33,6 +37,11 @@ RANK_VARIABLE = "POPRUN_PY_RANK_VARIABLE"
 WINDOW = 1 << 19
 
 CONNECT_TIMEOUT = 20.0
+
+STDERR = 2
+
+#: Bytes of stderr in which a traceback is looked for.
+_LAST_WORDS = 1 << 14
 
 #: Seconds between two looks at whether the launcher's host still answers.
 _LOOK_EVERY = 2.0
@@ -67,8 +76,9 @@ def supervise(*, holder: int, manager: int) -> int:
         print(f"poprun-py supervisor {rank}: {error}", file=sys.stderr, flush=True)
         return 1
     channel.send(messages.Hello(rank, os.uname().nodename, os.getpid()))
-    supervisor = Supervisor(channel, wakeup)
+    supervisor = Supervisor(channel, wakeup, manager)
     supervisor.run()
+    supervisor.remove_folder()
     if not supervisor.dismissed:
         processes.kill(holder, signal.SIGUSR1)
         _outlive(manager)
@@ -89,13 +99,17 @@ def _outlive(manager: int) -> None:
 class Supervisor:
     """The event loop of one instance."""
 
-    def __init__(self, channel: Channel, wakeup: Wakeup) -> None:
+    def __init__(self, channel: Channel, wakeup: Wakeup, manager: int) -> None:
         self._channel = channel
         self._wakeup = wakeup
         self._alarms = Alarms()
         self._selector = selectors.DefaultSelector()
         self._selector.register(channel, selectors.EVENT_READ, self._listen)
         self._selector.register(wakeup, selectors.EVENT_READ, self._on_signal)
+        self._manager = manager
+        self._reports: Reports | None = None
+        self._last_words = b""  # of stderr
+        self._folder = ""
         self._outputs: list[OutputPipe] = []
         self._input: InputPipe | None = None
         self._program = 0  # its pid
@@ -176,14 +190,23 @@ class Supervisor:
         for name in order.unset:
             os.environ.pop(name, None)
         surroundings = arrange(order)
+        self._folder = order.folder
+        reports = Reports() if order.watch else None
         null = os.open(os.devnull, os.O_RDWR)
         source, feed = os.pipe() if order.has_input else (null, -1)
         pipes = [os.pipe(), os.pipe()]
         try:
+            if order.folder:
+                os.makedirs(order.folder, mode=0o700, exist_ok=True)
             self._program = processes.spawn(
                 order.argv,
                 executable=order.executable,
-                environment=os.environ | order.environment | surroundings.environment,
+                environment={
+                    **os.environ,
+                    **order.environment,
+                    **surroundings.environment,
+                    **(reports.environment if reports else {}),
+                },
                 cwd=order.cwd,
                 streams=(source, pipes[0][1], pipes[1][1]),
                 session=False,
@@ -193,14 +216,43 @@ class Supervisor:
             self._tell(messages.NotStarted(f"{error.strerror}: {error.filename}"))
             self._childless, self._status = True, 127
         else:
-            placement = surroundings.placement
             self._tell(
-                messages.Started(self._program, list(placement.cpus), list(placement.memory), surroundings.warning)
+                messages.Started(
+                    self._program,
+                    list(surroundings.placement.cpus),
+                    list(surroundings.placement.memory),
+                    surroundings.warning,
+                )
             )
         for descriptor in {null, source, pipes[0][1], pipes[1][1]}:
             os.close(descriptor)
         self._outputs = [OutputPipe(number, pipe[0]) for number, pipe in enumerate(pipes, start=1)]
         self._input = InputPipe(feed) if order.has_input else None
+        if reports:
+            reports.started()
+            self._reports = reports
+            self._alarms.set(order.watch, lambda: self._tell_usage(order.watch))
+
+    def _tell_usage(self, interval: float) -> None:
+        """Say what the program takes and what it has reported, and again every ``interval`` seconds."""
+        if not self._running or not self._launcher_lives:
+            return
+        self._tell(messages.Usage(*usage(self._program)))
+        report = self._reports.latest() if self._reports else None
+        if report:
+            self._tell(report)
+        self._alarms.set(interval, lambda: self._tell_usage(interval))
+
+    def _look_for_hang(self, words: bytes, patience: float) -> None:
+        """Is a program that wrote a traceback last, and nothing since, kept from ending by MPI?"""
+        if not self._running or self._last_words != words:
+            return
+        if not any(map(hangs, (self._program, *processes.descendants(self._program)))):
+            patience = PATIENCE
+        elif patience <= 0:
+            self._tell(messages.Hung())
+            return
+        self._alarms.set(LOOK_EVERY, lambda: self._look_for_hang(words, patience - LOOK_EVERY))
 
     def _stop(self, number: int, grace: float, cause: str, settle: float = 0.0) -> None:
         """Ask the program to end now, or after ``settle`` seconds, and kill it ``grace`` seconds later."""
@@ -226,6 +278,8 @@ class Supervisor:
     def _on_exit(self, status: int) -> None:
         at = time.monotonic()
         self._status = status
+        if self._cause == OWN and status > 0 and not processes.is_alive(self._manager):
+            self._cause = UNMANAGED
         for output in self._outputs:
             self._forward(output)
         self._tell(messages.Exited(status, self._cause, at))
@@ -271,9 +325,17 @@ class Supervisor:
                 return
             if data:
                 self._credit -= len(data)
+                self._note(output.number, data)
                 self._tell(messages.Output(output.number, data))
             else:
                 self._drop(output)
+
+    def _note(self, stream: int, data: bytes) -> None:
+        """Remember the last words, and look what becomes of a program that wrote a traceback."""
+        if stream == STDERR:
+            self._last_words = words = (self._last_words + data)[-_LAST_WORDS:]
+            if b"Traceback" in words and find_uncaught(words):
+                self._alarms.set(LOOK_EVERY, lambda: self._look_for_hang(words, PATIENCE))
 
     def _feed(self) -> None:
         if self._input and self._input.push():
@@ -290,6 +352,13 @@ class Supervisor:
         if self._credit > 0:
             for output in self._outputs:
                 self._drop(output)
+
+    def remove_folder(self) -> None:
+        """Remove what was made for the job; every supervisor of a host tries."""
+        if self._folder:
+            import shutil  # rarely needed
+
+            shutil.rmtree(self._folder, ignore_errors=True)
 
     # -- the end --------------------------------------------------------------------------------------------------
 

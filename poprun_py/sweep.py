@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 
 from poprun_py.processes import is_alive
 
-__all__ = ["LEFTOVERS", "sweep"]
+__all__ = ["FOLDER_PREFIX", "LEFTOVERS", "sweep"]
 
 #: What each MPI calls its shared segments and session folders; group 1 is the pid of the owner, where there is one.
 LEFTOVERS: tuple[str, ...] = (
@@ -24,7 +24,12 @@ LEFTOVERS: tuple[str, ...] = (
     r"(?:ompi|prterun|prted)\.(\d+)",  # not ompi.<host>.<uid>, which several jobs may share
     r"osc_(?:rdma|sm)\..+",
 )
-_PATTERN = re.compile("|".join(f"(?:{pattern})" for pattern in LEFTOVERS))
+
+#: Folders that belong to one job, HOST.PID.RANDOM of its launcher behind it.
+FOLDER_PREFIX = "poprun-py."
+
+_OF_A_JOB = re.escape(f"{FOLDER_PREFIX}{os.uname().nodename}.") + r"(?P<job>\d+)\.[0-9a-f]+"
+_PATTERN = re.compile("|".join(f"(?:{pattern})" for pattern in (*LEFTOVERS, _OF_A_JOB)))
 
 
 def sweep(*, since: float, folders: Sequence[str] | None = None) -> list[str]:
@@ -45,7 +50,7 @@ def _leftovers(folder: str, since: float) -> Iterator[str]:
         return
     for entry in entries:
         match = _PATTERN.fullmatch(entry.name)
-        if match and not (match[1] and is_alive(int(match[1]))) and _is_ours(entry, since):
+        if match and not ((owner := match[1] or match["job"]) and is_alive(int(owner))) and _is_ours(entry, since):
             yield entry.path
 
 

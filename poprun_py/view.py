@@ -7,6 +7,7 @@ import math
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from poprun_py.messages import Report, Usage
 
@@ -81,6 +82,7 @@ class View:
         """A table of at most ``columns`` x ``lines``; what is not running comes first where not all fit."""
         from rich.console import Console  # takes a while
         from rich.table import Table
+        from rich.text import Text
 
         stream = io.StringIO()
         console = Console(
@@ -89,16 +91,18 @@ class View:
             width=columns,
             color_system="standard" if color else None,
             legacy_windows=False,
+            highlight=False,
         )
         shown, hidden = self._chosen(max(1, lines - 4))
         cells = [row.cells(now) for row in shown]
+        names = self._columns(cells)
         table = Table(box=None, pad_edge=False, header_style="bold" if color else "", padding=(0, 2, 0, 0))
-        for name in self._columns(cells):
-            left = name in ("host", "state")
-            table.add_column(name, justify="left" if left else "right", no_wrap=True, overflow="ellipsis")
+        for name in names:
+            justify: Any = "left" if name in ("host", "state") else "right"
+            table.add_column(name, justify=justify, no_wrap=True, overflow="ellipsis")
         for row in cells:
             style = _STYLES.get(row["state"], "bold red") if color else ""
-            table.add_row(*(row[name] for name in self._columns(cells)), style=style)
+            table.add_row(*(Text(row[name], style if name == "state" else "") for name in names))
         console.rule(self.title(now), characters="-", style="dim" if color else "", align="left")
         console.print(table)
         if hidden:

@@ -30,6 +30,8 @@ START = messages.Start(
     local_count=2,
     threads=["OMP_NUM_THREADS"],
     network="",
+    folder="/tmp/x",
+    watch=1.0,
 )
 EXAMPLES = [
     messages.Hello(3, "host", 7),
@@ -40,6 +42,9 @@ EXAMPLES = [
     messages.Credit(65536),
     messages.Input(b""),
     messages.InputTaken(),
+    messages.Usage(0.5, 1 << 40),
+    messages.Report(-1, 64, float("inf")),
+    messages.Hung(),
     messages.Signal(10),
     messages.Stop(15, 0.5),
     messages.Exited(-9, messages.OWN, 12.5),

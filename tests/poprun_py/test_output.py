@@ -7,12 +7,12 @@ import random
 
 import pytest
 
-from poprun_py.output import LONGEST_LINE, STDERR, STDOUT, Output, Tagger
+from poprun_py.output import LONGEST_LINE, STDERR, STDOUT, Output, Tagger, tag
 from poprun_py.sink import Sink
 
 
 def tagged(pieces, rank=0, stream=STDOUT):
-    tagger = Tagger(rank, stream)
+    tagger = Tagger(tag(rank, stream))
     return b"".join([*(tagger.feed(piece) for piece in pieces), tagger.finish()])
 
 
@@ -50,29 +50,30 @@ def test_random_bytes_pass_through():
 
 
 def test_a_line_without_end_is_shown_in_pieces_and_not_kept():
-    text = tagged([b"x" * 65536] * 40)
-    assert text.count(b"x") == 65536 * 40
+    count = LONGEST_LINE // 65536 * 5 // 2
+    text = tagged([b"x" * 65536] * count)
+    assert text.count(b"x") == 65536 * count
     assert max(map(len, text.split(b"\n"))) <= LONGEST_LINE + 65536 + 20
 
 
 def test_a_progress_bar_that_is_watched_moves_once_a_second():
-    tagger = Tagger(0, STDERR, live=True)
+    tagger = Tagger(tag(0, STDERR), live=True)
     shown = [tagger.feed(b"\r%d%%" % percent, now=percent / 10) for percent in range(25)]
     assert [line for line in shown if line] == [b"[1,0]<stderr>:%d%%\n" % percent for percent in (0, 10, 20)]
     assert tagger.feed(b"\r100%\n", now=9.0) == b"[1,0]<stderr>:100%\n"
 
 
 def test_a_progress_bar_takes_no_memory():
-    tagger = Tagger(0, STDERR)
+    tagger = Tagger(tag(0, STDERR))
     for percent in range(100):
         tagger.feed(b"\r" + b"#" * 10_000 + b"%d" % percent)
         assert len(tagger._rest) < 20_100
 
 
 class Collected:
-    def __init__(self, instances, only=None):
+    def __init__(self, instances, only=None, mixed=True):
         self.out, self.err, self.done = b"", b"", []
-        self.output = Output(instances, only=only, stdout=self.to_out, stderr=self.to_err)
+        self.output = Output(instances, only=only, stdout=self.to_out, stderr=self.to_err, mixed=mixed)
 
     def to_out(self, lines, done):
         self.out += lines
@@ -107,7 +108,7 @@ def test_what_is_hidden_or_incomplete_counts_as_dealt_with():
 def test_last_lines_of_a_hidden_instance():
     got = Collected(2, only=0)
     got.output.write(1, STDERR, b"".join(b"line %d\n" % n for n in range(50)) + b"end", lambda: None)
-    lines = got.output.last_lines(1, 20)
+    lines = got.output.last_lines(1)
     assert len(lines) == 20
     assert lines[-2:] == [b"line 49", b"end"]
     assert got.err == b""
@@ -116,9 +117,25 @@ def test_last_lines_of_a_hidden_instance():
 def test_last_lines_that_were_just_shown_are_not_repeated():
     got = Collected(2)
     got.output.write(1, STDERR, b"Traceback\nError\n", lambda: None)
-    assert got.output.last_lines(1, 20) == []
+    got.output.write(0, STDOUT, b"a few more\n" * 9, lambda: None)
+    assert got.output.last_lines(1) == []
     got.output.write(0, STDOUT, b"much else\n" * 50, lambda: None)
-    assert got.output.last_lines(1, 20) == [b"Traceback", b"Error"]
+    assert got.output.last_lines(1) == [b"Traceback", b"Error"]
+
+
+def test_last_lines_between_those_of_others_are_repeated():
+    got = Collected(2)
+    for number in range(20):
+        got.output.write(1, STDERR, b"mine %d\n" % number, lambda: None)
+        got.output.write(0, STDERR, b"others\n", lambda: None)
+    assert got.output.last_lines(1) == [b"mine %d" % number for number in range(20)]
+
+
+def test_stdout_that_goes_elsewhere_comes_between_nothing():
+    got = Collected(2, mixed=False)
+    got.output.write(1, STDERR, b"Error\n", lambda: None)
+    got.output.write(0, STDOUT, b"much else\n" * 50, lambda: None)
+    assert got.output.last_lines(1) == []
 
 
 def test_a_sink_writes_everything_in_order_and_says_when():
