@@ -1,0 +1,91 @@
+"""Endurance: ten thousand random collectives in a row, and ranks killed at random moments, between processes."""
+
+import json
+import os
+import random
+from pathlib import Path
+
+import pytest
+
+from tests.jobs import run_job
+
+#: What MPI, torch and Python keep in /dev/shm for jobs that run at the same time as a test.
+FOREIGN = ("mpich_", "sm_segment", "osc_", "psm_", "sem.", "torch_")
+GROUPS = ("all(4)", "consecutive(4, 2)", "orthogonal(4, 2)", "none(4)")
+
+
+def in_shm() -> set[str]:
+    return {name for name in os.listdir("/dev/shm") if not name.startswith(FOREIGN)}
+
+
+def test_ten_thousand_random_collectives_leave_nothing_behind(tmp_path: Path) -> None:
+    """Random operation, operator, size, dtype and group at P = 4; every result checked, memory flat."""
+    program = """
+    import gc, os, sys, time
+    from pathlib import Path
+    import gcl
+    from tests.gcl.checks import check_random
+    from tests.gcl.instance import connect
+
+    def resident():
+        gc.collect()
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    communicators = [connect(group=eval(f"gcl.Group.{name}")) for name in sys.argv[1:]]
+    for seed in range(10_000):
+        if seed in (2_000, 6_000):
+            print(resident())
+        check_random(communicators[seed * 7919 // 13 % 4], seed)
+    print(resident())
+    """
+    before = in_shm()
+    ended = run_job(program, tmp_path, *GROUPS, counts=(1, 1, 1, 1), timeout=400).succeeded()
+    for said in ended.out:
+        warm, middle, last = map(int, said.split())
+        assert last - middle < 8 << 20, "resident bytes"
+        assert last - warm < 16 << 20, "resident bytes"
+    assert in_shm() <= before
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_rank_killed_at_a_random_moment(seed: int, tmp_path: Path) -> None:
+    """The others hear of it within 2 s, whatever they were doing, and nothing is left."""
+    program = """
+    import json, os, signal, sys, threading, time
+    from pathlib import Path
+    import gcl, popdist_py
+    from tests.gcl.checks import check_random
+    from tests.gcl.instance import connect
+
+    victim, delay, moment = int(sys.argv[1]), float(sys.argv[2]), Path(sys.argv[3])
+    communicators = [connect(group=eval(f"gcl.Group.{name}")) for name in sys.argv[4:]]
+    for seed in range(20):
+        check_random(communicators[seed % 2], seed)
+
+    def kill():
+        time.sleep(delay)
+        moment.write_text(str(time.time()))
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    if popdist_py.getInstanceIndex() == victim:
+        threading.Thread(target=kill).start()
+    seed = 20
+    try:
+        while True:
+            check_random(communicators[seed % 2], seed)
+            seed += 1
+    except gcl.PeerLost as error:
+        print(json.dumps([time.time(), str(error)]), flush=True)
+    os._exit(0)  # MPI would wait for the one that is gone
+    """
+    chance = random.Random(seed)
+    victim, delay, moment = chance.randrange(3), chance.uniform(0, 0.2), tmp_path / "moment"
+    before = in_shm()
+    ended = run_job(program, tmp_path, victim, delay, moment, "all(3)", "none(3)", counts=(1,) * 3, timeout=60)
+    killed = float(moment.read_text())
+    assert ended.out.pop(victim) == ""
+    for said in ended.out:
+        heard, error = json.loads(said)
+        assert f"waits for replica {victim} (rank {victim}), whose process has died" in error
+        assert heard - killed < 2
+    assert in_shm() <= before
