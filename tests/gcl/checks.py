@@ -69,6 +69,10 @@ def check_collectives(communicator: Communicator, n: int, dtype: type, op: str, 
     def same(found: np.ndarray, expected: np.ndarray, what: str) -> None:
         assert same_bits(found, expected[mine]), f"{what} {op} {np.dtype(dtype)} n={n} {group} {where}"
 
+    if n and n % group.size == 0:
+        parts = data.reshape(len(data), group.size, -1)
+        found = communicator.all_to_all(x.reshape(len(x), group.size, -1))
+        same(found, reference.all_to_all(parts, group), "all_to_all")
     total, shards = _reduced(data.shape, dtype, op, group)
     same(communicator.all_reduce(x, op), total, "all_reduce")
     same(x, data, "input of all_reduce")

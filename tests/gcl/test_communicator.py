@@ -1,13 +1,13 @@
 """Every collective, against the reference, bit for bit: ranks as threads."""
 
-from itertools import product
+from itertools import cycle, product
 
 import numpy as np
 import pytest
 
 from gcl import Communicator, Group, connect_threads
 from tests.gcl.checks import MEMORY, SIZES, check_all, check_collectives
-from tests.gcl.reference import same_bits, tree
+from tests.gcl.reference import OPERATORS_OF, same_bits, tree
 from tests.gcl.threads import on_threads
 
 #: Replicas per rank, for each number of replicas.
@@ -40,6 +40,18 @@ def test_every_collective_operator_dtype_and_size(counts: tuple[int, ...], group
     on_threads(counts, lambda communicator: check_all(communicator, sizes=SIZES[:-1]), group=group)
 
 
+@pytest.mark.parametrize("dtype", OPERATORS_OF, ids=lambda dtype: dtype.__name__)
+@pytest.mark.parametrize(
+    ("counts", "group"), [((1, 3), Group.all(4)), ((2, 1, 1), Group.orthogonal(4, 2)), ((3,), Group.all(3))], ids=str
+)
+def test_every_dtype(counts: tuple[int, ...], group: Group, dtype: type) -> None:
+    def work(communicator: Communicator) -> None:
+        for (op, n), where in zip(product(OPERATORS_OF[dtype], (0, 1, 7, 1000, 40_001)), cycle(MEMORY)):
+            check_collectives(communicator, n, dtype, op, where)
+
+    on_threads(counts, work, group=group)
+
+
 @pytest.mark.parametrize("counts", [(1,), (2, 2), (3, 1, 2), (1,) * 8], ids=str)
 @pytest.mark.parametrize("where", MEMORY)
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
@@ -51,6 +63,11 @@ def test_large_tensors(counts: tuple[int, ...], where: str, dtype: type) -> None
             check_collectives(communicator, n, dtype, op, where)
 
     on_threads(counts, work)
+
+
+@pytest.mark.parametrize("counts", [(2, 1), (1,) * 4, (4, 4)], ids=str)
+def test_a_million_and_three_elements(counts: tuple[int, ...]) -> None:
+    on_threads(counts, lambda c: check_collectives(c, 1_000_003, np.float32, "add", "mixed"))
 
 
 @pytest.mark.parametrize("group", [Group.consecutive(4, 2), Group.orthogonal(4, 2), Group.none(4)], ids=str)
