@@ -14,6 +14,7 @@ from poprun_py.pipes import OutputPipe
 from poprun_py.plan import LaunchPlan
 from poprun_py.supervise import PATH_VARIABLE
 from poprun_py.supervisor import RANK_VARIABLE
+from poprun_py.watchman import watch_over
 
 __all__ = ["channel_addresses", "open_standard_streams", "start_mpirun"]
 
@@ -43,6 +44,8 @@ def start_mpirun(plan: LaunchPlan, *, address: str, key: bytes) -> tuple[int, li
         raise PoprunError(f"{argv[0]} cannot be started: {error.strerror}; name another with --mpi") from None
     for descriptor in (null, pipes[0][1], pipes[1][1]):
         os.close(descriptor)
+    if plan.remote_hosts:
+        watch_over(pid)
     return pid, [OutputPipe(number, pipe[0]) for number, pipe in enumerate(pipes, start=1)]
 
 
