@@ -41,7 +41,7 @@ def look(options: LaunchOptions) -> int:
 
 def launch(options: LaunchOptions) -> int:
     """Run the job; return its exit code."""
-    from poprun_py.run import run  # not needed to print a plan
+    from poprun_py.restarts import run  # not needed to print a plan
 
     preparation = _Preparation.of(options)
     if options.export_config:
@@ -49,6 +49,10 @@ def launch(options: LaunchOptions) -> int:
 
         export(options)
     with _partition(preparation.wanted, options) as decision:
+        if options.backend == "inprocess":
+            from poprun_py.inprocess import run_here
+
+            return run_here(preparation.job(decision))
         return run(preparation.job(decision), options)
 
 
