@@ -16,7 +16,7 @@ import gcl
 from ipu_emu.graph import Op, Tensor
 from ipu_emu.ops import Step
 from ipu_emu.ops.arrays import chain
-from ipu_emu.ops.collectives import group_of, is_scatter, operator_of
+from ipu_emu.ops.collectives import SCATTER, group_of, operator_of
 from ipu_emu.program.buckets import Bucket
 
 __all__ = ["Replicas"]
@@ -54,6 +54,12 @@ class Replicas:
         """The group of a local replica."""
         return 0 if grouping is None else gcl.Group(self.total, *grouping).of(self.offset + replica)
 
+    def representatives(self, grouping: Grouping) -> list[int]:
+        """The first replica of each group."""
+        if grouping is None:
+            return [0]
+        return [members[0] for members in gcl.Group(self.total, *grouping).all_members()]
+
     def bucket(self, bucket: Bucket, nbytes: int) -> NDArray[Any]:
         """Zeroed memory [local replicas, nbytes / itemsize] that a collective reduces where it lies."""
         return self.within(bucket.group).empty((nbytes // bucket.dtype.itemsize,), bucket.dtype.numpy)
@@ -71,7 +77,7 @@ class Replicas:
     ) -> Step:
         """The prepared call of an op between replicas, whose operands are copied to and from shared memory."""
         communicator = self.within(group_of(op, self.total))
-        scatters, operator = is_scatter(op), operator_of(op)
+        scatters, operator = op.type == SCATTER, operator_of(op)
         shape = (source.nelms,) if scatters else source.shape
         given = communicator.empty(shape, source.dtype.numpy)
         taken = communicator.empty(outputs[0].shape, source.dtype.numpy) if scatters else given

@@ -18,7 +18,7 @@ from ipu_emu.graph.onnx_tensors import array_of, proto_of
 from ipu_emu.graph.op import GRAPHCORE, Op
 from ipu_emu.graph.tensor import Role, Tensor
 
-__all__ = ["Append", "from_model", "load_model", "opset_of", "to_model"]
+__all__ = ["Append", "from_model", "initializers_of", "load_model", "metadata_of", "opset_of", "to_model"]
 
 #: What adds an op to a graph and infers the tensors it makes; it lives in the room above.
 Append = Callable[[Graph, Op], object]
@@ -69,9 +69,9 @@ def from_model(
     Initializers named in ``groups`` have a leading axis, one entry for each group of replicas. ``shapes`` replaces
     type and shape of inputs.
     """
-    graph = Graph(metadata={entry.key: entry.value for entry in model.metadata_props})
+    graph = Graph(metadata=metadata_of(model))
     version = opset_of(model)
-    initializers = {proto.name: array_of(proto) for proto in model.graph.initializer}
+    initializers = initializers_of(model)
     for info in model.graph.input:
         if info.name not in initializers:
             graph.add(_input(info) if info.name not in shapes else Tensor(info.name, *shapes[info.name], Role.INPUT))
@@ -82,6 +82,16 @@ def from_model(
         append(graph, _op(node, version))
     graph.outputs = [info.name for info in model.graph.output]
     return graph
+
+
+def metadata_of(model: onnx.ModelProto) -> dict[str, str]:
+    """What a model says that ONNX has no field for."""
+    return {entry.key: entry.value for entry in model.metadata_props}
+
+
+def initializers_of(model: onnx.ModelProto) -> dict[str, np.ndarray]:
+    """The data of a model's initializers by id, in order."""
+    return {proto.name: array_of(proto) for proto in model.graph.initializer}
 
 
 def opset_of(model: onnx.ModelProto) -> int:

@@ -3,5 +3,6 @@
 from ipu_emu.hostio.arrays import ArrayFeed
 from ipu_emu.hostio.callbacks import CallbackFeed
 from ipu_emu.hostio.sizes import check_sizes
+from ipu_emu.hostio.synthetic import SyntheticFeed
 
-__all__ = ["ArrayFeed", "CallbackFeed", "check_sizes"]
+__all__ = ["ArrayFeed", "CallbackFeed", "SyntheticFeed", "check_sizes"]

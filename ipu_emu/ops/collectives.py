@@ -18,7 +18,16 @@ from ipu_emu.ops.node import Made, Node
 from ipu_emu.ops.registry import Bound, OpDef, Step
 from ipu_emu.ops.shapes import same
 
-__all__ = ["GROUP", "OPERATOR", "OPS", "REPLICAS", "between_replicas", "group_of", "is_scatter", "operator_of"]
+__all__ = [
+    "GROUP",
+    "OPERATOR",
+    "OPS",
+    "REPLICAS",
+    "SCATTER",
+    "between_replicas",
+    "group_of",
+    "operator_of",
+]
 
 OPERATOR, GROUP = "__collectiveOperator", "__collectiveCommGroup"
 #: How many replicas there are: an attribute that a session adds, because the shape of a shard depends on it.
@@ -27,17 +36,13 @@ REPLICAS = "__replicas"
 #: By the numbers of PopART.
 _OPERATORS = tuple(Operator)
 _GROUPS = (CommGroupType.ALL, CommGroupType.CONSECUTIVE, CommGroupType.ORTHOGONAL, CommGroupType.NONE)
-_SCATTER = "ReplicatedReduceScatter"
+SCATTER = "ReplicatedReduceScatter"
 _REDUCE = "ReplicatedAllReduce"
 
 
 def between_replicas(op: Op) -> bool:
     """Say whether the engine runs ``op`` as a collective."""
-    return op.domain == GRAPHCORE and op.type in (_SCATTER, _REDUCE)
-
-
-def is_scatter(op: Op) -> bool:
-    return op.type == _SCATTER
+    return op.domain == GRAPHCORE and op.type in (SCATTER, _REDUCE)
 
 
 def operator_of(op: Op) -> str:
@@ -81,5 +86,5 @@ def _alone(bound: Bound) -> Step:
 
 OPS = [
     OpDef(_REDUCE, (1, 1), _same, _alone, moves, domain=GRAPHCORE),
-    OpDef(_SCATTER, (1, 1), _shard, _alone, moves, domain=GRAPHCORE),
+    OpDef(SCATTER, (1, 1), _shard, _alone, moves, domain=GRAPHCORE),
 ]

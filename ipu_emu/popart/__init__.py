@@ -55,7 +55,7 @@ from ipu_emu.popart.exceptions import (
     poplibs_exception,
 )
 from ipu_emu.popart.inference import InferenceSession
-from ipu_emu.popart.location import CommGroup, TensorLocation, TensorLocationSettings, VariableSettings
+from ipu_emu.popart.location import CommGroup, TensorLocation, TensorLocationSettings
 from ipu_emu.popart.optimizer import ClipNormSettings, Optimizer, OptimizerValue
 from ipu_emu.popart.options import (
     AccumulateOuterFragmentSettings,
@@ -79,6 +79,7 @@ from ipu_emu.popart.sgd import SGD, ConstSGD
 from ipu_emu.popart.stepio import PyStepIO, PyStepIOCallback, PyWeightsIO
 from ipu_emu.popart.tensorinfo import TensorInfo
 from ipu_emu.popart.training import TrainingSession
+from ipu_emu.popart.variables import VariableSettings
 
 __all__ = [
     "SGD",

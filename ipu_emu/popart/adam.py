@@ -94,9 +94,7 @@ def _renamed(values: dict[str, Value]) -> dict[str, Value]:
     if "maxWeightNorm" not in values:
         return values
     if "defaultMaxWeightNorm" in values:
-        raise EmulatorError(
-            "defaultMaxWeightNorm and its old name maxWeightNorm were given; give the first only"
-        )
+        raise EmulatorError("defaultMaxWeightNorm and its old name maxWeightNorm were given; give the first only")
     warnings.warn("The Adam key maxWeightNorm is now called defaultMaxWeightNorm", DeprecationWarning, stacklevel=4)
     values["defaultMaxWeightNorm"] = values.pop("maxWeightNorm")
     return values

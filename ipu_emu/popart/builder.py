@@ -11,14 +11,14 @@ from numpy.typing import NDArray
 
 from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import Graph, Op, Role, Tensor
-from ipu_emu.graph.onnx_model import from_model, load_model, opset_of, to_model
+from ipu_emu.graph.onnx_model import from_model, load_model, metadata_of, opset_of, to_model
 from ipu_emu.ops import append
 from ipu_emu.popart.annotations import IPU_NUMBER, PHASE, PIPELINE_STAGE, SCHEDULE_PRIORITY, Annotations
-from ipu_emu.popart.enums import CommGroupType, RecomputeType, ReplicatedStreamMode
-from ipu_emu.popart.location import VariableSettings
+from ipu_emu.popart.enums import RecomputeType, ReplicatedStreamMode
 from ipu_emu.popart.node_attributes import NodeAttributes
 from ipu_emu.popart.opsets import AiGraphcore, AiOnnx
 from ipu_emu.popart.tensorinfo import TensorInfo
+from ipu_emu.popart.variables import REPLICATION, VariableSettings, grouped
 
 __all__ = ["Builder", "InputSettings"]
 
@@ -51,7 +51,7 @@ class Builder(NodeAttributes):
         self._locked = False
         if modelProtoOrFilename is not None:
             model = load_model(modelProtoOrFilename)
-            self._graph = from_model(model, append)
+            self._graph = from_model(model, append, groups=grouped(metadata_of(model)))
             self._opset = opset_of(model)
 
     # Opsets
@@ -105,11 +105,12 @@ class Builder(NodeAttributes):
         if data.dtype == np.float64 or data.dtype.kind not in "fiub":
             raise EmulatorError(f"Unsupported data type for initialized data ({data.dtype})")
         settings = next((option for option in rest if isinstance(option, VariableSettings)), VariableSettings())
-        if settings.getSharedVariableDomain().type is not CommGroupType.All:
-            raise EmulatorError("Variables that differ between groups of replicas are not available in this version")
         name = next((option for option in rest if isinstance(option, str)), debugContext)
         id = self._graph.unused(self._annotations.prefix + (name or "init_input"))
-        self._graph.add(Tensor(id, TensorInfo(data).dtype, data.shape, Role.WEIGHT), data)
+        if not settings.is_default:
+            self._graph.metadata |= settings.metadata(id)
+        shape = data.shape[1:] if id in grouped(self._graph.metadata) else data.shape
+        self._graph.add(Tensor(id, TensorInfo(data).dtype, shape, Role.WEIGHT), data)
         return id
 
     def addUntypedInputTensor(self, debugContext: str = "") -> str:
@@ -164,6 +165,10 @@ class Builder(NodeAttributes):
     def saveModelProto(self, filename: str) -> None:
         with open(filename, "wb") as file:
             file.write(self.getModelProto())
+
+    def embedReplicationFactor(self, replicationFactor: int) -> None:
+        """Store the number of replicas in the model; it tells how many groups a variable has."""
+        self._graph.metadata[REPLICATION] = str(replicationFactor)
 
     def getTensorShape(self, id: str) -> list[int]:
         return list(self._graph.tensor(id).shape)

@@ -7,6 +7,7 @@ from ipu_emu.graph import Graph
 from ipu_emu.popart.dataflow import DataFlow
 from ipu_emu.popart.devices import DeviceInfo
 from ipu_emu.popart.options import SessionOptions
+from ipu_emu.popart.patterns import InputShapeInfo, Patterns
 from ipu_emu.popart.session import Model, Session
 from ipu_emu.transforms.training import Gradient, inference_graph
 
@@ -21,14 +22,14 @@ class InferenceSession(Session):
         fnModel: Model,
         dataFlow: DataFlow,
         deviceInfo: DeviceInfo,
-        inputShapeInfo: object = None,
-        patterns: object = None,
+        inputShapeInfo: InputShapeInfo | None = None,
+        patterns: Patterns | None = None,
         userOptions: SessionOptions | None = None,
         name: str = "inference",
     ) -> None:
         if not dataFlow.nAnchors():
             raise EmulatorError("User must specify an anchor tensor when doing inference.")
-        super().__init__(fnModel, dataFlow, deviceInfo, userOptions, name)
+        super().__init__(fnModel, dataFlow, deviceInfo, inputShapeInfo, userOptions, name)
 
     def _transform(self) -> tuple[Graph, list[Gradient]]:
         return inference_graph(self._model, anchors=self.dataFlow.anchors()), []

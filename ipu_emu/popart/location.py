@@ -9,11 +9,10 @@ from ipu_emu.popart.enums import (
     ReplicatedTensorSharding,
     TensorStorage,
     TileSet,
-    VariableRetrievalMode,
 )
 from ipu_emu.popart.settings import Settings
 
-__all__ = ["CommGroup", "TensorLocation", "TensorLocationSettings", "VariableSettings"]
+__all__ = ["CommGroup", "TensorLocation", "TensorLocationSettings"]
 
 
 class CommGroup(Settings):
@@ -47,25 +46,3 @@ class TensorLocationSettings(Settings):
         "minElementsForOffChip": 2,
         "minElementsForReplicatedTensorSharding": 8192,
     }
-
-
-class VariableSettings(Settings):
-    """``()``, ``(CommGroup)``, ``(mode)`` or ``(CommGroup, mode)``: which replicas share a variable."""
-
-    defaults: ClassVar = {
-        "sharedVariableDomain": CommGroup(),
-        "retrievalMode": VariableRetrievalMode.OnePerGroup,
-    }
-
-    def __init__(self, *values: Any, **named: Any) -> None:
-        if len(values) == 1 and isinstance(values[0], VariableRetrievalMode):
-            values = (CommGroup(), values[0])
-        super().__init__(*values, **named)
-
-    def getSharedVariableDomain(self) -> CommGroup:
-        domain: CommGroup = self.sharedVariableDomain
-        return domain
-
-    def getRetrievalMode(self) -> VariableRetrievalMode:
-        mode: VariableRetrievalMode = self.retrievalMode
-        return mode

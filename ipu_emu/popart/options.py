@@ -1,12 +1,14 @@
 """SessionOptions: how a session places, replicates and runs a model.
 
-Every option of PopART 3.4 is accepted and kept. Those that only tune a real IPU have no effect; those that would
-change results, and that this version cannot honour, are refused by ``refused``.
+Every option of PopART 3.4 is accepted and kept. Those that only tune a real IPU have no effect. So it is with all
+that says where and when something runs: virtual graphs, pipelining, execution phases, recomputation, tensor locations
+and replicated tensor sharding are checked as PopART checks them (see placement.py) and never change a number, because
+a replica runs its ops one after the other. Pipelined training without gradient accumulation, which on IPUs computes
+with stale weights, is refused.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, ClassVar
 
 from ipu_emu.errors import EmulatorError
@@ -237,8 +239,28 @@ class SessionOptions(Settings):
         running = self.meanAccumulationAndReplicationReductionStrategy is MeanReductionStrategy.Running
         return Reduction.MEAN_RUNNING if running else Reduction.MEAN_POST
 
-    def check(self, *, training: bool) -> None:
-        """Raise EmulatorError where options contradict each other."""
+    def bucketBytes(self) -> int | None:
+        """How many bytes of gradients one all-reduce takes at most; None is all of them.
+
+        It is ``gclOptions["maximum_reduce_many_buffer_size"]``, in bytes.
+        """
+        asked = self.gclOptions.get("maximum_reduce_many_buffer_size")
+        if asked is None:
+            return None
+        if not str(asked).isdigit():
+            raise EmulatorError(f"maximum_reduce_many_buffer_size={asked}: give a number of bytes")
+        return int(asked)
+
+    def usesVirtualGraphs(self) -> bool:
+        return self.virtualGraphMode is not VirtualGraphMode.Off
+
+    def pipelinesExplicitly(self) -> bool:
+        """Pipelining whose loops, copies and recomputation are part of the graph."""
+        parts = (self.useHostCopyOps, self.enableExplicitMainLoops, self.explicitRecomputation)
+        return bool(self.enablePipelining and all(parts))
+
+    def check_counts(self) -> None:
+        """Raise EmulatorError for factors that are given but not enabled; PopART says so at prepareDevice."""
         if not self.enableReplicatedGraphs and self.replicatedGraphCount > 1:
             raise EmulatorError(
                 "enableReplicatedGraphs is false, but replicatedGraphCount > 1. Either enable replication, or set "
@@ -249,15 +271,17 @@ class SessionOptions(Settings):
                 "enableGradientAccumulation is false, but accumulationFactor > 1. Either enable gradient "
                 "accumulation, or set the accumulation factor to 1"
             )
+
+    def check(self, *, training: bool) -> None:
+        """Raise EmulatorError where options contradict each other."""
         if self.enableGradientAccumulation and not training:
             raise EmulatorError("Gradient Accumulation only available when training.")
-        if self.enableExplicitMainLoops and not self.useHostCopyOps:
+        if self.enableExplicitMainLoops and not self.useHostCopyOps and not self.enablePipelining:
             raise EmulatorError("enableExplicitMainLoops requires useHostCopyOps.")
         if self.executionPhaseSettings.phases > 1 and self.virtualGraphMode is not VirtualGraphMode.ExecutionPhases:
             raise EmulatorError("> 1 execution phases requires VirtualGraphMode::ExecutionPhases")
         if self.enableDistributedReplicatedGraphs:
             self._check_distributed()
-        self._check_refused()
 
     def _check_distributed(self) -> None:
         factor, offset = self.globalReplicationFactor, self.globalReplicaOffset
@@ -277,20 +301,3 @@ class SessionOptions(Settings):
                     f"Invalid local replication factor: {self.replicatedGraphCount}, larger than global replication "
                     f"factor: {factor}"
                 )
-
-    def _check_refused(self) -> None:
-        """Raise for the options that this version cannot honour, all of them together."""
-        asked = [text for text, is_asked in _REFUSED.items() if is_asked(self)]
-        if asked:
-            raise EmulatorError(
-                f"Not available in this version of the emulator: {'; '.join(asked)}. Leave the default"
-            )
-
-
-_REFUSED: dict[str, Callable[[SessionOptions], bool]] = {
-    "enablePipelining = True": lambda o: o.enablePipelining,
-    "virtualGraphMode other than Off": lambda o: o.virtualGraphMode is not VirtualGraphMode.Off,
-    "automaticLossScalingSettings.enabled = True": lambda o: o.automaticLossScalingSettings.enabled,
-    "enableStochasticRounding = True": lambda o: o.enableStochasticRounding,
-    "syntheticDataMode other than Off": lambda o: o.syntheticDataMode is not SyntheticDataMode.Off,
-}

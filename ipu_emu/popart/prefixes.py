@@ -10,7 +10,10 @@ __all__ = [
     "reservedGradientPrefix",
     "reservedRestoredPrefix",
     "reservedStepPrefix",
+    "without_prefix",
 ]
+
+_STATES = (ids.ACCL, ids.ACCL1, ids.ACCL2, ids.ACCL3, ids.ACCUM, ids.STEP)
 
 
 def reservedGradientPrefix() -> str:
@@ -39,3 +42,8 @@ def reservedStepPrefix() -> str:
 
 def reservedRestoredPrefix() -> str:
     return ids.RESTORED
+
+
+def without_prefix(id: str) -> str:
+    """The weight that an optimiser state belongs to."""
+    return next((id.removeprefix(prefix) for prefix in _STATES if id.startswith(prefix)), id)

@@ -4,27 +4,35 @@ from __future__ import annotations
 
 import os
 import warnings
+from copy import deepcopy
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+import popdist_py
 from ipu_emu.engine import Engine, Replicas
 from ipu_emu.errors import EmulatorError, SessionError
 from ipu_emu.graph import Graph, Role, Tensor
-from ipu_emu.graph.onnx_model import from_model, load_model, opset_of, to_model
-from ipu_emu.hostio import check_sizes
+from ipu_emu.graph.onnx_model import from_model, initializers_of, load_model, metadata_of, opset_of, to_model
+from ipu_emu.hostio import SyntheticFeed, check_sizes
 from ipu_emu.ops import append
 from ipu_emu.popart.builder import STREAM_MODE
 from ipu_emu.popart.dataflow import DataFlow
 from ipu_emu.popart.devices import DeviceInfo
-from ipu_emu.popart.enums import DeviceConnectionType, DeviceType
+from ipu_emu.popart.enums import DeviceConnectionType, DeviceType, SyntheticDataMode
 from ipu_emu.popart.options import SessionOptions
+from ipu_emu.popart.patterns import InputShapeInfo
+from ipu_emu.popart.placement import check_placement, check_virtual_graphs_fit
+from ipu_emu.popart.report import Cycles, Report, serialised
 from ipu_emu.popart.stepio import PyStepIO, PyStepIOCallback, PyWeightsIO
 from ipu_emu.popart.tensorinfo import TensorInfo
+from ipu_emu.popart.variables import grouped, settings_of
+from ipu_emu.popart.weights import Weights
 from ipu_emu.program import Executable
 from ipu_emu.program.anchors import StepShape
 from ipu_emu.program.lowering import lower
+from ipu_emu.transforms.replication import tell_replicas
 from ipu_emu.transforms.training import Gradient
 
 __all__ = ["Model", "Session"]
@@ -42,33 +50,50 @@ class Session:
         fnModel: Model,
         dataFlow: DataFlow,
         deviceInfo: DeviceInfo,
+        inputShapeInfo: InputShapeInfo | None,
         userOptions: SessionOptions | None,
         name: str,
     ) -> None:
-        self._options = userOptions if userOptions is not None else SessionOptions()
-        self._proto = load_model(fnModel)
-        self._model: Graph = from_model(self._proto, append)
+        self._options = deepcopy(userOptions) if userOptions is not None else SessionOptions()
         self.dataFlow = dataFlow
         self.deviceInfo = deviceInfo
         self.name = name
+        self._options.check(training=self._training)
+        self._check_distributed_device()
         self.replicationFactor = self._options.localReplicas()
         self.accumulationFactor = self._options.accumulation()
+        self._proto = load_model(fnModel)
+        self._model = self._read(inputShapeInfo)
+        self._placement = check_placement(
+            self._model, self._options, dataFlow, training=self._training, ipus=self._ipus_per_replica
+        )
         self._broadcast = frozenset(
             key.removeprefix(STREAM_MODE) for key in self._model.metadata if key.startswith(STREAM_MODE)
         )
         self._anchors = [dataFlow.art(id).anchor(id) for id in dataFlow.anchors()]
         self._graph, self._gradients = self._transform()
-        self._host = {id: np.array(data) for id, data in self._graph.data.items() if self._is_variable(id)}
+        self._weights = Weights(self._graph, settings_of(self._model.metadata))
+        self._executable: Executable | None = None
         self._engine: Engine | None = None
         self._weights_loaded = False
         self._sizes_checked = False
+        self._runs = 0
+
+    def _read(self, shapes: InputShapeInfo | None) -> Graph:
+        """The model, with what depends on the number of replicas."""
+        metadata, replicas = metadata_of(self._proto), self._options.getGlobalReplicationFactor()
+        data = initializers_of(self._proto)
+        for id, settings in settings_of(metadata).items():
+            if id in data:
+                settings.shapeOnReplica(data[id].shape, replicas, id)
+        known = {} if shapes is None else {id: info.described for id, info in shapes.infos.items()}
+        return from_model(
+            tell_replicas(self._proto, replicas), append, groups=grouped(metadata, replicas), shapes=known
+        )
 
     def _transform(self) -> tuple[Graph, list[Gradient]]:
         """The graph of a step, and the gradients that are reduced in it."""
         raise AssertionError("a kind of session defines this")
-
-    def _is_variable(self, id: str) -> bool:
-        return id in self._graph.tensors and self._graph.tensors[id].role.is_variable
 
     # Compilation
 
@@ -87,10 +112,14 @@ class Session:
 
     def prepareDevice(self, loadEngine: bool = True) -> None:
         """Compile for the device, and load."""
-        self._options.check(training=self._training)
+        self._options.check_counts()
         self._check_device()
-        self.deviceInfo.attach()
-        executable = lower(
+        self._executable = self._compile()
+        if loadEngine:
+            self.loadEngineAndConnectStreams()
+
+    def _compile(self) -> Executable:
+        return lower(
             self._graph.copy(),
             self._step(),
             self._anchors,
@@ -98,8 +127,13 @@ class Session:
             reduction=self._options.reduction(),
             replicas=self._options.getGlobalReplicationFactor(),
             broadcast=self._broadcast,
+            bucket_bytes=self._options.bucketBytes(),
         )
-        self._engine = Engine(executable, self._replicas())
+
+    def loadEngineAndConnectStreams(self) -> None:
+        """Attach to the device and load what was compiled."""
+        self.deviceInfo.attach()
+        self._engine = Engine(self.executable, self._replicas())
         self._weights_loaded = not self._training
 
     def _replicas(self) -> Replicas:
@@ -108,24 +142,41 @@ class Session:
         total = options.getGlobalReplicationFactor()
         return Replicas(local=self.replicationFactor, offset=offset, total=total)
 
-    def _check_device(self) -> None:
-        kind, ipus = self.deviceInfo.type, self.deviceInfo.numIpus
+    @property
+    def _ipus_per_replica(self) -> int:
+        return max(1, self.deviceInfo.numIpus // self._options.localReplicas())
+
+    def _check_distributed_device(self) -> None:
+        kind = self.deviceInfo.type
         if self._options.enableDistributedReplicatedGraphs and kind not in (DeviceType.Ipu, DeviceType.OfflineIpu):
             raise EmulatorError(
                 "Only IPU Hardware devices supported with distributed replicated graphs. Unsupported device type "
                 f"{kind.name}"
             )
-        if kind is DeviceType.Cpu:
+
+    def _check_device(self) -> None:
+        ipus = self.deviceInfo.numIpus
+        if self.deviceInfo.type is DeviceType.Cpu:
             return
         if ipus % self.replicationFactor:
             raise EmulatorError(
                 "For replicated graphs, the number of IPUs must be divisible by the replication factor."
             )
-        if ipus > 1 and ipus != self.replicationFactor:
-            raise EmulatorError(
-                f"If virtual graphs are disabled, the replicated graph count ({self.replicationFactor}) needs to be "
-                f"equal to the number of IPUs ({ipus})"
-            )
+        if not self._options.usesVirtualGraphs():
+            if ipus > 1 and ipus != self.replicationFactor:
+                raise EmulatorError(
+                    f"If virtual graphs are disabled, the replicated graph count ({self.replicationFactor}) needs to "
+                    f"be equal to the number of IPUs ({ipus})"
+                )
+            return
+        check_virtual_graphs_fit(self._model, self._ipus_per_replica)
+
+    @property
+    def executable(self) -> Executable:
+        """What was compiled. An extension of PopART."""
+        if self._executable is None:
+            raise SessionError("The session has not been compiled; call prepareDevice() first")
+        return self._executable
 
     @property
     def _loaded(self) -> Engine:
@@ -136,18 +187,25 @@ class Session:
     # Running
 
     def run(self, *args: Any, debugName: str = "") -> None:
-        """``run(stepio[, debugName])``: one step of ``batchesPerStep`` batches."""
+        """``run(stepio[, debugName])`` or ``run(programHandle, stepio[, debugName])``: ``batchesPerStep`` batches."""
         stepio = next((arg for arg in args if isinstance(arg, PyStepIO | PyStepIOCallback)), None)
         if stepio is None:
             raise TypeError("run() takes a PyStepIO or a PyStepIOCallback")
         if self.deviceInfo.connectionType is DeviceConnectionType.Never:
             raise EmulatorError("Offline IPU device is not configured for execution")
         engine = self._loaded
-        if not self._weights_loaded and self._host:
+        if not self._weights_loaded and self._weights.values:
             raise SessionError(
                 "Must call weightsFromHost before run as the model has initializers and the session has been created "
                 "in training mode"
             )
+        if self._options.syntheticDataMode is not SyntheticDataMode.Off:
+            engine.run(SyntheticFeed(self._options.syntheticDataMode.name, engine.executable.graph.tensors))
+        else:
+            self._run_with(engine, stepio)
+        self._runs += 1
+
+    def _run_with(self, engine: Engine, stepio: PyStepIO | PyStepIOCallback) -> None:
         stepio.attach(engine.executable.graph.tensors)
         if isinstance(stepio, PyStepIO) and stepio.checksSizes and not self._sizes_checked:
             check_sizes(stepio, engine.executable, self._broadcast)
@@ -162,19 +220,16 @@ class Session:
 
     def weightsFromHost(self) -> None:
         """Copy the host's weights and optimiser state to all local replicas."""
-        for id, value in self._host.items():
-            self._loaded.write(id, value)
+        self._weights.load(self._loaded)
         self._weights_loaded = True
 
     def weightsToHost(self) -> None:
-        """Copy weights and optimiser state of the first replica to the host."""
-        for id in self._host:
-            self._host[id] = self._loaded.read(id)
+        """Copy weights and optimiser state to the host: of the first replica, or of the first of each group."""
+        self._weights.fetch(self._loaded)
 
     def readWeights(self, weightsIo: PyWeightsIO) -> None:
         """Copy the host's weights to the user's arrays."""
-        for id, array in weightsIo.weights.items():
-            np.copyto(array, self._host_value(id).reshape(array.shape))
+        self._weights.read(weightsIo)
 
     def writeWeights(self, weightsIo: PyWeightsIO) -> None:
         """Set the host's weights from the user's arrays, and the device's from the host's."""
@@ -183,24 +238,21 @@ class Session:
                 "Cannot call writeWeights when constantWeights is set. Set `constantWeights` to False in the "
                 "`SessionOption`s when initialising the session to enable this behaviour."
             )
-        for id, array in weightsIo.weights.items():
-            self._host[id] = np.array(array, dtype=self._host_value(id).dtype).reshape(self._host_value(id).shape)
+        self._weights.write(weightsIo)
         self.weightsFromHost()
 
-    def _host_value(self, id: str) -> NDArray[Any]:
-        if id not in self._host:
-            raise SessionError(
-                f"No weight or optimiser state '{id}' in the session; there are {', '.join(self._host)}"
-            )
-        return self._host[id]
+    def broadcastWeights(self, rootRank: int = 0) -> None:
+        """Give every instance the host's weights of instance ``rootRank``; ``weightsFromHost`` must follow."""
+        for id, value in self._weights.values.items():
+            self._weights.values[id] = np.array(popdist_py.broadcast(value, rootRank)).reshape(value.shape)
 
     def modelToHost(self, filename: str) -> None:
         """Write a ModelProto with the weights of the device and the optimiser state."""
         self.weightsToHost()
         graph = self._model.copy()
-        for id, value in self._host.items():
+        for id, value in self._weights.values.items():
             if id not in graph.tensors:
-                graph.add(Tensor(id, self._graph.tensors[id].dtype, value.shape, Role.WEIGHT))
+                graph.add(Tensor(id, self._graph.tensors[id].dtype, self._graph.tensors[id].shape, Role.WEIGHT))
             graph.data[id] = value
         temporary = f"{filename}.{os.getpid()}.tmp"
         with open(temporary, "wb") as file:
@@ -213,18 +265,8 @@ class Session:
         """Set the host's weights from a model; ``weightsFromHost`` must follow."""
         if not self._training and self._options.constantWeights:
             raise SessionError("Cannot call resetHostWeights when constantWeights is set")
-        graph = from_model(load_model(modelProtoOrFilename), append)
-        for id in (tensor.id for tensor in graph.with_role(Role.WEIGHT)):
-            if id not in self._host:
-                if ignoreWeightsInModelWithoutCorrespondingHostWeight:
-                    continue
-                raise SessionError(f"resetWeights, no tensor '{id}' in tensors")
-            value, old = graph.data[id], self._host[id]
-            if (value.shape, value.dtype) != (old.shape, old.dtype):
-                raise SessionError(
-                    f"Trying to reset weights using tensor with non matching tensor info. Tensor ID: {id}"
-                )
-            self._host[id] = np.array(value)
+        model = load_model(modelProtoOrFilename)
+        self._weights.reset(initializers_of(model), ignore_unknown=ignoreWeightsInModelWithoutCorrespondingHostWeight)
         self._weights_loaded = False
 
     # Questions
@@ -236,14 +278,25 @@ class Session:
     def getAllTensorIds(self) -> set[str]:
         return set(self._graph.tensors)
 
-    def getSummaryReport(self) -> str:
+    def getSummaryReport(self, resetProfile: bool = True) -> str:
         """The program and the memory plan as text."""
-        return str(self._loaded.executable)
+        return str(self.executable)
 
-    @property
-    def executable(self) -> Executable:
-        """What was compiled. An extension of PopART."""
-        return self._loaded.executable
+    def getReport(self, resetProfile: bool = True) -> Report:
+        """Program, memory in bytes and operations of a step; stands in for PopVision's report."""
+        return Report.of(self.executable, self.replicationFactor)
+
+    def getCycleCount(self, id: str = "") -> int:
+        """Modelled cycles of the last run on the first replica: an estimate from the operations of a step."""
+        if not self._runs:
+            raise SessionError("Must call run before getCycleCount.")
+        return Cycles(self._options).count(id, self.executable, self.deviceInfo.tilesPerIPU, self._ipus_per_replica)
+
+    def _serializeIr(self, format: object = None) -> str:
+        """The transformed model as JSON: ``{"maingraph": [{"type", "name", "inputs", "outputs", ...}]}``."""
+        return serialised(self._graph)
+
+    # Randomness
 
     def setRandomSeed(self, seed: int) -> None:
         warnings.warn("The model has no random behaviour; its seed has no effect", stacklevel=2)
@@ -256,3 +309,4 @@ class Session:
         if self._engine is not None:
             self._engine.replicas.close()
             self._engine = None
+            self.deviceInfo.detach()

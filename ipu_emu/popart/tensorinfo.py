@@ -31,6 +31,11 @@ class TensorInfo:
         """Describe a tensor of a graph."""
         return cls(tensor.dtype.name, tensor.shape)
 
+    @property
+    def described(self) -> tuple[DType, tuple[int, ...]]:
+        """Element type and shape, as a graph has them."""
+        return self.dtype, self._shape
+
     def shape(self) -> list[int]:
         return list(self._shape)
 

@@ -11,6 +11,7 @@ from ipu_emu.popart.dataflow import DataFlow
 from ipu_emu.popart.devices import DeviceInfo
 from ipu_emu.popart.optimizer import Optimizer, check_replacement
 from ipu_emu.popart.options import SessionOptions
+from ipu_emu.popart.patterns import InputShapeInfo, Patterns
 from ipu_emu.popart.session import Model, Session
 from ipu_emu.transforms.clipping import CLIP_SCALE, clip_scale
 from ipu_emu.transforms.training import Gradient, shares, training_graph
@@ -30,14 +31,14 @@ class TrainingSession(Session):
         loss: str,
         optimizer: Optimizer,
         deviceInfo: DeviceInfo,
-        inputShapeInfo: object = None,
-        patterns: object = None,
+        inputShapeInfo: InputShapeInfo | None = None,
+        patterns: Patterns | None = None,
         userOptions: SessionOptions | None = None,
         name: str = "training",
     ) -> None:
         self._loss = loss
         self._optimizer = optimizer
-        super().__init__(fnModel, dataFlow, deviceInfo, userOptions, name)
+        super().__init__(fnModel, dataFlow, deviceInfo, inputShapeInfo, userOptions, name)
 
     def _transform(self) -> tuple[Graph, list[Gradient]]:
         return training_graph(

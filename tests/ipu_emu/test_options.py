@@ -158,12 +158,6 @@ def test_accumulation_is_for_training() -> None:
         prepare(options(A=2), training=False)
 
 
-def test_options_that_cannot_be_honoured_are_refused_together() -> None:
-    opts = options(enablePipelining=True, enableStochasticRounding=True)
-    with pytest.raises(popart.popart_exception, match="enablePipelining = True; enableStochasticRounding = True"):
-        prepare(opts)
-
-
 class TestPlacement:
     def test_distributed_runs_need_ipus(self) -> None:
         model = popart.DeviceManager().createIpuModelDevice({"numIPUs": 1})

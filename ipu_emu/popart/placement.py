@@ -1,0 +1,281 @@
+"""Placement: the rules for virtual graphs and pipeline stages, checked on the annotations of a model.
+
+A replica runs its ops one after the other whatever their placement, so that placement never changes a number; what
+cannot be placed is refused with PopART's words. Source: PopART 3.4, ``willow/src/ir.cpp`` and
+``willow/src/transforms/pipeline.cpp``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from ipu_emu.errors import EmulatorError
+from ipu_emu.graph import Graph, Op, Role
+from ipu_emu.popart.annotations import IPU_NUMBER, PIPELINE_STAGE
+from ipu_emu.popart.dataflow import DataFlow
+from ipu_emu.popart.enums import AnchorReturnTypeId, VirtualGraphMode
+from ipu_emu.popart.options import SessionOptions
+
+__all__ = ["Placement", "check_placement", "check_virtual_graphs_fit"]
+
+_RECOMPUTE = "__recompute_output_in_backward_pass"
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Pipeline stages of the forward pass and of all of a step; 0 without pipelining."""
+
+    forward_stages: int = 0
+    stages: int = 0
+
+
+def check_placement(model: Graph, options: SessionOptions, flow: DataFlow, *, training: bool, ipus: int) -> Placement:
+    """Raise EmulatorError where annotations and options contradict each other; ``ipus`` are those of a replica."""
+    ops = [op for op in model.ops if not _is_constant(model, op)]
+    _check_main_loops(options, flow)
+    if options.usesVirtualGraphs():
+        _check_virtual_graphs(ops, options)
+    if not options.enablePipelining:
+        _check_forward_only(options, training)
+        return Placement()
+    return _Pipeline(model, ops, options, flow, training, ipus).checked()
+
+
+def check_virtual_graphs_fit(model: Graph, ipus: int) -> None:
+    """Raise EmulatorError for the first op that is placed on an IPU which a replica does not have."""
+    for op in model.ops:
+        number = op.attributes.get(IPU_NUMBER)
+        if number is not None and not 0 <= int(number) < ipus:
+            raise EmulatorError(
+                f"{op.label} has been assigned to an invalid virtual graph {number}. numIPUs = {ipus}."
+            )
+
+
+def _is_constant(model: Graph, op: Op) -> bool:
+    return all(model.tensors[id].role is Role.CONSTANT for id in op.outputs if id)
+
+
+def _check_main_loops(options: SessionOptions, flow: DataFlow) -> None:
+    if not options.enableExplicitMainLoops or options.enablePipelining:
+        return
+    for id in flow.anchors():
+        if flow.art(id).id() is AnchorReturnTypeId.EveryN:
+            raise EmulatorError(
+                f'[MainLoops] AnchorReturnType::EVERYN for Tensor "{id}" is unsupported when explicit main loops are '
+                "enabled. Supported anchor return types are AnchorReturnTypeId::All and AnchorReturnTypeId::Sum."
+            )
+
+
+def _check_forward_only(options: SessionOptions, training: bool) -> None:
+    if options.createImplicitPipeliningFwdOnlyProgram and training:
+        raise EmulatorError("Implicit pipelining forward-only program is not supported without implicit pipelining.")
+
+
+def _check_virtual_graphs(ops: Sequence[Op], options: SessionOptions) -> None:
+    counts: dict[int, int] = {}
+    for op in ops:
+        number = int(op.attributes.get(IPU_NUMBER, -1))
+        counts[number] = counts.get(number, 0) + 1
+    placed = [number for number in counts if number >= 0]
+    if options.virtualGraphMode is not VirtualGraphMode.Manual:
+        return
+    if not placed and ops:
+        raise EmulatorError(
+            f"SessionOptions flag virtualGraphMode is {_mode(options)}, but no Ops have been annotated with virtual "
+            "graph information. This is an inconsistent combination. "
+        )
+    if -1 in counts:
+        lines = [f"  {'none' if number < 0 else number} : {count}" for number, count in sorted(counts.items())]
+        raise EmulatorError(
+            "Either all Ops must have their virtual graph ids set, or none must. Op count per virtual graph id\n"
+            + "\n".join(lines)
+        )
+
+
+def _mode(options: SessionOptions) -> str:
+    return f"VirtualGraphMode::{VirtualGraphMode(options.virtualGraphMode).name}"
+
+
+class _Pipeline:
+    """The checks of one pipelined model, in PopART's order."""
+
+    def __init__(
+        self,
+        model: Graph,
+        ops: Sequence[Op],
+        options: SessionOptions,
+        flow: DataFlow,
+        training: bool,
+        ipus: int,
+    ) -> None:
+        self.model, self.ops, self.options, self.flow, self.training, self.ipus = (
+            model,
+            ops,
+            options,
+            flow,
+            training,
+            ipus,
+        )
+        self.explicit = options.pipelinesExplicitly()
+        self.annotated = any(PIPELINE_STAGE in op.attributes for op in ops)
+
+    def checked(self) -> Placement:
+        self.check_modes()
+        self.check_annotated()
+        self.check_graphs()
+        forward = self.forward_stages()
+        stages = 2 * forward - 1 if self.training else forward
+        self.check_depth(stages)
+        self.check_order()
+        self.check_variables()
+        self.check_streams()
+        self.check_anchors()
+        self.check_updates()
+        return Placement(forward, stages)
+
+    def check_modes(self) -> None:
+        options = self.options
+        wanted = {
+            "useHostCopyOps": options.useHostCopyOps,
+            "enableExplicitMainLoops": options.enableExplicitMainLoops,
+            "explicitRecomputation": options.explicitRecomputation,
+        }
+        # Any of the two that say how loops and copies are made asks for explicit pipelining.
+        if options.useHostCopyOps or options.enableExplicitMainLoops:
+            for name, given in wanted.items():
+                if not given:
+                    raise EmulatorError(f"SessionOption '{name}' must be true.")
+        off = options.virtualGraphMode is VirtualGraphMode.Off
+        if self.explicit and off:
+            raise EmulatorError(
+                "Pipelining requires the 'virtualGraphMode' session option to not be VirtualGraphMode::Off."
+            )
+        if not self.explicit and (off or self.ipus == 1):
+            raise EmulatorError(
+                f"Pipelining requires more than 1 IPU (currently {self.ipus}) and the 'virtualGraphMode' session "
+                f"option to not be VirtualGraphMode::Off (currently {_mode(options)})."
+            )
+        self.check_forward_only()
+
+    def check_forward_only(self) -> None:
+        if not self.options.createImplicitPipeliningFwdOnlyProgram or not self.training:
+            return
+        why = ""
+        if self.explicit:
+            why = "with explicit pipelining."
+        elif not self.options.enableGradientAccumulation:
+            why = "without gradient accumulation."
+        if why:
+            raise EmulatorError(f"Implicit pipelining forward-only program is not supported {why}")
+
+    def check_annotated(self) -> None:
+        missing = [op.label for op in self.ops if PIPELINE_STAGE not in op.attributes]
+        if self.annotated and missing:
+            raise EmulatorError(
+                "Only some ops have had their pipeline stage set. Ops missing the pipeline stage:\n"
+                + "\n".join(missing)
+            )
+        for op in self.ops:
+            if int(op.attributes.get(PIPELINE_STAGE, 0)) < 0:
+                raise EmulatorError(f"Op has bad pipeline stage {op.attributes[PIPELINE_STAGE]}")
+        if not self.explicit and any(_RECOMPUTE in op.attributes for op in self.ops):
+            raise EmulatorError("When pipelining is enabled, user annotation for recomputation is not allowed")
+
+    def stage(self, op: Op) -> int:
+        """The stage of an op: its own, or without any annotation of stages its virtual graph."""
+        return int(op.attributes.get(PIPELINE_STAGE, op.attributes.get(IPU_NUMBER, 0)))
+
+    def graph_of(self, op: Op) -> int:
+        return int(op.attributes.get(IPU_NUMBER, -1))
+
+    def check_graphs(self) -> None:
+        by_stage: dict[int, dict[int, list[str]]] = {}
+        for op in self.ops:
+            by_stage.setdefault(self.stage(op), {}).setdefault(self.graph_of(op), []).append(op.label)
+        for stage, graphs in by_stage.items():
+            if len(graphs) > 1:
+                names = ", ".join(name for group in graphs.values() for name in group)
+                raise EmulatorError(
+                    f"Ops {names} have the same pipeline stage {stage}, but different virtual graph ids "
+                    f"{', '.join(str(id) for id in sorted(graphs))}. All ops with the same pipeline stage must also "
+                    "have the same virtual graph id"
+                )
+        count = len(by_stage)
+        for stage in range(max(by_stage, default=-1) + 1):
+            if stage not in by_stage:
+                raise EmulatorError(
+                    f"The set of pipeline stages for all Ops contains {count} stages, but stage {stage} is missing"
+                )
+
+    def forward_stages(self) -> int:
+        """Stages of the forward pass, neighbours on one virtual graph counted once."""
+        if self.options.virtualGraphMode is VirtualGraphMode.Auto and not self.annotated:
+            return self.ipus
+        graphs = [graph for _, graph in sorted({(self.stage(op), self.graph_of(op)) for op in self.ops})]
+        changes = [a != b or a < 0 for a, b in pairwise(graphs)]
+        return 1 + sum(changes) if graphs else 0
+
+    def check_depth(self, stages: int) -> None:
+        accumulates = self.training and self.options.accumulation() > 1
+        depth = self.options.accumulation() if accumulates else self.flow.batchesPerStep()
+        if depth < stages:
+            what = "gradient accumulation factor" if accumulates else "batchesPerStep"
+            raise EmulatorError(
+                f"For pipelining, depth ({what}) must equal at least the number of pipeline stages ({stages})"
+            )
+
+    def check_order(self) -> None:
+        producers = {output: op for op in self.ops for output in op.outputs if output}
+        for op in self.ops:
+            for id in op.inputs:
+                producer = producers.get(id)
+                if producer is not None and self.stage(producer) > self.stage(op):
+                    raise EmulatorError(
+                        f"Tensor {id} is consumed in an earlier pipeline stage than it is produced.\n"
+                        f"Producer: {producer.label}, pipeline stage {self.stage(producer)}\n"
+                        f"Consumer: {op.label}, pipeline stage {self.stage(op)}"
+                    )
+
+    def graphs_that_read(self, id: str) -> set[int]:
+        return {self.graph_of(op) for op in self.ops if id in op.inputs}
+
+    def check_variables(self) -> None:
+        for tensor in self.model.with_role(Role.WEIGHT):
+            if len(self.graphs_that_read(tensor.id)) > 1:
+                raise EmulatorError(
+                    f"Can not copy variable tensor {tensor.id} between virtual graphs when pipelining. All pipeline "
+                    "stages using this tensor should be on the same graph."
+                )
+
+    def check_streams(self) -> None:
+        if self.explicit:
+            return
+        for tensor in self.model.with_role(Role.INPUT):
+            if len(self.graphs_that_read(tensor.id)) > 1:
+                raise EmulatorError("For pipelining, stream tensors can only be streamed directly onto a single IPU")
+
+    def check_anchors(self) -> None:
+        if any(self.flow.art(id).id() is AnchorReturnTypeId.EveryN for id in self.flow.anchors()):
+            raise EmulatorError(
+                "[Explicit Pipeline] Cannot execute when an anchor has AnchorReturnType 'EveryN'"
+                if self.explicit
+                else "AnchorReturnType::EVERYN is not valid for pipelined models"
+            )
+
+    def check_updates(self) -> None:
+        """Weights that change while the pipeline is full are not emulated."""
+        if not self.training or self.options.enableGradientAccumulation:
+            return
+        if self.options.automaticLossScalingSettings.enabled:
+            raise EmulatorError(
+                "[AutomaticLossScale transform] Automatic loss scaling is not currently supported when the "
+                "'enablePipelining' SessionOption is set to 'true', but the 'enableGradientAccumulation' "
+                "SessionOption is set to 'false'"
+            )
+        raise EmulatorError(
+            "Pipelined training without gradient accumulation updates weights while micro-batches that were computed "
+            "with older ones are on their way; the emulator runs training pipelines with gradient accumulation "
+            "only. Set enableGradientAccumulation and an accumulationFactor of at least the number of pipeline stages"
+        )

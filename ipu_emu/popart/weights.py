@@ -1,0 +1,115 @@
+"""Weights: the host's copies of a session's variables, and how they come and go."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ipu_emu.engine import Engine
+from ipu_emu.errors import SessionError
+from ipu_emu.graph import Graph, Tensor
+from ipu_emu.popart.enums import VariableRetrievalMode
+from ipu_emu.popart.prefixes import without_prefix
+from ipu_emu.popart.stepio import PyWeightsIO
+from ipu_emu.popart.variables import VariableSettings
+
+__all__ = ["Weights"]
+
+_Array = NDArray[Any]
+
+
+class Weights:
+    """Weights and optimiser states by id, one value per group of replicas."""
+
+    def __init__(self, graph: Graph, settings: Mapping[str, VariableSettings]) -> None:
+        self._graph = graph
+        self._settings = settings
+        self.values = {
+            id: np.array(data)
+            for id, data in graph.data.items()
+            if id in graph.tensors and graph.tensors[id].role.is_variable
+        }
+        self._of_all_replicas: dict[str, _Array] = {}
+
+    def load(self, engine: Engine) -> None:
+        """Copy the host's values to all local replicas."""
+        for id, value in self.values.items():
+            engine.write(id, value)
+
+    def fetch(self, engine: Engine) -> None:
+        """Copy the device's values to the host.
+
+        Where groups or all replicas are asked for, instances exchange theirs: all of them must call this.
+        """
+        self._of_all_replicas.clear()
+        for id in self.values:
+            tensor = self._graph.tensors[id]
+            if tensor.group is None and not self._wants_all(id):
+                self.values[id] = engine.read(id)
+                continue
+            local = np.stack([engine.read(id, replica) for replica in range(engine.replicas.local)])
+            everything = engine.replicas.all_gather(local)
+            self.values[id] = everything[engine.replicas.representatives(tensor.group)].reshape(self.values[id].shape)
+            if self._wants_all(id):
+                self._of_all_replicas[id] = everything
+
+    def _wants_all(self, id: str) -> bool:
+        settings = self._settings.get(id) or self._settings.get(without_prefix(id))
+        return settings is not None and settings.getRetrievalMode() is VariableRetrievalMode.AllReplicas
+
+    def read(self, io: PyWeightsIO) -> None:
+        """Copy to the user's arrays, of any shape with the right number of elements."""
+        for id, array in io.weights.items():
+            value = self._of_all_replicas.get(id, self._value(id))
+            if value.size != array.size:
+                raise SessionError(
+                    f"The array for tensor '{id}' has {array.size} elements; reading it needs {value.size}, as "
+                    f"{list(value.shape)}"
+                )
+            np.copyto(array, value.reshape(array.shape))
+
+    def write(self, io: PyWeightsIO) -> None:
+        """Take the user's arrays: one value per group, or one per replica, of which the first of a group counts."""
+        for id, array in io.weights.items():
+            old = self._value(id)
+            given = np.asarray(array, dtype=old.dtype)
+            if given.size != old.size and id in self._of_all_replicas:
+                given = self._first_of_groups(self._graph.tensors[id], given.reshape(self._of_all_replicas[id].shape))
+            if given.size != old.size:
+                raise SessionError(
+                    f"The array for tensor '{id}' has {given.size} elements; the tensor has {old.size}, as "
+                    f"{list(old.shape)}"
+                )
+            self.values[id] = np.array(given).reshape(old.shape)
+
+    def _first_of_groups(self, tensor: Tensor, values: _Array) -> _Array:
+        if tensor.group is None:
+            return values[0]
+        stride, size = tensor.group
+        members = [g // stride * stride * size + g % stride for g in range(len(values) // size)]
+        chosen: _Array = values[members]
+        return chosen
+
+    def reset(self, initializers: Mapping[str, _Array], *, ignore_unknown: bool) -> None:
+        """Take the initializers of a model."""
+        for id, value in initializers.items():
+            if id not in self.values:
+                if ignore_unknown:
+                    continue
+                raise SessionError(f"resetWeights, no tensor '{id}' in tensors")
+            old = self.values[id]
+            if (value.shape, value.dtype) != (old.shape, old.dtype):
+                raise SessionError(
+                    f"Trying to reset weights using tensor with non matching tensor info. Tensor ID: {id}"
+                )
+            self.values[id] = np.array(value)
+
+    def _value(self, id: str) -> _Array:
+        if id not in self.values:
+            raise SessionError(
+                f"No weight or optimiser state '{id}' in the session; there are {', '.join(self.values)}"
+            )
+        return self.values[id]
