@@ -36,6 +36,7 @@ from ipu_emu.program.instructions import (
     leaves,
 )
 from ipu_emu.program.memory import plan_memory
+from ipu_emu.transforms.fusion import fuse
 from ipu_emu.transforms.storage import batch_innermost
 from ipu_emu.transforms.training import Gradient, Reduction
 
@@ -61,6 +62,7 @@ def lower(
     ``replicas`` counts all instances, ``broadcast`` names inputs without R, ``bucket_bytes`` limits how much is
     reduced at a time.
     """
+    fuse(graph, [*(anchor.tensor for anchor in anchors), *(g.part for g in gradients), *(g.total for g in gradients)])
     buckets = buckets_of((graph.tensor(gradient.total) for gradient in gradients), bucket_bytes)
     return _Lowering(graph, step, anchors, gradients, reduction, replicas, broadcast, buckets).run()
 
