@@ -10,6 +10,7 @@ from ipu_emu.ops import (
     constants,
     convolution,
     elementwise,
+    fused,
     linear,
     losses,
     movement,
@@ -26,6 +27,7 @@ TABLE = Registry(
     family.OPS
     for family in (
         elementwise,
+        fused,
         movement,
         reduction,
         linear,
