@@ -23,7 +23,7 @@ import collectives
 from collectives import KIB, MIB, ROOT, VARIANTS, Case, Team, launchers, measure
 
 sys.path.insert(0, str(ROOT))
-from tests.netns import Hosts, hosts, unavailable  # noqa: E402
+from tests.netns import Hosts, hosts, unavailable
 
 #: (hosts, processes on each) -> whether it is part of a quick run
 PLACES = {(2, 1): True, (4, 1): True, (2, 2): False}

@@ -1,12 +1,13 @@
-"""ByHosts: all-reduce over several hosts: memory within each host, messages between them.
+"""ByHosts: collectives over several hosts: memory within each host, messages between them.
 
-    meet          on each host; then hosts check that all called the same
-    every rank    takes its slice of the tensors of all replicas on its host, straight out of their memory, and
-                  all-reduces it with the ranks that have the same slice on the other hosts
-    meet          on each host: every slice is there
+    meet           on each host; then the hosts check that all called the same
+    every carrier  takes its part of the tensors of all replicas on its host, straight out of their memory, does the
+                   collective with the carriers of the same part on the other hosts, and writes to the tensors of
+                   all replicas on its host
+    meet           on each host: every part is there
 
-Each byte crosses the network once in each direction, however many processes a host has: 2 (H - 1)/H x S per host, as
-long as a host's replicas are one subtree. The other collectives go by messages between all ranks.
+Each byte crosses the network once to each host that needs it, however many processes a host has. A host has as many
+carriers as the host with the fewest processes has processes. Groups that stay inside their hosts send nothing.
 """
 
 from __future__ import annotations
@@ -15,88 +16,88 @@ from typing import Any
 
 import numpy as np
 
+from gcl.breakable import Breakable
 from gcl.by_messages import ByMessages
 from gcl.calls import Kind, Request
-from gcl.errors import GclError
+from gcl.columns import Part
 from gcl.in_memory import InMemory
 from gcl.ready import ReadyCall
 from gcl.transport.segment import array_at
 
 __all__ = ["ByHosts"]
 
-_LINE = 64  # bytes; slices begin on one
 
+class ByHosts(Breakable):
+    """Runs collectives for one rank.
 
-class ByHosts:
-    """Runs collectives for one rank: ``memory`` joins its host, ``across`` its slice's ranks, ``everyone`` all."""
+    ``memory`` joins its host; ``across`` the hosts, for this rank's ``part`` (None: it carries nothing); ``everyone``
+    all ranks; ``replicas`` are those of the host; ``inside``: no group leaves its host.
+    """
 
     name = "hosts"
 
-    def __init__(self, memory: InMemory, across: ByMessages, everyone: ByMessages) -> None:
+    def __init__(
+        self,
+        memory: InMemory,
+        across: ByMessages | None,
+        everyone: ByMessages,
+        part: Part,
+        replicas: list[int],
+        *,
+        inside: bool,
+    ) -> None:
         self.memory, self._across, self.everyone = memory, across, everyone
-        self._fault: GclError | None = None
-        self.ready: dict[tuple[object, ...], ReadyCall] = {}
+        self._part, self._inside, self.replicas = part, inside, replicas
+        # every rank must hear of a mismatch: those that carry nothing ask everyone
+        carried_by_all = across is not None and part[1] * across.link.messages.ranks == everyone.link.messages.ranks
+        self._agreement = across if across is not None and carried_by_all else everyone
+        self.ready: dict[tuple[object, ...], ReadyCall] = memory.ready if inside else {}
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
         """A zeroed tensor in the segment of the host."""
         return self.memory.empty(shape, dtype)
 
     def shared(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
-        """A zeroed tensor of this rank's own."""
-        return np.zeros(shape, dtype)
+        """A zeroed tensor that all ranks of the host see."""
+        return self.memory.shared(shape, dtype)
 
     def run(self, request: Request, x: np.ndarray, out: np.ndarray) -> None:
         """Run ``request`` from ``x`` to ``out`` (C-contiguous, leading axis the local replicas)."""
-        if self._fault is not None:
-            raise self._fault
+        self.check()
         try:
-            self._run(request, x, out)
+            if self._inside and request.kind is not Kind.BARRIER:
+                self.memory.run(request, x, out)
+            else:
+                self._run(request, x, out)
         except BaseException as error:
             self.fail(error)
             raise
 
     def finish(self, call: ReadyCall, status: int) -> None:
-        """Nothing: there are no ready calls over hosts."""
+        """Complete a call that stays on the host."""
+        self.memory.finish(call, status)
 
-    def fail(self, error: BaseException) -> None:
-        """Raise the same at every later call, and tell ranks that still wait."""
-        for path in (self.memory, self._across, self.everyone):
-            path.fail(error)
-        interrupted = GclError("an earlier collective was interrupted, so the ranks are out of step; connect again")
-        self._fault = self._fault or (error if isinstance(error, GclError) else interrupted)
-
-    def close(self) -> None:
-        """Leave: ranks of this host that still wait for this one are told."""
-        self._fault = self._fault or GclError("the communicator is closed; connect again")
-        self.memory.close()
-        self._across.close()
-        self.everyone.close()
+    def _depart(self, error: BaseException | None) -> None:
+        for path in (self.memory, self.everyone, self._across):
+            if path is not None and error is None:
+                path.close()
+            elif path is not None and error is not None:
+                path.fail(error)
 
     def _run(self, request: Request, x: np.ndarray, out: np.ndarray) -> None:
         near_x = self.memory.near(x)
-        near_out = near_x if out is x else self.memory.near(out)
+        shared = request.kind is Kind.ALL_GATHER_SHARED
+        near_out = near_x if out is x or shared else self.memory.near(out)
         if near_x is not x:
             near_x[...] = x
         signature, inputs, outputs = self.memory.enter(request, near_x, near_out)
-        if not self._across.agree(request, signature):
+        if not self._agreement.agree(request, signature):
             raise self.everyone.mismatch(request)
-        if request.kind is Kind.ALL_REDUCE:
-            low, high = self._slice(request)
-            rows = [array_at(address, (request.count,), request.dtype)[low:high] for address in inputs]
-            results = [array_at(address, (request.count,), request.dtype)[low:high] for address in outputs]
-            self._across.work(request.resized(high - low), rows, results)
-        else:
-            local = len(x)
-            shared = request.kind is Kind.ALL_GATHER_SHARED
-            results = [near_out.reshape(-1)] * local if shared else list(near_out.reshape(local, -1))
-            self.everyone.work(request, list(near_x.reshape(local, -1)), results)
+        if self._across is not None:
+            elements = near_out.size // len(near_out)
+            rows = [array_at(address, (request.count,), request.dtype) for address in inputs]
+            results = [array_at(address, (elements,), request.dtype) for address in outputs]
+            self._across.work(request, rows, [out.reshape(-1)] * len(rows) if shared else results, self._part)
         self.memory.leave(request)
-        if near_out is not out:
+        if near_out is not out and not shared:
             out[...] = near_out
-
-    def _slice(self, request: Request) -> tuple[int, int]:
-        """The elements that this rank is responsible for on its host."""
-        unit = _LINE // request.dtype.itemsize
-        units, ranks, rank = -(-request.count // unit), self.memory.ranks, self.memory.rank
-        low, high = (min(request.count, units * r // ranks * unit) for r in (rank, rank + 1))
-        return low, high

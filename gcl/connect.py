@@ -16,11 +16,9 @@ from typing import Any
 import msgpack
 
 import popdist_py
-from gcl.by_hosts import ByHosts
-from gcl.by_messages import ByMessages
 from gcl.calls import Request
 from gcl.communicator import Communicator, Path
-from gcl.errors import ArgumentError
+from gcl.errors import ArgumentError, CollectiveTimeout
 from gcl.fabric import Fabric
 from gcl.groups import Group
 from gcl.in_memory import InMemory
@@ -28,8 +26,10 @@ from gcl.literal import Literal, LiteralCommunicator, chosen, default_fabric
 from gcl.log import Logged, listens, logger_of
 from gcl.methods.method import Method, method_chain
 from gcl.options import SYNCLESS_WARNING, UNUSED_VARIABLES, Options
+from gcl.paths import Site, path_over
 from gcl.schedule import Schedule
-from gcl.transport import inprocess, shared_memory
+from gcl.transport import inprocess
+from gcl.transport.process import Process
 from gcl.transport.segment import DEFAULT_BYTES
 from gcl.world import World
 
@@ -39,7 +39,9 @@ __all__ = ["TRANSPORT_VARIABLE", "connect", "connect_threads"]
 TRANSPORT_VARIABLE = "GCL_TRANSPORT"
 #: How collectives go, and the fabric on which their methods run.
 Way = tuple[Options, Fabric]
-_TRANSPORTS = ("auto", "inprocess", "shared_memory", "mpi")
+_TRANSPORTS = ("auto", "inprocess", "shared_memory", "mpi", "tcp")
+#: Seconds that instances are waited for at least while they connect: they start at different times.
+_LEAST_TO_CONNECT = 5.0
 
 
 def connect(
@@ -59,16 +61,17 @@ def connect(
 
     Every instance must call it, with the same ``global_replicas`` (default: ``local_replicas``), ``group`` (default:
     all) and ``transport``: "auto" (default; the environment's GCL_TRANSPORT, else memory where ranks share a host),
-    "inprocess", "shared_memory" or "mpi". ``timeout`` (seconds) bounds every wait. ``segment_bytes`` is reserved
-    address space for tensors, not memory. ``host`` (default: found out) names what shares memory; ranks of different
-    names exchange messages, so that several hosts can be tried on one machine.
+    "inprocess", "shared_memory", "tcp" or "mpi". ``timeout`` (seconds) bounds every wait; connecting has 5 s at
+    least. ``segment_bytes`` is reserved address space for tensors, not memory. ``host`` (default: found out) names
+    what shares memory; ranks of different names exchange messages, so that several hosts can be tried on one machine.
 
     ``method`` (default: that of GCL_OPTIONS, else "auto") names how collectives go: "auto" the shortest way, any
     other as the step programs of that method, or chain of methods ("clockwise_ring,meet_in_middle_ring"), on
     ``fabric`` (default: a mesh of single-IPU replicas).
 
-    Raises ArgumentError if the replicas of all instances do not fit together, TransportError if the transport does
-    not work here, BackendError (popdist_py) if other instances exist and popdist_py.init() was not called.
+    Raises ArgumentError if the replicas of all instances do not fit together, CollectiveTimeout naming the replicas
+    of instances that do not connect, TransportError if the transport does not work here, BackendError (popdist_py)
+    if other instances exist and popdist_py.init() was not called.
     """
     total = local_replicas if global_replicas is None else global_replicas
     for name, value, least in (
@@ -81,53 +84,41 @@ def connect(
     group = _checked(group, total)
     wanted = _transport(transport)
     way = _way(method, fabric, total)
-    if total == local_replicas and wanted != "mpi":
+    if total == local_replicas and wanted not in ("mpi", "tcp"):
         world = World.joined(0, [(local_replicas, global_offset, total)])
         path = InMemory(inprocess.domains(segment_bytes=segment_bytes)[0], world, group, timeout)
         return _open(path, world, group, way)
     choice = f"transport {wanted!r}, groups of {group.size} with stride {group.stride}, and {_described(way)}"
-    hello = msgpack.packb((local_replicas, global_offset, total, host or _host(), choice))
+    hello = msgpack.packb((local_replicas, global_offset, total, host or _host(), choice, Process.own()))
+    _meet(popdist_py.host_backend().size, local_replicas, total, timeout)
     claims = [msgpack.unpackb(reply) for reply in popdist_py.host_backend().all_gather(hello)]
     world = World.joined(popdist_py.host_backend().rank, [(claim[0], claim[1], claim[2]) for claim in claims])
     _check_equal([claim[4] for claim in claims])
     if wanted == "inprocess":
         raise ArgumentError(f"transport 'inprocess' was asked for, but {world.ranks} processes take part")
-    hosts = [claim[3] for claim in claims]
-    if wanted == "shared_memory" and len(set(hosts)) > 1:
+    site = Site(world, tuple(claim[3] for claim in claims), tuple(Process(*claim[5]) for claim in claims))
+    if wanted == "shared_memory" and len(site.ranks_of) > 1:
         raise ArgumentError(
             "transport 'shared_memory' was asked for, but the instances are on several hosts; use mpi"
         )
-    return _open(_path(wanted, hosts, world, group, timeout, segment_bytes), world, group, way)
+    return _open(path_over(wanted, site, group, timeout, segment_bytes), world, group, way)
 
 
-def _path(wanted: str, hosts: list[str], world: World, group: Group, timeout: float, segment_bytes: int) -> Path:
-    """Memory on one host; memory and messages where hosts have equally many ranks, in blocks; else messages."""
-    per_host = len(hosts) // len(set(hosts))
-    blocks = [hosts[first : first + per_host] for first in range(0, len(hosts), per_host)]
-    regular = len(blocks) == len(set(hosts)) and all(block == block[:1] * per_host for block in blocks)
-    if wanted == "mpi" or not regular or (per_host == 1 and len(blocks) > 1):
-        return _by_messages(world, group, timeout)
-    here, local = divmod(world.rank, per_host)
-    first = here * per_host
-    domain = shared_memory.domain(
-        rank=local,
-        ranks=per_host,
-        all_gather=lambda data: popdist_py.host_backend().all_gather(data)[first : first + per_host],
-        segment_bytes=segment_bytes,
-    )
-    if len(blocks) == 1:
-        return InMemory(domain, world, group, timeout)
-    host_world = World(local, world.counts[first : first + per_host])
-    memory = InMemory(domain, host_world, Group.all(host_world.replicas), timeout)
-    counts = [sum(world.counts[i : i + per_host]) for i in range(0, len(hosts), per_host)]
-    across = _by_messages(World(here, tuple(counts)), group, timeout, among=local)
-    return ByHosts(memory, across, _by_messages(world, group, timeout))
+def _meet(instances: int, local: int, total: int, timeout: float) -> None:
+    """Wait for all instances to connect; raise CollectiveTimeout naming those that do not."""
+    if instances == 1:
+        return
+    from gcl.transport.mpi import roll_call  # starts MPI
 
-
-def _by_messages(world: World, group: Group, timeout: float, *, among: int = 0) -> ByMessages:
-    from gcl.transport.mpi import MpiMessages  # starts MPI
-
-    return ByMessages(MpiMessages(among=among), world, group, timeout)
+    seconds = max(timeout, _LEAST_TO_CONNECT)
+    missing = roll_call(seconds) or roll_call(seconds)  # who comes late learns by the second that others gave up
+    if missing:
+        uniform = World(0, (local,) * instances) if local * instances == total else None
+        names = ", ".join(uniform.describe(rank) if uniform else f"instance {rank}" for rank in missing)
+        raise CollectiveTimeout(
+            f"connect waited {seconds:g} s for {names}; every instance must call it; look at what they do, or raise "
+            "timeout"
+        )
 
 
 def connect_threads(

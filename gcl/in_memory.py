@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 
 from gcl import plan, rendezvous, shared
+from gcl.breakable import Breakable
 from gcl.calls import Kind, Request
 from gcl.dtypes import witness
-from gcl.errors import CollectiveMismatch, CollectiveTimeout, GclError, PeerLost
+from gcl.errors import CollectiveMismatch, CollectiveTimeout, PeerLost
 from gcl.groups import Group
 from gcl.operators import Operator
 from gcl.push import buffers, pushing
@@ -36,7 +37,7 @@ _STAGED_BYTES = 131072
 _PUSHED_BYTES = 32 << 20
 
 
-class InMemory:
+class InMemory(Breakable):
     """Runs collectives for one rank of ``domain``."""
 
     def __init__(self, domain: Domain, world: World, group: Group, timeout: float) -> None:
@@ -58,7 +59,6 @@ class InMemory:
         self._chunks = buffers(group.size)
         self._kept: list[np.ndarray] = []
         self.ready: dict[tuple[object, ...], ReadyCall] = {}
-        self._fault: GclError | None = None
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
         """A zeroed tensor in the segment."""
@@ -75,8 +75,7 @@ class InMemory:
 
     def run(self, request: Request, x: np.ndarray, out: np.ndarray) -> None:
         """Run ``request`` from ``x`` to ``out`` (C-contiguous, leading axis the local replicas)."""
-        if self._fault is not None:
-            raise self._fault
+        self.check()
         staged = request.kind is Kind.ALL_REDUCE and x.nbytes >= _STAGED_BYTES * self._world.local
         direct = staged or request.kind is Kind.ALL_GATHER_SHARED  # each rank touches its own tensors only
         near_x = x if direct else self.near(x)
@@ -97,20 +96,11 @@ class InMemory:
         if near_out is not out:
             out[...] = near_out
 
-    def fail(self, error: BaseException) -> None:
-        """Raise the same at every later call (or say that it was interrupted), and tell ranks that still wait."""
-        interrupted = GclError("an earlier collective was interrupted, so the ranks are out of step; connect again")
-        self._leave(error if isinstance(error, GclError) else interrupted)
-
-    def close(self) -> None:
-        """Leave: ranks that still wait for this one are told."""
-        self._leave(GclError("the communicator is closed; connect again"))
-        self._domain.close()
-
-    def _leave(self, fault: GclError) -> None:
-        self._fault = self._fault or fault
+    def _depart(self, error: BaseException | None) -> None:
         self.ready.clear()  # a ready call does not look for faults
         rendezvous.mark_left(self._plan[plan.CONTROL], self._domain.rank)
+        if error is None:
+            self._domain.close()
 
     @property
     def rank(self) -> int:
@@ -129,10 +119,12 @@ class InMemory:
         """
         call = self._prepare(request, x, out)
         self._wait(lambda: DONE if plan.enter(self._plan, call.words) else WAITING, request, WAITING)
-        nbytes = request.count * request.dtype.itemsize
         inputs, outputs = (
-            [int(plan.address(self._plan, replica, which, nbytes)) for replica in range(self._world.replicas)]
-            for which in (1, 2)
+            [
+                int(plan.address(self._plan, replica, which, tensor.nbytes // self._world.local))
+                for replica in range(self._world.replicas)
+            ]
+            for which, tensor in ((1, x), (2, out))
         )
         return plan.signature_of_all(self._plan), inputs, outputs
 

@@ -19,10 +19,11 @@ from typing import Any
 
 import numpy as np
 
+from gcl.breakable import Breakable
 from gcl.calls import Kind, Request
 from gcl.communicator import Communicator, Path, Tensors
 from gcl.dtypes import sum_dtype
-from gcl.errors import ArgumentError, GclError
+from gcl.errors import ArgumentError
 from gcl.fabric import MAX_DOMAIN, Fabric
 from gcl.groups import Group
 from gcl.interpreter import OPERATIONS, State, execute
@@ -86,7 +87,7 @@ class _Announcement(Request):
         return self.call
 
 
-class Literal:
+class Literal(Breakable):
     """Runs step programs over the ranks that ``path`` joins."""
 
     def __init__(self, path: Path, world: World, group: Group, fabric: Fabric, options: Options) -> None:
@@ -98,7 +99,6 @@ class Literal:
         self._scheduled = lru_cache(_PLANS)(self.plan)
         self._announced = lru_cache(_PLANS)(self._announcement)
         self._nothing = path.empty((world.local, 0), np.dtype(np.float32))
-        self._fault: GclError | None = None
         self.ready: dict[tuple[object, ...], ReadyCall] = {}
 
     def plan(
@@ -133,8 +133,7 @@ class Literal:
 
     def run(self, request: Request, x: np.ndarray, out: np.ndarray) -> None:
         """Run the programs of ``request`` from ``x`` to ``out`` (C-contiguous, leading axis the local replicas)."""
-        if self._fault is not None:
-            raise self._fault
+        self.check()
         if request.kind is Kind.BARRIER:
             self._path.run(request, x, out)
             return
@@ -149,16 +148,11 @@ class Literal:
     def finish(self, call: ReadyCall, status: int) -> None:
         """Nothing: there are no ready calls of programs."""
 
-    def fail(self, error: BaseException) -> None:
-        """Raise the same at every later call, and tell the other ranks."""
-        interrupted = GclError("an earlier collective was interrupted, so the ranks are out of step; connect again")
-        self._fault = self._fault or (error if isinstance(error, GclError) else interrupted)
-        self._path.fail(error)
-
-    def close(self) -> None:
-        """Leave: ranks that still wait for this one are told."""
-        self._fault = self._fault or GclError("the communicator is closed; connect again")
-        self._path.close()
+    def _depart(self, error: BaseException | None) -> None:
+        if error is None:
+            self._path.close()
+        else:
+            self._path.fail(error)
 
     def _execute(self, plan: Schedule, request: Request, x: np.ndarray, out: np.ndarray) -> None:
         wide, operation = _travelling(request), OPERATIONS[request.operator]

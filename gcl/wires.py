@@ -12,7 +12,7 @@ hosts      memory for what stays on a host, messages for what leaves it
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Protocol
 
 import numpy as np
@@ -51,7 +51,7 @@ class RankWire(Protocol):
 def wire_of(path: Path, world: World) -> RankWire:
     """The wire that goes where ``path`` goes."""
     if isinstance(path, InMemory):
-        return _MemoryWire(path, 0, world.local)
+        return _MemoryWire(path, range(world.replicas), world.local)
     if isinstance(path, ByMessages):
         return _MessageWire(path, world)
     assert isinstance(path, ByHosts)
@@ -59,19 +59,16 @@ def wire_of(path: Path, world: World) -> RankWire:
 
 
 class _MemoryWire:
-    """Carries slices between the replicas of one host, of which ``first`` is the first."""
+    """Carries slices between the replicas of one host, ``here``."""
 
-    def __init__(self, memory: InMemory, first: int, local: int) -> None:
-        self._memory, self._first, self._local = memory, first, local
+    def __init__(self, memory: InMemory, here: Collection[int], local: int) -> None:
+        self._memory, self._local = memory, local
+        #: each replica's place on the host
+        self.here = {replica: place for place, replica in enumerate(here)}
         self._mine = np.empty((local, 0), np.uint8)
         self._addresses: list[int] = []
         self._room = -1
         self._turn = 0
-
-    @property
-    def here(self) -> range:
-        """The replicas of the host; known once a request has begun."""
-        return range(self._first, self._first + len(self._addresses))
 
     def begin(self, request: Request, elements: int, dtype: np.dtype[Any]) -> None:
         self._request, self._turn = request, 0
@@ -115,7 +112,7 @@ class _MemoryWire:
 
     def _slot(self, sender: int, start: int, like: np.ndarray) -> np.ndarray:
         """The elements from ``start`` on of the set in use, as many as ``like`` has."""
-        address = self._addresses[sender - self._first] + self._turn * self._room
+        address = self._addresses[self.here[sender]] + self._turn * self._room
         return array_at(address + start * like.itemsize, like.shape, like.dtype)
 
 
@@ -123,22 +120,22 @@ class _MessageWire:
     """Carries slices between ranks that share no memory."""
 
     def __init__(self, path: ByMessages, world: World) -> None:
-        self._path, self._owners = path, world.owners
+        self._link, self._owners = path.link, world.owners
 
     def begin(self, request: Request, elements: int, dtype: np.dtype[Any]) -> None:
         self._request = request
 
     def carry(self, exchange: Exchange, states: States) -> None:
-        pending = self.post(exchange, states, range(0))
+        pending = self.post(exchange, states, ())
         for copy in exchange.copies:
             for sender, receiver in copy.pairs():
                 if sender in states and receiver in states:
                     states[receiver].view(copy.target)[...] = states[sender].view(copy.source)
         self.wait(pending)
 
-    def post(self, exchange: Exchange, states: States, near: range) -> list[Any]:
+    def post(self, exchange: Exchange, states: States, near: Collection[int]) -> list[Any]:
         """Begin to receive and to send what does not stay among local replicas, or among those ``near``."""
-        messages = self._path.messages
+        link = self._link
         pairs = [
             (copy, sender, receiver)
             for copy in exchange.copies
@@ -146,19 +143,19 @@ class _MessageWire:
             if (sender in states) != (receiver in states) and not (sender in near and receiver in near)
         ]
         pending = [
-            messages.receive(self._owners[sender], states[receiver].view(copy.target))
+            link.receive(self._owners[sender], states[receiver].view(copy.target))
             for copy, sender, receiver in pairs
             if receiver in states
         ]
         return pending + [
-            messages.send(self._owners[receiver], states[sender].view(copy.source))
+            link.send(self._owners[receiver], states[sender].view(copy.source))
             for copy, sender, receiver in pairs
             if sender in states
         ]
 
     def wait(self, pending: list[Any]) -> None:
         """Complete what ``post`` began."""
-        self._path.wait(self._request, pending)
+        self._link.wait(self._request, pending)
 
     def end(self) -> None:
         """Nothing: what was sent has been received into its place."""
@@ -168,8 +165,7 @@ class _HostsWire:
     """Carries slices within this host through memory, and between hosts by messages, at the same time."""
 
     def __init__(self, path: ByHosts, world: World) -> None:
-        first = sum(world.counts[: world.rank - path.memory.rank])
-        self._memory = _MemoryWire(path.memory, first, world.local)
+        self._memory = _MemoryWire(path.memory, path.replicas, world.local)
         self._messages = _MessageWire(path.everyone, world)
 
     def begin(self, request: Request, elements: int, dtype: np.dtype[Any]) -> None:

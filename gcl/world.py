@@ -12,10 +12,14 @@ __all__ = ["World"]
 
 @dataclass(frozen=True)
 class World:
-    """``counts[rank]`` replicas on each rank, in contiguous blocks; this process is ``rank``."""
+    """``counts[rank]`` replicas on each rank, in contiguous blocks; this process is ``rank``.
+
+    ``names``: what to call the ranks where they are only some of a job's.
+    """
 
     rank: int
     counts: tuple[int, ...]
+    names: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.counts or min(self.counts) < 1:
@@ -71,6 +75,8 @@ class World:
 
     def describe(self, rank: int) -> str:
         """``rank`` by its replicas, for messages."""
+        if self.names:
+            return self.names[rank]
         first = sum(self.counts[:rank])
         last = first + self.counts[rank] - 1
         replicas = f"replica {first}" if first == last else f"replicas {first} to {last}"

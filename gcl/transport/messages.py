@@ -21,13 +21,13 @@ class Messages(Protocol):
         """Start to send contiguous ``data``, which must stay as it is until ``wait``."""
 
     def receive(self, frm: int, data: np.ndarray) -> Any:
-        """Start to receive into contiguous ``data``."""
+        """Start to receive into contiguous ``data``, which is as long as what is sent."""
 
     def wait(self, pending: Sequence[Any], *, timeout: float) -> list[int]:
-        """Complete what was started; the ranks that did not answer because they left, or in ``timeout`` seconds."""
+        """Complete what was started; the ranks that are gone, or did not answer in ``timeout`` seconds."""
 
-    def left(self, rank: int) -> bool:
-        """Say whether ``rank`` closed its end."""
+    def gone(self, rank: int) -> str:
+        """Why ``rank`` can answer no more, "" if it can."""
 
     def close(self) -> None:
         """Take part no more: ranks that still wait for this one are told."""

@@ -15,6 +15,7 @@ import numpy as np
 from gcl.errors import TransportError
 from gcl.push import can_reach
 from gcl.transport.domain import Domain, control_bytes
+from gcl.transport.process import Process
 from gcl.transport.segment import DEFAULT_BYTES, Segment, map_memory
 
 __all__ = ["domain"]
@@ -31,8 +32,8 @@ def domain(
     control = _memory("gcl-control", control_bytes(ranks)) if rank == 0 else -1
     cores = sorted(os.sched_getaffinity(0))
     target = np.zeros(1, np.int64)  # for peers to try whether they may write here
-    me = os.getpid()
-    hello = msgpack.packb((me, _start_time(me), segment, control, segment_bytes, cores, target.ctypes.data))
+    me = Process.own()
+    hello = msgpack.packb((me.pid, me.started, segment, control, segment_bytes, cores, target.ctypes.data))
     peers = [msgpack.unpackb(reply) for reply in all_gather(hello)]
     try:
         control_map = _map(peers[0][0], peers[0][3], control_bytes(ranks))
@@ -54,7 +55,7 @@ def domain(
         control=control_map,
         arenas=[memory.ctypes.data for memory in maps],
         segment=Segment(maps[rank]),
-        alive=lambda peer: _start_time(peers[peer][0]) == peers[peer][1],
+        alive=lambda peer: Process(*peers[peer][:2]).alive(),
         close=maps.clear,
         name="shared_memory",
         pushes=all(reached for _, reached in verdicts),
@@ -75,13 +76,3 @@ def _map(pid: int, descriptor: int, nbytes: int) -> np.ndarray:
         return map_memory(opened, nbytes)
     finally:
         os.close(opened)
-
-
-def _start_time(pid: int) -> int:
-    """When ``pid`` started, in clock ticks; -1 once it is gone or a zombie (a number may be given again)."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            fields = file.read().rpartition(b")")[2].split()
-    except OSError:
-        return -1
-    return -1 if fields[0] in (b"Z", b"X") else int(fields[19])

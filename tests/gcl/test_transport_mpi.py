@@ -64,8 +64,8 @@ def test_messages(mpi: Mpi, tmp_path: Path) -> None:
         assert not other.wait([other.receive(peer, came)], timeout=30)
         assert came.all()
         assert other.wait([other.receive(peer, came)], timeout=30) == [peer]
-        assert other.left(peer)
-        assert not one.left(peer)
+        assert other.gone(peer)
+        assert not one.gone(peer)
     print("fine")
     """
     ended = run_job(program, tmp_path, mpi=mpi)

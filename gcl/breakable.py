@@ -1,0 +1,33 @@
+"""Breakable: a path that, once a collective failed, or it was closed, says so at every later call."""
+
+from __future__ import annotations
+
+from gcl.errors import GclError
+
+__all__ = ["Breakable"]
+
+
+class Breakable:
+    """Base of paths: the first fault is kept, and the other ranks are told that this one takes part no more."""
+
+    _fault: GclError | None = None
+
+    def check(self) -> None:
+        """Raise what broke this path, if anything did."""
+        if self._fault is not None:
+            raise self._fault
+
+    def fail(self, error: BaseException) -> None:
+        """Raise the same at every later call (or say that it was interrupted), and tell ranks that still wait."""
+        interrupted = GclError("an earlier collective was interrupted, so the ranks are out of step; connect again")
+        self._fault = self._fault or (error if isinstance(error, GclError) else interrupted)
+        self._depart(error)
+
+    def close(self) -> None:
+        """Leave: ranks that still wait for this one are told."""
+        self._fault = self._fault or GclError("the communicator is closed; connect again")
+        self._depart(None)
+
+    def _depart(self, error: BaseException | None) -> None:
+        """Tell the others; ``error`` is why, None at an orderly end. Called again at every end."""
+        raise NotImplementedError

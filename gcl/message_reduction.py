@@ -1,0 +1,226 @@
+"""message_reduction: all-reduce and reduce-scatter by messages, in chunks, so that combining overlaps with sending.
+
+    every party   combines its own replicas as far as the tree lets it (whole subtrees)
+                  sends each owner its part of those subtrees
+    owner         combines the subtrees of all parties, in tree order; in an all-reduce it returns the result
+
+Three chunks are under way at a time:
+
+    chunk   0        1        2        3
+            send     .        .        .        combine own subtrees, send them to the owners
+            reduce   send     .        .        combine what came for the own part, send the result
+            deliver  reduce   send     .        wait for the others' results
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gcl.calls import Request
+from gcl.columns import Part, columns
+from gcl.dtypes import sum_dtype, witness
+from gcl.group_view import GroupView
+from gcl.link import Link
+from gcl.operators import CODES, Operator
+from gcl.reduction import WORK_WORDS, new_scratch, reduce_range
+from gcl.room import Room
+
+__all__ = ["Reduction", "Rows"]
+
+#: One flat array per replica of the party.
+Rows = list[np.ndarray]
+#: party -> the elements [start, stop) that it owns, of one chunk
+Ranges = dict[int, list[tuple[int, int]]]
+
+_CHUNK_BYTES = 1 << 18  # of what one party owns
+
+
+@dataclass(frozen=True)
+class _Flight:
+    """A chunk on its way: for each own range the subtrees to combine (with the leaves under them); open messages."""
+
+    ranges: Ranges
+    nodes: list[list[tuple[np.ndarray, int]]]
+    pending: list[Any]
+
+
+class Reduction:
+    """Reduces over one group at a time; keeps the memory that this takes."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+        self._rooms = Room(), Room()
+        self._scratch: dict[np.dtype[Any], np.ndarray] = {}
+        self._work = np.empty(WORK_WORDS, np.int64)
+
+    def all_reduce(self, request: Request, view: GroupView, rows: Rows, results: Rows, part: Part) -> None:
+        """Combine the ``part`` of ``rows`` over the group, into all ``results``."""
+        low, high = columns(request.count, request.dtype.itemsize, part)
+        step = _elements(request, _CHUNK_BYTES * len(view.indices))
+        chunks = [_even(view, start, min(high, start + step)) for start in range(low, high, step)]
+        targets = [results[row] for row in view.rows]
+        flights: dict[int, _Flight] = {}
+        deliveries: dict[int, list[Any]] = {}
+        for turn in range(len(chunks) + 2):
+            if turn < len(chunks):
+                flights[turn] = self._depart(request, view, rows, chunks[turn], self._rooms[turn % 2])
+            if turn - 1 in flights:
+                flight = flights.pop(turn - 1)
+                mine = flight.ranges[view.me]
+                self._land(request, view, flight, [[target[a:b] for target in targets] for a, b in mine])
+                deliveries[turn - 1] = self._give_back(view, flight.ranges, targets[0])
+            if turn - 2 in deliveries:
+                self._link.wait(request, deliveries.pop(turn - 2))
+                self._spread(view, chunks[turn - 2], targets)
+
+    def reduce_scatter(self, request: Request, view: GroupView, rows: Rows, results: Rows, part: Part) -> None:
+        """Combine the ``part`` of each fragment; each own result is the fragment of its index, and zeros after it."""
+        fragment, count = results[0].size, request.count
+        low, high = columns(fragment, request.dtype.itemsize, part)
+        most = max(len(indices) for indices in view.indices.values())
+        step = _elements(request, _CHUNK_BYTES // most)
+        starts = range(low, high, step)
+        previous = None
+        for turn in range(len(starts) + 1):
+            flight = None
+            if turn < len(starts):
+                bounds = starts[turn], min(high, starts[turn] + step)
+                chunk = {
+                    party: [_clipped(i, fragment, bounds, count) for i in view.indices[party]]
+                    for party in view.indices
+                }
+                flight = self._depart(request, view, rows, chunk, self._rooms[turn % 2])
+            if previous is not None:
+                targets = []
+                for (start, stop), index, row in zip(
+                    previous.ranges[view.me], view.indices[view.me], view.rows, strict=True
+                ):
+                    targets.append([results[row][start - index * fragment : stop - index * fragment]])
+                self._land(request, view, previous, targets)
+            previous = flight
+        for index, row in zip(view.indices[view.me], view.rows, strict=True):
+            end = min(fragment, max(0, count - index * fragment))
+            results[row][max(low, end) : high] = 0
+
+    def _depart(self, request: Request, view: GroupView, rows: Rows, ranges: Ranges, room: Room) -> _Flight:
+        """Begin to send every owner its part of the own subtrees, and to receive others' for the own ranges."""
+        link, wire, pending = self._link, view.wire_dtype(request.dtype), []
+        room.clear()
+        for party in view.others:
+            for start, stop in ranges[party]:
+                for block in view.blocks[view.me]:
+                    node = self._subtree(request, view, rows, block, (start, stop), wire, room)
+                    pending.append(link.send(party, node))
+        nodes: list[list[tuple[int, np.ndarray, int]]] = [[] for _ in ranges[view.me]]
+        for party in view.others:
+            for found, (start, stop) in zip(nodes, ranges[view.me], strict=True):
+                for first, leaves in view.blocks[party]:
+                    node = room.take(stop - start, wire)
+                    pending.append(link.receive(party, node))
+                    found.append((first, node, leaves))
+        for found, (start, stop) in zip(nodes, ranges[view.me], strict=True):
+            for block in view.blocks[view.me]:
+                found += self._own(request, view, rows, block, (start, stop), wire, room)
+        ordered = [[(node, leaves) for _, node, leaves in sorted(found, key=lambda node: node[0])] for found in nodes]
+        return _Flight(ranges, ordered, pending)
+
+    def _own(
+        self,
+        request: Request,
+        view: GroupView,
+        rows: Rows,
+        block: tuple[int, int],
+        bounds: tuple[int, int],
+        wire: np.dtype[Any],
+        room: Room,
+    ) -> list[tuple[int, np.ndarray, int]]:
+        """The nodes of an own subtree: its leaves, where they need not be widened."""
+        if wire != request.dtype:
+            return [(block[0], self._subtree(request, view, rows, block, bounds, wire, room), block[1])]
+        leaves = view.rows_of(block)
+        return [(block[0] + i, rows[row][bounds[0] : bounds[1]], 1) for i, row in enumerate(leaves)]
+
+    def _subtree(
+        self,
+        request: Request,
+        view: GroupView,
+        rows: Rows,
+        block: tuple[int, int],
+        bounds: tuple[int, int],
+        wire: np.dtype[Any],
+        room: Room,
+    ) -> np.ndarray:
+        """Elements ``bounds`` of the replicas of ``block`` combined, in the dtype that travels."""
+        leaves = [rows[row][bounds[0] : bounds[1]] for row in view.rows_of(block)]
+        if len(leaves) == 1 and wire == request.dtype:
+            return leaves[0]
+        # what is done once, to each leaf or to the whole, is left to the owner of the range
+        plain = request.operator is Operator.MEAN or len(leaves) == 1
+        partial = Operator.ADD if plain else request.operator
+        combined = room.take(bounds[1] - bounds[0], wire)
+        self._combine([(leaf, 1) for leaf in leaves], partial, 1, [combined])
+        return combined
+
+    def _land(self, request: Request, view: GroupView, flight: _Flight, targets: list[list[np.ndarray]]) -> None:
+        """Combine what came for each own range into all of its targets."""
+        self._link.wait(request, flight.pending)
+        for nodes, to in zip(flight.nodes, targets, strict=True):
+            self._combine(nodes, request.operator, view.size, to)
+
+    def _give_back(self, view: GroupView, ranges: Ranges, result: np.ndarray) -> list[Any]:
+        """Send the own part of the result to all, and begin to receive theirs."""
+        link = self._link
+        pending = [link.send(party, result[a:b]) for party in view.others for a, b in ranges[view.me]]
+        return pending + [link.receive(party, result[a:b]) for party in view.others for a, b in ranges[party]]
+
+    def _spread(self, view: GroupView, ranges: Ranges, targets: list[np.ndarray]) -> None:
+        """Copy what others gave back to the other own results."""
+        for target in targets[1:]:
+            for party in view.others:
+                for start, stop in ranges[party]:
+                    target[start:stop] = targets[0][start:stop]
+
+    def _combine(
+        self, nodes: list[tuple[np.ndarray, int]], operator: Operator, divisor: int, targets: list[np.ndarray]
+    ) -> None:
+        """Combine (values, leaves under them) in tree order into each of ``targets``, which may be nodes."""
+        source, target = nodes[0][0].dtype, targets[0].dtype
+        scratch = self._scratch.setdefault(sum_dtype(target), new_scratch(target))
+        reduce_range(
+            np.array([node.ctypes.data for node, _ in nodes], np.int64),
+            np.array([leaves for _, leaves in nodes], np.int64),
+            len(nodes),
+            np.array([to.ctypes.data for to in targets], np.int64),
+            len(targets),
+            0,
+            targets[0].size,
+            CODES[operator],
+            divisor,
+            witness(source),
+            witness(target),
+            scratch,
+            self._work,
+        )
+
+
+def _elements(request: Request, nbytes: int) -> int:
+    """How many elements are about ``nbytes``."""
+    return max(64, nbytes // request.dtype.itemsize)
+
+
+def _even(view: GroupView, start: int, stop: int) -> Ranges:
+    """Each party's share of elements [start, stop)."""
+    parties, count = len(view.indices), stop - start
+    return {
+        party: [(start + count * i // parties, start + count * (i + 1) // parties)]
+        for i, party in enumerate(view.indices)
+    }
+
+
+def _clipped(index: int, fragment: int, bounds: tuple[int, int], count: int) -> tuple[int, int]:
+    """Elements ``bounds`` of the fragment of ``index``, as far as there are any."""
+    low, high = (min(count, index * fragment + bound) for bound in bounds)
+    return low, high

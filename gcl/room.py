@@ -1,0 +1,31 @@
+"""Room: memory for what is on its way, used again: the first touch of a page costs more than filling it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+__all__ = ["Room"]
+
+_LINE = 64  # bytes
+
+
+class Room:
+    """Hands out arrays one after the other until it is ``clear``ed."""
+
+    def __init__(self) -> None:
+        self._bytes = np.empty(0, np.uint8)
+        self._top = 0
+
+    def clear(self) -> None:
+        """Take everything back."""
+        self._top = 0
+
+    def take(self, count: int, dtype: np.dtype[Any]) -> np.ndarray:
+        """``count`` elements with whatever they held; earlier arrays stay as they are."""
+        nbytes = count * dtype.itemsize
+        start, self._top = self._top, self._top + -(-nbytes // _LINE) * _LINE
+        if self._top > self._bytes.size:
+            self._bytes = np.empty(max(self._top, 2 * self._bytes.size), np.uint8)
+        return self._bytes[start : start + nbytes].view(dtype)

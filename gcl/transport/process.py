@@ -1,0 +1,34 @@
+"""process: whether a process of this host still lives."""
+
+from __future__ import annotations
+
+import os
+from typing import NamedTuple
+
+__all__ = ["Process"]
+
+
+class Process(NamedTuple):
+    """A process by its number, which may be given again, and by when it started, in clock ticks."""
+
+    pid: int
+    started: int
+
+    @classmethod
+    def own(cls) -> Process:
+        """This one."""
+        return cls(os.getpid(), _started(os.getpid()))
+
+    def alive(self) -> bool:
+        """Say whether it is still there, and no zombie."""
+        return _started(self.pid) == self.started
+
+
+def _started(pid: int) -> int:
+    """When ``pid`` started; -1 once it is gone or a zombie."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()
+    except OSError:
+        return -1
+    return -1 if fields[0] in (b"Z", b"X") else int(fields[19])
