@@ -9,7 +9,9 @@ fastest peer / ours: above 1 we are faster. Times are medians over the rounds.
     all-reduce private    numpy arrays of the caller's own, in place
     reduce-scatter        size is the whole input of a rank; tensors that the communicator allocated
     all-gather            size is the whole result; into private arrays
-    all-gather shared     into one tensor for all ranks of the host; the peers, which have no such thing, as above
+    all-gather shared     into one tensor for all ranks of the host, in which each has made its shard where it belongs;
+                          the peers, which have no such thing, as above
+    all-gather to shared  the same from shards elsewhere, which are copied
     copy                  the limit of the memory: every rank copies S bytes at once. An all-reduce of S bytes
                           over P ranks must read and write P x S bytes altogether, and so does this; its "peer" is our
                           all-reduce, so the ratio is 1 / (share of the limit that is reached)
@@ -47,7 +49,8 @@ CASES: dict[tuple[str, str], tuple[list[int], list[int]]] = {
     ("all-reduce private", "float32"): (LARGE, [MIB]),
     ("reduce-scatter", "float32"): (LARGE, [MIB]),
     ("all-gather", "float32"): (LARGE, [MIB]),
-    ("all-gather shared", "float32"): (LARGE, []),
+    ("all-gather shared", "float32"): (LARGE, [MIB]),
+    ("all-gather to shared", "float32"): (LARGE, []),
     ("copy", "float32"): ([64 * MIB], []),
 }
 SAMPLE_SECONDS = 4e-3
@@ -104,7 +107,9 @@ def ours(rank: int, size: int) -> Contender:
             y = np.zeros_like(x)
             return [(x, y, lambda: np.copyto(y, x))]
         shape = (size, case.count // size)
-        out = communicator.shared(shape) if case.what == "all-gather shared" else np.zeros((1, *shape), case.dtype)
+        out = np.zeros((1, *shape), case.dtype) if case.what == "all-gather" else communicator.shared(shape)
+        if case.what == "all-gather shared":
+            shard = out[rank : rank + 1]
         return [(shard, out, lambda: communicator.all_gather(shard, out=out))]
 
     return rank, communicator.barrier, prepare
@@ -185,7 +190,7 @@ def worker(name: str, address: str) -> None:
         if "case" in order:
             prepared = prepare(Case(**order["case"]))
             for variant in prepared:
-                _check(variant, rank, size, order["case"]["what"])
+                _check(variant, barrier, rank, size, order["case"]["what"])
             answer: Any = len(prepared)
         else:
             call = prepared[order["variant"]][2]
@@ -193,7 +198,7 @@ def worker(name: str, address: str) -> None:
         print(json.dumps(answer), file=stream, flush=True)
 
 
-def _check(variant: Prepared, rank: int, size: int, what: str) -> None:
+def _check(variant: Prepared, barrier: Callable[[], Any], rank: int, size: int, what: str) -> None:
     """Run once on exact values, then zero the input, so that repeated sums do not overflow."""
     x, out, call = variant
     x[...] = rank + 1
@@ -204,6 +209,7 @@ def _check(variant: Prepared, rank: int, size: int, what: str) -> None:
         expected = rank + 1 if what == "copy" else size * (size + 1) // 2
     if not (out == expected).all():
         raise SystemExit(f"{what} on rank {rank}: expected {expected}, got {out}")
+    barrier()  # the result may be the others' too
     x[...] = 0
 
 

@@ -18,6 +18,7 @@ def in_shm() -> set[str]:
     return {name for name in os.listdir("/dev/shm") if not name.startswith(FOREIGN)}
 
 
+@pytest.mark.timeout(420)
 def test_ten_thousand_random_collectives_leave_nothing_behind(tmp_path: Path) -> None:
     """Random operation, operator, size, dtype and group at P = 4; every result checked, memory flat."""
     program = """
