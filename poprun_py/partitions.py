@@ -19,7 +19,7 @@ from poprun_py.errors import PoprunError, VipuBusyError
 from poprun_py.replace import replace as replace_file
 from poprun_py.vipu import Decision, Job, Partition, Request, decide
 
-__all__ = ["PartitionFile", "partition_file"]
+__all__ = ["PartitionFile", "partition_file", "started"]
 
 #: Seconds between two looks at a lock or a partition that others hold.
 _PAUSE = 0.02
@@ -49,7 +49,7 @@ class PartitionFile:
     @contextmanager
     def held(self, wanted: Request) -> Iterator[Decision]:
         """Have the partition while the block runs; afterwards it goes, if it was made for the job and is idle."""
-        me = Job(os.getpid(), _start_of(os.getpid()))
+        me = Job(os.getpid(), started(os.getpid()))
         decision = self._attempt(wanted, me)
         try:
             yield decision
@@ -150,7 +150,7 @@ def _partition(entry: dict[str, Any]) -> Partition:
 def _living(partitions: list[Partition]) -> list[Partition]:
     """Without jobs whose launcher is gone, and without the partitions that should have gone with them."""
     alive = [
-        replace(one, jobs=tuple(job for job in one.jobs if _start_of(job.pid) == job.started)) for one in partitions
+        replace(one, jobs=tuple(job for job in one.jobs if started(job.pid) == job.started)) for one in partitions
     ]
     return [one for one in alive if one.jobs or not one.removable]
 
@@ -163,7 +163,7 @@ def _same(one: Partition, other: Partition) -> bool:
     return (one.server, one.name) == (other.server, other.name)
 
 
-def _start_of(pid: int) -> int:
+def started(pid: int) -> int:
     """When a process started, in clock ticks since boot; -1 where there is none."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as stream:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -18,7 +17,6 @@ from poprun_py.options import LaunchOptions
 from poprun_py.placement import DISABLED, Placement, place
 from poprun_py.supervise import PATH_VARIABLE
 from poprun_py.supervisor import RANK_VARIABLE
-from poprun_py.topology import topology_table
 
 __all__ = ["SUPERVISOR_FILE", "Instance", "LaunchPlan", "plan"]
 
@@ -79,33 +77,6 @@ class LaunchPlan:
     @property
     def hosts(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(instance.host for instance in self.instances))
-
-    def topology(self) -> str:
-        """The table of --print-topology."""
-        spans = [(str(instance.index), len(instance.replicas)) for instance in self.instances]
-        hosts = [
-            (host, sum(len(instance.replicas) for instance in self.instances if instance.host == host))
-            for host in self.hosts
-        ]
-        return topology_table(hosts=hosts, ilds=[("0", sum(span for _, span in spans))], instances=spans)
-
-    def __str__(self) -> str:
-        """What --dry-run prints."""
-        command = " ".join([*_assignments(self.command.environment), shlex.join(self.command.argv)])
-        lines = [
-            f"program    {shlex.join(self.program)}",
-            f"runs       {self.executable}",
-            f"in         {self.cwd}",
-            f"MPI        {self.installation.kind}, library {self.installation.library or 'unknown'}",
-            f"command    {command}",
-        ]
-        for instance in self.instances:
-            lines.append(
-                f"instance {instance.index} on {instance.host}, {instance.replica_text}, "
-                f"offset {instance.replicas[0]}"
-            )
-            lines += [f"    {text}" for text in _assignments(instance.environment)]
-        return "\n".join(lines) + "\n"
 
 
 def plan(
@@ -191,7 +162,3 @@ def _supervisor(python: str) -> tuple[str, ...]:
 def _mpi_environment(installation: MpiInstallation) -> dict[str, str]:
     """mpi4py loads this very library; naming the ABI instead would load whichever is found."""
     return {"MPI4PY_LIBMPI": installation.library} if installation.library else {}
-
-
-def _assignments(environment: Mapping[str, str]) -> list[str]:
-    return [f"{name}={shlex.quote(value)}" for name, value in environment.items()]

@@ -12,12 +12,14 @@ import time
 from popdist_py.environment import EXECUTABLE_CACHE_PATH
 from poprun_py import processes
 from poprun_py.input import Input
+from poprun_py.log import Log
 from poprun_py.options import LaunchOptions
 from poprun_py.plan import LaunchPlan
+from poprun_py.printed import topology
 from poprun_py.run import Run
 from poprun_py.screen import Screen
 from poprun_py.start import open_standard_streams
-from poprun_py.sweep import FOLDER_PREFIX
+from poprun_py.sweep import FOLDER_PREFIX, sweep
 from poprun_py.wakeup import Wakeup
 
 __all__ = ["run"]
@@ -32,7 +34,10 @@ def run(plan: LaunchPlan, options: LaunchOptions) -> int:
     wakeup = Wakeup(_SIGNALS)
     screen = Screen(wakeup.nudge, pictures=_wants_pictures(options))
     if options.print_topology or options.verbosity > 1:
-        screen.stdout(plan.topology().encode())
+        screen.stdout(topology(plan, options).encode())
+    log = Log(options.verbosity, screen.stderr)
+    for path in sweep(since=0.0):  # of jobs all of whose processes were killed at once
+        log.debug(f"Removed {path}, which nobody uses")
     folder = _new_folder(options)
     try:
         return _repeated(plan, options, wakeup=wakeup, screen=screen, folder=folder)

@@ -97,22 +97,3 @@ def test_what_the_user_has_tuned_stays():
     command = planned("x", installation=OPENMPI, OMPI_MCA_btl="self,tcp").command
     assert "OMPI_MCA_btl" not in command.environment
     assert command.environment["OMPI_MCA_mtl"] == "^ofi"
-
-
-def test_a_plan_prints_everything_that_will_happen():
-    text = str(planned("--num-instances 2 --num-replicas 4 prog --flag 'a b'", installation=OPENMPI))
-    for piece in (
-        "/ompi/bin/mpirun --bind-to none -n 2",
-        "OMPI_MCA_btl='^ofi'",
-        "/ompi/lib/libmpi.so.40",
-        "instance 1 on localhost, replicas 2-3, offset 2",
-        "POPDIST_REPLICA_INDEX_OFFSET=2",
-        "/bin/prog",
-        "/home",
-    ):
-        assert piece in text
-
-
-def test_the_topology_of_a_plan():
-    lines = planned("--num-instances 2 --num-replicas 8 x").topology().splitlines()
-    assert lines[7] == "| instances |       0       |       1       |"
