@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from poprun_py import slurm
 from poprun_py.errors import UsageError
 from poprun_py.hosts import Host, from_file, from_list, names_here
+from poprun_py.mpi_words import tcp_network
 from poprun_py.options import LaunchOptions
 
 __all__ = ["MPI", "SLURM", "Cluster", "find_cluster"]
@@ -124,9 +125,15 @@ def _local_names(nodename: str, name: str) -> frozenset[str]:
 
 
 def _subnet(options: LaunchOptions) -> tuple[str, str]:
-    if options.host_subnet is None:
+    """As asked; what Open MPI is told counts too, if it is an interface of this host."""
+    told = tcp_network((*options.mpi_global_args, *options.mpi_local_args))
+    if options.host_subnet is None and told is None:
         return "", ""
     from poprun_py.network import interfaces, subnet_named  # few name a subnet
 
-    found = subnet_named(options.host_subnet, interfaces())
+    known = interfaces()
+    asked = options.host_subnet or next((one.name for one in known if told in (one.name, one.network)), None)
+    if asked is None:
+        return "", ""
+    found = subnet_named(asked, known)
     return found.name, found.network
