@@ -5,7 +5,7 @@ The only file that speaks to gcl.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -23,16 +23,19 @@ __all__ = ["Replicas"]
 
 #: (stride, size) of the replicas that belong together; None is all of them.
 Grouping = tuple[int, int] | None
+#: Makes the communicator of groups; None is one group of all replicas.
+Connect = Callable[[gcl.Group | None], gcl.Communicator]
 
 
 class Replicas:
     """``local`` replicas of this instance, the first of which has the global index ``offset``."""
 
-    def __init__(self, *, local: int, offset: int, total: int, communicator: gcl.Communicator | None = None) -> None:
+    def __init__(self, *, local: int, offset: int, total: int, connect: Connect | None = None) -> None:
         self.local = local
         self.offset = offset
         self.total = total
-        self._communicators: dict[Grouping, gcl.Communicator] = {None: communicator} if communicator else {}
+        self._connect = connect or self._join
+        self._communicators: dict[Grouping, gcl.Communicator] = {}
 
     @property
     def communicator(self) -> gcl.Communicator:
@@ -45,10 +48,13 @@ class Replicas:
             grouping = None
         if grouping not in self._communicators:
             group = None if grouping is None else gcl.Group(self.total, *grouping)
-            self._communicators[grouping] = gcl.connect(
-                local_replicas=self.local, global_offset=self.offset, global_replicas=self.total, group=group
-            )
+            self._communicators[grouping] = self._connect(group)
         return self._communicators[grouping]
+
+    def _join(self, group: gcl.Group | None) -> gcl.Communicator:
+        return gcl.connect(
+            local_replicas=self.local, global_offset=self.offset, global_replicas=self.total, group=group
+        )
 
     def group_of(self, replica: int, grouping: Grouping) -> int:
         """The group of a local replica."""

@@ -1,13 +1,21 @@
 """System: the emulated machine: how many IPUs, of which generation, with how many tiles.
 
-Source: Graphcore data sheets; see docs for the figures of each generation.
+IPU_EMU_SYSTEM names it (pod4, pod16, pod64, ...). Without it a job of the launcher gets the smallest Pod that holds
+all its replicas, but at least a Pod16, and a program alone a Pod16.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-__all__ = ["POD16", "System"]
+from ipu_emu.errors import EmulatorError
+from popdist_py.environment import Environment
+
+__all__ = ["POD16", "SYSTEM_VARIABLE", "System"]
+
+SYSTEM_VARIABLE = "IPU_EMU_SYSTEM"
+_SMALLEST, _LARGEST = 4, 65536
 
 
 @dataclass(frozen=True)
@@ -18,6 +26,33 @@ class System:
     ipus: int
     tiles_per_ipu: int
     version: str
+
+    @classmethod
+    def pod(cls, ipus: int) -> System:
+        """A Pod of GC200 IPUs."""
+        return cls(f"Pod{ipus}", ipus, 1472, "ipu2")
+
+    @classmethod
+    def from_environ(cls, environ: Mapping[str, str]) -> System:
+        """The system that the environment asks for; raise EmulatorError for one that there is not."""
+        asked = environ.get(SYSTEM_VARIABLE, "")
+        if asked:
+            return cls.named(asked)
+        job = Environment.from_environ(environ)
+        needed = job.num_total_replicas * job.num_ipus_per_replica
+        return cls.pod(max(POD16.ipus, 1 << (needed - 1).bit_length()))
+
+    @classmethod
+    def named(cls, name: str) -> System:
+        """The Pod of that name, in any letter case: pod16, Pod-64, 128."""
+        digits = name.lower().removeprefix("pod").lstrip("-_ ")
+        ipus = int(digits) if digits.isascii() and digits.isdigit() and len(digits) < 6 else 0
+        if not _SMALLEST <= ipus <= _LARGEST or ipus & (ipus - 1):
+            raise EmulatorError(
+                f"{SYSTEM_VARIABLE}={name}: there is no such system; use pod4, pod16, pod64, pod128, pod256 or a "
+                f"larger power of two up to pod{_LARGEST}"
+            )
+        return cls.pod(ipus)
 
     def device_ids(self, size: int) -> range:
         """Ids of the devices of ``size`` IPUs (a power of two); empty if the system is too small."""
@@ -40,4 +75,4 @@ class System:
 
 
 #: Four IPU-M2000 of four GC200 each.
-POD16 = System("Pod16", 16, 1472, "ipu2")
+POD16 = System.pod(16)

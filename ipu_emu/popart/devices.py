@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import random
+import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from ipu_emu.errors import EmulatorError
-from ipu_emu.hardware import POD16, Connection, Device, DeviceKind, System
+from ipu_emu.hardware import Connection, Device, DeviceKind, Occupancy, System, of_this_process
 from ipu_emu.popart.enums import DeviceConnectionType, DeviceSelectionCriterion, DeviceType, SyncPattern
 
 __all__ = ["DeviceInfo", "DeviceManager"]
@@ -31,10 +35,18 @@ _OFFLINE_OPTIONS = ("numIPUs", "tilesPerIPU", "ipuVersion", "syncPattern")
 class DeviceInfo:
     """One device. As a context manager it detaches at the end."""
 
-    def __init__(self, device: Device, pattern: SyncPattern = SyncPattern.Full) -> None:
+    def __init__(
+        self,
+        device: Device,
+        pattern: SyncPattern = SyncPattern.Full,
+        occupancy: Occupancy | None = None,
+        timeout: float = 0.0,
+    ) -> None:
         self.device = device
         self.syncPattern = pattern
-        self._attached = device.connection is Connection.ALWAYS and device.kind is not DeviceKind.OFFLINE
+        self._occupancy, self._timeout = occupancy, timeout
+        # What is only described, not acquired, is nobody else's.
+        self._attached = device.kind not in (DeviceKind.OFFLINE, DeviceKind.IPU)
 
     @property
     def type(self) -> DeviceType:
@@ -69,15 +81,26 @@ class DeviceInfo:
         return self._attached
 
     def attach(self) -> bool:
-        """Take the device; False for one that can never be attached."""
-        self._attached = self.device.connection is not Connection.NEVER and self.device.kind is not DeviceKind.OFFLINE
+        """Take the device; False for one that somebody else has, or that can never be attached."""
+        if self.device.connection is Connection.NEVER or self.device.kind is DeviceKind.OFFLINE:
+            return False
+        if not self._attached:
+            self._attached = self._occupancy is None or self._occupancy.take(self, self.device.ipus)
         return self._attached
 
     def tryAttachUntilTimeout(self) -> bool:
-        return self.attach()
+        """As ``attach``, but wait as long as ``setOnDemandAttachTimeout`` said for somebody to detach."""
+        deadline = time.monotonic() + self._timeout
+        while not self.attach():
+            if time.monotonic() >= deadline or self.device.connection is Connection.NEVER:
+                return False
+            time.sleep(min(0.01, self._timeout))
+        return True
 
     def detach(self) -> None:
         """Give the device back."""
+        if self._occupancy is not None:
+            self._occupancy.release(self)
         self._attached = False
 
     def __enter__(self) -> DeviceInfo:
@@ -91,15 +114,16 @@ class DeviceInfo:
 
 
 class DeviceManager:
-    """Finds and makes devices; IPUs are those of an emulated ``system``."""
+    """Finds and makes devices; IPUs are those of an emulated ``system``, by default the one of this process."""
 
-    def __init__(self, system: System = POD16) -> None:
-        self._system = system
-        self._timeout = 0
+    def __init__(self, system: System | None = None) -> None:
+        self._system = System.from_environ(os.environ) if system is None else system
+        self._occupancy = of_this_process() if system is None else Occupancy()
+        self._timeout = 90.0
 
-    def setOnDemandAttachTimeout(self, seconds: int) -> None:
-        """How long to wait for a device that is attached on demand; emulated ones never keep one waiting."""
-        self._timeout = seconds
+    def setOnDemandAttachTimeout(self, seconds: float) -> None:
+        """How long to wait for a device that is attached on demand and that somebody else has."""
+        self._timeout = float(seconds)
 
     def createCpuDevice(self) -> DeviceInfo:
         return DeviceInfo(Device(DeviceKind.CPU, 0, 1, 1, ""))
@@ -115,6 +139,19 @@ class DeviceManager:
         """``{"numIPUs", "tilesPerIPU", "ipuVersion", "syncPattern"}``: compiles, never runs."""
         device = self._described(DeviceKind.OFFLINE, options, _OFFLINE_OPTIONS, Connection.NEVER)
         return DeviceInfo(device, _pattern(options.get("syncPattern", _SYNC)))
+
+    def createOfflineIpuFromDeviceInfo(self, info: DeviceInfo) -> DeviceInfo:
+        """As ``createOfflineIPUDevice``, for as many IPUs of the kind of another device."""
+        device = replace(info.device, kind=DeviceKind.OFFLINE, connection=Connection.NEVER, ipus=())
+        return DeviceInfo(device, info.syncPattern)
+
+    def createOfflineIpuFromSystemString(self, system: str, numIpus: int) -> DeviceInfo:
+        """As ``createOfflineIPUDevice``, for ``numIpus`` IPUs of a Pod by name."""
+        pod = System.named(system)
+        if numIpus > pod.ipus:
+            raise EmulatorError(f"{numIpus} IPUs of a {pod.name} were asked for; it has {pod.ipus}")
+        kind = DeviceKind.OFFLINE
+        return DeviceInfo(Device(kind, 0, numIpus, pod.tiles_per_ipu, pod.version, Connection.NEVER))
 
     def acquireAvailableDevice(
         self,
@@ -149,7 +186,9 @@ class DeviceManager:
     ) -> DeviceInfo | None:
         """As ``acquireAvailableDevice``, but None where there is no such device."""
         found = self.enumerateDevices(pattern, numIpus, DeviceType.Ipu, connectionType, tilesPerIpu)
-        return self._attached(found[0]) if found else None
+        if selectionCriterion is DeviceSelectionCriterion.Random:
+            random.shuffle(found)
+        return next((info for info in found if self._acquired(info)), None)
 
     def acquireDeviceById(
         self,
@@ -174,7 +213,10 @@ class DeviceManager:
     ) -> DeviceInfo | None:
         """As ``acquireDeviceById``, but None where there is no such device."""
         ipus = self._system.ipus_of(id)
-        return None if ipus is None else self._attached(self._ipu(id, ipus, pattern, connectionType))
+        if ipus is None:
+            return None
+        info = self._ipu(id, ipus, pattern, connectionType)
+        return info if self._acquired(info) else None
 
     def enumerateDevices(
         self,
@@ -201,14 +243,15 @@ class DeviceManager:
         device = Device(
             DeviceKind.IPU, id, len(ipus), system.tiles_per_ipu, system.version, _CONNECTIONS[connection], ipus
         )
-        return DeviceInfo(device, pattern)
+        return DeviceInfo(device, pattern, self._occupancy, self._timeout)
 
-    def _attached(self, info: DeviceInfo) -> DeviceInfo:
+    def _acquired(self, info: DeviceInfo) -> bool:
+        """Whether a device can be had now; one that is attached on demand is taken when a session needs it."""
         if info.device.connection is Connection.NEVER:
             raise EmulatorError(
                 "Trying to acquire a hardware device when connectionType is DeviceConnectionType::Never"
             )
-        return info
+        return info.device.connection is Connection.ON_DEMAND or info.attach()
 
     def _described(
         self,

@@ -132,7 +132,12 @@ class Session:
 
     def loadEngineAndConnectStreams(self) -> None:
         """Attach to the device and load what was compiled."""
-        self.deviceInfo.attach()
+        info = self.deviceInfo
+        if info.connectionType is not DeviceConnectionType.Never and not info.tryAttachUntilTimeout():
+            raise EmulatorError(
+                f"Failed to attach to device with id '{info.id}': somebody else has its IPUs. Detach the other "
+                "device first, or close the session that uses it"
+            )
         self._engine = Engine(self.executable, self._replicas())
         self._weights_loaded = not self._training
 

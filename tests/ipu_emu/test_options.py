@@ -198,9 +198,10 @@ class TestDevices:
     def test_a_pod16_is_emulated(self) -> None:
         manager = popart.DeviceManager()
         assert [len(manager.enumerateDevices(numIpus=n)) for n in (1, 2, 4, 8, 16, 32)] == [16, 8, 4, 2, 1, 0]
-        info = manager.acquireAvailableDevice(4)
-        assert (info.type, info.numIpus, info.driverIds) == (popart.DeviceType.Ipu, 4, [0, 1, 2, 3])
-        assert manager.acquireDeviceById(17).driverIds == [2, 3]
+        with manager.acquireAvailableDevice(4) as info:
+            assert (info.type, info.numIpus, info.driverIds) == (popart.DeviceType.Ipu, 4, [0, 1, 2, 3])
+        with manager.acquireDeviceById(17) as info:
+            assert info.driverIds == [2, 3]
         assert manager.tryAcquireAvailableDevice(32) is None
 
     def test_a_context_detaches_at_its_end(self) -> None:

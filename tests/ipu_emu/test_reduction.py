@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 import pytest
 
-import gcl
 from ipu_emu import popart
-from ipu_emu.engine import Replicas
+from tests.ipu_emu.instances import Instance, on_instances, session_on
 from tests.ipu_emu.sessions import device, options, train
 
 MEAN, SUM = popart.ReductionType.Mean, popart.ReductionType.Sum
@@ -56,25 +54,13 @@ def test_loss_reduction_acts_within_one_micro_batch_only() -> None:
     np.testing.assert_allclose(weights, -6 / 4 * np.ones(4))
 
 
-class OnReplicas(popart.TrainingSession):
-    """A session whose collectives are those of ``replicas``."""
-
-    replicas: Replicas
-
-    def _replicas(self) -> Replicas:
-        return self.replicas
-
-    def _check_device(self) -> None:
-        """Threads of one process share a device that no launcher would give them."""
-
-
 class Perceptron:
     """Two layers trained on step data [bps, A, R, 4, 5] with R over all instances."""
 
     bps, factor, replicas = 3, 2, 8
     data = np.random.default_rng(0).standard_normal((bps, factor, replicas, 4, 5)).astype(np.float32)
 
-    def __init__(self, dtype: Any, opts: popart.SessionOptions, replicas: Replicas | None = None) -> None:
+    def __init__(self, dtype: Any, opts: popart.SessionOptions, instance: Instance | None = None) -> None:
         random = np.random.default_rng(1)
         builder = popart.Builder()
         self.x = builder.addInputTensor(popart.TensorInfo(dtype, [4, 5]))
@@ -85,17 +71,11 @@ class Perceptron:
         hidden = builder.aiOnnx.tanh([builder.aiOnnx.gemm([self.x, self.w[0], self.w[1]])])
         loss = builder.aiGraphcore.l1loss([builder.aiOnnx.matmul([hidden, self.w[2]])], 1.0)
         optimizer = popart.SGD({"defaultLearningRate": (0.1, True), "defaultMomentum": (0.9, True)})
-        kind = popart.TrainingSession if replicas is None else OnReplicas
-        self.session = kind(
-            builder.getModelProto(),
-            popart.DataFlow(self.bps, [loss]),
-            loss,
-            optimizer,
-            device(opts),
-            userOptions=opts,
-        )
-        if replicas is not None:
-            self.session.replicas = replicas
+        model = (builder.getModelProto(), popart.DataFlow(self.bps, [loss]), loss, optimizer)
+        if instance is None:
+            self.session: Any = popart.TrainingSession(*model, device(opts), userOptions=opts)
+        else:
+            self.session = session_on(instance, popart.TrainingSession, *model, userOptions=opts)
         self.session.prepareDevice()
         self.session.weightsFromHost()
         self.dtype = dtype
@@ -105,23 +85,17 @@ class Perceptron:
         data = np.ascontiguousarray(self.data[:, :, offset : offset + local]).astype(self.dtype)
         self.session.run(popart.PyStepIO({self.x: data}, self.session.initAnchorArrays()))
         self.session.weightsToHost()
-        return [self.session._host[id] for id in self.w]
+        return [self.session._weights.values[id] for id in self.w]
 
 
 def spread(counts: tuple[int, ...], dtype: Any, kind: Any, strategy: Any) -> list[np.ndarray]:
     """The weights after a step, with an instance per thread; equal on all instances."""
-    communicators = gcl.connect_threads(counts, timeout=60.0, segment_bytes=1 << 24)
 
-    def instance(index: int) -> list[np.ndarray]:
-        local, offset = counts[index], sum(counts[:index])
-        opts = reduction(kind, strategy, R=local, A=Perceptron.factor)
-        opts.enableDistributedReplicatedGraphs = True
-        opts.globalReplicationFactor, opts.globalReplicaOffset = sum(counts), offset
-        replicas = Replicas(local=local, offset=offset, total=sum(counts), communicator=communicators[index])
-        return Perceptron(dtype, opts, replicas).weights(offset, local)
+    def work(instance: Instance) -> list[np.ndarray]:
+        opts = instance.configure(reduction(kind, strategy, A=Perceptron.factor))
+        return Perceptron(dtype, opts, instance).weights(instance.offset, instance.local)
 
-    with ThreadPoolExecutor(len(counts)) as pool:
-        results = list(pool.map(instance, range(len(counts))))
+    results = on_instances(counts, work)
     for result in results[1:]:
         for one, other in zip(results[0], result, strict=True):
             np.testing.assert_array_equal(one, other)

@@ -1,0 +1,65 @@
+"""Instances: the instances of one job as threads of this process, each with a session of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from threading import Lock
+from typing import Any, TypeVar
+
+import gcl
+from ipu_emu import popart
+from ipu_emu.engine import Replicas
+from ipu_emu.hardware import Device, DeviceKind
+
+__all__ = ["Instance", "on_instances", "session_on"]
+
+R = TypeVar("R")
+
+
+class Instance:
+    """What one instance knows: its local replicas, and how to reach the others."""
+
+    def __init__(self, job: _Job, index: int) -> None:
+        self._job, self.index = job, index
+        self.local, self.offset, self.total = job.counts[index], sum(job.counts[:index]), sum(job.counts)
+
+    def replicas(self) -> Replicas:
+        return Replicas(local=self.local, offset=self.offset, total=self.total, connect=self.connect)
+
+    def connect(self, group: gcl.Group | None) -> gcl.Communicator:
+        return self._job.communicators(group)[self.index]
+
+    def configure(self, opts: popart.SessionOptions) -> popart.SessionOptions:
+        """What popdist.popart.configureSessionOptions sets."""
+        opts.enableReplicatedGraphs, opts.replicatedGraphCount = self.local > 1, self.local
+        opts.enableDistributedReplicatedGraphs = self.total > self.local
+        opts.globalReplicationFactor, opts.globalReplicaOffset = self.total, self.offset
+        return opts
+
+
+class _Job:
+    def __init__(self, counts: tuple[int, ...]) -> None:
+        self.counts = counts
+        self._made: dict[gcl.Group | None, list[gcl.Communicator]] = {}
+        self._lock = Lock()
+
+    def communicators(self, group: gcl.Group | None) -> list[gcl.Communicator]:
+        with self._lock:
+            if group not in self._made:
+                self._made[group] = gcl.connect_threads(self.counts, group=group, timeout=60.0, segment_bytes=1 << 26)
+            return self._made[group]
+
+
+def on_instances(counts: tuple[int, ...], work: Callable[[Instance], R]) -> list[R]:
+    """Do ``work`` on instances with ``counts[i]`` local replicas, all at the same time."""
+    job = _Job(counts)
+    with ThreadPoolExecutor(len(counts)) as pool:
+        return list(pool.map(lambda index: work(Instance(job, index)), range(len(counts))))
+
+
+def session_on(instance: Instance, kind: type[Any], *args: Any, **named: Any) -> Any:
+    """A session whose collectives join the threads; its device is an IPU for every local replica."""
+    made: Any = type(f"{kind.__name__}OnInstance", (kind,), {"_replicas": lambda self: instance.replicas()})
+    device = Device(DeviceKind.IPU, 0, instance.local, 1472, "ipu2")
+    return made(*args, deviceInfo=popart.DeviceInfo(device), **named)
