@@ -23,7 +23,8 @@ from gcl.program import INPUT, OUTPUT, Exchange, Reduce, Slice, Step, StepProgra
 
 __all__ = ["OPERATIONS", "Everywhere", "Operation", "State", "Wire", "execute", "run"]
 
-Combine = Callable[[np.ndarray, np.ndarray], np.ndarray]
+#: A ufunc of own and received.
+Combine = Callable[..., np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ OPERATIONS: dict[Operator, Operation] = {
     Operator.LOGICAL_AND: Operation(np.logical_and),
     Operator.LOGICAL_OR: Operation(np.logical_or),
     Operator.SQUARE_ADD: Operation(np.add, prepare=np.square),
-    Operator.LOCAL: Operation(lambda own, received: own),
+    Operator.LOCAL: Operation(np.positive),  # its programs reduce nothing
 }
 
 
@@ -94,7 +95,7 @@ def execute(program: StepProgram, states: Mapping[int, State], wire: Wire, combi
 
 def _locally(step: Step, state: State, combine: Combine) -> None:
     if isinstance(step, Reduce):
-        state.view(step.target)[...] = combine(state.view(step.own), state.view(step.received))
+        combine(state.view(step.own), state.view(step.received), out=state.view(step.target))
     elif not isinstance(step, Exchange):
         state.view(step.target)[...] = state.view(step.source)
 
