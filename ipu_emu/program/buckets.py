@@ -22,15 +22,18 @@ class Bucket:
 
     @property
     def region(self) -> str:
-        """The name of its memory: bucket:FLOAT, bucket:FLOAT:2x4 for stride 2 and size 4, bucket:FLOAT:all:1."""
-        group = "all" if self.group is None else "{}x{}".format(*self.group)
-        parts = [_PREFIX, self.dtype.name, group, str(self.number)]
-        return ":".join(parts[: 4 if self.number else 3 if self.group else 2])
+        """The name of its memory: bucket:FLOAT, bucket:FLOAT:all:1, bucket:FLOAT:2x4:0 for stride 2 and size 4."""
+        plain = f"{_PREFIX}:{self.dtype}"
+        if self.group is None and not self.number:
+            return plain
+        group = "all" if self.group is None else f"{self.group[0]}x{self.group[1]}"
+        return f"{plain}:{group}:{self.number}"
 
     @classmethod
     def named(cls, region: str) -> Bucket:
         """The inverse of ``region``."""
-        _, dtype, group, number = [*region.split(":"), "all", "0"][:4] if region.count(":") < 3 else region.split(":")
+        _, dtype, *rest = region.split(":")
+        group, number = rest or ("all", "0")
         stride, _, size = group.partition("x")
         return cls(dtype_named(dtype), None if group == "all" else (int(stride), int(size)), int(number))
 
