@@ -9,7 +9,7 @@ fastest peer / ours: above 1 we are faster. Times are medians over the rounds.
     all-reduce private    numpy arrays of the caller's own, in place
     reduce-scatter        size is the whole input of a rank; tensors that the communicator allocated
     all-gather            size is the whole result; into private arrays
-    all-gather shared     into one tensor for all ranks of the host, in which each has made its shard where it belongs;
+    all-gather shared     into one tensor for all ranks of the host, in which each has made its shard in place;
                           the peers, which have no such thing, as above
     all-gather to shared  the same from shards elsewhere, which are copied
     copy                  the limit of the memory: every rank copies S bytes at once. An all-reduce of S bytes
