@@ -15,8 +15,8 @@ from ipu_emu.ops.node import Node
 
 __all__ = ["Adjoint", "Emit", "GradRule", "Value"]
 
-#: Appends an op: (type, inputs, attributes) to the first tensor that it makes.
-Emit = Callable[[str, Sequence["Value"], dict[str, Any]], "Value"]
+#: Appends an op: (type, inputs, attributes, number of outputs) to the tensors that it makes.
+Emit = Callable[[str, Sequence["Value"], dict[str, Any], int], "list[Value]"]
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Value:
     def _with(self, type: str, other: Value | float, *, swap: bool = False) -> Value:
         if not isinstance(other, Value):
             other = self.like(other)
-        return self.emit(type, [other, self] if swap else [self, other], {})
+        return self.emit(type, [other, self] if swap else [self, other], {}, 1)[0]
 
     def __add__(self, other: Value | float) -> Value:
         return self._with("Add", other)
@@ -50,11 +50,15 @@ class Value:
         return self._with("Div", other)
 
     def __neg__(self) -> Value:
-        return self.emit("Neg", [self], {})
+        return self.emit("Neg", [self], {}, 1)[0]
 
     def op(self, type: str, *others: Value, **attributes: Any) -> Value:
         """Apply the op ``type`` to this value and ``others``."""
-        return self.emit(type, [self, *others], attributes)
+        return self.emit(type, [self, *others], attributes, 1)[0]
+
+    def ops(self, count: int, type: str, *others: Value, **attributes: Any) -> list[Value]:
+        """As ``op``, for an op of ``count`` outputs."""
+        return self.emit(type, [self, *others], attributes, count)
 
     def like(self, number: float) -> Value:
         """A scalar constant of this element type."""

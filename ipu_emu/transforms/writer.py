@@ -22,11 +22,11 @@ class Writer:
         """``tensor`` as something to compute with."""
         return Value(tensor, self.emit, self.graph.constant)
 
-    def emit(self, type: str, inputs: Sequence[Value], attributes: dict[str, Any]) -> Value:
-        """Append an op with one output under the first free name."""
-        output = self.graph.unused(f"{self.phase.value}/{type}:0")
+    def emit(self, type: str, inputs: Sequence[Value], attributes: dict[str, Any], outputs: int) -> list[Value]:
+        """Append an op whose outputs have the first free names."""
+        names = tuple(self.graph.unused(f"{self.phase.value}/{type}:{index}") for index in range(outputs))
         ids = tuple(value.tensor.id for value in inputs)
-        return self.value(self.append(type, ids, (output,), attributes)[0])
+        return [self.value(tensor) for tensor in self.append(type, ids, names, attributes)]
 
     def append(
         self, type: str, inputs: tuple[str, ...], outputs: tuple[str, ...], attributes: dict[str, Any] | None = None
