@@ -1,0 +1,88 @@
+"""compat: programs that import popart and popdist run unchanged, alone and as instances of a job."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.jobs import ROOT
+
+PROGRAM = """
+import sys
+import popart
+import popdist
+import popdist.popart
+from popdist import popart as same
+from popdist.popdist_core import getNumLocalReplicas
+import numpy as np
+
+assert same is popdist.popart
+popdist.init()
+opts = popart.SessionOptions()
+popdist.popart.configureSessionOptions(opts)
+builder = popart.Builder()
+x = builder.addInputTensor(popart.TensorInfo("FLOAT", [1]))
+w = builder.addInitializedInputTensor(np.zeros(1, np.float32))
+loss = builder.aiGraphcore.identityloss([builder.aiOnnx.mul([x, w])], popart.ReductionType.Sum)
+session = popart.TrainingSession(
+    builder.getModelProto(), popart.DataFlow(1, [loss]), loss, popart.ConstSGD(1.0),
+    popdist.popart.getDevice(1), userOptions=opts,
+)
+session.prepareDevice()
+session.weightsFromHost()
+offset, local = popdist.getReplicaIndexOffset(), getNumLocalReplicas()
+data = 2.0 ** np.arange(offset, offset + local, dtype=np.float32)
+session.run(popart.PyStepIO({x: data}, session.initAnchorArrays()))
+found = np.zeros(1, np.float32)
+session.weightsToHost()
+session.readWeights(popart.PyWeightsIO({w: found}))
+print("said", sys.argv[1:], __name__, float(found[0]))
+"""
+
+
+def run(*command: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command, capture_output=True, text=True, cwd=folder, timeout=100, check=False, env=environ(folder)
+    )
+
+
+def environ(folder: Path) -> dict[str, str]:
+    return {"PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin", "PYTHONPATH": str(ROOT), "HOME": str(folder)}
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Path:
+    path = tmp_path / "program.py"
+    path.write_text(PROGRAM)
+    return path
+
+
+def test_a_program_runs_unchanged(program: Path) -> None:
+    done = run(sys.executable, "-m", "ipu_emu.compat", "program.py", "--a", "b", folder=program.parent)
+    assert (done.stdout, done.returncode) == ("said ['--a', 'b'] __main__ -1.0\n", 0), done.stderr
+
+
+@pytest.mark.timeout(180)
+def test_it_runs_under_the_launcher(program: Path) -> None:
+    launcher = ("poprun-py", "--num-instances", "2", "--num-replicas", "4", "--print-topology", "no")
+    done = run(*launcher, sys.executable, "-m", "ipu_emu.compat", str(program), folder=program.parent)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("said [] __main__ -15.0") == 2
+
+
+def test_slips_are_one_message(tmp_path: Path) -> None:
+    done = run(sys.executable, "-m", "ipu_emu.compat", "nothing.py", folder=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr == "nothing.py was asked for; there is no such file. Name the program to run\n"
+    (tmp_path / "other.py").write_text("import popxl")
+    done = run(sys.executable, "-m", "ipu_emu.compat", "other.py", folder=tmp_path)
+    assert done.returncode == 1
+    assert "popxl is not part of the emulator, which has popart, popdist and popdist.popart" in done.stderr
+
+
+def test_exit_codes_of_the_program_are_kept(tmp_path: Path) -> None:
+    (tmp_path / "leaves.py").write_text("import popart, sys; sys.exit(7)")
+    assert run(sys.executable, "-m", "ipu_emu.compat", "leaves.py", folder=tmp_path).returncode == 7
