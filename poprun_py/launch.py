@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from poprun_py.cluster import find_cluster
+from poprun_py.errors import ProgramError, UsageError
 from poprun_py.log import Log
+from poprun_py.lookup import is_ours
 from poprun_py.machine import Machine
 from poprun_py.mpi import find_mpi
 from poprun_py.options import LaunchOptions
@@ -89,10 +91,24 @@ class _Preparation:
 
 
 def _planned(options: LaunchOptions, machine: Machine) -> LaunchPlan:
-    executable = find_program(options.program[0], environ=machine.environ, cwd=machine.cwd)
+    executable = _executable(options.program, machine)
     installation = find_mpi(options.mpi, environ=machine.environ, cwd=machine.cwd, python=machine.python)
     cluster = find_cluster(options, environ=machine.environ, nodename=machine.nodename)
     return plan(options, machine=machine, installation=installation, executable=executable, cluster=cluster)
+
+
+def _executable(program: tuple[str, ...], machine: Machine) -> str:
+    """The program's file; where there is none, and options of ours follow, it was hardly meant to be the program."""
+    try:
+        return find_program(program[0], environ=machine.environ, cwd=machine.cwd)
+    except ProgramError as error:
+        ours = next((word for word in program[1:] if word == "--" or is_ours(word)), None)
+        if ours is None:
+            raise
+        why = str(error).partition(";")[0]
+        raise UsageError(
+            [f"{why}; it stands where the program is expected, before {ours}: is it a value that lost its option?"]
+        ) from None
 
 
 def _partition_file() -> PartitionFile:

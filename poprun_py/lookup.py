@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from poprun_py.foreign import foreign
 from poprun_py.options import OPTIONS, Option
 
-__all__ = ["UnknownOption", "lettered", "named", "option_of"]
+__all__ = ["UnknownOption", "is_ours", "lettered", "named", "option_of"]
 
 _BY_SPELLING = {spelling: option for option in OPTIONS for spelling in option.spellings}
 
@@ -23,6 +23,11 @@ class UnknownOption(Exception):
 def option_of(field: str) -> Option:
     """The row that sets ``field`` of LaunchOptions."""
     return next(option for option in OPTIONS if option.target == field)
+
+
+def is_ours(word: str) -> bool:
+    """Is this an option of ours, written out in full?"""
+    return word.startswith("--") and word[2:].partition("=")[0] in _BY_SPELLING
 
 
 def named(name: str, rest: str = "") -> Option:

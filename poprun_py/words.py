@@ -84,9 +84,11 @@ def local_words(word: str) -> tuple[int, tuple[str, ...]]:
 
 
 def text(word: str) -> str:
-    """Anything but nothing."""
+    """Anything but nothing, and what no file, host or variable can hold."""
     if not word:
         raise ValueError("a value is needed")
+    if "\0" in word:
+        raise ValueError("a value without NUL is needed")
     return word
 
 
