@@ -35,7 +35,7 @@ Rows = list[np.ndarray]
 #: party -> the elements [start, stop) that it owns, of one chunk
 Ranges = dict[int, list[tuple[int, int]]]
 
-_CHUNK_BYTES = 1 << 18  # of what one party owns
+_CHUNK_BYTES = 1 << 19  # of what one party owns; half or double is up to 20 % slower between two hosts
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ once that a rank has left, or died.
 
 from __future__ import annotations
 
+import os
 import select
 import socket
 from collections import deque
@@ -17,7 +18,8 @@ import numpy as np
 
 __all__ = ["TcpMessages"]
 
-_PIECE = 1 << 18  # bytes given to the kernel, or taken from it, before the other direction has its turn
+_PIECE = 1 << 16  # bytes given to the kernel, or taken from it, before the other direction has its turn
+_YIELDS = 100  # before sleeping: 6 % of a large all-reduce
 _NAP_MILLISECONDS = 100
 _GONE = "whose connection has ended: it has left, or its process has died; look at its output"
 
@@ -125,13 +127,18 @@ class TcpMessages:
     def wait(self, pending: Sequence[_Message], *, timeout: float) -> list[int]:
         deadline = monotonic() + timeout
         peers = list(self._peers.values())
-        first = 0
+        first = idle = 0
         while True:
             while first < len(pending) and not pending[first].rest:
                 first += 1
             if first == len(pending):
                 return []
             if sum(peer.advance() for peer in peers):
+                idle = 0
+                continue
+            idle += 1
+            if idle < _YIELDS:
+                os.sched_yield()
                 continue
             late = [message.rank for message in pending[first:] if message.rest]
             if self._closed or monotonic() > deadline or any(self._peers[rank].ended for rank in late):
