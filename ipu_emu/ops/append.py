@@ -15,7 +15,7 @@ from ipu_emu.ops.node import Node
 from ipu_emu.ops.registry import OpDef
 from ipu_emu.ops.table import TABLE
 
-__all__ = ["append", "node_of"]
+__all__ = ["append", "inputs_of", "node_of"]
 
 #: More bytes than any system has: a shape that asks for them is a mistake.
 _MOST_BYTES = 1 << 46
@@ -52,7 +52,7 @@ def _check_inputs(entry: OpDef, op: Op) -> None:
 
 def _made(graph: Graph, entry: OpDef, op: Op) -> tuple[list[Tensor], _Values]:
     """The tensors that ``op`` makes, and their values where they are known."""
-    node = _node(graph, op)
+    node = inputs_of(graph, op)
     if entry.known is not None:
         arrays = list(entry.known(node))
         made = [(dtype_of(array), array.shape) for array in arrays]
@@ -90,10 +90,11 @@ def _is_known(graph: Graph, entry: OpDef, op: Op) -> bool:
 
 def node_of(graph: Graph, op: Op) -> Node:
     """``op`` of ``graph`` with all its tensors."""
-    node = _node(graph, op)
+    node = inputs_of(graph, op)
     return Node(op, node.inputs, node.values, tuple(graph.tensor(id) for id in op.outputs))
 
 
-def _node(graph: Graph, op: Op) -> Node:
+def inputs_of(graph: Graph, op: Op) -> Node:
+    """``op`` with what it reads only."""
     inputs = tuple(graph.tensor(id) if id else None for id in op.inputs)
     return Node(op, inputs, tuple(graph.data.get(id) for id in op.inputs))

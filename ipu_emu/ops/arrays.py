@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ipu_emu.errors import InternalError
 from ipu_emu.ops.registry import Bound, Kernel, Step
 
-__all__ = ["chain", "flat", "storage", "ufunc", "view"]
+__all__ = ["chain", "computed", "contiguous", "flat", "scalar", "storage", "ufunc", "view"]
 
 
 def chain(*steps: Step) -> Step:
@@ -32,6 +32,44 @@ def ufunc(function: Callable[..., Any]) -> Kernel:
         return partial(function, *bound.inputs, bound.outputs[0])
 
     return kernel
+
+
+def computed(function: Callable[..., Any]) -> Kernel:
+    """A kernel for ops off the hot path: ``function(node, *inputs)`` makes new arrays, which are copied."""
+
+    def kernel(bound: Bound) -> Step:
+        def run() -> None:
+            made = function(bound.node, *bound.inputs)
+            for output, value in zip(bound.outputs, made if isinstance(made, tuple) else (made,), strict=True):
+                np.copyto(output, value, casting="unsafe")
+
+        return run
+
+    return kernel
+
+
+def contiguous(kernel: Kernel) -> Kernel:
+    """``kernel``, whose operands must lie in the order of their axes, for operands in any order.
+
+    Those that lie otherwise get a place of their own when the kernel is bound.
+    """
+
+    def wrapped(bound: Bound) -> Step:
+        inputs = [None if a is None else np.zeros(a.shape, a.dtype) if _turned(a) else a for a in bound.inputs]
+        outputs = [np.zeros(a.shape, a.dtype) if _turned(a) else a for a in bound.outputs]
+        pairs = zip(inputs, bound.inputs, strict=True)
+        before = [partial(np.copyto, new, old) for new, old in pairs if new is not None and old is not None]
+        after = [partial(np.copyto, old, new) for new, old in zip(outputs, bound.outputs, strict=True)]
+        before = [step for step in before if step.args[0] is not step.args[1]]
+        after = [step for step in after if step.args[0] is not step.args[1]]
+        step = kernel(Bound(bound.node, tuple(inputs), tuple(outputs), bound.scratch))
+        return chain(*before, step, *after) if before or after else step
+
+    return wrapped
+
+
+def _turned(array: NDArray[Any]) -> bool:
+    return not array.flags.c_contiguous
 
 
 def view(array: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:

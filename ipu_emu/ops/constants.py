@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ipu_emu.graph.dtype import dtype_named, dtype_numbered
 from ipu_emu.graph.op import GRAPHCORE
@@ -16,7 +15,8 @@ from ipu_emu.ops.registry import OpDef
 
 __all__ = ["OPS"]
 
-_Array = NDArray[Any]
+#: An array; numpy's stubs call most results Any.
+_Array = Any
 
 
 def _known(type: str, inputs: tuple[int, int], value: Callable[[Node], _Array], domain: str = "") -> OpDef:
@@ -82,7 +82,7 @@ def _eye_like(node: Node) -> _Array:
     if x.rank != 2:
         raise node.fail(f"a matrix is needed, found {x}")
     dtype = dtype_numbered(node.attribute("dtype", x.dtype.onnx))
-    return np.eye(*x.shape, k=node.attribute("k", 0), dtype=dtype.numpy)
+    return np.eye(x.shape[0], x.shape[1], k=node.attribute("k", 0), dtype=dtype.numpy)
 
 
 def _init(node: Node) -> _Array:

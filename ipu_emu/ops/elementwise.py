@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -13,9 +14,8 @@ from ipu_emu.graph.op import GRAPHCORE
 from ipu_emu.ops.adjoint import Adjoint, Value
 from ipu_emu.ops.arrays import chain, flat, scalar, ufunc
 from ipu_emu.ops.cost import per_element
-from ipu_emu.ops.node import Made, Node
 from ipu_emu.ops.registry import Bound, GradRule, Kernel, OpDef, Step
-from ipu_emu.ops.shapes import broadcast, same
+from ipu_emu.ops.shapes import aligned, broadcast, same
 
 __all__ = ["OPS"]
 
@@ -28,10 +28,35 @@ def _binary(type: str, kernel: Kernel, grad: GradRule) -> OpDef:
     return OpDef(type, (2, 2), broadcast, kernel, per_element(1), grad, elementwise=True)
 
 
+def _second(d: Adjoint) -> Value:
+    """The second operand, where old opsets say to which axes of the first its own belong."""
+    return d.input(1).shaped(aligned(d.node))
+
+
 def _pair(d: Adjoint, first: Value, second: Value) -> list[Value | None]:
     """Gradients of two operands, summed over the axes in which each was broadcast."""
-    a, b = (value.tensor.shape for value in d.inputs)
-    return [first.summed_to(a), second.summed_to(b)]
+    a, b = d.x.tensor.shape, d.input(1).tensor.shape
+    return [first.summed_to(a), second.summed_to(aligned(d.node)).shaped(b)]
+
+
+def _with_axis(function: Callable[..., Any]) -> Kernel:
+    """``function(a, b, out)``, b in line with the axes of a that old opsets say."""
+
+    def kernel(bound: Bound) -> Step:
+        a, b = bound.input(0), bound.input(1)
+        return partial(function, a, b.reshape(aligned(bound.node)), bound.outputs[0])
+
+    return kernel
+
+
+def _divide(a: NDArray[Any], b: NDArray[Any], out: NDArray[Any]) -> None:
+    """Quotients of integers are cut towards 0."""
+    if out.dtype.kind == "f":
+        np.divide(a, b, out)
+        return
+    wide = np.int64 if out.dtype.kind == "i" else np.uint64
+    quotient = np.abs(a.astype(wide)) // np.abs(b.astype(wide))
+    np.copyto(out, np.where((a < 0) != (b < 0), -quotient, quotient) if wide is np.int64 else quotient, "unsafe")
 
 
 @jit
@@ -61,13 +86,6 @@ def _scale(bound: Bound) -> Step:
     return partial(np.multiply, bound.input(0), factor, bound.outputs[0])
 
 
-def _divisible(node: Node) -> Made:
-    made = broadcast(node)
-    if not made[0][0].is_float:
-        raise node.fail(f"division of {made[0][0]} is not supported; cast to FLOAT")
-    return made
-
-
 @jit
 def relu_grad(g: NDArray[Any], y: NDArray[Any], out: NDArray[Any]) -> None:
     """Pass ``g`` where the forward result was above zero (all [n], float32)."""
@@ -93,18 +111,10 @@ OPS = [
     _unary("Neg", ufunc(np.negative), lambda d: -d.g, 1),
     _unary("Scale", _scale, _scale_grad, 1, GRAPHCORE),
     _unary("Scale", _scale, _scale_grad, 1),  # what gradients multiply by
-    _binary("Add", ufunc(np.add), lambda d: _pair(d, d.g, d.g)),
-    _binary("Sub", ufunc(np.subtract), lambda d: _pair(d, d.g, -d.g)),
-    _binary("Mul", ufunc(np.multiply), lambda d: _pair(d, d.g * d.inputs[1], d.g * d.inputs[0])),
-    OpDef(
-        "Div",
-        (2, 2),
-        _divisible,
-        ufunc(np.divide),
-        per_element(1),
-        lambda d: _pair(d, d.g / d.inputs[1], -(d.g * d.y / d.inputs[1])),
-        elementwise=True,
-    ),
+    _binary("Add", _with_axis(np.add), lambda d: _pair(d, d.g, d.g)),
+    _binary("Sub", _with_axis(np.subtract), lambda d: _pair(d, d.g, -d.g)),
+    _binary("Mul", _with_axis(np.multiply), lambda d: _pair(d, d.g * _second(d), d.g * d.x)),
+    _binary("Div", _with_axis(_divide), lambda d: _pair(d, d.g / _second(d), -(d.g * d.y / _second(d)))),
     # ReluGrad(g, y): where y > 0 there was no clipping.
     OpDef("ReluGrad", (2, 2), same, _relu_grad, per_element(1), elementwise=True),
 ]

@@ -21,7 +21,8 @@ def evaluate(entry: OpDef, node: Node, inputs: Sequence[NDArray[Any] | None]) ->
     assert entry.kernel is not None
     operands = [*node.inputs, *node.outputs]
     spatial = {index % len(operands) for index in entry.spatial}
-    arrays = [None if t is None else _place(t, i in spatial) for i, t in enumerate(operands)]
+    halves = entry.halves(node)
+    arrays = [None if t is None else _place(t, i in spatial, halves) for i, t in enumerate(operands)]
     for place, value in zip(arrays, inputs, strict=False):
         if place is not None and value is not None:
             np.copyto(place, value)
@@ -32,9 +33,9 @@ def evaluate(entry: OpDef, node: Node, inputs: Sequence[NDArray[Any] | None]) ->
         return [np.ascontiguousarray(a, t.dtype.numpy) for a, t in zip(outputs, node.outputs, strict=True)]
 
 
-def _place(tensor: Tensor, batch_innermost: bool) -> NDArray[Any]:
-    """Zeroed memory as kernels see it: float32 for FLOAT16, in the storage order that they ask for."""
-    kind = np.dtype(np.float32) if tensor.dtype is FLOAT16 else tensor.dtype.numpy
+def _place(tensor: Tensor, batch_innermost: bool, halves: bool) -> NDArray[Any]:
+    """Zeroed memory as kernels want it: float32 for FLOAT16 unless they take halves, in their storage order."""
+    kind = np.dtype(np.float32) if tensor.dtype is FLOAT16 and not halves else tensor.dtype.numpy
     if not batch_innermost or tensor.rank < 2:
         return np.zeros(tensor.shape, kind)
     stored: NDArray[Any] = np.zeros((*tensor.shape[1:], tensor.shape[0]), kind)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ipu_emu.graph import Graph, Op, Role, Tensor
-from ipu_emu.ops.append import node_of
+from ipu_emu.ops.append import inputs_of
 from ipu_emu.ops.table import TABLE
 
 __all__ = ["expanded"]
@@ -55,7 +55,7 @@ def _with_attributes(graph: Graph, op: Op) -> Op:
 
 def _with_all_outputs(graph: Graph, op: Op) -> Op:
     entry = TABLE[op]
-    made = entry.shape(node_of(graph, replace(op, outputs=())))
+    made = entry.shape(inputs_of(graph, op))
     outputs = list(op.outputs)
     for index, (dtype, shape) in enumerate(made):
         if index >= len(outputs):

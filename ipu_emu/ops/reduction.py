@@ -10,30 +10,36 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ipu_emu.ops.adjoint import Adjoint, Value
-from ipu_emu.ops.arrays import chain, scalar, view
+from ipu_emu.ops.arrays import chain, computed, scalar, view
 from ipu_emu.ops.cost import flops
 from ipu_emu.ops.node import Made, Node
-from ipu_emu.ops.registry import Bound, OpDef, Step
-from ipu_emu.ops.shapes import axes_of
+from ipu_emu.ops.registry import Bound, OpDef, Step, nothing
+from ipu_emu.ops.shapes import axes_of, same
 
 __all__ = ["OPS"]
 
 
+def _axes(node: Node) -> tuple[int, ...]:
+    """The axes to reduce: an attribute, or an input in newer opsets; none given means all, mostly."""
+    axes = node.given("axes", 1)
+    return () if not axes and node.attribute("noop_with_empty_axes", 0) else axes_of(node, axes)
+
+
 def _kept(node: Node) -> tuple[int, ...]:
     """Shape of the result with reduced axes kept as 1."""
-    axes = axes_of(node, node.attribute("axes", None))
+    axes = _axes(node)
     return tuple(1 if i in axes else size for i, size in enumerate(node.input(0).shape))
 
 
 def _shape(node: Node) -> Made:
-    x, axes = node.input(0), axes_of(node, node.attribute("axes", None))
+    x, axes = node.input(0), _axes(node)
     if node.attribute("keepdims", 1):
         return [(x.dtype, _kept(node))]
     return [(x.dtype, tuple(size for i, size in enumerate(x.shape) if i not in axes))]
 
 
 def _sum(bound: Bound) -> Step:
-    axes = axes_of(bound.node, bound.node.attribute("axes", None))
+    axes = _axes(bound.node)
     keep = bool(bound.node.attribute("keepdims", 1))
     x, y = bound.input(0), bound.outputs[0]
     rows = _as_rows(x, axes)
@@ -53,13 +59,15 @@ def _as_rows(x: NDArray[Any], axes: tuple[int, ...]) -> NDArray[Any] | None:
 
 
 def _count(node: Node) -> int:
-    axes = axes_of(node, node.attribute("axes", None))
+    axes = _axes(node)
     return prod(node.input(0).shape[axis] for axis in axes)
 
 
 def _mean(bound: Bound) -> Step:
-    y = bound.outputs[0]
-    return chain(_sum(bound), partial(np.divide, y, scalar(_count(bound.node)), y))
+    y, count = bound.outputs[0], _count(bound.node)
+    if y.dtype.kind != "f":
+        return chain(_sum(bound), lambda: np.copyto(y, y / max(count, 1), "unsafe"))
+    return chain(_sum(bound), partial(np.divide, y, scalar(count), y))
 
 
 def _sum_grad(d: Adjoint) -> Value:
@@ -82,10 +90,131 @@ def _sum_to(bound: Bound) -> Step:
     return partial(np.add.reduce, x, axes, None, y[(None,) * lead] if lead else y, True)
 
 
+# Other ways to combine
+
+
+def _root(x: NDArray[Any], out: NDArray[Any]) -> None:
+    """Roots of integers are cut."""
+    np.copyto(out, np.sqrt(x), "unsafe") if out.dtype.kind in "iu" else np.sqrt(x, out)
+
+
+def _reduce(function: Any, *, before: Any = None, after: Any = None) -> Any:
+    """``after(reduce(before(x)))``, with the axes and keepdims of the node."""
+
+    def kernel(bound: Bound) -> Step:
+        x, y, axes = bound.input(0), bound.outputs[0], _axes(bound.node)
+        keep = bool(bound.node.attribute("keepdims", 1))
+        changed = view(bound.scratch[0].view(x.dtype)[: x.size], x.shape) if before else x
+        steps: list[Step] = [partial(before, x, changed)] if before else []
+        steps.append(partial(function, changed, axes, None, y, keep))
+        return chain(*steps, *([partial(after, y, y)] if after else []))
+
+    return kernel
+
+
+def _extreme(function: Any, *, largest: bool) -> Any:
+    """Of no elements, the largest is the least value of the type."""
+
+    def kernel(bound: Bound) -> Step:
+        x, y = bound.input(0), bound.outputs[0]
+        keep = bool(bound.node.attribute("keepdims", 1))
+        if x.dtype.kind == "b":
+            initial: Any = not largest
+        elif x.dtype.kind == "f":
+            initial = -np.inf if largest else np.inf
+        else:
+            initial = np.iinfo(x.dtype).min if largest else np.iinfo(x.dtype).max
+        return partial(function, x, _axes(bound.node), None, y, keep, initial)
+
+    return kernel
+
+
+def _log_sum_exp(node: Node, x: Any) -> Any:
+    """log(sum(exp(x))), shifted by the largest so that nothing overflows."""
+    axes, keep = _axes(node), bool(node.attribute("keepdims", 1))
+    if not x.size:
+        return np.log(np.sum(x, axis=axes, keepdims=keep))
+    largest = np.max(x, axis=axes, keepdims=True)
+    largest = np.where(np.isfinite(largest), largest, 0).astype(x.dtype)
+    total = np.log(np.sum(np.exp(x - largest), axis=axes, keepdims=True)) + largest
+    return total if keep else total.reshape(node.outputs[0].shape)
+
+
+def _spread(d: Adjoint, value: Value) -> Value:
+    """A result at every element that it was made of."""
+    return value.shaped(_kept(d.node)).spread_to(d.shape)
+
+
+def _extreme_grad(d: Adjoint) -> list[Value | None]:
+    """All elements that equal the result get its gradient."""
+    equal = d.x.op("Equal", _spread(d, d.y))
+    return [equal.op("Where", _spread(d, d.g), d.g.like(0.0))]
+
+
+def _product_grad(d: Adjoint) -> list[Value | None]:
+    others = d.x.op("OthersProduct", axes=list(_axes(d.node)))
+    return [_spread(d, d.g) * others]
+
+
+def _others_product(node: Node, x: Any) -> Any:
+    """For every element the product of the others that it is multiplied with; right for zeros too."""
+    axes = tuple(node.attribute("axes", []))
+    if not axes:
+        return np.ones_like(x)
+    kept = [axis for axis in range(x.ndim) if axis not in axes]
+    order = [*kept, *axes]
+    rows = x.transpose(order).reshape([*(x.shape[axis] for axis in kept), -1])
+    before, after = np.ones_like(rows), np.ones_like(rows)
+    before[..., 1:] = np.cumprod(rows[..., :-1], -1)
+    after[..., :-1] = np.cumprod(rows[..., :0:-1], -1)[..., ::-1]
+    turned = (before * after).reshape([x.shape[axis] for axis in order])
+    return turned.transpose([order.index(axis) for axis in range(x.ndim)])
+
+
+def _whole(node: Node) -> list[int]:
+    return [-(-node.input(0).nelms * max(node.input(0).dtype.itemsize, 4) // 4)]
+
+
+def _reduction(type: str, kernel: Any, grad: Any, workspace: Any = nothing) -> OpDef:
+    return OpDef(type, (1, 2), _shape, kernel, _cost, grad, workspace, given={1: "axes"})
+
+
 _cost = flops(lambda node: node.input(0).nelms)
 
 OPS = [
-    OpDef("ReduceSum", (1, 1), _shape, _sum, _cost, _sum_grad),
-    OpDef("ReduceMean", (1, 1), _shape, _mean, _cost, _mean_grad),
+    _reduction("ReduceSum", _sum, lambda d: [_sum_grad(d)]),
+    _reduction("ReduceMean", _mean, lambda d: [_mean_grad(d)]),
+    _reduction("ReduceMax", _extreme(np.maximum.reduce, largest=True), _extreme_grad),
+    _reduction("ReduceMin", _extreme(np.minimum.reduce, largest=False), _extreme_grad),
+    _reduction("ReduceProd", _reduce(np.multiply.reduce), _product_grad),
+    _reduction(
+        "ReduceSumSquare",
+        _reduce(np.add.reduce, before=np.square),
+        lambda d: [(_spread(d, d.g) * d.x).scaled(2.0)],
+        _whole,
+    ),
+    _reduction(
+        "ReduceL1",
+        _reduce(np.add.reduce, before=np.absolute),
+        lambda d: [_spread(d, d.g) * d.x.op("Sign")],
+        _whole,
+    ),
+    _reduction(
+        "ReduceL2",
+        _reduce(np.add.reduce, before=np.square, after=_root),
+        lambda d: [_spread(d, d.g / d.y) * d.x],
+        _whole,
+    ),
+    _reduction(
+        "ReduceLogSum",
+        _reduce(np.add.reduce, after=np.log),
+        lambda d: [_spread(d, d.g / d.y.op("Exp"))],
+    ),
+    _reduction(
+        "ReduceLogSumExp",
+        computed(_log_sum_exp),
+        lambda d: [_spread(d, d.g) * (d.x - _spread(d, d.y)).op("Exp")],
+    ),
+    OpDef("OthersProduct", (1, 1), same, computed(_others_product), _cost),
     OpDef("SumTo", (1, 1), _sum_to_shape, _sum_to, _cost, lambda d: d.g.spread_to(d.shape)),
 ]

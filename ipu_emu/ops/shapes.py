@@ -8,7 +8,7 @@ import numpy as np
 
 from ipu_emu.ops.node import Made, Node
 
-__all__ = ["axes_of", "broadcast", "inferred", "same", "scalar_or_same"]
+__all__ = ["aligned", "all_alike", "axes_of", "axis_of", "broadcast", "inferred", "same", "scalar_or_same"]
 
 
 def same(node: Node) -> Made:
@@ -22,13 +22,33 @@ def broadcast(node: Node) -> Made:
     a, b = node.input(0), node.input(1)
     if a.dtype != b.dtype:
         raise node.fail(f"inputs have different types, {a} and {b}; cast one of them")
-    axis = node.attribute("axis", None)
-    if axis is not None and axis % max(a.rank, 1) + b.rank != a.rank:
-        raise node.fail(f"axis {axis} does not align {b} with the last axes of {a}; reshape it first")
     try:
-        return [(a.dtype, np.broadcast_shapes(a.shape, b.shape))]
+        return [(a.dtype, np.broadcast_shapes(a.shape, aligned(node)))]
     except ValueError:
         raise node.fail(f"shapes of {a} and {b} do not broadcast") from None
+
+
+def aligned(node: Node) -> tuple[int, ...]:
+    """Shape of input 1 as it broadcasts; in opset 6 its axes are those of input 0 from ``axis`` on."""
+    a, b = node.input(0), node.input(1)
+    axis: int | None = node.attribute("axis", None)
+    if axis is None:
+        return b.shape
+    axis = axis + a.rank if axis < 0 else axis
+    if axis < 0 or a.shape[axis : axis + b.rank] != b.shape:
+        raise node.fail(f"axis {axis} does not align {b} with axes of {a}")
+    return b.shape + (1,) * (a.rank - axis - b.rank)
+
+
+def all_alike(node: Node) -> Made:
+    """NumPy's broadcasting of any number of operands of one type."""
+    tensors = [node.input(index) for index in range(len(node.inputs))]
+    if len({tensor.dtype for tensor in tensors}) > 1:
+        raise node.fail(f"inputs have different types, {', '.join(map(str, tensors))}; cast all to one")
+    try:
+        return [(tensors[0].dtype, np.broadcast_shapes(*(tensor.shape for tensor in tensors)))]
+    except ValueError:
+        raise node.fail(f"shapes of {', '.join(map(str, tensors))} do not broadcast") from None
 
 
 def scalar_or_same(node: Node) -> Made:
@@ -40,13 +60,17 @@ def scalar_or_same(node: Node) -> Made:
 
 def axes_of(node: Node, axes: list[int] | None) -> tuple[int, ...]:
     """Sorted axes of input 0, all of them for None; raise where one is out of range."""
-    rank = node.input(0).rank
     if not axes:
-        return tuple(range(rank))
-    for axis in axes:
-        if not -rank <= axis < rank:
-            raise node.fail(f"axis {axis} was asked for; {node.input(0)} has axes {-rank} to {rank - 1}")
-    return tuple(sorted({axis % rank for axis in axes}))
+        return tuple(range(node.input(0).rank))
+    return tuple(sorted({axis_of(node, axis) for axis in axes}))
+
+
+def axis_of(node: Node, axis: int) -> int:
+    """``axis`` of input 0, counted from the front; raise where it is out of range."""
+    rank = node.input(0).rank
+    if not -rank <= axis < rank:
+        raise node.fail(f"axis {axis} was asked for; {node.input(0)} has axes {-rank} to {rank - 1}")
+    return axis % rank
 
 
 def inferred(node: Node, asked: list[int]) -> tuple[int, ...]:

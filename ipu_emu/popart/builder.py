@@ -16,7 +16,7 @@ from ipu_emu.ops import append
 from ipu_emu.popart.annotations import IPU_NUMBER, PHASE, PIPELINE_STAGE, SCHEDULE_PRIORITY, Annotations
 from ipu_emu.popart.enums import RecomputeType, ReplicatedStreamMode
 from ipu_emu.popart.node_attributes import NodeAttributes
-from ipu_emu.popart.opsets import AiGraphcore, AiOnnx
+from ipu_emu.popart.opsets import AiGraphcore, AiOnnx, plain
 from ipu_emu.popart.tensorinfo import TensorInfo
 from ipu_emu.popart.variables import REPLICATION, VariableSettings, grouped
 
@@ -128,11 +128,18 @@ class Builder(NodeAttributes):
     # Ops
 
     def _add(
-        self, domain: str, type: str, inputs: Sequence[str], attributes: dict[str, Any], outputs: int, name: str
+        self,
+        domain: str,
+        type: str,
+        inputs: Sequence[str],
+        attributes: dict[str, Any],
+        outputs: int,
+        name: str,
+        version: int | None = None,
     ) -> list[str]:
         prefix = self._annotations.prefix
         ids = tuple(self._graph.unused(f"{prefix}{type}:{index}") for index in range(outputs))
-        version = self._opset if domain == "" else 1
+        version = version or (self._opset if domain == "" else 1)
         given = attributes | self._annotations.current
         append(self._graph, Op(type, tuple(inputs), ids, given, domain, version, prefix + name if name else ""))
         return list(ids)
@@ -147,8 +154,9 @@ class Builder(NodeAttributes):
         numOutputs: int = 1,
         name: str = "",
     ) -> list[str]:
-        """Add any op that the emulator knows, by its ONNX name."""
-        return self._add("" if domain == "ai.onnx" else domain, opName, inputs, dict(attributes), numOutputs, name)
+        """Add any op that the emulator knows, by its ONNX name; ops of your own (in C++) cannot be loaded."""
+        place = "" if domain == "ai.onnx" else domain
+        return self._add(place, opName, inputs, plain(attributes), numOutputs, name, opVersion)
 
     def reshape_const(self, aiOnnx: AiOnnx, args: Sequence[str], shape: Sequence[int], debugContext: str = "") -> str:
         """Reshape to a constant shape."""

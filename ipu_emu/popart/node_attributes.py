@@ -17,6 +17,11 @@ class NodeAttributes:
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
 
+    @property
+    def graph(self) -> Graph:
+        """What has been built so far. An extension of PopART."""
+        return self._graph
+
     def addNodeAttribute(self, name: str, value: Any, outputs: set[str]) -> None:
         """Add an attribute to the node that makes ``outputs``."""
         if name in self._node(outputs).attributes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from typing import Any, Protocol
 
@@ -11,9 +11,19 @@ import numpy as np
 from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import dtype_named
 from ipu_emu.graph.op import GRAPHCORE
-from ipu_emu.popart.signatures import AI_GRAPHCORE, AI_ONNX, signature
+from ipu_emu.popart.ai_graphcore import AI_GRAPHCORE
+from ipu_emu.popart.ai_onnx import AI_ONNX
+from ipu_emu.popart.location import CommGroup
+from ipu_emu.popart.node_attributes import NodeAttributes
+from ipu_emu.popart.signatures import available, signature
 
-__all__ = ["AiGraphcore", "AiOnnx"]
+__all__ = ["AiGraphcore", "AiOnnx", "plain"]
+
+
+#: Parameters whose attribute has another name.
+_NAMES = {"collectiveOperator": "__collectiveOperator", "commGroup": "__collectiveCommGroup"}
+#: Parameters that take the number of an enum, not its name.
+_NUMBERED = ("collectiveOperator",)
 
 
 class AddOp(Protocol):
@@ -48,14 +58,14 @@ class _Opset:
                 inputs = _ids(found.name, named.pop("args") if not values and "args" in named else values[0])
                 values = values[1:]
             attributes, context = found.bind(values, named)
-            outputs = int(attributes.pop("num_outputs", 1))
-            made = self._add(self.domain, found.type, inputs, _plain(attributes), outputs, context)
+            outputs = int(attributes.pop("num_outputs", found.outputs))
+            made = self._add(self.domain, found.type, inputs, plain(attributes), outputs, context)
             return made if found.returns_list else made[0]
 
         return add
 
     def __dir__(self) -> list[str]:
-        return sorted(self.table)
+        return available(self.table, self._version)
 
 
 class AiOnnx(_Opset):
@@ -75,11 +85,11 @@ def _ids(name: str, args: object) -> list[str]:
     return [str(id) for id in args]
 
 
-def _plain(attributes: dict[str, Any]) -> dict[str, Any]:
+def plain(attributes: Mapping[str, Any]) -> dict[str, Any]:
     """Attributes as ONNX keeps them; those that were not given are left out."""
-    plain = {name: _value(name, value) for name, value in attributes.items() if value is not None}
-    plain.pop("is_value_sparse", None)
-    return plain
+    made = {_NAMES.get(name, name): _value(name, value) for name, value in attributes.items() if value is not None}
+    made.pop("is_value_sparse", None)
+    return made
 
 
 def _value(name: str, value: Any) -> Any:
@@ -87,8 +97,12 @@ def _value(name: str, value: Any) -> Any:
         return dtype_named(value).onnx if isinstance(value, str) else int(value)
     if name == "value":
         return np.array(value)
+    if isinstance(value, NodeAttributes):
+        return value.graph
+    if isinstance(value, CommGroup):
+        return [int(value.type.value), value.replicaGroupSize]
     if isinstance(value, Enum):
-        return value.name
+        return value.value if isinstance(value.value, int) and name in _NUMBERED else value.name
     if isinstance(value, bool):
         return int(value)
     if isinstance(value, np.ndarray | tuple):

@@ -1,83 +1,26 @@
 """Signatures: the parameters of each op of the Builder, which callers may give by position.
 
-A row is (name, ONNX type, {first opset: parameters}). Parameters follow ``args``; ``debugContext`` comes last. A
-``num_outputs`` among them means that the op returns a list of ids. Source: PopART 3.4, the generated opset classes.
+A ``num_outputs`` among them means that the op returns a list of ids.
 """
 
 from __future__ import annotations
 
 from ast import literal_eval
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ipu_emu.errors import EmulatorError
+from ipu_emu.popart.ai_onnx import Row
 
-__all__ = ["AI_GRAPHCORE", "AI_ONNX", "REQUIRED", "Signature"]
+__all__ = ["REQUIRED", "Signature", "available", "signature"]
 
 #: Stands for the default of a parameter that has none.
 REQUIRED = object()
 
-_NONE = {6: ""}
-_LEGACY_BROADCAST = {6: "axis=None broadcast=0", 7: ""}
-_REDUCE = {6: "axes=None keepdims=1"}
-_WINDOW = "kernel_shape {} pads=[] strides=[]"
-
-AI_ONNX: dict[str, tuple[str, dict[int, str]]] = {
-    "relu": ("Relu", _NONE),
-    "sigmoid": ("Sigmoid", _NONE),
-    "tanh": ("Tanh", _NONE),
-    "exp": ("Exp", _NONE),
-    "log": ("Log", _NONE),
-    "sqrt": ("Sqrt", _NONE),
-    "neg": ("Neg", _NONE),
-    "identity": ("Identity", _NONE),
-    "add": ("Add", _LEGACY_BROADCAST),
-    "sub": ("Sub", _LEGACY_BROADCAST),
-    "mul": ("Mul", _LEGACY_BROADCAST),
-    "div": ("Div", _LEGACY_BROADCAST),
-    "matmul": ("MatMul", _NONE),
-    "gemm": (
-        "Gemm",
-        {6: "alpha=1.0 beta=1.0 broadcast=0 transA=0 transB=0", 7: "alpha=1.0 beta=1.0 transA=0 transB=0"},
-    ),
-    "conv": ("Conv", {6: "dilations=[] group=1 kernel_shape=[] pads=[] strides=[]"}),
-    "maxpool": (
-        "MaxPool",
-        {
-            6: "kernel_shape pads=[] strides=[]",
-            8: "num_outputs kernel_shape pads=[] storage_order=0 strides=[]",
-            10: "num_outputs kernel_shape ceil_mode=0 dilations=[] pads=[] storage_order=0 strides=[]",
-        },
-    ),
-    "averagepool": (
-        "AveragePool",
-        {
-            6: "kernel_shape pads=[] strides=[]",
-            7: "kernel_shape count_include_pad=0 pads=[] strides=[]",
-            10: "kernel_shape ceil_mode=0 count_include_pad=0 pads=[] strides=[]",
-        },
-    ),
-    "softmax": ("Softmax", {6: "axis=1"}),
-    "logsoftmax": ("LogSoftmax", {6: "axis=1"}),
-    "reducesum": ("ReduceSum", _REDUCE),
-    "reducemean": ("ReduceMean", _REDUCE),
-    "reshape": ("Reshape", _NONE),
-    "transpose": ("Transpose", {6: "perm=[]"}),
-    "flatten": ("Flatten", {6: "axis=1"}),
-    "cast": ("Cast", {6: "to"}),
-    "constant": ("Constant", {6: "value", 11: "value is_value_sparse=False"}),
-}
-
-AI_GRAPHCORE: dict[str, tuple[str, dict[int, str]]] = {
-    "l1loss": ("L1", {1: "lambda reduction=None"}),
-    "nllloss": ("Nll", {1: "reduction=None ignoreIndex=None inputIsLogProbability=False"}),
-    "identityloss": ("IdentityLoss", {1: "reduction=None"}),
-    "scale": ("Scale", {1: "scale"}),
-    "nop": ("Nop", {1: ""}),
-    "detach": ("Detach", {1: ""}),
-    "reshape": ("Reshape", {1: "shape"}),
-}
+#: Ops that always make so many outputs, which their callers get as a list.
+_OUTPUTS = {"TopK": 2, "DynamicQuantizeLinear": 3, "GroupNormalization": 3, "ReduceMedian": 2, "Sort": 2}
+_WITHOUT_ARGS = ("Constant", "Init", "RandomNormal", "RandomUniform")
 
 
 @dataclass(frozen=True)
@@ -90,16 +33,23 @@ class Signature:
     defaults: dict[str, Any]
 
     @classmethod
-    def of(cls, name: str, row: tuple[str, dict[int, str]], opset: int) -> Signature:
-        """The signature in force in ``opset``."""
+    def of(cls, name: str, row: Row, opset: int) -> Signature | None:
+        """The signature in force in ``opset``, None if there is no such op."""
         type, versions = row
-        text = versions[max(version for version in versions if version <= opset)]
+        text = versions.get(max((version for version in versions if version <= opset), default=0))
+        if text is None:
+            return None
         defaults = dict(_parameter(word) for word in text.split())
-        return cls(name, type, name != "constant", defaults)
+        return cls(name, type, type not in _WITHOUT_ARGS, defaults)
 
     @property
     def returns_list(self) -> bool:
-        return "num_outputs" in self.defaults
+        return "num_outputs" in self.defaults or self.type in _OUTPUTS
+
+    @property
+    def outputs(self) -> int:
+        """How many outputs the op has, unless its caller says so."""
+        return _OUTPUTS.get(self.type, 1)
 
     def bind(self, values: Sequence[Any], named: dict[str, Any]) -> tuple[dict[str, Any], str]:
         """(attributes, debug context) of a call; raise TypeError as Python does for a wrong call."""
@@ -129,9 +79,14 @@ def _parameter(word: str) -> tuple[str, Any]:
     return name, literal_eval(default) if default else REQUIRED
 
 
-def signature(name: str, table: dict[str, tuple[str, dict[int, str]]], opset: int) -> Signature:
+def available(table: Mapping[str, Row], opset: int) -> list[str]:
+    """Names of the ops of an opset."""
+    return sorted(name for name, row in table.items() if Signature.of(name, row, opset))
+
+
+def signature(name: str, table: Mapping[str, Row], opset: int) -> Signature:
     """Look up an op; raise EmulatorError naming the ops there are."""
-    row = table.get(name)
-    if row is None or min(row[1]) > opset:
-        raise EmulatorError(f"No op '{name}' in opset {opset}; there are {', '.join(sorted(table))}")
-    return Signature.of(name, row, opset)
+    found = Signature.of(name, table[name], opset) if name in table else None
+    if found is None:
+        raise EmulatorError(f"No op '{name}' in opset {opset}; there are {', '.join(available(table, opset))}")
+    return found

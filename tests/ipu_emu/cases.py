@@ -1,76 +1,20 @@
-"""Cases: every differentiable op in the forms that matter, with what PyTorch says it is.
+"""Cases: every differentiable op in the forms that matter.
 
 One table serves the gradient checker, the comparison with PyTorch, the one with ONNX's reference evaluator and the
-half-precision test. ``inputs`` are made as weights, so that their gradients can be anchored.
+half-precision test.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from ipu_emu import popart
+from tests.ipu_emu.case import Case, Mean, NoReduction, Sum, binary, case, graphcore_op, onnx_op, unary
+from tests.ipu_emu.cases_elements import ELEMENTS
+from tests.ipu_emu.cases_places import PLACES
 
 __all__ = ["CASES", "Case"]
-
-Sum, Mean, NoReduction = popart.ReductionType.Sum, popart.ReductionType.Mean, popart.ReductionType.NoReduction
-
-
-@dataclass(frozen=True)
-class Case:
-    """``build(builder, ids)`` adds the op; ``torch(torch, *tensors)`` computes the same."""
-
-    name: str
-    ops: tuple[str, ...]
-    shapes: tuple[tuple[int, ...], ...]
-    build: Callable[[Any, list[str]], str]
-    torch: Callable[..., Any]
-    labels: np.ndarray | None = None
-    positive: bool = False
-    distinct: bool = False
-    onnx: bool = True
-    extra: dict[str, Any] = field(default_factory=dict)
-
-    def inputs(self, dtype: Any = np.float32) -> list[np.ndarray]:
-        """Values between -2 and 2, or 0.5 and 2.5; ``distinct`` ones are far from each other and from 0."""
-        random = np.random.default_rng(sum(self.name.encode()))
-        values = []
-        for shape in self.shapes:
-            size = int(np.prod(shape))
-            if self.distinct:
-                value = random.permutation(np.linspace(-2, 2, 2 * size)[::2] + 0.4 / size)
-            else:
-                value = random.uniform(-2, 2, size)
-            values.append(((np.abs(value) + 0.5) if self.positive else value).reshape(shape).astype(dtype))
-        return values
-
-
-def onnx_op(name: str, *values: Any, **attributes: Any) -> Callable[[Any, list[str]], str]:
-    def build(builder: Any, ids: list[str]) -> str:
-        made = getattr(builder.aiOnnx, name)(ids, *values, **attributes)
-        return str(made[0] if isinstance(made, list) else made)
-
-    return build
-
-
-def graphcore_op(name: str, *values: Any) -> Callable[[Any, list[str]], str]:
-    return lambda builder, ids: str(getattr(builder.aiGraphcore, name)(ids, *values))
-
-
-def case(ops: str, name: str, shapes: Any, build: Any, torch: Any, **more: Any) -> Case:
-    return Case(f"{ops.split()[-1]} {name}".strip(), tuple(ops.split()), tuple(shapes), build, torch, **more)
-
-
-def unary(op: str, method: str, torch: Any, **more: Any) -> Case:
-    return case(op, "", [(3, 5)], onnx_op(method), torch, **more)
-
-
-def binary(op: str, method: str, torch: Any, **more: Any) -> list[Case]:
-    shapes = {"same": [(3, 4), (3, 4)], "row": [(3, 4), (4,)], "column": [(2, 1, 3), (4, 1)], "scalar": [(), (2, 3)]}
-    return [case(op, name, shape, onnx_op(method), torch, **more) for name, shape in shapes.items()]
 
 
 def conv(name: str, x: Any, w: Any, bias: bool = False, **attributes: Any) -> Case:
@@ -256,4 +200,6 @@ CASES = [
         lambda torch, x, labels: torch.nn.functional.cross_entropy(x, labels.long()),
         labels=np.array([0, 3, 1, 1, 2, 0], np.int32),
     ),
+    *ELEMENTS,
+    *PLACES,
 ]

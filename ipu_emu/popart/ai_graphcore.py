@@ -1,0 +1,60 @@
+"""The methods of ``builder.aiGraphcore``, as in ``ai_onnx``; source: PopART 3.4, ``aigraphcoreopset1``."""
+
+from __future__ import annotations
+
+from ipu_emu.popart.ai_onnx import Row
+
+__all__ = ["AI_GRAPHCORE"]
+
+
+def _row(type: str, parameters: str = "") -> Row:
+    return type, {1: parameters}
+
+
+_DYNAMIC = "axes sizes noOverlap=0"
+_COLLECTIVE = "collectiveOperator=None commGroup=None"
+
+AI_GRAPHCORE: dict[str, Row] = {
+    "atan2": _row("Atan2"),
+    "batchnormalization": _row("BatchNormalization", "num_outputs epsilon=1e-05 momentum=0.9"),
+    "bitwiseand": _row("BitwiseAnd"),
+    "bitwisenot": _row("BitwiseNot"),
+    "bitwiseor": _row("BitwiseOr"),
+    "bitwisexnor": _row("BitwiseXnor"),
+    "bitwisexor": _row("BitwiseXor"),
+    "call": _row("Call", "num_outputs callee"),
+    "detach": _row("Detach"),
+    "dynamicadd": _row("DynamicAdd", _DYNAMIC),
+    "dynamicslice": _row("DynamicSlice", _DYNAMIC),
+    "dynamicupdate": _row("DynamicUpdate", _DYNAMIC),
+    "dynamiczero": _row("DynamicZero", _DYNAMIC),
+    "expm1": _row("Expm1"),
+    "fmod": _row("Fmod"),
+    "gelu": _row("Gelu"),
+    "geluerf": _row("GeluErf"),
+    "groupedgather": _row("GroupedGather", "axis=0 group_size=1"),
+    "groupnormalization": _row("GroupNormalization", "num_groups epsilon=1e-05"),
+    "identityloss": _row("IdentityLoss", "reduction=None"),
+    "incrementmod": _row("IncrementMod", "increment modulus"),
+    "init": _row("Init", "shape data_type init_type batch_axis=None"),
+    "l1loss": _row("L1", "lambda reduction=None"),
+    "log1p": _row("Log1p"),
+    "nearbyint": _row("NearbyInt"),
+    "nllloss": _row("Nll", "reduction=None ignoreIndex=None inputIsLogProbability=False"),
+    "nop": _row("Nop"),
+    "printtensor": _row("PrintTensor", "print_gradient=1 title=''"),
+    "reducemedian": _row("ReduceMedian", "axes=None keepdims=1"),
+    "remainder": _row("Remainder"),
+    "replicatedallreduce": _row("ReplicatedAllReduce", _COLLECTIVE),
+    "replicatedreducescatter": _row("ReplicatedReduceScatter", _COLLECTIVE),
+    "reshape": _row("Reshape", "shape"),
+    "reverse": _row("Reverse", "dimensions"),
+    "round": _row("Round"),
+    "scale": _row("Scale", "scale"),
+    "scaledadd": _row("ScaledAdd", "scale0=1.0 scale1=1.0"),
+    "scatterreduce": _row("ScatterReduce", "axis_size axis=-1 reduction='sum' group_size=1 enable_index_broadcast=1"),
+    "slice": _row("Slice", "ends starts axes=[]"),
+    "sort": _row("Sort", "axis=-1 descending=0 stable=0"),
+    "subsample": _row("Subsample", "strides"),
+    "swish": _row("Swish"),
+}
