@@ -69,7 +69,8 @@ def supervise(*, holder: int, manager: int) -> int:
     processes.die_with_parent(signal.SIGTERM, holder)
     environment = os.environ
     address, key = environment.pop(ADDRESS_VARIABLE), bytes.fromhex(environment.pop(KEY_VARIABLE))
-    rank = int(environment[environment.pop(RANK_VARIABLE)])
+    rank_variable = environment.pop(RANK_VARIABLE)
+    rank = int(environment[rank_variable])
     try:
         channel = connect(address, key, timeout=CONNECT_TIMEOUT)
     except ChannelError as error:
@@ -81,7 +82,8 @@ def supervise(*, holder: int, manager: int) -> int:
     supervisor.remove_folder()
     if not supervisor.dismissed:
         processes.kill(holder, signal.SIGUSR1)
-        _outlive(manager)
+        if not rank_variable.startswith("SLURM_"):  # Slurm's own ends by itself, and takes us with it
+            _outlive(manager)
         sweep(since=supervisor.since)
     return 0
 
