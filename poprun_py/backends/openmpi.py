@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from poprun_py.backends.command import Command, Request
 
-__all__ = ["command"]
+__all__ = ["QUICK_START", "command"]
 
 #: Containers run as root, which Open MPI refuses unless it is told twice.
 _AS_ROOT = dict.fromkeys(
@@ -18,7 +18,7 @@ _AS_ROOT = dict.fromkeys(
 )
 
 #: Probing libfabric costs a second at every start.
-_QUICK_START = {"OMPI_MCA_btl": "^ofi", "OMPI_MCA_mtl": "^ofi"}
+QUICK_START = {"OMPI_MCA_btl": "^ofi", "OMPI_MCA_mtl": "^ofi"}
 
 #: Ranks that share a core must not spin.
 _SHARED_CORES = {"OMPI_MCA_mpi_yield_when_idle": "1"}
@@ -26,7 +26,7 @@ _SHARED_CORES = {"OMPI_MCA_mpi_yield_when_idle": "1"}
 
 def command(request: Request) -> Command:
     """One ``mpirun`` for all supervisors; what the user has set in the environment stays."""
-    wanted = (_AS_ROOT if request.as_root else {}) | _QUICK_START
+    wanted = (_AS_ROOT if request.as_root else {}) | QUICK_START
     wanted |= _SHARED_CORES if request.oversubscribed else {}
     if request.cluster.hosts:
         wanted |= _network(request)

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from poprun_py.backends.command import Command, Request
+from poprun_py.backends.openmpi import QUICK_START
 
 __all__ = ["command"]
 
-#: How the processes of each MPI find each other: the name that srun has for it.
+#: How the processes of each MPI find each other: the name that srun has for it. What it calls pmi2 also speaks the
+#: first PMI, which is MPICH's default.
 _PMI = {"mpich": "pmi2", "openmpi": "pmix"}
-
-#: MPICH speaks version 1 unless it is told.
-_PMI_VERSION = {"mpich": {"MPIR_CVAR_PMI_VERSION": "2"}}
 
 
 def command(request: Request) -> Command:
     """One ``srun`` for all supervisors, in blocks; they bind the instances and handle input, output and failures."""
     cluster, kind = request.cluster, request.installation.kind
+    quick = QUICK_START if kind == "openmpi" else {}
     chosen = () if "SLURM_MPI_TYPE" in request.environ else (f"--mpi={_PMI[kind]}",)
     return Command(
         argv=(
@@ -25,8 +25,6 @@ def command(request: Request) -> Command:
             *("--export=ALL", "--input=none", "--kill-on-bad-exit=0", "--chdir=/", *chosen),
             *(*request.extra, *request.local, *request.supervisor),
         ),
-        environment={
-            name: value for name, value in _PMI_VERSION.get(kind, {}).items() if name not in request.environ
-        },
+        environment={name: value for name, value in quick.items() if name not in request.environ},
         rank_variable="SLURM_PROCID",
     )

@@ -145,7 +145,7 @@ def test_a_subnet_is_told_to_both_mpis():
 
 @pytest.mark.parametrize(
     ("installation", "pmi", "environment"),
-    [(MPICH, "pmi2", {"MPIR_CVAR_PMI_VERSION": "2"}), (OPENMPI, "pmix", {})],
+    [(MPICH, "pmi2", {}), (OPENMPI, "pmix", {"OMPI_MCA_btl": "^ofi", "OMPI_MCA_mtl": "^ofi"})],
 )
 def test_the_srun_command(slurm, installation, pmi, environment):
     command = planned("--num-instances 8 x", installation=installation, **slurm).command
