@@ -24,6 +24,7 @@ from gcl.picture import picture
 from gcl.program import Collective
 from gcl.schedule import Schedule, schedule
 from gcl.sizes import parse_bytes
+from gcl.tile_work import TileWork
 
 __all__ = ["explanation", "main"]
 
@@ -54,7 +55,8 @@ How to read a table
   with several directions one after the other, as in 3/1
   (2) is sent but not used, - sends nothing
 
-Times are modelled (links, hops and syncs of a Bow Pod), not measured.
+Times are modelled (links, hops, syncs and tiles of a Bow Pod), not measured. GCL_OPTIONS and
+GCL_NUM_IO_TILES count.
 """
 
 
@@ -88,16 +90,23 @@ def main(
     """Parse, plan, print."""
     faults = _Faults()
     ilds = num_ilds or -(-replicas * max(1, ipus_per_replica) // MAX_DOMAIN)
-    chain = faults.of(lambda: _chain(method))
+    options = faults.of(lambda: Options.from_environ(os.environ))
+    chain = faults.of(lambda: method_chain(method)) if method is not None else options and options.method
     nbytes = faults.of(lambda: parse_bytes(size, "--bytes"))
     group = faults.of(lambda: _group(group_text, replicas))
     fabric = faults.of(lambda: Fabric(replicas, ipus_per_replica, ilds, *_LADDERS[topology]))
-    if chain is None or nbytes is None or group is None or fabric is None:
+    if options is None or chain is None or nbytes is None or group is None or fabric is None:
         raise faults.error()
     itemsize = _ITEM_BYTES[dtype]
     plan = faults.of(
         lambda: schedule(
-            Collective(collective), fabric, -(-nbytes // itemsize), itemsize=itemsize, group=group, methods=chain
+            Collective(collective),
+            fabric,
+            -(-nbytes // itemsize),
+            itemsize=itemsize,
+            group=group,
+            methods=chain,
+            options=options,
         )
     )
     if plan is None:
@@ -160,7 +169,7 @@ def _subtitle(plan: Schedule) -> str:
 def _phase_text(plan: Schedule, phase: Phase, number: int, cost: Cost | None, width: int) -> str:
     program = phase.program
     head = f"phase {number + 1} of {len(plan.phases)}: {program.collective}, {program.method}, over {phase.links}"
-    lines = [head]
+    lines = [head, f"  because: {phase.why}"]
     if program.orders:
         order = " ".join(map(str, columns(program)))
         lines.append(_shortened(f"  ring {order}", width))
@@ -171,6 +180,8 @@ def _phase_text(plan: Schedule, phase: Phase, number: int, cost: Cost | None, wi
     )
     if cost is not None:
         lines.append(f"  modelled {_milliseconds(cost)}")
+    if program.exchanges and program.orders:
+        lines += _on_tiles(plan, phase)
     if program.group.count > 1:
         lines.append(f"  group 0 of {program.group.count}; the others do the same at the same time")
     if not program.exchanges:
@@ -179,8 +190,22 @@ def _phase_text(plan: Schedule, phase: Phase, number: int, cost: Cost | None, wi
     return "\n".join([*lines, "", *(f"    {line}" for line in table.split("\n"))])
 
 
+def _on_tiles(plan: Schedule, phase: Phase) -> list[str]:
+    """How fragments lie on tiles, are found there, and what that takes of their memory."""
+    work = TileWork(plan, phase)
+    fullest, memory = work.on_tile(max(phase.program.widths)), work.memory
+    layout = "dealt out evenly" if phase.dealt else "mapped in order"
+    return [
+        f"  at most {counted(fullest, 'element')} of a fragment on a tile: {layout}, found by {work.selection}",
+        f"  a tile needs {memory.buffers:,} bytes of buffers and {memory.code:,} of code",
+    ]
+
+
 def _milliseconds(cost: Cost) -> str:
-    parts = f"transfer {cost.transfer * 1e3:.4f}, hops {cost.hops * 1e3:.4f}, sync {cost.sync * 1e3:.4f}"
+    parts = (
+        f"transfer {cost.transfer * 1e3:.4f}, hops {cost.hops * 1e3:.4f}, sync {cost.sync * 1e3:.4f}, "
+        f"tiles {cost.compute * 1e3:.4f}"
+    )
     return f"{cost.seconds * 1e3:.4f} ms ({parts})"
 
 
@@ -193,10 +218,6 @@ def _priced(plan: Schedule) -> tuple[Price | None, str]:
         return price(plan), ""
     except ArgumentError as error:
         return None, str(error)
-
-
-def _chain(method: str | None) -> tuple[Method, ...]:
-    return Options.from_environ(os.environ).method if method is None else method_chain(method)
 
 
 def _group(text: str, replicas: int) -> Group:

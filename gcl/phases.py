@@ -32,8 +32,9 @@ __all__ = ["Level", "Phase", "Planner", "levels"]
 class Phase:
     """A program, and the orders into which each replica's tensor is brought before and out of which after it.
 
-    ``why``: the reason for its method. ``balanced``: fragments were dealt out tile by tile (``gcl.tiles``), which is
-    a matter of cost, not of values. ``destination``: it writes into a tensor that there is already.
+    ``why``: the reason for its method. ``dealt``: the fragments that the reorder before an all-reduce deals
+    tiles out to (``gcl.tiles``), 0 without one; a matter of cost, not of values.
+    ``destination``: it writes into a tensor that there is already.
     """
 
     program: StepProgram
@@ -41,7 +42,7 @@ class Phase:
     why: str
     before: HostRearrangement | None = None
     after: HostRearrangement | None = None
-    balanced: bool = False
+    dealt: int = 0
     destination: bool = True
 
 
@@ -127,7 +128,7 @@ class Planner:
         *,
         before: HostRearrangement | None = None,
         after: HostRearrangement | None = None,
-        in_all_reduce: bool = False,
+        dealt: int = 0,
     ) -> Phase:
         """Reduce-scatter or all-gather fragments of ``widths``."""
         scatter, method = collective is Collective.REDUCE_SCATTER, choice.method
@@ -135,8 +136,8 @@ class Planner:
         fragments = (level.size, 1) if scatter else (1, level.size)
         track = Track(level.group, self._orders(level, method), widths)
         program = self.program(collective, str(method), track, fragments, generate)
-        destination = scatter or in_all_reduce
-        return Phase(program, level.links, choice.why, before, after, in_all_reduce, destination)
+        destination = scatter or dealt > 0
+        return Phase(program, level.links, choice.why, before, after, dealt, destination)
 
     def program(
         self,

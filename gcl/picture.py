@@ -1,8 +1,9 @@
 """picture: a schedule as SVG: the ladder with its rings, who sends which fragment when, and where the time goes.
 
 title
-ladder of each domain, rings as arrows, one colour per stream
-one grid per phase: a row per replica in ring order, a column per exchange, a colour per fragment
+ladder of each domain, rings as arrows, one colour per stream; where there are more than two, a ladder for each
+one grid per phase: a row per replica in ring order, a column per exchange, a colour per fragment (in large ones the
+    first and the last rows and columns stand for all)
 bar of modelled time
 """
 
@@ -21,9 +22,9 @@ from gcl.schedule import Schedule
 __all__ = ["picture"]
 
 _PHASES = ("#90caf9", "#ffcc80", "#ffe0b2", "#bbdefb")
-_RAILS, _DOMAINS_DRAWN = 74, 4
-#: Above this many cells in a grid, they have no numbers and no tips.
-_DETAILED = 4000
+_RAILS, _DOMAINS_DRAWN = 74, 3
+#: Above this many parts of cells in a grid, it shows so many rows, and as many columns as keep it below.
+_ALL, _SOME, _ROWS = 420, 280, 8
 
 
 def picture(plan: Schedule, title: str, subtitle: str, costs: Price | None) -> str:
@@ -44,15 +45,18 @@ def picture(plan: Schedule, title: str, subtitle: str, costs: Price | None) -> s
 
 
 def _draw_fabric(canvas: Canvas, plan: Schedule) -> None:
-    fabric = plan.fabric
+    fabric, rings = plan.fabric, _ring_copies(plan)
     shown, room = min(fabric.domains, _DOMAINS_DRAWN), 62 if fabric.topology is Topology.TORUS else 44
+    # four rings on one ladder hide each other: then each has its own
+    ladders = [[number] for number in range(len(rings))] if len(rings) > 2 else [list(range(len(rings)))]
     for domain in range(shown):
-        canvas.y += room
-        _draw_ladder(canvas, fabric, domain)
-        _draw_rings(canvas, plan, domain)
-        if domain + 1 < shown:
-            _draw_gateways(canvas, fabric, 2 * room - 48)
-        canvas.y += _RAILS + room
+        for numbers in ladders:
+            canvas.y += room
+            _draw_ladder(canvas, fabric, domain)
+            _draw_rings(canvas, plan, domain, numbers, beside=len(ladders) == 1)
+            if domain + 1 < shown and numbers is ladders[-1]:
+                _draw_gateways(canvas, fabric, 2 * room - 48)
+            canvas.y += _RAILS + room
     notes = [f"and {fabric.domains - shown} more IPU-Link domains"] if fabric.domains > shown else []
     notes += ["dashed: GW-Links, one per IPU-Machine"] if fabric.domains > 1 else []
     notes += ["loop-back cables join the ends of each rail"] if fabric.topology is Topology.TORUS else []
@@ -75,19 +79,21 @@ def _place(canvas: Canvas, fabric: Fabric, ipu: int) -> tuple[float, float]:
 def _draw_ladder(canvas: Canvas, fabric: Fabric, domain: int) -> None:
     first = domain * fabric.ipus_per_domain
     ipus = range(first, first + fabric.ipus_per_domain)
-    for replica in range(fabric.replica_of(first), fabric.replica_of(ipus[-1]) + 1):
-        if fabric.ipus_per_replica > 1:
-            _draw_replica(canvas, fabric, replica)
+    replicas = range(fabric.replica_of(first), fabric.replica_of(ipus[-1]) + 1) if fabric.ipus_per_replica > 1 else ()
+    for replica in replicas:
+        _draw_replica(canvas, fabric, replica)
     for ipu in ipus:
         x, y = _place(canvas, fabric, ipu)
         for other in (ipu + 1 - 2 * (ipu % 2), ipu + 2):
             if ipu < other < ipus.stop:
                 there = _place(canvas, fabric, other)
                 canvas.path(f"M{x:.1f} {y:.1f} L{there[0]:.1f} {there[1]:.1f}", stroke="#cbd2d9", width=1)
+    for replica in replicas:
+        _draw_name(canvas, fabric, replica)
     size = min(26.0, _spacing(fabric) * 0.72)
     for ipu in ipus:
         x, y = _place(canvas, fabric, ipu)
-        canvas.box(x - size / 2, y - size / 2, size, size, fill="#e4e7eb", stroke=FAINT, radius=4, title=f"IPU {ipu}")
+        canvas.box(x - size / 2, y - size / 2, size, size, fill="#e4e7eb", stroke=FAINT, radius=4)
         canvas.text(x, y + size * 0.16, str(ipu), size=size * 0.45, anchor="middle")
     for rail, label in ((1, "rail 1"), (0, "rail 0")):
         canvas.text(MARGIN, canvas.y + (0 if rail else _RAILS) + 4, label, size=11, fill=FAINT)
@@ -95,13 +101,24 @@ def _draw_ladder(canvas: Canvas, fabric: Fabric, domain: int) -> None:
         canvas.text(MARGIN, canvas.y + _RAILS / 2 + 4, f"domain {domain}", size=11, bold=True)
 
 
-def _draw_replica(canvas: Canvas, fabric: Fabric, replica: int) -> None:
+def _sides(canvas: Canvas, fabric: Fabric, replica: int) -> tuple[float, float]:
     ipus, half = fabric.ipus_of(replica), _spacing(fabric) * 0.46
-    left, right = _place(canvas, fabric, ipus[0])[0] - half, _place(canvas, fabric, ipus[-1])[0] + half
+    return _place(canvas, fabric, ipus[0])[0] - half, _place(canvas, fabric, ipus[-1])[0] + half
+
+
+def _draw_replica(canvas: Canvas, fabric: Fabric, replica: int) -> None:
+    left, right = _sides(canvas, fabric, replica)
     canvas.box(left, canvas.y - 22, right - left, _RAILS + 44, fill="#f5f7fa", stroke="#cbd2d9", radius=6)
-    canvas.text(
-        (left + right) / 2, canvas.y + _RAILS / 2 + 5, f"replica {replica}", size=min(12, half / 2), anchor="middle"
-    )
+
+
+def _draw_name(canvas: Canvas, fabric: Fabric, replica: int) -> None:
+    """Its number, over the rungs: in words where there is room."""
+    left, right = _sides(canvas, fabric, replica)
+    middle, y = (left + right) / 2, canvas.y + _RAILS / 2
+    text = f"replica {replica}" if right - left > 72 else str(replica)
+    half = 3.2 * len(text) + 3
+    canvas.box(middle - half, y - 8, 2 * half, 16, fill="#f5f7fa")
+    canvas.text(middle, y + 4, text, size=10, anchor="middle")
 
 
 def _draw_gateways(canvas: Canvas, fabric: Fabric, length: float) -> None:
@@ -119,14 +136,15 @@ def _ring_copies(plan: Schedule) -> list[CrossReplicaCopy]:
     return []
 
 
-def _draw_rings(canvas: Canvas, plan: Schedule, domain: int) -> None:
-    fabric = plan.fabric
-    for number, copy in enumerate(_ring_copies(plan)):
+def _draw_rings(canvas: Canvas, plan: Schedule, domain: int, numbers: list[int], *, beside: bool) -> None:
+    fabric, copies = plan.fabric, _ring_copies(plan)
+    for number in numbers:
+        copy, aside = copies[number], 3.0 + 4.0 * (number // 2) * beside
         for sender, receiver in copy.pairs():
             if fabric.domain_of(fabric.ipus_of(sender)[0]) != domain:
                 continue
             if fabric.ipus_per_replica == 1:
-                shape = _straight(canvas, fabric, sender, receiver, 3.0 + 4.0 * (number // 2))
+                shape = _straight(canvas, fabric, sender, receiver, aside)
             else:
                 shape = _arc(canvas, fabric, sender, receiver)
             canvas.path(shape, stroke=STREAMS[number], arrow=number)
@@ -192,31 +210,51 @@ def _draw_phase(canvas: Canvas, plan: Schedule, phase: Phase, label: str) -> Non
 def _draw_grid(canvas: Canvas, plan: Schedule, phase: Phase) -> None:
     exchanges, replicas = phase.program.exchanges, columns(phase.program)
     streams = max(len(exchange.streams()) for exchange in exchanges)
-    detailed = streams * len(exchanges) * len(replicas) <= _DETAILED
-    width = max(13.0, min(34.0, (WIDTH - 90) / len(exchanges)))
-    height = max(14.0, (11.0 if detailed else min(3.0, 40 / streams)) * streams + 3)
+    rows, turns = _shown(len(replicas), len(exchanges), streams)
+    width = max(13.0, min(9.0 * len(str(len(replicas))) + 16, (WIDTH - 90) / len(turns)))
+    height = max(14.0, 11.0 * streams + 3)
     left = MARGIN + 90
-    for number in range(0, len(exchanges), 1 if width >= 18 else 4):
-        canvas.text(left + (number + 0.5) * width, canvas.y + 8, str(number + 1), size=9, anchor="middle", fill=FAINT)
+    for column, number in enumerate(turns):
+        label = "..." if number is None else str(number + 1)
+        if width >= 18 or column % 4 == 0 or number is None:
+            canvas.text(left + (column + 0.5) * width, canvas.y + 8, label, size=9, anchor="middle", fill=FAINT)
     canvas.text(MARGIN, canvas.y + 8, "exchange", size=9, fill=FAINT)
     canvas.y += 14
-    for replica in replicas:
+    for row in rows:
+        if row is None:
+            canvas.text(left - 8, canvas.y + 10, "...", size=10, anchor="end")
+            canvas.y += 14
+            continue
+        replica = replicas[row]
         canvas.text(left - 8, canvas.y + height / 2 + 3, f"replica {replica}", size=10, anchor="end")
-        for number, exchange in enumerate(exchanges):
-            cell = _Cell(left + number * width, canvas.y, width, height, detailed)
-            _draw_cell(canvas, cell, exchange, replica, phase.program.group.size, plan.itemsize)
+        for column, number in enumerate(turns):
+            if number is not None:
+                cell = _Cell(left + column * width, canvas.y, width, height)
+                _draw_cell(canvas, cell, exchanges[number], replica, phase.program.group.size, plan.itemsize)
         canvas.y += height
+
+
+def _shown(rows: int, columns: int, streams: int) -> tuple[list[int | None], list[int | None]]:
+    """The rows and columns of a grid that are drawn; None is a gap."""
+    if rows * columns * streams <= _ALL:
+        return list(range(rows)), list(range(columns))
+    some = min(rows, _ROWS)
+    return _ends(rows, some), _ends(columns, max(4, _SOME // (some * streams)))
+
+
+def _ends(count: int, most: int) -> list[int | None]:
+    """The first ones, a gap, and the last one."""
+    return list(range(count)) if count <= most else [*range(most - 1), None, count - 1]
 
 
 @dataclass(frozen=True)
 class _Cell:
-    """Where a cell of a grid lies, and whether it has room for numbers."""
+    """Where a cell of a grid lies."""
 
     x: float
     y: float
     width: float
     height: float
-    detailed: bool
 
 
 def _draw_cell(canvas: Canvas, cell: _Cell, exchange: Exchange, replica: int, members: int, itemsize: int) -> None:
@@ -230,8 +268,8 @@ def _draw_cell(canvas: Canvas, cell: _Cell, exchange: Exchange, replica: int, me
         fill = f"hsl({360 * copy.carries[replica] / members:.0f},75%,{93 if copy.redundant else 78}%)"
         tip = f"{name}: replica {replica} sends fragment {text} to replica {copy.to[replica]}, {nbytes:,} bytes"
         y = cell.y + 1 + place * part
-        canvas.box(cell.x + 1, y, cell.width - 2, part * 0.95, fill=fill, title=tip if cell.detailed else "")
-        if cell.detailed and part >= 9:
+        canvas.box(cell.x + 1, y, cell.width - 2, part * 0.95, fill=fill, title=tip)
+        if part >= 9:
             size = min(10.0, part - 2, (cell.width - 2) / max(2, len(text)) * 1.5)
             canvas.text(cell.x + cell.width / 2, y + part / 2 + size * 0.36, text, size=size, anchor="middle")
 

@@ -148,10 +148,12 @@ def _reduce_on(parts: list[Level], planner: Planner, tensor: tuple[int, ...], pl
     padding = PlainPadding(level.size, tensor, METHODS[scatter.method].splits)
     order = padding.arrangement()
     gather = planner.method(_GATHER, level, padding.shard, planner.total - 1 - place)
+    # the methods that go two or four ways deal out half a fragment at a time
+    dealt = level.size * (2 if max(METHODS[way.method].splits for way in (scatter, gather)) > 1 else 1)
     return [
-        planner.ring(_SCATTER, level, padding.widths, scatter, before=order, in_all_reduce=True),
+        planner.ring(_SCATTER, level, padding.widths, scatter, before=order, dealt=dealt),
         *(_reduce_on(rest, planner, padding.widths, place + 1) if rest else []),
-        planner.ring(_GATHER, level, padding.widths, gather, after=order, in_all_reduce=True),
+        planner.ring(_GATHER, level, padding.widths, gather, after=order, dealt=dealt),
     ]
 
 

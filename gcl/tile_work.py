@@ -60,8 +60,10 @@ class TileWork:
             return -(-elements // self._tiles)
         tensor = max(self._program.widths, default=0) * self._cases
         sizes = linear(tensor, self.itemsize, self._tiles)
-        if self._phase.balanced:
-            return min(elements, TileBalance(sizes, self._cases, self.itemsize).on_tile)
+        if self._phase.dealt:
+            balance = TileBalance(sizes, self._phase.dealt, self.itemsize)
+            visits = -(-elements // max(1, balance.fragment))
+            return min(elements, visits * balance.on_tile)
         return min(elements, max(sizes, default=0))
 
     @property

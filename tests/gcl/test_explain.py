@@ -28,6 +28,9 @@ def test_the_example_of_the_reference() -> None:
         "all_reduce of 51,100,000 bytes (25,550,000 float16) per replica, 16 replicas of 1 IPU",
         "mesh, 1 IPU-Link domain of 16 IPUs, one group",
         "phase 1 of 2: reduce_scatter, bidirectional_ring_pair, over IPU-Links",
+        "  because: 51,100,000 bytes, at least 39,845,888 in a ring of 16",
+        "  at most 1088 elements of a fragment on a tile: dealt out evenly, found by switch",
+        "  a tile needs 10,880 bytes of buffers and 1,536 of code",
         "  ring 0 2 4 6 8 10 12 14 15 13 11 9 7 5 3 1",
         "  15 exchanges, 47,906,250 bytes sent per replica, fragments of 3,193,750 bytes",
         "phase 2 of 2: all_gather, meet_in_middle_ring, over IPU-Links",
@@ -128,6 +131,24 @@ def test_pictures_are_well_formed_and_stay_inside_their_frame(arguments: tuple[s
             assert 0 <= y <= y + h <= height
     assert path.stat().st_size < 4_000_000
     assert [entry.name for entry in tmp_path.iterdir()] == ["picture.svg"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "ladders"),
+    [
+        ("--replicas 64 --topology barley_twist --method quad_directional_ring", 4),
+        ("--replicas 128 --num-ilds 4 --ipus-per-replica 2 --topology torus", 3),
+        ("--replicas 16 --ipus-per-replica 4 --topology torus", 1),
+    ],
+)
+def test_large_pictures_stay_small(arguments: str, ladders: int, tmp_path: Path) -> None:
+    """The first rows and columns, and the last, stand for all; four rings have a ladder each."""
+    path = tmp_path / "picture.svg"
+    assert explain(*arguments.split(), "--svg", str(path)).exit_code == 0
+    assert path.stat().st_size < 300_000
+    texts = [e.text for e in ElementTree.parse(path).iter("{http://www.w3.org/2000/svg}text")]
+    assert texts.count("rail 1") == ladders
+    assert "..." in texts
 
 
 def test_a_picture_shows_every_transfer(tmp_path: Path) -> None:

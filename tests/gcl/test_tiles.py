@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from gcl.errors import ArgumentError
 from gcl.fabric import Fabric
+from gcl.methods.method import method_chain
 from gcl.program import Collective
 from gcl.schedule import interpret, schedule
 from gcl.tile_work import TileWork
@@ -120,3 +121,18 @@ def test_a_switch_costs_code_for_every_case() -> None:
 @pytest.mark.parametrize(("n", "itemsize", "sizes"), [(0, 4, ()), (40, 4, (32, 8)), (1472 * 50, 4, (50,) * 1472)])
 def test_linear_mapping(n: int, itemsize: int, sizes: tuple[int, ...]) -> None:
     assert linear(n, itemsize) == sizes
+
+
+@pytest.mark.parametrize(
+    ("chain", "dealt"),
+    [
+        ("clockwise_ring", 8),
+        ("bidirectional_ring_pair", 16),
+        ("clockwise_ring,bidirectional_ring_pair", 16),
+        ("meet_in_middle_ring", 8),
+    ],
+)
+def test_an_all_reduce_deals_out_as_many_fragments_as_its_halves_need(chain: str, dealt: int) -> None:
+    plan = schedule(Collective.ALL_REDUCE, Fabric(8), 1000, methods=method_chain(chain))
+    assert [phase.dealt for phase in plan.phases] == [dealt] * 2
+    assert schedule(Collective.REDUCE_SCATTER, Fabric(8), 1000).phases[0].dealt == 0
