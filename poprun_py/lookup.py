@@ -44,12 +44,13 @@ def named(name: str, rest: str = "") -> Option:
 
 def lettered(letter: str, word: str) -> Option:
     """The option of this letter in ``word``, such as ``v`` in ``-vv``."""
+    name = word.partition("=")[0]
+    if foreign(name):
+        raise UnknownOption(_habit(name))
     for option in OPTIONS:
         if option.letter == letter:
             return option
-    if foreign(word.partition("=")[0]):
-        raise UnknownOption(_habit(word.partition("=")[0]))
-    meant = _closest(word.partition("=")[0].lstrip("-"))
+    meant = _closest(name.lstrip("-"))
     raise UnknownOption(f"{word} is not an option; {_advice(meant)}")
 
 

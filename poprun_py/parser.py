@@ -62,8 +62,14 @@ class Reading:
                 return
             self.rest.pop(0)
             if word == "--":
+                self._drop_dashes()
                 return
             self._one(word)
+
+    def _drop_dashes(self) -> None:
+        """No program is called ``--``; a second one is a slip."""
+        while self.rest and self.rest[0] == "--":
+            self.rest.pop(0)
 
     def beneath(self, other: Reading) -> None:
         """Take over what ``other`` has set, unless it is set here, and all its mistakes."""

@@ -49,6 +49,7 @@ def test_parsing_stops_at_the_program():
 
 def test_a_program_may_begin_with_a_dash_after_two_dashes():
     assert parse(["--", "--odd"]).program == ("--odd",)
+    assert parse(["--", "--", "x", "--"]).program == ("x", "--")
 
 
 @pytest.mark.parametrize(
