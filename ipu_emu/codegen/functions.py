@@ -173,5 +173,6 @@ FUNCTIONS: Mapping[str, Emit] = {
     "gelu_erf_slope": _gelu_erf_slope,
     "gelu_tanh": _gelu_tanh,
     "gelu_tanh_slope": _gelu_tanh_slope,
+    "choose": lambda k, c, x, y: k.b.select(k.b.fcmp_unordered("!=", c, number(0, c)), x, y),
     "half": _rounded,
 }

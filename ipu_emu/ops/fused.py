@@ -84,6 +84,8 @@ FORMULAS: Mapping[tuple[str, str], Formula] = {
     ("", "Cast"): _same,
     ("", "Gelu"): _gelu(""),
     ("", "GeluGrad"): _gelu("_slope"),
+    ("", "GraphcoreGeluErfGrad"): _slope("gelu_erf_slope"),
+    ("", "GraphcoreGeluGrad"): _slope("gelu_tanh_slope"),
     (GRAPHCORE, "GeluErf"): _plain("gelu_erf"),
     (GRAPHCORE, "Gelu"): _plain("gelu_tanh"),
 }

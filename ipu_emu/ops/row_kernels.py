@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 from ipu_emu.codegen.rows import Instruction, Operand, Pass, bound_rows
 from ipu_emu.ops.registry import Step
 
-__all__ = ["column_sums", "norm", "norm_grad", "row_sums", "softmax", "softmax_grad"]
+__all__ = ["RowKernel", "column_sums", "norm", "norm_grad", "row_sums", "softmax", "softmax_grad"]
 
 _Array = NDArray[Any]
 
 
-class _Kernel:
+class RowKernel:
     """Operands with their arrays, and passes written with the names of operands."""
 
     def __init__(self, rows: int, columns: int, **operands: tuple[str, _Array]) -> None:
@@ -29,13 +29,21 @@ class _Kernel:
         self.arrays = [array for _, array in operands.values()]
         self.passes: list[Pass] = []
 
-    def add(self, each: str = "", then: str = "") -> _Kernel:
+    def scalars(self, **arrays: _Array) -> RowKernel:
+        """Append operands of one number."""
+        for name, array in arrays.items():
+            self.places[name] = len(self.operands)
+            self.operands.append(Operand("scalar", array.dtype == np.float16))
+            self.arrays.append(array)
+        return self
+
+    def add(self, each: str = "", then: str = "") -> RowKernel:
         """Append a pass; see ``_parse``."""
         self.passes.append(Pass(self._parse(each), self._parse(then)))
         return self
 
     def _parse(self, text: str) -> tuple[Instruction, ...]:
-        """``v = function a b; store operand v; ...``: a word is a value, an operand, a number, or a name of the row."""
+        """``v = function a b; store operand v; ...``: a word is a value, operand, number, or name of the row."""
         values: dict[str, int] = {}
         made: list[Instruction] = []
 
@@ -67,7 +75,7 @@ class _Kernel:
 
 
 def softmax(x: _Array, y: _Array, rows: int, columns: int) -> Step:
-    kernel = _Kernel(rows, columns, x=("full", x), y=("full", y)).add("largest m x")
+    kernel = RowKernel(rows, columns, x=("full", x), y=("full", y)).add("largest m x")
     if y.dtype == np.float16:  # what is stored is rounded: compute it twice
         kernel.add("d = sub x m; e = exp d; sum s e", "r = div 1 s; define r r")
         return kernel.add("d = sub x m; e = exp d; p = mul e r; store y p").bound()
@@ -77,7 +85,7 @@ def softmax(x: _Array, y: _Array, rows: int, columns: int) -> Step:
 
 def softmax_grad(g: _Array, y: _Array, dx: _Array, rows: int, columns: int) -> Step:
     """dx = y (g - sum(g y))"""
-    kernel = _Kernel(rows, columns, g=("full", g), y=("full", y), dx=("full", dx))
+    kernel = RowKernel(rows, columns, g=("full", g), y=("full", y), dx=("full", dx))
     kernel.add("p = mul g y; sum s p")
     return kernel.add("d = sub g s; p = mul d y; store dx p").bound()
 
@@ -100,7 +108,7 @@ def norm(
 
     ``scale`` and ``bias`` have a number ``per`` row or column; mean, variance and inverse have one per row.
     """
-    kernel = _Kernel(
+    kernel = RowKernel(
         rows, columns, x=("full", x), scale=(per, scale), bias=(per, bias), y=("full", y), mean=("row", mean),
         variance=("row", variance), inverse=("row", inverse),
     )  # fmt: skip
@@ -131,7 +139,7 @@ def norm_grad(
     columns: int,
 ) -> Step:
     """The adjoint of ``norm``; with ``per`` column, ``dscale`` and ``dbias`` are added to and have to be float32."""
-    kernel = _Kernel(
+    kernel = RowKernel(
         rows, columns, g=("full", g), x=("full", x), scale=(per, scale), mean=("row", mean), inverse=("row", inverse),
         dx=("full", dx), dscale=(per, dscale), dbias=(per, dbias),
     )  # fmt: skip
@@ -158,10 +166,10 @@ def norm_grad(
 
 def row_sums(x: _Array, y: _Array, rows: int, columns: int, factor: float = 1.0) -> Step:
     """y = the sum of each row, times ``factor``."""
-    kernel = _Kernel(rows, columns, x=("full", x), y=("row", y))
+    kernel = RowKernel(rows, columns, x=("full", x), y=("row", y))
     return kernel.add("sum s x", f"p = mul s {factor!r}; put y p" if factor != 1 else "put y s").bound()
 
 
 def column_sums(x: _Array, y: _Array, rows: int, columns: int) -> Step:
     """Add the sum of each column to the float32 ``y``."""
-    return _Kernel(rows, columns, x=("full", x), y=("column", y)).add("gather y x").bound()
+    return RowKernel(rows, columns, x=("full", x), y=("column", y)).add("gather y x").bound()

@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ipu_emu.ops.arrays import chain, view
+from ipu_emu.ops.arrays import chain, contiguous, view
 from ipu_emu.ops.cost import per_element
 from ipu_emu.ops.node import Made, Node
-from ipu_emu.ops.registry import Bound, OpDef, Step
+from ipu_emu.ops.registry import Bound, OpDef, Step, always
+from ipu_emu.ops.row_kernels import softmax, softmax_grad
 from ipu_emu.ops.shapes import same
 
 __all__ = ["OPS"]
@@ -51,13 +52,7 @@ def _shifted_exp(x: NDArray[Any], y: NDArray[Any], column: NDArray[Any]) -> list
 
 
 def _softmax(bound: Bound) -> Step:
-    (x, y), column = _matrices(bound)
-    return chain(
-        *_shifted_exp(x, y, column),
-        partial(np.exp, y, y),
-        partial(np.add.reduce, y, 1, None, column, True),
-        partial(np.divide, y, column, y),
-    )
+    return softmax(bound.input(0), bound.outputs[0], *_rows(bound.node))
 
 
 def _log_softmax(bound: Bound) -> Step:
@@ -73,14 +68,7 @@ def _log_softmax(bound: Bound) -> Step:
 
 
 def _softmax_grad(bound: Bound) -> Step:
-    """dx = y (g - sum(g y))"""
-    (g, y, out), column = _matrices(bound)
-    return chain(
-        partial(np.multiply, g, y, out),
-        partial(np.add.reduce, out, 1, None, column, True),
-        partial(np.subtract, g, column, out),
-        partial(np.multiply, out, y, out),
-    )
+    return softmax_grad(bound.input(0), bound.input(1), bound.outputs[0], *_rows(bound.node))
 
 
 def _log_softmax_grad(bound: Bound) -> Step:
@@ -103,10 +91,10 @@ OPS = [
         "Softmax",
         (1, 1),
         _shape,
-        _softmax,
+        contiguous(_softmax),
         per_element(12),
         lambda d: d.g.op("SoftmaxGrad", d.y, axis=d.attribute("axis", 1)),
-        _one_per_row,
+        halves=always,
     ),
     OpDef(
         "LogSoftmax",
@@ -117,6 +105,6 @@ OPS = [
         lambda d: d.g.op("LogSoftmaxGrad", d.y, axis=d.attribute("axis", 1)),
         _and_whole,
     ),
-    OpDef("SoftmaxGrad", (2, 2), _shape, _softmax_grad, per_element(4), workspace=_one_per_row),
+    OpDef("SoftmaxGrad", (2, 2), _shape, contiguous(_softmax_grad), per_element(4), halves=always),
     OpDef("LogSoftmaxGrad", (2, 2), _shape, _log_softmax_grad, per_element(11), workspace=_one_per_row),
 ]

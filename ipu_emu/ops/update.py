@@ -6,93 +6,51 @@ Source: PopART 3.4, ``willow/src/optimizer.cpp``. Scalars are 0-d tensors, so th
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from gcl.jit import jit
 from ipu_emu.ops.arrays import chain, flat
 from ipu_emu.ops.cost import per_element
 from ipu_emu.ops.node import Made, Node
-from ipu_emu.ops.registry import Bound, OpDef, Step
+from ipu_emu.ops.registry import Bound, OpDef, Step, always
+from ipu_emu.ops.row_kernels import RowKernel
 from ipu_emu.ops.shapes import same
 
 __all__ = ["OPS"]
 
 
-@jit
-def sgd_plain(w: NDArray[Any], g: NDArray[Any], rate: NDArray[Any], decay: NDArray[Any], out: NDArray[Any]) -> None:
-    """out = decay w - rate g"""
-    r, d = rate[()], decay[()]
-    for i in range(w.size):
-        out[i] = d * w[i] - r * g[i]
-
-
-@jit
-def sgd_separate(
-    w: NDArray[Any],
-    v: NDArray[Any],
-    g: NDArray[Any],
-    rate: NDArray[Any],
-    momentum: NDArray[Any],
-    gradient: NDArray[Any],
-    decay: NDArray[Any],
-    nesterov: NDArray[Any],
-    w_out: NDArray[Any],
-    v_out: NDArray[Any],
-) -> None:
-    """v = momentum v + d, w = w - rate v (Nesterov: w - rate (d + momentum v)), with d = gradient g + decay w"""
-    r, m, s, k, look_ahead = rate[()], momentum[()], gradient[()], decay[()], nesterov[()] != 0
-    for i in range(w.size):
-        d = s * g[i] + k * w[i]
-        velocity = m * v[i] + d
-        v_out[i] = velocity
-        w_out[i] = w[i] - r * (d + m * velocity if look_ahead else velocity)
-
-
-@jit
-def sgd_combined(
-    w: NDArray[Any],
-    a: NDArray[Any],
-    g: NDArray[Any],
-    rate: NDArray[Any],
-    momentum: NDArray[Any],
-    gradient: NDArray[Any],
-    decay: NDArray[Any],
-    nesterov: NDArray[Any],
-    w_out: NDArray[Any],
-    a_out: NDArray[Any],
-) -> None:
-    """As ``sgd_separate``, with a = momentum v + decay w prepared at the end of the step before."""
-    r, m, s, k, look_ahead = rate[()], momentum[()], gradient[()], decay[()], nesterov[()] != 0
-    for i in range(w.size):
-        velocity = a[i] + s * g[i]
-        new = w[i] - r * (s * g[i] + k * w[i] + m * velocity if look_ahead else velocity)
-        w_out[i] = new
-        a_out[i] = m * velocity + k * new
-
-
 def _plain(bound: Bound) -> Step:
+    """w = decay w - rate g"""
     w, g, out = flat(bound.input(0), bound.input(1), bound.outputs[0])
-    return partial(sgd_plain, w, g, bound.input(2), bound.input(3), out)
+    kernel = RowKernel(1, w.size, w=("full", w), g=("full", g), out=("full", out))
+    kernel.scalars(rate=bound.input(2), decay=bound.input(3))
+    return kernel.add("a = mul decay w; b = mul rate g; c = sub a b; store out c").bound()
 
 
-_Array = NDArray[Any]
+#: d = gradient g + decay w, and the new weight, which with Nesterov looks ahead.
+_SLOPE = "a = mul factor g; b = mul decay w; d = add a b; "
+_STEP = "l = mul momentum v; n = add d l; c = choose nesterov n v; r = mul rate c; x = sub w r; store w_out x; "
 
 
-def _scalars(bound: Bound) -> tuple[_Array, _Array, _Array, _Array, _Array]:
-    return bound.input(3), bound.input(4), bound.input(5), bound.input(6), bound.input(7)
+def _with_momentum(bound: Bound) -> RowKernel:
+    w, v, g, w_out, v_out = flat(bound.input(0), bound.input(1), bound.input(2), *bound.outputs)
+    full = {"w": w, "state": v, "g": g, "w_out": w_out, "state_out": v_out}
+    kernel = RowKernel(1, w.size, **{name: ("full", array) for name, array in full.items()})
+    names = ("rate", "momentum", "factor", "decay", "nesterov")
+    return kernel.scalars(**{name: bound.input(3 + index) for index, name in enumerate(names)})
 
 
 def _separate(bound: Bound) -> Step:
-    w, v, g, w_out, v_out = flat(bound.input(0), bound.input(1), bound.input(2), *bound.outputs)
-    return partial(sgd_separate, w, v, g, *_scalars(bound), w_out, v_out)
+    """v = momentum v + d, w = w - rate v (Nesterov: w - rate (d + momentum v)), with d = factor g + decay w"""
+    kernel = _with_momentum(bound)
+    return kernel.add(f"{_SLOPE} p = mul momentum state; v = add p d; store state_out v; {_STEP}").bound()
 
 
 def _combined(bound: Bound) -> Step:
-    w, a, g, w_out, a_out = flat(bound.input(0), bound.input(1), bound.input(2), *bound.outputs)
-    return partial(sgd_combined, w, a, g, *_scalars(bound), w_out, a_out)
+    """As ``_separate``, with the state = momentum v + decay w prepared at the end of the step before."""
+    kernel = _with_momentum(bound)
+    prepared = "l2 = mul momentum v; k = mul decay x; n2 = add l2 k; store state_out n2"
+    return kernel.add(f"{_SLOPE} v = add state a; {_STEP} {prepared}").bound()
 
 
 def _copy_into(bound: Bound) -> Step:
@@ -119,10 +77,10 @@ def _two(node: Node) -> Made:
 
 OPS = [
     # (w, g, scaledLearningRate, weightDecayScaleFactor)
-    OpDef("SgdPlain", (4, 4), same, _plain, per_element(3), updates=(0,), elementwise=True),
+    OpDef("SgdPlain", (4, 4), same, _plain, per_element(3), updates=(0,), elementwise=True, halves=always),
     # (w, velocity, g, rate, momentum, gradient factor, decay, nesterov)
-    OpDef("SgdSeparate", (8, 8), _two, _separate, per_element(7), updates=(0, 1), elementwise=True),
-    OpDef("SgdCombined", (8, 8), _two, _combined, per_element(8), updates=(0, 1), elementwise=True),
+    OpDef("SgdSeparate", (8, 8), _two, _separate, per_element(7), updates=(0, 1), elementwise=True, halves=always),
+    OpDef("SgdCombined", (8, 8), _two, _combined, per_element(8), updates=(0, 1), elementwise=True, halves=always),
     # (total, g): the first micro-batch, the others; MeanInto(total, g, keep, take) keeps a running mean.
     OpDef("CopyInto", (2, 2), same, _copy_into, per_element(0), updates=(0,), elementwise=True),
     OpDef("AddInto", (2, 2), same, _add_into, per_element(1), updates=(0,), elementwise=True),
