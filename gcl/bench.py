@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,7 @@ from gcl.errors import ArgumentError, GclError
 from gcl.literal import LiteralCommunicator, default_fabric
 from gcl.methods.method import Method
 from gcl.operators import Operator, operator
+from gcl.options import Options
 from gcl.program import Collective
 from gcl.schedule import schedule
 from gcl.sizes import parse_bytes
@@ -194,7 +196,8 @@ def _modelled(case: Case, communicator: Communicator) -> float | None:
             plan = communicator.plan(case.collective, elements, itemsize)
         else:
             fabric = default_fabric(communicator.global_replicas)
-            plan = schedule(case.collective, fabric, elements, itemsize=itemsize)
+            options = Options.from_environ(os.environ)
+            plan = schedule(case.collective, fabric, elements, itemsize=itemsize, options=options)
         return price(plan).total.seconds * 1e6
     except ArgumentError:
         return None
