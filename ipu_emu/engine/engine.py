@@ -37,6 +37,7 @@ from ipu_emu.program.instructions import (
     Compute,
     Counter,
     CountMicroBatch,
+    DrawKey,
     HostLoad,
     HostStore,
     Instruction,
@@ -64,6 +65,7 @@ class _Counts:
 
     batch: int = 0
     micro_batch: int = 0
+    step: int = 0
 
 
 @dataclass(frozen=True)
@@ -88,6 +90,7 @@ class Engine:
         self.executable = executable
         self.replicas = replicas
         self.wall = Wall()
+        self.seed = 0
         self._counts = _Counts()
         self._feed: Feed | None = None
         self._blas = ThreadpoolController().select(user_api="blas").lib_controllers
@@ -159,6 +162,7 @@ class Engine:
         try:
             self._pin_blas()
             self._walk(self._program)
+            self._counts.step += 1
         finally:
             self._feed = None
             self.wall.total += perf_counter_ns() - start
@@ -229,6 +233,8 @@ class Engine:
             return bind(graph, leaf.op, buffers)
         if isinstance(leaf, CountMicroBatch):
             return [self._running_mean(leaf, buffers)]
+        if isinstance(leaf, DrawKey):
+            return [self._key(leaf, buffers)]
         assert isinstance(leaf, AccumulateGradient | AccumulateAnchor)
         first, others = (chain(*bind(graph, op, buffers)) for op in (leaf.first, leaf.others))
         if isinstance(leaf, AccumulateGradient):
@@ -243,6 +249,24 @@ class Engine:
             take[()] = 1 / (counts.micro_batch + 1)
 
         return count
+
+    def _key(self, leaf: DrawKey, buffers: Buffers) -> Step:
+        key, counts, factor = buffers.arrays[leaf.tensor], self._counts, self.executable.step.accumulation
+        replica = 0 if leaf.shared else 1 + self.replicas.offset + self._buffers.index(buffers)
+
+        def set_key() -> None:
+            key[:] = self.seed, replica, counts.step, counts.batch * factor + counts.micro_batch
+
+        return set_key
+
+    @property
+    def steps(self) -> int:
+        """Steps that have been run, which random numbers depend on."""
+        return self._counts.step
+
+    @steps.setter
+    def steps(self, steps: int) -> None:
+        self._counts.step = steps
 
     def _load(self, leaf: HostLoad) -> Step:
         arrays = [buffers.arrays[leaf.tensor] for buffers in self._buffers]

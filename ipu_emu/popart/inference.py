@@ -32,4 +32,8 @@ class InferenceSession(Session):
         super().__init__(fnModel, dataFlow, deviceInfo, inputShapeInfo, userOptions, name)
 
     def _transform(self) -> tuple[Graph, list[Gradient]]:
-        return inference_graph(self._model, anchors=self.dataFlow.anchors()), []
+        return inference_graph(
+            self._model,
+            anchors=self.dataFlow.anchors(),
+            stochastic_rounding=bool(self._options.enableStochasticRounding),
+        ), []

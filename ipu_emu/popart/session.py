@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
+from collections.abc import Sequence
 from copy import deepcopy
 from typing import Any
 
@@ -17,6 +18,7 @@ from ipu_emu.graph import Graph, Role, Tensor
 from ipu_emu.graph.onnx_model import from_model, initializers_of, load_model, metadata_of, opset_of, to_model
 from ipu_emu.hostio import SyntheticFeed, check_sizes
 from ipu_emu.ops import append
+from ipu_emu.ops.random import has_key
 from ipu_emu.popart.builder import STREAM_MODE
 from ipu_emu.popart.dataflow import DataFlow
 from ipu_emu.popart.devices import DeviceInfo
@@ -304,10 +306,36 @@ class Session:
     # Randomness
 
     def setRandomSeed(self, seed: int) -> None:
-        warnings.warn("The model has no random behaviour; its seed has no effect", stacklevel=2)
+        """Draw other random numbers from the next step on; they depend on nothing but this, and what draws them."""
+        if not has_key(self._graph):
+            warnings.warn("The model has no random behaviour; its seed has no effect", stacklevel=2)
+            return
+        self._loaded.seed = int(seed) % (1 << 64)
+        self._loaded.steps = 0
 
     def getRandomSeed(self) -> int:
-        return 0
+        return self._loaded.seed if has_key(self._graph) else 0
+
+    def getRNGState(self) -> list[int]:
+        """The seed and the number of steps since it was set, each as two 32-bit numbers, low one first."""
+        self._check_rng_option("get")
+        engine = self._loaded
+        return [value >> shift & 0xFFFFFFFF for value in (engine.seed, engine.steps) for shift in (0, 32)]
+
+    def setRNGState(self, state: Sequence[int]) -> None:
+        """Go on with the random numbers where ``getRNGState`` was called."""
+        self._check_rng_option("set")
+        if len(state) != 4:
+            raise SessionError(f"A random number state of {len(state)} values was given; getRNGState gives 4")
+        low_seed, high_seed, low_steps, high_steps = (int(value) for value in state)
+        self._loaded.seed, self._loaded.steps = low_seed | high_seed << 32, low_steps | high_steps << 32
+
+    def _check_rng_option(self, verb: str) -> None:
+        if not self._options.enableLoadAndOffloadRNGState:
+            raise SessionError(
+                f"Trying to {verb} the RNG state, but the session option enableLoadAndOffloadRNGState must be set to "
+                "True."
+            )
 
     def close(self) -> None:
         """Leave the collectives and free the device. An extension of PopART."""

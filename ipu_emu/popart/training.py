@@ -14,6 +14,7 @@ from ipu_emu.popart.options import SessionOptions
 from ipu_emu.popart.patterns import InputShapeInfo, Patterns
 from ipu_emu.popart.session import Model, Session
 from ipu_emu.transforms.clipping import CLIP_SCALE, clip_scale
+from ipu_emu.transforms.loss_scaling import LossScaler, check_loss_scaling
 from ipu_emu.transforms.training import Gradient, shares, training_graph
 
 __all__ = ["TrainingSession"]
@@ -49,7 +50,16 @@ class TrainingSession(Session):
             accumulation=self.accumulationFactor,
             replicas=self._options.getGlobalReplicationFactor(),
             reduction=self._options.reduction(),
+            scaler=self._scaler(),
+            stochastic_rounding=bool(self._options.enableStochasticRounding),
         )
+
+    def _scaler(self) -> LossScaler | None:
+        settings = self._options.automaticLossScalingSettings
+        if not settings.enabled:
+            return None
+        check_loss_scaling(self._optimizer.plan.loss_scaling)
+        return LossScaler(settings.binEdgeLocation, settings.thresholdUpperCountProportion, settings.updatePeriod)
 
     def updateOptimizerFromHost(self, optimizer: Optimizer) -> None:
         """Use the values of ``optimizer`` from now on; only those that are not constant may differ."""
@@ -70,7 +80,7 @@ class TrainingSession(Session):
         values = {plan.loss_scaling_id(self._graph.tensor(self._loss).dtype): plan.loss_scaling.value}
         if plan.clips:
             values[CLIP_SCALE] = clip_scale(plan, shares=divisor).value
-        for gradient in self._gradients:
+        for gradient in (g for g in self._gradients if g.weight):
             scalars = plan.scalars(gradient.weight, shares=divisor)
             values |= {id: hyper.value for id, hyper in scalars.items()}
         return {id: value for id, value in values.items() if id in self._graph.tensors}

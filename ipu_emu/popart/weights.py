@@ -86,9 +86,7 @@ class Weights:
             self.values[id] = np.array(given).reshape(old.shape)
 
     def _first_of_groups(self, tensor: Tensor, values: _Array) -> _Array:
-        if tensor.group is None:
-            return values[0]
-        stride, size = tensor.group
+        stride, size = tensor.group or (1, len(values))
         members = [g // stride * stride * size + g % stride for g in range(len(values) // size)]
         chosen: _Array = values[members]
         return chosen

@@ -29,6 +29,7 @@ __all__ = [
     "Compute",
     "CountMicroBatch",
     "Counter",
+    "DrawKey",
     "HostLoad",
     "HostStore",
     "Instruction",
@@ -70,6 +71,17 @@ class CountMicroBatch:
 
     def __str__(self) -> str:
         return f"CountMicroBatch {self.keep}, {self.take}"
+
+
+@dataclass(frozen=True)
+class DrawKey:
+    """Set the key of random numbers: [seed, global replica (not if ``shared``), step, micro-batch of the step]."""
+
+    tensor: str
+    shared: bool = False
+
+    def __str__(self) -> str:
+        return f"DrawKey {self.tensor}"
 
 
 @dataclass(frozen=True)
@@ -164,6 +176,7 @@ Leaf = (
     HostLoad
     | Compute
     | CountMicroBatch
+    | DrawKey
     | AccumulateGradient
     | AccumulateAnchor
     | AllReduce

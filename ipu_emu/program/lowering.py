@@ -17,6 +17,7 @@ import numpy as np
 from ipu_emu.graph import Graph, Op, Phase, Role, Tensor
 from ipu_emu.graph.dtype import FLOAT
 from ipu_emu.ops.collectives import between_replicas
+from ipu_emu.ops.random import KEY, SHARED_KEY
 from ipu_emu.program.anchors import Anchor, Return, StepShape
 from ipu_emu.program.buckets import Bucket, buckets_of
 from ipu_emu.program.executable import Executable
@@ -28,6 +29,7 @@ from ipu_emu.program.instructions import (
     Compute,
     Counter,
     CountMicroBatch,
+    DrawKey,
     HostLoad,
     HostStore,
     Instruction,
@@ -105,7 +107,8 @@ class _Lowering:
         return [tensor for tensor in self.graph.with_role(Role.INPUT) if tensor.id in read]
 
     def program(self, inputs: Sequence[Tensor]) -> tuple[Instruction, ...]:
-        forward: list[Instruction] = [HostLoad(tensor.id, tensor.id in self.broadcast) for tensor in inputs]
+        forward: list[Instruction] = self.keys(KEY)
+        forward += [HostLoad(tensor.id, tensor.id in self.broadcast) for tensor in inputs]
         forward += [
             (Collective if between_replicas(op) else Compute)(op)
             for op in self.graph.ops
@@ -114,9 +117,14 @@ class _Lowering:
         forward += self.accumulation()
         early, late, end = self.stores()
         micro_batches = Repeat(self.step.accumulation, Counter.MICRO_BATCH, (*forward, *early))
-        updates = [WeightUpdate(op) for op in self.graph.ops if op.phase is Phase.UPDATE]
+        updates: list[Instruction] = [*self.keys(SHARED_KEY)]
+        updates += [WeightUpdate(op) for op in self.graph.ops if op.phase is Phase.UPDATE]
         batches = Repeat(self.step.batches, Counter.BATCH, (micro_batches, *self.reduce(), *updates, *late))
         return (batches, *end)
+
+    def keys(self, id: str) -> list[Instruction]:
+        """Set what random numbers are made of, if there are any."""
+        return [DrawKey(id, id == SHARED_KEY)] if id in self.graph.tensors else []
 
     def accumulation(self) -> list[Instruction]:
         """Sum, or keep the running mean of, the gradients of the micro-batches of a batch."""

@@ -14,9 +14,11 @@ from ipu_emu.ops import expanded
 from ipu_emu.transforms.autodiff import differentiate
 from ipu_emu.transforms.clipping import clip_norms
 from ipu_emu.transforms.ids import GRADIENT
+from ipu_emu.transforms.loss_scaling import LossScaler
 from ipu_emu.transforms.optimizer import Rule
 from ipu_emu.transforms.patterns import fuse_softmax_nll
 from ipu_emu.transforms.pruning import prune
+from ipu_emu.transforms.rounding import round_stochastically
 
 __all__ = ["Gradient", "Reduction", "inference_graph", "shares", "training_graph"]
 
@@ -52,6 +54,8 @@ def training_graph(
     accumulation: int,
     replicas: int,
     reduction: Reduction,
+    scaler: LossScaler | None = None,
+    stochastic_rounding: bool = False,
 ) -> tuple[Graph, list[Gradient]]:
     """The graph of a training step, and the gradients that are reduced between its two halves."""
     graph = expanded(model)
@@ -59,24 +63,44 @@ def training_graph(
     role = Role.CONSTANT if optimizer.loss_scaling.constant else Role.SCALAR
     seed = Tensor(optimizer.loss_scaling_id(dtype), dtype, (), role)
     graph.add(seed, np.array(optimizer.loss_scaling.value, dtype.numpy))
-    differentiate(graph, loss, seed)
+    differentiate(graph, loss, scaler.scaled_seed(graph, seed) if scaler else seed)
     fuse_softmax_nll(graph)
     gradients = []
     for weight in graph.with_role(Role.WEIGHT):
         if GRADIENT + weight.id in graph.tensors:
             gradients.append(_accumulated(graph, weight, optimizer, accumulation))
     divisor = shares(reduction, accumulation=accumulation, replicas=replicas)
-    totals = clip_norms(graph, optimizer, {g.weight: g.total for g in gradients}, shares=divisor)
+    totals = {gradient.weight: gradient.total for gradient in gradients}
+    counted = _counted(graph, scaler, gradients, accumulation) if scaler else []
+    if scaler:
+        totals = scaler.undo(graph, totals)
+    totals = clip_norms(graph, optimizer, totals, shares=divisor)
     for weight_id, total in totals.items():
         optimizer.append(graph, graph.tensor(weight_id), total, shares=divisor)
-    _finish(graph, [*anchors, *(gradient.part for gradient in gradients)])
+    if scaler:
+        for count in counted:
+            scaler.change(graph, count.total, seed)
+    gradients += counted
+    _finish(graph, [*anchors, *(gradient.part for gradient in gradients)], stochastic_rounding)
     return graph, gradients
 
 
-def inference_graph(model: Graph, *, anchors: Iterable[str]) -> Graph:
+def _counted(graph: Graph, scaler: LossScaler, gradients: Sequence[Gradient], accumulation: int) -> list[Gradient]:
+    """The count of large gradients travels as if it were the gradient of a weight without a name."""
+    if not gradients:
+        return []
+    part = scaler.count(graph, [gradient.part for gradient in gradients])
+    if accumulation == 1:
+        return [Gradient("", part, part)]
+    total = graph.unused(f"{part}/accumulated")
+    graph.add(replace(graph.tensor(part), id=total))
+    return [Gradient("", part, total)]
+
+
+def inference_graph(model: Graph, *, anchors: Iterable[str], stochastic_rounding: bool = False) -> Graph:
     """The graph of an inference step: what the anchors need."""
     graph = expanded(model)
-    _finish(graph, anchors)
+    _finish(graph, anchors, stochastic_rounding)
     return graph
 
 
@@ -91,7 +115,7 @@ def _accumulated(graph: Graph, weight: Tensor, optimizer: Rule, accumulation: in
     return Gradient(weight.id, part, total)
 
 
-def _finish(graph: Graph, wanted: Sequence[str] | Iterable[str]) -> None:
+def _finish(graph: Graph, wanted: Iterable[str], stochastic_rounding: bool) -> None:
     wanted = list(wanted)
     for id in wanted:
         if id not in graph.tensors:
@@ -99,3 +123,5 @@ def _finish(graph: Graph, wanted: Sequence[str] | Iterable[str]) -> None:
                 f"Anchor tensor '{id}' not in tensors. Anchor a tensor of the model, or a gradient of one"
             )
     prune(graph, wanted)
+    if stochastic_rounding:
+        round_stochastically(graph)

@@ -1,0 +1,77 @@
+"""Automatic loss scaling: the factor on the loss scaling follows the size of the gradients.
+
+    backward    finalLossScale = lossScaling * lossScaleUpdateFactor;   counts = CountLargeGradients(gradients)
+                counts are summed over micro-batches and replicas, with the gradients
+    update      gradients = UndoLossScale(gradients, factor);  ...;  factor = ChangeLossScale(factor, counts)
+
+The factor is a power of two, so that scaling by it is exact. It halves when more than a share of all elements lies
+above the edge, a part of the range of their type; otherwise it doubles. Source: PopART 3.4 user guide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ipu_emu.errors import EmulatorError
+from ipu_emu.graph import Graph, Phase, Role, Tensor
+from ipu_emu.graph.dtype import FLOAT
+from ipu_emu.transforms.optimizer import Hyper
+from ipu_emu.transforms.writer import Writer
+
+__all__ = ["FACTOR", "FINAL", "LossScaler", "check_loss_scaling"]
+
+FACTOR, FINAL = "lossScaleUpdateFactor", "finalLossScale"
+_SEEN, _COUNTS = "Counter___lossScaleUpdate", "lossScaleStatistics"
+
+
+@dataclass(frozen=True)
+class LossScaler:
+    """``edge`` is a part of the range of a type, ``most`` a share of elements, ``period`` counts updates."""
+
+    edge: float = 0.125
+    most: float = 1e-7
+    period: int = 1
+
+    def scaled_seed(self, graph: Graph, seed: Tensor) -> Tensor:
+        """The gradient of the loss: ``seed`` times the factor."""
+        for id, first in ((FACTOR, np.ones((), np.float32)), (_SEEN, np.zeros(3, np.float32))):
+            saved = graph.data.get(id, first)
+            graph.tensors[id] = Tensor(id, FLOAT, first.shape, Role.STATE)
+            graph.data[id] = saved
+        writer = Writer(graph, Phase.BACKWARD)
+        factor = FACTOR
+        if seed.dtype is not FLOAT:
+            factor = writer.append("Cast", (FACTOR,), (f"{FACTOR}_{seed.dtype}",), {"to": seed.dtype.onnx})[0].id
+        return writer.append("Mul", (seed.id, factor), (FINAL,))[0]
+
+    def count(self, graph: Graph, parts: Sequence[str]) -> str:
+        """Append the count of large elements of one micro-batch; return its id."""
+        made = Writer(graph, Phase.BACKWARD).append(
+            "CountLargeGradients", tuple(parts), (_COUNTS,), {"edge": self.edge}
+        )
+        return made[0].id
+
+    def undo(self, graph: Graph, totals: Mapping[str, str]) -> dict[str, str]:
+        """Append what takes the factor out of the reduced gradients; return weight to the new id."""
+        inputs = tuple(totals.values())
+        outputs = tuple(f"Unscaled___{id}" for id in inputs)
+        Writer(graph, Phase.UPDATE).append("UndoLossScale", (*inputs, FACTOR), outputs)
+        return dict(zip(totals, outputs, strict=True))
+
+    def change(self, graph: Graph, counts: str, seed: Tensor) -> None:
+        """Append the change of the factor."""
+        outputs = (f"Updated{FACTOR}", f"Updated{_SEEN}")
+        attributes = {"most": self.most, "period": self.period}
+        Writer(graph, Phase.UPDATE).append("ChangeLossScale", (FACTOR, _SEEN, counts, seed.id), outputs, attributes)
+
+
+def check_loss_scaling(loss_scaling: Hyper) -> None:
+    """Raise EmulatorError where the loss scaling may not change."""
+    if loss_scaling.constant:
+        raise EmulatorError(
+            "[AutomaticLossScale transform] The optimizer must have non-const loss scaling; give lossScaling as "
+            "(value, False)"
+        )

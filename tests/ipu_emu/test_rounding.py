@@ -1,0 +1,173 @@
+"""Stochastic rounding and its random numbers: unbiased, a function of seed, replica, step and micro-batch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ipu_emu import popart
+from ipu_emu.ops.random import round_stochastically
+from tests.ipu_emu.instances import Instance, on_instances, session_on
+from tests.ipu_emu.sessions import device, options
+
+#: Numbers between two halves, in every part of the range, and exact ones.
+VALUES = np.array([1.0003, -1.0007, 3e-7, -6.1e-5, 1000.3, 0.1, 2.0, 0.0, 65503.0, 5.97e-8], np.float32)
+
+
+def neighbours(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The halves below and above (equal where x is one)."""
+    near = x.astype(np.float16)
+    down = np.where(near.astype(np.float32) <= x, near, np.nextafter(near, np.float16(-np.inf)))
+    up = np.where(near.astype(np.float32) >= x, near, np.nextafter(near, np.float16(np.inf)))
+    return down, up
+
+
+def test_a_value_becomes_one_of_its_neighbours_in_proportion() -> None:
+    count = 20_000
+    x = np.repeat(VALUES, count)
+    out = np.zeros(x.size, np.uint16)
+    round_stochastically(x, np.arange(4, dtype=np.uint64), 7, out)
+    found = out.view(np.float16).reshape(len(VALUES), count)
+    down, up = neighbours(VALUES)
+    for i, value in enumerate(VALUES):
+        assert set(np.unique(found[i])) <= {down[i], up[i]}
+        if down[i] == up[i]:
+            assert (found[i] == value).all()
+            continue
+        share = (float(value) - float(down[i])) / (float(up[i]) - float(down[i]))
+        # five standard deviations of a binomial distribution
+        assert abs((found[i] == up[i]).mean() - share) < 5 * np.sqrt(share * (1 - share) / count) + 1e-9
+
+
+def test_what_is_not_finite_stays_so() -> None:
+    x = np.array([np.inf, -np.inf, np.nan, 7e4, -7e4], np.float32)
+    out = np.zeros(5, np.uint16)
+    round_stochastically(x, np.zeros(4, np.uint64), 0, out)
+    np.testing.assert_array_equal(out.view(np.float16), [np.inf, -np.inf, np.nan, np.inf, -np.inf])
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_every_part_of_the_key_counts(part: int) -> None:
+    x, key = np.full(1000, 1.0003, np.float32), np.array([1, 2, 3, 4], np.uint64)
+    one, again, other = (np.zeros(1000, np.uint16) for _ in range(3))
+    round_stochastically(x, key, 5, one)
+    round_stochastically(x, key, 5, again)
+    key[part] += np.uint64(1)
+    round_stochastically(x, key, 5, other)
+    np.testing.assert_array_equal(one, again)
+    assert (one != other).mean() > 0.1
+
+
+class Half:
+    """A small half-precision network."""
+
+    bps, factor, replicas = 2, 2, 4
+    data = np.random.default_rng(0).standard_normal((bps, factor, replicas, 4, 5)).astype(np.float16)
+
+    def __init__(self, optimizer: Any = None) -> None:
+        random = np.random.default_rng(1)
+        self.builder = builder = popart.Builder()
+        self.x = builder.addInputTensor("FLOAT16", [4, 5])
+        shapes = ((5, 7), (7,), (7, 3))
+        self.w = [
+            builder.addInitializedInputTensor((random.standard_normal(s) / 2).astype(np.float16)) for s in shapes
+        ]
+        hidden = builder.aiOnnx.tanh([builder.aiOnnx.gemm([self.x, self.w[0], self.w[1]])])
+        self.loss = builder.aiGraphcore.l1loss([builder.aiOnnx.matmul([hidden, self.w[2]])], 1.0)
+        self.optimizer = optimizer or popart.SGD(
+            {"defaultLearningRate": (1e-3, True), "defaultMomentum": (0.9, True)}
+        )
+
+    @property
+    def model(self) -> tuple[Any, ...]:
+        return self.builder.getModelProto(), popart.DataFlow(self.bps, [self.loss]), self.loss, self.optimizer
+
+    def session(self, **values: Any) -> Any:
+        opts = options(R=self.replicas, A=self.factor, enableStochasticRounding=True, **values)
+        return self.ready(popart.TrainingSession(*self.model, device(opts), userOptions=opts))
+
+    def ready(self, session: Any, seed: int = 3) -> Any:
+        session.prepareDevice()
+        session.setRandomSeed(seed)
+        session.weightsFromHost()
+        return session
+
+    def weights(self, session: Any, offset: int = 0, local: int = 4, steps: int = 2) -> list[np.ndarray]:
+        data = np.ascontiguousarray(self.data[:, :, offset : offset + local])
+        for _ in range(steps):
+            session.run(popart.PyStepIO({self.x: data}, session.initAnchorArrays()))
+        session.weightsToHost()
+        return [session._weights.values[id] for id in self.w]
+
+
+@pytest.mark.parametrize("optimizer", [None, popart.Adam({"defaultLearningRate": (1e-3, True)})])
+def test_replicas_stay_equal_and_layouts_agree(optimizer: Any) -> None:
+    half = Half(optimizer)
+    session = half.session()
+    whole = half.weights(session)
+    for replica in range(1, 4):
+        for id in half.w:
+            np.testing.assert_array_equal(session._loaded.read(id, replica), session._loaded.read(id, 0))
+
+    def work(instance: Instance) -> list[np.ndarray]:
+        opts = instance.configure(options(A=half.factor, enableStochasticRounding=True))
+        session = half.ready(session_on(instance, popart.TrainingSession, *half.model, userOptions=opts))
+        return half.weights(session, instance.offset, instance.local)
+
+    for counts in ((2, 2), (1, 3)):
+        for result in on_instances(counts, work):
+            for one, other in zip(result, whole, strict=True):
+                np.testing.assert_array_equal(one, other)
+
+
+def test_small_updates_are_not_lost() -> None:
+    """Updates of a tenth of the distance between halves add up in the mean; rounding to nearest loses them all."""
+    builder = popart.Builder()
+    w = builder.addInitializedInputTensor(np.ones(4000, np.float16))
+    loss = builder.aiGraphcore.identityloss([w], popart.ReductionType.Sum)
+    found = {}
+    for stochastic in (False, True):
+        opts = options(enableStochasticRounding=stochastic)
+        flow = popart.DataFlow(50, [loss])
+        session = popart.TrainingSession(
+            builder.getModelProto(), flow, loss, popart.ConstSGD(2.0**-11 / 10), device(opts), userOptions=opts
+        )
+        session.prepareDevice()
+        session.weightsFromHost()
+        session.run(popart.PyStepIO({}, session.initAnchorArrays()))
+        session.weightsToHost()
+        found[stochastic] = session._weights.values[w].astype(np.float64).mean()
+    assert found[False] == 1.0
+    assert abs(found[True] - (1 - 50 * 2.0**-11 / 10)) < 3e-5
+
+
+def test_the_state_of_random_numbers_can_be_kept() -> None:
+    half = Half()
+    session = half.session(enableLoadAndOffloadRNGState=True)
+    assert session.getRandomSeed() == 3
+    first = half.weights(session, steps=1)
+    state = session.getRNGState()
+    assert state == [3, 0, 1, 0]
+    after_one = {id: value.copy() for id, value in session._weights.values.items()}
+    then = half.weights(session, steps=1)
+    for restored in (True, False):
+        again = half.session(enableLoadAndOffloadRNGState=True)
+        again.writeWeights(popart.PyWeightsIO(after_one))
+        if restored:
+            again.setRNGState(state)
+        pairs = zip(half.weights(again, steps=1), then, strict=True)
+        assert all(np.array_equal(one, other) for one, other in pairs) is restored
+    assert len(first) == 3
+
+
+def test_errors_of_the_state() -> None:
+    session = Half().session()
+    rest = "the RNG state, but the session option enableLoadAndOffloadRNGState must be set to True."
+    for verb, call in (("get", session.getRNGState), ("set", lambda: session.setRNGState([0, 0, 0, 0]))):
+        with pytest.raises(popart.popart_exception) as error:
+            call()
+        assert error.value.args[0] == f"Trying to {verb} {rest}"
+    with pytest.raises(popart.popart_exception, match="of 2 values was given; getRNGState gives 4"):
+        Half().session(enableLoadAndOffloadRNGState=True).setRNGState([1, 2])
