@@ -59,6 +59,11 @@ class Site:
         """The ranks of this host."""
         return self.ranks_of[self.here]
 
+    def all_gather_here(self, data: bytes) -> list[bytes]:
+        """The byte strings of this host's ranks; all ranks of the job call it together."""
+        everyone = popdist_py.host_backend().all_gather(data)
+        return [everyone[rank] for rank in self.neighbours]
+
     def host_parties(self) -> Parties:
         """Whole hosts as parties."""
         host_of = {rank: host for host, ranks in enumerate(self.ranks_of) for rank in ranks}
@@ -83,7 +88,7 @@ def path_over(wanted: str, site: Site, group: Group, timeout: float, segment_byt
     domain = shared_memory.domain(
         rank=memory_world.rank,
         ranks=memory_world.ranks,
-        all_gather=lambda data: [popdist_py.host_backend().all_gather(data)[rank] for rank in site.neighbours],
+        all_gather=site.all_gather_here,
         segment_bytes=segment_bytes,
     )
     if not several_hosts:
@@ -126,10 +131,9 @@ def _messages(wanted: str, site: Site, members: Sequence[int], timeout: float) -
 
 
 def _inside(site: Site, group: Group) -> Group | None:
-    """``group`` among the replicas of this host alone, if no group leaves any host and all hosts are alike."""
-    owners = site.host_parties().owners
-    own = owners.count(site.here)
-    if any(len({owners[replica] for replica in members}) > 1 for members in group.all_members()):
+    """``group`` among the replicas of this host alone, if every host is a run of whole groups."""
+    span, owners = group.stride * group.size, site.host_parties().owners
+    if any(len(set(owners[first : first + span])) > 1 for first in range(0, len(owners), span)):
         return None
-    alike = all(owners[first : first + own].count(owners[first]) == own for first in range(0, len(owners), own))
-    return Group(own, group.stride, group.size) if alike and own % (group.stride * group.size) == 0 else None
+    runs = [host for i, host in enumerate(owners) if i == 0 or owners[i - 1] != host]
+    return Group(owners.count(site.here), group.stride, group.size) if len(runs) == len(set(runs)) else None

@@ -1,0 +1,135 @@
+"""Collectives over hosts that are only believed to be some: processes of one machine, arranged over them in every way."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.jobs import run_job
+
+SIZES = (0, 1, 7, 1000, 100_003)
+
+PROGRAM = """
+    import sys
+    import gcl, popdist_py
+    from tests.gcl.compared import check_dtypes
+    from tests.gcl.instance import connect
+
+    popdist_py.init()
+    hosts, transport, expected, *groups = sys.argv[1:]
+    host, total = hosts[popdist_py.host_backend().rank], popdist_py.getNumTotalReplicas()
+    for number, text in enumerate(groups):
+        stride, size = map(int, text.split("x"))
+        with connect(host=host, transport=transport, group=gcl.Group(total, stride, size)) as communicator:
+            assert communicator.transport == expected, communicator.transport
+            check_dtypes(communicator, (0, 1, 7, 1000, 100_003) if number == 0 else (1, 1000))
+    print("all equal")
+"""
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize(
+    ("hosts", "counts", "transport", "expected", "groups"),
+    [
+        ("aabb", (2, 2, 2, 2), "auto", "hosts", "1x8 1x4 1x2 4x2 2x4 2x2 1x1"),
+        ("aabb", (3, 1, 1, 1), "auto", "hosts", "1x6 3x2 2x3"),  # hosts with different numbers of replicas
+        ("abab", (1, 2, 1, 2), "auto", "hosts", "1x6 3x2 1x3 1x2"),  # a host's ranks are not neighbours
+        ("aaab", (1, 1, 2, 2), "auto", "hosts", "1x6 1x2 3x2"),  # hosts with different numbers of ranks
+        ("abc", (2, 1, 1), "auto", "tcp", "1x4 2x2"),
+        ("aa", (1, 2), "tcp", "tcp", "1x3"),
+        ("ab", (2, 2), "mpi", "mpi", "1x4 2x2"),
+    ],
+)
+def test_every_arrangement_gives_the_bits_of_one_process(
+    hosts: str, counts: tuple[int, ...], transport: str, expected: str, groups: str, tmp_path: Path
+) -> None:
+    ended = run_job(PROGRAM, tmp_path, hosts, transport, expected, *groups.split(), counts=counts).succeeded()
+    assert ended.out == ["all equal\n"] * len(counts)
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize(
+    ("hosts", "transport"), [("abc", "auto"), ("aabb", "auto"), ("aaab", "auto"), ("aaa", "mpi")]
+)
+def test_ranks_are_told_that_a_process_has_died(hosts: str, transport: str, tmp_path: Path) -> None:
+    """The last one dies within collectives that follow on each other."""
+    program = """
+    import json, os, signal, sys, threading, time
+    import popdist_py
+    from tests.gcl.instance import connect, error_of
+
+    hosts, transport = sys.argv[1:]
+    popdist_py.init()
+    rank = popdist_py.host_backend().rank
+    communicator = connect(host=hosts[rank], transport=transport)
+    x = communicator.empty(300_000)
+
+    def work():
+        while True:
+            communicator.all_reduce(x, out=x)
+
+    if rank == len(hosts) - 1:
+        threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGKILL)).start()
+    heard = error_of(work)
+    print(json.dumps([heard, error_of(communicator.barrier)]), flush=True)
+    os._exit(0)  # MPI would wait for the one that is gone
+    """
+    counts = (1,) * (len(hosts) - 1) + (2,)
+    ended = run_job(program, tmp_path, hosts, transport, counts=counts, timeout=60)  # that of the communicator
+    last = len(hosts) - 1
+    said = [json.loads(out) for out in ended.out[:last]]
+    assert ended.out[last] == ""
+    for heard, again in said:
+        assert heard.startswith("PeerLost: all_reduce(add, 300000 x float32) waits for "), ended.err
+        assert again == heard
+    named = f"replicas {last} to {last + 1} (rank {last})"
+    assert any(named in heard for heard, _ in said)
+
+
+def test_a_mismatch_is_the_same_on_every_rank_of_every_host(tmp_path: Path) -> None:
+    program = """
+    import sys
+    import numpy as np
+    import popdist_py
+    from tests.gcl.instance import connect, error_of
+
+    popdist_py.init()
+    rank = popdist_py.host_backend().rank
+    for hosts in ("aabb", "aaab", "abcd"):
+        for odd in range(4):
+            communicator = connect(host=hosts[rank])
+            work = lambda: communicator.all_reduce(np.zeros((1, 4 + (rank == odd)), np.float32))
+            print(error_of(work))
+    """
+    ended = run_job(program, tmp_path, counts=(1, 1, 1, 1)).succeeded()
+    assert len(set(ended.out)) == 1
+    for number, line in enumerate(ended.out[0].splitlines()):
+        odd = number % 4
+        differing = (
+            "replica 0 (rank 0) called all_reduce(add, 5" if odd == 0 else f"but replica {odd} (rank {odd}) called"
+        )
+        assert line.startswith("CollectiveMismatch: "), line
+        assert differing in line
+
+
+def test_instances_that_do_not_connect_are_named(tmp_path: Path) -> None:
+    program = """
+    import os, time
+    import popdist_py
+    from tests.gcl.instance import connect, error_of
+
+    popdist_py.init()
+    rank = popdist_py.host_backend().rank
+    if rank == 1:
+        time.sleep(8)
+    print(error_of(lambda: connect(timeout=0.1)), flush=True)
+    os._exit(0)  # MPI has calls under way that nobody answers
+    """
+    first, late, last = run_job(program, tmp_path, counts=(2, 2, 2)).out
+    for said in (first, last):
+        assert said.startswith("CollectiveTimeout: connect waited 5 s for replicas 2 to 3 (rank 1); ")
+    assert late.startswith(
+        "CollectiveTimeout: connect waited 5 s for replicas 0 to 1 (rank 0), replicas 4 to 5 (rank 2)"
+    )
