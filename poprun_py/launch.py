@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from poprun_py.cluster import find_cluster
+from poprun_py.cluster import Cluster, find_cluster
 from poprun_py.errors import ProgramError, UsageError
 from poprun_py.log import Log
 from poprun_py.lookup import is_ours
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from poprun_py.partitions import PartitionFile
 
 __all__ = ["launch", "look"]
+
+Found = TypeVar("Found")
 
 
 def look(options: LaunchOptions) -> int:
@@ -83,17 +85,29 @@ class _Preparation:
     @classmethod
     def of(cls, options: LaunchOptions) -> _Preparation:
         machine = Machine.here()
-        wanted = request(options, machine.environ)
-        return cls(options, machine, _planned(options, machine), wanted)
+        mistakes: list[str] = []
+        cluster = _noting(mistakes, lambda: find_cluster(options, environ=machine.environ, nodename=machine.nodename))
+        wanted = _noting(mistakes, lambda: request(options, machine.environ))
+        if mistakes:
+            raise UsageError(mistakes)
+        return cls(options, machine, _planned(options, machine, cluster), wanted)
 
     def job(self, decision: Decision | None) -> LaunchPlan:
         return in_pod(self.base, self.options, environ=self.machine.environ, wanted=self.wanted, decision=decision)
 
 
-def _planned(options: LaunchOptions, machine: Machine) -> LaunchPlan:
+def _noting(mistakes: list[str], find: Callable[[], Found]) -> Found | None:
+    """What ``find`` finds, or None and its mistakes added to the others."""
+    try:
+        return find()
+    except UsageError as error:
+        mistakes += error.mistakes
+        return None
+
+
+def _planned(options: LaunchOptions, machine: Machine, cluster: Cluster | None) -> LaunchPlan:
     executable = _executable(options.program, machine)
     installation = find_mpi(options.mpi, environ=machine.environ, cwd=machine.cwd, python=machine.python)
-    cluster = find_cluster(options, environ=machine.environ, nodename=machine.nodename)
     return plan(options, machine=machine, installation=installation, executable=executable, cluster=cluster)
 
 

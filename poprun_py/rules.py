@@ -55,7 +55,7 @@ def checked(
 
 
 def _misfits(options: LaunchOptions, environ: Mapping[str, str]) -> Iterator[Misfit]:
-    for rule in (_instances, _domains, _shown, _one_instance, _either):
+    for rule in (_instances, _domains, _shown, _one_instance, _either, _hosts):
         yield from rule(options)
     yield from _system(options, environ)
 
@@ -97,8 +97,8 @@ def _domains(options: LaunchOptions) -> Iterator[Misfit]:
         return
     if replicas % ilds:
         yield (
-            f"--num-ilds {ilds} --num-replicas {replicas}: every IPU-Link domain needs as many replicas, but "
-            f"{replicas} is not divisible by {ilds}; use {_divisors(replicas)} domains",
+            f"--num-ilds {ilds} --num-replicas {replicas}: every IPU-Link domain needs as many replicas "
+            f"as the others, but {replicas} is not divisible by {ilds}; use {_divisors(replicas)} domains",
             fields,
         )
     elif options.ipus > ILD_SIZE * ilds:
@@ -141,6 +141,17 @@ def _either(options: LaunchOptions) -> Iterator[Misfit]:
             yield f"{' '.join(names)}: both {what}; give one of them", {one, other}
     if options.overwrite_config and not options.export_config:
         yield "--overwrite-config yes: there is nothing to write; add --export-config FILE", {"export_config"}
+
+
+def _hosts(options: LaunchOptions) -> Iterator[Misfit]:
+    if options.host is None:
+        return
+    from poprun_py.hosts import from_list  # most jobs run on this host
+
+    try:
+        from_list(options.host, source=f"--host {options.host}")
+    except UsageError as error:
+        yield from ((mistake, {"host"}) for mistake in error.mistakes)
 
 
 def _system(options: LaunchOptions, environ: Mapping[str, str]) -> Iterator[Misfit]:

@@ -7,13 +7,14 @@ decide what happens to it (`Decision`):
     no partition of the name            creates it, and removes it at its end unless --remove-partition no
     one that is large enough            uses it
     one that is too small               creates it anew with --update-partition yes, and is refused without
-    no name, but a single partition     uses that one
+    no name, but a single partition     uses that one, unless it goes with another job
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain, count
 from typing import Any
 
 from poprun_py import words
@@ -140,15 +141,10 @@ def request(options: LaunchOptions, environ: Mapping[str, str]) -> Request | Non
 
 def decide(wanted: Request, partitions: Sequence[Partition]) -> Decision:
     """What happens to which partition; raise UsageError where it does not fit, VipuBusyError where it must wait."""
-    here = [partition for partition in partitions if partition.is_of(wanted.server)]
-    found = next((partition for partition in here if partition.name == wanted.name), None)
-    if wanted.name is None and len(here) == 1:
-        found = here[0]
-    if wanted.name is None and len(here) > 1:
-        names = ", ".join(sorted(partition.name for partition in here))
-        raise UsageError([f"--vipu-partition is not given, but there are several partitions: {names}; name one"])
+    here = {partition.name: partition for partition in partitions if partition.is_of(wanted.server)}
+    found = here.get(wanted.name) if wanted.name else _only_one(list(here.values()))
     if found is None:
-        return Decision(_new(wanted, wanted.name or _DEFAULT_NAME), "created")
+        return Decision(_new(wanted, wanted.name or _free_name(here)), "created")
     only_one = wanted.name is None
     if found.ipus < wanted.ipus:
         return Decision(_anew(wanted, found), "created anew", only_one)
@@ -156,6 +152,20 @@ def decide(wanted: Request, partitions: Sequence[Partition]) -> Decision:
         _check_idle(found, "reset")
         return Decision(replace(found, resets=found.resets + 1), "reset", only_one)
     return Decision(found, "used", only_one)
+
+
+def _only_one(partitions: Sequence[Partition]) -> Partition | None:
+    """The partition to take when none is named; those that go with their jobs are not for others."""
+    kept = [partition for partition in partitions if not partition.removable]
+    if len(kept) > 1:
+        names = ", ".join(sorted(partition.name for partition in kept))
+        raise UsageError([f"--vipu-partition is not given, but there are several partitions: {names}; name one"])
+    return kept[0] if kept else None
+
+
+def _free_name(taken: Container[str]) -> str:
+    numbered = (f"{_DEFAULT_NAME}-{number}" for number in count(2))
+    return next(name for name in chain([_DEFAULT_NAME], numbered) if name not in taken)
 
 
 def _new(wanted: Request, name: str) -> Partition:

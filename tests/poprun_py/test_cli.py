@@ -64,3 +64,13 @@ def test_the_full_version_names_all_that_is_built_upon(capsys, line):
     assert versions["mpi"].startswith(("mpich ", "openmpi "))
     assert main(["--version", "--version-format=full-text"]) == 0
     assert capsys.readouterr().out.split()[:2] == ["poprun-py", versions["poprun-py"]]
+
+
+def test_mistakes_of_options_hosts_and_variables_are_told_together(capsys, monkeypatch):
+    monkeypatch.setenv("IPUOF_VIPU_API_PORT", "http")
+    assert main(["--host=h0,h1", "--num-instances=3", "--vipu-partition=p", "true"]) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.split()[1].rstrip(":") for line in lines] == ["--num-instances", "IPUOF_VIPU_API_PORT=http"]
+    assert main(["--host=h[0-", "--num-ilds=2", "true"]) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.split()[1] for line in lines] == ["--num-ilds", "--host"]

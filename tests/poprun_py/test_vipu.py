@@ -119,6 +119,14 @@ def test_without_a_name_the_only_one_is_taken():
         decide(asks(None), [one, other])
 
 
+def test_partitions_that_go_with_other_jobs_are_not_taken():
+    """Two jobs without names, side by side: each has its own."""
+    others = [Partition("poprun", HERE, 4, removable=True), Partition("poprun-2", HERE, 4, removable=True)]
+    decision = decide(asks(None, ipus=8), others)
+    assert (decision.action, decision.partition.name) == ("created", "poprun-3")
+    assert decide(asks(None), [*others, Partition("kept", HERE, 4)]).partition.name == "kept"
+
+
 # -- the file --------------------------------------------------------------------------------------------
 
 
