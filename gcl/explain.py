@@ -91,12 +91,14 @@ def main(
     faults = _Faults()
     ilds = num_ilds or -(-replicas * max(1, ipus_per_replica) // MAX_DOMAIN)
     options = faults.of(lambda: Options.from_environ(os.environ))
-    chain = faults.of(lambda: method_chain(method)) if method is not None else options and options.method
+    chain = faults.of(lambda: method_chain(Method.AUTO if method is None else method))
     nbytes = faults.of(lambda: parse_bytes(size, "--bytes"))
     group = faults.of(lambda: _group(group_text, replicas))
     fabric = faults.of(lambda: Fabric(replicas, ipus_per_replica, ilds, *_LADDERS[topology]))
     if options is None or chain is None or nbytes is None or group is None or fabric is None:
         raise faults.error()
+    if method is None:
+        chain = options.method
     itemsize = _ITEM_BYTES[dtype]
     plan = faults.of(
         lambda: schedule(
