@@ -189,6 +189,11 @@ class Job:
         return bool(self.exit_code) and not self.user_signal and not self._final
 
     @property
+    def has_started(self) -> bool:
+        """Is, or was, any program running?"""
+        return any(state.pid for state in self._states)
+
+    @property
     def is_stopping(self) -> bool:
         return self._order is not None
 

@@ -16,15 +16,24 @@ __all__ = [
     "descendants",
     "die_with_parent",
     "end_descendants",
+    "has_lost_children",
     "is_alive",
+    "is_ending",
     "kill",
     "kill_group",
+    "parent",
     "reap",
     "spawn",
+    "started_at",
 ]
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
+
+#: Fields of /proc/PID/stat, counted from the state, and a flag among the flags.
+_FLAGS, _FAULTS_OF_CHILDREN, _STARTED = 6, 8, 19
+_PF_EXITING = 4
+
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -119,12 +128,17 @@ def descendants(ancestor: int) -> list[int]:
 
 
 def _parent_and_state(pid: str) -> tuple[int, str]:
+    fields = _stat(pid)
+    return (int(fields[1]), fields[0].decode()) if fields else (-1, "Z")
+
+
+def _stat(pid: str) -> list[bytes]:
+    """What /proc tells of a process, from its state on; nothing when it is gone."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as stream:
-            fields = stream.read().rpartition(b")")[2].split()
-    except OSError:  # it is gone
-        return -1, "Z"
-    return int(fields[1]), fields[0].decode()
+            return stream.read().rpartition(b")")[2].split()
+    except OSError:
+        return []
 
 
 def end_descendants(*, timeout: float) -> bool:
@@ -144,6 +158,32 @@ def end_descendants(*, timeout: float) -> bool:
 def is_alive(pid: int) -> bool:
     """Does a process of this pid run (and not only wait to be collected)?"""
     return _parent_and_state(str(pid))[1] != "Z"
+
+
+def is_ending(pid: int) -> bool:
+    """Is the kernel taking this process down, or is it gone? Its files are closed before it counts as dead."""
+    fields = _stat(str(pid))
+    return not fields or fields[0] == b"Z" or bool(int(fields[_FLAGS]) & _PF_EXITING)
+
+
+def started_at(pid: int) -> float:
+    """When a process started, seconds of the epoch; 0 when it is gone."""
+    fields = _stat(str(pid))
+    if not fields:
+        return 0.0
+    booted_at = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
+    return booted_at + int(fields[_STARTED]) / os.sysconf("SC_CLK_TCK")
+
+
+def parent(pid: int) -> int:
+    """The parent of a process; -1 when it is gone."""
+    return _parent_and_state(str(pid))[0]
+
+
+def has_lost_children(pid: int) -> bool:
+    """Has a process collected children that had run, and none left?"""
+    fields = _stat(str(pid))
+    return bool(fields) and int(fields[_FAULTS_OF_CHILDREN]) > 0 and not descendants(pid)
 
 
 def kill(pid: int, signum: int) -> None:

@@ -66,6 +66,7 @@ def _repeated(plan: LaunchPlan, options: LaunchOptions, *, wakeup: Wakeup, scree
         if restart == options.max_restarts or not one.may_restart:
             return code
         restart += 1
+        screen.close()  # a process with threads had better not fork
         screen.stderr(f"poprun-py: the job starts again (restart {restart} of {options.max_restarts})\n".encode())
 
 

@@ -37,9 +37,15 @@ __all__ = ["Run"]
 #: Seconds until every supervisor must have reported, plus so much for each.
 START_TIMEOUT, START_TIMEOUT_PER_INSTANCE = 30.0, 1.0
 
+#: Seconds between two looks at an mpirun that has not started everything yet, and how many have to find the same.
+_CHECK_START, _LOOKS = 0.25, 3
+
 #: Seconds from the end of the grace until everything is killed, and for mpirun to end after its processes: by itself,
 #: and in a job that was told to stop.
 _TEARDOWN, _MPIRUN_TIMEOUT, _STOPPED_MPIRUN_TIMEOUT = 0.9, 5.0, 0.7
+
+#: The same, for an mpirun that has nothing to end.
+_TEARDOWN_OF_MPIRUN = 0.3
 
 #: Seconds in which an instance that made mpirun end the job (MPI_Abort) may report its own exit code.
 _SETTLE = 0.2
@@ -145,6 +151,8 @@ class Run:
         self._register_all(pipes)
         if self._plan.remote_hosts:
             self._alarms.set(_LOOK_EVERY, self._check_hosts)
+        elif os.path.basename(self._plan.command.argv[0]) != "srun":  # whose instances are none of its children
+            self._alarms.set(_CHECK_START, self._check_start)
         patience = START_TIMEOUT + START_TIMEOUT_PER_INSTANCE * len(self._plan.instances)
         self._alarms.set(patience, lambda: self._on_start_timeout(patience))
         if self._deadline < math.inf:
@@ -173,6 +181,8 @@ class Run:
     def _welcome(self, hello: messages.Hello, channel: Channel) -> bool:
         if hello.rank in self._channels:
             return False
+        if self._has_no_manager(hello):
+            self._fail_to_start("its process manager")
         self._channels[hello.rank] = channel
         if not self._job.hello(hello.rank, hello.pid):
             del self._channels[hello.rank]
@@ -182,6 +192,22 @@ class Run:
         if hello.rank == 0:
             self._await_input()
         return True
+
+    def _has_no_manager(self, hello: messages.Hello) -> bool:
+        """Have we adopted the supervisor, because what had started it was gone?"""
+        return hello.host == os.uname().nodename and processes.parent(processes.parent(hello.pid)) == os.getpid()
+
+    def _check_start(self, found: int = 0) -> None:
+        """Does an mpirun of this host have anything left that could start what is missing? It may wait for ever."""
+        if not self._job.missing or self._job.is_stopping or self._mpirun_status is not None:
+            return
+        found = found + 1 if processes.has_lost_children(self._mpirun) else 0
+        if found == _LOOKS:
+            self._fail_to_start("all that it had started")
+        self._alarms.set(_CHECK_START, lambda: self._check_start(found))
+
+    def _fail_to_start(self, lost: str) -> None:
+        self._job.fail(f"mpirun (pid {self._mpirun}) lost {lost} before the instances had started", 1)
 
     def _on_messages(self, rank: int) -> None:
         channel = self._channels[rank]
@@ -326,7 +352,9 @@ class Run:
         order = self._job.order
         if order is not None and order is not self._order:
             self._order = order
-            self._alarms.set(order.grace + _TEARDOWN, lambda: self._kill_all() if self._order is order else None)
+            grace = order.grace if self._job.has_started else 0.0
+            teardown = _TEARDOWN if self._channels else _TEARDOWN_OF_MPIRUN
+            self._alarms.set(grace + teardown, lambda: self._kill_all() if self._order is order else None)
         if self._job.all_gone and not self._all_gone:
             self._all_gone = True
             self._alarms.set(_MPIRUN_TIMEOUT if order is None else _STOPPED_MPIRUN_TIMEOUT, self._kill_all)

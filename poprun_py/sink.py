@@ -40,7 +40,8 @@ class Sink:
             self._changed.notify()
 
     def start(self) -> None:
-        """Begin to write."""
+        """Begin to write; again after ``close``."""
+        self._ends = False
         self._thread = threading.Thread(target=self._write_all, daemon=True)
         self._thread.start()
 

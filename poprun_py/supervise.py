@@ -47,7 +47,8 @@ def _hold(supervisor: int, manager: int) -> int:
     code = os.waitstatus_to_exitcode(status)
     if code < 0:
         processes.end_descendants(timeout=1.0)
-    return code if code >= 0 else 128 - code
+        os.kill(os.getpid(), signal.SIGKILL)  # an exit code would not make every process manager end the job
+    return code
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from poprun_py import messages, processes
 from poprun_py.alarms import Alarms
@@ -21,12 +22,13 @@ from poprun_py.errors import ChannelError
 from poprun_py.hang import LOOK_EVERY, PATIENCE, hangs
 from poprun_py.messages import LAUNCHER, MPI, OWN, UNMANAGED
 from poprun_py.pipes import InputPipe, OutputPipe
-from poprun_py.reports import Reports
 from poprun_py.surroundings import arrange
 from poprun_py.sweep import sweep
-from poprun_py.uncaught import find_uncaught
 from poprun_py.usage import usage
 from poprun_py.wakeup import Wakeup
+
+if TYPE_CHECKING:
+    from poprun_py.reports import Reports
 
 __all__ = ["CONNECT_TIMEOUT", "RANK_VARIABLE", "WINDOW", "supervise"]
 
@@ -96,6 +98,18 @@ def _outlive(manager: int) -> None:
         if time.monotonic() > end:
             processes.kill(manager, signal.SIGKILL)
         time.sleep(0.01)
+
+
+def _reports() -> Reports:
+    from poprun_py.reports import Reports  # only where somebody watches: the import takes long
+
+    return Reports()
+
+
+def _is_uncaught(words: bytes) -> bool:
+    from poprun_py.uncaught import find_uncaught  # few programs raise: the import takes long
+
+    return find_uncaught(words) is not None
 
 
 class Supervisor:
@@ -193,7 +207,7 @@ class Supervisor:
             os.environ.pop(name, None)
         surroundings = arrange(order)
         self._folder = order.folder
-        reports = Reports() if order.watch else None
+        reports = _reports() if order.watch else None
         null = os.open(os.devnull, os.O_RDWR)
         source, feed = os.pipe() if order.has_input else (null, -1)
         pipes = [os.pipe(), os.pipe()]
@@ -280,7 +294,7 @@ class Supervisor:
     def _on_exit(self, status: int) -> None:
         at = time.monotonic()
         self._status = status
-        if self._cause == OWN and status > 0 and not processes.is_alive(self._manager):
+        if self._cause == OWN and status > 0 and processes.is_ending(self._manager):
             self._cause = UNMANAGED
         for output in self._outputs:
             self._forward(output)
@@ -336,7 +350,7 @@ class Supervisor:
         """Remember the last words, and look what becomes of a program that wrote a traceback."""
         if stream == STDERR:
             self._last_words = words = (self._last_words + data)[-_LAST_WORDS:]
-            if b"Traceback" in words and find_uncaught(words):
+            if b"Traceback" in words and _is_uncaught(words):
                 self._alarms.set(LOOK_EVERY, lambda: self._look_for_hang(words, PATIENCE))
 
     def _feed(self) -> None:

@@ -10,7 +10,7 @@ import re
 import stat
 from collections.abc import Iterator, Sequence
 
-from poprun_py.processes import is_alive
+from poprun_py.processes import is_alive, started_at
 
 __all__ = ["FOLDER_PREFIX", "LEFTOVERS", "sweep"]
 
@@ -25,6 +25,9 @@ LEFTOVERS: tuple[str, ...] = (
     r"osc_(?:rdma|sm)\..+",
 )
 
+#: MPICH's process manager hands the name of this file to processes, which open it when they start MPI.
+_PROXY, _PROXY_NEEDS, _PROXY_SECONDS = "hydra_pmi_proxy", "hydra_hwloc_xmlfile_", 3.0
+
 #: Folders that belong to one job, HOST.PID.RANDOM of its launcher behind it.
 FOLDER_PREFIX = "poprun-py."
 
@@ -33,7 +36,7 @@ _PATTERN = re.compile("|".join(f"(?:{pattern})" for pattern in (*LEFTOVERS, _OF_
 
 
 def sweep(*, since: float, folders: Sequence[str] | None = None) -> list[str]:
-    """Remove the leftovers made after ``since`` (seconds of the epoch); return their paths."""
+    """Remove the leftovers made after ``since`` (seconds of the epoch; 0: ever); return their paths."""
     folders = folders or sorted({"/dev/shm", "/tmp", os.environ.get("TMPDIR", "/tmp")})
     found = [path for folder in folders for path in _leftovers(folder, since)]
     used = _in_use(found) if found else set()
@@ -69,7 +72,26 @@ def _in_use(paths: Sequence[str]) -> set[str]:
     for pid in filter(str.isdigit, os.listdir("/proc")):
         text = _held_by(pid)
         used.update(path for path in paths if path in text)
+        if _name(pid) == _PROXY:
+            used.update(path for path in paths if _PROXY_NEEDS in path and _was_made_by(path, int(pid)))
     return used
+
+
+def _was_made_by(path: str, proxy: int) -> bool:
+    """Was a file made in the first seconds of a process?"""
+    try:
+        age = os.lstat(path).st_ctime - started_at(proxy)
+    except OSError:
+        return False
+    return -_PROXY_SECONDS < age < _PROXY_SECONDS
+
+
+def _name(pid: str) -> str:
+    try:
+        with open(f"/proc/{pid}/comm") as stream:
+            return stream.read().rstrip()
+    except OSError:
+        return ""
 
 
 def _held_by(pid: str) -> str:

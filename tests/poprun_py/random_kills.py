@@ -36,6 +36,8 @@ time.sleep(60)
 #: Seconds in which everything must be gone, and the longest that is waited for it.
 PROMISED, PATIENCE = 2.0, 12.0
 
+INSTANCES = 2
+
 #: Role of the victim -> what the launcher must say.
 WORDS = {
     "program": r"instance {rank} \(pid {pid} on .*\) was killed by signal 9 \(SIGKILL\)",
@@ -43,6 +45,7 @@ WORDS = {
     "holder": r"mpirun \(pid \d+\) |instance \d .*(pid {pid}\b|its supervisor)",
     "manager": r"mpirun \(pid \d+\) ",
     "mpirun": r"mpirun \(pid \d+\) ",
+    "helper": "the job ends on SIGTERM",
     "launcher": "",
 }
 
@@ -132,12 +135,12 @@ def leftovers() -> list[str]:
     return sorted(f"{folder}/{name}" for folder in ("/dev/shm", "/tmp") for name in os.listdir(folder))
 
 
-def kill_one(mpi: str, dice: random.Random, role: str | None = None) -> Kill:
+def kill_one(mpi: str, dice: random.Random, role: str | None = None, promised: float = PROMISED) -> Kill:
     """Start a job, kill one of its processes (of ``role``, if given) and look."""
     tag = uuid.uuid4().hex
     uses_mpi = dice.random() < 0.7
     before = set(leftovers())
-    argv = [str(BIN / "poprun-py"), "--mpi", mpi, "--num-instances", "2", sys.executable, "-c", PROGRAM]
+    argv = [str(BIN / "poprun-py"), "--mpi", mpi, "--num-instances", str(INSTANCES), sys.executable, "-c", PROGRAM]
     job = subprocess.Popen(
         argv + ["mpi"] * uses_mpi,
         stdin=subprocess.DEVNULL,
@@ -146,37 +149,49 @@ def kill_one(mpi: str, dice: random.Random, role: str | None = None) -> Kill:
         env=os.environ | {"POPRUN_TEST_TAG": tag, "PYTHONUNBUFFERED": "1"},
         cwd="/",
     )
-    delay = dice.choice([dice.uniform(0.03, 0.35), dice.uniform(0.2, 1.2)])
+    delay = dice.choice([0.0, dice.uniform(0.03, 0.35), dice.uniform(0.2, 1.2)])
     time.sleep(delay)
     victims = []
     parents: dict[int, int] = {}
     end = time.monotonic() + 5
+    role = role or (dice.choice(sorted(WORDS.keys() - {"helper"})) if not delay else None)  # as soon as it is there
     while not victims and time.monotonic() < end and job.poll() is None:
         parents = processes(tag)
         victims = [pid for pid in parents if role in (None, role_of(pid, parents, job.pid))]
+    if not victims:
+        role, victims = None, list(parents := processes(tag))
     victim = dice.choice(sorted(victims))
     what, rank = role_of(victim, parents, job.pid), rank_of(victim)
     os.kill(victim, signal.SIGKILL)
     killed_at = time.monotonic()
-    left = _wait(job, tag)
+    left = _wait(tag, promised * 2)
+    if _is_unharmed(job.pid, tag):  # it was a helper of mpirun's start that nobody misses
+        what, killed_at = "helper", time.monotonic()
+        job.terminate()
+    left = _wait(tag, PATIENCE) if left else []
     seconds = time.monotonic() - killed_at
     for pid in left:
         subprocess.run(["kill", "-9", str(pid)], check=False, stderr=subprocess.DEVNULL)
     said = job.communicate()[1].decode(errors="replace")
+    subprocess.run([argv[0], "--mpi", mpi, "true"], cwd="/", check=False)  # sweeps what nobody was left to remove
     files = [name for name in leftovers() if name not in before]
     faults = [*_faults(what, rank, victim, job.returncode, said)]
     faults += [f"{len(left)} processes left"] * bool(left) + [f"left {files}"] * bool(files)
-    faults += [f"took {seconds:.2f} s"] * (seconds > PROMISED)
+    faults += [f"took {seconds:.2f} s"] * (seconds > promised)
     for name in files:
         subprocess.run(["rm", "-rf", name], check=False)
     return Kill(what, delay, seconds, job.returncode, said, tuple(faults))
 
 
-def _wait(job: subprocess.Popen[bytes], tag: str) -> list[int]:
+def _is_unharmed(launcher: int, tag: str) -> bool:
+    parents = processes(tag)
+    return Counter(role_of(pid, parents, launcher) for pid in parents)["program"] == INSTANCES and launcher in parents
+
+
+def _wait(tag: str, patience: float) -> list[int]:
     """Wait until all is gone; the pids of what is not."""
-    end = time.monotonic() + PATIENCE
+    end = time.monotonic() + patience
     while True:
-        job.poll()
         left = list(processes(tag))
         if not left or time.monotonic() > end:
             return left
@@ -201,6 +216,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=int(time.time()))
     parser.add_argument("--mpi", default=str(BIN / "mpirun"), help="what to give --mpi")
     parser.add_argument("--role", choices=sorted(WORDS), default=None, help="kill only these")
+    parser.add_argument("--promised", type=float, default=PROMISED, help="seconds in which everything must be gone")
     options = parser.parse_args()
     if "POPRUN_KILLS_ISOLATED" not in os.environ and can_isolate():
         os.environ["POPRUN_KILLS_ISOLATED"] = "1"
@@ -210,7 +226,7 @@ def main() -> int:
     mpi = str((ROOT / options.mpi).resolve()) if (ROOT / options.mpi).exists() else options.mpi
     kills = []
     for number in range(options.count):
-        kills.append(kill_one(mpi, dice, options.role))
+        kills.append(kill_one(mpi, dice, options.role, options.promised))
         if kills[-1].faults:
             print(f"{number}: {kills[-1]}", flush=True)
     bad = [kill for kill in kills if kill.faults]

@@ -16,7 +16,6 @@ NAMES = [
     "ucx_shm_posix_68d367d6",
     "sm_segment.vm.0.9f3a0001.0",
     "vader_segment.vm.0.1",
-    "hydra_hwloc_xmlfile_Lx3ToV",
     "ompi.4194400",
     "prterun.4194400",
 ]
@@ -32,6 +31,24 @@ def test_leftovers_go(tmp_path, name, folder):
         path.touch()
     assert sweep(since=time.time() - 5, folders=[str(tmp_path)]) == [str(path)]
     assert not path.exists()
+
+
+def test_what_a_living_process_manager_of_mpich_has_written_stays(tmp_path):
+    (tmp_path / "hydra_pmi_proxy").symlink_to("/bin/sleep")
+    path = tmp_path / "hydra_hwloc_xmlfile_Lx3ToV"
+    with subprocess.Popen([tmp_path / "hydra_pmi_proxy", "60"]) as proxy:
+        path.touch()
+        assert sweep(since=0, folders=[str(tmp_path)]) == []
+        proxy.kill()
+
+
+def test_folders_of_jobs_go_with_their_launcher(tmp_path):
+    mine, theirs, elsewhere = (f"poprun-py.{host}.{pid}.0a1b" for host, pid in [
+        (os.uname().nodename, 4194400), (os.uname().nodename, os.getpid()), ("another", 4194400)
+    ])  # fmt: skip
+    for name in (mine, theirs, elsewhere):
+        (tmp_path / name).mkdir()
+    assert sweep(since=0, folders=[str(tmp_path)]) == [str(tmp_path / mine)]
 
 
 @pytest.mark.parametrize(

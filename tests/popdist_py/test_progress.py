@@ -1,0 +1,80 @@
+"""report(): says what was done, never blocks, and does nothing where nobody watches."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+
+import pytest
+
+from popdist_py.environment import REPORT_SOCKET
+from popdist_py.progress import Reporter, report
+
+
+@pytest.fixture
+def ends() -> Iterator[tuple[socket.socket, socket.socket]]:
+    left, right = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    left.settimeout(10)
+    with left, right:
+        yield left, right
+
+
+def reporter(end: socket.socket) -> Reporter:
+    return Reporter({REPORT_SOCKET: f"{end.fileno()}:{os.fstat(end.fileno()).st_ino}"})
+
+
+def test_what_is_said_in_between_is_added_up(ends):
+    one = reporter(ends[1])
+    for step in range(100):
+        one.report(step, 10, 0.5)
+    assert ends[0].recv(100) == b"0 10 0.5"
+    time.sleep(0.11)
+    one.report(None, 1, None)
+    assert ends[0].recv(100) == b"99 1001 0.5"
+
+
+def test_many_steps_are_few_messages_and_none_is_waited_for(ends):
+    one, end = reporter(ends[1]), time.monotonic() + 0.5
+    steps = 0
+    while time.monotonic() < end:
+        one.report(steps, 1, None)
+        steps += 1
+    ends[0].setblocking(False)
+    for _ in range(7):
+        with suppress(BlockingIOError):
+            ends[0].recv(100)
+    with pytest.raises(BlockingIOError):
+        ends[0].recv(100)
+    assert steps > 1000
+
+
+def test_a_reader_that_does_not_read_or_is_gone_stops_nothing(ends):
+    one = reporter(ends[1])
+    for _ in range(5000):
+        one._next = 0.0
+        one.report(1, 1, 1.0)
+    ends[0].close()
+    for _ in range(10):
+        one._next = 0.0
+        one.report(1, 1, 1.0)
+
+
+@pytest.mark.parametrize("text", ["", "nonsense", "1", "-1:5", "99999:1", "1:1", "a:b"])
+def test_what_is_not_our_socket_is_left_alone(text):
+    one = Reporter({REPORT_SOCKET: text})
+    one.report(1, 1, 1.0)
+    assert one._socket is None
+
+
+def test_a_descriptor_that_means_something_else_by_now_is_not_written_to(ends, tmp_path):
+    with (tmp_path / "file").open("wb") as stream:
+        one = Reporter({REPORT_SOCKET: f"{stream.fileno()}:{os.fstat(ends[1].fileno()).st_ino}"})
+        one.report(1, 1, 1.0)
+    assert (tmp_path / "file").read_bytes() == b""
+
+
+def test_without_a_launcher_nothing_happens():
+    report(step=1, samples=64, loss=0.5)

@@ -1,0 +1,59 @@
+"""--log-dir: everything an instance writes, in files that only their owner reads."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.timeout(120)
+
+SCRIPT = r"echo out $POPDIST_REPLICA_INDEX_OFFSET; printf ' 1%%\r 2%%\r 3%%' >&2; printf '\377\n'; printf 'no end'"
+
+
+def test_each_stream_has_a_file_also_of_instances_that_are_not_shown(launch, tmp_path):
+    job = launch(
+        "--num-instances", "2", "--only-output-from-instance", "0", "--log-dir", "logs/new", "sh", "-c", SCRIPT
+    )
+    code, out, _ = job.finish()
+    assert code == 0
+    assert out.count(b"[1,1]") == 0
+    folder = tmp_path / "logs/new"
+    for rank in range(2):
+        assert (folder / f"instance-{rank}.stdout").read_bytes() == b"out %d\n\xff\nno end\n" % rank
+        assert (folder / f"instance-{rank}.stderr").read_bytes() == b" 3%\n"
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert {stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()} == {0o600}
+
+
+def test_every_byte_is_there_and_links_are_not_followed(launch, tmp_path):
+    assert launch("--log-dir", ".", "sh", "-c", "seq 300000").finish()[0] == 0
+    assert (tmp_path / "instance-0.stdout").read_text() == "".join(f"{n}\n" for n in range(1, 300001))
+    (tmp_path / "instance-0.stdout").unlink()
+    (tmp_path / "instance-0.stdout").symlink_to("/dev/full")
+    code, _, err = launch("--log-dir", ".", "true").finish()
+    assert code == 2
+    assert b"poprun-py: --log-dir .: ./instance-0.stdout cannot be written: Too many levels of symbolic links" in err
+
+
+@pytest.mark.skipif(os.getuid() == 0 and not Path("/proc/sys").is_dir(), reason="nothing is forbidden to root here")
+def test_a_folder_that_cannot_be_made_is_told_in_one_line_and_nothing_is_started(launch):
+    status, out, err = launch("--log-dir", "/proc/nowhere", "echo", "hi").finish()
+    assert (status, out) == (2, b"")
+    assert err.startswith(b"poprun-py: --log-dir /proc/nowhere: ")
+    assert err.endswith(b"name another folder\n")
+    assert err.count(b"\n") == 1
+
+
+def test_a_failure_says_where_all_of_it_is(launch):
+    script = "import sys\nfor n in range(100): print(n, file=sys.stderr)\nsys.exit(5)"
+    job = launch(
+        "--log-dir", "l", "--num-instances", "2", "--only-output-from-instance", "1", sys.executable, "-c", script
+    )
+    code, _, err = job.finish()
+    assert code == 5
+    if b"poprun-py: instance 0" in err:  # either may be the first to fail
+        assert b"poprun-py: instance 0 wrote last to stderr (all of it: l/instance-0.stderr):\n    80\n" in err

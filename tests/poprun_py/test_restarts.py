@@ -1,0 +1,68 @@
+"""--max-restarts: what is started again, how often, and what the instances are told."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.timeout(120)
+
+
+def test_a_job_that_fails_starts_again_until_it_succeeds(launch, mpi):
+    script = "echo start $POPDIST_RESTART_COUNT; test $POPDIST_RESTART_COUNT = 2"
+    job = launch("--mpi", mpi, "--max-restarts", "5", "sh", "-c", script)
+    code, out, err = job.finish()
+    assert code == 0
+    assert out == b"[1,0]<stdout>:start 0\n[1,0]<stdout>:start 1\n[1,0]<stdout>:start 2\n"
+    lines = [line for line in err.decode().splitlines() if line.startswith("poprun-py:")]
+    assert [line.partition(") ")[2] for line in lines[::2]] == ["exited with code 1"] * 2
+    assert lines[1::2] == [f"poprun-py: the job starts again (restart {n} of 5)" for n in (1, 2)]
+    job.assert_nothing_left()
+
+
+def test_the_whole_job_starts_again_and_in_the_end_the_failure_counts(launch):
+    script = "echo up; test $POPDIST_REPLICA_INDEX_OFFSET = 1 && sleep 60; exit 7"
+    job = launch("--num-instances", "2", "--max-restarts", "1", "--log-dir", "l", "sh", "-c", script)
+    code, _, err = job.finish()
+    assert code == 7
+    assert err.count(b"starts again") == 1
+    names = sorted(path.name for path in Path(job.cwd, "l").glob("*.stdout"))
+    assert names == [f"instance-{rank}{infix}.stdout" for rank in range(2) for infix in (".restart-1", "")]
+
+
+def test_killed_processes_are_a_reason_to_start_again(launch):
+    script = "import os\nif os.environ['POPDIST_RESTART_COUNT'] == '0': os.kill(os.getppid(), 9)\nprint('well')"
+    code, out, err = launch("--max-restarts", "1", sys.executable, "-c", script).finish()
+    assert code == 0, err
+    assert out == b"[1,0]<stdout>:well\n"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_what_the_user_ends_stays_ended(launch, number):
+    job = launch("--max-restarts", "3", "sh", "-c", "echo READY; sleep 60")
+    job.read_until("READY", 1)
+    job.process.send_signal(number)
+    code, _, err = job.finish()
+    assert code == 128 + number
+    assert b"starts again" not in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [(["--timeout", "1", "sleep", "60"], 124), (["nonesuch"], 127), (["--num-instances", "0", "true"], 2)],
+)
+def test_what_would_only_fail_again_is_not_started_again(launch, arguments, code):
+    status, _, err = launch("--max-restarts", "3", *arguments).finish()
+    assert status == code
+    assert b"starts again" not in err
+
+
+def test_a_file_that_is_no_program_is_not_started_again(launch, tmp_path):
+    (tmp_path / "odd").write_bytes(b"\x7fnothing")
+    (tmp_path / "odd").chmod(0o755)
+    code, _, err = launch("--max-restarts", "3", "./odd").finish()
+    assert code == 126
+    assert b"starts again" not in err
