@@ -23,6 +23,7 @@ from ipu_emu.engine.bind import bind
 from ipu_emu.engine.buffers import Buffers
 from ipu_emu.engine.replicas import Replicas
 from ipu_emu.engine.wall import Kind, Wall
+from ipu_emu.engine.warm import compile_calls
 from ipu_emu.engine.workers import WORTH_A_THREAD, Workers
 from ipu_emu.graph import Op
 from ipu_emu.ops import Step
@@ -107,24 +108,23 @@ class Engine:
         self._workers = Workers(self._threads())
         self._program = list(self._bind(executable.program))
         self._warm_up(self._program)
-        self._reset()
+        self._load()
 
     def _warm_up(self, parts: Sequence[_Segment | _Loop]) -> None:
-        """Make every call but those of the host once, on zeros: kernels are compiled before the first step."""
+        """Compile what the calls need, and make those of collectives once, on zeros, before the first step."""
         self._pin_blas()
-        with np.errstate(all="ignore"):
-            for part in parts:
-                if isinstance(part, _Loop):
-                    self._warm_up(part.body)
-                elif part.kind is not Kind.HOST_IO:
-                    for calls in part.parts:
-                        calls()
+        for part in parts:
+            if isinstance(part, _Loop):
+                self._warm_up(part.body)
+                continue
+            for calls in part.parts:
+                if part.kind is Kind.COLLECTIVES:
+                    calls()
+                else:
+                    compile_calls(calls)
 
-    def _reset(self) -> None:
-        """Zero all memory and load what the graph starts from."""
-        for buffers in self._buffers:
-            for region in buffers.regions.values():
-                region.fill(0)
+    def _load(self) -> None:
+        """Set what the graph starts from; all memory is zero as yet."""
         for id, value in self.executable.graph.data.items():
             if id in self.executable.plan.placements:
                 self.write(id, value)
@@ -214,7 +214,7 @@ class Engine:
 
     def _bind_shared(self, leaf: Leaf) -> list[Step]:
         if isinstance(leaf, HostLoad):
-            return [self._load(leaf)]
+            return [self._take(leaf)]
         if isinstance(leaf, HostStore):
             return [self._store(leaf)]
         if isinstance(leaf, Collective):
@@ -268,7 +268,7 @@ class Engine:
     def steps(self, steps: int) -> None:
         self._counts.step = steps
 
-    def _load(self, leaf: HostLoad) -> Step:
+    def _take(self, leaf: HostLoad) -> Step:
         arrays = [buffers.arrays[leaf.tensor] for buffers in self._buffers]
         id, shape, one = leaf.tensor, arrays[0].shape, leaf.broadcast
 

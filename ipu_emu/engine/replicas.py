@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import gcl
+from ipu_emu.engine.buffers import aligned
 from ipu_emu.graph import Op, Tensor
 from ipu_emu.ops import Step
 from ipu_emu.ops.arrays import chain
@@ -68,7 +69,10 @@ class Replicas:
 
     def bucket(self, bucket: Bucket, nbytes: int) -> NDArray[Any]:
         """Zeroed memory [local replicas, nbytes / itemsize] that a collective reduces where it lies."""
-        return self.within(bucket.group).empty((nbytes // bucket.dtype.itemsize,), bucket.dtype.numpy)
+        nelms, dtype = nbytes // bucket.dtype.itemsize, bucket.dtype.numpy
+        if self.total == 1:
+            return aligned(nelms * dtype.itemsize).view(dtype).reshape(1, nelms)
+        return self.within(bucket.group).empty((nelms,), dtype)
 
     def all_reduce(self, bucket: Bucket, array: NDArray[Any], operator: str) -> Step:
         """The prepared call that combines ``array`` over the replicas of each group in place."""

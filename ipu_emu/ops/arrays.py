@@ -12,17 +12,23 @@ from numpy.typing import NDArray
 from ipu_emu.errors import InternalError
 from ipu_emu.ops.registry import Bound, Kernel, Step
 
-__all__ = ["chain", "computed", "contiguous", "flat", "scalar", "storage", "ufunc", "view"]
+__all__ = ["Chain", "chain", "computed", "contiguous", "flat", "scalar", "storage", "ufunc", "view"]
 
 
-def chain(*steps: Step) -> Step:
-    """One call that makes all of these, in order."""
+class Chain:
+    """One call that makes all ``steps``, in order."""
 
-    def run() -> None:
-        for step in steps:
+    def __init__(self, steps: tuple[Step, ...]) -> None:
+        self.steps = steps
+
+    def __call__(self) -> None:
+        for step in self.steps:
             step()
 
-    return run
+
+def chain(*steps: Step) -> Chain:
+    """One call that makes all of these, in order; chains among them are opened."""
+    return Chain(tuple(one for step in steps for one in (step.steps if isinstance(step, Chain) else (step,))))
 
 
 def ufunc(function: Callable[..., Any]) -> Kernel:

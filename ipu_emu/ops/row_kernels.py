@@ -74,6 +74,10 @@ class RowKernel:
         return step
 
 
+def _number(value: float) -> _Array:
+    return np.array([value], np.float32)
+
+
 def softmax(x: _Array, y: _Array, rows: int, columns: int) -> Step:
     kernel = RowKernel(rows, columns, x=("full", x), y=("full", y)).add("largest m x")
     if y.dtype == np.float16:  # what is stored is rounded: compute it twice
@@ -112,11 +116,11 @@ def norm(
         rows, columns, x=("full", x), scale=(per, scale), bias=(per, bias), y=("full", y), mean=("row", mean),
         variance=("row", variance), inverse=("row", inverse),
     )  # fmt: skip
-    n, e = f"{1 / columns!r}", f"{epsilon!r}"
-    kernel.add("sum s x", f"m = mul s {n}; define m m; put mean m")
+    kernel.scalars(share=_number(1 / columns), epsilon=_number(epsilon))
+    kernel.add("sum s x", "m = mul s share; define m m; put mean m")
     kernel.add(
         "d = sub x m; q = mul d d; sum s q",
-        f"v = mul s {n}; put variance v; w = add v {e}; o = sqrt w; i = div 1 o; define i i; put inverse i",
+        "v = mul s share; put variance v; w = add v epsilon; o = sqrt w; i = div 1 o; define i i; put inverse i",
     )
     if per == "row":
         kernel.add(then="f = mul i scale; define f f")
@@ -143,12 +147,12 @@ def norm_grad(
         rows, columns, g=("full", g), x=("full", x), scale=(per, scale), mean=("row", mean), inverse=("row", inverse),
         dx=("full", dx), dscale=(per, dscale), dbias=(per, dbias),
     )  # fmt: skip
-    n = f"{1 / columns!r}"
+    kernel.scalars(share=_number(1 / columns))
     if per == "row":
         kernel.add(
             "d = sub x mean; h = mul d inverse; p = mul g h; sum a g; sum b p",
-            f"put dbias a; put dscale b; f = mul scale inverse; define f f; "
-            f"j = mul a {n}; define j j; k = mul b {n}; define k k",
+            "put dbias a; put dscale b; f = mul scale inverse; define f f; "
+            "j = mul a share; define j j; k = mul b share; define k k",
         )
         return kernel.add(
             "d = sub x mean; h = mul d inverse; q = mul h k; r = sub g j; s = sub r q; t = mul s f; store dx t"
@@ -156,7 +160,7 @@ def norm_grad(
     kernel.add(
         "d = sub x mean; h = mul d inverse; p = mul g h; gather dscale p; gather dbias g; "
         "u = mul g scale; w = mul u h; sum a u; sum b w",
-        f"j = mul a {n}; define j j; k = mul b {n}; define k k",
+        "j = mul a share; define j j; k = mul b share; define k k",
     )
     return kernel.add(
         "d = sub x mean; h = mul d inverse; u = mul g scale; q = mul h k; r = sub u j; s = sub r q; "
@@ -166,8 +170,8 @@ def norm_grad(
 
 def row_sums(x: _Array, y: _Array, rows: int, columns: int, factor: float = 1.0) -> Step:
     """y = the sum of each row, times ``factor``."""
-    kernel = RowKernel(rows, columns, x=("full", x), y=("row", y))
-    return kernel.add("sum s x", f"p = mul s {factor!r}; put y p" if factor != 1 else "put y s").bound()
+    kernel = RowKernel(rows, columns, x=("full", x), y=("row", y)).scalars(factor=_number(factor))
+    return kernel.add("sum s x", "p = mul s factor; put y p").bound()
 
 
 def column_sums(x: _Array, y: _Array, rows: int, columns: int) -> Step:
