@@ -278,7 +278,7 @@ class _Writer:
         self.end = start + self._layout.nbytes
         versions = _versions(self._program)
         assert versions is not None
-        self._fused = _fused(self._program)
+        self._fused, self._width = _fused(self._program), self._program.width
         self._known: dict[tuple[int, str, int], int] = {}
         self._received: dict[tuple[Slice, int], Place] = {}
         self._turn = 0
@@ -340,7 +340,7 @@ class _Writer:
     def _place(self, part: Slice, replica: int, versions: dict[Key, int]) -> Place:
         if (part, replica) in self._received:
             return self._received[part, replica]
-        bounds = part.bounds(replica, self._program.width)
+        bounds = part.bounds(replica, self._width)
         if part.buffer in self._io:
             return self._io[part.buffer], replica - self._script._local.start, bounds.start, bounds.stop
         tensor, row = self._buffer(replica, part.buffer, versions[_key(part)])
