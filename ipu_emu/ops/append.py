@@ -11,11 +11,11 @@ from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import Graph, Op, Phase, Role, Tensor
 from ipu_emu.graph.dtype import INT64, dtype_of
 from ipu_emu.ops.evaluate import evaluate
-from ipu_emu.ops.node import Node
+from ipu_emu.ops.node import Node, inputs_of
 from ipu_emu.ops.registry import OpDef
 from ipu_emu.ops.table import TABLE
 
-__all__ = ["append", "inputs_of", "node_of"]
+__all__ = ["append", "node_of"]
 
 #: More bytes than any system has: a shape that asks for them is a mistake.
 _MOST_BYTES = 1 << 46
@@ -81,7 +81,9 @@ def _complete(op: Op, tensors: list[Tensor], made: list[Any]) -> tuple[Tensor, .
 
 def _is_known(graph: Graph, entry: OpDef, op: Op) -> bool:
     """Whether all inputs are constants, or integers such as shapes that nothing trains."""
-    if entry.kernel is None or entry.random or entry.updates or op.phase is not Phase.FORWARD or not any(op.inputs):
+    if entry.kernel is None or entry.random or entry.updates or entry.expand or not any(op.inputs):
+        return False
+    if op.phase is not Phase.FORWARD:
         return False
     inputs = [graph.tensors[id] for id in op.inputs if id]
     whole = all(t.role is Role.CONSTANT or (t.role is Role.WEIGHT and t.dtype is INT64) for t in inputs)
@@ -92,9 +94,3 @@ def node_of(graph: Graph, op: Op) -> Node:
     """``op`` of ``graph`` with all its tensors."""
     node = inputs_of(graph, op)
     return Node(op, node.inputs, node.values, tuple(graph.tensor(id) for id in op.outputs))
-
-
-def inputs_of(graph: Graph, op: Op) -> Node:
-    """``op`` with what it reads only."""
-    inputs = tuple(graph.tensor(id) if id else None for id in op.inputs)
-    return Node(op, inputs, tuple(graph.data.get(id) for id in op.inputs))

@@ -25,6 +25,7 @@ from ipu_emu.ops.cost import flops
 from ipu_emu.ops.direct import Direct
 from ipu_emu.ops.node import Made, Node
 from ipu_emu.ops.registry import Bound, OpDef, Step
+from ipu_emu.ops.spatial import convolve_in_two_dimensions
 from ipu_emu.ops.windows import Windows
 
 __all__ = ["OPS"]
@@ -42,8 +43,8 @@ def _windows(node: Node, data: tuple[int, ...], weights: tuple[int, ...]) -> Win
 
 def _shape(node: Node) -> Made:
     x, w, group = node.input(0), node.input(1), node.attribute("group", 1)
-    if x.rank != 4 or w.rank != 4:
-        raise node.fail(f"data [N, C, H, W] and weights [M, C, kh, kw] are needed, found {x} and {w}")
+    if x.rank < 3 or w.rank != x.rank:
+        raise node.fail(f"data [N, C, ...] and weights [M, C, ...] of one rank are needed, found {x} and {w}")
     if x.dtype != w.dtype:
         raise node.fail(f"inputs have different types, {x} and {w}; cast one of them")
     if group < 1 or x.shape[1] != w.shape[1] * group or w.shape[0] % group:
@@ -318,6 +319,13 @@ def _grad(d: Adjoint) -> list[Value | None]:
     return [dx, dw, d.g.op("ReduceSum", axes=[0, 2, 3], keepdims=0)]
 
 
+def _data_grad_rule(d: Adjoint) -> list[Value | None]:
+    """A transposed convolution: what it is the gradient of, and the gradient of that for the weights."""
+    x, w = d.inputs
+    attributes = {name: value for name, value in d.node.op.attributes.items() if name != "shape"}
+    return [d.g.op("Conv", w, **attributes), x.op("ConvWeightGrad", d.g, shape=list(w.tensor.shape), **attributes)]
+
+
 def _conv_flops(node: Node) -> int:
     w = node.input(1).shape
     return 2 * node.outputs[0].nelms * w[1] * w[2] * w[3]
@@ -344,6 +352,7 @@ OPS = [
         _conv_workspace,
         spatial=(0, -1),
         halves=_takes_halves,
+        expand=convolve_in_two_dimensions,
     ),
     # ConvDataGrad(g, weights) and ConvWeightGrad(g, data); ``shape`` is that of the result.
     OpDef(
@@ -352,7 +361,7 @@ OPS = [
         _shape_attribute,
         _data_grad,
         flops(_data_grad_flops),
-        None,
+        _data_grad_rule,
         _data_grad_workspace,
         spatial=(0, -1),
         halves=_data_grad_takes_halves,

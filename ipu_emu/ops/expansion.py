@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ipu_emu.graph import Graph, Op, Role, Tensor
-from ipu_emu.ops.append import inputs_of
+from ipu_emu.ops.node import inputs_of
 from ipu_emu.ops.table import TABLE
 
 __all__ = ["expanded"]
@@ -36,7 +36,17 @@ def _expand(graph: Graph, op: Op) -> None:
         graph.ops.append(complete)
         return
     for other in others:
+        _declare(graph, other)
         _expand(graph, other)
+
+
+def _declare(graph: Graph, op: Op) -> None:
+    """Add the outputs of an op that took another's place."""
+    if any(id and id not in graph.tensors for id in op.outputs):
+        made = TABLE[op].shape(inputs_of(graph, op))
+        for id, (dtype, shape) in zip(op.outputs, made, strict=False):
+            if id and id not in graph.tensors:
+                graph.add(Tensor(id, dtype, shape))
 
 
 def _is_known(graph: Graph, op: Op) -> bool:

@@ -8,10 +8,10 @@ from typing import Any
 from numpy.typing import NDArray
 
 from ipu_emu.errors import EmulatorError
-from ipu_emu.graph import Op, Tensor
+from ipu_emu.graph import Graph, Op, Tensor
 from ipu_emu.graph.dtype import DType
 
-__all__ = ["Made", "Node"]
+__all__ = ["Made", "Node", "inputs_of"]
 
 #: What a shape rule says of each output: element type and shape.
 Made = list[tuple[DType, tuple[int, ...]]]
@@ -54,3 +54,9 @@ class Node:
     def fail(self, text: str) -> EmulatorError:
         """An error about this op."""
         return EmulatorError(f"Op {self.op.label}: {text}")
+
+
+def inputs_of(graph: Graph, op: Op) -> Node:
+    """``op`` of ``graph`` with what it reads only."""
+    inputs = tuple(graph.tensor(id) if id else None for id in op.inputs)
+    return Node(op, inputs, tuple(graph.data.get(id) for id in op.inputs))

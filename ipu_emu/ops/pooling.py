@@ -13,11 +13,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gcl.jit import jit
+from ipu_emu.errors import InternalError
+from ipu_emu.graph import Graph, Op
 from ipu_emu.ops.adjoint import Adjoint, Value
 from ipu_emu.ops.arrays import view
 from ipu_emu.ops.cost import flops
 from ipu_emu.ops.node import Made, Node
-from ipu_emu.ops.registry import Bound, OpDef, Step
+from ipu_emu.ops.registry import Bound, Expand, OpDef, Step
+from ipu_emu.ops.rewrite import Rewrite
+from ipu_emu.ops.spatial import pool_in_two_dimensions
 from ipu_emu.ops.windows import Windows
 
 __all__ = ["OPS"]
@@ -29,8 +33,8 @@ def _windows(node: Node, data: tuple[int, ...]) -> Windows:
 
 def _shape(node: Node) -> Made:
     x = node.input(0)
-    if x.rank != 4:
-        raise node.fail(f"data [N, C, H, W] is needed, found {x}")
+    if x.rank < 3:
+        raise node.fail(f"data [N, C, ...] is needed, found {x}")
     if len(node.op.outputs) > 1:
         raise node.fail("a second output (indices) is not supported; ask for 1 output")
     return [(x.dtype, (*x.shape[:2], *_windows(node, x.shape).output))]
@@ -187,21 +191,10 @@ def _numbers(windows: Windows) -> tuple[int, ...]:
 
 
 def _counts(node: Node, windows: Windows) -> NDArray[np.float32]:
-    """Elements in each window, [OH OW]; those outside the input count only if the node says so."""
-    inside = [
-        [
-            sum(
-                0 <= place * windows.strides[axis] - windows.pads[axis] + i * windows.dilations[axis] < size
-                for i in range(windows.kernel[axis])
-            )
-            for place in range(windows.output[axis])
-        ]
-        for axis, size in enumerate(windows.input)
-    ]
-    counts = np.outer(*(np.array(each, np.float32) for each in inside)).reshape(-1)
-    if node.attribute("count_include_pad", 0):
-        counts[:] = prod(windows.kernel)
-    return np.maximum(counts, np.float32(1))
+    """Elements in each window, [OH OW]; those of the padding count only if the node says so."""
+    padding = node.attribute("count_include_pad", 0)
+    each = [np.array(windows.counts(axis, padding=bool(padding)), np.float32) for axis in range(2)]
+    return np.maximum(np.outer(*each).reshape(-1), np.float32(1))
 
 
 def _max_pool(bound: Bound) -> Step:
@@ -243,6 +236,29 @@ def _batch(node: Node) -> list[int]:
     return [node.input(0).shape[0]]
 
 
+def _global_shape(node: Node) -> Made:
+    x = node.input(0)
+    if x.rank < 3:
+        raise node.fail(f"data [N, C, ...] is needed, found {x}")
+    return [(x.dtype, (*x.shape[:2], *(1 for _ in x.shape[2:])))]
+
+
+def _global(type: str) -> Expand:
+    """One number for each channel of a sample."""
+
+    def expand(graph: Graph, op: Op) -> list[Op]:
+        rewrite = Rewrite(graph, op)
+        axes = list(range(2, len(rewrite.shape(op.inputs[0]))))
+        rewrite.op(type, op.inputs[0], to=op.outputs[0], axes=axes, keepdims=1)
+        return rewrite.ops
+
+    return expand
+
+
+def _unreached(bound: Bound) -> Step:
+    raise InternalError(f"{bound.node.op.type} was not expanded")
+
+
 _cost = flops(lambda node: node.outputs[0].nelms * prod(node.attribute("kernel_shape", [1])))
 
 OPS = [
@@ -254,8 +270,20 @@ OPS = [
         _cost,
         lambda d: d.g.op("MaxPoolGrad", d.x, d.y, **d.node.op.attributes),
         spatial=(0, -1),
+        expand=pool_in_two_dimensions,
     ),
     OpDef("MaxPoolGrad", (3, 3), _second, _max_pool_grad, _cost, None, _batch, spatial=(0, 1, 2, -1)),
-    OpDef("AveragePool", (1, 1), _shape, _average_pool, _cost, _average_grad_rule, spatial=(0, -1)),
+    OpDef(
+        "AveragePool",
+        (1, 1),
+        _shape,
+        _average_pool,
+        _cost,
+        _average_grad_rule,
+        spatial=(0, -1),
+        expand=pool_in_two_dimensions,
+    ),
+    OpDef("GlobalAveragePool", (1, 1), _global_shape, _unreached, _cost, expand=_global("ReduceMean")),
+    OpDef("GlobalMaxPool", (1, 1), _global_shape, _unreached, _cost, expand=_global("ReduceMax")),
     OpDef("AveragePoolGrad", (1, 1), _by_attribute, _average_pool_grad, _cost, spatial=(0, -1)),
 ]

@@ -14,7 +14,7 @@ from ipu_emu.ops.adjoint import GradRule
 from ipu_emu.ops.cost import CostRule
 from ipu_emu.ops.node import Made, Node
 
-__all__ = ["Bound", "GradRule", "Kernel", "OpDef", "Registry", "ShapeRule", "Step", "always", "never"]
+__all__ = ["Bound", "Expand", "GradRule", "Kernel", "OpDef", "Registry", "ShapeRule", "Step", "always", "never"]
 
 #: One prepared call: reads and writes arrays that it already holds, and allocates nothing.
 Step = Callable[[], object]

@@ -26,6 +26,7 @@ from ipu_emu.ops import (
     random,
     reduction,
     softmax,
+    transposed,
     update,
     views,
 )
@@ -59,6 +60,7 @@ TABLE = Registry(
         random,
         reduction,
         softmax,
+        transposed,
         update,
         views,
     )

@@ -1,4 +1,4 @@
-"""Windows: how a convolution or a pooling slides over height and width."""
+"""Windows: how a convolution or a pooling slides over the spatial axes."""
 
 from __future__ import annotations
 
@@ -11,47 +11,36 @@ __all__ = ["Windows"]
 
 @dataclass(frozen=True)
 class Windows:
-    """Per axis (height, width): sizes of input, output and kernel, stride, padding before, dilation."""
+    """Per spatial axis: sizes of input, output and kernel, stride, padding before, dilation."""
 
-    input: tuple[int, int]
-    output: tuple[int, int]
-    kernel: tuple[int, int]
-    strides: tuple[int, int]
-    pads: tuple[int, int]
-    dilations: tuple[int, int]
+    input: tuple[int, ...]
+    output: tuple[int, ...]
+    kernel: tuple[int, ...]
+    strides: tuple[int, ...]
+    pads: tuple[int, ...]
+    ends: tuple[int, ...]
+    dilations: tuple[int, ...]
 
     @classmethod
     def of(cls, node: Node, input: tuple[int, ...], kernel: tuple[int, ...]) -> Windows:
-        """Read the attributes of ``node``; raise where they do not fit two spatial axes."""
-        if len(input) != 2 or len(kernel) != 2:
-            raise node.fail(f"height and width are needed, found input {list(input)} and kernel {list(kernel)}")
-        strides = _pair(node, "strides", 1)
-        dilations = _pair(node, "dilations", 1)
-        pads = list(node.attribute("pads", [])) or [0, 0, 0, 0]
-        if len(pads) != 4 or min(pads) < 0:
-            raise node.fail(f"pads {pads} were given; give 4 numbers that are not negative: begins, then ends")
+        """Read the attributes of ``node``; raise where they do not fit the spatial axes."""
+        rank = len(input)
+        if not rank or len(kernel) != rank:
+            raise node.fail(f"a kernel size for each spatial axis is needed, found {list(kernel)} for {list(input)}")
+        strides, dilations = _each(node, "strides", rank), _each(node, "dilations", rank)
+        spans = [d * (k - 1) + 1 for k, d in zip(kernel, dilations, strict=True)]
+        begins, ends = _pads(node, input, spans, strides)
         output = []
-        for axis in range(2):
-            room = input[axis] + pads[axis] + pads[axis + 2] - dilations[axis] * (kernel[axis] - 1) - 1
-            if room < 0:
+        for size, span, stride, before, after in zip(input, spans, strides, begins, ends, strict=True):
+            room = size + before + after - span
+            if room < 0 or min(kernel) < 1:
                 raise node.fail(f"kernel {list(kernel)} is larger than the padded input {list(input)}")
-            places = room // strides[axis] + 1
+            places = room // stride + 1
             # With ceil_mode a last window may hang over the end, but must start inside.
-            if (
-                node.attribute("ceil_mode", 0)
-                and room % strides[axis]
-                and places * strides[axis] < input[axis] + pads[axis]
-            ):
+            if node.attribute("ceil_mode", 0) and room % stride and places * stride < size + before:
                 places += 1
             output.append(places)
-        return cls(
-            (input[0], input[1]),
-            (output[0], output[1]),
-            (kernel[0], kernel[1]),
-            strides,
-            (pads[0], pads[1]),
-            dilations,
-        )
+        return cls(input, tuple(output), kernel, strides, begins, ends, dilations)
 
     @property
     def numbers(self) -> tuple[int, ...]:
@@ -63,9 +52,42 @@ class Windows:
         """Say whether every window is one element and the windows cover the input in order."""
         return self.kernel == self.strides == (1, 1) and self.input == self.output
 
+    def places(self, axis: int) -> list[list[int]]:
+        """For each kernel element of ``axis`` the input place of each output; outside [0, input) it is padding."""
+        start, stride, dilation = -self.pads[axis], self.strides[axis], self.dilations[axis]
+        return [
+            [start + out * stride + tap * dilation for out in range(self.output[axis])]
+            for tap in range(self.kernel[axis])
+        ]
 
-def _pair(node: Node, name: str, default: int) -> tuple[int, int]:
-    values = list(node.attribute(name, [])) or [default, default]
-    if len(values) != 2 or min(values) < 1:
-        raise node.fail(f"{name} {values} were given; give 2 numbers of at least 1")
-    return values[0], values[1]
+    def counts(self, axis: int, *, padding: bool) -> list[int]:
+        """How many elements of each window of ``axis`` lie in the input, or in the padded input."""
+        low = -self.pads[axis] if padding else 0
+        high = self.input[axis] + (self.ends[axis] if padding else 0)
+        return [sum(low <= place < high for place in column) for column in zip(*self.places(axis), strict=True)]
+
+
+def _each(node: Node, name: str, rank: int) -> tuple[int, ...]:
+    values = list(node.attribute(name, [])) or [1] * rank
+    if len(values) != rank or min(values) < 1:
+        raise node.fail(f"{name} {values} were given; give {rank} numbers of at least 1")
+    return tuple(values)
+
+
+def _pads(
+    node: Node, input: tuple[int, ...], spans: list[int], strides: tuple[int, ...]
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """(before, after) of every axis: given, or made so that the output is the input divided by the stride."""
+    rank, kind = len(input), node.attribute("auto_pad", "NOTSET")
+    if kind in ("SAME_UPPER", "SAME_LOWER"):
+        needed = [
+            max((-(-size // stride) - 1) * stride + span - size, 0)
+            for size, stride, span in zip(input, strides, spans, strict=True)
+        ]
+        small = tuple(n // 2 for n in needed)
+        large = tuple(n - n // 2 for n in needed)
+        return (small, large) if kind == "SAME_UPPER" else (large, small)
+    pads = (list(node.attribute("pads", [])) if kind == "NOTSET" else []) or [0] * 2 * rank
+    if len(pads) != 2 * rank or min(pads) < 0:
+        raise node.fail(f"pads {pads} were given; give {2 * rank} numbers that are not negative: begins, then ends")
+    return tuple(pads[:rank]), tuple(pads[rank:])

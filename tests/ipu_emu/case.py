@@ -32,6 +32,7 @@ class Case:
     distinct: bool = False
     onnx: bool = True
     span: float = 1.0
+    compound: bool = False  # made of several ops, each of which rounds a FLOAT16 result
     extra: dict[str, Any] = field(default_factory=dict)
 
     def inputs(self, dtype: Any = np.float32) -> list[np.ndarray]:

@@ -13,6 +13,7 @@ import numpy as np
 from tests.ipu_emu.case import Case, Mean, NoReduction, Sum, binary, case, graphcore_op, onnx_op, unary
 from tests.ipu_emu.cases_elements import ELEMENTS
 from tests.ipu_emu.cases_places import PLACES
+from tests.ipu_emu.cases_windows import WINDOWS
 
 __all__ = ["CASES", "Case"]
 
@@ -202,4 +203,5 @@ CASES = [
     ),
     *ELEMENTS,
     *PLACES,
+    *WINDOWS,
 ]

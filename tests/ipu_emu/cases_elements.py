@@ -107,9 +107,7 @@ ELEMENTS = [
     *pairs("Atan2", "atan2", lambda t, a, b: t.atan2(a, b)),
     case("PRelu", "", [(2, 3, 4), (3, 1)], onnx_op("prelu"), lambda t, x, s: t.where(x < 0, x * s, x), distinct=True),
     case("Clip", "attributes", [(3, 5)], onnx_op("clip", 1.0, -0.5), lambda t, x: x.clamp(-0.5, 1.0), distinct=True),
-    case(
-        "Clip", "inputs", [(3, 5)], clip_by_inputs, lambda t, x: x.clamp(-0.5, 1.0), distinct=True
-    ),
+    case("Clip", "inputs", [(3, 5)], clip_by_inputs, lambda t, x: x.clamp(-0.5, 1.0), distinct=True),
     case(
         "Clip",
         "one bound",

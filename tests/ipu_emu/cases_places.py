@@ -159,9 +159,7 @@ PLACES: list[Case] = [
     ),
     case("Pad", "reflect", [(2, 4)], onnx_op("pad", [0, 2, 0, 1], "reflect"), padded("reflect")),
     case("Pad", "edge", [(2, 4)], onnx_op("pad", [0, 2, 0, 1], "edge"), padded("replicate")),
-    case(
-        "Pad", "inputs", [(2, 3), ()], pad_by_inputs, lambda t, x, v: t.cat([v.expand(2, 1), x], 1)
-    ),
+    case("Pad", "inputs", [(2, 3), ()], pad_by_inputs, lambda t, x, v: t.cat([v.expand(2, 1), x], 1)),
     case("DepthToSpace", "", [(2, 8, 2, 3)], onnx_op("depthtospace", 2, opset=11), lambda t, x: shuffled(t, x, 2)),
     case(
         "DepthToSpace",

@@ -19,7 +19,16 @@ every_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name.r
 def test_every_differentiable_op_has_a_case() -> None:
     covered = {op for case in CASES for op in case.ops}
     # Made by gradients and by expansions, and tested through them.
-    internal = {"ReshapeTo", "SumTo", "SpreadTo", "SliceInto", "Reversed", "BatchNormTrain", "BatchNormInfer"}
+    internal = {
+        "ReshapeTo",
+        "SumTo",
+        "SpreadTo",
+        "SliceInto",
+        "Reversed",
+        "ConvDataGrad",
+        "BatchNormTrain",
+        "BatchNormInfer",
+    }
     internal |= {"GroupNormalization"}
     internal |= {f"Dynamic{name}Local" for name in ("Slice", "Update", "Add", "Zero")}
     differentiable = {type for (_, type), entry in TABLE.table.items() if entry.grad is not None}
@@ -99,10 +108,10 @@ def test_half_precision_rounds_the_float32_result_once(case: Case) -> None:
     expected, _, _ = exact.run(exact.values)
     assert y.dtype == np.float16
     expected_half = expected.astype(np.float16)
-    if len(case.ops) == 1:
+    if len(case.ops) == 1 and not case.compound:
         np.testing.assert_array_equal(y, expected_half)
     else:
-        np.testing.assert_allclose(y, expected_half, rtol=2e-3)
+        np.testing.assert_allclose(y, expected_half, rtol=2e-3, atol=1e-3)
 
 
 def anchors_of(build: Any, value: np.ndarray) -> dict[str, Any]:
