@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import replace
 from typing import Any
 
 from popdist_py.errors import LayoutError
@@ -105,7 +106,7 @@ def _domains(options: LaunchOptions) -> Iterator[Misfit]:
         yield (
             f"--num-ilds {ilds}: {_job(options)} need {options.ipus} IPUs, but {_some(ilds, 'IPU-Link domain')} "
             f"{'holds' if ilds == 1 else 'hold'} {ILD_SIZE * ilds} ({ILD_SIZE} each); use --num-ilds "
-            f"{-(-options.ipus // ILD_SIZE)} or fewer replicas",
+            f"{replace(options, num_ilds=None).ilds} or fewer replicas",
             fields | {"ipus_per_replica"},
         )
 
@@ -160,7 +161,7 @@ def _system(options: LaunchOptions, environ: Mapping[str, str]) -> Iterator[Misf
     except ValueError as error:
         yield str(error), set()
         return
-    if options.ipus > size:
+    if options.ipus > size and options.num_replicas <= _MOST_REPLICAS:
         asked = environ.get(SYSTEM_VARIABLE)
         named = f"{SYSTEM_VARIABLE}={asked}" if asked else "the largest system"
         fitting = size // options.ipus_per_replica
