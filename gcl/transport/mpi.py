@@ -18,6 +18,7 @@ __all__ = ["MpiMessages", "roll_call"]
 _YIELDS = 500
 _NAP_SECONDS = 50e-6
 _FAREWELL_SECONDS = 0.5
+_DEATH_SECONDS = 1.0
 _DATA, _FAREWELL = 0, 1  # tags
 _ROLL_CALL = 32_767  # the largest tag that every MPI has, in the communicator that programs use too
 _NOTHING = [None, 0, MPI.BYTE]
@@ -67,15 +68,26 @@ class MpiMessages:
             for rank, member in enumerate(self._members)
             if rank != self.rank
         }
+        self._broken: set[int] = set()
         self._closed = False
 
     def send(self, to: int, data: np.ndarray) -> Any:
-        return to, self._communicator.Isend([data.view(np.uint8), MPI.BYTE], self._members[to], _DATA)
+        try:
+            return to, self._communicator.Isend([data.view(np.uint8), MPI.BYTE], self._members[to], _DATA)
+        except MPI.Exception:
+            self._broken.add(to)
+            return to, MPI.REQUEST_NULL
 
     def receive(self, frm: int, data: np.ndarray) -> Any:
         return frm, self._communicator.Irecv([data.view(np.uint8), MPI.BYTE], self._members[frm], _DATA)
 
     def wait(self, pending: Sequence[Any], *, timeout: float) -> list[int]:
+        try:
+            return sorted(self._broken) or self._wait(pending, timeout)
+        except MPI.Exception:
+            return self._lost(pending)
+
+    def _wait(self, pending: Sequence[Any], timeout: float) -> list[int]:
         requests, deadline, tries = [request for _, request in pending], monotonic() + timeout, 0
         while not MPI.Request.Testall(requests):
             tries += 1
@@ -94,7 +106,7 @@ class MpiMessages:
             return "which has left; call it on all ranks, or on none, and look at why that rank stopped"
         if rank in self._near and not self._near[rank].alive():
             return "whose process has died; look at its output"
-        return ""
+        return "to which MPI has lost the connection; look at its output" if rank in self._broken else ""
 
     def close(self) -> None:
         """Tell the others. The MPI communicator stays: freeing it is collective, and MPI_Finalize does it."""
@@ -108,7 +120,20 @@ class MpiMessages:
 
     def _left(self, rank: int) -> bool:
         """Say whether ``rank`` closed its end."""
-        return bool(self._farewells[rank].Test())
+        try:
+            return bool(self._farewells[rank].Test())
+        except MPI.Exception:
+            self._broken.add(rank)
+            return False
+
+    def _lost(self, pending: Sequence[Any]) -> list[int]:
+        """The ranks that are gone, after MPI found that some message cannot arrive: it may know before we do."""
+        self._communicator.Set_attr(MPI.Comm.Create_keyval(), list(pending))
+        ranks, deadline = sorted({rank for rank, _ in pending}), monotonic() + _DEATH_SECONDS
+        while not (gone := [rank for rank in ranks if self.gone(rank)]) and monotonic() < deadline:
+            sleep(_NAP_SECONDS)
+        self._broken.update(gone or ranks)
+        return gone or ranks
 
     def _late(self, pending: Sequence[Any]) -> list[int]:
         """The ranks that have not answered. Their messages may still come: what they are written to must stay."""

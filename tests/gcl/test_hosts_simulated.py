@@ -1,4 +1,4 @@
-"""Collectives over hosts that are only believed to be some: processes of one machine, arranged over them in every way."""
+"""Collectives over hosts that are only believed to be some: one machine's processes, arranged in every way."""
 
 from __future__ import annotations
 
