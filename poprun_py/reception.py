@@ -14,7 +14,7 @@ from poprun_py.errors import ChannelError
 
 __all__ = ["Reception"]
 
-#: Seconds a stranger has to prove itself and say hello, and how many may try at once.
+#: Seconds a stranger has to prove itself and say hello, and how many may try at once; one more, and the oldest goes.
 _TIMEOUT, _MOST_STRANGERS = 10.0, 256
 
 
@@ -38,7 +38,7 @@ class Reception:
         self._alarms = alarms
         self._welcome = welcome
         self._log = log
-        self._strangers: set[Admission | Channel] = set()
+        self._strangers: dict[Admission | Channel, None] = {}  # the oldest first
         self._listeners = [socket.create_server((address, 0), backlog=_MOST_STRANGERS) for address in addresses]
         for listener in self._listeners:
             listener.setblocking(False)
@@ -60,14 +60,13 @@ class Reception:
         except OSError:
             return
         if len(self._strangers) >= _MOST_STRANGERS:
-            connection.close()
-            return
+            self._dismiss(next(iter(self._strangers)), "too many others came")
         try:
             stranger = Admission(connection, self.key)
         except OSError:  # it left at once
             connection.close()
             return
-        self._strangers.add(stranger)
+        self._strangers[stranger] = None
         self._selector.register(stranger, selectors.EVENT_READ, lambda: self._on_answer(stranger))
         self._alarms.set(_TIMEOUT, lambda: self._dismiss(stranger, "it took too long"))
 
@@ -79,8 +78,8 @@ class Reception:
             return
         if channel is None:
             return
-        self._strangers.remove(stranger)
-        self._strangers.add(channel)
+        del self._strangers[stranger]
+        self._strangers[channel] = None
         self._selector.modify(channel, selectors.EVENT_READ, lambda: self._on_first_message(channel))
         self._alarms.set(_TIMEOUT, lambda: self._dismiss(channel, "it did not introduce itself"))
 
@@ -95,7 +94,7 @@ class Reception:
         if len(arrived) > 1 or not isinstance(arrived[0], messages.Hello):
             self._dismiss(channel, "it did not introduce itself")
             return
-        self._strangers.remove(channel)
+        del self._strangers[channel]
         self._selector.unregister(channel)
         if not self._welcome(arrived[0], channel):
             self._log(f"There is no place for an instance {arrived[0].rank}")
@@ -104,6 +103,6 @@ class Reception:
     def _dismiss(self, stranger: Admission | Channel, why: str) -> None:
         if stranger in self._strangers:
             self._log(f"A connection to the channel was refused: {why}")
-            self._strangers.remove(stranger)
+            del self._strangers[stranger]
             self._selector.unregister(stranger)
             stranger.close()

@@ -40,12 +40,11 @@ START_TIMEOUT, START_TIMEOUT_PER_INSTANCE = 30.0, 1.0
 #: Seconds between two looks at an mpirun that has not started everything yet, and how many have to find the same.
 _CHECK_START, _LOOKS = 0.25, 3
 
-#: Seconds from the end of the grace until everything is killed, and for mpirun to end after its processes: by itself,
-#: and in a job that was told to stop.
-_TEARDOWN, _MPIRUN_TIMEOUT, _STOPPED_MPIRUN_TIMEOUT = 0.9, 5.0, 0.7
+#: Seconds from the end of the grace until everything is killed: with instances here, elsewhere, none at all.
+_TEARDOWN, _TEARDOWN_ELSEWHERE, _TEARDOWN_OF_MPIRUN = 0.6, 0.9, 0.3
 
-#: The same, for an mpirun that has nothing to end.
-_TEARDOWN_OF_MPIRUN = 0.3
+#: Seconds for mpirun to end after its processes: by itself, and in a job that was told to stop.
+_MPIRUN_TIMEOUT, _STOPPED_MPIRUN_TIMEOUT = 5.0, 0.7
 
 #: Seconds in which an instance that made mpirun end the job (MPI_Abort) may report its own exit code.
 _SETTLE = 0.2
@@ -353,7 +352,8 @@ class Run:
         if order is not None and order is not self._order:
             self._order = order
             grace = order.grace if self._job.has_started else 0.0
-            teardown = _TEARDOWN if self._channels else _TEARDOWN_OF_MPIRUN
+            teardown = _TEARDOWN_ELSEWHERE if self._plan.remote_hosts else _TEARDOWN
+            teardown = teardown if self._channels else _TEARDOWN_OF_MPIRUN
             self._alarms.set(grace + teardown, lambda: self._kill_all() if self._order is order else None)
         if self._job.all_gone and not self._all_gone:
             self._all_gone = True
