@@ -28,9 +28,10 @@ from gcl.interpreter import OPERATIONS, Operation
 from gcl.layout import HostRearrangement
 from gcl.operators import Operator
 from gcl.phases import Phase
-from gcl.program import INPUT, OUTPUT, Collective, Copy, Exchange, Reduce, Slice, Step, StepProgram
+from gcl.program import INPUT, OUTPUT, Collective, Copy, Exchange, Reduce, Slice
 from gcl.schedule import Schedule
 from gcl.transport.segment import array_at
+from gcl.versions import Key, Layout, fused, key_of, sent_from_io, versions_of
 from gcl.world import World
 
 __all__ = ["Script", "runs_as_script"]
@@ -42,13 +43,11 @@ _X, _OUT = 0, 1
 Place = tuple[int, int, int, int]
 Action = tuple[Callable[..., object], tuple[Place, ...]]
 Fill = Callable[[np.ndarray, np.ndarray], object]
-#: What is written and read as one: a buffer between its low and high element.
-Key = tuple[str, int, int]
 
 
 def runs_as_script(plan: Schedule) -> bool:
     """Whether slices of every buffer are equal or disjoint, and no version is written while it may be read."""
-    return all(_versions(program) is not None for program in plan.programs)
+    return all(versions_of(program) is not None for program in plan.programs)
 
 
 class Script:
@@ -60,7 +59,7 @@ class Script:
         self._tensors: list[np.ndarray] = [np.empty((0, 0))] * 2
         self._actions: list[Action] = []
         stages = list(_stages(plan, request, wide))
-        self._arena, self._addresses = self._share([_Layout(s.phase.program, s.dtype) for s in stages if s.phase])
+        self._arena, self._addresses = self._share([Layout(s.phase.program, s.dtype) for s in stages if s.phase])
         start, current = 0, _X
         for number, stage in enumerate(stages):
             last = number == len(stages) - 1 and request.kind is not Kind.ALL_GATHER_SHARED
@@ -86,7 +85,7 @@ class Script:
         """Every rank is here."""
         self._memory.leave(self._request)
 
-    def _share(self, layouts: list[_Layout]) -> tuple[np.ndarray, list[int]]:
+    def _share(self, layouts: list[Layout]) -> tuple[np.ndarray, list[int]]:
         """Memory that all ranks see, and where that of each replica is."""
         nbytes = max(_LINE, sum(layout.nbytes for layout in layouts))
         arena = self._memory.empty((self._world.local, nbytes), np.dtype(np.uint8))
@@ -163,109 +162,6 @@ def _identity(order: HostRearrangement) -> bool:
     return order.slices == ((0, order.gathered_size),) or order.gathered_size == 0
 
 
-# ------------------------------------------------------------------------------------------------------------- memory
-
-
-class _Layout:
-    """Where the buffers of ``program`` lie in an arena: each twice, and twice what is sent from input or output."""
-
-    def __init__(self, program: StepProgram, dtype: np.dtype[Any]) -> None:
-        self._places: dict[tuple[str, int], int] = {}
-        self.sizes = {
-            name: program.fragments(name) * program.width for name in program.buffers if name not in (INPUT, OUTPUT)
-        }
-        self.sizes[INPUT] = max((sum(s.elements for s in _put(e)) for e in program.exchanges), default=0)
-        self.nbytes = 0
-        for name, size in self.sizes.items():
-            for version in (0, 1):
-                self._places[name, version] = self.nbytes
-                self.nbytes += -(-size * dtype.itemsize // _LINE) * _LINE
-
-    def offset(self, name: str, version: int) -> int:
-        """First byte of a version of buffer ``name`` (INPUT: of what is put there to be sent)."""
-        return self._places[name, version]
-
-
-def _put(exchange: Exchange) -> list[Slice]:
-    """What has to be put into the arena so that peers can read it: slices of input and output that are sent."""
-    found = dict.fromkeys(copy.source for copy in exchange.copies if copy.source.buffer in (INPUT, OUTPUT))
-    return list(found)
-
-
-def _key(part: Slice) -> Key:
-    return part.buffer, part.low, part.high
-
-
-def _reads(step: Step) -> list[Slice]:
-    if isinstance(step, Exchange):
-        parts = [copy.source for copy in step.copies]
-    else:
-        parts = [step.own, step.received] if isinstance(step, Reduce) else [step.source]
-    return [part for part in parts if part.buffer not in (INPUT, OUTPUT)]
-
-
-def _writes(step: Step) -> list[Slice]:
-    parts = [copy.target for copy in step.copies] if isinstance(step, Exchange) else [step.target]
-    return [part for part in parts if part.buffer not in (INPUT, OUTPUT)]
-
-
-@dataclass(frozen=True)
-class _Versions:
-    """Per step, the version of every buffer that it reads, and of every one that it writes."""
-
-    read: list[dict[Key, int]]
-    written: list[dict[Key, int]]
-
-
-def _versions(program: StepProgram) -> _Versions | None:
-    """The versions, or None where two are not enough."""
-    keys = {_key(part) for step in program.steps for part in (*_reads(step), *_writes(step))}
-    if any(a != b and a[0] == b[0] and a[1] < b[2] and b[1] < a[2] for a in keys for b in keys):
-        return None
-    now = dict.fromkeys(keys, 1)
-    unread: set[Key] = set()  # written for some replicas, perhaps, and for others to come: the same version
-    seen: dict[tuple[Key, int], int] = {}
-    found, epoch = _Versions([], []), 0
-    for step in program.steps:
-        epoch += isinstance(step, Exchange)
-        found.read.append({_key(part): now[_key(part)] for part in _reads(step)})
-        if isinstance(step, Exchange):
-            seen |= dict.fromkeys(found.read[-1].items(), epoch)
-        unread -= set(found.read[-1])
-        for key in set(map(_key, _writes(step))) - unread:
-            now[key] = 1 - now[key]
-            if seen.get((key, now[key]), -1) >= epoch:
-                return None
-        unread |= set(map(_key, _writes(step)))
-        found.written.append({_key(part): now[_key(part)] for part in _writes(step)})
-    return found
-
-
-def _fused(program: StepProgram) -> set[Key]:
-    """Targets of exchanges that are only read between that exchange and the next: they need not be stored.
-
-    One that is written again before it was read (packets that arrive at different hops) must be.
-    """
-    fresh: set[Key] = set()
-    waiting: set[Key] = set()
-    read: set[Key] = set()
-    stored: set[Key] = set()
-    for step in program.steps:
-        parts = set(map(_key, _reads(step)))
-        if isinstance(step, Exchange):
-            fresh = {_key(copy.target) for copy in step.copies if not copy.redundant}
-            stored |= parts | (fresh & waiting)
-            waiting |= fresh
-        else:
-            stored |= (parts - fresh) | set(map(_key, _writes(step)))
-            read |= parts
-            waiting -= parts
-    return read - stored
-
-
-# ------------------------------------------------------------------------------------------------------------ actions
-
-
 class _Writer:
     """Writes the actions of one program into ``script``."""
 
@@ -274,11 +170,11 @@ class _Writer:
         assert stage.combine is not None
         self._script, self._program, self._dtype = script, stage.phase.program, stage.dtype
         self._combine, self._io = _into(stage.combine), {INPUT: source, OUTPUT: target}
-        self._layout, self._start = _Layout(self._program, stage.dtype), start
+        self._layout, self._start = Layout(self._program, stage.dtype), start
         self.end = start + self._layout.nbytes
-        versions = _versions(self._program)
+        versions = versions_of(self._program)
         assert versions is not None
-        self._fused, self._width = _fused(self._program), self._program.width
+        self._fused, self._width = fused(self._program), self._program.width
         self._known: dict[tuple[int, str, int], int] = {}
         self._received: dict[tuple[Slice, int], Place] = {}
         self._turn = 0
@@ -311,7 +207,7 @@ class _Writer:
                     source = self._place(copy.source, sender, read)
                 else:
                     source = self._sent(sender, starts[copy.source], copy.source.elements)
-                if _key(copy.target) in self._fused:
+                if key_of(copy.target) in self._fused:
                     self._received[copy.target, receiver] = source
                 else:
                     self._do(np.copyto, self._place(copy.target, receiver, written), source)
@@ -320,7 +216,7 @@ class _Writer:
         """Put what local replicas send from input or output where peers can read it; where each slice begins."""
         starts: dict[Slice, int] = {}
         start, here = 0, self._script._local
-        for part in _put(exchange):
+        for part in sent_from_io(exchange):
             starts[part] = start
             senders = {
                 sender
@@ -343,7 +239,7 @@ class _Writer:
         bounds = part.bounds(replica, self._width)
         if part.buffer in self._io:
             return self._io[part.buffer], replica - self._script._local.start, bounds.start, bounds.stop
-        tensor, row = self._buffer(replica, part.buffer, versions[_key(part)])
+        tensor, row = self._buffer(replica, part.buffer, versions[key_of(part)])
         return tensor, row, bounds.start, bounds.stop
 
     def _buffer(self, replica: int, name: str, version: int) -> tuple[int, int]:
