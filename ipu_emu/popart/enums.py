@@ -9,6 +9,7 @@ __all__ = [
     "AdamMode",
     "AdaptiveMode",
     "AnchorReturnTypeId",
+    "AutodiffStitchStrategy",
     "BatchSerializationBatchSchedule",
     "BatchSerializationMethod",
     "BatchSerializationTransformContext",
@@ -19,6 +20,9 @@ __all__ = [
     "DeviceSelectionCriterion",
     "DeviceType",
     "ExchangeStrategy",
+    "ExecutionPhaseIOSchedule",
+    "ExecutionPhaseSchedule",
+    "GradientTensorTrackingMethod",
     "InitType",
     "Instrumentation",
     "IrSerializationFormat",
@@ -31,6 +35,7 @@ __all__ = [
     "ReplicatedStreamMode",
     "ReplicatedTensorSharding",
     "SGDAccumulatorAndMomentum",
+    "SubgraphCopyingStrategy",
     "SyncPattern",
     "SyntheticDataMode",
     "TensorStorage",
@@ -270,3 +275,32 @@ class DataType(Numbered):
 
 class IrSerializationFormat(Numbered):
     JSON = 0
+
+
+class ExecutionPhaseIOSchedule(Numbered):
+    Preload = 0
+    OnDemand = 1
+
+
+class ExecutionPhaseSchedule(Numbered):
+    Interleaving = 0
+    Batch = 1
+    BatchClusteredIO = 2
+
+
+class GradientTensorTrackingMethod(Numbered):
+    AllNonViewChangingGradientTensors = 0
+    ConvAndMatmulGradients = 1
+    GradientsOfUserSpecifiedTensors = 2
+
+
+class AutodiffStitchStrategy(Numbered):
+    RecomputeMinimal = 0
+    RecomputeAllNonInputs = 1
+    AddFwdOutputs = 2
+    SafeAddFwdOutputs = 3
+
+
+class SubgraphCopyingStrategy(Numbered):
+    OnEnterAndExit = 0
+    JustInTime = 1

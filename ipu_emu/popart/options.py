@@ -14,14 +14,19 @@ from typing import Any, ClassVar
 from ipu_emu.errors import EmulatorError
 from ipu_emu.popart.enums import (
     AccumulateOuterFragmentSchedule,
+    AutodiffStitchStrategy,
     BatchSerializationBatchSchedule,
     BatchSerializationMethod,
     BatchSerializationTransformContext,
+    ExecutionPhaseIOSchedule,
+    ExecutionPhaseSchedule,
+    GradientTensorTrackingMethod,
     Instrumentation,
     MeanReductionStrategy,
     MergeVarUpdateType,
     RecomputationType,
     ReductionType,
+    SubgraphCopyingStrategy,
     SyntheticDataMode,
     VirtualGraphMode,
 )
@@ -31,6 +36,7 @@ from ipu_emu.transforms.training import Reduction
 
 __all__ = [
     "AccumulateOuterFragmentSettings",
+    "AutodiffSettings",
     "AutomaticLossScalingSettings",
     "BatchSerializationSettings",
     "ExecutionPhaseSettings",
@@ -56,7 +62,15 @@ class BatchSerializationSettings(Settings):
 class ExecutionPhaseSettings(Settings):
     """Phases and stages of phased execution."""
 
-    defaults: ClassVar = {"phases": 0, "stages": 2, "weightIOSchedule": None, "activationIOSchedule": None}
+    defaults: ClassVar = {
+        "phases": 0,
+        "stages": 2,
+        "weightIOSchedule": ExecutionPhaseIOSchedule.Preload,
+        "activationIOSchedule": ExecutionPhaseIOSchedule.Preload,
+        "optimizerStateIOSchedule": ExecutionPhaseIOSchedule.OnDemand,
+        "accumulatorIOSchedule": ExecutionPhaseIOSchedule.Preload,
+        "schedule": ExecutionPhaseSchedule.Interleaving,
+    }
 
 
 class AutomaticLossScalingSettings(Settings):
@@ -68,7 +82,7 @@ class AutomaticLossScalingSettings(Settings):
         "thresholdUpperCountProportion": 1e-7,
         "updatePeriod": 1,
         "toTrackTensors": None,
-        "gradientTensorTrackingMethod": None,
+        "gradientTensorTrackingMethod": GradientTensorTrackingMethod.AllNonViewChangingGradientTensors,
     }
 
 
@@ -87,6 +101,12 @@ class ReplicatedCollectivesSettings(Settings):
         "mergeReduceScatterCollectives": False,
         "mergeAllGatherCollectives": False,
     }
+
+
+class AutodiffSettings(Settings):
+    """How gradients of subgraphs get what they need; no numeric effect."""
+
+    defaults: ClassVar = {"stitchStrategy": AutodiffStitchStrategy.RecomputeAllNonInputs}
 
 
 _REPLICATION: dict[str, Any] = {
@@ -182,6 +202,11 @@ _COMPILER: dict[str, Any] = {
     "opxModifyChecking": False,
     "accumulateOuterFragmentSettings": AccumulateOuterFragmentSettings(),
     "replicatedCollectivesSettings": ReplicatedCollectivesSettings(),
+    "autodiffSettings": AutodiffSettings(),
+    "subgraphCopyingStrategy": SubgraphCopyingStrategy.OnEnterAndExit,
+    "createHaltOnError": False,
+    "throwIfLog2ScaleTensorNotInRange": True,
+    "updatableNamedBuffers": [],
     "customCodelets": [],
     "customCodeletCompileFlags": "",
 }

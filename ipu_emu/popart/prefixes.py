@@ -5,6 +5,7 @@ from ipu_emu.transforms import ids
 __all__ = [
     "reservedAccl1Prefix",
     "reservedAccl2Prefix",
+    "reservedAccl3Prefix",
     "reservedAcclPrefix",
     "reservedAccumPrefix",
     "reservedGradientPrefix",
@@ -47,3 +48,7 @@ def reservedRestoredPrefix() -> str:
 def without_prefix(id: str) -> str:
     """The weight that an optimiser state belongs to."""
     return next((id.removeprefix(prefix) for prefix in _STATES if id.startswith(prefix)), id)
+
+
+def reservedAccl3Prefix() -> str:
+    return ids.ACCL3

@@ -1,0 +1,51 @@
+"""Logger: PopART's loggers by name, with its names of levels, over Python's logging."""
+
+from __future__ import annotations
+
+import logging
+
+from ipu_emu.errors import EmulatorError
+
+__all__ = ["Logger", "getLogger"]
+
+_LEVELS = {
+    "TRACE": 5,
+    "DEBUG": logging.DEBUG,
+    "INFO": logging.INFO,
+    "WARN": logging.WARNING,
+    "ERR": logging.ERROR,
+    "CRITICAL": logging.CRITICAL,
+    "OFF": logging.CRITICAL + 10,
+}
+
+
+class Logger:
+    """Messages at a level; those below the level of the logger are dropped."""
+
+    def __init__(self, name: str) -> None:
+        self._logger = logging.getLogger(name if name == "popart" else f"popart.{name}")
+
+    def setLevel(self, level: str) -> None:
+        if level not in _LEVELS:
+            raise EmulatorError(f"There is no level '{level}'; use one of {', '.join(_LEVELS)}")
+        self._logger.setLevel(_LEVELS[level])
+
+    def debug(self, text: str) -> None:
+        self._logger.debug(text)
+
+    def info(self, text: str) -> None:
+        self._logger.info(text)
+
+    def warn(self, text: str) -> None:
+        self._logger.warning(text)
+
+    def error(self, text: str) -> None:
+        self._logger.error(text)
+
+    def critical(self, text: str) -> None:
+        self._logger.critical(text)
+
+
+def getLogger(name: str = "popart") -> Logger:
+    """The logger of a part of PopART; by default that of all of it."""
+    return Logger(name)
