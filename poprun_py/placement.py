@@ -10,7 +10,7 @@ disabled     nothing is bound
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from poprun_py.numa import NumaTopology, listed
 
@@ -19,8 +19,7 @@ __all__ = ["DISABLED", "STRATEGIES", "Placement", "place"]
 DISABLED = "disabled"
 
 
-@dataclass(frozen=True)
-class Placement:
+class Placement(NamedTuple):
     """Where one instance runs; ``sharers`` instances have the same CPUs, ``bound`` says whether it is kept there."""
 
     cpus: tuple[int, ...]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from poprun_py.binding import bind
 from poprun_py.messages import Start
@@ -15,8 +15,7 @@ __all__ = ["NETWORK_VARIABLES", "Surroundings", "arrange"]
 NETWORK_VARIABLES = ("UCX_NET_DEVICES", "FI_TCP_IFACE", "GLOO_SOCKET_IFNAME")
 
 
-@dataclass(frozen=True)
-class Surroundings:
+class Surroundings(NamedTuple):
     """Where the instance runs, what to add to its environment, and what could not be arranged."""
 
     placement: Placement
