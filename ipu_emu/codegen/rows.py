@@ -148,7 +148,7 @@ class _Rows:
     def formula(self, body: tuple[Instruction, ...], index: Any, carried: list[Any], count: int) -> list[Any]:
         """Emit ``body`` for ``count`` elements from ``index`` on; the new partial sums."""
         values: list[Any] = []
-        made = []
+        made: list[Any] = []
         for kind, *rest in body:
             value = None
             if kind == "load":

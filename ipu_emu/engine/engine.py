@@ -45,6 +45,7 @@ from ipu_emu.program.instructions import (
     Leaf,
     Repeat,
     WeightUpdate,
+    leaves,
 )
 
 __all__ = ["Engine", "Feed"]
@@ -124,9 +125,11 @@ class Engine:
                     compile_calls(calls)
 
     def _load(self) -> None:
-        """Set what the graph starts from; all memory is zero as yet."""
-        for id, value in self.executable.graph.data.items():
-            if id in self.executable.plan.placements:
+        """Set what the graph starts from; all memory is zero as yet. Who trains sets the variables before a run."""
+        graph = self.executable.graph
+        trains = any(isinstance(leaf, WeightUpdate) for leaf in leaves(self.executable.program))
+        for id, value in graph.data.items():
+            if id in self.executable.plan.placements and not (trains and graph.tensors[id].role.is_variable):
                 self.write(id, value)
 
     def _threads(self) -> int:

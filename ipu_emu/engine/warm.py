@@ -15,6 +15,8 @@ from ipu_emu.ops.arrays import Chain
 
 __all__ = ["compile_calls"]
 
+_type_of: Any = vars(numba)["typeof"]
+
 
 def compile_calls(step: Step) -> None:
     """Compile, or load from disk, the numba kernels that ``step`` calls; others are compiled already."""
@@ -23,7 +25,7 @@ def compile_calls(step: Step) -> None:
         function: Any = call.func if isinstance(call, partial) else None
         if not isinstance(call, partial) or not hasattr(function, "nopython_signatures"):
             continue
-        signature = tuple(numba.typeof(argument) for argument in call.args)
+        signature = tuple(_type_of(argument) for argument in call.args)
         if (function, *signature) not in seen and not call.keywords:
             seen.add((function, *signature))
             function.compile(signature)

@@ -108,7 +108,8 @@ def _kernel(bound: Bound) -> Step:
         operands.append(Operand(kind, array.dtype == np.float16))
     size = bound.outputs[0].size
     width = max(columns.values(), default=size) or 1
-    return bound_rows(operands, [Pass(bound.node.attribute("body", ()))], arrays, size // width, width)
+    step: Step = bound_rows(operands, [Pass(bound.node.attribute("body", ()))], arrays, size // width, width)
+    return step
 
 
 def _kind(node: Node, index: int) -> str:

@@ -20,6 +20,7 @@ from ipu_emu.hostio import SyntheticFeed, check_sizes
 from ipu_emu.ops import append
 from ipu_emu.ops.random import has_key
 from ipu_emu.popart.builder import STREAM_MODE
+from ipu_emu.popart.caching import cache_folder
 from ipu_emu.popart.dataflow import DataFlow
 from ipu_emu.popart.devices import DeviceInfo
 from ipu_emu.popart.enums import DeviceConnectionType, DeviceType, SyntheticDataMode
@@ -33,6 +34,7 @@ from ipu_emu.popart.variables import grouped, settings_of
 from ipu_emu.popart.weights import Weights
 from ipu_emu.program import Executable
 from ipu_emu.program.anchors import StepShape
+from ipu_emu.program.cache import cache_key, compiled_once, load_executable, save_executable, with_variables
 from ipu_emu.program.lowering import lower
 from ipu_emu.transforms.replication import tell_replicas
 from ipu_emu.transforms.training import Gradient
@@ -121,16 +123,42 @@ class Session:
             self.loadEngineAndConnectStreams()
 
     def _compile(self) -> Executable:
-        return lower(
-            self._graph.copy(),
-            self._step(),
-            self._anchors,
-            gradients=self._gradients,
-            reduction=self._options.reduction(),
-            replicas=self._options.getGlobalReplicationFactor(),
-            broadcast=self._broadcast,
-            bucket_bytes=self._options.bucketBytes(),
-        )
+        """Compile, or load what was compiled before."""
+        folder = cache_folder(self._options)
+        if folder is None:
+            return self._lower()
+        return compiled_once(folder, self._graph, self._key(), self._lower)
+
+    def _arguments(self) -> dict[str, Any]:
+        """What the compiler is told besides the graph."""
+        return {
+            "step": self._step(),
+            "anchors": self._anchors,
+            "gradients": self._gradients,
+            "reduction": self._options.reduction(),
+            "replicas": self._options.getGlobalReplicationFactor(),
+            "broadcast": self._broadcast,
+            "bucket_bytes": self._options.bucketBytes(),
+        }
+
+    def _lower(self) -> Executable:
+        return lower(self._graph.copy(), **self._arguments())
+
+    def _key(self) -> str:
+        return cache_key(self._graph, self._arguments())
+
+    def compileAndExport(self, filename: str) -> None:
+        """Compile, and write the executable to a file."""
+        self.prepareDevice(loadEngine=False)
+        self.saveExecutable(filename)
+
+    def saveExecutable(self, path: str, savePopartMetadata: bool = True, saveVariables: bool = True) -> None:
+        """Write what was compiled to a file; variables stay with the model."""
+        save_executable(self.executable, path, self._key())
+
+    def loadExecutable(self, path: str) -> None:
+        """Take the executable from a file instead of compiling; ``loadEngineAndConnectStreams`` follows."""
+        self._executable = with_variables(load_executable(path, self._key()), self._graph)
 
     def loadEngineAndConnectStreams(self) -> None:
         """Attach to the device and load what was compiled."""
