@@ -19,7 +19,7 @@ class Node(NamedTuple):
     ``memory`` are nodes: itself if it has memory, and those without CPUs that are closer to it than to any other.
     """
 
-    index: int
+    number: int
     cores: tuple[tuple[int, ...], ...]
     memory: tuple[int, ...]
 

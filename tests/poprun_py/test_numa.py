@@ -35,7 +35,7 @@ def record(root, nodes, *, siblings=(), online=None, memory=None, distances=None
 def found(tree, *, cpus=None, memory=None):
     root, every = tree
     topology = discover(root, cpus=every if cpus is None else cpus, memory=memory)
-    return [(node.index, listed(node.cpus), node.memory) for node in topology.nodes]
+    return [(node.number, listed(node.cpus), node.memory) for node in topology.nodes]
 
 
 @pytest.mark.parametrize("count", [1, 2, 4, 8])
