@@ -13,6 +13,7 @@ from ipu_emu.graph import Graph, Role, Tensor
 from ipu_emu.ops import expanded
 from ipu_emu.transforms.autodiff import differentiate
 from ipu_emu.transforms.clipping import clip_norms
+from ipu_emu.transforms.dropout import with_dropout
 from ipu_emu.transforms.ids import GRADIENT
 from ipu_emu.transforms.loss_scaling import LossScaler
 from ipu_emu.transforms.optimizer import Rule
@@ -58,7 +59,7 @@ def training_graph(
     stochastic_rounding: bool = False,
 ) -> tuple[Graph, list[Gradient]]:
     """The graph of a training step, and the gradients that are reduced between its two halves."""
-    graph = expanded(model)
+    graph = expanded(with_dropout(model))
     dtype = graph.tensor(loss).dtype
     role = Role.CONSTANT if optimizer.loss_scaling.constant else Role.SCALAR
     seed = Tensor(optimizer.loss_scaling_id(dtype), dtype, (), role)
