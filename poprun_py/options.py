@@ -106,8 +106,8 @@ OPTIONS: tuple[Option, ...] = (
         "package index beside this Python.", words.text, "NAME|PATH",
     ),
     Option(
-        "backend", "MPI", "What starts the instances: mpi (mpirun), slurm (srun, the default inside an allocation of "
-        "Slurm), or inprocess, which runs a single instance in this process under pdb. Default auto.",
+        "backend", "MPI", "What starts the instances: mpi (mpirun), slurm (srun, the default for several hosts of an "
+        "allocation of Slurm), or inprocess, which runs a single instance in this process under pdb. Default auto.",
         words.choice("auto", "mpi", "slurm", "inprocess"), "auto|mpi|slurm|inprocess",
     ),
     Option(
