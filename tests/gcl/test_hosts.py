@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from textwrap import dedent
@@ -124,3 +127,51 @@ def test_a_byte_crosses_a_link_of_1_gbit_as_rarely_as_it_can(
                 measured = found[group][collective]
                 # acknowledgements of what comes in, and barriers, are the rest
                 assert nbytes <= measured <= 1.05 * nbytes + 100_000, (host, group, collective, measured, nbytes)
+
+
+#: Every instance tells its pid, then reduces until it hears of a fault.
+ENDLESS = """
+    import os, time
+    import gcl, popdist_py
+    popdist_py.init()
+    communicator = gcl.connect(
+        local_replicas=popdist_py.getNumLocalReplicas(),
+        global_offset=popdist_py.getReplicaIndexOffset(),
+        global_replicas=popdist_py.getNumTotalReplicas(),
+    )
+    x = communicator.empty(500_000)
+    print(f"pid={os.getpid()} of={popdist_py.getInstanceIndex()} ", flush=True)
+    try:
+        while True:
+            communicator.all_reduce(x, out=x)
+    except gcl.PeerLost as error:
+        print(f"heard {error}", flush=True)
+        time.sleep(60)
+"""
+
+
+@needs_hosts
+@pytest.mark.timeout(120)
+def test_a_killed_instance_ends_the_job_on_all_hosts(tmp_path: Path) -> None:
+    with hosts(2, tmp_path) as where:
+        launcher = Path(sys.executable).parent / "poprun-py"
+        options = ["--host", ",".join(where.names), "--num-instances", 4, "--num-replicas", 4]
+        argv = where.command(0, [launcher, *options, sys.executable, "-c", dedent(ENDLESS)])
+        environ = {"HYDRA_LAUNCHER_EXEC": str(where.ssh), "UCX_TLS": "tcp,self,posix", "PYTHONPATH": str(ROOT)}
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+        job = subprocess.Popen(argv, text=True, env=os.environ | environ, **pipes)
+        assert job.stdout is not None
+        pids: dict[int, int] = {}
+        for line in job.stdout:
+            if found := re.search(r"pid=(\d+) of=(\d)", line):
+                pids[int(found[2])] = int(found[1])
+            if len(pids) == 4:
+                break
+        time.sleep(0.5)
+        os.kill(pids[3], signal.SIGKILL)
+        said, _ = job.communicate(timeout=60)
+        # those who were quicker than the launcher, which ends them, heard it themselves
+        for heard in re.findall(r"heard (.*)", said):
+            assert "replica 3 (rank 3)" in heard or "which has left" in heard, said
+        assert job.returncode == 128 + signal.SIGKILL
+        assert not [pid for pid in pids.values() if Path(f"/proc/{pid}").exists()]
