@@ -43,7 +43,7 @@ def kept(key: NDArray[Any], salt: int, ratio: float, out: NDArray[Any]) -> None:
 
 
 def _checked_ratio(node: Node) -> float:
-    ratio = float(node.attribute("ratio", 0.5))
+    ratio = float(node.given("ratio", 1, 0.5))
     if not 0 <= ratio < 1:
         raise node.fail(f"ratio value {ratio:g} is not valid. Please use a value in the interval [0,1)")
     return ratio
@@ -74,8 +74,11 @@ def _grad(d: Adjoint) -> list[Value | None]:
     return [d.g.op("DropoutGrad", d.inputs[1], **values), None]
 
 
+#: Inputs from opset 12 on.
+_GIVEN = {1: "ratio", 2: "training_mode"}
+
 OPS = [
-    OpDef("Dropout", (1, 1), _shape, _identity, moves, lambda d: d.g, elementwise=True),
+    OpDef("Dropout", (1, 3), _shape, _identity, moves, lambda d: d.g, elementwise=True, given=_GIVEN),
     # (x, key), (g, key)
     OpDef("DropoutWithKey", (2, 2), _shape, _dropout, per_element(6), _grad, elementwise=True, random=True),
     OpDef(

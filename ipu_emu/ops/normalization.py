@@ -49,6 +49,8 @@ def _batch_shape(node: Node) -> Made:
     made = [(x.dtype, x.shape)]
     if len(node.op.outputs) == 1:
         return made
+    if len(node.op.outputs) == 3 and node.attribute("training_mode", 0):  # from opset 14 on
+        return made + [(node.input(index).dtype, (x.shape[1],)) for index in (3, 4)]
     if len(node.op.outputs) not in (0, 5):
         raise node.fail(f"{len(node.op.outputs)} outputs were asked for; ask for 1 (inference) or 5 (training)")
     return made + [(node.input(index).dtype, (x.shape[1],)) for index in (3, 4, 3, 4)]
@@ -61,7 +63,8 @@ def _batch_expand(graph: Graph, op: Op) -> Sequence[Op]:
         return [Op("BatchNormInfer", op.inputs, op.outputs[:1], kept, name=op.name, phase=op.phase)]
     placement = {name: value for name, value in op.attributes.items() if name.startswith("__")}
     x, scale, bias, mean, variance = op.inputs
-    y, next_mean, next_variance, saved_mean, saved_variance = op.outputs
+    y, next_mean, next_variance = op.outputs[:3]
+    saved_mean, saved_variance = op.outputs[3:] or (f"{y}/mean", f"{y}/variance")
     inverse = graph.unused(f"{y}/inverse")
     channels = graph.tensor(scale).shape
     graph.add(type(graph.tensor(scale))(inverse, FLOAT, channels))

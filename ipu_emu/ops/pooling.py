@@ -249,7 +249,7 @@ def _global(type: str) -> Expand:
     def expand(graph: Graph, op: Op) -> list[Op]:
         rewrite = Rewrite(graph, op)
         axes = list(range(2, len(rewrite.shape(op.inputs[0]))))
-        rewrite.op(type, op.inputs[0], to=op.outputs[0], axes=axes, keepdims=1)
+        rewrite.op(type, op.inputs[0], into=op.outputs[0], axes=axes, keepdims=1)
         return rewrite.ops
 
     return expand

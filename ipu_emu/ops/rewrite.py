@@ -32,9 +32,11 @@ class Rewrite:
         self.graph.add(Tensor(id, dtype_of(array), array.shape, Role.CONSTANT), array)
         return id
 
-    def op(self, type: str, *inputs: str, to: str = "", outputs: int = 1, domain: str = "", **attributes: Any) -> str:
-        """Add an op and return the id of its first output; ``to`` names it."""
-        first = to or f"{self.original.outputs[0]}/{len(self.ops)}/{type}"
+    def op(
+        self, type: str, *inputs: str, into: str = "", outputs: int = 1, domain: str = "", **attributes: Any
+    ) -> str:
+        """Add an op and return the id of its first output; ``into`` names it."""
+        first = into or f"{self.original.outputs[0]}/{len(self.ops)}/{type}"
         ids = (first, *(f"{first}/{index}" for index in range(1, outputs)))
         op = replace(self.original, type=type, inputs=inputs, outputs=ids, domain=domain, version=10)
         self.ops.append(replace(op, attributes={**self.annotations, **attributes}))

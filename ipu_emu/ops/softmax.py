@@ -9,12 +9,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ipu_emu.ops.arrays import chain, contiguous, view
+from ipu_emu.graph import Graph, Op
+from ipu_emu.ops.arrays import chain, computed, contiguous, view
 from ipu_emu.ops.cost import per_element
-from ipu_emu.ops.node import Made, Node
+from ipu_emu.ops.node import Made, Node, inputs_of
 from ipu_emu.ops.registry import Bound, OpDef, Step, always
+from ipu_emu.ops.rewrite import Rewrite
 from ipu_emu.ops.row_kernels import softmax, softmax_grad
-from ipu_emu.ops.shapes import same
+from ipu_emu.ops.shapes import axis_of, same
 
 __all__ = ["OPS"]
 
@@ -29,8 +31,34 @@ def _rows(node: Node) -> tuple[int, int]:
 
 
 def _shape(node: Node) -> Made:
-    _rows(node)
+    _rows(node) if node.op.version < 13 else axis_of(node, node.attribute("axis", -1))
     return same(node)
+
+
+def _along_one_axis(graph: Graph, op: Op) -> list[Op] | None:
+    """From opset 13 on these ops act along one axis; before, on everything from an axis on."""
+    if op.version < 13:
+        return None
+    rewrite, node = Rewrite(graph, op), inputs_of(graph, op)
+    last = node.input(0).rank - 1
+    axis = axis_of(node, node.attribute("axis", -1))
+    perm = list(range(last + 1))
+    perm[axis], perm[last] = last, axis
+    if axis == last:
+        rewrite.op(op.type, op.inputs[0], into=op.outputs[0], axis=last)
+        return rewrite.ops
+    turned = rewrite.op("Transpose", op.inputs[0], perm=perm)
+    rewrite.op("Transpose", rewrite.op(op.type, turned, axis=last), into=op.outputs[0], perm=perm)
+    return rewrite.ops
+
+
+def _hardmax(node: Node, x: Any) -> Any:
+    """1 for the first largest element of each row, else 0"""
+    rows = x.reshape(_rows(node))
+    made = np.zeros_like(rows)
+    if rows.size:
+        made[np.arange(len(rows)), rows.argmax(1)] = 1
+    return made.reshape(x.shape)
 
 
 def _one_per_row(node: Node) -> list[int]:
@@ -87,6 +115,7 @@ def _and_whole(node: Node) -> list[int]:
 
 
 OPS = [
+    OpDef("Hardmax", (1, 1), _shape, computed(_hardmax), per_element(1), expand=_along_one_axis),
     OpDef(
         "Softmax",
         (1, 1),
@@ -94,17 +123,19 @@ OPS = [
         contiguous(_softmax),
         per_element(12),
         lambda d: d.g.op("SoftmaxGrad", d.y, axis=d.attribute("axis", 1)),
+        expand=_along_one_axis,
         halves=always,
     ),
     OpDef(
         "LogSoftmax",
         (1, 1),
         _shape,
-        _log_softmax,
+        contiguous(_log_softmax),
         per_element(12),
         lambda d: d.g.op("LogSoftmaxGrad", d.y, axis=d.attribute("axis", 1)),
         _and_whole,
+        expand=_along_one_axis,
     ),
     OpDef("SoftmaxGrad", (2, 2), _shape, contiguous(_softmax_grad), per_element(4), halves=always),
-    OpDef("LogSoftmaxGrad", (2, 2), _shape, _log_softmax_grad, per_element(11), workspace=_one_per_row),
+    OpDef("LogSoftmaxGrad", (2, 2), _shape, contiguous(_log_softmax_grad), per_element(11), workspace=_one_per_row),
 ]

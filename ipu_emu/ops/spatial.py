@@ -58,7 +58,7 @@ def convolve_in_two_dimensions(graph: Graph, op: Op) -> list[Op] | None:
         x = rewrite.op("ReshapeTo", op.inputs[0], shape=[n, c, 1, *windows.input])
         w = rewrite.op("ReshapeTo", op.inputs[1], shape=[m, per_group, 1, *windows.kernel])
         y = rewrite.op("Conv", x, w, *op.inputs[2:], **_flat(_plain(op, windows, slice(None))))
-        rewrite.op("ReshapeTo", y, to=op.outputs[0], shape=[n, m, *windows.output])
+        rewrite.op("ReshapeTo", y, into=op.outputs[0], shape=[n, m, *windows.output])
         return rewrite.ops
     if len(windows.input) != 3:
         raise inputs_of(graph, op).fail(f"{len(windows.input)} spatial axes are too many; 1 to 3 are supported")
@@ -69,7 +69,7 @@ def convolve_in_two_dimensions(graph: Graph, op: Op) -> list[Op] | None:
     w = rewrite.op("ReshapeTo", op.inputs[1], shape=[m, per_group * taps, *windows.kernel[1:]])
     y = rewrite.op("Conv", x, w, *op.inputs[2:], **_plain(op, windows, slice(1, 3)))
     apart = rewrite.op("ReshapeTo", y, shape=[n, depth, m, *windows.output[1:]])
-    rewrite.op("Transpose", apart, to=op.outputs[0], perm=[0, 2, 1, 3, 4])
+    rewrite.op("Transpose", apart, into=op.outputs[0], perm=[0, 2, 1, 3, 4])
     return rewrite.ops
 
 
@@ -92,7 +92,7 @@ def pool_in_two_dimensions(graph: Graph, op: Op) -> list[Op] | None:
         x = rewrite.op("ReshapeTo", op.inputs[0], shape=[n, c, 1, *windows.input])
         attributes = _flat({**_plain(op, windows, slice(None)), "kernel_shape": list(windows.kernel)})
         y = rewrite.op(op.type, x, **attributes)
-        rewrite.op("ReshapeTo", y, to=op.outputs[0], shape=[n, c, *windows.output])
+        rewrite.op("ReshapeTo", y, into=op.outputs[0], shape=[n, c, *windows.output])
         return rewrite.ops
     if len(windows.input) != 3:
         raise inputs_of(graph, op).fail(f"{len(windows.input)} spatial axes are too many; 1 to 3 are supported")
@@ -107,5 +107,5 @@ def pool_in_two_dimensions(graph: Graph, op: Op) -> list[Op] | None:
     x = rewrite.op("ReshapeTo", x, shape=[n, c * depth, *windows.input[1:]])
     attributes = {**_plain(op, windows, slice(1, 3)), "kernel_shape": list(windows.kernel[1:])}
     y = rewrite.op(op.type, x, **attributes)
-    rewrite.op("ReshapeTo", y, to=op.outputs[0], shape=[n, c, *windows.output])
+    rewrite.op("ReshapeTo", y, into=op.outputs[0], shape=[n, c, *windows.output])
     return rewrite.ops

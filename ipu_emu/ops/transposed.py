@@ -92,7 +92,7 @@ def _expand(graph: Graph, op: Op) -> list[Op]:
     if node.has_input(2):
         bias = rewrite.op("ReshapeTo", op.inputs[2], shape=[1, shape[1], 1, 1])
         y = rewrite.op("Add", y, bias)
-    rewrite.op("ReshapeTo", y, to=op.outputs[0], shape=shape)
+    rewrite.op("ReshapeTo", y, into=op.outputs[0], shape=shape)
     return rewrite.ops
 
 

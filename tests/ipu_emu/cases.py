@@ -12,6 +12,7 @@ import numpy as np
 
 from tests.ipu_emu.case import Case, Mean, NoReduction, Sum, binary, case, graphcore_op, onnx_op, unary
 from tests.ipu_emu.cases_elements import ELEMENTS
+from tests.ipu_emu.cases_layers import LAYERS
 from tests.ipu_emu.cases_places import PLACES
 from tests.ipu_emu.cases_windows import WINDOWS
 
@@ -202,6 +203,7 @@ CASES = [
         labels=np.array([0, 3, 1, 1, 2, 0], np.int32),
     ),
     *ELEMENTS,
+    *LAYERS,
     *PLACES,
     *WINDOWS,
 ]
