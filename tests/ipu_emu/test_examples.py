@@ -1,0 +1,59 @@
+"""Examples: each runs as a user would run it, and does what it says."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.jobs import ROOT
+
+EXAMPLES = ROOT / "examples"
+LAUNCHER = ("poprun-py", "--print-topology", "no", "--only-output-from-instance", "0")
+
+
+def run(*command: str) -> str:
+    environ = {name: value for name, value in os.environ.items() if not name.startswith(("POPDIST_", "IPU_EMU_"))}
+    environ |= {"PYTHONPATH": str(ROOT), "PATH": f"{Path(sys.executable).parent}:{environ.get('PATH', '')}"}
+    done = subprocess.run(command, capture_output=True, text=True, env=environ, timeout=110, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("arguments", [(), ("--replicas", "2", "--accumulation", "2")])
+def test_mnist_recognises_digits(arguments: tuple[str, ...]) -> None:
+    found = re.search(r"recognised ([\d.]+)%", run(sys.executable, str(EXAMPLES / "mnist.py"), *arguments))
+    assert found is not None
+    assert float(found.group(1)) > 95
+
+
+@pytest.mark.timeout(120)
+def test_local_replication() -> None:
+    said = run(sys.executable, str(EXAMPLES / "replication.py"))
+    assert said == "replicas 0 to 1 of 2 saw [1.0, 2.0]; w is -3\n"
+
+
+@pytest.mark.timeout(120)
+def test_global_replication() -> None:
+    """4 instances of 2 replicas: the second of them has offset 2."""
+    job = ("poprun-py", "--print-topology", "no", "--num-instances", "4", "--num-replicas", "8")
+    said = run(*job, sys.executable, str(EXAMPLES / "replication.py"))
+    for first in (0, 2, 4, 6):
+        saw = [float(first + 1), float(first + 2)]
+        assert f"replicas {first} to {first + 1} of 8 saw {saw}; w is -36" in said
+
+
+@pytest.mark.timeout(120)
+def test_characters_learns_and_does_not_depend_on_the_layout() -> None:
+    script = str(EXAMPLES / "characters.py")
+    alone = run(sys.executable, script, "--replicas", "2", "--steps", "10")
+    losses = [float(value) for value in re.findall(r"loss ([\d.]+)", alone)]
+    assert losses[-1] < 3.2  # log of 96 characters is 4.56
+    job = (*LAUNCHER, "--num-instances", "2", "--num-replicas", "2")
+    spread = run(*job, sys.executable, script, "--steps", "10")
+    assert alone.split("def ")[-1].strip() in spread
