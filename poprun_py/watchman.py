@@ -1,4 +1,4 @@
-"""Watchman: ends an mpirun that outlives the launcher; one that waits for other hosts may ignore being told to end."""
+"""Watchman: ends an mpirun that outlives the launcher; while it waits for other hosts it may ignore SIGTERM."""
 
 from __future__ import annotations
 
