@@ -1,35 +1,40 @@
-"""Training step of the digits example against eager PyTorch, one thread each, in one run.
+"""Training steps against PyTorch: three networks, one and two processes of one thread each, in one run.
 
-    python benchmarks/training.py [--quick] [--json FILE]
+    python benchmarks/training.py [--quick] [--json FILE] [--cases mlp cnn transformer]
 
-The same network, weights, batches and optimiser (SGD with momentum; 2 micro-batches of 32 per update). The contenders
-take turns in short blocks, so that all meet the same disturbance; a round takes the median step of each block, the
-ratio is the median over rounds of peer / ours: above 1 we are faster. The losses of both are compared before timing.
+Same weights, data and optimiser (SGD with momentum 0.9); a step begins with data on the host and ends with its loss
+there. In one process the contenders (ours in float32 and float16, eager PyTorch) take turns in short blocks; with
+two, ``poprun-py`` and ``torchrun`` (DistributedDataParallel over gloo) are started in turns, each process with a
+micro-batch of its own. A round takes the median step of each; the ratio is the median over rounds of peer / ours:
+above 1 we are faster. Losses of both are compared before.
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import json
+import os
+import re
 import statistics
+import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import perf_counter
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 
 import ipu_emu.popart as popart
+import popdist_py
+import popdist_py.popart
+from ipu_emu import models
 
-EXAMPLE = Path(__file__).resolve().parent.parent / "examples" / "digits.py"
-MICRO_BATCH, ACCUMULATION = 32, 2
-RATE, MOMENTUM = 0.2, 0.9
+RATE, MOMENTUM = 1e-3, 0.9
+HERE = Path(__file__).resolve()
 
-#: Makes one update and returns the mean loss of its micro-batches.
+#: Makes one update and returns its loss.
 Step = Callable[[], float]
 
 
@@ -44,136 +49,171 @@ class Row:
     ratio: float
 
     def __str__(self) -> str:
-        peers = ", ".join(f"{name} {value:.0f}" for name, value in self.peers.items())
-        return f"{self.case:38} ours {self.ours:6.0f} {self.unit}   {peers} {self.unit}   ratio {self.ratio:.2f}"
+        peers = ", ".join(f"{name} {value:.2f}" for name, value in self.peers.items())
+        return f"{self.case:44} ours {self.ours:7.2f} {self.unit}   {peers} {self.unit}   ratio {self.ratio:.2f}"
 
 
-def load_example() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("digits_example", EXAMPLE)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
+def network(case: str, dtype: Any) -> models.Model:
+    builders: dict[str, Callable[[], models.Model]] = {
+        "mlp": lambda: models.mlp(batch=32, dtype=dtype),
+        "cnn": lambda: models.resnet8(batch=32, dtype=dtype),
+        "transformer": lambda: models.transformer(batch=8, dtype=dtype),
+    }
+    return builders[case]()
 
 
-def batch(example: Any) -> tuple[np.ndarray, np.ndarray]:
-    """The first batch of training images, [A, micro-batch, ...], and its labels."""
-    images, labels = example.Digits.load(0, np.float32).train
-    count = ACCUMULATION * MICRO_BATCH
-    return (
-        images[:count].reshape(ACCUMULATION, MICRO_BATCH, 1, 8, 8),
-        labels[:count].reshape(ACCUMULATION, MICRO_BATCH),
-    )
+def batch(case: str, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    random = np.random.default_rng(seed)
+    if case == "transformer":
+        return random.integers(0, 96, (8, 128)).astype(np.int32), random.integers(0, 96, 1024).astype(np.int32)
+    shape = {"mlp": (32, 784), "cnn": (32, 3, 32, 32)}[case]
+    return random.standard_normal(shape).astype(np.float32), random.integers(0, 10, 32).astype(np.int32)
 
 
-def ours(example: Any, dtype: Any) -> Step:
-    """A training session of one replica, one update per run."""
-    model, ids = example.network(example.first_weights(0, dtype), MICRO_BATCH)
-    opts = popart.SessionOptions()
-    opts.enableGradientAccumulation, opts.accumulationFactor = True, ACCUMULATION
-    opts.accumulationAndReplicationReductionType = popart.ReductionType.Mean
+def ours(case: str, dtype: Any, *, parallel: bool = False) -> Step:
+    """A training session of one replica per process, one update per run."""
+    model, opts = network(case, dtype), popart.SessionOptions()
+    seed = 0
+    if parallel:
+        popdist_py.init()
+        popdist_py.popart.configureSessionOptions(opts)
+        seed = popdist_py.getInstanceIndex()
+        device = popdist_py.popart.getDevice()
+        opts.accumulationAndReplicationReductionType = popart.ReductionType.Mean
+    else:
+        device = popart.DeviceManager().createIpuModelDevice({"numIPUs": 1})
     optimizer = popart.SGD(
         {"defaultLearningRate": (RATE, False), "defaultMomentum": (MOMENTUM, True)},
         accumulatorAndMomentum=popart.SGDAccumulatorAndMomentum.Separate,
     )
-    device = popart.DeviceManager().createIpuModelDevice({"numIPUs": 1})
-    flow = popart.DataFlow(1, [ids["loss"]])
-    session = popart.TrainingSession(model, flow, ids["loss"], optimizer, device, userOptions=opts)
+    flow = popart.DataFlow(1, [model.loss])
+    session = popart.TrainingSession(model.proto, flow, model.loss, optimizer, device, userOptions=opts)
     session.prepareDevice()
     session.weightsFromHost()
-    anchors, (images, labels) = session.initAnchorArrays(), batch(example)
-    stepio = popart.PyStepIO({ids["images"]: images.astype(dtype), ids["labels"]: labels}, anchors)
+    data, labels = batch(case, seed)
+    data = data.astype(dtype) if data.dtype == np.float32 else data
+    anchors = session.initAnchorArrays()
+    stepio = popart.PyStepIO({model.data: data, model.labels: labels}, anchors)
 
     def step() -> float:
         session.run(stepio)
-        return float(anchors[ids["loss"]].mean())
+        return float(anchors[model.loss])
 
     return step
 
 
-def pytorch(example: Any) -> Step:
-    """Eager PyTorch on one thread."""
-    import torch
-    from torch.nn import functional
+def pytorch(case: str, *, parallel: bool = False) -> Step:
+    from torch_nets import step_of
 
-    torch.set_num_threads(1)
-    weights = example.first_weights(0, np.float32)
-    w = {name: torch.tensor(value, requires_grad=True) for name, value in weights.items()}
-    optimizer = torch.optim.SGD(w.values(), lr=RATE, momentum=MOMENTUM)
-    images, labels = batch(example)
-    parts = [(torch.tensor(x), torch.tensor(t).long()) for x, t in zip(images, labels, strict=True)]
-
-    def loss_of(x: Any, t: Any) -> Any:
-        for layer in ("conv1", "conv2"):
-            x = functional.conv2d(x, w[f"{layer}_weights"], w[f"{layer}_bias"], padding=1)
-            x = functional.avg_pool2d(torch.tanh(x), 2)
-        return functional.cross_entropy(torch.addmm(w["dense_bias"], x.flatten(1), w["dense_weights"]), t)
-
-    def step() -> float:
-        optimizer.zero_grad()
-        total = 0.0
-        for x, t in parts:
-            loss = loss_of(x, t)
-            (loss / ACCUMULATION).backward()
-            total += float(loss.detach())
-        optimizer.step()
-        return total / ACCUMULATION
-
+    seed = int(os.environ.get("RANK", "0")) if parallel else 0
+    step: Step = step_of(
+        network(case, np.float32), case, *batch(case, seed), rate=RATE, momentum=MOMENTUM, parallel=parallel
+    )
     return step
 
 
-def check(name: str, one: Step, other: Step, tolerance: float) -> None:
+def check(case: str, one: Step, other: Step, tolerance: float) -> None:
     """Raise SystemExit unless both compute the same losses for a few updates."""
     for update in range(5):
         a, b = one(), other()
-        if abs(a - b) > tolerance:
-            raise SystemExit(f"training.py: {name}: losses differ in update {update}: {a} and {b}")
+        if abs(a - b) > tolerance * abs(b):
+            raise SystemExit(f"training.py: {case}: losses differ in update {update}: {a} and {b}")
 
 
-def measure(contenders: dict[str, Step], *, rounds: int, steps: int) -> dict[str, list[float]]:
-    """Microseconds per step of every contender in every round, in alternating order."""
-    times: dict[str, list[float]] = {name: [] for name in contenders}
-    for number in range(rounds + 1):
-        order = list(contenders) if number % 2 else list(reversed(contenders))
-        for name in order:
-            samples = []
-            for _ in range(steps):
-                start = perf_counter()
-                contenders[name]()
-                samples.append(1e6 * (perf_counter() - start))
-            if number:  # the first round warms up
-                times[name].append(statistics.median(samples))
-    return times
+def median_ms(step: Step, seconds: float) -> float:
+    """Median milliseconds of a step, over about ``seconds``, at least 3 steps."""
+    samples: list[float] = []
+    end = perf_counter() + seconds
+    while perf_counter() < end or len(samples) < 3:
+        start = perf_counter()
+        step()
+        samples.append(1e3 * (perf_counter() - start))
+    return statistics.median(samples)
 
 
-def row(case: str, times: dict[str, list[float]], mine: str, peers: list[str]) -> Row:
-    ratios = [min(times[peer][i] for peer in peers) / value for i, value in enumerate(times[mine])]
+def alone(case: str, *, rounds: int, seconds: float) -> list[Row]:
+    """One process: ours in both types, and PyTorch."""
+    steps = {"float32": ours(case, np.float32), "float16": ours(case, np.float16), "PyTorch": pytorch(case)}
+    check(case, steps["float32"], steps["PyTorch"], 2e-5)
+    for step in steps.values():
+        median_ms(step, seconds / 2)
+    times: dict[str, list[float]] = {name: [] for name in steps}
+    for number in range(rounds):
+        for name in list(steps) if number % 2 else list(reversed(steps)):
+            times[name].append(median_ms(steps[name], seconds))
+    return [
+        row(f"{case}, 1 process, float32", times, "float32", "PyTorch"),
+        row(f"{case}, 1 process, float16 against float32", times, "float16", "float32"),
+    ]
+
+
+def together(case: str, *, rounds: int, seconds: float) -> list[Row]:
+    """Two processes, started in turns; the slower process counts."""
+    mine, peer = "poprun-py", "torchrun + DDP + gloo"
+    launcher = str(Path(sys.executable).with_name("poprun-py"))
+    program = [str(HERE), "--seconds", str(seconds), "--cases", case, "--worker"]
+    torchrun = ["torch.distributed.run", "--nproc-per-node", "2", "--master-port", "29533"]
+    commands = {
+        mine: [launcher, "--num-instances", "2", "--num-replicas", "2", "python", *program],
+        peer: [sys.executable, "-m", *torchrun, *program],
+    }
+    commands[mine].append("ours")
+    commands[peer].append("pytorch")
+    times: dict[str, list[float]] = {name: [] for name in commands}
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+    for number in range(rounds):
+        for name in list(commands) if number % 2 else list(reversed(commands)):
+            done = subprocess.run(
+                commands[name], env=environment, capture_output=True, text=True, timeout=120, check=False
+            )
+            found = [float(value) for value in re.findall(r"STEP_MS ([\d.]+)", done.stdout)]
+            if done.returncode or len(found) != 2:
+                raise SystemExit(f"training.py: {' '.join(commands[name])} failed:\n{done.stdout}{done.stderr}")
+            times[name].append(max(found))
+    return [row(f"{case}, 2 processes, float32", times, mine, peer)]
+
+
+def worker(case: str, kind: str, seconds: float) -> None:
+    """One of two processes: prints its median step."""
+    step = ours(case, np.float32, parallel=True) if kind == "ours" else pytorch(case, parallel=True)
+    # All processes have to make the same number of steps.
+    start = perf_counter()
+    for _ in range(5):
+        step()
+    steps = max(10, int(seconds / {"mlp": 0.003, "cnn": 0.06, "transformer": 0.2}[case]))
+    samples = []
+    for _ in range(steps):
+        start = perf_counter()
+        step()
+        samples.append(1e3 * (perf_counter() - start))
+    print(f"STEP_MS {statistics.median(samples):.6f}", flush=True)
+
+
+def row(case: str, times: dict[str, list[float]], mine: str, peer: str) -> Row:
+    ratios = [b / a for a, b in zip(times[mine], times[peer], strict=True)]
     medians = {name: statistics.median(values) for name, values in times.items()}
-    return Row(case, "us", medians[mine], {peer: medians[peer] for peer in peers}, statistics.median(ratios))
+    return Row(case, "ms", medians[mine], {peer: medians[peer]}, statistics.median(ratios))
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Training step against eager PyTorch, one thread.")
-    parser.add_argument("--quick", action="store_true", help="fewer rounds")
+    parser = argparse.ArgumentParser(description="Training steps against PyTorch, one thread per process.")
+    parser.add_argument("--quick", action="store_true", help="fewer and shorter rounds")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows here")
+    parser.add_argument("--cases", nargs="*", default=["mlp", "cnn", "transformer"], help="networks to measure")
+    parser.add_argument("--worker", choices=["ours", "pytorch"], help=argparse.SUPPRESS)
+    parser.add_argument("--seconds", type=float, default=None, help="length of a block of steps")
     args = parser.parse_args()
-    example = load_example()
-    contenders = {"float32": ours(example, np.float32), "float16": ours(example, np.float16)}
-    peers = []
-    if importlib.util.find_spec("torch"):
-        contenders["PyTorch"] = pytorch(example)
-        check("ours and PyTorch", contenders["float32"], contenders["PyTorch"], 1e-4)
-        peers = ["PyTorch"]
-    else:
-        print("PyTorch is not installed (pip install torch==2.13.0); only our own times are shown")
-    times = measure(contenders, rounds=5 if args.quick else 25, steps=20 if args.quick else 60)
-    rows = [row("digits step, float16 against float32", times, "float16", ["float32"])]
-    if peers:
-        rows.insert(0, row("digits step, float32", times, "float32", peers))
-    for line in rows:
-        print(line)
+    seconds = args.seconds or (0.2 if args.quick else 1.0)
+    if args.worker:
+        worker(args.cases[0], args.worker, seconds)
+        return
+    rows = []
+    for case in args.cases:
+        found = alone(case, rounds=2 if args.quick else 9, seconds=seconds)
+        found += together(case, rounds=1 if args.quick else 5, seconds=2 * seconds)
+        for line in found:
+            print(line, flush=True)
+        rows += found
     if args.json:
         args.json.write_text(json.dumps([asdict(line) for line in rows], indent=2) + "\n")
 
