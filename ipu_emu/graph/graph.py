@@ -18,13 +18,19 @@ __all__ = ["Graph"]
 
 @dataclass
 class Graph:
-    """A model: every id is made once, before it is used."""
+    """A model: every id is made once, before it is used.
+
+    The body of an op such as a loop is a graph with a ``parent``, whose tensors it may use: those are ``captured``.
+    """
 
     tensors: dict[str, Tensor] = field(default_factory=dict)
     ops: list[Op] = field(default_factory=list)
     data: dict[str, NDArray[Any]] = field(default_factory=dict)  # weights, states, scalars, constants
     outputs: list[str] = field(default_factory=list)
     metadata: dict[str, str] = field(default_factory=dict)  # what ONNX has no field for
+    parent: Graph | None = None
+    inputs: list[str] = field(default_factory=list)  # of a body, in order
+    captured: list[str] = field(default_factory=list)
 
     def add(self, tensor: Tensor, data: NDArray[Any] | None = None) -> Tensor:
         """Add a tensor that no op makes."""
@@ -44,10 +50,26 @@ class Graph:
 
     def tensor(self, id: str) -> Tensor:
         """The tensor with this id; raise EmulatorError where there is none."""
+        if id not in self.tensors and self.parent is not None:
+            self.capture(id)
         try:
             return self.tensors[id]
         except KeyError:
             raise EmulatorError(f"No tensor with id '{id}' in the graph") from None
+
+    def capture(self, id: str) -> None:
+        """Make a tensor of the parent known here; a constant brings its value along."""
+        assert self.parent is not None
+        outer = self.parent.tensor(id)
+        constant = outer.role is Role.CONSTANT
+        self.tensors[id] = replace(outer, role=Role.CONSTANT if constant else Role.COMPUTED)
+        self.captured.append(id)
+        if constant:
+            self.data[id] = self.parent.data[id]
+
+    def knows(self, id: str) -> bool:
+        """Whether an id is taken, here or further out."""
+        return id in self.tensors or (self.parent is not None and self.parent.knows(id))
 
     def with_role(self, *roles: Role) -> list[Tensor]:
         """All tensors of these roles, in the order in which they were added."""
@@ -60,7 +82,7 @@ class Graph:
     def unused(self, base: str) -> str:
         """``base``, or ``base/1``, ``base/2``, ... whichever is first free."""
         name, count = base, 0
-        while name in self.tensors:
+        while self.knows(name):
             count += 1
             name = f"{base}/{count}"
         return name
@@ -81,7 +103,14 @@ class Graph:
 
     def copy(self) -> Graph:
         """A graph that can be changed alone; the arrays are shared."""
-        return Graph(dict(self.tensors), list(self.ops), dict(self.data), list(self.outputs), dict(self.metadata))
+        return replace(
+            self,
+            tensors=dict(self.tensors),
+            ops=list(self.ops),
+            data=dict(self.data),
+            outputs=list(self.outputs),
+            metadata=dict(self.metadata),
+        )
 
     def constant(self, value: Any, like: Tensor) -> Tensor:
         """Add a scalar constant of the element type of ``like``, once per value."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
@@ -79,9 +80,46 @@ def from_model(
         shape = array.shape[1:] if id in groups else array.shape
         graph.add(Tensor(id, dtype_numbered(_number(array)), shape, Role.WEIGHT, groups.get(id)), array)
     for node in model.graph.node:
-        append(graph, _op(node, version))
+        append(graph, _op(graph, node, version, append))
     graph.outputs = [info.name for info in model.graph.output]
+    for id in graph.outputs:
+        graph.tensor(id)
     return graph
+
+
+def _body(parent: Graph, node: onnx.NodeProto, proto: onnx.GraphProto, version: int, append: Append) -> Graph:
+    """The graph of a loop, a branch or the like; what its inputs are may be known from the node alone."""
+    graph = Graph(parent=parent, inputs=[info.name for info in proto.input], outputs=[o.name for o in proto.output])
+    hints = _body_inputs(parent, node)
+    for index, info in enumerate(proto.input):
+        kind = hints[index] if index < len(hints) else None
+        graph.add(Tensor(info.name, *kind, Role.COMPUTED) if kind else replace(_input(info), role=Role.COMPUTED))
+    for initializer in proto.initializer:
+        array = array_of(initializer)
+        graph.add(Tensor(initializer.name, dtype_numbered(_number(array)), array.shape, Role.CONSTANT), array)
+    for inner in proto.node:
+        append(graph, _op(graph, inner, version, append))
+    for id in graph.outputs:
+        graph.tensor(id)
+    return graph
+
+
+def _body_inputs(parent: Graph, node: onnx.NodeProto) -> list[tuple[DType, tuple[int, ...]]]:
+    """Types and shapes of the inputs of a body, as far as the operands of its op say them."""
+    operands = [parent.tensor(id) if id else None for id in node.input]
+    kinds = [(tensor.dtype, tensor.shape) for tensor in operands if tensor is not None]
+    if node.op_type == "Loop":
+        return [(dtype_numbered(7), ()), (dtype_numbered(9), ()), *kinds[len(kinds) - (len(operands) - 2) :]]
+    if node.op_type != "Scan":
+        return kinds if node.domain == GRAPHCORE else []
+    attributes = {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
+    states = len(kinds) - attributes["num_scan_inputs"]
+    axes = attributes.get("scan_input_axes") or [0] * attributes["num_scan_inputs"]
+    sliced = [
+        (dtype, tuple(size for i, size in enumerate(shape) if i != axis % len(shape)))
+        for (dtype, shape), axis in zip(kinds[states:], axes, strict=True)
+    ]
+    return [*kinds[:states], *sliced]
 
 
 def metadata_of(model: onnx.ModelProto) -> dict[str, str]:
@@ -114,9 +152,7 @@ def _value_info(tensor: Tensor) -> onnx.ValueInfoProto:
 
 
 def _node(op: Op) -> onnx.NodeProto:
-    attributes = {
-        name: proto_of("", value) if isinstance(value, np.ndarray) else value for name, value in op.attributes.items()
-    }
+    attributes = {name: _exported(name, value) for name, value in op.attributes.items()}
     # ONNX cannot tell the type of an empty list; it is the default in any case.
     kept = {name: value for name, value in attributes.items() if not (isinstance(value, list) and not value)}
     node = helper.make_node(op.type, op.inputs, op.outputs, name=op.name or None, domain=op.domain)
@@ -124,13 +160,33 @@ def _node(op: Op) -> onnx.NodeProto:
     return node
 
 
-def _op(node: onnx.NodeProto, version: int) -> Op:
+def _exported(name: str, value: Any) -> Any:
+    """An attribute as ONNX keeps it."""
+    if isinstance(value, np.ndarray):
+        return proto_of("", value)
+    return _graph(name, value) if isinstance(value, Graph) else value
+
+
+def _graph(name: str, body: Graph) -> onnx.GraphProto:
+    return helper.make_graph(
+        [_node(op) for op in body.ops],
+        name,
+        [_value_info(body.tensor(id)) for id in body.inputs],
+        [_value_info(body.tensor(id)) for id in body.outputs],
+        [proto_of(tensor.id, body.data[tensor.id]) for tensor in body.with_role(Role.WEIGHT)],
+    )
+
+
+def _op(graph: Graph, node: onnx.NodeProto, version: int, append: Append) -> Op:
     domain = "" if node.domain == "ai.onnx" else node.domain
     return Op(
         node.op_type,
         tuple(node.input),
         tuple(node.output),
-        {attribute.name: _attribute(attribute) for attribute in node.attribute},
+        {
+            a.name: _body(graph, node, a.g, version, append) if a.HasField("g") else _attribute(a)
+            for a in node.attribute
+        },
         domain,
         version if domain == "" else 1,
         node.name,
@@ -143,7 +199,7 @@ def _attribute(proto: onnx.AttributeProto) -> Any:
         return array_of(value)
     if isinstance(value, bytes):
         return value.decode()
-    if isinstance(value, int | float | str | onnx.GraphProto):
+    if isinstance(value, int | float | str):
         return value
     return [item.decode() if isinstance(item, bytes) else item for item in value]
 

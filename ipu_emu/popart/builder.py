@@ -83,6 +83,21 @@ class Builder(NodeAttributes):
             )
         self._opset, self._locked = version, True
 
+    # Subgraphs
+
+    def createSubgraphBuilder(self) -> Builder:
+        """A builder for the body of a call, a loop or a branch; it may use the tensors of this one."""
+        child = Builder(opsets={"ai.onnx": self._opset})
+        child._graph = Graph(parent=self._graph)
+        child._locked = self._locked
+        return child
+
+    def addInputTensorFromParentGraph(self, id: str) -> None:
+        """Make a tensor of the parent graph known in this subgraph."""
+        if self._graph.parent is None:
+            raise EmulatorError("addInputTensorFromParentGraph is for subgraphs; this is the top-level graph")
+        self._graph.tensor(id)
+
     # Inputs and outputs
 
     def addInputTensor(self, kind: TensorInfo | str, *rest: Any, debugContext: str = "") -> str:
@@ -93,7 +108,9 @@ class Builder(NodeAttributes):
             info, options = TensorInfo(kind, rest[0]), rest[1:]
         name = next((option for option in options if isinstance(option, str)), debugContext)
         id = self._graph.unused(self._annotations.prefix + (name or "input"))
-        self._graph.add(Tensor(id, info.dtype, tuple(info.shape()), Role.INPUT))
+        role = Role.INPUT if self._graph.parent is None else Role.COMPUTED
+        self._graph.add(Tensor(id, info.dtype, tuple(info.shape()), role))
+        self._graph.inputs.append(id)
         settings = [option for option in options if isinstance(option, InputSettings)]
         if settings and settings[0].replicatedStreamMode is ReplicatedStreamMode.Broadcast:
             self._graph.metadata[STREAM_MODE + id] = ReplicatedStreamMode.Broadcast.name
@@ -110,10 +127,14 @@ class Builder(NodeAttributes):
         if not settings.is_default:
             self._graph.metadata |= settings.metadata(id)
         shape = data.shape[1:] if id in grouped(self._graph.metadata) else data.shape
-        self._graph.add(Tensor(id, TensorInfo(data).dtype, shape, Role.WEIGHT), data)
+        role = Role.WEIGHT if self._graph.parent is None else Role.CONSTANT
+        self._graph.add(Tensor(id, TensorInfo(data).dtype, shape, role), data)
         return id
 
     def addUntypedInputTensor(self, debugContext: str = "") -> str:
+        """An input of a subgraph, taken to be one FLOAT."""
+        if self._graph.parent is not None:
+            return self.addInputTensor(TensorInfo("FLOAT", []), debugContext)
         raise EmulatorError(
             "Can not add untyped tensors to the top-level graph. Use Builder::addInputTensor(const TensorInfo "
             "&tensorInfo, const std::string &debugPrefix) instead."
@@ -189,6 +210,8 @@ class Builder(NodeAttributes):
         return self._graph.tensor(id).role is Role.WEIGHT
 
     def getInputTensorIds(self) -> list[str]:
+        if self._graph.parent is not None:
+            return list(self._graph.inputs)
         return [tensor.id for tensor in self._graph.with_role(Role.INPUT, Role.WEIGHT)]
 
     def getOutputTensorIds(self) -> list[str]:
