@@ -93,9 +93,10 @@ class Replicas:
         taken = communicator.empty(outputs[0].shape, source.dtype.numpy) if scatters else given
         call = communicator.reduce_scatter if scatters else communicator.all_reduce
         return chain(
-            *(partial(np.copyto, row.reshape(x.shape), x) for row, x in zip(given, inputs, strict=True)),
+            # The ellipsis keeps the row of a single number an array.
+            *(partial(np.copyto, given[i, ...].reshape(x.shape), x) for i, x in enumerate(inputs)),
             partial(call, given, operator, out=taken),
-            *(partial(np.copyto, y, row) for y, row in zip(outputs, taken, strict=True)),
+            *(partial(np.copyto, y, taken[i, ...]) for i, y in enumerate(outputs)),
         )
 
     def close(self) -> None:

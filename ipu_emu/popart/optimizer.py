@@ -184,6 +184,12 @@ def check_replacement(old: Optimizer, new: Optimizer) -> None:
     if old.plan.clips != new.plan.clips:
         raise EmulatorError("Clip norm settings do not match.")
     _same_kind("loss scaling", old.plan.loss_scaling, new.plan.loss_scaling)
+    other = old.plan.specific.keys() ^ new.plan.specific.keys()
+    if other:
+        raise EmulatorError(
+            f"Problem with {next(iter(old.replaced))}. Weights have values of their own in one of the optimizers "
+            f"only: {', '.join(sorted(other))}"
+        )
     for name, field in old.replaced.items():
         for weight in {*old.plan.specific, *new.plan.specific, ""}:
             _same_kind(name, getattr(old.plan.values(weight), field), getattr(new.plan.values(weight), field))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import copy
 
 import numpy as np
 
@@ -38,7 +39,7 @@ class TrainingSession(Session):
         name: str = "training",
     ) -> None:
         self._loss = loss
-        self._optimizer = optimizer
+        self._optimizer = copy(optimizer)
         super().__init__(fnModel, dataFlow, deviceInfo, inputShapeInfo, userOptions, name)
 
     def _transform(self) -> tuple[Graph, list[Gradient]]:
@@ -64,7 +65,7 @@ class TrainingSession(Session):
     def updateOptimizerFromHost(self, optimizer: Optimizer) -> None:
         """Use the values of ``optimizer`` from now on; only those that are not constant may differ."""
         check_replacement(self._optimizer, optimizer)
-        self._optimizer = optimizer
+        self._optimizer = copy(optimizer)
         for id, value in self._scalars(optimizer).items():
             if self._graph.tensors[id].role is Role.SCALAR:
                 self._loaded.write(id, np.array(value, np.float32))

@@ -207,7 +207,13 @@ def test_replacement() -> None:
     builder = popart.Builder()
     loss = builder.aiGraphcore.identityloss([builder.addInitializedInputTensor(FIRST)])
     session = train(builder, popart.DataFlow(1, [loss]), loss, popart.Adam({}))
+    special = popart.Adam({})
+    special.insertSpecific("w", {"beta1": 0.5})
     cases = [
+        (
+            special,
+            "Problem with learning rates. Weights have values of their own in one of the optimizers only: w",
+        ),
         (popart.SGD({}), "Can not replace optimizer of type Adam with new optimizer of type SGD"),
         (
             popart.Adam({}, popart.AdamMode.Lamb),

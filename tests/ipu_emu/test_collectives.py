@@ -76,6 +76,12 @@ def test_the_operator_is_add_over_all_by_default() -> None:
     np.testing.assert_array_equal(result("ReplicatedAllReduce", None, None), np.tile(DATA.sum(axis=0), (4, 1)))
 
 
+def test_a_single_number_is_reduced() -> None:
+    builder, x, y = built("ReplicatedAllReduce", OP.Max, None, ())
+    anchors = infer(builder, popart.DataFlow(1, [y]), {x: DATA[:, 0].copy()}, options(R=4))
+    np.testing.assert_array_equal(anchors[y], np.full(4, DATA[:, 0].max()))
+
+
 def test_one_replica_alone_keeps_its_tensor() -> None:
     for type in ("ReplicatedAllReduce", "ReplicatedReduceScatter"):
         builder, x, y = built(type, OP.Add, None)
