@@ -33,13 +33,19 @@ _FIELDS = {
 }
 
 
+#: Values that are Python objects at one time: 24 bytes each would be many times the size of a large weight.
+_PIECE = 1 << 16
+
+
 def proto_of(id: str, array: NDArray[Any]) -> onnx.TensorProto:
     """Write ``array`` as the initializer ``id``."""
     dtype = dtype_of(array)
     proto = onnx.TensorProto(name=id, data_type=dtype.onnx, dims=array.shape)
     values = pack_halves(array) if dtype is FLOAT16 else array.reshape(-1)
     values = values.astype(np.int32) if dtype is BOOL else values
-    getattr(proto, _FIELDS.get(dtype.name, "int32_data")).extend(values.tolist())
+    field = getattr(proto, _FIELDS.get(dtype.name, "int32_data"))
+    for start in range(0, values.size, _PIECE):
+        field.extend(values[start : start + _PIECE].tolist())
     return proto
 
 
@@ -49,6 +55,8 @@ def array_of(proto: onnx.TensorProto) -> NDArray[Any]:
     if dtype is FLOAT16 and not proto.raw_data and len(proto.int32_data):
         return _halves(proto, dtype)
     try:
+        if dtype.name == "FLOAT" and proto.float_data and not proto.raw_data:
+            return np.fromiter(proto.float_data, np.float32, len(proto.float_data)).reshape(tuple(proto.dims))
         return np.array(numpy_helper.to_array(proto))
     except (ValueError, TypeError) as error:
         raise EmulatorError(f"Initializer '{proto.name}' cannot be read: {error}") from error

@@ -9,6 +9,7 @@ from copy import deepcopy
 from typing import Any
 
 import numpy as np
+import onnx
 from numpy.typing import NDArray
 
 import popdist_py
@@ -66,8 +67,10 @@ class Session:
         self._check_distributed_device()
         self.replicationFactor = self._options.localReplicas()
         self.accumulationFactor = self._options.accumulation()
-        self._proto = load_model(fnModel)
-        self._model = self._read(inputShapeInfo)
+        proto = load_model(fnModel)  # it is as large as the weights: not kept
+        self._opset = opset_of(proto)
+        self._model = self._read(proto, inputShapeInfo)
+        del proto
         self._placement = check_placement(
             self._model, self._options, dataFlow, training=self._training, ipus=self._ipus_per_replica
         )
@@ -83,16 +86,16 @@ class Session:
         self._sizes_checked = False
         self._runs = 0
 
-    def _read(self, shapes: InputShapeInfo | None) -> Graph:
+    def _read(self, proto: onnx.ModelProto, shapes: InputShapeInfo | None) -> Graph:
         """The model, with what depends on the number of replicas."""
-        metadata, replicas = metadata_of(self._proto), self._options.getGlobalReplicationFactor()
-        data = initializers_of(self._proto)
+        metadata, replicas = metadata_of(proto), self._options.getGlobalReplicationFactor()
+        data = initializers_of(proto)
         for id, settings in settings_of(metadata).items():
             if id in data:
                 settings.shapeOnReplica(data[id].shape, replicas, id)
         known = {} if shapes is None else {id: info.described for id, info in shapes.infos.items()}
         return from_model(
-            tell_replicas(self._proto, replicas), append, groups=grouped(metadata, replicas), shapes=known
+            tell_replicas(proto, replicas), append, groups=grouped(metadata, replicas), shapes=known
         )
 
     def _transform(self) -> tuple[Graph, list[Gradient]]:
@@ -291,7 +294,7 @@ class Session:
             graph.data[id] = value
         temporary = f"{filename}.{os.getpid()}.tmp"
         with open(temporary, "wb") as file:
-            file.write(to_model(graph, opset=opset_of(self._proto)))
+            file.write(to_model(graph, opset=self._opset))
         os.replace(temporary, filename)
 
     def resetHostWeights(
