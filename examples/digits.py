@@ -152,13 +152,14 @@ class Training:
     def __init__(self, digits: Digits, place: Place, weights: Mapping[str, np.ndarray], args: argparse.Namespace):
         self.digits, self.place, self.args = digits, place, args
         self.steps = len(digits.train[1]) // place.batch
+        self.device = popdist_py.popart.getDevice(1)
         model, self.ids = network(weights, place.micro_batch)
         self.session = popart.TrainingSession(
             model,
             popart.DataFlow(self.steps, [self.ids["loss"]], popart.AnchorReturnType("All")),
             self.ids["loss"],
             optimizer(0, args.epochs, half=args.half),
-            popdist_py.popart.getDevice(1),
+            self.device,
             userOptions=options(training=True),
         )
         self.session.prepareDevice()
@@ -186,7 +187,7 @@ class Training:
         return weights
 
 
-def count_correct(digits: Digits, place: Place, weights: Mapping[str, np.ndarray]) -> int:
+def count_correct(digits: Digits, place: Place, weights: Mapping[str, np.ndarray], device: popart.DeviceInfo) -> int:
     """Right answers among all held-back images; each is seen by exactly one replica."""
     images, labels = digits.test
     each = -(-len(labels) // place.total)
@@ -194,7 +195,7 @@ def count_correct(digits: Digits, place: Place, weights: Mapping[str, np.ndarray
     session = popart.InferenceSession(
         model,
         popart.DataFlow(1, [ids["probabilities"]], popart.AnchorReturnType("All")),
-        popdist_py.popart.getDevice(1),
+        device,
         userOptions=options(training=False),
     )
     session.prepareDevice()
@@ -313,7 +314,7 @@ def run(args: argparse.Namespace) -> None:
         seconds += spent
         report.epoch(epoch + 1, args.epochs, loss, training.steps * place.batch / spent)
     weights = training.weights()
-    correct, tested = count_correct(digits, place, weights), len(digits.test[1])
+    correct, tested = count_correct(digits, place, weights, training.device), len(digits.test[1])
     report.say(f"test accuracy {100 * correct / tested:.2f} % ({correct} of {tested} held-back images)")
     images = args.epochs * training.steps * place.batch
     report.say(
