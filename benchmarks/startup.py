@@ -63,13 +63,14 @@ def memory() -> tuple[float, float]:
     device = popart.DeviceManager().createIpuModelDevice({"numIPUs": 1})
     flow = popart.DataFlow(1, [model.loss])
     session = popart.TrainingSession(model.proto, flow, model.loss, popart.ConstSGD(0.1), device)
+    data = {model.data: np.zeros((32, 784), np.float32), model.labels: np.zeros(32, np.int32)}
+    del model
     session.prepareDevice()
     session.weightsFromHost()
-    data = {model.data: np.zeros((32, 784), np.float32), model.labels: np.zeros(32, np.int32)}
     for _ in range(3):
         session.run(popart.PyStepIO(data, session.initAnchorArrays()))
     plan = sum(session.executable.plan.sizes.values())
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, plan / 1e6
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6, plan / 1e6
 
 
 def in_process(arguments: list[str], **variables: str) -> list[float]:

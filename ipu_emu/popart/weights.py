@@ -28,7 +28,7 @@ class Weights:
         self._graph = graph
         self._settings = settings
         self.values = {
-            id: np.array(data)
+            id: data  # replaced as a whole, never written to
             for id, data in graph.data.items()
             if id in graph.tensors and graph.tensors[id].role.is_variable
         }
