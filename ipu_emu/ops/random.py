@@ -12,14 +12,12 @@ So the numbers do not depend on how replicas are spread, on threads, or on what 
 from __future__ import annotations
 
 from functools import partial
-from math import floor, frexp, ldexp
 from typing import Any
 from zlib import crc32
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gcl.half import half_of_float
 from gcl.jit import jit, part
 from ipu_emu.graph import Graph, Op, Role, Tensor, dtype_named
 from ipu_emu.graph.dtype import FLOAT16
@@ -84,21 +82,25 @@ def uniform(stream: Any, index: Any) -> Any:
 
 @jit
 def round_stochastically(x: NDArray[Any], key: NDArray[Any], salt: int, out: NDArray[Any]) -> None:
-    """Round ``x`` (float32 [n]) to one of the two nearest halves (``out``, as uint16), the nearer the likelier."""
-    stream = stream_of(key, salt)
+    """Round ``x`` (float32 [n]) to one of the two nearest halves (``out``, as uint16), the nearer the likelier.
+
+    A half has 13 bits less: random ones are added to those before they are cut off. Below 2^-14 halves are whole
+    multiples of 2^-24. NaN stays NaN.
+    """
+    stream, bits = stream_of(key, salt), x.view(np.uint32)
     for i in range(x.size):
-        value = x[i]
-        size = abs(value)
-        if not size < np.float32(65520):  # infinite, not a number, or to be rounded to infinity
-            out[i] = half_of_float(value)
-            continue
-        exponent = max(frexp(size)[1] - 1, -14)
-        scaled = np.float64(size) * ldexp(1.0, 10 - exponent)
-        whole = floor(scaled)
-        if uniform(stream, i) < scaled - whole:
-            whole += 1
-        rounded = np.float32(whole * ldexp(1.0, exponent - 10))
-        out[i] = half_of_float(rounded if value >= 0 else -rounded)
+        size = np.int64(bits[i]) & 0x7FFFFFFF
+        if size > 0x7F800000:
+            half = np.int64(0x7E00)
+        elif size >= 0x38800000:
+            random = np.int64(draw(stream, i) >> np.uint64(51))
+            half = min(((size + random) >> 13) - (112 << 10), 0x7C00)
+        else:
+            scaled = abs(x[i]) * np.float32(16777216)
+            half = np.int64(scaled)
+            if uniform(stream, i) < scaled - np.float32(half):
+                half += 1
+        out[i] = np.uint16(half | ((np.int64(bits[i]) >> 16) & 0x8000))
 
 
 def _round(bound: Bound) -> Step:

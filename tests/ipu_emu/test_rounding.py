@@ -20,7 +20,8 @@ def neighbours(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The halves below and above (equal where x is one)."""
     near = x.astype(np.float16)
     down = np.where(near.astype(np.float32) <= x, near, np.nextafter(near, np.float16(-np.inf)))
-    up = np.where(near.astype(np.float32) >= x, near, np.nextafter(near, np.float16(np.inf)))
+    with np.errstate(over="ignore"):
+        up = np.where(near.astype(np.float32) >= x, near, np.nextafter(near, np.float16(np.inf)))
     return down, up
 
 
