@@ -12,9 +12,10 @@ fastest peer / ours: above 1 we are faster. Times are medians over the rounds.
     all-gather shared     into one tensor for all ranks of the host, in which each has made its shard in place;
                           the peers, which have no such thing, as above
     all-gather to shared  the same from shards elsewhere, which are copied
-    copy                  the limit of the memory: every rank copies S bytes at once. An all-reduce of S bytes
-                          over P ranks must read and write P x S bytes altogether, and so does this; its "peer" is our
-                          all-reduce, so the ratio is 1 / (share of the limit that is reached)
+    limit                 our all-reduce against what the memory can do: in an all-reduce of S bytes each of P ranks
+                          must read S bytes (its slice of P tensors) and write S bytes (where it read them). So do
+                          "update" (numpy negates S bytes in place) and "copy" (numpy copies S bytes), on all ranks at
+                          once. The ratio is the share of the limit that is reached
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ CASES: dict[tuple[str, str], tuple[list[int], list[int]]] = {
     ("all-gather", "float32"): (LARGE, [MIB]),
     ("all-gather shared", "float32"): (LARGE, [MIB]),
     ("all-gather to shared", "float32"): (LARGE, []),
-    ("copy", "float32"): ([64 * MIB], []),
+    ("limit", "float32"): ([64 * MIB], []),
 }
 SAMPLE_SECONDS = 4e-3
 AS_ROOT = {f"{family}_ALLOW_RUN_AS_ROOT{suffix}": "1" for family in ("OMPI", "PRTE") for suffix in ("", "_CONFIRM")}
@@ -103,9 +104,10 @@ def ours(rank: int, size: int) -> Contender:
             return [(own, own, lambda: communicator.all_reduce(own, out=own))]
         if case.what == "reduce-scatter":
             return [(x, shard, lambda: communicator.reduce_scatter(x, out=shard))]
-        if case.what == "copy":
-            y = np.zeros_like(x)
-            return [(x, y, lambda: np.copyto(y, x))]
+        if case.what == "limit":
+            own, other = np.zeros_like(x), np.zeros_like(x)
+            calls = (lambda: communicator.all_reduce(x, out=x), lambda: np.copyto(other, own), lambda: _update(own))
+            return [(given, given, call) for given, call in zip((x, own, own), calls, strict=True)]
         shape = (size, case.count // size)
         out = np.zeros((1, *shape), case.dtype) if case.what == "all-gather" else communicator.shared(shape)
         if case.what == "all-gather shared":
@@ -113,6 +115,10 @@ def ours(rank: int, size: int) -> Contender:
         return [(shard, out, lambda: communicator.all_gather(shard, out=out))]
 
     return rank, communicator.barrier, prepare
+
+
+def _update(x: np.ndarray) -> None:
+    np.negative(x, out=x)
 
 
 def mpi(rank: int, size: int) -> Contender:
@@ -126,6 +132,8 @@ def mpi(rank: int, size: int) -> Contender:
         shard = np.zeros(case.count // size, case.dtype)
         if case.what.startswith("all-reduce"):
             return [(x, out, lambda: world.Allreduce(x, out)), (x, x, lambda: world.Allreduce(MPI.IN_PLACE, x))]
+        if case.what == "limit":
+            return []
         if case.what == "reduce-scatter":
             return [(x, shard, lambda: world.Reduce_scatter_block(x, shard))]
         return [(shard, out, lambda: world.Allgather(shard, out))]
@@ -152,7 +160,12 @@ def gloo(rank: int, size: int) -> Contender:
 
 
 CONTENDERS: dict[str, Callable[[int, int], Contender]] = {"ours": ours, "mpich": mpi, "openmpi": mpi, "gloo": gloo}
-VARIANTS = {"mpich": ["mpich", "mpich in place"], "openmpi": ["openmpi", "openmpi in place"]}
+#: Contender -> names of the variants that it prepares, of which there may be fewer.
+VARIANTS = {
+    "ours": ["ours", "copy", "update"],
+    "mpich": ["mpich", "mpich in place"],
+    "openmpi": ["openmpi", "openmpi in place"],
+}
 
 
 def launchers() -> dict[str, tuple[Path, dict[str, str]]]:
@@ -203,10 +216,12 @@ def _check(variant: Prepared, barrier: Callable[[], Any], rank: int, size: int, 
     x, out, call = variant
     x[...] = rank + 1
     call()
+    if what == "limit":
+        return
     if what.startswith("all-gather"):
         expected: Any = np.repeat(np.arange(1, size + 1), out.size // size).reshape(out.shape)
     else:
-        expected = rank + 1 if what == "copy" else size * (size + 1) // 2
+        expected = size * (size + 1) // 2
     if not (out == expected).all():
         raise SystemExit(f"{what} on rank {rank}: expected {expected}, got {out}")
     barrier()  # the result may be the others' too
@@ -335,20 +350,11 @@ def measure(case: Case, contenders: dict[str, Team], *, rounds: int, budget: flo
 def measurements(processes: int, contenders: dict[str, Team], quick: bool, only: str) -> Iterator[dict[str, Any]]:
     """All cases for ``processes`` ranks whose name begins with ``only``."""
     rounds, budget = (3, 0.04) if quick else (5, 0.15)
-    reduced: dict[int, float] = {}
     for (what, dtype), (full_sizes, quick_sizes) in CASES.items():
         for nbytes in quick_sizes if quick else full_sizes:
             if not what.startswith(only):
                 continue
-            case = Case(what, dtype, processes, nbytes)
-            alone = {"ours": contenders["ours"]} if what == "copy" else contenders
-            row = measure(case, alone, rounds=rounds, budget=budget)
-            if (what, dtype) == ("all-reduce", "float32"):
-                reduced[nbytes] = row["ours"]
-            if what == "copy":
-                row["peers"] = {"our all-reduce": reduced.get(nbytes, float("nan"))}
-                row["ratio"] = row["peers"]["our all-reduce"] / row["ours"]
-            yield row
+            yield measure(Case(what, dtype, processes, nbytes), contenders, rounds=rounds, budget=budget)
 
 
 def main() -> None:
@@ -371,7 +377,9 @@ def main() -> None:
         with teams(processes) as contenders:
             for row in measurements(processes, contenders, options.quick, options.only):
                 rows.append(row)
-                peers = "".join(f"{row['peers'].get(name, float('nan')):>18.1f}" for name in names)
+                found = row["peers"]
+                peers = "".join(f"{found[name]:>18.1f}" if name in found else " " * 18 for name in names)
+                peers += "".join(f"   {name} {found[name]:.1f}" for name in found if name not in names)
                 print(f"{row['case']:<42}{row['ours']:>10.1f}{peers}{row['ratio']:>8.2f}", flush=True)
     if options.json:
         options.json.write_text(json.dumps(rows, indent=1))
