@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnx.inliner
 from onnx import helper
 
 from ipu_emu.errors import EmulatorError
@@ -25,6 +26,8 @@ __all__ = ["Append", "from_model", "initializers_of", "load_model", "metadata_of
 Append = Callable[[Graph, Op], object]
 
 _PRODUCER = "ipu_emu"
+#: Opsets of ai.onnx; the newest is that of the onnx package.
+_OLDEST, _DEFAULT = 6, 10
 
 
 def to_model(graph: Graph, *, opset: int) -> bytes:
@@ -55,7 +58,8 @@ def load_model(source: bytes | str | os.PathLike[str]) -> onnx.ModelProto:
         raise EmulatorError(_unreadable(source)) from error
     if not model.HasField("graph"):
         raise EmulatorError(_unreadable(source))
-    return model
+    _check_opset(opset_of(model))
+    return onnx.inliner.inline_local_functions(model) if model.functions else model
 
 
 def from_model(
@@ -134,7 +138,16 @@ def initializers_of(model: onnx.ModelProto) -> dict[str, np.ndarray]:
 
 def opset_of(model: onnx.ModelProto) -> int:
     """The version of ai.onnx that a model is written in."""
-    return next((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), 10)
+    return next((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), _DEFAULT)
+
+
+def _check_opset(version: int) -> None:
+    newest = onnx.defs.onnx_opset_version()
+    if not _OLDEST <= version <= newest:
+        raise EmulatorError(
+            f"Encountered ONNX opset version {version}, Maximimum supported opset is {newest}, minimum {_OLDEST} and "
+            f"default {_DEFAULT}."
+        )
 
 
 def _number(array: np.ndarray) -> int:

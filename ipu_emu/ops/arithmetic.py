@@ -59,13 +59,6 @@ def _modulo(node: Node, a: _Array, b: _Array) -> _Array:
     return np.fmod(a, b) if node.attribute("fmod", 0) else np.mod(a, b)
 
 
-def _modulo_shape(node: Node) -> Made:
-    made = broadcast(node)
-    if made[0][0].is_float and not node.attribute("fmod", 0):
-        raise node.fail(f"fmod must be 1 for {made[0][0]}")
-    return made
-
-
 def _remainder_grad(d: Adjoint) -> list[Value | None]:
     """a mod b = a - b floor(a / b)"""
     a, b = d.x, d.input(1)
@@ -83,24 +76,36 @@ def _binary(type: str, function: Callable[..., Any], grad: Any, domain: str = GR
     return OpDef(type, (2, 2), broadcast, ufunc(function), per_element(8), grad, elementwise=True, domain=domain)
 
 
+def _slope(node: Node) -> tuple[int, ...]:
+    """Shape of the slope as it broadcasts; opset 6 has one for each channel."""
+    x, slope = node.input(0), node.input(1)
+    if node.op.version < 7 and slope.rank == 1 and x.rank > 1 and slope.nelms == x.shape[1]:
+        return (*slope.shape, *(1 for _ in x.shape[2:]))
+    return slope.shape
+
+
 def _prelu_grad(d: Adjoint) -> list[Value | None]:
-    x, slope, zero = d.x, d.input(1), d.x.like(0.0)
+    x, slope, zero = d.x, d.input(1).shaped(_slope(d.node)), d.x.like(0.0)
     below = x.op("Less", zero)
     return [
         below.op("Where", d.g * slope, d.g),
-        below.op("Where", d.g * x, zero).summed_to(slope.tensor.shape),
+        below.op("Where", d.g * x, zero).summed_to(slope.tensor.shape).shaped(d.input(1).tensor.shape),
     ]
 
 
 def _prelu(node: Node, x: _Array, slope: _Array) -> _Array:
-    return np.where(x < 0, x * slope, x)
+    return np.where(x < 0, x * slope.reshape(_slope(node)), x)
 
 
 def _prelu_shape(node: Node) -> Made:
-    made = broadcast(node)
-    if made[0][1] != node.input(0).shape:
-        raise node.fail(f"the slope {node.input(1)} does not broadcast to {node.input(0)}")
-    return made
+    x = node.input(0)
+    try:
+        fits = np.broadcast_shapes(x.shape, _slope(node)) == x.shape
+    except ValueError:
+        fits = False
+    if not fits:
+        raise node.fail(f"the slope {node.input(1)} does not broadcast to {x}")
+    return same(node)
 
 
 # Clipping
@@ -193,7 +198,7 @@ def _increment_mod(node: Node, x: _Array) -> _Array:
 
 OPS = [
     OpDef("Pow", (2, 2), _power_shape, _power, per_element(20), _power_grad, elementwise=True),
-    OpDef("Mod", (2, 2), _modulo_shape, computed(_modulo), per_element(8), elementwise=True),
+    OpDef("Mod", (2, 2), broadcast, computed(_modulo), per_element(8), elementwise=True),
     _binary("Fmod", np.fmod, _remainder_grad),
     _binary("Remainder", np.mod, _remainder_grad),
     _binary("Atan2", np.arctan2, _atan2_grad),

@@ -62,12 +62,13 @@ def _xnor(a: NDArray[Any], b: NDArray[Any], out: NDArray[Any]) -> None:
     np.invert(out, out)
 
 
-def _shift(node: Node, a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
-    """Shifts by the width of the type or more leave nothing."""
+def _shift(node: Node, a: Any, b: Any) -> Any:
+    """Shifts by the width of the type or more leave nothing, or the sign."""
     width = a.dtype.type(8 * a.dtype.itemsize - 1)
-    shift = np.left_shift if node.attribute("direction", "LEFT") == "LEFT" else np.right_shift
-    made: NDArray[Any] = np.where(b > width, a.dtype.type(0), shift(a, np.minimum(b, width)))
-    return made
+    if node.attribute("direction", "LEFT") != "LEFT":
+        rest = np.where(a < 0, a.dtype.type(-1), a.dtype.type(0)) if a.dtype.kind == "i" else a.dtype.type(0)
+        return np.where(b > width, rest, np.right_shift(a, np.minimum(b, width)))
+    return np.where(b > width, a.dtype.type(0), np.left_shift(a, np.minimum(b, width)))
 
 
 def _where_shape(node: Node) -> Made:

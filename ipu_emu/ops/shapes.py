@@ -35,7 +35,11 @@ def aligned(node: Node) -> tuple[int, ...]:
     if axis is None:
         return b.shape
     axis = axis + a.rank if axis < 0 else axis
-    if axis < 0 or a.shape[axis : axis + b.rank] != b.shape:
+    if (
+        axis < 0
+        or axis + b.rank > a.rank
+        or any(m not in (1, n) for n, m in zip(a.shape[axis:], b.shape, strict=False))
+    ):
         raise node.fail(f"axis {axis} does not align {b} with axes of {a}")
     return b.shape + (1,) * (a.rank - axis - b.rank)
 

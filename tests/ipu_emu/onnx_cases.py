@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from onnx import numpy_helper
 from ipu_emu import popart
 from ipu_emu.ops import TABLE
 
-__all__ = ["check", "node_cases", "run"]
+__all__ = ["check", "exported_models", "node_cases", "run"]
 
 
 @cache
@@ -25,6 +26,24 @@ def node_cases() -> dict[str, Any]:
         from onnx.backend.test.case.node import collect_testcases
 
         return {case.name: case for case in collect_testcases(None)}
+
+
+def exported_models() -> dict[str, tuple[onnx.ModelProto, Any]]:
+    """Models of the package that PyTorch exported, with their data, by name."""
+    root, made = Path(onnx.__file__).parent / "backend" / "test" / "data", {}
+    for kind in ("pytorch-converted", "pytorch-operator"):
+        for folder in sorted((root / kind).iterdir()):
+            model = onnx.load(folder / "model.onnx")
+            sets = [
+                [_protos(data, part) for part in ("input", "output")] for data in sorted(folder.glob("test_data*"))
+            ]
+            made[folder.name] = (model, sets)
+    return made
+
+
+def _protos(folder: Path, part: str) -> list[onnx.TensorProto]:
+    files = sorted(folder.glob(f"{part}_*.pb"), key=lambda file: int(file.stem.split("_")[1]))
+    return [onnx.TensorProto.FromString(file.read_bytes()) for file in files]
 
 
 def check(model: onnx.ModelProto, data: Any, rtol: float, atol: float) -> None:

@@ -1,0 +1,169 @@
+"""Resize: interpolation along each axis on its own: a gather for the nearest, a matrix product for the others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import ceil, floor
+from typing import Any
+
+import numpy as np
+
+from ipu_emu.errors import InternalError
+from ipu_emu.graph import Graph, Op
+from ipu_emu.ops.cost import per_element
+from ipu_emu.ops.node import Made, Node, inputs_of
+from ipu_emu.ops.registry import Bound, OpDef, Step
+from ipu_emu.ops.rewrite import Rewrite
+from ipu_emu.ops.shapes import axis_of
+
+__all__ = ["OPS"]
+
+
+def _unreached(bound: Bound) -> Step:
+    raise InternalError(f"{bound.node.op.type} was not expanded")
+
+
+@dataclass(frozen=True)
+class _Axis:
+    """One axis: sizes, and output elements per input element."""
+
+    index: int
+    size: int
+    output: int
+    scale: float
+
+
+def _numbers(node: Node, name: str, index: int) -> list[Any]:
+    return list(node.given(name, index) or [])
+
+
+def _axes(node: Node) -> list[_Axis]:
+    """All axes that are resized; opset 10 has the scales where newer ones have a region."""
+    x, old = node.input(0), node.op.type == "Upsample" or node.op.version < 11
+    if old:
+        scales, sizes = _numbers(node, "scales" if node.op.type == "Upsample" else "roi", 1), []
+    else:
+        scales, sizes = _numbers(node, "scales", 2), _numbers(node, "sizes", 3)
+    chosen = [axis_of(node, axis) for axis in node.attribute("axes", [])] or list(range(x.rank))
+    if len(scales or sizes) != len(chosen):
+        raise node.fail(f"scales {scales} or sizes {sizes} are needed, a number for each of the axes {chosen} of {x}")
+    if scales:
+        return [
+            _Axis(i, x.shape[i], floor(x.shape[i] * s + 1e-6), float(s)) for i, s in zip(chosen, scales, strict=True)
+        ]
+    ratios = [size / max(x.shape[i], 1) for i, size in zip(chosen, sizes, strict=True)]
+    policy = node.attribute("keep_aspect_ratio_policy", "stretch")
+    if policy != "stretch":
+        ratio = min(ratios) if policy == "not_larger" else max(ratios)
+        return [_Axis(i, x.shape[i], floor(x.shape[i] * ratio + 0.5), ratio) for i in chosen]
+    return [_Axis(i, x.shape[i], int(n), r) for i, n, r in zip(chosen, sizes, ratios, strict=True)]
+
+
+def _shape(node: Node) -> Made:
+    shape = list(node.input(0).shape)
+    for axis in _axes(node):
+        shape[axis.index] = axis.output
+    if node.attribute("mode", "nearest") not in ("nearest", "linear", "bilinear", "trilinear", "cubic"):
+        raise node.fail(f"mode {node.attribute('mode', '')} is not one of nearest, linear, cubic")
+    if node.attribute("antialias", 0) and any(axis.scale < 1 for axis in _axes(node)):
+        raise node.fail("antialias is not supported for a smaller result; blur the data before")
+    if _where(node) not in _COORDINATES:
+        raise node.fail(f"{_where(node)} is not supported; use one of {', '.join(_COORDINATES)}")
+    return [(node.input(0).dtype, tuple(shape))]
+
+
+def _where(node: Node) -> str:
+    default = "asymmetric" if node.op.version < 11 or node.op.type == "Upsample" else "half_pixel"
+    return str(node.attribute("coordinate_transformation_mode", default))
+
+
+def _symmetric(o: int, axis: _Axis) -> float:
+    """The centre of the input is that of the output, whatever the size was rounded to."""
+    middle = axis.size / 2
+    return middle * (1 - axis.output / (axis.scale * axis.size)) + (o + 0.5) / axis.scale - 0.5
+
+
+def _corners(o: int, axis: _Axis) -> float:
+    """The first and the last element stay where they are; the output may be a fraction longer than it is."""
+    length = axis.scale * axis.size
+    return o * (axis.size - 1) / (length - 1) if length != 1 else 0.0
+
+
+#: The place in the input of output element o.
+_COORDINATES: dict[str, Callable[[int, _Axis], float]] = {
+    "half_pixel": lambda o, axis: (o + 0.5) / axis.scale - 0.5,
+    "half_pixel_symmetric": _symmetric,
+    "pytorch_half_pixel": lambda o, axis: (o + 0.5) / axis.scale - 0.5 if axis.output > 1 else 0.0,
+    "align_corners": _corners,
+    "asymmetric": lambda o, axis: o / axis.scale,
+}
+
+_NEAREST: dict[str, Callable[[float], int]] = {
+    "round_prefer_floor": lambda x: ceil(x - 0.5),
+    "round_prefer_ceil": lambda x: floor(x + 0.5),
+    "floor": floor,
+    "ceil": ceil,
+}
+
+
+def _tent(x: float, a: float) -> float:
+    return max(1 - abs(x), 0.0)
+
+
+def _bicubic(x: float, a: float) -> float:
+    x = abs(x)
+    if x < 1:
+        return ((a + 2) * x - (a + 3)) * x * x + 1
+    return (((x - 5) * x + 8) * x - 4) * a if x < 2 else 0.0
+
+
+def _matrix(node: Node, axis: _Axis) -> Any:
+    """Weights [size, output]; elements outside count as the nearest inside, or not at all."""
+    filter, reach = (_bicubic, 2) if node.attribute("mode", "") == "cubic" else (_tent, 1)
+    a, left_out = float(node.attribute("cubic_coeff_a", -0.75)), bool(node.attribute("exclude_outside", 0))
+    made, place = np.zeros((axis.size, axis.output)), _COORDINATES[_where(node)]
+    for o in range(axis.output):
+        x = place(o, axis)
+        for tap in range(floor(x) - reach, ceil(x) + reach + 1):
+            weight = filter(tap - x, a)
+            if not left_out or 0 <= tap < axis.size:
+                made[min(max(tap, 0), axis.size - 1), o] += weight
+        made[:, o] /= made[:, o].sum()
+    return made
+
+
+def _expand(graph: Graph, op: Op) -> list[Op]:
+    node, rewrite = inputs_of(graph, op), Rewrite(graph, op)
+    x, rank, id = node.input(0), node.input(0).rank, op.inputs[0]
+    nearest = node.attribute("mode", "nearest") == "nearest"
+    old = node.op.version < 11 or op.type == "Upsample"
+    rounding = _NEAREST[node.attribute("nearest_mode", "floor" if old else "round_prefer_floor")]
+    for axis in _axes(node):
+        if axis.output == axis.size and axis.scale == 1:
+            continue
+        if nearest:
+            places = [rounding(_COORDINATES[_where(node)](o, axis)) for o in range(axis.output)]
+            inside = np.clip(np.array(places, np.int64), 0, max(axis.size - 1, 0))
+            id = rewrite.op("Gather", id, rewrite.constant(inside), axis=axis.index)
+            continue
+        perm = [i for i in range(rank) if i != axis.index] + [axis.index]
+        weights = rewrite.constant(_matrix(node, axis).astype(x.dtype.numpy))
+        turned = rewrite.op("MatMul", rewrite.op("Transpose", id, perm=perm), weights)
+        id = rewrite.op("Transpose", turned, perm=[perm.index(i) for i in range(rank)])
+    rewrite.op("Identity", id, into=op.outputs[0])
+    return rewrite.ops
+
+
+OPS = [
+    OpDef(
+        "Resize",
+        (2, 4),
+        _shape,
+        _unreached,
+        per_element(8),
+        expand=_expand,
+        given={1: "roi", 2: "scales", 3: "sizes"},
+    ),
+    OpDef("Upsample", (1, 2), _shape, _unreached, per_element(8), expand=_expand, given={1: "scales"}),
+]
