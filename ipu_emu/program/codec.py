@@ -17,12 +17,12 @@ from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import DType, Graph, Op, Phase, Role, Tensor, dtype_named
 from ipu_emu.program import anchors, instructions
 from ipu_emu.program.executable import Executable
-from ipu_emu.program.memory import MemoryPlan, Placement
+from ipu_emu.program.memory import Life, MemoryPlan, Placement
 from ipu_emu.transforms.training import Gradient, Reduction
 
 __all__ = ["Decoder", "Encoder"]
 
-_LISTED = [Graph, Op, Tensor, Phase, Role, Executable, MemoryPlan, Placement, Gradient, Reduction]
+_LISTED = [Graph, Op, Tensor, Phase, Role, Executable, Life, MemoryPlan, Placement, Gradient, Reduction]
 
 
 def _classes() -> dict[str, type]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from ipu_emu.errors import InternalError
 from ipu_emu.graph import Graph, Op, Role, Tensor
 from ipu_emu.ops import TABLE, Node
 from ipu_emu.program.instructions import (
@@ -26,7 +27,18 @@ from ipu_emu.program.instructions import (
 )
 from ipu_emu.program.scratch import scratch_of
 
-__all__ = ["PERSISTENT", "TRANSIENT", "MemoryPlan", "Placement", "node_in", "plan_memory"]
+__all__ = [
+    "PERSISTENT",
+    "TRANSIENT",
+    "Block",
+    "Life",
+    "MemoryPlan",
+    "Placement",
+    "clash",
+    "lay_out",
+    "node_in",
+    "plan_memory",
+]
 
 PERSISTENT = "persistent"
 TRANSIENT = "transient"
@@ -46,16 +58,59 @@ class Placement:
 
 
 @dataclass(frozen=True)
+class Life:
+    """A stretch of transient memory, in bytes, and the first and last instruction that use it."""
+
+    name: str
+    offset: int
+    size: int
+    first: int
+    last: int
+
+    def meets(self, other: Life) -> bool:
+        """Say whether both have a byte at one time."""
+        together = self.first <= other.last and other.first <= self.last
+        return together and self.offset < other.offset + other.size and other.offset < self.offset + self.size
+
+
+@dataclass(frozen=True)
 class MemoryPlan:
-    """Placements by tensor id, scratch offsets (transient region) by op, region sizes in bytes."""
+    """Placements by tensor id, scratch offsets (transient region) by op, region sizes in bytes.
+
+    All but the transient region is always live; ``lives`` says what is not.
+    """
 
     placements: Mapping[str, Placement]
     scratch: Mapping[str, tuple[int, ...]]
     sizes: Mapping[str, int]
     views: frozenset[str]
+    lives: tuple[Life, ...] = ()
 
     def __str__(self) -> str:
-        return "\n".join(f"{region:14} {size:>14,} bytes" for region, size in self.sizes.items())
+        lines = []
+        for region, size in self.sizes.items():
+            kind = "not always live" if region == TRANSIENT else "always live"
+            lines.append(f"{region:14} {size:>14,} bytes   {kind}")
+        return "\n".join(lines)
+
+    def table(self) -> str:
+        """A line for each stretch of transient memory, by its place."""
+        lines = [f"{'from':>12} {'bytes':>12} {'first':>6} {'last':>6}  tensor"]
+        for life in sorted(self.lives, key=lambda life: (life.offset, life.first)):
+            lines.append(f"{life.offset:>12,} {life.size:>12,} {life.first:>6} {life.last:>6}  {life.name}")
+        return "\n".join(lines)
+
+
+def clash(lives: Sequence[Life]) -> tuple[Life, Life] | None:
+    """Two that have a byte at one time, or None."""
+    ordered = sorted(lives, key=lambda life: life.offset)
+    for index, life in enumerate(ordered):
+        for other in ordered[index + 1 :]:
+            if other.offset >= life.offset + life.size:
+                break
+            if life.meets(other):
+                return life, other
+    return None
 
 
 def ops_of(leaf: Leaf) -> list[Op]:
@@ -112,6 +167,7 @@ class _Planner:
         self.sizes: dict[str, int] = {PERSISTENT: 0, TRANSIENT: 0}
         self.offsets: dict[str, int] = {}
         self.scratch: dict[str, tuple[int, ...]] = {}
+        self.lives: tuple[Life, ...] = ()
 
     def plan(self) -> MemoryPlan:
         self.find_homes()
@@ -124,6 +180,7 @@ class _Planner:
             self.scratch,
             {region: max(size, _ALIGNMENT) for region, size in self.sizes.items()},
             frozenset(self.views),
+            self.lives,
         )
 
     def find_homes(self) -> None:
@@ -157,30 +214,30 @@ class _Planner:
     def place_transients(self) -> None:
         """Largest first, each at the lowest offset where nothing that lives at the same time lies."""
         wanted = self.lifetimes()
-        placed: list[_Block] = []
-        for block in sorted(wanted, key=lambda b: (-b.size, b.first, b.name)):
-            block.offset = _lowest_gap(block, placed)
-            placed.append(block)
-            self.sizes[TRANSIENT] = max(self.sizes[TRANSIENT], block.offset + block.size)
+        self.sizes[TRANSIENT] = lay_out(wanted)
+        self.lives = tuple(Life(b.label, b.offset, b.size, b.first, b.last) for b in wanted if b.size)
+        both = clash(self.lives)
+        if both:
+            raise InternalError(f"the memory plan gives {both[0]} and {both[1]} one place at one time")
         for block in wanted:
             if block.part is None:
                 self.offsets[block.name] = block.offset
             else:
                 self.scratch[block.name] = (*self.scratch.get(block.name, ()), block.offset)
 
-    def lifetimes(self) -> list[_Block]:
-        blocks: dict[str, _Block] = {}
-        scratch: dict[tuple[str, int], _Block] = {}
+    def lifetimes(self) -> list[Block]:
+        blocks: dict[str, Block] = {}
+        scratch: dict[tuple[str, int], Block] = {}
         for time, leaf in enumerate(self.program):
             for id in self.touched(leaf):
                 root = self.root(id)
                 if root not in self.fixed:
                     size = _aligned(self.graph.tensor(root).nbytes)
-                    blocks.setdefault(root, _Block(root, None, size, time)).last = time
+                    blocks.setdefault(root, Block(root, None, size, time)).last = time
             for op in ops_of(leaf):
                 for part, nelms in enumerate(scratch_of(node_in(self.graph, op)).sizes):
                     key = scratch_key(op)
-                    scratch[key, part] = _Block(key, part, _aligned(4 * nelms), time, time)
+                    scratch[key, part] = Block(key, part, _aligned(4 * nelms), time, time)
         return [*blocks.values(), *scratch.values()]
 
     def touched(self, leaf: Leaf) -> list[str]:
@@ -190,7 +247,7 @@ class _Planner:
 
 
 @dataclass
-class _Block:
+class Block:
     """A stretch of transient memory from its first to its last use; ``part`` numbers the scratch of an op."""
 
     name: str
@@ -200,8 +257,23 @@ class _Block:
     last: int = -1
     offset: int = 0
 
+    @property
+    def label(self) -> str:
+        return self.name if self.part is None else f"scratch {self.part} of {self.name}"
 
-def _lowest_gap(block: _Block, placed: Sequence[_Block]) -> int:
+
+def lay_out(blocks: Sequence[Block]) -> int:
+    """Place all blocks, largest first, each at the lowest offset that is free while it lives; the bytes they take."""
+    placed: list[Block] = []
+    end = 0
+    for block in sorted(blocks, key=lambda b: (-b.size, b.first, b.name)):
+        block.offset = _lowest_gap(block, placed)
+        placed.append(block)
+        end = max(end, block.offset + block.size)
+    return end
+
+
+def _lowest_gap(block: Block, placed: Sequence[Block]) -> int:
     offset = 0
     alive = [other for other in placed if other.first <= block.last and block.first <= other.last]
     for other in sorted(alive, key=lambda b: b.offset):
