@@ -94,7 +94,7 @@ def round_stochastically(x: NDArray[Any], key: NDArray[Any], salt: int, out: NDA
             half = np.int64(0x7E00)
         elif size >= 0x38800000:
             random = np.int64(draw(stream, i) >> np.uint64(51))
-            half = min(((size + random) >> 13) - (112 << 10), 0x7C00)
+            half = min(((size + random) >> 13) - (112 << 10), np.int64(0x7C00))
         else:
             scaled = abs(x[i]) * np.float32(16777216)
             half = np.int64(scaled)
