@@ -73,7 +73,7 @@ class _Library:
     """All kernels of this process."""
 
     def __init__(self) -> None:
-        self.jit = llvm.create_lljit_compiler(_machine().target, use_jit_link=False)
+        self.jit = llvm.create_lljit_compiler(_machine().target, use_jit_link=True)
         self.functions: dict[str, Function] = {}
         self.trackers: list[Any] = []
 

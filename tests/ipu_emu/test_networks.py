@@ -91,7 +91,7 @@ def test_losses_of_twenty_steps_are_those_of_pytorch(network: str, optimiser: st
         loss = loss_of(data)
         loss.backward()
         other.step()
-        expected.append(float(loss))
+        expected.append(float(loss.detach()))
     np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
