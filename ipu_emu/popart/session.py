@@ -94,9 +94,7 @@ class Session:
             if id in data:
                 settings.shapeOnReplica(data[id].shape, replicas, id)
         known = {} if shapes is None else {id: info.described for id, info in shapes.infos.items()}
-        return from_model(
-            tell_replicas(proto, replicas), append, groups=grouped(metadata, replicas), shapes=known
-        )
+        return from_model(tell_replicas(proto, replicas), append, groups=grouped(metadata, replicas), shapes=known)
 
     def _transform(self) -> tuple[Graph, list[Gradient]]:
         """The graph of a step, and the gradients that are reduced in it."""
