@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from typing import Any
 
+from popdist_py.environment import OFFLINE_MODE
 from popdist_py.errors import LayoutError
 from popdist_py.popdist_core import (
     checkNumIpusPerReplica,
@@ -31,7 +33,10 @@ def configureSessionOptions(opts: Any) -> None:
 
 
 def getDevice(ipus_per_replica: int | None = None, connectionType: Any = None) -> Any:
-    """A device with the IPUs of this instance's replicas; default width: what the launcher was told."""
+    """A device with the IPUs of this instance's replicas; default width: what the launcher was told.
+
+    In offline mode it is one that compiles and never runs, whatever the connection type.
+    """
     width = getNumIpusPerReplica() if ipus_per_replica is None else ipus_per_replica
     if not checkNumIpusPerReplica(width):
         raise LayoutError(
@@ -39,6 +44,9 @@ def getDevice(ipus_per_replica: int | None = None, connectionType: Any = None) -
             f"start with poprun-py --ipus-per-replica {width}"
         )
     popart = import_module("ipu_emu.popart")  # at call time: this package is below the emulator
+    manager, ipus = popart.DeviceManager(), width * getNumLocalReplicas()
+    if os.environ.get(OFFLINE_MODE) == "1":
+        return manager.createOfflineIPUDevice({"numIPUs": ipus})
     if connectionType is None:
         connectionType = popart.DeviceConnectionType.OnDemand
-    return popart.DeviceManager().acquireAvailableDevice(width * getNumLocalReplicas(), connectionType=connectionType)
+    return manager.acquireAvailableDevice(ipus, connectionType=connectionType)

@@ -294,7 +294,7 @@ class Supervisor:
     def _on_exit(self, status: int) -> None:
         at = time.monotonic()
         self._status = status
-        if self._cause == OWN and status > 0 and not processes.is_alive(self._manager):
+        if self._cause == OWN and status > 0 and processes.is_ending(self._manager):
             self._cause = UNMANAGED
         for output in self._outputs:
             self._forward(output)

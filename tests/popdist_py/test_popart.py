@@ -53,6 +53,9 @@ def acquired(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
             asked.append((numIpus, connectionType))
             return f"device with {numIpus} IPUs"
 
+        def createOfflineIPUDevice(self, options: dict[str, int]) -> str:
+            return f"offline device with {options['numIPUs']} IPUs"
+
     popart = ModuleType("ipu_emu.popart")
     vars(popart).update(
         DeviceManager=DeviceManager,
@@ -75,4 +78,11 @@ def test_a_device_of_another_width_than_the_launcher_was_told(become: Become, ac
     become(1, 2, 2, ipus_per_replica=4)
     with pytest.raises(LayoutError, match="2 IPUs per replica were asked for, but the launcher was told 4"):
         getDevice(2)
+    assert acquired == []
+
+
+def test_offline_no_device_is_acquired(become: Become, acquired: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    become(1, 2, 2, ipus_per_replica=4)
+    monkeypatch.setenv("POPDIST_OFFLINE_MODE", "1")
+    assert getDevice() == getDevice(4, "always") == "offline device with 8 IPUs"
     assert acquired == []
