@@ -1,6 +1,7 @@
 """Errors of ipu_emu; the PopART face shows each under PopART's own name.
 
 EmulatorError                     popart_exception
++-- RefusedError                  popart_exception
 +-- InternalError                 popart_internal_exception
 +-- SessionError                  popart_runtime_error
 +-- OutOfMemoryError              OutOfMemoryException
@@ -23,6 +24,7 @@ __all__ = [
     "PoplarRuntimeError",
     "PoplibsError",
     "RecoverableError",
+    "RefusedError",
     "SessionError",
     "SystemRuntimeError",
     "UnknownError",
@@ -32,6 +34,10 @@ __all__ = [
 
 class EmulatorError(Exception):
     """A graph, an option or a call that is wrong; the text is in ``args[0]``."""
+
+
+class RefusedError(EmulatorError):
+    """An op that is refused as soon as it is added: inputs too few or too many, a negative dimension."""
 
 
 class InternalError(EmulatorError):

@@ -28,6 +28,7 @@ class Graph:
     data: dict[str, NDArray[Any]] = field(default_factory=dict)  # weights, states, scalars, constants
     outputs: list[str] = field(default_factory=list)
     metadata: dict[str, str] = field(default_factory=dict)  # what ONNX has no field for
+    name: str = "ipu_emu"
     parent: Graph | None = None
     inputs: list[str] = field(default_factory=list)  # of a body, in order
     captured: list[str] = field(default_factory=list)

@@ -16,11 +16,21 @@ from onnx import helper
 from ipu_emu.errors import EmulatorError
 from ipu_emu.graph.dtype import DType, dtype_numbered
 from ipu_emu.graph.graph import Graph
-from ipu_emu.graph.onnx_tensors import array_of, proto_of
+from ipu_emu.graph.onnx_tensors import array_of, proto_of, references
 from ipu_emu.graph.op import GRAPHCORE, Op
 from ipu_emu.graph.tensor import Role, Tensor
 
-__all__ = ["Append", "from_model", "initializers_of", "load_model", "metadata_of", "opset_of", "to_model"]
+__all__ = [
+    "Append",
+    "External",
+    "from_model",
+    "initializers_of",
+    "load_model",
+    "metadata_of",
+    "opset_of",
+    "to_model",
+    "write_external",
+]
 
 #: What adds an op to a graph and infers the tensors it makes; it lives in the room above.
 Append = Callable[[Graph, Op], object]
@@ -30,20 +40,38 @@ _PRODUCER = "ipu_emu"
 _OLDEST, _DEFAULT = 6, 10
 
 
-def to_model(graph: Graph, *, opset: int) -> bytes:
+#: Ids of initializers whose data lie in a file, and the name of that file.
+External = tuple[tuple[str, ...], str]
+
+
+def to_model(graph: Graph, *, opset: int, external: External | None = None) -> bytes:
     """Serialise ``graph`` as a ModelProto of ai.onnx ``opset`` and ai.graphcore 1."""
     outside = graph.with_role(Role.INPUT, Role.WEIGHT)
     proto = helper.make_graph(
         [_node(op) for op in graph.ops],
-        "ipu_emu",
+        graph.name,
         [_value_info(tensor) for tensor in outside],
         [_value_info(graph.tensor(id)) for id in graph.outputs],
-        [proto_of(tensor.id, graph.data[tensor.id]) for tensor in outside if tensor.role is Role.WEIGHT],
+        _initializers(graph, [tensor.id for tensor in outside if tensor.role is Role.WEIGHT], external),
     )
     opsets = [helper.make_opsetid("", opset), helper.make_opsetid(GRAPHCORE, 1)]
     model = helper.make_model(proto, producer_name=_PRODUCER, opset_imports=opsets, ir_version=3 if opset <= 8 else 4)
     helper.set_model_props(model, graph.metadata)
     return bytes(model.SerializeToString())
+
+
+def _initializers(graph: Graph, ids: list[str], external: External | None) -> list[onnx.TensorProto]:
+    chosen, file = external or ((), "")
+    kept = dict(zip(chosen, references(graph.data, chosen, file), strict=True))
+    return [kept[id] if id in kept else proto_of(id, graph.data[id]) for id in ids]
+
+
+def write_external(graph: Graph, external: External) -> None:
+    """Write the data of initializers to the file where a model looks for them."""
+    ids, file = external
+    with open(file, "wb") as stream:
+        for id in ids:
+            stream.write(np.ascontiguousarray(graph.data[id]).tobytes())
 
 
 def load_model(source: bytes | str | os.PathLike[str]) -> onnx.ModelProto:
@@ -74,6 +102,20 @@ def from_model(
     Initializers named in ``groups`` have a leading axis, one entry for each group of replicas. ``shapes`` replaces
     type and shape of inputs.
     """
+    try:
+        return _built(model, append, groups, shapes)
+    except EmulatorError:
+        raise
+    except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
+        raise EmulatorError(f"The ModelProto is malformed: {type(error).__name__}: {error}") from error
+
+
+def _built(
+    model: onnx.ModelProto,
+    append: Append,
+    groups: Mapping[str, tuple[int, int] | None],
+    shapes: Mapping[str, tuple[DType, tuple[int, ...]]],
+) -> Graph:
     graph = Graph(metadata=metadata_of(model))
     version = opset_of(model)
     initializers = initializers_of(model)

@@ -12,6 +12,7 @@ Reading takes any form that ONNX allows.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from onnx import numpy_helper
 from ipu_emu.errors import EmulatorError
 from ipu_emu.graph.dtype import BOOL, FLOAT16, DType, dtype_numbered, dtype_of
 
-__all__ = ["array_of", "proto_of"]
+__all__ = ["array_of", "proto_of", "references"]
 
 _FIELDS = {
     "FLOAT": "float_data",
@@ -51,6 +52,8 @@ def proto_of(id: str, array: NDArray[Any]) -> onnx.TensorProto:
 
 def array_of(proto: onnx.TensorProto) -> NDArray[Any]:
     """Read an initializer in any of its forms; the array belongs to the caller."""
+    if proto.data_location == onnx.TensorProto.EXTERNAL:
+        return _external(proto)
     dtype = dtype_numbered(proto.data_type)
     if dtype is FLOAT16 and not proto.raw_data and len(proto.int32_data):
         return _halves(proto, dtype)
@@ -60,6 +63,31 @@ def array_of(proto: onnx.TensorProto) -> NDArray[Any]:
         return np.array(numpy_helper.to_array(proto))
     except (ValueError, TypeError) as error:
         raise EmulatorError(f"Initializer '{proto.name}' cannot be read: {error}") from error
+
+
+def references(data: Mapping[str, NDArray[Any]], ids: Sequence[str], file: str) -> list[onnx.TensorProto]:
+    """Initializers whose data lie one after the other in ``file``."""
+    made, offset = [], 0
+    for id in ids:
+        array = data[id]
+        proto = onnx.TensorProto(name=id, data_type=dtype_of(array).onnx, dims=array.shape)
+        proto.data_location = onnx.TensorProto.EXTERNAL
+        place = {"location": file, "offset": str(offset), "length": str(array.nbytes)}
+        proto.external_data.extend(onnx.StringStringEntryProto(key=k, value=v) for k, v in place.items())
+        made.append(proto)
+        offset += array.nbytes
+    return made
+
+
+def _external(proto: onnx.TensorProto) -> NDArray[Any]:
+    """Read an initializer from its file, whose name may be absolute or relative to here."""
+    place = {entry.key: entry.value for entry in proto.external_data}
+    dtype, count = dtype_numbered(proto.data_type), int(np.prod(tuple(proto.dims), dtype=np.int64))
+    try:
+        data = np.fromfile(place["location"], dtype.numpy, count, offset=int(place.get("offset", 0)))
+        return data.reshape(tuple(proto.dims))
+    except (OSError, KeyError, ValueError) as error:
+        raise EmulatorError(f"Initializer '{proto.name}' cannot be read from its file: {error}") from error
 
 
 def pack_halves(array: NDArray[Any]) -> NDArray[np.int32]:

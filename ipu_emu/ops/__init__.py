@@ -1,11 +1,24 @@
 """ops: what each operation means: shape rule, kernel, gradient, cost; one file per family."""
 
 from ipu_emu.ops.adjoint import Adjoint, Value
-from ipu_emu.ops.append import append, node_of
+from ipu_emu.ops.append import append, append_unchecked, node_of
 from ipu_emu.ops.cost import Cost
 from ipu_emu.ops.expansion import expanded
 from ipu_emu.ops.node import Node
 from ipu_emu.ops.registry import Bound, OpDef, Step
 from ipu_emu.ops.table import TABLE
 
-__all__ = ["TABLE", "Adjoint", "Bound", "Cost", "Node", "OpDef", "Step", "Value", "append", "expanded", "node_of"]
+__all__ = [
+    "TABLE",
+    "Adjoint",
+    "Bound",
+    "Cost",
+    "Node",
+    "OpDef",
+    "Step",
+    "Value",
+    "append",
+    "append_unchecked",
+    "expanded",
+    "node_of",
+]

@@ -7,15 +7,15 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from ipu_emu.errors import EmulatorError
+from ipu_emu.errors import EmulatorError, RefusedError
 from ipu_emu.graph import Graph, Op, Phase, Role, Tensor
-from ipu_emu.graph.dtype import INT64, dtype_of
+from ipu_emu.graph.dtype import FLOAT, INT64, dtype_of
 from ipu_emu.ops.evaluate import evaluate
 from ipu_emu.ops.node import Node, inputs_of
 from ipu_emu.ops.registry import OpDef
 from ipu_emu.ops.table import TABLE
 
-__all__ = ["append", "node_of"]
+__all__ = ["append", "append_unchecked", "node_of"]
 
 #: More bytes than any system has: a shape that asks for them is a mistake.
 _MOST_BYTES = 1 << 46
@@ -41,11 +41,22 @@ def append(graph: Graph, op: Op) -> list[Tensor]:
     return tensors
 
 
+def append_unchecked(graph: Graph, op: Op) -> None:
+    """Add an op whose operands do not fit; whoever compiles the graph is told.
+
+    The number of its inputs, and that they exist, is checked all the same.
+    """
+    _check_inputs(TABLE[op], op)
+    inputs = [graph.tensor(id) for id in op.inputs if id]
+    dtype, shape = (inputs[0].dtype, inputs[0].shape) if inputs else (FLOAT, ())
+    graph.append(op, [Tensor(id, dtype, shape) for id in op.outputs if id])
+
+
 def _check_inputs(entry: OpDef, op: Op) -> None:
     least, most = entry.inputs
     if len(op.inputs) < least or (most is not None and len(op.inputs) > most):
         bounds = f"{least}..{'inf' if most is None else most}"
-        raise EmulatorError(f"{op.type} has invalid number of inputs {len(op.inputs)}. Must be between {bounds}")
+        raise RefusedError(f"{op.type} has invalid number of inputs {len(op.inputs)}. Must be between {bounds}")
     if not op.outputs:
         raise EmulatorError(f"Op {op.label} has no outputs; name one")
 

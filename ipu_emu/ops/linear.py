@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ipu_emu.codegen.gemm import gemm, gemm_workspace
-from ipu_emu.errors import EmulatorError
+from ipu_emu.errors import RefusedError
 from ipu_emu.graph.dtype import FLOAT16
 from ipu_emu.ops.adjoint import Adjoint, Value
 from ipu_emu.ops.arrays import chain, scalar
@@ -103,7 +103,7 @@ def _matrix(shape: tuple[int, ...], *, row: bool) -> tuple[int, ...]:
 def _gemm_shape(node: Node) -> Made:
     a, b = node.input(0), node.input(1)
     if len(node.op.inputs) < 3 and node.op.version < 11:
-        raise EmulatorError(f"Gemm has invalid number of inputs {len(node.op.inputs)}. Must be between 3..3")
+        raise RefusedError(f"Gemm has invalid number of inputs {len(node.op.inputs)}. Must be between 3..3")
     if a.rank != 2 or b.rank != 2:
         raise node.fail(f"inputs must be matrices, found {a} and {b}")
     made = _matmul_shape(node)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ipu_emu.errors import RefusedError
 from ipu_emu.ops.node import Node
 
 __all__ = ["Windows"]
@@ -33,13 +34,14 @@ class Windows:
         output = []
         for size, span, stride, before, after in zip(input, spans, strides, begins, ends, strict=True):
             room = size + before + after - span
-            if room < 0 or min(kernel) < 1:
-                raise node.fail(f"kernel {list(kernel)} is larger than the padded input {list(input)}")
+            if min(kernel) < 1:
+                raise node.fail(f"kernel {list(kernel)} was given; its sizes must be at least 1")
             places = room // stride + 1
             # With ceil_mode a last window may hang over the end, but must start inside.
             if node.attribute("ceil_mode", 0) and room % stride and places * stride < size + before:
                 places += 1
             output.append(places)
+        _check_sizes(node, output)
         return cls(input, tuple(output), kernel, strides, begins, ends, dilations)
 
     @property
@@ -65,6 +67,18 @@ class Windows:
         low = -self.pads[axis] if padding else 0
         high = self.input[axis] + (self.ends[axis] if padding else 0)
         return [sum(low <= place < high for place in column) for column in zip(*self.places(axis), strict=True)]
+
+
+def _check_sizes(node: Node, output: list[int]) -> None:
+    if min(output) < 0:
+        channels = node.input(1 if len(node.inputs) > 1 else 0)
+        shape = [node.input(0).shape[0], channels.shape[0 if len(node.inputs) > 1 else 1], *output]
+        raise RefusedError(
+            f"Output '{''.join(node.op.outputs[:1])}' of node '{node.op.type}' has invalid shape, {shape}. "
+            "Values must be non-negative in each shape dimension."
+        )
+    if min(output) == 0:
+        raise node.fail("the kernel is larger than the padded input")
 
 
 def _each(node: Node, name: str, rank: int) -> tuple[int, ...]:

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ipu_emu.errors import EmulatorError
+from ipu_emu.errors import EmulatorError, RefusedError
 from ipu_emu.graph import Graph, Op, Role, Tensor
-from ipu_emu.graph.onnx_model import from_model, load_model, metadata_of, opset_of, to_model
-from ipu_emu.ops import append
-from ipu_emu.popart.annotations import IPU_NUMBER, PHASE, PIPELINE_STAGE, SCHEDULE_PRIORITY, Annotations
+from ipu_emu.graph.onnx_model import External, from_model, load_model, metadata_of, opset_of, to_model, write_external
+from ipu_emu.graph.op import GRAPHCORE
+from ipu_emu.ops import append, append_unchecked
 from ipu_emu.popart.enums import RecomputeType, ReplicatedStreamMode
-from ipu_emu.popart.node_attributes import NodeAttributes
+from ipu_emu.popart.node_annotations import NodeAnnotations
 from ipu_emu.popart.opsets import AiGraphcore, AiOnnx, plain
 from ipu_emu.popart.tensorinfo import TensorInfo
 from ipu_emu.popart.variables import REPLICATION, VariableSettings, grouped
@@ -36,7 +35,7 @@ class InputSettings:
         self.replicatedStreamMode = replicatedStreamMode
 
 
-class Builder(NodeAttributes):
+class Builder(NodeAnnotations):
     """``Builder(modelProtoOrFilename=None, opsets=None)``."""
 
     def __init__(
@@ -46,9 +45,9 @@ class Builder(NodeAttributes):
         builderCore: object = None,
     ) -> None:
         super().__init__(Graph())
-        self._annotations = Annotations()
         self._opset = (opsets or {}).get("ai.onnx", defaultAiOnnxOpset)
         self._locked = False
+        self._external: External | None = None
         if modelProtoOrFilename is not None:
             model = load_model(modelProtoOrFilename)
             self._graph = from_model(model, append, groups=grouped(metadata_of(model)))
@@ -162,7 +161,13 @@ class Builder(NodeAttributes):
         ids = tuple(self._graph.unused(f"{prefix}{type}:{index}") for index in range(outputs))
         version = version or (self._opset if domain == "" else 1)
         given = attributes | self._annotations.current
-        append(self._graph, Op(type, tuple(inputs), ids, given, domain, version, prefix + name if name else ""))
+        op = Op(type, tuple(inputs), ids, given, domain, version, prefix + name if name else "")
+        try:
+            append(self._graph, op)
+        except RefusedError:
+            raise
+        except EmulatorError:
+            append_unchecked(self._graph, op)  # errors of the graph are for a session to raise
         return list(ids)
 
     def customOp(
@@ -179,6 +184,13 @@ class Builder(NodeAttributes):
         place = "" if domain == "ai.onnx" else domain
         return self._add(place, opName, inputs, plain(attributes), numOutputs, name, opVersion)
 
+    def checkpointOutput(self, ids: Sequence[str]) -> list[str]:
+        """New ids for the same values, which are kept for the backward pass."""
+        made = [self._add(GRAPHCORE, "Nop", [id], {}, 1, "")[0] for id in ids]
+        for id in made:
+            self.recomputeOutput(id, RecomputeType.Checkpoint)
+        return made
+
     def reshape_const(self, aiOnnx: AiOnnx, args: Sequence[str], shape: Sequence[int], debugContext: str = "") -> str:
         """Reshape to a constant shape."""
         constant = aiOnnx.constant(np.array(shape, np.int64), debugContext)
@@ -189,11 +201,19 @@ class Builder(NodeAttributes):
 
     def getModelProto(self) -> bytes:
         """The model as a serialised ONNX ModelProto."""
-        return to_model(self._graph, opset=self._opset)
+        return to_model(self._graph, opset=self._opset, external=self._external)
 
     def saveModelProto(self, filename: str) -> None:
         with open(filename, "wb") as file:
             file.write(self.getModelProto())
+
+    def saveInitializersExternally(self, ids: Sequence[str], filename: str) -> None:
+        """Keep the data of these weights in ``filename``, beside the model, when it is saved."""
+        for id in ids:
+            if not self.isInitializer(id):
+                raise EmulatorError(f"Tensor '{id}' is not an initializer, so it cannot be saved externally")
+        self._external = (tuple(ids), filename)
+        write_external(self._graph, self._external)
 
     def embedReplicationFactor(self, replicationFactor: int) -> None:
         """Store the number of replicas in the model; it tells how many groups a variable has."""
@@ -224,56 +244,3 @@ class Builder(NodeAttributes):
 
     def getTrainableTensorIds(self) -> list[str]:
         return [tensor.id for tensor in self._graph.with_role(Role.WEIGHT)]
-
-    # Contexts and attributes
-
-    def nameScope(self, name: str) -> AbstractContextManager[None]:
-        return self._annotations.scope(name)
-
-    def getNameScope(self, name: str = "") -> str:
-        return self._annotations.prefix + name
-
-    def virtualGraph(self, *args: Any) -> AbstractContextManager[None] | None:
-        """``virtualGraph(ids, v)`` for one node, ``with builder.virtualGraph(v):`` for all within."""
-        return self._annotate(IPU_NUMBER, args)
-
-    def pipelineStage(self, *args: Any) -> AbstractContextManager[None] | None:
-        """As ``virtualGraph``."""
-        return self._annotate(PIPELINE_STAGE, args)
-
-    def executionPhase(self, *args: Any) -> AbstractContextManager[None] | None:
-        """As ``virtualGraph``."""
-        return self._annotate(PHASE, args)
-
-    def schedulePriority(self, priority: float) -> AbstractContextManager[None]:
-        return self._annotations.attribute(SCHEDULE_PRIORITY, priority)
-
-    def recomputeOutputInBackwardPass(self, ids: Any, value: RecomputeType = RecomputeType.Recompute) -> None:
-        self._annotate("__recompute_output_in_backward_pass", (ids, int(value)))
-
-    def hasPipelineStage(self) -> bool:
-        return PIPELINE_STAGE in self._annotations.current
-
-    def hasVirtualGraph(self) -> bool:
-        return IPU_NUMBER in self._annotations.current
-
-    def getPipelineStage(self) -> int:
-        return self._in_scope(PIPELINE_STAGE, "Pipeline stage")
-
-    def getVirtualGraph(self) -> int:
-        return self._in_scope(IPU_NUMBER, "Virtual graph")
-
-    def getExecutionPhase(self) -> int:
-        return self._in_scope(PHASE, "Execution phase")
-
-    def _in_scope(self, name: str, what: str) -> int:
-        if name not in self._annotations.current:
-            raise EmulatorError(f"{what} not set in current scope.")
-        return int(self._annotations.current[name])
-
-    def _annotate(self, name: str, args: tuple[Any, ...]) -> AbstractContextManager[None] | None:
-        if len(args) == 1:
-            return self._annotations.attribute(name, args[0])
-        ids = {args[0]} if isinstance(args[0], str) else set(args[0])
-        self._set_attribute(ids, name, args[1])
-        return None

@@ -60,6 +60,13 @@ class NodeAttributes:
         value: str = self._typed(name, outputs, lambda value: isinstance(value, str), "a string")
         return value
 
+    def getStringVectorNodeAttribute(self, name: str, outputs: set[str]) -> list[str]:
+        value: list[str] = self._typed(name, outputs, lambda value: _all(value, str), "a string vector")
+        return value
+
+    def getBoolNodeAttribute(self, name: str, outputs: set[str]) -> bool:
+        return bool(self.getInt64NodeAttribute(name, outputs))
+
     def _typed(self, name: str, outputs: set[str], fits: Any, kind: str) -> Any:
         attributes = self._node(outputs).attributes
         if name not in attributes:

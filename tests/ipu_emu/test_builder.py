@@ -11,6 +11,8 @@ import pytest
 from onnx import numpy_helper
 
 from ipu_emu import popart
+from ipu_emu.popart.ai_onnx import AI_ONNX
+from ipu_emu.popart.signatures import REQUIRED, signature
 
 VECTOR = popart.TensorInfo("FLOAT", [2])
 
@@ -118,8 +120,114 @@ def test_old_broadcasting_must_align_the_last_axes() -> None:
     builder = popart.Builder()
     a, b = builder.addInputTensor("FLOAT", [2, 3]), builder.addInputTensor("FLOAT", [3])
     assert builder.aiOnnxOpset6.add([a, b], axis=1, broadcast=1) == "Add:0"
+    builder.aiOnnxOpset6.add([a, b], axis=0, broadcast=1)
     with pytest.raises(popart.popart_exception, match="axis 0 does not align"):
-        builder.aiOnnxOpset6.add([a, b], axis=0, broadcast=1)
+        popart.Builder(builder.getModelProto())
+
+
+def test_a_negative_dimension_is_refused_at_once() -> None:
+    builder = popart.Builder()
+    x, w = builder.addInputTensor("FLOAT", [2, 3, 2, 8]), builder.addInputTensor("FLOAT", [5, 3, 4, 3])
+    with pytest.raises(popart.popart_exception) as error:
+        builder.aiOnnx.conv([x, w])
+    assert error.value.args[0] == (
+        "Output 'Conv:0' of node 'Conv' has invalid shape, [2, 5, -1, 6]. Values must be non-negative in each shape "
+        "dimension."
+    )
+
+
+def test_annotations_of_nodes() -> None:
+    builder = popart.Builder()
+    x = builder.addInputTensor(VECTOR)
+    (kept,) = builder.checkpointOutput([x])
+    assert (kept, builder.getInt64NodeAttribute("__recompute_output_in_backward_pass", {kept})) == ("Nop:0", 1)
+    with builder.commGroup(popart.CommGroupType.Consecutive, 2), builder.executionPhase(3):
+        y = builder.aiOnnx.exp([x])
+        assert builder.getExecutionPhase() == 3
+    assert builder.getInt64VectorNodeAttribute("__collectiveCommGroup", {y}) == [1, 2]
+    assert (builder.hasExecutionPhase(), builder.hasExecutionPhase(y), builder.getExecutionPhase(y)) == (
+        False,
+        True,
+        3,
+    )
+    builder.recomputeOutput(y, popart.RecomputeType.Recompute)
+    assert builder.getRecomputeOutputInBackwardPass(y)
+    with builder.outputTensorLocation(popart.TensorLocation(popart.TensorStorage.OffChip)):
+        z = builder.aiOnnx.exp([y])
+    assert builder.getInt64VectorNodeAttribute("__output_tensor_location", {z})[0] == int(
+        popart.TensorStorage.OffChip
+    )
+    builder.setPartialsType(z, "HALF")
+    builder.setAvailableMemoryProportion(z, 0.5)
+    assert (builder.getPartialsType(z), builder.getPartialsType(y)) == ("HALF", "FLOAT")
+    assert builder.getFloatNodeAttribute("__available_memory", {z}) == 0.5
+    builder.excludePatterns(z, ["InPlace"])
+    assert builder.getStringVectorNodeAttribute("__exclude_patterns", {z}) == ["InPlace"]
+    builder.addOutputTensor(z)
+    again = popart.Builder(builder.getModelProto())
+    assert again.getPartialsType(z) == "HALF"
+    assert not again.hasVirtualGraph()
+
+
+def test_initializers_in_a_file_of_their_own(tmp_path: Path) -> None:
+    builder = popart.Builder()
+    values = {name: np.random.default_rng(1).uniform(size=(3, 2)).astype(np.float32) for name in ("a", "b")}
+    ids = [builder.addInitializedInputTensor(value, name) for name, value in values.items()]
+    builder.addOutputTensor(builder.aiOnnx.add(ids))
+    builder.saveInitializersExternally(["b"], str(tmp_path / "weights"))
+    model = onnx.load_model_from_string(builder.getModelProto())
+    assert [proto.data_location for proto in model.graph.initializer] == [0, onnx.TensorProto.EXTERNAL]
+    again = popart.Builder(builder.getModelProto())
+    for name, value in values.items():
+        np.testing.assert_array_equal(again.graph.data[name], value)
+    (tmp_path / "weights").unlink()
+    with pytest.raises(popart.popart_exception, match="Initializer 'b' cannot be read from its file"):
+        popart.Builder(builder.getModelProto())
+
+
+#: (opset, name, positional and keyword parameters after ``args``), as section 3 of the reference has them.
+SIGNATURES = [
+    (10, "clip", "max=3.4028234663852886e+38, min=-3.4028234663852886e+38"),
+    (11, "clip", ""),
+    (6, "add", "axis=None, broadcast=0"),
+    (7, "add", ""),
+    (6, "gemm", "alpha=1.0, beta=1.0, broadcast=0, transA=0, transB=0"),
+    (10, "conv", "dilations=[], group=1, kernel_shape=[], pads=[], strides=[]"),
+    (7, "maxpool", "kernel_shape, pads=[], strides=[]"),
+    (9, "maxpool", "num_outputs, kernel_shape, pads=[], storage_order=0, strides=[]"),
+    (10, "maxpool", "num_outputs, kernel_shape, ceil_mode=0, dilations=[], pads=[], storage_order=0, strides=[]"),
+    (10, "averagepool", "kernel_shape, ceil_mode=0, count_include_pad=0, pads=[], strides=[]"),
+    (10, "reducesum", "axes=None, keepdims=1"),
+    (10, "argmax", "axis=0, keepdims=1"),
+    (9, "topk", "k, axis=-1"),
+    (11, "topk", "axis=-1, largest=1, sorted=1"),
+    (6, "batchnormalization", "num_outputs, epsilon=1e-05, is_test=0, momentum=0.9, spatial=1"),
+    (9, "batchnormalization", "num_outputs, epsilon=1e-05, momentum=0.9"),
+    (6, "dropout", "num_outputs, is_test=0, ratio=0.5"),
+    (10, "dropout", "num_outputs, ratio=0.5"),
+    (10, "split", "num_outputs, axis=0, split=[]"),
+    (9, "slice", "ends, starts, axes=[]"),
+    (10, "slice", ""),
+    (10, "pad", "pads, mode='constant', value=0.0"),
+    (11, "pad", "mode='constant'"),
+    (9, "onehot", "axis=-1"),
+    (10, "cast", "to"),
+    (11, "constant", "value, is_value_sparse=False"),
+    (10, "instancenormalization", "epsilon=1e-05"),
+    (11, "cumsum", "exclusive=0, reverse=0"),
+    (
+        10,
+        "convtranspose",
+        "dilations=[], group=1, kernel_shape=[], output_padding=[], output_shape=[], pads=[], strides=[]",
+    ),
+]
+
+
+@pytest.mark.parametrize(("opset", "name", "parameters"), SIGNATURES)
+def test_signatures(opset: int, name: str, parameters: str) -> None:
+    found = signature(name, AI_ONNX, opset).defaults
+    shown = [key if value is REQUIRED else f"{key}={value!r}" for key, value in found.items()]
+    assert ", ".join(shown) == parameters
 
 
 def test_contexts_put_attributes_on_nodes() -> None:

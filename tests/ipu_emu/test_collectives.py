@@ -110,9 +110,9 @@ def test_collectives_reach_over_instances(group: Any, counts: tuple[int, ...]) -
 
 def test_unknown_numbers_are_refused() -> None:
     with pytest.raises(popart.popart_exception, match="there is no collective operator 9; use 0 to 8"):
-        built("ReplicatedAllReduce", 9, None)
+        popart.Builder(built("ReplicatedAllReduce", 9, None)[0].getModelProto())
     with pytest.raises(popart.popart_exception, match="there is no communication group type 4; use 0 to 3"):
-        built("ReplicatedReduceScatter", None, (4, 0))
+        popart.Builder(built("ReplicatedReduceScatter", None, (4, 0))[0].getModelProto())
 
 
 def layers(limit: int | None) -> tuple[Any, list[str], Any]:
