@@ -76,7 +76,7 @@ def new_plan(
     locals_ = [owners[:replica].count(owner) for replica, owner in enumerate(owners)]
     members = [replica for group in groups for replica in group]
     size = len(groups[0])
-    room = [*([0] * size), *([1] * size), *([0] * WORK_WORDS), *([0] * (size + 1))]
+    room = [*([0] * size), *([1] * size), *([0] * WORK_WORDS), *([0] * size)]
     tables = [*arenas, *owners, *locals_, *members, *room]
     plan = np.zeros(TABLES + len(tables), np.int64)
     plan[[RANK, RANKS, CONTROL, _SPINS]] = rank, len(arenas), control, spins
@@ -90,8 +90,7 @@ def new_plan(
 def tables(plan: Any) -> Any:
     """Owner, and local index, of each replica; members of group 0, of group 1, ...; and room to reduce one group.
 
-    The room is for the addresses of its members, a one for each, working space, and addresses of results: one more
-    than there are members.
+    The room is for the addresses of its members, a one for each, working space, and addresses of results.
     """
     replicas, size = plan[REPLICAS], plan[GROUP_SIZE]
     owners = plan[TABLES + plan[RANKS] :]

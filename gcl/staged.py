@@ -132,13 +132,12 @@ def _combine(plan: Any, call: Any, turn: int, source: Any, scratch: Any) -> None
                 nodes[i] = call[X] + locals_[replica] * nbytes + start
             else:
                 nodes[i] = _slot(plan, owners[replica], turn, locals_[replica], rank)
-        outs[0], copies = _result(plan, rank, turn, first // size), 1
+        outs[0] = _result(plan, rank, turn, first // size)
+        n = length // item
+        reduce_range(nodes, ones, size, outs, 1, 0, n, call[CODE], size, source, source, scratch, work)
         for i in range(size):
             if owners[members[first + i]] == rank:
-                outs[copies] = call[RESULT] + locals_[members[first + i]] * nbytes + start
-                copies += 1
-        n = length // item
-        reduce_range(nodes, ones, size, outs, copies, 0, n, call[CODE], size, source, source, scratch, work)
+                copy_bytes(call[RESULT] + locals_[members[first + i]] * nbytes + start, outs[0], length)
 
 
 @jit
