@@ -53,6 +53,7 @@ class Job:
         restart: int = 0,
         folder: str = "",
         watch: float = 0.0,
+        starter: str = "mpirun",
     ) -> None:
         self._plan = plan
         self._since = since
@@ -61,6 +62,7 @@ class Job:
         self._restart = restart
         self._folder = folder
         self._watch = watch
+        self._starter = starter
         self._states = [_State(instance) for instance in plan.instances]
         self._ends: list[End] = []  # in the order in which they became known
         self._order: messages.Stop | None = None
@@ -71,14 +73,15 @@ class Job:
 
     # -- what happens -----------------------------------------------------------------------------------------------
 
-    def hello(self, rank: int, supervisor: int) -> bool:
-        """A supervisor reports; False when it is none of this job, or comes twice."""
-        if not 0 <= rank < len(self._states) or self._states[rank].supervisor:
-            return False
+    def expects(self, rank: int) -> bool:
+        """May a supervisor report for this instance? Not where it is none of this job, or has reported before."""
+        return 0 <= rank < len(self._states) and not self._states[rank].supervisor
+
+    def hello(self, rank: int, supervisor: int) -> None:
+        """A supervisor that is expected reports."""
         state = self._states[rank]
         state.supervisor, state.present = supervisor, True
         self._tell(rank, self._order or self._start(state.instance))
-        return True
 
     def started(self, rank: int, pid: int) -> None:
         self._states[rank].pid = pid
@@ -130,14 +133,14 @@ class Job:
             killed = f"was killed by signal {-status} ({signal_name(-status)})"
             how = killed if status < 0 else f"exited with code {status}"
             self.fail(
-                f"mpirun (pid {pid}) {how} before the instances had ended",
+                f"{self._starter} (pid {pid}) {how} before the instances had ended",
                 128 - status if status < 0 else status or 1,
             )
 
     def given_up(self, mpirun: int) -> None:
         """Everything had to be killed; say why, if nothing else does."""
         if self._ended_by_mpi or not self._ends:
-            self.fail(f"mpirun (pid {mpirun}) ended the instances, but did not end itself", 1)
+            self.fail(f"{self._starter} (pid {mpirun}) ended the instances, but did not end itself", 1)
 
     def fail(self, why: str, code: int, *, final: bool = False) -> None:
         """End the job for a reason that is no instance's; an instance that failed before is to blame all the same.

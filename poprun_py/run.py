@@ -7,30 +7,29 @@ import os
 import selectors
 import signal
 import time
-from collections import Counter, deque
-from collections.abc import Sequence
+from collections import deque
 
 from poprun_py import messages, processes
 from poprun_py.alarms import Alarms
-from poprun_py.channel import SILENCE, Channel
+from poprun_py.channel import Channel
+from poprun_py.delivery import Delivery
 from poprun_py.errors import ChannelError
-from poprun_py.failure import End, signal_name
-from poprun_py.files import Files
+from poprun_py.explanation import Teller, explain
+from poprun_py.failure import signal_name
 from poprun_py.input import Input
 from poprun_py.job import Job
 from poprun_py.log import Log
 from poprun_py.numa import listed
 from poprun_py.options import LaunchOptions
-from poprun_py.output import LAST_LINES, STDERR, Output
 from poprun_py.pipes import OutputPipe
 from poprun_py.plan import LaunchPlan
 from poprun_py.reception import Reception
 from poprun_py.screen import Screen
 from poprun_py.start import channel_addresses, start_mpirun
 from poprun_py.sweep import sweep
-from poprun_py.uncaught import find_uncaught
-from poprun_py.view import Row, View
+from poprun_py.switchboard import Switchboard
 from poprun_py.wakeup import Wakeup
+from poprun_py.watch import Watch
 
 __all__ = ["Run"]
 
@@ -51,11 +50,6 @@ _SETTLE = 0.2
 
 #: Seconds between two looks at whether the other hosts still answer.
 _LOOK_EVERY = 1.0
-
-#: Seconds until the live view appears, and between two pictures of it or two groups of plain lines.
-_FIRST_PICTURE, _PICTURES, _PLAIN_LINES = 1.0, 0.5, 10.0
-
-_BOLD_RED, _PLAIN = b"\x1b[1;31m", b"\x1b[0m"
 
 
 class Run:
@@ -82,25 +76,14 @@ class Run:
         self._wakeup = wakeup
         self._screen = screen
         self._deadline = deadline
+        self._teller = Teller(screen)
+        self._starter = os.path.basename(plan.command.argv[0])  # mpirun, mpiexec or srun
         self._log = Log(options.verbosity, screen.stderr)
-        self._output = Output(
-            len(plan.instances),
-            only=options.only_output_from_instance,
-            stdout=screen.stdout,
-            stderr=screen.stderr,
-            live=screen.terminals,
-            mixed=screen.is_mixed,
-        )
-        self._files = (
-            Files(options.log_dir, len(plan.instances), restart=restart, nudge=wakeup.nudge)
-            if options.log_dir
-            else None
-        )
-        self._view = View([Row(each.index, each.host) for each in plan.instances], began=time.monotonic())
-        self._channels: dict[int, Channel] = {}
-        self._credits: Counter[int] = Counter()  # bytes dealt with, not yet told
+        self._delivery = Delivery(plan, options, screen, restart=restart, nudge=wakeup.nudge)
         self._alarms = Alarms()
+        self._watch = Watch(plan, screen, self._alarms, wanted=options.progress, state=self._state)
         self._selector = selectors.PollSelector()  # unlike epoll it takes files, which stdin may be
+        self._switchboard = Switchboard(self._selector, on_message=self._on_message, on_loss=self._on_loss)
         self._reception = Reception(
             self._selector,
             self._alarms,
@@ -113,10 +96,11 @@ class Run:
             plan,
             since=self._since,
             has_input=stdin.is_open,
-            tell=self._tell,
+            tell=self._switchboard.tell,
             restart=restart,
             folder=folder,
-            watch=self._watch_interval,
+            watch=self._watch.interval,
+            starter=self._starter,
         )
         self._mpirun = 0
         self._mpirun_status: int | None = None
@@ -128,8 +112,7 @@ class Run:
     def run(self) -> int:
         self._start()
         self._screen.start()  # threads, so not before mpirun is forked
-        if self._files:
-            self._files.start()
+        self._delivery.start()
         while not self._finished:
             for key, _ in self._selector.select(self._alarms.until_next()):
                 if key.fd in self._selector.get_map():  # an earlier event of this round may have closed it
@@ -146,20 +129,17 @@ class Run:
             self._log.info(note)
         self._log.info("Running command: " + " ".join(f"'{word}'" for word in self._plan.command.argv))
         self._mpirun, pipes = start_mpirun(self._plan, address=self._reception.address, key=self._reception.key)
-        self._log.info(f"Waiting for mpirun (PID {self._mpirun})")
+        self._log.info(f"Waiting for {self._starter} (PID {self._mpirun})")
         self._register_all(pipes)
         if self._plan.remote_hosts:
             self._alarms.set(_LOOK_EVERY, self._check_hosts)
-        elif os.path.basename(self._plan.command.argv[0]) != "srun":  # whose instances are none of its children
+        elif self._starter != "srun":  # whose instances are none of its children
             self._alarms.set(_CHECK_START, self._check_start)
         patience = START_TIMEOUT + START_TIMEOUT_PER_INSTANCE * len(self._plan.instances)
         self._alarms.set(patience, lambda: self._on_start_timeout(patience))
         if self._deadline < math.inf:
             self._alarms.set(max(0.001, self._deadline - time.monotonic()), self._on_timeout)
-        if self._screen.has_pictures:
-            self._alarms.set(_FIRST_PICTURE, self._draw)
-        elif self._options.progress == "on":
-            self._alarms.set(_PLAIN_LINES, self._tell_progress)
+        self._watch.start()
 
     def _register_all(self, mpirun_pipes: list[OutputPipe]) -> None:
         read = selectors.EVENT_READ
@@ -178,16 +158,15 @@ class Run:
     # -- the supervisors --------------------------------------------------------------------------------------------
 
     def _welcome(self, hello: messages.Hello, channel: Channel) -> bool:
-        if hello.rank in self._channels:
+        if hello.rank in self._switchboard:
             return False
         if self._has_no_manager(hello):
             self._fail_to_start("its process manager")
-        self._channels[hello.rank] = channel
-        if not self._job.hello(hello.rank, hello.pid):
-            del self._channels[hello.rank]
+        if not self._job.expects(hello.rank):
             return False
+        self._switchboard.connect(hello.rank, channel)
+        self._job.hello(hello.rank, hello.pid)
         self._log.debug(f"Supervisor {hello.pid} on {hello.host} is ready for instance {hello.rank}")
-        self._selector.register(channel, self._interest(channel), lambda: self._on_messages(hello.rank))
         if hello.rank == 0:
             self._await_input()
         return True
@@ -206,55 +185,30 @@ class Run:
         self._alarms.set(_CHECK_START, lambda: self._check_start(found))
 
     def _fail_to_start(self, lost: str) -> None:
-        self._job.fail(f"mpirun (pid {self._mpirun}) lost {lost} before the instances had started", 1)
-
-    def _on_messages(self, rank: int) -> None:
-        channel = self._channels[rank]
-        channel.push()
-        try:
-            for message in channel.receive():
-                self._on_message(rank, message)
-        except ChannelError as error:
-            self._log.debug(f"The channel of instance {rank} is closed: {error}")
-            self._lose(rank, "is gone")
-            return
-        self._selector.modify(channel, self._interest(channel), lambda: self._on_messages(rank))
-
-    def _check_hosts(self) -> None:
-        """Give up the supervisors on hosts that are silent; only other hosts can be."""
-        for rank, channel in list(self._channels.items()):
-            if channel.is_silent:
-                self._lose(rank, f"has not answered for {SILENCE:g} s; its host is down, or out of reach")
-        self._alarms.set(_LOOK_EVERY, self._check_hosts)
-
-    def _lose(self, rank: int, reason: str) -> None:
-        channel = self._channels.pop(rank)
-        self._selector.unregister(channel)
-        channel.close()
-        self._job.lost(rank, reason)
+        self._job.fail(f"{self._starter} (pid {self._mpirun}) lost {lost} before the instances had started", 1)
 
     def _on_message(self, rank: int, message: messages.Message) -> None:
         match message:
             case messages.Output(stream, data) if stream in (1, 2):
-                self._on_output(rank, stream, data)
+                self._delivery.take(rank, stream, data)
             case messages.Started(pid, cpus, memory, warning):
                 where = f"CPUs {listed(cpus)}, memory nodes {listed(memory)}"
                 self._log.debug(f"Instance {rank} has pid {pid}; {where}")
                 if warning:
                     self._log.info(f"Instance {rank}: {warning}")
                 self._job.started(rank, pid)
-                self._view.rows[rank].nodes = listed(memory)
+                self._watch.rows[rank].nodes = listed(memory)
             case messages.NotStarted(reason):
                 self._job.not_started(rank, reason)
             case messages.Exited():
                 self._job.exited(rank, message)
             case messages.Gone():
-                self._finish_output(rank)
+                self._delivery.finish(rank)
                 self._job.gone(rank)
             case messages.Usage():
-                self._view.rows[rank].take_usage(message, time.monotonic())
+                self._watch.rows[rank].take_usage(message, time.monotonic())
             case messages.Report():
-                self._view.rows[rank].take_report(message, time.monotonic())
+                self._watch.rows[rank].take_report(message, time.monotonic())
             case messages.Hung():
                 self._job.hung(rank)
             case messages.InputTaken():
@@ -262,34 +216,16 @@ class Run:
             case _:
                 raise ChannelError(f"an unexpected {type(message).__name__} message")
 
-    def _on_output(self, rank: int, stream: int, data: bytes) -> None:
-        """Show it and keep it; the instance may write as much again once both are done."""
-        places = 2 if self._files else 1
+    def _on_loss(self, rank: int, why: str) -> None:
+        self._log.debug(f"The channel of instance {rank} is closed: its supervisor {why}")
+        self._job.lost(rank, why)
 
-        def done() -> None:
-            nonlocal places
-            places -= 1
-            if not places:
-                self._credits[rank] += len(data)
+    def _check_hosts(self) -> None:
+        self._switchboard.give_up_silent()
+        self._alarms.set(_LOOK_EVERY, self._check_hosts)
 
-        self._output.write(rank, stream, data, done)
-        if self._files:
-            self._files.write(rank, stream, data, done)
-
-    def _finish_output(self, rank: int) -> None:
-        self._output.finish(rank)
-        if self._files:
-            self._files.finish(rank)
-
-    def _tell(self, rank: int, message: messages.Message) -> None:
-        channel = self._channels.get(rank)
-        if channel is not None:
-            channel.send(message)
-            if channel.wants_to_send and channel.fileno() in self._selector.get_map():
-                self._selector.modify(channel, self._interest(channel), lambda: self._on_messages(rank))
-
-    def _interest(self, channel: Channel) -> int:
-        return selectors.EVENT_READ | (selectors.EVENT_WRITE if channel.wants_to_send else 0)
+    def _state(self, rank: int) -> tuple[int, str]:
+        return self._job.pid(rank), self._job.state(rank)
 
     # -- the user ---------------------------------------------------------------------------------------------------
 
@@ -299,7 +235,7 @@ class Run:
 
     def _on_input(self) -> None:
         self._selector.unregister(self._input)
-        self._tell(0, messages.Input(self._input.read()))
+        self._switchboard.tell(0, messages.Input(self._input.read()))
 
     def _on_wakeup(self) -> None:
         for number in self._wakeup.read():
@@ -315,17 +251,14 @@ class Run:
     def _on_interrupt(self, number: int) -> None:
         name = signal_name(number)
         again = "ends at once" if self._job.is_stopping else f"ends on {name}; a second one ends it at once"
-        self._say(f"the job {again}")
+        self._teller.say(f"the job {again}")
         self._job.interrupt(number, self._options.grace)
 
     def _after_writes(self) -> None:
         """Let the instances write as much more as has been dealt with."""
         self._screen.after_writes()
-        for done in self._files.written() if self._files else ():
-            done()
-        for rank, count in self._credits.items():
-            self._tell(rank, messages.Credit(count))
-        self._credits.clear()
+        for rank, count in self._delivery.delivered():
+            self._switchboard.tell(rank, messages.Credit(count))
         if self._screen.is_broken and not self._job.is_stopping:
             self._job.interrupt(signal.SIGPIPE, 0.5)
 
@@ -341,7 +274,7 @@ class Run:
 
     def _on_mpirun_end(self, status: int) -> None:
         shown = status if status >= 0 else 128 - status
-        self._log.info(f"mpirun (PID {self._mpirun}) terminated with exit code {shown}")
+        self._log.info(f"{self._starter} (PID {self._mpirun}) terminated with exit code {shown}")
         self._mpirun_status = status
         settle = _SETTLE if status >= 0 and not self._job.all_gone else 0.0
         self._alarms.set(settle, lambda: self._job.mpirun_ended(self._mpirun, status))
@@ -353,7 +286,7 @@ class Run:
             self._order = order
             grace = order.grace if self._job.has_started else 0.0
             teardown = _TEARDOWN_ELSEWHERE if self._plan.remote_hosts else _TEARDOWN
-            teardown = teardown if self._channels else _TEARDOWN_OF_MPIRUN
+            teardown = teardown if self._switchboard.is_used else _TEARDOWN_OF_MPIRUN
             self._alarms.set(grace + teardown, lambda: self._kill_all() if self._order is order else None)
         if self._job.all_gone and not self._all_gone:
             self._all_gone = True
@@ -377,20 +310,17 @@ class Run:
             for path in sweep(since=self._since):
                 self._log.debug(f"Removed {path}")
         for rank in range(len(self._plan.instances)):
-            self._finish_output(rank)
+            self._delivery.finish(rank)
         self._screen.draw(b"")
-        self._explain()
+        explain(self._job, self._delivery, self._teller, starter=self._starter, words=self._mpirun_text)
         self._close()
         return code
 
     def _close(self) -> None:
         """Give up what another run would open again."""
-        if self._files:
-            self._files.close()
-            if self._files.error:
-                self._say(f"--log-dir {self._files.folder} is incomplete: {self._files.error}")
-        for channel in self._channels.values():
-            channel.close()
+        if error := self._delivery.close():
+            self._teller.say(error)
+        self._switchboard.close()
         self._reception.close()
         self._selector.close()
 
@@ -398,61 +328,3 @@ class Run:
     def may_restart(self) -> bool:
         """Did the job fail in a way that need not come again?"""
         return self._job.may_restart
-
-    def _explain(self) -> None:
-        """Say why the job failed, last, where people look."""
-        job, failure = self._job, self._job.failure
-        if job.user_signal:
-            return
-        if job.why or (failure and failure.lost):
-            self._say(job.why or str(failure))
-            self._quote("mpirun wrote last", b"".join(self._mpirun_text).split(b"\n"))
-        elif failure:
-            self._explain_failure(failure)
-
-    def _explain_failure(self, failure: End) -> None:
-        rank = failure.instance.index
-        raised = find_uncaught(self._output.kept(rank)) if failure.exit_code == 1 else None
-        self._say(str(failure) + (": " if raised else ""), str(raised or ""))
-        what = f"instance {rank} wrote last to stderr"
-        if self._files:
-            what += f" (all of it: {self._files.path(rank, STDERR)})"
-        self._quote(what, self._output.last_lines(rank))
-
-    def _say(self, text: str, emphasised: str = "") -> None:
-        loud = emphasised.encode(errors="surrogateescape")
-        if loud and self._screen.has_color:
-            loud = _BOLD_RED + loud + _PLAIN
-        self._screen.stderr(f"poprun-py: {text}".encode(errors="surrogateescape") + loud + b"\n")
-
-    def _quote(self, what: str, lines: Sequence[bytes]) -> None:
-        lines = [line for line in lines if line.strip()][-LAST_LINES:]
-        if lines:
-            self._screen.stderr(f"poprun-py: {what}:\n".encode(errors="surrogateescape"))
-            self._screen.stderr(b"".join(b"    " + line + b"\n" for line in lines))
-
-    # -- the view ---------------------------------------------------------------------------------------------------
-
-    @property
-    def _watch_interval(self) -> float:
-        """Seconds between two messages of an instance on what it takes; many instances do it less often."""
-        if not self._screen.has_pictures and self._options.progress != "on":
-            return 0.0
-        return max(1.0, len(self._plan.instances) / 16)
-
-    def _draw(self) -> None:
-        columns, lines = os.get_terminal_size(self._screen.terminals[-1])
-        self._screen.draw(
-            self._rows().picture(time.monotonic(), columns=columns, lines=lines, color=self._screen.has_color)
-        )
-        self._alarms.set(_PICTURES, self._draw)
-
-    def _tell_progress(self) -> None:
-        for line in self._rows().plain(time.monotonic()):
-            self._screen.stderr(line.encode(errors="surrogateescape") + b"\n")
-        self._alarms.set(_PLAIN_LINES, self._tell_progress)
-
-    def _rows(self) -> View:
-        for row in self._view.rows:
-            row.pid, row.state = self._job.pid(row.index), self._job.state(row.index)
-        return self._view

@@ -28,7 +28,8 @@ class Stage:
 
     def start(self) -> Stage:
         for rank in range(self.count):
-            assert self.job.hello(rank, 100 + rank)
+            assert self.job.expects(rank)
+            self.job.hello(rank, 100 + rank)
             self.job.started(rank, 200 + rank)
         self.told.clear()
         return self
@@ -58,12 +59,12 @@ def test_each_supervisor_is_told_what_to_start_as_soon_as_it_reports():
 
 @pytest.mark.parametrize("rank", [-1, 2, 10**9])
 def test_ranks_that_do_not_exist_are_refused(rank):
-    assert not Stage(2).job.hello(rank, 1)
+    assert not Stage(2).job.expects(rank)
 
 
 def test_a_rank_is_taken_once():
     stage = Stage(2).start()
-    assert not stage.job.hello(1, 12)
+    assert not stage.job.expects(1)
 
 
 def test_all_leave_when_the_last_one_is_gone():
