@@ -95,7 +95,7 @@ def plain(attributes: Mapping[str, Any]) -> dict[str, Any]:
 def _value(name: str, value: Any) -> Any:
     if name == "to":
         return dtype_named(value).onnx if isinstance(value, str) else int(value)
-    if name == "value":
+    if name == "value" and not isinstance(value, float):  # a number is what pad fills with
         return np.array(value)
     if isinstance(value, NodeAttributes):
         return value.graph

@@ -73,3 +73,13 @@ def test_the_largest_opset_is_that_of_the_package() -> None:
             f"Encountered ONNX opset version {version}, Maximimum supported opset is {newest}, minimum 6 and "
             "default 10."
         )
+
+
+@pytest.mark.parametrize("name", ["convolutions", "recurrent", "transformer"])
+def test_models_exported_by_a_recent_pytorch(name: str) -> None:
+    """PyTorch 2.13: the first two by the TorchScript exporter, the last by the one that replaced it (opset 20)."""
+    folder = SKIPPED.parent
+    model = onnx.load(folder / f"torch_{name}.onnx")
+    data = np.load(folder / f"torch_{name}.npz")
+    made = run(model, {model.graph.input[0].name: data["x"]})
+    np.testing.assert_allclose(made[model.graph.output[0].name], data["y"], rtol=1e-4, atol=1e-6)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from onnx.reference import ReferenceEvaluator
 
@@ -64,6 +65,7 @@ def test_value_is_that_of_the_onnx_reference(case: Case) -> None:
     builder = session.builder.__class__()
     ids = [builder.addInitializedInputTensor(value) for value in session.values]
     builder.addOutputTensor(case.build(builder, ids))
+    onnx.checker.check_model(onnx.load_model_from_string(builder.getModelProto()))
     (expected,) = ReferenceEvaluator(builder.getModelProto()).run(None, dict(zip(ids, session.values, strict=True)))
     assert y.shape == expected.shape
     np.testing.assert_allclose(y, expected, rtol=2e-5, atol=1e-6)
