@@ -1,7 +1,8 @@
-"""Hang: a Python program that an exception has ended, but whose process waits in MPI_Finalize for the others.
+"""Hang: a Python program that has ended, but whose process waits in MPI_Finalize for the others.
 
-Seen from outside: its last words are a traceback, its process has MPI's library, and no longer catches SIGINT: the
-interpreter gives the signal back when it ends, well before it calls MPI_Finalize.
+Seen from outside: its process has MPI's library, and no longer catches SIGINT: the interpreter gives the signal back
+when it ends, well before it calls MPI_Finalize. Where its last words are a traceback, an exception has ended it;
+otherwise nobody can tell sys.exit(3) from a good end, whose wait is as it should be.
 """
 
 from __future__ import annotations
@@ -9,10 +10,13 @@ from __future__ import annotations
 import os
 import signal
 
-__all__ = ["LOOK_EVERY", "PATIENCE", "hangs"]
+__all__ = ["LOOK_EVERY", "PATIENCE", "WAITS", "WAIT_EVERY", "hangs"]
 
 #: Seconds between two looks at a program that has printed a traceback, and that it may take to end by itself.
 LOOK_EVERY, PATIENCE = 0.25, 1.0
+
+#: Seconds between two looks at any other program, and how many in a row must find it waiting.
+WAIT_EVERY, WAITS = 0.5, 3
 
 _MPI = ("libmpi.so", "libmpich.so")
 

@@ -37,6 +37,7 @@ class _State:
     pid: int = 0
     present: bool = False
     end: End | None = None
+    waiting: bool = False  # in MPI_Finalize
     gone: bool = False
 
 
@@ -100,6 +101,10 @@ class Job:
         if state.end is None:
             self._add(rank, End(state.instance, state.pid, 1, reason=_HUNG))
 
+    def waits(self, rank: int) -> None:
+        """The program has ended, but its process waits in MPI_Finalize for the others."""
+        self._states[rank].waiting = True
+
     def gone(self, rank: int) -> None:
         """Nothing is left of an instance; one that was never started was refused on behalf of the MPI."""
         state = self._states[rank]
@@ -107,7 +112,7 @@ class Job:
         if state.end is None and not self.is_stopping:
             self._add(rank, End(state.instance, 0, -signal.SIGTERM, MPI))
         if self.all_gone:
-            self._to_all(messages.Leave())
+            self._to_all(messages.Leave(bool(self.exit_code)))
 
     def lost(self, rank: int, reason: str) -> None:
         """The channel to a supervisor broke before it had reported the end."""
@@ -184,7 +189,18 @@ class Job:
             return state.end.in_short
         if not state.pid:
             return "starting"
-        return "ending" if self.is_stopping else "running"
+        return "ending" if self.is_stopping else "finalizing" if state.waiting else "running"
+
+    @property
+    def waiting(self) -> str:
+        """Who waits in MPI_Finalize for others that still run, in words; empty where nobody does."""
+        running = [state for state in self._states if not state.end]
+        ranks = [str(state.instance.index) for state in running if state.waiting]
+        if not ranks or len(ranks) == len(running):
+            return ""
+        one = len(ranks) == 1
+        who = f"instance{'' if one else 's'} {', '.join(ranks)} {'has' if one else 'have'}"
+        return f"{who} ended and {'waits' if one else 'wait'} in MPI_Finalize for the others"
 
     @property
     def may_restart(self) -> bool:

@@ -11,6 +11,7 @@ InputTaken                           ->
 Usage         CPU and memory         ->                            (where somebody watches)
 Report        what it says of itself ->                            (the same)
 Hung          it raised, and waits   ->
+Waiting       it waits, nobody knows ->
                                      <-   Signal      pass it on
                                      <-   Stop        end it, and how patiently
 Exited        how it ended           ->
@@ -48,6 +49,7 @@ __all__ = [
     "Started",
     "Stop",
     "Usage",
+    "Waiting",
     "decode",
     "encode",
 ]
@@ -130,6 +132,10 @@ class Hung(NamedTuple):
     """An exception has ended the program, but its process waits in MPI_Finalize."""
 
 
+class Waiting(NamedTuple):
+    """The program has ended, well or not, but its process waits in MPI_Finalize for the others."""
+
+
 class Signal(NamedTuple):
     number: int
 
@@ -150,7 +156,7 @@ class Gone(NamedTuple):
 
 
 class Leave(NamedTuple):
-    pass
+    failed: bool  # the MPI may have left something on the supervisor's host
 
 
 Message: TypeAlias = (
@@ -165,6 +171,7 @@ Message: TypeAlias = (
     | Usage
     | Report
     | Hung
+    | Waiting
     | Signal
     | Stop
     | Exited

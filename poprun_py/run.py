@@ -48,6 +48,9 @@ _MPIRUN_TIMEOUT, _STOPPED_MPIRUN_TIMEOUT = 5.0, 0.7
 #: Seconds in which an instance that made mpirun end the job (MPI_Abort) may report its own exit code.
 _SETTLE = 0.2
 
+#: Seconds that an instance may wait in MPI_Finalize before it is spoken of.
+_TELL_WAIT = 10.0
+
 #: Seconds between two looks at whether the other hosts still answer.
 _LOOK_EVERY = 1.0
 
@@ -105,6 +108,7 @@ class Run:
         self._mpirun = 0
         self._mpirun_status: int | None = None
         self._mpirun_text: deque[bytes] = deque(maxlen=64)
+        self._has_told_wait = False
         self._killed = False
         self._all_gone = False
         self._order: messages.Stop | None = None  # the last one that has a deadline
@@ -153,7 +157,9 @@ class Run:
             self._job.fail(f"instances {ranks} did not start within {patience:g} s", 1)
 
     def _on_timeout(self) -> None:
-        self._job.fail(f"the job did not end within {self._options.timeout:g} s (--timeout)", 124, final=True)
+        waiting = f"; {self._job.waiting}" if self._job.waiting else ""
+        why = f"the job did not end within {self._options.timeout:g} s (--timeout){waiting}"
+        self._job.fail(why, 124, final=True)
 
     # -- the supervisors --------------------------------------------------------------------------------------------
 
@@ -211,6 +217,9 @@ class Run:
                 self._watch.rows[rank].take_report(message, time.monotonic())
             case messages.Hung():
                 self._job.hung(rank)
+            case messages.Waiting():
+                self._job.waits(rank)
+                self._alarms.set(_TELL_WAIT, self._tell_wait)
             case messages.InputTaken():
                 self._await_input()
             case _:
@@ -223,6 +232,12 @@ class Run:
     def _check_hosts(self) -> None:
         self._switchboard.give_up_silent()
         self._alarms.set(_LOOK_EVERY, self._check_hosts)
+
+    def _tell_wait(self) -> None:
+        """Say once who waits for the others: its exit code comes last, and so does the end of a job it has failed."""
+        if self._job.waiting and not self._job.is_stopping and not self._has_told_wait:
+            self._has_told_wait = True
+            self._teller.say(f"{self._job.waiting}; if it failed (sys.exit), nobody is told: see --timeout")
 
     def _state(self, rank: int) -> tuple[int, str]:
         return self._job.pid(rank), self._job.state(rank)

@@ -19,7 +19,7 @@ from poprun_py import messages, processes
 from poprun_py.alarms import Alarms
 from poprun_py.channel import ADDRESS_VARIABLE, KEY_VARIABLE, Channel, connect
 from poprun_py.errors import ChannelError
-from poprun_py.hang import LOOK_EVERY, PATIENCE, hangs
+from poprun_py.hang import LOOK_EVERY, PATIENCE, WAIT_EVERY, WAITS, hangs
 from poprun_py.messages import LAUNCHER, MPI, OWN, UNMANAGED
 from poprun_py.pipes import InputPipe, OutputPipe
 from poprun_py.surroundings import arrange
@@ -186,8 +186,10 @@ class Supervisor:
                 processes.kill_group(self._program, number)
             case messages.Stop(number, grace):
                 self._stop(number, grace, LAUNCHER)
-            case messages.Leave():
+            case messages.Leave(failed):
                 self._done = True
+                if failed and self._channel.is_between_hosts:  # the launcher sweeps its own host
+                    sweep(since=self.since)
 
     def _tell(self, message: messages.Message) -> None:
         if self._launcher_lives:
@@ -202,7 +204,7 @@ class Supervisor:
     def _start(self, order: messages.Start) -> None:
         if self._status is not None:
             return
-        self.since = order.since
+        self.since = min(self.since, order.since)  # the clocks of two hosts differ
         for name in order.unset:
             os.environ.pop(name, None)
         surroundings = arrange(order)
@@ -240,6 +242,7 @@ class Supervisor:
                     surroundings.warning,
                 )
             )
+            self._alarms.set(WAIT_EVERY, self._look_for_wait)
         for descriptor in {null, source, pipes[0][1], pipes[1][1]}:
             os.close(descriptor)
         self._outputs = [OutputPipe(number, pipe[0]) for number, pipe in enumerate(pipes, start=1)]
@@ -269,6 +272,16 @@ class Supervisor:
             self._tell(messages.Hung())
             return
         self._alarms.set(LOOK_EVERY, lambda: self._look_for_hang(words, patience - LOOK_EVERY))
+
+    def _look_for_wait(self, found: int = 0) -> None:
+        """Has the program ended, but waits for the others? Its exit code cannot be known before it goes on."""
+        if not self._running:
+            return
+        found = found + 1 if hangs(self._program) else 0
+        if found == WAITS:
+            self._tell(messages.Waiting())
+        else:
+            self._alarms.set(WAIT_EVERY, lambda: self._look_for_wait(found))
 
     def _stop(self, number: int, grace: float, cause: str, settle: float = 0.0) -> None:
         """Ask the program to end now, or after ``settle`` seconds, and kill it ``grace`` seconds later."""

@@ -49,7 +49,8 @@ EXAMPLES = [
     messages.Stop(15, 0.5),
     messages.Exited(-9, messages.OWN, 12.5),
     messages.Gone(),
-    messages.Leave(),
+    messages.Waiting(),
+    messages.Leave(True),
 ]
 
 
@@ -187,6 +188,57 @@ def test_those_who_hold_the_key_are_connected():
     assert isinstance(theirs, Channel)
     mine.send(messages.Hello(1, "h", 2))
     assert receive(theirs, 1) == [messages.Hello(1, "h", 2)]
+
+
+@pytest.fixture
+def signed():
+    """Two channels as between hosts, and what the first one sends as bytes, still to be delivered by the test."""
+    (left, tap), (sender, right) = tcp_pair(), tcp_pair()
+    channels = Channel(left, (b"a" * 32, b"b" * 32)), Channel(right, (b"b" * 32, b"a" * 32))
+    yield *channels, tap, sender
+    for each in (*channels, tap, sender):
+        each.close()
+
+
+def frames(channel, tap, *sent):
+    """The bytes of each message on the line."""
+    taken = []
+    for message in sent:
+        channel.send(message)
+        taken.append(tap.recv(4096))
+    return taken
+
+
+def test_signed_frames_arrive(signed):
+    left, right, tap, sender = signed
+    sent = [messages.Credit(1), messages.Credit(1), messages.Output(1, b"x" * 1000)]
+    sender.sendall(b"".join(frames(left, tap, *sent)))
+    assert receive(right, 3) == sent
+
+
+@pytest.mark.parametrize(
+    "forge",
+    [
+        lambda one, two: one[:-1] + bytes([one[-1] ^ 1]),  # changed
+        lambda one, two: one[:4] + bytes(16) + one[20:],  # not signed
+        lambda one, two: two,  # the first one left out
+        lambda one, two: one + one,  # repeated
+        lambda one, two: one[:3] + bytes([one[3] - 1]) + one[4:],  # cut
+    ],
+    ids=["changed", "unsigned", "left out", "repeated", "cut"],
+)
+def test_frames_that_were_tampered_with_are_refused(signed, forge):
+    left, right, tap, sender = signed
+    sender.sendall(forge(*frames(left, tap, messages.Credit(1), messages.Credit(2))))
+    with pytest.raises(ChannelError, match="changed on its way"):
+        receive(right, 2)
+
+
+def test_what_one_side_said_cannot_be_told_to_itself(signed):
+    left, _, tap, _ = signed
+    tap.sendall(*frames(left, tap, messages.Credit(1)))
+    with pytest.raises(ChannelError, match="changed on its way"):
+        receive(left, 1)
 
 
 def test_a_wrong_key_is_refused_on_both_sides():

@@ -73,7 +73,7 @@ def test_all_leave_when_the_last_one_is_gone():
     assert not stage.job.all_gone
     assert stage.told == []
     stage.end(1, 0)
-    assert stage.told == [(0, messages.Leave()), (1, messages.Leave())]
+    assert stage.told == [(0, messages.Leave(False)), (1, messages.Leave(False))]
     stage.job.mpirun_ended(1, 0)
     assert stage.job.exit_code == 0
     assert stage.job.failure is None
@@ -224,3 +224,21 @@ def test_words_of_a_failure():
 def test_nobody_is_blamed_when_nobody_failed():
     assert first_failure([]) is None
     assert first_failure([End(Stage(1).job._plan.instances[0], 1, -15, LAUNCHER)]) is None
+
+
+def test_who_waits_for_the_others_in_mpi_finalize_is_told_while_others_run():
+    stage = Stage(3).start()
+    assert stage.job.waiting == ""
+    stage.job.waits(1)
+    assert stage.job.waiting == "instance 1 has ended and waits in MPI_Finalize for the others"
+    assert stage.job.state(1) == "finalizing"
+    stage.job.waits(2)
+    assert stage.job.waiting.startswith("instances 1, 2 have ended")
+    stage.end(0, 0)
+    assert stage.job.waiting == ""
+
+
+def test_supervisors_leave_a_failed_job_knowing_it():
+    stage = Stage(1).start()
+    stage.end(0, 3)
+    assert stage.orders(messages.Leave) == [(0, messages.Leave(True))]
