@@ -45,7 +45,7 @@ FOREIGN: tuple[Foreign, ...] = (
         ("-errfile-pattern",),
     ),
     Foreign(
-        "mpirun", "--bind-to numa, --map-by numa", "--process-placement spreadnuma", "the default",
+        "mpirun", "--bind-to numa, --map-by numa", "--process-placement spreadnuma", "the default; core: spreadcore",
         ("-bind-to", "-map-by", "--bind-to-numa", "--cpu-bind"),
     ),
     Foreign("mpirun", "--bind-to core", "--process-placement spreadcore"),

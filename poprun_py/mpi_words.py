@@ -1,6 +1,7 @@
 """Mpi words: what the user wants to tell mpirun (--mpi-global-args and the like), sorted by who deals with it.
 
 -x NAME[=VALUE]              the launcher: an instance gets its environment from its supervisor, with any MPI
+--bind-to PLACE              left out with a note, for the supervisors bind
 options of Open MPI          passed to Open MPI; under MPICH and Slurm, which refuse them, left out with a note
 anything else                passed as it is
 """
@@ -19,7 +20,6 @@ __all__ = ["MpiWords", "sorted_words", "tcp_network"]
 #: Options of Open MPI, without dashes -> how many values follow.
 _OPENMPI: dict[str, int] = {
     "allow-run-as-root": 0,
-    "bind-to": 1,
     "display-map": 0,
     "gmca": 2,
     "map-by": 1,
@@ -36,6 +36,9 @@ _OPENMPI: dict[str, int] = {
     "tag-output": 0,
     "timestamp-output": 0,
 }
+
+#: What mpirun may bind to -> our strategy that does so; all others are parts of a NUMA node, or several.
+_PLACEMENTS = {"core": "spreadcore", "hwthread": "spreadcore", "none": "disabled"}
 
 #: Parameters of Open MPI that choose a network.
 _NETWORKS = ("btl_tcp_if_include", "oob_tcp_if_include")
@@ -61,7 +64,7 @@ def sorted_words(options: LaunchOptions, *, kind: str, environ: Mapping[str, str
     notes: list[str] = []
 
     def passed(words: tuple[str, ...]) -> tuple[str, ...]:
-        rest = _without_x(words, environ, environment)
+        rest = _without_binding(_without_x(words, environ, environment), notes)
         return tuple(rest if kind == "openmpi" else _without_openmpi(rest, kind, notes))
 
     everywhere, local = passed(options.mpi_global_args), passed(options.mpi_local_args)
@@ -95,6 +98,20 @@ def _without_x(words: tuple[str, ...], environ: Mapping[str, str], environment: 
         name, equals, value = waiting.pop(0).partition("=")
         if equals or name in environ:
             environment[name] = value if equals else environ[name]
+    return rest
+
+
+def _without_binding(words: list[str], notes: list[str]) -> list[str]:
+    """The supervisors bind, and Open MPI refuses to be told twice that it must not."""
+    rest, waiting = [], list(words)
+    while waiting:
+        word = waiting.pop(0)
+        if word.lstrip("-") != "bind-to" or not word.startswith("-") or not waiting:
+            rest.append(word)
+            continue
+        place = waiting.pop(0)
+        strategy = _PLACEMENTS.get(place, "spreadnuma")
+        notes.append(f"{word} {place} is left out: say --process-placement {strategy} instead")
     return rest
 
 

@@ -1,7 +1,8 @@
 """Partitions: the file in which a user's emulated V-IPU partitions stand, and the turn that a job takes in it.
 
 ``$XDG_STATE_HOME/poprun-py/partitions.json`` (~/.local/state without the variable), in a folder of the user's own.
-It is only written under a lock, whole, by a rename; one that is torn all the same is said and replaced.
+It is only written under a lock, whole, by a rename; one that is torn all the same is said and replaced. Where several
+hosts share a home, the jobs of other hosts are taken for alive: nobody here can tell.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class PartitionFile:
     @contextmanager
     def held(self, wanted: Request) -> Iterator[Decision]:
         """Have the partition while the block runs; afterwards it goes, if it was made for the job and is idle."""
-        me = Job(os.getpid(), started(os.getpid()))
+        me = Job(os.getpid(), started(os.getpid()), os.uname().nodename)
         decision = self._attempt(wanted, me)
         try:
             yield decision
@@ -139,7 +140,7 @@ class PartitionFile:
 
 def _partition(entry: dict[str, Any]) -> Partition:
     """Check what the file says of a partition; raise one of the errors that tell a torn file."""
-    jobs = tuple(Job(int(job["pid"]), int(job["started"])) for job in entry["jobs"])
+    jobs = tuple(Job(int(job["pid"]), int(job["started"]), str(job["host"])) for job in entry["jobs"])
     allocation = None if entry["allocation"] is None else str(entry["allocation"])
     name, server, ipus = str(entry["name"]), str(entry["server"]), int(entry["ipus"])
     if not name or ipus < 1:
@@ -149,10 +150,12 @@ def _partition(entry: dict[str, Any]) -> Partition:
 
 def _living(partitions: list[Partition]) -> list[Partition]:
     """Without jobs whose launcher is gone, and without the partitions that should have gone with them."""
-    alive = [
-        replace(one, jobs=tuple(job for job in one.jobs if started(job.pid) == job.started)) for one in partitions
-    ]
+    alive = [replace(one, jobs=tuple(filter(_is_alive, one.jobs))) for one in partitions]
     return [one for one in alive if one.jobs or not one.removable]
+
+
+def _is_alive(job: Job) -> bool:
+    return job.host != os.uname().nodename or started(job.pid) == job.started
 
 
 def _without(partition: Partition, partitions: list[Partition]) -> list[Partition]:

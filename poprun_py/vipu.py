@@ -60,6 +60,10 @@ class Job:
 
     pid: int
     started: int
+    host: str
+
+    def __str__(self) -> str:
+        return f"PID {self.pid} on {self.host}"
 
 
 @dataclass(frozen=True)
@@ -186,9 +190,9 @@ def _anew(wanted: Request, found: Partition) -> Partition:
 
 def _check_idle(partition: Partition, what: str) -> None:
     if partition.jobs:
-        pids = ", ".join(str(job.pid) for job in partition.jobs)
+        users = ", ".join(map(str, partition.jobs))
         raise VipuBusyError(
-            f"--vipu-partition {partition.name}: it cannot be {what}, for another job uses it (PID {pids}); wait for "
+            f"--vipu-partition {partition.name}: it cannot be {what}, for another job uses it ({users}); wait for "
             "its end, name another partition or give --vipu-partition-attempts"
         )
 

@@ -177,6 +177,18 @@ def test_words_for_mpirun():
         assert (environment["A"], environment["B"], environment.get("C")) == ("1", "2", None)
 
 
+@pytest.mark.parametrize(
+    ("place", "strategy"), [("core", "spreadcore"), ("none", "disabled"), ("socket", "spreadnuma")]
+)
+@pytest.mark.parametrize("installation", [MPICH, OPENMPI])
+def test_binding_is_left_to_the_supervisors(installation, place, strategy):
+    job = planned(f"--mpi-global-args='--bind-to {place} -q' x", installation=installation)
+    words = shlex.join(job.command.argv)
+    assert " -q -n 1" in words
+    assert words.count("bind-to") == (installation is OPENMPI)
+    assert job.notes == (f"--bind-to {place} is left out: say --process-placement {strategy} instead",)
+
+
 def test_words_for_one_instance():
     job = planned("--num-instances 2 --instance-mpi-local-args='1:-x A=B -x OMP_NUM_THREADS=5' x")
     assert [one.environment.get("A") for one in job.instances] == [None, "B"]

@@ -23,7 +23,8 @@ from poprun_py.partitions import PartitionFile, partition_file, started
 from poprun_py.vipu import Job, Partition, Request, Server, decide, request
 
 SERVER = Server("localhost", 8090, 5.0)
-GONE = Job(2**22 + 1, 1)
+GONE = Job(2**22 + 1, 1, os.uname().nodename)
+ELSEWHERE = replace(GONE, host="another-host")
 HERE = "localhost:8090"
 
 
@@ -104,9 +105,9 @@ def test_one_that_is_too_small_is_created_anew_only_when_that_is_asked():
 
 
 def test_one_in_use_is_neither_reset_nor_created_anew():
-    busy = Partition("p", HERE, 4, jobs=(Job(17, 1),))
+    busy = Partition("p", HERE, 4, jobs=(Job(17, 1, "h"),))
     for request_ in (asks(ipus=8, update=True), asks(reset=True)):
-        with pytest.raises(VipuBusyError, match=r"another job uses it \(PID 17\)"):
+        with pytest.raises(VipuBusyError, match=r"another job uses it \(PID 17 on h\)"):
             decide(request_, [busy])
     assert decide(asks(), [busy]).action == "used"
 
@@ -221,7 +222,7 @@ def test_a_lock_that_is_held_too_long_is_said(file, tmp_path):
 
 def test_a_partition_in_use_is_tried_again(file, monkeypatch):
     """The other job ends between two attempts."""
-    me = Job(os.getppid(), started(os.getppid()))
+    me = Job(os.getppid(), started(os.getppid()), os.uname().nodename)
     os.makedirs(os.path.dirname(file.path))
     file._write([Partition("p", HERE, 4, jobs=(me,))])
     with pytest.raises(VipuBusyError):
@@ -229,6 +230,16 @@ def test_a_partition_in_use_is_tried_again(file, monkeypatch):
     monkeypatch.setattr("time.sleep", lambda _: file._write([Partition("p", HERE, 4)]))
     with file.held(asks(ipus=8, update=True, attempts=2)) as decision:
         assert decision.partition.ipus == 8
+
+
+def test_jobs_of_another_host_are_not_taken_for_dead(file):
+    os.makedirs(os.path.dirname(file.path))
+    file._write([Partition("p", HERE, 4, removable=True, jobs=(GONE, ELSEWHERE))])
+    with pytest.raises(VipuBusyError, match=rf"another job uses it \(PID {ELSEWHERE.pid} on another-host\)"):
+        file.held(asks(ipus=8, update=True)).__enter__()
+    with file.held(asks()):
+        pass
+    assert [job for one in file._read() for job in one.jobs] == [ELSEWHERE]
 
 
 def test_a_folder_that_cannot_be_written_is_said(tmp_path):
