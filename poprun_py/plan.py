@@ -35,6 +35,9 @@ LOCAL_VARIABLES = (
     *("HYDI_", "HYDRA_", "OMPI_COMM_WORLD_", "PMIX_", "PMI_", "PRTE_LAUNCHED", "SLURM_", "SLURMD_"),
 )
 
+#: What keeps an MPI from dealing with signals that are the program's.
+_QUIET_MPI = {"UCX_DEBUG_SIGNO": "0"}
+
 #: Libraries that would otherwise start a thread per core in every instance.
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 
@@ -97,7 +100,9 @@ def plan(
     )
     per_host = options.num_instances // max(1, len(cluster.hosts))
     carried = carried_environment(machine.environ) if cluster.hosts else {}
-    shared = carried | _mpi_environment(installation) | execution_environment(options, cwd=machine.cwd)
+    shared = (
+        carried | _mpi_environment(installation, machine.environ) | execution_environment(options, cwd=machine.cwd)
+    )
     strategy = placement_strategy(options)
     instances = []
     for index in range(options.num_instances):
@@ -159,6 +164,10 @@ def _supervisor(python: str) -> tuple[str, ...]:
     return (python, "-I", "-S", SUPERVISOR_FILE)
 
 
-def _mpi_environment(installation: MpiInstallation) -> dict[str, str]:
-    """mpi4py loads this very library; naming the ABI instead would load whichever is found."""
-    return {"MPI4PY_LIBMPI": installation.library} if installation.library else {}
+def _mpi_environment(installation: MpiInstallation, environ: Mapping[str, str]) -> dict[str, str]:
+    """mpi4py loads this very library; naming the ABI instead would load whichever is found.
+
+    And the MPI's transport (UCX) must not answer SIGHUP by printing its state, for the program would outlive it.
+    """
+    library = {"MPI4PY_LIBMPI": installation.library} if installation.library else {}
+    return library | {name: value for name, value in _QUIET_MPI.items() if name not in environ}
