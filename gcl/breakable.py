@@ -2,15 +2,31 @@
 
 from __future__ import annotations
 
+import os
+import weakref
+from functools import cache
+
 from gcl.errors import GclError
+from gcl.ready import ReadyCall
 
 __all__ = ["Breakable"]
+
+
+#: All paths of this process: a fork copies every one of them.
+_ALL: weakref.WeakSet[Breakable] = weakref.WeakSet()
 
 
 class Breakable:
     """Base of paths: the first fault is kept, and the other ranks are told that this one takes part no more."""
 
+    ready: dict[tuple[object, ...], ReadyCall]
     _fault: GclError | None = None
+
+    def __new__(cls, *_: object, **__: object) -> Breakable:
+        made = super().__new__(cls)
+        _watch_forks()
+        _ALL.add(made)
+        return made
 
     def check(self) -> None:
         """Raise what broke this path, if anything did."""
@@ -31,3 +47,17 @@ class Breakable:
     def _depart(self, error: BaseException | None) -> None:
         """Tell the others; ``error`` is why, None at an orderly end. Called again at every end."""
         raise NotImplementedError
+
+
+@cache
+def _watch_forks() -> None:
+    os.register_at_fork(after_in_child=_disown)
+
+
+def _disown() -> None:
+    for path in list(_ALL):
+        path.ready.clear()  # a ready call does not look for faults
+        path._fault = path._fault or GclError(
+            "this process was forked from a rank, whose place it cannot take; connect in the process that runs "
+            "collectives"
+        )

@@ -9,9 +9,9 @@ from contextvars import ContextVar, copy_context
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from functools import cached_property
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any, TypeVar
-from zlib import crc32
 
 import numpy as np
 
@@ -56,24 +56,29 @@ def begun_here(collective: Callable[[], R]) -> Callable[[], R]:
 
 @dataclass(frozen=True, eq=False)
 class Request:
-    """``count`` elements of ``dtype`` per replica go in; ``root`` is an index in the group (broadcast)."""
+    """``count`` elements of ``dtype`` per replica go in; ``root`` is an index in the group (broadcast).
+
+    ``detail`` is what else must be equal on all ranks, in words: how the elements are divided, if not one vector.
+    """
 
     kind: Kind
     operator: Operator
     dtype: np.dtype[Any]
     count: int
     root: int = 0
+    detail: str = ""
 
     def __str__(self) -> str:
         name = self.kind.name.lower()
         if self.kind is Kind.BARRIER:
-            return name
+            return self.detail or name
         detail = {
             Kind.ALL_REDUCE: f"{self.operator}, ",
             Kind.REDUCE_SCATTER: f"{self.operator}, ",
             Kind.BROADCAST: f"root {self.root}, ",
         }.get(self.kind, "")
-        return f"{name}({detail}{self.count} x {self.dtype})"
+        divided = f" as {self.detail}" if self.detail else ""
+        return f"{name}({detail}{self.count} x {self.dtype}{divided})"
 
     def with_call_site(self) -> str:
         """The same and the line of the program that called."""
@@ -81,8 +86,8 @@ class Request:
 
     @cached_property
     def signature(self) -> int:
-        """A number that is equal on all ranks if, and only if, they make the same call."""
-        return crc32(f"{self}".encode())
+        """A number that is equal on all ranks if they make the same call, and else with a chance of 2^-63."""
+        return int.from_bytes(blake2b(str(self).encode(), digest_size=8).digest()) >> 1
 
     def resized(self, count: int) -> Request:
         """The same for ``count`` elements."""

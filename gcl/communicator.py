@@ -31,6 +31,7 @@ R = TypeVar("R")
 
 _ALL_REDUCE, _REDUCE_SCATTER, _ALL_GATHER, _BROADCAST, _ALL_TO_ALL, _ALL_GATHER_SHARED = map(int, list(Kind)[1:])
 _ADD = str(Operator.ADD)
+_REQUESTS = 1024  # kept; programs that never repeat themselves must not grow
 
 
 class Path(Protocol):
@@ -112,7 +113,9 @@ class Communicator:
         if out is not None and self._again(_ALL_REDUCE, op, x, out):
             return out
         if isinstance(x, list):
-            return packing.elementwise(x, out, self.empty, lambda packed: self.all_reduce(packed, op, out=packed))
+            packing.checked(x, out, self._check, np.shape)
+            together = self._together(Kind.ALL_REDUCE, op)
+            return packing.elementwise(x, out, self.empty, together)
         self._check(x)
         out = self._output(out, x.shape, x, in_place=True)
         self._run(Kind.ALL_REDUCE, op, x, out)
@@ -131,13 +134,9 @@ class Communicator:
             return out
         if isinstance(x, list):
             size = self.group.size
-            return packing.scattered(x, out, size, self.empty, lambda packed: self.reduce_scatter(packed, op))
-        self._check(x)
-        if x.ndim != 2:
-            raise ArgumentError(
-                f"Input tensor to replicatedReduceScatter must have rank 1, but had rank {x.ndim - 1}; "
-                "flatten each replica's tensor"
-            )
+            packing.checked(x, out, self._check_flat, lambda one: (len(one), -(-one.shape[1] // size)))
+            return packing.scattered(x, out, size, self.empty, self._together(Kind.REDUCE_SCATTER, op))
+        self._check_flat(x)
         out = self._output(out, (x.shape[0], self._shard(x.shape[1], x.dtype, op)), x)
         self._run(Kind.REDUCE_SCATTER, op, x, out)
         return out
@@ -154,7 +153,9 @@ class Communicator:
         if out is not None and self._again(kind, _ADD, x, out):
             return out
         if isinstance(x, list):
-            return packing.all_gathered(x, out, self.group.size, self.empty, self.all_gather)
+            size = self.group.size
+            packing.checked(x, out, self._check, lambda one: (len(one), size, *one.shape[1:]))
+            return packing.all_gathered(x, out, size, self.empty, self._together(Kind.ALL_GATHER))
         self._check(x)
         if kind == _ALL_GATHER_SHARED:
             return self._all_gather_shared(x, out)
@@ -166,11 +167,13 @@ class Communicator:
         """Give every replica the tensor of the group member with index ``root``; ``out`` may be ``x``."""
         if out is not None and self._again(_BROADCAST, _ADD, x, out, root):
             return out
+        if isinstance(root, bool) or not isinstance(root, int | np.integer) or not 0 <= root < self.group.size:
+            raise ArgumentError(f"root {root!r} was asked for; group members are 0 to {self.group.size - 1}")
+        root = int(root)
         if isinstance(x, list):
-            return packing.elementwise(x, out, self.empty, lambda packed: self.broadcast(packed, root, out=packed))
+            packing.checked(x, out, self._check, np.shape)
+            return packing.elementwise(x, out, self.empty, self._together(Kind.BROADCAST, root=root))
         self._check(x)
-        if not 0 <= root < self.group.size:
-            raise ArgumentError(f"root {root} was asked for; group members are 0 to {self.group.size - 1}")
         out = self._output(out, x.shape, x, in_place=True)
         self._run(Kind.BROADCAST, Operator.ADD, x, out, root)
         return out
@@ -223,6 +226,8 @@ class Communicator:
     def close(self) -> None:
         """Leave the communicator; ranks that still wait for this one are told."""
         self._path.close()
+        if self._runner is not None:
+            self._runner.stop()
 
     def __enter__(self) -> Communicator:
         return self
@@ -259,7 +264,10 @@ class Communicator:
         if self._runner is not None:
             self._runner.drain()
         call = self._path.ready.get((kind, op, root, id(x), id(out)))
-        if call is None or call.x() is not x or call.out() is not out:
+        described = call.x() if call is not None else None
+        if call is None or described is None or described is not x or call.out() is not out:
+            return False
+        if described.dtype is not call.request.dtype:  # it was given another one since
             return False
         try:
             status = call.run()
@@ -270,19 +278,46 @@ class Communicator:
             raise
         return True
 
-    def _run(self, kind: Kind, op: str, x: np.ndarray, out: np.ndarray, root: int = 0) -> None:
+    def _run(
+        self, kind: Kind, op: str, x: np.ndarray, out: np.ndarray, root: int = 0, division: str | None = None
+    ) -> None:
         if self._runner is not None:
             self._runner.drain()
-        count = x.size // self.local_replicas
-        key = (kind, op, x.dtype, count, root)
-        request = self._requests.get(key)
-        if request is None:
-            name = operator(op, x.dtype) if kind in (_ALL_REDUCE, _REDUCE_SCATTER) else Operator.ADD
-            request = self._requests[key] = Request(kind, name, x.dtype, count, root)
+        request = self._request(kind, op, x, root, division)
         if request.operator is Operator.LOCAL:
+            agreed = Request(Kind.BARRIER, Operator.LOCAL, self._nothing.dtype, 0, detail=str(request))
+            self._path.run(agreed, self._nothing, self._nothing)
             self._keep_own(kind, x, out)
         else:
             self._path.run(request, x, out)
+
+    def _request(self, kind: Kind, op: str, x: np.ndarray, root: int, division: str | None) -> Request:
+        shape = x.shape if division is None else division
+        key = (kind, str(op), x.dtype, shape, root)
+        request = self._requests.get(key)
+        if request is None:
+            name = operator(op, x.dtype) if kind in (_ALL_REDUCE, _REDUCE_SCATTER) else Operator.ADD
+            if division is None:
+                division = "" if x.ndim == 2 else str(list(x.shape[1:]))
+            if len(self._requests) >= _REQUESTS:
+                self._requests.clear()
+            count = x.size // self.local_replicas
+            request = self._requests[key] = Request(kind, name, x.dtype, count, root, division)
+        return request
+
+    def _together(self, kind: Kind, op: str = _ADD, root: int = 0) -> packing.Collective:
+        """The collective on one tensor that stands for a list."""
+
+        def run(x: np.ndarray, division: str) -> np.ndarray:
+            out = x
+            if kind is Kind.REDUCE_SCATTER:
+                out = self._path.empty((len(x), self._shard(x.shape[1], x.dtype, op)), x.dtype)
+            elif kind is Kind.ALL_GATHER:
+                out = self._path.empty((len(x), self.group.size, x.shape[1]), x.dtype)
+            self._run(kind, op, x, out, root, division)
+            return out
+
+        return run
 
     def _shard(self, elements: int, dtype: np.dtype[Any], op: str) -> int:
         """How many of ``elements`` one member owns after a reduce-scatter, padding included."""
@@ -310,6 +345,14 @@ class Communicator:
         if not x.flags.c_contiguous:
             raise ArgumentError("a tensor that is not C-contiguous was given; pass np.ascontiguousarray(x)")
         witness(x.dtype)
+
+    def _check_flat(self, x: np.ndarray) -> None:
+        self._check(x)
+        if x.ndim != 2:
+            raise ArgumentError(
+                f"Input tensor to replicatedReduceScatter must have rank 1, but had rank {x.ndim - 1}; "
+                "flatten each replica's tensor"
+            )
 
     def _output(
         self, out: np.ndarray | None, shape: tuple[int, ...], x: np.ndarray, *, in_place: bool = False

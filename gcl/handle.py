@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from queue import SimpleQueue
 from threading import Event, Thread, current_thread
@@ -55,11 +56,12 @@ class Runner:
     """A thread that runs collectives in the order in which they were begun (a daemon: it never delays an exit)."""
 
     def __init__(self) -> None:
-        self._queue: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self._queue: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._last = Event()
         self._last.set()
-        self._thread = Thread(target=self._work, name="gcl-runner", daemon=True)
+        self._thread = Thread(target=_work, args=(self._queue,), name="gcl-runner", daemon=True)
         self._thread.start()
+        weakref.finalize(self, self._queue.put, None)
 
     def begin(self, collective: Callable[[], T]) -> Handle[T]:
         """Run ``collective`` after all that were begun before."""
@@ -73,6 +75,12 @@ class Runner:
         if not self._last.is_set() and current_thread() is not self._thread:
             self._last.wait()
 
-    def _work(self) -> None:
-        while True:
-            self._queue.get()()
+    def stop(self) -> None:
+        """End the thread, once it has done what was begun."""
+        self._queue.put(None)
+
+
+def _work(queue: SimpleQueue[Callable[[], None] | None]) -> None:
+    while (collective := queue.get()) is not None:
+        collective()
+        del collective  # an idle thread keeps nothing alive

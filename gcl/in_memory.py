@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
+from math import prod
 from time import monotonic
 from typing import Any
 
@@ -24,7 +25,6 @@ from gcl.ready import DONE, MISMATCH, STAGED, WAITING, ReadyCall
 from gcl.reduction import new_scratch
 from gcl.staged import staging, staging_bytes, staging_sets
 from gcl.transport.domain import Domain
-from gcl.transport.segment import array_at
 from gcl.world import World
 
 __all__ = ["InMemory"]
@@ -65,13 +65,16 @@ class InMemory(Breakable):
         return self._domain.segment.empty(shape, dtype)
 
     def shared(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
-        """A zeroed tensor that all ranks see, made by all together; it lives as long as the communicator."""
+        """A zeroed tensor that all ranks see, made by all together; its room is kept as long as the communicator."""
+        self.check()
         offset = np.zeros((self._world.local, 1), np.int64)
         if self._domain.rank == 0:
             self._kept.append(self._domain.segment.empty(shape, dtype))
             offset[0] = self._kept[-1].ctypes.data - self._domain.arenas[0]
-        self.run(Request(Kind.BROADCAST, Operator.ADD, offset.dtype, 1), offset, offset)
-        return array_at(self._domain.arenas[0] + int(offset[0, 0]), shape, dtype)
+        asked = f"shared({list(shape)}, {dtype})"
+        self.run(Request(Kind.BROADCAST, Operator.ADD, offset.dtype, 1, detail=asked), offset, offset)
+        start, nbytes = int(offset[0, 0]), prod(shape) * dtype.itemsize
+        return self._domain.memories[0][start : start + nbytes].view(dtype).reshape(shape)
 
     def run(self, request: Request, x: np.ndarray, out: np.ndarray) -> None:
         """Run ``request`` from ``x`` to ``out`` (C-contiguous, leading axis the local replicas)."""

@@ -252,6 +252,10 @@ class LiteralCommunicator(Communicator):
         """Combine ``x`` [local replicas, n]; member i gets its fragment, padded with zeros where the layout says."""
         if method is not None or not isinstance(x, list):
             return super().reduce_scatter(x, op, out=out, method=method)
+        if out is not None and not isinstance(out, list):
+            raise ArgumentError(
+                f"a list of tensors was given, but out is {type(out).__name__}; give a list of as many"
+            )
         outs: list[np.ndarray | None] = [None] * len(x) if out is None else list(out)
         if len(outs) != len(x):
             raise ArgumentError(f"{len(outs)} outs were given for {len(x)} tensors; give one for each")

@@ -7,95 +7,119 @@ all-gather               | a b c |                         every member's shards
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
 
 from gcl.errors import ArgumentError
 
-__all__ = ["all_gathered", "elementwise", "scattered"]
+__all__ = ["all_gathered", "checked", "elementwise", "scattered"]
 
-Collective = Callable[[np.ndarray], np.ndarray]
+#: Runs on one tensor that stands for all; the text says how it is divided, which must be the same on all ranks.
+Collective = Callable[[np.ndarray, str], np.ndarray]
 Empty = Callable[[int, np.dtype[np.generic]], np.ndarray]
 
 
-def elementwise(
-    tensors: list[np.ndarray], outs: list[np.ndarray] | None, empty: Empty, collective: Collective
-) -> list[np.ndarray]:
-    """Run ``collective``, which works in place, on all tensors [local, ...] as one."""
-    dtype = _dtype(tensors)
-    packed = empty(sum(_width(x) for x in tensors), dtype)
-    for x, part in zip(tensors, _columns(packed, map(_width, tensors)), strict=True):
-        part[...] = x.reshape(part.shape)
-    result = collective(packed)
-    parts = _columns(result, map(_width, tensors))
-    return _delivered(parts, [x.shape for x in tensors], outs)
-
-
-def scattered(
-    tensors: list[np.ndarray], outs: list[np.ndarray] | None, size: int, empty: Empty, collective: Collective
-) -> list[np.ndarray]:
-    """Reduce-scatter all tensors [local, n] over groups of ``size``: [local, ceil(n / size)] each."""
-    dtype = _dtype(tensors)
-    widths = [-(-_width(x) // size) for x in tensors]
-    packed = empty(size * sum(widths), dtype).reshape(len(tensors[0]), size, -1)
-    packed[...] = 0
-    for x, part in zip(tensors, _columns(packed, widths), strict=True):
-        padded = np.zeros((len(x), size * part.shape[2]), x.dtype)
-        padded[:, : _width(x)] = x.reshape(len(x), -1)
-        part[...] = padded.reshape(part.shape)
-    result = collective(packed.reshape(len(packed), -1))
-    return _delivered(
-        _columns(result, widths), [(len(x), width) for x, width in zip(tensors, widths, strict=True)], outs
-    )
-
-
-def all_gathered(
-    tensors: list[np.ndarray], outs: list[np.ndarray] | None, size: int, empty: Empty, collective: Collective
-) -> list[np.ndarray]:
-    """All-gather all tensors [local, ...] over groups of ``size``: [local, size, ...] each."""
-    dtype = _dtype(tensors)
-    packed = empty(sum(_width(x) for x in tensors), dtype)
-    for x, part in zip(tensors, _columns(packed, map(_width, tensors)), strict=True):
-        part[...] = x.reshape(part.shape)
-    result = collective(packed)
-    return _delivered(_columns(result, map(_width, tensors)), [(len(x), size, *x.shape[1:]) for x in tensors], outs)
-
-
-def _width(x: np.ndarray) -> int:
-    return x.size // len(x)
-
-
-def _dtype(tensors: list[np.ndarray]) -> np.dtype[np.generic]:
+def checked(
+    tensors: list[np.ndarray],
+    outs: list[np.ndarray] | None,
+    check: Callable[[np.ndarray], None],
+    shape: Callable[[np.ndarray], tuple[int, ...]],
+) -> None:
+    """Raise ArgumentError unless all ``tensors`` pass ``check`` and ``outs`` have the ``shape`` of each result."""
     for x in tensors:
-        if not isinstance(x, np.ndarray) or x.ndim < 1:
-            raise ArgumentError(f"a list with {x!r} was given; a tensor is a numpy array [local replicas, ...]")
+        check(np.ascontiguousarray(x) if isinstance(x, np.ndarray) and x.ndim else x)
     found = {x.dtype for x in tensors}
     if len(found) != 1:
         raise ArgumentError(
             f"a list of tensors of {', '.join(sorted(map(str, found))) or 'no dtype'} was given; "
             "tensors that travel together share one dtype"
         )
-    return found.pop()
+    if outs is None:
+        return
+    if not isinstance(outs, list) or not all(isinstance(out, np.ndarray) for out in outs):
+        raise ArgumentError(f"a list of tensors was given, but out is {_kind(outs)}; give a list of as many arrays")
+    needed, given = [shape(x) for x in tensors], [out.shape for out in outs]
+    if given != needed:
+        raise ArgumentError(
+            f"outs have shapes {[list(s) for s in given]}; these tensors need {[list(s) for s in needed]}"
+        )
+    for out in outs:
+        if out.dtype not in found or not out.flags.writeable:
+            raise ArgumentError(
+                f"an out of {out.dtype} {_access(out)} was given; it must be of {found.pop()}, writable"
+            )
 
 
-def _columns(packed: np.ndarray, widths: Iterator[int] | list[int]) -> list[np.ndarray]:
+def elementwise(
+    tensors: list[np.ndarray], outs: list[np.ndarray] | None, empty: Empty, collective: Collective
+) -> list[np.ndarray]:
+    """Run ``collective``, which works in place, on all tensors [local, ...] as one."""
+    return _delivered(collective(*_packed(tensors, empty)), [x.shape for x in tensors], outs)
+
+
+def scattered(
+    tensors: list[np.ndarray], outs: list[np.ndarray] | None, size: int, empty: Empty, collective: Collective
+) -> list[np.ndarray]:
+    """Reduce-scatter all tensors [local, n] over groups of ``size``: [local, ceil(n / size)] each."""
+    widths = [-(-_width(x) // size) for x in tensors]
+    packed = empty(size * sum(widths), tensors[0].dtype).reshape(len(tensors[0]), size, -1)
+    packed[...] = 0
+    for x, part in zip(tensors, _columns(packed, widths), strict=True):
+        padded = np.zeros((len(x), size * part.shape[2]), x.dtype)
+        padded[:, : _width(x)] = x.reshape(len(x), -1)
+        part[...] = padded.reshape(part.shape)
+    result = collective(packed.reshape(len(packed), -1), _division(tensors))
+    return _delivered(result, [(len(x), width) for x, width in zip(tensors, widths, strict=True)], outs)
+
+
+def all_gathered(
+    tensors: list[np.ndarray], outs: list[np.ndarray] | None, size: int, empty: Empty, collective: Collective
+) -> list[np.ndarray]:
+    """All-gather all tensors [local, ...] over groups of ``size``: [local, size, ...] each."""
+    shapes = [(len(x), size, *x.shape[1:]) for x in tensors]
+    return _delivered(collective(*_packed(tensors, empty)), shapes, outs, axes=2)
+
+
+def _packed(tensors: list[np.ndarray], empty: Empty) -> tuple[np.ndarray, str]:
+    """All tensors one after the other, and what they are."""
+    widths = [_width(x) for x in tensors]
+    packed = empty(sum(widths), tensors[0].dtype)
+    for x, part in zip(tensors, _columns(packed, widths), strict=True):
+        part[...] = x.reshape(part.shape)
+    return packed, _division(tensors)
+
+
+def _division(tensors: list[np.ndarray]) -> str:
+    return "list " + " ".join(str(list(x.shape[1:])) for x in tensors)
+
+
+def _width(x: np.ndarray) -> int:
+    return x.size // len(x)
+
+
+def _kind(outs: object) -> str:
+    return f"a list with {type(outs[0]).__name__}" if isinstance(outs, list) and outs else type(outs).__name__
+
+
+def _access(out: np.ndarray) -> str:
+    return "to write to" if out.flags.writeable else "to read only"
+
+
+def _columns(packed: np.ndarray, widths: list[int]) -> list[np.ndarray]:
     """Views of ``packed`` [..., sum of widths], one per width."""
-    ends = np.cumsum(list(widths))
-    return np.split(packed, ends[:-1], axis=-1)
+    return np.split(packed, np.cumsum(widths)[:-1], axis=-1)
 
 
 def _delivered(
-    parts: list[np.ndarray], shapes: list[tuple[int, ...]], outs: list[np.ndarray] | None
+    result: np.ndarray, shapes: list[tuple[int, ...]], outs: list[np.ndarray] | None, axes: int = 1
 ) -> list[np.ndarray]:
-    """The parts in their shapes, in ``outs`` if given."""
-    results = [np.ascontiguousarray(part).reshape(shape) for part, shape in zip(parts, shapes, strict=True)]
+    """``result``, of which the last axis is divided, in its parts' ``shapes``, in ``outs`` if given."""
+    widths = [int(np.prod(shape[axes:])) for shape in shapes]
+    parts = zip(_columns(result, widths), shapes, strict=True)
+    results = [np.ascontiguousarray(part).reshape(shape) for part, shape in parts]
     if outs is None:
         return results
-    if [out.shape for out in outs] != shapes:
-        raise ArgumentError(
-            f"outs have shapes {[list(out.shape) for out in outs]}; these tensors need {[list(s) for s in shapes]}"
-        )
-    for out, result in zip(outs, results, strict=True):
-        out[...] = result
+    for out, part in zip(outs, results, strict=True):
+        out[...] = part
     return outs

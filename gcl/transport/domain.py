@@ -25,7 +25,8 @@ def control_bytes(ranks: int) -> int:
 class Domain:
     """What one rank needs to run collectives over shared memory.
 
-    control: uint8, shared by all; arenas: start address of every rank's segment as this rank sees it;
+    control: uint8, shared by all; memories: every rank's segment as this rank sees it (uint8);
+    arenas: where they start;
     alive(rank): whether that rank can still arrive; close(): release what the domain holds;
     cores: how many the ranks have together; pushes: whether the kernel copies between them;
     smallest: bytes of the smallest segment of all ranks.
@@ -33,6 +34,7 @@ class Domain:
 
     rank: int
     control: np.ndarray
+    memories: list[np.ndarray]
     arenas: list[int]
     segment: Segment
     alive: Callable[[int], bool]

@@ -16,12 +16,14 @@ __all__ = ["domains"]
 def domains(ranks: int = 1, *, segment_bytes: int = DEFAULT_BYTES) -> list[Domain]:
     """One domain for each of ``ranks`` threads of this process."""
     control = np.zeros(control_bytes(ranks), np.uint8)
-    segments = [Segment(map_memory(-1, segment_bytes)) for _ in range(ranks)]
+    memories = [map_memory(-1, segment_bytes) for _ in range(ranks)]
+    segments = [Segment(memory) for memory in memories]
     arenas = [segment.address for segment in segments]
     return [
         Domain(
             rank=rank,
             control=control,
+            memories=memories,
             arenas=arenas,
             segment=segments[rank],
             alive=lambda _: True,

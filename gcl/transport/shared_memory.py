@@ -49,10 +49,11 @@ def domain(
             os.close(descriptor)
     for peer, (text, _) in enumerate(verdicts):
         if text:
-            raise TransportError(f"rank {peer} cannot map its peers' memory: {text}; use transport='mpi'")
+            raise TransportError(f"rank {peer} cannot map its peers' memory: {text}; use transport='tcp' or 'mpi'")
     return Domain(
         rank=rank,
         control=control_map,
+        memories=maps,
         arenas=[memory.ctypes.data for memory in maps],
         segment=Segment(maps[rank]),
         alive=lambda peer: Process(*peers[peer][:2]).alive(),

@@ -95,14 +95,6 @@ def test_a_mismatch_between_tensors_that_were_used_before() -> None:
     assert len({str(error) for error in errors}) == 1
 
 
-def test_tensors_of_another_shape_with_as_many_elements_are_no_mismatch() -> None:
-    def work(communicator: Communicator) -> list[float]:
-        x = np.ones((1, 2, 3) if communicator.global_offset else (1, 3, 2), np.float32)
-        return list(communicator.all_reduce(x).ravel())
-
-    assert on_threads((1, 1), work) == [[2.0] * 6] * 2
-
-
 def test_a_rank_that_never_arrives_is_named_by_its_replicas() -> None:
     errors = errors_of((1, 1, 2), lambda c: c.global_offset != 2 and c.barrier(), timeout=0.5)
     for error in errors[:2]:
@@ -211,3 +203,34 @@ def test_an_interrupt_while_waiting_leaves_a_communicator_that_says_so() -> None
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, previous)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (lambda c: c.all_reduce([ones(3), ones(5)]), lambda c: c.all_reduce([ones(5), ones(3)])),
+        (lambda c: c.all_reduce([ones(3), ones(5)]), lambda c: c.all_reduce(ones(8))),
+        (lambda c: c.reduce_scatter([ones(3)]), lambda c: c.reduce_scatter([ones(4)])),
+        (lambda c: c.broadcast(ones(2, 3)), lambda c: c.broadcast(ones(3, 2))),
+        (lambda c: c.shared((2, 3)), lambda c: c.shared((2000, 3))),
+        (lambda c: c.shared(4), lambda c: c.shared(4, np.int32)),
+        (lambda c: c.all_reduce(ones(4), "local"), lambda c: c.all_reduce(ones(4))),
+        # calls whose 32-bit checksums are equal
+        (lambda c: c.all_reduce(ones(98898)), lambda c: c.all_reduce(ones(946662), "mean")),
+    ],
+)
+def test_what_is_divided_otherwise_is_another_call(one: Work, other: Work) -> None:
+    def work(communicator: Communicator) -> str:
+        try:
+            (other if communicator.global_offset else one)(communicator)
+        except CollectiveMismatch as error:
+            return str(error)
+        return "no error"
+
+    first, second = on_threads((1, 1), work)
+    assert first == second
+    assert "replica 0 (rank 0) called" in first
+
+
+def ones(*shape: int) -> np.ndarray:
+    return np.ones((1, *shape), np.float32)

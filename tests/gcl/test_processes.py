@@ -47,3 +47,47 @@ def test_instances_with_different_numbers_of_replicas(mpi: Mpi, tmp_path: Path) 
 
 def test_eight_instances_on_whatever_cores_there_are(tmp_path: Path) -> None:
     check((1,) * 8, tmp_path, MPICH, "shared_memory,mpi", "mean")
+
+
+def test_a_shared_tensor_outlives_its_communicator(tmp_path: Path) -> None:
+    program = """
+    import gc
+    from tests.gcl.instance import connect
+
+    communicator = connect()
+    closed = communicator.shared(1000)
+    communicator.barrier()
+    communicator.close()
+    closed[:] = 1
+    communicator = connect()
+    dropped = communicator.shared(1000)
+    communicator.barrier()
+    del communicator
+    gc.collect()
+    dropped[:] = 1
+    print(closed.sum(), dropped.sum())
+    """
+    assert run_job(program, tmp_path).succeeded().out == ["1000.0 1000.0\n"] * 2
+
+
+def test_a_forked_child_cannot_take_its_parents_place(tmp_path: Path) -> None:
+    program = """
+    import os
+    import popdist_py
+    from tests.gcl.instance import connect, error_of
+
+    communicator = connect()
+    x = communicator.empty(4)
+    communicator.all_reduce(x, out=x)
+    x[:] = popdist_py.getInstanceIndex() + 1
+    if popdist_py.getInstanceIndex() == 0 and os.fork() == 0:
+        print(error_of(lambda: communicator.all_reduce(x, out=x)), flush=True)
+        os._exit(0)
+    if popdist_py.getInstanceIndex() == 0:
+        os.wait()
+    print(communicator.all_reduce(x)[0, 0], flush=True)
+    """
+    first, second = run_job(program, tmp_path).succeeded().out
+    assert first.startswith("GclError: this process was forked from a rank, whose place it cannot take")
+    assert first.endswith("\n3.0\n")
+    assert second == "3.0\n"

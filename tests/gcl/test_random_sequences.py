@@ -2,6 +2,7 @@
 
 import gc
 import os
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -78,7 +79,7 @@ def test_communicators_that_are_dropped_leave_nothing() -> None:
     def once() -> None:
         def work(communicator: Communicator) -> None:
             with communicator:
-                communicator.all_reduce(communicator.empty(100_000))
+                communicator.all_reduce_async(communicator.empty(100_000)).wait()
 
         on_ranks(connect_threads((1, 1), timeout=60.0, segment_bytes=1 << 28), work)
 
@@ -86,7 +87,9 @@ def test_communicators_that_are_dropped_leave_nothing() -> None:
         for _ in range(40):
             once()
 
+    threads = threading.active_count()
     objects, nbytes = used_by(many)
+    assert threading.active_count() < threads + 5
     assert objects < 500  # an exit hook each, for communicators of processes
     assert nbytes < 20_000_000
     assert Path("/proc/self/maps").read_text().count("/dev/zero") < 40, (

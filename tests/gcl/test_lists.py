@@ -1,0 +1,51 @@
+"""Lists of tensors: what is refused before anything travels."""
+
+import numpy as np
+import pytest
+
+import gcl
+
+
+@pytest.fixture
+def communicator() -> gcl.Communicator:
+    return gcl.connect(local_replicas=4, segment_bytes=1 << 22)
+
+
+def ones(*shape: int) -> np.ndarray:
+    return np.ones(shape, np.float32)
+
+
+def read_only(*shape: int) -> np.ndarray:
+    array = ones(*shape)
+    array.flags.writeable = False
+    return array
+
+
+@pytest.mark.parametrize(
+    ("tensors", "outs", "why"),
+    [
+        ([], None, "a list of tensors of no dtype was given"),
+        ([ones(0, 3)], None, r"a tensor of shape \[0, 3\] was given"),
+        ([ones(4, 3), ones(2, 3)], None, r"a tensor of shape \[2, 3\] was given"),
+        ([ones(4, 3), "b"], None, "a tensor is a numpy array"),
+        ([ones(4, 3)], ["a"], "but out is a list with str; give a list of as many arrays"),
+        ([ones(4, 3)], ones(4, 3), "but out is ndarray; give a list of as many arrays"),
+        ([ones(4, 3)], [ones(4, 5)], r"outs have shapes \[\[4, 5\]\]; these tensors need \[\[4, 3\]\]"),
+        ([ones(4, 3)], [ones(4, 3).astype(np.int32)], "an out of int32 to write to was given; it must be of float32"),
+        ([ones(4, 3)], [read_only(4, 3)], "an out of float32 to read only was given"),
+    ],
+)
+def test_refused(communicator: gcl.Communicator, tensors: list, outs: list | None, why: str) -> None:
+    with pytest.raises(gcl.ArgumentError, match=why):
+        communicator.all_reduce(tensors, out=outs)
+
+
+def test_a_list_is_scattered_like_its_tensors(communicator: gcl.Communicator) -> None:
+    with pytest.raises(gcl.ArgumentError, match="must have rank 1, but had rank 2"):
+        communicator.reduce_scatter([ones(4, 3, 2)])
+
+
+def test_tensors_that_are_not_contiguous_travel_too(communicator: gcl.Communicator) -> None:
+    x = np.arange(40, dtype=np.float32).reshape(4, 10)
+    (found,) = communicator.all_reduce([x[:, ::2]])
+    assert (found == x[:, ::2].sum(axis=0)).all()
