@@ -347,9 +347,11 @@ def measure(case: Case, contenders: dict[str, Team], *, rounds: int, budget: flo
     }
 
 
-def measurements(processes: int, contenders: dict[str, Team], quick: bool, only: str) -> Iterator[dict[str, Any]]:
+def measurements(
+    processes: int, contenders: dict[str, Team], quick: bool, only: str, rounds: int
+) -> Iterator[dict[str, Any]]:
     """All cases for ``processes`` ranks whose name begins with ``only``."""
-    rounds, budget = (3, 0.04) if quick else (5, 0.15)
+    budget = 0.04 if quick else 0.15
     for (what, dtype), (full_sizes, quick_sizes) in CASES.items():
         for nbytes in quick_sizes if quick else full_sizes:
             if not what.startswith(only):
@@ -362,6 +364,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="fewer sizes and rounds, under 50 s")
     parser.add_argument("--json", metavar="FILE", type=Path, help="also write the rows to FILE")
     parser.add_argument("--processes", type=int, nargs="+", default=None, help="numbers of ranks (default 2 4 8)")
+    parser.add_argument("--rounds", type=int, help="rounds of each case (default 5; quick: 3)")
     parser.add_argument("--only", default="", metavar="COLLECTIVE", help="cases whose name begins so")
     parser.add_argument("--worker", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -369,13 +372,14 @@ def main() -> None:
         worker(*options.worker)
         return
     options.processes = options.processes or ([2, 4] if options.quick else [2, 4, 8])
+    rounds = options.rounds or (3 if options.quick else 5)
     rows: list[dict[str, Any]] = []
     print(f"{os.cpu_count()} cores; microseconds per call, ratio = fastest peer / ours", flush=True)
     names = [variant for name in launchers() if name != "ours" for variant in VARIANTS.get(name, [name])]
     print(f"{'case':<42}{'ours':>10}" + "".join(f"{name:>18}" for name in names) + f"{'ratio':>8}")
     for processes in options.processes:
         with teams(processes) as contenders:
-            for row in measurements(processes, contenders, options.quick, options.only):
+            for row in measurements(processes, contenders, options.quick, options.only, rounds):
                 rows.append(row)
                 found = row["peers"]
                 peers = "".join(f"{found[name]:>18.1f}" if name in found else " " * 18 for name in names)
