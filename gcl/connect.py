@@ -8,7 +8,7 @@ import os
 import socket
 import warnings
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -16,6 +16,7 @@ from typing import Any
 import msgpack
 
 import popdist_py
+from gcl.arguments import check_seconds, check_whole, is_whole
 from gcl.calls import Request
 from gcl.communicator import Communicator, Path
 from gcl.errors import ArgumentError, CollectiveTimeout
@@ -54,7 +55,7 @@ def connect(
     timeout: float = 300.0,
     segment_bytes: int = DEFAULT_BYTES,
     host: str | None = None,
-    method: str | None = None,
+    method: str | Sequence[str] | None = None,
     fabric: Fabric | None = None,
 ) -> Communicator:
     """Join ``local_replicas`` replicas of this process, the first being ``global_offset``, to all others.
@@ -66,21 +67,20 @@ def connect(
     what shares memory; ranks of different names exchange messages, so that several hosts can be tried on one machine.
 
     ``method`` (default: that of GCL_OPTIONS, else "auto") names how collectives go: "auto" the shortest way, any
-    other as the step programs of that method, or chain of methods ("clockwise_ring,meet_in_middle_ring"), on
-    ``fabric`` (default: a mesh of single-IPU replicas).
+    other as the step programs of that method, or chain of methods ("clockwise_ring,meet_in_middle_ring", or a list),
+    on ``fabric`` (default: a mesh of single-IPU replicas).
 
     Raises ArgumentError if the replicas of all instances do not fit together, CollectiveTimeout naming the replicas
     of instances that do not connect, TransportError if the transport does not work here, BackendError (popdist_py)
     if other instances exist and popdist_py.init() was not called.
     """
     total = local_replicas if global_replicas is None else global_replicas
-    for name, value, least in (
-        ("local_replicas", local_replicas, 1),
-        ("global_offset", global_offset, 0),
-        ("global_replicas", total, 1),
-    ):
-        if not isinstance(value, int) or value < least:
-            raise ArgumentError(f"{name}={value!r} was asked for; give a whole number of at least {least}")
+    check_whole(local_replicas, "local_replicas", 1)
+    check_whole(global_offset, "global_offset")
+    check_whole(total, "global_replicas", 1)
+    if not isinstance(host, str | None):
+        raise ArgumentError(f"host={host!r} was asked for; give the host's name")
+    _check_waits_and_memory(timeout, segment_bytes)
     group = _checked(group, total)
     wanted = _transport(transport)
     way = _way(method, fabric, total)
@@ -99,7 +99,7 @@ def connect(
     site = Site(world, tuple(claim[3] for claim in claims), tuple(Process(*claim[5]) for claim in claims))
     if wanted == "shared_memory" and len(site.ranks_of) > 1:
         raise ArgumentError(
-            "transport 'shared_memory' was asked for, but the instances are on several hosts; use mpi"
+            "transport 'shared_memory' was asked for, but the instances are on several hosts; use tcp or mpi"
         )
     return _open(path_over(wanted, site, group, timeout, segment_bytes), world, group, way)
 
@@ -127,10 +127,16 @@ def connect_threads(
     group: Group | None = None,
     timeout: float = 300.0,
     segment_bytes: int = DEFAULT_BYTES,
-    method: str | None = None,
+    method: str | Sequence[str] | None = None,
     fabric: Fabric | None = None,
 ) -> list[Communicator]:
     """Communicators for ``len(counts)`` threads of this process, thread i with ``counts[i]`` local replicas."""
+    if not isinstance(counts, tuple | list) or not all(is_whole(count, 1) for count in counts):
+        raise ArgumentError(
+            f"counts={counts!r} was asked for; give each thread's replicas, whole numbers of at least 1, as in (1, 2)"
+        )
+    _check_waits_and_memory(timeout, segment_bytes)
+    counts = tuple(counts)
     group = _checked(group, sum(counts))
     worlds = [World(rank, counts) for rank in range(len(counts))]
     way = _way(method, fabric, sum(counts))
@@ -141,8 +147,15 @@ def connect_threads(
     ]
 
 
-def _way(method: str | None, fabric: Fabric | None, replicas: int) -> Way:
+def _check_waits_and_memory(timeout: float, segment_bytes: int) -> None:
+    check_seconds(timeout, "timeout")
+    check_whole(segment_bytes, "segment_bytes", 1)
+
+
+def _way(method: str | Sequence[str] | None, fabric: Fabric | None, replicas: int) -> Way:
     options = Options.from_environ(os.environ)  # also where a method is given, so that mistakes in it are found
+    if not isinstance(fabric, Fabric | None):
+        raise ArgumentError(f"fabric={fabric!r} was given; give a gcl.Fabric, such as gcl.Fabric({replicas})")
     if fabric is not None and fabric.replicas != replicas:
         raise ArgumentError(f"a fabric of {fabric.replicas} replicas was given; there are {replicas}")
     if method is not None:
@@ -218,6 +231,8 @@ def _check_equal(choices: list[str]) -> None:
 
 
 def _checked(group: Group | None, replicas: int) -> Group:
+    if not isinstance(group, Group | None):
+        raise ArgumentError(f"group={group!r} was given; give a gcl.Group, such as gcl.Group.all({replicas})")
     if group is not None and group.replicas != replicas:
         raise ArgumentError(f"a group over {group.replicas} replicas was given; there are {replicas}")
     return group or Group.all(replicas)

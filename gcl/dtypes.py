@@ -27,7 +27,7 @@ DTYPES: dict[np.dtype[Any], _Row] = {
     np.dtype(np.int8): _Row(np.int8, np.int64),
     np.dtype(np.uint8): _Row(np.uint8, np.int64),
     np.dtype(np.bool_): _Row(np.uint8, np.int64),
-    # sums of integers, on their way between hosts
+    # also what sums of integers are on their way between hosts
     np.dtype(np.int64): _Row(np.int64, np.int64),
 }
 

@@ -18,9 +18,11 @@ and 8, per direction.
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from enum import StrEnum
 
+from gcl.arguments import is_whole
 from gcl.errors import ArgumentError
 
 __all__ = ["BANDWIDTH", "MAX_DOMAIN", "Fabric", "Hop", "LinkClass", "LinkConfiguration", "Topology"]
@@ -103,9 +105,23 @@ class Fabric:
     configuration: LinkConfiguration = LinkConfiguration.DEFAULT
 
     def __post_init__(self) -> None:
-        faults = self._size_faults() or self._configuration_faults()
+        faults = self._type_faults() or self._size_faults() or self._configuration_faults()
         if faults:
             raise ArgumentError("; ".join(faults))
+
+    def _type_faults(self) -> list[str]:
+        numbers = {name: getattr(self, name) for name in ("replicas", "ipus_per_replica", "domains")}
+        faults = [
+            f"{name}={number!r} was asked for; give a whole number"
+            for name, number in numbers.items()
+            if not is_whole(number, least=-sys.maxsize)
+        ]
+        faults += [
+            f"{value!r} was given; use {', '.join(f'{kind.__name__}.{name}' for name in kind.__members__)}"
+            for value, kind in ((self.topology, Topology), (self.configuration, LinkConfiguration))
+            if not isinstance(value, kind)
+        ]
+        return faults
 
     def _size_faults(self) -> list[str]:
         faults = []
@@ -223,11 +239,6 @@ class Fabric:
         if far != domain:
             hops.append(Hop(self.machine_of(self._at(domain, row, target_rail)), LinkClass.GATEWAY))
         return tuple(hops)
-
-    def replica_hops(self, source: int, target: int) -> int:
-        """Most links that any IPU of replica ``source`` passes to its counterpart in replica ``target``."""
-        pairs = zip(self.ipus_of(source), self.ipus_of(target), strict=True)
-        return max(len(self.route(a, b)) for a, b in pairs)
 
     def way(self, source: int, target: int) -> list[int]:
         """The replicas from ``source`` to ``target``, neighbour by neighbour; straight into another domain.

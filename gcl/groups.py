@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
+from gcl.arguments import is_whole
 from gcl.errors import ArgumentError
 
 __all__ = ["CommGroup", "CommGroupType", "Group"]
@@ -33,6 +34,12 @@ class CommGroup:
     type: CommGroupType
     size: int = 0
 
+    def __post_init__(self) -> None:
+        if self.type not in list(CommGroupType):
+            raise ArgumentError(
+                f"a CommGroup of type {self.type!r} was asked for; there are {', '.join(CommGroupType)}"
+            )
+
 
 @dataclass(frozen=True)
 class Group:
@@ -43,10 +50,10 @@ class Group:
     size: int
 
     def __post_init__(self) -> None:
-        if self.replicas < 1 or self.stride < 1 or self.size < 1:
+        if not all(is_whole(number, 1) for number in (self.replicas, self.stride, self.size)):
             raise ArgumentError(
-                f"groups of {self.size} with stride {self.stride} over {self.replicas} replicas were asked for; "
-                "all three must be at least 1"
+                f"groups of {self.size!r} with stride {self.stride!r} over {self.replicas!r} replicas were asked "
+                "for; all three must be whole numbers of at least 1"
             )
         if self.size == 1 and self.stride != 1:
             raise ArgumentError(f"groups of 1 with stride {self.stride} were asked for; use stride 1")
@@ -75,7 +82,9 @@ class Group:
     @classmethod
     def orthogonal(cls, replicas: int, size: int) -> Group:
         """{0, m, 2m, ...}, {1, m + 1, ...}, ... with m = replicas / size."""
-        if size < 1 or replicas % size:
+        if not is_whole(size, 1) or not is_whole(replicas, 1):
+            return cls(replicas, 1, size)  # says what is wrong with them
+        if replicas % size:
             raise ArgumentError(
                 f"orthogonal groups of {size} over {replicas} replicas: {replicas} is not divisible by {size}"
             )
@@ -84,6 +93,8 @@ class Group:
     @classmethod
     def of_comm_group(cls, replicas: int, comm_group: CommGroup) -> Group:
         """The division of ``replicas`` that ``comm_group`` names."""
+        if not isinstance(comm_group, CommGroup):
+            raise ArgumentError(f"{comm_group!r} was given; a named grouping is a CommGroup(type, size)")
         return _BY_TYPE[comm_group.type](replicas, comm_group.size)
 
     def comm_group(self) -> CommGroup:
@@ -144,10 +155,12 @@ class Group:
 
     def of(self, replica: int) -> int:
         """The group of ``replica``."""
+        self._check(replica, self.replicas, "replica")
         return replica % self.stride + self.stride * (replica // (self.stride * self.size))
 
     def members(self, group: int) -> list[int]:
         """Replicas of ``group``, in order of their index in it."""
+        self._check(group, self.count, "group")
         first = group // self.stride * self.stride * self.size + group % self.stride
         return [first + index * self.stride for index in range(self.size)]
 
@@ -158,6 +171,11 @@ class Group:
     def all_members(self) -> list[list[int]]:
         """Members of every group."""
         return [self.members(group) for group in range(self.count)]
+
+    @staticmethod
+    def _check(number: int, count: int, name: str) -> None:
+        if not is_whole(number) or number >= count:
+            raise ArgumentError(f"{name} {number!r} was asked for; there are {name}s 0 to {count - 1}")
 
 
 _BY_TYPE: dict[CommGroupType, Callable[[int, int], Group]] = {

@@ -18,9 +18,13 @@ from itertools import accumulate
 
 import numpy as np
 
+from gcl.arguments import check_whole, is_whole
 from gcl.errors import ArgumentError
 
 __all__ = ["BalancedReorder", "HostRearrangement", "PlainPadding", "graph_shard", "spread"]
+
+#: One, two or four ways round.
+_SPLITS = (1, 2, 4)
 
 
 @dataclass(frozen=True)
@@ -82,9 +86,11 @@ class HostRearrangement:
         return self.rearrange(reference).reshape(self.replication_factor, self.elements_per_replica)
 
     def _check(self, tensor: np.ndarray, size: int, name: str) -> None:
-        if tensor.ndim < 1 or tensor.shape[-1] != size:
+        if not isinstance(tensor, np.ndarray) or tensor.ndim < 1 or tensor.shape[-1] != size:
+            shape = list(tensor.shape) if isinstance(tensor, np.ndarray) else "unknown: no array"
             raise ArgumentError(
-                f"a {name} tensor of shape {list(tensor.shape)} was given; its last axis must have {size} elements"
+                f"a {name} tensor of shape {shape} was given; it must be an array whose last axis must have "
+                f"{size} elements"
             )
 
 
@@ -99,6 +105,17 @@ class PlainPadding:
     replicas: int
     elements: tuple[int, ...]
     splits: int = 1
+
+    def __post_init__(self) -> None:
+        check_whole(self.replicas, "replicas", 1)
+        if not isinstance(self.elements, tuple | list) or not all(map(is_whole, self.elements)):
+            raise ArgumentError(
+                f"elements={self.elements!r} was given; give a tuple of whole numbers of at least 0, one per IPU"
+            )
+        if self.splits not in _SPLITS:
+            raise ArgumentError(
+                f"splits={self.splits!r} was asked for; methods cut a fragment into {', '.join(map(str, _SPLITS))}"
+            )
 
     @property
     def widths(self) -> tuple[int, ...]:
@@ -116,6 +133,7 @@ class PlainPadding:
         With ``across`` above 1 the fragments of replicas i, i + R/across, i + 2 R/across, ... are one fragment of a
         first phase, which a second phase cuts again: the order in which several IPU-Link domains need them.
         """
+        self._check_across(across)
         slices = []
         for ipu, (count, width) in enumerate(zip(self.elements, self.widths, strict=True)):
             for fragment in range(-(-count // width) if width else 0):
@@ -125,6 +143,7 @@ class PlainPadding:
 
     def shard_order(self, across: int) -> HostRearrangement:
         """From fragments one after the other, padding included, to the order of ``arrangement(across)``."""
+        self._check_across(across)
         slices = [
             (self._address(fragment, ipu, across), self._address(fragment, ipu, across) + width)
             for fragment in range(self.replicas)
@@ -132,6 +151,12 @@ class PlainPadding:
             if width
         ]
         return HostRearrangement(self.replicas, self.shard, tuple(_joined(slices)))
+
+    def _check_across(self, across: int) -> None:
+        if not is_whole(across, 1) or self.replicas % across:
+            raise ArgumentError(
+                f"an order across {across!r} was asked for; use a number that divides the {self.replicas} replicas"
+            )
 
     def _address(self, fragment: int, ipu: int, across: int) -> int:
         inside = self.replicas // across
@@ -156,10 +181,14 @@ class BalancedReorder:
     @classmethod
     def of_sizes(cls, replicas: int, sizes: Sequence[int], grain: int = 1) -> BalancedReorder:
         """Tiles that hold ``sizes`` elements of the tensor, one after the other."""
+        if not isinstance(sizes, Sequence | np.ndarray) or not all(map(is_whole, sizes)):
+            raise ArgumentError(f"tiles of {sizes!r} elements were given; give whole numbers of at least 0")
         ends = list(accumulate(sizes))
         return cls(replicas, tuple(((end - n, end),) for n, end in zip(sizes, ends, strict=True)), grain)
 
     def __post_init__(self) -> None:
+        check_whole(self.replicas, "replicas", 1)
+        check_whole(self.grain, "grain", 1)
         covered = sorted(interval for tile in self.tiles for interval in tile)
         position = 0
         for begin, end in covered:
@@ -210,6 +239,8 @@ class BalancedReorder:
 
 def graph_shard(elements: int, replicas: int) -> int:
     """Elements of a shard as PopART's graph sees it, without tiles; a gathered tensor is cut back to ``elements``."""
+    check_whole(elements, "elements")
+    check_whole(replicas, "replicas", 1)
     return -(-elements // replicas)
 
 

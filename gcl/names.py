@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from gcl.arguments import check_whole
 from gcl.communicator import Communicator, Tensors
 from gcl.errors import ArgumentError
 from gcl.operators import Operator
@@ -83,17 +84,16 @@ def allGatherCrossReplica(communicator: Communicator, x: Tensors, *, method: str
 
 
 def allGatherToDestinationCrossReplica(
-    communicator: Communicator, x: np.ndarray, destination: np.ndarray, *, method: str | None = None
-) -> np.ndarray:
+    communicator: Communicator, x: Tensors, destination: Tensors, *, method: str | None = None
+) -> Tensors:
     """Join the shards ``x`` into ``destination`` [local, ...], which drops what is too much: padding at the end."""
-    gathered = communicator.all_gather(x, method=method).reshape(len(x), -1)
-    wanted = destination.size // max(1, len(destination))
-    if len(destination) != len(x) or destination.dtype != x.dtype or wanted > gathered.shape[1]:
-        raise ArgumentError(
-            f"a destination of {destination.dtype} {list(destination.shape)} was given for shards of {x.dtype} that "
-            f"are {gathered.shape[1]} elements together; it must have {len(x)} rows of at most as many"
-        )
-    destination[...] = gathered[:, :wanted].reshape(destination.shape)
+    gathered = communicator.all_gather(x, method=method)
+    joined, targets = (gathered, destination) if isinstance(x, list) else ([gathered], [destination])
+    if not isinstance(targets, list) or len(targets) != len(joined):
+        raise ArgumentError(f"{len(joined)} tensors to gather need a list of as many destinations")
+    fitting = [_without_padding(*pair) for pair in zip(joined, targets, strict=True)]
+    for target, values in zip(targets, fitting, strict=True):
+        target[...] = values
     return destination
 
 
@@ -107,6 +107,24 @@ def broadcastCrossReplica(communicator: Communicator, x: Tensors, root: int = 0)
     return communicator.broadcast(x, root)
 
 
+def _without_padding(gathered: np.ndarray, destination: np.ndarray) -> np.ndarray:
+    """The first elements of ``gathered`` [local, size, ...], in the shape of ``destination``."""
+    if not isinstance(destination, np.ndarray):
+        raise ArgumentError(
+            f"a destination is a numpy array [local replicas, ...], found {type(destination).__name__}"
+        )
+    if not destination.flags.writeable:
+        raise ArgumentError("a read-only destination was given; give a tensor that may be written to")
+    rows, count = len(gathered), gathered.size // len(gathered)
+    fits = destination.ndim and len(destination) == rows and destination.size <= rows * count
+    if not fits or destination.dtype != gathered.dtype:
+        raise ArgumentError(
+            f"a destination of {destination.dtype} {list(destination.shape)} was given for shards of "
+            f"{gathered.dtype} that are {count} elements together; it must have {rows} rows of at most as many"
+        )
+    return gathered.reshape(rows, -1)[:, : destination.size // rows].reshape(destination.shape)
+
+
 def perIPUTiles(tiles: int, offset: int, count: int, sorted: bool = True, tilePairs: bool = True) -> list[int]:
     """``count`` of the ``tiles`` of an IPU, after the first ``offset``, for I/O or for what is left to compute."""
     return per_ipu_tiles(offset, count, ordered=sorted, pairs=tilePairs, tiles=tiles)
@@ -114,6 +132,7 @@ def perIPUTiles(tiles: int, offset: int, count: int, sorted: bool = True, tilePa
 
 def getMinIoTiles(tiles: int = TILES_PER_IPU) -> int:
     """The fewest I/O tiles that collectives can run on."""
+    check_whole(tiles, "tiles", 1)
     return min(MIN_IO_TILES, tiles)
 
 

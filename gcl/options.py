@@ -84,11 +84,6 @@ class Options:
             raise ArgumentError("; ".join(faults))
         return cls(**values)
 
-    @classmethod
-    def from_json(cls, text: str) -> Options:
-        """The options in ``text`` alone, as GCL_OPTIONS has them."""
-        return cls.from_environ({OPTIONS_VARIABLE: text})
-
     def __str__(self) -> str:
         """One option per line, under its own name."""
         names = {row.field: name for name, row in _TABLE.items()}
@@ -195,7 +190,9 @@ def _read_options(text: str, faults: list[str]) -> dict[str, Any]:
         return values
     for name, value in _flat(pairs):
         row = _TABLE.get(name)
-        if row is None:
+        if row is None and any(option.startswith(f"{name}.") for option in _TABLE):
+            faults.append(f"{OPTIONS_VARIABLE} {name} is {value!r}; it must be an object of its options")
+        elif row is None:
             faults.append(f"{OPTIONS_VARIABLE} has an unknown option {name!r}; there are {', '.join(_TABLE)}")
         elif row.field in values:
             faults.append(f"{OPTIONS_VARIABLE} has {name} twice; give it once")
@@ -210,10 +207,11 @@ class _Pairs(list[tuple[str, object]]):
 
 def _flat(pairs: _Pairs, prefix: str = "") -> Iterator[tuple[str, object]]:
     for name, value in pairs:
-        if isinstance(value, _Pairs):
-            yield from _flat(value, f"{prefix}{name}.")
+        full = f"{prefix}{name}"
+        if isinstance(value, _Pairs) and any(option.startswith(f"{full}.") for option in _TABLE):
+            yield from _flat(value, f"{full}.")
         else:
-            yield f"{prefix}{name}", value
+            yield full, dict(value) if isinstance(value, _Pairs) else value
 
 
 def _read(

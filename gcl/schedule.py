@@ -12,19 +12,20 @@ The two steps in the middle are the all-reduce of the shard, the second of GCL's
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
 
+from gcl.arguments import check_whole
 from gcl.errors import ArgumentError
 from gcl.fabric import Fabric
 from gcl.groups import Group
 from gcl.interpreter import OPERATIONS, run
 from gcl.layout import PlainPadding, spread
 from gcl.methods import all_to_all, broadcast, local
-from gcl.methods.method import METHODS, Method
+from gcl.methods.method import METHODS, Method, method_chain
 from gcl.methods.stream import Track
 from gcl.operators import Operator, operator
 from gcl.options import Options
@@ -96,7 +97,7 @@ def schedule(
     *,
     itemsize: int = 4,
     group: Group | None = None,
-    methods: tuple[Method, ...] = (Method.AUTO,),
+    methods: str | Sequence[str] = Method.AUTO,
     op: str = Operator.ADD,
     root: int = 0,
     options: Options | None = None,
@@ -104,19 +105,31 @@ def schedule(
     """Plan ``collective`` over ``group`` (default: all) of the replicas of ``fabric``.
 
     ``elements`` per replica, spread evenly over its IPUs: of the whole tensor, of the shard for an all-gather.
-    ``methods``: one for all phases, one for reduce-scatters and one for all-gathers, or one per phase.
+    ``methods`` (names, or a text with commas): one for all phases, one for reduce-scatters and one for all-gathers,
+    or one per phase.
     ``root``: index in the group (broadcast). Of ``options`` (default: GCL's) all but the method count.
     Raises ArgumentError for what does not fit together.
     """
-    group = group or Group.all(fabric.replicas)
+    if collective not in list(Collective):
+        raise ArgumentError(f"collective {collective!r} was asked for; there are {', '.join(Collective)}")
+    if not isinstance(fabric, Fabric):
+        raise ArgumentError(f"fabric={fabric!r} was given; give a gcl.Fabric, such as gcl.Fabric(16)")
+    if not isinstance(group, Group | None):
+        raise ArgumentError(f"group={group!r} was given; give a gcl.Group, such as Group.consecutive(16, 4)")
+    if not isinstance(options, Options | None):
+        raise ArgumentError(f"options={options!r} was given; give gcl.Options")
+    collective, group = Collective(collective), group or Group.all(fabric.replicas)
     if group.replicas != fabric.replicas:
         raise ArgumentError(f"a group over {group.replicas} replicas was given; the fabric has {fabric.replicas}")
-    if elements < 0 or itemsize < 1:
-        raise ArgumentError(f"{elements} elements of {itemsize} bytes were asked for; use 0 or more, of at least 1")
+    check_whole(elements, "elements")
+    check_whole(itemsize, "itemsize", 1)
+    check_whole(root, "root")
+    if op not in list(Operator):
+        raise ArgumentError(f"operator {op!r} was asked for; there are {', '.join(Operator)}")
     if op == Operator.LOCAL and collective is not _SCATTER:
         raise ArgumentError(f"operator local was asked for in {collective}; only reduce_scatter has it")
     options = options or Options()
-    job = _Job(fabric, group, elements, itemsize, methods, root, options)
+    job = _Job(fabric, group, elements, itemsize, method_chain(methods), root, options)
     build = _local if op == Operator.LOCAL else _BUILDERS[collective]
     return Schedule(collective, fabric, group, elements, itemsize, tuple(build(job)), options)
 

@@ -15,7 +15,7 @@ GCL reference, sections 1 and 9.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
@@ -23,6 +23,7 @@ from math import lcm
 
 import numpy as np
 
+from gcl.arguments import check_whole, is_whole
 from gcl.errors import ArgumentError
 
 __all__ = [
@@ -68,10 +69,12 @@ def per_ipu_tiles(
     stay together, so offset and count must be even. ``ordered``: ascending, else in the order of allocation.
     """
     step = _TILES_PER_BUS if pairs else 1
-    if offset < 0 or count < 0 or offset % step or count % step or offset + count > tiles:
+    check_whole(tiles, "tiles", 1)
+    fits = is_whole(offset) and is_whole(count) and count < tiles and offset + count <= tiles
+    if not fits or offset % step or count % step:
         raise ArgumentError(
-            f"{count} tiles from {offset} were asked for, of {tiles}; they must exist"
-            + (", and come in pairs: use even numbers" if pairs else "")
+            f"{count!r} tiles from {offset!r} were asked for, of {tiles}; they must exist"
+            + (", and come in pairs: use even numbers" if pairs else ", and leave one at least: use whole numbers")
         )
     order = [tile for first in _spread_out(tiles // step) for tile in range(first * step, first * step + step)]
     found = order[offset : offset + count]
@@ -80,6 +83,8 @@ def per_ipu_tiles(
 
 def exchange_buses(tiles: list[int]) -> int:
     """How many exchange buses ``tiles`` use; two tiles share one."""
+    if not isinstance(tiles, Iterable) or not all(map(is_whole, tiles)):
+        raise ArgumentError(f"tiles {tiles!r} were given; give a list of tiles by their numbers, from 0")
     return len({tile // _TILES_PER_BUS for tile in tiles})
 
 

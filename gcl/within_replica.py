@@ -119,6 +119,10 @@ def _checked(x: np.ndarray, op: str) -> Operator:
 def _output(x: np.ndarray, shape: tuple[int, ...], out: np.ndarray | None) -> np.ndarray:
     if out is None:
         return np.empty(shape, x.dtype)
+    if not isinstance(out, np.ndarray):
+        raise ArgumentError(f"out is {out!r}; give an array {list(shape)} of {x.dtype}, or leave it out")
+    if not out.flags.writeable:
+        raise ArgumentError("out is read-only; give a tensor that may be written to")
     if out.shape != shape or out.dtype != x.dtype or not out.flags.c_contiguous:
         raise ArgumentError(
             f"out has shape {list(out.shape)} and dtype {out.dtype}; this collective needs {list(shape)} and "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -54,9 +55,12 @@ METHODS: dict[Method, MethodPrograms] = {
 }
 
 
-def method_chain(text: str) -> tuple[Method, ...]:
-    """The methods in ``text``, separated by commas; raise ArgumentError listing those there are."""
-    names = [name.strip() for name in text.split(",")]
+def method_chain(names: str | Sequence[str]) -> tuple[Method, ...]:
+    """The methods ``names``, a list or a text with commas; raise ArgumentError listing those there are."""
+    if isinstance(names, str):
+        names = [name.strip() for name in names.split(",")]
+    if not isinstance(names, list | tuple) or not names:
+        raise ArgumentError(f"method {names!r} was asked for; give the name of a method, or a list of names")
     unknown = [name for name in names if name not in list(Method)]
     if unknown:
         raise ArgumentError(

@@ -6,7 +6,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gcl import ArgumentError, Communicator, Group, connect, connect_threads
+from gcl import (
+    ArgumentError,
+    Collective,
+    Communicator,
+    Fabric,
+    Group,
+    LiteralCommunicator,
+    connect,
+    connect_threads,
+    schedule,
+)
+
+#: No seconds that anybody can wait for.
+SECONDS = (float("nan"), float("inf"), -1.0, 0, "5", None, True)
 
 
 @pytest.fixture
@@ -124,11 +137,75 @@ def test_another_view_of_the_same_tensor_is_in_place() -> None:
         ({"local_replicas": 2, "global_replicas": 2, "global_offset": 1}, "rank 0 says its first replica is 1"),
         ({"local_replicas": 4, "group": Group.consecutive(8, 2)}, "a group over 8 replicas was given; there are 4"),
         ({"transport": "carrier pigeon"}, "transport 'carrier pigeon' was asked for; there are auto, inprocess"),
+        ({"local_replicas": True}, "local_replicas=True was asked for; give a whole number of at least 1"),
+        ({"global_offset": 0.0}, "global_offset=0.0 was asked for"),
+        ({"host": 3}, "host=3 was asked for; give the host's name"),
     ],
 )
 def test_what_connect_refuses(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(ArgumentError, match=message):
         connect(**arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        *(({"timeout": value}, "timeout=.* was asked for; give seconds above 0") for value in SECONDS),
+        ({"group": "all"}, "group='all' was given; give a gcl.Group"),
+        ({"fabric": 3}, "fabric=3 was given; give a gcl.Fabric"),
+        ({"segment_bytes": -5}, "segment_bytes=-5 was asked for; give a whole number of at least 1"),
+        ({"segment_bytes": "1MB"}, "segment_bytes='1MB' was asked for"),
+        ({"method": 3}, "method 3 was asked for; give the name of a method, or a list of names"),
+        ({"method": []}, r"method \[\] was asked for; give the name"),
+        ({"method": ["clockwise_ring", 3]}, "method 3 was asked for; there are auto"),
+    ],
+    ids=str,
+)
+def test_what_both_ways_to_connect_refuse(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ArgumentError, match=message):
+        connect(**arguments)
+    with pytest.raises(ArgumentError, match=message):
+        connect_threads((1,), **arguments)
+
+
+@pytest.mark.parametrize("counts", [("a",), (1.5,), 3, (0,), (True,), None])
+def test_threads_have_whole_replicas(counts: Any) -> None:
+    with pytest.raises(ArgumentError, match=r"counts=.* was asked for; give each thread's replicas"):
+        connect_threads(counts)
+
+
+def test_a_method_may_be_a_list() -> None:
+    alone = connect(local_replicas=2, segment_bytes=1 << 24, method=["clockwise_ring", "meet_in_middle_ring"])
+    assert isinstance(alone, LiteralCommunicator)
+    assert alone.methods == ("clockwise_ring", "meet_in_middle_ring")
+
+
+MESH = Fabric(4)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "changes", "message"),
+    [
+        (("foo", MESH, 8), {}, "collective 'foo' was asked for; there are all_reduce"),
+        (("all_reduce", 4, 8), {}, "fabric=4 was given; give a gcl.Fabric"),
+        (("all_reduce", MESH, 8.0), {}, "elements=8.0 was asked for"),
+        (("all_reduce", MESH, 8), {"itemsize": 0}, "itemsize=0 was asked for"),
+        (("all_reduce", MESH, 8), {"group": "all"}, "group='all' was given"),
+        (("all_reduce", MESH, 8), {"methods": 3}, "method 3 was asked for; give the name of a method"),
+        (("all_reduce", MESH, 8), {"op": "sum"}, "operator 'sum' was asked for; there are add"),
+        (("all_reduce", MESH, 8), {"options": {}}, "options={} was given; give gcl.Options"),
+        (("broadcast", MESH, 8), {"root": "a"}, "root='a' was asked for"),
+    ],
+)
+def test_what_schedule_refuses(arguments: tuple[Any, ...], changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ArgumentError, match=message):
+        schedule(*arguments, **changes)
+
+
+def test_schedule_takes_names_as_they_are_written() -> None:
+    plan = schedule(Collective.ALL_REDUCE, MESH, 8, methods="clockwise_ring")
+    assert plan == schedule(Collective("all_reduce"), MESH, 8, methods=["clockwise_ring"])
+    assert [program.method for program in plan.programs] == ["clockwise_ring"] * 2
 
 
 def test_the_environment_chooses_the_transport_where_the_program_does_not(monkeypatch: pytest.MonkeyPatch) -> None:

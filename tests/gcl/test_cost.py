@@ -133,7 +133,7 @@ def test_io_tiles_take_longer_the_fewer_they_are() -> None:
 def test_without_the_optimised_layout_fewer_cycles_and_more_memory() -> None:
     found = {}
     for layout in ("true", "false"):
-        options = Options.from_json(f'{{"syncful.useOptimisedLayout": {layout}}}')
+        options = Options.from_environ({"GCL_OPTIONS": f'{{"syncful.useOptimisedLayout": {layout}}}'})
         for n in (1000, 1_000_000):
             made = price(schedule(ALL_REDUCE, Fabric(16), n, options=options))
             found[layout, n] = (made.total.compute, made.tile_memory.code)

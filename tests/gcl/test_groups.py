@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gcl import ArgumentError, Group
+from gcl import ArgumentError, CommGroup, Group
+from tests.gcl.untyped import ANY
 
 #: group, what it must divide the replicas into
 EXAMPLES = [
@@ -56,12 +57,24 @@ def test_the_formulas_of_gcl(group: Group) -> None:
         (lambda: Group(12, 1, 5), "12 is not divisible by 5"),
         (lambda: Group(12, 4, 2), "12 is not divisible by 8"),
         (lambda: Group(12, 2, 1), "groups of 1 with stride 2"),
-        (lambda: Group(12, 1, 0), "all three must be at least 1"),
-        (lambda: Group(12, -1, 2), "all three must be at least 1"),
-        (lambda: Group.all(0), "all three must be at least 1"),
+        (lambda: Group(12, 1, 0), "all three must be whole numbers of at least 1"),
+        (lambda: Group(12, -1, 2), "all three must be whole numbers of at least 1"),
+        (lambda: Group.all(0), "all three must be whole numbers of at least 1"),
         (lambda: Group.consecutive(8, 3), "8 is not divisible by 3"),
         (lambda: Group.orthogonal(8, 3), "8 is not divisible by 3"),
         (lambda: Group.orthogonal(8, 0), "groups of 0"),
+        (lambda: Group(ANY["8"], 1, 2), "over '8' replicas were asked for; all three must be whole numbers"),
+        (lambda: Group(ANY[8.0], 1, 2), "over 8.0 replicas"),
+        (lambda: Group(ANY[True], 1, 1), "over True replicas"),
+        (lambda: Group.consecutive(8, ANY[None]), "groups of None"),
+        (lambda: Group.orthogonal(8, ANY[None]), "groups of None"),
+        (lambda: Group.orthogonal(ANY["8"], 2), "over '8' replicas"),
+        (lambda: Group.of_comm_group(8, CommGroup(ANY["foo"], 3)), "type 'foo' was asked for; there are all, none"),
+        (lambda: Group.of_comm_group(8, ANY["all"]), r"a named grouping is a CommGroup\(type, size\)"),
+        (lambda: Group.all(8).members(99), "group 99 was asked for; there are groups 0 to 0"),
+        (lambda: Group.none(8).members(-1), "group -1 was asked for; there are groups 0 to 7"),
+        (lambda: Group.all(8).index(99), "replica 99 was asked for; there are replicas 0 to 7"),
+        (lambda: Group.all(8).of(ANY["a"]), "replica 'a' was asked for"),
     ],
 )
 def test_what_cannot_be_grouped(make: object, message: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 from gcl.errors import ArgumentError
 from gcl.layout import BalancedReorder, HostRearrangement, PlainPadding, graph_shard, spread
+from tests.gcl.untyped import ANY
 
 SIZES = st.lists(st.integers(0, 40), min_size=1, max_size=6)
 REPLICAS = st.integers(1, 9)
@@ -138,6 +140,29 @@ def test_wrong_sizes_are_refused() -> None:
         arrangement.rearrange(np.zeros(9))
     with pytest.raises(ArgumentError, match="must have 12 elements"):
         arrangement.undo(np.zeros(10))
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: PlainPadding(0, (3,)), "replicas=0 was asked for; give a whole number of at least 1"),
+        (lambda: PlainPadding(4, ANY[3], 1), "elements=3 was given; give a tuple of whole numbers"),
+        (lambda: PlainPadding(4, (-1,)), r"elements=\(-1,\) was given"),
+        (lambda: PlainPadding(4, (3,), 0), "splits=0 was asked for; methods cut a fragment into 1, 2, 4"),
+        (lambda: PlainPadding(4, (3,), 3), "splits=3 was asked for"),
+        (lambda: PlainPadding(4, (3,)).arrangement(3), "an order across 3 was asked for; .* divides the 4 replicas"),
+        (lambda: PlainPadding(4, (3,)).shard_order(0), "an order across 0 was asked for"),
+        (lambda: BalancedReorder.of_sizes(0, [5]), "replicas=0 was asked for"),
+        (lambda: BalancedReorder.of_sizes(2, [5], 0), "grain=0 was asked for"),
+        (lambda: BalancedReorder.of_sizes(2, ANY["ab"]), "tiles of 'ab' elements were given"),
+        (lambda: BalancedReorder.of_sizes(2, [-1]), r"tiles of \[-1\] elements were given"),
+        (lambda: PlainPadding(4, (10,)).arrangement().rearrange(ANY[[1] * 10]), "it must be an array"),
+        (lambda: graph_shard(10, 0), "replicas=0 was asked for"),
+    ],
+)
+def test_what_no_layout_is_made_of(make: Callable[[], object], message: str) -> None:
+    with pytest.raises(ArgumentError, match=message):
+        make()
 
 
 def test_the_graph_ignores_tiles() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -56,6 +58,33 @@ def test_a_destination_drops_padding_but_is_never_too_large() -> None:
             gcl.allGatherToDestinationCrossReplica(communicator, shards, np.empty((2, 7), np.float32))
 
 
+def test_lists_are_gathered_into_lists_of_destinations() -> None:
+    with gcl.connect(local_replicas=2, segment_bytes=1 << 24) as communicator:
+        shards = communicator.reduce_scatter([X, X[:, :3].copy()])
+        whole, part = np.empty_like(X), np.empty((2, 3), np.float32)
+        assert gcl.allGatherToDestinationCrossReplica(communicator, shards, [whole, part])[1] is part
+        assert (whole.tolist(), part.tolist()) == (TOTAL, [row[:3] for row in TOTAL])
+
+
+@pytest.mark.parametrize(
+    ("destination", "message"),
+    [
+        (None, "a destination is a numpy array .*, found NoneType"),
+        (np.frombuffer(bytes(40), np.float32).reshape(2, 5), "a read-only destination was given"),
+        (np.empty((2, 5)), "a destination of float64"),
+        (np.empty((), np.float32), r"a destination of float32 \[\]"),
+        ([np.empty((2, 5), np.float32)], "found list"),
+    ],
+)
+def test_destinations_that_cannot_be_written(destination: Any, message: str) -> None:
+    with gcl.connect(local_replicas=2, segment_bytes=1 << 24) as communicator:
+        shards = communicator.reduce_scatter(X)
+        with pytest.raises(gcl.ArgumentError, match=message):
+            gcl.allGatherToDestinationCrossReplica(communicator, shards, destination)
+        with pytest.raises(gcl.ArgumentError, match="need a list of as many destinations"):
+            gcl.allGatherToDestinationCrossReplica(communicator, [shards, shards], destination)
+
+
 def test_within_a_replica() -> None:
     x = np.float32([[[1, 2], [10, 20]]])
     assert gcl.allReduceWithinReplica(x).tolist() == [[[11, 22], [11, 22]]]
@@ -76,3 +105,5 @@ def test_tiles() -> None:
     with pytest.raises(gcl.ArgumentError, match="come in pairs"):
         gcl.perIPUTiles(1472, 0, 33)
     assert len(gcl.perIPUTiles(1472, 0, 33, tilePairs=False)) == 33
+    with pytest.raises(gcl.ArgumentError, match="tiles=-4 was asked for"):
+        gcl.getMinIoTiles(-4)

@@ -22,9 +22,14 @@ NAMES = [
 ]
 
 
+def options_of(text: str) -> Options:
+    """Those of GCL_OPTIONS alone."""
+    return Options.from_environ({"GCL_OPTIONS": text})
+
+
 def test_defaults() -> None:
-    assert Options.from_environ({}) == Options.from_json("{}") == Options()
-    assert Options.from_json("  ") == Options()
+    assert Options.from_environ({}) == options_of("{}") == Options()
+    assert options_of("  ") == Options()
     assert Options().use_optimised_layout
 
 
@@ -52,7 +57,7 @@ def test_defaults() -> None:
     ],
 )
 def test_every_option(given_: dict[str, object], expected: Options) -> None:
-    assert Options.from_json(json.dumps(given_)) == expected
+    assert options_of(json.dumps(given_)) == expected
 
 
 @pytest.mark.parametrize(
@@ -73,18 +78,23 @@ def test_every_option(given_: dict[str, object], expected: Options) -> None:
         ("[1]", "it must be a JSON object of options"),
         ("{", "GCL_OPTIONS is not JSON"),
         ("[" * 100_000, "GCL_OPTIONS is not JSON"),
-        ('{"syncful": true}', "unknown option 'syncful'"),
+        ('{"syncful": true}', "GCL_OPTIONS syncful is True; it must be an object of its options"),
+        ('{"syncful": 3}', "GCL_OPTIONS syncful is 3; it must be an object of its options"),
+        ('{"syncful": {"a": 1}}', "unknown option 'syncful.a'"),
+        ('{"nonsense": {}}', "unknown option 'nonsense'"),
+        ('{"method": {}}', "GCL_OPTIONS method is {}; it must be the name of a method"),
+        ('{"method": {"auto": 1}}', "GCL_OPTIONS method is {'auto': 1}; it must be the name of a method"),
     ],
 )
 def test_faults(text: str, message: str) -> None:
     with pytest.raises(ArgumentError) as caught:
-        Options.from_json(text)
+        options_of(text)
     assert message in str(caught.value)
 
 
 def test_an_unknown_option_is_told_the_known_ones() -> None:
     with pytest.raises(ArgumentError) as caught:
-        Options.from_json('{"syncful.useOptimizedLayout": true}')
+        options_of('{"syncful.useOptimizedLayout": true}')
     assert str(caught.value) == (
         f"GCL_OPTIONS has an unknown option 'syncful.useOptimizedLayout'; there are {', '.join(NAMES)}"
     )
@@ -119,7 +129,7 @@ def test_io_tiles(tiles: object, fine: int) -> None:
 
 
 def test_they_print_under_their_own_names() -> None:
-    lines = str(Options.from_json('{"syncful.useOptimisedLayout": false}')).split("\n")
+    lines = str(options_of('{"syncful.useOptimisedLayout": false}')).split("\n")
     assert lines[0] == "method = auto"
     assert "syncful.useOptimisedLayout = false" in lines
     assert [line.split(" = ")[0] for line in lines[:6]] == NAMES
@@ -137,7 +147,7 @@ JSON = st.recursive(
 def test_anything_else_is_one_clear_error(text: str) -> None:
     fault = ""
     try:
-        options = Options.from_json(text)
+        options = options_of(text)
     except ArgumentError as error:
         fault = str(error)
     assert fault.startswith("GCL_OPTIONS") or str(options)

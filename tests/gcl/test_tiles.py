@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -36,6 +38,20 @@ def test_tiles_that_are_not_there(offset: int, count: int) -> None:
         per_ipu_tiles(offset, count)
     if offset >= 0 and offset + count <= 1472:
         assert len(per_ipu_tiles(offset, count, pairs=False)) == count
+
+
+@pytest.mark.parametrize(("offset", "count"), [(0, "a"), (None, 32), (0, 32.0), (0, 1472), (-1, 3)])
+def test_tiles_that_are_no_tiles(offset: Any, count: Any) -> None:
+    with pytest.raises(ArgumentError, match="they must exist, and leave one at least: use whole numbers"):
+        per_ipu_tiles(offset, count, pairs=False)
+    with pytest.raises(ArgumentError, match="they must exist, and come in pairs"):
+        per_ipu_tiles(offset, count)
+
+
+@pytest.mark.parametrize("tiles", ["ab", 3, [1, None], [-1]])
+def test_exchange_buses_of_no_tiles(tiles: Any) -> None:
+    with pytest.raises(ArgumentError, match="give a list of tiles by their numbers"):
+        exchange_buses(tiles)
 
 
 @pytest.mark.parametrize("count", [30, 33, 1472, 0])

@@ -10,6 +10,7 @@ from gcl.errors import ArgumentError
 from gcl.groups import Group
 from tests.gcl import reference
 from tests.gcl.reference import draw, same_bits
+from tests.gcl.untyped import ANY
 
 
 @pytest.mark.parametrize("op", reference.OPERATORS)
@@ -60,5 +61,11 @@ def test_what_cannot_be() -> None:
         gcl.all_gather_within_replica(x, out=x)
     with pytest.raises(ArgumentError, match="out overlaps the input"):
         gcl.all_reduce_within_replica(x[:1], out=x.reshape(-1)[6:30].reshape(1, 4, 6))
+    frozen = np.frombuffer(bytes(x.nbytes), np.float32).reshape(x.shape)
+    with pytest.raises(ArgumentError, match="out is read-only"):
+        gcl.all_reduce_within_replica(np.ones_like(x), out=frozen)
+    assert not frozen.any()
+    with pytest.raises(ArgumentError, match="out is 'a'; give an array"):
+        gcl.all_reduce_within_replica(x, out=ANY["a"])
     with pytest.raises(ArgumentError, match="it takes bool"):
         gcl.all_reduce_within_replica(x, "logical_and")

@@ -1,0 +1,17 @@
+"""untyped: values of any type, for calls that the types forbid."""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = ["ANY"]
+
+
+class _Any:
+    """``ANY[x]``: x, as if it had the type that is asked for."""
+
+    def __getitem__(self, value: object) -> Any:
+        return value
+
+
+ANY = _Any()
