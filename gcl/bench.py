@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -13,22 +14,28 @@ import click
 import numpy as np
 
 import popdist_py
-from gcl.bench_table import Row, Run, Timing, heading, line, summary, write, wrong
+from gcl.bench_table import Row, Run, Timing, document, heading, line, summary, wrong
 from gcl.communicator import Communicator
 from gcl.connect import connect
 from gcl.cost import price
 from gcl.dtypes import DTYPES
 from gcl.errors import ArgumentError, GclError
+from gcl.faults import Faults
 from gcl.literal import LiteralCommunicator, default_fabric
-from gcl.methods.method import Method
+from gcl.methods.method import Method, method_chain
 from gcl.operators import Operator, operator
 from gcl.options import Options
+from gcl.output_file import check_writable, write_text
 from gcl.program import Collective
 from gcl.schedule import schedule
 from gcl.sizes import parse_bytes
+from gcl.transport.segment import DEFAULT_BYTES
 from gcl.trial import Case, Trial, bus_factor, trials
 
 __all__ = ["main"]
+
+#: Of one process; the model of their IPUs takes a few seconds a row.
+_MOST_REPLICAS = 512
 
 _HELP = """Time collectives between replicas, as nccl-tests does, and check their results.
 
@@ -72,7 +79,9 @@ In place means that the result replaces the input (all_gather: the shards lie in
 @click.option("--check/--no-check", default=True, show_default=True, help="Compare results with numpy.")
 @click.option("--json", "json_path", type=click.Path(dir_okay=False, path_type=Path), help="Also write to this file.")
 @click.option(
-    "--local-replicas", type=click.IntRange(min=1), help="Replicas of this process, without poprun-py.  [default: 2]"
+    "--local-replicas",
+    type=click.IntRange(1, _MOST_REPLICAS),
+    help="Replicas of this process, without poprun-py.  [default: 2]",
 )
 def main(
     min_bytes: str,
@@ -91,12 +100,18 @@ def main(
 ) -> None:
     """Parse, join, measure, print."""
     kind = next(element for element in DTYPES if str(element) == dtype)
-    try:
-        name = _operator(op, kind)
-        sizes = list(_sizes(min_bytes, max_bytes, factor))
-        communicator, share = _join(method, local_replicas)
-    except (GclError, popdist_py.PopdistError) as error:
-        raise click.UsageError(str(error)) from None
+    faults = Faults()
+    name = faults.of(lambda: _operator(op, kind))
+    local = faults.of(lambda: _local_replicas(local_replicas))
+    sizes = faults.of(lambda: list(_sizes(min_bytes, max_bytes, factor, local or 1)))
+    faults.of(lambda: method_chain(Method.AUTO if method is None else method))
+    faults.of(lambda: Options.from_environ(os.environ))
+    faults.of(lambda: check_writable(json_path, "--json"))
+    faults.check()
+    joined = faults.of(lambda: _join(method, local or 1))
+    if name is None or sizes is None or joined is None:
+        raise faults.error()
+    communicator, share = joined
     measure = _Measure(communicator, share, iters, warmup, check)
     run = Run(
         collective,
@@ -118,7 +133,8 @@ def main(
     say(summary(rows))
     communicator.close()
     if json_path is not None and communicator.global_offset == 0:
-        _write(json_path, run, rows)
+        faults.of(lambda: write_text(json_path, document(run, rows), "--json"))
+        faults.check()
     if wrong(rows):
         raise SystemExit(1)
 
@@ -126,15 +142,22 @@ def main(
 Share = Callable[[bytes], list[bytes]]
 
 
-def _join(method: str | None, local_replicas: int | None) -> tuple[Communicator, Share]:
+def _local_replicas(asked: int | None) -> int:
+    """Replicas of this process: what poprun-py says, else what was asked for."""
+    if not popdist_py.isPopdistEnvSet():
+        return asked or 2
+    local = popdist_py.getNumLocalReplicas()
+    if asked not in (None, local):
+        raise ArgumentError(
+            f"--local-replicas {asked} was given, but poprun-py says {local}; leave it out under poprun-py"
+        )
+    return local
+
+
+def _join(method: str | None, local: int) -> tuple[Communicator, Share]:
     """A communicator of all replicas of the job, and how its ranks tell each other a few bytes."""
     if not popdist_py.isPopdistEnvSet():
-        return connect(local_replicas=local_replicas or 2, method=method), lambda data: [data]
-    local = popdist_py.getNumLocalReplicas()
-    if local_replicas not in (None, local):
-        raise ArgumentError(
-            f"--local-replicas {local_replicas} was given, but poprun-py says {local}; leave it out under poprun-py"
-        )
+        return connect(local_replicas=local, method=method), lambda data: [data]
     popdist_py.init()
     communicator = connect(
         local_replicas=local,
@@ -210,17 +233,21 @@ def _operator(name: str | None, dtype: np.dtype[Any]) -> Operator:
     return found
 
 
-def _write(path: Path, run: Run, rows: list[Row]) -> None:
-    try:
-        write(path, run, rows)
-    except OSError as error:
-        raise click.UsageError(f"--json {path} cannot be written: {error.strerror}") from None
-
-
-def _sizes(min_bytes: str, max_bytes: str, factor: float) -> Iterator[int]:
+def _sizes(min_bytes: str, max_bytes: str, factor: float, local: int) -> Iterator[int]:
+    """The sizes of the rows, where the input and the result of ``local`` replicas fit into memory."""
     least, most = parse_bytes(min_bytes, "--min-bytes"), parse_bytes(max_bytes, "--max-bytes")
     if most < least:
         raise ArgumentError(f"sizes from {min_bytes} to {max_bytes} were asked for; -b must be at most -e")
+    if most < 1:
+        raise ArgumentError(f"-e {max_bytes} was given; there is nothing to time, so use at least 1 byte")
+    if 2 * local * most > DEFAULT_BYTES:
+        raise ArgumentError(
+            f"-e {max_bytes} was given; {local} replicas of this process have a tensor and a result of that size "
+            f"each, and the memory is {DEFAULT_BYTES >> 20} MiB; use at most "
+            f"-e {DEFAULT_BYTES // (2 * local) >> 20}MiB"
+        )
+    if not math.isfinite(factor):
+        raise ArgumentError(f"-f {factor} was given; give a number above 1, such as 2")
     size = float(max(1, least))
     while size <= most:
         yield int(size)

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
-__all__ = ["Row", "Run", "Timing", "heading", "line", "summary", "write", "wrong"]
+__all__ = ["Row", "Run", "Timing", "document", "heading", "line", "summary", "wrong"]
 
 
 @dataclass(frozen=True)
@@ -90,13 +87,10 @@ def wrong(rows: list[Row]) -> bool:
     return any(timing.wrong for row in rows for timing in row.timings)
 
 
-def write(path: Path, run: Run, rows: list[Row]) -> None:
-    """Write everything to ``path`` as JSON, all or nothing; raise OSError if that cannot be."""
-    document = {**asdict(run), "average_busbw": _average(rows), "rows": [asdict(row) for row in rows]}
-    with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
-        json.dump(document, file, indent=2)
-    os.chmod(file.name, 0o644)
-    os.replace(file.name, path)
+def document(run: Run, rows: list[Row]) -> str:
+    """Everything as JSON."""
+    found = {**asdict(run), "average_busbw": _average(rows), "rows": [asdict(row) for row in rows]}
+    return json.dumps(found, indent=2)
 
 
 def _timed(timing: Timing | None) -> tuple[object, ...]:

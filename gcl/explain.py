@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import os
 import shutil
-import tempfile
-from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
 
 import click
 
 from gcl.cost import Cost, Price, price
 from gcl.drawing import columns, counted, exchange_table, ladder
 from gcl.dtypes import DTYPES
-from gcl.errors import ArgumentError, GclError
+from gcl.errors import ArgumentError
 from gcl.fabric import MAX_DOMAIN, Fabric, LinkConfiguration, Topology
+from gcl.faults import Faults
 from gcl.groups import Group
 from gcl.methods.method import Method, method_chain
 from gcl.options import Options
+from gcl.output_file import check_writable, write_text
 from gcl.phases import Phase
 from gcl.picture import picture
 from gcl.program import Collective
@@ -35,7 +34,8 @@ _LADDERS = {
     "barley_twist": (Topology.TORUS, LinkConfiguration.BARLEY_TWIST),
 }
 
-Made = TypeVar("Made")
+#: What is planned and drawn in seconds; _MOST_WAYS where every replica sends straight to every other of its group.
+_MOST_REPLICAS, _MOST_DOMAINS, _MOST_IPUS, _MOST_WAYS = 1024, 64, 4096, 1 << 16
 
 _HELP = """Draw how GCL does a collective on IPUs, and what it would cost.
 
@@ -61,7 +61,9 @@ GCL_NUM_IO_TILES count.
 
 
 @click.command(help=_HELP, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
-@click.option("--replicas", type=click.IntRange(1, 4096), default=16, show_default=True, help="Replicas in all.")
+@click.option(
+    "--replicas", type=click.IntRange(1, _MOST_REPLICAS), default=16, show_default=True, help="Replicas in all."
+)
 @click.option(
     "--bytes", "size", default="51e6", show_default=True, help="Tensor per replica (all_gather: the shard)."
 )
@@ -70,7 +72,9 @@ GCL_NUM_IO_TILES count.
 @click.option("--dtype", type=click.Choice(list(_ITEM_BYTES)), default="float16", show_default=True)
 @click.option("--ipus-per-replica", type=int, default=1, show_default=True, help="1, 2, 4, 8 or 16.")
 @click.option("--topology", type=click.Choice(list(_LADDERS)), default="mesh", show_default=True)
-@click.option("--num-ilds", type=click.IntRange(min=1), help="IPU-Link domains.  [default: as few as hold the IPUs]")
+@click.option(
+    "--num-ilds", type=click.IntRange(1, _MOST_DOMAINS), help="IPU-Link domains.  [default: as few as hold the IPUs]"
+)
 @click.option("--group", "group_text", default="all", show_default=True, help="all, consecutive:K or orthogonal:K.")
 @click.option("--svg", type=click.Path(dir_okay=False, path_type=Path), help="Also write a picture to this file.")
 @click.option("--width", type=click.IntRange(min=40), help="Columns of text.  [default: the terminal's]")
@@ -88,17 +92,21 @@ def main(
     width: int | None,
 ) -> None:
     """Parse, plan, print."""
-    faults = _Faults()
+    faults = Faults()
     ilds = num_ilds or -(-replicas * max(1, ipus_per_replica) // MAX_DOMAIN)
     options = faults.of(lambda: Options.from_environ(os.environ))
     chain = faults.of(lambda: method_chain(Method.AUTO if method is None else method))
     nbytes = faults.of(lambda: parse_bytes(size, "--bytes"))
     group = faults.of(lambda: _group(group_text, replicas))
-    fabric = faults.of(lambda: Fabric(replicas, ipus_per_replica, ilds, *_LADDERS[topology]))
+    fabric = faults.of(lambda: _fabric(replicas, ipus_per_replica, ilds, topology))
+    faults.of(lambda: check_writable(svg, "--svg"))
+    faults.check()
     if options is None or chain is None or nbytes is None or group is None or fabric is None:
         raise faults.error()
     if method is None:
         chain = options.method
+    faults.of(lambda: _check_ways(Collective(collective), group))
+    faults.check()
     itemsize = _ITEM_BYTES[dtype]
     plan = faults.of(
         lambda: schedule(
@@ -115,28 +123,12 @@ def main(
         raise faults.error()
     costs, reason = _priced(plan)
     if svg is not None:
-        _write(svg, picture(plan, _title(plan, dtype), _subtitle(plan), costs))
+        drawn = picture(plan, _title(plan, dtype), _subtitle(plan), costs)
+        faults.of(lambda: write_text(svg, drawn, "--svg"))
+        faults.check()
     click.echo(explanation(plan, dtype, costs, reason, width or shutil.get_terminal_size((100, 24)).columns))
     if svg is not None:
         click.echo(f"\npicture: {svg}")
-
-
-class _Faults:
-    """What is wrong with a command, all of it."""
-
-    def __init__(self) -> None:
-        self._texts: list[str] = []
-
-    def of(self, make: Callable[[], Made]) -> Made | None:
-        """What ``make`` makes; None, and its fault kept, if it cannot."""
-        try:
-            return make()
-        except GclError as error:
-            self._texts.append(str(error))
-            return None
-
-    def error(self) -> click.UsageError:
-        return click.UsageError("; ".join(self._texts))
 
 
 def explanation(plan: Schedule, dtype: str, costs: Price | None, reason: str, width: int) -> str:
@@ -222,6 +214,24 @@ def _priced(plan: Schedule) -> tuple[Price | None, str]:
         return None, str(error)
 
 
+def _fabric(replicas: int, ipus_per_replica: int, ilds: int, topology: str) -> Fabric:
+    if replicas * ipus_per_replica > _MOST_IPUS:
+        raise ArgumentError(
+            f"{replicas} replicas of {ipus_per_replica} IPUs were asked for; a picture can hold {_MOST_IPUS} IPUs, "
+            f"so use at most {_MOST_IPUS // ipus_per_replica} replicas"
+        )
+    return Fabric(replicas, ipus_per_replica, ilds, *_LADDERS[topology])
+
+
+def _check_ways(collective: Collective, group: Group) -> None:
+    straight = collective in (Collective.ALL_TO_ALL, Collective.BROADCAST)
+    if straight and group.replicas * group.size > _MOST_WAYS:
+        raise ArgumentError(
+            f"{collective} of {group.replicas} replicas in groups of {group.size} was asked for; it goes straight "
+            f"from each to each, and a picture can hold {_MOST_WAYS} such ways: use fewer replicas or smaller groups"
+        )
+
+
 def _group(text: str, replicas: int) -> Group:
     name, _, size = text.lower().partition(":")
     makers = {"consecutive": Group.consecutive, "orthogonal": Group.orthogonal}
@@ -230,17 +240,6 @@ def _group(text: str, replicas: int) -> Group:
     if name in makers and size.isascii() and size.isdigit():
         return makers[name](replicas, int(size))
     raise ArgumentError(f"--group {text} was given; write all, consecutive:K or orthogonal:K")
-
-
-def _write(path: Path, text: str) -> None:
-    """Write all or nothing."""
-    try:
-        with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
-            file.write(text)
-        os.chmod(file.name, 0o644)
-        os.replace(file.name, path)
-    except OSError as error:
-        raise click.UsageError(f"--svg {path} cannot be written: {error.strerror}") from None
 
 
 if __name__ == "__main__":

@@ -124,6 +124,12 @@ def test_a_method_by_option_and_by_environment() -> None:
         (("--op", "add", "--dtype", "bool"), "bool takes"),
         (("--method", "ring"), "method 'ring' was asked for; there are auto"),
         (("-f", "1"), "Invalid value for '-f'"),
+        (("-f", "nan"), "-f nan was given; give a number above 1"),
+        (("-b", "0", "-e", "0"), "-e 0 was given; there is nothing to time"),
+        (("-b", "1e15", "-e", "1e15"), "-e 1e15 was given; 2 replicas of this process have a tensor and a result"),
+        (("--local-replicas", "20000"), "20000 is not in the range 1<=x<=512"),
+        (("--json", ""), "--json '' was given; write the name of a file"),
+        (("--json", "/proc/x.json"), "--json /proc/x.json cannot be written"),
         (("--json", "/nowhere/x.json", "-e", "1k", "-n", "1"), "--json /nowhere/x.json cannot be written"),
     ],
 )
@@ -132,6 +138,14 @@ def test_mistakes_are_one_message_and_exit_code_2(arguments: tuple[str, ...], me
     assert result.exit_code == 2
     assert message in " ".join(result.output.split())
     assert "Traceback" not in result.output
+    assert "# " not in result.output, "nothing was measured in vain"
+
+
+def test_all_mistakes_are_told_together() -> None:
+    result = bench(*["-b", "x", "--op", "sum", "--method", "ring", "--json", "/nowhere/x"], GCL_OPTIONS='{"a": 1}')
+    assert result.exit_code == 2
+    for what in ("--min-bytes x", "operator 'sum'", "method 'ring'", "no folder /nowhere", "unknown option 'a'"):
+        assert what in " ".join(result.output.split())
 
 
 def test_help_teaches() -> None:

@@ -178,6 +178,11 @@ def test_a_picture_shows_every_transfer(tmp_path: Path) -> None:
         (("--group", "some"), "write all, consecutive:K or orthogonal:K"),
         (("--method", "quad_directional_ring"), "it needs barley_twist"),
         (("--svg", "/nonexistent/x.svg"), "--svg /nonexistent/x.svg cannot be written"),
+        (("--svg", ""), "--svg '' was given; write the name of a file"),
+        (("--replicas", "4096"), "4096 is not in the range 1<=x<=1024"),
+        (("--replicas", "1024", "--ipus-per-replica", "16"), "use at most 256 replicas"),
+        (("--replicas", "1024", "--num-ilds", "1024"), "1024 is not in the range 1<=x<=64"),
+        (("--replicas", "512", "--collective", "all_to_all"), "use fewer replicas or smaller groups"),
         (("--frobnicate",), "No such option"),
     ],
 )
@@ -190,9 +195,9 @@ def test_bad_input_is_one_clear_message(arguments: tuple[str, ...], message: str
 
 
 def test_all_mistakes_are_told_together() -> None:
-    result = explain("--bytes", "x", "--method", "y", "--num-ilds", "3")
+    result = explain("--bytes", "x", "--method", "y", "--num-ilds", "3", "--svg", "/nonexistent/x.svg")
     assert result.exit_code == 2
-    for what in ("--bytes x", "method 'y'", "16 is not divisible by 3"):
+    for what in ("--bytes x", "method 'y'", "16 is not divisible by 3", "there is no folder /nonexistent"):
         assert what in result.output
 
 

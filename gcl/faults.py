@@ -1,0 +1,39 @@
+"""Faults: what is wrong with a command, all of it, to be told together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import click
+
+import popdist_py
+from gcl.errors import GclError
+
+__all__ = ["Faults"]
+
+Made = TypeVar("Made")
+
+
+class Faults:
+    """Collects the errors of what a command is made from."""
+
+    def __init__(self) -> None:
+        self._texts: list[str] = []
+
+    def of(self, make: Callable[[], Made]) -> Made | None:
+        """What ``make`` makes; None, and its fault kept, if it cannot."""
+        try:
+            return make()
+        except (GclError, popdist_py.PopdistError) as error:
+            self._texts.append(str(error))
+            return None
+
+    def error(self) -> click.UsageError:
+        """All of them as one error, exit code 2."""
+        return click.UsageError("; ".join(self._texts))
+
+    def check(self) -> None:
+        """Raise ``error`` if there are any."""
+        if self._texts:
+            raise self.error()
