@@ -91,7 +91,7 @@ class ByHosts(Breakable):
         if near_x is not x:
             near_x[...] = x
         signature, inputs, outputs = self.memory.enter(request, near_x, near_out)
-        if not self._agreement.agree(request, signature):
+        if not self._agreement.link.agree(request, signature):
             raise self.everyone.mismatch(request)
         if self._across is not None:
             elements = near_out.size // len(near_out)

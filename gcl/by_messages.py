@@ -6,7 +6,9 @@ party's replicas are one subtree; an all-gather, a broadcast and an all-to-all s
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -22,13 +24,25 @@ from gcl.link import Link
 from gcl.message_copies import all_gather, all_to_all, broadcast
 from gcl.message_reduction import Reduction, Rows
 from gcl.parties import Parties
-from gcl.ready import ReadyCall
+from gcl.ready import DONE, ReadyCall
+from gcl.swap import Data, Swap
 from gcl.transport.messages import Messages
+from gcl.transport.tcp import TcpMessages
 
 __all__ = ["ByMessages"]
 
 _TEXT_BYTES = 1024
 _WHOLE: Part = (0, 1)
+_SWAPPED = (Kind.ALL_REDUCE, Kind.BARRIER)
+#: All-reduces that send no more than this to all others together go in one exchange.
+_SWAPPED_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class _SwapCall(ReadyCall):
+    """A call in one exchange."""
+
+    swap: Swap
 
 
 class ByMessages(Breakable):
@@ -40,7 +54,8 @@ class ByMessages(Breakable):
         self._groups = [GroupView(members, parties) for members in group.all_members()]
         self._local = len(parties.rows)
         self.ready: dict[tuple[object, ...], ReadyCall] = {}
-        reduction = Reduction(self.link)
+        self._swaps = isinstance(messages, TcpMessages)
+        self._reduction = reduction = Reduction(self.link)
         self._kinds: dict[Kind, Callable[[Request, GroupView, Rows, Rows, Part], None]] = {
             Kind.BARRIER: _nothing,
             Kind.ALL_REDUCE: reduction.all_reduce,
@@ -62,10 +77,19 @@ class ByMessages(Breakable):
     def run(self, request: Request, x: np.ndarray, out: np.ndarray) -> None:
         """Run ``request`` from ``x`` to ``out`` (C-contiguous, leading axis the local replicas)."""
         self.check()
+        call = self._prepare(request, x, out) if self._swaps and request.kind in _SWAPPED else None
+        if call is not None:
+            self.ready[request.key(x, out)] = call
+            try:
+                self.finish(call, call.run())
+            except BaseException as error:
+                self.fail(error)
+                raise
+            return
         shared = request.kind is Kind.ALL_GATHER_SHARED
         results = [out.reshape(-1)] * self._local if shared else list(out.reshape(self._local, -1))
         try:
-            if not self.agree(request, request.signature):
+            if not self.link.agree(request, request.signature):
                 raise self.mismatch(request)
             self.work(request, list(x.reshape(self._local, -1)), results)
         except BaseException as error:
@@ -80,11 +104,30 @@ class ByMessages(Breakable):
                 work(request, view, rows, results, part)
 
     def finish(self, call: ReadyCall, status: int) -> None:
-        """Nothing: messages have no ready calls."""
+        """Complete a call that was made in one exchange; what this raises goes to ``fail``."""
+        assert isinstance(call, _SwapCall)
+        if status != DONE and not self.link.finish(call.request, call.swap, status):
+            raise self.mismatch(call.request)
 
-    def agree(self, request: Request, signature: int) -> bool:
-        """Exchange what is called: a barrier, and the check that every party calls the same."""
-        return bool((self.link.exchange(request, np.array([signature], np.int64)) == signature).all())
+    def _prepare(self, request: Request, x: np.ndarray, out: np.ndarray) -> _SwapCall | None:
+        """``request`` in one exchange, None if it is too large for that: all ranks come to the same answer."""
+        nbytes = request.count * request.dtype.itemsize * (self.link.messages.ranks - 1)
+        if request.kind is not Kind.BARRIER and nbytes > _SWAPPED_BYTES:
+            return None
+        data = Data([], [], [], [], [])
+        if request.kind is Kind.ALL_REDUCE:
+            rows, results = list(x.reshape(self._local, -1)), list(out.reshape(self._local, -1))
+            for view in self._groups:
+                if view.rows:
+                    self._reduction.at_once(request, view, rows, results, data)
+        swap = self.link.swap(request, data)
+        key = request.key(x, out)
+
+        def forget(_: object) -> None:
+            self.ready.pop(key, None)
+
+        run = self.link.ready(swap)
+        return _SwapCall(run, request, swap.words, weakref.ref(x, forget), weakref.ref(out, forget), swap)
 
     def mismatch(self, request: Request) -> CollectiveMismatch:
         """Exchange in words what each party called, and where; all build the same error."""
@@ -95,6 +138,7 @@ class ByMessages(Breakable):
         return CollectiveMismatch.between(list(zip(self.link.parties.names, texts, strict=True)))
 
     def _depart(self, error: BaseException | None) -> None:
+        self.ready.clear()  # a ready call does not look for faults
         self.link.messages.close()
 
 

@@ -14,7 +14,9 @@ Three chunks are under way at a time:
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -27,6 +29,7 @@ from gcl.link import Link
 from gcl.operators import CODES, Operator
 from gcl.reduction import WORK_WORDS, new_scratch, reduce_range
 from gcl.room import Room
+from gcl.swap import Data
 
 __all__ = ["Reduction", "Rows"]
 
@@ -140,8 +143,13 @@ class Reduction:
         """The nodes of an own subtree: its leaves, where they need not be widened."""
         if wire != request.dtype:
             return [(block[0], self._subtree(request, view, rows, block, bounds, wire, room), block[1])]
-        leaves = view.rows_of(block)
-        return [(block[0] + i, rows[row][bounds[0] : bounds[1]], 1) for i, row in enumerate(leaves)]
+        return self._leaves(view, rows, block, bounds)
+
+    def _leaves(
+        self, view: GroupView, rows: Rows, block: tuple[int, int], bounds: tuple[int, int]
+    ) -> list[tuple[int, np.ndarray, int]]:
+        """The leaves of an own subtree as nodes."""
+        return [(block[0] + i, rows[row][slice(*bounds)], 1) for i, row in enumerate(view.rows_of(block))]
 
     def _subtree(
         self,
@@ -157,11 +165,8 @@ class Reduction:
         leaves = [rows[row][bounds[0] : bounds[1]] for row in view.rows_of(block)]
         if len(leaves) == 1 and wire == request.dtype:
             return leaves[0]
-        # what is done once, to each leaf or to the whole, is left to the owner of the range
-        plain = request.operator is Operator.MEAN or len(leaves) == 1
-        partial = Operator.ADD if plain else request.operator
         combined = room.take(bounds[1] - bounds[0], wire)
-        self._combine([(leaf, 1) for leaf in leaves], partial, 1, [combined])
+        self._combine([(leaf, 1) for leaf in leaves], _partial(request, leaves), 1, [combined])
         return combined
 
     def _land(self, request: Request, view: GroupView, flight: _Flight, targets: list[list[np.ndarray]]) -> None:
@@ -183,13 +188,42 @@ class Reduction:
                 for start, stop in ranges[party]:
                     target[start:stop] = targets[0][start:stop]
 
+    def at_once(self, request: Request, view: GroupView, rows: Rows, results: Rows, data: Data) -> None:
+        """Add to ``data`` an all-reduce for which everyone sends its subtrees to all, and combines all of them."""
+        wire, every, own = view.wire_dtype(request.dtype), (0, request.count), list[tuple[int, np.ndarray, int]]()
+        for block in view.blocks[view.me]:
+            leaves = [rows[row] for row in view.rows_of(block)]
+            node = leaves[0]
+            if len(leaves) > 1 or wire != request.dtype:
+                node = np.empty(request.count, wire)
+                data.before.append(self._combination([(x, 1) for x in leaves], _partial(request, leaves), 1, [node]))
+                data.kept.append(node)
+            data.sends.extend((party, node) for party in view.others)
+            own += [(block[0], node, block[1])] if wire != request.dtype else self._leaves(view, rows, block, every)
+        for party in view.others:
+            for first, leaves_there in view.blocks[party]:
+                node = np.empty(request.count, wire)
+                data.kept.append(node)
+                data.fills.append((party, node))
+                own.append((first, node, leaves_there))
+        nodes = [(node, leaves_under) for _, node, leaves_under in sorted(own, key=lambda node: node[0])]
+        targets = [results[row] for row in view.rows]
+        data.after.append(self._combination(nodes, request.operator, view.size, targets))
+
     def _combine(
         self, nodes: list[tuple[np.ndarray, int]], operator: Operator, divisor: int, targets: list[np.ndarray]
     ) -> None:
         """Combine (values, leaves under them) in tree order into each of ``targets``, which may be nodes."""
+        self._combination(nodes, operator, divisor, targets)()
+
+    def _combination(
+        self, nodes: list[tuple[np.ndarray, int]], operator: Operator, divisor: int, targets: list[np.ndarray]
+    ) -> Callable[[], None]:
+        """The same to be done later, and again; it keeps none of the arrays alive."""
         source, target = nodes[0][0].dtype, targets[0].dtype
         scratch = self._scratch.setdefault(sum_dtype(target), new_scratch(target))
-        reduce_range(
+        return partial(
+            reduce_range,
             np.array([node.ctypes.data for node, _ in nodes], np.int64),
             np.array([leaves for _, leaves in nodes], np.int64),
             len(nodes),
@@ -204,6 +238,11 @@ class Reduction:
             scratch,
             self._work,
         )
+
+
+def _partial(request: Request, leaves: Rows) -> Operator:
+    """How to combine a subtree: what is done once, to each leaf or to the whole, is left to who combines the rest."""
+    return Operator.ADD if request.operator is Operator.MEAN or len(leaves) == 1 else request.operator
 
 
 def _elements(request: Request, nbytes: int) -> int:

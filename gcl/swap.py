@@ -1,0 +1,112 @@
+"""Swap: one exchange in which every party sends what it calls and its data together, prepared once, run often.
+
+    header    signature of the call, bytes that follow        to everyone; at once followed by
+    data      for that party                                  which forgets it if signatures differ
+
+Compiled code does all but the waiting for what is late. A swap keeps addresses of tensors only: it keeps none alive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from gcl.jit import jit
+from gcl.ready import DONE, MISMATCH, WAITING
+from gcl.transport.streams import FILL, SEND, advance, move, queue
+
+__all__ = ["Data", "Swap"]
+
+_IDLE, _HEADERS, _DATA = range(3)  # stages
+_STAGE, _SIGNATURE = 0, 1
+_HEADER_BYTES = 16
+
+
+class Data(NamedTuple):
+    """What a swap carries: (party, array) to send and to fill; what prepares the ones, and uses the others;
+    ``kept``: memory that lives with the swap."""
+
+    sends: list[tuple[int, np.ndarray]]
+    fills: list[tuple[int, np.ndarray]]
+    before: list[Callable[[], None]]
+    after: list[Callable[[], None]]
+    kept: list[np.ndarray]
+
+
+class Swap:
+    """Run it until it is not WAITING; ``places[party]`` is the line of the party's connection."""
+
+    def __init__(self, signature: int, data: Data, places: dict[int, int]) -> None:
+        self._before, self._after, self._kept = data.before, data.after, data.kept
+        self._sends, self._fills = (_segments(arrays, places) for arrays in (data.sends, data.fills))
+        self.words = np.array([_IDLE, signature], np.int64)
+        #: what everyone calls, and how many bytes of data come with it: [to, from][peers]
+        self.headers = np.zeros((2, len(places), 2), np.int64)
+        self.headers[0, :, 0] = signature
+        np.add.at(self.headers[0, :, 1], self._sends[:, 0], self._sends[:, 2])
+        self.targets = np.zeros((len(places), 2), np.int64)
+
+    @property
+    def segments(self) -> int:
+        """The most that a queue must hold."""
+        return 1 + max(len(self._sends), len(self._fills))
+
+    def run(self, table: np.ndarray, polled: np.ndarray) -> int:
+        """Begin, or go on; DONE, WAITING or MISMATCH."""
+        if self.words[_STAGE] == _IDLE:
+            for prepare in self._before:
+                prepare()
+        status = _swap(table, polled, self.words, self.headers, self._sends, self._fills, self.targets)
+        if status == DONE:
+            for finish in self._after:
+                finish()
+        return int(status)
+
+
+def _segments(arrays: list[tuple[int, np.ndarray]], places: dict[int, int]) -> np.ndarray:
+    """(place, address, bytes) of what is not empty, in the order of places."""
+    rows = [
+        (places[party], array.__array_interface__["data"][0], array.nbytes) for party, array in arrays if array.nbytes
+    ]
+    return np.array(sorted(rows, key=lambda row: row[0]), np.int64).reshape(-1, 3)
+
+
+@jit
+def _begin(table: Any, headers: Any, sends: Any, targets: Any) -> None:
+    row = 0
+    for peer in range(len(table)):
+        line = table[peer]
+        # what is sent may have to wait until the others, who wait for headers, have taken some
+        targets[peer, 0] = 0
+        targets[peer, 1] = queue(line, FILL, headers[1, peer].ctypes.data, _HEADER_BYTES)
+        queue(line, SEND, headers[0, peer].ctypes.data, _HEADER_BYTES)
+        while row < len(sends) and sends[row, 0] == peer:
+            queue(line, SEND, sends[row, 1], sends[row, 2])
+            row += 1
+        while advance(line):
+            pass
+
+
+@jit
+def _swap(table: Any, polled: Any, words: Any, headers: Any, sends: Any, fills: Any, targets: Any) -> Any:
+    """Go through the stages as far as it goes; ``sends`` are in the order of their connections."""
+    if words[_STAGE] == _IDLE:
+        _begin(table, headers, sends, targets)
+        words[_STAGE] = _HEADERS
+    if words[_STAGE] == _HEADERS:
+        if not move(table, targets, polled):
+            return WAITING
+        for peer in range(len(table)):
+            if headers[1, peer, 0] != words[_SIGNATURE]:
+                return MISMATCH
+        for row in range(len(fills)):
+            queue(table[fills[row, 0]], FILL, fills[row, 1], fills[row, 2])
+        for peer in range(len(table)):
+            targets[peer, 0], targets[peer, 1] = table[peer, SEND + 1], table[peer, FILL + 1]
+        words[_STAGE] = _DATA
+    if not move(table, targets, polled):
+        return WAITING
+    words[_STAGE] = _IDLE
+    return DONE

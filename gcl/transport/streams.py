@@ -1,0 +1,184 @@
+"""streams: bytes moved over several connections at once, by compiled code without the GIL.
+
+A table has a line of words for each connection: its file descriptor, whether it has ended, and two queues of
+segments, those to send and those to fill. Queues are rings; their counters only grow, so that a segment is complete
+when the counter of its queue has passed it:
+
+    words   0     1      2     3         4     5
+            fd    ended  done  queued    done  queued    then the segments, (address, bytes left) each:
+                         to send         to fill         as many to send as to fill
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import types
+
+from gcl.atomics import load_acquire, sched_yield
+from gcl.jit import jit, part
+
+__all__ = [
+    "ENDED",
+    "FILL",
+    "SEND",
+    "advance",
+    "complete",
+    "is_full",
+    "move",
+    "new_table",
+    "queue",
+    "room_for",
+    "widened",
+]
+
+ENDED, SEND, FILL = 1, 2, 4
+_FD, _SEGMENTS = 0, 6
+_CAPACITY = 64  # segments in a queue at first
+_PIECE = 1 << 18  # bytes given to the kernel, or taken from it, before the other direction has its turn
+_YIELDS = 2000  # before sleeping
+_NAP_MILLISECONDS = 100
+
+_MSG_DONTWAIT, _MSG_NOSIGNAL, _MSG_MORE = 0x40, 0x4000, 0x8000
+_EINTR, _EAGAIN = 4, 11
+_POLLIN, _POLLOUT = 1, 4
+
+_send: Any = types.ExternalFunction("send", types.intp(types.intc, types.intp, types.intp, types.intc))
+_recv: Any = types.ExternalFunction("recv", types.intp(types.intc, types.intp, types.intp, types.intc))
+_poll: Any = types.ExternalFunction("poll", types.intc(types.intp, types.intp, types.intc))
+_errno: Any = types.ExternalFunction("__errno_location", types.intp())
+
+
+def new_table(descriptors: list[int], capacity: int = _CAPACITY) -> np.ndarray:
+    """A line for each connection, with empty queues of ``capacity`` segments."""
+    table = np.zeros((len(descriptors), room_for(capacity)), np.int64)
+    table[:, _FD] = descriptors
+    return table
+
+
+def widened(table: np.ndarray) -> np.ndarray:
+    """The same with room for twice as many segments."""
+    capacity = (table.shape[1] - _SEGMENTS) // 4
+    wide = new_table(list(table[:, _FD]), 2 * capacity)
+    wide[:, ENDED] = table[:, ENDED]
+    for line, found in zip(wide, table, strict=True):
+        for way in (SEND, FILL):
+            line[way] = line[way + 1] = found[way]
+            for count in range(found[way], found[way + 1]):
+                at = _position(found, way, count)
+                queue(line, way, found[at], found[at + 1])
+    return wide
+
+
+@jit
+def _position(line: Any, way: int, count: int) -> Any:
+    """Where the segment that is number ``count`` of its queue stands."""
+    capacity = (len(line) - _SEGMENTS) // 4
+    return _SEGMENTS + (way - SEND) * capacity + 2 * (count % capacity)
+
+
+def room_for(segments: int) -> int:
+    """How many words a line with queues of ``segments`` has."""
+    return _SEGMENTS + 4 * segments
+
+
+def is_full(line: np.ndarray, way: int) -> bool:
+    """Say whether a queue has no room."""
+    return bool(4 * (line[way + 1] - line[way]) == len(line) - _SEGMENTS)
+
+
+@jit
+def queue(line: Any, way: int, address: int, nbytes: int) -> Any:
+    """Append a segment to a queue (SEND or FILL) that has room; return the count that completes it."""
+    position = _position(line, way, line[way + 1])
+    line[position], line[position + 1] = address, nbytes
+    line[way + 1] += 1
+    return line[way + 1]
+
+
+@part
+def _advance(line: Any, way: int) -> Any:
+    """Move one piece of a queue, as far as the kernel takes, or gives, it at once; say whether anything was moved."""
+    if line[way] == line[way + 1] or line[ENDED]:
+        return False
+    position = _position(line, way, line[way])
+    address, left = line[position], line[position + 1]
+    size = min(left, _PIECE)
+    if way == SEND:
+        # a header and what follows it leave together
+        more = _MSG_MORE if size == left and line[way + 1] - line[way] > 1 else 0
+        moved = _send(line[_FD], address, size, _MSG_DONTWAIT | _MSG_NOSIGNAL | more)
+    else:
+        moved = _recv(line[_FD], address, size, _MSG_DONTWAIT)
+    if moved < 0:
+        error = load_acquire(_errno())
+        if error != _EAGAIN and error != _EINTR and (way == FILL or line[FILL] == line[FILL + 1]):
+            line[ENDED] = 1  # what came before the end can still be read
+        return False
+    if moved == 0:
+        line[ENDED] = 1
+        return False
+    line[position] += moved
+    line[position + 1] -= moved
+    if moved == left:
+        line[way] += 1
+    return True
+
+
+@jit
+def advance(line: Any) -> Any:
+    """Move a piece in each direction of one connection, without waiting; say whether anything was moved."""
+    filled = _advance(line, FILL)
+    return _advance(line, SEND) or filled
+
+
+@part
+def _sleep(table: Any, polled: Any) -> Any:
+    """Wait until something can be moved; False after a while, or on a signal."""
+    for peer in range(len(table)):
+        line = table[peer]
+        events = (_POLLIN if line[FILL] < line[FILL + 1] else 0) | (_POLLOUT if line[SEND] < line[SEND + 1] else 0)
+        # struct pollfd: a descriptor, which is skipped if it is negative, what to wait for, and what was found
+        descriptor = line[_FD] if events and not line[ENDED] else -1
+        polled[peer] = (descriptor & 0xFFFFFFFF) | (events << 32)
+    return _poll(polled.ctypes.data, len(table), _NAP_MILLISECONDS) > 0
+
+
+@jit
+def complete(table: Any, targets: Any) -> Any:
+    """Say whether each connection's counters, of what was sent and filled, have come as far as ``targets``."""
+    for peer in range(len(table)):
+        if table[peer, SEND] < targets[peer, 0] or table[peer, FILL] < targets[peer, 1]:
+            return False
+    return True
+
+
+@part
+def _hopeless(table: Any, targets: Any) -> Any:
+    """Say whether a connection has ended that is not ``complete``."""
+    for peer in range(len(table)):
+        line = table[peer]
+        if line[ENDED] and (line[SEND] < targets[peer, 0] or line[FILL] < targets[peer, 1]):
+            return True
+    return False
+
+
+@jit
+def move(table: Any, targets: Any, polled: Any) -> Any:
+    """Move segments until all are ``complete``; False when the caller should look why they are not yet."""
+    idle = 0
+    while not complete(table, targets):
+        moved = False
+        for peer in range(len(table)):
+            if advance(table[peer]):
+                moved = True
+        if moved:
+            idle = 0
+            continue
+        idle += 1
+        if idle < _YIELDS:
+            sched_yield()
+        elif _hopeless(table, targets) or not _sleep(table, polled):
+            return False
+    return True
