@@ -385,8 +385,8 @@ def main() -> None:
                 peers = "".join(f"{found[name]:>18.1f}" if name in found else " " * 18 for name in names)
                 peers += "".join(f"   {name} {found[name]:.1f}" for name in found if name not in names)
                 print(f"{row['case']:<42}{row['ours']:>10.1f}{peers}{row['ratio']:>8.2f}", flush=True)
-    if options.json:
-        options.json.write_text(json.dumps(rows, indent=1))
+                if options.json:  # at once: a long run may be cut short
+                    options.json.write_text(json.dumps(rows, indent=1))
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from gcl.errors import ArgumentError
 from gcl.groups import Group
 from gcl.handle import Handle, Runner
 from gcl.operators import Operator, operator
-from gcl.ready import ReadyCall
+from gcl.ready import DONE, OTHER, ReadyCall
 from gcl.world import World
 
 __all__ = ["Communicator", "Path", "Tensors"]
@@ -75,6 +75,7 @@ class Communicator:
     def __init__(self, path: Path, world: World, group: Group, by_method: Callable[[str], Communicator]) -> None:
         self._path, self._world, self.group = path, world, group
         self._by_method, self._siblings = by_method, dict[str, Communicator]()
+        self._ready = path.ready
         self._requests: dict[tuple[object, ...], Request] = {}
         self._runner: Runner | None = None
         self._shared: dict[int, np.ndarray] = {}
@@ -263,20 +264,17 @@ class Communicator:
         """Make the call again if these very tensors were checked and described before."""
         if self._runner is not None:
             self._runner.drain()
-        call = self._path.ready.get((kind, op, root, id(x), id(out)))
-        described = call.x() if call is not None else None
-        if call is None or described is None or described is not x or call.out() is not out:
-            return False
-        if described.dtype is not call.request.dtype:  # it was given another one since
+        call = self._ready.get((kind, op, root, id(x), id(out)))
+        if call is None:
             return False
         try:
-            status = call.run()
-            if status:
+            status = call.again(x, out)
+            if status > DONE:
                 self._path.finish(call, status)
         except BaseException as error:
             self._path.fail(error)
             raise
-        return True
+        return status != OTHER
 
     def _run(
         self, kind: Kind, op: str, x: np.ndarray, out: np.ndarray, root: int = 0, division: str | None = None

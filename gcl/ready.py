@@ -10,11 +10,13 @@ import numpy as np
 
 from gcl.calls import Request
 
-__all__ = ["DONE", "MISMATCH", "STAGED", "WAITING", "ReadyCall"]
+__all__ = ["DONE", "MISMATCH", "OTHER", "STAGED", "WAITING", "ReadyCall"]
 
 #: What a kernel returns: it is complete; call it again; the ranks called different collectives; some rank's tensor
 #: is private, so that the rest is the staged kernel's.
 DONE, WAITING, MISMATCH, STAGED = range(4)
+#: It was not run.
+OTHER = -1
 
 
 @dataclass(frozen=True)
@@ -26,3 +28,10 @@ class ReadyCall:
     words: np.ndarray
     x: weakref.ref[np.ndarray]
     out: weakref.ref[np.ndarray]
+
+    def again(self, x: object, out: object) -> int:
+        """``run`` it, if it is a call on these very tensors, and their dtype is what it was; else OTHER."""
+        described = self.x()
+        if described is None or described is not x or (out is not x and self.out() is not out):
+            return OTHER
+        return self.run() if described.dtype is self.request.dtype else OTHER
