@@ -81,6 +81,10 @@ def connect(
     if not isinstance(host, str | None):
         raise ArgumentError(f"host={host!r} was asked for; give the host's name")
     _check_waits_and_memory(timeout, segment_bytes)
+    # numpy's whole numbers do not travel
+    local_replicas, global_offset, total, segment_bytes = map(
+        int, (local_replicas, global_offset, total, segment_bytes)
+    )
     group = _checked(group, total)
     wanted = _transport(transport)
     way = _way(method, fabric, total)
@@ -136,7 +140,7 @@ def connect_threads(
             f"counts={counts!r} was asked for; give each thread's replicas, whole numbers of at least 1, as in (1, 2)"
         )
     _check_waits_and_memory(timeout, segment_bytes)
-    counts = tuple(counts)
+    counts = tuple(map(int, counts))
     group = _checked(group, sum(counts))
     worlds = [World(rank, counts) for rank in range(len(counts))]
     way = _way(method, fabric, sum(counts))

@@ -17,6 +17,7 @@ from gcl import (
     connect_threads,
     schedule,
 )
+from tests.gcl.untyped import ANY
 
 #: No seconds that anybody can wait for.
 SECONDS = (float("nan"), float("inf"), -1.0, 0, "5", None, True)
@@ -172,6 +173,12 @@ def test_what_both_ways_to_connect_refuse(arguments: dict[str, Any], message: st
 def test_threads_have_whole_replicas(counts: Any) -> None:
     with pytest.raises(ArgumentError, match=r"counts=.* was asked for; give each thread's replicas"):
         connect_threads(counts)
+
+
+def test_whole_numbers_may_be_numpys() -> None:
+    alone = connect(local_replicas=ANY[np.int64(2)], segment_bytes=ANY[np.int64(1 << 24)])
+    assert type(alone.local_replicas) is type(alone.global_replicas) is int
+    assert connect_threads((ANY[np.int32(1)], 2), segment_bytes=1 << 24)[1].global_offset == 1
 
 
 def test_a_method_may_be_a_list() -> None:
