@@ -66,12 +66,12 @@ def _initializers(graph: Graph, ids: list[str], external: External | None) -> li
     return [kept[id] if id in kept else proto_of(id, graph.data[id]) for id in ids]
 
 
-def write_external(graph: Graph, external: External) -> None:
+def write_external(data: Mapping[str, np.ndarray], external: External) -> None:
     """Write the data of initializers to the file where a model looks for them."""
     ids, file = external
     with open(file, "wb") as stream:
         for id in ids:
-            stream.write(np.ascontiguousarray(graph.data[id]).tobytes())
+            stream.write(np.ascontiguousarray(data[id]).tobytes())
 
 
 def load_model(source: bytes | str | os.PathLike[str]) -> onnx.ModelProto:

@@ -59,6 +59,7 @@ from ipu_emu.popart.exceptions import (
     poplar_unrecoverable_runtime_error,
     poplibs_exception,
 )
+from ipu_emu.popart.graph_transformer import GraphTransformer
 from ipu_emu.popart.inference import InferenceSession
 from ipu_emu.popart.location import CommGroup, TensorLocation, TensorLocationSettings
 from ipu_emu.popart.logger import getLogger
@@ -124,6 +125,7 @@ __all__ = [
     "ExecutionPhaseSchedule",
     "ExecutionPhaseSettings",
     "GradientTensorTrackingMethod",
+    "GraphTransformer",
     "InferenceSession",
     "InitType",
     "InputSettings",

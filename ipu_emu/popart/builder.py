@@ -213,7 +213,7 @@ class Builder(NodeAnnotations):
             if not self.isInitializer(id):
                 raise EmulatorError(f"Tensor '{id}' is not an initializer, so it cannot be saved externally")
         self._external = (tuple(ids), filename)
-        write_external(self._graph, self._external)
+        write_external(self._graph.data, self._external)
 
     def embedReplicationFactor(self, replicationFactor: int) -> None:
         """Store the number of replicas in the model; it tells how many groups a variable has."""
