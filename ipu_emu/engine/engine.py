@@ -159,12 +159,13 @@ class Engine:
     # Running
 
     def run(self, feed: Feed) -> None:
-        """Run one step."""
+        """Run one step; infinities and NaN are values like others, as on the device."""
         start = perf_counter_ns()
         self._feed = feed
         try:
             self._pin_blas()
-            self._walk(self._program)
+            with np.errstate(all="ignore"):
+                self._walk(self._program)
             self._counts.step += 1
         finally:
             self._feed = None

@@ -12,6 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
+import numpy as np
 
 from ipu_emu.ops import Step
 
@@ -26,7 +29,9 @@ class Workers:
 
     def __init__(self, count: int) -> None:
         self.count = count
-        self._pool = ThreadPoolExecutor(count, thread_name_prefix="replica") if count > 1 else None
+        # numpy keeps its error state per thread: what the caller has set does not reach these.
+        quiet = partial(np.seterr, all="ignore")
+        self._pool = ThreadPoolExecutor(count, "replica", initializer=quiet) if count > 1 else None
 
     def run(self, parts: Sequence[Step]) -> None:
         """Run all ``parts`` and wait for them; the error of the first that failed is raised."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import warnings
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 from ipu_emu import popart
 from ipu_emu.engine import engine
 from ipu_emu.engine.workers import Workers
-from tests.ipu_emu.sessions import device, options, train
+from tests.ipu_emu.sessions import device, infer, options, train
 
 
 def trained(replicas: int, dtype: Any = np.float32) -> tuple[np.ndarray, np.ndarray, Any]:
@@ -112,3 +113,25 @@ def test_loss_scaling_keeps_small_half_gradients() -> None:
 
     assert moved(1.0) == 0
     assert moved(4096.0) == -(2.0**-6)
+
+
+@pytest.mark.parametrize("cpus", [1, 2])
+def test_infinities_and_nan_are_values_without_warnings(monkeypatch: pytest.MonkeyPatch, cpus: int) -> None:
+    monkeypatch.setattr(engine, "WORTH_A_THREAD", 0)
+    monkeypatch.setattr(engine.os, "sched_getaffinity", lambda pid: set(range(cpus)))
+    builder = popart.Builder()
+    x = builder.addInputTensor("FLOAT", [2])
+    made = [getattr(builder.aiOnnx, name)([x]) for name in ("log", "sqrt", "exp", "reciprocal", "logsoftmax")]
+    made.append(builder.aiOnnx.cast([builder.aiOnnx.mul([x, x])], "FLOAT16"))
+    made.append(builder.aiOnnx.cast([builder.aiOnnx.log([x])], "INT32"))
+    opts = options(R=2)
+    flow = popart.DataFlow(1, dict.fromkeys(made, popart.AnchorReturnType("Sum")))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = infer(builder, flow, {x: np.array([[-1e9, 0], [np.inf, 1e9]], np.float32)}, opts)
+    log, root, exp, inverse, _, half, _ = (found[id] for id in made)
+    np.testing.assert_allclose(log, [[np.nan, -np.inf], [np.inf, 20.723266]], rtol=1e-6)
+    np.testing.assert_allclose(root, [[np.nan, 0], [np.inf, 31622.777]], rtol=1e-6)
+    np.testing.assert_array_equal(exp, [[0, 1], [np.inf, np.inf]])
+    np.testing.assert_allclose(inverse, [[-1e-9, np.inf], [0, 1e-9]], rtol=1e-6)
+    np.testing.assert_array_equal(half, [[np.inf, 0], [np.inf, np.inf]])
