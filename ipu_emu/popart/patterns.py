@@ -9,11 +9,21 @@ __all__ = ["InputShapeInfo", "Patterns"]
 
 
 class Patterns:
-    """``Patterns(PatternsLevel)``; patterns by name, on or off."""
+    """``Patterns(PatternsLevel)``; patterns by name, on or off, also as attributes such as ``InPlace``."""
+
+    level: PatternsLevel
+    enabled: dict[str, bool]
 
     def __init__(self, level: PatternsLevel = PatternsLevel.Default) -> None:
-        self.level = level
-        self.enabled: dict[str, bool] = {}
+        self.__dict__.update(level=level, enabled={})
+
+    def __getattr__(self, name: str) -> bool:
+        _check_name(name)
+        return self.isPatternEnabled(name)
+
+    def __setattr__(self, name: str, enable: bool) -> None:
+        _check_name(name)
+        self.enablePattern(name, enable)
 
     def enablePattern(self, name: str, enable: bool) -> Patterns:
         self.enabled[name] = enable
@@ -21,6 +31,11 @@ class Patterns:
 
     def isPatternEnabled(self, name: str) -> bool:
         return self.enabled.get(name, self.level is not PatternsLevel.NoPatterns)
+
+
+def _check_name(name: str) -> None:
+    if not name[:1].isupper():
+        raise AttributeError(f"'Patterns' object has no attribute {name!r}; a pattern's name begins with a capital")
 
 
 class InputShapeInfo:

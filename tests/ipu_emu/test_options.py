@@ -266,3 +266,13 @@ def test_exceptions_form_the_tree_of_the_reference() -> None:
     assert issubclass(popart.poplar_application_runtime_error, popart.poplar_runtime_error)
     assert issubclass(popart.poplar_unrecoverable_runtime_error, popart.poplar_system_runtime_error)
     assert not issubclass(popart.poplar_exception, popart.popart_exception)
+
+
+def test_patterns_are_attributes_too() -> None:
+    patterns = popart.Patterns(popart.PatternsLevel.NoPatterns).enablePattern("OpToIdentity", True)
+    patterns.InPlace = True
+    assert (patterns.InPlace, patterns.OpToIdentity, patterns.SplitGather) == (True, True, False)
+    patterns.InPlace = False
+    assert not patterns.isPatternEnabled("InPlace")
+    with pytest.raises(AttributeError, match="a pattern's name begins with a capital"):
+        patterns.inPlace = True
