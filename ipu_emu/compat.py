@@ -6,8 +6,8 @@ Imports are redirected, and nothing else:
     popdist          popdist_py
     popdist.popart   popdist_py.popart
 
-Who asks for the emulator gets it, even where a package of that name is installed. Other parts of Graphcore's SDK (popxl,
-poptorch, poplar) are not there, and importing them says so.
+Who asks for the emulator gets it, even where a package of that name is installed. Other parts of Graphcore's SDK
+(popxl, poptorch, poplar) are not there, and importing them says so.
 """
 
 from __future__ import annotations
