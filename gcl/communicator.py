@@ -19,6 +19,7 @@ from gcl.dtypes import witness
 from gcl.errors import ArgumentError
 from gcl.groups import Group
 from gcl.handle import Handle, Runner
+from gcl.methods.method import method_chain
 from gcl.operators import Operator, operator
 from gcl.ready import DONE, OTHER, ReadyCall
 from gcl.world import World
@@ -86,7 +87,7 @@ class Communicator:
 
     @property
     def transport(self) -> str:
-        """inprocess, shared_memory, hosts (memory within, messages between) or mpi."""
+        """inprocess, shared_memory, hosts (memory within, messages between), tcp or mpi."""
         return self._path.name
 
     def empty(self, shape: int | Sequence[int], dtype: DTypeLike = np.float32) -> np.ndarray:
@@ -250,10 +251,11 @@ class Communicator:
         """The communicator of the same ranks and paths whose collectives go by ``method``."""
         if self._runner is not None:
             self._runner.drain()
-        if method not in self._siblings:
-            self._siblings[method] = self._by_method(method)
-            self._siblings[method]._shared = self._shared
-        return self._siblings[method]
+        name = ",".join(method_chain(method))
+        if name not in self._siblings:
+            self._siblings[name] = self._by_method(name)
+            self._siblings[name]._shared = self._shared
+        return self._siblings[name]
 
     def _begin(self, collective: Callable[[], R]) -> Handle[R]:
         if self._runner is None:
