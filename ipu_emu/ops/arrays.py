@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ipu_emu.errors import InternalError
 from ipu_emu.ops.registry import Bound, Kernel, Step
 
-__all__ = ["Chain", "chain", "computed", "contiguous", "flat", "scalar", "storage", "ufunc", "view"]
+__all__ = ["Chain", "chain", "computed", "contiguous", "flat", "scalar", "singles", "storage", "ufunc", "view"]
 
 
 class Chain:
@@ -72,6 +72,26 @@ def contiguous(kernel: Kernel) -> Kernel:
         return chain(*before, step, *after) if before or after else step
 
     return wrapped
+
+
+def singles(kernel: Kernel) -> Kernel:
+    """``kernel``, which reads and writes FLOAT and FLOAT16 only, for operands of DOUBLE: computed in FLOAT."""
+
+    def wrapped(bound: Bound) -> Step:
+        inputs = [None if a is None else _single(a) for a in bound.inputs]
+        outputs = [_single(a) for a in bound.outputs]
+        pairs = zip(inputs, bound.inputs, strict=True)
+        before = [partial(np.copyto, n, o) for n, o in pairs if n is not None and o is not None and n is not o]
+        after = [partial(np.copyto, o, n) for n, o in zip(outputs, bound.outputs, strict=True) if n is not o]
+        step = kernel(Bound(bound.node, tuple(inputs), tuple(outputs), bound.scratch))
+        return chain(*before, step, *after) if before or after else step
+
+    return wrapped
+
+
+def _single(array: NDArray[Any]) -> NDArray[Any]:
+    """A place for ``array`` in FLOAT, stored in the same order, if it is DOUBLE."""
+    return np.zeros_like(array, np.float32) if array.dtype == np.float64 else array
 
 
 def _turned(array: NDArray[Any]) -> bool:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from ipu_emu.graph.dtype import FLOAT16
 from ipu_emu.ops.adjoint import Adjoint, Value
-from ipu_emu.ops.arrays import chain, view
+from ipu_emu.ops.arrays import chain, singles, view
 from ipu_emu.ops.columns import add_bias, gather, scatter
 from ipu_emu.ops.cost import flops
 from ipu_emu.ops.direct import Direct
@@ -262,7 +262,7 @@ OPS = [
         "ConvDataGrad",
         (2, 2),
         _shape_attribute,
-        _data_grad,
+        singles(_data_grad),
         flops(_data_grad_flops),
         _data_grad_rule,
         _data_grad_workspace,
@@ -273,7 +273,7 @@ OPS = [
         "ConvWeightGrad",
         (2, 2),
         _shape_attribute,
-        _weight_grad,
+        singles(_weight_grad),
         flops(_weight_grad_flops),
         None,
         _weight_grad_workspace,

@@ -21,7 +21,7 @@ from ipu_emu.graph import Graph, Op
 from ipu_emu.graph.dtype import FLOAT, FLOAT16
 from ipu_emu.graph.op import GRAPHCORE
 from ipu_emu.ops.adjoint import Adjoint, Value
-from ipu_emu.ops.arrays import chain, scalar, storage
+from ipu_emu.ops.arrays import chain, scalar, singles, storage
 from ipu_emu.ops.cost import per_element
 from ipu_emu.ops.node import Made, Node
 from ipu_emu.ops.registry import Bound, OpDef, Step, always
@@ -280,9 +280,18 @@ _cost = per_element(8)
 OPS = [
     OpDef("BatchNormalization", (5, 5), _batch_shape, _batch_infer, _cost, expand=_batch_expand),
     OpDef("BatchNormalization", (5, 5), _batch_shape, _batch_infer, _cost, expand=_batch_expand, domain=GRAPHCORE),
-    OpDef("BatchNormTrain", (3, 3), _train_shape, _batch_train, _cost, _train_grad, spatial=(0, 3), halves=always),
+    OpDef(
+        "BatchNormTrain",
+        (3, 3),
+        _train_shape,
+        singles(_batch_train),
+        _cost,
+        _train_grad,
+        spatial=(0, 3),
+        halves=always,
+    ),
     # BatchNormGrad(g, x, scale, mean, inverse) -> dx, dscale, dbias
-    OpDef("BatchNormGrad", (5, 5), _batch_grad_shape, _batch_grad, _cost, spatial=(0, 1, 5), halves=always),
+    OpDef("BatchNormGrad", (5, 5), _batch_grad_shape, singles(_batch_grad), _cost, spatial=(0, 1, 5), halves=always),
     # RunningMean(old, batch): keep old + take batch, in its place
     OpDef(
         "RunningMean",
@@ -307,7 +316,7 @@ OPS = [
         "GroupNormalization",
         (3, 3),
         _group_shape,
-        _group,
+        singles(_group),
         _cost,
         _group_grad_rule,
         workspace=_group_workspace,
@@ -319,7 +328,7 @@ OPS = [
         "GroupNormGrad",
         (5, 5),
         _batch_grad_shape,
-        _group_grad,
+        singles(_group_grad),
         _cost,
         workspace=_group_grad_workspace,
         halves=_per_column,

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ipu_emu.graph import Graph, Op
-from ipu_emu.ops.arrays import chain, computed, contiguous, view
+from ipu_emu.ops.arrays import chain, computed, contiguous, singles, view
 from ipu_emu.ops.cost import per_element
 from ipu_emu.ops.node import Made, Node, inputs_of
 from ipu_emu.ops.registry import Bound, OpDef, Step, always
@@ -120,7 +120,7 @@ OPS = [
         "Softmax",
         (1, 1),
         _shape,
-        contiguous(_softmax),
+        singles(contiguous(_softmax)),
         per_element(12),
         lambda d: d.g.op("SoftmaxGrad", d.y, axis=d.attribute("axis", 1)),
         expand=_along_one_axis,
@@ -136,6 +136,6 @@ OPS = [
         _and_whole,
         expand=_along_one_axis,
     ),
-    OpDef("SoftmaxGrad", (2, 2), _shape, contiguous(_softmax_grad), per_element(4), halves=always),
+    OpDef("SoftmaxGrad", (2, 2), _shape, singles(contiguous(_softmax_grad)), per_element(4), halves=always),
     OpDef("LogSoftmaxGrad", (2, 2), _shape, contiguous(_log_softmax_grad), per_element(11), workspace=_one_per_row),
 ]
