@@ -98,7 +98,7 @@ import os
 from poprun_py.binding import bind, memory_policy
 from poprun_py.placement import Placement
 assert memory_policy() == (0, set())
-print(repr(bind(Placement(({cpu},), ({node},)))), os.sched_getaffinity(0), memory_policy())
+print(repr(bind(Placement(({cpu},), ({node},)))), os.sched_getaffinity(0), memory_policy(), flush=True)
 if os.fork() == 0:
     os.execvp("sh", ["sh", "-c", "grep Cpus_allowed_list /proc/self/status; grep -c bind /proc/self/numa_maps"])
 os.wait()
