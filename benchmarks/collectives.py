@@ -348,13 +348,13 @@ def measure(case: Case, contenders: dict[str, Team], *, rounds: int, budget: flo
 
 
 def measurements(
-    processes: int, contenders: dict[str, Team], quick: bool, only: str, rounds: int
+    processes: int, contenders: dict[str, Team], quick: bool, only: str, rounds: int, sizes: list[int]
 ) -> Iterator[dict[str, Any]]:
     """All cases for ``processes`` ranks whose name begins with ``only``."""
     budget = 0.04 if quick else 0.15
     for (what, dtype), (full_sizes, quick_sizes) in CASES.items():
         for nbytes in quick_sizes if quick else full_sizes:
-            if not what.startswith(only):
+            if not what.startswith(only) or (sizes and nbytes // KIB not in sizes):
                 continue
             yield measure(Case(what, dtype, processes, nbytes), contenders, rounds=rounds, budget=budget)
 
@@ -365,6 +365,7 @@ def main() -> None:
     parser.add_argument("--json", metavar="FILE", type=Path, help="also write the rows to FILE")
     parser.add_argument("--processes", type=int, nargs="+", default=None, help="numbers of ranks (default 2 4 8)")
     parser.add_argument("--rounds", type=int, help="rounds of each case (default 5; quick: 3)")
+    parser.add_argument("--sizes", type=int, nargs="+", metavar="KIB", default=[], help="only these sizes")
     parser.add_argument("--only", default="", metavar="COLLECTIVE", help="cases whose name begins so")
     parser.add_argument("--worker", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -379,7 +380,7 @@ def main() -> None:
     print(f"{'case':<42}{'ours':>10}" + "".join(f"{name:>18}" for name in names) + f"{'ratio':>8}")
     for processes in options.processes:
         with teams(processes) as contenders:
-            for row in measurements(processes, contenders, options.quick, options.only, rounds):
+            for row in measurements(processes, contenders, options.quick, options.only, rounds, options.sizes):
                 rows.append(row)
                 found = row["peers"]
                 peers = "".join(f"{found[name]:>18.1f}" if name in found else " " * 18 for name in names)
