@@ -60,6 +60,9 @@ def draw(found: dict[tuple[str, str, int], Series]) -> plt.Figure:
     figure, grid = plt.subplots(len(counts), len(columns), figsize=size, squeeze=False, layout="constrained")
     for row, processes in zip(grid, counts, strict=True):
         for axes, (what, dtype) in zip(row, columns, strict=True):
+            if (what, dtype, processes) not in found:
+                axes.set_axis_off()
+                continue
             for name, points in found.get((what, dtype, processes), {}).items():
                 color, style = _STYLES[name]
                 width = 2.0 if name == "ours" else 1.0
