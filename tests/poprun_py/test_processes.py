@@ -115,9 +115,11 @@ def test_orphans_in_sessions_of_their_own_are_found_and_ended():
         '''
         import textwrap
         start(textwrap.dedent(code))
-        while len(processes.descendants(os.getpid())) < 3 or processes.reap()[0]:
-            time.sleep(0.01)
-        time.sleep(0.1)
+        steady = 0
+        while steady < 10:  # those in between are gone
+            time.sleep(0.02)
+            processes.reap()
+            steady = steady + 1 if len(processes.descendants(os.getpid())) == 3 else 0
         print(len(processes.descendants(os.getpid())), processes.end_descendants(timeout=10.0))
         print(processes.descendants(os.getpid()))
     """)
