@@ -64,15 +64,15 @@ from ipu_emu.popart.inference import InferenceSession
 from ipu_emu.popart.location import CommGroup, TensorLocation, TensorLocationSettings
 from ipu_emu.popart.logger import getLogger
 from ipu_emu.popart.optimizer import ClipNormSettings, Optimizer, OptimizerValue
-from ipu_emu.popart.options import (
+from ipu_emu.popart.option_groups import (
     AccumulateOuterFragmentSettings,
     AutodiffSettings,
     AutomaticLossScalingSettings,
     BatchSerializationSettings,
     ExecutionPhaseSettings,
     ReplicatedCollectivesSettings,
-    SessionOptions,
 )
+from ipu_emu.popart.options import SessionOptions
 from ipu_emu.popart.patterns import InputShapeInfo, Patterns
 from ipu_emu.popart.prefixes import (
     reservedAccl1Prefix,
