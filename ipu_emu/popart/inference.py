@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import Graph
+from ipu_emu.popart.compilation import Model
 from ipu_emu.popart.dataflow import DataFlow
 from ipu_emu.popart.devices import DeviceInfo
 from ipu_emu.popart.options import SessionOptions
 from ipu_emu.popart.patterns import InputShapeInfo, Patterns
-from ipu_emu.popart.session import Model, Session
+from ipu_emu.popart.session import Session
 from ipu_emu.transforms.training import Gradient, inference_graph
 
 __all__ = ["InferenceSession"]

@@ -8,12 +8,13 @@ from copy import copy
 import numpy as np
 
 from ipu_emu.graph import Graph, Role
+from ipu_emu.popart.compilation import Model
 from ipu_emu.popart.dataflow import DataFlow
 from ipu_emu.popart.devices import DeviceInfo
 from ipu_emu.popart.optimizer import Optimizer, check_replacement
 from ipu_emu.popart.options import SessionOptions
 from ipu_emu.popart.patterns import InputShapeInfo, Patterns
-from ipu_emu.popart.session import Model, Session
+from ipu_emu.popart.session import Session
 from ipu_emu.transforms.clipping import CLIP_SCALE, clip_scale
 from ipu_emu.transforms.loss_scaling import LossScaler, check_loss_scaling
 from ipu_emu.transforms.training import Gradient, shares, training_graph

@@ -1,0 +1,149 @@
+"""Compilation: a model with its options, transformed into the graph of a step and compiled into an executable."""
+
+from __future__ import annotations
+
+import os
+from copy import deepcopy
+from typing import Any
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+
+from ipu_emu.errors import SessionError
+from ipu_emu.graph import Graph
+from ipu_emu.graph.onnx_model import from_model, initializers_of, load_model, metadata_of, opset_of
+from ipu_emu.ops import append
+from ipu_emu.popart.builder import STREAM_MODE
+from ipu_emu.popart.caching import cache_folder
+from ipu_emu.popart.dataflow import DataFlow
+from ipu_emu.popart.device_rules import check_device, check_distributed
+from ipu_emu.popart.devices import DeviceInfo
+from ipu_emu.popart.options import SessionOptions
+from ipu_emu.popart.patterns import InputShapeInfo
+from ipu_emu.popart.placement import check_placement
+from ipu_emu.popart.tensorinfo import TensorInfo
+from ipu_emu.popart.variables import grouped, settings_of
+from ipu_emu.program import Executable
+from ipu_emu.program.anchors import StepShape
+from ipu_emu.program.cache import cache_key, compiled_once
+from ipu_emu.program.lowering import lower
+from ipu_emu.transforms.replication import tell_replicas
+from ipu_emu.transforms.training import Gradient
+
+__all__ = ["Compilation", "Model"]
+
+Model = bytes | str | os.PathLike[str]
+
+
+class Compilation:
+    """What a session is before anything runs."""
+
+    _training = False
+
+    def __init__(
+        self,
+        fnModel: Model,
+        dataFlow: DataFlow,
+        deviceInfo: DeviceInfo,
+        inputShapeInfo: InputShapeInfo | None,
+        userOptions: SessionOptions | None,
+        name: str,
+    ) -> None:
+        self._options = deepcopy(userOptions) if userOptions is not None else SessionOptions()
+        self.dataFlow = dataFlow
+        self.deviceInfo = deviceInfo
+        self.name = name
+        self._options.check(training=self._training)
+        check_distributed(deviceInfo, self._options)
+        self.replicationFactor = self._options.localReplicas()
+        self.accumulationFactor = self._options.accumulation()
+        proto = load_model(fnModel)  # it is as large as the weights: not kept
+        self._opset = opset_of(proto)
+        self._model = self._read(proto, inputShapeInfo)
+        del proto
+        self._placement = check_placement(
+            self._model, self._options, dataFlow, training=self._training, ipus=self._ipus_per_replica
+        )
+        self._broadcast = frozenset(
+            key.removeprefix(STREAM_MODE) for key in self._model.metadata if key.startswith(STREAM_MODE)
+        )
+        self._anchors = [dataFlow.art(id).anchor(id) for id in dataFlow.anchors()]
+        self._graph, self._gradients = self._transform()
+        self._executable: Executable | None = None
+
+    def _read(self, proto: onnx.ModelProto, shapes: InputShapeInfo | None) -> Graph:
+        """The model, with what depends on the number of replicas."""
+        metadata, replicas = metadata_of(proto), self._options.getGlobalReplicationFactor()
+        data = initializers_of(proto)
+        for id, settings in settings_of(metadata).items():
+            if id in data:
+                settings.shapeOnReplica(data[id].shape, replicas, id)
+        known = {} if shapes is None else {id: info.described for id, info in shapes.infos.items()}
+        return from_model(tell_replicas(proto, replicas), append, groups=grouped(metadata, replicas), shapes=known)
+
+    def _transform(self) -> tuple[Graph, list[Gradient]]:
+        """The graph of a step, and the gradients that are reduced in it."""
+        raise AssertionError("a kind of session defines this")
+
+    def initAnchorArrays(self) -> dict[str, NDArray[Any]]:
+        """Arrays that fit the anchors of one step, by tensor id."""
+        step, arrays = self._step(), {}
+        for anchor in self._anchors:
+            if step.batches % anchor.period:
+                raise RuntimeError("Invalid anchor period, is not divisble by batchesPerStep")
+            tensor = self._graph.tensor(anchor.tensor)
+            arrays[anchor.tensor] = np.empty(step.shape(anchor, tensor), tensor.dtype.numpy)
+        return arrays
+
+    def _step(self) -> StepShape:
+        return StepShape(self.dataFlow.batchesPerStep(), self.accumulationFactor, self.replicationFactor)
+
+    def _prepare(self) -> None:
+        """Compile for the device; errors of the device appear here."""
+        self._options.check_counts()
+        check_device(self.deviceInfo, self._options, self._model, self._ipus_per_replica)
+        self._executable = self._compile()
+
+    def _compile(self) -> Executable:
+        """Compile, or load what was compiled before."""
+        folder = cache_folder(self._options)
+        if folder is None:
+            return self._lower()
+        return compiled_once(folder, self._graph, self._key(), self._lower)
+
+    def _arguments(self) -> dict[str, Any]:
+        """What the compiler is told besides the graph."""
+        return {
+            "step": self._step(),
+            "anchors": self._anchors,
+            "gradients": self._gradients,
+            "reduction": self._options.reduction(),
+            "replicas": self._options.getGlobalReplicationFactor(),
+            "broadcast": self._broadcast,
+            "bucket_bytes": self._options.bucketBytes(),
+        }
+
+    def _lower(self) -> Executable:
+        return lower(self._graph.copy(), **self._arguments())
+
+    def _key(self) -> str:
+        return cache_key(self._graph, self._arguments())
+
+    @property
+    def _ipus_per_replica(self) -> int:
+        return max(1, self.deviceInfo.numIpus // self._options.localReplicas())
+
+    @property
+    def executable(self) -> Executable:
+        """What was compiled. An extension of PopART."""
+        if self._executable is None:
+            raise SessionError("The session has not been compiled; call prepareDevice() first")
+        return self._executable
+
+    def getInfo(self, id: str) -> TensorInfo:
+        """Type and shape of a tensor of the transformed model."""
+        return TensorInfo.of(self._graph.tensor(id))
+
+    def getAllTensorIds(self) -> set[str]:
+        return set(self._graph.tensors)

@@ -1,0 +1,39 @@
+"""Device rules: what a session asks of its device, checked as PopART checks it."""
+
+from __future__ import annotations
+
+from ipu_emu.errors import EmulatorError
+from ipu_emu.graph import Graph
+from ipu_emu.popart.devices import DeviceInfo
+from ipu_emu.popart.enums import DeviceType
+from ipu_emu.popart.options import SessionOptions
+from ipu_emu.popart.placement import check_virtual_graphs_fit
+
+__all__ = ["check_device", "check_distributed"]
+
+_HARDWARE = (DeviceType.Ipu, DeviceType.OfflineIpu)
+
+
+def check_distributed(device: DeviceInfo, options: SessionOptions) -> None:
+    """Raise EmulatorError for replicas of several instances on a device that only one instance has."""
+    if options.enableDistributedReplicatedGraphs and device.type not in _HARDWARE:
+        raise EmulatorError(
+            "Only IPU Hardware devices supported with distributed replicated graphs. Unsupported device type "
+            f"{device.type.name}"
+        )
+
+
+def check_device(device: DeviceInfo, options: SessionOptions, model: Graph, ipus_per_replica: int) -> None:
+    """Raise EmulatorError where the replicas and virtual graphs do not fit the IPUs."""
+    ipus, replicas = device.numIpus, options.localReplicas()
+    if device.type is DeviceType.Cpu:
+        return
+    if ipus % replicas:
+        raise EmulatorError("For replicated graphs, the number of IPUs must be divisible by the replication factor.")
+    if options.usesVirtualGraphs():
+        check_virtual_graphs_fit(model, ipus_per_replica)
+    elif ipus > 1 and ipus != replicas:
+        raise EmulatorError(
+            f"If virtual graphs are disabled, the replicated graph count ({replicas}) needs to be equal to the "
+            f"number of IPUs ({ipus})"
+        )
