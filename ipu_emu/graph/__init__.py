@@ -2,7 +2,7 @@
 
 from ipu_emu.graph.dtype import DTYPES, DType, dtype_named, dtype_of
 from ipu_emu.graph.graph import Graph
-from ipu_emu.graph.op import Attribute, Op, Phase
+from ipu_emu.graph.op import Attribute, Op, Phase, Place
 from ipu_emu.graph.tensor import Role, Tensor
 
 __all__ = [
@@ -12,6 +12,7 @@ __all__ = [
     "Graph",
     "Op",
     "Phase",
+    "Place",
     "Role",
     "Tensor",
     "dtype_named",

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-__all__ = ["GRAPHCORE", "Attribute", "Op", "Phase"]
+__all__ = ["GRAPHCORE", "Attribute", "Op", "Phase", "Place"]
 
 #: A number, a text, a list of either, or a numpy array (the value of a constant).
 Attribute = Any
@@ -24,6 +24,14 @@ class Phase(Enum):
     UPDATE = "update"
 
 
+@dataclass(frozen=True, order=True)
+class Place:
+    """Where an op runs: an IPU of its replica, and the stage of the forward op that it is, or that it serves."""
+
+    stage: int = 0
+    ipu: int = 0
+
+
 @dataclass(frozen=True)
 class Op:
     """``outputs = type(inputs, attributes)``; an absent optional input is the empty text."""
@@ -36,6 +44,7 @@ class Op:
     version: int = 10
     name: str = ""
     phase: Phase = Phase.FORWARD
+    place: Place = Place()
 
     @property
     def label(self) -> str:

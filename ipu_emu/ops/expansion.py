@@ -37,7 +37,7 @@ def _expand(graph: Graph, op: Op) -> None:
         return
     for other in others:
         _declare(graph, other)
-        _expand(graph, other)
+        _expand(graph, replace(other, place=op.place))
 
 
 def _declare(graph: Graph, op: Op) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ipu_emu.errors import EmulatorError
-from ipu_emu.graph import DType, Graph, Op, Phase, Role, Tensor, dtype_named
+from ipu_emu.graph import DType, Graph, Op, Phase, Place, Role, Tensor, dtype_named
 from ipu_emu.program import anchors, instructions
 from ipu_emu.program.executable import Executable
 from ipu_emu.program.memory import Life, MemoryPlan, Placement
@@ -22,7 +22,7 @@ from ipu_emu.transforms.training import Gradient, Reduction
 
 __all__ = ["Decoder", "Encoder"]
 
-_LISTED = [Graph, Op, Tensor, Phase, Role, Executable, Life, MemoryPlan, Placement, Gradient, Reduction]
+_LISTED = [Graph, Op, Tensor, Phase, Place, Role, Executable, Life, MemoryPlan, Placement, Gradient, Reduction]
 
 
 def _classes() -> dict[str, type]:

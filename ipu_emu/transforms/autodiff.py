@@ -4,7 +4,8 @@
     backward    Gradient___x <- ConvDataGrad <- Gradient___y <- ReluGrad <- Gradient___z <- ... <- seed
 
 The gradient of tensor t has the id ``Gradient___t``. Where t feeds several ops, their contributions are added in the
-reverse order of the ops, so the sum does not depend on anything else.
+reverse order of the ops, so the sum does not depend on anything else. An op of the backward pass has the place of the
+forward op that it differentiates; a sum of contributions that of the op that made t, or of the first that reads it.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import Graph, Op, Phase, Tensor
 from ipu_emu.ops import TABLE, Adjoint, Value, node_of
 from ipu_emu.transforms.ids import GRADIENT
+from ipu_emu.transforms.places import homes
 from ipu_emu.transforms.writer import Writer
 
 __all__ = ["differentiate"]
@@ -31,7 +33,8 @@ def differentiate(graph: Graph, loss: str, seed: Tensor) -> None:
 class _Differentiation:
     def __init__(self, graph: Graph, loss: str, seed: Tensor) -> None:
         self.graph = graph
-        self.writer = Writer(graph, Phase.BACKWARD)
+        self.homes = homes(graph)
+        self.writer = Writer(graph, Phase.BACKWARD, self.homes[loss])
         start = self.writer.value(seed)
         if graph.tensor(loss).shape != seed.shape:
             start = start.shaped(graph.tensor(loss).shape)
@@ -52,6 +55,7 @@ class _Differentiation:
         """Add the contributions of ``op`` to the gradients of its inputs."""
         rule = TABLE[op].grad
         gradients = tuple(self.total(output) for output in op.outputs)
+        self.writer.place = op.place
         if rule is None:
             return
         inputs = tuple(self.writer.value(self.graph.tensor(id)) if id else None for id in op.inputs)
@@ -65,6 +69,7 @@ class _Differentiation:
     def total(self, id: str) -> Value | None:
         """The gradient of ``id``, the sum of its parts; named once all parts are there."""
         if id not in self.totals and id in self.parts:
+            self.writer.place = self.homes[id]
             first, *others = self.parts[id]
             for other in others:
                 first = first + other

@@ -6,7 +6,7 @@
     c = Add(b, r)
 
 An op joins the groups that make its inputs, if nothing outside of them needs what they make before its own place: a
-group runs where its last op was. Groups have one shape, one phase and one set of placement attributes. What is
+group runs where its last op was. Groups have one shape, one phase, one place and one set of annotations. What is
 needed outside of a group, and what the caller wants, is stored; the rest never reaches memory.
 """
 
@@ -103,7 +103,7 @@ class _Fusion:
 
     def alike(self, group: _Group, op: Op) -> bool:
         other = group.ops[0][1]
-        return other.phase is op.phase and _placement(other) == _placement(op)
+        return (other.phase, other.place, _placement(other)) == (op.phase, op.place, _placement(op))
 
     def can_move(self, group: _Group, place: int) -> bool:
         """Say whether nothing outside of the group uses what it makes before ``place``."""
@@ -137,7 +137,8 @@ class _Fusion:
             "dtypes": [self.graph.tensor(id).dtype.onnx for id in outputs],
             "shapes": [self.graph.tensor(id).shape for id in outputs],
         }
-        return Op("Fused", tuple(inputs), tuple(outputs), attributes, name=_label(group), phase=last.phase)
+        name = _label(group)
+        return Op("Fused", tuple(inputs), tuple(outputs), attributes, name=name, phase=last.phase, place=last.place)
 
     def body(self, group: _Group, inputs: list[str], outputs: list[str]) -> tuple[Any, ...]:
         body = Body()
@@ -161,7 +162,7 @@ def _columns(tensor: Tensor, out: Tensor) -> int:
 
 
 def _placement(op: Op) -> dict[str, Any]:
-    """The attributes that say where and when an op runs."""
+    """The annotations of an op: how its author wants it to run."""
     return {name: value for name, value in op.attributes.items() if name.startswith("__")}
 
 

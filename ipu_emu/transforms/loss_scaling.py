@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ipu_emu.errors import EmulatorError
-from ipu_emu.graph import Graph, Phase, Role, Tensor
+from ipu_emu.graph import Graph, Phase, Place, Role, Tensor
 from ipu_emu.graph.dtype import FLOAT
 from ipu_emu.transforms.optimizer import Hyper
 from ipu_emu.transforms.writer import Writer
@@ -35,21 +35,23 @@ class LossScaler:
     most: float = 1e-7
     period: int = 1
 
-    def scaled_seed(self, graph: Graph, seed: Tensor) -> Tensor:
-        """The gradient of the loss: ``seed`` times the factor."""
+    def scaled_seed(self, graph: Graph, seed: Tensor, place: Place) -> Tensor:
+        """The gradient of the loss, which is made at ``place``: ``seed`` times the factor."""
         for id, first in ((FACTOR, np.ones((), np.float32)), (_SEEN, np.zeros(3, np.float32))):
             saved = graph.data.get(id, first)
             graph.tensors[id] = Tensor(id, FLOAT, first.shape, Role.STATE)
             graph.data[id] = saved
-        writer = Writer(graph, Phase.BACKWARD)
+        writer = Writer(graph, Phase.BACKWARD, place)
         factor = FACTOR
         if seed.dtype is not FLOAT:
             factor = writer.append("Cast", (FACTOR,), (f"{FACTOR}_{seed.dtype}",), {"to": seed.dtype.onnx})[0].id
         return writer.append("Mul", (seed.id, factor), (FINAL,))[0]
 
     def count(self, graph: Graph, parts: Sequence[str]) -> str:
-        """Append the count of large elements of one micro-batch; return its id."""
-        made = Writer(graph, Phase.BACKWARD).append(
+        """Append the count of large elements of one micro-batch, where its last gradient is made; return its id."""
+        producers = graph.producers()
+        place = min(producers[part].place for part in parts)
+        made = Writer(graph, Phase.BACKWARD, place).append(
             "CountLargeGradients", tuple(parts), (_COUNTS,), {"edge": self.edge}
         )
         return made[0].id

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ipu_emu.graph import Graph, Op, Phase, Role
+from ipu_emu.graph import Graph, Op, Phase, Place, Role
 from ipu_emu.graph.dtype import FLOAT, FLOAT16
 from ipu_emu.ops import TABLE, node_of
 from ipu_emu.ops.collectives import between_replicas
@@ -33,7 +33,7 @@ def round_stochastically(graph: Graph) -> None:
 class _Rounding:
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
-        self.widened: dict[tuple[str, bool], str] = {}
+        self.widened: dict[tuple[str, bool, Place], str] = {}
 
     def is_half(self, id: str) -> bool:
         return bool(id) and self.graph.tensors[id].dtype is FLOAT16
@@ -65,11 +65,11 @@ class _Rounding:
     def widen(self, id: str, op: Op) -> str:
         """``id`` as FLOAT; an update in place must have a copy of its own."""
         shared = not TABLE[op].updates
-        key = (id, op.phase is Phase.UPDATE)
+        key = (id, op.phase is Phase.UPDATE, op.place)
         if not shared or key not in self.widened:
             name = self.wide(id, like=op)
             attributes = {"to": FLOAT.onnx}
-            self.graph.ops.append(Op("Cast", (id,), (name,), attributes, phase=op.phase))
+            self.graph.ops.append(Op("Cast", (id,), (name,), attributes, phase=op.phase, place=op.place))
             if not shared:
                 return name
             self.widened[key] = name
@@ -79,4 +79,4 @@ class _Rounding:
         key = key_in(self.graph, shared=op.phase is Phase.UPDATE)
         inputs = (source, key) if place is None else (place, source, key)
         type = "RoundStochastically" if place is None else "RoundStochasticallyInto"
-        self.graph.ops.append(Op(type, inputs, (output,), {}, phase=op.phase))
+        self.graph.ops.append(Op(type, inputs, (output,), {}, phase=op.phase, place=op.place))

@@ -18,6 +18,7 @@ from ipu_emu.transforms.ids import GRADIENT
 from ipu_emu.transforms.loss_scaling import LossScaler
 from ipu_emu.transforms.optimizer import Rule
 from ipu_emu.transforms.patterns import fuse_softmax_nll
+from ipu_emu.transforms.places import homes, place_updates
 from ipu_emu.transforms.pruning import prune
 from ipu_emu.transforms.rounding import round_stochastically
 
@@ -64,7 +65,7 @@ def training_graph(
     role = Role.CONSTANT if optimizer.loss_scaling.constant else Role.SCALAR
     seed = Tensor(optimizer.loss_scaling_id(dtype), dtype, (), role)
     graph.add(seed, np.array(optimizer.loss_scaling.value, dtype.numpy))
-    differentiate(graph, loss, scaler.scaled_seed(graph, seed) if scaler else seed)
+    differentiate(graph, loss, scaler.scaled_seed(graph, seed, homes(graph)[loss]) if scaler else seed)
     fuse_softmax_nll(graph)
     gradients = []
     for weight in graph.with_role(Role.WEIGHT):
@@ -82,6 +83,7 @@ def training_graph(
         for count in counted:
             scaler.change(graph, count.total, seed)
     gradients += counted
+    place_updates(graph, {gradient.total: gradient.part for gradient in gradients})
     _finish(graph, [*anchors, *(gradient.part for gradient in gradients)], stochastic_rounding)
     return graph, gradients
 

@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ipu_emu.graph import Graph, Op, Phase, Tensor
+from ipu_emu.graph import Graph, Op, Phase, Place, Tensor
 from ipu_emu.ops import Value, append
 
 __all__ = ["Writer"]
 
 
 class Writer:
-    """Appends ops of one phase."""
+    """Appends ops of one phase, at ``place`` until it is changed."""
 
-    def __init__(self, graph: Graph, phase: Phase) -> None:
+    def __init__(self, graph: Graph, phase: Phase, place: Place | None = None) -> None:
         self.graph = graph
         self.phase = phase
+        self.place = place or Place()
 
     def value(self, tensor: Tensor) -> Value:
         """``tensor`` as something to compute with."""
@@ -32,4 +33,5 @@ class Writer:
         self, type: str, inputs: tuple[str, ...], outputs: tuple[str, ...], attributes: dict[str, Any] | None = None
     ) -> list[Tensor]:
         """Append an op and return the tensors that it makes."""
-        return append(self.graph, Op(type, inputs, outputs, attributes or {}, phase=self.phase))
+        op = Op(type, inputs, outputs, attributes or {}, phase=self.phase, place=self.place)
+        return append(self.graph, op)

@@ -1,0 +1,42 @@
+"""Places: where tensors live and updates run, which follows from the places of the ops.
+
+A tensor lives where it is made. What no op makes lives where it is read first: in the lowest stage, by the first op.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from ipu_emu.graph import Graph, Op, Phase, Place
+
+__all__ = ["homes", "place_updates"]
+
+
+def _stage_of(op: Op) -> int:
+    return op.place.stage
+
+
+def homes(graph: Graph, stage_of: Callable[[Op], int] = _stage_of) -> dict[str, Place]:
+    """Tensor id to the place where it lives."""
+    made = {output: op.place for op in graph.ops for output in op.outputs}
+    read: dict[str, Op] = {}
+    for op in graph.ops:
+        for id in op.inputs:
+            first = read.setdefault(id, op)
+            if op.phase is not Phase.UPDATE and stage_of(op) < stage_of(first):
+                read[id] = op
+    return {id: Place() for id in graph.tensors} | {id: op.place for id, op in read.items() if id} | made
+
+
+def place_updates(graph: Graph, totals: Mapping[str, str]) -> None:
+    """Let every op of the update phase run where what it changes lives: a variable, or a gradient.
+
+    ``totals`` maps the sum of a gradient over micro-batches to the gradient of one.
+    """
+    found = homes(graph)
+    found |= {total: found[part] for total, part in totals.items()}
+    for index, op in enumerate(graph.ops):
+        if op.phase is Phase.UPDATE:
+            graph.ops[index] = replace(op, place=found[op.inputs[0]])
+            found.update(dict.fromkeys(op.outputs, found[op.inputs[0]]))
