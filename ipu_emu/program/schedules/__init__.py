@@ -1,0 +1,35 @@
+"""schedules: which stage of a pipeline works on which micro-batch in which slot.
+
+    grouped       forward and backward of every stage in each slot (2N micro-batches in flight)
+    interleaved   forward and backward in turn (N in flight): 1F1B in lock-step
+    sequential    one stage at a time, as sharding
+    popart        grouped, the last forward stage and its backward as one
+
+Each is a generator of slots; the compiler, the clock and the drawing read the same one. With I/O tiles the
+grouped one becomes ``overlapped``; with batch serialisation the sequential one becomes ``serialised``.
+"""
+
+from ipu_emu.program.schedules.blocks import Blocks, blocks_of, flattened
+from ipu_emu.program.schedules.kinds import KINDS, depth, fifo_depth, in_flight, schedule
+from ipu_emu.program.schedules.overlapped import overlapped
+from ipu_emu.program.schedules.serialised import serialised
+from ipu_emu.program.schedules.stages import Mapping, Stage
+from ipu_emu.program.schedules.task import Slot, Task, Work
+
+__all__ = [
+    "KINDS",
+    "Blocks",
+    "Mapping",
+    "Slot",
+    "Stage",
+    "Task",
+    "Work",
+    "blocks_of",
+    "depth",
+    "fifo_depth",
+    "flattened",
+    "in_flight",
+    "overlapped",
+    "schedule",
+    "serialised",
+]

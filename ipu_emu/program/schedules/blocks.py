@@ -1,0 +1,55 @@
+"""Blocks: a schedule as a Pod stores it: ramp-up, a main block that is repeated, ramp-down.
+
+Row i of a block holds the list of stages rotated right by the start of micro-batch i; None where there is nothing.
+
+    grouped, N = 1 in training         ramp-up   main   ramp-down
+      row 0 (starts in slot 0)          0 1      0 1      . .
+      row 1 (starts in slot 1)          . 0      1 0      1 .
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+__all__ = ["Blocks", "blocks_of", "flattened"]
+
+Row = tuple[int | None, ...]
+Block = tuple[Row, ...]
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """``main`` runs ``repeats`` times between the ramps; without ramps (one row) there is only ``main``."""
+
+    ramp_up: Block
+    main: Block
+    ramp_down: Block
+    repeats: int
+
+    def unrolled(self) -> Iterator[Row]:
+        """The columns of all blocks in the order in which they run."""
+        for block, times in ((self.ramp_up, 1), (self.main, self.repeats), (self.ramp_down, 1)):
+            yield from list(zip(*block, strict=True)) * times
+
+
+def blocks_of(stages: int, offsets: Sequence[int], count: int) -> Blocks:
+    """The blocks of ``count`` micro-batches (a multiple of the rows) over ``stages`` scheduled stages."""
+    full: list[tuple[int, ...]] = [tuple((slot - offset) % stages for slot in range(stages)) for offset in offsets]
+    rounds = count // len(offsets)
+    if len(offsets) == 1:
+        return Blocks((), tuple(full), (), rounds)
+    rows = list(zip(full, offsets, strict=True))
+    up = tuple(tuple(None if at < offset else row[at] for at in range(stages)) for row, offset in rows)
+    down = tuple(tuple(None if at >= offset else row[at] for at in range(stages)) for row, offset in rows)
+    return Blocks(up, tuple(full), down, rounds - 1)
+
+
+def flattened(block: Block, *, filler: str = ".", descending: bool = False) -> str:
+    """A block as one text, slot by slot; ``descending`` lists a slot last stage first, as the grouped main does."""
+    columns = list(zip(*block, strict=True))
+    if descending:
+        columns = [
+            tuple(sorted(column, key=lambda stage: -1 if stage is None else stage)[::-1]) for column in columns
+        ]
+    return " ".join(filler if stage is None else str(stage) for column in columns for stage in column)

@@ -1,0 +1,62 @@
+"""interleaved: an IPU does a forward or a backward in a slot, in turn; others call this 1F1B."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+
+from ipu_emu.errors import EmulatorError
+from ipu_emu.program.schedules.rotation import rotation
+from ipu_emu.program.schedules.stages import Stage
+from ipu_emu.program.schedules.task import Slot, Work
+
+__all__ = ["interleaved", "interleaved_offsets", "interleaved_stash"]
+
+
+def interleaved(stages: Sequence[Stage], count: int) -> Iterator[Slot]:
+    """Stage k of micro-batch j runs in slot 2j + k in training, j + k in inference; N micro-batches in flight.
+
+    N = 2 in training (stages 0, 1 forward, 2, 3 backward), 4 micro-batches: the stage that works on each
+      slot            0  1  2  3  4  5  6  7  8  9
+      micro-batch 0   0  1  2  3
+      micro-batch 1         0  1  2  3
+      micro-batch 2               0  1  2  3
+      micro-batch 3                     0  1  2  3
+    """
+    yield from rotation(stages, count, interleaved_offsets(stages))
+
+
+def interleaved_offsets(stages: Sequence[Stage]) -> tuple[int, ...]:
+    """The starts that never give an IPU two stages in one slot, greedily from the first."""
+    _refuse_shared(stages)
+    length = len(stages)
+    accepted = [0]
+    for start in range(1, length):
+        if not any(_meet(stages, start, other) for other in accepted):
+            accepted.append(start)
+    return tuple(accepted)
+
+
+def _meet(stages: Sequence[Stage], start: int, other: int) -> bool:
+    """Whether micro-batches with these starts ever need one IPU in one slot."""
+    length = len(stages)
+    pairs = ((stages[(at - start) % length].ipus, stages[(at - other) % length].ipus) for at in range(length))
+    return any(-1 in one or -1 in two or set(one) & set(two) for one, two in pairs)
+
+
+def _refuse_shared(stages: Sequence[Stage]) -> None:
+    """In training stages may not share an IPU."""
+    forward = [stage for stage in stages if stage.what is Work.FORWARD]
+    ipus = sorted(ipu for stage in forward for ipu in stage.ipus)
+    shared = sorted({one for one, two in pairwise(ipus) if one == two})
+    if shared and len(forward) < len(stages):
+        raise EmulatorError(
+            "The pipelining schedule 'Interleaved' does not currently support multiple pipeline stages on the same "
+            f"device for training graphs. Stages share IPU {', '.join(map(str, shared))}; give each stage its own "
+            "IPU, or use the Grouped or Sequential schedule"
+        )
+
+
+def interleaved_stash(stages: int, stage: int) -> int:
+    """Micro-batches that pass ``stage`` before the first comes back."""
+    return stages - 1 - stage

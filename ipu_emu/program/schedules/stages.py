@@ -1,0 +1,69 @@
+"""Stage: a scheduled stage of a pipeline: a forward one, its backward one, or in PopART the last one as both.
+
+frameworks, N = 3, training     stage  0  1  2  3  4  5      PopART     stage  0  1  2  3  4
+                             forward   0  1  2  2  1  0              forward   0  1  2  1  0
+                                what   F  F  F  B  B  B                 what   F  F FB  B  B
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ipu_emu.errors import EmulatorError
+from ipu_emu.program.schedules.task import Slot, Task, Work
+
+__all__ = ["Mapping", "Stage", "framework_stages", "ipus_by_stage", "popart_stages"]
+
+#: The IPU of each forward stage; several for one with concurrent parts, -1 for one on all IPUs.
+Mapping = Sequence[int | Sequence[int]]
+_Ipus = tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """``forward`` is the forward stage whose IPUs and weights it shares; on several IPUs it has concurrent parts."""
+
+    index: int
+    forward: int
+    ipus: tuple[int, ...]
+    what: Work
+
+    def tasks(self, micro_batch: int) -> Slot:
+        """Its tasks for one micro-batch, one on each of its IPUs."""
+        return tuple(Task(ipu, self.index, micro_batch, self.what) for ipu in self.ipus)
+
+
+def ipus_by_stage(stages: int, mapping: Mapping | None) -> _Ipus:
+    """The IPUs of each forward stage, by default 0, 1, 2, ...; raise EmulatorError for one that does not fit."""
+    if stages < 1:
+        raise EmulatorError(f"{stages} stages were asked for; a pipeline has at least one")
+    mapping = range(stages) if mapping is None else mapping
+    if len(mapping) != stages:
+        raise EmulatorError(f"Each stage must be mapped to an IPU: {len(mapping)} mappings != {stages} stages")
+    ipus = tuple((entry,) if isinstance(entry, int) else tuple(entry) for entry in mapping)
+    for stage, entry in enumerate(ipus):
+        if not entry or len(set(entry)) < len(entry) or (min(entry) < 0 and entry != (-1,)):
+            raise EmulatorError(
+                f"stage {stage} is mapped to {mapping[stage]}; use an IPU from 0, different IPUs for concurrent "
+                "parts, or -1 for all IPUs"
+            )
+    return ipus
+
+
+def framework_stages(ipus: _Ipus, training: bool) -> tuple[Stage, ...]:
+    """Forward stages 0 to N - 1; in training then the backward ones, of N - 1 down to 0."""
+    count = len(ipus)
+    forward = [Stage(index, index, ipus[index], Work.FORWARD) for index in range(count)]
+    backward = [Stage(2 * count - 1 - stage.forward, stage.forward, stage.ipus, Work.BACKWARD) for stage in forward]
+    return (*forward, *reversed(backward)) if training else tuple(forward)
+
+
+def popart_stages(ipus: _Ipus, training: bool) -> tuple[Stage, ...]:
+    """As for frameworks, but in training the last forward stage holds its own backward: 2F - 1 stages."""
+    if not training:
+        return framework_stages(ipus, training)
+    last = len(ipus) - 1
+    forward = [Stage(index, index, ipus[index], Work.FORWARD) for index in range(last)]
+    backward = [Stage(2 * last - stage.forward, stage.forward, stage.ipus, Work.BACKWARD) for stage in forward]
+    return (*forward, Stage(last, last, ipus[last], Work.BOTH), *reversed(backward))

@@ -1,0 +1,35 @@
+"""Task: what one IPU does in one slot of a pipeline; a slot is its tasks in program order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+__all__ = ["Slot", "Task", "Work"]
+
+
+class Work(StrEnum):
+    """What is done with a micro-batch."""
+
+    FORWARD = "forward"
+    BACKWARD = "backward"
+    BOTH = "forward+backward"
+    RECOMPUTE = "recompute"
+    LOAD = "load"
+    STORE = "store"
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """``stage`` numbers scheduled stages: forward ones, then backward ones; ``ipu`` -1 stands for all IPUs."""
+
+    ipu: int
+    stage: int
+    micro_batch: int
+    what: Work
+
+    def __str__(self) -> str:
+        return f"{self.what} of stage {self.stage}, micro-batch {self.micro_batch}, on IPU {self.ipu}"
+
+
+Slot = tuple[Task, ...]
