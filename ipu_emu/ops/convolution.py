@@ -249,7 +249,7 @@ OPS = [
         "Conv",
         (2, 3),
         _shape,
-        _conv,
+        singles(_conv),
         flops(_conv_flops),
         _grad,
         _conv_workspace,

@@ -68,7 +68,8 @@ def test_value_is_that_of_the_onnx_reference(case: Case) -> None:
     onnx.checker.check_model(onnx.load_model_from_string(builder.getModelProto()))
     (expected,) = ReferenceEvaluator(builder.getModelProto()).run(None, dict(zip(ids, session.values, strict=True)))
     assert y.shape == expected.shape
-    np.testing.assert_allclose(y, expected, rtol=2e-5, atol=1e-6)
+    scale = max(1.0, float(np.abs(expected).max(initial=0)))  # terms that cancel leave the rounding of their sum
+    np.testing.assert_allclose(y, expected, rtol=2e-5, atol=1e-6 * scale)
 
 
 @pytest.mark.torch

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 
@@ -31,8 +32,12 @@ def test_lists_and_ranges(text, names):
 
 @pytest.mark.skipif(not shutil.which("scontrol"), reason="needs Slurm's scontrol")
 @pytest.mark.parametrize("text", ["n[0-2,4]", "a[08-11],b", "r[1-2]n[3,5]"])
-def test_slurm_agrees(text):
-    done = subprocess.run(["scontrol", "show", "hostnames", text], capture_output=True, text=True, check=True)
+def test_slurm_agrees(text, tmp_path):
+    configuration = tmp_path / "slurm.conf"
+    configuration.write_text("ClusterName=c\nSlurmctldHost=localhost\n")
+    environment = os.environ | {"SLURM_CONF": str(configuration)}
+    command = ["scontrol", "show", "hostnames", text]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
     assert list(expanded(text)) == done.stdout.split()
 
 
