@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from gcl.jit import jit
 from ipu_emu.errors import InternalError
 from ipu_emu.graph import Graph, Op
+from ipu_emu.graph.dtype import INT64
 from ipu_emu.ops.adjoint import Adjoint, Value
 from ipu_emu.ops.arrays import view
 from ipu_emu.ops.cost import flops
@@ -35,9 +36,20 @@ def _shape(node: Node) -> Made:
     x = node.input(0)
     if x.rank < 3:
         raise node.fail(f"data [N, C, ...] is needed, found {x}")
-    if len(node.op.outputs) > 1:
-        raise node.fail("a second output (indices) is not supported; ask for 1 output")
-    return [(x.dtype, (*x.shape[:2], *_windows(node, x.shape).output))]
+    made = x.dtype, (*x.shape[:2], *_windows(node, x.shape).output)
+    if len(node.op.outputs) > 1 and node.op.type == "MaxPool":
+        return [made, (INT64, made[1])]
+    return [made]
+
+
+def _max_expand(graph: Graph, op: Op) -> list[Op] | None:
+    """The places of the largest elements, where they are asked for, are an op of their own."""
+    if len(op.outputs) == 1:
+        return pool_in_two_dimensions(graph, op)
+    rewrite = Rewrite(graph, op)
+    y = rewrite.op("MaxPool", *op.inputs, into=op.outputs[0], **op.attributes)
+    rewrite.op("MaxPoolPlaces", op.inputs[0], y, into=op.outputs[1], **op.attributes)
+    return rewrite.ops
 
 
 # In the kernels every tensor is [C H W, N]: a line is one pixel for the whole batch.
@@ -270,7 +282,7 @@ OPS = [
         _cost,
         lambda d: d.g.op("MaxPoolGrad", d.x, d.y, **d.node.op.attributes),
         spatial=(0, -1),
-        expand=pool_in_two_dimensions,
+        expand=_max_expand,
     ),
     OpDef("MaxPoolGrad", (3, 3), _second, _max_pool_grad, _cost, None, _batch, spatial=(0, 1, 2, -1)),
     OpDef(

@@ -10,24 +10,18 @@ from typing import Any
 
 import numpy as np
 
-from ipu_emu.errors import InternalError
-from ipu_emu.graph import DType, Graph, Op, dtype_named
+from ipu_emu.graph import DType, dtype_named
 from ipu_emu.graph.dtype import FLOAT, INT32, dtype_numbered
 from ipu_emu.ops.arrays import computed
 from ipu_emu.ops.cost import flops, per_element
-from ipu_emu.ops.node import Made, Node, inputs_of
-from ipu_emu.ops.registry import Bound, OpDef, Step
-from ipu_emu.ops.rewrite import Rewrite
+from ipu_emu.ops.node import Made, Node
+from ipu_emu.ops.registry import OpDef
 from ipu_emu.ops.windows import Windows
 
 __all__ = ["OPS"]
 
 _Array = Any
-_UINT8, _DOUBLE = dtype_named("UINT8"), dtype_named("DOUBLE")
-
-
-def _unreached(bound: Bound) -> Step:
-    raise InternalError(f"{bound.node.op.type} was not expanded")
+_UINT8 = dtype_named("UINT8")
 
 
 # Scales and zero points: one for all elements, one for each place of an axis, or one for each block along it
@@ -144,7 +138,7 @@ def _scaled_matmul(node: Node, *inputs: _Array) -> _Array:
     return _saturated(product * (factor if factor.size > 1 else factor.reshape(())), y_zero, y_zero.dtype)
 
 
-# Convolutions: the ops of floating-point convolution, in DOUBLE
+# Convolutions
 
 
 def _output(node: Node, x: int, w: int) -> tuple[int, ...]:
@@ -162,54 +156,32 @@ def _scaled_shape(node: Node) -> Made:
     return [(node.input(7).dtype, _output(node, 0, 3))]
 
 
-class _Convolution:
-    """Writes the convolution of integer operands."""
-
-    def __init__(self, graph: Graph, op: Op) -> None:
-        self.node, self.rewrite = inputs_of(graph, op), Rewrite(graph, op)
-
-    def centred(self, index: int, zero: int) -> str:
-        """An operand in DOUBLE without its zero point; that of weights may be one for each output channel."""
-        wide = self.rewrite.op("Cast", self.node.op.inputs[index], to=_DOUBLE.onnx)
-        if not self.node.has_input(zero):
-            return wide
-        start = self.rewrite.op("Cast", self.node.op.inputs[zero], to=_DOUBLE.onnx)
-        return self.rewrite.op(
-            "Sub", wide, self.column(start, self.node.input(zero).nelms, self.node.input(index).rank)
-        )
-
-    def column(self, id: str, count: int, rank: int) -> str:
-        """Numbers of output channels as they broadcast to weights."""
-        return self.rewrite.op("ReshapeTo", id, shape=[count, *[1] * (rank - 1)] if count > 1 else [])
-
-    def convolved(self, x: str, w: str) -> str:
-        kept = ("dilations", "group", "kernel_shape", "pads", "strides", "auto_pad")
-        given = {name: value for name, value in self.node.op.attributes.items() if name in kept}
-        return self.rewrite.op("Conv", x, w, **given)
+def _convolved(node: Node, x: _Array, w: _Array) -> _Array:
+    """Sums over windows of x [N, C, ...] times w [M, C / group, ...], both without their zero points."""
+    windows, group = Windows.of(node, x.shape[2:], w.shape[2:]), int(node.attribute("group", 1))
+    rank, places = len(windows.input), [np.array(windows.places(axis)) for axis in range(len(windows.input))]
+    pads = [(-min(p.min(), 0), max(p.max() + 1 - n, 0)) for p, n in zip(places, windows.input, strict=True)]
+    padded = np.pad(x, [(0, 0), (0, 0), *pads])
+    at = [p.reshape(*[1] * 2 * i, *p.shape, *[1] * 2 * (rank - 1 - i)) for i, p in enumerate(places)]
+    taken = padded[(slice(None), slice(None), *(p + low for p, (low, _) in zip(at, pads, strict=True)))]
+    order = [2 + 2 * axis for axis in range(rank)] + [3 + 2 * axis for axis in range(rank)]
+    columns = taken.transpose(0, 1, *order).reshape(x.shape[0], group, w[0].size, prod(windows.output))
+    return (w.reshape(group, -1, w[0].size) @ columns).reshape(x.shape[0], w.shape[0], *windows.output)
 
 
-def _integer(graph: Graph, op: Op) -> list[Op]:
-    made = _Convolution(graph, op)
-    y = made.convolved(made.centred(0, 2), made.centred(1, 3))
-    made.rewrite.op("Cast", y, into=op.outputs[0], to=INT32.onnx)
-    return made.rewrite.ops
+def _integer(node: Node, x: _Array, w: _Array, x_zero: _Array | None = None, w_zero: _Array | None = None) -> _Array:
+    return _convolved(node, _centred(x, x_zero, 1), _centred(w, w_zero, 0))
 
 
-def _scaled(graph: Graph, op: Op) -> list[Op]:
-    """x, its scale and zero point; the same of w and y; biases, whose scale is that of the products."""
-    made = _Convolution(graph, op)
-    rewrite, rank = made.rewrite, made.node.input(0).rank
-    y = made.convolved(made.centred(0, 2), made.centred(3, 5))
-    if made.node.has_input(8):
-        bias = rewrite.op("Cast", op.inputs[8], to=_DOUBLE.onnx)
-        y = rewrite.op("Add", y, rewrite.op("ReshapeTo", bias, shape=[-1, *[1] * (rank - 2)]))
-    scales = [rewrite.op("Cast", op.inputs[index], to=_DOUBLE.onnx) for index in (1, 4, 6)]
-    factor = rewrite.op("Div", rewrite.op("Mul", scales[0], scales[1]), scales[2])
-    factor = made.column(factor, made.node.input(4).nelms, rank - 1)
-    one = rewrite.constant(np.float64(1))
-    zero = rewrite.op("ReshapeTo", op.inputs[7], shape=[])
-    rewrite.op("QuantizeLinear", rewrite.op("Mul", y, factor), one, zero, into=op.outputs[0])
-    return rewrite.ops
+def _scaled(node: Node, *inputs: _Array) -> _Array:
+    """Biases have the scale of the products."""
+    x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero = inputs[:8]
+    made = _convolved(node, _centred(x, x_zero, 1), _centred(w, w_zero, 0))
+    wide = (-1, *[1] * (x.ndim - 2))
+    if len(inputs) > 8:
+        made = made + inputs[8].reshape(wide)
+    factor = x_scale.astype(np.float64) * w_scale.astype(np.float64).reshape(-1) / y_scale
+    return _saturated(made * factor.reshape(wide), y_zero.reshape(()), y_zero.dtype)
 
 
 _products = flops(lambda node: 2 * node.outputs[0].nelms * node.input(0).shape[-1])
@@ -221,6 +193,6 @@ OPS = [
     OpDef("DynamicQuantizeLinear", (1, 1), _dynamic_shape, computed(_dynamic), per_element(5)),
     OpDef("MatMulInteger", (2, 4), _matmul_shape, computed(_matmul), _products),
     OpDef("QLinearMatMul", (8, 8), _scaled_matmul_shape, computed(_scaled_matmul), _products),
-    OpDef("ConvInteger", (2, 4), _integer_shape, _unreached, _windows, expand=_integer),
-    OpDef("QLinearConv", (8, 9), _scaled_shape, _unreached, _windows, expand=_scaled),
+    OpDef("ConvInteger", (2, 4), _integer_shape, computed(_integer), _windows),
+    OpDef("QLinearConv", (8, 9), _scaled_shape, computed(_scaled), _windows),
 ]

@@ -14,6 +14,7 @@ from tests.ipu_emu.case import Case, Mean, NoReduction, Sum, binary, case, graph
 from tests.ipu_emu.cases_elements import ELEMENTS
 from tests.ipu_emu.cases_layers import LAYERS
 from tests.ipu_emu.cases_places import PLACES
+from tests.ipu_emu.cases_rare import RARE
 from tests.ipu_emu.cases_windows import WINDOWS
 
 __all__ = ["CASES", "Case"]
@@ -205,5 +206,6 @@ CASES = [
     *ELEMENTS,
     *LAYERS,
     *PLACES,
+    *RARE,
     *WINDOWS,
 ]
