@@ -1,0 +1,115 @@
+"""timing: how long a schedule takes when its stages take so long, and how busy its IPUs are meanwhile.
+
+Copies between IPUs and the weight update are not part of it. What a slot lasts depends on the barrier:
+
+    one     each slot lasts as long as its busiest IPU
+    halves  the same, but forwards, recomputations and backwards of a slot wait for each other
+    none    an IPU goes on as soon as what it needs has come
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from ipu_emu.errors import EmulatorError
+from ipu_emu.program.schedules.task import Slot, Task, Work
+
+__all__ = ["Barrier", "StageTimes", "Timing", "timing"]
+
+
+class Barrier(StrEnum):
+    """Who waits for whom at the end of a task."""
+
+    ONE = "one"
+    HALVES = "halves"
+    NONE = "none"
+
+
+@dataclass(frozen=True)
+class StageTimes:
+    """Time of each forward stage, and of its backward, in any unit; raise EmulatorError if they cannot be."""
+
+    forward: tuple[float, ...]
+    backward: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.forward) != len(self.backward):
+            raise EmulatorError(
+                f"{len(self.forward)} forward times and {len(self.backward)} backward times were given; "
+                "give one of each per stage"
+            )
+        if not all(0 <= time < float("inf") for time in (*self.forward, *self.backward)):
+            raise EmulatorError("the time of a stage must be a number from 0 on")
+
+    @classmethod
+    def even(cls, stages: int) -> StageTimes:
+        """Stages that are all alike, a backward twice as long as a forward."""
+        return cls((1.0,) * stages, (2.0,) * stages)
+
+    def of(self, task: Task, scheduled: int) -> float:
+        """The time of a task of a schedule with so many scheduled stages."""
+        forward = min(task.stage, scheduled - 1 - task.stage) if task.stage >= len(self.forward) else task.stage
+        parts = {
+            Work.FORWARD: self.forward[forward],
+            Work.RECOMPUTE: self.forward[forward],
+            Work.BACKWARD: self.backward[forward],
+            Work.BOTH: self.forward[forward] + self.backward[forward],
+        }
+        return parts.get(task.what, 0.0)
+
+
+@dataclass(frozen=True)
+class Timing:
+    """The time of one batch, and the part of it that each IPU spends on forwards and backwards."""
+
+    total: float
+    useful: Mapping[int, float]
+
+    @property
+    def efficiency(self) -> float:
+        """Useful time of all IPUs over the time that they are held."""
+        return sum(self.useful.values()) / (len(self.useful) * self.total) if self.total else 1.0
+
+
+def timing(slots: Iterable[Slot], times: StageTimes, barrier: Barrier = Barrier.ONE) -> Timing:
+    """What ``slots`` take."""
+    drawn = list(slots)
+    scheduled = 1 + max((task.stage for slot in drawn for task in slot), default=0)
+    useful: dict[int, float] = defaultdict(float)
+    for task in (task for slot in drawn for task in slot):
+        useful[task.ipu] += times.of(task, scheduled) * (task.what is not Work.RECOMPUTE)
+    return Timing(_TOTALS[barrier](drawn, times, scheduled), dict(useful))
+
+
+def _with_one_barrier(slots: Sequence[Slot], times: StageTimes, scheduled: int) -> float:
+    return sum(_busiest(slot, times, scheduled) for slot in slots)
+
+
+def _with_halves(slots: Sequence[Slot], times: StageTimes, scheduled: int) -> float:
+    parts = ([task for task in slot if task.what is work] for slot in slots for work in Work)
+    return sum(_busiest(part, times, scheduled) for part in parts)
+
+
+def _busiest(tasks: Iterable[Task], times: StageTimes, scheduled: int) -> float:
+    busy: dict[int, float] = defaultdict(float)
+    for task in tasks:
+        busy[task.ipu] += times.of(task, scheduled)
+    return max(busy.values(), default=0.0)
+
+
+def _without_barrier(slots: Sequence[Slot], times: StageTimes, scheduled: int) -> float:
+    """Each task starts when its IPU is free and the stage before it has done the same micro-batch."""
+    free: dict[int, float] = defaultdict(float)
+    done: dict[tuple[int, int], float] = defaultdict(float)
+    for task in (task for slot in slots for task in slot):
+        ready = 0.0 if task.what is Work.RECOMPUTE else done[task.stage - 1, task.micro_batch]
+        free[task.ipu] = max(free[task.ipu], ready) + times.of(task, scheduled)
+        if task.what is not Work.RECOMPUTE:
+            done[task.stage, task.micro_batch] = max(done[task.stage, task.micro_batch], free[task.ipu])
+    return max(free.values(), default=0.0)
+
+
+_TOTALS = {Barrier.ONE: _with_one_barrier, Barrier.HALVES: _with_halves, Barrier.NONE: _without_barrier}
