@@ -4,6 +4,7 @@ EmulatorError                     popart_exception
 +-- RefusedError                  popart_exception
 +-- InternalError                 popart_internal_exception
 +-- SessionError                  popart_runtime_error
+|   +-- FeedError                 popart_runtime_error
 +-- OutOfMemoryError              OutOfMemoryException
 PoplibsError                      poplibs_exception
 PoplarError                       poplar_exception
@@ -18,6 +19,7 @@ PoplarError                       poplar_exception
 __all__ = [
     "ApplicationRuntimeError",
     "EmulatorError",
+    "FeedError",
     "InternalError",
     "OutOfMemoryError",
     "PoplarError",
@@ -46,6 +48,10 @@ class InternalError(EmulatorError):
 
 class SessionError(EmulatorError):
     """A session was used in the wrong order or with the wrong data."""
+
+
+class FeedError(SessionError):
+    """Step data could not be had: a source, a preparation or a worker failed, or took too long."""
 
 
 class OutOfMemoryError(EmulatorError):

@@ -1,8 +1,10 @@
-"""hostio: how step data gets from the user's arrays to the replicas and back."""
+"""hostio: how step data gets from the user's data set to the replicas and back."""
 
 from ipu_emu.hostio.arrays import ArrayFeed
 from ipu_emu.hostio.callbacks import CallbackFeed
+from ipu_emu.hostio.feed import Feed
+from ipu_emu.hostio.order import Share
 from ipu_emu.hostio.sizes import check_sizes
 from ipu_emu.hostio.synthetic import SyntheticFeed
 
-__all__ = ["ArrayFeed", "CallbackFeed", "SyntheticFeed", "check_sizes"]
+__all__ = ["ArrayFeed", "CallbackFeed", "Feed", "Share", "SyntheticFeed", "check_sizes"]

@@ -1,0 +1,151 @@
+"""Files: samples in files that are read as one: .npy and .npz shards, Arrow and Parquet tables.
+
+``.npy`` files are mapped, not read: a file larger than memory costs the pages that are used. Tables are read through
+pyarrow (``pip install poprun-py[arrow]``), mapped where the format allows it; a column becomes an array.
+"""
+
+from __future__ import annotations
+
+import glob
+from bisect import bisect_right
+from collections.abc import Callable, Mapping, Sequence
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ipu_emu.errors import FeedError
+
+__all__ = ["Shards", "open_files"]
+
+#: An array, or arrays by name.
+_Content = NDArray[Any] | Mapping[str, NDArray[Any]]
+
+
+class Shards:
+    """The rows of several files, one after the other."""
+
+    def __init__(self, parts: Sequence[_Content]) -> None:
+        self._parts = parts
+        self._ends = list(accumulate(_length(part) for part in parts))
+
+    def __len__(self) -> int:
+        return self._ends[-1]
+
+    def __getitem__(self, row: int) -> Any:
+        shard = bisect_right(self._ends, row)
+        within = row - (self._ends[shard - 1] if shard else 0)
+        part = self._parts[shard]
+        return {name: array[within] for name, array in part.items()} if isinstance(part, Mapping) else part[within]
+
+
+def open_files(paths: str | Path | Sequence[str | Path]) -> _Content | Shards:
+    """Open one file, several, a pattern (``data/*.npy``), or all files of a folder, in the order of their names."""
+    asked = [paths] if isinstance(paths, str | Path) else paths
+    files = [file for path in asked for file in _found(path)]
+    parts = [_open(file) for file in files]
+    for file, part in zip(files, parts, strict=True):
+        if _kind(part) != _kind(parts[0]):
+            raise FeedError(f"{file} holds {_text(part)}, but {files[0]} {_text(parts[0])}; give files of one kind")
+    return parts[0] if len(parts) == 1 else Shards(parts)
+
+
+def _found(path: str | Path) -> list[Path]:
+    path = Path(path)
+    if path.is_dir():
+        found = sorted(file for file in path.iterdir() if file.suffix in _READERS)
+    else:
+        found = [path] if path.exists() else [Path(name) for name in sorted(glob.glob(str(path)))]
+    if not found:
+        raise FeedError(f"{path}: no such file, folder or pattern with {', '.join(_READERS)} files")
+    return found
+
+
+def _open(file: Path) -> _Content:
+    if file.suffix not in _READERS:
+        raise FeedError(f"{file}: a feed reads {', '.join(_READERS)}; convert the file to one of these")
+    try:
+        return _READERS[file.suffix](file)
+    except (OSError, ValueError) as error:
+        raise FeedError(f"{file} could not be read: {error}") from error
+
+
+def _npy(file: Path) -> _Content:
+    array: NDArray[Any] = np.load(file, mmap_mode="r", allow_pickle=False)
+    return array
+
+
+def _npz(file: Path) -> _Content:
+    with np.load(file, allow_pickle=False) as archive:
+        return {name: archive[name] for name in archive.files}
+
+
+def _arrow(file: Path) -> _Content:
+    arrow = _pyarrow()
+    with arrow.memory_map(str(file)) as mapped:
+        try:
+            table = arrow.ipc.open_file(mapped).read_all()
+        except arrow.ArrowInvalid:
+            mapped.seek(0)
+            table = arrow.ipc.open_stream(mapped).read_all()
+    return _columns(table)
+
+
+def _parquet(file: Path) -> _Content:
+    _pyarrow()
+    import pyarrow.parquet
+
+    return _columns(pyarrow.parquet.read_table(file, memory_map=True))
+
+
+def _pyarrow() -> Any:
+    try:
+        import pyarrow
+        import pyarrow.ipc
+    except ImportError:
+        raise FeedError("Arrow and Parquet files need pyarrow; pip install 'poprun-py[arrow]'") from None
+    return pyarrow
+
+
+def _columns(table: Any) -> dict[str, NDArray[Any]]:
+    """Columns of numbers, and of lists of numbers that are equally long (also nested, then each row is a matrix)."""
+    return {name: _column(name, table.column(name).combine_chunks()) for name in table.column_names}
+
+
+def _column(name: str, column: Any) -> NDArray[Any]:
+    rows, shape = len(column), []
+    if column.null_count:
+        raise FeedError(f"column '{name}' has {column.null_count} missing values; fill or drop these rows first")
+    while hasattr(column, "flatten") and hasattr(column.type, "value_type"):
+        length, rest = divmod(len(column.flatten()), max(len(column), 1))
+        if rest or any(len(row) != length for row in column):
+            raise FeedError(f"column '{name}' has lists of different lengths; a feed needs equal ones")
+        shape.append(length)
+        column = column.flatten()
+    values: NDArray[Any] = column.to_numpy(zero_copy_only=False)
+    return values.reshape(rows, *shape)
+
+
+_READERS: dict[str, Callable[[Path], _Content]] = {
+    ".npy": _npy,
+    ".npz": _npz,
+    ".arrow": _arrow,
+    ".feather": _arrow,
+    ".parquet": _parquet,
+}
+
+
+def _length(part: _Content) -> int:
+    return min(len(array) for array in part.values()) if isinstance(part, Mapping) else len(part)
+
+
+def _kind(part: _Content) -> Any:
+    """What must be alike in all files: names, element types, shapes of a row."""
+    named = part if isinstance(part, Mapping) else {"": part}
+    return {name: (array.dtype, array.shape[1:]) for name, array in named.items()}
+
+
+def _text(part: _Content) -> str:
+    return ", ".join(f"{name or 'rows of'} {dtype}{list(shape)}" for name, (dtype, shape) in _kind(part).items())
