@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 import popdist_py
 from ipu_emu.engine import Engine, Replicas
@@ -92,6 +94,11 @@ class Session(Randomness):
             raise SessionError("The session has no engine; call prepareDevice() first")
         return self._engine
 
+    @property
+    def engine(self) -> Engine:
+        """What holds the values of the local replicas. An extension of PopART."""
+        return self._loaded
+
     # Running
 
     def run(self, *args: Any, debugName: str = "") -> None:
@@ -125,6 +132,14 @@ class Session(Randomness):
         return self._loaded.wall.seconds()
 
     # Weights
+
+    def restore(self, values: Mapping[str, NDArray[Any]]) -> None:
+        """Set weights, optimiser state and scalars on the host and the device. An extension of PopART."""
+        self._weights.values |= {id: np.array(values[id]) for id in self._weights.values if id in values}
+        self.weightsFromHost()
+        for id, value in values.items():
+            if id not in self._weights.values:
+                self._loaded.write(id, value)
 
     def weightsFromHost(self) -> None:
         """Copy the host's weights and optimiser state to all local replicas."""

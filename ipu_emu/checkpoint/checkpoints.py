@@ -1,0 +1,197 @@
+"""Checkpoints: save a training session while it goes on, and go on from the newest whole checkpoint.
+
+    with Checkpoints("runs/digits", keep=3) as checkpoints:
+        resumed = checkpoints.restore(session)
+        for step in range(resumed.step, 1000):
+            session.run(data(step))
+            checkpoints.save(session, step + 1, state={"loss": loss})
+
+All instances make the same calls. ``save`` copies the values and returns; a thread writes them. A program that is
+killed, at any moment, and started again (``poprun-py --max-restarts``) goes on from the newest checkpoint that is
+whole, on as many instances as it is given, and reaches the bits of a run that was never disturbed.
+"""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import popdist_py
+from ipu_emu.checkpoint.container import read
+from ipu_emu.checkpoint.folder import CheckpointError, Folder, Manifest
+from ipu_emu.checkpoint.state import Trainable, groups_of, joined, mismatches, shares, stateful
+from ipu_emu.checkpoint.writer import Writer
+
+__all__ = ["Checkpoints", "Resumed"]
+
+_RNG = "random numbers"
+_STATE = "program"
+#: Differences between a checkpoint and a model that are told.
+_FAULTS = 5
+#: Characters of a message that instances exchange.
+_TEXT = 400
+
+
+@dataclass(frozen=True)
+class Resumed:
+    """Where a run goes on: ``step`` and ``state`` as they were saved; 0 and nothing for a run that starts."""
+
+    step: int = 0
+    state: Mapping[str, Any] = field(default_factory=dict)
+    name: str = ""
+
+
+class Checkpoints:
+    """The checkpoints of a job in ``folder``, which all hosts must share; the newest ``keep`` of them are kept.
+
+    ``timeout``: seconds that instance 0 waits for the parts of the others.
+    """
+
+    def __init__(self, folder: str | Path, *, keep: int = 3, timeout: float = 300.0) -> None:
+        if keep < 1:
+            raise CheckpointError(f"keep = {keep} was given; keep at least 1 checkpoint")
+        self._instance, self._instances = popdist_py.getInstanceIndex(), popdist_py.getNumInstances()
+        self._folder = Folder(Path(folder).absolute())
+        self._on_first(self._folder.open)
+        self._writer = Writer(self._folder, self._instance, self._instances, keep=keep, timeout=timeout)
+        self._copies: dict[str, NDArray[Any]] = {}
+
+    # Saving
+
+    def save(self, session: Trainable, step: int, state: Mapping[str, Any] | None = None) -> None:
+        """Write the state of ``session`` after ``step`` steps; ``state`` (plain data) is the program's own part.
+
+        Return when the values are copied. Wait first for the checkpoint before, and raise CheckpointError on all
+        instances if that could not be written.
+        """
+        state = _plain(state or {})
+        self.wait()
+        self._on_first(lambda: self._folder.begin(step))
+        engine = session.engine
+        entries = shares(engine, self._instance, self._instances)
+        for entry in entries:
+            value = engine.view(entry.id, entry.replica)
+            copy = self._copies.get(entry.key)
+            if copy is None or (copy.shape, copy.dtype) != (value.shape, value.dtype):
+                copy = self._copies[entry.key] = np.empty(value.shape, value.dtype)
+            np.copyto(copy, value)
+        content = {_STATE: state, _RNG: [engine.seed, engine.steps]}
+        arrays = {entry.key: self._copies[entry.key] for entry in entries}
+        self._writer.begin(Manifest(step, content, {}, groups_of(engine)), arrays)
+
+    def wait(self) -> None:
+        """Wait until what was saved is whole; raise CheckpointError on all instances if it could not be written."""
+        failed = self._first_text(self._writer.part_written())
+        if failed:
+            self._writer.give_up()
+        whole = self._writer.whole()
+        failed = failed or self._first_text(whole)
+        if failed:
+            raise CheckpointError(
+                f"a checkpoint could not be written: {failed}; the ones before are whole. Make room, or choose "
+                "another folder"
+            )
+
+    # Restoring
+
+    def restore(self, session: Trainable) -> Resumed:
+        """Load the newest whole checkpoint into ``session``, whose engine is ready; step 0 if there is none.
+
+        A damaged one is passed over with a warning. Raise CheckpointError if it is of another model.
+        """
+        found: list[str] = []
+        self._on_first(lambda: found.append(self._newest()))
+        name = popdist_py.broadcast(found[0] if found else "", 0)
+        if not name:
+            return Resumed()
+        manifest = self._folder.manifest(name)
+        arrays: dict[str, NDArray[Any]] = {}
+        for file in manifest.files:
+            arrays |= read(self._folder.path / name / file)
+        values, engine = joined(arrays, manifest.groups), session.engine
+        wrong = mismatches(values, stateful(engine), groups_of(engine))
+        if wrong:
+            raise CheckpointError(
+                f"checkpoint {self._folder.path / name} is of another model: {_listed(wrong)}. Use the model that it "
+                "was saved from, or another folder"
+            )
+        session.restore(values)
+        engine.seed, engine.steps = manifest.state[_RNG]
+        return Resumed(manifest.step, manifest.state[_STATE], name)
+
+    def _newest(self) -> str:
+        for name, manifest in self._folder.whole(self._folder.names()):
+            if isinstance(manifest, Manifest):
+                return name
+            warnings.warn(f"checkpoint {name} is passed over: {manifest}", stacklevel=4)
+        return ""
+
+    # Ending
+
+    def close(self) -> None:
+        """Wait for the last checkpoint, and let other jobs use the folder."""
+        try:
+            self.wait()
+        finally:
+            self._end()
+
+    def _end(self) -> None:
+        self._writer.close()
+        self._folder.close()
+
+    def __enter__(self) -> Checkpoints:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            self.close()
+        else:  # other instances may never come to wait
+            self._end()
+
+    # Instances
+
+    def _on_first(self, call: Any) -> None:
+        """Run ``call`` on instance 0; all raise the CheckpointError that it raises."""
+        failed = ""
+        if self._instance == 0:
+            try:
+                call()
+            except CheckpointError as error:
+                failed = str(error)
+            except OSError as error:
+                failed = f"checkpoints cannot be written to {self._folder.path}: {error.strerror}"
+        failed = self._first_text(failed)
+        if failed:
+            raise CheckpointError(failed)
+
+    def _first_text(self, mine: str) -> str:
+        """The first text of all instances that is not empty."""
+        if self._instances == 1:
+            return mine
+        texts = popdist_py.allGather(np.array(mine[:_TEXT], f"U{_TEXT}"))
+        return next((str(text) for text in texts if text), "")
+
+
+def _listed(faults: Sequence[str]) -> str:
+    return "; ".join([*faults[:_FAULTS], *([f"and {len(faults) - _FAULTS} more"] if len(faults) > _FAULTS else [])])
+
+
+def _plain(state: Mapping[str, Any]) -> dict[str, Any]:
+    """A copy of the program's own state; raise CheckpointError if JSON does not hold it."""
+    try:
+        copy: dict[str, Any] = json.loads(json.dumps(state))
+    except (TypeError, ValueError) as error:
+        raise CheckpointError(
+            f"state takes numbers, text, lists and dicts ({error}); keep arrays in the model or in files of their own"
+        ) from None
+    return copy

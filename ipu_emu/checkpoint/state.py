@@ -1,0 +1,103 @@
+"""State: what a session must have back to go on as if it had never stopped, and who of a job writes which part of it.
+
+A variable that all replicas share is written by one instance, so that each writes about as many bytes; one that
+differs between groups of replicas is written group by group, each by the instance that has the group's first replica.
+
+    key            what it holds
+    weights        the value of variable ``weights``
+    bias@3         the value of variable ``bias`` in group 3
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ipu_emu.engine import Engine
+from ipu_emu.graph import Role, Tensor
+
+__all__ = ["Entry", "Trainable", "groups_of", "joined", "mismatches", "shares", "stateful"]
+
+_Array = NDArray[Any]
+
+
+class Trainable(Protocol):
+    """What a checkpoint needs of a session."""
+
+    @property
+    def engine(self) -> Engine:
+        """What holds the values."""
+
+    def restore(self, values: Mapping[str, _Array]) -> None:
+        """Set variables, states of the optimiser and its scalars."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A value to write: of tensor ``id``, found on local replica ``replica``."""
+
+    key: str
+    id: str
+    replica: int
+
+
+def stateful(engine: Engine) -> list[Tensor]:
+    """Variables, states of the optimiser, and scalars that the host may change."""
+    graph, placed = engine.executable.graph, engine.executable.plan.placements
+    return [t for t in graph.tensors.values() if t.id in placed and (t.role.is_variable or t.role is Role.SCALAR)]
+
+
+def groups_of(engine: Engine) -> dict[str, int]:
+    """The number of groups of each tensor that differs between groups of replicas."""
+    return {t.id: len(engine.replicas.representatives(t.group)) for t in stateful(engine) if t.group is not None}
+
+
+def shares(engine: Engine, instance: int, instances: int) -> list[Entry]:
+    """What this instance writes."""
+    replicas, mine, loads = engine.replicas, [], [0] * instances
+    for tensor in sorted(stateful(engine), key=lambda t: (-t.nbytes, t.id)):
+        if tensor.group is None:
+            owner = loads.index(min(loads))
+            loads[owner] += tensor.nbytes
+            if owner == instance:
+                mine.append(Entry(tensor.id, tensor.id, 0))
+            continue
+        for group, first in enumerate(replicas.representatives(tensor.group)):
+            if 0 <= first - replicas.offset < replicas.local:
+                mine.append(Entry(f"{tensor.id}@{group}", tensor.id, first - replicas.offset))
+    return mine
+
+
+def joined(arrays: Mapping[str, _Array], groups: Mapping[str, int]) -> dict[str, _Array]:
+    """Values by id; those of groups stacked along a leading axis."""
+    values = {key: array for key, array in arrays.items() if not _grouped(key, groups)}
+    return values | {id: np.stack([arrays[f"{id}@{g}"] for g in range(count)]) for id, count in groups.items()}
+
+
+def _grouped(key: str, groups: Mapping[str, int]) -> bool:
+    id, at, group = key.rpartition("@")
+    return bool(at) and id in groups and group.isdecimal()
+
+
+def mismatches(values: Mapping[str, _Array], tensors: Iterable[Tensor], groups: Mapping[str, int]) -> list[str]:
+    """In what the values of a checkpoint differ from what a session has."""
+    wanted = {}
+    for tensor in tensors:
+        shape = (groups[tensor.id], *tensor.shape) if tensor.id in groups else tensor.shape
+        wanted[tensor.id] = shape, np.dtype(tensor.dtype.numpy)
+    missing = [f"the checkpoint lacks {id}" for id in wanted if id not in values]
+    foreign = [f"the model has no {id}" for id in values if id not in wanted]
+    different = [
+        f"{id} is {_described(array.shape, array.dtype)} in the checkpoint, {_described(*wanted[id])} in the model"
+        for id, array in values.items()
+        if id in wanted and (array.shape, array.dtype) != wanted[id]
+    ]
+    return missing + foreign + different
+
+
+def _described(shape: tuple[int, ...], dtype: np.dtype[Any]) -> str:
+    return f"{dtype} {list(shape)}"
