@@ -2,8 +2,9 @@
 
 from ipu_emu.popart.adam import Adam
 from ipu_emu.popart.adaptive import Adaptive
-from ipu_emu.popart.builder import Builder, InputSettings, defaultAiOnnxOpset
+from ipu_emu.popart.builder import Builder, defaultAiOnnxOpset
 from ipu_emu.popart.dataflow import AnchorReturnType, DataFlow
+from ipu_emu.popart.debug import DebugContext
 from ipu_emu.popart.devices import DeviceInfo, DeviceManager
 from ipu_emu.popart.enums import (
     AccumulateOuterFragmentSchedule,
@@ -61,8 +62,18 @@ from ipu_emu.popart.exceptions import (
 )
 from ipu_emu.popart.graph_transformer import GraphTransformer
 from ipu_emu.popart.inference import InferenceSession
+from ipu_emu.popart.inputs import InputSettings
 from ipu_emu.popart.location import CommGroup, TensorLocation, TensorLocationSettings
 from ipu_emu.popart.logger import getLogger
+from ipu_emu.popart.opset_classes import (
+    AiGraphcoreOpset1,
+    AiOnnxOpset6,
+    AiOnnxOpset7,
+    AiOnnxOpset8,
+    AiOnnxOpset9,
+    AiOnnxOpset10,
+    AiOnnxOpset11,
+)
 from ipu_emu.popart.optimizer import ClipNormSettings, Optimizer, OptimizerValue
 from ipu_emu.popart.option_groups import (
     AccumulateOuterFragmentSettings,
@@ -80,15 +91,21 @@ from ipu_emu.popart.prefixes import (
     reservedAccl3Prefix,
     reservedAcclPrefix,
     reservedAccumPrefix,
+    reservedCounterPrefix,
     reservedGradientPrefix,
+    reservedRandomSeedPrefix,
     reservedRestoredPrefix,
+    reservedStashedPrefix,
     reservedStepPrefix,
+    reservedUpdatedVarPrefix,
 )
 from ipu_emu.popart.sgd import SGD, ConstSGD
 from ipu_emu.popart.stepio import PyStepIO, PyStepIOCallback, PyWeightsIO
+from ipu_emu.popart.sync_pattern import syncPatternFromString, syncPatternToString
 from ipu_emu.popart.tensorinfo import TensorInfo
 from ipu_emu.popart.training import TrainingSession
 from ipu_emu.popart.variables import VariableSettings
+from ipu_emu.popart.version import packageHash, versionString
 
 __all__ = [
     "SGD",
@@ -98,6 +115,13 @@ __all__ = [
     "AdamMode",
     "Adaptive",
     "AdaptiveMode",
+    "AiGraphcoreOpset1",
+    "AiOnnxOpset6",
+    "AiOnnxOpset7",
+    "AiOnnxOpset8",
+    "AiOnnxOpset9",
+    "AiOnnxOpset10",
+    "AiOnnxOpset11",
     "AnchorReturnType",
     "AnchorReturnTypeId",
     "AutodiffSettings",
@@ -115,6 +139,7 @@ __all__ = [
     "ConstSGD",
     "DataFlow",
     "DataType",
+    "DebugContext",
     "DeviceConnectionType",
     "DeviceInfo",
     "DeviceManager",
@@ -165,6 +190,7 @@ __all__ = [
     "WeightDecayMode",
     "defaultAiOnnxOpset",
     "getLogger",
+    "packageHash",
     "popart_exception",
     "popart_internal_exception",
     "popart_runtime_error",
@@ -181,7 +207,14 @@ __all__ = [
     "reservedAccl3Prefix",
     "reservedAcclPrefix",
     "reservedAccumPrefix",
+    "reservedCounterPrefix",
     "reservedGradientPrefix",
+    "reservedRandomSeedPrefix",
     "reservedRestoredPrefix",
+    "reservedStashedPrefix",
     "reservedStepPrefix",
+    "reservedUpdatedVarPrefix",
+    "syncPatternFromString",
+    "syncPatternToString",
+    "versionString",
 ]

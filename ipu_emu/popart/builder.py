@@ -13,26 +13,19 @@ from ipu_emu.graph import Graph, Op, Role, Tensor
 from ipu_emu.graph.onnx_model import External, from_model, load_model, metadata_of, opset_of, to_model, write_external
 from ipu_emu.graph.op import GRAPHCORE
 from ipu_emu.ops import append, append_unchecked
-from ipu_emu.popart.enums import RecomputeType, ReplicatedStreamMode
+from ipu_emu.popart.enums import RecomputeType
+from ipu_emu.popart.inputs import InputArguments, one_of_kind
 from ipu_emu.popart.node_annotations import NodeAnnotations
+from ipu_emu.popart.opset_classes import OPSETS, AiGraphcoreOpset1
 from ipu_emu.popart.opsets import AiGraphcore, AiOnnx, plain
 from ipu_emu.popart.tensorinfo import TensorInfo
 from ipu_emu.popart.variables import REPLICATION, VariableSettings, grouped
 
-__all__ = ["Builder", "InputSettings"]
+__all__ = ["Builder"]
 
 #: The ai.onnx opset of ``builder.aiOnnx``.
 defaultAiOnnxOpset = 10
-_FIRST_OPSET, _LAST_OPSET = 6, 11
-#: With a tensor id behind it, the metadata key of an input's stream mode.
-STREAM_MODE = "__replicated_stream_mode/"
-
-
-class InputSettings:
-    """How an input is streamed: a chunk for each replica, or one for all."""
-
-    def __init__(self, replicatedStreamMode: ReplicatedStreamMode = ReplicatedStreamMode.Replicate) -> None:
-        self.replicatedStreamMode = replicatedStreamMode
+_WEIGHT_NAMES = ("initVal", "variableSettings", "debugContext", "debugPrefix")
 
 
 class Builder(NodeAnnotations):
@@ -45,9 +38,10 @@ class Builder(NodeAnnotations):
         builderCore: object = None,
     ) -> None:
         super().__init__(Graph())
-        self._opset = (opsets or {}).get("ai.onnx", defaultAiOnnxOpset)
+        self._opset = _checked((opsets or {}).get("ai.onnx", defaultAiOnnxOpset))
         self._locked = False
         self._external: External | None = None
+        self._children: list[Builder] = []
         if modelProtoOrFilename is not None:
             model = load_model(modelProtoOrFilename)
             self._graph = from_model(model, append, groups=grouped(metadata_of(model)))
@@ -56,18 +50,18 @@ class Builder(NodeAnnotations):
     # Opsets
 
     def __getattr__(self, name: str) -> AiOnnx:
-        version = name.removeprefix("aiOnnxOpset")
-        if name.startswith("aiOnnxOpset") and version.isdigit() and _FIRST_OPSET <= int(version) <= _LAST_OPSET:
-            return AiOnnx(self._add, int(version), self._select)
+        for version, opset in OPSETS.items():
+            if name == f"aiOnnxOpset{version}":
+                return opset(self._add, version, self._select)
         raise AttributeError(f"'Builder' object has no attribute {name!r}")
 
     @property
     def aiOnnx(self) -> AiOnnx:
-        return AiOnnx(self._add, self._opset, self._select)
+        return OPSETS.get(self._opset, AiOnnx)(self._add, self._opset, self._select)
 
     @property
     def aiGraphcore(self) -> AiGraphcore:
-        return AiGraphcore(self._add, 1, lambda version: None)
+        return AiGraphcoreOpset1(self._add, 1, lambda version: None)
 
     @property
     def aiGraphcoreOpset1(self) -> AiGraphcore:
@@ -86,9 +80,11 @@ class Builder(NodeAnnotations):
 
     def createSubgraphBuilder(self) -> Builder:
         """A builder for the body of a call, a loop or a branch; it may use the tensors of this one."""
-        child = Builder(opsets={"ai.onnx": self._opset})
+        child = Builder()
+        child._opset = self._opset
         child._graph = Graph(parent=self._graph)
         child._locked = self._locked
+        self._children.append(child)
         return child
 
     def addInputTensorFromParentGraph(self, id: str) -> None:
@@ -99,36 +95,46 @@ class Builder(NodeAnnotations):
 
     # Inputs and outputs
 
-    def addInputTensor(self, kind: TensorInfo | str, *rest: Any, debugContext: str = "") -> str:
+    def addInputTensor(self, *values: Any, **named: Any) -> str:
         """``(TensorInfo[, InputSettings][, debugContext])`` or ``(dtype, shape[, InputSettings][, debugContext])``"""
-        if isinstance(kind, TensorInfo):
-            info, options = kind, rest
-        else:
-            info, options = TensorInfo(kind, rest[0]), rest[1:]
-        name = next((option for option in options if isinstance(option, str)), debugContext)
-        id = self._graph.unused(self._annotations.prefix + (name or "input"))
+        given = InputArguments.of(values, named)
+        id = self._unused(given.name or "input")
         role = Role.INPUT if self._graph.parent is None else Role.COMPUTED
-        self._graph.add(Tensor(id, info.dtype, tuple(info.shape()), role))
+        self._graph.add(Tensor(id, given.info.dtype, tuple(given.info.shape()), role))
         self._graph.inputs.append(id)
-        settings = [option for option in options if isinstance(option, InputSettings)]
-        if settings and settings[0].replicatedStreamMode is ReplicatedStreamMode.Broadcast:
-            self._graph.metadata[STREAM_MODE + id] = ReplicatedStreamMode.Broadcast.name
+        self._graph.metadata |= given.settings.metadata(id)
         return id
 
-    def addInitializedInputTensor(self, array: NDArray[Any], *rest: Any, debugContext: str = "") -> str:
+    def addInitializedInputTensor(self, *values: Any, **named: Any) -> str:
         """``(array[, VariableSettings][, debugContext])``; the array is copied."""
-        data = np.array(array, order="C")
-        if data.dtype == np.float64 or data.dtype.kind not in "fiub":
-            raise EmulatorError(f"Unsupported data type for initialized data ({data.dtype})")
-        settings = next((option for option in rest if isinstance(option, VariableSettings)), VariableSettings())
-        name = next((option for option in rest if isinstance(option, str)), debugContext)
-        id = self._graph.unused(self._annotations.prefix + (name or "init_input"))
+        unknown = sorted(set(named) - set(_WEIGHT_NAMES))
+        if unknown or not (values or "initVal" in named):
+            raise TypeError(
+                f"addInitializedInputTensor() takes {', '.join(_WEIGHT_NAMES)}; found {', '.join(unknown)}"
+            )
+        array, *given = [*values, *(named[name] for name in _WEIGHT_NAMES if name in named)]
+        data = _variable_data(array)
+        settings = one_of_kind(given, VariableSettings, None) or VariableSettings()
+        id = self._unused(one_of_kind(given, str, "") or "init_input")
         if not settings.is_default:
             self._graph.metadata |= settings.metadata(id)
         shape = data.shape[1:] if id in grouped(self._graph.metadata) else data.shape
         role = Role.WEIGHT if self._graph.parent is None else Role.CONSTANT
         self._graph.add(Tensor(id, TensorInfo(data).dtype, shape, role), data)
         return id
+
+    def _unused(self, name: str) -> str:
+        """An id that is taken neither here, nor further out, nor further in."""
+        base = self._annotations.prefix + name
+        id, count = base, 0
+        while self._graph.knows(id) or any(child.takes(id) for child in self._children):
+            count += 1
+            id = f"{base}/{count}"
+        return id
+
+    def takes(self, id: str) -> bool:
+        """Whether an id is taken here or further in. An extension of PopART."""
+        return id in self._graph.tensors or any(child.takes(id) for child in self._children)
 
     def addUntypedInputTensor(self, debugContext: str = "") -> str:
         """An input of a subgraph, taken to be one FLOAT."""
@@ -158,7 +164,7 @@ class Builder(NodeAnnotations):
         version: int | None = None,
     ) -> list[str]:
         prefix = self._annotations.prefix
-        ids = tuple(self._graph.unused(f"{prefix}{type}:{index}") for index in range(outputs))
+        ids = tuple(self._unused(f"{type}:{index}") for index in range(outputs))
         version = version or (self._opset if domain == "" else 1)
         given = attributes | self._annotations.current
         op = Op(type, tuple(inputs), ids, given, domain, version, prefix + name if name else "")
@@ -184,9 +190,10 @@ class Builder(NodeAnnotations):
         place = "" if domain == "ai.onnx" else domain
         return self._add(place, opName, inputs, plain(attributes), numOutputs, name, opVersion)
 
-    def checkpointOutput(self, ids: Sequence[str]) -> list[str]:
+    def checkpointOutput(self, ids: str | Sequence[str]) -> list[str]:
         """New ids for the same values, which are kept for the backward pass."""
-        made = [self._add(GRAPHCORE, "Nop", [id], {}, 1, "")[0] for id in ids]
+        asked = [ids] if isinstance(ids, str) else ids
+        made = [self._add(GRAPHCORE, "Nop", [id], {}, 1, "")[0] for id in asked]
         for id in made:
             self.recomputeOutput(id, RecomputeType.Checkpoint)
         return made
@@ -227,7 +234,7 @@ class Builder(NodeAnnotations):
         return str(self._graph.tensor(id).dtype.numpy)
 
     def isInitializer(self, id: str) -> bool:
-        return self._graph.tensor(id).role is Role.WEIGHT
+        return id in self._graph.tensors and self._graph.tensors[id].role is Role.WEIGHT
 
     def getInputTensorIds(self) -> list[str]:
         if self._graph.parent is not None:
@@ -244,3 +251,22 @@ class Builder(NodeAnnotations):
 
     def getTrainableTensorIds(self) -> list[str]:
         return [tensor.id for tensor in self._graph.with_role(Role.WEIGHT)]
+
+
+def _checked(opset: int) -> int:
+    """Raise EmulatorError for a version of ai.onnx that no model is written in."""
+    if opset not in OPSETS:
+        raise EmulatorError(
+            f"Encountered ONNX opset version {opset}, Maximimum supported opset is {max(OPSETS)}, minimum "
+            f"{min(OPSETS)} and default {defaultAiOnnxOpset}."
+        )
+    return opset
+
+
+def _variable_data(array: NDArray[Any]) -> NDArray[Any]:
+    """A contiguous copy of initial data; raise EmulatorError for a type that no variable can have."""
+    data = np.array(array, order="C")
+    if data.dtype == np.float64 or data.dtype.kind not in "fiub":
+        name = "DOUBLE" if data.dtype == np.float64 else data.dtype
+        raise EmulatorError(f"Unsupported data type for initialized data ({name})")
+    return data

@@ -14,11 +14,11 @@ from ipu_emu.errors import SessionError
 from ipu_emu.graph import Graph
 from ipu_emu.graph.onnx_model import from_model, initializers_of, load_model, metadata_of, opset_of
 from ipu_emu.ops import append
-from ipu_emu.popart.builder import STREAM_MODE
 from ipu_emu.popart.caching import cache_folder
 from ipu_emu.popart.dataflow import DataFlow
 from ipu_emu.popart.device_rules import check_device, check_distributed
 from ipu_emu.popart.devices import DeviceInfo
+from ipu_emu.popart.inputs import broadcast_inputs
 from ipu_emu.popart.options import SessionOptions
 from ipu_emu.popart.patterns import InputShapeInfo
 from ipu_emu.popart.placement import check_placement
@@ -65,9 +65,7 @@ class Compilation:
         self._placement = check_placement(
             self._model, self._options, dataFlow, training=self._training, ipus=self._ipus_per_replica
         )
-        self._broadcast = frozenset(
-            key.removeprefix(STREAM_MODE) for key in self._model.metadata if key.startswith(STREAM_MODE)
-        )
+        self._broadcast = broadcast_inputs(self._model.metadata)
         self._anchors = [dataFlow.art(id).anchor(id) for id in dataFlow.anchors()]
         self._graph, self._gradients = self._transform()
         self._executable: Executable | None = None

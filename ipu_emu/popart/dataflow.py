@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from ipu_emu.errors import EmulatorError
 from ipu_emu.popart.enums import AnchorReturnTypeId, ExchangeStrategy, TileSet
+from ipu_emu.popart.inputs import one_of_kind
 from ipu_emu.program.anchors import Anchor, Return
 
 __all__ = ["AnchorReturnType", "DataFlow"]
@@ -21,12 +22,9 @@ class AnchorReturnType:
         if found is None:
             raise EmulatorError(f"Invalid anchor return type ID supplied: {name}")
         self._id = found
-        periods = [option for option in options if isinstance(option, int)]
-        self.tileSet = next((o for o in options if isinstance(o, TileSet)), TileSet.Compute)
-        self.exchangeStrategy = next(
-            (o for o in options if isinstance(o, ExchangeStrategy)), ExchangeStrategy.JustInTime
-        )
-        self._period = self._checked(periods)
+        self._tiles = one_of_kind(options, TileSet, TileSet.Compute)
+        self._exchange = one_of_kind(options, ExchangeStrategy, ExchangeStrategy.JustInTime)
+        self._period = self._checked([option for option in options if isinstance(option, int)])
 
     def _checked(self, periods: list[int]) -> int:
         if self._id is not AnchorReturnTypeId.EveryN:
@@ -47,6 +45,12 @@ class AnchorReturnType:
         if self._id is not AnchorReturnTypeId.EveryN:
             raise EmulatorError("A return period should not be supplied for this anchor return type")
         return self._period
+
+    def tileSet(self) -> TileSet:
+        return self._tiles
+
+    def exchangeStrategy(self) -> ExchangeStrategy:
+        return self._exchange
 
     def anchor(self, tensor: str) -> Anchor:
         """This return type for one tensor."""

@@ -12,6 +12,7 @@ from typing import Any
 from ipu_emu.errors import EmulatorError
 from ipu_emu.hardware import Connection, Device, DeviceKind, Occupancy, System, of_this_process
 from ipu_emu.popart.enums import DeviceConnectionType, DeviceSelectionCriterion, DeviceType, SyncPattern
+from ipu_emu.popart.sync_pattern import sync_pattern
 
 __all__ = ["DeviceInfo", "DeviceManager"]
 
@@ -27,7 +28,6 @@ _CONNECTIONS = {
     DeviceConnectionType.OnDemand: Connection.ON_DEMAND,
     DeviceConnectionType.Never: Connection.NEVER,
 }
-_SYNC = SyncPattern.Full
 _MODEL_OPTIONS = ("numIPUs", "tilesPerIPU", "compileIPUCode", "ipuVersion")
 _OFFLINE_OPTIONS = ("numIPUs", "tilesPerIPU", "ipuVersion", "syncPattern")
 
@@ -138,7 +138,7 @@ class DeviceManager:
     def createOfflineIPUDevice(self, options: Mapping[str, Any]) -> DeviceInfo:
         """``{"numIPUs", "tilesPerIPU", "ipuVersion", "syncPattern"}``: compiles, never runs."""
         device = self._described(DeviceKind.OFFLINE, options, _OFFLINE_OPTIONS, Connection.NEVER)
-        return DeviceInfo(device, _pattern(options.get("syncPattern", _SYNC)))
+        return DeviceInfo(device, sync_pattern(options.get("syncPattern", SyncPattern.Full)))
 
     def createOfflineIpuFromDeviceInfo(self, info: DeviceInfo) -> DeviceInfo:
         """As ``createOfflineIPUDevice``, for as many IPUs of the kind of another device."""
@@ -269,15 +269,3 @@ class DeviceManager:
         tiles = int(options.get("tilesPerIPU", self._system.tiles_per_ipu))
         version = str(options.get("ipuVersion", self._system.version))
         return Device(kind, 0, int(options.get("numIPUs", 1)), tiles, version, connection)
-
-
-def _pattern(value: Any) -> SyncPattern:
-    if isinstance(value, SyncPattern):
-        return value
-    names = {name.lower(): member for name, member in SyncPattern.__members__.items()}
-    try:
-        return names[str(value).lower()]
-    except KeyError:
-        raise EmulatorError(
-            f"Unknown sync pattern '{value}'; use one of {', '.join(SyncPattern.__members__)}"
-        ) from None

@@ -60,7 +60,7 @@ class NodeAnnotations(NodeAttributes):
         return self._annotations.attribute(_COMM_GROUP, [int(type), groupSize])
 
     def schedulePriority(self, priority: float) -> _Context:
-        return self._annotations.attribute(SCHEDULE_PRIORITY, priority)
+        return self._annotations.attribute(SCHEDULE_PRIORITY, float(priority))
 
     def excludePatterns(self, *args: Any) -> _Context | None:
         """``excludePatterns(ids, names)`` or ``with builder.excludePatterns(names):``."""

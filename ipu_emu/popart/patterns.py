@@ -2,20 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ipu_emu.popart.enums import PatternsLevel
 from ipu_emu.popart.tensorinfo import TensorInfo
 
 __all__ = ["InputShapeInfo", "Patterns"]
 
 
+#: Levels that leave off what no model needs.
+_WITHOUT_OPTIONAL = (PatternsLevel.Minimal, PatternsLevel.NoPatterns)
+
+
 class Patterns:
-    """``Patterns(PatternsLevel)``; patterns by name, on or off, also as attributes such as ``InPlace``."""
+    """``Patterns(PatternsLevel)`` or ``Patterns([names])``; patterns by name, also as attributes such as ``InPlace``.
+
+    With a list of names those are on and all others off.
+    """
 
     level: PatternsLevel
     enabled: dict[str, bool]
+    runtime_asserts: bool
 
-    def __init__(self, level: PatternsLevel = PatternsLevel.Default) -> None:
-        self.__dict__.update(level=level, enabled={})
+    def __init__(self, patterns: PatternsLevel | Sequence[str] = PatternsLevel.Default) -> None:
+        level = patterns if isinstance(patterns, PatternsLevel) else PatternsLevel.NoPatterns
+        names = () if isinstance(patterns, PatternsLevel) else patterns
+        self.__dict__.update(level=level, enabled=dict.fromkeys(names, True), runtime_asserts=True)
+
+    @classmethod
+    def create(cls, patterns: Sequence[str]) -> Patterns:
+        return cls(patterns)
 
     def __getattr__(self, name: str) -> bool:
         _check_name(name)
@@ -30,7 +46,14 @@ class Patterns:
         return self
 
     def isPatternEnabled(self, name: str) -> bool:
-        return self.enabled.get(name, self.level is not PatternsLevel.NoPatterns)
+        return self.enabled.get(name, self.level not in _WITHOUT_OPTIONAL)
+
+    def enableRuntimeAsserts(self, enable: bool) -> Patterns:
+        self.__dict__["runtime_asserts"] = enable
+        return self
+
+    def __repr__(self) -> str:
+        return f"Patterns({self.level.name}, {self.enabled})"
 
 
 def _check_name(name: str) -> None:
@@ -52,3 +75,6 @@ class InputShapeInfo:
 
     def get(self, id: str) -> TensorInfo:
         return self.infos[id]
+
+    def getAllTensorIds(self) -> list[str]:
+        return list(self.infos)

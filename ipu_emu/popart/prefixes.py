@@ -8,9 +8,13 @@ __all__ = [
     "reservedAccl3Prefix",
     "reservedAcclPrefix",
     "reservedAccumPrefix",
+    "reservedCounterPrefix",
     "reservedGradientPrefix",
+    "reservedRandomSeedPrefix",
     "reservedRestoredPrefix",
+    "reservedStashedPrefix",
     "reservedStepPrefix",
+    "reservedUpdatedVarPrefix",
     "without_prefix",
 ]
 
@@ -37,18 +41,34 @@ def reservedAccl2Prefix() -> str:
     return ids.ACCL2
 
 
+def reservedAccl3Prefix() -> str:
+    return ids.ACCL3
+
+
 def reservedStepPrefix() -> str:
     return ids.STEP
+
+
+def reservedCounterPrefix() -> str:
+    return ids.COUNTER
 
 
 def reservedRestoredPrefix() -> str:
     return ids.RESTORED
 
 
+def reservedStashedPrefix() -> str:
+    return ids.STASHED
+
+
+def reservedUpdatedVarPrefix() -> str:
+    return ids.UPDATED
+
+
+def reservedRandomSeedPrefix() -> str:
+    return ids.RANDOM_SEED
+
+
 def without_prefix(id: str) -> str:
     """The weight that an optimiser state belongs to."""
     return next((id.removeprefix(prefix) for prefix in _STATES if id.startswith(prefix)), id)
-
-
-def reservedAccl3Prefix() -> str:
-    return ids.ACCL3

@@ -12,6 +12,7 @@ from onnx import numpy_helper
 
 from ipu_emu import popart
 from ipu_emu.popart.ai_onnx import AI_ONNX
+from ipu_emu.popart.inputs import broadcast_inputs
 from ipu_emu.popart.signatures import REQUIRED, signature
 
 VECTOR = popart.TensorInfo("FLOAT", [2])
@@ -29,6 +30,71 @@ def test_ids_of_inputs_weights_and_outputs() -> None:
     assert builder.aiOnnx.maxpool([builder.addInputTensor("FLOAT", [1, 1, 2, 2])], 1, [2, 2]) == ["MaxPool:0"]
 
 
+BROADCAST = popart.InputSettings(popart.ReplicatedStreamMode.Broadcast)
+ONES = np.ones(2, np.float32)
+
+
+@pytest.mark.parametrize(
+    ("add", "id"),
+    [
+        (lambda builder: builder.addInputTensor(tensorInfo=VECTOR), "input"),
+        (lambda builder: builder.addInputTensor(dataType="FLOAT", shape=[2]), "input"),
+        (lambda builder: builder.addInputTensor(VECTOR, "x"), "x"),
+        (lambda builder: builder.addInputTensor(VECTOR, debugPrefix="x"), "x"),
+        (lambda builder: builder.addInputTensor(VECTOR, BROADCAST, "x"), "x"),
+        (lambda builder: builder.addInputTensor(VECTOR, settings=BROADCAST, debugContext="x"), "x"),
+        (lambda builder: builder.addInputTensor("FLOAT", [2], "x"), "x"),
+        (lambda builder: builder.addInputTensor("FLOAT", [2], popart.DebugContext("x")), "x"),
+        (lambda builder: builder.addInitializedInputTensor(initVal=ONES), "init_input"),
+        (lambda builder: builder.addInitializedInputTensor(ONES, popart.VariableSettings(), "x"), "x"),
+        (lambda builder: builder.addInitializedInputTensor(ONES, debugPrefix="x"), "x"),
+    ],
+)
+def test_inputs_are_described_in_any_form(add: Any, id: str) -> None:
+    builder = popart.Builder()
+    assert add(builder) == id
+    assert (builder.getTensorShape(id), builder.getTensorDtypeString(id)) == ([2], "float32")
+
+
+def test_parameters_that_inputs_do_not_have() -> None:
+    builder = popart.Builder()
+    with pytest.raises(TypeError, match="no parameter 'setings'; it has tensorInfo, dataType, shape, settings"):
+        builder.addInputTensor(VECTOR, setings=BROADCAST)
+    with pytest.raises(TypeError, match="takes initVal, variableSettings, debugContext, debugPrefix; found name"):
+        builder.addInitializedInputTensor(ONES, name="x")
+
+
+def test_settings_beside_an_element_type_are_dropped_as_in_popart() -> None:
+    builder = popart.Builder()
+    with pytest.warns(UserWarning, match="have no effect, as in PopART; give a TensorInfo"):
+        builder.addInputTensor("FLOAT", [2], BROADCAST)
+    assert broadcast_inputs(builder.graph.metadata) == frozenset()
+    assert broadcast_inputs(builder.graph.metadata | BROADCAST.metadata("x")) == {"x"}
+
+
+def test_input_settings_keep_what_they_are_told() -> None:
+    tiles, exchange = popart.TileSet.IO, popart.ExchangeStrategy.OverlapLoops
+    settings = popart.InputSettings(tiles, exchange, popart.ReplicatedStreamMode.Broadcast)
+    assert (settings.tileSet(), settings.exchangeStrategy()) == (tiles, exchange)
+    assert settings.replicatedStreamMode() is popart.ReplicatedStreamMode.Broadcast
+    settings.setTileSet(popart.TileSet.Compute)
+    assert settings.metadata("x") == {
+        "__input_exchange_strategy/x": "OverlapLoops",
+        "__replicated_stream_mode/x": "Broadcast",
+    }
+
+
+def test_an_id_is_unique_in_higher_and_lower_scopes() -> None:
+    builder = popart.Builder()
+    x = builder.addInputTensor(VECTOR)
+    inner = builder.createSubgraphBuilder()
+    assert inner.addInputTensor(VECTOR) == "input/1"
+    assert inner.createSubgraphBuilder().addInputTensor(VECTOR, "deep") == "deep"
+    assert inner.aiOnnx.exp(["input/1"]) == "Exp:0"
+    assert builder.aiOnnx.exp([x]) == "Exp:0/1"
+    assert builder.addInputTensor(VECTOR, "deep") == "deep/1"
+
+
 def test_name_scopes_nest_in_front_of_ids() -> None:
     builder = popart.Builder()
     x = builder.addInputTensor(VECTOR)
@@ -42,8 +108,10 @@ def test_name_scopes_nest_in_front_of_ids() -> None:
 
 
 def test_reserved_prefixes() -> None:
-    names = ["Gradient", "Accum", "Accl", "Accl1", "Accl2", "Step", "Restored"]
+    names = ["Gradient", "Accum", "Accl", "Accl1", "Accl2", "Accl3", "Step", "Counter", "Restored", "Stashed"]
     assert [getattr(popart, f"reserved{name}Prefix")() for name in names] == [f"{name}___" for name in names]
+    assert popart.reservedUpdatedVarPrefix() == "UpdatedVar___"
+    assert popart.reservedRandomSeedPrefix() == "randomSeed___"
 
 
 def test_shapes_and_types_are_inferred() -> None:
@@ -264,7 +332,7 @@ def calls(builder: Any, y: str) -> dict[str, Any]:
         "Could not find a node with outputs z. Must specify all outputs of a node": (
             lambda: builder.nodeHasAttribute("axis", {"z"})
         ),
-        "Unsupported data type for initialized data (float64)": (
+        "Unsupported data type for initialized data (DOUBLE)": (
             lambda: builder.addInitializedInputTensor(np.zeros(2))
         ),
         "Can not add untyped tensors to the top-level graph. Use Builder::addInputTensor(const TensorInfo "

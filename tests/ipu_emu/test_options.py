@@ -276,3 +276,11 @@ def test_patterns_are_attributes_too() -> None:
     assert not patterns.isPatternEnabled("InPlace")
     with pytest.raises(AttributeError, match="a pattern's name begins with a capital"):
         patterns.inPlace = True
+
+
+def test_levels_and_lists_of_patterns() -> None:
+    on = {level: popart.Patterns(level).InPlace for level in popart.PatternsLevel}
+    minimal, none = popart.PatternsLevel.Minimal, popart.PatternsLevel.NoPatterns
+    assert {level for level, enabled in on.items() if not enabled} == {minimal, none}
+    chosen = popart.Patterns(["SplitGather"]).enableRuntimeAsserts(False)
+    assert (chosen.SplitGather, chosen.InPlace, chosen.runtime_asserts) == (True, False, False)

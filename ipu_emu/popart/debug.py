@@ -1,0 +1,14 @@
+"""DebugContext: a name for what the Builder adds; wherever one is taken, a text will do."""
+
+from __future__ import annotations
+
+__all__ = ["DebugContext"]
+
+
+class DebugContext(str):
+    """A name. Source locations, which PopART's keeps as well, are in Python's own tracebacks."""
+
+    __slots__ = ()
+
+    def getPathName(self) -> str:
+        return str(self)

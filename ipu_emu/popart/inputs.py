@@ -1,0 +1,104 @@
+"""Inputs: what callers of addInputTensor and addInitializedInputTensor say of a tensor, in each of PopART's forms."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from ipu_emu.popart.enums import ExchangeStrategy, ReplicatedStreamMode, TileSet
+from ipu_emu.popart.tensorinfo import TensorInfo
+
+__all__ = ["InputArguments", "InputSettings", "broadcast_inputs", "one_of_kind"]
+
+#: With a tensor id behind it, the metadata key of a setting of an input.
+_KEYS = {
+    TileSet: "__input_tile_set/",
+    ExchangeStrategy: "__input_exchange_strategy/",
+    ReplicatedStreamMode: "__replicated_stream_mode/",
+}
+Kind = TypeVar("Kind")
+Default = TypeVar("Default")
+
+_NAMES = ("tensorInfo", "dataType", "shape", "settings", "debugContext", "debugPrefix")
+
+
+class InputSettings:
+    """How an input is streamed: ``()``, ``(mode)``, ``(TileSet, ExchangeStrategy)`` or all three.
+
+    The mode decides between a chunk for each replica and one for all of them; the rest has no numeric effect.
+    """
+
+    def __init__(self, *values: Any, **named: Any) -> None:
+        given = [*values, *named.values()]
+        self._tiles = one_of_kind(given, TileSet, TileSet.Compute)
+        self._exchange = one_of_kind(given, ExchangeStrategy, ExchangeStrategy.JustInTime)
+        self._mode = one_of_kind(given, ReplicatedStreamMode, ReplicatedStreamMode.Replicate)
+
+    def tileSet(self) -> TileSet:
+        return self._tiles
+
+    def exchangeStrategy(self) -> ExchangeStrategy:
+        return self._exchange
+
+    def replicatedStreamMode(self) -> ReplicatedStreamMode:
+        return self._mode
+
+    def setTileSet(self, tiles: TileSet) -> None:
+        self._tiles = tiles
+
+    def setExchangeStrategy(self, exchange: ExchangeStrategy) -> None:
+        self._exchange = exchange
+
+    def setReplicatedStreamMode(self, mode: ReplicatedStreamMode) -> None:
+        self._mode = mode
+
+    def metadata(self, id: str) -> dict[str, str]:
+        """What a model says of the input ``id``; nothing of what is the default."""
+        values = (self._tiles, self._exchange, self._mode)
+        return {_KEYS[type(value)] + id: value.name for value in values if int(value)}
+
+
+def broadcast_inputs(metadata: Mapping[str, str]) -> frozenset[str]:
+    """Ids of the inputs of which one chunk serves all replicas."""
+    key = _KEYS[ReplicatedStreamMode]
+    return frozenset(
+        name.removeprefix(key)
+        for name, mode in metadata.items()
+        if name.startswith(key) and mode == ReplicatedStreamMode.Broadcast.name
+    )
+
+
+@dataclass(frozen=True)
+class InputArguments:
+    """An input that is to be added."""
+
+    info: TensorInfo
+    settings: InputSettings
+    name: str
+
+    @classmethod
+    def of(cls, values: Sequence[Any], named: Mapping[str, Any]) -> InputArguments:
+        """Read ``(TensorInfo[, settings][, name])`` or ``(dtype, shape[, settings][, name])``, also by keyword."""
+        unknown = sorted(set(named) - set(_NAMES))
+        if unknown:
+            raise TypeError(f"addInputTensor() has no parameter {unknown[0]!r}; it has {', '.join(_NAMES)}")
+        given = [*values, *(named[name] for name in _NAMES if name in named)]
+        info = one_of_kind(given, TensorInfo, None)
+        settings = one_of_kind(given, InputSettings, None)
+        if info is not None:
+            return cls(info, settings or InputSettings(), one_of_kind(given, str, ""))
+        if len(given) < 2:
+            raise TypeError("addInputTensor() takes a TensorInfo, or an element type and a shape")
+        if settings is not None:
+            warnings.warn(
+                "InputSettings beside an element type and a shape have no effect, as in PopART; give a TensorInfo",
+                stacklevel=3,
+            )
+        return cls(TensorInfo(given[0], given[1]), InputSettings(), one_of_kind(given[2:], str, ""))
+
+
+def one_of_kind(values: Sequence[Any], kind: type[Kind], default: Default) -> Kind | Default:
+    """The first of ``values`` that is a ``kind``."""
+    return next((value for value in values if isinstance(value, kind)), default)
