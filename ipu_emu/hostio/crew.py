@@ -172,9 +172,10 @@ def _work(slots: Slots, filling: Filling, worker: int) -> None:
         except BaseException as error:
             slots.announce(worker, Kind.ERROR, cause_of(error))
             return
-        slots.announce(worker, Kind.DATA if drawn is not None else Kind.END)
         if drawn is None:
+            slots.announce(worker, Kind.END, filling.ending)
             return
+        slots.announce(worker, Kind.DATA)
 
 
 def _claim(slots: Slots) -> bool:

@@ -11,6 +11,7 @@ the part of its own replicas.
 from __future__ import annotations
 
 import os
+import warnings
 import weakref
 from collections.abc import Callable, Iterator
 from time import perf_counter_ns
@@ -42,7 +43,7 @@ class Feed:
     - ``micro_batch``: samples per micro-batch; None if the source's samples are micro-batches already.
     - ``prepare``: a function of a sample, or compiled ``transforms`` by the name of an array.
     - ``shuffle``, ``seed``: another order in every epoch, the same on every instance; sources with an index only.
-    - ``epochs``: None repeats the data without end.
+    - ``epochs``: None repeats the data without end. ``steps``: end there; it is an error if the data end before.
     - ``workers``: 0 prepares in the caller's thread; None takes what this instance's CPUs allow. ``processes`` says
       of what kind they are; by default processes if ``prepare`` is a Python function, threads otherwise.
     - ``prefetch``: steps that are prepared ahead at most, which bounds memory.
@@ -62,6 +63,7 @@ class Feed:
         shuffle: bool = False,
         seed: int = 0,
         epochs: int | None = 1,
+        steps: int | None = None,
         workers: int | None = None,
         processes: bool | None = None,
         prefetch: int = 3,
@@ -75,6 +77,7 @@ class Feed:
                 "batches_per_step": (batches_per_step, 1),
                 "accumulation": (accumulation, 1),
                 "epochs": (epochs, 1),
+                "steps": (steps, 0),
                 "workers": (workers, 0),
                 "prefetch": (prefetch, 1),
                 "start": (start, 0),
@@ -82,6 +85,7 @@ class Feed:
         )
         self.position = start
         self.waited = 0
+        self._limit = steps
         self._timeout, self._slow = timeout, slow
         shape = Shape(batches_per_step, accumulation, micro_batch)
         self._share = share or Share.of_instance()
@@ -123,6 +127,9 @@ class Feed:
 
     def next_arrays(self) -> list[NDArray[Any]]:
         """The arrays of the next step, in the order of ``form.keys``; raise StopIteration at the end."""
+        if self.position == self._limit:
+            self.close()
+            raise StopIteration
         if not self._steps:
             self._steps = self._next_slot()
         self.position += 1
@@ -140,13 +147,23 @@ class Feed:
         self.waited += perf_counter_ns() - begin
         if kind is not Kind.DATA:
             self.close()
-            if kind is Kind.END:
-                raise StopIteration
-            raise FeedError(f"Step {self.position} could not be prepared: {text}")
+            self._explain(kind, text)
+            raise StopIteration
         used = self._filling.used if self._taken == 0 else 0
         steps = self._views[self._taken % self._slots.count][used : self._filling.steps_in(self._taken)]
         self._taken += 1
         return steps[::-1]
+
+    def _explain(self, kind: Kind, text: str) -> None:
+        """Raise what went wrong; say what is left over at a regular end."""
+        if kind is Kind.ERROR:
+            raise FeedError(f"Step {self.position} could not be prepared: {text}")
+        if self._limit is not None:
+            raise FeedError(
+                f"The source ended after {self.position} of {self._limit} steps; ask for fewer steps or more epochs"
+            )
+        if text:
+            warnings.warn(text, stacklevel=4)
 
     def _begin(self) -> None:
         """Make the slots and start the workers, at the first step."""
@@ -182,7 +199,7 @@ class Feed:
         try:
             drawn = self._filling.draw(self._taken)
             if drawn is None:
-                return Kind.END, ""
+                return Kind.END, self._filling.ending
             found = self._filling.views(drawn)
             if found is not None:
                 self._views = [self._parted(found)]

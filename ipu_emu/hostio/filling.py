@@ -32,6 +32,8 @@ class Filling(Protocol):
     burst: int
     #: Steps of the first slot that an earlier run has used.
     used: int
+    #: What to say of samples that are left when the data end.
+    ending: str
 
     def steps_in(self, number: int) -> int:
         """Steps in slot ``number``."""
@@ -48,6 +50,8 @@ class Filling(Protocol):
 
 class IndexedFilling:
     """Samples are looked up, so every worker knows alone what belongs to its slot."""
+
+    ending = ""
 
     def __init__(
         self, source: Arrays | Indexed, preparation: Preparation, order: Order, epochs: int | None, start: int
@@ -124,6 +128,7 @@ class StreamFilling:
 
     burst = 1
     used = 0
+    ending = ""
 
     def __post_init__(self) -> None:
         self._epoch = self._read = 0
@@ -142,6 +147,8 @@ class StreamFilling:
                 begin, self._read = self._read, self._read + whole
                 return self._epoch, begin, [samples[place] for place in self._wanted]
             if not self._next_epoch():
+                if samples:
+                    self.ending = f"The source ended {len(samples)} samples into a step of {whole}; they are left out"
                 return None
 
     def skip(self, steps: int) -> None:

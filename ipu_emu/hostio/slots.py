@@ -103,11 +103,11 @@ class Slots:
         at = 4 * worker
         number = self._workers[at]
         slot = number % self.count
-        if text:
+        self._slots[2 * slot] = kind
+        if kind is not Kind.DATA:
             encoded = text.encode()[:_TEXT_BYTES]
             self._texts[slot][: len(encoded)] = encoded
             self._slots[2 * slot + 1] = len(encoded)
-        self._slots[2 * slot] = kind
         self._workers[at + 2] += perf_counter_ns() - self._workers[at + 1]
         self._workers[at + 3] += 1
         self._workers[at] = -1
@@ -125,10 +125,10 @@ class Slots:
         return self._ready[number % self.count].acquire(seconds > 0, seconds)
 
     def content(self, number: int) -> tuple[Kind, str]:
-        """What was announced as step ``number``: its kind, and the text of an error."""
+        """What was announced as step ``number``: its kind, and the text of an error or an end."""
         slot = number % self.count
         kind = Kind(self._slots[2 * slot])
-        if kind is not Kind.ERROR:
+        if kind is Kind.DATA:
             return kind, ""
         return kind, bytes(self._texts[slot][: self._slots[2 * slot + 1]]).decode(errors="replace")
 
