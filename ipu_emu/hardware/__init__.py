@@ -1,16 +1,35 @@
 """hardware: the emulated Pod and who may use its IPUs."""
 
+from ipu_emu.hardware.claims import Claims
 from ipu_emu.hardware.device import Connection, Device, DeviceKind
-from ipu_emu.hardware.occupancy import Occupancy, of_this_process
+from ipu_emu.hardware.generation import BOW, GC2, GC200, GENERATIONS, Generation
+from ipu_emu.hardware.occupancy import Occupancy, of_this_process, share_of
+from ipu_emu.hardware.position import Position
+from ipu_emu.hardware.selection import SelectionOrder, shard_order
+from ipu_emu.hardware.sync import PATTERNS, SyncGroup, SyncPattern, groups
 from ipu_emu.hardware.system import POD16, SYSTEM_VARIABLE, System
 
 __all__ = [
+    "BOW",
+    "GC2",
+    "GC200",
+    "GENERATIONS",
+    "PATTERNS",
     "POD16",
     "SYSTEM_VARIABLE",
+    "Claims",
     "Connection",
     "Device",
     "DeviceKind",
+    "Generation",
     "Occupancy",
+    "Position",
+    "SelectionOrder",
+    "SyncGroup",
+    "SyncPattern",
     "System",
+    "groups",
     "of_this_process",
+    "shard_order",
+    "share_of",
 ]

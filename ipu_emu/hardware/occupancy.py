@@ -1,25 +1,34 @@
 """Occupancy: which IPUs of the emulated system are taken, and by whom.
 
-As a Pod belongs to its host, the emulated one belongs to the process: two device managers see the same IPUs. Whoever
-holds some gives them back by saying so, or by being forgotten.
+As a Pod belongs to its host, the emulated one belongs to the user: two device managers see the same IPUs, in one
+process or in several (see claims.py). Whoever holds some gives them back by saying so, or by being forgotten. The
+instances of a job of the launcher have a Pod of their own, shared out among them by their replicas.
 """
 
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterable
+import os
+from collections import deque
+from collections.abc import Iterable, Mapping
 from functools import cache
 from threading import Lock
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, finalize
 
-__all__ = ["Occupancy", "of_this_process"]
+from ipu_emu.hardware.claims import Claims, claims_folder
+from ipu_emu.hardware.system import System
+from popdist_py.environment import Environment, is_set
+
+__all__ = ["Occupancy", "of_this_process", "share_of"]
 
 
 class Occupancy:
-    """IPUs by holder."""
+    """IPUs by holder; with ``claims`` no other process gets what a holder here has."""
 
-    def __init__(self) -> None:
+    def __init__(self, claims: Claims | None = None) -> None:
         self._held: WeakKeyDictionary[object, frozenset[int]] = WeakKeyDictionary()
+        self._claims = claims or Claims(None)
+        self._forgotten: deque[frozenset[int]] = deque()
         self._lock = Lock()
 
     def take(self, holder: object, ipus: Iterable[int]) -> bool:
@@ -32,23 +41,60 @@ class Occupancy:
 
     def _try(self, holder: object, wanted: frozenset[int]) -> bool:
         with self._lock:
+            self._sweep()
             if any(wanted & held for other, held in self._held.items() if other is not holder):
                 return False
+            before = self._held.get(holder, frozenset())
+            if not self._claims.take(sorted(wanted - before)):
+                return False
+            self._claims.release(before - wanted)
             self._held[holder] = wanted
+            finalize(holder, self._forget, wanted).atexit = False
             return True
 
     def release(self, holder: object) -> None:
         """Take back what ``holder`` has, if anything."""
         with self._lock:
-            self._held.pop(holder, None)
+            self._claims.release(self._held.pop(holder, frozenset()))
 
     def is_free(self, ipus: Iterable[int]) -> bool:
         """Say whether nobody has any of ``ipus``."""
+        return not any(self.holder(ipu) is not None for ipu in ipus)
+
+    def holder(self, ipu: int) -> int | None:
+        """The process that has an IPU, if one has; 0 for one that cannot be seen from here."""
         with self._lock:
-            return not any(held.intersection(ipus) for held in self._held.values())
+            here = any(ipu in held for held in self._held.values())
+        return os.getpid() if here else self._claims.holder(ipu)
+
+    def _forget(self, ipus: frozenset[int]) -> None:
+        """Take back what a holder had that is gone; called at any time, even while this thread has the lock."""
+        self._forgotten.append(ipus)
+        if self._lock.acquire(blocking=False):
+            try:
+                self._sweep()
+            finally:
+                self._lock.release()
+
+    def _sweep(self) -> None:
+        while self._forgotten:
+            self._claims.release(self._forgotten.popleft().difference(*self._held.values()))
+
+
+def of_this_process(system: System, environ: Mapping[str, str]) -> Occupancy:
+    """The one of the system that this process sees."""
+    return _occupancy(system, None if is_set(environ) else claims_folder(environ))
 
 
 @cache
-def of_this_process() -> Occupancy:
-    """The one of the Pod that this process sees."""
-    return Occupancy()
+def _occupancy(system: System, folder: str | None) -> Occupancy:
+    return Occupancy(None if folder is None else Claims.on(system, folder))
+
+
+def share_of(system: System, environ: Mapping[str, str]) -> range:
+    """The IPUs of this process: those of its replicas in a job of the launcher, else all."""
+    if not is_set(environ):
+        return range(system.ipus)
+    job = Environment.from_environ(environ)
+    first = job.replica_index_offset * job.num_ipus_per_replica
+    return range(first, first + job.num_local_replicas * job.num_ipus_per_replica)

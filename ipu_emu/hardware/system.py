@@ -1,36 +1,47 @@
-"""System: the emulated machine: how many IPUs, of which generation, with how many tiles.
+"""System: the emulated machine: how many IPUs, of which generation, in which IPU-Link domains.
 
-IPU_EMU_SYSTEM names it (pod4, pod16, pod64, ...). Without it a job of the launcher gets the smallest Pod that holds
-all its replicas, but at least a Pod16, and a program alone a Pod16.
+IPU_EMU_SYSTEM names it (pod4, pod16, bow-pod64, 4xpod16, dss8440, ...). Without it a job of the launcher gets the
+smallest Pod that holds all its replicas, but at least a Pod16, and a program alone a Pod16.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ipu_emu.errors import EmulatorError
+from ipu_emu.hardware.generation import BOW, GC2, GC200, Generation
+from ipu_emu.hardware.position import IPUS_PER_MACHINE, Position
 from popdist_py.environment import Environment
 
 __all__ = ["POD16", "SYSTEM_VARIABLE", "System"]
 
 SYSTEM_VARIABLE = "IPU_EMU_SYSTEM"
-_SMALLEST, _LARGEST = 4, 65536
+_SMALLEST, _LARGEST, _LARGEST_DOMAIN = 4, 65536, 64
+_POD = re.compile(r"(?:(\d{1,4})x)?(bow)?[-_ ]?(?:pod)?[-_ ]?(\d{1,5})", re.ASCII)
 
 
 @dataclass(frozen=True)
 class System:
-    """IPUs that programs can be given; device ids below ``ipus`` are single IPUs, then come pairs, fours, ..."""
+    """IPUs that programs can be given; device ids below ``ipus`` are single IPUs, then come pairs, fours, ...
+
+    IPUs are numbered upwards, domain after domain; ``domain_size`` of them are joined by IPU-Links alone.
+    """
 
     name: str
     ipus: int
-    tiles_per_ipu: int
-    version: str
+    generation: Generation
+    domain_size: int
+    most_hosts: int = 1
 
     @classmethod
-    def pod(cls, ipus: int) -> System:
-        """A Pod of GC200 IPUs."""
-        return cls(f"Pod{ipus}", ipus, 1472, "ipu2")
+    def pod(cls, ipus: int, generation: Generation = GC200, *, domains: int | None = None) -> System:
+        """A Pod, or a cluster of ``domains`` Pods side by side, with ``ipus`` IPUs in all."""
+        count = domains or -(-ipus // _LARGEST_DOMAIN)
+        prefix = "Bow " if generation is BOW else ""
+        name = f"{prefix}Pod{ipus}" if domains is None else f"{count} x {prefix}Pod{ipus // count}"
+        return cls(name, ipus, generation, ipus // count, _most_hosts(ipus // count) * count)
 
     @classmethod
     def from_environ(cls, environ: Mapping[str, str]) -> System:
@@ -43,16 +54,41 @@ class System:
         return cls.pod(max(POD16.ipus, 1 << (needed - 1).bit_length()))
 
     @classmethod
-    def named(cls, name: str) -> System:
-        """The Pod of that name, in any letter case: pod16, Pod-64, 128."""
-        digits = name.lower().removeprefix("pod").lstrip("-_ ")
-        ipus = int(digits) if digits.isascii() and digits.isdigit() and len(digits) < 6 else 0
-        if not _SMALLEST <= ipus <= _LARGEST or ipus & (ipus - 1):
+    def named(cls, name: str, option: str = f"{SYSTEM_VARIABLE}=") -> System:
+        """The system of that name, in any letter case: pod16, Bow-Pod64, 128, 4xpod16, c2; ``option`` named it."""
+        plain = name.strip().lower()
+        if plain in _OTHERS:
+            return _OTHERS[plain]
+        found = _POD.fullmatch(plain)
+        domains, ipus = (int(found[1] or 1), int(found[3])) if found else (1, 0)
+        total = domains * ipus
+        fits = min(ipus, total) >= _SMALLEST and total <= _LARGEST and not total & (total - 1)
+        if not found or not fits or (found[1] and ipus > _LARGEST_DOMAIN):
             raise EmulatorError(
-                f"{SYSTEM_VARIABLE}={name}: there is no such system; use pod4, pod16, pod64, pod128, pod256 or a "
-                f"larger power of two up to pod{_LARGEST}"
+                f"{option}{name}: there is no such system; use pod4, pod16, pod64, pod128, pod256 or a larger power "
+                f"of two up to pod{_LARGEST}, bow-pod16, a cluster such as 4xpod16, or {', '.join(_OTHERS)}"
             )
-        return cls.pod(ipus)
+        return cls.pod(total, BOW if found[2] else GC200, domains=domains if found[1] else None)
+
+    @property
+    def tiles_per_ipu(self) -> int:
+        return self.generation.tiles
+
+    @property
+    def version(self) -> str:
+        return self.generation.version
+
+    @property
+    def machines(self) -> int:
+        """IPU-Machines; the cards of older systems count by fours too."""
+        return -(-self.ipus // IPUS_PER_MACHINE)
+
+    @property
+    def domains(self) -> int:
+        return -(-self.ipus // self.domain_size)
+
+    def position(self, ipu: int) -> Position:
+        return Position(ipu, self.domain_size)
 
     def device_ids(self, size: int) -> range:
         """Ids of the devices of ``size`` IPUs (a power of two); empty if the system is too small."""
@@ -74,5 +110,18 @@ class System:
         return None
 
 
+def _most_hosts(ipus: int) -> int:
+    """Of one Pod: a host serves four machines of a Pod64, and all of a smaller one."""
+    return max(1, ipus // 16)
+
+
 #: Four IPU-M2000 of four GC200 each.
 POD16 = System.pod(16)
+
+#: Systems that are no Pods.
+_OTHERS = {
+    "c2": System("C2 card", 2, GC2, 2),
+    "dss8440": System("DSS8440", 16, GC2, 16),
+    "m2000": System("IPU-M2000", 4, GC200, 4),
+    "bow-2000": System("Bow-2000", 4, BOW, 4),
+}

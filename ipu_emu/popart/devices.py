@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from ipu_emu.errors import EmulatorError
-from ipu_emu.hardware import Connection, Device, DeviceKind, Occupancy, System, of_this_process
+from ipu_emu.hardware import Connection, Device, DeviceKind, Occupancy, System, of_this_process, share_of
 from ipu_emu.popart.enums import DeviceConnectionType, DeviceSelectionCriterion, DeviceType, SyncPattern
 from ipu_emu.popart.sync_pattern import sync_pattern
 
@@ -118,7 +118,8 @@ class DeviceManager:
 
     def __init__(self, system: System | None = None) -> None:
         self._system = System.from_environ(os.environ) if system is None else system
-        self._occupancy = of_this_process() if system is None else Occupancy()
+        self._occupancy = of_this_process(self._system, os.environ) if system is None else Occupancy()
+        self._share = share_of(self._system, os.environ if system is None else {})
         self._timeout = 90.0
 
     def setOnDemandAttachTimeout(self, seconds: float) -> None:
@@ -188,6 +189,7 @@ class DeviceManager:
         found = self.enumerateDevices(pattern, numIpus, DeviceType.Ipu, connectionType, tilesPerIpu)
         if selectionCriterion is DeviceSelectionCriterion.Random:
             random.shuffle(found)
+        found.sort(key=self._last_resort)
         return next((info for info in found if self._acquired(info)), None)
 
     def acquireDeviceById(
@@ -244,6 +246,11 @@ class DeviceManager:
             DeviceKind.IPU, id, len(ipus), system.tiles_per_ipu, system.version, _CONNECTIONS[connection], ipus
         )
         return DeviceInfo(device, pattern, self._occupancy, self._timeout)
+
+    def _last_resort(self, info: DeviceInfo) -> tuple[bool, bool]:
+        """Devices of other instances of the job come last, and before them those that somebody has."""
+        elsewhere = not set(info.device.ipus) <= set(self._share)
+        return elsewhere, not self._occupancy.is_free(info.device.ipus)
 
     def _acquired(self, info: DeviceInfo) -> bool:
         """Whether a device can be had now; one that is attached on demand is taken when a session needs it."""

@@ -1,0 +1,55 @@
+"""selection: the order in which the shards of a model are put on the IPUs of a device.
+
+n = 8, a ladder from above     ZIGZAG          SNAKE           HOOF
+  6 7                          6 7             7 6             3 4
+  4 5                          4 5             4 5             2 5
+  2 3                          2 3             3 2             1 6
+  0 1                          0 1             0 1             0 7
+a cell is the shard that the IPU there gets
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum
+
+__all__ = ["SelectionOrder", "shard_order"]
+
+
+class SelectionOrder(Enum):
+    """TensorFlow's names."""
+
+    AUTO = 0
+    ZIGZAG = 1
+    SNAKE = 2
+    HOOF = 3
+
+
+def shard_order(order: SelectionOrder, ipus: int, stages: Sequence[int] | None = None) -> tuple[int, ...]:
+    """The IPU of each shard; ``stages`` is the mapping of a pipeline, which AUTO looks at.
+
+    AUTO takes SNAKE for a pipeline whose stages are on 0, 1, 2, ..., else ZIGZAG.
+    """
+    if order is SelectionOrder.AUTO:
+        in_order = stages is not None and list(stages) == list(range(len(stages)))
+        order = SelectionOrder.SNAKE if in_order else SelectionOrder.ZIGZAG
+    return tuple(_RULES[order](shard, ipus) for shard in range(ipus))
+
+
+def _zigzag(shard: int, ipus: int) -> int:
+    return shard
+
+
+def _snake(shard: int, ipus: int) -> int:
+    """Along a rung, up, back along the next one; a last row of one IPU has no way back."""
+    turned = shard ^ 1 if shard % 4 >= 2 else shard
+    return turned if turned < ipus else shard
+
+
+def _hoof(shard: int, ipus: int) -> int:
+    """Up one rail, down the other."""
+    half = ipus // 2
+    return 2 * shard if shard < ipus - half else 2 * (ipus - 1 - shard) + 1
+
+
+_RULES = {SelectionOrder.ZIGZAG: _zigzag, SelectionOrder.SNAKE: _snake, SelectionOrder.HOOF: _hoof}
