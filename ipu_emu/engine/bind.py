@@ -22,13 +22,14 @@ from ipu_emu.program.memory import node_in
 __all__ = ["bind"]
 
 
-def bind(graph: Graph, op: Op, buffers: Buffers) -> list[Step]:
-    """The calls that run ``op`` on one replica; none for a view."""
+def bind(graph: Graph, op: Op, buffers: Buffers, turn: int = 0) -> list[Step]:
+    """The calls that run ``op`` on one replica in micro-batch ``turn``; none for a view."""
     if op.outputs[0] in buffers.plan.views:
         return []
     node = node_in(graph, op)
     workspace, images = buffers.scratch(node)
-    arrays = buffers.arrays | images
+    stored = {id: buffers.at(id, turn) for id in (*op.inputs, *op.outputs) if id}
+    arrays = stored | images
     bound = Bound(
         node,
         tuple(arrays[id] if id else None for id in op.inputs),
@@ -40,9 +41,9 @@ def bind(graph: Graph, op: Op, buffers: Buffers) -> list[Step]:
     read = [id for id in dict.fromkeys(op.inputs) if id in images]
     written = [id for id in dict.fromkeys(op.outputs) if id in images]
     return [
-        *(_widen(buffers.arrays[id], images[id]) for id in read),
+        *(_widen(stored[id], images[id]) for id in read),
         kernel(bound),
-        *(_round(images[id], buffers.arrays[id]) for id in written),
+        *(_round(images[id], stored[id]) for id in written),
     ]
 
 

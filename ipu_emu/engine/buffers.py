@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from math import lcm
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ipu_emu.ops import Node
-from ipu_emu.program.memory import PERSISTENT, TRANSIENT, MemoryPlan, Placement, scratch_key
+from ipu_emu.program.memory import TRANSIENT, MemoryPlan, Placement, ipu_of, region_of, scratch_key
 from ipu_emu.program.scratch import scratch_of
 from ipu_emu.transforms.storage import order
 
@@ -26,28 +27,50 @@ def aligned(nbytes: int) -> NDArray[np.uint8]:
 
 
 class Buffers:
-    """Arrays of one replica by tensor id; ``buckets`` are this replica's rows of the collectives' memory."""
+    """Arrays of one replica by tensor id; ``buckets`` are this replica's rows of the collectives' memory.
+
+    A stash of a pipeline has an array for each of its places; ``arrays`` has the first.
+    """
 
     def __init__(self, plan: MemoryPlan, buckets: Mapping[str, NDArray[Any]]) -> None:
         self.plan = plan
         self.regions: dict[str, NDArray[np.uint8]] = {
-            PERSISTENT: aligned(plan.sizes[PERSISTENT]),
-            TRANSIENT: aligned(plan.sizes[TRANSIENT]),
-        } | {name: row.view(np.uint8) for name, row in buckets.items()}
-        self.arrays = {id: self._array(placement) for id, placement in plan.placements.items()}
+            name: buckets[name].view(np.uint8) if name in buckets else aligned(size)
+            for name, size in plan.sizes.items()
+        }
+        self.arrays = {id: self._array(placement, 0) for id, placement in plan.placements.items()}
+        self._stashes = {
+            id: [self._array(placement, turn) for turn in range(placement.places)]
+            for id, placement in plan.placements.items()
+            if placement.places > 1
+        }
 
-    def _array(self, placement: Placement) -> NDArray[Any]:
+    def at(self, id: str, turn: int) -> NDArray[Any]:
+        """The array of a tensor in micro-batch ``turn``."""
+        places = self._stashes.get(id)
+        return self.arrays[id] if places is None else places[turn % len(places)]
+
+    def period(self, ids: Iterable[str]) -> int:
+        """After how many micro-batches tensors are in the same places again."""
+        return lcm(*(len(self._stashes[id]) for id in ids if id in self._stashes))
+
+    def nbytes_of(self, ipu: int) -> int:
+        """Bytes that are held for one IPU."""
+        return sum(region.nbytes for name, region in self.regions.items() if ipu_of(name) == ipu)
+
+    def _array(self, placement: Placement, turn: int) -> NDArray[Any]:
         """The tensor in its logical shape, whatever the order in which it is stored."""
-        tensor = placement.tensor
-        raw = self.regions[placement.region][placement.offset : placement.offset + tensor.nbytes]
+        tensor, start = placement.tensor, placement.offset_of(turn)
+        raw = self.regions[placement.region][start : start + tensor.nbytes]
         return in_order(raw.view(tensor.dtype.numpy), tensor.shape, order(tensor, placement.batch_innermost))
 
     def scratch(self, node: Node) -> tuple[list[NDArray[Any]], dict[str, NDArray[Any]]]:
         """(workspace arrays, float32 images of FLOAT16 operands by id) of an op, all one-dimensional or as stored."""
         wanted = scratch_of(node)
         offsets = self.plan.scratch.get(scratch_key(node.op), ())
+        region = self.regions[region_of(TRANSIENT, node.op.place.ipu)]
         floats = [
-            self.regions[TRANSIENT][offset : offset + 4 * nelms].view(np.float32)
+            region[offset : offset + 4 * nelms].view(np.float32)
             for offset, nelms in zip(offsets, wanted.sizes, strict=True)
         ]
         workspace, images = floats[: len(wanted.workspace)], floats[len(wanted.workspace) :]

@@ -8,66 +8,34 @@ collectives and at the host, so the order of all arithmetic is that of the progr
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from time import perf_counter_ns
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController
 
 import popdist_py
-from ipu_emu.engine.bind import bind
+from ipu_emu.engine.binding import Binder, Feed, Host, kind_of
 from ipu_emu.engine.buffers import Buffers
+from ipu_emu.engine.pipeline import BoundPipeline
 from ipu_emu.engine.replicas import Replicas
 from ipu_emu.engine.wall import Kind, Wall
 from ipu_emu.engine.warm import compile_calls
 from ipu_emu.engine.workers import WORTH_A_THREAD, Workers
-from ipu_emu.graph import Op
+from ipu_emu.errors import SessionError
+from ipu_emu.graph import Role
 from ipu_emu.ops import Step
 from ipu_emu.ops.arrays import chain
 from ipu_emu.program.buckets import Bucket
 from ipu_emu.program.executable import Executable
-from ipu_emu.program.instructions import (
-    AccumulateAnchor,
-    AccumulateGradient,
-    AllReduce,
-    Collective,
-    Compute,
-    Counter,
-    CountMicroBatch,
-    DrawKey,
-    HostLoad,
-    HostStore,
-    Instruction,
-    Leaf,
-    Repeat,
-    WeightUpdate,
-    leaves,
-)
+from ipu_emu.program.instructions import Counter, Instruction, Leaf, Pipeline, Repeat, WeightUpdate, leaves
+from ipu_emu.transforms.exchange import original_of
 
-__all__ = ["Engine", "Feed"]
-
-
-class Feed(Protocol):
-    """The host's side of a step."""
-
-    def read(self, id: str) -> NDArray[Any]:
-        """The next chunk of an input: one micro-batch of one replica, in any shape."""
-
-    def write(self, id: str, value: NDArray[Any]) -> None:
-        """Take the next chunk of an anchor."""
-
-
-@dataclass
-class _Counts:
-    """Where a step is."""
-
-    batch: int = 0
-    micro_batch: int = 0
-    step: int = 0
+__all__ = ["Engine"]
 
 
 @dataclass(frozen=True)
@@ -82,7 +50,10 @@ class _Segment:
 class _Loop:
     times: int
     counter: Counter
-    body: Sequence[_Segment | _Loop]
+    body: Sequence[_Part]
+
+
+_Part = _Segment | _Loop | BoundPipeline
 
 
 class Engine:
@@ -92,9 +63,8 @@ class Engine:
         self.executable = executable
         self.replicas = replicas
         self.wall = Wall()
-        self.seed = 0
-        self._counts = _Counts()
-        self._feed: Feed | None = None
+        self._host = Host()
+        self._broken = False
         self._blas = ThreadpoolController().select(user_api="blas").lib_controllers
         sizes = executable.plan.sizes
         self._buckets = {
@@ -107,22 +77,24 @@ class Engine:
             for replica in range(replicas.local)
         ]
         self._workers = Workers(self._threads())
+        self._binder = Binder(executable, replicas, self._buffers, self._buckets, self._host)
         self._program = list(self._bind(executable.program))
         self._warm_up(self._program)
         self._load()
 
-    def _warm_up(self, parts: Sequence[_Segment | _Loop]) -> None:
+    def _warm_up(self, parts: Sequence[_Part]) -> None:
         """Compile what the calls need, and make those of collectives once, on zeros, before the first step."""
         self._pin_blas()
         for part in parts:
             if isinstance(part, _Loop):
                 self._warm_up(part.body)
                 continue
-            for calls in part.parts:
-                if part.kind is Kind.COLLECTIVES:
-                    calls()
+            made = part.calls() if isinstance(part, BoundPipeline) else [(part.kind, call) for call in part.parts]
+            for kind, call in made:
+                if kind is Kind.COLLECTIVES:
+                    call()
                 else:
-                    compile_calls(calls)
+                    compile_calls(call)
 
     def _load(self) -> None:
         """Set what the graph starts from; all memory is zero as yet. Who trains sets the variables before a run."""
@@ -130,26 +102,34 @@ class Engine:
         trains = any(isinstance(leaf, WeightUpdate) for leaf in leaves(self.executable.program))
         for id, value in graph.data.items():
             if id in self.executable.plan.placements and not (trains and graph.tensors[id].role.is_variable):
-                self.write(id, value)
+                self._set(id, value)
 
     def _threads(self) -> int:
-        """As many as there are replicas and CPUs for them, if a micro-batch is worth the trouble."""
-        if self.executable.cost().flops < WORTH_A_THREAD:
+        """As many as there are IPUs that work at the same time and CPUs for them, if that is worth the trouble."""
+        pipelines = any(isinstance(part, Pipeline) for part in _instructions(self.executable.program))
+        ipus = self.executable.plan.ipus if pipelines else 1
+        if self.executable.cost().flops < WORTH_A_THREAD * ipus:
             return 1
-        return max(1, min(self.replicas.local, len(os.sched_getaffinity(0)) // popdist_py.getNumInstances()))
+        cpus = len(os.sched_getaffinity(0)) // popdist_py.getNumInstances()
+        return max(1, min(self.replicas.local * ipus, cpus))
 
     # Data
 
     def write(self, id: str, value: NDArray[Any]) -> None:
-        """Set a tensor on all local replicas; a variable of several groups has a leading axis."""
+        """Set a tensor on all local replicas; a variable of several groups has a leading axis.
+
+        A scalar is set on every IPU that reads it.
+        """
+        tensors = self.executable.graph.tensors
+        twins = [other for other in tensors if original_of(other) == id] if tensors[id].role is Role.SCALAR else [id]
+        for twin in twins:
+            self._set(twin, value)
+
+    def _set(self, id: str, value: NDArray[Any]) -> None:
         tensor = self.executable.graph.tensors[id]
         for replica, buffers in enumerate(self._buffers):
             own = value[self.replicas.group_of(replica, tensor.group)] if value.ndim > tensor.rank else value
             np.copyto(buffers.arrays[id], own, casting="unsafe")
-
-    def view(self, id: str, replica: int = 0) -> NDArray[Any]:
-        """A tensor of one local replica where it lies, in its logical shape; the next step changes it."""
-        return self._buffers[replica].arrays[id]
 
     def read(self, id: str, replica: int = 0) -> NDArray[Any]:
         """A copy of a tensor of one local replica, in its logical shape."""
@@ -158,22 +138,54 @@ class Engine:
     @property
     def nbytes(self) -> int:
         """Bytes that the engine holds for all local replicas."""
-        return self.replicas.local * sum(self.executable.plan.sizes.values())
+        return sum(self.nbytes_of(ipu) for ipu in range(self.executable.plan.ipus))
+
+    def nbytes_of(self, ipu: int) -> int:
+        """Bytes that the engine holds for one IPU of each local replica."""
+        return sum(buffers.nbytes_of(ipu) for buffers in self._buffers)
 
     # Running
 
+    @property
+    def steps(self) -> int:
+        """Steps that have been run, which random numbers depend on."""
+        return self._host.counts.step
+
+    @steps.setter
+    def steps(self, steps: int) -> None:
+        self._host.counts.step = steps
+
+    @property
+    def seed(self) -> int:
+        """What random numbers are made of, besides where they are drawn."""
+        return self._host.counts.seed
+
+    @seed.setter
+    def seed(self, seed: int) -> None:
+        self._host.counts.seed = seed
+
     def run(self, feed: Feed) -> None:
         """Run one step; infinities and NaN are values like others, as on the device."""
+        if self._broken:
+            raise SessionError(
+                "A step of this session ended in the middle of a pipeline, so that its weights are of no step; make "
+                "a new session"
+            )
         start = perf_counter_ns()
-        self._feed = feed
+        self._host.feed = feed
         try:
             self._pin_blas()
             with np.errstate(all="ignore"):
                 self._walk(self._program)
-            self._counts.step += 1
+            self._host.counts.step += 1
         finally:
-            self._feed = None
+            self._host.feed = None
             self.wall.total += perf_counter_ns() - start
+
+    def close(self) -> None:
+        """Leave the collectives and end the threads."""
+        self._workers.close()
+        self.replicas.close()
 
     def _pin_blas(self) -> None:
         """Let BLAS use one thread, for good: results must not depend on a number of threads.
@@ -183,141 +195,62 @@ class Engine:
         for library in self._blas:
             library.set_num_threads(1)
 
-    def _walk(self, parts: Sequence[_Segment | _Loop]) -> None:
-        spent = self.wall.nanoseconds
+    def _walk(self, parts: Sequence[_Part]) -> None:
         for part in parts:
             if isinstance(part, _Loop):
                 for turn in range(part.times):
-                    self._count(part.counter, turn)
+                    self._host.counts.set(part.counter, turn)
                     self._walk(part.body)
-                continue
-            start = perf_counter_ns()
-            self._workers.run(part.parts)
-            spent[part.kind] += perf_counter_ns() - start
+            elif isinstance(part, BoundPipeline):
+                self._pipeline(part)
+            else:
+                start = perf_counter_ns()
+                self._workers.run(part.parts)
+                self.wall.nanoseconds[part.kind] += perf_counter_ns() - start
 
-    def _count(self, counter: Counter, turn: int) -> None:
-        if counter is Counter.BATCH:
-            self._counts.batch = turn
-        else:
-            self._counts.micro_batch = turn
+    def _pipeline(self, pipeline: BoundPipeline) -> None:
+        """Run a pipeline; one that ends early leaves micro-batches half done."""
+        try:
+            pipeline.run(self._workers, self.wall.timed)
+        except BaseException:
+            self._broken = True
+            self._workers.close()
+            raise
 
     # Binding
 
-    def _bind(self, instructions: Sequence[Instruction]) -> Iterator[_Segment | _Loop]:
+    def _bind(self, instructions: Sequence[Instruction]) -> Iterator[_Part]:
         for kind, group in groupby(instructions, _kind):
             if kind is None:
-                for loop in group:
-                    assert isinstance(loop, Repeat)
-                    yield _Loop(loop.times, loop.counter, list(self._bind(loop.body)))
+                yield from (self._whole(part) for part in group)
             else:
-                yield _Segment(kind, self._segment(kind, [leaf for leaf in group if not isinstance(leaf, Repeat)]))
+                yield _Segment(kind, self._segment(kind, [p for p in group if not isinstance(p, Repeat | Pipeline)]))
+
+    def _whole(self, part: Instruction) -> _Part:
+        if isinstance(part, Pipeline):
+            return BoundPipeline(part, self._binder)
+        assert isinstance(part, Repeat)
+        return _Loop(part.times, part.counter, list(self._bind(part.body)))
 
     def _segment(self, kind: Kind, leaves: Sequence[Leaf]) -> list[Step]:
         """Host and collective instructions concern all replicas at once; the others each replica alone."""
         if kind is not Kind.COMPUTE:
-            return [chain(*(step for leaf in leaves for step in self._bind_shared(leaf)))]
+            return [chain(*(self._binder.shared(leaf) for leaf in leaves))]
+        counts = self._host.counts
         return [
-            chain(*(step for leaf in leaves for step in self._bind_local(leaf, buffers))) for buffers in self._buffers
+            chain(*(step for leaf in leaves for step in self._binder.local(leaf, replica, counts)))
+            for replica in range(self.replicas.local)
         ]
-
-    def _bind_shared(self, leaf: Leaf) -> list[Step]:
-        if isinstance(leaf, HostLoad):
-            return [self._take(leaf)]
-        if isinstance(leaf, HostStore):
-            return [self._store(leaf)]
-        if isinstance(leaf, Collective):
-            return [self._collective(leaf.op)]
-        assert isinstance(leaf, AllReduce)
-        return [self.replicas.all_reduce(Bucket.named(leaf.bucket), self._buckets[leaf.bucket], leaf.operator)]
-
-    def _collective(self, op: Op) -> Step:
-        inputs = [buffers.arrays[op.inputs[0]] for buffers in self._buffers]
-        outputs = [buffers.arrays[op.outputs[0]] for buffers in self._buffers]
-        return self.replicas.collective(op, self.executable.graph.tensor(op.inputs[0]), inputs, outputs)
-
-    def _bind_local(self, leaf: Leaf, buffers: Buffers) -> list[Step]:
-        graph, counts = self.executable.graph, self._counts
-        if isinstance(leaf, Compute | WeightUpdate):
-            return bind(graph, leaf.op, buffers)
-        if isinstance(leaf, CountMicroBatch):
-            return [self._running_mean(leaf, buffers)]
-        if isinstance(leaf, DrawKey):
-            return [self._key(leaf, buffers)]
-        assert isinstance(leaf, AccumulateGradient | AccumulateAnchor)
-        first, others = (chain(*bind(graph, op, buffers)) for op in (leaf.first, leaf.others))
-        if isinstance(leaf, AccumulateGradient):
-            return [lambda: others() if counts.micro_batch else first()]
-        return [lambda: others() if counts.micro_batch or counts.batch else first()]
-
-    def _running_mean(self, leaf: CountMicroBatch, buffers: Buffers) -> Step:
-        keep, take, counts = buffers.arrays[leaf.keep], buffers.arrays[leaf.take], self._counts
-
-        def count() -> None:
-            keep[()] = counts.micro_batch / (counts.micro_batch + 1)
-            take[()] = 1 / (counts.micro_batch + 1)
-
-        return count
-
-    def _key(self, leaf: DrawKey, buffers: Buffers) -> Step:
-        key, counts, factor = buffers.arrays[leaf.tensor], self._counts, self.executable.step.accumulation
-        replica = 0 if leaf.shared else 1 + self.replicas.offset + self._buffers.index(buffers)
-
-        def set_key() -> None:
-            key[:] = self.seed, replica, counts.step, counts.batch * factor + counts.micro_batch
-
-        return set_key
-
-    @property
-    def steps(self) -> int:
-        """Steps that have been run, which random numbers depend on."""
-        return self._counts.step
-
-    @steps.setter
-    def steps(self, steps: int) -> None:
-        self._counts.step = steps
-
-    def _take(self, leaf: HostLoad) -> Step:
-        arrays = [buffers.arrays[leaf.tensor] for buffers in self._buffers]
-        id, shape, one = leaf.tensor, arrays[0].shape, leaf.broadcast
-
-        def load() -> None:
-            feed = self._current()
-            chunk = feed.read(id).reshape(shape) if one else None
-            for array in arrays:
-                np.copyto(array, feed.read(id).reshape(shape) if chunk is None else chunk)
-
-        return load
-
-    def _store(self, leaf: HostStore) -> Step:
-        arrays = [buffers.arrays[leaf.tensor] for buffers in self._buffers]
-        due = self._due(leaf)
-
-        def store() -> None:
-            if due():
-                feed = self._current()
-                for array in arrays:
-                    feed.write(leaf.anchor, array)
-
-        return store
-
-    def _due(self, leaf: HostStore) -> Callable[[], bool]:
-        """Whether a store acts in the current micro-batch; outside the loops it always does."""
-        counts, factor = self._counts, self.executable.step.accumulation
-        total = self.executable.step.batches * factor
-        period = leaf.every or total
-        if period == 1:
-            return lambda: True
-        return lambda: (counts.batch * factor + counts.micro_batch + 1) % period == 0
-
-    def _current(self) -> Feed:
-        assert self._feed is not None
-        return self._feed
 
 
 def _kind(instruction: Instruction) -> Kind | None:
-    """The kind of time that an instruction costs; None for a loop."""
-    if isinstance(instruction, Repeat):
-        return None
-    if isinstance(instruction, HostLoad | HostStore):
-        return Kind.HOST_IO
-    return Kind.COLLECTIVES if isinstance(instruction, AllReduce | Collective) else Kind.COMPUTE
+    """The kind of time that an instruction costs; None for a loop or a pipeline."""
+    return None if isinstance(instruction, Repeat | Pipeline) else kind_of(instruction)
+
+
+def _instructions(program: Sequence[Instruction]) -> Iterator[Instruction]:
+    """All instructions, loops and pipelines included."""
+    for instruction in program:
+        yield instruction
+        if isinstance(instruction, Repeat):
+            yield from _instructions(instruction.body)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
+from time import perf_counter_ns
 
 __all__ = ["Kind", "Wall"]
 
@@ -23,6 +25,14 @@ class Wall:
 
     nanoseconds: dict[Kind, int] = field(default_factory=lambda: dict.fromkeys(Kind, 0))
     total: int = 0
+
+    def timed(self, kind: Kind, call: Callable[[], object]) -> None:
+        """Make a call and add its time."""
+        start = perf_counter_ns()
+        try:
+            call()
+        finally:
+            self.nanoseconds[kind] += perf_counter_ns() - start
 
     def seconds(self) -> dict[str, float]:
         """Seconds by kind of work, and their ``total``; what no instruction accounts for is ``other``."""

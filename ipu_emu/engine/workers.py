@@ -1,7 +1,7 @@
-"""Workers: threads that run the same part of a program for several replicas at the same time.
+"""Workers: threads that run parts of a program at the same time: replicas, and the IPUs of a pipeline.
 
-Kernels release the GIL, so replicas of one instance use as many CPUs. Speed of two replicas of a convolutional
-network on two CPUs, side by side over one after the other (median of 40 rounds on a shared machine, and best):
+Kernels release the GIL, so the parts use as many CPUs. Speed of two replicas of a convolutional network on two CPUs,
+side by side over one after the other (median of 40 rounds on a shared machine, and best):
 
     MFLOP per micro-batch    2      13     52     208    832
     median                   0.66   0.83   0.97   1.5    1.6
@@ -11,33 +11,93 @@ network on two CPUs, side by side over one after the other (median of 40 rounds 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from queue import SimpleQueue
+from threading import Thread
+from weakref import finalize
 
 import numpy as np
 
 from ipu_emu.ops import Step
+from ipu_emu.ops.arrays import chain
 
 __all__ = ["WORTH_A_THREAD", "Workers"]
 
 #: Floating-point operations of a micro-batch below which handing it to a thread costs more than it saves.
 WORTH_A_THREAD = 150_000_000
 
+_Errors = SimpleQueue[tuple[int, BaseException | None]]
+_Jobs = SimpleQueue[Step | None]
+
 
 class Workers:
-    """``count`` threads; with one, everything runs in the caller's."""
+    """``count`` threads; with one, everything runs in the caller's. Part n always goes to the same thread."""
 
     def __init__(self, count: int) -> None:
         self.count = count
-        # numpy keeps its error state per thread: what the caller has set does not reach these.
-        quiet = partial(np.seterr, all="ignore")
-        self._pool = ThreadPoolExecutor(count, "replica", initializer=quiet) if count > 1 else None
+        self._done: _Errors = SimpleQueue()
+        self._running = 0
+        self._jobs: list[_Jobs] = [SimpleQueue() for _ in range(count if count > 1 else 0)]
+        self._threads = [
+            Thread(target=_work, args=(lane, jobs, self._done), name=f"ipu-{lane}", daemon=True)
+            for lane, jobs in enumerate(self._jobs)
+        ]
+        for thread in self._threads:
+            thread.start()
+        self._stop = finalize(self, _stop, self._jobs)
 
     def run(self, parts: Sequence[Step]) -> None:
         """Run all ``parts`` and wait for them; the error of the first that failed is raised."""
-        if self._pool is None or len(parts) == 1:
+        if not self._jobs or len(parts) == 1:
             for part in parts:
                 part()
             return
-        for done in [self._pool.submit(part) for part in parts]:
-            done.result()
+        self.start(parts)
+        self.wait()
+
+    def start(self, parts: Sequence[Step]) -> None:
+        """Let the threads begin with ``parts``, neighbours on one thread; ``wait`` must follow."""
+        share = -(-len(parts) // self.count)
+        for lane, first in enumerate(range(0, len(parts), share)):
+            self._running += 1
+            self._jobs[lane].put(chain(*parts[first : first + share]))
+
+    def wait(self) -> None:
+        """Wait until nothing runs, whatever interrupts; raise the error of the first part that failed."""
+        failed: list[tuple[int, BaseException]] = []
+        try:
+            self._collect(failed)
+        finally:
+            self._collect(failed)
+        if failed:
+            raise min(failed, key=lambda entry: entry[0])[1]
+
+    def _collect(self, failed: list[tuple[int, BaseException]]) -> None:
+        while self._running:
+            lane, error = self._done.get()
+            self._running -= 1
+            if error is not None:
+                failed.append((lane, error))
+
+    def close(self) -> None:
+        """End the threads."""
+        self._stop()
+        for thread in self._threads:
+            thread.join()
+
+
+def _work(lane: int, jobs: _Jobs, done: _Errors) -> None:
+    """The life of a thread. numpy keeps its error state per thread: what the caller has set does not reach it."""
+    np.seterr(all="ignore")
+    while (job := jobs.get()) is not None:
+        error: BaseException | None = None
+        try:
+            job()
+        except BaseException as raised:
+            error = raised
+        done.put((lane, error))
+        del job, error
+
+
+def _stop(jobs: Sequence[_Jobs]) -> None:
+    for queue in jobs:
+        queue.put(None)

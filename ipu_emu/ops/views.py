@@ -13,7 +13,7 @@ from ipu_emu.ops.adjoint import Adjoint, Value
 from ipu_emu.ops.arrays import chain, view
 from ipu_emu.ops.cost import moves
 from ipu_emu.ops.node import Made, Node
-from ipu_emu.ops.registry import Bound, GradRule, Kernel, OpDef, ShapeRule, Step
+from ipu_emu.ops.registry import Bound, GradRule, Kernel, OpDef, ShapeRule, Step, always
 from ipu_emu.ops.shapes import axes_of, inferred, same
 
 __all__ = ["OPS"]
@@ -94,6 +94,7 @@ OPS = [
     _view("Identity", same, _pass, kernel=_copy),
     _view("Nop", same, _pass, kernel=_copy, domain=GRAPHCORE),
     _view("PrintTensor", same, _pass, kernel=_copy, domain=GRAPHCORE),
+    _view("TensorRemap", same, _pass, kernel=_copy, domain=GRAPHCORE),
     _view("Detach", same, None, kernel=_copy, domain=GRAPHCORE),
     _view("Reshape", _reshape_by_input, _back, inputs=(2, 2), given={1: "shape"}),
     _view("Reshape", _reshape_by_attribute, _back, domain=GRAPHCORE),
@@ -101,4 +102,6 @@ OPS = [
     _view("Flatten", _flatten, _back),
     _view("Squeeze", _squeeze, _back, inputs=(1, 2), given={1: "axes"}),
     _view("Unsqueeze", _unsqueeze, _back, inputs=(1, 2), given={1: "axes"}),
+    # From one IPU to another: never a view.
+    OpDef("IpuCopy", (1, 1), same, _copy, moves, elementwise=True, halves=always),
 ]

@@ -22,6 +22,7 @@ from ipu_emu.popart.inputs import broadcast_inputs
 from ipu_emu.popart.options import SessionOptions
 from ipu_emu.popart.patterns import InputShapeInfo
 from ipu_emu.popart.placement import check_placement
+from ipu_emu.popart.places import placed
 from ipu_emu.popart.tensorinfo import TensorInfo
 from ipu_emu.popart.variables import grouped, settings_of
 from ipu_emu.program import Executable
@@ -65,6 +66,7 @@ class Compilation:
         self._placement = check_placement(
             self._model, self._options, dataFlow, training=self._training, ipus=self._ipus_per_replica
         )
+        self._model = placed(self._model, self._options, self._ipus_per_replica)
         self._broadcast = broadcast_inputs(self._model.metadata)
         self._anchors = [dataFlow.art(id).anchor(id) for id in dataFlow.anchors()]
         self._graph, self._gradients = self._transform()
@@ -120,6 +122,7 @@ class Compilation:
             "replicas": self._options.getGlobalReplicationFactor(),
             "broadcast": self._broadcast,
             "bucket_bytes": self._options.bucketBytes(),
+            "schedule": self._options.pipelineSchedule if self._options.enablePipelining else None,
         }
 
     def _lower(self) -> Executable:

@@ -1,10 +1,10 @@
 """SessionOptions: how a session places, replicates and runs a model.
 
-Every option of PopART 3.4 is accepted and kept. Those that only tune a real IPU have no effect. So it is with all
-that says where and when something runs: virtual graphs, pipelining, execution phases, recomputation, tensor locations
-and replicated tensor sharding are checked as PopART checks them (see placement.py) and never change a number, because
-a replica runs its ops one after the other. Pipelined training without gradient accumulation, which on IPUs computes
-with stale weights, is refused.
+Every option of PopART 3.4 is accepted and kept. Those that only tune a real IPU have no effect. Virtual graphs,
+execution phases and pipelining say where and when ops run (see places.py); they never change a number, except that
+pipelined training without gradient accumulation computes with stale weights. Recomputation, tensor locations and
+replicated tensor sharding are checked as PopART checks them and change nothing. ``pipelineSchedule`` is an extension:
+popart, grouped, interleaved or sequential.
 """
 
 from __future__ import annotations
@@ -53,6 +53,7 @@ _PLACEMENT: dict[str, Any] = {
     "virtualGraphMode": VirtualGraphMode.Off,
     "virtualGraphSplitRatios": [],
     "enablePipelining": False,
+    "pipelineSchedule": "popart",
     "autoRecomputation": RecomputationType.NoRecompute,
     "explicitRecomputation": False,
     "useHostCopyOps": False,

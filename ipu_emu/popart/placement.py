@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import Graph, Op, Role
@@ -17,6 +16,7 @@ from ipu_emu.popart.annotations import IPU_NUMBER, PIPELINE_STAGE
 from ipu_emu.popart.dataflow import DataFlow
 from ipu_emu.popart.enums import AnchorReturnTypeId, VirtualGraphMode
 from ipu_emu.popart.options import SessionOptions
+from ipu_emu.popart.places import stage_numbers
 
 __all__ = ["Placement", "check_placement", "check_virtual_graphs_fit"]
 
@@ -213,9 +213,8 @@ class _Pipeline:
         """Stages of the forward pass, neighbours on one virtual graph counted once."""
         if self.options.virtualGraphMode is VirtualGraphMode.Auto and not self.annotated:
             return self.ipus
-        graphs = [graph for _, graph in sorted({(self.stage(op), self.graph_of(op)) for op in self.ops})]
-        changes = [a != b or a < 0 for a, b in pairwise(graphs)]
-        return 1 + sum(changes) if graphs else 0
+        numbers = stage_numbers({(self.stage(op), self.graph_of(op)) for op in self.ops})
+        return 1 + max(numbers.values(), default=-1)
 
     def check_depth(self, stages: int) -> None:
         accumulates = self.training and self.options.accumulation() > 1

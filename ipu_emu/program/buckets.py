@@ -1,11 +1,12 @@
-"""Bucket: gradients of one element type and one group of replicas, side by side, reduced by one collective."""
+"""Bucket: gradients of one type, one group of replicas and one place, side by side, reduced by one collective."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import count
 
-from ipu_emu.graph import DType, Tensor, dtype_named
+from ipu_emu.graph import DType, Place, Tensor, dtype_named
 
 __all__ = ["Bucket", "buckets_of"]
 
@@ -14,43 +15,52 @@ _PREFIX = "bucket"
 
 @dataclass(frozen=True)
 class Bucket:
-    """``group`` is (stride, size), None for all replicas; ``number`` counts buckets of one kind."""
+    """``group`` is (stride, size), None for all replicas; ``number`` counts buckets of one kind, ``ipu`` has it."""
 
     dtype: DType
     group: tuple[int, int] | None = None
     number: int = 0
+    ipu: int = 0
 
     @property
     def region(self) -> str:
-        """The name of its memory: bucket:FLOAT, bucket:FLOAT:all:1, bucket:FLOAT:2x4:0 for stride 2 and size 4."""
+        """The name of its memory: bucket:FLOAT, bucket:FLOAT:all:1, bucket:FLOAT:2x4:0 for stride 2 and size 4.
+
+        On any other IPU than the first its number follows: bucket:FLOAT:all:0:1.
+        """
         plain = f"{_PREFIX}:{self.dtype}"
-        if self.group is None and not self.number:
+        if self.group is None and not self.number and not self.ipu:
             return plain
         group = "all" if self.group is None else f"{self.group[0]}x{self.group[1]}"
-        return f"{plain}:{group}:{self.number}"
+        return f"{plain}:{group}:{self.number}{f':{self.ipu}' if self.ipu else ''}"
 
     @classmethod
     def named(cls, region: str) -> Bucket:
         """The inverse of ``region``."""
         _, dtype, *rest = region.split(":")
-        group, number = rest or ("all", "0")
+        group, number, ipu = (*rest, *("all", "0", "0")[len(rest) :])
         stride, _, size = group.partition("x")
-        return cls(dtype_named(dtype), None if group == "all" else (int(stride), int(size)), int(number))
+        return cls(dtype_named(dtype), None if group == "all" else (int(stride), int(size)), int(number), int(ipu))
 
     @staticmethod
     def is_bucket(region: str) -> bool:
         return region.startswith(_PREFIX + ":")
 
 
-def buckets_of(gradients: Iterable[Tensor], limit: int | None) -> dict[str, Bucket]:
-    """Gradient id to its bucket, in order; a bucket holds at most ``limit`` bytes, but at least one gradient."""
+def buckets_of(gradients: Iterable[tuple[Tensor, Place]], limit: int | None) -> dict[str, Bucket]:
+    """Gradient id to its bucket, in order; a bucket holds at most ``limit`` bytes, but at least one gradient.
+
+    The place of a gradient is where it is made, and the stage in which it is whole.
+    """
     found: dict[str, Bucket] = {}
-    last: dict[tuple[DType, tuple[int, int] | None], tuple[Bucket, int]] = {}
-    for tensor in gradients:
-        kind = (tensor.dtype, tensor.group)
-        bucket, used = last.get(kind, (Bucket(*kind), 0))
-        if limit is not None and used and used + tensor.nbytes > limit:
-            bucket, used = Bucket(*kind, bucket.number + 1), 0
-        last[kind] = bucket, used + tensor.nbytes
+    last: dict[tuple[DType, tuple[int, int] | None, Place], tuple[Bucket, int]] = {}
+    numbers: dict[tuple[DType, tuple[int, int] | None, int], Iterator[int]] = {}
+    for tensor, place in gradients:
+        group = (tensor.dtype, tensor.group, place.ipu)
+        bucket, used = last.get((tensor.dtype, tensor.group, place), (None, 0))
+        if bucket is None or (limit is not None and used and used + tensor.nbytes > limit):
+            number = next(numbers.setdefault(group, count()))
+            bucket, used = Bucket(tensor.dtype, tensor.group, number, place.ipu), 0
+        last[tensor.dtype, tensor.group, place] = bucket, used + tensor.nbytes
         found[tensor.id] = bucket
     return found

@@ -11,6 +11,16 @@ A program is a tuple of these, for one batch of two micro-batches on several rep
         HostStore loss
       AllReduce add FLOAT
       WeightUpdate UpdatedVar___weights = SgdPlain(weights, Accum___weights, ...)
+
+and with a pipeline in the place of the inner loop
+
+      pipeline popart, 8 micro-batches
+        stage 0 on IPU 0
+          HostLoad input
+          ...
+        stage 1 on IPU 1
+          IpuCopy Conv:0/ipu1 = IpuCopy(Conv:0)
+          ...
 """
 
 from __future__ import annotations
@@ -20,6 +30,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from ipu_emu.graph import Op
+from ipu_emu.program.schedules import Slot, schedule
 
 __all__ = [
     "AccumulateAnchor",
@@ -33,11 +44,16 @@ __all__ = [
     "HostLoad",
     "HostStore",
     "Instruction",
+    "IpuCopy",
     "Leaf",
+    "Pipeline",
+    "PipelineStage",
     "Repeat",
     "WeightUpdate",
     "leaves",
     "listing",
+    "ops_of",
+    "touched",
 ]
 
 
@@ -60,6 +76,16 @@ class Compute:
 
     def __str__(self) -> str:
         return f"Compute {self.op}"
+
+
+@dataclass(frozen=True)
+class IpuCopy:
+    """Copy a tensor to the IPU of ``op``."""
+
+    op: Op
+
+    def __str__(self) -> str:
+        return f"IpuCopy {self.op}"
 
 
 @dataclass(frozen=True)
@@ -175,6 +201,7 @@ class Repeat:
 Leaf = (
     HostLoad
     | Compute
+    | IpuCopy
     | CountMicroBatch
     | DrawKey
     | AccumulateGradient
@@ -184,7 +211,37 @@ Leaf = (
     | WeightUpdate
     | HostStore
 )
-Instruction = Leaf | Repeat
+
+
+@dataclass(frozen=True)
+class PipelineStage:
+    """What a scheduled stage does with each micro-batch, on one IPU."""
+
+    ipu: int
+    body: tuple[Leaf, ...]
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """Run ``count`` micro-batches through ``stages``, of which so many are ``forward`` ones, as a schedule says."""
+
+    kind: str
+    forward: int
+    training: bool
+    count: int
+    counter: Counter
+    stages: tuple[PipelineStage, ...]
+
+    def slots(self) -> Iterator[Slot]:
+        """Which stage works on which micro-batch, slot by slot."""
+        mapping = [stage.ipu for stage in self.stages[: self.forward]]
+        return schedule(self.kind, self.forward, self.count, training=self.training, mapping=mapping)
+
+    def __str__(self) -> str:
+        return f"pipeline {self.kind}, {self.count} {self.counter.value}"
+
+
+Instruction = Leaf | Repeat | Pipeline
 
 
 def leaves(instructions: Sequence[Instruction]) -> Iterator[Leaf]:
@@ -192,8 +249,26 @@ def leaves(instructions: Sequence[Instruction]) -> Iterator[Leaf]:
     for instruction in instructions:
         if isinstance(instruction, Repeat):
             yield from leaves(instruction.body)
+        elif isinstance(instruction, Pipeline):
+            yield from (leaf for stage in instruction.stages for leaf in stage.body)
         else:
             yield instruction
+
+
+def ops_of(leaf: Leaf) -> list[Op]:
+    """The ops that an instruction runs."""
+    if isinstance(leaf, Compute | IpuCopy | WeightUpdate | Collective):
+        return [leaf.op]
+    if isinstance(leaf, AccumulateGradient | AccumulateAnchor):
+        return [leaf.first, leaf.others]
+    return []
+
+
+def touched(leaf: Leaf) -> list[str]:
+    """The tensors that an instruction reads or writes."""
+    if isinstance(leaf, HostLoad | HostStore):
+        return [leaf.tensor]
+    return [id for op in ops_of(leaf) for id in (*op.inputs, *op.outputs) if id]
 
 
 def listing(instructions: Sequence[Instruction], indent: str = "") -> str:
@@ -203,4 +278,8 @@ def listing(instructions: Sequence[Instruction], indent: str = "") -> str:
         lines.append(f"{indent}{instruction}")
         if isinstance(instruction, Repeat):
             lines.append(listing(instruction.body, indent + "  "))
+        if isinstance(instruction, Pipeline):
+            for number, stage in enumerate(instruction.stages):
+                lines.append(f"{indent}  stage {number} on IPU {stage.ipu}")
+                lines.append(listing(stage.body, indent + "    "))
     return "\n".join(lines)

@@ -5,6 +5,9 @@ repeat bps batches
     loads | forward | backward | accumulation | stores
   all-reduce of the buckets | weight updates | stores of variables
 stores of sums and of final variables
+
+With a schedule the inner loop is a pipeline. A training pipeline without accumulation has the outer loop, updates and
+all, in its stages: weights change while micro-batches that have seen older ones are on their way.
 """
 
 from __future__ import annotations
@@ -14,12 +17,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from ipu_emu.graph import Graph, Op, Phase, Role, Tensor
+from ipu_emu.graph import Graph, Op, Phase, Place, Role, Tensor
 from ipu_emu.graph.dtype import FLOAT
 from ipu_emu.ops.collectives import between_replicas
 from ipu_emu.ops.random import KEY, SHARED_KEY
 from ipu_emu.program.anchors import Anchor, Return, StepShape
-from ipu_emu.program.buckets import Bucket, buckets_of
+from ipu_emu.program.buckets import buckets_of
 from ipu_emu.program.executable import Executable
 from ipu_emu.program.instructions import (
     AccumulateAnchor,
@@ -33,18 +36,22 @@ from ipu_emu.program.instructions import (
     HostLoad,
     HostStore,
     Instruction,
+    IpuCopy,
+    Leaf,
     Repeat,
     WeightUpdate,
-    leaves,
 )
-from ipu_emu.program.memory import plan_memory
+from ipu_emu.program.pipelining import Pipelining, Stages
+from ipu_emu.program.planner import plan_memory
+from ipu_emu.transforms.exchange import COPY, exchange, original_of
 from ipu_emu.transforms.fusion import fuse
+from ipu_emu.transforms.places import homes
 from ipu_emu.transforms.storage import batch_innermost
 from ipu_emu.transforms.training import Gradient, Reduction
 
 __all__ = ["lower"]
 
-_SUM = "AnchorSum___"
+_SUM, _NOW = "AnchorSum___", "AnchorNow___"
 _KEEP, _TAKE = "RunningMean___keep", "RunningMean___take"
 
 
@@ -58,15 +65,23 @@ def lower(
     replicas: int = 1,
     broadcast: frozenset[str] = frozenset(),
     bucket_bytes: int | None = None,
+    schedule: str | None = None,
 ) -> Executable:
     """Compile one step of ``graph``.
 
     ``replicas`` counts all instances, ``broadcast`` names inputs without R, ``bucket_bytes`` limits how much is
-    reduced at a time.
+    reduced at a time; ``schedule`` names the schedule of a pipeline, whose stages are the places of the ops.
     """
     fuse(graph, [*(anchor.tensor for anchor in anchors), *(g.part for g in gradients), *(g.total for g in gradients)])
-    buckets = buckets_of((graph.tensor(gradient.total) for gradient in gradients), bucket_bytes)
-    return _Lowering(graph, step, anchors, gradients, reduction, replicas, broadcast, buckets).run()
+    training = bool(gradients)
+    pipelining = Pipelining.of(graph, schedule, training=training) if schedule else None
+    if pipelining:
+        pipelining.check(step.accumulation if step.accumulation > 1 else step.batches)
+    continuous = training and step.accumulation == 1
+    stages = Stages(graph, pipelining, continuous=continuous)
+    exchange(graph, stages.of, {gradient.total: gradient.part for gradient in gradients})
+    stages = Stages(graph, pipelining, continuous=continuous)
+    return _Lowering(graph, step, anchors, gradients, reduction, replicas, broadcast, bucket_bytes, stages).run()
 
 
 class _Lowering:
@@ -79,21 +94,34 @@ class _Lowering:
         reduction: Reduction,
         replicas: int,
         broadcast: frozenset[str],
-        buckets: dict[str, Bucket],
+        bucket_bytes: int | None,
+        stages: Stages,
     ) -> None:
         self.graph, self.step, self.anchors = graph, step, anchors
         self.gradients, self.reduction, self.replicas, self.broadcast = gradients, reduction, replicas, broadcast
-        self.buckets = buckets
+        self.stages = stages
+        self.homes = homes(graph, stages.of)
+        self.homes |= {gradient.total: self.homes[gradient.part] for gradient in gradients}
+        self.buckets = buckets_of(((graph.tensor(g.total), self.whole(g)) for g in gradients), bucket_bytes)
         self.sums: list[str] = []
+
+    @property
+    def continuous(self) -> bool:
+        """Whether weights change in the stages of a pipeline."""
+        return self.stages.pipelining is not None and bool(self.gradients) and self.step.accumulation == 1
+
+    def whole(self, gradient: Gradient) -> Place:
+        """Where a gradient is reduced, and in which stage if that is one of a pipeline."""
+        stage = self.stages.by_output[gradient.part] if self.continuous else 0
+        return Place(stage, self.homes[gradient.part].ipu)
 
     def run(self) -> Executable:
         inputs = self.used_inputs()
         program = self.program(inputs)
         orders = batch_innermost(self.graph)
-        flat = tuple(leaves(program))
         plan = plan_memory(
             self.graph,
-            flat,
+            program,
             batch_innermost=orders,
             totals={id: bucket.region for id, bucket in self.buckets.items()},
             kept=self.sums,
@@ -107,71 +135,95 @@ class _Lowering:
         return [tensor for tensor in self.graph.with_role(Role.INPUT) if tensor.id in read]
 
     def program(self, inputs: Sequence[Tensor]) -> tuple[Instruction, ...]:
-        forward: list[Instruction] = self.keys(KEY)
+        forward: list[Leaf] = self.keys(KEY)
         forward += [HostLoad(tensor.id, tensor.id in self.broadcast) for tensor in inputs]
-        forward += [
-            (Collective if between_replicas(op) else Compute)(op)
-            for op in self.graph.ops
-            if op.phase is not Phase.UPDATE
-        ]
+        forward += [_instruction(op) for op in self.graph.ops if op.phase is not Phase.UPDATE]
         forward += self.accumulation()
+        updates: list[Leaf] = [*self.reduce(), *self.keys(SHARED_KEY)]
+        updates += [_instruction(op) for op in self.graph.ops if op.phase is Phase.UPDATE]
         early, late, end = self.stores()
-        micro_batches = Repeat(self.step.accumulation, Counter.MICRO_BATCH, (*forward, *early))
-        updates: list[Instruction] = [*self.keys(SHARED_KEY)]
-        updates += [WeightUpdate(op) for op in self.graph.ops if op.phase is Phase.UPDATE]
-        batches = Repeat(self.step.batches, Counter.BATCH, (micro_batches, *self.reduce(), *updates, *late))
+        if self.stages.pipelining and self.step.accumulation == 1:
+            return (self.pipeline([*forward, *early, *updates, *late], self.step.batches, Counter.BATCH), *end)
+        micro_batches: Instruction = self.micro_batches([*forward, *early])
+        batches = Repeat(self.step.batches, Counter.BATCH, (micro_batches, *updates, *late))
         return (batches, *end)
 
-    def keys(self, id: str) -> list[Instruction]:
-        """Set what random numbers are made of, if there are any."""
-        return [DrawKey(id, id == SHARED_KEY)] if id in self.graph.tensors else []
+    def micro_batches(self, body: Sequence[Leaf]) -> Instruction:
+        if self.stages.pipelining:
+            return self.pipeline(body, self.step.accumulation, Counter.MICRO_BATCH)
+        return Repeat(self.step.accumulation, Counter.MICRO_BATCH, tuple(body))
 
-    def accumulation(self) -> list[Instruction]:
+    def pipeline(self, body: Sequence[Leaf], count: int, counter: Counter) -> Instruction:
+        reduced = {self.buckets[g.total].region: self.whole(g).stage for g in self.gradients}
+        return self.stages.pipeline(body, reduced, count, counter)
+
+    def keys(self, key: str) -> list[Leaf]:
+        """Set what random numbers are made of, if there are any, on every IPU."""
+        return [DrawKey(id, key == SHARED_KEY) for id in self.graph.tensors if original_of(id) == key]
+
+    def accumulation(self) -> list[Leaf]:
         """Sum, or keep the running mean of, the gradients of the micro-batches of a batch."""
         if self.step.accumulation == 1:
             return []
         running = self.reduction is Reduction.MEAN_RUNNING
-        made: list[Instruction] = [self.counter()] if running else []
+        counters: dict[int, CountMicroBatch] = {}
+        made: list[Leaf] = []
         for gradient in self.gradients:
-            operands = (gradient.total, gradient.part)
-            first = Op("CopyInto", operands, (gradient.total,))
-            others = Op("AddInto", operands, (gradient.total,))
+            operands, place = (gradient.total, gradient.part), self.homes[gradient.part]
+            first = Op("CopyInto", operands, (gradient.total,), place=place)
+            others = Op("AddInto", operands, (gradient.total,), place=place)
             if running:
-                others = Op("MeanInto", (*operands, _KEEP, _TAKE), (gradient.total,))
+                if place.ipu not in counters:
+                    counters[place.ipu] = self.counter(place.ipu)
+                shares = counters[place.ipu]
+                others = replace(others, type="MeanInto", inputs=(*operands, shares.keep, shares.take))
             made.append(AccumulateGradient(first, others))
-        return made
+        return [*counters.values(), *made]
 
-    def counter(self) -> CountMicroBatch:
-        for id in (_KEEP, _TAKE):
-            self.graph.add(Tensor(id, FLOAT, (), Role.SCALAR), np.zeros((), np.float32))
-        return CountMicroBatch(_KEEP, _TAKE)
+    def counter(self, ipu: int) -> CountMicroBatch:
+        """The weights of a running mean on one IPU."""
+        keep, take = (f"{id}/ipu{ipu}" if ipu else id for id in (_KEEP, _TAKE))
+        for id in (keep, take):
+            self.graph.tensors[id] = Tensor(id, FLOAT, (), Role.SCALAR)
+            self.graph.data[id] = np.zeros((), np.float32)
+        return CountMicroBatch(keep, take)
 
-    def reduce(self) -> list[Instruction]:
+    def reduce(self) -> list[Leaf]:
         """One collective for each bucket."""
         operator = "mean" if self.reduction is Reduction.MEAN_RUNNING else "add"
         shared = [b for b in dict.fromkeys(self.buckets.values()) if (b.group[1] if b.group else self.replicas) > 1]
         return [AllReduce(bucket.region, operator) for bucket in shared]
 
-    def stores(self) -> tuple[list[Instruction], list[Instruction], list[Instruction]]:
+    def stores(self) -> tuple[list[Leaf], list[Leaf], list[Leaf]]:
         """Stores in the micro-batch, after the update, and at the end of the step.
 
         Variables are stored after the update; with accumulation every micro-batch reports what it was given,
         so only their final value comes after it.
         """
-        early: list[Instruction] = []
-        late: list[Instruction] = []
-        end: list[Instruction] = []
+        early: list[Leaf] = []
+        late: list[Leaf] = []
+        end: list[Leaf] = []
         for anchor in self.anchors:
             changed = self.changes_in_update(anchor.tensor)
             place = late if changed and self.step.accumulation == 1 else early
             if anchor.returns is Return.SUM:
                 place.append(self.sum(anchor.tensor))
                 end.append(HostStore(_SUM + anchor.tensor, anchor.tensor))
-            elif anchor.returns is Return.FINAL:
-                (end if changed else early).append(HostStore(anchor.tensor, anchor.tensor, 1 if changed else 0))
+            elif anchor.returns is Return.FINAL and changed:
+                end.append(HostStore(anchor.tensor, anchor.tensor))
             else:
-                place.append(HostStore(anchor.tensor, anchor.tensor, anchor.period))
+                period = 0 if anchor.returns is Return.FINAL else anchor.period
+                place += self.store(anchor.tensor, period)
         return early, late, end
+
+    def store(self, id: str, period: int) -> list[Leaf]:
+        """Store ``id``; in a pipeline what lives on is stored as it is now, while the next micro-batch changes it."""
+        made = any(id in op.outputs for op in self.graph.ops if op.phase is not Phase.UPDATE)
+        lives_on = self.graph.tensor(id).role is not Role.INPUT and not made
+        if self.stages.pipelining is None or not lives_on:
+            return [HostStore(id, id, period)]
+        now = self.graph.add(replace(self.graph.tensor(id), id=_NOW + id, role=Role.COMPUTED)).id
+        return [Compute(Op(COPY, (id,), (now,), place=self.homes[id])), HostStore(now, id, period)]
 
     def changes_in_update(self, id: str) -> bool:
         updated = any(id in op.outputs for op in self.graph.ops if op.phase is Phase.UPDATE)
@@ -181,4 +233,15 @@ class _Lowering:
         total = _SUM + id
         self.graph.add(replace(self.graph.tensor(id), id=total, role=Role.COMPUTED))
         self.sums.append(total)
-        return AccumulateAnchor(Op("CopyInto", (total, id), (total,)), Op("AddInto", (total, id), (total,)))
+        place = self.homes[id]
+        first = Op("CopyInto", (total, id), (total,), place=place)
+        return AccumulateAnchor(first, replace(first, type="AddInto"))
+
+
+def _instruction(op: Op) -> Leaf:
+    """The instruction that runs ``op``."""
+    if op.type == COPY:
+        return IpuCopy(op)
+    if op.phase is Phase.UPDATE:
+        return WeightUpdate(op)
+    return Collective(op) if between_replicas(op) else Compute(op)

@@ -1,10 +1,18 @@
-"""Dropout: in training, every dropout of a model draws random numbers of its own."""
+"""Dropout: in training, every dropout of a model draws random numbers of its own.
+
+Dropout          DropoutWithKey
+ShapedDropout    ones of its shape -> DropoutWithKey -> times the data, which the result of that is spread over
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
-from ipu_emu.graph import Graph, Op
+import numpy as np
+
+from ipu_emu.graph import Graph, Op, Role, Tensor
+from ipu_emu.graph.op import GRAPHCORE
 from ipu_emu.ops.dropout import SALT
 from ipu_emu.ops.random import key_in, salt_of
 
@@ -12,19 +20,38 @@ __all__ = ["with_dropout"]
 
 
 def with_dropout(model: Graph) -> Graph:
-    """A copy of ``model`` in which dropouts act; without any, ``model`` itself."""
+    """A copy of ``model`` (expanded) in which dropouts act; without any, ``model`` itself."""
     if not any(_acts(op) for op in model.ops):
         return model
     graph = model.copy()
     key = key_in(graph)
-    graph.ops = [_keyed(op, key) if _acts(op) else op for op in graph.ops]
+    graph.ops = [one for op in graph.ops for one in (_keyed(graph, op, key) if _acts(op) else [op])]
     return graph
 
 
 def _acts(op: Op) -> bool:
-    return op.type == "Dropout" and not op.attributes.get("is_test", 0) and op.attributes.get("ratio", 0.5) > 0
+    """From opset 12 on a model says itself whether it trains; before, it may say that it does not."""
+    if op.type not in ("Dropout", "ShapedDropout") or op.attributes.get("ratio", 0.5) == 0:
+        return False
+    trains = op.domain == GRAPHCORE or op.version < 12
+    return bool(op.attributes.get("training_mode", trains)) and not op.attributes.get("is_test", 0)
 
 
-def _keyed(op: Op, key: str) -> Op:
+def _keyed(graph: Graph, op: Op, key: str) -> Iterator[Op]:
     attributes = {**op.attributes, SALT: salt_of(op)}
-    return replace(op, type="DropoutWithKey", inputs=(op.inputs[0], key), attributes=attributes)
+    if op.type == "Dropout":
+        yield replace(op, type="DropoutWithKey", inputs=(op.inputs[0], key), attributes=attributes)
+        return
+    (x, y), kind = (op.inputs[0], op.outputs[0]), graph.tensor(op.inputs[0]).dtype
+    shape = tuple(op.attributes["shape"])
+    ones, mask = (
+        graph.add(Tensor(f"{y}/{name}", kind, shape, role), data)
+        for name, role, data in (
+            ("ones", Role.CONSTANT, np.ones(shape, kind.numpy)),
+            ("mask", Role.COMPUTED, None),
+        )
+    )
+    drop = replace(op, type="DropoutWithKey", domain="", inputs=(ones.id, key), outputs=(mask.id,))
+    yield replace(drop, attributes=attributes)
+    placement = {name: value for name, value in op.attributes.items() if name.startswith("__")}
+    yield replace(op, type="Mul", domain="", inputs=(x, mask.id), attributes=placement)

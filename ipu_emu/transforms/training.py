@@ -60,7 +60,7 @@ def training_graph(
     stochastic_rounding: bool = False,
 ) -> tuple[Graph, list[Gradient]]:
     """The graph of a training step, and the gradients that are reduced between its two halves."""
-    graph = expanded(with_dropout(model))
+    graph = with_dropout(expanded(model))
     dtype = graph.tensor(loss).dtype
     role = Role.CONSTANT if optimizer.loss_scaling.constant else Role.SCALAR
     seed = Tensor(optimizer.loss_scaling_id(dtype), dtype, (), role)

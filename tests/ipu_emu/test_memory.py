@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ipu_emu import models, popart
-from ipu_emu.program.memory import TRANSIENT, Block, Life, clash, lay_out
+from ipu_emu.program.layout import Block, lay_out
+from ipu_emu.program.memory import TRANSIENT, Life, clash
 from tests.ipu_emu.sessions import device, options
 
 SPANS = st.tuples(st.integers(0, 5000), st.integers(0, 30), st.integers(0, 8))

@@ -1,0 +1,174 @@
+"""Pipeline: the stages of a pipeline, bound, and the walk through the slots of its schedule.
+
+The stages of one slot run at the same time, each on the worker of its IPU; those of one IPU one after the other, in
+the order of the schedule. Meanwhile the host, in the caller's thread, gives the data of the next slot and takes the
+results of the last one.
+
+    slot        0          1          2          3
+    IPU 0       stage 0    0          0 2        0 2
+    IPU 1                  1          1          1
+    host        load 1     load 2     load 3     load 4
+                           store 0    store 1    store 2
+
+Every stage keeps to micro-batch m modulo the number of places of what it touches. So that nothing depends on timing,
+each IPU of each replica counts for itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import groupby
+from math import lcm
+
+from ipu_emu.engine.binding import Binder, kind_of
+from ipu_emu.engine.counts import Counts
+from ipu_emu.engine.wall import Kind
+from ipu_emu.engine.workers import Workers
+from ipu_emu.ops import Step
+from ipu_emu.ops.arrays import chain
+from ipu_emu.program.instructions import HostLoad, HostStore, Leaf, Pipeline, PipelineStage, touched
+
+__all__ = ["BoundPipeline"]
+
+#: (stage, micro-batch), in program order.
+_Slot = tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True)
+class _Turns:
+    """Calls of one kind for every turn: one for each replica, or one for all."""
+
+    kind: Kind
+    calls: Sequence[Sequence[Step]]
+
+    def at(self, micro_batch: int) -> Sequence[Step]:
+        return self.calls[micro_batch % len(self.calls)]
+
+
+@dataclass(frozen=True)
+class _Stage:
+    ipu: int
+    loads: _Turns
+    work: Sequence[_Turns]
+    stores: _Turns
+
+
+class BoundPipeline:
+    """A pipeline on the memory of the replicas."""
+
+    def __init__(self, pipeline: Pipeline, binder: Binder) -> None:
+        self.counter, self.host = pipeline.counter, binder.host
+        self.slots: list[_Slot] = [
+            tuple((task.stage, task.micro_batch) for task in slot) for slot in pipeline.slots()
+        ]
+        self.ipus = 1 + max(stage.ipu for stage in pipeline.stages)
+        self.counts = [[Counts() for _ in range(self.ipus)] for _ in binder.buffers]
+        self.stages = [_Binding(binder, stage, self.counts).stage() for stage in pipeline.stages]
+        #: Collectives are for all replicas at once, so their stages cannot run at the same time as others.
+        self.together = any(len(stage.work) != 1 for stage in self.stages)
+
+    def run(self, workers: Workers, clock: Callable[[Kind, Step], None]) -> None:
+        """Run all micro-batches; ``clock`` makes a call and adds its time to a kind."""
+        for counts in (counts for replica in self.counts for counts in replica):
+            counts.follow(self.host.counts)
+        clock(Kind.HOST_IO, lambda: self._load(0))
+        for number in range(len(self.slots)):
+            self._slot(number, workers, clock)
+        clock(Kind.HOST_IO, lambda: self._store(len(self.slots) - 1))
+
+    def _slot(self, number: int, workers: Workers, clock: Callable[[Kind, Step], None]) -> None:
+        beside = workers.count > 1 and not self.together
+        if beside:
+            workers.start(self._jobs(self.slots[number]))
+        try:
+            clock(Kind.HOST_IO, lambda: self._beside(number))
+        finally:
+            if beside:
+                clock(Kind.COMPUTE, workers.wait)
+        if not beside:
+            self._in_turn(self.slots[number], workers, clock)
+
+    def _beside(self, number: int) -> None:
+        """What the host does during a slot."""
+        self._load(number + 1)
+        self._store(number - 1)
+
+    def _load(self, number: int) -> None:
+        self._serve(number, lambda stage: stage.loads)
+
+    def _store(self, number: int) -> None:
+        self._serve(number, lambda stage: stage.stores)
+
+    def _serve(self, number: int, part: Callable[[_Stage], _Turns]) -> None:
+        for stage, micro_batch in self.slots[number] if 0 <= number < len(self.slots) else ():
+            self.host.counts.set(self.counter, micro_batch)
+            for call in part(self.stages[stage]).at(micro_batch):
+                call()
+
+    def _jobs(self, slot: _Slot) -> list[Step]:
+        """One job for each IPU of each replica, those of a replica side by side."""
+        replicas = range(len(self.counts))
+        return [self._job(slot, replica, ipu) for replica in replicas for ipu in range(self.ipus)]
+
+    def _job(self, slot: _Slot, replica: int, ipu: int) -> Step:
+        counts, counter = self.counts[replica][ipu], self.counter
+        work = [(m, self.stages[s].work[0].at(m)[replica]) for s, m in slot if self.stages[s].ipu == ipu]
+
+        def job() -> None:
+            for micro_batch, call in work:
+                counts.set(counter, micro_batch)
+                call()
+
+        return job
+
+    def _in_turn(self, slot: _Slot, workers: Workers, clock: Callable[[Kind, Step], None]) -> None:
+        """One stage after the other, the replicas side by side."""
+        for number, micro_batch in slot:
+            stage = self.stages[number]
+            for replica in self.counts:
+                replica[stage.ipu].set(self.counter, micro_batch)
+            for turns in stage.work:
+                clock(turns.kind, partial(workers.run, turns.at(micro_batch)))
+
+    def calls(self) -> list[tuple[Kind, Step]]:
+        """One of each of the prepared calls."""
+        turns = [turns for stage in self.stages for turns in (stage.loads, *stage.work, stage.stores)]
+        return [(one.kind, call) for one in turns for call in one.at(0)]
+
+
+class _Binding:
+    """Binds one stage."""
+
+    def __init__(self, binder: Binder, stage: PipelineStage, counts: Sequence[Sequence[Counts]]) -> None:
+        self.binder, self.body, self.ipu = binder, stage.body, stage.ipu
+        self.counts = [replica[stage.ipu] for replica in counts]
+
+    def stage(self) -> _Stage:
+        loads = [leaf for leaf in self.body if isinstance(leaf, HostLoad)]
+        stores = [leaf for leaf in self.body if isinstance(leaf, HostStore)]
+        rest = [leaf for leaf in self.body if not isinstance(leaf, HostLoad | HostStore)]
+        groups = [self.turns(kind, list(group)) for kind, group in groupby(rest, kind_of)]
+        work = groups or [self.turns(Kind.COMPUTE, [])]
+        return _Stage(self.ipu, self.turns(Kind.HOST_IO, loads), work, self.turns(Kind.HOST_IO, stores))
+
+    def turns(self, kind: Kind, leaves: Sequence[Leaf]) -> _Turns:
+        bound = [self.bound(kind, leaf) for leaf in leaves]
+        period = lcm(*(len(turns) for turns in bound))
+        width = len(self.counts) if kind is Kind.COMPUTE else 1
+        calls = [
+            [chain(*(step for turns in bound for step in turns[turn % len(turns)][part])) for part in range(width)]
+            for turn in range(period)
+        ]
+        return _Turns(kind, calls)
+
+    def bound(self, kind: Kind, leaf: Leaf) -> list[list[list[Step]]]:
+        """The calls of an instruction by turn and replica; as many turns as its tensors have different places."""
+        turns = range(self.binder.buffers[0].period(touched(leaf)))
+        if kind is not Kind.COMPUTE:
+            return [[[self.binder.shared(leaf, turn)]] for turn in turns]
+        return [
+            [self.binder.local(leaf, replica, counts, turn) for replica, counts in enumerate(self.counts)]
+            for turn in turns
+        ]

@@ -1,0 +1,81 @@
+"""Places: which IPU and which stage of the pipeline each op of a model runs on, from its annotations and the options.
+
+Manual            the IPU that the user said
+Auto              chosen by work and memory, in the proportions of virtualGraphSplitRatios
+ExecutionPhases   phases take turns on the IPUs
+pipelining        the stage that the user said, else the IPU; neighbouring stages on one IPU are one
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from ipu_emu.graph import Graph, Op, Place, Role
+from ipu_emu.popart.annotations import IPU_NUMBER, PHASE, PIPELINE_STAGE
+from ipu_emu.popart.enums import VirtualGraphMode
+from ipu_emu.popart.options import SessionOptions
+from ipu_emu.transforms.autoshard import shards
+
+__all__ = ["placed", "stage_numbers"]
+
+
+def placed(model: Graph, options: SessionOptions, ipus: int) -> Graph:
+    """``model`` with the places of its ops; annotations that contradict each other have been refused before."""
+    if not options.usesVirtualGraphs():
+        return model
+    graph = model.copy()
+    numbers = _ipus(graph, options, ipus)
+    stages = {id: int(op.attributes.get(PIPELINE_STAGE, numbers[id])) for id, op in _by_output(graph).items()}
+    merged = stage_numbers({(stages[id], numbers[id]) for id in stages}) if options.enablePipelining else {}
+    graph.ops = [
+        replace(op, place=Place(merged.get(stages[key], 0), numbers[key])) if (key := _key(op)) in stages else op
+        for op in graph.ops
+    ]
+    return graph
+
+
+def stage_numbers(pairs: set[tuple[int, int]]) -> dict[int, int]:
+    """The stages of ``pairs`` of stage and IPU, numbered anew: neighbours on one IPU are one (-1 is no IPU)."""
+    numbers: dict[int, int] = {}
+    before = None
+    for stage, ipu in sorted(pairs):
+        again = before is not None and ipu == before and ipu >= 0
+        numbers[stage] = max(numbers.values(), default=-1) + (0 if again else 1)
+        before = ipu
+    return numbers
+
+
+def _key(op: Op) -> str:
+    return next(id for id in op.outputs if id)
+
+
+def _by_output(graph: Graph) -> dict[str, Op]:
+    """Ops by the first tensor that they make, without those that are known when the model is compiled."""
+    return {_key(op): op for op in graph.ops if any(_computed(graph, id) for id in op.outputs if id)}
+
+
+def _computed(graph: Graph, id: str) -> bool:
+    return graph.tensors[id].role is not Role.CONSTANT
+
+
+def _ipus(graph: Graph, options: SessionOptions, ipus: int) -> Mapping[str, int]:
+    ops = _by_output(graph)
+    if options.virtualGraphMode is VirtualGraphMode.ExecutionPhases:
+        return _by_phase(ops, min(ipus, options.executionPhaseSettings.stages))
+    annotated = {id: int(op.attributes[IPU_NUMBER]) for id, op in ops.items() if IPU_NUMBER in op.attributes}
+    if options.virtualGraphMode is not VirtualGraphMode.Auto:
+        return dict.fromkeys(ops, 0) | annotated
+    if options.enablePipelining and any(PIPELINE_STAGE in op.attributes for op in ops.values()):
+        return {id: int(op.attributes.get(PIPELINE_STAGE, 0)) % ipus for id, op in ops.items()}
+    ratios = options.virtualGraphSplitRatios or [1.0] * ipus
+    return dict(zip(ops, shards(graph, list(ops.values()), ratios), strict=True))
+
+
+def _by_phase(ops: Mapping[str, Op], ipus: int) -> dict[str, int]:
+    """An op without a phase runs in that of the latest of its inputs."""
+    phases: dict[str, int] = {}
+    for op in ops.values():
+        inherited = max((phases.get(id, 0) for id in op.inputs), default=0)
+        phases |= dict.fromkeys(op.outputs, int(op.attributes.get(PHASE, inherited)))
+    return {id: phases[id] % max(ipus, 1) for id in ops}

@@ -1,0 +1,146 @@
+"""Pipelining: the micro-batch loop of a program, cut into the stages of a schedule.
+
+Every instruction of a micro-batch goes to one stage: an op to that of its place, a load to the first that reads it, a
+store to the one that makes it. A backward op runs in the scheduled stage that mirrors its forward stage.
+
+    repeat 8 micro-batch                  pipeline popart, 8 micro-batch
+      HostLoad x                            stage 0 on IPU 0:  HostLoad x, Compute y = ...
+      Compute y = ...             ->        stage 1 on IPU 1:  IpuCopy y/ipu1, Compute loss, Compute Gradient___y, ...
+      Compute loss                          stage 2 on IPU 0:  IpuCopy Gradient___y/ipu0, Compute Gradient___w, ...
+      ...
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from ipu_emu.graph import Graph, Op, Phase
+from ipu_emu.ops import TABLE
+from ipu_emu.program.instructions import (
+    AccumulateAnchor,
+    AccumulateGradient,
+    AllReduce,
+    Counter,
+    CountMicroBatch,
+    DrawKey,
+    HostLoad,
+    HostStore,
+    Leaf,
+    Pipeline,
+    PipelineStage,
+    ops_of,
+)
+from ipu_emu.program.schedules import schedule
+from ipu_emu.program.schedules.kinds import scheduled_stages
+
+__all__ = ["Pipelining", "Stages"]
+
+
+@dataclass(frozen=True)
+class Pipelining:
+    """How to pipeline: a kind of schedule; ``mapping`` has the IPU of each forward stage."""
+
+    kind: str
+    mapping: tuple[int, ...]
+    training: bool
+
+    @classmethod
+    def of(cls, graph: Graph, kind: str, *, training: bool) -> Pipelining:
+        """The pipeline of a graph whose ops have places."""
+        ipus = {op.place.stage: op.place.ipu for op in graph.ops if op.phase is Phase.FORWARD}
+        return cls(kind, tuple(ipus.get(stage, 0) for stage in range(max(ipus, default=0) + 1)), training)
+
+    @property
+    def scheduled(self) -> list[int]:
+        """The IPU of each scheduled stage."""
+        forward = len(self.mapping)
+        stages = scheduled_stages(self.kind, forward, training=self.training, mapping=self.mapping)
+        return [stage.ipus[0] for stage in stages]
+
+    def number(self, op: Op) -> int:
+        """The scheduled stage of an op of the forward or the backward pass."""
+        stage = op.place.stage
+        return stage if op.phase is Phase.FORWARD else len(self.scheduled) - 1 - stage
+
+    def check(self, count: int) -> None:
+        """Raise EmulatorError for a number of micro-batches that the schedule cannot run."""
+        schedule(self.kind, len(self.mapping), count, training=self.training, mapping=self.mapping)
+
+
+class Stages:
+    """The scheduled stage of every op; without pipelining all are in one.
+
+    Updates come after the pipeline, unless they are ``continuous``: then each runs as soon as its gradient is there.
+    """
+
+    def __init__(self, graph: Graph, pipelining: Pipelining | None, *, continuous: bool) -> None:
+        self.pipelining = pipelining
+        self.last = len(pipelining.scheduled) if pipelining else 0
+        self.by_output: dict[str, int] = {}
+        for op in graph.ops:
+            self.by_output |= dict.fromkeys(op.outputs, self._find(op, continuous))
+
+    def _find(self, op: Op, continuous: bool) -> int:
+        if self.pipelining is None:
+            return int(op.phase is Phase.UPDATE)
+        if op.phase is not Phase.UPDATE:
+            return self.pipelining.number(op)
+        return max(self.by_output.get(id, 0) for id in op.inputs) if continuous else self.last
+
+    def of(self, op: Op) -> int:
+        """The stage of an op."""
+        return self.by_output[op.outputs[0]]
+
+    def pipeline(self, leaves: Sequence[Leaf], reduced: Mapping[str, int], count: int, counter: Counter) -> Pipeline:
+        """``leaves`` of one micro-batch as a pipeline; each stage runs its own in their order.
+
+        ``reduced`` has the stages in which buckets are reduced.
+        """
+        how = self.pipelining
+        assert how is not None
+        bodies: list[list[Leaf]] = [[] for _ in how.scheduled]
+        for leaf, numbers in zip(leaves, _Distribution(leaves, self.by_output, reduced).numbers(), strict=True):
+            for number in numbers:
+                bodies[number].append(leaf)
+        stages = tuple(PipelineStage(ipu, tuple(body)) for ipu, body in zip(how.scheduled, bodies, strict=True))
+        return Pipeline(how.kind, len(how.mapping), how.training, count, counter, stages)
+
+
+class _Distribution:
+    """Which stages run each instruction."""
+
+    def __init__(self, leaves: Sequence[Leaf], by_output: Mapping[str, int], reduced: Mapping[str, int]) -> None:
+        self.leaves, self.reduced = leaves, reduced
+        self.made: dict[str, int] = dict(by_output)
+        self.read: dict[str, set[int]] = {}
+        for leaf in leaves:
+            for op in () if isinstance(leaf, AccumulateAnchor) else ops_of(leaf):
+                number = self.number(leaf)
+                self.made |= dict.fromkeys([*op.outputs, *(op.inputs[index] for index in TABLE[op].updates)], number)
+                for id in op.inputs:
+                    self.read.setdefault(id, set()).add(number)
+
+    def numbers(self) -> Iterator[Iterable[int]]:
+        for leaf in self.leaves:
+            if isinstance(leaf, DrawKey | CountMicroBatch):
+                yield sorted(self.read.get(leaf.tensor if isinstance(leaf, DrawKey) else leaf.keep, ()))
+            else:
+                yield [self.number(leaf)]
+
+    def number(self, leaf: Leaf) -> int:
+        """The stage of an instruction that only one runs."""
+        if isinstance(leaf, HostLoad):
+            return min(self.read.get(leaf.tensor, {0}))
+        if isinstance(leaf, HostStore):
+            return self.where(leaf.tensor)
+        if isinstance(leaf, AllReduce):
+            return self.reduced[leaf.bucket]
+        op = ops_of(leaf)[0]
+        if isinstance(leaf, AccumulateGradient | AccumulateAnchor):
+            return self.where(op.inputs[1])
+        return self.where(op.outputs[0] if op.outputs[0] in self.made else op.inputs[0])
+
+    def where(self, id: str) -> int:
+        """The stage that makes or changes ``id`` last, or reads it first."""
+        return self.made.get(id, min(self.read.get(id, {0})))

@@ -1,0 +1,209 @@
+"""Planner: lays out the memory of a program.
+
+Lifetimes come from the order of the instructions; a tensor and its views are one. What a pipeline keeps from stage to
+stage lives as long as the pipeline runs, and has as many places as micro-batches that need one at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from ipu_emu.errors import InternalError
+from ipu_emu.graph import Graph, Role
+from ipu_emu.ops import TABLE
+from ipu_emu.program.instructions import (
+    HostLoad,
+    HostStore,
+    Instruction,
+    IpuCopy,
+    Pipeline,
+    Repeat,
+    leaves,
+    ops_of,
+    touched,
+)
+from ipu_emu.program.layout import ALIGNMENT, Block, aligned, lay_out
+from ipu_emu.program.memory import (
+    PERSISTENT,
+    TRANSIENT,
+    Life,
+    MemoryPlan,
+    Placement,
+    clash,
+    node_in,
+    region_of,
+    scratch_key,
+)
+from ipu_emu.program.scratch import scratch_of
+from ipu_emu.program.stashes import Access, By, Timetable
+
+__all__ = ["plan_memory"]
+
+
+def plan_memory(
+    graph: Graph,
+    program: Sequence[Instruction],
+    *,
+    batch_innermost: set[str],
+    totals: Mapping[str, str],
+    kept: Sequence[str],
+) -> MemoryPlan:
+    """Place all tensors of ``program``.
+
+    ``totals`` maps the gradients that are reduced to the regions of their buckets, in order; ``kept`` are computed
+    tensors that live on between steps.
+    """
+    return _Planner(graph, program, batch_innermost, totals, kept).plan()
+
+
+class _Planner:
+    def __init__(
+        self,
+        graph: Graph,
+        program: Sequence[Instruction],
+        batch_innermost: set[str],
+        totals: Mapping[str, str],
+        kept: Sequence[str],
+    ) -> None:
+        self.graph, self.program, self.batch_innermost = graph, list(leaves(program)), batch_innermost
+        self.home: dict[str, str] = {}  # a view, or an updated tensor, to the tensor whose place it has
+        self.views: set[str] = set()
+        self.fixed = dict(totals)
+        lives_on = [t.id for t in graph.tensors.values() if t.id in kept or t.role not in (Role.INPUT, Role.COMPUTED)]
+        self.find_homes({*totals, *lives_on})
+        self.ipus = self.find_ipus()
+        self.fixed |= {id: region_of(PERSISTENT, self.ipus.get(self.root(id), 0)) for id in lives_on}
+        self.stashes = self.find_stashes(program)
+        used = range(1 + max(self.ipus.values(), default=0))
+        self.sizes = {region_of(kind, ipu): 0 for ipu in used for kind in (PERSISTENT, TRANSIENT)}
+        self.offsets: dict[str, int] = {}
+        self.scratch: dict[str, tuple[int, ...]] = {}
+        self.lives: tuple[Life, ...] = ()
+
+    def plan(self) -> MemoryPlan:
+        for id, region in self.fixed.items():
+            self.offsets[id] = self.sizes.setdefault(region, 0)
+            self.sizes[region] += aligned(self.graph.tensor(id).nbytes)
+        self.place_transients()
+        return MemoryPlan(
+            {id: self.placement(id) for id in self.graph.tensors if self.root(id) in self.offsets},
+            self.scratch,
+            {region: max(size, ALIGNMENT) for region, size in self.sizes.items()},
+            frozenset(self.views),
+            self.lives,
+        )
+
+    def find_homes(self, fixed: set[str]) -> None:
+        for leaf in self.program:
+            for op in ops_of(leaf):
+                entry = TABLE[op]
+                for output, index in zip(op.outputs, entry.updates, strict=False):
+                    if output != op.inputs[index]:
+                        self.home[output] = op.inputs[index]
+                if entry.view_of is not None and op.outputs[0] not in fixed:
+                    self.find_view(op.inputs[entry.view_of], op.outputs[0])
+
+    def find_view(self, source: str, output: str) -> None:
+        """A view needs storage orders that agree."""
+        if len({id in self.batch_innermost for id in (source, output)}) == 1 or self.graph.tensor(source).nelms <= 1:
+            self.home[output] = source
+            self.views.add(output)
+
+    def root(self, id: str) -> str:
+        while id in self.home:
+            id = self.home[id]
+        return id
+
+    def find_ipus(self) -> dict[str, int]:
+        """Where the ops are that use a tensor; what is copied to another IPU does not live there."""
+        found: dict[str, int] = {}
+        for leaf in self.program:
+            for op in ops_of(leaf):
+                for id in (*(() if isinstance(leaf, IpuCopy) else op.inputs), *op.outputs):
+                    found[self.root(id)] = op.place.ipu
+        return found
+
+    def region(self, root: str) -> str:
+        return self.fixed.get(root) or region_of(TRANSIENT, self.ipus.get(root, 0))
+
+    def placement(self, id: str) -> Placement:
+        root = self.root(id)
+        innermost, places = id in self.batch_innermost, self.stashes.places.get(root, 1)
+        return Placement(self.graph.tensor(id), self.region(root), self.offsets[root], innermost, places)
+
+    def place_transients(self) -> None:
+        """Largest first, each at the lowest offset where nothing that lives at the same time lies."""
+        for region, wanted in self.lifetimes().items():
+            self.sizes[region] = lay_out(wanted)
+            self.lives += tuple(Life(b.label, b.offset, b.size, b.first, b.last, region) for b in wanted if b.size)
+            for block in wanted:
+                if block.part is None:
+                    self.offsets[block.name] = block.offset
+                else:
+                    self.scratch[block.name] = (*self.scratch.get(block.name, ()), block.offset)
+        both = clash(self.lives)
+        if both:
+            raise InternalError(f"the memory plan gives {both[0]} and {both[1]} one place at one time")
+
+    def lifetimes(self) -> dict[str, list[Block]]:
+        """Blocks by region."""
+        blocks: dict[str, Block] = {}
+        scratch: dict[tuple[str, int], tuple[str, Block]] = {}
+        for time, leaf in enumerate(self.program):
+            for root in map(self.root, touched(leaf)):
+                if root not in self.fixed:
+                    first, last = self.stashes.lives.get(root, (time, time))
+                    size = self.stashes.places.get(root, 1) * aligned(self.graph.tensor(root).nbytes)
+                    blocks.setdefault(root, Block(root, None, size, first)).last = last
+            for op in ops_of(leaf):
+                key, region = scratch_key(op), region_of(TRANSIENT, op.place.ipu)
+                for part, nelms in enumerate(scratch_of(node_in(self.graph, op)).sizes):
+                    scratch[key, part] = region, Block(key, part, aligned(4 * nelms), time, time)
+        found: dict[str, list[Block]] = {region: [] for region in self.sizes if region.startswith(TRANSIENT)}
+        for region, block in (*((self.region(root), block) for root, block in blocks.items()), *scratch.values()):
+            found[region].append(block)
+        return found
+
+    def find_stashes(self, program: Sequence[Instruction]) -> Stashes:
+        """What the pipelines of a program keep from one stage to another, or for the host."""
+        found = Stashes({}, {})
+        for start, pipeline in _pipelines(program, 0):
+            end = start + sum(len(stage.body) for stage in pipeline.stages) - 1
+            timetable = Timetable(pipeline)
+            for root, accesses in self.accesses(pipeline).items():
+                if root not in self.fixed and (len(accesses) > 1 or any(a.by is not By.STAGE for a in accesses)):
+                    found.lives[root] = (start, end)
+                    found.places[root] = timetable.places(frozenset(accesses))
+        return found
+
+    def accesses(self, pipeline: Pipeline) -> dict[str, set[Access]]:
+        found: dict[str, set[Access]] = {}
+        for number, stage in enumerate(pipeline.stages):
+            for leaf in stage.body:
+                for id in touched(leaf):
+                    elsewhere = isinstance(leaf, IpuCopy) and self.ipus.get(self.root(id), 0) != stage.ipu
+                    by = By.OTHER if elsewhere else _HOST.get(type(leaf), By.STAGE)
+                    found.setdefault(self.root(id), set()).add(Access(number, by))
+        return found
+
+
+@dataclass(frozen=True)
+class Stashes:
+    """First and last instruction of what outlives a stage of a pipeline, and how many micro-batches of it do."""
+
+    lives: dict[str, tuple[int, int]]
+    places: dict[str, int]
+
+
+_HOST = {HostLoad: By.LOAD, HostStore: By.STORE}
+
+
+def _pipelines(program: Sequence[Instruction], start: int) -> Iterator[tuple[int, Pipeline]]:
+    """The pipelines of a program, each with the number of instructions before it."""
+    for instruction in program:
+        if isinstance(instruction, Pipeline):
+            yield start, instruction
+        if isinstance(instruction, Repeat):
+            yield from _pipelines(instruction.body, start)
+        start += sum(1 for _ in leaves([instruction]))

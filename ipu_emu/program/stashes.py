@@ -1,0 +1,79 @@
+"""Stashes: how many micro-batches of a tensor a pipeline keeps at a time.
+
+A tensor of one stage lives while its stage runs. One that another stage reads, or the host, is kept until the last of
+them has read it, while the stage that makes it goes on with later micro-batches: it has several places, used in turn.
+
+    F = 2   stage 0 makes y, stage 2 reads it        slot     0   1   2   3   4
+                                            place of y[0]    y0--------y0  y3 ...
+                                            place of y[1]        y1--------y1
+                                            place of y[2]            y2--------y2        3 places
+
+Stages of one IPU run one after the other, in the order of the schedule. What happens elsewhere, on another IPU or on
+the host, may happen at any time within its slot; the host loads in the slot before and stores in the slot after.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from ipu_emu.program.instructions import Pipeline
+
+__all__ = ["Access", "By", "Timetable"]
+
+#: Half-open, in (slot, position in the slot).
+_Span = tuple[tuple[int, int], tuple[int, int]]
+
+
+class By(Enum):
+    """Who uses a tensor on its IPU."""
+
+    STAGE = "a stage on the IPU of the tensor"
+    OTHER = "a copy to another IPU"
+    LOAD = "the host, that gives it"
+    STORE = "the host, that takes it"
+
+
+@dataclass(frozen=True)
+class Access:
+    """``stage`` is the one that uses the tensor, or for which the host gives or takes it."""
+
+    stage: int
+    by: By = By.STAGE
+
+
+class Timetable:
+    """When each stage works on each micro-batch."""
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        self.when: list[list[tuple[int, int]]] = [[] for _ in pipeline.stages]
+        for number, slot in enumerate(pipeline.slots()):
+            for position, task in enumerate(slot):
+                self.when[task.stage].append((number, position))
+        self._known: dict[frozenset[Access], int] = {}
+
+    def places(self, accesses: frozenset[Access]) -> int:
+        """How many places a tensor needs that is used so, and made anew for each micro-batch."""
+        if accesses not in self._known:
+            self._known[accesses] = self._places(accesses)
+        return self._known[accesses]
+
+    def _places(self, accesses: frozenset[Access]) -> int:
+        spans = [self._span(accesses, micro_batch) for micro_batch in range(len(self.when[0]))]
+        places = 1
+        while any(spans[later][0] < spans[later - places][1] for later in range(places, len(spans))):
+            places += 1
+        return places
+
+    def _span(self, accesses: frozenset[Access], micro_batch: int) -> _Span:
+        spans = [_span(access.by, *self.when[access.stage][micro_batch]) for access in accesses]
+        return min(start for start, _ in spans), max(end for _, end in spans)
+
+
+def _span(by: By, slot: int, position: int) -> _Span:
+    return {
+        By.STAGE: ((slot, position), (slot, position + 1)),
+        By.OTHER: ((slot, 0), (slot + 1, 0)),
+        By.LOAD: ((slot - 1, 0), (slot, 0)),
+        By.STORE: ((slot + 1, 0), (slot + 2, 0)),
+    }[by]

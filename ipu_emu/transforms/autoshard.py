@@ -1,0 +1,58 @@
+"""Autoshard: cut a model into as many parts as there are IPUs, each with its share of the work and of the memory.
+
+The ops stay in their order: part 0 is a first piece of them, part 1 the next. A cut is made where it comes nearest to
+the wanted shares, if possible where nothing that the host gives or keeps (an input, a weight) is read on both sides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate
+
+from ipu_emu.graph import Graph, Op, Role, Tensor
+from ipu_emu.ops import TABLE, Node
+
+__all__ = ["shards"]
+
+
+def shards(graph: Graph, ops: Sequence[Op], ratios: Sequence[float]) -> list[int]:
+    """The part of each of ``ops``, for parts of these relative sizes."""
+    weights = _weights(graph, ops)
+    done, clean = list(accumulate(weights)), _clean_cuts(graph, ops)
+    cuts: list[int] = []
+    for wanted in list(accumulate(ratios))[:-1]:
+        target = wanted / sum(ratios) * done[-1]
+        left = len(ratios) - 1 - len(cuts)  # cuts that are still to be made, this one included
+        free = range((cuts[-1] if cuts else 0) + 1, len(ops) - left + 1)
+        if not free:
+            break
+        best = [cut for cut in free if cut in clean] or free
+        cuts.append(min(best, key=lambda cut: abs(done[cut - 1] - target)))
+    return [sum(cut <= index for cut in cuts) for index in range(len(ops))]
+
+
+def _weights(graph: Graph, ops: Sequence[Op]) -> list[float]:
+    """Half the share of an op in all operations, half its share in the bytes of weights and activations."""
+    flops = [TABLE[op].cost(_node(graph, op)).flops for op in ops]
+    sizes = [sum(tensor.nbytes for tensor in _kept(graph, op)) for op in ops]
+    return [f / max(sum(flops), 1) + s / max(sum(sizes), 1) + 1e-9 for f, s in zip(flops, sizes, strict=True)]
+
+
+def _node(graph: Graph, op: Op) -> Node:
+    inputs = tuple(graph.tensor(id) if id else None for id in op.inputs)
+    return Node(op, inputs, (), tuple(graph.tensor(id) for id in op.outputs if id))
+
+
+def _kept(graph: Graph, op: Op) -> list[Tensor]:
+    weights = [id for id in op.inputs if id and graph.tensor(id).role is Role.WEIGHT]
+    return [graph.tensor(id) for id in (*weights, *op.outputs) if id]
+
+
+def _clean_cuts(graph: Graph, ops: Sequence[Op]) -> set[int]:
+    """Positions before which and after which no input and no weight is read."""
+    spans: dict[str, tuple[int, int]] = {}
+    for index, op in enumerate(ops):
+        for id in op.inputs:
+            if id and graph.tensor(id).role in (Role.WEIGHT, Role.INPUT):
+                spans[id] = (spans.get(id, (index, index))[0], index)
+    return {cut for cut in range(1, len(ops)) if not any(first < cut <= last for first, last in spans.values())}
