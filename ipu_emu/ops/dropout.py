@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from gcl.jit import jit
 from ipu_emu.graph.dtype import BOOL
+from ipu_emu.graph.op import GRAPHCORE
 from ipu_emu.ops.adjoint import Adjoint, Value
 from ipu_emu.ops.arrays import chain, flat
 from ipu_emu.ops.cost import moves, per_element
@@ -74,11 +75,25 @@ def _grad(d: Adjoint) -> list[Value | None]:
     return [d.g.op("DropoutGrad", d.inputs[1], **values), None]
 
 
+def _shaped(node: Node) -> Made:
+    """One number for all elements that the shape spreads over."""
+    x, shape = node.input(0), tuple(node.attribute("shape", []))
+    _checked_ratio(node)
+    try:
+        fits = np.broadcast_shapes(x.shape, shape) == x.shape
+    except ValueError:
+        fits = False
+    if not fits:
+        raise node.fail(f"shape {list(shape)} does not broadcast to {x}")
+    return [(x.dtype, x.shape)]
+
+
 #: Inputs from opset 12 on.
 _GIVEN = {1: "ratio", 2: "training_mode"}
 
 OPS = [
     OpDef("Dropout", (1, 3), _shape, _identity, moves, lambda d: d.g, elementwise=True, given=_GIVEN),
+    OpDef("ShapedDropout", (1, 1), _shaped, _identity, moves, lambda d: d.g, elementwise=True, domain=GRAPHCORE),
     # (x, key), (g, key)
     OpDef("DropoutWithKey", (2, 2), _shape, _dropout, per_element(6), _grad, elementwise=True, random=True),
     OpDef(

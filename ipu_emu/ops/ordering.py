@@ -183,6 +183,21 @@ def _reverse_sequence_grad(d: Adjoint) -> list[Value | None]:
     return [d.g.op("ReverseSequence", d.input(1), **d.node.op.attributes), None]
 
 
+# Buckets
+
+
+def _bucket_shape(node: Node) -> Made:
+    x, boundaries = node.input(0), node.input(1)
+    if boundaries.rank != 1 or boundaries.dtype is not x.dtype:
+        raise node.fail(f"boundaries must be a vector of the type of {x}, found {boundaries}")
+    return [(INT32, x.shape)]
+
+
+def _bucketize(node: Node, x: _Array, boundaries: _Array) -> _Array:
+    """How many boundaries lie below each element; with ``right`` also those that it equals."""
+    return np.searchsorted(boundaries, x, "right" if node.attribute("right", 0) else "left")
+
+
 _cost = flops(lambda node: node.input(0).nelms)
 
 OPS = [
@@ -192,6 +207,7 @@ OPS = [
     OpDef("Sort", (1, 1), _sort_shape, computed(_sort), _cost, _places_grad, domain=GRAPHCORE),
     OpDef("ReduceMedian", (1, 1), _median_shape, computed(_median), _cost, _median_grad, domain=GRAPHCORE),
     OpDef("ReduceMedianGrad", (2, 2), _by_attribute, computed(_median_back), _cost),
+    OpDef("Bucketize", (2, 2), _bucket_shape, computed(_bucketize), _cost, domain=GRAPHCORE),
     OpDef("CumSum", (2, 2), _running_shape, _running(np.cumsum, 0), _cost, _cumulative_grad, given={1: "axis"}),
     OpDef("CumSumAlong", (1, 1), same, _running(np.cumsum, 0), _cost),
     OpDef("CumProd", (2, 2), _running_shape, _running(np.cumprod, 1), _cost, given={1: "axis"}),

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from gcl.jit import jit
 from ipu_emu.errors import InternalError
 from ipu_emu.graph import Graph, Op
-from ipu_emu.graph.dtype import DType, dtype_numbered
-from ipu_emu.ops.arrays import contiguous
+from ipu_emu.graph.dtype import FLOAT, INT32, DType, dtype_numbered
+from ipu_emu.ops.arrays import computed, contiguous
 from ipu_emu.ops.cost import per_element
 from ipu_emu.ops.node import Made, Node, inputs_of
 from ipu_emu.ops.random import key_in, salt_of, stream_of, uniform
@@ -77,6 +77,29 @@ def _bernoulli(graph: Graph, op: Op) -> list[Op]:
     return rewrite.ops
 
 
+def _multinomial_shape(node: Node) -> Made:
+    x = node.input(0)
+    if x.rank != 2:
+        raise node.fail(f"logarithms of probabilities [N, classes] are needed, found {x}")
+    return [(dtype_numbered(node.attribute("dtype", INT32.onnx)), (x.shape[0], node.attribute("sample_size", 1)))]
+
+
+def _multinomial(graph: Graph, op: Op) -> list[Op]:
+    """The class in whose part of [0, 1) a uniform number lies."""
+    node, rewrite = inputs_of(graph, op), Rewrite(graph, op)
+    ((_, shape),) = _multinomial_shape(node)
+    numbers = rewrite.op("RandomUniforms", key_in(graph), shape=list(shape), dtype=FLOAT.onnx, values=[0.0, 1.0])
+    drawn = rewrite.op("DrawnClasses", op.inputs[0], numbers)
+    rewrite.op("Cast", drawn, into=op.outputs[0], to=node.attribute("dtype", INT32.onnx))
+    return rewrite.ops
+
+
+def _classes(node: Node, logs: Any, numbers: Any) -> Any:
+    shares = np.exp(logs - logs.max(1, keepdims=True)).cumsum(1)
+    below = numbers[:, :, None] * shares[:, None, -1:] >= shares[:, None, :-1]
+    return below.sum(2)
+
+
 def _drawn_shape(node: Node) -> Made:
     return [(dtype_numbered(node.attribute("dtype", 1)), tuple(node.attribute("shape", [])))]
 
@@ -97,6 +120,9 @@ OPS = [
     *(_source(type, 0) for type in ("RandomNormal", "RandomUniform")),
     *(_source(type, 1) for type in ("RandomNormalLike", "RandomUniformLike")),
     _source("Bernoulli", 1, _bernoulli),
+    OpDef("Multinomial", (1, 1), _multinomial_shape, _unreached, per_element(20), expand=_multinomial, random=True),
+    # (logarithms of probabilities, uniform numbers)
+    OpDef("DrawnClasses", (2, 2), lambda node: [(INT32, node.input(1).shape)], computed(_classes), per_element(4)),
     # (key; shape, dtype, values)
     OpDef("RandomNormals", (1, 1), _drawn_shape, _draw(fill_normal), per_element(30), random=True),
     OpDef("RandomUniforms", (1, 1), _drawn_shape, _draw(fill_uniform), per_element(12), random=True),

@@ -9,6 +9,7 @@ from functools import partial
 
 import numpy as np
 
+from ipu_emu.graph.op import GRAPHCORE
 from ipu_emu.ops.arrays import chain, flat
 from ipu_emu.ops.cost import per_element
 from ipu_emu.ops.node import Made, Node
@@ -71,6 +72,13 @@ def _mean_into(bound: Bound) -> Step:
     )
 
 
+def _update_shape(node: Node) -> Made:
+    old, new = node.input(0), node.input(1)
+    if (old.dtype, old.shape) != (new.dtype, new.shape):
+        raise node.fail(f"{new} cannot take the place of {old}; give it the same type and shape")
+    return same(node)
+
+
 def _two(node: Node) -> Made:
     return [(tensor.dtype, tensor.shape) for tensor in (node.input(0), node.input(1))]
 
@@ -83,6 +91,16 @@ OPS = [
     OpDef("SgdCombined", (8, 8), _two, _combined, per_element(8), updates=(0, 1), elementwise=True, halves=always),
     # (total, g): the first micro-batch, the others; MeanInto(total, g, keep, take) keeps a running mean.
     OpDef("CopyInto", (2, 2), same, _copy_into, per_element(0), updates=(0,), elementwise=True),
+    OpDef(
+        "CopyVarUpdate",
+        (2, 2),
+        _update_shape,
+        _copy_into,
+        per_element(0),
+        updates=(0,),
+        elementwise=True,
+        domain=GRAPHCORE,
+    ),
     OpDef("AddInto", (2, 2), same, _add_into, per_element(1), updates=(0,), elementwise=True),
     OpDef(
         "MeanInto",

@@ -12,6 +12,14 @@ def _row(type: str, parameters: str = "") -> Row:
 
 
 _DYNAMIC = "axes sizes noOverlap=0"
+_MULTI = (
+    "dilations=[] inDilations=[] pads=[] outPads=[] strides=[] availableMemoryProportions=[] partialsTypes=[] "
+    "planType=None perConvReservedTiles=None cycleBackOff=None enableConvDithering=[]"
+)
+_PRINT = (
+    "print_gradient=1 title='' summariseThreshold=1000 edgeItems=3 maxLineWidth=75 digits=8 floatFormat=0 "
+    "separator=None openBracket='[' closeBracket=']'"
+)
 _COLLECTIVE = "collectiveOperator=None commGroup=None"
 
 AI_GRAPHCORE: dict[str, Row] = {
@@ -22,7 +30,11 @@ AI_GRAPHCORE: dict[str, Row] = {
     "bitwiseor": _row("BitwiseOr"),
     "bitwisexnor": _row("BitwiseXnor"),
     "bitwisexor": _row("BitwiseXor"),
+    "bucketize": _row("Bucketize", "right=0"),
     "call": _row("Call", "num_outputs callee"),
+    "copyvarupdate": _row("CopyVarUpdate"),
+    "ctcloss": _row("Ctc", "reduction=None blank=0 outDataType='UNDEFINED' zeroInfinity=False"),
+    "depthtospace": _row("DepthToSpace", "blocksize mode='DCR'"),
     "detach": _row("Detach"),
     "dynamicadd": _row("DynamicAdd", _DYNAMIC),
     "dynamicslice": _row("DynamicSlice", _DYNAMIC),
@@ -39,10 +51,13 @@ AI_GRAPHCORE: dict[str, Row] = {
     "init": _row("Init", "shape data_type init_type batch_axis=None"),
     "l1loss": _row("L1", "lambda reduction=None"),
     "log1p": _row("Log1p"),
+    "lstm": _row("LSTM", "outputFullSequence=1"),
+    "multiconv": _row("MultiConv", _MULTI),
     "nearbyint": _row("NearbyInt"),
     "nllloss": _row("Nll", "reduction=None ignoreIndex=None inputIsLogProbability=False"),
     "nop": _row("Nop"),
-    "printtensor": _row("PrintTensor", "print_gradient=1 title=''"),
+    "normalize_image": _row("NormalizeImage", "scale=1.0"),
+    "printtensor": _row("PrintTensor", _PRINT),
     "reducemedian": _row("ReduceMedian", "axes=None keepdims=1"),
     "remainder": _row("Remainder"),
     "replicatedallreduce": _row("ReplicatedAllReduce", _COLLECTIVE),
@@ -53,8 +68,11 @@ AI_GRAPHCORE: dict[str, Row] = {
     "scale": _row("Scale", "scale"),
     "scaledadd": _row("ScaledAdd", "scale0=1.0 scale1=1.0"),
     "scatterreduce": _row("ScatterReduce", "axis_size axis=-1 reduction='sum' group_size=1 enable_index_broadcast=1"),
+    "sequenceslice": _row("SequenceSlice", "zeroUnused=False"),
+    "shapeddropout": _row("ShapedDropout", "shape ratio=0.5"),
     "slice": _row("Slice", "ends starts axes=[]"),
     "sort": _row("Sort", "axis=-1 descending=0 stable=0"),
     "subsample": _row("Subsample", "strides"),
     "swish": _row("Swish"),
+    "tensorremap": _row("TensorRemap", "remap_type"),
 }

@@ -24,6 +24,8 @@ __all__ = ["AiGraphcore", "AiOnnx", "plain"]
 _NAMES = {"collectiveOperator": "__collectiveOperator", "commGroup": "__collectiveCommGroup"}
 #: Parameters that take the number of an enum, not its name.
 _NUMBERED = ("collectiveOperator",)
+#: Convolutions that are planned together: a list of lists of tensors, and of each attribute.
+_MULTI = "MultiConv"
 
 
 class AddOp(Protocol):
@@ -53,12 +55,16 @@ class _Opset:
 
         def add(*values: Any, **named: Any) -> str | list[str]:
             self._select(self._version)
+            args: Sequence[Any] = ()
             inputs: list[str] = []
             if found.takes_args:
-                inputs = _ids(found.name, named.pop("args") if not values and "args" in named else values[0])
+                args = _args(found.name, values, named)
+                inputs = _triples(args) if found.type == _MULTI else _ids(found.name, args)
                 values = values[1:]
             attributes, context = found.bind(values, named)
             outputs = int(attributes.pop("num_outputs", found.outputs))
+            if found.type == _MULTI:
+                attributes, outputs = _numbered(attributes), len(args)
             made = self._add(self.domain, found.type, inputs, plain(attributes), outputs, context)
             return made if found.returns_list else made[0]
 
@@ -77,6 +83,31 @@ class AiGraphcore(_Opset):
 
     domain = GRAPHCORE
     table = AI_GRAPHCORE
+
+
+def _args(name: str, values: Sequence[Any], named: dict[str, Any]) -> Sequence[Any]:
+    """The tensors that a call gives, by position or by name."""
+    if not values and "args" not in named:
+        raise TypeError(f"{name}() needs args, a list of tensor ids")
+    made: Sequence[Any] = values[0] if values else named.pop("args")
+    return made
+
+
+def _triples(args: Sequence[Any]) -> list[str]:
+    """Data, weights and bias, or nothing instead, of convolutions that are planned together."""
+    lists = [_ids(_MULTI.lower(), one) for one in args]
+    if not lists or any(len(one) not in (2, 3) for one in lists):
+        raise TypeError("multiconv() takes a list of [data, weights] or [data, weights, bias], one per convolution")
+    return [id for one in lists for id in (*one, "")[:3]]
+
+
+def _numbered(attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """``name_i`` for the list of convolution i."""
+    made: dict[str, Any] = {}
+    for name, value in attributes.items():
+        whole = not isinstance(value, Sequence) or isinstance(value, str)
+        made |= {name: value} if whole else {f"{name}_{i}": one for i, one in enumerate(value)}
+    return made
 
 
 def _ids(name: str, args: object) -> list[str]:

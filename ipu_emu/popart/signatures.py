@@ -19,7 +19,17 @@ __all__ = ["REQUIRED", "Signature", "available", "signature"]
 REQUIRED = object()
 
 #: Ops that always make so many outputs, which their callers get as a list.
-_OUTPUTS = {"TopK": 2, "DynamicQuantizeLinear": 3, "GroupNormalization": 3, "ReduceMedian": 2, "Sort": 2}
+_OUTPUTS = {
+    "TopK": 2,
+    "DynamicQuantizeLinear": 3,
+    "GroupNormalization": 3,
+    "LSTM": 2,  # that of aiGraphcore; ONNX's takes their number
+    "MultiConv": 1,
+    "ReduceMedian": 2,
+    "Sort": 2,
+}
+#: Older names of the last parameter.
+_CONTEXTS = {"debugPrefix": "debugContext", "debugName": "debugContext"}
 _WITHOUT_ARGS = ("Constant", "Init", "RandomNormal", "RandomUniform")
 
 
@@ -60,7 +70,7 @@ class Signature:
             )
         given = dict(zip(names, values, strict=False))
         for name, value in named.items():
-            name = {"debugPrefix": "debugContext"}.get(name, name)
+            name = _CONTEXTS.get(name, name)
             if name not in names:
                 raise TypeError(f"{self.name}() has no attribute {name!r}; it has {', '.join(names)}")
             if name in given:

@@ -12,6 +12,7 @@ import numpy as np
 
 from tests.ipu_emu.case import Case, Mean, NoReduction, Sum, binary, case, graphcore_op, onnx_op, unary
 from tests.ipu_emu.cases_elements import ELEMENTS
+from tests.ipu_emu.cases_graphcore import GRAPHCORE
 from tests.ipu_emu.cases_layers import LAYERS
 from tests.ipu_emu.cases_places import PLACES
 from tests.ipu_emu.cases_rare import RARE
@@ -204,6 +205,7 @@ CASES = [
         labels=np.array([0, 3, 1, 1, 2, 0], np.int32),
     ),
     *ELEMENTS,
+    *GRAPHCORE,
     *LAYERS,
     *PLACES,
     *RARE,
