@@ -15,7 +15,11 @@ __all__ = ["CallbackFeed"]
 
 
 class CallbackFeed:
-    """Calls ``input(id, prefetch)`` and ``output(id)`` for an array, then the completion function with the id."""
+    """Calls ``input(id, prefetch)`` and ``output(id)`` for an array, then the completion function with the id.
+
+    The first chunk of an input in a step is asked for with ``prefetch`` False, the others with True where streams are
+    prefetched: then ``input`` may return None, and is asked again with False.
+    """
 
     def __init__(
         self,
@@ -27,14 +31,20 @@ class CallbackFeed:
         self._input, self._input_complete = input, input_complete
         self._output, self._output_complete = output, output_complete
         self._tensors: Mapping[str, Tensor] = {}
+        self._prefetch = False
+        self._begun: set[str] = set()
 
-    def attach(self, tensors: Mapping[str, Tensor]) -> None:
-        """Say which tensors the chunks belong to."""
-        self._tensors = tensors
+    def attach(self, tensors: Mapping[str, Tensor], *, prefetch: bool = False) -> None:
+        """Say at the start of a step which tensors the chunks belong to, and whether streams are prefetched."""
+        self._tensors, self._prefetch = tensors, prefetch
+        self._begun.clear()
 
     def read(self, id: str) -> NDArray[Any]:
         """Ask for the next chunk of an input."""
-        chunk = self._input(id, False)
+        chunk = self._input(id, True) if self._prefetch and id in self._begun else None
+        if chunk is None:
+            chunk = self._input(id, False)
+        self._begun.add(id)
         if chunk is None:
             raise SessionError(f"[StepIOSplitter] IStepIO unexpectedly did not provide input data for tensor {id}")
         chunk = np.asarray(chunk)
