@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -107,9 +107,9 @@ class Checkpoints:
 
         A damaged one is passed over with a warning. Raise CheckpointError if it is of another model.
         """
-        found: list[str] = []
-        self._on_first(lambda: found.append(self._newest()))
-        name = popdist_py.broadcast(found[0] if found else "", 0)
+        name = self._newest() if self._instance == 0 else ""
+        if self._instances > 1:
+            name = popdist_py.broadcast(name, 0)
         if not name:
             return Resumed()
         manifest = self._folder.manifest(name)
@@ -160,7 +160,7 @@ class Checkpoints:
 
     # Instances
 
-    def _on_first(self, call: Any) -> None:
+    def _on_first(self, call: Callable[[], object]) -> None:
         """Run ``call`` on instance 0; all raise the CheckpointError that it raises."""
         failed = ""
         if self._instance == 0:

@@ -100,7 +100,7 @@ def _head(arrays: Mapping[str, _Array]) -> memoryview:
 
 
 def _bytes(array: _Array) -> memoryview:
-    return memoryview(array.reshape(-1).view(np.uint8))
+    return array.reshape(-1).view(np.uint8).data
 
 
 def _write_all(descriptor: int, piece: memoryview) -> None:

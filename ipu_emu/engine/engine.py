@@ -131,6 +131,10 @@ class Engine:
             own = value[self.replicas.group_of(replica, tensor.group)] if value.ndim > tensor.rank else value
             np.copyto(buffers.arrays[id], own, casting="unsafe")
 
+    def view(self, id: str, replica: int = 0) -> NDArray[Any]:
+        """A tensor of one local replica where it lies, in its logical shape; the next step changes it."""
+        return self._buffers[replica].arrays[id]
+
     def read(self, id: str, replica: int = 0) -> NDArray[Any]:
         """A copy of a tensor of one local replica, in its logical shape."""
         return np.array(self._buffers[replica].arrays[id], order="C")
