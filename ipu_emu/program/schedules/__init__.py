@@ -10,7 +10,7 @@ grouped one becomes ``overlapped``; with batch serialisation the sequential one 
 """
 
 from ipu_emu.program.schedules.blocks import Blocks, blocks_of, flattened
-from ipu_emu.program.schedules.kinds import KINDS, depth, fifo_depth, in_flight, schedule
+from ipu_emu.program.schedules.kinds import KINDS, depth, fifo_depth, in_flight, schedule, scheduled_stages
 from ipu_emu.program.schedules.overlapped import overlapped
 from ipu_emu.program.schedules.serialised import serialised
 from ipu_emu.program.schedules.stages import Mapping, Stage
@@ -31,5 +31,6 @@ __all__ = [
     "in_flight",
     "overlapped",
     "schedule",
+    "scheduled_stages",
     "serialised",
 ]
