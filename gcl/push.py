@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numba import types
 
+from gcl.copies import copy_bytes
 from gcl.jit import jit, part
 from gcl.plan import (
     CODE,
@@ -36,7 +37,7 @@ from gcl.plan import (
     tables,
 )
 from gcl.ready import DONE, WAITING
-from gcl.reduction import copy_bytes, reduce_range
+from gcl.reduction import reduce_range
 
 __all__ = ["buffers", "can_reach", "pushing"]
 

@@ -24,15 +24,17 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import types
 
+from gcl.copies import STREAMED_BYTES, copy_bytes, stream_bytes
 from gcl.dtypes import sum_dtype
-from gcl.half import bfloat_of_float, float_of_bfloat, float_of_half, half_of_float
-from gcl.jit import carray, intrinsic, jit, overload, part, pointer_to
+from gcl.jit import jit, part
+from gcl.lanes import fetch, first_of, narrowed, put, total
 
-__all__ = ["BLOCK", "WORK_WORDS", "copy_bytes", "new_scratch", "reduce_range", "subtrees", "zero_range"]
+__all__ = ["BLOCK", "WORK_WORDS", "new_scratch", "reduce_range", "subtrees"]
 
-BLOCK = 2048  # elements: 8 KiB of float32, three of them fit the smallest first cache
+BLOCK = 2048  # elements at most: 8 KiB of float32, three of them fit the smallest first cache
+_LEAST_BLOCK = 256
+_BLOCK_BYTES = 16384  # of all contributions to a block, which stay in the first cache until they are written again
 _LEVELS = 34  # deeper than any tree over 2^31 replicas
 WORK_WORDS = 2 * _LEVELS
 
@@ -59,71 +61,25 @@ def new_scratch(dtype: np.dtype[Any]) -> np.ndarray:
     return np.empty((_LEVELS, BLOCK), sum_dtype(dtype))
 
 
-_memcpy: Any = types.ExternalFunction("memcpy", types.intp(types.intp, types.intp, types.intp))
-
-
-@intrinsic
-def _pointer(typing_context: Any, address: Any, witness: Any) -> Any:
-    """The address as a pointer to elements of the witness's dtype."""
-
-    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.inttoptr(arguments[0], context.get_value_type(signature.return_type))
-
-    return pointer_to(witness.dtype)(types.int64, witness), codegen
-
-
-def _half_to_sum(value: Any) -> Any:
-    return float_of_half(value)
-
-
-def _bfloat_to_sum(value: Any) -> Any:
-    return float_of_bfloat(value)
-
-
-def _unchanged(value: Any) -> Any:
-    return value
-
-
-def _widen(value: Any) -> Any:
-    """A stored element in the dtype of the sums (compiled code only)."""
-
-
-def _narrow(value: Any, target: Any) -> Any:
-    """A sum in the dtype of ``target`` (compiled code only)."""
-
-
-@overload(_widen)
-def _widen_of(value: Any) -> Any:
-    return {types.uint16: _half_to_sum, types.int16: _bfloat_to_sum}.get(value, _unchanged)
-
-
-@overload(_narrow)
-def _narrow_to(value: Any, target: Any) -> Any:
-    if target.dtype == types.uint16:
-        return lambda value, target: half_of_float(value)
-    if target.dtype == types.int16:
-        return lambda value, target: bfloat_of_float(value)
-    return lambda value, target: value
+@part
+def _sum_into(addresses: Any, n: int, source: Any, out: int, target: Any) -> None:
+    """Add ``n`` elements behind the addresses, in tree order, into ``out``."""
+    for i in range(n):
+        put((out,), i, narrowed(total(fetch(addresses, i, source)), target), target)
 
 
 @part
-def _load(nodes: Any, first: int, width: int, start: int, n: int, source: Any, sum_: Any, target: Any) -> None:
-    """Sum ``width`` (1, 2 or 4) neighbouring contributions, in tree order, into ``sum_`` of the target's dtype."""
-    item = source.itemsize
-    a = carray(_pointer(nodes[first] + start * item, source), n)
+def _load(nodes: Any, width: int, start: int, n: int, source: Any, out: int, target: Any) -> None:
+    """Sum the first ``width`` (1, 2, 4 or 8) contributions into ``out``, elements of the target's dtype."""
+    at = nodes[:width] + start * source.itemsize
     if width == 1:
-        for i in range(n):
-            sum_[i] = _narrow(_widen(a[i]), target)
-        return
-    b = carray(_pointer(nodes[first + 1] + start * item, source), n)
-    if width == 2:
-        for i in range(n):
-            sum_[i] = _narrow(_widen(a[i]) + _widen(b[i]), target)
-        return
-    c = carray(_pointer(nodes[first + 2] + start * item, source), n)
-    d = carray(_pointer(nodes[first + 3] + start * item, source), n)
-    for i in range(n):
-        sum_[i] = _narrow((_widen(a[i]) + _widen(b[i])) + (_widen(c[i]) + _widen(d[i])), target)
+        _sum_into(first_of(at, 1), n, source, out, target)
+    elif width == 2:
+        _sum_into(first_of(at, 2), n, source, out, target)
+    elif width == 4:
+        _sum_into(first_of(at, 4), n, source, out, target)
+    else:
+        _sum_into(first_of(at, 8), n, source, out, target)
 
 
 @part
@@ -151,17 +107,28 @@ def _square(values: Any, n: int) -> None:
 
 @part
 def _width(sizes: Any, first: int, count: int, position: int, code: int) -> int:
-    """How many leaves from ``first`` on one fused loop may take: 4, 2 or 1."""
+    """How many leaves from ``first`` on one fused loop may take: 8, 4, 2 or 1."""
     if code > _MEAN:
         return 1
-    for width in (4, 2):
-        if position % width == 0 and first + width <= count:
-            single = True
-            for i in range(first, first + width):
-                single = single and sizes[i] == 1
-            if single:
-                return width
+    for width in (8, 4, 2):
+        if position % width == 0 and first + width <= count and _single(sizes[first:], width):
+            return width
     return 1
+
+
+@part
+def _single(sizes: Any, count: int) -> bool:
+    """Say whether the first ``count`` nodes are leaves."""
+    single = True
+    for i in range(count):
+        single = single and sizes[i] == 1
+    return single
+
+
+@part
+def _row(scratch: Any, level: int) -> Any:
+    """Address of one accumulator, as signed as all others are."""
+    return np.int64(scratch[level].ctypes.data)
 
 
 @part
@@ -176,7 +143,7 @@ def _tree(
     while node < count:
         width = _width(sizes, node, count, position, code)
         top += 1
-        _load(nodes, node, width, start, n, source, scratch[top], scratch)
+        _load(nodes[node:], width, start, n, source, _row(scratch, top), scratch[0])
         leaves = width if width > 1 else sizes[node]
         if code == _SQUARE_ADD and leaves == 1:
             _square(scratch[top], n)
@@ -194,15 +161,6 @@ def _tree(
 
 
 @part
-def _few_leaves(sizes: Any, count: int, code: int) -> bool:
-    """Say whether two or four leaves are added, which one pass can do."""
-    few = code == _ADD and (count == 2 or count == 4)
-    for i in range(count):
-        few = few and sizes[i] == 1
-    return few
-
-
-@part
 def _in_place(nodes: Any, count: int, destinations: Any, copies: int) -> bool:
     same = copies == count
     for i in range(copies):
@@ -211,23 +169,38 @@ def _in_place(nodes: Any, count: int, destinations: Any, copies: int) -> bool:
 
 
 @part
-def _add_in_place(nodes: Any, count: int, start: int, n: int, source: Any) -> None:
-    """Give two or four nodes their sum: twice as fast as in blocks within the caches, 1.4 times beyond."""
-    at = start * source.itemsize
-    a, b = carray(_pointer(nodes[0] + at, source), n), carray(_pointer(nodes[1] + at, source), n)
-    if count == 2:
-        for i in range(n):
-            total = _narrow(_widen(a[i]) + _widen(b[i]), source)
-            a[i] = total
-            b[i] = total
-        return
-    c, d = carray(_pointer(nodes[2] + at, source), n), carray(_pointer(nodes[3] + at, source), n)
+def _sum_in_place(addresses: Any, n: int, source: Any) -> None:
+    """Give what is behind all addresses its sum: twice as fast as in blocks within the caches, 1.4 times beyond."""
     for i in range(n):
-        total = _narrow((_widen(a[i]) + _widen(b[i])) + (_widen(c[i]) + _widen(d[i])), source)
-        a[i] = total
-        b[i] = total
-        c[i] = total
-        d[i] = total
+        put(addresses, i, narrowed(total(fetch(addresses, i, source)), source), source)
+
+
+@part
+def _in_one_pass(
+    nodes: Any, count: int, destinations: Any, copies: int, start: int, n: int, source: Any, target: Any
+) -> bool:
+    """Add two or four leaves in place, or up to eight into one destination, if that is what is asked for.
+
+    Eight in place are quicker in blocks: lines of as many tensors, all at the same place in a page, push each other
+    out of the first cache before they are written.
+    """
+    if (count == 2 or count == 4) and _in_place(nodes, count, destinations, copies):
+        at = nodes[:count] + start * source.itemsize
+        if count == 2:
+            _sum_in_place(first_of(at, 2), n, source)
+        else:
+            _sum_in_place(first_of(at, 4), n, source)
+        return True
+    if copies == 1 and (count == 2 or count == 4 or count == 8) and count * n * source.itemsize < STREAMED_BYTES:
+        _load(nodes, count, start, n, source, destinations[0] + start * target.itemsize, target)
+        return True
+    return False
+
+
+@part
+def _block(count: int, item: int) -> int:
+    """How many elements are combined at a time: eight tensors 1.3 times as fast as in blocks of BLOCK."""
+    return max(_LEAST_BLOCK, min(BLOCK, _BLOCK_BYTES // (count * item)))
 
 
 @jit
@@ -252,36 +225,33 @@ def reduce_range(
     ``divisor``: what MEAN divides by. Every node is read before any destination of the same block is written,
     so that a destination may be a node.
     """
-    if stop > start and _few_leaves(sizes, count, code):
-        if _in_place(nodes, count, destinations, copies):
-            _add_in_place(nodes, count, start, stop - start, source)
-            return
-        if copies == 1:
-            out = carray(_pointer(destinations[0] + start * target.itemsize, target), stop - start)
-            _load(nodes, 0, count, start, stop - start, source, out, target)
-            return
-    for low in range(start, stop, BLOCK):
-        n = min(BLOCK, stop - low)
-        total = scratch[0]
+    if stop <= start:
+        return
+    if (
+        code == _ADD
+        and _single(sizes, count)
+        and _in_one_pass(nodes, count, destinations, copies, start, stop - start, source, target)
+    ):
+        return
+    streams = copies == 1 and count * (stop - start) * source.itemsize >= STREAMED_BYTES
+    block, rounded = _block(count, source.itemsize), _row(scratch, 1)
+    for low in range(start, stop, block):
+        n = min(block, stop - low)
         _tree(nodes, sizes, count, low, n, code, source, scratch, work)
         if code == _MEAN:
             for i in range(n):
-                total[i] = total[i] / divisor
-        for copy in range(copies):
-            out = carray(_pointer(destinations[copy] + low * target.itemsize, target), n)
-            for i in range(n):
-                out[i] = _narrow(total[i], target)
+                scratch[0][i] = scratch[0][i] / divisor
+        at, nbytes = low * target.itemsize, n * target.itemsize
+        first = rounded if streams else destinations[0] + at
+        _round(scratch[0], n, first, target)
+        if streams:
+            stream_bytes(destinations[0] + at, rounded, nbytes)
+        for copy in range(1, copies):
+            copy_bytes(destinations[copy] + at, first, nbytes)
 
 
-@jit
-def copy_bytes(to: int, frm: int, n: int) -> None:
-    """Copy ``n`` bytes between addresses that do not overlap, or are the same."""
-    if to != frm:
-        _memcpy(to, frm, n)
-
-
-@jit
-def zero_range(address: int, start: int, stop: int, target: Any) -> None:
-    """Set elements [start, stop) after ``address`` to zero."""
-    if stop > start:
-        carray(_pointer(address + start * target.itemsize, target), stop - start)[:] = 0
+@part
+def _round(sums: Any, n: int, out: int, target: Any) -> None:
+    """Store ``n`` sums as elements of the target's dtype."""
+    for i in range(n):
+        put((out,), i, narrowed(sums[i], target), target)

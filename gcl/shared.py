@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from gcl.copies import copy_part, zero_range
 from gcl.jit import jit, part
 from gcl.plan import (
     CODE,
@@ -36,7 +37,7 @@ from gcl.plan import (
     tables,
 )
 from gcl.ready import DONE, MISMATCH, STAGED, WAITING
-from gcl.reduction import copy_bytes, reduce_range, zero_range
+from gcl.reduction import reduce_range
 
 __all__ = ["copying", "reducing"]
 
@@ -81,18 +82,18 @@ def _copy(plan: Any, call: Any) -> None:
             continue
         out = call[RESULT] + locals_[replica] * nbytes
         if call[KIND] == _BROADCAST:
-            copy_bytes(out, address(plan, members[first + call[ROOT]], 1, nbytes), nbytes)
+            copy_part(out, address(plan, members[first + call[ROOT]], 1, nbytes), nbytes, nbytes)
         elif call[KIND] == _ALL_GATHER:
             out += locals_[replica] * nbytes * (size - 1)
             for i in range(size):
-                copy_bytes(out + i * nbytes, address(plan, members[first + i], 1, nbytes), nbytes)
+                copy_part(out + i * nbytes, address(plan, members[first + i], 1, nbytes), nbytes, size * nbytes)
         elif call[KIND] == _ALL_GATHER_SHARED:
-            copy_bytes(call[RESULT] + m * nbytes, address(plan, replica, 1, nbytes), nbytes)
+            copy_part(call[RESULT] + m * nbytes, address(plan, replica, 1, nbytes), nbytes, size * nbytes)
         elif call[KIND] == _ALL_TO_ALL:
             part = nbytes // size
             for i in range(size):
                 source = address(plan, members[first + i], 1, nbytes) + (m - first) * part
-                copy_bytes(out + i * part, source, part)
+                copy_part(out + i * part, source, part, nbytes)
 
 
 @jit

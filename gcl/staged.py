@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from gcl.copies import copy_bytes
 from gcl.jit import jit, part
 from gcl.plan import (
     CODE,
@@ -39,7 +40,7 @@ from gcl.plan import (
     tables,
 )
 from gcl.ready import DONE, WAITING
-from gcl.reduction import copy_bytes, reduce_range
+from gcl.reduction import reduce_range
 
 __all__ = ["CHUNK", "staging", "staging_bytes"]
 

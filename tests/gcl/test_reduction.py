@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gcl.copies import copy_bytes, zero_range
 from gcl.operators import CODES, Operator
-from gcl.reduction import BLOCK, WORK_WORDS, copy_bytes, new_scratch, reduce_range, subtrees, zero_range
+from gcl.reduction import BLOCK, WORK_WORDS, new_scratch, reduce_range, subtrees
 from tests.gcl.reference import OPERATORS, draw, same_bits, tree
 
 
