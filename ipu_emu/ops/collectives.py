@@ -12,6 +12,7 @@ from functools import partial
 import numpy as np
 
 from gcl import CommGroup, CommGroupType, Group, Operator
+from ipu_emu.errors import EmulatorError
 from ipu_emu.graph.op import GRAPHCORE, Op
 from ipu_emu.ops.cost import moves
 from ipu_emu.ops.node import Made, Node
@@ -20,6 +21,7 @@ from ipu_emu.ops.shapes import same
 
 __all__ = [
     "GROUP",
+    "MEAN",
     "OPERATOR",
     "OPS",
     "REPLICAS",
@@ -38,11 +40,13 @@ _OPERATORS = tuple(Operator)
 _GROUPS = (CommGroupType.ALL, CommGroupType.CONSECUTIVE, CommGroupType.ORTHOGONAL, CommGroupType.NONE)
 SCATTER = "ReplicatedReduceScatter"
 _REDUCE = "ReplicatedAllReduce"
+#: The mean over replicas as part of a model: what each replica's loss owes to it is the mean of what all say.
+MEAN = "ReplicatedMean"
 
 
 def between_replicas(op: Op) -> bool:
     """Say whether the engine runs ``op`` as a collective."""
-    return op.domain == GRAPHCORE and op.type in (SCATTER, _REDUCE)
+    return op.type == MEAN or (op.domain == GRAPHCORE and op.type in (SCATTER, _REDUCE))
 
 
 def operator_of(op: Op) -> str:
@@ -55,6 +59,11 @@ def group_of(op: Op, replicas: int) -> tuple[int, int] | None:
     type, size = (int(value) for value in op.attributes.get(GROUP, (0, 0)))
     if _GROUPS[type] is CommGroupType.ALL:
         return None
+    if op.type == MEAN and replicas % size:
+        raise EmulatorError(
+            f"The number of replicas ({replicas}) must be divisible by distributed_batch_norm_replica_group_size "
+            f"({size}); use a size that divides it"
+        )
     group = Group.of_comm_group(replicas, CommGroup(_GROUPS[type], size))
     return group.stride, group.size
 
@@ -86,5 +95,6 @@ def _alone(bound: Bound) -> Step:
 
 OPS = [
     OpDef(_REDUCE, (1, 1), _same, _alone, moves, domain=GRAPHCORE),
+    OpDef(MEAN, (1, 1), _same, _alone, moves, lambda d: d.g.op(MEAN, **d.node.op.attributes)),
     OpDef(SCATTER, (1, 1), _shard, _alone, moves, domain=GRAPHCORE),
 ]
