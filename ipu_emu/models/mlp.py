@@ -15,7 +15,9 @@ from ipu_emu.popart.builder import Builder
 __all__ = ["mlp"]
 
 
-def mlp(widths: Sequence[int] = (784, 512, 512, 10), *, batch: int, dtype: Any = np.float32, seed: int = 0) -> Model:
+def mlp(
+    widths: Sequence[int] = (784, 512, 512, 10), *, batch: int, dtype: Any = np.float32, seed: int | None = 0
+) -> Model:
     """A classifier of ``widths[0]`` numbers; weights are [inputs, outputs], biases start at 0."""
     builder = Builder()
     weights = Weights(builder, dtype, seed)
@@ -27,4 +29,4 @@ def mlp(widths: Sequence[int] = (784, 512, 512, 10), *, batch: int, dtype: Any =
         if layer < len(widths) - 2:
             y = builder.aiOnnx.relu([y])
     loss = builder.aiGraphcore.nllloss([builder.aiOnnx.softmax([y]), labels])
-    return Model(builder.getModelProto(), data, labels, y, loss)
+    return Model(weights.graph, data, labels, y, loss)

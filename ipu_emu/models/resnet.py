@@ -14,7 +14,7 @@ __all__ = ["resnet8", "resnet50"]
 
 
 class _Layers:
-    def __init__(self, dtype: Any, seed: int) -> None:
+    def __init__(self, dtype: Any, seed: int | None) -> None:
         self.builder = Builder()
         self.weights = Weights(self.builder, dtype, seed)
 
@@ -57,10 +57,10 @@ class _Layers:
         w = self.weights.normal((inputs, classes), sqrt(1 / inputs), "classifier/weights")
         y = builder.aiOnnx.gemm([y, w, self.weights.full((classes,), 0, "classifier/bias")])
         loss = builder.aiGraphcore.nllloss([builder.aiOnnx.softmax([y]), labels])
-        return Model(builder.getModelProto(), data, labels, y, loss)
+        return Model(self.weights.graph, data, labels, y, loss)
 
 
-def resnet8(*, batch: int, classes: int = 10, dtype: Any = np.float32, seed: int = 0) -> Model:
+def resnet8(*, batch: int, classes: int = 10, dtype: Any = np.float32, seed: int | None = 0) -> Model:
     """Three blocks of 16, 32 and 64 channels for images [3, 32, 32]."""
     net = _Layers(dtype, seed)
     data = net.weights.input("", (batch, 3, 32, 32), "data")
@@ -71,7 +71,9 @@ def resnet8(*, batch: int, classes: int = 10, dtype: Any = np.float32, seed: int
     return net.classifier(y, data, labels, 64, classes)
 
 
-def resnet50(*, batch: int, classes: int = 1000, size: int = 224, dtype: Any = np.float32, seed: int = 0) -> Model:
+def resnet50(
+    *, batch: int, classes: int = 1000, size: int = 224, dtype: Any = np.float32, seed: int | None = 0
+) -> Model:
     """Version 1.5: the stride of a block is in its 3 x 3 convolution."""
     net = _Layers(dtype, seed)
     data = net.weights.input("", (batch, 3, size, size), "data")

@@ -1,0 +1,57 @@
+"""BERT: an encoder of pairs of texts, trained on masked words and on whether the second text follows the first."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ipu_emu.models.model import Model
+from ipu_emu.models.transformer_layers import TransformerLayers
+
+__all__ = ["bert"]
+
+
+def bert(
+    *,
+    batch: int,
+    layers: int = 12,
+    width: int = 768,
+    heads: int = 12,
+    length: int = 128,
+    context: int = 512,
+    vocabulary: int = 30522,
+    dtype: Any = np.float32,
+    seed: int | None = 0,
+) -> Model:
+    """``others`` are the number of the text (0 or 1) of each token, and whether the second text follows.
+
+    The loss counts every position, and every pair; weights of the two classifiers are named ``heads/...``.
+    """
+    net = TransformerLayers(batch, length, width, heads, dtype=dtype, seed=seed, causal=False)
+    builder, weights = net.builder.aiOnnx, net.weights
+    data = weights.input("INT32", (batch, length), "data")
+    texts = weights.input("INT32", (batch, length), "texts")
+    labels = weights.input("INT32", (batch * length,), "labels")
+    follows = weights.input("INT32", (batch,), "follows")
+    y, table = _embedded(net, data, texts, vocabulary, context)
+    for layer in range(layers):
+        y = net.post_norm_block(y, f"layer{layer}")
+    pooled = builder.tanh([net.linear(net.first_of_each(y), width, width, "pooler")])
+    words = _words(net, y, table, vocabulary)
+    pair = net.linear(pooled, width, 2, "heads/pair")
+    loss = net.add(net.loss(words, labels), net.loss(pair, follows))
+    return Model(weights.graph, data, labels, words, loss, (texts, follows))
+
+
+def _embedded(net: TransformerLayers, data: str, texts: str, vocabulary: int, context: int) -> tuple[str, str]:
+    tokens, table = net.embedded(data, vocabulary, "tokens")
+    places = net.positions(context)
+    kinds, _ = net.embedded(texts, 2, "texts/table")
+    return net.norm(net.flat(net.add(net.add(tokens, kinds), places)), "embeddings/norm"), table
+
+
+def _words(net: TransformerLayers, x: str, table: str, vocabulary: int) -> str:
+    """A value for each word of the vocabulary, at every position."""
+    y = net.norm(net.activated(net.linear(x, net.width, net.width, "heads/words")), "heads/words/norm")
+    return net.add(net.logits(y, table), net.weights.full((vocabulary,), 0, "heads/words/vocabulary"))

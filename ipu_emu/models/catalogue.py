@@ -1,0 +1,52 @@
+"""catalogue: networks by name, as the literature sizes them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ipu_emu.errors import EmulatorError
+from ipu_emu.models.bert import bert
+from ipu_emu.models.gpt2 import gpt2
+from ipu_emu.models.mlp import mlp
+from ipu_emu.models.model import Model
+from ipu_emu.models.resnet import resnet8, resnet50
+from ipu_emu.models.transformer import transformer
+from ipu_emu.models.vit import vit
+
+__all__ = ["CATALOGUE", "Entry", "named"]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """``build(batch=, dtype=, seed=)`` makes the network."""
+
+    build: Callable[..., Model]
+    summary: str
+
+
+CATALOGUE = {
+    "mlp": Entry(mlp, "784-512-512-10, fully connected"),
+    "resnet8": Entry(resnet8, "images of 32 x 32, 10 classes"),
+    "resnet50": Entry(resnet50, "images of 224 x 224, 1,000 classes; version 1.5"),
+    "transformer": Entry(transformer, "2 layers of 256, 128 characters"),
+    "bert-base": Entry(bert, "12 layers of 768, 128 tokens"),
+    "bert-large": Entry(partial(bert, layers=24, width=1024, heads=16), "24 layers of 1,024, 128 tokens"),
+    "gpt2": Entry(gpt2, "12 layers of 768, 1,024 tokens"),
+    "gpt2-medium": Entry(partial(gpt2, layers=24, width=1024, heads=16), "24 layers of 1,024, 1,024 tokens"),
+    "gpt2-large": Entry(partial(gpt2, layers=36, width=1280, heads=20), "36 layers of 1,280, 1,024 tokens"),
+    "gpt2-xl": Entry(partial(gpt2, layers=48, width=1600, heads=25), "48 layers of 1,600, 1,024 tokens"),
+    "vit-b16": Entry(vit, "12 layers of 768, images of 224 x 224 in patches of 16"),
+    "vit-l16": Entry(partial(vit, layers=24, width=1024, heads=16), "24 layers of 1,024, patches of 16"),
+}
+
+
+def named(name: str, *, batch: int = 1, dtype: Any = np.float16, seed: int | None = None) -> Model:
+    """The network of that name; without a ``seed`` only to be counted, priced or planned: its weights are zeros."""
+    if name not in CATALOGUE:
+        raise EmulatorError(f"there is no model '{name}'; use {', '.join(CATALOGUE)}")
+    return CATALOGUE[name].build(batch=batch, dtype=dtype, seed=seed)

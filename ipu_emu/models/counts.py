@@ -1,0 +1,68 @@
+"""Counts: what a network weighs: parameters, floating-point operations and activations of a sample."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ipu_emu.graph import Graph, Op, Role, Tensor
+from ipu_emu.models.model import Model
+from ipu_emu.ops import TABLE, Node
+
+__all__ = ["Counts"]
+
+#: Ends of the names of weights that training does not change by gradients.
+_STATISTICS = ("/mean", "/variance")
+#: Start of the names of weights that tables of parameters leave out: classifiers that only pre-training needs.
+_HEADS = "heads/"
+
+
+@dataclass(frozen=True)
+class Counts:
+    """``parameters`` are trained, ``heads`` only in pre-training; the rest is of one sample's forward pass.
+
+    ``activations`` are the bytes of all that ops make, views apart: what training keeps without recomputation.
+    """
+
+    parameters: int
+    heads: int
+    statistics: int
+    parameter_bytes: int
+    flops: int
+    activations: int
+    ops: int
+
+    @classmethod
+    def of(cls, model: Model) -> Counts:
+        """Count; the weights of ``model`` need not have values."""
+        graph = model.graph
+        weights = [tensor for tensor in graph.tensors.values() if tensor.role is Role.WEIGHT]
+        statistics = [tensor for tensor in weights if tensor.id.endswith(_STATISTICS)]
+        heads = [tensor for tensor in weights if tensor.id.startswith(_HEADS)]
+        batch = graph.tensor(model.data).shape[0]
+        trained = _elements(weights) - _elements(statistics)
+        return cls(
+            trained - _elements(heads),
+            _elements(heads),
+            _elements(statistics),
+            sum(tensor.nbytes for tensor in weights),
+            sum(_flops(graph, op) for op in graph.ops) // batch,
+            sum(tensor.nbytes for tensor in _made(graph)) // batch,
+            len(graph.ops),
+        )
+
+
+def _elements(tensors: list[Tensor]) -> int:
+    return sum(tensor.nelms for tensor in tensors)
+
+
+def _flops(graph: Graph, op: Op) -> int:
+    inputs = tuple(graph.tensor(id) if id else None for id in op.inputs)
+    return TABLE[op].cost(Node(op, inputs, (), tuple(graph.tensor(id) for id in op.outputs))).flops
+
+
+def _made(graph: Graph) -> Iterator[Tensor]:
+    """The outputs of ops that have memory of their own."""
+    for op in graph.ops:
+        if TABLE[op].view_of is None:
+            yield from (graph.tensor(id) for id in op.outputs if graph.tensor(id).role is Role.COMPUTED)
