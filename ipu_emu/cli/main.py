@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from ipu_emu.cli.info import info
+from ipu_emu.cli.models import models
 from ipu_emu.cli.schedule import schedule
 from ipu_emu.errors import EmulatorError
 
@@ -52,5 +53,5 @@ def main() -> None:
     """Pick a command."""
 
 
-for _command in (info, schedule):
+for _command in (info, models, schedule):
     main.add_command(_command)
