@@ -24,9 +24,13 @@ class ArrayFeed:
     """Inputs and outputs by tensor id."""
 
     def __init__(self, inputs: Mapping[str, NDArray[Any]], outputs: Mapping[str, NDArray[Any]]) -> None:
-        self.inputs = {id: _Cursor(id, array, "input") for id, array in inputs.items()}
+        self.provide(inputs)
         self.outputs = {id: _Cursor(id, array, "output") for id, array in outputs.items()}
         self._tensors: Mapping[str, Tensor] = {}
+
+    def provide(self, inputs: Mapping[str, NDArray[Any]]) -> None:
+        """Set the arrays of inputs, and begin at their start."""
+        self.inputs = {id: _Cursor(id, array, "input") for id, array in inputs.items()}
 
     def attach(self, tensors: Mapping[str, Tensor]) -> None:
         """Say which tensors the chunks belong to, and check element types."""

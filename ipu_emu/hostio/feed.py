@@ -12,27 +12,25 @@ from __future__ import annotations
 
 import os
 import warnings
-import weakref
-from collections.abc import Callable, Iterator
-from time import perf_counter_ns
+from collections.abc import Iterator
 from types import TracebackType
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
-import popdist_py
 from ipu_emu.errors import EmulatorError, FeedError
-from ipu_emu.hostio.crew import Crew, Processes, Threads, cause_of
-from ipu_emu.hostio.filling import IndexedFilling, StreamFilling
+from ipu_emu.hostio.filling import Filling, IndexedFilling
+from ipu_emu.hostio.modes import DataMode, MadeUp, made_up, mode_of
 from ipu_emu.hostio.opening import open_source
 from ipu_emu.hostio.order import Order, Shape, Share
 from ipu_emu.hostio.preparation import Function
-from ipu_emu.hostio.slots import Kind, Slots
-from ipu_emu.hostio.structure import Form
+from ipu_emu.hostio.probe import Probe
+from ipu_emu.hostio.pump import Pump, Staff
+from ipu_emu.hostio.slots import Kind
+from ipu_emu.hostio.structure import Field, Form
 
 __all__ = ["Feed"]
-
-_MOST_WORKERS = 8
 
 
 class Feed:
@@ -49,6 +47,7 @@ class Feed:
     - ``prefetch``: steps that are prepared ahead at most, which bounds memory.
     - ``timeout``: seconds that a step may take to come, ``slow``: seconds after which a slow worker is named.
     - ``start``: the first step, to go on where an earlier feed's ``position`` was.
+    - ``mode``: real data, or what stands in for it (see ``modes``); by default as the environment says.
     """
 
     def __init__(
@@ -70,6 +69,7 @@ class Feed:
         timeout: float = 120.0,
         slow: float = 5.0,
         start: int = 0,
+        mode: DataMode | None = None,
     ) -> None:
         _check_numbers(
             {
@@ -84,40 +84,48 @@ class Feed:
             }
         )
         self.position = start
-        self.waited = 0
-        self._limit = steps
-        self._timeout, self._slow = timeout, slow
-        shape = Shape(batches_per_step, accumulation, micro_batch)
-        self._share = share or Share.of_instance()
-        order = Order(0, shape, self._share, shuffle, seed)
-        self._filling, preparation = open_source(data, prepare, order, epochs=epochs, start=start, timeout=timeout)
+        self.mode = mode or mode_of(os.environ)
+        shape, share = Shape(batches_per_step, accumulation, micro_batch), share or Share.of_instance()
+        order = Order(0, shape, share, shuffle, seed)
+        filling, preparation = open_source(data, prepare, order, epochs=epochs, start=start, timeout=timeout)
         self.form: Form = preparation.form
-        self.fields = preparation.fields
-        self._lead = shape.lead(self._share.local)
-        self._rows = shape.samples(self._share.local)
-        self._processes = isinstance(preparation, Function) if processes is None else processes
-        self._workers = self._crew_size(workers)
-        self._prefetch = max(-(-prefetch // self._filling.burst), self._workers)
+        self.fields: list[Field] = preparation.fields
+        self.samples = shape.samples(share.local)
+        self._indexed = isinstance(filling, IndexedFilling)
+        self._order, self._limit, self._lead = order, steps, shape.lead(share.local)
+        python = isinstance(preparation, Function)
+        if self.mode is not DataMode.REAL:
+            filling, python, processes = self._made_up(filling, epochs), False, None
+            workers = 0 if self.mode is DataMode.SYNTHETIC else workers
+        self._filling = filling
+        processes = python if processes is None else processes
+        self._staff = Staff.for_filling(filling, workers, processes, prefetch, timeout, slow)
+        self._pump: Pump | None = None
         self._steps: list[list[NDArray[Any]]] = []
-        self._taken = 0
         self._ended = False
-        self._slots: Slots | None = None
-        self._crew: Crew | None = None
-        self._closing: Callable[[], object] = lambda: None
+        self._probe = Probe.of(os.environ)
 
-    def _crew_size(self, workers: int | None) -> int:
-        if workers is None:
-            cpus = len(os.sched_getaffinity(0)) // popdist_py.getNumInstances()
-            workers = max(1, min(cpus - 1, _MOST_WORKERS))
-        single = self._processes and isinstance(self._filling, StreamFilling)
-        return min(workers, 1) if single else workers
+    def _made_up(self, real: Filling, epochs: int | None) -> MadeUp:
+        arrays = [np.empty((self.samples, *field.shape), field.dtype) for field in self.fields]
+        left = self._order.steps * epochs - self.position if self._indexed and epochs is not None else None
+        return made_up(real, arrays, self.mode, left)
 
     # Iteration
 
     @property
     def steps_per_epoch(self) -> int | None:
         """Steps of an epoch; None if the source has no length."""
-        return self._filling.order.steps if isinstance(self._filling, IndexedFilling) else None
+        return self._order.steps if self._indexed else None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of a step."""
+        return self.samples * sum(field.nbytes for field in self.fields)
+
+    @property
+    def waited(self) -> float:
+        """Seconds for which the consumer has waited for data."""
+        return self._pump.waited / 1e9 if self._pump else 0.0
 
     def __iter__(self) -> Iterator[Any]:
         return self
@@ -127,9 +135,8 @@ class Feed:
 
     def next_arrays(self) -> list[NDArray[Any]]:
         """The arrays of the next step, in the order of ``form.keys``; raise StopIteration at the end."""
-        if self.position == self._limit:
+        if self.position == self._limit or (self._probe and self._probe.enough(self)):
             self.close()
-            raise StopIteration
         if not self._steps:
             self._steps = self._next_slot()
         self.position += 1
@@ -139,20 +146,14 @@ class Feed:
         """The steps of the next slot, last first."""
         if self._ended:
             raise StopIteration
-        if self._slots is None:
-            self._begin()
-        assert self._slots is not None
-        begin = perf_counter_ns()
-        kind, text = self._fill_one() if self._crew is None else self._await(self._crew, self._slots)
-        self.waited += perf_counter_ns() - begin
+        if self._pump is None:
+            self._pump = Pump(self._filling, self.fields, self.samples, self._lead, self._staff)
+        kind, text, steps = self._pump.next()
         if kind is not Kind.DATA:
             self.close()
             self._explain(kind, text)
             raise StopIteration
-        used = self._filling.used if self._taken == 0 else 0
-        steps = self._views[self._taken % self._slots.count][used : self._filling.steps_in(self._taken)]
-        self._taken += 1
-        return steps[::-1]
+        return steps
 
     def _explain(self, kind: Kind, text: str) -> None:
         """Raise what went wrong; say what is left over at a regular end."""
@@ -163,58 +164,18 @@ class Feed:
                 f"The source ended after {self.position} of {self._limit} steps; ask for fewer steps or more epochs"
             )
         if text:
-            warnings.warn(text, stacklevel=4)
-
-    def _begin(self) -> None:
-        """Make the slots and start the workers, at the first step."""
-        count = self._prefetch + 1 if self._workers else 1
-        rows = self._rows * self._filling.burst
-        self._slots = Slots(self.fields, rows, count=count, workers=max(1, self._workers))
-        self._views = [self._parted(slot) for slot in self._slots.arrays]
-        if self._workers:
-            kind = Processes if self._processes else Threads
-            self._crew = kind(self._slots, self._filling, self._workers)
-            self._closing = weakref.finalize(self, self._crew.close)
-
-    def _parted(self, arrays: list[NDArray[Any]]) -> list[list[NDArray[Any]]]:
-        """Rows of samples as steps."""
-        steps = len(arrays[0]) // self._rows
-        shaped = [array.reshape(steps, *self._lead, *array.shape[1:]) for array in arrays]
-        return [[array[step, ...] for array in shaped] for step in range(steps)]
-
-    def _await(self, crew: Crew, slots: Slots) -> tuple[Kind, str]:
-        if self._taken:
-            slots.give_back()
-        if not slots.wait_ready(self._taken, 0):
-            try:
-                crew.wait(self._taken, timeout=self._timeout, slow=self._slow)
-            except BaseException:
-                self.close()
-                raise
-        return slots.content(self._taken)
-
-    def _fill_one(self) -> tuple[Kind, str]:
-        """Prepare a slot in this thread; what needs no preparation is not even copied."""
-        assert self._slots is not None
-        try:
-            drawn = self._filling.draw(self._taken)
-            if drawn is None:
-                return Kind.END, self._filling.ending
-            found = self._filling.views(drawn)
-            if found is not None:
-                self._views = [self._parted(found)]
-            else:
-                self._filling.fill(drawn, self._slots.arrays[0])
-        except Exception as error:
-            return Kind.ERROR, cause_of(error)
-        return Kind.DATA, ""
+            warnings.warn(text, stacklevel=5)
 
     # The end
 
     def close(self) -> None:
         """End the workers; the feed gives no more steps."""
+        if self._probe and not self._ended:
+            self._probe.write(self, self._pump)
         self._ended = True
-        self._closing()
+        self._steps = []
+        if self._pump:
+            self._pump.close()
 
     def __enter__(self) -> Feed:
         return self

@@ -60,6 +60,7 @@ from ipu_emu.popart.exceptions import (
     poplar_unrecoverable_runtime_error,
     poplibs_exception,
 )
+from ipu_emu.popart.feedio import FeedStepIO
 from ipu_emu.popart.graph_transformer import GraphTransformer
 from ipu_emu.popart.inference import InferenceSession
 from ipu_emu.popart.inputs import InputSettings
@@ -149,6 +150,7 @@ __all__ = [
     "ExecutionPhaseIOSchedule",
     "ExecutionPhaseSchedule",
     "ExecutionPhaseSettings",
+    "FeedStepIO",
     "GradientTensorTrackingMethod",
     "GraphTransformer",
     "InferenceSession",

@@ -1,0 +1,96 @@
+"""Modes: real data, or what stands in for it to find out what limits a program.
+
+    real         read, prepared, handed over
+    generated    random data, made once; handed over like real data, never prepared
+    synthetic    random data, made once; nothing is done for a step at all
+
+What real data cost beyond generated is preparation; what generated data cost beyond synthetic is moving bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ipu_emu.errors import EmulatorError, FeedError
+from ipu_emu.hostio.filling import Filling
+
+__all__ = ["DataMode", "MadeUp", "made_up", "mode_of"]
+
+#: Names a mode for all feeds of a program.
+MODE_VARIABLE = "IPU_EMU_DATA_MODE"
+
+
+class DataMode(Enum):
+    """Where step data come from."""
+
+    REAL = "real"
+    GENERATED = "generated"
+    SYNTHETIC = "synthetic"
+
+
+def mode_of(environment: Mapping[str, str]) -> DataMode:
+    """``IPU_EMU_DATA_MODE``, or synthetic if ``TF_POPLAR_FLAGS`` has ``--use_synthetic_data``; else real."""
+    name = environment.get(MODE_VARIABLE, "")
+    if name:
+        try:
+            return DataMode(name.lower())
+        except ValueError:
+            raise EmulatorError(
+                f"{MODE_VARIABLE}={name}: no such mode; use {', '.join(mode.value for mode in DataMode)}"
+            ) from None
+    flags = environment.get("TF_POPLAR_FLAGS", "").split()
+    return DataMode.SYNTHETIC if "--use_synthetic_data" in flags else DataMode.REAL
+
+
+@dataclass(frozen=True)
+class MadeUp:
+    """The same arrays in every step, ``steps`` times (None: without end)."""
+
+    arrays: list[NDArray[Any]]
+    steps: int | None
+    mode: DataMode
+
+    burst = 1
+    used = 0
+    ending = ""
+
+    def steps_in(self, number: int) -> int:
+        """Generated data are handed over step by step, as larger real ones are."""
+        return 1
+
+    def draw(self, number: int) -> int | None:
+        """The number itself."""
+        return None if self.steps is not None and number >= self.steps else number
+
+    def views(self, drawn: int) -> list[NDArray[Any]] | None:
+        """Synthetic data are where they are."""
+        return self.arrays if self.mode is DataMode.SYNTHETIC else None
+
+    def fill(self, drawn: int, out: Sequence[NDArray[Any]]) -> None:
+        """Copy."""
+        for slot, array in zip(out, self.arrays, strict=True):
+            np.copyto(slot, array)
+
+
+def made_up(real: Filling, arrays: list[NDArray[Any]], mode: DataMode, steps: int | None) -> MadeUp:
+    """Random data in place of ``arrays``: normal numbers for floats; for integers those of one real step, shuffled.
+
+    Labels stay labels, and indices stay in range.
+    """
+    drawn = real.draw(0)
+    if drawn is None:
+        raise FeedError("The source has no whole step of samples; use a smaller micro-batch, or give more samples")
+    real.fill(drawn, arrays)
+    random = np.random.default_rng(0)
+    for array in arrays:
+        if array.dtype.kind == "f":
+            array[...] = random.standard_normal(array.shape, np.float32)
+        else:
+            random.shuffle(array.reshape(-1))
+    return MadeUp(arrays, steps, mode)
