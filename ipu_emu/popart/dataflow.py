@@ -82,18 +82,21 @@ class DataFlow:
             anchorTensors = dict.fromkeys(anchorTensors, default)
         self._anchors = dict(anchorTensors)
         self.setBatchesPerStep(batchesPerStep)
+        self._check_periods()
 
     def setBatchesPerStep(self, batchesPerStep: int) -> None:
-        """Change the number of batches; every return period must still fit."""
+        """Change the number of batches; whether return periods still fit shows when the anchors are made."""
         if batchesPerStep <= 0:
             raise EmulatorError("'Batches per step' must be greater than zero")
+        self._batches = batchesPerStep
+
+    def _check_periods(self) -> None:
         for returns in self._anchors.values():
             if returns.id() is AnchorReturnTypeId.EveryN:
-                if returns.rp() > batchesPerStep:
+                if returns.rp() > self._batches:
                     raise EmulatorError("Return period must be <= to the number of batches per step")
-                if batchesPerStep % returns.rp():
+                if self._batches % returns.rp():
                     raise EmulatorError("Return period must be a factor of the number of batches per step")
-        self._batches = batchesPerStep
 
     def batchesPerStep(self) -> int:
         return self._batches

@@ -39,10 +39,15 @@ class TensorLocation(Settings):
 
 
 class TensorLocationSettings(Settings):
-    """Where the tensors of one kind are kept, and below which size they stay on the chip."""
+    """``(TensorLocation or TensorStorage, ...)``: where the tensors of one kind are kept, and from which size on."""
 
     defaults: ClassVar = {
         "location": TensorLocation(),
         "minElementsForOffChip": 2,
         "minElementsForReplicatedTensorSharding": 8192,
     }
+
+    def __init__(self, *values: Any, **named: Any) -> None:
+        if values and isinstance(values[0], TensorStorage):
+            values = (TensorLocation(values[0]), *values[1:])
+        super().__init__(*values, **named)

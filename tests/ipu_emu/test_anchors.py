@@ -2,66 +2,52 @@
 
 from __future__ import annotations
 
-import itertools
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from ipu_emu import popart
-from tests.ipu_emu.sessions import infer, options, train
+from tests.ipu_emu.anchors_by_hand import check_all
+from tests.ipu_emu.instances import on_instances
+from tests.ipu_emu.sessions import device, infer, options, train
+from tests.jobs import run_job
 
-SHAPE = (2, 3)
-TYPES = ["Final", "Sum", "All", "EveryN"]
-
-
-def returned(kind: str, period: int) -> popart.AnchorReturnType:
-    return popart.AnchorReturnType(kind, period) if kind == "EveryN" else popart.AnchorReturnType(kind)
-
-
-def expected(values: Any, kind: str, period: int, bps: int, factor: int, replicas: int) -> np.ndarray:
-    """``values[b][a][r]`` are the micro-batches; written with loops on purpose."""
-    if kind == "All":
-        prefix, flat = (
-            (bps, factor, replicas),
-            [values[b][a][r] for b in range(bps) for a in range(factor) for r in range(replicas)],
-        )
-    elif kind == "EveryN":
-        flat, count = [], 0
-        for b in range(bps):
-            for a in range(factor):
-                count += 1
-                if count == period:
-                    count = 0
-                    flat += [values[b][a][r] for r in range(replicas)]
-        prefix = (bps // period, factor, replicas)
-    elif kind == "Final":
-        prefix, flat = (replicas,), [values[bps - 1][factor - 1][r] for r in range(replicas)]
-    else:
-        prefix = (replicas,)
-        flat = [sum(values[b][a][r] for b in range(bps) for a in range(factor)) for r in range(replicas)]
-    return np.array(flat).reshape([size for size in prefix if size != 1] + list(SHAPE))
+#: Comparisons of check_all: kinds with their periods, two accumulations with 4 and 5 anchors, two steps.
+EVERY = (3 * 3 + 6) * (4 + 5) * 2
 
 
-@pytest.mark.parametrize("kind", TYPES)
-@pytest.mark.parametrize(("bps", "factor", "replicas"), list(itertools.product([1, 2, 4], [1, 2, 3], [1, 2, 3])))
-def test_every_anchor_type(kind: str, bps: int, factor: int, replicas: int) -> None:
-    """An activation of a training session: x + 1, for x given as [bps, A, R, micro-batch]."""
-    for period in [n for n in range(1, bps + 1) if bps % n == 0] if kind == "EveryN" else [1]:
-        builder = popart.Builder()
-        x = builder.addInputTensor("FLOAT", list(SHAPE))
-        w = builder.addInitializedInputTensor(np.ones((), np.float32))
-        y = builder.aiOnnx.add([x, w])
-        loss = builder.aiGraphcore.identityloss([builder.aiGraphcore.detach([y])])
-        flow = popart.DataFlow(bps, {y: returned(kind, period)})
-        session = train(builder, flow, loss, popart.ConstSGD(0.1), options(R=replicas, A=factor))
-        anchors = session.initAnchorArrays()
-        for run in range(2):  # a sum starts anew in every run
-            data = np.random.default_rng(run).standard_normal((bps, factor, replicas, *SHAPE)).astype(np.float32)
-            session.run(popart.PyStepIO({x: data}, anchors))
-            want = expected(data + 1, kind, period, bps, factor, replicas)
-            assert anchors[y].shape == want.shape
-            np.testing.assert_allclose(anchors[y], want, rtol=1e-6)
+@pytest.mark.parametrize("counts", [(1,), (2,), (4,), (1, 1), (2, 2), (1, 3)])
+def test_every_anchor_of_a_training(counts: tuple[int, ...]) -> None:
+    """All kinds, for one and several local replicas, and for instances as threads."""
+    assert on_instances(counts, check_all) == [EVERY] * len(counts)
+
+
+PROCESSES = """
+import popdist_py as popdist
+from ipu_emu.engine import Replicas
+from tests.ipu_emu.anchors_by_hand import check_all
+from tests.ipu_emu.instances import Instance
+
+class Process(Instance):
+    def __init__(self):
+        self.local, self.offset = popdist.getNumLocalReplicas(), popdist.getReplicaIndexOffset()
+        self.total = popdist.getNumTotalReplicas()
+
+    def replicas(self):
+        return Replicas(local=self.local, offset=self.offset, total=self.total)
+
+popdist.init()
+print("compared", check_all(Process(), ("Final", "All")))
+"""
+
+
+@pytest.mark.timeout(120)
+def test_every_anchor_in_two_processes(tmp_path: Path) -> None:
+    job = run_job(PROCESSES, tmp_path, counts=(2, 2)).succeeded()
+    for said in job.out:
+        assert f"compared {2 * 3 * (4 + 5) * 2}" in said
 
 
 def identity(shape: list[int]) -> tuple[popart.Builder, str, str]:
@@ -212,3 +198,14 @@ def test_data_flow_answers() -> None:
     assert not flow.isAnchored("c")
     assert (flow.art("a").id(), flow.art("a").rp()) == (popart.AnchorReturnTypeId.EveryN, 2)
     assert popart.DataFlow(1, ["c"]).art("c").id() is popart.AnchorReturnTypeId.All
+
+
+def test_a_period_that_no_longer_divides_the_batches() -> None:
+    builder, _, y = identity([2])
+    flow = popart.DataFlow(4, {y: popart.AnchorReturnType("EveryN", 2)})
+    opts = options()
+    session = popart.InferenceSession(builder.getModelProto(), flow, device(opts), userOptions=opts)
+    session.dataFlow.setBatchesPerStep(3)
+    with pytest.raises(RuntimeError) as error:
+        session.initAnchorArrays()
+    assert error.value.args[0] == "Invalid anchor period, is not divisble by batchesPerStep"

@@ -284,3 +284,10 @@ def test_levels_and_lists_of_patterns() -> None:
     assert {level for level, enabled in on.items() if not enabled} == {minimal, none}
     chosen = popart.Patterns(["SplitGather"]).enableRuntimeAsserts(False)
     assert (chosen.SplitGather, chosen.InPlace, chosen.runtime_asserts) == (True, False, False)
+
+
+def test_a_storage_stands_for_a_location() -> None:
+    settings = popart.TensorLocationSettings(popart.TensorStorage.OffChip, 4, 16)
+    assert settings.location.storage is popart.TensorStorage.OffChip
+    assert settings.location.replicatedTensorSharding is popart.ReplicatedTensorSharding.Off
+    assert (settings.minElementsForOffChip, settings.minElementsForReplicatedTensorSharding) == (4, 16)

@@ -160,6 +160,32 @@ def test_callbacks_are_called_in_the_order_of_the_data() -> None:
     np.testing.assert_array_equal(np.concatenate(results), np.arange(24))
 
 
+@pytest.mark.parametrize(
+    ("prefetched", "flags"),
+    [(True, [False, True, False, True, False]), (False, [False, False, False])],
+)
+def test_a_callback_may_refuse_to_prefetch(prefetched: bool, flags: list[bool]) -> None:
+    """None where it is asked ahead; then it is asked again when the chunk is needed."""
+    _, _, session = doubled([2], 3, options(enablePrefetchDatastreams=prefetched))
+    asked: list[bool] = []
+    results: list[np.ndarray] = []
+    chunks = iter(np.arange(12, dtype=np.float32).reshape(6, 2))
+
+    def give(id: str, prefetch: bool) -> np.ndarray | None:
+        asked.append(prefetch)
+        return None if prefetch else next(chunks)
+
+    def take(id: str) -> np.ndarray:
+        results.append(np.zeros(2, np.float32))
+        return results[-1]
+
+    stepio = popart.PyStepIOCallback(give, lambda id: None, take, lambda id: None)
+    for _ in range(2):
+        session.run(stepio=stepio, debugName="step")
+    assert asked == flags * 2
+    np.testing.assert_array_equal(np.concatenate(results), 2 * np.arange(12))
+
+
 def test_a_callback_without_data() -> None:
     x, _, session = doubled([2], 1)
     stepio = popart.PyStepIOCallback(
