@@ -8,8 +8,8 @@ from __future__ import annotations
 from ipu_emu.errors import SessionError
 from ipu_emu.graph import Tensor
 from ipu_emu.hostio.arrays import ArrayFeed
-from ipu_emu.program import Executable
 from ipu_emu.program.anchors import Anchor, Return
+from ipu_emu.program.executable import Executable
 
 __all__ = ["check_sizes"]
 

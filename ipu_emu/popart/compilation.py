@@ -25,9 +25,9 @@ from ipu_emu.popart.placement import check_placement
 from ipu_emu.popart.places import placed
 from ipu_emu.popart.tensorinfo import TensorInfo
 from ipu_emu.popart.variables import grouped, settings_of
-from ipu_emu.program import Executable
 from ipu_emu.program.anchors import StepShape
 from ipu_emu.program.cache import cache_key, compiled_once
+from ipu_emu.program.executable import Executable
 from ipu_emu.program.lowering import lower
 from ipu_emu.transforms.replication import tell_replicas
 from ipu_emu.transforms.training import Gradient

@@ -13,7 +13,7 @@ from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import Graph, Tensor
 from ipu_emu.popart.enums import Instrumentation
 from ipu_emu.popart.options import SessionOptions
-from ipu_emu.program import Executable
+from ipu_emu.program.executable import Executable
 from ipu_emu.program.instructions import listing
 
 __all__ = ["Cycles", "Report", "serialised"]
