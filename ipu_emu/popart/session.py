@@ -101,9 +101,10 @@ class Session(Randomness):
 
     # Running
 
-    def run(self, *args: Any, debugName: str = "") -> None:
+    def run(self, *args: Any, **named: Any) -> None:
         """``run(stepio[, debugName])`` or ``run(programHandle, stepio[, debugName])``: ``batchesPerStep`` batches."""
-        stepio = next((arg for arg in args if isinstance(arg, PyStepIO | PyStepIOCallback)), None)
+        given = [*args, *named.values()]
+        stepio = next((value for value in given if isinstance(value, PyStepIO | PyStepIOCallback)), None)
         if stepio is None:
             raise TypeError("run() takes a PyStepIO or a PyStepIOCallback")
         if self.deviceInfo.connectionType is DeviceConnectionType.Never:
@@ -121,9 +122,13 @@ class Session(Randomness):
         self._runs += 1
 
     def _run_with(self, engine: Engine, stepio: PyStepIO | PyStepIOCallback) -> None:
-        stepio.attach(engine.executable.graph.tensors)
-        if isinstance(stepio, PyStepIO) and stepio.checksSizes and not self._sizes_checked:
-            check_sizes(stepio, engine.executable, self._broadcast)
+        tensors = engine.executable.graph.tensors
+        if isinstance(stepio, PyStepIOCallback):
+            stepio.attach(tensors, prefetch=bool(self._options.enablePrefetchDatastreams))
+        else:
+            stepio.attach(tensors)
+            if stepio.checksSizes and not self._sizes_checked:
+                check_sizes(stepio, engine.executable, self._broadcast)
         self._sizes_checked = True
         engine.run(stepio)
 
@@ -166,6 +171,8 @@ class Session(Randomness):
 
     def broadcastWeights(self, rootRank: int = 0) -> None:
         """Give every instance the host's weights of instance ``rootRank``; ``weightsFromHost`` must follow."""
+        if not self._options.enableDistributedReplicatedGraphs:
+            return
         for id, value in self._weights.values.items():
             self._weights.values[id] = np.array(popdist_py.broadcast(value, rootRank)).reshape(value.shape)
 
