@@ -10,7 +10,7 @@ from functools import partial
 import numpy as np
 
 from ipu_emu.graph.op import GRAPHCORE
-from ipu_emu.ops.arrays import chain, flat
+from ipu_emu.ops.arrays import chain, flat, singles
 from ipu_emu.ops.cost import per_element
 from ipu_emu.ops.node import Made, Node
 from ipu_emu.ops.registry import Bound, OpDef, Step, always
@@ -85,10 +85,28 @@ def _two(node: Node) -> Made:
 
 OPS = [
     # (w, g, scaledLearningRate, weightDecayScaleFactor)
-    OpDef("SgdPlain", (4, 4), same, _plain, per_element(3), updates=(0,), elementwise=True, halves=always),
+    OpDef("SgdPlain", (4, 4), same, singles(_plain), per_element(3), updates=(0,), elementwise=True, halves=always),
     # (w, velocity, g, rate, momentum, gradient factor, decay, nesterov)
-    OpDef("SgdSeparate", (8, 8), _two, _separate, per_element(7), updates=(0, 1), elementwise=True, halves=always),
-    OpDef("SgdCombined", (8, 8), _two, _combined, per_element(8), updates=(0, 1), elementwise=True, halves=always),
+    OpDef(
+        "SgdSeparate",
+        (8, 8),
+        _two,
+        singles(_separate),
+        per_element(7),
+        updates=(0, 1),
+        elementwise=True,
+        halves=always,
+    ),
+    OpDef(
+        "SgdCombined",
+        (8, 8),
+        _two,
+        singles(_combined),
+        per_element(8),
+        updates=(0, 1),
+        elementwise=True,
+        halves=always,
+    ),
     # (total, g): the first micro-batch, the others; MeanInto(total, g, keep, take) keeps a running mean.
     OpDef("CopyInto", (2, 2), same, _copy_into, per_element(0), updates=(0,), elementwise=True),
     OpDef(

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 from ipu_emu import popart
@@ -78,3 +78,49 @@ def test_gradients(op: Callable[[popart.Builder, list[str]], str]) -> None:
 
     for found, wanted in zip(weights(True), weights(False), strict=True):
         np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
+
+
+def _trained(kind: type[Any], optimizer: popart.Optimizer) -> np.ndarray:
+    """Weights of a model from a file after three steps: the loss is the sum of (x w) (x w)."""
+    random = np.random.default_rng(3)
+    x, w = (random.standard_normal(shape).astype(np.float32).astype(kind) for shape in ((4, 3), (3, 2)))
+    number = helper.np_dtype_to_tensor_dtype(np.dtype(kind))
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["y"]),
+        helper.make_node("Mul", ["y", "y"], ["z"]),
+        helper.make_node("ReduceSum", ["z"], ["loss"], keepdims=0),
+    ]
+    infos = [helper.make_tensor_value_info(id, number, shape) for id, shape in (("x", (4, 3)), ("loss", ()))]
+    graph = helper.make_graph(nodes, "g", infos[:1], infos[1:], [numpy_helper.from_array(w, "w")])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 10)])
+    device = popart.DeviceManager().createCpuDevice()
+    session = popart.TrainingSession(
+        model.SerializeToString(), popart.DataFlow(3, ["loss"]), "loss", optimizer, device
+    )
+    session.prepareDevice()
+    session.weightsFromHost()
+    session.run(popart.PyStepIO({"x": np.stack([x] * 3)}, session.initAnchorArrays()))
+    session.weightsToHost()
+    found = np.empty_like(w)
+    session.readWeights(popart.PyWeightsIO({"w": found}))
+    return found
+
+
+@pytest.mark.parametrize(
+    "optimizer",
+    [
+        popart.ConstSGD(0.01, 0.1),
+        popart.SGD({"defaultLearningRate": (0.01, False), "defaultMomentum": (0.9, True)}),
+        popart.SGD(
+            {"defaultLearningRate": (0.01, False), "defaultMomentum": (0.9, True)},
+            accumulatorAndMomentum=popart.SGDAccumulatorAndMomentum.Separate,
+        ),
+        popart.Adam({"defaultLearningRate": (0.01, False)}),
+        popart.Adaptive({"defaultLearningRate": (0.01, False)}),
+    ],
+    ids=["plain", "combined", "separate", "adam", "adaptive"],
+)
+def test_weights_train_as_those_of_float(optimizer: popart.Optimizer) -> None:
+    found = _trained(np.float64, optimizer)
+    assert found.dtype == np.float64
+    np.testing.assert_allclose(found, _trained(np.float32, optimizer), rtol=1e-5)
