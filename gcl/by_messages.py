@@ -38,7 +38,7 @@ _SWAPPED = (Kind.ALL_REDUCE, Kind.BARRIER)
 _SWAPPED_BYTES = 1 << 20
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class _SwapCall(ReadyCall):
     """A call in one exchange."""
 
@@ -127,7 +127,9 @@ class ByMessages(Breakable):
             self.ready.pop(key, None)
 
         run = self.link.ready(swap)
-        return _SwapCall(run, request, swap.words, weakref.ref(x, forget), weakref.ref(out, forget), swap)
+        return _SwapCall(
+            run, request, request.dtype, weakref.ref(x, forget), weakref.ref(out, forget), swap.words, swap=swap
+        )
 
     def mismatch(self, request: Request) -> CollectiveMismatch:
         """Exchange in words what each party called, and where; all build the same error."""

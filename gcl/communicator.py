@@ -21,7 +21,7 @@ from gcl.groups import Group
 from gcl.handle import Handle, Runner
 from gcl.methods.method import method_chain
 from gcl.operators import Operator, operator
-from gcl.ready import DONE, OTHER, ReadyCall
+from gcl.ready import DONE, ReadyCall
 from gcl.world import World
 
 __all__ = ["Communicator", "Path", "Tensors"]
@@ -269,14 +269,22 @@ class Communicator:
         call = self._ready.get((kind, op, root, id(x), id(out)))
         if call is None:
             return False
+        known = call.x()
+        if (
+            known is None
+            or known is not x
+            or (out is not x and call.out() is not out)
+            or known.dtype is not call.dtype
+        ):
+            return False
         try:
-            status = call.again(x, out)
-            if status > DONE:
+            status = call.run()
+            if status != DONE:
                 self._path.finish(call, status)
         except BaseException as error:
             self._path.fail(error)
             raise
-        return status != OTHER
+        return True
 
     def _run(
         self, kind: Kind, op: str, x: np.ndarray, out: np.ndarray, root: int = 0, division: str | None = None

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
+from functools import partial
 from math import prod
 from time import monotonic
 from typing import Any
@@ -19,6 +20,7 @@ from gcl.calls import Kind, Request
 from gcl.dtypes import witness
 from gcl.errors import CollectiveMismatch, CollectiveTimeout, PeerLost
 from gcl.groups import Group
+from gcl.jit import bound
 from gcl.operators import Operator
 from gcl.push import buffers, pushing
 from gcl.ready import DONE, MISMATCH, STAGED, WAITING, ReadyCall
@@ -35,6 +37,8 @@ _STAGED_BYTES = 131072
 #: From this size on, too large for any cache, the kernel's copies between processes are quicker than the chunks: they
 #: need not be written twice. Elsewhere copies within a cache are 3 times as quick as the kernel's.
 _PUSHED_BYTES = 32 << 20
+#: Of a kernel that reduces: the plan, the call, an array of the element type, and room for sums.
+_Arguments = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
 
 class InMemory(Breakable):
@@ -149,32 +153,33 @@ class InMemory(Breakable):
         elif request.kind is Kind.ALL_REDUCE and None in offsets:
             offsets = -1, -1
         words = request.words(offsets[0] or 0, offsets[1] or 0, x, out)
+        rest = None
         if request.kind in (Kind.ALL_REDUCE, Kind.REDUCE_SCATTER):
-            element = witness(x.dtype)
-            scratch = self._scratch.setdefault(x.dtype, new_scratch(x.dtype))
-            large = request.count * request.dtype.itemsize >= _PUSHED_BYTES
-            pushes = large and self._domain.pushes and self._domain.ranks <= self._domain.cores
-
-            def run() -> int:
-                status = shared.reducing(ranks, words, element, scratch)
-                if status != STAGED:
-                    return status
-                if pushes:
-                    return pushing(ranks, words, element, scratch, self._chunks)
-                return staging(ranks, words, element, scratch)
+            kernel = ranks, words, witness(x.dtype), self._scratch.setdefault(x.dtype, new_scratch(x.dtype))
+            run = bound(shared.reducing, *kernel)
+            rest = self._rest(request, kernel) if request.kind is Kind.ALL_REDUCE else None
         else:
-
-            def run() -> int:
-                return shared.copying(ranks, words)
+            run = bound(shared.copying, ranks, words)
 
         def forget(_: object) -> None:
             self.ready.pop(key, None)
 
-        return ReadyCall(run, request, words, weakref.ref(x, forget), weakref.ref(out, forget))
+        return ReadyCall(run, request, request.dtype, weakref.ref(x, forget), weakref.ref(out, forget), words, rest)
+
+    def _rest(self, request: Request, kernel: _Arguments) -> Callable[[], int]:
+        """What goes on where some rank's tensor is private."""
+        large = request.count * request.dtype.itemsize >= _PUSHED_BYTES
+        if large and self._domain.pushes and self._domain.ranks <= self._domain.cores:
+            return partial(pushing, *kernel, self._chunks)
+        return partial(staging, *kernel)
 
     def finish(self, call: ReadyCall, status: int) -> None:
         """Run ``call``, which has begun, to its end; what this raises goes to ``fail``."""
-        if self._wait(call.run, call.request, status) == MISMATCH:
+
+        def go_on(status: int) -> int:
+            return call.rest() if status == STAGED and call.rest is not None else status
+
+        if self._wait(lambda: go_on(call.run()), call.request, go_on(status)) == MISMATCH:
             raise self._mismatch(call.request)
 
     def _wait(self, again: Callable[[], int], request: Request, status: int) -> int:

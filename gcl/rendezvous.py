@@ -75,6 +75,8 @@ def _reached(line: int, arrivals: int) -> Any:
 
 @part
 def _wait_for(line: int, arrivals: int, spins: int, timespec: int) -> Any:
+    if _reached(line, arrivals):
+        return True
     together = spins > 0 and load_acquire(line + _CORE) == sched_getcpu()
     for _ in range(0 if together else spins):
         if _reached(line, arrivals):
