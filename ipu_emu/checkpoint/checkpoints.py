@@ -87,6 +87,11 @@ class Checkpoints:
         arrays = {entry.key: self._copies[entry.key] for entry in entries}
         self._writer.begin(Manifest(step, content, {}, groups_of(engine)), arrays)
 
+    @property
+    def writing(self) -> bool:
+        """Whether this instance still works on what was saved last."""
+        return self._writer.busy
+
     def wait(self) -> None:
         """Wait until what was saved is whole; raise CheckpointError on all instances if it could not be written."""
         failed = self._first_text(self._writer.part_written())

@@ -14,7 +14,7 @@ import json
 import os
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,8 @@ __all__ = ["Writer"]
 #: The thread's niceness: it uses what the training leaves.
 _NICE = 10
 _POLL_SECONDS = 0.01
+#: The thread writes for so long, then rests for so long, so that the steps notice less, unless somebody waits for it.
+_SPELL_SECONDS, _REST_SECONDS = 0.005, 0.015
 
 
 class Writer:
@@ -42,16 +44,23 @@ class Writer:
         self._part: Future[str] | None = None
         self._whole: Future[str] | None = None
         self._given_up = threading.Event()
+        self._waited_for = threading.Event()
 
     def begin(self, manifest: Manifest, arrays: Mapping[str, NDArray[Any]]) -> None:
         """Write ``arrays``, which must stay as they are until ``part_written``."""
         self._given_up.clear()
+        self._waited_for.clear()
         self._part = self._pool.submit(self._write_part, manifest.step, arrays)
         if self._instance == 0:
             self._whole = self._pool.submit(self._commit, manifest)
 
+    @property
+    def busy(self) -> bool:
+        return any(work is not None and not work.done() for work in (self._part, self._whole))
+
     def part_written(self) -> str:
         """Wait for this instance's part; what went wrong with it, or ''."""
+        self._waited_for.set()
         part, self._part = self._part, None
         return part.result() if part else ""
 
@@ -67,19 +76,32 @@ class Writer:
     def close(self) -> None:
         """End the thread."""
         self._given_up.set()
+        self._waited_for.set()
         self._pool.shutdown()
 
     def _write_part(self, step: int, arrays: Mapping[str, NDArray[Any]]) -> str:
         folder = self._folder.part(step)
         path = folder / _file(self._instance, self._instances)
         try:
-            digest = write(path, arrays)
+            digest = write(path, arrays, pause=self._resting())
             note = json.dumps([path.stat().st_size, digest]).encode()
             return replace_file(str(_note(path)), note)
         except OSError as error:
             with contextlib.suppress(OSError):
                 path.unlink()
             return f"{path}: {error.strerror or error}"
+
+    def _resting(self) -> Callable[[], None]:
+        """A pause between pieces."""
+        begin = time.monotonic()
+
+        def pause() -> None:
+            nonlocal begin
+            if time.monotonic() - begin > _SPELL_SECONDS:
+                self._waited_for.wait(_REST_SECONDS)
+                begin = time.monotonic()
+
+        return pause
 
     def _commit(self, manifest: Manifest) -> str:
         folder = self._folder.part(manifest.step)
