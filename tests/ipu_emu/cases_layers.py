@@ -53,57 +53,101 @@ def class_loss(op: str, method: str, reduction: str, *, weights: bool = False, i
     return case(op, name, [shape], build, torch_loss, labels=labels, onnx=False, compound=True)
 
 
+LENGTHS = np.array([3, 1], np.int32)
+
+
 def recurrent(
-    op: str, name: str, direction: str = "forward", *, output: int = 0, states: bool = False, **more: Any
+    op: str,
+    name: str,
+    direction: str = "forward",
+    *,
+    output: int = 0,
+    states: bool = False,
+    lengths: bool = False,
+    peepholes: bool = False,
+    **more: Any,
 ) -> Case:
     """[T 3, N 2, I 4] with 5 hidden units."""
     gates = {"RNN": 1, "GRU": 3, "LSTM": 4}[op]
     directions = 2 if direction == "bidirectional" else 1
+    batch_first = bool(more.get("layout", 0))
+    last: Any = (2, directions, 5) if batch_first else (directions, 2, 5)
     shapes: list[Any] = [
-        (3, 2, 4),
+        (2, 3, 4) if batch_first else (3, 2, 4),
         (directions, gates * 5, 4),
         (directions, gates * 5, 5),
         (directions, 2 * gates * 5),
     ]
-    if states:
-        shapes += [(directions, 2, 5)] * (2 if op == "LSTM" else 1)
+    shapes += [last] * (2 if op == "LSTM" else 1) * states + [(directions, 15)] * peepholes
 
     def build(builder: Any, ids: list[str]) -> str:
-        inputs = [*ids[:4], "", *ids[4:]]
+        sizes = builder.aiOnnx.constant(LENGTHS) if lengths else ""
+        inputs = [*ids[:4], sizes, *([] if states else ["", ""] * peepholes), *ids[4:]]
         attributes = {"hidden_size": 5, "direction": direction, **more}
-        return str(builder.customOp(op, 7, "ai.onnx", inputs, attributes, 3 if op == "LSTM" else 2)[output])
+        return str(builder.customOp(op, 14, "ai.onnx", inputs, attributes, 3 if op == "LSTM" else 2)[output])
 
-    def torch_run(torch: Any, x: Any, w: Any, r: Any, b: Any, *start: Any) -> Any:
-        return torch_recurrent(torch, op, x, w, r, b, start, direction, more.get("linear_before_reset", 0))[output]
+    def torch_run(torch: Any, x: Any, w: Any, r: Any, b: Any, *rest: Any) -> Any:
+        p, start = (rest[-1], rest[:-1]) if peepholes else (None, rest)
+        if batch_first:
+            x, start = x.transpose(0, 1), [state.transpose(0, 1) for state in start]
+        made = torch_recurrent(torch, op, x, w, r, b, start, direction, LENGTHS if lengths else None, p, more)[output]
+        if not batch_first:
+            return made
+        return made.permute(2, 0, 1, 3) if output == 0 else made.transpose(0, 1)
 
     return case(op, f"{name} {direction}", shapes, build, torch_run, onnx=False, compound=True, span=0.5)
 
 
+def torch_functions(torch: Any, op: str, more: Any) -> list[Any]:
+    """The functions of the gates, clipped where that is asked for; that of the cell is not."""
+    clip = more.get("clip", 1e9)
+    defaults = {"RNN": ["Tanh"], "GRU": ["Sigmoid", "Tanh"], "LSTM": ["Sigmoid", "Tanh", "Tanh"]}[op]
+    known = {
+        "Sigmoid": torch.sigmoid,
+        "Tanh": torch.tanh,
+        "HardSigmoid": lambda x: (0.3 * x + 0.4).clamp(0, 1),
+        "Elu": torch.nn.functional.elu,
+        "LeakyRelu": lambda x: torch.nn.functional.leaky_relu(x, 0.2),
+        "ScaledTanh": lambda x: 1.5 * torch.tanh(0.7 * x),
+        "Softsign": torch.nn.functional.softsign,
+        "Softplus": torch.nn.functional.softplus,
+    }
+    chosen = [known[name] for name in more.get("activations", defaults)]
+    clipped = [lambda x, f=f: f(x.clamp(-clip, clip)) for f in chosen]
+    return [*clipped[:2], chosen[2]] if op == "LSTM" else clipped
+
+
 def torch_recurrent(
-    torch: Any, op: str, x: Any, w: Any, r: Any, b: Any, start: Any, direction: str, linear: int
+    torch: Any, op: str, x: Any, w: Any, r: Any, b: Any, start: Any, direction: str, lengths: Any, p: Any, more: Any
 ) -> Any:
     """ONNX's formulas step by step."""
-    ys, hs, cs = [], [], []
+    ys, hs, cs, f = [], [], [], torch_functions(torch, op, more)
     for d in range(len(w)):
         wb, rb = b[d].chunk(2)
         h, c = (start[i][d] if len(start) > i else torch.zeros(x.shape[1], r.shape[2]) for i in (0, 1))
+        pi, po, pf = (0, 0, 0) if p is None else p[d].chunk(3)
         backwards = d == 1 or direction == "reverse"
         made: list[Any] = [None] * len(x)
         for t in reversed(range(len(x))) if backwards else range(len(x)):
-            a, u = x[t] @ w[d].T + wb, h @ r[d].T + rb
+            a, u, old = x[t] @ w[d].T + wb, h @ r[d].T + rb, (h, c)
             if op == "RNN":
-                h = (a + u).tanh()
+                h = f[0](a + u)
             elif op == "LSTM":
-                i, o, f, g = (a + u).chunk(4, -1)
-                c = f.sigmoid() * c + i.sigmoid() * g.tanh()
-                h = o.sigmoid() * c.tanh()
+                i, o, forget, g = (a + u).chunk(4, -1)
+                i = f[0](i + pi * c)
+                forget = 1 - i if more.get("input_forget") else f[0](forget + pf * c)
+                c = forget * c + i * f[1](g)
+                h = f[0](o + po * c) * f[2](c)
             else:
                 (az, ar, an), (uz, ur, un) = a.chunk(3, -1), u.chunk(3, -1)
-                z, reset = (az + uz).sigmoid(), (ar + ur).sigmoid()
+                z, reset = f[0](az + uz), f[0](ar + ur)
                 size = h.shape[-1]
+                linear = more.get("linear_before_reset", 0)
                 inner = reset * un if linear else (reset * h) @ r[d][2 * size :].T + rb[2 * size :]
-                h = (1 - z) * (an + inner).tanh() + z * h
-            made[t] = h
+                h = (1 - z) * f[1](an + inner) + z * h
+            on = torch.ones(x.shape[1], 1, dtype=bool) if lengths is None else torch.tensor(t < lengths)[:, None]
+            made[t] = torch.where(on, h, torch.zeros(()))
+            h, c = torch.where(on, h, old[0]), torch.where(on, c, old[1])
         ys.append(torch.stack(made))
         hs.append(h)
         cs.append(c)
@@ -204,4 +248,28 @@ LAYERS = [
     recurrent("GRU", "linear", "reverse", linear_before_reset=1),
     recurrent("LSTM", "plain", "bidirectional", states=True),
     recurrent("LSTM", "cell", "reverse", output=2),
+    recurrent("RNN", "layout", "bidirectional", layout=1, output=1),
+    recurrent("RNN", "softsign", activations=["Softsign"]),
+    recurrent("GRU", "lengths", "bidirectional", lengths=True, states=True),
+    recurrent(
+        "GRU",
+        "clip",
+        clip=0.4,
+        activations=["HardSigmoid", "Elu"],
+        activation_alpha=[0.3, 1.0],
+        activation_beta=[0.4],
+    ),
+    recurrent("LSTM", "lengths", "reverse", lengths=True, peepholes=True, output=1),
+    recurrent("LSTM", "peepholes", "bidirectional", states=True, peepholes=True, layout=1),
+    recurrent(
+        "LSTM",
+        "coupled",
+        input_forget=1,
+        peepholes=True,
+        activations=["Sigmoid", "ScaledTanh", "LeakyRelu"],
+        activation_alpha=[1.5, 0.2],
+        activation_beta=[0.7],
+        clip=0.8,
+    ),
+    recurrent("LSTM", "softplus", activations=["Sigmoid", "Softplus", "Tanh"]),
 ]
