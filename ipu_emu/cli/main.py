@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from ipu_emu.cli.hostio import hostio
 from ipu_emu.cli.info import info
 from ipu_emu.cli.models import models
 from ipu_emu.cli.schedule import schedule
@@ -23,8 +24,10 @@ Start here
   ipu-emu models                                           parameters, FLOPs and activations of known models
   ipu-emu memory mlp                                       where the tensors of a model lie
   ipu-emu clock resnet50 --system bow-pod16                what a step would take on IPUs
+  ipu-emu hostio train.py                                  whether the host feeds a program fast enough
 
-All times are modelled: they say what IPUs would take, not what this machine takes. IPU_EMU_SYSTEM names the system.
+All times are modelled: they say what IPUs would take, not what this machine takes (hostio
+measures that). IPU_EMU_SYSTEM names the system.
 """
 
 
@@ -53,5 +56,5 @@ def main() -> None:
     """Pick a command."""
 
 
-for _command in (info, models, schedule):
+for _command in (hostio, info, models, schedule):
     main.add_command(_command)

@@ -16,7 +16,6 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from ipu_emu.errors import EmulatorError, FeedError
@@ -106,9 +105,8 @@ class Feed:
         self._probe = Probe.of(os.environ)
 
     def _made_up(self, real: Filling, epochs: int | None) -> MadeUp:
-        arrays = [np.empty((self.samples, *field.shape), field.dtype) for field in self.fields]
         left = self._order.steps * epochs - self.position if self._indexed and epochs is not None else None
-        return made_up(real, arrays, self.mode, left)
+        return made_up(real, self.fields, self.samples, self.mode, left)
 
     # Iteration
 

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from ipu_emu.errors import EmulatorError, FeedError
 from ipu_emu.hostio.filling import Filling
+from ipu_emu.hostio.structure import Field
 
 __all__ = ["DataMode", "MadeUp", "made_up", "mode_of"]
 
@@ -78,15 +79,17 @@ class MadeUp:
             np.copyto(slot, array)
 
 
-def made_up(real: Filling, arrays: list[NDArray[Any]], mode: DataMode, steps: int | None) -> MadeUp:
-    """Random data in place of ``arrays``: normal numbers for floats; for integers those of one real step, shuffled.
+def made_up(real: Filling, fields: Sequence[Field], samples: int, mode: DataMode, steps: int | None) -> MadeUp:
+    """A step of random data: normal numbers for floats; for integers those of the first real step, shuffled.
 
     Labels stay labels, and indices stay in range.
     """
     drawn = real.draw(0)
     if drawn is None:
         raise FeedError("The source has no whole step of samples; use a smaller micro-batch, or give more samples")
-    real.fill(drawn, arrays)
+    slot = [np.empty((samples * real.burst, *field.shape), field.dtype) for field in fields]
+    real.fill(drawn, slot)
+    arrays = [array[:samples] for array in slot]
     random = np.random.default_rng(0)
     for array in arrays:
         if array.dtype.kind == "f":

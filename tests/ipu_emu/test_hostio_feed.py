@@ -15,6 +15,7 @@ from ipu_emu.hostio import Feed, Share
 
 IMAGES = np.random.default_rng(0).integers(0, 256, (61, 3, 2)).astype(np.uint8)
 LABELS = np.arange(61, dtype=np.int32)
+pytestmark = pytest.mark.filterwarnings("ignore:The source ended:UserWarning")
 CREWS = [(0, None), (1, False), (3, False), (1, True), (2, True)]
 
 

@@ -1,0 +1,65 @@
+"""hostio: ``ipu-emu hostio PROGRAM``: whether the host feeds the IPUs fast enough, and if not, what limits it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+__all__ = ["hostio"]
+
+_HELP = """Run PROGRAM with its own feed in three cases, on 1, 2, 4 ... instances, and say what limits it.
+
+\b
+  real        the program as it is
+  generated   random data, made once: what is left out is preparation
+  synthetic   nothing is read or moved for a step: the most that the program could reach
+
+PROGRAM gets its data from ipu_emu.hostio.Feed, and takes its replicas from poprun-py. Each run ends after some steps.
+Times are measured on this machine.
+
+\b
+  ipu-emu hostio train.py
+  ipu-emu hostio --instances 1,2 --steps 200 --html feeds.html train.py --batch-size 32
+"""
+
+
+@click.command("hostio", help=_HELP, context_settings={"allow_interspersed_args": False})
+@click.option("--instances", default="", metavar="N,...", help="numbers of instances; 1, 2, 4 ... up to the CPUs")
+@click.option("--replicas-per-instance", type=click.IntRange(1), default=1, show_default=True)
+@click.option("--steps", type=click.IntRange(1), default=50, show_default=True, help="steps that are timed in a run")
+@click.option("--timeout", type=click.FloatRange(1), default=600.0, show_default=True, help="seconds for one run")
+@click.option("--json", "json_file", type=click.Path(path_type=Path), help="write the numbers here")
+@click.option("--png", type=click.Path(path_type=Path), help="draw throughput by instances (needs matplotlib)")
+@click.option("--html", type=click.Path(path_type=Path), help="write a page with table, picture and advice")
+@click.argument("program", type=click.Path(exists=True, dir_okay=False))
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def hostio(
+    instances: str,
+    replicas_per_instance: int,
+    steps: int,
+    timeout: float,
+    json_file: Path | None,
+    png: Path | None,
+    html: Path | None,
+    program: str,
+    arguments: tuple[str, ...],
+) -> None:
+    """Run, print, write."""
+    from ipu_emu.cli.hostio_output import write_html, write_json, write_png
+    from ipu_emu.hostio.analysis import advice, table
+    from ipu_emu.hostio.cases import Program, counts_of, measure
+
+    asked = Program((program, *arguments), replicas_per_instance, steps, timeout)
+    runs = []
+    for run in measure(asked, counts_of(instances)):
+        click.echo(
+            f"{run.instances} instance{'s' * (run.instances > 1)}, {run.mode:9}  {run.samples_per_second:,.4g}/s"
+        )
+        runs.append(run)
+    said = advice(runs)
+    click.echo("\n" + table(runs) + "\n\n" + "\n".join(said))
+    for path, write in ((json_file, write_json), (png, write_png), (html, write_html)):
+        if path:
+            write(path, runs, said)
+            click.echo(f"Written: {path}")

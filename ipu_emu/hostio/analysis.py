@@ -1,0 +1,104 @@
+"""Analysis: what the three cases say about a program: what limits it, and what to try.
+
+synthetic - generated    time for moving the bytes of a step
+generated - real         time for preparing them
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ipu_emu.hostio.cases import Run
+
+__all__ = ["Gap", "advice", "gap_of", "table"]
+
+#: A difference below this share of the throughput is taken for noise.
+_MATTERS = 0.05
+
+
+@dataclass(frozen=True)
+class Gap:
+    """Shares of a step's time with real data, on so many instances: preparing, moving bytes, and the rest."""
+
+    instances: int
+    preparing: float
+    moving: float
+
+    @property
+    def total(self) -> float:
+        """The share of the time that the host costs."""
+        return self.preparing + self.moving
+
+    @property
+    def limit(self) -> str:
+        """One of "preparation", "bandwidth" and "compute"."""
+        if max(self.preparing, self.moving) < _MATTERS:
+            return "compute"
+        return "preparation" if self.preparing >= self.moving else "bandwidth"
+
+
+def gap_of(runs: Sequence[Run]) -> Gap:
+    """From the three runs on one number of instances."""
+    rate = {run.mode: run.samples_per_second for run in runs}
+    seconds = {mode: 1 / max(value, 1e-12) for mode, value in rate.items()}
+    preparing = (seconds["real"] - seconds["generated"]) / seconds["real"]
+    moving = (seconds["generated"] - seconds["synthetic"]) / seconds["real"]
+    return Gap(runs[0].instances, max(preparing, 0.0), max(moving, 0.0))
+
+
+def table(runs: Sequence[Run]) -> str:
+    """All numbers, one line per run."""
+    head = "instances  data         samples/s     GB/s  waiting  CPUs/inst.  memory/inst."
+    lines = [
+        f"{run.instances:9}  {run.mode:9}  {run.samples_per_second:11,.1f}  {run.gigabytes_per_second:7.3f}  "
+        f"{run.waiting:7.1%}  {run.cpus_per_instance:10.2f}  {run.memory_bytes_per_instance / 1e6:,.0f} MB"
+        for run in runs
+    ]
+    return "\n".join([head, *lines])
+
+
+def advice(runs: Sequence[Run]) -> list[str]:
+    """What limits the program on each number of instances, how that changes, and what to try."""
+    groups = [[run for run in runs if run.instances == count] for count in sorted({run.instances for run in runs})]
+    gaps = [gap_of(group) for group in groups]
+    said = [_limit(gap) for gap in gaps]
+    if gaps[-1].total - gaps[0].total > _MATTERS:
+        said.append(
+            f"The host's share grows from {gaps[0].total:.0%} on {gaps[0].instances} to {gaps[-1].total:.0%} on "
+            f"{gaps[-1].instances} instances: host I/O will limit how far this program scales."
+        )
+    real = next(run for run in groups[-1] if run.mode == "real")
+    return said + [f"Try: {hint}" for hint in _hints(gaps[-1], real)]
+
+
+def _limit(gap: Gap) -> str:
+    count = f"{gap.instances} instance{'s' * (gap.instances > 1)}"
+    texts = {
+        "compute": f"{count}: compute is the limit; the host costs {gap.total:.0%} of the time.",
+        "preparation": f"{count}: preparing data is the limit; it costs {gap.preparing:.0%} of the time.",
+        "bandwidth": f"{count}: moving data is the limit; it costs {gap.moving:.0%} of the time.",
+    }
+    return texts[gap.limit]
+
+
+def _hints(gap: Gap, real: Run) -> list[str]:
+    if gap.limit == "compute":
+        return ["nothing on the host's side; more replicas will pay as long as this holds"]
+    if gap.limit == "bandwidth":
+        return [
+            "smaller types: uint8 images and FLOAT16, converted on the device",
+            "more hosts, so that each moves less; outputs that are sums instead of whole predictions",
+            "a larger model or more work per byte",
+        ]
+    cpus = len(os.sched_getaffinity(0)) / real.instances
+    idle = cpus - real.cpus_per_instance
+    hints = [f"more workers: {real.workers} now, and {idle:.1f} of {cpus:.1f} CPUs of an instance are idle"]
+    if idle < 1:
+        hints = ["more hosts: the CPUs of an instance are used up"]
+    return [
+        *hints,
+        "compiled preparation (ipu_emu.hostio.transforms), or files that are prepared once and read many times",
+        "data on a faster disk, or in memory",
+    ]

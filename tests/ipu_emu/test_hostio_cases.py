@@ -1,0 +1,150 @@
+"""The three cases: what stands in for data, what a feed reports, and what is said about a program."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from ipu_emu.cli import main
+from ipu_emu.errors import EmulatorError, FeedError
+from ipu_emu.hostio import DataMode, Feed
+from ipu_emu.hostio.analysis import advice, gap_of
+from ipu_emu.hostio.cases import Run, counts_of
+from ipu_emu.hostio.modes import mode_of
+
+DATA = {"x": np.full((20, 3), 9, np.float32), "label": np.arange(20) % 5}
+
+
+def fails(sample: Any) -> Any:
+    if sample["label"] == 4:
+        raise ValueError("must not be asked for")
+    return sample
+
+
+@pytest.mark.parametrize("mode", [DataMode.GENERATED, DataMode.SYNTHETIC])
+@pytest.mark.parametrize("stream", [False, True])
+def test_made_up_data_look_like_real_ones(mode: DataMode, stream: bool) -> None:
+    source = (
+        (lambda: iter([{name: array[row] for name, array in DATA.items()} for row in range(20)])) if stream else DATA
+    )
+    with Feed(source, micro_batch=4, mode=mode, prepare=fails, steps=10, epochs=3) as feed:
+        steps = [{name: array.copy() for name, array in step.items()} for step in feed]
+    assert len(steps) == 10
+    for step in steps:
+        assert sorted(step["label"]) == [0, 1, 2, 3]
+        assert len(np.unique(step["x"])) == 12
+        np.testing.assert_array_equal(step["x"], steps[0]["x"])
+
+
+def test_made_up_data_end_where_real_ones_do() -> None:
+    for mode in DataMode:
+        assert len(list(Feed(DATA, micro_batch=4, epochs=3, start=2, mode=mode))) == 13
+
+
+def test_only_generated_data_are_moved() -> None:
+    steps = {mode: [step["x"] for step in Feed(DATA, mode=mode, workers=2)] for mode in DataMode}
+    assert len({array.ctypes.data for array in steps[DataMode.SYNTHETIC]}) == 1
+    assert len({array.ctypes.data for array in steps[DataMode.GENERATED]}) > 1
+
+
+def test_modes_by_environment() -> None:
+    assert mode_of({}) is DataMode.REAL
+    assert mode_of({"TF_POPLAR_FLAGS": "--use_ipu_model --use_synthetic_data"}) is DataMode.SYNTHETIC
+    assert (
+        mode_of({"IPU_EMU_DATA_MODE": "Generated", "TF_POPLAR_FLAGS": "--use_synthetic_data"}) is DataMode.GENERATED
+    )
+    with pytest.raises(EmulatorError, match="IPU_EMU_DATA_MODE=fake: no such mode; use real, generated, synthetic"):
+        mode_of({"IPU_EMU_DATA_MODE": "fake"})
+
+
+def test_a_source_shorter_than_a_step_has_no_stand_in() -> None:
+    with pytest.raises(FeedError, match="The source has no whole step of samples"):
+        Feed(iter([1, 2]), micro_batch=3, mode=DataMode.GENERATED)
+
+
+def runs(instances: int, real: float, generated: float, synthetic: float, cpus: float = 1.0) -> list[Run]:
+    rates = {"real": real, "generated": generated, "synthetic": synthetic}
+    return [Run(mode, instances, rate, rate / 1e3, 0.1, cpus, 1e8, 1) for mode, rate in rates.items()]
+
+
+@pytest.mark.parametrize(
+    ("rates", "limit", "preparing", "moving"),
+    [
+        ((100, 100, 100), "compute", 0.0, 0.0),
+        ((96, 98, 100), "compute", 0.0204, 0.0196),
+        ((50, 100, 100), "preparation", 0.5, 0.0),
+        ((50, 50, 100), "bandwidth", 0.0, 0.5),
+        ((101, 99, 100), "compute", 0.0, 0.0102),
+    ],
+)
+def test_gaps(rates: tuple[float, float, float], limit: str, preparing: float, moving: float) -> None:
+    gap = gap_of(runs(1, *rates))
+    assert gap.limit == limit
+    assert gap.preparing == pytest.approx(preparing, abs=1e-3)
+    assert gap.moving == pytest.approx(moving, abs=1e-2)
+
+
+def test_advice_in_words() -> None:
+    said = advice(runs(1, 99, 100, 100) + runs(2, 120, 190, 200, cpus=99.0))
+    assert said[:4] == [
+        "1 instance: compute is the limit; the host costs 1% of the time.",
+        "2 instances: preparing data is the limit; it costs 37% of the time.",
+        "The host's share grows from 1% on 1 to 40% on 2 instances: host I/O will limit how far this program scales.",
+        "Try: more hosts: the CPUs of an instance are used up",
+    ]
+
+
+def test_counts() -> None:
+    assert counts_of("4,1, 2,2") == [1, 2, 4]
+    assert counts_of("")[0] == 1
+    with pytest.raises(EmulatorError, match="--instances 1,x: not a list of numbers above 0"):
+        counts_of("1,x")
+
+
+PROGRAM = """
+import time
+import numpy as np
+from ipu_emu.hostio import Feed, Share
+
+def slow(sample):
+    time.sleep(0.004)
+    return sample
+
+with Feed(np.arange(4096.0), micro_batch=4, epochs=None, prepare=slow, workers=1) as feed:
+    for step in feed:
+        time.sleep(0.004)
+"""
+
+
+def test_the_command_finds_the_limit(tmp_path: Path) -> None:
+    program = tmp_path / "train.py"
+    program.write_text(PROGRAM)
+    files = {suffix: tmp_path / f"out.{suffix}" for suffix in ("json", "html", "png")}
+    options = [text for suffix, file in files.items() for text in (f"--{suffix}", str(file))]
+    done = CliRunner().invoke(main, ["hostio", "--instances", "1", "--steps", "10", *options, str(program)])
+    assert done.exit_code == 0, done.output
+    assert "1 instance: preparing data is the limit" in done.output
+    found = json.loads(files["json"].read_text())
+    assert [run["mode"] for run in found["runs"]] == ["real", "generated", "synthetic"]
+    assert found["gaps"][0]["limit"] == "preparation"
+    assert 0.5 < found["gaps"][0]["preparing"] < 0.9
+    assert found["runs"][0]["waiting"] > 0.5
+    assert "preparing data is the limit" in files["html"].read_text()
+    assert files["png"].read_bytes().startswith(b"\x89PNG")
+
+
+def test_programs_without_a_feed_are_told(tmp_path: Path) -> None:
+    program = tmp_path / "train.py"
+    program.write_text("print('no data here')")
+    done = CliRunner().invoke(main, ["hostio", "--instances", "1", str(program)])
+    assert done.exit_code == 2
+    assert (
+        "0 of 1 instances measured a feed with real data (exit code 0). The program has to take its data"
+        in done.output
+    )
+    assert "no data here" in done.output
