@@ -29,7 +29,7 @@ its own. IPU_EMU_SYSTEM chooses the system, IPU_EMU_CLAIMS another folder for th
 """
 
 
-@click.command(help=_HELP)
+@click.command(help=_HELP, short_help="A system, its IPUs, and who uses them.")
 @click.option("--system", "name", help="Name of a system.  [default: $IPU_EMU_SYSTEM, else pod16]")
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def info(name: str | None, form: str) -> None:

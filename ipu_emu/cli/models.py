@@ -38,7 +38,7 @@ Nothing is allocated or run for this. In Python: ipu_emu.models.named("bert-base
 """
 
 
-@click.command(help=_HELP)
+@click.command(help=_HELP, short_help="Networks by name, and what they weigh.")
 @click.argument("name", required=False)
 @click.option("--dtype", type=click.Choice(list(DTYPES)), default="float16", show_default=True)
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)

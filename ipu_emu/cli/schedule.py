@@ -51,7 +51,7 @@ the weight update are not part of it.
 """
 
 
-@click.command(help=_HELP)
+@click.command(help=_HELP, short_help="Which stage of a pipeline works when.")
 @click.option("--kind", type=click.Choice(_KINDS), default="grouped", show_default=True, help="Schedule.")
 @click.option("--stages", type=click.IntRange(1, _MOST_STAGES), required=True, help="Forward stages.")
 @click.option("--count", type=int, required=True, help="Micro-batches per weight update (gradient accumulation).")

@@ -1,0 +1,62 @@
+"""memory: ``ipu-emu memory`` compiles a model and shows where its tensors lie on each IPU, and when."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ipu_emu.cli.model_options import model_options, system_named, wanted
+from ipu_emu.cli.printing import console, print_json, write
+
+__all__ = ["memory"]
+
+_HELP = """Compile a model without running it, and show the memory of each IPU of a replica: what is always live
+(weights, optimiser states, gradients that are reduced), what a pipeline keeps (stashes), and what comes and goes.
+
+MODEL is a name that ipu-emu models lists, or an ONNX file.
+
+\b
+Examples
+  ipu-emu memory resnet50 --batch 4 --optimiser momentum
+  ipu-emu memory bert-base --ipus 4 --schedule popart --accumulation 8
+  ipu-emu memory model.onnx --inference --format json
+  ipu-emu memory mlp --batch 32 --output plan.svg
+
+The plan is the emulator's own: data only. Code and exchange buffers of a real IPU come on top.
+"""
+
+
+@click.command(help=_HELP, short_help="Where the tensors of a model lie on each IPU.")
+@model_options
+@click.option(
+    "--output", type=click.Path(dir_okay=False, path_type=Path), help="Also write a picture: .svg, .html or .png."
+)
+@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
+def memory(system: str, output: Path | None, form: str, **options: Any) -> None:
+    """Compile, look at the plan, print."""
+    where = system_named(system)
+    from ipu_emu.cli.memory_picture import picture
+    from ipu_emu.cli.memory_plan import ipu_memories
+    from ipu_emu.cli.memory_text import text
+
+    asked = wanted(**options)
+    memories = ipu_memories(asked.executable())
+    sram = where.generation.sram
+    if output is not None:
+        write(output, picture(output, asked.title, memories, where))
+    if form == "json":
+        print_json(
+            {
+                "model": asked.model,
+                "system": where.name,
+                "sram_bytes_per_ipu": sram,
+                "ipus": [
+                    {"ipu": m.ipu, "bytes": m.total, "fits": m.total <= sram, "parts": m.parts, "live": m.live}
+                    for m in memories
+                ],
+            }
+        )
+    else:
+        console().print(text(asked.title, memories, where, console().width))

@@ -1,0 +1,67 @@
+"""model_options: the options of commands that compile a model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ipu_emu.cli.models import DTYPES
+
+if TYPE_CHECKING:
+    from ipu_emu.cli.compiling import Wanted
+    from ipu_emu.hardware import System
+
+__all__ = ["model_options", "system_named", "wanted"]
+
+_OPTIONS = (
+    click.argument("model"),
+    click.option("--system", default="pod16", show_default=True, help="Name of a system, as for ipu-emu info."),
+    click.option("--batch", type=click.IntRange(1), default=1, show_default=True, help="Samples per micro-batch."),
+    click.option("--dtype", type=click.Choice(list(DTYPES)), default="float16", show_default=True),
+    click.option("--inference", is_flag=True, help="Forward part only."),
+    click.option("--loss", help="Id of the tensor to train an ONNX file by."),
+    click.option(
+        "--optimiser", type=click.Choice(["sgd", "momentum", "adam", "lamb"]), default="sgd", show_default=True
+    ),
+    click.option("--accumulation", type=click.IntRange(1), default=1, show_default=True, help="Micro-batches."),
+    click.option("--replicas", type=click.IntRange(1), default=1, show_default=True, help="Replicas in all."),
+    click.option("--ipus", type=click.IntRange(1), default=1, show_default=True, help="IPUs per replica."),
+    click.option(
+        "--schedule",
+        type=click.Choice(["popart", "grouped", "interleaved", "sequential"]),
+        help="Pipeline over the IPUs.  [default: shards, one after the other]",
+    ),
+)
+
+
+def model_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options to a command."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+def wanted(**options: Any) -> Wanted:
+    """What the options ask for."""
+    from ipu_emu.cli.compiling import Wanted
+
+    return Wanted(
+        model=options["model"],
+        batch=options["batch"],
+        dtype=DTYPES[options["dtype"]],
+        training=not options["inference"],
+        loss=options["loss"] or "",
+        optimiser=options["optimiser"],
+        accumulation=options["accumulation"],
+        replicas=options["replicas"],
+        ipus=options["ipus"],
+        schedule=options["schedule"] or "",
+    )
+
+
+def system_named(name: str) -> System:
+    from ipu_emu.hardware import System
+
+    return System.named(name, "--system ")

@@ -1,0 +1,159 @@
+"""Pricing: what each instruction takes, of what kind that is, and on which IPU of the replica."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cache
+from typing import Any
+
+from gcl.cost import price, sync_seconds
+from gcl.fabric import BANDWIDTH
+from gcl.groups import Group
+from gcl.program import Collective as GclCollective
+from gcl.schedule import schedule
+from ipu_emu.clock.machine import Machine
+from ipu_emu.clock.work import op_cycles
+from ipu_emu.graph import Op
+from ipu_emu.program.buckets import Bucket
+from ipu_emu.program.executable import Executable
+from ipu_emu.program.instructions import (
+    AccumulateAnchor,
+    AccumulateGradient,
+    AllReduce,
+    Collective,
+    Compute,
+    CountMicroBatch,
+    DrawKey,
+    HostLoad,
+    HostStore,
+    IpuCopy,
+    Leaf,
+    WeightUpdate,
+)
+from ipu_emu.program.memory import ipu_of, node_in
+
+__all__ = ["Kind", "Price", "Pricing"]
+
+
+class Kind(StrEnum):
+    """What takes time."""
+
+    COMPUTE = "compute"
+    COPY = "copies between IPUs"
+    HOST = "host"
+    COLLECTIVE = "collectives"
+    UPDATE = "weight update"
+
+
+@dataclass(frozen=True)
+class Price:
+    """``seconds`` of an IPU of the replica."""
+
+    kind: Kind
+    ipu: int
+    seconds: float
+
+
+class Pricing:
+    """Prices of the instructions of one executable on one machine."""
+
+    def __init__(self, executable: Executable, machine: Machine) -> None:
+        self.executable, self.machine = executable, machine
+        self.collective = cache(self._collective)
+
+    def of(self, leaf: Leaf) -> Price:
+        """What one call takes."""
+        return _RULES[type(leaf)](self, leaf)
+
+    def compute(self, leaf: Compute) -> Price:
+        return Price(Kind.COMPUTE, leaf.op.place.ipu, self.op_seconds(leaf.op))
+
+    def accumulate(self, leaf: AccumulateGradient | AccumulateAnchor) -> Price:
+        return Price(Kind.COMPUTE, leaf.others.place.ipu, self.op_seconds(leaf.others))
+
+    def update(self, leaf: WeightUpdate) -> Price:
+        return Price(Kind.UPDATE, leaf.op.place.ipu, self.op_seconds(leaf.op))
+
+    def copy(self, leaf: IpuCopy) -> Price:
+        """Along the links of the first replica."""
+        source, target = self.home(leaf.op.inputs[0]), leaf.op.place.ipu
+        nbytes = self.executable.graph.tensor(leaf.op.outputs[0]).nbytes
+        route = self.machine.fabric.route(source, target) if source != target else ()
+        slowest = max((nbytes / BANDWIDTH[hop.link] for hop in route), default=0.0)
+        return Price(Kind.COPY, target, slowest + self.sync(self.machine.ipus_per_replica))
+
+    def host(self, leaf: HostLoad | HostStore) -> Price:
+        """``every`` counts on average; a sync of the host's group comes first."""
+        tensor = self.executable.graph.tensor(leaf.tensor)
+        often = 1.0 if isinstance(leaf, HostLoad) else 1 / (leaf.every or self.micro_batches)
+        alone = self.machine.sync.name == "SinglePipeline"
+        seconds = tensor.nbytes / self.machine.host + self.sync(1 if alone else self.machine.ipus_per_replica)
+        return Price(Kind.HOST, self.home(leaf.tensor), often * seconds)
+
+    def all_reduce(self, leaf: AllReduce) -> Price:
+        bucket, nbytes = Bucket.named(leaf.bucket), self.executable.plan.sizes[leaf.bucket]
+        seconds = self.collective(GclCollective.ALL_REDUCE, nbytes, bucket.dtype.itemsize, bucket.group)
+        return Price(Kind.COLLECTIVE, bucket.ipu, seconds)
+
+    def between_replicas(self, leaf: Collective) -> Price:
+        tensor = self.executable.graph.tensor(leaf.op.inputs[0])
+        kind = next((each for name, each in _COLLECTIVES.items() if name in leaf.op.type), GclCollective.ALL_REDUCE)
+        seconds = self.collective(kind, tensor.nbytes, tensor.dtype.itemsize, None)
+        return Price(Kind.COLLECTIVE, leaf.op.place.ipu, seconds)
+
+    def free(self, leaf: CountMicroBatch | DrawKey) -> Price:
+        """Scalars that the control program keeps."""
+        return Price(Kind.COMPUTE, 0, 0.0)
+
+    @property
+    def micro_batches(self) -> int:
+        """Micro-batches of a step."""
+        return self.executable.step.batches * self.executable.step.accumulation
+
+    def op_seconds(self, op: Op) -> float:
+        """Views are free."""
+        if op.outputs[0] in self.executable.plan.views:
+            return 0.0
+        return op_cycles(node_in(self.executable.graph, op), self.machine) / self.machine.generation.clock
+
+    def home(self, id: str) -> int:
+        """The IPU where a tensor lies."""
+        placement = self.executable.plan.placements.get(id)
+        return 0 if placement is None else ipu_of(placement.region)
+
+    def sync(self, ipus: int) -> float:
+        return sync_seconds(ipus, self.machine.generation.clock)
+
+    def _collective(self, kind: GclCollective, nbytes: int, itemsize: int, group: tuple[int, int] | None) -> float:
+        """Seconds as GCL would do it; nothing for a replica alone."""
+        machine = self.machine
+        if machine.replicas == 1 or group == (1, 1):
+            return 0.0
+        members = Group.all(machine.replicas) if group is None else Group(machine.replicas, *group)
+        elements = -(-nbytes // itemsize)
+        plan = schedule(kind, machine.fabric, elements, itemsize=itemsize, group=members)
+        return price(plan, machine.generation.clock).total.seconds
+
+
+#: Part of the name of an op between replicas, and what it does; all others reduce.
+_COLLECTIVES = {
+    "AllGather": GclCollective.ALL_GATHER,
+    "ReduceScatter": GclCollective.REDUCE_SCATTER,
+    "AllToAll": GclCollective.ALL_TO_ALL,
+    "Broadcast": GclCollective.BROADCAST,
+}
+_RULES: dict[type, Callable[[Pricing, Any], Price]] = {
+    Compute: Pricing.compute,
+    AccumulateGradient: Pricing.accumulate,
+    AccumulateAnchor: Pricing.accumulate,
+    WeightUpdate: Pricing.update,
+    IpuCopy: Pricing.copy,
+    HostLoad: Pricing.host,
+    HostStore: Pricing.host,
+    AllReduce: Pricing.all_reduce,
+    Collective: Pricing.between_replicas,
+    CountMicroBatch: Pricing.free,
+    DrawKey: Pricing.free,
+}

@@ -1,0 +1,63 @@
+"""layers: parameters of the usual layers ("Mapping a model to an IPU system", 3.4.1)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["Parameters", "batch_norm", "convolution", "dense", "embedding", "encoder_layer", "layer_norm"]
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """Values of a layer; moving averages are ``non_trainable``: no optimiser state belongs to them."""
+
+    weights: int
+    biases: int = 0
+    non_trainable: int = 0
+
+    @property
+    def trainable(self) -> int:
+        return self.weights + self.biases
+
+    @property
+    def total(self) -> int:
+        return self.trainable + self.non_trainable
+
+    def __add__(self, other: Parameters) -> Parameters:
+        return Parameters(
+            self.weights + other.weights, self.biases + other.biases, self.non_trainable + other.non_trainable
+        )
+
+    def __mul__(self, times: int) -> Parameters:
+        return Parameters(self.weights * times, self.biases * times, self.non_trainable * times)
+
+
+def convolution(kernel: tuple[int, int], channels: int, filters: int, *, bias: bool = True) -> Parameters:
+    """(w h C + 1) N; one that normalisation follows has no bias."""
+    return Parameters(kernel[0] * kernel[1] * channels * filters, filters * bias)
+
+
+def dense(inputs: int, outputs: int, *, bias: bool = True) -> Parameters:
+    """n p weights and p biases."""
+    return Parameters(inputs * outputs, outputs * bias)
+
+
+def batch_norm(size: int) -> Parameters:
+    """Scale and location of each of n channels, and their moving averages."""
+    return Parameters(size, size, 2 * size)
+
+
+def layer_norm(size: int) -> Parameters:
+    """Scale and location of each of n values."""
+    return Parameters(size, size)
+
+
+def embedding(vocabulary: int, hidden: int) -> Parameters:
+    """A row of h values for each of N words."""
+    return Parameters(vocabulary * hidden)
+
+
+def encoder_layer(hidden: int) -> Parameters:
+    """A transformer's: attention with four dense layers, a feed-forward part of 4 h, two layer norms."""
+    attention = dense(hidden, hidden) * 4
+    return attention + dense(hidden, 4 * hidden) + dense(4 * hidden, hidden) + layer_norm(hidden) * 2
