@@ -86,7 +86,7 @@ def test_functions_are_those_of_numpy(name: str) -> None:
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 @pytest.mark.parametrize(("rows", "columns"), [(1, 1), (5, 10), (33, 128), (3, 1000)])
 def test_softmax_and_normalisation_are_those_of_pytorch(dtype: Any, rows: int, columns: int) -> None:
-    torch = pytest.importorskip("torch")
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed; scripts/test --with-torch adds it")
     random = np.random.default_rng(rows)
     x, g = (random.standard_normal((rows, columns)).astype(dtype) for _ in range(2))
     given, slope = torch.tensor(x.astype(np.float32), requires_grad=True), torch.tensor(g.astype(np.float32))

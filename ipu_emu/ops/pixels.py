@@ -1,0 +1,71 @@
+"""Pixels: blocks of them as channels, and back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ipu_emu.graph.op import GRAPHCORE
+from ipu_emu.ops.arrays import computed
+from ipu_emu.ops.cost import moves
+from ipu_emu.ops.node import Made, Node
+from ipu_emu.ops.registry import OpDef
+
+__all__ = ["OPS"]
+
+#: An array; numpy's stubs call most results Any.
+_Array = Any
+
+
+def _blocks(node: Node) -> tuple[int, ...]:
+    x, block = node.input(0), int(node.attribute("blocksize", 1))
+    if x.rank != 4 or block < 1:
+        raise node.fail(f"data [N, C, H, W] and a positive blocksize are needed, found {x} and {block}")
+    return (*x.shape, block)
+
+
+def _depth_shape(node: Node) -> Made:
+    n, c, h, w, b = _blocks(node)
+    if c % (b * b):
+        raise node.fail(f"{c} channels cannot be spread over blocks of {b} by {b}")
+    return [(node.input(0).dtype, (n, c // (b * b), h * b, w * b))]
+
+
+def _depth_to_space(node: Node, x: _Array) -> _Array:
+    n, c, h, w, b = _blocks(node)
+    c //= b * b
+    if node.attribute("mode", "DCR") == "DCR":
+        return x.reshape(n, b, b, c, h, w).transpose(0, 3, 4, 1, 5, 2).reshape(n, c, h * b, w * b)
+    return x.reshape(n, c, b, b, h, w).transpose(0, 1, 4, 2, 5, 3).reshape(n, c, h * b, w * b)
+
+
+def _space_shape(node: Node) -> Made:
+    n, c, h, w, b = _blocks(node)
+    if h % b or w % b:
+        raise node.fail(f"{node.input(0)} has no whole number of blocks of {b} by {b}")
+    return [(node.input(0).dtype, (n, c * b * b, h // b, w // b))]
+
+
+def _space_to_depth(node: Node, x: _Array) -> _Array:
+    n, c, h, w, b = _blocks(node)
+    parts = x.reshape(n, c, h // b, b, w // b, b)
+    order = (0, 3, 5, 1, 2, 4) if node.attribute("mode", "DCR") == "DCR" else (0, 1, 3, 5, 2, 4)
+    return parts.transpose(order).reshape(n, c * b * b, h // b, w // b)
+
+
+def _inverse(type: str) -> Any:
+    return lambda d: d.g.op(type, **d.node.op.attributes)
+
+
+OPS = [
+    OpDef("DepthToSpace", (1, 1), _depth_shape, computed(_depth_to_space), moves, _inverse("SpaceToDepth")),
+    OpDef(
+        "DepthToSpace",
+        (1, 1),
+        _depth_shape,
+        computed(_depth_to_space),
+        moves,
+        _inverse("SpaceToDepth"),
+        domain=GRAPHCORE,
+    ),
+    OpDef("SpaceToDepth", (1, 1), _space_shape, computed(_space_to_depth), moves, _inverse("DepthToSpace")),
+]
