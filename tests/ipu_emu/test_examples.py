@@ -57,3 +57,24 @@ def test_characters_learns_and_does_not_depend_on_the_layout() -> None:
     job = (*LAUNCHER, "--num-instances", "2", "--num-replicas", "2")
     spread = run(*job, sys.executable, script, "--steps", "10")
     assert alone.split("def ")[-1].strip() in spread
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("replicas", ["1", "2"])
+def test_a_resnet_of_pytorch_learns(replicas: str) -> None:
+    pytest.importorskip("torch")
+    said = run(sys.executable, str(EXAMPLES / "resnet.py"), "--replicas", replicas)
+    right = [float(value) for value in re.findall(r"([\d.]+)% right", said)]
+    assert right[0] < 90 < 95 < right[-1]
+
+
+def test_a_resnet_without_pytorch_is_one_message(tmp_path: Path) -> None:
+    (tmp_path / "torch.py").write_text("raise ImportError")
+    environ = {"PATH": os.environ["PATH"], "PYTHONPATH": f"{tmp_path}:{ROOT}"}
+    command = (sys.executable, str(EXAMPLES / "resnet.py"))
+    done = subprocess.run(command, capture_output=True, text=True, env=environ, timeout=110, check=False)
+    assert done.returncode == 1
+    assert done.stderr == (
+        "examples/resnet.py writes its model with PyTorch, which is not installed; install torch, or name an "
+        "ONNX file with --model\n"
+    )
