@@ -62,7 +62,7 @@ def _compiler() -> bytes:
     """A hash of the sources of the compiler."""
     digest = sha256()
     for room in _COMPILER:
-        for path in sorted((_ROOT / room).glob("*.py")):
+        for path in sorted((_ROOT / room).rglob("*.py")):
             digest.update(path.read_bytes())
     return digest.digest()
 
