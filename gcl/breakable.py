@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import weakref
+from abc import ABC, abstractmethod
 from functools import cache
 
 from gcl.errors import GclError
@@ -16,7 +17,7 @@ __all__ = ["Breakable"]
 _ALL: weakref.WeakSet[Breakable] = weakref.WeakSet()
 
 
-class Breakable:
+class Breakable(ABC):
     """Base of paths: the first fault is kept, and the other ranks are told that this one takes part no more."""
 
     ready: dict[tuple[object, ...], ReadyCall]
@@ -44,9 +45,9 @@ class Breakable:
         self._fault = self._fault or GclError("the communicator is closed; connect again")
         self._depart(None)
 
+    @abstractmethod
     def _depart(self, error: BaseException | None) -> None:
         """Tell the others; ``error`` is why, None at an orderly end. Called again at every end."""
-        raise NotImplementedError
 
 
 @cache

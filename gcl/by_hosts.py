@@ -20,6 +20,7 @@ from gcl.breakable import Breakable
 from gcl.by_messages import ByMessages
 from gcl.calls import Kind, Request
 from gcl.columns import Part
+from gcl.errors import ArgumentError
 from gcl.in_memory import InMemory
 from gcl.ready import ReadyCall
 from gcl.transport.segment import array_at
@@ -76,6 +77,13 @@ class ByHosts(Breakable):
     def finish(self, call: ReadyCall, status: int) -> None:
         """Complete a call that stays on the host."""
         self.memory.finish(call, status)
+
+    def refuse(self, error: ArgumentError) -> None:
+        """Tell the ranks of this host, and those that agree with this one on the others."""
+        if self._fault is None:
+            self.memory.refuse(error)
+            if not self._inside:
+                self._agreement.refuse(error)
 
     def _depart(self, error: BaseException | None) -> None:
         for path in (self.memory, self.everyone, self._across):

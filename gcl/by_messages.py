@@ -17,7 +17,7 @@ import numpy as np
 from gcl.breakable import Breakable
 from gcl.calls import Kind, Request
 from gcl.columns import Part
-from gcl.errors import CollectiveMismatch
+from gcl.errors import ArgumentError, CollectiveMismatch, reason_of
 from gcl.group_view import GroupView
 from gcl.groups import Group
 from gcl.link import Link
@@ -98,10 +98,11 @@ class ByMessages(Breakable):
 
     def work(self, request: Request, rows: Rows, results: Rows, part: Part = _WHOLE) -> None:
         """The messages of ``part`` of ``request``, from one flat array per replica of the party to another."""
-        work = self._kinds[request.kind]
+        self.link.idle, work = False, self._kinds[request.kind]
         for view in self._groups:
             if view.rows:
                 work(request, view, rows, results, part)
+        self.link.idle = True
 
     def finish(self, call: ReadyCall, status: int) -> None:
         """Complete a call that was made in one exchange; what this raises goes to ``fail``."""
@@ -112,7 +113,7 @@ class ByMessages(Breakable):
     def _prepare(self, request: Request, x: np.ndarray, out: np.ndarray) -> _SwapCall | None:
         """``request`` in one exchange, None if it is too large for that: all ranks come to the same answer."""
         nbytes = request.count * request.dtype.itemsize * (self.link.messages.ranks - 1)
-        if request.kind is not Kind.BARRIER and nbytes > _SWAPPED_BYTES:
+        if self.link.has_refused or (request.kind is not Kind.BARRIER and nbytes > _SWAPPED_BYTES):
             return None
         data = Data([], [], [], [], [])
         if request.kind is Kind.ALL_REDUCE:
@@ -139,9 +140,15 @@ class ByMessages(Breakable):
         texts = [bytes(row).rstrip(b"\0").decode(errors="replace") for row in self.link.exchange(request, mine)]
         return CollectiveMismatch.between(list(zip(self.link.parties.names, texts, strict=True)))
 
+    def refuse(self, error: ArgumentError) -> None:
+        """Tell the others that they wait for this rank in vain."""
+        if self._fault is None:
+            self.ready.clear()  # a ready call does not look for what others refused
+            self.link.refuse(str(error))
+
     def _depart(self, error: BaseException | None) -> None:
         self.ready.clear()  # a ready call does not look for faults
-        self.link.messages.close()
+        self.link.leave(reason_of(error))
 
 
 def _nothing(request: Request, view: GroupView, rows: Rows, results: Rows, part: Part) -> None:

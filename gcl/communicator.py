@@ -7,7 +7,6 @@ other processes of the host can read them, so that a collective copies nothing; 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from operator import index
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -15,7 +14,7 @@ from numpy.typing import DTypeLike
 
 from gcl import packing
 from gcl.calls import Kind, Request, begun_here
-from gcl.dtypes import witness
+from gcl.checks import Refusals, check_flat, check_output, check_tensor, dims_of, dtype_of
 from gcl.errors import ArgumentError
 from gcl.groups import Group
 from gcl.handle import Handle, Runner
@@ -54,6 +53,9 @@ class Path(Protocol):
     def finish(self, call: ReadyCall, status: int) -> None:
         """Complete a ready call whose ``run`` returned ``status``."""
 
+    def refuse(self, error: ArgumentError) -> None:
+        """A call of this rank cannot be made: others that make it wait for this rank in vain, and are told."""
+
     def fail(self, error: BaseException) -> None:
         """A ready call ended with ``error``: the ranks are out of step from here on."""
 
@@ -79,6 +81,7 @@ class Communicator:
         self._ready = path.ready
         self._requests: dict[tuple[object, ...], Request] = {}
         self._runner: Runner | None = None
+        self._told = Refusals(path.refuse)
         self._shared: dict[int, np.ndarray] = {}
         self._nothing = path.empty((world.local, 0), np.dtype(np.float32))
         self.local_replicas: int = world.local
@@ -92,14 +95,14 @@ class Communicator:
 
     def empty(self, shape: int | Sequence[int], dtype: DTypeLike = np.float32) -> np.ndarray:
         """A zeroed tensor [local replicas, *shape] in the shared segment."""
-        return self._path.empty((self.local_replicas, *_dims(shape)), _dtype(dtype))
+        return self._path.empty((self.local_replicas, *dims_of(shape)), dtype_of(dtype))
 
     def shared(self, shape: int | Sequence[int], dtype: DTypeLike = np.float32) -> np.ndarray:
         """A zeroed tensor [*shape] that all ranks of a host see, for ``all_gather(x, out=...)``; all must call it.
 
         It lives as long as the communicator. Where no memory is shared, each rank has its own.
         """
-        made = self._path.shared(_dims(shape), _dtype(dtype))
+        made = self._path.shared(dims_of(shape), dtype_of(dtype))
         self._shared[id(made)] = made
         return made
 
@@ -114,14 +117,15 @@ class Communicator:
             return self._by(method).all_reduce(x, op, out=out)
         if out is not None and self._again(_ALL_REDUCE, op, x, out):
             return out
-        if isinstance(x, list):
-            packing.checked(x, out, self._check, np.shape)
-            together = self._together(Kind.ALL_REDUCE, op)
-            return packing.elementwise(x, out, self.empty, together)
-        self._check(x)
-        out = self._output(out, x.shape, x, in_place=True)
-        self._run(Kind.ALL_REDUCE, op, x, out)
-        return out
+        with self._told:
+            if isinstance(x, list):
+                packing.checked(x, out, self._check, np.shape)
+                together = self._together(Kind.ALL_REDUCE, op)
+                return packing.elementwise(x, out, self.empty, together)
+            self._check(x)
+            out = self._output(out, x.shape, x, in_place=True)
+            self._run(Kind.ALL_REDUCE, op, x, out)
+            return out
 
     def reduce_scatter(
         self, x: Tensors, op: str = Operator.ADD, *, out: Tensors | None = None, method: str | None = None
@@ -134,14 +138,15 @@ class Communicator:
             return self._by(method).reduce_scatter(x, op, out=out)
         if out is not None and self._again(_REDUCE_SCATTER, op, x, out):
             return out
-        if isinstance(x, list):
-            size = self.group.size
-            packing.checked(x, out, self._check_flat, lambda one: (len(one), -(-one.shape[1] // size)))
-            return packing.scattered(x, out, size, self.empty, self._together(Kind.REDUCE_SCATTER, op))
-        self._check_flat(x)
-        out = self._output(out, (x.shape[0], self._shard(x.shape[1], x.dtype, op)), x)
-        self._run(Kind.REDUCE_SCATTER, op, x, out)
-        return out
+        with self._told:
+            if isinstance(x, list):
+                size = self.group.size
+                packing.checked(x, out, self._check_flat, lambda one: (len(one), -(-one.shape[1] // size)))
+                return packing.scattered(x, out, size, self.empty, self._together(Kind.REDUCE_SCATTER, op))
+            self._check_flat(x)
+            out = self._output(out, (x.shape[0], self._shard(x.shape[1], x.dtype, op)), x)
+            self._run(Kind.REDUCE_SCATTER, op, x, out)
+            return out
 
     def all_gather(self, x: Tensors, *, out: Tensors | None = None, method: str | None = None) -> Tensors:
         """Join the shards ``x`` [local replicas, ...] in group order: [local replicas, group size, ...].
@@ -154,45 +159,48 @@ class Communicator:
         kind = _ALL_GATHER_SHARED if id(out) in self._shared else _ALL_GATHER
         if out is not None and self._again(kind, _ADD, x, out):
             return out
-        if isinstance(x, list):
-            size = self.group.size
-            packing.checked(x, out, self._check, lambda one: (len(one), size, *one.shape[1:]))
-            return packing.all_gathered(x, out, size, self.empty, self._together(Kind.ALL_GATHER))
-        self._check(x)
-        if kind == _ALL_GATHER_SHARED:
-            return self._all_gather_shared(x, out)
-        out = self._output(out, (x.shape[0], self.group.size, *x.shape[1:]), x)
-        self._run(Kind.ALL_GATHER, Operator.ADD, x, out)
-        return out
+        with self._told:
+            if isinstance(x, list):
+                size = self.group.size
+                packing.checked(x, out, self._check, lambda one: (len(one), size, *one.shape[1:]))
+                return packing.all_gathered(x, out, size, self.empty, self._together(Kind.ALL_GATHER))
+            self._check(x)
+            if kind == _ALL_GATHER_SHARED:
+                return self._all_gather_shared(x, out)
+            out = self._output(out, (x.shape[0], self.group.size, *x.shape[1:]), x)
+            self._run(Kind.ALL_GATHER, Operator.ADD, x, out)
+            return out
 
     def broadcast(self, x: Tensors, root: int = 0, *, out: Tensors | None = None) -> Tensors:
         """Give every replica the tensor of the group member with index ``root``; ``out`` may be ``x``."""
         if out is not None and self._again(_BROADCAST, _ADD, x, out, root):
             return out
-        if isinstance(root, bool) or not isinstance(root, int | np.integer) or not 0 <= root < self.group.size:
-            raise ArgumentError(f"root {root!r} was asked for; group members are 0 to {self.group.size - 1}")
-        root = int(root)
-        if isinstance(x, list):
-            packing.checked(x, out, self._check, np.shape)
-            return packing.elementwise(x, out, self.empty, self._together(Kind.BROADCAST, root=root))
-        self._check(x)
-        out = self._output(out, x.shape, x, in_place=True)
-        self._run(Kind.BROADCAST, Operator.ADD, x, out, root)
-        return out
+        with self._told:
+            if isinstance(root, bool) or not isinstance(root, int | np.integer) or not 0 <= root < self.group.size:
+                raise ArgumentError(f"root {root!r} was asked for; group members are 0 to {self.group.size - 1}")
+            root = int(root)
+            if isinstance(x, list):
+                packing.checked(x, out, self._check, np.shape)
+                return packing.elementwise(x, out, self.empty, self._together(Kind.BROADCAST, root=root))
+            self._check(x)
+            out = self._output(out, x.shape, x, in_place=True)
+            self._run(Kind.BROADCAST, Operator.ADD, x, out, root)
+            return out
 
     def all_to_all(self, x: np.ndarray, *, out: np.ndarray | None = None) -> np.ndarray:
         """Send slice j of ``x`` [local replicas, group size, ...] to member j; slot i comes from member i."""
         if out is not None and self._again(_ALL_TO_ALL, _ADD, x, out):
             return out
-        self._check(x)
-        if x.ndim < 2 or x.shape[1] != self.group.size:
-            raise ArgumentError(
-                f"a tensor of shape {list(x.shape)} was given; an all-to-all needs [local replicas, "
-                f"{self.group.size}, ...]: one slice for each member of the group"
-            )
-        out = self._output(out, x.shape, x)
-        self._run(Kind.ALL_TO_ALL, Operator.ADD, x, out)
-        return out
+        with self._told:
+            self._check(x)
+            if x.ndim < 2 or x.shape[1] != self.group.size:
+                raise ArgumentError(
+                    f"a tensor of shape {list(x.shape)} was given; an all-to-all needs [local replicas, "
+                    f"{self.group.size}, ...]: one slice for each member of the group"
+                )
+            out = self._output(out, x.shape, x)
+            self._run(Kind.ALL_TO_ALL, Operator.ADD, x, out)
+            return out
 
     def all_reduce_async(
         self, x: Tensors, op: str = Operator.ADD, *, out: Tensors | None = None, method: str | None = None
@@ -251,11 +259,12 @@ class Communicator:
         """The communicator of the same ranks and paths whose collectives go by ``method``."""
         if self._runner is not None:
             self._runner.drain()
-        name = ",".join(method_chain(method))
-        if name not in self._siblings:
-            self._siblings[name] = self._by_method(name)
-            self._siblings[name]._shared = self._shared
-        return self._siblings[name]
+        with self._told:
+            name = ",".join(method_chain(method))
+            if name not in self._siblings:
+                self._siblings[name] = self._by_method(name)
+                self._siblings[name]._shared = self._shared
+            return self._siblings[name]
 
     def _begin(self, collective: Callable[[], R]) -> Handle[R]:
         if self._runner is None:
@@ -343,65 +352,15 @@ class Communicator:
             out[row, : own.size], out[row, own.size :] = own, 0
 
     def _check(self, x: np.ndarray) -> None:
-        if not isinstance(x, np.ndarray):
-            raise ArgumentError(f"a tensor is a numpy array [local replicas, ...], found {type(x).__name__}")
-        if x.ndim < 1 or x.shape[0] != self.local_replicas:
-            raise ArgumentError(
-                f"a tensor of shape {list(x.shape)} was given; its leading axis must be the "
-                f"{self.local_replicas} local replicas, as communicator.empty(shape) makes it"
-            )
-        if not x.flags.c_contiguous:
-            raise ArgumentError("a tensor that is not C-contiguous was given; pass np.ascontiguousarray(x)")
-        witness(x.dtype)
+        check_tensor(x, self.local_replicas)
 
     def _check_flat(self, x: np.ndarray) -> None:
-        self._check(x)
-        if x.ndim != 2:
-            raise ArgumentError(
-                f"Input tensor to replicatedReduceScatter must have rank 1, but had rank {x.ndim - 1}; "
-                "flatten each replica's tensor"
-            )
+        check_flat(x, self.local_replicas)
 
     def _output(
         self, out: np.ndarray | None, shape: tuple[int, ...], x: np.ndarray, *, in_place: bool = False
     ) -> np.ndarray:
         if out is None:
             return self._path.empty(shape, x.dtype)
-        if out is not x:
-            self._check(out)
-        if not out.flags.writeable:
-            raise ArgumentError("out is read-only; give a tensor that may be written to")
-        if out.shape != shape or out.dtype != x.dtype:
-            raise ArgumentError(
-                f"out has shape {list(out.shape)} and dtype {out.dtype}; this collective needs "
-                f"{list(shape)} and {x.dtype}"
-            )
-        if np.may_share_memory(out, x) and not (_start(out) == _start(x) and (in_place or self.group.size == 1)):
-            raise ArgumentError(
-                "out overlaps the input, which others may still read; "
-                f"give another out{', or the input itself' if in_place else ''}"
-            )
+        check_output(out, shape, x, in_place=in_place, alone=self.group.size == 1)
         return out
-
-
-def _start(array: np.ndarray) -> int:
-    """Address of the first element."""
-    return int(array.__array_interface__["data"][0])
-
-
-def _dims(shape: int | Sequence[int]) -> tuple[int, ...]:
-    try:
-        dims = tuple(map(index, shape)) if isinstance(shape, Sequence) else (index(shape),)
-    except TypeError:
-        dims = (-1,)
-    if min(dims, default=0) < 0:
-        raise ArgumentError(f"a tensor of shape {shape!r} was asked for; sizes are whole numbers of at least 0")
-    return dims
-
-
-def _dtype(dtype: DTypeLike) -> np.dtype[Any]:
-    try:
-        found: np.dtype[Any] = np.dtype(dtype)
-    except TypeError:
-        raise ArgumentError(f"a tensor of {dtype!r} was asked for; give a dtype such as 'float32'") from None
-    return found

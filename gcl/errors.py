@@ -17,6 +17,7 @@ __all__ = [
     "GclError",
     "PeerLost",
     "TransportError",
+    "reason_of",
 ]
 
 
@@ -41,14 +42,35 @@ class CollectiveMismatch(GclError):
             "every rank must make the same calls in the same order"
         )
 
+    @classmethod
+    def refused(cls, waiting: object, who: str, reason: str) -> CollectiveMismatch:
+        """``waiting`` for a rank whose arguments were refused, so that it does not come."""
+        return cls(f"{waiting} waits for {who}, whose call was refused: {reason}")
+
 
 class CollectiveTimeout(GclError, TimeoutError):
     """A rank did not arrive in time."""
 
 
 class PeerLost(GclError):
-    """A rank died, or left, while others wait for it."""
+    """A rank died, or left, while others wait for it; ``reason`` is what that rank said itself, if anything."""
+
+    def __init__(self, text: str, reason: str = "") -> None:
+        super().__init__(text)
+        self.reason = reason
+
+    @classmethod
+    def left(cls, waiting: object, who: str, reason: str) -> PeerLost:
+        """``waiting`` for a rank that said why it takes part no more."""
+        return cls(f"{waiting} waits for {who}, which has left: {reason}", reason)
 
 
 class TransportError(GclError):
     """The transport that was asked for does not work here."""
+
+
+def reason_of(error: BaseException | None) -> str:
+    """What to tell ranks that wait for this one, which ends with ``error``: the cause of the first, "" for none."""
+    if isinstance(error, PeerLost) and error.reason:
+        return error.reason
+    return str(error) if isinstance(error, GclError) else ""

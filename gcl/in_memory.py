@@ -18,7 +18,7 @@ from gcl import plan, rendezvous, shared
 from gcl.breakable import Breakable
 from gcl.calls import Kind, Request
 from gcl.dtypes import witness
-from gcl.errors import CollectiveMismatch, CollectiveTimeout, PeerLost
+from gcl.errors import ArgumentError, CollectiveMismatch, CollectiveTimeout, GclError, PeerLost, reason_of
 from gcl.groups import Group
 from gcl.jit import bound
 from gcl.operators import Operator
@@ -103,8 +103,18 @@ class InMemory(Breakable):
         if near_out is not out:
             out[...] = near_out
 
+    def refuse(self, error: ArgumentError) -> None:
+        """Tell ranks that wait for this one why it does not come."""
+        if self._fault is None:
+            self._domain.write_text(str(error))
+            plan.refuse(self._plan)
+
     def _depart(self, error: BaseException | None) -> None:
         self.ready.clear()  # a ready call does not look for faults
+        if not rendezvous.left(self._plan[plan.CONTROL], self._domain.rank):
+            reason = reason_of(error)
+            if reason or not plan.has_refused(self._plan):  # else it has been said why
+                self._domain.write_text(reason)
         rendezvous.mark_left(self._plan[plan.CONTROL], self._domain.rank)
         if error is None:
             self._domain.close()
@@ -198,16 +208,22 @@ class InMemory(Breakable):
     def _check_peers(self, request: Request) -> None:
         """Raise PeerLost if any rank that is waited for can arrive no more."""
         for rank in plan.missing(self._plan):
-            why = self._gone(rank)
+            why = self._gone(request, rank)
             if why and rank in plan.missing(self._plan):  # else it arrived before it went
-                raise PeerLost(f"{request} waits for {self._world.describe(rank)}, {why}")
+                raise why
 
-    def _gone(self, rank: int) -> str:
+    def _gone(self, request: Request, rank: int) -> GclError | None:
+        """Why ``rank`` does not come, if it does not."""
+        who = self._world.describe(rank)
         if rendezvous.left(self._plan[plan.CONTROL], rank):
-            return "which has left; call it on all ranks, or on none, and look at why that rank stopped"
+            reason = self._domain.read_text(rank) or "call it on all ranks, or on none"
+            return PeerLost.left(request, who, reason)
+        if plan.refused(self._plan, rank):
+            return CollectiveMismatch.refused(request, who, self._domain.read_text(rank))
         if not self._domain.alive(rank):
-            return "whose process has died; look at its output"
-        return ""
+            died = f"{request} waits for {who}, whose process has died; look at its output"
+            return PeerLost(died, died)
+        return None
 
     def _mismatch(self, request: Request) -> CollectiveMismatch:
         """Tell all ranks what each of them called, and where; all build the same error."""

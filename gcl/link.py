@@ -1,4 +1,10 @@
-"""Link: messages between parties, every wait with an end that names who is missing."""
+"""Link: messages between parties, every wait with an end that names who is missing.
+
+Every collective begins with a header (signature, bytes that follow) to everyone. In its place can come a word:
+
+    REFUSED    the call of this party was refused; why          forgotten by those that refused one themselves
+    LEFT       this party takes part no more; why               only where no data of a collective is under way
+"""
 
 from __future__ import annotations
 
@@ -9,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from gcl.calls import Request
-from gcl.errors import CollectiveTimeout, PeerLost
+from gcl.errors import CollectiveMismatch, CollectiveTimeout, PeerLost
 from gcl.parties import Parties
 from gcl.ready import DONE, MISMATCH, WAITING
 from gcl.swap import Data, Swap
@@ -18,6 +24,8 @@ from gcl.transport.tcp import TcpMessages
 
 __all__ = ["Link"]
 
+_REFUSED, _LEFT = -1, -2  # signatures are not negative
+
 
 class Link:
     """``messages`` between ``parties``; ``timeout`` in seconds."""
@@ -25,6 +33,11 @@ class Link:
     def __init__(self, messages: Messages, parties: Parties, timeout: float) -> None:
         self.messages, self.parties, self._timeout = messages, parties, timeout
         self.send, self.receive = messages.send, messages.receive
+        #: no collective is under way, so that a header is what the others expect
+        self.idle = True
+        self._refused = 0
+        self._forgiven = [0] * messages.ranks
+        self._said: list[np.ndarray] = []  # messages on their way
 
     def wait(self, request: Request, pending: list[Any]) -> None:
         """Complete messages of ``request``; raise PeerLost or CollectiveTimeout if a party does not answer."""
@@ -34,11 +47,54 @@ class Link:
 
     def agree(self, request: Request, signature: int) -> bool:
         """Say whether every party announces ``signature``; forget the data that came with what others announce."""
+        self.idle = False
         headers = self.exchange(request, np.array([signature, 0], np.int64))
-        same = bool((headers[:, 0] == signature).all())
+        while said := [rank for rank, (word, _) in enumerate(headers) if word < 0]:
+            self._hear(request, headers, said)
+            self.wait(request, [self.receive(rank, headers[rank]) for rank in said])
+        self._refused, self._forgiven = 0, [0] * len(headers)
+        self.idle = same = bool((headers == [signature, 0]).all())
         if not same:
             self.forget(request, {rank: int(nbytes) for rank, (_, nbytes) in enumerate(headers)})
         return same
+
+    @property
+    def has_refused(self) -> bool:
+        """Whether a call was refused here since the last one that was made."""
+        return self._refused > 0
+
+    def refuse(self, reason: str) -> None:
+        """Tell everyone that a call was refused."""
+        self._refused += 1
+        self._say(_REFUSED, reason)
+
+    def leave(self, reason: str) -> None:
+        """Tell everyone why this party takes part no more, if they can be told, and end."""
+        if reason and self.idle:
+            self._say(_LEFT, reason)
+        self.idle = False
+        self.messages.close()
+
+    def _say(self, word: int, reason: str) -> None:
+        text = np.frombuffer(reason.encode(), np.uint8)
+        header = np.array([word, text.size], np.int64)
+        self._said += [header, text]
+        for rank in range(self.messages.ranks):
+            if rank != self.messages.rank:
+                self.send(rank, header)
+                self.send(rank, text)
+
+    def _hear(self, request: Request, headers: np.ndarray, said: list[int]) -> None:
+        """Read what some said in place of a header; raise it, unless it is a call that was refused here too."""
+        texts = {rank: np.empty(int(headers[rank, 1]), np.uint8) for rank in said}
+        self.wait(request, [self.receive(rank, text) for rank, text in texts.items()])
+        for rank, text in texts.items():
+            reason, who = bytes(text).decode(errors="replace"), self.parties.carrier(rank)
+            if headers[rank, 0] == _LEFT:
+                raise PeerLost.left(request, who, reason)
+            if self._forgiven[rank] >= self._refused:
+                raise CollectiveMismatch.refused(request, who, reason)
+            self._forgiven[rank] += 1
 
     def forget(self, request: Request, nbytes: dict[int, int]) -> None:
         """Receive so many bytes from each rank, and drop them."""
@@ -56,7 +112,14 @@ class Link:
         """A call that begins ``swap``, or goes on with it."""
         messages = self.messages
         assert isinstance(messages, TcpMessages)
-        return lambda: swap.run(messages.table, messages.polled)
+
+        def go_on() -> int:
+            self.idle = False
+            status = swap.run(messages.table, messages.polled)
+            self.idle = status == DONE
+            return status
+
+        return go_on
 
     def finish(self, request: Request, swap: Swap, status: int) -> bool:
         """Complete ``swap``; say whether all announced the same."""
@@ -66,8 +129,12 @@ class Link:
             if late := messages.late(swap.targets, deadline):
                 raise self._missing(request, late)
             status = swap.run(messages.table, messages.polled)
+        self.idle = status == DONE
         if status == MISMATCH:
-            self.forget(request, {rank: int(swap.headers[1, place, 1]) for rank, place in messages.places.items()})
+            headers = {rank: swap.headers[1, place] for rank, place in messages.places.items()}
+            self.forget(request, {rank: int(nbytes) for rank, (word, nbytes) in headers.items() if word >= 0})
+            everyone = np.array([headers.get(rank, [0, 0]) for rank in range(messages.ranks)])
+            self._hear(request, everyone, [rank for rank, (word, _) in headers.items() if word < 0])
         return status == DONE
 
     def exchange(self, request: Request, mine: np.ndarray) -> np.ndarray:
@@ -83,9 +150,10 @@ class Link:
     def _missing(self, request: Request, late: list[int]) -> PeerLost | CollectiveTimeout:
         gone = {party: why for party in late if (why := self.messages.gone(party))}
         if gone:
-            names = ", ".join(self.parties.names[party] for party in gone)
-            return PeerLost(f"{request} waits for {names}, {next(iter(gone.values()))}")
-        names = ", ".join(self.parties.names[party] for party in late)
+            names = ", ".join(self.parties.carrier(party) for party in gone)
+            text = f"{request} waits for {names}, {next(iter(gone.values()))}"
+            return PeerLost(text, text)
+        names = ", ".join(self.parties.carrier(party) for party in late)
         return CollectiveTimeout(
             f"{request} waited {self._timeout:g} s for {names}; look at what they do, or raise timeout"
         )

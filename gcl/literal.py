@@ -153,6 +153,10 @@ class Literal(Breakable):
             self.fail(error)
             raise
 
+    def refuse(self, error: ArgumentError) -> None:
+        """Tell the ranks through the path below."""
+        self._path.refuse(error)
+
     def finish(self, call: ReadyCall, status: int) -> None:
         """Nothing: there are no ready calls of programs."""
 

@@ -110,6 +110,11 @@ class Logged:
         """Complete a ready call."""
         self._path.finish(call, status)
 
+    def refuse(self, error: ArgumentError) -> None:
+        """Say that a call was refused, and pass it on."""
+        self._logger.error("rank %d: a call was refused: %s", self._rank, error)
+        self._path.refuse(error)
+
     def fail(self, error: BaseException) -> None:
         """Say that a ready call failed, and pass it on."""
         self._logger.error("rank %d: a collective failed: %s", self._rank, error)

@@ -11,7 +11,7 @@ Messages go over connections of their own; over MPI where those cannot be made, 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import popdist_py
@@ -105,7 +105,8 @@ def _by_hosts(
     carries = memory_world.rank < carriers
     members = [ranks[memory_world.rank] for ranks in site.ranks_of] if carries else [site.world.rank]
     messages = _messages("auto", site, members, timeout)
-    across = ByMessages(messages, site.host_parties(), group, timeout) if carries else None
+    parties = replace(site.host_parties(), carriers=tuple(map(site.world.describe, members)))
+    across = ByMessages(messages, parties, group, timeout) if carries else None
     ranks = list(range(site.world.ranks))
     everyone = ByMessages(_messages("auto", site, ranks, timeout), Parties.of_ranks(site.world), group, timeout)
     replicas = list(site.host_parties().rows)

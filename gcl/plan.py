@@ -14,7 +14,7 @@ import numpy as np
 
 from gcl.jit import jit, part
 from gcl.reduction import WORK_WORDS
-from gcl.rendezvous import arrive, post_of, reached, wait_for_all
+from gcl.rendezvous import arrive, mark_refused, post_of, reached, refusals, wait_for_all
 
 __all__ = [
     "CODE",
@@ -43,6 +43,7 @@ __all__ = [
     "agreed",
     "any_private",
     "enter",
+    "has_refused",
     "meet",
     "meet_again",
     "met",
@@ -50,6 +51,8 @@ __all__ = [
     "new_plan",
     "own_tensor_of",
     "process_of",
+    "refuse",
+    "refused",
     "signature_of_all",
     "slice_of",
     "tables",
@@ -193,6 +196,23 @@ def met(plan: Any) -> Any:
     if done:
         plan[STAGE] = OUTSIDE
     return done
+
+
+def refuse(plan: np.ndarray) -> None:
+    """Tell the others that a call of this rank was refused."""
+    mark_refused(int(plan[CONTROL]), int(plan[RANK]), int(plan[_ARRIVALS]))
+
+
+def has_refused(plan: np.ndarray) -> bool:
+    """Say whether this rank refused a call, and has made none since."""
+    return bool(refusals(int(plan[CONTROL]), int(plan[RANK]), int(plan[_ARRIVALS])) > 0)
+
+
+def refused(plan: np.ndarray, rank: int) -> bool:
+    """Say whether ``rank`` refused the call that this rank has begun; not if both refused as many before it."""
+    before = int(plan[_ARRIVALS]) - 1
+    theirs, mine = (refusals(int(plan[CONTROL]), one, before) for one in (rank, int(plan[RANK])))
+    return bool(theirs > mine)
 
 
 def missing(plan: np.ndarray) -> list[int]:

@@ -8,6 +8,7 @@ Each rank owns one line of the control block and is its only writer (but for the
                             their addresses in their own process, and its id
           56   core      int32, where it was when it arrived
           64   left       int32, 1 when this rank closed its communicator
+          68   refused    2 x int32: arrivals when a call of this rank was refused last, and how many were just then
 
 A wait spins briefly where every rank can have a core, then yields, then sleeps on a futex, so that ranks which
 outnumber the cores do not steal time from the one they wait for. Ranks that could have a core each, but find
@@ -36,11 +37,11 @@ from gcl.atomics import (
 )
 from gcl.jit import carray, intrinsic, jit, part, pointer_to
 
-__all__ = ["LINE", "arrive", "left", "mark_left", "post_of", "reached", "wait_for_all"]
+__all__ = ["LINE", "arrive", "left", "mark_left", "mark_refused", "post_of", "reached", "refusals", "wait_for_all"]
 
 LINE = 128  # bytes: two cache lines, because processors fetch them in pairs
 POST_WORDS = 6
-_WAITERS, _POST, _CORE, _LEFT = 4, 8, 56, 64
+_WAITERS, _POST, _CORE, _LEFT, _REFUSED_AT, _REFUSALS = 4, 8, 56, 64, 68, 72
 _YIELDS, _SLEEPS = 200, 5
 
 
@@ -116,6 +117,21 @@ def mark_left(control: int, rank: int) -> None:
 def left(control: int, rank: int) -> Any:
     """Say whether ``rank`` takes part no more."""
     return load_acquire(control + rank * LINE + _LEFT) != 0
+
+
+@jit
+def refusals(control: int, rank: int, arrivals: int) -> Any:
+    """How many calls of ``rank`` were refused between meeting point ``arrivals`` and the next."""
+    line = control + rank * LINE
+    return load_acquire(line + _REFUSALS) if load_acquire(line + _REFUSED_AT) == np.int32(arrivals) else np.int32(0)
+
+
+@jit
+def mark_refused(control: int, rank: int, arrivals: int) -> None:
+    """Tell the others that this rank, now at meeting point ``arrivals``, refused a call that they may have made."""
+    line, before = control + rank * LINE, refusals(control, rank, arrivals)
+    store_release(line + _REFUSALS, np.int32(before + 1))
+    store_release(line + _REFUSED_AT, np.int32(arrivals))
 
 
 @jit

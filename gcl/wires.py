@@ -123,7 +123,7 @@ class _MessageWire:
         self._link, self._owners = path.link, world.owners
 
     def begin(self, request: Request, elements: int, dtype: np.dtype[Any]) -> None:
-        self._request = request
+        self._request, self._link.idle = request, False
 
     def carry(self, exchange: Exchange, states: States) -> None:
         pending = self.post(exchange, states, ())
@@ -158,7 +158,8 @@ class _MessageWire:
         self._link.wait(self._request, pending)
 
     def end(self) -> None:
-        """Nothing: what was sent has been received into its place."""
+        """What was sent has been received into its place."""
+        self._link.idle = True
 
 
 class _HostsWire:
