@@ -64,12 +64,14 @@ class Session(Randomness):
         self.saveExecutable(filename)
 
     def saveExecutable(self, path: str, savePopartMetadata: bool = True, saveVariables: bool = True) -> None:
-        """Write what was compiled to a file; variables stay with the model."""
-        save_executable(self.executable, path, self._key())
+        """Write what was compiled to a file, with the host's values of variables or without."""
+        save_executable(self.executable, path, self._key(), self._weights.values if saveVariables else {})
 
     def loadExecutable(self, path: str) -> None:
-        """Take the executable from a file instead of compiling; ``loadEngineAndConnectStreams`` follows."""
-        self._executable = with_variables(load_executable(path, self._key()), self._graph)
+        """Take the executable from a file instead of compiling, and the values of variables if the file has them."""
+        loaded = load_executable(path, self._key())
+        self._weights.values |= {id: value for id, value in loaded.graph.data.items() if id in self._weights.values}
+        self._executable = with_variables(loaded, self._graph.data | self._weights.values)
 
     def loadEngineAndConnectStreams(self) -> None:
         """Attach to the device and load what was compiled."""

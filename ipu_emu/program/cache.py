@@ -21,6 +21,7 @@ from typing import Any
 
 import msgpack
 import numpy as np
+from numpy.typing import NDArray
 
 from ipu_emu.errors import EmulatorError
 from ipu_emu.files import replace_file
@@ -67,9 +68,16 @@ def _compiler() -> bytes:
     return digest.digest()
 
 
-def save_executable(executable: Executable, path: str | os.PathLike[str], key: str = "") -> None:
-    """Write ``executable`` without the values of its variables; raise EmulatorError where that fails."""
-    data = to_bytes(replace(executable, graph=without_variables(executable.graph)), key)
+def save_executable(
+    executable: Executable,
+    path: str | os.PathLike[str],
+    key: str = "",
+    variables: Mapping[str, NDArray[Any]] | None = None,
+) -> None:
+    """Write ``executable`` with these values of its variables; raise EmulatorError where that fails."""
+    graph = without_variables(executable.graph)
+    graph.data |= variables or {}
+    data = to_bytes(replace(executable, graph=graph), key)
     failed = replace_file(os.fspath(path), data)
     if failed:
         raise EmulatorError(
@@ -111,7 +119,7 @@ def compiled_once(
             found = _usable(path, key)
             if found is None:
                 return _made(path, key, make)
-    return with_variables(found, graph)
+    return with_variables(found, graph.data)
 
 
 def _usable(path: Path, key: str) -> Executable | None:
@@ -133,12 +141,13 @@ def _made(path: Path, key: str, make: Callable[[], Executable]) -> Executable:
     return executable
 
 
-def with_variables(executable: Executable, graph: Graph) -> Executable:
-    """``executable`` with the values of the variables of ``graph``."""
+def with_variables(executable: Executable, values: Mapping[str, NDArray[Any]]) -> Executable:
+    """``executable`` with these values of its variables."""
     loaded = executable.graph
-    values = {id: value for id, value in graph.data.items() if id in loaded.tensors}
+    variables = {tensor.id for tensor in loaded.tensors.values() if tensor.role.is_variable}
     own = {id: np.array(value) for id, value in loaded.data.items()}
-    return replace(executable, graph=replace(loaded, data=values | own))
+    given = {id: value for id, value in values.items() if id in variables}
+    return replace(executable, graph=replace(loaded, data=own | given))
 
 
 @contextmanager

@@ -158,6 +158,19 @@ def test_export_and_load(tmp_path: Path) -> None:
         third.loadExecutable(str(tmp_path / "none"))
 
 
+@pytest.mark.parametrize("saved", [True, False])
+def test_variables_are_saved_if_asked_for(saved: bool, tmp_path: Path) -> None:
+    made, model = session()
+    made.prepareDevice()
+    losses(made, model)
+    made.weightsToHost()
+    made.saveExecutable(str(tmp_path / "one"), saveVariables=saved)
+    other, _ = session()
+    other.loadExecutable(str(tmp_path / "one"))
+    other.loadEngineAndConnectStreams()
+    assert losses(other, model) == (losses(made, model) if saved else run())
+
+
 def test_where_the_folder_comes_from() -> None:
     opts = popart.SessionOptions()
     assert cache_folder(opts, {}) is None
