@@ -19,12 +19,10 @@ from ipu_emu.ops.adjoint import Adjoint, Value
 from ipu_emu.ops.arrays import chain, flat
 from ipu_emu.ops.cost import moves, per_element
 from ipu_emu.ops.node import Made, Node
-from ipu_emu.ops.random import stream_of, uniform
+from ipu_emu.ops.random import SALT, stream_of, uniform
 from ipu_emu.ops.registry import Bound, OpDef, Step
 
-__all__ = ["OPS", "SALT"]
-
-SALT = "salt"
+__all__ = ["OPS"]
 
 
 @jit

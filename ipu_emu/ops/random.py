@@ -26,10 +26,12 @@ from ipu_emu.ops.cost import per_element
 from ipu_emu.ops.node import Made, Node
 from ipu_emu.ops.registry import Bound, OpDef, Step
 
-__all__ = ["KEY", "OPS", "SHARED_KEY", "draw", "has_key", "key_in", "salt_of", "stream_of", "uniform"]
+__all__ = ["KEY", "OPS", "SALT", "SHARED_KEY", "draw", "has_key", "key_in", "salt_of", "stream_of", "uniform"]
 
 #: The key of a replica, and the one that all replicas share.
 KEY, SHARED_KEY = "randomSeed___replica", "randomSeed___shared"
+#: The attribute of an op that draws the numbers of another one.
+SALT = "salt"
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -47,8 +49,8 @@ def has_key(graph: Graph) -> bool:
 
 
 def salt_of(op: Op) -> int:
-    """A number that tells ``op`` from the others of its graph."""
-    return crc32(op.outputs[0].encode())
+    """A number that tells ``op`` from the others of its graph, or the one that it was given."""
+    return int(op.attributes.get(SALT, crc32(op.outputs[0].encode())))
 
 
 @part

@@ -122,6 +122,7 @@ class Compilation:
             "replicas": self._options.getGlobalReplicationFactor(),
             "broadcast": self._broadcast,
             "bucket_bytes": self._options.bucketBytes(),
+            "recomputation": self._options.recomputation(),
             "schedule": self._options.pipelineSchedule if self._options.enablePipelining else None,
         }
 

@@ -1,9 +1,9 @@
 """SessionOptions: how a session places, replicates and runs a model.
 
 Every option of PopART 3.4 is accepted and kept. Those that only tune a real IPU have no effect. Virtual graphs,
-execution phases and pipelining say where and when ops run (see places.py); they never change a number, except that
-pipelined training without gradient accumulation computes with stale weights. Recomputation, tensor locations and
-replicated tensor sharding are checked as PopART checks them and change nothing. ``pipelineSchedule`` is an extension:
+execution phases and pipelining say where and when ops run (see places.py), recomputation, tensor locations and
+replicated tensor sharding what is kept where; they never change a number, except that pipelined training without
+gradient accumulation computes with stale weights. ``pipelineSchedule`` is an extension:
 popart, grouped, interleaved or sequential.
 """
 
@@ -32,6 +32,7 @@ from ipu_emu.popart.option_groups import (
     ReplicatedCollectivesSettings,
 )
 from ipu_emu.popart.settings import Settings
+from ipu_emu.transforms.checkpoints import Recomputation
 from ipu_emu.transforms.training import Reduction
 
 __all__ = ["SessionOptions"]
@@ -192,6 +193,10 @@ class SessionOptions(Settings):
             return Reduction.SUM
         running = self.meanAccumulationAndReplicationReductionStrategy is MeanReductionStrategy.Running
         return Reduction.MEAN_RUNNING if running else Reduction.MEAN_POST
+
+    def recomputation(self) -> Recomputation:
+        """What the backward pass computes once more."""
+        return Recomputation(RecomputationType(self.autoRecomputation).name)
 
     def bucketBytes(self) -> int | None:
         """How many bytes of gradients one all-reduce takes at most; None is all of them.

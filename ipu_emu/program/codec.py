@@ -18,11 +18,26 @@ from ipu_emu.graph import DType, Graph, Op, Phase, Place, Role, Tensor, dtype_na
 from ipu_emu.program import anchors, instructions
 from ipu_emu.program.executable import Executable
 from ipu_emu.program.memory import Life, MemoryPlan, Placement
+from ipu_emu.transforms.checkpoints import Recomputation
 from ipu_emu.transforms.training import Gradient, Reduction
 
 __all__ = ["Decoder", "Encoder"]
 
-_LISTED = [Graph, Op, Tensor, Phase, Place, Role, Executable, Life, MemoryPlan, Placement, Gradient, Reduction]
+_LISTED = [
+    Graph,
+    Op,
+    Tensor,
+    Phase,
+    Place,
+    Role,
+    Executable,
+    Life,
+    MemoryPlan,
+    Placement,
+    Gradient,
+    Reduction,
+    Recomputation,
+]
 
 
 def _classes() -> dict[str, type]:

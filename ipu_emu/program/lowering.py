@@ -43,9 +43,11 @@ from ipu_emu.program.instructions import (
 )
 from ipu_emu.program.pipelining import Pipelining, Stages
 from ipu_emu.program.planner import plan_memory
+from ipu_emu.transforms.checkpoints import Recomputation
 from ipu_emu.transforms.exchange import COPY, exchange, original_of
 from ipu_emu.transforms.fusion import fuse
 from ipu_emu.transforms.places import homes
+from ipu_emu.transforms.recomputation import recompute
 from ipu_emu.transforms.storage import batch_innermost
 from ipu_emu.transforms.training import Gradient, Reduction
 
@@ -66,6 +68,7 @@ def lower(
     broadcast: frozenset[str] = frozenset(),
     bucket_bytes: int | None = None,
     schedule: str | None = None,
+    recomputation: Recomputation = Recomputation.NONE,
 ) -> Executable:
     """Compile one step of ``graph``.
 
@@ -74,6 +77,8 @@ def lower(
     """
     fuse(graph, [*(anchor.tensor for anchor in anchors), *(g.part for g in gradients), *(g.total for g in gradients)])
     training = bool(gradients)
+    if training:
+        recompute(graph, recomputation, [anchor.tensor for anchor in anchors])
     pipelining = Pipelining.of(graph, schedule, training=training) if schedule else None
     if pipelining:
         pipelining.check(step.accumulation if step.accumulation > 1 else step.batches)

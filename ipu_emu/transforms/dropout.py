@@ -13,8 +13,7 @@ import numpy as np
 
 from ipu_emu.graph import Graph, Op, Role, Tensor
 from ipu_emu.graph.op import GRAPHCORE
-from ipu_emu.ops.dropout import SALT
-from ipu_emu.ops.random import key_in, salt_of
+from ipu_emu.ops.random import SALT, key_in, salt_of
 
 __all__ = ["with_dropout"]
 
