@@ -2,6 +2,7 @@
 
     python examples/digits.py                                                   one instance, one replica
     poprun-py --num-instances 2 --num-replicas 4 python examples/digits.py      two instances of two replicas each
+    poprun-py --max-restarts 3 ... python examples/digits.py --checkpoints DIR  goes on where it was killed
 
 Every instance runs this program. Replicas share each batch, exchange their gradients and so stay equal; the images
 that a replica sees depend on its global index alone, so the result is the same for any spread over instances.
@@ -14,6 +15,7 @@ import os
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +25,7 @@ import numpy as np
 import ipu_emu.popart as popart
 import popdist_py as popdist
 import popdist_py.popart
+from ipu_emu.checkpoint import Checkpoints
 from poprun_py.topology import topology_table
 
 DATA = Path(__file__).parent / "data" / "digits.csv.gz"
@@ -255,6 +258,9 @@ def arguments() -> argparse.Namespace:
         "--batch", type=whole(1), default=64, metavar="N", help="images per update, about (default 64)"
     )
     parser.add_argument("--half", action="store_true", help="store everything as FLOAT16")
+    parser.add_argument(
+        "--checkpoints", type=Path, metavar="DIR", help="save the state here after each epoch, and go on from it"
+    )
     parser.add_argument("--weights-out", type=Path, metavar="FILE.npz", help="write the final weights here")
     args = parser.parse_args()
     if args.weights_out is not None and (fault := unwritable(args.weights_out)):
@@ -306,17 +312,24 @@ def run(args: argparse.Namespace) -> None:
     start = time.perf_counter()
     training = Training(digits, place, first_weights(args.seed, digits.train[0].dtype), args)
     report.say(f"compiled in {time.perf_counter() - start:.1f} s")
-    seconds = 0.0
-    for epoch in range(args.epochs):
-        start = time.perf_counter()
-        loss = training.epoch(epoch)
-        spent = time.perf_counter() - start
-        seconds += spent
-        report.epoch(epoch + 1, args.epochs, loss, training.steps * place.batch / spent)
+    with Checkpoints(args.checkpoints) if args.checkpoints else nullcontext() as checkpoints:
+        first = checkpoints.restore(training.session).step if checkpoints else 0
+        if first:
+            report.say(f"going on after epoch {first}, from {args.checkpoints}")
+        seconds = 0.0
+        for epoch in range(first, args.epochs):
+            start = time.perf_counter()
+            loss = training.epoch(epoch)
+            if checkpoints:
+                checkpoints.save(training.session, epoch + 1)
+            spent = time.perf_counter() - start
+            seconds += spent
+            report.epoch(epoch + 1, args.epochs, loss, training.steps * place.batch / spent)
     weights = training.weights()
     correct, tested = count_correct(digits, place, weights, training.device), len(digits.test[1])
     report.say(f"test accuracy {100 * correct / tested:.2f} % ({correct} of {tested} held-back images)")
-    images = args.epochs * training.steps * place.batch
+    images = (args.epochs - first) * training.steps * place.batch
+    seconds = max(seconds, 1e-9)  # nothing was left to do
     report.say(
         f"throughput    {images / seconds:,.0f} images/s over {count(place.total, 'replica')} in "
         f"{count(place.instances, 'instance')} (wall time: {seconds:.2f} s)"
