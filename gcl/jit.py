@@ -4,12 +4,15 @@ Fast-math stays off because results must not depend on how a loop was vectorised
 
 numba forgets a cached kernel when its own file changes. Kernels take in what they call from other files, so here it
 is forgotten when any file changes that its own one imports, directly or not.
+
+Processes that start together need the same kernels: one compiles each, the others wait and load it.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from contextlib import ExitStack
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -19,10 +22,15 @@ import numba
 import numba.extending
 from numba.core.types import CPointer
 
+from gcl.file_lock import held
+
 __all__ = ["bound", "carray", "intrinsic", "jit", "overload", "part", "pointer_to", "sources"]
 
 #: numba's array over a pointer, as compiled code calls it.
 carray: Any = vars(numba)["carray"]
+
+#: Seconds to wait for another process that compiles a kernel; then this one does it too.
+PATIENCE = 60.0
 
 _ROOT = Path(__file__).parents[1]
 _IMPORT = re.compile(rb"^(?:from|import) ((?:gcl|ipu_emu)\.[\w.]+)", re.MULTILINE)
@@ -33,9 +41,37 @@ F = TypeVar("F", bound=Callable[..., object])
 def jit(function: F) -> F:
     """Compile ``function`` on first call for the types it is called with; keep its signature for type checkers."""
     compiled: Any = numba.njit(cache=True, nogil=True, error_model="numpy")(function)
-    index = compiled._cache._cache_file
+    stored, index = compiled._cache, compiled._cache._cache_file
     index._source_stamp = index._source_stamp, sources(function.__code__.co_filename)
+    once = _OneCompiles(stored)
+    stored.load_overload, stored.save_overload = once.load_overload, once.save_overload
     return cast(F, compiled)
+
+
+class _OneCompiles:
+    """The two ways into numba's cache, with a lock from when a kernel is not found until it is saved.
+
+    numba calls them with its own lock held, in one thread at a time.
+    """
+
+    def __init__(self, cache: Any) -> None:
+        self._load, self._save = cache.load_overload, cache.save_overload
+        self._lock = Path(f"{cache._cache_file._index_path}.lock")
+        self._held = ExitStack()
+
+    def load_overload(self, *asked: object) -> Any:
+        self._held.close()  # of a kernel that did not compile
+        found = self._load(*asked)
+        if found is None:
+            self._held.enter_context(held(self._lock, PATIENCE))
+            found = self._load(*asked)
+            if found is not None:
+                self._held.close()
+        return found
+
+    def save_overload(self, *made: object) -> None:
+        self._save(*made)
+        self._held.close()
 
 
 def bound(kernel: Callable[..., int], *arguments: object) -> Callable[[], int]:

@@ -7,22 +7,20 @@ executable has them. Where several instances share a folder, the first one compi
 
 from __future__ import annotations
 
-import fcntl
 import os
 import warnings
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
-from time import monotonic, sleep
 from typing import Any
 
 import msgpack
 import numpy as np
 from numpy.typing import NDArray
 
+from gcl.file_lock import held
 from ipu_emu.errors import EmulatorError
 from ipu_emu.files import replace_file
 from ipu_emu.graph import Graph
@@ -115,7 +113,7 @@ def compiled_once(
         return make()
     found = _usable(path, key)
     if found is None:
-        with _only_one(path):
+        with held(Path(f"{path}.lock"), PATIENCE):
             found = _usable(path, key)
             if found is None:
                 return _made(path, key, make)
@@ -148,24 +146,3 @@ def with_variables(executable: Executable, values: Mapping[str, NDArray[Any]]) -
     own = {id: np.array(value) for id, value in loaded.data.items()}
     given = {id: value for id, value in values.items() if id in variables}
     return replace(executable, graph=replace(loaded, data=own | given))
-
-
-@contextmanager
-def _only_one(path: Path) -> Iterator[None]:
-    """Hold the lock of ``path``; go on without it when the one who has it takes too long, or dies with it."""
-    try:
-        file = os.open(f"{path}.lock", os.O_CREAT | os.O_RDWR, 0o600)
-    except OSError:
-        yield
-        return
-    deadline = monotonic() + PATIENCE
-    try:
-        while monotonic() < deadline:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                sleep(0.02)
-        yield
-    finally:
-        os.close(file)
