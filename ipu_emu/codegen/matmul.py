@@ -23,8 +23,10 @@ from ipu_emu.codegen.loops import FLOAT, HALF, I64, Kernel, const, repeat
 
 __all__ = ["DOTS", "DOT_COLUMNS", "DOT_ROWS", "PRODUCT", "ROWS", "dots", "product"]
 
-#: Rows of y in registers at a time; others are for what is left.
-ROWS = 8
+#: Rows of y in registers at a time, two registers each; others are for what is left. Of 16 registers some are needed
+#: for the operands: with 8 rows the sums are spilled to the stack in the inner loop (a third of the speed, and a
+#: tenth where they happen to lie across two pages).
+ROWS = 8 if lanes() > 8 else 6
 DOT_ROWS, DOT_COLUMNS = 4, 4
 
 #: Names of the arguments, in order; strides in bytes.

@@ -67,13 +67,14 @@ def panels_of_columns(width: int, half: bool) -> Function:
 
         def block(k: Any, _: list[Any]) -> list[Any]:
             for first in range(0, width, BLOCK):
-                lines = []
-                for r in range(first, first + BLOCK):
+                count, lines = min(BLOCK, width - first), []
+                for r in range(first, first + count):
                     at = b.add(b.mul(row_bytes, const(r)), b.mul(k, const(size)))
                     lines.append(_load(kernel, start, at, BLOCK, half))
-                for number, column in enumerate(_transposed(kernel, lines)):
+                square = [*lines, *lines[-1:] * (BLOCK - count)]
+                for number, column in enumerate(_transposed(kernel, square)):
                     at = b.add(b.mul(b.add(k, const(number)), const(4 * width)), const(4 * first))
-                    kernel.store(column, out, at)
+                    kernel.store(_first(kernel, column, count), out, at)
             return []
 
         repeat(b, depth, [], block, step=BLOCK)
@@ -86,6 +87,12 @@ def panels_of_columns(width: int, half: bool) -> Function:
 def _load(kernel: Kernel, pointer: Any, at: Any, width: int, half: bool) -> Any:
     value = kernel.load(pointer, at, ir.VectorType(HALF if half else FLOAT, width), 2 if half else 4)
     return kernel.b.fpext(value, ir.VectorType(FLOAT, width)) if half else value
+
+
+def _first(kernel: Kernel, vector: Any, count: int) -> Any:
+    """The first ``count`` of BLOCK numbers."""
+    mask = ir.Constant(ir.VectorType(I32, count), list(range(count)))
+    return vector if count == BLOCK else kernel.b.shuffle_vector(vector, vector, mask)
 
 
 def _transposed(kernel: Kernel, lines: list[Any]) -> list[Any]:

@@ -14,19 +14,18 @@ reads is always one run of neighbours for a row of the output:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ipu_emu.codegen.call import call, named_call, offsets, relocation
+from ipu_emu.codegen.call import named_call, offsets, relocation
 from ipu_emu.codegen.compiler import lanes
-from ipu_emu.codegen.copies import pad
-from ipu_emu.codegen.matmul import DOT_COLUMNS, DOT_ROWS, DOTS, PRODUCT, ROWS, dots, product
-from ipu_emu.codegen.panels import BLOCK, panels_of_columns
+from ipu_emu.codegen.matmul import DOT_COLUMNS, DOT_ROWS, DOTS, dots
+from ipu_emu.ops.planes import PlaneAxis, padding
 from ipu_emu.ops.registry import Step
+from ipu_emu.ops.tiles import Tiles, packed_rows, packed_taps, parts, products_of, whole_blocks
 from ipu_emu.ops.windows import Windows
 
 __all__ = ["Direct"]
@@ -37,50 +36,11 @@ _Array = NDArray[Any]
 _CHUNK = 1 << 19
 
 
-@dataclass(frozen=True)
-class _Axis:
-    """One axis of the windows: which plane each tap reads, and how far into it."""
-
-    size: int
-    out: int
-    stride: int
-    before: int
-    taps: tuple[tuple[int, int], ...]  # (plane, shift)
-
-    @classmethod
-    def of(cls, windows: Windows, axis: int) -> _Axis:
-        stride, dilation = windows.strides[axis], windows.dilations[axis]
-        taps = tuple((i * dilation % stride, i * dilation // stride) for i in range(windows.kernel[axis]))
-        return cls(windows.input[axis], windows.output[axis], stride, windows.pads[axis], taps)
-
-    @property
-    def reach(self) -> int:
-        return max(shift for _, shift in self.taps)
-
-    @property
-    def length(self) -> int:
-        """Of every plane."""
-        return self.out + self.reach
-
-    def planes(self) -> list[int]:
-        return sorted({plane for plane, _ in self.taps})
-
-    def inside(self, plane: int) -> tuple[int, int]:
-        """The places [low, high) of a plane that hold the image, not padding."""
-        low = max(0, -((plane - self.before) // self.stride))
-        high = min(self.length, (self.before + self.size - 1 - plane) // self.stride + 1)
-        return low, max(low, high)
-
-    def place(self, plane: int, index: int) -> int:
-        """The place in the image of place ``index`` of a plane."""
-        return index * self.stride + plane - self.before
-
-
 class Direct:
     """Calls for one convolution of ``batch`` images with ``channels`` in and ``made`` out, and one group."""
 
     def __init__(self, windows: Windows, batch: int, channels: int, made: int) -> None:
-        self.rows, self.columns = _Axis.of(windows, 0), _Axis.of(windows, 1)
+        self.rows, self.columns = PlaneAxis.of(windows, 0), PlaneAxis.of(windows, 1)
         self.batch, self.channels, self.made = batch, channels, made
         self.depth = channels * windows.kernel[0] * windows.kernel[1]
         self.taps = [(i, j) for i in range(windows.kernel[0]) for j in range(windows.kernel[1])]
@@ -105,14 +65,14 @@ class Direct:
 
     def workspace(self, *, half: bool) -> list[int]:
         image = 0 if self.bare and not half else self._planes()
-        return [image, _rounded(self.made) * self.depth, self.made]
+        return [image, whole_blocks(self.made) * self.depth, self.made]
 
     def data_workspace(self, *, half: bool) -> list[int]:
         rows, columns = self.rows, self.columns
         padded = self.made * (rows.out + 2 * rows.reach) * (columns.out + 2 * columns.reach) * self.batch
         bare = rows.reach == columns.reach == 0 and not half
         plane = self.channels * rows.length * columns.length * self.batch if self._strided() else 0
-        return [0 if bare else padded, _rounded(self.channels) * self.made * len(self.taps), plane]
+        return [0 if bare else padded, whole_blocks(self.channels) * self.made * len(self.taps), plane]
 
     def weights_workspace(self, *, half: bool) -> list[int]:
         image = 0 if self.bare and not half else self._planes()
@@ -128,16 +88,16 @@ class Direct:
     def forward(self, x: _Array, w: _Array, bias: _Array | None, y: _Array, scratch: Sequence[_Array]) -> list[Step]:
         """``x`` [N, C, H, W], ``w`` [M, C, kh, kw], ``y`` [N, M, OH, OW]; stored with the batch innermost."""
         image, steps = self._image(x, scratch[0])
-        packed, pack = _packed(w.reshape(self.made, self.depth), scratch[1])
+        packed, pack = packed_rows(w.reshape(self.made, self.depth), scratch[1])
         steps += pack
         if bias is not None and bias.dtype == np.float16:
             wide = scratch[2][: bias.size]
             steps.append(relocation(bias, wide))
             bias = wide
-        tiles = _Tiles(self.rows.out, self.line, self.columns.length * self.batch * 4, self.line * y.itemsize, 0)
+        tiles = Tiles(self.rows.out, self.line, self.columns.length * self.batch * 4, self.line * y.itemsize, 0)
         taps = self._tap_offsets()
         chunk = self._chunk(self.channels * self.columns.length * 4, tiles.per_row)
-        return [*steps, *_products(image, packed, y.transpose(1, 2, 3, 0), bias, tiles, taps, chunk)]
+        return [*steps, *products_of(image, packed, y.transpose(1, 2, 3, 0), bias, tiles, taps, chunk)]
 
     def _chunk(self, row_bytes: int, per_row: int) -> int:
         """Tiles to work on at a time."""
@@ -166,7 +126,7 @@ class Direct:
                 target = scratch[len(steps) * each : (len(steps) + 1) * each]
                 first = row_plane - self.rows.before
                 steps.append(
-                    _padding(x, target, self.rows.length, first, self.rows.stride, self.columns, column_plane)
+                    padding(x, target, self.rows.length, first, self.rows.stride, self.columns, column_plane)
                 )
         return scratch, steps
 
@@ -178,9 +138,9 @@ class Direct:
         down, right = self.rows.reach, self.columns.reach
         height, width = self.rows.out + 2 * down, self.columns.out + 2 * right
         if down or right or g.dtype == np.float16:
-            around = _Axis(self.columns.out, self.columns.out + right, 1, right, ((0, 0), (0, right)))
+            around = PlaneAxis(self.columns.out, self.columns.out + right, 1, right, ((0, 0), (0, right)))
             image = scratch[0]
-            steps.append(_padding(g, image, height, -down, 1, around, 0))
+            steps.append(padding(g, image, height, -down, 1, around, 0))
         else:
             image = g
         used = 0
@@ -191,8 +151,8 @@ class Direct:
                     for i, j in self.taps
                     if self.rows.taps[i][0] == row_plane and self.columns.taps[j][0] == column_plane
                 ]
-                size = _rounded(self.channels) * self.made * len(taps)
-                packed, pack = _packed_taps(w, taps, scratch[1][used : used + size])
+                size = whole_blocks(self.channels) * self.made * len(taps)
+                packed, pack = packed_taps(w, taps, scratch[1][used : used + size])
                 used += size
                 steps += [
                     *pack,
@@ -228,14 +188,14 @@ class Direct:
         target = out[:, first :: self.rows.stride, start :: self.columns.stride][:, :high, :wide]
         y = target if not self._strided() else scratch[: target.size].reshape(target.shape)
         place = (top * width + left) * self.batch * 4
-        tiles = _Tiles(high, wide * self.batch, width * self.batch * 4, y.strides[1], place)
+        tiles = Tiles(high, wide * self.batch, width * self.batch * 4, y.strides[1], place)
         shifts = [
             (self.rows.reach - self.rows.taps[i][1]) * width + self.columns.reach - self.columns.taps[j][1]
             for i, j in taps
         ]
         steps = (np.arange(self.made)[:, None] * height * width + np.array(shifts)) * self.batch * 4
         chunk = self._chunk(self.made * width * 4, tiles.per_row)
-        calls = _products(image, packed, y, None, tiles, offsets(steps), chunk)
+        calls = products_of(image, packed, y, None, tiles, offsets(steps), chunk)
         return calls if y is target else [*calls, relocation(y, target)]
 
     # Gradient of the weights
@@ -257,14 +217,14 @@ class Direct:
 
     def _dots(self, image: _Array, g: _Array, total: _Array) -> list[Step]:
         width = lanes()
-        tiles = _Tiles(self.rows.out, self.line, self.columns.length * self.batch * 4, self.line * 4, 0, width)
+        tiles = Tiles(self.rows.out, self.line, self.columns.length * self.batch * 4, self.line * 4, 0, width)
         chunk = self._chunk((self.channels * self.columns.length + self.made * self.columns.out) * 4, tiles.per_row)
         taps = self._tap_offsets()
         calls: list[Step] = []
         for start in range(0, len(tiles.origins), chunk):
             part = slice(start, start + chunk)
-            for rows in _parts(self.made, DOT_ROWS):
-                for columns in _parts(self.depth, DOT_COLUMNS):
+            for rows in parts(self.made, DOT_ROWS):
+                for columns in parts(self.depth, DOT_COLUMNS):
                     arguments = {
                         "x": image,
                         "g": g[rows],
@@ -288,132 +248,3 @@ class Direct:
                     wide = min(DOT_COLUMNS, columns.stop - columns.start)
                     calls.append(named_call(dots(height, wide), DOTS, **arguments))
         return calls
-
-
-class _Tiles:
-    """Where the tiles of the output lie in the image and in the output, row by row."""
-
-    def __init__(self, rows: int, line: int, image_row: int, out_row: int, start: int, tile: int = 0) -> None:
-        self.vectors = 2 if line >= 2 * lanes() else 1
-        size = tile or self.vectors * lanes()
-        places = list(range(0, line - size + 1, size)) + ([line - size] if line % size else [])
-        self.per_row = len(places)
-        row, place = np.arange(rows)[:, None], np.array(places, np.int64)
-        self.origins = offsets(start + row * image_row + place * 4)
-        self.out_row, self.row, self.place = out_row, row, place
-        self.places = self.at(4)
-
-    def at(self, itemsize: int) -> NDArray[np.int64]:
-        """Where the tiles lie in an output of elements of this size."""
-        return offsets(self.row * self.out_row + self.place * itemsize)
-
-
-def _products(
-    image: _Array,
-    packed: _Array,
-    y: _Array,
-    bias: _Array | None,
-    tiles: _Tiles,
-    steps: NDArray[np.int64],
-    chunk: int,
-) -> list[Step]:
-    """The calls for ``y`` [made, ...]: whole blocks of rows, and the rows that are left."""
-    blocks, left = divmod(y.shape[0], ROWS)
-    calls: list[Step] = []
-    half = y.dtype == np.float16
-    for first, count, rows in ((0, blocks, ROWS), (blocks * ROWS, 1, left)):
-        if not count or not rows:
-            continue
-        arguments: dict[str, Any] = {
-            "x": image,
-            "w": packed[first // ROWS :],
-            "y": y[first:],
-            "from": tiles.origins,
-            "at": tiles.at(y.itemsize),
-            "step": steps,
-            "bias": None if bias is None else bias[first:],
-            "tiles": len(tiles.origins),
-            "depth": len(steps),
-            "blocks": count,
-            "y_row": y.strides[0],
-            "w_row": 4,
-            "w_step": 4 * ROWS,
-            "w_block": 4 * ROWS * len(steps),
-            "tile_chunk": chunk,
-            "depth_chunk": len(steps),
-            "add": 0,
-            "batch": 1,
-            "x_batch": 0,
-            "w_batch": 0,
-            "y_batch": 0,
-        }
-        calls.append(named_call(product(rows, tiles.vectors, half), PRODUCT, **arguments))
-    return calls
-
-
-def _packed(matrix: _Array, scratch: _Array) -> tuple[_Array, list[Step]]:
-    """``matrix`` [m, k] as [blocks, k, ROWS] in float32."""
-    m, k = matrix.shape
-    packed = scratch[: _rounded(m) * k].reshape(-1, k, ROWS)
-    blocks, left = divmod(m, ROWS)
-    steps: list[Step] = []
-    if blocks and k % BLOCK == 0:
-        function = panels_of_columns(ROWS, matrix.dtype == np.float16)
-        steps.append(call(function, matrix, packed, blocks, k, matrix.strides[0], 1, 0, 0))
-    elif blocks:
-        steps.append(relocation(matrix[: blocks * ROWS].reshape(blocks, ROWS, k), packed[:blocks].transpose(0, 2, 1)))
-    if left:
-        steps.append(relocation(matrix[blocks * ROWS :], packed[blocks, :, :left].T))
-    return packed, steps
-
-
-def _packed_taps(w: _Array, taps: list[tuple[int, int]], scratch: _Array) -> tuple[_Array, list[Step]]:
-    """``w`` [m, c, kh, kw] as [blocks of c, m and tap, ROWS] in float32."""
-    made, channels = w.shape[:2]
-    packed = scratch.reshape(-1, made, len(taps), ROWS)
-    blocks, left = divmod(channels, ROWS)
-    steps: list[Step] = []
-    for number, (i, j) in enumerate(taps):
-        if blocks:
-            source = w[:, : blocks * ROWS, i, j].reshape(made, blocks, ROWS)
-            assert np.shares_memory(source, w)
-            steps.append(relocation(source, packed[:blocks, :, number].transpose(1, 0, 2)))
-        if left:
-            steps.append(relocation(w[:, blocks * ROWS :, i, j], packed[blocks, :, number, :left]))
-    return packed, steps
-
-
-def _padding(x: _Array, target: _Array, rows: int, first: int, stride: int, columns: _Axis, plane: int) -> Step:
-    """Copy one plane of ``x`` [C, H, W, N] to ``target`` [C, rows, columns, N]."""
-    batch = x.shape[3]
-    low, high = columns.inside(plane)
-    start = columns.place(plane, low) if high > low else 0
-    runs, run = (1, (high - low) * batch) if columns.stride == 1 else (high - low, batch)
-    if high <= low:
-        runs = run = 0
-    return call(
-        pad(x.dtype == np.float16),
-        x[:, :, start:],
-        target,
-        x.shape[0],
-        rows,
-        x.shape[1],
-        first,
-        stride,
-        x.strides[1],
-        x.strides[0],
-        columns.length * batch,
-        low * batch,
-        runs,
-        run,
-        columns.stride * x.strides[2],
-    )
-
-
-def _rounded(count: int) -> int:
-    return -(-count // ROWS) * ROWS
-
-
-def _parts(count: int, size: int) -> list[slice]:
-    whole = count // size * size
-    return [part for part in (slice(0, whole), slice(whole, count)) if part.stop > part.start]
