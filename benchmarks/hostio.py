@@ -1,6 +1,7 @@
 """Feeds against PyTorch's DataLoader, a memcpy, and synthetic data, in one run.
 
     python benchmarks/hostio.py [--quick] [--json FILE] [--cases images bandwidth overlap overhead]
+    python benchmarks/hostio.py --endurance
 
 Contenders take turns in rounds; a number is the median over rounds, the ratio the median of the ratios of the rounds:
 above 1 we are faster. All use two workers; batches are compared before they are timed.
@@ -9,6 +10,8 @@ above 1 we are faster. All use two workers; batches are compared before they are
 - bandwidth: batches of 19 MB from memory through a worker to the consumer, no preparation
 - overlap: training steps with data whose preparation takes 60 % of a step, against data made on the device
 - overhead: micro-batches of 1 KiB
+
+``--endurance`` runs 100,000 steps of a session for each kind of worker and prints memory and descriptors on the way.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ from time import perf_counter
 from typing import Any
 
 import numpy as np
+import psutil
 import torch
 import torch.utils.data as torch_data
 
@@ -269,6 +273,31 @@ def overlap(*, rounds: int, seconds: float) -> list[Row]:
     return [row(f"training, preparation 60 % of a step of {step:.0f} ms", "samples/s", rates, "ours", BATCH)]
 
 
+# Endurance
+
+
+def endurance(steps: int = 100_000) -> None:
+    """Resident memory and open descriptors of a session with its feed: both have to stay as they are."""
+    builder = popart.Builder()
+    x = builder.addInputTensor("FLOAT", [4, 16])
+    y = builder.aiOnnx.relu([x])
+    device = popart.DeviceManager().createIpuModelDevice({"numIPUs": 1})
+    session = popart.InferenceSession(builder.getModelProto(), popart.DataFlow(1, [y]), device)
+    session.prepareDevice()
+    anchors, data = session.initAnchorArrays(), np.random.default_rng(0).standard_normal((1000, 16), np.float32)
+    kinds: list[tuple[str, Any, Any]] = [("threads", None, False), ("processes", lambda sample: sample, True)]
+    for kind, prepare, processes in kinds:
+        with Feed({x: data}, micro_batch=4, prepare=prepare, epochs=None, shuffle=True, processes=processes) as feed:
+            stepio, seen = popart.FeedStepIO(feed, anchors), psutil.Process()
+            for step in range(steps):
+                session.run(stepio)
+                if (step + 1) % (steps // 10) == 0:
+                    rows = [seen, *seen.children()]
+                    memory = sum(process.memory_full_info().uss for process in rows) / 1e6
+                    open_now = sum(process.num_fds() for process in rows)
+                    print(f"{kind:9} step {step + 1:7,}: {memory:7.1f} MB, {open_now} descriptors", flush=True)
+
+
 CASES: dict[str, Callable[..., list[Row]]] = {
     "images": images,
     "bandwidth": bandwidth,
@@ -282,10 +311,14 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="fewer and shorter rounds")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows here")
     parser.add_argument("--cases", nargs="*", choices=list(CASES), default=list(CASES), help="what to measure")
+    parser.add_argument("--endurance", action="store_true", help="run 100,000 steps and watch memory instead")
     options = parser.parse_args()
+    if options.endurance:
+        endurance()
+        return
     rows: list[Row] = []
     for case in options.cases:
-        found = CASES[case](rounds=3 if options.quick else 7, seconds=0.7 if options.quick else 1.5)
+        found = CASES[case](rounds=3 if options.quick else 5, seconds=0.7 if options.quick else 1.5)
         rows += found
         print(*found, sep="\n", flush=True)
         if options.json:

@@ -6,8 +6,10 @@ from typing import Any
 
 import click
 
+from ipu_emu.cli.clock import clock
 from ipu_emu.cli.hostio import hostio
 from ipu_emu.cli.info import info
+from ipu_emu.cli.memory import memory
 from ipu_emu.cli.models import models
 from ipu_emu.cli.schedule import schedule
 from ipu_emu.errors import EmulatorError
@@ -56,5 +58,5 @@ def main() -> None:
     """Pick a command."""
 
 
-for _command in (hostio, info, models, schedule):
+for _command in (clock, hostio, info, memory, models, schedule):
     main.add_command(_command)

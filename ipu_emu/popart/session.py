@@ -224,6 +224,6 @@ class Session(Randomness):
     def close(self) -> None:
         """Leave the collectives and free the device. An extension of PopART."""
         if self._engine is not None:
-            self._engine.replicas.close()
+            self._engine.close()
             self._engine = None
             self.deviceInfo.detach()

@@ -1,0 +1,156 @@
+"""The clock: prices against formulas written here, timelines against slow sums and the schedules' own times."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gcl.fabric import BANDWIDTH, LinkClass
+from ipu_emu import popart
+from ipu_emu.clock import Block, Kind, Machine, Pricing, timeline
+from ipu_emu.errors import EmulatorError
+from ipu_emu.hardware import PATTERNS, System
+from ipu_emu.program.executable import Executable
+from ipu_emu.program.instructions import AllReduce, Compute, HostLoad, IpuCopy, Pipeline, Repeat, leaves
+from tests.ipu_emu.pipelines import MANUAL, PIPELINE, Tower
+
+POD = System.pod(16)
+SYNC = 600 / 1.33e9
+
+
+def gemm(rows: int, inner: int, columns: int, dtype: Any = np.float16) -> Executable:
+    builder = popart.Builder()
+    x = builder.addInputTensor(popart.TensorInfo(dtype, [rows, inner]))
+    w, b = (builder.addInitializedInputTensor(np.zeros(shape, dtype)) for shape in ((inner, columns), (columns,)))
+    y = builder.aiOnnx.gemm([x, w, b])
+    device = popart.DeviceManager().createOfflineIPUDevice({"numIPUs": 1})
+    session = popart.InferenceSession(builder.getModelProto(), popart.DataFlow(1, [y]), device)
+    session._prepare()
+    return session.executable
+
+
+def compiled(tower: Tower, **values: Any) -> Executable:
+    made: Executable = tower.session(**values).executable
+    return made
+
+
+def prices(executable: Executable, machine: Machine, kind: type) -> list[float]:
+    pricing = Pricing(executable, machine)
+    return [pricing.of(leaf).seconds for leaf in leaves(executable.program) if isinstance(leaf, kind)]
+
+
+@pytest.mark.parametrize("name", ["pod16", "bow-pod16", "dss8440"])
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+def test_a_large_product_takes_its_flops_at_peak(name: str, dtype: Any) -> None:
+    system, n = System.named(name), 1024
+    (seconds,) = prices(gemm(n, n, n, dtype), Machine(system), Compute)
+    kind, size = system.generation, np.dtype(dtype).itemsize
+    flops = 2 * n**3
+    rate = {2: kind.half_flops, 4: kind.float_flops}[size]
+    operands = (2 * n * n + n) * size
+    cycles = 11 + flops / kind.tiles / rate + 600 + operands / kind.tiles / 4
+    assert seconds == pytest.approx(cycles / kind.clock, rel=1e-9)
+    (half_as_fast,) = prices(gemm(n, n, n, dtype), Machine(system, amp_efficiency=0.5), Compute)
+    assert half_as_fast - seconds == pytest.approx(flops / kind.tiles / rate / kind.clock, rel=1e-6)
+
+
+def test_the_host_gives_at_the_rate_of_its_network() -> None:
+    (seconds,) = prices(gemm(100, 1000, 1), Machine(POD), HostLoad)
+    assert seconds == pytest.approx(2 * 100 * 1000 / 3.125e9 + SYNC)
+
+
+def test_copies_take_their_links() -> None:
+    """From IPU 0 to 1 along a rung; from 0 to 2 up the rail."""
+    for ipus, link in (([0, 1], LinkClass.RUNG), ([0, 2], LinkClass.UP)):
+        executable = compiled(Tower(2, ipus, plain=True), virtualGraphMode=MANUAL)
+        machine = Machine(POD, ipus_per_replica=4)
+        first = prices(executable, machine, IpuCopy)[0]
+        assert first == pytest.approx(6 * 8 * 4 / BANDWIDTH[link] + SYNC)
+
+
+def test_a_reduction_is_priced_as_gcl_does_it() -> None:
+    executable = compiled(Tower(1, plain=True))
+    assert prices(executable, Machine(POD), AllReduce) == []
+    executable = compiled(Tower(1, plain=True), R=2)
+    (two,) = prices(executable, Machine(POD, 2), AllReduce)
+    (sixteen,) = prices(executable, Machine(POD, 16), AllReduce)
+    assert SYNC < two < sixteen < 1e-3
+
+
+def test_shards_run_one_after_the_other() -> None:
+    executable = compiled(Tower(3, plain=True), virtualGraphMode=MANUAL, A=4)
+    made = timeline(executable, Machine(POD, ipus_per_replica=4))
+    assert made.seconds == pytest.approx(sum(made.by_ipu().values()))
+    spans = sorted(made.spans, key=lambda span: span.start)
+    assert all(one.start + one.seconds <= two.start + 1e-12 for one, two in pairwise(spans))
+
+
+def test_a_loop_counts_as_often_as_it_runs() -> None:
+    one, four = (timeline(compiled(Tower(1, plain=True), A=A, bps=bps), Machine(POD)) for A, bps in ((2, 1), (2, 4)))
+    assert four.seconds == pytest.approx(4 * one.seconds, rel=0.05)
+    assert four.by_kind()[Kind.UPDATE] == pytest.approx(4 * one.by_kind()[Kind.UPDATE])
+
+
+def stages_of(executable: Executable, machine: Machine) -> tuple[Pipeline, list[float]]:
+    """The pipeline of a program, and how long each stage takes."""
+    batches = executable.program[0]
+    assert isinstance(batches, Repeat)
+    (pipeline,) = (instruction for instruction in batches.body if isinstance(instruction, Pipeline))
+    pricing = Pricing(executable, machine)
+    return pipeline, [sum(pricing.of(leaf).seconds for leaf in stage.body) for stage in pipeline.stages]
+
+
+def slot_by_slot(pipeline: Pipeline, stages: list[float]) -> float:
+    """Each slot lasts as long as its busiest IPU."""
+    total = 0.0
+    for slot in pipeline.slots():
+        busy = {task.ipu: 0.0 for task in slot}
+        for task in slot:
+            busy[task.ipu] += stages[task.stage]
+        total += max(busy.values())
+    return total
+
+
+def longest_way(pipeline: Pipeline, stages: list[float]) -> float:
+    """The longest chain of tasks of one IPU, or of one micro-batch, found by going over all until nothing changes."""
+    tasks = [task for slot in pipeline.slots() for task in slot]
+    before = {task: [] for task in tasks}
+    for later, task in enumerate(tasks):
+        before[task] += [other for other in tasks[:later] if other.ipu == task.ipu][-1:]
+        before[task] += [o for o in tasks if (o.stage, o.micro_batch) == (task.stage - 1, task.micro_batch)]
+    ends = dict.fromkeys(tasks, 0.0)
+    while True:
+        found = {t: max((ends[o] for o in before[t]), default=0.0) + stages[t.stage] for t in tasks}
+        if found == ends:
+            return max(ends.values())
+        ends = found
+
+
+def pipeline_seconds(made: Block) -> float:
+    tasks = [span for span in made.spans if "micro-batch" in span.name and "of stage" in span.name]
+    return max(span.start + span.seconds for span in tasks) - min(span.start for span in tasks)
+
+
+@pytest.mark.parametrize("kind", ["popart", "grouped", "interleaved", "sequential"])
+def test_pipelines(kind: str) -> None:
+    executable = compiled(Tower(4, plain=True), A=8, pipelineSchedule=kind, **PIPELINE)
+    machine = Machine(POD, ipus_per_replica=4)
+    full = timeline(executable, machine)
+    assert pipeline_seconds(full) == pytest.approx(slot_by_slot(*stages_of(executable, machine)))
+    machine = Machine(POD, ipus_per_replica=4, sync=PATTERNS["SinglePipeline"])
+    free = timeline(executable, machine)
+    assert pipeline_seconds(free) == pytest.approx(longest_way(*stages_of(executable, machine)))
+    if kind == "sequential":  # one IPU at a time: there is nobody to wait for
+        assert free.seconds == pytest.approx(full.seconds)
+    else:
+        assert free.seconds < full.seconds
+
+
+def test_machines_that_there_are_not() -> None:
+    with pytest.raises(EmulatorError, match="16 replicas of 2 IPUs were asked for; Pod16 has 16 IPUs"):
+        Machine(POD, 16, 2)
+    with pytest.raises(EmulatorError, match="an efficiency of 0 was given"):
+        Machine(POD, amp_efficiency=0)

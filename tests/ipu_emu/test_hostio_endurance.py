@@ -1,0 +1,40 @@
+"""Many small steps: memory and descriptors stay as they are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+
+from ipu_emu.hostio import Feed
+
+DATA = np.zeros((1000, 16), np.float32)
+
+
+@pytest.mark.parametrize("how", [{"processes": False}, {"processes": True}, {"prepare": abs}])
+def test_memory_is_flat(how: dict[str, Any]) -> None:
+    process = psutil.Process()
+    with Feed(DATA, micro_batch=4, epochs=None, shuffle=True, workers=1, **how) as feed:
+
+        def used(steps: int) -> tuple[float, int]:
+            """Megabytes and descriptors of all processes after more steps."""
+            for _ in range(steps):
+                next(feed)
+            everyone = [process, *process.children()]
+            memory = sum(each.memory_full_info().uss for each in everyone)
+            return memory / 1e6, sum(each.num_fds() for each in everyone)
+
+        begin, descriptors = used(1000)
+        end, still = used(6000)
+    assert end - begin < 2
+    assert still == descriptors
+
+
+def test_prefetch_bounds_memory() -> None:
+    with Feed(np.zeros((64, 1 << 18), np.float32), micro_batch=2, workers=2, prefetch=4, epochs=None) as feed:
+        step = next(feed)
+        places = {next(feed).ctypes.data for _ in range(40)}
+    assert step.nbytes == 1 << 21
+    assert len(places) == 4 + 1
