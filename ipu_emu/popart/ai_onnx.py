@@ -1,23 +1,24 @@
 """The methods of ``builder.aiOnnx``: a row is (name, ONNX type, {first opset: parameters}).
 
-Parameters follow ``args``; ``debugContext`` comes last. None means that the op is gone from that opset on. Source:
-PopART 3.4, the generated opset classes; required attributes first, then optional ones, both in alphabetical order.
+Parameters follow ``args``; ``debugContext`` comes last. Ops that ONNX has given up (scatter, upsample) stay in the
+later opset classes, as in PopART. Source: PopART 3.4, the generated opset classes; required attributes first, then
+optional ones, both in alphabetical order.
 """
 
 from __future__ import annotations
 
 __all__ = ["AI_ONNX", "Row"]
 
-Row = tuple[str, dict[int, str | None]]
+Row = tuple[str, dict[int, str]]
 
-_NONE: dict[int, str | None] = {6: ""}
-_SINCE_7: dict[int, str | None] = {7: ""}
-_SINCE_8: dict[int, str | None] = {8: ""}
-_SINCE_9: dict[int, str | None] = {9: ""}
-_SINCE_10: dict[int, str | None] = {10: ""}
-_SINCE_11: dict[int, str | None] = {11: ""}
-_LEGACY_BROADCAST: dict[int, str | None] = {6: "axis=None broadcast=0", 7: ""}
-_REDUCE: dict[int, str | None] = {6: "axes=None keepdims=1"}
+_NONE: dict[int, str] = {6: ""}
+_SINCE_7: dict[int, str] = {7: ""}
+_SINCE_8: dict[int, str] = {8: ""}
+_SINCE_9: dict[int, str] = {9: ""}
+_SINCE_10: dict[int, str] = {10: ""}
+_SINCE_11: dict[int, str] = {11: ""}
+_LEGACY_BROADCAST: dict[int, str] = {6: "axis=None broadcast=0", 7: ""}
+_REDUCE: dict[int, str] = {6: "axes=None keepdims=1"}
 _RECURRENT = "num_outputs activation_alpha=[] activation_beta=[] {} clip=None direction='forward' hidden_size=None"
 _RESIZE = (
     "coordinate_transformation_mode='half_pixel' cubic_coeff_a=-0.75 exclude_outside=0 extrapolation_value=0.0 "
@@ -188,7 +189,7 @@ AI_ONNX: dict[str, Row] = {
     "roialign": ("RoiAlign", {10: "mode='avg' output_height=1 output_width=1 sampling_ratio=0 spatial_scale=1.0"}),
     "round": ("Round", _SINCE_11),
     "scan": ("Scan", {8: "num_outputs body num_scan_inputs directions=[]", 9: _SCAN}),
-    "scatter": ("Scatter", {9: "axis=0", 11: None}),
+    "scatter": ("Scatter", {9: "axis=0"}),
     "scatterelements": ("ScatterElements", {11: "axis=0"}),
     "scatternd": ("ScatterND", _SINCE_11),
     "selu": ("Selu", {6: "alpha=1.6732632 gamma=1.050701"}),
@@ -223,8 +224,6 @@ AI_ONNX: dict[str, Row] = {
             6: "height_scale width_scale mode='nearest'",
             7: "scales mode='nearest'",
             9: "mode='nearest'",
-            10: None,
-            11: None,
         },
     ),
     "where": ("Where", _SINCE_9),

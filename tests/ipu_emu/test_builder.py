@@ -11,9 +11,7 @@ import pytest
 from onnx import numpy_helper
 
 from ipu_emu import popart
-from ipu_emu.popart.ai_onnx import AI_ONNX
 from ipu_emu.popart.inputs import broadcast_inputs
-from ipu_emu.popart.signatures import REQUIRED, signature
 
 VECTOR = popart.TensorInfo("FLOAT", [2])
 
@@ -251,51 +249,6 @@ def test_initializers_in_a_file_of_their_own(tmp_path: Path) -> None:
     (tmp_path / "weights").unlink()
     with pytest.raises(popart.popart_exception, match="Initializer 'b' cannot be read from its file"):
         popart.Builder(builder.getModelProto())
-
-
-#: (opset, name, positional and keyword parameters after ``args``), as section 3 of the reference has them.
-SIGNATURES = [
-    (10, "clip", "max=3.4028234663852886e+38, min=-3.4028234663852886e+38"),
-    (11, "clip", ""),
-    (6, "add", "axis=None, broadcast=0"),
-    (7, "add", ""),
-    (6, "gemm", "alpha=1.0, beta=1.0, broadcast=0, transA=0, transB=0"),
-    (10, "conv", "dilations=[], group=1, kernel_shape=[], pads=[], strides=[]"),
-    (7, "maxpool", "kernel_shape, pads=[], strides=[]"),
-    (9, "maxpool", "num_outputs, kernel_shape, pads=[], storage_order=0, strides=[]"),
-    (10, "maxpool", "num_outputs, kernel_shape, ceil_mode=0, dilations=[], pads=[], storage_order=0, strides=[]"),
-    (10, "averagepool", "kernel_shape, ceil_mode=0, count_include_pad=0, pads=[], strides=[]"),
-    (10, "reducesum", "axes=None, keepdims=1"),
-    (10, "argmax", "axis=0, keepdims=1"),
-    (9, "topk", "k, axis=-1"),
-    (11, "topk", "axis=-1, largest=1, sorted=1"),
-    (6, "batchnormalization", "num_outputs, epsilon=1e-05, is_test=0, momentum=0.9, spatial=1"),
-    (9, "batchnormalization", "num_outputs, epsilon=1e-05, momentum=0.9"),
-    (6, "dropout", "num_outputs, is_test=0, ratio=0.5"),
-    (10, "dropout", "num_outputs, ratio=0.5"),
-    (10, "split", "num_outputs, axis=0, split=[]"),
-    (9, "slice", "ends, starts, axes=[]"),
-    (10, "slice", ""),
-    (10, "pad", "pads, mode='constant', value=0.0"),
-    (11, "pad", "mode='constant'"),
-    (9, "onehot", "axis=-1"),
-    (10, "cast", "to"),
-    (11, "constant", "value, is_value_sparse=False"),
-    (10, "instancenormalization", "epsilon=1e-05"),
-    (11, "cumsum", "exclusive=0, reverse=0"),
-    (
-        10,
-        "convtranspose",
-        "dilations=[], group=1, kernel_shape=[], output_padding=[], output_shape=[], pads=[], strides=[]",
-    ),
-]
-
-
-@pytest.mark.parametrize(("opset", "name", "parameters"), SIGNATURES)
-def test_signatures(opset: int, name: str, parameters: str) -> None:
-    found = signature(name, AI_ONNX, opset).defaults
-    shown = [key if value is REQUIRED else f"{key}={value!r}" for key, value in found.items()]
-    assert ", ".join(shown) == parameters
 
 
 def test_contexts_put_attributes_on_nodes() -> None:
