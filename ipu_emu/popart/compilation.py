@@ -20,6 +20,7 @@ from ipu_emu.popart.device_rules import check_device, check_distributed
 from ipu_emu.popart.devices import DeviceInfo
 from ipu_emu.popart.inputs import broadcast_inputs
 from ipu_emu.popart.options import SessionOptions
+from ipu_emu.popart.out_of_memory import check_memory
 from ipu_emu.popart.patterns import InputShapeInfo
 from ipu_emu.popart.placement import check_placement
 from ipu_emu.popart.places import placed
@@ -104,6 +105,12 @@ class Compilation:
         self._options.check_counts()
         check_device(self.deviceInfo, self._options, self._model, self._ipus_per_replica)
         self._executable = self._compile()
+        check_memory(
+            self._executable,
+            self.deviceInfo,
+            replicas=self._options.getGlobalReplicationFactor(),
+            compiled=lambda kind: self._lower(recomputation=kind),
+        )
 
     def _compile(self) -> Executable:
         """Compile, or load what was compiled before."""
@@ -126,8 +133,9 @@ class Compilation:
             "schedule": self._options.pipelineSchedule if self._options.enablePipelining else None,
         }
 
-    def _lower(self) -> Executable:
-        return lower(self._graph.copy(), **self._arguments())
+    def _lower(self, **others: Any) -> Executable:
+        """Compile, with ``others`` in the place of arguments that follow from the options."""
+        return lower(self._graph.copy(), **(self._arguments() | others))
 
     def _key(self) -> str:
         return cache_key(self._graph, self._arguments())

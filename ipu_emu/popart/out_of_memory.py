@@ -1,0 +1,125 @@
+"""Out of memory: whether a program fits its IPUs, and what would help where it does not.
+
+The memory of an IPU is that of its tiles; a Cpu or Sim device has no limit. A remedy is priced by how much slower a
+step becomes, roughly; of those that suffice alone the cheapest come first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from ipu_emu.errors import OutOfMemoryError
+from ipu_emu.graph import Role, Tensor
+from ipu_emu.graph.dtype import FLOAT
+from ipu_emu.hardware import GENERATIONS
+from ipu_emu.popart.devices import DeviceInfo
+from ipu_emu.popart.enums import DeviceType
+from ipu_emu.program.executable import Executable
+from ipu_emu.program.footprint import Footprint, footprints
+from ipu_emu.program.memory import ipu_of
+from ipu_emu.transforms.checkpoints import Recomputation
+
+__all__ = ["Remedy", "check_memory", "memory_of", "remedies"]
+
+_LIMITED = (DeviceType.Ipu, DeviceType.OfflineIpu, DeviceType.IpuModel)
+_MOST_REMEDIES = 3
+
+
+@dataclass(frozen=True)
+class Remedy:
+    """``saved`` bytes on the IPU that needs most, ``price`` in shares of the time of a step."""
+
+    what: str
+    saved: int
+    price: float
+
+    def __str__(self) -> str:
+        return f"{self.what} (saves about {_mega(self.saved)})"
+
+
+def memory_of(device: DeviceInfo) -> int | None:
+    """Bytes of an IPU of ``device``; None where there is no limit."""
+    generation = GENERATIONS.get(device.ipuVersion)
+    if device.type not in _LIMITED or generation is None:
+        return None
+    return device.tilesPerIPU * generation.tile_memory
+
+
+def check_memory(
+    executable: Executable, device: DeviceInfo, *, replicas: int, compiled: Callable[[Recomputation], Executable]
+) -> None:
+    """Raise OutOfMemoryError where an IPU would need more than it has.
+
+    ``compiled`` compiles the model again with another recomputation.
+    """
+    limit = memory_of(device)
+    needs = footprints(executable, device.tilesPerIPU)
+    worst = max(range(len(needs)), key=lambda ipu: needs[ipu].total)
+    if limit is None or needs[worst].total <= limit:
+        return
+    advice = remedies(executable, device, worst, replicas=replicas, compiled=compiled)
+    wanted = needs[worst].total - limit
+    first = sorted(advice, key=lambda r: (r.saved < wanted, r.price if r.saved >= wanted else -r.saved))
+    lines = "\n".join(f"  {remedy}" for remedy in first[:_MOST_REMEDIES])
+    raise OutOfMemoryError(
+        f"Out of memory: IPU {worst} needs {_mega(needs[worst].total)} and has {_mega(limit)}; {_mega(wanted)} have to "
+        f"go. Memory by IPU in MB:\n{_table(needs, limit)}\nRemedies:\n{lines}"
+    )
+
+
+def remedies(
+    executable: Executable,
+    device: DeviceInfo,
+    ipu: int,
+    *,
+    replicas: int,
+    compiled: Callable[[Recomputation], Executable],
+) -> list[Remedy]:
+    """What would save memory on ``ipu``, the cheapest first."""
+    need = footprints(executable, device.tilesPerIPU)[ipu]
+    found = [*_of_states(executable, ipu, replicas), *_of_activations(need, device.numIpus)]
+    halves = sum(t.nbytes // 2 for t in _on(executable, ipu) if t.dtype is FLOAT) * need.data
+    whole = sum(t.nbytes for t in _on(executable, ipu))
+    found.append(Remedy("use FLOAT16 in the place of FLOAT", halves // max(whole, 1), 0.05))
+    if need.transient + need.stashes + need.fifos:
+        again = footprints(compiled(Recomputation.STANDARD), device.tilesPerIPU)[ipu]
+        saved = need.total - again.total
+        found.append(Remedy("set autoRecomputation = RecomputationType.Standard", saved, 0.3))
+    return sorted((remedy for remedy in found if remedy.saved > 0), key=lambda remedy: remedy.price)
+
+
+def _of_states(executable: Executable, ipu: int, replicas: int) -> Iterator[Remedy]:
+    states = sum(t.nbytes for t in _on(executable, ipu) if t.role is Role.STATE)
+    place = "optimizerStateTensorLocationSettings"
+    yield Remedy(f"put the optimiser state off chip: {place} with TensorStorage.OffChip", states, 0.1)
+    yield Remedy(
+        f"share the optimiser state between the {replicas} replicas: {place} with ReplicatedTensorSharding.On",
+        states - states // replicas,
+        0.02,
+    )
+
+
+def _of_activations(need: Footprint, ipus: int) -> Iterator[Remedy]:
+    moving = need.transient + need.stashes + need.fifos
+    yield Remedy("halve the micro-batch and double the accumulation factor", moving // 2, 0.15)
+    yield Remedy(f"spread the model over {2 * ipus} IPUs with virtual graphs", need.data // 2, 1.0)
+
+
+def _on(executable: Executable, ipu: int) -> Iterator[Tensor]:
+    for placement in executable.plan.placements.values():
+        if ipu_of(placement.region) == ipu and placement.tensor.id not in executable.plan.views:
+            yield placement.tensor
+
+
+def _table(needs: Sequence[Footprint], limit: int) -> str:
+    names = [*needs[0].parts(), "total", "free"]
+    lines = ["".join(f"{name:>11}" for name in ("IPU", *names))]
+    for ipu, need in enumerate(needs):
+        values = [*need.parts().values(), need.total, limit - need.total]
+        lines.append(f"{ipu:>11}" + "".join(f"{value / 1e6:>11,.1f}" for value in values))
+    return "\n".join(lines)
+
+
+def _mega(nbytes: int) -> str:
+    return f"{nbytes / 1e6:,.1f} MB"

@@ -1,0 +1,110 @@
+"""Footprint: what a program takes of the memory of each IPU of a replica, in bytes.
+
+variables    weights, optimiser states, constants: always live
+gradients    buckets that collectives reduce: always live
+stashes      what a pipeline keeps of several micro-batches
+FIFOs        stashes of what came from another IPU
+transient    all else that is not always live: the places of tensors that never live together are shared
+code         16 KiB per tile, and 256 bytes per tile for each kind of op on the IPU
+vertices     16 bytes for each worker of each tile that an op keeps busy, 64 elements at a time
+exchange     32 bytes of code for each such tile, and a buffer for the largest tensor that comes from elsewhere
+
+The first five are exactly what the engine holds. The last three are estimates of what a real IPU needs beside them
+(technical note "Memory and performance optimisation", section 4); the engine holds nothing for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+
+from ipu_emu.graph import Op
+from ipu_emu.program.buckets import Bucket
+from ipu_emu.program.executable import Executable
+from ipu_emu.program.instructions import HostLoad, HostStore, IpuCopy, leaves, ops_of
+from ipu_emu.program.layout import aligned
+from ipu_emu.program.memory import PERSISTENT, MemoryPlan, Placement, ipu_of, region_of
+
+__all__ = ["Footprint", "footprints"]
+
+_RUNTIME, _CODE_PER_KIND = 16 * 1024, 256
+_VERTEX, _WORKERS, _ELEMENTS = 16, 6, 64
+_EXCHANGE_PER_TILE = 32
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """Bytes on one IPU, by what takes them."""
+
+    variables: int = 0
+    gradients: int = 0
+    stashes: int = 0
+    fifos: int = 0
+    transient: int = 0
+    code: int = 0
+    vertices: int = 0
+    exchange: int = 0
+
+    @property
+    def data(self) -> int:
+        """What the engine holds too."""
+        return self.variables + self.gradients + self.stashes + self.fifos + self.transient
+
+    @property
+    def total(self) -> int:
+        return sum(self.parts().values())
+
+    def parts(self) -> dict[str, int]:
+        """Bytes by name."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+
+def footprints(executable: Executable, tiles: int) -> list[Footprint]:
+    """One for each IPU of a replica; an IPU has so many ``tiles``."""
+    return [_of(executable, ipu, tiles) for ipu in range(executable.plan.ipus)]
+
+
+def _of(executable: Executable, ipu: int, tiles: int) -> Footprint:
+    plan = executable.plan
+    copied = {leaf.op.outputs[0] for leaf in leaves(executable.program) if isinstance(leaf, IpuCopy)}
+    stashed = {id: _held(p) for id, p in plan.placements.items() if _is_stash(plan, id, p, ipu)}
+    fifos = sum(size for id, size in stashed.items() if id in copied)
+    stashes = sum(stashed.values()) - fifos
+    variables = plan.sizes.get(region_of(PERSISTENT, ipu), 0)
+    gradients = sum(size for region, size in plan.sizes.items() if Bucket.is_bucket(region) and ipu_of(region) == ipu)
+    transient = plan.bytes_of(ipu) - variables - gradients
+    ops = [op for leaf in leaves(executable.program) for op in ops_of(leaf)[:1] if op.place.ipu == ipu]
+    busy = sum(
+        min(tiles, -(-_elements(executable, op) // _ELEMENTS)) for op in ops if op.outputs[0] not in plan.views
+    )
+    return Footprint(
+        variables=variables,
+        gradients=gradients,
+        stashes=min(stashes, transient),
+        fifos=min(fifos, max(transient - stashes, 0)),
+        transient=max(transient - stashes - fifos, 0),
+        code=tiles * (_RUNTIME + _CODE_PER_KIND * len({op.type for op in ops})),
+        vertices=_VERTEX * _WORKERS * busy,
+        exchange=_EXCHANGE_PER_TILE * busy + _buffer(executable, ipu),
+    )
+
+
+def _is_stash(plan: MemoryPlan, id: str, placement: Placement, ipu: int) -> bool:
+    return placement.places > 1 and ipu_of(placement.region) == ipu and id not in plan.views
+
+
+def _held(placement: Placement) -> int:
+    return placement.places * aligned(placement.tensor.nbytes)
+
+
+def _elements(executable: Executable, op: Op) -> int:
+    return max(executable.graph.tensor(id).nelms for id in op.outputs if id)
+
+
+def _buffer(executable: Executable, ipu: int) -> int:
+    """The largest tensor that the IPU exchanges with the host or another IPU."""
+    placements: Mapping[str, Placement] = executable.plan.placements
+    ids = [leaf.tensor for leaf in leaves(executable.program) if isinstance(leaf, HostLoad | HostStore)]
+    ids += [leaf.op.outputs[0] for leaf in leaves(executable.program) if isinstance(leaf, IpuCopy)]
+    there = [id for id in ids if id in placements and ipu_of(placements[id].region) == ipu]
+    return max((placements[id].tensor.nbytes for id in there), default=0)

@@ -1,0 +1,77 @@
+"""Out of memory: the plan of an IPU against what the engine holds, and what is said where a model does not fit."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ipu_emu import models, popart
+from ipu_emu.popart.out_of_memory import memory_of
+from ipu_emu.program.footprint import footprints
+from tests.ipu_emu.pipelines import PIPELINE, Tower
+from tests.ipu_emu.sessions import options
+
+
+def session(tiles: int, kind: str = "model", width: int = 64, **values: Any) -> Any:
+    model = models.gpt2(batch=4, layers=4, width=width, heads=2, length=32, context=32, vocabulary=16)
+    manager = popart.DeviceManager()
+    make = {"model": manager.createIpuModelDevice, "offline": manager.createOfflineIPUDevice}[kind]
+    opts = options(**values)
+    device = make({"numIPUs": opts.localReplicas(), "tilesPerIPU": tiles})
+    optimizer = popart.Adam({"defaultLearningRate": (0.1, True)})
+    flow = popart.DataFlow(1, [model.loss])
+    return popart.TrainingSession(model.proto, flow, model.loss, optimizer, device, userOptions=opts)
+
+
+@pytest.mark.parametrize("R", [1, 2])
+def test_the_plan_is_never_below_what_the_engine_holds(R: int) -> None:
+    for made in (Tower(3).session(A=6, R=R, **PIPELINE), Tower(2).session(A=2, R=R)):
+        plan = footprints(made.executable, 1472)
+        for ipu, need in enumerate(plan):
+            held = made.engine.nbytes_of(ipu)
+            assert held <= R * need.data < R * need.total
+
+
+def test_parts_add_up_to_the_plan() -> None:
+    made = Tower(3).session(A=6, **PIPELINE)
+    for ipu, need in enumerate(footprints(made.executable, 1472)):
+        assert need.data == made.executable.plan.bytes_of(ipu)
+        assert need.total == sum(need.parts().values())
+    assert footprints(made.executable, 1472)[0].stashes > 0
+    assert footprints(made.executable, 1472)[1].fifos > 0
+
+
+@pytest.mark.parametrize("kind", ["model", "offline"])
+def test_a_model_that_does_not_fit_is_refused_with_remedies(kind: str) -> None:
+    with pytest.raises(popart.OutOfMemoryException) as caught:
+        session(4, kind, R=2).prepareDevice()
+    text = str(caught.value.args[0])
+    assert text.startswith("Out of memory: IPU 0 needs ")
+    assert len(re.findall(r"saves about [\d.,]+ MB", text)) == 3
+    needed, has, _ = (float(number) for number in re.findall(r"([\d.]+) MB", text)[:3])
+    assert has == pytest.approx(4 * 624 * 1024 / 1e6, abs=0.06)
+    row = next(line for line in text.splitlines() if line.split()[:1] == ["0"])
+    assert float(row.split()[-2]) == pytest.approx(needed, abs=0.06)
+
+
+def test_a_remedy_saves_what_it_says() -> None:
+    with pytest.raises(popart.OutOfMemoryException) as caught:
+        session(4).prepareDevice()
+    said = re.search(r"RecomputationType.Standard \(saves about ([\d.]+) MB", str(caught.value))
+    plain, again = (
+        footprints(session(1472, autoRecomputation=kind)._lower(), 4)[0].total
+        for kind in (popart.RecomputationType.NoRecompute, popart.RecomputationType.Standard)
+    )
+    assert said is not None
+    assert float(said[1]) == pytest.approx((plain - again) / 1e6, abs=0.06)
+
+
+def test_devices_without_a_budget_run_what_they_are_given() -> None:
+    manager = popart.DeviceManager()
+    assert memory_of(manager.createCpuDevice()) is None
+    assert memory_of(manager.createIpuModelDevice({"tilesPerIPU": 10, "ipuVersion": "ipu1"})) == 10 * 256 * 1024
+    assert memory_of(manager.createIpuModelDevice({})) == 1472 * 624 * 1024
+    assert np.isfinite(footprints(Tower(2).session(A=2).executable, 1472)[0].total)
