@@ -63,8 +63,8 @@ def check_memory(
     first = sorted(advice, key=lambda r: (r.saved < wanted, r.price if r.saved >= wanted else -r.saved))
     lines = "\n".join(f"  {remedy}" for remedy in first[:_MOST_REMEDIES])
     raise OutOfMemoryError(
-        f"Out of memory: IPU {worst} needs {_mega(needs[worst].total)} and has {_mega(limit)}; {_mega(wanted)} have to "
-        f"go. Memory by IPU in MB:\n{_table(needs, limit)}\nRemedies:\n{lines}"
+        f"Out of memory: IPU {worst} needs {_mega(needs[worst].total)} and has {_mega(limit)}; {_mega(wanted)} have "
+        f"to go. Memory by IPU in MB:\n{_table(needs, limit)}\nRemedies:\n{lines}"
     )
 
 
