@@ -4,17 +4,33 @@ from __future__ import annotations
 
 from typing import Any
 
+from llvmlite import ir
 from numba import types
 
-from gcl.jit import jit
-from gcl.lanes import LINE, put, stream_line
+from gcl.jit import intrinsic, jit
 
-__all__ = ["STREAMED_BYTES", "copy_bytes", "copy_part", "stream_bytes", "zero_range"]
+__all__ = ["STREAMED_BYTES", "copy_bytes", "copy_part", "stream_bytes", "zero_bytes"]
 
 #: What is written as a whole goes past the caches from this size on, when it would only empty them.
 STREAMED_BYTES = 8 << 20
 
+_LINE = 64  # bytes
+_WORDS = ir.VectorType(ir.IntType(32), _LINE // 4)
 _memcpy: Any = types.ExternalFunction("memcpy", types.intp(types.intp, types.intp, types.intp))
+_memset: Any = types.ExternalFunction("memset", types.intp(types.intp, types.int32, types.intp))
+
+
+@intrinsic
+def _stream_line(typing_context: Any, to: Any, frm: Any) -> Any:
+    """Copy a line to ``to``, which begins on one, without reading it into the caches first."""
+
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        target, source = (builder.inttoptr(address, _WORDS.as_pointer()) for address in arguments)
+        store = builder.store(builder.load(source, align=1), target, align=_LINE)
+        store.set_metadata("nontemporal", builder.module.add_metadata([ir.IntType(32)(1)]))
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64), codegen
 
 
 @jit
@@ -27,11 +43,11 @@ def copy_bytes(to: int, frm: int, n: int) -> None:
 @jit
 def stream_bytes(to: int, frm: int, n: int) -> None:
     """The same past the caches: half as long for what does not fit them, longer for what does."""
-    head = min(n, -to % LINE)
-    lines = (n - head) // LINE * LINE
+    head = min(n, -to % _LINE)
+    lines = (n - head) // _LINE * _LINE
     copy_bytes(to, frm, head)
-    for at in range(head, head + lines, LINE):
-        stream_line(to + at, frm + at)
+    for at in range(head, head + lines, _LINE):
+        _stream_line(to + at, frm + at)
     copy_bytes(to + head + lines, frm + head + lines, n - head - lines)
 
 
@@ -45,7 +61,7 @@ def copy_part(to: int, frm: int, n: int, whole: int) -> None:
 
 
 @jit
-def zero_range(address: int, start: int, stop: int, target: Any) -> None:
-    """Set elements [start, stop) after ``address`` to zero."""
-    for index in range(start, stop):
-        put((address,), index, 0, target)
+def zero_bytes(to: int, n: int) -> None:
+    """Clear ``n`` bytes, none if that is negative."""
+    if n > 0:
+        _memset(to, 0, n)

@@ -17,10 +17,10 @@ import numpy as np
 from gcl import plan, rendezvous, shared
 from gcl.breakable import Breakable
 from gcl.calls import Kind, Request
-from gcl.dtypes import witness
 from gcl.errors import ArgumentError, CollectiveMismatch, CollectiveTimeout, GclError, PeerLost, reason_of
 from gcl.groups import Group
 from gcl.jit import bound
+from gcl.loops import element
 from gcl.operators import Operator
 from gcl.push import buffers, pushing
 from gcl.ready import DONE, MISMATCH, STAGED, WAITING, ReadyCall
@@ -37,7 +37,7 @@ _STAGED_BYTES = 131072
 #: From this size on, too large for any cache, the kernel's copies between processes are quicker than the chunks: they
 #: need not be written twice. Elsewhere copies within a cache are 3 times as quick as the kernel's.
 _PUSHED_BYTES = 32 << 20
-#: Of a kernel that reduces: the plan, the call, an array of the element type, and room for sums.
+#: Of a kernel that reduces: the plan, the call, what is to be known of the dtype, and room for sums.
 _Arguments = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
 
@@ -59,7 +59,7 @@ class InMemory(Breakable):
             sets=sets,
         )
         domain.segment.reserve(sets * staging_bytes(world.local, world.ranks, group.count))
-        self._scratch: dict[np.dtype[Any], np.ndarray] = {}
+        self._scratch = new_scratch()
         self._chunks = buffers(group.size)
         self._kept: list[np.ndarray] = []
         self.ready: dict[tuple[object, ...], ReadyCall] = {}
@@ -165,7 +165,7 @@ class InMemory(Breakable):
         words = request.words(offsets[0] or 0, offsets[1] or 0, x, out)
         rest = None
         if request.kind in (Kind.ALL_REDUCE, Kind.REDUCE_SCATTER):
-            kernel = ranks, words, witness(x.dtype), self._scratch.setdefault(x.dtype, new_scratch(x.dtype))
+            kernel = ranks, words, element(x.dtype), self._scratch
             run = bound(shared.reducing, *kernel)
             rest = self._rest(request, kernel) if request.kind is Kind.ALL_REDUCE else None
         else:

@@ -24,7 +24,7 @@ from numba.core.types import CPointer
 
 from gcl.file_lock import held
 
-__all__ = ["bound", "carray", "intrinsic", "jit", "overload", "part", "pointer_to", "sources"]
+__all__ = ["address_of", "bound", "carray", "intrinsic", "jit", "part", "pointer_to", "sources"]
 
 #: numba's array over a pointer, as compiled code calls it.
 carray: Any = vars(numba)["carray"]
@@ -82,6 +82,14 @@ def bound(kernel: Callable[..., int], *arguments: object) -> Callable[[], int]:
     return partial(compiled.get_overload(types), *arguments)
 
 
+def address_of(kernel: Callable[..., object], *types: object) -> int:
+    """Where ``kernel``, compiled for these types, is called as a C function."""
+    compiled: Any = kernel
+    compiled.compile(types)
+    found = compiled.overloads[types]
+    return int(found.library.get_pointer_to_function(found.fndesc.llvm_cfunc_wrapper_name))
+
+
 def sources(file: str) -> int:
     """A number that changes with ``file`` and with any file of this project that it imports, directly or not."""
     found, seen = [Path(file)], set()
@@ -111,11 +119,6 @@ def part(function: F) -> F:
 def intrinsic(function: Callable[..., object]) -> Any:
     """numba's decorator for what is written in LLVM's terms: compiler input, not Python."""
     return numba.extending.intrinsic(function)
-
-
-def overload(function: Callable[..., object]) -> Callable[[Callable[..., object]], Any]:
-    """numba's decorator for a function whose body depends on the types it is called with."""
-    return cast(Callable[[Callable[..., object]], Any], numba.extending.overload(function, strict=False))
 
 
 def pointer_to(dtype: Any) -> Any:

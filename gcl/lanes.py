@@ -1,129 +1,90 @@
-"""lanes: element i of several tensors at once, which compiled code knows not to overlap, and stores past the caches.
+"""lanes: element i of several tensors at once, which compiled code knows not to overlap; compiler input, not Python.
 
 LLVM gives up on a loop over more than a few tensors, because it would have to compare all their addresses first.
-Here every access says in which lane (tensor) it is, and that the others are elsewhere.
+Here every access says in which lane (tensor) it is, and that the others are elsewhere. A tensor may yet be written
+that is read in another lane, because its element i is read before it is written.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 from llvmlite import ir
-from numba import types
-from numba.np.unsafe import ndarray
 
-from gcl.half import bfloat_of_float, float_of_bfloat, float_of_half, half_of_float
-from gcl.jit import intrinsic, overload
+from gcl.half import narrow_bfloat, narrow_half, widen_bfloat, widen_half
 
-__all__ = ["LINE", "fetch", "first_of", "narrowed", "put", "stream_line", "total", "widened"]
+__all__ = ["LANES", "Elements", "stored", "sums"]
 
-#: The first elements of an array, as many as a literal says, as a tuple (compiled code only).
-first_of: Any = ndarray.to_fixed_tuple
-LINE = 64  # bytes that ``stream_line`` stores
-_LANES = 8
-_Uniform: Any = types.UniTuple
-_WORDS = ir.VectorType(ir.IntType(32), LINE // 4)
+LANES = 9  # eight to read, and one to write
+_FLOAT, _DOUBLE, _LONG = ir.FloatType(), ir.DoubleType(), ir.IntType(64)
+
+
+class Elements(NamedTuple):
+    """How elements lie in memory, and how a value comes from there and goes there."""
+
+    memory: Any
+    widen: Callable[[Any, Any], Any]
+    narrow: Callable[[Any, Any], Any]
+
+    def read(self, builder: Any, address: Any, index: Any, lane: int) -> Any:
+        """Element ``index`` behind ``address``."""
+        load = builder.load(self._pointer(builder, address, index))
+        _in_lane(builder, load, lane)
+        return self.widen(builder, load)
+
+    def write(self, builder: Any, address: Any, index: Any, lane: int, value: Any) -> None:
+        """Store ``value`` as element ``index`` behind ``address``."""
+        store = builder.store(self.narrow(builder, value), self._pointer(builder, address, index))
+        _in_lane(builder, store, lane)
+
+    def _pointer(self, builder: Any, address: Any, index: Any) -> Any:
+        return builder.gep(builder.inttoptr(address, self.memory.as_pointer()), [index])
+
+
+def _same(builder: Any, value: Any) -> Any:
+    return value
+
+
+def _signed(builder: Any, value: Any) -> Any:
+    return builder.sext(value, _LONG)
+
+
+def _unsigned(builder: Any, value: Any) -> Any:
+    return builder.zext(value, _LONG)
+
+
+def _wrap(bits: int) -> Callable[[Any, Any], Any]:
+    return lambda builder, value: builder.trunc(value, ir.IntType(bits))
+
+
+#: What kernels see a dtype as: its elements, and the type of its sums (gcl.dtypes).
+_KINDS: dict[str, tuple[Elements, Any]] = {
+    "float32": (Elements(_FLOAT, _same, _same), _FLOAT),
+    "float64": (Elements(_DOUBLE, _same, _same), _DOUBLE),
+    "uint16": (Elements(ir.IntType(16), widen_half, narrow_half), _FLOAT),
+    "int16": (Elements(ir.IntType(16), widen_bfloat, narrow_bfloat), _FLOAT),
+    "int8": (Elements(ir.IntType(8), _signed, _wrap(8)), _LONG),
+    "uint8": (Elements(ir.IntType(8), _unsigned, _wrap(8)), _LONG),
+    "int32": (Elements(ir.IntType(32), _signed, _wrap(32)), _LONG),
+    "uint32": (Elements(ir.IntType(32), _unsigned, _wrap(32)), _LONG),
+    "int64": (Elements(_LONG, _same, _same), _LONG),
+}
+
+
+def stored(name: str) -> Elements:
+    """Elements as a tensor of the dtype that kernels see as ``name`` holds them."""
+    return _KINDS[name][0]
+
+
+def sums(name: str) -> Elements:
+    """Elements of what that dtype is combined in."""
+    return Elements(_KINDS[name][1], _same, _same)
 
 
 def _in_lane(builder: Any, access: Any, lane: int) -> None:
     """Mark a load or a store: none of another lane touches the same memory."""
     domain = builder.module.add_metadata(["gcl lanes"])
-    scopes = [builder.module.add_metadata([f"gcl lane {number}", domain]) for number in range(_LANES)]
+    scopes = [builder.module.add_metadata([f"gcl lane {number}", domain]) for number in range(LANES)]
     access.set_metadata("alias.scope", builder.module.add_metadata([scopes.pop(lane)]))
     access.set_metadata("noalias", builder.module.add_metadata(scopes))
-
-
-def _element(context: Any, builder: Any, dtype: Any, address: Any, index: Any) -> Any:
-    pointer = builder.inttoptr(address, context.get_value_type(dtype).as_pointer())
-    return builder.gep(pointer, [index])
-
-
-@intrinsic
-def fetch(typing_context: Any, addresses: Any, index: Any, witness: Any) -> Any:
-    """Element ``index`` behind each of a tuple of addresses; ``witness`` is an array of their dtype."""
-
-    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        values = []
-        for lane in range(addresses.count):
-            address = builder.extract_value(arguments[0], lane)
-            values.append(builder.load(_element(context, builder, witness.dtype, address, arguments[1])))
-            _in_lane(builder, values[-1], lane)
-        return context.make_tuple(builder, signature.return_type, values)
-
-    return _Uniform(witness.dtype, addresses.count)(addresses, types.int64, witness), codegen
-
-
-@intrinsic
-def put(typing_context: Any, addresses: Any, index: Any, value: Any, witness: Any) -> Any:
-    """Store ``value`` as element ``index`` behind each of a tuple of addresses; what is behind lane 0 of a ``fetch``
-    may be lane 0 here, and so on."""
-
-    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        for lane in range(addresses.count):
-            address = builder.extract_value(arguments[0], lane)
-            element = _element(context, builder, witness.dtype, address, arguments[1])
-            _in_lane(builder, builder.store(arguments[2], element), lane)
-        return context.get_dummy_value()
-
-    return types.void(addresses, types.int64, witness.dtype, witness), codegen
-
-
-@intrinsic
-def stream_line(typing_context: Any, to: Any, frm: Any) -> Any:
-    """Copy a line to ``to``, which begins on one, without reading it into the caches first."""
-
-    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        target, source = (builder.inttoptr(address, _WORDS.as_pointer()) for address in arguments)
-        store = builder.store(builder.load(source, align=1), target, align=LINE)
-        store.set_metadata("nontemporal", builder.module.add_metadata([ir.IntType(32)(1)]))
-        return context.get_dummy_value()
-
-    return types.void(types.int64, types.int64), codegen
-
-
-def _half_to_sum(value: Any) -> Any:
-    return float_of_half(value)
-
-
-def _bfloat_to_sum(value: Any) -> Any:
-    return float_of_bfloat(value)
-
-
-def _unchanged(value: Any) -> Any:
-    return value
-
-
-def widened(value: Any) -> Any:
-    """A stored element in the dtype of the sums (compiled code only)."""
-
-
-def narrowed(value: Any, target: Any) -> Any:
-    """A sum in the dtype of ``target`` (compiled code only)."""
-
-
-def total(values: Any) -> Any:
-    """The sum of a tuple of stored elements, in tree order (compiled code only)."""
-
-
-@overload(widened)
-def _widened(value: Any) -> Any:
-    return {types.uint16: _half_to_sum, types.int16: _bfloat_to_sum}.get(value, _unchanged)
-
-
-@overload(narrowed)
-def _narrowed(value: Any, target: Any) -> Any:
-    if target.dtype == types.uint16:
-        return lambda value, target: half_of_float(value)
-    if target.dtype == types.int16:
-        return lambda value, target: bfloat_of_float(value)
-    return lambda value, target: value
-
-
-@overload(total)
-def _total(values: Any) -> Any:
-    return {
-        1: lambda values: widened(values[0]),
-        2: lambda values: widened(values[0]) + widened(values[1]),
-        4: lambda values: total(values[:2]) + total(values[2:]),
-        8: lambda values: total(values[:4]) + total(values[4:]),
-    }[values.count]

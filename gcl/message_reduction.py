@@ -23,9 +23,9 @@ import numpy as np
 
 from gcl.calls import Request
 from gcl.columns import Part, columns
-from gcl.dtypes import sum_dtype, witness
 from gcl.group_view import GroupView
 from gcl.link import Link
+from gcl.loops import element
 from gcl.operators import CODES, Operator
 from gcl.reduction import WORK_WORDS, new_scratch, reduce_range
 from gcl.room import Room
@@ -56,7 +56,7 @@ class Reduction:
     def __init__(self, link: Link) -> None:
         self._link = link
         self._rooms = Room(), Room()
-        self._scratch: dict[np.dtype[Any], np.ndarray] = {}
+        self._scratch = new_scratch()
         self._work = np.empty(WORK_WORDS, np.int64)
 
     def all_reduce(self, request: Request, view: GroupView, rows: Rows, results: Rows, part: Part) -> None:
@@ -220,8 +220,6 @@ class Reduction:
         self, nodes: list[tuple[np.ndarray, int]], operator: Operator, divisor: int, targets: list[np.ndarray]
     ) -> Callable[[], None]:
         """The same to be done later, and again; it keeps none of the arrays alive."""
-        source, target = nodes[0][0].dtype, targets[0].dtype
-        scratch = self._scratch.setdefault(sum_dtype(target), new_scratch(target))
         return partial(
             reduce_range,
             np.array([node.ctypes.data for node, _ in nodes], np.int64),
@@ -233,9 +231,9 @@ class Reduction:
             targets[0].size,
             CODES[operator],
             divisor,
-            witness(source),
-            witness(target),
-            scratch,
+            element(nodes[0][0].dtype),
+            element(targets[0].dtype),
+            self._scratch,
             self._work,
         )
 

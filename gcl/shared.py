@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gcl.copies import copy_part, zero_range
+from gcl.copies import copy_part, zero_bytes
 from gcl.jit import jit, part
 from gcl.plan import (
     CODE,
@@ -62,7 +62,7 @@ def _reduce(plan: Any, call: Any, source: Any, scratch: Any) -> None:
             elif owners[replica] == rank:
                 start, stop = min(count, before), min(count, before + fragment)
                 outs[0] = call[RESULT] + (locals_[replica] * fragment - before) * item
-                zero_range(outs[0], max(stop, before), before + fragment, source)
+                zero_bytes(outs[0] + max(stop, before) * item, (before + fragment - max(stop, before)) * item)
             else:
                 continue
             copies = size if whole else 1

@@ -16,6 +16,7 @@ import numpy as np
 
 from gcl.dtypes import witness
 from gcl.errors import ArgumentError
+from gcl.loops import element
 from gcl.operators import CODES, Operator, operator
 from gcl.reduction import WORK_WORDS, new_scratch, reduce_range
 
@@ -80,7 +81,7 @@ def _reduce(
     inputs: np.ndarray, outputs: np.ndarray, start: int, stop: int, name: Operator, dtype: np.dtype[np.generic]
 ) -> None:
     """Combine elements [start, stop) at the addresses ``inputs`` into those at ``outputs``."""
-    size, element = len(inputs), witness(dtype)
+    size, kind = len(inputs), element(dtype)
     reduce_range(
         inputs,
         np.ones(size, np.int64),
@@ -91,9 +92,9 @@ def _reduce(
         stop,
         CODES[name],
         size,
-        element,
-        element,
-        new_scratch(dtype),
+        kind,
+        kind,
+        new_scratch(),
         np.empty(WORK_WORDS, np.int64),
     )
 

@@ -7,14 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gcl.copies import copy_bytes, zero_range
+from gcl.copies import copy_bytes, zero_bytes
+from gcl.loops import element
 from gcl.operators import CODES, Operator
 from gcl.reduction import BLOCK, WORK_WORDS, new_scratch, reduce_range, subtrees
 from tests.gcl.reference import OPERATORS, draw, same_bits, tree
-
-
-def bits(array: np.ndarray) -> np.ndarray:
-    return np.empty(0, np.uint16 if array.dtype == np.float16 else array.dtype)
 
 
 def reduced(
@@ -37,9 +34,9 @@ def reduced(
         *(within or (0, out.size)),
         CODES[Operator(op)],
         divisor or len(nodes),
-        bits(nodes[0]),
-        bits(out),
-        new_scratch(out.dtype),
+        element(nodes[0].dtype),
+        element(out.dtype),
+        new_scratch(),
         np.empty(WORK_WORDS, np.int64),
     )
     return out
@@ -150,6 +147,6 @@ def test_copies_and_zeros_touch_exactly_their_bytes() -> None:
     source, target = np.arange(100, dtype=np.uint8), np.full(100, 255, np.uint8)
     copy_bytes(target.ctypes.data + 10, source.ctypes.data + 20, 30)
     assert target.tolist() == [255] * 10 + list(range(20, 50)) + [255] * 60
-    zero_range(target.ctypes.data, 4, 9, np.empty(0, np.uint16))
-    zero_range(target.ctypes.data, 40, 30, np.empty(0, np.uint16))
+    zero_bytes(target.ctypes.data + 8, 10)
+    zero_bytes(target.ctypes.data + 80, -20)
     assert target.tolist() == [255] * 8 + [0] * 10 + list(range(28, 50)) + [255] * 60
