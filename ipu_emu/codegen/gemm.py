@@ -19,10 +19,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ipu_emu.codegen.call import call as bound_call
-from ipu_emu.codegen.call import named_call, offsets, relocation
+from ipu_emu.codegen.call import offsets, relocation
 from ipu_emu.codegen.compiler import lanes
-from ipu_emu.codegen.matmul import DOT_COLUMNS, DOT_ROWS, DOTS, PRODUCT, ROWS, dots, product
+from ipu_emu.codegen.dots import DOT_COLUMNS, DOT_ROWS
 from ipu_emu.codegen.panels import BLOCK, panels_of_columns, panels_of_rows
+from ipu_emu.codegen.product import ROWS
+from ipu_emu.codegen.products import dots_call, product_call
 
 __all__ = ["gemm", "gemm_workspace"]
 
@@ -142,12 +144,12 @@ class _Plan:
         }
         if blocks:
             calls.append(
-                _product(y, k, blocks, ROWS, w=panel_a, w_row=4, w_step=4 * ROWS, w_block=4 * ROWS * k, **common)
+                product_call(y, k, blocks, ROWS, w=panel_a, w_row=4, w_step=4 * ROWS, w_block=4 * ROWS * k, **common)
             )
         if len(rest):
             low = y[blocks * ROWS :]
             calls.append(
-                _product(low, k, 1, len(rest), blocks * ROWS, w=rest, w_row=4 * k, w_step=4, w_block=0, **common)
+                product_call(low, k, 1, len(rest), blocks * ROWS, w=rest, w_row=4 * k, w_step=4, w_block=0, **common)
             )
         return calls
 
@@ -227,10 +229,10 @@ class _Plan:
         calls: list[Call] = []
         strides = {"w_row": a.strides[-2], "w_step": a.strides[-1]}
         if blocks:
-            calls.append(_product(y, k, blocks, ROWS, w=a, w_block=None, **strides, **common))
+            calls.append(product_call(y, k, blocks, ROWS, w=a, w_block=None, **strides, **common))
         if left:
             tail, low = a[..., blocks * ROWS :, :], y[..., blocks * ROWS :, :]
-            calls.append(_product(low, k, 1, left, blocks * ROWS, w=tail, w_block=None, **strides, **common))
+            calls.append(product_call(low, k, 1, left, blocks * ROWS, w=tail, w_block=None, **strides, **common))
         return calls
 
     def _by_dots(self, a: _Array, b: _Array, y: _Array) -> list[Call]:
@@ -241,7 +243,7 @@ class _Plan:
         calls: list[Call] = []
         for rows in _parts(a.shape[-2], DOT_ROWS):
             for columns in _parts(b.shape[-1], DOT_COLUMNS):
-                calls.append(_dots(a[..., rows, :], b[..., :, columns], y[..., rows, columns]))
+                calls.append(dots_call(a[..., rows, :], b[..., :, columns], y[..., rows, columns]))
         return [*calls, *self._biased(whole)]
 
     def _biased(self, y: _Array) -> list[Call]:
@@ -293,49 +295,3 @@ def _parts(count: int, size: int) -> list[slice]:
     """A slice of whole blocks, and one of what is left."""
     whole = count // size * size
     return [part for part in (slice(0, whole), slice(whole, count)) if part.stop > part.start]
-
-
-def _product(y: _Array, k: int, blocks: int, rows: int, first: int = 0, **given: Any) -> Call:
-    wide = given.pop("wide")
-    function = product(rows, given.pop("vectors", 2), y.dtype == np.float16, wide)
-    if given["bias"] is not None and not wide:
-        given["bias"] = given["bias"][first:]
-    row, step, block = given["w_row"], given["w_step"], given.pop("w_block")
-    defaults = {"batch": 1, "x_batch": 0, "w_batch": 0, "y_batch": 0, "depth_chunk": k, "add": 0}
-    own = {
-        "y": y,
-        "depth": k,
-        "blocks": blocks,
-        "y_row": y.strides[-2],
-        "w_row": row,
-        "w_step": step,
-        "w_block": rows * row if block is None else block,
-        "tile_chunk": given["tiles"],
-    }
-    return named_call(function, PRODUCT, **(defaults | given | own))
-
-
-def _dots(a: _Array, b: _Array, y: _Array) -> Call:
-    rows = DOT_ROWS if a.shape[-2] % DOT_ROWS == 0 else a.shape[-2]
-    columns = DOT_COLUMNS if b.shape[-1] % DOT_COLUMNS == 0 else b.shape[-1]
-    tiles = offsets(np.arange(a.shape[-1] // lanes()) * lanes() * 4)
-    arguments: dict[str, Any] = {
-        "x": b,
-        "g": a,
-        "out": y,
-        "from": tiles,
-        "at": tiles,
-        "step": offsets(np.arange(b.shape[-1]) * b.strides[-1]),
-        "tiles": len(tiles),
-        "columns": b.shape[-1],
-        "blocks": a.shape[-2] // rows,
-        "g_row": a.strides[-2],
-        "out_row": y.strides[-2],
-        "out_column": y.strides[-1],
-        "add": 0,
-        "batch": y.shape[0] if y.ndim == 3 else 1,
-        "x_batch": b.strides[0] if b.ndim == 3 and b.shape[0] > 1 else 0,
-        "g_batch": a.strides[0] if a.ndim == 3 and a.shape[0] > 1 else 0,
-        "out_batch": y.strides[0] if y.ndim == 3 else 0,
-    }
-    return named_call(dots(rows, columns), DOTS, **arguments)

@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from ipu_emu.errors import InternalError
 from ipu_emu.graph import Graph, Op
 from ipu_emu.ops.cost import per_element
 from ipu_emu.ops.node import Made, Node, inputs_of
-from ipu_emu.ops.registry import Bound, OpDef, Step
+from ipu_emu.ops.registry import OpDef, unreached
 from ipu_emu.ops.rewrite import Rewrite
 
 __all__ = ["OPS"]
-
-
-def _unreached(bound: Bound) -> Step:
-    raise InternalError(f"{bound.node.op.type} was not expanded")
 
 
 def _nll_shape(node: Node) -> Made:
@@ -83,8 +78,6 @@ def _loss(rewrite: Rewrite, node: Node, logs: str) -> None:
 
 
 OPS = [
-    OpDef("NegativeLogLikelihoodLoss", (2, 3), _nll_shape, _unreached, per_element(3), expand=_nll),
-    OpDef(
-        "SoftmaxCrossEntropyLoss", (2, 3), _cross_entropy_shape, _unreached, per_element(15), expand=_cross_entropy
-    ),
+    OpDef("NegativeLogLikelihoodLoss", (2, 3), _nll_shape, unreached, per_element(3), expand=_nll),
+    OpDef("SoftmaxCrossEntropyLoss", (2, 3), _cross_entropy_shape, unreached, per_element(15), expand=_cross_entropy),
 ]

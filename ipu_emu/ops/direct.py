@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from ipu_emu.codegen.call import named_call, offsets, relocation
 from ipu_emu.codegen.compiler import lanes
-from ipu_emu.codegen.matmul import DOT_COLUMNS, DOT_ROWS, DOTS, dots
+from ipu_emu.codegen.dots import DOT_COLUMNS, DOT_ROWS, DOTS, dots
 from ipu_emu.ops.planes import PlaneAxis, padding
 from ipu_emu.ops.registry import Step
 from ipu_emu.ops.tiles import Tiles, packed_rows, packed_taps, parts, products_of, whole_blocks

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from ipu_emu.errors import InternalError
 from ipu_emu.graph import Graph, Op
 from ipu_emu.graph.op import GRAPHCORE
 from ipu_emu.ops.cost import flops
 from ipu_emu.ops.node import Made, Node, inputs_of
-from ipu_emu.ops.registry import Bound, OpDef, Step
+from ipu_emu.ops.registry import OpDef, unreached
 from ipu_emu.ops.rewrite import Rewrite
 
 __all__ = ["OPS"]
@@ -69,12 +68,8 @@ def _expand(graph: Graph, op: Op) -> list[Op]:
     return rewrite.ops
 
 
-def _unreached(bound: Bound) -> Step:
-    raise InternalError("LSTM was not expanded")
-
-
 def _work(node: Node) -> int:
     return 2 * node.input(0).shape[0] * node.input(0).shape[1] * node.input(1).nelms
 
 
-OPS = [OpDef("LSTM", (2, 5), _shape, _unreached, flops(_work), expand=_expand, domain=GRAPHCORE)]
+OPS = [OpDef("LSTM", (2, 5), _shape, unreached, flops(_work), expand=_expand, domain=GRAPHCORE)]

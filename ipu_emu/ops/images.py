@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from ipu_emu.errors import InternalError
 from ipu_emu.graph import Graph, Op
 from ipu_emu.graph.op import GRAPHCORE
 from ipu_emu.ops.cost import per_element
 from ipu_emu.ops.node import Made, Node, inputs_of
-from ipu_emu.ops.registry import Bound, OpDef, Step
+from ipu_emu.ops.registry import OpDef, unreached
 from ipu_emu.ops.rewrite import Rewrite
 
 __all__ = ["OPS"]
@@ -33,8 +32,4 @@ def _expand(graph: Graph, op: Op) -> list[Op]:
     return rewrite.ops
 
 
-def _unreached(bound: Bound) -> Step:
-    raise InternalError("NormalizeImage was not expanded")
-
-
-OPS = [OpDef("NormalizeImage", (3, 3), _shape, _unreached, per_element(3), expand=_expand, domain=GRAPHCORE)]
+OPS = [OpDef("NormalizeImage", (3, 3), _shape, unreached, per_element(3), expand=_expand, domain=GRAPHCORE)]

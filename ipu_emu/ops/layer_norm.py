@@ -7,21 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from ipu_emu.errors import InternalError
 from ipu_emu.graph import Graph, Op
 from ipu_emu.graph.dtype import FLOAT
 from ipu_emu.graph.op import GRAPHCORE
 from ipu_emu.ops.cost import per_element
 from ipu_emu.ops.node import Made, Node, inputs_of
-from ipu_emu.ops.registry import Bound, Expand, OpDef, Step
+from ipu_emu.ops.registry import Expand, OpDef, unreached
 from ipu_emu.ops.rewrite import Rewrite
 from ipu_emu.ops.shapes import axes_of, axis_of, same
 
 __all__ = ["OPS"]
-
-
-def _unreached(bound: Bound) -> Step:
-    raise InternalError(f"{bound.node.op.type} was not expanded")
 
 
 def _group(rewrite: Rewrite, x: str, scale: str, bias: str, groups: int, epsilon: float) -> str:
@@ -174,7 +169,7 @@ def _local_response(graph: Graph, op: Op) -> list[Op]:
 
 def _entry(type: str, inputs: tuple[int, int], shape: object, expand: Expand) -> OpDef:
     assert callable(shape)
-    return OpDef(type, inputs, shape, _unreached, per_element(8), expand=expand)
+    return OpDef(type, inputs, shape, unreached, per_element(8), expand=expand)
 
 
 OPS = [

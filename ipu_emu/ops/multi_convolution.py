@@ -8,12 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ipu_emu.errors import InternalError
 from ipu_emu.graph import Graph, Op
 from ipu_emu.graph.op import GRAPHCORE
 from ipu_emu.ops.cost import flops
 from ipu_emu.ops.node import Made, Node, inputs_of
-from ipu_emu.ops.registry import Bound, OpDef, Step
+from ipu_emu.ops.registry import OpDef, unreached
 from ipu_emu.ops.rewrite import Rewrite
 from ipu_emu.ops.windows import Windows
 
@@ -97,14 +96,10 @@ def _expand(graph: Graph, op: Op) -> list[Op]:
     return rewrite.ops
 
 
-def _unreached(bound: Bound) -> Step:
-    raise InternalError(f"{bound.node.op.type} was not expanded")
-
-
 def _work(node: Node) -> int:
     return sum(
         2 * y.nelms * node.input(_EACH * i + 1).nelms // max(y.shape[1], 1) for i, y in enumerate(node.outputs)
     )
 
 
-OPS = [OpDef("MultiConv", (_EACH, None), _shape, _unreached, flops(_work), expand=_expand, domain=GRAPHCORE)]
+OPS = [OpDef("MultiConv", (_EACH, None), _shape, unreached, flops(_work), expand=_expand, domain=GRAPHCORE)]

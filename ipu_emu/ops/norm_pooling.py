@@ -6,21 +6,16 @@ from functools import reduce
 
 import numpy as np
 
-from ipu_emu.errors import InternalError
 from ipu_emu.graph import Graph, Op
 from ipu_emu.ops.cost import flops
 from ipu_emu.ops.node import Made, Node, inputs_of
-from ipu_emu.ops.registry import Bound, OpDef, Step
+from ipu_emu.ops.registry import OpDef, unreached
 from ipu_emu.ops.rewrite import Rewrite
 from ipu_emu.ops.windows import Windows
 
 __all__ = ["OPS"]
 
 _WINDOW = ("auto_pad", "ceil_mode", "dilations", "kernel_shape", "pads", "strides")
-
-
-def _unreached(bound: Bound) -> Step:
-    raise InternalError(f"{bound.node.op.type} was not expanded")
 
 
 def _windows(node: Node) -> Windows:
@@ -88,6 +83,6 @@ def _expand_global(graph: Graph, op: Op) -> list[Op]:
 _cost = flops(lambda node: 3 * node.input(0).nelms)
 
 OPS = [
-    OpDef("LpPool", (1, 1), _shape, _unreached, _cost, expand=_expand),
-    OpDef("GlobalLpPool", (1, 1), _global_shape, _unreached, _cost, expand=_expand_global),
+    OpDef("LpPool", (1, 1), _shape, unreached, _cost, expand=_expand),
+    OpDef("GlobalLpPool", (1, 1), _global_shape, unreached, _cost, expand=_expand_global),
 ]

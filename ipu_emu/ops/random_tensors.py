@@ -10,21 +10,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gcl.jit import jit
-from ipu_emu.errors import InternalError
 from ipu_emu.graph import Graph, Op
 from ipu_emu.graph.dtype import FLOAT, INT32, DType, dtype_numbered
 from ipu_emu.ops.arrays import computed, contiguous
 from ipu_emu.ops.cost import per_element
 from ipu_emu.ops.node import Made, Node, inputs_of
 from ipu_emu.ops.random import key_in, salt_of, stream_of, uniform
-from ipu_emu.ops.registry import Bound, OpDef, Step
+from ipu_emu.ops.registry import Bound, OpDef, Step, unreached
 from ipu_emu.ops.rewrite import Rewrite
 
 __all__ = ["OPS"]
-
-
-def _unreached(bound: Bound) -> Step:
-    raise InternalError(f"{bound.node.op.type} was not expanded")
 
 
 @jit
@@ -113,14 +108,14 @@ def _draw(function: Any) -> Any:
 
 
 def _source(type: str, inputs: int, expand: Any = _numbers) -> OpDef:
-    return OpDef(type, (inputs, inputs), _shape, _unreached, per_element(20), expand=expand, random=True)
+    return OpDef(type, (inputs, inputs), _shape, unreached, per_element(20), expand=expand, random=True)
 
 
 OPS = [
     *(_source(type, 0) for type in ("RandomNormal", "RandomUniform")),
     *(_source(type, 1) for type in ("RandomNormalLike", "RandomUniformLike")),
     _source("Bernoulli", 1, _bernoulli),
-    OpDef("Multinomial", (1, 1), _multinomial_shape, _unreached, per_element(20), expand=_multinomial, random=True),
+    OpDef("Multinomial", (1, 1), _multinomial_shape, unreached, per_element(20), expand=_multinomial, random=True),
     # (logarithms of probabilities, uniform numbers)
     OpDef("DrawnClasses", (2, 2), lambda node: [(INT32, node.input(1).shape)], computed(_classes), per_element(4)),
     # (key; shape, dtype, values)

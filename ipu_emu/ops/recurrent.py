@@ -12,13 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from ipu_emu.errors import InternalError
 from ipu_emu.graph import Graph, Op
 from ipu_emu.ops.cost import flops
 from ipu_emu.ops.gate_functions import FUNCTIONS
 from ipu_emu.ops.node import Made, Node, inputs_of
 from ipu_emu.ops.recurrence import CELLS
-from ipu_emu.ops.registry import Bound, OpDef, Step
+from ipu_emu.ops.registry import OpDef, unreached
 from ipu_emu.ops.rewrite import Rewrite
 
 __all__ = ["OPS"]
@@ -133,12 +132,8 @@ def _expand(graph: Graph, op: Op) -> list[Op]:
     return rewrite.ops
 
 
-def _unreached(bound: Bound) -> Step:
-    raise InternalError(f"{bound.node.op.type} was not expanded")
-
-
 def _work(node: Node) -> int:
     return 2 * node.input(_X).nelms * node.input(_W).shape[1] + 2 * node.outputs[0].nelms * node.input(_R).shape[1]
 
 
-OPS = [OpDef(type, (3, 8), _shape, _unreached, flops(_work), expand=_expand) for type in CELLS]
+OPS = [OpDef(type, (3, 8), _shape, unreached, flops(_work), expand=_expand) for type in CELLS]

@@ -8,13 +8,25 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from ipu_emu.errors import EmulatorError
+from ipu_emu.errors import EmulatorError, InternalError
 from ipu_emu.graph import Graph, Op
 from ipu_emu.ops.adjoint import GradRule
 from ipu_emu.ops.cost import CostRule
 from ipu_emu.ops.node import Made, Node
 
-__all__ = ["Bound", "Expand", "GradRule", "Kernel", "OpDef", "Registry", "ShapeRule", "Step", "always", "never"]
+__all__ = [
+    "Bound",
+    "Expand",
+    "GradRule",
+    "Kernel",
+    "OpDef",
+    "Registry",
+    "ShapeRule",
+    "Step",
+    "always",
+    "never",
+    "unreached",
+]
 
 #: One prepared call: reads and writes arrays that it already holds, and allocates nothing.
 Step = Callable[[], object]
@@ -64,6 +76,11 @@ def never(node: Node) -> bool:
 
 def always(node: Node) -> bool:
     return True
+
+
+def unreached(bound: Bound) -> Step:
+    """The kernel of ops that others have taken the place of before anything runs."""
+    raise InternalError(f"{bound.node.op.type} was not expanded")
 
 
 @dataclass(frozen=True)

@@ -9,19 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from ipu_emu.errors import InternalError
 from ipu_emu.graph import Graph, Op
 from ipu_emu.ops.cost import per_element
 from ipu_emu.ops.node import Made, Node, inputs_of
-from ipu_emu.ops.registry import Bound, OpDef, Step
+from ipu_emu.ops.registry import OpDef, unreached
 from ipu_emu.ops.rewrite import Rewrite
 from ipu_emu.ops.shapes import axis_of
 
 __all__ = ["OPS"]
-
-
-def _unreached(bound: Bound) -> Step:
-    raise InternalError(f"{bound.node.op.type} was not expanded")
 
 
 @dataclass(frozen=True)
@@ -160,10 +155,10 @@ OPS = [
         "Resize",
         (2, 4),
         _shape,
-        _unreached,
+        unreached,
         per_element(8),
         expand=_expand,
         given={1: "roi", 2: "scales", 3: "sizes"},
     ),
-    OpDef("Upsample", (1, 2), _shape, _unreached, per_element(8), expand=_expand, given={1: "scales"}),
+    OpDef("Upsample", (1, 2), _shape, unreached, per_element(8), expand=_expand, given={1: "scales"}),
 ]

@@ -16,22 +16,18 @@ from typing import Any
 
 import numpy as np
 
-from ipu_emu.errors import EmulatorError, InternalError
+from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import Graph, Op, Role
 from ipu_emu.graph.op import GRAPHCORE
 from ipu_emu.ops.cost import moves
 from ipu_emu.ops.node import Made, Node, inputs_of
-from ipu_emu.ops.registry import Bound, Expand, OpDef, Step
+from ipu_emu.ops.registry import Expand, OpDef, unreached
 from ipu_emu.ops.rewrite import Rewrite
 
 __all__ = ["OPS"]
 
 #: More ops than this are not written out.
 _MOST_OPS = 20_000
-
-
-def _unreached(bound: Bound) -> Step:
-    raise InternalError(f"{bound.node.op.type} was not expanded")
 
 
 def _body(node: Node, name: str) -> Graph:
@@ -251,7 +247,7 @@ def _scan(graph: Graph, op: Op) -> list[Op]:
 def _entry(
     type: str, inputs: tuple[int, int | None], shape: Any, expand: Expand, domain: str = "", **more: Any
 ) -> OpDef:
-    return OpDef(type, inputs, shape, _unreached, moves, expand=expand, domain=domain, **more)
+    return OpDef(type, inputs, shape, unreached, moves, expand=expand, domain=domain, **more)
 
 
 OPS = [

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from ipu_emu.codegen.call import call, named_call, offsets, relocation
 from ipu_emu.codegen.compiler import lanes
-from ipu_emu.codegen.matmul import PRODUCT, ROWS, product
 from ipu_emu.codegen.panels import BLOCK, panels_of_columns
+from ipu_emu.codegen.product import PRODUCT, ROWS, product
 from ipu_emu.ops.registry import Step
 
 __all__ = ["Tiles", "packed_rows", "packed_taps", "parts", "products_of", "whole_blocks"]

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ipu_emu.errors import InternalError
 from ipu_emu.graph import Graph, Op
 from ipu_emu.ops.cost import flops
 from ipu_emu.ops.node import Made, Node, inputs_of
-from ipu_emu.ops.registry import Bound, OpDef, Step
+from ipu_emu.ops.registry import OpDef, unreached
 from ipu_emu.ops.rewrite import Rewrite
 
 __all__ = ["OPS"]
@@ -100,13 +99,9 @@ def _flat(shape: tuple[int, ...]) -> list[int]:
     return [*shape[:2], 1, *shape[2:]]
 
 
-def _unreached(bound: Bound) -> Step:
-    raise InternalError("ConvTranspose was not expanded")
-
-
 def _products(node: Node) -> int:
     w = node.input(1).shape
     return 2 * node.input(0).nelms * node.input(1).nelms // max(w[0], 1)
 
 
-OPS = [OpDef("ConvTranspose", (2, 3), _shape, _unreached, flops(_products), expand=_expand)]
+OPS = [OpDef("ConvTranspose", (2, 3), _shape, unreached, flops(_products), expand=_expand)]

@@ -1,17 +1,15 @@
-"""Matrix products whose right operand is read where it lies.
+"""Product: a matrix product whose right operand is read where it lies.
 
-``product``   y[m, at(t) + v]   = bias + sum over k of w[m, k] * x[from(t) + step(k) + v]      v = 0 .. tile - 1
-``dots``      out[m, k]         = sum over t, v of g[m, at(t) + v] * x[from(t) + step(k) + v]     one vector per tile
+    y[m, at(t) + v]  =  bias + sum over k of w[m, k] * x[from(t) + step(k) + v]      v = 0 .. tile - 1
 
 ``from``, ``at`` and ``step`` are tables of byte offsets, so that x may be a plain matrix or the windows of a padded
-image: nothing is gathered. A block of y stays in registers while k (or t) runs. Measured on one core of an EPYC
+image: nothing is gathered. A block of y stays in registers while k runs. Measured on one core of an EPYC
 (Zen 4, 118 GFLOP/s at most): 110 to 116 GFLOP/s on the convolutions of a ResNet, where OpenBLAS on gathered columns
 has 20 to 35, and 95 on large square matrices.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -19,15 +17,15 @@ from typing import Any
 from llvmlite import ir
 
 from ipu_emu.codegen.compiler import Function, compiled, lanes
-from ipu_emu.codegen.loops import FLOAT, HALF, I64, Kernel, const, repeat
+from ipu_emu.codegen.loops import FLOAT, HALF, const, repeat
+from ipu_emu.codegen.named import NamedKernel
 
-__all__ = ["DOTS", "DOT_COLUMNS", "DOT_ROWS", "PRODUCT", "ROWS", "dots", "product"]
+__all__ = ["PRODUCT", "ROWS", "product"]
 
 #: Rows of y in registers at a time, two registers each; others are for what is left. Of 16 registers some are needed
 #: for the operands: with 8 rows the sums are spilled to the stack in the inner loop (a third of the speed, and a
 #: tenth where they happen to lie across two pages).
 ROWS = 8 if lanes() > 8 else 6
-DOT_ROWS, DOT_COLUMNS = 4, 4
 
 #: Names of the arguments, in order; strides in bytes.
 PRODUCT = [
@@ -53,59 +51,6 @@ PRODUCT = [
     "w_batch",
     "y_batch",
 ]
-DOTS = [
-    "x",
-    "g",
-    "out",
-    "from",
-    "at",
-    "step",
-    "tiles",
-    "columns",
-    "blocks",
-    "g_row",
-    "out_row",
-    "out_column",
-    "add",
-    "batch",
-    "x_batch",
-    "g_batch",
-    "out_batch",
-]
-
-
-class _Arguments(Kernel):
-    """A kernel whose arguments have names."""
-
-    def __init__(self, name: str, names: list[str]) -> None:
-        super().__init__(name, len(names))
-        self.places = {name: place for place, name in enumerate(names)}
-
-    def __getitem__(self, name: str) -> Any:
-        return self.arguments[self.places[name]]
-
-    def address(self, name: str, *steps: tuple[Any, Any]) -> Any:
-        """Pointer ``name`` advanced by the products of ``steps``."""
-        pointer = self.pointer(self.places[name])
-        for count, size in steps:
-            pointer = self.b.gep(pointer, [self.b.mul(count, size)])
-        return pointer
-
-    def entry(self, table: Any, index: Any) -> Any:
-        """``table[index]`` of a table of 64-bit numbers."""
-        return self.load(table, self.b.mul(index, const(8)), I64)
-
-    def each(self, count: Any, body: Callable[[Any], None], step: int = 1) -> None:
-        """``for i in range(0, count, step): body(i)``"""
-
-        def run(i: Any, _: list[Any]) -> list[Any]:
-            body(i)
-            return []
-
-        repeat(self.b, count, [], run, step=step)
-
-    def smaller(self, a: Any, b: Any) -> Any:
-        return self.b.select(self.b.icmp_signed("<", a, b), a, b)
 
 
 @cache
@@ -118,7 +63,7 @@ def product(rows: int, vectors: int, half: bool = False, wide_bias: bool = False
     Chunks of depth are outermost, then chunks of tiles, then blocks of rows, then tiles: a chunk of x stays in the
     second-level cache for all rows, and a block of w in the first for all tiles.
     """
-    kernel = _Arguments("product", PRODUCT)
+    kernel = NamedKernel("product", PRODUCT)
     kernel.each(kernel["batch"], lambda n: _product_of(kernel, n, _Form(rows, vectors, half, wide_bias)))
     return compiled("product", kernel.finish())
 
@@ -131,7 +76,7 @@ class _Form:
     wide_bias: bool
 
 
-def _product_of(kernel: _Arguments, n: Any, form: _Form) -> None:
+def _product_of(kernel: NamedKernel, n: Any, form: _Form) -> None:
     b, rows = kernel.b, form.rows
     x = kernel.address("x", (n, kernel["x_batch"]))
     w = kernel.address("w", (n, kernel["w_batch"]))
@@ -166,7 +111,7 @@ def _product_of(kernel: _Arguments, n: Any, form: _Form) -> None:
     kernel.each(_chunks(kernel, "depth", "depth_chunk"), depths)
 
 
-def _chunks(kernel: _Arguments, whole: str, chunk: str) -> Any:
+def _chunks(kernel: NamedKernel, whole: str, chunk: str) -> Any:
     b = kernel.b
     return b.sdiv(b.add(kernel[whole], b.sub(kernel[chunk], const(1))), kernel[chunk])
 
@@ -174,7 +119,7 @@ def _chunks(kernel: _Arguments, whole: str, chunk: str) -> Any:
 class _Registers:
     """The block of y that is in registers."""
 
-    def __init__(self, kernel: _Arguments, form: _Form) -> None:
+    def __init__(self, kernel: NamedKernel, form: _Form) -> None:
         self.kernel, self.rows, self.vectors, self.half = kernel, form.rows, form.vectors, form.half
         self.wide_bias = form.wide_bias
         self.width = lanes()
@@ -262,65 +207,3 @@ class _Registers:
                 value = sums[r * self.vectors + v]
                 value = b.fptrunc(value, self.stored) if self.half else value
                 kernel.store(value, line, const(self.size * v), 2 if self.half else 4)
-
-
-@cache
-def dots(rows: int, columns: int) -> Function:
-    """``rows`` x ``columns`` sums at a time, each spread over the lanes of a register until all tiles are in."""
-    kernel = _Arguments("dots", DOTS)
-    kernel.each(kernel["batch"], lambda n: _dots_of(kernel, n, rows, columns))
-    return compiled("dots", kernel.finish())
-
-
-def _dots_of(kernel: _Arguments, n: Any, rows: int, columns: int) -> None:
-    b, width = kernel.b, lanes()
-    vector = ir.VectorType(FLOAT, width)
-    zero = ir.Constant(vector, [0.0] * width)
-    x = kernel.address("x", (n, kernel["x_batch"]))
-    g = kernel.address("g", (n, kernel["g_batch"]))
-    out = kernel.address("out", (n, kernel["out_batch"]))
-
-    def block(m: Any) -> None:
-        left = b.gep(g, [b.mul(b.mul(m, const(rows)), kernel["g_row"])])
-        line = b.gep(out, [b.mul(b.mul(m, const(rows)), kernel["out_row"])])
-        lefts = [b.gep(left, [b.mul(kernel["g_row"], const(r))]) for r in range(rows)]
-
-        def column(k: Any) -> None:
-            steps = [kernel.entry(kernel.address("step"), b.add(k, const(c))) for c in range(columns)]
-            sources = [b.gep(x, [step]) for step in steps]
-
-            def inner(t: Any, sums: list[Any]) -> list[Any]:
-                origin, place = (kernel.entry(kernel.address(name), t) for name in ("from", "at"))
-                xs = [kernel.load(source, origin, vector) for source in sources]
-                gs = [kernel.load(source, place, vector) for source in lefts]
-                return [
-                    kernel.intrinsic("fmuladd", gs[r], xs[c], sums[r * columns + c])
-                    for r in range(rows)
-                    for c in range(columns)
-                ]
-
-            sums = repeat(b, kernel["tiles"], [zero] * (rows * columns), inner)
-            for number, total in enumerate(sums):
-                r, c = divmod(number, columns)
-                where = b.mul(b.add(k, const(c)), kernel["out_column"])
-                _add_up(kernel, total, b.gep(line, [b.mul(kernel["out_row"], const(r))]), where)
-
-        kernel.each(kernel["columns"], column, step=columns)
-
-    kernel.each(kernel["blocks"], block)
-
-
-def _add_up(kernel: _Arguments, vector: Any, line: Any, where: Any) -> None:
-    """Store the sum of the lanes, in halves: lanes i and i + n/2 first."""
-    b, count = kernel.b, lanes()
-    while count > 1:
-        count //= 2
-        picks = [ir.Constant(ir.VectorType(ir.IntType(32), count), [*range(s, s + count)]) for s in (0, count)]
-        low, high = (b.shuffle_vector(vector, vector, pick) for pick in picks)
-        vector = b.fadd(low, high)
-    total = b.extract_element(vector, ir.Constant(ir.IntType(32), 0))
-    with b.if_else(b.icmp_signed("!=", kernel["add"], const(0))) as (then, otherwise):
-        with then:
-            kernel.store(b.fadd(kernel.load(line, where, FLOAT), total), line, where)
-        with otherwise:
-            kernel.store(total, line, where)

@@ -1,0 +1,65 @@
+"""Products: the calls of the kernels ``product`` and ``dots`` on (batches of) matrices in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ipu_emu.codegen.call import named_call, offsets
+from ipu_emu.codegen.compiler import lanes
+from ipu_emu.codegen.dots import DOT_COLUMNS, DOT_ROWS, DOTS, dots
+from ipu_emu.codegen.product import PRODUCT, product
+
+__all__ = ["dots_call", "product_call"]
+
+Call = Callable[[], object]
+_Array = NDArray[Any]
+
+
+def product_call(y: _Array, k: int, blocks: int, rows: int, first: int = 0, **given: Any) -> Call:
+    wide = given.pop("wide")
+    function = product(rows, given.pop("vectors", 2), y.dtype == np.float16, wide)
+    if given["bias"] is not None and not wide:
+        given["bias"] = given["bias"][first:]
+    row, step, block = given["w_row"], given["w_step"], given.pop("w_block")
+    defaults = {"batch": 1, "x_batch": 0, "w_batch": 0, "y_batch": 0, "depth_chunk": k, "add": 0}
+    own = {
+        "y": y,
+        "depth": k,
+        "blocks": blocks,
+        "y_row": y.strides[-2],
+        "w_row": row,
+        "w_step": step,
+        "w_block": rows * row if block is None else block,
+        "tile_chunk": given["tiles"],
+    }
+    return named_call(function, PRODUCT, **(defaults | given | own))
+
+
+def dots_call(a: _Array, b: _Array, y: _Array) -> Call:
+    rows = DOT_ROWS if a.shape[-2] % DOT_ROWS == 0 else a.shape[-2]
+    columns = DOT_COLUMNS if b.shape[-1] % DOT_COLUMNS == 0 else b.shape[-1]
+    tiles = offsets(np.arange(a.shape[-1] // lanes()) * lanes() * 4)
+    arguments: dict[str, Any] = {
+        "x": b,
+        "g": a,
+        "out": y,
+        "from": tiles,
+        "at": tiles,
+        "step": offsets(np.arange(b.shape[-1]) * b.strides[-1]),
+        "tiles": len(tiles),
+        "columns": b.shape[-1],
+        "blocks": a.shape[-2] // rows,
+        "g_row": a.strides[-2],
+        "out_row": y.strides[-2],
+        "out_column": y.strides[-1],
+        "add": 0,
+        "batch": y.shape[0] if y.ndim == 3 else 1,
+        "x_batch": b.strides[0] if b.ndim == 3 and b.shape[0] > 1 else 0,
+        "g_batch": a.strides[0] if a.ndim == 3 and a.shape[0] > 1 else 0,
+        "out_batch": y.strides[0] if y.ndim == 3 else 0,
+    }
+    return named_call(dots(rows, columns), DOTS, **arguments)
