@@ -74,12 +74,12 @@ class Binder:
         self.executable, self.replicas, self.buffers, self.buckets = executable, replicas, buffers, buckets
         self.host = host
 
-    def shared(self, leaf: Leaf, turn: int = 0) -> Step:
+    def shared(self, leaf: Leaf, counts: Counts, turn: int = 0) -> Step:
         """What concerns all replicas at once: host and collective instructions."""
         if isinstance(leaf, HostLoad):
             return self._load(leaf, turn)
         if isinstance(leaf, HostStore):
-            return self._store(leaf, turn)
+            return self._store(leaf, counts, turn)
         if isinstance(leaf, Collective):
             return self._collective(leaf.op, turn)
         assert isinstance(leaf, AllReduce)
@@ -126,9 +126,9 @@ class Binder:
 
         return load
 
-    def _store(self, leaf: HostStore, turn: int) -> Step:
+    def _store(self, leaf: HostStore, counts: Counts, turn: int) -> Step:
         arrays = [buffers.at(leaf.tensor, turn) for buffers in self.buffers]
-        due, host = self._due(leaf), self.host
+        due, host = self._due(leaf, counts), self.host
 
         def store() -> None:
             if due():
@@ -137,9 +137,9 @@ class Binder:
 
         return store
 
-    def _due(self, leaf: HostStore) -> Callable[[], bool]:
+    def _due(self, leaf: HostStore, counts: Counts) -> Callable[[], bool]:
         """Whether a store acts in the current micro-batch; outside the loops it always does."""
-        counts, factor = self.host.counts, self.executable.step.accumulation
+        factor = self.executable.step.accumulation
         total = self.executable.step.batches * factor
         period = leaf.every or total
         if period == 1:

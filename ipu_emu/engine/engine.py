@@ -21,6 +21,7 @@ from threadpoolctl import ThreadpoolController
 import popdist_py
 from ipu_emu.engine.binding import Binder, Feed, Host, kind_of
 from ipu_emu.engine.buffers import Buffers
+from ipu_emu.engine.overlap import OverlappedLoop
 from ipu_emu.engine.pipeline import BoundPipeline
 from ipu_emu.engine.replicas import Replicas
 from ipu_emu.engine.wall import Kind, Wall
@@ -31,6 +32,7 @@ from ipu_emu.graph import Role
 from ipu_emu.ops import Step
 from ipu_emu.ops.arrays import chain
 from ipu_emu.program.buckets import Bucket
+from ipu_emu.program.exchanges import Overlapped
 from ipu_emu.program.executable import Executable
 from ipu_emu.program.instructions import Counter, Instruction, Leaf, Pipeline, Repeat, WeightUpdate, leaves
 from ipu_emu.transforms.exchange import original_of
@@ -53,7 +55,7 @@ class _Loop:
     body: Sequence[_Part]
 
 
-_Part = _Segment | _Loop | BoundPipeline
+_Part = _Segment | _Loop | BoundPipeline | OverlappedLoop
 
 
 class Engine:
@@ -89,7 +91,7 @@ class Engine:
             if isinstance(part, _Loop):
                 self._warm_up(part.body)
                 continue
-            made = part.calls() if isinstance(part, BoundPipeline) else [(part.kind, call) for call in part.parts]
+            made = [(part.kind, call) for call in part.parts] if isinstance(part, _Segment) else part.calls()
             for kind, call in made:
                 if kind is Kind.COLLECTIVES:
                     call()
@@ -189,6 +191,9 @@ class Engine:
     def close(self) -> None:
         """Leave the collectives and end the threads."""
         self._workers.close()
+        for part in self._program:
+            if isinstance(part, OverlappedLoop):
+                part.close()
         self.replicas.close()
 
     def _pin_blas(self) -> None:
@@ -207,6 +212,8 @@ class Engine:
                     self._walk(part.body)
             elif isinstance(part, BoundPipeline):
                 self._pipeline(part)
+            elif isinstance(part, OverlappedLoop):
+                part.run(self._workers, self.wall.timed)
             else:
                 start = perf_counter_ns()
                 self._workers.run(part.parts)
@@ -233,13 +240,16 @@ class Engine:
     def _whole(self, part: Instruction) -> _Part:
         if isinstance(part, Pipeline):
             return BoundPipeline(part, self._binder)
+        overlapped = Overlapped.of(part, self.executable.plan)
+        if overlapped:
+            return OverlappedLoop(overlapped, self._binder)
         assert isinstance(part, Repeat)
         return _Loop(part.times, part.counter, list(self._bind(part.body)))
 
     def _segment(self, kind: Kind, leaves: Sequence[Leaf]) -> list[Step]:
         """Host and collective instructions concern all replicas at once; the others each replica alone."""
         if kind is not Kind.COMPUTE:
-            return [chain(*(self._binder.shared(leaf) for leaf in leaves))]
+            return [chain(*(self._binder.shared(leaf, self._host.counts) for leaf in leaves))]
         counts = self._host.counts
         return [
             chain(*(step for leaf in leaves for step in self._binder.local(leaf, replica, counts)))

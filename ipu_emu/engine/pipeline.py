@@ -19,16 +19,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import groupby
-from math import lcm
 
-from ipu_emu.engine.binding import Binder, kind_of
+from ipu_emu.engine.binding import Binder
 from ipu_emu.engine.counts import Counts
+from ipu_emu.engine.turns import TurnBinder, Turns
 from ipu_emu.engine.wall import Kind
 from ipu_emu.engine.workers import Workers
 from ipu_emu.ops import Step
-from ipu_emu.ops.arrays import chain
-from ipu_emu.program.instructions import HostLoad, HostStore, Leaf, Pipeline, PipelineStage, touched
+from ipu_emu.program.instructions import HostLoad, HostStore, Pipeline, PipelineStage
 
 __all__ = ["BoundPipeline"]
 
@@ -37,22 +35,11 @@ _Slot = tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True)
-class _Turns:
-    """Calls of one kind for every turn: one for each replica, or one for all."""
-
-    kind: Kind
-    calls: Sequence[Sequence[Step]]
-
-    def at(self, micro_batch: int) -> Sequence[Step]:
-        return self.calls[micro_batch % len(self.calls)]
-
-
-@dataclass(frozen=True)
 class _Stage:
     ipu: int
-    loads: _Turns
-    work: Sequence[_Turns]
-    stores: _Turns
+    loads: Turns
+    work: Sequence[Turns]
+    stores: Turns
 
 
 class BoundPipeline:
@@ -65,7 +52,7 @@ class BoundPipeline:
         ]
         self.ipus = 1 + max(stage.ipu for stage in pipeline.stages)
         self.counts = [[Counts() for _ in range(self.ipus)] for _ in binder.buffers]
-        self.stages = [_Binding(binder, stage, self.counts).stage() for stage in pipeline.stages]
+        self.stages = [_stage(binder, stage, self.counts) for stage in pipeline.stages]
         #: Collectives are for all replicas at once, so their stages cannot run at the same time as others.
         self.together = any(len(stage.work) != 1 for stage in self.stages)
 
@@ -101,7 +88,7 @@ class BoundPipeline:
     def _store(self, number: int) -> None:
         self._serve(number, lambda stage: stage.stores)
 
-    def _serve(self, number: int, part: Callable[[_Stage], _Turns]) -> None:
+    def _serve(self, number: int, part: Callable[[_Stage], Turns]) -> None:
         for stage, micro_batch in self.slots[number] if 0 <= number < len(self.slots) else ():
             self.host.counts.set(self.counter, micro_batch)
             for call in part(self.stages[stage]).at(micro_batch):
@@ -138,37 +125,11 @@ class BoundPipeline:
         return [(one.kind, call) for one in turns for call in one.at(0)]
 
 
-class _Binding:
-    """Binds one stage."""
-
-    def __init__(self, binder: Binder, stage: PipelineStage, counts: Sequence[Sequence[Counts]]) -> None:
-        self.binder, self.body, self.ipu = binder, stage.body, stage.ipu
-        self.counts = [replica[stage.ipu] for replica in counts]
-
-    def stage(self) -> _Stage:
-        loads = [leaf for leaf in self.body if isinstance(leaf, HostLoad)]
-        stores = [leaf for leaf in self.body if isinstance(leaf, HostStore)]
-        rest = [leaf for leaf in self.body if not isinstance(leaf, HostLoad | HostStore)]
-        groups = [self.turns(kind, list(group)) for kind, group in groupby(rest, kind_of)]
-        work = groups or [self.turns(Kind.COMPUTE, [])]
-        return _Stage(self.ipu, self.turns(Kind.HOST_IO, loads), work, self.turns(Kind.HOST_IO, stores))
-
-    def turns(self, kind: Kind, leaves: Sequence[Leaf]) -> _Turns:
-        bound = [self.bound(kind, leaf) for leaf in leaves]
-        period = lcm(*(len(turns) for turns in bound))
-        width = len(self.counts) if kind is Kind.COMPUTE else 1
-        calls = [
-            [chain(*(step for turns in bound for step in turns[turn % len(turns)][part])) for part in range(width)]
-            for turn in range(period)
-        ]
-        return _Turns(kind, calls)
-
-    def bound(self, kind: Kind, leaf: Leaf) -> list[list[list[Step]]]:
-        """The calls of an instruction by turn and replica; as many turns as its tensors have different places."""
-        turns = range(self.binder.buffers[0].period(touched(leaf)))
-        if kind is not Kind.COMPUTE:
-            return [[[self.binder.shared(leaf, turn)]] for turn in turns]
-        return [
-            [self.binder.local(leaf, replica, counts, turn) for replica, counts in enumerate(self.counts)]
-            for turn in turns
-        ]
+def _stage(binder: Binder, stage: PipelineStage, counts: Sequence[Sequence[Counts]]) -> _Stage:
+    """Bind one stage."""
+    bind = TurnBinder(binder, [replica[stage.ipu] for replica in counts], binder.host.counts)
+    loads = [leaf for leaf in stage.body if isinstance(leaf, HostLoad)]
+    stores = [leaf for leaf in stage.body if isinstance(leaf, HostStore)]
+    work = bind.by_kind([leaf for leaf in stage.body if not isinstance(leaf, HostLoad | HostStore)])
+    work = work or [bind.turns(Kind.COMPUTE, [])]
+    return _Stage(stage.ipu, bind.turns(Kind.HOST_IO, loads), work, bind.turns(Kind.HOST_IO, stores))

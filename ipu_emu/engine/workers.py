@@ -30,15 +30,19 @@ _Jobs = SimpleQueue[Step | None]
 
 
 class Workers:
-    """``count`` threads; with one, everything runs in the caller's. Part n always goes to the same thread."""
+    """``count`` threads; with one, everything runs in the caller's. Part n always goes to the same thread.
 
-    def __init__(self, count: int) -> None:
+    Work ``aside`` is started and waited for, and runs in a thread in any case.
+    """
+
+    def __init__(self, count: int, *, aside: bool = False) -> None:
         self.count = count
         self._done: _Errors = SimpleQueue()
         self._running = 0
-        self._jobs: list[_Jobs] = [SimpleQueue() for _ in range(count if count > 1 else 0)]
+        self._jobs: list[_Jobs] = [SimpleQueue() for _ in range(count if count > 1 or aside else 0)]
+        name = "host-io" if aside else "ipu"
         self._threads = [
-            Thread(target=_work, args=(lane, jobs, self._done), name=f"ipu-{lane}", daemon=True)
+            Thread(target=_work, args=(lane, jobs, self._done), name=f"{name}-{lane}", daemon=True)
             for lane, jobs in enumerate(self._jobs)
         ]
         for thread in self._threads:

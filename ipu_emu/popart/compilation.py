@@ -18,7 +18,7 @@ from ipu_emu.popart.caching import cache_folder
 from ipu_emu.popart.dataflow import DataFlow
 from ipu_emu.popart.device_rules import check_device, check_distributed
 from ipu_emu.popart.devices import DeviceInfo
-from ipu_emu.popart.inputs import broadcast_inputs
+from ipu_emu.popart.inputs import broadcast_inputs, overlapped_inputs
 from ipu_emu.popart.options import SessionOptions
 from ipu_emu.popart.out_of_memory import check_memory
 from ipu_emu.popart.patterns import InputShapeInfo
@@ -128,6 +128,7 @@ class Compilation:
             "reduction": self._options.reduction(),
             "replicas": self._options.getGlobalReplicationFactor(),
             "broadcast": self._broadcast,
+            "ahead": overlapped_inputs(self._model.metadata),
             "bucket_bytes": self._options.bucketBytes(),
             "recomputation": self._options.recomputation(),
             "schedule": self._options.pipelineSchedule if self._options.enablePipelining else None,

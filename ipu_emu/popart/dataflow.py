@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from ipu_emu.errors import EmulatorError
 from ipu_emu.popart.enums import AnchorReturnTypeId, ExchangeStrategy, TileSet
-from ipu_emu.popart.inputs import one_of_kind
+from ipu_emu.popart.inputs import one_of_kind, overlap_of
 from ipu_emu.program.anchors import Anchor, Return
 
 __all__ = ["AnchorReturnType", "DataFlow"]
@@ -54,7 +54,7 @@ class AnchorReturnType:
 
     def anchor(self, tensor: str) -> Anchor:
         """This return type for one tensor."""
-        return Anchor(tensor, Return[_RETURNS[self._id]], self._period)
+        return Anchor(tensor, Return[_RETURNS[self._id]], self._period, overlap_of(self._tiles, self._exchange))
 
     def __repr__(self) -> str:
         return f"AnchorReturnType({self._id.name!r})"

@@ -9,14 +9,21 @@ from typing import Any, TypeVar
 
 from ipu_emu.popart.enums import ExchangeStrategy, ReplicatedStreamMode, TileSet
 from ipu_emu.popart.tensorinfo import TensorInfo
+from ipu_emu.program.overlap import Overlap
 
-__all__ = ["InputArguments", "InputSettings", "broadcast_inputs", "one_of_kind"]
+__all__ = ["InputArguments", "InputSettings", "broadcast_inputs", "one_of_kind", "overlap_of", "overlapped_inputs"]
 
 #: With a tensor id behind it, the metadata key of a setting of an input.
 _KEYS = {
     TileSet: "__input_tile_set/",
     ExchangeStrategy: "__input_exchange_strategy/",
     ReplicatedStreamMode: "__replicated_stream_mode/",
+}
+_OVERLAPS = {
+    ExchangeStrategy.JustInTime: Overlap.NONE,
+    ExchangeStrategy.OverlapInnerLoop: Overlap.INNER,
+    ExchangeStrategy.OverlapLoops: Overlap.LOOPS,
+    ExchangeStrategy.OverlapStep: Overlap.LOOPS,
 }
 Kind = TypeVar("Kind")
 Default = TypeVar("Default")
@@ -27,7 +34,8 @@ _NAMES = ("tensorInfo", "dataType", "shape", "settings", "debugContext", "debugP
 class InputSettings:
     """How an input is streamed: ``()``, ``(mode)``, ``(TileSet, ExchangeStrategy)`` or all three.
 
-    The mode decides between a chunk for each replica and one for all of them; the rest has no numeric effect.
+    The mode decides between a chunk for each replica and one for all of them. The strategy says when inputs of I/O
+    tiles are loaded, which has no numeric effect.
     """
 
     def __init__(self, *values: Any, **named: Any) -> None:
@@ -68,6 +76,22 @@ def broadcast_inputs(metadata: Mapping[str, str]) -> frozenset[str]:
         for name, mode in metadata.items()
         if name.startswith(key) and mode == ReplicatedStreamMode.Broadcast.name
     )
+
+
+def overlapped_inputs(metadata: Mapping[str, str]) -> dict[str, Overlap]:
+    """The inputs that are not loaded just in time."""
+    key = _KEYS[ExchangeStrategy]
+    strategies = {name.removeprefix(key): kind for name, kind in metadata.items() if name.startswith(key)}
+    found = {
+        id: overlap_of(TileSet[metadata.get(_KEYS[TileSet] + id, "Compute")], ExchangeStrategy[kind])
+        for id, kind in strategies.items()
+    }
+    return {id: overlap for id, overlap in found.items() if overlap is not Overlap.NONE}
+
+
+def overlap_of(tiles: TileSet, strategy: ExchangeStrategy) -> Overlap:
+    """Only I/O tiles exchange beside compute."""
+    return _OVERLAPS[strategy] if tiles is TileSet.IO else Overlap.NONE
 
 
 @dataclass(frozen=True)

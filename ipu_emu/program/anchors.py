@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from ipu_emu.graph import Tensor
+from ipu_emu.program.overlap import Overlap
 
 __all__ = ["Anchor", "Return", "StepShape"]
 
@@ -35,6 +36,7 @@ class Anchor:
     tensor: str
     returns: Return
     period: int = 1
+    overlap: Overlap = Overlap.NONE
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from ipu_emu.graph import Op
+from ipu_emu.program.overlap import Overlap
 from ipu_emu.program.schedules import Slot, schedule
 
 __all__ = [
@@ -46,6 +47,7 @@ __all__ = [
     "Instruction",
     "IpuCopy",
     "Leaf",
+    "Overlap",
     "Pipeline",
     "PipelineStage",
     "Repeat",
@@ -63,9 +65,10 @@ class HostLoad:
 
     tensor: str
     broadcast: bool = False
+    overlap: Overlap = Overlap.NONE
 
     def __str__(self) -> str:
-        return f"HostLoad {self.tensor}{' (one for all replicas)' if self.broadcast else ''}"
+        return f"HostLoad {self.tensor}{' (one for all replicas)' if self.broadcast else ''}{self.overlap.value}"
 
 
 @dataclass(frozen=True)
@@ -173,10 +176,11 @@ class HostStore:
     tensor: str
     anchor: str
     every: int = 1
+    overlap: Overlap = Overlap.NONE
 
     def __str__(self) -> str:
         when = {0: " (last micro-batch)", 1: ""}.get(self.every, f" (every {self.every} micro-batches)")
-        return f"HostStore {self.anchor}{when}"
+        return f"HostStore {self.anchor}{when}{self.overlap.value}"
 
 
 class Counter(Enum):

@@ -12,8 +12,9 @@ all, in its stages: weights change while micro-batches that have seen older ones
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 import numpy as np
 
@@ -41,6 +42,7 @@ from ipu_emu.program.instructions import (
     Repeat,
     WeightUpdate,
 )
+from ipu_emu.program.overlap import Overlap
 from ipu_emu.program.pipelining import Pipelining, Stages
 from ipu_emu.program.planner import plan_memory
 from ipu_emu.transforms.checkpoints import Recomputation
@@ -69,11 +71,13 @@ def lower(
     bucket_bytes: int | None = None,
     schedule: str | None = None,
     recomputation: Recomputation = Recomputation.NONE,
+    ahead: Mapping[str, Overlap] = MappingProxyType({}),
 ) -> Executable:
     """Compile one step of ``graph``.
 
     ``replicas`` counts all instances, ``broadcast`` names inputs without R, ``bucket_bytes`` limits how much is
-    reduced at a time; ``schedule`` names the schedule of a pipeline, whose stages are the places of the ops.
+    reduced at a time; ``schedule`` names the schedule of a pipeline, whose stages are the places of the ops;
+    ``ahead`` has the inputs that are not loaded just in time.
     """
     fuse(graph, [*(anchor.tensor for anchor in anchors), *(g.part for g in gradients), *(g.total for g in gradients)])
     training = bool(gradients)
@@ -86,7 +90,19 @@ def lower(
     stages = Stages(graph, pipelining, continuous=continuous)
     exchange(graph, stages.of, {gradient.total: gradient.part for gradient in gradients})
     stages = Stages(graph, pipelining, continuous=continuous)
-    return _Lowering(graph, step, anchors, gradients, reduction, replicas, broadcast, bucket_bytes, stages).run()
+    streams = _Streams(broadcast, ahead)
+    return _Lowering(graph, step, anchors, gradients, reduction, replicas, streams, bucket_bytes, stages).run()
+
+
+@dataclass(frozen=True)
+class _Streams:
+    """Inputs of which one chunk serves all replicas, and those that are not loaded just in time."""
+
+    broadcast: frozenset[str]
+    ahead: Mapping[str, Overlap]
+
+    def load(self, id: str) -> HostLoad:
+        return HostLoad(id, id in self.broadcast, self.ahead.get(id, Overlap.NONE))
 
 
 class _Lowering:
@@ -98,12 +114,12 @@ class _Lowering:
         gradients: Sequence[Gradient],
         reduction: Reduction,
         replicas: int,
-        broadcast: frozenset[str],
+        streams: _Streams,
         bucket_bytes: int | None,
         stages: Stages,
     ) -> None:
         self.graph, self.step, self.anchors = graph, step, anchors
-        self.gradients, self.reduction, self.replicas, self.broadcast = gradients, reduction, replicas, broadcast
+        self.gradients, self.reduction, self.replicas, self.streams = gradients, reduction, replicas, streams
         self.stages = stages
         self.homes = homes(graph, stages.of)
         self.homes |= {gradient.total: self.homes[gradient.part] for gradient in gradients}
@@ -141,7 +157,7 @@ class _Lowering:
 
     def program(self, inputs: Sequence[Tensor]) -> tuple[Instruction, ...]:
         forward: list[Leaf] = self.keys(KEY)
-        forward += [HostLoad(tensor.id, tensor.id in self.broadcast) for tensor in inputs]
+        forward += [self.streams.load(tensor.id) for tensor in inputs]
         forward += [_instruction(op) for op in self.graph.ops if op.phase is not Phase.UPDATE]
         forward += self.accumulation()
         updates: list[Leaf] = [*self.reduce(), *self.keys(SHARED_KEY)]
@@ -218,17 +234,17 @@ class _Lowering:
                 end.append(HostStore(anchor.tensor, anchor.tensor))
             else:
                 period = 0 if anchor.returns is Return.FINAL else anchor.period
-                place += self.store(anchor.tensor, period)
+                place += self.store(anchor.tensor, period, Overlap.NONE if place is late else anchor.overlap)
         return early, late, end
 
-    def store(self, id: str, period: int) -> list[Leaf]:
+    def store(self, id: str, period: int, overlap: Overlap) -> list[Leaf]:
         """Store ``id``; in a pipeline what lives on is stored as it is now, while the next micro-batch changes it."""
         made = any(id in op.outputs for op in self.graph.ops if op.phase is not Phase.UPDATE)
         lives_on = self.graph.tensor(id).role is not Role.INPUT and not made
         if self.stages.pipelining is None or not lives_on:
-            return [HostStore(id, id, period)]
+            return [HostStore(id, id, period, overlap)]
         now = self.graph.add(replace(self.graph.tensor(id), id=_NOW + id, role=Role.COMPUTED)).id
-        return [Compute(Op(COPY, (id,), (now,), place=self.homes[id])), HostStore(now, id, period)]
+        return [Compute(Op(COPY, (id,), (now,), place=self.homes[id])), HostStore(now, id, period, overlap)]
 
     def changes_in_update(self, id: str) -> bool:
         updated = any(id in op.outputs for op in self.graph.ops if op.phase is Phase.UPDATE)

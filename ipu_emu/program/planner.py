@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from ipu_emu.errors import InternalError
 from ipu_emu.graph import Graph, Role
 from ipu_emu.ops import TABLE
+from ipu_emu.program.exchanges import exchanged_beside
 from ipu_emu.program.instructions import (
     HostLoad,
     HostStore,
@@ -166,16 +167,29 @@ class _Planner:
         return found
 
     def find_stashes(self, program: Sequence[Instruction]) -> Stashes:
-        """What the pipelines of a program keep from one stage to another, or for the host."""
+        """What is kept from one stage to another, or for the host while other micro-batches compute."""
         found = Stashes({}, {})
-        for start, pipeline in _pipelines(program, 0):
-            end = start + sum(len(stage.body) for stage in pipeline.stages) - 1
-            timetable = Timetable(pipeline)
-            for root, accesses in self.accesses(pipeline).items():
-                if root not in self.fixed and (len(accesses) > 1 or any(a.by is not By.STAGE for a in accesses)):
-                    found.lives[root] = (start, end)
-                    found.places[root] = timetable.places(frozenset(accesses))
+        for start, part in _numbered(program, 0):
+            if isinstance(part, Pipeline):
+                self.find_kept(start, part, found)
+            self.find_overlapped(start, part, found)
         return found
+
+    def find_kept(self, start: int, pipeline: Pipeline, found: Stashes) -> None:
+        end = start + sum(len(stage.body) for stage in pipeline.stages) - 1
+        timetable = Timetable(pipeline)
+        for root, accesses in self.accesses(pipeline).items():
+            if root not in self.fixed and (len(accesses) > 1 or any(a.by is not By.STAGE for a in accesses)):
+                found.lives[root] = (start, end)
+                found.places[root] = timetable.places(frozenset(accesses))
+
+    def find_overlapped(self, start: int, loop: Instruction, found: Stashes) -> None:
+        """What the host exchanges beside compute: a place more for a load, and one for a store."""
+        end = start + sum(1 for _ in leaves([loop])) - 1
+        for root, _ in {(self.root(leaf.tensor), type(leaf)) for leaf in exchanged_beside(loop)}:
+            if root not in self.fixed:
+                found.lives[root] = (start, end)
+                found.places[root] = found.places.get(root, 1) + 1
 
     def accesses(self, pipeline: Pipeline) -> dict[str, set[Access]]:
         found: dict[str, set[Access]] = {}
@@ -190,7 +204,7 @@ class _Planner:
 
 @dataclass(frozen=True)
 class Stashes:
-    """First and last instruction of what outlives a stage of a pipeline, and how many micro-batches of it do."""
+    """First and last instruction of what is used beside other micro-batches, and how many of it there are."""
 
     lives: dict[str, tuple[int, int]]
     places: dict[str, int]
@@ -199,11 +213,10 @@ class Stashes:
 _HOST = {HostLoad: By.LOAD, HostStore: By.STORE}
 
 
-def _pipelines(program: Sequence[Instruction], start: int) -> Iterator[tuple[int, Pipeline]]:
-    """The pipelines of a program, each with the number of instructions before it."""
+def _numbered(program: Sequence[Instruction], start: int) -> Iterator[tuple[int, Instruction]]:
+    """All instructions, loops and pipelines included, each with the number of leaves before it."""
     for instruction in program:
-        if isinstance(instruction, Pipeline):
-            yield start, instruction
+        yield start, instruction
         if isinstance(instruction, Repeat):
-            yield from _pipelines(instruction.body, start)
+            yield from _numbered(instruction.body, start)
         start += sum(1 for _ in leaves([instruction]))
