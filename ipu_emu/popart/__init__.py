@@ -68,6 +68,7 @@ from ipu_emu.popart.location import CommGroup, TensorLocation, TensorLocationSet
 from ipu_emu.popart.logger import getLogger
 from ipu_emu.popart.opset_classes import (
     AiGraphcoreOpset1,
+    AiOnnxMlOpset1,
     AiOnnxOpset6,
     AiOnnxOpset7,
     AiOnnxOpset8,
@@ -117,6 +118,7 @@ __all__ = [
     "Adaptive",
     "AdaptiveMode",
     "AiGraphcoreOpset1",
+    "AiOnnxMlOpset1",
     "AiOnnxOpset6",
     "AiOnnxOpset7",
     "AiOnnxOpset8",

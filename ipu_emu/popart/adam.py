@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from ipu_emu.errors import EmulatorError
 from ipu_emu.popart.enums import AdamMode, DataType, WeightDecayMode
@@ -52,6 +52,7 @@ class Adam(Optimizer):
         "eps": "eps",
         "max weight norm": "max_weight_norm",
     }
+    not_negative: ClassVar = {"weight decay": "weight_decay", "beta1": "beta1", "beta2": "beta2"}
     values_type = AdamValues
 
     def __init__(
@@ -81,12 +82,6 @@ class Adam(Optimizer):
 
     def form(self) -> str:
         return f"{self.mode.name}, {self.weight_decay_mode.name}"
-
-    @classmethod
-    def check(cls, values: Any) -> None:
-        super().check(values)
-        cls.check_not_negative(values, {"weight decay": "weight_decay", "beta1": "beta1", "beta2": "beta2"})
-        cls.check_eps(values)
 
 
 def _renamed(values: dict[str, Value]) -> dict[str, Value]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from ipu_emu.errors import EmulatorError
 from ipu_emu.popart.enums import AdaptiveMode, DataType, WeightDecayMode
@@ -48,6 +48,7 @@ class Adaptive(Optimizer):
         "momentums": "momentum",
         "eps": "eps",
     }
+    not_negative: ClassVar = {"weight decay": "weight_decay", "alpha": "alpha", "momentum": "momentum"}
     values_type = AdaptiveValues
 
     def __init__(
@@ -82,9 +83,3 @@ class Adaptive(Optimizer):
     def form(self) -> str:
         variant = ", TensorFlow's variant" if self.tf_variant else ""
         return f"{self.mode.name}, {self.weight_decay_mode.name}{variant}"
-
-    @classmethod
-    def check(cls, values: Any) -> None:
-        super().check(values)
-        cls.check_not_negative(values, {"weight decay": "weight_decay", "alpha": "alpha", "momentum": "momentum"})
-        cls.check_eps(values)

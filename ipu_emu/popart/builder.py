@@ -16,7 +16,7 @@ from ipu_emu.ops import append, append_unchecked
 from ipu_emu.popart.enums import RecomputeType
 from ipu_emu.popart.inputs import InputArguments, one_of_kind
 from ipu_emu.popart.node_annotations import NodeAnnotations
-from ipu_emu.popart.opset_classes import OPSETS, AiGraphcoreOpset1
+from ipu_emu.popart.opset_classes import OPSETS, AiGraphcoreOpset1, AiOnnxMlOpset1
 from ipu_emu.popart.opsets import AiGraphcore, AiOnnx, plain
 from ipu_emu.popart.tensorinfo import TensorInfo
 from ipu_emu.popart.variables import REPLICATION, VariableSettings, grouped
@@ -39,36 +39,46 @@ class Builder(NodeAnnotations):
     ) -> None:
         super().__init__(Graph())
         self._opset = _checked((opsets or {}).get("ai.onnx", defaultAiOnnxOpset))
-        self._locked = False
+        self._locked = "ai.onnx" in (opsets or {})
         self._external: External | None = None
         self._children: list[Builder] = []
         if modelProtoOrFilename is not None:
             model = load_model(modelProtoOrFilename)
             self._graph = from_model(model, append, groups=grouped(metadata_of(model)))
-            self._opset = opset_of(model)
+            self._opset, self._locked = opset_of(model), True
 
     # Opsets
 
     def __getattr__(self, name: str) -> AiOnnx:
         for version, opset in OPSETS.items():
             if name == f"aiOnnxOpset{version}":
-                return opset(self._add, version, self._select)
+                self._select(version)
+                return opset(self._add, version)
         raise AttributeError(f"'Builder' object has no attribute {name!r}")
 
     @property
     def aiOnnx(self) -> AiOnnx:
-        return OPSETS.get(self._opset, AiOnnx)(self._add, self._opset, self._select)
+        self._select(self._opset)
+        return OPSETS.get(self._opset, AiOnnx)(self._add, self._opset)
+
+    @property
+    def aiOnnxMl(self) -> AiOnnxMlOpset1:
+        return AiOnnxMlOpset1(self._add, 1)
+
+    @property
+    def aiOnnxMlOpset1(self) -> AiOnnxMlOpset1:
+        return self.aiOnnxMl
 
     @property
     def aiGraphcore(self) -> AiGraphcore:
-        return AiGraphcoreOpset1(self._add, 1, lambda version: None)
+        return AiGraphcoreOpset1(self._add, 1)
 
     @property
     def aiGraphcoreOpset1(self) -> AiGraphcore:
         return self.aiGraphcore
 
     def _select(self, version: int) -> None:
-        """Lock the first opset that is used."""
+        """Lock the first opset that is touched; that of a model, or one that was asked for, is locked at once."""
         if self._locked and version != self._opset:
             raise RuntimeError(
                 f"Invalid opset 'AiOnnxOpset{version}' selected. Opset for domain ai.onnx already defined as "
@@ -188,6 +198,11 @@ class Builder(NodeAnnotations):
     ) -> list[str]:
         """Add any op that the emulator knows, by its ONNX name; ops of your own (in C++) cannot be loaded."""
         place = "" if domain == "ai.onnx" else domain
+        if place not in ("", GRAPHCORE):
+            raise EmulatorError(
+                f"Custom op {opName} of domain {domain} was asked for; ops in C++ cannot be loaded. Build it from "
+                "those of ai.onnx and ai.graphcore"
+            )
         return self._add(place, opName, inputs, plain(attributes), numOutputs, name, opVersion)
 
     def checkpointOutput(self, ids: str | Sequence[str]) -> list[str]:

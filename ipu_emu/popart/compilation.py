@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
-from ipu_emu.errors import SessionError
+from ipu_emu.errors import EmulatorError, SessionError
 from ipu_emu.graph import Graph
 from ipu_emu.graph.onnx_model import from_model, initializers_of, load_model, metadata_of, opset_of
 from ipu_emu.ops import append
@@ -52,6 +52,8 @@ class Compilation:
         userOptions: SessionOptions | None,
         name: str,
     ) -> None:
+        if not isinstance(deviceInfo, DeviceInfo):
+            raise EmulatorError(f"A session needs a device, found {deviceInfo!r}; get one from a DeviceManager")
         self._options = deepcopy(userOptions) if userOptions is not None else SessionOptions()
         self.dataFlow = dataFlow
         self.deviceInfo = deviceInfo
@@ -155,6 +157,10 @@ class Compilation:
     def getInfo(self, id: str) -> TensorInfo:
         """Type and shape of a tensor of the transformed model."""
         return TensorInfo.of(self._graph.tensor(id))
+
+    def hasInfo(self, id: str) -> bool:
+        """Whether the transformed model has this tensor."""
+        return id in self._graph.tensors
 
     def getAllTensorIds(self) -> set[str]:
         return set(self._graph.tensors)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from ipu_emu.popart.opsets import AiGraphcore, AiOnnx
+from ipu_emu.popart.opsets import AiGraphcore, AiOnnx, AiOnnxMl
 
 __all__ = [
     "OPSETS",
     "AiGraphcoreOpset1",
+    "AiOnnxMlOpset1",
     "AiOnnxOpset6",
     "AiOnnxOpset7",
     "AiOnnxOpset8",
@@ -38,6 +39,10 @@ class AiOnnxOpset10(AiOnnx):
 
 class AiOnnxOpset11(AiOnnx):
     """ai.onnx 11."""
+
+
+class AiOnnxMlOpset1(AiOnnxMl):
+    """ai.onnx.ml 1."""
 
 
 class AiGraphcoreOpset1(AiGraphcore):

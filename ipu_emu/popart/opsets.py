@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
@@ -12,12 +12,12 @@ from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import dtype_named
 from ipu_emu.graph.op import GRAPHCORE
 from ipu_emu.popart.ai_graphcore import AI_GRAPHCORE
-from ipu_emu.popart.ai_onnx import AI_ONNX
+from ipu_emu.popart.ai_onnx import AI_ONNX, Row
 from ipu_emu.popart.location import CommGroup
 from ipu_emu.popart.node_attributes import NodeAttributes
 from ipu_emu.popart.signatures import available, signature
 
-__all__ = ["AiGraphcore", "AiOnnx", "plain"]
+__all__ = ["AiGraphcore", "AiOnnx", "AiOnnxMl", "plain"]
 
 
 #: Parameters whose attribute has another name.
@@ -40,10 +40,10 @@ class _Opset:
     """Methods by name from a table of signatures."""
 
     domain = ""
-    table = AI_ONNX
+    table: ClassVar[Mapping[str, Row]] = AI_ONNX
 
-    def __init__(self, add: AddOp, version: int, select: Callable[[int], None]) -> None:
-        self._add, self._version, self._select = add, version, select
+    def __init__(self, add: AddOp, version: int) -> None:
+        self._add, self._version = add, version
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         if name.startswith("__"):
@@ -54,7 +54,6 @@ class _Opset:
             raise AttributeError(error.args[0]) from None
 
         def add(*values: Any, **named: Any) -> str | list[str]:
-            self._select(self._version)
             args: Sequence[Any] = ()
             inputs: list[str] = []
             if found.takes_args:
@@ -76,6 +75,13 @@ class _Opset:
 
 class AiOnnx(_Opset):
     """Ops of one version of ai.onnx."""
+
+
+class AiOnnxMl(_Opset):
+    """Classical machine learning: the domain is known, but none of its ops is emulated."""
+
+    domain = "ai.onnx.ml"
+    table: ClassVar = {}
 
 
 class AiGraphcore(_Opset):

@@ -58,13 +58,15 @@ class Optimizer:
     """Base of optimisers: tables of keys, and what follows from them.
 
     ``keys`` are those of the constructor with their defaults; ``fields`` maps the keys of ``insertSpecific`` to the
-    fields of the rule's values; ``replaced`` maps what a message calls a value to its field.
+    fields of the rule's values; ``replaced`` maps what a message calls a value to its field, and ``not_negative``
+    does so for values that must be 0 or more.
     """
 
     name: ClassVar[str]
     keys: ClassVar[Mapping[str, float]]
     fields: ClassVar[Mapping[str, str]]
     replaced: ClassVar[Mapping[str, str]]
+    not_negative: ClassVar[Mapping[str, str]]
     values_type: ClassVar[type[Any]]
     plan: Any
 
@@ -125,21 +127,15 @@ class Optimizer:
             )
         if rate.constant and rate.value == 0:
             raise EmulatorError(f"Constant, zero learning rate in {cls.name}, bailing as this might be a user error.")
-
-    @classmethod
-    def check_not_negative(cls, values: Any, names: Mapping[str, str]) -> None:
-        """``names`` maps what a message calls a value to its field."""
-        for name, field in names.items():
+        for name, field in cls.not_negative.items():
             value = getattr(values, field).value
             if value < 0:
                 raise EmulatorError(
                     f"Negative {name} ({value:g}) in {cls.name}, bailing as this might be a user error"
                 )
-
-    @classmethod
-    def check_eps(cls, values: Any) -> None:
-        if values.eps.value <= 0:
-            raise EmulatorError(f"Non-positive eps ({values.eps.value:g}) in {cls.name} is not supported")
+        eps = getattr(values, "eps", None)
+        if eps is not None and eps.value <= 0:
+            raise EmulatorError(f"Non-positive eps ({eps.value:g}) in {cls.name} is not supported")
 
 
 def _specific(key: str) -> str:

@@ -41,6 +41,12 @@ class Settings:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{hint}")
         return name
 
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and other.__dict__ == self.__dict__
+
+    def __hash__(self) -> int:
+        raise TypeError(f"{type(self).__name__} can change, so it cannot be a key")
+
     def __repr__(self) -> str:
         changed = {name: value for name, value in self.__dict__.items() if repr(value) != repr(self.defaults[name])}
         return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in changed.items())})"

@@ -42,6 +42,7 @@ class SGD(Optimizer):
         "velocity scalings": "velocity_scaling",
         "nesterov": "nesterov",
     }
+    not_negative: ClassVar = {"weight decay": "weight_decay", "momentum": "momentum", "dampening": "dampening"}
     values_type = SgdValues
 
     def __init__(
@@ -70,9 +71,6 @@ class SGD(Optimizer):
     @classmethod
     def check(cls, values: Any) -> None:
         super().check(values)
-        cls.check_not_negative(
-            values, {"weight decay": "weight_decay", "momentum": "momentum", "dampening": "dampening"}
-        )
         if values.velocity_scaling.value <= 0:
             raise EmulatorError(
                 f"Non-positive velocity scaling ({values.velocity_scaling.value:g}) in SGD is not supported"

@@ -9,18 +9,24 @@ import numpy as np
 
 from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import DType, Tensor, dtype_named, dtype_of
+from ipu_emu.popart.enums import DataType
 
 __all__ = ["TensorInfo"]
 
 
 class TensorInfo:
-    """``TensorInfo("FLOAT", [2, 3])``, ``TensorInfo(np.float32, [2, 3])`` or ``TensorInfo(array)``."""
+    """``TensorInfo("FLOAT", [2, 3])``, ``TensorInfo(np.float32, [2, 3])`` or ``TensorInfo(array)``.
+
+    The type may be a DataType as well.
+    """
 
     def __init__(self, kind: Any, shape: Sequence[int] | None = None) -> None:
         if shape is None:
             if not isinstance(kind, np.ndarray):
                 raise EmulatorError("TensorInfo needs a type and a shape, or an array")
             shape = kind.shape
+        if isinstance(kind, DataType):
+            kind = kind.name
         self.dtype: DType = dtype_named(kind) if isinstance(kind, str) else dtype_of(kind)
         self._shape = tuple(int(size) for size in shape)
         if any(size < 0 for size in self._shape):

@@ -79,7 +79,7 @@ class TrainingSession(Session):
             accumulation=self.accumulationFactor,
             replicas=self._options.getGlobalReplicationFactor(),
         )
-        values = {plan.loss_scaling_id(self._graph.tensor(self._loss).dtype): plan.loss_scaling.value}
+        values = {plan.loss_scaling_id(self._model.tensor(self._loss).dtype): plan.loss_scaling.value}
         if plan.clips:
             values[CLIP_SCALE] = clip_scale(plan, shares=divisor).value
         for gradient in (g for g in self._gradients if g.weight):

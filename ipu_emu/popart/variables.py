@@ -9,6 +9,7 @@ from gcl import Group
 from gcl.errors import ArgumentError
 from ipu_emu.errors import EmulatorError
 from ipu_emu.popart.enums import CommGroupType, VariableRetrievalMode
+from ipu_emu.popart.inputs import one_of_kind
 from ipu_emu.popart.location import CommGroup
 
 __all__ = ["REPLICATION", "VariableSettings", "grouped", "settings_of"]
@@ -18,6 +19,8 @@ _TYPE, _SIZE, _STRIDE = "__comm_group_type/", "__comm_group_size/", "__comm_grou
 _MODE = "__variable_settings/"
 REPLICATION = "__replicationFactor"
 
+_NAMES = ("stride", "groupSize", "sharedVariableDomain", "retrievalMode")
+
 
 class VariableSettings:
     """``()``, ``(CommGroup)``, ``(mode)``, ``(CommGroup, mode)`` or ``(stride, groupSize[, mode])``.
@@ -26,19 +29,20 @@ class VariableSettings:
     """
 
     def __init__(self, *values: Any, **named: Any) -> None:
-        self._domain: CommGroup = named.get("sharedVariableDomain", CommGroup())
-        self._mode: VariableRetrievalMode = named.get("retrievalMode", VariableRetrievalMode.OnePerGroup)
-        self._stride: int | None = named.get("stride")
-        numbers = [value for value in values if type(value) is int]
-        for value in values:
-            if isinstance(value, CommGroup):
-                self._domain = value
-            elif isinstance(value, VariableRetrievalMode):
-                self._mode = value
+        unknown = sorted(set(named) - set(_NAMES))
+        if unknown:
+            raise TypeError(f"VariableSettings() has no parameter {unknown[0]!r}; it has {', '.join(_NAMES)}")
+        given = [*values, *(named[name] for name in _NAMES if name in named)]
+        self._domain: CommGroup = one_of_kind(given, CommGroup, CommGroup())
+        self._mode = one_of_kind(given, VariableRetrievalMode, VariableRetrievalMode.OnePerGroup)
+        self._stride: int | None = None
+        numbers = [value for value in given if type(value) is int]
         if len(numbers) == 2:
             self._stride, self._domain = numbers[0], CommGroup(CommGroupType.Consecutive, numbers[1])
         elif numbers:
-            raise EmulatorError(f"VariableSettings{values!r}: give a stride and a group size, or a CommGroup")
+            raise EmulatorError(
+                f"VariableSettings({numbers[0]}) was asked for; give a stride and a group size, or a CommGroup"
+            )
         self.verify()
 
     def verify(self) -> None:

@@ -171,65 +171,7 @@ def test_states_have_their_names_and_types(dtype: Any, given: dict[str, Any], wa
     np.testing.assert_allclose(value, FIRST - 0.75 * np.sign(FIRST), rtol=2e-3, atol=2e-3)
 
 
-ERRORS = [
-    (
-        {"defaultLearningRate": (-1, False)},
-        "Negative learning rate (-1) in Adam, bailing as this might be a user error.",
-    ),
-    ({"defaultLearningRate": 0}, "Constant, zero learning rate in Adam, bailing as this might be a user error."),
-    ({"defaultWeightDecay": -0.5}, "Negative weight decay (-0.5) in Adam, bailing as this might be a user error"),
-    ({"defaultBeta1": -1}, "Negative beta1 (-1) in Adam, bailing as this might be a user error"),
-    ({"defaultBeta2": -1}, "Negative beta2 (-1) in Adam, bailing as this might be a user error"),
-    ({"defaultEps": 0}, "Non-positive eps (0) in Adam is not supported"),
-    ({"lossScaling": 0}, "Loss scaling cannot be 0"),
-    (
-        {"defaultAlpha": 1},
-        "Invalid Adam key, defaultAlpha, the allowed keys are ( defaultLearningRate, defaultWeightDecay, "
-        "defaultBeta1, defaultBeta2, defaultEps, lossScaling, defaultMaxWeightNorm )",
-    ),
-]
-
-
-@pytest.mark.parametrize(("values", "text"), ERRORS)
-def test_errors_of_the_constructor(values: dict[str, Any], text: str) -> None:
-    with pytest.raises(popart.popart_exception) as error:
-        popart.Adam(values)
-    assert error.value.args[0] == text
-
-
 def test_the_old_key_of_the_maximum_norm() -> None:
     with pytest.warns(DeprecationWarning, match="now called defaultMaxWeightNorm"):
         optimizer = popart.Adam({"maxWeightNorm": (3.0, True)})
     assert optimizer.plan.default.max_weight_norm.value == 3.0
-
-
-def test_replacement() -> None:
-    builder = popart.Builder()
-    loss = builder.aiGraphcore.identityloss([builder.addInitializedInputTensor(FIRST)])
-    session = train(builder, popart.DataFlow(1, [loss]), loss, popart.Adam({}))
-    special = popart.Adam({})
-    special.insertSpecific("w", {"beta1": 0.5})
-    cases = [
-        (
-            special,
-            "Problem with learning rates. Weights have values of their own in one of the optimizers only: w",
-        ),
-        (popart.SGD({}), "Can not replace optimizer of type Adam with new optimizer of type SGD"),
-        (
-            popart.Adam({}, popart.AdamMode.Lamb),
-            "Can not replace optimizer of type Adam, Adam, Decay with new optimizer of type Adam, Lamb, Decay",
-        ),
-        (popart.Adam({"defaultBeta2": 0.5}), "Problem with beta2. Values are constant but do not match."),
-        (
-            popart.Adam({"defaultEps": (1e-6, False)}),
-            "Problem with eps. Can not replace a constant value with a non constant value.",
-        ),
-        (
-            popart.Adam({}, clip_norm_settings=[popart.ClipNormSettings.clipAllWeights(1.0)]),
-            "Clip norm settings do not match.",
-        ),
-    ]
-    for new, text in cases:
-        with pytest.raises(popart.popart_exception) as error:
-            session.updateOptimizerFromHost(new)
-        assert error.value.args[0] == text

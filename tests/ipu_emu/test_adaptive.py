@@ -135,37 +135,3 @@ def test_states_have_their_names(mode: Any, momentum: Any, want: set[str]) -> No
     loss = builder.aiGraphcore.identityloss([w])
     session = train(builder, popart.DataFlow(1, [loss]), loss, popart.Adaptive({"defaultMomentum": momentum}, mode))
     assert {id.removesuffix(w) for id in session.getAllTensorIds() if id.startswith("Accl")} == want
-
-
-ERRORS = [
-    ({"defaultAlpha": -1}, "Negative alpha (-1) in Adaptive, bailing as this might be a user error"),
-    ({"defaultMomentum": -1}, "Negative momentum (-1) in Adaptive, bailing as this might be a user error"),
-    ({"defaultEps": -1e-3}, "Non-positive eps (-0.001) in Adaptive is not supported"),
-    ({"lossScaling": 0}, "Loss scaling cannot be 0"),
-    (
-        {"defaultBeta1": 1},
-        "Invalid Adaptive key, defaultBeta1, the allowed keys are ( defaultLearningRate, defaultAlpha, "
-        "defaultMomentum, defaultEps, lossScaling, defaultWeightDecay )",
-    ),
-]
-
-
-@pytest.mark.parametrize(("values", "text"), ERRORS)
-def test_errors_of_the_constructor(values: dict[str, Any], text: str) -> None:
-    with pytest.raises(popart.popart_exception) as error:
-        popart.Adaptive(values)
-    assert error.value.args[0] == text
-
-
-def test_the_variant_exists_for_two_modes() -> None:
-    with pytest.raises(popart.popart_exception) as error:
-        popart.Adaptive({}, MODES.AdaGrad, rmsprop_tf_variant=True)
-    assert error.value.args[0] == (
-        "The rmspropTFVariant parameter is only valid with the RMSProp and CenteredRMSProp optimizers."
-    )
-    with pytest.raises(popart.popart_exception) as error:
-        popart.Adaptive({}).insertSpecific("w", {"beta1": 0.5})
-    assert error.value.args[0] == (
-        "Invalid key beta1 in Adaptive::insertSpecific. Permitted keys are ( learningRate, weightDecay, alpha, "
-        "momentum, eps )"
-    )

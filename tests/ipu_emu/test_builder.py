@@ -154,13 +154,24 @@ def test_the_same_op_in_different_opsets() -> None:
 def test_the_first_opset_is_locked() -> None:
     builder = popart.Builder()
     x = builder.addInputTensor(VECTOR)
-    builder.aiOnnxOpset9.exp([x])
-    with pytest.raises(RuntimeError) as error:
-        builder.aiOnnxOpset11.exp([x])
-    assert error.value.args[0] == (
-        "Invalid opset 'AiOnnxOpset11' selected. Opset for domain ai.onnx already defined as 9"
-    )
+    assert builder.aiOnnxOpset9.exp([x]) == "Exp:0"
+    locked = [builder, popart.Builder(opsets={"ai.onnx": 9}), popart.Builder(builder.getModelProto())]
+    for other in [*locked, builder.createSubgraphBuilder()]:
+        with pytest.raises(RuntimeError) as error:
+            _ = other.aiOnnxOpset11
+        assert error.value.args[0] == (
+            "Invalid opset 'AiOnnxOpset11' selected. Opset for domain ai.onnx already defined as 9"
+        )
     assert builder.aiOnnx.exp([x]) == "Exp:0/1"
+
+
+def test_ops_that_cannot_be_loaded() -> None:
+    builder = popart.Builder()
+    x = builder.addInputTensor(VECTOR)
+    with pytest.raises(popart.popart_exception, match="Custom op Cube of domain com"):
+        builder.customOp("Cube", 1, "com.acme", [x], {})
+    with pytest.raises(AttributeError, match="No op 'binarizer' in opset 1"):
+        builder.aiOnnxMl.binarizer([x], 0.5)
 
 
 def test_unknown_ops_and_attributes() -> None:
@@ -407,5 +418,6 @@ def test_tensor_info() -> None:
     info = popart.TensorInfo(np.float16, [2, 3])
     assert (info.shape(), info.data_type(), info.data_type_lcase()) == ([2, 3], "FLOAT16", "float16")
     assert popart.TensorInfo(np.zeros((4, 1), np.int32)) == popart.TensorInfo("INT32", [4, 1])
+    assert popart.TensorInfo(popart.DataType.FLOAT16, (2, 3)) == info
     with pytest.raises(popart.popart_exception, match="Unrecognised data type 'FLOAT17'"):
         popart.TensorInfo("FLOAT17", [1])

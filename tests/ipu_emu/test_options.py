@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from ipu_emu import popart
+from ipu_emu.hardware import System
 from tests.ipu_emu.sessions import options
 
 DEFAULTS = {
@@ -196,7 +197,7 @@ class TestPlacement:
 
 class TestDevices:
     def test_a_pod16_is_emulated(self) -> None:
-        manager = popart.DeviceManager()
+        manager = popart.DeviceManager(System.named("pod16"))
         assert [len(manager.enumerateDevices(numIpus=n)) for n in (1, 2, 4, 8, 16, 32)] == [16, 8, 4, 2, 1, 0]
         with manager.acquireAvailableDevice(4) as info:
             assert (info.type, info.numIpus, info.driverIds) == (popart.DeviceType.Ipu, 4, [0, 1, 2, 3])
@@ -291,3 +292,11 @@ def test_a_storage_stands_for_a_location() -> None:
     assert settings.location.storage is popart.TensorStorage.OffChip
     assert settings.location.replicatedTensorSharding is popart.ReplicatedTensorSharding.Off
     assert (settings.minElementsForOffChip, settings.minElementsForReplicatedTensorSharding) == (4, 16)
+
+
+def test_settings_are_equal_where_their_values_are() -> None:
+    one, other = (popart.CommGroup(popart.CommGroupType.Consecutive, size) for size in (2, 4))
+    assert one == popart.CommGroup(popart.CommGroupType.Consecutive, replicaGroupSize=2) != other
+    assert popart.TensorLocation() == popart.TensorLocationSettings().location != one
+    with pytest.raises(TypeError, match="CommGroup can change, so it cannot be a key"):
+        _ = {one}

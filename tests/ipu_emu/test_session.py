@@ -203,6 +203,8 @@ def test_constructor_errors() -> None:
     model, info = Regression(), device(options())
     with pytest.raises(popart.popart_exception, match=r"^User must specify an anchor tensor when doing inference.$"):
         popart.InferenceSession(model.builder.getModelProto(), popart.DataFlow(1, []), info)
+    with pytest.raises(popart.popart_exception, match="A session needs a device, found None"):
+        popart.InferenceSession(model.builder.getModelProto(), popart.DataFlow(1, [model.y]), None)
     with pytest.raises(popart.popart_exception, match=r"^Failed to load a ModelProto from the string 'nothing'"):
         popart.InferenceSession("nothing", popart.DataFlow(1, ["y"]), info)
     with pytest.raises(popart.popart_exception) as error:
@@ -259,6 +261,7 @@ def test_information() -> None:
     session = Regression().training()
     assert session.getInfo("w") == popart.TensorInfo("FLOAT", [3, 2])
     assert {"w", "b", "Gradient___w", "Accl1___w"} <= session.getAllTensorIds()
+    assert (session.hasInfo("w"), session.hasInfo("W")) == (True, False)
     assert "WeightUpdate UpdatedVar___w" in session.getSummaryReport()
     with pytest.warns(UserWarning, match="no random behaviour"):
         session.setRandomSeed(3)

@@ -189,71 +189,13 @@ def test_constant_momentum_zero_needs_no_state() -> None:
     assert {"scaledLearningRate0___default___FLOAT", "weightDecayScaleFactor0___default___FLOAT"} <= ids
 
 
-ERRORS = [
-    (
-        {"defaultLearningRate": (-1, False)},
-        "Negative learning rate (-1) in SGD, bailing as this might be a user error.",
-    ),
-    ({"defaultLearningRate": 0}, "Constant, zero learning rate in SGD, bailing as this might be a user error."),
-    (
-        {"defaultWeightDecay": (-0.5, True)},
-        "Negative weight decay (-0.5) in SGD, bailing as this might be a user error",
-    ),
-    ({"defaultMomentum": -1}, "Negative momentum (-1) in SGD, bailing as this might be a user error"),
-    ({"defaultDampening": -1}, "Negative dampening (-1) in SGD, bailing as this might be a user error"),
-    ({"defaultVelocityScaling": 0}, "Non-positive velocity scaling (0) in SGD is not supported"),
-    ({"lossScaling": 0}, "Loss scaling cannot be 0"),
-    (
-        {"nesterov": True, "defaultMomentum": 0.5, "defaultDampening": 0.5},
-        "When enable nesterov momentum, dampening (0.5) in SGD shouled be zero",
-    ),
-    (
-        {"learningRate": 1},
-        "Invalid SGD key, learningRate, the allowed keys are ( defaultLearningRate, defaultWeightDecay, "
-        "defaultMomentum, defaultDampening, defaultVelocityScaling, lossScaling, nesterov )",
-    ),
-]
-
-
-@pytest.mark.parametrize(("values", "text"), ERRORS)
-def test_errors_of_the_constructor(values: dict[str, Any], text: str) -> None:
-    with pytest.raises(popart.popart_exception) as error:
-        popart.SGD(values)
-    assert error.value.args[0] == text
-
-
-def test_errors_of_specific_values() -> None:
-    optimizer = popart.SGD({"defaultLearningRate": 0.1})
-    with pytest.raises(popart.popart_exception) as error:
-        optimizer.insertSpecific("w", {"lossScaling": 2})
-    assert error.value.args[0] == (
-        "Invalid key lossScaling in SGD::insertSpecific. Permitted keys are ( learningRate, weightDecay, momentum, "
-        "dampening, velocityScaling, nesterov )"
-    )
-    with pytest.raises(popart.popart_exception, match="Negative momentum"):
-        optimizer.insertSpecific("w", {"momentum": -2})
-
-
-REPLACEMENTS = [
-    ({"lossScaling": (2, True)}, {"lossScaling": (3, True)}, "loss scaling", "match"),
-    ({"lossScaling": (2, True)}, {"lossScaling": (2, False)}, "loss scaling", "kind"),
-    ({"defaultLearningRate": (0.1, True)}, {"defaultLearningRate": (0.2, True)}, "learning rates", "match"),
-    ({"defaultWeightDecay": (0.1, True)}, {"defaultWeightDecay": (0.1, False)}, "weight decays", "kind"),
-    ({"defaultMomentum": (0.1, True)}, {"defaultMomentum": (0.2, True)}, "momentums", "match"),
-    ({"defaultVelocityScaling": (1, True)}, {"defaultVelocityScaling": (2, True)}, "velocity scalings", "match"),
-    ({"nesterov": False}, {"nesterov": True}, "nesterov", "match"),
-]
-CAUSES = {
-    "match": "Values are constant but do not match.",
-    "kind": "Can not replace a constant value with a non constant value.",
-}
-
-
-@pytest.mark.parametrize(("old", "new", "what", "cause"), REPLACEMENTS)
-def test_errors_of_replacement(old: dict[str, Any], new: dict[str, Any], what: str, cause: str) -> None:
+def test_a_loss_that_nobody_asks_for_does_not_hinder_an_update() -> None:
     builder = popart.Builder()
-    loss = builder.aiGraphcore.identityloss([builder.addInitializedInputTensor(FIRST)])
-    session = train(builder, popart.DataFlow(1, [loss]), loss, popart.SGD(old))
-    with pytest.raises(popart.popart_exception) as error:
-        session.updateOptimizerFromHost(popart.SGD(new))
-    assert error.value.args[0] == f"Problem with {what}. {CAUSES[cause]}"
+    w = builder.addInitializedInputTensor(np.full(2, 3, np.float32))
+    loss = builder.aiGraphcore.l1loss([w], 0.5, popart.ReductionType.Sum)
+    first, second = (popart.SGD({"defaultLearningRate": (rate, False)}) for rate in (1.0, 2.0))
+    session = train(builder, popart.DataFlow(1, {w: popart.AnchorReturnType("Final")}), loss, first)
+    anchors = session.initAnchorArrays()
+    session.updateOptimizerFromHost(second)
+    session.run(popart.PyStepIO({}, anchors))
+    np.testing.assert_array_equal(anchors[w], [2, 2])
