@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from ipu_emu.errors import EmulatorError
 from ipu_emu.popart.enums import AnchorReturnTypeId, ExchangeStrategy, TileSet
@@ -11,20 +12,25 @@ from ipu_emu.program.anchors import Anchor, Return
 
 __all__ = ["AnchorReturnType", "DataFlow"]
 
+_OPTIONS = ("returnPeriod", "tileSet", "exchangeStrategy")
 _IDS = {member.name.upper(): member for member in AnchorReturnTypeId}
 
 
 class AnchorReturnType:
     """``AnchorReturnType("Final" | "EveryN" | "All" | "Sum"[, period][, TileSet, ExchangeStrategy])``."""
 
-    def __init__(self, name: str, *options: int | TileSet | ExchangeStrategy) -> None:
-        found = _IDS.get(name.upper())
+    def __init__(self, anchorTypeString: str, *options: int | TileSet | ExchangeStrategy, **named: Any) -> None:
+        found = _IDS.get(anchorTypeString.upper())
         if found is None:
-            raise EmulatorError(f"Invalid anchor return type ID supplied: {name}")
+            raise EmulatorError(f"Invalid anchor return type ID supplied: {anchorTypeString}")
+        unknown = sorted(set(named) - set(_OPTIONS))
+        if unknown:
+            raise TypeError(f"AnchorReturnType() has no parameter {unknown[0]!r}; it has {', '.join(_OPTIONS)}")
+        given = [*options, *named.values()]
         self._id = found
-        self._tiles = one_of_kind(options, TileSet, TileSet.Compute)
-        self._exchange = one_of_kind(options, ExchangeStrategy, ExchangeStrategy.JustInTime)
-        self._period = self._checked([option for option in options if isinstance(option, int)])
+        self._tiles = one_of_kind(given, TileSet, TileSet.Compute)
+        self._exchange = one_of_kind(given, ExchangeStrategy, ExchangeStrategy.JustInTime)
+        self._period = self._checked([option for option in given if isinstance(option, int)])
 
     def _checked(self, periods: list[int]) -> int:
         if self._id is not AnchorReturnTypeId.EveryN:
@@ -76,11 +82,16 @@ class DataFlow:
         batchesPerStep: int = 0,
         anchorTensors: Mapping[str, AnchorReturnType] | Sequence[str] = (),
         anchorReturnType: AnchorReturnType | None = None,
+        *,
+        anchorIds: Sequence[str] = (),
     ) -> None:
         default = anchorReturnType or AnchorReturnType("All")
         if not isinstance(anchorTensors, Mapping):
-            anchorTensors = dict.fromkeys(anchorTensors, default)
+            anchorTensors = dict.fromkeys([*anchorTensors, *anchorIds], default)
         self._anchors = dict(anchorTensors)
+        for id, returns in self._anchors.items():
+            if not isinstance(returns, AnchorReturnType):
+                raise TypeError(f"Anchor '{id}' is mapped to {returns!r}; give an AnchorReturnType")
         self.setBatchesPerStep(batchesPerStep)
         self._check_periods()
 

@@ -198,6 +198,13 @@ def test_data_flow_answers() -> None:
     assert not flow.isAnchored("c")
     assert (flow.art("a").id(), flow.art("a").rp()) == (popart.AnchorReturnTypeId.EveryN, 2)
     assert popart.DataFlow(1, ["c"]).art("c").id() is popart.AnchorReturnTypeId.All
+    named = popart.AnchorReturnType(anchorTypeString="EveryN", returnPeriod=2, tileSet=popart.TileSet.IO)
+    assert (named.rp(), named.tileSet()) == (2, popart.TileSet.IO)
+    assert popart.DataFlow(1, anchorIds=["c"], anchorReturnType=popart.AnchorReturnType("Sum")).anchors() == ["c"]
+    with pytest.raises(TypeError, match="Anchor 'c' is mapped to 'All'; give an AnchorReturnType"):
+        popart.DataFlow(1, {"c": "All"})
+    with pytest.raises(TypeError, match=r"AnchorReturnType\(\) has no parameter 'period'"):
+        popart.AnchorReturnType("EveryN", period=2)
 
 
 def test_a_period_that_no_longer_divides_the_batches() -> None:
