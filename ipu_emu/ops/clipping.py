@@ -1,4 +1,9 @@
-"""ClipNorm: scale the gradients of some weights together, in place, so that their L2 norm is at most a maximum."""
+"""Clipping: scale the gradients of some weights together, in place, so that their L2 norm is at most a maximum.
+
+norm = GradientNorm(g)                      on the IPU of each gradient
+factor = ClipFactor(norm..., scale)         on one of them
+g = ClipGradient(g, factor)                 on the IPU of each gradient
+"""
 
 from __future__ import annotations
 
@@ -9,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ipu_emu.graph.dtype import FLOAT, dtype_named
 from ipu_emu.ops.adam import brought, norm
 from ipu_emu.ops.arrays import chain, storage
 from ipu_emu.ops.cost import flops
@@ -18,35 +24,54 @@ from ipu_emu.ops.registry import Bound, OpDef, Step
 __all__ = ["OPS"]
 
 
-def clip(gradients: Sequence[NDArray[Any]], scale: NDArray[Any], max_norm: float) -> None:
-    """Multiply all by max_norm / max(max_norm, norm), the norm being that of ``scale`` times the gradients."""
-    parts = [norm(gradient) for gradient in gradients]
-    whole = float(np.sqrt(sum(part * part for part in parts))) * float(scale[()])
-    factor = np.float32(max_norm / max(max_norm, whole))
-    for gradient in gradients:
-        np.multiply(gradient, factor, gradient)
+def measure(gradient: NDArray[Any], out: NDArray[Any]) -> None:
+    out[()] = norm(gradient)
+
+
+def limit(norms: Sequence[NDArray[Any]], scale: NDArray[Any], out: NDArray[Any], max_norm: float) -> None:
+    """out = max_norm / max(max_norm, norm), the norm being that of ``scale`` times all gradients."""
+    whole = float(np.sqrt(sum(float(part[()]) ** 2 for part in norms))) * float(scale[()])
+    out[()] = max_norm / max(max_norm, whole)
+
+
+def _norm(bound: Bound) -> Step:
+    return partial(measure, storage(bound.input(0)), bound.outputs[0])
+
+
+def _factor(bound: Bound) -> Step:
+    *norms, scale = (bound.input(index) for index in range(len(bound.inputs)))
+    return partial(limit, norms, scale, bound.outputs[0], float(bound.node.attribute("max_norm", 1.0)))
 
 
 def _clip(bound: Bound) -> Step:
-    gradients = [storage(out) for out in bound.outputs]
-    scale = bound.input(len(bound.inputs) - 1)
-    return chain(*brought(bound), partial(clip, gradients, scale, float(bound.node.attribute("max_norm", 1.0))))
+    gradient = storage(bound.outputs[0])
+    return chain(*brought(bound), partial(np.multiply, gradient, bound.input(1), gradient))
 
 
-def _made(node: Node) -> Made:
-    return [(tensor.dtype, tensor.shape) for tensor in node.inputs[:-1] if tensor is not None]
+def _double(node: Node) -> Made:
+    return [(dtype_named("DOUBLE"), ())]
+
+
+def _scalar(node: Node) -> Made:
+    return [(FLOAT, ())]
+
+
+def _gradient(node: Node) -> Made:
+    return [(node.input(0).dtype, node.input(0).shape)]
 
 
 _MOST = 4096
 
 OPS = [
-    # (g..., what the gradients are multiplied by in the updates)
     OpDef(
-        "ClipNorm",
-        (2, _MOST),
-        _made,
-        _clip,
-        flops(lambda node: sum(3 * tensor.nelms for tensor in node.outputs)),
-        updates=tuple(range(_MOST)),
+        "GradientNorm",
+        (1, 1),
+        lambda node: [(dtype_named("DOUBLE"), ())],
+        _norm,
+        flops(lambda node: 2 * node.input(0).nelms),
     ),
+    # (norm..., what the gradients are multiplied by in the updates)
+    OpDef("ClipFactor", (2, _MOST), _scalar, _factor, flops(lambda node: 2 * len(node.inputs))),
+    # (g, factor)
+    OpDef("ClipGradient", (2, 2), _gradient, _clip, flops(lambda node: node.input(0).nelms), updates=(0,)),
 ]

@@ -48,20 +48,17 @@ def _count(bound: Bound) -> Step:
     return partial(count_large, gradients, edges, bound.outputs[0])
 
 
-def unscale(gradients: Sequence[NDArray[Any]], factor: NDArray[Any]) -> None:
-    """Divide all by ``factor``, a power of two."""
-    inverse = np.float32(1) / factor[()]
-    for gradient in gradients:
-        np.multiply(gradient, inverse, gradient)
+def unscale(gradient: NDArray[Any], factor: NDArray[Any]) -> None:
+    """Divide by ``factor``, a power of two."""
+    np.multiply(gradient, np.float32(1) / factor[()], gradient)
 
 
 def _unscale(bound: Bound) -> Step:
-    gradients = [storage(out) for out in bound.outputs]
-    return chain(*brought(bound), partial(unscale, gradients, bound.input(len(bound.inputs) - 1)))
+    return chain(*brought(bound), partial(unscale, storage(bound.outputs[0]), bound.input(1)))
 
 
 def _unscaled(node: Node) -> Made:
-    return [(tensor.dtype, tensor.shape) for tensor in node.inputs[:-1] if tensor is not None]
+    return [(node.input(0).dtype, node.input(0).shape)]
 
 
 def change(
@@ -94,8 +91,8 @@ def _elements(node: Node) -> int:
 
 OPS = [
     OpDef("CountLargeGradients", (1, _MOST), lambda node: [(FLOAT, (2,))], _count, flops(_elements)),
-    # (g..., factor)
-    OpDef("UndoLossScale", (2, _MOST), _unscaled, _unscale, flops(_elements), updates=tuple(range(_MOST))),
+    # (g, factor)
+    OpDef("UndoLossScale", (2, 2), _unscaled, _unscale, flops(_elements), updates=(0,)),
     # (factor, seen, counts, loss scaling)
     OpDef(
         "ChangeLossScale",

@@ -12,7 +12,7 @@ from ipu_emu.transforms.writer import Writer
 __all__ = ["CLIP_SCALE", "clip_norms", "clip_scale"]
 
 CLIP_SCALE = "clipNormGradientScaling___FLOAT"
-_CLIPPED = "Clipped___"
+_NORM, _FACTOR, _CLIPPED = "Norm___", "ClipFactor___", "Clipped___"
 
 
 def clip_scale(rule: Rule, *, shares: int) -> Hyper:
@@ -33,8 +33,14 @@ def clip_norms(graph: Graph, rule: Rule, totals: Mapping[str, str], *, shares: i
         if not weights:
             continue
         scale = scalar(graph, CLIP_SCALE, clip_scale(rule, shares=shares))
-        outputs = tuple(f"{_CLIPPED}{number}/{used[weight]}" for weight in weights)
-        inputs = (*(used[weight] for weight in weights), scale)
-        Writer(graph, Phase.UPDATE).append("ClipNorm", inputs, outputs, {"max_norm": clip.max_norm})
-        used |= dict(zip(weights, outputs, strict=True))
+        writer = Writer(graph, Phase.UPDATE)
+        norms = tuple(f"{_NORM}{number}/{used[weight]}" for weight in weights)
+        for weight, norm in zip(weights, norms, strict=True):
+            writer.append("GradientNorm", (used[weight],), (norm,))
+        factor = f"{_FACTOR}{number}"
+        writer.append("ClipFactor", (*norms, scale), (factor,), {"max_norm": clip.max_norm})
+        for weight in weights:
+            clipped = f"{_CLIPPED}{number}/{used[weight]}"
+            writer.append("ClipGradient", (used[weight], factor), (clipped,))
+            used[weight] = clipped
     return used

@@ -58,10 +58,10 @@ class LossScaler:
 
     def undo(self, graph: Graph, totals: Mapping[str, str]) -> dict[str, str]:
         """Append what takes the factor out of the reduced gradients; return weight to the new id."""
-        inputs = tuple(totals.values())
-        outputs = tuple(f"Unscaled___{id}" for id in inputs)
-        Writer(graph, Phase.UPDATE).append("UndoLossScale", (*inputs, FACTOR), outputs)
-        return dict(zip(totals, outputs, strict=True))
+        writer = Writer(graph, Phase.UPDATE)
+        for id in totals.values():
+            writer.append("UndoLossScale", (id, FACTOR), (f"Unscaled___{id}",))
+        return {weight: f"Unscaled___{id}" for weight, id in totals.items()}
 
     def change(self, graph: Graph, counts: str, seed: Tensor) -> None:
         """Append the change of the factor."""
