@@ -1,7 +1,6 @@
 """Placement: the rules for virtual graphs and pipeline stages, checked on the annotations of a model.
 
-A replica runs its ops one after the other whatever their placement, so that placement never changes a number; what
-cannot be placed is refused with PopART's words. Source: PopART 3.4, ``willow/src/ir.cpp`` and
+What cannot be placed is refused with PopART's words. Source: PopART 3.4, ``willow/src/ir.cpp`` and
 ``willow/src/transforms/pipeline.cpp``.
 """
 
@@ -264,7 +263,7 @@ class _Pipeline:
             )
 
     def check_updates(self) -> None:
-        """Weights that change while the pipeline is full are not emulated."""
+        """Without accumulation weights change while the pipeline is full, which not everything stands."""
         if not self.training or self.options.enableGradientAccumulation:
             return
         if self.options.automaticLossScalingSettings.enabled:
@@ -273,8 +272,8 @@ class _Pipeline:
                 "'enablePipelining' SessionOption is set to 'true', but the 'enableGradientAccumulation' "
                 "SessionOption is set to 'false'"
             )
-        raise EmulatorError(
-            "Pipelined training without gradient accumulation updates weights while micro-batches that were computed "
-            "with older ones are on their way; the emulator runs training pipelines with gradient accumulation "
-            "only. Set enableGradientAccumulation and an accumulationFactor of at least the number of pipeline stages"
-        )
+        if self.options.pipelineSchedule != "popart":
+            raise EmulatorError(
+                "Continuous weight updates are currently not supported. The schedule is "
+                f"{self.options.pipelineSchedule}; set enableGradientAccumulation, or use the popart schedule"
+            )

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import Graph, Op, Phase
 from ipu_emu.ops import TABLE
 from ipu_emu.program.instructions import (
@@ -79,7 +80,19 @@ class Stages:
         self.last = len(pipelining.scheduled) if pipelining else 0
         self.by_output: dict[str, int] = {}
         for op in graph.ops:
-            self.by_output |= dict.fromkeys(op.outputs, self._find(op, continuous))
+            number = self._find(op, continuous)
+            if continuous:
+                self._check(op, number)
+            self.by_output |= dict.fromkeys(op.outputs, number)
+
+    def _check(self, op: Op, number: int) -> None:
+        """Raise EmulatorError for an update that would wait for a stage of another IPU."""
+        if self.pipelining and self.pipelining.scheduled[number] != op.place.ipu:
+            raise EmulatorError(
+                f"{op.label} on IPU {op.place.ipu} needs a gradient of a stage on IPU "
+                f"{self.pipelining.scheduled[number]} before its own weights may change, but in a pipeline without "
+                "gradient accumulation weights change at once; set enableGradientAccumulation"
+            )
 
     def _find(self, op: Op, continuous: bool) -> int:
         if self.pipelining is None:

@@ -197,10 +197,10 @@ ERRORS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
         '[MainLoops] AnchorReturnType::EVERYN for Tensor "L1:0" is unsupported when explicit main loops are enabled. '
         "Supported anchor return types are AnchorReturnTypeId::All and AnchorReturnTypeId::Sum.",
     ),
-    "no accumulation": (
+    "no accumulation, not PopART's schedule": (
         {},
-        {**TWO_STAGES, "bps": 4},
-        "Pipelined training without gradient accumulation updates weights while",
+        {**TWO_STAGES, "bps": 4, "pipelineSchedule": "grouped"},
+        "Continuous weight updates are currently not supported. The schedule is grouped; set ",
     ),
     "loss scaling without accumulation": (
         {},
