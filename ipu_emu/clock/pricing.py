@@ -43,6 +43,7 @@ class Kind(StrEnum):
     COMPUTE = "compute"
     COPY = "copies between IPUs"
     HOST = "host"
+    BESIDE = "host, beside compute"
     COLLECTIVE = "collectives"
     UPDATE = "weight update"
 

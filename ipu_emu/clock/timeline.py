@@ -6,7 +6,11 @@ through its tasks in the order of the schedule; a task starts when its IPU is fr
     IPU 0   F0 F1 ...... B0 F2 B1 ...
     IPU 1      F0 B0 F1 ... B1                 with slots as barriers, all wait for the slowest after each
 
-A loop is drawn once and counted as often as it runs.
+A loop is drawn once and counted as often as it runs. Where I/O tiles exchange data with the host while the others
+compute (see ``program.overlap``), a micro-batch waits for what it needs, and every one is drawn:
+
+    compute       m0    m1       m2
+    I/O        L0 L1    S0 L2    S1    S2
 """
 
 from __future__ import annotations
@@ -17,8 +21,10 @@ from dataclasses import dataclass, field
 
 from ipu_emu.clock.machine import Machine
 from ipu_emu.clock.pricing import Kind, Pricing
+from ipu_emu.program.exchanges import Overlapped
 from ipu_emu.program.executable import Executable
-from ipu_emu.program.instructions import Instruction, Leaf, Pipeline, PipelineStage, Repeat
+from ipu_emu.program.instructions import HostLoad, HostStore, Instruction, Leaf, Pipeline, PipelineStage, Repeat
+from ipu_emu.program.overlap import Overlap
 
 __all__ = ["Block", "Span", "timeline"]
 
@@ -56,10 +62,10 @@ class Block:
         return {kind: sum(s for (_, k), s in self.busy.items() if k is kind) for kind in Kind}
 
     def by_ipu(self) -> dict[int, float]:
-        """Busy seconds of each IPU."""
+        """Busy seconds of each IPU, without what its I/O tiles do while it computes."""
         found: dict[int, float] = defaultdict(float)
-        for (ipu, _), seconds in self.busy.items():
-            found[ipu] += seconds
+        for (ipu, kind), seconds in self.busy.items():
+            found[ipu] += 0.0 if kind is Kind.BESIDE else seconds
         return dict(sorted(found.items()))
 
 
@@ -71,7 +77,10 @@ def timeline(executable: Executable, machine: Machine) -> Block:
 def _block(program: Sequence[Instruction], pricing: Pricing) -> Block:
     made = Block()
     for instruction in program:
-        if isinstance(instruction, Repeat):
+        loop = Overlapped.of(instruction, pricing.executable.plan)
+        if loop:
+            made.append(_overlapped(loop, pricing))
+        elif isinstance(instruction, Repeat):
             made.append(_block(instruction.body, pricing), instruction.times)
         elif isinstance(instruction, Pipeline):
             made.append(_pipeline(instruction, pricing))
@@ -86,30 +95,86 @@ def _leaf(leaf: Leaf, pricing: Pricing) -> Block:
     return Block(found.seconds, defaultdict(float, {(found.ipu, found.kind): found.seconds}), spans)
 
 
+def _overlapped(loop: Overlapped, pricing: Pricing) -> Block:
+    """The order of the engine: see ``engine.overlap``."""
+    made, exchanged = Block(), 0.0
+    work, after = (_block(part, pricing) for part in (loop.work, loop.after))
+    for number in range(loop.total):
+        made.seconds = max(made.seconds, exchanged)
+        made.append(_block(loop.loads_for(number, beside=False), pricing))
+        exchanged = _exchange(made, loop.neighbours(number), pricing)
+        made.append(_one_span(work, f"micro-batch {number}"))
+        now = loop.stores_of(number, beside=False)
+        made.seconds = max(made.seconds, exchanged if now else 0.0)
+        made.append(_block(now, pricing))
+        if (number + 1) % loop.micro_batches == 0:
+            made.append(_one_span(after, f"update {number // loop.micro_batches}"))
+    made.seconds = max(made.seconds, exchanged)
+    return made
+
+
+def _exchange(made: Block, leaves: Sequence[Leaf], pricing: Pricing) -> float:
+    """Let the I/O tiles work from now on; return when they are done."""
+    end = made.seconds
+    for leaf in leaves:
+        found = pricing.of(leaf)
+        made.spans.append(Span(found.ipu, end, found.seconds, str(leaf)))
+        made.busy[found.ipu, Kind.BESIDE] += found.seconds
+        end += found.seconds
+    return end
+
+
+def _one_span(block: Block, name: str) -> Block:
+    """A block that is drawn as a whole on each IPU that is busy in it."""
+    spans = [Span(ipu, 0.0, block.seconds, name) for ipu, busy in block.by_ipu().items() if busy]
+    return Block(block.seconds, block.busy, spans)
+
+
 def _pipeline(pipeline: Pipeline, pricing: Pricing) -> Block:
-    """Every task as long as the instructions of its stage."""
+    """Every task as long as the instructions of its stage; I/O tiles work for the slots before and after."""
     stages = [_stage(stage, pricing) for stage in pipeline.stages]
     made = Block()
     free: dict[int, float] = dict.fromkeys((stage.ipu for stage in pipeline.stages), 0.0)
     done: dict[tuple[int, int], float] = {}
-    for slot in pipeline.slots():
+    slots = [(), *pipeline.slots(), ()]
+    for before, slot, after in zip([(), *slots], slots, [*slots[1:], ()], strict=False):
+        exchanged = dict(free)
+        for task in after:
+            exchanged[task.ipu] += stages[task.stage].loads
+        for task in before:
+            exchanged[task.ipu] += stages[task.stage].stores
         for task in slot:
-            stage = stages[task.stage]
+            stage = stages[task.stage].work
             start = max(free[task.ipu], done.get((task.stage - 1, task.micro_batch), 0.0))
             free[task.ipu] = done[task.stage, task.micro_batch] = start + stage.seconds
             made.spans.append(Span(task.ipu, start, stage.seconds, str(task)))
             made.add_busy(stage)
+        free = {ipu: max(seconds, exchanged[ipu]) for ipu, seconds in free.items()}
         if pricing.machine.slots_are_barriers:
             free = dict.fromkeys(free, max(free.values()))
     made.seconds = max(free.values(), default=0.0)
     return made
 
 
-def _stage(stage: PipelineStage, pricing: Pricing) -> Block:
+@dataclass(frozen=True)
+class _Stage:
+    """What a stage takes for a micro-batch; seconds of loads and stores are those of I/O tiles."""
+
+    work: Block
+    loads: float
+    stores: float
+
+
+def _stage(stage: PipelineStage, pricing: Pricing) -> _Stage:
     """All of a stage is done by its IPU, copies that it receives too."""
     made = Block()
+    beside: dict[type, float] = {HostLoad: 0.0, HostStore: 0.0}
     for leaf in stage.body:
         found = pricing.of(leaf)
-        made.seconds += found.seconds
-        made.busy[stage.ipu, found.kind] += found.seconds
-    return made
+        if isinstance(leaf, HostLoad | HostStore) and leaf.overlap is not Overlap.NONE:
+            beside[type(leaf)] += found.seconds
+            made.busy[stage.ipu, Kind.BESIDE] += found.seconds
+        else:
+            made.seconds += found.seconds
+            made.busy[stage.ipu, found.kind] += found.seconds
+    return _Stage(made, beside[HostLoad], beside[HostStore])

@@ -2,9 +2,9 @@
 
     cycles = 11 + max(FLOPs / rate, bytes / 16) + (600 + bytes read / 4 unless operands lie where they are used)
 
-per tile, everything spread evenly over the tiles of an IPU. 11 cycles start an op, a tile loads 16 bytes and
-exchanges 4 per cycle, and a sync takes 600 cycles. The vector unit does one operation for each element of 8 bytes per
-cycle. Views cost nothing. What tiles read twice, and how well a product fills the matrix unit, is not modelled.
+per tile, everything spread evenly over the tiles of an IPU that compute. 11 cycles start an op, a tile loads 16 bytes
+and exchanges 4 per cycle, and a sync takes 600 cycles. The vector unit does one operation for each element of 8 bytes
+per cycle. Views cost nothing. What tiles read twice, and how well a product fills the matrix unit, is not modelled.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def op_cycles(node: Node, machine: Machine) -> float:
         rate = kind.peak(itemsize) / kind.clock / kind.tiles * machine.amp_efficiency
     else:
         rate = _VECTOR_BYTES / itemsize
-    compute = max(cost.flops / rate, cost.bytes / kind.load_bytes) / kind.tiles
+    compute = max(cost.flops / rate, cost.bytes / kind.load_bytes) / machine.compute_tiles
     return _START + compute + (0.0 if entry.elementwise else _exchange_cycles(node, machine))
 
 
@@ -40,4 +40,4 @@ def _exchange_cycles(node: Node, machine: Machine) -> float:
     """A sync, and what every tile receives."""
     kind = machine.generation
     received = sum(tensor.nbytes for tensor in node.inputs if tensor is not None)
-    return sync_seconds(1, kind.clock) * kind.clock + received / kind.tiles / kind.exchange_bytes
+    return sync_seconds(1, kind.clock) * kind.clock + received / machine.compute_tiles / kind.exchange_bytes

@@ -16,9 +16,10 @@ from ipu_emu.graph.onnx_model import from_model, initializers_of, load_model, me
 from ipu_emu.ops import append
 from ipu_emu.popart.caching import cache_folder
 from ipu_emu.popart.dataflow import DataFlow
-from ipu_emu.popart.device_rules import check_device, check_distributed
+from ipu_emu.popart.device_rules import check_device, check_distributed, check_io_tiles
 from ipu_emu.popart.devices import DeviceInfo
-from ipu_emu.popart.inputs import broadcast_inputs, overlapped_inputs
+from ipu_emu.popart.enums import TileSet
+from ipu_emu.popart.inputs import broadcast_inputs, io_inputs, overlapped_inputs
 from ipu_emu.popart.options import SessionOptions
 from ipu_emu.popart.out_of_memory import check_memory
 from ipu_emu.popart.patterns import InputShapeInfo
@@ -106,6 +107,7 @@ class Compilation:
         """Compile for the device; errors of the device appear here."""
         self._options.check_counts()
         check_device(self.deviceInfo, self._options, self._model, self._ipus_per_replica)
+        check_io_tiles(self.deviceInfo, self._options, self._on_io_tiles())
         self._executable = self._compile()
         check_memory(
             self._executable,
@@ -113,6 +115,12 @@ class Compilation:
             replicas=self._options.getGlobalReplicationFactor(),
             compiled=lambda kind: self._lower(recomputation=kind),
         )
+
+    def _on_io_tiles(self) -> list[str]:
+        """Inputs and anchors that I/O tiles exchange with the host."""
+        flow = self.dataFlow
+        anchors = [id for id in flow.anchors() if flow.art(id).tileSet() is TileSet.IO]
+        return [*io_inputs(self._model.metadata), *anchors]
 
     def _compile(self) -> Executable:
         """Compile, or load what was compiled before."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import Graph
 from ipu_emu.popart.devices import DeviceInfo
@@ -9,8 +11,10 @@ from ipu_emu.popart.enums import DeviceType
 from ipu_emu.popart.options import SessionOptions
 from ipu_emu.popart.placement import check_virtual_graphs_fit
 
-__all__ = ["check_device", "check_distributed"]
+__all__ = ["check_device", "check_distributed", "check_io_tiles"]
 
+#: The fewest I/O tiles that reach all of the host exchange.
+_LEAST_IO_TILES = 32
 _HARDWARE = (DeviceType.Ipu, DeviceType.OfflineIpu)
 
 
@@ -36,4 +40,17 @@ def check_device(device: DeviceInfo, options: SessionOptions, model: Graph, ipus
         raise EmulatorError(
             f"If virtual graphs are disabled, the replicated graph count ({replicas}) needs to be equal to the "
             f"number of IPUs ({ipus})"
+        )
+
+
+def check_io_tiles(device: DeviceInfo, options: SessionOptions, tensors: Sequence[str]) -> None:
+    """Raise EmulatorError where ``numIOTiles`` is no number of I/O tiles, or zero although ``tensors`` need some."""
+    count, tiles = options.numIOTiles, device.tilesPerIPU
+    allowed = f"an even number from {_LEAST_IO_TILES} to {tiles - 2}"
+    if count and (count % 2 or not _LEAST_IO_TILES <= count < tiles):
+        raise EmulatorError(f"numIOTiles is {count}, and an IPU of this device has {tiles} tiles; use {allowed}")
+    if tensors and not count:
+        raise EmulatorError(
+            f"Tensor '{tensors[0]}' is to be exchanged by I/O tiles (TileSet.IO), and numIOTiles is 0; set it to "
+            f"{allowed}"
         )

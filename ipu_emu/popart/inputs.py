@@ -11,7 +11,15 @@ from ipu_emu.popart.enums import ExchangeStrategy, ReplicatedStreamMode, TileSet
 from ipu_emu.popart.tensorinfo import TensorInfo
 from ipu_emu.program.overlap import Overlap
 
-__all__ = ["InputArguments", "InputSettings", "broadcast_inputs", "one_of_kind", "overlap_of", "overlapped_inputs"]
+__all__ = [
+    "InputArguments",
+    "InputSettings",
+    "broadcast_inputs",
+    "io_inputs",
+    "one_of_kind",
+    "overlap_of",
+    "overlapped_inputs",
+]
 
 #: With a tensor id behind it, the metadata key of a setting of an input.
 _KEYS = {
@@ -76,6 +84,12 @@ def broadcast_inputs(metadata: Mapping[str, str]) -> frozenset[str]:
         for name, mode in metadata.items()
         if name.startswith(key) and mode == ReplicatedStreamMode.Broadcast.name
     )
+
+
+def io_inputs(metadata: Mapping[str, str]) -> list[str]:
+    """Ids of the inputs that I/O tiles take from the host."""
+    key = _KEYS[TileSet]
+    return [name.removeprefix(key) for name, kind in metadata.items() if name.startswith(key) and kind == "IO"]
 
 
 def overlapped_inputs(metadata: Mapping[str, str]) -> dict[str, Overlap]:

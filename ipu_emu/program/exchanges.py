@@ -67,6 +67,10 @@ class Overlapped:
         known = 0 <= number < self.total
         return [leaf for leaf in self.loads if known and self.beside(leaf.overlap, number) is beside]
 
+    def neighbours(self, number: int) -> list[HostLoad | HostStore]:
+        """What is exchanged while a micro-batch computes."""
+        return [*self.stores_of(number - 1, beside=True), *self.loads_for(number + 1, beside=True)]
+
     def stores_of(self, number: int, *, beside: bool) -> Sequence[HostStore]:
         """What is stored of a micro-batch while the next one computes, or just in time."""
         known = 0 <= number < self.total
