@@ -13,7 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 import gcl
+import popdist_py
+from gcl.errors import ArgumentError
 from ipu_emu.engine.buffers import aligned
+from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import Op, Tensor
 from ipu_emu.ops import Step
 from ipu_emu.ops.arrays import chain
@@ -53,9 +56,15 @@ class Replicas:
         return self._communicators[grouping]
 
     def _join(self, group: gcl.Group | None) -> gcl.Communicator:
-        return gcl.connect(
-            local_replicas=self.local, global_offset=self.offset, global_replicas=self.total, group=group
-        )
+        """Join the other instances, also where the program has not called popdist's ``init``."""
+        if self.total > self.local:
+            popdist_py.init()
+        try:
+            return gcl.connect(
+                local_replicas=self.local, global_offset=self.offset, global_replicas=self.total, group=group
+            )
+        except ArgumentError as error:
+            raise EmulatorError(f"Replicas of the instances do not fit together: {error}") from None
 
     def group_of(self, replica: int, grouping: Grouping) -> int:
         """The group of a local replica."""

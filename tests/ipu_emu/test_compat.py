@@ -20,7 +20,6 @@ from popdist.popdist_core import getNumLocalReplicas
 import numpy as np
 
 assert same is popdist.popart
-popdist.init()
 opts = popart.SessionOptions()
 popdist.popart.configureSessionOptions(opts)
 builder = popart.Builder()

@@ -168,6 +168,11 @@ class TestPlacement:
             "Only IPU Hardware devices supported with distributed replicated graphs. Unsupported device type IpuModel"
         )
 
+    def test_instances_that_are_not_there(self) -> None:
+        opts = options(R=2, globalReplicationFactor=8, globalReplicaOffset=2, **DISTRIBUTED)
+        with pytest.raises(popart.popart_exception, match=r"^Replicas of the instances do not fit together"):
+            prepare(opts)
+
     def test_ipus_that_do_not_divide(self) -> None:
         info = popart.DeviceManager().createIpuModelDevice({"numIPUs": 3})
         with pytest.raises(popart.popart_exception) as error:
