@@ -27,7 +27,8 @@ infos = {id: session.getInfo(id) for id in (model.data, model.labels)}
 data = {id: np.zeros(info.shape(), info.data_type_lcase()) for id, info in infos.items()}
 for _ in range(3):
     session.run(popart.PyStepIO(data, anchors))
-most = int(re.search(r"VmHWM:\s+(\d+) kB", open("/proc/self/status").read())[1]) * 1024  # ru_maxrss is the parent's, if larger
+# Not ru_maxrss, which is the parent's where that is larger.
+most = int(re.search(r"VmHWM:\s+(\d+) kB", open("/proc/self/status").read())[1]) * 1024
 print(sum(session.getReport().memory.values()), most)
 """
 
