@@ -39,7 +39,7 @@ step on real IPUs takes longer. docs/ipu-emu.md says what is modelled, and how.
     "--sync", type=click.Choice(["Full", "SinglePipeline", "ReplicaAndLadder"]), default="Full", show_default=True
 )
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
-def clock(system: str, efficiency: float, sync: str, form: str, **options: Any) -> None:
+def clock(system: str | None, efficiency: float, sync: str, form: str, **options: Any) -> None:
     """Compile, price, print."""
     where = system_named(system)
     from ipu_emu.clock import Machine, timeline
@@ -47,12 +47,11 @@ def clock(system: str, efficiency: float, sync: str, form: str, **options: Any) 
 
     asked = wanted(**options)
     machine = Machine(where, asked.replicas, asked.ipus, efficiency, sync=PATTERNS[sync])
-    made = timeline(asked.executable(), machine)
-    samples = asked.batch * asked.accumulation * asked.replicas
+    made = timeline(asked.compiled(where).executable, machine)
     if form == "json":
-        print_json(_facts(made, samples, where.generation.clock))
+        print_json(_facts(made, asked.samples, where.generation.clock))
     else:
-        _print(asked.title, made, samples, where.generation.clock)
+        _print(asked.title, made, asked.samples, where.generation.clock)
 
 
 def _facts(made: Block, samples: int, hertz: float) -> dict[str, Any]:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
+from functools import cached_property
+from os.path import isfile
 from typing import Any
 
 import numpy as np
 
 from ipu_emu import popart
+from ipu_emu.cli.onnx_file import OnnxFile
 from ipu_emu.errors import EmulatorError
-from ipu_emu.graph.onnx_model import load_model
-from ipu_emu.models import CATALOGUE, named
+from ipu_emu.hardware import System
+from ipu_emu.models import CATALOGUE, Model, named
+from ipu_emu.popart.out_of_memory import Remedy, remedies
 from ipu_emu.program.executable import Executable
 
-__all__ = ["OPTIMISERS", "Wanted"]
+__all__ = ["OPTIMISERS", "Compiled", "Wanted"]
 
 #: What a model file of ONNX can hold.
 _MOST_BYTES = 1_900_000_000
@@ -25,6 +28,24 @@ OPTIMISERS: dict[str, Any] = {
     "adam": lambda: popart.Adam({"defaultLearningRate": (0.1, False)}),
     "lamb": lambda: popart.Adam({"defaultLearningRate": (0.1, False)}, mode=popart.AdamMode.Lamb),
 }
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """``executable`` is the step of ``session``, which has not run."""
+
+    session: Any
+    executable: Executable
+
+    def remedies(self, ipu: int) -> list[Remedy]:
+        """What would save memory on an IPU, the cheapest first."""
+        return remedies(
+            self.executable,
+            self.session.deviceInfo,
+            ipu,
+            replicas=self.session._options.getGlobalReplicationFactor(),
+            compiled=lambda kind: self.session._lower(recomputation=kind),
+        )
 
 
 @dataclass(frozen=True)
@@ -46,28 +67,35 @@ class Wanted:
     def title(self) -> str:
         """What is compiled, in a line."""
         what = f"training with {self.optimiser}" if self.training else "inference"
-        parts = [self.model, what, f"micro-batches of {self.batch}"]
+        parts = [self.model, what, f"micro-batches of {self.micro_batch}"]
         parts += [f"{self.accumulation} accumulated"] if self.accumulation > 1 else []
         parts += [f"{self.replicas} replicas"] if self.replicas > 1 else []
         parts += [f"{self.ipus} IPUs per replica"] if self.ipus > 1 else []
         return ", ".join([*parts, *([f"{self.schedule} pipeline"] if self.schedule else [])])
 
-    def executable(self) -> Executable:
-        """Compile; raise EmulatorError for what cannot be."""
-        proto, output, loss = self._model()
-        session = self._session(proto, output, loss)
-        session._prepare()
-        made: Executable = session.executable
-        return made
+    @property
+    def samples(self) -> int:
+        """Samples of a step."""
+        return self.micro_batch * self.accumulation * self.replicas
 
-    def _session(self, proto: bytes, output: str, loss: str) -> Any:
-        device = popart.DeviceManager().createOfflineIPUDevice({"numIPUs": self.ipus * self.replicas})
+    @property
+    def micro_batch(self) -> int:
+        """Samples of a micro-batch; a file may say how many."""
+        return self.batch if self.model in CATALOGUE else self._file.batch
+
+    def compiled(self, system: System) -> Compiled:
+        """Compile for IPUs of ``system``, also what does not fit them; raise EmulatorError for what cannot be."""
+        session = self._session(*self._model(), system)
+        return Compiled(session, session._compile())
+
+    def _session(self, model: bytes | str, anchor: str, shapes: popart.InputShapeInfo | None, system: System) -> Any:
+        device = popart.DeviceManager(system).createOfflineIPUDevice({"numIPUs": self.ipus * self.replicas})
+        flow, options = popart.DataFlow(1, [anchor]), self._options()
         if not self.training:
-            flow = popart.DataFlow(1, [output])
-            return popart.InferenceSession(proto, flow, device, userOptions=self._options())
+            return popart.InferenceSession(model, flow, device, inputShapeInfo=shapes, userOptions=options)
         optimizer = OPTIMISERS[self.optimiser]()
         return popart.TrainingSession(
-            proto, popart.DataFlow(1, [loss]), loss, optimizer, device, userOptions=self._options()
+            model, flow, anchor, optimizer, device, inputShapeInfo=shapes, userOptions=options
         )
 
     def _options(self) -> popart.SessionOptions:
@@ -82,32 +110,28 @@ class Wanted:
             options.enablePipelining, options.pipelineSchedule = True, self.schedule
         return options
 
-    def _model(self) -> tuple[bytes, str, str]:
-        """The serialised model, what inference returns, and the loss."""
+    def _model(self) -> tuple[bytes | str, str, popart.InputShapeInfo | None]:
+        """The model, what is anchored (in training the loss), and shapes of inputs."""
         if self.model in CATALOGUE:
-            return self._named()
-        path = Path(self.model)
-        if not path.is_file():
-            raise EmulatorError(
-                f"'{self.model}' is neither a model nor a file; use {', '.join(CATALOGUE)}, or the path of "
-                "an ONNX file"
-            )
-        proto = path.read_bytes()
-        graph = load_model(proto).graph
-        if self.training and not self.loss:
-            outputs = ", ".join(output.name for output in graph.output)
-            raise EmulatorError(
-                f"the loss of {path} is not known; add --loss with the id of a tensor (its outputs are {outputs}), "
-                "or --inference"
-            )
-        return proto, graph.output[0].name, self.loss
+            model = self._named()
+            return model.proto, model.loss if self.training else model.output, None
+        file = self._file
+        return file.path, file.loss(self.loss) if self.training else file.outputs[0], file.shapes
 
-    def _named(self) -> tuple[bytes, str, str]:
+    @cached_property
+    def _file(self) -> OnnxFile:
+        if not isfile(self.model):
+            raise EmulatorError(
+                f"'{self.model}' is no model and no file; use the path of an ONNX file, or {', '.join(CATALOGUE)}"
+            )
+        return OnnxFile.read(self.model, self.batch)
+
+    def _named(self) -> Model:
         model = named(self.model, batch=self.batch, dtype=np.dtype(self.dtype))
         nbytes = sum(value.size * value.itemsize for value in model.graph.data.values())
         if nbytes > _MOST_BYTES:
             raise EmulatorError(
-                f"{self.model} has {nbytes / 1e9:.1f} GB of weights, more than a model file holds; use float16 or a "
-                "smaller model"
+                f"{self.model} has {nbytes / 1e9:.1f} GB of weights, more than a model file holds; use "
+                f"{'--dtype float16 or ' if self.dtype == 'float32' else ''}a smaller model"
             )
-        return model.proto, model.output, model.loss
+        return model

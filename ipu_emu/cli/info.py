@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from ipu_emu.cli.model_options import system_named
 from ipu_emu.cli.printing import console, print_json
 
 __all__ = ["info"]
@@ -37,10 +38,10 @@ def info(name: str | None, form: str) -> None:
     import os
 
     from ipu_emu.cli.system_view import drawing, facts
-    from ipu_emu.hardware import Claims, System
+    from ipu_emu.hardware import Claims
     from ipu_emu.hardware.claims import claims_folder
 
-    system = System.from_environ(os.environ) if name is None else System.named(name, "--system ")
+    system = system_named(name)
     claims = Claims.on(system, claims_folder(os.environ))
     holders = {ipu: pid for ipu in range(system.ipus) if (pid := claims.holder(ipu)) is not None}
     if form == "json":

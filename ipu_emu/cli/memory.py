@@ -24,7 +24,9 @@ Examples
   ipu-emu memory model.onnx --inference --format json
   ipu-emu memory mlp --batch 32 --output plan.svg
 
-The plan is the emulator's own: data only. Code and exchange buffers of a real IPU come on top.
+Variables, gradients, stashes and what is not always live are what the emulator holds, byte for byte. Code, vertices
+and exchange are estimates of what a real IPU needs beside them. A model that does not fit is shown with what would
+help.
 """
 
 
@@ -34,15 +36,18 @@ The plan is the emulator's own: data only. Code and exchange buffers of a real I
     "--output", type=click.Path(dir_okay=False, path_type=Path), help="Also write a picture: .svg, .html or .png."
 )
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
-def memory(system: str, output: Path | None, form: str, **options: Any) -> None:
+def memory(system: str | None, output: Path | None, form: str, **options: Any) -> None:
     """Compile, look at the plan, print."""
     where = system_named(system)
     from ipu_emu.cli.memory_picture import picture
     from ipu_emu.cli.memory_plan import ipu_memories
     from ipu_emu.cli.memory_text import text
+    from ipu_emu.clock import Machine
 
     asked = wanted(**options)
-    memories = ipu_memories(asked.executable())
+    Machine(where, asked.replicas, asked.ipus)  # refuses what does not fit
+    compiled = asked.compiled(where)
+    memories = ipu_memories(compiled.executable, where.tiles_per_ipu)
     sram = where.generation.sram
     if output is not None:
         write(output, picture(output, asked.title, memories, where))
@@ -60,3 +65,6 @@ def memory(system: str, output: Path | None, form: str, **options: Any) -> None:
         )
     else:
         console().print(text(asked.title, memories, where, console().width))
+        worst = max(memories, key=lambda memory: memory.total)
+        if worst.total > sram:
+            click.echo("\nWhat would help:\n" + "\n".join(f"  {remedy}" for remedy in compiled.remedies(worst.ipu)))

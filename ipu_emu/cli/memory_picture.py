@@ -9,12 +9,22 @@ from pathlib import Path
 
 from gcl.canvas import FAINT, INK, MARGIN, WIDTH, Canvas
 from ipu_emu.cli.memory_plan import PARTS, IpuMemory
+from ipu_emu.cli.units import memory as amount
 from ipu_emu.errors import EmulatorError
 from ipu_emu.hardware import System
 
 __all__ = ["picture"]
 
-_COLOURS = dict(zip(PARTS, ("#90caf9", "#80deea", "#ce93d8", "#a5d6a7", "#ffe082", "#ef9a9a"), strict=True))
+_COLOURS = dict(
+    zip(
+        PARTS,
+        (
+            *("#90caf9", "#80deea", "#ce93d8", "#a5d6a7", "#ffe082", "#ffcc80", "#ef9a9a"),
+            *("#cfd8dc", "#b0bec5", "#90a4ae"),
+        ),
+        strict=True,
+    )
+)
 _LABEL, _BAR, _PLOT = 70, 18, 90
 
 
@@ -41,15 +51,15 @@ def svg(title: str, memories: Sequence[IpuMemory], system: System) -> str:
     end = MARGIN + _LABEL + system.generation.sram * scale
     top = canvas.y - len(memories) * (_BAR + 4)
     canvas.path(f"M{end:.1f} {top:.1f}V{canvas.y:.1f}", stroke=INK, dashed=True)
-    canvas.text(end, canvas.y + 12, f"{system.generation.sram / 2**20:,.0f} MiB", size=10, anchor="end")
+    canvas.text(end, canvas.y + 12, amount(system.generation.sram), size=10, anchor="end")
     canvas.y += 24
     for place, (part, colour) in enumerate(_COLOURS.items()):
-        canvas.box(MARGIN + 160 * place, canvas.y, 12, 12, fill=colour)
-        canvas.text(MARGIN + 160 * place + 18, canvas.y + 10, part, size=11)
+        canvas.box(MARGIN + 112 * place, canvas.y, 12, 12, fill=colour)
+        canvas.text(MARGIN + 112 * place + 18, canvas.y + 10, part, size=11)
     canvas.y += 36
     canvas.text(MARGIN, canvas.y, "live over the program, without what is always live", size=12, bold=True)
     canvas.y += 12
-    most = max(max(memory.live, default=0) for memory in memories) or 1
+    most = max(memory.most_live for memory in memories) or 1
     for memory in memories:
         _plot(canvas, memory, most)
     return canvas.document()
@@ -59,7 +69,7 @@ def _bar(canvas: Canvas, memory: IpuMemory, scale: float) -> None:
     canvas.text(MARGIN, canvas.y + 13, f"IPU {memory.ipu}")
     x = float(MARGIN + _LABEL)
     for part, nbytes in memory.parts.items():
-        tip = f"{part}: {nbytes:,} bytes"
+        tip = f"{part}: {amount(nbytes)} ({nbytes:,} bytes)"
         canvas.box(x, canvas.y, nbytes * scale, _BAR, fill=_COLOURS[part], title=tip, radius=0)
         x += nbytes * scale
     canvas.y += _BAR + 4
@@ -68,10 +78,12 @@ def _bar(canvas: Canvas, memory: IpuMemory, scale: float) -> None:
 def _plot(canvas: Canvas, memory: IpuMemory, most: int) -> None:
     left, bottom, step = MARGIN + _LABEL, canvas.y + _PLOT, (WIDTH - _LABEL) / max(1, len(memory.live))
     points = [f"H{left + at * step:.1f}V{bottom - _PLOT * live / most:.1f}" for at, live in enumerate(memory.live)]
-    canvas.path(f"M{left} {bottom:.1f}{''.join(points)}H{WIDTH + MARGIN}V{bottom:.1f}", stroke=_COLOURS[PARTS[-1]])
+    canvas.path(
+        f"M{left} {bottom:.1f}{''.join(points)}H{WIDTH + MARGIN}V{bottom:.1f}", stroke=_COLOURS["not always live"]
+    )
     canvas.path(f"M{left} {bottom:.1f}H{WIDTH + MARGIN}", stroke=FAINT)
     canvas.text(MARGIN, bottom, f"IPU {memory.ipu}")
-    canvas.text(WIDTH + MARGIN, canvas.y + 10, f"{max(memory.live, default=0):,} bytes", size=10, anchor="end")
+    canvas.text(WIDTH + MARGIN, canvas.y + 10, f"at most {amount(memory.most_live)}", size=10, anchor="end")
     canvas.y += _PLOT + 12
 
 
@@ -94,7 +106,7 @@ def _png(title: str, memories: Sequence[IpuMemory], system: System) -> bytes:
         left = [start + value for start, value in zip(left, values, strict=True)]
     bars.axvline(system.generation.sram / 2**20, color=INK, linestyle="--")
     bars.set(title=title, xlabel="MiB")
-    bars.legend(fontsize="small", ncols=3)
+    bars.legend(fontsize="small", ncols=4)
     for memory in memories:
         lines.step(range(len(memory.live)), [live / 2**20 for live in memory.live], label=f"IPU {memory.ipu}")
     lines.set(xlabel="instruction", ylabel="live MiB")

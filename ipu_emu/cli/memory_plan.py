@@ -3,20 +3,35 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import accumulate
 
-from ipu_emu.graph import Role
+from ipu_emu.graph import Role, Tensor
 from ipu_emu.program.executable import Executable
+from ipu_emu.program.footprint import Footprint, footprints
 from ipu_emu.program.instructions import leaves
-from ipu_emu.program.memory import PERSISTENT, TRANSIENT, MemoryPlan, ipu_of
+from ipu_emu.program.memory import PERSISTENT, MemoryPlan, ipu_of
 
-__all__ = ["PARTS", "IpuMemory", "ipu_memories"]
+__all__ = ["LIVE", "PARTS", "IpuMemory", "ipu_memories"]
 
 _ROLES = {Role.WEIGHT: "weights", Role.STATE: "optimiser states"}
-_OTHERS, _BUCKETS, _STASHES, _REST = "other variables", "gradients", "stashes", "not always live"
+_OTHERS = "other variables"
+#: Parts that a footprint has, by its own names for them.
+_FOOTPRINT = {
+    "gradients": "gradients",
+    "stashes": "stashes",
+    "fifos": "FIFOs",
+    "transient": "not always live",
+    "code": "code",
+    "vertices": "vertices",
+    "exchange": "exchange",
+}
 #: What the memory of an IPU is divided into.
-PARTS = ("weights", "optimiser states", _OTHERS, _BUCKETS, _STASHES, _REST)
+PARTS = (*_ROLES.values(), _OTHERS, *_FOOTPRINT.values())
+#: Those that come and go.
+LIVE = ("stashes", "FIFOs", "not always live")
+_LARGEST = 8
 
 
 @dataclass(frozen=True)
@@ -32,41 +47,38 @@ class IpuMemory:
     def total(self) -> int:
         return sum(self.parts.values())
 
+    @property
+    def most_live(self) -> int:
+        return max(self.live, default=0)
 
-def ipu_memories(executable: Executable) -> list[IpuMemory]:
-    """Every IPU of a replica."""
+
+def ipu_memories(executable: Executable, tiles: int) -> list[IpuMemory]:
+    """Every IPU of a replica; an IPU has so many ``tiles``."""
     length = sum(1 for _ in leaves(executable.program))
-    return [_of(executable.plan, ipu, length) for ipu in range(executable.plan.ipus)]
+    needs = footprints(executable, tiles)
+    return [_of(executable.plan, ipu, length, need) for ipu, need in enumerate(needs)]
 
 
-def _of(plan: MemoryPlan, ipu: int, length: int) -> IpuMemory:
-    parts = dict.fromkeys(PARTS, 0) | _regions(plan, ipu)
-    sizes: dict[str, int] = {}
-    for placement in plan.placements.values():
-        if placement.region.partition(":")[0] == PERSISTENT and ipu_of(placement.region) == ipu:
-            role = _ROLES.get(placement.tensor.role)
-            if role and placement.tensor.id not in plan.views:
-                parts[role] += placement.tensor.nbytes
-                parts[_OTHERS] -= placement.tensor.nbytes
-                sizes[placement.tensor.id] = placement.tensor.nbytes
-    lives = [life for life in plan.lives if ipu_of(life.region) == ipu]
-    sizes |= {life.name: life.size for life in lives}
-    largest = sorted(sizes.items(), key=lambda entry: -entry[1])[:8]
+def _of(plan: MemoryPlan, ipu: int, length: int, need: Footprint) -> IpuMemory:
+    kept = list(_variables(plan, ipu))
+    by_role: dict[str, int] = defaultdict(int)
+    for tensor in kept:
+        by_role[_ROLES[tensor.role]] += tensor.nbytes
+    named = need.parts()
+    parts = {name: by_role[name] for name in _ROLES.values()} | {_OTHERS: need.variables - sum(by_role.values())}
+    parts |= {name: named[field] for field, name in _FOOTPRINT.items()}
+    sizes = {tensor.id: tensor.nbytes for tensor in kept}
+    sizes |= {life.name: life.size for life in plan.lives if ipu_of(life.region) == ipu}
+    largest = sorted(sizes.items(), key=lambda entry: -entry[1])[:_LARGEST]
     return IpuMemory(ipu, parts, _live(plan, ipu, length), tuple(largest))
 
 
-def _regions(plan: MemoryPlan, ipu: int) -> dict[str, int]:
-    """Bytes of the regions; what is persistent counts as other until it is known better."""
-    stashed = {id: p for id, p in plan.placements.items() if p.places > 1 and p.region.startswith(TRANSIENT)}
-    found: dict[str, int] = defaultdict(int)
-    for region, size in plan.sizes.items():
-        if ipu_of(region) == ipu:
-            kind = region.partition(":")[0]
-            found[{PERSISTENT: _OTHERS, TRANSIENT: _REST}.get(kind, _BUCKETS)] += size
-    kept = sum(life.size for life in plan.lives if life.name in stashed and ipu_of(life.region) == ipu)
-    found[_STASHES] += kept
-    found[_REST] -= kept
-    return found
+def _variables(plan: MemoryPlan, ipu: int) -> Iterator[Tensor]:
+    """Weights and optimiser states that lie on an IPU for good."""
+    for placement in plan.placements.values():
+        lasting = placement.region.partition(":")[0] == PERSISTENT and ipu_of(placement.region) == ipu
+        if lasting and placement.tensor.role in _ROLES and placement.tensor.id not in plan.views:
+            yield placement.tensor
 
 
 def _live(plan: MemoryPlan, ipu: int, length: int) -> tuple[int, ...]:

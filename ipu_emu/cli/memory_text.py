@@ -9,12 +9,30 @@ from rich.table import Table
 from rich.text import Text
 
 from ipu_emu.cli.memory_plan import PARTS, IpuMemory
+from ipu_emu.cli.units import memory as amount
 from ipu_emu.hardware import System
 
 __all__ = ["text"]
 
-_STYLES = dict(zip(PARTS, ("blue", "cyan", "magenta", "green", "yellow", "red"), strict=True))
-_MARKS = dict(zip(PARTS, "WOVGSA", strict=True))
+_STYLES = dict(
+    zip(
+        PARTS,
+        (
+            "blue",
+            "cyan",
+            "magenta",
+            "green",
+            "yellow",
+            "bright_yellow",
+            "red",
+            "white",
+            "bright_black",
+            "bright_blue",
+        ),
+        strict=True,
+    )
+)
+_MARKS = dict(zip(PARTS, "WOVGSFACXE", strict=True))
 _HEIGHTS = " ▁▂▃▄▅▆▇█"
 
 
@@ -46,28 +64,28 @@ def _bars(memories: Sequence[IpuMemory], system: System, across: int, scale: int
             bar.append(_MARKS[part] * round(across * nbytes / scale), style=_STYLES[part])
         bar.append("·" * max(0, across - len(bar)), style="dim")
         verdict = f"{memory.total / sram:.1%}" if memory.total <= sram else f"{memory.total / sram:.0%}: does not fit"
-        table.add_row(f"IPU {memory.ipu}", bar, f"{_mib(memory.total)} of {_mib(sram)} MiB, {verdict}")
+        table.add_row(f"IPU {memory.ipu}", bar, f"{amount(memory.total)} of {amount(sram)}, {verdict}")
     return table
 
 
 def _table(memories: Sequence[IpuMemory]) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold", title="MiB", title_justify="left")
+    table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("IPU")
     for part in PARTS:
         table.add_column(part, justify="right")
     table.add_column("together", justify="right")
     for memory in memories:
-        table.add_row(str(memory.ipu), *(_mib(memory.parts[part]) for part in PARTS), _mib(memory.total))
+        table.add_row(str(memory.ipu), *(_or_none(memory.parts[part]) for part in PARTS), amount(memory.total))
     return table
 
 
 def _liveness(memories: Sequence[IpuMemory], across: int) -> Table:
     table = Table(box=None, pad_edge=False, show_header=False)
-    most = max(max(memory.live, default=0) for memory in memories) or 1
+    most = max(memory.most_live for memory in memories) or 1
     for memory in memories:
         peaks = [max(memory.live[start:end]) for start, end in _pieces(len(memory.live), across)]
         line = "".join(_HEIGHTS[-(-peak * (len(_HEIGHTS) - 1) // most)] for peak in peaks)
-        table.add_row(f"IPU {memory.ipu}", line, f"at most {_mib(max(memory.live, default=0))} MiB")
+        table.add_row(f"IPU {memory.ipu}", line, f"at most {amount(memory.most_live)}")
     return table
 
 
@@ -79,9 +97,9 @@ def _pieces(length: int, count: int) -> list[tuple[int, int]]:
 
 def _largest(memories: Sequence[IpuMemory]) -> Text:
     fullest = max(memories, key=lambda memory: memory.total)
-    names = "\n".join(f"  {_mib(size):>10} MiB  {name}" for name, size in fullest.largest)
+    names = "\n".join(f"  {amount(size):>10}  {name}" for name, size in fullest.largest)
     return Text(f"largest on IPU {fullest.ipu}\n{names}")
 
 
-def _mib(nbytes: int) -> str:
-    return f"{nbytes / 2**20:,.2f}"
+def _or_none(nbytes: int) -> str:
+    return amount(nbytes) if nbytes else "-"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -17,8 +18,14 @@ __all__ = ["model_options", "system_named", "wanted"]
 
 _OPTIONS = (
     click.argument("model"),
-    click.option("--system", default="pod16", show_default=True, help="Name of a system, as for ipu-emu info."),
-    click.option("--batch", type=click.IntRange(1), default=1, show_default=True, help="Samples per micro-batch."),
+    click.option("--system", help="Name of a system, as for ipu-emu info.  [default: $IPU_EMU_SYSTEM, else pod16]"),
+    click.option(
+        "--batch",
+        type=click.IntRange(1),
+        default=1,
+        show_default=True,
+        help="Samples per micro-batch; an ONNX file may fix them.",
+    ),
     click.option("--dtype", type=click.Choice(list(DTYPES)), default="float16", show_default=True),
     click.option("--inference", is_flag=True, help="Forward part only."),
     click.option("--loss", help="Id of the tensor to train an ONNX file by."),
@@ -61,7 +68,8 @@ def wanted(**options: Any) -> Wanted:
     )
 
 
-def system_named(name: str) -> System:
+def system_named(name: str | None) -> System:
+    """The system of that name, or the one that the environment asks for."""
     from ipu_emu.hardware import System
 
-    return System.named(name, "--system ")
+    return System.from_environ(os.environ) if name is None else System.named(name, "--system ")

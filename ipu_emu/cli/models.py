@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ipu_emu.cli.printing import console, print_json
+from ipu_emu.cli.units import decimal
 
 if TYPE_CHECKING:
     from ipu_emu.models import Counts
@@ -27,9 +28,9 @@ Examples
 
 \b
 Columns
-  parameters    trained weights, without the classifiers that only pre-training needs
+  parameters    trained weights, without the classifiers that only pre-training needs (heads)
   statistics    moving averages of batch normalisation
-  FLOPs         of the forward pass of one sample, a multiplication and an addition counted as two;
+  per sample    operations of the forward pass, a multiplication and an addition counted as two;
                 a training step takes about three times as many
   activations   bytes of all that the forward pass of one sample makes, views apart: what training keeps
                 without recomputation
@@ -75,7 +76,7 @@ def _table(counted: dict[str, Counts], summaries: dict[str, str]) -> Any:
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("model", no_wrap=True)
-    for name in ("parameters", "heads", "statistics", "GFLOPs per sample", "activations, MB", "ops"):
+    for name in ("parameters", "heads", "statistics", "per sample", "activations", "ops"):
         table.add_column(name, justify="right")
     table.add_column("what it is", style="dim")
     for name, counts in counted.items():
@@ -87,4 +88,4 @@ def _cells(
     parameters: int, heads: int, statistics: int, parameter_bytes: int, flops: int, activations: int, ops: int
 ) -> list[str]:
     numbers = [f"{number:,}" if number else "-" for number in (parameters, heads, statistics)]
-    return [*numbers, f"{flops / 1e9:,.3f}", f"{activations / 1e6:,.2f}", f"{ops:,}"]
+    return [*numbers, decimal(flops, "FLOP"), decimal(activations, "B"), f"{ops:,}"]

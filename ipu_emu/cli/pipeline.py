@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ipu_emu.program.schedules import Slot, Stage, Task, Work, fifo_depth, schedule, scheduled_stages
+from ipu_emu.cli.units import counted
+from ipu_emu.program.schedules import ALL_IPUS, Slot, Stage, Task, Work, fifo_depth, schedule, scheduled_stages
 
-__all__ = ["Pipeline"]
+__all__ = ["Pipeline", "ipu_name"]
 
 _MARKS = {Work.FORWARD: "F", Work.BACKWARD: "B", Work.BOTH: "FB", Work.RECOMPUTE: "r"}
 
@@ -41,7 +42,8 @@ class Pipeline:
     def title(self) -> str:
         what = "training" if self.training else "inference"
         again = ", with recomputation" if self.recompute else ""
-        return f"{self.kind} schedule, {self.forward} stages, {self.count} micro-batches, {what}{again}"
+        size = f"{counted(self.forward, 'stage')}, {counted(self.count, 'micro-batch')}"
+        return f"{self.kind} schedule, {size}, {what}{again}"
 
     @property
     def most_in_flight(self) -> int:
@@ -71,3 +73,8 @@ class Pipeline:
         return (
             f"{_MARKS[task.what]}{task.micro_batch}" if alone else f"{_MARKS[task.what]}{forward}.{task.micro_batch}"
         )
+
+
+def ipu_name(ipu: int) -> str:
+    """What a row of a drawing is called."""
+    return "all IPUs" if ipu == ALL_IPUS else f"IPU {ipu}"

@@ -89,6 +89,8 @@ def schedule(
             f"--stages {stages} --count {count}: that many tasks are not worth drawing; "
             f"use at most {_MOST_TASKS // stages} micro-batches"
         )
+    if inference and recompute:
+        raise EmulatorError("--inference --recompute: inference keeps nothing that could be computed again; drop one")
     ipus = None if mapping is None else _numbers(mapping, "--mapping", int)
     times = _stage_times(forward, backward, stages)
     pipeline = Pipeline.of(kind, stages, count, training=not inference, mapping=ipus, recompute=recompute)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gcl.canvas import FAINT, INK, MARGIN, WIDTH, Canvas
-from ipu_emu.cli.pipeline import Pipeline
+from ipu_emu.cli.pipeline import Pipeline, ipu_name
 from ipu_emu.program.schedules import Work
 
 __all__ = ["svg"]
@@ -36,7 +36,7 @@ def _row(canvas: Canvas, pipeline: Pipeline, ipu: int, column: float) -> None:
     """An IPU: the tasks of a slot one below the other."""
     by_slot = [[task for task in slot if task.ipu == ipu] for slot in pipeline.slots]
     height = _LINE * max(map(len, by_slot))
-    canvas.text(MARGIN, canvas.y + 12, "all IPUs" if ipu < 0 else f"IPU {ipu}", bold=True)
+    canvas.text(MARGIN, canvas.y + 12, ipu_name(ipu), bold=True)
     for number, tasks in enumerate(by_slot):
         for line, task in enumerate(tasks):
             x, y = MARGIN + _LABEL + number * column, canvas.y + line * _LINE

@@ -6,8 +6,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from ipu_emu.cli.pipeline import Pipeline
-from ipu_emu.program.schedules import Task, Work
+from ipu_emu.cli.pipeline import Pipeline, ipu_name
+from ipu_emu.cli.units import counted
+from ipu_emu.program.schedules import ALL_IPUS, Task, Work
 from ipu_emu.program.schedules.timing import Barrier, StageTimes, timing
 
 __all__ = ["text"]
@@ -43,7 +44,7 @@ def _band(pipeline: Pipeline, cells: list[list[Text]], start: int, across: int, 
     for number in numbers:
         table.add_column(str(number), min_width=column - 1, no_wrap=True)
     for ipu, row in zip(pipeline.ipus, cells, strict=True):
-        table.add_row("all IPUs" if ipu < 0 else f"IPU {ipu}", *(row[number] for number in numbers))
+        table.add_row(ipu_name(ipu), *(row[number] for number in numbers))
     return table
 
 
@@ -61,7 +62,7 @@ def _stages(pipeline: Pipeline) -> Table:
             None,
         )
         depth = pipeline.fifo_depth(stage.index)
-        ipus = ",".join(map(str, stage.ipus))
+        ipus = ",".join("all" if ipu == ALL_IPUS else str(ipu) for ipu in stage.ipus)
         table.add_row(str(stage.index), ipus, "-" if mirror is None else str(mirror), str(depth), str(depth + 1))
     return table
 
@@ -71,8 +72,8 @@ def _figures(pipeline: Pipeline, times: StageTimes, barrier: Barrier) -> Text:
     up, main, down = pipeline.phases
     parts = f"forward {_list(times.forward)}" + (f", backward {_list(times.backward)}" if pipeline.training else "")
     return Text(
-        f"{len(pipeline.slots)} slots: ramp-up {up}, main {main}, ramp-down {down}\n"
-        f"{pipeline.most_in_flight} micro-batches in flight at most\n"
+        f"{counted(len(pipeline.slots), 'slot')}: ramp-up {up}, main {main}, ramp-down {down}\n"
+        f"{counted(pipeline.most_in_flight, 'micro-batch')} in flight at most\n"
         f"modelled efficiency {made.efficiency:.1%} over {made.total:g} units of time ({parts}; {_BARRIERS[barrier]})"
     )
 

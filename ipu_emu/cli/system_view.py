@@ -10,6 +10,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from ipu_emu.cli.units import counted, memory
 from ipu_emu.hardware import PATTERNS, System
 from ipu_emu.hardware.position import IPUS_PER_MACHINE
 
@@ -22,8 +23,8 @@ def drawing(system: System, holders: Mapping[int, int], width: int) -> Renderabl
 
 
 def _title(system: System) -> Text:
-    parts = [f"{system.ipus} {system.generation.name} IPUs", _counted(system.machines, "machine")]
-    parts += [_counted(system.domains, "IPU-Link domain"), f"up to {_counted(system.most_hosts, 'host')}"]
+    parts = [f"{system.ipus} {system.generation.name} IPUs", counted(system.machines, "machine")]
+    parts += [counted(system.domains, "IPU-Link domain"), f"up to {counted(system.most_hosts, 'host')}"]
     return Text.assemble((system.name, "bold"), f"   {', '.join(parts)}")
 
 
@@ -55,7 +56,7 @@ def _numbers(system: System) -> Table:
     table = Table(box=None, pad_edge=False, show_header=False)
     rows = [
         ("tiles", f"{kind.tiles:,} of {kind.workers} workers at {kind.clock / 1e9:g} GHz"),
-        ("memory", f"{kind.sram / 2**20:,.0f} MiB per IPU ({kind.tile_memory // 1024} KiB per tile)"),
+        ("memory", f"{memory(kind.sram)} per IPU ({memory(kind.tile_memory)} per tile)"),
         ("Streaming Memory", f"{kind.streaming_memory / 1e9:g} GB per IPU" if kind.streaming_memory else "none"),
         ("matrix products", f"{kind.peak(2) / 1e12:.1f} TFLOP/s in FLOAT16, {kind.peak(4) / 1e12:.1f} in FLOAT"),
         ("exchange", f"{kind.exchange / 1e12:.2f} TB/s between the tiles of an IPU"),
@@ -141,7 +142,3 @@ def _ranges(ipus: list[int]) -> str:
             parts.append([ipu])
     drawn = ", ".join(str(part[0]) if len(part) == 1 else f"{part[0]}-{part[-1]}" for part in parts)
     return f"IPU{'s' if len(ipus) > 1 else ''} {drawn}"
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

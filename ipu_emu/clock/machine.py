@@ -9,7 +9,10 @@ from ipu_emu.errors import EmulatorError
 from ipu_emu.hardware import Generation, System
 from ipu_emu.hardware.sync import PATTERNS, SyncPattern
 
-__all__ = ["Machine"]
+__all__ = ["WIDEST", "Machine"]
+
+#: IPUs that a replica has at most.
+WIDEST = 16
 
 
 @dataclass(frozen=True)
@@ -32,11 +35,11 @@ class Machine:
     io_tiles: int = 0
 
     def __post_init__(self) -> None:
-        needed = self.replicas * self.ipus_per_replica
-        if self.replicas < 1 or self.ipus_per_replica < 1 or needed > self.system.ipus:
+        if self.replicas < 1 or self.ipus_per_replica < 1 or self.replicas * self.width > self.system.ipus:
+            taken = "" if self.width == self.ipus_per_replica else f" (which take {self.width})"
             raise EmulatorError(
-                f"{self.replicas} replicas of {self.ipus_per_replica} IPUs were asked for; {self.system.name} has "
-                f"{self.system.ipus} IPUs; use fewer replicas or a larger system"
+                f"{self.replicas} replicas of {self.ipus_per_replica} IPUs{taken} were asked for; "
+                f"{self.system.name} has {self.system.ipus} IPUs; use fewer replicas or a larger system"
             )
         if not 0 <= self.io_tiles < self.generation.tiles:
             raise EmulatorError(
@@ -45,6 +48,8 @@ class Machine:
             )
         if not 0 < self.amp_efficiency <= 1:
             raise EmulatorError(f"an efficiency of {self.amp_efficiency} was given; use more than 0 and at most 1")
+        if self.width > WIDEST:
+            raise EmulatorError(f"{self.ipus_per_replica} IPUs per replica were asked for; use {WIDEST} at most")
 
     @property
     def generation(self) -> Generation:
@@ -56,10 +61,16 @@ class Machine:
         return self.generation.tiles - self.io_tiles
 
     @property
+    def width(self) -> int:
+        """IPUs that a replica occupies: a power of two."""
+        return 1 << (self.ipus_per_replica - 1).bit_length()
+
+    @property
     def fabric(self) -> Fabric:
-        """The links between the replicas."""
-        ipus = self.replicas * self.ipus_per_replica
-        return Fabric(self.replicas, self.ipus_per_replica, -(-ipus // self.system.domain_size))
+        """The links between the replicas; a ladder has two rails, and domains are alike: some places may be idle."""
+        domains = -(-self.replicas * self.width // self.system.domain_size)
+        row = domains * (2 if self.replicas > 1 and self.width == 1 else 1)
+        return Fabric(-(-self.replicas // row) * row, self.width, domains)
 
     @property
     def slots_are_barriers(self) -> bool:

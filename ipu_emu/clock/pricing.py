@@ -42,8 +42,8 @@ class Kind(StrEnum):
 
     COMPUTE = "compute"
     COPY = "copies between IPUs"
-    HOST = "host"
-    BESIDE = "host, beside compute"
+    HOST = "host I/O"
+    BESIDE = "host I/O, beside compute"
     COLLECTIVE = "collectives"
     UPDATE = "weight update"
 
@@ -132,9 +132,10 @@ class Pricing:
         machine = self.machine
         if machine.replicas == 1 or group == (1, 1):
             return 0.0
-        members = Group.all(machine.replicas) if group is None else Group(machine.replicas, *group)
+        fabric = machine.fabric
+        members = Group.all(fabric.replicas) if group is None else Group(fabric.replicas, *group)
         elements = -(-nbytes // itemsize)
-        plan = schedule(kind, machine.fabric, elements, itemsize=itemsize, group=members)
+        plan = schedule(kind, fabric, elements, itemsize=itemsize, group=members)
         return price(plan, machine.generation.clock).total.seconds
 
 

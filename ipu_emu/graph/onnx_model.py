@@ -77,11 +77,11 @@ def write_external(data: Mapping[str, np.ndarray], external: External) -> None:
 def load_model(source: bytes | str | os.PathLike[str]) -> onnx.ModelProto:
     """Parse a ModelProto from bytes, or from the file of that name; raise EmulatorError if it is neither."""
     try:
-        if isinstance(source, str | os.PathLike):
-            if os.path.isfile(source):
-                return onnx.load(os.fspath(source))
-            source = os.fspath(source).encode()
-        model = onnx.load_model_from_string(bytes(source))
+        if isinstance(source, str | os.PathLike) and os.path.isfile(source):
+            model = onnx.load(os.fspath(source))
+        else:
+            source = os.fspath(source).encode() if isinstance(source, str | os.PathLike) else bytes(source)
+            model = onnx.load_model_from_string(source)
     except Exception as error:  # protobuf has no public base class for its parse errors
         raise EmulatorError(_unreadable(source)) from error
     if not model.HasField("graph"):

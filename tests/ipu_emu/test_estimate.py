@@ -7,7 +7,7 @@ import pytest
 
 from ipu_emu import models
 from ipu_emu.cli.compiling import Wanted
-from ipu_emu.cli.memory_plan import ipu_memories
+from ipu_emu.cli.memory_plan import LIVE, ipu_memories
 from ipu_emu.errors import EmulatorError
 from ipu_emu.estimate import (
     Variables,
@@ -20,7 +20,9 @@ from ipu_emu.estimate import (
     layer_norm,
     of_model,
 )
-from ipu_emu.hardware import BOW, GC2
+from ipu_emu.hardware import BOW, GC2, System
+
+POD = System.pod(16)
 
 
 def test_layers() -> None:
@@ -51,7 +53,7 @@ def test_the_plan_of_a_wide_network_is_what_was_estimated(optimiser: str) -> Non
     """Gradients of a batch are kept only where several micro-batches add up, so there are two."""
     network = models.mlp(batch=8, dtype=np.float32, seed=None)
     estimated = of_model(network).training(4, batch=8, optimiser=optimiser)
-    executable = Wanted("mlp", batch=8, dtype="float32", optimiser=optimiser, accumulation=2).executable()
+    executable = Wanted("mlp", batch=8, dtype="float32", optimiser=optimiser, accumulation=2).compiled(POD).executable
     planned = executable.plan.bytes_of(0)
     largest = max(tensor.nbytes for tensor in network.graph.tensors.values())
     assert estimated <= planned * 1.01
@@ -60,20 +62,24 @@ def test_the_plan_of_a_wide_network_is_what_was_estimated(optimiser: str) -> Non
 
 def test_the_plan_for_inference_holds_the_parameters() -> None:
     network = models.resnet8(batch=1, dtype=np.float32, seed=None)
-    (memory,) = ipu_memories(Wanted("resnet8", dtype="float32", training=False).executable())
+    (memory,) = ipu_memories(
+        Wanted("resnet8", dtype="float32", training=False).compiled(POD).executable, POD.tiles_per_ipu
+    )
     assert memory.parts["weights"] == of_model(network).inference(4)
     assert memory.parts["optimiser states"] == memory.parts["gradients"] == 0
 
 
 def test_parts_and_lives_are_those_of_the_plan() -> None:
     wanted = Wanted("transformer", ipus=2, accumulation=4, schedule="popart", optimiser="adam")
-    executable = wanted.executable()
-    memories = ipu_memories(executable)
+    executable = wanted.compiled(POD).executable
+    memories = ipu_memories(executable, POD.tiles_per_ipu)
     plan = executable.plan
-    assert [memory.total for memory in memories] == [plan.bytes_of(ipu) for ipu in range(plan.ipus)]
+    beside = [sum(memory.parts[part] for part in ("code", "vertices", "exchange")) for memory in memories]
+    held = [memory.total - more for memory, more in zip(memories, beside, strict=True)]
+    assert held == [plan.bytes_of(ipu) for ipu in range(plan.ipus)]
     for memory in memories:
         assert all(nbytes >= 0 for nbytes in memory.parts.values())
-        assert max(memory.live) <= memory.parts["not always live"] + memory.parts["stashes"]
+        assert memory.most_live <= sum(memory.parts[part] for part in LIVE)
         for time in range(0, len(memory.live), 97):
             lives = [
                 x for x in plan.lives if x.region == ("transient" if memory.ipu == 0 else f"transient:{memory.ipu}")

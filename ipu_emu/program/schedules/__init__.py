@@ -14,9 +14,10 @@ from ipu_emu.program.schedules.kinds import KINDS, depth, fifo_depth, in_flight,
 from ipu_emu.program.schedules.overlapped import overlapped
 from ipu_emu.program.schedules.serialised import serialised
 from ipu_emu.program.schedules.stages import Mapping, Stage
-from ipu_emu.program.schedules.task import Slot, Task, Work
+from ipu_emu.program.schedules.task import ALL_IPUS, Slot, Task, Work
 
 __all__ = [
+    "ALL_IPUS",
     "KINDS",
     "Blocks",
     "Mapping",

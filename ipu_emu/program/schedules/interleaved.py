@@ -8,7 +8,7 @@ from itertools import pairwise
 from ipu_emu.errors import EmulatorError
 from ipu_emu.program.schedules.rotation import rotation
 from ipu_emu.program.schedules.stages import Stage
-from ipu_emu.program.schedules.task import Slot, Work
+from ipu_emu.program.schedules.task import ALL_IPUS, Slot, Work
 
 __all__ = ["interleaved", "interleaved_offsets", "interleaved_stash"]
 
@@ -41,7 +41,7 @@ def _meet(stages: Sequence[Stage], start: int, other: int) -> bool:
     """Whether micro-batches with these starts ever need one IPU in one slot."""
     length = len(stages)
     pairs = ((stages[(at - start) % length].ipus, stages[(at - other) % length].ipus) for at in range(length))
-    return any(-1 in one or -1 in two or set(one) & set(two) for one, two in pairs)
+    return any({ALL_IPUS} & {*one, *two} or set(one) & set(two) for one, two in pairs)
 
 
 def _refuse_shared(stages: Sequence[Stage]) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from ipu_emu.errors import EmulatorError
 from ipu_emu.program.schedules.sequential import sequential
 from ipu_emu.program.schedules.stages import Mapping, framework_stages, ipus_by_stage
-from ipu_emu.program.schedules.task import Slot
+from ipu_emu.program.schedules.task import ALL_IPUS, Slot
 
 __all__ = ["serialised"]
 
@@ -25,7 +25,7 @@ def serialised(
     if iterations < 1 or count < 1:
         raise EmulatorError(f"{count} x {iterations} micro-batches were asked for; both numbers must be at least 1")
     ipus = ipus_by_stage(stages, [0] * stages if mapping is None else mapping)
-    if len({ipu for entry in ipus for ipu in entry}) > 1 or ipus[0] == (-1,):
+    if len({ipu for entry in ipus for ipu in entry}) > 1 or ipus[0] == (ALL_IPUS,):
         raise EmulatorError(
             "When using batch serialization, all the pipeline stages need to be mapped to a single IPU. "
             f"The mapping is {[list(entry) if len(entry) > 1 else entry[0] for entry in ipus]}; use {[0] * stages}"

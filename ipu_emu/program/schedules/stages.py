@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ipu_emu.errors import EmulatorError
-from ipu_emu.program.schedules.task import Slot, Task, Work
+from ipu_emu.program.schedules.task import ALL_IPUS, Slot, Task, Work
 
 __all__ = ["Mapping", "Stage", "framework_stages", "ipus_by_stage", "popart_stages"]
 
@@ -43,7 +43,7 @@ def ipus_by_stage(stages: int, mapping: Mapping | None) -> _Ipus:
         raise EmulatorError(f"Each stage must be mapped to an IPU: {len(mapping)} mappings != {stages} stages")
     ipus = tuple((entry,) if isinstance(entry, int) else tuple(entry) for entry in mapping)
     for stage, entry in enumerate(ipus):
-        if not entry or len(set(entry)) < len(entry) or (min(entry) < 0 and entry != (-1,)):
+        if not entry or len(set(entry)) < len(entry) or (min(entry) < 0 and entry != (ALL_IPUS,)):
             raise EmulatorError(
                 f"stage {stage} is mapped to {mapping[stage]}; use an IPU from 0, different IPUs for concurrent "
                 "parts, or -1 for all IPUs"

@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-__all__ = ["Slot", "Task", "Work"]
+__all__ = ["ALL_IPUS", "Slot", "Task", "Work"]
+
+#: Stands for all IPUs of a replica.
+ALL_IPUS = -1
 
 
 class Work(StrEnum):
@@ -21,7 +24,7 @@ class Work(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """``stage`` numbers scheduled stages: forward ones, then backward ones; ``ipu`` -1 stands for all IPUs."""
+    """``stage`` numbers scheduled stages: forward ones, then backward ones; ``ipu`` may be ALL_IPUS."""
 
     ipu: int
     stage: int

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from ipu_emu.errors import EmulatorError
-from ipu_emu.program.schedules.task import Slot, Task, Work
+from ipu_emu.program.schedules.task import ALL_IPUS, Slot, Task, Work
 
 __all__ = ["Barrier", "StageTimes", "Timing", "timing"]
 
@@ -41,8 +41,9 @@ class StageTimes:
                 f"{len(self.forward)} forward times and {len(self.backward)} backward times were given; "
                 "give one of each per stage"
             )
-        if not all(0 <= time < float("inf") for time in (*self.forward, *self.backward)):
-            raise EmulatorError("the time of a stage must be a number from 0 on")
+        times = (*self.forward, *self.backward)
+        if not all(0 <= time < float("inf") for time in times) or not any(times):
+            raise EmulatorError("the time of a stage must be a number from 0 on, and some stage must take time")
 
     @classmethod
     def even(cls, stages: int) -> StageTimes:
@@ -79,8 +80,10 @@ def timing(slots: Iterable[Slot], times: StageTimes, barrier: Barrier = Barrier.
     drawn = list(slots)
     scheduled = 1 + max((task.stage for slot in drawn for task in slot), default=0)
     useful: dict[int, float] = defaultdict(float)
+    everybody = {task.ipu for slot in drawn for task in slot}
     for task in (task for slot in drawn for task in slot):
-        useful[task.ipu] += times.of(task, scheduled) * (task.what is not Work.RECOMPUTE)
+        for ipu in _ipus(task, everybody):
+            useful[ipu] += times.of(task, scheduled) * (task.what is not Work.RECOMPUTE)
     return Timing(_TOTALS[barrier](drawn, times, scheduled), dict(useful))
 
 
@@ -94,22 +97,32 @@ def _with_halves(slots: Sequence[Slot], times: StageTimes, scheduled: int) -> fl
 
 
 def _busiest(tasks: Iterable[Task], times: StageTimes, scheduled: int) -> float:
+    """A task on all IPUs shares its slot with no other."""
     busy: dict[int, float] = defaultdict(float)
     for task in tasks:
         busy[task.ipu] += times.of(task, scheduled)
-    return max(busy.values(), default=0.0)
+    everybody = busy.pop(ALL_IPUS, 0.0)
+    return everybody + max(busy.values(), default=0.0)
 
 
 def _without_barrier(slots: Sequence[Slot], times: StageTimes, scheduled: int) -> float:
     """Each task starts when its IPU is free and the stage before it has done the same micro-batch."""
-    free: dict[int, float] = defaultdict(float)
+    everybody = {task.ipu for slot in slots for task in slot}
+    free: dict[int, float] = dict.fromkeys(everybody, 0.0)
     done: dict[tuple[int, int], float] = defaultdict(float)
     for task in (task for slot in slots for task in slot):
+        ipus = _ipus(task, everybody)
         ready = 0.0 if task.what is Work.RECOMPUTE else done[task.stage - 1, task.micro_batch]
-        free[task.ipu] = max(free[task.ipu], ready) + times.of(task, scheduled)
+        end = max(ready, *(free[ipu] for ipu in ipus)) + times.of(task, scheduled)
+        free |= dict.fromkeys(ipus, end)
         if task.what is not Work.RECOMPUTE:
-            done[task.stage, task.micro_batch] = max(done[task.stage, task.micro_batch], free[task.ipu])
+            done[task.stage, task.micro_batch] = max(done[task.stage, task.micro_batch], end)
     return max(free.values(), default=0.0)
+
+
+def _ipus(task: Task, everybody: set[int]) -> set[int]:
+    """Those that a task keeps busy."""
+    return (everybody - {ALL_IPUS} or {ALL_IPUS}) if task.ipu == ALL_IPUS else {task.ipu}
 
 
 _TOTALS = {Barrier.ONE: _with_one_barrier, Barrier.HALVES: _with_halves, Barrier.NONE: _without_barrier}
