@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import llvmlite
@@ -76,6 +77,7 @@ class _Library:
         self.jit = llvm.create_lljit_compiler(_machine().target, use_jit_link=True)
         self.functions: dict[str, Function] = {}
         self.trackers: list[Any] = []
+        self.linking = Lock()  # sessions may be made in several threads
 
     @staticmethod
     @cache
@@ -84,18 +86,20 @@ class _Library:
 
     def function(self, name: str, text: str) -> Function:
         key = sha256(f"{_machine().key}\n{text}".encode()).hexdigest()[:32]
-        if key not in self.functions:
-            code = _load(key)
-            if code is None:
-                code = _compile(text)
-                _save(key, code)
-            tracker = (
-                llvm.JITLibraryBuilder().add_object_img(code).export_symbol(name).link(self.jit, f"{name}.{key}")
-            )
-            self.trackers.append(tracker)
-            prototype = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
-            self.functions[key] = prototype(tracker[name])
+        with self.linking:
+            if key not in self.functions:
+                self.functions[key] = self.linked(key, name, text)
         return self.functions[key]
+
+    def linked(self, key: str, name: str, text: str) -> Function:
+        code = _load(key)
+        if code is None:
+            code = _compile(text)
+            _save(key, code)
+        tracker = llvm.JITLibraryBuilder().add_object_img(code).export_symbol(name).link(self.jit, f"{name}.{key}")
+        self.trackers.append(tracker)
+        prototype = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+        return prototype(tracker[name])
 
 
 def _compile(text: str) -> bytes:

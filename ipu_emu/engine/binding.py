@@ -12,12 +12,14 @@ from numpy.typing import NDArray
 from ipu_emu.engine.bind import bind
 from ipu_emu.engine.buffers import Buffers
 from ipu_emu.engine.counts import Counts
+from ipu_emu.engine.exchange import exchange
 from ipu_emu.engine.replicas import Replicas
 from ipu_emu.engine.wall import Kind
 from ipu_emu.graph import Op
 from ipu_emu.ops import Step
 from ipu_emu.ops.arrays import chain
-from ipu_emu.program.buckets import Bucket
+from ipu_emu.ops.sharding import shares
+from ipu_emu.program.buckets import Bucket, room_of
 from ipu_emu.program.executable import Executable
 from ipu_emu.program.instructions import (
     AccumulateAnchor,
@@ -101,8 +103,10 @@ class Binder:
         return [lambda: others() if counts.micro_batch or counts.batch else first()]
 
     def _collective(self, op: Op, turn: int) -> Step:
-        inputs = [buffers.at(op.inputs[0], turn) for buffers in self.buffers]
+        inputs = [buffers.at(op.inputs[-1], turn) for buffers in self.buffers]
         outputs = [buffers.at(op.outputs[0], turn) for buffers in self.buffers]
+        if shares(op):
+            return exchange(self.replicas, op, self.buckets[room_of(op).region], inputs, outputs)
         return self.replicas.collective(op, self.executable.graph.tensor(op.inputs[0]), inputs, outputs)
 
     def _key(self, leaf: DrawKey, replica: int, counts: Counts) -> Step:

@@ -3,6 +3,7 @@
 from ipu_emu.graph.dtype import DTYPES, DType, dtype_named, dtype_of
 from ipu_emu.graph.graph import Graph
 from ipu_emu.graph.op import Attribute, Op, Phase, Place
+from ipu_emu.graph.shards import Shards
 from ipu_emu.graph.tensor import Role, Tensor
 
 __all__ = [
@@ -14,6 +15,7 @@ __all__ = [
     "Phase",
     "Place",
     "Role",
+    "Shards",
     "Tensor",
     "dtype_named",
     "dtype_of",

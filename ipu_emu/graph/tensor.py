@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from math import prod
 
 from ipu_emu.graph.dtype import DType
+from ipu_emu.graph.shards import Shards
 
 __all__ = ["Role", "Tensor"]
 
@@ -33,6 +34,8 @@ class Tensor:
 
     ``group`` is (stride, size) of the replicas that share a variable, or between which its gradient is reduced; None
     is all replicas. The data of a variable of several groups has a leading axis, one entry for each group.
+
+    A variable that is divided between replicas has ``shards``; the tensor is then one of them, and its data whole.
     """
 
     id: str
@@ -40,6 +43,14 @@ class Tensor:
     shape: tuple[int, ...]
     role: Role = Role.COMPUTED
     group: tuple[int, int] | None = None
+    shards: Shards | None = None
+
+    @property
+    def whole(self) -> Tensor:
+        """The variable that this is a shard of, or this."""
+        if self.shards is None:
+            return self
+        return replace(self, shape=self.shards.shape, group=self.shards.group, shards=None)
 
     @property
     def nelms(self) -> int:

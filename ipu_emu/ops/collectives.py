@@ -20,12 +20,16 @@ from ipu_emu.ops.registry import Bound, OpDef, Step
 from ipu_emu.ops.shapes import same
 
 __all__ = [
+    "GATHER_SHARDS",
+    "GATHER_WEIGHT",
     "GROUP",
     "MEAN",
+    "MEAN_OPERATOR",
     "OPERATOR",
     "OPS",
     "REPLICAS",
     "SCATTER",
+    "SCATTER_GRADIENT",
     "between_replicas",
     "group_of",
     "operator_of",
@@ -42,11 +46,15 @@ SCATTER = "ReplicatedReduceScatter"
 _REDUCE = "ReplicatedAllReduce"
 #: The mean over replicas as part of a model: what each replica's loss owes to it is the mean of what all say.
 MEAN = "ReplicatedMean"
+MEAN_OPERATOR = _OPERATORS.index(Operator.MEAN)
+#: Between the replicas that share an update or a weight (ops/sharding.py).
+SCATTER_GRADIENT, GATHER_WEIGHT, GATHER_SHARDS = "ReduceScatterGradient", "AllGatherWeight", "AllGatherShards"
+_OWN = (MEAN, SCATTER_GRADIENT, GATHER_WEIGHT, GATHER_SHARDS)
 
 
 def between_replicas(op: Op) -> bool:
     """Say whether the engine runs ``op`` as a collective."""
-    return op.type == MEAN or (op.domain == GRAPHCORE and op.type in (SCATTER, _REDUCE))
+    return op.type in _OWN or (op.domain == GRAPHCORE and op.type in (SCATTER, _REDUCE))
 
 
 def operator_of(op: Op) -> str:

@@ -164,7 +164,7 @@ class Compilation:
 
     def getInfo(self, id: str) -> TensorInfo:
         """Type and shape of a tensor of the transformed model."""
-        return TensorInfo.of(self._graph.tensor(id))
+        return TensorInfo.of(self._graph.tensor(id).whole)
 
     def hasInfo(self, id: str) -> bool:
         """Whether the transformed model has this tensor."""

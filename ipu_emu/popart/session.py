@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 import popdist_py
 from ipu_emu.engine import Engine, Replicas
 from ipu_emu.errors import EmulatorError, SessionError
-from ipu_emu.graph import Role, Tensor
+from ipu_emu.graph import Role
 from ipu_emu.graph.onnx_model import initializers_of, load_model, to_model
 from ipu_emu.hostio import SyntheticFeed, check_sizes
 from ipu_emu.popart.compilation import Model
@@ -142,7 +143,8 @@ class Session(Randomness):
 
     def restore(self, values: Mapping[str, NDArray[Any]]) -> None:
         """Set weights, optimiser state and scalars on the host and the device. An extension of PopART."""
-        self._weights.values |= {id: np.array(values[id]) for id in self._weights.values if id in values}
+        for id in [id for id in self._weights.values if id in values]:
+            self._weights.take(id, values[id])
         self.weightsFromHost()
         for id, value in values.items():
             if id not in self._weights.values:
@@ -184,7 +186,7 @@ class Session(Randomness):
         graph = self._model.copy()
         for id, value in self._weights.values.items():
             if id not in graph.tensors:
-                graph.add(Tensor(id, self._graph.tensors[id].dtype, self._graph.tensors[id].shape, Role.WEIGHT))
+                graph.add(replace(self._graph.tensors[id].whole, role=Role.WEIGHT, group=None))
             graph.data[id] = value
         temporary = f"{filename}.{os.getpid()}.tmp"
         with open(temporary, "wb") as file:

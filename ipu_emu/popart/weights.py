@@ -37,7 +37,8 @@ class Weights:
     def load(self, engine: Engine) -> None:
         """Copy the host's values to all local replicas."""
         for id, value in self.values.items():
-            engine.write(id, value)
+            shards = self._graph.tensors[id].shards
+            engine.write(id, value if shards is None else shards.cut(value, engine.replicas.total))
 
     def fetch(self, engine: Engine) -> None:
         """Copy the device's values to the host.
@@ -52,9 +53,17 @@ class Weights:
                 continue
             local = np.stack([engine.read(id, replica) for replica in range(engine.replicas.local)])
             everything = engine.replicas.all_gather(local)
+            if tensor.shards is not None:
+                self.values[id] = tensor.shards.join(everything)
+                continue
             self.values[id] = everything[engine.replicas.representatives(tensor.group)].reshape(self.values[id].shape)
             if self._wants_all(id):
                 self._of_all_replicas[id] = everything
+
+    def take(self, id: str, value: _Array) -> None:
+        """Set a value as a checkpoint has it: whole, or the shards of all replicas."""
+        shards = self._graph.tensors[id].shards
+        self.values[id] = np.array(value) if shards is None else shards.join(value)
 
     def _wants_all(self, id: str) -> bool:
         settings = self._settings.get(id) or self._settings.get(without_prefix(id))

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import count
 
-from ipu_emu.graph import DType, Place, Tensor, dtype_named
+from ipu_emu.graph import DType, Op, Place, Tensor, dtype_named
 
-__all__ = ["Bucket", "buckets_of"]
+__all__ = ["Bucket", "buckets_of", "room_of"]
 
 _PREFIX = "bucket"
 
@@ -45,6 +45,11 @@ class Bucket:
     @staticmethod
     def is_bucket(region: str) -> bool:
         return region.startswith(_PREFIX + ":")
+
+
+def room_of(op: Op) -> Bucket:
+    """Where a collective of shards exchanges."""
+    return Bucket(dtype_named("UINT8"), tuple(op.attributes["domain"]), ipu=op.place.ipu)
 
 
 def buckets_of(gradients: Iterable[tuple[Tensor, Place]], limit: int | None) -> dict[str, Bucket]:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ipu_emu.errors import EmulatorError
-from ipu_emu.graph import DType, Graph, Op, Phase, Place, Role, Tensor, dtype_named
+from ipu_emu.graph import DType, Graph, Op, Phase, Place, Role, Shards, Tensor, dtype_named
 from ipu_emu.program import anchors, instructions
 from ipu_emu.program.executable import Executable
 from ipu_emu.program.memory import Life, MemoryPlan, Placement
@@ -30,6 +30,7 @@ _LISTED = [
     Phase,
     Place,
     Role,
+    Shards,
     Executable,
     Life,
     MemoryPlan,

@@ -123,8 +123,9 @@ class _Lowering:
         self.stages = stages
         self.homes = homes(graph, stages.of)
         self.homes |= {gradient.total: self.homes[gradient.part] for gradient in gradients}
-        self.buckets = buckets_of(((graph.tensor(g.total), self.whole(g)) for g in gradients), bucket_bytes)
-        self.sums: list[str] = []
+        self.reduced = [gradient for gradient in gradients if not gradient.scattered]
+        self.buckets = buckets_of(((graph.tensor(g.total), self.whole(g)) for g in self.reduced), bucket_bytes)
+        self.kept = [g.total for g in gradients if g.scattered and g.total != g.part]
 
     @property
     def continuous(self) -> bool:
@@ -145,7 +146,7 @@ class _Lowering:
             program,
             batch_innermost=orders,
             totals={id: bucket.region for id, bucket in self.buckets.items()},
-            kept=self.sums,
+            kept=self.kept,
         )
         anchors = {anchor.tensor: anchor for anchor in self.anchors}
         return Executable(self.graph, program, plan, self.step, anchors, tuple(inputs))
@@ -175,7 +176,7 @@ class _Lowering:
         return Repeat(self.step.accumulation, Counter.MICRO_BATCH, tuple(body))
 
     def pipeline(self, body: Sequence[Leaf], count: int, counter: Counter) -> Instruction:
-        reduced = {self.buckets[g.total].region: self.whole(g).stage for g in self.gradients}
+        reduced = {self.buckets[g.total].region: self.whole(g).stage for g in self.reduced}
         return self.stages.pipeline(body, reduced, count, counter)
 
     def keys(self, key: str) -> list[Leaf]:
@@ -253,7 +254,7 @@ class _Lowering:
     def sum(self, id: str) -> AccumulateAnchor:
         total = _SUM + id
         self.graph.add(replace(self.graph.tensor(id), id=total, role=Role.COMPUTED))
-        self.sums.append(total)
+        self.kept.append(total)
         place = self.homes[id]
         first = Op("CopyInto", (total, id), (total,), place=place)
         return AccumulateAnchor(first, replace(first, type="AddInto"))
@@ -263,6 +264,6 @@ def _instruction(op: Op) -> Leaf:
     """The instruction that runs ``op``."""
     if op.type == COPY:
         return IpuCopy(op)
-    if op.phase is Phase.UPDATE:
-        return WeightUpdate(op)
-    return Collective(op) if between_replicas(op) else Compute(op)
+    if between_replicas(op):
+        return Collective(op)
+    return WeightUpdate(op) if op.phase is Phase.UPDATE else Compute(op)

@@ -12,8 +12,11 @@ from dataclasses import dataclass
 from ipu_emu.errors import InternalError
 from ipu_emu.graph import Graph, Role
 from ipu_emu.ops import TABLE
+from ipu_emu.ops.sharding import exchanged_bytes, shares
+from ipu_emu.program.buckets import room_of
 from ipu_emu.program.exchanges import exchanged_beside
 from ipu_emu.program.instructions import (
+    Collective,
     HostLoad,
     HostStore,
     Instruction,
@@ -78,6 +81,7 @@ class _Planner:
         self.stashes = self.find_stashes(program)
         used = range(1 + max(self.ipus.values(), default=0))
         self.sizes = {region_of(kind, ipu): 0 for ipu in used for kind in (PERSISTENT, TRANSIENT)}
+        self.make_rooms()
         self.offsets: dict[str, int] = {}
         self.scratch: dict[str, tuple[int, ...]] = {}
         self.lives: tuple[Life, ...] = ()
@@ -94,6 +98,13 @@ class _Planner:
             frozenset(self.views),
             self.lives,
         )
+
+    def make_rooms(self) -> None:
+        """Memory in which collectives of shards exchange; those of one IPU use it in turn."""
+        for leaf in self.program:
+            if isinstance(leaf, Collective) and shares(leaf.op):
+                region, nbytes = room_of(leaf.op).region, exchanged_bytes(node_in(self.graph, leaf.op))
+                self.sizes[region] = max(self.sizes.get(region, 0), nbytes)
 
     def find_homes(self, fixed: set[str]) -> None:
         for leaf in self.program:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
-from enum import Enum
+from dataclasses import replace
 
 import numpy as np
 
@@ -14,6 +13,7 @@ from ipu_emu.ops import expanded
 from ipu_emu.transforms.autodiff import differentiate
 from ipu_emu.transforms.clipping import clip_norms
 from ipu_emu.transforms.dropout import with_dropout
+from ipu_emu.transforms.gradients import Gradient, Reduction
 from ipu_emu.transforms.ids import GRADIENT
 from ipu_emu.transforms.loss_scaling import LossScaler
 from ipu_emu.transforms.optimizer import Rule
@@ -21,25 +21,9 @@ from ipu_emu.transforms.patterns import fuse_softmax_nll
 from ipu_emu.transforms.places import homes, place_updates
 from ipu_emu.transforms.pruning import prune
 from ipu_emu.transforms.rounding import round_stochastically
+from ipu_emu.transforms.sharding import Divide, shard_variables
 
 __all__ = ["Gradient", "Reduction", "inference_graph", "shares", "training_graph"]
-
-
-class Reduction(Enum):
-    """How gradients of micro-batches and replicas become one."""
-
-    SUM = "Sum"
-    MEAN_POST = "Mean, divided at the end"
-    MEAN_RUNNING = "Mean, kept as a running mean"
-
-
-@dataclass(frozen=True)
-class Gradient:
-    """A weight's gradient: ``part`` is of one micro-batch, ``total`` of a batch, in the bucket of its type."""
-
-    weight: str
-    part: str
-    total: str
 
 
 def shares(reduction: Reduction, *, accumulation: int, replicas: int) -> int:
@@ -58,8 +42,12 @@ def training_graph(
     reduction: Reduction,
     scaler: LossScaler | None = None,
     stochastic_rounding: bool = False,
+    divide: Divide | None = None,
 ) -> tuple[Graph, list[Gradient]]:
-    """The graph of a training step, and the gradients that are reduced between its two halves."""
+    """The graph of a training step, and the gradients that are reduced between its two halves.
+
+    ``divide`` tells the variables that are divided between replicas.
+    """
     graph = with_dropout(expanded(model))
     dtype = graph.tensor(loss).dtype
     role = Role.CONSTANT if optimizer.loss_scaling.constant else Role.SCALAR
@@ -82,6 +70,8 @@ def training_graph(
     if scaler:
         for count in counted:
             scaler.change(graph, count.total, seed)
+    if divide:
+        gradients = shard_variables(graph, gradients, divide, replicas, reduction)
     gradients += counted
     place_updates(graph, {gradient.total: gradient.part for gradient in gradients})
     _finish(graph, [*anchors, *(gradient.part for gradient in gradients)], stochastic_rounding)

@@ -1,4 +1,4 @@
-"""A job that saves its state in every step and goes on from it: ``resuming.py FOLDER STEPS PAUSE``.
+"""A job that saves its state in every step and goes on from it: ``resuming.py FOLDER STEPS PAUSE [sharded]``.
 
 Prints where it starts and, at the end, the SHA-256 of its weights and its last loss. Dropout, Adam and two
 micro-batches: what a run goes on from is more than weights.
@@ -38,13 +38,17 @@ def model() -> tuple[bytes, str, str, str]:
 
 
 class Job:
-    """The session of one instance."""
+    """The session of one instance; if ``sharded``, replicas share weights and states of the optimiser."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, sharded: bool = False) -> None:
         proto, self.images, self.labels, self.loss = model()
         options = popart.SessionOptions()
         popdist_py.popart.configureSessionOptions(options)
         options.enableGradientAccumulation, options.accumulationFactor = True, 2
+        if sharded:
+            location = popart.TensorLocation(popart.TensorStorage.OnChip, popart.ReplicatedTensorSharding.On)
+            options.optimizerStateTensorLocationSettings = popart.TensorLocationSettings(location, 0, 0)
+            options.weightTensorLocationSettings = popart.TensorLocationSettings(location, 0, 0)
         self.session = popart.TrainingSession(
             proto,
             popart.DataFlow(1, [self.loss]),
@@ -84,7 +88,7 @@ def say(text: str) -> None:
 def main() -> None:
     folder, steps, pause = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
     popdist.init()
-    job = Job()
+    job = Job(sharded="sharded" in sys.argv)
     with Checkpoints(folder, keep=2) as checkpoints:
         resumed = checkpoints.restore(job.session)
         say(f"from step {resumed.step}")

@@ -87,11 +87,12 @@ def test_the_program_gets_its_own_state_back(tmp_path):
         assert checkpoints.restore(job.session).state == {"step": 2}
 
 
+@pytest.mark.parametrize("form", [[], ["sharded"]])
 @pytest.mark.parametrize("spread", [("1", "2"), ("2", "1")])
-def test_a_run_goes_on_with_another_number_of_instances(spread, tmp_path):
+def test_a_run_goes_on_with_another_number_of_instances(spread, form, tmp_path):
     def run(instances: str, steps: int, folder: str) -> list[str]:
         command = ["poprun-py", "--num-instances", instances, "--num-replicas", "2"]
-        command += [sys.executable, str(PROGRAM), str(tmp_path / folder), str(steps), "0"]
+        command += [sys.executable, str(PROGRAM), str(tmp_path / folder), str(steps), "0", *form]
         environment = os.environ | {"PYTHONPATH": str(ROOT)}
         done = subprocess.run(command, capture_output=True, text=True, timeout=90, check=True, env=environment)
         return [line.removeprefix("[1,0]<stdout>:") for line in done.stdout.split("\n")]

@@ -1,0 +1,78 @@
+"""Locations: where each variable of a training step is kept, as the tensor location settings say.
+
+By id (``tensorLocationSettingsOverride``), or else by kind. What is too small stays on chip and whole, and so does
+what sharding cannot divide: a variable that every replica has for itself, or that the host wants of all replicas.
+Values that the host sees are the same wherever a tensor is kept.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Mapping
+
+from ipu_emu.errors import EmulatorError
+from ipu_emu.graph import Role, Tensor
+from ipu_emu.popart.enums import CommGroupType, ReplicatedTensorSharding, VariableRetrievalMode
+from ipu_emu.popart.location import TensorLocation, TensorLocationSettings
+from ipu_emu.popart.options import SessionOptions
+from ipu_emu.popart.prefixes import without_prefix
+from ipu_emu.popart.variables import VariableSettings
+
+__all__ = ["Locations"]
+
+_KINDS = {Role.WEIGHT: "weightTensorLocationSettings", Role.STATE: "optimizerStateTensorLocationSettings"}
+
+
+class Locations:
+    """``settings`` are those of the model's variables, ``anchors`` the ids that the host reads on every replica."""
+
+    def __init__(
+        self, options: SessionOptions, settings: Mapping[str, VariableSettings], anchors: Iterable[str]
+    ) -> None:
+        self._options, self._settings, self._anchors = options, settings, set(anchors)
+        self._replicas = options.getGlobalReplicationFactor()
+        self._overrides: Mapping[str, TensorLocation] = options.tensorLocationSettingsOverride
+
+    def divide(self, variable: Tensor) -> tuple[int, int] | None:
+        """The (stride, size) of the replicas between which ``variable`` is divided, None where it stays whole."""
+        location, kind = self._location(variable), self._kind(variable)
+        if location.replicatedTensorSharding is not ReplicatedTensorSharding.On or not self._is_divisible(variable):
+            return None
+        if variable.nelms < kind.minElementsForReplicatedTensorSharding:
+            return None
+        if self._replicas == 1:
+            warnings.warn(
+                f"Replicated tensor sharding of {variable.id} has no effect: there is one replica", stacklevel=2
+            )
+            return None
+        return self._domain(variable, location)
+
+    def _location(self, variable: Tensor) -> TensorLocation:
+        return self._overrides.get(variable.id, self._kind(variable).location)
+
+    def _kind(self, variable: Tensor) -> TensorLocationSettings:
+        settings: TensorLocationSettings = getattr(self._options, _KINDS[variable.role])
+        return settings
+
+    def _is_divisible(self, variable: Tensor) -> bool:
+        weight = self._settings.get(without_prefix(variable.id))
+        of_all = weight is not None and weight.getRetrievalMode() is VariableRetrievalMode.AllReplicas
+        alone = variable.group is not None and variable.group[1] == 1
+        rounded = self._options.enableStochasticRounding and variable.dtype.name == "FLOAT16"
+        return not (of_all or alone or rounded or variable.id in self._anchors or not variable.shape)
+
+    def _domain(self, variable: Tensor, location: TensorLocation) -> tuple[int, int]:
+        group, whole = location.shardingDomain, variable.group or (1, self._replicas)
+        if group.type is CommGroupType.All:
+            return whole
+        size = int(group.replicaGroupSize)
+        if group.type is not CommGroupType.Consecutive:
+            raise EmulatorError(
+                f"The sharding domain of {variable.id} is {group.type.name}; only All and Consecutive are supported"
+            )
+        if size < 2 or whole[1] % size or whole[0] != 1:
+            raise EmulatorError(
+                f"The sharding domain of {variable.id} is {size} consecutive replicas; use a size of at least 2 that "
+                f"divides the {whole[1]} replicas that share the variable"
+            )
+        return 1, size

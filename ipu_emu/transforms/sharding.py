@@ -1,0 +1,184 @@
+"""Sharding: weights and states of the optimiser divided between replicas, each of which updates its own shard.
+
+    AllReduce Accum___w                          g = ReduceScatterGradient(Accum___w)
+    w, m = SgdSeparate(w, m, Accum___w)   ->     s = TakeShard(w)
+                                                 s, m = SgdSeparate(s, m, g)                 m is a shard
+                                                 w = AllGatherWeight(w, s)
+
+A weight that is a shard itself is gathered before it is read first, in the forward and again in the backward pass,
+and needs neither TakeShard nor the gathering at the end. A gradient that something else reads whole before, such as a
+limit of norms, is reduced whole, and each replica takes its shard. Elements are independent of each other in an
+update, so that no bit differs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ipu_emu.errors import EmulatorError
+from ipu_emu.graph import Graph, Op, Phase, Place, Role, Shards, Tensor
+from ipu_emu.graph.dtype import INT32
+from ipu_emu.ops.collectives import GATHER_SHARDS, GATHER_WEIGHT, MEAN_OPERATOR, OPERATOR, SCATTER_GRADIENT
+from ipu_emu.ops.sharding import TAKE_SHARD
+from ipu_emu.transforms.gradients import Gradient, Reduction
+from ipu_emu.transforms.ids import UPDATED
+
+__all__ = ["Divide", "shard_variables"]
+
+#: The (stride, size) of the replicas between which a variable is divided, None where it stays whole.
+Divide = Callable[[Tensor], "tuple[int, int] | None"]
+
+_SHARD, _GATHERED, _NUMBER = "Shard___", "Gathered___", "shardNumber___"
+
+
+def shard_variables(
+    graph: Graph, gradients: Sequence[Gradient], divide: Divide, replicas: int, reduction: Reduction
+) -> list[Gradient]:
+    """Divide what ``divide`` says; the gradients, of which some are reduced as shards now."""
+    return [_sharded(graph, gradient, divide, replicas, reduction) for gradient in gradients]
+
+
+@dataclass(frozen=True)
+class _Update:
+    """The op at ``place`` of the graph that updates ``weight``, with its ``states`` that have the weight's shape."""
+
+    place: int
+    op: Op
+    weight: Tensor
+    states: tuple[Tensor, ...]
+    gradient: str
+
+    @classmethod
+    def of(cls, graph: Graph, weight: str) -> _Update:
+        place, op = next((n, op) for n, op in enumerate(graph.ops) if UPDATED + weight in op.outputs)
+        whole = [graph.tensor(id) for id in op.inputs[1:] if graph.tensor(id).shape == graph.tensor(weight).shape]
+        states = tuple(tensor for tensor in whole if tensor.role is Role.STATE)
+        gradient = next(tensor.id for tensor in whole if tensor.role is not Role.STATE)
+        return cls(place, op, graph.tensor(weight), states, gradient)
+
+
+def _sharded(graph: Graph, gradient: Gradient, divide: Divide, replicas: int, reduction: Reduction) -> Gradient:
+    update = _Update.of(graph, gradient.weight) if gradient.weight else None
+    if update is None:
+        return gradient
+    domain = _domain(update, divide)
+    if domain is None:
+        return gradient
+    total = graph.tensor(gradient.total)
+    itemsize = min(total.dtype.itemsize, update.weight.dtype.itemsize)
+    shards = Shards.of(update.weight.shape, itemsize, domain, update.weight.group)
+    scattered = update.gradient == total.id and domain == (total.group or (1, replicas))
+    _Division(graph, update, shards, replicas, divide).run(scattered, reduction is Reduction.MEAN_RUNNING)
+    return replace(gradient, scattered=scattered)
+
+
+def _domain(update: _Update, divide: Divide) -> tuple[int, int] | None:
+    """Between which replicas an update is divided; raise EmulatorError where its variables disagree."""
+    variables = [update.weight, *update.states]
+    asked = {tensor.id: divide(tensor) for tensor in variables}
+    states = {asked[state.id] for state in update.states}
+    weight = asked[update.weight.id]
+    if len(states) > 1 or (weight is not None and states and states != {weight}):
+        told = ", ".join(f"{id} {_described(domain)}" for id, domain in asked.items())
+        raise EmulatorError(
+            f"Replicated tensor sharding of the weight {update.weight.id}: {told}; the states of its optimiser are "
+            "divided between the same replicas as a divided weight, and all of them are"
+        )
+    domain = weight or next(iter(states), None)
+    if domain is not None and update.op.attributes.get("norms"):
+        raise EmulatorError(
+            f"Replicated tensor sharding of the weight {update.weight.id}: LAMB needs the norm of the whole weight; "
+            "choose AdamMode.Adam or AdaMax, or switch sharding off"
+        )
+    return domain
+
+
+def _described(domain: tuple[int, int] | None) -> str:
+    return "whole" if domain is None else f"between {domain[1]} replicas"
+
+
+class _Division:
+    """Rewrites one update."""
+
+    def __init__(self, graph: Graph, update: _Update, shards: Shards, replicas: int, divide: Divide) -> None:
+        self.graph, self.update, self.shards, self.replicas = graph, update, shards, replicas
+        self.attributes = {"domain": shards.domain, "shard": shards.size}
+        self.weight_is_shard = divide(update.weight) is not None
+        self.before: list[Op] = []
+
+    def run(self, scattered: bool, mean: bool) -> None:
+        update, names = self.update, {}
+        for state in update.states:
+            self.divide(state)
+        names[update.gradient] = self.scatter(mean) if scattered else self.take(update.gradient)
+        if self.weight_is_shard:
+            self.divide(update.weight)
+        else:
+            names[update.weight.id] = self.take(update.weight.id)
+        for id in update.op.outputs:
+            if self.graph.tensor(id).shape == update.weight.shape:
+                self.graph.tensors[id] = replace(self.graph.tensor(id), shape=(self.shards.size,))
+        inputs = tuple(names.get(id, id) for id in update.op.inputs)
+        after = [] if self.weight_is_shard else [self.gather()]
+        first = UPDATED + update.weight.id
+        renamed = {} if self.weight_is_shard else {first: UPDATED + _SHARD + update.weight.id}
+        outputs = tuple(renamed.get(id, id) for id in update.op.outputs)
+        op = replace(update.op, inputs=inputs, outputs=outputs)
+        self.graph.ops[update.place : update.place + 1] = [*self.before, op, *after]
+        if self.weight_is_shard:
+            self.gather_before_use()
+
+    def divide(self, tensor: Tensor) -> None:
+        """A variable of which every replica has its own part."""
+        self.graph.tensors[tensor.id] = replace(tensor, shape=(self.shards.size,), group=(1, 1), shards=self.shards)
+
+    def new(self, id: str, like: str, shape: tuple[int, ...]) -> str:
+        tensor = replace(self.graph.tensor(like), id=id, shape=shape, role=Role.COMPUTED, group=None, shards=None)
+        return self.graph.add(tensor).id
+
+    def take(self, id: str) -> str:
+        shard = self.new(_SHARD + id, id, (self.shards.size,))
+        self.before.append(self.op(TAKE_SHARD, (id, self.number()), shard))
+        return shard
+
+    def scatter(self, mean: bool) -> str:
+        total = self.update.gradient
+        shard = self.new(_SHARD + total, total, (self.shards.size,))
+        operator = {OPERATOR: MEAN_OPERATOR} if mean else {}
+        self.before.append(self.op(SCATTER_GRADIENT, (total,), shard, **operator))
+        return shard
+
+    def gather(self) -> Op:
+        weight = self.update.weight
+        shard = self.new(UPDATED + _SHARD + weight.id, UPDATED + weight.id, (self.shards.size,))
+        self.graph.tensors[UPDATED + weight.id] = replace(self.graph.tensor(UPDATED + weight.id), shape=weight.shape)
+        return self.op(GATHER_WEIGHT, (weight.id, shard), UPDATED + weight.id)
+
+    def number(self) -> str:
+        """A constant that differs between replicas: the number of the shard that each has."""
+        stride, size = self.shards.domain
+        id = f"{_NUMBER}{stride}x{size}"
+        if id not in self.graph.tensors:
+            numbers = np.arange(self.replicas, dtype=np.int32) // stride % size
+            self.graph.add(Tensor(id, INT32, (), Role.CONSTANT, group=(1, 1)), numbers)
+        return id
+
+    def gather_before_use(self) -> None:
+        """Gather a weight once in each pass, and on each IPU, before the first op there that reads it."""
+        weight, copies, ops = self.update.weight, dict[tuple[Phase, Place], str](), []
+        for op in self.graph.ops:
+            if weight.id in op.inputs and op.phase is not Phase.UPDATE:
+                key = (op.phase, op.place)
+                if key not in copies:
+                    copies[key] = self.new(self.graph.unused(_GATHERED + weight.id), weight.id, weight.shape)
+                    gather = self.op(GATHER_SHARDS, (weight.id,), copies[key], shape=weight.shape)
+                    ops.append(replace(gather, phase=op.phase, place=op.place))
+                op = replace(op, inputs=tuple(copies[key] if id == weight.id else id for id in op.inputs))
+            ops.append(op)
+        self.graph.ops = ops
+
+    def op(self, type: str, inputs: tuple[str, ...], output: str, **attributes: object) -> Op:
+        return Op(type, inputs, (output,), self.attributes | attributes, phase=Phase.UPDATE)
