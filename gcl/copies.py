@@ -7,7 +7,7 @@ from typing import Any
 from llvmlite import ir
 from numba import types
 
-from gcl.jit import intrinsic, jit
+from gcl.jit import intrinsic, jit, part
 
 __all__ = ["STREAMED_BYTES", "copy_bytes", "copy_part", "stream_bytes", "zero_bytes"]
 
@@ -40,7 +40,7 @@ def copy_bytes(to: int, frm: int, n: int) -> None:
         _memcpy(to, frm, n)
 
 
-@jit
+@part
 def stream_bytes(to: int, frm: int, n: int) -> None:
     """The same past the caches: half as long for what does not fit them, longer for what does."""
     head = min(n, -to % _LINE)
@@ -51,7 +51,7 @@ def stream_bytes(to: int, frm: int, n: int) -> None:
     copy_bytes(to + head + lines, frm + head + lines, n - head - lines)
 
 
-@jit
+@part
 def copy_part(to: int, frm: int, n: int, whole: int) -> None:
     """Copy ``n`` of the ``whole`` bytes that this rank is about to write."""
     if whole >= STREAMED_BYTES and to != frm:

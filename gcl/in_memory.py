@@ -20,11 +20,10 @@ from gcl.calls import Kind, Request
 from gcl.errors import ArgumentError, CollectiveMismatch, CollectiveTimeout, GclError, PeerLost, reason_of
 from gcl.groups import Group
 from gcl.jit import bound
-from gcl.loops import element
 from gcl.operators import Operator
 from gcl.push import buffers, pushing
 from gcl.ready import DONE, MISMATCH, STAGED, WAITING, ReadyCall
-from gcl.reduction import new_scratch
+from gcl.reduction import new_scratch, recipe
 from gcl.staged import staging, staging_bytes, staging_sets
 from gcl.transport.domain import Domain
 from gcl.world import World
@@ -37,7 +36,7 @@ _STAGED_BYTES = 131072
 #: From this size on, too large for any cache, the kernel's copies between processes are quicker than the chunks: they
 #: need not be written twice. Elsewhere copies within a cache are 3 times as quick as the kernel's.
 _PUSHED_BYTES = 32 << 20
-#: Of a kernel that reduces: the plan, the call, what is to be known of the dtype, and room for sums.
+#: Of a kernel that reduces: the plan, the call, the recipe, and room for sums.
 _Arguments = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
 
@@ -165,7 +164,7 @@ class InMemory(Breakable):
         words = request.words(offsets[0] or 0, offsets[1] or 0, x, out)
         rest = None
         if request.kind in (Kind.ALL_REDUCE, Kind.REDUCE_SCATTER):
-            kernel = ranks, words, element(x.dtype), self._scratch
+            kernel = ranks, words, self._recipe(request), self._scratch
             run = bound(shared.reducing, *kernel)
             rest = self._rest(request, kernel) if request.kind is Kind.ALL_REDUCE else None
         else:
@@ -175,6 +174,10 @@ class InMemory(Breakable):
             self.ready.pop(key, None)
 
         return ReadyCall(run, request, request.dtype, weakref.ref(x, forget), weakref.ref(out, forget), words, rest)
+
+    def _recipe(self, request: Request) -> np.ndarray:
+        size = int(self._plan[plan.GROUP_SIZE])
+        return recipe(request.operator, [1] * size, request.dtype, request.dtype, size)
 
     def _rest(self, request: Request, kernel: _Arguments) -> Callable[[], int]:
         """What goes on where some rank's tensor is private."""

@@ -20,7 +20,7 @@ from zlib import crc32
 
 import numba
 import numba.extending
-from numba.core.types import CPointer
+from numba import types
 
 from gcl.file_lock import held
 
@@ -77,16 +77,16 @@ class _OneCompiles:
 def bound(kernel: Callable[..., int], *arguments: object) -> Callable[[], int]:
     """``kernel`` with its arguments, compiled for them: a call does not look at their types (0.3 us less for 4)."""
     compiled: Any = kernel
-    types = tuple(map(numba.typeof, arguments))
-    compiled.compile(types)
-    return partial(compiled.get_overload(types), *arguments)
+    signature = tuple(map(numba.typeof, arguments))
+    compiled.compile(signature)
+    return partial(compiled.get_overload(signature), *arguments)
 
 
-def address_of(kernel: Callable[..., object], *types: object) -> int:
+def address_of(kernel: Callable[..., object], *signature: object) -> int:
     """Where ``kernel``, compiled for these types, is called as a C function."""
     compiled: Any = kernel
-    compiled.compile(types)
-    found = compiled.overloads[types]
+    compiled.compile(signature)
+    found = compiled.overloads[signature]
     return int(found.library.get_pointer_to_function(found.fndesc.llvm_cfunc_wrapper_name))
 
 
@@ -123,5 +123,5 @@ def intrinsic(function: Callable[..., object]) -> Any:
 
 def pointer_to(dtype: Any) -> Any:
     """numba's type of a pointer to ``dtype``."""
-    pointer: Any = CPointer
+    pointer: Any = types.CPointer
     return pointer(dtype)

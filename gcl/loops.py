@@ -3,7 +3,7 @@
     stored      elements as tensors hold them
     sums        elements of what they are combined in: half types round once, at the end, and integers wrap once
 
-The kernels that decide what is to be done know no dtype: they take ``element(dtype)``, and are compiled once for all.
+The kernels that decide what is to be done know no dtype: they are given the address, and are compiled once for all.
 """
 
 from __future__ import annotations
@@ -17,15 +17,13 @@ from numba import types
 from numba.core.cgutils import for_range
 
 from gcl.dtypes import witness
-from gcl.jit import address_of, intrinsic, jit, part, pointer_to
+from gcl.jit import address_of, intrinsic, jit, pointer_to
 from gcl.lanes import LANES, Elements, stored, sums
 
-__all__ = ["DIVIDE", "IN_PLACE", "ITEM", "MORE", "ONTO", "ROUND", "SQUARE", "SUM", "element", "loop"]
+__all__ = ["DIVIDE", "IN_PLACE", "MORE", "ONTO", "ROUND", "SQUARE", "SUM", "loop", "loops_of"]
 
-#: The words of an element: how many bytes it has, and where its loops are.
-ITEM, _ADDRESS = range(2)
 _OUT = LANES - 1  # the lane that is written
-_WORD, _POINTER, _DOUBLE = ir.IntType(64), ir.IntType(8).as_pointer(), ir.DoubleType()
+_WORD, _DOUBLE = ir.IntType(64), ir.DoubleType()
 
 
 class _Block(NamedTuple):
@@ -150,10 +148,10 @@ _LOOPS: list[_Emit] = [
 SUM, ONTO, IN_PLACE, MORE, SQUARE, DIVIDE, ROUND = 0, 4, 8, 10, 14, 15, 16
 
 
-def element(dtype: np.dtype[Any]) -> np.ndarray:
-    """What kernels must know of ``dtype``."""
+def loops_of(dtype: np.dtype[Any]) -> int:
+    """The address of the loops for ``dtype``."""
     pointer = pointer_to(getattr(types, witness(dtype).dtype.name))
-    return np.array([dtype.itemsize, address_of(_loops, *[types.int64] * 5, pointer)], np.int64)
+    return address_of(_loops, *[types.int64] * 5, pointer)
 
 
 @jit
@@ -169,7 +167,8 @@ def _all_loops(typing_context: Any, what: Any, at: Any, offset: Any, n: Any, div
 
     def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         to = builder.ptrtoint(arguments[5], _WORD)
-        block = _Block(builder, stored(name), sums(name), *arguments[1:5], to)
+        at, offset, n, divisor = arguments[1:5]
+        block = _Block(builder, stored(name), sums(name), at, offset, n, divisor, to)
         done = builder.append_basic_block("done")
         choice = builder.switch(arguments[0], done)
         for number, emit in enumerate(_LOOPS):
@@ -185,19 +184,12 @@ def _all_loops(typing_context: Any, what: Any, at: Any, offset: Any, n: Any, div
 
 
 @intrinsic
-def _call(typing_context: Any, address: Any, what: Any, at: Any, offset: Any, n: Any, divisor: Any, out: Any) -> Any:
-    """Call the ``_loops`` at ``address``."""
+def loop(typing_context: Any, loops: Any, what: Any, at: Any, offset: Any, n: Any, divisor: Any, out: Any) -> Any:
+    """Call ``loops``, what ``loops_of`` returned."""
 
     def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        called = ir.FunctionType(_POINTER, [*[_WORD] * 5, _POINTER]).as_pointer()
-        to = builder.inttoptr(arguments[6], _POINTER)
-        builder.call(builder.inttoptr(arguments[0], called), [*arguments[1:6], to])
+        function = ir.FunctionType(ir.IntType(8).as_pointer(), [_WORD] * 6).as_pointer()
+        builder.call(builder.inttoptr(arguments[0], function), arguments[1:])
         return context.get_dummy_value()
 
     return types.void(*[types.int64] * 7), codegen
-
-
-@part
-def loop(element: Any, what: int, at: int, offset: int, n: int, divisor: int, out: int) -> None:
-    """Do one of the loops of ``element`` to ``n`` elements."""
-    _call(element[_ADDRESS], what, at, offset, n, divisor, out)

@@ -25,9 +25,8 @@ from gcl.calls import Request
 from gcl.columns import Part, columns
 from gcl.group_view import GroupView
 from gcl.link import Link
-from gcl.loops import element
-from gcl.operators import CODES, Operator
-from gcl.reduction import WORK_WORDS, new_scratch, reduce_range
+from gcl.operators import Operator
+from gcl.reduction import new_scratch, recipe, reduce_range
 from gcl.room import Room
 from gcl.swap import Data
 
@@ -57,7 +56,6 @@ class Reduction:
         self._link = link
         self._rooms = Room(), Room()
         self._scratch = new_scratch()
-        self._work = np.empty(WORK_WORDS, np.int64)
 
     def all_reduce(self, request: Request, view: GroupView, rows: Rows, results: Rows, part: Part) -> None:
         """Combine the ``part`` of ``rows`` over the group, into all ``results``."""
@@ -220,22 +218,10 @@ class Reduction:
         self, nodes: list[tuple[np.ndarray, int]], operator: Operator, divisor: int, targets: list[np.ndarray]
     ) -> Callable[[], None]:
         """The same to be done later, and again; it keeps none of the arrays alive."""
-        return partial(
-            reduce_range,
-            np.array([node.ctypes.data for node, _ in nodes], np.int64),
-            np.array([leaves for _, leaves in nodes], np.int64),
-            len(nodes),
-            np.array([to.ctypes.data for to in targets], np.int64),
-            len(targets),
-            0,
-            targets[0].size,
-            CODES[operator],
-            divisor,
-            element(nodes[0][0].dtype),
-            element(targets[0].dtype),
-            self._scratch,
-            self._work,
-        )
+        how = recipe(operator, [leaves for _, leaves in nodes], nodes[0][0].dtype, targets[0].dtype, divisor)
+        addresses, results = ([array.ctypes.data for array in arrays] for arrays in ([x for x, _ in nodes], targets))
+        places = np.array(addresses, np.int64), np.array(results, np.int64)
+        return partial(reduce_range, how, *places, len(targets), 0, targets[0].size, self._scratch)
 
 
 def _partial(request: Request, leaves: Rows) -> Operator:

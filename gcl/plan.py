@@ -13,11 +13,9 @@ from zlib import crc32
 import numpy as np
 
 from gcl.jit import jit, part
-from gcl.reduction import WORK_WORDS
 from gcl.rendezvous import arrive, mark_refused, post_of, reached, refusals, wait_for_all
 
 __all__ = [
-    "CODE",
     "CONTROL",
     "COUNT",
     "GROUP_SIZE",
@@ -64,7 +62,7 @@ STAGE, STEP, _ARRIVALS, _SPINS, _SECONDS, _NANOSECONDS, TURN, SETS = range(6, 14
 TABLES = 16
 OUTSIDE, ENTERING, INSIDE, LEAVING = range(4)  # stages of a call
 # call
-KIND, CODE, COUNT, IN, OUT, ITEM, ROOT, SIGNATURE, X, RESULT = range(10)
+KIND, _CODE, COUNT, IN, OUT, ITEM, ROOT, SIGNATURE, X, RESULT = range(10)
 _NAP_NANOSECONDS = 20_000_000
 _PAGE, _CACHE_LINE = 4096, 64
 
@@ -79,8 +77,7 @@ def new_plan(
     locals_ = [owners[:replica].count(owner) for replica, owner in enumerate(owners)]
     members = [replica for group in groups for replica in group]
     size = len(groups[0])
-    room = [*([0] * size), *([1] * size), *([0] * WORK_WORDS), *([0] * size)]
-    tables = [*arenas, *owners, *locals_, *members, *room]
+    tables = [*arenas, *owners, *locals_, *members, *([0] * 2 * size)]
     plan = np.zeros(TABLES + len(tables), np.int64)
     plan[[RANK, RANKS, CONTROL, _SPINS]] = rank, len(arenas), control, spins
     plan[[_NANOSECONDS, REPLICAS, GROUP_SIZE]] = _NAP_NANOSECONDS, len(owners), size
@@ -91,19 +88,16 @@ def new_plan(
 
 @part
 def tables(plan: Any) -> Any:
-    """Owner, and local index, of each replica; members of group 0, of group 1, ...; and room to reduce one group.
-
-    The room is for the addresses of its members, a one for each, working space, and addresses of results.
-    """
+    """Owner, and local index, of each replica; members of group 0, of group 1, ...; and room to reduce one group: for
+    the addresses of its members, and of the results."""
     replicas, size = plan[REPLICAS], plan[GROUP_SIZE]
     owners = plan[TABLES + plan[RANKS] :]
     members = owners[2 * replicas :]
     nodes = members[replicas:]
-    work = nodes[2 * size :]
-    return owners, owners[replicas:], members, nodes, nodes[size:], work, work[WORK_WORDS:]
+    return owners, owners[replicas:], members, nodes, nodes[size:]
 
 
-@jit
+@part
 def meet(plan: Any) -> Any:
     """Wait a while for everyone to arrive where this rank is."""
     timespec = plan.ctypes.data + 8 * _SECONDS
@@ -117,13 +111,13 @@ def _announce(plan: Any, call: Any) -> None:
     post[3], post[4], post[5] = call[X], call[RESULT], plan[PROCESS]
 
 
-@jit
+@part
 def own_tensor_of(plan: Any, rank: int, which: int) -> Any:
     """Where ``rank``'s input (which = 0) or output (which = 1) starts in its own process."""
     return post_of(plan[CONTROL], rank)[3 + which]
 
 
-@jit
+@part
 def process_of(plan: Any, rank: int) -> Any:
     """The process that is ``rank``."""
     return post_of(plan[CONTROL], rank)[5]
@@ -136,13 +130,13 @@ def _first_of_slice(count: int, rank: int, ranks: int, item: int) -> int:
     return min(count, units * rank // ranks * unit)
 
 
-@jit
+@part
 def slice_of(count: int, rank: int, ranks: int, item: int) -> Any:
     """First element of rank's slice of ``count``, and the one after its last: on pages, or cache lines if few."""
     return _first_of_slice(count, rank, ranks, item), _first_of_slice(count, rank + 1, ranks, item)
 
 
-@jit
+@part
 def any_private(plan: Any) -> bool:
     """Say whether some rank announced a tensor that lies in none of the segments (offset -1)."""
     private = False
@@ -151,7 +145,7 @@ def any_private(plan: Any) -> bool:
     return private
 
 
-@jit
+@part
 def agreed(plan: Any) -> bool:
     """Say whether every rank announced the same call."""
     mine = post_of(plan[CONTROL], plan[RANK])[0]

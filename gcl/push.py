@@ -19,7 +19,6 @@ from numba import types
 from gcl.copies import copy_bytes
 from gcl.jit import jit, part
 from gcl.plan import (
-    CODE,
     COUNT,
     GROUP_SIZE,
     INSIDE,
@@ -69,9 +68,9 @@ def can_reach(process: int, address: int) -> bool:
 
 
 @part
-def _push(plan: Any, call: Any, source: Any, scratch: Any, chunks: Any) -> None:
+def _push(plan: Any, call: Any, recipe: Any, scratch: Any, chunks: Any) -> None:
     replicas, size, rank, item = plan[REPLICAS], plan[GROUP_SIZE], plan[RANK], call[ITEM]
-    owners, locals_, members, nodes, ones, work, outs = tables(plan)
+    owners, locals_, members, nodes, outs = tables(plan)
     nbytes, vectors = call[COUNT] * item, np.empty(4, np.int64)
     start, stop = slice_of(call[COUNT], rank, plan[RANKS], item)
     total = chunks[size].ctypes.data
@@ -85,7 +84,7 @@ def _push(plan: Any, call: Any, source: Any, scratch: Any, chunks: Any) -> None:
                 if owner != rank:
                     _transfer(process_of(plan, owner), nodes[i], at, n, False, vectors)
             outs[0] = total
-            reduce_range(nodes, ones, size, outs, 1, 0, n // item, call[CODE], size, source, source, scratch, work)
+            reduce_range(recipe, nodes, outs, 1, 0, n // item, scratch)
             for i in range(size):
                 owner = owners[members[first + i]]
                 at = own_tensor_of(plan, owner, 1) + locals_[members[first + i]] * nbytes + low
@@ -96,10 +95,10 @@ def _push(plan: Any, call: Any, source: Any, scratch: Any, chunks: Any) -> None:
 
 
 @jit
-def pushing(plan: Any, call: Any, source: Any, scratch: Any, chunks: Any) -> int:
+def pushing(plan: Any, call: Any, recipe: Any, scratch: Any, chunks: Any) -> int:
     """Go on with an all-reduce that the ranks have entered; call again while it returns WAITING."""
     if plan[STAGE] == INSIDE:
-        _push(plan, call, source, scratch, chunks)
+        _push(plan, call, recipe, scratch, chunks)
         meet_again(plan)
         plan[STAGE] = LEAVING
     return DONE if met(plan) else WAITING

@@ -59,7 +59,7 @@ def post_of(control: int, rank: int) -> Any:
     return carray(_words(control + rank * LINE + _POST), POST_WORDS)
 
 
-@jit
+@part
 def arrive(control: int, rank: int, arrivals: int) -> None:
     """Publish all that this rank wrote so far, and that it reached meeting point ``arrivals``."""
     line = control + rank * LINE
@@ -97,7 +97,7 @@ def _wait_for(line: int, arrivals: int, spins: int, timespec: int) -> Any:
     return _reached(line, arrivals)
 
 
-@jit
+@part
 def wait_for_all(control: int, rank: int, ranks: int, arrivals: int, spins: int, timespec: int) -> int:
     """Wait until every rank reached meeting point ``arrivals``; -1, or a rank that did not come in time."""
     for step in range(1, ranks):

@@ -14,7 +14,6 @@ from typing import Any
 from gcl.copies import copy_part, zero_bytes
 from gcl.jit import jit, part
 from gcl.plan import (
-    CODE,
     COUNT,
     GROUP_SIZE,
     INSIDE,
@@ -45,9 +44,9 @@ _ALL_REDUCE, _ALL_GATHER, _BROADCAST, _ALL_TO_ALL, _ALL_GATHER_SHARED = 1, 3, 4,
 
 
 @part
-def _reduce(plan: Any, call: Any, source: Any, scratch: Any) -> None:
+def _reduce(plan: Any, call: Any, recipe: Any, scratch: Any) -> None:
     replicas, size, rank = plan[REPLICAS], plan[GROUP_SIZE], plan[RANK]
-    owners, locals_, members, nodes, ones, work, outs = tables(plan)
+    owners, locals_, members, nodes, outs = tables(plan)
     count, item, whole = call[COUNT], call[ITEM], call[KIND] == _ALL_REDUCE
     fragment = (count + size - 1) // size
     for first in range(0, replicas, size):
@@ -65,16 +64,13 @@ def _reduce(plan: Any, call: Any, source: Any, scratch: Any) -> None:
                 zero_bytes(outs[0] + max(stop, before) * item, (before + fragment - max(stop, before)) * item)
             else:
                 continue
-            copies = size if whole else 1
-            reduce_range(
-                nodes, ones, size, outs, copies, start, stop, call[CODE], size, source, source, scratch, work
-            )
+            reduce_range(recipe, nodes, outs, size if whole else 1, start, stop, scratch)
 
 
 @part
 def _copy(plan: Any, call: Any) -> None:
     replicas, size = plan[REPLICAS], plan[GROUP_SIZE]
-    owners, locals_, members, _, _, _, _ = tables(plan)
+    owners, locals_, members, _, _ = tables(plan)
     nbytes = call[COUNT] * call[ITEM]
     for m in range(replicas):
         replica, first = members[m], m // size * size
@@ -97,7 +93,7 @@ def _copy(plan: Any, call: Any) -> None:
 
 
 @jit
-def reducing(plan: Any, call: Any, source: Any, scratch: Any) -> int:
+def reducing(plan: Any, call: Any, recipe: Any, scratch: Any) -> int:
     """Run one all-reduce or reduce-scatter; call again with the same arguments while it returns WAITING."""
     if not enter(plan, call):
         return WAITING
@@ -106,7 +102,7 @@ def reducing(plan: Any, call: Any, source: Any, scratch: Any) -> int:
             return MISMATCH
         if any_private(plan):
             return STAGED
-        _reduce(plan, call, source, scratch)
+        _reduce(plan, call, recipe, scratch)
         meet_again(plan)
         plan[STAGE] = LEAVING
     return DONE if met(plan) else WAITING

@@ -19,7 +19,6 @@ from typing import Any
 from gcl.copies import copy_bytes
 from gcl.jit import jit, part
 from gcl.plan import (
-    CODE,
     COUNT,
     GROUP_SIZE,
     ITEM,
@@ -110,7 +109,7 @@ def _copy_in(plan: Any, call: Any, turn: int) -> None:
 @part
 def _copy_out(plan: Any, call: Any, turn: int) -> None:
     replicas, size, nbytes = plan[REPLICAS], plan[GROUP_SIZE], call[COUNT] * call[ITEM]
-    owners, locals_, members, _, _, _, _ = tables(plan)
+    owners, locals_, members, _, _ = tables(plan)
     for step in range(1, plan[RANKS]):
         chunk = (plan[RANK] + step) % plan[RANKS]
         start, length = _part(plan, call, turn, chunk)
@@ -121,9 +120,9 @@ def _copy_out(plan: Any, call: Any, turn: int) -> None:
 
 
 @part
-def _combine(plan: Any, call: Any, turn: int, source: Any, scratch: Any) -> None:
+def _combine(plan: Any, call: Any, turn: int, recipe: Any, scratch: Any) -> None:
     replicas, size, rank, item = plan[REPLICAS], plan[GROUP_SIZE], plan[RANK], call[ITEM]
-    owners, locals_, members, nodes, ones, work, outs = tables(plan)
+    owners, locals_, members, nodes, outs = tables(plan)
     start, length = _part(plan, call, turn, rank)
     nbytes = call[COUNT] * item
     for first in range(0, replicas, size):
@@ -134,15 +133,14 @@ def _combine(plan: Any, call: Any, turn: int, source: Any, scratch: Any) -> None
             else:
                 nodes[i] = _slot(plan, owners[replica], turn, locals_[replica], rank)
         outs[0] = _result(plan, rank, turn, first // size)
-        n = length // item
-        reduce_range(nodes, ones, size, outs, 1, 0, n, call[CODE], size, source, source, scratch, work)
+        reduce_range(recipe, nodes, outs, 1, 0, length // item, scratch)
         for i in range(size):
             if owners[members[first + i]] == rank:
                 copy_bytes(call[RESULT] + locals_[members[first + i]] * nbytes + start, outs[0], length)
 
 
 @jit
-def staging(plan: Any, call: Any, source: Any, scratch: Any) -> int:
+def staging(plan: Any, call: Any, recipe: Any, scratch: Any) -> int:
     """Go on with an all-reduce that the ranks have entered; call again while it returns WAITING."""
     nbytes = call[COUNT] * call[ITEM]
     rounds = (nbytes + plan[RANKS] * CHUNK - 1) // (plan[RANKS] * CHUNK)
@@ -157,7 +155,7 @@ def staging(plan: Any, call: Any, source: Any, scratch: Any) -> int:
             if turn < rounds:
                 _copy_in(plan, call, turn)
         else:
-            _combine(plan, call, turn, source, scratch)
+            _combine(plan, call, turn, recipe, scratch)
         meet_again(plan)
         plan[STEP] = step + 1
         if step == 2 * rounds:

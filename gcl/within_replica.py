@@ -16,9 +16,8 @@ import numpy as np
 
 from gcl.dtypes import witness
 from gcl.errors import ArgumentError
-from gcl.loops import element
-from gcl.operators import CODES, Operator, operator
-from gcl.reduction import WORK_WORDS, new_scratch, reduce_range
+from gcl.operators import Operator, operator
+from gcl.reduction import new_scratch, recipe, reduce_range
 
 __all__ = ["all_gather_within_replica", "all_reduce_within_replica", "reduce_scatter_within_replica"]
 
@@ -81,22 +80,8 @@ def _reduce(
     inputs: np.ndarray, outputs: np.ndarray, start: int, stop: int, name: Operator, dtype: np.dtype[np.generic]
 ) -> None:
     """Combine elements [start, stop) at the addresses ``inputs`` into those at ``outputs``."""
-    size, kind = len(inputs), element(dtype)
-    reduce_range(
-        inputs,
-        np.ones(size, np.int64),
-        size,
-        outputs,
-        len(outputs),
-        start,
-        stop,
-        CODES[name],
-        size,
-        kind,
-        kind,
-        new_scratch(),
-        np.empty(WORK_WORDS, np.int64),
-    )
+    how = recipe(name, [1] * len(inputs), dtype, dtype, len(inputs))
+    reduce_range(how, inputs, outputs, len(outputs), start, stop, new_scratch())
 
 
 def _addresses(x: np.ndarray) -> np.ndarray:

@@ -8,9 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gcl.copies import copy_bytes, zero_bytes
-from gcl.loops import element
-from gcl.operators import CODES, Operator
-from gcl.reduction import BLOCK, WORK_WORDS, new_scratch, reduce_range, subtrees
+from gcl.operators import Operator
+from gcl.reduction import BLOCK, new_scratch, recipe, reduce_range, subtrees
 from tests.gcl.reference import OPERATORS, draw, same_bits, tree
 
 
@@ -25,20 +24,10 @@ def reduced(
 ) -> np.ndarray:
     """``nodes`` combined by the kernel into ``out`` (default: new), elements ``within`` only."""
     out = np.zeros_like(nodes[0]) if out is None else out
-    reduce_range(
-        np.array([node.ctypes.data for node in nodes], np.int64),
-        np.array(sizes or [1] * len(nodes), np.int64),
-        len(nodes),
-        np.array([out.ctypes.data], np.int64),
-        1,
-        *(within or (0, out.size)),
-        CODES[Operator(op)],
-        divisor or len(nodes),
-        element(nodes[0].dtype),
-        element(out.dtype),
-        new_scratch(),
-        np.empty(WORK_WORDS, np.int64),
-    )
+    sizes, first, last = sizes or [1] * len(nodes), *(within or (0, out.size))
+    how = recipe(Operator(op), sizes, nodes[0].dtype, out.dtype, divisor or len(nodes))
+    addresses = np.array([node.ctypes.data for node in nodes]), np.array([out.ctypes.data])
+    reduce_range(how, *addresses, 1, first, last, new_scratch())
     return out
 
 
