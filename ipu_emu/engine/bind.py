@@ -16,7 +16,7 @@ from gcl.half import float_to_half, half_to_float
 from ipu_emu.engine.buffers import Buffers
 from ipu_emu.graph import Graph, Op
 from ipu_emu.ops import TABLE, Bound, Step
-from ipu_emu.ops.arrays import storage
+from ipu_emu.ops.arrays import chain, storage
 from ipu_emu.program.memory import node_in
 
 __all__ = ["bind"]
@@ -40,11 +40,22 @@ def bind(graph: Graph, op: Op, buffers: Buffers, turn: int = 0) -> list[Step]:
     assert kernel is not None
     read = [id for id in dict.fromkeys(op.inputs) if id in images]
     written = [id for id in dict.fromkeys(op.outputs) if id in images]
-    return [
+    steps = [
         *(_widen(stored[id], images[id]) for id in read),
         kernel(bound),
         *(_round(images[id], stored[id]) for id in written),
     ]
+    return [_guarded(buffers.at(op.guard, turn), chain(*steps))] if op.guard else steps
+
+
+def _guarded(guard: NDArray[Any], step: Step) -> Step:
+    """Run ``step`` where ``guard`` is true."""
+
+    def run() -> None:
+        if guard:
+            step()
+
+    return run
 
 
 def _widen(half: NDArray[Any], image: NDArray[Any]) -> Step:

@@ -98,6 +98,7 @@ class Graph:
                 op,
                 inputs=tuple(names.get(i, i) for i in op.inputs),
                 outputs=tuple(names.get(o, o) for o in op.outputs),
+                guard=names.get(op.guard, op.guard),
             )
             for op in self.ops
         ]

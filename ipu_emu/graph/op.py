@@ -34,7 +34,10 @@ class Place:
 
 @dataclass(frozen=True)
 class Op:
-    """``outputs = type(inputs, attributes)``; an absent optional input is the empty text."""
+    """``outputs = type(inputs, attributes)``; an absent optional input is the empty text.
+
+    An op with a ``guard``, the id of one BOOL, runs only where that is true; else its outputs hold anything.
+    """
 
     type: str
     inputs: tuple[str, ...]
@@ -45,6 +48,12 @@ class Op:
     name: str = ""
     phase: Phase = Phase.FORWARD
     place: Place = Place()
+    guard: str = ""
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """Its inputs and its guard."""
+        return (*self.inputs, self.guard) if self.guard else self.inputs
 
     @property
     def label(self) -> str:
@@ -52,4 +61,5 @@ class Op:
         return self.name or f"{self.type} ({', '.join(self.outputs)})"
 
     def __str__(self) -> str:
-        return f"{', '.join(self.outputs)} = {self.type}({', '.join(i or '-' for i in self.inputs)})"
+        made = f"{', '.join(self.outputs)} = {self.type}({', '.join(i or '-' for i in self.inputs)})"
+        return f"{made} if {self.guard}" if self.guard else made

@@ -10,6 +10,7 @@ Channels are rows in the order [C, H, W, N] in which they are stored. A training
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -60,7 +61,7 @@ def _batch_expand(graph: Graph, op: Op) -> Sequence[Op]:
     """Training where there are running statistics to make, else inference."""
     if len(op.outputs) == 1 or all("/unused/" in id for id in op.outputs[1:]):
         kept = {name: value for name, value in op.attributes.items() if name == "epsilon" or name.startswith("__")}
-        return [Op("BatchNormInfer", op.inputs, op.outputs[:1], kept, name=op.name, phase=op.phase)]
+        return [_instead(op, "BatchNormInfer", op.inputs, op.outputs[:1], kept)]
     replicas = int(op.attributes.get(GROUP_SIZE, 1))
     return [*(_shared(graph, op, replicas) if replicas > 1 else _own(graph, op)), *_running(graph, op, replicas)]
 
@@ -79,7 +80,7 @@ def _own(graph: Graph, op: Op) -> list[Op]:
     graph.add(type(graph.tensor(scale))(inverse, FLOAT, graph.tensor(scale).shape))
     attributes = _placement(op) | {"epsilon": op.attributes.get("epsilon", 1e-5)}
     outputs = (op.outputs[0], *_statistics(op), inverse)
-    return [Op("BatchNormTrain", (x, scale, bias), outputs, attributes, name=op.name, phase=op.phase)]
+    return [_instead(op, "BatchNormTrain", (x, scale, bias), outputs, attributes)]
 
 
 def _shared(graph: Graph, op: Op, replicas: int) -> list[Op]:
@@ -126,9 +127,14 @@ def _running(graph: Graph, op: Op, replicas: int) -> list[Op]:
     takes = (1 - momentum, (1 - momentum) * unbiased)
     rows = zip(op.inputs[3:5], _statistics(op), op.outputs[1:3], takes, strict=True)
     return [
-        Op("RunningMean", (old, batch), (new,), _placement(op) | {"keep": momentum, "take": take})
+        _instead(op, "RunningMean", (old, batch), (new,), _placement(op) | {"keep": momentum, "take": take})
         for old, batch, new, take in rows
     ]
+
+
+def _instead(op: Op, type: str, inputs: tuple[str, ...], outputs: tuple[str, ...], attributes: dict[str, Any]) -> Op:
+    """An op where ``op`` is, and in the same circumstances."""
+    return replace(op, type=type, inputs=inputs, outputs=outputs, attributes=attributes, domain="", version=10)
 
 
 def _placement(op: Op) -> dict[str, Any]:

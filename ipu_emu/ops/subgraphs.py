@@ -1,11 +1,12 @@
 """Subgraphs: call, if, loop and scan, written out as the ops of their bodies.
 
     Call    the body
-    If      both branches, and a choice between their results; the branch alone where the condition is known
+    If      both branches, each with a guard so that one runs, and a choice between their results; the branch alone
+            where the condition is known
     Loop    the body once for each iteration; the number of iterations must be known
     Scan    the body once for each slice
 
-A loop that may stop early keeps its state, from then on, by a choice in every iteration.
+In a loop that may stop early each iteration has a guard, and a choice that keeps the state from then on.
 """
 
 from __future__ import annotations
@@ -54,8 +55,8 @@ class _Inliner:
         self.graph = rewrite.graph
         self.copies = 0
 
-    def inline(self, body: Graph, inputs: Sequence[str]) -> list[str]:
-        """Add the ops of ``body`` on ``inputs`` and return the ids of its outputs."""
+    def inline(self, body: Graph, inputs: Sequence[str], guard: str = "") -> list[str]:
+        """Add the ops of ``body``, which run where ``guard`` is true, and return the ids of its outputs."""
         prefix = f"{self.rewrite.original.outputs[0]}/body/{self.copies}"
         self.copies += 1
         names = dict(zip(body.inputs, inputs, strict=True)) | {id: id for id in body.captured}
@@ -64,20 +65,30 @@ class _Inliner:
                 names[id] = f"{prefix}/{id}"
                 role = Role.CONSTANT if id in body.data else tensor.role
                 self.graph.add(replace(tensor, id=names[id], role=role), body.data.get(id))
-        self.rewrite.ops += [self._renamed(op, names) for op in body.ops]
+        self.rewrite.ops += [self._renamed(op, names, guard) for op in body.ops]
         if len(self.rewrite.ops) > _MOST_OPS:
             label = self.rewrite.original.label
             raise EmulatorError(f"Op {label}: more than {_MOST_OPS} ops when written out; loop fewer times")
         return [names[id] for id in body.outputs]
 
-    def _renamed(self, op: Op, names: Mapping[str, str]) -> Op:
+    def _renamed(self, op: Op, names: Mapping[str, str], guard: str) -> Op:
         return replace(
             op,
             inputs=tuple(names[id] if id else "" for id in op.inputs),
             outputs=tuple(names[id] if id else "" for id in op.outputs),
             attributes={**self.rewrite.annotations, **op.attributes},
             phase=self.rewrite.original.phase,
+            guard=guard or self.rewrite.original.guard,
         )
+
+    def guard(self, condition: str) -> str:
+        """The guard of what runs where ``condition`` is true, inside of what has a guard itself."""
+        outer = self.rewrite.original.guard
+        if not outer:
+            return condition
+        both = self.rewrite.op("And", outer, condition)
+        self.rewrite.ops[-1] = replace(self.rewrite.ops[-1], guard="")  # false where the outer one is
+        return both
 
     def choose(self, condition: str, first: str, second: str) -> str:
         return self.rewrite.op("Where", condition, first, second)
@@ -120,9 +131,10 @@ def _if(graph: Graph, op: Op) -> list[Op]:
     inliner, known = _Inliner(Rewrite(graph, op)), inputs_of(graph, op).values[0]
     if known is not None:
         return inliner.name(inliner.inline(op.attributes["then_branch" if known.all() else "else_branch"], ()))
-    pairs = zip(*(inliner.inline(op.attributes[name], ()) for name in ("then_branch", "else_branch")), strict=True)
     condition = inliner.rewrite.op("ReshapeTo", op.inputs[0], shape=[])
-    return inliner.name([inliner.choose(condition, first, second) for first, second in pairs])
+    first = inliner.inline(op.attributes["then_branch"], (), inliner.guard(condition))
+    second = inliner.inline(op.attributes["else_branch"], (), inliner.guard(inliner.rewrite.op("Not", condition)))
+    return inliner.name([inliner.choose(condition, a, b) for a, b in zip(first, second, strict=True)])
 
 
 # Loop
@@ -157,7 +169,8 @@ def _loop(graph: Graph, op: Op) -> list[Op]:
     if stops and len(body.outputs) > 1 + carried:
         raise node.fail("a loop that may stop early cannot collect the results of its iterations")
     for i in range(_count(node)):
-        made = inliner.inline(body, [rewrite.constant(np.array(i, np.int64)), condition, *states])
+        guard = inliner.guard(condition) if stops else ""
+        made = inliner.inline(body, [rewrite.constant(np.array(i, np.int64)), condition, *states], guard)
         new = made[1 : 1 + carried]
         states = [inliner.choose(condition, a, b) for a, b in zip(new, states, strict=True)] if stops else new
         if stops:

@@ -272,7 +272,7 @@ def touched(leaf: Leaf) -> list[str]:
     """The tensors that an instruction reads or writes."""
     if isinstance(leaf, HostLoad | HostStore):
         return [leaf.tensor]
-    return [id for op in ops_of(leaf) for id in (*op.inputs, *op.outputs) if id]
+    return [id for op in ops_of(leaf) for id in (*op.reads, *op.outputs) if id]
 
 
 def listing(instructions: Sequence[Instruction], indent: str = "") -> str:

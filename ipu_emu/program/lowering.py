@@ -153,7 +153,7 @@ class _Lowering:
 
     def used_inputs(self) -> list[Tensor]:
         """Inputs that an op reads or that are anchored."""
-        read = {id for op in self.graph.ops for id in op.inputs} | {anchor.tensor for anchor in self.anchors}
+        read = {id for op in self.graph.ops for id in op.reads} | {anchor.tensor for anchor in self.anchors}
         return [tensor for tensor in self.graph.with_role(Role.INPUT) if tensor.id in read]
 
     def program(self, inputs: Sequence[Tensor]) -> tuple[Instruction, ...]:

@@ -131,7 +131,7 @@ class _Distribution:
             for op in () if isinstance(leaf, AccumulateAnchor) else ops_of(leaf):
                 number = self.number(leaf)
                 self.made |= dict.fromkeys([*op.outputs, *(op.inputs[index] for index in TABLE[op].updates)], number)
-                for id in op.inputs:
+                for id in op.reads:
                     self.read.setdefault(id, set()).add(number)
 
     def numbers(self) -> Iterator[Iterable[int]]:

@@ -132,7 +132,7 @@ class _Planner:
         found: dict[str, int] = {}
         for leaf in self.program:
             for op in ops_of(leaf):
-                for id in (*(() if isinstance(leaf, IpuCopy) else op.inputs), *op.outputs):
+                for id in (*(() if isinstance(leaf, IpuCopy) else op.reads), *op.outputs):
                     found[self.root(id)] = op.place.ipu
         return found
 

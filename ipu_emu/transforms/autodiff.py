@@ -6,6 +6,7 @@
 The gradient of tensor t has the id ``Gradient___t``. Where t feeds several ops, their contributions are added in the
 reverse order of the ops, so the sum does not depend on anything else. An op of the backward pass has the place of the
 forward op that it differentiates; a sum of contributions that of the op that made t, or of the first that reads it.
+What differentiates an op with a guard has the same guard; where it did not run, tensors from outside get 0 from it.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ class _Differentiation:
     def __init__(self, graph: Graph, loss: str, seed: Tensor) -> None:
         self.graph = graph
         self.homes = homes(graph)
+        self.guards = {id: op.guard for op in graph.ops for id in op.outputs}
         self.writer = Writer(graph, Phase.BACKWARD, self.homes[loss])
         start = self.writer.value(seed)
         if graph.tensor(loss).shape != seed.shape:
@@ -55,7 +57,7 @@ class _Differentiation:
         """Add the contributions of ``op`` to the gradients of its inputs."""
         rule = TABLE[op].grad
         gradients = tuple(self.total(output) for output in op.outputs)
-        self.writer.place = op.place
+        self.writer.place, self.writer.guard = op.place, op.guard
         if rule is None:
             return
         inputs = tuple(self.writer.value(self.graph.tensor(id)) if id else None for id in op.inputs)
@@ -64,12 +66,19 @@ class _Differentiation:
         contributions = [made] if isinstance(made, Value) or made is None else list(made)
         for id, contribution in zip(op.inputs, contributions, strict=False):
             if id and contribution is not None and self.graph.tensor(id).dtype.is_float:
-                self.parts.setdefault(id, []).append(contribution)
+                self.parts.setdefault(id, []).append(self.guarded(contribution, op.guard, id))
+
+    def guarded(self, value: Value, guard: str, id: str) -> Value:
+        """What an op with ``guard`` gives to ``id``: nothing, if it did not run and ``id`` is there in any case."""
+        self.writer.guard = self.guards.get(id, "")
+        if guard in ("", self.writer.guard):
+            return value
+        return self.writer.value(self.graph.tensor(guard)).op("Where", value, value.like(0))
 
     def total(self, id: str) -> Value | None:
         """The gradient of ``id``, the sum of its parts; named once all parts are there."""
         if id not in self.totals and id in self.parts:
-            self.writer.place = self.homes[id]
+            self.writer.place, self.writer.guard = self.homes[id], self.guards.get(id, "")
             first, *others = self.parts[id]
             for other in others:
                 first = first + other

@@ -50,7 +50,8 @@ class _Exchange:
         for op in ops:
             inputs = tuple(self.near(id, op) if id else "" for id in op.inputs)
             self.check(op, inputs)
-            self.graph.ops.append(replace(op, inputs=inputs))
+            guard = self.near(op.guard, op) if op.guard else ""
+            self.graph.ops.append(replace(op, inputs=inputs, guard=guard))
 
     def near(self, id: str, op: Op) -> str:
         """What ``op`` reads in the place of ``id``."""

@@ -6,14 +6,14 @@
     c = Add(b, r)
 
 An op joins the groups that make its inputs, if nothing outside of them needs what they make before its own place: a
-group runs where its last op was. Groups have one shape, one phase, one place and one set of annotations. What is
+group runs where its last op was. Groups have one shape, phase, place, guard and set of annotations. What is
 needed outside of a group, and what the caller wants, is stored; the rest never reaches memory.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ipu_emu.graph import Graph, Op, Tensor
@@ -103,7 +103,12 @@ class _Fusion:
 
     def alike(self, group: _Group, op: Op) -> bool:
         other = group.ops[0][1]
-        return (other.phase, other.place, _placement(other)) == (op.phase, op.place, _placement(op))
+        return (other.phase, other.place, other.guard, _placement(other)) == (
+            op.phase,
+            op.place,
+            op.guard,
+            _placement(op),
+        )
 
     def can_move(self, group: _Group, place: int) -> bool:
         """Say whether nothing outside of the group uses what it makes before ``place``."""
@@ -137,8 +142,8 @@ class _Fusion:
             "dtypes": [self.graph.tensor(id).dtype.onnx for id in outputs],
             "shapes": [self.graph.tensor(id).shape for id in outputs],
         }
-        name = _label(group)
-        return Op("Fused", tuple(inputs), tuple(outputs), attributes, name=name, phase=last.phase, place=last.place)
+        fused = replace(last, type="Fused", domain="", name=_label(group), attributes=attributes)
+        return replace(fused, inputs=tuple(inputs), outputs=tuple(outputs))
 
     def body(self, group: _Group, inputs: list[str], outputs: list[str]) -> tuple[Any, ...]:
         body = Body()

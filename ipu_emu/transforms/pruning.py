@@ -17,7 +17,7 @@ def prune(graph: Graph, wanted: Iterable[str]) -> None:
     for op in reversed(graph.ops):
         if TABLE[op].updates or needed.intersection(op.outputs):
             kept.append(op)
-            needed.update(id for id in op.inputs if id)
+            needed.update(id for id in op.reads if id)
             needed.update(op.outputs)
     graph.ops = kept[::-1]
     graph.tensors = {

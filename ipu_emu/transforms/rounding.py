@@ -79,4 +79,5 @@ class _Rounding:
         key = key_in(self.graph, shared=op.phase is Phase.UPDATE)
         inputs = (source, key) if place is None else (place, source, key)
         type = "RoundStochastically" if place is None else "RoundStochasticallyInto"
-        self.graph.ops.append(Op(type, inputs, (output,), {}, phase=op.phase, place=op.place))
+        made = Op(type, inputs, (output,), {}, phase=op.phase, place=op.place, guard=op.guard)
+        self.graph.ops.append(made)

@@ -12,12 +12,13 @@ __all__ = ["Writer"]
 
 
 class Writer:
-    """Appends ops of one phase, at ``place`` until it is changed."""
+    """Appends ops of one phase, at ``place`` and with ``guard`` until these are changed."""
 
     def __init__(self, graph: Graph, phase: Phase, place: Place | None = None) -> None:
         self.graph = graph
         self.phase = phase
         self.place = place or Place()
+        self.guard = ""
 
     def value(self, tensor: Tensor) -> Value:
         """``tensor`` as something to compute with."""
@@ -33,5 +34,5 @@ class Writer:
         self, type: str, inputs: tuple[str, ...], outputs: tuple[str, ...], attributes: dict[str, Any] | None = None
     ) -> list[Tensor]:
         """Append an op and return the tensors that it makes."""
-        op = Op(type, inputs, outputs, attributes or {}, phase=self.phase, place=self.place)
+        op = Op(type, inputs, outputs, attributes or {}, phase=self.phase, place=self.place, guard=self.guard)
         return append(self.graph, op)

@@ -10,7 +10,7 @@ import pytest
 from onnx.reference import ReferenceEvaluator
 
 from ipu_emu import popart
-from tests.ipu_emu.sessions import infer, train
+from tests.ipu_emu.sessions import infer, options, train
 
 X = np.array([0.5, -1.0, 2.0], np.float32)
 VECTOR = popart.TensorInfo("FLOAT", [3])
@@ -161,3 +161,73 @@ def test_what_does_not_fit_is_refused(text: str, build: Any) -> None:
 def built(builder: popart.Builder, build: Any, x: str, child: popart.Builder) -> bytes:
     build(builder, x, child)
     return builder.getModelProto()
+
+
+def nested(builder: popart.Builder, x: str, outer: str, inner: str) -> str:
+    """Where ``outer``: square root or logarithm, as ``inner`` says; else the square."""
+
+    def choice(c: popart.Builder) -> list[str]:
+        log = body_with(c, [], lambda d: [d.aiOnnx.log([x])])
+        root = body_with(c, [], lambda d: [d.aiOnnx.sqrt([x])])
+        return list(c.aiOnnx.logical_if([inner], 1, log, root))
+
+    square = body_with(builder, [], lambda c: [c.aiOnnx.mul([x, x])])
+    return str(builder.aiOnnx.logical_if([outer], 1, square, body_with(builder, [], choice))[0])
+
+
+#: Value and gradient by (outer, inner), and data: all but one of the branches would make NaN of the second.
+BRANCHES: dict[tuple[bool, bool], tuple[Any, Any, list[float]]] = {
+    (True, True): (np.sqrt, lambda x: 0.5 / np.sqrt(x), [1, 2, 0.5]),
+    (True, False): (np.log, lambda x: 1 / x, [1, 2, 0.5]),
+    (False, True): (np.square, lambda x: 2 * x, [1, -2, 0]),
+    (False, False): (np.square, lambda x: 2 * x, [-1, 0, 3]),
+}
+
+
+@pytest.mark.parametrize("halves", [False, True])
+@pytest.mark.parametrize("ipus", [1, 2])
+def test_branches_that_are_not_taken_do_not_run(ipus: int, halves: bool) -> None:
+    """Neither forward nor backward, nor on another IPU than the one that makes the conditions."""
+    dtype = np.float16 if halves else np.float32
+    builder = popart.Builder()
+    x = builder.addInitializedInputTensor(np.zeros(3, dtype))
+    data, flags = builder.addInputTensor(popart.TensorInfo(dtype, [3])), builder.addInputTensor("INT32", [2])
+    with builder.virtualGraph(0):
+        known = builder.aiOnnx.cast([flags], "BOOL")
+        outer, inner = builder.aiOnnx.split([known], 2, 0, [1, 1])
+        total = builder.aiOnnx.add([x, data])
+    with builder.virtualGraph(ipus - 1):
+        y = nested(builder, total, outer, inner)
+        loss = builder.aiGraphcore.identityloss([y], popart.ReductionType.Sum)
+    opts = options(virtualGraphMode=popart.VirtualGraphMode.Manual)
+    gradient = popart.reservedGradientPrefix() + x
+    device = popart.DeviceManager().createIpuModelDevice({"numIPUs": ipus})
+    flow, rule = popart.DataFlow(1, [y, gradient]), popart.ConstSGD(1e-30)
+    session = popart.TrainingSession(builder.getModelProto(), flow, loss, rule, device, userOptions=opts)
+    session.prepareDevice()
+    session.weightsFromHost()
+    for chosen, (value, slope, row) in BRANCHES.items():
+        anchors, given = session.initAnchorArrays(), np.array(row, dtype)
+        session.run(popart.PyStepIO({data: given, flags: np.array(chosen, np.int32)}, anchors))
+        np.testing.assert_allclose(anchors[y], value(given), rtol=1e-3 if halves else 1e-6)
+        np.testing.assert_allclose(anchors[gradient], slope(given), rtol=1e-3 if halves else 1e-6, atol=1e-20)
+
+
+def test_statistics_in_a_branch_change_only_where_it_is_taken() -> None:
+    builder = popart.Builder()
+    x, test = builder.addInputTensor("FLOAT", [4, 2]), builder.addInputTensor("BOOL", [])
+    scale, bias, mean, var = (builder.addInitializedInputTensor(np.full(2, n, np.float32)) for n in (1, 0, 0, 1))
+
+    def normalised(c: popart.Builder) -> list[str]:
+        return [c.aiOnnx.batchnormalization([x, scale, bias, mean, var], 5, 1e-5, 0.5)[0]]
+
+    plain = body_with(builder, [], lambda c: [c.aiOnnx.mul([x, scale])])
+    (y,) = builder.aiOnnx.logical_if([test], 1, plain, body_with(builder, [], normalised))
+    loss = builder.aiGraphcore.identityloss([y], popart.ReductionType.Sum)
+    session = train(builder, popart.DataFlow(1, [loss]), loss, popart.ConstSGD(1e-30))
+    found, data = np.zeros(2, np.float32), np.ones((4, 2), np.float32)
+    for flag, expected in ((False, 0.0), (True, 0.5), (False, 0.5), (True, 0.75)):
+        session.run(popart.PyStepIO({x: data, test: np.array(flag)}, session.initAnchorArrays()))
+        session.weightsToHost()
+        session.readWeights(popart.PyWeightsIO({mean: found}))
+        np.testing.assert_allclose(found, expected)
