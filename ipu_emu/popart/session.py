@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import popdist_py
+from ipu_emu.clock import Block
 from ipu_emu.engine import Engine, Replicas
 from ipu_emu.errors import EmulatorError, SessionError
 from ipu_emu.graph import Role
@@ -20,10 +21,11 @@ from ipu_emu.popart.compilation import Model
 from ipu_emu.popart.dataflow import DataFlow
 from ipu_emu.popart.devices import DeviceInfo
 from ipu_emu.popart.enums import DeviceConnectionType, SyntheticDataMode
+from ipu_emu.popart.modelled import Modelled
 from ipu_emu.popart.options import SessionOptions
 from ipu_emu.popart.patterns import InputShapeInfo
 from ipu_emu.popart.randomness import Randomness
-from ipu_emu.popart.report import Cycles, Report, serialised
+from ipu_emu.popart.report import Report, serialised
 from ipu_emu.popart.stepio import PyStepIO, PyStepIOCallback, PyWeightsIO
 from ipu_emu.popart.variables import settings_of
 from ipu_emu.popart.weights import Weights
@@ -214,10 +216,21 @@ class Session(Randomness):
         return Report.of(self.executable, self.replicationFactor)
 
     def getCycleCount(self, id: str = "") -> int:
-        """Modelled cycles of the last run on the first replica: an estimate from the operations of a step."""
+        """Modelled cycles of the last run on the first replica, those of ``modelledSeconds()["total"]``."""
         if not self._runs:
             raise SessionError("Must call run before getCycleCount.")
-        return Cycles(self._options).count(id, self.executable, self.deviceInfo.tilesPerIPU, self._ipus_per_replica)
+        return self._modelled().cycles(id)
+
+    def modelledSeconds(self) -> dict[str, float]:
+        """What a step would take on IPUs: busy seconds by kind, and in all. An extension of PopART."""
+        return self._modelled().seconds()
+
+    def modelledTimeline(self) -> Block:
+        """When each IPU of a replica would do what in a step. An extension of PopART."""
+        return self._modelled().timeline
+
+    def _modelled(self) -> Modelled:
+        return Modelled(self.executable, self.deviceInfo, self._options, self._ipus_per_replica)
 
     def _serializeIr(self, format: object = None) -> str:
         """The transformed model as JSON: ``{"maingraph": [{"type", "name", "inputs", "outputs", ...}]}``."""

@@ -154,3 +154,52 @@ def test_machines_that_there_are_not() -> None:
         Machine(POD, 16, 2)
     with pytest.raises(EmulatorError, match="an efficiency of 0 was given"):
         Machine(POD, amp_efficiency=0)
+
+
+class TestSession:
+    def test_a_session_says_what_its_step_would_take(self) -> None:
+        session = Tower(2, plain=True).session(A=4, R=2, bps=3, instrumentWithHardwareCycleCounter=True)
+        seconds = session.modelledSeconds()
+        executable = session.executable
+        made = timeline(executable, Machine(POD, 2))
+        assert seconds.pop("total") == made.seconds == session.modelledTimeline().seconds
+        assert sum(seconds.values()) == pytest.approx(made.seconds)
+        assert seconds["collectives"] > 0
+        assert seconds["compute"] == made.by_kind()[Kind.COMPUTE]
+
+    def test_cycles_are_those_of_the_seconds(self) -> None:
+        both = {popart.Instrumentation.Outer, popart.Instrumentation.Inner}
+        tower = Tower(2, plain=True)
+        session = tower.session(
+            A=4, instrumentWithHardwareCycleCounter=True, hardwareInstrumentations=both, **PIPELINE
+        )
+        tower.run(session, A=4)
+        cycles = round(session.modelledSeconds()["total"] * POD.generation.clock)
+        assert [session.getCycleCount(id) for id in ("", "inner_ipu_0", "inner_ipu_1")] == [cycles] * 3
+
+    def test_fewer_tiles_and_more_replicas_take_longer(self) -> None:
+        builder = popart.Builder()
+        x = builder.addInputTensor(popart.TensorInfo("FLOAT", [64, 512]))
+        w = builder.addInitializedInputTensor(np.zeros((512, 512), np.float32))
+        loss = builder.aiGraphcore.l1loss([builder.aiOnnx.matmul([x, w])], 1.0)
+
+        def seconds(replicas: int, **device: Any) -> dict[str, float]:
+            opts = popart.SessionOptions()
+            opts.enableReplicatedGraphs, opts.replicatedGraphCount = True, replicas
+            session = popart.TrainingSession(
+                builder.getModelProto(),
+                popart.DataFlow(1, [loss]),
+                loss,
+                popart.ConstSGD(0.1),
+                popart.DeviceManager().createOfflineIPUDevice({"numIPUs": replicas, **device}),
+                userOptions=opts,
+            )
+            session._prepare()
+            found: dict[str, float] = session.modelledSeconds()
+            return found
+
+        one = seconds(1)
+        assert seconds(1, tilesPerIPU=147)["compute"] > 2 * one["compute"]
+        assert one["collectives"] == 0
+        more = [seconds(replicas)["collectives"] for replicas in (2, 16, 32)]
+        assert 0 < more[0] < more[1] < more[2]
