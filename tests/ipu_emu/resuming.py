@@ -1,7 +1,7 @@
 """A job that saves its state in every step and goes on from it: ``resuming.py FOLDER STEPS PAUSE [sharded]``.
 
-Prints where it starts and, at the end, the SHA-256 of its weights and its last loss. Dropout, Adam and two
-micro-batches: what a run goes on from is more than weights.
+Prints where it starts and, at the end, the SHA-256 of its weights. Dropout, Adam, two micro-batches and data from a
+feed that shuffles and prepares at random: what a run goes on from is more than weights.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 import time
 from hashlib import sha256
+from typing import Any
 
 import numpy as np
 
@@ -16,16 +17,18 @@ import popdist_py as popdist
 import popdist_py.popart
 from ipu_emu import popart
 from ipu_emu.checkpoint import CheckpointError, Checkpoints
+from ipu_emu.hostio import Feed
 
 SHAPES = {"w": (16, 64), "v": (64, 10)}
+MICRO_BATCH, ACCUMULATION = 4, 2
 
 
 def model() -> tuple[bytes, str, str, str]:
     """(model, images, labels, loss) of a small network with dropout."""
     random = np.random.default_rng(0)
     builder = popart.Builder()
-    images = builder.addInputTensor(popart.TensorInfo("FLOAT", [4, 16]))
-    labels = builder.addInputTensor(popart.TensorInfo("INT32", [4]))
+    images = builder.addInputTensor(popart.TensorInfo("FLOAT", [MICRO_BATCH, 16]))
+    labels = builder.addInputTensor(popart.TensorInfo("INT32", [MICRO_BATCH]))
     w, v = (
         builder.addInitializedInputTensor(random.standard_normal(shape).astype(np.float32), debugContext=name)
         for name, shape in SHAPES.items()
@@ -37,6 +40,28 @@ def model() -> tuple[bytes, str, str, str]:
     return builder.getModelProto(), images, labels, loss
 
 
+def noisy(sample: tuple[Any, Any], random: np.random.Generator) -> tuple[Any, Any]:
+    image, label = sample
+    return image + 0.1 * random.standard_normal(16, np.float32), label
+
+
+def feed_from(position: int) -> Feed:
+    """Three and a half steps of two replicas are an epoch."""
+    random = np.random.default_rng(1)
+    data = random.standard_normal((56, 16)).astype(np.float32), random.integers(0, 10, 56).astype(np.int32)
+    return Feed(
+        data,
+        micro_batch=MICRO_BATCH,
+        accumulation=ACCUMULATION,
+        prepare=noisy,
+        shuffle=True,
+        seed=5,
+        epochs=None,
+        workers=1,
+        start=position,
+    )
+
+
 class Job:
     """The session of one instance; if ``sharded``, replicas share weights and states of the optimiser."""
 
@@ -44,7 +69,7 @@ class Job:
         proto, self.images, self.labels, self.loss = model()
         options = popart.SessionOptions()
         popdist_py.popart.configureSessionOptions(options)
-        options.enableGradientAccumulation, options.accumulationFactor = True, 2
+        options.enableGradientAccumulation, options.accumulationFactor = True, ACCUMULATION
         if sharded:
             location = popart.TensorLocation(popart.TensorStorage.OnChip, popart.ReplicatedTensorSharding.On)
             options.optimizerStateTensorLocationSettings = popart.TensorLocationSettings(location, 0, 0)
@@ -60,18 +85,21 @@ class Job:
         self.session.prepareDevice()
         self.session.weightsFromHost()
         self.session.setRandomSeed(7)
-        self.anchors = self.session.initAnchorArrays()
+        self.feed: Feed | None = None
 
-    def step(self, step: int) -> float:
-        """Train on the data of ``step``, which depends on nothing else."""
-        total, local = popdist.getNumTotalReplicas(), popdist.getNumLocalReplicas()
-        mine = slice(popdist.getReplicaIndexOffset(), popdist.getReplicaIndexOffset() + local)
-        random = np.random.default_rng((1, step))
-        images = random.standard_normal((2, total, 4, 16)).astype(np.float32)[:, mine]
-        labels = random.integers(0, 10, (2, total, 4)).astype(np.int32)[:, mine]
-        data = {self.images: np.ascontiguousarray(images), self.labels: np.ascontiguousarray(labels)}
-        self.session.run(popart.PyStepIO(data, self.anchors))
-        return float(self.anchors[self.loss].mean())
+    def step(self, step: int) -> int:
+        """Train on the data of ``step``; return the position of the feed then."""
+        if self.feed is None:
+            self.feed = feed_from(step)
+            anchors = self.session.initAnchorArrays()
+            self.stepio = popart.FeedStepIO(self.feed, anchors, names=[self.images, self.labels])
+        self.session.run(self.stepio)
+        return self.feed.position
+
+    def close(self) -> None:
+        self.session.close()
+        if self.feed is not None:
+            self.feed.close()
 
     def digest(self) -> str:
         weights = {name: np.empty(shape, np.float32) for name, shape in SHAPES.items()}
@@ -91,12 +119,14 @@ def main() -> None:
     job = Job(sharded="sharded" in sys.argv)
     with Checkpoints(folder, keep=2) as checkpoints:
         resumed = checkpoints.restore(job.session)
-        say(f"from step {resumed.step}")
-        for step in range(resumed.step, steps):
-            loss = job.step(step)
-            checkpoints.save(job.session, step + 1, {"loss": loss})
+        first = resumed.state.get("position", 0)
+        say(f"from step {first}")
+        for step in range(first, steps):
+            position = job.step(step)
+            checkpoints.save(job.session, step + 1, {"position": position})
             time.sleep(pause)
     say(job.digest())
+    job.close()
 
 
 if __name__ == "__main__":

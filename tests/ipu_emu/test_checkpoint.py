@@ -36,7 +36,7 @@ def trained(folder: Path, steps: int, *, keep: int = 2) -> tuple[int, str]:
             job.step(step)
             checkpoints.save(job.session, step + 1, {"step": step})
     digest = job.digest()
-    job.session.close()
+    job.close()
     return start, digest
 
 
