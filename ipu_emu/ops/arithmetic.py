@@ -198,7 +198,7 @@ def _increment_mod(node: Node, x: _Array) -> _Array:
 
 OPS = [
     OpDef("Pow", (2, 2), _power_shape, _power, per_element(20), _power_grad, elementwise=True),
-    OpDef("Mod", (2, 2), broadcast, computed(_modulo), per_element(8), elementwise=True),
+    OpDef("Mod", (2, 2), broadcast, computed(_modulo), per_element(8), _remainder_grad, elementwise=True),
     _binary("Fmod", np.fmod, _remainder_grad),
     _binary("Remainder", np.mod, _remainder_grad),
     _binary("Atan2", np.arctan2, _atan2_grad),

@@ -103,6 +103,7 @@ ELEMENTS = [
         lambda t, x: x**3,
     ),
     *pairs("Fmod", "fmod", lambda t, a, b: a.fmod(b)),
+    case("Mod", "a", [(3, 4), (4,)], onnx_op("mod", fmod=1), lambda t, a, b: a.fmod(b), positive=True),
     *pairs("Remainder", "remainder", lambda t, a, b: a.remainder(b)),
     *pairs("Atan2", "atan2", lambda t, a, b: t.atan2(a, b)),
     case("PRelu", "", [(2, 3, 4), (3, 1)], onnx_op("prelu"), lambda t, x, s: t.where(x < 0, x * s, x), distinct=True),

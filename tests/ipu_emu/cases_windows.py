@@ -1,8 +1,10 @@
-"""Cases of convolutions and poolings over one and three axes, and of transposed convolutions."""
+"""Cases of convolutions and poolings over one and three axes, of transposed convolutions, and of other sizes."""
 
 from __future__ import annotations
 
 from typing import Any
+
+import numpy as np
 
 from tests.ipu_emu.case import Case, case, onnx_op
 
@@ -50,7 +52,44 @@ def pool(op: str, rank: int, x: Any, kernel: list[int], pad: int, strides: list[
     return case(op, f"{rank}-D {attributes}", [x], build, torch_pool, distinct=not average, compound=rank == 3)
 
 
+def resized(mode: str, sizes: list[int], **attributes: Any) -> Case:
+    """An image of 4 x 5 in another size, by opset 11."""
+
+    def build(builder: Any, ids: list[str]) -> str:
+        opset, scales = builder.aiOnnxOpset11, np.array(sizes) / (4, 5)
+        none = opset.constant(np.zeros(0, np.float32))
+        factors = opset.constant(np.array([1, 1, *scales], np.float32))
+        return str(opset.resize([ids[0], none, factors], mode=mode, **attributes))
+
+    corners = attributes.get("coordinate_transformation_mode") == "align_corners"
+    names = {"nearest": "nearest", "linear": "bilinear", "cubic": "bicubic"}
+    rest = {} if mode == "nearest" else {"align_corners": corners}
+    return case(
+        "Resize",
+        f"{mode} {sizes} {attributes}",
+        [(2, 3, 4, 5)],
+        build,
+        lambda torch, x: torch.nn.functional.interpolate(x, sizes, mode=names[mode], **rest),
+        compound=mode != "nearest",
+    )
+
+
+def upsampled(torch: Any, x: Any) -> Any:
+    return torch.nn.functional.interpolate(x, scale_factor=(2, 3), mode="nearest")
+
+
+def upsample(builder: Any, ids: list[str]) -> str:
+    opset = builder.aiOnnxOpset9
+    return str(opset.upsample([ids[0], opset.constant(np.array([1, 1, 2, 3], np.float32))], "nearest"))
+
+
 WINDOWS = [
+    resized("nearest", [8, 10], coordinate_transformation_mode="asymmetric", nearest_mode="floor"),
+    resized("linear", [8, 10]),
+    resized("linear", [2, 10]),
+    resized("linear", [8, 10], coordinate_transformation_mode="align_corners"),
+    resized("cubic", [8, 10]),
+    case("Upsample", "", [(2, 3, 4, 5)], upsample, upsampled),
     conv(1, "plain", (2, 3, 7), (4, 3, 3)),
     conv(1, "groups", (2, 4, 8), (6, 2, 3), bias=True, pad=1, group=2, strides=[2], dilations=[2]),
     conv(3, "plain", (2, 2, 4, 4, 5), (3, 2, 3, 2, 3)),

@@ -1,0 +1,46 @@
+"""Ops without a case of their own, and why: no gradient, or another test."""
+
+from __future__ import annotations
+
+__all__ = ["NO_GRADIENT", "TESTED_ELSEWHERE"]
+
+#: Ops through which no gradient passes, by reason.
+NO_GRADIENT = {
+    "it is a gradient itself, compared as that of its op": """
+        BatchNormGrad ConvWeightGrad CtcLossGrad DetGrad DropoutGrad ReluGrad EluGrad SeluGrad CeluGrad MishGrad
+        GeluGrad SoftplusGrad SoftsignGrad LeakyReluGrad HardSigmoidGrad HardSwishGrad ThresholdedReluGrad
+        ShrinkGrad SwishGrad GraphcoreSwishGrad GraphcoreGeluGrad GraphcoreGeluErfGrad GroupNormGrad
+        GroupedGatherGrad ScatterReduceGrad CumSumAlong GatherGrad L1Grad NllGrad SoftmaxNllGrad OneHotGrad
+        ReduceMedianGrad PadGrad MaxPoolGrad AveragePoolGrad RecurrenceGrad RoiAlignGrad MaxRoiPoolGrad
+        SequenceSliceGrad SoftmaxGrad LogSoftmaxGrad MaxUnpoolGrad ElementsInto SlicesInto MatMulT OthersProduct""",
+    "its results are steps, whose slope is 0": """
+        Sign Floor Ceil Round NearbyInt Equal Greater GreaterOrEqual Less LessOrEqual ArgMax ArgMin Hardmax
+        Bucketize MaxPoolPlaces IsNaN IsInf QuantizeLinear DynamicQuantizeLinear""",
+    "its operands are integers or truth values": """
+        And Or Xor Not BitwiseAnd BitwiseOr BitwiseXor BitwiseXnor BitwiseNot BitShift IncrementMod
+        DequantizeLinear MatMulInteger QLinearMatMul ConvInteger QLinearConv""",
+    "it reads no values": "Constant ConstantOfShape Shape Size Range EyeLike Init",
+    "it needs constants": "NonZero Compress Unique NonMaxSuppression",
+    "it draws numbers": """
+        RandomNormal RandomUniform RandomNormalLike RandomUniformLike RandomNormals RandomUniforms Bernoulli
+        Multinomial DrawnClasses RoundStochastically RoundStochasticallyInto""",
+    "it changes variables or their gradients after the backward pass": """
+        AdamUpdate AdaptiveUpdate SgdPlain SgdSeparate SgdCombined RunningMean CopyInto CopyVarUpdate AddInto
+        MeanInto GradientNorm ClipFactor ClipGradient CountLargeGradients UndoLossScale ChangeLossScale""",
+    "it moves data between replicas and IPUs, and has no gradient in PopART or is put in later": """
+        ReplicatedAllReduce ReplicatedReduceScatter TakeShard ReduceScatterGradient AllGatherWeight
+        AllGatherShards IpuCopy""",
+    "it is there to stop gradients": "Detach",
+    "it is made of ops that have been differentiated": "Fused",
+    "it is rare and newer than PopART: it only serves inference": "CumProd",
+}
+
+#: Ops with a gradient that another test compares, or that the cases of other ops go through.
+TESTED_ELSEWHERE = {
+    "part of the gradients of other ops, or of what they expand to": """
+        ReshapeTo SumTo SpreadTo SliceInto Reversed ConvDataGrad Recurrence DynamicSliceLocal DynamicUpdateLocal
+        DynamicAddLocal DynamicZeroLocal""",
+    "test_batch_norm": "BatchNormTrain BatchNormInfer ReplicatedMean",
+    "test_dropout": "Dropout DropoutWithKey",
+    "test_subgraphs": "Call If Loop Scan",
+}
