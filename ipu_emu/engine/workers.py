@@ -25,8 +25,8 @@ __all__ = ["WORTH_A_THREAD", "Workers"]
 #: Floating-point operations of a micro-batch below which handing it to a thread costs more than it saves.
 WORTH_A_THREAD = 150_000_000
 
-_Errors = SimpleQueue[tuple[int, BaseException | None]]
-_Jobs = SimpleQueue[Step | None]
+_Done = SimpleQueue[BaseException | None]
+_Jobs = SimpleQueue[tuple[Step, _Done] | None]
 
 
 class Workers:
@@ -37,17 +37,21 @@ class Workers:
 
     def __init__(self, count: int, *, aside: bool = False) -> None:
         self.count = count
-        self._done: _Errors = SimpleQueue()
-        self._running = 0
+        self._running: list[_Done] = []
         self._jobs: list[_Jobs] = [SimpleQueue() for _ in range(count if count > 1 or aside else 0)]
         name = "host-io" if aside else "ipu"
         self._threads = [
-            Thread(target=_work, args=(lane, jobs, self._done), name=f"{name}-{lane}", daemon=True)
+            Thread(target=_work, args=(jobs,), name=f"{name}-{lane}", daemon=True)
             for lane, jobs in enumerate(self._jobs)
         ]
         for thread in self._threads:
             thread.start()
         self._stop = finalize(self, _stop, self._jobs)
+
+    @property
+    def busy(self) -> bool:
+        """Whether something was started that nobody has waited for."""
+        return bool(self._running)
 
     def run(self, parts: Sequence[Step]) -> None:
         """Run all ``parts`` and wait for them; the error of the first that failed is raised."""
@@ -61,26 +65,39 @@ class Workers:
     def start(self, parts: Sequence[Step]) -> None:
         """Let the threads begin with ``parts``, neighbours on one thread; ``wait`` must follow."""
         share = -(-len(parts) // self.count)
-        for lane, first in enumerate(range(0, len(parts), share)):
-            self._running += 1
-            self._jobs[lane].put(chain(*parts[first : first + share]))
+        try:
+            for lane, first in enumerate(range(0, len(parts), share)):
+                done: _Done = SimpleQueue()
+                self._jobs[lane].put((chain(*parts[first : first + share]), done))
+                self._running.append(done)
+        except BaseException:
+            self._settle()
+            raise
 
     def wait(self) -> None:
         """Wait until nothing runs, whatever interrupts; raise the error of the first part that failed."""
-        failed: list[tuple[int, BaseException]] = []
         try:
-            self._collect(failed)
-        finally:
-            self._collect(failed)
-        if failed:
-            raise min(failed, key=lambda entry: entry[0])[1]
+            ended = [done.get() for done in self._running]
+        except BaseException:
+            self._settle()
+            raise
+        self._running = []
+        failed = next((error for error in ended if error is not None), None)
+        if failed is not None:
+            raise failed
 
-    def _collect(self, failed: list[tuple[int, BaseException]]) -> None:
-        while self._running:
-            lane, error = self._done.get()
-            self._running -= 1
-            if error is not None:
-                failed.append((lane, error))
+    def _settle(self) -> None:
+        """Wait until nothing runs.
+
+        An interrupt may come after a result was taken and before it was noted, so results do not say that. Every
+        thread works in order: once it has done nothing, it has done all that came before.
+        """
+        self._running = []
+        done: list[_Done] = [SimpleQueue() for _ in self._jobs]
+        for jobs, answer in zip(self._jobs, done, strict=True):
+            jobs.put((chain(), answer))
+        for answer in done:
+            answer.get()
 
     def close(self) -> None:
         """End the threads."""
@@ -89,17 +106,18 @@ class Workers:
             thread.join()
 
 
-def _work(lane: int, jobs: _Jobs, done: _Errors) -> None:
+def _work(jobs: _Jobs) -> None:
     """The life of a thread. numpy keeps its error state per thread: what the caller has set does not reach it."""
     np.seterr(all="ignore")
     while (job := jobs.get()) is not None:
+        step, done = job
         error: BaseException | None = None
         try:
-            job()
+            step()
         except BaseException as raised:
             error = raised
-        done.put((lane, error))
-        del job, error
+        done.put(error)
+        del job, step, done, error
 
 
 def _stop(jobs: Sequence[_Jobs]) -> None:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import threading
 import warnings
+from queue import SimpleQueue
+from time import sleep
 from typing import Any
 
 import numpy as np
 import pytest
 
 from ipu_emu import popart
-from ipu_emu.engine import engine
+from ipu_emu.engine import engine, workers
 from ipu_emu.engine.workers import Workers
 from tests.ipu_emu.sessions import device, infer, options, train
 
@@ -135,3 +137,27 @@ def test_infinities_and_nan_are_values_without_warnings(monkeypatch: pytest.Monk
     np.testing.assert_array_equal(exp, [[0, 1], [np.inf, np.inf]])
     np.testing.assert_allclose(inverse, [[-1e-9, np.inf], [0, 1e-9]], rtol=1e-6)
     np.testing.assert_array_equal(half, [[np.inf, 0], [np.inf, np.inf]])
+
+
+def test_an_interrupt_that_comes_as_a_result_is_taken_leaves_nothing_running(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The result is lost then, and cannot be waited for again."""
+
+    class Lossy(SimpleQueue[Any]):
+        def get(self, *args: Any) -> Any:
+            super().get(*args)
+            raise KeyboardInterrupt
+
+    made, ended = Workers(2), []
+    lossy = iter([SimpleQueue(), Lossy()])
+    monkeypatch.setattr(workers, "SimpleQueue", lambda: next(lossy, None) or SimpleQueue())
+
+    def slowly() -> None:
+        sleep(0.05)
+        ended.append(1)
+
+    with pytest.raises(KeyboardInterrupt):
+        made.run([slowly, slowly])
+    assert ended == [1, 1]
+    made.run([slowly, slowly])
+    assert len(ended) == 4
+    made.close()
