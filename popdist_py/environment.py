@@ -14,6 +14,7 @@ from popdist_py.layout import Layout
 
 __all__ = [
     "EXECUTABLE_CACHE_PATH",
+    "JOB",
     "NAMES",
     "OFFLINE_MODE",
     "REPORT_SOCKET",
@@ -37,6 +38,9 @@ EXECUTABLE_CACHE_PATH = "POPDIST_EXECUTABLE_CACHE_PATH"
 
 #: How often the job was started again after a failure; 0 the first time.
 RESTART_COUNT = "POPDIST_RESTART_COUNT"
+
+#: A number that all instances of a job have in common, and no other job of this user.
+JOB = "POPDIST_JOB"
 
 #: Set to 1 where the program is to run without attaching to any IPU.
 OFFLINE_MODE = "POPDIST_OFFLINE_MODE"

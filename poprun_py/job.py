@@ -9,7 +9,7 @@ import signal
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from popdist_py.environment import EXECUTABLE_CACHE_PATH, RESTART_COUNT
+from popdist_py.environment import EXECUTABLE_CACHE_PATH, JOB, RESTART_COUNT
 from poprun_py import messages
 from poprun_py.failure import End, ended_badly, first_failure, signal_name
 from poprun_py.messages import MPI, OWN, UNMANAGED, Message
@@ -23,6 +23,8 @@ KILL_AFTER = 0.5
 #: Credit for what was written before the end of a job whose output is not read: it is bounded, and may all come.
 _LAST_CREDIT = 1 << 21
 
+#: Jobs are numbered by the microsecond of their start; numbers come again after some days.
+_JOBS = 1 << 40
 
 _HUNG = (
     "raised an exception and then waited in MPI_Finalize for the others, which it would have done for ever "
@@ -265,7 +267,7 @@ class Job:
     @property
     def _environment(self) -> dict[str, str]:
         """What the instances are told beyond the plan."""
-        told = {RESTART_COUNT: str(self._restart)}
+        told = {RESTART_COUNT: str(self._restart), JOB: str(int(self._since * 1e6) % _JOBS)}
         return told | {EXECUTABLE_CACHE_PATH: self._folder} if self._folder else told
 
     def _add(self, rank: int, end: End) -> None:

@@ -26,7 +26,8 @@ Systems
   m2000 bow-2000 c2 dss8440             a machine, a card of two GC2, a server with eight cards
 
 IPUs belong to one process at a time. Programs of one user share a system of each kind; a job of poprun-py has one of
-its own. IPU_EMU_SYSTEM chooses the system, IPU_EMU_CLAIMS another folder for the files that say who has what.
+its own, and is listed below the drawing. IPU_EMU_SYSTEM chooses the system, IPU_EMU_CLAIMS another folder for the
+files that say who has what.
 """
 
 
@@ -42,9 +43,8 @@ def info(name: str | None, form: str) -> None:
     from ipu_emu.hardware.claims import claims_folder
 
     system = system_named(name)
-    claims = Claims.on(system, claims_folder(os.environ))
-    holders = {ipu: pid for ipu in range(system.ipus) if (pid := claims.holder(ipu)) is not None}
+    claims = Claims.all_in(claims_folder(os.environ))
     if form == "json":
-        print_json(facts(system, holders))
+        print_json(facts(system, claims))
     else:
-        console().print(drawing(system, holders, console().width))
+        console().print(drawing(system, claims, console().width))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import groupby
 from typing import Any
 
 import psutil
@@ -11,15 +12,17 @@ from rich.table import Table
 from rich.text import Text
 
 from ipu_emu.cli.units import counted, memory
-from ipu_emu.hardware import PATTERNS, System
+from ipu_emu.hardware import ALONE, PATTERNS, Claim, System
 from ipu_emu.hardware.position import IPUS_PER_MACHINE
 
 __all__ = ["drawing", "facts"]
 
 
-def drawing(system: System, holders: Mapping[int, int], width: int) -> RenderableType:
+def drawing(system: System, claims: Sequence[Claim], width: int) -> RenderableType:
     """The ladder of machines, highest at the top, domains side by side; then numbers; then who uses what."""
-    return Group(_title(system), Text(), _domains(system, holders, width), Text(), _numbers(system), *_users(holders))
+    holders = _holders(system, claims)
+    ladders, users = _domains(system, holders, width), Text(_users(system, claims))
+    return Group(_title(system), Text(), ladders, Text(), _numbers(system), Text(), users)
 
 
 def _title(system: System) -> Text:
@@ -67,12 +70,29 @@ def _numbers(system: System) -> Table:
     return table
 
 
-def _users(holders: Mapping[int, int]) -> list[RenderableType]:
-    lines = [f"* {_ranges(ipus)}: {_program(pid)}" for pid, ipus in _by_pid(holders).items()]
-    return [Text(), Text("\n".join(lines) if lines else "no IPU is in use")]
+def _users(system: System, claims: Sequence[Claim]) -> str:
+    """A line for each process; those of a job together."""
+    lines = [f"* {_ranges(claim)}: {_program(claim.pid)}" for claim in claims if _is_in(system, claim)] or [
+        "no IPU is in use"
+    ]
+    others = [claim for claim in claims if not _is_in(system, claim)]
+    for (name, job), group in groupby(others, key=lambda claim: (claim.system, claim.job)):
+        lines.append(f"\na job of poprun-py, on a {name} of its own" if job else f"\n{name}")
+        lines += [f"  {_ranges(claim)}: {_program(claim.pid)}" for claim in group]
+    return "\n".join(lines)
 
 
-def facts(system: System, holders: Mapping[int, int]) -> dict[str, Any]:
+def _is_in(system: System, claim: Claim) -> bool:
+    """Whether a program alone has it, on this system."""
+    return claim.job == ALONE and claim.system == system.name.replace(" ", "")
+
+
+def _holders(system: System, claims: Sequence[Claim]) -> dict[int, int]:
+    """The process that has an IPU of the system, for each that somebody has."""
+    return {ipu: claim.pid for claim in claims if _is_in(system, claim) for ipu in claim.ipus}
+
+
+def facts(system: System, claims: Sequence[Claim]) -> dict[str, Any]:
     """All that is drawn, as data."""
     kind = system.generation
     return {
@@ -96,7 +116,16 @@ def facts(system: System, holders: Mapping[int, int]) -> dict[str, Any]:
         },
         "sync_patterns": [vars(pattern) for pattern in PATTERNS.values()],
         "placement": [_placement(system, ipu) for ipu in range(system.ipus)],
-        "used": [{"ipus": ipus, "pid": pid, "program": _program(pid)} for pid, ipus in _by_pid(holders).items()],
+        "used": [
+            {
+                "system": claim.system,
+                "job": claim.job or None,
+                "ipus": list(claim.ipus),
+                "pid": claim.pid,
+                "program": _program(claim.pid),
+            }
+            for claim in claims
+        ],
     }
 
 
@@ -115,13 +144,6 @@ def _placement(system: System, ipu: int) -> dict[str, Any]:
     }
 
 
-def _by_pid(holders: Mapping[int, int]) -> dict[int, list[int]]:
-    found: dict[int, list[int]] = {}
-    for ipu, pid in holders.items():
-        found.setdefault(pid, []).append(ipu)
-    return found
-
-
 def _program(pid: int) -> str:
     """What a process was started as."""
     try:
@@ -132,13 +154,7 @@ def _program(pid: int) -> str:
     return f"pid {pid} ({shown})" if shown else f"pid {pid}" if pid else "a process of another container"
 
 
-def _ranges(ipus: list[int]) -> str:
-    """``IPU 3``, ``IPUs 0-3, 8``."""
-    parts: list[list[int]] = []
-    for ipu in ipus:
-        if parts and ipu == parts[-1][-1] + 1:
-            parts[-1].append(ipu)
-        else:
-            parts.append([ipu])
-    drawn = ", ".join(str(part[0]) if len(part) == 1 else f"{part[0]}-{part[-1]}" for part in parts)
-    return f"IPU{'s' if len(ipus) > 1 else ''} {drawn}"
+def _ranges(claim: Claim) -> str:
+    """``IPU 3``, ``IPUs 0-3``."""
+    first, last = claim.ipus[0], claim.ipus[-1]
+    return f"IPU {first}" if first == last else f"IPUs {first}-{last}"

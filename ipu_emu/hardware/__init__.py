@@ -1,6 +1,6 @@
 """hardware: the emulated Pod and who may use its IPUs."""
 
-from ipu_emu.hardware.claims import Claims
+from ipu_emu.hardware.claims import ALONE, Claim, Claims
 from ipu_emu.hardware.device import Connection, Device, DeviceKind
 from ipu_emu.hardware.generation import BOW, GC2, GC200, GENERATIONS, Generation
 from ipu_emu.hardware.occupancy import Occupancy, of_this_process, share_of
@@ -10,6 +10,7 @@ from ipu_emu.hardware.sync import PATTERNS, SyncGroup, SyncPattern, groups
 from ipu_emu.hardware.system import POD16, SYSTEM_VARIABLE, System
 
 __all__ = [
+    "ALONE",
     "BOW",
     "GC2",
     "GC200",
@@ -17,6 +18,7 @@ __all__ = [
     "PATTERNS",
     "POD16",
     "SYSTEM_VARIABLE",
+    "Claim",
     "Claims",
     "Connection",
     "Device",

@@ -2,7 +2,7 @@
 
 As a Pod belongs to its host, the emulated one belongs to the user: two device managers see the same IPUs, in one
 process or in several (see claims.py). Whoever holds some gives them back by saying so, or by being forgotten. The
-instances of a job of the launcher have a Pod of their own, shared out among them by their replicas.
+instances of a job of the launcher have a Pod of the job's own, shared out among them by their replicas.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from functools import cache
 from threading import Lock
 from weakref import WeakKeyDictionary, finalize
 
-from ipu_emu.hardware.claims import Claims, claims_folder
+from ipu_emu.hardware.claims import ALONE, Claims, claims_folder
 from ipu_emu.hardware.system import System
-from popdist_py.environment import Environment, is_set
+from popdist_py.environment import JOB, Environment, is_set
 
 __all__ = ["Occupancy", "of_this_process", "share_of"]
 
@@ -83,12 +83,19 @@ class Occupancy:
 
 def of_this_process(system: System, environ: Mapping[str, str]) -> Occupancy:
     """The one of the system that this process sees."""
-    return _occupancy(system, None if is_set(environ) else claims_folder(environ))
+    job = job_of(environ)
+    return _occupancy(system, None if job is None else claims_folder(environ), job or ALONE)
+
+
+def job_of(environ: Mapping[str, str]) -> int | None:
+    """The number of the job that this process belongs to, ALONE for none; None where the job has no number."""
+    number = environ.get(JOB, "")
+    return int(number) if number.isdecimal() else None if is_set(environ) else ALONE
 
 
 @cache
-def _occupancy(system: System, folder: str | None) -> Occupancy:
-    return Occupancy(None if folder is None else Claims.on(system, folder))
+def _occupancy(system: System, folder: str | None, job: int) -> Occupancy:
+    return Occupancy(None if folder is None else Claims.on(system, folder, job))
 
 
 def share_of(system: System, environ: Mapping[str, str]) -> range:
