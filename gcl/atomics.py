@@ -11,7 +11,7 @@ from typing import Any
 from llvmlite import ir
 from numba import types
 
-from gcl.jit import intrinsic, part
+from gcl.jit import bare_part, intrinsic
 
 __all__ = [
     "exchange",
@@ -95,13 +95,13 @@ def pause(typing_context: Any) -> Any:
     return types.void(), codegen
 
 
-@part
+@bare_part
 def futex_wait(address: int, expected: int, timespec: int) -> None:
     """Sleep while the int32 at ``address`` is ``expected``, at most for the struct timespec at ``timespec``."""
     _syscall(_SYS_FUTEX, address, _FUTEX_WAIT, expected, timespec, 0, 0)
 
 
-@part
+@bare_part
 def futex_wake(address: int) -> None:
     """Wake everyone who sleeps on ``address``."""
     _syscall(_SYS_FUTEX, address, _FUTEX_WAKE, 0x7FFFFFFF, 0, 0, 0)

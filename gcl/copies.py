@@ -7,7 +7,7 @@ from typing import Any
 from llvmlite import ir
 from numba import types
 
-from gcl.jit import intrinsic, jit, part
+from gcl.jit import bare, bare_part, intrinsic
 
 __all__ = ["STREAMED_BYTES", "copy_bytes", "copy_part", "stream_bytes", "zero_bytes"]
 
@@ -33,14 +33,14 @@ def _stream_line(typing_context: Any, to: Any, frm: Any) -> Any:
     return types.void(types.int64, types.int64), codegen
 
 
-@jit
+@bare
 def copy_bytes(to: int, frm: int, n: int) -> None:
     """Copy ``n`` bytes between addresses that do not overlap, or are the same."""
     if to != frm:
         _memcpy(to, frm, n)
 
 
-@part
+@bare_part
 def stream_bytes(to: int, frm: int, n: int) -> None:
     """The same past the caches: half as long for what does not fit them, longer for what does."""
     head = min(n, -to % _LINE)
@@ -51,7 +51,7 @@ def stream_bytes(to: int, frm: int, n: int) -> None:
     copy_bytes(to + head + lines, frm + head + lines, n - head - lines)
 
 
-@part
+@bare_part
 def copy_part(to: int, frm: int, n: int, whole: int) -> None:
     """Copy ``n`` of the ``whole`` bytes that this rank is about to write."""
     if whole >= STREAMED_BYTES and to != frm:
@@ -60,7 +60,7 @@ def copy_part(to: int, frm: int, n: int, whole: int) -> None:
         copy_bytes(to, frm, n)
 
 
-@jit
+@bare
 def zero_bytes(to: int, n: int) -> None:
     """Clear ``n`` bytes, none if that is negative."""
     if n > 0:

@@ -17,7 +17,7 @@ from numba import types
 from numba.core.cgutils import for_range
 
 from gcl.dtypes import witness
-from gcl.jit import address_of, intrinsic, jit, pointer_to
+from gcl.jit import address_of, bare, intrinsic, pointer_to
 from gcl.lanes import LANES, Elements, stored, sums
 
 __all__ = ["DIVIDE", "IN_PLACE", "MORE", "ONTO", "ROUND", "SQUARE", "SUM", "loop", "loops_of"]
@@ -154,7 +154,7 @@ def loops_of(dtype: np.dtype[Any]) -> int:
     return address_of(_loops, *[types.int64] * 5, pointer)
 
 
-@jit
+@bare
 def _loops(what: int, at: int, offset: int, n: int, divisor: int, out: Any) -> None:
     """Do ``_LOOPS[what]`` to ``n`` elements."""
     _all_loops(what, at, offset, n, divisor, out)

@@ -12,7 +12,7 @@ from zlib import crc32
 
 import numpy as np
 
-from gcl.jit import jit, part
+from gcl.jit import bare, bare_part
 from gcl.rendezvous import arrive, mark_refused, post_of, reached, refusals, wait_for_all
 
 __all__ = [
@@ -86,7 +86,7 @@ def new_plan(
     return plan
 
 
-@part
+@bare_part
 def tables(plan: Any) -> Any:
     """Owner, and local index, of each replica; members of group 0, of group 1, ...; and room to reduce one group: for
     the addresses of its members, and of the results."""
@@ -97,46 +97,52 @@ def tables(plan: Any) -> Any:
     return owners, owners[replicas:], members, nodes, nodes[size:]
 
 
-@part
+@bare_part
 def meet(plan: Any) -> Any:
     """Wait a while for everyone to arrive where this rank is."""
     timespec = plan.ctypes.data + 8 * _SECONDS
     return wait_for_all(plan[CONTROL], plan[RANK], plan[RANKS], plan[_ARRIVALS], plan[_SPINS], timespec) < 0
 
 
-@part
+@bare_part
 def _announce(plan: Any, call: Any) -> None:
     post = post_of(plan[CONTROL], plan[RANK])
     post[0], post[1], post[2] = call[SIGNATURE], call[IN], call[OUT]
     post[3], post[4], post[5] = call[X], call[RESULT], plan[PROCESS]
 
 
-@part
+@bare
+def _signature_of(plan: Any, rank: int) -> Any:
+    """What ``rank`` calls."""
+    return post_of(plan[CONTROL], rank)[0]
+
+
+@bare_part
 def own_tensor_of(plan: Any, rank: int, which: int) -> Any:
     """Where ``rank``'s input (which = 0) or output (which = 1) starts in its own process."""
     return post_of(plan[CONTROL], rank)[3 + which]
 
 
-@part
+@bare_part
 def process_of(plan: Any, rank: int) -> Any:
     """The process that is ``rank``."""
     return post_of(plan[CONTROL], rank)[5]
 
 
-@part
+@bare_part
 def _first_of_slice(count: int, rank: int, ranks: int, item: int) -> int:
     unit = (_PAGE if count * item >= 4 * _PAGE * ranks else _CACHE_LINE) // item
     units = (count + unit - 1) // unit
     return min(count, units * rank // ranks * unit)
 
 
-@part
+@bare_part
 def slice_of(count: int, rank: int, ranks: int, item: int) -> Any:
     """First element of rank's slice of ``count``, and the one after its last: on pages, or cache lines if few."""
     return _first_of_slice(count, rank, ranks, item), _first_of_slice(count, rank + 1, ranks, item)
 
 
-@part
+@bare_part
 def any_private(plan: Any) -> bool:
     """Say whether some rank announced a tensor that lies in none of the segments (offset -1)."""
     private = False
@@ -145,17 +151,17 @@ def any_private(plan: Any) -> bool:
     return private
 
 
-@part
+@bare_part
 def agreed(plan: Any) -> bool:
     """Say whether every rank announced the same call."""
-    mine = post_of(plan[CONTROL], plan[RANK])[0]
+    mine = _signature_of(plan, plan[RANK])
     same = True
     for rank in range(plan[RANKS]):
-        same = same and post_of(plan[CONTROL], rank)[0] == mine
+        same = same and _signature_of(plan, rank) == mine
     return same
 
 
-@jit
+@bare
 def address(plan: Any, replica: int, which: int, nbytes: int) -> Any:
     """Where ``replica``'s input (which = 1) or output (which = 2) of ``nbytes`` starts."""
     owners = plan[TABLES + plan[RANKS] :]
@@ -164,7 +170,7 @@ def address(plan: Any, replica: int, which: int, nbytes: int) -> Any:
     return plan[TABLES + owner] + post_of(plan[CONTROL], owner)[which] + locals_[replica] * nbytes
 
 
-@jit
+@bare
 def enter(plan: Any, call: Any) -> Any:
     """Announce ``call`` and meet; False if somebody is still missing."""
     if plan[STAGE] == OUTSIDE:
@@ -176,14 +182,14 @@ def enter(plan: Any, call: Any) -> Any:
     return plan[STAGE] > ENTERING
 
 
-@jit
+@bare
 def meet_again(plan: Any) -> None:
     """Arrive at the next meeting point."""
     plan[_ARRIVALS] += 1
     arrive(plan[CONTROL], plan[RANK], plan[_ARRIVALS])
 
 
-@jit
+@bare
 def met(plan: Any) -> Any:
     """Wait a while for everyone to arrive where this rank is; ``missing(plan)`` names those who did not."""
     done = meet(plan)
@@ -217,5 +223,5 @@ def missing(plan: np.ndarray) -> list[int]:
 
 def signature_of_all(plan: np.ndarray) -> int:
     """A number that is the same for the same calls of all ranks: theirs, if they agree."""
-    found = [int(post_of(int(plan[CONTROL]), rank)[0]) for rank in range(int(plan[RANKS]))]
+    found = [int(_signature_of(plan, rank)) for rank in range(int(plan[RANKS]))]
     return found[0] if len(set(found)) == 1 else crc32(repr(found).encode()) | 1 << 40

@@ -17,7 +17,7 @@ import numpy as np
 from numba import types
 
 from gcl.copies import copy_bytes
-from gcl.jit import jit, part
+from gcl.jit import bare, bare_part
 from gcl.plan import (
     COUNT,
     GROUP_SIZE,
@@ -47,11 +47,11 @@ _writev: Any = types.ExternalFunction("process_vm_writev", types.intp(*[types.in
 
 
 def buffers(group_size: int) -> np.ndarray:
-    """A chunk for each member of a group, and one for the result."""
-    return np.empty((group_size + 1, _CHUNK), np.uint8)
+    """A chunk for each member of a group, one for the result, and room for vectors."""
+    return np.empty((group_size + 2, _CHUNK // 8), np.int64)
 
 
-@jit
+@bare
 def _transfer(process: int, here: int, there: int, n: int, write: bool, vectors: Any) -> Any:
     """Copy ``n`` bytes between this process and another; ``vectors``: room for two struct iovec."""
     vectors[0], vectors[1], vectors[2], vectors[3] = here, n, there, n
@@ -67,11 +67,11 @@ def can_reach(process: int, address: int) -> bool:
     return all(_transfer(process, word.ctypes.data, address, 8, write, vectors) == 8 for write in (False, True))
 
 
-@part
+@bare_part
 def _push(plan: Any, call: Any, recipe: Any, scratch: Any, chunks: Any) -> None:
     replicas, size, rank, item = plan[REPLICAS], plan[GROUP_SIZE], plan[RANK], call[ITEM]
     owners, locals_, members, nodes, outs = tables(plan)
-    nbytes, vectors = call[COUNT] * item, np.empty(4, np.int64)
+    nbytes, vectors = call[COUNT] * item, chunks[size + 1]
     start, stop = slice_of(call[COUNT], rank, plan[RANKS], item)
     total = chunks[size].ctypes.data
     for low in range(start * item, stop * item, _CHUNK):
@@ -94,7 +94,7 @@ def _push(plan: Any, call: Any, recipe: Any, scratch: Any, chunks: Any) -> None:
                     _transfer(process_of(plan, owner), total, at, n, True, vectors)
 
 
-@jit
+@bare
 def pushing(plan: Any, call: Any, recipe: Any, scratch: Any, chunks: Any) -> int:
     """Go on with an all-reduce that the ranks have entered; call again while it returns WAITING."""
     if plan[STAGE] == INSIDE:

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from gcl.copies import STREAMED_BYTES, copy_bytes, stream_bytes
-from gcl.jit import jit, part
+from gcl.jit import bare, bare_part
 from gcl.loops import DIVIDE, IN_PLACE, MORE, ONTO, ROUND, SQUARE, SUM, loop, loops_of
 from gcl.operators import Operator
 
@@ -115,7 +115,7 @@ def _siblings(left: tuple[int, int], right: tuple[int, int]) -> bool:
     return left[1] == right[1] and left[0] % (2 * left[1]) == 0
 
 
-@part
+@bare_part
 def _in_place(nodes: Any, count: int, destinations: Any, copies: int) -> bool:
     same = copies == count
     for i in range(copies):
@@ -123,7 +123,7 @@ def _in_place(nodes: Any, count: int, destinations: Any, copies: int) -> bool:
     return same
 
 
-@part
+@bare_part
 def _in_one_pass(recipe: Any, nodes: Any, destinations: Any, copies: int, start: int, n: int) -> bool:
     """Add two or four leaves in place, or up to eight into one destination, if that is what is asked for.
 
@@ -143,7 +143,7 @@ def _in_one_pass(recipe: Any, nodes: Any, destinations: Any, copies: int, start:
     return False
 
 
-@jit
+@bare
 def reduce_range(
     recipe: Any, nodes: Any, destinations: Any, copies: int, start: int, stop: int, scratch: Any
 ) -> None:

@@ -35,7 +35,7 @@ from gcl.atomics import (
     sched_yield,
     store_release,
 )
-from gcl.jit import carray, intrinsic, jit, part, pointer_to
+from gcl.jit import bare, bare_part, intrinsic, pointer_to
 
 __all__ = ["LINE", "arrive", "left", "mark_left", "mark_refused", "post_of", "reached", "refusals", "wait_for_all"]
 
@@ -47,19 +47,21 @@ _YIELDS, _SLEEPS = 200, 5
 
 @intrinsic
 def _words(typing_context: Any, address: Any) -> Any:
+    """The words at ``address``, to be indexed."""
+
     def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.inttoptr(arguments[0], context.get_value_type(signature.return_type))
 
     return pointer_to(types.int64)(types.int64), codegen
 
 
-@jit
+@bare_part
 def post_of(control: int, rank: int) -> Any:
-    """The words that ``rank`` announces."""
-    return carray(_words(control + rank * LINE + _POST), POST_WORDS)
+    """The POST_WORDS words that ``rank`` announces."""
+    return _words(control + rank * LINE + _POST)
 
 
-@part
+@bare_part
 def arrive(control: int, rank: int, arrivals: int) -> None:
     """Publish all that this rank wrote so far, and that it reached meeting point ``arrivals``."""
     line = control + rank * LINE
@@ -69,12 +71,12 @@ def arrive(control: int, rank: int, arrivals: int) -> None:
         futex_wake(line)
 
 
-@part
+@bare_part
 def _reached(line: int, arrivals: int) -> Any:
     return np.int32(load_acquire(line) - np.int32(arrivals)) >= 0
 
 
-@part
+@bare_part
 def _wait_for(line: int, arrivals: int, spins: int, timespec: int) -> Any:
     if _reached(line, arrivals):
         return True
@@ -97,7 +99,7 @@ def _wait_for(line: int, arrivals: int, spins: int, timespec: int) -> Any:
     return _reached(line, arrivals)
 
 
-@part
+@bare_part
 def wait_for_all(control: int, rank: int, ranks: int, arrivals: int, spins: int, timespec: int) -> int:
     """Wait until every rank reached meeting point ``arrivals``; -1, or a rank that did not come in time."""
     for step in range(1, ranks):
@@ -107,26 +109,26 @@ def wait_for_all(control: int, rank: int, ranks: int, arrivals: int, spins: int,
     return -1
 
 
-@jit
+@bare
 def mark_left(control: int, rank: int) -> None:
     """Tell the others that this rank takes part no more."""
     exchange(control + rank * LINE + _LEFT, np.int32(1))
 
 
-@jit
+@bare
 def left(control: int, rank: int) -> Any:
     """Say whether ``rank`` takes part no more."""
     return load_acquire(control + rank * LINE + _LEFT) != 0
 
 
-@jit
+@bare
 def refusals(control: int, rank: int, arrivals: int) -> Any:
     """How many calls of ``rank`` were refused between meeting point ``arrivals`` and the next."""
     line = control + rank * LINE
     return load_acquire(line + _REFUSALS) if load_acquire(line + _REFUSED_AT) == np.int32(arrivals) else np.int32(0)
 
 
-@jit
+@bare
 def mark_refused(control: int, rank: int, arrivals: int) -> None:
     """Tell the others that this rank, now at meeting point ``arrivals``, refused a call that they may have made."""
     line, before = control + rank * LINE, refusals(control, rank, arrivals)
@@ -134,7 +136,7 @@ def mark_refused(control: int, rank: int, arrivals: int) -> None:
     store_release(line + _REFUSED_AT, np.int32(arrivals))
 
 
-@jit
+@bare
 def reached(control: int, rank: int, arrivals: int) -> Any:
     """Say whether ``rank`` arrived at meeting point ``arrivals``."""
     return _reached(control + rank * LINE, arrivals)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 from gcl.copies import copy_part, zero_bytes
-from gcl.jit import jit, part
+from gcl.jit import bare, bare_part
 from gcl.plan import (
     COUNT,
     GROUP_SIZE,
@@ -43,7 +43,7 @@ __all__ = ["copying", "reducing"]
 _ALL_REDUCE, _ALL_GATHER, _BROADCAST, _ALL_TO_ALL, _ALL_GATHER_SHARED = 1, 3, 4, 5, 6  # gcl.calls.Kind
 
 
-@part
+@bare_part
 def _reduce(plan: Any, call: Any, recipe: Any, scratch: Any) -> None:
     replicas, size, rank = plan[REPLICAS], plan[GROUP_SIZE], plan[RANK]
     owners, locals_, members, nodes, outs = tables(plan)
@@ -67,7 +67,7 @@ def _reduce(plan: Any, call: Any, recipe: Any, scratch: Any) -> None:
             reduce_range(recipe, nodes, outs, size if whole else 1, start, stop, scratch)
 
 
-@part
+@bare_part
 def _copy(plan: Any, call: Any) -> None:
     replicas, size = plan[REPLICAS], plan[GROUP_SIZE]
     owners, locals_, members, _, _ = tables(plan)
@@ -92,7 +92,7 @@ def _copy(plan: Any, call: Any) -> None:
                 copy_part(out + i * part, source, part, nbytes)
 
 
-@jit
+@bare
 def reducing(plan: Any, call: Any, recipe: Any, scratch: Any) -> int:
     """Run one all-reduce or reduce-scatter; call again with the same arguments while it returns WAITING."""
     if not enter(plan, call):
@@ -108,7 +108,7 @@ def reducing(plan: Any, call: Any, recipe: Any, scratch: Any) -> int:
     return DONE if met(plan) else WAITING
 
 
-@jit
+@bare
 def copying(plan: Any, call: Any) -> int:
     """Run one all-gather, broadcast, all-to-all or barrier; call again while it returns WAITING."""
     if not enter(plan, call):

@@ -17,7 +17,7 @@ from __future__ import annotations
 from typing import Any
 
 from gcl.copies import copy_bytes
-from gcl.jit import jit, part
+from gcl.jit import bare, bare_part
 from gcl.plan import (
     COUNT,
     GROUP_SIZE,
@@ -57,7 +57,7 @@ def staging_sets(largest: int, segment_bytes: int) -> int:
     return max(2, min(_FOOTPRINT, segment_bytes // 4) // largest)
 
 
-@part
+@bare_part
 def _locals_of(plan: Any, rank: int) -> int:
     owners = plan[TABLES + plan[RANKS] :][: plan[REPLICAS]]
     count = 0
@@ -66,26 +66,26 @@ def _locals_of(plan: Any, rank: int) -> int:
     return count
 
 
-@part
+@bare_part
 def _set(plan: Any, rank: int, turn: int) -> Any:
     """Where the set that ``rank`` uses in round ``turn`` starts: the results, then the slots."""
     chunks = _locals_of(plan, rank) * plan[RANKS] + plan[REPLICAS] // plan[GROUP_SIZE]
     return plan[TABLES + rank] + (plan[TURN] + turn) % plan[SETS] * chunks * CHUNK
 
 
-@part
+@bare_part
 def _result(plan: Any, rank: int, turn: int, group: int) -> Any:
     """Where ``rank`` puts the chunk it combined for ``group``."""
     return _set(plan, rank, turn) + group * CHUNK
 
 
-@part
+@bare_part
 def _slot(plan: Any, rank: int, turn: int, local: int, chunk: int) -> Any:
     """Where ``rank`` puts what its replica ``local`` contributes to ``chunk``."""
     return _result(plan, rank, turn, plan[REPLICAS] // plan[GROUP_SIZE] + local * plan[RANKS] + chunk)
 
 
-@part
+@bare_part
 def _part(plan: Any, call: Any, turn: int, chunk: int) -> Any:
     """First byte and length of ``chunk`` of round ``turn``: the last round shares what is left evenly."""
     ranks, nbytes = plan[RANKS], call[COUNT] * call[ITEM]
@@ -96,7 +96,7 @@ def _part(plan: Any, call: Any, turn: int, chunk: int) -> Any:
     return first + start, min(each, left - start)
 
 
-@part
+@bare_part
 def _copy_in(plan: Any, call: Any, turn: int) -> None:
     nbytes = call[COUNT] * call[ITEM]
     for step in range(1, plan[RANKS]):
@@ -106,7 +106,7 @@ def _copy_in(plan: Any, call: Any, turn: int) -> None:
             copy_bytes(_slot(plan, plan[RANK], turn, local, chunk), call[X] + local * nbytes + start, length)
 
 
-@part
+@bare_part
 def _copy_out(plan: Any, call: Any, turn: int) -> None:
     replicas, size, nbytes = plan[REPLICAS], plan[GROUP_SIZE], call[COUNT] * call[ITEM]
     owners, locals_, members, _, _ = tables(plan)
@@ -119,7 +119,7 @@ def _copy_out(plan: Any, call: Any, turn: int) -> None:
                 copy_bytes(to, _result(plan, chunk, turn, m // size), length)
 
 
-@part
+@bare_part
 def _combine(plan: Any, call: Any, turn: int, recipe: Any, scratch: Any) -> None:
     replicas, size, rank, item = plan[REPLICAS], plan[GROUP_SIZE], plan[RANK], call[ITEM]
     owners, locals_, members, nodes, outs = tables(plan)
@@ -139,7 +139,7 @@ def _combine(plan: Any, call: Any, turn: int, recipe: Any, scratch: Any) -> None
                 copy_bytes(call[RESULT] + locals_[members[first + i]] * nbytes + start, outs[0], length)
 
 
-@jit
+@bare
 def staging(plan: Any, call: Any, recipe: Any, scratch: Any) -> int:
     """Go on with an all-reduce that the ranks have entered; call again while it returns WAITING."""
     nbytes = call[COUNT] * call[ITEM]

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from gcl.jit import jit, part
+from gcl.jit import bare, bare_part
 from gcl.ready import DONE, MISMATCH, WAITING
 from gcl.transport.streams import FILL, SEND, advance, move, queue
 
@@ -73,7 +73,7 @@ def _segments(arrays: list[tuple[int, np.ndarray]], places: dict[int, int]) -> n
     return np.array(sorted(rows, key=lambda row: row[0]), np.int64).reshape(-1, 3)
 
 
-@part
+@bare_part
 def _begin(table: Any, headers: Any, sends: Any, targets: Any) -> None:
     row = 0
     for peer in range(len(table)):
@@ -89,7 +89,7 @@ def _begin(table: Any, headers: Any, sends: Any, targets: Any) -> None:
             pass
 
 
-@jit
+@bare
 def _swap(table: Any, polled: Any, words: Any, headers: Any, sends: Any, fills: Any, targets: Any) -> Any:
     """Go through the stages as far as it goes; ``sends`` are in the order of their connections."""
     if words[_STAGE] == _IDLE:

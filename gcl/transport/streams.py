@@ -17,7 +17,7 @@ import numpy as np
 from numba import types
 
 from gcl.atomics import load_acquire, sched_yield
-from gcl.jit import jit, part
+from gcl.jit import bare, bare_part
 
 __all__ = [
     "ENDED",
@@ -71,7 +71,7 @@ def widened(table: np.ndarray) -> np.ndarray:
     return wide
 
 
-@jit
+@bare
 def _position(line: Any, way: int, count: int) -> Any:
     """Where the segment that is number ``count`` of its queue stands."""
     capacity = (len(line) - _SEGMENTS) // 4
@@ -88,7 +88,7 @@ def is_full(line: np.ndarray, way: int) -> bool:
     return bool(4 * (line[way + 1] - line[way]) == len(line) - _SEGMENTS)
 
 
-@jit
+@bare
 def queue(line: Any, way: int, address: int, nbytes: int) -> Any:
     """Append a segment to a queue (SEND or FILL) that has room; return the count that completes it."""
     position = _position(line, way, line[way + 1])
@@ -97,7 +97,7 @@ def queue(line: Any, way: int, address: int, nbytes: int) -> Any:
     return line[way + 1]
 
 
-@part
+@bare_part
 def _advance(line: Any, way: int) -> Any:
     """Move one piece of a queue, as far as the kernel takes, or gives, it at once; say whether anything was moved."""
     if line[way] == line[way + 1] or line[ENDED]:
@@ -126,14 +126,14 @@ def _advance(line: Any, way: int) -> Any:
     return True
 
 
-@jit
+@bare
 def advance(line: Any) -> Any:
     """Move a piece in each direction of one connection, without waiting; say whether anything was moved."""
     filled = _advance(line, FILL)
     return _advance(line, SEND) or filled
 
 
-@part
+@bare_part
 def _sleep(table: Any, polled: Any) -> Any:
     """Wait until something can be moved; False after a while, or on a signal."""
     for peer in range(len(table)):
@@ -145,7 +145,7 @@ def _sleep(table: Any, polled: Any) -> Any:
     return _poll(polled.ctypes.data, len(table), _NAP_MILLISECONDS) > 0
 
 
-@jit
+@bare
 def complete(table: Any, targets: Any) -> Any:
     """Say whether each connection's counters, of what was sent and filled, have come as far as ``targets``."""
     for peer in range(len(table)):
@@ -154,7 +154,7 @@ def complete(table: Any, targets: Any) -> Any:
     return True
 
 
-@part
+@bare_part
 def _hopeless(table: Any, targets: Any) -> Any:
     """Say whether a connection has ended that is not ``complete``."""
     for peer in range(len(table)):
@@ -164,7 +164,7 @@ def _hopeless(table: Any, targets: Any) -> Any:
     return False
 
 
-@jit
+@bare
 def move(table: Any, targets: Any, polled: Any) -> Any:
     """Move segments until all are ``complete``; False when the caller should look why they are not yet."""
     idle = 0
