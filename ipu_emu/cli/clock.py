@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from ipu_emu.cli.model_options import model_options, system_named, wanted
-from ipu_emu.cli.printing import console, print_json
+from ipu_emu.cli.printing import console, print_json, write
 
 if TYPE_CHECKING:
     from ipu_emu.clock import Block
@@ -24,6 +25,7 @@ Examples
   ipu-emu clock resnet50 --batch 20 --accumulation 6 --replicas 16 --optimiser momentum
   ipu-emu clock bert-base --ipus 4 --schedule popart --accumulation 8 --system bow-pod16
   ipu-emu clock mlp --inference --format json
+  ipu-emu clock transformer --ipus 2 --schedule interleaved --accumulation 8 --output timeline.svg
 
 All times are modelled. Matrix units reach their peak unless --efficiency says otherwise, and operands move once: a
 step on real IPUs takes longer. docs/ipu-emu.md says what is modelled, and how.
@@ -38,16 +40,24 @@ step on real IPUs takes longer. docs/ipu-emu.md says what is modelled, and how.
 @click.option(
     "--sync", type=click.Choice(["Full", "SinglePipeline", "ReplicaAndLadder"]), default="Full", show_default=True
 )
+@click.option(
+    "--output",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Also write the timeline: .svg, or .json for ui.perfetto.dev.",
+)
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
-def clock(system: str | None, efficiency: float, sync: str, form: str, **options: Any) -> None:
+def clock(system: str | None, efficiency: float, sync: str, output: Path | None, form: str, **options: Any) -> None:
     """Compile, price, print."""
     where = system_named(system)
+    from ipu_emu.cli.timeline_output import written
     from ipu_emu.clock import Machine, timeline
     from ipu_emu.hardware import PATTERNS
 
     asked = wanted(**options)
     machine = Machine(where, asked.replicas, asked.ipus, efficiency, sync=PATTERNS[sync])
     made = timeline(asked.compiled(where).executable, machine)
+    if output is not None:
+        write(output, written(output, asked.title, made))
     if form == "json":
         print_json(_facts(made, asked.samples, where.generation.clock))
     else:

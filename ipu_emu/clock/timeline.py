@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ipu_emu.clock.machine import Machine
 from ipu_emu.clock.pricing import Kind, Pricing
@@ -25,18 +25,20 @@ from ipu_emu.program.exchanges import Overlapped
 from ipu_emu.program.executable import Executable
 from ipu_emu.program.instructions import HostLoad, HostStore, Instruction, Leaf, Pipeline, PipelineStage, Repeat
 from ipu_emu.program.overlap import Overlap
+from ipu_emu.program.schedules import Work
 
 __all__ = ["Block", "Span", "timeline"]
 
 
 @dataclass(frozen=True)
 class Span:
-    """``seconds`` of one IPU from ``start`` on."""
+    """``seconds`` of one IPU from ``start`` on, for an instruction or for a task of a pipeline."""
 
     ipu: int
     start: float
     seconds: float
     name: str
+    kind: Kind | Work
 
 
 @dataclass
@@ -49,7 +51,7 @@ class Block:
 
     def append(self, other: Block, times: int = 1) -> None:
         """Add what comes after, ``times`` times; its spans only once."""
-        self.spans += (Span(s.ipu, self.seconds + s.start, s.seconds, s.name) for s in other.spans)
+        self.spans += (replace(span, start=self.seconds + span.start) for span in other.spans)
         self.seconds += other.seconds * times
         self.add_busy(other, times)
 
@@ -91,7 +93,7 @@ def _block(program: Sequence[Instruction], pricing: Pricing) -> Block:
 
 def _leaf(leaf: Leaf, pricing: Pricing) -> Block:
     found = pricing.of(leaf)
-    spans = [Span(found.ipu, 0.0, found.seconds, str(leaf))] if found.seconds else []
+    spans = [Span(found.ipu, 0.0, found.seconds, str(leaf), found.kind)] if found.seconds else []
     return Block(found.seconds, defaultdict(float, {(found.ipu, found.kind): found.seconds}), spans)
 
 
@@ -118,7 +120,7 @@ def _exchange(made: Block, leaves: Sequence[Leaf], pricing: Pricing) -> float:
     end = made.seconds
     for leaf in leaves:
         found = pricing.of(leaf)
-        made.spans.append(Span(found.ipu, end, found.seconds, str(leaf)))
+        made.spans.append(Span(found.ipu, end, found.seconds, str(leaf), Kind.BESIDE))
         made.busy[found.ipu, Kind.BESIDE] += found.seconds
         end += found.seconds
     return end
@@ -126,7 +128,7 @@ def _exchange(made: Block, leaves: Sequence[Leaf], pricing: Pricing) -> float:
 
 def _one_span(block: Block, name: str) -> Block:
     """A block that is drawn as a whole on each IPU that is busy in it."""
-    spans = [Span(ipu, 0.0, block.seconds, name) for ipu, busy in block.by_ipu().items() if busy]
+    spans = [Span(ipu, 0.0, block.seconds, name, Kind.COMPUTE) for ipu, busy in block.by_ipu().items() if busy]
     return Block(block.seconds, block.busy, spans)
 
 
@@ -147,7 +149,7 @@ def _pipeline(pipeline: Pipeline, pricing: Pricing) -> Block:
             stage = stages[task.stage].work
             start = max(free[task.ipu], done.get((task.stage - 1, task.micro_batch), 0.0))
             free[task.ipu] = done[task.stage, task.micro_batch] = start + stage.seconds
-            made.spans.append(Span(task.ipu, start, stage.seconds, str(task)))
+            made.spans.append(Span(task.ipu, start, stage.seconds, str(task), task.what))
             made.add_busy(stage)
         free = {ipu: max(seconds, exchanged[ipu]) for ipu, seconds in free.items()}
         if pricing.machine.slots_are_barriers:

@@ -239,6 +239,20 @@ class TestClock:
         shown = told(f"clock {words}")
         assert f"{facts['modelled_cycles']:,} cycles" in shown
 
+    def test_timelines_are_drawn_and_traced(self, tmp_path: Path) -> None:
+        words = "mlp --ipus 2 --schedule popart --accumulation 4"
+        svg, trace = tmp_path / "t.svg", tmp_path / "t.json"
+        told(f"clock {words} --output {svg}")
+        made = self.facts(f"{words} --output {trace}")
+        events = [event for event in json.loads(trace.read_text())["traceEvents"] if event["ph"] == "X"]
+        assert max(event["ts"] + event["dur"] for event in events) == pytest.approx(made["modelled_seconds"] * 1e6)
+        tasks = [event for event in events if event["cat"] in {"forward", "backward", "forward+backward"}]
+        assert len(tasks) == 3 * 4
+        boxes = [str(b.text) for b in ElementTree.fromstring(svg.read_text()).iter() if b.tag.endswith("title")]
+        assert sum("of stage" in box for box in boxes) == 3 * 4
+        done = ipu_emu(f"clock {words} --output {tmp_path}/t.png")
+        assert (done.exit_code, "timelines are .svg (a picture) or .json" in done.stderr) == (2, True)
+
     def test_a_file(self, model: str) -> None:
         assert self.facts(f"{model} --inference --batch 5")["samples"] == 5
 
