@@ -35,7 +35,7 @@ class OnnxFile:
             kind = dtype_numbered(info.type.tensor_type.elem_type)
             shapes.add(info.name, popart.TensorInfo(kind.name, sizes[info.name]))
         first = next((shape for shape in sizes.values() if shape), [1])
-        return cls(path, tuple(output.name for output in graph.output), first[0], shapes)
+        return cls(path, tuple(_outputs(path, graph)), first[0], shapes)
 
     def loss(self, asked: str) -> str:
         """The tensor to train by; raise EmulatorError where nobody says."""
@@ -45,6 +45,16 @@ class OnnxFile:
                 f"{', '.join(self.outputs)}), or --inference"
             )
         return asked
+
+
+def _outputs(path: str, graph: Any) -> list[str]:
+    """Those that the file names, else what no op reads."""
+    read = {id for node in graph.node for id in node.input}
+    made = [id for node in graph.node for id in node.output if id and id not in read]
+    found = [output.name for output in graph.output] or made
+    if not found:
+        raise EmulatorError(f"{path} computes nothing; export a model that has ops")
+    return found
 
 
 def _sizes(path: str, info: Any, batch: int) -> Iterator[int]:

@@ -17,6 +17,7 @@ from onnx import TensorProto, helper, numpy_helper
 from ipu_emu.cli import main
 from ipu_emu.cli.units import counted, decimal, memory
 from ipu_emu.hardware import GC200
+from ipu_emu.models import named
 from ipu_emu.program.schedules import schedule
 
 
@@ -213,6 +214,12 @@ class TestMemory:
         done = ipu_emu(f"memory {words}".replace("MODEL", model).replace("JUNK", str(junk)))
         assert done.exit_code == 2
         assert message in done.stderr
+
+    def test_a_file_that_names_no_outputs_ends_where_nobody_reads(self, tmp_path: Path) -> None:
+        path = tmp_path / "mlp.onnx"
+        path.write_bytes(named("mlp", batch=8).proto)
+        assert "(its outputs are Nll:0)" in ipu_emu(f"memory {path}").stderr
+        assert "inference, micro-batches of 8\n" in told(f"memory {path} --inference")
 
     def test_only_the_batch_may_be_open(self, tmp_path: Path) -> None:
         value = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, "length"])
