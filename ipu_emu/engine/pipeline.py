@@ -2,13 +2,11 @@
 
 The stages of one slot run at the same time, each on the worker of its IPU; those of one IPU one after the other, in
 the order of the schedule. Meanwhile the host, in the caller's thread, gives the data of the next slot and takes the
-results of the last one.
+results of the last one, as far as the sync pattern allows (see meetings.py).
 
     slot        0          1          2          3
     IPU 0       stage 0    0          0 2        0 2
     IPU 1                  1          1          1
-    host        load 1     load 2     load 3     load 4
-                           store 0    store 1    store 2
 
 Every stage keeps to micro-batch m modulo the number of places of what it touches. So that nothing depends on timing,
 each IPU of each replica counts for itself.
@@ -16,22 +14,24 @@ each IPU of each replica counts for itself.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 from ipu_emu.engine.binding import Binder
 from ipu_emu.engine.counts import Counts
+from ipu_emu.engine.meetings import Meeting, Tasks, meetings
 from ipu_emu.engine.turns import TurnBinder, Turns
 from ipu_emu.engine.wall import Kind
 from ipu_emu.engine.workers import Workers
+from ipu_emu.hardware.sync import PATTERNS
 from ipu_emu.ops import Step
 from ipu_emu.program.instructions import HostLoad, HostStore, Pipeline, PipelineStage
 
 __all__ = ["BoundPipeline"]
 
-#: (stage, micro-batch), in program order.
-_Slot = tuple[tuple[int, int], ...]
+#: Makes a call and adds its time to a kind.
+Clock = Callable[[Kind, Step], None]
 
 
 @dataclass(frozen=True)
@@ -47,59 +47,59 @@ class BoundPipeline:
 
     def __init__(self, pipeline: Pipeline, binder: Binder) -> None:
         self.counter, self.host = pipeline.counter, binder.host
-        self.slots: list[_Slot] = [
-            tuple((task.stage, task.micro_batch) for task in slot) for slot in pipeline.slots()
-        ]
-        self.ipus = 1 + max(stage.ipu for stage in pipeline.stages)
+        slots = [tuple((task.stage, task.micro_batch) for task in slot) for slot in pipeline.slots()]
+        ipus = [stage.ipu for stage in pipeline.stages]
+        self.meetings = list(meetings(slots, ipus, PATTERNS[binder.executable.sync]))
+        self.ipus = 1 + max(ipus)
         self.counts = [[Counts() for _ in range(self.ipus)] for _ in binder.buffers]
         self.stages = [_stage(binder, stage, self.counts) for stage in pipeline.stages]
         #: Collectives are for all replicas at once, so their stages cannot run at the same time as others.
         self.together = any(len(stage.work) != 1 for stage in self.stages)
 
-    def run(self, workers: Workers, clock: Callable[[Kind, Step], None]) -> None:
+    def run(self, workers: Workers, clock: Clock) -> None:
         """Run all micro-batches; ``clock`` makes a call and adds its time to a kind."""
         for counts in (counts for replica in self.counts for counts in replica):
             counts.follow(self.host.counts)
-        clock(Kind.HOST_IO, lambda: self._load(0))
-        for number in range(len(self.slots)):
-            self._slot(number, workers, clock)
-        clock(Kind.HOST_IO, lambda: self._store(len(self.slots) - 1))
+        for meeting in self.meetings:
+            clock(Kind.HOST_IO, partial(self._give, meeting.given_before))
+            self._slot(meeting, workers, clock)
+            clock(Kind.HOST_IO, partial(self._take, meeting.taken_after))
 
-    def _slot(self, number: int, workers: Workers, clock: Callable[[Kind, Step], None]) -> None:
+    def _slot(self, meeting: Meeting, workers: Workers, clock: Clock) -> None:
         beside = workers.count > 1 and not self.together
         if beside:
-            workers.start(self._jobs(self.slots[number]))
+            workers.start(self._jobs(meeting.tasks))
         try:
-            clock(Kind.HOST_IO, lambda: self._beside(number))
+            clock(Kind.HOST_IO, partial(self._beside, meeting))
         finally:
             if beside:
                 clock(Kind.COMPUTE, workers.wait)
         if not beside:
-            self._in_turn(self.slots[number], workers, clock)
+            self._in_turn(meeting.tasks, workers, clock)
 
-    def _beside(self, number: int) -> None:
+    def _beside(self, meeting: Meeting) -> None:
         """What the host does during a slot."""
-        self._load(number + 1)
-        self._store(number - 1)
+        self._give(meeting.given_beside)
+        self._take(meeting.taken_beside)
 
-    def _load(self, number: int) -> None:
-        self._serve(number, lambda stage: stage.loads)
+    def _give(self, tasks: Tasks) -> None:
+        self._serve((micro_batch, self.stages[stage].loads) for stage, micro_batch in tasks)
 
-    def _store(self, number: int) -> None:
-        self._serve(number, lambda stage: stage.stores)
+    def _take(self, tasks: Tasks) -> None:
+        self._serve((micro_batch, self.stages[stage].stores) for stage, micro_batch in tasks)
 
-    def _serve(self, number: int, part: Callable[[_Stage], Turns]) -> None:
-        for stage, micro_batch in self.slots[number] if 0 <= number < len(self.slots) else ():
+    def _serve(self, work: Iterable[tuple[int, Turns]]) -> None:
+        for micro_batch, turns in work:
             self.host.counts.set(self.counter, micro_batch)
-            for call in part(self.stages[stage]).at(micro_batch):
+            for call in turns.at(micro_batch):
                 call()
 
-    def _jobs(self, slot: _Slot) -> list[Step]:
+    def _jobs(self, slot: Tasks) -> list[Step]:
         """One job for each IPU of each replica, those of a replica side by side."""
         replicas = range(len(self.counts))
         return [self._job(slot, replica, ipu) for replica in replicas for ipu in range(self.ipus)]
 
-    def _job(self, slot: _Slot, replica: int, ipu: int) -> Step:
+    def _job(self, slot: Tasks, replica: int, ipu: int) -> Step:
         counts, counter = self.counts[replica][ipu], self.counter
         work = [(m, self.stages[s].work[0].at(m)[replica]) for s, m in slot if self.stages[s].ipu == ipu]
 
@@ -110,7 +110,7 @@ class BoundPipeline:
 
         return job
 
-    def _in_turn(self, slot: _Slot, workers: Workers, clock: Callable[[Kind, Step], None]) -> None:
+    def _in_turn(self, slot: Tasks, workers: Workers, clock: Clock) -> None:
         """One stage after the other, the replicas side by side."""
         for number, micro_batch in slot:
             stage = self.stages[number]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from copy import deepcopy
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -108,7 +109,7 @@ class Compilation:
         self._options.check_counts()
         check_device(self.deviceInfo, self._options, self._model, self._ipus_per_replica)
         check_io_tiles(self.deviceInfo, self._options, self._on_io_tiles())
-        self._executable = self._compile()
+        self._executable = replace(self._compile(), sync=self.deviceInfo.syncPattern.name)
         check_memory(
             self._executable,
             self.deviceInfo,

@@ -10,8 +10,9 @@ from ipu_emu.popart.devices import DeviceInfo
 from ipu_emu.popart.enums import DeviceType
 from ipu_emu.popart.options import SessionOptions
 from ipu_emu.popart.placement import check_virtual_graphs_fit
+from ipu_emu.program.executable import Executable
 
-__all__ = ["check_device", "check_distributed", "check_io_tiles"]
+__all__ = ["check_device", "check_distributed", "check_io_tiles", "check_sync"]
 
 #: The fewest I/O tiles that reach all of the host exchange.
 _LEAST_IO_TILES = 32
@@ -53,4 +54,13 @@ def check_io_tiles(device: DeviceInfo, options: SessionOptions, tensors: Sequenc
         raise EmulatorError(
             f"Tensor '{tensors[0]}' is to be exchanged by I/O tiles (TileSet.IO), and numIOTiles is 0; set it to "
             f"{allowed}"
+        )
+
+
+def check_sync(device: DeviceInfo, executable: Executable) -> None:
+    """Raise EmulatorError for an executable that was compiled for another sync pattern."""
+    if executable.sync != device.syncPattern.name:
+        raise EmulatorError(
+            f"The executable was compiled for the sync pattern {executable.sync}, but the device has "
+            f"{device.syncPattern.name}; acquire the device with SyncPattern.{executable.sync}, or compile again"
         )

@@ -19,6 +19,7 @@ from ipu_emu.graph.onnx_model import initializers_of, load_model, to_model
 from ipu_emu.hostio import SyntheticFeed, check_sizes
 from ipu_emu.popart.compilation import Model
 from ipu_emu.popart.dataflow import DataFlow
+from ipu_emu.popart.device_rules import check_sync
 from ipu_emu.popart.devices import DeviceInfo
 from ipu_emu.popart.enums import DeviceConnectionType, SyntheticDataMode
 from ipu_emu.popart.modelled import Modelled
@@ -79,6 +80,7 @@ class Session(Randomness):
     def loadEngineAndConnectStreams(self) -> None:
         """Attach to the device and load what was compiled."""
         info = self.deviceInfo
+        check_sync(info, self.executable)
         if info.connectionType is not DeviceConnectionType.Never and not info.tryAttachUntilTimeout():
             raise EmulatorError(
                 f"Failed to attach to device with id '{info.id}': somebody else has its IPUs. Detach the other "

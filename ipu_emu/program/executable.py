@@ -16,7 +16,7 @@ __all__ = ["Executable"]
 
 @dataclass(frozen=True)
 class Executable:
-    """The compiled step of one model."""
+    """The compiled step of one model; ``sync`` names the sync pattern of the devices that it runs on."""
 
     graph: Graph
     program: tuple[Instruction, ...]
@@ -24,6 +24,7 @@ class Executable:
     step: StepShape
     anchors: Mapping[str, Anchor]
     inputs: tuple[Tensor, ...]
+    sync: str = "Full"
 
     def cost(self) -> Cost:
         """Floating-point operations and bytes of one micro-batch on one replica, weight update included."""
