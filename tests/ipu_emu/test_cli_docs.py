@@ -1,4 +1,4 @@
-"""docs/ipu-emu.md: its commands print what it shows."""
+"""docs/ipu-emu.md and README.md: commands print what they show."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from click.testing import CliRunner
 from ipu_emu.cli import main
 from tests.jobs import ROOT
 
-PAGE = (ROOT / "docs" / "ipu-emu.md").read_text()
-SHOWN = re.findall(r"```\n\$ ipu-emu ([^\n]*)\n(.*?)```", PAGE, flags=re.DOTALL)
+PAGES = (ROOT / "docs" / "ipu-emu.md").read_text() + (ROOT / "README.md").read_text()
+SHOWN = re.findall(r"```\n\$ (?:.venv/bin/)?ipu-emu ([^\n]*)\n(.*?)```", PAGES, flags=re.DOTALL)
 
 
 def lines(text: str) -> list[str]:
