@@ -20,6 +20,10 @@ from ipu_emu.graph import DType, Tensor
 __all__ = ["ArrayFeed"]
 
 
+#: Element types of arrays, and those of the tensors that take them.
+_CONVERTED = {("int64", "INT32"), ("uint64", "UINT32")}
+
+
 class ArrayFeed:
     """Inputs and outputs by tensor id."""
 
@@ -80,13 +84,14 @@ class _Cursor:
         self.position = 0
 
     def expect(self, dtype: DType) -> None:
-        """Check the element type; INT64 is converted to INT32, with one warning."""
+        """Check the element type; integers of 64 bits are converted to those of 32, with one warning."""
         found = self.flat.dtype
         if found == dtype.numpy:
             return
-        if found == np.int64 and dtype.name == "INT32":
-            warnings.warn(f"Tensor {self.id}: INT64 step data is converted to INT32", stacklevel=4)
-            self.flat = self.flat.astype(np.int32)
+        if (found.name, dtype.name) in _CONVERTED:
+            wide = found.name.upper()
+            warnings.warn(f"Tensor {self.id}: {wide} step data is converted to {dtype}", stacklevel=4)
+            self.flat = self.flat.astype(dtype.numpy)
             return
         raise SessionError(
             f"Type discrepancy for tensor {self.id}. User provided : {found} and expected : {dtype.numpy}. "

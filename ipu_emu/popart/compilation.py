@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ipu_emu.errors import EmulatorError, SessionError
 from ipu_emu.graph import Graph
-from ipu_emu.graph.onnx_model import from_model, initializers_of, load_model, metadata_of, opset_of
+from ipu_emu.graph.onnx_model import from_model, initializers_of, load_model, metadata_of
 from ipu_emu.ops import append
 from ipu_emu.popart.caching import cache_folder
 from ipu_emu.popart.dataflow import DataFlow
@@ -21,11 +21,13 @@ from ipu_emu.popart.device_rules import check_device, check_distributed, check_i
 from ipu_emu.popart.devices import DeviceInfo
 from ipu_emu.popart.enums import TileSet
 from ipu_emu.popart.inputs import broadcast_inputs, io_inputs, overlapped_inputs
+from ipu_emu.popart.model_frame import ModelFrame
 from ipu_emu.popart.options import SessionOptions
 from ipu_emu.popart.out_of_memory import check_memory
 from ipu_emu.popart.patterns import InputShapeInfo
 from ipu_emu.popart.placement import check_placement
 from ipu_emu.popart.places import placed
+from ipu_emu.popart.supported_types import append_supported, supported_inputs
 from ipu_emu.popart.tensorinfo import TensorInfo
 from ipu_emu.popart.variables import grouped, settings_of
 from ipu_emu.program.anchors import StepShape
@@ -64,10 +66,9 @@ class Compilation:
         check_distributed(deviceInfo, self._options)
         self.replicationFactor = self._options.localReplicas()
         self.accumulationFactor = self._options.accumulation()
-        proto = load_model(fnModel)  # it is as large as the weights: not kept
-        self._opset = opset_of(proto)
+        proto = load_model(fnModel)
         self._model = self._read(proto, inputShapeInfo)
-        del proto
+        self._frame = ModelFrame(proto)
         self._placement = check_placement(
             self._model, self._options, dataFlow, training=self._training, ipus=self._ipus_per_replica
         )
@@ -85,7 +86,13 @@ class Compilation:
             if id in data:
                 settings.shapeOnReplica(data[id].shape, replicas, id)
         known = {} if shapes is None else {id: info.described for id, info in shapes.infos.items()}
-        return from_model(tell_replicas(proto, replicas), append, groups=grouped(metadata, replicas), shapes=known)
+        casts = self._options.enableSupportedDataTypeCasting
+        return from_model(
+            tell_replicas(proto, replicas),
+            append_supported if casts else append,
+            groups=grouped(metadata, replicas),
+            shapes=supported_inputs(proto, known) if casts else known,
+        )
 
     def _transform(self) -> tuple[Graph, list[Gradient]]:
         """The graph of a step, and the gradients that are reduced in it."""

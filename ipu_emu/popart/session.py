@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,8 +13,7 @@ import popdist_py
 from ipu_emu.clock import Block
 from ipu_emu.engine import Engine, Replicas
 from ipu_emu.errors import EmulatorError, SessionError
-from ipu_emu.graph import Role
-from ipu_emu.graph.onnx_model import initializers_of, load_model, to_model
+from ipu_emu.graph.onnx_model import initializers_of, load_model
 from ipu_emu.hostio import SyntheticFeed, check_sizes
 from ipu_emu.popart.compilation import Model
 from ipu_emu.popart.dataflow import DataFlow
@@ -187,14 +185,10 @@ class Session(Randomness):
     def modelToHost(self, filename: str) -> None:
         """Write a ModelProto with the weights of the device and the optimiser state."""
         self.weightsToHost()
-        graph = self._model.copy()
-        for id, value in self._weights.values.items():
-            if id not in graph.tensors:
-                graph.add(replace(self._graph.tensors[id].whole, role=Role.WEIGHT, group=None))
-            graph.data[id] = value
+        model = self._frame.with_data(self._model.data | self._weights.values)
         temporary = f"{filename}.{os.getpid()}.tmp"
         with open(temporary, "wb") as file:
-            file.write(to_model(graph, opset=self._opset))
+            file.write(model.SerializeToString())
         os.replace(temporary, filename)
 
     def resetHostWeights(

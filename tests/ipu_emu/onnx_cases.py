@@ -14,8 +14,12 @@ from onnx import numpy_helper
 
 from ipu_emu import popart
 from ipu_emu.ops import TABLE
+from tests.ipu_emu.sessions import options
 
-__all__ = ["check", "exported_models", "node_cases", "run"]
+__all__ = ["AS_WRITTEN", "check", "exported_models", "node_cases", "run"]
+
+#: The device has no integers of 64 bits unless a session is told to keep them.
+AS_WRITTEN = {"enableSupportedDataTypeCasting": False}
 
 
 @cache
@@ -81,7 +85,9 @@ def _infer(model: onnx.ModelProto, inputs: Mapping[str, np.ndarray], known: set[
     fixed.graph.initializer.extend(numpy_helper.from_array(inputs[name], name) for name in sorted(known))
     names = list(dict.fromkeys(info.name for info in fixed.graph.output))
     device = popart.DeviceManager().createCpuDevice()
-    session = popart.InferenceSession(fixed.SerializeToString(), popart.DataFlow(1, names), device)
+    session = popart.InferenceSession(
+        fixed.SerializeToString(), popart.DataFlow(1, names), device, userOptions=options(**AS_WRITTEN)
+    )
     session.prepareDevice()
     anchors = session.initAnchorArrays()
     session.run(popart.PyStepIO({name: value for name, value in inputs.items() if name not in known}, anchors))

@@ -1,0 +1,53 @@
+"""ModelFrame: a model as its user wrote it, without data, to be written again with those of a session."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import helper
+
+from ipu_emu.graph.dtype import dtype_numbered, dtype_of
+from ipu_emu.graph.onnx_tensors import proto_of
+
+__all__ = ["ModelFrame"]
+
+
+#: Fields of an initializer that hold its data, or say where they are.
+_DATA = (
+    "raw_data",
+    "float_data",
+    "double_data",
+    "int32_data",
+    "int64_data",
+    "uint64_data",
+    "external_data",
+    "data_location",
+)
+
+
+class ModelFrame:
+    """It takes ``model`` over and drops the data of its initializers, which are as large as the weights."""
+
+    def __init__(self, model: onnx.ModelProto) -> None:
+        self._model = model
+        for proto in model.graph.initializer:
+            for field in _DATA:
+                proto.ClearField(field)
+
+    def with_data(self, data: Mapping[str, NDArray[Any]]) -> onnx.ModelProto:
+        """The model with initializers in their own order and types, and then what else is in ``data``."""
+        model = onnx.ModelProto()
+        model.CopyFrom(self._model)
+        graph = model.graph
+        for proto in graph.initializer:
+            proto.CopyFrom(proto_of(proto.name, np.asarray(data[proto.name], dtype_numbered(proto.data_type).numpy)))
+        own = {proto.name for proto in graph.initializer}
+        for id, array in data.items():
+            if id not in own:
+                graph.initializer.append(proto_of(id, array))
+                graph.input.append(helper.make_tensor_value_info(id, dtype_of(array).onnx, array.shape))
+        return model

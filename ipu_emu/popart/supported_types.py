@@ -1,0 +1,76 @@
+"""Supported types: integers of 64 bits become those of 32 on the device, which has no others.
+
+    labels: INT64 (input)          labels: INT32; INT64 step data are converted
+    best = ArgMax(scores)          best: INT32, not ONNX's INT64
+    Equal(best, labels)            of INT32
+    shape, axes: INT64 constants   as they are, but cast where they meet an INT32
+
+Bodies of loops and branches, and what they make, keep their types. PopART does so with
+``enableSupportedDataTypeCasting``, its default.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import onnx
+
+from ipu_emu.graph import Graph, Op, Role, Tensor, dtype_named
+from ipu_emu.graph.dtype import INT32, INT64, UINT32, DType
+from ipu_emu.ops import append
+
+__all__ = ["append_supported", "supported_inputs"]
+
+_Described = tuple[DType, tuple[int, ...]]
+
+_SUPPORTED = {INT64: INT32, dtype_named("UINT64"): UINT32}
+_NUMBERS = {wide.onnx: narrow for wide, narrow in _SUPPORTED.items()}
+#: Attributes that hold the number of an element type.
+_TYPES = ("to", "dtype")
+
+
+def supported_inputs(model: onnx.ModelProto, known: Mapping[str, _Described]) -> dict[str, _Described]:
+    """Type and shape of the inputs of ``model`` that are ``known`` from elsewhere, or that change their type."""
+    declared = {
+        info.name: (_NUMBERS[kind.elem_type], tuple(int(size.dim_value) for size in kind.shape.dim))
+        for info in model.graph.input
+        if (kind := info.type.tensor_type).elem_type in _NUMBERS
+    }
+    return declared | {id: (_SUPPORTED.get(dtype, dtype), shape) for id, (dtype, shape) in known.items()}
+
+
+def append_supported(graph: Graph, op: Op) -> list[Tensor]:
+    """As ``append``, for a graph on the device."""
+    made = append(graph, replace(op, inputs=_matched(graph, op)))
+    wide = [tensor for tensor in made if tensor.role is Role.COMPUTED and tensor.dtype in _SUPPORTED]
+    if not wide or graph.parent is not None or any(isinstance(value, Graph) for value in op.attributes.values()):
+        return made
+    graph.tensors |= {tensor.id: replace(tensor, dtype=_SUPPORTED[tensor.dtype]) for tensor in wide}
+    graph.ops[-1] = replace(graph.ops[-1], attributes=_attributes(op))
+    return [graph.tensors[tensor.id] for tensor in made]
+
+
+def _attributes(op: Op) -> dict[str, Any]:
+    return {
+        key: _NUMBERS[value].onnx if key in _TYPES and value in _NUMBERS else value
+        for key, value in op.attributes.items()
+    }
+
+
+def _matched(graph: Graph, op: Op) -> tuple[str, ...]:
+    """The inputs of ``op``, those of 64 bits cast where others of the same kind have 32."""
+    types = {graph.tensor(id).dtype for id in op.inputs if id}
+    met = {wide: narrow for wide, narrow in _SUPPORTED.items() if wide in types and narrow in types}
+    return tuple(_cast(graph, id, met) if id else id for id in op.inputs)
+
+
+def _cast(graph: Graph, id: str, met: Mapping[DType, DType]) -> str:
+    dtype = met.get(graph.tensor(id).dtype)
+    if dtype is None:
+        return id
+    name = f"{id}/{dtype}"
+    if not graph.knows(name):
+        append(graph, Op("Cast", (id,), (name,), {"to": dtype.onnx}))
+    return name
