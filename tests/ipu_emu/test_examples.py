@@ -78,3 +78,12 @@ def test_a_resnet_without_pytorch_is_one_message(tmp_path: Path) -> None:
         "examples/resnet.py writes its model with PyTorch, which is not installed; install torch, or name an "
         "ONNX file with --model\n"
     )
+
+
+@pytest.mark.timeout(120)
+def test_a_pipeline_computes_what_one_ipu_does() -> None:
+    script = str(EXAMPLES / "pipeline.py")
+    said = {run(sys.executable, script, *flags) for flags in ((), ("--plain",), ("--schedule", "interleaved"))}
+    assert len(said) == 1
+    first, last = (float(value) for value in re.findall(r"loss ([\d.]+)", said.pop()))
+    assert last < first / 10
