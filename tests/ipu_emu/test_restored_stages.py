@@ -46,8 +46,8 @@ def test_a_stash_that_two_stages_restore() -> None:
         compiled([2], KINDS.Pipeline)
     assert error.value.args[0].startswith(
         "SessionOptions::autoRecomputation == RecomputationType::Pipeline is not compatible with the partitioning of "
-        "operations over pipeline stages. To-stash Tensor 'Tanh:0' must be restored for recomputation of a descendent "
-        "that is not a direct consumer on more than 1 PipelineStage, but this is currently not supported"
+        "operations over pipeline stages. To-stash Tensor 'Tanh:0' must be restored for recomputation of a "
+        "descendent that is not a direct consumer on more than 1 PipelineStage, but this is currently not supported"
     )
 
 
