@@ -16,10 +16,13 @@ __all__ = ["Refusals", "check_flat", "check_output", "check_tensor", "dims_of", 
 
 
 class Refusals:
-    """A ``with`` block that gives the ArgumentError with which it ends to ``tell``."""
+    """A ``with`` block that gives the ArgumentError with which it ends to ``tell``, any other to ``fail``.
 
-    def __init__(self, tell: Callable[[ArgumentError], None]) -> None:
-        self._tell = tell
+    Nothing was begun in the one case; what was is unknown in the other: it may be an interrupt.
+    """
+
+    def __init__(self, tell: Callable[[ArgumentError], None], fail: Callable[[BaseException], None]) -> None:
+        self._tell, self._fail = tell, fail
 
     def __enter__(self) -> None:
         """Nothing."""
@@ -27,6 +30,8 @@ class Refusals:
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, ArgumentError):
             self._tell(error)
+        elif error is not None:
+            self._fail(error)
 
 
 def check_tensor(x: np.ndarray, local: int) -> None:

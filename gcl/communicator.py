@@ -7,7 +7,7 @@ other processes of the host can read them, so that a collective copies nothing; 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -20,10 +20,11 @@ from gcl.groups import Group
 from gcl.handle import Handle, Runner
 from gcl.methods.method import method_chain
 from gcl.operators import Operator, operator
-from gcl.ready import DONE, ReadyCall
+from gcl.path import Path
+from gcl.ready import DONE
 from gcl.world import World
 
-__all__ = ["Communicator", "Path", "Tensors"]
+__all__ = ["Communicator", "Tensors"]
 
 #: One tensor [local replicas, ...], or a list of them that travel together.
 Tensors = TypeVar("Tensors", np.ndarray, list[np.ndarray])
@@ -32,35 +33,6 @@ R = TypeVar("R")
 _ALL_REDUCE, _REDUCE_SCATTER, _ALL_GATHER, _BROADCAST, _ALL_TO_ALL, _ALL_GATHER_SHARED = map(int, list(Kind)[1:])
 _ADD = str(Operator.ADD)
 _REQUESTS = 1024  # kept; programs that never repeat themselves must not grow
-
-
-class Path(Protocol):
-    """How the bytes go: through shared memory, or by messages."""
-
-    name: str
-    #: by Request.key; only while nothing has failed
-    ready: dict[tuple[object, ...], ReadyCall]
-
-    def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
-        """A zeroed tensor that this path moves fast."""
-
-    def shared(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
-        """A zeroed tensor of which ranks that share memory have one together."""
-
-    def run(self, request: Request, x: np.ndarray, out: np.ndarray) -> None:
-        """Run one collective from ``x`` to ``out``, both C-contiguous."""
-
-    def finish(self, call: ReadyCall, status: int) -> None:
-        """Complete a ready call whose ``run`` returned ``status``."""
-
-    def refuse(self, error: ArgumentError) -> None:
-        """A call of this rank cannot be made: others that make it wait for this rank in vain, and are told."""
-
-    def fail(self, error: BaseException) -> None:
-        """A ready call ended with ``error``: the ranks are out of step from here on."""
-
-    def close(self) -> None:
-        """Leave; others that wait for this rank are told."""
 
 
 class Communicator:
@@ -81,7 +53,7 @@ class Communicator:
         self._ready = path.ready
         self._requests: dict[tuple[object, ...], Request] = {}
         self._runner: Runner | None = None
-        self._told = Refusals(path.refuse)
+        self._told = Refusals(path.refuse, path.fail)
         self._shared: dict[int, np.ndarray] = {}
         self._nothing = path.empty((world.local, 0), np.dtype(np.float32))
         self.local_replicas: int = world.local
@@ -140,11 +112,10 @@ class Communicator:
             return out
         with self._told:
             if isinstance(x, list):
-                size = self.group.size
-                packing.checked(x, out, self._check_flat, lambda one: (len(one), -(-one.shape[1] // size)))
-                return packing.scattered(x, out, size, self.empty, self._together(Kind.REDUCE_SCATTER, op))
+                packing.checked(x, out, self._check_flat, lambda one: (len(one), self._width(one, op)))
+                return self._scatter_list(x, op, out)
             self._check_flat(x)
-            out = self._output(out, (x.shape[0], self._shard(x.shape[1], x.dtype, op)), x)
+            out = self._output(out, (x.shape[0], self._width(x, op)), x)
             self._run(Kind.REDUCE_SCATTER, op, x, out)
             return out
 
@@ -328,13 +299,21 @@ class Communicator:
         def run(x: np.ndarray, division: str) -> np.ndarray:
             out = x
             if kind is Kind.REDUCE_SCATTER:
-                out = self._path.empty((len(x), self._shard(x.shape[1], x.dtype, op)), x.dtype)
+                out = self._path.empty((len(x), self._width(x, op)), x.dtype)
             elif kind is Kind.ALL_GATHER:
                 out = self._path.empty((len(x), self.group.size, x.shape[1]), x.dtype)
             self._run(kind, op, x, out, root, division)
             return out
 
         return run
+
+    def _scatter_list(self, x: list[np.ndarray], op: str, out: list[np.ndarray] | None) -> list[np.ndarray]:
+        widths = [self._width(one, op) for one in x]
+        together = self._together(Kind.REDUCE_SCATTER, op)
+        return packing.scattered(x, out, widths, self.group.size, self.empty, together)
+
+    def _width(self, x: np.ndarray, op: str) -> int:
+        return self._shard(x.shape[1], x.dtype, op)
 
     def _shard(self, elements: int, dtype: np.dtype[Any], op: str) -> int:
         """How many of ``elements`` one member owns after a reduce-scatter, padding included."""

@@ -18,7 +18,7 @@ import msgpack
 import popdist_py
 from gcl.arguments import check_seconds, check_whole, is_whole
 from gcl.calls import Request
-from gcl.communicator import Communicator, Path
+from gcl.communicator import Communicator
 from gcl.errors import ArgumentError, CollectiveTimeout
 from gcl.fabric import Fabric
 from gcl.groups import Group
@@ -27,6 +27,7 @@ from gcl.literal import Literal, LiteralCommunicator, chosen, default_fabric
 from gcl.log import Logged, listens, logger_of
 from gcl.methods.method import Method, method_chain
 from gcl.options import SYNCLESS_WARNING, UNUSED_VARIABLES, Options
+from gcl.path import Path
 from gcl.paths import Site, path_over
 from gcl.schedule import Schedule
 from gcl.transport import inprocess

@@ -19,9 +19,10 @@ from typing import Any
 
 import numpy as np
 
+from gcl import packing
 from gcl.breakable import Breakable
 from gcl.calls import Kind, Request
-from gcl.communicator import Communicator, Path, Tensors
+from gcl.communicator import Communicator
 from gcl.dtypes import sum_dtype
 from gcl.errors import ArgumentError
 from gcl.fabric import MAX_DOMAIN, Fabric
@@ -31,6 +32,7 @@ from gcl.interpreter import OPERATIONS, State, execute
 from gcl.methods.method import Method
 from gcl.operators import Operator, operator
 from gcl.options import Options
+from gcl.path import Path
 from gcl.phases import Phase
 from gcl.program import Collective, StepProgram
 from gcl.ready import ReadyCall
@@ -94,7 +96,7 @@ class Literal(Breakable):
 
     def __init__(self, path: Path, world: World, group: Group, fabric: Fabric, options: Options) -> None:
         self.name = path.name
-        self._path, self._world, self._group, self._fabric = path, world, group, fabric
+        self._path, self._world, self._group, self.fabric = path, world, group, fabric
         self.chain, self._options = options.method, options
         self.plan(Collective.ALL_REDUCE, 0, 4)  # whatever does not fit together is said at once
         self._wire = wire_of(path, world)
@@ -111,7 +113,7 @@ class Literal(Breakable):
         methods = (Method.AUTO,) if op is Operator.LOCAL else _part_of_chain(self.chain, collective)
         return schedule(
             collective,
-            self._fabric,
+            self.fabric,
             elements,
             itemsize=itemsize,
             group=self._group,
@@ -250,22 +252,18 @@ class LiteralCommunicator(Communicator):
         """The programs that a collective of ``elements`` runs here, to print, draw or price."""
         return self._literal.plan(collective, elements, itemsize, op)
 
-    def reduce_scatter(
-        self, x: Tensors, op: str = Operator.ADD, *, out: Tensors | None = None, method: str | None = None
-    ) -> Tensors:
-        """Combine ``x`` [local replicas, n]; member i gets its fragment, padded with zeros where the layout says."""
-        if method is not None or not isinstance(x, list):
-            return super().reduce_scatter(x, op, out=out, method=method)
-        if out is not None and not isinstance(out, list):
-            raise ArgumentError(
-                f"a list of tensors was given, but out is {type(out).__name__}; give a list of as many"
-            )
-        outs: list[np.ndarray | None] = [None] * len(x) if out is None else list(out)
-        if len(outs) != len(x):
-            raise ArgumentError(f"{len(outs)} outs were given for {len(x)} tensors; give one for each")
-        return [
-            super(LiteralCommunicator, self).reduce_scatter(one, op, out=to) for one, to in zip(x, outs, strict=True)
-        ]
+    def _scatter_list(self, x: list[np.ndarray], op: str, out: list[np.ndarray] | None) -> list[np.ndarray]:
+        width = sum(self._width(one, op) for one in x)
+        whole = self._shard(self.group.size * width, x[0].dtype, op)
+        if self._literal.fabric.ipus_per_replica == 1 and whole == width:
+            return super()._scatter_list(x, op, out)
+
+        def alone(one: np.ndarray) -> np.ndarray:
+            shard = self._path.empty((len(one), self._width(one, op)), one.dtype)
+            self._run(Kind.REDUCE_SCATTER, op, one, shard)
+            return shard
+
+        return packing.one_by_one(x, out, alone)
 
     def _shard(self, elements: int, dtype: np.dtype[Any], op: str) -> int:
         return self._literal.shard(elements, dtype, operator(op, dtype))

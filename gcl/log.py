@@ -23,12 +23,12 @@ import numpy as np
 
 from gcl.by_hosts import ByHosts
 from gcl.calls import Request
-from gcl.communicator import Path
 from gcl.cost import price
 from gcl.drawing import exchange_table
 from gcl.errors import ArgumentError
 from gcl.in_memory import InMemory
 from gcl.options import LogLevel, Options
+from gcl.path import Path
 from gcl.program import StepProgram
 from gcl.ready import ReadyCall
 from gcl.schedule import Schedule

@@ -13,7 +13,7 @@ import numpy as np
 
 from gcl.errors import ArgumentError
 
-__all__ = ["all_gathered", "checked", "elementwise", "scattered"]
+__all__ = ["all_gathered", "checked", "elementwise", "one_by_one", "scattered"]
 
 #: Runs on one tensor that stands for all; the text says how it is divided, which must be the same on all ranks.
 Collective = Callable[[np.ndarray, str], np.ndarray]
@@ -59,10 +59,14 @@ def elementwise(
 
 
 def scattered(
-    tensors: list[np.ndarray], outs: list[np.ndarray] | None, size: int, empty: Empty, collective: Collective
+    tensors: list[np.ndarray],
+    outs: list[np.ndarray] | None,
+    widths: list[int],
+    size: int,
+    empty: Empty,
+    collective: Collective,
 ) -> list[np.ndarray]:
-    """Reduce-scatter all tensors [local, n] over groups of ``size``: [local, ceil(n / size)] each."""
-    widths = [-(-_width(x) // size) for x in tensors]
+    """Reduce-scatter all tensors [local, n] over groups of ``size``: to [local, width] each."""
     packed = empty(size * sum(widths), tensors[0].dtype).reshape(len(tensors[0]), size, -1)
     packed[...] = 0
     for x, part in zip(tensors, _columns(packed, widths), strict=True):
@@ -71,6 +75,14 @@ def scattered(
         part[...] = padded.reshape(part.shape)
     result = collective(packed.reshape(len(packed), -1), _division(tensors))
     return _delivered(result, [(len(x), width) for x, width in zip(tensors, widths, strict=True)], outs)
+
+
+def one_by_one(
+    tensors: list[np.ndarray], outs: list[np.ndarray] | None, collective: Callable[[np.ndarray], np.ndarray]
+) -> list[np.ndarray]:
+    """Run ``collective`` on each tensor, where they cannot travel together."""
+    results = [collective(np.ascontiguousarray(x)) for x in tensors]
+    return results if outs is None else _stored(results, outs)
 
 
 def all_gathered(
@@ -118,8 +130,10 @@ def _delivered(
     widths = [int(np.prod(shape[axes:])) for shape in shapes]
     parts = zip(_columns(result, widths), shapes, strict=True)
     results = [np.ascontiguousarray(part).reshape(shape) for part, shape in parts]
-    if outs is None:
-        return results
-    for out, part in zip(outs, results, strict=True):
-        out[...] = part
+    return results if outs is None else _stored(results, outs)
+
+
+def _stored(results: list[np.ndarray], outs: list[np.ndarray]) -> list[np.ndarray]:
+    for out, result in zip(outs, results, strict=True):
+        out[...] = result
     return outs

@@ -17,11 +17,11 @@ from functools import cached_property
 import popdist_py
 from gcl.by_hosts import ByHosts
 from gcl.by_messages import ByMessages
-from gcl.communicator import Path
 from gcl.errors import TransportError
 from gcl.groups import Group
 from gcl.in_memory import InMemory
 from gcl.parties import Parties
+from gcl.path import Path
 from gcl.transport import shared_memory
 from gcl.transport.mesh import mesh
 from gcl.transport.messages import Messages

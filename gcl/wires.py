@@ -20,10 +20,10 @@ import numpy as np
 from gcl.by_hosts import ByHosts
 from gcl.by_messages import ByMessages
 from gcl.calls import Kind, Request
-from gcl.communicator import Path
 from gcl.in_memory import InMemory
 from gcl.interpreter import State
 from gcl.operators import Operator
+from gcl.path import Path
 from gcl.program import CrossReplicaCopy, Exchange
 from gcl.transport.segment import array_at
 from gcl.world import World

@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 
 import gcl
+from gcl.calls import Request
 from gcl.communicator import Communicator
 from gcl.errors import ArgumentError, CollectiveMismatch, PeerLost
 from gcl.fabric import Fabric, LinkConfiguration, Topology
 from gcl.groups import Group
-from gcl.literal import LiteralCommunicator, default_fabric
+from gcl.literal import Literal, LiteralCommunicator, default_fabric
 from gcl.methods.method import METHODS, Method, method_chain
 from gcl.program import Collective
 from gcl.schedule import interpret, schedule
@@ -141,10 +142,11 @@ def test_lists_handles_and_in_place() -> None:
     def work(communicator: Communicator) -> None:
         rows = slice(communicator.global_offset, communicator.global_offset + communicator.local_replicas)
         shards = communicator.reduce_scatter_async([x[rows].copy(), y[rows].copy()]).wait(30)
-        for shard, whole in zip(shards, (x, y), strict=True):
-            assert same_bits(
-                shard, expected(Collective.REDUCE_SCATTER, whole, fabric, communicator.group, method)[rows]
-            )
+        # fragment i of x, 3 wide, then fragment i of y, 2 wide as each direction needs an element
+        parts = [np.pad(x, ((0, 0), (0, 2))).reshape(4, 4, 3), np.pad(y, ((0, 0), (0, 5))).reshape(4, 4, 2)]
+        packed = np.concatenate(parts, axis=2).reshape(4, 20)
+        together = expected(Collective.REDUCE_SCATTER, packed, fabric, communicator.group, method)[rows]
+        assert same_bits(np.concatenate(shards, axis=1), together)
         sums = communicator.all_reduce([x[rows].copy(), y[rows].copy()])
         assert np.allclose(sums[1], y.sum(axis=0), rtol=1e-5)
         tensor = x[rows].copy()
@@ -325,3 +327,27 @@ def test_every_method_between_processes(mpi: Mpi, tmp_path: Path) -> None:
 @pytest.mark.parametrize(("replicas", "domains"), [(1, 1), (64, 1), (65, 5), (67, 67), (128, 2)])
 def test_the_default_fabric_has_as_few_domains_as_hold_the_replicas(replicas: int, domains: int) -> None:
     assert default_fabric(replicas) == Fabric(replicas, domains=domains)
+
+
+@pytest.mark.parametrize(("ipus", "transfers"), [(1, 1), (2, 2)])
+def test_the_tensors_of_a_list_travel_together_where_a_replica_is_one_ipu(
+    ipus: int, transfers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x, y = np.arange(40.0).reshape(4, 10), np.arange(12.0).reshape(4, 3)
+    runs: list[Request] = []
+    run = Literal.run
+
+    def counted(literal: Literal, request: Request, *tensors: np.ndarray) -> None:
+        runs.append(request)
+        run(literal, request, *tensors)
+
+    monkeypatch.setattr(Literal, "run", counted)
+    with gcl.connect(
+        local_replicas=4, method="clockwise_ring", fabric=Fabric(4, ipus_per_replica=ipus)
+    ) as communicator:
+        alone = [communicator.reduce_scatter(one) for one in (x, y)]
+        runs.clear()
+        outs = [np.empty_like(shard) for shard in alone]
+        assert communicator.reduce_scatter([x, y], out=outs) is outs
+    assert len(runs) == transfers
+    assert all((shard == one).all() for shard, one in zip(outs, alone, strict=True))
