@@ -106,7 +106,7 @@ def run_job(
     mpi: Mpi = MPICH,
     environ: Mapping[str, str] | None = None,
     until: int | None = None,
-    timeout: float = 90.0,
+    timeout: float = 240.0,
 ) -> Ended:
     """Run ``program`` (its source) with ``counts[i]`` local replicas on instance i; fail if it hangs.
 
