@@ -17,10 +17,17 @@ from ipu_emu.models import CATALOGUE, Model, named
 from ipu_emu.popart.out_of_memory import Remedy, remedies
 from ipu_emu.program.executable import Executable
 
-__all__ = ["OPTIMISERS", "Compiled", "Wanted"]
+__all__ = ["LOCATIONS", "OPTIMISERS", "Compiled", "Wanted"]
 
 #: What a model file of ONNX can hold.
 _MOST_BYTES = 1_900_000_000
+
+#: The session option that says where tensors of a kind are kept.
+LOCATIONS = {
+    "weights": "weightTensorLocationSettings",
+    "states": "optimizerStateTensorLocationSettings",
+    "activations": "activationTensorLocationSettings",
+}
 
 OPTIMISERS: dict[str, Any] = {
     "sgd": lambda: popart.SGD({"defaultLearningRate": (0.1, False)}),
@@ -44,7 +51,7 @@ class Compiled:
             self.session.deviceInfo,
             ipu,
             replicas=self.session._options.getGlobalReplicationFactor(),
-            compiled=lambda kind: self.session._lower(recomputation=kind),
+            compiled=self.session._lower,
         )
 
 
@@ -62,6 +69,9 @@ class Wanted:
     replicas: int = 1
     ipus: int = 1
     schedule: str = ""
+    recompute: bool = False
+    off_chip: tuple[str, ...] = ()
+    shared: tuple[str, ...] = ()
 
     @property
     def title(self) -> str:
@@ -71,6 +81,9 @@ class Wanted:
         parts += [f"{self.accumulation} accumulated"] if self.accumulation > 1 else []
         parts += [f"{self.replicas} replicas"] if self.replicas > 1 else []
         parts += [f"{self.ipus} IPUs per replica"] if self.ipus > 1 else []
+        parts += ["recomputation"] if self.recompute else []
+        parts += [f"{' and '.join(self.off_chip)} off chip"] if self.off_chip else []
+        parts += [f"{' and '.join(self.shared)} shared by the replicas"] if self.shared else []
         return ", ".join([*parts, *([f"{self.schedule} pipeline"] if self.schedule else [])])
 
     @property
@@ -108,6 +121,13 @@ class Wanted:
             options.virtualGraphMode = popart.VirtualGraphMode.Auto
         if self.schedule:
             options.enablePipelining, options.pipelineSchedule = True, self.schedule
+        if self.recompute:
+            options.autoRecomputation = popart.RecomputationType.Standard
+        for kind in self.off_chip:
+            getattr(options, LOCATIONS[kind]).location.storage = popart.TensorStorage.OffChip
+        for kind in self.shared:
+            location = getattr(options, LOCATIONS[kind]).location
+            location.replicatedTensorSharding = popart.ReplicatedTensorSharding.On
         return options
 
     def _model(self) -> tuple[bytes | str, str, popart.InputShapeInfo | None]:

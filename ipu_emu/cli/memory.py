@@ -58,7 +58,14 @@ def memory(system: str | None, output: Path | None, form: str, **options: Any) -
                 "system": where.name,
                 "sram_bytes_per_ipu": sram,
                 "ipus": [
-                    {"ipu": m.ipu, "bytes": m.total, "fits": m.total <= sram, "parts": m.parts, "live": m.live}
+                    {
+                        "ipu": m.ipu,
+                        "bytes": m.total,
+                        "fits": m.total <= sram,
+                        "parts": m.parts,
+                        "live": m.live,
+                        "streaming_bytes": m.streaming,
+                    }
                     for m in memories
                 ],
             }

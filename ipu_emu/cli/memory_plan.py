@@ -11,7 +11,7 @@ from ipu_emu.graph import Role, Tensor
 from ipu_emu.program.executable import Executable
 from ipu_emu.program.footprint import Footprint, footprints
 from ipu_emu.program.instructions import leaves
-from ipu_emu.program.memory import PERSISTENT, MemoryPlan, ipu_of
+from ipu_emu.program.memory import PERSISTENT, Life, MemoryPlan, ipu_of, is_off_chip
 
 __all__ = ["LIVE", "PARTS", "IpuMemory", "ipu_memories"]
 
@@ -36,12 +36,16 @@ _LARGEST = 8
 
 @dataclass(frozen=True)
 class IpuMemory:
-    """Bytes of one IPU by part; ``live`` are those of its transient region at each instruction of the program."""
+    """Bytes of one IPU by part; ``live`` are those of its transient region at each instruction of the program.
+
+    ``streaming`` are bytes of Streaming Memory, which are in no part.
+    """
 
     ipu: int
     parts: dict[str, int]
     live: tuple[int, ...]
     largest: tuple[tuple[str, int], ...]
+    streaming: int = 0
 
     @property
     def total(self) -> int:
@@ -68,9 +72,9 @@ def _of(plan: MemoryPlan, ipu: int, length: int, need: Footprint) -> IpuMemory:
     parts = {name: by_role[name] for name in _ROLES.values()} | {_OTHERS: need.variables - sum(by_role.values())}
     parts |= {name: named[field] for field, name in _FOOTPRINT.items()}
     sizes = {tensor.id: tensor.nbytes for tensor in kept}
-    sizes |= {life.name: life.size for life in plan.lives if ipu_of(life.region) == ipu}
+    sizes |= {life.name: life.size for life in _lives(plan, ipu)}
     largest = sorted(sizes.items(), key=lambda entry: -entry[1])[:_LARGEST]
-    return IpuMemory(ipu, parts, _live(plan, ipu, length), tuple(largest))
+    return IpuMemory(ipu, parts, _live(plan, ipu, length), tuple(largest), plan.streaming_bytes_of(ipu))
 
 
 def _variables(plan: MemoryPlan, ipu: int) -> Iterator[Tensor]:
@@ -81,10 +85,14 @@ def _variables(plan: MemoryPlan, ipu: int) -> Iterator[Tensor]:
             yield placement.tensor
 
 
+def _lives(plan: MemoryPlan, ipu: int) -> list[Life]:
+    """What comes and goes on an IPU."""
+    return [life for life in plan.lives if ipu_of(life.region) == ipu and not is_off_chip(life.region)]
+
+
 def _live(plan: MemoryPlan, ipu: int, length: int) -> tuple[int, ...]:
     change = [0] * (length + 1)
-    for life in plan.lives:
-        if ipu_of(life.region) == ipu:
-            change[life.first] += life.size
-            change[life.last + 1] -= life.size
+    for life in _lives(plan, ipu):
+        change[life.first] += life.size
+        change[life.last + 1] -= life.size
     return tuple(accumulate(change[:length]))

@@ -74,8 +74,13 @@ def _table(memories: Sequence[IpuMemory]) -> Table:
     for part in PARTS:
         table.add_column(part, justify="right")
     table.add_column("together", justify="right")
+    off_chip = any(memory.streaming for memory in memories)
+    if off_chip:
+        table.add_column("Streaming Memory", justify="right")
     for memory in memories:
-        table.add_row(str(memory.ipu), *(_or_none(memory.parts[part]) for part in PARTS), amount(memory.total))
+        parts = [_or_none(memory.parts[part]) for part in PARTS]
+        more = [_or_none(memory.streaming)] if off_chip else []
+        table.add_row(str(memory.ipu), *parts, amount(memory.total), *more)
     return table
 
 

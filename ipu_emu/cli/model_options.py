@@ -40,6 +40,19 @@ _OPTIONS = (
         type=click.Choice(["popart", "grouped", "interleaved", "sequential"]),
         help="Pipeline over the IPUs.  [default: shards, one after the other]",
     ),
+    click.option("--recompute", is_flag=True, help="Compute activations once more in the backward pass."),
+    click.option(
+        "--off-chip",
+        type=click.Choice(["weights", "states", "activations"]),
+        multiple=True,
+        help="Keep these in Streaming Memory; may be repeated.",
+    ),
+    click.option(
+        "--shared",
+        type=click.Choice(["weights", "states"]),
+        multiple=True,
+        help="Divide these between the replicas; may be repeated.",
+    ),
 )
 
 
@@ -65,6 +78,9 @@ def wanted(**options: Any) -> Wanted:
         replicas=options["replicas"],
         ipus=options["ipus"],
         schedule=options["schedule"] or "",
+        recompute=options["recompute"],
+        off_chip=options["off_chip"],
+        shared=options["shared"],
     )
 
 

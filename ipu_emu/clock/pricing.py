@@ -30,6 +30,8 @@ from ipu_emu.program.instructions import (
     HostStore,
     IpuCopy,
     Leaf,
+    RemoteLoad,
+    RemoteStore,
     WeightUpdate,
 )
 from ipu_emu.program.memory import ipu_of, node_in
@@ -84,6 +86,12 @@ class Pricing:
         route = self.machine.fabric.route(source, target) if source != target else ()
         slowest = max((nbytes / BANDWIDTH[hop.link] for hop in route), default=0.0)
         return Price(Kind.COPY, target, slowest + self.sync(self.machine.ipus_per_replica))
+
+    def remote(self, leaf: RemoteLoad | RemoteStore) -> Price:
+        """By the gateway's link, after a sync of the IPUs of the replica."""
+        nbytes = self.executable.graph.tensor(leaf.op.inputs[-1]).nbytes
+        seconds = nbytes / self.machine.streaming + self.sync(self.machine.ipus_per_replica)
+        return Price(Kind.COPY, leaf.op.place.ipu, seconds)
 
     def host(self, leaf: HostLoad | HostStore) -> Price:
         """``every`` counts on average; a sync of the host's group comes first."""
@@ -152,6 +160,8 @@ _RULES: dict[type, Callable[[Pricing, Any], Price]] = {
     AccumulateAnchor: Pricing.accumulate,
     WeightUpdate: Pricing.update,
     IpuCopy: Pricing.copy,
+    RemoteLoad: Pricing.remote,
+    RemoteStore: Pricing.remote,
     HostLoad: Pricing.host,
     HostStore: Pricing.host,
     AllReduce: Pricing.all_reduce,

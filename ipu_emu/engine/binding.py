@@ -33,6 +33,8 @@ from ipu_emu.program.instructions import (
     HostStore,
     IpuCopy,
     Leaf,
+    RemoteLoad,
+    RemoteStore,
     WeightUpdate,
 )
 
@@ -90,7 +92,7 @@ class Binder:
     def local(self, leaf: Leaf, replica: int, counts: Counts, turn: int = 0) -> list[Step]:
         """What each replica does alone."""
         graph, buffers = self.executable.graph, self.buffers[replica]
-        if isinstance(leaf, Compute | IpuCopy | WeightUpdate):
+        if isinstance(leaf, Compute | IpuCopy | RemoteLoad | RemoteStore | WeightUpdate):
             return bind(graph, leaf.op, buffers, turn)
         if isinstance(leaf, CountMicroBatch):
             return [_running_mean(buffers.arrays[leaf.keep], buffers.arrays[leaf.take], counts)]

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ipu_emu.engine.streaming_memory import streaming_memory
 from ipu_emu.ops import Node
-from ipu_emu.program.memory import TRANSIENT, MemoryPlan, Placement, ipu_of, region_of, scratch_key
+from ipu_emu.program.memory import TRANSIENT, MemoryPlan, Placement, ipu_of, is_off_chip, region_of, scratch_key
 from ipu_emu.program.scratch import scratch_of
 from ipu_emu.transforms.storage import order
 
@@ -26,16 +27,20 @@ def aligned(nbytes: int) -> NDArray[np.uint8]:
     return whole[skip : skip + nbytes]
 
 
+def _memory(region: str, nbytes: int, folder: str | None) -> NDArray[np.uint8]:
+    return streaming_memory(nbytes, folder) if is_off_chip(region) else aligned(nbytes)
+
+
 class Buffers:
     """Arrays of one replica by tensor id; ``buckets`` are this replica's rows of the collectives' memory.
 
     A stash of a pipeline has an array for each of its places; ``arrays`` has the first.
     """
 
-    def __init__(self, plan: MemoryPlan, buckets: Mapping[str, NDArray[Any]]) -> None:
+    def __init__(self, plan: MemoryPlan, buckets: Mapping[str, NDArray[Any]], folder: str | None = None) -> None:
         self.plan = plan
         self.regions: dict[str, NDArray[np.uint8]] = {
-            name: buckets[name].view(np.uint8) if name in buckets else aligned(size)
+            name: buckets[name].view(np.uint8) if name in buckets else _memory(name, size, folder)
             for name, size in plan.sizes.items()
         }
         self.arrays = {id: self._array(placement, 0) for id, placement in plan.placements.items()}
@@ -55,8 +60,19 @@ class Buffers:
         return lcm(*(len(self._stashes[id]) for id in ids if id in self._stashes))
 
     def nbytes_of(self, ipu: int) -> int:
-        """Bytes that are held for one IPU."""
-        return sum(region.nbytes for name, region in self.regions.items() if ipu_of(name) == ipu)
+        """Bytes that are held for the memory of one IPU."""
+        return self._sum(ipu, off_chip=False)
+
+    def streaming_nbytes_of(self, ipu: int) -> int:
+        """Bytes that are held for the Streaming Memory of one IPU."""
+        return self._sum(ipu, off_chip=True)
+
+    def _sum(self, ipu: int, *, off_chip: bool) -> int:
+        return sum(
+            region.nbytes
+            for name, region in self.regions.items()
+            if ipu_of(name) == ipu and is_off_chip(name) is off_chip
+        )
 
     def _array(self, placement: Placement, turn: int) -> NDArray[Any]:
         """The tensor in its logical shape, whatever the order in which it is stored."""

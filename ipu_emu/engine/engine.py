@@ -59,9 +59,9 @@ _Part = _Segment | _Loop | BoundPipeline | OverlappedLoop
 
 
 class Engine:
-    """Local replicas of one executable, with their memory."""
+    """Local replicas of one executable, with their memory; ``folder`` is for files of Streaming Memory."""
 
-    def __init__(self, executable: Executable, replicas: Replicas) -> None:
+    def __init__(self, executable: Executable, replicas: Replicas, *, folder: str | None = None) -> None:
         self.executable = executable
         self.replicas = replicas
         self.wall = Wall()
@@ -75,7 +75,7 @@ class Engine:
             if Bucket.is_bucket(region)
         }
         self._buffers = [
-            Buffers(executable.plan, {name: rows[replica] for name, rows in self._buckets.items()})
+            Buffers(executable.plan, {name: rows[replica] for name, rows in self._buckets.items()}, folder)
             for replica in range(replicas.local)
         ]
         self._workers = Workers(self._threads())
@@ -149,6 +149,10 @@ class Engine:
     def nbytes_of(self, ipu: int) -> int:
         """Bytes that the engine holds for one IPU of each local replica."""
         return sum(buffers.nbytes_of(ipu) for buffers in self._buffers)
+
+    def streaming_nbytes_of(self, ipu: int) -> int:
+        """Bytes that the engine holds for the Streaming Memory of one IPU, of all local replicas."""
+        return sum(buffers.streaming_nbytes_of(ipu) for buffers in self._buffers)
 
     # Running
 

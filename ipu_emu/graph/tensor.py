@@ -36,6 +36,7 @@ class Tensor:
     is all replicas. The data of a variable of several groups has a leading axis, one entry for each group.
 
     A variable that is divided between replicas has ``shards``; the tensor is then one of them, and its data whole.
+    What is ``off_chip`` lies in Streaming Memory.
     """
 
     id: str
@@ -44,6 +45,7 @@ class Tensor:
     role: Role = Role.COMPUTED
     group: tuple[int, int] | None = None
     shards: Shards | None = None
+    off_chip: bool = False
 
     @property
     def whole(self) -> Tensor:

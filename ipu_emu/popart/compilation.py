@@ -21,6 +21,7 @@ from ipu_emu.popart.device_rules import check_device, check_distributed, check_i
 from ipu_emu.popart.devices import DeviceInfo
 from ipu_emu.popart.enums import TileSet
 from ipu_emu.popart.inputs import broadcast_inputs, io_inputs, overlapped_inputs
+from ipu_emu.popart.locations import Locations
 from ipu_emu.popart.model_frame import ModelFrame
 from ipu_emu.popart.options import SessionOptions
 from ipu_emu.popart.out_of_memory import check_memory
@@ -98,6 +99,10 @@ class Compilation:
         """The graph of a step, and the gradients that are reduced in it."""
         raise AssertionError("a kind of session defines this")
 
+    def _locations(self) -> Locations:
+        """Where variables and activations are kept."""
+        return Locations(self._options, settings_of(self._model.metadata), self.dataFlow.anchors())
+
     def initAnchorArrays(self) -> dict[str, NDArray[Any]]:
         """Arrays that fit the anchors of one step, by tensor id."""
         step, arrays = self._step(), {}
@@ -121,7 +126,7 @@ class Compilation:
             self._executable,
             self.deviceInfo,
             replicas=self._options.getGlobalReplicationFactor(),
-            compiled=lambda kind: self._lower(recomputation=kind),
+            compiled=self._lower,
         )
 
     def _on_io_tiles(self) -> list[str]:
@@ -149,6 +154,7 @@ class Compilation:
             "ahead": overlapped_inputs(self._model.metadata),
             "bucket_bytes": self._options.bucketBytes(),
             "recomputation": self._options.recomputation(),
+            "activations": self._locations().activations(),
             "schedule": self._options.pipelineSchedule if self._options.enablePipelining else None,
         }
 

@@ -37,4 +37,5 @@ class InferenceSession(Session):
             self._model,
             anchors=self.dataFlow.anchors(),
             stochastic_rounding=bool(self._options.enableStochasticRounding),
+            off_chip=self._locations().is_off_chip,
         ), []

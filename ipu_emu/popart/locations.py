@@ -12,11 +12,12 @@ from collections.abc import Iterable, Mapping
 
 from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import Role, Tensor
-from ipu_emu.popart.enums import CommGroupType, ReplicatedTensorSharding, VariableRetrievalMode
+from ipu_emu.popart.enums import CommGroupType, ReplicatedTensorSharding, TensorStorage, VariableRetrievalMode
 from ipu_emu.popart.location import TensorLocation, TensorLocationSettings
 from ipu_emu.popart.options import SessionOptions
 from ipu_emu.popart.prefixes import without_prefix
 from ipu_emu.popart.variables import VariableSettings
+from ipu_emu.transforms.offloading import ActivationStorage
 
 __all__ = ["Locations"]
 
@@ -46,6 +47,18 @@ class Locations:
             )
             return None
         return self._domain(variable, location)
+
+    def is_off_chip(self, variable: Tensor) -> bool:
+        """Say whether ``variable`` lives in Streaming Memory."""
+        large = variable.whole.nelms >= self._kind(variable).minElementsForOffChip
+        return large and self._location(variable).storage is TensorStorage.OffChip
+
+    def activations(self) -> ActivationStorage:
+        """Where what the backward pass needs is kept until then."""
+        kind = self._options.activationTensorLocationSettings
+        off_chip = kind.location.storage is TensorStorage.OffChip
+        chosen = {id: location.storage is TensorStorage.OffChip for id, location in self._overrides.items()}
+        return ActivationStorage(int(kind.minElementsForOffChip) if off_chip else None, chosen)
 
     def _location(self, variable: Tensor) -> TensorLocation:
         return self._overrides.get(variable.id, self._kind(variable).location)

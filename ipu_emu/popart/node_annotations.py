@@ -12,11 +12,11 @@ from ipu_emu.popart.annotations import IPU_NUMBER, PHASE, PIPELINE_STAGE, SCHEDU
 from ipu_emu.popart.enums import CommGroupType, RecomputeType
 from ipu_emu.popart.location import TensorLocation
 from ipu_emu.popart.node_attributes import NodeAttributes
+from ipu_emu.transforms.offloading import OUTPUT_LOCATION
 
 __all__ = ["NodeAnnotations"]
 
 _RECOMPUTE = "__recompute_output_in_backward_pass"
-_LOCATION = "__output_tensor_location"
 _COMM_GROUP = "__collectiveCommGroup"
 _EXCLUDE = "__exclude_patterns"
 _PARTIALS, _PROPORTION, _DITHERING = "__partials_type", "__available_memory", "__enable_conv_dithering"
@@ -108,7 +108,7 @@ class NodeAnnotations(NodeAttributes):
         group = location.shardingDomain
         sharded = int(location.replicatedTensorSharding)
         value = [int(location.storage), int(location.loadTileSet), int(location.storageTileSet), sharded]
-        return self._annotate(_LOCATION, (*args[:-1], [*value, int(group.type), group.replicaGroupSize]))
+        return self._annotate(OUTPUT_LOCATION, (*args[:-1], [*value, int(group.type), group.replicaGroupSize]))
 
     # Tuning, without effect on results
 

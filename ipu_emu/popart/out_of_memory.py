@@ -1,13 +1,14 @@
 """Out of memory: whether a program fits its IPUs, and what would help where it does not.
 
-The memory of an IPU is that of its tiles; a Cpu or Sim device has no limit. A remedy is priced by how much slower a
-step becomes, roughly; of those that suffice alone the cheapest come first.
+The memory of an IPU is that of its tiles, beside its share of Streaming Memory; a Cpu or Sim device has no limit. A
+remedy is priced by how much slower a step becomes, roughly; of those that suffice alone the cheapest come first.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from ipu_emu.errors import OutOfMemoryError
 from ipu_emu.graph import Role, Tensor
@@ -17,13 +18,25 @@ from ipu_emu.popart.devices import DeviceInfo
 from ipu_emu.popart.enums import DeviceType
 from ipu_emu.program.executable import Executable
 from ipu_emu.program.footprint import Footprint, footprints
-from ipu_emu.program.memory import ipu_of
+from ipu_emu.program.memory import ipu_of, is_off_chip
 from ipu_emu.transforms.checkpoints import Recomputation
+from ipu_emu.transforms.offloading import ActivationStorage
 
 __all__ = ["Remedy", "check_memory", "memory_of", "remedies"]
 
 _LIMITED = (DeviceType.Ipu, DeviceType.OfflineIpu, DeviceType.IpuModel)
 _MOST_REMEDIES = 3
+
+
+#: Remedies that are compiled to see what they save: text, arguments of ``lower``, price.
+_AGAIN: tuple[tuple[str, dict[str, Any], float], ...] = (
+    ("set autoRecomputation = RecomputationType.Standard", {"recomputation": Recomputation.STANDARD}, 0.3),
+    (
+        "keep activations off chip: activationTensorLocationSettings with TensorStorage.OffChip",
+        {"activations": ActivationStorage(smallest=2)},
+        0.5,
+    ),
+)
 
 
 @dataclass(frozen=True)
@@ -47,12 +60,13 @@ def memory_of(device: DeviceInfo) -> int | None:
 
 
 def check_memory(
-    executable: Executable, device: DeviceInfo, *, replicas: int, compiled: Callable[[Recomputation], Executable]
+    executable: Executable, device: DeviceInfo, *, replicas: int, compiled: Callable[..., Executable]
 ) -> None:
     """Raise OutOfMemoryError where an IPU would need more than it has.
 
-    ``compiled`` compiles the model again with another recomputation.
+    ``compiled`` compiles the model again, with other arguments of ``lower``.
     """
+    _check_streaming_memory(executable, device)
     limit = memory_of(device)
     needs = footprints(executable, device.tilesPerIPU)
     worst = max(range(len(needs)), key=lambda ipu: needs[ipu].total)
@@ -68,13 +82,29 @@ def check_memory(
     )
 
 
+def _check_streaming_memory(executable: Executable, device: DeviceInfo) -> None:
+    plan, generation = executable.plan, GENERATIONS.get(device.ipuVersion)
+    needs = [plan.streaming_bytes_of(ipu) for ipu in range(plan.ipus)]
+    if device.type not in _LIMITED or generation is None or max(needs) <= generation.streaming_memory:
+        return
+    if not generation.streaming_memory:
+        raise OutOfMemoryError(
+            "Offloading has been enabled, however the current configuration of the IPU devices does not support "
+            f"remote memory: {generation.name} has no Streaming Memory. Keep all on chip, or use another system"
+        )
+    raise OutOfMemoryError(
+        f"Out of memory: IPU {needs.index(max(needs))} needs {_mega(max(needs))} of Streaming Memory and has "
+        f"{_mega(generation.streaming_memory)}; keep more on chip, or spread the model over more IPUs"
+    )
+
+
 def remedies(
     executable: Executable,
     device: DeviceInfo,
     ipu: int,
     *,
     replicas: int,
-    compiled: Callable[[Recomputation], Executable],
+    compiled: Callable[..., Executable],
 ) -> list[Remedy]:
     """What would save memory on ``ipu``, the cheapest first."""
     need = footprints(executable, device.tilesPerIPU)[ipu]
@@ -83,19 +113,20 @@ def remedies(
     whole = sum(t.nbytes for t in _on(executable, ipu))
     found.append(Remedy("use FLOAT16 in the place of FLOAT", halves // max(whole, 1), 0.05))
     if need.transient + need.stashes + need.fifos:
-        again = footprints(compiled(Recomputation.STANDARD), device.tilesPerIPU)[ipu]
-        saved = need.total - again.total
-        found.append(Remedy("set autoRecomputation = RecomputationType.Standard", saved, 0.3))
+        for what, others, price in _AGAIN:
+            saved = need.total - footprints(compiled(**others), device.tilesPerIPU)[ipu].total
+            found.append(Remedy(what, saved, price))
     return sorted((remedy for remedy in found if remedy.saved > 0), key=lambda remedy: remedy.price)
 
 
 def _of_states(executable: Executable, ipu: int, replicas: int) -> Iterator[Remedy]:
     states = sum(t.nbytes for t in _on(executable, ipu) if t.role is Role.STATE)
+    shared = sum(t.nbytes for t in _on(executable, ipu) if t.role is Role.STATE and t.shards is None)
     place = "optimizerStateTensorLocationSettings"
     yield Remedy(f"put the optimiser state off chip: {place} with TensorStorage.OffChip", states, 0.1)
     yield Remedy(
         f"share the optimiser state between the {replicas} replicas: {place} with ReplicatedTensorSharding.On",
-        states - states // replicas,
+        shared - shared // replicas,
         0.02,
     )
 
@@ -108,7 +139,8 @@ def _of_activations(need: Footprint, ipus: int) -> Iterator[Remedy]:
 
 def _on(executable: Executable, ipu: int) -> Iterator[Tensor]:
     for placement in executable.plan.placements.values():
-        if ipu_of(placement.region) == ipu and placement.tensor.id not in executable.plan.views:
+        there = ipu_of(placement.region) == ipu and not is_off_chip(placement.region)
+        if there and placement.tensor.id not in executable.plan.views:
             yield placement.tensor
 
 

@@ -32,6 +32,9 @@ from ipu_emu.program.cache import load_executable, save_executable, with_variabl
 
 __all__ = ["Session"]
 
+#: The engine option with the folder of Streaming Memory. An extension of Poplar.
+_FOLDER = "streamingMemory.folder"
+
 
 class Session(Randomness):
     """What both kinds of session do."""
@@ -84,7 +87,7 @@ class Session(Randomness):
                 f"Failed to attach to device with id '{info.id}': somebody else has its IPUs. Detach the other "
                 "device first, or close the session that uses it"
             )
-        self._engine = Engine(self.executable, self._replicas())
+        self._engine = Engine(self.executable, self._replicas(), folder=self._options.engineOptions.get(_FOLDER))
         self._weights_loaded = not self._training
 
     def _replicas(self) -> Replicas:

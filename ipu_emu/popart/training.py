@@ -11,12 +11,10 @@ from ipu_emu.graph import Graph, Role
 from ipu_emu.popart.compilation import Model
 from ipu_emu.popart.dataflow import DataFlow
 from ipu_emu.popart.devices import DeviceInfo
-from ipu_emu.popart.locations import Locations
 from ipu_emu.popart.optimizer import Optimizer, check_replacement
 from ipu_emu.popart.options import SessionOptions
 from ipu_emu.popart.patterns import InputShapeInfo, Patterns
 from ipu_emu.popart.session import Session
-from ipu_emu.popart.variables import settings_of
 from ipu_emu.transforms.clipping import CLIP_SCALE, clip_scale
 from ipu_emu.transforms.loss_scaling import LossScaler, check_loss_scaling
 from ipu_emu.transforms.training import Gradient, shares, training_graph
@@ -46,6 +44,7 @@ class TrainingSession(Session):
         super().__init__(fnModel, dataFlow, deviceInfo, inputShapeInfo, userOptions, name)
 
     def _transform(self) -> tuple[Graph, list[Gradient]]:
+        locations = self._locations()
         return training_graph(
             self._model,
             loss=self._loss,
@@ -56,7 +55,8 @@ class TrainingSession(Session):
             reduction=self._options.reduction(),
             scaler=self._scaler(),
             stochastic_rounding=bool(self._options.enableStochasticRounding),
-            divide=Locations(self._options, settings_of(self._model.metadata), self.dataFlow.anchors()).divide,
+            divide=locations.divide,
+            off_chip=locations.is_off_chip,
         )
 
     def _scaler(self) -> LossScaler | None:

@@ -19,6 +19,7 @@ from ipu_emu.program import anchors, instructions
 from ipu_emu.program.executable import Executable
 from ipu_emu.program.memory import Life, MemoryPlan, Placement
 from ipu_emu.transforms.checkpoints import Recomputation
+from ipu_emu.transforms.offloading import ActivationStorage
 from ipu_emu.transforms.training import Gradient, Reduction
 
 __all__ = ["Decoder", "Encoder"]
@@ -38,6 +39,7 @@ _LISTED = [
     Gradient,
     Reduction,
     Recomputation,
+    ActivationStorage,
 ]
 
 

@@ -1,15 +1,16 @@
 """Footprint: what a program takes of the memory of each IPU of a replica, in bytes.
 
 variables    weights, optimiser states, constants: always live
-gradients    buckets that collectives reduce: always live
+gradients    buckets and rooms of collectives: always live
 stashes      what a pipeline keeps of several micro-batches
 FIFOs        stashes of what came from another IPU
 transient    all else that is not always live: the places of tensors that never live together are shared
 code         16 KiB per tile, and 256 bytes per tile for each kind of op on the IPU
-vertices     16 bytes for each worker of each tile that an op keeps busy, 64 elements at a time
+vertices     16 bytes for each worker of each tile that an op keeps busy, 64 elements at a time; none for copies
 exchange     32 bytes of code for each such tile, and a buffer for the largest tensor that comes from elsewhere
 
-The first five are exactly what the engine holds. The last three are estimates of what a real IPU needs beside them
+What lies in Streaming Memory is not on the IPU: see MemoryPlan.streaming_bytes_of. The first five are exactly what
+the engine holds. The last three are estimates of what a real IPU needs beside them
 (technical note "Memory and performance optimisation", section 4); the engine holds nothing for them.
 """
 
@@ -21,9 +22,9 @@ from dataclasses import dataclass, fields
 from ipu_emu.graph import Op
 from ipu_emu.program.buckets import Bucket
 from ipu_emu.program.executable import Executable
-from ipu_emu.program.instructions import HostLoad, HostStore, IpuCopy, leaves, ops_of
+from ipu_emu.program.instructions import HostLoad, HostStore, IpuCopy, RemoteLoad, RemoteStore, leaves, ops_of
 from ipu_emu.program.layout import aligned
-from ipu_emu.program.memory import PERSISTENT, MemoryPlan, Placement, ipu_of, region_of
+from ipu_emu.program.memory import PERSISTENT, MemoryPlan, Placement, ipu_of, is_off_chip, region_of
 
 __all__ = ["Footprint", "footprints"]
 
@@ -73,28 +74,34 @@ def _of(executable: Executable, ipu: int, tiles: int) -> Footprint:
     variables = plan.sizes.get(region_of(PERSISTENT, ipu), 0)
     gradients = sum(size for region, size in plan.sizes.items() if Bucket.is_bucket(region) and ipu_of(region) == ipu)
     transient = plan.bytes_of(ipu) - variables - gradients
-    ops = [op for leaf in leaves(executable.program) for op in ops_of(leaf)[:1] if op.place.ipu == ipu]
-    busy = sum(
-        min(tiles, -(-_elements(executable, op) // _ELEMENTS)) for op in ops if op.outputs[0] not in plan.views
-    )
+    here = [leaf for leaf in leaves(executable.program) if any(op.place.ipu == ipu for op in ops_of(leaf)[:1])]
+    busy = [_busy(executable, ops_of(leaf)[0], tiles) for leaf in here]
+    copies = [isinstance(leaf, IpuCopy | RemoteLoad | RemoteStore) for leaf in here]
+    working = sum(count for count, copy in zip(busy, copies, strict=True) if not copy)
     return Footprint(
         variables=variables,
         gradients=gradients,
         stashes=min(stashes, transient),
         fifos=min(fifos, max(transient - stashes, 0)),
         transient=max(transient - stashes - fifos, 0),
-        code=tiles * (_RUNTIME + _CODE_PER_KIND * len({op.type for op in ops})),
-        vertices=_VERTEX * _WORKERS * busy,
-        exchange=_EXCHANGE_PER_TILE * busy + _buffer(executable, ipu),
+        code=tiles * (_RUNTIME + _CODE_PER_KIND * len({ops_of(leaf)[0].type for leaf in here})),
+        vertices=_VERTEX * _WORKERS * working,
+        exchange=_EXCHANGE_PER_TILE * sum(busy) + _buffer(executable, ipu),
     )
 
 
 def _is_stash(plan: MemoryPlan, id: str, placement: Placement, ipu: int) -> bool:
-    return placement.places > 1 and ipu_of(placement.region) == ipu and id not in plan.views
+    here = ipu_of(placement.region) == ipu and not is_off_chip(placement.region)
+    return placement.places > 1 and here and id not in plan.views
 
 
 def _held(placement: Placement) -> int:
     return placement.places * aligned(placement.tensor.nbytes)
+
+
+def _busy(executable: Executable, op: Op, tiles: int) -> int:
+    """Tiles that an op keeps busy; a view none."""
+    return 0 if op.outputs[0] in executable.plan.views else min(tiles, -(-_elements(executable, op) // _ELEMENTS))
 
 
 def _elements(executable: Executable, op: Op) -> int:

@@ -50,6 +50,8 @@ __all__ = [
     "Overlap",
     "Pipeline",
     "PipelineStage",
+    "RemoteLoad",
+    "RemoteStore",
     "Repeat",
     "WeightUpdate",
     "leaves",
@@ -89,6 +91,26 @@ class IpuCopy:
 
     def __str__(self) -> str:
         return f"IpuCopy {self.op}"
+
+
+@dataclass(frozen=True)
+class RemoteLoad:
+    """Copy a tensor from Streaming Memory to its IPU."""
+
+    op: Op
+
+    def __str__(self) -> str:
+        return f"RemoteLoad {self.op}"
+
+
+@dataclass(frozen=True)
+class RemoteStore:
+    """Copy a tensor from an IPU to its Streaming Memory."""
+
+    op: Op
+
+    def __str__(self) -> str:
+        return f"RemoteStore {self.op}"
 
 
 @dataclass(frozen=True)
@@ -206,6 +228,8 @@ Leaf = (
     HostLoad
     | Compute
     | IpuCopy
+    | RemoteLoad
+    | RemoteStore
     | CountMicroBatch
     | DrawKey
     | AccumulateGradient
@@ -261,7 +285,7 @@ def leaves(instructions: Sequence[Instruction]) -> Iterator[Leaf]:
 
 def ops_of(leaf: Leaf) -> list[Op]:
     """The ops that an instruction runs."""
-    if isinstance(leaf, Compute | IpuCopy | WeightUpdate | Collective):
+    if isinstance(leaf, Compute | IpuCopy | RemoteLoad | RemoteStore | WeightUpdate | Collective):
         return [leaf.op]
     if isinstance(leaf, AccumulateGradient | AccumulateAnchor):
         return [leaf.first, leaf.others]

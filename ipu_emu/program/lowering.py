@@ -22,6 +22,7 @@ from ipu_emu.graph import Graph, Op, Phase, Place, Role, Tensor
 from ipu_emu.graph.dtype import FLOAT
 from ipu_emu.ops.collectives import between_replicas
 from ipu_emu.ops.random import KEY, SHARED_KEY
+from ipu_emu.ops.remote import REMOTE_LOAD, REMOTE_STORE, REMOTE_UPDATE
 from ipu_emu.program.anchors import Anchor, Return, StepShape
 from ipu_emu.program.buckets import buckets_of
 from ipu_emu.program.executable import Executable
@@ -39,6 +40,8 @@ from ipu_emu.program.instructions import (
     Instruction,
     IpuCopy,
     Leaf,
+    RemoteLoad,
+    RemoteStore,
     Repeat,
     WeightUpdate,
 )
@@ -48,6 +51,7 @@ from ipu_emu.program.planner import plan_memory
 from ipu_emu.transforms.checkpoints import Recomputation
 from ipu_emu.transforms.exchange import COPY, exchange, original_of
 from ipu_emu.transforms.fusion import fuse
+from ipu_emu.transforms.offloading import ActivationStorage, offload_activations
 from ipu_emu.transforms.places import homes
 from ipu_emu.transforms.recomputation import recompute
 from ipu_emu.transforms.storage import batch_innermost
@@ -55,6 +59,12 @@ from ipu_emu.transforms.training import Gradient, Reduction
 
 __all__ = ["lower"]
 
+_COPIES: Mapping[str, type[IpuCopy | RemoteLoad | RemoteStore]] = {
+    COPY: IpuCopy,
+    REMOTE_LOAD: RemoteLoad,
+    REMOTE_STORE: RemoteStore,
+    REMOTE_UPDATE: RemoteStore,
+}
 _SUM, _NOW = "AnchorSum___", "AnchorNow___"
 _KEEP, _TAKE = "RunningMean___keep", "RunningMean___take"
 
@@ -72,12 +82,13 @@ def lower(
     schedule: str | None = None,
     recomputation: Recomputation = Recomputation.NONE,
     ahead: Mapping[str, Overlap] = MappingProxyType({}),
+    activations: ActivationStorage | None = None,
 ) -> Executable:
     """Compile one step of ``graph``.
 
     ``replicas`` counts all instances, ``broadcast`` names inputs without R, ``bucket_bytes`` limits how much is
     reduced at a time; ``schedule`` names the schedule of a pipeline, whose stages are the places of the ops;
-    ``ahead`` has the inputs that are not loaded just in time.
+    ``ahead`` has the inputs that are not loaded just in time, ``activations`` says where those are kept.
     """
     fuse(graph, [*(anchor.tensor for anchor in anchors), *(g.part for g in gradients), *(g.total for g in gradients)])
     training = bool(gradients)
@@ -89,6 +100,8 @@ def lower(
     continuous = training and step.accumulation == 1
     stages = Stages(graph, pipelining, continuous=continuous)
     exchange(graph, stages.of, {gradient.total: gradient.part for gradient in gradients})
+    if training:
+        offload_activations(graph, activations or ActivationStorage())
     stages = Stages(graph, pipelining, continuous=continuous)
     streams = _Streams(broadcast, ahead)
     return _Lowering(graph, step, anchors, gradients, reduction, replicas, streams, bucket_bytes, stages).run()
@@ -262,8 +275,8 @@ class _Lowering:
 
 def _instruction(op: Op) -> Leaf:
     """The instruction that runs ``op``."""
-    if op.type == COPY:
-        return IpuCopy(op)
+    if op.type in _COPIES:
+        return _COPIES[op.type](op)
     if between_replicas(op):
         return Collective(op)
     return WeightUpdate(op) if op.phase is Phase.UPDATE else Compute(op)

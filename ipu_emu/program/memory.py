@@ -2,6 +2,8 @@
 
     persistent   weights, states, scalars, constants, sums of anchors: each has its own place
     transient    everything that lives within a step: places are shared by tensors that never live together
+    streaming    variables that are off chip, in Streaming Memory
+    streamed     activations that are off chip: like transient, in Streaming Memory
     bucket:T     gradients of element type T, one after the other, for one collective (see buckets.py)
 
 Every IPU has regions of its own; those of IPU 1 are persistent:1, transient:1 and so on.
@@ -19,12 +21,16 @@ from ipu_emu.program.layout import aligned
 
 __all__ = [
     "PERSISTENT",
+    "STREAMED",
+    "STREAMING",
     "TRANSIENT",
     "Life",
     "MemoryPlan",
     "Placement",
     "clash",
     "ipu_of",
+    "is_off_chip",
+    "is_shared",
     "node_in",
     "region_of",
     "scratch_key",
@@ -32,11 +38,23 @@ __all__ = [
 
 PERSISTENT = "persistent"
 TRANSIENT = "transient"
+STREAMING = "streaming"
+STREAMED = "streamed"
 
 
 def region_of(kind: str, ipu: int) -> str:
     """The persistent or the transient region of an IPU."""
     return f"{kind}:{ipu}" if ipu else kind
+
+
+def is_off_chip(region: str) -> bool:
+    """Say whether a region is one of Streaming Memory."""
+    return region.partition(":")[0] in (STREAMING, STREAMED)
+
+
+def is_shared(region: str) -> bool:
+    """Say whether tensors that never live together share places in a region."""
+    return region.partition(":")[0] in (TRANSIENT, STREAMED)
 
 
 def ipu_of(region: str) -> int:
@@ -95,8 +113,12 @@ class MemoryPlan:
     lives: tuple[Life, ...] = ()
 
     def bytes_of(self, ipu: int) -> int:
-        """Bytes of all regions of an IPU."""
-        return sum(size for region, size in self.sizes.items() if ipu_of(region) == ipu)
+        """Bytes of all regions on an IPU."""
+        return sum(size for name, size in self.sizes.items() if ipu_of(name) == ipu and not is_off_chip(name))
+
+    def streaming_bytes_of(self, ipu: int) -> int:
+        """Bytes of an IPU in Streaming Memory."""
+        return sum(size for name, size in self.sizes.items() if ipu_of(name) == ipu and is_off_chip(name))
 
     @property
     def ipus(self) -> int:
@@ -106,7 +128,8 @@ class MemoryPlan:
     def __str__(self) -> str:
         lines = []
         for region, size in self.sizes.items():
-            kind = "not always live" if region.startswith(TRANSIENT) else "always live"
+            kind = "not always live" if is_shared(region) else "always live"
+            kind += ", in Streaming Memory" if is_off_chip(region) else ""
             lines.append(f"{region:14} {size:>14,} bytes   {kind}")
         return "\n".join(lines)
 

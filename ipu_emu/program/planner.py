@@ -30,11 +30,14 @@ from ipu_emu.program.instructions import (
 from ipu_emu.program.layout import ALIGNMENT, Block, aligned, lay_out
 from ipu_emu.program.memory import (
     PERSISTENT,
+    STREAMED,
+    STREAMING,
     TRANSIENT,
     Life,
     MemoryPlan,
     Placement,
     clash,
+    is_shared,
     node_in,
     region_of,
     scratch_key,
@@ -77,7 +80,7 @@ class _Planner:
         lives_on = [t.id for t in graph.tensors.values() if t.id in kept or t.role not in (Role.INPUT, Role.COMPUTED)]
         self.find_homes({*totals, *lives_on})
         self.ipus = self.find_ipus()
-        self.fixed |= {id: region_of(PERSISTENT, self.ipus.get(self.root(id), 0)) for id in lives_on}
+        self.fixed |= {id: self.own_region(id, PERSISTENT, STREAMING) for id in lives_on}
         self.stashes = self.find_stashes(program)
         used = range(1 + max(self.ipus.values(), default=0))
         self.sizes = {region_of(kind, ipu): 0 for ipu in used for kind in (PERSISTENT, TRANSIENT)}
@@ -137,7 +140,11 @@ class _Planner:
         return found
 
     def region(self, root: str) -> str:
-        return self.fixed.get(root) or region_of(TRANSIENT, self.ipus.get(root, 0))
+        return self.fixed.get(root) or self.own_region(root, TRANSIENT, STREAMED)
+
+    def own_region(self, id: str, near: str, far: str) -> str:
+        """The region of a kind on the IPU of a tensor, or in its Streaming Memory."""
+        return region_of(far if self.graph.tensor(id).off_chip else near, self.ipus.get(self.root(id), 0))
 
     def placement(self, id: str) -> Placement:
         root = self.root(id)
@@ -172,9 +179,9 @@ class _Planner:
                 key, region = scratch_key(op), region_of(TRANSIENT, op.place.ipu)
                 for part, nelms in enumerate(scratch_of(node_in(self.graph, op)).sizes):
                     scratch[key, part] = region, Block(key, part, aligned(4 * nelms), time, time)
-        found: dict[str, list[Block]] = {region: [] for region in self.sizes if region.startswith(TRANSIENT)}
+        found: dict[str, list[Block]] = {region: [] for region in self.sizes if is_shared(region)}
         for region, block in (*((self.region(root), block) for root, block in blocks.items()), *scratch.values()):
-            found[region].append(block)
+            found.setdefault(region, []).append(block)
         return found
 
     def find_stashes(self, program: Sequence[Instruction]) -> Stashes:

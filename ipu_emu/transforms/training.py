@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -16,6 +16,7 @@ from ipu_emu.transforms.dropout import with_dropout
 from ipu_emu.transforms.gradients import Gradient, Reduction
 from ipu_emu.transforms.ids import GRADIENT
 from ipu_emu.transforms.loss_scaling import LossScaler
+from ipu_emu.transforms.offloading import offload_variables
 from ipu_emu.transforms.optimizer import Rule
 from ipu_emu.transforms.patterns import fuse_softmax_nll
 from ipu_emu.transforms.places import homes, place_updates
@@ -43,10 +44,11 @@ def training_graph(
     scaler: LossScaler | None = None,
     stochastic_rounding: bool = False,
     divide: Divide | None = None,
+    off_chip: Callable[[Tensor], bool] | None = None,
 ) -> tuple[Graph, list[Gradient]]:
     """The graph of a training step, and the gradients that are reduced between its two halves.
 
-    ``divide`` tells the variables that are divided between replicas.
+    ``divide`` tells the variables that are divided between replicas, ``off_chip`` those in Streaming Memory.
     """
     graph = with_dropout(expanded(model))
     dtype = graph.tensor(loss).dtype
@@ -74,6 +76,8 @@ def training_graph(
         gradients = shard_variables(graph, gradients, divide, replicas, reduction)
     gradients += counted
     place_updates(graph, {gradient.total: gradient.part for gradient in gradients})
+    if off_chip:
+        offload_variables(graph, off_chip)
     _finish(graph, [*anchors, *(gradient.part for gradient in gradients)], stochastic_rounding)
     return graph, gradients
 
@@ -90,9 +94,17 @@ def _counted(graph: Graph, scaler: LossScaler, gradients: Sequence[Gradient], ac
     return [Gradient("", part, total)]
 
 
-def inference_graph(model: Graph, *, anchors: Iterable[str], stochastic_rounding: bool = False) -> Graph:
+def inference_graph(
+    model: Graph,
+    *,
+    anchors: Iterable[str],
+    stochastic_rounding: bool = False,
+    off_chip: Callable[[Tensor], bool] | None = None,
+) -> Graph:
     """The graph of an inference step: what the anchors need."""
     graph = expanded(model)
+    if off_chip:
+        offload_variables(graph, off_chip)
     _finish(graph, anchors, stochastic_rounding)
     return graph
 

@@ -49,6 +49,7 @@ for optimizer in (
 ):
     opts = options(R=4, A=2)
     opts.enableStochasticRounding = True
+    opts.optimizerStateTensorLocationSettings.location.storage = popart.TensorStorage.OffChip
     opts.accumulationAndReplicationReductionType = popart.ReductionType.Mean
     opts.meanAccumulationAndReplicationReductionStrategy = popart.MeanReductionStrategy.Running
     session = popart.TrainingSession(
