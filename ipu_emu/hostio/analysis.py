@@ -9,13 +9,18 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from ipu_emu.hostio.cases import Run
+from ipu_emu.hostio.modes import DataMode
 
 __all__ = ["Gap", "advice", "gap_of", "table"]
 
 #: A difference below this share of the throughput is taken for noise.
 _MATTERS = 0.05
+
+#: By so much a run may be faster than one that does less, before its numbers are called into question.
+_DOUBTFUL = 0.1
 
 
 @dataclass(frozen=True)
@@ -63,7 +68,7 @@ def advice(runs: Sequence[Run]) -> list[str]:
     """What limits the program on each number of instances, how that changes, and what to try."""
     groups = [[run for run in runs if run.instances == count] for count in sorted({run.instances for run in runs})]
     gaps = [gap_of(group) for group in groups]
-    said = [_limit(gap) for gap in gaps]
+    said = [*(text for group in groups if (text := _doubt(group))), *(_limit(gap) for gap in gaps)]
     if gaps[-1].total - gaps[0].total > _MATTERS:
         said.append(
             f"The host's share grows from {gaps[0].total:.0%} on {gaps[0].instances} to {gaps[-1].total:.0%} on "
@@ -73,8 +78,23 @@ def advice(runs: Sequence[Run]) -> list[str]:
     return said + [f"Try: {hint}" for hint in _hints(gaps[-1], real)]
 
 
+def _doubt(runs: Sequence[Run]) -> str:
+    """What speaks against the numbers: less work for the host cannot take longer."""
+    rates = [next(run.samples_per_second for run in runs if run.mode == mode.value) for mode in DataMode]
+    if all(more <= less * (1 + _DOUBTFUL) for more, less in pairwise(rates)):
+        return ""
+    return (
+        f"{_instances(runs[0].instances)}: the numbers contradict each other, as if something else used the machine; "
+        "run again, or with more --steps."
+    )
+
+
+def _instances(count: int) -> str:
+    return f"{count} instance{'s' * (count > 1)}"
+
+
 def _limit(gap: Gap) -> str:
-    count = f"{gap.instances} instance{'s' * (gap.instances > 1)}"
+    count = _instances(gap.instances)
     texts = {
         "compute": f"{count}: compute is the limit; the host costs {gap.total:.0%} of the time.",
         "preparation": f"{count}: preparing data is the limit; it costs {gap.preparing:.0%} of the time.",

@@ -87,3 +87,15 @@ def test_a_pipeline_computes_what_one_ipu_does() -> None:
     assert len(said) == 1
     first, last = (float(value) for value in re.findall(r"loss ([\d.]+)", said.pop()))
     assert last < first / 10
+
+
+@pytest.mark.timeout(120)
+def test_bytes_become_the_same_floats_on_the_device() -> None:
+    losses = []
+    for how in ((), ("--bytes", "--io-tiles", "32")):
+        said = run(sys.executable, str(EXAMPLES / "images.py"), "--steps", "10", "--batch", "8", *how)
+        found = re.search(r"step +10 +loss +([\d.]+)", said)
+        assert found is not None
+        losses.append(float(found.group(1)))
+    assert losses[0] == pytest.approx(losses[1], abs=2e-3)
+    assert losses[0] < 1.4

@@ -99,6 +99,15 @@ def test_advice_in_words() -> None:
     ]
 
 
+def test_numbers_that_cannot_be_are_called_into_question() -> None:
+    said = advice(runs(1, 99, 100, 100) + runs(2, 150, 120, 200))
+    assert said[0] == (
+        "2 instances: the numbers contradict each other, as if something else used the machine; run again, or with "
+        "more --steps."
+    )
+    assert said[1].startswith("1 instance: compute is the limit")
+
+
 def test_counts() -> None:
     assert counts_of("4,1, 2,2") == [1, 2, 4]
     assert counts_of("")[0] == 1

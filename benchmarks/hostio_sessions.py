@@ -1,0 +1,151 @@
+"""Cases of ``benchmarks/hostio.py`` in which a session computes."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterator
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import psutil
+from rounds import Row, rounds_of, row
+
+from ipu_emu import models, popart
+from ipu_emu.hostio import Feed
+
+__all__ = ["endurance", "io_tiles", "overlap"]
+
+BATCH = 32
+
+
+def session(synthetic: bool) -> tuple[popart.TrainingSession, models.Model]:
+    model, opts = models.resnet8(batch=BATCH), popart.SessionOptions()
+    if synthetic:
+        opts.syntheticDataMode = popart.SyntheticDataMode.RandomNormal
+    made = popart.TrainingSession(
+        model.proto,
+        popart.DataFlow(1, [model.loss]),
+        model.loss,
+        popart.ConstSGD(1e-3),
+        popart.DeviceManager().createIpuModelDevice({"numIPUs": 1}),
+        userOptions=opts,
+    )
+    made.prepareDevice()
+    made.weightsFromHost()
+    return made, model
+
+
+def work(sample: Any, times: int) -> Any:
+    """Preparation in Python that costs as much as is asked for."""
+    image, label = sample
+    for _ in range(times):
+        image = np.tanh(image)
+    return image, label
+
+
+def milliseconds(call: Callable[[], object], seconds: float) -> float:
+    samples, end = [], perf_counter() + seconds
+    while perf_counter() < end or len(samples) < 3:
+        begin = perf_counter()
+        call()
+        samples.append(1e3 * (perf_counter() - begin))
+    return statistics.median(samples)
+
+
+def overlap(*, rounds: int, seconds: float) -> list[Row]:
+    (real, model), (synthetic, _) = session(False), session(True)
+    random = np.random.default_rng(0)
+    data = (random.standard_normal((1024, 3, 32, 32), np.float32), random.integers(0, 10, 1024).astype(np.int32))
+    anchors = real.initAnchorArrays()
+    nothing = popart.PyStepIO({}, synthetic.initAnchorArrays())
+    step = milliseconds(lambda: synthetic.run(nothing), seconds)
+    one = milliseconds(lambda: work((data[0][0], 0), 100), seconds / 4) / 100
+    times = round(0.6 * step / BATCH / one)
+    feed = Feed(
+        data, micro_batch=BATCH, prepare=lambda sample: work(sample, times), shuffle=True, epochs=None, workers=1
+    )
+
+    def with_data() -> Iterator[Any]:
+        for images, labels in feed:
+            yield real.run(popart.PyStepIO({model.data: images, model.labels: labels}, anchors))
+
+    def without() -> Iterator[Any]:
+        while True:
+            yield synthetic.run(nothing)
+
+    rates = rounds_of({"ours": with_data, "synthetic data": without}, rounds=rounds, seconds=seconds)
+    feed.close()
+    return [row(f"training, preparation 60 % of a step of {step:.0f} ms", "samples/s", rates, "ours", BATCH)]
+
+
+def chain(strategy: Any) -> tuple[Any, str, Any]:
+    """(session, input, anchors) of eight micro-batches of eight products."""
+    tiles = popart.TileSet.Compute if strategy is popart.ExchangeStrategy.JustInTime else popart.TileSet.IO
+    random, builder, opts = np.random.default_rng(0), popart.Builder(), popart.SessionOptions()
+    x = y = builder.addInputTensor(popart.TensorInfo("FLOAT", [64, 512]), popart.InputSettings(tiles, strategy))
+    for _ in range(8):
+        weights = (random.standard_normal((512, 512)) / 22).astype(np.float32)
+        y = builder.aiOnnx.matmul([y, builder.addInitializedInputTensor(weights)])
+    opts.numIOTiles = 32
+    device = popart.DeviceManager().createIpuModelDevice({"numIPUs": 1})
+    flow = popart.DataFlow(8, {y: popart.AnchorReturnType("Final")})
+    made = popart.InferenceSession(builder.getModelProto(), flow, device, userOptions=opts)
+    made.prepareDevice()
+    return made, x, made.initAnchorArrays()
+
+
+def io_tiles(*, rounds: int, seconds: float) -> list[Row]:
+    """A callback makes each micro-batch, which takes 60 % as long as computing it."""
+    made = {name: chain(strategy) for name, strategy in _STRATEGIES.items()}
+    chunk = np.random.default_rng(1).standard_normal((64, 512)).astype(np.float32)
+    session, x, anchors = made["just in time"]
+    whole = np.tile(chunk, (8, 1, 1))
+    step = milliseconds(lambda: session.run(popart.PyStepIO({x: whole}, anchors)), seconds) / 8
+    times = round(0.6 * step / milliseconds(lambda: np.tanh(chunk), seconds / 4))
+
+    def prepare(id: str, prefetch: bool) -> np.ndarray:
+        for _ in range(times):
+            np.tanh(chunk)
+        return chunk
+
+    def runs(name: str) -> Iterator[Any]:
+        session, _, anchors = made[name]
+        stepio = popart.PyStepIOCallback(prepare, lambda id: None, lambda id: next(iter(anchors.values())), _nothing)
+        while True:
+            yield session.run(stepio)
+
+    rates = rounds_of({name: lambda name=name: runs(name) for name in made}, rounds=rounds, seconds=seconds)
+    return [row(f"I/O tiles, {step:.1f} ms of compute per micro-batch", "samples/s", rates, "ours", 8 * 64)]
+
+
+_STRATEGIES = {
+    "ours": popart.ExchangeStrategy.OverlapLoops,
+    "just in time": popart.ExchangeStrategy.JustInTime,
+}
+
+
+def _nothing(id: str) -> None:
+    pass
+
+
+def endurance(steps: int = 100_000) -> None:
+    """Resident memory and open descriptors of a session with its feed: both have to stay as they are."""
+    builder = popart.Builder()
+    x = builder.addInputTensor("FLOAT", [4, 16])
+    y = builder.aiOnnx.relu([x])
+    device = popart.DeviceManager().createIpuModelDevice({"numIPUs": 1})
+    session = popart.InferenceSession(builder.getModelProto(), popart.DataFlow(1, [y]), device)
+    session.prepareDevice()
+    anchors, data = session.initAnchorArrays(), np.random.default_rng(0).standard_normal((1000, 16), np.float32)
+    kinds: list[tuple[str, Any, Any]] = [("threads", None, False), ("processes", lambda sample: sample, True)]
+    for kind, prepare, processes in kinds:
+        with Feed({x: data}, micro_batch=4, prepare=prepare, epochs=None, shuffle=True, processes=processes) as feed:
+            stepio, seen = popart.FeedStepIO(feed, anchors), psutil.Process()
+            for step in range(steps):
+                session.run(stepio)
+                if (step + 1) % (steps // 10) == 0:
+                    rows = [seen, *seen.children()]
+                    memory = sum(process.memory_full_info().uss for process in rows) / 1e6
+                    open_now = sum(process.num_fds() for process in rows)
+                    print(f"{kind:9} step {step + 1:7,}: {memory:7.1f} MB, {open_now} descriptors", flush=True)

@@ -1,0 +1,61 @@
+"""Rounds: contenders that take turns, and the row that comes of it.
+
+A number is the median over rounds, the ratio the median of the ratios of the rounds: above 1 we are faster.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from time import perf_counter
+from typing import Any
+
+__all__ = ["Make", "Row", "rounds_of", "row"]
+
+#: Makes an endless iterator over batches.
+Make = Callable[[], Iterator[Any]]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One case: ours and the peers in ``unit``; ``ratio`` above 1 means that we are better than the best peer."""
+
+    case: str
+    unit: str
+    ours: float
+    peers: dict[str, float]
+    ratio: float
+
+    def __str__(self) -> str:
+        peers = ", ".join(f"{name} {value:.4g}" for name, value in self.peers.items())
+        return f"{self.case:58} ours {self.ours:9.4g} {self.unit:10} {peers:46} ratio {self.ratio:.2f}"
+
+
+def rate(batches: Iterator[Any], seconds: float) -> float:
+    """Batches per second, after a few to warm up."""
+    for _ in islice(batches, 8):
+        pass
+    count, begin = 0, perf_counter()
+    while perf_counter() - begin < seconds:
+        next(batches)
+        count += 1
+    return count / (perf_counter() - begin)
+
+
+def rounds_of(contenders: dict[str, Make], *, rounds: int, seconds: float) -> dict[str, list[float]]:
+    """Batches per second of each contender in each round."""
+    rates: dict[str, list[float]] = {name: [] for name in contenders}
+    for number in range(rounds):
+        for name in list(contenders) if number % 2 else list(reversed(contenders)):
+            rates[name].append(rate(contenders[name](), seconds))
+    return rates
+
+
+def row(case: str, unit: str, rates: dict[str, list[float]], mine: str, scale: float) -> Row:
+    medians = {name: statistics.median(values) * scale for name, values in rates.items()}
+    peers = {name: value for name, value in medians.items() if not name.startswith("ours")}
+    best = max(peers, key=lambda name: peers[name])
+    ratio = statistics.median(a / b for a, b in zip(rates[mine], rates[best], strict=True))
+    return Row(case, unit, medians[mine], peers, ratio)
