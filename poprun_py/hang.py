@@ -9,16 +9,73 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Callable
 
-__all__ = ["LOOK_EVERY", "PATIENCE", "WAITS", "WAIT_EVERY", "hangs"]
+from poprun_py import messages, processes
+from poprun_py.alarms import Alarms
+
+__all__ = ["HangWatch", "hangs"]
 
 #: Seconds between two looks at a program that has printed a traceback, and that it may take to end by itself.
-LOOK_EVERY, PATIENCE = 0.25, 1.0
+_LOOK_EVERY, _PATIENCE = 0.25, 1.0
 
 #: Seconds between two looks at any other program, and how many in a row must find it waiting.
-WAIT_EVERY, WAITS = 0.5, 3
+_WAIT_EVERY, _WAITS = 0.5, 3
+
+#: Bytes of stderr in which a traceback is looked for.
+_LAST_WORDS = 1 << 14
 
 _MPI = ("libmpi.so", "libmpich.so")
+
+
+class HangWatch:
+    """Looks at a program now and then, and tells the launcher when it hangs, or waits for the others."""
+
+    def __init__(self, alarms: Alarms, tell: Callable[[messages.Message], None]) -> None:
+        self._alarms, self._tell = alarms, tell
+        self._program = 0
+        self._last_words = b""
+
+    def start(self, program: int) -> None:
+        """Look at the process ``program`` until it has ended."""
+        self._program = program
+        self._alarms.set(_WAIT_EVERY, self._look_for_wait)
+
+    def stop(self) -> None:
+        self._program = 0
+
+    def hear(self, data: bytes) -> None:
+        """Remember the last words on stderr, and look what becomes of a program that wrote a traceback."""
+        self._last_words = words = (self._last_words + data)[-_LAST_WORDS:]
+        if b"Traceback" in words and _is_uncaught(words):
+            self._alarms.set(_LOOK_EVERY, lambda: self._look_for_hang(words, _PATIENCE))
+
+    def _look_for_hang(self, words: bytes, patience: float) -> None:
+        """Is a program that wrote a traceback last, and nothing since, kept from ending by MPI?"""
+        if not self._program or self._last_words != words:
+            return
+        if not any(map(hangs, (self._program, *processes.descendants(self._program)))):
+            patience = _PATIENCE
+        elif patience <= 0:
+            self._tell(messages.Hung())
+            return
+        self._alarms.set(_LOOK_EVERY, lambda: self._look_for_hang(words, patience - _LOOK_EVERY))
+
+    def _look_for_wait(self, found: int = 0) -> None:
+        """Has the program ended, but waits for the others? Its exit code cannot be known before it goes on."""
+        if not self._program:
+            return
+        found = found + 1 if hangs(self._program) else 0
+        if found == _WAITS:
+            self._tell(messages.Waiting())
+        else:
+            self._alarms.set(_WAIT_EVERY, lambda: self._look_for_wait(found))
+
+
+def _is_uncaught(words: bytes) -> bool:
+    from poprun_py.uncaught import find_uncaught  # few programs raise: the import takes long
+
+    return find_uncaught(words) is not None
 
 
 def hangs(pid: int) -> bool:

@@ -6,22 +6,21 @@ all that descends from it are ended here, gently first.
 
 from __future__ import annotations
 
-import functools
 import os
 import selectors
 import signal
 import sys
 import time
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from poprun_py import messages, processes
 from poprun_py.alarms import Alarms
 from poprun_py.channel import ADDRESS_VARIABLE, KEY_VARIABLE, Channel, connect
+from poprun_py.child import Child
 from poprun_py.errors import ChannelError
-from poprun_py.hang import LOOK_EVERY, PATIENCE, WAIT_EVERY, WAITS, hangs
+from poprun_py.hang import HangWatch
 from poprun_py.messages import LAUNCHER, MPI, OWN, UNMANAGED
-from poprun_py.pipes import InputPipe, OutputPipe
+from poprun_py.streams import Streams
 from poprun_py.surroundings import arrange
 from poprun_py.sweep import sweep
 from poprun_py.usage import usage
@@ -30,20 +29,14 @@ from poprun_py.wakeup import Wakeup
 if TYPE_CHECKING:
     from poprun_py.reports import Reports
 
-__all__ = ["CONNECT_TIMEOUT", "RANK_VARIABLE", "WINDOW", "supervise"]
+__all__ = ["CONNECT_TIMEOUT", "RANK_VARIABLE", "supervise"]
 
 #: Names the variable in which the MPI's process manager gives a process its rank.
 RANK_VARIABLE = "POPRUN_PY_RANK_VARIABLE"
 
-#: Bytes of output that may be on their way to the launcher; the program waits when it has written more.
-WINDOW = 1 << 19
-
 CONNECT_TIMEOUT = 20.0
 
-STDERR = 2
-
-#: Bytes of stderr in which a traceback is looked for.
-_LAST_WORDS = 1 << 14
+_STDERR = 2
 
 #: Seconds between two looks at whether the launcher's host still answers.
 _LOOK_EVERY = 2.0
@@ -106,12 +99,6 @@ def _reports() -> Reports:
     return Reports()
 
 
-def _is_uncaught(words: bytes) -> bool:
-    from poprun_py.uncaught import find_uncaught  # few programs raise: the import takes long
-
-    return find_uncaught(words) is not None
-
-
 class Supervisor:
     """The event loop of one instance."""
 
@@ -124,14 +111,11 @@ class Supervisor:
         self._selector.register(wakeup, selectors.EVENT_READ, self._on_signal)
         self._manager = manager
         self._reports: Reports | None = None
-        self._last_words = b""  # of stderr
+        self._hangs = HangWatch(self._alarms, self._tell)
+        self._streams = Streams(self._selector, self._tell, is_heard=lambda: self._launcher_lives, hear=self._hear)
         self._folder = ""
-        self._outputs: list[OutputPipe] = []
-        self._input: InputPipe | None = None
-        self._program = 0  # its pid
-        self._status: int | None = None
+        self._program = Child()
         self._cause = OWN
-        self._credit = WINDOW
         self._childless = False
         self._reported = False
         self._done = False
@@ -147,6 +131,12 @@ class Supervisor:
             self._alarms.ring()
             self._check_gone()
         self._channel.flush(timeout=2.0)
+
+    def _watch(self) -> None:
+        self._streams.watch()
+        if self._launcher_lives:
+            wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if self._channel.wants_to_send else 0)
+            self._selector.modify(self._channel, wanted, self._listen)
 
     @property
     def dismissed(self) -> bool:
@@ -179,11 +169,11 @@ class Supervisor:
             case messages.Start():
                 self._start(message)
             case messages.Credit(amount):
-                self._credit += amount
-            case messages.Input(data) if self._input:
-                self._input.give(data)
-            case messages.Signal(number) if self._running:
-                processes.kill_group(self._program, number)
+                self._streams.add_credit(amount)
+            case messages.Input(data):
+                self._streams.give(data)
+            case messages.Signal(number):
+                self._program.signal(number)
             case messages.Stop(number, grace):
                 self._stop(number, grace, LAUNCHER)
             case messages.Leave(failed):
@@ -197,12 +187,8 @@ class Supervisor:
 
     # -- the program ----------------------------------------------------------------------------------------------
 
-    @property
-    def _running(self) -> bool:
-        return bool(self._program) and self._status is None
-
     def _start(self, order: messages.Start) -> None:
-        if self._status is not None:
+        if self._program.status is not None:
             return
         self.since = min(self.since, order.since)  # the clocks of two hosts differ
         for name in order.unset:
@@ -210,43 +196,20 @@ class Supervisor:
         surroundings = arrange(order)
         self._folder = order.folder
         reports = _reports() if order.watch else None
-        null = os.open(os.devnull, os.O_RDWR)
-        source, feed = os.pipe() if order.has_input else (null, -1)
-        pipes = [os.pipe(), os.pipe()]
+        environment = {**surroundings.environment, **(reports.environment if reports else {})}
         try:
             if order.folder:
                 os.makedirs(order.folder, mode=0o700, exist_ok=True)
-            self._program = processes.spawn(
-                order.argv,
-                executable=order.executable,
-                environment={
-                    **os.environ,
-                    **order.environment,
-                    **surroundings.environment,
-                    **(reports.environment if reports else {}),
-                },
-                cwd=order.cwd,
-                streams=(source, pipes[0][1], pipes[1][1]),
-                session=False,
-                death_signal=signal.SIGKILL,
-            )
+            self._program.start(order, environment)
         except OSError as error:
             self._tell(messages.NotStarted(f"{error.strerror}: {error.filename}"))
-            self._childless, self._status = True, 127
+            self._childless, self._program.status = True, 127
         else:
-            self._tell(
-                messages.Started(
-                    self._program,
-                    list(surroundings.placement.cpus),
-                    list(surroundings.placement.memory),
-                    surroundings.warning,
-                )
-            )
-            self._alarms.set(WAIT_EVERY, self._look_for_wait)
-        for descriptor in {null, source, pipes[0][1], pipes[1][1]}:
-            os.close(descriptor)
-        self._outputs = [OutputPipe(number, pipe[0]) for number, pipe in enumerate(pipes, start=1)]
-        self._input = InputPipe(feed) if order.has_input else None
+            where = surroundings.placement
+            cpus, memory = list(where.cpus), list(where.memory)
+            self._tell(messages.Started(self._program.pid, cpus, memory, surroundings.warning))
+            self._hangs.start(self._program.pid)
+        self._streams.open(self._program.outputs, self._program.input)
         if reports:
             reports.started()
             self._reports = reports
@@ -254,133 +217,57 @@ class Supervisor:
 
     def _tell_usage(self, interval: float) -> None:
         """Say what the program takes and what it has reported, and again every ``interval`` seconds."""
-        if not self._running or not self._launcher_lives:
+        if not self._program.is_running or not self._launcher_lives:
             return
-        self._tell(messages.Usage(*usage(self._program)))
+        self._tell(messages.Usage(*usage(self._program.pid)))
         report = self._reports.latest() if self._reports else None
         if report:
             self._tell(report)
         self._alarms.set(interval, lambda: self._tell_usage(interval))
 
-    def _look_for_hang(self, words: bytes, patience: float) -> None:
-        """Is a program that wrote a traceback last, and nothing since, kept from ending by MPI?"""
-        if not self._running or self._last_words != words:
-            return
-        if not any(map(hangs, (self._program, *processes.descendants(self._program)))):
-            patience = PATIENCE
-        elif patience <= 0:
-            self._tell(messages.Hung())
-            return
-        self._alarms.set(LOOK_EVERY, lambda: self._look_for_hang(words, patience - LOOK_EVERY))
-
-    def _look_for_wait(self, found: int = 0) -> None:
-        """Has the program ended, but waits for the others? Its exit code cannot be known before it goes on."""
-        if not self._running:
-            return
-        found = found + 1 if hangs(self._program) else 0
-        if found == WAITS:
-            self._tell(messages.Waiting())
-        else:
-            self._alarms.set(WAIT_EVERY, lambda: self._look_for_wait(found))
-
     def _stop(self, number: int, grace: float, cause: str, settle: float = 0.0) -> None:
         """Ask the program to end now, or after ``settle`` seconds, and kill it ``grace`` seconds later."""
-        if not self._program and self._status is None:  # it will not be started any more
-            self._status, self._childless = 0, True
+        if not self._program.pid and self._program.status is None:  # it will not be started any more
+            self._program.status, self._childless = 0, True
         self._alarms.set(settle, lambda: self._send_stop(number, cause))
         self._alarms.set(settle + grace, lambda: self._send_stop(signal.SIGKILL, cause))
 
     def _send_stop(self, number: int, cause: str) -> None:
-        if self._running:
+        if self._program.is_running:
             self._cause = cause if self._cause == OWN else self._cause
-            processes.kill_group(self._program, number)
+            self._program.signal(number)
 
     def _on_signal(self) -> None:
         if self._wakeup.read() - {signal.SIGCHLD}:
             self._stop(signal.SIGTERM, _GRACE, MPI, settle=_SETTLE)
         dead, left = processes.reap()
         for pid, status in dead:
-            if pid == self._program:
+            if pid == self._program.pid:
                 self._on_exit(status)
         self._childless = not left
 
     def _on_exit(self, status: int) -> None:
         at = time.monotonic()
-        self._status = status
+        self._program.status = status
+        self._hangs.stop()
         if self._cause == OWN and status > 0 and processes.is_ending(self._manager):
             self._cause = UNMANAGED
-        for output in self._outputs:
-            self._forward(output)
+        self._streams.drain()
         self._tell(messages.Exited(status, self._cause, at))
-        if self._input:
-            self._drop(self._input)
         self._alarms.set(_LINGER, self._end_leftovers)
 
     def _end_leftovers(self) -> None:
         """End what outlived the program; and do not wait for pipes that somebody else holds open."""
         if self._childless:
-            self._alarms.set(1.0, self._close_outputs)
+            self._alarms.set(1.0, self._streams.close_outputs)
         for pid in processes.descendants(os.getpid()):
             processes.kill(pid, signal.SIGKILL)
         if not self._childless:
             self._alarms.set(0.05, self._end_leftovers)
 
-    # -- its output and input -------------------------------------------------------------------------------------
-
-    def _watch(self) -> None:
-        """Listen to what can be dealt with now: output while there is credit, room for input while there is some."""
-        for output in self._outputs:
-            self._want(output, selectors.EVENT_READ, self._credit > 0, functools.partial(self._forward, output))
-        if self._input:
-            self._want(self._input, selectors.EVENT_WRITE, self._input.is_waiting, self._feed)
-        if self._launcher_lives:
-            wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if self._channel.wants_to_send else 0)
-            self._selector.modify(self._channel, wanted, self._listen)
-
-    def _want(self, pipe: OutputPipe | InputPipe, event: int, wanted: bool, react: Callable[[], None]) -> None:
-        if not pipe.is_open:
-            return
-        known = pipe.fileno() in self._selector.get_map()
-        if wanted and not known:
-            self._selector.register(pipe, event, react)
-        elif known and not wanted:
-            self._selector.unregister(pipe)
-
-    def _forward(self, output: OutputPipe) -> None:
-        """Pass on what the pipe holds, within the credit."""
-        while output.is_open and (self._credit > 0 or not self._launcher_lives):
-            data = output.read()
-            if data is None:
-                return
-            if data:
-                self._credit -= len(data)
-                self._note(output.number, data)
-                self._tell(messages.Output(output.number, data))
-            else:
-                self._drop(output)
-
-    def _note(self, stream: int, data: bytes) -> None:
-        """Remember the last words, and look what becomes of a program that wrote a traceback."""
-        if stream == STDERR:
-            self._last_words = words = (self._last_words + data)[-_LAST_WORDS:]
-            if b"Traceback" in words and _is_uncaught(words):
-                self._alarms.set(LOOK_EVERY, lambda: self._look_for_hang(words, PATIENCE))
-
-    def _feed(self) -> None:
-        if self._input and self._input.push():
-            if self._input.is_finished:
-                self._drop(self._input)
-            self._tell(messages.InputTaken())
-
-    def _drop(self, pipe: OutputPipe | InputPipe) -> None:
-        if pipe.is_open and pipe.fileno() in self._selector.get_map():
-            self._selector.unregister(pipe)
-        pipe.close()
-
-    def _close_outputs(self) -> None:
-        if self._credit > 0:
-            for output in self._outputs:
-                self._drop(output)
+    def _hear(self, stream: int, data: bytes) -> None:
+        if stream == _STDERR:
+            self._hangs.hear(data)
 
     def remove_folder(self) -> None:
         """Remove what was made for the job; every supervisor of a host tries."""
@@ -393,7 +280,7 @@ class Supervisor:
 
     def _check_gone(self) -> None:
         """Report once nothing is left; then wait to be dismissed, or leave if nobody is there to do so."""
-        if self._status is None or not self._childless or any(output.is_open for output in self._outputs):
+        if self._program.status is None or not self._childless or self._streams.has_open_outputs:
             return
         if self._launcher_lives and not self._reported:
             self._reported = True

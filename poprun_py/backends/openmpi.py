@@ -56,5 +56,5 @@ def _network(request: Request) -> dict[str, str]:
     """The ssh to use, and the subnet for the daemons and the processes."""
     network, ssh = request.cluster.network, request.ssh
     daemons = dict.fromkeys(("PRTE_MCA_oob_tcp_if_include", "OMPI_MCA_oob_tcp_if_include"), network)
-    agents = dict.fromkeys(("PRTE_MCA_plm_ssh_agent", "OMPI_MCA_plm_rsh_agent"), ssh)
-    return (daemons | {"OMPI_MCA_btl_tcp_if_include": network} if network else {}) | (agents if ssh else {})
+    ssh_variables = dict.fromkeys(("PRTE_MCA_plm_ssh_agent", "OMPI_MCA_plm_rsh_agent"), ssh)
+    return (daemons | {"OMPI_MCA_btl_tcp_if_include": network} if network else {}) | (ssh_variables if ssh else {})

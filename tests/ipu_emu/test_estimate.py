@@ -36,6 +36,18 @@ def test_layers() -> None:
     assert bert.trainable == 109_482_240
 
 
+def test_convolutions_before_normalisation_have_no_bias() -> None:
+    """ResNet-50 has 25,557,032 parameters; with a bias for each convolution it would have 25,583,592."""
+    weights = models.named("resnet50").graph.tensors.values()
+    shapes = [tensor.shape for tensor in weights if tensor.role.value == "weight" and len(tensor.shape) == 4]
+    sums = [
+        sum(convolution((w, h), inputs, filters, bias=bias).trainable for filters, inputs, h, w in shapes)
+        for bias in (False, True)
+    ]
+    others = 2 * 26_560 + dense(2048, 1000).trainable
+    assert [convolutions + others for convolutions in sums] == [25_557_032, 25_583_592]
+
+
 def test_the_dense_layer_of_the_note() -> None:
     """Dense 1000 to 10 with Adam, 10 activations, a batch of 4: 60,100 values."""
     variables = Variables(dense(1000, 10), activations=10)

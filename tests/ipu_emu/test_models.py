@@ -46,8 +46,10 @@ def test_parameters(name: str) -> None:
     assert counts.parameter_bytes == 2 * (counts.parameters + counts.heads + counts.statistics)
 
 
-def test_another_vocabulary() -> None:
+def test_another_vocabulary_and_the_shape_of_gpt_3() -> None:
     assert Counts.of(models.bert(batch=1, vocabulary=30912, seed=None)).parameters == 109_781_760
+    shape = {"layers": 32, "width": 2560, "heads": 32, "length": 8, "context": 2048}
+    assert Counts.of(models.gpt2(batch=1, seed=None, **shape)).parameters == 2_651_553_280
 
 
 def test_operations_and_activations_are_those_of_a_sample() -> None:
