@@ -1,0 +1,230 @@
+"""Two IPUs as a pipeline: against the same two one after the other, and against two instances of one IPU each.
+
+    python benchmarks/pipelining.py [--quick] [--json FILE]
+
+A transformer whose two stages have equal work, 16 micro-batches per update, float32. All contenders make the same
+update with the same global batch; their losses are compared first. A round takes the median step of each; the ratio
+is the median over rounds of peer / ours: above 1 the pipeline is faster.
+
+The first row is what the engine itself costs: a network of single numbers, in nanoseconds of
+CPU time per instruction.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import statistics
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from time import perf_counter, process_time
+from typing import Any
+
+import numpy as np
+
+import ipu_emu.popart as popart
+import popdist_py
+import popdist_py.popart
+from ipu_emu import models
+from ipu_emu.program.instructions import WeightUpdate, leaves
+
+MICRO_BATCHES, BATCH, LENGTH, VOCABULARY = 16, 4, 64, 96
+OVERHEAD_NS = 3000.0
+HERE = Path(__file__).resolve()
+
+#: Makes one update and returns its losses.
+Step = Callable[[], np.ndarray]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One case; ``peers`` and ``ours`` in ``unit``, less is better; ``ratio`` = peer / ours."""
+
+    case: str
+    unit: str
+    ours: float
+    peers: dict[str, float]
+    ratio: float
+
+    def __str__(self) -> str:
+        peers = ", ".join(f"{name} {value:.2f}" for name, value in self.peers.items())
+        return f"{self.case:44} ours {self.ours:8.2f} {self.unit}   {peers} {self.unit}   ratio {self.ratio:.2f}"
+
+
+def options(**values: Any) -> popart.SessionOptions:
+    opts = popart.SessionOptions()
+    opts.accumulationAndReplicationReductionType = popart.ReductionType.Mean
+    for name, value in values.items():
+        setattr(opts, name, value)
+    return opts
+
+
+def accumulated(count: int) -> dict[str, Any]:
+    return {"enableGradientAccumulation": True, "accumulationFactor": count}
+
+
+def transformer(opts: popart.SessionOptions, device: Any, micro_batches: int, first: int = 0) -> tuple[Any, Step]:
+    """A session, and its step on the micro-batches from number ``first`` on."""
+    model = models.transformer(batch=BATCH, length=LENGTH, vocabulary=VOCABULARY, layers=4, width=128)
+    flow = popart.DataFlow(1, {model.loss: popart.AnchorReturnType("All")})
+    optimizer = popart.SGD({"defaultLearningRate": (1e-3, False), "defaultMomentum": (0.9, True)})
+    session = popart.TrainingSession(model.proto, flow, model.loss, optimizer, device, userOptions=opts)
+    session.prepareDevice()
+    session.weightsFromHost()
+    random = np.random.default_rng(0)
+    tokens = random.integers(0, VOCABULARY, (MICRO_BATCHES, BATCH, LENGTH + 1)).astype(np.int32)
+    mine = tokens[first : first + micro_batches]
+    data = {model.data: mine[:, :, :-1].copy(), model.labels: mine[:, :, 1:].reshape(micro_batches, -1).copy()}
+    anchors = session.initAnchorArrays()
+    stepio = popart.PyStepIO(data, anchors)
+
+    def step() -> np.ndarray:
+        session.run(stepio)
+        return np.array(anchors[model.loss])
+
+    return session, step
+
+
+def on_two_ipus(**values: Any) -> Step:
+    opts = options(virtualGraphMode=popart.VirtualGraphMode.Auto, **accumulated(MICRO_BATCHES), **values)
+    return transformer(opts, popart.DeviceManager().createIpuModelDevice({"numIPUs": 2}), MICRO_BATCHES)[1]
+
+
+def median_ms(step: Callable[[], object], seconds: float, clock: Callable[[], float] = perf_counter) -> float:
+    """Median milliseconds of a step by ``clock``, over about ``seconds``, at least 3 steps."""
+    samples: list[float] = []
+    end = perf_counter() + seconds
+    while perf_counter() < end or len(samples) < 3:
+        start = clock()
+        step()
+        samples.append(1e3 * (clock() - start))
+    return statistics.median(samples)
+
+
+def in_turns(contenders: Mapping[str, Callable[[], float]], rounds: int) -> dict[str, list[float]]:
+    times: dict[str, list[float]] = {name: [] for name in contenders}
+    for number in range(rounds):
+        for name in list(contenders) if number % 2 else list(reversed(contenders)):
+            times[name].append(contenders[name]())
+    return times
+
+
+def row(case: str, unit: str, times: dict[str, list[float]]) -> Row:
+    """The first contender is ours, the second its peer."""
+    (_, ours), (peer, theirs) = times.items()
+    ratio = statistics.median(b / a for a, b in zip(ours, theirs, strict=True))
+    return Row(case, unit, statistics.median(ours), {peer: statistics.median(theirs)}, ratio)
+
+
+def against_sharding(rounds: int, seconds: float) -> Row:
+    """One process, two IPUs: side by side, and one after the other."""
+    steps = {"pipelined": on_two_ipus(enablePipelining=True), "sharded": on_two_ipus()}
+    for _ in range(3):
+        losses = [step() for step in steps.values()]
+        if not np.array_equal(*losses):
+            raise SystemExit(f"pipelining.py: losses differ: {losses}")
+    contenders = {name: lambda step=step: median_ms(step, seconds) for name, step in steps.items()}
+    return row("2 stages, 1 process, against sharding", "ms", in_turns(contenders, rounds))
+
+
+def against_instances(rounds: int, seconds: float) -> Row:
+    """One instance with two IPUs, and two instances with one IPU and half of the micro-batches each."""
+    launcher = str(Path(sys.executable).with_name("poprun-py"))
+
+    def launched(kind: str, instances: int) -> float:
+        count = str(instances)
+        program = ["python", str(HERE), "--worker", kind, "--seconds", str(seconds)]
+        command = [launcher, "--num-instances", count, "--num-replicas", count]
+        if kind == "pipelined":
+            command += ["--ipus-per-replica", "2"]
+        done = subprocess.run([*command, *program], capture_output=True, text=True, timeout=120, check=False)
+        found = [float(value) for value in re.findall(r"STEP_MS ([\d.]+)", done.stdout)]
+        if done.returncode or len(found) != instances:
+            raise SystemExit(f"pipelining.py: {kind} failed:\n{done.stdout}{done.stderr}")
+        return max(found)
+
+    contenders = {
+        "pipelined": lambda: launched("pipelined", 1),
+        "2 instances, data-parallel": lambda: launched("parallel", 2),
+    }
+    return row("2 stages, 1 instance, against 2 instances", "ms", in_turns(contenders, rounds))
+
+
+def worker(kind: str, seconds: float) -> None:
+    """An instance: prints its median step."""
+    popdist_py.init()
+    if kind == "pipelined":
+        opts = options(virtualGraphMode=popart.VirtualGraphMode.Auto, enablePipelining=True)
+        micro_batches = MICRO_BATCHES
+    else:
+        opts = options()
+        micro_batches = MICRO_BATCHES // popdist_py.getNumInstances()
+    for name, value in accumulated(micro_batches).items():
+        setattr(opts, name, value)
+    popdist_py.popart.configureSessionOptions(opts)
+    device = popdist_py.popart.getDevice()
+    _, step = transformer(opts, device, micro_batches, popdist_py.getInstanceIndex() * micro_batches)
+    # All instances have to make the same number of steps.
+    for _ in range(3):
+        step()
+    samples = []
+    for _ in range(max(5, int(seconds / 0.3))):
+        start = perf_counter()
+        step()
+        samples.append(1e3 * (perf_counter() - start))
+    print(f"STEP_MS {statistics.median(samples):.6f}", flush=True)
+
+
+def overhead(rounds: int, seconds: float) -> Row:
+    """Nanoseconds per instruction of an update of a network of 1 x 1 matrices: calls, loops, kernels of nothing."""
+    builder, layers, micro_batches = popart.Builder(), 200, 8
+    x = y = builder.addInputTensor("FLOAT", [1, 1])
+    for number in range(layers):
+        w = builder.addInitializedInputTensor(np.ones((1, 1), np.float32), f"w{number}")
+        y = builder.aiOnnx.matmul([y, w])
+    loss = builder.aiGraphcore.l1loss([y], 0.1)
+    device = popart.DeviceManager().createIpuModelDevice({"numIPUs": 1})
+    session = popart.TrainingSession(
+        builder.getModelProto(),
+        popart.DataFlow(1, [loss]),
+        loss,
+        popart.ConstSGD(1e-9),
+        device,
+        userOptions=options(**accumulated(micro_batches)),
+    )
+    session.prepareDevice()
+    session.weightsFromHost()
+    stepio = popart.PyStepIO({x: np.ones((micro_batches, 1, 1), np.float32)}, session.initAnchorArrays())
+    updates = sum(isinstance(leaf, WeightUpdate) for leaf in leaves(session.executable.program))
+    instructions = updates + micro_batches * (sum(1 for _ in leaves(session.executable.program)) - updates)
+    times = [1e6 * median_ms(lambda: session.run(stepio), seconds / 3, process_time) for _ in range(rounds)]
+    ours = statistics.median(times) / instructions
+    return Row("engine, per instruction", "ns", ours, {"limit": OVERHEAD_NS}, OVERHEAD_NS / ours)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="A pipeline of two IPUs against sharding and data parallelism.")
+    parser.add_argument("--quick", action="store_true", help="fewer and shorter rounds")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows here")
+    parser.add_argument("--worker", choices=["pipelined", "parallel"], help=argparse.SUPPRESS)
+    parser.add_argument("--seconds", type=float, default=None, help="length of a block of steps")
+    args = parser.parse_args()
+    rounds, seconds = (3, 1.0) if args.quick else (7, 3.0)
+    seconds = args.seconds or seconds
+    if args.worker:
+        worker(args.worker, seconds)
+        return
+    rows = []
+    for measure in (overhead, against_sharding, against_instances):
+        rows.append(measure(rounds, seconds))
+        print(rows[-1], flush=True)
+    if args.json:
+        args.json.write_text(json.dumps([asdict(line) for line in rows], indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()
