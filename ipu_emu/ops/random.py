@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from gcl.jit import jit, part
 from ipu_emu.graph import Graph, Op, Role, Tensor, dtype_named
 from ipu_emu.graph.dtype import FLOAT16
-from ipu_emu.ops.arrays import flat
+from ipu_emu.ops.arrays import chain, flat
 from ipu_emu.ops.cost import per_element
 from ipu_emu.ops.node import Made, Node
 from ipu_emu.ops.registry import Bound, OpDef, Step
@@ -115,6 +115,25 @@ def _round_into(bound: Bound) -> Step:
     return partial(round_stochastically, x, bound.input(2), salt_of(bound.node.op), out.view(np.uint16))
 
 
+def _add_rounded(bound: Bound) -> Step:
+    total, g, out = flat(bound.input(0), bound.input(1), bound.outputs[0])
+    return chain(
+        partial(np.add, total, g, bound.scratch[0], dtype=np.float32),
+        partial(round_stochastically, bound.scratch[0], bound.input(2), salt_of(bound.node.op), out.view(np.uint16)),
+    )
+
+
+def _mean_rounded(bound: Bound) -> Step:
+    total, g, out = flat(bound.input(0), bound.input(1), bound.outputs[0])
+    kept, taken = bound.scratch
+    return chain(
+        partial(np.multiply, total, bound.input(2), kept, dtype=np.float32),
+        partial(np.multiply, g, bound.input(3), taken, dtype=np.float32),
+        partial(np.add, kept, taken, kept),
+        partial(round_stochastically, kept, bound.input(4), salt_of(bound.node.op), out.view(np.uint16)),
+    )
+
+
 def _half(node: Node) -> Made:
     return [(FLOAT16, node.input(0).shape)]
 
@@ -132,6 +151,31 @@ OPS = [
         _half,
         _round_into,
         per_element(8),
+        updates=(0,),
+        elementwise=True,
+        halves=_always,
+    ),
+    # (total, g, key), and (total, g, keep, take, key): AddInto and MeanInto of halves
+    OpDef(
+        "AddRounded",
+        (3, 3),
+        _half,
+        _add_rounded,
+        per_element(9),
+        None,
+        lambda node: [node.input(1).nelms],
+        updates=(0,),
+        elementwise=True,
+        halves=_always,
+    ),
+    OpDef(
+        "MeanRounded",
+        (5, 5),
+        _half,
+        _mean_rounded,
+        per_element(11),
+        None,
+        lambda node: [node.input(1).nelms] * 2,
         updates=(0,),
         elementwise=True,
         halves=_always,

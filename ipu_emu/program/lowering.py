@@ -67,6 +67,8 @@ _COPIES: Mapping[str, type[IpuCopy | RemoteLoad | RemoteStore]] = {
 }
 _SUM, _NOW = "AnchorSum___", "AnchorNow___"
 _KEEP, _TAKE = "RunningMean___keep", "RunningMean___take"
+#: The ops that add up gradients, and those that round stochastically as they do.
+_ROUNDED = {"AddInto": "AddRounded", "MeanInto": "MeanRounded"}
 
 
 def lower(
@@ -212,8 +214,16 @@ class _Lowering:
                     counters[place.ipu] = self.counter(place.ipu)
                 shares = counters[place.ipu]
                 others = replace(others, type="MeanInto", inputs=(*operands, shares.keep, shares.take))
+            key = self.key_on(place.ipu) if gradient.rounded else None
+            if key is not None:
+                others = replace(others, type=_ROUNDED[others.type], inputs=(*others.inputs, key))
             made.append(AccumulateGradient(first, others))
         return [*counters.values(), *made]
+
+    def key_on(self, ipu: int) -> str | None:
+        """What random numbers of a replica are made of on one IPU; None where nothing is random."""
+        read = (id for op in self.graph.ops if op.place.ipu == ipu for id in op.inputs)
+        return next((id for id in read if original_of(id) == KEY), None)
 
     def counter(self, ipu: int) -> CountMicroBatch:
         """The weights of a running mean on one IPU."""

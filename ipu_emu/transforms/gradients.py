@@ -20,10 +20,12 @@ class Reduction(Enum):
 class Gradient:
     """A weight's gradient: ``part`` is of one micro-batch, ``total`` of a batch, in the bucket of its type.
 
-    A ``scattered`` one is in no bucket: an op of the update reduces it, each replica getting a shard.
+    A ``scattered`` one is in no bucket: an op of the update reduces it, each replica getting a shard. The sum of a
+    ``rounded`` one is rounded stochastically.
     """
 
     weight: str
     part: str
     total: str
     scattered: bool = False
+    rounded: bool = False

@@ -3,7 +3,8 @@
     y = Gemm(x, w)                x32 = Cast(x), w32 = Cast(w), y32 = Gemm(x32, w32), y = RoundStochastically(y32)
     w = SgdPlain(w, g, ...)       w32 = SgdPlain(Cast(w), Cast(g), ...), w = RoundStochasticallyInto(w, w32)
 
-What only moves elements stays as it is, and so do sums over micro-batches and replicas, which round to nearest.
+What only moves elements stays as it is. Sums over micro-batches are rounded by the ops that make them (AddRounded,
+MeanRounded); those over replicas, which no replica makes alone, round to nearest.
 """
 
 from __future__ import annotations

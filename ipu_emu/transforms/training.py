@@ -9,6 +9,7 @@ import numpy as np
 
 from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import Graph, Role, Tensor
+from ipu_emu.graph.dtype import FLOAT16
 from ipu_emu.ops import expanded
 from ipu_emu.transforms.autodiff import differentiate
 from ipu_emu.transforms.clipping import clip_norms
@@ -79,6 +80,8 @@ def training_graph(
     if off_chip:
         offload_variables(graph, off_chip)
     _finish(graph, [*anchors, *(gradient.part for gradient in gradients)], stochastic_rounding)
+    if stochastic_rounding:
+        gradients = [replace(g, rounded=graph.tensor(g.total).dtype is FLOAT16) for g in gradients]
     return graph, gradients
 
 

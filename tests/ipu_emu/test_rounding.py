@@ -10,7 +10,7 @@ import pytest
 from ipu_emu import popart
 from ipu_emu.ops.random import round_stochastically
 from tests.ipu_emu.instances import Instance, on_instances, session_on
-from tests.ipu_emu.sessions import device, options
+from tests.ipu_emu.sessions import device, options, train
 
 #: Numbers between two halves, in every part of the range, and exact ones.
 VALUES = np.array([1.0003, -1.0007, 3e-7, -6.1e-5, 1000.3, 0.1, 2.0, 0.0, 65503.0, 5.97e-8], np.float32)
@@ -142,6 +142,34 @@ def test_small_updates_are_not_lost() -> None:
         found[stochastic] = session._weights.values[w].astype(np.float64).mean()
     assert found[False] == 1.0
     assert abs(found[True] - (1 - 50 * 2.0**-11 / 10)) < 3e-5
+
+
+@pytest.mark.parametrize(("running", "first", "others"), [(False, 1.0, 2.0**-11 / 8), (True, 1.0, 1 + 2.0**-10)])
+def test_small_gradients_of_micro_batches_are_not_lost(running: bool, first: float, others: float) -> None:
+    """Sums, and running means, that come out right in the mean; rounding to nearest leaves them at the first."""
+    count = 32
+    builder = popart.Builder()
+    x = builder.addInputTensor("FLOAT16", [4000])
+    w = builder.addInitializedInputTensor(np.ones(4000, np.float16))
+    loss = builder.aiGraphcore.identityloss([builder.aiOnnx.mul([x, w])], popart.ReductionType.Sum)
+    accumulator = popart.reservedAccumPrefix() + w
+    data = np.full((count, 4000), others, np.float16)
+    data[0] = first
+    found = {}
+    for stochastic in (False, True):
+        opts = options(A=count, enableStochasticRounding=stochastic)
+        if running:
+            opts.accumulationAndReplicationReductionType = popart.ReductionType.Mean
+            opts.meanAccumulationAndReplicationReductionStrategy = popart.MeanReductionStrategy.Running
+        flow = popart.DataFlow(1, {accumulator: popart.AnchorReturnType("Final")})
+        session = train(builder, flow, loss, popart.ConstSGD(1e-3), opts)
+        anchors = session.initAnchorArrays()
+        session.run(popart.PyStepIO({x: data}, anchors))
+        found[stochastic] = anchors[accumulator].astype(np.float64)
+    exact = data[:, 0].astype(np.float64).mean() if running else data[:, 0].astype(np.float64).sum()
+    assert set(found[False]) == {1.0}
+    assert exact - 1 > 4e-4
+    assert abs(found[True].mean() - exact) < 1e-4
 
 
 def test_the_state_of_random_numbers_can_be_kept() -> None:
