@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from gcl.half import float_to_half, half_to_float
 from ipu_emu.engine.buffers import Buffers
+from ipu_emu.engine.direct import direct
 from ipu_emu.graph import Graph, Op
 from ipu_emu.ops import TABLE, Bound, Step
 from ipu_emu.ops.arrays import chain, storage
@@ -40,11 +41,12 @@ def bind(graph: Graph, op: Op, buffers: Buffers, turn: int = 0) -> list[Step]:
     assert kernel is not None
     read = [id for id in dict.fromkeys(op.inputs) if id in images]
     written = [id for id in dict.fromkeys(op.outputs) if id in images]
-    steps = [
+    made = [
         *(_widen(stored[id], images[id]) for id in read),
         kernel(bound),
         *(_round(images[id], stored[id]) for id in written),
     ]
+    steps = [direct(step) for step in made]
     return [_guarded(buffers.at(op.guard, turn), chain(*steps))] if op.guard else steps
 
 

@@ -25,7 +25,6 @@ from ipu_emu.engine.overlap import OverlappedLoop
 from ipu_emu.engine.pipeline import BoundPipeline
 from ipu_emu.engine.replicas import Replicas
 from ipu_emu.engine.wall import Kind, Wall
-from ipu_emu.engine.warm import compile_calls
 from ipu_emu.engine.workers import WORTH_A_THREAD, Workers
 from ipu_emu.errors import SessionError
 from ipu_emu.graph import Role
@@ -85,7 +84,7 @@ class Engine:
         self._load()
 
     def _warm_up(self, parts: Sequence[_Part]) -> None:
-        """Compile what the calls need, and make those of collectives once, on zeros, before the first step."""
+        """Make the calls of collectives once, on zeros, before the first step; the others are ready."""
         self._pin_blas()
         for part in parts:
             if isinstance(part, _Loop):
@@ -95,8 +94,6 @@ class Engine:
             for kind, call in made:
                 if kind is Kind.COLLECTIVES:
                     call()
-                else:
-                    compile_calls(call)
 
     def _load(self) -> None:
         """Set what the graph starts from; all memory is zero as yet. Who trains sets the variables before a run."""
