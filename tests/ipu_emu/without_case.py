@@ -30,7 +30,7 @@ NO_GRADIENT = {
         ChangeLossScale""",
     "it moves data between replicas and IPUs, and has no gradient in PopART or is put in later": """
         ReplicatedAllReduce ReplicatedReduceScatter TakeShard ReduceScatterGradient AllGatherWeight
-        AllGatherShards IpuCopy""",
+        AllGatherShards IpuCopy RemoteLoad RemoteStore RemoteUpdate""",
     "it is there to stop gradients": "Detach",
     "it is made of ops that have been differentiated": "Fused",
     "it is rare and newer than PopART: it only serves inference": "CumProd",
