@@ -43,7 +43,6 @@ print("compared", check_all(Process(), ("Final", "All")))
 """
 
 
-@pytest.mark.timeout(120)
 def test_every_anchor_in_two_processes(tmp_path: Path) -> None:
     job = run_job(PROCESSES, tmp_path, counts=(2, 2)).succeeded()
     for said in job.out:

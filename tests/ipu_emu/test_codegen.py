@@ -141,7 +141,6 @@ def compiled_in_a_process(folder: str) -> int:
     return int(count)
 
 
-@pytest.mark.timeout(120)
 def test_kernels_are_compiled_once_on_a_machine_and_never_from_a_torn_file(tmp_path: Path) -> None:
     folder = tmp_path / "kernels"
     assert compiled_in_a_process(str(folder)) == 1

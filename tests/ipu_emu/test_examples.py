@@ -19,12 +19,11 @@ LAUNCHER = ("poprun-py", "--print-topology", "no", "--only-output-from-instance"
 def run(*command: str) -> str:
     environ = {name: value for name, value in os.environ.items() if not name.startswith(("POPDIST_", "IPU_EMU_"))}
     environ |= {"PYTHONPATH": str(ROOT), "PATH": f"{Path(sys.executable).parent}:{environ.get('PATH', '')}"}
-    done = subprocess.run(command, capture_output=True, text=True, env=environ, timeout=110, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, env=environ, timeout=290, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize("arguments", [(), ("--replicas", "2", "--accumulation", "2")])
 def test_mnist_recognises_digits(arguments: tuple[str, ...]) -> None:
     found = re.search(r"recognised ([\d.]+)%", run(sys.executable, str(EXAMPLES / "mnist.py"), *arguments))
@@ -32,13 +31,11 @@ def test_mnist_recognises_digits(arguments: tuple[str, ...]) -> None:
     assert float(found.group(1)) > 95
 
 
-@pytest.mark.timeout(120)
 def test_local_replication() -> None:
     said = run(sys.executable, str(EXAMPLES / "replication.py"))
     assert said == "replicas 0 to 1 of 2 saw [1.0, 2.0]; w is -3\n"
 
 
-@pytest.mark.timeout(120)
 def test_global_replication() -> None:
     """4 instances of 2 replicas: the second of them has offset 2."""
     job = ("poprun-py", "--print-topology", "no", "--num-instances", "4", "--num-replicas", "8")
@@ -48,7 +45,6 @@ def test_global_replication() -> None:
         assert f"replicas {first} to {first + 1} of 8 saw {saw}; w is -36" in said
 
 
-@pytest.mark.timeout(120)
 def test_characters_learns_and_does_not_depend_on_the_layout() -> None:
     script = str(EXAMPLES / "characters.py")
     alone = run(sys.executable, script, "--replicas", "2", "--steps", "10")
@@ -59,7 +55,6 @@ def test_characters_learns_and_does_not_depend_on_the_layout() -> None:
     assert alone.split("def ")[-1].strip() in spread
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize("replicas", ["1", "2"])
 def test_a_resnet_of_pytorch_learns(replicas: str) -> None:
     pytest.importorskip("torch")
@@ -72,7 +67,7 @@ def test_a_resnet_without_pytorch_is_one_message(tmp_path: Path) -> None:
     (tmp_path / "torch.py").write_text("raise ImportError")
     environ = {"PATH": os.environ["PATH"], "PYTHONPATH": f"{tmp_path}:{ROOT}"}
     command = (sys.executable, str(EXAMPLES / "resnet.py"))
-    done = subprocess.run(command, capture_output=True, text=True, env=environ, timeout=110, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, env=environ, timeout=290, check=False)
     assert done.returncode == 1
     assert done.stderr == (
         "examples/resnet.py writes its model with PyTorch, which is not installed; install torch, or name an "
@@ -80,7 +75,6 @@ def test_a_resnet_without_pytorch_is_one_message(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.timeout(120)
 def test_a_pipeline_computes_what_one_ipu_does() -> None:
     script = str(EXAMPLES / "pipeline.py")
     said = {run(sys.executable, script, *flags) for flags in ((), ("--plain",), ("--schedule", "interleaved"))}
@@ -89,7 +83,6 @@ def test_a_pipeline_computes_what_one_ipu_does() -> None:
     assert last < first / 10
 
 
-@pytest.mark.timeout(120)
 def test_bytes_become_the_same_floats_on_the_device() -> None:
     losses = []
     for how in ((), ("--bytes", "--io-tiles", "32")):

@@ -14,7 +14,7 @@ from ipu_emu import popart
 from tests.ipu_emu.onnx_cases import run
 from tests.ipu_emu.sessions import train
 
-pytestmark = [pytest.mark.torch, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.torch
 
 
 def exported(torch: Any, net: Any, x: Any, opset: int, **more: Any) -> onnx.ModelProto:

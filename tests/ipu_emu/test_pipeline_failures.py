@@ -20,7 +20,7 @@ from ipu_emu.ops import TABLE
 from tests.ipu_emu.pipelines import PIPELINE, Tower, threads
 from tests.jobs import run_job
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(300)
 A = 8
 
 

@@ -16,18 +16,16 @@ COMPAT = (sys.executable, "-m", "ipu_emu.compat")
 
 def said(folder: Path, *command: str) -> list[str]:
     environ = {"PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin", "PYTHONPATH": str(ROOT), "HOME": str(folder)}
-    done = subprocess.run(command, capture_output=True, text=True, cwd=folder, timeout=110, check=False, env=environ)
+    done = subprocess.run(command, capture_output=True, text=True, cwd=folder, timeout=290, check=False, env=environ)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout.split()
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize("name", ["mnist", "inference", "callbacks", "adam", "two_ipus", "replicated"])
 def test_a_program(name: str, tmp_path: Path) -> None:
     assert said(tmp_path, *COMPAT, str(PROGRAMS / f"{name}.py")) == ["done"]
 
 
-@pytest.mark.timeout(120)
 def test_replicas_over_instances(tmp_path: Path) -> None:
     launcher = ("poprun-py", "--print-topology", "no", "--num-instances", "2", "--num-replicas", "4")
     words = said(tmp_path, *launcher, *COMPAT, str(PROGRAMS / "replicated.py"))
