@@ -72,6 +72,8 @@ def _bar(canvas: Canvas, memory: IpuMemory, scale: float) -> None:
         tip = f"{part}: {amount(nbytes)} ({nbytes:,} bytes)"
         canvas.box(x, canvas.y, nbytes * scale, _BAR, fill=_COLOURS[part], title=tip, radius=0)
         x += nbytes * scale
+    if memory.streaming:
+        canvas.text(x + 6, canvas.y + 13, f"and {amount(memory.streaming)} in Streaming Memory", size=10)
     canvas.y += _BAR + 4
 
 
@@ -87,6 +89,11 @@ def _plot(canvas: Canvas, memory: IpuMemory, most: int) -> None:
     canvas.y += _PLOT + 12
 
 
+def _name(memory: IpuMemory) -> str:
+    beside = f"\nand {amount(memory.streaming)}\nin Streaming Memory" if memory.streaming else ""
+    return f"IPU {memory.ipu}{beside}"
+
+
 def _png(title: str, memories: Sequence[IpuMemory], system: System) -> bytes:
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -98,7 +105,7 @@ def _png(title: str, memories: Sequence[IpuMemory], system: System) -> bytes:
     figure = Figure(figsize=(11, 3 + 0.6 * len(memories)), layout="constrained")
     FigureCanvasAgg(figure)
     bars, lines = figure.subplots(2, 1)
-    names = [f"IPU {memory.ipu}" for memory in memories]
+    names = [_name(memory) for memory in memories]
     left = [0.0] * len(memories)
     for part in PARTS:
         values = [memory.parts[part] / 2**20 for memory in memories]

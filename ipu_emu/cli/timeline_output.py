@@ -15,6 +15,7 @@ __all__ = ["written"]
 _COLOURS = {
     Kind.COMPUTE: "#90caf9",
     Kind.COPY: "#ffcc80",
+    Kind.STREAMING: "#d7ccc8",
     Kind.HOST: "#b0bec5",
     Kind.BESIDE: "#cfd8dc",
     Kind.COLLECTIVE: "#ce93d8",

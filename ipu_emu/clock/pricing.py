@@ -44,6 +44,7 @@ class Kind(StrEnum):
 
     COMPUTE = "compute"
     COPY = "copies between IPUs"
+    STREAMING = "Streaming Memory"
     HOST = "host I/O"
     BESIDE = "host I/O, beside compute"
     COLLECTIVE = "collectives"
@@ -88,17 +89,15 @@ class Pricing:
         return Price(Kind.COPY, target, slowest + self.sync(self.machine.ipus_per_replica))
 
     def remote(self, leaf: RemoteLoad | RemoteStore) -> Price:
-        """By the gateway's link, after a sync of the IPUs of the replica."""
+        """By the gateway's link, after a sync of the host's group."""
         nbytes = self.executable.graph.tensor(leaf.op.inputs[-1]).nbytes
-        seconds = nbytes / self.machine.streaming + self.sync(self.machine.ipus_per_replica)
-        return Price(Kind.COPY, leaf.op.place.ipu, seconds)
+        return Price(Kind.STREAMING, leaf.op.place.ipu, nbytes / self.machine.streaming + self.host_sync())
 
     def host(self, leaf: HostLoad | HostStore) -> Price:
         """``every`` counts on average; a sync of the host's group comes first."""
         tensor = self.executable.graph.tensor(leaf.tensor)
         often = 1.0 if isinstance(leaf, HostLoad) else 1 / (leaf.every or self.micro_batches)
-        alone = self.machine.sync.name == "SinglePipeline"
-        seconds = tensor.nbytes / self.machine.host + self.sync(1 if alone else self.machine.ipus_per_replica)
+        seconds = tensor.nbytes / self.machine.host + self.host_sync()
         return Price(Kind.HOST, self.home(leaf.tensor), often * seconds)
 
     def all_reduce(self, leaf: AllReduce) -> Price:
@@ -131,6 +130,10 @@ class Pricing:
         """The IPU where a tensor lies."""
         placement = self.executable.plan.placements.get(id)
         return 0 if placement is None else ipu_of(placement.region)
+
+    def host_sync(self) -> float:
+        """Before the host or its memory is met: of one IPU, or of all of a replica."""
+        return self.sync(1 if self.machine.sync.name == "SinglePipeline" else self.machine.ipus_per_replica)
 
     def sync(self, ipus: int) -> float:
         return sync_seconds(ipus, self.machine.generation.clock)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -11,14 +11,27 @@ import pytest
 from gcl.fabric import BANDWIDTH, LinkClass
 from ipu_emu import popart
 from ipu_emu.clock import Block, Kind, Machine, Pricing, timeline
+from ipu_emu.clock.pricing import _RULES
 from ipu_emu.errors import EmulatorError
 from ipu_emu.hardware import PATTERNS, System
 from ipu_emu.program.executable import Executable
-from ipu_emu.program.instructions import AllReduce, Compute, HostLoad, IpuCopy, Pipeline, Repeat, leaves
+from ipu_emu.program.instructions import (
+    AllReduce,
+    Compute,
+    HostLoad,
+    IpuCopy,
+    Leaf,
+    Pipeline,
+    RemoteLoad,
+    RemoteStore,
+    Repeat,
+    leaves,
+)
 from tests.ipu_emu.pipelines import MANUAL, PIPELINE, Tower
 
 POD = System.pod(16)
 SYNC = 600 / 1.33e9
+OFF_CHIP = popart.TensorLocationSettings(popart.TensorLocation(popart.TensorStorage.OffChip), 0, 0)
 
 
 def gemm(rows: int, inner: int, columns: int, dtype: Any = np.float16) -> Executable:
@@ -92,6 +105,22 @@ def test_a_loop_counts_as_often_as_it_runs() -> None:
     one, four = (timeline(compiled(Tower(1, plain=True), A=A, bps=bps), Machine(POD)) for A, bps in ((2, 1), (2, 4)))
     assert four.seconds == pytest.approx(4 * one.seconds, rel=0.05)
     assert four.by_kind()[Kind.UPDATE] == pytest.approx(4 * one.by_kind()[Kind.UPDATE])
+
+
+def test_every_instruction_has_a_price() -> None:
+    assert {*get_args(Leaf)} == {*_RULES}
+
+
+def test_streaming_memory_is_behind_the_gateway() -> None:
+    """Adam keeps two states for each of 8 x 8 weights and 8 biases; they come and go once."""
+    options = {"optimizerStateTensorLocationSettings": OFF_CHIP}
+    adam = popart.Adam({"defaultLearningRate": (0.1, True)})
+    executable = compiled(Tower(1, plain=True), optimizer=adam, **options)
+    made = timeline(executable, Machine(POD)).by_kind()[Kind.STREAMING]
+    moved = [leaf for leaf in leaves(executable.program) if isinstance(leaf, RemoteLoad | RemoteStore)]
+    nbytes = sum(executable.graph.tensor(leaf.op.inputs[-1]).nbytes for leaf in moved)
+    assert nbytes >= 2 * 2 * 4 * (8 * 8 + 8)
+    assert made == pytest.approx(nbytes / 16e9 + len(moved) * SYNC)
 
 
 def stages_of(executable: Executable, machine: Machine) -> tuple[Pipeline, list[float]]:
