@@ -26,24 +26,14 @@ from poprun_py.plan import LaunchPlan
 from poprun_py.reception import Reception
 from poprun_py.screen import Screen
 from poprun_py.start import channel_addresses, start_mpirun
+from poprun_py.startup import Startup
 from poprun_py.sweep import sweep
 from poprun_py.switchboard import Switchboard
+from poprun_py.teardown import Teardown
 from poprun_py.wakeup import Wakeup
 from poprun_py.watch import Watch
 
 __all__ = ["Run"]
-
-#: Seconds until every supervisor must have reported, plus so much for each.
-START_TIMEOUT, START_TIMEOUT_PER_INSTANCE = 30.0, 1.0
-
-#: Seconds between two looks at an mpirun that has not started everything yet, and how many have to find the same.
-_CHECK_START, _LOOKS = 0.25, 3
-
-#: Seconds from the end of the grace until everything is killed: with instances here, elsewhere, none at all.
-_TEARDOWN, _TEARDOWN_ELSEWHERE, _TEARDOWN_OF_MPIRUN = 0.6, 0.9, 0.3
-
-#: Seconds for mpirun to end after its processes: by itself, and in a job that was told to stop.
-_MPIRUN_TIMEOUT, _STOPPED_MPIRUN_TIMEOUT = 5.0, 0.7
 
 #: Seconds in which an instance that made mpirun end the job (MPI_Abort) may report its own exit code.
 _SETTLE = 0.2
@@ -105,13 +95,12 @@ class Run:
             watch=self._watch.interval,
             starter=self._starter,
         )
+        self._startup = Startup(plan, self._job, self._alarms, self._starter)
+        self._teardown = Teardown(plan, self._job, self._alarms, self._switchboard)
         self._mpirun = 0
         self._mpirun_status: int | None = None
         self._mpirun_text: deque[bytes] = deque(maxlen=64)
         self._has_told_wait = False
-        self._killed = False
-        self._all_gone = False
-        self._order: messages.Stop | None = None  # the last one that has a deadline
 
     def run(self) -> int:
         self._start()
@@ -123,7 +112,7 @@ class Run:
                     key.data()
             self._alarms.ring()
             self._after_writes()
-            self._watch_teardown()
+            self._teardown.watch()
         return self._finish()
 
     # -- the start --------------------------------------------------------------------------------------------------
@@ -135,12 +124,10 @@ class Run:
         self._mpirun, pipes = start_mpirun(self._plan, address=self._reception.address, key=self._reception.key)
         self._log.info(f"Waiting for {self._starter} (PID {self._mpirun})")
         self._register_all(pipes)
+        self._startup.begin(self._mpirun)
+        self._teardown.begin(self._mpirun)
         if self._plan.remote_hosts:
             self._alarms.set(_LOOK_EVERY, self._check_hosts)
-        elif self._starter != "srun":  # whose instances are none of its children
-            self._alarms.set(_CHECK_START, self._check_start)
-        patience = START_TIMEOUT + START_TIMEOUT_PER_INSTANCE * len(self._plan.instances)
-        self._alarms.set(patience, lambda: self._on_start_timeout(patience))
         if self._deadline < math.inf:
             self._alarms.set(max(0.001, self._deadline - time.monotonic()), self._on_timeout)
         self._watch.start()
@@ -150,11 +137,6 @@ class Run:
         self._selector.register(self._wakeup, read, self._on_wakeup)
         for pipe in mpirun_pipes:
             self._selector.register(pipe, read, lambda pipe=pipe: self._on_mpirun_text(pipe))
-
-    def _on_start_timeout(self, patience: float) -> None:
-        if self._job.missing:
-            ranks = ", ".join(map(str, self._job.missing))
-            self._job.fail(f"instances {ranks} did not start within {patience:g} s", 1)
 
     def _on_timeout(self) -> None:
         waiting = f"; {self._job.waiting}" if self._job.waiting else ""
@@ -166,8 +148,7 @@ class Run:
     def _welcome(self, hello: messages.Hello, channel: Channel) -> bool:
         if hello.rank in self._switchboard:
             return False
-        if self._has_no_manager(hello):
-            self._fail_to_start("its process manager")
+        self._startup.meet(hello)
         if not self._job.expects(hello.rank):
             return False
         self._switchboard.connect(hello.rank, channel)
@@ -176,22 +157,6 @@ class Run:
         if hello.rank == 0:
             self._await_input()
         return True
-
-    def _has_no_manager(self, hello: messages.Hello) -> bool:
-        """Have we adopted the supervisor, because what had started it was gone?"""
-        return hello.host == os.uname().nodename and processes.parent(processes.parent(hello.pid)) == os.getpid()
-
-    def _check_start(self, found: int = 0) -> None:
-        """Does an mpirun of this host have anything left that could start what is missing? It may wait for ever."""
-        if not self._job.missing or self._job.is_stopping or self._mpirun_status is not None:
-            return
-        found = found + 1 if processes.has_lost_children(self._mpirun) else 0
-        if found == _LOOKS:
-            self._fail_to_start("all that it had started")
-        self._alarms.set(_CHECK_START, lambda: self._check_start(found))
-
-    def _fail_to_start(self, lost: str) -> None:
-        self._job.fail(f"{self._starter} (pid {self._mpirun}) lost {lost} before the instances had started", 1)
 
     def _on_message(self, rank: int, message: messages.Message) -> None:
         match message:
@@ -291,37 +256,20 @@ class Run:
         shown = status if status >= 0 else 128 - status
         self._log.info(f"{self._starter} (PID {self._mpirun}) terminated with exit code {shown}")
         self._mpirun_status = status
+        self._startup.end()
         settle = _SETTLE if status >= 0 and not self._job.all_gone else 0.0
         self._alarms.set(settle, lambda: self._job.mpirun_ended(self._mpirun, status))
 
-    def _watch_teardown(self) -> None:
-        """Once the job is told to stop, or all instances are gone, the rest has a limited time to end."""
-        order = self._job.order
-        if order is not None and order is not self._order:
-            self._order = order
-            grace = order.grace if self._job.has_started else 0.0
-            teardown = _TEARDOWN_ELSEWHERE if self._plan.remote_hosts else _TEARDOWN
-            teardown = teardown if self._switchboard.is_used else _TEARDOWN_OF_MPIRUN
-            self._alarms.set(grace + teardown, lambda: self._kill_all() if self._order is order else None)
-        if self._job.all_gone and not self._all_gone:
-            self._all_gone = True
-            self._alarms.set(_MPIRUN_TIMEOUT if order is None else _STOPPED_MPIRUN_TIMEOUT, self._kill_all)
-
-    def _kill_all(self) -> None:
-        self._killed = True
-        self._job.given_up(self._mpirun)
-        processes.end_descendants(timeout=0.5)
-
     @property
     def _finished(self) -> bool:
-        return self._killed or (self._mpirun_status is not None and self._job.all_gone)
+        return self._teardown.has_killed or (self._mpirun_status is not None and self._job.all_gone)
 
     def _finish(self) -> int:
         processes.end_descendants(timeout=0.5)
         if self._mpirun_status is not None:
             self._job.mpirun_ended(self._mpirun, self._mpirun_status)
         code = self._job.exit_code
-        if code or self._killed:
+        if code or self._teardown.has_killed:
             for path in sweep(since=self._since):
                 self._log.debug(f"Removed {path}")
         for rank in range(len(self._plan.instances)):

@@ -72,14 +72,13 @@ def _numbers(system: System) -> Table:
 
 def _users(system: System, claims: Sequence[Claim]) -> str:
     """A line for each process; those of a job together."""
-    lines = [f"* {_ranges(claim)}: {_program(claim.pid)}" for claim in claims if _is_in(system, claim)] or [
-        "no IPU is in use"
-    ]
+    lines = [f"* {_ranges(claim)}: {_program(claim.pid)}" for claim in claims if _is_in(system, claim)]
     others = [claim for claim in claims if not _is_in(system, claim)]
     for (name, job), group in groupby(others, key=lambda claim: (claim.system, claim.job)):
-        lines.append(f"\na job of poprun-py, on a {name} of its own" if job else f"\n{name}")
+        lines += [""] if lines else []
+        lines.append(f"a job of poprun-py, on a {name} of its own" if job else name)
         lines += [f"  {_ranges(claim)}: {_program(claim.pid)}" for claim in group]
-    return "\n".join(lines)
+    return "\n".join(lines) or "no IPU is in use"
 
 
 def _is_in(system: System, claim: Claim) -> bool:
