@@ -105,6 +105,21 @@ def _sigmoid(k: Kernel, x: Any) -> Any:
     return b.fdiv(top, b.fadd(one, small))
 
 
+def _expm1(k: Kernel, x: Any) -> Any:
+    """exp(x) - 1 for x <= 0, as 2 t / (1 - t) with t = tanh(x / 2): nothing cancels."""
+    b, t = k.b, _tanh(k, k.b.fmul(number(0.5, x), x))
+    return b.fdiv(b.fadd(t, t), b.fsub(number(1, x), t))
+
+
+def _softplus(k: Kernel, x: Any) -> Any:
+    """log(1 + exp(x)) = max(x, 0) + log(1 + u) with u = exp(-|x|), by the series of 2 artanh(u / (2 + u))."""
+    b, zero = k.b, number(0, x)
+    u = _exp(k, b.fneg(k.intrinsic("fabs", x)))
+    z = b.fdiv(u, b.fadd(number(2, x), u))
+    series = _polynomial(k, b.fmul(z, z), [2 / n for n in (13, 11, 9, 7, 5, 3, 1)])
+    return k.intrinsic("fmuladd", z, series, b.select(b.fcmp_ordered("<", x, zero), zero, x))
+
+
 def _gelu_erf(k: Kernel, x: Any) -> Any:
     b = k.b
     return b.fmul(b.fmul(number(0.5, x), x), b.fadd(number(1, x), _erf(k, b.fmul(x, number(0.7071067811865476, x)))))
@@ -168,7 +183,9 @@ FUNCTIONS: Mapping[str, Emit] = {
     "erf": _erf,
     "sqrt": lambda k, x: k.intrinsic("sqrt", x),
     "abs": lambda k, x: k.intrinsic("fabs", x),
+    "expm1": _expm1,
     "sigmoid": _sigmoid,
+    "softplus": _softplus,
     "gelu_erf": _gelu_erf,
     "gelu_erf_slope": _gelu_erf_slope,
     "gelu_tanh": _gelu_tanh,

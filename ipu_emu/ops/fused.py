@@ -8,87 +8,16 @@ A FLOAT16 result is rounded after each op, as it would be if it were stored, so 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
-
 import numpy as np
 
-from ipu_emu.codegen.rows import Instruction, Operand, Pass, bound_rows
+from ipu_emu.codegen.rows import Operand, Pass, bound_rows
 from ipu_emu.graph.dtype import dtype_numbered
-from ipu_emu.graph.op import GRAPHCORE
 from ipu_emu.ops.arrays import flat, storage
 from ipu_emu.ops.cost import Cost
 from ipu_emu.ops.node import Made, Node
 from ipu_emu.ops.registry import Bound, OpDef, Step, always
 
-__all__ = ["FORMULAS", "OPS", "Body", "Formula"]
-
-
-class Body:
-    """Instructions under construction."""
-
-    def __init__(self) -> None:
-        self.instructions: list[Instruction] = []
-
-    def __call__(self, function: str, *values: Any) -> int:
-        """Append an instruction; the number of its value."""
-        self.instructions.append((function, *values))
-        return len(self.instructions) - 1
-
-
-#: Writes the value of an op into a body, given its attributes and the values of its inputs.
-Formula = Callable[[Body, Mapping[str, Any], list[int]], int]
-
-
-def _plain(function: str) -> Formula:
-    return lambda body, attributes, values: body(function, *values)
-
-
-def _slope(function: str) -> Formula:
-    """g times the slope at x."""
-    return lambda body, attributes, values: body("mul", values[0], body(function, values[1]))
-
-
-def _scale(body: Body, attributes: Mapping[str, Any], values: list[int]) -> int:
-    return body("mul", values[0], body("number", float(np.float32(attributes.get("scale", 1.0)))))
-
-
-def _gelu(kind: str) -> Formula:
-    def formula(body: Body, attributes: Mapping[str, Any], values: list[int]) -> int:
-        form = "tanh" if attributes.get("approximate", "none") == "tanh" else "erf"
-        return (_slope if kind else _plain)(f"gelu_{form}{kind}")(body, attributes, values)
-
-    return formula
-
-
-def _same(body: Body, attributes: Mapping[str, Any], values: list[int]) -> int:
-    return values[0]
-
-
-#: (domain, type) of the ops that can be fused, their operands and results FLOAT or FLOAT16.
-FORMULAS: Mapping[tuple[str, str], Formula] = {
-    ("", "Add"): _plain("add"),
-    ("", "Sub"): _plain("sub"),
-    ("", "Mul"): _plain("mul"),
-    ("", "Div"): _plain("div"),
-    ("", "Neg"): _plain("neg"),
-    ("", "Relu"): _plain("relu"),
-    ("", "ReluGrad"): _plain("pass"),
-    ("", "Sigmoid"): _plain("sigmoid"),
-    ("", "Tanh"): _plain("tanh"),
-    ("", "Exp"): _plain("exp"),
-    ("", "Sqrt"): _plain("sqrt"),
-    ("", "Abs"): _plain("abs"),
-    ("", "Scale"): _scale,
-    (GRAPHCORE, "Scale"): _scale,
-    ("", "Cast"): _same,
-    ("", "Gelu"): _gelu(""),
-    ("", "GeluGrad"): _gelu("_slope"),
-    ("", "GraphcoreGeluErfGrad"): _slope("gelu_erf_slope"),
-    ("", "GraphcoreGeluGrad"): _slope("gelu_tanh_slope"),
-    (GRAPHCORE, "GeluErf"): _plain("gelu_erf"),
-    (GRAPHCORE, "Gelu"): _plain("gelu_tanh"),
-}
+__all__ = ["OPS"]
 
 
 def _shape(node: Node) -> Made:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ipu_emu.graph import Graph, Op, Tensor
-from ipu_emu.ops.fused import FORMULAS, Body
+from ipu_emu.ops.formulas import FORMULAS, Body
 from ipu_emu.transforms.storage import batch_innermost
 
 __all__ = ["fuse"]

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from ipu_emu import popart
+from ipu_emu.ops.formulas import ACTIVATIONS
 from ipu_emu.program import lowering
 from ipu_emu.program.instructions import Compute, leaves
 from tests.ipu_emu.sessions import device, options
@@ -95,3 +96,24 @@ def test_a_training_step_with_fused_gradients_is_that_of_numpy() -> None:
     inner = 2 * x + 0.5
     slope = 1 + np.where(inner > 0, 2 * (1 - np.tanh(np.maximum(inner, 0)) ** 2), 0)
     np.testing.assert_allclose(arrays[w], x - 0.1 * slope, rtol=1e-5, atol=1e-6)
+
+
+SPECIAL = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 3e-8, -3e-8, 1e-3, -1e-3, 0.5, -0.5, 3, -3, 20, -20, 90, -90])
+
+
+@pytest.mark.parametrize("op", sorted(ACTIVATIONS))
+def test_a_fused_activation_is_that_of_doubles_also_at_the_ends(op: str) -> None:
+    """Ops on DOUBLE are not fused: numpy computes them. What is no normal float32, such as exp(-90), may be 0."""
+    found = {}
+    for dtype in (np.float32, np.float64):
+        builder = popart.Builder()
+        x = builder.addInputTensor(popart.TensorInfo(dtype, list(SPECIAL.shape)))
+        (y,) = builder.customOp(op, 24, "ai.onnx", [x], {})
+        session = popart.InferenceSession(builder.getModelProto(), popart.DataFlow(1, [y]), device(options()))
+        session.prepareDevice()
+        kinds = [leaf.op.type for leaf in leaves(session.executable.program) if isinstance(leaf, Compute)]
+        assert kinds == (["Fused"] if dtype is np.float32 else [op])
+        arrays = session.initAnchorArrays()
+        session.run(popart.PyStepIO({x: SPECIAL.astype(dtype)}, arrays))
+        found[dtype] = arrays[y]
+    np.testing.assert_allclose(found[np.float32], found[np.float64], rtol=2e-6, atol=1e-37)
