@@ -78,7 +78,8 @@ class Wanted:
         """What is compiled, in a line."""
         what = f"training with {self.optimiser}" if self.training else "inference"
         parts = [self.model, what, f"micro-batches of {self.micro_batch}"]
-        parts += [f"{self.accumulation} accumulated"] if self.accumulation > 1 else []
+        summed = "accumulated" if self.training else "per step"
+        parts += [f"{self.accumulation} {summed}"] if self.accumulation > 1 else []
         parts += [f"{self.replicas} replicas"] if self.replicas > 1 else []
         parts += [f"{self.ipus} IPUs per replica"] if self.ipus > 1 else []
         parts += ["recomputation"] if self.recompute else []
@@ -103,7 +104,7 @@ class Wanted:
 
     def _session(self, model: bytes | str, anchor: str, shapes: popart.InputShapeInfo | None, system: System) -> Any:
         device = popart.DeviceManager(system).createOfflineIPUDevice({"numIPUs": self.ipus * self.replicas})
-        flow, options = popart.DataFlow(1, [anchor]), self._options()
+        flow, options = popart.DataFlow(1 if self.training else self.accumulation, [anchor]), self._options()
         if not self.training:
             return popart.InferenceSession(model, flow, device, inputShapeInfo=shapes, userOptions=options)
         optimizer = OPTIMISERS[self.optimiser]()
@@ -115,7 +116,7 @@ class Wanted:
         options = popart.SessionOptions()
         if self.replicas > 1:
             options.enableReplicatedGraphs, options.replicatedGraphCount = True, self.replicas
-        if self.accumulation > 1:
+        if self.training and self.accumulation > 1:
             options.enableGradientAccumulation, options.accumulationFactor = True, self.accumulation
         if self.ipus > 1:
             options.virtualGraphMode = popart.VirtualGraphMode.Auto

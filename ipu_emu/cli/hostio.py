@@ -24,7 +24,12 @@ Times are measured on this machine.
 """
 
 
-@click.command("hostio", help=_HELP, context_settings={"allow_interspersed_args": False})
+@click.command(
+    "hostio",
+    help=_HELP,
+    short_help="Whether the host feeds a program fast enough.",
+    context_settings={"allow_interspersed_args": False},
+)
 @click.option("--instances", default="", metavar="N,...", help="numbers of instances; 1, 2, 4 ... up to the CPUs")
 @click.option("--replicas-per-instance", type=click.IntRange(1), default=1, show_default=True)
 @click.option("--steps", type=click.IntRange(1), default=50, show_default=True, help="steps that are timed in a run")

@@ -13,6 +13,7 @@ from ipu_emu.cli.memory import memory
 from ipu_emu.cli.models import models
 from ipu_emu.cli.schedule import schedule
 from ipu_emu.errors import EmulatorError
+from popdist_py.errors import PopdistError
 
 __all__ = ["main"]
 
@@ -45,7 +46,7 @@ class _Commands(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
-        except EmulatorError as error:
+        except (EmulatorError, PopdistError) as error:
             raise _Mistake(str(error.args[0])) from None
 
 

@@ -32,7 +32,13 @@ _OPTIONS = (
     click.option(
         "--optimiser", type=click.Choice(["sgd", "momentum", "adam", "lamb"]), default="sgd", show_default=True
     ),
-    click.option("--accumulation", type=click.IntRange(1), default=1, show_default=True, help="Micro-batches."),
+    click.option(
+        "--accumulation",
+        type=click.IntRange(1),
+        default=1,
+        show_default=True,
+        help="Micro-batches per weight update; with --inference per step.",
+    ),
     click.option("--replicas", type=click.IntRange(1), default=1, show_default=True, help="Replicas in all."),
     click.option("--ipus", type=click.IntRange(1), default=1, show_default=True, help="IPUs per replica."),
     click.option(

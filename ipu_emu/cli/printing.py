@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,8 @@ __all__ = ["console", "print_json", "write"]
 
 def console() -> Console:
     """Where commands print to."""
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # what an old terminal cannot show is no mistake
     terminal = sys.stdout.isatty()
     width = shutil.get_terminal_size((100, 24)).columns if terminal else 160
     return Console(width=width, highlight=False, soft_wrap=False, no_color=not terminal)

@@ -138,6 +138,14 @@ class TestInfo:
         done = ipu_emu("info --system pod12")
         assert (done.exit_code, done.stderr.split(";")[0]) == (2, "Error: --system pod12: there is no such system")
 
+    def test_a_wrong_environment(self) -> None:
+        done = ipu_emu("info", POPDIST_NUM_TOTAL_REPLICAS="many")
+        assert (done.exit_code, "'many' is not a whole number" in done.stderr) == (2, True)
+
+    def test_old_terminals(self) -> None:
+        done = CliRunner(charset="ascii").invoke(main, ["info"])
+        assert (done.exit_code, b"0 ??  1" in done.stdout_bytes) == (0, True)
+
 
 class TestModels:
     def test_numbers_say_something(self) -> None:
@@ -259,6 +267,11 @@ class TestClock:
         assert sum("of stage" in box for box in boxes) == 3 * 4
         done = ipu_emu(f"clock {words} --output {tmp_path}/t.png")
         assert (done.exit_code, "timelines are .svg (a picture) or .json" in done.stderr) == (2, True)
+
+    def test_an_inference_pipeline(self) -> None:
+        words = "mlp --ipus 2 --schedule interleaved --accumulation 8 --inference"
+        assert self.facts(words)["samples"] == 8
+        assert "inference, micro-batches of 1, 8 per step" in told(f"clock {words}")
 
     def test_a_file(self, model: str) -> None:
         assert self.facts(f"{model} --inference --batch 5")["samples"] == 5
