@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from itertools import product
 from typing import Any
 
 import numpy as np
 
 from ipu_emu.graph.op import GRAPHCORE
 from ipu_emu.ops.adjoint import Adjoint, Value
-from ipu_emu.ops.arrays import computed
 from ipu_emu.ops.cost import moves
 from ipu_emu.ops.node import Made, Node
 from ipu_emu.ops.places import integers
-from ipu_emu.ops.registry import OpDef
+from ipu_emu.ops.registry import Bound, Kernel, OpDef, Step
 from ipu_emu.ops.shapes import same
 
 __all__ = ["OPS"]
 
 #: An array; numpy's stubs call most results Any.
 _Array = Any
+_Place = tuple[slice, ...]
 
 
 def _window(node: Node, shape: tuple[int, ...]) -> tuple[list[int], tuple[int, ...]]:
@@ -54,33 +56,50 @@ def _dynamic_update_shape(node: Node) -> Made:
     return same(node)
 
 
-def _at(node: Node, array: _Array, offset: _Array) -> _Array:
-    """The elements of a window; it wraps round the end of an axis."""
-    axes, window = _window(node, array.shape)
+def _pieces(node: Node, shape: tuple[int, ...], offset: _Array) -> Iterator[tuple[_Place, _Place]]:
+    """Where the parts of a window lie in the tensor, and in the window; it wraps round the end of an axis."""
+    axes, window = _window(node, shape)
     starts = dict(zip(axes, offset.reshape(-1).tolist(), strict=True))
-    return np.ix_(*((starts.get(i, 0) + np.arange(n)) % array.shape[i] for i, n in enumerate(window)))
+    parts = []
+    for axis, (size, asked) in enumerate(zip(shape, window, strict=True)):
+        start = starts.get(axis, 0) % max(size, 1)
+        first = min(asked, size - start)
+        parts.append([(slice(start, start + first), slice(0, first))])
+        if first < asked:
+            parts[-1].append((slice(0, asked - first), slice(first, asked)))
+    for pairs in product(*parts):
+        yield tuple(place for place, _ in pairs), tuple(inside for _, inside in pairs)
 
 
-def _dynamic_slice(node: Node, x: _Array, offset: _Array) -> _Array:
-    return x[_at(node, x, offset)]
+def _dynamic_slice(bound: Bound) -> Step:
+    node, x, offset, y = bound.node, bound.input(0), bound.input(1), bound.outputs[0]
+
+    def run() -> None:
+        for place, inside in _pieces(node, x.shape, offset):
+            np.copyto(y[inside], x[place])
+
+    return run
 
 
-def _dynamic_update(node: Node, x: _Array, offset: _Array, part: _Array) -> _Array:
-    out = x.copy()
-    out[_at(node, x, offset)] = part
-    return out
+def _changed(change: Callable[[_Array, Any], object], *, part: bool = True) -> Kernel:
+    """A copy of x, in which ``change`` is made to the window, by the part that is given or by 0."""
+
+    def kernel(bound: Bound) -> Step:
+        node, x, offset, y = bound.node, bound.input(0), bound.input(1), bound.outputs[0]
+        given = bound.input(2) if part else None
+
+        def run() -> None:
+            np.copyto(y, x)
+            for place, inside in _pieces(node, x.shape, offset):
+                change(y[place], 0 if given is None else given[inside])
+
+        return run
+
+    return kernel
 
 
-def _dynamic_add(node: Node, x: _Array, offset: _Array, part: _Array) -> _Array:
-    out = x.copy()
-    out[_at(node, x, offset)] += part
-    return out
-
-
-def _dynamic_zero(node: Node, x: _Array, offset: _Array) -> _Array:
-    out = x.copy()
-    out[_at(node, x, offset)] = 0
-    return out
+def _add(place: _Array, part: _Array) -> None:
+    np.add(place, part, out=place)
 
 
 def _dynamic(d: Adjoint, type: str, *values: Value) -> Value:
@@ -104,17 +123,17 @@ def _dynamic_zero_grad(d: Adjoint) -> list[Value | None]:
     return [_dynamic(d, "DynamicZeroLocal", d.g), None]
 
 
-def _both(type: str, inputs: int, shape: Any, function: Any, grad: Any) -> list[OpDef]:
+def _both(type: str, inputs: int, shape: Any, kernel: Kernel, grad: Any) -> list[OpDef]:
     """The op of aiGraphcore, and its twin among the ops that gradients are made of."""
     return [
-        OpDef(name, (inputs, inputs), shape, computed(function), moves, grad, domain=domain)
+        OpDef(name, (inputs, inputs), shape, kernel, moves, grad, domain=domain)
         for name, domain in ((type, GRAPHCORE), (f"{type}Local", ""))
     ]
 
 
 OPS = [
     *_both("DynamicSlice", 2, _dynamic_slice_shape, _dynamic_slice, _dynamic_slice_grad),
-    *_both("DynamicUpdate", 3, _dynamic_update_shape, _dynamic_update, _dynamic_update_grad),
-    *_both("DynamicAdd", 3, _dynamic_update_shape, _dynamic_add, _dynamic_add_grad),
-    *_both("DynamicZero", 2, _dynamic_update_shape, _dynamic_zero, _dynamic_zero_grad),
+    *_both("DynamicUpdate", 3, _dynamic_update_shape, _changed(np.copyto), _dynamic_update_grad),
+    *_both("DynamicAdd", 3, _dynamic_update_shape, _changed(_add), _dynamic_add_grad),
+    *_both("DynamicZero", 2, _dynamic_update_shape, _changed(np.copyto, part=False), _dynamic_zero_grad),
 ]

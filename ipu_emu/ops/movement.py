@@ -10,7 +10,7 @@ import numpy as np
 
 from ipu_emu.graph.dtype import dtype_numbered
 from ipu_emu.ops.adjoint import Adjoint, Value
-from ipu_emu.ops.arrays import chain, computed
+from ipu_emu.ops.arrays import chain
 from ipu_emu.ops.cost import moves
 from ipu_emu.ops.node import Made, Node
 from ipu_emu.ops.registry import Bound, OpDef, Step
@@ -167,15 +167,18 @@ def _cast_like(node: Node) -> Made:
     return [(node.input(1).dtype, node.input(0).shape)]
 
 
-def _tile(node: Node, x: _Array) -> _Array:
-    return np.tile(x, _repeats(node))
+def _tile(bound: Bound) -> Step:
+    """Every axis of the result as (repeat, element); splitting an axis is a view of any array."""
+    x, y, repeats = bound.input(0), bound.outputs[0], _repeats(bound.node)
+    places = y.reshape([n for pair in zip(repeats, x.shape, strict=True) for n in pair])
+    return partial(np.copyto, places, x.reshape([n for size in x.shape for n in (1, size)]))
 
 
 OPS = [
     OpDef("Transpose", (1, 1), _transpose_shape, _transpose, moves, _transpose_grad),
     OpDef("SpreadTo", (1, 1), _by_attribute, _copy, moves, lambda d: d.g.summed_to(d.shape)),
     OpDef("Expand", (2, 2), _expand_shape, _copy, moves, lambda d: [d.g.summed_to(d.shape)], given={1: "shape"}),
-    OpDef("Tile", (2, 2), _tile_shape, computed(_tile), moves, lambda d: [_tile_grad(d)], given={1: "repeats"}),
+    OpDef("Tile", (2, 2), _tile_shape, _tile, moves, lambda d: [_tile_grad(d)], given={1: "repeats"}),
     OpDef("Concat", (1, None), _concat_shape, _concat, moves, _concat_grad),
     OpDef("Split", (1, 2), _split_shape, _split, moves, _split_grad, given={1: "split"}),
     OpDef("Cast", (1, 1), _cast_shape, _copy, moves, _cast_grad),

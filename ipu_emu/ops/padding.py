@@ -9,7 +9,7 @@ import numpy as np
 
 from ipu_emu.graph import Tensor
 from ipu_emu.ops.adjoint import Adjoint, Value
-from ipu_emu.ops.arrays import chain, computed
+from ipu_emu.ops.arrays import chain
 from ipu_emu.ops.cost import moves
 from ipu_emu.ops.node import Made, Node
 from ipu_emu.ops.registry import Bound, OpDef, Step
@@ -70,12 +70,9 @@ def _pad(bound: Bound) -> Step:
     sources = _sources(node)
     if node.attribute("mode", "constant") != "constant":
         return lambda: np.copyto(y, x[np.ix_(*sources)])
-    inside = [np.flatnonzero(at >= 0) for at in sources]
-    target = y[tuple(slice(at[0], at[-1] + 1) if at.size else slice(0, 0) for at in inside)]
-    taken = [at[at >= 0] for at in sources]
-    source = x[tuple(slice(at[0], at[-1] + 1) if at.size else slice(0, 0) for at in taken)]
+    inner, outer = _inside(sources)
     value = bound.input(2) if node.has_input(2) else np.asarray(node.attribute("value", 0.0))
-    return chain(lambda: np.copyto(y, value.reshape(()), "unsafe"), partial(np.copyto, target, source))
+    return chain(lambda: np.copyto(y, value.reshape(()), "unsafe"), partial(np.copyto, y[outer], x[inner]))
 
 
 def _pad_grad(d: Adjoint) -> list[Value | None]:
@@ -88,19 +85,28 @@ def _pad_grad(d: Adjoint) -> list[Value | None]:
     return [dx, None, outside.shaped(d.input(2).tensor.shape)]
 
 
-def _pad_back(node: Node, g: _Array) -> _Array:
+def _pad_back(bound: Bound) -> Step:
     """Add each element to the place that it was taken from."""
-    shape = tuple(node.attribute("shape", []))
-    origin = Node(node.op, (Tensor("", node.input(0).dtype, shape),))
-    out = np.zeros(shape, g.dtype)
-    sources = _sources(origin)
-    kept = [np.flatnonzero(at >= 0) for at in sources]
-    places = [at[at >= 0] for at in sources]
-    np.add.at(out, np.ix_(*places), g[np.ix_(*kept)])
-    return out
+    node, g, dx = bound.node, bound.input(0), bound.outputs[0]
+    sources = _sources(Node(node.op, (Tensor("", node.input(0).dtype, dx.shape),)))
+    if node.attribute("mode", "constant") == "constant":
+        inner, outer = _inside(sources)
+        return chain(partial(dx.fill, 0), partial(np.copyto, dx[inner], g[outer]))
+    return chain(partial(dx.fill, 0), lambda: np.add.at(dx, np.ix_(*sources), g))
+
+
+def _inside(sources: list[_Array]) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
+    """What of the data is in the padded tensor, and where it is there."""
+    inner, outer = [], []
+    for at in sources:
+        (there,) = np.nonzero(at >= 0)
+        first, last = (there[0], there[-1]) if there.size else (0, -1)
+        outer.append(slice(first, last + 1))
+        inner.append(slice(at[first], at[last] + 1) if there.size else slice(0, 0))
+    return tuple(inner), tuple(outer)
 
 
 OPS = [
     OpDef("Pad", (1, 4), _pad_shape, _pad, moves, _pad_grad, given={1: "pads", 3: "axes"}),
-    OpDef("PadGrad", (1, 1), _by_attribute, computed(_pad_back), moves),
+    OpDef("PadGrad", (1, 1), _by_attribute, _pad_back, moves),
 ]

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
+import numpy as np
+
 from ipu_emu.graph.op import GRAPHCORE
-from ipu_emu.ops.arrays import computed
 from ipu_emu.ops.cost import moves
 from ipu_emu.ops.node import Made, Node
-from ipu_emu.ops.registry import OpDef
+from ipu_emu.ops.registry import Bound, OpDef, Step
 
 __all__ = ["OPS"]
-
-#: An array; numpy's stubs call most results Any.
-_Array = Any
 
 
 def _blocks(node: Node) -> tuple[int, ...]:
@@ -30,12 +29,17 @@ def _depth_shape(node: Node) -> Made:
     return [(node.input(0).dtype, (n, c // (b * b), h * b, w * b))]
 
 
-def _depth_to_space(node: Node, x: _Array) -> _Array:
-    n, c, h, w, b = _blocks(node)
+# Splitting an axis is a view of any array.
+
+
+def _depth_to_space(bound: Bound) -> Step:
+    x, y, (n, c, h, w, b) = bound.input(0), bound.outputs[0], _blocks(bound.node)
     c //= b * b
-    if node.attribute("mode", "DCR") == "DCR":
-        return x.reshape(n, b, b, c, h, w).transpose(0, 3, 4, 1, 5, 2).reshape(n, c, h * b, w * b)
-    return x.reshape(n, c, b, b, h, w).transpose(0, 1, 4, 2, 5, 3).reshape(n, c, h * b, w * b)
+    if bound.node.attribute("mode", "DCR") == "DCR":
+        parts = x.reshape(n, b, b, c, h, w).transpose(0, 3, 4, 1, 5, 2)
+    else:
+        parts = x.reshape(n, c, b, b, h, w).transpose(0, 1, 4, 2, 5, 3)
+    return partial(np.copyto, y.reshape(n, c, h, b, w, b), parts)
 
 
 def _space_shape(node: Node) -> Made:
@@ -45,11 +49,12 @@ def _space_shape(node: Node) -> Made:
     return [(node.input(0).dtype, (n, c * b * b, h // b, w // b))]
 
 
-def _space_to_depth(node: Node, x: _Array) -> _Array:
-    n, c, h, w, b = _blocks(node)
+def _space_to_depth(bound: Bound) -> Step:
+    x, y, (n, c, h, w, b) = bound.input(0), bound.outputs[0], _blocks(bound.node)
     parts = x.reshape(n, c, h // b, b, w // b, b)
-    order = (0, 3, 5, 1, 2, 4) if node.attribute("mode", "DCR") == "DCR" else (0, 1, 3, 5, 2, 4)
-    return parts.transpose(order).reshape(n, c * b * b, h // b, w // b)
+    if bound.node.attribute("mode", "DCR") == "DCR":
+        return partial(np.copyto, y.reshape(n, b, b, c, h // b, w // b), parts.transpose(0, 3, 5, 1, 2, 4))
+    return partial(np.copyto, y.reshape(n, c, b, b, h // b, w // b), parts.transpose(0, 1, 3, 5, 2, 4))
 
 
 def _inverse(type: str) -> Any:
@@ -57,15 +62,15 @@ def _inverse(type: str) -> Any:
 
 
 OPS = [
-    OpDef("DepthToSpace", (1, 1), _depth_shape, computed(_depth_to_space), moves, _inverse("SpaceToDepth")),
+    OpDef("DepthToSpace", (1, 1), _depth_shape, _depth_to_space, moves, _inverse("SpaceToDepth")),
     OpDef(
         "DepthToSpace",
         (1, 1),
         _depth_shape,
-        computed(_depth_to_space),
+        _depth_to_space,
         moves,
         _inverse("SpaceToDepth"),
         domain=GRAPHCORE,
     ),
-    OpDef("SpaceToDepth", (1, 1), _space_shape, computed(_space_to_depth), moves, _inverse("DepthToSpace")),
+    OpDef("SpaceToDepth", (1, 1), _space_shape, _space_to_depth, moves, _inverse("DepthToSpace")),
 ]
