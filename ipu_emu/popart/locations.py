@@ -1,7 +1,8 @@
 """Locations: where each variable of a training step is kept, as the tensor location settings say.
 
 By id (``tensorLocationSettingsOverride``), or else by kind. What is too small stays on chip and whole, and so does
-what sharding cannot divide: a variable that every replica has for itself, or that the host wants of all replicas.
+what sharding cannot divide: a variable that every replica has for itself, or that the host wants of all replicas, and
+any variable where updates are rounded by random numbers that go by the place of an element.
 Values that the host sees are the same wherever a tensor is kept.
 """
 
@@ -31,6 +32,7 @@ class Locations:
         self, options: SessionOptions, settings: Mapping[str, VariableSettings], anchors: Iterable[str]
     ) -> None:
         self._options, self._settings, self._anchors = options, settings, set(anchors)
+        self._told = False
         self._replicas = options.getGlobalReplicationFactor()
         self._overrides: Mapping[str, TensorLocation] = options.tensorLocationSettingsOverride
 
@@ -42,9 +44,7 @@ class Locations:
         if variable.nelms < kind.minElementsForReplicatedTensorSharding:
             return None
         if self._replicas == 1:
-            warnings.warn(
-                f"Replicated tensor sharding of {variable.id} has no effect: there is one replica", stacklevel=2
-            )
+            self._tell_that_there_is_one()
             return None
         return self._domain(variable, location)
 
@@ -60,6 +60,11 @@ class Locations:
         chosen = {id: location.storage is TensorStorage.OffChip for id, location in self._overrides.items()}
         return ActivationStorage(int(kind.minElementsForOffChip) if off_chip else None, chosen)
 
+    def _tell_that_there_is_one(self) -> None:
+        if not self._told:
+            warnings.warn("Replicated tensor sharding has no effect: there is one replica", stacklevel=2)
+        self._told = True
+
     def _location(self, variable: Tensor) -> TensorLocation:
         return self._overrides.get(variable.id, self._kind(variable).location)
 
@@ -71,8 +76,8 @@ class Locations:
         weight = self._settings.get(without_prefix(variable.id))
         of_all = weight is not None and weight.getRetrievalMode() is VariableRetrievalMode.AllReplicas
         alone = variable.group is not None and variable.group[1] == 1
-        rounded = self._options.enableStochasticRounding and variable.dtype.name == "FLOAT16"
-        return not (of_all or alone or rounded or variable.id in self._anchors or not variable.shape)
+        drawn = bool(self._options.enableStochasticRounding)
+        return not (of_all or alone or drawn or variable.id in self._anchors or not variable.shape)
 
     def _domain(self, variable: Tensor, location: TensorLocation) -> tuple[int, int]:
         group, whole = location.shardingDomain, variable.group or (1, self._replicas)

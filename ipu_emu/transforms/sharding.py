@@ -8,19 +8,21 @@
 A weight that is a shard itself is gathered before it is read first, in the forward and again in the backward pass,
 and needs neither TakeShard nor the gathering at the end. A gradient that something else reads whole before, such as a
 limit of norms, is reduced whole, and each replica takes its shard. Elements are independent of each other in an
-update, so that no bit differs.
+update, so that no bit differs. Lamb needs the norms of whole tensors: there each replica works out a shard of the
+direction, which all gather, and then takes the whole step.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import Graph, Op, Phase, Place, Role, Shards, Tensor
-from ipu_emu.graph.dtype import INT32
+from ipu_emu.graph.dtype import FLOAT, INT32, DType
+from ipu_emu.ops.adam import LAMB_DIRECTION, LAMB_STEP
 from ipu_emu.ops.collectives import GATHER_SHARDS, GATHER_WEIGHT, MEAN_OPERATOR, OPERATOR, SCATTER_GRADIENT
 from ipu_emu.ops.sharding import TAKE_SHARD
 from ipu_emu.transforms.gradients import Gradient, Reduction
@@ -31,7 +33,7 @@ __all__ = ["Divide", "shard_variables"]
 #: The (stride, size) of the replicas between which a variable is divided, None where it stays whole.
 Divide = Callable[[Tensor], "tuple[int, int] | None"]
 
-_SHARD, _GATHERED, _NUMBER = "Shard___", "Gathered___", "shardNumber___"
+_SHARD, _GATHERED, _DIRECTION, _NUMBER = "Shard___", "Gathered___", "Direction___", "shardNumber___"
 
 
 def shard_variables(
@@ -87,13 +89,7 @@ def _domain(update: _Update, divide: Divide) -> tuple[int, int] | None:
             f"Replicated tensor sharding of the weight {update.weight.id}: {told}; the states of its optimiser are "
             "divided between the same replicas as a divided weight, and all of them are"
         )
-    domain = weight or next(iter(states), None)
-    if domain is not None and update.op.attributes.get("norms"):
-        raise EmulatorError(
-            f"Replicated tensor sharding of the weight {update.weight.id}: LAMB needs the norm of the whole weight; "
-            "choose AdamMode.Adam or AdaMax, or switch sharding off"
-        )
-    return domain
+    return weight or next(iter(states), None)
 
 
 def _described(domain: tuple[int, int] | None) -> str:
@@ -118,26 +114,50 @@ class _Division:
             self.divide(update.weight)
         else:
             names[update.weight.id] = self.take(update.weight.id)
-        for id in update.op.outputs:
-            if self.graph.tensor(id).shape == update.weight.shape:
-                self.graph.tensors[id] = replace(self.graph.tensor(id), shape=(self.shards.size,))
-        inputs = tuple(names.get(id, id) for id in update.op.inputs)
-        after = [] if self.weight_is_shard else [self.gather()]
-        first = UPDATED + update.weight.id
-        renamed = {} if self.weight_is_shard else {first: UPDATED + _SHARD + update.weight.id}
-        outputs = tuple(renamed.get(id, id) for id in update.op.outputs)
-        op = replace(update.op, inputs=inputs, outputs=outputs)
-        self.graph.ops[update.place : update.place + 1] = [*self.before, op, *after]
+        self.reshape_outputs()
+        ops = self.lamb(names) if update.op.attributes.get("norms") else self.elementwise(names)
+        self.graph.ops[update.place : update.place + 1] = [*self.before, *ops]
         if self.weight_is_shard:
             self.gather_before_use()
+
+    def reshape_outputs(self) -> None:
+        for id in self.update.op.outputs:
+            if self.graph.tensor(id).shape == self.update.weight.shape:
+                self.graph.tensors[id] = replace(self.graph.tensor(id), shape=(self.shards.size,))
+
+    def elementwise(self, names: Mapping[str, str]) -> list[Op]:
+        """The update of a shard, and the whole weight of all of them."""
+        op = replace(self.update.op, inputs=tuple(names.get(id, id) for id in self.update.op.inputs))
+        if self.weight_is_shard:
+            return [op]
+        gather = self.gather()
+        return [replace(op, outputs=(gather.inputs[1], *op.outputs[1:])), gather]
+
+    def lamb(self, names: Mapping[str, str]) -> list[Op]:
+        """Where to go is gathered, because how far depends on the norms of whole tensors."""
+        op, weight = self.update.op, self.update.weight
+        rate, decay, c1, c2, eps, most, scale = op.inputs[5:]
+        own, gradient = (names.get(id, id) for id in (op.inputs[0], op.inputs[4]))
+        shard = self.new(_DIRECTION + weight.id, weight.id, (self.shards.size,), FLOAT)
+        whole = self.new(_GATHERED + shard, weight.id, weight.shape, FLOAT)
+        inputs = (own, *op.inputs[1:4], gradient, decay, c1, c2, eps, scale)
+        found = Op(LAMB_DIRECTION, inputs, (*op.outputs[1:], shard), op.attributes, phase=Phase.UPDATE)
+        ops = [found, self.op(GATHER_SHARDS, (shard,), whole, shape=weight.shape)]
+        if self.weight_is_shard:
+            near = self.new(f"{_GATHERED}{UPDATED}{weight.id}", weight.id, weight.shape)
+            ops.append(self.op(GATHER_SHARDS, (weight.id,), near, shape=weight.shape))
+            inputs = (weight.id, shard, near, whole)
+        else:
+            self.graph.tensors[op.outputs[0]] = replace(self.graph.tensor(op.outputs[0]), shape=weight.shape)
+            inputs = (weight.id, whole, weight.id, whole)
+        return [*ops, Op(LAMB_STEP, (*inputs, rate, most), op.outputs[:1], phase=Phase.UPDATE)]
 
     def divide(self, tensor: Tensor) -> None:
         """A variable of which every replica has its own part."""
         self.graph.tensors[tensor.id] = replace(tensor, shape=(self.shards.size,), group=(1, 1), shards=self.shards)
 
-    def new(self, id: str, like: str, shape: tuple[int, ...]) -> str:
-        tensor = replace(self.graph.tensor(like), id=id, shape=shape, role=Role.COMPUTED, group=None, shards=None)
-        return self.graph.add(tensor).id
+    def new(self, id: str, like: str, shape: tuple[int, ...], dtype: DType | None = None) -> str:
+        return self.graph.add(Tensor(id, dtype or self.graph.tensor(like).dtype, shape)).id
 
     def take(self, id: str) -> str:
         shard = self.new(_SHARD + id, id, (self.shards.size,))

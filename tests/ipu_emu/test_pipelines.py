@@ -42,6 +42,23 @@ LOSS_SCALING = {"automaticLossScalingSettings": popart.AutomaticLossScalingSetti
 OPTIONS: dict[str, dict[str, Any]] = {"sum": {}, "mean": MEAN, "running mean": RUNNING, "loss scaling": LOSS_SCALING}
 RECOMPUTE = (RecomputationType.NoRecompute, RecomputationType.Standard, RecomputationType.Pipeline)
 
+OFF, ON = popart.TensorStorage.OffChip, popart.TensorStorage.OnChip
+WHOLE, SHARED = popart.ReplicatedTensorSharding.Off, popart.ReplicatedTensorSharding.On
+
+
+def kept(storage: Any, sharding: Any, *kinds: str) -> dict[str, Any]:
+    """Tensors of these kinds are kept so, however small they are."""
+    settings = popart.TensorLocationSettings(popart.TensorLocation(storage, sharding), 0, 0)
+    return {f"{kind}TensorLocationSettings": settings for kind in kinds}
+
+
+KEPT: dict[str, dict[str, Any]] = {
+    "on chip": {},
+    "off chip": kept(OFF, WHOLE, "weight", "optimizerState", "activation"),
+    "states shared": kept(ON, SHARED, "optimizerState"),
+    "all shared and off chip": kept(OFF, SHARED, "weight", "optimizerState", "activation"),
+}
+
 AXES: dict[str, tuple[Any, ...]] = {
     "how": tuple(HOW),
     "stages": (2, 3, 4, 5),
@@ -54,6 +71,7 @@ AXES: dict[str, tuple[Any, ...]] = {
     "options": tuple(OPTIONS),
     "returns": ("All", "Sum", "Final"),
     "recompute": RECOMPUTE,
+    "kept": tuple(KEPT),
     "cpus": (1, 3),
 }
 
@@ -89,13 +107,14 @@ def trained(case: Mapping[str, Any], tower: Tower, **values: Any) -> dict[str, n
     return tower.trained(bps=bps, A=A, R=R, anchors=anchors, optimizer=OPTIMIZERS[case["optimizer"]](), **options)
 
 
+@pytest.mark.filterwarnings("ignore:Replicated tensor sharding has no effect")
 @pytest.mark.parametrize("case", list(pairwise()), ids=lambda case: " ".join(map(str, list(case.values())[:3])))
 def test_placement_and_schedule_change_no_bit(monkeypatch: pytest.MonkeyPatch, case: dict[str, Any]) -> None:
     stages, dtype = case["stages"], case["dtype"]
     want = trained(case, Tower(stages, dtype=dtype))
     threads(monkeypatch, case["cpus"])
     placed = Tower(stages, IPUS[case["ipus"]](stages), dtype)
-    found = trained(case, placed, autoRecomputation=case["recompute"], **HOW[case["how"]])
+    found = trained(case, placed, autoRecomputation=case["recompute"], **HOW[case["how"]], **KEPT[case["kept"]])
     assert found.keys() == want.keys()
     for id in want:
         np.testing.assert_array_equal(found[id], want[id], err_msg=id)

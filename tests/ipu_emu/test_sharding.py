@@ -25,6 +25,9 @@ OPTIMIZERS: dict[str, Any] = {
         accumulatorAndMomentum=popart.SGDAccumulatorAndMomentum.Separate,
     ),
     "Adam": ADAM,
+    "Lamb": popart.Adam(
+        {"defaultLearningRate": (0.01, True), "defaultWeightDecay": (0.1, True)}, popart.AdamMode.Lamb
+    ),
     "AdaMax": popart.Adam({"defaultLearningRate": (0.01, True)}, mode=popart.AdamMode.AdaMax),
     "RMSProp": popart.Adaptive({"defaultLearningRate": (0.01, True), "defaultMomentum": (0.9, True)}),
 }
@@ -84,7 +87,8 @@ SPECIAL: dict[str, dict[str, Any]] = {
         "meanAccumulationAndReplicationReductionStrategy": popart.MeanReductionStrategy.Running,
     },
     "small buckets": {"gclOptions": {"maximum_reduce_many_buffer_size": "64"}},
-    "stochastic rounding": {"dtype": np.float16, "enableStochasticRounding": True},
+    "stochastic rounding": {"dtype": np.float16, "enableStochasticRounding": True, "optimizer": ADAM},
+    "Lamb of halves": {"dtype": np.float16, "optimizer": OPTIMIZERS["Lamb"]},
 }
 
 
@@ -220,10 +224,6 @@ def settings(*arguments: Any) -> dict[str, Any]:
 
 
 ERRORS: dict[str, tuple[dict[str, Any], str]] = {
-    "lamb": (
-        {**STATES, "optimizer": popart.Adam({"defaultLearningRate": (0.1, True)}, mode=popart.AdamMode.Lamb)},
-        "LAMB needs the norm of the whole weight",
-    ),
     "orthogonal": (settings(popart.CommGroupType.Orthogonal, 2), "only All and Consecutive are supported"),
     "three of four": (settings(popart.CommGroupType.Consecutive, 3), "use a size of at least 2 that divides the 4"),
     "the weight alone": ({"weightTensorLocationSettings": sharded()}, "are divided between the same replicas as a"),

@@ -25,9 +25,9 @@ NO_GRADIENT = {
         RandomNormal RandomUniform RandomNormalLike RandomUniformLike RandomNormals RandomUniforms Bernoulli
         Multinomial DrawnClasses RoundStochastically RoundStochasticallyInto""",
     "it changes variables or their gradients after the backward pass": """
-        AdamUpdate AdaptiveUpdate SgdPlain SgdSeparate SgdCombined RunningMean CopyInto CopyVarUpdate AddInto
-        MeanInto AddRounded MeanRounded GradientNorm ClipFactor ClipGradient CountLargeGradients UndoLossScale
-        ChangeLossScale""",
+        AdamUpdate LambDirection LambStep AdaptiveUpdate SgdPlain SgdSeparate SgdCombined RunningMean CopyInto
+        CopyVarUpdate AddInto MeanInto AddRounded MeanRounded GradientNorm ClipFactor ClipGradient
+        CountLargeGradients UndoLossScale ChangeLossScale""",
     "it moves data between replicas and IPUs, and has no gradient in PopART or is put in later": """
         ReplicatedAllReduce ReplicatedReduceScatter TakeShard ReduceScatterGradient AllGatherWeight
         AllGatherShards IpuCopy RemoteLoad RemoteStore RemoteUpdate""",
