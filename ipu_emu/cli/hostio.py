@@ -6,6 +6,8 @@ from pathlib import Path
 
 import click
 
+import popdist_py
+
 __all__ = ["hostio"]
 
 _HELP = """Run PROGRAM with its own feed in three cases, on 1, 2, 4 ... instances, and say what limits it.
@@ -16,7 +18,7 @@ _HELP = """Run PROGRAM with its own feed in three cases, on 1, 2, 4 ... instance
   synthetic   nothing is read or moved for a step: the most that the program could reach
 
 PROGRAM gets its data from ipu_emu.hostio.Feed, and takes its replicas from poprun-py. Each run ends after some steps.
-Times are measured on this machine.
+Times are measured on this machine. Under poprun-py its first instance measures, on as many instances as the job has.
 
 \b
   ipu-emu hostio train.py
@@ -30,7 +32,9 @@ Times are measured on this machine.
     short_help="Whether the host feeds a program fast enough.",
     context_settings={"allow_interspersed_args": False},
 )
-@click.option("--instances", default="", metavar="N,...", help="numbers of instances; 1, 2, 4 ... up to the CPUs")
+@click.option(
+    "--instances", default="", metavar="N,...", help="numbers of instances; 1, 2, 4 ... up to the CPUs or the job"
+)
 @click.option("--replicas-per-instance", type=click.IntRange(1), default=1, show_default=True)
 @click.option("--steps", type=click.IntRange(1), default=50, show_default=True, help="steps that are timed in a run")
 @click.option("--timeout", type=click.FloatRange(1), default=600.0, show_default=True, help="seconds for one run")
@@ -55,6 +59,8 @@ def hostio(
     from ipu_emu.hostio.analysis import advice, table
     from ipu_emu.hostio.cases import Program, counts_of, measure
 
+    if popdist_py.getInstanceIndex():
+        return
     asked = Program((program, *arguments), replicas_per_instance, steps, timeout)
     runs = []
     for run in measure(asked, counts_of(instances)):

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from io import BytesIO
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 
 from ipu_emu.errors import EmulatorError
@@ -56,7 +57,7 @@ def write_png(path: Path, runs: Sequence[Run], said: Sequence[str]) -> None:
     axes.set_xticks(range(len(_counts(runs))), [str(count) for count in _counts(runs)])
     axes.set_xlabel("instances")
     axes.set_ylabel("samples/s (wall time)")
-    axes.set_title(said[0], fontsize=10)
+    axes.set_title(fill(said[0], 100), fontsize=10)
     axes.legend(frameon=False)
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)

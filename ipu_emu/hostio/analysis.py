@@ -19,6 +19,9 @@ __all__ = ["Gap", "advice", "gap_of", "table"]
 #: A difference below this share of the throughput is taken for noise.
 _MATTERS = 0.05
 
+#: Part of an instance's CPUs that a further worker needs.
+_SPARE = 0.25
+
 #: By so much a run may be faster than one that does less, before its numbers are called into question.
 _DOUBTFUL = 0.1
 
@@ -115,7 +118,7 @@ def _hints(gap: Gap, real: Run) -> list[str]:
     cpus = len(os.sched_getaffinity(0)) / real.instances
     idle = cpus - real.cpus_per_instance
     hints = [f"more workers: {real.workers} now, and {idle:.1f} of {cpus:.1f} CPUs of an instance are idle"]
-    if idle < 1:
+    if idle < _SPARE * cpus:
         hints = ["more hosts: the CPUs of an instance are used up"]
     return [
         *hints,

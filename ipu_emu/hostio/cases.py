@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import popdist_py
 from ipu_emu.errors import EmulatorError
 from ipu_emu.hostio.modes import MODE_VARIABLE, DataMode
 from ipu_emu.hostio.probe import REPORTS_VARIABLE, STEPS_VARIABLE, Measured
@@ -46,10 +47,10 @@ class Run:
 
 
 def counts_of(text: str) -> list[int]:
-    """``1,2,4`` as numbers; without a text powers of two up to the number of CPUs."""
+    """``1,2,4`` as numbers; without a text powers of two, up to the instances of the job around it, or the CPUs."""
     if not text:
-        cpus = len(os.sched_getaffinity(0))
-        return [1 << power for power in range(cpus.bit_length())]
+        most = popdist_py.getNumInstances() if popdist_py.isPopdistEnvSet() else len(os.sched_getaffinity(0))
+        return [1 << power for power in range(most.bit_length())]
     words = text.split(",")
     if not all(word.strip().isdigit() and int(word) > 0 for word in words):
         raise EmulatorError(f"--instances {text}: not a list of numbers above 0; write for example 1,2,4")

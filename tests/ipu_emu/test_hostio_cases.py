@@ -115,6 +115,17 @@ def test_counts() -> None:
         counts_of("1,x")
 
 
+def test_counts_in_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first instance measures, the others leave it to that one."""
+    names = {"NUM_TOTAL_REPLICAS": 5, "NUM_LOCAL_REPLICAS": 1, "REPLICA_INDEX_OFFSET": 1, "NUM_IPUS_PER_REPLICA": 1}
+    for name, value in names.items():
+        monkeypatch.setenv(f"POPDIST_{name}", str(value))
+    monkeypatch.setenv("POPDIST_UNIFORM_REPLICAS_PER_INSTANCE", "1")
+    assert counts_of("") == [1, 2, 4]
+    done = CliRunner().invoke(main, ["hostio", __file__])
+    assert (done.exit_code, done.output) == (0, "")
+
+
 PROGRAM = """
 import time
 import numpy as np
