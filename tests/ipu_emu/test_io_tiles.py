@@ -14,6 +14,7 @@ from ipu_emu.errors import EmulatorError
 from ipu_emu.hardware import System
 from ipu_emu.program.exchanges import Overlapped
 from ipu_emu.program.instructions import Counter, HostLoad, HostStore, Repeat
+from tests.ipu_emu.pipelines import PIPELINE, Tower
 from tests.ipu_emu.sessions import device, options
 
 IO, TILES = popart.TileSet.IO, popart.TileSet.Compute
@@ -227,3 +228,39 @@ def test_a_strategy_needs_io_tiles() -> None:
     """On the tiles that compute everything is exchanged just in time."""
     executable = Model(LOOPS, tiles=TILES).session(2, numIOTiles=0).executable
     assert Overlapped.of(executable.program[0], executable.plan) is None
+
+
+OFF_CHIP = popart.TensorLocationSettings(popart.TensorLocation(popart.TensorStorage.OffChip), 0, 0)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"weightTensorLocationSettings": OFF_CHIP, "activationTensorLocationSettings": OFF_CHIP},
+        {"autoRecomputation": popart.RecomputationType.RecomputeAll},
+    ],
+)
+def test_no_bit_differs_with_offloading_and_recomputation(values: dict[str, Any]) -> None:
+    found = []
+    for model in (Model(JUST_IN_TIME, tiles=TILES), Model(LOOPS)):
+        session = model.session(2, A=3, **values)
+        anchors = session.initAnchorArrays()
+        session.run(popart.PyStepIO(model.data(2, 3), anchors))
+        found.append(anchors)
+    for id, array in found[0].items():
+        np.testing.assert_array_equal(array, found[1][id])
+
+
+def test_a_pipeline_is_priced_with_its_stores_beside_compute() -> None:
+    made = {}
+    for tiles, strategy in ((TILES, JUST_IN_TIME), (IO, LOOPS)):
+        tower = Tower(2, plain=True)
+        anchors = dict.fromkeys([tower.loss, tower.y], popart.AnchorReturnType("All", tiles, strategy))
+        executable = tower.session(A=6, anchors=anchors, numIOTiles=32, **PIPELINE).executable
+        made[strategy] = timeline(executable, Machine(System.pod(4), ipus_per_replica=2, host=1e8))
+    plain, beside = made[JUST_IN_TIME], made[LOOPS]
+    hidden = beside.by_kind()[Kind.BESIDE]
+    assert plain.by_kind()[Kind.BESIDE] == 0
+    assert hidden == pytest.approx(plain.by_kind()[Kind.HOST] - beside.by_kind()[Kind.HOST])
+    # The stores of the last micro-batch have nothing to hide behind.
+    assert plain.seconds - hidden < beside.seconds < plain.seconds
