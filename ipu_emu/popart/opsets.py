@@ -13,6 +13,7 @@ from ipu_emu.graph import dtype_named
 from ipu_emu.graph.op import GRAPHCORE
 from ipu_emu.popart.ai_graphcore import AI_GRAPHCORE
 from ipu_emu.popart.ai_onnx import AI_ONNX, Row
+from ipu_emu.popart.enums import DataType
 from ipu_emu.popart.location import CommGroup
 from ipu_emu.popart.node_attributes import NodeAttributes
 from ipu_emu.popart.signatures import available, signature
@@ -131,6 +132,7 @@ def plain(attributes: Mapping[str, Any]) -> dict[str, Any]:
 
 def _value(name: str, value: Any) -> Any:
     if name == "to":
+        value = value.name if isinstance(value, DataType) else value
         return dtype_named(value).onnx if isinstance(value, str) else int(value)
     if name == "value" and not isinstance(value, float):  # a number is what pad fills with
         return np.array(value)

@@ -1,14 +1,11 @@
-"""Builder: ids, scopes, attributes, opsets, and the ModelProto that it writes."""
+"""Builder: ids, scopes, opsets, and the arguments of ops."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 import pytest
-from onnx import numpy_helper
 
 from ipu_emu import popart
 from ipu_emu.popart.inputs import broadcast_inputs
@@ -165,6 +162,13 @@ def test_the_first_opset_is_locked() -> None:
     assert builder.aiOnnx.exp([x]) == "Exp:0/1"
 
 
+@pytest.mark.parametrize("to", ["INT32", "int32", popart.DataType.INT32])
+def test_a_type_to_cast_to_has_several_names(to: Any) -> None:
+    builder = popart.Builder()
+    y = builder.aiOnnx.cast([builder.addInputTensor(VECTOR)], to)
+    assert builder.getTensorDtypeString(y) == "int32"
+
+
 def test_ops_that_cannot_be_loaded() -> None:
     builder = popart.Builder()
     x = builder.addInputTensor(VECTOR)
@@ -211,207 +215,6 @@ def test_a_negative_dimension_is_refused_at_once() -> None:
         "Output 'Conv:0' of node 'Conv' has invalid shape, [2, 5, -1, 6]. Values must be non-negative in each shape "
         "dimension."
     )
-
-
-def test_annotations_of_nodes() -> None:
-    builder = popart.Builder()
-    x = builder.addInputTensor(VECTOR)
-    (kept,) = builder.checkpointOutput([x])
-    assert (kept, builder.getInt64NodeAttribute("__recompute_output_in_backward_pass", {kept})) == ("Nop:0", 1)
-    with builder.commGroup(popart.CommGroupType.Consecutive, 2), builder.executionPhase(3):
-        y = builder.aiOnnx.exp([x])
-        assert builder.getExecutionPhase() == 3
-    assert builder.getInt64VectorNodeAttribute("__collectiveCommGroup", {y}) == [1, 2]
-    assert (builder.hasExecutionPhase(), builder.hasExecutionPhase(y), builder.getExecutionPhase(y)) == (
-        False,
-        True,
-        3,
-    )
-    builder.recomputeOutput(y, popart.RecomputeType.Recompute)
-    assert builder.getRecomputeOutputInBackwardPass(y)
-    with builder.outputTensorLocation(popart.TensorLocation(popart.TensorStorage.OffChip)):
-        z = builder.aiOnnx.exp([y])
-    assert builder.getInt64VectorNodeAttribute("__output_tensor_location", {z})[0] == int(
-        popart.TensorStorage.OffChip
-    )
-    builder.setPartialsType(z, "HALF")
-    builder.setAvailableMemoryProportion(z, 0.5)
-    assert (builder.getPartialsType(z), builder.getPartialsType(y)) == ("HALF", "FLOAT")
-    assert builder.getFloatNodeAttribute("__available_memory", {z}) == 0.5
-    builder.excludePatterns(z, ["InPlace"])
-    assert builder.getStringVectorNodeAttribute("__exclude_patterns", {z}) == ["InPlace"]
-    builder.addOutputTensor(z)
-    again = popart.Builder(builder.getModelProto())
-    assert again.getPartialsType(z) == "HALF"
-    assert not again.hasVirtualGraph()
-
-
-def test_initializers_in_a_file_of_their_own(tmp_path: Path) -> None:
-    builder = popart.Builder()
-    values = {name: np.random.default_rng(1).uniform(size=(3, 2)).astype(np.float32) for name in ("a", "b")}
-    ids = [builder.addInitializedInputTensor(value, name) for name, value in values.items()]
-    builder.addOutputTensor(builder.aiOnnx.add(ids))
-    builder.saveInitializersExternally(["b"], str(tmp_path / "weights"))
-    model = onnx.load_model_from_string(builder.getModelProto())
-    assert [proto.data_location for proto in model.graph.initializer] == [0, onnx.TensorProto.EXTERNAL]
-    again = popart.Builder(builder.getModelProto())
-    for name, value in values.items():
-        np.testing.assert_array_equal(again.graph.data[name], value)
-    (tmp_path / "weights").unlink()
-    with pytest.raises(popart.popart_exception, match="Initializer 'b' cannot be read from its file"):
-        popart.Builder(builder.getModelProto())
-
-
-def test_contexts_put_attributes_on_nodes() -> None:
-    builder = popart.Builder()
-    x = builder.addInputTensor(VECTOR)
-    with builder.virtualGraph(1), builder.pipelineStage(2):
-        a = builder.aiOnnx.exp([x])
-        assert (builder.getVirtualGraph(), builder.getPipelineStage()) == (1, 2)
-        with builder.virtualGraph(3):
-            b = builder.aiOnnx.exp([x])
-        assert builder.getVirtualGraph() == 1
-    assert not builder.hasVirtualGraph()
-    assert builder.getInt64NodeAttribute("__ipu_number", {a}) == 1
-    assert builder.getInt64NodeAttribute("__ipu_number", {b}) == 3
-    assert builder.getInt64NodeAttribute("__pipeline_stage", {b}) == 2
-    c = builder.aiOnnx.exp([x])
-    builder.virtualGraph(c, 5)
-    assert builder.getInt64NodeAttribute("__ipu_number", {c}) == 5
-
-
-def calls(builder: Any, y: str) -> dict[str, Any]:
-    return {
-        "Pipeline stage not set in current scope.": builder.getPipelineStage,
-        "Virtual graph not set in current scope.": builder.getVirtualGraph,
-        "Execution phase not set in current scope.": builder.getExecutionPhase,
-        "Node already has attribute axis.": lambda: builder.addNodeAttribute("axis", 3, {y}),
-        "Node does not have an attribute no.": lambda: builder.getInt64NodeAttribute("no", {y}),
-        "Attribute axis is not an integer vector.": lambda: builder.getInt64VectorNodeAttribute("axis", {y}),
-        "Attribute axis is not a float.": lambda: builder.getFloatNodeAttribute("axis", {y}),
-        "Attribute axis is not a float vector.": lambda: builder.getFloatVectorNodeAttribute("axis", {y}),
-        "Attribute axis is not a string.": lambda: builder.getStringNodeAttribute("axis", {y}),
-        "Attribute word is not an integer.": lambda: builder.getInt64NodeAttribute("word", {y}),
-        "Cannot remove attribute no as it does not exist.": lambda: builder.removeNodeAttribute("no", {y}),
-        "Could not find a node with outputs z. Must specify all outputs of a node": (
-            lambda: builder.nodeHasAttribute("axis", {"z"})
-        ),
-        "Unsupported data type for initialized data (DOUBLE)": (
-            lambda: builder.addInitializedInputTensor(np.zeros(2))
-        ),
-        "Can not add untyped tensors to the top-level graph. Use Builder::addInputTensor(const TensorInfo "
-        "&tensorInfo, const std::string &debugPrefix) instead.": builder.addUntypedInputTensor,
-    }
-
-
-@pytest.mark.parametrize("text", list(calls(popart.Builder(), "")))
-def test_errors(text: str) -> None:
-    builder = popart.Builder()
-    y = builder.aiOnnx.softmax([builder.addInputTensor(VECTOR)], 0)
-    builder.addNodeAttribute("word", "abc", {y})
-    with pytest.raises(popart.popart_exception) as error:
-        calls(builder, y)[text]()
-    assert error.value.args[0] == text
-
-
-def test_attributes_can_be_added_and_removed() -> None:
-    builder = popart.Builder()
-    y = builder.aiOnnx.softmax([builder.addInputTensor(VECTOR)], 0)
-    builder.addNodeAttribute("extra", [1.5, 2.5], {y})
-    assert builder.getFloatVectorNodeAttribute("extra", {y}) == [1.5, 2.5]
-    assert builder.getAllNodeAttributeNames({y}) == ["axis", "extra"]
-    builder.removeNodeAttribute("extra", {y})
-    assert not builder.nodeHasAttribute("extra", {y})
-
-
-def all_types() -> dict[str, np.ndarray]:
-    types = ["float32", "float16", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "bool"]
-    return {name: np.array([[1, 0, 3], [0, 1, 1]]).astype(name) for name in types}
-
-
-class TestModelProto:
-    def test_initializers_are_in_typed_fields_in_order(self) -> None:
-        builder = popart.Builder()
-        values = all_types()
-        for name, value in values.items():
-            builder.addInitializedInputTensor(value, name)
-        model = onnx.load_model_from_string(builder.getModelProto())
-        assert [proto.name for proto in model.graph.initializer] == list(values)
-        for proto, value in zip(model.graph.initializer, values.values(), strict=True):
-            assert not proto.raw_data
-            if proto.name == "float16":
-                packed = np.array(proto.int32_data, np.int32).view(np.float16)
-                np.testing.assert_array_equal(packed.reshape(value.shape), value)
-            else:
-                np.testing.assert_array_equal(numpy_helper.to_array(proto), value)
-        assert list(model.graph.initializer[0].float_data) == [1, 0, 3, 0, 1, 1]
-
-    def test_every_type_survives_the_way_out_and_in(self) -> None:
-        builder = popart.Builder()
-        for name, value in all_types().items():
-            builder.addInitializedInputTensor(value, name)
-        again = popart.Builder(builder.getModelProto())
-        for name, value in all_types().items():
-            np.testing.assert_array_equal(again._graph.data[name], value)
-            assert again._graph.data[name].dtype == value.dtype
-
-    @pytest.mark.parametrize("count", [0, 1, 2, 5])
-    def test_halves_of_any_number_and_form_can_be_read(self, count: int) -> None:
-        value = np.arange(count).astype(np.float16)
-        builder = popart.Builder()
-        builder.addInitializedInputTensor(value, "w")
-        model = onnx.load_model_from_string(builder.getModelProto())
-        for proto in (model.graph.initializer[0], numpy_helper.from_array(value, "w"), unpacked(value)):
-            model.graph.initializer[0].CopyFrom(proto)
-            np.testing.assert_array_equal(popart.Builder(model.SerializeToString())._graph.data["w"], value)
-
-    def test_versions_and_domains(self) -> None:
-        for opset, version in ((6, 3), (8, 3), (9, 4), (11, 4)):
-            builder = popart.Builder(opsets={"ai.onnx": opset})
-            builder.aiOnnx.exp([builder.addInputTensor(VECTOR)])
-            model = onnx.load_model_from_string(builder.getModelProto())
-            assert model.ir_version == version
-            assert {(entry.domain, entry.version) for entry in model.opset_import} == {
-                ("", opset),
-                ("ai.graphcore", 1),
-            }
-
-    def test_onnx_accepts_it(self) -> None:
-        builder = popart.Builder()
-        x = builder.addInputTensor("FLOAT", [2, 3])
-        w = [builder.addInitializedInputTensor(np.zeros(shape, np.float32)) for shape in ((3, 4), (4,))]
-        y = builder.aiOnnx.gemm([x, *w])
-        builder.addOutputTensor(builder.reshape_const(builder.aiOnnx, [y], [4, 2]))
-        onnx.checker.check_model(onnx.load_model_from_string(builder.getModelProto()), full_check=True)
-
-    def test_a_file_or_bytes_can_be_read(self, tmp_path: Path) -> None:
-        builder = popart.Builder()
-        builder.addOutputTensor(builder.aiOnnx.exp([builder.addInputTensor(VECTOR)]))
-        file = str(tmp_path / "model.onnx")
-        builder.saveModelProto(file)
-        for source in (file, builder.getModelProto()):
-            again = popart.Builder(source)
-            assert again.getOutputTensorIds() == ["Exp:0"]
-            assert again.getTensorShape("Exp:0") == [2]
-            assert again.getModelProto() == builder.getModelProto()
-
-    def test_what_is_no_model_is_refused(self) -> None:
-        for source in ("no such file.onnx", b"\x00\x01 rubbish"):
-            with pytest.raises(
-                popart.popart_exception, match=r"^Failed to load a ModelProto from the string '"
-            ) as error:
-                popart.Builder(source)
-            assert error.value.args[0].endswith(
-                "'.\nCheck that it is either a valid path to an existing onnx model file, or is a valid onnx "
-                "ModelProto string."
-            )
-
-
-def unpacked(value: np.ndarray) -> onnx.TensorProto:
-    """ONNX's own form: one half in each int32."""
-    proto = onnx.TensorProto(name="w", data_type=onnx.TensorProto.FLOAT16, dims=value.shape)
-    proto.int32_data.extend(value.view(np.uint16).astype(int).tolist())
-    return proto
 
 
 def test_tensor_info() -> None:

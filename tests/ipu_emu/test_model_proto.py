@@ -1,0 +1,120 @@
+"""ModelProto: what the Builder writes, and reads again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper
+
+from ipu_emu import popart
+
+VECTOR = popart.TensorInfo("FLOAT", [2])
+
+
+def test_initializers_in_a_file_of_their_own(tmp_path: Path) -> None:
+    builder = popart.Builder()
+    values = {name: np.random.default_rng(1).uniform(size=(3, 2)).astype(np.float32) for name in ("a", "b")}
+    ids = [builder.addInitializedInputTensor(value, name) for name, value in values.items()]
+    builder.addOutputTensor(builder.aiOnnx.add(ids))
+    builder.saveInitializersExternally(["b"], str(tmp_path / "weights"))
+    model = onnx.load_model_from_string(builder.getModelProto())
+    assert [proto.data_location for proto in model.graph.initializer] == [0, onnx.TensorProto.EXTERNAL]
+    again = popart.Builder(builder.getModelProto())
+    for name, value in values.items():
+        np.testing.assert_array_equal(again.graph.data[name], value)
+    (tmp_path / "weights").unlink()
+    with pytest.raises(popart.popart_exception, match="Initializer 'b' cannot be read from its file"):
+        popart.Builder(builder.getModelProto())
+
+
+def all_types() -> dict[str, np.ndarray]:
+    types = ["float32", "float16", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "bool"]
+    return {name: np.array([[1, 0, 3], [0, 1, 1]]).astype(name) for name in types}
+
+
+class TestModelProto:
+    def test_initializers_are_in_typed_fields_in_order(self) -> None:
+        builder = popart.Builder()
+        values = all_types()
+        for name, value in values.items():
+            builder.addInitializedInputTensor(value, name)
+        model = onnx.load_model_from_string(builder.getModelProto())
+        assert [proto.name for proto in model.graph.initializer] == list(values)
+        for proto, value in zip(model.graph.initializer, values.values(), strict=True):
+            assert not proto.raw_data
+            if proto.name == "float16":
+                packed = np.array(proto.int32_data, np.int32).view(np.float16)
+                np.testing.assert_array_equal(packed.reshape(value.shape), value)
+            else:
+                np.testing.assert_array_equal(numpy_helper.to_array(proto), value)
+        assert list(model.graph.initializer[0].float_data) == [1, 0, 3, 0, 1, 1]
+
+    def test_every_type_survives_the_way_out_and_in(self) -> None:
+        builder = popart.Builder()
+        for name, value in all_types().items():
+            builder.addInitializedInputTensor(value, name)
+        again = popart.Builder(builder.getModelProto())
+        for name, value in all_types().items():
+            np.testing.assert_array_equal(again._graph.data[name], value)
+            assert again._graph.data[name].dtype == value.dtype
+
+    @pytest.mark.parametrize("count", [0, 1, 2, 5])
+    def test_halves_of_any_number_and_form_can_be_read(self, count: int) -> None:
+        value = np.arange(count).astype(np.float16)
+        builder = popart.Builder()
+        builder.addInitializedInputTensor(value, "w")
+        model = onnx.load_model_from_string(builder.getModelProto())
+        for proto in (model.graph.initializer[0], numpy_helper.from_array(value, "w"), unpacked(value)):
+            model.graph.initializer[0].CopyFrom(proto)
+            np.testing.assert_array_equal(popart.Builder(model.SerializeToString())._graph.data["w"], value)
+
+    def test_versions_and_domains(self) -> None:
+        for opset, version in ((6, 3), (8, 3), (9, 4), (11, 4)):
+            builder = popart.Builder(opsets={"ai.onnx": opset})
+            builder.aiOnnx.exp([builder.addInputTensor(VECTOR)])
+            model = onnx.load_model_from_string(builder.getModelProto())
+            assert model.ir_version == version
+            assert {(entry.domain, entry.version) for entry in model.opset_import} == {
+                ("", opset),
+                ("ai.graphcore", 1),
+            }
+
+    def test_onnx_accepts_it(self) -> None:
+        builder = popart.Builder()
+        x = builder.addInputTensor("FLOAT", [2, 3])
+        w = [builder.addInitializedInputTensor(np.zeros(shape, np.float32)) for shape in ((3, 4), (4,))]
+        y = builder.aiOnnx.gemm([x, *w])
+        builder.addOutputTensor(builder.reshape_const(builder.aiOnnx, [y], [4, 2]))
+        onnx.checker.check_model(onnx.load_model_from_string(builder.getModelProto()), full_check=True)
+
+    def test_a_file_or_bytes_can_be_read(self, tmp_path: Path) -> None:
+        builder = popart.Builder()
+        builder.addOutputTensor(builder.aiOnnx.exp([builder.addInputTensor(VECTOR)]))
+        file = str(tmp_path / "model.onnx")
+        builder.saveModelProto(file)
+        for source in (file, builder.getModelProto()):
+            again = popart.Builder(source)
+            assert again.getOutputTensorIds() == ["Exp:0"]
+            assert again.getTensorShape("Exp:0") == [2]
+            assert again.getModelProto() == builder.getModelProto()
+
+    def test_what_is_no_model_is_refused(self) -> None:
+        for source in ("no such file.onnx", b"\x00\x01 rubbish"):
+            with pytest.raises(
+                popart.popart_exception, match=r"^Failed to load a ModelProto from the string '"
+            ) as error:
+                popart.Builder(source)
+            assert error.value.args[0].endswith(
+                "'.\nCheck that it is either a valid path to an existing onnx model file, or is a valid onnx "
+                "ModelProto string."
+            )
+
+
+def unpacked(value: np.ndarray) -> onnx.TensorProto:
+    """ONNX's own form: one half in each int32."""
+    proto = onnx.TensorProto(name="w", data_type=onnx.TensorProto.FLOAT16, dims=value.shape)
+    proto.int32_data.extend(value.view(np.uint16).astype(int).tolist())
+    return proto

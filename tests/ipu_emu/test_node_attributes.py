@@ -1,0 +1,107 @@
+"""Attributes of nodes: placement, tuning and those of the user, one by one or for all within a context."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ipu_emu import popart
+
+VECTOR = popart.TensorInfo("FLOAT", [2])
+
+
+def test_annotations_of_nodes() -> None:
+    builder = popart.Builder()
+    x = builder.addInputTensor(VECTOR)
+    (kept,) = builder.checkpointOutput([x])
+    assert (kept, builder.getInt64NodeAttribute("__recompute_output_in_backward_pass", {kept})) == ("Nop:0", 1)
+    with builder.commGroup(popart.CommGroupType.Consecutive, 2), builder.executionPhase(3):
+        y = builder.aiOnnx.exp([x])
+        assert builder.getExecutionPhase() == 3
+    assert builder.getInt64VectorNodeAttribute("__collectiveCommGroup", {y}) == [1, 2]
+    assert (builder.hasExecutionPhase(), builder.hasExecutionPhase(y), builder.getExecutionPhase(y)) == (
+        False,
+        True,
+        3,
+    )
+    builder.recomputeOutput(y, popart.RecomputeType.Recompute)
+    assert builder.getRecomputeOutputInBackwardPass(y)
+    with builder.outputTensorLocation(popart.TensorLocation(popart.TensorStorage.OffChip)):
+        z = builder.aiOnnx.exp([y])
+    assert builder.getInt64VectorNodeAttribute("__output_tensor_location", {z})[0] == int(
+        popart.TensorStorage.OffChip
+    )
+    builder.setPartialsType(z, "HALF")
+    builder.setAvailableMemoryProportion(z, 0.5)
+    assert (builder.getPartialsType(z), builder.getPartialsType(y)) == ("HALF", "FLOAT")
+    assert builder.getFloatNodeAttribute("__available_memory", {z}) == 0.5
+    builder.excludePatterns(z, ["InPlace"])
+    assert builder.getStringVectorNodeAttribute("__exclude_patterns", {z}) == ["InPlace"]
+    builder.addOutputTensor(z)
+    again = popart.Builder(builder.getModelProto())
+    assert again.getPartialsType(z) == "HALF"
+    assert not again.hasVirtualGraph()
+
+
+def test_contexts_put_attributes_on_nodes() -> None:
+    builder = popart.Builder()
+    x = builder.addInputTensor(VECTOR)
+    with builder.virtualGraph(1), builder.pipelineStage(2):
+        a = builder.aiOnnx.exp([x])
+        assert (builder.getVirtualGraph(), builder.getPipelineStage()) == (1, 2)
+        with builder.virtualGraph(3):
+            b = builder.aiOnnx.exp([x])
+        assert builder.getVirtualGraph() == 1
+    assert not builder.hasVirtualGraph()
+    assert builder.getInt64NodeAttribute("__ipu_number", {a}) == 1
+    assert builder.getInt64NodeAttribute("__ipu_number", {b}) == 3
+    assert builder.getInt64NodeAttribute("__pipeline_stage", {b}) == 2
+    c = builder.aiOnnx.exp([x])
+    builder.virtualGraph(c, 5)
+    assert builder.getInt64NodeAttribute("__ipu_number", {c}) == 5
+
+
+def calls(builder: Any, y: str) -> dict[str, Any]:
+    return {
+        "Pipeline stage not set in current scope.": builder.getPipelineStage,
+        "Virtual graph not set in current scope.": builder.getVirtualGraph,
+        "Execution phase not set in current scope.": builder.getExecutionPhase,
+        "Node already has attribute axis.": lambda: builder.addNodeAttribute("axis", 3, {y}),
+        "Node does not have an attribute no.": lambda: builder.getInt64NodeAttribute("no", {y}),
+        "Attribute axis is not an integer vector.": lambda: builder.getInt64VectorNodeAttribute("axis", {y}),
+        "Attribute axis is not a float.": lambda: builder.getFloatNodeAttribute("axis", {y}),
+        "Attribute axis is not a float vector.": lambda: builder.getFloatVectorNodeAttribute("axis", {y}),
+        "Attribute axis is not a string.": lambda: builder.getStringNodeAttribute("axis", {y}),
+        "Attribute word is not an integer.": lambda: builder.getInt64NodeAttribute("word", {y}),
+        "Cannot remove attribute no as it does not exist.": lambda: builder.removeNodeAttribute("no", {y}),
+        "Could not find a node with outputs z. Must specify all outputs of a node": (
+            lambda: builder.nodeHasAttribute("axis", {"z"})
+        ),
+        "Unsupported data type for initialized data (DOUBLE)": (
+            lambda: builder.addInitializedInputTensor(np.zeros(2))
+        ),
+        "Can not add untyped tensors to the top-level graph. Use Builder::addInputTensor(const TensorInfo "
+        "&tensorInfo, const std::string &debugPrefix) instead.": builder.addUntypedInputTensor,
+    }
+
+
+@pytest.mark.parametrize("text", list(calls(popart.Builder(), "")))
+def test_errors(text: str) -> None:
+    builder = popart.Builder()
+    y = builder.aiOnnx.softmax([builder.addInputTensor(VECTOR)], 0)
+    builder.addNodeAttribute("word", "abc", {y})
+    with pytest.raises(popart.popart_exception) as error:
+        calls(builder, y)[text]()
+    assert error.value.args[0] == text
+
+
+def test_attributes_can_be_added_and_removed() -> None:
+    builder = popart.Builder()
+    y = builder.aiOnnx.softmax([builder.addInputTensor(VECTOR)], 0)
+    builder.addNodeAttribute("extra", [1.5, 2.5], {y})
+    assert builder.getFloatVectorNodeAttribute("extra", {y}) == [1.5, 2.5]
+    assert builder.getAllNodeAttributeNames({y}) == ["axis", "extra"]
+    builder.removeNodeAttribute("extra", {y})
+    assert not builder.nodeHasAttribute("extra", {y})
