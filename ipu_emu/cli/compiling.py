@@ -5,13 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from os.path import isfile
+from tempfile import NamedTemporaryFile
 from typing import Any
 
 import numpy as np
+import psutil
 
 from ipu_emu import popart
 from ipu_emu.cli.onnx_file import OnnxFile
 from ipu_emu.errors import EmulatorError
+from ipu_emu.graph.onnx_model import to_model
 from ipu_emu.hardware import System
 from ipu_emu.models import CATALOGUE, Model, named
 from ipu_emu.popart.out_of_memory import Remedy, remedies
@@ -19,8 +22,8 @@ from ipu_emu.program.executable import Executable
 
 __all__ = ["LOCATIONS", "OPTIMISERS", "Compiled", "Wanted"]
 
-#: What a model file of ONNX can hold.
-_MOST_BYTES = 1_900_000_000
+#: How often the weights are in memory at most while a model is compiled.
+_COPIES = 2
 
 #: The session option that says where tensors of a kind are kept.
 LOCATIONS = {
@@ -99,7 +102,8 @@ class Wanted:
 
     def compiled(self, system: System) -> Compiled:
         """Compile for IPUs of ``system``, also what does not fit them; raise EmulatorError for what cannot be."""
-        session = self._session(*self._model(), system)
+        with NamedTemporaryFile(prefix="ipu-emu-") as zeros:
+            session = self._session(*self._model(zeros), system)
         return Compiled(session, session._compile())
 
     def _session(self, model: bytes | str, anchor: str, shapes: popart.InputShapeInfo | None, system: System) -> Any:
@@ -131,11 +135,11 @@ class Wanted:
             location.replicatedTensorSharding = popart.ReplicatedTensorSharding.On
         return options
 
-    def _model(self) -> tuple[bytes | str, str, popart.InputShapeInfo | None]:
-        """The model, what is anchored (in training the loss), and shapes of inputs."""
+    def _model(self, zeros: Any) -> tuple[bytes | str, str, popart.InputShapeInfo | None]:
+        """The model, what is anchored (in training the loss), and shapes of inputs; weights may lie in ``zeros``."""
         if self.model in CATALOGUE:
-            model = self._named()
-            return model.proto, model.loss if self.training else model.output, None
+            model = named(self.model, batch=self.batch, dtype=np.dtype(self.dtype))
+            return _proto(model, zeros), model.loss if self.training else model.output, None
         file = self._file
         return file.path, file.loss(self.loss) if self.training else file.outputs[0], file.shapes
 
@@ -147,12 +151,16 @@ class Wanted:
             )
         return OnnxFile.read(self.model, self.batch)
 
-    def _named(self) -> Model:
-        model = named(self.model, batch=self.batch, dtype=np.dtype(self.dtype))
-        nbytes = sum(value.size * value.itemsize for value in model.graph.data.values())
-        if nbytes > _MOST_BYTES:
-            raise EmulatorError(
-                f"{self.model} has {nbytes / 1e9:.1f} GB of weights, more than a model file holds; use "
-                f"{'--dtype float16 or ' if self.dtype == 'float32' else ''}a smaller model"
-            )
-        return model
+
+def _proto(model: Model, zeros: Any) -> bytes:
+    """A model whose weights are a file without space on the disk; raise EmulatorError where memory is short."""
+    data = model.graph.data
+    nbytes = sum(value.size * value.itemsize for value in data.values())
+    free = psutil.virtual_memory().available
+    if _COPIES * nbytes > free:
+        raise EmulatorError(
+            f"weights of {nbytes / 1e9:.1f} GB are to be compiled, which takes {_COPIES * nbytes / 1e9:.1f} GB, and "
+            f"{free / 1e9:.1f} GB of memory are free; use a smaller model, or FLOAT16"
+        )
+    zeros.truncate(nbytes)
+    return to_model(model.graph, opset=popart.defaultAiOnnxOpset, external=(tuple(data), zeros.name))
