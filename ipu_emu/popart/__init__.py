@@ -7,14 +7,9 @@ from ipu_emu.popart.dataflow import AnchorReturnType, DataFlow
 from ipu_emu.popart.debug import DebugContext
 from ipu_emu.popart.devices import DeviceInfo, DeviceManager
 from ipu_emu.popart.enums import (
-    AccumulateOuterFragmentSchedule,
     AdamMode,
     AdaptiveMode,
     AnchorReturnTypeId,
-    AutodiffStitchStrategy,
-    BatchSerializationBatchSchedule,
-    BatchSerializationMethod,
-    BatchSerializationTransformContext,
     CollectiveOperator,
     CommGroupType,
     DataType,
@@ -22,14 +17,10 @@ from ipu_emu.popart.enums import (
     DeviceSelectionCriterion,
     DeviceType,
     ExchangeStrategy,
-    ExecutionPhaseIOSchedule,
-    ExecutionPhaseSchedule,
-    GradientTensorTrackingMethod,
     InitType,
     Instrumentation,
     IrSerializationFormat,
     MeanReductionStrategy,
-    MergeVarUpdateType,
     PatternsLevel,
     RecomputationType,
     RecomputeType,
@@ -37,7 +28,6 @@ from ipu_emu.popart.enums import (
     ReplicatedStreamMode,
     ReplicatedTensorSharding,
     SGDAccumulatorAndMomentum,
-    SubgraphCopyingStrategy,
     SyncPattern,
     SyntheticDataMode,
     TensorStorage,
@@ -106,6 +96,18 @@ from ipu_emu.popart.stepio import PyStepIO, PyStepIOCallback, PyWeightsIO
 from ipu_emu.popart.sync_pattern import syncPatternFromString, syncPatternToString
 from ipu_emu.popart.tensorinfo import TensorInfo
 from ipu_emu.popart.training import TrainingSession
+from ipu_emu.popart.tuning_enums import (
+    AccumulateOuterFragmentSchedule,
+    AutodiffStitchStrategy,
+    BatchSerializationBatchSchedule,
+    BatchSerializationMethod,
+    BatchSerializationTransformContext,
+    ExecutionPhaseIOSchedule,
+    ExecutionPhaseSchedule,
+    GradientTensorTrackingMethod,
+    MergeVarUpdateType,
+    SubgraphCopyingStrategy,
+)
 from ipu_emu.popart.variables import VariableSettings
 from ipu_emu.popart.version import packageHash, versionString
 

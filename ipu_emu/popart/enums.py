@@ -1,18 +1,13 @@
-"""The enumerations of PopART, with its names and numbers."""
+"""The enumerations of PopART, with its names and numbers; those that only tune are in tuning_enums.py."""
 
 from __future__ import annotations
 
 from enum import Enum
 
 __all__ = [
-    "AccumulateOuterFragmentSchedule",
     "AdamMode",
     "AdaptiveMode",
     "AnchorReturnTypeId",
-    "AutodiffStitchStrategy",
-    "BatchSerializationBatchSchedule",
-    "BatchSerializationMethod",
-    "BatchSerializationTransformContext",
     "CollectiveOperator",
     "CommGroupType",
     "DataType",
@@ -20,14 +15,11 @@ __all__ = [
     "DeviceSelectionCriterion",
     "DeviceType",
     "ExchangeStrategy",
-    "ExecutionPhaseIOSchedule",
-    "ExecutionPhaseSchedule",
-    "GradientTensorTrackingMethod",
     "InitType",
     "Instrumentation",
     "IrSerializationFormat",
     "MeanReductionStrategy",
-    "MergeVarUpdateType",
+    "Numbered",
     "PatternsLevel",
     "RecomputationType",
     "RecomputeType",
@@ -35,7 +27,6 @@ __all__ = [
     "ReplicatedStreamMode",
     "ReplicatedTensorSharding",
     "SGDAccumulatorAndMomentum",
-    "SubgraphCopyingStrategy",
     "SyncPattern",
     "SyntheticDataMode",
     "TensorStorage",
@@ -216,43 +207,9 @@ class InitType(Numbered):
     Zero = 1
 
 
-class MergeVarUpdateType(Numbered):
-    Off = 0
-    All = 1
-    AutoTight = 2
-    AutoLoose = 3
-
-
 class Instrumentation(Numbered):
     Outer = 0
     Inner = 1
-
-
-class AccumulateOuterFragmentSchedule(Numbered):
-    Scheduler = 0
-    Serial = 1
-    OverlapCycleOptimized = 2
-    OverlapMemoryOptimized = 3
-
-
-class BatchSerializationTransformContext(Numbered):
-    Forward = 0
-    Backward = 1
-    Fwd = 0
-    Bwd = 1
-
-
-class BatchSerializationMethod(Numbered):
-    UnrollDynamic = 0
-    UnrollStatic = 1
-    Loop = 2
-
-
-class BatchSerializationBatchSchedule(Numbered):
-    Scheduler = 0
-    Isomorphic = 1
-    OverlapOnIo = 2
-    OverlapOnCompute = 3
 
 
 class DataType(Numbered):
@@ -275,32 +232,3 @@ class DataType(Numbered):
 
 class IrSerializationFormat(Numbered):
     JSON = 0
-
-
-class ExecutionPhaseIOSchedule(Numbered):
-    Preload = 0
-    OnDemand = 1
-
-
-class ExecutionPhaseSchedule(Numbered):
-    Interleaving = 0
-    Batch = 1
-    BatchClusteredIO = 2
-
-
-class GradientTensorTrackingMethod(Numbered):
-    AllNonViewChangingGradientTensors = 0
-    ConvAndMatmulGradients = 1
-    GradientsOfUserSpecifiedTensors = 2
-
-
-class AutodiffStitchStrategy(Numbered):
-    RecomputeMinimal = 0
-    RecomputeAllNonInputs = 1
-    AddFwdOutputs = 2
-    SafeAddFwdOutputs = 3
-
-
-class SubgraphCopyingStrategy(Numbered):
-    OnEnterAndExit = 0
-    JustInTime = 1

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from ipu_emu.popart.enums import (
+from ipu_emu.popart.settings import Settings
+from ipu_emu.popart.tuning_enums import (
     AccumulateOuterFragmentSchedule,
     AutodiffStitchStrategy,
     BatchSerializationBatchSchedule,
@@ -14,7 +15,6 @@ from ipu_emu.popart.enums import (
     ExecutionPhaseSchedule,
     GradientTensorTrackingMethod,
 )
-from ipu_emu.popart.settings import Settings
 
 __all__ = [
     "AccumulateOuterFragmentSettings",

@@ -15,10 +15,8 @@ from ipu_emu.errors import EmulatorError
 from ipu_emu.popart.enums import (
     Instrumentation,
     MeanReductionStrategy,
-    MergeVarUpdateType,
     RecomputationType,
     ReductionType,
-    SubgraphCopyingStrategy,
     SyntheticDataMode,
     VirtualGraphMode,
 )
@@ -32,6 +30,10 @@ from ipu_emu.popart.option_groups import (
     ReplicatedCollectivesSettings,
 )
 from ipu_emu.popart.settings import Settings
+from ipu_emu.popart.tuning_enums import (
+    MergeVarUpdateType,
+    SubgraphCopyingStrategy,
+)
 from ipu_emu.transforms.checkpoints import Recomputation
 from ipu_emu.transforms.training import Reduction
 
