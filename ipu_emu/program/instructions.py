@@ -55,7 +55,6 @@ __all__ = [
     "Repeat",
     "WeightUpdate",
     "leaves",
-    "listing",
     "ops_of",
     "touched",
 ]
@@ -297,17 +296,3 @@ def touched(leaf: Leaf) -> list[str]:
     if isinstance(leaf, HostLoad | HostStore):
         return [leaf.tensor]
     return [id for op in ops_of(leaf) for id in (*op.reads, *op.outputs) if id]
-
-
-def listing(instructions: Sequence[Instruction], indent: str = "") -> str:
-    """The program as text, a line for each instruction."""
-    lines = []
-    for instruction in instructions:
-        lines.append(f"{indent}{instruction}")
-        if isinstance(instruction, Repeat):
-            lines.append(listing(instruction.body, indent + "  "))
-        if isinstance(instruction, Pipeline):
-            for number, stage in enumerate(instruction.stages):
-                lines.append(f"{indent}  stage {number} on IPU {stage.ipu}")
-                lines.append(listing(stage.body, indent + "    "))
-    return "\n".join(lines)
