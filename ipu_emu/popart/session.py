@@ -69,14 +69,21 @@ class Session(Randomness):
         self.saveExecutable(filename)
 
     def saveExecutable(self, path: str, savePopartMetadata: bool = True, saveVariables: bool = True) -> None:
-        """Write what was compiled to a file, with the host's values of variables or without."""
-        save_executable(self.executable, path, self._key(), self._weights.values if saveVariables else {})
+        """Write what was compiled to a file, with the host's values of variables or without.
+
+        In a folder the file is named for the session: training.popef.
+        """
+        values = self._weights.values if saveVariables else {}
+        save_executable(self.executable, self._file_in(path), self._key(), values)
 
     def loadExecutable(self, path: str) -> None:
         """Take the executable from a file instead of compiling, and the values of variables if the file has them."""
-        loaded = load_executable(path, self._key())
+        loaded = load_executable(self._file_in(path), self._key())
         self._weights.values |= {id: value for id, value in loaded.graph.data.items() if id in self._weights.values}
         self._executable = with_variables(loaded, self._graph.data | self._weights.values)
+
+    def _file_in(self, path: str) -> str:
+        return os.path.join(path, f"{self.name}.popef") if os.path.isdir(path) else path
 
     def loadEngineAndConnectStreams(self) -> None:
         """Attach to the device and load what was compiled."""

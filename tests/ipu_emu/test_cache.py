@@ -181,6 +181,16 @@ def test_where_the_folder_comes_from() -> None:
     assert cache_folder(opts, {"POPART_CACHE_DIR": "a", "POPDIST_EXECUTABLE_CACHE_PATH": "c"}) == "c"
 
 
+def test_a_folder_gets_a_file_named_for_the_session(tmp_path: Path) -> None:
+    made, model = session()
+    made.compileAndExport(str(tmp_path))
+    assert [path.name for path in tmp_path.iterdir()] == ["training.popef"]
+    other, _ = session()
+    other.loadExecutable(str(tmp_path))
+    other.loadEngineAndConnectStreams()
+    assert losses(other, model) == run()
+
+
 def _compile(folder: str, done: Any) -> None:
     made, _ = session()
     popart.TrainingSession._lower, lower = (
