@@ -14,6 +14,7 @@ from tests.ipu_emu.case import Case, Mean, NoReduction, Sum, binary, case, graph
 from tests.ipu_emu.cases_elements import ELEMENTS
 from tests.ipu_emu.cases_graphcore import GRAPHCORE
 from tests.ipu_emu.cases_layers import LAYERS
+from tests.ipu_emu.cases_matrices import MATRICES
 from tests.ipu_emu.cases_places import PLACES
 from tests.ipu_emu.cases_rare import RARE
 from tests.ipu_emu.cases_windows import WINDOWS
@@ -210,4 +211,5 @@ CASES = [
     *PLACES,
     *RARE,
     *WINDOWS,
+    *MATRICES,
 ]
