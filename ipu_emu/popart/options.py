@@ -2,9 +2,9 @@
 
 Every option of PopART 3.4 is accepted and kept. Those that only tune a real IPU have no effect. Virtual graphs,
 execution phases and pipelining say where and when ops run (see places.py), I/O tiles what the host exchanges beside
-compute, recomputation, tensor locations and replicated tensor sharding what is kept where; they never change a number, except that pipelined training without
-gradient accumulation computes with stale weights. ``pipelineSchedule`` is an extension:
-popart, grouped, interleaved or sequential.
+compute, recomputation, tensor locations and replicated tensor sharding what is kept where; they never change a
+number, except that pipelined training without gradient accumulation computes with stale weights.
+``pipelineSchedule`` is an extension: popart, grouped, interleaved or sequential.
 """
 
 from __future__ import annotations
