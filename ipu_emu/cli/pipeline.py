@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ipu_emu.cli.units import counted
-from ipu_emu.program.schedules import ALL_IPUS, Slot, Stage, Task, Work, fifo_depth, schedule, scheduled_stages
+from ipu_emu.program.schedules import (
+    ALL_IPUS,
+    Mapping,
+    Slot,
+    Stage,
+    Task,
+    Work,
+    fifo_depth,
+    schedule,
+    scheduled_stages,
+)
 
 __all__ = ["Pipeline", "ipu_name"]
 
@@ -27,7 +36,7 @@ class Pipeline:
 
     @classmethod
     def of(
-        cls, kind: str, forward: int, count: int, *, training: bool, mapping: Sequence[int] | None, recompute: bool
+        cls, kind: str, forward: int, count: int, *, training: bool, mapping: Mapping | None, recompute: bool
     ) -> Pipeline:
         """Schedule; raise EmulatorError for what cannot be scheduled."""
         slots = schedule(kind, forward, count, training=training, mapping=mapping, recompute=recompute)

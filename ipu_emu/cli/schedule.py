@@ -12,6 +12,7 @@ from ipu_emu.cli.printing import console, print_json
 from ipu_emu.errors import EmulatorError
 
 if TYPE_CHECKING:
+    from ipu_emu.program.schedules import Mapping
     from ipu_emu.program.schedules.timing import StageTimes
 
 __all__ = ["schedule"]
@@ -36,6 +37,7 @@ Examples
   ipu-emu schedule --kind grouped --stages 4 --count 16
   ipu-emu schedule --kind interleaved --stages 2 --count 8 --recompute
   ipu-emu schedule --kind sequential --stages 3 --count 4 --mapping 0,1,1
+  ipu-emu schedule --kind grouped --stages 3 --count 6 --mapping 0,1+2,3
   ipu-emu schedule --kind grouped --stages 4 --count 16 --forward 1,2,1,1 --backward 2,2,4,2
   ipu-emu schedule --kind popart --stages 4 --count 16 --format svg > pipeline.svg
 
@@ -57,7 +59,11 @@ the weight update are not part of it.
 @click.option("--count", type=int, required=True, help="Micro-batches per weight update (gradient accumulation).")
 @click.option("--inference", is_flag=True, help="Forward stages only.")
 @click.option("--recompute", is_flag=True, help="Compute activations again instead of keeping them.")
-@click.option("--mapping", metavar="0,1,1", help="IPU of each forward stage.  [default: 0,1,2,...]")
+@click.option(
+    "--mapping",
+    metavar="0,1,1",
+    help="IPU of each forward stage; -1 for all, 1+2 for concurrent parts on two.  [default: 0,1,2,...]",
+)
 @click.option("--forward", metavar="1,2,1", help="Time of each forward stage, in any unit.  [default: 1]")
 @click.option("--backward", metavar="2,4,2", help="Time of each backward stage.  [default: twice the forward]")
 @click.option(
@@ -91,7 +97,7 @@ def schedule(
         )
     if inference and recompute:
         raise EmulatorError("--inference --recompute: inference keeps nothing that could be computed again; drop one")
-    ipus = None if mapping is None else _numbers(mapping, "--mapping", int)
+    ipus = None if mapping is None else _mapping(mapping)
     times = _stage_times(forward, backward, stages)
     pipeline = Pipeline.of(kind, stages, count, training=not inference, mapping=ipus, recompute=recompute)
     if form == "json":
@@ -104,6 +110,12 @@ def schedule(
         from ipu_emu.cli.schedule_text import text
 
         console().print(text(pipeline, times, Barrier(barrier), console().width))
+
+
+def _mapping(text: str) -> Mapping:
+    """IPUs by stage; a stage on several has concurrent parts."""
+    parts = [_numbers(stage.replace("+", ","), "--mapping", int) for stage in text.split(",")]
+    return [ipus[0] if len(ipus) == 1 else ipus for ipus in parts]
 
 
 def _numbers(text: str, option: str, number: Callable[[str], Number]) -> list[Number]:

@@ -92,6 +92,12 @@ class TestSchedule:
         total, busy = 1 + 1 + 2 + 2 + 1, 3 * (1 + 1 + 2)
         assert f"efficiency {busy / (2 * total):.1%} over {total} units" in said
 
+    def test_a_stage_with_concurrent_parts(self) -> None:
+        said = told("schedule --kind grouped --stages 3 --count 3 --mapping 0,1+2,3 --inference")
+        rows = [row.split()[2:] for row in re.findall(r"IPU \d .*", said)]
+        assert rows[1] == rows[2] == ["·", "F0", "F1", "F2", "·"]
+        assert "1  1,2" in said
+
     @pytest.mark.parametrize("words", ["--kind popart --stages 4 --count 16", "--stages 8 --count 64 --recompute"])
     def test_svg_has_a_box_for_each_task(self, words: str) -> None:
         drawn = ElementTree.fromstring(told(f"schedule {words} --format svg"))
@@ -106,7 +112,9 @@ class TestSchedule:
             ("--stages 4 --count 12", "must be a multiple of 8, but it is 12. Use a count of 8 or 16"),
             ("--kind popart --stages 2 --count 2", "For pipelining, depth (gradient accumulation factor) must equal"),
             ("--stages 3 --count 6 --mapping 0,1", "Each stage must be mapped to an IPU: 2 mappings != 3 stages"),
-            ("--stages 2 --count 4 --mapping 0,x", "--mapping 0,x: these are not numbers; write them as 0,1,2"),
+            ("--stages 2 --count 4 --mapping 0,x", "--mapping x: these are not numbers; write them as 0,1,2"),
+            ("--stages 2 --count 4 --mapping 0,1+", "--mapping 1,: these are not numbers"),
+            ("--stages 2 --count 4 --mapping 0,1+1", "stage 1 is mapped to [1, 1]"),
             ("--stages 2 --count 4 --mapping 0,-2", "stage 1 is mapped to -2"),
             ("--kind interleaved --stages 2 --count 4 --mapping 0,0", "does not currently support multiple pipeline"),
             ("--stages 2 --count 4 --forward 1", "--forward has 1 times for 2 stages; give one per stage"),
