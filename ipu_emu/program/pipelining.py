@@ -37,6 +37,9 @@ from ipu_emu.program.schedules.kinds import scheduled_stages
 
 __all__ = ["Pipelining", "Stages"]
 
+#: The stage of an update that depends on no stage.
+_ANY = -1
+
 
 @dataclass(frozen=True)
 class Pipelining:
@@ -80,26 +83,40 @@ class Stages:
         self.last = len(pipelining.scheduled) if pipelining else 0
         self.by_output: dict[str, int] = {}
         for op in graph.ops:
-            number = self._find(op, continuous)
-            if continuous:
-                self._check(op, number)
-            self.by_output |= dict.fromkeys(op.outputs, number)
-
-    def _check(self, op: Op, number: int) -> None:
-        """Raise EmulatorError for an update that would wait for a stage of another IPU."""
-        if self.pipelining and self.pipelining.scheduled[number] != op.place.ipu:
-            raise EmulatorError(
-                f"{op.label} on IPU {op.place.ipu} needs a gradient of a stage on IPU "
-                f"{self.pipelining.scheduled[number]} before its own weights may change, but in a pipeline without "
-                "gradient accumulation weights change at once; set enableGradientAccumulation"
-            )
+            self.by_output |= dict.fromkeys(op.outputs, self._find(op, continuous))
+        if pipelining and continuous:
+            self._find_early(graph, pipelining.scheduled)
+            for op in graph.ops:
+                self._check(op, pipelining.scheduled)
 
     def _find(self, op: Op, continuous: bool) -> int:
         if self.pipelining is None:
             return int(op.phase is Phase.UPDATE)
         if op.phase is not Phase.UPDATE:
             return self.pipelining.number(op)
-        return max(self.by_output.get(id, 0) for id in op.inputs) if continuous else self.last
+        return max((self.by_output.get(id, _ANY) for id in op.inputs), default=_ANY) if continuous else self.last
+
+    def _find_early(self, graph: Graph, scheduled: Sequence[int]) -> None:
+        """Give what an update does before it needs a gradient, such as fetching a state, the stage of the update."""
+        readers: dict[str, list[int]] = {}
+        for op in reversed(graph.ops):
+            number = self.of(op)
+            if number == _ANY:
+                last = max(stage for stage, ipu in enumerate(scheduled) if ipu == op.place.ipu)
+                number = min((stage for id in op.outputs for stage in readers.get(id, ())), default=last)
+                self.by_output |= dict.fromkeys(op.outputs, number)
+            for id in op.inputs:
+                readers.setdefault(id, []).append(number)
+
+    def _check(self, op: Op, scheduled: Sequence[int]) -> None:
+        """Raise EmulatorError for an update that would wait for a stage of another IPU."""
+        home = scheduled[self.of(op)]
+        if home != op.place.ipu:
+            raise EmulatorError(
+                f"{op.label} on IPU {op.place.ipu} needs a gradient of a stage on IPU {home} before its own weights "
+                "may change, but in a pipeline without gradient accumulation weights change at once; set "
+                "enableGradientAccumulation"
+            )
 
     def of(self, op: Op) -> int:
         """The stage of an op."""

@@ -9,10 +9,27 @@ import numpy as np
 from ipu_emu import popart
 from tests.ipu_emu.sessions import options
 
-__all__ = ["PIPELINE", "Tower", "threads"]
+__all__ = ["EXPLICIT", "KEPT", "PIPELINE", "Tower", "threads"]
 
 MANUAL = popart.VirtualGraphMode.Manual
 PIPELINE: dict[str, Any] = {"enablePipelining": True, "virtualGraphMode": MANUAL}
+EXPLICIT = {"useHostCopyOps": True, "enableExplicitMainLoops": True, "explicitRecomputation": True, **PIPELINE}
+OFF, ON = popart.TensorStorage.OffChip, popart.TensorStorage.OnChip
+WHOLE, SHARED = popart.ReplicatedTensorSharding.Off, popart.ReplicatedTensorSharding.On
+
+
+def kept(storage: Any, sharding: Any, *kinds: str) -> dict[str, Any]:
+    """Tensors of these kinds are kept so, however small they are."""
+    settings = popart.TensorLocationSettings(popart.TensorLocation(storage, sharding), 0, 0)
+    return {f"{kind}TensorLocationSettings": settings for kind in kinds}
+
+
+KEPT: dict[str, dict[str, Any]] = {
+    "on chip": {},
+    "off chip": kept(OFF, WHOLE, "weight", "optimizerState", "activation"),
+    "states shared": kept(ON, SHARED, "optimizerState"),
+    "all shared and off chip": kept(OFF, SHARED, "weight", "optimizerState", "activation"),
+}
 
 
 class Tower:

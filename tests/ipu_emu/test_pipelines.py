@@ -11,9 +11,8 @@ import pytest
 
 from ipu_emu import popart
 from ipu_emu.popart import RecomputationType
-from tests.ipu_emu.pipelines import PIPELINE, Tower, threads
+from tests.ipu_emu.pipelines import EXPLICIT, KEPT, PIPELINE, Tower, threads
 
-EXPLICIT = {"useHostCopyOps": True, "enableExplicitMainLoops": True, "explicitRecomputation": True, **PIPELINE}
 MEAN = {"accumulationAndReplicationReductionType": popart.ReductionType.Mean}
 RUNNING = MEAN | {"meanAccumulationAndReplicationReductionStrategy": popart.MeanReductionStrategy.Running}
 CLIPS = [popart.ClipNormSettings.clipAllWeights(0.2)]
@@ -41,23 +40,6 @@ OPTIMIZERS = {
 LOSS_SCALING = {"automaticLossScalingSettings": popart.AutomaticLossScalingSettings(True, 2.0**-12, 0.01, 1)}
 OPTIONS: dict[str, dict[str, Any]] = {"sum": {}, "mean": MEAN, "running mean": RUNNING, "loss scaling": LOSS_SCALING}
 RECOMPUTE = (RecomputationType.NoRecompute, RecomputationType.Standard, RecomputationType.Pipeline)
-
-OFF, ON = popart.TensorStorage.OffChip, popart.TensorStorage.OnChip
-WHOLE, SHARED = popart.ReplicatedTensorSharding.Off, popart.ReplicatedTensorSharding.On
-
-
-def kept(storage: Any, sharding: Any, *kinds: str) -> dict[str, Any]:
-    """Tensors of these kinds are kept so, however small they are."""
-    settings = popart.TensorLocationSettings(popart.TensorLocation(storage, sharding), 0, 0)
-    return {f"{kind}TensorLocationSettings": settings for kind in kinds}
-
-
-KEPT: dict[str, dict[str, Any]] = {
-    "on chip": {},
-    "off chip": kept(OFF, WHOLE, "weight", "optimizerState", "activation"),
-    "states shared": kept(ON, SHARED, "optimizerState"),
-    "all shared and off chip": kept(OFF, SHARED, "weight", "optimizerState", "activation"),
-}
 
 AXES: dict[str, tuple[Any, ...]] = {
     "how": tuple(HOW),

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ipu_emu import popart
-from tests.ipu_emu.pipelines import PIPELINE, Tower, threads
+from tests.ipu_emu.pipelines import EXPLICIT, KEPT, PIPELINE, Tower, threads
 from tests.ipu_emu.sessions import options
 
 RATE, MOMENTUM, SIZE = np.float32(0.125), np.float32(0.5), 16
@@ -106,6 +106,21 @@ def test_weights_and_outputs_are_those_of_a_slow_obvious_model(
         np.testing.assert_array_equal(y, want)
         for id, value in expected.items():
             np.testing.assert_array_equal(weights[id], value, err_msg=id)
+
+
+OTHERS = {"explicit": EXPLICIT} | {name: PIPELINE | options for name, options in KEPT.items()}
+
+
+@pytest.mark.filterwarnings("ignore:Replicated tensor sharding has no effect")
+@pytest.mark.parametrize("replicas", [1, 2])
+@pytest.mark.parametrize("name", OTHERS)
+def test_weights_are_as_stale_wherever_they_lie(monkeypatch: pytest.MonkeyPatch, name: str, replicas: int) -> None:
+    threads(monkeypatch, 3)
+    adam = popart.Adam({"defaultLearningRate": (0.01, True)})
+    want = Tower(3).trained(bps=7, R=replicas, optimizer=adam, **PIPELINE)
+    found = Tower(3).trained(bps=7, R=replicas, optimizer=adam, **OTHERS[name])
+    for id, value in want.items():
+        np.testing.assert_array_equal(found[id], value, err_msg=id)
 
 
 def test_every_step_starts_with_an_empty_pipeline() -> None:
