@@ -26,7 +26,8 @@ def test_a_program(name: str, tmp_path: Path) -> None:
     assert said(tmp_path, *COMPAT, str(PROGRAMS / f"{name}.py")) == ["done"]
 
 
-def test_replicas_over_instances(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["replicated", "groups"])
+def test_replicas_over_instances(name: str, tmp_path: Path) -> None:
     launcher = ("poprun-py", "--print-topology", "no", "--num-instances", "2", "--num-replicas", "4")
-    words = said(tmp_path, *launcher, *COMPAT, str(PROGRAMS / "replicated.py"))
+    words = said(tmp_path, *launcher, *COMPAT, str(PROGRAMS / f"{name}.py"))
     assert sorted(words) == ["[1,0]<stdout>:done", "[1,1]<stdout>:done"]
