@@ -50,12 +50,12 @@ def start(tmp_path: Path) -> Iterator[Start]:
     yield run
     (tmp_path / "go").touch()
     for process in started:
-        assert process.wait(60) == 0
+        assert process.wait(90) == 0
 
 
 def appear(*paths: Path) -> list[list[list[int]]]:
     """What the programs say that they have, once all have said it."""
-    deadline = time.monotonic() + 90
+    deadline = time.monotonic() + 150
     while not all(path.exists() and path.read_text() for path in paths):
         assert time.monotonic() < deadline, "a program does not say what it has"
         time.sleep(0.05)
@@ -73,7 +73,7 @@ def info(folder: Path) -> tuple[list[dict[str, Any]], str]:
     return used, said[1]
 
 
-@pytest.mark.timeout(200)
+@pytest.mark.timeout(300)
 def test_programs_of_a_user_never_have_the_same_ipus(tmp_path: Path, start: Start) -> None:
     """Two take all that they can get: 16 IPUs in pieces of 2, at most five pieces each."""
     paths = [tmp_path / f"said{number}" for number in range(2)]
@@ -98,7 +98,7 @@ def by_pid(used: list[dict[str, Any]]) -> set[int]:
     return {claim["pid"] for claim in used}
 
 
-@pytest.mark.timeout(200)
+@pytest.mark.timeout(300)
 def test_jobs_have_systems_of_their_own(tmp_path: Path, start: Start) -> None:
     """Jobs of two instances and of one, and a program alone; each instance has the IPUs of its replicas."""
     launcher = str(Path(sys.executable).parent / "poprun-py")
