@@ -116,6 +116,9 @@ def _call(graph: Graph, op: Op) -> list[Op]:
 
 def _if_shape(node: Node) -> Made:
     first, second = _made(_body(node, "then_branch")), _made(_body(node, "else_branch"))
+    known = node.values[0] if node.values else None
+    if known is not None and known.size == 1:
+        return first if known.all() else second
     if first != second:
         raise node.fail(f"the branches make {_text(first)} and {_text(second)}; let them make the same")
     if node.input(0).nelms != 1:

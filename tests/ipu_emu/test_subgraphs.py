@@ -231,3 +231,13 @@ def test_statistics_in_a_branch_change_only_where_it_is_taken() -> None:
         session.weightsToHost()
         session.readWeights(popart.PyWeightsIO({mean: found}))
         np.testing.assert_allclose(found, expected)
+
+
+def test_where_the_condition_is_known_the_branches_may_differ_in_shape() -> None:
+    builder = popart.Builder()
+    x = builder.addInputTensor(VECTOR)
+    test = builder.aiOnnx.constant(np.array(False))
+    whole = body_with(builder, [], lambda c: [c.aiOnnx.neg([x])])
+    total = body_with(builder, [], lambda c: [c.aiOnnx.reducesum([x], None, 0)])
+    (y,) = builder.aiOnnx.logical_if([test], 1, whole, total)
+    np.testing.assert_array_equal(values(builder, [y], {x: X})[0], -X)
