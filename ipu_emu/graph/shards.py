@@ -44,16 +44,11 @@ class Shards:
         unit = max(1, _ALIGNMENT // itemsize)
         return cls(shape, -(-prod(shape) // (domain[1] * unit)) * unit, domain, group)
 
-    def cut(self, value: _Array, replicas: int) -> _Array:
-        """[replicas, size] of a whole value, which has a leading axis if there are several groups."""
-        groups, domains = self._groups(replicas), Group(replicas, *self.domain)
-        values = value.reshape(groups.count, -1)
-        rows = np.zeros((replicas, self.size), value.dtype)
-        for replica in range(replicas):
-            start = domains.index(replica) * self.size
-            own = values[groups.of(replica), start : start + self.size]
-            rows[replica, : own.size] = own
-        return rows
+    def cut(self, value: _Array, replica: int, replicas: int) -> _Array:
+        """The shard [size] of one of ``replicas``; a whole value has a leading axis if there are several groups."""
+        groups, start = self._groups(replicas), Group(replicas, *self.domain).index(replica) * self.size
+        own = value.reshape(groups.count, -1)[groups.of(replica), start : start + self.size]
+        return own if own.size == self.size else np.pad(own, (0, self.size - own.size))
 
     def join(self, rows: _Array) -> _Array:
         """The whole value of [replicas, size]; that of the first domain of each group."""

@@ -38,7 +38,12 @@ class Weights:
         """Copy the host's values to all local replicas."""
         for id, value in self.values.items():
             shards = self._graph.tensors[id].shards
-            engine.write(id, value if shards is None else shards.cut(value, engine.replicas.total))
+            if shards is None:
+                engine.write(id, value)
+                continue
+            for replica in range(engine.replicas.local):
+                own = shards.cut(value, engine.replicas.offset + replica, engine.replicas.total)
+                np.copyto(engine.view(id, replica), own)
 
     def fetch(self, engine: Engine) -> None:
         """Copy the device's values to the host.

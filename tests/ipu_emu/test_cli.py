@@ -179,6 +179,14 @@ class TestMemory:
         assert ipu["parts"]["optimiser states"] >= 8 * 4 * 4
         assert facts["sram_bytes_per_ipu"] == GC200.sram
 
+    def test_streaming_memory_is_shown_apart(self, model: str) -> None:
+        command = f"memory {model} --loss loss --optimiser momentum --off-chip states"
+        (ipu,) = json.loads(told(f"{command} --format json"))["ipus"]
+        assert ipu["parts"]["optimiser states"] == 0
+        assert ipu["streaming_bytes"] >= 8 * 4 * 4
+        assert ipu["bytes"] == sum(ipu["parts"].values())
+        assert "Streaming" in told(f"{command} --recompute --replicas 2 --shared states")
+
     def test_an_open_batch_is_filled(self, model: str) -> None:
         for batch in (1000, 2000):
             said = told(f"memory {model} --inference --batch {batch}")

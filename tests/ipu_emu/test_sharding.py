@@ -200,7 +200,7 @@ def test_training_goes_on_from_a_saved_model() -> None:
 def test_shards_make_the_whole(shape: tuple[int, ...], domain: tuple[int, int]) -> None:
     value = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
     shards = Shards.of(shape, 4, domain, None)
-    rows = shards.cut(value, 4)
+    rows = np.stack([shards.cut(value, replica, 4) for replica in range(4)])
     assert rows.shape == (4, shards.size)
     np.testing.assert_array_equal(shards.join(rows), value)
     assert shards.size % 16 == 0
@@ -210,7 +210,7 @@ def test_shards_make_the_whole(shape: tuple[int, ...], domain: tuple[int, int]) 
 def test_shards_of_groups_keep_the_groups_apart() -> None:
     value = np.arange(2 * 20, dtype=np.float32).reshape(2, 20)
     shards = Shards.of((20,), 4, (2, 2), (2, 2))
-    rows = shards.cut(value, 4)
+    rows = np.stack([shards.cut(value, replica, 4) for replica in range(4)])
     np.testing.assert_array_equal(rows[0], value[0, :16])
     np.testing.assert_array_equal(rows[3, :4], value[1, 16:])
     np.testing.assert_array_equal(shards.join(rows), value)

@@ -1,0 +1,158 @@
+"""What recomputation, offloading and sharing between replicas leave of the memory of a step: planned and measured.
+
+    python benchmarks/memory.py [--quick] [--json FILE]
+
+Activations: a transformer of 12 layers (GPT-2, 256 wide, 256 long) in a process of its own for each way. The plan is
+that of the region whose tensors come and go; measured is the anonymous memory of the process after three steps, less
+what it had before the engine was made, and less what the plan always holds; Streaming Memory is not anonymous.
+States: Adam for 4 million weights in 4 processes of one replica; measured are the arrays that the engine holds.
+All numbers are percent of the same without.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ipu_emu import models, popart
+from ipu_emu.graph import Role
+
+_TIMEOUT = 280.0
+OFF_CHIP = popart.TensorLocationSettings(popart.TensorLocation(popart.TensorStorage.OffChip))
+SHARED = popart.TensorLocationSettings(
+    popart.TensorLocation(popart.TensorStorage.OnChip, popart.ReplicatedTensorSharding.On)
+)
+#: Session options by the name of a way.
+WAYS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "recomputation": {"autoRecomputation": popart.RecomputationType.Standard},
+    "activations off chip": {"activationTensorLocationSettings": OFF_CHIP},
+    "states shared": {"optimizerStateTensorLocationSettings": SHARED},
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One case; ``ratio`` above 1 means that we need less than is ``wanted``."""
+
+    case: str
+    unit: str
+    ours: float
+    peers: dict[str, float]
+    ratio: float
+
+
+def anonymous() -> int:
+    """Bytes of anonymous memory that the process has in use."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("RssAnon")) * 1024
+
+
+def run(session: Any, data: dict[str, np.ndarray]) -> int:
+    """Anonymous memory that an engine takes, after three steps."""
+    before = anonymous()
+    session.loadEngineAndConnectStreams()
+    session.weightsFromHost()
+    anchors = session.initAnchorArrays()
+    for _ in range(3):
+        session.run(popart.PyStepIO(data, anchors))
+    return anonymous() - before
+
+
+def activations(way: str, quick: bool) -> dict[str, float]:
+    """Bytes of activations of the transformer."""
+    length = 64 if quick else 256
+    model = models.gpt2(batch=4, layers=12, width=256, heads=4, length=length, context=length, vocabulary=512)
+    options = popart.SessionOptions()
+    for name, value in WAYS[way].items():
+        setattr(options, name, value)
+    flow, device = popart.DataFlow(1, [model.loss]), popart.DeviceManager().createCpuDevice()
+    session = popart.TrainingSession(model.proto, flow, model.loss, popart.ConstSGD(0.1), device, userOptions=options)
+    session.prepareDevice(loadEngine=False)
+    plan = session.executable.plan
+    infos = {id: session.getInfo(id) for id in (model.data, model.labels)}
+    used = run(session, {id: np.zeros(info.shape(), info.data_type_lcase()) for id, info in infos.items()})
+    always = sum(size for region, size in plan.sizes.items() if region != "transient")
+    return {"plan": plan.sizes["transient"], "measured": used - always + plan.sizes.get("streamed", 0)}
+
+
+def states(way: str, quick: bool) -> dict[str, float]:
+    """Bytes of the states of Adam in this instance of a job."""
+    import popdist_py.popart
+
+    width = 512 if quick else 2048
+    builder = popart.Builder()
+    x = builder.addInputTensor(popart.TensorInfo("FLOAT", [1, width]))
+    w = builder.addInitializedInputTensor(np.ones((width, width), np.float32))
+    loss = builder.aiGraphcore.l1loss([builder.aiOnnx.matmul([x, w])], 1.0)
+    options = popart.SessionOptions()
+    popdist_py.popart.configureSessionOptions(options)
+    for name, value in WAYS[way].items():
+        setattr(options, name, value)
+    adam = popart.Adam({"defaultLearningRate": (0.1, True)})
+    device = popdist_py.popart.getDevice(1)
+    session = popart.TrainingSession(
+        builder.getModelProto(), popart.DataFlow(1, [loss]), loss, adam, device, userOptions=options
+    )
+    session.prepareDevice()
+    variables = session.executable.graph.with_role(Role.STATE)
+    held = sum(session.engine.view(tensor.id).nbytes for tensor in variables)
+    session.close()
+    found = {"plan": sum(tensor.nbytes for tensor in variables), "measured": held}
+    return found if popdist_py.getInstanceIndex() == 0 else {}
+
+
+def told(case: str, way: str, *, quick: bool, launcher: tuple[str, ...] = ()) -> dict[str, float]:
+    """What a process of its own says."""
+    command = [*launcher, sys.executable, __file__, "--case", case, way, *(["--quick"] if quick else [])]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT, check=False)
+    if done.returncode:
+        raise SystemExit(done.stderr)
+    line = next(line for line in done.stdout.splitlines() if '"plan"' in line)
+    found: dict[str, float] = json.loads(line[line.index("{") :])
+    return found
+
+
+def rows(quick: bool) -> list[Row]:
+    job = ("poprun-py", "--num-instances", "4", "--num-replicas", "4")
+    cases = [
+        ("activations of 12 layers, recomputation", "activations", "recomputation", (), 40.0),
+        ("activations of 12 layers, off chip", "activations", "activations off chip", (), 40.0),
+        ("optimiser states per process, shared by 4 replicas", "states", "states shared", job, 27.0),
+    ]
+    made = []
+    for name, case, way, launcher, wanted in cases:
+        plain, other = (told(case, each, quick=quick, launcher=launcher) for each in ("plain", way))
+        for kind in ("plan", "measured"):
+            ours = 100 * other[kind] / plain[kind]
+            made.append(Row(f"{name}, {kind}", "%", ours, {"wanted": wanted}, wanted / ours))
+            print(f"{made[-1].case:64} {other[kind] / 1e6:8.1f} of {plain[kind] / 1e6:8.1f} MB  {ours:5.1f} %")
+    return made
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="smaller models")
+    parser.add_argument("--json", type=Path, help="write the rows to this file")
+    parser.add_argument("--case", nargs=2, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.case:
+        case, way = options.case
+        found = {"activations": activations, "states": states}[case](way, options.quick)
+        if found:
+            print(json.dumps(found), flush=True)
+        return
+    made = rows(options.quick)
+    if options.json:
+        options.json.write_text(json.dumps([asdict(row) for row in made], indent=1))
+
+
+if __name__ == "__main__":
+    main()
