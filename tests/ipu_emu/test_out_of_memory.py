@@ -26,13 +26,30 @@ def session(tiles: int, kind: str = "model", width: int = 64, **values: Any) -> 
     return popart.TrainingSession(model.proto, flow, model.loss, optimizer, device, userOptions=opts)
 
 
+def kept(storage: popart.TensorStorage, sharding: popart.ReplicatedTensorSharding) -> dict[str, Any]:
+    """Tensors of all kinds are kept so, however small they are."""
+    settings = popart.TensorLocationSettings(popart.TensorLocation(storage, sharding), 0, 0)
+    return {f"{kind}TensorLocationSettings": settings for kind in ("weight", "optimizerState", "activation")}
+
+
+ON, OFF = popart.TensorStorage.OnChip, popart.TensorStorage.OffChip
+KEPT = {
+    "on chip": {},
+    "made again": {"autoRecomputation": popart.RecomputationType.Standard},
+    "shared": kept(ON, popart.ReplicatedTensorSharding.On),
+    "off chip": kept(OFF, popart.ReplicatedTensorSharding.On),
+}
+
+
+@pytest.mark.parametrize("way", KEPT)
 @pytest.mark.parametrize("R", [1, 2])
-def test_the_plan_is_never_below_what_the_engine_holds(R: int) -> None:
-    for made in (Tower(3).session(A=6, R=R, **PIPELINE), Tower(2).session(A=2, R=R)):
+@pytest.mark.filterwarnings("ignore:Replicated tensor sharding has no effect")
+def test_the_plan_is_never_below_what_the_engine_holds(R: int, way: str) -> None:
+    for made in (Tower(3).session(A=6, R=R, **PIPELINE, **KEPT[way]), Tower(2).session(A=2, R=R, **KEPT[way])):
         plan = footprints(made.executable, 1472)
         for ipu, need in enumerate(plan):
-            held = made.engine.nbytes_of(ipu)
-            assert held <= R * need.data < R * need.total
+            assert made.engine.nbytes_of(ipu) <= R * need.data < R * need.total
+            assert made.engine.streaming_nbytes_of(ipu) <= R * made.executable.plan.streaming_bytes_of(ipu)
 
 
 def test_parts_add_up_to_the_plan() -> None:
