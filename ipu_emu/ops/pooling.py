@@ -56,7 +56,7 @@ def _lines(array: NDArray[Any]) -> NDArray[Any]:
 
 
 def _numbers(windows: Windows) -> tuple[int, ...]:
-    return (*windows.input, *windows.output, *windows.numbers)
+    return tuple(map(int, (*windows.input, *windows.output, *windows.numbers)))
 
 
 def _counts(node: Node, windows: Windows) -> NDArray[np.float32]:
@@ -68,25 +68,25 @@ def _counts(node: Node, windows: Windows) -> NDArray[np.float32]:
 
 def _max_pool(bound: Bound) -> Step:
     x, y = bound.input(0), bound.outputs[0]
-    return partial(max_pool, _lines(x), _lines(y), *_numbers(_windows(bound.node, x.shape)))
+    return partial(max_pool, _lines(x), _lines(y), _numbers(_windows(bound.node, x.shape)))
 
 
 def _max_pool_grad(bound: Bound) -> Step:
     g, x, y, dx = bound.input(0), bound.input(1), bound.input(2), bound.outputs[0]
     lines = _lines(g), _lines(x), _lines(y), _lines(dx), bound.scratch[0]
-    return partial(max_pool_grad, *lines, *_numbers(_windows(bound.node, x.shape)))
+    return partial(max_pool_grad, *lines, _numbers(_windows(bound.node, x.shape)))
 
 
 def _average_pool(bound: Bound) -> Step:
     x, y = bound.input(0), bound.outputs[0]
     windows = _windows(bound.node, x.shape)
-    return partial(average_pool, _lines(x), _lines(y), _counts(bound.node, windows), *_numbers(windows))
+    return partial(average_pool, _lines(x), _lines(y), _counts(bound.node, windows), _numbers(windows))
 
 
 def _average_pool_grad(bound: Bound) -> Step:
     g, dx = bound.input(0), bound.outputs[0]
     windows = _windows(bound.node, dx.shape)
-    return partial(average_pool_grad, _lines(g), _lines(dx), _counts(bound.node, windows), *_numbers(windows))
+    return partial(average_pool_grad, _lines(g), _lines(dx), _counts(bound.node, windows), _numbers(windows))
 
 
 def _average_grad_rule(d: Adjoint) -> Value:

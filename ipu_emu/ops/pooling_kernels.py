@@ -11,25 +11,14 @@ from gcl.jit import jit
 
 __all__ = ["average_pool", "average_pool_grad", "max_pool", "max_pool_grad"]
 
+#: Sizes of an image and of the result, of windows, strides, padding before and dilations: (height, width) of each.
+Numbers = tuple[int, ...]
+
 
 @jit
-def max_pool(
-    x: NDArray[Any],
-    y: NDArray[Any],
-    height: int,
-    width: int,
-    out_height: int,
-    out_width: int,
-    kh: int,
-    kw: int,
-    sh: int,
-    sw: int,
-    ph: int,
-    pw: int,
-    dh: int,
-    dw: int,
-) -> None:
+def max_pool(x: NDArray[Any], y: NDArray[Any], numbers: Numbers) -> None:
     """Each line of y is the largest of the lines of x in its window."""
+    height, width, out_height, out_width, kh, kw, sh, sw, ph, pw, dh, dw = numbers
     for line in range(y.shape[0]):
         c, h, w = line // (out_height * out_width), line // out_width % out_height, line % out_width
         best = y[line]
@@ -45,28 +34,13 @@ def max_pool(
 
 @jit
 def max_pool_grad(
-    g: NDArray[Any],
-    x: NDArray[Any],
-    y: NDArray[Any],
-    dx: NDArray[Any],
-    left: NDArray[Any],
-    height: int,
-    width: int,
-    out_height: int,
-    out_width: int,
-    kh: int,
-    kw: int,
-    sh: int,
-    sw: int,
-    ph: int,
-    pw: int,
-    dh: int,
-    dw: int,
+    g: NDArray[Any], x: NDArray[Any], y: NDArray[Any], dx: NDArray[Any], left: NDArray[Any], numbers: Numbers
 ) -> None:
     """Give each element of ``g`` to the first element of its window that equals the largest.
 
     ``left`` [N] holds what is still to be given, so that the inner loop has no branch.
     """
+    height, width, out_height, out_width, kh, kw, sh, sw, ph, pw, dh, dw = numbers
     dx[:] = 0
     for line in range(y.shape[0]):
         c, h, w = line // (out_height * out_width), line // out_width % out_height, line % out_width
@@ -85,24 +59,9 @@ def max_pool_grad(
 
 
 @jit
-def average_pool(
-    x: NDArray[Any],
-    y: NDArray[Any],
-    counts: NDArray[Any],
-    height: int,
-    width: int,
-    out_height: int,
-    out_width: int,
-    kh: int,
-    kw: int,
-    sh: int,
-    sw: int,
-    ph: int,
-    pw: int,
-    dh: int,
-    dw: int,
-) -> None:
+def average_pool(x: NDArray[Any], y: NDArray[Any], counts: NDArray[Any], numbers: Numbers) -> None:
     """Each line of y is the sum of the lines of x in its window, divided by ``counts`` [OH OW]."""
+    height, width, out_height, out_width, kh, kw, sh, sw, ph, pw, dh, dw = numbers
     for line in range(y.shape[0]):
         c, h, w = line // (out_height * out_width), line // out_width % out_height, line % out_width
         total = y[line]
@@ -120,24 +79,9 @@ def average_pool(
 
 
 @jit
-def average_pool_grad(
-    g: NDArray[Any],
-    dx: NDArray[Any],
-    counts: NDArray[Any],
-    height: int,
-    width: int,
-    out_height: int,
-    out_width: int,
-    kh: int,
-    kw: int,
-    sh: int,
-    sw: int,
-    ph: int,
-    pw: int,
-    dh: int,
-    dw: int,
-) -> None:
+def average_pool_grad(g: NDArray[Any], dx: NDArray[Any], counts: NDArray[Any], numbers: Numbers) -> None:
     """Spread each element of ``g`` evenly over its window."""
+    height, width, out_height, out_width, kh, kw, sh, sw, ph, pw, dh, dw = numbers
     dx[:] = 0
     for line in range(g.shape[0]):
         c, h, w = line // (out_height * out_width), line // out_width % out_height, line % out_width

@@ -2,126 +2,19 @@
 
 from __future__ import annotations
 
-from ipu_emu.ops import (
-    activations,
-    adam,
-    adaptive,
-    arithmetic,
-    batch_norm,
-    class_losses,
-    clipping,
-    collectives,
-    comparison,
-    constants,
-    convolution,
-    ctc,
-    determinant,
-    dropout,
-    dynamic_slices,
-    einsum,
-    elementwise,
-    functions,
-    fused,
-    graphcore_lstm,
-    group_norm,
-    grouped_rows,
-    images,
-    indexing,
-    layer_norm,
-    linear,
-    loss_scaling,
-    losses,
-    movement,
-    multi_convolution,
-    norm_pooling,
-    one_hot,
-    ordering,
-    padding,
-    pixels,
-    pooling,
-    quantization,
-    random,
-    random_tensors,
-    recurrence,
-    recurrent,
-    reduction,
-    regions,
-    remote,
-    resize,
-    sequences,
-    sharding,
-    slicing,
-    softmax,
-    subgraphs,
-    suppression,
-    transposed,
-    triangles,
-    unpooling,
-    update,
-    views,
-)
+from importlib import import_module
+
 from ipu_emu.ops.registry import Registry
 
 __all__ = ["TABLE"]
 
-TABLE = Registry(
-    family.OPS
-    for family in (
-        activations,
-        adam,
-        adaptive,
-        arithmetic,
-        batch_norm,
-        class_losses,
-        clipping,
-        collectives,
-        comparison,
-        constants,
-        convolution,
-        ctc,
-        determinant,
-        dropout,
-        dynamic_slices,
-        einsum,
-        elementwise,
-        functions,
-        fused,
-        graphcore_lstm,
-        group_norm,
-        grouped_rows,
-        images,
-        indexing,
-        layer_norm,
-        linear,
-        loss_scaling,
-        losses,
-        movement,
-        multi_convolution,
-        norm_pooling,
-        one_hot,
-        ordering,
-        padding,
-        pixels,
-        pooling,
-        quantization,
-        random,
-        random_tensors,
-        recurrence,
-        recurrent,
-        reduction,
-        regions,
-        remote,
-        resize,
-        sequences,
-        sharding,
-        slicing,
-        softmax,
-        subgraphs,
-        suppression,
-        transposed,
-        triangles,
-        unpooling,
-        update,
-        views,
-    )
-)
+_FAMILIES = """
+    activations adam adaptive arithmetic batch_norm class_losses clipping collectives comparison constants
+    convolution ctc determinant dropout dynamic_slices einsum elementwise functions fused graphcore_lstm
+    group_norm grouped_rows images indexing layer_norm linear loss_scaling losses movement multi_convolution
+    norm_pooling one_hot ordering padding pixels pooling quantization random random_tensors recurrence recurrent
+    reduction regions remote resize sequences sharding slicing softmax subgraphs suppression transposed
+    triangles unpooling update views
+"""
+
+TABLE = Registry(import_module(f"ipu_emu.ops.{family}").OPS for family in _FAMILIES.split())
