@@ -132,7 +132,7 @@ import numpy as np
 from ipu_emu.hostio import Feed, Share
 
 def slow(sample):
-    time.sleep(0.004)
+    time.sleep(0.012)
     return sample
 
 with Feed(np.arange(4096.0), micro_batch=4, epochs=None, prepare=slow, workers=1) as feed:
@@ -152,7 +152,7 @@ def test_the_command_finds_the_limit(tmp_path: Path) -> None:
     found = json.loads(files["json"].read_text())
     assert [run["mode"] for run in found["runs"]] == ["real", "generated", "synthetic"]
     assert found["gaps"][0]["limit"] == "preparation"
-    assert 0.5 < found["gaps"][0]["preparing"] < 0.9
+    assert 0.5 < found["gaps"][0]["preparing"] < 0.95
     assert found["runs"][0]["waiting"] > 0.5
     assert "preparing data is the limit" in files["html"].read_text()
     assert files["png"].read_bytes().startswith(b"\x89PNG")
