@@ -22,7 +22,11 @@ from ipu_emu.transforms.offloading import ActivationStorage
 
 __all__ = ["Locations"]
 
-_KINDS = {Role.WEIGHT: "weightTensorLocationSettings", Role.STATE: "optimizerStateTensorLocationSettings"}
+_KINDS = {
+    Role.WEIGHT: "weightTensorLocationSettings",
+    Role.STATE: "optimizerStateTensorLocationSettings",
+    Role.COMPUTED: "accumulatorTensorLocationSettings",
+}
 
 
 class Locations:

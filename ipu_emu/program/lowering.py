@@ -16,24 +16,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-import numpy as np
-
 from ipu_emu.graph import Graph, Op, Phase, Place, Role, Tensor
-from ipu_emu.graph.dtype import FLOAT
 from ipu_emu.ops.collectives import between_replicas
 from ipu_emu.ops.random import KEY, SHARED_KEY
 from ipu_emu.ops.remote import REMOTE_LOAD, REMOTE_STORE, REMOTE_UPDATE
+from ipu_emu.program.accumulation import Accumulation
 from ipu_emu.program.anchors import Anchor, Return, StepShape
 from ipu_emu.program.buckets import buckets_of
 from ipu_emu.program.executable import Executable
 from ipu_emu.program.instructions import (
     AccumulateAnchor,
-    AccumulateGradient,
     AllReduce,
     Collective,
     Compute,
     Counter,
-    CountMicroBatch,
     DrawKey,
     HostLoad,
     HostStore,
@@ -66,9 +62,6 @@ _COPIES: Mapping[str, type[IpuCopy | RemoteLoad | RemoteStore]] = {
     REMOTE_UPDATE: RemoteStore,
 }
 _SUM, _NOW = "AnchorSum___", "AnchorNow___"
-_KEEP, _TAKE = "RunningMean___keep", "RunningMean___take"
-#: The ops that add up gradients, and those that round stochastically as they do.
-_ROUNDED = {"AddInto": "AddRounded", "MeanInto": "MeanRounded"}
 
 
 def lower(
@@ -203,35 +196,7 @@ class _Lowering:
         if self.step.accumulation == 1:
             return []
         running = self.reduction is Reduction.MEAN_RUNNING
-        counters: dict[int, CountMicroBatch] = {}
-        made: list[Leaf] = []
-        for gradient in self.gradients:
-            operands, place = (gradient.total, gradient.part), self.homes[gradient.part]
-            first = Op("CopyInto", operands, (gradient.total,), place=place)
-            others = Op("AddInto", operands, (gradient.total,), place=place)
-            if running:
-                if place.ipu not in counters:
-                    counters[place.ipu] = self.counter(place.ipu)
-                shares = counters[place.ipu]
-                others = replace(others, type="MeanInto", inputs=(*operands, shares.keep, shares.take))
-            key = self.key_on(place.ipu) if gradient.rounded else None
-            if key is not None:
-                others = replace(others, type=_ROUNDED[others.type], inputs=(*others.inputs, key))
-            made.append(AccumulateGradient(first, others))
-        return [*counters.values(), *made]
-
-    def key_on(self, ipu: int) -> str | None:
-        """What random numbers of a replica are made of on one IPU; None where nothing is random."""
-        read = (id for op in self.graph.ops if op.place.ipu == ipu for id in op.inputs)
-        return next((id for id in read if original_of(id) == KEY), None)
-
-    def counter(self, ipu: int) -> CountMicroBatch:
-        """The weights of a running mean on one IPU."""
-        keep, take = (f"{id}/ipu{ipu}" if ipu else id for id in (_KEEP, _TAKE))
-        for id in (keep, take):
-            self.graph.tensors[id] = Tensor(id, FLOAT, (), Role.SCALAR)
-            self.graph.data[id] = np.zeros((), np.float32)
-        return CountMicroBatch(keep, take)
+        return Accumulation(self.graph, self.homes, self.stages, running=running).of(self.gradients)
 
     def reduce(self) -> list[Leaf]:
         """One collective for each bucket."""

@@ -20,8 +20,8 @@ class Reduction(Enum):
 class Gradient:
     """A weight's gradient: ``part`` is of one micro-batch, ``total`` of a batch, in the bucket of its type.
 
-    A ``scattered`` one is in no bucket: an op of the update reduces it, each replica getting a shard. The sum of a
-    ``rounded`` one is rounded stochastically.
+    A ``scattered`` one is in no bucket: an op of the update reduces it, each replica getting a shard, or nobody has
+    to. The sum of a ``rounded`` one is rounded stochastically.
     """
 
     weight: str

@@ -15,14 +15,15 @@ A variable is loaded once for each pass and each stage on an IPU. Copies change 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ipu_emu.graph import Graph, Op, Phase, Place, Role, Tensor
 from ipu_emu.ops import TABLE
 from ipu_emu.ops.remote import REMOTE_LOAD, REMOTE_STORE, REMOTE_UPDATE
+from ipu_emu.transforms.gradients import Gradient
 
-__all__ = ["OUTPUT_LOCATION", "ActivationStorage", "offload_activations", "offload_variables"]
+__all__ = ["OUTPUT_LOCATION", "ActivationStorage", "offload_accumulators", "offload_activations", "offload_variables"]
 
 #: The attribute by which a user says where the outputs of an op are kept; its first number is 1 for off chip.
 OUTPUT_LOCATION = "__output_tensor_location"
@@ -51,6 +52,21 @@ def offload_variables(graph: Graph, off_chip: Callable[[Tensor], bool]) -> None:
             graph.tensors[tensor.id] = replace(tensor, off_chip=True)
     if any(tensor.off_chip for tensor in graph.tensors.values()):
         _Variables(graph).run()
+
+
+def offload_accumulators(
+    graph: Graph, gradients: Sequence[Gradient], off_chip: Callable[[Tensor], bool], replicas: int
+) -> list[Gradient]:
+    """Let sums over micro-batches live in Streaming Memory; what a collective reduces as a whole stays on chip."""
+    return [_offloaded(graph, one, off_chip) if one.scattered or replicas == 1 else one for one in gradients]
+
+
+def _offloaded(graph: Graph, gradient: Gradient, off_chip: Callable[[Tensor], bool]) -> Gradient:
+    total = graph.tensor(gradient.total)
+    if gradient.total == gradient.part or not off_chip(total):
+        return gradient
+    graph.tensors[total.id] = replace(total, off_chip=True)
+    return replace(gradient, scattered=True)
 
 
 class _Variables:

@@ -17,7 +17,7 @@ from ipu_emu.transforms.dropout import with_dropout
 from ipu_emu.transforms.gradients import Gradient, Reduction
 from ipu_emu.transforms.ids import GRADIENT
 from ipu_emu.transforms.loss_scaling import LossScaler
-from ipu_emu.transforms.offloading import offload_variables
+from ipu_emu.transforms.offloading import offload_accumulators, offload_variables
 from ipu_emu.transforms.optimizer import Rule
 from ipu_emu.transforms.patterns import fuse_softmax_nll
 from ipu_emu.transforms.places import homes, place_updates
@@ -78,6 +78,7 @@ def training_graph(
     gradients += counted
     place_updates(graph, {gradient.total: gradient.part for gradient in gradients})
     if off_chip:
+        gradients = offload_accumulators(graph, gradients, off_chip, replicas)
         offload_variables(graph, off_chip)
     _finish(graph, [*anchors, *(gradient.part for gradient in gradients)], stochastic_rounding)
     if stochastic_rounding:

@@ -28,6 +28,7 @@ def off_chip(sharded: bool = False) -> popart.TensorLocationSettings:
 
 STATES = {"optimizerStateTensorLocationSettings": off_chip()}
 WEIGHTS = {"weightTensorLocationSettings": off_chip()}
+ACCUMULATORS = {"accumulatorTensorLocationSettings": off_chip()}
 ACTIVATIONS = {"activationTensorLocationSettings": off_chip()}
 SHARED = {
     "optimizerStateTensorLocationSettings": off_chip(sharded=True),
@@ -37,8 +38,9 @@ VARIANTS = {
     "states": STATES,
     "weights": WEIGHTS,
     "activations": ACTIVATIONS,
-    "all": STATES | WEIGHTS | ACTIVATIONS,
-    "all, shared": SHARED | ACTIVATIONS,
+    "accumulators": ACCUMULATORS,
+    "all": STATES | WEIGHTS | ACTIVATIONS | ACCUMULATORS,
+    "all, shared": SHARED | ACTIVATIONS | ACCUMULATORS,
     "all, made again": STATES | WEIGHTS | ACTIVATIONS | {"autoRecomputation": RecomputationType.Standard},
 }
 
@@ -80,6 +82,24 @@ def test_inference_streams_its_weights() -> None:
         session.run(popart.PyStepIO(tower.data(0, 1, 1, 1), anchors))
         found.append(anchors[tower.y].copy())
     np.testing.assert_array_equal(*found)
+
+
+@pytest.mark.parametrize("how", [{}, PIPELINE])
+@pytest.mark.parametrize("special", ["", "mean", "clipped"])
+def test_sums_of_one_replica_live_off_chip(special: str, how: dict[str, Any]) -> None:
+    values = {"A": 4, "steps": 2, "optimizer": ADAM}
+    if special == "mean":
+        values["accumulationAndReplicationReductionType"] = popart.ReductionType.Mean
+        values["meanAccumulationAndReplicationReductionStrategy"] = popart.MeanReductionStrategy.Running
+    if special == "clipped":
+        clips = [popart.ClipNormSettings.clipAllWeights(0.1)]
+        values["optimizer"] = popart.SGD({"defaultLearningRate": (0.1, True)}, clips)
+    assert_same(Tower(2).trained(**values, **how, **ACCUMULATORS), Tower(2).trained(**values))
+    values.pop("steps")
+    session = Tower(2).session(**values, **how, **ACCUMULATORS)
+    placed = session.executable.plan.placements
+    assert placed["Accum___w0"].region == "streaming"
+    assert not any(region.startswith("bucket") for region in session.executable.plan.sizes)
 
 
 # Where things lie
