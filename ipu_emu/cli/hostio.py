@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import click
@@ -55,22 +59,34 @@ def hostio(
     arguments: tuple[str, ...],
 ) -> None:
     """Run, print, write."""
-    from ipu_emu.cli.hostio_output import write_html, write_json, write_png
+    from ipu_emu.cli.hostio_output import check_outputs, write_html, write_json, write_png
     from ipu_emu.hostio.analysis import advice, table
     from ipu_emu.hostio.cases import Program, counts_of, measure
 
     if popdist_py.getInstanceIndex():
         return
+    check_outputs(json_file, png, html)
     asked = Program((program, *arguments), replicas_per_instance, steps, timeout)
     runs = []
-    for run in measure(asked, counts_of(instances)):
-        click.echo(
-            f"{run.instances} instance{'s' * (run.instances > 1)}, {run.mode:9}  {run.samples_per_second:,.4g}/s"
-        )
-        runs.append(run)
+    with _ending_what_was_started():
+        for run in measure(asked, counts_of(instances)):
+            click.echo(
+                f"{run.instances} instance{'s' * (run.instances > 1)}, {run.mode:9}  {run.samples_per_second:,.4g}/s"
+            )
+            runs.append(run)
     said = advice(runs)
     click.echo("\n" + table(runs) + "\n\n" + "\n".join(said))
     for path, write in ((json_file, write_json), (png, write_png), (html, write_html)):
         if path:
             write(path, runs, said)
             click.echo(f"Written: {path}")
+
+
+@contextmanager
+def _ending_what_was_started() -> Iterator[None]:
+    """SIGTERM is an exception here, as Ctrl-C is: the job that runs ends too."""
+    before = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -6,17 +6,18 @@ import html
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from importlib.util import find_spec
 from io import BytesIO
 from pathlib import Path
 from textwrap import fill
 from typing import Any
 
 from ipu_emu.errors import EmulatorError
-from ipu_emu.files import replace_file
+from ipu_emu.files import replace_file, unwritable
 from ipu_emu.hostio.analysis import gap_of
 from ipu_emu.hostio.cases import Run
 
-__all__ = ["write_html", "write_json", "write_png"]
+__all__ = ["check_outputs", "write_html", "write_json", "write_png"]
 
 _COLOURS = {"real": "#c2410c", "generated": "#2563eb", "synthetic": "#64748b"}
 _COLUMNS: list[tuple[str, Callable[[Run], str]]] = [
@@ -29,6 +30,16 @@ _COLUMNS: list[tuple[str, Callable[[Run], str]]] = [
     ("memory per instance", lambda run: f"{run.memory_bytes_per_instance / 1e6:,.0f} MB"),
     ("workers", lambda run: str(run.workers)),
 ]
+
+
+def check_outputs(json_file: Path | None, png: Path | None, html_file: Path | None) -> None:
+    """Raise EmulatorError, before anything is measured, for what could not be written afterwards."""
+    for option, path in (("--json", json_file), ("--png", png), ("--html", html_file)):
+        trouble = unwritable(str(path)) if path else ""
+        if trouble:
+            raise EmulatorError(f"{option} {path} cannot be written: {trouble}; choose another place")
+    if png and find_spec("matplotlib") is None:
+        raise EmulatorError("--png needs matplotlib; pip install 'poprun-py[plots]', or use --html")
 
 
 def write_json(path: Path, runs: Sequence[Run], said: Sequence[str]) -> None:
@@ -45,10 +56,8 @@ def write_json(path: Path, runs: Sequence[Run], said: Sequence[str]) -> None:
 
 def write_png(path: Path, runs: Sequence[Run], said: Sequence[str]) -> None:
     """Bars of throughput, three for each number of instances."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise EmulatorError("--png needs matplotlib; pip install 'poprun-py[plots]', or use --html") from None
+    from matplotlib.figure import Figure
+
     figure: Any = Figure(figsize=(7, 4), layout="constrained")
     axes = figure.add_subplot()
     for place, (mode, colour) in enumerate(_COLOURS.items()):

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 from click.testing import CliRunner
 
 from ipu_emu.cli import main
 from ipu_emu.errors import EmulatorError, FeedError
+from ipu_emu.files import replace_file
 from ipu_emu.hostio import DataMode, Feed
 from ipu_emu.hostio.analysis import advice, gap_of
 from ipu_emu.hostio.cases import Run, counts_of
@@ -168,3 +175,40 @@ def test_programs_without_a_feed_are_told(tmp_path: Path) -> None:
         in done.output
     )
     assert "no data here" in done.output
+
+
+@pytest.mark.parametrize("option", ["--json", "--png", "--html"])
+def test_files_that_cannot_be_written_are_told_before_anything_runs(tmp_path: Path, option: str) -> None:
+    program = tmp_path / "train.py"
+    program.write_text("open('ran', 'w')")
+    for file, reason in ((tmp_path / "none" / "out", "there is no folder"), (tmp_path, "it is a folder")):
+        done = CliRunner().invoke(main, ["hostio", "--instances", "1", option, str(file), str(program)])
+        assert done.exit_code == 2
+        assert f"{option} {file} cannot be written: {reason}" in done.output
+
+
+def test_writing_to_a_pipe_leaves_it_there(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    assert replace_file(str(pipe), b"text") == ""
+    assert os.read(reader, 100) == b"text"
+    os.close(reader)
+    assert pipe.is_fifo()
+
+
+def test_sigterm_ends_the_job_too(tmp_path: Path) -> None:
+    program = tmp_path / "train.py"
+    program.write_text("import os, time\nopen('pid', 'w').write(str(os.getpid()))\ntime.sleep(300)")
+    command = [sys.executable, "-c", "from ipu_emu.cli import main; main()", "hostio", "--instances", "1"]
+    with subprocess.Popen([*command, str(program)], cwd=tmp_path) as process:
+        deadline = time.monotonic() + 60
+        while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text():
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        instance = int((tmp_path / "pid").read_text())
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 128 + signal.SIGTERM
+    while psutil.pid_exists(instance):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
