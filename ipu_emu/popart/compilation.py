@@ -116,12 +116,12 @@ class Compilation:
     def _step(self) -> StepShape:
         return StepShape(self.dataFlow.batchesPerStep(), self.accumulationFactor, self.replicationFactor)
 
-    def _prepare(self) -> None:
-        """Compile for the device; errors of the device appear here."""
+    def _prepare(self, executable: Executable | None = None) -> None:
+        """Compile for the device, unless there is an executable; errors of the device appear here."""
         self._options.check_counts()
         check_device(self.deviceInfo, self._options, self._model, self._ipus_per_replica)
         check_io_tiles(self.deviceInfo, self._options, self._on_io_tiles())
-        self._executable = replace(self._compile(), sync=self.deviceInfo.syncPattern.name)
+        self._executable = executable or replace(self._compile(), sync=self.deviceInfo.syncPattern.name)
         check_memory(
             self._executable,
             self.deviceInfo,

@@ -68,6 +68,10 @@ class _Opset:
             made = self._add(self.domain, found.type, inputs, plain(attributes), outputs, context)
             return made if found.returns_list else made[0]
 
+        described: Any = add
+        described.__name__ = described.__qualname__ = name
+        described.__doc__ = f"Add {found.type} of {self.domain or 'ai.onnx'} and return the ids of its outputs."
+        described.__signature__ = found.python
         return add
 
     def __dir__(self) -> list[str]:

@@ -29,6 +29,7 @@ from ipu_emu.popart.stepio import PyStepIO, PyStepIOCallback, PyWeightsIO
 from ipu_emu.popart.variables import settings_of
 from ipu_emu.popart.weights import Weights
 from ipu_emu.program.cache import load_executable, save_executable, with_variables
+from ipu_emu.program.executable import Executable
 
 __all__ = ["Session"]
 
@@ -51,6 +52,7 @@ class Session(Randomness):
         super().__init__(fnModel, dataFlow, deviceInfo, inputShapeInfo, userOptions, name)
         self._weights = Weights(self._graph, settings_of(self._model.metadata))
         self._engine: Engine | None = None
+        self._given: Executable | None = None
         self._weights_loaded = False
         self._sizes_checked = False
         self._runs = 0
@@ -58,8 +60,8 @@ class Session(Randomness):
     # Compilation
 
     def prepareDevice(self, loadEngine: bool = True) -> None:
-        """Compile for the device, and load."""
-        self._prepare()
+        """Compile for the device, or take the executable that was loaded, and load."""
+        self._prepare(self._given)
         if loadEngine:
             self.loadEngineAndConnectStreams()
 
@@ -80,7 +82,7 @@ class Session(Randomness):
         """Take the executable from a file instead of compiling, and the values of variables if the file has them."""
         loaded = load_executable(self._file_in(path), self._key())
         self._weights.values |= {id: value for id, value in loaded.graph.data.items() if id in self._weights.values}
-        self._executable = with_variables(loaded, self._graph.data | self._weights.values)
+        self._executable = self._given = with_variables(loaded, self._graph.data | self._weights.values)
 
     def _file_in(self, path: str) -> str:
         return os.path.join(path, f"{self.name}.popef") if os.path.isdir(path) else path

@@ -5,9 +5,11 @@ A ``num_outputs`` among them means that the op returns a list of ids.
 
 from __future__ import annotations
 
+import inspect
 from ast import literal_eval
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from keyword import iskeyword
 from typing import Any
 
 from ipu_emu.errors import EmulatorError
@@ -60,6 +62,21 @@ class Signature:
     def outputs(self) -> int:
         """How many outputs the op has, unless its caller says so."""
         return _OUTPUTS.get(self.type, 1)
+
+    @property
+    def python(self) -> inspect.Signature:
+        """What ``help`` shows; a lambda among the parameters, which can only be given by position, gets a ``_``."""
+        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+        first = [inspect.Parameter("args", kind)] if self.takes_args else []
+        others = [
+            inspect.Parameter(
+                f"{name}_" if iskeyword(name) else name,
+                kind,
+                default=inspect.Parameter.empty if value is REQUIRED else value,
+            )
+            for name, value in (*self.defaults.items(), ("debugContext", ""))
+        ]
+        return inspect.Signature([*first, *others], return_annotation=list[str] if self.returns_list else str)
 
     def bind(self, values: Sequence[Any], named: dict[str, Any]) -> tuple[dict[str, Any], str]:
         """(attributes, debug context) of a call; raise TypeError as Python does for a wrong call."""

@@ -158,6 +158,16 @@ def test_export_and_load(tmp_path: Path) -> None:
         third.loadExecutable(str(tmp_path / "none"))
 
 
+def test_prepare_device_takes_the_executable_that_was_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made, model = session()
+    made.compileAndExport(str(tmp_path / "one"))
+    other, _ = session()
+    other.loadExecutable(str(tmp_path / "one"))
+    monkeypatch.setattr(other, "_lower", None)
+    other.prepareDevice()
+    assert losses(other, model) == run()
+
+
 @pytest.mark.parametrize("saved", [True, False])
 def test_variables_are_saved_if_asked_for(saved: bool, tmp_path: Path) -> None:
     made, model = session()

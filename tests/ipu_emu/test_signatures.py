@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import dataclass
 from typing import Any
 
@@ -259,3 +260,14 @@ def test_ops_without_tensors() -> None:
 def test_as_many_methods_as_there_are_ops() -> None:
     counts = [len(dir(getattr(popart.Builder(), f"aiOnnxOpset{opset}"))) for opset in range(6, 12)]
     assert counts == [95, 102, 104, 123 - 1, 137 - 2, 156 - 10]
+
+
+def test_help_shows_the_parameters_of_an_op() -> None:
+    builder = popart.Builder()
+    assert str(inspect.signature(builder.aiOnnxOpset10.topk)) == "(args, axis=-1, debugContext='') -> list[str]"
+    l1loss = builder.aiGraphcore.l1loss
+    assert str(inspect.signature(l1loss)) == "(args, lambda_, reduction='Mean', debugContext='') -> str"
+    assert (l1loss.__name__, l1loss.__doc__) == (
+        "l1loss",
+        "Add L1 of ai.graphcore and return the ids of its outputs.",
+    )

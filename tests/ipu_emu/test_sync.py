@@ -126,11 +126,12 @@ def test_an_executable_is_for_one_pattern(tmp_path: Path) -> None:
         second = on(pattern, tower, 4)
         second.loadExecutable(path)
         if pattern is SyncPattern.Full:
-            with pytest.raises(popart.popart_exception) as error:
-                second.loadEngineAndConnectStreams()
-            assert error.value.args[0].startswith(
-                "The executable was compiled for the sync pattern SinglePipeline, but the device has Full"
-            )
+            for load in (second.loadEngineAndConnectStreams, second.prepareDevice):
+                with pytest.raises(popart.popart_exception) as error:
+                    load()
+                assert error.value.args[0].startswith(
+                    "The executable was compiled for the sync pattern SinglePipeline, but the device has Full"
+                )
         else:
             second.loadEngineAndConnectStreams()
             second.close()
