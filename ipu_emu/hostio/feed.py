@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Iterator
+from numbers import Real
 from types import TracebackType
 from typing import Any
 
@@ -20,7 +21,7 @@ from numpy.typing import NDArray
 
 from ipu_emu.errors import EmulatorError, FeedError
 from ipu_emu.hostio.filling import Filling, IndexedFilling
-from ipu_emu.hostio.modes import DataMode, MadeUp, made_up, mode_of
+from ipu_emu.hostio.modes import DataMode, MadeUp, made_up, mode_named, mode_of
 from ipu_emu.hostio.opening import open_source
 from ipu_emu.hostio.order import Order, Shape, Share
 from ipu_emu.hostio.preparation import Function
@@ -68,7 +69,7 @@ class Feed:
         timeout: float = 120.0,
         slow: float = 5.0,
         start: int = 0,
-        mode: DataMode | None = None,
+        mode: DataMode | str | None = None,
     ) -> None:
         _check_numbers(
             {
@@ -83,7 +84,8 @@ class Feed:
             }
         )
         self.position = start
-        self.mode = mode or mode_of(os.environ)
+        _check_seconds(timeout=timeout, slow=slow)
+        self.mode = mode_of(os.environ) if mode is None else mode_named(mode, f"mode={mode!r}")
         shape, share = Shape(batches_per_step, accumulation, micro_batch), share or Share.of_instance()
         order = Order(0, shape, share, shuffle, seed)
         filling, preparation = open_source(data, prepare, order, epochs=epochs, start=start, timeout=timeout)
@@ -185,9 +187,17 @@ class Feed:
 
 
 def _check_numbers(numbers: dict[str, tuple[int | None, int]]) -> None:
-    wrong = [f"{name}={value} (at least {least})" for name, (value, least) in numbers.items() if _below(value, least)]
+    wrong = [
+        f"{name}={value!r} (at least {least})" for name, (value, least) in numbers.items() if _below(value, least)
+    ]
     if wrong:
         raise EmulatorError(f"A feed cannot have {', '.join(wrong)}; give whole numbers that are large enough")
+
+
+def _check_seconds(**waits: object) -> None:
+    for name, value in waits.items():
+        if isinstance(value, bool) or not isinstance(value, Real) or not float(value) > 0:
+            raise EmulatorError(f"A feed cannot have {name}={value!r}; give seconds above 0")
 
 
 def _below(value: int | None, least: int) -> bool:

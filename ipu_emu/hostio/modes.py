@@ -21,7 +21,7 @@ from ipu_emu.errors import EmulatorError, FeedError
 from ipu_emu.hostio.filling import Filling
 from ipu_emu.hostio.structure import Field
 
-__all__ = ["DataMode", "MadeUp", "made_up", "mode_of"]
+__all__ = ["DataMode", "MadeUp", "made_up", "mode_named", "mode_of"]
 
 #: Names a mode for all feeds of a program.
 MODE_VARIABLE = "IPU_EMU_DATA_MODE"
@@ -35,16 +35,19 @@ class DataMode(Enum):
     SYNTHETIC = "synthetic"
 
 
+def mode_named(name: DataMode | str, asked: str) -> DataMode:
+    """The mode, also by its name; raise EmulatorError, beginning with what was ``asked``, if there is none."""
+    try:
+        return DataMode(name.lower() if isinstance(name, str) else name)
+    except ValueError:
+        raise EmulatorError(f"{asked}: no such mode; use {', '.join(mode.value for mode in DataMode)}") from None
+
+
 def mode_of(environment: Mapping[str, str]) -> DataMode:
     """``IPU_EMU_DATA_MODE``, or synthetic if ``TF_POPLAR_FLAGS`` has ``--use_synthetic_data``; else real."""
     name = environment.get(MODE_VARIABLE, "")
     if name:
-        try:
-            return DataMode(name.lower())
-        except ValueError:
-            raise EmulatorError(
-                f"{MODE_VARIABLE}={name}: no such mode; use {', '.join(mode.value for mode in DataMode)}"
-            ) from None
+        return mode_named(name, f"{MODE_VARIABLE}={name}")
     flags = environment.get("TF_POPLAR_FLAGS", "").split()
     return DataMode.SYNTHETIC if "--use_synthetic_data" in flags else DataMode.REAL
 

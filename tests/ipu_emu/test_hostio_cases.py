@@ -69,6 +69,22 @@ def test_modes_by_environment() -> None:
         mode_of({"IPU_EMU_DATA_MODE": "fake"})
 
 
+def test_modes_by_name() -> None:
+    assert Feed(DATA, mode="Synthetic").mode is DataMode.SYNTHETIC
+    with Feed(DATA, micro_batch=4, mode="real") as feed:
+        np.testing.assert_array_equal(next(iter(feed))["x"].ravel(), 9)
+    for wrong in ("fake", 3):
+        with pytest.raises(EmulatorError, match=f"mode={wrong!r}: no such mode; use real, generated, synthetic"):
+            Feed(DATA, mode=wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["timeout", "slow"])
+@pytest.mark.parametrize("value", [0, -1, float("nan"), "2", None])
+def test_waits_are_seconds_above_0(name: str, value: Any) -> None:
+    with pytest.raises(EmulatorError, match=f"A feed cannot have {name}={value!r}; give seconds above 0"):
+        Feed(DATA, **{name: value})
+
+
 def test_a_source_shorter_than_a_step_has_no_stand_in() -> None:
     with pytest.raises(FeedError, match="The source has no whole step of samples"):
         Feed(iter([1, 2]), micro_batch=3, mode=DataMode.GENERATED)
