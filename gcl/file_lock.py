@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from time import monotonic, sleep
 
@@ -35,4 +35,6 @@ def held(path: Path, patience: float) -> Iterator[None]:
                 break
         yield
     finally:
+        with suppress(OSError):
+            fcntl.flock(file, fcntl.LOCK_UN)  # a process forked meanwhile has the file too: closing would not do
         os.close(file)

@@ -47,17 +47,29 @@ class _Job:
     def communicators(self, group: gcl.Group | None) -> list[gcl.Communicator]:
         with self._lock:
             if group not in self._made:
-                self._made[group] = gcl.connect_threads(
-                    self.counts, group=group, timeout=240.0, segment_bytes=1 << 26
-                )
+                self._made[group] = gcl.connect_threads(self.counts, group=group, timeout=60.0, segment_bytes=1 << 26)
             return self._made[group]
 
 
 def on_instances(counts: tuple[int, ...], work: Callable[[Instance], R]) -> list[R]:
-    """Do ``work`` on instances with ``counts[i]`` local replicas, all at the same time."""
-    job = _Job(counts)
+    """Do ``work`` on instances with ``counts[i]`` local replicas, all at the same time.
+
+    Of several errors the first in time is raised: those who wait for an instance that failed only say that they do.
+    """
+    job, errors = _Job(counts), list[BaseException]()
+
+    def one(index: int) -> R:
+        try:
+            return work(Instance(job, index))
+        except BaseException as error:
+            errors.append(error)
+            raise
+
     with ThreadPoolExecutor(len(counts)) as pool:
-        return list(pool.map(lambda index: work(Instance(job, index)), range(len(counts))))
+        futures = [pool.submit(one, index) for index in range(len(counts))]
+    if errors:
+        raise errors[0]
+    return [future.result() for future in futures]
 
 
 def session_on(instance: Instance, kind: type[Any], *args: Any, **named: Any) -> Any:
