@@ -73,17 +73,18 @@ def _in_use(paths: Sequence[str]) -> set[str]:
         text = _held_by(pid)
         used.update(path for path in paths if path in text)
         if _name(pid) == _PROXY:
-            used.update(path for path in paths if _PROXY_NEEDS in path and _was_made_by(path, int(pid)))
+            used.update(path for path in paths if _PROXY_NEEDS in path and _may_need(int(pid), path))
     return used
 
 
-def _was_made_by(path: str, proxy: int) -> bool:
-    """Was a file made in the first seconds of a process?"""
+def _may_need(proxy: int, path: str) -> bool:
+    """Was a file made in the first seconds of a process that sees it (and has no /tmp of its own)?"""
     try:
-        age = os.lstat(path).st_ctime - started_at(proxy)
+        made = os.lstat(path)
+        seen = os.path.samestat(made, os.lstat(f"/proc/{proxy}/root{os.path.abspath(path)}"))
     except OSError:
         return False
-    return -_PROXY_SECONDS < age < _PROXY_SECONDS
+    return seen and abs(made.st_ctime - started_at(proxy)) < _PROXY_SECONDS
 
 
 def _name(pid: str) -> str:

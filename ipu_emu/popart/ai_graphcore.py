@@ -14,13 +14,13 @@ def _row(type: str, parameters: str = "") -> Row:
 _DYNAMIC = "axes sizes noOverlap=0"
 _MULTI = (
     "dilations=[] inDilations=[] pads=[] outPads=[] strides=[] availableMemoryProportions=[] partialsTypes=[] "
-    "planType=None perConvReservedTiles=None cycleBackOff=None enableConvDithering=[]"
+    "planType=null perConvReservedTiles=null cycleBackOff=null enableConvDithering=[]"
 )
 _PRINT = (
-    "print_gradient=1 title='' summariseThreshold=1000 edgeItems=3 maxLineWidth=75 digits=8 floatFormat=0 "
-    "separator=None openBracket='[' closeBracket=']'"
+    'print_gradient=1 title="" summariseThreshold=1000 edgeItems=3 maxLineWidth=75 digits=8 floatFormat=0 '
+    'separator=null openBracket="[" closeBracket="]"'
 )
-_COLLECTIVE = "collectiveOperator=None commGroup=None"
+_COLLECTIVE = "collectiveOperator=null commGroup=null"
 
 AI_GRAPHCORE: dict[str, Row] = {
     "atan2": _row("Atan2"),
@@ -33,8 +33,8 @@ AI_GRAPHCORE: dict[str, Row] = {
     "bucketize": _row("Bucketize", "right=0"),
     "call": _row("Call", "num_outputs callee"),
     "copyvarupdate": _row("CopyVarUpdate"),
-    "ctcloss": _row("Ctc", "reduction='Mean' blank=0 outDataType='UNDEFINED' zeroInfinity=False"),
-    "depthtospace": _row("DepthToSpace", "blocksize mode='DCR'"),
+    "ctcloss": _row("Ctc", 'reduction="Mean" blank=0 outDataType="UNDEFINED" zeroInfinity=false'),
+    "depthtospace": _row("DepthToSpace", 'blocksize mode="DCR"'),
     "detach": _row("Detach"),
     "dynamicadd": _row("DynamicAdd", _DYNAMIC),
     "dynamicslice": _row("DynamicSlice", _DYNAMIC),
@@ -46,19 +46,19 @@ AI_GRAPHCORE: dict[str, Row] = {
     "geluerf": _row("GeluErf"),
     "groupedgather": _row("GroupedGather", "axis=0 group_size=1"),
     "groupnormalization": _row("GroupNormalization", "num_groups epsilon=1e-05"),
-    "identityloss": _row("IdentityLoss", "reduction='Mean'"),
+    "identityloss": _row("IdentityLoss", 'reduction="Mean"'),
     "incrementmod": _row("IncrementMod", "increment modulus"),
-    "init": _row("Init", "shape data_type init_type batch_axis=None"),
-    "l1loss": _row("L1", "lambda reduction='Mean'"),
+    "init": _row("Init", "shape data_type init_type batch_axis=null"),
+    "l1loss": _row("L1", 'lambda reduction="Mean"'),
     "log1p": _row("Log1p"),
     "lstm": _row("LSTM", "outputFullSequence=1"),
     "multiconv": _row("MultiConv", _MULTI),
     "nearbyint": _row("NearbyInt"),
-    "nllloss": _row("Nll", "reduction='Mean' ignoreIndex=None inputIsLogProbability=False"),
+    "nllloss": _row("Nll", 'reduction="Mean" ignoreIndex=null inputIsLogProbability=false'),
     "nop": _row("Nop"),
     "normalize_image": _row("NormalizeImage", "scale=1.0"),
     "printtensor": _row("PrintTensor", _PRINT),
-    "reducemedian": _row("ReduceMedian", "axes=None keepdims=1"),
+    "reducemedian": _row("ReduceMedian", "axes=null keepdims=1"),
     "remainder": _row("Remainder"),
     "replicatedallreduce": _row("ReplicatedAllReduce", _COLLECTIVE),
     "replicatedreducescatter": _row("ReplicatedReduceScatter", _COLLECTIVE),
@@ -67,8 +67,8 @@ AI_GRAPHCORE: dict[str, Row] = {
     "round": _row("Round"),
     "scale": _row("Scale", "scale"),
     "scaledadd": _row("ScaledAdd", "scale0=1.0 scale1=1.0"),
-    "scatterreduce": _row("ScatterReduce", "axis_size axis=-1 reduction='sum' group_size=1 enable_index_broadcast=1"),
-    "sequenceslice": _row("SequenceSlice", "zeroUnused=False"),
+    "scatterreduce": _row("ScatterReduce", 'axis_size axis=-1 reduction="sum" group_size=1 enable_index_broadcast=1'),
+    "sequenceslice": _row("SequenceSlice", "zeroUnused=false"),
     "shapeddropout": _row("ShapedDropout", "shape ratio=0.5"),
     "slice": _row("Slice", "ends starts axes=[]"),
     "sort": _row("Sort", "axis=-1 descending=0 stable=0"),

@@ -17,12 +17,12 @@ _SINCE_8: dict[int, str] = {8: ""}
 _SINCE_9: dict[int, str] = {9: ""}
 _SINCE_10: dict[int, str] = {10: ""}
 _SINCE_11: dict[int, str] = {11: ""}
-_LEGACY_BROADCAST: dict[int, str] = {6: "axis=None broadcast=0", 7: ""}
-_REDUCE: dict[int, str] = {6: "axes=None keepdims=1"}
-_RECURRENT = "num_outputs activation_alpha=[] activation_beta=[] {} clip=None direction='forward' hidden_size=None"
+_LEGACY_BROADCAST: dict[int, str] = {6: "axis=null broadcast=0", 7: ""}
+_REDUCE: dict[int, str] = {6: "axes=null keepdims=1"}
+_RECURRENT = 'num_outputs activation_alpha=[] activation_beta=[] {} clip=null direction="forward" hidden_size=null'
 _RESIZE = (
-    "coordinate_transformation_mode='half_pixel' cubic_coeff_a=-0.75 exclude_outside=0 extrapolation_value=0.0 "
-    "mode='nearest' nearest_mode='round_prefer_floor'"
+    'coordinate_transformation_mode="half_pixel" cubic_coeff_a=-0.75 exclude_outside=0 extrapolation_value=0.0 '
+    'mode="nearest" nearest_mode="round_prefer_floor"'
 )
 _SCAN = (
     "num_outputs body num_scan_inputs scan_input_axes=[] scan_input_directions=[] scan_output_axes=[] "
@@ -61,10 +61,10 @@ AI_ONNX: dict[str, Row] = {
     "cast": ("Cast", {6: "to"}),
     "ceil": ("Ceil", _NONE),
     "clip": ("Clip", {6: "max=3.4028234663852886e+38 min=-3.4028234663852886e+38", 11: ""}),
-    "compress": ("Compress", {9: "axis=None"}),
+    "compress": ("Compress", {9: "axis=null"}),
     "concat": ("Concat", {6: "axis"}),
-    "constant": ("Constant", {6: "value", 11: "value is_value_sparse=False"}),
-    "constantofshape": ("ConstantOfShape", {9: "value=None"}),
+    "constant": ("Constant", {6: "value", 11: "value is_value_sparse=false"}),
+    "constantofshape": ("ConstantOfShape", {9: "value=null"}),
     "conv": ("Conv", {6: "dilations=[] group=1 kernel_shape=[] pads=[] strides=[]"}),
     "convinteger": ("ConvInteger", {10: "dilations=[] group=1 kernel_shape=[] pads=[] strides=[]"}),
     "convtranspose": (
@@ -74,7 +74,7 @@ AI_ONNX: dict[str, Row] = {
     "cos": ("Cos", _SINCE_7),
     "cosh": ("Cosh", _SINCE_9),
     "cumsum": ("CumSum", {11: "exclusive=0 reverse=0"}),
-    "depthtospace": ("DepthToSpace", {6: "blocksize", 11: "blocksize mode='DCR'"}),
+    "depthtospace": ("DepthToSpace", {6: "blocksize", 11: 'blocksize mode="DCR"'}),
     "dequantizelinear": ("DequantizeLinear", _SINCE_10),
     "det": ("Det", _SINCE_11),
     "div": ("Div", _LEGACY_BROADCAST),
@@ -85,7 +85,7 @@ AI_ONNX: dict[str, Row] = {
     "erf": ("Erf", _SINCE_9),
     "exp": ("Exp", _NONE),
     "expand": ("Expand", _SINCE_8),
-    "eyelike": ("EyeLike", {9: "dtype=None k=0"}),
+    "eyelike": ("EyeLike", {9: "dtype=null k=0"}),
     "flatten": ("Flatten", {6: "axis=1"}),
     "floor": ("Floor", _NONE),
     "gru": (
@@ -146,7 +146,7 @@ AI_ONNX: dict[str, Row] = {
     "min": ("Min", _NONE),
     "mod": ("Mod", {10: "fmod=0"}),
     "mul": ("Mul", _LEGACY_BROADCAST),
-    "multinomial": ("Multinomial", {7: "dtype=6 sample_size=1 seed=None"}),
+    "multinomial": ("Multinomial", {7: "dtype=6 sample_size=1 seed=null"}),
     "neg": ("Neg", _NONE),
     "nonmaxsuppression": ("NonMaxSuppression", {10: "center_point_box=0"}),
     "nonzero": ("NonZero", _SINCE_9),
@@ -154,7 +154,7 @@ AI_ONNX: dict[str, Row] = {
     "onehot": ("OneHot", {9: "axis=-1"}),
     "logical_or": ("Or", _LEGACY_BROADCAST),
     "prelu": ("PRelu", _NONE),
-    "pad": ("Pad", {6: "pads mode='constant' value=0.0", 11: "mode='constant'"}),
+    "pad": ("Pad", {6: 'pads mode="constant" value=0.0', 11: 'mode="constant"'}),
     "pow": ("Pow", _LEGACY_BROADCAST),
     "qlinearconv": ("QLinearConv", {10: "dilations=[] group=1 kernel_shape=[] pads=[] strides=[]"}),
     "qlinearmatmul": ("QLinearMatMul", _SINCE_10),
@@ -162,14 +162,14 @@ AI_ONNX: dict[str, Row] = {
     "rnn": (
         "RNN",
         {
-            6: _RECURRENT.format("activations=['Tanh','Tanh']") + " output_sequence=0",
-            7: _RECURRENT.format("activations=['Tanh','Tanh']"),
+            6: _RECURRENT.format('activations=["Tanh","Tanh"]') + " output_sequence=0",
+            7: _RECURRENT.format('activations=["Tanh","Tanh"]'),
         },
     ),
-    "randomnormal": ("RandomNormal", {6: "shape dtype=1 mean=0.0 scale=1.0 seed=None"}),
-    "randomnormallike": ("RandomNormalLike", {6: "dtype=None mean=0.0 scale=1.0 seed=None"}),
-    "randomuniform": ("RandomUniform", {6: "shape dtype=1 high=1.0 low=0.0 seed=None"}),
-    "randomuniformlike": ("RandomUniformLike", {6: "dtype=None high=1.0 low=0.0 seed=None"}),
+    "randomnormal": ("RandomNormal", {6: "shape dtype=1 mean=0.0 scale=1.0 seed=null"}),
+    "randomnormallike": ("RandomNormalLike", {6: "dtype=null mean=0.0 scale=1.0 seed=null"}),
+    "randomuniform": ("RandomUniform", {6: "shape dtype=1 high=1.0 low=0.0 seed=null"}),
+    "randomuniformlike": ("RandomUniformLike", {6: "dtype=null high=1.0 low=0.0 seed=null"}),
     "range": ("Range", _SINCE_11),
     "reciprocal": ("Reciprocal", _NONE),
     "reducel1": ("ReduceL1", _REDUCE),
@@ -184,9 +184,9 @@ AI_ONNX: dict[str, Row] = {
     "reducesumsquare": ("ReduceSumSquare", _REDUCE),
     "relu": ("Relu", _NONE),
     "reshape": ("Reshape", _NONE),
-    "resize": ("Resize", {10: "mode='nearest'", 11: _RESIZE}),
+    "resize": ("Resize", {10: 'mode="nearest"', 11: _RESIZE}),
     "reversesequence": ("ReverseSequence", {10: "batch_axis=1 time_axis=0"}),
-    "roialign": ("RoiAlign", {10: "mode='avg' output_height=1 output_width=1 sampling_ratio=0 spatial_scale=1.0"}),
+    "roialign": ("RoiAlign", {10: 'mode="avg" output_height=1 output_width=1 sampling_ratio=0 spatial_scale=1.0'}),
     "round": ("Round", _SINCE_11),
     "scan": ("Scan", {8: "num_outputs body num_scan_inputs directions=[]", 9: _SCAN}),
     "scatter": ("Scatter", {9: "axis=0"}),
@@ -216,14 +216,14 @@ AI_ONNX: dict[str, Row] = {
     "tile": ("Tile", _NONE),
     "topk": ("TopK", {6: "k axis=-1", 10: "axis=-1", 11: "axis=-1 largest=1 sorted=1"}),
     "transpose": ("Transpose", {6: "perm=[]"}),
-    "unique": ("Unique", {11: "num_outputs axis=None sorted=1"}),
+    "unique": ("Unique", {11: "num_outputs axis=null sorted=1"}),
     "unsqueeze": ("Unsqueeze", {6: "axes"}),
     "upsample": (
         "Upsample",
         {
-            6: "height_scale width_scale mode='nearest'",
-            7: "scales mode='nearest'",
-            9: "mode='nearest'",
+            6: 'height_scale width_scale mode="nearest"',
+            7: 'scales mode="nearest"',
+            9: 'mode="nearest"',
         },
     ),
     "where": ("Where", _SINCE_9),

@@ -6,11 +6,10 @@ A ``num_outputs`` among them means that the op returns a list of ids.
 from __future__ import annotations
 
 import inspect
-from ast import literal_eval
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from keyword import iskeyword
-from threading import Lock
 from typing import Any
 
 from ipu_emu.errors import EmulatorError
@@ -33,8 +32,6 @@ _OUTPUTS = {
 }
 #: Older names of the last parameter.
 _CONTEXTS = {"debugPrefix": "debugContext", "debugName": "debugContext"}
-#: CPython 3.11 counts the depth of syntax trees for all threads together: two that parse at a time get a SystemError.
-_PARSING = Lock()
 _WITHOUT_ARGS = ("Constant", "Init", "RandomNormal", "RandomUniform")
 
 
@@ -106,8 +103,7 @@ class Signature:
 
 def _parameter(word: str) -> tuple[str, Any]:
     name, _, default = word.partition("=")
-    with _PARSING:
-        return name, literal_eval(default) if default else REQUIRED
+    return name, json.loads(default) if default else REQUIRED
 
 
 def available(table: Mapping[str, Row], opset: int) -> list[str]:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import sys
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -273,19 +271,3 @@ def test_help_shows_the_parameters_of_an_op() -> None:
         "l1loss",
         "Add L1 of ai.graphcore and return the ids of its outputs.",
     )
-
-
-def test_builders_in_threads_do_not_disturb_each_other() -> None:
-    usual = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-
-    def build(_: int) -> str:
-        builder = popart.Builder()
-        x = builder.addInputTensor("FLOAT", [2, 2])
-        return str(builder.aiOnnx.gemm([x, x, builder.aiOnnx.relu([x])]))
-
-    try:
-        with ThreadPoolExecutor(8) as pool:
-            assert len(set(pool.map(build, range(1000)))) == 1
-    finally:
-        sys.setswitchinterval(usual)

@@ -10,6 +10,7 @@ import time
 import pytest
 
 from poprun_py.sweep import sweep
+from tests.poprun_py.random_kills import can_isolate
 
 NAMES = [
     "mpich_shm_1d7cc14c_0",
@@ -39,6 +40,19 @@ def test_what_a_living_process_manager_of_mpich_has_written_stays(tmp_path):
     with subprocess.Popen([tmp_path / "hydra_pmi_proxy", "60"]) as proxy:
         path.touch()
         assert sweep(since=0, folders=[str(tmp_path)]) == []
+        proxy.kill()
+
+
+@pytest.mark.skipif(os.getuid() != 0 or not can_isolate(), reason="needs a mount namespace")
+def test_a_process_manager_with_a_folder_of_its_own_needs_nothing_of_ours(tmp_path):
+    (tmp_path / "hydra_pmi_proxy").symlink_to("/bin/sleep")
+    path = tmp_path / "shared" / "hydra_hwloc_xmlfile_Lx3ToV"
+    path.parent.mkdir()
+    hidden = f"mount -t tmpfs tmpfs {path.parent} && echo hidden && exec {tmp_path}/hydra_pmi_proxy 60"
+    with subprocess.Popen(["unshare", "--mount", "sh", "-c", hidden], stdout=subprocess.PIPE) as proxy:
+        assert proxy.stdout.readline() == b"hidden\n"
+        path.touch()
+        assert sweep(since=0, folders=[str(path.parent)]) == [str(path)]
         proxy.kill()
 
 
