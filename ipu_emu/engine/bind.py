@@ -15,9 +15,11 @@ from numpy.typing import NDArray
 from gcl.half import float_to_half, half_to_float
 from ipu_emu.engine.buffers import Buffers
 from ipu_emu.engine.direct import direct
+from ipu_emu.engine.loop import loop
 from ipu_emu.graph import Graph, Op
 from ipu_emu.ops import TABLE, Bound, Step
 from ipu_emu.ops.arrays import chain, storage
+from ipu_emu.ops.loops import WHILE
 from ipu_emu.program.memory import node_in
 
 __all__ = ["bind"]
@@ -37,7 +39,7 @@ def bind(graph: Graph, op: Op, buffers: Buffers, turn: int = 0) -> list[Step]:
         tuple(arrays[id] for id in op.outputs),
         tuple(workspace),
     )
-    kernel = TABLE[op].kernel
+    kernel = partial(loop, bind=bind) if op.type == WHILE else TABLE[op].kernel
     assert kernel is not None
     read = [id for id in dict.fromkeys(op.inputs) if id in images]
     written = [id for id in dict.fromkeys(op.outputs) if id in images]

@@ -13,7 +13,7 @@ from ipu_emu.errors import EmulatorError
 from ipu_emu.graph.op import Op
 from ipu_emu.graph.tensor import Role, Tensor
 
-__all__ = ["Graph"]
+__all__ = ["Graph", "capturing"]
 
 
 @dataclass
@@ -67,6 +67,17 @@ class Graph:
         self.captured.append(id)
         if constant:
             self.data[id] = self.parent.data[id]
+
+    def capturing(self, names: Mapping[str, str]) -> Graph:
+        """A copy of this body for a parent whose tensors have got other names."""
+        new = {id: names.get(id, id) for id in self.captured}
+        body = self.copy()
+        body.rename(new)
+        body.data = {new.get(id, id): data for id, data in self.data.items()}
+        body.outputs = [new.get(id, id) for id in self.outputs]
+        body.captured = list(new.values())
+        body.ops = [replace(op, attributes=capturing(op.attributes, new)) for op in body.ops]
+        return body
 
     def knows(self, id: str) -> bool:
         """Whether an id is taken, here or further out."""
@@ -124,3 +135,8 @@ class Graph:
 
     def __str__(self) -> str:
         return "\n".join(str(op) for op in self.ops)
+
+
+def capturing(attributes: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+    """Attributes whose bodies, if there are any, use tensors that have got other names."""
+    return {key: v.capturing(names) if isinstance(v, Graph) else v for key, v in attributes.items()}

@@ -136,7 +136,7 @@ def _built(
 def _body(parent: Graph, node: onnx.NodeProto, proto: onnx.GraphProto, version: int, append: Append) -> Graph:
     """The graph of a loop, a branch or the like; what its inputs are may be known from the node alone."""
     graph = Graph(parent=parent, inputs=[info.name for info in proto.input], outputs=[o.name for o in proto.output])
-    hints = _body_inputs(parent, node)
+    hints = _body_inputs(parent, node, version)
     for index, info in enumerate(proto.input):
         kind = hints[index] if index < len(hints) else None
         graph.add(Tensor(info.name, *kind, Role.COMPUTED) if kind else replace(_input(info), role=Role.COMPUTED))
@@ -150,7 +150,7 @@ def _body(parent: Graph, node: onnx.NodeProto, proto: onnx.GraphProto, version: 
     return graph
 
 
-def _body_inputs(parent: Graph, node: onnx.NodeProto) -> list[tuple[DType, tuple[int, ...]]]:
+def _body_inputs(parent: Graph, node: onnx.NodeProto, version: int) -> list[tuple[DType, tuple[int, ...]]]:
     """Types and shapes of the inputs of a body, as far as the operands of its op say them."""
     operands = [parent.tensor(id) if id else None for id in node.input]
     kinds = [(tensor.dtype, tensor.shape) for tensor in operands if tensor is not None]
@@ -160,6 +160,9 @@ def _body_inputs(parent: Graph, node: onnx.NodeProto) -> list[tuple[DType, tuple
         return kinds if node.domain == GRAPHCORE else []
     attributes = {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
     states = len(kinds) - attributes["num_scan_inputs"]
+    if version < 9:  # all operands have a batch axis
+        samples = [(dtype, shape[1:]) for dtype, shape in kinds]
+        return [*samples[:states], *((dtype, shape[1:]) for dtype, shape in samples[states:])]
     axes = attributes.get("scan_input_axes") or [0] * attributes["num_scan_inputs"]
     sliced = [
         (dtype, tuple(size for i, size in enumerate(shape) if i != axis % len(shape)))

@@ -4,17 +4,23 @@ what is known already                        no op
 Slice(data, starts, ends), both constant     Slice(data), with attributes
 an optional output that nobody asked for     has a name, so that kernels always have a place for it
 Call, training batch normalisation, ...      the ops that their entries expand to
+the body of a While                          the same, for itself
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
+from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import Graph, Op, Role, Tensor
 from ipu_emu.ops.node import inputs_of
 from ipu_emu.ops.table import TABLE
 
 __all__ = ["expanded"]
+
+#: Ops that become random in training only, and collectives, in which all replicas must meet equally often.
+_UNREPEATED = ("Dropout", "ShapedDropout", "ReplicatedAllReduce", "ReplicatedReduceScatter")
 
 
 def expanded(model: Graph) -> Graph:
@@ -33,11 +39,23 @@ def _expand(graph: Graph, op: Op) -> None:
     expand = TABLE[op].expand
     others = expand(graph, complete) if expand else None
     if others is None:
-        graph.ops.append(complete)
+        graph.ops.append(replace(complete, attributes=_with_bodies(complete)))
         return
     for other in others:
         _declare(graph, other)
         _expand(graph, replace(other, place=op.place))
+
+
+def _with_bodies(op: Op) -> dict[str, Any]:
+    """The attributes of ``op``, with bodies that are ready to be lowered."""
+    bodies = {key: expanded(value) for key, value in op.attributes.items() if isinstance(value, Graph)}
+    for inner in (inner for body in bodies.values() for inner in body.ops):
+        if inner.type in _UNREPEATED or TABLE[inner].random or TABLE[inner].updates:
+            raise EmulatorError(
+                f"Op {op.label}: {inner.label} is random or changes a variable, in a loop whose number of iterations "
+                "is computed or very large; give the loop a small constant one"
+            )
+    return {**op.attributes, **bodies}
 
 
 def _declare(graph: Graph, op: Op) -> None:

@@ -22,6 +22,7 @@ from ipu_emu.ops.random import KEY, SHARED_KEY
 from ipu_emu.ops.remote import REMOTE_LOAD, REMOTE_STORE, REMOTE_UPDATE
 from ipu_emu.program.accumulation import Accumulation
 from ipu_emu.program.anchors import Anchor, Return, StepShape
+from ipu_emu.program.bodies import plan_bodies
 from ipu_emu.program.buckets import buckets_of
 from ipu_emu.program.executable import Executable
 from ipu_emu.program.instructions import (
@@ -86,6 +87,7 @@ def lower(
     ``ahead`` has the inputs that are not loaded just in time, ``activations`` says where those are kept.
     """
     fuse(graph, [*(anchor.tensor for anchor in anchors), *(g.part for g in gradients), *(g.total for g in gradients)])
+    plan_bodies(graph)
     training = bool(gradients)
     if training:
         recompute(graph, recomputation, [anchor.tensor for anchor in anchors])

@@ -11,6 +11,7 @@ from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import Graph, Role, Tensor
 from ipu_emu.graph.dtype import FLOAT16
 from ipu_emu.ops import expanded
+from ipu_emu.ops.loops import check_gradients
 from ipu_emu.transforms.autodiff import differentiate
 from ipu_emu.transforms.clipping import clip_norms
 from ipu_emu.transforms.dropout import with_dropout
@@ -132,5 +133,6 @@ def _finish(graph: Graph, wanted: Iterable[str], stochastic_rounding: bool) -> N
                 f"Anchor tensor '{id}' not in tensors. Anchor a tensor of the model, or a gradient of one"
             )
     prune(graph, wanted)
+    check_gradients(graph)
     if stochastic_rounding:
         round_stochastically(graph)

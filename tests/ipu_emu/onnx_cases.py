@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import numpy_helper
+from onnx import helper, numpy_helper
 
 from ipu_emu import popart
 from ipu_emu.ops import TABLE
@@ -65,14 +65,16 @@ def check(model: onnx.ModelProto, data: Any, rtol: float, atol: float) -> None:
 
 
 def run(model: onnx.ModelProto, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """One step of inference; what has to be known beforehand becomes an initializer."""
+    """One step of inference; what has to be known beforehand becomes a constant: as little as possible."""
     known = {name for node in model.graph.node for name in _known_inputs(node)}
-    try:
-        return _infer(model, inputs, known)
-    except popart.popart_exception as error:
-        if "is not a constant" not in str(error):
-            raise
-        return _infer(model, inputs, {name for name, value in inputs.items() if value.dtype.kind in "iub"} | known)
+    numbers = {name for name, value in inputs.items() if value.dtype.kind in "iub"}
+    for constants in (known, known | numbers):
+        try:
+            return _infer(model, inputs, constants)
+        except popart.popart_exception as error:
+            if "is not a constant" not in str(error):
+                raise
+    return _infer(model, inputs, set(inputs))
 
 
 def _infer(model: onnx.ModelProto, inputs: Mapping[str, np.ndarray], known: set[str]) -> dict[str, np.ndarray]:
@@ -82,7 +84,11 @@ def _infer(model: onnx.ModelProto, inputs: Mapping[str, np.ndarray], known: set[
     kept = [info for info in fixed.graph.input if info.name not in known]
     del fixed.graph.input[:]
     fixed.graph.input.extend(kept)
-    fixed.graph.initializer.extend(numpy_helper.from_array(inputs[name], name) for name in sorted(known))
+    constants = [(name, numpy_helper.from_array(inputs[name])) for name in sorted(known)]
+    nodes = [helper.make_node("Constant", [], [name], value=value) for name, value in constants]
+    nodes += fixed.graph.node
+    del fixed.graph.node[:]
+    fixed.graph.node.extend(nodes)
     names = list(dict.fromkeys(info.name for info in fixed.graph.output))
     device = popart.DeviceManager().createCpuDevice()
     session = popart.InferenceSession(
