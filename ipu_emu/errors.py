@@ -1,4 +1,4 @@
-"""Errors of ipu_emu; the PopART face shows each under PopART's own name.
+"""Errors of ipu_emu; they show themselves, in tracebacks too, under PopART's own names.
 
 EmulatorError                     popart_exception
 +-- RefusedError                  popart_exception
@@ -15,6 +15,9 @@ PoplarError                       poplar_exception
         +-- UnrecoverableError    poplar_unrecoverable_runtime_error
         +-- UnknownError          poplar_unknown_runtime_error
 """
+
+from collections.abc import Callable
+from typing import TypeVar
 
 __all__ = [
     "ApplicationRuntimeError",
@@ -34,18 +37,40 @@ __all__ = [
 ]
 
 
+_Kind = TypeVar("_Kind", bound=type[BaseException])
+
+
+def _named(name: str) -> Callable[[_Kind], _Kind]:
+    """Let a class show itself as ``name`` of ipu_emu.popart."""
+
+    def rename(kind: _Kind) -> _Kind:
+        kind.__module__, kind.__name__, kind.__qualname__ = "ipu_emu.popart", name, name
+        return kind
+
+    return rename
+
+
+@_named("popart_exception")
 class EmulatorError(Exception):
-    """A graph, an option or a call that is wrong; the text is in ``args[0]``."""
+    """A graph, an option or a call that is wrong; the text is in ``args[0]``, and a traceback shows the note too."""
+
+    def __init__(self, *args: object, note: str = "") -> None:
+        super().__init__(*args)
+        if note:
+            self.add_note(note)
 
 
+@_named("popart_exception")
 class RefusedError(EmulatorError):
     """An op that is refused as soon as it is added: inputs too few or too many, a negative dimension."""
 
 
+@_named("popart_internal_exception")
 class InternalError(EmulatorError):
     """A rule of the emulator itself was broken."""
 
 
+@_named("popart_runtime_error")
 class SessionError(EmulatorError):
     """A session was used in the wrong order or with the wrong data."""
 
@@ -54,37 +79,46 @@ class FeedError(SessionError):
     """Step data could not be had: a source, a preparation or a worker failed, or took too long."""
 
 
+@_named("OutOfMemoryException")
 class OutOfMemoryError(EmulatorError):
     """A model does not fit the memory of its IPUs."""
 
 
+@_named("poplibs_exception")
 class PoplibsError(Exception):
     """An operation was asked for sizes that it cannot have."""
 
 
+@_named("poplar_exception")
 class PoplarError(Exception):
     """Base of the errors that concern a device."""
 
 
+@_named("poplar_runtime_error")
 class PoplarRuntimeError(PoplarError):
     """A program failed while it ran on a device."""
 
 
+@_named("poplar_application_runtime_error")
 class ApplicationRuntimeError(PoplarRuntimeError):
     """The failure lies in the program."""
 
 
+@_named("poplar_system_runtime_error")
 class SystemRuntimeError(PoplarRuntimeError):
     """The failure lies in the system."""
 
 
+@_named("poplar_recoverable_runtime_error")
 class RecoverableError(SystemRuntimeError):
     """The system can be reset and used again."""
 
 
+@_named("poplar_unrecoverable_runtime_error")
 class UnrecoverableError(SystemRuntimeError):
     """The system needs repair."""
 
 
+@_named("poplar_unknown_runtime_error")
 class UnknownError(SystemRuntimeError):
     """Whether the system can be used again is unknown."""

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gcl.jit import jit
+from ipu_emu.errors import EmulatorError
 from ipu_emu.graph.dtype import BOOL
 from ipu_emu.graph.op import GRAPHCORE
 from ipu_emu.ops.adjoint import Adjoint, Value
@@ -44,7 +45,9 @@ def kept(key: NDArray[Any], salt: int, ratio: float, out: NDArray[Any]) -> None:
 def _checked_ratio(node: Node) -> float:
     ratio = float(node.given("ratio", 1, 0.5))
     if not 0 <= ratio < 1:
-        raise node.fail(f"ratio value {ratio:g} is not valid. Please use a value in the interval [0,1)")
+        raise EmulatorError(
+            f"{node.op.label} ratio value {ratio:g} is not valid. Please use a value in the interval [0,1)"
+        )
     return ratio
 
 

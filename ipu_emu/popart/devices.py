@@ -165,15 +165,16 @@ class DeviceManager:
         """Take a device of ``numIpus`` IPUs (a power of two)."""
         if numIpus < 1 or numIpus & (numIpus - 1):
             raise EmulatorError(
-                f"You have attempted to acquire {numIpus} IPUs. The number of IPUs requested must be a power of two"
-                "; choose instances and replicas so that each instance drives 1, 2, 4, ... IPUs"
+                f"You have attempted to acquire {numIpus} IPUs. The number of IPUs requested must be a power of two",
+                note="Choose instances and replicas so that each instance drives 1, 2, 4, ... IPUs",
             )
         found = self.tryAcquireAvailableDevice(numIpus, tilesPerIpu, pattern, connectionType, selectionCriterion)
         if found is None:
             raise EmulatorError(
                 f"Failed to acquire device with {numIpus} IPUs. Ensure that there are sufficient IPUs available. "
                 "If you have enabled the Poplar SDK you can check device availability with the `gc-monitor` "
-                f"command-line utility. The emulated {self._system.name} has {self._system.ipus} IPUs"
+                "command-line utility.",
+                note=f"The emulated {self._system.name} has {self._system.ipus} IPUs",
             )
         return found
 

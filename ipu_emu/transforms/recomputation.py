@@ -50,8 +50,9 @@ def _check_stages(graph: Graph) -> None:
                 "SessionOptions::autoRecomputation == RecomputationType::Pipeline is not compatible with the "
                 f"partitioning of operations over pipeline stages. To-stash Tensor '{id}' must be restored for "
                 "recomputation of a descendent that is not a direct consumer on more than 1 PipelineStage, but this "
-                f"is currently not supported: stages {', '.join(map(str, sorted(found)))} on one IPU read it. Put "
-                "them on IPUs of their own, or choose RecomputationType.Standard"
+                "is currently not supported",
+                note=f"Stages {', '.join(map(str, sorted(found)))} on one IPU read it. Put them on IPUs of their "
+                "own, or choose RecomputationType.Standard",
             )
 
 

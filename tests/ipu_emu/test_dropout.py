@@ -71,6 +71,6 @@ def test_the_mask_says_what_was_kept() -> None:
 def test_a_ratio_is_from_0_to_1(ratio: float) -> None:
     with pytest.raises(popart.popart_exception) as error:
         outputs(ratio)
-    assert error.value.args[0].endswith(
-        f"ratio value {ratio:g} is not valid. Please use a value in the interval [0,1)"
+    assert error.value.args[0] == (
+        f"Dropout (Dropout:0) ratio value {ratio:g} is not valid. Please use a value in the interval [0,1)"
     )

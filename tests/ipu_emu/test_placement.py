@@ -265,7 +265,8 @@ def test_errors(name: str) -> None:
     model, values, text = ERRORS[name]
     with pytest.raises(popart.popart_exception) as error:
         Layers(**model).session(**values)
-    assert error.value.args[0].startswith(text)
+    said = error.value.args[0]
+    assert said.startswith(text) if text.endswith(("\n", "Producer: ", "; set ")) else said == text
 
 
 def test_user_annotations_of_recomputation_do_not_go_with_a_pipeline() -> None:

@@ -47,8 +47,8 @@ def _popart_depth(count: int, stages: int, training: bool) -> None:
     if count < stages:
         name = "gradient accumulation factor" if training else "batchesPerStep"
         raise EmulatorError(
-            f"For pipelining, depth ({name}) must equal at least the number of pipeline stages ({stages}). "
-            f"It is {count}; use {stages} or more"
+            f"For pipelining, depth ({name}) must equal at least the number of pipeline stages ({stages})",
+            note=f"It is {count}; use {stages} or more",
         )
 
 
