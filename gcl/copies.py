@@ -45,8 +45,8 @@ _copy_line, _stream_line = _copies_line({}), _copies_line({"nontemporal": 1})
 def copy_bytes(to: int, frm: int, n: int) -> None:
     """Copy ``n`` bytes between addresses that do not overlap, or are the same.
 
-    Long ones by a loop of our own: memcpy's (rep movsb) takes 7 times as long on some processors where the target lies a
-    few bytes further into its page than the source, as arrays of numpy do against those that begin on a page.
+    Long ones by a loop of our own: memcpy's (rep movsb) takes 7 times as long on some processors where the target
+    lies a few bytes further into its page than the source, as arrays of numpy do against those that begin on a page.
     """
     if to == frm:
         return
