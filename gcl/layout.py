@@ -202,7 +202,7 @@ class BalancedReorder:
     @property
     def shard(self) -> int:
         """Elements per replica: the sum over tiles of ceil(k/R)."""
-        return sum(self._share(size) for size in self._sizes)
+        return self._offsets[-1]
 
     @property
     def arrangement(self) -> HostRearrangement:
@@ -222,9 +222,14 @@ class BalancedReorder:
     def _grains(self, size: int) -> int:
         return -(-size // self.grain)
 
+    @cached_property
+    def _offsets(self) -> list[int]:
+        """Where in every shard what a tile gives begins."""
+        return list(accumulate(map(self._share, self._sizes), initial=0))
+
     def _tile_runs(self, tile: int) -> Iterator[tuple[int, int, int]]:
         """(first element, gathered address, length) of what tile ``tile`` holds."""
-        size, offset = self._sizes[tile], sum(self._share(n) for n in self._sizes[:tile])
+        size, offset = self._sizes[tile], self._offsets[tile]
         pieces = list(_pieces(self._grains(size), self.replicas))
         done = 0
         for begin, end in self.tiles[tile]:

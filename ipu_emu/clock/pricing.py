@@ -16,6 +16,7 @@ from gcl.schedule import schedule
 from ipu_emu.clock.machine import Machine
 from ipu_emu.clock.work import op_cycles
 from ipu_emu.graph import Op
+from ipu_emu.ops.sharding import shards_of
 from ipu_emu.program.buckets import Bucket
 from ipu_emu.program.executable import Executable
 from ipu_emu.program.instructions import (
@@ -32,6 +33,7 @@ from ipu_emu.program.instructions import (
     Leaf,
     RemoteLoad,
     RemoteStore,
+    ShardExchange,
     WeightUpdate,
 )
 from ipu_emu.program.memory import ipu_of, node_in
@@ -107,9 +109,15 @@ class Pricing:
 
     def between_replicas(self, leaf: Collective) -> Price:
         tensor = self.executable.graph.tensor(leaf.op.inputs[0])
-        kind = next((each for name, each in _COLLECTIVES.items() if name in leaf.op.type), GclCollective.ALL_REDUCE)
-        seconds = self.collective(kind, tensor.nbytes, tensor.dtype.itemsize, None)
+        seconds = self.collective(_kind_of(leaf.op), tensor.nbytes, tensor.dtype.itemsize, None)
         return Price(Kind.COLLECTIVE, leaf.op.place.ipu, seconds)
+
+    def exchange(self, leaf: ShardExchange) -> Price:
+        """Several tensors in one collective; what is gathered counts as a shard."""
+        tensors = [self.executable.graph.tensor(op.inputs[-1]) for op in leaf.ops]
+        first, nbytes = leaf.ops[0], sum(tensor.nbytes for tensor in tensors)
+        seconds = self.collective(_kind_of(first), nbytes, tensors[0].dtype.itemsize, shards_of(first).domain)
+        return Price(Kind.COLLECTIVE, first.place.ipu, seconds)
 
     def free(self, leaf: CountMicroBatch | DrawKey) -> Price:
         """Scalars that the control program keeps."""
@@ -150,6 +158,10 @@ class Pricing:
         return price(plan, machine.generation.clock).total.seconds
 
 
+def _kind_of(op: Op) -> GclCollective:
+    return next((each for name, each in _COLLECTIVES.items() if name in op.type), GclCollective.ALL_REDUCE)
+
+
 #: Part of the name of an op between replicas, and what it does; all others reduce.
 _COLLECTIVES = {
     "AllGather": GclCollective.ALL_GATHER,
@@ -169,6 +181,7 @@ _RULES: dict[type, Callable[[Pricing, Any], Price]] = {
     HostStore: Pricing.host,
     AllReduce: Pricing.all_reduce,
     Collective: Pricing.between_replicas,
+    ShardExchange: Pricing.exchange,
     CountMicroBatch: Pricing.free,
     DrawKey: Pricing.free,
 }

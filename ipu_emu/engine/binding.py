@@ -12,13 +12,12 @@ from numpy.typing import NDArray
 from ipu_emu.engine.bind import bind
 from ipu_emu.engine.buffers import Buffers
 from ipu_emu.engine.counts import Counts
-from ipu_emu.engine.exchange import exchange
+from ipu_emu.engine.exchange import Member, exchange
 from ipu_emu.engine.replicas import Replicas
 from ipu_emu.engine.wall import Kind
 from ipu_emu.graph import Op
 from ipu_emu.ops import Step
 from ipu_emu.ops.arrays import chain
-from ipu_emu.ops.sharding import shares
 from ipu_emu.program.buckets import Bucket, room_of
 from ipu_emu.program.executable import Executable
 from ipu_emu.program.instructions import (
@@ -35,6 +34,7 @@ from ipu_emu.program.instructions import (
     Leaf,
     RemoteLoad,
     RemoteStore,
+    ShardExchange,
     WeightUpdate,
 )
 
@@ -86,6 +86,8 @@ class Binder:
             return self._store(leaf, counts, turn)
         if isinstance(leaf, Collective):
             return self._collective(leaf.op, turn)
+        if isinstance(leaf, ShardExchange):
+            return self._exchange(leaf.ops, turn)
         assert isinstance(leaf, AllReduce)
         return self.replicas.all_reduce(Bucket.named(leaf.bucket), self.buckets[leaf.bucket], leaf.operator)
 
@@ -107,9 +109,18 @@ class Binder:
     def _collective(self, op: Op, turn: int) -> Step:
         inputs = [buffers.at(op.inputs[-1], turn) for buffers in self.buffers]
         outputs = [buffers.at(op.outputs[0], turn) for buffers in self.buffers]
-        if shares(op):
-            return exchange(self.replicas, op, self.buckets[room_of(op).region], inputs, outputs)
         return self.replicas.collective(op, self.executable.graph.tensor(op.inputs[0]), inputs, outputs)
+
+    def _exchange(self, ops: Sequence[Op], turn: int) -> Step:
+        members = [
+            Member(
+                op,
+                [buffers.at(op.inputs[-1], turn) for buffers in self.buffers],
+                [buffers.at(op.outputs[0], turn) for buffers in self.buffers],
+            )
+            for op in ops
+        ]
+        return exchange(self.replicas, members, self.buckets[room_of(ops[0]).region])
 
     def _key(self, leaf: DrawKey, replica: int, counts: Counts) -> Step:
         key, factor = self.buffers[replica].arrays[leaf.tensor], self.executable.step.accumulation
@@ -165,4 +176,4 @@ def kind_of(leaf: Leaf) -> Kind:
     """The kind of time that an instruction costs."""
     if isinstance(leaf, HostLoad | HostStore):
         return Kind.HOST_IO
-    return Kind.COLLECTIVES if isinstance(leaf, AllReduce | Collective) else Kind.COMPUTE
+    return Kind.COLLECTIVES if isinstance(leaf, AllReduce | Collective | ShardExchange) else Kind.COMPUTE

@@ -1,12 +1,14 @@
-"""Exchange: collectives of shards, in memory that all of them use in turn.
+"""Exchange: collectives of shards, several as one, in memory that all of them use in turn.
 
-room of a replica, for a reduce-scatter      | whole gradient, padded | shard |
-                   for an all-gather         | whole weight, padded   | shard |
+room of a replica, for tensors a and b in 2 shards      | a0 b0 | a1 b1 | own a, own b |
+
+A reduce-scatter copies gradients in and shards out, an all-gather shards in and whole weights out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -14,39 +16,79 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ipu_emu.engine.replicas import Replicas
-from ipu_emu.graph import Op
+from ipu_emu.graph import Op, Shards
 from ipu_emu.ops import Step
 from ipu_emu.ops.arrays import chain
 from ipu_emu.ops.collectives import SCATTER_GRADIENT, operator_of
+from ipu_emu.ops.sharding import cut, paste, shards_of
 
-__all__ = ["exchange"]
+__all__ = ["Member", "exchange"]
 
 _Array = NDArray[Any]
 
 
-def exchange(
-    replicas: Replicas, op: Op, room: NDArray[np.uint8], inputs: Sequence[_Array], outputs: Sequence[_Array]
-) -> Step:
-    """The prepared call of a collective of shards; one input and one output for each local replica."""
-    domain, size = tuple(op.attributes["domain"]), int(op.attributes["shard"])
-    communicator, local, members = replicas.within(domain), len(inputs), domain[1]
-    free = room.reshape(-1).view(inputs[0].dtype)
-    whole = free[: local * members * size].reshape(local, members * size)
-    shards = free[whole.size : whole.size + local * size].reshape(local, size)
-    if op.type == SCATTER_GRADIENT:
-        return chain(
-            *(_padded(x, row) for x, row in zip(inputs, whole, strict=True)),
-            partial(communicator.reduce_scatter, whole, operator_of(op), out=shards),
-            *(partial(np.copyto, y, row) for y, row in zip(outputs, shards, strict=True)),
-        )
-    gathered = whole.reshape(local, members, size)
-    return chain(
-        *(partial(np.copyto, row, x) for x, row in zip(inputs, shards, strict=True)),
-        partial(communicator.all_gather, shards, out=gathered),
-        *(partial(np.copyto, y, row[: y.size].reshape(y.shape)) for y, row in zip(outputs, whole, strict=True)),
-    )
+@dataclass(frozen=True)
+class Member:
+    """An op with one input and one output for each local replica."""
+
+    op: Op
+    inputs: Sequence[_Array]
+    outputs: Sequence[_Array]
+
+    @property
+    def shards(self) -> Shards:
+        return shards_of(self.op)
 
 
-def _padded(x: _Array, row: _Array) -> Step:
-    """Copy ``x`` to the beginning of ``row``, and zeros behind it."""
-    return chain(partial(np.copyto, row[: x.size].reshape(x.shape), x), partial(row[x.size :].fill, 0))
+def exchange(replicas: Replicas, members: Sequence[Member], room: NDArray[np.uint8]) -> Step:
+    """The prepared call of collectives of one kind, element type and domain."""
+    first = members[0]
+    domain, size = first.shards.domain, sum(member.shards.size for member in members)
+    communicator, local = replicas.within(domain), len(first.inputs)
+    free = room.reshape(-1).view(first.inputs[0].dtype)
+    whole = free[: local * domain[1] * size].reshape(local, domain[1], size)
+    own = free[whole.size : whole.size + local * size].reshape(local, size)
+    if first.op.type == SCATTER_GRADIENT:
+        reduce = partial(communicator.reduce_scatter, whole.reshape(local, -1), operator_of(first.op), out=own)
+        return chain(*_cuts(members, whole), reduce, *_taken(members, own))
+    return chain(*_given(members, own), partial(communicator.all_gather, own, out=whole), *_pastes(members, whole))
+
+
+def _columns(members: Sequence[Member]) -> Iterator[tuple[Member, slice]]:
+    """Where the shards of each lie beside those of the others."""
+    start = 0
+    for member in members:
+        yield member, slice(start, start + member.shards.size)
+        start += member.shards.size
+
+
+def _cuts(members: Sequence[Member], whole: _Array) -> Iterator[Step]:
+    for member, columns in _columns(members):
+        for x, row in zip(member.inputs, whole, strict=True):
+            straight = np.ascontiguousarray(x)
+            if straight is not x:
+                yield partial(np.copyto, straight, x)
+            for index, shard in enumerate(row[:, columns]):
+                yield cut(member.shards, index, straight, shard)
+
+
+def _pastes(members: Sequence[Member], whole: _Array) -> Iterator[Step]:
+    for member, columns in _columns(members):
+        for y, row in zip(member.outputs, whole, strict=True):
+            straight = y if y.flags.c_contiguous else np.empty(y.shape, y.dtype)
+            for index, shard in enumerate(row[:, columns]):
+                yield paste(member.shards, index, shard, straight)
+            if straight is not y:
+                yield partial(np.copyto, y, straight)
+
+
+def _given(members: Sequence[Member], own: _Array) -> Iterator[Step]:
+    for member, columns in _columns(members):
+        for x, row in zip(member.inputs, own, strict=True):
+            yield partial(np.copyto, row[columns], x)
+
+
+def _taken(members: Sequence[Member], own: _Array) -> Iterator[Step]:
+    for member, columns in _columns(members):
+        for y, row in zip(member.outputs, own, strict=True):
+            yield partial(np.copyto, y, row[columns])

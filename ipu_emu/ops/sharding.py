@@ -5,21 +5,30 @@
     AllGatherWeight        (weight, shard) -> the weight, whole again, of the shards of all replicas
     AllGatherShards        shard -> a whole tensor of ``shape``, of the shards of all replicas
 
-All but the first are collectives. The attribute ``domain`` is the (stride, size) of the replicas whose shards make a
-whole, ``shard`` the number of elements of a shard.
+All but the first are collectives. The attribute ``shards`` says between which replicas, and how.
 """
 
 from __future__ import annotations
 
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ipu_emu.graph import Shards
 from ipu_emu.graph.op import Op
+from ipu_emu.ops.arrays import chain, contiguous
 from ipu_emu.ops.collectives import GATHER_SHARDS, GATHER_WEIGHT, SCATTER_GRADIENT
 from ipu_emu.ops.cost import moves
 from ipu_emu.ops.node import Made, Node
 from ipu_emu.ops.registry import Bound, OpDef, Step, always
 
-__all__ = ["OPS", "TAKE_SHARD", "exchanged_bytes", "shares"]
+__all__ = ["OPS", "TAKE_SHARD", "cut", "exchanged_bytes", "paste", "shards_of", "shares"]
 
 TAKE_SHARD = "TakeShard"
+
+_Array = NDArray[Any]
 
 
 def shares(op: Op) -> bool:
@@ -27,31 +36,50 @@ def shares(op: Op) -> bool:
     return op.type in (SCATTER_GRADIENT, GATHER_WEIGHT, GATHER_SHARDS)
 
 
+def shards_of(op: Op) -> Shards:
+    """How what ``op`` works on is divided."""
+    shards: Shards = op.attributes["shards"]
+    return shards
+
+
 def exchanged_bytes(node: Node) -> int:
     """Bytes of a replica that a collective of shards exchanges: the whole, padded, and a shard."""
-    _, replicas = node.attribute("domain", (1, 1))
-    return (int(replicas) + 1) * _shard_size(node) * node.input(0).dtype.itemsize
+    shards = shards_of(node.op)
+    return (shards.domain[1] + 1) * shards.size * node.input(0).dtype.itemsize
 
 
-def _shard_size(node: Node) -> int:
-    return int(node.attribute("shard", 0))
+def cut(shards: Shards, index: int, whole: _Array, shard: _Array) -> Step:
+    """The call that copies shard ``index`` out of a whole tensor, which lies in one stretch, and pads it."""
+    flat, runs = whole.reshape(-1), shards.runs(index)
+    covered = sum(run.count * run.length for run in runs)
+    return chain(
+        *(partial(np.copyto, run.of_shard(shard), run.of_whole(flat)) for run in runs),
+        partial(shard[covered:].fill, 0),
+    )
+
+
+def paste(shards: Shards, index: int, shard: _Array, whole: _Array) -> Step:
+    """The call that copies shard ``index`` into a whole tensor, which lies in one stretch."""
+    flat = whole.reshape(-1)
+    return chain(
+        *(partial(np.copyto, run.of_whole(flat), run.of_shard(shard)) for run in shards.runs(index)),
+    )
 
 
 def _shard(node: Node) -> Made:
-    return [(node.input(0).dtype, (_shard_size(node),))]
+    return [(node.input(0).dtype, (shards_of(node.op).size,))]
 
 
 def _whole(node: Node) -> Made:
-    return [(node.input(0).dtype, tuple(node.attribute("shape", node.input(0).shape)))]
+    return [(node.input(0).dtype, shards_of(node.op).shape)]
 
 
 def _take(bound: Bound) -> Step:
-    whole, number, out = bound.input(0), bound.input(1), bound.outputs[0]
+    whole, number, shards = bound.input(0), bound.input(1), shards_of(bound.node.op)
+    cuts = [cut(shards, index, whole, bound.outputs[0]) for index in range(shards.domain[1])]
 
     def take() -> None:
-        start = int(number[()]) * out.size
-        own = whole.reshape(-1)[start : start + out.size]
-        out[: own.size], out[own.size :] = own, 0
+        cuts[int(number[()])]()
 
     return take
 
@@ -61,7 +89,7 @@ def _collective(bound: Bound) -> Step:
 
 
 OPS = [
-    OpDef(TAKE_SHARD, (2, 2), _shard, _take, moves, halves=always),
+    OpDef(TAKE_SHARD, (2, 2), _shard, contiguous(_take), moves, halves=always),
     OpDef(SCATTER_GRADIENT, (1, 1), _shard, _collective, moves, halves=always),
     OpDef(GATHER_WEIGHT, (2, 2), _whole, _collective, moves, updates=(0,), halves=always),
     OpDef(GATHER_SHARDS, (1, 1), _whole, _collective, moves, halves=always),

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import count
 
 from ipu_emu.graph import DType, Op, Place, Tensor, dtype_named
+from ipu_emu.ops.sharding import shards_of
 
 __all__ = ["Bucket", "buckets_of", "room_of"]
 
@@ -48,8 +49,8 @@ class Bucket:
 
 
 def room_of(op: Op) -> Bucket:
-    """Where a collective of shards exchanges."""
-    return Bucket(dtype_named("UINT8"), tuple(op.attributes["domain"]), ipu=op.place.ipu)
+    """Where a collective of shards exchanges, alone or with others."""
+    return Bucket(dtype_named("UINT8"), shards_of(op).domain, ipu=op.place.ipu)
 
 
 def buckets_of(gradients: Iterable[tuple[Tensor, Place]], limit: int | None) -> dict[str, Bucket]:

@@ -53,6 +53,7 @@ __all__ = [
     "RemoteLoad",
     "RemoteStore",
     "Repeat",
+    "ShardExchange",
     "WeightUpdate",
     "leaves",
     "ops_of",
@@ -178,6 +179,16 @@ class Collective:
 
 
 @dataclass(frozen=True)
+class ShardExchange:
+    """Run collectives of shards as one: each replica gives the inputs and takes the outputs of all."""
+
+    ops: tuple[Op, ...]
+
+    def __str__(self) -> str:
+        return f"ShardExchange {'; '.join(map(str, self.ops))}"
+
+
+@dataclass(frozen=True)
 class WeightUpdate:
     """Run an op that changes a weight and its states in place."""
 
@@ -235,6 +246,7 @@ Leaf = (
     | AccumulateAnchor
     | AllReduce
     | Collective
+    | ShardExchange
     | WeightUpdate
     | HostStore
 )
@@ -286,6 +298,8 @@ def ops_of(leaf: Leaf) -> list[Op]:
     """The ops that an instruction runs."""
     if isinstance(leaf, Compute | IpuCopy | RemoteLoad | RemoteStore | WeightUpdate | Collective):
         return [leaf.op]
+    if isinstance(leaf, ShardExchange):
+        return list(leaf.ops)
     if isinstance(leaf, AccumulateGradient | AccumulateAnchor):
         return [leaf.first, leaf.others]
     return []

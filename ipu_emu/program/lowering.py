@@ -20,6 +20,7 @@ from ipu_emu.graph import Graph, Op, Phase, Place, Role, Tensor
 from ipu_emu.ops.collectives import between_replicas
 from ipu_emu.ops.random import KEY, SHARED_KEY
 from ipu_emu.ops.remote import REMOTE_LOAD, REMOTE_STORE, REMOTE_UPDATE
+from ipu_emu.ops.sharding import shares
 from ipu_emu.program.accumulation import Accumulation
 from ipu_emu.program.anchors import Anchor, Return, StepShape
 from ipu_emu.program.bodies import plan_bodies
@@ -40,11 +41,13 @@ from ipu_emu.program.instructions import (
     RemoteLoad,
     RemoteStore,
     Repeat,
+    ShardExchange,
     WeightUpdate,
 )
 from ipu_emu.program.overlap import Overlap
 from ipu_emu.program.pipelining import Pipelining, Stages
 from ipu_emu.program.planner import plan_memory
+from ipu_emu.program.together import together
 from ipu_emu.transforms.checkpoints import Recomputation
 from ipu_emu.transforms.exchange import COPY, exchange, original_of
 from ipu_emu.transforms.fusion import fuse
@@ -130,7 +133,7 @@ class _Lowering:
     ) -> None:
         self.graph, self.step, self.anchors = graph, step, anchors
         self.gradients, self.reduction, self.replicas, self.streams = gradients, reduction, replicas, streams
-        self.stages = stages
+        self.stages, self.bucket_bytes = stages, bucket_bytes
         self.homes = homes(graph, stages.of)
         self.homes |= {gradient.total: self.homes[gradient.part] for gradient in gradients}
         self.reduced = [gradient for gradient in gradients if not gradient.scattered]
@@ -169,10 +172,11 @@ class _Lowering:
     def program(self, inputs: Sequence[Tensor]) -> tuple[Instruction, ...]:
         forward: list[Leaf] = self.keys(KEY)
         forward += [self.streams.load(tensor.id) for tensor in inputs]
-        forward += [_instruction(op) for op in self.graph.ops if op.phase is not Phase.UPDATE]
+        forward += [_instruction((op,)) for op in self.graph.ops if op.phase is not Phase.UPDATE]
         forward += self.accumulation()
         updates: list[Leaf] = [*self.reduce(), *self.keys(SHARED_KEY)]
-        updates += [_instruction(op) for op in self.graph.ops if op.phase is Phase.UPDATE]
+        ops = [op for op in self.graph.ops if op.phase is Phase.UPDATE]
+        updates += [_instruction(each) for each in together(self.graph, ops, self.stages.of, self.bucket_bytes)]
         early, late, end = self.stores()
         if self.stages.pipelining and self.step.accumulation == 1:
             return (self.pipeline([*forward, *early, *updates, *late], self.step.batches, Counter.BATCH), *end)
@@ -250,8 +254,11 @@ class _Lowering:
         return AccumulateAnchor(first, replace(first, type="AddInto"))
 
 
-def _instruction(op: Op) -> Leaf:
-    """The instruction that runs ``op``."""
+def _instruction(ops: tuple[Op, ...]) -> Leaf:
+    """The instruction that runs an op, or several that are one collective."""
+    op = ops[0]
+    if shares(op):
+        return ShardExchange(ops)
     if op.type in _COPIES:
         return _COPIES[op.type](op)
     if between_replicas(op):

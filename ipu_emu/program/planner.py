@@ -12,17 +12,17 @@ from dataclasses import dataclass
 from ipu_emu.errors import InternalError
 from ipu_emu.graph import Graph, Role
 from ipu_emu.ops import TABLE
-from ipu_emu.ops.sharding import exchanged_bytes, shares
+from ipu_emu.ops.sharding import exchanged_bytes
 from ipu_emu.program.buckets import room_of
 from ipu_emu.program.exchanges import exchanged_beside
 from ipu_emu.program.instructions import (
-    Collective,
     HostLoad,
     HostStore,
     Instruction,
     IpuCopy,
     Pipeline,
     Repeat,
+    ShardExchange,
     leaves,
     ops_of,
     touched,
@@ -105,8 +105,9 @@ class _Planner:
     def make_rooms(self) -> None:
         """Memory in which collectives of shards exchange; those of one IPU use it in turn."""
         for leaf in self.program:
-            if isinstance(leaf, Collective) and shares(leaf.op):
-                region, nbytes = room_of(leaf.op).region, exchanged_bytes(node_in(self.graph, leaf.op))
+            if isinstance(leaf, ShardExchange):
+                region = room_of(leaf.ops[0]).region
+                nbytes = sum(exchanged_bytes(node_in(self.graph, op)) for op in leaf.ops)
                 self.sizes[region] = max(self.sizes.get(region, 0), nbytes)
 
     def find_homes(self, fixed: set[str]) -> None:

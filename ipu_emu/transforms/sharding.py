@@ -101,7 +101,7 @@ class _Division:
 
     def __init__(self, graph: Graph, update: _Update, shards: Shards, replicas: int, divide: Divide) -> None:
         self.graph, self.update, self.shards, self.replicas = graph, update, shards, replicas
-        self.attributes = {"domain": shards.domain, "shard": shards.size}
+        self.attributes = {"shards": shards}
         self.weight_is_shard = divide(update.weight) is not None
         self.before: list[Op] = []
 
@@ -142,10 +142,10 @@ class _Division:
         whole = self.new(_GATHERED + shard, weight.id, weight.shape, FLOAT)
         inputs = (own, *op.inputs[1:4], gradient, decay, c1, c2, eps, scale)
         found = Op(LAMB_DIRECTION, inputs, (*op.outputs[1:], shard), op.attributes, phase=Phase.UPDATE)
-        ops = [found, self.op(GATHER_SHARDS, (shard,), whole, shape=weight.shape)]
+        ops = [found, self.op(GATHER_SHARDS, (shard,), whole)]
         if self.weight_is_shard:
             near = self.new(f"{_GATHERED}{UPDATED}{weight.id}", weight.id, weight.shape)
-            ops.append(self.op(GATHER_SHARDS, (weight.id,), near, shape=weight.shape))
+            ops.append(self.op(GATHER_SHARDS, (weight.id,), near))
             inputs = (weight.id, shard, near, whole)
         else:
             self.graph.tensors[op.outputs[0]] = replace(self.graph.tensor(op.outputs[0]), shape=weight.shape)
@@ -194,7 +194,7 @@ class _Division:
                 key = (op.phase, op.place)
                 if key not in copies:
                     copies[key] = self.new(self.graph.unused(_GATHERED + weight.id), weight.id, weight.shape)
-                    gather = self.op(GATHER_SHARDS, (weight.id,), copies[key], shape=weight.shape)
+                    gather = self.op(GATHER_SHARDS, (weight.id,), copies[key])
                     ops.append(replace(gather, phase=op.phase, place=op.place))
                 op = replace(op, inputs=tuple(copies[key] if id == weight.id else id for id in op.inputs))
             ops.append(op)
