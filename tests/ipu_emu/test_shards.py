@@ -1,0 +1,70 @@
+"""Shards are those of gcl's balanced reorder, and collectives of shards go together."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import gcl
+from ipu_emu import popart
+from ipu_emu.graph import Shards
+from ipu_emu.program.instructions import ShardExchange, leaves
+from tests.ipu_emu.pipelines import KEPT, OFF, SHARED, Tower, kept
+
+ADAM = popart.Adam({"defaultLearningRate": (0.01, False), "defaultWeightDecay": (0.1, True)})
+STATES = KEPT["states shared"]
+TILES = 1472
+#: Weights of a tower of three stages.
+WEIGHTS = 12
+
+
+def balanced(elements: int, replicas: int, line: int) -> gcl.HostRearrangement:
+    """The arrangement of a tensor that lies evenly over the tiles, in lines for each replica."""
+    tile = line * replicas * max(1, -(-elements // (TILES * line * replicas)))
+    sizes = [min(tile, elements - start) for start in range(0, elements, tile)]
+    return gcl.BalancedReorder.of_sizes(replicas, sizes, line).arrangement
+
+
+@pytest.mark.parametrize("replicas", [1, 2, 3, 4, 8])
+@pytest.mark.parametrize("elements", [0, 1, 17, 100, 5000, 200_000])
+def test_shards_lie_as_in_gcl(elements: int, replicas: int) -> None:
+    value = np.arange(elements, dtype=np.float32)
+    shards, want = Shards.of((elements,), 4, (1, replicas), None), balanced(elements, replicas, 16)
+    rows = np.stack([shards.cut(value, replica, replicas) for replica in range(replicas)])
+    np.testing.assert_array_equal(rows, want.shards(value))
+    np.testing.assert_array_equal(shards.join(rows), want.undo(rows.reshape(-1)))
+    assert len(shards.runs(0)) <= 2  # one copy of all whole tiles, one of the last
+
+
+def test_a_large_tensor_is_spread_over_all_tiles() -> None:
+    shards = Shards.of((TILES * 64 * 3,), 4, (1, 4), None)
+    np.testing.assert_array_equal(shards.cut(np.arange(TILES * 64 * 3), 1, 4)[:96:48], [48, 240])
+
+
+def exchanges(**values: object) -> list[ShardExchange]:
+    session = Tower(3).session(R=2, optimizer=ADAM, **STATES, **values)
+    return [leaf for leaf in leaves(session.executable.program) if isinstance(leaf, ShardExchange)]
+
+
+def test_a_bucket_is_one_collective() -> None:
+    scatter, gather = exchanges(gclOptions={"maximum_reduce_many_buffer_size": "1000000"})
+    assert (scatter.ops[0].type, gather.ops[0].type) == ("ReduceScatterGradient", "AllGatherWeight")
+    assert len(scatter.ops) == len(gather.ops) == WEIGHTS
+
+
+def test_a_bucket_ends_at_its_limit() -> None:
+    alone = exchanges(gclOptions={"maximum_reduce_many_buffer_size": "1"})
+    assert [len(one.ops) for one in alone] == [1] * 2 * WEIGHTS
+    assert 2 < len(exchanges()) < 2 * WEIGHTS
+
+
+@pytest.mark.parametrize("special", [{}, {"A": 2}])
+def test_no_bit_differs_in_one_bucket(special: dict[str, object]) -> None:
+    bucket = {"gclOptions": {"maximum_reduce_many_buffer_size": "1000000"}}
+    where = kept(OFF, SHARED, "weight", "optimizerState", "accumulator")
+    plain = Tower(2).trained(steps=2, R=4, optimizer=ADAM, **special)
+    for values in (STATES, where):
+        found = Tower(2).trained(steps=2, R=4, optimizer=ADAM, **values, **bucket, **special)
+        assert found.keys() == plain.keys()
+        for id in plain:
+            np.testing.assert_array_equal(found[id], plain[id], err_msg=id)
