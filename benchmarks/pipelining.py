@@ -20,6 +20,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from time import perf_counter, process_time
 from typing import Any
@@ -89,9 +90,10 @@ def transformer(opts: popart.SessionOptions, device: Any, micro_batches: int, fi
     return session, step
 
 
-def on_two_ipus(**values: Any) -> Step:
+def on_two_ipus(pattern: popart.SyncPattern = popart.SyncPattern.Full, **values: Any) -> Step:
     opts = options(virtualGraphMode=popart.VirtualGraphMode.Auto, **accumulated(MICRO_BATCHES), **values)
-    return transformer(opts, popart.DeviceManager().createIpuModelDevice({"numIPUs": 2}), MICRO_BATCHES)[1]
+    device = popart.DeviceManager().acquireAvailableDevice(2, pattern=pattern)
+    return transformer(opts, device, MICRO_BATCHES)[1]
 
 
 def median_ms(step: Callable[[], object], seconds: float, clock: Callable[[], float] = perf_counter) -> float:
@@ -120,15 +122,15 @@ def row(case: str, unit: str, times: dict[str, list[float]]) -> Row:
     return Row(case, unit, statistics.median(ours), {peer: statistics.median(theirs)}, ratio)
 
 
-def against_sharding(rounds: int, seconds: float) -> Row:
+def against_sharding(rounds: int, seconds: float, pattern: popart.SyncPattern) -> Row:
     """One process, two IPUs: side by side, and one after the other."""
-    steps = {"pipelined": on_two_ipus(enablePipelining=True), "sharded": on_two_ipus()}
+    steps = {"pipelined": on_two_ipus(pattern, enablePipelining=True), "sharded": on_two_ipus()}
     for _ in range(3):
         losses = [step() for step in steps.values()]
         if not np.array_equal(*losses):
             raise SystemExit(f"pipelining.py: losses differ: {losses}")
     contenders = {name: lambda step=step: median_ms(step, seconds) for name, step in steps.items()}
-    return row("2 stages, 1 process, against sharding", "ms", in_turns(contenders, rounds))
+    return row(f"2 stages, {pattern.name}, against sharding", "ms", in_turns(contenders, rounds))
 
 
 def against_instances(rounds: int, seconds: float) -> Row:
@@ -160,13 +162,14 @@ def worker(kind: str, seconds: float) -> None:
     if kind == "pipelined":
         opts = options(virtualGraphMode=popart.VirtualGraphMode.Auto, enablePipelining=True)
         micro_batches = MICRO_BATCHES
+        device = popart.DeviceManager().acquireAvailableDevice(2, pattern=popart.SyncPattern.SinglePipeline)
     else:
         opts = options()
+        device = popdist_py.popart.getDevice()
         micro_batches = MICRO_BATCHES // popdist_py.getNumInstances()
     for name, value in accumulated(micro_batches).items():
         setattr(opts, name, value)
     popdist_py.popart.configureSessionOptions(opts)
-    device = popdist_py.popart.getDevice()
     _, step = transformer(opts, device, micro_batches, popdist_py.getInstanceIndex() * micro_batches)
     # All instances have to make the same number of steps.
     for _ in range(3):
@@ -219,7 +222,9 @@ def main() -> None:
         worker(args.worker, seconds)
         return
     rows = []
-    for measure in (overhead, against_sharding, against_instances):
+    patterns = (popart.SyncPattern.SinglePipeline, popart.SyncPattern.Full)
+    sharding = (partial(against_sharding, pattern=pattern) for pattern in patterns)
+    for measure in (overhead, *sharding, against_instances):
         rows.append(measure(rounds, seconds))
         print(rows[-1], flush=True)
     if args.json:

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 from ipu_emu.hardware.sync import SyncPattern, groups
 
-__all__ = ["Meeting", "meetings"]
+__all__ = ["Meeting", "Tasks", "meetings", "partners"]
 
 #: (stage, micro-batch), in program order.
 Tasks = tuple[tuple[int, int], ...]
@@ -37,16 +37,20 @@ class Meeting:
     taken_after: Tasks
 
 
+def partners(ipus: int, pattern: SyncPattern) -> dict[int, set[int]]:
+    """The IPUs of a replica of so many that cannot compute while the host serves an IPU."""
+    kind = {"gs1": pattern.gs1, "gs2": pattern.gs2}[pattern.host]
+    return {ipu: set(group) - {ipu} for group in groups(kind, range(ipus), ipus) for ipu in group}
+
+
 def meetings(slots: Sequence[Tasks], ipus: Sequence[int], pattern: SyncPattern) -> Iterator[Meeting]:
     """One for each slot; ``ipus`` has the IPU of each stage."""
-    kind = {"gs1": pattern.gs1, "gs2": pattern.gs2}[pattern.host]
-    replica = range(1 + max(ipus))
-    partners = {ipu: set(group) - {ipu} for group in groups(kind, replica, len(replica)) for ipu in group}
+    waiting = partners(1 + max(ipus), pattern)
 
     def served(tasks: Tasks, slot: Tasks, *, beside: bool) -> Tasks:
         """Those of ``tasks`` whose data is exchanged beside ``slot``, or the others."""
         busy = {ipus[stage] for stage, _ in slot}
-        return tuple(task for task in tasks if (not partners[ipus[task[0]]] & busy) is beside)
+        return tuple(task for task in tasks if (not waiting[ipus[task[0]]] & busy) is beside)
 
     earlier, later = [(), *slots[:-1]], [*slots[1:], ()]
     for number, (before, slot, after) in enumerate(zip(earlier, slots, later, strict=True)):

@@ -1,8 +1,9 @@
-"""Pipeline: the stages of a pipeline, bound, and the walk through the slots of its schedule.
+"""Pipeline: the stages of a pipeline, bound, and the threads that go through them.
 
-The stages of one slot run at the same time, each on the worker of its IPU; those of one IPU one after the other, in
-the order of the schedule. Meanwhile the host, in the caller's thread, gives the data of the next slot and takes the
-results of the last one, as far as the sync pattern allows (see meetings.py).
+Every IPU of every replica works through its stages in the order of the schedule, and waits for what it needs alone
+(see events.py): copies of other IPUs, places of its outputs, the data of the host. Neighbouring IPUs share a thread
+where there are more of them than CPUs. Meanwhile the host, in the caller's thread, gives data and takes results as
+far as the sync pattern allows (see meetings.py).
 
     slot        0          1          2          3
     IPU 0       stage 0    0          0 2        0 2
@@ -14,32 +15,43 @@ each IPU of each replica counts for itself.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
+from itertools import groupby
 
-from ipu_emu.engine.binding import Binder
+from ipu_emu.engine.binding import Binder, kind_of
 from ipu_emu.engine.counts import Counts
-from ipu_emu.engine.meetings import Meeting, Tasks, meetings
+from ipu_emu.engine.events import HOST, Doing, Event, Uses, events, needs
+from ipu_emu.engine.lanes import Clock, Job, Lanes, links
+from ipu_emu.engine.meetings import meetings, partners
 from ipu_emu.engine.turns import TurnBinder, Turns
 from ipu_emu.engine.wall import Kind
 from ipu_emu.engine.workers import Workers
 from ipu_emu.hardware.sync import PATTERNS
 from ipu_emu.ops import Step
-from ipu_emu.program.instructions import HostLoad, HostStore, Pipeline, PipelineStage
+from ipu_emu.program.instructions import Counter, HostLoad, HostStore, IpuCopy, Leaf, Pipeline, PipelineStage
 
 __all__ = ["BoundPipeline"]
 
-#: Makes a call and adds its time to a kind.
-Clock = Callable[[Kind, Step], None]
+
+@dataclass(frozen=True)
+class _Piece:
+    """Instructions of a stage between which nobody waits."""
+
+    turns: Turns
+    uses: Uses
 
 
 @dataclass(frozen=True)
 class _Stage:
     ipu: int
-    loads: Turns
-    work: Sequence[Turns]
-    stores: Turns
+    gives: _Piece
+    work: Sequence[_Piece]
+    takes: _Piece
+
+    def piece(self, event: Event) -> _Piece:
+        return {Doing.GIVE: self.gives, Doing.TAKE: self.takes}.get(event.doing) or self.work[event.piece]
 
 
 class BoundPipeline:
@@ -47,82 +59,89 @@ class BoundPipeline:
 
     def __init__(self, pipeline: Pipeline, binder: Binder) -> None:
         self.counter, self.host = pipeline.counter, binder.host
-        slots = [tuple((task.stage, task.micro_batch) for task in slot) for slot in pipeline.slots()]
-        ipus = [stage.ipu for stage in pipeline.stages]
-        self.meetings = list(meetings(slots, ipus, PATTERNS[binder.executable.sync]))
-        self.ipus = 1 + max(ipus)
-        self.counts = [[Counts() for _ in range(self.ipus)] for _ in binder.buffers]
+        self.ipus = [stage.ipu for stage in pipeline.stages]
+        self.width = 1 + max(self.ipus)
+        self.counts = [[Counts() for _ in range(self.width)] for _ in binder.buffers]
         self.stages = [_stage(binder, stage, self.counts) for stage in pipeline.stages]
         #: Collectives are for all replicas at once, so their stages cannot run at the same time as others.
-        self.together = any(len(stage.work) != 1 for stage in self.stages)
+        self.together = any(piece.turns.kind is not Kind.COMPUTE for stage in self.stages for piece in stage.work)
+        self.pattern = PATTERNS[binder.executable.sync]
+        self.order = list(self._events(pipeline))
+        self._lanes: dict[int, Lanes] = {}
+
+    def _events(self, pipeline: Pipeline) -> Iterator[Event]:
+        slots = [tuple((task.stage, task.micro_batch) for task in slot) for slot in pipeline.slots()]
+        return events(
+            list(meetings(slots, self.ipus, self.pattern)),
+            self.ipus,
+            [len(stage.work) for stage in self.stages],
+            given={number for number, stage in enumerate(self.stages) if stage.gives.uses.of},
+            taken={number for number, stage in enumerate(self.stages) if stage.takes.uses.of},
+        )
 
     def run(self, workers: Workers, clock: Clock) -> None:
         """Run all micro-batches; ``clock`` makes a call and adds its time to a kind."""
         for counts in (counts for replica in self.counts for counts in replica):
             counts.follow(self.host.counts)
-        for meeting in self.meetings:
-            clock(Kind.HOST_IO, partial(self._give, meeting.given_before))
-            self._slot(meeting, workers, clock)
-            clock(Kind.HOST_IO, partial(self._take, meeting.taken_after))
+        if self.together or workers.count == 1:
+            self._in_turn(workers, clock)
+            return
+        if workers.count not in self._lanes:
+            self._lanes[workers.count] = Lanes(self._jobs(workers.count))
+        self._lanes[workers.count].run(workers, clock)
 
-    def _slot(self, meeting: Meeting, workers: Workers, clock: Clock) -> None:
-        beside = workers.count > 1 and not self.together
-        if beside:
-            workers.start(self._jobs(meeting.tasks))
-        try:
-            clock(Kind.HOST_IO, partial(self._beside, meeting))
-        finally:
-            if beside:
-                clock(Kind.COMPUTE, workers.wait)
-        if not beside:
-            self._in_turn(meeting.tasks, workers, clock)
-
-    def _beside(self, meeting: Meeting) -> None:
-        """What the host does during a slot."""
-        self._give(meeting.given_beside)
-        self._take(meeting.taken_beside)
-
-    def _give(self, tasks: Tasks) -> None:
-        self._serve((micro_batch, self.stages[stage].loads) for stage, micro_batch in tasks)
-
-    def _take(self, tasks: Tasks) -> None:
-        self._serve((micro_batch, self.stages[stage].stores) for stage, micro_batch in tasks)
-
-    def _serve(self, work: Iterable[tuple[int, Turns]]) -> None:
-        for micro_batch, turns in work:
-            self.host.counts.set(self.counter, micro_batch)
-            for call in turns.at(micro_batch):
-                call()
-
-    def _jobs(self, slot: Tasks) -> list[Step]:
-        """One job for each IPU of each replica, those of a replica side by side."""
-        replicas = range(len(self.counts))
-        return [self._job(slot, replica, ipu) for replica in replicas for ipu in range(self.ipus)]
-
-    def _job(self, slot: Tasks, replica: int, ipu: int) -> Step:
-        counts, counter = self.counts[replica][ipu], self.counter
-        work = [(m, self.stages[s].work[0].at(m)[replica]) for s, m in slot if self.stages[s].ipu == ipu]
-
-        def job() -> None:
-            for micro_batch, call in work:
-                counts.set(counter, micro_batch)
-                call()
-
-        return job
-
-    def _in_turn(self, slot: Tasks, workers: Workers, clock: Clock) -> None:
-        """One stage after the other, the replicas side by side."""
-        for number, micro_batch in slot:
-            stage = self.stages[number]
+    def _in_turn(self, workers: Workers, clock: Clock) -> None:
+        """One event after the other, the replicas side by side."""
+        for event in self.order:
+            turns = self.stages[event.stage].piece(event).turns
+            if event.actor == HOST:
+                clock(Kind.HOST_IO, self._call(event, HOST, 0))
+                continue
             for replica in self.counts:
-                replica[stage.ipu].set(self.counter, micro_batch)
-            for turns in stage.work:
-                clock(turns.kind, partial(workers.run, turns.at(micro_batch)))
+                replica[event.actor].set(self.counter, event.micro_batch)
+            clock(turns.kind, partial(workers.run, turns.at(event.micro_batch)))
+
+    @cached_property
+    def _needs(self) -> list[set[int]]:
+        waiting = partners(self.width, self.pattern)
+        return list(needs(self.order, lambda event: self.stages[event.stage].piece(event).uses, waiting, self.ipus))
+
+    def _jobs(self, count: int) -> list[list[Job]]:
+        """What each of ``count`` threads does, and after them the host: an event is a job for every replica."""
+        replicas = range(len(self.counts))
+        share = -(-len(replicas) * self.width // count)
+        host = -(-len(replicas) * self.width // share)
+        numbers: dict[tuple[int, int], int] = {}
+        made: list[tuple[int, Step]] = []
+        needed: list[set[int]] = []
+        for number, event in enumerate(self.order):
+            for replica in replicas if event.actor != HOST else [HOST]:
+                near = replicas if replica == HOST else (replica, HOST)
+                numbers[number, replica] = len(made)
+                lane = host if replica == HOST else (replica * self.width + event.actor) // share
+                made.append((lane, self._call(event, replica, max(replica, 0))))
+                needed.append(
+                    {numbers[one, each] for one in self._needs[number] for each in near if (one, each) in numbers}
+                )
+        lanes: list[list[Job]] = [[] for _ in range(host + 1)]
+        for (lane, call), link in zip(made, links([lane for lane, _ in made], needed), strict=True):
+            lanes[lane].append(Job(call, link))
+        return lanes
+
+    def _call(self, event: Event, replica: int, part: int) -> Step:
+        counts = self.host.counts if replica == HOST else self.counts[replica][event.actor]
+        call = self.stages[event.stage].piece(event).turns.at(event.micro_batch)[part]
+        return partial(_counted, counts.set, self.counter, event.micro_batch, call)
 
     def calls(self) -> list[tuple[Kind, Step]]:
         """One of each of the prepared calls."""
-        turns = [turns for stage in self.stages for turns in (stage.loads, *stage.work, stage.stores)]
-        return [(one.kind, call) for one in turns for call in one.at(0)]
+        pieces = [piece for stage in self.stages for piece in (stage.gives, *stage.work, stage.takes)]
+        return [(piece.turns.kind, call) for piece in pieces for call in piece.turns.at(0)]
+
+
+def _counted(count: Callable[[Counter, int], None], counter: Counter, micro_batch: int, call: Step) -> None:
+    count(counter, micro_batch)
+    call()
 
 
 def _stage(binder: Binder, stage: PipelineStage, counts: Sequence[Sequence[Counts]]) -> _Stage:
@@ -130,6 +149,20 @@ def _stage(binder: Binder, stage: PipelineStage, counts: Sequence[Sequence[Count
     bind = TurnBinder(binder, [replica[stage.ipu] for replica in counts], binder.host.counts)
     loads = [leaf for leaf in stage.body if isinstance(leaf, HostLoad)]
     stores = [leaf for leaf in stage.body if isinstance(leaf, HostStore)]
-    work = bind.by_kind([leaf for leaf in stage.body if not isinstance(leaf, HostLoad | HostStore)])
-    work = work or [bind.turns(Kind.COMPUTE, [])]
-    return _Stage(stage.ipu, bind.turns(Kind.HOST_IO, loads), work, bind.turns(Kind.HOST_IO, stores))
+    work = [leaf for leaf in stage.body if not isinstance(leaf, HostLoad | HostStore)]
+
+    def piece(kind: Kind, leaves: Sequence[Leaf]) -> _Piece:
+        return _Piece(bind.turns(kind, leaves), Uses.by(leaves, binder.executable.plan))
+
+    pieces = [piece(kind, list(group)) for (kind, _), group in groupby(work, _piece_of)]
+    return _Stage(
+        stage.ipu,
+        piece(Kind.HOST_IO, loads),
+        pieces or [piece(Kind.COMPUTE, [])],
+        piece(Kind.HOST_IO, stores),
+    )
+
+
+def _piece_of(leaf: Leaf) -> tuple[Kind, bool]:
+    """What the instructions of a piece have in common; others wait for copies alone."""
+    return kind_of(leaf), isinstance(leaf, IpuCopy)

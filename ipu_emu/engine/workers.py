@@ -37,6 +37,7 @@ class Workers:
 
     def __init__(self, count: int, *, aside: bool = False) -> None:
         self.count = count
+        self._give_up: Step = _nothing
         self._running: list[_Done] = []
         self._jobs: list[_Jobs] = [SimpleQueue() for _ in range(count if count > 1 or aside else 0)]
         name = "host-io" if aside else "ipu"
@@ -62,8 +63,12 @@ class Workers:
         self.start(parts)
         self.wait()
 
-    def start(self, parts: Sequence[Step]) -> None:
-        """Let the threads begin with ``parts``, neighbours on one thread; ``wait`` must follow."""
+    def start(self, parts: Sequence[Step], *, give_up: Step | None = None) -> None:
+        """Let the threads begin with ``parts``, neighbours on one thread; ``wait`` must follow.
+
+        ``give_up`` ends parts that wait for each other, when something interrupts the caller.
+        """
+        self._give_up = give_up or _nothing
         share = -(-len(parts) // self.count)
         try:
             for lane, first in enumerate(range(0, len(parts), share)):
@@ -92,6 +97,7 @@ class Workers:
         An interrupt may come after a result was taken and before it was noted, so results do not say that. Every
         thread works in order: once it has done nothing, it has done all that came before.
         """
+        self._give_up()
         self._running = []
         done: list[_Done] = [SimpleQueue() for _ in self._jobs]
         for jobs, answer in zip(self._jobs, done, strict=True):
@@ -104,6 +110,10 @@ class Workers:
         self._stop()
         for thread in self._threads:
             thread.join()
+
+
+def _nothing() -> None:
+    """Parts that wait for nobody end by themselves."""
 
 
 def _work(jobs: _Jobs) -> None:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import count
 from pathlib import Path
+from threading import Event
+from time import sleep
 from typing import Any
 
 import numpy as np
@@ -11,6 +15,7 @@ import pytest
 from ipu_emu import popart
 from ipu_emu.engine.meetings import meetings
 from ipu_emu.hardware import PATTERNS
+from ipu_emu.ops import TABLE
 from ipu_emu.popart import SyncPattern
 from ipu_emu.program.schedules import schedule
 from tests.ipu_emu.pipelines import PIPELINE, Tower, threads
@@ -72,27 +77,77 @@ def test_everything_is_given_and_taken_once_and_in_order(pattern: str) -> None:
 
 
 class Watched(popart.PyStepIO):
-    """Notes for each chunk whether stages were running when it was asked for."""
+    """Calls ``asked`` with the number of each chunk that is asked for."""
 
-    seen: list[bool]
-    workers: Any
+    number = 0
+    asked: Any
 
     def read(self, id: str) -> Any:
-        self.seen.append(self.workers.busy)
+        self.asked(self.number)
+        self.number += 1
         return super().read(id)
 
 
-@pytest.mark.parametrize(("pattern", "beside"), [("SinglePipeline", 7), ("Full", 1)])
-def test_the_engine_waits_as_the_pattern_says(monkeypatch: pytest.MonkeyPatch, pattern: str, beside: int) -> None:
+def watched(monkeypatch: pytest.MonkeyPatch, pattern: str, layers: dict[str, Any], asked: Any) -> None:
+    """Run 8 micro-batches; before the layer with weight ``w`` works ``layers[w]`` is called with its micro-batch."""
     threads(monkeypatch, 2)
-    tower = Tower(2)
-    session = on(SyncPattern[pattern], tower, 8)
-    session.prepareDevice()
+    with monkeypatch.context() as patched:
+        before_layers(patched, layers)
+        tower = Tower(2)
+        session = on(SyncPattern[pattern], tower, 8)
+        session.prepareDevice()
     stepio = Watched({tower.x: tower.data(0, 8, 1, 1)[tower.x]}, session.initAnchorArrays())
-    stepio.seen, stepio.workers = [], session.engine._workers
+    stepio.asked = asked
     session.run(stepio)
-    assert (len(stepio.seen), sum(stepio.seen)) == (8, beside)
     session.close()
+
+
+def before_layers(monkeypatch: pytest.MonkeyPatch, layers: dict[str, Any]) -> None:
+    entry = TABLE.table["", "Gemm"]
+    counts = {w: count() for w in layers}
+
+    def kernel(bound: Any) -> Any:
+        step, mine = entry.kernel(bound), [w for w in layers if w in bound.node.op.inputs]
+
+        def run() -> None:
+            for w in mine:
+                layers[w](next(counts[w]))
+            step()
+
+        return run
+
+    monkeypatch.setitem(TABLE.table, ("", "Gemm"), replace(entry, kernel=kernel))
+
+
+def test_with_full_no_other_ipu_works_while_the_host_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
+    works, seen = Event(), []
+
+    def slow(micro_batch: int) -> None:
+        works.set()
+        sleep(0.02)
+        works.clear()
+
+    watched(monkeypatch, "Full", {"w1": slow}, lambda number: seen.append(works.is_set()))
+    assert seen == [False] * 8
+
+
+def test_with_single_pipeline_an_ipu_is_served_while_another_works(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second stage does not begin before data that comes slots later was asked for."""
+    third, met = Event(), []
+    waiting = {"w1": lambda micro_batch: met.append(third.wait(60))}
+    watched(monkeypatch, "SinglePipeline", waiting, lambda number: third.set() if number == 2 else None)
+    assert met == [True] * 8
+
+
+def test_an_ipu_goes_on_as_soon_as_it_has_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first stage is at micro-batch 2 while the second is held at 0: in the schedule that is a slot later."""
+    ahead, met = Event(), []
+    layers = {
+        "w0": lambda micro_batch: ahead.set() if micro_batch == 2 else None,
+        "w1": lambda micro_batch: met.append(ahead.wait(60)),
+    }
+    watched(monkeypatch, "SinglePipeline", layers, lambda number: None)
+    assert met == [True] * 8
 
 
 def on(pattern: SyncPattern, tower: Tower, bps: int, **values: Any) -> Any:
