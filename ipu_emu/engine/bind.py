@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from gcl.half import float_to_half, half_to_float
 from ipu_emu.engine.buffers import Buffers
 from ipu_emu.engine.direct import direct
+from ipu_emu.engine.exceptions import watched
 from ipu_emu.engine.loop import loop
 from ipu_emu.graph import Graph, Op
 from ipu_emu.ops import TABLE, Bound, Step
@@ -25,8 +26,11 @@ from ipu_emu.program.memory import node_in
 __all__ = ["bind"]
 
 
-def bind(graph: Graph, op: Op, buffers: Buffers, turn: int = 0) -> list[Step]:
-    """The calls that run ``op`` on one replica in micro-batch ``turn``; none for a view."""
+def bind(graph: Graph, op: Op, buffers: Buffers, turn: int = 0, *, watch: bool = False) -> list[Step]:
+    """The calls that run ``op`` on one replica in micro-batch ``turn``; none for a view.
+
+    With ``watch`` they raise where results are no finite numbers any more.
+    """
     if op.outputs[0] in buffers.plan.views:
         return []
     node = node_in(graph, op)
@@ -39,7 +43,7 @@ def bind(graph: Graph, op: Op, buffers: Buffers, turn: int = 0) -> list[Step]:
         tuple(arrays[id] for id in op.outputs),
         tuple(workspace),
     )
-    kernel = partial(loop, bind=bind) if op.type == WHILE else TABLE[op].kernel
+    kernel = partial(loop, bind=partial(bind, watch=watch)) if op.type == WHILE else TABLE[op].kernel
     assert kernel is not None
     read = [id for id in dict.fromkeys(op.inputs) if id in images]
     written = [id for id in dict.fromkeys(op.outputs) if id in images]
@@ -49,6 +53,9 @@ def bind(graph: Graph, op: Op, buffers: Buffers, turn: int = 0) -> list[Step]:
         *(_round(images[id], stored[id]) for id in written),
     ]
     steps = [direct(step) for step in made]
+    if watch:
+        operands = ([stored[id] for id in ids if id] for ids in (op.inputs, op.outputs))
+        steps = [watched(f"Op {op.type} ({', '.join(op.outputs)})", chain(*steps), *operands)]
     return [_guarded(buffers.at(op.guard, turn), chain(*steps))] if op.guard else steps
 
 

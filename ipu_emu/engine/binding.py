@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from ipu_emu.engine.bind import bind
 from ipu_emu.engine.buffers import Buffers
 from ipu_emu.engine.counts import Counts
+from ipu_emu.engine.exceptions import watched
 from ipu_emu.engine.exchange import Member, exchange
 from ipu_emu.engine.replicas import Replicas
 from ipu_emu.engine.wall import Kind
@@ -74,9 +75,11 @@ class Binder:
         buffers: Sequence[Buffers],
         buckets: dict[str, NDArray[Any]],
         host: Host,
+        *,
+        watch: bool = False,
     ) -> None:
         self.executable, self.replicas, self.buffers, self.buckets = executable, replicas, buffers, buckets
-        self.host = host
+        self.host, self.watch = host, watch
 
     def shared(self, leaf: Leaf, counts: Counts, turn: int = 0) -> Step:
         """What concerns all replicas at once: host and collective instructions."""
@@ -89,19 +92,21 @@ class Binder:
         if isinstance(leaf, ShardExchange):
             return self._exchange(leaf.ops, turn)
         assert isinstance(leaf, AllReduce)
-        return self.replicas.all_reduce(Bucket.named(leaf.bucket), self.buckets[leaf.bucket], leaf.operator)
+        bucket = self.buckets[leaf.bucket]
+        step = self.replicas.all_reduce(Bucket.named(leaf.bucket), bucket, leaf.operator)
+        return watched("the reduction of gradients", step, [bucket], [bucket]) if self.watch else step
 
     def local(self, leaf: Leaf, replica: int, counts: Counts, turn: int = 0) -> list[Step]:
         """What each replica does alone."""
         graph, buffers = self.executable.graph, self.buffers[replica]
         if isinstance(leaf, Compute | IpuCopy | RemoteLoad | RemoteStore | WeightUpdate):
-            return bind(graph, leaf.op, buffers, turn)
+            return bind(graph, leaf.op, buffers, turn, watch=self.watch)
         if isinstance(leaf, CountMicroBatch):
             return [_running_mean(buffers.arrays[leaf.keep], buffers.arrays[leaf.take], counts)]
         if isinstance(leaf, DrawKey):
             return [self._key(leaf, replica, counts)]
         assert isinstance(leaf, AccumulateGradient | AccumulateAnchor)
-        first, others = (chain(*bind(graph, op, buffers, turn)) for op in (leaf.first, leaf.others))
+        first, others = (chain(*bind(graph, op, buffers, turn, watch=self.watch)) for op in (leaf.first, leaf.others))
         if isinstance(leaf, AccumulateGradient):
             return [lambda: others() if counts.micro_batch else first()]
         return [lambda: others() if counts.micro_batch or counts.batch else first()]
@@ -109,7 +114,8 @@ class Binder:
     def _collective(self, op: Op, turn: int) -> Step:
         inputs = [buffers.at(op.inputs[-1], turn) for buffers in self.buffers]
         outputs = [buffers.at(op.outputs[0], turn) for buffers in self.buffers]
-        return self.replicas.collective(op, self.executable.graph.tensor(op.inputs[0]), inputs, outputs)
+        step = self.replicas.collective(op, self.executable.graph.tensor(op.inputs[0]), inputs, outputs)
+        return watched(f"Op {op.type} ({op.outputs[0]})", step, inputs, outputs) if self.watch else step
 
     def _exchange(self, ops: Sequence[Op], turn: int) -> Step:
         members = [
@@ -120,7 +126,12 @@ class Binder:
             )
             for op in ops
         ]
-        return exchange(self.replicas, members, self.buckets[room_of(ops[0]).region])
+        step = exchange(self.replicas, members, self.buckets[room_of(ops[0]).region])
+        if not self.watch:
+            return step
+        inputs = [array for member in members for array in member.inputs]
+        outputs = [array for member in members for array in member.outputs]
+        return watched("an exchange of shards", step, inputs, outputs)
 
     def _key(self, leaf: DrawKey, replica: int, counts: Counts) -> Step:
         key, factor = self.buffers[replica].arrays[leaf.tensor], self.executable.step.accumulation

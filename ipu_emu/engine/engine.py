@@ -58,9 +58,14 @@ _Part = _Segment | _Loop | BoundPipeline | OverlappedLoop
 
 
 class Engine:
-    """Local replicas of one executable, with their memory; ``folder`` is for files of Streaming Memory."""
+    """Local replicas of one executable, with their memory; ``folder`` is for files of Streaming Memory.
 
-    def __init__(self, executable: Executable, replicas: Replicas, *, folder: str | None = None) -> None:
+    With ``watch`` a step raises an error where an op makes an infinity or NaN.
+    """
+
+    def __init__(
+        self, executable: Executable, replicas: Replicas, *, folder: str | None = None, watch: bool = False
+    ) -> None:
         self.executable = executable
         self.replicas = replicas
         self.wall = Wall()
@@ -78,7 +83,7 @@ class Engine:
             for replica in range(replicas.local)
         ]
         self._workers = Workers(self._threads())
-        self._binder = Binder(executable, replicas, self._buffers, self._buckets, self._host)
+        self._binder = Binder(executable, replicas, self._buffers, self._buckets, self._host, watch=watch)
         self._program = list(self._bind(executable.program))
         self._warm_up(self._program)
         self._load()
@@ -172,7 +177,7 @@ class Engine:
         self._host.counts.seed = seed
 
     def run(self, feed: Feed) -> None:
-        """Run one step; infinities and NaN are values like others, as on the device."""
+        """Run one step; infinities and NaN are values like others, as on the device, unless they are watched for."""
         if self._broken:
             raise SessionError(
                 "A step of this session ended in the middle of a pipeline, so that its weights are of no step; make "

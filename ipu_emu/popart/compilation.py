@@ -155,6 +155,7 @@ class Compilation:
             "bucket_bytes": self._options.bucketBytes(),
             "recomputation": self._options.recomputation(),
             "activations": self._locations().activations(),
+            "fused": not self._options.enableFloatingPointChecks,
             "schedule": self._options.pipelineSchedule if self._options.enablePipelining else None,
         }
 

@@ -96,7 +96,12 @@ class Session(Randomness):
                 f"Failed to attach to device with id '{info.id}': somebody else has its IPUs. Detach the other "
                 "device first, or close the session that uses it"
             )
-        self._engine = Engine(self.executable, self._replicas(), folder=self._options.engineOptions.get(_FOLDER))
+        self._engine = Engine(
+            self.executable,
+            self._replicas(),
+            folder=self._options.engineOptions.get(_FOLDER),
+            watch=bool(self._options.enableFloatingPointChecks),
+        )
         self._weights_loaded = not self._training
 
     def _replicas(self) -> Replicas:

@@ -18,15 +18,16 @@ from ipu_emu.transforms.storage import batch_innermost
 __all__ = ["plan_bodies"]
 
 
-def plan_bodies(graph: Graph) -> None:
+def plan_bodies(graph: Graph, *, fused: bool) -> None:
     """Give every While of ``graph`` the plan of its body, inner loops first."""
-    graph.ops = [_planned(op) if op.type == WHILE else op for op in graph.ops]
+    graph.ops = [_planned(op, fused) if op.type == WHILE else op for op in graph.ops]
 
 
-def _planned(op: Op) -> Op:
+def _planned(op: Op, fused: bool) -> Op:
     body: Graph = op.attributes["body"].copy()
-    fuse(body, body.outputs)
-    plan_bodies(body)
+    if fused:
+        fuse(body, body.outputs)
+    plan_bodies(body, fused=fused)
     program = [Compute(inner) for inner in body.ops]
     kept = list(dict.fromkeys([*body.inputs, *body.outputs]))
     plan = plan_memory(body, program, batch_innermost=batch_innermost(body), totals={}, kept=kept)

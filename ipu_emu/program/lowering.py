@@ -82,15 +82,18 @@ def lower(
     recomputation: Recomputation = Recomputation.NONE,
     ahead: Mapping[str, Overlap] = MappingProxyType({}),
     activations: ActivationStorage | None = None,
+    fused: bool = True,
 ) -> Executable:
     """Compile one step of ``graph``.
 
     ``replicas`` counts all instances, ``broadcast`` names inputs without R, ``bucket_bytes`` limits how much is
     reduced at a time; ``schedule`` names the schedule of a pipeline, whose stages are the places of the ops;
-    ``ahead`` has the inputs that are not loaded just in time, ``activations`` says where those are kept.
+    ``ahead`` has the inputs that are not loaded just in time, ``activations`` says where those are kept;
+    ``fused`` chains of element-wise ops are one op.
     """
-    fuse(graph, [*(anchor.tensor for anchor in anchors), *(g.part for g in gradients), *(g.total for g in gradients)])
-    plan_bodies(graph)
+    if fused:
+        fuse(graph, [*(a.tensor for a in anchors), *(g.part for g in gradients), *(g.total for g in gradients)])
+    plan_bodies(graph, fused=fused)
     training = bool(gradients)
     if training:
         recompute(graph, recomputation, [anchor.tensor for anchor in anchors])
