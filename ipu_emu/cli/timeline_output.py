@@ -18,6 +18,7 @@ _COLOURS = {
     Kind.STREAMING: "#d7ccc8",
     Kind.HOST: "#b0bec5",
     Kind.BESIDE: "#cfd8dc",
+    Kind.PREFETCH: "#dce775",
     Kind.COLLECTIVE: "#ce93d8",
     Kind.UPDATE: "#ef9a9a",
     Work.FORWARD: "#64b5f6",

@@ -49,6 +49,7 @@ class Kind(StrEnum):
     STREAMING = "Streaming Memory"
     HOST = "host I/O"
     BESIDE = "host I/O, beside compute"
+    PREFETCH = "prefetch into Streaming Memory"
     COLLECTIVE = "collectives"
     UPDATE = "weight update"
 

@@ -11,6 +11,8 @@ compute (see ``program.overlap``), a micro-batch waits for what it needs, and ev
 
     compute       m0    m1       m2
     I/O        L0 L1    S0 L2    S1    S2
+
+Of staged inputs the first are there when a step begins, and those of the next step when it ends.
 """
 
 from __future__ import annotations
@@ -64,10 +66,10 @@ class Block:
         return {kind: sum(s for (_, k), s in self.busy.items() if k is kind) for kind in Kind}
 
     def by_ipu(self) -> dict[int, float]:
-        """Busy seconds of each IPU, without what its I/O tiles do while it computes."""
+        """Busy seconds of each IPU, without what is done beside it while it computes."""
         found: dict[int, float] = defaultdict(float)
         for (ipu, kind), seconds in self.busy.items():
-            found[ipu] += 0.0 if kind is Kind.BESIDE else seconds
+            found[ipu] += 0.0 if kind in (Kind.BESIDE, Kind.PREFETCH) else seconds
         return dict(sorted(found.items()))
 
 
@@ -99,31 +101,45 @@ def _leaf(leaf: Leaf, pricing: Pricing) -> Block:
 
 def _overlapped(loop: Overlapped, pricing: Pricing) -> Block:
     """The order of the engine: see ``engine.overlap``."""
-    made, exchanged = Block(), 0.0
+    made, beside = Block(), _Beside(pricing)
+    there = min(loop.total, *(leaf.ahead for leaf in loop.loads)) if loop.staged else 0
     work, after = (_block(part, pricing) for part in (loop.work, loop.after))
     for number in range(loop.total):
-        made.seconds = max(made.seconds, exchanged)
-        made.append(_block(loop.loads_for(number, beside=False), pricing))
-        exchanged = _exchange(made, loop.neighbours(number), pricing)
+        made.seconds = max(made.seconds, beside.ready.get(number, 0.0))
+        made.append(_block([] if number < there else loop.loads_for(number, beside=False), pricing))
+        beside.exchange(made, number + 1, loop.stores_of(number - 1, beside=True))
+        for later, loads in loop.coming(number, there):
+            beside.exchange(made, later, loads)
+        if loop.total <= number + there:
+            beside.exchange(made, number + there, loop.loads)
         made.append(_one_span(work, f"micro-batch {number}"))
         now = loop.stores_of(number, beside=False)
-        made.seconds = max(made.seconds, exchanged if now else 0.0)
+        made.seconds = max(made.seconds, 0.0 if loop.staged or not now else beside.end)
         made.append(_block(now, pricing))
         if (number + 1) % loop.micro_batches == 0:
             made.append(_one_span(after, f"update {number // loop.micro_batches}"))
-    made.seconds = max(made.seconds, exchanged)
+    made.seconds = max(made.seconds, beside.end)
     return made
 
 
-def _exchange(made: Block, leaves: Sequence[Leaf], pricing: Pricing) -> float:
-    """Let the I/O tiles work from now on; return when they are done."""
-    end = made.seconds
-    for leaf in leaves:
-        found = pricing.of(leaf)
-        made.spans.append(Span(found.ipu, end, found.seconds, str(leaf), Kind.BESIDE))
-        made.busy[found.ipu, Kind.BESIDE] += found.seconds
-        end += found.seconds
-    return end
+@dataclass
+class _Beside:
+    """What the host does while an IPU computes, one after the other; micro-batches are ``ready`` with its end."""
+
+    pricing: Pricing
+    end: float = 0.0
+    ready: dict[int, float] = field(default_factory=dict)
+
+    def exchange(self, made: Block, number: int, leaves: Sequence[HostLoad | HostStore]) -> None:
+        """Exchange as soon as possible from now on what micro-batch ``number`` waits for."""
+        self.end = max(self.end, made.seconds)
+        for leaf in leaves:
+            found = self.pricing.of(leaf)
+            kind = Kind.PREFETCH if leaf.overlap is Overlap.STAGED else Kind.BESIDE
+            made.spans.append(Span(found.ipu, self.end, found.seconds, str(leaf), kind))
+            made.busy[found.ipu, kind] += found.seconds
+            self.end += found.seconds
+            self.ready[number] = self.end
 
 
 def _one_span(block: Block, name: str) -> Block:

@@ -1,19 +1,22 @@
-"""OverlappedLoop: the loops of a step while the host exchanges the data of neighbouring micro-batches in a thread.
+"""OverlappedLoop: the loops of a step while the host exchanges the data of other micro-batches in a thread.
 
     caller    load 0   compute 0   compute 1          compute 2          update   store 2
     thread             load 1      store 0, load 2    store 1
 
-The caller waits for the thread before every micro-batch, so that nothing depends on timing, and the feed is never
-asked by two threads at once.
+The caller waits for what a micro-batch needs, so that nothing depends on timing, and the feed is never asked by two
+threads at once. Staged inputs (see ``staging``) are loaded further ahead, also those of the next step.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from ipu_emu.engine.aside import Aside, Job
 from ipu_emu.engine.binding import Binder
 from ipu_emu.engine.counts import Counts
+from ipu_emu.engine.staging import Staging
 from ipu_emu.engine.turns import TurnBinder, Turns
 from ipu_emu.engine.wall import Kind
 from ipu_emu.engine.workers import Workers
@@ -33,15 +36,20 @@ class OverlappedLoop:
     def __init__(self, loop: Overlapped, binder: Binder) -> None:
         self.loop, self.host = loop, binder.host
         self._counts = Counts()  # of what the host exchanges
+        self._steps = 0
         compute = TurnBinder(binder, [self.host.counts] * len(binder.buffers), self.host.counts)
         exchange = TurnBinder(binder, (), self._counts)
         self._work, self._after = compute.by_kind(loop.work), compute.by_kind(loop.after)
         exchanged: list[HostLoad | HostStore] = [*loop.loads, *loop.stores]
         self._exchanges = {leaf: exchange.turns(Kind.HOST_IO, [leaf]) for leaf in exchanged}
-        self._aside = Workers(1, aside=True)
+        self._aside = Aside("host-io-0")
+        self._jobs: dict[int, list[Job]] = {}  # by the micro-batch that has to wait for them
+        self._staging = Staging(loop, binder.host, len(binder.buffers))
 
     def run(self, workers: Workers, clock: Clock) -> None:
         """Run all batches."""
+        self._jobs = defaultdict(list)
+        self._staging.begin()
         try:
             for number in range(self.loop.total):
                 clock(Kind.HOST_IO, partial(self._begin, number))
@@ -50,37 +58,65 @@ class OverlappedLoop:
                 clock(Kind.HOST_IO, partial(self._finish, number))
                 if (number + 1) % self.loop.micro_batches == 0:
                     self._do(self._after, number, workers, clock)
-        finally:
-            self._aside.wait()
+            clock(Kind.HOST_IO, self._aside.drain)
+            self._steps += 1
+        except BaseException:
+            self._aside.settle()
+            self._staging.forget()
+            raise
 
     def _begin(self, number: int) -> None:
-        """Load what has to be loaded now, and let the thread exchange what it may meanwhile."""
-        self._aside.wait()
-        self._exchange(number, self.loop.loads_for(number, beside=False))
-        self._aside.start([partial(self._neighbours, number)])
-
-    def _neighbours(self, number: int) -> None:
-        self._exchange(number - 1, self.loop.stores_of(number - 1, beside=True))
-        self._exchange(number + 1, self.loop.loads_for(number + 1, beside=True))
+        """See that what the micro-batch needs is there, and let the thread exchange what it may meanwhile."""
+        self._aside.wait(self._jobs.pop(number, ()))
+        self._now(number, [] if number < self._staging.there else self.loop.loads_for(number, beside=False))
+        stores = self.loop.stores_of(number - 1, beside=True)
+        if stores:
+            # A tensor that is stored has two places: the next but one micro-batch needs this one.
+            self._jobs[number + 1].append(self._aside.put(partial(self._exchange, number - 1, stores), urgent=True))
+        for later, loads in self.loop.coming(number, self._staging.there):
+            self._jobs[later].append(self._aside.put(partial(self._exchange, later, loads)))
+        for later in self._staging.coming(number):
+            self._aside.put(partial(self._staging.stage, later, partial(self._exchange, later, self.loop.loads)))
 
     def _finish(self, number: int) -> None:
         """Store what has to be stored now."""
-        due = self.loop.stores_of(number, beside=False)
-        if due:
-            self._aside.wait()
-            self._exchange(number, due)
+        self._now(number, self.loop.stores_of(number, beside=False))
+
+    def _now(self, number: int, leaves: Sequence[HostLoad | HostStore]) -> None:
+        """Exchange at once: here after all that the thread has to do or, if that looks far ahead, there before it."""
+        if not leaves:
+            return
+        if self.loop.staged:
+            self._aside.wait([self._aside.put(partial(self._exchange, number, leaves), urgent=True)])
+        else:
+            self._aside.drain()
+            self._exchange(number, leaves)
 
     def _exchange(self, number: int, leaves: Sequence[HostLoad | HostStore]) -> None:
         self._counts.batch, self._counts.micro_batch = divmod(number, self.loop.micro_batches)
         for leaf in leaves:
-            for call in self._exchanges[leaf].at(number):
+            for call in self._exchanges[leaf].at(self._turn(number)):
                 call()
+
+    def _turn(self, number: int) -> int:
+        """A tensor's places are taken in turn across steps."""
+        return self._steps * self.loop.total + number
 
     def _do(self, parts: Sequence[Turns], number: int, workers: Workers, clock: Clock) -> None:
         for turns in parts:
             if turns.kind is Kind.HOST_IO:
-                clock(turns.kind, self._aside.wait)
-            clock(turns.kind, partial(workers.run, turns.at(number)))
+                clock(turns.kind, partial(self._aside_or_here, turns.at(self._turn(number))))
+            else:
+                clock(turns.kind, partial(workers.run, turns.at(self._turn(number))))
+
+    def _aside_or_here(self, calls: Sequence[Step]) -> None:
+        """As ``_now``, for what no micro-batch has places of."""
+        for call in calls:
+            if self.loop.staged:
+                self._aside.wait([self._aside.put(call, urgent=True)])
+            else:
+                self._aside.drain()
+                call()
 
     def calls(self) -> list[tuple[Kind, Step]]:
         """One of each of the prepared calls."""

@@ -142,6 +142,16 @@ class Feed:
         self.position += 1
         return self._steps.pop()
 
+    def upcoming(self) -> list[NDArray[Any]] | None:
+        """What ``next_arrays`` will return, if that is there already. To ask for it ends the validity of a step."""
+        if self._ended or self.position == self._limit:
+            return None
+        if not self._steps:
+            if self._pump is None or not self._pump.ready:
+                return None
+            self._steps = self._next_slot()
+        return self._steps[-1]
+
     def _next_slot(self) -> list[list[NDArray[Any]]]:
         """The steps of the next slot, last first."""
         if self._ended:

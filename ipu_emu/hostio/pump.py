@@ -72,6 +72,11 @@ class Pump:
         """Bytes of all slots."""
         return self._slots.nbytes
 
+    @property
+    def ready(self) -> bool:
+        """Whether workers have announced data that nobody has to wait for."""
+        return self._crew is not None and self._slots.is_ready(self._taken)
+
     def next(self) -> tuple[Kind, str, list[Arrays]]:
         """What the next slot holds: its kind, the text of an error or an end, and its steps, last first."""
         begin = perf_counter_ns()

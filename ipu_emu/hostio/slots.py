@@ -124,6 +124,10 @@ class Slots:
         """Wait until step ``number`` is there; False if it is not for so long."""
         return self._ready[number % self.count].acquire(seconds > 0, seconds)
 
+    def is_ready(self, number: int) -> bool:
+        """Whether the data of step ``number`` are there."""
+        return self._ready[number % self.count].get_value() > 0 and self.content(number)[0] is Kind.DATA
+
     def content(self, number: int) -> tuple[Kind, str]:
         """What was announced as step ``number``: its kind, and the text of an error or an end."""
         slot = number % self.count

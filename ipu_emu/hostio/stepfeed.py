@@ -42,6 +42,20 @@ class StepFeed(ArrayFeed):
         self.provide(dict(zip(self._ids, arrays, strict=True)))
         super().attach(tensors)
 
+    @property
+    def step(self) -> int:
+        """The number of the step that it gives now."""
+        return self.feed.position - 1
+
+    def upcoming(self) -> ArrayFeed | None:
+        """The data of the step after this one, if they are there already."""
+        arrays = self.feed.upcoming()
+        if arrays is None:
+            return None
+        ahead = ArrayFeed(dict(zip(self._ids, arrays, strict=True)), {})
+        ahead.attach(self._tensors)
+        return ahead
+
     def write(self, id: str, value: NDArray[Any]) -> None:
         """Store the next chunk of an output."""
         if self.feed.mode is not DataMode.SYNTHETIC:

@@ -12,7 +12,7 @@ import onnx
 from numpy.typing import NDArray
 
 from ipu_emu.errors import EmulatorError, SessionError
-from ipu_emu.graph import Graph
+from ipu_emu.graph import Graph, Role
 from ipu_emu.graph.onnx_model import from_model, initializers_of, load_model, metadata_of
 from ipu_emu.ops import append
 from ipu_emu.popart.caching import cache_folder
@@ -20,7 +20,7 @@ from ipu_emu.popart.dataflow import DataFlow
 from ipu_emu.popart.device_rules import check_device, check_distributed, check_io_tiles
 from ipu_emu.popart.devices import DeviceInfo
 from ipu_emu.popart.enums import TileSet
-from ipu_emu.popart.inputs import broadcast_inputs, io_inputs, overlapped_inputs
+from ipu_emu.popart.inputs import broadcast_inputs, io_inputs, overlapped_inputs, staged_inputs
 from ipu_emu.popart.locations import Locations
 from ipu_emu.popart.model_frame import ModelFrame
 from ipu_emu.popart.options import SessionOptions
@@ -144,6 +144,7 @@ class Compilation:
 
     def _arguments(self) -> dict[str, Any]:
         """What the compiler is told besides the graph."""
+        inputs, ahead = self._graph.with_role(Role.INPUT), overlapped_inputs(self._model.metadata)
         return {
             "step": self._step(),
             "anchors": self._anchors,
@@ -151,7 +152,8 @@ class Compilation:
             "reduction": self._options.reduction(),
             "replicas": self._options.getGlobalReplicationFactor(),
             "broadcast": self._broadcast,
-            "ahead": overlapped_inputs(self._model.metadata),
+            "ahead": ahead,
+            "staged": staged_inputs((tensor.id for tensor in inputs), self._options, ahead),
             "bucket_bytes": self._options.bucketBytes(),
             "recomputation": self._options.recomputation(),
             "activations": self._locations().activations(),

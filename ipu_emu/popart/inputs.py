@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from ipu_emu.errors import EmulatorError
 from ipu_emu.popart.enums import ExchangeStrategy, ReplicatedStreamMode, TileSet
+from ipu_emu.popart.options import SessionOptions
 from ipu_emu.popart.tensorinfo import TensorInfo
 from ipu_emu.program.overlap import Overlap
 
@@ -19,6 +21,7 @@ __all__ = [
     "one_of_kind",
     "overlap_of",
     "overlapped_inputs",
+    "staged_inputs",
 ]
 
 #: With a tensor id behind it, the metadata key of a setting of an input.
@@ -101,6 +104,20 @@ def overlapped_inputs(metadata: Mapping[str, str]) -> dict[str, Overlap]:
         for id, kind in strategies.items()
     }
     return {id: overlap for id, overlap in found.items() if overlap is not Overlap.NONE}
+
+
+def staged_inputs(ids: Iterable[str], options: SessionOptions, overlapped: Collection[str]) -> dict[str, int]:
+    """Places in Streaming Memory of the inputs that the host buffers there; raise EmulatorError for no number.
+
+    Not with pipelining, whose sync pattern says when the host is met, and not for what I/O tiles take ``overlapped``.
+    """
+    depths = {id: options.bufferingDepthMap.get(id, options.defaultBufferingDepth) for id in ids}
+    for id, depth in depths.items():
+        if isinstance(depth, bool) or not isinstance(depth, int) or depth < 1:
+            raise EmulatorError(f"The buffering depth of {id} is {depth!r}; give a number of micro-batches above 0")
+    if options.enablePipelining or not options.enablePrefetchDatastreams:
+        return {}
+    return {id: depth for id, depth in depths.items() if depth > 1 and id not in overlapped}
 
 
 def overlap_of(tiles: TileSet, strategy: ExchangeStrategy) -> Overlap:

@@ -94,7 +94,8 @@ def _check_streaming_memory(executable: Executable, device: DeviceInfo) -> None:
         )
     raise OutOfMemoryError(
         f"Out of memory: IPU {needs.index(max(needs))} needs {_mega(max(needs))} of Streaming Memory and has "
-        f"{_mega(generation.streaming_memory)}; keep more on chip, or spread the model over more IPUs"
+        f"{_mega(generation.streaming_memory)}; keep more on chip, buffer fewer micro-batches of inputs "
+        "(defaultBufferingDepth), or spread the model over more IPUs"
     )
 
 

@@ -52,6 +52,23 @@ class Overlapped:
         """Micro-batches of a step."""
         return self.batches * self.micro_batches
 
+    @property
+    def staged(self) -> bool:
+        """Whether all inputs wait in Streaming Memory, so that the next step may begin with data that are there."""
+        return bool(self.loads) and all(leaf.overlap is Overlap.STAGED for leaf in self.loads)
+
+    def coming(self, number: int, there: int) -> list[tuple[int, list[HostLoad]]]:
+        """Which micro-batches are loaded beside ``number``; ``there`` of the step were before it began."""
+        most = max((leaf.ahead for leaf in self.loads), default=1)
+        found = [
+            (later, [leaf for leaf in self.loads_for(later, beside=True) if self._begins(leaf, later, number, there)])
+            for later in range(number + 1, min(number + most + 1, self.total))
+        ]
+        return [(later, leaves) for later, leaves in found if leaves]
+
+    def _begins(self, leaf: HostLoad, later: int, number: int, there: int) -> bool:
+        return there <= later <= leaf.ahead if number == 0 else later == number + leaf.ahead
+
     def beside(self, overlap: Overlap, number: int) -> bool:
         """Whether micro-batch ``number`` is loaded while the one before computes, which is stored while it does.
 
@@ -60,7 +77,7 @@ class Overlapped:
         if not 0 < number < self.total:
             return False
         inner = self.micro_batches if self.micro_batches > 1 else self.total
-        return {Overlap.NONE: False, Overlap.INNER: number % inner != 0, Overlap.LOOPS: True}[overlap]
+        return overlap is not Overlap.NONE and (overlap is not Overlap.INNER or number % inner != 0)
 
     def loads_for(self, number: int, *, beside: bool) -> Sequence[HostLoad]:
         """What is loaded for a micro-batch while the one before computes, or just in time."""

@@ -63,11 +63,15 @@ __all__ = [
 
 @dataclass(frozen=True)
 class HostLoad:
-    """Take the next chunk of ``tensor`` from the host for each replica, or one for all of them."""
+    """Take the next chunk of ``tensor`` from the host for each replica, or one for all of them.
+
+    With an overlap it may be taken up to ``ahead`` micro-batches before it is used.
+    """
 
     tensor: str
     broadcast: bool = False
     overlap: Overlap = Overlap.NONE
+    ahead: int = 1
 
     def __str__(self) -> str:
         return f"HostLoad {self.tensor}{' (one for all replicas)' if self.broadcast else ''}{self.overlap.value}"

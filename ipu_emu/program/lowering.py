@@ -54,6 +54,7 @@ from ipu_emu.transforms.fusion import fuse
 from ipu_emu.transforms.offloading import ActivationStorage, offload_activations
 from ipu_emu.transforms.places import homes
 from ipu_emu.transforms.recomputation import recompute
+from ipu_emu.transforms.staging import stage_inputs
 from ipu_emu.transforms.storage import batch_innermost
 from ipu_emu.transforms.training import Gradient, Reduction
 
@@ -81,6 +82,7 @@ def lower(
     schedule: str | None = None,
     recomputation: Recomputation = Recomputation.NONE,
     ahead: Mapping[str, Overlap] = MappingProxyType({}),
+    staged: Mapping[str, int] = MappingProxyType({}),
     activations: ActivationStorage | None = None,
     fused: bool = True,
 ) -> Executable:
@@ -88,8 +90,9 @@ def lower(
 
     ``replicas`` counts all instances, ``broadcast`` names inputs without R, ``bucket_bytes`` limits how much is
     reduced at a time; ``schedule`` names the schedule of a pipeline, whose stages are the places of the ops;
-    ``ahead`` has the inputs that are not loaded just in time, ``activations`` says where those are kept;
-    ``fused`` chains of element-wise ops are one op.
+    ``ahead`` has the inputs that are not loaded just in time, ``staged`` those that wait in Streaming Memory, each
+    with the number of its places there; ``activations`` says where those are kept; ``fused`` chains of
+    element-wise ops are one op.
     """
     if fused:
         fuse(graph, [*(a.tensor for a in anchors), *(g.part for g in gradients), *(g.total for g in gradients)])
@@ -97,6 +100,7 @@ def lower(
     training = bool(gradients)
     if training:
         recompute(graph, recomputation, [anchor.tensor for anchor in anchors])
+    stage_inputs(graph, staged)
     pipelining = Pipelining.of(graph, schedule, training=training) if schedule else None
     if pipelining:
         pipelining.check(step.accumulation if step.accumulation > 1 else step.batches)
@@ -106,7 +110,7 @@ def lower(
     if training:
         offload_activations(graph, activations or ActivationStorage())
     stages = Stages(graph, pipelining, continuous=continuous)
-    streams = _Streams(broadcast, ahead)
+    streams = _Streams(broadcast, ahead, staged)
     return _Lowering(graph, step, anchors, gradients, reduction, replicas, streams, bucket_bytes, stages).run()
 
 
@@ -116,9 +120,13 @@ class _Streams:
 
     broadcast: frozenset[str]
     ahead: Mapping[str, Overlap]
+    staged: Mapping[str, int]
 
-    def load(self, id: str) -> HostLoad:
-        return HostLoad(id, id in self.broadcast, self.ahead.get(id, Overlap.NONE))
+    def load(self, tensor: Tensor) -> HostLoad:
+        shared = tensor.id in self.broadcast
+        if tensor.off_chip:
+            return HostLoad(tensor.id, shared, Overlap.STAGED, self.staged[tensor.id] - 1)
+        return HostLoad(tensor.id, shared, self.ahead.get(tensor.id, Overlap.NONE))
 
 
 class _Lowering:
@@ -174,7 +182,7 @@ class _Lowering:
 
     def program(self, inputs: Sequence[Tensor]) -> tuple[Instruction, ...]:
         forward: list[Leaf] = self.keys(KEY)
-        forward += [self.streams.load(tensor.id) for tensor in inputs]
+        forward += [self.streams.load(tensor) for tensor in inputs]
         forward += [_instruction((op,)) for op in self.graph.ops if op.phase is not Phase.UPDATE]
         forward += self.accumulation()
         updates: list[Leaf] = [*self.reduce(), *self.keys(SHARED_KEY)]

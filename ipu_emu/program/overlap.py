@@ -15,6 +15,8 @@ Two batches of three micro-batches; L loads, C computes, S stores, U updates the
 
 A tensor that is exchanged beside compute has a place more in memory: one is used while the other is filled or
 emptied. What lives on between micro-batches, as weights do, has one place, and is always stored just in time.
+
+STAGED inputs are loaded into Streaming Memory, up to several micro-batches ahead, from where the IPU takes them.
 """
 
 from __future__ import annotations
@@ -25,8 +27,9 @@ __all__ = ["Overlap"]
 
 
 class Overlap(Enum):
-    """Which exchanges between two micro-batches are hidden: none, those within a batch, all of a step."""
+    """Which exchanges between two micro-batches are hidden: none, those within a batch, all of a step, all."""
 
     NONE = ""
     INNER = " (beside its neighbour in the batch)"
     LOOPS = " (beside its neighbour)"
+    STAGED = " (ahead, into Streaming Memory)"

@@ -203,12 +203,16 @@ class _Planner:
                 found.places[root] = timetable.places(frozenset(accesses))
 
     def find_overlapped(self, start: int, loop: Instruction, found: Stashes) -> None:
-        """What the host exchanges beside compute: a place more for a load, and one for a store."""
+        """What the host exchanges beside compute: a place more for a store, and for each load ahead."""
         end = start + sum(1 for _ in leaves([loop])) - 1
-        for root, _ in {(self.root(leaf.tensor), type(leaf)) for leaf in exchanged_beside(loop)}:
+        more = {
+            (self.root(leaf.tensor), type(leaf)): leaf.ahead if isinstance(leaf, HostLoad) else 1
+            for leaf in exchanged_beside(loop)
+        }
+        for (root, _), places in more.items():
             if root not in self.fixed:
                 found.lives[root] = (start, end)
-                found.places[root] = found.places.get(root, 1) + 1
+                found.places[root] = found.places.get(root, 1) + places
 
     def accesses(self, pipeline: Pipeline) -> dict[str, set[Access]]:
         found: dict[str, set[Access]] = {}
