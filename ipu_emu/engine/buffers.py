@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ipu_emu.engine.streaming_memory import streaming_memory
+from ipu_emu.hardware import mapped
 from ipu_emu.ops import Node
 from ipu_emu.program.memory import TRANSIENT, MemoryPlan, Placement, ipu_of, is_off_chip, region_of, scratch_key
 from ipu_emu.program.scratch import scratch_of
@@ -28,7 +28,7 @@ def aligned(nbytes: int) -> NDArray[np.uint8]:
 
 
 def _memory(region: str, nbytes: int, folder: str | None) -> NDArray[np.uint8]:
-    return streaming_memory(nbytes, folder) if is_off_chip(region) else aligned(nbytes)
+    return mapped(nbytes, folder) if is_off_chip(region) else aligned(nbytes)
 
 
 class Buffers:

@@ -3,8 +3,10 @@
 from ipu_emu.hardware.claims import ALONE, Claim, Claims
 from ipu_emu.hardware.device import Connection, Device, DeviceKind
 from ipu_emu.hardware.generation import BOW, GC2, GC200, GENERATIONS, Generation
+from ipu_emu.hardware.mapped import mapped
 from ipu_emu.hardware.occupancy import Occupancy, of_this_process, share_of
 from ipu_emu.hardware.position import Position
+from ipu_emu.hardware.remote_buffers import RemoteBuffer, StreamingMemory
 from ipu_emu.hardware.selection import SelectionOrder, shard_order
 from ipu_emu.hardware.sync import PATTERNS, SyncGroup, SyncPattern, groups
 from ipu_emu.hardware.system import POD16, SYSTEM_VARIABLE, System
@@ -26,11 +28,14 @@ __all__ = [
     "Generation",
     "Occupancy",
     "Position",
+    "RemoteBuffer",
     "SelectionOrder",
+    "StreamingMemory",
     "SyncGroup",
     "SyncPattern",
     "System",
     "groups",
+    "mapped",
     "of_this_process",
     "shard_order",
     "share_of",

@@ -22,7 +22,7 @@ from ipu_emu.program.memory import ipu_of, is_off_chip
 from ipu_emu.transforms.checkpoints import Recomputation
 from ipu_emu.transforms.offloading import ActivationStorage
 
-__all__ = ["Remedy", "check_memory", "memory_of", "remedies"]
+__all__ = ["Remedy", "check_memory", "memory_of", "remedies", "streaming_memory_of"]
 
 _LIMITED = (DeviceType.Ipu, DeviceType.OfflineIpu, DeviceType.IpuModel)
 _MOST_REMEDIES = 3
@@ -57,6 +57,14 @@ def memory_of(device: DeviceInfo) -> int | None:
     if device.type not in _LIMITED or generation is None:
         return None
     return device.tilesPerIPU * generation.tile_memory
+
+
+def streaming_memory_of(device: DeviceInfo) -> int | None:
+    """Bytes of Streaming Memory of all IPUs of ``device``; None where there is no limit."""
+    generation = GENERATIONS.get(device.ipuVersion)
+    if device.type not in _LIMITED or generation is None:
+        return None
+    return device.numIpus * generation.streaming_memory
 
 
 def check_memory(

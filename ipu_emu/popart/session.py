@@ -14,6 +14,7 @@ from ipu_emu.clock import Block
 from ipu_emu.engine import Engine, Replicas
 from ipu_emu.errors import EmulatorError, SessionError
 from ipu_emu.graph.onnx_model import initializers_of, load_model
+from ipu_emu.hardware import StreamingMemory
 from ipu_emu.hostio import SyntheticFeed, check_sizes
 from ipu_emu.popart.compilation import Model
 from ipu_emu.popart.dataflow import DataFlow
@@ -22,6 +23,7 @@ from ipu_emu.popart.devices import DeviceInfo
 from ipu_emu.popart.enums import DeviceConnectionType, SyntheticDataMode
 from ipu_emu.popart.modelled import Modelled
 from ipu_emu.popart.options import SessionOptions
+from ipu_emu.popart.out_of_memory import streaming_memory_of
 from ipu_emu.popart.patterns import InputShapeInfo
 from ipu_emu.popart.randomness import Randomness
 from ipu_emu.popart.report import Report, serialised
@@ -56,6 +58,7 @@ class Session(Randomness):
         self._weights_loaded = False
         self._sizes_checked = False
         self._runs = 0
+        self._streaming: StreamingMemory | None = None
 
     # Compilation
 
@@ -120,6 +123,16 @@ class Session(Randomness):
     def engine(self) -> Engine:
         """What holds the values of the local replicas. An extension of PopART."""
         return self._loaded
+
+    @property
+    def streamingMemory(self) -> StreamingMemory:
+        """What the IPUs of this instance have beside the tensors off chip, for remote buffers. An extension."""
+        if self._streaming is None:
+            plan, local = self.executable.plan, self.replicationFactor
+            taken = local * sum(plan.streaming_bytes_of(ipu) for ipu in range(plan.ipus))
+            folder = self._options.engineOptions.get(_FOLDER)
+            self._streaming = StreamingMemory(streaming_memory_of(self.deviceInfo), taken=taken, folder=folder)
+        return self._streaming
 
     # Running
 
@@ -255,3 +268,5 @@ class Session(Randomness):
             self._engine.close()
             self._engine = None
             self.deviceInfo.detach()
+        if self._streaming is not None:
+            self._streaming.clear()

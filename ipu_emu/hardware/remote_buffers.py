@@ -1,0 +1,169 @@
+"""StreamingMemory: remote buffers of a program, within what a system has of that memory.
+
+    memory = StreamingMemory(capacity=GC200.streaming_memory)
+    buffer = memory.add_buffer("samples", (32, 224), np.float16, repeats=1000)
+    buffer.write(values, 7)                      host -> Streaming Memory
+    buffer.read(7)                               Streaming Memory -> host, a copy
+    buffer.view(7)                               where it lies
+
+Each replica has a buffer of its own, with ``repeats`` places; each place is zero until it is written, and its pages
+are taken from the host when they are used first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from ipu_emu.errors import EmulatorError, OutOfMemoryError
+from ipu_emu.hardware.mapped import mapped
+
+__all__ = ["RemoteBuffer", "StreamingMemory"]
+
+_Array = NDArray[Any]
+
+#: Every buffer starts at, and is charged for, a multiple of so many bytes.
+_ALIGNMENT = 64
+
+
+def _is_whole(number: object) -> bool:
+    return isinstance(number, int | np.integer) and not isinstance(number, bool)
+
+
+class RemoteBuffer:
+    """``repeats`` places of one shape and type for each replica. Different places may be used by several threads."""
+
+    def __init__(self, handle: str, array: _Array, nbytes: int) -> None:
+        self.handle, self.nbytes = handle, nbytes
+        self._array = array
+
+    @property
+    def replicas(self) -> int:
+        return int(self._array.shape[0])
+
+    @property
+    def repeats(self) -> int:
+        return int(self._array.shape[1])
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """That of one place."""
+        return self._array.shape[2:]
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self._array.dtype
+
+    def view(self, index: int = 0, *, replica: int = 0) -> _Array:
+        """One place where it lies; raise EmulatorError where there is none."""
+        for name, number, count in (("place", index, self.repeats), ("replica", replica, self.replicas)):
+            if not _is_whole(number) or not 0 <= number < count:
+                raise EmulatorError(
+                    f"Remote buffer '{self.handle}': {name} {number!r} was asked for; there are {count}, from 0 on"
+                )
+        place: _Array = self._array[replica, index, ...]
+        return place
+
+    def write(self, value: Any, index: int = 0, *, replica: int = 0) -> None:
+        """Copy ``value``, of the right shape, to a place; types are cast as numpy casts those of one kind."""
+        place, given = self.view(index, replica=replica), np.asarray(value)
+        if given.shape != place.shape or not np.can_cast(given.dtype, place.dtype, "same_kind"):
+            raise EmulatorError(
+                f"Remote buffer '{self.handle}': {given.dtype}{list(given.shape)} was given; it holds "
+                f"{place.dtype}{list(place.shape)}"
+            )
+        np.copyto(place, given, casting="same_kind")
+
+    def read(self, index: int = 0, *, replica: int = 0, out: _Array | None = None) -> _Array:
+        """A copy of a place, in ``out`` if that is given."""
+        place = self.view(index, replica=replica)
+        if out is None:
+            return place.copy()
+        if out.shape != place.shape or out.dtype != place.dtype:
+            raise EmulatorError(
+                f"Remote buffer '{self.handle}': an array {out.dtype}{list(out.shape)} is to take "
+                f"{place.dtype}{list(place.shape)}; give one of that type and shape"
+            )
+        np.copyto(out, place)
+        return out
+
+    def __repr__(self) -> str:
+        places = f"{self.repeats} x {self.dtype}{list(self.shape)}"
+        return f"RemoteBuffer({self.handle!r}, {places}, {self.replicas} replicas)"
+
+
+class StreamingMemory:
+    """``capacity`` bytes, of which ``taken`` are used already; None has no limit, 0 is a system without.
+
+    With a ``folder`` each buffer is a file there without a name, which may be larger than the host's memory.
+    """
+
+    def __init__(self, capacity: int | None = None, *, taken: int = 0, folder: str | Path | None = None) -> None:
+        self.capacity, self._taken, self._folder = capacity, taken, folder
+        self._buffers: dict[str, RemoteBuffer] = {}
+
+    @property
+    def used(self) -> int:
+        """Bytes of all buffers, and those that were taken before."""
+        return self._taken + sum(buffer.nbytes for buffer in self._buffers.values())
+
+    @property
+    def free(self) -> int | None:
+        """Bytes that are left; None where there is no limit."""
+        return None if self.capacity is None else self.capacity - self.used
+
+    @property
+    def buffers(self) -> Mapping[str, RemoteBuffer]:
+        """By handle."""
+        return dict(self._buffers)
+
+    def add_buffer(
+        self, handle: str, shape: tuple[int, ...], dtype: DTypeLike, *, repeats: int = 1, replicas: int = 1
+    ) -> RemoteBuffer:
+        """A new buffer of zeros.
+
+        Raise EmulatorError for a handle that is in use or counts below 1, OutOfMemoryError where it does not fit.
+        """
+        counts = {"repeats": repeats, "replicas": replicas} | {f"shape[{i}]": n for i, n in enumerate(shape)}
+        wrong = [name for name, count in counts.items() if not _is_whole(count) or count < 1]
+        if wrong or not handle or handle in self._buffers:
+            found = ", ".join(f"{name}={counts[name]!r}" for name in wrong) or f"handle {handle!r}"
+            raise EmulatorError(
+                f"Remote buffer '{handle}': {found} was asked for; handles are texts of which each names one buffer, "
+                "and counts are at least 1"
+            )
+        places = replicas * repeats
+        nbytes = -(-places * prod(shape) * np.dtype(dtype).itemsize // _ALIGNMENT) * _ALIGNMENT
+        self._check(handle, nbytes)
+        memory = mapped(nbytes, self._folder)[: places * prod(shape) * np.dtype(dtype).itemsize]
+        buffer = RemoteBuffer(handle, memory.view(dtype).reshape(replicas, repeats, *shape), nbytes)
+        self._buffers[handle] = buffer
+        return buffer
+
+    def remove(self, handle: str) -> None:
+        """Give the memory of a buffer back; arrays that are views of it keep it until they end."""
+        if self._buffers.pop(handle, None) is None:
+            raise EmulatorError(
+                f"There is no remote buffer '{handle}'; there are {', '.join(self._buffers) or 'none'}"
+            )
+
+    def clear(self) -> None:
+        """Give all buffers back."""
+        self._buffers.clear()
+
+    def _check(self, handle: str, nbytes: int) -> None:
+        if self.capacity == 0:
+            raise OutOfMemoryError(
+                f"Remote buffer '{handle}': the current configuration of the IPU devices does not support remote "
+                "memory. Use another system"
+            )
+        if self.free is not None and nbytes > self.free:
+            raise OutOfMemoryError(
+                f"Remote buffer '{handle}' needs {nbytes / 1e6:,.1f} MB of Streaming Memory; "
+                f"{self.free / 1e6:,.1f} of {(self.capacity or 0) / 1e6:,.1f} MB are free"
+            )
