@@ -16,7 +16,7 @@ import numpy as np
 import popdist_py
 from gcl.bench_table import Row, Run, Timing, document, heading, line, summary, wrong
 from gcl.communicator import Communicator
-from gcl.connect import connect
+from gcl.connect import TRANSPORT_VARIABLE, connect
 from gcl.cost import price
 from gcl.dtypes import DTYPES
 from gcl.errors import ArgumentError, GclError
@@ -157,6 +157,8 @@ def _local_replicas(asked: int | None) -> int:
 def _join(method: str | None, local: int) -> tuple[Communicator, Share]:
     """A communicator of all replicas of the job, and how its ranks tell each other a few bytes."""
     if not popdist_py.isPopdistEnvSet():
+        if os.environ.get(TRANSPORT_VARIABLE) in ("tcp", "mpi"):
+            popdist_py.init()
         return connect(local_replicas=local, method=method), lambda data: [data]
     popdist_py.init()
     communicator = connect(

@@ -12,7 +12,7 @@ from numpy.typing import DTypeLike
 from gcl.dtypes import witness
 from gcl.errors import ArgumentError
 
-__all__ = ["Refusals", "check_flat", "check_output", "check_tensor", "dims_of", "dtype_of"]
+__all__ = ["Refusals", "check_flat", "check_output", "check_slices", "check_tensor", "dims_of", "dtype_of"]
 
 
 class Refusals:
@@ -58,6 +58,15 @@ def check_flat(x: np.ndarray, local: int) -> None:
         )
 
 
+def check_slices(x: np.ndarray, size: int) -> None:
+    """Raise ArgumentError unless each replica has a slice in ``x`` for each of ``size`` members of its group."""
+    if x.ndim < 2 or x.shape[1] != size:
+        raise ArgumentError(
+            f"a tensor of shape {list(x.shape)} was given; an all-to-all needs [local replicas, {size}, ...]: "
+            "one slice for each member of the group"
+        )
+
+
 def check_output(out: np.ndarray, shape: tuple[int, ...], x: np.ndarray, *, in_place: bool, alone: bool) -> None:
     """Raise ArgumentError unless ``out`` can take a result of ``shape`` that is made from ``x``.
 
@@ -96,9 +105,10 @@ def dims_of(shape: int | Sequence[int]) -> tuple[int, ...]:
 
 
 def dtype_of(dtype: DTypeLike) -> np.dtype[Any]:
-    """``dtype`` as numpy has it; raise ArgumentError if it is none."""
+    """``dtype`` as numpy has it; raise ArgumentError if it is none, or none that collectives take."""
     try:
         found: np.dtype[Any] = np.dtype(dtype)
     except TypeError:
         raise ArgumentError(f"a tensor of {dtype!r} was asked for; give a dtype such as 'float32'") from None
+    witness(found)
     return found

@@ -14,7 +14,7 @@ from numpy.typing import DTypeLike
 
 from gcl import packing
 from gcl.calls import Kind, Request, begun_here
-from gcl.checks import Refusals, check_flat, check_output, check_tensor, dims_of, dtype_of
+from gcl.checks import Refusals, check_flat, check_output, check_slices, check_tensor, dims_of, dtype_of
 from gcl.errors import ArgumentError
 from gcl.groups import Group
 from gcl.handle import Handle, Runner
@@ -158,17 +158,15 @@ class Communicator:
             self._run(Kind.BROADCAST, Operator.ADD, x, out, root)
             return out
 
-    def all_to_all(self, x: np.ndarray, *, out: np.ndarray | None = None) -> np.ndarray:
+    def all_to_all(self, x: Tensors, *, out: Tensors | None = None) -> Tensors:
         """Send slice j of ``x`` [local replicas, group size, ...] to member j; slot i comes from member i."""
         if out is not None and self._again(_ALL_TO_ALL, _ADD, x, out):
             return out
         with self._told:
-            self._check(x)
-            if x.ndim < 2 or x.shape[1] != self.group.size:
-                raise ArgumentError(
-                    f"a tensor of shape {list(x.shape)} was given; an all-to-all needs [local replicas, "
-                    f"{self.group.size}, ...]: one slice for each member of the group"
-                )
+            if isinstance(x, list):
+                packing.checked(x, out, self._check_slices, np.shape)
+                return packing.all_to_all(x, out, self.group.size, self.empty, self._together(Kind.ALL_TO_ALL))
+            self._check_slices(x)
             out = self._output(out, x.shape, x)
             self._run(Kind.ALL_TO_ALL, Operator.ADD, x, out)
             return out
@@ -195,7 +193,7 @@ class Communicator:
         """Begin a broadcast."""
         return self._begin(lambda: self.broadcast(x, root, out=out))
 
-    def all_to_all_async(self, x: np.ndarray, *, out: np.ndarray | None = None) -> Handle[np.ndarray]:
+    def all_to_all_async(self, x: Tensors, *, out: Tensors | None = None) -> Handle[Tensors]:
         """Begin an all-to-all."""
         return self._begin(lambda: self.all_to_all(x, out=out))
 
@@ -302,6 +300,8 @@ class Communicator:
                 out = self._path.empty((len(x), self._width(x, op)), x.dtype)
             elif kind is Kind.ALL_GATHER:
                 out = self._path.empty((len(x), self.group.size, x.shape[1]), x.dtype)
+            elif kind is Kind.ALL_TO_ALL:
+                out = self._path.empty(x.shape, x.dtype)
             self._run(kind, op, x, out, root, division)
             return out
 
@@ -332,6 +332,10 @@ class Communicator:
 
     def _check(self, x: np.ndarray) -> None:
         check_tensor(x, self.local_replicas)
+
+    def _check_slices(self, x: np.ndarray) -> None:
+        self._check(x)
+        check_slices(x, self.group.size)
 
     def _check_flat(self, x: np.ndarray) -> None:
         check_flat(x, self.local_replicas)

@@ -42,6 +42,8 @@ TRANSPORT_VARIABLE = "GCL_TRANSPORT"
 #: How collectives go, and the fabric on which their methods run.
 Way = tuple[Options, Fabric]
 _TRANSPORTS = ("auto", "inprocess", "shared_memory", "mpi", "tcp")
+#: As many IPUs as the largest clusters have; tables of all replicas are kept.
+_MOST_REPLICAS = 65536
 #: Seconds that instances are waited for at least while they connect: they start at different times.
 _LEAST_TO_CONNECT = 5.0
 
@@ -79,6 +81,8 @@ def connect(
     check_whole(local_replicas, "local_replicas", 1)
     check_whole(global_offset, "global_offset")
     check_whole(total, "global_replicas", 1)
+    if total > _MOST_REPLICAS:
+        raise ArgumentError(f"{total} replicas were asked for; a communicator has at most {_MOST_REPLICAS}")
     if not isinstance(host, str | None):
         raise ArgumentError(f"host={host!r} was asked for; give the host's name")
     _check_waits_and_memory(timeout, segment_bytes)

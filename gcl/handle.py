@@ -8,6 +8,7 @@ from queue import SimpleQueue
 from threading import Event, Thread, current_thread
 from typing import Generic, TypeVar
 
+from gcl.arguments import check_seconds
 from gcl.errors import CollectiveTimeout
 
 __all__ = ["Handle", "Runner"]
@@ -35,6 +36,8 @@ class Handle(Generic[T]):
 
         A time-out here does not end the collective: wait again.
         """
+        if timeout is not None:
+            check_seconds(timeout, "timeout")
         if not self.settled.wait(timeout):
             raise CollectiveTimeout(
                 f"the collective was not complete after {timeout:g} s; wait again, or look at its peers"

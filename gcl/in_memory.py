@@ -22,7 +22,7 @@ from gcl.groups import Group
 from gcl.jit import bound
 from gcl.operators import Operator
 from gcl.push import buffers, pushing
-from gcl.ready import DONE, MISMATCH, STAGED, WAITING, ReadyCall
+from gcl.ready import DONE, MISMATCH, STAGED, WAITING, Nearby, ReadyCall
 from gcl.reduction import new_scratch, recipe
 from gcl.staged import staging, staging_bytes, staging_sets
 from gcl.transport.domain import Domain
@@ -31,11 +31,11 @@ from gcl.world import World
 __all__ = ["InMemory"]
 
 _SPINS = 2000
-#: All-reduce of private tensors from this size on goes through the segment in chunks, else as a whole.
-_STAGED_BYTES = 131072
 #: From this size on, too large for any cache, the kernel's copies between processes are quicker than the chunks: they
 #: need not be written twice. Elsewhere copies within a cache are 3 times as quick as the kernel's.
 _PUSHED_BYTES = 32 << 20
+#: Those in which each rank touches its own tensors only; others read the inputs of the rest.
+_DIRECT = (Kind.ALL_REDUCE, Kind.ALL_GATHER_SHARED)
 #: Of a kernel that reduces: the plan, the call, the recipe, and room for sums.
 _Arguments = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
@@ -82,16 +82,7 @@ class InMemory(Breakable):
     def run(self, request: Request, x: np.ndarray, out: np.ndarray) -> None:
         """Run ``request`` from ``x`` to ``out`` (C-contiguous, leading axis the local replicas)."""
         self.check()
-        staged = request.kind is Kind.ALL_REDUCE and x.nbytes >= _STAGED_BYTES * self._world.local
-        direct = staged or request.kind is Kind.ALL_GATHER_SHARED  # each rank touches its own tensors only
-        near_x = x if direct else self.near(x)
-        others_write = request.kind is Kind.ALL_REDUCE and not direct
-        near_out = near_x if out is x else self.near(out) if others_write else out
-        call = self._prepare(request, near_x, near_out)
-        if near_x is not x:
-            near_x[...] = x
-        elif near_out is out:
-            self.ready[request.key(x, out)] = call
+        call = self.ready[request.key(x, out)] = self._prepare(request, x, out)
         try:
             status = call.run()
             if status != DONE:
@@ -99,8 +90,6 @@ class InMemory(Breakable):
         except BaseException as error:
             self.fail(error)
             raise
-        if near_out is not out:
-            out[...] = near_out
 
     def refuse(self, error: ArgumentError) -> None:
         """Tell ranks that wait for this one why it does not come."""
@@ -156,12 +145,15 @@ class InMemory(Breakable):
 
     def _prepare(self, request: Request, x: np.ndarray, out: np.ndarray) -> ReadyCall:
         segment, ranks, key = self._domain.segment, self._plan, request.key(x, out)
-        offsets = segment.offset_of(x), segment.offset_of(out)
+        near_x = x if request.kind in _DIRECT else self.near(x)
+        near_out = near_x if out is x else out
+        offsets = segment.offset_of(near_x), segment.offset_of(near_out)
         if request.kind is Kind.ALL_GATHER_SHARED:
             offsets = x.ctypes.data - segment.address, 0
         elif request.kind is Kind.ALL_REDUCE and None in offsets:
             offsets = -1, -1
-        words = request.words(offsets[0] or 0, offsets[1] or 0, x, out)
+        words = request.words(offsets[0] or 0, offsets[1] or 0, near_x, near_out)
+        run: Callable[[], int]
         rest = None
         if request.kind in (Kind.ALL_REDUCE, Kind.REDUCE_SCATTER):
             kernel = ranks, words, self._recipe(request), self._scratch
@@ -169,6 +161,8 @@ class InMemory(Breakable):
             rest = self._rest(request, kernel) if request.kind is Kind.ALL_REDUCE else None
         else:
             run = bound(shared.copying, ranks, words)
+        if near_x is not x:
+            run = Nearby(run, x, near_x, back=near_out is not out)
 
         def forget(_: object) -> None:
             self.ready.pop(key, None)
@@ -177,7 +171,7 @@ class InMemory(Breakable):
 
     def _recipe(self, request: Request) -> np.ndarray:
         size = int(self._plan[plan.GROUP_SIZE])
-        return recipe(request.operator, [1] * size, request.dtype, request.dtype, size)
+        return recipe(request.operator, (1,) * size, request.dtype, request.dtype, size)
 
     def _rest(self, request: Request, kernel: _Arguments) -> Callable[[], int]:
         """What goes on where some rank's tensor is private."""

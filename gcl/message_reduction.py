@@ -218,7 +218,7 @@ class Reduction:
         self, nodes: list[tuple[np.ndarray, int]], operator: Operator, divisor: int, targets: list[np.ndarray]
     ) -> Callable[[], None]:
         """The same to be done later, and again; it keeps none of the arrays alive."""
-        how = recipe(operator, [leaves for _, leaves in nodes], nodes[0][0].dtype, targets[0].dtype, divisor)
+        how = recipe(operator, tuple(leaves for _, leaves in nodes), nodes[0][0].dtype, targets[0].dtype, divisor)
         addresses, results = ([array.ctypes.data for array in arrays] for arrays in ([x for x, _ in nodes], targets))
         places = np.array(addresses, np.int64), np.array(results, np.int64)
         return partial(reduce_range, how, *places, len(targets), 0, targets[0].size, self._scratch)

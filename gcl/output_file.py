@@ -64,5 +64,5 @@ def _replace(path: Path, text: str) -> None:
 
 
 def _special(path: Path) -> bool:
-    """Whether ``path`` is a device or a pipe, which is written to and not replaced."""
-    return path.exists() and not path.is_file()
+    """Whether ``path`` is a device, a pipe or a link (as /dev/stdout), which is written to and not replaced."""
+    return path.exists() and (path.is_symlink() or not path.is_file())

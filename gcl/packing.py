@@ -3,6 +3,7 @@
 all-reduce, broadcast    | a | b | c |                     one after the other
 reduce-scatter           | a0 b0 c0 | a1 b1 c1 | ...       fragment i of every tensor, then fragment i + 1
 all-gather               | a b c |                         every member's shards together
+all-to-all               | a0 b0 c0 | a1 b1 c1 | ...       what goes to member i, then to member i + 1
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import numpy as np
 
 from gcl.errors import ArgumentError
 
-__all__ = ["all_gathered", "checked", "elementwise", "one_by_one", "scattered"]
+__all__ = ["all_gathered", "all_to_all", "checked", "elementwise", "one_by_one", "scattered"]
 
 #: Runs on one tensor that stands for all; the text says how it is divided, which must be the same on all ranks.
 Collective = Callable[[np.ndarray, str], np.ndarray]
@@ -93,10 +94,19 @@ def all_gathered(
     return _delivered(collective(*_packed(tensors, empty)), shapes, outs, axes=2)
 
 
-def _packed(tensors: list[np.ndarray], empty: Empty) -> tuple[np.ndarray, str]:
-    """All tensors one after the other, and what they are."""
-    widths = [_width(x) for x in tensors]
-    packed = empty(sum(widths), tensors[0].dtype)
+def all_to_all(
+    tensors: list[np.ndarray], outs: list[np.ndarray] | None, size: int, empty: Empty, collective: Collective
+) -> list[np.ndarray]:
+    """Exchange the slices of all tensors [local, size, ...]."""
+    return _delivered(collective(*_packed(tensors, empty, size)), [x.shape for x in tensors], outs, axes=2)
+
+
+def _packed(tensors: list[np.ndarray], empty: Empty, size: int = 1) -> tuple[np.ndarray, str]:
+    """All tensors one after the other, for each of ``size`` members if there are more, and what they are."""
+    widths = [_width(x) // size for x in tensors]
+    packed = empty(size * sum(widths), tensors[0].dtype)
+    if size > 1:
+        packed = packed.reshape(len(packed), size, -1)
     for x, part in zip(tensors, _columns(packed, widths), strict=True):
         part[...] = x.reshape(part.shape)
     return packed, _division(tensors)

@@ -10,8 +10,10 @@ from typing import Any
 import numpy as np
 
 from gcl.calls import Request
+from gcl.copies import copy_bytes
+from gcl.jit import bound
 
-__all__ = ["DONE", "MISMATCH", "STAGED", "WAITING", "ReadyCall"]
+__all__ = ["DONE", "MISMATCH", "STAGED", "WAITING", "Nearby", "ReadyCall"]
 
 #: What a kernel returns: it is complete; call it again; the ranks called different collectives; some rank's tensor
 #: is private, so that the rest is the staged kernel's.
@@ -32,3 +34,25 @@ class ReadyCall:
     out: weakref.ref[np.ndarray]
     words: np.ndarray
     rest: Callable[[], int] | None = None
+
+
+class Nearby:
+    """A kernel that runs on a copy of a tensor which other ranks cannot address; ``back``: the result is copied too.
+
+    It does not keep the tensor alive.
+    """
+
+    def __init__(self, run: Callable[[], int], x: np.ndarray, near: np.ndarray, *, back: bool) -> None:
+        self._run, self._near, self._begun = run, near, False
+        here, there = x.ctypes.data, near.ctypes.data
+        self._bring = bound(copy_bytes, there, here, x.nbytes)
+        self._take = bound(copy_bytes, here, there, x.nbytes if back else 0)
+
+    def __call__(self) -> int:
+        if not self._begun:
+            self._bring()
+        status = self._run()
+        self._begun = status != DONE
+        if status == DONE:
+            self._take()
+        return status

@@ -20,6 +20,7 @@ addresses, because the memory is mostly another process's, and knows no dtype.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -70,13 +71,14 @@ def new_scratch() -> np.ndarray:
     return np.empty(_LEVELS * _ROW, np.uint8)
 
 
+@lru_cache(maxsize=1024)
 def recipe(
-    operator: Operator, sizes: list[int], source: np.dtype[Any], target: np.dtype[Any], divisor: int
+    operator: Operator, sizes: tuple[int, ...], source: np.dtype[Any], target: np.dtype[Any], divisor: int
 ) -> np.ndarray:
     """How contributions of ``source`` are combined into ``target``, in words for ``reduce_range``.
 
     ``sizes``: leaves under each contribution, in index order; ``divisor``: what MEAN divides by. One of the dtypes
-    may be what the other is summed in, else they are the same.
+    may be what the other is summed in, else they are the same. The array is kept: leave it as it is.
     """
     steps = _steps(operator, sizes)
     # eight tensors are added 1.3 times as fast as in blocks of BLOCK
@@ -85,7 +87,7 @@ def recipe(
     return np.array([*fixed, divisor, len(sizes), block, len(steps), *np.ravel(steps)], np.int64)
 
 
-def _steps(operator: Operator, sizes: list[int]) -> list[tuple[int, int, int]]:
+def _steps(operator: Operator, sizes: tuple[int, ...]) -> list[tuple[int, int, int]]:
     """The loops that combine one block of all contributions into the first accumulator."""
     steps: list[tuple[int, int, int]] = []
     stack: list[tuple[int, int]] = []  # of subtrees: where it starts, its leaves
@@ -105,9 +107,9 @@ def _steps(operator: Operator, sizes: list[int]) -> list[tuple[int, int, int]]:
     return [*steps, (DIVIDE, node, 0)] if operator is Operator.MEAN else steps
 
 
-def _width(sizes: list[int], position: int) -> int:
+def _width(sizes: tuple[int, ...], position: int) -> int:
     """How many of the next leaves one loop may add: 8, 4, 2 or 1."""
-    fits = (width for width in (8, 4, 2) if position % width == 0 and sizes[:width] == [1] * width)
+    fits = (width for width in (8, 4, 2) if position % width == 0 and sizes[:width] == (1,) * width)
     return next(fits, 1)
 
 

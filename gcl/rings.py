@@ -62,7 +62,10 @@ def ring(order: Order, n: int) -> tuple[int, ...]:
     if n < 1:
         raise ArgumentError(f"a ring of {n} was asked for; a ring has at least 1 replica")
     if n > 1 and n % 2 and order in _IN_PAIRS:
-        raise ArgumentError(f"a {order} ring of {n} was asked for; it goes through rungs, so n must be even")
+        raise ArgumentError(
+            f"a {order} ring of {n} was asked for; it takes the two sides of a ladder in turn: "
+            "give an even number of replicas, or a mesh"
+        )
     return tuple(_ORDERS[order](n)) if n > 1 else (0,)
 
 

@@ -80,7 +80,7 @@ def _reduce(
     inputs: np.ndarray, outputs: np.ndarray, start: int, stop: int, name: Operator, dtype: np.dtype[np.generic]
 ) -> None:
     """Combine elements [start, stop) at the addresses ``inputs`` into those at ``outputs``."""
-    how = recipe(name, [1] * len(inputs), dtype, dtype, len(inputs))
+    how = recipe(name, (1,) * len(inputs), dtype, dtype, len(inputs))
     reduce_range(how, inputs, outputs, len(outputs), start, stop, new_scratch())
 
 

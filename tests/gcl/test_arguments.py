@@ -63,6 +63,8 @@ REFUSED: list[tuple[Callable[[Communicator], object], str]] = [
     (lambda c: c.broadcast(tensor(2, 3), 2), "root 2 was asked for; group members are 0 to 1"),
     (lambda c: c.broadcast(tensor(2, 3), -1), "root -1 was asked for"),
     (lambda c: c.empty(1 << 24), "bytes were asked for; the shared segment has"),
+    (lambda c: c.empty(3, complex), "a tensor of complex128 was asked for; there are float32"),
+    (lambda c: c.all_reduce_async(tensor(2, 3)).wait("x"), "timeout='x' was asked for; give seconds"),
 ]
 
 
@@ -141,6 +143,7 @@ def test_another_view_of_the_same_tensor_is_in_place() -> None:
         ({"local_replicas": True}, "local_replicas=True was asked for; give a whole number of at least 1"),
         ({"global_offset": 0.0}, "global_offset=0.0 was asked for"),
         ({"host": 3}, "host=3 was asked for; give the host's name"),
+        ({"local_replicas": 1_000_000}, "1000000 replicas were asked for; a communicator has at most 65536"),
     ],
 )
 def test_what_connect_refuses(arguments: dict[str, Any], message: str) -> None:

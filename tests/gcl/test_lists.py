@@ -49,3 +49,15 @@ def test_tensors_that_are_not_contiguous_travel_too(communicator: gcl.Communicat
     x = np.arange(40, dtype=np.float32).reshape(4, 10)
     (found,) = communicator.all_reduce([x[:, ::2]])
     assert (found == x[:, ::2].sum(axis=0)).all()
+
+
+@pytest.mark.parametrize("method", ["auto", "clockwise_ring"])
+def test_an_all_to_all_of_a_list_is_that_of_its_tensors(method: str) -> None:
+    communicator = gcl.connect(local_replicas=4, segment_bytes=1 << 22, method=method)
+    tensors = [np.arange(4 * 4 * n, dtype=np.int32).reshape(4, 4, n) for n in (1, 6, 3)]
+    outs = [np.zeros_like(x) for x in tensors]
+    assert communicator.all_to_all(tensors, out=outs) is outs
+    for x, out in zip(tensors, outs, strict=True):
+        assert (out == x.transpose(1, 0, 2)).all()
+    with pytest.raises(gcl.ArgumentError, match=r"an all-to-all needs \[local replicas, 4, ...\]"):
+        communicator.all_to_all([ones(4, 3)])

@@ -47,6 +47,14 @@ def test_a_pipe_is_written_to_and_not_replaced(tmp_path: Path) -> None:
     assert path.is_fifo()
 
 
+def test_a_link_stays_one(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "link").symlink_to(tmp_path / "file")
+    write_text(tmp_path / "link", "text", "--out")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "file").read_text() == "text"
+
+
 @pytest.mark.parametrize(
     ("name", "message"),
     [("", "--out '' was given"), ("nowhere/x", "there is no folder"), ("folder", "it is a folder")],

@@ -25,7 +25,7 @@ def reduced(
     """``nodes`` combined by the kernel into ``out`` (default: new), elements ``within`` only."""
     out = np.zeros_like(nodes[0]) if out is None else out
     sizes, first, last = sizes or [1] * len(nodes), *(within or (0, out.size))
-    how = recipe(Operator(op), sizes, nodes[0].dtype, out.dtype, divisor or len(nodes))
+    how = recipe(Operator(op), tuple(sizes), nodes[0].dtype, out.dtype, divisor or len(nodes))
     addresses = np.array([node.ctypes.data for node in nodes]), np.array([out.ctypes.data])
     reduce_range(how, *addresses, 1, first, last, new_scratch())
     return out

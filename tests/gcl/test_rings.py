@@ -127,7 +127,7 @@ def test_several_ipus_on_a_mesh_pass_over_one_replica_but_at_the_ends(ipus: int,
 
 
 def test_rings_that_cannot_be() -> None:
-    with pytest.raises(ArgumentError, match="n must be even"):
+    with pytest.raises(ArgumentError, match="give an even number of replicas, or a mesh"):
         ring(Order.SERPENT, 5)
     with pytest.raises(ArgumentError, match="at least 1"):
         ring(Order.FLAT, 0)
