@@ -39,6 +39,8 @@ Examples
   ipu-emu schedule --kind sequential --stages 3 --count 4 --mapping 0,1,1
   ipu-emu schedule --kind grouped --stages 3 --count 6 --mapping 0,1+2,3
   ipu-emu schedule --kind grouped --stages 4 --count 16 --forward 1,2,1,1 --backward 2,2,4,2
+  ipu-emu schedule --kind grouped --stages 2 --count 8 --io-tiles
+  ipu-emu schedule --kind sequential --stages 2 --count 2 --batch-serialization 3
   ipu-emu schedule --kind popart --stages 4 --count 16 --format svg > pipeline.svg
 
 \b
@@ -46,6 +48,7 @@ How to read the drawing
   a row is an IPU, a column a slot
   F2 forward of micro-batch 2     B2 its backward     FB2 both in one     r2 its recomputation
   F1.2 where an IPU has several stages: stage 1, micro-batch 2
+  L2 I/O tiles load micro-batch 2 while the other tiles compute     S2 they store its results
 
 --format json is a list of slots, each a list of {ipu, stage, micro_batch, what} in program order; backward stages are
 numbered after the forward ones. The efficiency is modelled from the times of the stages: copies between IPUs and
@@ -59,6 +62,14 @@ the weight update are not part of it.
 @click.option("--count", type=int, required=True, help="Micro-batches per weight update (gradient accumulation).")
 @click.option("--inference", is_flag=True, help="Forward stages only.")
 @click.option("--recompute", is_flag=True, help="Compute activations again instead of keeping them.")
+@click.option("--io-tiles", is_flag=True, help="Load and store while stages compute (grouped only).")
+@click.option(
+    "--batch-serialization",
+    type=click.IntRange(1),
+    default=1,
+    metavar="Q",
+    help="Micro-batches over which a stage loops: Q times the count in all (sequential only, one IPU).",
+)
 @click.option(
     "--mapping",
     metavar="0,1,1",
@@ -80,6 +91,8 @@ def schedule(
     count: int,
     inference: bool,
     recompute: bool,
+    io_tiles: bool,
+    batch_serialization: int,
     mapping: str | None,
     forward: str | None,
     backward: str | None,
@@ -90,16 +103,25 @@ def schedule(
     from ipu_emu.cli.pipeline import Pipeline
     from ipu_emu.program.schedules.timing import Barrier
 
-    if count * stages > _MOST_TASKS:
+    if count * stages * batch_serialization > _MOST_TASKS:
         raise EmulatorError(
             f"--stages {stages} --count {count}: that many tasks are not worth drawing; "
-            f"use at most {_MOST_TASKS // stages} micro-batches"
+            f"use at most {_MOST_TASKS // stages} micro-batches in all"
         )
     if inference and recompute:
         raise EmulatorError("--inference --recompute: inference keeps nothing that could be computed again; drop one")
     ipus = None if mapping is None else _mapping(mapping)
     times = _stage_times(forward, backward, stages)
-    pipeline = Pipeline.of(kind, stages, count, training=not inference, mapping=ipus, recompute=recompute)
+    pipeline = Pipeline.of(
+        kind,
+        stages,
+        count,
+        training=not inference,
+        mapping=ipus,
+        recompute=recompute,
+        io_tiles=io_tiles,
+        iterations=batch_serialization,
+    )
     if form == "json":
         print_json([[asdict(task) for task in slot] for slot in pipeline.slots])
     elif form == "svg":

@@ -9,6 +9,7 @@ from ipu_emu.program.schedules import Work
 __all__ = ["svg"]
 
 _COLOURS = {Work.FORWARD: "#90caf9", Work.BACKWARD: "#a5d6a7", Work.BOTH: "#ce93d8", Work.RECOMPUTE: "#ffe082"}
+_COLOURS |= {Work.LOAD: "#80deea", Work.STORE: "#ffab91"}
 _LABEL, _LINE = 80, 16
 
 
@@ -26,8 +27,8 @@ def svg(pipeline: Pipeline) -> str:
         _row(canvas, pipeline, ipu, column)
     canvas.y += 8
     for place, (work, colour) in enumerate(_COLOURS.items()):
-        canvas.box(MARGIN + 160 * place, canvas.y, 12, 12, fill=colour)
-        canvas.text(MARGIN + 160 * place + 18, canvas.y + 10, work.value, size=11)
+        canvas.box(MARGIN + 130 * place, canvas.y, 12, 12, fill=colour)
+        canvas.text(MARGIN + 130 * place + 18, canvas.y + 10, work.value, size=11)
     canvas.y += 16
     return canvas.document()
 

@@ -14,6 +14,7 @@ from ipu_emu.program.schedules.timing import Barrier, StageTimes, timing
 __all__ = ["text"]
 
 _STYLES = {Work.FORWARD: "blue", Work.BACKWARD: "green", Work.BOTH: "magenta", Work.RECOMPUTE: "yellow"}
+_STYLES |= {Work.LOAD: "cyan", Work.STORE: "cyan"}
 _BARRIERS = {
     Barrier.ONE: "all IPUs wait for each other after each slot",
     Barrier.HALVES: "all IPUs wait for each other after the forwards and after the backwards of a slot",
@@ -61,9 +62,9 @@ def _stages(pipeline: Pipeline) -> Table:
             ),
             None,
         )
-        depth = pipeline.fifo_depth(stage.index)
+        depth, copies = pipeline.fifo_depth(stage.index), pipeline.copies(stage.index)
         ipus = ",".join("all" if ipu == ALL_IPUS else str(ipu) for ipu in stage.ipus)
-        table.add_row(str(stage.index), ipus, "-" if mirror is None else str(mirror), str(depth), str(depth + 1))
+        table.add_row(str(stage.index), ipus, "-" if mirror is None else str(mirror), str(depth), str(copies))
     return table
 
 

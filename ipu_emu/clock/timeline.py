@@ -163,8 +163,10 @@ def _pipeline(pipeline: Pipeline, pricing: Pricing) -> Block:
             exchanged[task.ipu] += stages[task.stage].stores
         for task in slot:
             stage = stages[task.stage].work
-            start = max(free[task.ipu], done.get((task.stage - 1, task.micro_batch), 0.0))
-            free[task.ipu] = done[task.stage, task.micro_batch] = start + stage.seconds
+            index = pipeline.stages[task.stage].index
+            start = max(free[task.ipu], done.get((index - 1, task.micro_batch), 0.0))
+            free[task.ipu] = end = start + stage.seconds
+            done[index, task.micro_batch] = max(end, done.get((index, task.micro_batch), 0.0))
             made.spans.append(Span(task.ipu, start, stage.seconds, str(task), task.what))
             made.add_busy(stage)
         free = {ipu: max(seconds, exchanged[ipu]) for ipu, seconds in free.items()}

@@ -159,6 +159,7 @@ class Compilation:
             "activations": self._locations().activations(),
             "fused": not self._options.enableFloatingPointChecks,
             "schedule": self._options.pipelineSchedule if self._options.enablePipelining else None,
+            "iterations": self._options.pipelineBatchSerialization,
         }
 
     def _lower(self, **others: Any) -> Executable:

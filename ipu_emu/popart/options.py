@@ -4,7 +4,9 @@ Every option of PopART 3.4 is accepted and kept. Those that only tune a real IPU
 execution phases and pipelining say where and when ops run (see places.py), I/O tiles what the host exchanges beside
 compute, recomputation, tensor locations and replicated tensor sharding what is kept where; they never change a
 number, except that pipelined training without gradient accumulation computes with stale weights.
-``pipelineSchedule`` is an extension: popart, grouped, interleaved or sequential.
+Extensions: ``pipelineSchedule`` is popart, grouped, interleaved or sequential; with ``pipelineConcurrentStages`` a
+stage may have parts on several IPUs, which work at the same time; with ``pipelineBatchSerialization`` = q a stage of
+the sequential schedule works on q micro-batches one after the other before the next stage does.
 """
 
 from __future__ import annotations
@@ -57,6 +59,8 @@ _PLACEMENT: dict[str, Any] = {
     "virtualGraphSplitRatios": [],
     "enablePipelining": False,
     "pipelineSchedule": "popart",
+    "pipelineBatchSerialization": 1,
+    "pipelineConcurrentStages": False,
     "autoRecomputation": RecomputationType.NoRecompute,
     "explicitRecomputation": False,
     "useHostCopyOps": False,

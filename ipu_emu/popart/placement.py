@@ -16,6 +16,7 @@ from ipu_emu.popart.dataflow import DataFlow
 from ipu_emu.popart.enums import AnchorReturnTypeId, VirtualGraphMode
 from ipu_emu.popart.options import SessionOptions
 from ipu_emu.popart.places import stage_numbers
+from ipu_emu.transforms.training import Reduction
 
 __all__ = ["Placement", "check_placement", "check_virtual_graphs_fit"]
 
@@ -132,6 +133,7 @@ class _Pipeline:
         self.check_streams()
         self.check_anchors()
         self.check_updates()
+        self.check_batch_serialisation()
         return Placement(forward, stages)
 
     def check_modes(self) -> None:
@@ -151,7 +153,8 @@ class _Pipeline:
             raise EmulatorError(
                 "Pipelining requires the 'virtualGraphMode' session option to not be VirtualGraphMode::Off."
             )
-        if not self.explicit and (off or self.ipus == 1):
+        one = self.ipus == 1 and options.pipelineBatchSerialization == 1
+        if not self.explicit and (off or one):
             raise EmulatorError(
                 f"Pipelining requires more than 1 IPU (currently {self.ipus}) and the 'virtualGraphMode' session "
                 f"option to not be VirtualGraphMode::Off (currently {_mode(options)})."
@@ -194,7 +197,7 @@ class _Pipeline:
         for op in self.ops:
             by_stage.setdefault(self.stage(op), {}).setdefault(self.graph_of(op), []).append(op.label)
         for stage, graphs in by_stage.items():
-            if len(graphs) > 1:
+            if len(graphs) > 1 and not self.options.pipelineConcurrentStages:
                 names = ", ".join(name for group in graphs.values() for name in group)
                 raise EmulatorError(
                     f"Ops {names} have the same pipeline stage {stage}, but different virtual graph ids "
@@ -212,10 +215,14 @@ class _Pipeline:
         """Stages of the forward pass, neighbours on one virtual graph counted once."""
         if self.options.virtualGraphMode is VirtualGraphMode.Auto and not self.annotated:
             return self.ipus
-        numbers = stage_numbers({(self.stage(op), self.graph_of(op)) for op in self.ops})
+        pairs = {(self.stage(op), self.graph_of(op)) for op in self.ops}
+        numbers = stage_numbers(pairs, merge=self.options.pipelineBatchSerialization == 1)
         return 1 + max(numbers.values(), default=-1)
 
     def check_depth(self, stages: int) -> None:
+        """The other schedules have rules of their own, which the compiler checks."""
+        if self.options.pipelineSchedule != "popart":
+            return
         accumulates = self.training and self.options.accumulation() > 1
         depth = self.options.accumulation() if accumulates else self.flow.batchesPerStep()
         if depth < stages:
@@ -235,6 +242,18 @@ class _Pipeline:
                         f"Producer: {producer.label}, pipeline stage {self.stage(producer)}\n"
                         f"Consumer: {op.label}, pipeline stage {self.stage(op)}"
                     )
+                self.check_concurrent(id, producer, op)
+
+    def check_concurrent(self, id: str, producer: Op | None, op: Op) -> None:
+        """Parts of a stage that work at the same time read nothing of each other."""
+        if producer is None or self.stage(producer) != self.stage(op):
+            return
+        if self.graph_of(producer) != self.graph_of(op):
+            raise EmulatorError(
+                f"{op.label} on virtual graph {self.graph_of(op)} reads {id}, which {producer.label} of the same "
+                f"pipeline stage {self.stage(op)} makes on virtual graph {self.graph_of(producer)}, but concurrent "
+                "parts of a stage work at the same time; use one virtual graph, or a later stage"
+            )
 
     def graphs_that_read(self, id: str) -> set[int]:
         return {self.graph_of(op) for op in self.ops if id in op.inputs}
@@ -276,4 +295,14 @@ class _Pipeline:
             raise EmulatorError(
                 "Continuous weight updates are currently not supported. The schedule is "
                 f"{self.options.pipelineSchedule}; set enableGradientAccumulation, or use the popart schedule"
+            )
+
+    def check_batch_serialisation(self) -> None:
+        iterations = self.options.pipelineBatchSerialization
+        if iterations < 1:
+            raise EmulatorError(f"pipelineBatchSerialization is {iterations}; use 1 or more micro-batches at a time")
+        if iterations != 1 and self.training and self.options.reduction() is not Reduction.SUM:
+            raise EmulatorError(
+                "batch_serialization_iterations != 1 is only supported when reduction_method is "
+                "GradientAccumulationReductionMethod.SUM. Set accumulationAndReplicationReductionType to Sum"
             )

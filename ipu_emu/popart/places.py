@@ -27,7 +27,9 @@ def placed(model: Graph, options: SessionOptions, ipus: int) -> Graph:
     graph = model.copy()
     numbers = _ipus(graph, options, ipus)
     stages = {id: int(op.attributes.get(PIPELINE_STAGE, numbers[id])) for id, op in _by_output(graph).items()}
-    merged = stage_numbers({(stages[id], numbers[id]) for id in stages}) if options.enablePipelining else {}
+    merge = options.pipelineBatchSerialization == 1
+    pairs = {(stages[id], numbers[id]) for id in stages}
+    merged = stage_numbers(pairs, merge=merge) if options.enablePipelining else {}
     graph.ops = [
         replace(op, place=Place(merged.get(stages[key], 0), numbers[key])) if (key := _key(op)) in stages else op
         for op in graph.ops
@@ -35,14 +37,20 @@ def placed(model: Graph, options: SessionOptions, ipus: int) -> Graph:
     return graph
 
 
-def stage_numbers(pairs: set[tuple[int, int]]) -> dict[int, int]:
-    """The stages of ``pairs`` of stage and IPU, numbered anew: neighbours on one IPU are one (-1 is no IPU)."""
+def stage_numbers(pairs: set[tuple[int, int]], *, merge: bool = True) -> dict[int, int]:
+    """The stages of ``pairs`` of stage and IPU, numbered anew.
+
+    With ``merge`` neighbours on one IPU are one (-1 is no IPU).
+    """
+    ipus: dict[int, set[int]] = {}
+    for stage, ipu in pairs:
+        ipus.setdefault(stage, set()).add(ipu)
     numbers: dict[int, int] = {}
-    before = None
-    for stage, ipu in sorted(pairs):
-        again = before is not None and ipu == before and ipu >= 0
+    before: set[int] = set()
+    for stage in sorted(ipus):
+        again = merge and len(ipus[stage]) == 1 and ipus[stage] == before and before != {-1}
         numbers[stage] = max(numbers.values(), default=-1) + (0 if again else 1)
-        before = ipu
+        before = ipus[stage]
     return numbers
 
 

@@ -26,7 +26,7 @@ and with a pipeline in the place of the inner loop
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from ipu_emu.graph import Op
@@ -258,15 +258,20 @@ Leaf = (
 
 @dataclass(frozen=True)
 class PipelineStage:
-    """What a scheduled stage does with each micro-batch, on one IPU."""
+    """What the scheduled stage ``index``, or its part on one of several IPUs, does with each micro-batch."""
 
     ipu: int
     body: tuple[Leaf, ...]
+    index: int
 
 
 @dataclass(frozen=True)
 class Pipeline:
-    """Run ``count`` micro-batches through ``stages``, of which so many are ``forward`` ones, as a schedule says."""
+    """Run ``count`` micro-batches through ``stages``, of which so many are ``forward`` ones, as a schedule says.
+
+    A stage with concurrent parts is there once for each; with batch serialisation each loops over ``iterations``
+    micro-batches at a time.
+    """
 
     kind: str
     forward: int
@@ -274,14 +279,26 @@ class Pipeline:
     count: int
     counter: Counter
     stages: tuple[PipelineStage, ...]
+    iterations: int = 1
 
     def slots(self) -> Iterator[Slot]:
-        """Which stage works on which micro-batch, slot by slot."""
-        mapping = [stage.ipu for stage in self.stages[: self.forward]]
-        return schedule(self.kind, self.forward, self.count, training=self.training, mapping=mapping)
+        """Which of ``stages`` works on which micro-batch, slot by slot."""
+        mapping = [[part.ipu for part in self.stages if part.index == stage] for stage in range(self.forward)]
+        numbers = {(part.index, part.ipu): number for number, part in enumerate(self.stages)}
+        slots = schedule(
+            self.kind,
+            self.forward,
+            self.count // self.iterations,
+            training=self.training,
+            mapping=mapping,
+            iterations=self.iterations,
+        )
+        for slot in slots:
+            yield tuple(replace(task, stage=numbers[task.stage, task.ipu]) for task in slot)
 
     def __str__(self) -> str:
-        return f"pipeline {self.kind}, {self.count} {self.counter.value}"
+        loop = f", {self.iterations} at a time" if self.iterations > 1 else ""
+        return f"pipeline {self.kind}, {self.count} {self.counter.value}{loop}"
 
 
 Instruction = Leaf | Repeat | Pipeline

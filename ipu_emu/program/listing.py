@@ -17,7 +17,7 @@ def listing(instructions: Sequence[Instruction], indent: str = "") -> str:
         if isinstance(instruction, Repeat):
             lines.append(listing(instruction.body, indent + "  "))
         if isinstance(instruction, Pipeline):
-            for number, stage in enumerate(instruction.stages):
-                lines.append(f"{indent}  stage {number} on IPU {stage.ipu}")
+            for stage in instruction.stages:
+                lines.append(f"{indent}  stage {stage.index} on IPU {stage.ipu}")
                 lines.append(listing(stage.body, indent + "    "))
     return "\n".join(lines)

@@ -80,6 +80,7 @@ def lower(
     broadcast: frozenset[str] = frozenset(),
     bucket_bytes: int | None = None,
     schedule: str | None = None,
+    iterations: int = 1,
     recomputation: Recomputation = Recomputation.NONE,
     ahead: Mapping[str, Overlap] = MappingProxyType({}),
     staged: Mapping[str, int] = MappingProxyType({}),
@@ -89,10 +90,10 @@ def lower(
     """Compile one step of ``graph``.
 
     ``replicas`` counts all instances, ``broadcast`` names inputs without R, ``bucket_bytes`` limits how much is
-    reduced at a time; ``schedule`` names the schedule of a pipeline, whose stages are the places of the ops;
-    ``ahead`` has the inputs that are not loaded just in time, ``staged`` those that wait in Streaming Memory, each
-    with the number of its places there; ``activations`` says where those are kept; ``fused`` chains of
-    element-wise ops are one op.
+    reduced at a time; ``schedule`` names the schedule of a pipeline, whose stages are the places of the ops and loop
+    over ``iterations`` micro-batches at a time; ``ahead`` has the inputs that are not loaded just in time, ``staged``
+    those that wait in Streaming Memory, each with the number of its places there; ``activations`` says where those
+    are kept; ``fused`` chains of element-wise ops are one op.
     """
     if fused:
         fuse(graph, [*(a.tensor for a in anchors), *(g.part for g in gradients), *(g.total for g in gradients)])
@@ -101,7 +102,7 @@ def lower(
     if training:
         recompute(graph, recomputation, [anchor.tensor for anchor in anchors])
     stage_inputs(graph, staged)
-    pipelining = Pipelining.of(graph, schedule, training=training) if schedule else None
+    pipelining = Pipelining.of(graph, schedule, training=training, iterations=iterations) if schedule else None
     if pipelining:
         pipelining.check(step.accumulation if step.accumulation > 1 else step.batches)
     continuous = training and step.accumulation == 1

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import Graph, Op, Phase
@@ -43,33 +44,58 @@ _ANY = -1
 
 @dataclass(frozen=True)
 class Pipelining:
-    """How to pipeline: a kind of schedule; ``mapping`` has the IPU of each forward stage."""
+    """How to pipeline: a kind of schedule; ``mapping`` has the IPUs of each forward stage.
+
+    A stage is numbered once for each of its IPUs, on which concurrent parts of it run.
+    """
 
     kind: str
-    mapping: tuple[int, ...]
+    mapping: tuple[tuple[int, ...], ...]
     training: bool
+    iterations: int = 1
 
     @classmethod
-    def of(cls, graph: Graph, kind: str, *, training: bool) -> Pipelining:
+    def of(cls, graph: Graph, kind: str, *, training: bool, iterations: int = 1) -> Pipelining:
         """The pipeline of a graph whose ops have places."""
-        ipus = {op.place.stage: op.place.ipu for op in graph.ops if op.phase is Phase.FORWARD}
-        return cls(kind, tuple(ipus.get(stage, 0) for stage in range(max(ipus, default=0) + 1)), training)
+        ipus: dict[int, set[int]] = {}
+        for op in graph.ops:
+            if op.phase is Phase.FORWARD:
+                ipus.setdefault(op.place.stage, set()).add(op.place.ipu)
+        mapping = tuple(tuple(sorted(ipus.get(stage, {0}))) for stage in range(max(ipus, default=0) + 1))
+        return cls(kind, mapping, training, iterations)
+
+    @cached_property
+    def parts(self) -> list[tuple[int, int]]:
+        """The scheduled stages and their IPUs."""
+        forward = len(self.mapping)
+        stages = scheduled_stages(self.kind, forward, training=self.training, mapping=self.mapping)
+        return [(stage.index, ipu) for stage in stages for ipu in stage.ipus]
 
     @property
     def scheduled(self) -> list[int]:
-        """The IPU of each scheduled stage."""
-        forward = len(self.mapping)
-        stages = scheduled_stages(self.kind, forward, training=self.training, mapping=self.mapping)
-        return [stage.ipus[0] for stage in stages]
+        """The IPU of each part."""
+        return [ipu for _, ipu in self.parts]
 
     def number(self, op: Op) -> int:
-        """The scheduled stage of an op of the forward or the backward pass."""
-        stage = op.place.stage
-        return stage if op.phase is Phase.FORWARD else len(self.scheduled) - 1 - stage
+        """The part that an op of the forward or the backward pass belongs to."""
+        stage = op.place.stage if op.phase is Phase.FORWARD else self.parts[-1][0] - op.place.stage
+        return self.parts.index((stage, op.place.ipu))
 
     def check(self, count: int) -> None:
         """Raise EmulatorError for a number of micro-batches that the schedule cannot run."""
-        schedule(self.kind, len(self.mapping), count, training=self.training, mapping=self.mapping)
+        if count % self.iterations:
+            raise EmulatorError(
+                f"{count} micro-batches were asked for, and batch serialisation takes {self.iterations} at a time; "
+                f"use a multiple of {self.iterations}"
+            )
+        schedule(
+            self.kind,
+            len(self.mapping),
+            count // self.iterations,
+            training=self.training,
+            mapping=self.mapping,
+            iterations=self.iterations,
+        )
 
 
 class Stages:
@@ -129,12 +155,14 @@ class Stages:
         """
         how = self.pipelining
         assert how is not None
-        bodies: list[list[Leaf]] = [[] for _ in how.scheduled]
+        bodies: list[list[Leaf]] = [[] for _ in how.parts]
         for leaf, numbers in zip(leaves, _Distribution(leaves, self.by_output, reduced).numbers(), strict=True):
             for number in numbers:
                 bodies[number].append(leaf)
-        stages = tuple(PipelineStage(ipu, tuple(body)) for ipu, body in zip(how.scheduled, bodies, strict=True))
-        return Pipeline(how.kind, len(how.mapping), how.training, count, counter, stages)
+        stages = tuple(
+            PipelineStage(ipu, tuple(body), index) for (index, ipu), body in zip(how.parts, bodies, strict=True)
+        )
+        return Pipeline(how.kind, len(how.mapping), how.training, count, counter, stages, how.iterations)
 
 
 class _Distribution:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from itertools import product
+from typing import Any
 
 import pytest
 
@@ -19,9 +20,7 @@ from ipu_emu.program.schedules import (
     fifo_depth,
     flattened,
     in_flight,
-    overlapped,
     schedule,
-    serialised,
 )
 
 STAGES = range(1, 9)
@@ -193,7 +192,7 @@ def test_recomputation_sits_where_the_forward_runs() -> None:
 def test_loads_and_stores_overlap_with_stages() -> None:
     drawn = [
         [f"{task.what[0]}{task.stage}.{task.micro_batch}" for task in slot]
-        for slot in overlapped(2, 4, training=False)
+        for slot in schedule("grouped", 2, 4, training=False, io_tiles=True)
     ]
     assert drawn == [
         ["l0.0"],
@@ -205,20 +204,20 @@ def test_loads_and_stores_overlap_with_stages() -> None:
         ["s1.3"],
     ]
     for stages, count in ((2, 6), (2, 7), (3, 11), (4, 16)):
-        slots = list(overlapped(stages, count, training=True))
+        slots = list(schedule("grouped", stages, count, training=True, io_tiles=True))
         assert len(slots) == count + 2 * stages - 1 + 2
         assert Counter(t.what for slot in slots for t in slot)[Work.STORE] == count
     with pytest.raises(EmulatorError, match="must be at least 6, but it is 5"):
-        list(overlapped(2, 5, training=True))
+        schedule("grouped", 2, 5, training=True, io_tiles=True)
 
 
 def test_batch_serialisation_loops_within_a_stage() -> None:
-    slots = list(serialised(2, 2, 3, training=True))
+    slots = list(schedule("sequential", 2, 2, training=True, iterations=3))
     assert [[(t.stage, t.micro_batch) for t in slot] for slot in slots] == [
         [(stage, first + part) for part in range(3)] for first in (0, 3) for stage in range(4)
     ]
     with pytest.raises(EmulatorError, match="need to be mapped to a single IPU"):
-        list(serialised(2, 2, 3, training=True, mapping=[0, 1]))
+        schedule("sequential", 2, 2, training=True, iterations=3, mapping=[0, 1])
 
 
 def test_mappings() -> None:
@@ -243,13 +242,13 @@ WRONG = [
                                                  "multiple pipeline stages on the same device for training graphs"),
     (("gpipe", 2, 4), {}, "there is no schedule 'gpipe'; use grouped, interleaved, sequential, popart"),
     (("grouped", 0, 4), {}, "0 stages were asked for"),
+    (("grouped", 2, 8), {"iterations": 2}, "Batch serialization is only supported with the `Sequential` schedule."),
+    (("sequential", 2, 8), {"io_tiles": True}, "I/O tiles go with the Grouped schedule only"),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("call", "more", "text"), WRONG)
-def test_refusals_come_before_the_first_slot(
-    call: tuple[str, int, int], more: dict[str, list[int]], text: str
-) -> None:
+def test_refusals_come_before_the_first_slot(call: tuple[str, int, int], more: dict[str, Any], text: str) -> None:
     with pytest.raises(EmulatorError, match=text):
         schedule(*call, training=True, **more)
 

@@ -6,13 +6,12 @@
     popart        grouped, the last forward stage and its backward as one
 
 Each is a generator of slots; the compiler, the clock and the drawing read the same one. With I/O tiles the
-grouped one becomes ``overlapped``; with batch serialisation the sequential one becomes ``serialised``.
+grouped one loads and stores beside the stages (overlapped.py); with batch serialisation a stage of the sequential one
+loops over some micro-batches (serialised.py).
 """
 
 from ipu_emu.program.schedules.blocks import Blocks, blocks_of, flattened
 from ipu_emu.program.schedules.kinds import KINDS, depth, fifo_depth, in_flight, schedule, scheduled_stages
-from ipu_emu.program.schedules.overlapped import overlapped
-from ipu_emu.program.schedules.serialised import serialised
 from ipu_emu.program.schedules.stages import Mapping, Stage
 from ipu_emu.program.schedules.task import ALL_IPUS, Slot, Task, Work
 
@@ -30,8 +29,6 @@ __all__ = [
     "fifo_depth",
     "flattened",
     "in_flight",
-    "overlapped",
     "schedule",
     "scheduled_stages",
-    "serialised",
 ]

@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from ipu_emu.errors import EmulatorError
 from ipu_emu.program.schedules.grouped import grouped, grouped_offsets, grouped_stash
 from ipu_emu.program.schedules.interleaved import interleaved, interleaved_offsets, interleaved_stash
+from ipu_emu.program.schedules.overlapped import overlapped
 from ipu_emu.program.schedules.popart import popart
 from ipu_emu.program.schedules.recompute import ahead, inside
 from ipu_emu.program.schedules.sequential import sequential, sequential_offsets, sequential_stash
+from ipu_emu.program.schedules.serialised import serialised
 from ipu_emu.program.schedules.stages import Mapping, Stage, framework_stages, ipus_by_stage, popart_stages
 from ipu_emu.program.schedules.task import Slot
 
@@ -61,17 +63,40 @@ KINDS = {
 
 
 def schedule(
-    kind: str, stages: int, count: int, *, training: bool, mapping: Mapping | None = None, recompute: bool = False
+    kind: str,
+    stages: int,
+    count: int,
+    *,
+    training: bool,
+    mapping: Mapping | None = None,
+    recompute: bool = False,
+    io_tiles: bool = False,
+    iterations: int = 1,
 ) -> Iterator[Slot]:
     """The slots of ``count`` micro-batches through ``stages`` forward stages; raise EmulatorError before the first.
 
     ``mapping`` gives the IPU of each forward stage. ``recompute`` adds the tasks that compute the activations of
-    a forward stage (``Task.stage``) once more.
+    a forward stage (``Task.stage``) once more, ``io_tiles`` those that load and store while stages compute. With
+    batch serialisation a stage loops over ``iterations`` micro-batches, and there are ``count * iterations``.
     """
     entry = _kind(kind)
+    if io_tiles and kind != "grouped":
+        raise EmulatorError(f"I/O tiles go with the Grouped schedule only, not with {kind}; use grouped")
+    if iterations != 1 and kind != "sequential":
+        raise EmulatorError(
+            "Batch serialization is only supported with the `Sequential` schedule. "
+            f"This one is {kind}; use sequential"
+        )
+    if iterations != 1 and mapping is None:
+        mapping = [0] * stages
     all_stages = scheduled_stages(kind, stages, training=training, mapping=mapping)
-    entry.check(count, len(entry.offsets(all_stages)), training)
-    slots = entry.slots(all_stages, count)
+    if io_tiles:
+        slots = overlapped(all_stages, count)
+    elif iterations != 1:
+        slots = serialised(all_stages, count, iterations)
+    else:
+        entry.check(count, len(entry.offsets(all_stages)), training)
+        slots = entry.slots(all_stages, count)
     return entry.recompute(slots, all_stages) if recompute else slots
 
 

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from ipu_emu.errors import EmulatorError
 from ipu_emu.program.schedules.sequential import sequential
-from ipu_emu.program.schedules.stages import Mapping, framework_stages, ipus_by_stage
+from ipu_emu.program.schedules.stages import Stage
 from ipu_emu.program.schedules.task import ALL_IPUS, Slot
 
 __all__ = ["serialised"]
 
 
-def serialised(
-    stages: int, count: int, iterations: int, *, training: bool, mapping: Mapping | None = None
-) -> Iterator[Slot]:
+def serialised(stages: Sequence[Stage], count: int, iterations: int) -> Iterator[Slot]:
     """``count * iterations`` micro-batches on one IPU, ``iterations`` of them per slot.
 
     N = 2, inference, count 2, 3 iterations
@@ -24,14 +22,18 @@ def serialised(
     """
     if iterations < 1 or count < 1:
         raise EmulatorError(f"{count} x {iterations} micro-batches were asked for; both numbers must be at least 1")
-    ipus = ipus_by_stage(stages, [0] * stages if mapping is None else mapping)
-    if len({ipu for entry in ipus for ipu in entry}) > 1 or ipus[0] == (ALL_IPUS,):
+    used = sorted({ipu for stage in stages for ipu in stage.ipus})
+    if len(used) > 1 or used == [ALL_IPUS]:
         raise EmulatorError(
             "When using batch serialization, all the pipeline stages need to be mapped to a single IPU. "
-            f"The mapping is {[list(entry) if len(entry) > 1 else entry[0] for entry in ipus]}; use {[0] * stages}"
+            f"They are mapped to {', '.join('all IPUs' if ipu == ALL_IPUS else f'IPU {ipu}' for ipu in used)}; "
+            "map all of them to IPU 0"
         )
-    all_stages = framework_stages(ipus, training)
-    for slot in sequential(all_stages, count):
+    return _serialised(stages, count, iterations)
+
+
+def _serialised(stages: Sequence[Stage], count: int, iterations: int) -> Iterator[Slot]:
+    for slot in sequential(stages, count):
         (task,) = slot
         first = task.micro_batch * iterations
-        yield tuple(each for part in range(iterations) for each in all_stages[task.stage].tasks(first + part))
+        yield tuple(each for part in range(iterations) for each in stages[task.stage].tasks(first + part))
