@@ -17,7 +17,7 @@ from ipu_emu.errors import EmulatorError
 from ipu_emu.graph.onnx_model import to_model
 from ipu_emu.hardware import System
 from ipu_emu.models import CATALOGUE, Model, named
-from ipu_emu.popart.out_of_memory import Remedy, remedies
+from ipu_emu.popart.out_of_memory import Remedy, cheapest, remedies
 from ipu_emu.program.executable import Executable
 
 __all__ = ["LOCATIONS", "OPTIMISERS", "Compiled", "Wanted"]
@@ -30,6 +30,7 @@ LOCATIONS = {
     "weights": "weightTensorLocationSettings",
     "states": "optimizerStateTensorLocationSettings",
     "activations": "activationTensorLocationSettings",
+    "accumulators": "accumulatorTensorLocationSettings",
 }
 
 OPTIMISERS: dict[str, Any] = {
@@ -47,15 +48,16 @@ class Compiled:
     session: Any
     executable: Executable
 
-    def remedies(self, ipu: int) -> list[Remedy]:
-        """What would save memory on an IPU, the cheapest first."""
-        return remedies(
+    def remedies(self, ipu: int, wanted: int) -> list[Remedy]:
+        """What would best save so many bytes on an IPU."""
+        found = remedies(
             self.executable,
             self.session.deviceInfo,
             ipu,
             replicas=self.session._options.getGlobalReplicationFactor(),
             compiled=self.session._lower,
         )
+        return cheapest(found, wanted)
 
 
 @dataclass(frozen=True)

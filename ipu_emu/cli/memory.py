@@ -74,4 +74,5 @@ def memory(system: str | None, output: Path | None, form: str, **options: Any) -
         console().print(text(asked.title, memories, where, console().width))
         worst = max(memories, key=lambda memory: memory.total)
         if worst.total > sram:
-            click.echo("\nWhat would help:\n" + "\n".join(f"  {remedy}" for remedy in compiled.remedies(worst.ipu)))
+            advice = compiled.remedies(worst.ipu, worst.total - sram)
+            click.echo("\nWhat would help:\n" + "\n".join(f"  {remedy}" for remedy in advice))

@@ -49,7 +49,7 @@ _OPTIONS = (
     click.option("--recompute", is_flag=True, help="Compute activations once more in the backward pass."),
     click.option(
         "--off-chip",
-        type=click.Choice(["weights", "states", "activations"]),
+        type=click.Choice(["weights", "states", "activations", "accumulators"]),
         multiple=True,
         help="Keep these in Streaming Memory; may be repeated.",
     ),

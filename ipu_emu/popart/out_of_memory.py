@@ -6,8 +6,8 @@ remedy is priced by how much slower a step becomes, roughly; of those that suffi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ipu_emu.errors import OutOfMemoryError
@@ -22,11 +22,12 @@ from ipu_emu.program.memory import ipu_of, is_off_chip
 from ipu_emu.transforms.checkpoints import Recomputation
 from ipu_emu.transforms.offloading import ActivationStorage
 
-__all__ = ["Remedy", "check_memory", "memory_of", "remedies", "streaming_memory_of"]
+__all__ = ["Remedy", "cheapest", "check_memory", "memory_of", "remedies", "streaming_memory_of"]
 
 _LIMITED = (DeviceType.Ipu, DeviceType.OfflineIpu, DeviceType.IpuModel)
 _MOST_REMEDIES = 3
-
+#: What saves less of what has to go is not worth a line.
+_LEAST = 0.01
 
 #: Remedies that are compiled to see what they save: text, arguments of ``lower``, price.
 _AGAIN: tuple[tuple[str, dict[str, Any], float], ...] = (
@@ -41,14 +42,15 @@ _AGAIN: tuple[tuple[str, dict[str, Any], float], ...] = (
 
 @dataclass(frozen=True)
 class Remedy:
-    """``saved`` bytes on the IPU that needs most, ``price`` in shares of the time of a step."""
+    """``saved`` bytes on the IPU that needs most; ``price`` in shares of the time of a step."""
 
     what: str
     saved: int
     price: float
+    suffices: bool = False
 
     def __str__(self) -> str:
-        return f"{self.what} (saves about {_mega(self.saved)})"
+        return f"{self.what} (saves about {_mega(self.saved)}{', which suffices' if self.suffices else ''})"
 
 
 def memory_of(device: DeviceInfo) -> int | None:
@@ -80,10 +82,9 @@ def check_memory(
     worst = max(range(len(needs)), key=lambda ipu: needs[ipu].total)
     if limit is None or needs[worst].total <= limit:
         return
-    advice = remedies(executable, device, worst, replicas=replicas, compiled=compiled)
     wanted = needs[worst].total - limit
-    first = sorted(advice, key=lambda r: (r.saved < wanted, r.price if r.saved >= wanted else -r.saved))
-    lines = "\n".join(f"  {remedy}" for remedy in first[:_MOST_REMEDIES])
+    advice = remedies(executable, device, worst, replicas=replicas, compiled=compiled)
+    lines = "\n".join(f"  {remedy}" for remedy in cheapest(advice, wanted))
     raise OutOfMemoryError(
         f"Out of memory: IPU {worst} needs {_mega(needs[worst].total)} and has {_mega(limit)}; {_mega(wanted)} have "
         f"to go. Memory by IPU in MB:\n{_table(needs, limit)}\nRemedies:\n{lines}"
@@ -114,25 +115,35 @@ def remedies(
     *,
     replicas: int,
     compiled: Callable[..., Executable],
-) -> list[Remedy]:
-    """What would save memory on ``ipu``, the cheapest first."""
+) -> Iterator[Remedy]:
+    """What would save memory on ``ipu``."""
     need = footprints(executable, device.tilesPerIPU)[ipu]
-    found = [*_of_states(executable, ipu, replicas), *_of_activations(need, device.numIpus)]
-    halves = sum(t.nbytes // 2 for t in _on(executable, ipu) if t.dtype is FLOAT) * need.data
+    remote = GENERATIONS[device.ipuVersion].streaming_memory > 0
+    yield from _of_states(executable, ipu, replicas, remote)
+    yield from _of_activations(need, executable.plan.ipus)
+    there = [tensor for tensor in _on(executable, ipu) if tensor.role is not Role.STATE]
+    halves = sum(t.nbytes // 2 for t in there if t.dtype is FLOAT) * need.data
     whole = sum(t.nbytes for t in _on(executable, ipu))
-    found.append(Remedy("use FLOAT16 in the place of FLOAT", halves // max(whole, 1), 0.05))
+    yield Remedy("use FLOAT16 in the place of FLOAT in the model", halves // max(whole, 1), 0.05)
     if need.transient + need.stashes + need.fifos:
-        for what, others, price in _AGAIN:
+        for what, others, price in _AGAIN[: 1 + remote]:
             saved = need.total - footprints(compiled(**others), device.tilesPerIPU)[ipu].total
-            found.append(Remedy(what, saved, price))
-    return sorted((remedy for remedy in found if remedy.saved > 0), key=lambda remedy: remedy.price)
+            yield Remedy(what, saved, price)
 
 
-def _of_states(executable: Executable, ipu: int, replicas: int) -> Iterator[Remedy]:
+def cheapest(found: Iterable[Remedy], wanted: int) -> list[Remedy]:
+    """At most three: the cheapest that save ``wanted`` bytes alone, then those that save most."""
+    useful = [replace(one, suffices=one.saved >= wanted) for one in found if one.saved > _LEAST * wanted]
+    useful.sort(key=lambda remedy: (not remedy.suffices, remedy.price if remedy.suffices else -remedy.saved))
+    return useful[:_MOST_REMEDIES]
+
+
+def _of_states(executable: Executable, ipu: int, replicas: int, remote: bool) -> Iterator[Remedy]:
     states = sum(t.nbytes for t in _on(executable, ipu) if t.role is Role.STATE)
     shared = sum(t.nbytes for t in _on(executable, ipu) if t.role is Role.STATE and t.shards is None)
     place = "optimizerStateTensorLocationSettings"
-    yield Remedy(f"put the optimiser state off chip: {place} with TensorStorage.OffChip", states, 0.1)
+    if remote:
+        yield Remedy(f"put the optimiser state off chip: {place} with TensorStorage.OffChip", states, 0.1)
     yield Remedy(
         f"share the optimiser state between the {replicas} replicas: {place} with ReplicatedTensorSharding.On",
         shared - shared // replicas,
@@ -143,7 +154,7 @@ def _of_states(executable: Executable, ipu: int, replicas: int) -> Iterator[Reme
 def _of_activations(need: Footprint, ipus: int) -> Iterator[Remedy]:
     moving = need.transient + need.stashes + need.fifos
     yield Remedy("halve the micro-batch and double the accumulation factor", moving // 2, 0.15)
-    yield Remedy(f"spread the model over {2 * ipus} IPUs with virtual graphs", need.data // 2, 1.0)
+    yield Remedy(f"spread each replica over {2 * ipus} IPUs with virtual graphs", need.data // 2, 1.0)
 
 
 def _on(executable: Executable, ipu: int) -> Iterator[Tensor]:

@@ -77,7 +77,9 @@ def _ipus(graph: Graph, options: SessionOptions, ipus: int) -> Mapping[str, int]
     if options.enablePipelining and any(PIPELINE_STAGE in op.attributes for op in ops.values()):
         return {id: int(op.attributes.get(PIPELINE_STAGE, 0)) % ipus for id, op in ops.items()}
     ratios = options.virtualGraphSplitRatios or [1.0] * ipus
-    return dict(zip(ops, shards(graph, list(ops.values()), ratios), strict=True))
+    # Without accumulation a weight of two stages would change while one of them waits for the other.
+    apart = options.enablePipelining and options.accumulation() == 1
+    return dict(zip(ops, shards(graph, list(ops.values()), ratios, apart=apart), strict=True))
 
 
 def _by_phase(ops: Mapping[str, Op], ipus: int) -> dict[str, int]:

@@ -1,7 +1,8 @@
 """Autoshard: cut a model into as many parts as there are IPUs, each with its share of the work and of the memory.
 
 The ops stay in their order: part 0 is a first piece of them, part 1 the next. A cut is made where it comes nearest to
-the wanted shares, if possible where nothing that the host gives or keeps (an input, a weight) is read on both sides.
+the wanted shares, if possible where nothing that the host gives or keeps (an input, a weight) is read on both sides,
+unless that would move the cut by more than half a part.
 """
 
 from __future__ import annotations
@@ -15,8 +16,15 @@ from ipu_emu.ops import TABLE, Node
 __all__ = ["shards"]
 
 
-def shards(graph: Graph, ops: Sequence[Op], ratios: Sequence[float]) -> list[int]:
-    """The part of each of ``ops``, for parts of these relative sizes."""
+#: How far from where it is wanted a cut may be for the sake of what is read on both sides, in parts.
+_TOLERANCE = 0.5
+
+
+def shards(graph: Graph, ops: Sequence[Op], ratios: Sequence[float], *, apart: bool = False) -> list[int]:
+    """The part of each of ``ops``, for parts of these relative sizes.
+
+    ``apart``: weights must not be read on both sides of a cut, wherever that puts it, if there are such cuts at all.
+    """
     weights = _weights(graph, ops)
     done, clean = list(accumulate(weights)), _clean_cuts(graph, ops)
     cuts: list[int] = []
@@ -26,7 +34,8 @@ def shards(graph: Graph, ops: Sequence[Op], ratios: Sequence[float]) -> list[int
         free = range((cuts[-1] if cuts else 0) + 1, len(ops) - left + 1)
         if not free:
             break
-        best = [cut for cut in free if cut in clean] or free
+        near = float("inf") if apart else _TOLERANCE * min(ratios) / sum(ratios) * done[-1]
+        best = [cut for cut in free if cut in clean and abs(done[cut - 1] - target) <= near] or free
         cuts.append(min(best, key=lambda cut: abs(done[cut - 1] - target)))
     return [sum(cut <= index for cut in cuts) for index in range(len(ops))]
 

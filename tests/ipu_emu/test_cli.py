@@ -187,6 +187,12 @@ class TestMemory:
         assert ipu["bytes"] == sum(ipu["parts"].values())
         assert "Streaming" in told(f"{command} --recompute --replicas 2 --shared states")
 
+    def test_accumulators_go_off_chip(self, model: str) -> None:
+        command = f"memory {model} --loss loss --accumulation 4 --format json"
+        (near,), (far,) = (json.loads(told(command + more))["ipus"] for more in ("", " --off-chip accumulators"))
+        assert near["streaming_bytes"] == 0
+        assert far["streaming_bytes"] >= 8 * 4 * 4
+
     def test_an_open_batch_is_filled(self, model: str) -> None:
         for batch in (1000, 2000):
             said = told(f"memory {model} --inference --batch {batch}")

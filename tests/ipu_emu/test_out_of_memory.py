@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ipu_emu import models, popart
-from ipu_emu.popart.out_of_memory import memory_of, remedies
+from ipu_emu.popart.out_of_memory import Remedy, cheapest, memory_of, remedies
 from ipu_emu.program.footprint import footprints
 from tests.ipu_emu.pipelines import PIPELINE, Tower
 from tests.ipu_emu.sessions import options
@@ -88,10 +88,25 @@ OFF_CHIP = popart.TensorLocationSettings(popart.TensorLocation(popart.TensorStor
 def test_a_remedy_saves_what_it_says(name: str, settings: dict[str, Any]) -> None:
     made = session(1472)
     executable = made._lower()
-    found = remedies(executable, made.deviceInfo, 0, replicas=1, compiled=made._lower)
+    found = list(remedies(executable, made.deviceInfo, 0, replicas=1, compiled=made._lower))
     (said,) = [remedy.saved for remedy in found if name in remedy.what]
     plain, other = (footprints(each, 1472)[0] for each in (executable, session(1472, **settings)._lower()))
     assert said == pytest.approx(plain.data - other.data, rel=0.1) or said == plain.total - other.total
+
+
+def test_the_cheapest_that_suffice_come_first() -> None:
+    savings = {"a": (5, 0.1), "b": (20, 0.9), "c": (15, 0.2), "d": (9, 0.5), "nothing": (0, 0.0)}
+    found = cheapest([Remedy(what, saved, price) for what, (saved, price) in savings.items()], 10)
+    assert [(remedy.what, remedy.suffices) for remedy in found] == [("c", True), ("b", True), ("d", False)]
+    assert str(found[0]) == "c (saves about 0.0 MB, which suffices)"
+
+
+def test_nothing_goes_off_chip_where_there_is_no_streaming_memory() -> None:
+    made = session(1216)
+    executable, device = made._lower(), popart.DeviceManager().createIpuModelDevice({"ipuVersion": "ipu1"})
+    found = list(remedies(executable, device, 0, replicas=1, compiled=made._lower))
+    assert found
+    assert not any("off chip" in remedy.what for remedy in found)
 
 
 def test_devices_without_a_budget_run_what_they_are_given() -> None:

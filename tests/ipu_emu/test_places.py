@@ -43,6 +43,12 @@ def operations(session: Any) -> list[float]:
     return found
 
 
+def test_a_weight_at_both_ends_does_not_pull_all_layers_to_one_ipu() -> None:
+    model = models.bert(batch=1, layers=4, width=32, heads=2, length=16, context=16, vocabulary=64)
+    work = operations(session_of(model, 4, virtualGraphMode=AUTO, A=8))
+    assert max(work) < 0.5 * sum(work)
+
+
 @pytest.mark.parametrize("ipus", [2, 3, 4])
 def test_auto_gives_each_ipu_its_share_of_the_work(ipus: int) -> None:
     session = session_of(transformer(), ipus, virtualGraphMode=AUTO)
