@@ -11,6 +11,7 @@ import pytest
 from gcl.fabric import BANDWIDTH, LinkClass
 from ipu_emu import popart
 from ipu_emu.clock import Block, Kind, Machine, Pricing, timeline
+from ipu_emu.clock.grid import Product
 from ipu_emu.clock.pricing import _RULES
 from ipu_emu.errors import EmulatorError
 from ipu_emu.hardware import PATTERNS, System
@@ -63,11 +64,30 @@ def test_a_large_product_takes_its_flops_at_peak(name: str, dtype: Any) -> None:
     kind, size = system.generation, np.dtype(dtype).itemsize
     flops = 2 * n**3
     rate = {2: kind.half_flops, 4: kind.float_flops}[size]
-    operands = (2 * n * n + n) * size
-    cycles = 11 + flops / kind.tiles / rate + 600 + operands / kind.tiles / 4
+    cycles = 11 + flops / kind.tiles / rate + 600 + best_grid(n, kind.tiles) * size / 4
     assert seconds == pytest.approx(cycles / kind.clock, rel=1e-9)
     (half_as_fast,) = prices(gemm(n, n, n, dtype), Machine(system, amp_efficiency=0.5), Compute)
     assert half_as_fast - seconds == pytest.approx(flops / kind.tiles / rate / kind.clock, rel=1e-6)
+
+
+def best_grid(n: int, tiles: int) -> float:
+    """Elements of square matrices that a tile receives; columns and layers are powers of two, rows what is left."""
+    powers = [1 << exponent for exponent in range(11)]
+    grids = ((tiles / (columns * layers), columns, layers) for columns in powers for layers in powers)
+    return min(
+        n * n * (1 / (rows * layers) + 1 / (layers * columns) + (1 - 1 / layers) / (rows * columns))
+        for rows, columns, layers in grids
+        if rows >= 1
+    )
+
+
+def test_what_a_tile_receives_for_its_piece_of_a_product() -> None:
+    assert Product(30, 20, 24, 5 * 6 * 4).received(1) == 50, "both operands"
+    assert Product(64, 64, 64, 512).received(8) == pytest.approx(16 + 16 + 8), "2 x 2 x 2"
+    assert Product(4096 * 8, 8 * 8, 4096 * 8, 4096 * 64).received(1024) == pytest.approx(4 * 8 + 64), "rows only"
+    assert Product(2 * 64, 2 * 64, 2 * 64, 2 * 512).received(16) == pytest.approx(16 + 16 + 8), "two groups"
+    assert Product(100, 100, 100, 100).received(10) == 20, "a hundred groups"
+    assert Product(8 * 8192, 8 * 8192, 64, 64 * 8192).received(1024) < 200, "a gradient of weights: layers only"
 
 
 def test_the_host_gives_at_the_rate_of_its_network() -> None:
