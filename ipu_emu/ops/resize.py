@@ -19,14 +19,23 @@ from ipu_emu.ops.shapes import axis_of
 __all__ = ["OPS"]
 
 
+_CROP = "tf_crop_and_resize"
+
+
 @dataclass(frozen=True)
 class _Axis:
-    """One axis: sizes, and output elements per input element."""
+    """One axis: sizes, output elements per input element, and the part of the input that is taken."""
 
     index: int
     size: int
     output: int
     scale: float
+    start: float = 0.0
+    end: float = 1.0
+
+    @property
+    def stays(self) -> bool:
+        return self.output == self.size and self.scale == 1 and (self.start, self.end) == (0.0, 1.0)
 
 
 def _numbers(node: Node, name: str, index: int) -> list[Any]:
@@ -43,6 +52,8 @@ def _axes(node: Node) -> list[_Axis]:
     chosen = [axis_of(node, axis) for axis in node.attribute("axes", [])] or list(range(x.rank))
     if len(scales or sizes) != len(chosen):
         raise node.fail(f"scales {scales} or sizes {sizes} are needed, a number for each of the axes {chosen} of {x}")
+    if _where(node) == _CROP:
+        return _cropped(node, chosen, scales, sizes)
     if scales:
         return [
             _Axis(i, x.shape[i], floor(x.shape[i] * s + 1e-6), float(s)) for i, s in zip(chosen, scales, strict=True)
@@ -55,14 +66,26 @@ def _axes(node: Node) -> list[_Axis]:
     return [_Axis(i, x.shape[i], int(n), r) for i, n, r in zip(chosen, sizes, ratios, strict=True)]
 
 
+def _cropped(node: Node, chosen: list[int], scales: list[Any], sizes: list[Any]) -> list[_Axis]:
+    """The axes of a region: its starts, then its ends, as parts of the input."""
+    x, region = node.input(0), _numbers(node, "roi", 1)
+    if len(region) != 2 * len(chosen):
+        raise node.fail(f"a region of {2 * len(chosen)} numbers is needed, found {region}")
+    made = []
+    for place, (i, start, end) in enumerate(zip(chosen, region, region[len(chosen) :], strict=False)):
+        size = x.shape[i]
+        output = int(sizes[place]) if sizes else floor(size * (end - start) * scales[place] + 1e-6)
+        scale = scales[place] if scales else output / max(size * (end - start), 1e-9)
+        made.append(_Axis(i, size, output, float(scale), float(start), float(end)))
+    return made
+
+
 def _shape(node: Node) -> Made:
     shape = list(node.input(0).shape)
     for axis in _axes(node):
         shape[axis.index] = axis.output
     if node.attribute("mode", "nearest") not in ("nearest", "linear", "bilinear", "trilinear", "cubic"):
         raise node.fail(f"mode {node.attribute('mode', '')} is not one of nearest, linear, cubic")
-    if node.attribute("antialias", 0) and any(axis.scale < 1 for axis in _axes(node)):
-        raise node.fail("antialias is not supported for a smaller result; blur the data before")
     if _where(node) not in _COORDINATES:
         raise node.fail(f"{_where(node)} is not supported; use one of {', '.join(_COORDINATES)}")
     return [(node.input(0).dtype, tuple(shape))]
@@ -85,6 +108,13 @@ def _corners(o: int, axis: _Axis) -> float:
     return o * (axis.size - 1) / (length - 1) if length != 1 else 0.0
 
 
+def _in_region(o: int, axis: _Axis) -> float:
+    last = axis.size - 1
+    if axis.output == 1:
+        return 0.5 * (axis.start + axis.end) * last
+    return (axis.start + o * (axis.end - axis.start) / (axis.output - 1)) * last
+
+
 #: The place in the input of output element o.
 _COORDINATES: dict[str, Callable[[int, _Axis], float]] = {
     "half_pixel": lambda o, axis: (o + 0.5) / axis.scale - 0.5,
@@ -92,6 +122,7 @@ _COORDINATES: dict[str, Callable[[int, _Axis], float]] = {
     "pytorch_half_pixel": lambda o, axis: (o + 0.5) / axis.scale - 0.5 if axis.output > 1 else 0.0,
     "align_corners": _corners,
     "asymmetric": lambda o, axis: o / axis.scale,
+    _CROP: _in_region,
 }
 
 _NEAREST: dict[str, Callable[[float], int]] = {
@@ -114,14 +145,19 @@ def _bicubic(x: float, a: float) -> float:
 
 
 def _matrix(node: Node, axis: _Axis) -> Any:
-    """Weights [size, output]; elements outside count as the nearest inside, or not at all."""
+    """Weights [size, output]; elements outside count as the nearest inside, or not at all.
+
+    With antialias the filter of a smaller result is as much wider, so that it reaches all elements.
+    """
     filter, reach = (_bicubic, 2) if node.attribute("mode", "") == "cubic" else (_tent, 1)
     a, left_out = float(node.attribute("cubic_coeff_a", -0.75)), bool(node.attribute("exclude_outside", 0))
     made, place = np.zeros((axis.size, axis.output)), _COORDINATES[_where(node)]
+    narrowed = min(axis.scale, 1.0) if node.attribute("antialias", 0) else 1.0
+    reach = ceil(reach / narrowed)
     for o in range(axis.output):
         x = place(o, axis)
         for tap in range(floor(x) - reach, ceil(x) + reach + 1):
-            weight = filter(tap - x, a)
+            weight = filter((tap - x) * narrowed, a)
             if not left_out or 0 <= tap < axis.size:
                 made[min(max(tap, 0), axis.size - 1), o] += weight
         made[:, o] /= made[:, o].sum()
@@ -135,7 +171,7 @@ def _expand(graph: Graph, op: Op) -> list[Op]:
     old = node.op.version < 11 or op.type == "Upsample"
     rounding = _NEAREST[node.attribute("nearest_mode", "floor" if old else "round_prefer_floor")]
     for axis in _axes(node):
-        if axis.output == axis.size and axis.scale == 1:
+        if axis.stays:
             continue
         if nearest:
             places = [rounding(_COORDINATES[_where(node)](o, axis)) for o in range(axis.output)]
@@ -146,8 +182,23 @@ def _expand(graph: Graph, op: Op) -> list[Op]:
         weights = rewrite.constant(_matrix(node, axis).astype(x.dtype.numpy))
         turned = rewrite.op("MatMul", rewrite.op("Transpose", id, perm=perm), weights)
         id = rewrite.op("Transpose", turned, perm=[perm.index(i) for i in range(rank)])
+    if _where(node) == _CROP:
+        id = _with_outside(node, rewrite, id)
     rewrite.op("Identity", id, into=op.outputs[0])
     return rewrite.ops
+
+
+def _with_outside(node: Node, rewrite: Rewrite, id: str) -> str:
+    """What lies outside of the input has a value of its own."""
+    x, inside = node.input(0), np.ones((1,) * node.input(0).rank, bool)
+    for axis in _axes(node):
+        places = np.array([_in_region(o, axis) for o in range(axis.output)])
+        shape = [axis.output if i == axis.index else 1 for i in range(x.rank)]
+        inside = inside & ((places >= 0) & (places <= axis.size - 1)).reshape(shape)
+    if inside.all():
+        return id
+    value = rewrite.constant(np.array(node.attribute("extrapolation_value", 0.0), x.dtype.numpy))
+    return rewrite.op("Where", rewrite.constant(inside), id, value)
 
 
 OPS = [
