@@ -21,7 +21,9 @@ _HELP = """Run PROGRAM with its own feed in three cases, on 1, 2, 4 ... instance
   generated   random data, made once: what is left out is preparation
   synthetic   nothing is read or moved for a step: the most that the program could reach
 
-PROGRAM gets its data from ipu_emu.hostio.Feed, and takes its replicas from poprun-py. Each run ends after some steps.
+PROGRAM takes its replicas from poprun-py, and its data from an ipu_emu.hostio.Feed or an InfeedQueue, or it hands
+them to session.run as a PyStepIO or PyStepIOCallback; then what it does between runs counts as preparation.
+Each run ends after some steps.
 Times are measured on this machine. Under poprun-py its first instance measures, on as many instances as the job has.
 
 \b

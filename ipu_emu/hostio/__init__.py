@@ -4,12 +4,14 @@ from ipu_emu.hostio.arrays import ArrayFeed
 from ipu_emu.hostio.benchmark import dataset_benchmark, infeed_benchmark
 from ipu_emu.hostio.callbacks import CallbackFeed
 from ipu_emu.hostio.feed import Feed
-from ipu_emu.hostio.modes import DataMode
+from ipu_emu.hostio.modes import DataMode, mode_of
 from ipu_emu.hostio.order import Share
 from ipu_emu.hostio.queues import InfeedQueue, OutfeedMode, OutfeedQueue
 from ipu_emu.hostio.sizes import check_sizes
+from ipu_emu.hostio.standin import RepeatedFeed, like_real
 from ipu_emu.hostio.stepfeed import StepFeed
-from ipu_emu.hostio.synthetic import SyntheticFeed
+from ipu_emu.hostio.stepprobe import StepProbe
+from ipu_emu.hostio.synthetic import synthetic_chunk
 
 __all__ = [
     "ArrayFeed",
@@ -19,10 +21,14 @@ __all__ = [
     "InfeedQueue",
     "OutfeedMode",
     "OutfeedQueue",
+    "RepeatedFeed",
     "Share",
     "StepFeed",
-    "SyntheticFeed",
+    "StepProbe",
     "check_sizes",
     "dataset_benchmark",
     "infeed_benchmark",
+    "like_real",
+    "mode_of",
+    "synthetic_chunk",
 ]

@@ -22,6 +22,9 @@ _MATTERS = 0.05
 #: Part of an instance's CPUs that a further worker needs.
 _SPARE = 0.25
 
+#: Fewer steps than these say little.
+_FEW = 10
+
 #: By so much a run may be faster than one that does less, before its numbers are called into question.
 _DOUBTFUL = 0.1
 
@@ -72,6 +75,10 @@ def advice(runs: Sequence[Run]) -> list[str]:
     groups = [[run for run in runs if run.instances == count] for count in sorted({run.instances for run in runs})]
     gaps = [gap_of(group) for group in groups]
     said = [*(text for group in groups if (text := _doubt(group))), *(_limit(gap) for gap in gaps)]
+    short = [run for run in runs if 0 < run.steps < _FEW]
+    if short:
+        least = min(short, key=lambda run: run.steps)
+        said.append(f"Only {least.steps} steps were timed with {least.mode} data: the program should run longer.")
     if gaps[-1].total - gaps[0].total > _MATTERS:
         said.append(
             f"The host's share grows from {gaps[0].total:.0%} on {gaps[0].instances} to {gaps[-1].total:.0%} on "
@@ -108,20 +115,27 @@ def _limit(gap: Gap) -> str:
 
 def _hints(gap: Gap, real: Run) -> list[str]:
     if gap.limit == "compute":
-        return ["nothing on the host's side; more replicas will pay as long as this holds"]
+        return ["nothing on the host's side; more instances, of more replicas, will pay as long as this holds"]
     if gap.limit == "bandwidth":
         return [
             "smaller types: uint8 images and FLOAT16, converted on the device",
+            "prefetch into Streaming Memory (SessionOptions.defaultBufferingDepth), or I/O tiles (numIOTiles)",
             "more hosts, so that each moves less; outputs that are sums instead of whole predictions",
-            "a larger model or more work per byte",
         ]
+    return [
+        *_ways_to_prepare(real),
+        "caching: files that are prepared once and read many times (.npy is mapped, not read)",
+        "compiled preparation (ipu_emu.hostio.transforms); smaller types, converted on the device",
+    ]
+
+
+def _ways_to_prepare(real: Run) -> list[str]:
+    """More of what prepares, as far as there are CPUs for it."""
     cpus = len(os.sched_getaffinity(0)) / real.instances
     idle = cpus - real.cpus_per_instance
-    hints = [f"more workers: {real.workers} now, and {idle:.1f} of {cpus:.1f} CPUs of an instance are idle"]
     if idle < _SPARE * cpus:
-        hints = ["more hosts: the CPUs of an instance are used up"]
-    return [
-        *hints,
-        "compiled preparation (ipu_emu.hostio.transforms), or files that are prepared once and read many times",
-        "data on a faster disk, or in memory",
-    ]
+        return ["more hosts: the CPUs of an instance are used up"]
+    free = f"{idle:.1f} of {cpus:.1f} CPUs of an instance are idle"
+    if not real.workers:
+        return [f"ipu_emu.hostio.Feed, whose workers prepare while the IPUs compute: {free}"]
+    return [f"more workers: {real.workers} now, and {free}", "more instances, each with workers of its own"]

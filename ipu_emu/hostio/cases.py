@@ -44,6 +44,7 @@ class Run:
     cpus_per_instance: float
     memory_bytes_per_instance: float
     workers: int
+    steps: int = 0  # that were timed
 
 
 def counts_of(text: str) -> list[int]:
@@ -63,7 +64,7 @@ def measure(program: Program, counts: list[int]) -> Iterator[Run]:
         for mode in DataMode:
             with tempfile.TemporaryDirectory(prefix="ipu-emu-hostio-") as folder:
                 end = _run(program, instances, mode, Path(folder))
-                yield _summed(_reports(Path(folder), end, instances, mode))
+                yield _summed(_reports(Path(folder), program, end, instances, mode))
 
 
 def _run(program: Program, instances: int, mode: DataMode, folder: Path) -> subprocess.CompletedProcess[str]:
@@ -95,20 +96,28 @@ def _run(program: Program, instances: int, mode: DataMode, folder: Path) -> subp
         raise EmulatorError(f"{launcher} is missing; install poprun-py into this environment") from None
 
 
-def _reports(folder: Path, end: subprocess.CompletedProcess[str], instances: int, mode: DataMode) -> list[Measured]:
-    """The report of each instance's longest feed. A program that wants more steps than it got fails; that is fine."""
+def _reports(
+    folder: Path, program: Program, end: subprocess.CompletedProcess[str], instances: int, mode: DataMode
+) -> list[Measured]:
+    """The longest report of each instance. A program that wants more steps than it gets may fail; that is fine."""
     longest: dict[int, Measured] = {}
     for file in folder.glob("*.json"):
         found = Measured(**json.loads(file.read_text()))
         if found.instance not in longest or found.steps > longest[found.instance].steps:
             longest[found.instance] = found
-    if len(longest) == instances:
+    least = min((report.steps for report in longest.values()), default=0)
+    if len(longest) == instances and (end.returncode == 0 or least == program.steps):
         return list(longest.values())
-    last = "\n".join(end.stdout.splitlines()[-_LAST_LINES:])
+    last = "\n".join(end.stdout.splitlines()[-_LAST_LINES:]) or "(no output)"
+    if len(longest) == instances:
+        raise EmulatorError(
+            f"{program.command[0]} with {mode.value} data failed (exit code {end.returncode}) after {least} of "
+            f"{program.steps} timed steps; mend it, or ask for fewer --steps. Its last lines:\n{last}"
+        )
     raise EmulatorError(
-        f"{len(longest)} of {instances} instances measured a feed with {mode.value} data (exit code "
-        f"{end.returncode}). The program has to take its data from ipu_emu.hostio.Feed, and to run more than 3 "
-        "steps; its last lines:\n" + (last or "(no output)")
+        f"{len(longest)} of {instances} instances measured their data with {mode.value} data (exit code "
+        f"{end.returncode}). The program has to run more than 3 steps of a session or of an ipu_emu.hostio.Feed; "
+        f"its last lines:\n{last}"
     )
 
 
@@ -128,4 +137,5 @@ def _summed(reports: list[Measured]) -> Run:
         cpus_per_instance=mean([report.cpu_seconds / report.seconds for report in reports]),
         memory_bytes_per_instance=mean([report.memory_bytes for report in reports]),
         workers=reports[0].workers,
+        steps=min(report.steps for report in reports),
     )

@@ -6,6 +6,7 @@ session, end with it however it ends, and are killed when the feed is closed: th
 
 from __future__ import annotations
 
+import ctypes
 import multiprocessing
 import os
 import signal
@@ -23,6 +24,9 @@ from ipu_emu.hostio.slots import Kind, Slots
 __all__ = ["Crew", "Processes", "Threads", "cause_of"]
 
 _LOOK_SECONDS = 0.2
+
+#: By glibc's numbers: bytes from which an array is mapped, and bytes that stay at the top of the heap.
+_MALLOPT = {-3: 32 << 20, -1: 256 << 20}
 
 
 class Crew:
@@ -149,7 +153,19 @@ def _end(code: int) -> str:
 def _process(slots: Slots, filling: Filling, worker: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
+    _keep_freed_memory()
     _work(slots, filling, worker)
+
+
+def _keep_freed_memory() -> None:
+    """Let glibc keep what a sample's arrays have freed for those of the next sample.
+
+    To give pages back and fault them in again costs 30 % of the time of an image that numpy crops and normalises.
+    """
+    allocator = ctypes.CDLL(None)
+    if hasattr(allocator, "mallopt"):
+        for option, nbytes in _MALLOPT.items():
+            allocator.mallopt(option, nbytes)
 
 
 def _end_with(parent: int) -> None:

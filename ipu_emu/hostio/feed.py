@@ -77,12 +77,14 @@ class Feed:
                 "batches_per_step": (batches_per_step, 1),
                 "accumulation": (accumulation, 1),
                 "epochs": (epochs, 1),
-                "steps": (steps, 0),
+                "steps": (steps, 1),
                 "workers": (workers, 0),
                 "prefetch": (prefetch, 1),
                 "start": (start, 0),
             }
         )
+        if steps is not None and start > steps:
+            raise EmulatorError(f"start={start} lies behind steps={steps}, at which the feed ends; give more steps")
         self.position = start
         _check_seconds(timeout=timeout, slow=slow)
         self.mode = mode_of(os.environ) if mode is None else mode_named(mode, f"mode={mode!r}")
@@ -105,6 +107,8 @@ class Feed:
         self._steps: list[list[NDArray[Any]]] = []
         self._ended = False
         self._probe = Probe.of(os.environ)
+        if self._probe:
+            self._probe.claim()
 
     def _made_up(self, real: Filling, epochs: int | None) -> MadeUp:
         left = self._order.steps * epochs - self.position if self._indexed and epochs is not None else None
@@ -126,6 +130,16 @@ class Feed:
     def waited(self) -> float:
         """Seconds for which the consumer has waited for data."""
         return self._pump.waited / 1e9 if self._pump else 0.0
+
+    @property
+    def workers(self) -> int:
+        """Workers that prepare."""
+        return self._staff.workers
+
+    @property
+    def slot_nbytes(self) -> int:
+        """Bytes of the memory in which steps are prepared."""
+        return self._pump.nbytes if self._pump else 0
 
     def __iter__(self) -> Iterator[Any]:
         return self
@@ -181,7 +195,7 @@ class Feed:
     def close(self) -> None:
         """End the workers; the feed gives no more steps."""
         if self._probe and not self._ended:
-            self._probe.write(self, self._pump)
+            self._probe.write(self)
         self._ended = True
         self._steps = []
         if self._pump:

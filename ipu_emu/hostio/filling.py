@@ -151,11 +151,9 @@ class StreamFilling:
                     self.ending = f"The source ended {len(samples)} samples into a step of {whole}; they are left out"
                 return None
 
-    def skip(self, steps: int) -> None:
-        """Read past the steps of an earlier run."""
-        for number in range(steps):
-            if self.draw(number) is None:
-                return
+    def skip(self, steps: int) -> int:
+        """Read past the steps of an earlier run; return how many there were."""
+        return next((number for number in range(steps) if self.draw(number) is None), steps)
 
     def _next_epoch(self) -> bool:
         if self._epoch + 1 == self.epochs:

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from ipu_emu.errors import EmulatorError, FeedError
 from ipu_emu.hostio.filling import Filling
+from ipu_emu.hostio.standin import like_real
 from ipu_emu.hostio.structure import Field
 
 __all__ = ["DataMode", "MadeUp", "made_up", "mode_named", "mode_of"]
@@ -94,9 +95,4 @@ def made_up(real: Filling, fields: Sequence[Field], samples: int, mode: DataMode
     real.fill(drawn, slot)
     arrays = [array[:samples] for array in slot]
     random = np.random.default_rng(0)
-    for array in arrays:
-        if array.dtype.kind == "f":
-            array[...] = random.standard_normal(array.shape, np.float32)
-        else:
-            random.shuffle(array.reshape(-1))
-    return MadeUp(arrays, steps, mode)
+    return MadeUp([like_real(array, random) for array in arrays], steps, mode)

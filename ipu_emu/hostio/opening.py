@@ -46,7 +46,7 @@ def _open_stream(
         raise FeedError("The source has no sample; found its end at once")
     preparation = _prepared(prepare, first[0], order.seed, timeout)
     filling = StreamFilling(source, preparation, order, epochs, chain(first, samples))
-    _within(timeout, "the source", lambda: filling.skip(start))
+    _check_start(start, _within(timeout, "the source", lambda: filling.skip(start)))
     return filling, preparation
 
 
@@ -65,10 +65,20 @@ def _open_indexed(
             f"A step takes {order.shape.samples(order.share.total)} samples of all replicas, the source has "
             f"{order.size}; use a smaller micro-batch or fewer batches per step, or give more samples"
         )
+    if epochs is not None:
+        _check_start(start, order.steps * epochs)
     first = _within(timeout, "the source", lambda: source[0])
     preparation = _prepared(prepare, first, order.seed, timeout)
     filling = IndexedFilling(source, preparation, order, epochs, start)
     return filling, preparation
+
+
+def _check_start(start: int, steps: int) -> None:
+    if start > steps:
+        raise FeedError(
+            f"start={start} lies behind the end of the data, which have {steps} steps; start at the position of a "
+            "feed of the same data, or give more epochs"
+        )
 
 
 def _prepared(prepare: Any, sample: Any, seed: int, timeout: float) -> Preparation:

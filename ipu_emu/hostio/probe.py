@@ -1,7 +1,7 @@
-"""Probe: what ``ipu-emu hostio`` asks a feed to measure, by two variables of the environment.
+"""Probe: what ``ipu-emu hostio`` asks for by two variables of the environment.
 
-``IPU_EMU_FEED_REPORTS`` is a folder to which every feed writes a JSON report when it ends; ``IPU_EMU_FEED_STEPS``
-ends each feed after so many steps, the same number on every instance.
+``IPU_EMU_FEED_REPORTS`` is a folder to which every feed writes a JSON report when it ends, or every session in a
+process without feeds; ``IPU_EMU_FEED_STEPS`` ends each after so many steps, the same number on every instance.
 """
 
 from __future__ import annotations
@@ -12,17 +12,14 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import psutil
 
 import popdist_py
 from ipu_emu.errors import FeedError
 from ipu_emu.files import replace_file
-
-if TYPE_CHECKING:
-    from ipu_emu.hostio.feed import Feed
-    from ipu_emu.hostio.pump import Pump
+from ipu_emu.hostio.modes import DataMode
 
 __all__ = ["REPORTS_VARIABLE", "STEPS_VARIABLE", "Measured", "Probe"]
 
@@ -50,13 +47,36 @@ class Measured:
     workers: int
 
 
+class Source(Protocol):
+    """What gives steps: how many so far, and seconds that were waited for them; samples and bytes of each."""
+
+    mode: DataMode
+    position: int
+    samples: int
+
+    @property
+    def nbytes(self) -> int: ...
+
+    @property
+    def waited(self) -> float: ...
+
+    @property
+    def workers(self) -> int: ...
+
+    @property
+    def slot_nbytes(self) -> int:
+        """Bytes that are kept for steps that were prepared ahead."""
+
+
 class Probe:
-    """Measures one feed."""
+    """Measures one source."""
 
     def __init__(self, folder: Path, steps: int) -> None:
         self._folder, self._most = folder, steps
+        self._claimed = folder / f"{os.getpid()}.feed"
         self._process = psutil.Process()
         self._first = -1
+        self._written = False
         self._begun = self._waited = self._cpu = 0.0
 
     @classmethod
@@ -66,34 +86,43 @@ class Probe:
             return None
         return cls(Path(environment[REPORTS_VARIABLE]), int(environment.get(STEPS_VARIABLE, "0")))
 
-    def enough(self, feed: Feed) -> bool:
-        """Whether the feed should end; called before every step."""
-        if self._first < 0:
-            self._first = feed.position
-        if feed.position - self._first == _WARM_UP:
-            self._begun, self._waited, self._cpu = perf_counter(), feed.waited, self._cpu_seconds()
-        return bool(self._most) and feed.position - self._first >= self._most + _WARM_UP
+    def claim(self) -> None:
+        """Say that a feed measures in this process, so that sessions need not."""
+        self._claimed.touch()
 
-    def write(self, feed: Feed, pump: Pump | None) -> None:
-        """Write the report, while the workers are still there."""
-        steps = feed.position - self._first - _WARM_UP
-        if pump is None or steps < 1:
+    @property
+    def is_claimed(self) -> bool:
+        return self._claimed.exists()
+
+    def enough(self, source: Source) -> bool:
+        """Whether the source should end; called before every step."""
+        if self._first < 0:
+            self._first = source.position
+        if source.position - self._first == _WARM_UP:
+            self._begun, self._waited, self._cpu = perf_counter(), source.waited, self._cpu_seconds()
+        return bool(self._most) and source.position - self._first >= self._most + _WARM_UP
+
+    def write(self, source: Source) -> None:
+        """Write the report, once, while the workers are still there."""
+        steps = source.position - self._first - _WARM_UP
+        if self._written or self._first < 0 or steps < 1:
             return
+        self._written = True
         measured = Measured(
             instance=popdist_py.getInstanceIndex(),
             instances=popdist_py.getNumInstances(),
-            mode=feed.mode.value,
+            mode=source.mode.value,
             steps=steps,
-            samples=steps * feed.samples,
-            bytes=steps * feed.nbytes,
+            samples=steps * source.samples,
+            bytes=steps * source.nbytes,
             seconds=perf_counter() - self._begun,
-            waited_seconds=feed.waited - self._waited,
+            waited_seconds=source.waited - self._waited,
             cpu_seconds=self._cpu_seconds() - self._cpu,
             memory_bytes=sum(process.memory_info().rss for process in self._all()),
-            slot_bytes=pump.nbytes,
-            workers=pump.staff.workers,
+            slot_bytes=source.slot_nbytes,
+            workers=source.workers,
         )
-        name = self._folder / f"{measured.instance}-{os.getpid()}-{id(feed)}.json"
+        name = self._folder / f"{measured.instance}-{os.getpid()}-{id(source)}.json"
         trouble = replace_file(str(name), json.dumps(asdict(measured)).encode())
         if trouble:
             raise FeedError(f"The report of a feed could not be written to {name}: {trouble}")

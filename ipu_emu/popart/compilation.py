@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from ipu_emu.errors import EmulatorError, SessionError
 from ipu_emu.graph import Graph, Role
 from ipu_emu.graph.onnx_model import from_model, initializers_of, load_model, metadata_of
+from ipu_emu.hostio import DataMode
 from ipu_emu.ops import append
 from ipu_emu.popart.caching import cache_folder
 from ipu_emu.popart.dataflow import DataFlow
@@ -28,6 +29,7 @@ from ipu_emu.popart.out_of_memory import check_memory
 from ipu_emu.popart.patterns import InputShapeInfo
 from ipu_emu.popart.placement import check_placement
 from ipu_emu.popart.places import placed
+from ipu_emu.popart.stepping import mode_for
 from ipu_emu.popart.supported_types import append_supported, supported_inputs
 from ipu_emu.popart.tensorinfo import TensorInfo
 from ipu_emu.popart.variables import grouped, settings_of
@@ -153,6 +155,7 @@ class Compilation:
             "replicas": self._options.getGlobalReplicationFactor(),
             "broadcast": self._broadcast,
             "ahead": ahead,
+            "synthetic": mode_for(self._options) is DataMode.SYNTHETIC,
             "staged": staged_inputs((tensor.id for tensor in inputs), self._options, ahead),
             "bucket_bytes": self._options.bucketBytes(),
             "recomputation": self._options.recomputation(),

@@ -15,12 +15,11 @@ from ipu_emu.engine import Engine, Replicas
 from ipu_emu.errors import EmulatorError, SessionError
 from ipu_emu.graph.onnx_model import initializers_of, load_model
 from ipu_emu.hardware import StreamingMemory
-from ipu_emu.hostio import SyntheticFeed, check_sizes
 from ipu_emu.popart.compilation import Model
 from ipu_emu.popart.dataflow import DataFlow
 from ipu_emu.popart.device_rules import check_sync
 from ipu_emu.popart.devices import DeviceInfo
-from ipu_emu.popart.enums import DeviceConnectionType, SyntheticDataMode
+from ipu_emu.popart.enums import DeviceConnectionType
 from ipu_emu.popart.modelled import Modelled
 from ipu_emu.popart.options import SessionOptions
 from ipu_emu.popart.out_of_memory import streaming_memory_of
@@ -28,6 +27,7 @@ from ipu_emu.popart.patterns import InputShapeInfo
 from ipu_emu.popart.randomness import Randomness
 from ipu_emu.popart.report import Report, serialised
 from ipu_emu.popart.stepio import PyStepIO, PyStepIOCallback, PyWeightsIO
+from ipu_emu.popart.stepping import Stepping
 from ipu_emu.popart.variables import settings_of
 from ipu_emu.popart.weights import Weights
 from ipu_emu.program.cache import load_executable, save_executable, with_variables
@@ -56,7 +56,7 @@ class Session(Randomness):
         self._engine: Engine | None = None
         self._given: Executable | None = None
         self._weights_loaded = False
-        self._sizes_checked = False
+        self._stepping = Stepping(self._options, self._broadcast)
         self._runs = 0
         self._streaming: StreamingMemory | None = None
 
@@ -150,22 +150,8 @@ class Session(Randomness):
                 "Must call weightsFromHost before run as the model has initializers and the session has been created "
                 "in training mode"
             )
-        if self._options.syntheticDataMode is not SyntheticDataMode.Off:
-            engine.run(SyntheticFeed(self._options.syntheticDataMode.name, engine.executable.graph.tensors))
-        else:
-            self._run_with(engine, stepio)
+        self._stepping.run(engine, stepio)
         self._runs += 1
-
-    def _run_with(self, engine: Engine, stepio: PyStepIO | PyStepIOCallback) -> None:
-        tensors = engine.executable.graph.tensors
-        if isinstance(stepio, PyStepIOCallback):
-            stepio.attach(tensors, prefetch=bool(self._options.enablePrefetchDatastreams))
-        else:
-            stepio.attach(tensors)
-            if stepio.checksSizes and not self._sizes_checked:
-                check_sizes(stepio, engine.executable, self._broadcast)
-        self._sizes_checked = True
-        engine.run(stepio)
 
     def wallSeconds(self) -> dict[str, float]:
         """Measured seconds of all runs: compute, collectives, host I/O, other, total. An extension of PopART."""

@@ -47,6 +47,7 @@ from ipu_emu.program.instructions import (
 from ipu_emu.program.overlap import Overlap
 from ipu_emu.program.pipelining import Pipelining, Stages
 from ipu_emu.program.planner import plan_memory
+from ipu_emu.program.synthetic import without_streams
 from ipu_emu.program.together import together
 from ipu_emu.transforms.checkpoints import Recomputation
 from ipu_emu.transforms.exchange import COPY, exchange, original_of
@@ -86,6 +87,7 @@ def lower(
     staged: Mapping[str, int] = MappingProxyType({}),
     activations: ActivationStorage | None = None,
     fused: bool = True,
+    synthetic: bool = False,
 ) -> Executable:
     """Compile one step of ``graph``.
 
@@ -93,7 +95,8 @@ def lower(
     reduced at a time; ``schedule`` names the schedule of a pipeline, whose stages are the places of the ops and loop
     over ``iterations`` micro-batches at a time; ``ahead`` has the inputs that are not loaded just in time, ``staged``
     those that wait in Streaming Memory, each with the number of its places there; ``activations`` says where those
-    are kept; ``fused`` chains of element-wise ops are one op.
+    are kept; ``fused`` chains of element-wise ops are one op. ``synthetic`` inputs are on the device already, and
+    nothing leaves it.
     """
     if fused:
         fuse(graph, [*(a.tensor for a in anchors), *(g.part for g in gradients), *(g.total for g in gradients)])
@@ -101,7 +104,7 @@ def lower(
     training = bool(gradients)
     if training:
         recompute(graph, recomputation, [anchor.tensor for anchor in anchors])
-    stage_inputs(graph, staged)
+    stage_inputs(graph, {} if synthetic else staged)
     pipelining = Pipelining.of(graph, schedule, training=training, iterations=iterations) if schedule else None
     if pipelining:
         pipelining.check(step.accumulation if step.accumulation > 1 else step.batches)
@@ -111,7 +114,7 @@ def lower(
     if training:
         offload_activations(graph, activations or ActivationStorage())
     stages = Stages(graph, pipelining, continuous=continuous)
-    streams = _Streams(broadcast, ahead, staged)
+    streams = _Streams(broadcast, ahead, staged, synthetic)
     return _Lowering(graph, step, anchors, gradients, reduction, replicas, streams, bucket_bytes, stages).run()
 
 
@@ -122,6 +125,7 @@ class _Streams:
     broadcast: frozenset[str]
     ahead: Mapping[str, Overlap]
     staged: Mapping[str, int]
+    synthetic: bool
 
     def load(self, tensor: Tensor) -> HostLoad:
         shared = tensor.id in self.broadcast
@@ -165,6 +169,9 @@ class _Lowering:
     def run(self) -> Executable:
         inputs = self.used_inputs()
         program = self.program(inputs)
+        if self.streams.synthetic:
+            program = tuple(without_streams(program))
+            self.kept += [tensor.id for tensor in inputs]
         orders = batch_innermost(self.graph)
         plan = plan_memory(
             self.graph,

@@ -187,10 +187,74 @@ def test_programs_without_a_feed_are_told(tmp_path: Path) -> None:
     done = CliRunner().invoke(main, ["hostio", "--instances", "1", str(program)])
     assert done.exit_code == 2
     assert (
-        "0 of 1 instances measured a feed with real data (exit code 0). The program has to take its data"
+        "0 of 1 instances measured their data with real data (exit code 0). The program has to run more than 3 steps"
         in done.output
     )
     assert "no data here" in done.output
+
+
+STEPIO = """
+import sys, time
+import numpy as np
+from ipu_emu import popart
+
+builder = popart.Builder()
+x = builder.addInputTensor("FLOAT", [64])
+y = builder.aiOnnx.add([x, x])
+device = popart.DeviceManager().createIpuModelDevice({"numIPUs": 1})
+session = popart.InferenceSession(builder.getModelProto(), popart.DataFlow(2, [y]), device)
+session.prepareDevice()
+anchors = session.initAnchorArrays()
+
+def data(*names):
+    time.sleep(0.01)
+    return np.ones(64 * (1 if names else 2), np.float32)
+
+def nothing(id):
+    return anchors[y][0]
+
+while True:
+    if sys.argv[1] == "arrays":
+        session.run(popart.PyStepIO({x: data()}, anchors))
+    else:
+        session.run(popart.PyStepIOCallback(data, nothing, nothing, nothing))
+"""
+
+
+@pytest.mark.parametrize("how", ["arrays", "callbacks"])
+def test_programs_that_hand_over_their_data_are_measured(tmp_path: Path, how: str) -> None:
+    program, file = tmp_path / "train.py", tmp_path / "out.json"
+    program.write_text(STEPIO)
+    done = CliRunner().invoke(
+        main, ["hostio", "--instances", "1", "--steps", "12", "--json", str(file), str(program), how]
+    )
+    assert done.exit_code == 0, done.output
+    assert "1 instance: preparing data is the limit" in done.output
+    runs = {run["mode"]: run for run in json.loads(file.read_text())["runs"]}
+    assert [run["steps"] for run in runs.values()] == [12, 12, 12]
+    assert runs["real"]["waiting"] > 0.6
+    assert runs["synthetic"]["waiting"] < 0.5
+    assert runs["real"]["samples_per_second"] < 64 * 2 / 0.01
+
+
+def test_a_queue_is_measured(tmp_path: Path) -> None:
+    program = tmp_path / "train.py"
+    program.write_text(
+        "import numpy as np\nfrom ipu_emu.hostio import InfeedQueue\n"
+        "queue = InfeedQueue(np.ones((1000, 4)))\nqueue.initializer()\nwhile True: queue.dequeue()\n"
+    )
+    done = CliRunner().invoke(main, ["hostio", "--instances", "1", "--steps", "20", str(program)])
+    assert done.exit_code == 0, done.output
+    assert "1 instance: " in done.output
+
+
+def test_a_program_that_fails_is_no_measurement(tmp_path: Path) -> None:
+    program = tmp_path / "train.py"
+    program.write_text(PROGRAM + "        if step[0] > 20: raise KeyError('weights')\n")
+    done = CliRunner().invoke(main, ["hostio", "--instances", "1", "--steps", "30", str(program)])
+    assert done.exit_code == 2
+    assert "with real data failed (exit code 1) after 4 of 30 timed steps; mend it" in done.output
+    assert "KeyError: 'weights'" in done.output
 
 
 @pytest.mark.parametrize("option", ["--json", "--png", "--html"])

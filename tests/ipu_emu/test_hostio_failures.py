@@ -15,7 +15,7 @@ import numpy as np
 import psutil
 import pytest
 
-from ipu_emu.errors import FeedError
+from ipu_emu.errors import EmulatorError, FeedError
 from ipu_emu.hostio import Feed
 
 CREWS = [(0, None), (2, False), (2, True)]
@@ -233,3 +233,18 @@ def test_workers_end_with_the_program(signum: int, code: int) -> None:
     assert errors.count("KeyboardInterrupt") == (1 if signum == signal.SIGINT else 0)
     _, alive = psutil.wait_procs(workers, timeout=3)
     assert alive == []
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_start_behind_the_end_is_told(stream: bool) -> None:
+    """A job that had finished may go on: there is nothing left."""
+    data = np.arange(20)
+    for epochs in (1, 2):
+        source = (lambda: iter(data)) if stream else data
+        assert list(Feed(source, micro_batch=4, epochs=epochs, start=5 * epochs)) == []
+        with pytest.raises(FeedError, match=f"lies behind the end of the data, which have {5 * epochs} steps; start"):
+            Feed(source, micro_batch=4, epochs=epochs, start=5 * epochs + 1)
+    with pytest.raises(EmulatorError, match="start=6 lies behind steps=3, at which the feed ends"):
+        Feed(data, start=6, steps=3)
+    with pytest.raises(EmulatorError, match=r"A feed cannot have steps=0 \(at least 1\)"):
+        Feed(data, steps=0)

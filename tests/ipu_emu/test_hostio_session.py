@@ -10,7 +10,9 @@ import pytest
 from ipu_emu import popart
 from ipu_emu.errors import FeedError
 from ipu_emu.hostio import DataMode, Feed, Share
+from ipu_emu.program.instructions import HostLoad, HostStore, leaves
 from tests.ipu_emu.instances import Instance, on_instances, session_on
+from tests.ipu_emu.pipelines import PIPELINE, Tower
 from tests.ipu_emu.sessions import device, options
 
 X = np.random.default_rng(0).standard_normal((50, 3)).astype(np.float32)
@@ -122,3 +124,67 @@ def test_synthetic_data_leave_outputs_alone(variable: tuple[str, str], monkeypat
     assert (anchors[y] == 7).all()
     with pytest.raises(FeedError, match="all of its 25 steps"):
         session.run(popart.FeedStepIO(feed, anchors))
+
+
+@pytest.mark.parametrize("how", ["arrays", "callbacks", "feed"])
+def test_synthetic_data_by_the_environment(monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+    """Inputs look like the first real ones and stay on the device; outputs are left alone; a feed moves on."""
+    monkeypatch.setenv("TF_POPLAR_FLAGS", "--use_synthetic_data")
+    x, y, session = doubled(3, options(), (4,), "INT32")
+    assert "Host" not in str(session.executable).replace("host", "")
+    data, anchors = np.array([5, 5, 5, 7], np.int32), session.initAnchorArrays()
+    anchors[y][:] = -1
+    calls: list[str] = []
+
+    def give(id: str, prefetch: bool) -> Any:
+        calls.append(id)
+        return data
+
+    feed = Feed(data[None].repeat(9, 0), batches_per_step=3, workers=0)
+    for _ in range(3):
+        stepio = {
+            "arrays": popart.PyStepIO({x: data}, anchors),
+            "callbacks": popart.PyStepIOCallback(give, lambda id: None, lambda id: anchors[y][0], lambda id: None),
+            "feed": popart.FeedStepIO(feed, anchors, names=[x]),
+        }[how]
+        if isinstance(stepio, popart.PyStepIO):
+            stepio.enableRuntimeAsserts(False)
+        session.run(stepio)
+    assert (anchors[y] == -1).all()
+    assert sorted(session.engine.read(y)) == [10, 10, 10, 14]
+    assert len(calls) == (how == "callbacks")
+    assert feed.position == (3 if how == "feed" else 0)
+
+
+@pytest.mark.parametrize("how", ["arrays", "callbacks"])
+def test_generated_data_are_asked_for_once(monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+    monkeypatch.setenv("IPU_EMU_DATA_MODE", "generated")
+    x, y, session = doubled(2, options(R=2), (4,))
+    assert "HostLoad" in str(session.executable)
+    anchors = session.initAnchorArrays()
+    anchors[y][:] = -1
+    calls: list[str] = []
+
+    def give(id: str, prefetch: bool) -> Any:
+        calls.append(id)
+        return np.full(4, 9, np.float32)
+
+    given = popart.PyStepIOCallback(give, lambda id: None, lambda id: anchors[y][0, 0], lambda id: None)
+    for _ in range(3):
+        session.run(given if how == "callbacks" else popart.PyStepIO({x: np.full(16, 9, np.float32)}, anchors))
+    assert (anchors[y] == -1).all()
+    made = session.engine.read(y, 1)
+    assert len(np.unique(made)) == 4
+    assert np.abs(made).max() < 12
+    assert len(calls) == (how == "callbacks")
+
+
+@pytest.mark.parametrize("values", [{}, {"A": 6, **PIPELINE}])
+def test_synthetic_programs_have_no_host_io(values: dict[str, Any]) -> None:
+    tower = Tower(2, plain=True)
+    session = tower.session(syntheticDataMode=popart.SyntheticDataMode.RandomNormal, **values)
+    assert not [leaf for leaf in leaves(session.executable.program) if isinstance(leaf, HostLoad | HostStore)]
+    assert session.modelledSeconds()["host I/O"] == 0
+    for _ in range(2):
+        session.run(popart.PyStepIO({}, {}))
+    assert np.isfinite(session.engine.read(tower.loss)).all()
