@@ -2,6 +2,9 @@
 
 EmulatorError                     popart_exception
 +-- RefusedError                  popart_exception
++-- ArgumentError                 popart_exception, also a ValueError
++-- ArgumentTypeError             popart_exception, also a TypeError
++-- UnsupportedError              popart_exception, also a NotImplementedError
 +-- InternalError                 popart_internal_exception
 +-- SessionError                  popart_runtime_error
 |   +-- FeedError                 popart_runtime_error
@@ -21,6 +24,8 @@ from typing import TypeVar
 
 __all__ = [
     "ApplicationRuntimeError",
+    "ArgumentError",
+    "ArgumentTypeError",
     "EmulatorError",
     "FeedError",
     "InternalError",
@@ -34,6 +39,7 @@ __all__ = [
     "SystemRuntimeError",
     "UnknownError",
     "UnrecoverableError",
+    "UnsupportedError",
 ]
 
 
@@ -63,6 +69,21 @@ class EmulatorError(Exception):
 @_named("popart_exception")
 class RefusedError(EmulatorError):
     """An op that is refused as soon as it is added: inputs too few or too many, a negative dimension."""
+
+
+@_named("popart_exception")
+class ArgumentError(EmulatorError, ValueError):
+    """An argument of the frameworks' pipeline call that cannot be."""
+
+
+@_named("popart_exception")
+class ArgumentTypeError(EmulatorError, TypeError):
+    """An argument of the frameworks' pipeline call that is of another kind."""
+
+
+@_named("popart_exception")
+class UnsupportedError(EmulatorError, NotImplementedError):
+    """A pipeline that the frameworks do not have."""
 
 
 @_named("popart_internal_exception")

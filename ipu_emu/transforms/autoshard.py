@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import accumulate
 
+from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import Graph, Op, Role, Tensor
 from ipu_emu.ops import TABLE, Node
 
@@ -25,6 +26,11 @@ def shards(graph: Graph, ops: Sequence[Op], ratios: Sequence[float], *, apart: b
 
     ``apart``: weights must not be read on both sides of a cut, wherever that puts it, if there are such cuts at all.
     """
+    if len(ops) < len(ratios):
+        raise EmulatorError(
+            f"There are fewer subgraphs ({len(ops)}) than available shards ({len(ratios)}). Use fewer IPUs, or a "
+            "larger model"
+        )
     weights = _weights(graph, ops)
     done, clean = list(accumulate(weights)), _clean_cuts(graph, ops)
     cuts: list[int] = []
