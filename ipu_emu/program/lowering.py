@@ -24,7 +24,7 @@ from ipu_emu.ops.sharding import shares
 from ipu_emu.program.accumulation import Accumulation
 from ipu_emu.program.anchors import Anchor, Return, StepShape
 from ipu_emu.program.bodies import plan_bodies
-from ipu_emu.program.buckets import buckets_of
+from ipu_emu.program.buckets import Bucket, buckets_of
 from ipu_emu.program.executable import Executable
 from ipu_emu.program.instructions import (
     AccumulateAnchor,
@@ -44,11 +44,12 @@ from ipu_emu.program.instructions import (
     ShardExchange,
     WeightUpdate,
 )
+from ipu_emu.program.layout import aligned
 from ipu_emu.program.overlap import Overlap
 from ipu_emu.program.pipelining import Pipelining, Stages
 from ipu_emu.program.planner import plan_memory
 from ipu_emu.program.synthetic import without_streams
-from ipu_emu.program.together import together
+from ipu_emu.program.together import is_load, together
 from ipu_emu.transforms.checkpoints import Recomputation
 from ipu_emu.transforms.exchange import COPY, exchange, original_of
 from ipu_emu.transforms.fusion import fuse
@@ -154,6 +155,8 @@ class _Lowering:
         self.homes |= {gradient.total: self.homes[gradient.part] for gradient in gradients}
         self.reduced = [gradient for gradient in gradients if not gradient.scattered]
         self.buckets = buckets_of(((graph.tensor(g.total), self.whole(g)) for g in self.reduced), bucket_bytes)
+        self.remote = {gradient.total for gradient in gradients if gradient.remote}
+        self.rooms: dict[str, tuple[str, int]] = {}
         self.kept = [g.total for g in gradients if g.scattered and g.total != g.part]
 
     @property
@@ -179,6 +182,7 @@ class _Lowering:
             batch_innermost=orders,
             totals={id: bucket.region for id, bucket in self.buckets.items()},
             kept=self.kept,
+            rooms=self.rooms,
         )
         anchors = {anchor.tensor: anchor for anchor in self.anchors}
         return Executable(self.graph, program, plan, self.step, anchors, tuple(inputs))
@@ -195,13 +199,30 @@ class _Lowering:
         forward += self.accumulation()
         updates: list[Leaf] = [*self.reduce(), *self.keys(SHARED_KEY)]
         ops = [op for op in self.graph.ops if op.phase is Phase.UPDATE]
-        updates += [_instruction(each) for each in together(self.graph, ops, self.stages.of, self.bucket_bytes)]
+        groups = together(self.graph, ops, self.stages.of, self.bucket_bytes, self.remote)
+        updates += [leaf for group in groups for leaf in self.update(group)]
         early, late, end = self.stores()
         if self.stages.pipelining and self.step.accumulation == 1:
             return (self.pipeline([*forward, *early, *updates, *late], self.step.batches, Counter.BATCH), *end)
         micro_batches: Instruction = self.micro_batches([*forward, *early])
         batches = Repeat(self.step.batches, Counter.BATCH, (micro_batches, *updates, *late))
         return (batches, *end)
+
+    def update(self, ops: tuple[Op, ...]) -> list[Leaf]:
+        """What an op of the update phase does, or several that go together."""
+        if not is_load(ops[0], self.remote):
+            return [_instruction(ops)]
+        room = self.room(self.graph.tensor(ops[0].outputs[0]), ops[0].place.ipu)
+        offset = 0
+        for op in ops:
+            self.rooms[op.outputs[0]] = room, offset
+            offset += aligned(self.graph.tensor(op.outputs[0]).nbytes)
+        return [*map(RemoteLoad, ops), AllReduce(room, self.operator)]
+
+    def room(self, tensor: Tensor, ipu: int) -> str:
+        """Where sums that were off chip are reduced, one group after the other: a bucket behind all others."""
+        others = [b for b in self.buckets.values() if (b.dtype, b.group, b.ipu) == (tensor.dtype, tensor.group, ipu)]
+        return Bucket(tensor.dtype, tensor.group, len(set(others)), ipu).region
 
     def micro_batches(self, body: Sequence[Leaf]) -> Instruction:
         if self.stages.pipelining:
@@ -225,9 +246,13 @@ class _Lowering:
 
     def reduce(self) -> list[Leaf]:
         """One collective for each bucket."""
-        operator = "mean" if self.reduction is Reduction.MEAN_RUNNING else "add"
         shared = [b for b in dict.fromkeys(self.buckets.values()) if (b.group[1] if b.group else self.replicas) > 1]
-        return [AllReduce(bucket.region, operator) for bucket in shared]
+        return [AllReduce(bucket.region, self.operator) for bucket in shared]
+
+    @property
+    def operator(self) -> str:
+        """What replicas do with their gradients."""
+        return "mean" if self.reduction is Reduction.MEAN_RUNNING else "add"
 
     def stores(self) -> tuple[list[Leaf], list[Leaf], list[Leaf]]:
         """Stores in the micro-batch, after the update, and at the end of the step.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from ipu_emu.errors import InternalError
 from ipu_emu.graph import Graph, Role
@@ -55,13 +56,14 @@ def plan_memory(
     batch_innermost: set[str],
     totals: Mapping[str, str],
     kept: Sequence[str],
+    rooms: Mapping[str, tuple[str, int]] = MappingProxyType({}),
 ) -> MemoryPlan:
     """Place all tensors of ``program``.
 
     ``totals`` maps the gradients that are reduced to the regions of their buckets, in order; ``kept`` are computed
-    tensors that live on between steps.
+    tensors that live on between steps; ``rooms`` are regions and offsets of tensors that have one place in turn.
     """
-    return _Planner(graph, program, batch_innermost, totals, kept).plan()
+    return _Planner(graph, program, batch_innermost, totals, kept, rooms).plan()
 
 
 class _Planner:
@@ -72,25 +74,28 @@ class _Planner:
         batch_innermost: set[str],
         totals: Mapping[str, str],
         kept: Sequence[str],
+        rooms: Mapping[str, tuple[str, int]],
     ) -> None:
         self.graph, self.program, self.batch_innermost = graph, list(leaves(program)), batch_innermost
         self.home: dict[str, str] = {}  # a view, or an updated tensor, to the tensor whose place it has
         self.views: set[str] = set()
         self.fixed = dict(totals)
         lives_on = [t.id for t in graph.tensors.values() if t.id in kept or t.role not in (Role.INPUT, Role.COMPUTED)]
-        self.find_homes({*totals, *lives_on})
+        self.find_homes({*totals, *lives_on, *rooms})
         self.ipus = self.find_ipus()
         self.fixed |= {id: self.own_region(id, PERSISTENT, STREAMING) for id in lives_on}
         self.stashes = self.find_stashes(program)
         used = range(1 + max(self.ipus.values(), default=0))
         self.sizes = {region_of(kind, ipu): 0 for ipu in used for kind in (PERSISTENT, TRANSIENT)}
         self.make_rooms()
-        self.offsets: dict[str, int] = {}
+        self.offsets = self.in_rooms(rooms)
         self.scratch: dict[str, tuple[int, ...]] = {}
         self.lives: tuple[Life, ...] = ()
 
     def plan(self) -> MemoryPlan:
         for id, region in self.fixed.items():
+            if id in self.offsets:
+                continue
             self.offsets[id] = self.sizes.setdefault(region, 0)
             self.sizes[region] += aligned(self.graph.tensor(id).nbytes)
         self.place_transients()
@@ -109,6 +114,13 @@ class _Planner:
                 region = room_of(leaf.ops[0]).region
                 nbytes = sum(exchanged_bytes(node_in(self.graph, op)) for op in leaf.ops)
                 self.sizes[region] = max(self.sizes.get(region, 0), nbytes)
+
+    def in_rooms(self, rooms: Mapping[str, tuple[str, int]]) -> dict[str, int]:
+        """The offsets of tensors that use a region in turn."""
+        for id, (region, offset) in rooms.items():
+            self.fixed[id] = region
+            self.sizes[region] = max(self.sizes.get(region, 0), offset + aligned(self.graph.tensor(id).nbytes))
+        return {id: offset for id, (_, offset) in rooms.items()}
 
     def find_homes(self, fixed: set[str]) -> None:
         for leaf in self.program:

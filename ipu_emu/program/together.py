@@ -1,4 +1,4 @@
-"""Together: the collectives of shards of the update phase, several as one.
+"""Together: what replicas exchange in the update phase, several tensors by one collective.
 
 ReduceScatter a                    ReduceScatter a, b
 WeightUpdate a                     WeightUpdate a
@@ -7,57 +7,75 @@ ReduceScatter b                    AllGather a, b
 WeightUpdate b
 AllGather b
 
-Those of one kind, element type, domain and place go together up to a number of bytes. A group that scatters takes the
-place of its first member, one that gathers that of its last, unless what they give or take says otherwise.
+Those of one kind, element type, domain and place go together up to a number of bytes. A group that gathers takes the
+place of its last member, any other that of its first, unless what they give or take says otherwise. Sums of gradients
+that are loaded to be reduced go together too; the next group is loaded when all that read the one before are done,
+because both lie in the same place.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 
 from ipu_emu.graph import Graph, Op
 from ipu_emu.ops import TABLE
 from ipu_emu.ops.collectives import GATHER_SHARDS, GATHER_WEIGHT, OPERATOR
+from ipu_emu.ops.remote import REMOTE_LOAD
 from ipu_emu.ops.sharding import exchanged_bytes, shards_of, shares
 from ipu_emu.program.memory import node_in
 
-__all__ = ["together"]
+__all__ = ["is_load", "together"]
 
 
 def together(
-    graph: Graph, ops: Sequence[Op], stage_of: Callable[[Op], int], limit: int | None
+    graph: Graph, ops: Sequence[Op], stage_of: Callable[[Op], int], limit: int | None, remote: Collection[str] = ()
 ) -> list[tuple[Op, ...]]:
     """``ops`` of the update phase, in groups; what belongs to no group is one alone.
 
     A group has at most ``limit`` bytes, or None for as many as its largest member could have: then nothing needs more
-    memory than it would alone.
+    memory than it would alone. ``remote`` are the sums that are loaded to be reduced.
     """
-    sizes = [exchanged_bytes(node_in(graph, op)) if shares(op) else 0 for op in ops]
+    sizes = [_size(graph, op, remote) for op in ops]
     groups: list[list[int]] = []
     last: dict[Hashable, list[int]] = {}
     for index, op in enumerate(ops):
+        if not sizes[index] or op.type == GATHER_SHARDS:
+            groups.append([index])
+            continue
         key = (op.place, stage_of(op), op.type, op.attributes.get(OPERATOR), *_kind(graph, op))
         group = last.get(key, [])
-        full = sum(sizes[i] for i in group) + sizes[index] > (max(sizes) if limit is None else limit)
-        if not group or full or not _merges(op):
+        if not group or sum(sizes[i] for i in group) + sizes[index] > (max(sizes) if limit is None else limit):
             group = last[key] = []
             groups.append(group)
         group.append(index)
-    return [tuple(ops[index] for index in group) for group in _ordered(ops, groups)]
+    loads = [index for index, op in enumerate(ops) if is_load(op, remote)]
+    return [tuple(ops[index] for index in group) for group in _ordered(ops, groups, loads)]
 
 
-def _merges(op: Op) -> bool:
-    """What is gathered for the sake of an op stays beside it."""
-    return shares(op) and op.type != GATHER_SHARDS
+def is_load(op: Op, remote: Collection[str]) -> bool:
+    """Say whether ``op`` loads what is to be reduced."""
+    return op.type == REMOTE_LOAD and op.inputs[0] in remote
+
+
+def _size(graph: Graph, op: Op, remote: Collection[str]) -> int:
+    """Bytes that are exchanged; 0 for what exchanges nothing."""
+    if is_load(op, remote):
+        return graph.tensor(op.inputs[0]).nbytes
+    return exchanged_bytes(node_in(graph, op)) if shares(op) else 0
 
 
 def _kind(graph: Graph, op: Op) -> tuple[Hashable, ...]:
-    return (graph.tensor(op.inputs[-1]).dtype.name, shards_of(op).domain) if shares(op) else ()
+    tensor = graph.tensor(op.inputs[-1])
+    return (tensor.dtype.name, shards_of(op).domain if shares(op) else tensor.group)
 
 
-def _ordered(ops: Sequence[Op], groups: Sequence[list[int]]) -> Iterator[list[int]]:
+def _ordered(ops: Sequence[Op], groups: Sequence[list[int]], loads: Sequence[int]) -> Iterator[list[int]]:
     """The groups, each after those that it depends on."""
     needs = _needs(ops)
+    for group in groups:
+        if group[0] in loads:
+            earlier = {id for index in loads if index < group[0] for id in ops[index].outputs}
+            needs[group[0]] |= {index for index in range(group[0]) if earlier.intersection(ops[index].inputs)}
     group_of = {index: number for number, group in enumerate(groups) for index in group}
     done: set[int] = set()
 

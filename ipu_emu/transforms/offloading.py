@@ -57,16 +57,23 @@ def offload_variables(graph: Graph, off_chip: Callable[[Tensor], bool]) -> None:
 def offload_accumulators(
     graph: Graph, gradients: Sequence[Gradient], off_chip: Callable[[Tensor], bool], replicas: int
 ) -> list[Gradient]:
-    """Let sums over micro-batches live in Streaming Memory; what a collective reduces as a whole stays on chip."""
-    return [_offloaded(graph, one, off_chip) if one.scattered or replicas == 1 else one for one in gradients]
+    """Let sums over micro-batches live in Streaming Memory.
+
+    What replicas reduce as a whole is loaded and reduced for its update; what is needed for more stays on chip.
+    """
+    return [_offloaded(graph, one, off_chip, replicas) for one in gradients]
 
 
-def _offloaded(graph: Graph, gradient: Gradient, off_chip: Callable[[Tensor], bool]) -> Gradient:
+def _offloaded(graph: Graph, gradient: Gradient, off_chip: Callable[[Tensor], bool], replicas: int) -> Gradient:
     total = graph.tensor(gradient.total)
     if gradient.total == gradient.part or not off_chip(total):
         return gradient
+    together = replicas if total.group is None else total.group[1]
+    remote = not gradient.scattered and together > 1
+    if remote and sum(gradient.total in op.inputs for op in graph.ops) > 1:
+        return gradient
     graph.tensors[total.id] = replace(total, off_chip=True)
-    return replace(gradient, scattered=True)
+    return replace(gradient, scattered=True, remote=remote)
 
 
 class _Variables:

@@ -102,6 +102,36 @@ def test_sums_of_one_replica_live_off_chip(special: str, how: dict[str, Any]) ->
     assert not any(region.startswith("bucket") for region in session.executable.plan.sizes)
 
 
+@pytest.mark.parametrize("how", [{}, PIPELINE])
+@pytest.mark.parametrize("bucket", ["", "1", "1000000"])
+def test_sums_of_several_replicas_are_loaded_to_be_reduced(bucket: str, how: dict[str, Any]) -> None:
+    options = {"gclOptions": {"maximum_reduce_many_buffer_size": bucket}} if bucket else {}
+    values = {"A": 4, "R": 2, "optimizer": ADAM, **how}
+    near, far = (Tower(2).session(**values, **more) for more in ({}, ACCUMULATORS | options))
+    plan = far.executable.plan
+    assert plan.placements["Accum___w0"].region == "streaming"
+    rooms = [
+        sum(size for region, size in p.sizes.items() if region.startswith("bucket"))
+        for p in (near.executable.plan, plan)
+    ]
+    assert rooms[1] == rooms[0] if bucket == "1000000" else rooms[1] <= 0.6 * rooms[0]
+    assert far.engine.nbytes_of(0) <= 2 * plan.bytes_of(0)
+    assert_same(Tower(2).trained(**values, **ACCUMULATORS, **options), plain(4, 2))
+
+
+@pytest.mark.parametrize("mean", [popart.MeanReductionStrategy.Post, popart.MeanReductionStrategy.Running])
+def test_means_and_limits_of_norms_of_several_replicas(mean: Any) -> None:
+    means = {
+        "accumulationAndReplicationReductionType": popart.ReductionType.Mean,
+        "meanAccumulationAndReplicationReductionStrategy": mean,
+    }
+    clips = [popart.ClipNormSettings.clipAllWeights(0.1)]
+    clipped = popart.SGD({"defaultLearningRate": (0.1, True), "defaultMomentum": (0.9, True)}, clips)
+    for optimizer in (ADAM, clipped):
+        values = {"A": 2, "R": 2, "optimizer": optimizer, **means}
+        assert_same(Tower(2).trained(**values, **ACCUMULATORS), Tower(2).trained(**values))
+
+
 # Where things lie
 
 
