@@ -4,9 +4,11 @@ The tensor is walked in rounds of one chunk per rank; chunk q of a round is comb
 
     copy in    each rank copies the chunks that others combine into its slots (one of several sets, used in turn)
     meet
-    combine    rank q combines chunk q from its own tensor and its peers' slots, into its result and its slot
+    combine    rank q combines chunk q from its own tensor and its peers' slots, into a slot for results and its own
     meet
     copy out   each rank copies the others' results; at once followed by the next round's copy in
+
+Of two ranks with one replica each, the result takes the place of the peer's contribution: one loop writes both.
 
 Chunks stay in the caches: memory is read once and written once. The sets are so many that a peer's first caches have
 lost a set when it is written again: writing what another core holds is 4 times as slow (7 GB/s, not 30).
@@ -86,6 +88,12 @@ def _slot(plan: Any, rank: int, turn: int, local: int, chunk: int) -> Any:
 
 
 @bare_part
+def _is_pair(plan: Any) -> Any:
+    """Whether there are two replicas that are combined, each with a rank of its own."""
+    return plan[RANKS] == 2 and plan[REPLICAS] == 2 and plan[GROUP_SIZE] == 2
+
+
+@bare_part
 def _part(plan: Any, call: Any, turn: int, chunk: int) -> Any:
     """First byte and length of ``chunk`` of round ``turn``: the last round shares what is left evenly."""
     ranks, nbytes = plan[RANKS], call[COUNT] * call[ITEM]
@@ -116,7 +124,9 @@ def _copy_out(plan: Any, call: Any, turn: int) -> None:
         for m in range(replicas):
             if owners[members[m]] == plan[RANK]:
                 to = call[RESULT] + locals_[members[m]] * nbytes + start
-                copy_bytes(to, _result(plan, chunk, turn, m // size), length)
+                pair = _is_pair(plan)
+                frm = _slot(plan, plan[RANK], turn, 0, chunk) if pair else _result(plan, chunk, turn, m // size)
+                copy_bytes(to, frm, length)
 
 
 @bare_part
@@ -132,6 +142,10 @@ def _combine(plan: Any, call: Any, turn: int, recipe: Any, scratch: Any) -> None
                 nodes[i] = call[X] + locals_[replica] * nbytes + start
             else:
                 nodes[i] = _slot(plan, owners[replica], turn, locals_[replica], rank)
+        if _is_pair(plan):
+            outs[rank], outs[1 - rank] = call[RESULT] + start, nodes[1 - rank]
+            reduce_range(recipe, nodes, outs, 2, 0, length // item, scratch)
+            return
         outs[0] = _result(plan, rank, turn, first // size)
         reduce_range(recipe, nodes, outs, 1, 0, length // item, scratch)
         for i in range(size):
