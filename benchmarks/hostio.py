@@ -1,6 +1,6 @@
 """Feeds against PyTorch's DataLoader, a memcpy, and synthetic data, in one run.
 
-    python benchmarks/hostio.py [--quick] [--json FILE] [--cases images bandwidth overlap tiles overhead]
+    python benchmarks/hostio.py [--quick] [--json FILE] [--cases images bandwidth overlap tiles staging overhead]
     python benchmarks/hostio.py --endurance
 
 All use two workers; batches are compared before they are timed.
@@ -9,6 +9,7 @@ All use two workers; batches are compared before they are timed.
 - bandwidth: batches of 19 MB from memory through a worker to the consumer, no preparation
 - overlap: training steps with data whose preparation takes 60 % of a step, against data made on the device
 - tiles: a callback that waits 60 % as long as a micro-batch computes, called beside it, against just in time
+- staging: the same on average, but unevenly: with places in Streaming Memory, against I/O tiles and just in time
 - overhead: micro-batches of 1 KiB
 
 ``--endurance`` runs 100,000 steps of a session for each kind of worker and prints memory and descriptors on the way.
@@ -26,7 +27,7 @@ from typing import Any
 import numpy as np
 import torch
 import torch.utils.data as torch_data
-from hostio_sessions import endurance, io_tiles, overlap
+from hostio_sessions import endurance, io_tiles, overlap, staging
 from rounds import Make, Row, rounds_of, row
 
 from ipu_emu.hostio import Feed
@@ -34,6 +35,7 @@ from ipu_emu.hostio.transforms import Images
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 WORKERS, BATCH = 2, 32
+NUMPY = "ours, the numpy function"
 
 # Images
 
@@ -87,7 +89,7 @@ def images(*, rounds: int, seconds: float) -> list[Row]:
 
     contenders: dict[str, Make] = {
         "ours": lambda: ours(compiled),
-        "ours, the numpy function": lambda: ours(with_numpy),
+        NUMPY: lambda: ours(with_numpy),
         "DataLoader, torch": lambda: loader(TorchImages(data, numpy=False), BATCH),
         "DataLoader, numpy": lambda: loader(TorchImages(data, numpy=True), BATCH),
     }
@@ -96,8 +98,15 @@ def images(*, rounds: int, seconds: float) -> list[Row]:
     case = "images 224x224x3, batch 32, 2 workers"
     return [
         row(f"{case}, compiled transforms", "samples/s", rates, "ours", BATCH),
-        row(f"{case}, numpy function", "samples/s", rates, "ours, the numpy function", BATCH),
+        *(
+            row(f"{case}, numpy function, against {peer}", "samples/s", among(rates, peer), NUMPY, BATCH)
+            for peer in ("DataLoader, numpy", "DataLoader, torch")
+        ),
     ]
+
+
+def among(rates: dict[str, Any], peer: str) -> dict[str, Any]:
+    return {name: rates[name] for name in (NUMPY, peer)}
 
 
 # Hand-over
@@ -165,6 +174,7 @@ CASES: dict[str, Callable[..., list[Row]]] = {
     "bandwidth": bandwidth,
     "overlap": overlap,
     "tiles": io_tiles,
+    "staging": staging,
     "overhead": overhead,
 }
 

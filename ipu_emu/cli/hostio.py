@@ -61,7 +61,7 @@ def hostio(
     arguments: tuple[str, ...],
 ) -> None:
     """Run, print, write."""
-    from ipu_emu.cli.hostio_output import check_outputs, write_html, write_json, write_png
+    from ipu_emu.cli.hostio_output import check_outputs, rate, write_html, write_json, write_png
     from ipu_emu.hostio.analysis import advice, table
     from ipu_emu.hostio.cases import Program, counts_of, measure
 
@@ -72,9 +72,7 @@ def hostio(
     runs = []
     with _ending_what_was_started():
         for run in measure(asked, counts_of(instances)):
-            click.echo(
-                f"{run.instances} instance{'s' * (run.instances > 1)}, {run.mode:9}  {run.samples_per_second:,.4g}/s"
-            )
+            click.echo(f"{run.instances} instance{'s' * (run.instances > 1)}, {run.mode:9}  {rate(run):>12}")
             runs.append(run)
     said = advice(runs)
     click.echo("\n" + table(runs) + "\n\n" + "\n".join(said))

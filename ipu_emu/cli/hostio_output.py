@@ -17,7 +17,7 @@ from ipu_emu.files import replace_file, unwritable
 from ipu_emu.hostio.analysis import gap_of
 from ipu_emu.hostio.cases import Run
 
-__all__ = ["check_outputs", "write_html", "write_json", "write_png"]
+__all__ = ["check_outputs", "rate", "write_html", "write_json", "write_png"]
 
 _COLOURS = {"real": "#c2410c", "generated": "#2563eb", "synthetic": "#64748b"}
 _COLUMNS: list[tuple[str, Callable[[Run], str]]] = [
@@ -30,6 +30,12 @@ _COLUMNS: list[tuple[str, Callable[[Run], str]]] = [
     ("memory per instance", lambda run: f"{run.memory_bytes_per_instance / 1e6:,.0f} MB"),
     ("workers", lambda run: str(run.workers)),
 ]
+
+
+def rate(run: Run) -> str:
+    """Samples per second with three digits or more."""
+    value = run.samples_per_second
+    return f"{value:,.0f}/s" if value >= 100 else f"{value:.3g}/s"
 
 
 def check_outputs(json_file: Path | None, png: Path | None, html_file: Path | None) -> None:
@@ -66,8 +72,8 @@ def write_png(path: Path, runs: Sequence[Run], said: Sequence[str]) -> None:
     axes.set_xticks(range(len(_counts(runs))), [str(count) for count in _counts(runs)])
     axes.set_xlabel("instances")
     axes.set_ylabel("samples/s (wall time)")
-    axes.set_title(fill(said[0], 100), fontsize=10)
-    axes.legend(frameon=False)
+    axes.set_title(fill(said[0], 75), fontsize=10)
+    figure.legend(loc="outside lower center", ncols=3, frameon=False)
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
     picture = BytesIO()
@@ -94,7 +100,7 @@ def _bars(runs: Sequence[Run]) -> str:
         name = f"{run.instances} x {run.mode}"
         parts.append(
             f'<text x="0" y="{top + 14}">{name}</text><rect x="120" y="{top}" width="{width:.1f}" height="18" '
-            f'fill="{_COLOURS[run.mode]}"/><text x="{126 + width:.1f}" y="{top + 14}">{run.samples_per_second:,.4g}/s'
+            f'fill="{_COLOURS[run.mode]}"/><text x="{126 + width:.1f}" y="{top + 14}">{rate(run)}'
             "</text>"
         )
     height = 24 * len(runs) + 8 * len(runs) // len(_COLOURS)

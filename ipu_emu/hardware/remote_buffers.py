@@ -69,6 +69,13 @@ class RemoteBuffer:
         place: _Array = self._array[replica, index, ...]
         return place
 
+    def __len__(self) -> int:
+        """Its places: with ``[index]``, those of the first replica, a buffer is a data set that feeds read."""
+        return self.repeats
+
+    def __getitem__(self, index: int) -> _Array:
+        return self.view(index)
+
     def write(self, value: Any, index: int = 0, *, replica: int = 0) -> None:
         """Copy ``value``, of the right shape, to a place; types are cast as numpy casts those of one kind."""
         place, given = self.view(index, replica=replica), np.asarray(value)

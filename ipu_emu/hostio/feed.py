@@ -101,7 +101,9 @@ class Feed:
             filling, python, processes = self._made_up(filling, epochs), False, None
             workers = 0 if self.mode is DataMode.SYNTHETIC else workers
         self._filling = filling
-        processes = python if processes is None else processes
+        if processes and filling.threads_only:
+            raise FeedError(f"processes=True: {filling.threads_only}; leave it out")
+        processes = python and not filling.threads_only if processes is None else processes
         self._staff = Staff.for_filling(filling, workers, processes, prefetch, timeout, slow)
         self._pump: Pump | None = None
         self._steps: list[list[NDArray[Any]]] = []

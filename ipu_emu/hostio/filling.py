@@ -35,6 +35,10 @@ class Filling(Protocol):
     #: What to say of samples that are left when the data end.
     ending: str
 
+    @property
+    def threads_only(self) -> str:
+        """Why forked processes cannot fill; empty if they can."""
+
     def steps_in(self, number: int) -> int:
         """Steps in slot ``number``."""
 
@@ -51,7 +55,7 @@ class Filling(Protocol):
 class IndexedFilling:
     """Samples are looked up, so every worker knows alone what belongs to its slot."""
 
-    ending = ""
+    ending = threads_only = ""
 
     def __init__(
         self, source: Arrays | Indexed, preparation: Preparation, order: Order, epochs: int | None, start: int
@@ -150,6 +154,11 @@ class StreamFilling:
                 if samples:
                     self.ending = f"The source ended {len(samples)} samples into a step of {whole}; they are left out"
                 return None
+
+    @property
+    def threads_only(self) -> str:
+        """What the stream says."""
+        return self.stream.threads_only
 
     def skip(self, steps: int) -> int:
         """Read past the steps of an earlier run; return how many there were."""

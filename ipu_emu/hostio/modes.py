@@ -63,7 +63,7 @@ class MadeUp:
 
     burst = 1
     used = 0
-    ending = ""
+    ending = threads_only = ""
 
     def steps_in(self, number: int) -> int:
         """Generated data are handed over step by step, as larger real ones are."""

@@ -58,6 +58,8 @@ class Stream:
     make: Callable[[], Iterator[Any]]
     #: A generator or iterator, which can be read once.
     once: bool = False
+    #: Why a forked process cannot read it; empty if it can.
+    threads_only: str = ""
 
 
 Source = Arrays | Indexed | Stream
@@ -101,7 +103,9 @@ def _is_indexed(data: Any) -> bool:
 
 def _stream(data: Any) -> Stream:
     if hasattr(data, "as_numpy_iterator"):
-        return Stream(data.as_numpy_iterator)
+        return Stream(data.as_numpy_iterator, threads_only="TensorFlow's own threads do not survive a fork")
+    if getattr(data, "num_workers", 0):
+        return Stream(lambda: iter(data), threads_only="a DataLoader's workers cannot be started by another worker")
     if isinstance(data, Iterator):
         return Stream(lambda: data, once=True)
     if hasattr(data, "__iter__"):

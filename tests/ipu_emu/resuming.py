@@ -1,4 +1,4 @@
-"""A job that saves its state in every step and goes on from it: ``resuming.py FOLDER STEPS PAUSE [sharded]``.
+"""A job that saves its state in every step and goes on: ``resuming.py FOLDER STEPS PAUSE [sharded] [staged]``.
 
 Prints where it starts and, at the end, the SHA-256 of its weights. Dropout, Adam, two micro-batches and data from a
 feed that shuffles and prepares at random: what a run goes on from is more than weights.
@@ -63,13 +63,17 @@ def feed_from(position: int) -> Feed:
 
 
 class Job:
-    """The session of one instance; if ``sharded``, replicas share weights and states of the optimiser."""
+    """The session of one instance; if ``sharded``, replicas share weights and states of the optimiser.
 
-    def __init__(self, *, sharded: bool = False) -> None:
+    If ``staged``, Streaming Memory has data of the next step already when this one is saved.
+    """
+
+    def __init__(self, *, sharded: bool = False, staged: bool = False) -> None:
         proto, self.images, self.labels, self.loss = model()
         options = popart.SessionOptions()
         popdist_py.popart.configureSessionOptions(options)
         options.enableGradientAccumulation, options.accumulationFactor = True, ACCUMULATION
+        options.defaultBufferingDepth = 3 if staged else 1
         if sharded:
             location = popart.TensorLocation(popart.TensorStorage.OnChip, popart.ReplicatedTensorSharding.On)
             options.optimizerStateTensorLocationSettings = popart.TensorLocationSettings(location, 0, 0)
@@ -116,7 +120,7 @@ def say(text: str) -> None:
 def main() -> None:
     folder, steps, pause = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
     popdist.init()
-    job = Job(sharded="sharded" in sys.argv)
+    job = Job(sharded="sharded" in sys.argv, staged="staged" in sys.argv)
     with Checkpoints(folder, keep=2) as checkpoints:
         resumed = checkpoints.restore(job.session)
         first = resumed.state.get("position", 0)

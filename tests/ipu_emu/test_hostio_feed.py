@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
@@ -167,6 +168,26 @@ def test_torch_data() -> None:
     assert steps == 1 * [(list(range(n, n + 5)), list(range(n, n + 5))) for n in range(0, 20, 5)]
     loader = torch.utils.data.DataLoader(data, batch_size=4)
     assert [y.tolist() for _, y in Feed(loader)] == [list(range(n, n + 4)) for n in range(0, 20, 4)]
+
+
+def test_torch_loaders_with_workers() -> None:
+    """They are read by a thread, also where a Python function prepares what they give."""
+    torch = pytest.importorskip("torch")
+    methods = {"__iter__": lambda self: iter(torch.arange(12.0))}
+    numbers = type("Numbers", (torch.utils.data.IterableDataset,), methods)
+    loader = torch.utils.data.DataLoader(numbers(), batch_size=4, num_workers=1)
+    with Feed(loader, prepare=lambda rows: -rows.numpy(), epochs=2) as feed:
+        assert [step.tolist() for step in feed] == 2 * [[-n, -n - 1, -n - 2, -n - 3] for n in (0, 4, 8)]
+    with pytest.raises(FeedError, match="processes=True: a DataLoader's workers cannot be started by another worker"):
+        Feed(loader, processes=True)
+    assert [step.tolist() for step in Feed(numbers(), micro_batch=6)] == [[0, 1, 2, 3, 4, 5], [6, 7, 8, 9, 10, 11]]
+
+
+def test_tensorflow_is_not_forked() -> None:
+    with Feed(Batches(), prepare=lambda rows: rows + os.getpid()) as feed:
+        assert [step.tolist()[0] - os.getpid() for step in feed] == list(range(0, 60, 5))
+    with pytest.raises(FeedError, match="processes=True: TensorFlow's own threads do not survive a fork; leave it"):
+        Feed(Batches(), processes=True)
 
 
 def write_files(folder: Path, suffix: str) -> Any:

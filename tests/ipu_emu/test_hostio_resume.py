@@ -2,7 +2,8 @@
 
     python -m tests.ipu_emu.test_hostio_resume COUNT FOLDER
 
-kills a job of two instances so many times, each time at another moment, and lets poprun-py start it again.
+kills a job of two instances so many times, each time at another moment, and lets poprun-py start it again. Some keep
+data of the next step in Streaming Memory, some share weights and states between the replicas.
 """
 
 from __future__ import annotations
@@ -20,16 +21,17 @@ from tests.jobs import ROOT
 
 PROGRAM = ROOT / "tests" / "ipu_emu" / "resuming.py"
 STEPS, PAUSE = 10, 0.02
+FORMS: list[list[str]] = [[], ["staged"], ["sharded"]]
 
 
-def run(folder: Path, after: float | None) -> tuple[list[int], str]:
+def run(folder: Path, after: float | None, *form: str) -> tuple[list[int], str]:
     """The steps from which the job began, and the digest of its weights; one instance is killed ``after`` seconds.
 
     With 0 it is killed as soon as there is a checkpoint.
     """
     launcher = Path(sys.executable).with_name("poprun-py")
     job = ["--num-instances", "2", "--num-replicas", "2", "--max-restarts", "2"]
-    program = [sys.executable, str(PROGRAM), str(folder), str(STEPS), str(PAUSE)]
+    program = [sys.executable, str(PROGRAM), str(folder), str(STEPS), str(PAUSE), *form]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     command = [str(launcher), *job, *program]
     starts, last = [], ""
@@ -64,7 +66,7 @@ def is_program(process: psutil.Process) -> bool:
 
 def test_a_killed_job_goes_on_with_its_data(tmp_path: Path) -> None:
     _, undisturbed = run(tmp_path / "undisturbed", None)
-    starts, digest = run(tmp_path / "killed", 0)
+    starts, digest = run(tmp_path / "killed", 0, "staged")
     assert len(undisturbed) == 64
     assert digest == undisturbed
     assert len(starts) == 2
@@ -76,7 +78,7 @@ def main() -> None:
     _, undisturbed = run(folder / "undisturbed", None)
     starts, ends = [], {undisturbed}
     for turn in range(count):
-        began, digest = run(folder / str(turn), random.uniform(0, 0.3))
+        began, digest = run(folder / str(turn), random.uniform(0, 0.3), *random.choice(FORMS))
         starts += began[1:]
         ends.add(digest)
     print(f"{count} jobs, {len(starts)} started again, from steps {sorted(starts)}; {len(ends) - 1} other ends")

@@ -11,6 +11,7 @@ import pytest
 
 from ipu_emu import popart
 from ipu_emu.hardware import StreamingMemory
+from ipu_emu.hostio import Feed
 from tests.ipu_emu.pipelines import KEPT, Tower
 
 
@@ -110,3 +111,14 @@ def test_a_session_has_what_its_plan_leaves() -> None:
 def test_some_systems_have_none() -> None:
     with pytest.raises(popart.OutOfMemoryException, match="does not support remote memory"):
         StreamingMemory(0).add_buffer("b", (1,), np.float32)
+
+
+@pytest.mark.parametrize(("workers", "processes"), [(0, None), (2, False), (2, True)])
+def test_feeds_read_what_is_kept_there(workers: int, processes: bool | None) -> None:
+    """A data set that was prepared once, in Streaming Memory."""
+    buffer = StreamingMemory().add_buffer("samples", (3,), np.float32, repeats=20)
+    data = np.random.default_rng(0).standard_normal((20, 3)).astype(np.float32)
+    for index, row in enumerate(data):
+        buffer.write(row, index)
+    with Feed(buffer, micro_batch=4, workers=workers, processes=processes) as feed:
+        np.testing.assert_array_equal([step.copy() for step in feed], data.reshape(5, 4, 3))
