@@ -19,6 +19,7 @@ __all__ = ["POD16", "SYSTEM_VARIABLE", "System"]
 
 SYSTEM_VARIABLE = "IPU_EMU_SYSTEM"
 _SMALLEST, _LARGEST, _LARGEST_DOMAIN = 4, 65536, 64
+_GRID = re.compile(r"^(\d{1,2})x(\d{1,4})$", re.ASCII)
 _POD = re.compile(r"(?:(\d{1,4})x)?(bow)?[-_ ]?(?:pod)?[-_ ]?(\d{1,5})", re.ASCII)
 
 
@@ -55,8 +56,11 @@ class System:
 
     @classmethod
     def named(cls, name: str, option: str = f"{SYSTEM_VARIABLE}=") -> System:
-        """The system of that name, in any letter case: pod16, Bow-Pod64, 128, 4xpod16, c2; ``option`` named it."""
-        plain = name.strip().lower()
+        """The system of that name, in any letter case: pod16, Bow-Pod64, 128, 4xpod16, c2; ``option`` named it.
+
+        16x4 is a grid of 16 IPUs in each of 4 domains, which is 4xpod16.
+        """
+        plain = _GRID.sub(r"\2xpod\1", name.strip().lower())
         if plain in _OTHERS:
             return _OTHERS[plain]
         found = _POD.fullmatch(plain)

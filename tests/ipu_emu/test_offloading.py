@@ -153,6 +153,35 @@ def test_variables_live_in_streaming_memory_and_visit_the_ipu() -> None:
         assert expected in listing
 
 
+def phases(count: int, **values: Any) -> Any:
+    """Layers of 64 x 64 in so many execution phases, on two IPUs in turn."""
+    builder = popart.Builder()
+    x = y = builder.addInputTensor("FLOAT", [4, 64])
+    for phase in range(count):
+        with builder.executionPhase(phase):
+            w = builder.addInitializedInputTensor(np.full((64, 64), 0.01 * phase, np.float32), f"w{phase}")
+            y = builder.aiOnnx.tanh([builder.aiOnnx.matmul([y, w])])
+    opts = options(virtualGraphMode=popart.VirtualGraphMode.ExecutionPhases, **values)
+    opts.executionPhaseSettings.phases = count
+    device = popart.DeviceManager().createIpuModelDevice({"numIPUs": 2})
+    session = popart.InferenceSession(builder.getModelProto(), popart.DataFlow(1, [y]), device, userOptions=opts)
+    session.prepareDevice()
+    session.run(popart.PyStepIO({x: np.ones((4, 64), np.float32)}, anchors := session.initAnchorArrays()))
+    return session.executable, anchors[y]
+
+
+def test_execution_phases_stream_their_weights() -> None:
+    """Each phase fetches its weights; an IPU holds those of one phase at a time, however many there are."""
+    (here, want), (far, found) = phases(8), phases(8, **WEIGHTS)
+    np.testing.assert_array_equal(found, want)
+    weight = 64 * 64 * 4
+    for ipu in (0, 1):
+        assert here.plan.bytes_of(ipu) > 4 * weight > 2 * weight > far.plan.bytes_of(ipu) > weight
+        assert far.plan.streaming_bytes_of(ipu) == 4 * weight
+    loads = [line.split()[-1] for line in str(far).splitlines() if "RemoteLoad Loaded" in line]
+    assert loads == [f"RemoteLoad(w{phase})" for phase in range(8)]
+
+
 def transformer(**values: Any) -> Any:
     model = models.gpt2(batch=2, layers=8, width=32, heads=2, length=32, context=32, vocabulary=16)
     device, flow = popart.DeviceManager().createIpuModelDevice({}), popart.DataFlow(1, [model.loss])
