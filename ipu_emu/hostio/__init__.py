@@ -6,6 +6,7 @@ from ipu_emu.hostio.callbacks import CallbackFeed
 from ipu_emu.hostio.feed import Feed
 from ipu_emu.hostio.modes import DataMode, mode_of
 from ipu_emu.hostio.order import Share
+from ipu_emu.hostio.probe import Probe
 from ipu_emu.hostio.queues import InfeedQueue, OutfeedMode, OutfeedQueue
 from ipu_emu.hostio.sizes import check_sizes
 from ipu_emu.hostio.standin import RepeatedFeed, like_real
@@ -21,6 +22,7 @@ __all__ = [
     "InfeedQueue",
     "OutfeedMode",
     "OutfeedQueue",
+    "Probe",
     "RepeatedFeed",
     "Share",
     "StepFeed",

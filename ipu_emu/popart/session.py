@@ -142,7 +142,8 @@ class Session(Randomness):
         stepio = next((value for value in given if isinstance(value, PyStepIO | PyStepIOCallback)), None)
         if stepio is None:
             raise TypeError("run() takes a PyStepIO or a PyStepIOCallback")
-        if self.deviceInfo.connectionType is DeviceConnectionType.Never:
+        offline = self.deviceInfo.connectionType is DeviceConnectionType.Never
+        if offline and not self._stepping.is_measured:
             raise EmulatorError("Offline IPU device is not configured for execution")
         engine = self._loaded
         if not self._weights_loaded and self._weights.values:
@@ -150,7 +151,7 @@ class Session(Randomness):
                 "Must call weightsFromHost before run as the model has initializers and the session has been created "
                 "in training mode"
             )
-        self._stepping.run(engine, stepio)
+        self._stepping.run(engine, stepio, host_only=offline)
         self._runs += 1
 
     def wallSeconds(self) -> dict[str, float]:

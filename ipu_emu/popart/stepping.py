@@ -4,6 +4,8 @@
     generated    one chunk of random data for each input, made once, handed over again and again
     synthetic    the same, but on the device from the beginning: the program has no host I/O
 
+Without a device nothing is computed: then ``ipu-emu hostio`` measures what the host could give at most.
+
 Synthetic data are asked for by ``syntheticDataMode``, or for all sessions by the environment (see ``hostio.modes``).
 """
 
@@ -20,6 +22,7 @@ from numpy.typing import NDArray
 from ipu_emu.engine import Engine
 from ipu_emu.hostio import (
     DataMode,
+    Probe,
     RepeatedFeed,
     StepFeed,
     StepProbe,
@@ -53,9 +56,16 @@ class Stepping:
         self._filled: Engine | None = None
         self._repeated: RepeatedFeed | None = None
         self._probe: StepProbe | None = None
+        self._host_only = False
 
-    def run(self, engine: Engine, stepio: StepIO) -> None:
-        """Run a step, or as many as are measured."""
+    @property
+    def is_measured(self) -> bool:
+        """Whether ``ipu-emu hostio`` runs the program."""
+        return Probe.of(os.environ) is not None
+
+    def run(self, engine: Engine, stepio: StepIO, *, host_only: bool = False) -> None:
+        """Run a step, or as many as are measured; with ``host_only`` only what the host does for it."""
+        self._host_only = host_only
         if isinstance(stepio, StepFeed):
             self._step(engine, stepio)
             return
@@ -78,10 +88,22 @@ class Stepping:
             self._fill(engine, stepio)
         elif self._mode is DataMode.REAL or isinstance(stepio, StepFeed):
             self._attach(engine, stepio)
-            engine.run(stepio)
+            self._go(engine, stepio)
         else:
             self._repeated = self._repeated or RepeatedFeed(self._stand_ins(engine, stepio))
-            engine.run(self._repeated)
+            self._go(engine, self._repeated)
+
+    def _go(self, engine: Engine, feed: StepIO | RepeatedFeed) -> None:
+        """Run a step, or only hand over its inputs."""
+        if not self._host_only:
+            engine.run(feed)
+            return
+        step = engine.executable.step
+        for _ in range(step.batches * step.accumulation):
+            for tensor in engine.executable.inputs:
+                for replica in range(1 if tensor.id in self._broadcast else step.replicas):
+                    place = engine.view(tensor.id, replica)
+                    np.copyto(place, feed.read(tensor.id).reshape(place.shape))
 
     def _attach(self, engine: Engine, stepio: StepIO) -> None:
         """Begin a step of the user's data; check their sizes once."""
@@ -111,7 +133,8 @@ class Stepping:
             self._filled = engine
         elif isinstance(stepio, StepFeed) and self._options.syntheticDataMode is SyntheticDataMode.Off:
             stepio.attach(engine.executable.graph.tensors)
-        engine.run(RepeatedFeed({}))
+        if not self._host_only:
+            engine.run(RepeatedFeed({}))
 
     def _synthetic(self, engine: Engine, stepio: StepIO) -> Mapping[str, NDArray[Any]]:
         mode = self._options.syntheticDataMode

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -188,3 +190,26 @@ def test_synthetic_programs_have_no_host_io(values: dict[str, Any]) -> None:
     for _ in range(2):
         session.run(popart.PyStepIO({}, {}))
     assert np.isfinite(session.engine.read(tower.loss)).all()
+
+
+def test_without_a_device_only_the_host_works(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """For ``ipu-emu hostio``; else a session refuses to run."""
+    builder = popart.Builder()
+    x = builder.addInputTensor("FLOAT", [4])
+    y = builder.aiOnnx.add([x, x])
+    offline = popart.DeviceManager().createOfflineIPUDevice({"numIPUs": 1})
+    session = popart.InferenceSession(builder.getModelProto(), popart.DataFlow(2, [y]), offline)
+    session.prepareDevice()
+    stepio = popart.PyStepIO({x: np.arange(8, dtype=np.float32)}, session.initAnchorArrays())
+    with pytest.raises(popart.popart_exception, match="Offline IPU device is not configured for execution"):
+        session.run(stepio)
+    monkeypatch.setenv("IPU_EMU_FEED_REPORTS", str(tmp_path))
+    monkeypatch.setenv("IPU_EMU_FEED_STEPS", "5")
+    for _ in range(3 + 5):
+        session.run(stepio)
+    with pytest.raises(SystemExit):
+        session.run(stepio)
+    (report,) = (json.loads(file.read_text()) for file in tmp_path.glob("*.json"))
+    assert (report["steps"], report["samples"], report["bytes"]) == (5, 5 * 8, 5 * 32)
+    np.testing.assert_array_equal(session.engine.view(x), [4, 5, 6, 7])
+    assert not session.engine.view(y).any()
