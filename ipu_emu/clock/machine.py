@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from gcl.fabric import Fabric
 from ipu_emu.errors import EmulatorError
 from ipu_emu.hardware import Generation, System
-from ipu_emu.hardware.sync import PATTERNS, SyncPattern
+from ipu_emu.hardware.sync import PATTERNS, SyncPattern, groups
 
 __all__ = ["WIDEST", "Machine"]
 
@@ -72,7 +72,7 @@ class Machine:
         row = domains * (2 if self.replicas > 1 and self.width == 1 else 1)
         return Fabric(-(-self.replicas // row) * row, self.width, domains)
 
-    @property
-    def slots_are_barriers(self) -> bool:
-        """Whether all IPUs of a pipeline wait for each other after each slot, as one meets the host."""
-        return self.sync.name != "SinglePipeline"
+    def waiting(self, ipus: int) -> tuple[tuple[int, ...], ...]:
+        """The IPUs of a pipeline of so many that wait for each other when the host serves one of them."""
+        kind = {"gs1": self.sync.gs1, "gs2": self.sync.gs2}[self.sync.host]
+        return groups(kind, range(ipus), ipus)

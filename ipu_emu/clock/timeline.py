@@ -4,7 +4,7 @@ Instructions follow each other, so that of a sharded model one IPU works at a ti
 through its tasks in the order of the schedule; a task starts when its IPU is free and the stage before it is done:
 
     IPU 0   F0 F1 ...... B0 F2 B1 ...
-    IPU 1      F0 B0 F1 ... B1                 with slots as barriers, all wait for the slowest after each
+    IPU 1      F0 B0 F1 ... B1                 between slots IPUs wait for each other while the host serves one
 
 A loop is drawn once and counted as often as it runs. Where I/O tiles exchange data with the host while the others
 compute (see ``program.overlap``), a micro-batch waits for what it needs, and every one is drawn:
@@ -170,19 +170,27 @@ def _pipeline(pipeline: Pipeline, pricing: Pricing) -> Block:
             made.spans.append(Span(task.ipu, start, stage.seconds, str(task), task.what))
             made.add_busy(stage)
         free = {ipu: max(seconds, exchanged[ipu]) for ipu, seconds in free.items()}
-        if pricing.machine.slots_are_barriers:
-            free = dict.fromkeys(free, max(free.values()))
+        served = {task.ipu for task in slot if stages[task.stage].takes}
+        served |= {task.ipu for task in after if stages[task.stage].gives}
+        for group in pricing.machine.waiting(1 + max(free)):
+            if served & set(group):
+                free |= dict.fromkeys(group, max(free.get(ipu, 0.0) for ipu in group))
     made.seconds = max(free.values(), default=0.0)
     return made
 
 
 @dataclass(frozen=True)
 class _Stage:
-    """What a stage takes for a micro-batch; seconds of loads and stores are those of I/O tiles."""
+    """What a stage takes for a micro-batch; seconds of loads and stores are those of I/O tiles.
+
+    ``gives`` and ``takes`` say whether the host has to do with it.
+    """
 
     work: Block
     loads: float
     stores: float
+    gives: bool
+    takes: bool
 
 
 def _stage(stage: PipelineStage, pricing: Pricing) -> _Stage:
@@ -197,4 +205,5 @@ def _stage(stage: PipelineStage, pricing: Pricing) -> _Stage:
         else:
             made.seconds += found.seconds
             made.busy[stage.ipu, found.kind] += found.seconds
-    return _Stage(made, beside[HostLoad], beside[HostStore])
+    gives, takes = (any(isinstance(leaf, kind) for leaf in stage.body) for kind in (HostLoad, HostStore))
+    return _Stage(made, beside[HostLoad], beside[HostStore], gives, takes)
