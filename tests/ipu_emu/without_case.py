@@ -33,6 +33,7 @@ NO_GRADIENT = {
         AllGatherShards IpuCopy RemoteLoad RemoteStore RemoteUpdate""",
     "it is there to stop gradients": "Detach",
     "it is made of ops that have been differentiated": "Fused",
+    "nobody knows how often its body runs": "While WhileGrad",
     "it is rare and newer than PopART: it only serves inference": "CumProd",
 }
 
