@@ -149,21 +149,33 @@ def _nothing(id: str) -> None:
 
 def endurance(steps: int = 100_000) -> None:
     """Resident memory and open descriptors of a session with its feed: both have to stay as they are."""
-    builder = popart.Builder()
-    x = builder.addInputTensor("FLOAT", [4, 16])
-    y = builder.aiOnnx.relu([x])
-    device = popart.DeviceManager().createIpuModelDevice({"numIPUs": 1})
-    session = popart.InferenceSession(builder.getModelProto(), popart.DataFlow(1, [y]), device)
-    session.prepareDevice()
-    anchors, data = session.initAnchorArrays(), np.random.default_rng(0).standard_normal((1000, 16), np.float32)
-    kinds: list[tuple[str, Any, Any]] = [("threads", None, False), ("processes", lambda sample: sample, True)]
-    for kind, prepare, processes in kinds:
+    data = np.random.default_rng(0).standard_normal((1000, 16), np.float32)
+    kinds: list[tuple[str, Any, bool, int]] = [
+        ("threads", None, False, 1),
+        ("processes", lambda sample: sample, True, 1),
+        ("threads, staged", None, False, 4),
+    ]
+    for kind, prepare, processes, depth in kinds:
+        x, session = small(depth)
         with Feed({x: data}, micro_batch=4, prepare=prepare, epochs=None, shuffle=True, processes=processes) as feed:
-            stepio, seen = popart.FeedStepIO(feed, anchors), psutil.Process()
+            stepio, seen = popart.FeedStepIO(feed, session.initAnchorArrays()), psutil.Process()
             for step in range(steps):
                 session.run(stepio)
                 if (step + 1) % (steps // 10) == 0:
                     rows = [seen, *seen.children()]
                     memory = sum(process.memory_full_info().uss for process in rows) / 1e6
                     open_now = sum(process.num_fds() for process in rows)
-                    print(f"{kind:9} step {step + 1:7,}: {memory:7.1f} MB, {open_now} descriptors", flush=True)
+                    print(f"{kind:15} step {step + 1:7,}: {memory:7.1f} MB, {open_now} descriptors", flush=True)
+        session.close()
+
+
+def small(depth: int) -> tuple[str, Any]:
+    """An input and a session of one op; the input has so many places."""
+    builder, opts = popart.Builder(), popart.SessionOptions()
+    x = builder.addInputTensor("FLOAT", [4, 16])
+    y = builder.aiOnnx.relu([x])
+    opts.defaultBufferingDepth = depth
+    device = popart.DeviceManager().createIpuModelDevice({"numIPUs": 1})
+    session = popart.InferenceSession(builder.getModelProto(), popart.DataFlow(1, [y]), device, userOptions=opts)
+    session.prepareDevice()
+    return x, session

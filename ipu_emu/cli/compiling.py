@@ -77,6 +77,7 @@ class Wanted:
     recompute: bool = False
     off_chip: tuple[str, ...] = ()
     shared: tuple[str, ...] = ()
+    prefetch: int = 1
 
     @property
     def title(self) -> str:
@@ -90,6 +91,7 @@ class Wanted:
         parts += ["recomputation"] if self.recompute else []
         parts += [f"{' and '.join(self.off_chip)} off chip"] if self.off_chip else []
         parts += [f"{' and '.join(self.shared)} shared by the replicas"] if self.shared else []
+        parts += [f"{self.prefetch} places for each input in Streaming Memory"] if self.prefetch > 1 else []
         return ", ".join([*parts, *([f"{self.schedule} pipeline"] if self.schedule else [])])
 
     @property
@@ -130,6 +132,7 @@ class Wanted:
             options.enablePipelining, options.pipelineSchedule = True, self.schedule
         if self.recompute:
             options.autoRecomputation = popart.RecomputationType.Standard
+        options.defaultBufferingDepth = self.prefetch
         for kind in self.off_chip:
             getattr(options, LOCATIONS[kind]).location.storage = popart.TensorStorage.OffChip
         for kind in self.shared:

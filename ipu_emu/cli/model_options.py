@@ -59,6 +59,13 @@ _OPTIONS = (
         multiple=True,
         help="Divide these between the replicas; may be repeated.",
     ),
+    click.option(
+        "--prefetch",
+        type=click.IntRange(1),
+        default=1,
+        show_default=True,
+        help="Places of each input in Streaming Memory, filled ahead; not with --schedule.",
+    ),
 )
 
 
@@ -87,6 +94,7 @@ def wanted(**options: Any) -> Wanted:
         recompute=options["recompute"],
         off_chip=options["off_chip"],
         shared=options["shared"],
+        prefetch=options["prefetch"],
     )
 
 

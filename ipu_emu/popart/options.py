@@ -2,8 +2,9 @@
 
 Every option of PopART 3.4 is accepted and kept. Those that only tune a real IPU have no effect. Virtual graphs,
 execution phases and pipelining say where and when ops run (see places.py), I/O tiles what the host exchanges beside
-compute, recomputation, tensor locations and replicated tensor sharding what is kept where; they never change a
-number, except that pipelined training without gradient accumulation computes with stale weights.
+compute, buffering depths what waits in Streaming Memory, recomputation, tensor locations and replicated tensor
+sharding what is kept where; they never change a number, except that pipelined training without gradient accumulation
+computes with stale weights.
 Extensions: ``pipelineSchedule`` is popart, grouped, interleaved or sequential; with ``pipelineConcurrentStages`` a
 stage may have parts on several IPUs, which work at the same time; with ``pipelineBatchSerialization`` = q a stage of
 the sequential schedule works on q micro-batches one after the other before the next stage does.

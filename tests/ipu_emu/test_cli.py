@@ -193,6 +193,12 @@ class TestMemory:
         assert near["streaming_bytes"] == 0
         assert far["streaming_bytes"] >= 8 * 4 * 4
 
+    def test_inputs_wait_in_streaming_memory(self, model: str) -> None:
+        command = f"{model} --loss loss --prefetch 3 --format json"
+        (ipu,) = json.loads(told(f"memory {command}"))["ipus"]
+        assert ipu["streaming_bytes"] > 0
+        assert "prefetch into Streaming Memory" in told(f"clock {model} --loss loss --prefetch 3")
+
     def test_an_open_batch_is_filled(self, model: str) -> None:
         for batch in (1000, 2000):
             said = told(f"memory {model} --inference --batch {batch}")
