@@ -14,6 +14,7 @@ import psutil
 from ipu_emu import popart
 from ipu_emu.cli.onnx_file import OnnxFile
 from ipu_emu.errors import EmulatorError
+from ipu_emu.estimate import of_model
 from ipu_emu.graph.onnx_model import to_model
 from ipu_emu.hardware import System
 from ipu_emu.models import CATALOGUE, Model, named
@@ -39,6 +40,9 @@ OPTIMISERS: dict[str, Any] = {
     "adam": lambda: popart.Adam({"defaultLearningRate": (0.1, False)}),
     "lamb": lambda: popart.Adam({"defaultLearningRate": (0.1, False)}, mode=popart.AdamMode.Lamb),
 }
+
+#: Bytes of each value of a state where it is not of the type of its weight: Adam's are FLOAT.
+_STATE_BYTES = {"adam": 4, "lamb": 4}
 
 
 @dataclass(frozen=True)
@@ -103,6 +107,17 @@ class Wanted:
     def micro_batch(self) -> int:
         """Samples of a micro-batch; a file may say how many."""
         return self.batch if self.model in CATALOGUE else self._file.batch
+
+    def estimated(self) -> int | None:
+        """Bytes of data that a sheet of paper says for a replica of a named model; None for a file."""
+        if self.model not in CATALOGUE:
+            return None
+        variables = of_model(named(self.model, batch=self.batch, dtype=np.dtype(self.dtype)))
+        itemsize = np.dtype(self.dtype).itemsize
+        if not self.training:
+            return variables.inference(itemsize)
+        own = _STATE_BYTES.get(self.optimiser, itemsize)
+        return variables.training(itemsize, batch=self.batch, optimiser=self.optimiser, state_itemsize=own)
 
     def compiled(self, system: System) -> Compiled:
         """Compile for IPUs of ``system``, also what does not fit them; raise EmulatorError for what cannot be."""

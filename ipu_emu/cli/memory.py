@@ -9,6 +9,7 @@ import click
 
 from ipu_emu.cli.model_options import model_options, system_named, wanted
 from ipu_emu.cli.printing import console, print_json, write
+from ipu_emu.cli.units import memory as amount
 
 __all__ = ["memory"]
 
@@ -49,6 +50,7 @@ def memory(system: str | None, output: Path | None, form: str, **options: Any) -
     compiled = asked.compiled(where)
     memories = ipu_memories(compiled.executable, where.tiles_per_ipu)
     sram = where.generation.sram
+    estimate = asked.estimated()
     if output is not None:
         write(output, picture(output, asked.title, memories, where))
     if form == "json":
@@ -57,6 +59,7 @@ def memory(system: str | None, output: Path | None, form: str, **options: Any) -
                 "model": asked.model,
                 "system": where.name,
                 "sram_bytes_per_ipu": sram,
+                "estimated_bytes": estimate,
                 "ipus": [
                     {
                         "ipu": m.ipu,
@@ -72,6 +75,9 @@ def memory(system: str | None, output: Path | None, form: str, **options: Any) -
         )
     else:
         console().print(text(asked.title, memories, where, console().width))
+        if estimate is not None:
+            planned = sum(compiled.executable.plan.bytes_of(memory.ipu) + memory.streaming for memory in memories)
+            click.echo(f"\ndata of a replica: {amount(planned)}, by the formulas on paper {amount(estimate)}")
         worst = max(memories, key=lambda memory: memory.total)
         if worst.total > sram:
             advice = compiled.remedies(worst.ipu, worst.total - sram)

@@ -45,13 +45,16 @@ class Variables:
         """Bytes."""
         return self.parameters.total * itemsize
 
-    def training(self, itemsize: int, *, batch: int, optimiser: str, literal: bool = False) -> int:
-        """Bytes; ``literal`` as the technical note has it."""
+    def training(
+        self, itemsize: int, *, batch: int, optimiser: str, literal: bool = False, state_itemsize: int | None = None
+    ) -> int:
+        """Bytes; ``literal`` as the technical note has it. States have another size of their own if that is given."""
         states, once = self.optimiser(optimiser), self.parameters.trainable
+        own = states * (itemsize if state_itemsize is None else state_itemsize)
         if literal:
             backprop = self.parameters.total + states
-            return (once + self.gradients(batch) + states + backprop) * itemsize
-        return (self.parameters.total + self.gradients(batch) + states + once) * itemsize
+            return own + (once + self.gradients(batch) + backprop) * itemsize
+        return own + (self.parameters.total + self.gradients(batch) + once) * itemsize
 
 
 def of_model(model: Model) -> Variables:

@@ -187,6 +187,14 @@ class TestMemory:
         assert ipu["bytes"] == sum(ipu["parts"].values())
         assert "Streaming" in told(f"{command} --recompute --replicas 2 --shared states")
 
+    def test_the_plan_stands_beside_the_estimate(self, model: str) -> None:
+        facts = json.loads(told("memory mlp --batch 8 --dtype float --optimiser adam --accumulation 2 --format json"))
+        held = facts["ipus"][0]["parts"]
+        data = sum(held.values()) - held["code"] - held["vertices"] - held["exchange"]
+        assert facts["estimated_bytes"] <= data * 1.01 <= 1.3 * facts["estimated_bytes"]
+        assert "by the formulas on paper" in told("memory resnet8 --inference")
+        assert "by the formulas on paper" not in told(f"memory {model} --inference")
+
     def test_accumulators_go_off_chip(self, model: str) -> None:
         command = f"memory {model} --loss loss --accumulation 4 --format json"
         (near,), (far,) = (json.loads(told(command + more))["ipus"] for more in ("", " --off-chip accumulators"))

@@ -55,6 +55,7 @@ def test_the_dense_layer_of_the_note() -> None:
     assert variables.optimiser("adam") == variables.optimiser("lamb") == 20_020
     assert variables.training(4, batch=4, optimiser="adam", literal=True) == 240_400
     assert variables.training(4, batch=4, optimiser="adam") == 4 * (10_010 + 40 + 20_020 + 10_010)
+    assert variables.training(2, batch=4, optimiser="adam", state_itemsize=4) == 2 * (2 * 10_010 + 40) + 4 * 20_020
     assert variables.inference(2) == 20_020
     assert variables.optimiser("sgd") == 0
     assert variables.optimiser("momentum") == 10_010
