@@ -31,6 +31,23 @@ def test_mnist_recognises_digits(arguments: tuple[str, ...]) -> None:
     assert float(found.group(1)) > 95
 
 
+def test_hello_adds_over_all_replicas() -> None:
+    job = ("poprun-py", "--print-topology", "no", "--num-instances", "2", "--num-replicas", "4")
+    said = run(*job, sys.executable, str(EXAMPLES / "hello.py"))
+    for first in (0, 2):
+        assert f"replicas {[first, first + 1]} have {[[6.0] * 3] * 2}" in said
+
+
+def test_line_finds_the_numbers_whatever_the_layout() -> None:
+    found = set()
+    for instances in ("1", "4"):
+        job = (*LAUNCHER, "--num-instances", instances, "--num-replicas", "4")
+        said = run(*job, sys.executable, str(EXAMPLES / "line.py"))
+        found.add(said.split("weights ")[1])
+    assert len(found) == 1
+    assert [round(float(word), 3) for word in found.pop().split()] == list(range(8))
+
+
 def test_local_replication() -> None:
     said = run(sys.executable, str(EXAMPLES / "replication.py"))
     assert said == "replicas 0 to 1 of 2 saw [1.0, 2.0]; w is -3\n"
