@@ -5,6 +5,7 @@ Events come in an order in which a single thread can do them all, slot by slot. 
     what it reads     the one that wrote it last
     what it writes    that one too, and all that have read it since
     of the host       every event of the IPUs that wait while it is served (the sync pattern); they need it in turn
+    collectives       every event of their IPU, which needs them in turn
 
 Nothing else: an IPU that has what it needs goes on, in whatever slot the others are. Whoever does its own events in
 the order of the list never waits in a circle, and finds in memory what the single thread would have found.
@@ -25,10 +26,10 @@ from ipu_emu.ops import TABLE
 from ipu_emu.program.instructions import HostLoad, HostStore, Leaf, ops_of
 from ipu_emu.program.memory import MemoryPlan
 
-__all__ = ["HOST", "Doing", "Event", "Uses", "events", "needs"]
+__all__ = ["FABRIC", "HOST", "Doing", "Event", "Uses", "events", "needs"]
 
-#: The actor that is no IPU.
-HOST = -1
+#: Actors that are no IPU: the host, and what joins the replicas; they act for all replicas at once.
+HOST, FABRIC = -1, -2
 
 #: Region and offset of a tensor, and which of its places.
 _Spot = tuple[str, int, int]
@@ -44,7 +45,10 @@ class Doing(Enum):
 
 @dataclass(frozen=True)
 class Event:
-    """The host gives or takes the data of a stage, or an IPU does ``piece`` of it; for one micro-batch."""
+    """The host gives or takes the data of a stage, or an IPU does ``piece`` of it; for one micro-batch.
+
+    A piece that is a collective is done by what joins the replicas.
+    """
 
     actor: int
     doing: Doing
@@ -91,11 +95,17 @@ def _written(op: Op) -> Iterator[str]:
 
 
 def events(
-    meetings: Sequence[Meeting], ipus: Sequence[int], pieces: Sequence[int], *, given: set[int], taken: set[int]
+    meetings: Sequence[Meeting],
+    ipus: Sequence[int],
+    shared: Sequence[Sequence[bool]],
+    *,
+    given: set[int],
+    taken: set[int],
 ) -> Iterator[Event]:
-    """In the order of a single thread; ``ipus`` and ``pieces`` are those of each stage.
+    """In the order of a single thread; ``ipus`` has the IPU of each stage.
 
-    ``given`` and ``taken`` are the stages for which the host has something to do.
+    ``shared`` says of each piece of each stage whether it is a collective; ``given`` and ``taken`` are the stages for
+    which the host has something to do.
     """
 
     def served(doing: Doing, tasks: Tasks, stages: set[int]) -> Iterator[Event]:
@@ -106,8 +116,8 @@ def events(
         yield from served(Doing.GIVE, meeting.given_beside, given)
         yield from served(Doing.TAKE, meeting.taken_beside, taken)
         for stage, micro_batch in meeting.tasks:
-            for piece in range(pieces[stage]):
-                yield Event(ipus[stage], Doing.WORK, stage, micro_batch, piece)
+            for piece, collective in enumerate(shared[stage]):
+                yield Event(FABRIC if collective else ipus[stage], Doing.WORK, stage, micro_batch, piece)
         yield from served(Doing.TAKE, meeting.taken_after, taken)
 
 
@@ -143,8 +153,9 @@ def needs(
         needed: set[int] = set()
         for spot, writes in uses(event).spots(event.micro_batch):
             needed |= spots.setdefault(spot, _Spotted()).use(number, writes=writes)
-        if event.actor == HOST:
-            waiting = partners[ipus[event.stage]]
+        if event.actor in (HOST, FABRIC):
+            own = ipus[event.stage]
+            waiting = partners[own] if event.actor == HOST else {own}
             needed |= {worked[ipu] for ipu in waiting if ipu in worked}
             met |= dict.fromkeys(waiting, number)
         else:

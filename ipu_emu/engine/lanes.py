@@ -55,6 +55,7 @@ class Job:
     """What a lane does at a time."""
 
     call: Step
+    kind: Kind
     link: Link
 
 
@@ -99,7 +100,7 @@ class _Tokens:
 
 
 class Lanes:
-    """Jobs of worker threads, and those of the host, which is the last lane and runs in the caller's."""
+    """Jobs of worker threads, and those of the last lane, which runs in the caller's."""
 
     def __init__(self, lanes: Sequence[Sequence[Job]]) -> None:
         self.lanes = lanes
@@ -110,7 +111,7 @@ class Lanes:
         parts = [partial(tokens.run, lane, jobs) for lane, jobs in enumerate(self.lanes[:-1])]
         try:
             workers.start(parts, give_up=tokens.stop)
-            for step, kind in self._host(tokens):
+            for step, kind in self._own(tokens):
                 clock(kind, step)
         except BaseException:
             tokens.stop()
@@ -118,11 +119,11 @@ class Lanes:
         finally:
             clock(Kind.COMPUTE, workers.wait)
 
-    def _host(self, tokens: _Tokens) -> Iterator[tuple[Step, Kind]]:
+    def _own(self, tokens: _Tokens) -> Iterator[tuple[Step, Kind]]:
         lane = len(self.lanes) - 1
         for job in self.lanes[lane]:
             yield partial(tokens.wait, lane, job), Kind.COMPUTE
             if tokens.over:
                 return
-            yield job.call, Kind.HOST_IO
+            yield job.call, job.kind
             tokens.tell(lane, job)

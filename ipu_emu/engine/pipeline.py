@@ -22,7 +22,7 @@ from itertools import groupby
 
 from ipu_emu.engine.binding import Binder, kind_of
 from ipu_emu.engine.counts import Counts
-from ipu_emu.engine.events import HOST, Doing, Event, Uses, events, needs
+from ipu_emu.engine.events import FABRIC, HOST, Doing, Event, Uses, events, needs
 from ipu_emu.engine.lanes import Clock, Job, Lanes, links
 from ipu_emu.engine.meetings import meetings, partners
 from ipu_emu.engine.turns import TurnBinder, Turns
@@ -63,8 +63,6 @@ class BoundPipeline:
         self.width = 1 + max(self.ipus)
         self.counts = [[Counts() for _ in range(self.width)] for _ in binder.buffers]
         self.stages = [_stage(binder, stage, self.counts) for stage in pipeline.stages]
-        #: Collectives are for all replicas at once, so their stages cannot run at the same time as others.
-        self.together = any(piece.turns.kind is not Kind.COMPUTE for stage in self.stages for piece in stage.work)
         self.pattern = PATTERNS[binder.executable.sync]
         self.order = list(self._events(pipeline))
         self._lanes: dict[int, Lanes] = {}
@@ -74,7 +72,7 @@ class BoundPipeline:
         return events(
             list(meetings(slots, self.ipus, self.pattern)),
             self.ipus,
-            [len(stage.work) for stage in self.stages],
+            [[piece.turns.kind is Kind.COLLECTIVES for piece in stage.work] for stage in self.stages],
             given={number for number, stage in enumerate(self.stages) if stage.gives.uses.of},
             taken={number for number, stage in enumerate(self.stages) if stage.takes.uses.of},
         )
@@ -83,7 +81,7 @@ class BoundPipeline:
         """Run all micro-batches; ``clock`` makes a call and adds its time to a kind."""
         for counts in (counts for replica in self.counts for counts in replica):
             counts.follow(self.host.counts)
-        if self.together or workers.count == 1:
+        if workers.count == 1:
             self._in_turn(workers, clock)
             return
         if workers.count not in self._lanes:
@@ -94,8 +92,8 @@ class BoundPipeline:
         """One event after the other, the replicas side by side."""
         for event in self.order:
             turns = self.stages[event.stage].piece(event).turns
-            if event.actor == HOST:
-                clock(Kind.HOST_IO, self._call(event, HOST, 0))
+            if event.actor in (HOST, FABRIC):
+                clock(turns.kind, self._call(event, HOST))
                 continue
             for replica in self.counts:
                 replica[event.actor].set(self.counter, event.micro_batch)
@@ -107,30 +105,37 @@ class BoundPipeline:
         return list(needs(self.order, lambda event: self.stages[event.stage].piece(event).uses, waiting, self.ipus))
 
     def _jobs(self, count: int) -> list[list[Job]]:
-        """What each of ``count`` threads does, and after them the host: an event is a job for every replica."""
+        """What each of ``count`` threads does, and after them the caller's: the host, and collectives.
+
+        An event of an IPU is a job for every replica.
+        """
         replicas = range(len(self.counts))
         share = -(-len(replicas) * self.width // count)
         host = -(-len(replicas) * self.width // share)
         numbers: dict[tuple[int, int], int] = {}
-        made: list[tuple[int, Step]] = []
+        made: list[tuple[int, Kind, Step]] = []
         needed: list[set[int]] = []
         for number, event in enumerate(self.order):
-            for replica in replicas if event.actor != HOST else [HOST]:
-                near = replicas if replica == HOST else (replica, HOST)
+            for replica in [HOST] if event.actor in (HOST, FABRIC) else replicas:
+                near = (*replicas, HOST) if replica == HOST else (replica, HOST)
                 numbers[number, replica] = len(made)
                 lane = host if replica == HOST else (replica * self.width + event.actor) // share
-                made.append((lane, self._call(event, replica, max(replica, 0))))
+                made.append((lane, self._kind(event), self._call(event, replica)))
                 needed.append(
                     {numbers[one, each] for one in self._needs[number] for each in near if (one, each) in numbers}
                 )
         lanes: list[list[Job]] = [[] for _ in range(host + 1)]
-        for (lane, call), link in zip(made, links([lane for lane, _ in made], needed), strict=True):
-            lanes[lane].append(Job(call, link))
+        for (lane, kind, call), link in zip(made, links([lane for lane, *_ in made], needed), strict=True):
+            lanes[lane].append(Job(call, kind, link))
         return lanes
 
-    def _call(self, event: Event, replica: int, part: int) -> Step:
+    def _kind(self, event: Event) -> Kind:
+        return self.stages[event.stage].piece(event).turns.kind
+
+    def _call(self, event: Event, replica: int) -> Step:
+        """What an event calls for a replica, or for all of them at once."""
         counts = self.host.counts if replica == HOST else self.counts[replica][event.actor]
-        call = self.stages[event.stage].piece(event).turns.at(event.micro_batch)[part]
+        call = self.stages[event.stage].piece(event).turns.at(event.micro_batch)[max(replica, 0)]
         return partial(_counted, counts.set, self.counter, event.micro_batch, call)
 
     def calls(self) -> list[tuple[Kind, Step]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -17,8 +18,9 @@ from ipu_emu.engine.meetings import meetings
 from ipu_emu.hardware import PATTERNS
 from ipu_emu.ops import TABLE
 from ipu_emu.popart import SyncPattern
+from ipu_emu.program.instructions import Pipeline, ShardExchange
 from ipu_emu.program.schedules import schedule
-from tests.ipu_emu.pipelines import PIPELINE, Tower, threads
+from tests.ipu_emu.pipelines import KEPT, PIPELINE, Tower, threads
 from tests.ipu_emu.sessions import options
 
 
@@ -76,6 +78,10 @@ def test_everything_is_given_and_taken_once_and_in_order(pattern: str) -> None:
         assert given == taken == [str(number) for number in range(7)]
 
 
+def contains(w: str, ids: Sequence[str]) -> bool:
+    return w in ids
+
+
 class Watched(popart.PyStepIO):
     """Calls ``asked`` with the number of each chunk that is asked for."""
 
@@ -102,12 +108,12 @@ def watched(monkeypatch: pytest.MonkeyPatch, pattern: str, layers: dict[str, Any
     session.close()
 
 
-def before_layers(monkeypatch: pytest.MonkeyPatch, layers: dict[str, Any]) -> None:
+def before_layers(monkeypatch: pytest.MonkeyPatch, layers: dict[str, Any], find: Any = contains) -> None:
     entry = TABLE.table["", "Gemm"]
     counts = {w: count() for w in layers}
 
     def kernel(bound: Any) -> Any:
-        step, mine = entry.kernel(bound), [w for w in layers if w in bound.node.op.inputs]
+        step, mine = entry.kernel(bound), [w for w in layers if find(w, bound.node.op.inputs)]
 
         def run() -> None:
             for w in mine:
@@ -156,6 +162,33 @@ def on(pattern: SyncPattern, tower: Tower, bps: int, **values: Any) -> Any:
     flow = popart.DataFlow(bps, {tower.y: popart.AnchorReturnType("All")})
     opts = options(**{**PIPELINE, **values})
     return popart.InferenceSession(tower.builder.getModelProto(), flow, device, userOptions=opts)
+
+
+def test_collectives_in_a_stage_let_other_ipus_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Replicas fetch divided weights in every stage; micro-batch 1 waits in the first until 0 is in the second."""
+    threads(monkeypatch, 4)
+    ahead, met = Event(), []
+    layers = {
+        "w0": lambda number: met.append(ahead.wait(60)) if number >= 2 else None,
+        "w1": lambda number: ahead.set(),
+    }
+    with monkeypatch.context() as patched:
+        before_layers(patched, layers, find=lambda w, ids: any(w in id for id in ids))
+        tower = Tower(2, plain=True)
+        device = popart.DeviceManager().acquireAvailableDevice(4, pattern=SyncPattern.SinglePipeline)
+        flow = popart.DataFlow(1, {tower.loss: popart.AnchorReturnType("All")})
+        opts = options(A=8, R=2, **PIPELINE, **KEPT["all shared and off chip"])
+        session = popart.TrainingSession(
+            tower.builder.getModelProto(), flow, tower.loss, popart.ConstSGD(0.1), device, userOptions=opts
+        )
+        session.prepareDevice()
+    (pipeline,) = (part for part in session.executable.program[0].body if isinstance(part, Pipeline))
+    assert all(any(isinstance(leaf, ShardExchange) for leaf in stage.body) for stage in pipeline.stages[:2])
+    session.weightsFromHost()
+    session.run(popart.PyStepIO(tower.data(0, 1, 8, 2), session.initAnchorArrays()))
+    session.close()
+    assert met
+    assert all(met)
 
 
 def test_the_pattern_changes_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
