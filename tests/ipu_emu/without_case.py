@@ -33,7 +33,7 @@ NO_GRADIENT = {
         AllGatherShards IpuCopy RemoteLoad RemoteStore RemoteUpdate""",
     "it is there to stop gradients": "Detach",
     "it is made of ops that have been differentiated": "Fused",
-    "nobody knows how often its body runs": "While WhileGrad",
+    "it stands for a gradient that nobody may need": "WhileGrad",
     "it is rare and newer than PopART: it only serves inference": "CumProd",
 }
 
@@ -45,4 +45,5 @@ TESTED_ELSEWHERE = {
     "test_batch_norm": "BatchNormTrain BatchNormInfer ReplicatedMean",
     "test_dropout": "Dropout DropoutWithKey",
     "test_subgraphs": "Call If Loop Scan",
+    "test_loops": "While",
 }
