@@ -167,7 +167,7 @@ def _pipeline(pipeline: Pipeline, pricing: Pricing) -> Block:
             start = max(free[task.ipu], done.get((index - 1, task.micro_batch), 0.0))
             free[task.ipu] = end = start + stage.seconds
             done[index, task.micro_batch] = max(end, done.get((index, task.micro_batch), 0.0))
-            made.spans.append(Span(task.ipu, start, stage.seconds, str(task), task.what))
+            made.spans.append(Span(task.ipu, start, stage.seconds, str(replace(task, stage=index)), task.what))
             made.add_busy(stage)
         free = {ipu: max(seconds, exchanged[ipu]) for ipu, seconds in free.items()}
         served = {task.ipu for task in slot if stages[task.stage].takes}

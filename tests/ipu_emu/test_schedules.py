@@ -211,6 +211,33 @@ def test_loads_and_stores_overlap_with_stages() -> None:
         schedule("grouped", 2, 5, training=True, io_tiles=True)
 
 
+def test_io_tiles_work_a_slot_before_and_after() -> None:
+    for stages, training, count in product(STAGES, (True, False), COUNTS):
+        scheduled = 2 * stages if training else stages
+        if count < scheduled + 2:
+            continue
+        slots = list(schedule("grouped", stages, count, training=training, io_tiles=True))
+        assert len(slots) == count + scheduled - 1 + 2
+        at = {Work.LOAD: 0, Work.STORE: stages + 1}
+        for number, slot in enumerate(slots):
+            for task in slot:
+                assert number == task.micro_batch + at.get(task.what, task.stage + 1)
+        done = Counter((task.what, task.stage, task.micro_batch) for slot in slots for task in slot)
+        assert set(done.values()) == {1}
+        assert len(done) == count * (scheduled + 2)
+
+
+def test_batch_serialisation_has_the_slots_of_the_sequential_schedule() -> None:
+    for stages, training, count, iterations in product(STAGES, (True, False), (1, 2, 5), (2, 3, 8)):
+        scheduled = 2 * stages if training else stages
+        slots = list(schedule("sequential", stages, count, training=training, iterations=iterations))
+        assert len(slots) == count * scheduled
+        for number, slot in enumerate(slots):
+            round, stage = divmod(number, scheduled)
+            first = round * iterations
+            assert [(t.stage, t.micro_batch) for t in slot] == [(stage, first + i) for i in range(iterations)]
+
+
 def test_batch_serialisation_loops_within_a_stage() -> None:
     slots = list(schedule("sequential", 2, 2, training=True, iterations=3))
     assert [[(t.stage, t.micro_batch) for t in slot] for slot in slots] == [
