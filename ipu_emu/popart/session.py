@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -99,13 +100,16 @@ class Session(Randomness):
                 f"Failed to attach to device with id '{info.id}': somebody else has its IPUs. Detach the other "
                 "device first, or close the session that uses it"
             )
-        self._engine = Engine(
-            self.executable,
-            self._replicas(),
+        self._engine = self._engine_of(self.executable, self._replicas())
+        self._weights_loaded = not self._training
+
+    def _engine_of(self, executable: Executable, replicas: Replicas) -> Engine:
+        return Engine(
+            executable,
+            replicas,
             folder=self._options.engineOptions.get(_FOLDER),
             watch=bool(self._options.enableFloatingPointChecks),
         )
-        self._weights_loaded = not self._training
 
     def _replicas(self) -> Replicas:
         options = self._options
@@ -151,8 +155,15 @@ class Session(Randomness):
                 "Must call weightsFromHost before run as the model has initializers and the session has been created "
                 "in training mode"
             )
-        self._stepping.run(engine, stepio, host_only=offline)
+        handle = next((value for value in given[:1] if isinstance(value, str)), str(named.get("programHandle", "")))
+        with self._program(handle, engine) as chosen:
+            self._stepping.run(chosen, stepio, host_only=offline)
         self._runs += 1
+
+    @contextmanager
+    def _program(self, handle: str, engine: Engine) -> Iterator[Engine]:
+        """What runs the program of that name; all names are those of one program."""
+        yield engine
 
     def wallSeconds(self) -> dict[str, float]:
         """Measured seconds of all runs: compute, collectives, host I/O, other, total. An extension of PopART."""

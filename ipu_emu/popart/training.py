@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from copy import copy
 
 import numpy as np
 
+from ipu_emu.engine import Engine
+from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import Graph, Role
 from ipu_emu.popart.compilation import Model
 from ipu_emu.popart.dataflow import DataFlow
 from ipu_emu.popart.devices import DeviceInfo
+from ipu_emu.popart.forward_only import FORWARD_ONLY, ForwardOnly, forward_anchors, forward_graph
 from ipu_emu.popart.optimizer import Optimizer, check_replacement
 from ipu_emu.popart.options import SessionOptions
 from ipu_emu.popart.patterns import InputShapeInfo, Patterns
 from ipu_emu.popart.session import Session
+from ipu_emu.program.lowering import lower
 from ipu_emu.transforms.clipping import CLIP_SCALE, clip_scale
 from ipu_emu.transforms.loss_scaling import LossScaler, check_loss_scaling
 from ipu_emu.transforms.training import Gradient, shares, training_graph
@@ -42,6 +47,7 @@ class TrainingSession(Session):
         self._loss = loss
         self._optimizer = copy(optimizer)
         super().__init__(fnModel, dataFlow, deviceInfo, inputShapeInfo, userOptions, name)
+        self._forward_only = ForwardOnly(self._load_forward)
 
     def _transform(self) -> tuple[Graph, list[Gradient]]:
         locations = self._locations()
@@ -65,6 +71,29 @@ class TrainingSession(Session):
             return None
         check_loss_scaling(self._optimizer.plan.loss_scaling)
         return LossScaler(settings.binEdgeLocation, settings.thresholdUpperCountProportion, settings.updatePeriod)
+
+    @contextmanager
+    def _program(self, handle: str, engine: Engine) -> Iterator[Engine]:
+        if handle != FORWARD_ONLY:
+            yield engine
+            return
+        if not self._options.createImplicitPipeliningFwdOnlyProgram:
+            raise EmulatorError(
+                f"There is no program '{FORWARD_ONLY}'; set the session option createImplicitPipeliningFwdOnlyProgram"
+            )
+        with self._forward_only.with_values_of(engine) as forward:
+            yield forward
+
+    def _load_forward(self) -> Engine:
+        anchors = forward_anchors(self._graph, self._anchors)
+        arguments = self._arguments() | {"anchors": anchors, "gradients": ()}
+        executable = lower(forward_graph(self._graph, anchors), **arguments)
+        return self._engine_of(executable, self._loaded.replicas)
+
+    def close(self) -> None:
+        """Leave the collectives and free the device. An extension of PopART."""
+        self._forward_only.close()
+        super().close()
 
     def updateOptimizerFromHost(self, optimizer: Optimizer) -> None:
         """Use the values of ``optimizer`` from now on; only those that are not constant may differ."""
