@@ -10,7 +10,7 @@ import numpy as np
 
 from ipu_emu.graph.op import GRAPHCORE
 from ipu_emu.ops.adjoint import Adjoint, Value
-from ipu_emu.ops.arrays import chain, computed, ufunc
+from ipu_emu.ops.arrays import chain, computed, ufunc, view
 from ipu_emu.ops.cost import per_element
 from ipu_emu.ops.node import Made, Node
 from ipu_emu.ops.registry import Bound, OpDef, Step
@@ -93,8 +93,18 @@ def _prelu_grad(d: Adjoint) -> list[Value | None]:
     ]
 
 
-def _prelu(node: Node, x: _Array, slope: _Array) -> _Array:
-    return np.where(x < 0, x * slope.reshape(_slope(node)), x)
+def _prelu(bound: Bound) -> Step:
+    x, slope, y = bound.input(0), bound.input(1).reshape(_slope(bound.node)), bound.outputs[0]
+    above = bound.scratch[0].view(bool)[: x.size].reshape(x.shape)
+    return chain(
+        partial(np.multiply, x, slope, y),
+        partial(np.greater_equal, x, 0, above),
+        partial(np.copyto, y, x, where=above),
+    )
+
+
+def _bit_per_element(node: Node) -> list[int]:
+    return [-(-node.input(0).nelms // 4)]
 
 
 def _prelu_shape(node: Node) -> Made:
@@ -177,10 +187,19 @@ def _many(type: str, kernel: Any, grad: Any) -> OpDef:
 # aiGraphcore
 
 
-def _scaled_add(node: Node, a: _Array, b: _Array, *scales: _Array) -> _Array:
-    first = scales[0] if scales else np.float32(node.attribute("scale0", 1.0))
-    second = scales[1] if len(scales) > 1 else np.float32(node.attribute("scale1", 1.0))
-    return a * first + b * second
+def _scaled_add(bound: Bound) -> Step:
+    a, b, y = bound.input(0), bound.input(1), bound.outputs[0]
+    given = [bound.input(index) for index in range(2, len(bound.inputs))]
+    numbers = [a.dtype.type(bound.node.attribute(name, 1.0)) for name in ("scale0", "scale1")]
+    scales = [*given, *numbers[len(given) :]]
+    part = view(bound.scratch[0].view(a.dtype)[: b.size], b.shape)
+    return chain(
+        partial(np.multiply, b, scales[1], part), partial(np.multiply, a, scales[0], y), partial(np.add, y, part, y)
+    )
+
+
+def _second(node: Node) -> list[int]:
+    return [-(-node.input(1).nelms * max(node.input(1).dtype.itemsize, 4) // 4)]
 
 
 def _scaled_add_grad(d: Adjoint) -> list[Value | None]:
@@ -202,7 +221,7 @@ OPS = [
     _binary("Fmod", np.fmod, _remainder_grad),
     _binary("Remainder", np.mod, _remainder_grad),
     _binary("Atan2", np.arctan2, _atan2_grad),
-    OpDef("PRelu", (2, 2), _prelu_shape, computed(_prelu), per_element(2), _prelu_grad, elementwise=True),
+    OpDef("PRelu", (2, 2), _prelu_shape, _prelu, per_element(2), _prelu_grad, _bit_per_element, elementwise=True),
     OpDef("Clip", (1, 3), _clip_shape, _clip, per_element(2), _clip_grad, elementwise=True),
     _many("Sum", _fold(np.add), lambda d: _shares(d, 1)),
     _many("Mean", _mean, lambda d: _shares(d, 1 / len(d.operands))),
@@ -212,9 +231,10 @@ OPS = [
         "ScaledAdd",
         (2, 4),
         same,
-        computed(_scaled_add),
+        _scaled_add,
         per_element(3),
         _scaled_add_grad,
+        _second,
         elementwise=True,
         domain=GRAPHCORE,
     ),

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from functools import partial
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from ipu_emu.graph.op import GRAPHCORE
 from ipu_emu.ops.adjoint import Adjoint, Value
-from ipu_emu.ops.arrays import computed
+from ipu_emu.ops.arrays import chain, computed, contiguous, view
 from ipu_emu.ops.cost import moves
+from ipu_emu.ops.element_kernels import WAYS, along, keep_reached, put_elements, spread_along, take_elements
+from ipu_emu.ops.indexing import add_rows
 from ipu_emu.ops.node import Made, Node
 from ipu_emu.ops.places import integers, places
-from ipu_emu.ops.registry import OpDef
+from ipu_emu.ops.registry import Bound, OpDef, Step
 from ipu_emu.ops.shapes import axis_of
 
 __all__ = ["OPS"]
@@ -34,21 +38,25 @@ def _grouped_shape(node: Node) -> Made:
     return [(x.dtype, (groups, *x.shape[1:axis], *indices.shape[1:], *x.shape[axis + 1 :]))]
 
 
-def _grouped_gather(node: Node, x: _Array, indices: _Array) -> _Array:
-    axis = node.attribute("axis", 0) - 1
-    return np.stack([np.take(rows, at, axis, mode="wrap") for rows, at in zip(x, indices, strict=True)])
+def _grouped_gather(bound: Bound) -> Step:
+    x, indices, out, axis = bound.input(0), bound.input(1), bound.outputs[0], bound.node.attribute("axis", 0) - 1
+    return chain(*(partial(np.take, x[i], indices[i], axis, out[i], "wrap") for i in range(len(x))))
 
 
 def _grouped_grad(d: Adjoint) -> list[Value | None]:
     return [d.g.op("GroupedGatherGrad", d.input(1), shape=list(d.shape), axis=d.attribute("axis", 0)), None]
 
 
-def _grouped_back(node: Node, g: _Array, indices: _Array) -> _Array:
-    out, axis = np.zeros(node.attribute("shape", []), g.dtype), node.attribute("axis", 0) - 1
-    whole = (slice(None),) * axis
-    for total, rows, at in zip(out, g, indices, strict=True):
-        np.add.at(total, (*whole, at % total.shape[axis]), rows)
-    return out
+def _grouped_back(bound: Bound) -> Step:
+    g, indices, out, axis = bound.input(0), bound.input(1), bound.outputs[0], bound.node.attribute("axis", 0) - 1
+    count = prod(indices.shape[1:])
+    steps = []
+    for i, total in enumerate(out):
+        rows = along(total, axis)
+        steps.append(
+            partial(add_rows, view(g[i], (rows.shape[0], count, rows.shape[2])), indices[i].reshape(-1), rows)
+        )
+    return chain(*steps)
 
 
 def _reduce_shape(node: Node) -> Made:
@@ -90,7 +98,34 @@ def _reduce_places(node: Node, data: tuple[int, ...], indices: _Array, size: int
     return places(wide, axis, size)
 
 
-def _scatter_reduce(node: Node, data: _Array, indices: _Array, *initial: _Array) -> _Array:
+def _scatter_reduce(bound: Bound) -> Step:
+    node, data, out = bound.node, bound.input(0), bound.outputs[0]
+    axis = node.attribute("axis", -1) % data.ndim
+    indices = _indices(node, bound.input(1), data.shape, axis)
+    if indices is None or not out.size or data.dtype.kind == "b":
+        return computed(_scatter_reduce_more)(bound)
+    way = node.attribute("reduction", "sum")
+    empty = _SCATTERS[way][1]
+    rows, places = along(out, axis), partial(put_elements, indices, along(data, axis), along(out, axis), WAYS[way])
+    if len(bound.inputs) > 2:
+        return chain(partial(np.copyto, out, bound.input(2)), places)
+    if np.isfinite(empty):
+        return chain(partial(out.fill, empty), places)
+    limits = np.finfo(data.dtype) if data.dtype.kind == "f" else np.iinfo(data.dtype)
+    first = empty if data.dtype.kind == "f" else limits.min if empty < 0 else limits.max
+    reached = view(bound.scratch[0].view(bool)[: out.size], rows.shape)
+    return chain(partial(out.fill, first), places, partial(keep_reached, indices, reached, rows))
+
+
+def _indices(node: Node, indices: _Array, data: tuple[int, ...], axis: int) -> _Array | None:
+    return spread_along(indices.reshape(_spread(node, data, indices.shape, axis)), data, axis)
+
+
+def _bit_per_place(node: Node) -> list[int]:
+    return [-(-node.outputs[0].nelms // 4)]
+
+
+def _scatter_reduce_more(node: Node, data: _Array, indices: _Array, *initial: _Array) -> _Array:
     function, empty = _SCATTERS[node.attribute("reduction", "sum")]
     axis, size = node.attribute("axis", -1) % data.ndim, int(node.attribute("axis_size", 0))
     shape = (*data.shape[:axis], size, *data.shape[axis + 1 :])
@@ -122,22 +157,33 @@ def _scatter_reduce_grad(d: Adjoint) -> list[Value | None]:
     return [taken, None]
 
 
-def _scatter_reduce_back(node: Node, g: _Array, indices: _Array) -> _Array:
+def _scatter_reduce_back(bound: Bound) -> Step:
+    g, out, axis = bound.input(0), bound.outputs[0], bound.node.attribute("axis", -1)
+    indices = _indices(bound.node, bound.input(1), out.shape, axis)
+    if indices is None or not g.size:
+        return computed(_scatter_reduce_back_more)(bound)
+    return partial(take_elements, along(g, axis), indices, along(out, axis))
+
+
+def _scatter_reduce_back_more(node: Node, g: _Array, indices: _Array) -> _Array:
     shape = tuple(node.attribute("shape", []))
     return g[_reduce_places(node, shape, indices, g.shape[node.attribute("axis", -1)])]
 
 
 OPS = [
-    OpDef("GroupedGather", (2, 2), _grouped_shape, computed(_grouped_gather), moves, _grouped_grad, domain=GRAPHCORE),
-    OpDef("GroupedGatherGrad", (2, 2), _by_attribute, computed(_grouped_back), moves),
+    OpDef(
+        "GroupedGather", (2, 2), _grouped_shape, contiguous(_grouped_gather), moves, _grouped_grad, domain=GRAPHCORE
+    ),
+    OpDef("GroupedGatherGrad", (2, 2), _by_attribute, contiguous(_grouped_back), moves),
     OpDef(
         "ScatterReduce",
         (2, 3),
         _reduce_shape,
-        computed(_scatter_reduce),
+        contiguous(_scatter_reduce),
         moves,
         _scatter_reduce_grad,
+        _bit_per_place,
         domain=GRAPHCORE,
     ),
-    OpDef("ScatterReduceGrad", (2, 2), _by_attribute, computed(_scatter_reduce_back), moves),
+    OpDef("ScatterReduceGrad", (2, 2), _by_attribute, contiguous(_scatter_reduce_back), moves),
 ]

@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 
 from gcl.jit import jit
 from ipu_emu.ops.adjoint import Adjoint, Value
-from ipu_emu.ops.arrays import computed, contiguous, view
+from ipu_emu.ops.arrays import chain, computed, contiguous, view
 from ipu_emu.ops.cost import moves
+from ipu_emu.ops.element_kernels import WAYS, along, put_elements, take_elements
 from ipu_emu.ops.node import Made, Node
 from ipu_emu.ops.places import integers, places, wrapped
 from ipu_emu.ops.registry import Bound, OpDef, Step
@@ -87,9 +88,17 @@ def _elements_shape(node: Node) -> Made:
     return [(x.dtype, indices.shape)]
 
 
-def _gather_elements(node: Node, x: _Array, indices: _Array) -> _Array:
-    axis = axis_of(node, node.attribute("axis", 0))
-    return x[places(indices, axis, x.shape[axis])]
+def _fits(shape: tuple[int, ...], part: tuple[int, ...], axis: int) -> bool:
+    """Whether two shapes differ in one axis only; then kernels see both as [outer, n, inner]."""
+    return all(n == m for i, (n, m) in enumerate(zip(shape, part, strict=True)) if i != axis) and shape[axis] > 0
+
+
+def _gather_elements(bound: Bound) -> Step:
+    x, indices, out = bound.input(0), bound.input(1), bound.outputs[0]
+    axis = axis_of(bound.node, bound.node.attribute("axis", 0))
+    if not _fits(x.shape, indices.shape, axis):
+        return computed(lambda node, x, indices: x[places(indices, axis, x.shape[axis])])(bound)
+    return partial(take_elements, along(x, axis), along(indices, axis), along(out, axis))
 
 
 def _gather_elements_grad(d: Adjoint) -> list[Value | None]:
@@ -97,7 +106,16 @@ def _gather_elements_grad(d: Adjoint) -> list[Value | None]:
     return [d.g.op("ElementsInto", d.input(1), axis=axis, shape=list(d.shape)), None]
 
 
-def _elements_into(node: Node, g: _Array, indices: _Array) -> _Array:
+def _elements_into(bound: Bound) -> Step:
+    g, indices, out = bound.input(0), bound.input(1), bound.outputs[0]
+    axis = bound.node.attribute("axis", 0)
+    if not _fits(out.shape, g.shape, axis):
+        return computed(_elements_into_more)(bound)
+    put = partial(put_elements, along(indices, axis), along(g, axis), along(out, axis), WAYS["add"])
+    return chain(partial(out.fill, 0), put)
+
+
+def _elements_into_more(node: Node, g: _Array, indices: _Array) -> _Array:
     out, axis = np.zeros(node.attribute("shape", []), g.dtype), node.attribute("axis", 0)
     np.add.at(out, places(indices, axis, out.shape[axis]), g)
     return out
@@ -127,7 +145,17 @@ def _put(node: Node, out: _Array, place: Any, updates: _Array) -> _Array:
     return out
 
 
-def _scatter(node: Node, x: _Array, indices: _Array, updates: _Array) -> _Array:
+def _scatter(bound: Bound) -> Step:
+    x, indices, updates, out = *(bound.input(index) for index in range(3)), bound.outputs[0]
+    axis = axis_of(bound.node, bound.node.attribute("axis", 0))
+    if not _fits(x.shape, indices.shape, axis) or x.dtype.kind == "b":
+        return computed(_scatter_more)(bound)
+    way = WAYS[bound.node.attribute("reduction", "none")]
+    put = partial(put_elements, along(indices, axis), along(updates, axis), along(out, axis), way)
+    return chain(partial(np.copyto, out, x), put)
+
+
+def _scatter_more(node: Node, x: _Array, indices: _Array, updates: _Array) -> _Array:
     axis = axis_of(node, node.attribute("axis", 0))
     return _put(node, x.copy(), places(indices, axis, x.shape[axis]), updates)
 
@@ -208,10 +236,10 @@ def _scatter_nd_grad(d: Adjoint) -> list[Value | None]:
 OPS = [
     OpDef("Gather", (2, 2), _gather_shape, _gather, moves, _gather_grad),
     OpDef("GatherGrad", (2, 2), _by_attribute, contiguous(_gather_back), moves),
-    OpDef("GatherElements", (2, 2), _elements_shape, computed(_gather_elements), moves, _gather_elements_grad),
-    OpDef("ElementsInto", (2, 2), _by_attribute, computed(_elements_into), moves),
-    OpDef("Scatter", (3, 3), _scatter_shape, computed(_scatter), moves, _scatter_grad),
-    OpDef("ScatterElements", (3, 3), _scatter_shape, computed(_scatter), moves, _scatter_grad),
+    OpDef("GatherElements", (2, 2), _elements_shape, contiguous(_gather_elements), moves, _gather_elements_grad),
+    OpDef("ElementsInto", (2, 2), _by_attribute, contiguous(_elements_into), moves),
+    OpDef("Scatter", (3, 3), _scatter_shape, contiguous(_scatter), moves, _scatter_grad),
+    OpDef("ScatterElements", (3, 3), _scatter_shape, contiguous(_scatter), moves, _scatter_grad),
     OpDef("GatherND", (2, 2), _gather_nd_shape, computed(_gather_nd), moves, _gather_nd_grad),
     OpDef("SlicesInto", (2, 2), _by_attribute, computed(_slices_into), moves),
     OpDef("ScatterND", (3, 3), _scatter_nd_shape, computed(_scatter_nd), moves, _scatter_nd_grad),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -9,10 +11,11 @@ import numpy as np
 from ipu_emu.graph.dtype import INT32, INT64
 from ipu_emu.graph.op import GRAPHCORE
 from ipu_emu.ops.adjoint import Adjoint, Value
-from ipu_emu.ops.arrays import computed
+from ipu_emu.ops.arrays import chain, computed, contiguous, view
 from ipu_emu.ops.cost import flops
 from ipu_emu.ops.node import Made, Node
-from ipu_emu.ops.registry import OpDef
+from ipu_emu.ops.order_kernels import extremes, sort_rows
+from ipu_emu.ops.registry import Bound, Kernel, OpDef, Step
 from ipu_emu.ops.shapes import axes_of, axis_of, same
 
 __all__ = ["OPS"]
@@ -32,16 +35,22 @@ def _arg_shape(node: Node) -> Made:
     return [(INT64, (*x.shape[:axis], *kept, *x.shape[axis + 1 :]))]
 
 
-def _arg(function: Any) -> Any:
-    def find(node: Node, x: _Array) -> _Array:
-        axis, keep = axis_of(node, node.attribute("axis", 0)), bool(node.attribute("keepdims", 1))
-        if not node.attribute("select_last_index", 0):
-            made: _Array = function(x, axis, keepdims=keep)
-            return made
-        last: _Array = x.shape[axis] - 1 - function(np.flip(x, axis), axis, keepdims=keep)
-        return last
+def _arg(*, largest: bool) -> Kernel:
+    def kernel(bound: Bound) -> Step:
+        axis, last = (
+            axis_of(bound.node, bound.node.attribute("axis", 0)),
+            bound.node.attribute("select_last_index", 0),
+        )
+        x = _rows(bound.input(0), axis)
+        out = view(bound.outputs[0], (x.shape[0], x.shape[2]))
+        return partial(extremes, x, out, largest, bool(last))
 
-    return computed(find)
+    return contiguous(kernel)
+
+
+def _rows(x: _Array, axis: int) -> _Array:
+    """``x`` as [outer, n, inner]."""
+    return view(x, (prod(x.shape[:axis]), x.shape[axis], prod(x.shape[axis + 1 :])))
 
 
 # The k largest
@@ -60,19 +69,21 @@ def _top_k_shape(node: Node) -> Made:
     return [(x.dtype, shape), (INT64, shape)]
 
 
-def _order(x: _Array, axis: int, *, largest: bool) -> _Array:
-    """Places from the first to the last; of equal elements the one in front comes first."""
-    if not largest:
-        return np.argsort(x, axis, kind="stable")
-    last = x.shape[axis] - 1
-    return last - np.flip(np.argsort(np.flip(x, axis), axis, kind="stable"), axis)
+def _ordered(falls: str, default: int) -> Kernel:
+    """The first elements in the order that the attribute ``falls`` says."""
+
+    def kernel(bound: Bound) -> Step:
+        node = bound.node
+        axis = axis_of(node, node.attribute("axis", -1))
+        x, values, places = (_rows(array, axis) for array in (bound.input(0), *bound.outputs))
+        room = bound.scratch[0].view(np.int32)[: 2 * x.shape[1]].reshape(2, -1)
+        return partial(sort_rows, x, room, values, places, bool(node.attribute(falls, default)))
+
+    return contiguous(kernel)
 
 
-def _top_k(node: Node, x: _Array, *k: _Array) -> tuple[_Array, _Array]:
-    axis = axis_of(node, node.attribute("axis", -1))
-    order = _order(x, axis, largest=bool(node.attribute("largest", 1)))
-    places = np.take(order, range(_k(node)), axis)
-    return np.take_along_axis(x, places, axis), places
+def _two_rows(node: Node) -> list[int]:
+    return [2 * node.input(0).shape[axis_of(node, node.attribute("axis", -1))]]
 
 
 def _places_grad(d: Adjoint) -> list[Value | None]:
@@ -85,12 +96,6 @@ def _sort_shape(node: Node) -> Made:
     axis_of(node, node.attribute("axis", -1))
     x = node.input(0)
     return [(x.dtype, x.shape), (INT32, x.shape)]
-
-
-def _sort(node: Node, x: _Array) -> tuple[_Array, _Array]:
-    axis = axis_of(node, node.attribute("axis", -1))
-    order = _order(x, axis, largest=bool(node.attribute("descending", 0)))
-    return np.take_along_axis(x, order, axis), order
 
 
 def _median_shape(node: Node) -> Made:
@@ -144,17 +149,17 @@ def _running_shape(node: Node) -> Made:
     return same(node)
 
 
-def _running(function: Any, start: int) -> Any:
-    def run(node: Node, x: _Array, *axis: _Array) -> _Array:
-        along = _axis_input(node)
-        x = np.flip(x, along) if node.attribute("reverse", 0) else x
-        made: _Array = function(x, along, dtype=x.dtype)
-        if node.attribute("exclusive", 0) and x.shape[along]:
-            first = np.full_like(np.take(x, [0], along), start)
-            made = np.concatenate([first, np.take(made, range(x.shape[along] - 1), along)], along)
-        return np.flip(made, along) if node.attribute("reverse", 0) else made
+def _running(function: Any, start: int) -> Kernel:
+    def kernel(bound: Bound) -> Step:
+        x, y, along = bound.input(0), bound.outputs[0], _axis_input(bound.node)
+        if bound.node.attribute("reverse", 0):
+            x, y = np.flip(x, along), np.flip(y, along)
+        if not bound.node.attribute("exclusive", 0):
+            return partial(function, x, along, x.dtype, y)
+        x, y = np.moveaxis(x, along, 0), np.moveaxis(y, along, 0)
+        return chain(partial(y[:1].fill, start), partial(function, x[:-1], 0, x.dtype, y[1:]))
 
-    return computed(run)
+    return kernel
 
 
 def _cumulative_grad(d: Adjoint) -> list[Value | None]:
@@ -201,16 +206,18 @@ def _bucketize(node: Node, x: _Array, boundaries: _Array) -> _Array:
 _cost = flops(lambda node: node.input(0).nelms)
 
 OPS = [
-    OpDef("ArgMax", (1, 1), _arg_shape, _arg(np.argmax), _cost),
-    OpDef("ArgMin", (1, 1), _arg_shape, _arg(np.argmin), _cost),
-    OpDef("TopK", (1, 2), _top_k_shape, computed(_top_k), _cost, _places_grad, given={1: "k"}),
-    OpDef("Sort", (1, 1), _sort_shape, computed(_sort), _cost, _places_grad, domain=GRAPHCORE),
+    OpDef("ArgMax", (1, 1), _arg_shape, _arg(largest=True), _cost),
+    OpDef("ArgMin", (1, 1), _arg_shape, _arg(largest=False), _cost),
+    OpDef("TopK", (1, 2), _top_k_shape, _ordered("largest", 1), _cost, _places_grad, _two_rows, given={1: "k"}),
+    OpDef("Sort", (1, 1), _sort_shape, _ordered("descending", 0), _cost, _places_grad, _two_rows, domain=GRAPHCORE),
     OpDef("ReduceMedian", (1, 1), _median_shape, computed(_median), _cost, _median_grad, domain=GRAPHCORE),
     OpDef("ReduceMedianGrad", (2, 2), _by_attribute, computed(_median_back), _cost),
     OpDef("Bucketize", (2, 2), _bucket_shape, computed(_bucketize), _cost, domain=GRAPHCORE),
-    OpDef("CumSum", (2, 2), _running_shape, _running(np.cumsum, 0), _cost, _cumulative_grad, given={1: "axis"}),
-    OpDef("CumSumAlong", (1, 1), same, _running(np.cumsum, 0), _cost),
-    OpDef("CumProd", (2, 2), _running_shape, _running(np.cumprod, 1), _cost, given={1: "axis"}),
+    OpDef(
+        "CumSum", (2, 2), _running_shape, _running(np.add.accumulate, 0), _cost, _cumulative_grad, given={1: "axis"}
+    ),
+    OpDef("CumSumAlong", (1, 1), same, _running(np.add.accumulate, 0), _cost),
+    OpDef("CumProd", (2, 2), _running_shape, _running(np.multiply.accumulate, 1), _cost, given={1: "axis"}),
     OpDef(
         "ReverseSequence", (2, 2), _reverse_sequence_shape, computed(_reverse_sequence), _cost, _reverse_sequence_grad
     ),

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 
 from ipu_emu.ops.adjoint import Adjoint, Value
-from ipu_emu.ops.arrays import computed
 from ipu_emu.ops.cost import flops
 from ipu_emu.ops.gate_functions import GateFunction, gate_functions
 from ipu_emu.ops.node import Made, Node
+from ipu_emu.ops.recorded import recorded, room_of
 from ipu_emu.ops.registry import OpDef
 
 __all__ = ["CELLS", "OPS", "Cell"]
@@ -181,8 +181,8 @@ def _shape(node: Node) -> Made:
 
 
 def _forward(node: Node, x: _Array, r: _Array, bias: _Array, *rest: _Array | None) -> tuple[_Array, ...]:
-    run = _Run.of(node, x, r, bias, (*rest, None, None))
-    y, states = np.empty((*x.shape[:2], r.shape[1]), x.dtype), run.states
+    run, size = _Run.of(node, x, r, bias, (*rest, None, None)), r.shape[1]
+    y, states = np.empty_like(x[:, :, :size]), run.states
     for t in run.times():
         states, _ = run.step(t, states)
         y[t] = states[0] * run.goes_on(t)
@@ -203,7 +203,7 @@ def _backward(node: Node, *operands: _Array | None) -> tuple[_Array, ...]:
         states, saved = run.step(t, before)
         kept.append((t, before, states, saved))
     gx, gr, gb, back = np.empty_like(x), np.zeros_like(r), np.zeros_like(bias), list(last)
-    gp = np.zeros(3 * run.weights.r.shape[1], x.dtype)
+    gp = np.zeros_like(np.concatenate([run.weights.r[0]] * 3, -1))
     for t, before, after, saved in reversed(kept):
         on = run.goes_on(t)
         back[0] = back[0] + g[t] * on
@@ -259,7 +259,7 @@ def _work(node: Node) -> int:
 _cost = flops(_work)
 
 OPS = [
-    OpDef("Recurrence", (4, 7), _shape, computed(_forward), _cost, _rule),
+    OpDef("Recurrence", (4, 7), _shape, recorded(_forward), _cost, _rule, room_of(_forward)),
     # RecurrenceGrad(products, R, bias, first states..., lengths, peepholes, gradients of y and the last states...)
-    OpDef("RecurrenceGrad", (8, 10), _back_shape, computed(_present), _cost),
+    OpDef("RecurrenceGrad", (8, 10), _back_shape, recorded(_present), _cost, None, room_of(_present)),
 ]

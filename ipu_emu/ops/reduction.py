@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gcl.jit import jit
 from ipu_emu.ops.adjoint import Adjoint, Value
-from ipu_emu.ops.arrays import chain, computed, scalar, view
+from ipu_emu.ops.arrays import chain, computed, contiguous, scalar, view
 from ipu_emu.ops.cost import flops
 from ipu_emu.ops.node import Made, Node
 from ipu_emu.ops.registry import Bound, OpDef, Step, nothing
@@ -129,15 +130,35 @@ def _extreme(function: Any, *, largest: bool) -> Any:
     return kernel
 
 
-def _log_sum_exp(node: Node, x: Any) -> Any:
+def _log_sum_exp(bound: Bound) -> Step:
     """log(sum(exp(x))), shifted by the largest so that nothing overflows."""
-    axes, keep = _axes(node), bool(node.attribute("keepdims", 1))
-    if not x.size:
-        return np.log(np.sum(x, axis=axes, keepdims=keep))
-    largest = np.max(x, axis=axes, keepdims=True)
-    largest = np.where(np.isfinite(largest), largest, 0).astype(x.dtype)
-    total = np.log(np.sum(np.exp(x - largest), axis=axes, keepdims=True)) + largest
-    return total if keep else total.reshape(node.outputs[0].shape)
+    node, x, y, kept = bound.node, bound.input(0), bound.outputs[0], _kept(bound.node)
+    if x.dtype.kind != "f" or not x.size:
+        return computed(_log_sum_exp_of_any)(bound)
+    axes, total = _axes(node), y if node.attribute("keepdims", 1) else np.expand_dims(y, _axes(node))
+    shifted = view(bound.scratch[0].view(x.dtype)[: x.size], x.shape)
+    largest = view(bound.scratch[1].view(x.dtype)[: total.size], kept)
+    odd = view(bound.scratch[2].view(bool)[: total.size], kept)
+    return chain(
+        partial(np.maximum.reduce, x, axes, None, largest, True),
+        partial(np.isfinite, largest, odd),
+        partial(np.logical_not, odd, odd),
+        partial(np.copyto, largest, 0, where=odd),
+        partial(np.subtract, x, largest, shifted),
+        partial(np.exp, shifted, shifted),
+        partial(np.add.reduce, shifted, axes, None, total, True),
+        partial(np.log, total, total),
+        partial(np.add, total, largest, total),
+    )
+
+
+def _log_sum_exp_of_any(node: Node, x: Any) -> Any:
+    return np.log(np.sum(np.exp(x), axis=_axes(node), keepdims=bool(node.attribute("keepdims", 1))))
+
+
+def _whole_and_kept(node: Node) -> list[int]:
+    rows = prod(_kept(node))
+    return [*_whole(node), -(-rows * max(node.input(0).dtype.itemsize, 4) // 4), -(-rows // 4)]
 
 
 def _spread(d: Adjoint, value: Value) -> Value:
@@ -156,7 +177,31 @@ def _product_grad(d: Adjoint) -> list[Value | None]:
     return [_spread(d, d.g) * others]
 
 
-def _others_product(node: Node, x: Any) -> Any:
+@jit
+def others_product(x: NDArray[Any], out: NDArray[Any]) -> None:
+    """out[o, j, i] = product of x[o, k, i] over all k but j"""
+    n = x.shape[1]
+    for o in range(x.shape[0]):
+        for i in range(x.shape[2]):
+            before = x.dtype.type(1)
+            for j in range(n):
+                out[o, j, i] = before
+                before *= x[o, j, i]
+            after = x.dtype.type(1)
+            for j in range(n - 1, -1, -1):
+                out[o, j, i] *= after
+                after *= x[o, j, i]
+
+
+def _others_product(bound: Bound) -> Step:
+    x, axes = bound.input(0), list(bound.node.attribute("axes", []))
+    if not axes or axes != list(range(axes[0], axes[0] + len(axes))):
+        return computed(_others_product_of_any)(bound)
+    shape = (prod(x.shape[: axes[0]]), prod(x.shape[i] for i in axes), prod(x.shape[axes[-1] + 1 :]))
+    return partial(others_product, view(x, shape), view(bound.outputs[0], shape))
+
+
+def _others_product_of_any(node: Node, x: Any) -> Any:
     """For every element the product of the others that it is multiplied with; right for zeros too."""
     axes = tuple(node.attribute("axes", []))
     if not axes:
@@ -212,9 +257,10 @@ OPS = [
     ),
     _reduction(
         "ReduceLogSumExp",
-        computed(_log_sum_exp),
+        _log_sum_exp,
         lambda d: [_spread(d, d.g) * (d.x - _spread(d, d.y)).op("Exp")],
+        _whole_and_kept,
     ),
-    OpDef("OthersProduct", (1, 1), same, computed(_others_product), _cost),
+    OpDef("OthersProduct", (1, 1), same, contiguous(_others_product), _cost),
     OpDef("SumTo", (1, 1), _sum_to_shape, _sum_to, _cost, lambda d: d.g.spread_to(d.shape)),
 ]

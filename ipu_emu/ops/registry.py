@@ -23,6 +23,7 @@ __all__ = [
     "Registry",
     "ShapeRule",
     "Step",
+    "Workspace",
     "always",
     "never",
     "unreached",

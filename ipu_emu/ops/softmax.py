@@ -10,9 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ipu_emu.graph import Graph, Op
-from ipu_emu.ops.arrays import chain, computed, contiguous, singles, view
+from ipu_emu.ops.arrays import chain, contiguous, singles, view
 from ipu_emu.ops.cost import per_element
 from ipu_emu.ops.node import Made, Node, inputs_of
+from ipu_emu.ops.order_kernels import mark_largest
 from ipu_emu.ops.registry import Bound, OpDef, Step, always
 from ipu_emu.ops.rewrite import Rewrite
 from ipu_emu.ops.row_kernels import softmax, softmax_grad
@@ -52,13 +53,9 @@ def _along_one_axis(graph: Graph, op: Op) -> list[Op] | None:
     return rewrite.ops
 
 
-def _hardmax(node: Node, x: Any) -> Any:
-    """1 for the first largest element of each row, else 0"""
-    rows = x.reshape(_rows(node))
-    made = np.zeros_like(rows)
-    if rows.size:
-        made[np.arange(len(rows)), rows.argmax(1)] = 1
-    return made.reshape(x.shape)
+def _hardmax(bound: Bound) -> Step:
+    rows = _rows(bound.node)
+    return partial(mark_largest, view(bound.input(0), rows), view(bound.outputs[0], rows))
 
 
 def _one_per_row(node: Node) -> list[int]:
@@ -115,7 +112,7 @@ def _and_whole(node: Node) -> list[int]:
 
 
 OPS = [
-    OpDef("Hardmax", (1, 1), _shape, computed(_hardmax), per_element(1), expand=_along_one_axis),
+    OpDef("Hardmax", (1, 1), _shape, contiguous(_hardmax), per_element(1), expand=_along_one_axis),
     OpDef(
         "Softmax",
         (1, 1),
