@@ -41,20 +41,36 @@ step on real IPUs takes longer. docs/ipu-emu.md says what is modelled, and how.
     "--sync", type=click.Choice(["Full", "SinglePipeline", "ReplicaAndLadder"]), default="Full", show_default=True
 )
 @click.option(
+    "--selection-order",
+    type=click.Choice(["auto", "zigzag", "snake", "hoof"]),
+    default="zigzag",
+    show_default=True,
+    help="Where on the ladder the IPUs of a replica are; auto is snake for pipelines.",
+)
+@click.option(
     "--output",
     type=click.Path(dir_okay=False, path_type=Path),
     help="Also write the timeline: .svg, or .json for ui.perfetto.dev.",
 )
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
-def clock(system: str | None, efficiency: float, sync: str, output: Path | None, form: str, **options: Any) -> None:
+def clock(
+    system: str | None,
+    efficiency: float,
+    sync: str,
+    selection_order: str,
+    output: Path | None,
+    form: str,
+    **options: Any,
+) -> None:
     """Compile, price, print."""
     where = system_named(system)
     from ipu_emu.cli.timeline_output import written
     from ipu_emu.clock import Machine, timeline
-    from ipu_emu.hardware import PATTERNS
+    from ipu_emu.hardware import PATTERNS, SelectionOrder, chosen_order
 
     asked = wanted(**options)
-    machine = Machine(where, asked.replicas, asked.ipus, efficiency, sync=PATTERNS[sync])
+    order = chosen_order(SelectionOrder[selection_order.upper()], range(asked.ipus) if asked.schedule else None)
+    machine = Machine(where, asked.replicas, asked.ipus, efficiency, sync=PATTERNS[sync], order=order)
     made = timeline(asked.compiled(where).executable, machine)
     if output is not None:
         write(output, written(output, asked.title, made))

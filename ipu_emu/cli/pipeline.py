@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ipu_emu.cli.units import counted
+from ipu_emu.hardware import SelectionOrder, shard_order
 from ipu_emu.program.schedules import (
     ALL_IPUS,
     Mapping,
@@ -41,6 +42,7 @@ class Pipeline:
     recompute: bool
     io_tiles: bool
     iterations: int
+    order: SelectionOrder
     stages: tuple[Stage, ...]
     slots: tuple[Slot, ...]
 
@@ -56,6 +58,7 @@ class Pipeline:
         recompute: bool,
         io_tiles: bool = False,
         iterations: int = 1,
+        order: SelectionOrder = SelectionOrder.AUTO,
     ) -> Pipeline:
         """Schedule; raise EmulatorError for what cannot be scheduled."""
         mapping = [0] * forward if iterations != 1 and mapping is None else mapping
@@ -70,11 +73,19 @@ class Pipeline:
             iterations=iterations,
         )
         stages = scheduled_stages(kind, forward, training=training, mapping=mapping)
-        return cls(kind, forward, count, training, recompute, io_tiles, iterations, stages, tuple(slots))
+        return cls(kind, forward, count, training, recompute, io_tiles, iterations, order, stages, tuple(slots))
 
     @property
     def ipus(self) -> list[int]:
         return sorted({ipu for stage in self.stages for ipu in stage.ipus})
+
+    @property
+    def places(self) -> dict[int, int]:
+        """IPU of the mapping to IPU of the device, which has a power of two of them."""
+        mapping = [ipu for stage in self.stages[: self.forward] for ipu in stage.ipus]
+        width = 1 << max(self.ipus).bit_length() if max(self.ipus) > 0 else 1
+        found = shard_order(self.order, width, mapping)
+        return {ipu: found[ipu] for ipu in self.ipus if ipu != ALL_IPUS}
 
     @property
     def title(self) -> str:

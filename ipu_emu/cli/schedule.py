@@ -75,6 +75,13 @@ the weight update are not part of it.
     metavar="0,1,1",
     help="IPU of each forward stage; -1 for all, 1+2 for concurrent parts on two.  [default: 0,1,2,...]",
 )
+@click.option(
+    "--selection-order",
+    type=click.Choice(["auto", "zigzag", "snake", "hoof"]),
+    default="auto",
+    show_default=True,
+    help="Which IPU of the device is which of the mapping; auto is snake for 0,1,2,..., else zigzag.",
+)
 @click.option("--forward", metavar="1,2,1", help="Time of each forward stage, in any unit.  [default: 1]")
 @click.option("--backward", metavar="2,4,2", help="Time of each backward stage.  [default: twice the forward]")
 @click.option(
@@ -94,6 +101,7 @@ def schedule(
     io_tiles: bool,
     batch_serialization: int,
     mapping: str | None,
+    selection_order: str,
     forward: str | None,
     backward: str | None,
     barrier: str,
@@ -101,6 +109,7 @@ def schedule(
 ) -> None:
     """Parse, schedule, print."""
     from ipu_emu.cli.pipeline import Pipeline
+    from ipu_emu.hardware import SelectionOrder
     from ipu_emu.program.schedules.timing import Barrier
 
     if count * stages * batch_serialization > _MOST_TASKS:
@@ -121,6 +130,7 @@ def schedule(
         recompute=recompute,
         io_tiles=io_tiles,
         iterations=batch_serialization,
+        order=SelectionOrder[selection_order.upper()],
     )
     if form == "json":
         print_json([[asdict(task) for task in slot] for slot in pipeline.slots])

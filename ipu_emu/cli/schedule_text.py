@@ -51,7 +51,7 @@ def _band(pipeline: Pipeline, cells: list[list[Text]], start: int, across: int, 
 
 def _stages(pipeline: Pipeline) -> Table:
     table = Table(box=None, header_style="bold", pad_edge=False)
-    for name in ("stage", "IPU", "backward stage", "FIFO depth", "live copies"):
+    for name in ("stage", "IPU", "in the device", "backward stage", "FIFO depth", "live copies"):
         table.add_column(name, justify="right")
     for stage in pipeline.stages[: pipeline.forward]:
         mirror = next(
@@ -64,7 +64,8 @@ def _stages(pipeline: Pipeline) -> Table:
         )
         depth, copies = pipeline.fifo_depth(stage.index), pipeline.copies(stage.index)
         ipus = ",".join("all" if ipu == ALL_IPUS else str(ipu) for ipu in stage.ipus)
-        table.add_row(str(stage.index), ipus, "-" if mirror is None else str(mirror), str(depth), str(copies))
+        places = ",".join("all" if ipu == ALL_IPUS else str(pipeline.places[ipu]) for ipu in stage.ipus)
+        table.add_row(str(stage.index), ipus, places, "-" if mirror is None else str(mirror), str(depth), str(copies))
     return table
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from gcl.fabric import Fabric
 from ipu_emu.errors import EmulatorError
-from ipu_emu.hardware import Generation, System
+from ipu_emu.hardware import Generation, SelectionOrder, System, shard_order
 from ipu_emu.hardware.sync import PATTERNS, SyncPattern, groups
 
 __all__ = ["WIDEST", "Machine"]
@@ -19,7 +19,8 @@ WIDEST = 16
 class Machine:
     """``replicas`` in all, of ``ipus_per_replica`` IPUs each; raise EmulatorError where they do not fit.
 
-    ``io_tiles`` of each IPU exchange data with the host while the others compute.
+    ``io_tiles`` of each IPU exchange data with the host while the others compute. ``order`` says where the IPUs of a
+    replica are on the ladder.
 
     ``amp_efficiency`` is the part of their peak that matrix units reach, 1 unless measured otherwise. ``host`` is
     each IPU's share of its machine's 100 GbE, ``streaming`` of its gateway's link, in bytes per second.
@@ -33,6 +34,7 @@ class Machine:
     streaming: float = 16e9
     sync: SyncPattern = PATTERNS["Full"]
     io_tiles: int = 0
+    order: SelectionOrder = SelectionOrder.ZIGZAG
 
     def __post_init__(self) -> None:
         if self.replicas < 1 or self.ipus_per_replica < 1 or self.replicas * self.width > self.system.ipus:
@@ -75,4 +77,11 @@ class Machine:
     def waiting(self, ipus: int) -> tuple[tuple[int, ...], ...]:
         """The IPUs of a pipeline of so many that wait for each other when the host serves one of them."""
         kind = {"gs1": self.sync.gs1, "gs2": self.sync.gs2}[self.sync.host]
-        return groups(kind, range(ipus), ipus)
+        places = self.places
+        found = groups(kind, range(len(places)), len(places))
+        return tuple(tuple(ipu for ipu in range(ipus) if places[ipu] in group) for group in found)
+
+    @property
+    def places(self) -> tuple[int, ...]:
+        """Where each IPU of a replica is among those of its place on the ladder."""
+        return shard_order(self.order, self.width)

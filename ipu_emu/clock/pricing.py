@@ -87,7 +87,8 @@ class Pricing:
         """Along the links of the first replica."""
         source, target = self.home(leaf.op.inputs[0]), leaf.op.place.ipu
         nbytes = self.executable.graph.tensor(leaf.op.outputs[0]).nbytes
-        route = self.machine.fabric.route(source, target) if source != target else ()
+        places = self.machine.places
+        route = self.machine.fabric.route(places[source], places[target]) if source != target else ()
         slowest = max((nbytes / BANDWIDTH[hop.link] for hop in route), default=0.0)
         return Price(Kind.COPY, target, slowest + self.sync(self.machine.ipus_per_replica))
 

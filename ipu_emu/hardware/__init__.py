@@ -7,7 +7,7 @@ from ipu_emu.hardware.mapped import mapped
 from ipu_emu.hardware.occupancy import Occupancy, of_this_process, share_of
 from ipu_emu.hardware.position import Position
 from ipu_emu.hardware.remote_buffers import RemoteBuffer, StreamingMemory
-from ipu_emu.hardware.selection import SelectionOrder, shard_order
+from ipu_emu.hardware.selection import SelectionOrder, chosen_order, shard_order
 from ipu_emu.hardware.sync import PATTERNS, SyncGroup, SyncPattern, groups
 from ipu_emu.hardware.system import POD16, SYSTEM_VARIABLE, System
 
@@ -34,6 +34,7 @@ __all__ = [
     "SyncGroup",
     "SyncPattern",
     "System",
+    "chosen_order",
     "groups",
     "mapped",
     "of_this_process",

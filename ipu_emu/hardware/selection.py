@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import Enum
 
-__all__ = ["SelectionOrder", "shard_order"]
+__all__ = ["SelectionOrder", "chosen_order", "shard_order"]
 
 
 class SelectionOrder(Enum):
@@ -26,14 +26,17 @@ class SelectionOrder(Enum):
 
 
 def shard_order(order: SelectionOrder, ipus: int, stages: Sequence[int] | None = None) -> tuple[int, ...]:
-    """The IPU of each shard; ``stages`` is the mapping of a pipeline, which AUTO looks at.
+    """The IPU of each shard; ``stages`` is the mapping of a pipeline, which AUTO looks at."""
+    rule = _RULES[chosen_order(order, stages)]
+    return tuple(rule(shard, ipus) for shard in range(ipus))
 
-    AUTO takes SNAKE for a pipeline whose stages are on 0, 1, 2, ..., else ZIGZAG.
-    """
-    if order is SelectionOrder.AUTO:
-        in_order = stages is not None and list(stages) == list(range(len(stages)))
-        order = SelectionOrder.SNAKE if in_order else SelectionOrder.ZIGZAG
-    return tuple(_RULES[order](shard, ipus) for shard in range(ipus))
+
+def chosen_order(order: SelectionOrder, stages: Sequence[int] | None) -> SelectionOrder:
+    """AUTO takes SNAKE for a pipeline whose stages are on 0, 1, 2, ..., else ZIGZAG."""
+    if order is not SelectionOrder.AUTO:
+        return order
+    in_order = stages is not None and list(stages) == list(range(len(stages)))
+    return SelectionOrder.SNAKE if in_order else SelectionOrder.ZIGZAG
 
 
 def _zigzag(shard: int, ipus: int) -> int:

@@ -14,7 +14,7 @@ from ipu_emu.clock import Block, Kind, Machine, Pricing, timeline
 from ipu_emu.clock.grid import Product
 from ipu_emu.clock.pricing import _RULES
 from ipu_emu.errors import EmulatorError
-from ipu_emu.hardware import PATTERNS, System
+from ipu_emu.hardware import PATTERNS, SelectionOrder, System
 from ipu_emu.program.executable import Executable
 from ipu_emu.program.instructions import (
     AllReduce,
@@ -102,6 +102,18 @@ def test_copies_take_their_links() -> None:
         machine = Machine(POD, ipus_per_replica=4)
         first = prices(executable, machine, IpuCopy)[0]
         assert first == pytest.approx(6 * 8 * 4 / BANDWIDTH[link] + SYNC)
+
+
+def test_the_selection_order_moves_ipus_on_the_ladder() -> None:
+    """IPUs 1 and 2 are the shards 1 and 2: neighbours on a rail with SNAKE (1 and 3), a rung and a rail otherwise."""
+    executable = compiled(Tower(4, plain=True), A=8, **PIPELINE)
+    for order, ways in (("ZIGZAG", (0, 1, 2, 3)), ("SNAKE", (0, 1, 3, 2)), ("HOOF", (0, 2, 3, 1))):
+        machine = Machine(POD, ipus_per_replica=4, order=SelectionOrder[order])
+        assert machine.places == ways
+        routes = [machine.fabric.route(ways[ipu], ways[ipu + 1]) for ipu in range(3)]
+        forward = prices(executable, machine, IpuCopy)[:3]
+        want = [6 * 8 * 4 / min(BANDWIDTH[hop.link] for hop in route) + SYNC for route in routes]
+        assert forward == pytest.approx(want)
 
 
 def test_a_reduction_is_priced_as_gcl_does_it() -> None:
