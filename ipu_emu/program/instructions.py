@@ -74,7 +74,8 @@ class HostLoad:
     ahead: int = 1
 
     def __str__(self) -> str:
-        return f"HostLoad {self.tensor}{' (one for all replicas)' if self.broadcast else ''}{self.overlap.value}"
+        far = f", up to {self.ahead} micro-batches" if self.ahead > 1 else ""
+        return f"HostLoad {self.tensor}{' (one for all replicas)' if self.broadcast else ''}{self.overlap.value}{far}"
 
 
 @dataclass(frozen=True)

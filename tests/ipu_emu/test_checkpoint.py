@@ -197,8 +197,13 @@ def test_a_full_disk_is_said_and_the_checkpoints_before_it_stay(small_disk, undi
 # Kills
 
 
-def killed(folder: Path, seconds: float) -> str:
-    """Run the program, kill it after so many seconds of steps, and run it to its end; its output then."""
+def killed(folder: Path, seconds: float, ballast: int = 0) -> str:
+    """Run the program, kill it after so many seconds of steps, and run it to its end; its output then.
+
+    The first run has ``ballast`` bytes less of the disk, and may find that full before it is killed.
+    """
+    if ballast:
+        (folder.parent / "ballast").write_bytes(bytes(ballast))
     command = [sys.executable, str(PROGRAM), str(folder), str(STEPS), "0.01"]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as program:
@@ -206,6 +211,7 @@ def killed(folder: Path, seconds: float) -> str:
         program.stdout.readline()
         time.sleep(seconds)
         program.send_signal(signal.SIGKILL)
+    (folder.parent / "ballast").unlink(missing_ok=True)
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True, env=environment).stdout
 
 
@@ -216,13 +222,18 @@ def test_a_killed_run_reaches_the_same_bits(seed, undisturbed, tmp_path):
 
 
 def main() -> None:
-    """Kill it so many times: ``python -m tests.ipu_emu.test_checkpoint COUNT FOLDER``."""
-    count, folder = int(sys.argv[1]), Path(sys.argv[2])
+    """Kill it so many times: ``python -m tests.ipu_emu.test_checkpoint COUNT FOLDER [full]``.
+
+    With ``full`` FOLDER is a small disk (mount -t tmpfs -o size=256k), which has room for a random number of bytes.
+    """
+    count, folder, full = int(sys.argv[1]), Path(sys.argv[2]), "full" in sys.argv[3:]
     ends = set()
     starts = []
     for turn in range(count):
         place = folder / str(turn)
-        lines = killed(place, random.uniform(0, 0.12)).split("\n")
+        free = shutil.disk_usage(folder).free if full else 0
+        ballast = max(0, free - random.randint(0, 1 << 17)) if full else 0
+        lines = killed(place, random.uniform(0, 0.12), ballast).split("\n")
         starts.append(int(lines[0].split()[-1]))
         ends.add(lines[1])
         shutil.rmtree(place)

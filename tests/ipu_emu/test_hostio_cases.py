@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,11 @@ import psutil
 import pytest
 from click.testing import CliRunner
 
+from ipu_emu import popart
 from ipu_emu.cli import main
 from ipu_emu.errors import EmulatorError, FeedError
 from ipu_emu.files import replace_file
-from ipu_emu.hostio import DataMode, Feed
+from ipu_emu.hostio import DataMode, Feed, InfeedQueue
 from ipu_emu.hostio.analysis import advice, gap_of
 from ipu_emu.hostio.cases import Run, counts_of
 from ipu_emu.hostio.modes import mode_of
@@ -194,7 +196,7 @@ def test_programs_without_a_feed_are_told(tmp_path: Path) -> None:
 
 
 STEPIO = """
-import sys, time
+import time
 import numpy as np
 from ipu_emu import popart
 
@@ -206,27 +208,17 @@ session = popart.InferenceSession(builder.getModelProto(), popart.DataFlow(2, [y
 session.prepareDevice()
 anchors = session.initAnchorArrays()
 
-def data(*names):
-    time.sleep(0.01)
-    return np.ones(64 * (1 if names else 2), np.float32)
-
-def nothing(id):
-    return anchors[y][0]
-
 while True:
-    if sys.argv[1] == "arrays":
-        session.run(popart.PyStepIO({x: data()}, anchors))
-    else:
-        session.run(popart.PyStepIOCallback(data, nothing, nothing, nothing))
+    time.sleep(0.01)
+    session.run(popart.PyStepIO({x: np.ones(128, np.float32)}, anchors))
 """
 
 
-@pytest.mark.parametrize("how", ["arrays", "callbacks"])
-def test_programs_that_hand_over_their_data_are_measured(tmp_path: Path, how: str) -> None:
+def test_programs_that_hand_over_their_data_are_measured(tmp_path: Path) -> None:
     program, file = tmp_path / "train.py", tmp_path / "out.json"
     program.write_text(STEPIO)
     done = CliRunner().invoke(
-        main, ["hostio", "--instances", "1", "--steps", "12", "--json", str(file), str(program), how]
+        main, ["hostio", "--instances", "1", "--steps", "12", "--json", str(file), str(program)]
     )
     assert done.exit_code == 0, done.output
     assert "1 instance: preparing data is the limit" in done.output
@@ -237,15 +229,56 @@ def test_programs_that_hand_over_their_data_are_measured(tmp_path: Path, how: st
     assert runs["real"]["samples_per_second"] < 64 * 2 / 0.01
 
 
-def test_a_queue_is_measured(tmp_path: Path) -> None:
-    program = tmp_path / "train.py"
-    program.write_text(
-        "import numpy as np\nfrom ipu_emu.hostio import InfeedQueue\n"
-        "queue = InfeedQueue(np.ones((1000, 4)))\nqueue.initializer()\nwhile True: queue.dequeue()\n"
-    )
-    done = CliRunner().invoke(main, ["hostio", "--instances", "1", "--steps", "20", str(program)])
-    assert done.exit_code == 0, done.output
-    assert "1 instance: " in done.output
+def for_ever(step: Callable[[], object]) -> None:
+    while True:
+        step()
+
+
+def measured(folder: Path, step: Callable[[], object]) -> Any:
+    """What is reported of a program that makes the same step for ever."""
+    with pytest.raises((SystemExit, StopIteration)):
+        for_ever(step)
+    (report,) = (json.loads(file.read_text()) for file in folder.glob("*.json"))
+    return report
+
+
+@pytest.fixture
+def probed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """The folder to which a feed or a session reports after twelve steps."""
+    monkeypatch.setenv("IPU_EMU_FEED_REPORTS", str(tmp_path))
+    monkeypatch.setenv("IPU_EMU_FEED_STEPS", "12")
+    return tmp_path
+
+
+def test_a_queue_is_measured(probed: Path) -> None:
+    queue = InfeedQueue(np.ones((1000, 4)))
+    queue.initializer()
+    report = measured(probed, queue.dequeue)
+    assert (report["steps"], report["samples"], report["bytes"]) == (12, 12, 12 * 32)
+
+
+@pytest.mark.parametrize("mode", ["real", "generated", "synthetic"])
+def test_callbacks_are_measured(probed: Path, monkeypatch: pytest.MonkeyPatch, mode: str) -> None:
+    monkeypatch.setenv("IPU_EMU_DATA_MODE", mode)
+    builder = popart.Builder()
+    x = builder.addInputTensor("FLOAT", [4])
+    y = builder.aiOnnx.add([x, x])
+    device = popart.DeviceManager().createIpuModelDevice({"numIPUs": 1})
+    session = popart.InferenceSession(builder.getModelProto(), popart.DataFlow(2, [y]), device)
+    session.prepareDevice()
+    calls = []
+
+    def give(id: str, prefetch: bool) -> Any:
+        calls.append(id)
+        time.sleep(0.002)
+        return np.ones(4, np.float32)
+
+    out = np.zeros(4, np.float32)
+    stepio = popart.PyStepIOCallback(give, lambda id: None, lambda id: out, lambda id: None)
+    report = measured(probed, lambda: session.run(stepio))
+    assert (report["mode"], report["steps"], report["samples"]) == (mode, 12, 12 * 8)
+    assert len(calls) == (2 * (12 + 3) if mode == "real" else 1)
+    assert (report["waited_seconds"] >= 12 * 2 * 0.002) is (mode == "real")
 
 
 def test_a_program_that_fails_is_no_measurement(tmp_path: Path) -> None:

@@ -68,7 +68,7 @@ def test_the_program_and_the_plan_tell_it() -> None:
     executable = session.executable
     loads = {leaf.tensor: leaf for leaf in leaves(executable.program) if isinstance(leaf, HostLoad)}
     assert {id: load.ahead for id, load in loads.items()} == {model.x: 2, model.labels: 4}
-    assert f"HostLoad {model.x} (ahead, into Streaming Memory)" in str(executable)
+    assert f"HostLoad {model.x} (ahead, into Streaming Memory), up to 2 micro-batches" in str(executable)
     brought = [leaf.op.inputs[0] for leaf in leaves(executable.program) if isinstance(leaf, RemoteLoad)]
     assert set(brought) == {model.x, model.labels}
     assert executable.plan.placements[model.x].places == 3
