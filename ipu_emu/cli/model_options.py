@@ -64,7 +64,7 @@ _OPTIONS = (
         type=click.IntRange(1),
         default=1,
         show_default=True,
-        help="Places of each input in Streaming Memory, filled ahead; not with --schedule.",
+        help="Places of each input in Streaming Memory, filled ahead.",
     ),
 )
 

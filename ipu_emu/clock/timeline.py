@@ -135,11 +135,15 @@ class _Beside:
         self.end = max(self.end, made.seconds)
         for leaf in leaves:
             found = self.pricing.of(leaf)
-            kind = Kind.PREFETCH if leaf.overlap is Overlap.STAGED else Kind.BESIDE
+            kind = _kind_beside(leaf)
             made.spans.append(Span(found.ipu, self.end, found.seconds, str(leaf), kind))
             made.busy[found.ipu, kind] += found.seconds
             self.end += found.seconds
             self.ready[number] = self.end
+
+
+def _kind_beside(leaf: HostLoad | HostStore) -> Kind:
+    return Kind.PREFETCH if leaf.overlap is Overlap.STAGED else Kind.BESIDE
 
 
 def _one_span(block: Block, name: str) -> Block:
@@ -201,7 +205,7 @@ def _stage(stage: PipelineStage, pricing: Pricing) -> _Stage:
         found = pricing.of(leaf)
         if isinstance(leaf, HostLoad | HostStore) and leaf.overlap is not Overlap.NONE:
             beside[type(leaf)] += found.seconds
-            made.busy[stage.ipu, Kind.BESIDE] += found.seconds
+            made.busy[stage.ipu, _kind_beside(leaf)] += found.seconds
         else:
             made.seconds += found.seconds
             made.busy[stage.ipu, found.kind] += found.seconds

@@ -109,15 +109,16 @@ def overlapped_inputs(metadata: Mapping[str, str]) -> dict[str, Overlap]:
 def staged_inputs(ids: Iterable[str], options: SessionOptions, overlapped: Collection[str]) -> dict[str, int]:
     """Places in Streaming Memory of the inputs that the host buffers there; raise EmulatorError for no number.
 
-    Not with pipelining, whose sync pattern says when the host is met, and not for what I/O tiles take ``overlapped``.
+    Pipelines use two in the manner of their schedule. Not for what I/O tiles take ``overlapped``.
     """
     depths = {id: options.bufferingDepthMap.get(id, options.defaultBufferingDepth) for id in ids}
     for id, depth in depths.items():
         if isinstance(depth, bool) or not isinstance(depth, int) or depth < 1:
             raise EmulatorError(f"The buffering depth of {id} is {depth!r}; give a number of micro-batches above 0")
-    if options.enablePipelining or not options.enablePrefetchDatastreams:
+    if not options.enablePrefetchDatastreams:
         return {}
-    return {id: depth for id, depth in depths.items() if depth > 1 and id not in overlapped}
+    most = 2 if options.enablePipelining else max(depths.values(), default=1)
+    return {id: min(depth, most) for id, depth in depths.items() if depth > 1 and id not in overlapped}
 
 
 def overlap_of(tiles: TileSet, strategy: ExchangeStrategy) -> Overlap:

@@ -255,10 +255,16 @@ def test_all_wrong_numbers_are_told_together() -> None:
         Feed(LABELS, workers=-1, prefetch=0)
 
 
-def test_sources_prefetch_and_crews_agree_on_a_grid() -> None:
-    expected = [[3 * n, 3 * n + 1, 3 * n + 2] for n in range(20)]
+@pytest.mark.filterwarnings("ignore:The source ended 1 samples into a step")
+@pytest.mark.parametrize("instances", [1, 2, 4])
+def test_sources_prefetch_crews_and_instances_agree_on_a_grid(instances: int) -> None:
+    """Five steps of four replicas, whose micro-batches have three samples."""
+    expected = np.arange(60).reshape(5, 4, 3)
+    local = 4 // instances
     for (workers, processes), prefetch in product(CREWS, [1, 2, 9]):
         for source in (LABELS, LABELS.tolist(), counted):
-            how = {"workers": workers, "processes": processes, "prefetch": prefetch}
-            with Feed(source, micro_batch=3, **how) as feed:
-                assert [step.tolist() for step in feed] == expected, how
+            how: dict[str, Any] = {"workers": workers, "processes": processes, "prefetch": prefetch}
+            for at in range(0, 4, local):
+                with Feed(source, micro_batch=3, share=Share(local, at, 4), **how) as feed:
+                    found = [step.reshape(local, 3).copy() for step in feed]
+                np.testing.assert_array_equal(found, expected[:, at : at + local], str(how))

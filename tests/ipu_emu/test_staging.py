@@ -15,6 +15,7 @@ from ipu_emu.hardware import System
 from ipu_emu.hostio import Feed
 from ipu_emu.program.exchanges import Overlapped
 from ipu_emu.program.instructions import HostLoad, RemoteLoad, leaves
+from tests.ipu_emu.pipelines import PIPELINE, Tower
 from tests.ipu_emu.sessions import device, options
 from tests.ipu_emu.test_io_tiles import JUST_IN_TIME, OFF_CHIP, TILES, Model
 
@@ -228,3 +229,31 @@ def test_the_clock_counts_the_longer_of_both(rate: float, batches: int, factor: 
     else:
         assert filling < made.seconds < filling + shown
     assert made.by_kind()[Kind.STREAMING] > 0
+
+
+@pytest.mark.parametrize("schedule", ["popart", "grouped", "interleaved", "sequential"])
+@pytest.mark.parametrize("recompute", [False, True])
+def test_no_bit_differs_in_a_pipeline(schedule: str, recompute: bool) -> None:
+    """The stashes of inputs are in Streaming Memory, and the host fills it beside the IPUs."""
+    values: dict[str, Any] = {**PIPELINE, "pipelineSchedule": schedule, "A": 8, "R": 2}
+    if recompute:
+        values["autoRecomputation"] = popart.RecomputationType.Pipeline
+    tower, found, prefetched = Tower(2), [], []
+    random = np.random.default_rng(0)
+    x = random.standard_normal((2, 8, 2, 6, 8)).astype(np.float32)
+    labels = random.integers(0, 8, (2, 8, 2, 6)).astype(np.int32)
+    for depth in (1, 4):
+        session = tower.session(bps=2, defaultBufferingDepth=depth, **values)
+        anchors = session.initAnchorArrays()
+        for _ in range(2):
+            session.run(popart.PyStepIO({tower.x: x, tower.labels: labels}, anchors))
+        weights = {name: np.empty_like(value) for name, value in tower.weights.items()}
+        session.weightsToHost()
+        session.readWeights(popart.PyWeightsIO(weights))
+        found.append([anchors[tower.loss], *weights.values()])
+        prefetched.append(session.modelledSeconds()["prefetch into Streaming Memory"])
+        plan = session.executable.plan
+        assert all((plan.streaming_bytes_of(ipu) > 0) is (depth > 1) for ipu in (0, 1))
+    for one, other in zip(*found, strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert prefetched[0] == 0 < prefetched[1]
