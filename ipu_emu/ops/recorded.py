@@ -8,7 +8,9 @@ as soon as the function holds it no more. The function may not look at values.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
+from dataclasses import dataclass, field
+from functools import cache, partial
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -48,11 +50,28 @@ def room_of(function: _Function) -> Workspace:
     """What the results of ``function`` need at one time."""
 
     def workspace(node: Node) -> list[int]:
-        recorder = Recorder(None)
-        function(node, *(None if t is None else Recorded(recorder, _imagined(t)) for t in node.inputs))
-        return [-(-recorder.needed // 4)]
+        operands = tuple(None if t is None else (t.dtype.name, t.shape) for t in node.inputs)
+        return [_needed(_Asked(function, repr(sorted(node.op.attributes.items())), operands, node))]
 
     return workspace
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """All that a function may look at, in a form that can be compared."""
+
+    function: _Function
+    attributes: str
+    operands: tuple[tuple[str, tuple[int, ...]] | None, ...]
+    node: Node = field(compare=False)
+
+
+@cache
+def _needed(asked: _Asked) -> int:
+    """float32 elements of scratch; recording a long sequence takes a moment, and the planner asks several times."""
+    recorder = Recorder(None)
+    asked.function(asked.node, *(None if t is None else Recorded(recorder, _imagined(t)) for t in asked.node.inputs))
+    return -(-recorder.needed // 4)
 
 
 def _imagined(tensor: Tensor) -> _Array:
@@ -71,12 +90,12 @@ class Recorder:
 
     def new(self, shape: tuple[int, ...], dtype: Any) -> Recorded:
         kind = np.dtype(dtype)
-        size = -(-max(int(np.prod(shape)) * kind.itemsize, 1) // _ALIGNMENT) * _ALIGNMENT
+        nbytes = prod(shape) * kind.itemsize
+        size = -(-max(nbytes, 1) // _ALIGNMENT) * _ALIGNMENT
         start = self._take(size)
         if self.memory is None:
             array: _Array = np.broadcast_to(np.zeros((), kind), shape)
         else:
-            nbytes = int(np.prod(shape)) * kind.itemsize
             array = self.memory[start : start + nbytes].view(kind).reshape(shape)
         return Recorded(self, array, _Block(self, start, size))
 
