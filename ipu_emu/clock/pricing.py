@@ -16,7 +16,7 @@ from gcl.schedule import schedule
 from ipu_emu.clock.machine import Machine
 from ipu_emu.clock.work import op_cycles
 from ipu_emu.graph import Op
-from ipu_emu.ops.sharding import shards_of
+from ipu_emu.ops.sharding import BETWEEN, shards_of
 from ipu_emu.program.buckets import Bucket
 from ipu_emu.program.executable import Executable
 from ipu_emu.program.instructions import (
@@ -118,7 +118,11 @@ class Pricing:
         """Several tensors in one collective; what is gathered counts as a shard."""
         tensors = [self.executable.graph.tensor(op.inputs[-1]) for op in leaf.ops]
         first, nbytes = leaf.ops[0], sum(tensor.nbytes for tensor in tensors)
-        seconds = self.collective(_kind_of(first), nbytes, tensors[0].dtype.itemsize, shards_of(first).domain)
+        itemsize, domain = tensors[0].dtype.itemsize, shards_of(first).domain
+        seconds = self.collective(_kind_of(first), nbytes, itemsize, domain)
+        between = first.attributes.get(BETWEEN)
+        if between is not None:
+            seconds += self.collective(GclCollective.ALL_REDUCE, nbytes // domain[1], itemsize, tuple(between))
         return Price(Kind.COLLECTIVE, first.place.ipu, seconds)
 
     def free(self, leaf: CountMicroBatch | DrawKey) -> Price:

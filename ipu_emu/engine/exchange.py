@@ -20,7 +20,7 @@ from ipu_emu.graph import Op, Shards
 from ipu_emu.ops import Step
 from ipu_emu.ops.arrays import chain
 from ipu_emu.ops.collectives import SCATTER_GRADIENT, operator_of
-from ipu_emu.ops.sharding import cut, paste, shards_of
+from ipu_emu.ops.sharding import BETWEEN, cut, paste, shards_of
 
 __all__ = ["Member", "exchange"]
 
@@ -49,8 +49,11 @@ def exchange(replicas: Replicas, members: Sequence[Member], room: NDArray[np.uin
     whole = free[: local * domain[1] * size].reshape(local, domain[1], size)
     own = free[whole.size : whole.size + local * size].reshape(local, size)
     if first.op.type == SCATTER_GRADIENT:
-        reduce = partial(communicator.reduce_scatter, whole.reshape(local, -1), operator_of(first.op), out=own)
-        return chain(*_cuts(members, whole), reduce, *_taken(members, own))
+        operator, between = operator_of(first.op), first.op.attributes.get(BETWEEN)
+        calls = [partial(communicator.reduce_scatter, whole.reshape(local, -1), operator, out=own)]
+        if between is not None:
+            calls.append(partial(replicas.within(tuple(between)).all_reduce, own, operator, out=own))
+        return chain(*_cuts(members, whole), *calls, *_taken(members, own))
     return chain(*_given(members, own), partial(communicator.all_gather, own, out=whole), *_pastes(members, whole))
 
 

@@ -5,7 +5,8 @@
     AllGatherWeight        (weight, shard) -> the weight, whole again, of the shards of all replicas
     AllGatherShards        shard -> a whole tensor of ``shape``, of the shards of all replicas
 
-All but the first are collectives. The attribute ``shards`` says between which replicas, and how.
+All but the first are collectives. The attribute ``shards`` says between which replicas, and how; ``between`` joins
+several domains of a gradient.
 """
 
 from __future__ import annotations
@@ -24,9 +25,11 @@ from ipu_emu.ops.cost import moves
 from ipu_emu.ops.node import Made, Node
 from ipu_emu.ops.registry import Bound, OpDef, Step, always
 
-__all__ = ["OPS", "TAKE_SHARD", "cut", "exchanged_bytes", "paste", "shards_of", "shares"]
+__all__ = ["BETWEEN", "OPS", "TAKE_SHARD", "cut", "exchanged_bytes", "paste", "shards_of", "shares"]
 
 TAKE_SHARD = "TakeShard"
+#: The (stride, size) of the replicas that hold one shard of a gradient in several domains, which sum it once more.
+BETWEEN = "between"
 
 _Array = NDArray[Any]
 

@@ -21,7 +21,7 @@ from ipu_emu.graph import Graph, Op
 from ipu_emu.ops import TABLE
 from ipu_emu.ops.collectives import GATHER_SHARDS, GATHER_WEIGHT, OPERATOR
 from ipu_emu.ops.remote import REMOTE_LOAD
-from ipu_emu.ops.sharding import exchanged_bytes, shards_of, shares
+from ipu_emu.ops.sharding import BETWEEN, exchanged_bytes, shards_of, shares
 from ipu_emu.program.memory import node_in
 
 __all__ = ["is_load", "together"]
@@ -66,7 +66,10 @@ def _size(graph: Graph, op: Op, remote: Collection[str]) -> int:
 
 def _kind(graph: Graph, op: Op) -> tuple[Hashable, ...]:
     tensor = graph.tensor(op.inputs[-1])
-    return (tensor.dtype.name, shards_of(op).domain if shares(op) else tensor.group)
+    return (
+        tensor.dtype.name,
+        *((shards_of(op).domain, op.attributes.get(BETWEEN)) if shares(op) else (tensor.group,)),
+    )
 
 
 def _ordered(ops: Sequence[Op], groups: Sequence[list[int]], loads: Sequence[int]) -> Iterator[list[int]]:

@@ -7,9 +7,10 @@
 
 A weight that is a shard itself is gathered before it is read first, in the forward and again in the backward pass,
 and needs neither TakeShard nor the gathering at the end. A gradient that something else reads whole before, such as a
-limit of norms, is reduced whole, and each replica takes its shard. Elements are independent of each other in an
-update, so that no bit differs. Lamb needs the norms of whole tensors: there each replica works out a shard of the
-direction, which all gather, and then takes the whole step.
+limit of norms, is reduced whole, and each replica takes its shard. Where several domains share a weight, replicas
+that hold the same shard sum it once more. Elements are independent of each other in an update, so no bit differs.
+Lamb needs the norms of whole tensors: there each replica works out a shard of the direction, which all gather, and
+then takes the whole step.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from ipu_emu.graph import Graph, Op, Phase, Place, Role, Shards, Tensor
 from ipu_emu.graph.dtype import FLOAT, INT32, DType
 from ipu_emu.ops.adam import LAMB_DIRECTION, LAMB_STEP
 from ipu_emu.ops.collectives import GATHER_SHARDS, GATHER_WEIGHT, MEAN_OPERATOR, OPERATOR, SCATTER_GRADIENT
-from ipu_emu.ops.sharding import TAKE_SHARD
+from ipu_emu.ops.sharding import BETWEEN, TAKE_SHARD
 from ipu_emu.transforms.gradients import Gradient, Reduction
 from ipu_emu.transforms.ids import UPDATED
 
@@ -72,9 +73,20 @@ def _sharded(graph: Graph, gradient: Gradient, divide: Divide, replicas: int, re
     total = graph.tensor(gradient.total)
     itemsize = min(total.dtype.itemsize, update.weight.dtype.itemsize)
     shards = Shards.of(update.weight.shape, itemsize, domain, update.weight.group)
-    scattered = update.gradient == total.id and domain == (total.group or (1, replicas))
+    scattered = update.gradient == total.id and _by_shards(total, domain, replicas)
     _Division(graph, update, shards, replicas, divide).run(scattered, reduction is Reduction.MEAN_RUNNING)
     return replace(gradient, scattered=scattered)
+
+
+def _by_shards(total: Tensor, domain: tuple[int, int], replicas: int) -> bool:
+    """Say whether reducing a gradient shard by shard gives the bits of reducing it whole.
+
+    Where several domains share a weight that is so for a part of the tree in which replicas are summed, and for
+    types that are not rounded in between.
+    """
+    whole = total.group or (1, replicas)
+    size = domain[1]
+    return domain == whole or (domain[0] == whole[0] == 1 and not size & (size - 1) and total.dtype is FLOAT)
 
 
 def _domain(update: _Update, divide: Divide) -> tuple[int, int] | None:
@@ -167,8 +179,11 @@ class _Division:
     def scatter(self, mean: bool) -> str:
         total = self.update.gradient
         shard = self.new(_SHARD + total, total, (self.shards.size,))
-        operator = {OPERATOR: MEAN_OPERATOR} if mean else {}
-        self.before.append(self.op(SCATTER_GRADIENT, (total,), shard, **operator))
+        more: dict[str, object] = {OPERATOR: MEAN_OPERATOR} if mean else {}
+        size, (_, all_of_them) = self.shards.domain[1], self.graph.tensor(total).group or (1, self.replicas)
+        if size < all_of_them:
+            more[BETWEEN] = (size, all_of_them // size)
+        self.before.append(self.op(SCATTER_GRADIENT, (total,), shard, **more))
         return shard
 
     def gather(self) -> Op:

@@ -9,7 +9,7 @@ import gcl
 from ipu_emu import popart
 from ipu_emu.graph import Shards
 from ipu_emu.program.instructions import ShardExchange, leaves
-from tests.ipu_emu.pipelines import KEPT, OFF, SHARED, Tower, kept
+from tests.ipu_emu.pipelines import KEPT, OFF, PIPELINE, SHARED, Tower, kept
 
 ADAM = popart.Adam({"defaultLearningRate": (0.01, False), "defaultWeightDecay": (0.1, True)})
 STATES = KEPT["states shared"]
@@ -56,6 +56,30 @@ def test_a_bucket_ends_at_its_limit() -> None:
     alone = exchanges(gclOptions={"maximum_reduce_many_buffer_size": "1"})
     assert [len(one.ops) for one in alone] == [1] * 2 * WEIGHTS
     assert 2 < len(exchanges()) < 2 * WEIGHTS
+
+
+MEAN: dict[str, object] = {
+    "accumulationAndReplicationReductionType": popart.ReductionType.Mean,
+    "meanAccumulationAndReplicationReductionStrategy": popart.MeanReductionStrategy.Running,
+}
+
+
+@pytest.mark.parametrize("special", [{}, {"A": 3}, {"A": 2, **MEAN}, {"A": 4, **PIPELINE}])
+@pytest.mark.parametrize(("R", "size"), [(4, 2), (6, 2), (6, 3)])
+def test_pairs_scatter_and_then_sum_what_they_share(R: int, size: int, special: dict[str, object]) -> None:
+    """Three are no part of the tree in which six replicas are summed: there gradients are reduced whole."""
+    group = popart.CommGroup(popart.CommGroupType.Consecutive, size)
+    location = popart.TensorLocation(popart.TensorStorage.OnChip, SHARED, group)
+    pairs = {"optimizerStateTensorLocationSettings": popart.TensorLocationSettings(location, 0, 0)}
+    tower, values = Tower(2), {"R": R, "optimizer": ADAM, **special}
+    session = tower.session(**values, **pairs)
+    found = [op for leaf in leaves(session.executable.program) if isinstance(leaf, ShardExchange) for op in leaf.ops]
+    scattered = [op for op in found if op.type == "ReduceScatterGradient"]
+    assert [op.attributes["between"] for op in scattered] == [(2, R // 2)] * (8 if size == 2 else 0)
+    assert any(region.startswith("bucket:FLOAT") for region in session.executable.plan.sizes) == (size == 3)
+    plain, shared = (Tower(2).trained(steps=2, **values, **more) for more in ({}, pairs))
+    for id in plain:
+        np.testing.assert_array_equal(shared[id], plain[id], err_msg=id)
 
 
 @pytest.mark.parametrize("special", [{}, {"A": 2}])
