@@ -20,6 +20,7 @@ from gcl.breakable import Breakable
 from gcl.by_messages import ByMessages
 from gcl.calls import Kind, Request
 from gcl.columns import Part
+from gcl.copies import copy_array
 from gcl.errors import ArgumentError
 from gcl.in_memory import InMemory
 from gcl.ready import ReadyCall
@@ -97,7 +98,7 @@ class ByHosts(Breakable):
         shared = request.kind is Kind.ALL_GATHER_SHARED
         near_out = near_x if out is x or shared else self.memory.near(out)
         if near_x is not x:
-            near_x[...] = x
+            copy_array(near_x, x)
         signature, inputs, outputs = self.memory.enter(request, near_x, near_out)
         if not self._agreement.link.agree(request, signature):
             raise self.everyone.mismatch(request)
@@ -108,4 +109,4 @@ class ByHosts(Breakable):
             self._across.work(request, rows, [out.reshape(-1)] * len(rows) if shared else results, self._part)
         self.memory.leave(request)
         if near_out is not out and not shared:
-            out[...] = near_out
+            copy_array(out, near_out)

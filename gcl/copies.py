@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from llvmlite import ir
 from numba import types
 
 from gcl.jit import bare, bare_part, intrinsic
 
-__all__ = ["STREAMED_BYTES", "copy_bytes", "copy_part", "stream_bytes", "zero_bytes"]
+__all__ = ["STREAMED_BYTES", "copy_array", "copy_bytes", "copy_part", "stream_bytes", "zero_bytes"]
 
 #: What is written as a whole goes past the caches from this size on, when it would only empty them.
 STREAMED_BYTES = 8 << 20
@@ -74,6 +75,11 @@ def copy_part(to: int, frm: int, n: int, whole: int) -> None:
         stream_bytes(to, frm, n)
     else:
         copy_bytes(to, frm, n)
+
+
+def copy_array(out: np.ndarray, x: np.ndarray) -> None:
+    """Copy ``x`` to ``out``; both are C-contiguous, of one dtype and size."""
+    copy_bytes(out.ctypes.data, x.ctypes.data, x.nbytes)
 
 
 @bare
