@@ -13,7 +13,7 @@ all, in its stages: weights change while micro-batches that have seen older ones
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import MappingProxyType
 
 from ipu_emu.graph import Graph, Op, Phase, Place, Role, Tensor
@@ -33,7 +33,6 @@ from ipu_emu.program.instructions import (
     Compute,
     Counter,
     DrawKey,
-    HostLoad,
     HostStore,
     Instruction,
     IpuCopy,
@@ -48,7 +47,7 @@ from ipu_emu.program.layout import aligned
 from ipu_emu.program.overlap import Overlap
 from ipu_emu.program.pipelining import Pipelining, Stages
 from ipu_emu.program.planner import plan_memory
-from ipu_emu.program.synthetic import without_streams
+from ipu_emu.program.streams import Streams, without_streams
 from ipu_emu.program.together import is_load, together
 from ipu_emu.transforms.checkpoints import Recomputation
 from ipu_emu.transforms.exchange import COPY, exchange, original_of
@@ -115,24 +114,8 @@ def lower(
     if training:
         offload_activations(graph, activations or ActivationStorage())
     stages = Stages(graph, pipelining, continuous=continuous)
-    streams = _Streams(broadcast, ahead, staged, synthetic)
+    streams = Streams(broadcast, ahead, staged, synthetic)
     return _Lowering(graph, step, anchors, gradients, reduction, replicas, streams, bucket_bytes, stages).run()
-
-
-@dataclass(frozen=True)
-class _Streams:
-    """Inputs of which one chunk serves all replicas, and those that are not loaded just in time."""
-
-    broadcast: frozenset[str]
-    ahead: Mapping[str, Overlap]
-    staged: Mapping[str, int]
-    synthetic: bool
-
-    def load(self, tensor: Tensor) -> HostLoad:
-        shared = tensor.id in self.broadcast
-        if tensor.off_chip:
-            return HostLoad(tensor.id, shared, Overlap.STAGED, self.staged[tensor.id] - 1)
-        return HostLoad(tensor.id, shared, self.ahead.get(tensor.id, Overlap.NONE))
 
 
 class _Lowering:
@@ -144,7 +127,7 @@ class _Lowering:
         gradients: Sequence[Gradient],
         reduction: Reduction,
         replicas: int,
-        streams: _Streams,
+        streams: Streams,
         bucket_bytes: int | None,
         stages: Stages,
     ) -> None:
