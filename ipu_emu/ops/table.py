@@ -9,7 +9,7 @@ from ipu_emu.ops.registry import Registry
 __all__ = ["TABLE"]
 
 _FAMILIES = """
-    activations adam adaptive arithmetic batch_norm class_losses clipping collectives comparison constants
+    abort activations adam adaptive arithmetic batch_norm class_losses clipping collectives comparison constants
     convolution ctc determinant dropout dynamic_slices einsum elementwise functions fused graphcore_lstm
     group_norm grouped_rows images indexing layer_norm linear loops loss_scaling losses movement
     multi_convolution norm_pooling one_hot ordering padding pixels pooling quantization random random_tensors

@@ -23,6 +23,7 @@ _PRINT = (
 _COLLECTIVE = "collectiveOperator=null commGroup=null"
 
 AI_GRAPHCORE: dict[str, Row] = {
+    "abort": _row("Abort"),
     "atan2": _row("Atan2"),
     "batchnormalization": _row("BatchNormalization", "num_outputs epsilon=1e-05 momentum=0.9"),
     "bitwiseand": _row("BitwiseAnd"),

@@ -6,16 +6,17 @@ from collections.abc import Iterable
 
 from ipu_emu.graph import Graph, Role
 from ipu_emu.ops import TABLE
+from ipu_emu.ops.abort import ABORT
 
 __all__ = ["prune"]
 
 
 def prune(graph: Graph, wanted: Iterable[str]) -> None:
-    """Keep what ``wanted`` tensors need, and inputs and weights in any case; an update in place is always kept."""
+    """Keep what ``wanted`` tensors need, and inputs, weights, updates in place and aborts in any case."""
     needed = set(wanted)
     kept = []
     for op in reversed(graph.ops):
-        if TABLE[op].updates or needed.intersection(op.outputs):
+        if TABLE[op].updates or op.type == ABORT or needed.intersection(op.outputs):
             kept.append(op)
             needed.update(id for id in op.reads if id)
             needed.update(op.outputs)

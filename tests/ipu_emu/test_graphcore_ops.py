@@ -100,3 +100,22 @@ def test_a_dropout_of_opset_12_says_itself_whether_it_acts(training: bool, ratio
     dropped = (anchors[y] == 0).mean()
     assert abs(dropped - (ratio if training else 0)) < 0.03
     assert anchors[y].max() == pytest.approx(1 / (1 - ratio) if training else 1)
+
+
+def test_abort_ends_the_step_where_its_input_is_not_zero() -> None:
+    builder = popart.Builder()
+    x, test = builder.addInputTensor("FLOAT", [2]), builder.addInputTensor("INT32", [])
+    builder.aiGraphcore.abort([test])
+    y = builder.aiOnnx.neg([x])
+    given = {x: np.ones(2, np.float32), test: np.array(0, np.int32)}
+    np.testing.assert_array_equal(infer(builder, popart.DataFlow(1, [y]), given)[y], [-1, -1])
+    with pytest.raises(popart.poplar_application_runtime_error, match="The program was aborted by Op Abort"):
+        infer(builder, popart.DataFlow(1, [y]), given | {test: np.array(3, np.int32)})
+
+
+def test_abort_without_an_input_always_ends_the_step() -> None:
+    builder = popart.Builder()
+    y = builder.aiOnnx.neg([builder.addInputTensor("FLOAT", [2])])
+    builder.aiGraphcore.abort([])
+    with pytest.raises(popart.poplar_application_runtime_error, match="The program was aborted"):
+        infer(builder, popart.DataFlow(1, [y]), {"input": np.ones(2, np.float32)})

@@ -32,6 +32,7 @@ NO_GRADIENT = {
         ReplicatedAllReduce ReplicatedReduceScatter TakeShard ReduceScatterGradient AllGatherWeight
         AllGatherShards IpuCopy RemoteLoad RemoteStore RemoteUpdate""",
     "it is there to stop gradients": "Detach",
+    "it ends the program": "Abort",
     "it is made of ops that have been differentiated": "Fused",
     "it stands for a gradient that nobody may need": "WhileGrad",
     "it is rare and newer than PopART: it only serves inference": "CumProd",
