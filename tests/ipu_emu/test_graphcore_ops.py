@@ -119,3 +119,16 @@ def test_abort_without_an_input_always_ends_the_step() -> None:
     builder.aiGraphcore.abort([])
     with pytest.raises(popart.poplar_application_runtime_error, match="The program was aborted"):
         infer(builder, popart.DataFlow(1, [y]), {"input": np.ones(2, np.float32)})
+
+
+def test_printtensor_prints_values_and_gradients(capfd: pytest.CaptureFixture[str]) -> None:
+    builder = popart.Builder()
+    x = builder.addInitializedInputTensor(np.array([1.5, -2.0], np.float32))
+    y = builder.aiGraphcore.printtensor([x], title="weights")
+    quiet = builder.aiGraphcore.printtensor([y], 0, "twice")
+    loss = builder.aiGraphcore.identityloss([builder.aiOnnx.add([quiet, y])], popart.ReductionType.Sum)
+    session = train(builder, popart.DataFlow(1, [loss]), loss, popart.ConstSGD(0.5))
+    assert capfd.readouterr().err == ""
+    session.run(popart.PyStepIO({}, session.initAnchorArrays()))
+    printed = ["weights: [ 1.5 -2. ]", "twice: [ 1.5 -2. ]", "Gradient___weights: [2. 2.]"]
+    assert capfd.readouterr().err.splitlines() == printed

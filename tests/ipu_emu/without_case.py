@@ -33,6 +33,7 @@ NO_GRADIENT = {
         AllGatherShards IpuCopy RemoteLoad RemoteStore RemoteUpdate""",
     "it is there to stop gradients": "Detach",
     "it ends the program": "Abort",
+    "it prints": "PrintedGradient",
     "it is made of ops that have been differentiated": "Fused",
     "it stands for a gradient that nobody may need": "WhileGrad",
     "it is rare and newer than PopART: it only serves inference": "CumProd",
