@@ -126,8 +126,11 @@ def values_of(session: Any, tower: Tower) -> dict[str, np.ndarray]:
     return found
 
 
-@pytest.mark.parametrize("counts", [(2, 2), (1, 1, 1, 1), (3, 1)])
-def test_what_the_host_sees_is_whole_wherever_the_shards_are(counts: tuple[int, ...]) -> None:
+PLACES = [((2, 2), WEIGHTS), ((1, 1, 1, 1), WEIGHTS), ((3, 1), WEIGHTS), ((1, 1, 1, 1), PAIRS), ((3, 1), PAIRS)]
+
+
+@pytest.mark.parametrize(("counts", "shared"), PLACES)
+def test_what_the_host_sees_is_whole_wherever_the_shards_are(counts: tuple[int, ...], shared: dict[str, Any]) -> None:
     def work(settings: dict[str, Any]) -> Any:
         def run(instance: Instance) -> dict[str, np.ndarray]:
             tower = Tower(1, plain=True)
@@ -143,7 +146,7 @@ def test_what_the_host_sees_is_whole_wherever_the_shards_are(counts: tuple[int, 
         return run
 
     want = on_instances((4,), work({}))[0]
-    for found in on_instances(counts, work(WEIGHTS)):
+    for found in on_instances(counts, work(shared)):
         assert_same(found, want)
 
 
