@@ -197,6 +197,16 @@ def test_a_full_disk_is_said_and_the_checkpoints_before_it_stay(small_disk, undi
 # Kills
 
 
+def _program(folder: Path) -> tuple[list[str], dict[str, str]]:
+    command = [sys.executable, str(PROGRAM), str(folder), str(STEPS), "0.01"]
+    return command, os.environ | {"PYTHONPATH": str(ROOT)}
+
+
+def _to_its_end(folder: Path) -> str:
+    command, environment = _program(folder)
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True, env=environment).stdout
+
+
 def killed(folder: Path, seconds: float, ballast: int = 0) -> str:
     """Run the program, kill it after so many seconds of steps, and run it to its end; its output then.
 
@@ -204,15 +214,14 @@ def killed(folder: Path, seconds: float, ballast: int = 0) -> str:
     """
     if ballast:
         (folder.parent / "ballast").write_bytes(bytes(ballast))
-    command = [sys.executable, str(PROGRAM), str(folder), str(STEPS), "0.01"]
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    command, environment = _program(folder)
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as program:
         assert program.stdout is not None
         program.stdout.readline()
         time.sleep(seconds)
         program.send_signal(signal.SIGKILL)
     (folder.parent / "ballast").unlink(missing_ok=True)
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True, env=environment).stdout
+    return _to_its_end(folder)
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -227,17 +236,20 @@ def main() -> None:
     With ``full`` FOLDER is a small disk (mount -t tmpfs -o size=256k), which has room for a random number of bytes.
     """
     count, folder, full = int(sys.argv[1]), Path(sys.argv[2]), "full" in sys.argv[3:]
-    ends = set()
-    starts = []
+    undisturbed = _to_its_end(folder / "undisturbed").split("\n")[1]
+    shutil.rmtree(folder / "undisturbed")
+    ends: list[str] = []
+    starts: list[int] = []
     for turn in range(count):
         place = folder / str(turn)
         free = shutil.disk_usage(folder).free if full else 0
         ballast = max(0, free - random.randint(0, 1 << 17)) if full else 0
         lines = killed(place, random.uniform(0, 0.12), ballast).split("\n")
         starts.append(int(lines[0].split()[-1]))
-        ends.add(lines[1])
+        ends.append(lines[1])
         shutil.rmtree(place)
-    print(f"{count} kills, started again from steps {sorted(starts)}, {len(ends)} different ends")
+    other = sum(end != undisturbed for end in ends)
+    print(f"{count} kills, started again from steps {sorted(starts)}: {other} ended otherwise than undisturbed")
 
 
 if __name__ == "__main__":
