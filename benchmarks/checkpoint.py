@@ -18,7 +18,7 @@ import statistics
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 import torch
 import torch.distributed
+from rounds import Row
 from torch.distributed.checkpoint import FileSystemWriter
 from torch.distributed.checkpoint.state_dict_saver import async_save
 
@@ -38,17 +39,6 @@ RATE, MOMENTUM = 1e-4, 0.9
 Step = Callable[[], None]
 #: Starts to save; what it returns says whether the state is on the disk.
 Save = Callable[[], Callable[[], bool]]
-
-
-@dataclass(frozen=True)
-class Row:
-    """One case; ``ratio`` above 1 means that we are better than the best peer."""
-
-    case: str
-    unit: str
-    ours: float
-    peers: dict[str, float]
-    ratio: float
 
 
 def weights() -> list[np.ndarray]:

@@ -16,11 +16,12 @@ import json
 import mmap
 import subprocess
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from rounds import Row
 
 from ipu_emu import models, popart
 from ipu_emu.graph import Role
@@ -37,17 +38,6 @@ WAYS: dict[str, dict[str, Any]] = {
     "activations off chip": {"activationTensorLocationSettings": OFF_CHIP},
     "states shared": {"optimizerStateTensorLocationSettings": SHARED},
 }
-
-
-@dataclass(frozen=True)
-class Row:
-    """One case; ``ratio`` above 1 means that we need less than is ``wanted``."""
-
-    case: str
-    unit: str
-    ours: float
-    peers: dict[str, float]
-    ratio: float
 
 
 def anonymous() -> int:

@@ -19,13 +19,14 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from time import perf_counter, process_time
 from typing import Any
 
 import numpy as np
+from rounds import Row
 
 import ipu_emu.popart as popart
 import popdist_py
@@ -39,21 +40,6 @@ HERE = Path(__file__).resolve()
 
 #: Makes one update and returns its losses.
 Step = Callable[[], np.ndarray]
-
-
-@dataclass(frozen=True)
-class Row:
-    """One case; ``peers`` and ``ours`` in ``unit``, less is better; ``ratio`` = peer / ours."""
-
-    case: str
-    unit: str
-    ours: float
-    peers: dict[str, float]
-    ratio: float
-
-    def __str__(self) -> str:
-        peers = ", ".join(f"{name} {value:.2f}" for name, value in self.peers.items())
-        return f"{self.case:44} ours {self.ours:8.2f} {self.unit}   {peers} {self.unit}   ratio {self.ratio:.2f}"
 
 
 def options(**values: Any) -> popart.SessionOptions:

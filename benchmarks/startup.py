@@ -16,29 +16,15 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from time import perf_counter
 
 import numpy as np
+from rounds import Row
 
 HERE = Path(__file__).resolve()
 LIMITS = {"cold": 10.0, "kernels kept": 10.0, "executable kept": 1.0}
-
-
-@dataclass(frozen=True)
-class Row:
-    """``ours`` in ``unit``, less is better; ``peers`` are the limits, ``ratio`` = limit / ours."""
-
-    case: str
-    unit: str
-    ours: float
-    peers: dict[str, float]
-    ratio: float
-
-    def __str__(self) -> str:
-        limits = ", ".join(f"{name} {value:.2f}" for name, value in self.peers.items())
-        return f"{self.case:44} {self.ours:8.2f} {self.unit}   {limits}   ratio {self.ratio:.2f}"
 
 
 def compile_once(model: str) -> float:
