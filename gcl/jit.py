@@ -92,13 +92,21 @@ class _OneCompiles:
 
 def bound(kernel: Callable[..., R], *arguments: object) -> Callable[[], R]:
     """``kernel`` with its arguments, compiled for them: a call does not look at their types (0.3 us less for 4)."""
-    kinds = kernel, *[(a.dtype, a.ndim, a.flags.forc) if isinstance(a, np.ndarray) else type(a) for a in arguments]
+    kinds = kernel, *map(_kind, arguments)
     if kinds not in _BOUND:
         compiled: Any = kernel
         signature = tuple(map(numba.typeof, arguments))
         compiled.compile(signature)
         _BOUND[kinds] = compiled.get_overload(signature)
     return partial(_BOUND[kinds], *arguments)
+
+
+def _kind(argument: object) -> object:
+    """What numba compiles for; C and Fortran order, or memory that must not be written, are different kinds."""
+    if isinstance(argument, np.ndarray):
+        flags = argument.flags
+        return argument.dtype, argument.ndim, flags.c_contiguous, flags.f_contiguous, flags.writeable, flags.aligned
+    return type(argument) if isinstance(argument, int | float | np.generic) else numba.typeof(argument)
 
 
 def address_of(kernel: Callable[..., object], *signature: object) -> int:

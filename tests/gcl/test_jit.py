@@ -3,8 +3,10 @@
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from gcl.jit import bound, jit
 from tests.jobs import ROOT, run_alone
 
 #: Three files of the package, each calling the next; the program says what comes out, and whether from the disk.
@@ -40,3 +42,20 @@ def test_a_kernel_is_compiled_once_and_again_when_a_file_changes_from_which_it_c
     (package / "inner.py").write_text(FILES["inner.py"].replace("x + 1", "x + 100"))
     assert run() == "101 compiled\n"
     assert run() == "101 from the disk\n"
+
+
+@jit
+def _transpose(x, out):
+    for row in range(x.shape[0]):
+        for column in range(x.shape[1]):
+            out[column, row] = x[row, column]
+    return 0
+
+
+def test_arrays_in_another_order_are_another_kind() -> None:
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    for order in "CFAC":
+        given = np.repeat(x, 2, 1)[:, ::2] if order == "A" else np.array(x, order=order)
+        out = np.zeros((3, 2), np.float32)
+        bound(_transpose, given, out)()
+        np.testing.assert_array_equal(out, x.T, err_msg=order)
