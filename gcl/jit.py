@@ -106,7 +106,10 @@ def _kind(argument: object) -> object:
     if isinstance(argument, np.ndarray):
         flags = argument.flags
         return argument.dtype, argument.ndim, flags.c_contiguous, flags.f_contiguous, flags.writeable, flags.aligned
-    return type(argument) if isinstance(argument, int | float | np.generic) else numba.typeof(argument)
+    if isinstance(argument, int | float | np.generic):
+        return type(argument)
+    kind_of: Any = numba.typeof
+    return kind_of(argument)
 
 
 def address_of(kernel: Callable[..., object], *signature: object) -> int:
