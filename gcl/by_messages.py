@@ -128,9 +128,8 @@ class ByMessages(Breakable):
             self.ready.pop(key, None)
 
         run = self.link.ready(swap)
-        return _SwapCall(
-            run, request, request.dtype, weakref.ref(x, forget), weakref.ref(out, forget), swap.words, swap=swap
-        )
+        refs = weakref.ref(x, forget), weakref.ref(out, forget)
+        return _SwapCall(run, request, x.dtype, x.shape, out.shape, *refs, swap.words, swap=swap)
 
     def mismatch(self, request: Request) -> CollectiveMismatch:
         """Exchange in words what each party called, and where; all build the same error."""

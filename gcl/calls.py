@@ -21,6 +21,9 @@ __all__ = ["Kind", "Request", "begun_here", "call_site"]
 
 _PACKAGE = f"{Path(__file__).parent}{os.sep}"
 
+#: Characters of a call in a message; lists may have many tensors.
+_LONGEST = 400
+
 R = TypeVar("R")
 
 #: Call site of a collective that runs in a thread of ours, "" in the program's own threads.
@@ -80,9 +83,12 @@ class Request:
         divided = f" as {self.detail}" if self.detail else ""
         return f"{name}({detail}{self.count} x {self.dtype}{divided})"
 
-    def with_call_site(self) -> str:
-        """The same and the line of the program that called."""
-        return f"{self} at {_begun_at.get() or call_site()}"
+    def with_call_site(self, remark: str = "") -> str:
+        """The same, a remark, and the line of the program that called."""
+        said = str(self)
+        if len(said) > _LONGEST:
+            said = f"{said[: _LONGEST // 2]} ... {said[-_LONGEST // 2 :]}"
+        return f"{said}{remark} at {_begun_at.get() or call_site()}"
 
     @cached_property
     def signature(self) -> int:

@@ -12,7 +12,16 @@ from numpy.typing import DTypeLike
 from gcl.dtypes import witness
 from gcl.errors import ArgumentError
 
-__all__ = ["Refusals", "check_flat", "check_output", "check_slices", "check_tensor", "dims_of", "dtype_of"]
+__all__ = [
+    "Refusals",
+    "check_flat",
+    "check_output",
+    "check_place",
+    "check_slices",
+    "check_tensor",
+    "dims_of",
+    "dtype_of",
+]
 
 
 class Refusals:
@@ -85,6 +94,15 @@ def check_output(out: np.ndarray, shape: tuple[int, ...], x: np.ndarray, *, in_p
         raise ArgumentError(
             "out overlaps the input, which others may still read; "
             f"give another out{', or the input itself' if in_place else ''}"
+        )
+
+
+def check_place(x: np.ndarray, own: np.ndarray, out: np.ndarray) -> None:
+    """Raise ArgumentError if ``x`` lies in ``out`` elsewhere than at ``own``, where this rank's shard goes."""
+    if np.may_share_memory(x, out) and _start(x) != _start(own):
+        raise ArgumentError(
+            "x lies in the shared tensor, but not at the place of this rank's replicas, which others write to; "
+            "give that place, out[offset : offset + local replicas], or a tensor of its own"
         )
 
 

@@ -15,7 +15,7 @@ from numpy.typing import DTypeLike
 from gcl import packing
 from gcl.caller import ADD, Caller
 from gcl.calls import Kind
-from gcl.checks import dims_of, dtype_of
+from gcl.checks import check_place, dims_of, dtype_of
 from gcl.errors import ArgumentError
 from gcl.groups import Group
 from gcl.handle import Handle
@@ -191,10 +191,14 @@ class Communicator(Caller):
             self._run(Kind.BARRIER, Operator.ADD, self._nothing, self._nothing)
 
     def close(self) -> None:
-        """Leave the communicator; ranks that still wait for this one are told."""
+        """Leave the communicator; ranks that still wait for this one are told.
+
+        What was begun and is not complete raises at ``wait``, or completes.
+        """
         self._path.close()
         if self._runner is not None:
             self._runner.stop()
+            self._runner = None
 
     def __enter__(self) -> Communicator:
         return self
@@ -209,6 +213,7 @@ class Communicator(Caller):
                 f"an all-gather of {x.dtype} {list(x.shape)} into a shared tensor was asked for; it needs "
                 f"shared({list(shape)}, {x.dtype}) and one group of all replicas"
             )
+        check_place(x, out[self.global_offset : self.global_offset + self.local_replicas], out)
         self._run(Kind.ALL_GATHER_SHARED, Operator.ADD, x, out)
         return out
 

@@ -36,7 +36,8 @@ class CollectiveMismatch(GclError):
     def between(cls, calls: list[tuple[str, str]]) -> CollectiveMismatch:
         """From (who, "call at file:line") of every rank: name the first two that differ."""
         (first, call), *rest = calls
-        other, differing = next(pair for pair in rest if pair[1].partition(" at ")[0] != call.partition(" at ")[0])
+        different = (pair for pair in rest if pair[1].partition(" at ")[0] != call.partition(" at ")[0])
+        other, differing = next(different, rest[0])  # long calls are not said in full
         return cls(
             f"{first} called {call}, but {other} called {differing}; "
             "every rank must make the same calls in the same order"

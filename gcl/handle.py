@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import weakref
 from collections.abc import Callable
 from queue import SimpleQueue
@@ -62,9 +63,15 @@ class Runner:
         self._queue: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._last = Event()
         self._last.set()
+        self._process = os.getpid()
         self._thread = Thread(target=_work, args=(self._queue,), name="gcl-runner", daemon=True)
         self._thread.start()
         weakref.finalize(self, self._queue.put, None)
+
+    @property
+    def works(self) -> bool:
+        """Whether its thread is there: not in a process that was forked."""
+        return self._process == os.getpid()
 
     def begin(self, collective: Callable[[], T]) -> Handle[T]:
         """Run ``collective`` after all that were begun before."""
@@ -75,7 +82,7 @@ class Runner:
 
     def drain(self) -> None:
         """Wait for all that were begun, unless this is the runner's own thread."""
-        if not self._last.is_set() and current_thread() is not self._thread:
+        if not self._last.is_set() and self.works and current_thread() is not self._thread:
             self._last.wait()
 
     def stop(self) -> None:

@@ -22,7 +22,7 @@ from gcl.groups import Group
 from gcl.jit import bound
 from gcl.operators import Operator
 from gcl.push import buffers, pushing
-from gcl.ready import DONE, MISMATCH, STAGED, WAITING, Nearby, ReadyCall
+from gcl.ready import BROKEN, DONE, MISMATCH, STAGED, WAITING, Nearby, ReadyCall
 from gcl.reduction import new_scratch, recipe
 from gcl.staged import staging, staging_bytes, staging_sets
 from gcl.transport.domain import Domain
@@ -34,6 +34,8 @@ _SPINS = 2000
 #: From this size on, too large for any cache, the kernel's copies between processes are quicker than the chunks: they
 #: need not be written twice. Elsewhere copies within a cache are 3 times as quick as the kernel's.
 _PUSHED_BYTES = 32 << 20
+#: Copies of larger tensors are not kept from call to call.
+_KEPT_BYTES = 1 << 18
 #: Those in which each rank touches its own tensors only; others read the inputs of the rest.
 _DIRECT = (Kind.ALL_REDUCE, Kind.ALL_GATHER_SHARED)
 #: Of a kernel that reduces: the plan, the call, the recipe, and room for sums.
@@ -61,6 +63,7 @@ class InMemory(Breakable):
         self._scratch = new_scratch()
         self._chunks = buffers(group.size)
         self._kept: list[np.ndarray] = []
+        self._refusal = ""
         self.ready: dict[tuple[object, ...], ReadyCall] = {}
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
@@ -82,7 +85,9 @@ class InMemory(Breakable):
     def run(self, request: Request, x: np.ndarray, out: np.ndarray) -> None:
         """Run ``request`` from ``x`` to ``out`` (C-contiguous, leading axis the local replicas)."""
         self.check()
-        call = self.ready[request.key(x, out)] = self._prepare(request, x, out)
+        call = self._prepare(request, x, out)
+        if x.nbytes <= _KEPT_BYTES or not isinstance(call.run, Nearby):
+            self.ready[request.key(x, out)] = call
         try:
             status = call.run()
             if status != DONE:
@@ -94,7 +99,8 @@ class InMemory(Breakable):
     def refuse(self, error: ArgumentError) -> None:
         """Tell ranks that wait for this one why it does not come."""
         if self._fault is None:
-            self._domain.write_text(str(error))
+            self._refusal = str(error)
+            self._domain.write_text(self._refusal)
             plan.refuse(self._plan)
 
     def _depart(self, error: BaseException | None) -> None:
@@ -104,7 +110,7 @@ class InMemory(Breakable):
             if reason or not plan.has_refused(self._plan):  # else it has been said why
                 self._domain.write_text(reason)
         rendezvous.mark_left(self._plan[plan.CONTROL], self._domain.rank)
-        if error is None:
+        if error is None and plan.is_outside(self._plan):  # else a thread still works on that memory
             self._domain.close()
 
     @property
@@ -167,7 +173,8 @@ class InMemory(Breakable):
         def forget(_: object) -> None:
             self.ready.pop(key, None)
 
-        return ReadyCall(run, request, request.dtype, weakref.ref(x, forget), weakref.ref(out, forget), words, rest)
+        refs = weakref.ref(x, forget), weakref.ref(out, forget)
+        return ReadyCall(run, request, x.dtype, x.shape, out.shape, *refs, words, rest)
 
     def _recipe(self, request: Request) -> np.ndarray:
         size = int(self._plan[plan.GROUP_SIZE])
@@ -186,12 +193,18 @@ class InMemory(Breakable):
         def go_on(status: int) -> int:
             return call.rest() if status == STAGED and call.rest is not None else status
 
-        if self._wait(lambda: go_on(call.run()), call.request, go_on(status)) == MISMATCH:
+        end = self._wait(lambda: go_on(call.run()), call.request, go_on(status))
+        if end == MISMATCH:
             raise self._mismatch(call.request)
+        if end == BROKEN:
+            gone = f"{call.request} could not reach the memory of another rank, which has ended or closed it"
+            raise PeerLost(gone, gone)
 
     def _wait(self, again: Callable[[], int], request: Request, status: int) -> int:
-        deadline = monotonic() + self._timeout
+        deadline, arrivals = monotonic() + self._timeout, plan.arrivals(self._plan)
         while status == WAITING:
+            if plan.arrivals(self._plan) != arrivals:  # it waits for something else now
+                deadline, arrivals = monotonic() + self._timeout, plan.arrivals(self._plan)
             overdue = monotonic() >= deadline
             self._check_peers(request)
             status = again()
@@ -224,7 +237,8 @@ class InMemory(Breakable):
 
     def _mismatch(self, request: Request) -> CollectiveMismatch:
         """Tell all ranks what each of them called, and where; all build the same error."""
-        self._domain.write_text(request.with_call_site())
+        refused = f", after a call that was refused ({self._refusal})" if plan.had_refused(self._plan) else ""
+        self._domain.write_text(request.with_call_site(refused))
         self._meet(request)
         calls = [(self._world.describe(r), self._domain.read_text(r)) for r in range(self._domain.ranks)]
         self._meet(request)

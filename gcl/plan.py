@@ -40,8 +40,11 @@ __all__ = [
     "address",
     "agreed",
     "any_private",
+    "arrivals",
     "enter",
+    "had_refused",
     "has_refused",
+    "is_outside",
     "meet",
     "meet_again",
     "met",
@@ -107,7 +110,8 @@ def meet(plan: Any) -> Any:
 @bare_part
 def _announce(plan: Any, call: Any) -> None:
     post = post_of(plan[CONTROL], plan[RANK])
-    post[0], post[1], post[2] = call[SIGNATURE], call[IN], call[OUT]
+    refused = refusals(plan[CONTROL], plan[RANK], plan[_ARRIVALS])  # since they last met
+    post[0], post[1], post[2] = call[SIGNATURE] ^ refused, call[IN], call[OUT]
     post[3], post[4], post[5] = call[X], call[RESULT], plan[PROCESS]
 
 
@@ -206,6 +210,21 @@ def refuse(plan: np.ndarray) -> None:
 def has_refused(plan: np.ndarray) -> bool:
     """Say whether this rank refused a call, and has made none since."""
     return bool(refusals(int(plan[CONTROL]), int(plan[RANK]), int(plan[_ARRIVALS])) > 0)
+
+
+def had_refused(plan: np.ndarray) -> bool:
+    """Say whether this rank refused a call before the one that it has begun."""
+    return bool(refusals(int(plan[CONTROL]), int(plan[RANK]), int(plan[_ARRIVALS]) - 1) > 0)
+
+
+def arrivals(plan: np.ndarray) -> int:
+    """At how many meeting points this rank has been."""
+    return int(plan[_ARRIVALS])
+
+
+def is_outside(plan: np.ndarray) -> bool:
+    """Say whether no call is under way."""
+    return int(plan[STAGE]) == OUTSIDE
 
 
 def refused(plan: np.ndarray, rank: int) -> bool:

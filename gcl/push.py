@@ -35,7 +35,7 @@ from gcl.plan import (
     slice_of,
     tables,
 )
-from gcl.ready import DONE, WAITING
+from gcl.ready import BROKEN, DONE, WAITING
 from gcl.reduction import reduce_range
 
 __all__ = ["buffers", "can_reach", "pushing"]
@@ -53,12 +53,16 @@ def buffers(group_size: int) -> np.ndarray:
 
 @bare
 def _transfer(process: int, here: int, there: int, n: int, write: bool, vectors: Any) -> Any:
-    """Copy ``n`` bytes between this process and another; ``vectors``: room for two struct iovec."""
-    vectors[0], vectors[1], vectors[2], vectors[3] = here, n, there, n
-    at = vectors.ctypes.data
-    if write:
-        return _writev(process, at, 1, at + 16, 1, 0)
-    return _readv(process, at, 1, at + 16, 1, 0)
+    """Copy ``n`` bytes between this process and another; how many went. ``vectors``: room for two struct iovec."""
+    done = 0
+    while done < n:
+        vectors[0], vectors[1], vectors[2], vectors[3] = here + done, n - done, there + done, n - done
+        at = vectors.ctypes.data
+        went = _writev(process, at, 1, at + 16, 1, 0) if write else _readv(process, at, 1, at + 16, 1, 0)
+        if went <= 0:
+            break
+        done += went
+    return done
 
 
 def can_reach(process: int, address: int) -> bool:
@@ -68,7 +72,9 @@ def can_reach(process: int, address: int) -> bool:
 
 
 @bare_part
-def _push(plan: Any, call: Any, recipe: Any, scratch: Any, chunks: Any) -> None:
+def _push(plan: Any, call: Any, recipe: Any, scratch: Any, chunks: Any) -> bool:
+    """Whether every byte went: the other process may be gone."""
+    went = True
     replicas, size, rank, item = plan[REPLICAS], plan[GROUP_SIZE], plan[RANK], call[ITEM]
     owners, locals_, members, nodes, outs = tables(plan)
     nbytes, vectors = call[COUNT] * item, chunks[size + 1]
@@ -82,7 +88,7 @@ def _push(plan: Any, call: Any, recipe: Any, scratch: Any, chunks: Any) -> None:
                 at = own_tensor_of(plan, owner, 0) + locals_[members[first + i]] * nbytes + low
                 nodes[i] = at if owner == rank else chunks[i].ctypes.data
                 if owner != rank:
-                    _transfer(process_of(plan, owner), nodes[i], at, n, False, vectors)
+                    went = _transfer(process_of(plan, owner), nodes[i], at, n, False, vectors) == n and went
             outs[0] = total
             reduce_range(recipe, nodes, outs, 1, 0, n // item, scratch)
             for i in range(size):
@@ -91,14 +97,16 @@ def _push(plan: Any, call: Any, recipe: Any, scratch: Any, chunks: Any) -> None:
                 if owner == rank:
                     copy_bytes(at, total, n)
                 else:
-                    _transfer(process_of(plan, owner), total, at, n, True, vectors)
+                    went = _transfer(process_of(plan, owner), total, at, n, True, vectors) == n and went
+    return went
 
 
 @bare
 def pushing(plan: Any, call: Any, recipe: Any, scratch: Any, chunks: Any) -> int:
     """Go on with an all-reduce that the ranks have entered; call again while it returns WAITING."""
     if plan[STAGE] == INSIDE:
-        _push(plan, call, recipe, scratch, chunks)
+        if not _push(plan, call, recipe, scratch, chunks):
+            return BROKEN
         meet_again(plan)
         plan[STAGE] = LEAVING
     return DONE if met(plan) else WAITING

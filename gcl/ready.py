@@ -13,11 +13,11 @@ from gcl.calls import Request
 from gcl.copies import copy_bytes
 from gcl.jit import bound
 
-__all__ = ["DONE", "MISMATCH", "STAGED", "WAITING", "Nearby", "ReadyCall"]
+__all__ = ["BROKEN", "DONE", "MISMATCH", "STAGED", "WAITING", "Nearby", "ReadyCall"]
 
 #: What a kernel returns: it is complete; call it again; the ranks called different collectives; some rank's tensor
-#: is private, so that the rest is the staged kernel's.
-DONE, WAITING, MISMATCH, STAGED = range(4)
+#: is private, so that the rest is the staged kernel's; another process's memory could not be reached.
+DONE, WAITING, MISMATCH, STAGED, BROKEN = range(5)
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,8 @@ class ReadyCall:
     run: Callable[[], int]
     request: Request
     dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    out_shape: tuple[int, ...]
     x: weakref.ref[np.ndarray]
     out: weakref.ref[np.ndarray]
     words: np.ndarray
