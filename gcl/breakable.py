@@ -22,6 +22,7 @@ class Breakable(ABC):
 
     ready: dict[tuple[object, ...], ReadyCall]
     _fault: GclError | None = None
+    _is_copy = False  # made by a fork: not a rank, for which it must not speak
 
     def __new__(cls, *_: object, **__: object) -> Breakable:
         made = super().__new__(cls)
@@ -38,12 +39,14 @@ class Breakable(ABC):
         """Raise the same at every later call (or say that it was interrupted), and tell ranks that still wait."""
         interrupted = GclError("an earlier collective was interrupted, so the ranks are out of step; connect again")
         self._fault = self._fault or (error if isinstance(error, GclError) else interrupted)
-        self._depart(error)
+        if not self._is_copy:
+            self._depart(error)
 
     def close(self) -> None:
         """Leave: ranks that still wait for this one are told."""
         self._fault = self._fault or GclError("the communicator is closed; connect again")
-        self._depart(None)
+        if not self._is_copy:
+            self._depart(None)
 
     @abstractmethod
     def _depart(self, error: BaseException | None) -> None:
@@ -58,6 +61,7 @@ def _watch_forks() -> None:
 def _disown() -> None:
     for path in list(_ALL):
         path.ready.clear()  # a ready call does not look for faults
+        path._is_copy = True
         path._fault = path._fault or GclError(
             "this process was forked from a rank, whose place it cannot take; connect in the process that runs "
             "collectives"

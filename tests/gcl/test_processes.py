@@ -73,6 +73,7 @@ def test_a_shared_tensor_outlives_its_communicator(tmp_path: Path) -> None:
 def test_a_forked_child_cannot_take_its_parents_place(tmp_path: Path) -> None:
     program = """
     import os
+    import time
     import popdist_py
     from tests.gcl.instance import connect, error_of
 
@@ -85,6 +86,7 @@ def test_a_forked_child_cannot_take_its_parents_place(tmp_path: Path) -> None:
         os._exit(0)
     if popdist_py.getInstanceIndex() == 0:
         os.wait()
+        time.sleep(0.5)  # the other one looks meanwhile whether its peer has left
     print(communicator.all_reduce(x)[0, 0], flush=True)
     """
     first, second = run_job(program, tmp_path).succeeded().out

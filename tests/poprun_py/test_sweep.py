@@ -44,7 +44,7 @@ def test_what_a_living_process_manager_of_mpich_has_written_stays(tmp_path):
 
 
 @pytest.mark.skipif(os.getuid() != 0 or not can_isolate(), reason="needs a mount namespace")
-def test_a_process_manager_with_a_folder_of_its_own_needs_nothing_of_ours(tmp_path):
+def test_a_process_manager_with_a_folder_of_its_own_needs_nothing_of_ours(tmp_path, monkeypatch):
     (tmp_path / "hydra_pmi_proxy").symlink_to("/bin/sleep")
     path = tmp_path / "shared" / "hydra_hwloc_xmlfile_Lx3ToV"
     path.parent.mkdir()
@@ -52,6 +52,7 @@ def test_a_process_manager_with_a_folder_of_its_own_needs_nothing_of_ours(tmp_pa
     with subprocess.Popen(["unshare", "--mount", "sh", "-c", hidden], stdout=subprocess.PIPE) as proxy:
         assert proxy.stdout.readline() == b"hidden\n"
         path.touch()
+        monkeypatch.setattr(os, "listdir", lambda _: [str(proxy.pid)])  # not those of other tests
         assert sweep(since=0, folders=[str(path.parent)]) == [str(path)]
         proxy.kill()
 
