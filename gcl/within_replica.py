@@ -7,13 +7,17 @@
     reduce_scatter_within_replica       11      22               33      44
 
 All IPUs of a replica belong to one process, so nothing leaves it and no other rank need call. Contributions combine
-in the balanced tree over the IPUs, half types in float32 with one rounding, as between replicas.
+in the balanced tree over the IPUs, half types in float32 with one rounding, as between replicas. Each takes a list of
+tensors too: all of them are looked at before the first one is touched.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 import numpy as np
 
+from gcl.communicator import Tensors
 from gcl.dtypes import witness
 from gcl.errors import ArgumentError
 from gcl.operators import Operator, operator
@@ -22,11 +26,14 @@ from gcl.reduction import new_scratch, recipe, reduce_range
 __all__ = ["all_gather_within_replica", "all_reduce_within_replica", "reduce_scatter_within_replica"]
 
 
-def all_reduce_within_replica(x: np.ndarray, op: str = Operator.ADD, *, out: np.ndarray | None = None) -> np.ndarray:
+def all_reduce_within_replica(x: Tensors, op: str = Operator.ADD, *, out: Tensors | None = None) -> Tensors:
     """Combine ``x`` [local replicas, IPUs, ...] over the IPUs of each replica; every IPU gets the result.
 
     ``out`` (default: a new tensor) may be ``x`` itself. Returns ``out``.
     """
+    if isinstance(x, list):
+        pairs = _pairs(x, out, op, lambda one: one.shape)
+        return [all_reduce_within_replica(one, op, out=to) for one, to in pairs]
     name = _checked(x, op)
     out = _output(x, x.shape, out)
     if name is Operator.LOCAL:
@@ -38,22 +45,17 @@ def all_reduce_within_replica(x: np.ndarray, op: str = Operator.ADD, *, out: np.
     return out
 
 
-def reduce_scatter_within_replica(
-    x: np.ndarray, op: str = Operator.ADD, *, out: np.ndarray | None = None
-) -> np.ndarray:
+def reduce_scatter_within_replica(x: Tensors, op: str = Operator.ADD, *, out: Tensors | None = None) -> Tensors:
     """Combine ``x`` [local replicas, IPUs, n]; IPU q gets fragment q: [local replicas, IPUs, ceil(n / IPUs)].
 
     The end is padded with zeros.
     """
+    if isinstance(x, list):
+        pairs = _pairs(x, out, op, _scattered)
+        return [reduce_scatter_within_replica(one, op, out=to) for one, to in pairs]
     name = _checked(x, op)
-    if x.ndim != 3:
-        raise ArgumentError(
-            f"Input tensor to replicatedReduceScatter must have rank 1, but had rank {x.ndim - 2}; "
-            "flatten each IPU's tensor"
-        )
-    local, ipus, count = x.shape
-    width = -(-count // ipus)
-    out = _output(x, (local, ipus, width), out)
+    out = _output(x, _scattered(x), out)
+    (_, ipus, count), width = x.shape, out.shape[2]
     for inputs, outputs, rows in zip(_addresses(x), _addresses(out), zip(x, out, strict=True), strict=True):
         for ipu in range(ipus):
             start, stop = min(count, ipu * width), min(count, (ipu + 1) * width)
@@ -67,13 +69,45 @@ def reduce_scatter_within_replica(
     return out
 
 
-def all_gather_within_replica(x: np.ndarray, *, out: np.ndarray | None = None) -> np.ndarray:
+def all_gather_within_replica(x: Tensors, *, out: Tensors | None = None) -> Tensors:
     """Join the shards ``x`` [local replicas, IPUs, ...] of each replica: [local replicas, IPUs, IPUs, ...]."""
+    if isinstance(x, list):
+        return [all_gather_within_replica(one, out=to) for one, to in _pairs(x, out, Operator.LOCAL, _gathered)]
     _checked(x, Operator.LOCAL)
-    local, ipus, *shape = x.shape
-    out = _output(x, (local, ipus, ipus, *shape), out)
+    out = _output(x, _gathered(x), out)
     out[...] = x[:, np.newaxis]
     return out
+
+
+def _scattered(x: np.ndarray) -> tuple[int, ...]:
+    """The shape of what a reduce-scatter of ``x`` gives; raise ArgumentError if IPUs have no vectors."""
+    if x.ndim != 3:
+        raise ArgumentError(
+            f"Input tensor to replicatedReduceScatter must have rank 1, but had rank {x.ndim - 2}; "
+            "flatten each IPU's tensor"
+        )
+    local, ipus, count = x.shape
+    return local, ipus, -(-count // ipus)
+
+
+def _gathered(x: np.ndarray) -> tuple[int, ...]:
+    local, ipus, *shape = x.shape
+    return (local, ipus, ipus, *shape)
+
+
+def _pairs(
+    tensors: list[np.ndarray],
+    outs: list[np.ndarray] | None,
+    op: str,
+    shape: Callable[[np.ndarray], tuple[int, ...]],
+) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Each tensor of a list with what takes its result; raise ArgumentError if any of them cannot be."""
+    given: Sequence[np.ndarray | None] = [None] * len(tensors) if outs is None else outs
+    if not isinstance(given, list) or len(given) != len(tensors):
+        raise ArgumentError(f"a list of {len(tensors)} tensors was given; give a list of as many arrays as out")
+    for x in tensors:
+        _checked(x, op)
+    return [(x, _output(x, shape(x), out)) for x, out in zip(tensors, given, strict=True)]
 
 
 def _reduce(

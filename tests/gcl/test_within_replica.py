@@ -69,3 +69,23 @@ def test_what_cannot_be() -> None:
         gcl.all_reduce_within_replica(x, out=ANY["a"])
     with pytest.raises(ArgumentError, match="it takes bool"):
         gcl.all_reduce_within_replica(x, "logical_and")
+
+
+def test_lists_are_their_tensors_one_by_one() -> None:
+    tensors = [np.arange(2 * 4 * n, dtype=np.float32).reshape(2, 4, n) for n in (1, 5, 8)]
+    for collective in (
+        gcl.all_reduce_within_replica,
+        gcl.reduce_scatter_within_replica,
+        gcl.all_gather_within_replica,
+    ):
+        found = collective(tensors)
+        assert all(same_bits(one, collective(x)) for one, x in zip(found, tensors, strict=True))
+        outs = [np.zeros_like(one) for one in found]
+        collective(tensors, out=outs)
+        assert all(same_bits(out, one) for out, one in zip(outs, found, strict=True))
+        with pytest.raises(gcl.ArgumentError, match="give a list of as many arrays as out"):
+            collective(tensors, out=outs[:2])
+    before = [x.copy() for x in tensors]
+    with pytest.raises(gcl.ArgumentError, match="str was given"):
+        gcl.all_reduce_within_replica([*tensors, "x"], out=[*tensors, tensors[0]])
+    assert all(same_bits(x, old) for x, old in zip(tensors, before, strict=True))
