@@ -44,6 +44,14 @@ class CollectiveMismatch(GclError):
         )
 
     @classmethod
+    def crossed(cls, one: tuple[str, str], other: tuple[str, str]) -> CollectiveMismatch:
+        """From (who, "call at file:line") of two ranks that wait for each other in two communicators."""
+        return cls(
+            f"{one[0]} called {one[1]}, but {other[0]} called {other[1]} of another communicator, and they wait for "
+            "each other; every rank must call its communicators in the same order"
+        )
+
+    @classmethod
     def refused(cls, waiting: object, who: str, reason: str) -> CollectiveMismatch:
         """``waiting`` for a rank whose arguments were refused, so that it does not come."""
         return cls(f"{waiting} waits for {who}, whose call was refused: {reason}")

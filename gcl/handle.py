@@ -22,6 +22,8 @@ class Handle(Generic[T]):
 
     def __init__(self, collective: Callable[[], T]) -> None:
         self._collective = collective
+        #: who runs it, once it is begun
+        self.thread: Thread | None = None
         #: set once there is a result or an error
         self.settled = Event()
         self._result: list[T] = []
@@ -64,8 +66,8 @@ class Runner:
         self._last = Event()
         self._last.set()
         self._process = os.getpid()
-        self._thread = Thread(target=_work, args=(self._queue,), name="gcl-runner", daemon=True)
-        self._thread.start()
+        self.thread = Thread(target=_work, args=(self._queue,), name="gcl-runner", daemon=True)
+        self.thread.start()
         weakref.finalize(self, self._queue.put, None)
 
     @property
@@ -76,13 +78,14 @@ class Runner:
     def begin(self, collective: Callable[[], T]) -> Handle[T]:
         """Run ``collective`` after all that were begun before."""
         handle: Handle[T] = Handle(collective)
+        handle.thread = self.thread
         self._last = handle.settled
         self._queue.put(handle.run)
         return handle
 
     def drain(self) -> None:
         """Wait for all that were begun, unless this is the runner's own thread."""
-        if not self._last.is_set() and self.works and current_thread() is not self._thread:
+        if not self._last.is_set() and self.works and current_thread() is not self.thread:
             self._last.wait()
 
     def stop(self) -> None:

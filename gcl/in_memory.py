@@ -17,6 +17,7 @@ import numpy as np
 from gcl import plan, rendezvous, shared
 from gcl.breakable import Breakable
 from gcl.calls import Kind, Request
+from gcl.crossed import Board, Lookout
 from gcl.errors import ArgumentError, CollectiveMismatch, CollectiveTimeout, GclError, PeerLost, reason_of
 from gcl.groups import Group
 from gcl.jit import bound
@@ -64,6 +65,7 @@ class InMemory(Breakable):
         self._chunks = buffers(group.size)
         self._kept: list[np.ndarray] = []
         self._refusal = ""
+        self._board = Board(domain, world.describe, self.fail)
         self.ready: dict[tuple[object, ...], ReadyCall] = {}
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
@@ -109,7 +111,7 @@ class InMemory(Breakable):
             reason = reason_of(error)
             if reason or not plan.has_refused(self._plan):  # else it has been said why
                 self._domain.write_text(reason)
-        rendezvous.mark_left(self._plan[plan.CONTROL], self._domain.rank)
+            rendezvous.mark_left(self._plan[plan.CONTROL], self._domain.rank, rendezvous.LEFT)
         if error is None and plan.is_outside(self._plan):  # else a thread still works on that memory
             self._domain.close()
 
@@ -202,11 +204,15 @@ class InMemory(Breakable):
 
     def _wait(self, again: Callable[[], int], request: Request, status: int) -> int:
         deadline, arrivals = monotonic() + self._timeout, plan.arrivals(self._plan)
+        lookout: Lookout | None = None
         while status == WAITING:
             if plan.arrivals(self._plan) != arrivals:  # it waits for something else now
                 deadline, arrivals = monotonic() + self._timeout, plan.arrivals(self._plan)
+                lookout = None
             overdue = monotonic() >= deadline
             self._check_peers(request)
+            lookout = lookout or Lookout(self._board, request)
+            lookout.look()
             status = again()
             if status == WAITING and overdue:
                 missing = ", ".join(map(self._world.describe, plan.missing(self._plan)))
@@ -225,7 +231,10 @@ class InMemory(Breakable):
     def _gone(self, request: Request, rank: int) -> GclError | None:
         """Why ``rank`` does not come, if it does not."""
         who = self._world.describe(rank)
-        if rendezvous.left(self._plan[plan.CONTROL], rank):
+        left = rendezvous.left(self._plan[plan.CONTROL], rank)
+        if left == rendezvous.CROSSED:
+            return CollectiveMismatch(self._domain.read_text(rank))
+        if left:
             reason = self._domain.read_text(rank) or "call it on all ranks, or on none"
             return PeerLost.left(request, who, reason)
         if plan.refused(self._plan, rank):

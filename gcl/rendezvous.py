@@ -7,8 +7,10 @@ Each rank owns one line of the control block and is its only writer (but for the
            8   post       6 x int64: signature of the call, offsets of its input and output,
                             their addresses in their own process, and its id
           56   core      int32, where it was when it arrived
-          64   left       int32, 1 when this rank closed its communicator
+          64   left       int32, LEFT when this rank closed its communicator, CROSSED when it found that ranks wait
+                          for each other in several (gcl.crossed)
           68   refused    2 x int32: arrivals when a call of this rank was refused last, and how many were just then
+          80   beats      int32, grows while this rank is stuck (gcl.crossed)
 
 A wait spins briefly where every rank can have a core, then yields, then sleeps on a futex, so that ranks which
 outnumber the cores do not steal time from the one they wait for. Ranks that could have a core each, but find
@@ -37,10 +39,24 @@ from gcl.atomics import (
 )
 from gcl.jit import bare, bare_part, intrinsic, pointer_to
 
-__all__ = ["LINE", "arrive", "left", "mark_left", "mark_refused", "post_of", "reached", "refusals", "wait_for_all"]
+__all__ = [
+    "CROSSED",
+    "LEFT",
+    "LINE",
+    "arrive",
+    "left",
+    "line_of",
+    "mark_left",
+    "mark_refused",
+    "post_of",
+    "reached",
+    "refusals",
+    "wait_for_all",
+]
 
 LINE = 128  # bytes: two cache lines, because processors fetch them in pairs
 POST_WORDS = 6
+LEFT, CROSSED = 1, 2
 _WAITERS, _POST, _CORE, _LEFT, _REFUSED_AT, _REFUSALS = 4, 8, 56, 64, 68, 72
 _YIELDS, _SLEEPS = 200, 5
 
@@ -53,6 +69,11 @@ def _words(typing_context: Any, address: Any) -> Any:
         return builder.inttoptr(arguments[0], context.get_value_type(signature.return_type))
 
     return pointer_to(types.int64)(types.int64), codegen
+
+
+def line_of(control: np.ndarray, rank: int) -> np.ndarray:
+    """The line of ``rank`` as 32-bit words."""
+    return control[rank * LINE : (rank + 1) * LINE].view(np.int32)
 
 
 @bare_part
@@ -110,15 +131,15 @@ def wait_for_all(control: int, rank: int, ranks: int, arrivals: int, spins: int,
 
 
 @bare
-def mark_left(control: int, rank: int) -> None:
-    """Tell the others that this rank takes part no more."""
-    exchange(control + rank * LINE + _LEFT, np.int32(1))
+def mark_left(control: int, rank: int, why: int) -> None:
+    """Tell the others that this rank takes part no more: LEFT or CROSSED."""
+    exchange(control + rank * LINE + _LEFT, np.int32(why))
 
 
 @bare
 def left(control: int, rank: int) -> Any:
-    """Say whether ``rank`` takes part no more."""
-    return load_acquire(control + rank * LINE + _LEFT) != 0
+    """Why ``rank`` takes part no more, 0 if it does."""
+    return load_acquire(control + rank * LINE + _LEFT)
 
 
 @bare

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from gcl.rendezvous import LINE
+from gcl.transport.process import Process
 from gcl.transport.segment import Segment
 
 __all__ = ["TEXT_BYTES", "Domain", "control_bytes"]
 
 #: Room in the control block for each rank to say in words what it called.
-TEXT_BYTES = 1024
+TEXT_BYTES = 2048
 
 
 def control_bytes(ranks: int) -> int:
@@ -29,7 +30,7 @@ class Domain:
     arenas: where they start;
     alive(rank): whether that rank can still arrive; close(): release what the domain holds;
     cores: how many the ranks have together; pushes: whether the kernel copies between them;
-    smallest: bytes of the smallest segment of all ranks.
+    smallest: bytes of the smallest segment of all ranks; processes: who the ranks are, if each is a process.
     """
 
     rank: int
@@ -43,6 +44,7 @@ class Domain:
     cores: int
     pushes: bool
     smallest: int
+    processes: tuple[Process, ...] = ()
 
     @property
     def ranks(self) -> int:

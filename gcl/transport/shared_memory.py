@@ -62,6 +62,7 @@ def domain(
         pushes=all(reached for _, reached in verdicts),
         cores=len({core for peer in peers for core in peer[5]}),
         smallest=min(peer[4] for peer in peers),
+        processes=tuple(Process(*peer[:2]) for peer in peers),
     )
 
 
