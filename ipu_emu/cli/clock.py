@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ipu_emu.cli.model_options import model_options, system_named, wanted
+from ipu_emu.cli.model_options import ModelCommand, model_options, system_named, wanted
 from ipu_emu.cli.printing import console, print_json, write
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ step on real IPUs takes longer. docs/ipu-emu.md says what is modelled, and how.
 """
 
 
-@click.command(help=_HELP, short_help="What a step of a model would take on IPUs.")
+@click.command(cls=ModelCommand, help=_HELP, short_help="What a step of a model would take on IPUs.")
 @model_options
 @click.option(
     "--efficiency", type=float, default=1.0, show_default=True, help="Part of their peak that matrix units reach."

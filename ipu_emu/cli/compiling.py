@@ -78,7 +78,7 @@ class Wanted:
     replicas: int = 1
     ipus: int = 1
     schedule: str = ""
-    recompute: bool = False
+    recompute: str = ""
     off_chip: tuple[str, ...] = ()
     shared: tuple[str, ...] = ()
     prefetch: int = 1
@@ -92,7 +92,7 @@ class Wanted:
         parts += [f"{self.accumulation} {summed}"] if self.accumulation > 1 else []
         parts += [f"{self.replicas} replicas"] if self.replicas > 1 else []
         parts += [f"{self.ipus} IPUs per replica"] if self.ipus > 1 else []
-        parts += ["recomputation"] if self.recompute else []
+        parts += [f"recomputation ({self.recompute})"] if self.recompute else []
         parts += [f"{' and '.join(self.off_chip)} off chip"] if self.off_chip else []
         parts += [f"{' and '.join(self.shared)} shared by the replicas"] if self.shared else []
         parts += [f"{self.prefetch} places for each input in Streaming Memory"] if self.prefetch > 1 else []
@@ -146,7 +146,7 @@ class Wanted:
         if self.schedule:
             options.enablePipelining, options.pipelineSchedule = True, self.schedule
         if self.recompute:
-            options.autoRecomputation = popart.RecomputationType.Standard
+            options.autoRecomputation = popart.RecomputationType[self.recompute]
         options.defaultBufferingDepth = self.prefetch
         for kind in self.off_chip:
             getattr(options, LOCATIONS[kind]).location.storage = popart.TensorStorage.OffChip

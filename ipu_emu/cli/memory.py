@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from ipu_emu.cli.model_options import model_options, system_named, wanted
+from ipu_emu.cli.model_options import ModelCommand, model_options, system_named, wanted
 from ipu_emu.cli.printing import console, print_json, write
 from ipu_emu.cli.units import memory as amount
 
@@ -31,7 +31,7 @@ help.
 """
 
 
-@click.command(help=_HELP, short_help="Where the tensors of a model lie on each IPU.")
+@click.command(cls=ModelCommand, help=_HELP, short_help="Where the tensors of a model lie on each IPU.")
 @model_options
 @click.option(
     "--output", type=click.Path(dir_okay=False, path_type=Path), help="Also write a picture: .svg, .html or .png."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,11 @@ if TYPE_CHECKING:
     from ipu_emu.cli.compiling import Wanted
     from ipu_emu.hardware import System
 
-__all__ = ["model_options", "system_named", "wanted"]
+__all__ = ["ModelCommand", "model_options", "system_named", "wanted"]
+
+#: PopART's names, and what is meant where none is given.
+_RECOMPUTATIONS = ("Standard", "NormOnly", "Pipeline", "RecomputeAll")
+_RECOMPUTE = "--recompute"
 
 _OPTIONS = (
     click.argument("model"),
@@ -46,7 +51,11 @@ _OPTIONS = (
         type=click.Choice(["popart", "grouped", "interleaved", "sequential"]),
         help="Pipeline over the IPUs.  [default: shards, one after the other]",
     ),
-    click.option("--recompute", is_flag=True, help="Compute activations once more in the backward pass."),
+    click.option(
+        _RECOMPUTE,
+        type=click.Choice(_RECOMPUTATIONS, case_sensitive=False),
+        help="Compute activations once more in the backward pass; Standard where no kind follows.",
+    ),
     click.option(
         "--off-chip",
         type=click.Choice(["weights", "states", "activations", "accumulators"]),
@@ -67,6 +76,24 @@ _OPTIONS = (
         help="Places of each input in Streaming Memory, filled ahead.",
     ),
 )
+
+
+class ModelCommand(click.Command):
+    """A command in which ``--recompute`` may stand without a kind, and whose warnings are a line each."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        with warnings.catch_warnings(record=True) as caught:
+            done = super().invoke(ctx)
+        for text in dict.fromkeys(str(warning.message) for warning in caught):
+            click.echo(f"Warning: {text}", err=True)
+        return done
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        kinds = {kind.lower() for kind in _RECOMPUTATIONS}
+        pairs = zip(args, [*args[1:], ""], strict=True)
+        alone = f"{_RECOMPUTE}={_RECOMPUTATIONS[0]}"
+        words = [alone if word == _RECOMPUTE and after.lower() not in kinds else word for word, after in pairs]
+        return super().parse_args(ctx, words)
 
 
 def model_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -91,7 +118,7 @@ def wanted(**options: Any) -> Wanted:
         replicas=options["replicas"],
         ipus=options["ipus"],
         schedule=options["schedule"] or "",
-        recompute=options["recompute"],
+        recompute=options["recompute"] or "",
         off_chip=options["off_chip"],
         shared=options["shared"],
         prefetch=options["prefetch"],

@@ -75,7 +75,7 @@ class Compilation:
         self._placement = check_placement(
             self._model, self._options, dataFlow, training=self._training, ipus=self._ipus_per_replica
         )
-        self._model = placed(self._model, self._options, self._ipus_per_replica)
+        self._model = placed(self._model, self._options, self._ipus_per_replica, training=self._training)
         self._broadcast = broadcast_inputs(self._model.metadata)
         self._anchors = [dataFlow.art(id).anchor(id) for id in dataFlow.anchors()]
         self._graph, self._gradients = self._transform()

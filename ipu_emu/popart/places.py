@@ -8,6 +8,7 @@ pipelining        the stage that the user said, else the IPU; neighbouring stage
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -20,12 +21,15 @@ from ipu_emu.transforms.autoshard import shards
 __all__ = ["placed", "stage_numbers"]
 
 
-def placed(model: Graph, options: SessionOptions, ipus: int) -> Graph:
-    """``model`` with the places of its ops; annotations that contradict each other have been refused before."""
+def placed(model: Graph, options: SessionOptions, ipus: int, *, training: bool = True) -> Graph:
+    """``model`` with the places of its ops; annotations that contradict each other have been refused before.
+
+    Warn of a weight that Auto could not keep on one IPU of a pipeline.
+    """
     if not options.usesVirtualGraphs():
         return model
     graph = model.copy()
-    numbers = _ipus(graph, options, ipus)
+    numbers = _ipus(graph, options, ipus, training)
     stages = {id: int(op.attributes.get(PIPELINE_STAGE, numbers[id])) for id, op in _by_output(graph).items()}
     merge = options.pipelineBatchSerialization == 1
     pairs = {(stages[id], numbers[id]) for id in stages}
@@ -67,7 +71,7 @@ def _computed(graph: Graph, id: str) -> bool:
     return graph.tensors[id].role is not Role.CONSTANT
 
 
-def _ipus(graph: Graph, options: SessionOptions, ipus: int) -> Mapping[str, int]:
+def _ipus(graph: Graph, options: SessionOptions, ipus: int, training: bool) -> Mapping[str, int]:
     ops = _by_output(graph)
     if options.virtualGraphMode is VirtualGraphMode.ExecutionPhases:
         return _by_phase(ops, min(ipus, options.executionPhaseSettings.stages))
@@ -78,8 +82,23 @@ def _ipus(graph: Graph, options: SessionOptions, ipus: int) -> Mapping[str, int]
         return {id: int(op.attributes.get(PIPELINE_STAGE, 0)) % ipus for id, op in ops.items()}
     ratios = options.virtualGraphSplitRatios or [1.0] * ipus
     # Without accumulation a weight of two stages would change while one of them waits for the other.
-    apart = options.enablePipelining and options.accumulation() == 1
-    return dict(zip(ops, shards(graph, list(ops.values()), ratios, apart=apart), strict=True))
+    apart = training and options.enablePipelining and options.accumulation() == 1
+    chosen = dict(zip(ops, shards(graph, list(ops.values()), ratios, apart=apart), strict=True))
+    if options.enablePipelining:
+        _warn_of_copies(graph, ops, chosen)
+    return chosen
+
+
+def _warn_of_copies(graph: Graph, ops: Mapping[str, Op], chosen: Mapping[str, int]) -> None:
+    for weight in graph.with_role(Role.WEIGHT):
+        homes = sorted({chosen[id] for id, op in ops.items() if weight.id in op.inputs})
+        if len(homes) > 1:
+            warnings.warn(
+                f"The weight {weight.id} is read on IPUs {', '.join(map(str, homes))} of a pipeline, so every "
+                "micro-batch copies it; place what reads it on one IPU with builder.virtualGraph and "
+                "builder.pipelineStage to avoid that",
+                stacklevel=2,
+            )
 
 
 def _by_phase(ops: Mapping[str, Op], ipus: int) -> dict[str, int]:

@@ -187,6 +187,21 @@ class TestMemory:
         assert ipu["bytes"] == sum(ipu["parts"].values())
         assert "Streaming" in told(f"{command} --recompute --replicas 2 --shared states")
 
+    def test_every_kind_of_recomputation(self) -> None:
+        command = "transformer --batch 4 --ipus 2 --schedule popart --accumulation 4 --format json"
+        stashes = {}
+        for words in ("", "--recompute", "--recompute standard", "--recompute=NormOnly", "--recompute recomputeall"):
+            facts = json.loads(told(f"memory {words} {command}"))
+            stashes[words] = sum(ipu["parts"]["stashes"] for ipu in facts["ipus"])
+        plain, alone, standard, norms, everything = stashes.values()
+        assert everything < alone == standard < norms < plain
+        assert "recomputation (Pipeline)" in told("memory mlp --ipus 2 --recompute pipeline")
+        assert "'mlp' is not one of" not in told("clock --recompute mlp")
+
+    def test_warnings_are_a_line_each(self) -> None:
+        done = ipu_emu("memory mlp --optimiser momentum --shared states")
+        assert done.stderr == "Warning: Replicated tensor sharding has no effect: there is one replica\n"
+
     def test_the_plan_stands_beside_the_estimate(self, model: str) -> None:
         facts = json.loads(told("memory mlp --batch 8 --dtype float --optimiser adam --accumulation 2 --format json"))
         held = facts["ipus"][0]["parts"]

@@ -49,6 +49,17 @@ def test_a_weight_at_both_ends_does_not_pull_all_layers_to_one_ipu() -> None:
     assert max(work) < 0.5 * sum(work)
 
 
+@pytest.mark.parametrize("training", [True, False])
+def test_a_weight_at_both_ends_of_a_pipeline_is_told_of(training: bool) -> None:
+    model = models.bert(batch=1, layers=4, width=32, heads=2, length=16, context=16, vocabulary=64)
+    values = options(virtualGraphMode=AUTO, enablePipelining=True, A=8 if training else 1)
+    with pytest.warns(
+        UserWarning, match="^The weight tokens is read on IPUs 0, 3 of a pipeline, so every micro-batch"
+    ):
+        graph = placed(model.graph, values, 4, training=training)
+    assert {op.place.ipu for op in graph.ops} == {0, 1, 2, 3}
+
+
 @pytest.mark.parametrize("ipus", [2, 3, 4])
 def test_auto_gives_each_ipu_its_share_of_the_work(ipus: int) -> None:
     session = session_of(transformer(), ipus, virtualGraphMode=AUTO)
