@@ -34,7 +34,7 @@ import popdist_py.popart
 from ipu_emu import models
 from ipu_emu.program.instructions import WeightUpdate, leaves
 
-MICRO_BATCHES, BATCH, LENGTH, VOCABULARY = 16, 4, 64, 96
+MICRO_BATCHES, BATCH, LENGTH, WIDTH, LAYERS, VOCABULARY = 16, 2, 128, 256, 4, 96
 OVERHEAD_NS = 3000.0
 HERE = Path(__file__).resolve()
 
@@ -56,7 +56,7 @@ def accumulated(count: int) -> dict[str, Any]:
 
 def transformer(opts: popart.SessionOptions, device: Any, micro_batches: int, first: int = 0) -> tuple[Any, Step]:
     """A session, and its step on the micro-batches from number ``first`` on."""
-    model = models.transformer(batch=BATCH, length=LENGTH, vocabulary=VOCABULARY, layers=4, width=128)
+    model = models.transformer(batch=BATCH, length=LENGTH, vocabulary=VOCABULARY, layers=LAYERS, width=WIDTH)
     flow = popart.DataFlow(1, {model.loss: popart.AnchorReturnType("All")})
     optimizer = popart.SGD({"defaultLearningRate": (1e-3, False), "defaultMomentum": (0.9, True)})
     session = popart.TrainingSession(model.proto, flow, model.loss, optimizer, device, userOptions=opts)
