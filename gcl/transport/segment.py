@@ -11,6 +11,7 @@ import mmap
 import os
 import weakref
 from collections import defaultdict
+from functools import cache
 from math import prod
 from typing import Any
 
@@ -22,21 +23,36 @@ __all__ = ["DEFAULT_BYTES", "Segment", "array_at", "map_memory"]
 
 _ALIGNMENT = 4096
 _MAP_NORESERVE = 0x4000
+_FAILED = ctypes.c_void_p(-1).value  # what mmap returns then
 
 #: Address space of one rank's segment: all of the machine's memory, at most 64 GiB.
 DEFAULT_BYTES = min(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"), 64 << 30)
 
 
 def map_memory(descriptor: int, nbytes: int) -> np.ndarray:
-    """``nbytes`` of ``descriptor`` (-1: anonymous memory) as uint8; raise TransportError if they do not fit."""
+    """``nbytes`` of ``descriptor`` (-1: anonymous memory) as uint8; raise TransportError if they do not fit.
+
+    It is mapped until nobody holds any of it. The descriptor may be closed: unlike ``mmap.mmap``, this keeps none.
+    """
     flags = mmap.MAP_SHARED | _MAP_NORESERVE | (mmap.MAP_ANONYMOUS if descriptor < 0 else 0)
-    try:
-        return np.frombuffer(mmap.mmap(descriptor, nbytes, flags=flags), np.uint8)
-    except (OSError, ValueError) as error:
+    address = _libc().mmap(None, nbytes, mmap.PROT_READ | mmap.PROT_WRITE, flags, descriptor, 0)
+    if address == _FAILED:
         raise TransportError(
-            f"{nbytes >> 20} MiB of address space for a shared segment were asked for: {error}; "
-            "raise `ulimit -v`, or connect with a smaller segment_bytes"
-        ) from None
+            f"{nbytes >> 20} MiB of address space for a shared segment were asked for: "
+            f"{os.strerror(ctypes.get_errno())}; raise `ulimit -v`, or connect with a smaller segment_bytes"
+        )
+    memory = (ctypes.c_uint8 * nbytes).from_address(address)
+    weakref.finalize(memory, _libc().munmap, address, nbytes).atexit = False  # threads may be at work on it
+    return np.frombuffer(memory, np.uint8)
+
+
+@cache
+def _libc() -> ctypes.CDLL:
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.mmap.restype = ctypes.c_void_p
+    libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
+    libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+    return libc
 
 
 def array_at(address: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:

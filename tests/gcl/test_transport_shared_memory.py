@@ -67,3 +67,22 @@ def test_processes_see_each_others_memory_and_each_others_end(tmp_path: Path) ->
     assert fault.startswith("rank 1 cannot map its peers' memory: 65536 MiB of address space")
     assert fault.endswith("use transport='tcp' or 'mpi'")
     assert after is False
+
+
+def test_communicators_that_were_closed_hold_no_descriptors(tmp_path: Path) -> None:
+    """Also while the program still holds them, and their tensors."""
+    program = """
+    import os
+    from tests.gcl.instance import connect
+
+    counts, kept = [], []
+    for i in range(300):
+        communicator = connect(segment_bytes=1 << 20)
+        kept.append((communicator, communicator.all_reduce(communicator.empty(5) + i)))
+        communicator.close()
+        counts.append(len(os.listdir("/proc/self/fd")))
+    assert counts[-1] <= counts[0] + 2, counts
+    assert all((tensor == 2 * i).all() for i, (_, tensor) in enumerate(kept))
+    print("fine")
+    """
+    assert run_job(program, tmp_path).succeeded().out == ["fine\n"] * 2
