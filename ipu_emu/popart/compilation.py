@@ -129,7 +129,12 @@ class Compilation:
             self.deviceInfo,
             replicas=self._options.getGlobalReplicationFactor(),
             compiled=self._lower,
+            beside=self._second_program(),
         )
+
+    def _second_program(self) -> Executable | None:
+        """A program that lies on the IPUs beside that of a step."""
+        return None
 
     def _on_io_tiles(self) -> list[str]:
         """Inputs and anchors that I/O tiles exchange with the host."""

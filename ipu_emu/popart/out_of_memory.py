@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from typing import Any
 
 from ipu_emu.errors import OutOfMemoryError
@@ -70,15 +71,24 @@ def streaming_memory_of(device: DeviceInfo) -> int | None:
 
 
 def check_memory(
-    executable: Executable, device: DeviceInfo, *, replicas: int, compiled: Callable[..., Executable]
+    executable: Executable,
+    device: DeviceInfo,
+    *,
+    replicas: int,
+    compiled: Callable[..., Executable],
+    beside: Executable | None = None,
 ) -> None:
     """Raise OutOfMemoryError where an IPU would need more than it has.
 
-    ``compiled`` compiles the model again, with other arguments of ``lower``.
+    ``compiled`` compiles the model again, with other arguments of ``lower``; ``beside`` is a second program of the
+    same variables.
     """
     _check_streaming_memory(executable, device)
     limit = memory_of(device)
     needs = footprints(executable, device.tilesPerIPU)
+    if beside is not None:
+        others = footprints(beside, device.tilesPerIPU)
+        needs = [one.beside(other) for one, other in zip_longest(needs, others, fillvalue=Footprint())]
     worst = max(range(len(needs)), key=lambda ipu: needs[ipu].total)
     if limit is None or needs[worst].total <= limit:
         return

@@ -19,6 +19,7 @@ from ipu_emu.popart.optimizer import Optimizer, check_replacement
 from ipu_emu.popart.options import SessionOptions
 from ipu_emu.popart.patterns import InputShapeInfo, Patterns
 from ipu_emu.popart.session import Session
+from ipu_emu.program.executable import Executable
 from ipu_emu.program.lowering import lower
 from ipu_emu.transforms.clipping import CLIP_SCALE, clip_scale
 from ipu_emu.transforms.loss_scaling import LossScaler, check_loss_scaling
@@ -84,10 +85,16 @@ class TrainingSession(Session):
         with self._forward_only.with_values_of(engine) as forward:
             yield forward
 
-    def _load_forward(self) -> Engine:
+    def _second_program(self) -> Executable | None:
+        if not self._options.createImplicitPipeliningFwdOnlyProgram:
+            return None
         anchors = forward_anchors(self._graph, self._anchors)
         arguments = self._arguments() | {"anchors": anchors, "gradients": ()}
-        executable = lower(forward_graph(self._graph, anchors), **arguments)
+        return lower(forward_graph(self._graph, anchors), **arguments)
+
+    def _load_forward(self) -> Engine:
+        executable = self._second_program()
+        assert executable is not None
         return self._engine_of(executable, self._loaded.replicas)
 
     def close(self) -> None:

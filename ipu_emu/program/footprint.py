@@ -59,6 +59,12 @@ class Footprint:
         """Bytes by name."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
+    def beside(self, other: Footprint) -> Footprint:
+        """Of two programs of the same variables."""
+        both = other.parts()
+        sums = {name: size + both[name] for name, size in self.parts().items()}
+        return Footprint(**(sums | {"variables": max(self.variables, other.variables)}))
+
 
 def footprints(executable: Executable, tiles: int) -> list[Footprint]:
     """One for each IPU of a replica; an IPU has so many ``tiles``."""

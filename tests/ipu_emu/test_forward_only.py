@@ -7,8 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ipu_emu import popart
+from ipu_emu import models, popart
+from ipu_emu.hardware import GC200
+from ipu_emu.program.footprint import footprints
 from tests.ipu_emu.pipelines import KEPT, PIPELINE, Tower
+from tests.ipu_emu.sessions import options
 
 FORWARD = {"createImplicitPipeliningFwdOnlyProgram": True, **PIPELINE}
 
@@ -50,3 +53,24 @@ def test_there_is_no_such_program_unless_it_was_asked_for() -> None:
     session = tower.session(A=4, **PIPELINE)
     with pytest.raises(popart.popart_exception, match="There is no program 'forwardOnly'; set the session option"):
         session.run("forwardOnly", popart.PyStepIO(tower.data(0, 1, 4, 1), session.initAnchorArrays()))
+
+
+def pipelined(tiles: int, **values: Any) -> Any:
+    """A transformer on two IPUs of so many tiles."""
+    model = models.transformer(batch=16, layers=4, width=64, length=64)
+    opts = options(virtualGraphMode=popart.VirtualGraphMode.Auto, enablePipelining=True, A=4, **values)
+    device = popart.DeviceManager().createOfflineIPUDevice({"numIPUs": 2, "tilesPerIPU": tiles})
+    flow = popart.DataFlow(1, [model.loss])
+    return popart.TrainingSession(model.proto, flow, model.loss, popart.ConstSGD(0.1), device, userOptions=opts)
+
+
+def test_what_it_takes_counts_beside_what_training_takes() -> None:
+    def fits(tiles: int) -> bool:
+        return all(need.total <= tiles * GC200.tile_memory for need in footprints(executable, tiles))
+
+    executable = pipelined(GC200.tiles)._compile()
+    least = next(tiles for tiles in range(1, GC200.tiles) if fits(tiles))
+    pipelined(least).prepareDevice(loadEngine=False)
+    with pytest.raises(popart.OutOfMemoryException, match="Out of memory: IPU"):
+        pipelined(least, createImplicitPipeliningFwdOnlyProgram=True).prepareDevice(loadEngine=False)
+    pipelined(2 * least, createImplicitPipeliningFwdOnlyProgram=True).prepareDevice(loadEngine=False)
