@@ -43,7 +43,7 @@ def map_memory(descriptor: int, nbytes: int) -> np.ndarray:
         )
     memory = (ctypes.c_uint8 * nbytes).from_address(address)
     weakref.finalize(memory, _libc().munmap, address, nbytes).atexit = False  # threads may be at work on it
-    return np.frombuffer(memory, np.uint8)
+    return np.ctypeslib.as_array(memory)
 
 
 @cache
