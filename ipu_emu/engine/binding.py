@@ -15,6 +15,7 @@ from ipu_emu.engine.counts import Counts
 from ipu_emu.engine.exceptions import watched
 from ipu_emu.engine.exchange import Member, exchange
 from ipu_emu.engine.replicas import Replicas
+from ipu_emu.engine.rounded import Sum, rounded, wide_room
 from ipu_emu.engine.wall import Kind
 from ipu_emu.graph import Op
 from ipu_emu.ops import Step
@@ -93,8 +94,21 @@ class Binder:
             return self._exchange(leaf.ops, turn)
         assert isinstance(leaf, AllReduce)
         bucket = self.buckets[leaf.bucket]
-        step = self.replicas.all_reduce(Bucket.named(leaf.bucket), bucket, leaf.operator)
+        step = self._reduction(leaf, counts)
         return watched("the reduction of gradients", step, [bucket], [bucket]) if self.watch else step
+
+    def _reduction(self, leaf: AllReduce, counts: Counts) -> Step:
+        kind, bucket = Bucket.named(leaf.bucket), self.buckets[leaf.bucket]
+        if not leaf.rounded:
+            return self.replicas.all_reduce(kind, bucket, leaf.operator)
+        wide = wide_room(self.buckets[kind.room.region], bucket)
+        reduce = self.replicas.all_reduce(kind, wide, leaf.operator)
+        placed = [(self.executable.plan.placements[id], name) for id, name in leaf.rounded]
+        sums = [Sum(one.offset_of(0) // bucket.itemsize, one.tensor.nelms, name) for one, name in placed]
+        factor = self.executable.step.accumulation
+        return rounded(
+            bucket, wide, reduce, sums, lambda: (counts.seed, 0, counts.step, (counts.batch + 1) * factor - 1)
+        )
 
     def local(self, leaf: Leaf, replica: int, counts: Counts, turn: int = 0) -> list[Step]:
         """What each replica does alone."""

@@ -27,6 +27,7 @@ __all__ = [
     "MEAN_OPERATOR",
     "OPERATOR",
     "OPS",
+    "REDUCTIONS",
     "REPLICAS",
     "SCATTER",
     "SCATTER_GRADIENT",
@@ -49,6 +50,8 @@ MEAN = "ReplicatedMean"
 MEAN_OPERATOR = _OPERATORS.index(Operator.MEAN)
 #: Between the replicas that share an update or a weight (ops/sharding.py).
 SCATTER_GRADIENT, GATHER_WEIGHT, GATHER_SHARDS = "ReduceScatterGradient", "AllGatherWeight", "AllGatherShards"
+#: After which all replicas of a group have the same.
+REDUCTIONS = (_REDUCE, MEAN)
 _OWN = (MEAN, SCATTER_GRADIENT, GATHER_WEIGHT, GATHER_SHARDS)
 
 

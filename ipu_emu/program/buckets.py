@@ -35,6 +35,11 @@ class Bucket:
         group = "all" if self.group is None else f"{self.group[0]}x{self.group[1]}"
         return f"{plain}:{group}:{self.number}{f':{self.ipu}' if self.ipu else ''}"
 
+    @property
+    def room(self) -> Bucket:
+        """Where collectives of its replicas on its IPU work, one after the other."""
+        return Bucket(dtype_named("UINT8"), self.group, ipu=self.ipu)
+
     @classmethod
     def named(cls, region: str) -> Bucket:
         """The inverse of ``region``."""

@@ -164,13 +164,18 @@ class AccumulateAnchor:
 
 @dataclass(frozen=True)
 class AllReduce:
-    """Combine a bucket over the replicas of its group, in all instances, in place."""
+    """Combine a bucket over the replicas of its group, in all instances, in place.
+
+    With ``rounded`` the results, of FLOAT16, are rounded stochastically: the tensors in the bucket, each with the
+    name that its random numbers go by.
+    """
 
     bucket: str
     operator: str
+    rounded: tuple[tuple[str, str], ...] = ()
 
     def __str__(self) -> str:
-        return f"AllReduce {self.operator} {self.bucket}"
+        return f"AllReduce {self.operator} {self.bucket}{', rounded stochastically' if self.rounded else ''}"
 
 
 @dataclass(frozen=True)

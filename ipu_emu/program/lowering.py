@@ -176,11 +176,11 @@ class _Lowering:
         return [tensor for tensor in self.graph.with_role(Role.INPUT) if tensor.id in read]
 
     def program(self, inputs: Sequence[Tensor]) -> tuple[Instruction, ...]:
-        forward: list[Leaf] = self.keys(KEY)
+        forward: list[Leaf] = [*self.keys(KEY), *self.keys(SHARED_KEY, Phase.FORWARD, Phase.BACKWARD)]
         forward += [self.streams.load(tensor) for tensor in inputs]
         forward += [_instruction((op,)) for op in self.graph.ops if op.phase is not Phase.UPDATE]
         forward += self.accumulation()
-        updates: list[Leaf] = [*self.reduce(), *self.keys(SHARED_KEY)]
+        updates: list[Leaf] = [*self.reduce(), *self.keys(SHARED_KEY, Phase.UPDATE)]
         ops = [op for op in self.graph.ops if op.phase is Phase.UPDATE]
         groups = together(self.graph, ops, self.stages.of, self.bucket_bytes, self.remote)
         updates += [leaf for group in groups for leaf in self.update(group)]
@@ -196,11 +196,12 @@ class _Lowering:
         if not is_load(ops[0], self.remote):
             return [_instruction(ops)]
         room = self.room(self.graph.tensor(ops[0].outputs[0]), ops[0].place.ipu)
-        offset = 0
+        offset, drawn = 0, {gradient.total for gradient in self.gradients if gradient.rounded}
         for op in ops:
             self.rooms[op.outputs[0]] = room, offset
             offset += aligned(self.graph.tensor(op.outputs[0]).nbytes)
-        return [*map(RemoteLoad, ops), AllReduce(room, self.operator)]
+        rounded = tuple((op.outputs[0], op.inputs[0]) for op in ops if op.inputs[0] in drawn)
+        return [*map(RemoteLoad, ops), AllReduce(room, self.operator, rounded)]
 
     def room(self, tensor: Tensor, ipu: int) -> str:
         """Where sums that were off chip are reduced, one group after the other: a bucket behind all others."""
@@ -216,9 +217,11 @@ class _Lowering:
         reduced = {self.buckets[g.total].region: self.whole(g).stage for g in self.reduced}
         return self.stages.pipeline(body, reduced, count, counter)
 
-    def keys(self, key: str) -> list[Leaf]:
-        """Set what random numbers are made of, if there are any, on every IPU."""
-        return [DrawKey(id, key == SHARED_KEY) for id in self.graph.tensors if original_of(id) == key]
+    def keys(self, key: str, *phases: Phase) -> list[Leaf]:
+        """Set what random numbers of these phases (none: of all) are made of, if there are any, on every IPU."""
+        read = {id for op in self.graph.ops if not phases or op.phase in phases for id in op.reads}
+        found = [id for id in self.graph.tensors if original_of(id) == key and (not phases or id in read)]
+        return [DrawKey(id, key == SHARED_KEY) for id in found]
 
     def accumulation(self) -> list[Leaf]:
         """Sum, or keep the running mean of, the gradients of the micro-batches of a batch."""
@@ -230,7 +233,11 @@ class _Lowering:
     def reduce(self) -> list[Leaf]:
         """One collective for each bucket."""
         shared = [b for b in dict.fromkeys(self.buckets.values()) if (b.group[1] if b.group else self.replicas) > 1]
-        return [AllReduce(bucket.region, self.operator) for bucket in shared]
+        return [AllReduce(bucket.region, self.operator, self.rounded(bucket)) for bucket in shared]
+
+    def rounded(self, bucket: Bucket) -> tuple[tuple[str, str], ...]:
+        """The sums in a bucket that are rounded stochastically."""
+        return tuple((g.total, g.total) for g in self.reduced if g.rounded and self.buckets[g.total] == bucket)
 
     @property
     def operator(self) -> str:

@@ -12,11 +12,13 @@ from types import MappingProxyType
 
 from ipu_emu.errors import InternalError
 from ipu_emu.graph import Graph, Role
+from ipu_emu.graph.dtype import FLOAT
 from ipu_emu.ops import TABLE
 from ipu_emu.ops.sharding import exchanged_bytes
-from ipu_emu.program.buckets import room_of
+from ipu_emu.program.buckets import Bucket, room_of
 from ipu_emu.program.exchanges import exchanged_beside
 from ipu_emu.program.instructions import (
+    AllReduce,
     HostLoad,
     HostStore,
     Instruction,
@@ -98,6 +100,7 @@ class _Planner:
                 continue
             self.offsets[id] = self.sizes.setdefault(region, 0)
             self.sizes[region] += aligned(self.graph.tensor(id).nbytes)
+        self.make_wide_rooms()
         self.place_transients()
         return MemoryPlan(
             {id: self.placement(id) for id in self.graph.tensors if self.root(id) in self.offsets},
@@ -114,6 +117,14 @@ class _Planner:
                 region = room_of(leaf.ops[0]).region
                 nbytes = sum(exchanged_bytes(node_in(self.graph, op)) for op in leaf.ops)
                 self.sizes[region] = max(self.sizes.get(region, 0), nbytes)
+
+    def make_wide_rooms(self) -> None:
+        """Memory in which buckets of FLOAT16 are reduced in FLOAT."""
+        for leaf in self.program:
+            if isinstance(leaf, AllReduce) and leaf.rounded:
+                bucket = Bucket.named(leaf.bucket)
+                nbytes = self.sizes[leaf.bucket] // bucket.dtype.itemsize * FLOAT.itemsize
+                self.sizes[bucket.room.region] = max(self.sizes.get(bucket.room.region, 0), nbytes)
 
     def in_rooms(self, rooms: Mapping[str, tuple[str, int]]) -> dict[str, int]:
         """The offsets of tensors that use a region in turn."""

@@ -21,8 +21,8 @@ class Gradient:
     """A weight's gradient: ``part`` is of one micro-batch, ``total`` of a batch, in the bucket of its type.
 
     A ``scattered`` one is in no bucket: an op of the update reduces it, each replica getting a shard, or nobody has
-    to. The sum of a ``rounded`` one is rounded stochastically. The total of a ``remote`` one is off chip, and reduced
-    once it has been loaded.
+    to. The sums of a ``rounded`` one are rounded stochastically. The total of a ``remote`` one is off chip, and
+    reduced once it has been loaded.
     """
 
     weight: str

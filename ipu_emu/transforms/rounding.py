@@ -4,7 +4,7 @@
     w = SgdPlain(w, g, ...)       w32 = SgdPlain(Cast(w), Cast(g), ...), w = RoundStochasticallyInto(w, w32)
 
 What only moves elements stays as it is. Sums over micro-batches are rounded by the ops that make them (AddRounded,
-MeanRounded); those over replicas, which no replica makes alone, round to nearest.
+MeanRounded), gradients that replicas share by their all-reduce. What all replicas get is rounded alike on all.
 """
 
 from __future__ import annotations
@@ -14,10 +14,13 @@ from dataclasses import replace
 from ipu_emu.graph import Graph, Op, Phase, Place, Role
 from ipu_emu.graph.dtype import FLOAT, FLOAT16
 from ipu_emu.ops import TABLE, node_of
-from ipu_emu.ops.collectives import between_replicas
+from ipu_emu.ops.collectives import GATHER_SHARDS, GATHER_WEIGHT, REDUCTIONS, SCATTER_GRADIENT, between_replicas
 from ipu_emu.ops.random import key_in
 
 __all__ = ["round_stochastically"]
+
+#: Collectives of shards, whose sizes in bytes are settled.
+_SHARDED = (SCATTER_GRADIENT, GATHER_WEIGHT, GATHER_SHARDS)
 
 
 def round_stochastically(graph: Graph) -> None:
@@ -40,8 +43,10 @@ class _Rounding:
         return bool(id) and self.graph.tensors[id].dtype is FLOAT16
 
     def concerns(self, op: Op) -> bool:
-        if between_replicas(op) or not any(self.is_half(id) for id in op.outputs):
+        if not any(self.is_half(id) for id in op.outputs):
             return False
+        if between_replicas(op):
+            return op.type not in _SHARDED
         narrows = op.type == "Cast" and self.graph.tensors[op.inputs[0]].dtype is FLOAT
         return narrows or TABLE[op].cost(node_of(self.graph, op)).flops > 0
 
@@ -77,7 +82,7 @@ class _Rounding:
         return self.widened[key]
 
     def round(self, op: Op, source: str, output: str, place: str | None = None) -> None:
-        key = key_in(self.graph, shared=op.phase is Phase.UPDATE)
+        key = key_in(self.graph, shared=op.phase is Phase.UPDATE or op.type in REDUCTIONS)
         inputs = (source, key) if place is None else (place, source, key)
         type = "RoundStochastically" if place is None else "RoundStochasticallyInto"
         made = Op(type, inputs, (output,), {}, phase=op.phase, place=op.place, guard=op.guard)

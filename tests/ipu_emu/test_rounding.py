@@ -200,3 +200,66 @@ def test_errors_of_the_state() -> None:
         assert error.value.args[0] == f"Trying to {verb} {rest}"
     with pytest.raises(popart.popart_exception, match="of 2 values was given; getRNGState gives 4"):
         Half().session(enableLoadAndOffloadRNGState=True).setRNGState([1, 2])
+
+
+@pytest.mark.parametrize("off_chip", [False, True])
+@pytest.mark.parametrize("running", [False, True])
+def test_small_gradients_of_replicas_are_not_lost(running: bool, off_chip: bool) -> None:
+    """Three replicas add an eighth of the distance between halves each; to nearest, they add nothing."""
+    builder = popart.Builder()
+    x = builder.addInputTensor("FLOAT16", [4000])
+    w = builder.addInitializedInputTensor(np.zeros(4000, np.float16))
+    loss = builder.aiGraphcore.identityloss([builder.aiOnnx.mul([x, w])], popart.ReductionType.Sum)
+    data = np.full((2, 4, 4000), 2.0**-13, np.float16)
+    data[:, 0] = 1.0
+    found = {}
+    for stochastic in (False, True):
+        opts = options(R=4, A=2, enableStochasticRounding=stochastic)
+        if running:
+            opts.accumulationAndReplicationReductionType = popart.ReductionType.Mean
+            opts.meanAccumulationAndReplicationReductionStrategy = popart.MeanReductionStrategy.Running
+        if off_chip:
+            opts.accumulatorTensorLocationSettings.location.storage = popart.TensorStorage.OffChip
+        session = train(builder, popart.DataFlow(1, []), loss, popart.ConstSGD(1.0), opts)
+        session.run(popart.PyStepIO({x: data}, {}))
+        session.weightsToHost()
+        found[stochastic] = -session._weights.values[w].astype(np.float64)
+        for replica in range(1, 4):
+            np.testing.assert_array_equal(session._loaded.read(w, replica), -found[stochastic])
+    exact = data[0, :, 0].astype(np.float64).sum()
+    exact = exact / 4 if running else 2 * exact
+    assert len(set(found[False])) == 1
+    assert len(set(found[True])) == 2
+    assert abs(found[True].mean() - exact) < abs(found[False].mean() - exact) / 5
+
+
+def test_an_all_reduce_of_the_model_rounds_alike_on_all_replicas() -> None:
+    builder = popart.Builder()
+    x = builder.addInputTensor("FLOAT16", [4000])
+    y = builder.aiGraphcore.replicatedallreduce([x])
+    data = np.full((2, 4, 4000), 2.0**-13, np.float16)
+    data[:, 0] = 1.0
+    opts = options(R=4, enableStochasticRounding=True)
+    session = popart.InferenceSession(
+        builder.getModelProto(), popart.DataFlow(2, [y]), device(opts), userOptions=opts
+    )
+    session.prepareDevice()
+    session.setRandomSeed(1)
+    anchors = session.initAnchorArrays()
+    session.run(popart.PyStepIO({x: data}, anchors))
+    found = anchors[y]
+    assert (found == found[:, :1]).all()
+    assert (found[0] != found[1]).any()
+    assert abs(found.astype(np.float64).mean() - 1 - 3 * 2.0**-13) < 2.0**-15
+
+
+def test_off_chip_sums_and_small_buckets_change_no_bit() -> None:
+    half = Half()
+    whole = half.weights(half.session())
+    small = half.weights(half.session(gclOptions={"maximum_reduce_many_buffer_size": "64"}))
+    opts = options(R=half.replicas, A=half.factor, enableStochasticRounding=True)
+    opts.accumulatorTensorLocationSettings.location.storage = popart.TensorStorage.OffChip
+    far = half.weights(half.ready(popart.TrainingSession(*half.model, device(opts), userOptions=opts)))
+    for one, other, third in zip(whole, small, far, strict=True):
+        np.testing.assert_array_equal(one, other)
+        np.testing.assert_array_equal(one, third)
