@@ -1,4 +1,4 @@
-"""Pairs: cases in which every two values of different factors occur together (all would be 20,000)."""
+"""Pairs: cases in which every two values of different factors occur together (all: tests.gcl.every_collective)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from gcl import Group
 from tests.gcl.reference import OPERATORS_OF
 
-__all__ = ["REPLICAS", "Case", "cases"]
+__all__ = ["GROUPINGS", "REPLICAS", "SIZES", "TRANSPORTS", "Case", "cases", "fits"]
 
 #: Two places in a Case, and what stands there.
 Pair = tuple[int, int, Any, Any]
@@ -28,6 +28,11 @@ TRANSPORTS = ("inprocess", "shared_memory", "tcp", "mpi")
 REPLICAS = (1, 2, 3, 4, 8, 16)
 SIZES = (0, 1, 7, 1000, 1_000_003)
 _CANDIDATES = 15
+
+
+def fits(replicas: int, grouping: str) -> bool:
+    """Say whether there is such a group of so many replicas."""
+    return replicas >= _FEWEST[grouping] and (replicas % 2 == 0 or grouping in ("all", "none"))
 
 
 class Case(NamedTuple):
@@ -58,9 +63,7 @@ _TRANSPORT, _REPLICAS, _GROUPING, _DTYPE, _OP = range(5)
 #: Which pairs of factors do not go with everything, and when they do.
 _GO_TOGETHER: dict[tuple[int, int], Callable[[Any, Any], bool]] = {
     (_TRANSPORT, _REPLICAS): lambda transport, replicas: replicas > 1 or transport == "inprocess",
-    (_REPLICAS, _GROUPING): lambda replicas, grouping: (
-        replicas >= _FEWEST[grouping] and (replicas % 2 == 0 or grouping in ("all", "none"))
-    ),
+    (_REPLICAS, _GROUPING): fits,
     (_DTYPE, _OP): lambda dtype, op: op in OPERATORS_OF[dtype],
 }
 

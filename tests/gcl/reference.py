@@ -59,9 +59,14 @@ def all_reduce(data: np.ndarray, op: str, group: Group) -> np.ndarray:
 
 
 def reduce_scatter(data: np.ndarray, op: str, group: Group) -> np.ndarray:
-    fragment = -(-data.shape[1] // group.size)
-    padded = np.zeros((len(data), group.size * fragment), data.dtype)
-    padded[:, : data.shape[1]] = all_reduce(data, op, group)
+    return scattered(all_reduce(data, op, group), group)
+
+
+def scattered(total: np.ndarray, group: Group) -> np.ndarray:
+    """Every replica's fragment of its own row of ``total``."""
+    fragment = -(-total.shape[1] // group.size)
+    padded = np.zeros((len(total), group.size * fragment), total.dtype)
+    padded[:, : total.shape[1]] = total
     return np.stack([row.reshape(group.size, fragment)[group.index(r)] for r, row in enumerate(padded)])
 
 
