@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+from ipu_emu.errors import EmulatorError
 from ipu_emu.framework.checks import check_call
 from ipu_emu.framework.parts import InfeedQueue, OutfeedQueue, PipelineStageOptions, StageFunction
 from ipu_emu.program.schedules import Mapping, Slot, schedule
@@ -42,12 +43,17 @@ class ReductionMethod(Enum):
 class PipelineCall:
     """Raise what TensorFlow raises for arguments that do not fit; with an ``optimizer_function`` it is training.
 
+    A ``gradient_accumulation_count`` that is a function is asked for when slots are, as in a run.
     ``allow_recompute``, ``io_tiles`` and ``remote_memory`` are of the configuration of the IPUs.
     """
 
     computational_stages: Sequence[StageFunction | Sequence[StageFunction]]
-    gradient_accumulation_count: int | None = None
+    gradient_accumulation_count: int | Callable[[], int] | None = None
+    gradient_accumulation_dtype: Any = None
+    gradient_accumulation_for_captured_grads: bool = True
+    repeat_count: int = 1
     batch_serialization_iterations: int = 1
+    inputs: Sequence[Any] = ()
     infeed_queue: InfeedQueue | None = None
     outfeed_queue: OutfeedQueue | None = None
     optimizer_function: Callable[..., Any] | None = None
@@ -60,18 +66,24 @@ class PipelineCall:
     offload_weight_update_variables: bool | None = None
     replicated_optimizer_state_sharding: bool = False
     offload_activations: bool | None = None
+    offload_gradient_accumulation_buffers: bool | None = None
+    replicated_weight_sharding: bool | None = None
+    offload_weights: bool | None = None
     continuous_weight_updates: bool = False
     outfeed_loss: bool = False
     outfeed_mask: Sequence[bool] | None = None
     accumulate_outfeed: bool = False
+    accumulate_outfeed_dtype: Any = None
     reduction_method: ReductionMethod | str = ReductionMethod.SUM
+    name: str = "pipeline"
     allow_recompute: bool = False
     io_tiles: bool = False
     remote_memory: bool = True
 
     def __post_init__(self) -> None:
         check_call(self)
-        self.slots()
+        if isinstance(self.gradient_accumulation_count, int):
+            self._slots(self.gradient_accumulation_count)
 
     @property
     def kind(self) -> PipelineSchedule:
@@ -96,11 +108,20 @@ class PipelineCall:
         return [(entry,) if isinstance(entry, int) else tuple(entry) for entry in entries]
 
     def slots(self) -> Iterator[Slot]:
-        """What every IPU does in every slot of a batch."""
+        """What every IPU does in every slot of a batch; raise EmulatorError for a count that only now is known."""
+        count = self.gradient_accumulation_count
+        if not callable(count):
+            return self._slots(count or 0)
+        try:
+            return self._slots(count())
+        except EmulatorError as error:
+            raise EmulatorError(f"Pipeline depth is invalid. {error.args[0]}") from error
+
+    def _slots(self, count: int) -> Iterator[Slot]:
         return schedule(
             self.kind.name.lower(),
             len(self.computational_stages),
-            self.gradient_accumulation_count or 0,
+            count,
             training=self.optimizer_function is not None,
             mapping=self.mapping,
             recompute=self.allow_recompute and self.optimizer_function is not None,

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ipu_emu.errors import ArgumentError, ArgumentTypeError, EmulatorError, UnsupportedError
-from ipu_emu.framework.parts import InfeedQueue, OutfeedMode, OutfeedQueue, PipelineStageOptions, StageFunction
+from ipu_emu.framework.parts import InfeedQueue, OutfeedMode, OutfeedQueue, PipelineStageOptions
+from ipu_emu.framework.types import check_types
 from ipu_emu.program.schedules import ALL_IPUS
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ _REDUCTIONS = ("SUM", "MEAN", "RUNNING_MEAN")
 
 def check_call(call: PipelineCall) -> None:
     """Raise the first error of a call."""
+    check_types(call)
     for error, wrong, text in _RULES:
         if wrong(call):
             raise error(text if isinstance(text, str) else text(call))
@@ -45,12 +47,12 @@ def check_program(calls: Sequence[PipelineCall]) -> None:
         )
 
 
-def _of_enumeration(name: str, argument: str) -> _Rule:
-    """An argument that is given and no member of an enumeration."""
+def _of_enumeration(name: str, argument: str, *, optional: bool) -> _Rule:
+    """An argument that is no member of an enumeration; an ``optional`` one may be None."""
 
     def wrong(call: PipelineCall) -> bool:
         value = getattr(call, argument)
-        return value is not None and type(value).__name__ != name
+        return not (optional and value is None) and type(value).__name__ != name
 
     return ArgumentTypeError, wrong, f"The given {argument} is not a member of the {name} enumeration."
 
@@ -74,6 +76,12 @@ def _options(argument: str) -> _Rule:
         return value is not None and not fits
 
     return ArgumentError, wrong, f"{argument} must be a list of one PipelineStageOptions per stage."
+
+
+def _count(call: PipelineCall) -> int:
+    """The count, 0 where only a run knows it."""
+    given = call.gradient_accumulation_count
+    return given if isinstance(given, int) else 0
 
 
 def _ipus(call: PipelineCall) -> set[int]:
@@ -139,33 +147,18 @@ def _recomputes(schedule: str, mode: str) -> _Rule:
 
 _RULES: tuple[_Rule, ...] = (
     (
-        ArgumentTypeError,
-        lambda call: not isinstance(call.computational_stages, _LIST),
-        "computational_stages argument needs to be a list or a tuple.",
-    ),
-    (
-        ArgumentTypeError,
-        lambda call: not all(isinstance(one, StageFunction) for stage in call.functions for one in stage),
-        "computational_stages argument needs to have stages that are a StageFunction, or a list of concurrent ones.",
-    ),
-    (
-        ArgumentTypeError,
-        lambda call: call.device_mapping is not None and not isinstance(call.device_mapping, _LIST),
-        "device_mapping argument needs to be a list or a tuple.",
-    ),
-    (
         ArgumentError,
         lambda call: call.gradient_accumulation_count is None,
         "gradient_accumulation_count must be specified.",
     ),
     (
         ArgumentError,
-        lambda call: (call.gradient_accumulation_count or 0) < 0,
+        lambda call: _count(call) < 0,
         "gradient_accumulation_count must be >= 0.",
     ),
     (
         ArgumentError,
-        lambda call: (call.gradient_accumulation_count or 0) >= _INT32,
+        lambda call: _count(call) >= _INT32,
         "gradient_accumulation_count must be < max int32.",
     ),
     (
@@ -173,8 +166,8 @@ _RULES: tuple[_Rule, ...] = (
         lambda call: len(call.computational_stages) < 2,
         "Pipeline requires at least two computational stages.",
     ),
-    _of_enumeration("PipelineSchedule", "pipeline_schedule"),
-    _of_enumeration("RecomputationMode", "recomputation_mode"),
+    _of_enumeration("PipelineSchedule", "pipeline_schedule", optional=True),
+    _of_enumeration("RecomputationMode", "recomputation_mode", optional=False),
     (
         ArgumentError,
         lambda call: _reduction(call) not in _REDUCTIONS,
@@ -185,6 +178,11 @@ _RULES: tuple[_Rule, ...] = (
         lambda call: call.batch_serialization_iterations != 1 and _reduction(call) != "SUM",
         "batch_serialization_iterations != 1 is only supported when reduction_method is "
         "GradientAccumulationReductionMethod.SUM",
+    ),
+    (
+        ArgumentError,
+        lambda call: call.batch_serialization_iterations < 1 or call.repeat_count < 1,
+        "batch_serialization_iterations and repeat_count must be > 0.",
     ),
     (
         UnsupportedError,

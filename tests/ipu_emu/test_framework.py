@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from ipu_emu.errors import EmulatorError
 from ipu_emu.framework import (
     InfeedQueue,
     OutfeedMode,
@@ -19,7 +20,9 @@ from ipu_emu.framework import (
     check_program,
     check_shards,
 )
+from ipu_emu.models import mlp
 from ipu_emu.program.schedules import Work, schedule
+from ipu_emu.transforms import autoshard
 
 FIRST, LAST = StageFunction("first", ("y",)), StageFunction("last", ("loss",))
 TRAINING: dict[str, Any] = {"optimizer_function": print, "outfeed_queue": OutfeedQueue()}
@@ -76,6 +79,39 @@ REFUSED: list[tuple[dict[str, Any], type[Exception], str]] = [
         {"computational_stages": [[FIRST], [print]]},
         TypeError,
         "computational_stages argument needs to have stages that are a StageFunction, or a list of concurrent ones.",
+    ),
+    (
+        {"computational_stages": [FIRST, 3]},
+        TypeError,
+        "computational_stages argument needs to have stages that are a StageFunction, or a list of concurrent ones.",
+    ),
+    (
+        {"gradient_accumulation_count": "8"},
+        TypeError,
+        "gradient_accumulation_count needs to be an integer, or a function that gives one, not '8'.",
+    ),
+    (
+        {"device_mapping": [0.5, 1]},
+        TypeError,
+        "device_mapping needs to be a list of IPUs, or of lists of them, not [0.5, 1].",
+    ),
+    ({"outfeed_mask": "x"}, TypeError, "outfeed_mask needs to be a list of booleans, not 'x'."),
+    ({"optimizer_function": 3}, TypeError, "optimizer_function needs to be a function, not 3."),
+    ({"repeat_count": 1.5}, TypeError, "repeat_count needs to be an integer, not 1.5."),
+    (
+        {"batch_serialization_iterations": True},
+        TypeError,
+        "batch_serialization_iterations needs to be an integer, not True.",
+    ),
+    (
+        {"batch_serialization_iterations": 0},
+        ValueError,
+        "batch_serialization_iterations and repeat_count must be > 0.",
+    ),
+    (
+        {"recomputation_mode": None},
+        TypeError,
+        "The given recomputation_mode is not a member of the RecomputationMode enumeration.",
     ),
     ({"device_mapping": 0}, TypeError, "device_mapping argument needs to be a list or a tuple."),
     ({"infeed_queue": [1, 2]}, TypeError, "infeed_queue is not an instance of InfeedQueue"),
@@ -209,6 +245,18 @@ def test_what_is_refused(values: dict[str, Any], kind: type[Exception], text: st
     assert error.value.args[0] == text
 
 
+def test_a_count_that_only_a_run_knows() -> None:
+    counts = iter([8, 6])
+    call = PipelineCall([FIRST, LAST], lambda: next(counts), **TRAINING)
+    assert list(call.slots()) == list(schedule("grouped", 2, 8, training=True))
+    with pytest.raises(EmulatorError) as error:
+        call.slots()
+    assert error.value.args[0] == (
+        "Pipeline depth is invalid. The number of iterations of the pipeline must be a multiple of 4, but it is 6. "
+        "Use a count of 4 or 8"
+    )
+
+
 def test_defaults() -> None:
     call = PipelineCall([FIRST, LAST], 8, **TRAINING)
     assert list(call.slots()) == list(schedule("grouped", 2, 8, training=True))
@@ -246,6 +294,11 @@ def test_shards_and_programs() -> None:
     assert error.value.args[0] == (
         "Trying to compile a graph for an IPU device with 4 IPUs and 3 shards. The number of shards needs to divide "
         "the number of IPUs."
+    )
+    with pytest.raises(EmulatorError) as error:
+        autoshard.shards(mlp(batch=1).graph, [], [1.0, 1.0])
+    assert error.value.args[0] == (
+        "There are fewer subgraphs (0) than available shards (2). Use fewer IPUs, or a larger model"
     )
     call = PipelineCall([FIRST, LAST], 8, **TRAINING)
     with pytest.raises(Exception, match="Only a single") as error:
