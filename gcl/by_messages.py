@@ -34,8 +34,9 @@ __all__ = ["ByMessages"]
 _TEXT_BYTES = 1024
 _WHOLE: Part = (0, 1)
 _SWAPPED = (Kind.ALL_REDUCE, Kind.BARRIER)
-#: All-reduces that send no more than this to all others together go in one exchange.
-_SWAPPED_BYTES = 1 << 20
+#: All-reduces that send no more than this to all others together go in one exchange; with one other it may be more,
+#: since that takes no more bytes than a reduce-scatter and an all-gather.
+_SWAPPED_BYTES, _SWAPPED_WITH_ONE = 1 << 20, 1 << 22
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,11 +99,11 @@ class ByMessages(Breakable):
 
     def work(self, request: Request, rows: Rows, results: Rows, part: Part = _WHOLE) -> None:
         """The messages of ``part`` of ``request``, from one flat array per replica of the party to another."""
-        self.link.idle, work = False, self._kinds[request.kind]
-        for view in self._groups:
-            if view.rows:
-                work(request, view, rows, results, part)
-        self.link.idle = True
+        work = self._kinds[request.kind]
+        with self.link.data_of(request):
+            for view in self._groups:
+                if view.rows:
+                    work(request, view, rows, results, part)
 
     def finish(self, call: ReadyCall, status: int) -> None:
         """Complete a call that was made in one exchange; what this raises goes to ``fail``."""
@@ -112,8 +113,9 @@ class ByMessages(Breakable):
 
     def _prepare(self, request: Request, x: np.ndarray, out: np.ndarray) -> _SwapCall | None:
         """``request`` in one exchange, None if it is too large for that: all ranks come to the same answer."""
-        nbytes = request.count * request.dtype.itemsize * (self.link.messages.ranks - 1)
-        if self.link.has_refused or (request.kind is not Kind.BARRIER and nbytes > _SWAPPED_BYTES):
+        others, nbytes = self.link.messages.ranks - 1, request.count * request.dtype.itemsize
+        most = _SWAPPED_WITH_ONE if others == 1 else _SWAPPED_BYTES
+        if self.link.has_refused or (request.kind is not Kind.BARRIER and nbytes * others > most):
             return None
         data = Data([], [], [], [], [])
         if request.kind is Kind.ALL_REDUCE:

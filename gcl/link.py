@@ -8,7 +8,8 @@ Every collective begins with a header (signature, bytes that follow) to everyone
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from time import monotonic
 from typing import Any
 
@@ -26,6 +27,8 @@ __all__ = ["Link"]
 
 _REFUSED, _LEFT = -1, -2  # signatures are not negative
 
+_LENT_BYTES = 1 << 25  # less stays in the cache, where it is copied as quickly
+
 
 class Link:
     """``messages`` between ``parties``; ``timeout`` in seconds."""
@@ -38,12 +41,27 @@ class Link:
         self._refused = 0
         self._forgiven = [0] * messages.ranks
         self._said: list[np.ndarray] = []  # messages on their way
+        self._lends = False
 
     def wait(self, request: Request, pending: list[Any]) -> None:
         """Complete messages of ``request``; raise PeerLost or CollectiveTimeout if a party does not answer."""
         late = self.messages.wait(pending, timeout=self._timeout)
         if late:
             raise self._missing(request, late)
+
+    @contextmanager
+    def data_of(self, request: Request) -> Iterator[None]:
+        """The data of ``request`` are under way; at the end everyone has what was lent to it."""
+        self.idle = False
+        self._lends = self.messages.lends and request.count * request.dtype.itemsize >= _LENT_BYTES
+        yield
+        if self._lends:
+            self.exchange(request, np.zeros(1, np.int64))
+        self._lends, self.idle = False, True
+
+    def lend(self, party: int, data: np.ndarray) -> Any:
+        """Send what stays as it is until ``party`` has it: at the latest until the end of ``data_of``."""
+        return self.messages.send(party, data, lent=self._lends)
 
     def agree(self, request: Request, signature: int) -> bool:
         """Say whether every party announces ``signature``; forget the data that came with what others announce."""

@@ -22,7 +22,7 @@ def all_gather(link: Link, request: Request, view: GroupView, rows: Rows, result
     pending: list[Any] = []
     for party in view.others:
         pending += [link.receive(party, shards[index, low:high]) for index in view.indices[party]]
-        pending += [link.send(party, rows[row][low:high]) for row in view.rows]
+        pending += [link.lend(party, rows[row][low:high]) for row in view.rows]
     for index, row in zip(view.indices[view.me], view.rows, strict=True):
         shards[index, low:high] = rows[row][low:high]
     link.wait(request, pending)
@@ -36,7 +36,7 @@ def broadcast(link: Link, request: Request, view: GroupView, rows: Rows, results
     target, root = results[view.rows[0]][low:high], view.owners[request.root]
     if root == view.me:
         target[...] = rows[view.rows[view.indices[view.me].index(request.root)]][low:high]
-        link.wait(request, [link.send(party, target) for party in view.others])
+        link.wait(request, [link.lend(party, target) for party in view.others])
     else:
         link.wait(request, [link.receive(root, target)])
     for other in _others(results, view):
@@ -52,7 +52,7 @@ def all_to_all(link: Link, request: Request, view: GroupView, rows: Rows, result
     for party in view.others:
         theirs = view.indices[party]
         pending += [link.receive(party, kept[row][index]) for row in view.rows for index in theirs]
-        pending += [link.send(party, sent[row][index]) for index in theirs for row in view.rows]
+        pending += [link.lend(party, sent[row][index]) for index in theirs for row in view.rows]
     mine = view.indices[view.me]
     for i, row in zip(mine, view.rows, strict=True):
         for j, other in zip(mine, view.rows, strict=True):

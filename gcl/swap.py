@@ -80,10 +80,10 @@ def _begin(table: Any, headers: Any, sends: Any, targets: Any) -> None:
         line = table[peer]
         # what is sent may have to wait until the others, who wait for headers, have taken some
         targets[peer, 0] = 0
-        targets[peer, 1] = queue(line, FILL, headers[1, peer].ctypes.data, _HEADER_BYTES)
-        queue(line, SEND, headers[0, peer].ctypes.data, _HEADER_BYTES)
+        targets[peer, 1] = queue(line, FILL, headers[1, peer].ctypes.data, _HEADER_BYTES, 0)
+        queue(line, SEND, headers[0, peer].ctypes.data, _HEADER_BYTES, 0)
         while row < len(sends) and sends[row, 0] == peer:
-            queue(line, SEND, sends[row, 1], sends[row, 2])
+            queue(line, SEND, sends[row, 1], sends[row, 2], 0)
             row += 1
         while advance(line):
             pass
@@ -102,7 +102,7 @@ def _swap(table: Any, polled: Any, words: Any, headers: Any, sends: Any, fills: 
             if headers[1, peer, 0] != words[_SIGNATURE]:
                 return MISMATCH
         for row in range(len(fills)):
-            queue(table[fills[row, 0]], FILL, fills[row, 1], fills[row, 2])
+            queue(table[fills[row, 0]], FILL, fills[row, 1], fills[row, 2], 0)
         for peer in range(len(table)):
             targets[peer, 0], targets[peer, 1] = table[peer, SEND + 1], table[peer, FILL + 1]
         words[_STAGE] = _DATA

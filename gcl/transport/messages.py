@@ -16,9 +16,12 @@ class Messages(Protocol):
     name: str
     rank: int
     ranks: int
+    #: whether lent data may be under way after ``wait``
+    lends: bool
 
-    def send(self, to: int, data: np.ndarray) -> Any:
-        """Start to send contiguous ``data``, which must stay as it is until ``wait``."""
+    def send(self, to: int, data: np.ndarray, *, lent: bool = False) -> Any:
+        """Start to send contiguous ``data``, which must stay as it is until ``wait``; if it is ``lent``, until ``to``
+        has received it, so that it need not be copied."""
 
     def receive(self, frm: int, data: np.ndarray) -> Any:
         """Start to receive into contiguous ``data``, which is as long as what is sent."""

@@ -40,6 +40,7 @@ class MpiMessages:
     """Messages over a communicator of their own, apart from everyone else's; all ranks make one together."""
 
     name = "mpi"
+    lends = False
 
     def __init__(
         self,
@@ -71,7 +72,7 @@ class MpiMessages:
         self._broken: set[int] = set()
         self._closed = False
 
-    def send(self, to: int, data: np.ndarray) -> Any:
+    def send(self, to: int, data: np.ndarray, *, lent: bool = False) -> Any:
         try:
             return to, self._communicator.Isend([data.view(np.uint8), MPI.BYTE], self._members[to], _DATA)
         except MPI.Exception:

@@ -1,12 +1,12 @@
 """streams: bytes moved over several connections at once, by compiled code without the GIL.
 
-A table has a line of words for each connection: its file descriptor, whether it has ended, and two queues of
-segments, those to send and those to fill. Queues are rings; their counters only grow, so that a segment is complete
-when the counter of its queue has passed it:
+A table has a line of words for each connection: its file descriptor, whether it has ended, two queues of segments,
+those to send and those to fill, and what lending takes. Queues are rings; their counters only grow, so that a segment
+is complete when the counter of its queue has passed it:
 
-    words   0     1      2     3         4     5
-            fd    ended  done  queued    done  queued    then the segments, (address, bytes left) each:
-                         to send         to fill         as many to send as to fill
+    words   0     1      2     3         4     5         6 ...
+            fd    ended  done  queued    done  queued    loan    then the segments, (address, bytes left, lent) each:
+                         to send         to fill                 as many to send as to fill
 """
 
 from __future__ import annotations
@@ -18,10 +18,12 @@ from numba import types
 
 from gcl.atomics import load_acquire, sched_yield
 from gcl.jit import bare, bare_part
+from gcl.transport.lending import LOAN_WORDS, lend
 
 __all__ = [
     "ENDED",
     "FILL",
+    "LOAN",
     "SEND",
     "advance",
     "complete",
@@ -34,7 +36,11 @@ __all__ = [
 ]
 
 ENDED, SEND, FILL = 1, 2, 4
-_FD, _SEGMENTS = 0, 6
+#: the words of a line that lending takes
+LOAN = slice(6, 6 + LOAN_WORDS)
+_FD, _SEGMENTS = 0, LOAN.stop
+_LOAN_START, _LOAN_STOP = LOAN.start, LOAN.stop
+_WORDS = 3  # of a segment
 _CAPACITY = 64  # segments in a queue at first
 _PIECE = 1 << 18  # bytes given to the kernel, or taken from it, before the other direction has its turn
 _YIELDS = 2000  # before sleeping
@@ -59,40 +65,40 @@ def new_table(descriptors: list[int], capacity: int = _CAPACITY) -> np.ndarray:
 
 def widened(table: np.ndarray) -> np.ndarray:
     """The same with room for twice as many segments."""
-    capacity = (table.shape[1] - _SEGMENTS) // 4
+    capacity = (table.shape[1] - _SEGMENTS) // (2 * _WORDS)
     wide = new_table(list(table[:, _FD]), 2 * capacity)
-    wide[:, ENDED] = table[:, ENDED]
+    wide[:, ENDED], wide[:, LOAN] = table[:, ENDED], table[:, LOAN]
     for line, found in zip(wide, table, strict=True):
         for way in (SEND, FILL):
             line[way] = line[way + 1] = found[way]
             for count in range(found[way], found[way + 1]):
                 at = _position(found, way, count)
-                queue(line, way, found[at], found[at + 1])
+                queue(line, way, *found[at : at + _WORDS])
     return wide
 
 
 @bare
 def _position(line: Any, way: int, count: int) -> Any:
     """Where the segment that is number ``count`` of its queue stands."""
-    capacity = (len(line) - _SEGMENTS) // 4
-    return _SEGMENTS + (way - SEND) * capacity + 2 * (count % capacity)
+    capacity = (len(line) - _SEGMENTS) // (2 * _WORDS)
+    return _SEGMENTS + _WORDS * ((way - SEND) // (FILL - SEND) * capacity + count % capacity)
 
 
 def room_for(segments: int) -> int:
     """How many words a line with queues of ``segments`` has."""
-    return _SEGMENTS + 4 * segments
+    return _SEGMENTS + 2 * _WORDS * segments
 
 
 def is_full(line: np.ndarray, way: int) -> bool:
     """Say whether a queue has no room."""
-    return bool(4 * (line[way + 1] - line[way]) == len(line) - _SEGMENTS)
+    return bool(line[way + 1] - line[way] == (len(line) - _SEGMENTS) // (2 * _WORDS))
 
 
 @bare
-def queue(line: Any, way: int, address: int, nbytes: int) -> Any:
+def queue(line: Any, way: int, address: int, nbytes: int, lent: int) -> Any:
     """Append a segment to a queue (SEND or FILL) that has room; return the count that completes it."""
     position = _position(line, way, line[way + 1])
-    line[position], line[position + 1] = address, nbytes
+    line[position], line[position + 1], line[position + 2] = address, nbytes, lent
     line[way + 1] += 1
     return line[way + 1]
 
@@ -107,8 +113,11 @@ def _advance(line: Any, way: int) -> Any:
     size = min(left, _PIECE)
     if way == SEND:
         # a header and what follows it leave together
-        more = _MSG_MORE if size == left and line[way + 1] - line[way] > 1 else 0
-        moved = _send(line[_FD], address, size, _MSG_DONTWAIT | _MSG_NOSIGNAL | more)
+        more = size == left and line[way + 1] - line[way] > 1
+        if line[position + 2]:
+            moved = lend(line[_FD], line[_LOAN_START:_LOAN_STOP], address, size, more)
+        else:
+            moved = _send(line[_FD], address, size, _MSG_DONTWAIT | _MSG_NOSIGNAL | (_MSG_MORE if more else 0))
     else:
         moved = _recv(line[_FD], address, size, _MSG_DONTWAIT)
     if moved < 0:

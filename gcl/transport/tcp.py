@@ -6,7 +6,9 @@ once that a rank has left, or died.
 
 from __future__ import annotations
 
+import os
 import socket
+import weakref
 from collections.abc import Sequence
 from contextlib import suppress
 from time import monotonic
@@ -14,9 +16,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from gcl.transport.lending import can_lend, open_pipe
 from gcl.transport.streams import (
     ENDED,
     FILL,
+    LOAN,
     SEND,
     advance,
     complete,
@@ -33,6 +37,10 @@ __all__ = ["TcpMessages"]
 _GONE = "whose connection has ended: it has left, or its process has died; look at its output"
 
 
+_LENT_BYTES = 1 << 16  # less is copied as quickly
+_PIPES = 64  # at most, of two descriptors each
+
+
 class _Message(NamedTuple):
     """One message under way: complete when its queue has come to ``goal``. It keeps its ``data`` alive."""
 
@@ -46,6 +54,7 @@ class TcpMessages:
     """Messages between the ranks at the other ends of ``connections``."""
 
     name = "tcp"
+    lends = True
 
     def __init__(self, rank: int, connections: dict[int, socket.socket]) -> None:
         self.rank, self.ranks = rank, len(connections) + 1
@@ -59,9 +68,11 @@ class TcpMessages:
         self.table = new_table([connection.fileno() for connection in self._connections.values()])
         self.polled = np.zeros(len(connections), np.int64)
         self._closed = False
+        self._pipes: list[int] = []
+        weakref.finalize(self, _close_all, self._pipes)
 
-    def send(self, to: int, data: np.ndarray) -> _Message:
-        message = self._queue(to, SEND, data)
+    def send(self, to: int, data: np.ndarray, *, lent: bool = False) -> _Message:
+        message = self._queue(to, SEND, data, lent=lent and data.nbytes >= _LENT_BYTES and self._has_pipe(to))
         line = self.table[self.places[to]]
         if line[SEND] + 1 == message.goal:
             advance(line)
@@ -102,14 +113,22 @@ class TcpMessages:
             with suppress(OSError):
                 connection.shutdown(socket.SHUT_WR)
 
-    def _queue(self, rank: int, way: int, data: np.ndarray) -> _Message:
+    def _has_pipe(self, to: int) -> bool:
+        """Say whether data can be lent to a rank."""
+        loan = self.table[self.places[to], LOAN]
+        if not loan.any() and len(self._pipes) < 2 * _PIPES and can_lend() and (ends := open_pipe()):
+            loan[: len(ends)] = ends
+            self._pipes += ends
+        return bool(loan.any())
+
+    def _queue(self, rank: int, way: int, data: np.ndarray, *, lent: bool = False) -> _Message:
         if not data.nbytes:
             return _Message(rank, way, 0, data)
         place = self.places[rank]
         if is_full(self.table[place], way):
             self.table = widened(self.table)
         line = self.table[place]
-        return _Message(rank, way, queue(line, way, data.__array_interface__["data"][0], data.nbytes), data)
+        return _Message(rank, way, queue(line, way, data.__array_interface__["data"][0], data.nbytes, lent), data)
 
     def _waits(self, place: int, targets: np.ndarray) -> bool:
         """Say whether something is missing on one connection."""
@@ -127,3 +146,8 @@ class TcpMessages:
                         raise
                     line[ENDED] = 1
         return bool(line[ENDED])
+
+
+def _close_all(descriptors: list[int]) -> None:
+    for descriptor in descriptors:
+        os.close(descriptor)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from textwrap import dedent
 
 import pytest
 
@@ -48,6 +49,44 @@ def test_every_arrangement_gives_the_bits_of_one_process(
 ) -> None:
     ended = run_job(PROGRAM, tmp_path, hosts, transport, expected, *groups.split(), counts=counts).succeeded()
     assert ended.out == ["all equal\n"] * len(counts)
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize(
+    ("hosts", "counts", "expected"),
+    [("ab", (2, 2), "tcp"), ("abc", (2, 1, 1), "tcp"), ("aabb", (1, 1, 1, 1), "hosts")],
+)
+def test_what_is_lent_and_not_copied_has_the_same_bits(
+    hosts: str, counts: tuple[int, ...], expected: str, tmp_path: Path
+) -> None:
+    lending = f"import gcl.link\ngcl.link._LENT_BYTES = 1\n{dedent(PROGRAM)}"
+    ended = run_job(lending, tmp_path, hosts, "auto", expected, "1x4", "2x2", counts=counts).succeeded()
+    assert ended.out == ["all equal\n"] * len(counts)
+
+
+@pytest.mark.timeout(180)
+def test_what_was_sent_may_be_overwritten_at_once(tmp_path: Path) -> None:
+    """Connections refer to the pages of large tensors: a call ends when everyone has read them."""
+    program = """
+    import numpy as np
+    import gcl.link, popdist_py
+    from tests.gcl.instance import connect
+
+    gcl.link._LENT_BYTES = 1
+    popdist_py.init()
+    rank = popdist_py.host_backend().rank
+    communicator = connect(host="ab"[rank])
+    x = communicator.empty((2_000_000,), np.int32)
+    for turn in range(100):
+        x[...] = turn if rank == 0 else -1
+        communicator.broadcast(x, out=x)
+        assert (x == turn).all(), turn
+        x[...] = -2
+        communicator.all_reduce(x, out=x)
+        assert (x == -4).all(), turn
+    print("as sent")
+    """
+    assert run_job(program, tmp_path, counts=(1, 1)).succeeded().out == ["as sent\n"] * 2
 
 
 @pytest.mark.timeout(180)
