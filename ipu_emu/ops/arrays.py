@@ -32,10 +32,10 @@ def chain(*steps: Step) -> Chain:
 
 
 def ufunc(function: Callable[..., Any]) -> Kernel:
-    """A kernel that calls ``function(*inputs, out)``."""
+    """A kernel that calls ``function(*inputs, out=output)``."""
 
     def kernel(bound: Bound) -> Step:
-        return partial(function, *bound.inputs, bound.outputs[0])
+        return partial(function, *bound.inputs, out=bound.outputs[0])
 
     return kernel
 

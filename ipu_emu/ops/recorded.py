@@ -176,7 +176,7 @@ class Recorded(NDArrayOperatorsMixin):
             made = self.recorder.new(_shape(ufunc, operands), _dtype(ufunc, operands))
         else:
             (made,) = out
-        self.recorder.call(ufunc, *operands, made)
+        self.recorder.call(ufunc, *operands, out=made)
         return made
 
     def __array_function__(self, function: Any, types: Any, given: Sequence[Any], named: Any) -> Any:
