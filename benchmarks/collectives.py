@@ -37,6 +37,7 @@ from time import perf_counter
 from typing import Any
 
 import numpy as np
+from ending import clean_up_when_told
 
 ROOT = Path(__file__).resolve().parent.parent
 KIB = 1024
@@ -372,6 +373,7 @@ def main() -> None:
     if options.worker:
         worker(*options.worker)
         return
+    clean_up_when_told()
     options.processes = options.processes or ([2, 4] if options.quick else [2, 4, 8])
     rounds = options.rounds or (3 if options.quick else 5)
     rows: list[dict[str, Any]] = []

@@ -27,6 +27,7 @@ from typing import Any
 import numpy as np
 import torch
 import torch.utils.data as torch_data
+from ending import clean_up_when_told
 from hostio_sessions import endurance, io_tiles, overlap, staging
 from rounds import Make, Row, rounds_of, row
 
@@ -186,6 +187,7 @@ def main() -> None:
     parser.add_argument("--cases", nargs="*", choices=list(CASES), default=list(CASES), help="what to measure")
     parser.add_argument("--endurance", action="store_true", help="run 100,000 steps and watch memory instead")
     options = parser.parse_args()
+    clean_up_when_told()
     if options.endurance:
         endurance()
         return

@@ -21,6 +21,7 @@ from typing import Any
 
 import collectives
 from collectives import KIB, MIB, ROOT, VARIANTS, Case, Team, launchers, measure
+from ending import clean_up_when_told
 
 sys.path.insert(0, str(ROOT))
 from tests.netns import Hosts, hosts, unavailable
@@ -95,6 +96,7 @@ def main() -> None:
     parser.add_argument("--hosts", type=int, default=0, help="only on so many hosts")
     parser.add_argument("--only", default="", metavar="COLLECTIVE", help="cases whose name begins so")
     options = parser.parse_args()
+    clean_up_when_told()
     if unavailable:
         raise SystemExit(f"hosts are network namespaces here, which cannot be made: {unavailable}")
     rows: list[dict[str, Any]] = []

@@ -21,6 +21,8 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from ending import clean_up_when_told
+
 ROOT = Path(__file__).resolve().parent.parent
 BIN = Path(sys.executable).parent
 AS_ROOT = {f"{family}_ALLOW_RUN_AS_ROOT{suffix}": "1" for family in ("OMPI", "PRTE") for suffix in ("", "_CONFIRM")}
@@ -144,6 +146,7 @@ def main() -> None:
     parser.add_argument("--only", default="", metavar="TEXT", help="only the cases with this in their names")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows here too")
     arguments = parser.parse_args()
+    clean_up_when_told()
     print(f"{len(os.sched_getaffinity(0))} CPUs; medians, in ms", flush=True)
     rows = []
     for case in [case for case in cases(quick=arguments.quick) if arguments.only in case.name]:

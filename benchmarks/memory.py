@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from ending import clean_up_when_told
 from rounds import Row
 
 from ipu_emu import models, popart
@@ -150,6 +151,7 @@ def main() -> None:
         if found:
             print(json.dumps(found), flush=True)
         return
+    clean_up_when_told()
     made = rows(options.quick)
     if options.json:
         options.json.write_text(json.dumps([asdict(row) for row in made], indent=1))

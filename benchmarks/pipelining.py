@@ -26,6 +26,7 @@ from time import perf_counter, process_time
 from typing import Any
 
 import numpy as np
+from ending import clean_up_when_told
 from rounds import Row
 
 import ipu_emu.popart as popart
@@ -207,6 +208,7 @@ def main() -> None:
     if args.worker:
         worker(args.worker, seconds)
         return
+    clean_up_when_told()
     rows = []
     patterns = (popart.SyncPattern.SinglePipeline, popart.SyncPattern.Full)
     sharding = (partial(against_sharding, pattern=pattern) for pattern in patterns)

@@ -21,6 +21,7 @@ from pathlib import Path
 from time import perf_counter
 
 import numpy as np
+from ending import clean_up_when_told
 from rounds import Row
 
 HERE = Path(__file__).resolve()
@@ -107,6 +108,7 @@ def main() -> None:
     parser.add_argument("--write", metavar="MODEL", help=argparse.SUPPRESS)
     parser.add_argument("--memory", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
+    clean_up_when_told()
     if args.write:
         write_model(args.write)
         print(0, 0)

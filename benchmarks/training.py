@@ -25,6 +25,7 @@ from time import perf_counter
 from typing import Any
 
 import numpy as np
+from ending import clean_up_when_told
 from rounds import Row
 
 import ipu_emu.popart as popart
@@ -193,6 +194,7 @@ def main() -> None:
     if args.worker:
         worker(args.cases[0], args.worker, seconds)
         return
+    clean_up_when_told()
     rows = []
     for case in args.cases:
         found = alone(case, rounds=2 if args.quick else 9, seconds=seconds)

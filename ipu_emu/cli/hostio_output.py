@@ -14,7 +14,7 @@ from typing import Any
 
 from ipu_emu.errors import EmulatorError
 from ipu_emu.files import replace_file, unwritable
-from ipu_emu.hostio.analysis import gap_of
+from ipu_emu.hostio.analysis import doubt_of, gap_of
 from ipu_emu.hostio.cases import Run
 
 __all__ = ["check_outputs", "rate", "write_html", "write_json", "write_png"]
@@ -49,11 +49,9 @@ def check_outputs(json_file: Path | None, png: Path | None, html_file: Path | No
 
 
 def write_json(path: Path, runs: Sequence[Run], said: Sequence[str]) -> None:
-    """All numbers, the shares, and the advice."""
-    gaps = [
-        {**asdict(gap), "limit": gap.limit}
-        for gap in (gap_of([run for run in runs if run.instances == count]) for count in _counts(runs))
-    ]
+    """All numbers, the shares (without a limit where the numbers contradict each other), and the advice."""
+    groups = [[run for run in runs if run.instances == count] for count in _counts(runs)]
+    gaps = [{**asdict(gap_of(group)), "limit": None if doubt_of(group) else gap_of(group).limit} for group in groups]
     _write(
         path,
         json.dumps({"runs": [asdict(run) for run in runs], "gaps": gaps, "advice": list(said)}, indent=1).encode(),

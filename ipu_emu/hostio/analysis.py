@@ -14,7 +14,7 @@ from itertools import pairwise
 from ipu_emu.hostio.cases import Run
 from ipu_emu.hostio.modes import DataMode
 
-__all__ = ["Gap", "advice", "gap_of", "table"]
+__all__ = ["Gap", "advice", "doubt_of", "gap_of", "table"]
 
 #: A difference below this share of the throughput is taken for noise.
 _MATTERS = 0.05
@@ -24,6 +24,9 @@ _SPARE = 0.25
 
 #: Fewer steps than these say little.
 _FEW = 10
+
+#: So many times the steps should give better numbers.
+_MORE = 5
 
 #: By so much a run may be faster than one that does less, before its numbers are called into question.
 _DOUBTFUL = 0.1
@@ -71,31 +74,41 @@ def table(runs: Sequence[Run]) -> str:
 
 
 def advice(runs: Sequence[Run]) -> list[str]:
-    """What limits the program on each number of instances, how that changes, and what to try."""
+    """What limits the program on each number of instances, how that changes, and what to try.
+
+    Nothing is concluded from numbers that contradict each other.
+    """
     groups = [[run for run in runs if run.instances == count] for count in sorted({run.instances for run in runs})]
-    gaps = [gap_of(group) for group in groups]
-    said = [*(text for group in groups if (text := _doubt(group))), *(_limit(gap) for gap in gaps)]
+    doubts = [doubt_of(group) for group in groups]
+    sound = [group for group, doubt in zip(groups, doubts, strict=True) if not doubt]
+    gaps = [gap_of(group) for group in sound]
+    said = [*filter(None, doubts), *map(_limit, gaps)]
     short = [run for run in runs if 0 < run.steps < _FEW]
     if short:
         least = min(short, key=lambda run: run.steps)
         said.append(f"Only {least.steps} steps were timed with {least.mode} data: the program should run longer.")
+    if not gaps:
+        return said
     if gaps[-1].total - gaps[0].total > _MATTERS:
         said.append(
             f"The host's share grows from {gaps[0].total:.0%} on {gaps[0].instances} to {gaps[-1].total:.0%} on "
             f"{gaps[-1].instances} instances: host I/O will limit how far this program scales."
         )
-    real = next(run for run in groups[-1] if run.mode == "real")
+    real = next(run for run in sound[-1] if run.mode == "real")
     return said + [f"Try: {hint}" for hint in _hints(gaps[-1], real)]
 
 
-def _doubt(runs: Sequence[Run]) -> str:
-    """What speaks against the numbers: less work for the host cannot take longer."""
+def doubt_of(runs: Sequence[Run]) -> str:
+    """What speaks against the numbers of three runs, and what to do: less work for the host cannot take longer."""
     rates = [next(run.samples_per_second for run in runs if run.mode == mode.value) for mode in DataMode]
     if all(more <= less * (1 + _DOUBTFUL) for more, less in pairwise(rates)):
         return ""
+    steps = min(run.steps for run in runs)
+    timed = f" ({steps} steps were timed)" if steps else ""
+    more = f"--steps {_MORE * steps}" if steps else "more --steps"
     return (
-        f"{_instances(runs[0].instances)}: the numbers contradict each other, as if something else used the machine; "
-        "run again, or with more --steps."
+        f"{_instances(runs[0].instances)}: no verdict, because the numbers contradict each other{timed}: too few "
+        f"steps, or something else uses the machine; run again with {more}."
     )
 
 

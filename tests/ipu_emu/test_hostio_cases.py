@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -127,10 +128,18 @@ def test_advice_in_words() -> None:
 def test_numbers_that_cannot_be_are_called_into_question() -> None:
     said = advice(runs(1, 99, 100, 100) + runs(2, 150, 120, 200))
     assert said[0] == (
-        "2 instances: the numbers contradict each other, as if something else used the machine; run again, or with "
-        "more --steps."
+        "2 instances: no verdict, because the numbers contradict each other: too few steps, or something else uses "
+        "the machine; run again with more --steps."
     )
-    assert said[1].startswith("1 instance: compute is the limit")
+    assert said[1] == "1 instance: compute is the limit; the host costs 1% of the time."
+    assert not any("2 instances" in line for line in said[1:])
+
+
+def test_numbers_that_cannot_be_alone_give_no_verdict() -> None:
+    (said,) = advice([replace(run, steps=20) for run in runs(1, 150, 120, 200)])
+    assert said.endswith(
+        "(20 steps were timed): too few steps, or something else uses the machine; run again with --steps 100."
+    )
 
 
 def test_counts() -> None:
