@@ -131,7 +131,7 @@ class InMemory(Breakable):
         Returns a signature of what all ranks called, and where each replica's input and output start.
         """
         call = self._prepare(request, x, out)
-        self._wait(lambda: DONE if plan.enter(self._plan, call.words) else WAITING, request, WAITING)
+        self._until(lambda: plan.enter(self._plan, call.words), request)
         inputs, outputs = (
             [
                 int(plan.address(self._plan, replica, which, tensor.nbytes // self._world.local))
@@ -255,4 +255,8 @@ class InMemory(Breakable):
 
     def _meet(self, request: Request) -> None:
         plan.meet_again(self._plan)
-        self._wait(lambda: DONE if plan.met(self._plan) else WAITING, request, WAITING)
+        self._until(lambda: plan.met(self._plan), request)
+
+    def _until(self, met: Callable[[], bool], request: Request) -> None:
+        if not met():  # else nobody has to be looked for
+            self._wait(lambda: DONE if met() else WAITING, request, WAITING)
