@@ -133,6 +133,29 @@ def _built(
     return graph
 
 
+def _bodies(parent: Graph, node: onnx.NodeProto, version: int, append: Append) -> dict[str, Graph]:
+    """The subgraphs of a node; the taken branch also stands for one that is never taken and fits nothing."""
+    made: dict[str, Graph] = {}
+    refused = []
+    taken = _taken_branch(parent, node)
+    for attribute in (a for a in node.attribute if a.HasField("g")):
+        try:
+            made[attribute.name] = _body(parent, node, attribute.g, version, append)
+        except EmulatorError:
+            if taken in (None, attribute.name):
+                raise
+            refused.append(attribute.name)
+    return made | {name: made[taken] for name in refused if taken in made}
+
+
+def _taken_branch(parent: Graph, node: onnx.NodeProto) -> str | None:
+    """The branch of an If whose condition is known."""
+    condition = parent.data.get(node.input[0]) if node.op_type == "If" and node.input else None
+    if condition is None or parent.tensor(node.input[0]).role is not Role.CONSTANT:
+        return None
+    return "then_branch" if condition.all() else "else_branch"
+
+
 def _body(parent: Graph, node: onnx.NodeProto, proto: onnx.GraphProto, version: int, append: Append) -> Graph:
     """The graph of a loop, a branch or the like; what its inputs are may be known from the node alone."""
     graph = Graph(parent=parent, inputs=[info.name for info in proto.input], outputs=[o.name for o in proto.output])
@@ -241,10 +264,8 @@ def _op(graph: Graph, node: onnx.NodeProto, version: int, append: Append) -> Op:
         node.op_type,
         tuple(node.input),
         tuple(node.output),
-        {
-            a.name: _body(graph, node, a.g, version, append) if a.HasField("g") else _attribute(a)
-            for a in node.attribute
-        },
+        {a.name: _attribute(a) for a in node.attribute if not a.HasField("g")}
+        | _bodies(graph, node, version, append),
         domain,
         version if domain == "" else 1,
         node.name,

@@ -75,7 +75,9 @@ def _made(graph: Graph, entry: OpDef, op: Op) -> tuple[list[Tensor], _Values]:
     for tensor in tensors:
         if tensor.nbytes > _MOST_BYTES:
             raise node.fail(f"{tensor} would take {tensor.nbytes} bytes; no device has them")
-    if entry.known is None and _is_known(graph, entry, op):
+    if entry.folded is not None:
+        arrays = list(entry.folded(node) or [])
+    elif entry.known is None and _is_known(graph, entry, op):
         everything = _complete(op, tensors, made)
         arrays = evaluate(entry, replace(node, outputs=everything), node.values)
     if arrays:

@@ -97,6 +97,7 @@ class OpDef:
     given        inputs by index that must be known when the graph is compiled; each becomes an attribute then
     known        computes the outputs when the graph is built; such an op has no kernel
     expand       the ops that take the place of this one when the graph is compiled
+    folded       the outputs, where they are known although the op has no kernel; else None
     random       depends on the seed of its replica, so that it is not known even if its inputs are
     """
 
@@ -116,6 +117,7 @@ class OpDef:
     given: Mapping[int, str] = field(default_factory=dict)
     known: Known | None = None
     expand: Expand | None = None
+    folded: Callable[[Node], Sequence[NDArray[Any]] | None] | None = None
     random: bool = False
 
     @property

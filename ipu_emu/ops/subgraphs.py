@@ -7,13 +7,20 @@ If      both branches, each with a guard so that one runs, and a choice between 
 
 from __future__ import annotations
 
-from ipu_emu.graph import Graph, Op
+from dataclasses import replace
+from typing import Any
+
+from numpy.typing import NDArray
+
+from ipu_emu.graph import Graph, Op, Role
 from ipu_emu.graph.op import GRAPHCORE
 from ipu_emu.ops.inlining import Inliner, body_of, check_inputs, made_by, written_out
 from ipu_emu.ops.node import Made, Node, inputs_of
 from ipu_emu.ops.rewrite import Rewrite
 
 __all__ = ["OPS"]
+
+_Array = NDArray[Any]
 
 
 def _call_shape(node: Node) -> Made:
@@ -39,6 +46,16 @@ def _if_shape(node: Node) -> Made:
     return first
 
 
+def _if_known(node: Node) -> list[_Array] | None:
+    """What a branch makes that is known to be taken, where all of that is known."""
+    condition = node.values[0] if node.values else None
+    if condition is None:
+        return None
+    body = body_of(node, "then_branch" if condition.all() else "else_branch")
+    known = [body.data[id] for id in body.outputs if body.tensor(id).role is Role.CONSTANT]
+    return known if len(known) == len(body.outputs) else None
+
+
 def _text(made: Made) -> str:
     return ", ".join(f"{dtype}{list(shape)}" for dtype, shape in made)
 
@@ -55,5 +72,5 @@ def _if(graph: Graph, op: Op) -> list[Op]:
 
 OPS = [
     written_out("Call", (0, None), _call_shape, _call, GRAPHCORE),
-    written_out("If", (1, 1), _if_shape, _if),
+    replace(written_out("If", (1, 1), _if_shape, _if), folded=_if_known),
 ]

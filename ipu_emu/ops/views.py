@@ -50,8 +50,14 @@ def _flatten(node: Node) -> Made:
     return [(x.dtype, (prod(x.shape[:axis]), prod(x.shape[axis:])))]
 
 
+def _axes(node: Node) -> list[int]:
+    """Axes that are given, also by a single number."""
+    axes = node.given("axes", 1)
+    return [axes] if isinstance(axes, int) else list(axes or [])
+
+
 def _squeeze(node: Node) -> Made:
-    x, axes = node.input(0), node.given("axes", 1)
+    x, axes = node.input(0), _axes(node)
     chosen = axes_of(node, axes) if axes else [axis for axis, size in enumerate(x.shape) if size == 1]
     for axis in chosen:
         if x.shape[axis] != 1:
@@ -60,7 +66,7 @@ def _squeeze(node: Node) -> Made:
 
 
 def _unsqueeze(node: Node) -> Made:
-    x, axes = node.input(0), list(node.given("axes", 1, []))
+    x, axes = node.input(0), _axes(node)
     rank = x.rank + len(axes)
     places = [axis + rank if axis < 0 else axis for axis in axes]
     if len(set(places)) < len(places) or any(not 0 <= place < rank for place in places):

@@ -1,4 +1,4 @@
-"""Dropout: in training, every dropout of a model draws random numbers of its own.
+"""Dropout: where a model trains, every dropout of it draws random numbers of its own.
 
 Dropout          DropoutWithKey
 ShapedDropout    ones of its shape -> DropoutWithKey -> times the data, which the result of that is spread over
@@ -18,21 +18,22 @@ from ipu_emu.ops.random import SALT, key_in, salt_of
 __all__ = ["with_dropout"]
 
 
-def with_dropout(model: Graph) -> Graph:
+def with_dropout(model: Graph, *, training: bool = True) -> Graph:
     """A copy of ``model`` (expanded) in which dropouts act; without any, ``model`` itself."""
-    if not any(_acts(op) for op in model.ops):
+    acting = {op.outputs[0] for op in model.ops if _acts(op, training)}
+    if not acting:
         return model
     graph = model.copy()
     key = key_in(graph)
-    graph.ops = [one for op in graph.ops for one in (_keyed(graph, op, key) if _acts(op) else [op])]
+    graph.ops = [one for op in graph.ops for one in (_keyed(graph, op, key) if op.outputs[0] in acting else [op])]
     return graph
 
 
-def _acts(op: Op) -> bool:
+def _acts(op: Op, training: bool) -> bool:
     """From opset 12 on a model says itself whether it trains; before, it may say that it does not."""
     if op.type not in ("Dropout", "ShapedDropout") or op.attributes.get("ratio", 0.5) == 0:
         return False
-    trains = op.domain == GRAPHCORE or op.version < 12
+    trains = training and (op.domain == GRAPHCORE or op.version < 12)
     return bool(op.attributes.get("training_mode", trains)) and not op.attributes.get("is_test", 0)
 
 

@@ -107,7 +107,7 @@ def inference_graph(
     off_chip: Callable[[Tensor], bool] | None = None,
 ) -> Graph:
     """The graph of an inference step: what the anchors need."""
-    graph = expanded(model)
+    graph = with_dropout(expanded(model), training=False)
     if off_chip:
         offload_variables(graph, off_chip)
     _finish(graph, anchors, stochastic_rounding)

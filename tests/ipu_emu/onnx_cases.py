@@ -64,20 +64,24 @@ def check(model: onnx.ModelProto, data: Any, rtol: float, atol: float) -> None:
             np.testing.assert_allclose(found, wanted, rtol=rtol, atol=atol)
 
 
-def run(model: onnx.ModelProto, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """One step of inference; what has to be known beforehand becomes a constant: as little as possible."""
+def run(model: onnx.ModelProto, inputs: Mapping[str, np.ndarray], times: int = 1) -> dict[str, np.ndarray]:
+    """A step of inference, of ``times`` equal batches; what has to be known beforehand becomes a constant: as little
+    as possible.
+    """
     known = {name for node in model.graph.node for name in _known_inputs(node)}
     numbers = {name for name, value in inputs.items() if value.dtype.kind in "iub"}
     for constants in (known, known | numbers):
         try:
-            return _infer(model, inputs, constants)
+            return _infer(model, inputs, constants, times)
         except popart.popart_exception as error:
             if "is not a constant" not in str(error):
                 raise
-    return _infer(model, inputs, set(inputs))
+    return _infer(model, inputs, set(inputs), times)
 
 
-def _infer(model: onnx.ModelProto, inputs: Mapping[str, np.ndarray], known: set[str]) -> dict[str, np.ndarray]:
+def _infer(
+    model: onnx.ModelProto, inputs: Mapping[str, np.ndarray], known: set[str], times: int
+) -> dict[str, np.ndarray]:
     fixed = onnx.ModelProto()
     fixed.CopyFrom(model)
     known = known & set(inputs)
@@ -92,11 +96,12 @@ def _infer(model: onnx.ModelProto, inputs: Mapping[str, np.ndarray], known: set[
     names = list(dict.fromkeys(info.name for info in fixed.graph.output))
     device = popart.DeviceManager().createCpuDevice()
     session = popart.InferenceSession(
-        fixed.SerializeToString(), popart.DataFlow(1, names), device, userOptions=options(**AS_WRITTEN)
+        fixed.SerializeToString(), popart.DataFlow(times, names), device, userOptions=options(**AS_WRITTEN)
     )
     session.prepareDevice()
     anchors = session.initAnchorArrays()
-    session.run(popart.PyStepIO({name: value for name, value in inputs.items() if name not in known}, anchors))
+    data = {name: np.stack([value] * times) for name, value in inputs.items() if name not in known}
+    session.run(popart.PyStepIO(data, anchors))
     session.close()
     return anchors
 

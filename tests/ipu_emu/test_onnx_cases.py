@@ -7,7 +7,9 @@ same, or that is not among ONNX's any more, makes the test fail: take the line o
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -16,6 +18,8 @@ import pytest
 from ipu_emu import popart
 from tests.ipu_emu.onnx_cases import check, exported_models, node_cases, run
 
+#: Batches of a case with random results.
+TIMES = 400
 SKIPPED = Path(__file__).parent / "data" / "onnx_cases_skipped.txt"
 
 
@@ -25,10 +29,48 @@ def skipped() -> dict[str, str]:
     return dict(lines)
 
 
-def failure(case: object) -> str:
+def random_results(name: str) -> Callable[..., None] | None:
+    """How a case is compared whose results are random; None for all others."""
+    if name.startswith("test_bernoulli"):
+        return bernoulli
+    return dropped if name in RANDOM_DROPOUTS else None
+
+
+RANDOM_DROPOUTS = {f"test_training_dropout{kind}" for kind in ("", "_mask", "_default", "_default_mask")}
+
+
+def likely(share: np.ndarray, probability: np.ndarray, count: int) -> bool:
+    """Whether a share of ``count`` trials lies within five standard deviations of what is expected."""
+    return bool((abs(share - probability) <= 5 * np.sqrt(probability * (1 - probability) / count) + 1e-9).all())
+
+
+def bernoulli(case: Any, made: dict[str, np.ndarray], x: np.ndarray) -> None:
+    """Ones as often as ``x`` says, or zeros: ONNX's expansion has the comparison the other way round."""
+    y = made["y"]
+    assert y.dtype == case.data_sets[0][1][0].dtype
+    assert set(np.unique(y)) <= {0, 1}
+    assert likely(y.mean(0), 1 - x if "expanded" in case.name else x, TIMES)
+
+
+def dropped(case: Any, made: dict[str, np.ndarray], x: np.ndarray, ratio: np.ndarray, _: np.ndarray) -> None:
+    """Elements are kept as often as the ratio says, and enlarged; the mask tells which."""
+    kept = made["y"] != 0
+    np.testing.assert_allclose(made["y"], np.where(kept, x / (1 - ratio), 0), 1e-6)
+    assert likely(kept.mean(0), 1 - ratio, TIMES)
+    if "z" in made:
+        np.testing.assert_array_equal(made["z"], kept)
+
+
+def failure(case: Any) -> str:
     """What goes wrong with a case; the empty text for nothing."""
+    compare = random_results(case.name)
     try:
-        check(case.model, case.data_sets, case.rtol, case.atol)
+        if compare:
+            inputs = case.data_sets[0][0]
+            names = [info.name for info in case.model.graph.input]
+            compare(case, run(case.model, dict(zip(names, inputs, strict=True)), TIMES), *inputs)
+        else:
+            check(case.model, case.data_sets, case.rtol, case.atol)
     except (AssertionError, TypeError, popart.popart_exception) as error:
         return f"{type(error).__name__}: {error}".replace("\n", " ")[:300]
     return ""
@@ -42,7 +84,7 @@ def test_every_operator_case_passes_or_says_why_not() -> None:
     reasons = skipped()
     assert {name: text for name, text in failures.items() if text and name not in reasons} == {}
     assert {name for name in reasons if not failures.get(name)} == set(), "these lines are stale"
-    assert len(failures) - len(reasons) > 1380
+    assert len(failures) - len(reasons) > 1390
 
 
 @pytest.mark.timeout(280)
