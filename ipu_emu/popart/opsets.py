@@ -16,7 +16,7 @@ from ipu_emu.popart.ai_onnx import AI_ONNX, Row
 from ipu_emu.popart.enums import DataType
 from ipu_emu.popart.location import CommGroup
 from ipu_emu.popart.node_attributes import NodeAttributes
-from ipu_emu.popart.signatures import available, signature
+from ipu_emu.popart.signatures import available, check_inputs, signature
 
 __all__ = ["AiGraphcore", "AiOnnx", "AiOnnxMl", "plain"]
 
@@ -61,6 +61,8 @@ class _Opset:
                 args = _args(found.name, values, named)
                 inputs = _triples(args) if found.type == _MULTI else _ids(found.name, args)
                 values = values[1:]
+                if not self.domain:
+                    check_inputs(found.type, self._version, len(inputs))
             attributes, context = found.bind(values, named)
             outputs = int(attributes.pop("num_outputs", found.outputs))
             if found.type == _MULTI:

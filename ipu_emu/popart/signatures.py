@@ -12,10 +12,12 @@ from dataclasses import dataclass
 from keyword import iskeyword
 from typing import Any
 
-from ipu_emu.errors import EmulatorError
+import onnx
+
+from ipu_emu.errors import EmulatorError, RefusedError
 from ipu_emu.popart.ai_onnx import Row
 
-__all__ = ["REQUIRED", "Signature", "available", "signature"]
+__all__ = ["REQUIRED", "Signature", "available", "check_inputs", "signature"]
 
 #: Stands for the default of a parameter that has none.
 REQUIRED = object()
@@ -32,6 +34,8 @@ _OUTPUTS = {
 }
 #: Older names of the last parameter.
 _CONTEXTS = {"debugPrefix": "debugContext", "debugName": "debugContext"}
+#: How ONNX says that there is no maximum.
+_UNBOUNDED = 2**31 - 1
 _WITHOUT_ARGS = ("Constant", "Init", "RandomNormal", "RandomUniform")
 
 
@@ -104,6 +108,14 @@ class Signature:
 def _parameter(word: str) -> tuple[str, Any]:
     name, _, default = word.partition("=")
     return name, json.loads(default) if default else REQUIRED
+
+
+def check_inputs(type: str, opset: int, count: int) -> None:
+    """Raise EmulatorError for a number of inputs that ONNX does not allow for an op of this opset."""
+    schema = onnx.defs.get_schema(type, opset, "")
+    if not schema.min_input <= count <= schema.max_input:
+        most = "inf" if schema.max_input == _UNBOUNDED else schema.max_input
+        raise RefusedError(f"{type} has invalid number of inputs {count}. Must be between {schema.min_input}..{most}")
 
 
 def available(table: Mapping[str, Row], opset: int) -> list[str]:

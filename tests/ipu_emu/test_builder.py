@@ -197,6 +197,28 @@ def test_unknown_ops_and_attributes() -> None:
         builder.aiOnnx.add([x, "y"])
 
 
+@pytest.mark.parametrize(
+    ("opset", "op", "count", "attributes", "bounds"),
+    [
+        (10, "gemm", 1, (), "3..3"),
+        (11, "gemm", 1, (), "2..3"),
+        (9, "slice", 2, ([1], [0]), "1..1"),
+        (10, "slice", 2, (), "3..5"),
+        (10, "topk", 1, (), "2..2"),
+        (10, "clip", 3, (), "1..1"),
+        (10, "sum", 0, (), "1..inf"),
+    ],
+)
+def test_numbers_of_inputs_are_those_of_the_opset(
+    opset: int, op: str, count: int, attributes: Any, bounds: str
+) -> None:
+    builder = popart.Builder(opsets={"ai.onnx": opset, "ai.graphcore": 1})
+    xs = [builder.addInputTensor("FLOAT", [2, 2]) for _ in range(count)]
+    with pytest.raises(popart.popart_exception) as error:
+        getattr(builder.aiOnnx, op)(xs, *attributes)
+    assert error.value.args[0].endswith(f"has invalid number of inputs {count}. Must be between {bounds}")
+
+
 def test_old_broadcasting_must_align_the_last_axes() -> None:
     builder = popart.Builder()
     a, b = builder.addInputTensor("FLOAT", [2, 3]), builder.addInputTensor("FLOAT", [3])
