@@ -9,14 +9,15 @@ from gcl.errors import ArgumentError
 __all__ = ["parse_bytes"]
 
 #: A bare letter is binary, as in nccl-tests.
-_UNITS = {"": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9}
-_UNITS |= {f"{letter}{end}": 2**bits for letter, bits in (("k", 10), ("m", 20), ("g", 30)) for end in ("", "ib")}
+_UNITS = {"": 1}
+_UNITS |= {f"{letter}b": 1000**power for power, letter in enumerate("kmgt", 1)}
+_UNITS |= {f"{letter}{end}": 1024**power for power, letter in enumerate("kmgt", 1) for end in ("", "ib")}
 
 
 def parse_bytes(text: str, option: str) -> int:
     """Bytes that ``text`` means; raise ArgumentError naming ``option`` for anything else."""
-    match = re.fullmatch(r"\s*(\d+(?:\.\d*)?(?:e\+?\d{1,2})?)\s*([kmg](?:i?b)?)?\s*", text.lower())
+    match = re.fullmatch(r"\s*(\d+(?:\.\d*)?(?:e\+?\d{1,2})?)\s*([kmgt](?:i?b)?)?\s*", text.lower())
     nbytes = float(match[1]) * _UNITS[match[2] or ""] if match else -1.0
     if not 0 <= nbytes <= 1e15:
-        raise ArgumentError(f"{option} {text} was given; write a number up to 1e15, such as 51e6 or 64MiB")
+        raise ArgumentError(f"{option} {text} was given; write a number up to 1e15, such as 51e6, 64kB or 1GiB")
     return int(nbytes)

@@ -163,7 +163,7 @@ def test_a_picture_shows_every_transfer(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--bytes", "abc"), "--bytes abc was given; write a number up to 1e15, such as 51e6 or 64MiB"),
+        (("--bytes", "abc"), "--bytes abc was given; write a number up to 1e15, such as 51e6, 64kB or 1GiB"),
         (("--bytes", "-1"), "write a number"),
         (("--bytes", "1e99"), "write a number"),
         (("--method", "ring"), "method 'ring' was asked for; there are auto, clockwise_ring"),
