@@ -176,7 +176,7 @@ def main() -> None:
             contender(Path(folder)) as (step, save),
         ):
             percent, seconds = slow_down(
-                step, save, saves=1 if options.quick else 5, plain_steps=4 if options.quick else 8
+                step, save, saves=1 if options.quick else 5, plain_steps=3 if options.quick else 8
             )
         found[name] = percent
         print(
