@@ -182,7 +182,7 @@ CASES: dict[str, Callable[..., list[Row]]] = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="fewer and shorter rounds")
+    parser.add_argument("--quick", action="store_true", help="fewer and shorter rounds, under 50 s")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows here")
     parser.add_argument("--cases", nargs="*", choices=list(CASES), default=list(CASES), help="what to measure")
     parser.add_argument("--endurance", action="store_true", help="run 100,000 steps and watch memory instead")
@@ -193,7 +193,7 @@ def main() -> None:
         return
     rows: list[Row] = []
     for case in options.cases:
-        found = CASES[case](rounds=3 if options.quick else 5, seconds=0.7 if options.quick else 1.5)
+        found = CASES[case](rounds=2 if options.quick else 5, seconds=0.4 if options.quick else 1.5)
         rows += found
         print(*found, sep="\n", flush=True)
         if options.json:
