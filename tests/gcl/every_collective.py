@@ -114,11 +114,11 @@ def run(replicas: int, grouping: str, sizes: Iterable[int]) -> tuple[int, list[s
 def main() -> None:
     """Run the parts one after the other."""
     parser = argparse.ArgumentParser(description="Every collective, operator, dtype, group, transport and size.")
-    parser.add_argument("--quick", action="store_true", help="few replicas, small tensors")
-    parser.add_argument("--replicas", type=int, nargs="+", choices=REPLICAS, default=REPLICAS)
+    parser.add_argument("--quick", action="store_true", help="small tensors, few replicas unless they are given")
+    parser.add_argument("--replicas", type=int, nargs="+", choices=REPLICAS)
     asked = parser.parse_args()
     sizes = SIZES[:-1] if asked.quick else SIZES
-    replicas = [n for n in asked.replicas if not asked.quick or n in _FEW]
+    replicas = asked.replicas or (_FEW if asked.quick else REPLICAS)
     tried, failures = 0, []
     for n, grouping in product(replicas, GROUPINGS):
         if fits(n, grouping):
