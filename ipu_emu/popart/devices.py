@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from ipu_emu.errors import EmulatorError
-from ipu_emu.hardware import Connection, Device, DeviceKind, Occupancy, System, of_this_process, share_of
+from ipu_emu.errors import ArgumentTypeError, EmulatorError
+from ipu_emu.hardware import GENERATIONS, Connection, Device, DeviceKind, Occupancy, System, of_this_process, share_of
 from ipu_emu.popart.enums import DeviceConnectionType, DeviceSelectionCriterion, DeviceType, SyncPattern
 from ipu_emu.popart.sync_pattern import sync_pattern
 
@@ -43,7 +43,7 @@ class DeviceInfo:
         timeout: float = 0.0,
     ) -> None:
         self.device = device
-        self.syncPattern = pattern
+        self.syncPattern = sync_pattern(pattern)
         self._occupancy, self._timeout = occupancy, timeout
         # What is only described, not acquired, is nobody else's.
         self._attached = device.kind not in (DeviceKind.OFFLINE, DeviceKind.IPU)
@@ -139,7 +139,7 @@ class DeviceManager:
     def createOfflineIPUDevice(self, options: Mapping[str, Any]) -> DeviceInfo:
         """``{"numIPUs", "tilesPerIPU", "ipuVersion", "syncPattern"}``: compiles, never runs."""
         device = self._described(DeviceKind.OFFLINE, options, _OFFLINE_OPTIONS, Connection.NEVER)
-        return DeviceInfo(device, sync_pattern(options.get("syncPattern", SyncPattern.Full)))
+        return DeviceInfo(device, options.get("syncPattern", SyncPattern.Full))
 
     def createOfflineIpuFromDeviceInfo(self, info: DeviceInfo) -> DeviceInfo:
         """As ``createOfflineIPUDevice``, for as many IPUs of the kind of another device."""
@@ -163,6 +163,8 @@ class DeviceManager:
         selectionCriterion: DeviceSelectionCriterion = DeviceSelectionCriterion.First,
     ) -> DeviceInfo:
         """Take a device of ``numIpus`` IPUs (a power of two)."""
+        if not isinstance(numIpus, int):
+            raise ArgumentTypeError(f"numIpus is a number of IPUs, not {numIpus!r}; use 1, 2, 4, ...")
         if numIpus < 1 or numIpus & (numIpus - 1):
             raise EmulatorError(
                 f"You have attempted to acquire {numIpus} IPUs. The number of IPUs requested must be a power of two",
@@ -274,6 +276,15 @@ class DeviceManager:
                     f"Invalid option `{name}' passed to DevicexManager::createHostDevice for device type "
                     f"{_TYPES[kind].name}. Valid options are {', '.join(valid)}"
                 )
-        tiles = int(options.get("tilesPerIPU", self._system.tiles_per_ipu))
+        tiles = _count_of("tilesPerIPU", options.get("tilesPerIPU", self._system.tiles_per_ipu))
         version = str(options.get("ipuVersion", self._system.version))
-        return Device(kind, 0, int(options.get("numIPUs", 1)), tiles, version, connection)
+        if version not in GENERATIONS:
+            raise EmulatorError(f"ipuVersion is '{version}', which there is not; use {', '.join(GENERATIONS)}")
+        return Device(kind, 0, _count_of("numIPUs", options.get("numIPUs", 1)), tiles, version, connection)
+
+
+def _count_of(option: str, value: Any) -> int:
+    """A number from 1 on, which may be given as a text."""
+    if not str(value).isdecimal() or int(value) < 1:
+        raise EmulatorError(f"{option} is {value!r}; use a number from 1 on")
+    return int(value)

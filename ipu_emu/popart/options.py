@@ -120,7 +120,7 @@ _COMPILER: dict[str, Any] = {
     "delayVarUpdates": True,
     "scheduleNonWeightUpdateGradientConsumersEarly": False,
     "decomposeGradSum": False,
-    "swapLimitScheduler": int(1e9),
+    "swapLimitScheduler": 1e9,
     "timeLimitScheduler": 1e9,
     "kahnTieBreaker": "greedy",
     "transitiveClosureOptimizationThreshold": 100000,
@@ -240,6 +240,9 @@ class SessionOptions(Settings):
 
     def check(self, *, training: bool) -> None:
         """Raise EmulatorError where options contradict each other."""
+        for name in ("accumulationFactor", "replicatedGraphCount"):
+            if getattr(self, name) < 1:
+                raise EmulatorError(f"Invalid {name} value: {getattr(self, name)}, must be greater or equal than 1")
         if self.enableGradientAccumulation and not training:
             raise EmulatorError("Gradient Accumulation only available when training.")
         if self.enableExplicitMainLoops and not self.useHostCopyOps and not self.enablePipelining:

@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 
+from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import Graph, Op, Place, Role
 from ipu_emu.popart.annotations import IPU_NUMBER, PHASE, PIPELINE_STAGE
 from ipu_emu.popart.enums import VirtualGraphMode
@@ -80,7 +81,7 @@ def _ipus(graph: Graph, options: SessionOptions, ipus: int, training: bool) -> M
         return dict.fromkeys(ops, 0) | annotated
     if options.enablePipelining and any(PIPELINE_STAGE in op.attributes for op in ops.values()):
         return {id: int(op.attributes.get(PIPELINE_STAGE, 0)) % ipus for id, op in ops.items()}
-    ratios = options.virtualGraphSplitRatios or [1.0] * ipus
+    ratios = _ratios(options, ipus)
     # Without accumulation a weight of two stages would change while one of them waits for the other.
     apart = training and options.enablePipelining and options.accumulation() == 1
     chosen = dict(zip(ops, shards(graph, list(ops.values()), ratios, apart=apart), strict=True))
@@ -99,6 +100,16 @@ def _warn_of_copies(graph: Graph, ops: Mapping[str, Op], chosen: Mapping[str, in
                 "builder.pipelineStage to avoid that",
                 stacklevel=2,
             )
+
+
+def _ratios(options: SessionOptions, ipus: int) -> list[float]:
+    """The share of each IPU; raise EmulatorError for shares that cannot be."""
+    given = list(options.virtualGraphSplitRatios) or [1.0] * ipus
+    if len(given) != ipus or not all(isinstance(one, int | float) and one > 0 for one in given):
+        raise EmulatorError(
+            f"virtualGraphSplitRatios is {given}, and a replica has {ipus} IPUs; give one number above 0 for each"
+        )
+    return given
 
 
 def _by_phase(ops: Mapping[str, Op], ipus: int) -> dict[str, int]:

@@ -1,13 +1,33 @@
-"""Settings: attributes with defaults, where a misspelt name is an error that suggests the right one."""
+"""Settings: attributes with defaults, where a misspelt name is an error that suggests the right one.
+
+A value is of the type of its default; PopART is as strict.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from copy import deepcopy
 from difflib import get_close_matches
-from typing import Any, ClassVar
+from os import PathLike
+from typing import Any, ClassVar, SupportsFloat, SupportsIndex
+
+import numpy as np
+
+from ipu_emu.errors import ArgumentTypeError
 
 __all__ = ["Settings"]
+
+#: What an attribute takes whose default is of a type; whatever else there is takes its like.
+_TAKES: Mapping[type, tuple[Any, str]] = {
+    type(None): (object, "anything"),
+    bool: ((bool, np.bool_, SupportsIndex, type(None)), "True or False"),
+    int: (SupportsIndex, "an integer"),
+    float: (SupportsFloat, "a number"),
+    str: ((str, PathLike), "a text"),
+    list: (Iterable, "a list"),
+    set: (Iterable, "a set"),
+    dict: (Mapping, "a dict"),
+}
 
 
 class Settings:
@@ -26,7 +46,12 @@ class Settings:
             setattr(self, name, value)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        self.__dict__[self._known(name)] = value
+        name = self._known(name)
+        kind = type(self.defaults[name])
+        takes, what = _TAKES.get(kind, (kind, f"a {kind.__name__}"))
+        if not isinstance(value, takes) or (isinstance(value, str) and kind in (list, set)):
+            raise ArgumentTypeError(f"{type(self).__name__}.{name} is {value!r}; it has to be {what}")
+        self.__dict__[name] = value
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or name == "defaults":

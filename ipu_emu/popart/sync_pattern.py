@@ -16,7 +16,7 @@ _TEXTS = {
 
 def syncPatternFromString(pattern: str) -> SyncPattern:
     for member, text in _TEXTS.items():
-        if text.lower() == pattern.lower():
+        if text.lower() == str(pattern).lower():
             return member
     raise EmulatorError(f"Unknown sync pattern '{pattern}'; use one of {', '.join(_TEXTS.values())}")
 

@@ -65,6 +65,34 @@ def test_unknown_names_suggest_the_right_one() -> None:
         _ = opts.acumulationFactor
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "what"),
+    [
+        ("accumulationFactor", "8", "an integer"),
+        ("accumulationFactor", 2.0, "an integer"),
+        ("enablePipelining", "yes", "True or False"),
+        ("virtualGraphMode", 1, "a VirtualGraphMode"),
+        ("autoRecomputation", "Standard", "a RecomputationType"),
+        ("outlineThreshold", "1", "a number"),
+        ("pipelineSchedule", None, "a text"),
+        ("virtualGraphSplitRatios", "12", "a list"),
+        ("engineOptions", [1], "a dict"),
+        ("weightTensorLocationSettings", popart.TensorStorage.OffChip, "a TensorLocationSettings"),
+    ],
+)
+def test_values_of_a_wrong_type(name: str, value: Any, what: str) -> None:
+    with pytest.raises(TypeError) as error:
+        setattr(popart.SessionOptions(), name, value)
+    assert error.value.args[0] == f"SessionOptions.{name} is {value!r}; it has to be {what}"
+
+
+def test_values_of_another_type_that_fit() -> None:
+    opts = popart.SessionOptions()
+    opts.enablePipelining, opts.accumulationFactor, opts.outlineThreshold = np.bool_(True), np.int64(4), 1
+    opts.virtualGraphSplitRatios = (1.0, 2.0)
+    assert (opts.accumulation(), len(opts.virtualGraphSplitRatios)) == (1, 2)
+
+
 def test_old_names_still_work() -> None:
     opts = popart.SessionOptions()
     opts.defaultPrefetchBufferingDepth = 4
@@ -245,6 +273,20 @@ class TestDevices:
                 lambda m: m.acquireDeviceById(99),
                 "Failed to acquire device with id '99'. Ensure it is available. If you have enabled the Poplar SDK "
                 "you can check device availability with the `gc-monitor` command-line utility.",
+            ),
+            (
+                lambda m: m.acquireAvailableDevice("2"),
+                "numIpus is a number of IPUs, not '2'; use 1, 2, 4, ...",
+            ),
+            (
+                lambda m: m.acquireAvailableDevice(2, pattern="ladder"),
+                "Unknown sync pattern 'ladder'; use one of full, singlePipeline, replicaAndLadder",
+            ),
+            (lambda m: m.createIpuModelDevice({"numIPUs": 0}), "numIPUs is 0; use a number from 1 on"),
+            (lambda m: m.createIpuModelDevice({"tilesPerIPU": "x"}), "tilesPerIPU is 'x'; use a number from 1 on"),
+            (
+                lambda m: m.createIpuModelDevice({"ipuVersion": "ipu9"}),
+                "ipuVersion is 'ipu9', which there is not; use ipu1, ipu2, ipu21",
             ),
             (
                 lambda m: m.createIpuModelDevice({"numIpus": 1}),

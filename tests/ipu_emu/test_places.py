@@ -74,6 +74,12 @@ def test_split_ratios_say_how_large_the_shares_are() -> None:
         np.testing.assert_allclose(np.array(work) / sum(work), np.array(ratios) / 4, atol=0.1)
 
 
+@pytest.mark.parametrize("ratios", [[1.0], [0.0, 0.0], [-1.0, 2.0], ["a", "b"]])
+def test_split_ratios_that_cannot_be(ratios: Any) -> None:
+    with pytest.raises(popart.popart_exception, match=r"and a replica has 2 IPUs; give one number above 0 for each$"):
+        session_of(transformer(), 2, virtualGraphMode=AUTO, virtualGraphSplitRatios=ratios)
+
+
 def test_auto_keeps_every_weight_on_one_ipu_and_the_ops_in_order() -> None:
     model = transformer()
     graph = placed(model.graph, options(virtualGraphMode=AUTO), 4)

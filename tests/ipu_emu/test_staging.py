@@ -87,7 +87,7 @@ def test_without_a_depth_nothing_is_staged(values: dict[str, Any]) -> None:
 @pytest.mark.parametrize("depth", [0, -1, 1.5, True])
 def test_depths_are_numbers(depth: Any) -> None:
     with pytest.raises(popart.popart_exception, match=f"depth of input is {depth!r}; give a number of micro-batches"):
-        plain_model().session(1, numIOTiles=0, defaultBufferingDepth=depth)
+        plain_model().session(1, numIOTiles=0, bufferingDepthMap={"input": depth})
 
 
 def test_streaming_memory_is_the_budget() -> None:
