@@ -25,7 +25,16 @@ from ipu_emu.clock.machine import Machine
 from ipu_emu.clock.pricing import Kind, Pricing
 from ipu_emu.program.exchanges import Overlapped
 from ipu_emu.program.executable import Executable
-from ipu_emu.program.instructions import HostLoad, HostStore, Instruction, Leaf, Pipeline, PipelineStage, Repeat
+from ipu_emu.program.instructions import (
+    HostLoad,
+    HostStore,
+    Instruction,
+    Leaf,
+    Pipeline,
+    PipelineStage,
+    Preload,
+    Repeat,
+)
 from ipu_emu.program.overlap import Overlap
 from ipu_emu.program.schedules import Work
 
@@ -84,12 +93,23 @@ def _block(program: Sequence[Instruction], pricing: Pricing) -> Block:
         loop = Overlapped.of(instruction, pricing.executable.plan)
         if loop:
             made.append(_overlapped(loop, pricing))
+        elif isinstance(instruction, Preload):
+            made.append(_preload(instruction, pricing))
         elif isinstance(instruction, Repeat):
             made.append(_block(instruction.body, pricing), instruction.times)
         elif isinstance(instruction, Pipeline):
             made.append(_pipeline(instruction, pricing))
         else:
             made.append(_leaf(instruction, pricing))
+    return made
+
+
+def _preload(preload: Preload, pricing: Pricing) -> Block:
+    """The IPU of the next phase loads while that of this one computes."""
+    made, loads = _block(preload.body, pricing), _block(preload.loads, pricing)
+    made.spans += loads.spans
+    made.seconds = max(made.seconds, loads.seconds)
+    made.add_busy(loads)
     return made
 
 

@@ -23,6 +23,7 @@ from ipu_emu.engine.binding import Binder, Feed, Host, kind_of
 from ipu_emu.engine.buffers import Buffers
 from ipu_emu.engine.overlap import OverlappedLoop
 from ipu_emu.engine.pipeline import BoundPipeline
+from ipu_emu.engine.preload import WORTH_PRELOADING, BoundPreload
 from ipu_emu.engine.replicas import Replicas
 from ipu_emu.engine.wall import Kind, Wall
 from ipu_emu.engine.workers import WORTH_A_THREAD, Workers
@@ -33,7 +34,7 @@ from ipu_emu.ops.arrays import chain
 from ipu_emu.program.buckets import Bucket
 from ipu_emu.program.exchanges import Overlapped
 from ipu_emu.program.executable import Executable
-from ipu_emu.program.instructions import Counter, Instruction, Leaf, Pipeline, Repeat, WeightUpdate, leaves
+from ipu_emu.program.instructions import Counter, Instruction, Leaf, Pipeline, Preload, Repeat, WeightUpdate, leaves
 from ipu_emu.transforms.exchange import original_of
 
 __all__ = ["Engine"]
@@ -54,7 +55,9 @@ class _Loop:
     body: Sequence[_Part]
 
 
-_Part = _Segment | _Loop | BoundPipeline | OverlappedLoop
+#: Instructions with others inside.
+_WHOLE = Repeat | Preload | Pipeline
+_Part = _Segment | _Loop | BoundPreload | BoundPipeline | OverlappedLoop
 
 
 class Engine:
@@ -83,6 +86,7 @@ class Engine:
             for replica in range(replicas.local)
         ]
         self._workers = Workers(self._threads())
+        self._preloader: Workers | None = None
         self._binder = Binder(executable, replicas, self._buffers, self._buckets, self._host, watch=watch)
         self._program = list(self._bind(executable.program))
         self._warm_up(self._program)
@@ -92,7 +96,7 @@ class Engine:
         """Make the calls of collectives once, on zeros, before the first step; the others are ready."""
         self._pin_blas()
         for part in parts:
-            if isinstance(part, _Loop):
+            if isinstance(part, _Loop | BoundPreload):
                 self._warm_up(part.body)
                 continue
             made = [(part.kind, call) for call in part.parts] if isinstance(part, _Segment) else part.calls()
@@ -197,6 +201,8 @@ class Engine:
     def close(self) -> None:
         """Leave the collectives and end the threads."""
         self._workers.close()
+        if self._preloader is not None:
+            self._preloader.close()
         for part in self._program:
             if isinstance(part, OverlappedLoop):
                 part.close()
@@ -216,6 +222,8 @@ class Engine:
                 for turn in range(part.times):
                     self._host.counts.set(part.counter, turn)
                     self._walk(part.body)
+            elif isinstance(part, BoundPreload):
+                part.run(self._walk, self.wall.timed)
             elif isinstance(part, BoundPipeline):
                 self._pipeline(part)
             elif isinstance(part, OverlappedLoop):
@@ -241,9 +249,11 @@ class Engine:
             if kind is None:
                 yield from (self._whole(part) for part in group)
             else:
-                yield _Segment(kind, self._segment(kind, [p for p in group if not isinstance(p, Repeat | Pipeline)]))
+                yield _Segment(kind, self._segment(kind, [p for p in group if not isinstance(p, _WHOLE)]))
 
     def _whole(self, part: Instruction) -> _Part:
+        if isinstance(part, Preload):
+            return self._preloading(part)
         if isinstance(part, Pipeline):
             return BoundPipeline(part, self._binder)
         overlapped = Overlapped.of(part, self.executable.plan)
@@ -251,6 +261,15 @@ class Engine:
             return OverlappedLoop(overlapped, self._binder)
         assert isinstance(part, Repeat)
         return _Loop(part.times, part.counter, list(self._bind(part.body)))
+
+    def _preloading(self, part: Preload) -> BoundPreload:
+        """Loads that are large have a thread."""
+        loads = chain(*self._segment(Kind.COMPUTE, part.loads))
+        nbytes = sum(self.executable.graph.tensor(leaf.op.inputs[0]).nbytes for leaf in part.loads)
+        large = nbytes * self.replicas.local >= WORTH_PRELOADING
+        if large and self._preloader is None:
+            self._preloader = Workers(1, aside=True)
+        return BoundPreload(loads, list(self._bind(part.body)), self._preloader if large else None)
 
     def _segment(self, kind: Kind, leaves: Sequence[Leaf]) -> list[Step]:
         """Host and collective instructions concern all replicas at once; the others each replica alone."""
@@ -265,7 +284,7 @@ class Engine:
 
 def _kind(instruction: Instruction) -> Kind | None:
     """The kind of time that an instruction costs; None for a loop or a pipeline."""
-    return None if isinstance(instruction, Repeat | Pipeline) else kind_of(instruction)
+    return None if isinstance(instruction, _WHOLE) else kind_of(instruction)
 
 
 def _instructions(program: Sequence[Instruction]) -> Iterator[Instruction]:

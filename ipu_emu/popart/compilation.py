@@ -167,6 +167,7 @@ class Compilation:
             "activations": self._locations().activations(),
             "fused": not self._options.enableFloatingPointChecks,
             "schedule": self._options.pipelineSchedule if self._options.enablePipelining else None,
+            "preload": self._options.preloads(),
             "iterations": self._options.pipelineBatchSerialization,
         }
 

@@ -39,6 +39,13 @@ class Locations:
         self._told = False
         self._replicas = options.getGlobalReplicationFactor()
         self._overrides: Mapping[str, TensorLocation] = options.tensorLocationSettingsOverride
+        accumulators = options.accumulatorTensorLocationSettings.location
+        if accumulators.replicatedTensorSharding is ReplicatedTensorSharding.On and self._replicas > 1:
+            warnings.warn(
+                "Accumulators of gradients stay whole: replicas would have to reduce them after every micro-batch, "
+                "which adds in another order and so changes bits",
+                stacklevel=2,
+            )
 
     def divide(self, variable: Tensor) -> tuple[int, int] | None:
         """The (stride, size) of the replicas between which ``variable`` is divided, None where it stays whole."""

@@ -34,6 +34,7 @@ from ipu_emu.popart.option_groups import (
 )
 from ipu_emu.popart.settings import Settings
 from ipu_emu.popart.tuning_enums import (
+    ExecutionPhaseIOSchedule,
     MergeVarUpdateType,
     SubgraphCopyingStrategy,
 )
@@ -219,6 +220,11 @@ class SessionOptions(Settings):
 
     def usesVirtualGraphs(self) -> bool:
         return self.virtualGraphMode is not VirtualGraphMode.Off
+
+    def preloads(self) -> bool:
+        """Whether execution phases fetch weights while the phase before computes."""
+        phased = self.virtualGraphMode is VirtualGraphMode.ExecutionPhases
+        return phased and self.executionPhaseSettings.weightIOSchedule is ExecutionPhaseIOSchedule.Preload
 
     def pipelinesExplicitly(self) -> bool:
         """Pipelining whose loops, copies and recomputation are part of the graph."""

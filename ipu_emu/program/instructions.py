@@ -50,6 +50,7 @@ __all__ = [
     "Overlap",
     "Pipeline",
     "PipelineStage",
+    "Preload",
     "RemoteLoad",
     "RemoteStore",
     "Repeat",
@@ -244,6 +245,17 @@ class Repeat:
         return f"repeat {self.times} {self.counter.value}"
 
 
+@dataclass(frozen=True)
+class Preload:
+    """Load from Streaming Memory what comes after ``body`` needs, while that runs."""
+
+    loads: tuple[RemoteLoad, ...]
+    body: tuple[Leaf, ...]
+
+    def __str__(self) -> str:
+        return "preload"
+
+
 Leaf = (
     HostLoad
     | Compute
@@ -307,7 +319,7 @@ class Pipeline:
         return f"pipeline {self.kind}, {self.count} {self.counter.value}{loop}"
 
 
-Instruction = Leaf | Repeat | Pipeline
+Instruction = Leaf | Repeat | Preload | Pipeline
 
 
 def leaves(instructions: Sequence[Instruction]) -> Iterator[Leaf]:
@@ -315,6 +327,8 @@ def leaves(instructions: Sequence[Instruction]) -> Iterator[Leaf]:
     for instruction in instructions:
         if isinstance(instruction, Repeat):
             yield from leaves(instruction.body)
+        elif isinstance(instruction, Preload):
+            yield from (*instruction.loads, *instruction.body)
         elif isinstance(instruction, Pipeline):
             yield from (leaf for stage in instruction.stages for leaf in stage.body)
         else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ipu_emu.program.instructions import Instruction, Pipeline, Repeat
+from ipu_emu.program.instructions import Instruction, Pipeline, Preload, Repeat
 
 __all__ = ["listing"]
 
@@ -16,6 +16,12 @@ def listing(instructions: Sequence[Instruction], indent: str = "") -> str:
         lines.append(f"{indent}{instruction}")
         if isinstance(instruction, Repeat):
             lines.append(listing(instruction.body, indent + "  "))
+        if isinstance(instruction, Preload):
+            lines += [
+                listing(instruction.loads, indent + "  "),
+                f"{indent}while",
+                listing(instruction.body, indent + "  "),
+            ]
         if isinstance(instruction, Pipeline):
             for stage in instruction.stages:
                 lines.append(f"{indent}  stage {stage.index} on IPU {stage.ipu}")

@@ -47,6 +47,7 @@ from ipu_emu.program.layout import aligned
 from ipu_emu.program.overlap import Overlap
 from ipu_emu.program.pipelining import Pipelining, Stages
 from ipu_emu.program.planner import plan_memory
+from ipu_emu.program.preloading import preloaded
 from ipu_emu.program.streams import Streams, without_streams
 from ipu_emu.program.together import is_load, together
 from ipu_emu.transforms.checkpoints import Recomputation
@@ -82,6 +83,7 @@ def lower(
     bucket_bytes: int | None = None,
     schedule: str | None = None,
     iterations: int = 1,
+    preload: bool = False,
     recomputation: Recomputation = Recomputation.NONE,
     ahead: Mapping[str, Overlap] = MappingProxyType({}),
     staged: Mapping[str, int] = MappingProxyType({}),
@@ -93,10 +95,10 @@ def lower(
 
     ``replicas`` counts all instances, ``broadcast`` names inputs without R, ``bucket_bytes`` limits how much is
     reduced at a time; ``schedule`` names the schedule of a pipeline, whose stages are the places of the ops and loop
-    over ``iterations`` micro-batches at a time; ``ahead`` has the inputs that are not loaded just in time, ``staged``
-    those that wait in Streaming Memory, each with the number of its places there; ``activations`` says where those
-    are kept; ``fused`` chains of element-wise ops are one op. ``synthetic`` inputs are on the device already, and
-    nothing leaves it.
+    over ``iterations`` micro-batches at a time; with ``preload`` weights off chip are loaded a phase ahead; ``ahead``
+    has the inputs that are not loaded just in time, ``staged`` those that wait in Streaming Memory, each with the
+    number of its places there; ``activations`` says where those are kept; ``fused`` chains of element-wise ops are
+    one op. ``synthetic`` inputs are on the device already, and nothing leaves it.
     """
     if fused:
         fuse(graph, [*(a.tensor for a in anchors), *(g.part for g in gradients), *(g.total for g in gradients)])
@@ -115,7 +117,8 @@ def lower(
         offload_activations(graph, activations or ActivationStorage())
     stages = Stages(graph, pipelining, continuous=continuous)
     streams = Streams(broadcast, ahead, staged, synthetic)
-    return _Lowering(graph, step, anchors, gradients, reduction, replicas, streams, bucket_bytes, stages).run()
+    made = _Lowering(graph, step, anchors, gradients, reduction, replicas, streams, bucket_bytes, stages, preload)
+    return made.run()
 
 
 class _Lowering:
@@ -130,10 +133,11 @@ class _Lowering:
         streams: Streams,
         bucket_bytes: int | None,
         stages: Stages,
+        preload: bool,
     ) -> None:
         self.graph, self.step, self.anchors = graph, step, anchors
         self.gradients, self.reduction, self.replicas, self.streams = gradients, reduction, replicas, streams
-        self.stages, self.bucket_bytes = stages, bucket_bytes
+        self.stages, self.bucket_bytes, self.preload = stages, bucket_bytes, preload
         self.homes = homes(graph, stages.of)
         self.homes |= {gradient.total: self.homes[gradient.part] for gradient in gradients}
         self.reduced = [gradient for gradient in gradients if not gradient.scattered]
@@ -178,7 +182,8 @@ class _Lowering:
     def program(self, inputs: Sequence[Tensor]) -> tuple[Instruction, ...]:
         forward: list[Leaf] = [*self.keys(KEY), *self.keys(SHARED_KEY, Phase.FORWARD, Phase.BACKWARD)]
         forward += [self.streams.load(tensor) for tensor in inputs]
-        forward += [_instruction((op,)) for op in self.graph.ops if op.phase is not Phase.UPDATE]
+        passes = [op for op in self.graph.ops if op.phase is not Phase.UPDATE]
+        forward += map(_instruction, together(self.graph, passes, self.stages.of, self.bucket_bytes))
         forward += self.accumulation()
         updates: list[Leaf] = [*self.reduce(), *self.keys(SHARED_KEY, Phase.UPDATE)]
         ops = [op for op in self.graph.ops if op.phase is Phase.UPDATE]
@@ -211,7 +216,8 @@ class _Lowering:
     def micro_batches(self, body: Sequence[Leaf]) -> Instruction:
         if self.stages.pipelining:
             return self.pipeline(body, self.step.accumulation, Counter.MICRO_BATCH)
-        return Repeat(self.step.accumulation, Counter.MICRO_BATCH, tuple(body))
+        parts = preloaded(self.graph, body) if self.preload else body
+        return Repeat(self.step.accumulation, Counter.MICRO_BATCH, tuple(parts))
 
     def pipeline(self, body: Sequence[Leaf], count: int, counter: Counter) -> Instruction:
         reduced = {self.buckets[g.total].region: self.whole(g).stage for g in self.reduced}

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ipu_emu.graph import Tensor
-from ipu_emu.program.instructions import HostLoad, HostStore, Instruction, Pipeline, Repeat
+from ipu_emu.program.instructions import HostLoad, HostStore, Instruction, Pipeline, Preload, Repeat
 from ipu_emu.program.overlap import Overlap
 
 __all__ = ["Streams", "without_streams"]
@@ -33,6 +33,8 @@ def without_streams(program: Sequence[Instruction]) -> Iterator[Instruction]:
     for part in program:
         if isinstance(part, Repeat):
             yield replace(part, body=tuple(without_streams(part.body)))
+        elif isinstance(part, Preload):
+            yield replace(part, body=tuple(leaf for leaf in part.body if not _is_stream(leaf)))
         elif isinstance(part, Pipeline):
             bodies = [tuple(leaf for leaf in stage.body if not _is_stream(leaf)) for stage in part.stages]
             yield replace(

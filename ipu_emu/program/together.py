@@ -1,4 +1,4 @@
-"""Together: what replicas exchange in the update phase, several tensors by one collective.
+"""Together: what replicas exchange, several tensors by one collective.
 
 ReduceScatter a                    ReduceScatter a, b
 WeightUpdate a                     WeightUpdate a
@@ -10,14 +10,15 @@ AllGather b
 Those of one kind, element type, domain and place go together up to a number of bytes. A group that gathers takes the
 place of its last member, any other that of its first, unless what they give or take says otherwise. Sums of gradients
 that are loaded to be reduced go together too; the next group is loaded when all that read the one before are done,
-because both lie in the same place.
+because both lie in the same place. Weights that are shards are gathered for a pass in groups too, where the first of
+a group is read.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 
-from ipu_emu.graph import Graph, Op
+from ipu_emu.graph import Graph, Op, Phase
 from ipu_emu.ops import TABLE
 from ipu_emu.ops.collectives import GATHER_SHARDS, GATHER_WEIGHT, OPERATOR
 from ipu_emu.ops.remote import REMOTE_LOAD
@@ -30,19 +31,21 @@ __all__ = ["is_load", "together"]
 def together(
     graph: Graph, ops: Sequence[Op], stage_of: Callable[[Op], int], limit: int | None, remote: Collection[str] = ()
 ) -> list[tuple[Op, ...]]:
-    """``ops`` of the update phase, in groups; what belongs to no group is one alone.
+    """``ops`` of the update phase, or of the others, in groups; what belongs to no group is one alone.
 
     A group has at most ``limit`` bytes, or None for as many as its largest member could have: then nothing needs more
     memory than it would alone. ``remote`` are the sums that are loaded to be reduced.
     """
     sizes = [_size(graph, op, remote) for op in ops]
+    if not any(sizes):
+        return [(op,) for op in ops]
     groups: list[list[int]] = []
     last: dict[Hashable, list[int]] = {}
     for index, op in enumerate(ops):
-        if not sizes[index] or op.type == GATHER_SHARDS:
+        if not sizes[index] or (op.type == GATHER_SHARDS and op.phase is Phase.UPDATE):
             groups.append([index])
             continue
-        key = (op.place, stage_of(op), op.type, op.attributes.get(OPERATOR), *_kind(graph, op))
+        key = (op.phase, op.place, stage_of(op), op.type, op.attributes.get(OPERATOR), *_kind(graph, op))
         group = last.get(key, [])
         if not group or sum(sizes[i] for i in group) + sizes[index] > (max(sizes) if limit is None else limit):
             group = last[key] = []

@@ -179,7 +179,8 @@ def test_execution_phases_stream_their_weights() -> None:
         assert here.plan.bytes_of(ipu) > 4 * weight > 2 * weight > far.plan.bytes_of(ipu) > weight
         assert far.plan.streaming_bytes_of(ipu) == 4 * weight
     loads = [line.split()[-1] for line in str(far).splitlines() if "RemoteLoad Loaded" in line]
-    assert loads == [f"RemoteLoad(w{phase})" for phase in range(8)]
+    # The second phase's weight is on its way before the first phase fetches its own.
+    assert loads == [f"RemoteLoad(w{phase})" for phase in (1, 0, *range(2, 8))]
 
 
 def transformer(**values: Any) -> Any:

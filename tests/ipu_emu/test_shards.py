@@ -9,7 +9,7 @@ import gcl
 from ipu_emu import popart
 from ipu_emu.graph import Shards
 from ipu_emu.program.instructions import ShardExchange, leaves
-from tests.ipu_emu.pipelines import KEPT, OFF, PIPELINE, SHARED, Tower, kept
+from tests.ipu_emu.pipelines import KEPT, OFF, ON, PIPELINE, SHARED, Tower, kept
 
 ADAM = popart.Adam({"defaultLearningRate": (0.01, False), "defaultWeightDecay": (0.1, True)})
 STATES = KEPT["states shared"]
@@ -56,6 +56,23 @@ def test_a_bucket_ends_at_its_limit() -> None:
     alone = exchanges(gclOptions={"maximum_reduce_many_buffer_size": "1"})
     assert [len(one.ops) for one in alone] == [1] * 2 * WEIGHTS
     assert 2 < len(exchanges()) < 2 * WEIGHTS
+
+
+@pytest.mark.parametrize(
+    "how", [{}, {"A": 4, "autoRecomputation": popart.RecomputationType.Standard}, {"A": 4, **PIPELINE}]
+)
+@pytest.mark.parametrize("where", [ON, OFF])
+def test_shared_weights_are_gathered_together(where: popart.TensorStorage, how: dict[str, object]) -> None:
+    weights, bucket = kept(where, SHARED, "weight", "optimizerState"), {"maximum_reduce_many_buffer_size": "1000000"}
+    session = Tower(2).session(R=2, gclOptions=bucket, **weights, **how)
+    found = [leaf for leaf in leaves(session.executable.program) if isinstance(leaf, ShardExchange)]
+    gathered = [len(leaf.ops) for leaf in found if leaf.ops[0].type == "AllGatherShards"]
+    assert gathered == ([4, 4, 2, 1] if "enablePipelining" in how else [8, 3])
+    A = int(str(how.get("A", 1)))
+    plain = Tower(2).trained(R=2, **how)
+    same = Tower(2).run(session, A=A, R=2)
+    for id in plain:
+        np.testing.assert_array_equal(same[id], plain[id], err_msg=id)
 
 
 MEAN: dict[str, object] = {
