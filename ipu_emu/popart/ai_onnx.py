@@ -24,6 +24,10 @@ _RESIZE = (
     'coordinate_transformation_mode="half_pixel" cubic_coeff_a=-0.75 exclude_outside=0 extrapolation_value=0.0 '
     'mode="nearest" nearest_mode="round_prefer_floor"'
 )
+_GRAMS = (
+    "max_gram_length max_skip_count min_gram_length mode ngram_counts ngram_indexes pool_int64s=[] pool_strings=[] "
+    "weights=[]"
+)
 _SCAN = (
     "num_outputs body num_scan_inputs scan_input_axes=[] scan_input_directions=[] scan_output_axes=[] "
     "scan_output_directions=[]"
@@ -63,6 +67,7 @@ AI_ONNX: dict[str, Row] = {
     "clip": ("Clip", {6: "max=3.4028234663852886e+38 min=-3.4028234663852886e+38", 11: ""}),
     "compress": ("Compress", {9: "axis=null"}),
     "concat": ("Concat", {6: "axis"}),
+    "concatfromsequence": ("ConcatFromSequence", {11: "axis new_axis=0"}),
     "constant": ("Constant", {6: "value", 11: "value is_value_sparse=false"}),
     "constantofshape": ("ConstantOfShape", {9: "value=null"}),
     "conv": ("Conv", {6: "dilations=[] group=1 kernel_shape=[] pads=[] strides=[]"}),
@@ -193,6 +198,12 @@ AI_ONNX: dict[str, Row] = {
     "scatterelements": ("ScatterElements", {11: "axis=0"}),
     "scatternd": ("ScatterND", _SINCE_11),
     "selu": ("Selu", {6: "alpha=1.6732632 gamma=1.050701"}),
+    "sequenceat": ("SequenceAt", _SINCE_11),
+    "sequenceconstruct": ("SequenceConstruct", _SINCE_11),
+    "sequenceempty": ("SequenceEmpty", {11: "dtype=null"}),
+    "sequenceerase": ("SequenceErase", _SINCE_11),
+    "sequenceinsert": ("SequenceInsert", _SINCE_11),
+    "sequencelength": ("SequenceLength", _SINCE_11),
     "shape": ("Shape", _NONE),
     "shrink": ("Shrink", {9: "bias=0.0 lambd=0.5"}),
     "sigmoid": ("Sigmoid", _NONE),
@@ -206,12 +217,18 @@ AI_ONNX: dict[str, Row] = {
     "softsign": ("Softsign", _NONE),
     "spacetodepth": ("SpaceToDepth", {6: "blocksize"}),
     "split": ("Split", {6: "num_outputs axis=0 split=[]"}),
+    "splittosequence": ("SplitToSequence", {11: "axis=0 keepdims=1"}),
     "sqrt": ("Sqrt", _NONE),
     "squeeze": ("Squeeze", {6: "axes=[]"}),
+    "stringnormalizer": (
+        "StringNormalizer",
+        {10: 'case_change_action="NONE" is_case_sensitive=0 locale=null stopwords=[]'},
+    ),
     "sub": ("Sub", _LEGACY_BROADCAST),
     "sum": ("Sum", _NONE),
     "tan": ("Tan", _SINCE_7),
     "tanh": ("Tanh", _NONE),
+    "tfidfvectorizer": ("TfIdfVectorizer", {9: _GRAMS}),
     "thresholdedrelu": ("ThresholdedRelu", {10: "alpha=1.0"}),
     "tile": ("Tile", _NONE),
     "topk": ("TopK", {6: "k axis=-1", 10: "axis=-1", 11: "axis=-1 largest=1 sorted=1"}),

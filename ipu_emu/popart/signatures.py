@@ -36,7 +36,7 @@ _OUTPUTS = {
 _CONTEXTS = {"debugPrefix": "debugContext", "debugName": "debugContext"}
 #: How ONNX says that there is no maximum.
 _UNBOUNDED = 2**31 - 1
-_WITHOUT_ARGS = ("Constant", "Init", "RandomNormal", "RandomUniform")
+_WITHOUT_ARGS = ("Constant", "Init", "RandomNormal", "RandomUniform", "SequenceEmpty")
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ NO_GRADIENT = {
         Bucketize MaxPoolPlaces IsNaN IsInf QuantizeLinear DynamicQuantizeLinear""",
     "its operands are integers or truth values": """
         And Or Xor Not BitwiseAnd BitwiseOr BitwiseXor BitwiseXnor BitwiseNot BitShift IncrementMod
-        DequantizeLinear MatMulInteger QLinearMatMul ConvInteger QLinearConv""",
+        DequantizeLinear MatMulInteger QLinearMatMul ConvInteger QLinearConv TfIdfVectorizer""",
     "it reads no values": "Constant ConstantOfShape Shape Size Range EyeLike Init",
     "it needs constants": "NonZero Compress Unique NonMaxSuppression",
     "it draws numbers": """
@@ -33,6 +33,9 @@ NO_GRADIENT = {
         AllGatherShards IpuCopy RemoteLoad RemoteStore RemoteUpdate""",
     "it is there to stop gradients": "Detach",
     "it ends the program": "Abort",
+    "it is on sequences or texts, which no device has": """
+        ConcatFromSequence SequenceAt SequenceConstruct SequenceEmpty SequenceErase SequenceInsert SequenceLength
+        SplitToSequence StringNormalizer""",
     "it prints": "PrintedGradient",
     "it is made of ops that have been differentiated": "Fused",
     "it stands for a gradient that nobody may need": "WhileGrad",
