@@ -18,8 +18,8 @@ from ipu_emu.graph.dtype import FLOAT
 from ipu_emu.ops.arrays import computed
 from ipu_emu.ops.cost import per_element
 from ipu_emu.ops.node import Made, Node
-from ipu_emu.ops.registry import OpDef
 from ipu_emu.ops.places import integers
+from ipu_emu.ops.registry import OpDef
 
 __all__ = ["OPS"]
 

@@ -1,4 +1,4 @@
-"""Grams that occur in rows of integers, against ONNX's reference evaluator; ops on sequences and texts are refused."""
+"""Grams in rows of integers, against ONNX's reference evaluator; ops on sequences and texts are refused."""
 
 from __future__ import annotations
 
@@ -59,10 +59,9 @@ def test_grams_that_do_not_fit_are_refused(changed: dict[str, Any], text: str) -
         "ngram_indexes": INDEXES,
         "pool_int64s": POOL,
     }
-    y = None
+    y = builder.aiOnnx.tfidfvectorizer([x], **attributes | changed)
+    device = popart.DeviceManager().createCpuDevice()
     with pytest.raises(popart.popart_exception, match=text):
-        y = builder.aiOnnx.tfidfvectorizer([x], **attributes | changed)
-        device = popart.DeviceManager().createCpuDevice()
         popart.InferenceSession(builder.getModelProto(), popart.DataFlow(1, [y]), device)
 
 
