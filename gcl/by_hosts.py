@@ -6,12 +6,16 @@
                    all replicas on its host
     meet           on each host: every part is there
 
+Where all ranks carry, what is small goes in one exchange, with the call (``gcl.host_call``).
+
 Each byte crosses the network once to each host that needs it, however many processes a host has. A host has as many
 carriers as the host with the fewest processes has processes. Groups that stay inside their hosts send nothing.
 """
 
 from __future__ import annotations
 
+import weakref
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,11 +26,19 @@ from gcl.calls import Kind, Request
 from gcl.columns import Part
 from gcl.copies import copy_array
 from gcl.errors import ArgumentError
-from gcl.in_memory import InMemory
-from gcl.ready import ReadyCall
+from gcl.host_call import HostCall
+from gcl.in_memory import KEPT_BYTES, InMemory
+from gcl.ready import DONE, Nearby, ReadyCall
 from gcl.transport.segment import array_at
 
 __all__ = ["ByHosts"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _AcrossCall(ReadyCall):
+    """A call between hosts."""
+
+    work: HostCall
 
 
 class ByHosts(Breakable):
@@ -69,6 +81,8 @@ class ByHosts(Breakable):
         try:
             if self._inside and request.kind is not Kind.BARRIER:
                 self.memory.run(request, x, out)
+            elif self._across is not None and self._agreement is self._across and self._across.swaps(request):
+                self._swap(self._across, request, x, out)
             else:
                 self._run(request, x, out)
         except BaseException as error:
@@ -76,22 +90,50 @@ class ByHosts(Breakable):
             raise
 
     def finish(self, call: ReadyCall, status: int) -> None:
-        """Complete a call that stays on the host."""
-        self.memory.finish(call, status)
+        """Complete a call that was made before."""
+        if not isinstance(call, _AcrossCall):
+            self.memory.finish(call, status)
+            return
+        while status != DONE:
+            if not call.work.wait(status):
+                raise self.everyone.mismatch(call.request)
+            status = call.run()
 
     def refuse(self, error: ArgumentError) -> None:
         """Tell the ranks of this host, and those that agree with this one on the others."""
         if self._fault is None:
+            if not self._inside:
+                self.ready.clear()  # a ready call does not look for what others refused
             self.memory.refuse(error)
             if not self._inside:
                 self._agreement.refuse(error)
 
     def _depart(self, error: BaseException | None) -> None:
+        self.ready.clear()  # a ready call does not look for faults
         for path in (self.memory, self.everyone, self._across):
             if path is not None and error is None:
                 path.close()
             elif path is not None and error is not None:
                 path.fail(error)
+
+    def _swap(self, across: ByMessages, request: Request, x: np.ndarray, out: np.ndarray) -> None:
+        """Run ``request`` in one exchange, and keep how."""
+        near_x = self.memory.near(x)
+        near_out = near_x if out is x else self.memory.near(out)
+        work = HostCall(self.memory, across, self._part, request, near_x, near_out)
+        far = near_x is not x or near_out is not out
+        run = Nearby(work.run, (near_x, x), (out, near_out)) if far else work.run
+        key = request.key(x, out)
+
+        def forget(_: object) -> None:
+            self.ready.pop(key, None)
+
+        refs = weakref.ref(x, forget), weakref.ref(out, forget)
+        words = np.zeros(0, np.int64)
+        call = _AcrossCall(run, request, x.dtype, x.shape, out.shape, *refs, words, work=work)
+        if not far or x.nbytes <= KEPT_BYTES:
+            self.ready[key] = call
+        self.finish(call, call.run())
 
     def _run(self, request: Request, x: np.ndarray, out: np.ndarray) -> None:
         near_x = self.memory.near(x)
@@ -99,14 +141,17 @@ class ByHosts(Breakable):
         near_out = near_x if out is x or shared else self.memory.near(out)
         if near_x is not x:
             copy_array(near_x, x)
-        signature, inputs, outputs = self.memory.enter(request, near_x, near_out)
-        if not self._agreement.link.agree(request, signature):
+        meeting = self.memory.meeting(request, near_x, near_out)
+        self.memory.hold(meeting.enter, request)
+        meeting.look()
+        inputs, outputs = meeting.places.tolist()
+        if not self._agreement.link.agree(request, meeting.signature()):
             raise self.everyone.mismatch(request)
         if self._across is not None:
             elements = near_out.size // len(near_out)
             rows = [array_at(address, (request.count,), request.dtype) for address in inputs]
             results = [array_at(address, (elements,), request.dtype) for address in outputs]
             self._across.work(request, rows, [out.reshape(-1)] * len(rows) if shared else results, self._part)
-        self.memory.leave(request)
+        self.memory.hold(meeting.leave, request)
         if near_out is not out and not shared:
             copy_array(out, near_out)

@@ -78,7 +78,7 @@ class ByMessages(Breakable):
     def run(self, request: Request, x: np.ndarray, out: np.ndarray) -> None:
         """Run ``request`` from ``x`` to ``out`` (C-contiguous, leading axis the local replicas)."""
         self.check()
-        call = self._prepare(request, x, out) if self._swaps and request.kind in _SWAPPED else None
+        call = self._prepare(request, x, out) if self.swaps(request) else None
         if call is not None:
             self.ready[request.key(x, out)] = call
             try:
@@ -111,19 +111,23 @@ class ByMessages(Breakable):
         if status != DONE and not self.link.finish(call.request, call.swap, status):
             raise self.mismatch(call.request)
 
-    def _prepare(self, request: Request, x: np.ndarray, out: np.ndarray) -> _SwapCall | None:
-        """``request`` in one exchange, None if it is too large for that: all ranks come to the same answer."""
+    def swaps(self, request: Request) -> bool:
+        """Say whether ``request`` goes in one exchange: all ranks come to the same answer."""
+        if not self._swaps or request.kind not in _SWAPPED or self.link.has_refused:
+            return False
         others, nbytes = self.link.messages.ranks - 1, request.count * request.dtype.itemsize
-        most = _SWAPPED_WITH_ONE if others == 1 else _SWAPPED_BYTES
-        if self.link.has_refused or (request.kind is not Kind.BARRIER and nbytes * others > most):
-            return None
+        return nbytes * others <= (_SWAPPED_WITH_ONE if others == 1 else _SWAPPED_BYTES)
+
+    def swap(self, request: Request, rows: Rows, results: Rows, part: Part = _WHOLE) -> Swap:
+        """``part`` of ``request`` in one exchange, from one flat array per replica of the party to another."""
         data = Data([], [], [], [], [])
-        if request.kind is Kind.ALL_REDUCE:
-            rows, results = list(x.reshape(self._local, -1)), list(out.reshape(self._local, -1))
-            for view in self._groups:
-                if view.rows:
-                    self._reduction.at_once(request, view, rows, results, data)
-        swap = self.link.swap(request, data)
+        for view in self._groups:
+            if view.rows and request.kind is Kind.ALL_REDUCE:
+                self._reduction.at_once(request, view, rows, results, part, data)
+        return self.link.swap(request, data)
+
+    def _prepare(self, request: Request, x: np.ndarray, out: np.ndarray) -> _SwapCall:
+        swap = self.swap(request, list(x.reshape(self._local, -1)), list(out.reshape(self._local, -1)))
         key = request.key(x, out)
 
         def forget(_: object) -> None:

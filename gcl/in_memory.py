@@ -21,6 +21,7 @@ from gcl.crossed import Board, Lookout
 from gcl.errors import ArgumentError, CollectiveMismatch, CollectiveTimeout, GclError, PeerLost, reason_of
 from gcl.groups import Group
 from gcl.jit import bound
+from gcl.meeting import Meeting
 from gcl.operators import Operator
 from gcl.push import buffers, pushing
 from gcl.ready import BROKEN, DONE, MISMATCH, STAGED, WAITING, Nearby, ReadyCall
@@ -29,14 +30,14 @@ from gcl.staged import staging, staging_bytes, staging_sets
 from gcl.transport.domain import Domain
 from gcl.world import World
 
-__all__ = ["InMemory"]
+__all__ = ["KEPT_BYTES", "InMemory"]
 
 _SPINS = 2000
 #: From this size on, too large for any cache, the kernel's copies between processes are quicker than the chunks: they
 #: need not be written twice. Elsewhere copies within a cache are 3 times as quick as the kernel's.
 _PUSHED_BYTES = 32 << 20
 #: Copies of larger tensors are not kept from call to call.
-_KEPT_BYTES = 1 << 18
+KEPT_BYTES = 1 << 18
 #: Those in which each rank touches its own tensors only; others read the inputs of the rest.
 _DIRECT = (Kind.ALL_REDUCE, Kind.ALL_GATHER_SHARED)
 #: Of a kernel that reduces: the plan, the call, the recipe, and room for sums.
@@ -88,7 +89,7 @@ class InMemory(Breakable):
         """Run ``request`` from ``x`` to ``out`` (C-contiguous, leading axis the local replicas)."""
         self.check()
         call = self._prepare(request, x, out)
-        if x.nbytes <= _KEPT_BYTES or not isinstance(call.run, Nearby):
+        if x.nbytes <= KEPT_BYTES or not isinstance(call.run, Nearby):
             self.ready[request.key(x, out)] = call
         try:
             status = call.run()
@@ -125,25 +126,28 @@ class InMemory(Breakable):
         """How many share memory."""
         return self._domain.ranks
 
-    def enter(self, request: Request, x: np.ndarray, out: np.ndarray) -> tuple[int, list[int], list[int]]:
-        """Meet with two tensors of the segment, for work that the caller does; ``leave`` ends it.
+    def meeting(self, request: Request, x: np.ndarray, out: np.ndarray) -> Meeting:
+        """Meetings before and after work that the caller does on two tensors of the segment."""
+        offsets = self._offsets(request, x, out)
+        words = request.words(offsets[0] or 0, offsets[1] or 0, x, out)
+        return Meeting(self._plan, words, [tensor.nbytes // self._world.local for tensor in (x, out)])
 
-        Returns a signature of what all ranks called, and where each replica's input and output start.
-        """
-        call = self._prepare(request, x, out)
-        self._until(lambda: plan.enter(self._plan, call.words), request)
-        inputs, outputs = (
-            [
-                int(plan.address(self._plan, replica, which, tensor.nbytes // self._world.local))
-                for replica in range(self._world.replicas)
-            ]
-            for which, tensor in ((1, x), (2, out))
-        )
-        return plan.signature_of_all(self._plan), inputs, outputs
+    def addresses(self, request: Request, x: np.ndarray) -> list[int]:
+        """Meet twice, and say where each replica's part of every rank's ``x`` starts."""
+        meeting = self.meeting(request, x, x)
+        self.hold(meeting.enter, request)
+        meeting.look()
+        self.hold(meeting.leave, request)
+        return list(map(int, meeting.places[0]))
 
-    def leave(self, request: Request) -> None:
-        """Meet again: what every rank wrote is there."""
-        self._meet(request)
+    def meet(self, request: Request) -> None:
+        """Meet: what every rank wrote is there."""
+        plan.meet_again(self._plan)
+        self.hold(lambda: DONE if plan.met(self._plan) else WAITING, request)
+
+    def hold(self, step: Callable[[], int], request: Request) -> None:
+        """Wait until a ``step`` of a meeting is DONE."""
+        self._wait(step, request, step())
 
     def near(self, array: np.ndarray) -> np.ndarray:
         """``array`` itself if it lies in the segment, else room for it there."""
@@ -152,14 +156,10 @@ class InMemory(Breakable):
         return self._domain.segment.uninitialised(array.shape, array.dtype)
 
     def _prepare(self, request: Request, x: np.ndarray, out: np.ndarray) -> ReadyCall:
-        segment, ranks, key = self._domain.segment, self._plan, request.key(x, out)
+        ranks, key = self._plan, request.key(x, out)
         near_x = x if request.kind in _DIRECT else self.near(x)
         near_out = near_x if out is x else out
-        offsets = segment.offset_of(near_x), segment.offset_of(near_out)
-        if request.kind is Kind.ALL_GATHER_SHARED:
-            offsets = x.ctypes.data - segment.address, 0
-        elif request.kind is Kind.ALL_REDUCE and None in offsets:
-            offsets = -1, -1
+        offsets = self._offsets(request, near_x, near_out)
         words = request.words(offsets[0] or 0, offsets[1] or 0, near_x, near_out)
         run: Callable[[], int]
         rest = None
@@ -170,13 +170,21 @@ class InMemory(Breakable):
         else:
             run = bound(shared.copying, ranks, words)
         if near_x is not x:
-            run = Nearby(run, x, near_x, back=near_out is not out)
+            run = Nearby(run, (near_x, x), (out, near_out))
 
         def forget(_: object) -> None:
             self.ready.pop(key, None)
 
         refs = weakref.ref(x, forget), weakref.ref(out, forget)
         return ReadyCall(run, request, x.dtype, x.shape, out.shape, *refs, words, rest)
+
+    def _offsets(self, request: Request, x: np.ndarray, out: np.ndarray) -> tuple[int | None, int | None]:
+        """Where two tensors lie in the segment, as this kind of call announces it."""
+        segment = self._domain.segment
+        offsets = segment.offset_of(x), segment.offset_of(out)
+        if request.kind is Kind.ALL_GATHER_SHARED:
+            return x.ctypes.data - segment.address, 0
+        return (-1, -1) if request.kind is Kind.ALL_REDUCE and None in offsets else offsets
 
     def _recipe(self, request: Request) -> np.ndarray:
         size = int(self._plan[plan.GROUP_SIZE])
@@ -248,15 +256,7 @@ class InMemory(Breakable):
         """Tell all ranks what each of them called, and where; all build the same error."""
         refused = f", after a call that was refused ({self._refusal})" if plan.had_refused(self._plan) else ""
         self._domain.write_text(request.with_call_site(refused))
-        self._meet(request)
+        self.meet(request)
         calls = [(self._world.describe(r), self._domain.read_text(r)) for r in range(self._domain.ranks)]
-        self._meet(request)
+        self.meet(request)
         return CollectiveMismatch.between(calls)
-
-    def _meet(self, request: Request) -> None:
-        plan.meet_again(self._plan)
-        self._until(lambda: plan.met(self._plan), request)
-
-    def _until(self, met: Callable[[], bool], request: Request) -> None:
-        if not met():  # else nobody has to be looked for
-            self._wait(lambda: DONE if met() else WAITING, request, WAITING)

@@ -27,7 +27,7 @@ __all__ = ["Link"]
 
 _REFUSED, _LEFT = -1, -2  # signatures are not negative
 
-_LENT_BYTES = 1 << 25  # less stays in the cache, where it is copied as quickly
+_LENT_BYTES = 1 << 23  # less stays in the cache, where it is copied as quickly
 
 
 class Link:

@@ -188,26 +188,27 @@ class Reduction:
                 for start, stop in ranges[party]:
                     target[start:stop] = targets[0][start:stop]
 
-    def at_once(self, request: Request, view: GroupView, rows: Rows, results: Rows, data: Data) -> None:
+    def at_once(self, request: Request, view: GroupView, rows: Rows, results: Rows, part: Part, data: Data) -> None:
         """Add to ``data`` an all-reduce for which everyone sends its subtrees to all, and combines all of them."""
-        wire, every, own = view.wire_dtype(request.dtype), (0, request.count), list[tuple[int, np.ndarray, int]]()
+        low, high = bounds = columns(request.count, request.dtype.itemsize, part)
+        wire, own = view.wire_dtype(request.dtype), list[tuple[int, np.ndarray, int]]()
         for block in view.blocks[view.me]:
-            leaves = [rows[row] for row in view.rows_of(block)]
+            leaves = [rows[row][low:high] for row in view.rows_of(block)]
             node = leaves[0]
             if len(leaves) > 1 or wire != request.dtype:
-                node = np.empty(request.count, wire)
+                node = np.empty(high - low, wire)
                 data.before.append(self._combination([(x, 1) for x in leaves], _partial(request, leaves), 1, [node]))
                 data.kept.append(node)
             data.sends.extend((party, node) for party in view.others)
-            own += [(block[0], node, block[1])] if wire != request.dtype else self._leaves(view, rows, block, every)
+            own += [(block[0], node, block[1])] if wire != request.dtype else self._leaves(view, rows, block, bounds)
         for party in view.others:
             for first, leaves_there in view.blocks[party]:
-                node = np.empty(request.count, wire)
+                node = np.empty(high - low, wire)
                 data.kept.append(node)
                 data.fills.append((party, node))
                 own.append((first, node, leaves_there))
         nodes = [(node, leaves_under) for _, node, leaves_under in sorted(own, key=lambda node: node[0])]
-        targets = [results[row] for row in view.rows]
+        targets = [results[row][low:high] for row in view.rows]
         data.after.append(self._combination(nodes, request.operator, view.size, targets))
 
     def _combine(

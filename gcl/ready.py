@@ -39,16 +39,17 @@ class ReadyCall:
 
 
 class Nearby:
-    """A kernel that runs on a copy of a tensor which other ranks cannot address; ``back``: the result is copied too.
+    """A kernel that runs on copies of tensors which other ranks cannot address.
 
-    It does not keep the tensor alive.
+    ``bring`` is (copy, input), ``take`` (output, copy); one may be the other, which is not copied. It does not keep
+    the tensors themselves alive.
     """
 
-    def __init__(self, run: Callable[[], int], x: np.ndarray, near: np.ndarray, *, back: bool) -> None:
-        self._run, self._near, self._begun = run, near, False
-        here, there = x.ctypes.data, near.ctypes.data
-        self._bring = bound(copy_bytes, there, here, x.nbytes)
-        self._take = bound(copy_bytes, here, there, x.nbytes if back else 0)
+    def __init__(
+        self, run: Callable[[], int], bring: tuple[np.ndarray, np.ndarray], take: tuple[np.ndarray, np.ndarray]
+    ) -> None:
+        self._run, self._near, self._begun = run, (bring[0], take[1]), False
+        self._bring, self._take = _copy(*bring), _copy(*take)
 
     def __call__(self) -> int:
         if not self._begun:
@@ -58,3 +59,7 @@ class Nearby:
         if status == DONE:
             self._take()
         return status
+
+
+def _copy(to: np.ndarray, frm: np.ndarray) -> Callable[[], object]:
+    return bound(copy_bytes, to.ctypes.data, frm.ctypes.data, 0 if to is frm else to.nbytes)

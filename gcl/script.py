@@ -83,15 +83,14 @@ class Script:
 
     def meet(self) -> None:
         """Every rank is here."""
-        self._memory.leave(self._request)
+        self._memory.meet(self._request)
 
     def _share(self, layouts: list[Layout]) -> tuple[np.ndarray, list[int]]:
         """Memory that all ranks see, and where that of each replica is."""
         nbytes = max(_LINE, sum(layout.nbytes for layout in layouts))
         arena = self._memory.empty((self._world.local, nbytes), np.dtype(np.uint8))
         whole = Request(Kind.BARRIER, Operator.ADD, arena.dtype, nbytes)
-        _, addresses, _ = self._memory.enter(whole, arena, arena)
-        self._memory.leave(whole)
+        addresses = self._memory.addresses(whole, arena)
         return arena, addresses
 
     def _tensor(self, made: np.ndarray) -> int:

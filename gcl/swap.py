@@ -48,6 +48,11 @@ class Swap:
         np.add.at(self.headers[0, :, 1], self._sends[:, 0], self._sends[:, 2])
         self.targets = np.zeros((len(places), 2), np.int64)
 
+    def announce(self, signature: int) -> None:
+        """The call is known to all by this number from now on."""
+        self.words[_SIGNATURE] = signature
+        self.headers[0, :, 0] = signature
+
     @property
     def segments(self) -> int:
         """The most that a queue must hold."""

@@ -91,7 +91,7 @@ class _MemoryWire:
 
     def take(self, exchange: Exchange, states: States) -> None:
         """Meet, then read what local replicas get, also from each other."""
-        self._memory.leave(self._request)
+        self._memory.meet(self._request)
         for copy, start in _places(exchange):
             for sender, receiver in copy.pairs():
                 if receiver in states and sender in self.here:
@@ -100,14 +100,13 @@ class _MemoryWire:
                     target[...] = states[sender].view(copy.source) if local else self._slot(sender, start, target)
 
     def end(self) -> None:
-        self._memory.leave(self._request)
+        self._memory.meet(self._request)
 
     def _grow(self, nbytes: int) -> None:
         """Make larger slots, and learn where everyone's are."""
         self._mine = self._memory.empty((self._local, 2 * nbytes), np.dtype(np.uint8))
         whole = Request(Kind.BARRIER, Operator.ADD, self._mine.dtype, 2 * nbytes)
-        _, self._addresses, _ = self._memory.enter(whole, self._mine, self._mine)
-        self._memory.leave(whole)
+        self._addresses = self._memory.addresses(whole, self._mine)
         self._room = nbytes
 
     def _slot(self, sender: int, start: int, like: np.ndarray) -> np.ndarray:

@@ -90,6 +90,33 @@ def test_what_was_sent_may_be_overwritten_at_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(180)
+def test_ranks_of_a_host_may_take_other_tensors_each_time(tmp_path: Path) -> None:
+    """What is prepared for a call holds while the tensors of all ranks of the host stay the same."""
+    program = """
+    import numpy as np
+    import popdist_py
+    from tests.gcl.instance import connect, error_of
+
+    popdist_py.init()
+    rank = popdist_py.host_backend().rank
+    communicator = connect(host="aabb"[rank])
+    tensors = [communicator.empty(5000, np.int32) for _ in range(2)] + [np.zeros((1, 5000), np.int32)]
+    for turn in range(60):
+        x = tensors[turn * rank % 3] if turn < 40 else tensors[0]
+        x[...] = turn + rank
+        out = x if turn % 2 else np.empty_like(x)
+        communicator.all_reduce(x, out=out)
+        assert (out == 4 * turn + 6).all(), turn
+        communicator.barrier()
+    print(error_of(lambda: communicator.all_reduce(tensors[0], "max" if rank == 3 else "add", out=tensors[0])))
+    """
+    said = run_job(program, tmp_path, counts=(1, 1, 1, 1)).succeeded().out
+    assert len(set(said)) == 1
+    assert said[0].startswith("CollectiveMismatch: "), said
+    assert "replica 3 (rank 3) called all_reduce(max, 5000 x int32)" in said[0]
+
+
+@pytest.mark.timeout(180)
 @pytest.mark.parametrize(
     ("hosts", "transport"), [("abc", "auto"), ("aabb", "auto"), ("aaab", "auto"), ("aaa", "mpi")]
 )

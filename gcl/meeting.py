@@ -1,0 +1,39 @@
+"""Meeting: ranks that share memory meet before and after work that each does by itself."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+
+from gcl import plan
+from gcl.jit import bound
+from gcl.ready import DONE, WAITING
+
+__all__ = ["Meeting"]
+
+
+class Meeting:
+    """``enter`` with ``call``, of which a replica's input and output have ``nbytes``; then ``leave``.
+
+    Each is called until it is DONE. Between them, ``places`` says where all inputs and outputs start, [2, replicas].
+    """
+
+    def __init__(self, words: np.ndarray, call: np.ndarray, nbytes: list[int]) -> None:
+        self.places = np.zeros((2, int(words[plan.REPLICAS])), np.int64)
+        self._enter, self._leave = bound(plan.enter, words, call), bound(plan.leave, words)
+        self._look = bound(plan.look, words, np.array(nbytes, np.int64), self.places)
+        #: a number that is the same for the same calls of all ranks
+        self.signature = partial(plan.signature_of_all, words)
+
+    def enter(self) -> int:
+        """Meet with the call."""
+        return DONE if self._enter() else WAITING
+
+    def look(self) -> bool:
+        """Read ``places``; say whether they are others than at the last call."""
+        return bool(self._look())
+
+    def leave(self) -> int:
+        """Meet again: what every rank wrote is there."""
+        return DONE if self._leave() else WAITING
