@@ -16,7 +16,7 @@ from gcl.calls import Request
 from gcl.columns import Part
 from gcl.in_memory import InMemory
 from gcl.ready import DONE
-from gcl.swap import Swap
+from gcl.swap import Data, Swap
 from gcl.transport.segment import array_at
 
 __all__ = ["HostCall"]
@@ -64,12 +64,15 @@ class HostCall:
 
     def _prepare(self) -> None:
         """The exchange between the tensors that were announced."""
-        moved = self._meeting.look()
-        if moved or self._swap is None:
+        signature = self._meeting.signature()
+        if signature != self._request.signature:  # tensors of others may be shorter
+            self._swap = self._across.link.swap(self._request, Data([], [], [], [], []))
+            self._swap.announce(signature)
+            self._exchange = self._across.link.ready(self._swap)
+        elif self._meeting.look() or self._swap is None:
             rows, results = ([self._row(int(place)) for place in places] for places in self._meeting.places)
             self._swap = self._across.swap(self._request, rows, results, self._part)
             self._exchange = self._across.link.ready(self._swap)
-        self._swap.announce(self._meeting.signature())
         self._stage = _EXCHANGING
 
     def _row(self, place: int) -> np.ndarray[Any, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from functools import partial
 
 import numpy as np
@@ -23,12 +24,16 @@ class Meeting:
         self.places = np.zeros((2, int(words[plan.REPLICAS])), np.int64)
         self._enter, self._leave = bound(plan.enter, words, call), bound(plan.leave, words)
         self._look = bound(plan.look, words, np.array(nbytes, np.int64), self.places)
-        #: a number that is the same for the same calls of all ranks
-        self.signature = partial(plan.signature_of_all, words)
+        self._signature = partial(plan.signature_of_all, words)
 
     def enter(self) -> int:
         """Meet with the call."""
         return DONE if self._enter() else WAITING
+
+    def signature(self) -> int:
+        """The signature of what all ranks called; one that no other host has if they called different collectives."""
+        found = self._signature()
+        return secrets.randbits(62) if found is None else found
 
     def look(self) -> bool:
         """Read ``places``; say whether they are others than at the last call."""
