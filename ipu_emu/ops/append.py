@@ -11,6 +11,7 @@ from ipu_emu.errors import EmulatorError, RefusedError
 from ipu_emu.graph import Graph, Op, Phase, Role, Tensor
 from ipu_emu.graph.dtype import FLOAT, INT64, dtype_of
 from ipu_emu.ops.evaluate import evaluate
+from ipu_emu.ops.moving_slices import of_known_size
 from ipu_emu.ops.node import Node, inputs_of
 from ipu_emu.ops.registry import OpDef
 from ipu_emu.ops.table import TABLE
@@ -28,6 +29,7 @@ def append(graph: Graph, op: Op) -> list[Tensor]:
 
     What depends on nothing but constants is computed now, and becomes a constant.
     """
+    op = of_known_size(graph, op)
     entry = TABLE[op]
     _check_inputs(entry, op)
     try:

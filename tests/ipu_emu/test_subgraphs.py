@@ -85,6 +85,31 @@ def test_loop_stops_when_its_condition_says_so() -> None:
     np.testing.assert_allclose(last, X * 1.5**2, rtol=1e-6)  # the sums are 2.25 and 3.375
 
 
+def test_slices_move_with_the_iterations() -> None:
+    """x[i : i + 2] for each i, whose slope is how often an element is in a slice."""
+    builder = popart.Builder(opsets={"ai.onnx": 11, "ai.graphcore": 1})
+    x = builder.addInitializedInputTensor(np.arange(5, dtype=np.float32))
+    trips = builder.aiOnnx.constant(np.array(4, np.int64))
+    go, first = builder.aiOnnx.constant(np.array(True)), builder.aiOnnx.constant(np.zeros(2, np.float32))
+
+    def body(c: Any, i: str, going: str, total: str) -> list[str]:
+        start = c.aiOnnx.unsqueeze([i], [0])
+        end = c.aiOnnx.add([c.aiOnnx.constant(np.array([2], np.int64)), start])
+        part = c.aiOnnx.slice([x, start, end, c.aiOnnx.constant(np.array([-1], np.int64))])
+        return [going, c.aiOnnx.add([total, part]), part]
+
+    kinds = [popart.TensorInfo("INT64", []), popart.TensorInfo("BOOL", []), popart.TensorInfo("FLOAT", [2])]
+    total, parts = builder.aiOnnx.loop([trips, go, first], 2, body_with(builder, kinds, body))
+    loss = builder.aiGraphcore.identityloss([total], popart.ReductionType.Sum)
+    gradient = popart.reservedGradientPrefix() + x
+    session = train(builder, popart.DataFlow(1, [total, parts, gradient]), loss, popart.ConstSGD(1e-30))
+    anchors = session.initAnchorArrays()
+    session.run(popart.PyStepIO({}, anchors))
+    np.testing.assert_array_equal(anchors[parts], [[i, i + 1] for i in range(4)])
+    np.testing.assert_array_equal(anchors[total], [6, 10])
+    np.testing.assert_array_equal(anchors[gradient], [1, 2, 2, 2, 1])
+
+
 def test_gradients_pass_through_loops_and_branches() -> None:
     builder = popart.Builder()
     x = builder.addInitializedInputTensor(X)
