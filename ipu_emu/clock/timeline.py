@@ -175,8 +175,8 @@ def _one_span(block: Block, name: str) -> Block:
 def _pipeline(pipeline: Pipeline, pricing: Pricing) -> Block:
     """Every task as long as the instructions of its stage; I/O tiles work for the slots before and after."""
     stages = [_stage(stage, pricing) for stage in pipeline.stages]
-    made = Block()
-    free: dict[int, float] = dict.fromkeys((stage.ipu for stage in pipeline.stages), 0.0)
+    made, working = Block(), [stage.ipus for stage in pipeline.stages]
+    free: dict[int, float] = dict.fromkeys((ipu for ipus in working for ipu in ipus), 0.0)
     done: dict[tuple[int, int], float] = {}
     slots = [(), *pipeline.slots(), ()]
     for before, slot, after in zip([(), *slots], slots, [*slots[1:], ()], strict=False):
@@ -188,8 +188,10 @@ def _pipeline(pipeline: Pipeline, pricing: Pricing) -> Block:
         for task in slot:
             stage = stages[task.stage].work
             index = pipeline.stages[task.stage].index
-            start = max(free[task.ipu], done.get((index - 1, task.micro_batch), 0.0))
-            free[task.ipu] = end = start + stage.seconds
+            own = working[task.stage]
+            start = max(*(free[ipu] for ipu in own), done.get((index - 1, task.micro_batch), 0.0))
+            end = start + stage.seconds
+            free |= dict.fromkeys(own, end)
             done[index, task.micro_batch] = max(end, done.get((index, task.micro_batch), 0.0))
             made.spans.append(Span(task.ipu, start, stage.seconds, str(replace(task, stage=index)), task.what))
             made.add_busy(stage)

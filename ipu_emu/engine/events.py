@@ -5,7 +5,8 @@ Events come in an order in which a single thread can do them all, slot by slot. 
     what it reads     the one that wrote it last
     what it writes    that one too, and all that have read it since
     of the host       every event of the IPUs that wait while it is served (the sync pattern); they need it in turn
-    collectives       every event of their IPU, which needs them in turn
+    collectives       every event of their IPUs, which need them in turn
+    a sharded stage   the same, of all IPUs that it has ops on
 
 Nothing else: an IPU that has what it needs goes on, in whatever slot the others are. Whoever does its own events in
 the order of the list never waits in a circle, and finds in memory what the single thread would have found.
@@ -23,7 +24,7 @@ from enum import Enum
 from ipu_emu.engine.meetings import Meeting, Tasks
 from ipu_emu.graph import Op
 from ipu_emu.ops import TABLE
-from ipu_emu.program.instructions import HostLoad, HostStore, Leaf, ops_of
+from ipu_emu.program.instructions import HostLoad, HostStore, Leaf, PipelineStage, ops_of
 from ipu_emu.program.memory import MemoryPlan
 
 __all__ = ["FABRIC", "HOST", "Doing", "Event", "Uses", "events", "needs"]
@@ -140,12 +141,16 @@ class _Spotted:
 
 
 def needs(
-    order: Sequence[Event], uses: Callable[[Event], Uses], partners: Mapping[int, set[int]], ipus: Sequence[int]
+    order: Sequence[Event],
+    uses: Callable[[Event], Uses],
+    partners: Mapping[int, set[int]],
+    stages: Sequence[PipelineStage],
 ) -> Iterator[set[int]]:
     """For each event of ``order`` the numbers of those before it, of other actors, that it needs.
 
-    ``partners`` are the IPUs that wait while the host serves one; ``ipus`` has the IPU of each stage.
+    ``partners`` are the IPUs that wait while the host serves one.
     """
+    working = [stage.ipus for stage in stages]
     spots: dict[_Spot, _Spotted] = {}
     worked: dict[int, int] = {}
     met: dict[int, int] = {}
@@ -153,12 +158,12 @@ def needs(
         needed: set[int] = set()
         for spot, writes in uses(event).spots(event.micro_batch):
             needed |= spots.setdefault(spot, _Spotted()).use(number, writes=writes)
-        if event.actor in (HOST, FABRIC):
-            own = ipus[event.stage]
-            waiting = partners[own] if event.actor == HOST else {own}
-            needed |= {worked[ipu] for ipu in waiting if ipu in worked}
-            met |= dict.fromkeys(waiting, number)
+        if event.actor == HOST:
+            waiting = partners[stages[event.stage].ipu]
         else:
-            needed |= {met[event.actor]} if event.actor in met else set()
-            worked[event.actor] = number
+            waiting = working[event.stage] - {event.actor}
+            needed |= {met[ipu] for ipu in working[event.stage] if ipu in met}
+        needed |= {worked[ipu] for ipu in waiting if ipu in worked}
+        met |= dict.fromkeys(waiting, number)
+        worked[event.actor] = number
         yield {one for one in needed if order[one].actor != event.actor}

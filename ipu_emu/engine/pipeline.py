@@ -60,7 +60,8 @@ class BoundPipeline:
     def __init__(self, pipeline: Pipeline, binder: Binder) -> None:
         self.counter, self.host = pipeline.counter, binder.host
         self.ipus = [stage.ipu for stage in pipeline.stages]
-        self.width = 1 + max(self.ipus)
+        self.parts = pipeline.stages
+        self.width = 1 + max(ipu for stage in pipeline.stages for ipu in stage.ipus)
         self.counts = [[Counts() for _ in range(self.width)] for _ in binder.buffers]
         self.stages = [_stage(binder, stage, self.counts) for stage in pipeline.stages]
         self.pattern = PATTERNS[binder.executable.sync]
@@ -102,7 +103,7 @@ class BoundPipeline:
     @cached_property
     def _needs(self) -> list[set[int]]:
         waiting = partners(self.width, self.pattern)
-        return list(needs(self.order, lambda event: self.stages[event.stage].piece(event).uses, waiting, self.ipus))
+        return list(needs(self.order, lambda event: self.stages[event.stage].piece(event).uses, waiting, self.parts))
 
     def _jobs(self, count: int) -> list[list[Job]]:
         """What each of ``count`` threads does, and after them the caller's: the host, and collectives.

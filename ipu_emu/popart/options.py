@@ -6,8 +6,9 @@ compute, buffering depths what waits in Streaming Memory, recomputation, tensor 
 sharding what is kept where; they never change a number, except that pipelined training without gradient accumulation
 computes with stale weights.
 Extensions: ``pipelineSchedule`` is popart, grouped, interleaved or sequential; with ``pipelineConcurrentStages`` a
-stage may have parts on several IPUs, which work at the same time; with ``pipelineBatchSerialization`` = q a stage of
-the sequential schedule works on q micro-batches one after the other before the next stage does.
+stage may have parts on several IPUs, which work at the same time; with ``pipelineShardedStages`` the ops of a stage
+may be on several IPUs and read of each other, and all of these IPUs wait for it; with ``pipelineBatchSerialization``
+= q a stage of the sequential schedule works on q micro-batches one after the other before the next stage does.
 """
 
 from __future__ import annotations
@@ -63,6 +64,7 @@ _PLACEMENT: dict[str, Any] = {
     "pipelineSchedule": "popart",
     "pipelineBatchSerialization": 1,
     "pipelineConcurrentStages": False,
+    "pipelineShardedStages": False,
     "autoRecomputation": RecomputationType.NoRecompute,
     "explicitRecomputation": False,
     "useHostCopyOps": False,

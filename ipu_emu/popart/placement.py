@@ -197,7 +197,8 @@ class _Pipeline:
         for op in self.ops:
             by_stage.setdefault(self.stage(op), {}).setdefault(self.graph_of(op), []).append(op.label)
         for stage, graphs in by_stage.items():
-            if len(graphs) > 1 and not self.options.pipelineConcurrentStages:
+            several = self.options.pipelineConcurrentStages or self.options.pipelineShardedStages
+            if len(graphs) > 1 and not several:
                 names = ", ".join(name for group in graphs.values() for name in group)
                 raise EmulatorError(
                     f"Ops {names} have the same pipeline stage {stage}, but different virtual graph ids "
@@ -246,7 +247,7 @@ class _Pipeline:
 
     def check_concurrent(self, id: str, producer: Op | None, op: Op) -> None:
         """Parts of a stage that work at the same time read nothing of each other."""
-        if producer is None or self.stage(producer) != self.stage(op):
+        if producer is None or self.stage(producer) != self.stage(op) or self.options.pipelineShardedStages:
             return
         if self.graph_of(producer) != self.graph_of(op):
             raise EmulatorError(

@@ -276,11 +276,19 @@ Leaf = (
 
 @dataclass(frozen=True)
 class PipelineStage:
-    """What the scheduled stage ``index``, or its part on one of several IPUs, does with each micro-batch."""
+    """What the scheduled stage ``index``, or its part on one of several IPUs, does with each micro-batch.
+
+    A sharded stage has ops on other IPUs too, which wait while it runs.
+    """
 
     ipu: int
     body: tuple[Leaf, ...]
     index: int
+
+    @property
+    def ipus(self) -> set[int]:
+        """All IPUs that work."""
+        return {self.ipu} | {op.place.ipu for leaf in self.body for op in ops_of(leaf)}
 
 
 @dataclass(frozen=True)

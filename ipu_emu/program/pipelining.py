@@ -46,7 +46,8 @@ _ANY = -1
 class Pipelining:
     """How to pipeline: a kind of schedule; ``mapping`` has the IPUs of each forward stage.
 
-    A stage is numbered once for each of its IPUs, on which concurrent parts of it run.
+    A stage is numbered once for each of its IPUs, on which concurrent parts of it run. One whose parts read of each
+    other is sharded: it is numbered once, for the first of its IPUs, which does the work of all of them.
     """
 
     kind: str
@@ -61,6 +62,8 @@ class Pipelining:
         for op in graph.ops:
             if op.phase is Phase.FORWARD:
                 ipus.setdefault(op.place.stage, set()).add(op.place.ipu)
+        for stage in _sharded(graph):
+            ipus[stage] = {min(ipus[stage])}
         mapping = tuple(tuple(sorted(ipus.get(stage, {0}))) for stage in range(max(ipus, default=0) + 1))
         return cls(kind, mapping, training, iterations)
 
@@ -79,7 +82,8 @@ class Pipelining:
     def number(self, op: Op) -> int:
         """The part that an op of the forward or the backward pass belongs to."""
         stage = op.place.stage if op.phase is Phase.FORWARD else self.parts[-1][0] - op.place.stage
-        return self.parts.index((stage, op.place.ipu))
+        ipus = self.mapping[op.place.stage]
+        return self.parts.index((stage, ipus[0] if len(ipus) == 1 else op.place.ipu))
 
     def check(self, count: int) -> None:
         """Raise EmulatorError for a number of micro-batches that the schedule cannot run."""
@@ -96,6 +100,18 @@ class Pipelining:
             mapping=self.mapping,
             iterations=self.iterations,
         )
+
+
+def _sharded(graph: Graph) -> set[int]:
+    """Forward stages in which an op reads what one of the same stage makes on another IPU."""
+    made = {id: op.place for op in graph.ops if op.phase is Phase.FORWARD for id in op.outputs}
+    return {
+        op.place.stage
+        for op in graph.ops
+        if op.phase is Phase.FORWARD
+        for id in op.reads
+        if id in made and made[id].stage == op.place.stage and made[id].ipu != op.place.ipu
+    }
 
 
 class Stages:
