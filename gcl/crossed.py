@@ -5,8 +5,9 @@
 
 A rank that has waited for a second says so in its line of the control block, again and again while nothing else in
 its process could go on (gcl.stuck), and looks at what the others say in other communicators. Two that miss each other
-will wait for ever, whatever else happens; the lowest of the ranks that say so tells everybody. Where a process has
-other threads at work, any of them may yet call what is missed: nothing is said, and the time-out decides.
+will wait for ever, whatever else happens. Then there is also one that misses rank 0, and is missed by it, as soon as
+rank 0 waits too: that rank tells everybody. Where a process has other threads at work, any of them may yet call what
+is missed: nothing is said, and the time-out decides.
 """
 
 from __future__ import annotations
@@ -53,6 +54,10 @@ class Board:
     def lacks(self, rank: int) -> bool:
         """Say whether ``rank`` has not come to where this one is."""
         return self.arrivals(rank) < self.arrivals(self.me)
+
+    def is_late(self) -> bool:
+        """Say whether some rank waits for this one."""
+        return any(self.arrivals(rank) > self.arrivals(self.me) for rank in range(self.domain.ranks))
 
     def beats(self, rank: int) -> int:
         """How often ``rank`` said that it is stuck."""
@@ -105,9 +110,10 @@ class Lookout:
         """Raise CollectiveMismatch if this wait can have no end; all that are concerned raise the same."""
         if monotonic() < self._since + _PATIENCE:
             return
-        board, siblings = self._board, self._board.siblings()
+        board = self._board
         board.look_for_declared()
-        if len(siblings) < 2 or not is_stuck():
+        siblings = board.siblings() if is_stuck() else []  # nobody else makes communicators then
+        if len(siblings) < 2:
             self._seen.clear()
             return
         if not self._seen:
@@ -115,8 +121,8 @@ class Lookout:
         board.beat()
         stuck = [one for sibling in siblings for one in self._stuck_on(sibling)]
         crossing = [one for one in stuck if one.board is not board and board.lacks(one.rank)]
-        if crossing and board.me < min(one.rank for one in stuck):
-            self._declare(min(crossing, key=lambda one: one.rank), {one.board for one in stuck} | {board})
+        if crossing and board.me == 0:  # one says it, so that all hear the same
+            self._declare(min(crossing, key=lambda one: one.rank), [one for one in siblings if one.is_late()])
 
     def _stuck_on(self, board: Board) -> list[_Stuck]:
         """Those of ``board`` that have been stuck there, without this rank or with it, since it is stuck itself."""
@@ -129,9 +135,9 @@ class Lookout:
                 found.append(_Stuck(rank, board))
         return found
 
-    def _declare(self, other: _Stuck, boards: set[Board]) -> None:
+    def _declare(self, other: _Stuck, late: list[Board]) -> None:
         me = _Stuck(self._board.me, self._board)
         error = CollectiveMismatch.crossed(me.said, other.said)
-        for board in boards:
+        for board in (self._board, *late):
             board.declare(error)
         raise error
