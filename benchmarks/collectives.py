@@ -37,7 +37,7 @@ from time import perf_counter
 from typing import Any
 
 import numpy as np
-from ending import clean_up_when_told
+from ending import clean_up_when_told, terminate
 
 ROOT = Path(__file__).resolve().parent.parent
 KIB = 1024
@@ -255,11 +255,15 @@ class Team:
         environment["PYTHONPATH"] = str(ROOT)
         self._process = self.start(name, launcher, processes, address, environment)
         server.settimeout(120)
-        connections = [server.accept()[0] for _ in range(processes)]
-        self._streams = [connection.makefile("rw") for connection in connections]
-        for connection in connections:
-            connection.close()  # the stream keeps it open
-        self._answers()
+        try:
+            connections = [server.accept()[0] for _ in range(processes)]
+            self._streams = [connection.makefile("rw") for connection in connections]
+            for connection in connections:
+                connection.close()  # the stream keeps it open
+            self._answers()
+        except BaseException:
+            terminate(self._process)
+            raise
         self._all_names = VARIANTS.get(name, [name])
         self.names: list[str] = []
         self.calls: list[int] = []
@@ -298,7 +302,7 @@ class Team:
         try:
             self._process.wait(10)
         except subprocess.TimeoutExpired:
-            self._process.kill()
+            terminate(self._process)
 
     def _order(self, order: dict[str, Any]) -> list[Any]:
         for stream in self._streams:

@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from ending import clean_up_when_told
+from ending import clean_up_when_told, terminate
 
 ROOT = Path(__file__).resolve().parent.parent
 BIN = Path(sys.executable).parent
@@ -78,13 +78,17 @@ def measure(command: list[str], *, first_line: bool) -> float:
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment
     ) as process:
         assert process.stdout
-        line = process.stdout.readline()
-        at_line = time.perf_counter()
-        process.wait(60)
-        end = time.perf_counter()
+        try:
+            line = process.stdout.readline()
+            at_line = time.perf_counter()
+            process.wait(60)
+        except BaseException:
+            terminate(process)
+            raise
+        at_end = time.perf_counter()
     if process.returncode or (first_line and not line):
         raise SystemExit(f"{' '.join(command)} failed with exit code {process.returncode}")
-    return ((at_line if first_line else end) - begin) * 1e3
+    return ((at_line if first_line else at_end) - begin) * 1e3
 
 
 def mpiruns() -> Iterator[tuple[str, Path]]:

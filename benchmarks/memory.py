@@ -14,14 +14,13 @@ from __future__ import annotations
 import argparse
 import json
 import mmap
-import subprocess
 import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from ending import clean_up_when_told
+from ending import clean_up_when_told, finished
 from rounds import Row
 
 from ipu_emu import models, popart
@@ -114,7 +113,7 @@ def states(way: str, quick: bool) -> dict[str, float]:
 def told(case: str, way: str, *, quick: bool, launcher: tuple[str, ...] = ()) -> dict[str, float]:
     """What a process of its own says."""
     command = [*launcher, sys.executable, __file__, "--case", case, way, *(["--quick"] if quick else [])]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT, check=False)
+    done = finished(command, timeout=_TIMEOUT)
     if done.returncode:
         raise SystemExit(done.stderr)
     line = next(line for line in done.stdout.splitlines() if '"plan"' in line)

@@ -16,7 +16,6 @@ import argparse
 import json
 import re
 import statistics
-import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
@@ -26,7 +25,7 @@ from time import perf_counter, process_time
 from typing import Any
 
 import numpy as np
-from ending import clean_up_when_told
+from ending import clean_up_when_told, finished
 from rounds import Row
 
 import ipu_emu.popart as popart
@@ -130,7 +129,7 @@ def against_instances(rounds: int, seconds: float) -> Row:
         command = [launcher, "--num-instances", count, "--num-replicas", count]
         if kind == "pipelined":
             command += ["--ipus-per-replica", "2"]
-        done = subprocess.run([*command, *program], capture_output=True, text=True, timeout=120, check=False)
+        done = finished([*command, *program], timeout=120)
         found = [float(value) for value in re.findall(r"STEP_MS ([\d.]+)", done.stdout)]
         if done.returncode or len(found) != instances:
             raise SystemExit(f"pipelining.py: {kind} failed:\n{done.stdout}{done.stderr}")

@@ -13,7 +13,6 @@ import json
 import os
 import resource
 import statistics
-import subprocess
 import sys
 import tempfile
 from dataclasses import asdict
@@ -21,7 +20,7 @@ from pathlib import Path
 from time import perf_counter
 
 import numpy as np
-from ending import clean_up_when_told
+from ending import clean_up_when_told, finished
 from rounds import Row
 
 HERE = Path(__file__).resolve()
@@ -62,9 +61,9 @@ def memory() -> tuple[float, float]:
 
 def in_process(arguments: list[str], **variables: str) -> list[float]:
     command = [sys.executable, str(HERE), *arguments]
-    done = subprocess.run(
-        command, env=os.environ | variables, capture_output=True, text=True, check=True, timeout=300
-    )
+    done = finished(command, timeout=300, env=os.environ | variables)
+    if done.returncode:
+        raise SystemExit(f"startup.py: {' '.join(command)} failed:\n{done.stderr}")
     return [float(word) for word in done.stdout.split()[-2:]]
 
 

@@ -16,7 +16,6 @@ import json
 import os
 import re
 import statistics
-import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import asdict
@@ -25,7 +24,7 @@ from time import perf_counter
 from typing import Any
 
 import numpy as np
-from ending import clean_up_when_told
+from ending import clean_up_when_told, finished
 from rounds import Row
 
 import ipu_emu.popart as popart
@@ -150,9 +149,7 @@ def together(case: str, *, rounds: int, seconds: float) -> list[Row]:
     environment = os.environ | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
     for number in range(rounds):
         for name in list(commands) if number % 2 else list(reversed(commands)):
-            done = subprocess.run(
-                commands[name], env=environment, capture_output=True, text=True, timeout=120, check=False
-            )
+            done = finished(commands[name], timeout=120, env=environment)
             found = [float(value) for value in re.findall(r"STEP_MS ([\d.]+)", done.stdout)]
             if done.returncode or len(found) != 2:
                 raise SystemExit(f"training.py: {' '.join(commands[name])} failed:\n{done.stdout}{done.stderr}")
