@@ -29,6 +29,7 @@ _PATIENCE = 1.0
 #: How often a rank must have said that it is stuck since this one is, so that both are at the same time.
 _BEATS = 2
 _ARRIVALS, _BEAT = 0, 20  # of the 32-bit words of a line
+_HALF = 1 << 31
 
 
 class Board:
@@ -51,13 +52,13 @@ class Board:
         """At how many meeting points ``rank`` has been."""
         return int(line_of(self.domain.control, rank)[_ARRIVALS])
 
-    def lacks(self, rank: int) -> bool:
-        """Say whether ``rank`` has not come to where this one is."""
-        return self.arrivals(rank) < self.arrivals(self.me)
+    def ahead(self, rank: int) -> int:
+        """How many meeting points ``rank`` is before this one; the counts wrap."""
+        return (self.arrivals(rank) - self.arrivals(self.me) + _HALF) % (2 * _HALF) - _HALF
 
     def is_late(self) -> bool:
         """Say whether some rank waits for this one."""
-        return any(self.arrivals(rank) > self.arrivals(self.me) for rank in range(self.domain.ranks))
+        return any(self.ahead(rank) > 0 for rank in range(self.domain.ranks))
 
     def beats(self, rank: int) -> int:
         """How often ``rank`` said that it is stuck."""
@@ -120,18 +121,18 @@ class Lookout:
             board.domain.write_text(self._request.with_call_site())
         board.beat()
         stuck = [one for sibling in siblings for one in self._stuck_on(sibling)]
-        crossing = [one for one in stuck if one.board is not board and board.lacks(one.rank)]
+        crossing = [one for one in stuck if one.board is not board and board.ahead(one.rank) < 0]
         if crossing and board.me == 0:  # one says it, so that all hear the same
             self._declare(min(crossing, key=lambda one: one.rank), [one for one in siblings if one.is_late()])
 
     def _stuck_on(self, board: Board) -> list[_Stuck]:
         """Those of ``board`` that have been stuck there, without this rank or with it, since it is stuck itself."""
-        found, me = [], board.me
+        found = []
         for rank in range(board.domain.ranks):
             arrivals, beats = board.arrivals(rank), board.beats(rank)
             first = self._seen.setdefault((board, rank), (arrivals, beats))
-            waits = arrivals > board.arrivals(me) or (board is self._board and arrivals == board.arrivals(me))
-            if rank != me and waits and arrivals == first[0] and beats - first[1] >= _BEATS:
+            waits = board.ahead(rank) > 0 or (board is self._board and board.ahead(rank) == 0)
+            if rank != board.me and waits and arrivals == first[0] and beats - first[1] >= _BEATS:
                 found.append(_Stuck(rank, board))
         return found
 
