@@ -131,7 +131,7 @@ class ByHosts(Breakable):
         refs = weakref.ref(x, forget), weakref.ref(out, forget)
         words = np.zeros(0, np.int64)
         call = _AcrossCall(run, request, x.dtype, x.shape, out.shape, *refs, words, work=work)
-        if not far or x.nbytes <= KEPT_BYTES:
+        if not far or max(x.nbytes, out.nbytes) <= KEPT_BYTES:
             self.ready[key] = call
         self.finish(call, call.run())
 

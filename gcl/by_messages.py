@@ -33,9 +33,8 @@ __all__ = ["ByMessages"]
 
 _TEXT_BYTES = 1024
 _WHOLE: Part = (0, 1)
-_SWAPPED = (Kind.ALL_REDUCE, Kind.BARRIER)
-#: All-reduces that send no more than this to all others together go in one exchange; with one other it may be more,
-#: since that takes no more bytes than a reduce-scatter and an all-gather.
+#: Tensors that are no more than this for all others together go in one exchange; an all-reduce with one other may be
+#: more, since that takes no more bytes than a reduce-scatter and an all-gather.
 _SWAPPED_BYTES, _SWAPPED_WITH_ONE = 1 << 20, 1 << 22
 
 
@@ -65,6 +64,14 @@ class ByMessages(Breakable):
             Kind.BROADCAST: partial(broadcast, self.link),
             Kind.ALL_TO_ALL: partial(all_to_all, self.link),
             Kind.ALL_GATHER_SHARED: partial(all_gather, self.link),
+        }
+        self._at_once: dict[Kind, Callable[[Data, Request, GroupView, Rows, Rows, Part], None]] = {
+            Kind.BARRIER: _nothing_at_once,
+            Kind.ALL_REDUCE: reduction.reduce_at_once,
+            Kind.REDUCE_SCATTER: reduction.scatter_at_once,
+            Kind.ALL_GATHER: all_gather,
+            Kind.BROADCAST: broadcast,
+            Kind.ALL_TO_ALL: all_to_all,
         }
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
@@ -113,17 +120,18 @@ class ByMessages(Breakable):
 
     def swaps(self, request: Request) -> bool:
         """Say whether ``request`` goes in one exchange: all ranks come to the same answer."""
-        if not self._swaps or request.kind not in _SWAPPED or self.link.has_refused:
+        if not self._swaps or request.kind not in self._at_once or self.link.has_refused:
             return False
         others, nbytes = self.link.messages.ranks - 1, request.count * request.dtype.itemsize
-        return nbytes * others <= (_SWAPPED_WITH_ONE if others == 1 else _SWAPPED_BYTES)
+        most = _SWAPPED_WITH_ONE if others == 1 and request.kind is Kind.ALL_REDUCE else _SWAPPED_BYTES
+        return nbytes * others <= most
 
     def swap(self, request: Request, rows: Rows, results: Rows, part: Part = _WHOLE) -> Swap:
         """``part`` of ``request`` in one exchange, from one flat array per replica of the party to another."""
-        data = Data([], [], [], [], [])
+        data, add = Data(), self._at_once[request.kind]
         for view in self._groups:
-            if view.rows and request.kind is Kind.ALL_REDUCE:
-                self._reduction.at_once(request, view, rows, results, part, data)
+            if view.rows:
+                add(data, request, view, rows, results, part)
         return self.link.swap(request, data)
 
     def _prepare(self, request: Request, x: np.ndarray, out: np.ndarray) -> _SwapCall:
@@ -158,3 +166,7 @@ class ByMessages(Breakable):
 
 def _nothing(request: Request, view: GroupView, rows: Rows, results: Rows, part: Part) -> None:
     """A barrier is the agreement that comes before."""
+
+
+def _nothing_at_once(data: Data, request: Request, view: GroupView, rows: Rows, results: Rows, part: Part) -> None:
+    """It is the exchange itself."""

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from llvmlite import ir
 from numba import types
 
-from gcl.jit import bare, bare_part, intrinsic
+from gcl.jit import bare, bare_part, bound, intrinsic
 
-__all__ = ["STREAMED_BYTES", "copy_array", "copy_bytes", "copy_part", "stream_bytes", "zero_bytes"]
+__all__ = ["STREAMED_BYTES", "copy_array", "copy_bytes", "copy_part", "copying", "stream_bytes", "zero_bytes"]
 
 #: What is written as a whole goes past the caches from this size on, when it would only empty them.
 STREAMED_BYTES = 8 << 20
@@ -80,6 +81,11 @@ def copy_part(to: int, frm: int, n: int, whole: int) -> None:
 def copy_array(out: np.ndarray, x: np.ndarray) -> None:
     """Copy ``x`` to ``out``; both are C-contiguous, of one dtype and size."""
     copy_bytes(out.ctypes.data, x.ctypes.data, x.nbytes)
+
+
+def copying(out: np.ndarray, x: np.ndarray) -> Callable[[], object]:
+    """The same to be done later, and again; it keeps neither alive."""
+    return bound(copy_bytes, out.ctypes.data, x.ctypes.data, x.nbytes)
 
 
 @bare

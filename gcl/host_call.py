@@ -7,7 +7,6 @@ through compiled code only.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
@@ -32,6 +31,7 @@ class HostCall:
     ) -> None:
         self._memory, self._across, self._part, self._request = memory, across, part, request
         self._meeting = memory.meeting(request, x, out)
+        self._widths = request.count, out.size // len(out)
         self._stage = _ENTERING
         self._swap: Swap | None = None
         self._exchange: Callable[[], int] | None = None
@@ -66,14 +66,14 @@ class HostCall:
         """The exchange between the tensors that were announced."""
         signature = self._meeting.signature()
         if signature != self._request.signature:  # tensors of others may be shorter
-            self._swap = self._across.link.swap(self._request, Data([], [], [], [], []))
+            self._swap = self._across.link.swap(self._request, Data())
             self._swap.announce(signature)
             self._exchange = self._across.link.ready(self._swap)
         elif self._meeting.look() or self._swap is None:
-            rows, results = ([self._row(int(place)) for place in places] for places in self._meeting.places)
+            rows, results = (
+                [array_at(int(place), (width,), self._request.dtype) for place in places]
+                for places, width in zip(self._meeting.places, self._widths, strict=True)
+            )
             self._swap = self._across.swap(self._request, rows, results, self._part)
             self._exchange = self._across.link.ready(self._swap)
         self._stage = _EXCHANGING
-
-    def _row(self, place: int) -> np.ndarray[Any, Any]:
-        return array_at(place, (self._request.count,), self._request.dtype)

@@ -63,6 +63,12 @@ class Link:
         """Send what stays as it is until ``party`` has it: at the latest until the end of ``data_of``."""
         return self.messages.send(party, data, lent=self._lends)
 
+    def first(self, step: Callable[[], object]) -> None:
+        """Do what sends wait for."""
+        step()
+
+    then = first
+
     def agree(self, request: Request, signature: int) -> bool:
         """Say whether every party announces ``signature``; forget the data that came with what others announce."""
         self.idle = False

@@ -8,14 +8,16 @@ import numpy as np
 
 from gcl.calls import Request
 from gcl.columns import Part, columns
+from gcl.copies import copying
 from gcl.group_view import GroupView
 from gcl.link import Link
 from gcl.message_reduction import Rows
+from gcl.swap import Data
 
 __all__ = ["all_gather", "all_to_all", "broadcast"]
 
 
-def all_gather(link: Link, request: Request, view: GroupView, rows: Rows, results: Rows, part: Part) -> None:
+def all_gather(link: Link | Data, request: Request, view: GroupView, rows: Rows, results: Rows, part: Part) -> None:
     """Join the ``part`` of each replica's row in every result, in the order of the group."""
     low, high = columns(request.count, request.dtype.itemsize, part)
     shards = results[view.rows[0]].reshape(view.size, -1)
@@ -24,26 +26,27 @@ def all_gather(link: Link, request: Request, view: GroupView, rows: Rows, result
         pending += [link.receive(party, shards[index, low:high]) for index in view.indices[party]]
         pending += [link.lend(party, rows[row][low:high]) for row in view.rows]
     for index, row in zip(view.indices[view.me], view.rows, strict=True):
-        shards[index, low:high] = rows[row][low:high]
+        link.then(copying(shards[index, low:high], rows[row][low:high]))
     link.wait(request, pending)
     for target in _others(results, view):
-        target.reshape(view.size, -1)[:, low:high] = shards[:, low:high]
+        for own, shard in zip(target.reshape(view.size, -1), shards, strict=True):
+            link.then(copying(own[low:high], shard[low:high]))
 
 
-def broadcast(link: Link, request: Request, view: GroupView, rows: Rows, results: Rows, part: Part) -> None:
+def broadcast(link: Link | Data, request: Request, view: GroupView, rows: Rows, results: Rows, part: Part) -> None:
     """Give every result the ``part`` of the root's row."""
     low, high = columns(request.count, request.dtype.itemsize, part)
     target, root = results[view.rows[0]][low:high], view.owners[request.root]
     if root == view.me:
-        target[...] = rows[view.rows[view.indices[view.me].index(request.root)]][low:high]
+        link.first(copying(target, rows[view.rows[view.indices[view.me].index(request.root)]][low:high]))
         link.wait(request, [link.lend(party, target) for party in view.others])
     else:
         link.wait(request, [link.receive(root, target)])
     for other in _others(results, view):
-        other[low:high] = target
+        link.then(copying(other[low:high], target))
 
 
-def all_to_all(link: Link, request: Request, view: GroupView, rows: Rows, results: Rows, part: Part) -> None:
+def all_to_all(link: Link | Data, request: Request, view: GroupView, rows: Rows, results: Rows, part: Part) -> None:
     """Exchange the ``part`` of each slice: slice j of member i becomes slice i of member j."""
     low, high = columns(request.count // view.size, request.dtype.itemsize, part)
     sent = {row: rows[row].reshape(view.size, -1)[:, low:high] for row in view.rows}
@@ -56,7 +59,7 @@ def all_to_all(link: Link, request: Request, view: GroupView, rows: Rows, result
     mine = view.indices[view.me]
     for i, row in zip(mine, view.rows, strict=True):
         for j, other in zip(mine, view.rows, strict=True):
-            kept[row][j] = sent[other][i]
+            link.then(copying(kept[row][j], sent[other][i]))
     link.wait(request, pending)
 
 

@@ -23,7 +23,9 @@ import numpy as np
 
 from gcl.calls import Request
 from gcl.columns import Part, columns
+from gcl.copies import zero_bytes
 from gcl.group_view import GroupView
+from gcl.jit import bound
 from gcl.link import Link
 from gcl.operators import Operator
 from gcl.reduction import new_scratch, recipe, reduce_range
@@ -67,7 +69,7 @@ class Reduction:
         deliveries: dict[int, list[Any]] = {}
         for turn in range(len(chunks) + 2):
             if turn < len(chunks):
-                flights[turn] = self._depart(request, view, rows, chunks[turn], self._rooms[turn % 2])
+                flights[turn] = self._begin(request, view, rows, chunks[turn], turn)
             if turn - 1 in flights:
                 flight = flights.pop(turn - 1)
                 mine = flight.ranges[view.me]
@@ -93,27 +95,40 @@ class Reduction:
                     party: [_clipped(i, fragment, bounds, count) for i in view.indices[party]]
                     for party in view.indices
                 }
-                flight = self._depart(request, view, rows, chunk, self._rooms[turn % 2])
+                flight = self._begin(request, view, rows, chunk, turn)
             if previous is not None:
-                targets = []
-                for (start, stop), index, row in zip(
-                    previous.ranges[view.me], view.indices[view.me], view.rows, strict=True
-                ):
-                    targets.append([results[row][start - index * fragment : stop - index * fragment]])
-                self._land(request, view, previous, targets)
+                self._land(request, view, previous, _parts(view, previous.ranges[view.me], results))
             previous = flight
-        for index, row in zip(view.indices[view.me], view.rows, strict=True):
-            end = min(fragment, max(0, count - index * fragment))
-            results[row][max(low, end) : high] = 0
+        _clear(self._link, request, view, results, (low, high))
 
-    def _depart(self, request: Request, view: GroupView, rows: Rows, ranges: Ranges, room: Room) -> _Flight:
-        """Begin to send every owner its part of the own subtrees, and to receive others' for the own ranges."""
-        link, wire, pending = self._link, view.wire_dtype(request.dtype), []
+    def scatter_at_once(
+        self, data: Data, request: Request, view: GroupView, rows: Rows, results: Rows, part: Part
+    ) -> None:
+        """Add to ``data`` a reduce-scatter in one exchange."""
+        fragment, bounds = results[0].size, columns(results[0].size, request.dtype.itemsize, part)
+        ranges = {
+            party: [_clipped(i, fragment, bounds, request.count) for i in indices]
+            for party, indices in view.indices.items()
+        }
+        flight = self._depart(data, request, view, rows, ranges, data)
+        for nodes, to in zip(flight.nodes, _parts(view, ranges[view.me], results), strict=True):
+            data.then(self._combination(nodes, request.operator, view.size, to))
+        _clear(data, request, view, results, bounds)
+
+    def _begin(self, request: Request, view: GroupView, rows: Rows, ranges: Ranges, turn: int) -> _Flight:
+        room = self._rooms[turn % 2]
         room.clear()
+        return self._depart(self._link, request, view, rows, ranges, room)
+
+    def _depart(
+        self, link: Link | Data, request: Request, view: GroupView, rows: Rows, ranges: Ranges, room: Room | Data
+    ) -> _Flight:
+        """Begin to send every owner its part of the own subtrees, and to receive others' for the own ranges."""
+        wire, pending = view.wire_dtype(request.dtype), list[Any]()
         for party in view.others:
             for start, stop in ranges[party]:
                 for block in view.blocks[view.me]:
-                    node = self._subtree(request, view, rows, block, (start, stop), wire, room)
+                    node = self._subtree(link, request, view, rows, block, (start, stop), wire, room)
                     # a lone leaf is where it was: the result comes there only after the owner has the leaf
                     give = link.lend if block[1] == 1 and wire == request.dtype else link.send
                     pending.append(give(party, node))
@@ -126,23 +141,24 @@ class Reduction:
                     found.append((first, node, leaves))
         for found, (start, stop) in zip(nodes, ranges[view.me], strict=True):
             for block in view.blocks[view.me]:
-                found += self._own(request, view, rows, block, (start, stop), wire, room)
+                found += self._own(link, request, view, rows, block, (start, stop), wire, room)
         ordered = [[(node, leaves) for _, node, leaves in sorted(found, key=lambda node: node[0])] for found in nodes]
         return _Flight(ranges, ordered, pending)
 
     def _own(
         self,
+        link: Link | Data,
         request: Request,
         view: GroupView,
         rows: Rows,
         block: tuple[int, int],
         bounds: tuple[int, int],
         wire: np.dtype[Any],
-        room: Room,
+        room: Room | Data,
     ) -> list[tuple[int, np.ndarray, int]]:
         """The nodes of an own subtree: its leaves, where they need not be widened."""
         if wire != request.dtype:
-            return [(block[0], self._subtree(request, view, rows, block, bounds, wire, room), block[1])]
+            return [(block[0], self._subtree(link, request, view, rows, block, bounds, wire, room), block[1])]
         return self._leaves(view, rows, block, bounds)
 
     def _leaves(
@@ -153,20 +169,21 @@ class Reduction:
 
     def _subtree(
         self,
+        link: Link | Data,
         request: Request,
         view: GroupView,
         rows: Rows,
         block: tuple[int, int],
         bounds: tuple[int, int],
         wire: np.dtype[Any],
-        room: Room,
+        room: Room | Data,
     ) -> np.ndarray:
         """Elements ``bounds`` of the replicas of ``block`` combined, in the dtype that travels."""
         leaves = [rows[row][bounds[0] : bounds[1]] for row in view.rows_of(block)]
         if len(leaves) == 1 and wire == request.dtype:
             return leaves[0]
         combined = room.take(bounds[1] - bounds[0], wire)
-        self._combine([(leaf, 1) for leaf in leaves], _partial(request, leaves), 1, [combined])
+        link.first(self._combination([(leaf, 1) for leaf in leaves], _partial(request, leaves), 1, [combined]))
         return combined
 
     def _land(self, request: Request, view: GroupView, flight: _Flight, targets: list[list[np.ndarray]]) -> None:
@@ -188,7 +205,9 @@ class Reduction:
                 for start, stop in ranges[party]:
                     target[start:stop] = targets[0][start:stop]
 
-    def at_once(self, request: Request, view: GroupView, rows: Rows, results: Rows, part: Part, data: Data) -> None:
+    def reduce_at_once(
+        self, data: Data, request: Request, view: GroupView, rows: Rows, results: Rows, part: Part
+    ) -> None:
         """Add to ``data`` an all-reduce for which everyone sends its subtrees to all, and combines all of them."""
         low, high = bounds = columns(request.count, request.dtype.itemsize, part)
         wire, own = view.wire_dtype(request.dtype), list[tuple[int, np.ndarray, int]]()
@@ -196,20 +215,18 @@ class Reduction:
             leaves = [rows[row][low:high] for row in view.rows_of(block)]
             node = leaves[0]
             if len(leaves) > 1 or wire != request.dtype:
-                node = np.empty(high - low, wire)
-                data.before.append(self._combination([(x, 1) for x in leaves], _partial(request, leaves), 1, [node]))
-                data.kept.append(node)
+                node = data.take(high - low, wire)
+                data.first(self._combination([(x, 1) for x in leaves], _partial(request, leaves), 1, [node]))
             data.sends.extend((party, node) for party in view.others)
             own += [(block[0], node, block[1])] if wire != request.dtype else self._leaves(view, rows, block, bounds)
         for party in view.others:
             for first, leaves_there in view.blocks[party]:
-                node = np.empty(high - low, wire)
-                data.kept.append(node)
-                data.fills.append((party, node))
+                node = data.take(high - low, wire)
+                data.receive(party, node)
                 own.append((first, node, leaves_there))
         nodes = [(node, leaves_under) for _, node, leaves_under in sorted(own, key=lambda node: node[0])]
         targets = [results[row][low:high] for row in view.rows]
-        data.after.append(self._combination(nodes, request.operator, view.size, targets))
+        data.then(self._combination(nodes, request.operator, view.size, targets))
 
     def _combine(
         self, nodes: list[tuple[np.ndarray, int]], operator: Operator, divisor: int, targets: list[np.ndarray]
@@ -244,6 +261,24 @@ def _even(view: GroupView, start: int, stop: int) -> Ranges:
         party: [(start + count * i // parties, start + count * (i + 1) // parties)]
         for i, party in enumerate(view.indices)
     }
+
+
+def _parts(view: GroupView, ranges: list[tuple[int, int]], results: Rows) -> list[list[np.ndarray]]:
+    """Where each own range belongs in its result, which is a fragment."""
+    return [
+        [results[row][start - index * results[row].size : stop - index * results[row].size]]
+        for (start, stop), index, row in zip(ranges, view.indices[view.me], view.rows, strict=True)
+    ]
+
+
+def _clear(link: Link | Data, request: Request, view: GroupView, results: Rows, bounds: tuple[int, int]) -> None:
+    """Zeros within ``bounds`` of each own fragment, from where the elements end."""
+    low, high = bounds
+    for index, row in zip(view.indices[view.me], view.rows, strict=True):
+        fragment = results[row]
+        end = min(fragment.size, max(0, request.count - index * fragment.size))
+        rest = fragment[max(low, end) : high]
+        link.then(bound(zero_bytes, rest.ctypes.data, rest.nbytes))
 
 
 def _clipped(index: int, fragment: int, bounds: tuple[int, int], count: int) -> tuple[int, int]:

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from gcl.calls import Request
-from gcl.copies import copy_bytes
-from gcl.jit import bound
+from gcl.copies import copying
 
 __all__ = ["BROKEN", "DONE", "MISMATCH", "STAGED", "WAITING", "Nearby", "ReadyCall"]
 
@@ -49,7 +48,7 @@ class Nearby:
         self, run: Callable[[], int], bring: tuple[np.ndarray, np.ndarray], take: tuple[np.ndarray, np.ndarray]
     ) -> None:
         self._run, self._near, self._begun = run, (bring[0], take[1]), False
-        self._bring, self._take = _copy(*bring), _copy(*take)
+        self._bring, self._take = copying(*bring), copying(*take)
 
     def __call__(self) -> int:
         if not self._begun:
@@ -59,7 +58,3 @@ class Nearby:
         if status == DONE:
             self._take()
         return status
-
-
-def _copy(to: np.ndarray, frm: np.ndarray) -> Callable[[], object]:
-    return bound(copy_bytes, to.ctypes.data, frm.ctypes.data, 0 if to is frm else to.nbytes)

@@ -9,10 +9,12 @@ Compiled code does all but the waiting for what is late. A swap keeps addresses 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
+from gcl.calls import Request
 from gcl.jit import bare, bare_part
 from gcl.ready import DONE, MISMATCH, WAITING
 from gcl.transport.streams import FILL, SEND, advance, move, queue
@@ -24,15 +26,44 @@ _STAGE, _SIGNATURE = 0, 1
 _HEADER_BYTES = 16
 
 
-class Data(NamedTuple):
-    """What a swap carries: (party, array) to send and to fill; what prepares the ones, and uses the others;
-    ``kept``: memory that lives with the swap."""
+@dataclass
+class Data:
+    """What a swap carries: (party, array) to send and to fill; what to do before and after.
 
-    sends: list[tuple[int, np.ndarray]]
-    fills: list[tuple[int, np.ndarray]]
-    before: list[Callable[[], None]]
-    after: list[Callable[[], None]]
-    kept: list[np.ndarray]
+    Collectives tell it what they would tell a ``Link``. ``kept`` is memory that lives with the swap.
+    """
+
+    sends: list[tuple[int, np.ndarray]] = field(default_factory=list)
+    fills: list[tuple[int, np.ndarray]] = field(default_factory=list)
+    before: list[Callable[[], object]] = field(default_factory=list)
+    after: list[Callable[[], object]] = field(default_factory=list)
+    kept: list[np.ndarray] = field(default_factory=list)
+
+    def send(self, party: int, data: np.ndarray) -> None:
+        """Send ``data`` once everything ``before`` is done."""
+        self.sends.append((party, data))
+
+    lend = send
+
+    def receive(self, party: int, data: np.ndarray) -> None:
+        """Fill ``data``."""
+        self.fills.append((party, data))
+
+    def wait(self, request: Request, pending: list[Any]) -> None:
+        """All has come when what is ``after`` is done."""
+
+    def first(self, step: Callable[[], object]) -> None:
+        """Do ``step`` before all sends."""
+        self.before.append(step)
+
+    def then(self, step: Callable[[], object]) -> None:
+        """Do ``step`` when all has come."""
+        self.after.append(step)
+
+    def take(self, count: int, dtype: np.dtype[Any]) -> np.ndarray:
+        """Memory for ``count`` elements."""
+        self.kept.append(np.empty(count, dtype))
+        return self.kept[-1]
 
 
 class Swap:
