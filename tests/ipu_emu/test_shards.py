@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import numpy as np
 import pytest
 
@@ -104,8 +106,10 @@ def test_no_bit_differs_in_one_bucket(special: dict[str, object]) -> None:
     bucket = {"gclOptions": {"maximum_reduce_many_buffer_size": "1000000"}}
     where = kept(OFF, SHARED, "weight", "optimizerState", "accumulator")
     plain = Tower(2).trained(steps=2, R=4, optimizer=ADAM, **special)
-    for values in (STATES, where):
-        found = Tower(2).trained(steps=2, R=4, optimizer=ADAM, **values, **bucket, **special)
+    whole = pytest.warns(match="Accumulators of gradients stay whole")
+    for values, told in ((STATES, nullcontext()), (where, whole)):
+        with told:
+            found = Tower(2).trained(steps=2, R=4, optimizer=ADAM, **values, **bucket, **special)
         assert found.keys() == plain.keys()
         for id in plain:
             np.testing.assert_array_equal(found[id], plain[id], err_msg=id)
