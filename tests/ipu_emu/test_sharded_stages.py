@@ -49,11 +49,19 @@ HOW: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("how", HOW)
 @pytest.mark.filterwarnings("ignore:Replicated tensor sharding has no effect")
 def test_no_bit_differs(how: str, R: int, middle: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
-    threads(monkeypatch, 3 * R)
+    _compare(middle, R, HOW[how], monkeypatch)
+
+
+def test_nor_where_stages_may_not_share_an_ipu(monkeypatch: pytest.MonkeyPatch) -> None:
+    _compare((1, 3, 1), 1, PIPELINE | {"pipelineSchedule": "interleaved"}, monkeypatch)
+
+
+def _compare(middle: tuple[int, ...], R: int, how: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    threads(monkeypatch, (1 + max(2, *middle)) * R)
     tower = Chain(middle)
     anchors = dict.fromkeys((tower.loss, tower.y), popart.AnchorReturnType("All"))
     plain = Chain(middle).trained(A=12, R=R, anchors=anchors)
-    found = tower.trained(A=12, R=R, anchors=anchors, **HOW[how], **SHARDED)
+    found = tower.trained(A=12, R=R, anchors=anchors, **how, **SHARDED)
     for id, want in plain.items():
         np.testing.assert_array_equal(found[id], want, err_msg=id)
 
