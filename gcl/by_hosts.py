@@ -14,7 +14,6 @@ carriers as the host with the fewest processes has processes. Groups that stay i
 
 from __future__ import annotations
 
-import weakref
 from dataclasses import dataclass
 from typing import Any
 
@@ -123,16 +122,9 @@ class ByHosts(Breakable):
         work = HostCall(self.memory, across, self._part, request, near_x, near_out)
         far = near_x is not x or near_out is not out
         run = Nearby(work.run, (near_x, x), (out, near_out)) if far else work.run
-        key = request.key(x, out)
-
-        def forget(_: object) -> None:
-            self.ready.pop(key, None)
-
-        refs = weakref.ref(x, forget), weakref.ref(out, forget)
-        words = np.zeros(0, np.int64)
-        call = _AcrossCall(run, request, x.dtype, x.shape, out.shape, *refs, words, work=work)
+        call = _AcrossCall.of(self.ready, run, request, x, out, work=work)
         if not far or max(x.nbytes, out.nbytes) <= KEPT_BYTES:
-            self.ready[key] = call
+            self.ready[request.key(x, out)] = call
         self.finish(call, call.run())
 
     def _run(self, request: Request, x: np.ndarray, out: np.ndarray) -> None:

@@ -6,7 +6,6 @@ party's replicas are one subtree; an all-gather, a broadcast and an all-to-all s
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -136,14 +135,7 @@ class ByMessages(Breakable):
 
     def _prepare(self, request: Request, x: np.ndarray, out: np.ndarray) -> _SwapCall:
         swap = self.swap(request, list(x.reshape(self._local, -1)), list(out.reshape(self._local, -1)))
-        key = request.key(x, out)
-
-        def forget(_: object) -> None:
-            self.ready.pop(key, None)
-
-        run = self.link.ready(swap)
-        refs = weakref.ref(x, forget), weakref.ref(out, forget)
-        return _SwapCall(run, request, x.dtype, x.shape, out.shape, *refs, swap.words, swap=swap)
+        return _SwapCall.of(self.ready, self.link.ready(swap), request, x, out, swap=swap)
 
     def mismatch(self, request: Request) -> CollectiveMismatch:
         """Exchange in words what each party called, and where; all build the same error."""

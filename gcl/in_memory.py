@@ -5,7 +5,6 @@ Tensors in the segment are reduced where they lie; others are copied through it.
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable
 from functools import partial
 from math import prod
@@ -156,7 +155,7 @@ class InMemory(Breakable):
         return self._domain.segment.uninitialised(array.shape, array.dtype)
 
     def _prepare(self, request: Request, x: np.ndarray, out: np.ndarray) -> ReadyCall:
-        ranks, key = self._plan, request.key(x, out)
+        ranks = self._plan
         near_x = x if request.kind in _DIRECT else self.near(x)
         near_out = near_x if out is x else out
         offsets = self._offsets(request, near_x, near_out)
@@ -171,12 +170,7 @@ class InMemory(Breakable):
             run = bound(shared.copying, ranks, words)
         if near_x is not x:
             run = Nearby(run, (near_x, x), (out, near_out))
-
-        def forget(_: object) -> None:
-            self.ready.pop(key, None)
-
-        refs = weakref.ref(x, forget), weakref.ref(out, forget)
-        return ReadyCall(run, request, x.dtype, x.shape, out.shape, *refs, words, rest)
+        return ReadyCall.of(self.ready, run, request, x, out, rest=rest)
 
     def _offsets(self, request: Request, x: np.ndarray, out: np.ndarray) -> tuple[int | None, int | None]:
         """Where two tensors lie in the segment, as this kind of call announces it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -33,8 +33,26 @@ class ReadyCall:
     out_shape: tuple[int, ...]
     x: weakref.ref[np.ndarray]
     out: weakref.ref[np.ndarray]
-    words: np.ndarray
     rest: Callable[[], int] | None = None
+
+    @classmethod
+    def of(
+        cls,
+        ready: dict[tuple[object, ...], ReadyCall],
+        run: Callable[[], int],
+        request: Request,
+        x: np.ndarray,
+        out: np.ndarray,
+        **more: Any,
+    ) -> Self:
+        """``run`` as ``request`` on these tensors, which ``ready`` forgets as soon as one of them is gone."""
+        key = request.key(x, out)
+
+        def forget(_: object) -> None:
+            ready.pop(key, None)
+
+        refs = weakref.ref(x, forget), weakref.ref(out, forget)
+        return cls(run, request, x.dtype, x.shape, out.shape, *refs, **more)
 
 
 class Nearby:
