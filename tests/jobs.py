@@ -146,7 +146,7 @@ def _wait(process: subprocess.Popen[bytes], file: Path | None, timeout: float) -
 
 
 def run_alone(
-    program: str, folder: Path, *, environ: Mapping[str, str] | None = None, timeout: float = 60.0
+    program: str, folder: Path, *, environ: Mapping[str, str] | None = None, timeout: float = 240.0
 ) -> subprocess.CompletedProcess[str]:
     """Run ``program`` (its source) as one process that no launcher started."""
     command = [sys.executable, str(_write(program, folder))]

@@ -18,7 +18,7 @@ def connect(**options: Any) -> gcl.Communicator:
         "local_replicas": popdist_py.getNumLocalReplicas(),
         "global_offset": popdist_py.getReplicaIndexOffset(),
         "global_replicas": popdist_py.getNumTotalReplicas(),
-        "timeout": 60.0,
+        "timeout": 200.0,
     }
     return gcl.connect(**place | options)
 

@@ -54,14 +54,14 @@ def test_a_peer_that_goes_while_others_wait(how: str, why: str, tmp_path: Path) 
             os._exit(0)  # MPI would wait for the one that is gone
     """
     transports = TRANSPORTS[:1] if how == "die" else TRANSPORTS
-    ended = run_job(program, tmp_path, how, *transports, counts=(1, 2), timeout=60)
+    ended = run_job(program, tmp_path, how, *transports, counts=(1, 2))
     said = [json.loads(line) for line in ended.out[0].splitlines()]
     assert len(said) == len(transports), ended.err
     for error, waited, again in said:
         assert error.startswith(
             "PeerLost: all_reduce(add, 1000 x float32) waits for replicas 1 to 2 (rank 1), " + why
         )
-        assert waited < 20, "the time-out is 60 s"
+        assert waited < 100, "the time-out is 200 s"
         assert again == error
 
 
@@ -127,7 +127,7 @@ def test_ranks_that_never_arrive_are_named(tmp_path: Path) -> None:
     from tests.gcl.instance import connect, error_of
 
     for transport in sys.argv[1:]:
-        communicator = connect(transport=transport, timeout=1.0)
+        communicator = connect(transport=transport, timeout=2.0)
         if popdist_py.host_backend().rank % 2 == 0:
             print(error_of(communicator.barrier))
         popdist_py.synchronize()
@@ -136,6 +136,6 @@ def test_ranks_that_never_arrive_are_named(tmp_path: Path) -> None:
     for instance in (0, 2):
         for said in ended.out[instance].splitlines():
             assert said.startswith(
-                "CollectiveTimeout: barrier waited 1 s for replicas 1 to 2 (rank 1), replica 4 (rank 3); "
+                "CollectiveTimeout: barrier waited 2 s for replicas 1 to 2 (rank 1), replica 4 (rank 3); "
             )
         assert len(ended.out[instance].splitlines()) == 2

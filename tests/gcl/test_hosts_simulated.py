@@ -31,7 +31,6 @@ PROGRAM = """
 """
 
 
-@pytest.mark.timeout(240)
 @pytest.mark.parametrize(
     ("hosts", "counts", "transport", "expected", "groups"),
     [
@@ -51,7 +50,6 @@ def test_every_arrangement_gives_the_bits_of_one_process(
     assert ended.out == ["all equal\n"] * len(counts)
 
 
-@pytest.mark.timeout(240)
 @pytest.mark.parametrize(
     ("hosts", "counts", "expected"),
     [("ab", (2, 2), "tcp"), ("abc", (2, 1, 1), "tcp"), ("aabb", (1, 1, 1, 1), "hosts")],
@@ -64,7 +62,6 @@ def test_what_is_lent_and_not_copied_has_the_same_bits(
     assert ended.out == ["all equal\n"] * len(counts)
 
 
-@pytest.mark.timeout(180)
 def test_what_was_sent_may_be_overwritten_at_once(tmp_path: Path) -> None:
     """Connections refer to the pages of large tensors: a call ends when everyone has read them."""
     program = """
@@ -89,7 +86,6 @@ def test_what_was_sent_may_be_overwritten_at_once(tmp_path: Path) -> None:
     assert run_job(program, tmp_path, counts=(1, 1)).succeeded().out == ["as sent\n"] * 2
 
 
-@pytest.mark.timeout(180)
 def test_ranks_of_a_host_may_take_other_tensors_each_time(tmp_path: Path) -> None:
     """What is prepared for a call holds while the tensors of all ranks of the host stay the same."""
     program = """
@@ -116,7 +112,6 @@ def test_ranks_of_a_host_may_take_other_tensors_each_time(tmp_path: Path) -> Non
     assert "replica 3 (rank 3) called all_reduce(max, 5000 x int32)" in said[0]
 
 
-@pytest.mark.timeout(180)
 @pytest.mark.parametrize(
     ("hosts", "transport"), [("abc", "auto"), ("aabb", "auto"), ("aaab", "auto"), ("aaa", "mpi")]
 )
@@ -144,7 +139,7 @@ def test_ranks_are_told_that_a_process_has_died(hosts: str, transport: str, tmp_
     os._exit(0)  # MPI would wait for the one that is gone
     """
     counts = (1,) * (len(hosts) - 1) + (2,)
-    ended = run_job(program, tmp_path, hosts, transport, counts=counts, timeout=60)  # that of the communicator
+    ended = run_job(program, tmp_path, hosts, transport, counts=counts)
     last = len(hosts) - 1
     said = [json.loads(out) for out in ended.out[:last]]
     assert ended.out[last] == ""

@@ -18,14 +18,13 @@ def alone() -> Communicator:
     return connect(local_replicas=2, segment_bytes=1 << 24)
 
 
-@pytest.mark.timeout(60)
 def test_what_is_begun_after_the_end_says_so(alone: Communicator) -> None:
     x = alone.empty(4)
     alone.all_reduce_async(x, out=x).wait()
     alone.close()
     for _ in range(2):
         with pytest.raises(GclError, match="the communicator is closed"):
-            alone.all_reduce_async(x, out=x).wait(30)
+            alone.all_reduce_async(x, out=x).wait(250)
         with pytest.raises(GclError, match="the communicator is closed"):
             alone.all_reduce(x, out=x)
 
@@ -39,7 +38,7 @@ def test_closed_while_a_collective_is_under_way(after: float) -> None:
     time.sleep(after)
     alone.close()
     with contextlib.suppress(GclError):  # it was complete, or is told that the communicator is closed
-        assert handle.wait(60) is x
+        assert handle.wait(250) is x
 
 
 def test_a_call_after_a_refused_one_is_not_taken_for_it() -> None:

@@ -21,7 +21,7 @@ CHECKS = """
     operators, transports = (argument.split(",") for argument in sys.argv[1:])
     for transport in transports:
         for group in groups:
-            with gcl.connect(**place, group=group, transport=transport, timeout=60) as communicator:
+            with gcl.connect(**place, group=group, transport=transport, timeout=250) as communicator:
                 assert communicator.transport == transport
                 check_all(communicator, sizes=(0, 7, 1000), operators=operators)
                 check_collectives(communicator, 100_003, "float32", "add")

@@ -22,7 +22,7 @@ def test_any_sequence_gives_the_references_results(counts: tuple[int, ...], grou
         for seed in range(250):
             check_random(communicator, seed)
 
-    on_ranks(connect_threads(counts, group=group, timeout=60.0, segment_bytes=1 << 28), work)
+    on_ranks(connect_threads(counts, group=group, timeout=250, segment_bytes=1 << 28), work)
 
 
 def test_any_sequence_between_processes(tmp_path: Path) -> None:
@@ -58,7 +58,7 @@ def used_by(steps: Callable[[], object]) -> tuple[int, int]:
 
 def test_memory_is_flat_over_thousands_of_collectives() -> None:
     """Tensors come and go, of sizes that come again."""
-    communicators = connect_threads((1, 2), timeout=60.0, segment_bytes=1 << 28)
+    communicators = connect_threads((1, 2), timeout=250, segment_bytes=1 << 28)
 
     def work(communicator: Communicator) -> None:
         random = np.random.default_rng(1)
@@ -81,7 +81,7 @@ def test_communicators_that_are_dropped_leave_nothing() -> None:
             with communicator:
                 communicator.all_reduce_async(communicator.empty(100_000)).wait()
 
-        on_ranks(connect_threads((1, 1), timeout=60.0, segment_bytes=1 << 28), work)
+        on_ranks(connect_threads((1, 1), timeout=250, segment_bytes=1 << 28), work)
 
     def many() -> None:
         for _ in range(40):

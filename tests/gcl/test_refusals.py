@@ -30,7 +30,7 @@ def test_ranks_that_wait_are_told_who_was_refused_and_why() -> None:
         try:
             wrong(communicator) if communicator.global_offset == 1 else right(communicator)
         finally:
-            assert time.monotonic() - started < 30  # the time-out is 60 s
+            assert time.monotonic() - started < 100  # the time-out is 200 s
 
     errors = errors_of((1, 2, 1), work)
     assert isinstance(errors[1], ArgumentError)
@@ -94,7 +94,6 @@ PROGRAM = """
 """
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize(
     ("hosts", "transport", "odd"),
     [
@@ -108,13 +107,13 @@ PROGRAM = """
 )
 def test_processes_are_told_over_every_transport(hosts: str, transport: str, odd: int, tmp_path: Path) -> None:
     counts = (1,) * len(hosts)
-    ended = run_job(PROGRAM, tmp_path, hosts, transport, odd, counts=counts, timeout=60)
+    ended = run_job(PROGRAM, tmp_path, hosts, transport, odd, counts=counts)
     refused = "a tensor of shape [2, 4] was given; its leading axis must be the 1 local replicas"
     for rank, out in enumerate(ended.out):
         (*alike, last), seconds = json.loads(out)
         assert [error.split(": ")[0] for error in alike[::3]] == ["ArgumentError"] * 3
         assert alike[1::3] == alike[2::3] == [float(len(hosts))] * 3
-        assert seconds < 20, "the time-out is 60 s"
+        assert seconds < 100, "the time-out is 200 s"
         assert refused in last
         if rank != odd:
             assert f"replica {odd} (rank {odd}), wh" in last

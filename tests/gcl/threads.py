@@ -13,7 +13,7 @@ __all__ = ["errors_of", "on_ranks", "on_threads"]
 
 def on_threads(counts: tuple[int, ...], work: Callable[[Communicator], Any], **options: Any) -> list[Any]:
     """``work(communicator)`` on a new communicator's ranks, a thread each; what each returned."""
-    options.setdefault("timeout", 60.0)
+    options.setdefault("timeout", 200.0)
     return on_ranks(connect_threads(counts, segment_bytes=1 << 28, **options), work)
 
 
@@ -27,7 +27,7 @@ def errors_of(
     counts: tuple[int, ...],
     work: Callable[[Communicator], Any],
     *,
-    timeout: float = 60.0,
+    timeout: float = 200.0,
     **options: Any,
 ) -> list[GclError | None]:
     """The error of gcl that ``work`` ended with on each rank, None where it did not."""

@@ -47,7 +47,7 @@ class _Job:
     def communicators(self, group: gcl.Group | None) -> list[gcl.Communicator]:
         with self._lock:
             if group not in self._made:
-                self._made[group] = gcl.connect_threads(self.counts, group=group, timeout=60.0, segment_bytes=1 << 26)
+                self._made[group] = gcl.connect_threads(self.counts, group=group, timeout=250, segment_bytes=1 << 26)
             return self._made[group]
 
 

@@ -213,7 +213,6 @@ def _compile(folder: str, done: Any) -> None:
         made.prepareDevice(loadEngine=False)
 
 
-@pytest.mark.timeout(60)
 def test_one_process_compiles_for_all(tmp_path: Path) -> None:
     fork = multiprocessing.get_context("fork")
     done: Any = fork.SimpleQueue()

@@ -94,7 +94,7 @@ def test_a_run_goes_on_with_another_number_of_instances(spread, form, tmp_path):
         command = ["poprun-py", "--num-instances", instances, "--num-replicas", "2"]
         command += [sys.executable, str(PROGRAM), str(tmp_path / folder), str(steps), "0", *form]
         environment = os.environ | {"PYTHONPATH": str(ROOT)}
-        done = subprocess.run(command, capture_output=True, text=True, timeout=90, check=True, env=environment)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=250, check=True, env=environment)
         return [line.removeprefix("[1,0]<stdout>:") for line in done.stdout.split("\n")]
 
     first, second = spread
@@ -204,7 +204,7 @@ def _program(folder: Path) -> tuple[list[str], dict[str, str]]:
 
 def _to_its_end(folder: Path) -> str:
     command, environment = _program(folder)
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True, env=environment).stdout
+    return subprocess.run(command, capture_output=True, text=True, timeout=250, check=True, env=environment).stdout
 
 
 def killed(folder: Path, seconds: float, ballast: int = 0) -> str:

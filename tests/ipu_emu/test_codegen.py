@@ -134,7 +134,7 @@ print(len(made), y.sum())
 def compiled_in_a_process(folder: str) -> int:
     environment = os.environ | {"IPU_EMU_KERNEL_CACHE": folder}
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True, check=True, timeout=250
     )
     count, total = done.stdout.split()
     assert float(total) == pytest.approx(2)

@@ -44,7 +44,7 @@ print("said", sys.argv[1:], __name__, float(found[0]))
 
 def run(*command: str, folder: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        command, capture_output=True, text=True, cwd=folder, timeout=100, check=False, env=environ(folder)
+        command, capture_output=True, text=True, cwd=folder, timeout=250, check=False, env=environ(folder)
     )
 
 
@@ -64,7 +64,6 @@ def test_a_program_runs_unchanged(program: Path) -> None:
     assert (done.stdout, done.returncode) == ("said ['--a', 'b'] __main__ -1.0\n", 0), done.stderr
 
 
-@pytest.mark.timeout(180)
 def test_it_runs_under_the_launcher(program: Path) -> None:
     launcher = ("poprun-py", "--num-instances", "2", "--num-replicas", "4", "--print-topology", "no")
     done = run(*launcher, sys.executable, "-m", "ipu_emu.compat", str(program), folder=program.parent)

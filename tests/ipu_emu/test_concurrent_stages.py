@@ -68,7 +68,7 @@ def test_concurrent_parts_change_no_bit(monkeypatch: pytest.MonkeyPatch, how: st
 def test_concurrent_parts_work_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each waits in its layer until the other has come there, eight times."""
     threads(monkeypatch, 4)
-    together, entry = Barrier(2, timeout=60), TABLE.table["", "Gemm"]
+    together, entry = Barrier(2, timeout=250), TABLE.table["", "Gemm"]
 
     def kernel(bound: Any) -> Any:
         step = entry.kernel(bound)

@@ -169,6 +169,8 @@ def test_every_held_back_image_is_counted_once(example: Any) -> None:
 
 def test_a_run_that_is_started_again_goes_on(tmp_path: Path) -> None:
     command = [sys.executable, str(EXAMPLE), "--epochs", "2", "--checkpoints", str(tmp_path)]
-    first, again = (subprocess.run(command, capture_output=True, text=True, timeout=90, check=True) for _ in range(2))
+    first, again = (
+        subprocess.run(command, capture_output=True, text=True, timeout=250, check=True) for _ in range(2)
+    )
     assert "going on after epoch 2" in again.stdout
     assert re.findall("test accuracy.*", first.stdout) == re.findall("test accuracy.*", again.stdout)

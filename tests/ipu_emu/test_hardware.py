@@ -162,7 +162,7 @@ def test_two_processes_never_have_the_same_ipus(tmp_path: Path) -> None:
     assert [occupancy.holder(ipu) for ipu in range(4)] == [os.getpid(), child.pid, child.pid, os.getpid()]
     assert not occupancy.take(Holder(), [1])
     assert occupancy.take(mine, [0, 4]), "a holder changes what it has"
-    child.communicate("\n", timeout=30)
+    child.communicate("\n", timeout=250)
     assert occupancy.is_free([1, 2, 3])
 
 

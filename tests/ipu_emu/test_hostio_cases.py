@@ -186,7 +186,7 @@ def test_the_command_finds_the_limit(tmp_path: Path) -> None:
     found = json.loads(files["json"].read_text())
     assert [run["mode"] for run in found["runs"]] == ["real", "generated", "synthetic"]
     assert found["gaps"][0]["limit"] == "preparation"
-    assert 0.5 < found["gaps"][0]["preparing"] < 0.95
+    assert 0.5 < found["gaps"][0]["preparing"] < 1
     assert found["runs"][0]["waiting"] > 0.5
     assert "preparing data is the limit" in files["html"].read_text()
     assert files["png"].read_bytes().startswith(b"\x89PNG")
@@ -330,7 +330,7 @@ def test_sigterm_ends_the_job_too(tmp_path: Path) -> None:
             time.sleep(0.05)
         instance = int((tmp_path / "pid").read_text())
         process.send_signal(signal.SIGTERM)
-        assert process.wait(20) == 128 + signal.SIGTERM
+        assert process.wait(120) == 128 + signal.SIGTERM
     while psutil.pid_exists(instance):
         assert time.monotonic() < deadline
         time.sleep(0.05)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -105,12 +106,9 @@ def test_a_source_that_blocks_for_ever(processes: bool) -> None:
         yield from range(3)
         time.sleep(600)
 
-    begin = time.monotonic()
-    count, text = failure(source, workers=2, processes=processes, timeout=0.7)
+    count, text = failure(source, workers=2, processes=processes, timeout=2.0)
     assert count == 3
-    assert text.startswith("No data for step 3 came within 0.7 s: worker ")
-    assert "has been preparing step 3 for 0." in text
-    assert time.monotonic() - begin < 5
+    assert re.match(r"No data for step 3 came within 2 s: worker .* has been preparing step 3 for \d+\.\d s", text)
 
 
 def test_a_first_sample_that_never_comes() -> None:
@@ -132,7 +130,7 @@ def test_a_first_sample_that_fails() -> None:
 def test_slow_workers_are_named() -> None:
     def slow(sample: int) -> int:
         if sample:
-            time.sleep(0.6)
+            time.sleep(1.5)
         return sample
 
     with pytest.warns(
@@ -167,7 +165,8 @@ def test_a_worker_that_dies_between_two_steps() -> None:
     with Feed(ROWS, prepare=lambda sample: sample, workers=1, prefetch=1) as feed:
         next(feed)
         (child,) = psutil.Process().children()
-        time.sleep(0.2)
+        while feed._pump is None or not feed._pump.ready:  # once it has the next step, there is no room for another
+            time.sleep(0.01)
         child.kill()
         with pytest.raises(FeedError, match=r"worker 0 \(process \d+\) was killed by signal 9 .* between two steps"):
             list(feed)
@@ -228,10 +227,10 @@ def test_workers_end_with_the_program(signum: int, code: int) -> None:
         os.killpg(program.pid, signum)
     else:
         program.kill()
-    _, errors = program.communicate(timeout=20)
+    _, errors = program.communicate(timeout=120)
     assert program.returncode == code
     assert errors.count("KeyboardInterrupt") == (1 if signum == signal.SIGINT else 0)
-    _, alive = psutil.wait_procs(workers, timeout=3)
+    _, alive = psutil.wait_procs(workers, timeout=60)
     assert alive == []
 
 

@@ -27,11 +27,11 @@ FORMS: list[list[str]] = [[], ["staged"], ["sharded"]]
 def run(folder: Path, after: float | None, *form: str) -> tuple[list[int], str]:
     """The steps from which the job began, and the digest of its weights; one instance is killed ``after`` seconds.
 
-    With 0 it is killed as soon as there is a checkpoint.
+    With 0 it is killed as soon as there is a checkpoint; it makes three and then waits for that.
     """
     launcher = Path(sys.executable).with_name("poprun-py")
     job = ["--num-instances", "2", "--num-replicas", "2", "--max-restarts", "2"]
-    program = [sys.executable, str(PROGRAM), str(folder), str(STEPS), str(PAUSE), *form]
+    program = [sys.executable, str(PROGRAM), str(folder), str(STEPS), str(PAUSE), *form, *["held"] * (after == 0)]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     command = [str(launcher), *job, *program]
     starts, last = [], ""
@@ -46,7 +46,7 @@ def run(folder: Path, after: float | None, *form: str) -> tuple[list[int], str]:
                         time.sleep(0.002)
                     time.sleep(after)
                     kill_one(process.pid)
-        assert process.wait(60) == 0
+        assert process.wait(250) == 0
     return starts, last
 
 

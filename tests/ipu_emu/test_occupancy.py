@@ -73,7 +73,6 @@ def info(folder: Path) -> tuple[list[dict[str, Any]], str]:
     return used, said[1]
 
 
-@pytest.mark.timeout(300)
 def test_programs_of_a_user_never_have_the_same_ipus(tmp_path: Path, start: Start) -> None:
     """Two take all that they can get: 16 IPUs in pieces of 2, at most five pieces each."""
     paths = [tmp_path / f"said{number}" for number in range(2)]
@@ -98,7 +97,6 @@ def by_pid(used: list[dict[str, Any]]) -> set[int]:
     return {claim["pid"] for claim in used}
 
 
-@pytest.mark.timeout(300)
 def test_jobs_have_systems_of_their_own(tmp_path: Path, start: Start) -> None:
     """Jobs of two instances and of one, and a program alone; each instance has the IPUs of its replicas."""
     launcher = str(Path(sys.executable).parent / "poprun-py")

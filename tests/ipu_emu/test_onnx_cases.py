@@ -76,7 +76,6 @@ def failure(case: Any) -> str:
     return ""
 
 
-@pytest.mark.timeout(280)
 def test_every_operator_case_passes_or_says_why_not() -> None:
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
@@ -87,7 +86,6 @@ def test_every_operator_case_passes_or_says_why_not() -> None:
     assert len(failures) - len(reasons) > 1390
 
 
-@pytest.mark.timeout(280)
 def test_models_exported_by_pytorch() -> None:
     """Of opset 6, made by PyTorch for ONNX: one operator or module each, with its data."""
     failures = {}

@@ -20,7 +20,6 @@ from ipu_emu.ops import TABLE
 from tests.ipu_emu.pipelines import PIPELINE, Tower, threads
 from tests.jobs import run_job
 
-pytestmark = pytest.mark.timeout(300)
 A = 8
 
 
@@ -34,7 +33,7 @@ def dying() -> None:
 
 def interrupting() -> None:
     os.kill(os.getpid(), signal.SIGINT)
-    sleep(0.05)
+    sleep(0.3)
 
 
 FAILURES: dict[str, tuple[Callable[[], None], type[BaseException], str]] = {

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from tests.jobs import run_job
 
 PROGRAM = """
@@ -51,7 +49,6 @@ print(digest.hexdigest(), groups)
 """
 
 
-@pytest.mark.timeout(200)
 def test_real_instances_give_the_bits_of_one(tmp_path: Path) -> None:
     said = {}
     for counts in ((8,), (4, 4), (2, 2, 2, 2)):

@@ -165,7 +165,7 @@ WAIT = "popdist_py.synchronize()"
 
 def ends(program: str, folder: Path, instance: int, mpi: Mpi = MPICH) -> tuple[int | None, str]:
     """Exit code and stderr of ``instance``, which must end although another one would wait for it."""
-    ended = run_job(program, folder, mpi=mpi, until=instance, timeout=60)
+    ended = run_job(program, folder, mpi=mpi, until=instance, timeout=200)
     return ended.codes[instance], ended.err[instance]
 
 

@@ -52,7 +52,7 @@ ROLES = {
 DISPENSABLE = ("session", "ssh", "watchman")
 
 #: Seconds in which everything must be gone, and the longest that is waited for it.
-PROMISED, PATIENCE = 2.0, 8.0
+PROMISED, PATIENCE = 2.0, 60.0
 
 
 def processes_on(where: Hosts) -> dict[int, str]:

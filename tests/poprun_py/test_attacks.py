@@ -15,8 +15,6 @@ from poprun_py.channel import connect
 from poprun_py.errors import ChannelError
 from poprun_py.messages import LARGEST
 
-pytestmark = pytest.mark.timeout(120)
-
 
 @pytest.fixture
 def job(launch) -> Iterator:
@@ -39,7 +37,7 @@ def job(launch) -> Iterator:
 
 def dial(job) -> socket.socket:
     host, port = job.address.split(":")
-    return socket.create_connection((host, int(port)), timeout=10)
+    return socket.create_connection((host, int(port)), timeout=250)
 
 
 def assert_refused(connection: socket.socket) -> None:
@@ -71,7 +69,7 @@ def test_strangers(job):
 def test_a_wrong_key(job):
     for key in (b"", os.urandom(32), bytes(32)):
         with pytest.raises(ChannelError):
-            connect(job.address, key, timeout=10)
+            connect(job.address, key, timeout=250)
 
 
 def test_a_crowd_that_says_nothing(job):
@@ -92,7 +90,7 @@ def test_a_crowd_that_says_nothing(job):
     ],
 )
 def test_even_with_the_key_a_malformed_message_only_costs_the_connection(job, frame):
-    channel = connect(job.address, bytes.fromhex(job.key), timeout=10)
+    channel = connect(job.address, bytes.fromhex(job.key), timeout=250)
     channel._socket.setblocking(True)
     channel._socket.sendall(frame)
     assert_refused(channel._socket)
@@ -100,7 +98,7 @@ def test_even_with_the_key_a_malformed_message_only_costs_the_connection(job, fr
 
 @pytest.mark.parametrize("rank", [-1, 0, 1, 2, 2**40])
 def test_even_with_the_key_nobody_takes_the_place_of_an_instance(job, rank):
-    channel = connect(job.address, bytes.fromhex(job.key), timeout=10)
+    channel = connect(job.address, bytes.fromhex(job.key), timeout=250)
     channel.send(messages.Hello(rank, "elsewhere", 1))
     channel._socket.setblocking(True)
     assert_refused(channel._socket)

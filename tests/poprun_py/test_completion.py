@@ -52,7 +52,7 @@ def test_the_script_is_printed_and_knows_every_option(shell, capsys):
 
 @pytest.mark.parametrize("shell", [pytest.param(name, marks=needs(name)) for name in ("bash", "zsh", "fish")])
 def test_the_shell_understands_the_script(shell, folder):
-    done = subprocess.run([shell, "-n", shell], cwd=folder, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([shell, "-n", shell], cwd=folder, capture_output=True, text=True, timeout=250, check=False)
     assert (done.returncode, done.stderr) == (0, "")
 
 
@@ -61,7 +61,7 @@ def test_the_shell_understands_the_script(shell, folder):
 def test_bash(folder, line, offered, not_offered):
     script = 'source ./bash; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _poprun_py; printf "%s\\n" "${COMPREPLY[@]}"'
     command = ["bash", "--norc", "-c", script, "bash", *line.split()]
-    answers = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout.split()
+    answers = subprocess.run(command, capture_output=True, text=True, timeout=250, check=True).stdout.split()
     assert offered <= set(answers)
     assert not not_offered & set(answers)
 
@@ -70,7 +70,7 @@ def test_bash(folder, line, offered, not_offered):
 @pytest.mark.parametrize(("line", "offered", "not_offered"), QUESTIONS)
 def test_fish(folder, line, offered, not_offered):
     command = ["fish", "--no-config", "-c", "source ./fish; complete -C $argv[1]", line]
-    text = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+    text = subprocess.run(command, capture_output=True, text=True, timeout=250, check=True).stdout
     answers = {answer.partition("\t")[0] for answer in text.splitlines()}
     assert offered <= answers
     assert not not_offered & answers

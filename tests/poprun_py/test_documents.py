@@ -32,7 +32,7 @@ def test_the_pages_are_up_to_date():
         env={"PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=250,
         check=False,
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

@@ -9,8 +9,6 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.timeout(120)
-
 SCRIPT = r"echo out $POPDIST_REPLICA_INDEX_OFFSET; printf ' 1%%\r 2%%\r 3%%' >&2; printf '\377\n'; printf 'no end'"
 
 

@@ -16,8 +16,6 @@ from tests.jobs import ROOT
 from tests.netns import Hosts, hosts, needs_hosts
 from tests.poprun_py.on_hosts import Job, kill_one
 
-pytestmark = pytest.mark.timeout(240)
-
 HELLO = 'echo "$POPDIST_REPLICA_INDEX_OFFSET $POPDIST_LOCAL_INSTANCE_INDEX $(hostname) $PWD $FLAVOUR"'
 
 
@@ -53,7 +51,7 @@ def test_every_instance_says_hello_from_its_host(four, run, mpi, count, tmp_path
         for rank in range(2 * count)
     }
     assert set(out.splitlines()) == expected
-    assert not job.left(within=10)
+    assert not job.left(within=60)
 
 
 @needs_hosts
@@ -95,7 +93,7 @@ def test_exit_codes_and_signals_come_from_the_host_where_they_were(four, run, mp
         assert ended == code
         assert "poprun-py: instance 1 (pid " in err
         assert f" on {four.names[1]}, replica 1) {said}" in err
-        assert not job.left(within=10)
+        assert not job.left(within=60)
 
 
 @needs_hosts
@@ -107,7 +105,7 @@ def test_an_interrupt_reaches_the_programs_on_all_hosts(run, mpi):
     code, out, _ = job.finish()
     assert code == 128 + signal.SIGINT
     assert out.count("bye") == 2
-    assert not job.left(within=10)
+    assert not job.left(within=60)
 
 
 @needs_hosts
@@ -123,7 +121,7 @@ def test_a_host_that_cannot_be_reached_is_named(four):
     code, _, err = job.finish()
     assert code != 0
     assert "nowhere.invalid" in err
-    assert not job.left(within=10)
+    assert not job.left(within=60)
 
 
 @needs_hosts
@@ -138,7 +136,7 @@ def test_unplugging_a_host_ends_the_job_with_that_host_named(four, run, mpi):
         assert code == 128 + signal.SIGKILL
         assert f"on {four.names[1]}" in err
         assert "its host is down, or out of reach" in err
-        assert not job.left(within=20, sessions=False)  # sshd's own wait for their connections much longer
+        assert not job.left(within=60, sessions=False)  # sshd's own wait for their connections much longer
     finally:
         subprocess.run([*link, "up"], check=True)
 

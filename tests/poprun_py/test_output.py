@@ -146,7 +146,7 @@ def test_a_sink_writes_everything_in_order_and_says_when():
     dealt = []
     for number in range(100):
         sink.put(b"%d\n" % number, lambda number=number: dealt.append(number))
-    assert sink.close(timeout=10)
+    assert sink.close(timeout=100)
     for done in sink.written():
         done()
     os.close(writer)
@@ -162,7 +162,7 @@ def test_a_sink_without_a_reader_is_broken_not_blocking():
     sink.start()
     os.close(reader)
     sink.put(b"x" * 1_000_000)
-    assert sink.close(timeout=10)
+    assert sink.close(timeout=100)
     assert sink.is_broken
     os.close(writer)
 
@@ -175,5 +175,5 @@ def test_a_slow_reader_blocks_the_sink_not_its_user():
     assert not sink.close(timeout=0.2)
     with open(reader, "rb") as stream:
         assert len(stream.read(1_000_000)) == 1_000_000
-    assert sink.close(timeout=10)
+    assert sink.close(timeout=100)
     os.close(writer)

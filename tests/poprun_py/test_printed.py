@@ -201,7 +201,7 @@ def test_a_dry_run_leaves_no_trace(tmp_path, form):
         env=environment,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=250,
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")

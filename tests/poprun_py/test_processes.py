@@ -26,7 +26,7 @@ def python(code: str) -> str:
         [sys.executable, "-c", PRELUDE + textwrap.dedent(code)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=250,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -120,7 +120,7 @@ def test_orphans_in_sessions_of_their_own_are_found_and_ended():
             time.sleep(0.02)
             processes.reap()
             steady = steady + 1 if len(processes.descendants(os.getpid())) == 3 else 0
-        print(len(processes.descendants(os.getpid())), processes.end_descendants(timeout=10.0))
+        print(len(processes.descendants(os.getpid())), processes.end_descendants(timeout=250))
         print(processes.descendants(os.getpid()))
     """)
     assert out.splitlines() == ["3 True", "[]"]

@@ -42,16 +42,16 @@ class Desk:
 
     def dial(self) -> socket.socket:
         host, port = self.reception.address.split(":")
-        return socket.create_connection((host, int(port)), timeout=10)
+        return socket.create_connection((host, int(port)), timeout=250)
 
     def wait_for(self, condition: Callable[[], object]) -> None:
-        end = time.monotonic() + 20
+        end = time.monotonic() + 120
         while not condition():
             assert time.monotonic() < end, self.log
             time.sleep(0.01)
 
     def introduce(self, rank: int) -> None:
-        connect(self.reception.address, self.reception.key, timeout=10).send(messages.Hello(rank, "h", 1))
+        connect(self.reception.address, self.reception.key, timeout=250).send(messages.Hello(rank, "h", 1))
         self.wait_for(lambda: messages.Hello(rank, "h", 1) in self.hellos)
 
 
@@ -73,16 +73,17 @@ def test_a_crowd_that_stays_and_says_nothing_keeps_nobody_out(desk):
 
 
 def test_those_who_dawdle_are_shown_out(desk, monkeypatch):
-    monkeypatch.setattr(reception, "_TIMEOUT", 0.3)
+    monkeypatch.setattr(reception, "_TIMEOUT", 1.0)
     slow = desk.dial()
     with suppress(ConnectionError):
         for _ in range(60):  # less than a whole answer
             slow.sendall(b"x")
-            time.sleep(0.02)
-    assert any("it took too long" in line for line in desk.log)
-    silent = connect(desk.reception.address, desk.reception.key, timeout=10)  # holds the key, but says no hello
+            time.sleep(0.03)
+    desk.wait_for(lambda: any("it took too long" in line for line in desk.log))
+    silent = connect(desk.reception.address, desk.reception.key, timeout=250)  # holds the key, but says no hello
     desk.wait_for(lambda: any("did not introduce itself" in line for line in desk.log))
     silent.close()
+    monkeypatch.undo()
     desk.introduce(1)
 
 
@@ -106,7 +107,7 @@ def test_what_was_recorded_from_another_connection_proves_nothing(desk):
         thread = threading.Thread(target=pass_on)
         thread.start()
         host, port = middle.getsockname()
-        connect(f"{host}:{port}", desk.reception.key, timeout=10).send(messages.Hello(5, "h", 1))
+        connect(f"{host}:{port}", desk.reception.key, timeout=250).send(messages.Hello(5, "h", 1))
         thread.join()
     assert desk.hellos == [messages.Hello(5, "h", 1)]
     again = desk.dial()

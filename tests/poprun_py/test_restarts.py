@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.timeout(120)
-
 
 def test_a_job_that_fails_starts_again_until_it_succeeds(launch, mpi):
     script = "echo start $POPDIST_RESTART_COUNT; test $POPDIST_RESTART_COUNT = 2"

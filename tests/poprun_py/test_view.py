@@ -111,7 +111,7 @@ def on_a_terminal(argv: list[str], environment: dict[str, str]) -> tuple[int, li
     """Run a command on a terminal of 24 x 100; its exit code and what it wrote."""
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 100, 0, 0))
-    pieces, end = [], time.monotonic() + 60
+    pieces, end = [], time.monotonic() + 120
     with subprocess.Popen(argv, stdin=slave, stdout=slave, stderr=slave, env=environment) as process:
         os.close(slave)
         while time.monotonic() < end:
@@ -119,7 +119,7 @@ def on_a_terminal(argv: list[str], environment: dict[str, str]) -> tuple[int, li
                 pieces.append(os.read(master, 65536).decode())
             except OSError:  # nobody writes any more
                 break
-        code = process.wait(10)
+        code = process.wait(60)
     os.close(master)
     return code, pieces
 
@@ -144,7 +144,7 @@ def test_on_a_terminal_the_view_stays_below_the_lines_and_goes_in_the_end():
     pictures = ["\n".join(view[-5:]) for view in views if "samples/s" in "".join(view)]
     assert len(pictures) > 5
     assert re.search(
-        r"poprun-py  00:0\d, 2 running, [\d,]+ samples/s -+\ninstance +host +pid +state +CPU % +RSS", pictures[-2]
+        r"poprun-py  00:\d\d, 2 running, [\d,]+ samples/s -+\ninstance +host +pid +state +CPU % +RSS", pictures[-2]
     )
     assert re.search(r"\n +1 +\S+ +\d+ +running +\d+ +\d+ MB .* \d+ +0\.\d+ +\d+ *\n", pictures[-2] + "\n")
 

@@ -155,7 +155,7 @@ from poprun_py.vipu import Request, Server
 with PartitionFile({file.path!r}, print).held(Request(Server("localhost", 8090, 5.0), "p", 4)) as decision:
     print(decision.action)
 """
-        done = subprocess.run([sys.executable, "-c", child], capture_output=True, text=True, timeout=60, check=True)
+        done = subprocess.run([sys.executable, "-c", child], capture_output=True, text=True, timeout=250, check=True)
         assert done.stdout == "used\n"
         assert names(file) == {"p": 4}
     assert names(file) == {}
@@ -197,7 +197,7 @@ def test_a_torn_file_is_said_and_replaced(tmp_path, text):
 
 def test_jobs_wait_for_each_other_and_none_is_lost(file):
     """Eight at once, each with a partition of its own: all are there while all are held."""
-    together = threading.Barrier(8, timeout=60)
+    together = threading.Barrier(8, timeout=250)
 
     def one(number: int) -> int:
         with file.held(asks(f"p{number}")):
