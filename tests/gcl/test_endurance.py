@@ -59,7 +59,7 @@ def test_ten_thousand_random_collectives_leave_nothing_behind(tmp_path: Path) ->
 
 @pytest.mark.parametrize("seed", range(20))
 def test_a_rank_killed_at_a_random_moment(seed: int, tmp_path: Path) -> None:
-    """The others hear of it, whatever they were doing, and nothing is left."""
+    """The others hear of it within 2 s, whatever they were doing, and nothing is left."""
     program = """
     import json, os, signal, sys, threading, time
     from pathlib import Path
@@ -88,14 +88,15 @@ def test_a_rank_killed_at_a_random_moment(seed: int, tmp_path: Path) -> None:
         print(json.dumps([time.time(), str(error)]), flush=True)
     os._exit(0)  # MPI would wait for the one that is gone
     """
-    chance = random.Random(seed)
-    victim, delay, moment = chance.randrange(3), chance.uniform(0, 0.2), tmp_path / "moment"
-    before = in_shm()
-    ended = run_job(program, tmp_path, victim, delay, moment, "all(3)", "none(3)", counts=(1,) * 3)
-    killed = float(moment.read_text())
-    assert ended.out.pop(victim) == ""
-    for said in ended.out:
-        heard, error = json.loads(said)
-        assert f"waits for replica {victim} (rank {victim}), whose process has died" in error
-        assert heard - killed < 100, "the time-out is 200 s"
+    chance, before = random.Random(seed), in_shm()
+    victim, waited, attempts = chance.randrange(3), [100.0], 0
+    while max(waited) >= 2 and attempts < 3:  # the machine may stand still for that long, but not every time
+        delay, moment = chance.uniform(0, 0.2), tmp_path / f"moment{attempts}"
+        ended = run_job(program, tmp_path, victim, delay, moment, "all(3)", "none(3)", counts=(1,) * 3)
+        assert ended.out.pop(victim) == ""
+        heard = [json.loads(said) for said in ended.out]
+        assert all(f"waits for replica {victim} (rank {victim}), whose process has died" in why for _, why in heard)
+        waited = [at - float(moment.read_text()) for at, _ in heard]
+        attempts += 1
+    assert max(waited) < 2
     assert_nothing_new(before)
