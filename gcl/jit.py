@@ -22,6 +22,7 @@ import numba
 import numba.extending
 import numpy as np
 from numba import types
+from numba.core.runtime.nrt import rtsys
 
 from gcl.file_lock import held
 
@@ -67,20 +68,22 @@ def _cached(function: F, options: dict[str, Any]) -> F:
 class _OneCompiles:
     """The two ways into numba's cache, with a lock from when a kernel is not found until it is saved.
 
-    numba calls them with its own lock held, in one thread at a time.
+    numba calls them with its own lock held, in one thread at a time. It reads what it knows of Python, 0.3 s, before
+    it looks for a kernel; who finds one needs its run-time library only, and compiling reads the rest by itself.
     """
 
     def __init__(self, cache: Any) -> None:
-        self._load, self._save = cache.load_overload, cache.save_overload
+        self._load, self._save = cache._load_overload, cache.save_overload
         self._lock = Path(f"{cache._cache_file._index_path}.lock")
         self._held = ExitStack()
 
-    def load_overload(self, *asked: object) -> Any:
+    def load_overload(self, signature: object, context: Any) -> Any:
         self._held.close()  # of a kernel that did not compile
-        found = self._load(*asked)
+        rtsys.initialize(context)
+        found = self._load(signature, context)
         if found is None:
             self._held.enter_context(held(self._lock, PATIENCE))
-            found = self._load(*asked)
+            found = self._load(signature, context)
             if found is not None:
                 self._held.close()
         return found

@@ -1,9 +1,10 @@
 """Compiler: machine code from LLVM's intermediate representation, kept on disk so that no process compiles it twice.
 
 numba needs about half a second for a kernel, most of it to find out types that we know; from LLVM's own terms the
-same kernel takes some ten milliseconds. A kernel is an object file named by the hash of its text, of the processor
-and of LLVM's version, so a file that is there is always the right one; one that is torn fails its checksum and is
-written again.
+same kernel takes some ten milliseconds. A kernel is an object file named by the hash of what it is made from: the
+function that writes its text, its arguments, the files of this folder, the processor and LLVM's version. So a file
+that is there is always the right one, and no text is written for it; one that is torn fails its checksum and is made
+again.
 """
 
 from __future__ import annotations
@@ -13,11 +14,11 @@ import os
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, wraps
 from hashlib import sha256
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import Any, ParamSpec
 
 import llvmlite
 import llvmlite.binding as llvm
@@ -25,10 +26,12 @@ import llvmlite.binding as llvm
 from ipu_emu.codegen.folder import kernel_folder
 from ipu_emu.files import replace_file
 
-__all__ = ["Function", "compiled", "lanes"]
+__all__ = ["Function", "generated", "lanes"]
 
 #: A kernel: takes one pointer to 64-bit arguments.
 Function = Callable[[Any], None]
+
+P = ParamSpec("P")
 
 _MAGIC = b"IPUK1\n"
 
@@ -65,9 +68,27 @@ def lanes() -> int:
     return 16 if _machine().wide else 8
 
 
-def compiled(name: str, text: str) -> Function:
-    """The kernel ``name`` of the module ``text``; compiled at most once in a process, and once on a machine."""
-    return _Library.shared().function(name, text)
+def generated(write: Callable[P, str]) -> Callable[P, Function]:
+    """Turn ``write`` into a function that returns the kernel of its name in the module whose text it writes.
+
+    A kernel is compiled at most once in a process, and once on a machine. Its arguments are plain data.
+    """
+
+    @wraps(write)
+    def made(*args: P.args, **named: P.kwargs) -> Function:
+        made_from = f"{_machine().key}\n{_sources()}\n{write.__name__}{args}{named}"
+        key = sha256(made_from.encode()).hexdigest()[:32]
+        return _Library.shared().function(write.__name__, key, lambda: write(*args, **named))
+
+    once: Any = cache(made)
+    remembered: Callable[P, Function] = once
+    return remembered
+
+
+@cache
+def _sources() -> str:
+    """A hash of all that writes texts."""
+    return sha256(b"".join(path.read_bytes() for path in sorted(Path(__file__).parent.glob("*.py")))).hexdigest()
 
 
 class _Library:
@@ -84,17 +105,16 @@ class _Library:
     def shared() -> _Library:
         return _Library()
 
-    def function(self, name: str, text: str) -> Function:
-        key = sha256(f"{_machine().key}\n{text}".encode()).hexdigest()[:32]
+    def function(self, name: str, key: str, text: Callable[[], str]) -> Function:
         with self.linking:
             if key not in self.functions:
-                self.functions[key] = self.linked(key, name, text)
+                self.functions[key] = self.linked(name, key, text)
         return self.functions[key]
 
-    def linked(self, key: str, name: str, text: str) -> Function:
+    def linked(self, name: str, key: str, text: Callable[[], str]) -> Function:
         code = _load(key)
         if code is None:
-            code = _compile(text)
+            code = _compile(text())
             _save(key, code)
         tracker = llvm.JITLibraryBuilder().add_object_img(code).export_symbol(name).link(self.jit, f"{name}.{key}")
         self.trackers.append(tracker)

@@ -6,12 +6,11 @@
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any
 
 from llvmlite import ir
 
-from ipu_emu.codegen.compiler import Function, compiled, lanes
+from ipu_emu.codegen.compiler import generated, lanes
 from ipu_emu.codegen.loops import FLOAT, HALF, Kernel, const, repeat
 
 __all__ = ["pad", "relocate"]
@@ -57,8 +56,8 @@ class _Copier(Kernel):
         b.call(memset, [target, ir.Constant(ir.IntType(8), 0), b.mul(count, const(self.sizes[1])), no])
 
 
-@cache
-def pad(half: bool) -> Function:
+@generated
+def pad(half: bool) -> str:
     """Arguments: source, target, channels, rows of the target, rows of the source, first row of the source (may be
     negative), stride of rows, bytes of a row and of a channel of the source, elements of a row of the target, zeros
     at its left, runs, elements of a run, bytes between runs. The target is float32.
@@ -93,11 +92,11 @@ def pad(half: bool) -> Function:
         return []
 
     repeat(b, b.mul(channels, rows), [], row)
-    return compiled("pad", kernel.finish())
+    return kernel.finish()
 
 
-@cache
-def relocate(source_half: bool, target_half: bool, neighbours: bool) -> Function:
+@generated
+def relocate(source_half: bool, target_half: bool, neighbours: bool) -> str:
     """Arguments: source, target, 4 sizes, 4 strides of the source, 4 of the target, in bytes; the last of the target
     is that of neighbours, and so is the last of the source where ``neighbours`` says so.
     """
@@ -117,4 +116,4 @@ def relocate(source_half: bool, target_half: bool, neighbours: bool) -> Function
         repeat(b, sizes[axis], [], body)
 
     level(0, kernel.pointer(0), kernel.pointer(1))
-    return compiled("relocate", kernel.finish())
+    return kernel.finish()

@@ -8,12 +8,11 @@ while t runs.
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any
 
 from llvmlite import ir
 
-from ipu_emu.codegen.compiler import Function, compiled, lanes
+from ipu_emu.codegen.compiler import generated, lanes
 from ipu_emu.codegen.loops import FLOAT, const, repeat
 from ipu_emu.codegen.named import NamedKernel
 
@@ -44,12 +43,12 @@ DOTS = [
 ]
 
 
-@cache
-def dots(rows: int, columns: int) -> Function:
+@generated
+def dots(rows: int, columns: int) -> str:
     """``rows`` x ``columns`` sums at a time, each spread over the lanes of a register until all tiles are in."""
     kernel = NamedKernel("dots", DOTS)
     kernel.each(kernel["batch"], lambda n: _dots_of(kernel, n, rows, columns))
-    return compiled("dots", kernel.finish())
+    return kernel.finish()
 
 
 def _dots_of(kernel: NamedKernel, n: Any, rows: int, columns: int) -> None:

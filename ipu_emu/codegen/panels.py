@@ -6,12 +6,11 @@ columns   source [strips * width, k], neighbours in a row      ->  target [strip
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any
 
 from llvmlite import ir
 
-from ipu_emu.codegen.compiler import Function, compiled
+from ipu_emu.codegen.compiler import generated
 from ipu_emu.codegen.loops import FLOAT, HALF, I32, Kernel, const, repeat
 
 __all__ = ["BLOCK", "panels_of_columns", "panels_of_rows"]
@@ -20,8 +19,8 @@ __all__ = ["BLOCK", "panels_of_columns", "panels_of_rows"]
 BLOCK = 8
 
 
-@cache
-def panels_of_rows(width: int, half: bool) -> Function:
+@generated
+def panels_of_rows(width: int, half: bool) -> str:
     """Arguments: source, target, strips, k, bytes of a row of the source."""
     kernel = Kernel("panels_of_rows", 5)
     b = kernel.b
@@ -42,11 +41,11 @@ def panels_of_rows(width: int, half: bool) -> Function:
         return []
 
     repeat(b, strips, [], strip)
-    return compiled("panels_of_rows", kernel.finish())
+    return kernel.finish()
 
 
-@cache
-def panels_of_columns(width: int, half: bool) -> Function:
+@generated
+def panels_of_columns(width: int, half: bool) -> str:
     """Arguments: source, target, strips, k (a multiple of BLOCK), bytes of a row of the source; matrices, and bytes
     of one in the source and in the target.
     """
@@ -81,7 +80,7 @@ def panels_of_columns(width: int, half: bool) -> Function:
         return []
 
     repeat(b, batch, [], matrix)
-    return compiled("panels_of_columns", kernel.finish())
+    return kernel.finish()
 
 
 def _load(kernel: Kernel, pointer: Any, at: Any, width: int, half: bool) -> Any:

@@ -11,12 +11,11 @@ has 20 to 35, and 95 on large square matrices.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 from llvmlite import ir
 
-from ipu_emu.codegen.compiler import Function, compiled, lanes
+from ipu_emu.codegen.compiler import generated, lanes
 from ipu_emu.codegen.loops import FLOAT, HALF, const, repeat
 from ipu_emu.codegen.named import NamedKernel
 
@@ -53,8 +52,8 @@ PRODUCT = [
 ]
 
 
-@cache
-def product(rows: int, vectors: int, half: bool = False, wide_bias: bool = False) -> Function:
+@generated
+def product(rows: int, vectors: int, half: bool = False, wide_bias: bool = False) -> str:
     """``rows`` x ``vectors`` registers of y at a time; a ``half`` y is rounded when it is stored.
 
     There is one number of bias for each row, or with ``wide_bias`` one for each column. Its
@@ -65,7 +64,7 @@ def product(rows: int, vectors: int, half: bool = False, wide_bias: bool = False
     """
     kernel = NamedKernel("product", PRODUCT)
     kernel.each(kernel["batch"], lambda n: _product_of(kernel, n, _Form(rows, vectors, half, wide_bias)))
-    return compiled("product", kernel.finish())
+    return kernel.finish()
 
 
 @dataclass(frozen=True)

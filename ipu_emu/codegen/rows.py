@@ -25,7 +25,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -33,7 +32,7 @@ from llvmlite import ir
 from numpy.typing import NDArray
 
 from ipu_emu.codegen.call import call
-from ipu_emu.codegen.compiler import Function, compiled, lanes
+from ipu_emu.codegen.compiler import generated, lanes
 from ipu_emu.codegen.functions import FUNCTIONS, number
 from ipu_emu.codegen.loops import FLOAT, HALF, I32, Kernel, const, repeat
 
@@ -58,10 +57,10 @@ class Pass:
     then: tuple[Instruction, ...] = ()
 
 
-@cache
-def row_kernel(operands: tuple[Operand, ...], passes: tuple[Pass, ...]) -> Function:
+@generated
+def row_kernel(operands: tuple[Operand, ...], passes: tuple[Pass, ...]) -> str:
     """Arguments: the addresses of the operands, the bytes of a row of each, rows, columns."""
-    return compiled("rows", _Rows(operands, passes).text())
+    return _Rows(operands, passes).text()
 
 
 def bound_rows(
@@ -80,7 +79,7 @@ class _Rows:
     def __init__(self, operands: tuple[Operand, ...], passes: tuple[Pass, ...]) -> None:
         self.operands, self.passes = operands, passes
         count = len(operands)
-        self.kernel = Kernel("rows", 2 * count + 2)
+        self.kernel = Kernel("row_kernel", 2 * count + 2)
         self.b = self.kernel.b
         self.pointers = [self.kernel.pointer(i) for i in range(count)]
         self.strides = self.kernel.arguments[count : 2 * count]

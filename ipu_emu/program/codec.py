@@ -5,9 +5,10 @@ Only what is listed here is ever made again, and only from its own fields: no fi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, is_dataclass
 from enum import Enum
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -49,6 +50,16 @@ def _classes() -> dict[str, type]:
     return {c.__name__: c for c in kinds}
 
 
+#: What msgpack writes as it is.
+_PLAIN = (type(None), bool, int, float, str, bytes)
+
+
+@cache
+def _fields_of(kind: type) -> tuple[str, ...] | None:
+    """The names of what is written of a dataclass; None for any other type."""
+    return tuple(field.name for field in fields(kind)) if is_dataclass(kind) else None
+
+
 class Encoder:
     """``blobs`` grows with the arrays that are met."""
 
@@ -57,8 +68,22 @@ class Encoder:
 
     def encode(self, value: Any) -> Any:
         """``value`` as numbers, texts, lists and None; what is none of these is a list that begins with its kind."""
-        if value is None or (isinstance(value, bool | int | float | str | bytes) and not isinstance(value, Enum)):
+        kind: Any = type(value)
+        if kind in _PLAIN:
             return value
+        names = _fields_of(kind)
+        if names is not None and kind is not DType:
+            return ["made", kind.__name__, self._all(getattr(value, name) for name in names)]
+        if isinstance(value, list | tuple):
+            return ["list" if isinstance(value, list) else "tuple", self._all(value)]
+        if isinstance(value, Mapping):
+            return ["dict", [[self.encode(k), self.encode(v)] for k, v in value.items()]]
+        return self._rare(value)
+
+    def _all(self, values: Iterable[Any]) -> list[Any]:
+        return [value if type(value) in _PLAIN else self.encode(value) for value in values]
+
+    def _rare(self, value: Any) -> Any:
         if isinstance(value, np.generic):
             return self.encode(value.item())
         if isinstance(value, np.ndarray):
@@ -68,15 +93,8 @@ class Encoder:
             return ["dtype", value.name]
         if isinstance(value, Enum):
             return ["enum", type(value).__name__, value.name]
-        if is_dataclass(value):
-            made = [self.encode(getattr(value, field.name)) for field in fields(value)]
-            return ["made", type(value).__name__, made]
-        if isinstance(value, Mapping):
-            return ["dict", [[self.encode(k), self.encode(v)] for k, v in value.items()]]
-        if isinstance(value, list | tuple):
-            return ["list" if isinstance(value, list) else "tuple", [self.encode(item) for item in value]]
         if isinstance(value, set | frozenset):
-            return ["set", [self.encode(item) for item in sorted(value)]]
+            return ["set", self._all(sorted(value))]
         raise EmulatorError(f"{value!r} cannot be written to an executable")
 
 
@@ -86,38 +104,30 @@ class Decoder:
     def __init__(self, blob: Callable[[int], memoryview]) -> None:
         self.blob = blob
         self.classes = _classes()
+        self.kinds: dict[str, Callable[..., Any]] = {
+            "array": self._array,
+            "dtype": dtype_named,
+            "enum": self._enum,
+            "made": lambda name, values: self.classes[name](*self._list(values)),
+            "dict": lambda items: {self.decode(k): self.decode(v) for k, v in items},
+            "list": self._list,
+            "tuple": lambda items: tuple(self._list(items)),
+            "set": lambda items: frozenset(self._list(items)),
+        }
 
     def decode(self, value: Any) -> Any:
         """Raise KeyError, TypeError or ValueError for what no Encoder made."""
-        if not isinstance(value, list):
+        if type(value) is not list:
             return value
         kind, *rest = value
-        return getattr(self, f"_{_KINDS[kind]}")(*rest)
+        return self.kinds[kind](*rest)
 
     def _array(self, dtype: str, shape: list[int], number: int) -> NDArray[Any]:
         return np.frombuffer(self.blob(number), np.dtype(dtype)).reshape(shape)
-
-    def _dtype(self, name: str) -> DType:
-        return dtype_named(name)
 
     def _enum(self, name: str, member: str) -> Any:
         members: Any = self.classes[name]
         return members[member]
 
-    def _made(self, name: str, values: list[Any]) -> Any:
-        return self.classes[name](*(self.decode(item) for item in values))
-
-    def _dict(self, items: list[list[Any]]) -> dict[Any, Any]:
-        return {self.decode(k): self.decode(v) for k, v in items}
-
     def _list(self, items: list[Any]) -> list[Any]:
-        return [self.decode(item) for item in items]
-
-    def _tuple(self, items: list[Any]) -> tuple[Any, ...]:
-        return tuple(self.decode(item) for item in items)
-
-    def _set(self, items: list[Any]) -> frozenset[Any]:
-        return frozenset(self.decode(item) for item in items)
-
-
-_KINDS = {kind: kind for kind in ("array", "dtype", "enum", "made", "dict", "list", "tuple", "set")}
+        return [self.decode(item) if type(item) is list else item for item in items]

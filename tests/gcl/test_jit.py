@@ -15,9 +15,13 @@ FILES = {
     "middle.py": "from gcl.inner import inner\nfrom gcl.jit import jit\n@jit\ndef middle(x):\n    return inner(x)\n",
     "outer.py": "from gcl.jit import jit\nfrom gcl.middle import middle\n@jit\ndef outer(x):\n    return middle(x)\n",
 }
+#: Only who compiles waits until numba has read all that it knows of Python.
 PROGRAM = """
+    import sys
     from gcl.outer import outer
-    print(outer(1), "from the disk" if outer.stats.cache_hits else "compiled")
+    result = outer(1)
+    assert bool(outer.stats.cache_hits) == ("numba.experimental.jitclass.base" not in sys.modules)
+    print(result, "from the disk" if outer.stats.cache_hits else "compiled")
 """
 
 
