@@ -21,18 +21,20 @@ from numpy.typing import NDArray
 from onnx import numpy_helper
 
 from ipu_emu.errors import EmulatorError
-from ipu_emu.graph.dtype import BOOL, FLOAT16, DType, dtype_numbered, dtype_of
+from ipu_emu.graph.dtype import BOOL, FLOAT, FLOAT16, DType, dtype_numbered, dtype_of
 
 __all__ = ["array_of", "proto_of", "references"]
 
 _FIELDS = {
-    "FLOAT": "float_data",
     "DOUBLE": "double_data",
     "INT64": "int64_data",
     "UINT32": "uint64_data",
     "UINT64": "uint64_data",
 }
 
+
+#: How protobuf announces ``float_data``: field 4, a number of bytes.
+_FLOAT_DATA = 4 << 3 | 2
 
 #: Values that are Python objects at one time: 24 bytes each would be many times the size of a large weight.
 _PIECE = 1 << 16
@@ -42,6 +44,9 @@ def proto_of(id: str, array: NDArray[Any]) -> onnx.TensorProto:
     """Write ``array`` as the initializer ``id``."""
     dtype = dtype_of(array)
     proto = onnx.TensorProto(name=id, data_type=dtype.onnx, dims=array.shape)
+    if dtype is FLOAT:
+        proto.MergeFromString(_packed(array))
+        return proto
     values = pack_halves(array) if dtype is FLOAT16 else array.reshape(-1)
     values = values.astype(np.int32) if dtype is BOOL else values
     field = getattr(proto, _FIELDS.get(dtype.name, "int32_data"))
@@ -58,11 +63,34 @@ def array_of(proto: onnx.TensorProto) -> NDArray[Any]:
     if dtype is FLOAT16 and not proto.raw_data and len(proto.int32_data):
         return _halves(proto, dtype)
     try:
-        if dtype.name == "FLOAT" and proto.float_data and not proto.raw_data:
-            return np.fromiter(proto.float_data, np.float32, len(proto.float_data)).reshape(tuple(proto.dims))
+        if dtype is FLOAT and proto.float_data and not proto.raw_data:
+            return _floats(proto).reshape(tuple(proto.dims))
         return np.array(numpy_helper.to_array(proto))
     except (ValueError, TypeError) as error:
         raise EmulatorError(f"Initializer '{proto.name}' cannot be read: {error}") from error
+
+
+def _packed(array: NDArray[Any]) -> bytes:
+    """A TensorProto with the values of ``array`` as its ``float_data`` and nothing else, serialised.
+
+    It is the number of the field, the number of bytes, and the bytes; Python objects would take ten times as long.
+    """
+    if not array.size:
+        return b""
+    head, rest = bytearray([_FLOAT_DATA]), array.nbytes
+    while rest > 0x7F:
+        head.append(rest & 0x7F | 0x80)
+        rest >>= 7
+    head.append(rest)
+    return b"".join((head, np.ascontiguousarray(array, "<f4").data))
+
+
+def _floats(proto: onnx.TensorProto) -> NDArray[np.float32]:
+    """``float_data``, which is the end of what ``_packed`` makes."""
+    alone = onnx.TensorProto()
+    alone.float_data.MergeFrom(proto.float_data)
+    data = alone.SerializeToString()
+    return np.frombuffer(data, "<f4", offset=len(data) - 4 * len(proto.float_data)).astype(np.float32)
 
 
 def references(data: Mapping[str, NDArray[Any]], ids: Sequence[str], file: str) -> list[onnx.TensorProto]:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ipu_emu.errors import EmulatorError, SessionError
 from ipu_emu.graph import Graph, Role
-from ipu_emu.graph.onnx_model import from_model, initializers_of, load_model, metadata_of
+from ipu_emu.graph.onnx_model import from_model, load_model, metadata_of
 from ipu_emu.hostio import DataMode
 from ipu_emu.ops import append
 from ipu_emu.popart.caching import cache_folder
@@ -84,10 +84,10 @@ class Compilation:
     def _read(self, proto: onnx.ModelProto, shapes: InputShapeInfo | None) -> Graph:
         """The model, with what depends on the number of replicas."""
         metadata, replicas = metadata_of(proto), self._options.getGlobalReplicationFactor()
-        data = initializers_of(proto)
+        shapes_of = {initializer.name: tuple(initializer.dims) for initializer in proto.graph.initializer}
         for id, settings in settings_of(metadata).items():
-            if id in data:
-                settings.shapeOnReplica(data[id].shape, replicas, id)
+            if id in shapes_of:
+                settings.shapeOnReplica(shapes_of[id], replicas, id)
         known = {} if shapes is None else {id: info.described for id, info in shapes.infos.items()}
         casts = self._options.enableSupportedDataTypeCasting
         return from_model(

@@ -61,6 +61,14 @@ class TestModelProto:
             np.testing.assert_array_equal(again._graph.data[name], value)
             assert again._graph.data[name].dtype == value.dtype
 
+    @pytest.mark.parametrize("count", [0, 1, 31, 32, 4095, 4096, 600_000])
+    def test_floats_are_written_as_protobuf_writes_them(self, count: int) -> None:
+        value = np.random.default_rng(count).standard_normal(count).astype(np.float32)
+        builder = popart.Builder()
+        builder.addInitializedInputTensor(value[::-1], "w")
+        written = onnx.load_model_from_string(builder.getModelProto()).graph.initializer[0]
+        assert written == onnx.helper.make_tensor("w", onnx.TensorProto.FLOAT, (count,), value[::-1])
+
     @pytest.mark.parametrize("count", [0, 1, 2, 5])
     def test_halves_of_any_number_and_form_can_be_read(self, count: int) -> None:
         value = np.arange(count).astype(np.float16)
