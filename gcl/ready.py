@@ -65,7 +65,9 @@ class Nearby:
     def __init__(
         self, run: Callable[[], int], bring: tuple[np.ndarray, np.ndarray], take: tuple[np.ndarray, np.ndarray]
     ) -> None:
-        self._run, self._near, self._begun = run, (bring[0], take[1]), False
+        own = bring[1], take[0]
+        self._near = [near for near in (bring[0], take[1]) if not any(near is tensor for tensor in own)]
+        self._run, self._begun = run, False
         self._bring, self._take = copying(*bring), copying(*take)
 
     def __call__(self) -> int:
