@@ -1,6 +1,6 @@
 """graph: what a model is before anybody decides how to run it: tensors, ops, and ONNX in and out."""
 
-from ipu_emu.graph.dtype import DTYPES, DType, dtype_named, dtype_of
+from ipu_emu.graph.dtype import DTYPES, DType, dtype_named, dtype_of, name_of
 from ipu_emu.graph.graph import Graph
 from ipu_emu.graph.op import Attribute, Op, Phase, Place
 from ipu_emu.graph.shards import Shards
@@ -19,4 +19,5 @@ __all__ = [
     "Tensor",
     "dtype_named",
     "dtype_of",
+    "name_of",
 ]

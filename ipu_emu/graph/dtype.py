@@ -9,7 +9,19 @@ import numpy as np
 
 from ipu_emu.errors import EmulatorError
 
-__all__ = ["BOOL", "DTYPES", "FLOAT", "FLOAT16", "INT32", "INT64", "UINT32", "DType", "dtype_named", "dtype_of"]
+__all__ = [
+    "BOOL",
+    "DTYPES",
+    "FLOAT",
+    "FLOAT16",
+    "INT32",
+    "INT64",
+    "UINT32",
+    "DType",
+    "dtype_named",
+    "dtype_of",
+    "name_of",
+]
 
 
 @dataclass(frozen=True)
@@ -92,3 +104,8 @@ INT32 = _BY_NAME["INT32"]
 UINT32 = _BY_NAME["UINT32"]
 INT64 = _BY_NAME["INT64"]
 BOOL = _BY_NAME["BOOL"]
+
+
+def name_of(numpy: np.dtype[Any]) -> str:
+    """What PopART calls a numpy dtype; one that it does not have keeps its name."""
+    return _BY_NUMPY[numpy].name if numpy in _BY_NUMPY else str(numpy)

@@ -15,13 +15,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ipu_emu.errors import EmulatorError, SessionError
-from ipu_emu.graph import DType, Tensor
+from ipu_emu.graph import DType, Tensor, name_of
 
-__all__ = ["ArrayFeed"]
+__all__ = ["ArrayFeed", "is_converted"]
 
 
 #: Element types of arrays, and those of the tensors that take them.
 _CONVERTED = {("int64", "INT32"), ("uint64", "UINT32")}
+
+
+def is_converted(id: str, found: np.dtype[Any], dtype: DType) -> bool:
+    """Whether step data of a type is converted for the tensor ``id``; raise SessionError for what does not fit."""
+    if found == dtype.numpy:
+        return False
+    if (found.name, dtype.name) in _CONVERTED:
+        return True
+    raise SessionError(
+        f"Type discrepancy for tensor {id}. User provided : {name_of(found)} and expected : {dtype}. Consider a "
+        "custom copy here (as memcpy cannot be used)"
+    )
 
 
 class ArrayFeed:
@@ -82,21 +94,17 @@ class _Cursor:
             )
         self.flat = array.reshape(-1)
         self.position = 0
+        self.converted: np.dtype[Any] | None = None
 
     def expect(self, dtype: DType) -> None:
         """Check the element type; integers of 64 bits are converted to those of 32, with one warning."""
-        found = self.flat.dtype
-        if found == dtype.numpy:
+        if not is_converted(self.id, self.flat.dtype, dtype):
+            self.converted = None
             return
-        if (found.name, dtype.name) in _CONVERTED:
-            wide = found.name.upper()
+        if self.converted is None:
+            wide = name_of(self.flat.dtype)
             warnings.warn(f"Tensor {self.id}: {wide} step data is converted to {dtype}", stacklevel=4)
-            self.flat = self.flat.astype(dtype.numpy)
-            return
-        raise SessionError(
-            f"Type discrepancy for tensor {self.id}. User provided : {found} and expected : {dtype.numpy}. "
-            "Consider a custom copy here (as memcpy cannot be used)"
-        )
+        self.converted = dtype.numpy
 
     def next(self, nelms: int) -> NDArray[Any]:
         end = self.position + nelms
@@ -107,4 +115,4 @@ class _Cursor:
             )
         chunk = self.flat[self.position : end]
         self.position = 0 if end == self.flat.size else end
-        return chunk
+        return chunk if self.converted is None else chunk.astype(self.converted)

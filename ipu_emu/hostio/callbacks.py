@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from ipu_emu.errors import SessionError
 from ipu_emu.graph import Tensor
+from ipu_emu.hostio.arrays import is_converted
 
 __all__ = ["CallbackFeed"]
 
@@ -53,6 +54,7 @@ class CallbackFeed:
             raise SessionError(
                 f"The input callback gave {chunk.size} elements for {tensor}, which needs {tensor.nelms}"
             )
+        is_converted(id, chunk.dtype, tensor.dtype)
         copy = np.array(chunk, dtype=tensor.dtype.numpy)
         self._input_complete(id)
         return copy

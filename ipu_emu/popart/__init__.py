@@ -92,7 +92,7 @@ from ipu_emu.popart.prefixes import (
     reservedUpdatedVarPrefix,
 )
 from ipu_emu.popart.sgd import SGD, ConstSGD
-from ipu_emu.popart.stepio import PyStepIO, PyStepIOCallback, PyWeightsIO
+from ipu_emu.popart.stepio import IStepIO, IWeightsIO, PyStepIO, PyStepIOCallback, PyWeightsIO
 from ipu_emu.popart.sync_pattern import syncPatternFromString, syncPatternToString
 from ipu_emu.popart.tensorinfo import TensorInfo
 from ipu_emu.popart.training import TrainingSession
@@ -157,6 +157,8 @@ __all__ = [
     "FeedStepIO",
     "GradientTensorTrackingMethod",
     "GraphTransformer",
+    "IStepIO",
+    "IWeightsIO",
     "InferenceSession",
     "InitType",
     "InputSettings",

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from numbers import Integral
+from operator import index
 from typing import Any
 
 from ipu_emu.errors import EmulatorError
@@ -30,7 +32,7 @@ class AnchorReturnType:
         self._id = found
         self._tiles = one_of_kind(given, TileSet, TileSet.Compute)
         self._exchange = one_of_kind(given, ExchangeStrategy, ExchangeStrategy.JustInTime)
-        self._period = self._checked([option for option in given if isinstance(option, int)])
+        self._period = self._checked([index(option) for option in given if isinstance(option, Integral)])
 
     def _checked(self, periods: list[int]) -> int:
         if self._id is not AnchorReturnTypeId.EveryN:

@@ -7,7 +7,7 @@ import random
 import time
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, SupportsIndex
 
 from ipu_emu.errors import ArgumentTypeError, EmulatorError
 from ipu_emu.hardware import GENERATIONS, Connection, Device, DeviceKind, Occupancy, System, of_this_process, share_of
@@ -163,13 +163,6 @@ class DeviceManager:
         selectionCriterion: DeviceSelectionCriterion = DeviceSelectionCriterion.First,
     ) -> DeviceInfo:
         """Take a device of ``numIpus`` IPUs (a power of two)."""
-        if not isinstance(numIpus, int):
-            raise ArgumentTypeError(f"numIpus is a number of IPUs, not {numIpus!r}; use 1, 2, 4, ...")
-        if numIpus < 1 or numIpus & (numIpus - 1):
-            raise EmulatorError(
-                f"You have attempted to acquire {numIpus} IPUs. The number of IPUs requested must be a power of two",
-                note="Choose instances and replicas so that each instance drives 1, 2, 4, ... IPUs",
-            )
         found = self.tryAcquireAvailableDevice(numIpus, tilesPerIpu, pattern, connectionType, selectionCriterion)
         if found is None:
             raise EmulatorError(
@@ -188,7 +181,15 @@ class DeviceManager:
         connectionType: DeviceConnectionType = DeviceConnectionType.Always,
         selectionCriterion: DeviceSelectionCriterion = DeviceSelectionCriterion.First,
     ) -> DeviceInfo | None:
-        """As ``acquireAvailableDevice``, but None where there is no such device."""
+        """As ``acquireAvailableDevice``, but None where nobody can have such a device now."""
+        if not isinstance(numIpus, SupportsIndex):
+            raise ArgumentTypeError(f"numIpus is a number of IPUs, not {numIpus!r}; use 1, 2, 4, ...")
+        if numIpus < 1 or numIpus & (numIpus - 1):
+            raise EmulatorError(
+                f"You have attempted to acquire {numIpus} IPUs. The number of IPUs requested must be a power of two",
+                note="Choose instances and replicas so that each instance drives 1, 2, 4, ... IPUs",
+            )
+        _check_attachable(connectionType)
         found = self.enumerateDevices(pattern, numIpus, DeviceType.Ipu, connectionType, tilesPerIpu)
         if selectionCriterion is DeviceSelectionCriterion.Random:
             random.shuffle(found)
@@ -216,7 +217,8 @@ class DeviceManager:
         pattern: SyncPattern = SyncPattern.Full,
         connectionType: DeviceConnectionType = DeviceConnectionType.Always,
     ) -> DeviceInfo | None:
-        """As ``acquireDeviceById``, but None where there is no such device."""
+        """As ``acquireDeviceById``, but None where nobody can have that device now."""
+        _check_attachable(connectionType)
         ipus = self._system.ipus_of(id)
         if ipus is None:
             return None
@@ -257,10 +259,6 @@ class DeviceManager:
 
     def _acquired(self, info: DeviceInfo) -> bool:
         """Whether a device can be had now; one that is attached on demand is taken when a session needs it."""
-        if info.device.connection is Connection.NEVER:
-            raise EmulatorError(
-                "Trying to acquire a hardware device when connectionType is DeviceConnectionType::Never"
-            )
         return info.device.connection is Connection.ON_DEMAND or info.attach()
 
     def _described(
@@ -281,6 +279,11 @@ class DeviceManager:
         if version not in GENERATIONS:
             raise EmulatorError(f"ipuVersion is '{version}', which there is not; use {', '.join(GENERATIONS)}")
         return Device(kind, 0, _count_of("numIPUs", options.get("numIPUs", 1)), tiles, version, connection)
+
+
+def _check_attachable(connectionType: DeviceConnectionType) -> None:
+    if connectionType is DeviceConnectionType.Never:
+        raise EmulatorError("Trying to acquire a hardware device when connectionType is DeviceConnectionType::Never")
 
 
 def _count_of(option: str, value: Any) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any, TypeVar
 
 from ipu_emu.errors import EmulatorError
@@ -113,12 +114,12 @@ def staged_inputs(ids: Iterable[str], options: SessionOptions, overlapped: Colle
     """
     depths = {id: options.bufferingDepthMap.get(id, options.defaultBufferingDepth) for id in ids}
     for id, depth in depths.items():
-        if isinstance(depth, bool) or not isinstance(depth, int) or depth < 1:
+        if isinstance(depth, bool) or not isinstance(depth, Integral) or depth < 1:
             raise EmulatorError(f"The buffering depth of {id} is {depth!r}; give a number of micro-batches above 0")
     if not options.enablePrefetchDatastreams:
         return {}
     most = 2 if options.enablePipelining else max(depths.values(), default=1)
-    return {id: min(depth, most) for id, depth in depths.items() if depth > 1 and id not in overlapped}
+    return {id: int(min(depth, most)) for id, depth in depths.items() if depth > 1 and id not in overlapped}
 
 
 def overlap_of(tiles: TileSet, strategy: ExchangeStrategy) -> Overlap:

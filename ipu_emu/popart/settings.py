@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from copy import deepcopy
 from difflib import get_close_matches
+from operator import index
 from os import PathLike
 from typing import Any, ClassVar, SupportsFloat, SupportsIndex
 
@@ -51,7 +52,7 @@ class Settings:
         takes, what = _TAKES.get(kind, (kind, f"a {kind.__name__}"))
         if not isinstance(value, takes) or (isinstance(value, str) and kind in (list, set)):
             raise ArgumentTypeError(f"{type(self).__name__}.{name} is {value!r}; it has to be {what}")
-        self.__dict__[name] = value
+        self.__dict__[name] = index(value) if kind is int else value
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or name == "defaults":

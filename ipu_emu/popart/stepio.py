@@ -1,4 +1,4 @@
-"""PyStepIO, PyStepIOCallback and PyWeightsIO: the user's side of data."""
+"""PyStepIO, PyStepIOCallback and PyWeightsIO: the user's side of data, and the bases by which it is known."""
 
 from __future__ import annotations
 
@@ -11,22 +11,31 @@ from numpy.typing import NDArray
 from ipu_emu.errors import EmulatorError
 from ipu_emu.hostio import ArrayFeed, CallbackFeed
 
-__all__ = ["PyStepIO", "PyStepIOCallback", "PyWeightsIO"]
+__all__ = ["IStepIO", "IWeightsIO", "PyStepIO", "PyStepIOCallback", "PyWeightsIO"]
 
 
-class PyStepIO(ArrayFeed):
+class IStepIO:
+    """What ``run`` takes."""
+
+    checksSizes = True
+
+    def enableRuntimeAsserts(self, enable: bool) -> None:
+        """Check the sizes of arrays in the first run of a session (default) or not; callbacks have none."""
+        self.checksSizes = bool(enable)
+
+
+class IWeightsIO:
+    """What ``readWeights`` and ``writeWeights`` take."""
+
+
+class PyStepIO(ArrayFeed, IStepIO):
     """Step data in numpy arrays by tensor id, as [batches per step, accumulation, replicas, micro-batch...]."""
 
     def __init__(self, inputs: Mapping[str, NDArray[Any]], outputs: Mapping[str, NDArray[Any]]) -> None:
         super().__init__(inputs, outputs)
-        self.checksSizes = True
-
-    def enableRuntimeAsserts(self, enable: bool) -> None:
-        """Check the sizes of arrays in the first run of a session (default) or not."""
-        self.checksSizes = enable
 
 
-class PyStepIOCallback(CallbackFeed):
+class PyStepIOCallback(CallbackFeed, IStepIO):
     """Step data by functions: (input, input complete, output, output complete)."""
 
     def __init__(
@@ -39,7 +48,7 @@ class PyStepIOCallback(CallbackFeed):
         super().__init__(input_callback, input_complete_callback, output_callback, output_complete_callback)
 
 
-class PyWeightsIO:
+class PyWeightsIO(IWeightsIO):
     """Weights in numpy arrays by tensor id; they are read and written in place."""
 
     def __init__(self, weights: Mapping[str, NDArray[Any]]) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from numbers import Integral
+from operator import index
 from typing import Any
 
 from gcl import Group
@@ -36,7 +38,7 @@ class VariableSettings:
         self._domain: CommGroup = one_of_kind(given, CommGroup, CommGroup())
         self._mode = one_of_kind(given, VariableRetrievalMode, VariableRetrievalMode.OnePerGroup)
         self._stride: int | None = None
-        numbers = [value for value in given if type(value) is int]
+        numbers = [index(value) for value in given if isinstance(value, Integral)]
         if len(numbers) == 2:
             self._stride, self._domain = numbers[0], CommGroup(CommGroupType.Consecutive, numbers[1])
         elif numbers:

@@ -208,7 +208,7 @@ def test_data_flow_answers() -> None:
 
 def test_a_period_that_no_longer_divides_the_batches() -> None:
     builder, _, y = identity([2])
-    flow = popart.DataFlow(4, {y: popart.AnchorReturnType("EveryN", 2)})
+    flow = popart.DataFlow(4, {y: popart.AnchorReturnType("EveryN", np.int64(2))})
     opts = options()
     session = popart.InferenceSession(builder.getModelProto(), flow, device(opts), userOptions=opts)
     session.dataFlow.setBatchesPerStep(3)

@@ -90,7 +90,7 @@ def test_values_of_another_type_that_fit() -> None:
     opts = popart.SessionOptions()
     opts.enablePipelining, opts.accumulationFactor, opts.outlineThreshold = np.bool_(True), np.int64(4), 1
     opts.virtualGraphSplitRatios = (1.0, 2.0)
-    assert (opts.accumulation(), len(opts.virtualGraphSplitRatios)) == (1, 2)
+    assert (opts.accumulation(), len(opts.virtualGraphSplitRatios), type(opts.accumulationFactor)) == (1, 2, int)
 
 
 def test_old_names_still_work() -> None:
@@ -237,6 +237,8 @@ class TestDevices:
         with manager.acquireDeviceById(17) as info:
             assert info.driverIds == [2, 3]
         assert manager.tryAcquireAvailableDevice(32) is None
+        with manager.tryAcquireAvailableDevice(np.int64(2)) as info:
+            assert info.numIpus == 2
 
     def test_a_context_detaches_at_its_end(self) -> None:
         with popart.DeviceManager().acquireAvailableDevice() as info:
@@ -260,7 +262,15 @@ class TestDevices:
                 "You have attempted to acquire 3 IPUs. The number of IPUs requested must be a power of two",
             ),
             (
-                lambda m: m.acquireAvailableDevice(1, connectionType=popart.DeviceConnectionType.Never),
+                lambda m: m.tryAcquireAvailableDevice(6),
+                "You have attempted to acquire 6 IPUs. The number of IPUs requested must be a power of two",
+            ),
+            (
+                lambda m: m.acquireDeviceById(99, connectionType=popart.DeviceConnectionType.Never),
+                "Trying to acquire a hardware device when connectionType is DeviceConnectionType::Never",
+            ),
+            (
+                lambda m: m.acquireAvailableDevice(32, connectionType=popart.DeviceConnectionType.Never),
                 "Trying to acquire a hardware device when connectionType is DeviceConnectionType::Never",
             ),
             (

@@ -124,12 +124,52 @@ def test_element_types() -> None:
     with pytest.raises(popart.popart_runtime_error) as error:
         session.run(popart.PyStepIO({x: np.zeros(2, np.float32)}, anchors))
     assert error.value.args[0] == (
-        f"Type discrepancy for tensor {x}. User provided : float32 and expected : int32. Consider a custom copy here "
+        f"Type discrepancy for tensor {x}. User provided : FLOAT and expected : INT32. Consider a custom copy here "
         "(as memcpy cannot be used)"
     )
     with pytest.warns(UserWarning, match="INT64 step data is converted"):
         session.run(popart.PyStepIO({x: np.array([1, -2], np.int64)}, anchors))
     np.testing.assert_array_equal(anchors[y], [2, -4])
+
+
+def test_a_callback_gives_the_type_of_the_model() -> None:
+    x, _, session = doubled([2], 1)
+
+    def run(chunk: Any) -> np.ndarray:
+        out = np.zeros(2, np.float32)
+        stepio = popart.PyStepIOCallback(lambda id, prefetch: chunk, len, lambda id: out, len)
+        session.run(stepio)
+        return out
+
+    for chunk, kind in ((np.ones(2, np.int32), "INT32"), ([1.0, 2.0], "DOUBLE"), (np.ones(2, ">f4"), ">f4")):
+        with pytest.raises(popart.popart_runtime_error) as error:
+            run(chunk)
+        assert error.value.args[0] == (
+            f"Type discrepancy for tensor {x}. User provided : {kind} and expected : FLOAT. Consider a custom copy "
+            "here (as memcpy cannot be used)"
+        )
+    np.testing.assert_array_equal(run(np.ones(2, np.float32)), [2, 2])
+
+
+@pytest.mark.filterwarnings("ignore:Tensor input. INT64 step data is converted to INT32")
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+def test_arrays_may_change_between_runs(dtype: type) -> None:
+    """A program fills the array that its StepIO holds anew for every step."""
+    x, y, session = doubled([2], 1, kind="INT32")
+    data, out = np.array([1, 2], dtype), np.zeros(2, np.int32)
+    stepio = popart.PyStepIO({x: data}, {y: out})
+    for value in (1, 5):
+        data[:] = value
+        session.run(stepio)
+        np.testing.assert_array_equal(out, [2 * value, 2 * value])
+
+
+def test_bases() -> None:
+    callbacks = popart.PyStepIOCallback(lambda id, prefetch: None, len, np.empty, len)
+    callbacks.enableRuntimeAsserts(False)
+    assert isinstance(callbacks, popart.IStepIO)
+    assert isinstance(popart.PyStepIO({}, {}), popart.IStepIO)
+    assert isinstance(popart.PyWeightsIO({}), popart.IWeightsIO)
 
 
 def test_callbacks_are_called_in_the_order_of_the_data() -> None:

@@ -40,7 +40,7 @@ SETTINGS = {
     "consecutive": popart.VariableSettings(popart.CommGroup(T.Consecutive, 2)),
     "one group": popart.VariableSettings(popart.CommGroup(T.Consecutive, 4)),
     "orthogonal": popart.VariableSettings(popart.CommGroup(T.Orthogonal, 2)),
-    "stride": popart.VariableSettings(groupSize=2, stride=2),
+    "stride": popart.VariableSettings(groupSize=2, stride=np.int64(2)),
     "all replicas": popart.VariableSettings(MODE.AllReplicas),
     "all replicas, consecutive": popart.VariableSettings(popart.CommGroup(T.Consecutive, 2), MODE.AllReplicas),
     "all replicas, stride": popart.VariableSettings(2, 2, MODE.AllReplicas),
