@@ -26,7 +26,7 @@ from gcl.world import World
 
 __all__ = ["Communicator", "Tensors"]
 
-#: One tensor [local replicas, ...], or a list of them that travel together.
+#: One tensor [local replicas, ...], or a list (a tuple will do) of them that travel together.
 Tensors = TypeVar("Tensors", np.ndarray, list[np.ndarray])
 
 _ALL_REDUCE, _REDUCE_SCATTER, _ALL_GATHER, _BROADCAST, _ALL_TO_ALL, _ALL_GATHER_SHARED = map(int, list(Kind)[1:])
@@ -78,7 +78,7 @@ class Communicator(Caller):
         if out is not None and self._again(_ALL_REDUCE, op, x, out):
             return out
         with self._told:
-            if isinstance(x, list):
+            if isinstance(x, list | tuple):
                 packing.checked(x, out, self._check, np.shape)
                 together = self._together(Kind.ALL_REDUCE, op)
                 return packing.elementwise(x, out, self.empty, together)
@@ -99,7 +99,7 @@ class Communicator(Caller):
         if out is not None and self._again(_REDUCE_SCATTER, op, x, out):
             return out
         with self._told:
-            if isinstance(x, list):
+            if isinstance(x, list | tuple):
                 packing.checked(x, out, self._check_flat, lambda one: (len(one), self._width(one, op)))
                 return self._scatter_list(x, op, out)
             self._check_flat(x)
@@ -119,7 +119,7 @@ class Communicator(Caller):
         if out is not None and self._again(kind, ADD, x, out):
             return out
         with self._told:
-            if isinstance(x, list):
+            if isinstance(x, list | tuple):
                 size = self.group.size
                 packing.checked(x, out, self._check, lambda one: (len(one), size, *one.shape[1:]))
                 return packing.all_gathered(x, out, size, self.empty, self._together(Kind.ALL_GATHER))
@@ -138,7 +138,7 @@ class Communicator(Caller):
             if isinstance(root, bool) or not isinstance(root, int | np.integer) or not 0 <= root < self.group.size:
                 raise ArgumentError(f"root {root!r} was asked for; group members are 0 to {self.group.size - 1}")
             root = int(root)
-            if isinstance(x, list):
+            if isinstance(x, list | tuple):
                 packing.checked(x, out, self._check, np.shape)
                 return packing.elementwise(x, out, self.empty, self._together(Kind.BROADCAST, root=root))
             self._check(x)
@@ -151,7 +151,7 @@ class Communicator(Caller):
         if out is not None and self._again(_ALL_TO_ALL, ADD, x, out):
             return out
         with self._told:
-            if isinstance(x, list):
+            if isinstance(x, list | tuple):
                 packing.checked(x, out, self._check_slices, np.shape)
                 return packing.all_to_all(x, out, self.group.size, self.empty, self._together(Kind.ALL_TO_ALL))
             self._check_slices(x)

@@ -21,6 +21,7 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 from gcl.arguments import is_whole
 from gcl.errors import ArgumentError
@@ -83,6 +84,12 @@ _SUPPORTED: dict[tuple[LinkConfiguration, Topology], tuple[int, ...]] = {
 }
 
 
+_NAMED: dict[str, type[Topology] | type[LinkConfiguration]] = {
+    "topology": Topology,
+    "configuration": LinkConfiguration,
+}
+
+
 @dataclass(frozen=True)
 class Hop:
     """One link on a route: the capacity of ``link`` at ``owner`` (an IPU; for GATEWAY an IPU-Machine)."""
@@ -95,7 +102,8 @@ class Hop:
 class Fabric:
     """``replicas`` of ``ipus_per_replica`` IPUs each, numbered upwards, spread evenly over ``domains``.
 
-    Replica r holds IPUs r k .. r k + k - 1. Raises ArgumentError naming all that does not fit together.
+    Replica r holds IPUs r k .. r k + k - 1. ``topology`` and ``configuration`` may be given by name. Raises
+    ArgumentError naming all that does not fit together.
     """
 
     replicas: int
@@ -105,6 +113,8 @@ class Fabric:
     configuration: LinkConfiguration = LinkConfiguration.DEFAULT
 
     def __post_init__(self) -> None:
+        for field, kind in _NAMED.items():
+            object.__setattr__(self, field, _member(kind, getattr(self, field)))
         faults = self._type_faults() or self._size_faults() or self._configuration_faults()
         if faults:
             raise ArgumentError("; ".join(faults))
@@ -117,9 +127,9 @@ class Fabric:
             if not is_whole(number, least=-sys.maxsize)
         ]
         faults += [
-            f"{value!r} was given; use {', '.join(f'{kind.__name__}.{name}' for name in kind.__members__)}"
-            for value, kind in ((self.topology, Topology), (self.configuration, LinkConfiguration))
-            if not isinstance(value, kind)
+            f"{field}={getattr(self, field)!r} was given; use {', '.join(kind)}"
+            for field, kind in _NAMED.items()
+            if not isinstance(getattr(self, field), kind)
         ]
         return faults
 
@@ -276,6 +286,11 @@ class Fabric:
                 f"links of {self.ipus_per_domain} IPUs in one domain were asked for; a ladder has pairs, "
                 "so use an even number of IPUs, or one"
             )
+
+
+def _member(kind: type[Topology] | type[LinkConfiguration], value: Any) -> Any:
+    """The member of ``kind`` that ``value`` is or names, else ``value`` itself."""
+    return kind(value) if value in list(kind) else value
 
 
 def _supported(configuration: LinkConfiguration) -> str:

@@ -39,6 +39,18 @@ class HostRearrangement:
     elements_per_replica: int
     slices: tuple[tuple[int, int], ...]
 
+    def __post_init__(self) -> None:
+        check_whole(self.replication_factor, "replication_factor", 1)
+        check_whole(self.elements_per_replica, "elements_per_replica")
+        free = 0
+        for begin, end in sorted(self.slices):
+            if not free <= begin <= end <= self.gathered_size:
+                raise ArgumentError(
+                    f"the slice [{begin}, {end}) was given; slices of a gathered tensor lie within its "
+                    f"{self.gathered_size} elements, and none overlaps another"
+                )
+            free = end
+
     @property
     def gathered_size(self) -> int:
         return self.elements_per_replica * self.replication_factor

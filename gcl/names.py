@@ -88,8 +88,8 @@ def allGatherToDestinationCrossReplica(
 ) -> Tensors:
     """Join the shards ``x`` into ``destination`` [local, ...], which drops what is too much: padding at the end."""
     gathered = communicator.all_gather(x, method=method)
-    joined, targets = (gathered, destination) if isinstance(x, list) else ([gathered], [destination])
-    if not isinstance(targets, list) or len(targets) != len(joined):
+    joined, targets = (gathered, destination) if isinstance(x, list | tuple) else ([gathered], [destination])
+    if not isinstance(targets, list | tuple) or len(targets) != len(joined):
         raise ArgumentError(f"{len(joined)} tensors to gather need a list of as many destinations")
     fitting = [_without_padding(*pair) for pair in zip(joined, targets, strict=True)]
     for target, values in zip(targets, fitting, strict=True):

@@ -29,6 +29,14 @@ class Operator(StrEnum):
     SQUARE_ADD = "square_add"
     LOCAL = "local"
 
+    @classmethod
+    def named(cls, name: str) -> Operator:
+        """The operator called ``name``, in any letter case; raise ArgumentError if there is none."""
+        try:
+            return cls(name.lower())
+        except (ValueError, AttributeError):
+            raise ArgumentError(f"operator {name!r} was asked for; there are {', '.join(cls)}") from None
+
 
 #: What the kernels branch on; the logical operators are minimum and maximum of 0 and 1.
 CODES: dict[Operator, int] = {
@@ -49,10 +57,7 @@ _FOR_BOOL = {*_LOGICAL, Operator.MIN, Operator.MAX, Operator.LOCAL}
 
 def operator(name: str, dtype: np.dtype[Any]) -> Operator:
     """The operator called ``name`` (any letter case); raise ArgumentError if there is none, or not for ``dtype``."""
-    try:
-        found = Operator(name.lower())
-    except (ValueError, AttributeError):
-        raise ArgumentError(f"operator {name!r} was asked for; there are {', '.join(Operator)}") from None
+    found = Operator.named(name)
     if dtype == np.bool_ and found not in _FOR_BOOL:
         raise ArgumentError(f"operator {found} of bool was asked for; bool takes {', '.join(sorted(_FOR_BOOL))}")
     if dtype != np.bool_ and found in _LOGICAL:

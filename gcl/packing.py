@@ -38,7 +38,7 @@ def checked(
         )
     if outs is None:
         return
-    if not isinstance(outs, list) or not all(isinstance(out, np.ndarray) for out in outs):
+    if not isinstance(outs, list | tuple) or not all(isinstance(out, np.ndarray) for out in outs):
         raise ArgumentError(f"a list of tensors was given, but out is {_kind(outs)}; give a list of as many arrays")
     needed, given = [shape(x) for x in tensors], [out.shape for out in outs]
     if given != needed:
@@ -121,7 +121,7 @@ def _width(x: np.ndarray) -> int:
 
 
 def _kind(outs: object) -> str:
-    return f"a list with {type(outs[0]).__name__}" if isinstance(outs, list) and outs else type(outs).__name__
+    return f"a list with {type(outs[0]).__name__}" if isinstance(outs, list | tuple) and outs else type(outs).__name__
 
 
 def _access(out: np.ndarray) -> str:

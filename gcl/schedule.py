@@ -124,13 +124,12 @@ def schedule(
     check_whole(elements, "elements")
     check_whole(itemsize, "itemsize", 1)
     check_whole(root, "root")
-    if op not in list(Operator):
-        raise ArgumentError(f"operator {op!r} was asked for; there are {', '.join(Operator)}")
-    if op == Operator.LOCAL and collective is not _SCATTER:
+    op = Operator.named(op)
+    if op is Operator.LOCAL and collective is not _SCATTER:
         raise ArgumentError(f"operator local was asked for in {collective}; only reduce_scatter has it")
     options = options or Options()
     job = _Job(fabric, group, elements, itemsize, method_chain(methods), root, options)
-    build = _local if op == Operator.LOCAL else _BUILDERS[collective]
+    build = _local if op is Operator.LOCAL else _BUILDERS[collective]
     return Schedule(collective, fabric, group, elements, itemsize, tuple(build(job)), options)
 
 

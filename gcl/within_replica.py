@@ -31,7 +31,7 @@ def all_reduce_within_replica(x: Tensors, op: str = Operator.ADD, *, out: Tensor
 
     ``out`` (default: a new tensor) may be ``x`` itself. Returns ``out``.
     """
-    if isinstance(x, list):
+    if isinstance(x, list | tuple):
         pairs = _pairs(x, out, op, lambda one: one.shape)
         return [all_reduce_within_replica(one, op, out=to) for one, to in pairs]
     name = _checked(x, op)
@@ -50,7 +50,7 @@ def reduce_scatter_within_replica(x: Tensors, op: str = Operator.ADD, *, out: Te
 
     The end is padded with zeros.
     """
-    if isinstance(x, list):
+    if isinstance(x, list | tuple):
         pairs = _pairs(x, out, op, _scattered)
         return [reduce_scatter_within_replica(one, op, out=to) for one, to in pairs]
     name = _checked(x, op)
@@ -71,7 +71,7 @@ def reduce_scatter_within_replica(x: Tensors, op: str = Operator.ADD, *, out: Te
 
 def all_gather_within_replica(x: Tensors, *, out: Tensors | None = None) -> Tensors:
     """Join the shards ``x`` [local replicas, IPUs, ...] of each replica: [local replicas, IPUs, IPUs, ...]."""
-    if isinstance(x, list):
+    if isinstance(x, list | tuple):
         return [all_gather_within_replica(one, out=to) for one, to in _pairs(x, out, Operator.LOCAL, _gathered)]
     _checked(x, Operator.LOCAL)
     out = _output(x, _gathered(x), out)
@@ -103,7 +103,7 @@ def _pairs(
 ) -> list[tuple[np.ndarray, np.ndarray]]:
     """Each tensor of a list with what takes its result; raise ArgumentError if any of them cannot be."""
     given: Sequence[np.ndarray | None] = [None] * len(tensors) if outs is None else outs
-    if not isinstance(given, list) or len(given) != len(tensors):
+    if not isinstance(given, list | tuple) or len(given) != len(tensors):
         raise ArgumentError(f"a list of {len(tensors)} tensors was given; give a list of as many arrays as out")
     for x in tensors:
         _checked(x, op)

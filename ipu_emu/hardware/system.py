@@ -58,9 +58,9 @@ class System:
     def named(cls, name: str, option: str = f"{SYSTEM_VARIABLE}=") -> System:
         """The system of that name, in any letter case: pod16, Bow-Pod64, 128, 4xpod16, c2; ``option`` named it.
 
-        16x4 is a grid of 16 IPUs in each of 4 domains, which is 4xpod16.
+        16x4 is a grid of 16 IPUs in each of 4 domains, which is 4xpod16, or 4 x Pod16.
         """
-        plain = _GRID.sub(r"\2xpod\1", name.strip().lower())
+        plain = _GRID.sub(r"\2xpod\1", re.sub(r" *x *", "x", name.strip().lower()))
         if plain in _OTHERS:
             return _OTHERS[plain]
         found = _POD.fullmatch(plain)

@@ -120,13 +120,22 @@ def test_replica_sizes(size: int) -> None:
         ({"replicas": 4.0}, "replicas=4.0 was asked for"),
         ({"replicas": True}, "replicas=True was asked for"),
         ({"replicas": 4, "domains": None}, "domains=None was asked for"),
-        ({"replicas": 4, "topology": "torus"}, "'torus' was given; use Topology.MESH, Topology.TORUS"),
+        ({"replicas": 4, "topology": "line"}, "topology='line' was given; use mesh, torus"),
+        ({"replicas": 4, "configuration": 3}, "configuration=3 was given; use Default, BarleyTwist"),
         ({"replicas": 16, "ipus_per_replica": 16}, "a domain has at most 64, so use at least 4 domains"),
     ],
 )
 def test_sizes_that_cannot_be(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(ArgumentError, match=message):
         Fabric(**arguments)
+
+
+def test_ladders_may_be_named() -> None:
+    twist = Fabric(8, topology=Topology.TORUS, configuration=LinkConfiguration.BARLEY_TWIST)
+    named = Fabric(8, topology="torus", configuration="BarleyTwist")
+    assert named == twist
+    assert named.topology is Topology.TORUS
+    assert named.ladder == "barley_twist"
 
 
 SUPPORTED = {

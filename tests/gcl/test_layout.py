@@ -158,6 +158,11 @@ def test_wrong_sizes_are_refused() -> None:
         (lambda: BalancedReorder.of_sizes(2, [-1]), r"tiles of \[-1\] elements were given"),
         (lambda: PlainPadding(4, (10,)).arrangement().rearrange(ANY[[1] * 10]), "it must be an array"),
         (lambda: graph_shard(10, 0), "replicas=0 was asked for"),
+        (lambda: HostRearrangement(0, 2, ()), "replication_factor=0 was asked for"),
+        (lambda: HostRearrangement(2, -1, ()), "elements_per_replica=-1 was asked for"),
+        (lambda: HostRearrangement(2, 2, ((0, 5),)), r"the slice \[0, 5\) was given; .* within its 4 elements"),
+        (lambda: HostRearrangement(2, 2, ((1, 3), (0, 2))), r"the slice \[1, 3\) .* none overlaps another"),
+        (lambda: HostRearrangement(2, 2, ((2, 1),)), r"the slice \[2, 1\) was given"),
     ],
 )
 def test_what_no_layout_is_made_of(make: Callable[[], object], message: str) -> None:

@@ -51,6 +51,18 @@ def test_tensors_that_are_not_contiguous_travel_too(communicator: gcl.Communicat
     assert (found == x[:, ::2].sum(axis=0)).all()
 
 
+def test_a_tuple_is_as_good(communicator: gcl.Communicator) -> None:
+    tensors = (ones(4, 3), ones(4, 2))
+    gathered = np.zeros((4, 8), np.float32)
+    assert [x.tolist() for x in communicator.all_reduce(tensors, "mean")] == [x.tolist() for x in tensors]
+    assert [x.shape for x in communicator.reduce_scatter(tensors)] == [(4, 1), (4, 1)]
+    assert communicator.all_reduce(tensors, out=tensors) is tensors
+    assert [x.max() for x in tensors] == [4, 4]
+    gcl.allGatherToDestinationCrossReplica(communicator, (ones(4, 2),), (gathered,))
+    assert gathered.all()
+    assert gcl.all_reduce_within_replica((ones(1, 4, 2),))[0].max() == 4
+
+
 @pytest.mark.parametrize("method", ["auto", "clockwise_ring"])
 def test_an_all_to_all_of_a_list_is_that_of_its_tensors(method: str) -> None:
     communicator = gcl.connect(local_replicas=4, segment_bytes=1 << 22, method=method)

@@ -263,6 +263,10 @@ def test_between_domains_the_quad_method_is_the_bidirectional_pair() -> None:
         schedule(ALL_REDUCE, Fabric(3, domains=3), 64, methods=(Method.QUAD_DIRECTIONAL_RING,))
 
 
+def test_operators_are_named_in_any_letter_case() -> None:
+    assert schedule(Collective.REDUCE_SCATTER, Fabric(4), 8, op="LOCAL").bytes_sent(0) == 0
+
+
 def test_what_cannot_be() -> None:
     with pytest.raises(ArgumentError, match="a group over 4 replicas was given; the fabric has 8"):
         schedule(ALL_REDUCE, Fabric(8), 10, group=Group.all(4))

@@ -50,6 +50,7 @@ def test_peaks_are_those_of_the_data_sheets() -> None:
         ("bow-pod256", 256, 64, 4, "ipu21", 16),
         ("8xpod16", 128, 32, 8, "ipu2", 8),
         ("16x8", 128, 32, 8, "ipu2", 8),
+        ("8 x Pod16", 128, 32, 8, "ipu2", 8),
         ("2xbow-pod64", 128, 32, 2, "ipu21", 8),
         ("c2", 2, 1, 1, "ipu1", 1),
         ("DSS8440", 16, 4, 1, "ipu1", 1),
