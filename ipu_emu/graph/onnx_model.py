@@ -23,6 +23,7 @@ from ipu_emu.graph.tensor import Role, Tensor
 __all__ = [
     "Append",
     "External",
+    "external_beside",
     "from_model",
     "initializers_of",
     "load_model",
@@ -78,7 +79,8 @@ def load_model(source: bytes | str | os.PathLike[str]) -> onnx.ModelProto:
     """Parse a ModelProto from bytes, or from the file of that name; raise EmulatorError if it is neither."""
     try:
         if isinstance(source, str | os.PathLike) and os.path.isfile(source):
-            model = onnx.load(os.fspath(source))
+            model = onnx.load(os.fspath(source), load_external_data=False)
+            _load_external(model, os.path.dirname(os.path.abspath(source)))
         else:
             source = os.fspath(source).encode() if isinstance(source, str | os.PathLike) else bytes(source)
             model = onnx.load_model_from_string(source)
@@ -88,6 +90,21 @@ def load_model(source: bytes | str | os.PathLike[str]) -> onnx.ModelProto:
         raise EmulatorError(_unreadable(source))
     _check_opset(opset_of(model))
     return onnx.inliner.inline_local_functions(model) if model.functions else model
+
+
+def _load_external(model: onnx.ModelProto, folder: str) -> None:
+    """Fill in the data that lie in files: by absolute name, which ONNX does not take, or within ``folder``."""
+    for proto in model.graph.initializer:
+        if any(entry.key == "location" and os.path.isabs(entry.value) for entry in proto.external_data):
+            proto.CopyFrom(proto_of(proto.name, array_of(proto)))
+    onnx.load_external_data_for_model(model, folder)
+
+
+def external_beside(model: str, external: External) -> External:
+    """``external`` as the file ``model`` names it: relative, as ONNX wants it, where it lies in the same folder."""
+    ids, file = external
+    relative = os.path.relpath(file, os.path.dirname(os.path.abspath(model)))
+    return ids, os.path.abspath(file) if relative.startswith("..") else relative
 
 
 def from_model(

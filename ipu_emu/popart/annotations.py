@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from ipu_emu.popart.attribute_values import stored
+
 __all__ = ["IPU_NUMBER", "PHASE", "PIPELINE_STAGE", "SCHEDULE_PRIORITY", "Annotations"]
 
 IPU_NUMBER = "__ipu_number"
@@ -24,7 +26,7 @@ class Annotations:
     @contextmanager
     def attribute(self, name: str, value: Any) -> Iterator[None]:
         before = dict(self.current)
-        self.current[name] = value
+        self.current[name] = stored(value)
         try:
             yield
         finally:

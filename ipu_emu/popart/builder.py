@@ -10,7 +10,16 @@ from numpy.typing import NDArray
 
 from ipu_emu.errors import EmulatorError, RefusedError
 from ipu_emu.graph import Graph, Op, Role, Tensor
-from ipu_emu.graph.onnx_model import External, from_model, load_model, metadata_of, opset_of, to_model, write_external
+from ipu_emu.graph.onnx_model import (
+    External,
+    external_beside,
+    from_model,
+    load_model,
+    metadata_of,
+    opset_of,
+    to_model,
+    write_external,
+)
 from ipu_emu.graph.op import GRAPHCORE
 from ipu_emu.ops import append, append_unchecked
 from ipu_emu.popart.enums import RecomputeType
@@ -42,6 +51,7 @@ class Builder(NodeAnnotations):
         self._locked = "ai.onnx" in (opsets or {})
         self._external: External | None = None
         self._children: list[Builder] = []
+        self._unfit: dict[str, EmulatorError] = {}
         if modelProtoOrFilename is not None:
             model = load_model(modelProtoOrFilename)
             self._graph = from_model(model, append, groups=grouped(metadata_of(model)))
@@ -182,8 +192,10 @@ class Builder(NodeAnnotations):
             append(self._graph, op)
         except RefusedError:
             raise
-        except EmulatorError:
+        except EmulatorError as error:
             append_unchecked(self._graph, op)  # errors of the graph are for a session to raise
+            self._unfit |= dict.fromkeys(ids, error)
+        self._unfit |= {id: self._unfit[source] for source in inputs if source in self._unfit for id in ids}
         return list(ids)
 
     def customOp(
@@ -226,8 +238,9 @@ class Builder(NodeAnnotations):
         return to_model(self._graph, opset=self._opset, external=self._external)
 
     def saveModelProto(self, filename: str) -> None:
+        external = self._external and external_beside(filename, self._external)
         with open(filename, "wb") as file:
-            file.write(self.getModelProto())
+            file.write(to_model(self._graph, opset=self._opset, external=external))
 
     def saveInitializersExternally(self, ids: Sequence[str], filename: str) -> None:
         """Keep the data of these weights in ``filename``, beside the model, when it is saved."""
@@ -242,11 +255,17 @@ class Builder(NodeAnnotations):
         self._graph.metadata[REPLICATION] = str(replicationFactor)
 
     def getTensorShape(self, id: str) -> list[int]:
-        return list(self._graph.tensor(id).shape)
+        return list(self._inferred(id).shape)
 
     def getTensorDtypeString(self, id: str) -> str:
         """The name of the numpy type, such as float32."""
-        return str(self._graph.tensor(id).dtype.numpy)
+        return str(self._inferred(id).dtype.numpy)
+
+    def _inferred(self, id: str) -> Tensor:
+        """The tensor ``id``; raise EmulatorError if it comes of an op whose inputs do not fit."""
+        if id in self._unfit:
+            raise EmulatorError(f"Shape and type of tensor '{id}' are not known: {self._unfit[id].args[0]}")
+        return self._graph.tensor(id)
 
     def isInitializer(self, id: str) -> bool:
         return id in self._graph.tensors and self._graph.tensors[id].role is Role.WEIGHT

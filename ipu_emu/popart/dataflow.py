@@ -101,7 +101,7 @@ class DataFlow:
         """Change the number of batches; whether return periods still fit shows when the anchors are made."""
         if batchesPerStep <= 0:
             raise EmulatorError("'Batches per step' must be greater than zero")
-        self._batches = batchesPerStep
+        self._batches = index(batchesPerStep)
 
     def _check_periods(self) -> None:
         for returns in self._anchors.values():

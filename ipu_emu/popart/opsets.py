@@ -13,6 +13,7 @@ from ipu_emu.graph import dtype_named
 from ipu_emu.graph.op import GRAPHCORE
 from ipu_emu.popart.ai_graphcore import AI_GRAPHCORE
 from ipu_emu.popart.ai_onnx import AI_ONNX, Row
+from ipu_emu.popart.attribute_values import stored
 from ipu_emu.popart.enums import DataType
 from ipu_emu.popart.location import CommGroup
 from ipu_emu.popart.node_attributes import NodeAttributes
@@ -148,8 +149,4 @@ def _value(name: str, value: Any) -> Any:
         return [int(value.type.value), value.replicaGroupSize]
     if isinstance(value, Enum):
         return value.value if isinstance(value.value, int) and name in _NUMBERED else value.name
-    if isinstance(value, bool):
-        return int(value)
-    if isinstance(value, np.ndarray | tuple):
-        return list(np.asarray(value).tolist())
-    return value
+    return stored(value)

@@ -5,7 +5,7 @@ A value is of the type of its default; PopART is as strict.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from copy import deepcopy
 from difflib import get_close_matches
 from operator import index
@@ -29,6 +29,8 @@ _TAKES: Mapping[type, tuple[Any, str]] = {
     set: (Iterable, "a set"),
     dict: (Mapping, "a dict"),
 }
+#: What a number becomes, whichever package it is of.
+_KEPT: Mapping[type, Callable[[Any], Any]] = {bool: bool, int: index, float: float}
 
 
 class Settings:
@@ -52,7 +54,7 @@ class Settings:
         takes, what = _TAKES.get(kind, (kind, f"a {kind.__name__}"))
         if not isinstance(value, takes) or (isinstance(value, str) and kind in (list, set)):
             raise ArgumentTypeError(f"{type(self).__name__}.{name} is {value!r}; it has to be {what}")
-        self.__dict__[name] = index(value) if kind is int else value
+        self.__dict__[name] = _KEPT[kind](value) if kind in _KEPT else value
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or name == "defaults":

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from keyword import iskeyword
 from typing import Any
 
+import numpy as np
 import onnx
 
-from ipu_emu.errors import EmulatorError, RefusedError
+from ipu_emu.errors import ArgumentTypeError, EmulatorError, RefusedError
 from ipu_emu.popart.ai_onnx import Row
 
 __all__ = ["REQUIRED", "Signature", "available", "check_inputs", "signature"]
@@ -36,6 +37,8 @@ _OUTPUTS = {
 _CONTEXTS = {"debugPrefix": "debugContext", "debugName": "debugContext"}
 #: How ONNX says that there is no maximum.
 _UNBOUNDED = 2**31 - 1
+#: Attributes that are real numbers though no default says so.
+_REAL = frozenset({"clip", "height_scale", "lambda", "scale", "scales", "seed", "width_scale"})
 _WITHOUT_ARGS = ("Constant", "Init", "RandomNormal", "RandomUniform", "SequenceEmpty")
 
 
@@ -102,12 +105,32 @@ class Signature:
         missing = [name for name, value in bound.items() if value is REQUIRED]
         if missing:
             raise TypeError(f"{self.name}() needs {', '.join(missing)}")
-        return bound, str(context or "")
+        typed = {name: _typed(name, self.defaults[name], value) for name, value in bound.items()}
+        return typed, str(context or "")
 
 
 def _parameter(word: str) -> tuple[str, Any]:
     name, _, default = word.partition("=")
     return name, json.loads(default) if default else REQUIRED
+
+
+def _typed(name: str, default: Any, value: Any) -> Any:
+    """A value as ONNX types the attribute: a whole number where a real one is meant is one, and none is numpy's."""
+    real = isinstance(default, float) or name in _REAL
+    if value is None or not (real or isinstance(default, int | list)):
+        return value
+    if isinstance(value, np.generic | np.ndarray):
+        value = value.tolist()
+    if real and isinstance(value, list | tuple):
+        return [float(one) for one in value]
+    for kind, takes, what in (
+        (real, int | float, "a number"),
+        (isinstance(default, int) and not real, int, "a whole number"),
+        (isinstance(default, list), list | tuple, "a list"),
+    ):
+        if kind and not isinstance(value, takes):
+            raise ArgumentTypeError(f"{name} is {value!r}; it has to be {what}")
+    return float(value) if real else value
 
 
 def check_inputs(type: str, opset: int, count: int) -> None:

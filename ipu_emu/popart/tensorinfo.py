@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import index
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,7 @@ class TensorInfo:
         if isinstance(kind, DataType):
             kind = kind.name
         self.dtype: DType = dtype_named(kind) if isinstance(kind, str) else dtype_of(kind)
-        self._shape = tuple(int(size) for size in shape)
+        self._shape = tuple(index(size) for size in shape)
         if any(size < 0 for size in self._shape):
             raise EmulatorError(f"Shape {list(self._shape)} has a negative dimension; sizes start at 0")
 

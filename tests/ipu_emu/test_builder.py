@@ -246,3 +246,15 @@ def test_tensor_info() -> None:
     assert popart.TensorInfo(popart.DataType.FLOAT16, (2, 3)) == info
     with pytest.raises(popart.popart_exception, match="Unrecognised data type 'FLOAT17'"):
         popart.TensorInfo("FLOAT17", [1])
+
+
+def test_shapes_behind_an_op_whose_inputs_do_not_fit_are_not_known() -> None:
+    builder = popart.Builder()
+    x = builder.addInputTensor("FLOAT", [2, 3])
+    wrong = builder.aiOnnx.matmul([x, x])
+    later = builder.aiOnnx.relu([wrong])
+    for id in (wrong, later):
+        for asked in (builder.getTensorShape, builder.getTensorDtypeString):
+            with pytest.raises(popart.popart_exception, match=f"Shape and type of tensor '{id}' are not known: "):
+                asked(id)
+    assert builder.getTensorShape(builder.aiOnnx.relu([x])) == [2, 3]

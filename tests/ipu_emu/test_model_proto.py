@@ -30,6 +30,19 @@ def test_initializers_in_a_file_of_their_own(tmp_path: Path) -> None:
         popart.Builder(builder.getModelProto())
 
 
+def test_a_saved_model_finds_its_data_beside_it_and_elsewhere(tmp_path: Path) -> None:
+    builder = popart.Builder()
+    weight = builder.addInitializedInputTensor(np.arange(6, dtype=np.float32).reshape(2, 3))
+    builder.addOutputTensor(builder.aiOnnx.relu([weight]))
+    builder.saveInitializersExternally([weight], str(tmp_path / "weights"))
+    (tmp_path / "other").mkdir()
+    for model in (str(tmp_path / "model.onnx"), str(tmp_path / "other" / "model.onnx")):
+        builder.saveModelProto(model)
+        np.testing.assert_array_equal(popart.Builder(model).graph.data[weight], builder.graph.data[weight])
+    beside = onnx.load(str(tmp_path / "model.onnx"))
+    np.testing.assert_array_equal(numpy_helper.to_array(beside.graph.initializer[0]), builder.graph.data[weight])
+
+
 def all_types() -> dict[str, np.ndarray]:
     types = ["float32", "float16", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "bool"]
     return {name: np.array([[1, 0, 3], [0, 1, 1]]).astype(name) for name in types}

@@ -105,3 +105,15 @@ def test_attributes_can_be_added_and_removed() -> None:
     assert builder.getAllNodeAttributeNames({y}) == ["axis", "extra"]
     builder.removeNodeAttribute("extra", {y})
     assert not builder.nodeHasAttribute("extra", {y})
+
+
+def test_attributes_may_be_numbers_of_numpy() -> None:
+    builder = popart.Builder()
+    with builder.virtualGraph(np.int64(1)):
+        y = builder.aiOnnx.exp([builder.addInputTensor(VECTOR)])
+    builder.addNodeAttribute("one", np.int64(3), {y})
+    builder.addNodeAttribute("some", (np.int32(1), 2), {y})
+    builder.addNodeAttribute("real", np.float32(0.5), {y})
+    assert (builder.getVirtualGraph(y), builder.getInt64NodeAttribute("one", {y})) == (1, 3)
+    assert builder.getInt64VectorNodeAttribute("some", {y}) == [1, 2]
+    assert builder.getFloatNodeAttribute("real", {y}) == 0.5

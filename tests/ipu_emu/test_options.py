@@ -359,3 +359,17 @@ def test_settings_are_equal_where_their_values_are() -> None:
     assert popart.TensorLocation() == popart.TensorLocationSettings().location != one
     with pytest.raises(TypeError, match="CommGroup can change, so it cannot be a key"):
         _ = {one}
+
+
+def test_numbers_of_numpy_are_kept_as_those_of_python() -> None:
+    options = popart.SessionOptions()
+    options.replicatedGraphCount, options.outlineThreshold, options.enablePipelining = (
+        np.int64(2),
+        np.float32(2),
+        np.True_,
+    )
+    assert type(options.replicatedGraphCount) is int
+    assert type(options.outlineThreshold) is float
+    assert options.enablePipelining is True
+    flow = popart.DataFlow(np.int64(4), {"x": popart.AnchorReturnType("EveryN", np.int32(2))})
+    assert (type(flow.batchesPerStep()), type(flow.art("x").rp())) == (int, int)

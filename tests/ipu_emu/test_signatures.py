@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +18,7 @@ from ipu_emu.popart.signatures import REQUIRED, signature
 
 _BOOL, _INT = np.ones((2, 3), bool), np.arange(6, dtype=np.int32).reshape(2, 3)
 _FLOAT = np.linspace(0.1, 0.9, 6, dtype=np.float32).reshape(2, 3)
+_OFFSET = np.array([1], np.uint32)
 _IMAGE, _KERNEL = np.ones((2, 4, 5, 5), np.float32), np.ones((6, 4, 3, 3), np.float32)
 _CHANNELS = [_IMAGE, *(np.ones(4, np.float32) for _ in range(4))]
 
@@ -193,15 +195,10 @@ ROWS = [
     _graphcore("nop detach gelu geluerf", "", (), [_FLOAT], [2, 3]),
     _graphcore("groupnormalization", "num_groups, epsilon=1e-05", (2,), _CHANNELS[:3], [[2, 4, 5, 5], [4], [4]]),
     _graphcore("batchnormalization", "num_outputs, epsilon=1e-05, momentum=0.9", (1,), _CHANNELS, [[2, 4, 5, 5]]),
-    _graphcore("dynamicslice", "axes, sizes, noOverlap=0", ([0], [1]), [_FLOAT, np.array([1], np.uint32)], [1, 3]),
-    _graphcore(
-        "dynamicupdate dynamicadd",
-        "axes, sizes, noOverlap=0",
-        ([0], [1]),
-        [_FLOAT, np.array([1], np.uint32), _FLOAT[:1]],
-        [2, 3],
-    ),
-    _graphcore("dynamiczero", "axes, sizes, noOverlap=0", ([0], [1]), [_FLOAT, np.array([1], np.uint32)], [2, 3]),
+    _graphcore("dynamicslice", "axes, sizes, noOverlap=0", ([0], [1]), [_FLOAT, _OFFSET], [1, 3]),
+    _graphcore("dynamicupdate", "axes, sizes, noOverlap=0", ([0], [1]), [_FLOAT, _OFFSET, _FLOAT[:1]], [2, 3]),
+    _graphcore("dynamicadd", "axes, sizes", ([0], [1]), [_FLOAT, _OFFSET, _FLOAT[:1]], [2, 3]),
+    _graphcore("dynamiczero", "axes, sizes", ([0], [1]), [_FLOAT, _OFFSET], [2, 3]),
     _graphcore("replicatedallreduce", "collectiveOperator=None, commGroup=None", (), [_FLOAT], [2, 3]),
     _graphcore("replicatedreducescatter", "collectiveOperator=None, commGroup=None", (), [_FLOAT], [6]),
     _graphcore("reshape", "shape", ([3, 2],), [_FLOAT], [3, 2]),
@@ -270,3 +267,32 @@ def test_help_shows_the_parameters_of_an_op() -> None:
         "l1loss",
         "Add L1 of ai.graphcore and return the ids of its outputs.",
     )
+
+
+def test_numbers_of_any_kind_get_the_type_of_the_attribute() -> None:
+    """A whole number where a real one is meant, and numpy's numbers: the model is one that ONNX's checker accepts."""
+    builder = popart.Builder()
+    x = builder.addInputTensor("FLOAT", [2, 3])
+    padded = builder.aiOnnx.pad([x], np.array([0, np.int64(1), 0, 0]), "constant", np.float32(2))
+    clipped = builder.aiOnnx.clip([padded], 3, np.int32(-1))
+    builder.addOutputTensor(builder.aiOnnx.reducesum([clipped], (np.int64(1),), np.bool_(False)))
+    onnx.checker.check_model(onnx.load_model_from_string(builder.getModelProto()))
+    assert builder.getFloatNodeAttribute("value", {padded}) == 2.0
+    assert builder.getFloatNodeAttribute("max", {clipped}) == 3.0
+    loss = builder.aiGraphcore.l1loss([x], 1)
+    assert builder.getFloatNodeAttribute("lambda", {loss}) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "text"),
+    [
+        ("softmax", [1.5], "axis is 1.5; it has to be a whole number"),
+        ("leakyrelu", ["much"], "alpha is 'much'; it has to be a number"),
+        ("transpose", [1], "perm is 1; it has to be a list"),
+    ],
+)
+def test_values_of_another_type_are_refused(name: str, values: list[Any], text: str) -> None:
+    builder = popart.Builder()
+    x = builder.addInputTensor("FLOAT", [2, 3])
+    with pytest.raises(TypeError, match=re.escape(text)):
+        getattr(builder.aiOnnx, name)([x], *values)
