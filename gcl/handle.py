@@ -37,10 +37,10 @@ class Handle(Generic[T]):
     def wait(self, timeout: float | None = None) -> T:
         """The result, once it is there; raise what the collective raised, or CollectiveTimeout after ``timeout`` s.
 
-        A time-out here does not end the collective: wait again.
+        A time-out here does not end the collective: wait again. 0 only looks.
         """
         if timeout is not None:
-            check_seconds(timeout, "timeout")
+            check_seconds(timeout, "timeout", zero=True)
         if not self.settled.wait(timeout):
             raise CollectiveTimeout(
                 f"the collective was not complete after {timeout:g} s; wait again, or look at its peers"

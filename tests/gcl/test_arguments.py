@@ -35,7 +35,8 @@ def tensor(*shape: int, dtype: Any = np.float32) -> np.ndarray:
 
 #: A call -> the beginning of what it is told.
 REFUSED: list[tuple[Callable[[Communicator], object], str]] = [
-    (lambda c: c.all_reduce((1.0, 2.0)), r"a tensor is a numpy array \[local replicas, ...\], found tuple"),
+    (lambda c: c.all_reduce(ANY[{1.0}]), r"a tensor is a numpy array \[local replicas, ...\], found set"),
+    (lambda c: c.all_reduce((1.0, 2.0)), r"a tensor is a numpy array \[local replicas, ...\], found float"),
     (lambda c: c.all_reduce(np.float32(1)), "a tensor is a numpy array"),
     (lambda c: c.all_reduce(np.array(1.0, np.float32)), r"a tensor of shape \[\] was given"),
     (lambda c: c.all_reduce(tensor(3, 2)), r"a tensor of shape \[3, 2\] was given; its leading axis must be the 2"),
@@ -64,7 +65,7 @@ REFUSED: list[tuple[Callable[[Communicator], object], str]] = [
     (lambda c: c.broadcast(tensor(2, 3), -1), "root -1 was asked for"),
     (lambda c: c.empty(1 << 24), "bytes were asked for; the shared segment has"),
     (lambda c: c.empty(3, complex), "a tensor of complex128 was asked for; there are float32"),
-    (lambda c: c.all_reduce_async(tensor(2, 3)).wait("x"), "timeout='x' was asked for; give seconds"),
+    (lambda c: c.all_reduce_async(tensor(2, 3)).wait("x"), "timeout='x' was asked for; give 0 seconds or more"),
 ]
 
 

@@ -9,7 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gcl import ArgumentError, CollectiveMismatch, Communicator, GclError, connect
+from gcl import (
+    ArgumentError,
+    CollectiveMismatch,
+    CollectiveTimeout,
+    Communicator,
+    GclError,
+    connect,
+    connect_threads,
+)
 from tests.gcl.threads import errors_of
 
 
@@ -27,6 +35,15 @@ def test_what_is_begun_after_the_end_says_so(alone: Communicator) -> None:
             alone.all_reduce_async(x, out=x).wait(250)
         with pytest.raises(GclError, match="the communicator is closed"):
             alone.all_reduce(x, out=x)
+
+
+def test_no_time_to_wait_only_looks() -> None:
+    first, late = connect_threads((1, 1), segment_bytes=1 << 20)
+    handle = first.all_reduce_async(np.ones((1, 4), np.float32))
+    with pytest.raises(CollectiveTimeout, match="not complete after 0 s; wait again"):
+        handle.wait(0)
+    late.all_reduce(np.ones((1, 4), np.float32))
+    assert handle.wait(250) is handle.wait(timeout=0)
 
 
 @pytest.mark.parametrize("after", [0.0, 0.001, 0.004])
