@@ -26,7 +26,7 @@ def check_whole(value: object, name: str, least: int = 0) -> None:
 
 def check_seconds(value: object, name: str, *, zero: bool = False) -> None:
     """Raise ArgumentError unless ``value`` is a number of seconds that can be waited for, or 0 if ``zero``."""
-    seconds = float(value) if isinstance(value, Real) and not isinstance(value, bool) else -1.0
+    seconds = -1.0 if isinstance(value, bool) or not isinstance(value, Real) else float(value)
     if not (0 < seconds <= _MOST_SECONDS or (zero and seconds == 0)):
         least = "0 seconds or more" if zero else "seconds above 0"
         raise ArgumentError(f"{name}={value!r} was asked for; give {least}, at most {_MOST_SECONDS:g}")
