@@ -8,7 +8,7 @@ Every collective begins with a header (signature, bytes that follow) to everyone
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from time import monotonic
 from typing import Any
@@ -120,9 +120,10 @@ class Link:
                 raise CollectiveMismatch.refused(request, who, reason)
             self._forgiven[rank] += 1
 
-    def forget(self, request: Request, nbytes: dict[int, int]) -> None:
-        """Receive so many bytes from each rank, and drop them."""
-        self.wait(request, [self.receive(rank, np.empty(n, np.uint8)) for rank, n in nbytes.items() if n])
+    def forget(self, request: Request, nbytes: dict[int, int], sent: Sequence[Any] = ()) -> None:
+        """Receive so many bytes from each rank, and drop them; complete what was ``sent``, which they drop."""
+        dropped = [self.receive(rank, np.empty(n, np.uint8)) for rank, n in nbytes.items() if n]
+        self.wait(request, [*dropped, *sent])
 
     def swap(self, request: Request, data: Data) -> Swap:
         """``request`` and all its ``data`` in one exchange, over connections."""
@@ -156,7 +157,8 @@ class Link:
         self.idle = status == DONE
         if status == MISMATCH:
             headers = {rank: swap.headers[1, place] for rank, place in messages.places.items()}
-            self.forget(request, {rank: int(nbytes) for rank, (word, nbytes) in headers.items() if word >= 0})
+            calls = {rank: int(nbytes) for rank, (word, nbytes) in headers.items() if word >= 0}
+            self.forget(request, calls, list(map(messages.sent, calls)))
             everyone = np.array([headers.get(rank, [0, 0]) for rank in range(messages.ranks)])
             self._hear(request, everyone, [rank for rank, (word, _) in headers.items() if word < 0])
         return status == DONE

@@ -39,6 +39,7 @@ _GONE = "whose connection has ended: it has left, or its process has died; look 
 
 _LENT_BYTES = 1 << 16  # less is copied as quickly
 _PIPES = 64  # at most, of two descriptors each
+_NOTHING = np.empty(0, np.uint8)
 
 
 class _Message(NamedTuple):
@@ -80,6 +81,10 @@ class TcpMessages:
 
     def receive(self, frm: int, data: np.ndarray) -> _Message:
         return self._queue(frm, FILL, data)
+
+    def sent(self, to: int) -> _Message:
+        """All that was sent to a rank so far, as one message."""
+        return _Message(to, SEND, int(self.table[self.places[to], SEND + 1]), _NOTHING)
 
     def wait(self, pending: Sequence[_Message], *, timeout: float) -> list[int]:
         deadline = monotonic() + timeout

@@ -176,6 +176,37 @@ def test_a_mismatch_is_the_same_on_every_rank_of_every_host(tmp_path: Path) -> N
         assert differing in line
 
 
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("hosts", ["ab", "aabb"])
+def test_a_mismatch_is_told_while_data_is_on_its_way(hosts: str, tmp_path: Path) -> None:
+    """Connections that hold next to nothing: what one host sent in vain, the other one drops before it complains."""
+    program = """
+    import socket, sys
+    import popdist_py
+    from gcl.transport.tcp import TcpMessages
+    from tests.gcl.instance import connect, error_of
+
+    made = TcpMessages.__init__
+
+    def narrow(self, rank, connections):
+        made(self, rank, connections)
+        for connection in connections.values():
+            for size in (socket.SO_SNDBUF, socket.SO_RCVBUF):
+                connection.setsockopt(socket.SOL_SOCKET, size, 4096)
+
+    TcpMessages.__init__ = narrow
+    popdist_py.init()
+    host = sys.argv[1][popdist_py.host_backend().rank]
+    for odd in "ab":
+        communicator = connect(host=host)
+        x = communicator.empty(200_000)
+        print(error_of(communicator.barrier if host == odd else lambda: communicator.all_reduce(x, out=x)))
+    """
+    said = run_job(program, tmp_path, hosts, counts=(1,) * len(hosts)).succeeded().out
+    assert len(set(said)) == 1, said
+    assert all(line.startswith("CollectiveMismatch: ") for line in said[0].splitlines()), said[0]
+
+
 def test_instances_that_do_not_connect_are_named(tmp_path: Path) -> None:
     program = """
     import os, time
