@@ -50,8 +50,8 @@ _LEAST_TO_CONNECT = 5.0
 
 def connect(
     *,
-    local_replicas: int = 1,
-    global_offset: int = 0,
+    local_replicas: int | None = None,
+    global_offset: int | None = None,
     global_replicas: int | None = None,
     group: Group | None = None,
     transport: str | None = None,
@@ -63,11 +63,13 @@ def connect(
 ) -> Communicator:
     """Join ``local_replicas`` replicas of this process, the first being ``global_offset``, to all others.
 
-    Every instance must call it, with the same ``global_replicas`` (default: ``local_replicas``), ``group`` (default:
-    all) and ``transport``: "auto" (default; the environment's GCL_TRANSPORT, else memory where ranks share a host),
-    "inprocess", "shared_memory", "tcp" or "mpi". ``timeout`` (seconds) bounds every wait; connecting has 5 s at
-    least. ``segment_bytes`` is reserved address space for tensors, not memory. ``host`` (default: found out) names
-    what shares memory; ranks of different names exchange messages, so that several hosts can be tried on one machine.
+    Without these three they are the replicas of this instance in its job (outside of a job: one replica, alone); with
+    some of them, the others are 1, 0 and ``local_replicas``. Every instance must call it, with the same
+    ``global_replicas``, ``group`` (default: all) and ``transport``: "auto" (default; the environment's GCL_TRANSPORT,
+    else memory where ranks share a host), "inprocess", "shared_memory", "tcp" or "mpi". ``timeout`` (seconds) bounds
+    every wait; connecting has 5 s at least. ``segment_bytes`` is reserved address space for tensors, not memory.
+    ``host`` (default: found out) names what shares memory; ranks of different names exchange messages, so that
+    several hosts can be tried on one machine.
 
     ``method`` (default: that of GCL_OPTIONS, else "auto") names how collectives go: "auto" the shortest way, any
     other as the step programs of that method, or chain of methods ("clockwise_ring,meet_in_middle_ring", or a list),
@@ -77,19 +79,11 @@ def connect(
     of instances that do not connect, TransportError if the transport does not work here, BackendError (popdist_py)
     if other instances exist and popdist_py.init() was not called.
     """
-    total = local_replicas if global_replicas is None else global_replicas
-    check_whole(local_replicas, "local_replicas", 1)
-    check_whole(global_offset, "global_offset")
-    check_whole(total, "global_replicas", 1)
-    if total > _MOST_REPLICAS:
-        raise ArgumentError(f"{total} replicas were asked for; a communicator has at most {_MOST_REPLICAS}")
+    local_replicas, global_offset, total = _replicas(local_replicas, global_offset, global_replicas)
     if not isinstance(host, str | None):
         raise ArgumentError(f"host={host!r} was asked for; give the host's name")
     _check_waits_and_memory(timeout, segment_bytes)
-    # numpy's whole numbers do not travel
-    local_replicas, global_offset, total, segment_bytes = map(
-        int, (local_replicas, global_offset, total, segment_bytes)
-    )
+    segment_bytes = int(segment_bytes)  # numpy's whole numbers do not travel
     group = _checked(group, total)
     wanted = _transport(transport)
     way = _way(method, fabric, total)
@@ -154,6 +148,22 @@ def connect_threads(
         _communicator(InMemory(domain, world, group, timeout), world, group, way)
         for domain, world in zip(domains, worlds, strict=True)
     ]
+
+
+def _replicas(local: int | None, offset: int | None, total: int | None) -> tuple[int, int, int]:
+    """Local replicas, the first of them, and all: those of the job where the program names none."""
+    if (local, offset, total) == (None, None, None):
+        local = popdist_py.getNumLocalReplicas()
+        offset, total = popdist_py.getReplicaIndexOffset(), popdist_py.getNumTotalReplicas()
+    local = 1 if local is None else local
+    offset = 0 if offset is None else offset
+    total = local if total is None else total
+    check_whole(local, "local_replicas", 1)
+    check_whole(offset, "global_offset")
+    check_whole(total, "global_replicas", 1)
+    if total > _MOST_REPLICAS:
+        raise ArgumentError(f"{total} replicas were asked for; a communicator has at most {_MOST_REPLICAS}")
+    return int(local), int(offset), int(total)
 
 
 def _check_waits_and_memory(timeout: float, segment_bytes: int) -> None:

@@ -47,6 +47,24 @@ def test_connecting_before_init_names_init(tmp_path: Path) -> None:
         assert alone == "inprocess", "replicas of one process need nobody"
 
 
+def test_without_numbers_it_is_all_of_the_job(tmp_path: Path) -> None:
+    program = """
+    import gcl, popdist_py
+    from tests.gcl.instance import error_of
+
+    print(error_of(gcl.connect))
+    popdist_py.init()
+    joined = gcl.connect()
+    print(joined.local_replicas, joined.global_offset, joined.global_replicas, joined.transport)
+    print(gcl.connect(local_replicas=2, segment_bytes=1 << 20).global_replicas)
+    """
+    ended = run_job(program, tmp_path, counts=(1, 2)).succeeded()
+    for said, joined in zip(ended.out, ("1 0 3 shared_memory", "2 1 3 shared_memory"), strict=True):
+        before, *after = said.splitlines()
+        assert "call popdist_py.init() first" in before
+        assert after == [joined, "2"]
+
+
 def test_two_communicators_side_by_side_in_two_threads(tmp_path: Path) -> None:
     program = """
     import threading
