@@ -24,11 +24,11 @@ from ipu_emu.ops.cost import flops
 from ipu_emu.ops.node import Made, Node
 from ipu_emu.ops.registry import Bound, OpDef, Step
 
-__all__ = ["OPS"]
+__all__ = ["OPS", "joined"]
 
 
 @part
-def _joined(a: Any, b: Any) -> Any:
+def joined(a: Any, b: Any) -> Any:
     """log(exp(a) + exp(b))"""
     high, low = max(a, b), min(a, b)
     return high if low == -np.inf else high + np.log1p(np.exp(low - high))
@@ -55,14 +55,14 @@ def _forward(p: NDArray[Any], labels: NDArray[Any], times: int, count: int, blan
             else:
                 before = alpha[t - 1, k]
                 if k > 0:
-                    before = _joined(before, alpha[t - 1, k - 1])
+                    before = joined(before, alpha[t - 1, k - 1])
                 if _jumps(labels, k):
-                    before = _joined(before, alpha[t - 1, k - 2])
+                    before = joined(before, alpha[t - 1, k - 2])
             alpha[t, k] = before + p[t, _station(labels, k, blank)]
     if times == 0:
         return 0.0 if count == 1 else -np.inf
     last = alpha[times - 1, count - 1]
-    return _joined(last, alpha[times - 1, count - 2]) if count > 1 else last
+    return joined(last, alpha[times - 1, count - 2]) if count > 1 else last
 
 
 @jit
@@ -127,9 +127,9 @@ def ctc_grad(
                 else:
                     after = beta[k] + p[t + 1, n, _station(labels, k, blank)]
                     if k + 1 < count:
-                        after = _joined(after, beta[k + 1] + p[t + 1, n, _station(labels, k + 1, blank)])
+                        after = joined(after, beta[k + 1] + p[t + 1, n, _station(labels, k + 1, blank)])
                     if k + 2 < count and _jumps(labels, k + 2):
-                        after = _joined(after, beta[k + 2] + p[t + 1, n, _station(labels, k + 2, blank)])
+                        after = joined(after, beta[k + 2] + p[t + 1, n, _station(labels, k + 2, blank)])
                 beta[k] = after
                 dp[t, n, _station(labels, k, blank)] -= scale * np.exp(alpha[t, k] + after - whole)
 

@@ -25,6 +25,7 @@ REQUIRED = object()
 
 #: Ops that always make so many outputs, which their callers get as a list.
 _OUTPUTS = {
+    "CtcBeamSearchDecoder": 3,
     "TopK": 2,
     "DynamicQuantizeLinear": 3,
     "GroupNormalization": 3,
@@ -32,6 +33,7 @@ _OUTPUTS = {
     "MultiConv": 1,
     "ReduceMedian": 2,
     "Sort": 2,
+    "SplineBasis": 2,
 }
 #: Older names of the last parameter.
 _CONTEXTS = {"debugPrefix": "debugContext", "debugName": "debugContext"}

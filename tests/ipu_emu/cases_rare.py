@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.ipu_emu.case import Case, case, onnx_op
+from tests.ipu_emu.case import Case, case, custom_op, onnx_op
 
 __all__ = ["RARE"]
 
@@ -82,7 +82,21 @@ def torch_max_roi_pool(torch: Any, x: Any) -> Any:
     return torch.stack(rows)
 
 
+def affine_grid(name: str, theta: tuple[int, ...], size: list[int], align_corners: int) -> Case:
+    def build(builder: Any, ids: list[str]) -> str:
+        sizes = builder.aiOnnx.constant(np.array(size))
+        return custom_op("AffineGrid", 20, align_corners=align_corners)(builder, [*ids, sizes])
+
+    def torch_grid(torch: Any, x: Any) -> Any:
+        return torch.nn.functional.affine_grid(x, size, align_corners=bool(align_corners))
+
+    return case("AffineGrid", name, [theta], build, torch_grid, onnx=False, compound=True)
+
+
 RARE = [
+    affine_grid("middles", (2, 2, 3), [2, 1, 5, 4], 0),
+    affine_grid("corners", (2, 2, 3), [2, 3, 2, 4], 1),
+    affine_grid("of volumes", (2, 3, 4), [2, 1, 3, 5, 4], 0),
     lp_pool(2, [2, 2], [1, 2]),
     lp_pool(1, [3, 2], [2, 1]),
     lp_pool(3, [2, 3], [1, 1]),

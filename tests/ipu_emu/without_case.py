@@ -13,6 +13,7 @@ NO_GRADIENT = {
         GroupedGatherGrad ScatterReduceGrad CumSumAlong GatherGrad L1Grad NllGrad SoftmaxNllGrad OneHotGrad
         ReduceMedianGrad PadGrad MaxPoolGrad AveragePoolGrad RecurrenceGrad RoiAlignGrad MaxRoiPoolGrad
         SequenceSliceGrad SoftmaxGrad LogSoftmaxGrad MaxUnpoolGrad ElementsInto SlicesInto MatMulT OthersProduct""",
+    "it is for inference, and has no gradient in PopART": "CtcBeamSearchDecoder SplineBasis SplineWeighting",
     "its results are steps, whose slope is 0": """
         Sign Floor Ceil Round NearbyInt Equal Greater GreaterOrEqual Less LessOrEqual ArgMax ArgMin Hardmax
         Bucketize MaxPoolPlaces IsNaN IsInf QuantizeLinear DynamicQuantizeLinear""",
