@@ -19,7 +19,7 @@ from ipu_emu.graph import Op
 from ipu_emu.ops.sharding import BETWEEN, shards_of
 from ipu_emu.program.buckets import Bucket
 from ipu_emu.program.executable import Executable
-from ipu_emu.program.instructions import (
+from ipu_emu.program.leaf import (
     AccumulateAnchor,
     AccumulateGradient,
     AllReduce,

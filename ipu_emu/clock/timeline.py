@@ -25,16 +25,8 @@ from ipu_emu.clock.machine import Machine
 from ipu_emu.clock.pricing import Kind, Pricing
 from ipu_emu.program.exchanges import Overlapped
 from ipu_emu.program.executable import Executable
-from ipu_emu.program.instructions import (
-    HostLoad,
-    HostStore,
-    Instruction,
-    Leaf,
-    Pipeline,
-    PipelineStage,
-    Preload,
-    Repeat,
-)
+from ipu_emu.program.instructions import Instruction, Pipeline, PipelineStage, Preload, Repeat
+from ipu_emu.program.leaf import HostLoad, HostStore, Leaf
 from ipu_emu.program.overlap import Overlap
 from ipu_emu.program.schedules import Work
 

@@ -22,7 +22,7 @@ from ipu_emu.ops import Step
 from ipu_emu.ops.arrays import chain
 from ipu_emu.program.buckets import Bucket, room_of
 from ipu_emu.program.executable import Executable
-from ipu_emu.program.instructions import (
+from ipu_emu.program.leaf import (
     AccumulateAnchor,
     AccumulateGradient,
     AllReduce,

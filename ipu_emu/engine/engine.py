@@ -34,7 +34,8 @@ from ipu_emu.ops.arrays import chain
 from ipu_emu.program.buckets import Bucket
 from ipu_emu.program.exchanges import Overlapped
 from ipu_emu.program.executable import Executable
-from ipu_emu.program.instructions import Counter, Instruction, Leaf, Pipeline, Preload, Repeat, WeightUpdate, leaves
+from ipu_emu.program.instructions import Counter, Instruction, Pipeline, Preload, Repeat, leaves
+from ipu_emu.program.leaf import Leaf, WeightUpdate
 from ipu_emu.transforms.exchange import original_of
 
 __all__ = ["Engine"]

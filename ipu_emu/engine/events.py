@@ -24,7 +24,8 @@ from enum import Enum
 from ipu_emu.engine.meetings import Meeting, Tasks
 from ipu_emu.graph import Op
 from ipu_emu.ops import TABLE
-from ipu_emu.program.instructions import HostLoad, HostStore, Leaf, PipelineStage, ops_of
+from ipu_emu.program.instructions import PipelineStage
+from ipu_emu.program.leaf import HostLoad, HostStore, Leaf, ops_of
 from ipu_emu.program.memory import MemoryPlan
 
 __all__ = ["FABRIC", "HOST", "Doing", "Event", "Uses", "events", "needs"]

@@ -25,7 +25,7 @@ from ipu_emu.engine.wall import Kind
 from ipu_emu.engine.workers import Workers
 from ipu_emu.ops import Step
 from ipu_emu.program.exchanges import Overlapped
-from ipu_emu.program.instructions import HostLoad, HostStore
+from ipu_emu.program.leaf import HostLoad, HostStore
 from ipu_emu.program.overlap import Overlap
 
 __all__ = ["OverlappedLoop"]

@@ -30,7 +30,8 @@ from ipu_emu.engine.wall import Kind
 from ipu_emu.engine.workers import Workers
 from ipu_emu.hardware.sync import PATTERNS
 from ipu_emu.ops import Step
-from ipu_emu.program.instructions import Counter, HostLoad, HostStore, IpuCopy, Leaf, Pipeline, PipelineStage
+from ipu_emu.program.instructions import Counter, Pipeline, PipelineStage
+from ipu_emu.program.leaf import HostLoad, HostStore, IpuCopy, Leaf
 
 __all__ = ["BoundPipeline"]
 

@@ -12,7 +12,7 @@ from ipu_emu.engine.counts import Counts
 from ipu_emu.engine.wall import Kind
 from ipu_emu.ops import Step
 from ipu_emu.ops.arrays import chain
-from ipu_emu.program.instructions import Leaf, touched
+from ipu_emu.program.leaf import Leaf, touched
 
 __all__ = ["TurnBinder", "Turns"]
 

@@ -19,7 +19,7 @@ from ipu_emu.graph import Graph, Op, Place, Role, Tensor
 from ipu_emu.graph.dtype import FLOAT
 from ipu_emu.ops.random import KEY, SALT, salt_of
 from ipu_emu.ops.remote import REMOTE_LOAD, REMOTE_UPDATE
-from ipu_emu.program.instructions import AccumulateGradient, CountMicroBatch, Leaf, RemoteLoad, RemoteStore
+from ipu_emu.program.leaf import AccumulateGradient, CountMicroBatch, Leaf, RemoteLoad, RemoteStore
 from ipu_emu.program.pipelining import Stages
 from ipu_emu.transforms.exchange import original_of
 from ipu_emu.transforms.training import Gradient

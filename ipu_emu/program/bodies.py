@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from ipu_emu.graph import Graph, Op
 from ipu_emu.ops.loops import PLAN, WHILE
-from ipu_emu.program.instructions import Compute
+from ipu_emu.program.leaf import Compute
 from ipu_emu.program.planner import plan_memory
 from ipu_emu.transforms.fusion import fuse
 from ipu_emu.transforms.storage import batch_innermost

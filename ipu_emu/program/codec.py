@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import DType, Graph, Op, Phase, Place, Role, Shards, Tensor, dtype_named
-from ipu_emu.program import anchors, instructions
+from ipu_emu.program import anchors, instructions, leaf
 from ipu_emu.program.executable import Executable
 from ipu_emu.program.memory import Life, MemoryPlan, Placement
 from ipu_emu.transforms.checkpoints import Recomputation
@@ -45,7 +45,7 @@ _LISTED = [
 
 
 def _classes() -> dict[str, type]:
-    found = [*_LISTED, *vars(instructions).values(), *vars(anchors).values()]
+    found = [*_LISTED, *vars(instructions).values(), *vars(leaf).values(), *vars(anchors).values()]
     kinds = [c for c in found if isinstance(c, type) and (is_dataclass(c) or issubclass(c, Enum))]
     return {c.__name__: c for c in kinds}
 

@@ -13,7 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from ipu_emu.program.instructions import Counter, HostLoad, HostStore, Instruction, Leaf, Pipeline, Repeat, leaves
+from ipu_emu.program.instructions import Counter, Instruction, Pipeline, Repeat, leaves
+from ipu_emu.program.leaf import HostLoad, HostStore, Leaf
 from ipu_emu.program.memory import MemoryPlan
 from ipu_emu.program.overlap import Overlap
 

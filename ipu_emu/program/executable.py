@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from ipu_emu.graph import Graph, Tensor
 from ipu_emu.ops import TABLE, Cost
 from ipu_emu.program.anchors import Anchor, StepShape
-from ipu_emu.program.instructions import Instruction, leaves, ops_of
+from ipu_emu.program.instructions import Instruction, leaves
+from ipu_emu.program.leaf import ops_of
 from ipu_emu.program.listing import listing
 from ipu_emu.program.memory import MemoryPlan, node_in
 

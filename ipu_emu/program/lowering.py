@@ -26,24 +26,22 @@ from ipu_emu.program.anchors import Anchor, Return, StepShape
 from ipu_emu.program.bodies import plan_bodies
 from ipu_emu.program.buckets import Bucket, buckets_of
 from ipu_emu.program.executable import Executable
-from ipu_emu.program.instructions import (
+from ipu_emu.program.instructions import Counter, Instruction, Repeat
+from ipu_emu.program.layout import aligned
+from ipu_emu.program.leaf import (
     AccumulateAnchor,
     AllReduce,
     Collective,
     Compute,
-    Counter,
     DrawKey,
     HostStore,
-    Instruction,
     IpuCopy,
     Leaf,
     RemoteLoad,
     RemoteStore,
-    Repeat,
     ShardExchange,
     WeightUpdate,
 )
-from ipu_emu.program.layout import aligned
 from ipu_emu.program.overlap import Overlap
 from ipu_emu.program.pipelining import Pipelining, Stages
 from ipu_emu.program.planner import plan_memory

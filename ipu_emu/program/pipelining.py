@@ -19,18 +19,16 @@ from functools import cached_property
 from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import Graph, Op, Phase
 from ipu_emu.ops import TABLE
-from ipu_emu.program.instructions import (
+from ipu_emu.program.instructions import Counter, Pipeline, PipelineStage
+from ipu_emu.program.leaf import (
     AccumulateAnchor,
     AccumulateGradient,
     AllReduce,
-    Counter,
     CountMicroBatch,
     DrawKey,
     HostLoad,
     HostStore,
     Leaf,
-    Pipeline,
-    PipelineStage,
     ops_of,
 )
 from ipu_emu.program.schedules import schedule

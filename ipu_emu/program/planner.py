@@ -17,20 +17,9 @@ from ipu_emu.ops import TABLE
 from ipu_emu.ops.sharding import exchanged_bytes
 from ipu_emu.program.buckets import Bucket, room_of
 from ipu_emu.program.exchanges import exchanged_beside
-from ipu_emu.program.instructions import (
-    AllReduce,
-    HostLoad,
-    HostStore,
-    Instruction,
-    IpuCopy,
-    Pipeline,
-    Repeat,
-    ShardExchange,
-    leaves,
-    ops_of,
-    touched,
-)
+from ipu_emu.program.instructions import Instruction, Pipeline, Repeat, leaves
 from ipu_emu.program.layout import ALIGNMENT, Block, aligned, lay_out
+from ipu_emu.program.leaf import AllReduce, HostLoad, HostStore, IpuCopy, ShardExchange, ops_of, touched
 from ipu_emu.program.memory import (
     PERSISTENT,
     STREAMED,

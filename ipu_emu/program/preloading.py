@@ -16,7 +16,8 @@ from itertools import pairwise
 
 from ipu_emu.graph import Graph, Phase, Role
 from ipu_emu.ops.remote import REMOTE_UPDATE
-from ipu_emu.program.instructions import Instruction, Leaf, Preload, RemoteLoad, ops_of
+from ipu_emu.program.instructions import Instruction, Preload
+from ipu_emu.program.leaf import Leaf, RemoteLoad, ops_of
 
 __all__ = ["preloaded"]
 

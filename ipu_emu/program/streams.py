@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ipu_emu.graph import Tensor
-from ipu_emu.program.instructions import HostLoad, HostStore, Instruction, Pipeline, Preload, Repeat
+from ipu_emu.program.instructions import Instruction, Pipeline, Preload, Repeat
+from ipu_emu.program.leaf import HostLoad, HostStore
 from ipu_emu.program.overlap import Overlap
 
 __all__ = ["Streams", "without_streams"]

@@ -16,18 +16,8 @@ from ipu_emu.clock.pricing import _RULES
 from ipu_emu.errors import EmulatorError
 from ipu_emu.hardware import PATTERNS, SelectionOrder, System
 from ipu_emu.program.executable import Executable
-from ipu_emu.program.instructions import (
-    AllReduce,
-    Compute,
-    HostLoad,
-    IpuCopy,
-    Leaf,
-    Pipeline,
-    RemoteLoad,
-    RemoteStore,
-    Repeat,
-    leaves,
-)
+from ipu_emu.program.instructions import Pipeline, Repeat, leaves
+from ipu_emu.program.leaf import AllReduce, Compute, HostLoad, IpuCopy, Leaf, RemoteLoad, RemoteStore
 from tests.ipu_emu.pipelines import MANUAL, PIPELINE, Tower
 
 POD = System.pod(16)

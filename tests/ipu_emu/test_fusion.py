@@ -10,7 +10,8 @@ import pytest
 from ipu_emu import popart
 from ipu_emu.ops.formulas import ACTIVATIONS
 from ipu_emu.program import lowering
-from ipu_emu.program.instructions import Compute, leaves
+from ipu_emu.program.instructions import leaves
+from ipu_emu.program.leaf import Compute
 from tests.ipu_emu.sessions import device, options
 
 

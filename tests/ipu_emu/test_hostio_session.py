@@ -12,7 +12,8 @@ import pytest
 from ipu_emu import popart
 from ipu_emu.errors import FeedError
 from ipu_emu.hostio import DataMode, Feed, Share
-from ipu_emu.program.instructions import HostLoad, HostStore, leaves
+from ipu_emu.program.instructions import leaves
+from ipu_emu.program.leaf import HostLoad, HostStore
 from tests.ipu_emu.instances import Instance, on_instances, session_on
 from tests.ipu_emu.pipelines import PIPELINE, Tower
 from tests.ipu_emu.sessions import device, options

@@ -13,7 +13,8 @@ from ipu_emu.clock import Kind, Machine, Pricing, timeline
 from ipu_emu.errors import EmulatorError
 from ipu_emu.hardware import System
 from ipu_emu.program.exchanges import Overlapped
-from ipu_emu.program.instructions import Counter, HostLoad, HostStore, Repeat
+from ipu_emu.program.instructions import Counter, Repeat
+from ipu_emu.program.leaf import HostLoad, HostStore
 from tests.ipu_emu.pipelines import PIPELINE, Tower
 from tests.ipu_emu.sessions import device, options
 

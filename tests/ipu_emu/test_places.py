@@ -11,7 +11,8 @@ from ipu_emu import models, popart
 from ipu_emu.graph import Role
 from ipu_emu.ops import TABLE
 from ipu_emu.popart.places import placed
-from ipu_emu.program.instructions import Compute, leaves, ops_of
+from ipu_emu.program.instructions import leaves
+from ipu_emu.program.leaf import Compute, ops_of
 from ipu_emu.program.memory import node_in
 from tests.ipu_emu.pipelines import PIPELINE, Tower, threads
 from tests.ipu_emu.sessions import options

@@ -11,7 +11,8 @@ import pytest
 
 from ipu_emu import popart
 from ipu_emu.graph import Role
-from ipu_emu.program.instructions import Compute, HostLoad, leaves, ops_of
+from ipu_emu.program.instructions import leaves
+from ipu_emu.program.leaf import Compute, HostLoad, ops_of
 from ipu_emu.program.listing import listing
 from ipu_emu.program.memory import TRANSIENT
 from tests.ipu_emu.sessions import device, options

@@ -10,7 +10,8 @@ import pytest
 import gcl
 from ipu_emu import popart
 from ipu_emu.graph import Shards
-from ipu_emu.program.instructions import ShardExchange, leaves
+from ipu_emu.program.instructions import leaves
+from ipu_emu.program.leaf import ShardExchange
 from tests.ipu_emu.pipelines import KEPT, OFF, ON, PIPELINE, SHARED, Tower, kept
 
 ADAM = popart.Adam({"defaultLearningRate": (0.01, False), "defaultWeightDecay": (0.1, True)})

@@ -14,7 +14,8 @@ from ipu_emu.clock import Kind, Machine, Pricing, timeline
 from ipu_emu.hardware import System
 from ipu_emu.hostio import Feed
 from ipu_emu.program.exchanges import Overlapped
-from ipu_emu.program.instructions import HostLoad, RemoteLoad, leaves
+from ipu_emu.program.instructions import leaves
+from ipu_emu.program.leaf import HostLoad, RemoteLoad
 from tests.ipu_emu.pipelines import PIPELINE, Tower
 from tests.ipu_emu.sessions import device, options
 from tests.ipu_emu.test_io_tiles import JUST_IN_TIME, OFF_CHIP, TILES, Model

@@ -18,7 +18,8 @@ from ipu_emu.engine.meetings import meetings
 from ipu_emu.hardware import PATTERNS
 from ipu_emu.ops import TABLE
 from ipu_emu.popart import SyncPattern
-from ipu_emu.program.instructions import Pipeline, ShardExchange
+from ipu_emu.program.instructions import Pipeline
+from ipu_emu.program.leaf import ShardExchange
 from ipu_emu.program.schedules import schedule
 from tests.ipu_emu.pipelines import KEPT, PIPELINE, Tower, threads
 from tests.ipu_emu.sessions import options
