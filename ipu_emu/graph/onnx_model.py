@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
@@ -53,18 +53,20 @@ def to_model(graph: Graph, *, opset: int, external: External | None = None) -> b
         graph.name,
         [_value_info(tensor) for tensor in outside],
         [_value_info(graph.tensor(id)) for id in graph.outputs],
-        _initializers(graph, [tensor.id for tensor in outside if tensor.role is Role.WEIGHT], external),
     )
     opsets = [helper.make_opsetid("", opset), helper.make_opsetid(GRAPHCORE, 1)]
     model = helper.make_model(proto, producer_name=_PRODUCER, opset_imports=opsets, ir_version=3 if opset <= 8 else 4)
     helper.set_model_props(model, graph.metadata)
+    # Last, and one by one: the helpers copy what they are given, and this is as large as the weights.
+    for initializer in _initializers(graph, [t.id for t in outside if t.role is Role.WEIGHT], external):
+        model.graph.initializer.append(initializer)
     return bytes(model.SerializeToString())
 
 
-def _initializers(graph: Graph, ids: list[str], external: External | None) -> list[onnx.TensorProto]:
+def _initializers(graph: Graph, ids: list[str], external: External | None) -> Iterator[onnx.TensorProto]:
     chosen, file = external or ((), "")
     kept = dict(zip(chosen, references(graph.data, chosen, file), strict=True))
-    return [kept[id] if id in kept else proto_of(id, graph.data[id]) for id in ids]
+    return (kept[id] if id in kept else proto_of(id, graph.data[id]) for id in ids)
 
 
 def write_external(data: Mapping[str, np.ndarray], external: External) -> None:

@@ -70,27 +70,25 @@ def array_of(proto: onnx.TensorProto) -> NDArray[Any]:
         raise EmulatorError(f"Initializer '{proto.name}' cannot be read: {error}") from error
 
 
-def _packed(array: NDArray[Any]) -> bytes:
-    """A TensorProto with the values of ``array`` as its ``float_data`` and nothing else, serialised.
-
-    It is the number of the field, the number of bytes, and the bytes; Python objects would take ten times as long.
-    """
-    if not array.size:
-        return b""
-    head, rest = bytearray([_FLOAT_DATA]), array.nbytes
+def _announced(count: int) -> bytes:
+    """How protobuf begins a ``float_data`` of ``count`` numbers: the number of the field, and that of the bytes."""
+    head, rest = bytearray([_FLOAT_DATA]), 4 * count
     while rest > 0x7F:
         head.append(rest & 0x7F | 0x80)
         rest >>= 7
-    head.append(rest)
-    return b"".join((head, np.ascontiguousarray(array, "<f4").data))
+    return bytes([*head, rest])
+
+
+def _packed(array: NDArray[Any]) -> bytes:
+    """A serialised TensorProto with nothing but ``array``; Python objects would take ten times as long."""
+    return b"".join((_announced(array.size), np.ascontiguousarray(array, "<f4").data)) if array.size else b""
 
 
 def _floats(proto: onnx.TensorProto) -> NDArray[np.float32]:
-    """``float_data``, which is the end of what ``_packed`` makes."""
-    alone = onnx.TensorProto()
-    alone.float_data.MergeFrom(proto.float_data)
-    data = alone.SerializeToString()
-    return np.frombuffer(data, "<f4", offset=len(data) - 4 * len(proto.float_data)).astype(np.float32)
+    """``float_data``, out of the serialised message; before it there are but the shape and the type."""
+    count, data = len(proto.float_data), proto.SerializeToString()
+    head = _announced(count)
+    return np.frombuffer(data, "<f4", count, data.index(head) + len(head)).astype(np.float32)
 
 
 def references(data: Mapping[str, NDArray[Any]], ids: Sequence[str], file: str) -> list[onnx.TensorProto]:

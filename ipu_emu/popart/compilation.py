@@ -72,6 +72,7 @@ class Compilation:
         proto = load_model(fnModel)
         self._model = self._read(proto, inputShapeInfo)
         self._frame = ModelFrame(proto)
+        del proto  # with the data of the initializers
         self._placement = check_placement(
             self._model, self._options, dataFlow, training=self._training, ipus=self._ipus_per_replica
         )

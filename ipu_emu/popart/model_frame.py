@@ -30,13 +30,16 @@ _DATA = (
 
 
 class ModelFrame:
-    """It takes ``model`` over and drops the data of its initializers, which are as large as the weights."""
+    """It drops the data of the initializers of ``model``, which are as large as the weights.
+
+    A message keeps the memory of what it once had until it is gone, so the frame is one of its own.
+    """
 
     def __init__(self, model: onnx.ModelProto) -> None:
-        self._model = model
         for proto in model.graph.initializer:
             for field in _DATA:
                 proto.ClearField(field)
+        self._model = onnx.ModelProto.FromString(model.SerializeToString())
 
     def with_data(self, data: Mapping[str, NDArray[Any]]) -> onnx.ModelProto:
         """The model with initializers in their own order and types, and then what else is in ``data``."""
