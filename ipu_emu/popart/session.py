@@ -53,7 +53,7 @@ class Session(Randomness):
         name: str,
     ) -> None:
         super().__init__(fnModel, dataFlow, deviceInfo, inputShapeInfo, userOptions, name)
-        self._weights = Weights(self._graph, settings_of(self._model.metadata))
+        self._weights = Weights(self._graph, settings_of(self._model.metadata), self._gradients)
         self._engine: Engine | None = None
         self._given: Executable | None = None
         self._weights_loaded = False
@@ -213,7 +213,9 @@ class Session(Randomness):
     def modelToHost(self, filename: str) -> None:
         """Write a ModelProto with the weights of the device and the optimiser state."""
         self.weightsToHost()
-        model = self._frame.with_data(self._model.data | self._weights.values)
+        streamed = not self._options.disableGradAccumulationTensorStreams
+        accumulators = self._weights.accumulators if streamed else {}
+        model = self._frame.with_data(self._model.data | self._weights.values | accumulators)
         temporary = f"{filename}.{os.getpid()}.tmp"
         with open(temporary, "wb") as file:
             file.write(model.SerializeToString())

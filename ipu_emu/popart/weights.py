@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -12,9 +12,10 @@ from ipu_emu.engine import Engine
 from ipu_emu.errors import SessionError
 from ipu_emu.graph import Graph, Tensor
 from ipu_emu.popart.enums import VariableRetrievalMode
-from ipu_emu.popart.prefixes import without_prefix
+from ipu_emu.popart.prefixes import reservedAccumPrefix, without_prefix
 from ipu_emu.popart.stepio import PyWeightsIO
 from ipu_emu.popart.variables import VariableSettings
+from ipu_emu.transforms.gradients import Gradient
 
 __all__ = ["Weights"]
 
@@ -24,13 +25,21 @@ _Array = NDArray[Any]
 class Weights:
     """Weights and optimiser states by id, one value per group of replicas."""
 
-    def __init__(self, graph: Graph, settings: Mapping[str, VariableSettings]) -> None:
+    def __init__(
+        self, graph: Graph, settings: Mapping[str, VariableSettings], gradients: Iterable[Gradient] = ()
+    ) -> None:
         self._graph = graph
         self._settings = settings
         self.values = {
             id: data  # replaced as a whole, never written to
             for id, data in graph.data.items()
             if id in graph.tensors and graph.tensors[id].role.is_variable
+        }
+        #: Between two steps they are 0.
+        self.accumulators = {
+            gradient.total: np.zeros(self.values[gradient.weight].shape, graph.tensor(gradient.total).dtype.numpy)
+            for gradient in gradients
+            if gradient.weight and gradient.total == reservedAccumPrefix() + gradient.weight
         }
         self._of_all_replicas: dict[str, _Array] = {}
 
@@ -109,7 +118,7 @@ class Weights:
         """Take the initializers of a model."""
         for id, value in initializers.items():
             if id not in self.values:
-                if ignore_unknown:
+                if ignore_unknown or id in self.accumulators:
                     continue
                 raise SessionError(f"resetWeights, no tensor '{id}' in tensors")
             old = self.values[id]
@@ -120,6 +129,8 @@ class Weights:
             self.values[id] = np.array(value)
 
     def _value(self, id: str) -> _Array:
+        if id in self.accumulators:
+            return self.accumulators[id]
         if id not in self.values:
             raise SessionError(
                 f"No weight or optimiser state '{id}' in the session; there are {', '.join(self.values)}"

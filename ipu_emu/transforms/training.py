@@ -121,7 +121,9 @@ def _accumulated(graph: Graph, weight: Tensor, optimizer: Rule, accumulation: in
         graph.tensors[part] = replace(graph.tensors[part], group=weight.group)
         return Gradient(weight.id, part, part)
     total = optimizer.accumulator(weight.id)
-    graph.add(replace(weight, id=total, dtype=optimizer.accum_type or weight.dtype, role=Role.COMPUTED))
+    # A model that was saved in the middle of training brings its accumulators along, which are 0 between two steps.
+    graph.data.pop(total, None)
+    graph.tensors[total] = replace(weight, id=total, dtype=optimizer.accum_type or weight.dtype, role=Role.COMPUTED)
     return Gradient(weight.id, part, total)
 
 

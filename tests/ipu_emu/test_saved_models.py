@@ -51,8 +51,8 @@ class Convolution:
         value = (self.random.standard_normal(shape) * 0.3).astype(np.float32)
         return self.builder.addInitializedInputTensor(value, name)
 
-    def session(self, optimizer: Any, model: Any = None) -> popart.TrainingSession:
-        opts = options(A=2)
+    def session(self, optimizer: Any, model: Any = None, **values: Any) -> popart.TrainingSession:
+        opts = options(A=2, **values)
         made = popart.TrainingSession(
             model or self.builder.getModelProto(),
             popart.DataFlow(1, [self.loss]),
@@ -110,3 +110,21 @@ def test_onnx_runtime_says_the_same(tmp_path: Path) -> None:
     theirs = runtime.InferenceSession(str(path), settings).run([net.y, net.loss], data)
     for id, found in zip((net.y, net.loss), theirs, strict=True):
         np.testing.assert_allclose(anchors[id], found, rtol=1e-5, atol=1e-6)
+
+
+def test_accumulators_are_saved_as_zeros_unless_they_are_not_streamed(tmp_path: Path) -> None:
+    model, path = Convolution(), tmp_path / "model.onnx"
+    session = model.session(popart.SGD(RATE))
+    model.steps(session, range(1))
+    found = saved(session, path)
+    ids = [popart.reservedAccumPrefix() + id for id in ("w1", "b1", "w2", "b2")]
+    assert list(found) == ["w1", "b1", "w2", "b2", *ids]
+    assert not any(found[id].strip(b"\0") for id in ids)
+    session.resetHostWeights(str(path))
+    session.weightsFromHost()
+    again = model.session(popart.SGD(RATE), str(path))
+    for one in (session, again):
+        model.steps(one, range(1, 2))
+    assert saved(session, path) == saved(again, path)
+    without = model.session(popart.SGD(RATE), disableGradAccumulationTensorStreams=True)
+    assert list(saved(without, path)) == ["w1", "b1", "w2", "b2"]
