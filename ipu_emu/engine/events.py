@@ -93,7 +93,7 @@ def _used(leaf: Leaf) -> Iterator[tuple[str, bool]]:
 
 def _written(op: Op) -> Iterator[str]:
     yield from (id for id in op.outputs if id)
-    yield from (op.inputs[index] for index in TABLE[op].updates)
+    yield from (op.inputs[index] for _, index in TABLE.in_place(op))
 
 
 def events(

@@ -139,3 +139,7 @@ class Registry:
                 f"No op '{op.type}' in domain '{op.domain or 'ai.onnx'}'; there are "
                 + ", ".join(sorted(type for domain, type in self.table if domain == op.domain))
             ) from None
+
+    def in_place(self, op: Op) -> list[tuple[str, int]]:
+        """Each output that takes the place of an input, and the number of that input; some ops have fewer states."""
+        return list(zip(op.outputs, self[op].updates, strict=False))

@@ -189,7 +189,8 @@ class _Distribution:
         for leaf in leaves:
             for op in () if isinstance(leaf, AccumulateAnchor) else ops_of(leaf):
                 number = self.number(leaf)
-                self.made |= dict.fromkeys([*op.outputs, *(op.inputs[index] for index in TABLE[op].updates)], number)
+                changed = (op.inputs[index] for _, index in TABLE.in_place(op))
+                self.made |= dict.fromkeys([*op.outputs, *changed], number)
                 for id in op.reads:
                     self.read.setdefault(id, set()).add(number)
 

@@ -126,7 +126,7 @@ class _Planner:
         for leaf in self.program:
             for op in ops_of(leaf):
                 entry = TABLE[op]
-                for output, index in zip(op.outputs, entry.updates, strict=False):
+                for output, index in TABLE.in_place(op):
                     if output != op.inputs[index]:
                         self.home[output] = op.inputs[index]
                 if entry.view_of is not None and op.outputs[0] not in fixed:

@@ -104,7 +104,7 @@ def _needs(ops: Sequence[Op]) -> list[set[int]]:
     users: dict[str, set[int]] = {}
     found: list[set[int]] = []
     for index, op in enumerate(ops):
-        changed = [op.inputs[i] for i, _ in zip(TABLE[op].updates, op.outputs, strict=False)]
+        changed = [op.inputs[i] for _, i in TABLE.in_place(op)]
         found.append({makers[id] for id in op.reads if id in makers}.union(*(users.get(id, ()) for id in changed)))
         for id in op.reads:
             users.setdefault(id, set()).add(index)

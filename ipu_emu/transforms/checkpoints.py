@@ -103,12 +103,7 @@ def _read_elsewhere(graph: Graph) -> Iterator[str]:
 
 def _changed(ops: Iterable[Op]) -> set[str]:
     """What the forward pass changes in place, and under which names it goes on."""
-    return {
-        id
-        for op in ops
-        for out, index in zip(op.outputs, TABLE[op].updates, strict=False)
-        for id in (out, op.inputs[index])
-    }
+    return {id for op in ops for out, index in TABLE.in_place(op) for id in (out, op.inputs[index])}
 
 
 def _is_repeatable(op: Op, changed: set[str]) -> bool:

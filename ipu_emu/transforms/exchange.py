@@ -69,7 +69,7 @@ class _Exchange:
         return self.copies[key]
 
     def check(self, op: Op, inputs: tuple[str, ...]) -> None:
-        for index in TABLE[op].updates:
+        for _, index in TABLE.in_place(op):
             if inputs[index] != op.inputs[index]:
                 home = self.living[op.inputs[index]].ipu
                 raise EmulatorError(

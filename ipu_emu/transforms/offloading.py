@@ -86,7 +86,7 @@ class _Variables:
         for op in ops:
             inputs = tuple(self.near(id, op) if id else "" for id in op.inputs)
             self.graph.ops.append(replace(op, inputs=inputs))
-            for output, index in zip(op.outputs, TABLE[op].updates, strict=False):
+            for output, index in TABLE.in_place(op):
                 if inputs[index] != op.inputs[index]:
                     self.store(op.inputs[index], output, op)
 

@@ -102,6 +102,25 @@ def test_placement_and_schedule_change_no_bit(monkeypatch: pytest.MonkeyPatch, c
         np.testing.assert_array_equal(found[id], want[id], err_msg=id)
 
 
+RATE = {"defaultLearningRate": (0.01, True)}
+#: Optimisers that have fewer states than others of their kind.
+FEW_STATES: dict[str, Any] = {
+    **{mode.name: popart.Adaptive(RATE, mode) for mode in popart.AdaptiveMode},
+    **{mode.name: popart.Adam(RATE, mode) for mode in (popart.AdamMode.AdamNoBias, popart.AdamMode.LambNoBias)},
+}
+
+
+@pytest.mark.parametrize("name", FEW_STATES)
+def test_an_optimiser_may_have_few_states(name: str) -> None:
+    tower, optimizer = Tower(2, plain=True), FEW_STATES[name]
+    want = tower.trained(A=4, optimizer=optimizer)
+    for how in ("sharded", "popart"):
+        found = tower.trained(A=4, optimizer=optimizer, **HOW[how])
+        for id in want:
+            np.testing.assert_array_equal(found[id], want[id], err_msg=id)
+    tower.trained(bps=4, optimizer=optimizer, **PIPELINE)
+
+
 @pytest.mark.parametrize("how", HOW)
 @pytest.mark.parametrize("stages", [2, 3, 5])
 def test_inference_gives_the_outputs_in_order(monkeypatch: pytest.MonkeyPatch, how: str, stages: int) -> None:
