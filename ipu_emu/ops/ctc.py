@@ -23,6 +23,7 @@ from ipu_emu.ops.arrays import contiguous
 from ipu_emu.ops.cost import flops
 from ipu_emu.ops.node import Made, Node
 from ipu_emu.ops.registry import Bound, OpDef, Step
+from ipu_emu.ops.shapes import reduction_of
 
 __all__ = ["OPS", "joined"]
 
@@ -150,7 +151,7 @@ def _shape(node: Node) -> Made:
     _checked(node)
     p, kind = node.input(0), node.attribute("outDataType", "UNDEFINED")
     dtype = p.dtype if kind == "UNDEFINED" else dtype_named(kind)
-    return [(dtype, p.shape[1:2] if node.attribute("reduction", "Mean") == "NoReduction" else ())]
+    return [(dtype, p.shape[1:2] if reduction_of(node) == "NoReduction" else ())]
 
 
 def _settings(node: Node) -> tuple[int, bool, bool]:

@@ -83,7 +83,7 @@ def _sigmoid(bound: Bound) -> Step:
 
 def _scale(bound: Bound) -> Step:
     factor = scalar(bound.node.attribute("scale", 1.0))
-    return partial(np.multiply, bound.input(0), factor, bound.outputs[0])
+    return partial(np.multiply, bound.input(0), factor, bound.outputs[0], casting="unsafe")
 
 
 @jit

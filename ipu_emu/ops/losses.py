@@ -18,12 +18,15 @@ from ipu_emu.ops.arrays import chain, scalar, view
 from ipu_emu.ops.cost import per_element
 from ipu_emu.ops.node import Made, Node
 from ipu_emu.ops.registry import Bound, OpDef, Step
-from ipu_emu.ops.shapes import same, scalar_or_same
+from ipu_emu.ops.shapes import reduction_of, same, scalar_or_same
 
 __all__ = ["OPS"]
 
 #: Below this a probability counts as this: (forward, backward), for FLOAT and for FLOAT16.
 _SMALLEST = {False: (1e-7, 1e-10), True: (6.104e-5, 6.104e-5)}
+
+#: Types of labels; those of 64 bits have 32 on the device.
+_LABELS = ("INT32", "UINT32", "INT64", "UINT64")
 
 #: ``ignore`` of the kernels when every label counts: no label has this value.
 _NO_LABEL = -(2**62)
@@ -91,12 +94,12 @@ def _identity_loss_grad(d: Adjoint) -> Value:
 
 def _nll_shape(node: Node) -> Made:
     _check_labels(node, node.input(0), node.input(1))
-    whole = node.attribute("reduction", "Mean") == "NoReduction"
+    whole = reduction_of(node) == "NoReduction"
     return [(node.input(0).dtype, node.input(1).shape if whole else ())]
 
 
 def _check_labels(node: Node, probabilities: Tensor, labels: Tensor) -> None:
-    if not labels.dtype.is_integer:
+    if labels.dtype.name not in _LABELS:
         raise EmulatorError(
             "Expected the label tensor NllOp to be an integer data type (fixed point), not the case for input "
             f"with info: {labels.dtype} {list(labels.shape)}. This error for Op {node.op.label}. "

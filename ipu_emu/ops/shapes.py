@@ -8,7 +8,17 @@ import numpy as np
 
 from ipu_emu.ops.node import Made, Node
 
-__all__ = ["aligned", "all_alike", "axes_of", "axis_of", "broadcast", "inferred", "same", "scalar_or_same"]
+__all__ = [
+    "aligned",
+    "all_alike",
+    "axes_of",
+    "axis_of",
+    "broadcast",
+    "inferred",
+    "reduction_of",
+    "same",
+    "scalar_or_same",
+]
 
 
 def same(node: Node) -> Made:
@@ -58,8 +68,15 @@ def all_alike(node: Node) -> Made:
 def scalar_or_same(node: Node) -> Made:
     """What a loss makes: one number, or with NoReduction a number for each element."""
     tensor = node.input(0)
-    whole = node.attribute("reduction", "Mean") == "NoReduction"
-    return [(tensor.dtype, tensor.shape if whole else ())]
+    return [(tensor.dtype, tensor.shape if reduction_of(node) == "NoReduction" else ())]
+
+
+def reduction_of(node: Node) -> str:
+    """How a loss reduces; raise EmulatorError for a name that is no reduction."""
+    name = str(node.attribute("reduction", "Mean"))
+    if name not in ("Mean", "Sum", "NoReduction"):
+        raise node.fail(f"reduction '{name}' is not one of Mean, Sum, NoReduction")
+    return name
 
 
 def axes_of(node: Node, axes: list[int] | None) -> tuple[int, ...]:

@@ -132,3 +132,37 @@ def test_printtensor_prints_values_and_gradients(capfd: pytest.CaptureFixture[st
     session.run(popart.PyStepIO({}, session.initAnchorArrays()))
     printed = ["weights: [ 1.5 -2. ]", "twice: [ 1.5 -2. ]", "Gradient___weights: [2. 2.]"]
     assert capfd.readouterr().err.splitlines() == printed
+
+
+def test_convolutions_planned_together_need_no_bias() -> None:
+    builder = popart.Builder()
+    x, w = np.arange(16, dtype=np.float32).reshape(1, 1, 4, 4), np.ones((1, 1, 3, 3), np.float32)
+    ids = [builder.addInputTensor(popart.TensorInfo(array)) for array in (x, w)]
+    first, second = builder.aiGraphcore.multiconv([ids, ids], strides=[[1, 1], [2, 2]])
+    made = infer(builder, popart.DataFlow(1, [first, second]), dict(zip(ids, (x, w), strict=True)))
+    np.testing.assert_array_equal(made[first][0, 0], [[45, 54], [81, 90]])
+    np.testing.assert_array_equal(made[second][0, 0], [[45]])
+
+
+def test_whole_numbers_can_be_scaled() -> None:
+    builder = popart.Builder()
+    x = builder.addInputTensor("INT32", [3])
+    y = builder.aiGraphcore.scale([x], 2)
+    made = infer(builder, popart.DataFlow(1, [y]), {x: np.array([1, -2, 3], np.int32)})
+    np.testing.assert_array_equal(made[y], [2, -4, 6])
+
+
+@pytest.mark.parametrize("loss", ["identityloss", "nllloss"])
+def test_a_reduction_that_does_not_exist_is_refused(loss: str) -> None:
+    builder = popart.Builder()
+    inputs = [builder.addInputTensor("FLOAT", [2, 3]), builder.addInputTensor("INT32", [2])]
+    made = getattr(builder.aiGraphcore, loss)(inputs if loss == "nllloss" else inputs[:1], reduction="sum")
+    with pytest.raises(popart.popart_exception, match="reduction 'sum' is not one of Mean, Sum, NoReduction"):
+        infer(builder, popart.DataFlow(1, [made]), {})
+
+
+def test_labels_are_integers_of_32_bits() -> None:
+    builder = popart.Builder()
+    made = builder.aiGraphcore.nllloss([builder.addInputTensor("FLOAT", [2, 3]), builder.addInputTensor("INT8", [2])])
+    with pytest.raises(popart.popart_exception, match="Expected the label tensor NllOp to be an integer data type"):
+        infer(builder, popart.DataFlow(1, [made]), {})
