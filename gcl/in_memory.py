@@ -25,7 +25,7 @@ from gcl.operators import Operator
 from gcl.push import buffers, pushing
 from gcl.ready import BROKEN, DONE, MISMATCH, STAGED, WAITING, Nearby, ReadyCall
 from gcl.reduction import new_scratch, recipe
-from gcl.staged import staging, staging_bytes, staging_sets
+from gcl.staged import staging, staging_room
 from gcl.transport.domain import Domain
 from gcl.world import World
 
@@ -49,8 +49,7 @@ class InMemory(Breakable):
     def __init__(self, domain: Domain, world: World, group: Group, timeout: float) -> None:
         self.name = domain.name
         self._domain, self._world, self._timeout = domain, world, timeout
-        most = max(map(world.owners.count, range(world.ranks)))
-        sets = staging_sets(staging_bytes(most, world.ranks, group.count), domain.smallest)
+        room = staging_room(world.counts, domain.smallest)
         self._plan = plan.new_plan(
             rank=domain.rank,
             control=domain.control.ctypes.data,
@@ -58,9 +57,10 @@ class InMemory(Breakable):
             owners=world.owners,
             groups=group.all_members(),
             spins=_SPINS if domain.ranks <= domain.cores else 0,
-            sets=sets,
+            chunk=room.chunk,
+            sets=room.sets,
         )
-        domain.segment.reserve(sets * staging_bytes(world.local, world.ranks, group.count))
+        domain.segment.reserve(room.nbytes(world.local, world.ranks))
         self._scratch = new_scratch()
         self._chunks = buffers(group.size)
         self._kept: list[np.ndarray] = []

@@ -15,6 +15,7 @@ from gcl.jit import bare, bare_part
 from gcl.rendezvous import arrive, mark_refused, post_of, reached, refusals, wait_for_all
 
 __all__ = [
+    "CHUNK",
     "CONTROL",
     "COUNT",
     "GROUP_SIZE",
@@ -62,7 +63,7 @@ __all__ = [
 
 # plan: fixed words, then the tables
 RANK, RANKS, REPLICAS, GROUP_SIZE, PROCESS, CONTROL = range(6)
-STAGE, STEP, _ARRIVALS, _SPINS, _SECONDS, _NANOSECONDS, TURN, SETS = range(6, 14)
+STAGE, STEP, _ARRIVALS, _SPINS, _SECONDS, _NANOSECONDS, TURN, SETS, CHUNK = range(6, 15)
 TABLES = 16
 OUTSIDE, ENTERING, INSIDE, LEAVING = range(4)  # stages of a call
 # call
@@ -72,7 +73,15 @@ _PAGE, _CACHE_LINE = 4096, 64
 
 
 def new_plan(
-    *, rank: int, control: int, arenas: list[int], owners: list[int], groups: list[list[int]], spins: int, sets: int
+    *,
+    rank: int,
+    control: int,
+    arenas: list[int],
+    owners: list[int],
+    groups: list[list[int]],
+    spins: int,
+    chunk: int,
+    sets: int,
 ) -> np.ndarray:
     """The ranks as words: addresses of the control block and arenas, owner of each replica, members of groups.
 
@@ -85,7 +94,7 @@ def new_plan(
     plan = np.zeros(TABLES + len(tables), np.int64)
     plan[[RANK, RANKS, CONTROL, _SPINS]] = rank, len(arenas), control, spins
     plan[[_NANOSECONDS, REPLICAS, GROUP_SIZE]] = _NAP_NANOSECONDS, len(owners), size
-    plan[[PROCESS, SETS]] = os.getpid(), sets
+    plan[[PROCESS, SETS, CHUNK]] = os.getpid(), sets, chunk
     plan[TABLES:] = tables
     return plan
 
