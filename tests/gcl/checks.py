@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterable
 from functools import lru_cache
 from itertools import cycle, product
@@ -93,20 +94,20 @@ def check_collectives(communicator: Communicator, n: int, dtype: type, op: str, 
 
 def check_random(communicator: Communicator, seed: int) -> None:
     """One collective that every rank draws alike, checked."""
-    random = np.random.default_rng(seed)
-    kind, op = random.choice(["reduce", "scatter", "gather", "broadcast", "barrier"]), str(random.choice(OPERATORS))
-    n, dtype = int(random.choice(BORDERS)), DTYPES[random.integers(2)]
-    where, how = random.choice(list(MEMORY)), random.choice(["new", "in place", "destination"])
+    chance = random.Random(seed)
+    kind, op = chance.choice(["reduce", "scatter", "gather", "broadcast", "barrier"]), chance.choice(OPERATORS)
+    n, dtype = chance.choice(BORDERS), chance.choice(DTYPES)
+    where, how = chance.choice(list(MEMORY)), chance.choice(["new", "in place", "destination"])
     group = communicator.group
-    root = int(random.integers(group.size))
+    root = chance.randrange(group.size)
+    if kind == "barrier":
+        communicator.barrier()
+        return
     data = draw(communicator.global_replicas, n, dtype, seed)
     mine = slice(communicator.global_offset, communicator.global_offset + communicator.local_replicas)
-    x = MEMORY[str(where)](communicator, data[mine])
-    out = {"new": None, "in place": x, "destination": communicator.empty(n, dtype)}[str(how)]
+    x = MEMORY[where](communicator, data[mine])
+    out = {"new": None, "in place": x, "destination": communicator.empty(n, dtype)}[how]
     with np.errstate(all="ignore"):
-        if kind == "barrier":
-            communicator.barrier()
-            return
         if kind == "reduce":
             found, expected = communicator.all_reduce(x, op, out=out), reference.all_reduce(data, op, group)
         elif kind == "scatter":

@@ -72,7 +72,8 @@ print(len(compiled), found.hexdigest(), *sorted(kinds))
 
 
 def said(folder: Path) -> list[str]:
-    environ = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "POPART_CACHE_DIR": str(folder), "HOME": "/tmp"}
+    environ = {name: value for name, value in os.environ.items() if not name.startswith(("POPART", "POPDIST"))}
+    environ |= {"PYTHONPATH": str(ROOT), "POPART_CACHE_DIR": str(folder)}
     command = [sys.executable, "-c", PROGRAM]
     done = subprocess.run(command, capture_output=True, text=True, env=environ, timeout=250, check=False)
     assert done.returncode == 0, done.stderr

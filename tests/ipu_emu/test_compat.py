@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from ipu_emu.codegen.folder import KERNEL_CACHE, kernel_folder
 from tests.jobs import ROOT
 
 PROGRAM = """
@@ -49,7 +50,8 @@ def run(*command: str, folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 def environ(folder: Path) -> dict[str, str]:
-    return {"PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin", "PYTHONPATH": str(ROOT), "HOME": str(folder)}
+    own = {"PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin", "PYTHONPATH": str(ROOT), "HOME": str(folder)}
+    return own | {KERNEL_CACHE: str(kernel_folder() or "")}
 
 
 @pytest.fixture

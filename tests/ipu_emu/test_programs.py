@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from ipu_emu.codegen.folder import KERNEL_CACHE, kernel_folder
 from tests.jobs import ROOT
 
 PROGRAMS = Path(__file__).parent / "programs"
@@ -16,6 +17,7 @@ COMPAT = (sys.executable, "-m", "ipu_emu.compat")
 
 def said(folder: Path, *command: str) -> list[str]:
     environ = {"PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin", "PYTHONPATH": str(ROOT), "HOME": str(folder)}
+    environ[KERNEL_CACHE] = str(kernel_folder() or "")
     done = subprocess.run(command, capture_output=True, text=True, cwd=folder, timeout=290, check=False, env=environ)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout.split()
