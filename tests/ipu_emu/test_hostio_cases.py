@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import psutil
 import pytest
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 
 from ipu_emu import popart
 from ipu_emu.cli import main
@@ -175,12 +175,21 @@ with Feed(np.arange(4096.0), micro_batch=4, epochs=None, prepare=slow, workers=1
 """
 
 
+def with_a_verdict(*arguments: str) -> Result:
+    """What the command says; it is asked again where something else used the machine, as it advises."""
+    for _ in range(5):
+        done = CliRunner().invoke(main, ["hostio", "--instances", "1", *arguments])
+        if "no verdict" not in done.output:
+            break
+    return done
+
+
 def test_the_command_finds_the_limit(tmp_path: Path) -> None:
     program = tmp_path / "train.py"
     program.write_text(PROGRAM)
     files = {suffix: tmp_path / f"out.{suffix}" for suffix in ("json", "html", "png")}
     options = [text for suffix, file in files.items() for text in (f"--{suffix}", str(file))]
-    done = CliRunner().invoke(main, ["hostio", "--instances", "1", "--steps", "10", *options, str(program)])
+    done = with_a_verdict("--steps", "10", *options, str(program))
     assert done.exit_code == 0, done.output
     assert "1 instance: preparing data is the limit" in done.output
     found = json.loads(files["json"].read_text())
@@ -226,9 +235,7 @@ while True:
 def test_programs_that_hand_over_their_data_are_measured(tmp_path: Path) -> None:
     program, file = tmp_path / "train.py", tmp_path / "out.json"
     program.write_text(STEPIO)
-    done = CliRunner().invoke(
-        main, ["hostio", "--instances", "1", "--steps", "12", "--json", str(file), str(program)]
-    )
+    done = with_a_verdict("--steps", "12", "--json", str(file), str(program))
     assert done.exit_code == 0, done.output
     assert "1 instance: preparing data is the limit" in done.output
     runs = {run["mode"]: run for run in json.loads(file.read_text())["runs"]}

@@ -76,6 +76,7 @@ def failure(case: Any) -> str:
     return ""
 
 
+@pytest.mark.timeout(900)  # some 1,900 sessions
 def test_every_operator_case_passes_or_says_why_not() -> None:
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
