@@ -37,6 +37,9 @@ __all__ = ["main"]
 #: Of one process; the model of their IPUs takes a few seconds a row.
 _MOST_REPLICAS = 512
 
+#: The other moves nothing.
+_TIMED = [op for op in Operator if op is not Operator.LOCAL]
+
 _HELP = """Time collectives between replicas, as nccl-tests does, and check their results.
 
 \b
@@ -71,7 +74,7 @@ In place means that the result replaces the input (all_gather: the shards lie in
 )
 @click.option("--collective", type=click.Choice(list(map(str, Collective))), default="all_reduce", show_default=True)
 @click.option("--dtype", type=click.Choice(list(map(str, DTYPES))), default="float32", show_default=True)
-@click.option("--op", help=f"{', '.join(Operator)}.  [default: add; logical_or of bool]")
+@click.option("--op", help=f"{', '.join(_TIMED)}.  [default: add; logical_or of bool]")
 @click.option("--method", help=f"{', '.join(Method)}; a chain: A,B.  [default: GCL_OPTIONS, else auto]")
 @click.option("--private", is_flag=True, help="Use numpy's own arrays, not tensors of the communicator.")
 @click.option("-n", "--iters", type=click.IntRange(min=1), default=20, show_default=True, help="Timed calls.")

@@ -237,7 +237,7 @@ class InMemory(Breakable):
         if left == rendezvous.CROSSED:
             return CollectiveMismatch(self._domain.read_text(rank))
         if left:
-            reason = self._domain.read_text(rank) or "call it on all ranks, or on none"
+            reason = self._domain.read_text(rank) or "call it on all ranks, or on none, and look at why it left"
             return PeerLost.left(request, who, reason)
         if plan.refused(self._plan, rank):
             return CollectiveMismatch.refused(request, who, self._domain.read_text(rank))
