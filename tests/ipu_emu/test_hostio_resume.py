@@ -27,7 +27,7 @@ FORMS: list[list[str]] = [[], ["staged"], ["sharded"]]
 def run(folder: Path, after: float | None, *form: str) -> tuple[list[int], str]:
     """The steps from which the job began, and the digest of its weights; one instance is killed ``after`` seconds.
 
-    With 0 it is killed as soon as there is a checkpoint; it makes three and then waits for that.
+    With 0 its program is killed as soon as there is a checkpoint; it makes three and then waits for that.
     """
     launcher = Path(sys.executable).with_name("poprun-py")
     job = ["--num-instances", "2", "--num-replicas", "2", "--max-restarts", "2"]
@@ -45,14 +45,16 @@ def run(folder: Path, after: float | None, *form: str) -> tuple[list[int], str]:
                     while after == 0 and not any(folder.glob("**/latest")):
                         time.sleep(0.002)
                     time.sleep(after)
-                    kill_one(process.pid)
+                    kill_one(process.pid, workers=after > 0)
         assert process.wait(250) == 0
     return starts, last
 
 
-def kill_one(launcher: int) -> None:
-    """Kill the program of an instance, or the worker of its feed, which has the same command line."""
+def kill_one(launcher: int, *, workers: bool) -> None:
+    """Kill the program of an instance, or with ``workers`` maybe one of its feed, which has the same command line."""
     found = [p for p in psutil.Process(launcher).children(recursive=True) if is_program(p)]
+    pids = {p.pid for p in found}
+    found = [p for p in found if workers or p.ppid() not in pids]
     if found:
         random.choice(found).kill()
 
