@@ -20,6 +20,10 @@ __all__ = ["FUNCTIONS", "number"]
 Emit = Callable[..., Any]
 
 
+#: Below it exp is 0: results that are no normal numbers are flushed.
+_LOW = -87.3365
+
+
 def _is_vector(type: Any) -> bool:
     return isinstance(type, ir.VectorType)
 
@@ -52,23 +56,41 @@ def _polynomial(k: Kernel, x: Any, coefficients: Sequence[float]) -> Any:
     return total
 
 
-def _exp(k: Kernel, x: Any) -> Any:
+def _exp_reduced(k: Kernel, x: Any) -> tuple[Any, Any]:
+    """(exp(r), n) with x = n log 2 + r."""
     b = k.b
-    low, high = number(-87.3365, x), number(88.7228, x)
-    bounded = b.select(b.fcmp_ordered("<", x, low), low, b.select(b.fcmp_ordered(">", x, high), high, x))
-    n = k.intrinsic("floor", k.intrinsic("fmuladd", bounded, number(1.44269504088896341, x), number(0.5, x)))
-    r = k.intrinsic("fmuladd", n, number(-0.693359375, x), bounded)
+    n = k.intrinsic("floor", k.intrinsic("fmuladd", x, number(1.44269504088896341, x), number(0.5, x)))
+    r = k.intrinsic("fmuladd", n, number(-0.693359375, x), x)
     r = k.intrinsic("fmuladd", n, number(2.12194440e-4, x), r)
     powers = (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1)
-    y = b.fadd(k.intrinsic("fmuladd", b.fmul(r, r), _polynomial(k, r, powers), r), number(1, x))
+    return b.fadd(k.intrinsic("fmuladd", b.fmul(r, r), _polynomial(k, r, powers), r), number(1, x)), n
+
+
+def _power_of_two(k: Kernel, n: Any) -> Any:
+    b = k.b
+    return b.bitcast(b.shl(b.add(b.fptosi(n, _integer(n)), _whole(127, n)), _whole(23, n)), n.type)
+
+
+def _exp(k: Kernel, x: Any) -> Any:
+    b = k.b
+    low, high = number(_LOW, x), number(88.7228, x)
+    bounded = b.select(b.fcmp_ordered("<", x, low), low, b.select(b.fcmp_ordered(">", x, high), high, x))
+    y, n = _exp_reduced(k, bounded)
     # Half of the power of two at a time: 2^128 is no float32.
     half = k.intrinsic("floor", b.fmul(n, number(0.5, x)))
     for part in (half, b.fsub(n, half)):
-        bits = b.shl(b.add(b.fptosi(part, _integer(x)), _whole(127, x)), _whole(23, x))
-        y = b.fmul(y, b.bitcast(bits, x.type))
+        y = b.fmul(y, _power_of_two(k, part))
     y = b.select(b.fcmp_ordered("<", x, low), number(0, x), y)
     y = b.select(b.fcmp_ordered(">", x, high), number(float("inf"), x), y)
     return b.select(b.fcmp_unordered("uno", x, x), x, y)
+
+
+def _exp_falling(k: Kernel, x: Any) -> Any:
+    """exp(x) for x that is not above 0, with the same bits and two thirds of the work."""
+    b, low = k.b, number(_LOW, x)
+    small = b.fcmp_ordered("<", x, low)
+    y, n = _exp_reduced(k, b.select(small, low, x))
+    return b.select(small, number(0, x), b.fmul(y, _power_of_two(k, n)))
 
 
 def _tanh(k: Kernel, x: Any) -> Any:
@@ -100,7 +122,7 @@ def _erf(k: Kernel, x: Any) -> Any:
 def _sigmoid(k: Kernel, x: Any) -> Any:
     """1 / (1 + exp(-x)), as exp(-|x|) so that nothing overflows."""
     b, one = k.b, number(1, x)
-    small = _exp(k, b.fneg(k.intrinsic("fabs", x)))
+    small = _exp_falling(k, b.fneg(k.intrinsic("fabs", x)))
     top = b.select(b.fcmp_ordered(">=", x, number(0, x)), one, small)
     return b.fdiv(top, b.fadd(one, small))
 
@@ -114,7 +136,7 @@ def _expm1(k: Kernel, x: Any) -> Any:
 def _softplus(k: Kernel, x: Any) -> Any:
     """log(1 + exp(x)) = max(x, 0) + log(1 + u) with u = exp(-|x|), by the series of 2 artanh(u / (2 + u))."""
     b, zero = k.b, number(0, x)
-    u = _exp(k, b.fneg(k.intrinsic("fabs", x)))
+    u = _exp_falling(k, b.fneg(k.intrinsic("fabs", x)))
     z = b.fdiv(u, b.fadd(number(2, x), u))
     series = _polynomial(k, b.fmul(z, z), [2 / n for n in (13, 11, 9, 7, 5, 3, 1)])
     return k.intrinsic("fmuladd", z, series, b.select(b.fcmp_ordered("<", x, zero), zero, x))
@@ -128,7 +150,7 @@ def _gelu_erf(k: Kernel, x: Any) -> Any:
 def _gelu_erf_slope(k: Kernel, x: Any) -> Any:
     b = k.b
     share = b.fmul(number(0.5, x), b.fadd(number(1, x), _erf(k, b.fmul(x, number(0.7071067811865476, x)))))
-    bell = b.fmul(number(0.3989422804014327, x), _exp(k, b.fmul(number(-0.5, x), b.fmul(x, x))))
+    bell = b.fmul(number(0.3989422804014327, x), _exp_falling(k, b.fmul(number(-0.5, x), b.fmul(x, x))))
     return k.intrinsic("fmuladd", x, bell, share)
 
 
@@ -179,6 +201,7 @@ FUNCTIONS: Mapping[str, Emit] = {
     "relu": lambda k, x: k.b.select(k.b.fcmp_ordered("<", x, number(0, x)), number(0, x), x),
     "pass": _passed,
     "exp": _exp,
+    "exp_falling": _exp_falling,
     "tanh": _tanh,
     "erf": _erf,
     "sqrt": lambda k, x: k.intrinsic("sqrt", x),

@@ -1,7 +1,8 @@
 """Gemm: the calls that multiply two (batches of) matrices stored in any order, float32 or half, sums in float32.
 
     few rows, or a batch     operands are read where they lie
-    many rows                both are copied into panels, a group of columns of b at a time
+    many rows                both are copied into panels, the larger one a group at a time; rows of a that lie in
+                             memory as they are may stay there
     what fits neither        numpy's product (BLAS), on float32 images
 
 The choice depends on shapes, strides and element types alone, so a product has the same bits whenever it is made.
@@ -18,11 +19,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ipu_emu.codegen.blocked import Blocked, blocked_workspace, tile_starts
 from ipu_emu.codegen.call import call as bound_call
 from ipu_emu.codegen.call import offsets, relocation
 from ipu_emu.codegen.compiler import lanes
 from ipu_emu.codegen.dots import DOT_COLUMNS, DOT_ROWS
-from ipu_emu.codegen.panels import BLOCK, panels_of_columns, panels_of_rows
+from ipu_emu.codegen.panels import BLOCK, panels_of_columns
 from ipu_emu.codegen.product import ROWS
 from ipu_emu.codegen.products import dots_call, product_call
 
@@ -31,8 +33,6 @@ __all__ = ["gemm", "gemm_workspace"]
 Call = Callable[[], object]
 _Array = NDArray[Any]
 
-#: Most bytes of a group of panels of b: a quarter of a usual second-level cache.
-_GROUP = 1 << 18
 #: Rows from which copying b into panels pays.
 _MANY = 96
 #: Depths of b that are read at a time where b is read in place.
@@ -48,14 +48,11 @@ def gemm_workspace(m: int, k: int, n: int, batch: int, *, half: bool) -> list[in
     if max(m, n) < _MANY and not half:
         return [0, 0, 0]
     # y may be stored either way round, which exchanges a and b.
-    panels = max(k * _group(k, n), k * _group(k, m))
-    return [k * max(m, n), max(panels, k * max(m, n)) if half and small else panels, m * n if half and small else 0]
-
-
-def _group(k: int, n: int) -> int:
-    """Columns of b in a group, a multiple of a tile."""
-    tile = 2 * lanes()
-    return min(max(_GROUP // (4 * k * tile), 1), -(-n // tile)) * tile
+    panels = blocked_workspace(m, k, n)
+    if half:
+        panels[0] = max(panels[0], k * max(m, n))
+        panels[1] = max(panels[1], k * max(m, n) if small else 0)
+    return [*panels, m * n if half and small else 0]
 
 
 def gemm(
@@ -77,10 +74,10 @@ def gemm(
     batch = prod(y.shape[:-2])
     if batch == 1:
         a, b, y = (array.reshape(array.shape[-2:]) if array.size else array for array in (a, b, y))
-    plan = _Plan(a, b, y, scratch, bias, wide)
+    plan, blocked = _Plan(a, b, y, scratch, bias, wide), Blocked(a, b, y, scratch, bias, wide)
     if y.strides[-1] == y.itemsize and n >= lanes() and m > 1 and (batch == 1 or plan.strides_agree()):
-        if batch == 1 and (m >= _MANY or y.dtype == np.float16) and n >= 2 * lanes() and plan.panels_fit():
-            return plan.in_panels()
+        if batch == 1 and (m >= _MANY or y.dtype == np.float16) and n >= 2 * lanes() and blocked.fits():
+            return blocked.calls()
         calls = plan.in_place()
         if calls is not None:
             return calls
@@ -98,75 +95,6 @@ class _Plan:
 
     def strides_agree(self) -> bool:
         return all(array.ndim <= 3 or _mergeable(array) for array in (self.a, self.b, self.y))
-
-    def panels_fit(self) -> bool:
-        return all(array.itemsize in array.strides[-2:] for array in (self.a, self.b))
-
-    # Copied into panels
-
-    def in_panels(self) -> list[Call]:
-        (m, k), n = self.a.shape, self.b.shape[1]
-        blocks, left = divmod(m, ROWS)
-        panel_a = self.scratch[0][: m * k]
-        calls = self._pack(self.a.T[:, : blocks * ROWS], panel_a[: blocks * ROWS * k], ROWS)
-        rest = panel_a[blocks * ROWS * k :].reshape(left, k)
-        if left:
-            calls.append(relocation(self.a[blocks * ROWS :], rest))
-        tile, group = 2 * lanes(), _group(k, n)
-        for first in range(0, n, group):
-            first = min(first, max(n - tile, 0))
-            width = min(group, n - first)
-            tiles = width // tile
-            whole = tiles * tile
-            calls += self._columns(first, whole, panel_a, rest, blocks)
-            if width > whole:
-                calls += self._columns(first + width - tile, tile, panel_a, rest, blocks)
-        return calls
-
-    def _columns(self, first: int, width: int, panel_a: _Array, rest: _Array, blocks: int) -> list[Call]:
-        """Columns ``first`` to ``first + width`` of y."""
-        if not width:
-            return []
-        k, tile = self.a.shape[1], 2 * lanes()
-        panel = self.scratch[1][: k * width]
-        calls = self._pack(self.b[:, first : first + width], panel, tile)
-        tiles = width // tile
-        y = self.y[:, first : first + width]
-        bias = self.bias[first : first + width] if self.bias is not None and self.wide else self.bias
-        common: dict[str, Any] = {
-            "bias": bias,
-            "wide": self.wide,
-            "x": panel,
-            "from": offsets(np.arange(tiles) * k * tile * 4),
-            "at": offsets(np.arange(tiles) * tile * y.itemsize),
-            "step": offsets(np.arange(k) * tile * 4),
-            "tiles": tiles,
-        }
-        if blocks:
-            calls.append(
-                product_call(y, k, blocks, ROWS, w=panel_a, w_row=4, w_step=4 * ROWS, w_block=4 * ROWS * k, **common)
-            )
-        if len(rest):
-            low = y[blocks * ROWS :]
-            calls.append(
-                product_call(low, k, 1, len(rest), blocks * ROWS, w=rest, w_row=4 * k, w_step=4, w_block=0, **common)
-            )
-        return calls
-
-    def _pack(self, matrix: _Array, panel: _Array, width: int) -> list[Call]:
-        """Copy ``matrix`` [k, strips * width] into strips."""
-        k, strips = matrix.shape[0], matrix.shape[1] // width
-        if not strips:
-            return []
-        half = matrix.dtype == np.float16
-        if matrix.strides[1] == matrix.itemsize:
-            return [bound_call(panels_of_rows(width, half), matrix, panel, strips, k, matrix.strides[0])]
-        if matrix.strides[0] == matrix.itemsize and k % BLOCK == 0:
-            return [bound_call(panels_of_columns(width, half), matrix, panel, strips, k, matrix.strides[1], 1, 0, 0)]
-        target = panel.reshape(strips, k, width).transpose(1, 0, 2)
-        shape = (k, strips, width)
-        strides = (matrix.strides[0], matrix.strides[1] * width, matrix.strides[1])
-        return [relocation(np.lib.stride_tricks.as_strided(matrix, shape, strides), target)]
 
     # Read in place
 
@@ -208,7 +136,7 @@ class _Plan:
     ) -> list[Call]:
         (m, k), n = a.shape[-2:], b.shape[-1]
         vectors = 2 if n >= 2 * lanes() else 1
-        tiles = _starts(n, vectors * lanes())
+        tiles = tile_starts(n, vectors * lanes())
         common: dict[str, Any] = {
             "bias": self.bias,
             "wide": self.wide,
@@ -283,12 +211,6 @@ def _merged(array: _Array) -> _Array:
     shape = (prod(array.shape[:-2]), *array.shape[-2:])
     strides = (array.strides[-3], *array.strides[-2:])
     return np.lib.stride_tricks.as_strided(array, shape, strides)
-
-
-def _starts(n: int, tile: int) -> NDArray[np.int64]:
-    """Where tiles begin; the last one may overlap the one before."""
-    starts = np.arange(0, n - tile + 1, tile)
-    return starts if n % tile == 0 else np.append(starts, n - tile)
 
 
 def _parts(count: int, size: int) -> list[slice]:

@@ -17,6 +17,9 @@ __all__ = ["BLOCK", "panels_of_columns", "panels_of_rows"]
 
 #: Lines and columns that ``panels_of_columns`` exchanges at a time.
 BLOCK = 8
+#: Rows that ``panels_of_rows`` cuts at a time: cutting one strip of all rows after the other would find no cache line
+#: of long rows again.
+LINES = 128
 
 
 @generated
@@ -28,19 +31,26 @@ def panels_of_rows(width: int, half: bool) -> str:
     strips, depth, row_bytes = kernel.arguments[2:]
     size = 2 if half else 4
 
-    def strip(s: Any, _: list[Any]) -> list[Any]:
-        start = b.gep(source, [b.mul(s, const(size * width))])
-        out = b.gep(target, [b.mul(b.mul(s, depth), const(4 * width))])
+    def lines(first: Any, _: list[Any]) -> list[Any]:
+        last = b.add(first, const(LINES))
+        last = b.select(b.icmp_signed("<", last, depth), last, depth)
 
-        def line(k: Any, _: list[Any]) -> list[Any]:
-            value = _load(kernel, start, b.mul(k, row_bytes), width, half)
-            kernel.store(value, out, b.mul(k, const(4 * width)))
+        def strip(s: Any, _: list[Any]) -> list[Any]:
+            start = b.gep(source, [b.mul(s, const(size * width))])
+            out = b.gep(target, [b.mul(b.mul(s, depth), const(4 * width))])
+
+            def line(k: Any, _: list[Any]) -> list[Any]:
+                value = _load(kernel, start, b.mul(k, row_bytes), width, half)
+                kernel.store(value, out, b.mul(k, const(4 * width)))
+                return []
+
+            repeat(b, last, [], line, start=first)
             return []
 
-        repeat(b, depth, [], line)
+        repeat(b, strips, [], strip)
         return []
 
-    repeat(b, strips, [], strip)
+    repeat(b, depth, [], lines, step=LINES)
     return kernel.finish()
 
 

@@ -25,7 +25,8 @@ def product_call(y: _Array, k: int, blocks: int, rows: int, first: int = 0, **gi
     if given["bias"] is not None and not wide:
         given["bias"] = given["bias"][first:]
     row, step, block = given["w_row"], given["w_step"], given.pop("w_block")
-    defaults = {"batch": 1, "x_batch": 0, "w_batch": 0, "y_batch": 0, "depth_chunk": k, "add": 0}
+    defaults = {"batch": 1, "x_batch": 0, "w_batch": 0, "y_batch": 0, "add": 0}
+    defaults |= {"depth_chunk": k, "tile_chunk": given["tiles"]}
     own = {
         "y": y,
         "depth": k,
@@ -34,7 +35,6 @@ def product_call(y: _Array, k: int, blocks: int, rows: int, first: int = 0, **gi
         "w_row": row,
         "w_step": step,
         "w_block": rows * row if block is None else block,
-        "tile_chunk": given["tiles"],
     }
     return named_call(function, PRODUCT, **(defaults | given | own))
 

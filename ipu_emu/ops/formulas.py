@@ -119,7 +119,7 @@ def _elu(x: _Term, alpha: float) -> _Term:
 
 
 def _elu_slope(x: _Term, alpha: float) -> _Term:
-    return x.positive(1.0, _down(x).of("exp") * alpha)
+    return x.positive(1.0, _down(x).of("exp_falling") * alpha)
 
 
 def _hard_sigmoid_grad(g: _Term, x: _Term, alpha: float, beta: float) -> _Term:

@@ -120,8 +120,12 @@ def _gemm(bound: Bound) -> Step:
     *scratch, result, bias = bound.scratch
     steps: list[Step] = []
     if bound.node.has_input(2):
-        bias = bias.reshape(bound.input(2).shape)
-        steps.append(partial(np.multiply, bound.input(2), scalar(bound.node.attribute("beta", 1.0)), bias))
+        given, beta = bound.input(2), bound.node.attribute("beta", 1.0)
+        if beta == 1 and given.dtype == np.float32 and given.flags.c_contiguous:
+            bias = given
+        else:
+            bias = bias.reshape(given.shape)
+            steps.append(partial(np.multiply, given, scalar(beta), bias))
     if _is_plain(bound.node):
         return chain(*steps, *gemm(a, b, y, scratch, bias.reshape(-1) if bias.size else None))
     result = y if y.dtype == np.float32 else result.reshape(y.shape)

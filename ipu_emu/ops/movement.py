@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ipu_emu.codegen.call import relocation
 from ipu_emu.graph.dtype import dtype_numbered
 from ipu_emu.ops.adjoint import Adjoint, Value
 from ipu_emu.ops.arrays import chain
@@ -17,6 +18,9 @@ from ipu_emu.ops.registry import Bound, OpDef, Step
 from ipu_emu.ops.shapes import axis_of
 
 __all__ = ["OPS"]
+
+#: Types that ``relocation`` copies; where rows stay rows it is faster than numpy.
+_RELOCATED = (np.float32, np.float16)
 
 #: An array; numpy's stubs call most results Any.
 _Array = Any
@@ -47,7 +51,11 @@ def _transpose_shape(node: Node) -> Made:
 
 
 def _transpose(bound: Bound) -> Step:
-    return partial(np.copyto, bound.outputs[0], bound.input(0).transpose(_permutation(bound.node)))
+    perm, y = _permutation(bound.node), bound.outputs[0]
+    x = bound.input(0).transpose(perm)
+    if y.dtype in _RELOCATED and 0 < y.ndim <= 4 and y.size and perm[-1] == y.ndim - 1:
+        return relocation(x, y)
+    return partial(np.copyto, y, x)
 
 
 def _transpose_grad(d: Adjoint) -> Value:

@@ -10,11 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gcl.jit import jit
+from ipu_emu.codegen.compiler import lanes
 from ipu_emu.ops.adjoint import Adjoint, Value
 from ipu_emu.ops.arrays import chain, computed, contiguous, scalar, view
 from ipu_emu.ops.cost import flops
 from ipu_emu.ops.node import Made, Node
 from ipu_emu.ops.registry import Bound, OpDef, Step, nothing
+from ipu_emu.ops.row_kernels import column_sums
 from ipu_emu.ops.shapes import axes_of, same
 
 __all__ = ["OPS"]
@@ -87,6 +89,8 @@ def _sum_to(bound: Bound) -> Step:
     """Undo a broadcast from the shape of the output to that of the input."""
     x, y = bound.input(0), bound.outputs[0]
     lead = x.ndim - y.ndim
+    if x.dtype == np.float32 and x.shape[lead:] == y.shape and x.flags.c_contiguous and y.size >= lanes():
+        return chain(partial(y.fill, 0), column_sums(x, y, x.size // y.size, y.size))
     axes = tuple(i for i in range(x.ndim) if i < lead or (y.shape[i - lead] == 1 and x.shape[i] != 1))
     return partial(np.add.reduce, x, axes, None, y[(None,) * lead] if lead else y, True)
 

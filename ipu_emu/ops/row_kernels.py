@@ -81,9 +81,9 @@ def _number(value: float) -> _Array:
 def softmax(x: _Array, y: _Array, rows: int, columns: int) -> Step:
     kernel = RowKernel(rows, columns, x=("full", x), y=("full", y)).add("largest m x")
     if y.dtype == np.float16:  # what is stored is rounded: compute it twice
-        kernel.add("d = sub x m; e = exp d; sum s e", "r = div 1 s; define r r")
-        return kernel.add("d = sub x m; e = exp d; p = mul e r; store y p").bound()
-    kernel.add("d = sub x m; e = exp d; store y e; sum s e", "r = div 1 s; define r r")
+        kernel.add("d = sub x m; e = exp_falling d; sum s e", "r = div 1 s; define r r")
+        return kernel.add("d = sub x m; e = exp_falling d; p = mul e r; store y p").bound()
+    kernel.add("d = sub x m; e = exp_falling d; store y e; sum s e", "r = div 1 s; define r r")
     return kernel.add("p = mul y r; store y p").bound()
 
 
