@@ -9,7 +9,7 @@ from typing import Any
 from ipu_emu import popart
 from ipu_emu.errors import EmulatorError
 from ipu_emu.graph.dtype import dtype_numbered
-from ipu_emu.graph.onnx_model import load_model
+from ipu_emu.graph.onnx_source import load_model
 
 __all__ = ["OnnxFile"]
 

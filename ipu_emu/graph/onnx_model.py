@@ -2,47 +2,35 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import onnx
-import onnx.inliner
 from onnx import helper
 
 from ipu_emu.errors import EmulatorError
 from ipu_emu.graph.dtype import DType, dtype_numbered
 from ipu_emu.graph.graph import Graph
-from ipu_emu.graph.onnx_tensors import array_of, proto_of, references
+from ipu_emu.graph.onnx_source import External, Large, initializers_of, opset_of
+from ipu_emu.graph.onnx_tensors import array_of, pieces_of, proto_of, references
 from ipu_emu.graph.op import GRAPHCORE, Op
 from ipu_emu.graph.tensor import Role, Tensor
+from ipu_emu.graph.wire import with_initializers
 
 __all__ = [
     "Append",
-    "External",
-    "external_beside",
     "from_model",
-    "initializers_of",
-    "load_model",
     "metadata_of",
-    "opset_of",
     "to_model",
-    "write_external",
 ]
 
 #: What adds an op to a graph and infers the tensors it makes; it lives in the room above.
 Append = Callable[[Graph, Op], object]
 
 _PRODUCER = "ipu_emu"
-#: Opsets of ai.onnx; the newest is that of the onnx package.
-_OLDEST, _DEFAULT = 6, 10
-
-
-#: Ids of initializers whose data lie in a file, and the name of that file.
-External = tuple[tuple[str, ...], str]
 
 
 def to_model(graph: Graph, *, opset: int, external: External | None = None) -> bytes:
@@ -57,56 +45,10 @@ def to_model(graph: Graph, *, opset: int, external: External | None = None) -> b
     opsets = [helper.make_opsetid("", opset), helper.make_opsetid(GRAPHCORE, 1)]
     model = helper.make_model(proto, producer_name=_PRODUCER, opset_imports=opsets, ir_version=3 if opset <= 8 else 4)
     helper.set_model_props(model, graph.metadata)
-    # Last, and one by one: the helpers copy what they are given, and this is as large as the weights.
-    for initializer in _initializers(graph, [t.id for t in outside if t.role is Role.WEIGHT], external):
-        model.graph.initializer.append(initializer)
-    return bytes(model.SerializeToString())
-
-
-def _initializers(graph: Graph, ids: list[str], external: External | None) -> Iterator[onnx.TensorProto]:
-    chosen, file = external or ((), "")
-    kept = dict(zip(chosen, references(graph.data, chosen, file), strict=True))
-    return (kept[id] if id in kept else proto_of(id, graph.data[id]) for id in ids)
-
-
-def write_external(data: Mapping[str, np.ndarray], external: External) -> None:
-    """Write the data of initializers to the file where a model looks for them."""
-    ids, file = external
-    with open(file, "wb") as stream:
-        for id in ids:
-            stream.write(np.ascontiguousarray(data[id]).tobytes())
-
-
-def load_model(source: bytes | str | os.PathLike[str]) -> onnx.ModelProto:
-    """Parse a ModelProto from bytes, or from the file of that name; raise EmulatorError if it is neither."""
-    try:
-        if isinstance(source, str | os.PathLike) and os.path.isfile(source):
-            model = onnx.load(os.fspath(source), load_external_data=False)
-            _load_external(model, os.path.dirname(os.path.abspath(source)))
-        else:
-            source = os.fspath(source).encode() if isinstance(source, str | os.PathLike) else bytes(source)
-            model = onnx.load_model_from_string(source)
-    except Exception as error:  # protobuf has no public base class for its parse errors
-        raise EmulatorError(_unreadable(source)) from error
-    if not model.HasField("graph"):
-        raise EmulatorError(_unreadable(source))
-    _check_opset(opset_of(model))
-    return onnx.inliner.inline_local_functions(model) if model.functions else model
-
-
-def _load_external(model: onnx.ModelProto, folder: str) -> None:
-    """Fill in the data that lie in files: by absolute name, which ONNX does not take, or within ``folder``."""
-    for proto in model.graph.initializer:
-        if any(entry.key == "location" and os.path.isabs(entry.value) for entry in proto.external_data):
-            proto.CopyFrom(proto_of(proto.name, array_of(proto)))
-    onnx.load_external_data_for_model(model, folder)
-
-
-def external_beside(model: str, external: External) -> External:
-    """``external`` as the file ``model`` names it: relative, as ONNX wants it, where it lies in the same folder."""
-    ids, file = external
-    relative = os.path.relpath(file, os.path.dirname(os.path.abspath(model)))
-    return ids, os.path.abspath(file) if relative.startswith("..") else relative
+    ids, (elsewhere, file) = [t.id for t in outside if t.role is Role.WEIGHT], external or ((), "")
+    kept = dict(zip(elsewhere, references(graph.data, elsewhere, file), strict=True))
+    pieces = ([kept[id].SerializeToString()] if id in kept else pieces_of(id, graph.data[id]) for id in ids)
+    return with_initializers(model, pieces)
 
 
 def from_model(
@@ -115,14 +57,15 @@ def from_model(
     *,
     groups: Mapping[str, tuple[int, int] | None] = MappingProxyType({}),
     shapes: Mapping[str, tuple[DType, tuple[int, ...]]] = MappingProxyType({}),
+    large: Large = MappingProxyType({}),
 ) -> Graph:
     """Build the graph of ``model``; ``append`` adds each node with the tensors that it makes.
 
     Initializers named in ``groups`` have a leading axis, one entry for each group of replicas. ``shapes`` replaces
-    type and shape of inputs.
+    type and shape of inputs; ``large`` has the data that ``load_light`` took out of the model.
     """
     try:
-        return _built(model, append, groups, shapes)
+        return _built(model, append, groups, shapes, large)
     except EmulatorError:
         raise
     except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
@@ -134,10 +77,11 @@ def _built(
     append: Append,
     groups: Mapping[str, tuple[int, int] | None],
     shapes: Mapping[str, tuple[DType, tuple[int, ...]]],
+    large: Large,
 ) -> Graph:
     graph = Graph(metadata=metadata_of(model))
     version = opset_of(model)
-    initializers = initializers_of(model)
+    initializers = initializers_of(model, large)
     for info in model.graph.input:
         if info.name not in initializers:
             graph.add(_input(info) if info.name not in shapes else Tensor(info.name, *shapes[info.name], Role.INPUT))
@@ -218,25 +162,6 @@ def metadata_of(model: onnx.ModelProto) -> dict[str, str]:
     return {entry.key: entry.value for entry in model.metadata_props}
 
 
-def initializers_of(model: onnx.ModelProto) -> dict[str, np.ndarray]:
-    """The data of a model's initializers by id, in order."""
-    return {proto.name: array_of(proto) for proto in model.graph.initializer}
-
-
-def opset_of(model: onnx.ModelProto) -> int:
-    """The version of ai.onnx that a model is written in."""
-    return next((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), _DEFAULT)
-
-
-def _check_opset(version: int) -> None:
-    newest = onnx.defs.onnx_opset_version()
-    if not _OLDEST <= version <= newest:
-        raise EmulatorError(
-            f"Encountered ONNX opset version {version}, Maximimum supported opset is {newest}, minimum {_OLDEST} and "
-            f"default {_DEFAULT}."
-        )
-
-
 def _number(array: np.ndarray) -> int:
     return int(helper.np_dtype_to_tensor_dtype(array.dtype))
 
@@ -300,12 +225,3 @@ def _attribute(proto: onnx.AttributeProto) -> Any:
     if isinstance(value, int | float | str):
         return value
     return [item.decode() if isinstance(item, bytes) else item for item in value]
-
-
-def _unreadable(source: object) -> str:
-    text = source.decode(errors="replace") if isinstance(source, bytes | bytearray) else str(source)
-    shown = text if len(text) <= 200 else text[:200] + "..."
-    return (
-        f"Failed to load a ModelProto from the string '{shown}'.\n"
-        "Check that it is either a valid path to an existing onnx model file, or is a valid onnx ModelProto string."
-    )

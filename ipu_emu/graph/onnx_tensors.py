@@ -22,8 +22,9 @@ from onnx import numpy_helper
 
 from ipu_emu.errors import EmulatorError
 from ipu_emu.graph.dtype import BOOL, FLOAT, FLOAT16, DType, dtype_numbered, dtype_of
+from ipu_emu.graph.wire import Piece, head
 
-__all__ = ["array_of", "proto_of", "references"]
+__all__ = ["array_of", "pieces_of", "proto_of", "references"]
 
 _FIELDS = {
     "DOUBLE": "double_data",
@@ -33,8 +34,8 @@ _FIELDS = {
 }
 
 
-#: How protobuf announces ``float_data``: field 4, a number of bytes.
-_FLOAT_DATA = 4 << 3 | 2
+#: The number of the field ``float_data``.
+_FLOAT_DATA = 4
 
 #: Values that are Python objects at one time: 24 bytes each would be many times the size of a large weight.
 _PIECE = 1 << 16
@@ -43,10 +44,11 @@ _PIECE = 1 << 16
 def proto_of(id: str, array: NDArray[Any]) -> onnx.TensorProto:
     """Write ``array`` as the initializer ``id``."""
     dtype = dtype_of(array)
-    proto = onnx.TensorProto(name=id, data_type=dtype.onnx, dims=array.shape)
-    if dtype is FLOAT:
-        proto.MergeFromString(_packed(array))
+    if dtype is FLOAT and array.size:  # Python objects would take ten times as long
+        proto = onnx.TensorProto()
+        proto.ParseFromString(b"".join(pieces_of(id, array)))
         return proto
+    proto = onnx.TensorProto(name=id, data_type=dtype.onnx, dims=array.shape)
     values = pack_halves(array) if dtype is FLOAT16 else array.reshape(-1)
     values = values.astype(np.int32) if dtype is BOOL else values
     field = getattr(proto, _FIELDS.get(dtype.name, "int32_data"))
@@ -70,25 +72,20 @@ def array_of(proto: onnx.TensorProto) -> NDArray[Any]:
         raise EmulatorError(f"Initializer '{proto.name}' cannot be read: {error}") from error
 
 
-def _announced(count: int) -> bytes:
-    """How protobuf begins a ``float_data`` of ``count`` numbers: the number of the field, and that of the bytes."""
-    head, rest = bytearray([_FLOAT_DATA]), 4 * count
-    while rest > 0x7F:
-        head.append(rest & 0x7F | 0x80)
-        rest >>= 7
-    return bytes([*head, rest])
-
-
-def _packed(array: NDArray[Any]) -> bytes:
-    """A serialised TensorProto with nothing but ``array``; Python objects would take ten times as long."""
-    return b"".join((_announced(array.size), np.ascontiguousarray(array, "<f4").data)) if array.size else b""
+def pieces_of(id: str, array: NDArray[Any]) -> list[Piece]:
+    """The initializer ``id``, serialised; floats lie in the last piece as they are, and are not copied."""
+    if dtype_of(array) is not FLOAT or not array.size:
+        return [proto_of(id, array).SerializeToString()]
+    proto = onnx.TensorProto(name=id, data_type=FLOAT.onnx, dims=array.shape)
+    floats = np.ascontiguousarray(array, "<f4").reshape(-1).data.cast("B")
+    return [proto.SerializeToString(), head(_FLOAT_DATA, len(floats)), floats]
 
 
 def _floats(proto: onnx.TensorProto) -> NDArray[np.float32]:
     """``float_data``, out of the serialised message; before it there are but the shape and the type."""
     count, data = len(proto.float_data), proto.SerializeToString()
-    head = _announced(count)
-    return np.frombuffer(data, "<f4", count, data.index(head) + len(head)).astype(np.float32)
+    announced = head(_FLOAT_DATA, 4 * count)
+    return np.frombuffer(data, "<f4", count, data.index(announced) + len(announced)).astype(np.float32)
 
 
 def references(data: Mapping[str, NDArray[Any]], ids: Sequence[str], file: str) -> list[onnx.TensorProto]:

@@ -10,16 +10,8 @@ from numpy.typing import NDArray
 
 from ipu_emu.errors import EmulatorError, RefusedError
 from ipu_emu.graph import Graph, Op, Role, Tensor
-from ipu_emu.graph.onnx_model import (
-    External,
-    external_beside,
-    from_model,
-    load_model,
-    metadata_of,
-    opset_of,
-    to_model,
-    write_external,
-)
+from ipu_emu.graph.onnx_model import from_model, metadata_of, to_model
+from ipu_emu.graph.onnx_source import External, external_beside, load_light, opset_of, write_external
 from ipu_emu.graph.op import GRAPHCORE
 from ipu_emu.ops import append, append_unchecked
 from ipu_emu.popart.enums import RecomputeType
@@ -53,8 +45,8 @@ class Builder(NodeAnnotations):
         self._children: list[Builder] = []
         self._unfit: dict[str, EmulatorError] = {}
         if modelProtoOrFilename is not None:
-            model = load_model(modelProtoOrFilename)
-            self._graph = from_model(model, append, groups=grouped(metadata_of(model)))
+            model, large = load_light(modelProtoOrFilename)
+            self._graph = from_model(model, append, groups=grouped(metadata_of(model)), large=large)
             self._opset, self._locked = opset_of(model), True
 
     # Opsets

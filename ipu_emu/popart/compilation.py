@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from ipu_emu.errors import EmulatorError, SessionError
 from ipu_emu.graph import Graph, Role
-from ipu_emu.graph.onnx_model import from_model, load_model, metadata_of
+from ipu_emu.graph.onnx_model import from_model, metadata_of
+from ipu_emu.graph.onnx_source import Large, load_light
 from ipu_emu.hostio import DataMode
 from ipu_emu.ops import append
 from ipu_emu.popart.caching import cache_folder
@@ -69,10 +70,10 @@ class Compilation:
         check_distributed(deviceInfo, self._options)
         self.replicationFactor = self._options.localReplicas()
         self.accumulationFactor = self._options.accumulation()
-        proto = load_model(fnModel)
-        self._model = self._read(proto, inputShapeInfo)
+        proto, large = load_light(fnModel)
+        self._model = self._read(proto, large, inputShapeInfo)
         self._frame = ModelFrame(proto)
-        del proto  # with the data of the initializers
+        del proto, large  # the data of the initializers
         self._placement = check_placement(
             self._model, self._options, dataFlow, training=self._training, ipus=self._ipus_per_replica
         )
@@ -82,7 +83,7 @@ class Compilation:
         self._graph, self._gradients = self._transform()
         self._executable: Executable | None = None
 
-    def _read(self, proto: onnx.ModelProto, shapes: InputShapeInfo | None) -> Graph:
+    def _read(self, proto: onnx.ModelProto, large: Large, shapes: InputShapeInfo | None) -> Graph:
         """The model, with what depends on the number of replicas."""
         metadata, replicas = metadata_of(proto), self._options.getGlobalReplicationFactor()
         shapes_of = {initializer.name: tuple(initializer.dims) for initializer in proto.graph.initializer}
@@ -96,6 +97,7 @@ class Compilation:
             append_supported if casts else append,
             groups=grouped(metadata, replicas),
             shapes=supported_inputs(proto, known) if casts else known,
+            large=large,
         )
 
     def _transform(self) -> tuple[Graph, list[Gradient]]:

@@ -13,7 +13,7 @@ from onnx import helper, numpy_helper
 
 from ipu_emu.errors import EmulatorError
 from ipu_emu.graph.dtype import FLOAT, FLOAT16, INT32, DType, dtype_named
-from ipu_emu.graph.onnx_model import initializers_of, load_model, write_external
+from ipu_emu.graph.onnx_source import initializers_of, load_model, write_external
 from ipu_emu.graph.onnx_tensors import array_of, proto_of, references
 
 __all__ = ["GraphTransformer"]

@@ -14,7 +14,7 @@ import popdist_py
 from ipu_emu.clock import Block
 from ipu_emu.engine import Engine, Replicas
 from ipu_emu.errors import EmulatorError, SessionError
-from ipu_emu.graph.onnx_model import initializers_of, load_model
+from ipu_emu.graph.onnx_source import initializers_of, load_light
 from ipu_emu.hardware import StreamingMemory
 from ipu_emu.popart.compilation import Model
 from ipu_emu.popart.dataflow import DataFlow
@@ -227,8 +227,9 @@ class Session(Randomness):
         """Set the host's weights from a model; ``weightsFromHost`` must follow."""
         if not self._training and self._options.constantWeights:
             raise SessionError("Cannot call resetHostWeights when constantWeights is set")
-        model = load_model(modelProtoOrFilename)
-        self._weights.reset(initializers_of(model), ignore_unknown=ignoreWeightsInModelWithoutCorrespondingHostWeight)
+        model, large = load_light(modelProtoOrFilename)
+        data = initializers_of(model, large)
+        self._weights.reset(data, ignore_unknown=ignoreWeightsInModelWithoutCorrespondingHostWeight)
         self._weights_loaded = False
 
     # Questions

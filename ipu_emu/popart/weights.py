@@ -16,6 +16,7 @@ from ipu_emu.popart.prefixes import reservedAccumPrefix, without_prefix
 from ipu_emu.popart.stepio import PyWeightsIO
 from ipu_emu.popart.variables import VariableSettings
 from ipu_emu.transforms.gradients import Gradient
+from ipu_emu.transforms.optimizer import zeros
 
 __all__ = ["Weights"]
 
@@ -37,7 +38,7 @@ class Weights:
         }
         #: Between two steps they are 0.
         self.accumulators = {
-            gradient.total: np.zeros(self.values[gradient.weight].shape, graph.tensor(gradient.total).dtype.numpy)
+            gradient.total: zeros(self.values[gradient.weight].shape, graph.tensor(gradient.total).dtype)
             for gradient in gradients
             if gradient.weight and gradient.total == reservedAccumPrefix() + gradient.weight
         }

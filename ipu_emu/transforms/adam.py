@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from ipu_emu.graph import DType, Tensor
 from ipu_emu.graph.dtype import FLOAT
 from ipu_emu.transforms.ids import ACCL1, ACCL2, STEP
-from ipu_emu.transforms.optimizer import Clip, Hyper, Rule, State
+from ipu_emu.transforms.optimizer import Clip, Hyper, Rule, State, zeros
 
 __all__ = ["Adam", "AdamForm", "AdamValues"]
 
@@ -90,7 +90,7 @@ class Adam(Rule):
     def states(self, weight: Tensor, data: NDArray[Any]) -> list[State]:
         types = (self.accl1_type or weight.dtype, self.accl2_type or weight.dtype)
         moments = [
-            State(prefix + weight.id, dtype, np.zeros(data.shape, dtype.numpy))
+            State(prefix + weight.id, dtype, zeros(data.shape, dtype))
             for prefix, dtype in zip((ACCL1, ACCL2), types, strict=True)
         ]
         return [*moments, State(STEP + weight.id, FLOAT, np.zeros((), np.float32))]

@@ -21,13 +21,12 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from ipu_emu.graph import DType, Tensor
 from ipu_emu.graph.dtype import FLOAT
 from ipu_emu.transforms.ids import ACCL1, ACCL2, ACCL3
-from ipu_emu.transforms.optimizer import Clip, Hyper, Rule, State
+from ipu_emu.transforms.optimizer import Clip, Hyper, Rule, State, zeros
 
 __all__ = ["Adaptive", "AdaptiveForm", "AdaptiveValues"]
 
@@ -86,7 +85,7 @@ class Adaptive(Rule):
         second, third = self._has_states(weight.id)
         types = [(ACCL1, self.accl1_type), *[(ACCL2, self.accl2_type)] * second, *[(ACCL3, self.accl3_type)] * third]
         return [
-            State(prefix + weight.id, dtype or weight.dtype, np.zeros(data.shape, (dtype or weight.dtype).numpy))
+            State(prefix + weight.id, dtype or weight.dtype, zeros(data.shape, dtype or weight.dtype))
             for prefix, dtype in types
         ]
 

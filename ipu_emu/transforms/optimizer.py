@@ -19,7 +19,7 @@ from ipu_emu.graph.dtype import FLOAT, DType
 from ipu_emu.transforms.ids import ACCUM, UPDATED
 from ipu_emu.transforms.writer import Writer
 
-__all__ = ["Clip", "Hyper", "Rule", "State", "scalar"]
+__all__ = ["Clip", "Hyper", "Rule", "State", "scalar", "zeros"]
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,11 @@ class State:
     id: str
     dtype: DType
     first: NDArray[Any]
+
+
+def zeros(shape: tuple[int, ...], dtype: DType) -> NDArray[Any]:
+    """What most states start from: a read-only array that takes the memory of one number."""
+    return np.broadcast_to(np.zeros((), dtype.numpy), shape)
 
 
 def scalar(graph: Graph, id: str, hyper: Hyper) -> str:

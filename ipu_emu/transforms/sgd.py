@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from ipu_emu.graph import DType, Tensor
 from ipu_emu.transforms.ids import ACCL, ACCL1
-from ipu_emu.transforms.optimizer import Clip, Hyper, Rule, State
+from ipu_emu.transforms.optimizer import Clip, Hyper, Rule, State, zeros
 
 __all__ = ["Mode", "Sgd", "SgdValues"]
 
@@ -93,8 +93,10 @@ class Sgd(Rule):
         if mode is Mode.PLAIN:
             return []
         if mode is Mode.SEPARATE:
-            return [State(ACCL1 + weight.id, dtype, np.zeros(data.shape, dtype.numpy))]
+            return [State(ACCL1 + weight.id, dtype, zeros(data.shape, dtype))]
         decay = np.float32(self._compound(weight.id, 1)[3].value)
+        if decay == 0:
+            return [State(ACCL + weight.id, dtype, zeros(data.shape, dtype))]
         return [State(ACCL + weight.id, dtype, (data.astype(np.float32) * decay).astype(dtype.numpy))]
 
     def op(self, weight: str) -> tuple[str, dict[str, Any]]:
