@@ -46,8 +46,8 @@ class Run:
     stride: int
 
     def of_whole(self, flat: _Array) -> _Array:
-        """The pieces [count, length] in a whole value [n] that lies in one stretch, where they are."""
-        strides = (self.stride * flat.itemsize, flat.itemsize)
+        """The pieces [count, length] in a whole value [n], where they are."""
+        strides = (self.stride * flat.strides[0], flat.strides[0])
         return np.lib.stride_tricks.as_strided(flat[self.start :], (self.count, self.length), strides)
 
     def of_shard(self, shard: _Array) -> _Array:
