@@ -46,7 +46,7 @@ def adaptive(
     a = np.float32(1.0 - np.float64(c))
     inside = k if l2 else np.float32(0)
     outside = np.float32(0) if l2 else k
-    rate_in_state = tf and mm > 0
+    rate_in_state = tf and third
     # What does not depend on the form's rarer parts gets a loop of its own, which is compiled to vector instructions.
     if form == 1 and not tf and not third:
         for i in range(w.size):

@@ -8,8 +8,10 @@ Source: PopART 3.4, ``willow/include/popart/adaptive.hpp``. With g the gradient,
     AdaDelta      as RMSProp, and v2 = a v2 + (1 - a) x^2      x = s sqrt(v2 + eps) / sqrt(v1 + eps), old v2
 
     TensorFlow's variant of RMSProp adds eps under the root.
-    v3 = m v3 + x (m = 0: x)     Decay: w = w - lr (wd w + v3), else w = w - lr v3
-    TensorFlow's variant with m > 0: v3 = m v3 + lr x, w = w - v3 (Decay: w - (wd w + v3))
+    v3 = m v3 + x (m constant 0: x)     Decay: w = w - lr (wd w + v3), else w = w - lr v3
+    TensorFlow's variant, unless m is constant 0: v3 = m v3 + lr x, w = w - v3 (Decay: w - (wd w + v3))
+
+    The form is that of the compiled graph: a variable m may pass through 0, and v3 must keep its unit.
 
 States are Accl1___w (v1), Accl2___w (v2, where there is one) and Accl3___w (v3, unless m is constant 0).
 """

@@ -43,7 +43,7 @@ class Values:
         return popart.Adaptive(values, mode, decay, rmsprop_tf_variant=tf)
 
 
-def formula(values: list[Values], mode: Any, decay: Any, tf: bool) -> np.ndarray:
+def formula(values: list[Values], mode: Any, decay: Any, tf: bool, *, variable: bool = False) -> np.ndarray:
     """Section 10.3 of the reference, in float64."""
     w, v1, v2, v3, after = FIRST.astype(np.float64), 0.0, 0.0, 0.0, []
     for g, p in zip(gradients(STEPS).sum(axis=1, dtype=np.float64), values, strict=True):
@@ -60,7 +60,7 @@ def formula(values: list[Values], mode: Any, decay: Any, tf: bool) -> np.ndarray
         else:
             x = s / np.sqrt(inside + p.eps) if tf else s / (np.sqrt(inside) + p.eps)
         own = p.wd * w if decay is DECAY else 0.0
-        if tf and p.mm > 0:
+        if tf and (p.mm > 0 or variable):
             v3 = p.mm * v3 + p.lr * x
             w = w - (own + v3)
         else:
@@ -89,6 +89,13 @@ def test_changes_are_seen_at_once(mode: Any, tf: bool) -> None:
     ]
     found = weights_of([p.optimizer(mode, DECAY, tf) for p in values])
     np.testing.assert_allclose(found, formula(values, mode, DECAY, tf), rtol=5e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("mode", [MODES.RMSProp, MODES.CenteredRMSProp], ids=str)
+def test_a_variable_momentum_may_pass_through_zero(mode: Any) -> None:
+    values = [Values(lr=0.02, wd=0.1, mm=0.0 if i % 2 == 0 else 0.9) for i in range(STEPS)]
+    found = weights_of([p.optimizer(mode, DECAY, tf=True) for p in values])
+    np.testing.assert_allclose(found, formula(values, mode, DECAY, True, variable=True), rtol=5e-6, atol=1e-6)
 
 
 TORCH: dict[str, tuple[Any, Callable[[Any, Any, Values], Any]]] = {
