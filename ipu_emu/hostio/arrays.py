@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from ipu_emu.errors import EmulatorError, SessionError
 from ipu_emu.graph import DType, Tensor, name_of
 
-__all__ = ["ArrayFeed", "is_converted"]
+__all__ = ["ArrayFeed", "check_room", "is_converted"]
 
 
 #: Element types of arrays, and those of the tensors that take them.
@@ -34,6 +34,14 @@ def is_converted(id: str, found: np.dtype[Any], dtype: DType) -> bool:
         f"Type discrepancy for tensor {id}. User provided : {name_of(found)} and expected : {dtype}. Consider a "
         "custom copy here (as memcpy cannot be used)"
     )
+
+
+def check_room(id: str, array: object) -> None:
+    """Raise EmulatorError unless ``array`` can be written to."""
+    if not isinstance(array, np.ndarray):
+        raise EmulatorError(f"The output for tensor '{id}' is {array!r}; give a numpy array, which is written to")
+    if not array.flags.writeable:
+        raise EmulatorError(f"The output array for tensor '{id}' is read-only; give one that can be written to")
 
 
 class ArrayFeed:
@@ -54,6 +62,9 @@ class ArrayFeed:
         for id, cursor in self.inputs.items():
             if id in tensors:
                 cursor.expect(tensors[id].dtype)
+        for id, cursor in self.outputs.items():
+            if id in tensors:
+                is_converted(id, cursor.flat.dtype, tensors[id].dtype)
 
     def input_elements(self, id: str) -> int:
         return self._input(id).flat.size
@@ -86,6 +97,8 @@ class _Cursor:
 
     def __init__(self, id: str, array: NDArray[Any], direction: str) -> None:
         self.id = id
+        if direction == "output":
+            check_room(id, array)
         array = np.asarray(array)
         if not array.flags.c_contiguous:
             raise EmulatorError(

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ipu_emu.errors import SessionError
 from ipu_emu.graph import Tensor
-from ipu_emu.hostio.arrays import is_converted
+from ipu_emu.hostio.arrays import check_room, is_converted
 
 __all__ = ["CallbackFeed"]
 
@@ -62,6 +62,8 @@ class CallbackFeed:
     def write(self, id: str, value: NDArray[Any]) -> None:
         """Store the next chunk of an output."""
         chunk = self._output(id)
+        check_room(id, chunk)
+        is_converted(id, chunk.dtype, self._tensors[id].dtype)
         if chunk.size != value.size:
             raise SessionError(f"The output callback gave room for {chunk.size} elements of {id}, not {value.size}")
         np.copyto(chunk.reshape(value.shape), value, casting="unsafe")

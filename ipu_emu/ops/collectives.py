@@ -12,6 +12,7 @@ from functools import partial
 import numpy as np
 
 from gcl import CommGroup, CommGroupType, Group, Operator
+from gcl.operators import operator
 from ipu_emu.errors import EmulatorError
 from ipu_emu.graph.op import GRAPHCORE, Op
 from ipu_emu.ops.cost import moves
@@ -20,6 +21,7 @@ from ipu_emu.ops.registry import Bound, OpDef, Step
 from ipu_emu.ops.shapes import same
 
 __all__ = [
+    "BUILT",
     "GATHER_SHARDS",
     "GATHER_WEIGHT",
     "GROUP",
@@ -37,7 +39,7 @@ __all__ = [
 ]
 
 OPERATOR, GROUP = "__collectiveOperator", "__collectiveCommGroup"
-#: How many replicas there are: an attribute that a session adds, because the shape of a shard depends on it.
+#: How many replicas there are: an attribute that a session adds, because groups and shapes of shards depend on it.
 REPLICAS = "__replicas"
 
 #: By the numbers of PopART.
@@ -45,6 +47,8 @@ _OPERATORS = tuple(Operator)
 _GROUPS = (CommGroupType.ALL, CommGroupType.CONSECUTIVE, CommGroupType.ORTHOGONAL, CommGroupType.NONE)
 SCATTER = "ReplicatedReduceScatter"
 _REDUCE = "ReplicatedAllReduce"
+#: Those that the Builder makes.
+BUILT = (SCATTER, _REDUCE)
 #: The mean over replicas as part of a model: what each replica's loss owes to it is the mean of what all say.
 MEAN = "ReplicatedMean"
 MEAN_OPERATOR = _OPERATORS.index(Operator.MEAN)
@@ -57,7 +61,7 @@ _OWN = (MEAN, SCATTER_GRADIENT, GATHER_WEIGHT, GATHER_SHARDS)
 
 def between_replicas(op: Op) -> bool:
     """Say whether the engine runs ``op`` as a collective."""
-    return op.type in _OWN or (op.domain == GRAPHCORE and op.type in (SCATTER, _REDUCE))
+    return op.type in _OWN or (op.domain == GRAPHCORE and op.type in BUILT)
 
 
 def operator_of(op: Op) -> str:
@@ -85,17 +89,23 @@ def _checked(node: Node) -> None:
         raise node.fail(f"there is no collective operator {number}; use 0 to {len(_OPERATORS) - 1}")
     if not 0 <= type < len(_GROUPS):
         raise node.fail(f"there is no communication group type {type}; use 0 to {len(_GROUPS) - 1}")
+    operator(_OPERATORS[number], node.input(0).dtype.numpy)
+
+
+def _group(node: Node) -> tuple[int, int] | None:
+    replicas = int(node.attribute(REPLICAS, 1))
+    return group_of(node.op, replicas) if replicas > 1 else None
 
 
 def _same(node: Node) -> Made:
     _checked(node)
+    _group(node)
     return same(node)
 
 
 def _shard(node: Node) -> Made:
     _checked(node)
-    tensor, replicas = node.input(0), int(node.attribute(REPLICAS, 1))
-    group = group_of(node.op, replicas) if replicas > 1 else None
+    tensor, group, replicas = node.input(0), _group(node), int(node.attribute(REPLICAS, 1))
     return [(tensor.dtype, (-(-tensor.nelms // (group[1] if group else replicas)),))]
 
 

@@ -14,6 +14,7 @@ import popdist_py
 from ipu_emu.clock import Block
 from ipu_emu.engine import Engine, Replicas
 from ipu_emu.errors import EmulatorError, SessionError
+from ipu_emu.files import replace_file
 from ipu_emu.graph.onnx_source import initializers_of, load_light
 from ipu_emu.hardware import StreamingMemory
 from ipu_emu.popart.compilation import Model
@@ -216,10 +217,9 @@ class Session(Randomness):
         streamed = not self._options.disableGradAccumulationTensorStreams
         accumulators = self._weights.accumulators if streamed else {}
         model = self._frame.with_data(self._model.data | self._weights.values | accumulators)
-        temporary = f"{filename}.{os.getpid()}.tmp"
-        with open(temporary, "wb") as file:
-            file.write(model.SerializeToString())
-        os.replace(temporary, filename)
+        failed = replace_file(os.fspath(filename), model.SerializeToString())
+        if failed:
+            raise EmulatorError(f"Cannot write the model '{filename}': {failed}; name a file that can be written")
 
     def resetHostWeights(
         self, modelProtoOrFilename: Model, ignoreWeightsInModelWithoutCorrespondingHostWeight: bool = False

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from ipu_emu.engine import Engine
 from ipu_emu.errors import SessionError
 from ipu_emu.graph import Graph, Tensor
+from ipu_emu.hostio.arrays import check_room, is_converted
 from ipu_emu.popart.enums import VariableRetrievalMode
 from ipu_emu.popart.prefixes import reservedAccumPrefix, without_prefix
 from ipu_emu.popart.stepio import PyWeightsIO
@@ -87,19 +88,23 @@ class Weights:
     def read(self, io: PyWeightsIO) -> None:
         """Copy to the user's arrays, of any shape with the right number of elements."""
         for id, array in io.weights.items():
+            check_room(id, array)
             value = self._of_all_replicas.get(id, self._value(id))
             if value.size != array.size:
                 raise SessionError(
                     f"The array for tensor '{id}' has {array.size} elements; reading it needs {value.size}, as "
                     f"{list(value.shape)}"
                 )
+            is_converted(id, array.dtype, self._graph.tensor(id).dtype)
             np.copyto(array, value.reshape(array.shape))
 
     def write(self, io: PyWeightsIO) -> None:
         """Take the user's arrays: one value per group, or one per replica, of which the first of a group counts."""
         for id, array in io.weights.items():
             old = self._value(id)
-            given = np.asarray(array, dtype=old.dtype)
+            given = np.asarray(array)
+            is_converted(id, given.dtype, self._graph.tensor(id).dtype)
+            given = given.astype(old.dtype, copy=False)
             if given.size != old.size and id in self._of_all_replicas:
                 given = self._first_of_groups(self._graph.tensors[id], given.reshape(self._of_all_replicas[id].shape))
             if given.size != old.size:

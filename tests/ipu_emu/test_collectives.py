@@ -89,6 +89,36 @@ def test_one_replica_alone_keeps_its_tensor() -> None:
         np.testing.assert_array_equal(anchors[y], DATA[0])
 
 
+def test_a_shard_in_a_subgraph_is_that_of_all_replicas() -> None:
+    builder = popart.Builder()
+    x = builder.addInputTensor("FLOAT", [5])
+    callee = builder.createSubgraphBuilder()
+    callee.addOutputTensor(callee.aiGraphcore.replicatedreducescatter([callee.addInputTensor("FLOAT", [5])]))
+    y = builder.aiGraphcore.call([x], 1, callee)[0]
+    found = infer(builder, popart.DataFlow(1, [y]), {x: DATA}, options(R=4))[y]
+    np.testing.assert_array_equal(found, result("ReplicatedReduceScatter", OP.Add, None))
+
+
+def refused(type: str, operator: Any, group: Any, kind: str = "FLOAT") -> str:
+    builder = popart.Builder()
+    x = builder.addInputTensor(kind, [5])
+    attributes = {"__collectiveOperator": int(operator), "__collectiveCommGroup": [int(group[0]), group[1]]}
+    y = builder.customOp(type, 1, "ai.graphcore", [x], attributes)[0]
+    opts = options(R=4)
+    with pytest.raises(popart.popart_exception) as error:
+        popart.InferenceSession(builder.getModelProto(), popart.DataFlow(1, [y]), device(opts), userOptions=opts)
+    return str(error.value.args[0])
+
+
+@pytest.mark.parametrize("type", ["ReplicatedAllReduce", "ReplicatedReduceScatter"])
+def test_groups_and_types_that_do_not_fit_are_refused_by_the_constructor(type: str) -> None:
+    assert "4 is not divisible by 3" in refused(type, OP.Add, (T.Consecutive, 3))
+    assert "operator logical_and of int32 was asked for; it takes bool" in refused(
+        type, OP.LogicalAnd, (T.All, 0), "INT32"
+    )
+    assert "operator add of bool was asked for" in refused(type, OP.Add, (T.All, 0), "BOOL")
+
+
 @pytest.mark.parametrize("counts", [(2, 2), (1, 3), (1, 1, 1, 1)])
 @pytest.mark.parametrize("group", GROUPS, ids=str)
 def test_collectives_reach_over_instances(group: Any, counts: tuple[int, ...]) -> None:

@@ -57,6 +57,30 @@ def test_written_weights_are_used_at_once() -> None:
     np.testing.assert_array_equal(model.answer(session), np.ones((4, 2)))
 
 
+def test_weights_have_the_type_of_the_model() -> None:
+    model = Regression()
+    session = model.training()
+    session.weightsToHost()
+    double, fixed = np.zeros((3, 2)), np.zeros((3, 2), np.float32)
+    fixed.flags.writeable = False
+    wrong = "Type discrepancy for tensor w. User provided : DOUBLE and expected : FLOAT"
+    for array, text in ((double, wrong), (fixed, "is read-only"), (double.tolist(), "give a numpy array")):
+        with pytest.raises(popart.popart_exception) as error:
+            session.readWeights(popart.PyWeightsIO({"w": array}))
+        assert text in error.value.args[0]
+    with pytest.raises(popart.popart_runtime_error) as error:
+        session.writeWeights(popart.PyWeightsIO({"w": double}))
+    assert wrong in error.value.args[0]
+
+
+def test_a_model_that_cannot_be_written_leaves_nothing_behind(tmp_path: Path) -> None:
+    session = Regression().training()
+    for path in (tmp_path / "none" / "model.onnx", tmp_path):
+        with pytest.raises(popart.popart_exception, match="Cannot write the model"):
+            session.modelToHost(str(path))
+    assert sorted(tmp_path.parent.glob(f"{tmp_path.name}*")) == [tmp_path]
+
+
 def test_constant_weights_are_refused() -> None:
     model = Regression()
     session = model.inference()

@@ -151,6 +151,35 @@ def test_a_callback_gives_the_type_of_the_model() -> None:
     np.testing.assert_array_equal(run(np.ones(2, np.float32)), [2, 2])
 
 
+def test_outputs_have_the_type_of_the_model_and_room() -> None:
+    x, y, session = doubled([2], 1)
+    data = np.ones(2, np.float32)
+
+    def run(out: Any) -> None:
+        session.run(popart.PyStepIO({x: data}, {y: out}))
+
+    def call(out: Any) -> None:
+        session.run(popart.PyStepIOCallback(lambda id, prefetch: data, len, lambda id: out, len))
+
+    fixed = np.zeros(2, np.float32)
+    fixed.flags.writeable = False
+    wrong = f"Type discrepancy for tensor {y}. User provided : DOUBLE and expected : FLOAT"
+    for give in (run, call):
+        for out, text in ((np.zeros(2), wrong), (fixed, "is read-only"), ([0.0, 0.0], "give a numpy array")):
+            with pytest.raises(popart.popart_exception) as error:
+                give(out)
+            assert text in error.value.args[0]
+    with pytest.raises(popart.popart_exception, match="give a numpy array"):
+        call(None)
+
+
+def test_int32_results_may_go_to_arrays_of_int64() -> None:
+    x, y, session = doubled([2], 1, kind="INT32")
+    out = np.zeros(2, np.int64)
+    session.run(popart.PyStepIO({x: np.array([1, -2], np.int32)}, {y: out}))
+    np.testing.assert_array_equal(out, [2, -4])
+
+
 @pytest.mark.filterwarnings("ignore:Tensor input. INT64 step data is converted to INT32")
 @pytest.mark.parametrize("dtype", [np.int32, np.int64])
 def test_arrays_may_change_between_runs(dtype: type) -> None:
