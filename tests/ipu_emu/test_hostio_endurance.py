@@ -26,10 +26,11 @@ def test_memory_is_flat(how: dict[str, Any]) -> None:
             memory = sum(each.memory_full_info().uss for each in everyone)
             return memory / 1e6, sum(each.num_fds() for each in everyone)
 
-        begin, descriptors = used(1000)
-        end, still = used(6000)
-    assert end - begin < 2
-    assert still == descriptors
+        # What leaks grows every time; pages that the system had taken away come back once.
+        found = [used(1000), *(used(3000) for _ in range(3))]
+    memory, descriptors = zip(*found, strict=True)
+    assert min(np.diff(memory)) < 1
+    assert len(set(descriptors)) == 1
 
 
 def test_prefetch_bounds_memory() -> None:
