@@ -134,7 +134,7 @@ def nll(
 ) -> None:
     """Loss of each row of ``p`` [rows, classes], divided by the number of labels for a mean.
 
-    A label outside the classes has probability 0.
+    A label outside the classes has probability 0. A probability that is NaN stays one.
     """
     count = np.float32(count_labels(labels, ignore) if mean else 1)
     for i in range(labels.size):
@@ -145,7 +145,7 @@ def nll(
         elif is_log:
             losses[i] = -picked / count
         else:
-            losses[i] = -np.log(picked if picked > smallest else np.float32(smallest)) / count
+            losses[i] = -np.log(np.float32(smallest) if picked < smallest else picked) / count
 
 
 @jit
@@ -165,7 +165,7 @@ def nll_grad(
     for i in range(labels.size):
         label = labels[i]
         if label != ignore and 0 <= label < p.shape[1]:
-            picked = p[i, label] if p[i, label] > smallest else np.float32(smallest)
+            picked = np.float32(smallest) if p[i, label] < smallest else p[i, label]
             slope = np.float32(1) if is_log else np.float32(1) / picked
             out[i, label] = -g[i % g.size] * slope / count
 

@@ -66,7 +66,7 @@ from ipu_emu.popart.opset_classes import (
     AiOnnxOpset10,
     AiOnnxOpset11,
 )
-from ipu_emu.popart.optimizer import ClipNormSettings, Optimizer, OptimizerValue
+from ipu_emu.popart.optimizer import ClipNormSettings, Optimizer, OptimizerValue, OptimizerValueMap
 from ipu_emu.popart.option_groups import (
     AccumulateOuterFragmentSettings,
     AutodiffSettings,
@@ -169,6 +169,7 @@ __all__ = [
     "MergeVarUpdateType",
     "Optimizer",
     "OptimizerValue",
+    "OptimizerValueMap",
     "OutOfMemoryException",
     "Patterns",
     "PatternsLevel",

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from ipu_emu.errors import EmulatorError
 from ipu_emu.popart.enums import AdamMode, DataType, WeightDecayMode
-from ipu_emu.popart.optimizer import ClipNormSettings, Optimizer, Value, clips_of, state_type
+from ipu_emu.popart.optimizer import ClipNormSettings, Optimizer, OptimizerValueMap, Value, clips_of, state_type
 from ipu_emu.transforms import adam
 from ipu_emu.transforms.adam import AdamForm, AdamValues
 
@@ -82,6 +82,18 @@ class Adam(Optimizer):
 
     def form(self) -> str:
         return f"{self.mode.name}, {self.weight_decay_mode.name}"
+
+    def beta1s(self) -> OptimizerValueMap:
+        return self._values("beta1")
+
+    def beta2s(self) -> OptimizerValueMap:
+        return self._values("beta2")
+
+    def epsilons(self) -> OptimizerValueMap:
+        return self._values("eps")
+
+    def maxWeightNorms(self) -> OptimizerValueMap:
+        return self._values("max_weight_norm")
 
 
 def _renamed(values: dict[str, Value]) -> dict[str, Value]:

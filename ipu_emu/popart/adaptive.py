@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from ipu_emu.errors import EmulatorError
 from ipu_emu.popart.enums import AdaptiveMode, DataType, WeightDecayMode
-from ipu_emu.popart.optimizer import Optimizer, Value, state_type
+from ipu_emu.popart.optimizer import Optimizer, OptimizerValueMap, Value, state_type
 from ipu_emu.transforms import adaptive
 from ipu_emu.transforms.adaptive import AdaptiveForm, AdaptiveValues
 
@@ -83,3 +83,12 @@ class Adaptive(Optimizer):
     def form(self) -> str:
         variant = ", TensorFlow's variant" if self.tf_variant else ""
         return f"{self.mode.name}, {self.weight_decay_mode.name}{variant}"
+
+    def alphas(self) -> OptimizerValueMap:
+        return self._values("alpha")
+
+    def momentums(self) -> OptimizerValueMap:
+        return self._values("momentum")
+
+    def epsilons(self) -> OptimizerValueMap:
+        return self._values("eps")

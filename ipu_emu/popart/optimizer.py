@@ -11,7 +11,16 @@ from ipu_emu.graph import DType, dtype_named
 from ipu_emu.popart.enums import DataType
 from ipu_emu.transforms.optimizer import Clip, Hyper, Rule
 
-__all__ = ["ClipNormSettings", "Optimizer", "OptimizerValue", "Value", "check_replacement", "clips_of", "state_type"]
+__all__ = [
+    "ClipNormSettings",
+    "Optimizer",
+    "OptimizerValue",
+    "OptimizerValueMap",
+    "Value",
+    "check_replacement",
+    "clips_of",
+    "state_type",
+]
 
 #: A number, (number, is it constant), or an OptimizerValue.
 Value = Any
@@ -31,6 +40,23 @@ class OptimizerValue:
 
     def __repr__(self) -> str:
         return f"OptimizerValue({self.val()}, {self.isConst()})"
+
+
+class OptimizerValueMap:
+    """One value of an optimiser for all weights: the default, and those that weights have of their own."""
+
+    def __init__(self, default: OptimizerValue, specific: Mapping[str, OptimizerValue]) -> None:
+        self._default, self._specific = default, dict(specific)
+
+    def getDefault(self) -> OptimizerValue:
+        return self._default
+
+    def get(self, weightId: str) -> OptimizerValue:
+        return self._specific.get(weightId, self._default)
+
+    def hasSpecific(self, weightId: str = "") -> bool:
+        """Say whether a weight (or any) has a value of its own."""
+        return weightId in self._specific if weightId else bool(self._specific)
 
 
 class ClipNormSettings:
@@ -97,6 +123,22 @@ class Optimizer:
 
     def getLossScalingVal(self) -> float:
         return self._rule.loss_scaling.value
+
+    def learningRates(self) -> OptimizerValueMap:
+        return self._values("learning_rate")
+
+    def weightDecays(self) -> OptimizerValueMap:
+        return self._values("weight_decay")
+
+    def _values(self, field: str) -> OptimizerValueMap:
+        """The values of one field of the rule."""
+
+        def value(values: Any) -> OptimizerValue:
+            found: Hyper = getattr(values, field)
+            return OptimizerValue(found.value, found.constant)
+
+        specific = {weight: value(values) for weight, values in self.plan.specific.items()}
+        return OptimizerValueMap(value(self.plan.default), specific)
 
     @property
     def _rule(self) -> Rule:

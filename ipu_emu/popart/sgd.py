@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from ipu_emu.errors import EmulatorError
 from ipu_emu.popart.enums import DataType, SGDAccumulatorAndMomentum
-from ipu_emu.popart.optimizer import ClipNormSettings, Optimizer, Value, clips_of, state_type
+from ipu_emu.popart.optimizer import ClipNormSettings, Optimizer, OptimizerValueMap, Value, clips_of, state_type
 from ipu_emu.transforms.sgd import Mode, Sgd, SgdValues
 
 __all__ = ["SGD", "ConstSGD"]
@@ -67,6 +67,15 @@ class SGD(Optimizer):
 
     def form(self) -> str:
         return str(self.plan.with_momentum.name.capitalize())
+
+    def momentums(self) -> OptimizerValueMap:
+        return self._values("momentum")
+
+    def dampenings(self) -> OptimizerValueMap:
+        return self._values("dampening")
+
+    def velocityScalings(self) -> OptimizerValueMap:
+        return self._values("velocity_scaling")
 
     @classmethod
     def check(cls, values: Any) -> None:

@@ -11,6 +11,7 @@ import pytest
 from onnx import helper
 
 from ipu_emu import popart
+from tests.ipu_emu.sessions import train
 
 
 def model() -> bytes:
@@ -168,3 +169,19 @@ def test_not_a_number_stays_where_it_is() -> None:
     session.run(popart.PyStepIO({x: np.array([1, np.nan, 2], np.float32)}, anchors))
     for id in outputs:
         assert np.isnan(anchors[id]).tolist() == [False, True, False], id
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float16])
+def test_a_loss_of_nan_does_not_look_like_a_number(kind: type) -> None:
+    """A training that has diverged must not show the loss of the smallest probability."""
+    builder = popart.Builder()
+    p = builder.addInitializedInputTensor(np.array([[np.nan, 0.5], [0.25, 0.5]], kind))
+    labels = builder.addInputTensor("INT32", [2])
+    loss = builder.aiGraphcore.nllloss([p, labels], popart.ReductionType.NoReduction)
+    total = builder.aiGraphcore.identityloss([loss])
+    gradient = popart.reservedGradientPrefix() + p
+    session = train(builder, popart.DataFlow(1, [loss, gradient]), total, popart.ConstSGD(1.0))
+    anchors = session.initAnchorArrays()
+    session.run(popart.PyStepIO({labels: np.zeros(2, np.int32)}, anchors))
+    assert np.isnan(anchors[loss]).tolist() == [True, False]
+    assert np.isnan(anchors[gradient]).tolist() == [[True, False], [False, False]]

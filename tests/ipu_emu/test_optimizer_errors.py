@@ -128,3 +128,31 @@ def test_optimisers_that_cannot_take_over() -> None:
     special = Adam({})
     special.insertSpecific("w", {"beta1": 0.5})
     assert replacing(Adam({}), special).startswith("Problem with learning rates. Weights have values of their own")
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "asked"),
+    [
+        ("SGD", "learningRate", "learningRates"),
+        ("SGD", "weightDecay", "weightDecays"),
+        ("SGD", "momentum", "momentums"),
+        ("SGD", "dampening", "dampenings"),
+        ("SGD", "velocityScaling", "velocityScalings"),
+        ("Adam", "beta1", "beta1s"),
+        ("Adam", "beta2", "beta2s"),
+        ("Adam", "eps", "epsilons"),
+        ("Adam", "maxWeightNorm", "maxWeightNorms"),
+        ("Adaptive", "alpha", "alphas"),
+        ("Adaptive", "momentum", "momentums"),
+        ("Adaptive", "eps", "epsilons"),
+    ],
+)
+def test_values_can_be_asked_for(name: str, key: str, asked: str) -> None:
+    optimizer = ALL[name]({f"default{key[0].upper()}{key[1:]}": (0.25, False)})
+    optimizer.insertSpecific("w", {key: (0.5, True)})
+    values = getattr(optimizer, asked)()
+    assert (values.getDefault().val(), values.getDefault().isConst()) == (0.25, False)
+    assert (values.get("w").val(), values.get("w").isConst()) == (0.5, True)
+    assert values.get("v").val() == 0.25
+    assert values.hasSpecific("w")
+    assert not values.hasSpecific("v")
