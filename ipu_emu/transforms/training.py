@@ -68,7 +68,7 @@ def training_graph(
     counted = _counted(graph, scaler, gradients, accumulation) if scaler else []
     if scaler:
         totals = scaler.undo(graph, totals)
-    totals = clip_norms(graph, optimizer, totals, shares=divisor)
+    totals = clip_norms(graph, optimizer, totals, shares=divisor, replicas=replicas)
     for weight_id, total in totals.items():
         optimizer.append(graph, graph.tensor(weight_id), total, shares=divisor)
     if scaler:

@@ -83,3 +83,36 @@ def test_a_group_can_be_left_by_no_replacement() -> None:
             popart.ConstSGD(0.1, clip_norm_settings=[popart.ClipNormSettings.clipAllWeights(1.0)])
         )
     assert error.value.args[0] == "Clip norm settings do not match."
+
+
+GROUPS = {
+    (popart.CommGroupType.Consecutive, 2): [[0, 1], [2, 3]],
+    (popart.CommGroupType.Ungrouped, 0): [[0], [1], [2], [3]],
+}
+
+
+@pytest.mark.parametrize("group", GROUPS, ids=str)
+def test_a_norm_over_weights_that_replicas_share_differently_is_that_of_all_values(group: Any) -> None:
+    """Else ``w``, which all replicas share, would be clipped by another factor on each, and drift apart."""
+    members = GROUPS[group]
+    builder = popart.Builder()
+    x = builder.addInputTensor("FLOAT", [3])
+    w = builder.addInitializedInputTensor(np.zeros(3, np.float32), "w")
+    settings = popart.VariableSettings(popart.CommGroup(*group))
+    g = builder.addInitializedInputTensor(np.zeros((len(members), 3), np.float32), settings, "g")
+    product = builder.aiOnnx.mul([x, builder.aiOnnx.add([w, g])])
+    loss = builder.aiGraphcore.identityloss([product], popart.ReductionType.Sum)
+    optimizer = popart.SGD({"defaultLearningRate": (1.0, False)}, [popart.ClipNormSettings.clipAllWeights(0.5)])
+    flow = popart.DataFlow(1, [w, g], popart.AnchorReturnType("Final"))
+    session = train(builder, flow, loss, optimizer, options(R=4))
+    data, anchors = np.random.default_rng(3).standard_normal((4, 3)).astype(np.float32), session.initAnchorArrays()
+    session.run(popart.PyStepIO({x: data}, anchors))
+
+    of_groups = np.stack([data[replicas].sum(axis=0, dtype=np.float64) for replicas in members])
+    whole = data.sum(axis=0, dtype=np.float64)
+    factor = 0.5 / np.sqrt((whole**2).sum() + (of_groups**2).sum())
+    np.testing.assert_allclose(anchors[w], np.tile(-whole * factor, (4, 1)), rtol=1e-5)
+    for number, replicas in enumerate(members):
+        np.testing.assert_allclose(
+            anchors[g][replicas], np.tile(-of_groups[number] * factor, (len(replicas), 1)), rtol=1e-5
+        )
