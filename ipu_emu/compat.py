@@ -8,10 +8,14 @@ Imports are redirected, and nothing else:
 
 Who asks for the emulator gets it, even where a package of that name is installed. Other parts of Graphcore's SDK
 (popxl, poptorch, poplar) are not there, and importing them says so.
+
+Processes that the program starts, such as the workers of a data loader, find the folder ``aliases`` in their path:
+what multiprocessing spawns in the ``sys.path`` that it is sent, every other Python in PYTHONPATH.
 """
 
 from __future__ import annotations
 
+import os
 import runpy
 import sys
 from collections.abc import Sequence
@@ -21,7 +25,7 @@ from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
 
-__all__ = ["ALIASES", "install", "main"]
+__all__ = ["ALIASES", "install", "main", "take_over"]
 
 #: What a program imports, and what it gets.
 ALIASES = {"popart": "ipu_emu.popart", "popdist": "popdist_py"}
@@ -67,6 +71,20 @@ def install() -> None:
         sys.meta_path.insert(0, _Finder())
 
 
+def take_over(name: str) -> None:
+    """Redirect imports, and let the module behind ``name`` replace the one that is being imported under it."""
+    if name in ALIASES:
+        install()
+        del sys.modules[name]
+        import_module(name)
+
+
+def _reach_children() -> None:
+    folder, inherited = str(Path(__file__).parent / "aliases"), os.environ.get("PYTHONPATH")
+    sys.path.insert(1, folder)
+    os.environ["PYTHONPATH"] = folder if not inherited else folder + os.pathsep + inherited
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the program that the command line names, as if it had been started itself."""
     given = list(sys.argv[1:] if arguments is None else arguments)
@@ -74,6 +92,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("usage: python -m ipu_emu.compat program.py [arguments]\n\n" + (__doc__ or "").split("\n\n")[0])
         return 0 if given else 2
     install()
+    _reach_children()
     if given[0] == "-m" and len(given) > 1:
         sys.argv = given[1:]
         runpy.run_module(given[1], run_name="__main__", alter_sys=True)

@@ -73,6 +73,33 @@ def test_it_runs_under_the_launcher(program: Path) -> None:
     assert done.stdout.count("said [] __main__ -15.0") == 2
 
 
+WITH_CHILDREN = """
+import multiprocessing
+import subprocess
+import sys
+import popdist.popart
+
+def shape(size):
+    import popart
+    return popart.TensorInfo("FLOAT", [size]).shape(), popart.__name__
+
+if __name__ == "__main__":
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        print(pool.map_async(shape, [3]).get(120))
+    code = "import popdist.popart, popart, popdist; print(popart.__name__, popdist.__name__, popdist.popart.__name__)"
+    print(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout)
+"""
+
+
+def test_processes_that_it_starts_find_the_same_modules(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(WITH_CHILDREN)
+    done = run(sys.executable, "-m", "ipu_emu.compat", "program.py", folder=tmp_path)
+    assert done.stdout.split("\n")[:2] == [
+        "[([3], 'ipu_emu.popart')]",
+        "ipu_emu.popart popdist_py popdist_py.popart",
+    ], done.stderr[-2000:]
+
+
 def test_slips_are_one_message(tmp_path: Path) -> None:
     done = run(sys.executable, "-m", "ipu_emu.compat", "nothing.py", folder=tmp_path)
     assert done.returncode == 2

@@ -1,0 +1,1 @@
+"""Aliases: a folder for ``sys.path``, where processes that a program starts find popart and popdist (see compat)."""
