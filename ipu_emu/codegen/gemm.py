@@ -34,7 +34,7 @@ Call = Callable[[], object]
 _Array = NDArray[Any]
 
 #: Rows from which copying b into panels pays.
-_MANY = 96
+_MANY = 16
 #: Depths of b that are read at a time where b is read in place.
 _DEPTH = 64
 
@@ -128,12 +128,11 @@ class _Plan:
         panels = self.scratch[1][: b.size]
         function = panels_of_columns(tile, b.dtype == np.float16)
         pack = bound_call(function, b, panels, n // tile, k, b.strides[-1], batch, b.strides[0], k * n * 4)
-        strips = {"starts": offsets(np.arange(n // tile) * k * tile * 4), "step": offsets(np.arange(k) * tile * 4)}
-        return [pack, *self._by_product(a, panels.reshape(batch, k, n), y, **strips)]
+        starts = offsets(np.arange(n // tile) * k * tile * 4)
+        return [pack, *self._by_product(a, panels.reshape(batch, k, n), y, starts)]
 
-    def _by_product(
-        self, a: _Array, b: _Array, y: _Array, *, starts: _Array | None = None, step: _Array | None = None
-    ) -> list[Call]:
+    def _by_product(self, a: _Array, b: _Array, y: _Array, starts: _Array | None = None) -> list[Call]:
+        """``starts`` says where panels of b begin, if there are."""
         (m, k), n = a.shape[-2:], b.shape[-1]
         vectors = 2 if n >= 2 * lanes() else 1
         tiles = tile_starts(n, vectors * lanes())
@@ -143,7 +142,7 @@ class _Plan:
             "x": b,
             "from": offsets(tiles * 4) if starts is None else starts,
             "at": offsets(tiles * y.itemsize),
-            "step": offsets(np.arange(k) * b.strides[-2]) if step is None else step,
+            "x_step": b.strides[-2] if starts is None else 4 * vectors * lanes(),
             "tiles": len(tiles),
             "vectors": vectors,
             # Where tiles overlap, adding to y twice would be wrong.
@@ -156,6 +155,9 @@ class _Plan:
         blocks, left = divmod(m, ROWS)
         calls: list[Call] = []
         strides = {"w_row": a.strides[-2], "w_step": a.strides[-1]}
+        common["fixed"] = [name for name, stride in strides.items() if stride == 4]
+        if starts is not None:
+            common["fixed"].append("x_step")
         if blocks:
             calls.append(product_call(y, k, blocks, ROWS, w=a, w_block=None, **strides, **common))
         if left:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from ipu_emu.codegen.loops import I64, Kernel, const, repeat
@@ -11,14 +11,15 @@ __all__ = ["NamedKernel"]
 
 
 class NamedKernel(Kernel):
-    """``names`` in the order of the arguments; strides are in bytes."""
+    """``names`` in the order of the arguments; strides are in bytes. Those that are ``fixed`` become constants."""
 
-    def __init__(self, name: str, names: list[str]) -> None:
+    def __init__(self, name: str, names: list[str], fixed: Iterable[tuple[str, int]] = ()) -> None:
         super().__init__(name, len(names))
         self.places = {name: place for place, name in enumerate(names)}
+        self.fixed = {name: const(value) for name, value in fixed}
 
     def __getitem__(self, name: str) -> Any:
-        return self.arguments[self.places[name]]
+        return self.fixed[name] if name in self.fixed else self.arguments[self.places[name]]
 
     def address(self, name: str, *steps: tuple[Any, Any]) -> Any:
         """Pointer ``name`` advanced by the products of ``steps``."""

@@ -20,22 +20,21 @@ _Array = NDArray[Any]
 
 
 def product_call(y: _Array, k: int, blocks: int, rows: int, first: int = 0, **given: Any) -> Call:
-    wide = given.pop("wide")
-    function = product(rows, given.pop("vectors", 2), y.dtype == np.float16, wide)
+    """Set ``blocks`` times ``rows`` rows of y; row 0 has number ``first`` of a bias that is not wide.
+
+    ``fixed`` names the strides that the kernel is made for. Without ``step`` the lines of x are ``x_step`` apart, and
+    with a ``w_block`` of None the blocks of w follow each other.
+    """
+    wide, fixed = given.pop("wide"), {name: given[name] for name in given.pop("fixed", ())}
+    even = given.setdefault("step", None) is None
+    function = product(rows, given.pop("vectors", 2), y.dtype == np.float16, wide, even, tuple(fixed.items()))
     if given["bias"] is not None and not wide:
         given["bias"] = given["bias"][first:]
-    row, step, block = given["w_row"], given["w_step"], given.pop("w_block")
-    defaults = {"batch": 1, "x_batch": 0, "w_batch": 0, "y_batch": 0, "add": 0}
-    defaults |= {"depth_chunk": k, "tile_chunk": given["tiles"]}
-    own = {
-        "y": y,
-        "depth": k,
-        "blocks": blocks,
-        "y_row": y.strides[-2],
-        "w_row": row,
-        "w_step": step,
-        "w_block": rows * row if block is None else block,
-    }
+    if given["w_block"] is None:
+        given["w_block"] = rows * given["w_row"]
+    defaults = {"batch": 1, "x_batch": 0, "w_batch": 0, "y_batch": 0, "add": 0, "x_step": 0}
+    defaults |= {"depth_chunk": k, "tile_chunk": given["tiles"], "y_row": y.strides[-2]}
+    own = {"y": y, "depth": k, "blocks": blocks}
     return named_call(function, PRODUCT, **(defaults | given | own))
 
 

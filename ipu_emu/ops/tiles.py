@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ipu_emu.codegen.call import call, named_call, offsets, relocation
+from ipu_emu.codegen.call import call, offsets, relocation
 from ipu_emu.codegen.compiler import lanes
 from ipu_emu.codegen.panels import BLOCK, panels_of_columns
-from ipu_emu.codegen.product import PRODUCT, ROWS, product
+from ipu_emu.codegen.product import ROWS
+from ipu_emu.codegen.products import product_call
 from ipu_emu.ops.registry import Step
 
 __all__ = ["Tiles", "packed_rows", "packed_taps", "parts", "products_of", "whole_blocks"]
@@ -48,34 +49,26 @@ def products_of(
     """The calls for ``y`` [made, ...]: whole blocks of rows, and the rows that are left."""
     blocks, left = divmod(y.shape[0], ROWS)
     calls: list[Step] = []
-    half = y.dtype == np.float16
+    common: dict[str, Any] = {
+        "x": image,
+        "from": tiles.origins,
+        "at": tiles.at(y.itemsize),
+        "step": steps,
+        "bias": bias,
+        "wide": False,
+        "tiles": len(tiles.origins),
+        "vectors": tiles.vectors,
+        "y_row": y.strides[0],
+        "w_row": 4,
+        "w_step": 4 * ROWS,
+        "w_block": 4 * ROWS * len(steps),
+        "tile_chunk": chunk,
+        "fixed": ["w_row", "w_step"],
+    }
     for first, count, rows in ((0, blocks, ROWS), (blocks * ROWS, 1, left)):
-        if not count or not rows:
-            continue
-        arguments: dict[str, Any] = {
-            "x": image,
-            "w": packed[first // ROWS :],
-            "y": y[first:],
-            "from": tiles.origins,
-            "at": tiles.at(y.itemsize),
-            "step": steps,
-            "bias": None if bias is None else bias[first:],
-            "tiles": len(tiles.origins),
-            "depth": len(steps),
-            "blocks": count,
-            "y_row": y.strides[0],
-            "w_row": 4,
-            "w_step": 4 * ROWS,
-            "w_block": 4 * ROWS * len(steps),
-            "tile_chunk": chunk,
-            "depth_chunk": len(steps),
-            "add": 0,
-            "batch": 1,
-            "x_batch": 0,
-            "w_batch": 0,
-            "y_batch": 0,
-        }
-        calls.append(named_call(product(rows, tiles.vectors, half), PRODUCT, **arguments))
+        if count and rows:
+            weights = packed[first // ROWS :]
+            calls.append(product_call(y[first:], len(steps), count, rows, first, w=weights, **common))
     return calls
 
 
