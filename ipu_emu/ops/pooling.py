@@ -52,7 +52,7 @@ def _max_expand(graph: Graph, op: Op) -> list[Op] | None:
 
 
 def _lines(array: NDArray[Any]) -> NDArray[Any]:
-    return view(array.transpose(1, 2, 3, 0), (-1, array.shape[0]))
+    return view(array.transpose(1, 2, 3, 0), (prod(array.shape[1:]), array.shape[0]))
 
 
 def _numbers(windows: Windows) -> tuple[int, ...]:

@@ -78,7 +78,7 @@ def _sum_grad(d: Adjoint) -> Value:
 
 
 def _mean_grad(d: Adjoint) -> Value:
-    return d.g.scaled(1 / _count(d.node)).shaped(_kept(d.node)).spread_to(d.shape)
+    return d.g.scaled(1 / max(_count(d.node), 1)).shaped(_kept(d.node)).spread_to(d.shape)
 
 
 def _sum_to_shape(node: Node) -> Made:

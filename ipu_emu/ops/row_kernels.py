@@ -116,7 +116,7 @@ def norm(
         rows, columns, x=("full", x), scale=(per, scale), bias=(per, bias), y=("full", y), mean=("row", mean),
         variance=("row", variance), inverse=("row", inverse),
     )  # fmt: skip
-    kernel.scalars(share=_number(1 / columns), epsilon=_number(epsilon))
+    kernel.scalars(share=_number(1 / max(columns, 1)), epsilon=_number(epsilon))
     kernel.add("sum s x", "m = mul s share; define m m; put mean m")
     kernel.add(
         "d = sub x m; q = mul d d; sum s q",
@@ -147,7 +147,7 @@ def norm_grad(
         rows, columns, g=("full", g), x=("full", x), scale=(per, scale), mean=("row", mean), inverse=("row", inverse),
         dx=("full", dx), dscale=(per, dscale), dbias=(per, dbias),
     )  # fmt: skip
-    kernel.scalars(share=_number(1 / columns))
+    kernel.scalars(share=_number(1 / max(columns, 1)))
     if per == "row":
         kernel.add(
             "d = sub x mean; h = mul d inverse; p = mul g h; sum a g; sum b p",

@@ -94,10 +94,10 @@ def axis_of(node: Node, axis: int) -> int:
     return axis % rank
 
 
-def inferred(node: Node, asked: list[int]) -> tuple[int, ...]:
-    """The shape that ``asked`` means for input 0: 0 copies a dimension, one -1 takes what is left."""
+def inferred(node: Node, asked: list[int], *, copies: bool = True) -> tuple[int, ...]:
+    """The shape that ``asked`` means for input 0: 0 copies a dimension, if it does, and one -1 takes what is left."""
     data = node.input(0)
-    copies = not node.attribute("allowzero", 0)
+    copies = copies and not node.attribute("allowzero", 0)
     shape = [data.shape[i] if size == 0 and copies and i < data.rank else int(size) for i, size in enumerate(asked)]
     if shape.count(-1) == 1:
         known = prod(size for size in shape if size != -1)

@@ -71,7 +71,7 @@ def _matrices(bound: Bound) -> tuple[list[NDArray[Any]], NDArray[Any]]:
 
 def _shifted_exp(x: NDArray[Any], y: NDArray[Any], column: NDArray[Any]) -> list[Step]:
     return [
-        partial(np.maximum.reduce, x, 1, None, column, True),
+        partial(np.maximum.reduce, x, 1, None, column, True, -np.inf),
         partial(np.subtract, x, column, y),
     ]
 

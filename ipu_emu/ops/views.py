@@ -42,6 +42,11 @@ def _reshape_by_attribute(node: Node) -> Made:
     return [(node.input(0).dtype, inferred(node, node.attribute("shape", [])))]
 
 
+def _reshape_to(node: Node) -> Made:
+    """What the emulator makes itself: a size of 0 is meant."""
+    return [(node.input(0).dtype, inferred(node, node.attribute("shape", []), copies=False))]
+
+
 def _flatten(node: Node) -> Made:
     x, axis = node.input(0), node.attribute("axis", 1)
     if not -x.rank <= axis <= x.rank:
@@ -103,7 +108,7 @@ OPS = [
     _view("Detach", same, None, kernel=_copy, domain=GRAPHCORE),
     _view("Reshape", _reshape_by_input, _back, inputs=(2, 2), given={1: "shape"}),
     _view("Reshape", _reshape_by_attribute, _back, domain=GRAPHCORE),
-    _view("ReshapeTo", _reshape_by_attribute, _back),
+    _view("ReshapeTo", _reshape_to, _back),
     _view("Flatten", _flatten, _back),
     _view("Squeeze", _squeeze, _back, inputs=(1, 2), given={1: "axes"}),
     _view("Unsqueeze", _unsqueeze, _back, inputs=(1, 2), given={1: "axes"}),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import onnx
@@ -185,3 +186,45 @@ def test_a_loss_of_nan_does_not_look_like_a_number(kind: type) -> None:
     session.run(popart.PyStepIO({labels: np.zeros(2, np.int32)}, anchors))
     assert np.isnan(anchors[loss]).tolist() == [True, False]
     assert np.isnan(anchors[gradient]).tolist() == [[True, False], [False, False]]
+
+
+WEIGHT = {size: np.ones(size, np.float32) for size in ((3,), (1, 8, 3), (1, 8, 2), (1, 6, 3), (1, 6, 2))}
+EMPTY: dict[str, tuple[tuple[int, ...], list[np.ndarray], Callable[[Any, str, list[str]], str]]] = {
+    "max pooling": ((0, 3, 4, 4), [], lambda b, x, w: b.aiOnnx.maxpool([x], 1, [2, 2])[0]),
+    "average pooling": ((0, 3, 4, 4), [], lambda b, x, w: b.aiOnnx.averagepool([x], [2, 2])),
+    "local response": ((0, 3, 4, 4), [], lambda b, x, w: b.aiOnnx.lrn([x], 3)),
+    "batch normalisation": (
+        (0, 3, 2, 2),
+        [WEIGHT[3,]] * 4,
+        lambda b, x, w: b.aiOnnx.batchnormalization([x, *w], 5)[0],
+    ),
+    "group normalisation": (
+        (0, 3),
+        [WEIGHT[3,]] * 2,
+        lambda b, x, w: b.aiGraphcore.groupnormalization([x, *w], 1)[0],
+    ),
+    "instance normalisation": (
+        (2, 3, 0),
+        [WEIGHT[3,]] * 2,
+        lambda b, x, w: b.aiOnnx.instancenormalization([x, *w]),
+    ),
+    "logarithm of no classes": ((3, 0), [], lambda b, x, w: b.aiOnnx.logsoftmax([x])),
+    "mean of nothing": ((3, 0), [], lambda b, x, w: b.aiOnnx.reducemean([x], [1])),
+    "lstm": ((5, 0, 3), [WEIGHT[1, 8, 3], WEIGHT[1, 8, 2]], lambda b, x, w: b.aiOnnx.lstm([x, *w], 3)[0]),
+    "gru": ((5, 0, 3), [WEIGHT[1, 6, 3], WEIGHT[1, 6, 2]], lambda b, x, w: b.aiOnnx.gru([x, *w], 2)[0]),
+}
+
+
+@pytest.mark.parametrize("name", EMPTY)
+def test_tensors_without_elements_train(name: str) -> None:
+    shape, arrays, make = EMPTY[name]
+    builder = popart.Builder()
+    x = builder.addInitializedInputTensor(np.zeros(shape, np.float32))
+    y = make(builder, x, [builder.addInitializedInputTensor(array) for array in arrays])
+    loss = builder.aiGraphcore.identityloss([y], popart.ReductionType.Sum)
+    gradient = popart.reservedGradientPrefix() + x
+    session = train(builder, popart.DataFlow(1, [loss, gradient]), loss, popart.ConstSGD(1.0))
+    anchors = session.initAnchorArrays()
+    session.run(popart.PyStepIO({}, anchors))
+    assert anchors[gradient].shape == shape
+    assert anchors[loss] == 0 or name == "mean of nothing"
