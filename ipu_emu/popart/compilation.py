@@ -22,7 +22,7 @@ from ipu_emu.popart.dataflow import DataFlow
 from ipu_emu.popart.device_rules import check_device, check_distributed, check_io_tiles
 from ipu_emu.popart.devices import DeviceInfo
 from ipu_emu.popart.enums import TileSet
-from ipu_emu.popart.inputs import broadcast_inputs, io_inputs, overlapped_inputs, staged_inputs
+from ipu_emu.popart.inputs import broadcast_inputs, check_shapes, io_inputs, overlapped_inputs, staged_inputs
 from ipu_emu.popart.locations import Locations
 from ipu_emu.popart.model_frame import ModelFrame
 from ipu_emu.popart.options import SessionOptions
@@ -91,6 +91,7 @@ class Compilation:
             if id in shapes_of:
                 settings.shapeOnReplica(shapes_of[id], replicas, id)
         known = {} if shapes is None else {id: info.described for id, info in shapes.infos.items()}
+        check_shapes(proto, known)
         casts = self._options.enableSupportedDataTypeCasting
         return from_model(
             tell_replicas(proto, replicas),

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from numbers import Integral
 from typing import Any, TypeVar
 
+import onnx
+
 from ipu_emu.errors import EmulatorError
 from ipu_emu.popart.enums import ExchangeStrategy, ReplicatedStreamMode, TileSet
 from ipu_emu.popart.options import SessionOptions
@@ -18,6 +20,7 @@ __all__ = [
     "InputArguments",
     "InputSettings",
     "broadcast_inputs",
+    "check_shapes",
     "io_inputs",
     "one_of_kind",
     "overlap_of",
@@ -78,6 +81,22 @@ class InputSettings:
         """What a model says of the input ``id``; nothing of what is the default."""
         values = (self._tiles, self._exchange, self._mode)
         return {_KEYS[type(value)] + id: value.name for value in values if int(value)}
+
+
+def check_shapes(model: onnx.ModelProto, known: Collection[str]) -> None:
+    """Raise EmulatorError for inputs that the model leaves open and whose shapes are not ``known`` either."""
+    closed = {*known, *(initializer.name for initializer in model.graph.initializer)}
+    for info in model.graph.input:
+        shape = info.type.tensor_type.shape
+        sizes = [dimension.dim_value if dimension.HasField("dim_value") else None for dimension in shape.dim]
+        if info.name not in closed and None in sizes:
+            named = ", ".join(
+                dimension.dim_param or "?" if size is None else str(size)
+                for dimension, size in zip(shape.dim, sizes, strict=True)
+            )
+            raise EmulatorError(
+                f"The model leaves the shape of input '{info.name}' open: [{named}]; give it in an InputShapeInfo"
+            )
 
 
 def broadcast_inputs(metadata: Mapping[str, str]) -> frozenset[str]:

@@ -139,6 +139,11 @@ def test_open_shapes_are_given_by_the_session() -> None:
     proto = onnx.load_from_string(model.builder.getModelProto())
     for dimension in proto.graph.input[0].type.tensor_type.shape.dim:
         dimension.dim_param = "n"
+    with pytest.raises(popart.popart_exception) as error:
+        popart.InferenceSession(proto.SerializeToString(), popart.DataFlow(1, [model.y]), device(options()))
+    assert error.value.args[0] == (
+        f"The model leaves the shape of input '{model.x}' open: [n, n]; give it in an InputShapeInfo"
+    )
     shapes = popart.InputShapeInfo()
     shapes.add(model.x, popart.TensorInfo("FLOAT", [4, 3]))
     opts = options()
