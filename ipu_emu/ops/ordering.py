@@ -100,6 +100,8 @@ def _sort_shape(node: Node) -> Made:
 
 def _median_shape(node: Node) -> Made:
     x, axes = node.input(0), axes_of(node, node.attribute("axes", None))
+    if not all(x.shape[axis] for axis in axes):
+        raise node.fail(f"axes {list(axes)} of {x} have no middle element")
     if node.attribute("keepdims", 1):
         shape = tuple(1 if i in axes else n for i, n in enumerate(x.shape))
     else:
@@ -111,7 +113,7 @@ def _median(node: Node, x: _Array) -> tuple[_Array, _Array]:
     """The lower of the two middle elements, and its place among those that were reduced."""
     axes = axes_of(node, node.attribute("axes", None))
     kept = [i for i in range(x.ndim) if i not in axes]
-    rows = x.transpose([*kept, *axes]).reshape([*(x.shape[i] for i in kept), -1])
+    rows = x.transpose([*kept, *axes]).reshape([*(x.shape[i] for i in kept), prod(x.shape[i] for i in axes)])
     places = np.argsort(rows, -1, kind="stable")[..., (rows.shape[-1] - 1) // 2]
     values = np.take_along_axis(rows, places[..., None], -1)[..., 0]
     shape = node.outputs[0].shape

@@ -208,6 +208,7 @@ EMPTY: dict[str, tuple[tuple[int, ...], list[np.ndarray], Callable[[Any, str, li
         [WEIGHT[3,]] * 2,
         lambda b, x, w: b.aiOnnx.instancenormalization([x, *w]),
     ),
+    "medians of no rows": ((0, 3), [], lambda b, x, w: b.aiGraphcore.reducemedian([x], [1])[0]),
     "logarithm of no classes": ((3, 0), [], lambda b, x, w: b.aiOnnx.logsoftmax([x])),
     "mean of nothing": ((3, 0), [], lambda b, x, w: b.aiOnnx.reducemean([x], [1])),
     "lstm": ((5, 0, 3), [WEIGHT[1, 8, 3], WEIGHT[1, 8, 2]], lambda b, x, w: b.aiOnnx.lstm([x, *w], 3)[0]),
@@ -228,3 +229,10 @@ def test_tensors_without_elements_train(name: str) -> None:
     session.run(popart.PyStepIO({}, anchors))
     assert anchors[gradient].shape == shape
     assert anchors[loss] == 0 or name == "mean of nothing"
+
+
+def test_the_median_of_nothing_is_refused() -> None:
+    builder = popart.Builder()
+    y = builder.aiGraphcore.reducemedian([builder.addInputTensor("FLOAT", [3, 0])], [1])[0]
+    with pytest.raises(popart.popart_exception, match="have no middle element"):
+        builder.getTensorShape(y)
