@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gcl.file_lock import held
+from ipu_emu.codegen.compiler import lanes
 from ipu_emu.errors import EmulatorError
 from ipu_emu.files import replace_file
 from ipu_emu.graph import Graph
@@ -34,7 +35,7 @@ __all__ = ["cache_key", "compiled_once", "load_executable", "save_executable", "
 PATIENCE = 300.0
 
 _ROOT = Path(__file__).parents[1]
-_COMPILER = ("graph", "ops", "transforms", "program")
+_COMPILER = ("codegen", "graph", "ops", "transforms", "program")
 
 
 def without_variables(graph: Graph) -> Graph:
@@ -58,8 +59,8 @@ def cache_key(graph: Graph, options: Mapping[str, Any]) -> str:
 
 @cache
 def _compiler() -> bytes:
-    """A hash of the sources of the compiler."""
-    digest = sha256()
+    """A hash of the sources of the compiler, and of the width of vectors, which the sizes of scratch depend on."""
+    digest = sha256(str(lanes()).encode())
     for room in _COMPILER:
         for path in sorted((_ROOT / room).rglob("*.py")):
             digest.update(path.read_bytes())

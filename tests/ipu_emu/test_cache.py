@@ -88,6 +88,16 @@ def test_other_graphs_and_options_have_other_keys(other: dict[str, Any]) -> None
 
 
 @pytest.mark.filterwarnings("error")
+def test_what_sizes_of_scratch_depend_on_is_in_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plan with less scratch than the kernels of this machine use would let them write over other tensors."""
+    assert "codegen" in cache._COMPILER
+    found = set()
+    for width in (8, 16):
+        monkeypatch.setattr(cache, "lanes", lambda width=width: width)
+        found.add(cache._compiler.__wrapped__())
+    assert len(found) == 2
+
+
 def test_whatever_happened_to_the_file_it_is_compiled_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plain = run()
     monkeypatch.setenv("POPART_CACHE_DIR", str(tmp_path))
