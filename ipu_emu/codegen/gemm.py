@@ -45,7 +45,7 @@ def gemm_workspace(m: int, k: int, n: int, batch: int, *, half: bool) -> list[in
         widest = batch * k * max(m, n)
         return [widest if half else 0, widest, batch * m * n if half else 0]
     small = min(m, n) < 2 * lanes()
-    if max(m, n) < _MANY and not half:
+    if k == 0 or (max(m, n) < _MANY and not half):
         return [0, 0, 0]
     # y may be stored either way round, which exchanges a and b.
     panels = blocked_workspace(m, k, n)
@@ -66,7 +66,8 @@ def gemm(
     if y.size == 0:
         return []
     if a.size == 0:
-        return [partial(y.fill, 0)]
+        sums = np.zeros(1, np.float32) if bias is None else bias if wide else bias[:, None]
+        return [partial(np.copyto, y, sums, casting="same_kind")]
     if y.strides[-1] != y.itemsize and y.strides[-2] == y.itemsize and y.shape[-1] > 1:
         a, b, y = (np.swapaxes(array, -1, -2) for array in (b, a, y))
         wide = not wide

@@ -49,6 +49,20 @@ def test_products_of_any_shape_and_order(dtype: Any, seed: int) -> None:
         np.testing.assert_allclose(y, want, atol=tolerance * np.abs(want).max(), err_msg=f"{lead} {m} {k} {n}")
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+@pytest.mark.parametrize("wide", [True, False])
+def test_sums_of_no_products_are_the_bias(dtype: Any, wide: bool) -> None:
+    a, b = np.zeros((20, 0), dtype), np.zeros((0, 24), dtype)
+    bias = np.arange(24 if wide else 20, dtype=np.float32)
+    scratch = [np.zeros(size, np.float32) for size in gemm_workspace(20, 0, 24, 1, half=dtype == np.float16)]
+    for given in (None, bias):
+        y = np.full((20, 24), 7, dtype)
+        for call in gemm(a, b, y, scratch, given, wide=wide):
+            call()
+        want = 0 if given is None else bias if wide else bias[:, None]
+        np.testing.assert_array_equal(y, np.broadcast_to(np.asarray(want, dtype), y.shape))
+
+
 @pytest.mark.parametrize("source", [np.float32, np.float16])
 @pytest.mark.parametrize("target", [np.float32, np.float16])
 def test_copies_change_order_and_type(source: Any, target: Any) -> None:
