@@ -89,8 +89,12 @@ def _unreadable(source: object) -> str:
 
 def initializers_of(model: onnx.ModelProto, large: Large = _NONE) -> dict[str, np.ndarray]:
     """The data of a model's initializers by id, in order; ``large`` has those that ``load_light`` took out."""
-    protos = model.graph.initializer
-    return {proto.name: np.array(large[proto.name]) if proto.name in large else array_of(proto) for proto in protos}
+    data = {}
+    for proto in model.graph.initializer:
+        # Of two that have one name, the last one counts: it kept its data.
+        taken = proto.name in large and not (proto.raw_data or proto.float_data)
+        data[proto.name] = np.array(large[proto.name]) if taken else array_of(proto)
+    return data
 
 
 def opset_of(model: onnx.ModelProto) -> int:

@@ -67,6 +67,8 @@ def _fields(data: memoryview) -> Iterator[_Field]:
         first = at
         key, at = _number(data, at)
         kind, size = key & 7, 0
+        if not key >> 3:  # a stretch of zeros is no message
+            raise ValueError("a field without a number")
         if kind == _NUMBER:
             _, end = _number(data, at)
             size = end - at
@@ -83,14 +85,15 @@ def _fields(data: memoryview) -> Iterator[_Field]:
 
 
 def _number(data: memoryview, at: int) -> tuple[int, int]:
-    """A number of seven bits a byte, and where it ends."""
+    """A number of at most ten bytes, seven bits each, and where it ends."""
     value = shift = 0
-    while True:
+    while shift < 70:
         byte = data[at]
         value |= (byte & 0x7F) << shift
         at, shift = at + 1, shift + 7
         if byte < 0x80:
             return value, at
+    raise ValueError("a number without an end")
 
 
 def _light_graph(field: _Field, found: dict[str, NDArray[Any]]) -> list[Piece]:

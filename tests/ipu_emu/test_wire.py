@@ -86,11 +86,20 @@ def test_what_is_not_as_expected_is_left_to_the_parser(data: bytes) -> None:
     assert without_large_data(data) == (data, {})
 
 
+@pytest.mark.parametrize("byte", [0x00, 0xFF])
+def test_what_is_no_message_is_given_up_at_once(byte: int) -> None:
+    """Fields without a number are none, and a number has ten bytes at most."""
+    message = memoryview(bytes([byte]) * 30)
+    with pytest.raises(ValueError):
+        next(wire._fields(message))
+
+
 def test_two_of_one_name() -> None:
     data = model_of(raw("w", VALUES), raw("w", VALUES + 1)).SerializeToString()
     light, large = without_large_data(data)
     np.testing.assert_array_equal(large["w"], VALUES)
     assert len(light) > VALUES.nbytes
+    np.testing.assert_array_equal(initializers_of(*load_light(data))["w"], VALUES + 1)
 
 
 def test_mutated_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
