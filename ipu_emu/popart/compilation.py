@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
-from ipu_emu.errors import EmulatorError, SessionError
+from ipu_emu.errors import ArgumentTypeError, EmulatorError, SessionError
 from ipu_emu.graph import Graph, Role
 from ipu_emu.graph.onnx_model import from_model, metadata_of
 from ipu_emu.graph.onnx_source import Large, load_light
@@ -62,6 +62,12 @@ class Compilation:
     ) -> None:
         if not isinstance(deviceInfo, DeviceInfo):
             raise EmulatorError(f"A session needs a device, found {deviceInfo!r}; get one from a DeviceManager")
+        if not isinstance(dataFlow, DataFlow):
+            raise ArgumentTypeError(
+                f"A session needs a DataFlow, found {dataFlow!r}; give DataFlow(batches, anchors)"
+            )
+        if not self._training and not dataFlow.nAnchors():
+            raise EmulatorError("User must specify an anchor tensor when doing inference.")
         self._options = deepcopy(userOptions) if userOptions is not None else SessionOptions()
         self.dataFlow = dataFlow
         self.deviceInfo = deviceInfo

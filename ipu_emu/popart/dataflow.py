@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from numbers import Integral
 from operator import index
 from typing import Any
 
-from ipu_emu.errors import EmulatorError
+from ipu_emu.errors import ArgumentTypeError, EmulatorError
 from ipu_emu.popart.enums import AnchorReturnTypeId, ExchangeStrategy, TileSet
 from ipu_emu.popart.inputs import one_of_kind, overlap_of
 from ipu_emu.program.anchors import Anchor, Return
@@ -89,7 +89,7 @@ class DataFlow:
     ) -> None:
         default = anchorReturnType or AnchorReturnType("All")
         if not isinstance(anchorTensors, Mapping):
-            anchorTensors = dict.fromkeys([*anchorTensors, *anchorIds], default)
+            anchorTensors = dict.fromkeys([*_ids(anchorTensors), *_ids(anchorIds)], default)
         self._anchors = dict(anchorTensors)
         for id, returns in self._anchors.items():
             if not isinstance(returns, AnchorReturnType):
@@ -130,3 +130,10 @@ class DataFlow:
             return self._anchors[id]
         except KeyError:
             raise EmulatorError(f"Tensor '{id}' is not anchored") from None
+
+
+def _ids(ids: Iterable[str]) -> list[str]:
+    """The ids in a list; raise ArgumentTypeError for a text, which would be a list of its letters."""
+    if isinstance(ids, str | bytes) or not isinstance(ids, Iterable):
+        raise ArgumentTypeError(f"Anchors are given as {ids!r}; give a list of tensor ids, such as [{ids!r}]")
+    return list(ids)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import Graph
 from ipu_emu.popart.compilation import Model
 from ipu_emu.popart.dataflow import DataFlow
@@ -28,8 +27,6 @@ class InferenceSession(Session):
         userOptions: SessionOptions | None = None,
         name: str = "inference",
     ) -> None:
-        if not dataFlow.nAnchors():
-            raise EmulatorError("User must specify an anchor tensor when doing inference.")
         super().__init__(fnModel, dataFlow, deviceInfo, inputShapeInfo, userOptions, name)
 
     def _transform(self) -> tuple[Graph, list[Gradient]]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from ipu_emu.errors import EmulatorError
+from ipu_emu.errors import ArgumentTypeError, EmulatorError
 from ipu_emu.graph import DType, dtype_named
 from ipu_emu.popart.enums import DataType
 from ipu_emu.transforms.optimizer import Clip, Hyper, Rule
@@ -211,6 +211,13 @@ def state_type(asked: DataType | str | None) -> DType | None:
     if not dtype.is_float:
         raise EmulatorError(f"Type {name} of an optimiser state was asked for; use FLOAT, FLOAT16 or UNDEFINED")
     return dtype
+
+
+def checked_optimizer(optimizer: object) -> Optimizer:
+    """``optimizer``, if it is one; else raise ArgumentTypeError."""
+    if not isinstance(optimizer, Optimizer):
+        raise ArgumentTypeError(f"A training needs an optimizer, found {optimizer!r}; give an SGD, Adam or Adaptive")
+    return optimizer
 
 
 def check_replacement(old: Optimizer, new: Optimizer) -> None:

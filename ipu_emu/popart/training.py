@@ -15,7 +15,7 @@ from ipu_emu.popart.compilation import Model
 from ipu_emu.popart.dataflow import DataFlow
 from ipu_emu.popart.devices import DeviceInfo
 from ipu_emu.popart.forward_only import FORWARD_ONLY, ForwardOnly, forward_anchors, forward_graph
-from ipu_emu.popart.optimizer import Optimizer, check_replacement
+from ipu_emu.popart.optimizer import Optimizer, check_replacement, checked_optimizer
 from ipu_emu.popart.options import SessionOptions
 from ipu_emu.popart.patterns import InputShapeInfo, Patterns
 from ipu_emu.popart.session import Session
@@ -46,7 +46,7 @@ class TrainingSession(Session):
         name: str = "training",
     ) -> None:
         self._loss = loss
-        self._optimizer = copy(optimizer)
+        self._optimizer = copy(checked_optimizer(optimizer))
         super().__init__(fnModel, dataFlow, deviceInfo, inputShapeInfo, userOptions, name)
         self._forward_only = ForwardOnly(self._load_forward)
 
@@ -104,7 +104,7 @@ class TrainingSession(Session):
 
     def updateOptimizerFromHost(self, optimizer: Optimizer) -> None:
         """Use the values of ``optimizer`` from now on; only those that are not constant may differ."""
-        check_replacement(self._optimizer, optimizer)
+        check_replacement(self._optimizer, checked_optimizer(optimizer))
         self._optimizer = copy(optimizer)
         for id, value in self._scalars(optimizer).items():
             if self._graph.tensors[id].role is Role.SCALAR:

@@ -202,6 +202,13 @@ def test_data_flow_answers() -> None:
     assert popart.DataFlow(1, anchorIds=["c"], anchorReturnType=popart.AnchorReturnType("Sum")).anchors() == ["c"]
     with pytest.raises(TypeError, match="Anchor 'c' is mapped to 'All'; give an AnchorReturnType"):
         popart.DataFlow(1, {"c": "All"})
+    for wrong in ("cost", b"cost", None, 3):
+        with pytest.raises(popart.popart_exception, match="give a list of tensor ids"):
+            popart.DataFlow(1, wrong)
+    with pytest.raises(
+        TypeError, match=r"Anchors are given as 'cost'; give a list of tensor ids, such as \['cost'\]"
+    ):
+        popart.DataFlow(1, anchorIds="cost")
     with pytest.raises(TypeError, match=r"AnchorReturnType\(\) has no parameter 'period'"):
         popart.AnchorReturnType("EveryN", period=2)
 

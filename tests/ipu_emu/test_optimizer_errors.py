@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ipu_emu import popart
-from tests.ipu_emu.sessions import train
+from tests.ipu_emu.sessions import infer, train
 
 SGD, Adam, Adaptive = popart.SGD, popart.Adam, popart.Adaptive
 ALL = {"SGD": SGD, "Adam": Adam, "Adaptive": Adaptive}
@@ -128,6 +128,25 @@ def test_optimisers_that_cannot_take_over() -> None:
     special = Adam({})
     special.insertSpecific("w", {"beta1": 0.5})
     assert replacing(Adam({}), special).startswith("Problem with learning rates. Weights have values of their own")
+
+
+@pytest.mark.parametrize("wrong", [None, 0.1, SGD, {"defaultLearningRate": 0.1}])
+def test_what_is_no_optimiser(wrong: Any) -> None:
+    text = f"A training needs an optimizer, found {wrong!r}; give an SGD, Adam or Adaptive"
+    assert replacing(SGD({}), wrong) == text
+    builder = popart.Builder()
+    y = builder.aiOnnx.relu([builder.addInputTensor("FLOAT", [2])])
+    loss = builder.aiGraphcore.identityloss([y])
+    assert raised(train, builder, popart.DataFlow(1), loss, wrong) == text
+
+
+@pytest.mark.parametrize("wrong", [None, 1, "y", {"y": popart.AnchorReturnType("All")}])
+def test_what_is_no_data_flow(wrong: Any) -> None:
+    text = f"A session needs a DataFlow, found {wrong!r}; give DataFlow(batches, anchors)"
+    builder = popart.Builder()
+    y = builder.aiOnnx.relu([builder.addInputTensor("FLOAT", [2])])
+    assert raised(infer, builder, wrong, {}) == text
+    assert raised(train, builder, wrong, builder.aiGraphcore.identityloss([y]), SGD({})) == text
 
 
 @pytest.mark.parametrize(
