@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from numbers import Integral
 from typing import Any
 
-from ipu_emu.errors import EmulatorError
+import numpy as np
+
+from ipu_emu.errors import ArgumentTypeError, EmulatorError
 from ipu_emu.graph import Graph
 from ipu_emu.popart.annotations import IPU_NUMBER, PHASE, PIPELINE_STAGE, SCHEDULE_PRIORITY, Annotations
 from ipu_emu.popart.enums import CommGroupType, RecomputeType
@@ -45,19 +48,19 @@ class NodeAnnotations(NodeAttributes):
 
     def virtualGraph(self, *args: Any) -> _Context | None:
         """``virtualGraph(ids, v)`` for one node, ``with builder.virtualGraph(v):`` for all within."""
-        return self._annotate(IPU_NUMBER, args)
+        return self._number(IPU_NUMBER, "virtualGraph", args)
 
     def pipelineStage(self, *args: Any) -> _Context | None:
         """As ``virtualGraph``."""
-        return self._annotate(PIPELINE_STAGE, args)
+        return self._number(PIPELINE_STAGE, "pipelineStage", args)
 
     def executionPhase(self, *args: Any) -> _Context | None:
         """As ``virtualGraph``."""
-        return self._annotate(PHASE, args)
+        return self._number(PHASE, "executionPhase", args)
 
     def commGroup(self, type: CommGroupType | int = 0, groupSize: int = 0) -> _Context:
         """The replicas that the collectives within take part with."""
-        return self._annotations.attribute(_COMM_GROUP, [int(type), groupSize])
+        return self._annotations.attribute(_COMM_GROUP, [int(type), _integer("groupSize of commGroup", groupSize)])
 
     def schedulePriority(self, priority: float) -> _Context:
         return self._annotations.attribute(SCHEDULE_PRIORITY, float(priority))
@@ -146,6 +149,11 @@ class NodeAnnotations(NodeAttributes):
 
     # How
 
+    def _number(self, name: str, asked: str, args: Sequence[Any]) -> _Context | None:
+        if len(args) not in (1, 2):
+            raise ArgumentTypeError(f"{asked} was called with {args!r}; give an integer, or ids and an integer")
+        return self._annotate(name, (*args[:-1], _integer(asked, args[-1])))
+
     def _annotate(self, name: str, args: Sequence[Any]) -> _Context | None:
         if len(args) == 1:
             return self._annotations.attribute(name, args[0])
@@ -161,6 +169,13 @@ class NodeAnnotations(NodeAttributes):
         if name not in self._annotations.current:
             raise EmulatorError(f"{what} not set in current scope.")
         return int(self._annotations.current[name])
+
+
+def _integer(asked: str, value: Any) -> int:
+    """Raise ArgumentTypeError for what is no integer."""
+    if isinstance(value, bool | np.bool_) or not isinstance(value, Integral):
+        raise ArgumentTypeError(f"{asked} is {value!r}; it has to be an integer")
+    return int(value)
 
 
 def _set_of(ids: str | Iterable[str]) -> set[str]:

@@ -97,6 +97,24 @@ def test_errors(text: str) -> None:
     assert error.value.args[0] == text
 
 
+@pytest.mark.parametrize("name", ["virtualGraph", "pipelineStage", "executionPhase"])
+def test_a_place_is_an_integer(name: str) -> None:
+    builder = popart.Builder()
+    y = builder.aiOnnx.exp([builder.addInputTensor(VECTOR)])
+    place = getattr(builder, name)
+    for wrong in ("a", 1.0, None, True, [1]):
+        for args in ((wrong,), (y, wrong), ({y}, wrong)):
+            with pytest.raises(popart.popart_exception) as error:
+                place(*args)
+            assert error.value.args[0] == f"{name} is {wrong!r}; it has to be an integer"
+    with pytest.raises(TypeError, match="give an integer, or ids and an integer"):
+        place()
+    place(y, np.int32(2))
+    assert getattr(builder, f"get{name[0].upper()}{name[1:]}")(y) == 2
+    with pytest.raises(TypeError, match="groupSize of commGroup is 'a'; it has to be an integer"):
+        builder.commGroup(popart.CommGroupType.Consecutive, "a")
+
+
 def test_attributes_can_be_added_and_removed() -> None:
     builder = popart.Builder()
     y = builder.aiOnnx.softmax([builder.addInputTensor(VECTOR)], 0)
