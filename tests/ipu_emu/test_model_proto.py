@@ -43,6 +43,16 @@ def test_a_saved_model_finds_its_data_beside_it_and_elsewhere(tmp_path: Path) ->
     np.testing.assert_array_equal(numpy_helper.to_array(beside.graph.initializer[0]), builder.graph.data[weight])
 
 
+def test_a_model_that_cannot_be_saved_leaves_nothing_behind(tmp_path: Path) -> None:
+    builder = popart.Builder()
+    builder.addOutputTensor(builder.aiOnnx.relu([builder.addInputTensor(VECTOR)]))
+    for path in (tmp_path / "none" / "model.onnx", tmp_path):
+        with pytest.raises(popart.popart_exception, match="Cannot write the model"):
+            builder.saveModelProto(str(path))
+    assert sorted(tmp_path.parent.glob(f"{tmp_path.name}*")) == [tmp_path]
+    assert not list(tmp_path.iterdir())
+
+
 def all_types() -> dict[str, np.ndarray]:
     types = ["float32", "float16", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "bool"]
     return {name: np.array([[1, 0, 3], [0, 1, 1]]).astype(name) for name in types}
