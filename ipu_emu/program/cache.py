@@ -112,23 +112,25 @@ def compiled_once(
     except OSError as error:
         warnings.warn(f"No executables are kept in '{folder}': {error.strerror}", stacklevel=2)
         return make()
-    found = _usable(path, key)
+    found, _ = _usable(path, key)
     if found is None:
         with held(Path(f"{path}.lock"), PATIENCE):
-            found = _usable(path, key)
+            found, why = _usable(path, key)
+            if why:
+                warnings.warn(f"{why}. It is replaced", stacklevel=2)
             if found is None:
                 return _made(path, key, make)
     return with_variables(found, graph.data)
 
 
-def _usable(path: Path, key: str) -> Executable | None:
+def _usable(path: Path, key: str) -> tuple[Executable | None, str]:
+    """The executable, or None and, where there is a file, why it cannot be used."""
     if not path.exists():
-        return None
+        return None, ""
     try:
-        return load_executable(path, key)
+        return load_executable(path, key), ""
     except EmulatorError as error:
-        warnings.warn(f"{error}. It is replaced", stacklevel=3)
-        return None
+        return None, str(error)
 
 
 def _made(path: Path, key: str, make: Callable[[], Executable]) -> Executable:

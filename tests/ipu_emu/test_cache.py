@@ -110,8 +110,9 @@ def test_whatever_happened_to_the_file_it_is_compiled_again(tmp_path: Path, monk
         if trial % 3 == 0:
             torn[random.integers(len(torn))] ^= 1 << int(random.integers(8))
         path.write_bytes(bytes(torn) if trial % 3 < 2 else random.bytes(100))
-        with pytest.warns(UserWarning, match="It is replaced"):
+        with pytest.warns(UserWarning, match="It is replaced") as warned:
             assert run() == plain
+        assert len(warned) == 1
         assert path.read_bytes() == whole
 
 
