@@ -17,7 +17,7 @@ Numbers = tuple[int, ...]
 
 @jit
 def max_pool(x: NDArray[Any], y: NDArray[Any], numbers: Numbers) -> None:
-    """Each line of y is the largest of the lines of x in its window."""
+    """Each line of y is the largest of the lines of x in its window; NaN wins."""
     height, width, out_height, out_width, kh, kw, sh, sw, ph, pw, dh, dw = numbers
     for line in range(y.shape[0]):
         c, h, w = line // (out_height * out_width), line // out_width % out_height, line % out_width
@@ -29,14 +29,15 @@ def max_pool(x: NDArray[Any], y: NDArray[Any], numbers: Numbers) -> None:
                 if 0 <= u < height and 0 <= v < width:
                     source = x[(c * height + u) * width + v]
                     for n in range(best.size):
-                        best[n] = source[n] if source[n] > best[n] else best[n]
+                        value = source[n]
+                        best[n] = value if (value > best[n]) | np.isnan(value) else best[n]
 
 
 @jit
 def max_pool_grad(
     g: NDArray[Any], x: NDArray[Any], y: NDArray[Any], dx: NDArray[Any], left: NDArray[Any], numbers: Numbers
 ) -> None:
-    """Give each element of ``g`` to the first element of its window that equals the largest.
+    """Give each element of ``g`` to the first element of its window that equals the largest, or is NaN.
 
     ``left`` [N] holds what is still to be given, so that the inner loop has no branch.
     """
@@ -53,7 +54,7 @@ def max_pool_grad(
                 if 0 <= u < height and 0 <= v < width:
                     source, target = x[(c * height + u) * width + v], dx[(c * height + u) * width + v]
                     for n in range(best.size):
-                        give = left[n] if source[n] == best[n] else np.float32(0)
+                        give = left[n] if (source[n] == best[n]) | np.isnan(source[n]) else np.float32(0)
                         target[n] += give
                         left[n] -= give
 

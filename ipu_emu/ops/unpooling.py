@@ -32,7 +32,7 @@ def _places_shape(node: Node) -> Made:
 
 
 def _places(node: Node, x: _Array, y: _Array) -> _Array:
-    """The first place of each window of x that holds what y says is the largest."""
+    """The first place of each window of x that holds what y says is the largest, or NaN."""
     windows = Windows.of(node, x.shape[2:], tuple(node.attribute("kernel_shape", [])))
     numbers = _numbered(x.shape, columns_first=bool(node.attribute("storage_order", 0)))
     found = np.full(y.shape, -1, np.int64)
@@ -42,7 +42,7 @@ def _places(node: Node, x: _Array, y: _Array) -> _Array:
         inside = np.logical_and.reduce(np.meshgrid(*within, indexing="ij"))
         at = np.ix_(*(np.clip(p, 0, n - 1) for p, n in zip(places, windows.input, strict=True)))
         whole = (slice(None), slice(None), *at)
-        fits = (x[whole] == y) & inside & (found < 0)
+        fits = ((x[whole] == y) | np.isnan(x[whole])) & inside & (found < 0)
         found = np.where(fits, np.broadcast_to(numbers[whole], y.shape), found)
     return found
 

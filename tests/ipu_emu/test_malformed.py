@@ -172,6 +172,24 @@ def test_not_a_number_stays_where_it_is() -> None:
         assert np.isnan(anchors[id]).tolist() == [False, True, False], id
 
 
+def test_the_largest_of_a_window_with_nan_is_nan() -> None:
+    """As in PyTorch; the gradient goes to where the NaN came from, and places name it."""
+    builder = popart.Builder()
+    value = np.array([[[[1, np.nan, 5, 4], [3, 2, -np.inf, 6]]]], np.float32).repeat(17, 0)
+    x = builder.addInitializedInputTensor(value)
+    y, places = builder.aiOnnx.maxpool([x], 2, [2, 2], strides=[2, 2])
+    deep = builder.aiOnnx.maxpool([builder.reshape_const(builder.aiOnnx, [x], [17, 1, 1, 2, 4])], 1, [1, 2, 2])[0]
+    loss = builder.aiGraphcore.identityloss([y], popart.ReductionType.Sum)
+    gradient = popart.reservedGradientPrefix() + x
+    session = train(builder, popart.DataFlow(1, [y, places, deep, gradient]), loss, popart.ConstSGD(1.0))
+    anchors = session.initAnchorArrays()
+    session.run(popart.PyStepIO({}, anchors))
+    np.testing.assert_array_equal(anchors[y][:, 0, 0], [[np.nan, 6]] * 17)
+    np.testing.assert_array_equal(anchors[deep][:, 0, 0, 0], [[np.nan, np.nan, 6]] * 17)
+    np.testing.assert_array_equal(anchors[places].reshape(17, 2) % 8, [[1, 7]] * 17)
+    np.testing.assert_array_equal(anchors[gradient][0, 0], [[0, 1, 0, 0], [0, 0, 0, 1]])
+
+
 @pytest.mark.parametrize("kind", [np.float32, np.float16])
 def test_a_loss_of_nan_does_not_look_like_a_number(kind: type) -> None:
     """A training that has diverged must not show the loss of the smallest probability."""
