@@ -89,7 +89,8 @@ def _sum_to(bound: Bound) -> Step:
     """Undo a broadcast from the shape of the output to that of the input."""
     x, y = bound.input(0), bound.outputs[0]
     lead = x.ndim - y.ndim
-    if x.dtype == np.float32 and x.shape[lead:] == y.shape and x.flags.c_contiguous and y.size >= lanes():
+    in_rows = x.flags.c_contiguous and y.flags.c_contiguous
+    if x.dtype == np.float32 and x.shape[lead:] == y.shape and in_rows and y.size >= lanes():
         return chain(partial(y.fill, 0), column_sums(x, y, x.size // y.size, y.size))
     axes = tuple(i for i in range(x.ndim) if i < lead or (y.shape[i - lead] == 1 and x.shape[i] != 1))
     return partial(np.add.reduce, x, axes, None, y[(None,) * lead] if lead else y, True)
