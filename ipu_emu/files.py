@@ -18,8 +18,8 @@ def unwritable(path: str) -> str:
     return "" if os.access(path if _special(path) else folder, os.W_OK) else "permission denied"
 
 
-def replace_file(path: str, data: bytes) -> str:
-    """Write ``data`` to ``path`` under a temporary name and rename it; the reason if that failed, else ''.
+def replace_file(path: str, *parts: bytes | memoryview) -> str:
+    """Write ``parts`` to ``path`` under a temporary name and rename it; the reason if that failed, else ''.
 
     A device or a pipe, such as /dev/stdout, is written to and stays what it is.
     """
@@ -27,10 +27,10 @@ def replace_file(path: str, data: bytes) -> str:
     try:
         if _special(path):
             with open(path, "wb") as device:
-                device.write(data)
+                device.writelines(parts)
             return ""
         with open(temporary, "wb") as file:
-            file.write(data)
+            file.writelines(parts)
         os.replace(temporary, path)
     except OSError as error:
         with contextlib.suppress(OSError):

@@ -12,6 +12,7 @@ import onnx
 import onnx.inliner
 
 from ipu_emu.errors import EmulatorError
+from ipu_emu.files import replace_file
 from ipu_emu.graph.onnx_tensors import array_of, proto_of
 from ipu_emu.graph.wire import without_large_data
 
@@ -112,11 +113,12 @@ def _check_opset(version: int) -> None:
 
 
 def write_external(data: Mapping[str, np.ndarray], external: External) -> None:
-    """Write the data of initializers to the file where a model looks for them."""
+    """Write the data of initializers to the file where a model looks for them; raise EmulatorError if that fails."""
     ids, file = external
-    with open(file, "wb") as stream:
-        for id in ids:
-            stream.write(np.ascontiguousarray(data[id]).tobytes())
+    arrays = [np.ascontiguousarray(data[id]).reshape(-1).view(np.uint8) for id in ids]
+    failed = replace_file(os.fspath(file), *(array.data for array in arrays))
+    if failed:
+        raise EmulatorError(f"Cannot write the initializers '{file}': {failed}; name a file that can be written")
 
 
 def external_beside(model: str, external: External) -> External:

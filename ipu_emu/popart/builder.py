@@ -243,8 +243,9 @@ class Builder(NodeAnnotations):
         for id in ids:
             if not self.isInitializer(id):
                 raise EmulatorError(f"Tensor '{id}' is not an initializer, so it cannot be saved externally")
-        self._external = (tuple(ids), filename)
-        write_external(self._graph.data, self._external)
+        external = (tuple(ids), filename)
+        write_external(self._graph.data, external)
+        self._external = external
 
     def embedReplicationFactor(self, replicationFactor: int) -> None:
         """Store the number of replicas in the model; it tells how many groups a variable has."""

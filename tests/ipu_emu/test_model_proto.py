@@ -45,12 +45,16 @@ def test_a_saved_model_finds_its_data_beside_it_and_elsewhere(tmp_path: Path) ->
 
 def test_a_model_that_cannot_be_saved_leaves_nothing_behind(tmp_path: Path) -> None:
     builder = popart.Builder()
-    builder.addOutputTensor(builder.aiOnnx.relu([builder.addInputTensor(VECTOR)]))
+    weight = builder.addInitializedInputTensor(np.ones(2, np.float32))
+    builder.addOutputTensor(builder.aiOnnx.relu([weight]))
     for path in (tmp_path / "none" / "model.onnx", tmp_path):
+        with pytest.raises(popart.popart_exception, match="Cannot write the initializers"):
+            builder.saveInitializersExternally([weight], str(path))
         with pytest.raises(popart.popart_exception, match="Cannot write the model"):
             builder.saveModelProto(str(path))
     assert sorted(tmp_path.parent.glob(f"{tmp_path.name}*")) == [tmp_path]
     assert not list(tmp_path.iterdir())
+    assert popart.Builder(builder.getModelProto()).getOutputTensorIds() == builder.getOutputTensorIds()
 
 
 def all_types() -> dict[str, np.ndarray]:
