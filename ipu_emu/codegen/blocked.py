@@ -8,8 +8,7 @@ The smaller matrix is copied whole, once. A group stays in the second-level cach
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,7 @@ from ipu_emu.codegen.call import offsets, relocation
 from ipu_emu.codegen.compiler import lanes
 from ipu_emu.codegen.panels import BLOCK, panels_of_columns, panels_of_rows
 from ipu_emu.codegen.product import ROWS
-from ipu_emu.codegen.products import product_call
+from ipu_emu.codegen.products import Operands, product_call
 
 __all__ = ["Blocked", "blocked_workspace", "tile_starts"]
 
@@ -62,16 +61,8 @@ def tile_starts(n: int, tile: int) -> NDArray[np.int64]:
     return starts if n % tile == 0 else np.append(starts, n - tile)
 
 
-@dataclass
-class Blocked:
-    """``scratch`` as ``blocked_workspace`` asks for it; the bias has a number for each column, or row."""
-
-    a: _Array
-    b: _Array
-    y: _Array
-    scratch: Sequence[_Array]
-    bias: _Array | None
-    wide: bool
+class Blocked(Operands):
+    """``scratch`` is what ``blocked_workspace`` asks for."""
 
     def fits(self) -> bool:
         """Say whether neighbours in memory are neighbours in a row or in a column of each operand."""

@@ -11,7 +11,6 @@ The choice depends on shapes, strides and element types alone, so a product has 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from math import prod
 from typing import Any
@@ -26,7 +25,7 @@ from ipu_emu.codegen.compiler import lanes
 from ipu_emu.codegen.dots import DOT_COLUMNS, DOT_ROWS
 from ipu_emu.codegen.panels import BLOCK, panels_of_columns
 from ipu_emu.codegen.product import ROWS
-from ipu_emu.codegen.products import dots_call, product_call
+from ipu_emu.codegen.products import Operands, dots_call, product_call
 
 __all__ = ["gemm", "gemm_workspace"]
 
@@ -85,14 +84,8 @@ def gemm(
     return plan.by_numpy()
 
 
-@dataclass
-class _Plan:
-    a: _Array
-    b: _Array
-    y: _Array
-    scratch: Sequence[_Array]
-    bias: _Array | None
-    wide: bool
+class _Plan(Operands):
+    """The other ways to multiply."""
 
     def strides_agree(self) -> bool:
         return all(array.ndim <= 3 or _mergeable(array) for array in (self.a, self.b, self.y))

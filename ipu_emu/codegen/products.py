@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,10 +14,22 @@ from ipu_emu.codegen.compiler import lanes
 from ipu_emu.codegen.dots import DOT_COLUMNS, DOT_ROWS, DOTS, dots
 from ipu_emu.codegen.product import PRODUCT, product
 
-__all__ = ["dots_call", "product_call"]
+__all__ = ["Operands", "dots_call", "product_call"]
 
 Call = Callable[[], object]
 _Array = NDArray[Any]
+
+
+@dataclass
+class Operands:
+    """y = a b + bias, which has a number for each column of y if it is ``wide``, and for each row if not."""
+
+    a: _Array
+    b: _Array
+    y: _Array
+    scratch: Sequence[_Array]
+    bias: _Array | None
+    wide: bool
 
 
 def product_call(y: _Array, k: int, blocks: int, rows: int, first: int = 0, **given: Any) -> Call:
