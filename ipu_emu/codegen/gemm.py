@@ -44,7 +44,7 @@ def gemm_workspace(m: int, k: int, n: int, batch: int, *, half: bool) -> list[in
         widest = batch * k * max(m, n)
         return [widest if half else 0, widest, batch * m * n if half else 0]
     small = min(m, n) < 2 * lanes()
-    if k == 0 or (max(m, n) < _MANY and not half):
+    if k == 0 or (min(m, n) < _MANY and not half):
         return [0, 0, 0]
     # y may be stored either way round, which exchanges a and b.
     panels = blocked_workspace(m, k, n)

@@ -104,7 +104,7 @@ def test_a_feed_that_fails_in_a_pipeline(monkeypatch: pytest.MonkeyPatch) -> Non
             raise LookupError("no more data")
         return np.ascontiguousarray(data[id][0, 0, 0])
 
-    stepio = popart.PyStepIOCallback(given, lambda id: None, lambda id: np.zeros(()), lambda id: None)
+    stepio = popart.PyStepIOCallback(given, lambda id: None, lambda id: np.zeros((), np.float32), lambda id: None)
     with pytest.raises(LookupError, match="no more data"):
         session.run(stepio)
     assert not lanes() - before
