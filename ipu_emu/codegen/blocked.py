@@ -133,7 +133,6 @@ class Blocked(Operands):
         blocks, left = divmod(high - low, ROWS)
         whole, rest = self.a[low:high], self.a[low + blocks * ROWS : high]
         strides: list[dict[str, Any]] = [{"w_row": self.a.strides[0], "w_step": 4, "w_block": None}] * 2
-        fixed = ["x_step", "w_step"]
         if not self.in_rows:
             whole, rest = self.scratch[0], self._rest(low, high)
             strides = [
@@ -142,24 +141,9 @@ class Blocked(Operands):
             ]
         calls: list[Call] = []
         if blocks:
-            calls.append(
-                product_call(
-                    y,
-                    k,
-                    blocks,
-                    ROWS,
-                    w=whole,
-                    fixed=[*fixed, *([] if self.in_rows else ["w_row"])],
-                    **strides[0],
-                    **common,
-                )
-            )
+            calls.append(product_call(y, k, blocks, ROWS, w=whole, **strides[0], **common))
         if left:
-            calls.append(
-                product_call(
-                    y[blocks * ROWS :], k, 1, left, blocks * ROWS, w=rest, fixed=fixed, **strides[1], **common
-                )
-            )
+            calls.append(product_call(y[blocks * ROWS :], k, 1, left, blocks * ROWS, w=rest, **strides[1], **common))
         return calls
 
     def _pack(self, matrix: _Array, panel: _Array, width: int) -> list[Call]:

@@ -149,9 +149,6 @@ class _Plan(Operands):
         blocks, left = divmod(m, ROWS)
         calls: list[Call] = []
         strides = {"w_row": a.strides[-2], "w_step": a.strides[-1]}
-        common["fixed"] = [name for name, stride in strides.items() if stride == 4]
-        if starts is not None:
-            common["fixed"].append("x_step")
         if blocks:
             calls.append(product_call(y, k, blocks, ROWS, w=a, w_block=None, **strides, **common))
         if left:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ipu_emu.codegen.call import named_call, offsets
 from ipu_emu.codegen.compiler import lanes
 from ipu_emu.codegen.dots import DOT_COLUMNS, DOT_ROWS, DOTS, dots
-from ipu_emu.codegen.product import PRODUCT, product
+from ipu_emu.codegen.product import PRODUCT, ROWS, product
 
 __all__ = ["Operands", "dots_call", "product_call"]
 
@@ -35,12 +35,14 @@ class Operands:
 def product_call(y: _Array, k: int, blocks: int, rows: int, first: int = 0, **given: Any) -> Call:
     """Set ``blocks`` times ``rows`` rows of y; row 0 has number ``first`` of a bias that is not wide.
 
-    ``fixed`` names the strides that the kernel is made for. Without ``step`` the lines of x are ``x_step`` apart, and
-    with a ``w_block`` of None the blocks of w follow each other.
+    Without ``step`` the lines of x are ``x_step`` apart, and with a ``w_block`` of None the blocks of w follow each
+    other. The kernel is made for strides that are those of neighbours or of panels.
     """
-    wide, fixed = given.pop("wide"), {name: given[name] for name in given.pop("fixed", ())}
+    wide, vectors = given.pop("wide"), given.pop("vectors", 2)
     even = given.setdefault("step", None) is None
-    function = product(rows, given.pop("vectors", 2), y.dtype == np.float16, wide, even, tuple(fixed.items()))
+    usual = {"x_step": (4 * vectors * lanes(),) if even else (), "w_row": (4,), "w_step": (4, 4 * ROWS)}
+    fixed = tuple((name, given[name]) for name, strides in usual.items() if given.get(name) in strides)
+    function = product(rows, vectors, y.dtype == np.float16, wide, even, fixed)
     if given["bias"] is not None and not wide:
         given["bias"] = given["bias"][first:]
     if given["w_block"] is None:

@@ -25,6 +25,7 @@ __all__ = [
     "load_model",
     "opset_of",
     "write_external",
+    "write_model",
 ]
 
 #: Opsets of ai.onnx; the newest is that of the onnx package.
@@ -112,13 +113,22 @@ def _check_opset(version: int) -> None:
         )
 
 
+def write_model(file: str | os.PathLike[str], model: bytes) -> None:
+    """Write a serialised model, whole or not at all; raise EmulatorError if that fails."""
+    _write("model", file, model)
+
+
 def write_external(data: Mapping[str, np.ndarray], external: External) -> None:
     """Write the data of initializers to the file where a model looks for them; raise EmulatorError if that fails."""
     ids, file = external
     arrays = [np.ascontiguousarray(data[id]).reshape(-1).view(np.uint8) for id in ids]
-    failed = replace_file(os.fspath(file), *(array.data for array in arrays))
+    _write("initializers", file, *(array.data for array in arrays))
+
+
+def _write(what: str, file: str | os.PathLike[str], *parts: bytes | memoryview) -> None:
+    failed = replace_file(os.fspath(file), *parts)
     if failed:
-        raise EmulatorError(f"Cannot write the initializers '{file}': {failed}; name a file that can be written")
+        raise EmulatorError(f"Cannot write the {what} '{file}': {failed}; name a file that can be written")
 
 
 def external_beside(model: str, external: External) -> External:

@@ -63,7 +63,6 @@ def products_of(
         "w_step": 4 * ROWS,
         "w_block": 4 * ROWS * len(steps),
         "tile_chunk": chunk,
-        "fixed": ["w_row", "w_step"],
     }
     for first, count, rows in ((0, blocks, ROWS), (blocks * ROWS, 1, left)):
         if count and rows:

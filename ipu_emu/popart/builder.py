@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,10 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ipu_emu.errors import EmulatorError, RefusedError
-from ipu_emu.files import replace_file
 from ipu_emu.graph import Graph, Op, Role, Tensor
 from ipu_emu.graph.onnx_model import from_model, metadata_of, to_model
-from ipu_emu.graph.onnx_source import External, external_beside, load_light, opset_of, write_external
+from ipu_emu.graph.onnx_source import External, external_beside, load_light, opset_of, write_external, write_model
 from ipu_emu.graph.op import GRAPHCORE
 from ipu_emu.ops import append, append_unchecked
 from ipu_emu.popart.enums import RecomputeType
@@ -234,9 +232,7 @@ class Builder(NodeAnnotations):
     def saveModelProto(self, filename: str) -> None:
         """Write the model to a file, whole or not at all."""
         external = self._external and external_beside(filename, self._external)
-        failed = replace_file(os.fspath(filename), to_model(self._graph, opset=self._opset, external=external))
-        if failed:
-            raise EmulatorError(f"Cannot write the model '{filename}': {failed}; name a file that can be written")
+        write_model(filename, to_model(self._graph, opset=self._opset, external=external))
 
     def saveInitializersExternally(self, ids: Sequence[str], filename: str) -> None:
         """Keep the data of these weights in ``filename``, beside the model, when it is saved."""

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from onnx import helper
 
 from ipu_emu.graph.dtype import dtype_numbered, dtype_of
-from ipu_emu.graph.onnx_tensors import proto_of
+from ipu_emu.graph.onnx_tensors import pieces_of
+from ipu_emu.graph.wire import with_initializers
 
 __all__ = ["ModelFrame"]
 
@@ -41,16 +42,16 @@ class ModelFrame:
                 proto.ClearField(field)
         self._model = onnx.ModelProto.FromString(model.SerializeToString())
 
-    def with_data(self, data: Mapping[str, NDArray[Any]]) -> onnx.ModelProto:
+    def serialised(self, data: Mapping[str, NDArray[Any]]) -> bytes:
         """The model with initializers in their own order and types, and then what else is in ``data``."""
         model = onnx.ModelProto()
         model.CopyFrom(self._model)
-        graph = model.graph
-        for proto in graph.initializer:
-            proto.CopyFrom(proto_of(proto.name, np.asarray(data[proto.name], dtype_numbered(proto.data_type).numpy)))
-        own = {proto.name for proto in graph.initializer}
-        for id, array in data.items():
-            if id not in own:
-                graph.initializer.append(proto_of(id, array))
-                graph.input.append(helper.make_tensor_value_info(id, dtype_of(array).onnx, array.shape))
-        return model
+        own = [(proto.name, dtype_numbered(proto.data_type).numpy) for proto in model.graph.initializer]
+        names = {id for id, _ in own}
+        others = [(id, array) for id, array in data.items() if id not in names]
+        model.graph.ClearField("initializer")
+        model.graph.input.extend(
+            helper.make_tensor_value_info(id, dtype_of(array).onnx, array.shape) for id, array in others
+        )
+        arrays = [*((id, np.asarray(data[id], dtype)) for id, dtype in own), *others]
+        return with_initializers(model, (pieces_of(id, array) for id, array in arrays))

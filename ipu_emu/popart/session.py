@@ -14,8 +14,7 @@ import popdist_py
 from ipu_emu.clock import Block
 from ipu_emu.engine import Engine, Replicas
 from ipu_emu.errors import EmulatorError, SessionError
-from ipu_emu.files import replace_file
-from ipu_emu.graph.onnx_source import initializers_of, load_light
+from ipu_emu.graph.onnx_source import initializers_of, load_light, write_model
 from ipu_emu.hardware import StreamingMemory
 from ipu_emu.popart.compilation import Model
 from ipu_emu.popart.dataflow import DataFlow
@@ -216,10 +215,7 @@ class Session(Randomness):
         self.weightsToHost()
         streamed = not self._options.disableGradAccumulationTensorStreams
         accumulators = self._weights.accumulators if streamed else {}
-        model = self._frame.with_data(self._model.data | self._weights.values | accumulators)
-        failed = replace_file(os.fspath(filename), model.SerializeToString())
-        if failed:
-            raise EmulatorError(f"Cannot write the model '{filename}': {failed}; name a file that can be written")
+        write_model(filename, self._frame.serialised(self._model.data | self._weights.values | accumulators))
 
     def resetHostWeights(
         self, modelProtoOrFilename: Model, ignoreWeightsInModelWithoutCorrespondingHostWeight: bool = False
