@@ -32,7 +32,7 @@ from hostio_sessions import endurance, io_tiles, overlap, staging
 from rounds import Make, Row, rounds_of, row
 
 from ipu_emu.hostio import Feed
-from ipu_emu.hostio.transforms import Images
+from ipu_emu.hostio.data.image_transforms import Images
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 WORKERS, BATCH = 2, 32

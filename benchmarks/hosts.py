@@ -24,7 +24,7 @@ from collectives import KIB, MIB, ROOT, VARIANTS, Case, Team, launchers, measure
 from ending import clean_up_when_told
 
 sys.path.insert(0, str(ROOT))
-from tests.netns import Hosts, hosts, unavailable
+from tests.helpers.network_namespaces import Hosts, hosts, unavailable
 
 #: (hosts, processes on each); a quick run has the first
 PLACES = [(2, 1), (4, 1), (2, 2)]

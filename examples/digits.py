@@ -26,7 +26,7 @@ import ipu_emu.popart as popart
 import popdist_py as popdist
 import popdist_py.popart
 from ipu_emu.checkpoint import Checkpoints
-from poprun_py.topology import topology_table
+from poprun_py.plan.topology_table import topology_table
 
 DATA = Path(__file__).parent / "data" / "digits.csv.gz"
 ACCUMULATION = 2

@@ -19,7 +19,7 @@ import ipu_emu.popart as popart
 import popdist_py as popdist
 import popdist_py.popart
 from ipu_emu.hostio import Feed
-from ipu_emu.hostio.transforms import Images
+from ipu_emu.hostio.data.image_transforms import Images
 
 MEAN, STD = 0.5, 0.25
 

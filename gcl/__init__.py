@@ -2,7 +2,11 @@
 
 from gcl.communicator import Communicator
 from gcl.connect import connect, connect_threads
-from gcl.cost import Cost, Price, price
+from gcl.core.groups import CommGroup, CommGroupType, Group
+from gcl.core.handle import Handle
+from gcl.core.layout import BalancedReorder, HostRearrangement, PlainPadding, graph_shard
+from gcl.core.operators import Operator
+from gcl.cost.program_cost import Cost, Price, price
 from gcl.errors import (
     ArgumentError,
     CollectiveMismatch,
@@ -11,13 +15,8 @@ from gcl.errors import (
     PeerLost,
     TransportError,
 )
-from gcl.fabric import Fabric, LinkConfiguration, Topology
-from gcl.groups import CommGroup, CommGroupType, Group
-from gcl.handle import Handle
-from gcl.layout import BalancedReorder, HostRearrangement, PlainPadding, graph_shard
-from gcl.literal import LiteralCommunicator
-from gcl.methods.method import Method
-from gcl.names import (
+from gcl.fabric.fabric import Fabric, LinkConfiguration, Topology
+from gcl.graphcore_api import (
     MIN_IO_TILES,
     allGather,
     allGatherCrossReplica,
@@ -41,11 +40,16 @@ from gcl.names import (
     reduceScatterToDestinationCrossReplica,
     reduceScatterWithinReplica,
 )
-from gcl.operators import Operator
-from gcl.options import Options
-from gcl.program import Collective, StepProgram
-from gcl.schedule import Schedule, interpret, schedule
-from gcl.within_replica import all_gather_within_replica, all_reduce_within_replica, reduce_scatter_within_replica
+from gcl.literal.literal_path import LiteralCommunicator
+from gcl.reduce.within_replica import (
+    all_gather_within_replica,
+    all_reduce_within_replica,
+    reduce_scatter_within_replica,
+)
+from gcl.scheduling.methods.method import Method
+from gcl.scheduling.options import Options
+from gcl.scheduling.program.step_program import Collective, StepProgram
+from gcl.scheduling.schedule import Schedule, interpret, schedule
 
 __all__ = [
     "MIN_IO_TILES",

@@ -14,23 +14,23 @@ import click
 import numpy as np
 
 import popdist_py
-from gcl.bench_table import Row, Run, Timing, document, heading, line, summary, wrong
+from gcl.cli.bench_table import Row, Run, Timing, document, heading, line, summary, wrong
+from gcl.cli.bench_trial import Case, Trial, bus_factor, trials
+from gcl.cli.output_file import check_writable, write_text
+from gcl.cli.usage_errors import Faults
 from gcl.communicator import Communicator
 from gcl.connect import TRANSPORT_VARIABLE, connect
-from gcl.cost import price
-from gcl.dtypes import DTYPES
+from gcl.core.operators import Operator, operator
+from gcl.cost.program_cost import price
+from gcl.drawing.units import parse_bytes
 from gcl.errors import ArgumentError, GclError
-from gcl.faults import Faults
-from gcl.literal import LiteralCommunicator, default_fabric
-from gcl.methods.method import Method, method_chain
-from gcl.operators import Operator, operator
-from gcl.options import Options
-from gcl.output_file import check_writable, write_text
-from gcl.program import Collective
-from gcl.schedule import schedule
-from gcl.sizes import parse_bytes
-from gcl.transport.segment import DEFAULT_BYTES
-from gcl.trial import Case, Trial, bus_factor, trials
+from gcl.kernels.dtypes import DTYPES
+from gcl.literal.literal_path import LiteralCommunicator, default_fabric
+from gcl.scheduling.methods.method import Method, method_chain
+from gcl.scheduling.options import Options
+from gcl.scheduling.program.step_program import Collective
+from gcl.scheduling.schedule import schedule
+from gcl.transport.memory.segment import DEFAULT_BYTES
 
 __all__ = ["main"]
 

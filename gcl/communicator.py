@@ -12,17 +12,17 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import DTypeLike
 
-from gcl import packing
-from gcl.caller import ADD, Caller
-from gcl.calls import Kind
-from gcl.checks import check_place, dims_of, dtype_of
+from gcl.core import coalescing
+from gcl.core.data_path import Path
+from gcl.core.dispatch import ADD, Caller
+from gcl.core.groups import Group
+from gcl.core.handle import Handle
+from gcl.core.operators import Operator
+from gcl.core.request import Kind
+from gcl.core.tensor_checks import check_place, dims_of, dtype_of
+from gcl.core.world import World
 from gcl.errors import ArgumentError
-from gcl.groups import Group
-from gcl.handle import Handle
-from gcl.methods.method import method_chain
-from gcl.operators import Operator
-from gcl.path import Path
-from gcl.world import World
+from gcl.scheduling.methods.method import method_chain
 
 __all__ = ["Communicator", "Tensors"]
 
@@ -79,9 +79,9 @@ class Communicator(Caller):
             return out
         with self._told:
             if isinstance(x, list | tuple):
-                packing.checked(x, out, self._check, np.shape)
+                coalescing.checked(x, out, self._check, np.shape)
                 together = self._together(Kind.ALL_REDUCE, op)
-                return packing.elementwise(x, out, self.empty, together)
+                return coalescing.elementwise(x, out, self.empty, together)
             self._check(x)
             out = self._output(out, x.shape, x, in_place=True)
             self._run(Kind.ALL_REDUCE, op, x, out)
@@ -100,7 +100,7 @@ class Communicator(Caller):
             return out
         with self._told:
             if isinstance(x, list | tuple):
-                packing.checked(x, out, self._check_flat, lambda one: (len(one), self._width(one, op)))
+                coalescing.checked(x, out, self._check_flat, lambda one: (len(one), self._width(one, op)))
                 return self._scatter_list(x, op, out)
             self._check_flat(x)
             out = self._output(out, (x.shape[0], self._width(x, op)), x)
@@ -121,8 +121,8 @@ class Communicator(Caller):
         with self._told:
             if isinstance(x, list | tuple):
                 size = self.group.size
-                packing.checked(x, out, self._check, lambda one: (len(one), size, *one.shape[1:]))
-                return packing.all_gathered(x, out, size, self.empty, self._together(Kind.ALL_GATHER))
+                coalescing.checked(x, out, self._check, lambda one: (len(one), size, *one.shape[1:]))
+                return coalescing.all_gathered(x, out, size, self.empty, self._together(Kind.ALL_GATHER))
             self._check(x)
             if kind == _ALL_GATHER_SHARED:
                 return self._all_gather_shared(x, out)
@@ -139,8 +139,8 @@ class Communicator(Caller):
                 raise ArgumentError(f"root {root!r} was asked for; group members are 0 to {self.group.size - 1}")
             root = int(root)
             if isinstance(x, list | tuple):
-                packing.checked(x, out, self._check, np.shape)
-                return packing.elementwise(x, out, self.empty, self._together(Kind.BROADCAST, root=root))
+                coalescing.checked(x, out, self._check, np.shape)
+                return coalescing.elementwise(x, out, self.empty, self._together(Kind.BROADCAST, root=root))
             self._check(x)
             out = self._output(out, x.shape, x, in_place=True)
             self._run(Kind.BROADCAST, Operator.ADD, x, out, root)
@@ -152,8 +152,8 @@ class Communicator(Caller):
             return out
         with self._told:
             if isinstance(x, list | tuple):
-                packing.checked(x, out, self._check_slices, np.shape)
-                return packing.all_to_all(x, out, self.group.size, self.empty, self._together(Kind.ALL_TO_ALL))
+                coalescing.checked(x, out, self._check_slices, np.shape)
+                return coalescing.all_to_all(x, out, self.group.size, self.empty, self._together(Kind.ALL_TO_ALL))
             self._check_slices(x)
             out = self._output(out, x.shape, x)
             self._run(Kind.ALL_TO_ALL, Operator.ADD, x, out)
@@ -231,4 +231,4 @@ class Communicator(Caller):
     def _scatter_list(self, x: list[np.ndarray], op: str, out: list[np.ndarray] | None) -> list[np.ndarray]:
         widths = [self._width(one, op) for one in x]
         together = self._together(Kind.REDUCE_SCATTER, op)
-        return packing.scattered(x, out, widths, self.group.size, self.empty, together)
+        return coalescing.scattered(x, out, widths, self.group.size, self.empty, together)

@@ -16,24 +16,24 @@ from typing import Any
 import msgpack
 
 import popdist_py
-from gcl.arguments import check_seconds, check_whole, is_whole
-from gcl.calls import Request
 from gcl.communicator import Communicator
+from gcl.core.argument_checks import check_seconds, check_whole, is_whole
+from gcl.core.data_path import Path
+from gcl.core.groups import Group
+from gcl.core.request import Request
+from gcl.core.world import World
 from gcl.errors import ArgumentError, CollectiveTimeout
-from gcl.fabric import Fabric
-from gcl.groups import Group
-from gcl.in_memory import InMemory
-from gcl.literal import Literal, LiteralCommunicator, chosen, default_fabric
-from gcl.log import Logged, listens, logger_of
-from gcl.methods.method import Method, method_chain
-from gcl.options import SYNCLESS_WARNING, UNUSED_VARIABLES, Options
-from gcl.path import Path
-from gcl.paths import Site, path_over
-from gcl.schedule import Schedule
-from gcl.transport import inprocess
-from gcl.transport.process import Process
-from gcl.transport.segment import DEFAULT_BYTES
-from gcl.world import World
+from gcl.fabric.fabric import Fabric
+from gcl.literal.literal_path import Literal, LiteralCommunicator, chosen, default_fabric
+from gcl.scheduling.methods.method import Method, method_chain
+from gcl.scheduling.options import SYNCLESS_WARNING, UNUSED_VARIABLES, Options
+from gcl.scheduling.schedule import Schedule
+from gcl.transport.memory import inprocess
+from gcl.transport.memory.segment import DEFAULT_BYTES
+from gcl.transport.paths.decision_log import Logged, listens, logger_of
+from gcl.transport.paths.memory_path import InMemory
+from gcl.transport.paths.path_selection import Site, path_over
+from gcl.transport.rendezvous.process_liveness import Process
 
 __all__ = ["TRANSPORT_VARIABLE", "connect", "connect_threads"]
 
@@ -111,7 +111,7 @@ def _meet(instances: int, local: int, total: int, timeout: float) -> None:
     """Wait for all instances to connect; raise CollectiveTimeout naming those that do not."""
     if instances == 1:
         return
-    from gcl.transport.mpi import roll_call  # starts MPI
+    from gcl.transport.mpi.mpi_messages import roll_call  # starts MPI
 
     seconds = max(timeout, _LEAST_TO_CONNECT)
     missing = roll_call(seconds) or roll_call(seconds)  # who comes late learns by the second that others gave up

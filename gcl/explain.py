@@ -8,22 +8,22 @@ from pathlib import Path
 
 import click
 
-from gcl.cost import Cost, Price, price
-from gcl.drawing import columns, counted, exchange_table, ladder
-from gcl.dtypes import DTYPES
+from gcl.cli.output_file import check_writable, write_text
+from gcl.cli.svg_diagram import picture
+from gcl.cli.usage_errors import Faults
+from gcl.core.groups import Group
+from gcl.cost.program_cost import Cost, Price, price
+from gcl.cost.tile_work import TileWork
+from gcl.drawing.units import parse_bytes
 from gcl.errors import ArgumentError
-from gcl.fabric import MAX_DOMAIN, Fabric, LinkConfiguration, Topology
-from gcl.faults import Faults
-from gcl.groups import Group
-from gcl.methods.method import Method, method_chain
-from gcl.options import Options
-from gcl.output_file import check_writable, write_text
-from gcl.phases import Phase
-from gcl.picture import picture
-from gcl.program import Collective
-from gcl.schedule import Schedule, schedule
-from gcl.sizes import parse_bytes
-from gcl.tile_work import TileWork
+from gcl.fabric.fabric import MAX_DOMAIN, Fabric, LinkConfiguration, Topology
+from gcl.kernels.dtypes import DTYPES
+from gcl.scheduling.methods.method import Method, method_chain
+from gcl.scheduling.options import Options
+from gcl.scheduling.phases import Phase
+from gcl.scheduling.program.step_program import Collective
+from gcl.scheduling.program.text_diagram import columns, counted, exchange_table, ladder
+from gcl.scheduling.schedule import Schedule, schedule
 
 __all__ = ["explanation", "main"]
 

@@ -10,9 +10,9 @@ import sys
 from itertools import groupby
 from pathlib import Path
 
-from poprun_py.foreign import FOREIGN
-from poprun_py.help import GROUPS
-from poprun_py.options import OPTIONS, Option
+from poprun_py.cli.help import GROUPS
+from poprun_py.options.foreign_options import FOREIGN
+from poprun_py.options.option_table import OPTIONS, Option
 
 DOCS = Path(__file__).parents[1] / "docs"
 BEGIN, END = "<!-- written by scripts/document_options.py -->\n", "<!-- end of what it writes -->\n"
@@ -21,7 +21,7 @@ OPTIONS_HEAD = """\
 # Options of poprun-py
 
 `poprun-py [options] [NAME=VALUE ...] program [program arguments]`. `poprun-py --help` says the same as this page,
-which `scripts/document_options.py` writes from the table in `poprun_py/options.py`.
+which `scripts/document_options.py` writes from the table in `poprun_py/options/option_table.py`.
 
 - `--option value` and `--option=value` are the same. An option that needs a value takes the next word whatever it
   looks like: `--mpi-global-args --tag-output`.

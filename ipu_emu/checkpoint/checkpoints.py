@@ -25,10 +25,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 import popdist_py
-from ipu_emu.checkpoint.container import read
-from ipu_emu.checkpoint.folder import CheckpointError, Folder, Manifest
-from ipu_emu.checkpoint.state import Trainable, groups_of, joined, mismatches, shares, stateful
-from ipu_emu.checkpoint.writer import Writer
+from ipu_emu.checkpoint.background_writer import Writer
+from ipu_emu.checkpoint.checkpoint_folder import CheckpointError, Folder, Manifest
+from ipu_emu.checkpoint.safetensors_file import read
+from ipu_emu.checkpoint.session_state import Trainable, groups_of, joined, mismatches, shares, stateful
 
 __all__ = ["Checkpoints", "Resumed"]
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import click
 
-from ipu_emu.cli.clock import clock
-from ipu_emu.cli.hostio import hostio
-from ipu_emu.cli.info import info
-from ipu_emu.cli.memory import memory
-from ipu_emu.cli.models import models
-from ipu_emu.cli.schedule import schedule
+from ipu_emu.cli.commands.clock_command import clock
+from ipu_emu.cli.commands.hostio_command import hostio
+from ipu_emu.cli.commands.info_command import info
+from ipu_emu.cli.commands.memory_command import memory
+from ipu_emu.cli.commands.models_command import models
+from ipu_emu.cli.commands.schedule_command import schedule
 from ipu_emu.errors import EmulatorError
 from popdist_py.errors import PopdistError
 

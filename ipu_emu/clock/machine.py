@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gcl.fabric import Fabric
+from gcl.fabric.fabric import Fabric
 from ipu_emu.errors import EmulatorError
 from ipu_emu.hardware import Generation, SelectionOrder, System, shard_order
-from ipu_emu.hardware.sync import PATTERNS, SyncPattern, groups
+from ipu_emu.hardware.sync_groups import PATTERNS, SyncPattern, groups
 
 __all__ = ["WIDEST", "Machine"]
 

@@ -8,18 +8,18 @@ from enum import StrEnum
 from functools import cache
 from typing import Any
 
-from gcl.cost import price, sync_seconds
-from gcl.fabric import BANDWIDTH
-from gcl.groups import Group
-from gcl.program import Collective as GclCollective
-from gcl.schedule import schedule
+from gcl.core.groups import Group
+from gcl.cost.program_cost import price, sync_seconds
+from gcl.fabric.fabric import BANDWIDTH
+from gcl.scheduling.program.step_program import Collective as GclCollective
+from gcl.scheduling.schedule import schedule
 from ipu_emu.clock.machine import Machine
-from ipu_emu.clock.work import op_cycles
+from ipu_emu.clock.op_cycles import op_cycles
 from ipu_emu.graph import Op
-from ipu_emu.ops.sharding import BETWEEN, shards_of
+from ipu_emu.ops.communication.shard_ops import BETWEEN, shards_of
 from ipu_emu.program.buckets import Bucket
 from ipu_emu.program.executable import Executable
-from ipu_emu.program.leaf import (
+from ipu_emu.program.leaf_instructions import (
     AccumulateAnchor,
     AccumulateGradient,
     AllReduce,
@@ -36,7 +36,7 @@ from ipu_emu.program.leaf import (
     ShardExchange,
     WeightUpdate,
 )
-from ipu_emu.program.memory import ipu_of, node_in
+from ipu_emu.program.memory_plan import ipu_of, node_in
 
 __all__ = ["Kind", "Price", "Pricing"]
 

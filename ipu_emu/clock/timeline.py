@@ -23,11 +23,11 @@ from dataclasses import dataclass, field, replace
 
 from ipu_emu.clock.machine import Machine
 from ipu_emu.clock.pricing import Kind, Pricing
-from ipu_emu.program.exchanges import Overlapped
 from ipu_emu.program.executable import Executable
 from ipu_emu.program.instructions import Instruction, Pipeline, PipelineStage, Preload, Repeat
-from ipu_emu.program.leaf import HostLoad, HostStore, Leaf
-from ipu_emu.program.overlap import Overlap
+from ipu_emu.program.io_overlap import Overlap
+from ipu_emu.program.leaf_instructions import HostLoad, HostStore, Leaf
+from ipu_emu.program.overlapped_loops import Overlapped
 from ipu_emu.program.schedules import Work
 
 __all__ = ["Block", "Span", "timeline"]

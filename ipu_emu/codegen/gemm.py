@@ -18,14 +18,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ipu_emu.codegen.blocked import Blocked, blocked_workspace, tile_starts
-from ipu_emu.codegen.call import call as bound_call
-from ipu_emu.codegen.call import offsets, relocation
-from ipu_emu.codegen.compiler import lanes
-from ipu_emu.codegen.dots import DOT_COLUMNS, DOT_ROWS
-from ipu_emu.codegen.panels import BLOCK, panels_of_columns
-from ipu_emu.codegen.product import ROWS
-from ipu_emu.codegen.products import Operands, dots_call, product_call
+from ipu_emu.codegen.blocked_matmul import Blocked, blocked_workspace, tile_starts
+from ipu_emu.codegen.compiled_call import call as bound_call
+from ipu_emu.codegen.compiled_call import offsets, relocation
+from ipu_emu.codegen.dot_kernel import DOT_COLUMNS, DOT_ROWS
+from ipu_emu.codegen.llvm_compiler import lanes
+from ipu_emu.codegen.matmul_calls import Operands, dots_call, product_call
+from ipu_emu.codegen.matmul_kernel import ROWS
+from ipu_emu.codegen.panel_packing import BLOCK, panels_of_columns
 
 __all__ = ["gemm", "gemm_workspace"]
 

@@ -19,24 +19,24 @@ from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController
 
 import popdist_py
-from ipu_emu.engine.binding import Binder, Feed, Host, kind_of
-from ipu_emu.engine.buffers import Buffers
-from ipu_emu.engine.overlap import OverlappedLoop
-from ipu_emu.engine.pipeline import BoundPipeline
-from ipu_emu.engine.preload import WORTH_PRELOADING, BoundPreload
-from ipu_emu.engine.replicas import Replicas
-from ipu_emu.engine.wall import Kind, Wall
-from ipu_emu.engine.workers import WORTH_A_THREAD, Workers
+from ipu_emu.compiler.placement.ipu_copies import original_of
+from ipu_emu.engine.calls.instruction_calls import Binder, Feed, Host, kind_of
+from ipu_emu.engine.calls.wall_time import Kind, Wall
+from ipu_emu.engine.overlap.io_loop import OverlappedLoop
+from ipu_emu.engine.overlap.preload_thread import WORTH_PRELOADING, BoundPreload
+from ipu_emu.engine.pipeline.bound_pipeline import BoundPipeline
+from ipu_emu.engine.replicas.buffers import Buffers
+from ipu_emu.engine.replicas.local_replicas import Replicas
+from ipu_emu.engine.threads.worker_threads import WORTH_A_THREAD, Workers
 from ipu_emu.errors import SessionError
 from ipu_emu.graph import Role
 from ipu_emu.ops import Step
-from ipu_emu.ops.arrays import chain
+from ipu_emu.ops.core.kernel_helpers import chain
 from ipu_emu.program.buckets import Bucket
-from ipu_emu.program.exchanges import Overlapped
 from ipu_emu.program.executable import Executable
 from ipu_emu.program.instructions import Counter, Instruction, Pipeline, Preload, Repeat, leaves
-from ipu_emu.program.leaf import Leaf, WeightUpdate
-from ipu_emu.transforms.exchange import original_of
+from ipu_emu.program.leaf_instructions import Leaf, WeightUpdate
+from ipu_emu.program.overlapped_loops import Overlapped
 
 __all__ = ["Engine"]
 

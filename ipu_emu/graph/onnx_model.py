@@ -14,11 +14,11 @@ from onnx import helper
 from ipu_emu.errors import EmulatorError
 from ipu_emu.graph.dtype import DType, dtype_numbered
 from ipu_emu.graph.graph import Graph
-from ipu_emu.graph.onnx_source import External, Large, initializers_of, opset_of
+from ipu_emu.graph.onnx_files import External, Large, initializers_of, opset_of
 from ipu_emu.graph.onnx_tensors import array_of, pieces_of, proto_of, references
 from ipu_emu.graph.op import GRAPHCORE, Op
+from ipu_emu.graph.protobuf_wire import with_initializers
 from ipu_emu.graph.tensor import Role, Tensor
-from ipu_emu.graph.wire import with_initializers
 
 __all__ = [
     "Append",

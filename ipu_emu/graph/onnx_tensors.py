@@ -22,7 +22,7 @@ from onnx import numpy_helper
 
 from ipu_emu.errors import EmulatorError
 from ipu_emu.graph.dtype import BOOL, FLOAT, FLOAT16, DType, dtype_numbered, dtype_of
-from ipu_emu.graph.wire import Piece, head
+from ipu_emu.graph.protobuf_wire import Piece, head
 
 __all__ = ["array_of", "pieces_of", "proto_of", "references"]
 

@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gcl.groups import Group
-from gcl.layout import BalancedReorder, HostRearrangement
+from gcl.core.groups import Group
+from gcl.core.layout import BalancedReorder, HostRearrangement
 
 __all__ = ["Run", "Shards"]
 

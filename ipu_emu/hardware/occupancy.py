@@ -15,7 +15,7 @@ from functools import cache
 from threading import Lock
 from weakref import WeakKeyDictionary, finalize
 
-from ipu_emu.hardware.claims import ALONE, Claims, claims_folder
+from ipu_emu.hardware.ipu_locks import ALONE, Claims, claims_folder
 from ipu_emu.hardware.system import System
 from popdist_py.environment import JOB, Environment, is_set
 

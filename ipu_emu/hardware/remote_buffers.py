@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from ipu_emu.errors import EmulatorError, OutOfMemoryError
-from ipu_emu.hardware.mapped import mapped
+from ipu_emu.hardware.mapped_memory import mapped
 
 __all__ = ["RemoteBuffer", "StreamingMemory"]
 

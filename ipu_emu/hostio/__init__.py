@@ -1,18 +1,18 @@
 """hostio: how step data gets from the user's data set to the replicas and back."""
 
-from ipu_emu.hostio.arrays import ArrayFeed
-from ipu_emu.hostio.benchmark import dataset_benchmark, infeed_benchmark
-from ipu_emu.hostio.callbacks import CallbackFeed
-from ipu_emu.hostio.feed import Feed
-from ipu_emu.hostio.modes import DataMode, mode_of
-from ipu_emu.hostio.order import Share
-from ipu_emu.hostio.probe import Probe
-from ipu_emu.hostio.queues import InfeedQueue, OutfeedMode, OutfeedQueue
-from ipu_emu.hostio.sizes import check_sizes
-from ipu_emu.hostio.standin import RepeatedFeed, like_real
-from ipu_emu.hostio.stepfeed import StepFeed
-from ipu_emu.hostio.stepprobe import StepProbe
-from ipu_emu.hostio.synthetic import synthetic_chunk
+from ipu_emu.hostio.data.data_modes import DataMode, mode_of
+from ipu_emu.hostio.data.generated_data import RepeatedFeed, like_real
+from ipu_emu.hostio.data.sample_order import Share
+from ipu_emu.hostio.data.synthetic_data import synthetic_chunk
+from ipu_emu.hostio.feeds.array_feed import ArrayFeed
+from ipu_emu.hostio.feeds.callback_feed import CallbackFeed
+from ipu_emu.hostio.feeds.feed import Feed
+from ipu_emu.hostio.feeds.feed_benchmark import dataset_benchmark, infeed_benchmark
+from ipu_emu.hostio.feeds.queues import InfeedQueue, OutfeedMode, OutfeedQueue
+from ipu_emu.hostio.feeds.step_data_sizes import check_sizes
+from ipu_emu.hostio.feeds.step_feed import StepFeed
+from ipu_emu.hostio.probe.probe import Probe
+from ipu_emu.hostio.probe.step_probe import StepProbe
 
 __all__ = [
     "ArrayFeed",

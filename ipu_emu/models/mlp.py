@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ipu_emu.models.model import Model, Weights
-from ipu_emu.popart.builder import Builder
+from ipu_emu.popart.builder.builder import Builder
 
 __all__ = ["mlp"]
 

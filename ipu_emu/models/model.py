@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from ipu_emu.graph import Graph, Role, Tensor
 from ipu_emu.graph.onnx_model import to_model
-from ipu_emu.popart.builder import Builder, defaultAiOnnxOpset
-from ipu_emu.popart.tensorinfo import TensorInfo
+from ipu_emu.popart.builder.builder import Builder, defaultAiOnnxOpset
+from ipu_emu.popart.types.tensor_info import TensorInfo
 
 __all__ = ["Model", "Weights"]
 

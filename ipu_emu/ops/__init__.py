@@ -1,11 +1,11 @@
 """ops: what each operation means: shape rule, kernel, gradient, cost; one file per family."""
 
-from ipu_emu.ops.adjoint import Adjoint, Value
-from ipu_emu.ops.append import append, append_unchecked, node_of
-from ipu_emu.ops.cost import Cost
+from ipu_emu.ops.core.adjoint import Adjoint, Value
+from ipu_emu.ops.core.cost import Cost
+from ipu_emu.ops.core.node import Node
+from ipu_emu.ops.core.op_definition import Bound, OpDef, Step
 from ipu_emu.ops.expansion import expanded
-from ipu_emu.ops.node import Node
-from ipu_emu.ops.registry import Bound, OpDef, Step
+from ipu_emu.ops.insertion import append, append_unchecked, node_of
 from ipu_emu.ops.table import TABLE
 
 __all__ = [

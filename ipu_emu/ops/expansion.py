@@ -14,7 +14,7 @@ from typing import Any
 
 from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import Graph, Op, Role, Tensor
-from ipu_emu.ops.node import inputs_of
+from ipu_emu.ops.core.node import inputs_of
 from ipu_emu.ops.table import TABLE
 
 __all__ = ["expanded"]

@@ -1,20 +1,34 @@
-"""The table of all ops: one file per family."""
+"""The table of all ops: a folder per family, a file per group of kindred ops."""
 
 from __future__ import annotations
 
 from importlib import import_module
 
-from ipu_emu.ops.registry import Registry
+from ipu_emu.ops.core.op_definition import Registry
 
 __all__ = ["TABLE"]
 
-_FAMILIES = """
-    abort activations adam adaptive affine arithmetic batch_norm class_losses clipping collectives comparison
-    constants convolution ctc ctc_decoding determinant dropout dynamic_slices einsum elementwise functions fused
-    graphcore_lstm grams group_norm grouped_rows images indexing layer_norm linear loops loss_scaling losses
-    movement multi_convolution norm_pooling one_hot ordering padding pixels pooling printing quantization random
-    random_tensors recurrence recurrent reduction regions remote resize scans sequences sharding slicing softmax
-    splines subgraphs suppression transposed triangles unpooling unsupported update views
-"""
+_FAMILIES = {
+    "communication": "collective_ops remote_copy_ops shard_ops",
+    "control": "abort call_and_if loop_and_while print_tensor scan unsupported",
+    "data_movement": "constant_ops padding transpose_concat_cast trilu views",
+    "elementwise": "activations basic_arithmetic comparison extended_arithmetic fused_elementwise math_functions",
+    "image": "affine_grid depth_to_space non_max_suppression normalize_image resize",
+    "indexing": "dynamic_slicing gather_scatter grouped_gather_scatter one_hot sequence_slice slicing "
+    "tfidf_vectorizer",
+    "losses": "ctc_decoding ctc_loss onnx_losses popart_losses",
+    "normalisation": "batch_norm group_norm onnx_normalisations softmax",
+    "pooling": "lp_pooling max_average_pooling roi_pooling unpooling",
+    "products": "convolution determinant einsum matmul multi_convolution quantization spline_convolution "
+    "transposed_convolution",
+    "random": "counter_rng distributions dropout_ops",
+    "recurrence": "graphcore_lstm recurrent_cells recurrent_layers",
+    "reduction": "axis_reductions sorting",
+    "updates": "adam_update adaptive_update clipping_ops loss_scaling_ops sgd_update",
+}
 
-TABLE = Registry(import_module(f"ipu_emu.ops.{family}").OPS for family in _FAMILIES.split())
+TABLE = Registry(
+    import_module(f"ipu_emu.ops.{family}.{module}").OPS
+    for family, modules in _FAMILIES.items()
+    for module in modules.split()
+)

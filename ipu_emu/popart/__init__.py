@@ -1,12 +1,58 @@
 """The PopART face: ``import ipu_emu.popart as popart``."""
 
-from ipu_emu.popart.adam import Adam
-from ipu_emu.popart.adaptive import Adaptive
-from ipu_emu.popart.builder import Builder, defaultAiOnnxOpset
-from ipu_emu.popart.dataflow import AnchorReturnType, DataFlow
-from ipu_emu.popart.debug import DebugContext
-from ipu_emu.popart.devices import DeviceInfo, DeviceManager
-from ipu_emu.popart.enums import (
+from ipu_emu.popart.builder.builder import Builder, defaultAiOnnxOpset
+from ipu_emu.popart.builder.graph_transformer import GraphTransformer
+from ipu_emu.popart.builder.opset_classes import (
+    AiGraphcoreOpset1,
+    AiOnnxMlOpset1,
+    AiOnnxOpset6,
+    AiOnnxOpset7,
+    AiOnnxOpset8,
+    AiOnnxOpset9,
+    AiOnnxOpset10,
+    AiOnnxOpset11,
+)
+from ipu_emu.popart.devices.device_manager import DeviceInfo, DeviceManager
+from ipu_emu.popart.devices.sync_pattern import syncPatternFromString, syncPatternToString
+from ipu_emu.popart.exceptions import (
+    OutOfMemoryException,
+    popart_exception,
+    popart_internal_exception,
+    popart_runtime_error,
+    poplar_application_runtime_error,
+    poplar_exception,
+    poplar_recoverable_runtime_error,
+    poplar_runtime_error,
+    poplar_system_runtime_error,
+    poplar_unknown_runtime_error,
+    poplar_unrecoverable_runtime_error,
+    poplibs_exception,
+)
+from ipu_emu.popart.logger import getLogger
+from ipu_emu.popart.optimisers.adam import Adam
+from ipu_emu.popart.optimisers.adaptive import Adaptive
+from ipu_emu.popart.optimisers.optimizer import ClipNormSettings, Optimizer, OptimizerValue, OptimizerValueMap
+from ipu_emu.popart.optimisers.sgd import SGD, ConstSGD
+from ipu_emu.popart.options.dataflow import AnchorReturnType, DataFlow
+from ipu_emu.popart.options.input_settings import InputSettings
+from ipu_emu.popart.options.option_groups import (
+    AccumulateOuterFragmentSettings,
+    AutodiffSettings,
+    AutomaticLossScalingSettings,
+    BatchSerializationSettings,
+    ExecutionPhaseSettings,
+    ReplicatedCollectivesSettings,
+)
+from ipu_emu.popart.options.patterns import InputShapeInfo, Patterns
+from ipu_emu.popart.options.session_options import SessionOptions
+from ipu_emu.popart.options.tensor_location import CommGroup, TensorLocation, TensorLocationSettings
+from ipu_emu.popart.options.variable_settings import VariableSettings
+from ipu_emu.popart.session.feed_step_io import FeedStepIO
+from ipu_emu.popart.session.inference_session import InferenceSession
+from ipu_emu.popart.session.step_io import IStepIO, IWeightsIO, PyStepIO, PyStepIOCallback, PyWeightsIO
+from ipu_emu.popart.session.training_session import TrainingSession
+from ipu_emu.popart.types.debug_context import DebugContext
+from ipu_emu.popart.types.enums import (
     AdamMode,
     AdaptiveMode,
     AnchorReturnTypeId,
@@ -36,48 +82,7 @@ from ipu_emu.popart.enums import (
     VirtualGraphMode,
     WeightDecayMode,
 )
-from ipu_emu.popart.exceptions import (
-    OutOfMemoryException,
-    popart_exception,
-    popart_internal_exception,
-    popart_runtime_error,
-    poplar_application_runtime_error,
-    poplar_exception,
-    poplar_recoverable_runtime_error,
-    poplar_runtime_error,
-    poplar_system_runtime_error,
-    poplar_unknown_runtime_error,
-    poplar_unrecoverable_runtime_error,
-    poplibs_exception,
-)
-from ipu_emu.popart.feedio import FeedStepIO
-from ipu_emu.popart.graph_transformer import GraphTransformer
-from ipu_emu.popart.inference import InferenceSession
-from ipu_emu.popart.inputs import InputSettings
-from ipu_emu.popart.location import CommGroup, TensorLocation, TensorLocationSettings
-from ipu_emu.popart.logger import getLogger
-from ipu_emu.popart.opset_classes import (
-    AiGraphcoreOpset1,
-    AiOnnxMlOpset1,
-    AiOnnxOpset6,
-    AiOnnxOpset7,
-    AiOnnxOpset8,
-    AiOnnxOpset9,
-    AiOnnxOpset10,
-    AiOnnxOpset11,
-)
-from ipu_emu.popart.optimizer import ClipNormSettings, Optimizer, OptimizerValue, OptimizerValueMap
-from ipu_emu.popart.option_groups import (
-    AccumulateOuterFragmentSettings,
-    AutodiffSettings,
-    AutomaticLossScalingSettings,
-    BatchSerializationSettings,
-    ExecutionPhaseSettings,
-    ReplicatedCollectivesSettings,
-)
-from ipu_emu.popart.options import SessionOptions
-from ipu_emu.popart.patterns import InputShapeInfo, Patterns
-from ipu_emu.popart.prefixes import (
+from ipu_emu.popart.types.prefix_functions import (
     reservedAccl1Prefix,
     reservedAccl2Prefix,
     reservedAccl3Prefix,
@@ -91,12 +96,8 @@ from ipu_emu.popart.prefixes import (
     reservedStepPrefix,
     reservedUpdatedVarPrefix,
 )
-from ipu_emu.popart.sgd import SGD, ConstSGD
-from ipu_emu.popart.stepio import IStepIO, IWeightsIO, PyStepIO, PyStepIOCallback, PyWeightsIO
-from ipu_emu.popart.sync_pattern import syncPatternFromString, syncPatternToString
-from ipu_emu.popart.tensorinfo import TensorInfo
-from ipu_emu.popart.training import TrainingSession
-from ipu_emu.popart.tuning_enums import (
+from ipu_emu.popart.types.tensor_info import TensorInfo
+from ipu_emu.popart.types.tuning_enums import (
     AccumulateOuterFragmentSchedule,
     AutodiffStitchStrategy,
     BatchSerializationBatchSchedule,
@@ -108,7 +109,6 @@ from ipu_emu.popart.tuning_enums import (
     MergeVarUpdateType,
     SubgraphCopyingStrategy,
 )
-from ipu_emu.popart.variables import VariableSettings
 from ipu_emu.popart.version import packageHash, versionString
 
 __all__ = [

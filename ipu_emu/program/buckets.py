@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import count
 
 from ipu_emu.graph import DType, Op, Place, Tensor, dtype_named
-from ipu_emu.ops.sharding import shards_of
+from ipu_emu.ops.communication.shard_ops import shards_of
 
 __all__ = ["Bucket", "buckets_of", "room_of"]
 

@@ -9,9 +9,9 @@ from ipu_emu.graph import Graph, Tensor
 from ipu_emu.ops import TABLE, Cost
 from ipu_emu.program.anchors import Anchor, StepShape
 from ipu_emu.program.instructions import Instruction, leaves
-from ipu_emu.program.leaf import ops_of
+from ipu_emu.program.leaf_instructions import ops_of
 from ipu_emu.program.listing import listing
-from ipu_emu.program.memory import MemoryPlan, node_in
+from ipu_emu.program.memory_plan import MemoryPlan, node_in
 
 __all__ = ["Executable"]
 

@@ -23,9 +23,9 @@ from ipu_emu.graph import Op
 from ipu_emu.program.buckets import Bucket
 from ipu_emu.program.executable import Executable
 from ipu_emu.program.instructions import leaves
-from ipu_emu.program.layout import aligned
-from ipu_emu.program.leaf import HostLoad, HostStore, IpuCopy, RemoteLoad, RemoteStore, ops_of
-from ipu_emu.program.memory import PERSISTENT, MemoryPlan, Placement, ipu_of, is_off_chip, region_of
+from ipu_emu.program.leaf_instructions import HostLoad, HostStore, IpuCopy, RemoteLoad, RemoteStore, ops_of
+from ipu_emu.program.memory_layout import aligned
+from ipu_emu.program.memory_plan import PERSISTENT, MemoryPlan, Placement, ipu_of, is_off_chip, region_of
 
 __all__ = ["Footprint", "footprints"]
 

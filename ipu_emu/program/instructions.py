@@ -29,7 +29,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from ipu_emu.program.leaf import Leaf, RemoteLoad, ops_of
+from ipu_emu.program.leaf_instructions import Leaf, RemoteLoad, ops_of
 from ipu_emu.program.schedules import Slot, schedule
 
 __all__ = [

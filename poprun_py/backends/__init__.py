@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from poprun_py.backends import mpich, openmpi, slurm
-from poprun_py.backends.command import Command, Request
+from poprun_py.backends import mpich, openmpi, srun
+from poprun_py.backends.start_command import Command, Request
 
 __all__ = ["BACKENDS", "Command", "Request"]
 
@@ -13,5 +13,5 @@ __all__ = ["BACKENDS", "Command", "Request"]
 BACKENDS: dict[str, Callable[[Request], Command]] = {
     "mpich": mpich.command,
     "openmpi": openmpi.command,
-    "slurm": slurm.command,
+    "slurm": srun.command,
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from poprun_py.backends.command import Command, Request
+from poprun_py.backends.start_command import Command, Request
 
 __all__ = ["command"]
 

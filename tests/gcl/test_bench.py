@@ -14,13 +14,13 @@ from click.testing import CliRunner, Result
 
 import gcl
 from gcl.bench import main
-from gcl.bench_table import Row, Timing, summary, wrong
-from gcl.dtypes import DTYPES
-from gcl.operators import Operator
-from gcl.program import Collective
-from gcl.trial import Case, Trial, bus_factor, trials
-from tests.gcl.threads import on_threads
-from tests.jobs import run_job
+from gcl.cli.bench_table import Row, Timing, summary, wrong
+from gcl.cli.bench_trial import Case, Trial, bus_factor, trials
+from gcl.core.operators import Operator
+from gcl.kernels.dtypes import DTYPES
+from gcl.scheduling.program.step_program import Collective
+from tests.gcl.helpers.threads import on_threads
+from tests.helpers.mpi_jobs import run_job
 
 
 def bench(*arguments: str, **environ: str | None) -> Result:

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from gcl import Communicator, Group, connect_threads
-from tests.gcl.checks import MEMORY, SIZES, check_all, check_collectives
-from tests.gcl.reference import OPERATORS_OF, same_bits, tree
-from tests.gcl.threads import on_threads
+from tests.gcl.helpers.checks import MEMORY, SIZES, check_all, check_collectives
+from tests.gcl.helpers.reference import OPERATORS_OF, same_bits, tree
+from tests.gcl.helpers.threads import on_threads
 
 #: Replicas per rank, for each number of replicas.
 SPREADS = {

@@ -3,13 +3,13 @@
 import json
 from pathlib import Path
 
-from tests.jobs import run_job
+from tests.helpers.mpi_jobs import run_job
 
 
 def test_what_does_not_fit_is_the_same_error_on_every_rank(tmp_path: Path) -> None:
     program = """
     import gcl, popdist_py
-    from tests.gcl.instance import connect, error_of
+    from tests.gcl.helpers.instance import connect, error_of
 
     popdist_py.init()
     rank, total = popdist_py.getInstanceIndex(), popdist_py.getNumTotalReplicas()
@@ -36,7 +36,7 @@ def test_what_does_not_fit_is_the_same_error_on_every_rank(tmp_path: Path) -> No
 def test_connecting_before_init_names_init(tmp_path: Path) -> None:
     program = """
     import gcl, popdist_py
-    from tests.gcl.instance import error_of
+    from tests.gcl.helpers.instance import error_of
 
     print(error_of(lambda: gcl.connect(local_replicas=1, global_replicas=2)))
     print(gcl.connect(local_replicas=3, segment_bytes=1 << 20).transport)
@@ -50,7 +50,7 @@ def test_connecting_before_init_names_init(tmp_path: Path) -> None:
 def test_without_numbers_it_is_all_of_the_job(tmp_path: Path) -> None:
     program = """
     import gcl, popdist_py
-    from tests.gcl.instance import error_of
+    from tests.gcl.helpers.instance import error_of
 
     print(error_of(gcl.connect))
     popdist_py.init()
@@ -70,7 +70,7 @@ def test_two_communicators_side_by_side_in_two_threads(tmp_path: Path) -> None:
     import threading
     import numpy as np
     import gcl
-    from tests.gcl.instance import connect
+    from tests.gcl.helpers.instance import connect
 
     def work(communicator, start, sums):
         for step in range(200):
@@ -98,7 +98,7 @@ def test_a_forked_child_that_ends_does_not_take_its_parent_along(tmp_path: Path)
     import os, sys
     import numpy as np
     import popdist_py
-    from tests.gcl.instance import connect
+    from tests.gcl.helpers.instance import connect
 
     communicator = connect()
     if popdist_py.getInstanceIndex() == 1:
@@ -115,7 +115,7 @@ def test_a_forked_child_that_ends_does_not_take_its_parent_along(tmp_path: Path)
 def test_memory_has_no_name_in_any_folder_and_goes_with_its_communicator(tmp_path: Path) -> None:
     program = """
     import json, os
-    from tests.gcl.instance import connect
+    from tests.gcl.helpers.instance import connect
 
     def mapped():
         with open("/proc/self/maps") as file:

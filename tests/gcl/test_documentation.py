@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from gcl import Communicator
-from tests.gcl.threads import on_threads
-from tests.jobs import ROOT
+from tests.gcl.helpers.threads import on_threads
+from tests.helpers.mpi_jobs import ROOT
 
 PAGE = ROOT / "docs" / "collectives.md"
 

@@ -12,9 +12,9 @@ from click.testing import CliRunner, Result
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gcl.drawing import ladder
 from gcl.explain import main
-from gcl.fabric import Fabric, Topology
+from gcl.fabric.fabric import Fabric, Topology
+from gcl.scheduling.program.text_diagram import ladder
 
 
 def explain(*arguments: str, **environ: str) -> Result:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.jobs import MPICH, OPENMPI, Mpi, every_mpi, run_alone, run_job
+from tests.helpers.mpi_jobs import MPICH, OPENMPI, Mpi, every_mpi, run_alone, run_job
 
 
 @every_mpi

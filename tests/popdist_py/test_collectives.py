@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.jobs import run_job
+from tests.helpers.mpi_jobs import run_job
 
 #: Every instance calls these and says what it got, as [dtype, shape, values] where it is an array.
 PROGRAM = """

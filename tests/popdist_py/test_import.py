@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tests.jobs import run_alone
+from tests.helpers.mpi_jobs import run_alone
 
 
 def test_importing_and_asking_imports_neither_numpy_nor_mpi(tmp_path: Path) -> None:

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from poprun_py.hosts import Host, from_file
-from poprun_py.parser import parse
+from poprun_py.options.host_list import Host, from_file
+from poprun_py.options.parser import parse
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 

@@ -10,8 +10,8 @@ grouped one loads and stores beside the stages (overlapped.py); with batch seria
 loops over some micro-batches (serialised.py).
 """
 
-from ipu_emu.program.schedules.blocks import Blocks, blocks_of, flattened
-from ipu_emu.program.schedules.kinds import KINDS, depth, fifo_depth, in_flight, schedule, scheduled_stages
+from ipu_emu.program.schedules.ramps import Blocks, blocks_of, flattened
+from ipu_emu.program.schedules.schedule_table import KINDS, depth, fifo_depth, in_flight, schedule, scheduled_stages
 from ipu_emu.program.schedules.stages import Mapping, Stage
 from ipu_emu.program.schedules.task import ALL_IPUS, Slot, Task, Work
 

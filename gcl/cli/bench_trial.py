@@ -1,0 +1,247 @@
+"""Trial: one collective on tensors of one size, out of place and in place: made ready, checked, timed.
+
+collective        size counts             busbw = algbw x      in place
+all_reduce        the tensor              2 (n - 1)/n          out is x
+reduce_scatter    the whole input         (n - 1)/n            -
+all_gather        the whole result        (n - 1)/n            x is a slice of a tensor that the host shares
+all_to_all        the tensor              (n - 1)/n            -
+broadcast         the tensor              1                    out is x
+
+algbw is size / time; busbw is what the links carry, which is comparable between numbers of ranks (nccl-tests,
+doc/PERFORMANCE.md). Contributions are small whole numbers, so that every order of additions gives the same result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from gcl.communicator import Communicator
+from gcl.core.groups import Group
+from gcl.core.operators import Operator
+from gcl.kernels.dtypes import sum_dtype
+from gcl.scheduling.program.step_program import Collective
+
+__all__ = ["BUS_FACTORS", "Case", "Trial", "bus_factor", "trials"]
+
+_REDUCING = (Collective.ALL_REDUCE, Collective.REDUCE_SCATTER)
+
+#: Group size -> busbw / algbw.
+BUS_FACTORS: dict[Collective, Callable[[int], float]] = {
+    Collective.ALL_REDUCE: lambda n: 2 * (n - 1) / n,
+    Collective.REDUCE_SCATTER: lambda n: (n - 1) / n,
+    Collective.ALL_GATHER: lambda n: (n - 1) / n,
+    Collective.ALL_TO_ALL: lambda n: (n - 1) / n,
+    Collective.BROADCAST: lambda n: 1.0,
+}
+#: What contributions are below, so that results are exact in every dtype; the logical operators draw 0 and 1 too.
+_BELOW = {Operator.MIN: 100, Operator.MAX: 100, Operator.ADD: 4, Operator.MEAN: 4}
+
+
+def bus_factor(collective: Collective, size: int) -> float:
+    """busbw / algbw in groups of ``size``."""
+    return BUS_FACTORS[collective](size)
+
+
+@dataclass(frozen=True)
+class Case:
+    """``collective`` of tensors of ``nbytes`` (as the table of this module counts them) and ``dtype``."""
+
+    collective: Collective
+    dtype: np.dtype[Any]
+    op: Operator
+    nbytes: int
+    private: bool = False
+    root: int = 0
+
+    def elements(self, size: int) -> int:
+        """Elements of the tensor that ``nbytes`` counts, in groups of ``size``: at least one, and whole slices."""
+        count = max(1, self.nbytes // self.dtype.itemsize)
+        sliced = self.collective not in (Collective.ALL_REDUCE, Collective.BROADCAST)
+        return max(1, count // size) * size if sliced else count
+
+    def input_elements(self, size: int) -> int:
+        """Elements that each replica gives."""
+        count = self.elements(size)
+        return count // size if self.collective is Collective.ALL_GATHER else count
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One way to make a collective: ``reset`` fills the input, ``call`` makes it, ``result`` has what came out."""
+
+    call: Callable[[], object]
+    reset: Callable[[], None]
+    result: np.ndarray
+    expected: Callable[[], np.ndarray]
+
+    def wrong(self) -> int:
+        """Make it once; how many elements of the result are not what they must be."""
+        self.reset()
+        self.call()
+        return int(np.count_nonzero(self.result != self.expected()))
+
+    def seconds(self, communicator: Communicator, iterations: int, warmup: int) -> float:
+        """Seconds of one call on this rank, from ``iterations`` back to back."""
+        self.reset()
+        for _ in range(warmup):
+            self.call()
+        communicator.barrier()
+        start = perf_counter()
+        for _ in range(iterations):
+            self.call()
+        return (perf_counter() - start) / iterations
+
+
+def trials(case: Case, communicator: Communicator) -> list[Trial]:
+    """Out of place and, where there is such a thing, in place."""
+    return _BUILDERS[case.collective](_Maker(case, communicator))
+
+
+class _Maker:
+    """Tensors and expectations of one case on one rank."""
+
+    def __init__(self, case: Case, communicator: Communicator) -> None:
+        self.case, self.communicator, self.group = case, communicator, communicator.group
+        self.count = case.input_elements(self.group.size)
+        self.mine = range(communicator.global_offset, communicator.global_offset + communicator.local_replicas)
+
+    def tensor(self, *shape: int) -> np.ndarray:
+        """A tensor [local replicas, *shape] of the kind that was asked for."""
+        if self.case.private:
+            return np.zeros((self.communicator.local_replicas, *shape), self.case.dtype)
+        return self.communicator.empty(shape, self.case.dtype)
+
+    def contribution(self, replica: int) -> np.ndarray:
+        """What ``replica`` gives, known to all ranks."""
+        below = _BELOW.get(self.case.op, 2) if self.case.collective in _REDUCING else 100
+        values = (np.arange(self.count) * 7 + replica * 5 + np.arange(self.count) // 11) % below
+        if self.case.op is Operator.MUL:
+            values = values * (replica < 6) + 1  # at most 2^6
+        return values.astype(self.case.dtype)
+
+    def filler(self, x: np.ndarray) -> Callable[[], None]:
+        def fill() -> None:
+            for row, replica in enumerate(self.mine):
+                x[row] = self.contribution(replica).reshape(x.shape[1:])
+
+        return fill
+
+    def members(self, replica: int) -> list[int]:
+        return self.group.members(self.group.of(replica))
+
+    def combined(self, replica: int) -> np.ndarray:
+        """The reduction over the group of ``replica``."""
+        op, first, *others = self.case.op, *self.members(replica)
+        total = self._wide(first)
+        for other in others:
+            total = _COMBINE[op](total, self._wide(other))
+        return (
+            _exact_mean(total, self.group, self.case.dtype) if op is Operator.MEAN else total.astype(self.case.dtype)
+        )
+
+    def _wide(self, replica: int) -> np.ndarray:
+        values = self.contribution(replica).astype(sum_dtype(self.case.dtype))
+        return values * values if self.case.op is Operator.SQUARE_ADD else values
+
+    def each(self, of: Callable[[int], np.ndarray]) -> Callable[[], np.ndarray]:
+        return lambda: np.stack([of(replica) for replica in self.mine])
+
+
+_COMBINE: dict[Operator, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
+    Operator.ADD: np.add,
+    Operator.MEAN: np.add,
+    Operator.MUL: np.multiply,
+    Operator.MIN: np.minimum,
+    Operator.MAX: np.maximum,
+    Operator.LOGICAL_AND: np.minimum,
+    Operator.LOGICAL_OR: np.maximum,
+    Operator.SQUARE_ADD: np.add,
+}
+
+
+def _exact_mean(total: np.ndarray, group: Group, dtype: np.dtype[Any]) -> np.ndarray:
+    mean: np.ndarray = (total / total.dtype.type(group.size)).astype(dtype)
+    return mean
+
+
+def _all_reduce(make: _Maker) -> list[Trial]:
+    communicator, op = make.communicator, make.case.op
+    x, out = make.tensor(make.count), make.tensor(make.count)
+    fill, expected = make.filler(x), make.each(make.combined)
+    return [
+        Trial(lambda: communicator.all_reduce(x, op, out=out), fill, out, expected),
+        Trial(lambda: communicator.all_reduce(x, op, out=x), fill, x, expected),
+    ]
+
+
+def _reduce_scatter(make: _Maker) -> list[Trial]:
+    communicator, op = make.communicator, make.case.op
+    x = make.tensor(make.count)
+    make.filler(x)()
+    width = communicator.reduce_scatter(x, op).shape[1]  # a method may need more than n / size
+    out = make.tensor(width)
+
+    def shard(replica: int) -> np.ndarray:
+        padded = np.zeros(width * make.group.size, make.case.dtype)
+        padded[: make.count] = make.combined(replica)
+        own = make.group.index(replica)
+        return padded[own * width : (own + 1) * width]
+
+    return [Trial(lambda: communicator.reduce_scatter(x, op, out=out), make.filler(x), out, make.each(shard))]
+
+
+def _all_gather(make: _Maker) -> list[Trial]:
+    communicator, size = make.communicator, make.group.size
+    x, out = make.tensor(make.count), make.tensor(size, make.count)
+
+    def gathered(replica: int) -> np.ndarray:
+        return np.stack([make.contribution(member) for member in make.members(replica)])
+
+    found = [Trial(lambda: communicator.all_gather(x, out=out), make.filler(x), out, make.each(gathered))]
+    if not make.case.private and make.group.count == 1:
+        shared = communicator.shared((size, make.count), make.case.dtype)
+        own = shared[make.mine.start : make.mine.stop]
+        found.append(
+            Trial(
+                lambda: communicator.all_gather(own, out=shared),
+                make.filler(own),
+                shared,
+                lambda: gathered(make.mine.start),
+            )
+        )
+    return found
+
+
+def _all_to_all(make: _Maker) -> list[Trial]:
+    communicator, size = make.communicator, make.group.size
+    x, out = (make.tensor(size, make.count // size) for _ in range(2))
+
+    def slices(replica: int) -> np.ndarray:
+        own = make.group.index(replica)
+        return np.stack([make.contribution(m).reshape(size, -1)[own] for m in make.members(replica)])
+
+    return [Trial(lambda: communicator.all_to_all(x, out=out), make.filler(x), out, make.each(slices))]
+
+
+def _broadcast(make: _Maker) -> list[Trial]:
+    communicator, root = make.communicator, make.case.root
+    x, out = make.tensor(make.count), make.tensor(make.count)
+    expected = make.each(lambda replica: make.contribution(make.members(replica)[root]))
+    return [
+        Trial(lambda: communicator.broadcast(x, root, out=out), make.filler(x), out, expected),
+        Trial(lambda: communicator.broadcast(x, root, out=x), make.filler(x), x, expected),
+    ]
+
+
+_BUILDERS: dict[Collective, Callable[[_Maker], list[Trial]]] = {
+    Collective.ALL_REDUCE: _all_reduce,
+    Collective.REDUCE_SCATTER: _reduce_scatter,
+    Collective.ALL_GATHER: _all_gather,
+    Collective.ALL_TO_ALL: _all_to_all,
+    Collective.BROADCAST: _broadcast,
+}

@@ -1,0 +1,99 @@
+"""Handle: a collective that runs while its caller goes on; a Runner makes them, one after the other."""
+
+from __future__ import annotations
+
+import os
+import weakref
+from collections.abc import Callable
+from queue import SimpleQueue
+from threading import Event, Thread, current_thread
+from typing import Generic, TypeVar
+
+from gcl.core.argument_checks import check_seconds
+from gcl.errors import CollectiveTimeout
+
+__all__ = ["Handle", "Runner"]
+
+T = TypeVar("T")
+
+
+class Handle(Generic[T]):
+    """The result of a collective that was begun; its tensors must be left alone until ``wait``."""
+
+    def __init__(self, collective: Callable[[], T]) -> None:
+        self._collective = collective
+        #: who runs it, once it is begun
+        self.thread: Thread | None = None
+        #: set once there is a result or an error
+        self.settled = Event()
+        self._result: list[T] = []
+        self._error: BaseException | None = None
+
+    @property
+    def done(self) -> bool:
+        """Whether ``wait`` would return, or raise, at once."""
+        return self.settled.is_set()
+
+    def wait(self, timeout: float | None = None) -> T:
+        """The result, once it is there; raise what the collective raised, or CollectiveTimeout after ``timeout`` s.
+
+        A time-out here does not end the collective: wait again. 0 only looks.
+        """
+        if timeout is not None:
+            check_seconds(timeout, "timeout", zero=True)
+        if not self.settled.wait(timeout):
+            raise CollectiveTimeout(
+                f"the collective was not complete after {timeout:g} s; wait again, or look at its peers"
+            )
+        if self._error is not None:
+            raise self._error
+        return self._result[0]
+
+    def run(self) -> None:
+        """Do it, in the runner's thread."""
+        try:
+            self._result.append(self._collective())
+        except BaseException as error:
+            self._error = error
+        self.settled.set()
+
+
+class Runner:
+    """A thread that runs collectives in the order in which they were begun (a daemon: it never delays an exit)."""
+
+    def __init__(self) -> None:
+        self._queue: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._last = Event()
+        self._last.set()
+        self._process = os.getpid()
+        self.thread = Thread(target=_work, args=(self._queue,), name="gcl-runner", daemon=True)
+        self.thread.start()
+        weakref.finalize(self, self._queue.put, None)
+
+    @property
+    def works(self) -> bool:
+        """Whether its thread is there: not in a process that was forked."""
+        return self._process == os.getpid()
+
+    def begin(self, collective: Callable[[], T]) -> Handle[T]:
+        """Run ``collective`` after all that were begun before."""
+        handle: Handle[T] = Handle(collective)
+        handle.thread = self.thread
+        self._last = handle.settled
+        self._queue.put(handle.run)
+        return handle
+
+    def drain(self) -> None:
+        """Wait for all that were begun, unless this is the runner's own thread."""
+        if not self._last.is_set() and self.works and current_thread() is not self.thread:
+            self._last.wait()
+
+    def stop(self) -> None:
+        """End the thread, once it has done what was begun."""
+        self._queue.put(None)
+
+
+def _work(queue: SimpleQueue[Callable[[], None] | None]) -> None:
+    while (collective := queue.get()) is not None:
+        collective()
+        del collective  # an idle thread keeps nothing alive

@@ -1,0 +1,132 @@
+"""checks: what a tensor must be to take part in a collective; a call that is refused for it is told to the others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from operator import index
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from gcl.errors import ArgumentError
+from gcl.kernels.dtypes import witness
+
+__all__ = [
+    "Refusals",
+    "check_flat",
+    "check_output",
+    "check_place",
+    "check_slices",
+    "check_tensor",
+    "dims_of",
+    "dtype_of",
+]
+
+
+class Refusals:
+    """A ``with`` block that gives the ArgumentError with which it ends to ``tell``, any other to ``fail``.
+
+    Nothing was begun in the one case; what was is unknown in the other: it may be an interrupt.
+    """
+
+    def __init__(self, tell: Callable[[ArgumentError], None], fail: Callable[[BaseException], None]) -> None:
+        self._tell, self._fail = tell, fail
+
+    def __enter__(self) -> None:
+        """Nothing."""
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, ArgumentError):
+            self._tell(error)
+        elif error is not None:
+            self._fail(error)
+
+
+def check_tensor(x: np.ndarray, local: int) -> None:
+    """Raise ArgumentError unless ``x`` is a tensor [``local`` replicas, ...] that collectives take."""
+    if not isinstance(x, np.ndarray):
+        raise ArgumentError(f"a tensor is a numpy array [local replicas, ...], found {type(x).__name__}")
+    if x.ndim < 1 or x.shape[0] != local:
+        raise ArgumentError(
+            f"a tensor of shape {list(x.shape)} was given; its leading axis must be the "
+            f"{local} local replicas, as communicator.empty(shape) makes it"
+        )
+    if not x.flags.c_contiguous:
+        raise ArgumentError("a tensor that is not C-contiguous was given; pass np.ascontiguousarray(x)")
+    witness(x.dtype)
+
+
+def check_flat(x: np.ndarray, local: int) -> None:
+    """The same for a tensor of which each replica has a vector."""
+    check_tensor(x, local)
+    if x.ndim != 2:
+        raise ArgumentError(
+            f"Input tensor to replicatedReduceScatter must have rank 1, but had rank {x.ndim - 1}; "
+            "flatten each replica's tensor"
+        )
+
+
+def check_slices(x: np.ndarray, size: int) -> None:
+    """Raise ArgumentError unless each replica has a slice in ``x`` for each of ``size`` members of its group."""
+    if x.ndim < 2 or x.shape[1] != size:
+        raise ArgumentError(
+            f"a tensor of shape {list(x.shape)} was given; an all-to-all needs [local replicas, {size}, ...]: "
+            "one slice for each member of the group"
+        )
+
+
+def check_output(out: np.ndarray, shape: tuple[int, ...], x: np.ndarray, *, in_place: bool, alone: bool) -> None:
+    """Raise ArgumentError unless ``out`` can take a result of ``shape`` that is made from ``x``.
+
+    ``in_place``: it may be ``x``; ``alone``: groups have one member, so that nobody else reads ``x``.
+    """
+    if out is not x:
+        check_tensor(out, x.shape[0])
+    if not out.flags.writeable:
+        raise ArgumentError("out is read-only; give a tensor that may be written to")
+    if out.shape != shape or out.dtype != x.dtype:
+        raise ArgumentError(
+            f"out has shape {list(out.shape)} and dtype {out.dtype}; this collective needs "
+            f"{list(shape)} and {x.dtype}"
+        )
+    if np.may_share_memory(out, x) and not (_start(out) == _start(x) and (in_place or alone)):
+        raise ArgumentError(
+            "out overlaps the input, which others may still read; "
+            f"give another out{', or the input itself' if in_place else ''}"
+        )
+
+
+def check_place(x: np.ndarray, own: np.ndarray, out: np.ndarray) -> None:
+    """Raise ArgumentError if ``x`` lies in ``out`` elsewhere than at ``own``, where this rank's shard goes."""
+    if np.may_share_memory(x, out) and _start(x) != _start(own):
+        raise ArgumentError(
+            "x lies in the shared tensor, but not at the place of this rank's replicas, which others write to; "
+            "give that place, out[offset : offset + local replicas], or a tensor of its own"
+        )
+
+
+def _start(array: np.ndarray) -> int:
+    """Address of the first element."""
+    return int(array.__array_interface__["data"][0])
+
+
+def dims_of(shape: int | Sequence[int]) -> tuple[int, ...]:
+    """``shape`` as a tuple; raise ArgumentError if it is none."""
+    try:
+        dims = tuple(map(index, shape)) if isinstance(shape, Sequence) else (index(shape),)
+    except TypeError:
+        dims = (-1,)
+    if min(dims, default=0) < 0:
+        raise ArgumentError(f"a tensor of shape {shape!r} was asked for; sizes are whole numbers of at least 0")
+    return dims
+
+
+def dtype_of(dtype: DTypeLike) -> np.dtype[Any]:
+    """``dtype`` as numpy has it; raise ArgumentError if it is none, or none that collectives take."""
+    try:
+        found: np.dtype[Any] = np.dtype(dtype)
+    except TypeError:
+        raise ArgumentError(f"a tensor of {dtype!r} was asked for; give a dtype such as 'float32'") from None
+    witness(found)
+    return found

@@ -1,0 +1,1 @@
+"""The modelled seconds of a schedule, and the memory and cycles it takes on a tile."""

@@ -1,0 +1,117 @@
+"""cost: modelled seconds of step programs on a fabric, and the memory that they take on a tile.
+
+One exchange: sync, then all transfers at once. A transfer from replica to replica goes from each IPU to its
+counterpart along ``Fabric.route``; every (IPU, class of links) it passes is a capacity that all transfers share:
+
+    seconds of an exchange = sync + hop latency + max over capacities of (bytes through it / bandwidth)
+
+Sync takes 15 ns there and 15 ns back per hop, 1 + (IPUs // 2) // 2 hops, but at least 600 cycles (hardware.md,
+sections 2, 5 and 6). Links have no published latency of their own: the longest route of an exchange adds 15 ns per
+link. Tiles pick, add up and store fragments between exchanges; that, and the time for which links wait for the
+fullest tile, is ``compute`` (``gcl.cost.tile_work``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from gcl.cost.tile_work import TileMemory, TileWork
+from gcl.fabric.fabric import BANDWIDTH, Fabric, Hop
+from gcl.scheduling.phases import Phase
+from gcl.scheduling.program.step_program import Exchange
+from gcl.scheduling.schedule import Schedule
+
+__all__ = ["BOW_CLOCK", "Cost", "Price", "price", "sync_seconds"]
+
+#: Tile clock of a Bow IPU in Hz.
+BOW_CLOCK = 1.85e9
+_HOP_SECONDS = 15e-9
+_LEAST_SYNC_CYCLES = 600
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Modelled seconds of ``exchanges`` exchanges, by what takes them; ``compute`` is the work of tiles."""
+
+    exchanges: int = 0
+    transfer: float = 0.0
+    hops: float = 0.0
+    sync: float = 0.0
+    compute: float = 0.0
+
+    @property
+    def seconds(self) -> float:
+        return self.transfer + self.hops + self.sync + self.compute
+
+    def __add__(self, other: Cost) -> Cost:
+        return Cost(
+            self.exchanges + other.exchanges,
+            self.transfer + other.transfer,
+            self.hops + other.hops,
+            self.sync + other.sync,
+            self.compute + other.compute,
+        )
+
+
+@dataclass(frozen=True)
+class Price:
+    """The cost of a schedule, phase by phase, and what each phase needs on its fullest tile."""
+
+    phases: tuple[Cost, ...]
+    memory: tuple[TileMemory, ...] = ()
+
+    @property
+    def total(self) -> Cost:
+        return sum(self.phases, Cost())
+
+    @property
+    def tile_memory(self) -> TileMemory:
+        """The most that any phase needs: phases use the same memory in turn."""
+        return max(self.memory, key=lambda memory: memory.nbytes, default=TileMemory(0, 0))
+
+
+def sync_seconds(ipus: int, clock: float = BOW_CLOCK) -> float:
+    """Seconds of a global sync of ``ipus`` IPUs whose tiles run at ``clock`` Hz."""
+    return max(_LEAST_SYNC_CYCLES / clock, 2 * _HOP_SECONDS * (1 + ipus // 2 // 2))
+
+
+def price(plan: Schedule, clock: float = BOW_CLOCK) -> Price:
+    """What ``plan`` costs on its fabric; raise ArgumentError where that is no ladder (odd IPUs per domain)."""
+    work = [TileWork(plan, phase) for phase in plan.phases]
+    costs = [_cost(phase, plan, tiles, clock) for phase, tiles in zip(plan.phases, work, strict=True)]
+    costs[0] += Cost(compute=work[0].brought_cycles / clock)
+    costs[-1] += Cost(compute=work[-1].taken_cycles / clock)
+    return Price(tuple(costs), tuple(tiles.memory for tiles in work))
+
+
+def _cost(phase: Phase, plan: Schedule, tiles: TileWork, clock: float) -> Cost:
+    """Exchanges of one pattern (the steps of a ring) are priced once."""
+    known: dict[frozenset[tuple[tuple[int, ...], int, int, str]], Cost] = {}
+    total = Cost(compute=tiles.cycles / clock)
+    sync = sync_seconds(plan.fabric.ipus, clock)
+    for exchange in phase.program.exchanges:
+        pattern = frozenset((copy.to, copy.ipu, copy.source.elements, copy.stream) for copy in exchange.copies)
+        if pattern not in known:
+            links, hops = _links(exchange, plan.fabric, plan.itemsize)
+            waiting = max(0.0, tiles.exchange_cycles(exchange) / clock - links)
+            known[pattern] = Cost(1, links, hops * _HOP_SECONDS, sync, waiting)
+        total += known[pattern]
+    return total
+
+
+def _links(exchange: Exchange, fabric: Fabric, itemsize: int) -> tuple[float, int]:
+    """Seconds of the busiest link, and the hops of the longest route."""
+    load: dict[Hop, int] = {}
+    longest = 0
+    for copy in exchange.copies:
+        for sender, receiver in copy.pairs():
+            route = fabric.route(fabric.ipus_of(sender)[copy.ipu], fabric.ipus_of(receiver)[copy.ipu])
+            longest = max(longest, len(route))
+            for hop in route:
+                load[hop] = load.get(hop, 0) + copy.source.elements * itemsize
+    return _slowest(load.items()), longest
+
+
+def _slowest(load: Iterable[tuple[Hop, int]]) -> float:
+    return max((nbytes / BANDWIDTH[hop.link] for hop, nbytes in load), default=0.0)

@@ -1,0 +1,140 @@
+"""tile_work: what the tiles of an IPU do between the exchanges of a phase, and the memory that it takes there.
+
+    select     own fragment of many     dynamic slice: a word a cycle;  switch: 8 bytes a cycle, code for every case
+    store      Copy, Reduce             8 bytes a cycle, 288 cycles a call
+    I/O tiles  bring, take away         the tensor crosses the exchange of the I/O tiles before and after
+
+All of it takes as long as on the fullest tile: that is what the reorder before an all-reduce is for. With
+useOptimisedLayout a fragment is sent from the tiles where it lies; without, it is first spread evenly over all tiles,
+which takes fewer cycles and an exchange program for every case. Rates are those of hardware.md, section 2; that a
+dynamic slice moves one word a cycle, and that an exchange program is as large as a case of a switch, is assumed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from gcl.fabric.tile_mapping import (
+    EXCHANGE_BYTES_PER_CYCLE,
+    SWITCH_CASE_BYTES,
+    TILES_PER_IPU,
+    TileBalance,
+    linear,
+    selection,
+)
+from gcl.scheduling.phases import Phase
+from gcl.scheduling.program.step_program import INPUT, OUTPUT, Copy, Exchange, Reduce, Slice
+from gcl.scheduling.schedule import Schedule
+
+__all__ = ["TileMemory", "TileWork"]
+
+_COPY_BYTES_PER_CYCLE, _WORD = 8, 4
+_CALL_CYCLES = 288
+
+
+@dataclass(frozen=True)
+class TileMemory:
+    """Bytes on the fullest tile: of fragments on their way, and of code that selects and sends them."""
+
+    buffers: int
+    code: int
+
+    @property
+    def nbytes(self) -> int:
+        return self.buffers + self.code
+
+
+class TileWork:
+    """The work of one phase of a plan, on every IPU of a replica."""
+
+    def __init__(self, plan: Schedule, phase: Phase) -> None:
+        self._phase, self._program, self.itemsize = phase, phase.program, plan.itemsize
+        self._tiles = plan.options.num_io_tiles or TILES_PER_IPU
+        self._io, self._optimised = plan.options.num_io_tiles is not None, plan.options.use_optimised_layout
+        self._cases = max(self._program.input_fragments, self._program.output_fragments)
+
+    def on_tile(self, elements: int) -> int:
+        """Elements of a slice of ``elements`` on the tile that has most of it."""
+        if not self._optimised:
+            return -(-elements // self._tiles)
+        tensor = max(self._program.widths, default=0) * self._cases
+        sizes = linear(tensor, self.itemsize, self._tiles)
+        if self._phase.dealt:
+            balance = TileBalance(sizes, self._phase.dealt, self.itemsize)
+            visits = -(-elements // max(1, balance.fragment))
+            return min(elements, visits * balance.on_tile)
+        return min(elements, max(sizes, default=0))
+
+    @property
+    def selection(self) -> str:
+        """dynamic slice or switch."""
+        fullest = self.on_tile(max(self._program.widths, default=0))
+        return selection(fullest, destination=self._phase.destination)
+
+    @cached_property
+    def cycles(self) -> float:
+        """Cycles between the exchanges: those of the busiest IPU in every gap; none for replicas that are alone."""
+        if self._program.group.size == 1:
+            return 0.0
+        total, gap = 0.0, dict.fromkeys(range(len(self._program.widths)), 0.0)
+        for step in self._program.steps:
+            if isinstance(step, Exchange):
+                for copy in step.copies:
+                    gap[copy.ipu] += self._selected(copy.source) + self._selected(copy.target)
+                total += max(gap.values())
+                gap = dict.fromkeys(gap, 0.0)
+            else:
+                own = step.own if isinstance(step, Reduce) else step.source
+                gap[self._ipu(step.target)] += self._selected(own) + self._selected(step.target) + self._stored(step)
+        return total + max(gap.values(), default=0.0)
+
+    def exchange_cycles(self, exchange: Exchange) -> float:
+        """Cycles that the fullest tile sends, or receives, in ``exchange``; its copies lie on different tiles."""
+        most = max((self.on_tile(copy.source.elements) for copy in exchange.copies), default=0)
+        return most * self.itemsize / EXCHANGE_BYTES_PER_CYCLE
+
+    @property
+    def brought_cycles(self) -> float:
+        """Cycles in which the input comes to the I/O tiles, if there are some."""
+        return self._moved(self._program.input_fragments)
+
+    @property
+    def taken_cycles(self) -> float:
+        """Cycles in which the output leaves the I/O tiles, if there are some."""
+        return self._moved(self._program.output_fragments)
+
+    @property
+    def memory(self) -> TileMemory:
+        """Buffers of fragments on their way, and code."""
+        if not self._program.exchanges:
+            return TileMemory(0, 0)
+        width = self.on_tile(max(self._program.widths)) * self.itemsize
+        between = [name for name in self._program.buffers if name not in (INPUT, OUTPUT)]
+        buffers = width * (1 + sum(self._program.fragments(name) for name in between))
+        programs = (self.selection == "switch") + (not self._optimised)
+        return TileMemory(buffers, programs * self._cases * SWITCH_CASE_BYTES)
+
+    def _ipu(self, part: Slice) -> int:
+        """The IPU on which ``part`` lies."""
+        end = 0
+        for ipu, width in enumerate(self._program.widths):
+            end += width
+            if part.high <= end:
+                return ipu
+        return 0
+
+    def _selected(self, part: Slice) -> float:
+        """Cycles to find ``part``: none where every replica means the same."""
+        if part.buffer not in (INPUT, OUTPUT) or self._program.fragments(part.buffer) == 1:
+            return 0.0
+        rate = _WORD if self.selection == "dynamic slice" else _COPY_BYTES_PER_CYCLE
+        return self.on_tile(part.elements) * self.itemsize / rate
+
+    def _stored(self, step: Copy | Reduce) -> float:
+        return _CALL_CYCLES + self.on_tile(step.target.elements) * self.itemsize / _COPY_BYTES_PER_CYCLE
+
+    def _moved(self, fragments: int) -> float:
+        nbytes = fragments * max(self._program.widths, default=0) * self.itemsize
+        moves = self._io and bool(self._program.exchanges)
+        return nbytes / (self._tiles * EXCHANGE_BYTES_PER_CYCLE) if moves else 0.0

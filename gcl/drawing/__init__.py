@@ -1,0 +1,1 @@
+"""The SVG canvas, and the units of printed numbers."""

@@ -1,0 +1,102 @@
+"""Ring order: which replica stands at each position of a ring; "clockwise" sends to the next position.
+
+    ladder of 8, one IPU each       Interleaved 0 2 4 6 7 5 3 1     Serpent 0 1 3 2 4 5 7 6
+
+    row 3    6 - 7                          6 - 7                        6 - 7      6 also joins 0
+             |   |                          ^   v                        .   ^      through the
+    row 2    4 - 5                          4   5                        4 > 5      loop-back cable
+             |   |                          ^   v                        ^   .
+    row 1    2 - 3                          2   3                        2 < 3
+             |   |                          ^   v                        .   ^
+    row 0    0 - 1                          0 < 1                        0 > 1
+
+Orders are of positions in a group; the step program puts replicas there. Rings never cross IPU-Link domains.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import StrEnum
+
+from gcl.errors import ArgumentError
+from gcl.fabric.fabric import Fabric, LinkConfiguration, Topology
+
+__all__ = ["Order", "inverse", "order_of", "quad_orders", "ring"]
+
+
+class Order(StrEnum):
+    """The four orders in which a ring passes through n replicas."""
+
+    INTERLEAVED = "interleaved"
+    FLAT = "flat"
+    SERPENT = "serpent"
+    MIRRORED_SERPENT = "mirrored_serpent"
+
+
+def _interleaved(n: int) -> list[int]:
+    """Evens ascending, then odds descending."""
+    return [*range(0, n, 2), *range(n - 1 - n % 2, 0, -2)]
+
+
+def _serpent(n: int) -> list[int]:
+    return [i ^ (i >> 1 & 1) for i in range(n)]
+
+
+def _mirrored(n: int) -> list[int]:
+    return [replica ^ 1 for replica in _serpent(n)]
+
+
+_ORDERS: dict[Order, Callable[[int], list[int]]] = {
+    Order.INTERLEAVED: _interleaved,
+    Order.FLAT: lambda n: list(range(n)),
+    Order.SERPENT: _serpent,
+    Order.MIRRORED_SERPENT: _mirrored,
+}
+
+#: Orders that step over rungs, so that replicas must come in pairs.
+_IN_PAIRS = (Order.SERPENT, Order.MIRRORED_SERPENT)
+
+
+def ring(order: Order, n: int) -> tuple[int, ...]:
+    """The replica at each of ``n`` positions."""
+    if n < 1:
+        raise ArgumentError(f"a ring of {n} was asked for; a ring has at least 1 replica")
+    if n > 1 and n % 2 and order in _IN_PAIRS:
+        raise ArgumentError(
+            f"a {order} ring of {n} was asked for; it takes the two sides of a ladder in turn: "
+            "give an even number of replicas, or a mesh"
+        )
+    return tuple(_ORDERS[order](n)) if n > 1 else (0,)
+
+
+def inverse(positions: tuple[int, ...]) -> tuple[int, ...]:
+    """The position of each replica: ``inverse(ring)[ring[p]] == p``."""
+    places = [0] * len(positions)
+    for position, replica in enumerate(positions):
+        places[replica] = position
+    return tuple(places)
+
+
+def order_of(fabric: Fabric) -> Order:
+    """The order of every ring within the IPU-Link domains of ``fabric``; the first row that fits.
+
+    barley twist                       Serpent       (the quad method adds the mirrored one)
+    1 IPU per replica                  Interleaved   every hop is one rail or one rung
+    torus, several IPUs per replica    Flat          every hop joins neighbouring replicas, also last to first
+    mesh, several IPUs per replica     Interleaved   a hop passes over one replica, but for the two at the ends
+    """
+    if fabric.configuration is LinkConfiguration.BARLEY_TWIST:
+        return Order.SERPENT
+    if fabric.ipus_per_replica == 1 or fabric.topology is Topology.MESH:
+        return Order.INTERLEAVED
+    return Order.FLAT
+
+
+def quad_orders(fabric: Fabric) -> tuple[Order, Order]:
+    """The two orders of the quad-directional method; raise ArgumentError where there are none."""
+    if fabric.configuration is not LinkConfiguration.BARLEY_TWIST:
+        raise ArgumentError(
+            f"quad_directional_ring was asked for on a {fabric.topology} in configuration {fabric.configuration}; "
+            "it needs barley_twist"
+        )
+    return Order.SERPENT, Order.MIRRORED_SERPENT

@@ -1,0 +1,107 @@
+"""atomics: the machine operations with which processes meet in shared memory, callable from compiled kernels.
+
+Everything takes a raw address: the memory belongs to another process, not to an array of this one.
+"""
+
+from __future__ import annotations
+
+import platform
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+
+from gcl.kernels.jit import bare_part, intrinsic
+
+__all__ = [
+    "exchange",
+    "fetch_add",
+    "futex_wait",
+    "futex_wake",
+    "load_acquire",
+    "pause",
+    "sched_getcpu",
+    "sched_yield",
+    "store_release",
+]
+
+_INT32 = ir.IntType(32)
+_SYS_FUTEX = {"x86_64": 202, "aarch64": 98}.get(platform.machine(), 202)
+_FUTEX_WAIT, _FUTEX_WAKE = 0, 1  # the shared kind: waiters may be other processes
+
+sched_getcpu: Any = types.ExternalFunction("sched_getcpu", types.int32())
+sched_yield: Any = types.ExternalFunction("sched_yield", types.int32())
+_syscall: Any = types.ExternalFunction(
+    "syscall",
+    types.intp(types.intp, types.intp, types.intp, types.intp, types.intp, types.intp, types.intp),
+)
+
+
+def _pointer(builder: Any, address: Any) -> Any:
+    return builder.inttoptr(address, _INT32.as_pointer())
+
+
+@intrinsic
+def load_acquire(typing_context: Any, address: Any) -> Any:
+    """int32 at ``address``; nothing after it is read before it."""
+
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.load_atomic(_pointer(builder, arguments[0]), "acquire", 4, typ=_INT32)
+
+    return types.int32(types.int64), codegen
+
+
+@intrinsic
+def store_release(typing_context: Any, address: Any, value: Any) -> Any:
+    """Store int32 ``value`` at ``address``; nothing before it is written after it."""
+
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        builder.store_atomic(arguments[1], _pointer(builder, arguments[0]), "release", 4)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int32), codegen
+
+
+@intrinsic
+def exchange(typing_context: Any, address: Any, value: Any) -> Any:
+    """Store int32 ``value`` at ``address`` as a full barrier; return what was there."""
+
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.atomic_rmw("xchg", _pointer(builder, arguments[0]), arguments[1], "seq_cst")
+
+    return types.int32(types.int64, types.int32), codegen
+
+
+@intrinsic
+def fetch_add(typing_context: Any, address: Any, value: Any) -> Any:
+    """Add int32 ``value`` at ``address`` as a full barrier; return what was there."""
+
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.atomic_rmw("add", _pointer(builder, arguments[0]), arguments[1], "seq_cst")
+
+    return types.int32(types.int64, types.int32), codegen
+
+
+@intrinsic
+def pause(typing_context: Any) -> Any:
+    """Tell the core that this is a spin loop, where it can be told."""
+
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        if platform.machine() == "x86_64":
+            hint = ir.FunctionType(ir.VoidType(), [])
+            builder.call(builder.module.declare_intrinsic("llvm.x86.sse2.pause", [], hint), [])
+        return context.get_dummy_value()
+
+    return types.void(), codegen
+
+
+@bare_part
+def futex_wait(address: int, expected: int, timespec: int) -> None:
+    """Sleep while the int32 at ``address`` is ``expected``, at most for the struct timespec at ``timespec``."""
+    _syscall(_SYS_FUTEX, address, _FUTEX_WAIT, expected, timespec, 0, 0)
+
+
+@bare_part
+def futex_wake(address: int) -> None:
+    """Wake everyone who sleeps on ``address``."""
+    _syscall(_SYS_FUTEX, address, _FUTEX_WAKE, 0x7FFFFFFF, 0, 0, 0)

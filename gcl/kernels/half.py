@@ -1,0 +1,74 @@
+"""half: conversion between the half types (float16, bfloat16) and float32 inside compiled kernels.
+
+numba has neither on CPUs, so arrays travel as a view of their bits (uint16 for float16, int16 for bfloat16) and are
+converted element by element; the loops vectorise, to F16C instructions where the processor has them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+
+from gcl.kernels.jit import intrinsic, jit
+
+__all__ = ["float_to_half", "half_to_float", "narrow_bfloat", "narrow_half", "widen_bfloat", "widen_half"]
+
+_HALF, _FLOAT, _INT16, _INT32 = ir.HalfType(), ir.FloatType(), ir.IntType(16), ir.IntType(32)
+
+
+def widen_half(builder: Any, bits: Any) -> Any:
+    """float32 value of the half with these 16 bits (exact)."""
+    return builder.fpext(builder.bitcast(bits, _HALF), _FLOAT)
+
+
+def narrow_half(builder: Any, value: Any) -> Any:
+    """16 bits of the half nearest to a float32, ties to even."""
+    return builder.bitcast(builder.fptrunc(value, _HALF), _INT16)
+
+
+def widen_bfloat(builder: Any, bits: Any) -> Any:
+    """float32 value of the bfloat16 with these 16 bits (exact: they are its upper half)."""
+    return builder.bitcast(builder.shl(builder.zext(bits, _INT32), _INT32(16)), _FLOAT)
+
+
+def narrow_bfloat(builder: Any, value: Any) -> Any:
+    """16 bits of the bfloat16 nearest to a float32, ties to even; NaN stays NaN."""
+    bits = builder.bitcast(value, _INT32)
+    odd = builder.and_(builder.lshr(bits, _INT32(16)), _INT32(1))
+    rounded = builder.lshr(builder.add(bits, builder.add(odd, _INT32(0x7FFF))), _INT32(16))
+    quiet = builder.or_(builder.lshr(bits, _INT32(16)), _INT32(0x40))
+    is_nan = builder.fcmp_unordered("uno", value, value)
+    return builder.trunc(builder.select(is_nan, quiet, rounded), _INT16)
+
+
+@intrinsic
+def _float_of_half(typing_context: Any, bits: Any) -> Any:
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return widen_half(builder, *arguments)
+
+    return types.float32(types.uint16), codegen
+
+
+@intrinsic
+def _half_of_float(typing_context: Any, value: Any) -> Any:
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return narrow_half(builder, *arguments)
+
+    return types.uint16(types.float32), codegen
+
+
+@jit
+def half_to_float(bits: np.ndarray, out: np.ndarray) -> None:
+    """Widen ``bits`` (uint16 [n], a view of float16) into ``out`` (float32 [n])."""
+    for i in range(out.size):
+        out[i] = _float_of_half(bits[i])
+
+
+@jit
+def float_to_half(values: np.ndarray, out: np.ndarray) -> None:
+    """Round ``values`` (float32 [n]) into ``out`` (uint16 [n], a view of float16), ties to even."""
+    for i in range(out.size):
+        out[i] = _half_of_float(values[i])

@@ -1,0 +1,303 @@
+"""Literal: a path that runs the step programs of a named method, exchange by exchange, as IPUs would.
+
+    short path (method auto)      each rank reduces its slice out of its peers' memory, in one balanced tree
+    literal (any other method)    announce   every rank makes the same call
+                                  execute    each rank its own replicas' part of each program (``interpreter``)
+                                  end        nobody reads from the others any more
+
+Contributions combine in the order of the method. Half types are widened to float32 for the reduce-scatters and
+rounded once, before the all-gathers, so that the result is what the interpreter gives for float32 tensors, rounded;
+on the way they are twice as large as the modelled ones. MEAN of integers is likewise summed in int64.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from gcl.communicator import Communicator
+from gcl.core import coalescing
+from gcl.core.data_path import Path
+from gcl.core.groups import Group
+from gcl.core.operators import Operator, operator
+from gcl.core.prepared_call import ReadyCall
+from gcl.core.request import Kind, Request
+from gcl.core.world import World
+from gcl.errors import ArgumentError
+from gcl.fabric.fabric import MAX_DOMAIN, Fabric
+from gcl.kernels.dtypes import sum_dtype
+from gcl.literal.compiled_schedule import Script, runs_as_script
+from gcl.literal.slice_transport import wire_of
+from gcl.scheduling.methods.method import Method
+from gcl.scheduling.options import Options
+from gcl.scheduling.phases import Phase
+from gcl.scheduling.program.interpreter import OPERATIONS, State, execute
+from gcl.scheduling.program.step_program import Collective, StepProgram
+from gcl.scheduling.schedule import Schedule, schedule
+from gcl.transport.paths.memory_path import InMemory
+from gcl.transport.paths.path_state import Breakable
+
+__all__ = ["COLLECTIVES", "Literal", "LiteralCommunicator", "chosen", "default_fabric"]
+
+COLLECTIVES = {
+    Kind.ALL_REDUCE: Collective.ALL_REDUCE,
+    Kind.REDUCE_SCATTER: Collective.REDUCE_SCATTER,
+    Kind.ALL_GATHER: Collective.ALL_GATHER,
+    Kind.ALL_GATHER_SHARED: Collective.ALL_GATHER,
+    Kind.BROADCAST: Collective.BROADCAST,
+    Kind.ALL_TO_ALL: Collective.ALL_TO_ALL,
+}
+_RINGS = (Collective.REDUCE_SCATTER, Collective.ALL_GATHER)
+_REDUCING = (Kind.ALL_REDUCE, Kind.REDUCE_SCATTER)
+#: What rounds, or wraps, on the way unless it travels wide.
+_SUMS = (Operator.ADD, Operator.MEAN, Operator.MUL, Operator.SQUARE_ADD)
+_PLANS = 64  # kept per communicator
+
+
+def default_fabric(replicas: int) -> Fabric:
+    """A mesh of single-IPU replicas in as few IPU-Link domains as hold them evenly."""
+    fitting = (domains for domains in range(1, replicas + 1) if replicas % domains == 0)
+    return Fabric(replicas, domains=next(domains for domains in fitting if replicas // domains <= MAX_DOMAIN))
+
+
+def chosen(fabric: Fabric, group: Group, request: Request) -> Schedule | None:
+    """What GCL would run for ``request`` on ``fabric``; None for a barrier, or where it could not."""
+    if request.kind not in COLLECTIVES:
+        return None
+    try:
+        return schedule(
+            COLLECTIVES[request.kind],
+            fabric,
+            request.count,
+            itemsize=request.dtype.itemsize,
+            group=group,
+            root=request.root,
+        )
+    except ArgumentError:
+        return None
+
+
+@dataclass(frozen=True, eq=False)
+class _Announcement(Request):
+    """A barrier that is named for the call which it stands before, so that ranks which differ are told."""
+
+    call: str = ""
+
+    def __str__(self) -> str:
+        return self.call
+
+
+class Literal(Breakable):
+    """Runs step programs over the ranks that ``path`` joins."""
+
+    def __init__(self, path: Path, world: World, group: Group, fabric: Fabric, options: Options) -> None:
+        self.name = path.name
+        self._path, self._world, self._group, self.fabric = path, world, group, fabric
+        self.chain, self._options = options.method, options
+        self.plan(Collective.ALL_REDUCE, 0, 4)  # whatever does not fit together is said at once
+        self._wire = wire_of(path, world)
+        self._script = lru_cache(_PLANS)(self._new_script)
+        self._scheduled = lru_cache(_PLANS)(self.plan)
+        self._announced = lru_cache(_PLANS)(self._announcement)
+        self._nothing = path.empty((world.local, 0), np.dtype(np.float32))
+        self.ready: dict[tuple[object, ...], ReadyCall] = {}
+
+    def plan(
+        self, collective: Collective, elements: int, itemsize: int, op: Operator = Operator.ADD, root: int = 0
+    ) -> Schedule:
+        """The schedule of a collective of this communicator."""
+        methods = (Method.AUTO,) if op is Operator.LOCAL else _part_of_chain(self.chain, collective)
+        return schedule(
+            collective,
+            self.fabric,
+            elements,
+            itemsize=itemsize,
+            group=self._group,
+            methods=methods,
+            op=op,
+            root=root,
+            options=self._options,
+        )
+
+    def shard(self, elements: int, dtype: np.dtype[Any], op: Operator) -> int:
+        """Elements of one member's fragment in a reduce-scatter."""
+        plan = self._scheduled(Collective.REDUCE_SCATTER, elements, dtype.itemsize, _local_or_add(op), 0)
+        return plan.phases[-1].program.width
+
+    def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
+        """A zeroed tensor of the path below."""
+        return self._path.empty(shape, dtype)
+
+    def shared(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
+        """A zeroed tensor of the path below, of which ranks that share memory have one together."""
+        return self._path.shared(shape, dtype)
+
+    def run(self, request: Request, x: np.ndarray, out: np.ndarray) -> None:
+        """Run the programs of ``request`` from ``x`` to ``out`` (C-contiguous, leading axis the local replicas)."""
+        self.check()
+        if request.kind is Kind.BARRIER:
+            self._path.run(request, x, out)
+            return
+        plan = self._plan_of(request)
+        try:
+            self._path.run(self._announced(request), self._nothing, self._nothing)
+            script = self._script(request)
+            if script is None:
+                self._execute(plan, request, x, out)
+            else:
+                with np.errstate(all="ignore"):  # as the kernels of the short path
+                    script.run(x, out)
+        except BaseException as error:
+            self.fail(error)
+            raise
+
+    def refuse(self, error: ArgumentError) -> None:
+        """Tell the ranks through the path below."""
+        self._path.refuse(error)
+
+    def finish(self, call: ReadyCall, status: int) -> None:
+        """Nothing: there are no ready calls of programs."""
+
+    def _depart(self, error: BaseException | None) -> None:
+        if error is None:
+            self._path.close()
+        else:
+            self._path.fail(error)
+
+    def _new_script(self, request: Request) -> Script | None:
+        """The script of ``request`` where ranks share memory, and it fits two versions of each buffer."""
+        plan = self._plan_of(request)
+        if not isinstance(self._path, InMemory) or not runs_as_script(plan):
+            return None
+        return Script(plan, request, _travelling(request), self._world, self._path)
+
+    def _execute(self, plan: Schedule, request: Request, x: np.ndarray, out: np.ndarray) -> None:
+        wide, operation = _travelling(request), OPERATIONS[request.operator]
+        reduces = request.kind in _REDUCING and request.operator is not Operator.LOCAL
+        self._wire.begin(request, max(map(_most_sent, plan.programs), default=0), wide)
+        rows = x.reshape(self._world.local, -1)
+        scatters = [phase for phase in plan.phases if phase.program.collective is not Collective.ALL_GATHER]
+        with np.errstate(all="ignore"):  # as the kernels of the short path
+            if reduces:
+                rows = operation.prepare(rows.astype(wide))
+                rows = self._phases(scatters, rows, request)
+                rows = operation.finish(rows, self._group.size).astype(request.dtype)
+                rows = self._phases(list(plan.phases[len(scatters) :]), rows, request)
+            else:
+                rows = self._phases(list(plan.phases), rows, request)
+        if request.kind is Kind.ALL_GATHER_SHARED:
+            out.reshape(-1)[...] = rows[0]
+        else:
+            out.reshape(self._world.local, -1)[...] = rows
+        self._wire.end()
+
+    def _phases(self, phases: Sequence[Phase], rows: np.ndarray, request: Request) -> np.ndarray:
+        for phase in phases:
+            if phase.before is not None:
+                rows = phase.before.rearrange(rows)
+            rows = self._program(phase.program, rows, request)
+            if phase.after is not None:
+                rows = phase.after.undo(rows)
+        return rows
+
+    def _program(self, program: StepProgram, rows: np.ndarray, request: Request) -> np.ndarray:
+        """Run ``program`` on the local replicas: [local, input elements] to [local, output elements]."""
+        results = np.zeros((len(rows), program.output_fragments * program.width), rows.dtype)
+        first = self._world.offset
+        states = {first + i: State(program, first + i, rows[i], results[i]) for i in range(len(rows))}
+        execute(program, states, self._wire, OPERATIONS[request.operator].combine)
+        return results
+
+    def planned(self, request: Request) -> Schedule | None:
+        """The programs that ``request`` runs; None for a barrier."""
+        return self._plan_of(request) if request.kind in COLLECTIVES else None
+
+    def _plan_of(self, request: Request) -> Schedule:
+        op = _local_or_add(request.operator)
+        return self._scheduled(COLLECTIVES[request.kind], request.count, request.dtype.itemsize, op, request.root)
+
+    def _announcement(self, request: Request) -> Request:
+        call = f"{request} by {','.join(self.chain)}"
+        return _Announcement(Kind.BARRIER, Operator.ADD, np.dtype(np.float32), 0, call=call)
+
+
+class LiteralCommunicator(Communicator):
+    """A communicator whose collectives are the step programs of its method.
+
+    Shards are cut as ``schedule(...)`` cuts them (GCL reference, section 5): per IPU of a replica, with at least one
+    element for each direction of the method. Lists of tensors are scattered one after the other.
+    """
+
+    def __init__(
+        self,
+        literal: Literal,
+        path: Path,
+        world: World,
+        group: Group,
+        by_method: Callable[[str], Communicator],
+    ) -> None:
+        super().__init__(path, world, group, by_method)
+        self._literal = literal
+
+    @property
+    def methods(self) -> tuple[Method, ...]:
+        """The method of all phases, or the chain of them."""
+        return self._literal.chain
+
+    def plan(self, collective: Collective, elements: int, itemsize: int, op: Operator = Operator.ADD) -> Schedule:
+        """The programs that a collective of ``elements`` runs here, to print, draw or price."""
+        return self._literal.plan(collective, elements, itemsize, op)
+
+    def _scatter_list(self, x: list[np.ndarray], op: str, out: list[np.ndarray] | None) -> list[np.ndarray]:
+        width = sum(self._width(one, op) for one in x)
+        whole = self._shard(self.group.size * width, x[0].dtype, op)
+        if self._literal.fabric.ipus_per_replica == 1 and whole == width:
+            return super()._scatter_list(x, op, out)
+
+        def alone(one: np.ndarray) -> np.ndarray:
+            shard = self._path.empty((len(one), self._width(one, op)), one.dtype)
+            self._run(Kind.REDUCE_SCATTER, op, one, shard)
+            return shard
+
+        return coalescing.one_by_one(x, out, alone)
+
+    def _shard(self, elements: int, dtype: np.dtype[Any], op: str) -> int:
+        return self._literal.shard(elements, dtype, operator(op, dtype))
+
+    def _keep_own(self, kind: Kind, x: np.ndarray, out: np.ndarray) -> None:
+        if kind is Kind.REDUCE_SCATTER:
+            self._literal.run(Request(kind, Operator.LOCAL, x.dtype, x.shape[1]), x, out)
+        else:
+            super()._keep_own(kind, x, out)
+
+
+def _part_of_chain(chain: tuple[Method, ...], collective: Collective) -> tuple[Method, ...]:
+    """Of methods for an all-reduce, those for ``collective``: the first half scatters, the second one gathers."""
+    half = len(chain) // 2
+    if collective is Collective.ALL_REDUCE or (half == 0 and collective in _RINGS):
+        return chain
+    if collective in _RINGS:
+        return chain[:half] if collective is Collective.REDUCE_SCATTER else chain[-half:]
+    return (Method.AUTO,)
+
+
+def _local_or_add(op: Operator) -> Operator:
+    """What matters to a schedule: whether anything moves."""
+    return op if op is Operator.LOCAL else Operator.ADD
+
+
+def _travelling(request: Request) -> np.dtype[Any]:
+    """The dtype of partial results: wide where something would round or be cut on the way."""
+    half = request.dtype.itemsize == 2
+    if request.operator in _SUMS and (half or request.operator is Operator.MEAN):
+        return sum_dtype(request.dtype)
+    return request.dtype
+
+
+def _most_sent(program: StepProgram) -> int:
+    """The most elements that a replica sends in one exchange."""
+    return max((sum(copy.source.elements for copy in e.copies) for e in program.exchanges), default=0)

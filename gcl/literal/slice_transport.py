@@ -1,0 +1,190 @@
+"""wires: what carries the slices of a step program between ranks: shared memory, messages, or both.
+
+memory     each replica has a slot in its rank's segment, twice, used in turn, so that one meeting is enough
+
+           exchange 1     write set 0    meet    read set 0 of the senders
+           exchange 2     write set 1    meet    read set 1
+           exchange 3     write set 0    ...     nobody still reads set 0: all have met since
+
+messages   all receives are posted, then all sends; between two ranks they come in the order of the program
+hosts      memory for what stays on a host, messages for what leaves it
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any, Protocol
+
+import numpy as np
+
+from gcl.core.data_path import Path
+from gcl.core.operators import Operator
+from gcl.core.request import Kind, Request
+from gcl.core.world import World
+from gcl.scheduling.program.interpreter import State
+from gcl.scheduling.program.step_program import CrossReplicaCopy, Exchange
+from gcl.transport.memory.segment import array_at
+from gcl.transport.paths.hierarchical_path import ByHosts
+from gcl.transport.paths.memory_path import InMemory
+from gcl.transport.paths.message_path import ByMessages
+
+__all__ = ["RankWire", "wire_of"]
+
+States = Mapping[int, State]
+
+_LINE = 64  # bytes; sets begin on one
+
+
+class RankWire(Protocol):
+    """A wire between ranks, which begin and end every request together."""
+
+    def begin(self, request: Request, elements: int, dtype: np.dtype[Any]) -> None:
+        """Prepare for exchanges in which a replica sends at most ``elements`` of at most ``dtype``'s size."""
+
+    def carry(self, exchange: Exchange, states: States) -> None:
+        """Make all copies of ``exchange`` that start or end on the replicas of ``states``."""
+
+    def end(self) -> None:
+        """Every rank has made its last exchange."""
+
+
+def wire_of(path: Path, world: World) -> RankWire:
+    """The wire that goes where ``path`` goes."""
+    if isinstance(path, InMemory):
+        return _MemoryWire(path, range(world.replicas), world.local)
+    if isinstance(path, ByMessages):
+        return _MessageWire(path, world)
+    assert isinstance(path, ByHosts)
+    return _HostsWire(path, world)
+
+
+class _MemoryWire:
+    """Carries slices between the replicas of one host, ``here``."""
+
+    def __init__(self, memory: InMemory, here: Collection[int], local: int) -> None:
+        self._memory, self._local = memory, local
+        #: each replica's place on the host
+        self.here = {replica: place for place, replica in enumerate(here)}
+        self._mine = np.empty((local, 0), np.uint8)
+        self._addresses: list[int] = []
+        self._room = -1
+        self._turn = 0
+
+    def begin(self, request: Request, elements: int, dtype: np.dtype[Any]) -> None:
+        self._request, self._turn = request, 0
+        nbytes = -(-elements * dtype.itemsize // _LINE) * _LINE
+        if nbytes > self._room:
+            self._grow(nbytes)
+
+    def carry(self, exchange: Exchange, states: States) -> None:
+        self.put(exchange, states)
+        self.take(exchange, states)
+
+    def put(self, exchange: Exchange, states: States) -> None:
+        """Write what local replicas send to others of the host."""
+        self._turn ^= 1
+        for copy, start in _places(exchange):
+            for sender, receiver in copy.pairs():
+                if sender in states and receiver not in states and receiver in self.here:
+                    source = states[sender].view(copy.source)
+                    self._slot(sender, start, source)[...] = source
+
+    def take(self, exchange: Exchange, states: States) -> None:
+        """Meet, then read what local replicas get, also from each other."""
+        self._memory.meet(self._request)
+        for copy, start in _places(exchange):
+            for sender, receiver in copy.pairs():
+                if receiver in states and sender in self.here:
+                    target = states[receiver].view(copy.target)
+                    local = sender in states
+                    target[...] = states[sender].view(copy.source) if local else self._slot(sender, start, target)
+
+    def end(self) -> None:
+        self._memory.meet(self._request)
+
+    def _grow(self, nbytes: int) -> None:
+        """Make larger slots, and learn where everyone's are."""
+        self._mine = self._memory.empty((self._local, 2 * nbytes), np.dtype(np.uint8))
+        whole = Request(Kind.BARRIER, Operator.ADD, self._mine.dtype, 2 * nbytes)
+        self._addresses = self._memory.addresses(whole, self._mine)
+        self._room = nbytes
+
+    def _slot(self, sender: int, start: int, like: np.ndarray) -> np.ndarray:
+        """The elements from ``start`` on of the set in use, as many as ``like`` has."""
+        address = self._addresses[self.here[sender]] + self._turn * self._room
+        return array_at(address + start * like.itemsize, like.shape, like.dtype)
+
+
+class _MessageWire:
+    """Carries slices between ranks that share no memory."""
+
+    def __init__(self, path: ByMessages, world: World) -> None:
+        self._link, self._owners = path.link, world.owners
+
+    def begin(self, request: Request, elements: int, dtype: np.dtype[Any]) -> None:
+        self._request, self._link.idle = request, False
+
+    def carry(self, exchange: Exchange, states: States) -> None:
+        pending = self.post(exchange, states, ())
+        for copy in exchange.copies:
+            for sender, receiver in copy.pairs():
+                if sender in states and receiver in states:
+                    states[receiver].view(copy.target)[...] = states[sender].view(copy.source)
+        self.wait(pending)
+
+    def post(self, exchange: Exchange, states: States, near: Collection[int]) -> list[Any]:
+        """Begin to receive and to send what does not stay among local replicas, or among those ``near``."""
+        link = self._link
+        pairs = [
+            (copy, sender, receiver)
+            for copy in exchange.copies
+            for sender, receiver in copy.pairs()
+            if (sender in states) != (receiver in states) and not (sender in near and receiver in near)
+        ]
+        pending = [
+            link.receive(self._owners[sender], states[receiver].view(copy.target))
+            for copy, sender, receiver in pairs
+            if receiver in states
+        ]
+        return pending + [
+            link.send(self._owners[receiver], states[sender].view(copy.source))
+            for copy, sender, receiver in pairs
+            if sender in states
+        ]
+
+    def wait(self, pending: list[Any]) -> None:
+        """Complete what ``post`` began."""
+        self._link.wait(self._request, pending)
+
+    def end(self) -> None:
+        """What was sent has been received into its place."""
+        self._link.idle = True
+
+
+class _HostsWire:
+    """Carries slices within this host through memory, and between hosts by messages, at the same time."""
+
+    def __init__(self, path: ByHosts, world: World) -> None:
+        self._memory = _MemoryWire(path.memory, path.replicas, world.local)
+        self._messages = _MessageWire(path.everyone, world)
+
+    def begin(self, request: Request, elements: int, dtype: np.dtype[Any]) -> None:
+        self._memory.begin(request, elements, dtype)
+        self._messages.begin(request, elements, dtype)
+
+    def carry(self, exchange: Exchange, states: States) -> None:
+        pending = self._messages.post(exchange, states, self._memory.here)
+        self._memory.put(exchange, states)
+        self._memory.take(exchange, states)
+        self._messages.wait(pending)
+
+    def end(self) -> None:
+        self._memory.end()
+
+
+def _places(exchange: Exchange) -> Iterator[tuple[CrossReplicaCopy, int]]:
+    """Each copy, and where in a slot it lies: one after the other."""
+    start = 0
+    for copy in exchange.copies:
+        yield copy, start
+        start += copy.source.elements

@@ -1,6 +1,0 @@
-"""methods: the ways round a group, each a generator of step programs."""
-
-from gcl.methods.method import METHODS, Method, MethodPrograms, method_chain
-from gcl.methods.stream import Track
-
-__all__ = ["METHODS", "Method", "MethodPrograms", "Track", "method_chain"]

@@ -1,0 +1,47 @@
+"""all_to_all: member i's slice j becomes member j's slice i.
+
+               exchanges   sent per replica     time
+all-to-all       n - 1     (n - 1)/n x S       what the busiest link of the fabric takes in each exchange
+
+The partners of exchange s are s + 1 apart in the group, so that most copies do not stay between neighbours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gcl.core.groups import Group
+from gcl.scheduling.methods.ring_stream import Block, Track, merge
+from gcl.scheduling.program.step_program import INPUT, OUTPUT, Copy, CrossReplicaCopy, Exchange, Slice, Step
+
+__all__ = ["all_to_all"]
+
+
+def all_to_all(track: Track) -> Iterator[Step]:
+    """In exchange s (from 0) send slice r+s+1 to member r+s+1; what arrives is slice r-s-1. The own slice stays.
+
+    Slice sent by each replica, which is also the member it goes to (n = 4):
+
+        replica     0  1  2  3
+        exchange 1  1  2  3  0
+        exchange 2  2  3  0  1
+        exchange 3  3  0  1  2
+    """
+    return merge([_block(track.group, block) for block in track.blocks])
+
+
+def _block(group: Group, block: Block) -> Iterator[Step]:
+    own = _members(group, 0)
+    yield Copy(Slice(INPUT, own, block.low, block.high), Slice(OUTPUT, own, block.low, block.high))
+    for s in range(1, group.size):
+        ahead, behind = _members(group, s), _members(group, -s)
+        to = tuple(group.members(group.of(replica))[ahead[replica]] for replica in range(group.replicas))
+        source, target = (
+            Slice(INPUT, ahead, block.low, block.high),
+            Slice(OUTPUT, behind, block.low, block.high),
+        )
+        yield Exchange((CrossReplicaCopy(source, target, to, ahead, "slice", block.ipu),))
+
+
+def _members(group: Group, offset: int) -> tuple[int, ...]:
+    return tuple((group.index(replica) + offset) % group.size for replica in range(group.replicas))

@@ -1,0 +1,44 @@
+"""anticlockwise_ring: every replica sends to the previous one of the ring, n - 1 times.
+
+                   exchanges   sent per replica     time
+reduce-scatter       n - 1     (n - 1)/n x S       (n - 1)/n x S/B
+all-gather           n - 1     (n - 1)/n x S       (n - 1)/n x S/B
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gcl.scheduling.methods.ring_stream import ANTICLOCKWISE, Track, merged, round_all_gather, round_reduce_scatter
+from gcl.scheduling.program.step_program import Step
+
+__all__ = ["all_gather", "reduce_scatter"]
+
+
+def reduce_scatter(track: Track) -> Iterator[Step]:
+    """Send partial sums back round the ring; the mirror image of clockwise_ring.
+
+    Shard p adds up in the order p-1, p-2, ..., p+1, p of positions, each step own (operator) received.
+    Fragment sent by each replica (n = 4, Interleaved ring 0 2 3 1):
+
+        replica           0  2  3  1
+        anticlockwise to  1  0  2  3
+        exchange 1        2  3  1  0
+        exchange 2        3  1  0  2
+        exchange 3        1  0  2  3
+    """
+    return merged([track.stream(ANTICLOCKWISE, block) for block in track.blocks], round_reduce_scatter)
+
+
+def all_gather(track: Track) -> Iterator[Step]:
+    """Send the own shard back round the ring, then whatever arrives.
+
+    Fragment sent by each replica (n = 4, Interleaved ring 0 2 3 1):
+
+        replica           0  2  3  1
+        anticlockwise to  1  0  2  3
+        exchange 1        0  2  3  1
+        exchange 2        2  3  1  0
+        exchange 3        3  1  0  2
+    """
+    return merged([track.stream(ANTICLOCKWISE, block) for block in track.blocks], round_all_gather)

@@ -1,0 +1,136 @@
+"""broadcast: every replica sends straight to every other one, all in one exchange; no ring.
+
+                   exchanges   sent per replica     time
+reduce-scatter         1       (n - 1)/n x S       what the busiest link of the fabric takes
+all-gather             1       (n - 1)/n x S       what the busiest link of the fabric takes
+broadcast              1       (n - 1) x S (root)  what the links of the root take
+
+One sync instead of n - 1 suits small tensors. Most transfers pass several links, so that it is slow for large ones:
+its copies are the only ones of the methods that do not stay between neighbours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+from gcl.core.groups import Group
+from gcl.scheduling.methods.ring_stream import Block, Track, merge
+from gcl.scheduling.program.step_program import INPUT, OUTPUT, Copy, CrossReplicaCopy, Exchange, Reduce, Slice, Step
+
+__all__ = ["all_gather", "broadcast", "reduce_scatter"]
+
+_RECEIVED, _SUM = "received", "sum"
+
+
+def reduce_scatter(track: Track) -> Iterator[Step]:
+    """Send every fragment to its owner, who adds them up as the clockwise ring would: i+1, i+2, ..., i-1, i.
+
+    Fragment sent by each replica (n = 4):
+
+        replica           0  1  2  3
+        exchange 1 to +1  1  2  3  0
+        exchange 1 to +2  2  3  0  1
+        exchange 1 to +3  3  0  1  2
+    """
+    return merge([_reduce_block(track.group, block) for block in track.blocks])
+
+
+def all_gather(track: Track) -> Iterator[Step]:
+    """Send the own shard to everybody.
+
+    Fragment sent by each replica (n = 4):
+
+        replica           0  1  2  3
+        exchange 1 to +1  0  1  2  3
+        exchange 1 to +2  0  1  2  3
+        exchange 1 to +3  0  1  2  3
+    """
+    return merge([_gather_block(track.group, block) for block in track.blocks])
+
+
+def broadcast(track: Track, root: int) -> Iterator[Step]:
+    """Send the tensor of the member with index ``root`` of each group to its other members.
+
+    Fragment sent by each replica (n = 4, root 1; - sends nothing):
+
+        replica           0  1  2  3
+        exchange 1 to +1  -  1  -  -
+        exchange 1 to +2  -  1  -  -
+        exchange 1 to +3  -  1  -  -
+    """
+    return merge([_send_block(track.group, block, root) for block in track.blocks])
+
+
+def _reduce_block(group: Group, block: Block) -> Iterator[Step]:
+    part = partial(_part, group, block)
+    if group.size > 1:
+        yield Exchange(
+            tuple(
+                _to_member(group, block, s, part(INPUT, s), part(_RECEIVED, -s), part(INPUT, s).fragment)
+                for s in range(1, group.size)
+            )
+        )
+    own = part(INPUT, 0)
+    if group.size == 1:
+        yield Copy(own, part(OUTPUT, None))
+        return
+    total = part(_RECEIVED, 1)
+    for s in range(2, group.size):
+        yield Reduce(part(_RECEIVED, s), total, part(_SUM, None))
+        total = part(_SUM, None)
+    yield Reduce(own, total, part(OUTPUT, None))
+
+
+def _gather_block(group: Group, block: Block) -> Iterator[Step]:
+    part = partial(_part, group, block)
+    shard = part(INPUT, None)
+    yield Copy(shard, part(OUTPUT, 0))
+    if group.size > 1:
+        yield Exchange(
+            tuple(
+                _to_member(group, block, s, shard, part(OUTPUT, -s), part(OUTPUT, 0).fragment)
+                for s in range(1, group.size)
+            )
+        )
+
+
+def _send_block(group: Group, block: Block, root: int) -> Iterator[Step]:
+    part = partial(_part, group, block)
+    tensor, result = part(INPUT, None), part(OUTPUT, None)
+    yield Copy(tensor, result)
+    if group.size > 1:
+        copies = (
+            _to_member(group, block, s, tensor, result, part(OUTPUT, 0).fragment, only=root)
+            for s in range(1, group.size)
+        )
+        yield Exchange(tuple(copies))
+
+
+def _part(group: Group, block: Block, buffer: str, offset: int | None) -> Slice:
+    """The block in the fragment of the member ``offset`` further on (None: of a buffer with one fragment)."""
+    fragments = (
+        (0,) * group.replicas
+        if offset is None
+        else tuple((group.index(replica) + offset) % group.size for replica in range(group.replicas))
+    )
+    return Slice(buffer, fragments, block.low, block.high)
+
+
+def _to_member(
+    group: Group,
+    block: Block,
+    step: int,
+    source: Slice,
+    target: Slice,
+    carries: tuple[int, ...],
+    only: int | None = None,
+) -> CrossReplicaCopy:
+    """Send to the member ``step`` further on; ``only`` the member with that index sends anything."""
+    to = tuple(
+        replica
+        if only not in (None, group.index(replica))
+        else group.members(group.of(replica))[(group.index(replica) + step) % group.size]
+        for replica in range(group.replicas)
+    )
+    return CrossReplicaCopy(source, target, to, carries, f"+{step}", block.ipu)

@@ -1,0 +1,108 @@
+"""meet_in_middle_ring: every fragment comes to its owner from both sides at once, in half the exchanges.
+
+                   exchanges        sent per replica             time
+reduce-scatter     floor(n/2)       2 floor(n/2)/n x S          1/2 x S/B for even n
+all-gather         floor(n/2)       2 floor(n/2)/n x S          1/2 x S/B for even n
+
+With even n one of the two sides has a hop less to go: its transfer is made all the same, and not used, so that
+every exchange holds one transfer each way. Odd n, which the original does not cover, uses every transfer. Rings of
+2 and less go clockwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gcl.scheduling.methods.ring_stream import (
+    ANTICLOCKWISE,
+    CLOCKWISE,
+    Block,
+    Track,
+    merge,
+    round_all_gather,
+    round_reduce_scatter,
+)
+from gcl.scheduling.program.step_program import Copy, Exchange, Reduce, Step
+
+__all__ = ["all_gather", "reduce_scatter"]
+
+
+def reduce_scatter(track: Track) -> Iterator[Step]:
+    """Reduce each fragment along both halves of the ring; its owner joins the two results.
+
+    h = floor(n/2). Shard p is op(op(p, ... p-h+1, p-h), p+1 ... p+n-1-h): the clockwise side, which ends with the
+    own contribution, then the anticlockwise one. Fragment sent by each replica, clockwise/anticlockwise, unused
+    transfers in brackets (n = 4, Interleaved ring 0 2 3 1):
+
+        replica               0      2      3      1
+        clockwise to          2      3      1      0
+        anticlockwise to      1      0      2      3
+        exchange 1        3/(1)  1/(0)  0/(2)  2/(3)
+        exchange 2          2/1    3/0    1/2    0/3
+    """
+    return merge([_reduce_block(track, block) for block in track.blocks])
+
+
+def all_gather(track: Track) -> Iterator[Step]:
+    """Send every shard along both halves of the ring.
+
+    Fragment sent by each replica, clockwise/anticlockwise, unused transfers in brackets (n = 4, Interleaved ring
+    0 2 3 1):
+
+        replica               0      2      3      1
+        clockwise to          2      3      1      0
+        anticlockwise to      1      0      2      3
+        exchange 1          0/0    2/2    3/3    1/1
+        exchange 2        1/(2)  0/(3)  2/(1)  3/(0)
+    """
+    return merge([_gather_block(track, block) for block in track.blocks])
+
+
+def _reduce_block(track: Track, block: Block) -> Iterator[Step]:
+    """The steps of the reference: c on its way clockwise, a anticlockwise; offsets are each stream's own."""
+    clockwise, anticlockwise = track.stream(CLOCKWISE, block), track.stream(ANTICLOCKWISE, block)
+    n = clockwise.length
+    if n <= 2:
+        yield from round_reduce_scatter(clockwise)
+        return
+    half = n // 2
+    useful = n - 1 - half
+    c, a, behind = clockwise.input(half), anticlockwise.input(useful), useful
+    for t in range(1, half + 1):
+        redundant = t <= half - useful
+        yield Exchange(
+            (
+                clockwise.send(c, clockwise.received, offset=half - t + 1),
+                anticlockwise.send(a, anticlockwise.received, offset=behind, redundant=redundant),
+            )
+        )
+        c = clockwise.travelling
+        yield Reduce(clockwise.input(half - t), clockwise.received, c)
+        if redundant:
+            continue
+        behind -= 1
+        if t == half:
+            yield Reduce(c, anticlockwise.received, clockwise.shard_out)
+        else:
+            a = anticlockwise.travelling
+            yield Reduce(anticlockwise.input(behind), anticlockwise.received, a)
+
+
+def _gather_block(track: Track, block: Block) -> Iterator[Step]:
+    clockwise, anticlockwise = track.stream(CLOCKWISE, block), track.stream(ANTICLOCKWISE, block)
+    n = clockwise.length
+    if n <= 2:
+        yield from round_all_gather(clockwise)
+        return
+    half = n // 2
+    useful = n - 1 - half
+    yield Copy(clockwise.shard_in, clockwise.gathered(0))
+    for t in range(half):
+        redundant = t >= useful
+        place = anticlockwise.received if redundant else anticlockwise.gathered(-t - 1)
+        yield Exchange(
+            (
+                clockwise.send(clockwise.gathered(-t), clockwise.gathered(-t - 1), offset=-t),
+                anticlockwise.send(anticlockwise.gathered(-t), place, offset=-t, redundant=redundant),
+            )
+        )

@@ -1,0 +1,70 @@
+"""Method: how a reduce-scatter or an all-gather goes round its group; a name, and the generators behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from gcl.errors import ArgumentError
+from gcl.scheduling.methods import (
+    anticlockwise_ring,
+    bidirectional_ring_pair,
+    broadcast,
+    clockwise_ring,
+    meet_in_middle_ring,
+    quad_directional_ring,
+)
+from gcl.scheduling.methods.ring_stream import Generator
+
+__all__ = ["METHODS", "Method", "MethodPrograms", "method_chain"]
+
+
+class Method(StrEnum):
+    """The methods that can be asked for; AUTO chooses by size."""
+
+    AUTO = "auto"
+    CLOCKWISE_RING = "clockwise_ring"
+    ANTICLOCKWISE_RING = "anticlockwise_ring"
+    BIDIRECTIONAL_RING_PAIR = "bidirectional_ring_pair"
+    MEET_IN_MIDDLE_RING = "meet_in_middle_ring"
+    QUAD_DIRECTIONAL_RING = "quad_directional_ring"
+    BROADCAST = "broadcast"
+
+
+@dataclass(frozen=True)
+class MethodPrograms:
+    """The two halves of a method, and into how many ``splits`` it cuts a fragment."""
+
+    reduce_scatter: Generator
+    all_gather: Generator
+    splits: int = 1
+
+
+METHODS: dict[Method, MethodPrograms] = {
+    Method.CLOCKWISE_RING: MethodPrograms(clockwise_ring.reduce_scatter, clockwise_ring.all_gather),
+    Method.ANTICLOCKWISE_RING: MethodPrograms(anticlockwise_ring.reduce_scatter, anticlockwise_ring.all_gather),
+    Method.BIDIRECTIONAL_RING_PAIR: MethodPrograms(
+        bidirectional_ring_pair.reduce_scatter, bidirectional_ring_pair.all_gather, splits=2
+    ),
+    Method.MEET_IN_MIDDLE_RING: MethodPrograms(meet_in_middle_ring.reduce_scatter, meet_in_middle_ring.all_gather),
+    Method.QUAD_DIRECTIONAL_RING: MethodPrograms(
+        quad_directional_ring.reduce_scatter, quad_directional_ring.all_gather, splits=4
+    ),
+    Method.BROADCAST: MethodPrograms(broadcast.reduce_scatter, broadcast.all_gather),
+}
+
+
+def method_chain(names: str | Sequence[str]) -> tuple[Method, ...]:
+    """The methods ``names``, a list or a text with commas; raise ArgumentError listing those there are."""
+    if isinstance(names, str):
+        names = [name.strip() for name in names.split(",")]
+    if not isinstance(names, list | tuple) or not names:
+        raise ArgumentError(f"method {names!r} was asked for; give the name of a method, or a list of names")
+    unknown = [name for name in names if name not in list(Method)]
+    if unknown:
+        raise ArgumentError(
+            f"method {', '.join(map(repr, unknown))} was asked for; there are {', '.join(Method)}, "
+            "and chains of them separated by commas"
+        )
+    return tuple(Method(name) for name in names)

@@ -1,0 +1,81 @@
+"""quad_directional_ring: a quarter of every fragment goes each way round each of the two serpent rings.
+
+                   exchanges   sent per replica                       time
+reduce-scatter       n - 1     (n - 1)/n x S, a quarter each way     (n - 1)/(4n) x S/B
+all-gather           n - 1     (n - 1)/n x S, a quarter each way     (n - 1)/(4n) x S/B
+
+Barley twist only: there the four ways use different links (of a rung, the two that share it have twice the links).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gcl.scheduling.methods.ring_stream import (
+    ANTICLOCKWISE,
+    CLOCKWISE,
+    Stream,
+    Track,
+    cut,
+    merged,
+    round_all_gather,
+    round_reduce_scatter,
+)
+from gcl.scheduling.program.step_program import Step
+
+__all__ = ["all_gather", "reduce_scatter"]
+
+#: (direction, which of the two orders) of each quarter.
+_WAYS = ((CLOCKWISE, 0), (CLOCKWISE, 1), (ANTICLOCKWISE, 0), (ANTICLOCKWISE, 1))
+
+
+def reduce_scatter(track: Track) -> Iterator[Step]:
+    """Reduce each quarter of the fragments round its own ring.
+
+    Fragment sent by each replica, in the order of the ways (n = 4, Serpent 0 1 3 2 and its mirror 1 0 2 3):
+
+        replica                          0        1        3        2
+        clockwise to                     1        3        2        0
+        clockwise mirrored to            2        0        1        3
+        anticlockwise to                 2        0        1        3
+        anticlockwise mirrored to        1        3        2        0
+        exchange 1                 2/1/1/2  0/3/3/0  1/2/2/1  3/0/0/3
+        exchange 2                 3/3/3/3  2/2/2/2  0/0/0/0  1/1/1/1
+        exchange 3                 1/2/2/1  3/0/0/3  2/1/1/2  0/3/3/0
+    """
+    return merged(_quarters(track), round_reduce_scatter)
+
+
+def all_gather(track: Track) -> Iterator[Step]:
+    """Gather each quarter of the shards round its own ring.
+
+    Fragment sent by each replica, in the order of the ways (n = 4, Serpent 0 1 3 2 and its mirror 1 0 2 3):
+
+        replica                          0        1        3        2
+        clockwise to                     1        3        2        0
+        clockwise mirrored to            2        0        1        3
+        anticlockwise to                 2        0        1        3
+        anticlockwise mirrored to        1        3        2        0
+        exchange 1                 0/0/0/0  1/1/1/1  3/3/3/3  2/2/2/2
+        exchange 2                 2/1/1/2  0/3/3/0  1/2/2/1  3/0/0/3
+        exchange 3                 3/3/3/3  2/2/2/2  0/0/0/0  1/1/1/1
+    """
+    return merged(_quarters(track), round_all_gather)
+
+
+def _quarters(track: Track) -> list[Stream]:
+    streams = []
+    for block in track.blocks:
+        pieces = cut(block, quarter_sizes(block.high - block.low))
+        streams += [track.stream(way, piece, order) for piece, (way, order) in zip(pieces, _WAYS, strict=True)]
+    return streams
+
+
+def quarter_sizes(width: int) -> list[int]:
+    """``width`` in four: each piece takes the ceiling of what remains over the pieces left."""
+    sizes = []
+    for left in (4, 3, 2, 1):
+        size = -(-width // left)
+        sizes.append(size)
+        width -= size
+    return sizes

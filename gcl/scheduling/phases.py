@@ -1,0 +1,179 @@
+"""Phase: one step program of a schedule, on the links of one level of the fabric.
+
+level      group                                              links
+inside     members of a group that share an IPU-Link domain    IPU-Links, ring order of the fabric
+across     equal places of those, one per domain               GW-Links, domains in their order, last to first
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from gcl.core.groups import Group
+from gcl.core.layout import HostRearrangement
+from gcl.errors import ArgumentError
+from gcl.fabric.fabric import Fabric
+from gcl.fabric.ring_order import Order, order_of, quad_orders, ring
+from gcl.fabric.tile_mapping import TILES_PER_IPU
+from gcl.scheduling.method_choice import Choice, choose
+from gcl.scheduling.methods.method import METHODS, Method
+from gcl.scheduling.methods.ring_stream import Track
+from gcl.scheduling.options import Options
+from gcl.scheduling.program.exchange_limit import limited
+from gcl.scheduling.program.forwarding import forwarded
+from gcl.scheduling.program.step_program import Collective, Step, StepProgram
+from gcl.scheduling.program.torus_turns import split
+
+__all__ = ["Level", "Phase", "Planner", "levels"]
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A program, and the orders into which each replica's tensor is brought before and out of which after it.
+
+    ``why``: the reason for its method. ``dealt``: the fragments that the reorder before an all-reduce deals
+    tiles out to (``gcl.fabric.tile_mapping``), 0 without one; a matter of cost, not of values.
+    ``destination``: it writes into a tensor that there is already.
+    """
+
+    program: StepProgram
+    links: str
+    why: str
+    before: HostRearrangement | None = None
+    after: HostRearrangement | None = None
+    dealt: int = 0
+    destination: bool = True
+
+
+@dataclass(frozen=True)
+class Level:
+    """``group``s whose members are all in one domain (``inside``) or all in different ones."""
+
+    group: Group
+    inside: bool
+
+    @property
+    def size(self) -> int:
+        return self.group.size
+
+    @property
+    def links(self) -> str:
+        return "IPU-Links" if self.inside else "GW-Links"
+
+
+def levels(group: Group, fabric: Fabric) -> list[Level]:
+    """``group`` as one or two levels; raise ArgumentError where it does not fit the domains.
+
+    16 replicas in 2 domains   ALL             inside {0 .. 7} {8 .. 15},          across {0 8} {1 9} ...
+                               CONSECUTIVE 4   inside {0 .. 3} {4 .. 7} ...
+                               ORTHOGONAL 2                                        across {0 8} {1 9} ...
+    """
+    domain, replicas = fabric.replicas_per_domain, group.replicas
+    if domain % (group.stride * group.size) == 0:
+        return [Level(group, inside=True)]
+    if group.stride % domain == 0:
+        return [Level(group, inside=False)]
+    if domain % group.stride or group.stride * group.size % domain:
+        raise ArgumentError(
+            f"groups of {group.size} with stride {group.stride} were asked for over IPU-Link domains of {domain} "
+            "replicas; every group must lie within one domain, or have the same number of members in each it touches"
+        )
+    here = domain // group.stride
+    return [
+        Level(Group(replicas, group.stride, here), inside=True),
+        Level(Group(replicas, domain, group.size // here), inside=False),
+    ]
+
+
+@dataclass(frozen=True)
+class Planner:
+    """Makes the programs of a schedule of ``total`` phases, with the methods of ``chain``, as ``options`` say."""
+
+    fabric: Fabric
+    itemsize: int
+    chain: tuple[Method, ...]
+    total: int
+    options: Options = field(default_factory=Options)
+
+    def __post_init__(self) -> None:
+        allowed = {1, self.total} | ({2} if self.total > 2 else set())
+        if len(self.chain) not in allowed:
+            raise ArgumentError(
+                f"a chain of {len(self.chain)} methods ({', '.join(self.chain)}) was asked for; this collective has "
+                f"{self.total} phases, so name {' or '.join(map(str, sorted(allowed)))}"
+            )
+
+    def method(self, collective: Collective, level: Level, elements: int, place: int) -> Choice:
+        """The method of phase ``place``: as asked, or by the ``elements`` of its input.
+
+        Domains are joined in a plain ring, so that the quad method becomes the bidirectional pair between them.
+        """
+        asked = self._asked(collective, place)
+        if asked is Method.QUAD_DIRECTIONAL_RING and not level.inside:
+            quad_orders(self.fabric)  # it must be possible at all
+            return Choice(
+                Method.BIDIRECTIONAL_RING_PAIR, "quad_directional_ring was asked for; domains form one ring"
+            )
+        if asked is not Method.AUTO:
+            return Choice(asked, "as asked")
+        return choose(collective, elements * self.itemsize, self.fabric, level.size, within=level.inside)
+
+    def ring(
+        self,
+        collective: Collective,
+        level: Level,
+        widths: tuple[int, ...],
+        choice: Choice,
+        *,
+        before: HostRearrangement | None = None,
+        after: HostRearrangement | None = None,
+        dealt: int = 0,
+    ) -> Phase:
+        """Reduce-scatter or all-gather fragments of ``widths``."""
+        scatter, method = collective is Collective.REDUCE_SCATTER, choice.method
+        generate = METHODS[method].reduce_scatter if scatter else METHODS[method].all_gather
+        fragments = (level.size, 1) if scatter else (1, level.size)
+        track = Track(level.group, self._orders(level, method), widths)
+        program = self.program(collective, str(method), track, fragments, generate)
+        destination = scatter or dealt > 0
+        return Phase(program, level.links, choice.why, before, after, dealt, destination)
+
+    def program(
+        self,
+        collective: Collective,
+        method: str,
+        track: Track,
+        fragments: tuple[int, int],
+        generate: Callable[[Track], Iterator[Step]],
+    ) -> StepProgram:
+        """The steps that ``generate`` makes, its exchanges split where the fabric or a tile needs it."""
+        steps = tuple(generate(track))
+        made = StepProgram(collective, method, track.group, track.widths, *fragments, steps, track.orders)
+        if self._forwards(track):
+            made = forwarded(made, self.fabric)
+        made = split(made, self.fabric)
+        most = self.options.max_bytes_per_tile
+        if most is None:
+            return made
+        return limited(made, most * (self.options.num_io_tiles or TILES_PER_IPU) // self.itemsize)
+
+    def _forwards(self, track: Track) -> bool:
+        """Whether rings of strided groups within a domain go through the replicas in between."""
+        group, asked = track.group, self.options.use_forwarding_to_support_strided_groups
+        inside = self.fabric.replicas_per_domain % (group.stride * group.size) == 0
+        single = self.fabric.ipus_per_replica == 1
+        return bool(track.orders) and group.stride > 1 and inside and (single if asked is None else asked)
+
+    def _asked(self, collective: Collective, place: int) -> Method:
+        if len(self.chain) == self.total:
+            return self.chain[place]
+        return self.chain[-1 if collective is Collective.ALL_GATHER else 0]
+
+    def _orders(self, level: Level, method: Method) -> tuple[tuple[int, ...], ...]:
+        names: tuple[Order, ...] = (order_of(self.fabric) if level.inside else Order.FLAT,)
+        if method is Method.BROADCAST:
+            names = ()
+        elif method is Method.QUAD_DIRECTIONAL_RING:
+            names = quad_orders(self.fabric)
+        return tuple(ring(name, level.size) for name in names)

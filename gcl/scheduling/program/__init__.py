@@ -1,0 +1,1 @@
+"""Step programs as plain data: their instructions, rewrites, interpreter, and text diagrams."""

@@ -1,0 +1,42 @@
+"""deadlock: the split of exchanges that a torus with more than two IPUs per replica needs.
+
+The IPUs of a replica that have data, by rail and then by bytes (fewest first), take turns in pairs:
+
+    IPU      0    1    2    3         even   2 (10)  0 (40)        exchange a   IPUs 2 and 1
+    bytes   40   20   10   30         odd    1 (20)  3 (30)        exchange b   IPUs 0 and 3
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import zip_longest
+
+from gcl.fabric.fabric import Fabric, Topology
+from gcl.scheduling.program.step_program import Exchange, Step, StepProgram
+
+__all__ = ["pairs", "split"]
+
+
+def pairs(sizes: dict[int, int]) -> list[tuple[int, ...]]:
+    """The IPUs, of those with ``sizes`` (IPU -> bytes or elements), that exchange together, turn after turn."""
+    rails = [sorted((ipu for ipu in sorted(sizes) if ipu % 2 == rail), key=sizes.__getitem__) for rail in (0, 1)]
+    return [tuple(ipu for ipu in pair if ipu is not None) for pair in zip_longest(*rails)]
+
+
+def split(program: StepProgram, fabric: Fabric) -> StepProgram:
+    """``program`` with every exchange split where ``fabric`` needs it."""
+    if fabric.topology is not Topology.TORUS or fabric.ipus_per_replica <= 2:
+        return program
+    steps: list[Step] = []
+    for step in program.steps:
+        steps += _split_exchange(step) if isinstance(step, Exchange) else [step]
+    return replace(program, steps=tuple(steps))
+
+
+def _split_exchange(exchange: Exchange) -> list[Exchange]:
+    sizes: dict[int, int] = {}
+    for copy in exchange.copies:
+        sizes[copy.ipu] = sizes.get(copy.ipu, 0) + copy.source.elements
+    return [
+        Exchange(tuple(copy for ipu in pair for copy in exchange.copies if copy.ipu == ipu)) for pair in pairs(sizes)
+    ]

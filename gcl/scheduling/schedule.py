@@ -1,0 +1,249 @@
+"""Schedule: the step programs, one after the other, that make one collective on a fabric.
+
+    all-reduce in a domain of R     reduce-scatter, all-gather
+    all-reduce over L domains       reduce-scatter of S          inside each domain, IPU-Links
+                                    reduce-scatter of S/R        across domains, GW-Links, same place in each
+                                    all-gather of S/(R L)        across domains
+                                    all-gather of S/R            inside each domain
+    reduce-scatter, all-gather      the first two, the last two
+
+The two steps in the middle are the all-reduce of the shard, the second of GCL's three phases.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+import numpy as np
+
+from gcl.core.argument_checks import check_whole
+from gcl.core.groups import Group
+from gcl.core.layout import PlainPadding, spread
+from gcl.core.operators import Operator, operator
+from gcl.errors import ArgumentError
+from gcl.fabric.fabric import Fabric
+from gcl.scheduling.methods import all_to_all, broadcast, local
+from gcl.scheduling.methods.method import METHODS, Method, method_chain
+from gcl.scheduling.methods.ring_stream import Track
+from gcl.scheduling.options import Options
+from gcl.scheduling.phases import Level, Phase, Planner, levels
+from gcl.scheduling.program.interpreter import OPERATIONS, run
+from gcl.scheduling.program.step_program import Collective, StepProgram
+
+__all__ = ["Schedule", "interpret", "schedule"]
+
+_SCATTER, _GATHER = Collective.REDUCE_SCATTER, Collective.ALL_GATHER
+_STRAIGHT = "straight to each partner"
+_REDUCING = (Collective.ALL_REDUCE, Collective.REDUCE_SCATTER)
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """``phases`` that make ``collective`` over ``group``, for ``elements`` per replica of ``itemsize`` bytes each."""
+
+    collective: Collective
+    fabric: Fabric
+    group: Group
+    elements: int
+    itemsize: int
+    phases: tuple[Phase, ...]
+    options: Options = field(default_factory=Options)
+
+    @property
+    def programs(self) -> list[StepProgram]:
+        return [phase.program for phase in self.phases]
+
+    def bytes_sent(self, replica: int) -> int:
+        """Bytes that ``replica`` sends, padding included."""
+        return sum(program.elements_sent(replica) for program in self.programs) * self.itemsize
+
+
+@dataclass(frozen=True)
+class _Job:
+    """What is to be scheduled."""
+
+    fabric: Fabric
+    group: Group
+    elements: int
+    itemsize: int
+    chain: tuple[Method, ...]
+    root: int
+    options: Options
+
+    @property
+    def tensor(self) -> tuple[int, ...]:
+        """Elements per IPU."""
+        return spread(self.elements, self.fabric.ipus_per_replica)
+
+    def planner(self, total: int) -> Planner:
+        return Planner(self.fabric, self.itemsize, self.chain, total, self.options)
+
+    def direct(self) -> Planner:
+        """For collectives that go straight to each partner."""
+        if self.chain not in ((Method.AUTO,), (Method.BROADCAST,)):
+            raise ArgumentError(
+                f"method {', '.join(self.chain)} was asked for; this collective goes straight to each partner, "
+                "so use auto"
+            )
+        return self.planner(1)
+
+
+def schedule(
+    collective: Collective,
+    fabric: Fabric,
+    elements: int,
+    *,
+    itemsize: int = 4,
+    group: Group | None = None,
+    methods: str | Sequence[str] = Method.AUTO,
+    op: str = Operator.ADD,
+    root: int = 0,
+    options: Options | None = None,
+) -> Schedule:
+    """Plan ``collective`` over ``group`` (default: all) of the replicas of ``fabric``.
+
+    ``elements`` per replica, spread evenly over its IPUs: of the whole tensor, of the shard for an all-gather.
+    ``methods`` (names, or a text with commas): one for all phases, one for reduce-scatters and one for all-gathers,
+    or one per phase.
+    ``root``: index in the group (broadcast). Of ``options`` (default: GCL's) all but the method count.
+    Raises ArgumentError for what does not fit together.
+    """
+    if collective not in list(Collective):
+        raise ArgumentError(f"collective {collective!r} was asked for; there are {', '.join(Collective)}")
+    if not isinstance(fabric, Fabric):
+        raise ArgumentError(f"fabric={fabric!r} was given; give a gcl.Fabric, such as gcl.Fabric(16)")
+    if not isinstance(group, Group | None):
+        raise ArgumentError(f"group={group!r} was given; give a gcl.Group, such as Group.consecutive(16, 4)")
+    if not isinstance(options, Options | None):
+        raise ArgumentError(f"options={options!r} was given; give gcl.Options")
+    collective, group = Collective(collective), group or Group.all(fabric.replicas)
+    if group.replicas != fabric.replicas:
+        raise ArgumentError(f"a group over {group.replicas} replicas was given; the fabric has {fabric.replicas}")
+    check_whole(elements, "elements")
+    check_whole(itemsize, "itemsize", 1)
+    check_whole(root, "root")
+    op = Operator.named(op)
+    if op is Operator.LOCAL and collective is not _SCATTER:
+        raise ArgumentError(f"operator local was asked for in {collective}; only reduce_scatter has it")
+    options = options or Options()
+    job = _Job(fabric, group, elements, itemsize, method_chain(methods), root, options)
+    build = _local if op is Operator.LOCAL else _BUILDERS[collective]
+    return Schedule(collective, fabric, group, elements, itemsize, tuple(build(job)), options)
+
+
+def interpret(plan: Schedule, x: np.ndarray, op: str = Operator.ADD) -> np.ndarray:
+    """Run every phase on ``x`` [replicas, elements] with ``interpreter``; return [replicas, results]."""
+    name = operator(op, x.dtype)
+    operation = OPERATIONS[name]
+    reduces = plan.collective in _REDUCING and name is not Operator.LOCAL
+    x = operation.prepare(x) if reduces else x
+    for phase in plan.phases:
+        if phase.before is not None:
+            x = phase.before.rearrange(x)
+        x = run(phase.program, x, operation.combine)
+        if phase.after is not None:
+            x = phase.after.undo(x)
+    return operation.finish(x, plan.group.size) if reduces else x
+
+
+def _all_reduce(job: _Job) -> list[Phase]:
+    parts = levels(job.group, job.fabric)
+    return _reduce_on(parts, job.planner(2 * len(parts)), job.tensor, 0)
+
+
+def _reduce_on(parts: list[Level], planner: Planner, tensor: tuple[int, ...], place: int) -> list[Phase]:
+    """All-reduce on the first level, the shard being all-reduced on the others in between."""
+    level, *rest = parts
+    scatter = planner.method(_SCATTER, level, sum(tensor), place)
+    padding = PlainPadding(level.size, tensor, METHODS[scatter.method].splits)
+    order = padding.arrangement()
+    gather = planner.method(_GATHER, level, padding.shard, planner.total - 1 - place)
+    # the methods that go two or four ways deal out half a fragment at a time
+    dealt = level.size * (2 if max(METHODS[way.method].splits for way in (scatter, gather)) > 1 else 1)
+    return [
+        planner.ring(_SCATTER, level, padding.widths, scatter, before=order, dealt=dealt),
+        *(_reduce_on(rest, planner, padding.widths, place + 1) if rest else []),
+        planner.ring(_GATHER, level, padding.widths, gather, after=order, dealt=dealt),
+    ]
+
+
+def _reduce_scatter(job: _Job) -> list[Phase]:
+    first, *rest = levels(job.group, job.fabric)
+    planner = job.planner(1 + len(rest))
+    choice = planner.method(_SCATTER, first, job.elements, 0)
+    padding = PlainPadding(job.group.size, job.tensor, METHODS[choice.method].splits)
+    if not rest:
+        return [planner.ring(_SCATTER, first, padding.widths, choice, before=padding.arrangement())]
+    second = rest[0]
+    again = planner.method(_SCATTER, second, second.size * padding.shard, 1)
+    splits = max(METHODS[choice.method].splits, METHODS[again.method].splits)
+    padding = PlainPadding(job.group.size, job.tensor, splits)
+    wide = _times(second.size, padding.widths)
+    order = PlainPadding(second.size, wide).arrangement()
+    return [
+        planner.ring(_SCATTER, first, wide, choice, before=padding.arrangement(second.size)),
+        planner.ring(_SCATTER, second, padding.widths, again, before=order),
+    ]
+
+
+def _all_gather(job: _Job) -> list[Phase]:
+    first, *rest = levels(job.group, job.fabric)
+    planner, widths = job.planner(1 + len(rest)), job.tensor
+    if not rest:
+        return [planner.ring(_GATHER, first, widths, planner.method(_GATHER, first, job.elements, 0))]
+    across, wide = rest[0], _times(rest[0].size, widths)
+    outer = planner.method(_GATHER, across, job.elements, 0)
+    inner = planner.method(_GATHER, first, sum(wide), 1)
+    whole = PlainPadding(job.group.size, _times(job.group.size, widths))
+    order = PlainPadding(across.size, wide).arrangement()
+    return [
+        planner.ring(_GATHER, across, widths, outer, after=order),
+        planner.ring(_GATHER, first, wide, inner, after=whole.shard_order(across.size)),
+    ]
+
+
+def _local(job: _Job) -> list[Phase]:
+    padding = PlainPadding(job.group.size, job.tensor)
+    track = Track(job.group, (tuple(range(job.group.size)),), padding.widths)
+    program = job.direct().program(_SCATTER, "local", track, (job.group.size, 1), local.reduce_scatter)
+    return [Phase(program, "no links", "operator local", before=padding.arrangement())]
+
+
+def _all_to_all(job: _Job) -> list[Phase]:
+    size = job.group.size
+    if job.elements % size:
+        raise ArgumentError(
+            f"all_to_all of {job.elements} elements over {size} replicas was asked for; dimension 0 of the input "
+            f"must be {size}, one slice per replica"
+        )
+    track = Track(job.group, (), spread(job.elements // size, job.fabric.ipus_per_replica))
+    program = job.direct().program(Collective.ALL_TO_ALL, "all_to_all", track, (size, size), all_to_all.all_to_all)
+    return [Phase(program, _links(job), _STRAIGHT)]
+
+
+def _broadcast(job: _Job) -> list[Phase]:
+    if not 0 <= job.root < job.group.size:
+        raise ArgumentError(f"root {job.root} was asked for; group members are 0 to {job.group.size - 1}")
+    track = Track(job.group, (), job.tensor)
+    generate = partial(broadcast.broadcast, root=job.root)
+    program = job.direct().program(Collective.BROADCAST, "broadcast", track, (1, 1), generate)
+    return [Phase(program, _links(job), _STRAIGHT)]
+
+
+_BUILDERS: dict[Collective, Callable[[_Job], list[Phase]]] = {
+    Collective.ALL_REDUCE: _all_reduce,
+    Collective.REDUCE_SCATTER: _reduce_scatter,
+    Collective.ALL_GATHER: _all_gather,
+    Collective.ALL_TO_ALL: _all_to_all,
+    Collective.BROADCAST: _broadcast,
+}
+
+
+def _times(factor: int, widths: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(factor * width for width in widths)
+
+
+def _links(job: _Job) -> str:
+    return " and ".join(level.links for level in levels(job.group, job.fabric))

@@ -1,0 +1,37 @@
+"""inprocess: ranks that are threads of one process (one rank, if nothing else is asked for)."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+
+from gcl.transport.memory.memory_domain import Domain, control_bytes
+from gcl.transport.memory.process_vm import can_reach
+from gcl.transport.memory.segment import DEFAULT_BYTES, Segment, map_memory
+
+__all__ = ["domains"]
+
+
+def domains(ranks: int = 1, *, segment_bytes: int = DEFAULT_BYTES) -> list[Domain]:
+    """One domain for each of ``ranks`` threads of this process."""
+    control = np.zeros(control_bytes(ranks), np.uint8)
+    memories = [map_memory(-1, segment_bytes) for _ in range(ranks)]
+    segments = [Segment(memory) for memory in memories]
+    arenas = [segment.address for segment in segments]
+    return [
+        Domain(
+            rank=rank,
+            control=control,
+            memories=memories,
+            arenas=arenas,
+            segment=segments[rank],
+            alive=lambda _: True,
+            close=lambda: None,
+            name="inprocess",
+            cores=len(os.sched_getaffinity(0)),
+            pushes=can_reach(os.getpid(), control.ctypes.data),
+            smallest=segment_bytes,
+        )
+        for rank in range(ranks)
+    ]

@@ -1,0 +1,66 @@
+"""Domain: ranks whose memory this rank can address: threads of one process, or processes of one host."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from gcl.transport.memory.segment import Segment
+from gcl.transport.rendezvous.process_liveness import Process
+from gcl.transport.rendezvous.rendezvous import LINE
+
+__all__ = ["TEXT_BYTES", "Domain", "control_bytes"]
+
+#: Room in the control block for each rank to say in words what it called.
+TEXT_BYTES = 2048
+
+
+def control_bytes(ranks: int) -> int:
+    """Size of the control block: a line and a text for each rank."""
+    return ranks * (LINE + TEXT_BYTES)
+
+
+@dataclass(frozen=True)
+class Domain:
+    """What one rank needs to run collectives over shared memory.
+
+    control: uint8, shared by all; memories: every rank's segment as this rank sees it (uint8);
+    arenas: where they start;
+    alive(rank): whether that rank can still arrive; close(): release what the domain holds;
+    cores: how many the ranks have together; pushes: whether the kernel copies between them;
+    smallest: bytes of the smallest segment of all ranks; processes: who the ranks are, if each is a process.
+    """
+
+    rank: int
+    control: np.ndarray
+    memories: list[np.ndarray]
+    arenas: list[int]
+    segment: Segment
+    alive: Callable[[int], bool]
+    close: Callable[[], None]
+    name: str
+    cores: int
+    pushes: bool
+    smallest: int
+    processes: tuple[Process, ...] = ()
+
+    @property
+    def ranks(self) -> int:
+        return len(self.arenas)
+
+    def write_text(self, text: str) -> None:
+        """Tell the others in words what this rank called."""
+        data = text.encode()[: TEXT_BYTES - 1]
+        area = self._text(self.rank)
+        area[: len(data)] = np.frombuffer(data, np.uint8)
+        area[len(data) :] = 0
+
+    def read_text(self, rank: int) -> str:
+        """What ``rank`` said."""
+        return bytes(self._text(rank)).rstrip(b"\0").decode(errors="replace")
+
+    def _text(self, rank: int) -> np.ndarray:
+        start = self.ranks * LINE + rank * TEXT_BYTES
+        return self.control[start : start + TEXT_BYTES]

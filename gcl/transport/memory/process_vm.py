@@ -1,0 +1,112 @@
+"""push: all-reduce of tensors that the other ranks cannot address, by asking the kernel to copy between processes.
+
+    meet     (done by the caller) every rank has announced where its tensors are
+    work     each rank reads its slice of its peers' tensors, chunk by chunk, into a buffer that stays in the cache,
+             combines it, and writes the result into everyone's tensor
+    meet     every result is complete
+
+Two meetings whatever the size, and no staging copy (process_vm_readv, process_vm_writev). Where the system forbids
+that, ``gcl.transport.memory.chunked`` does the work.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import types
+
+from gcl.core.prepared_call import BROKEN, DONE, WAITING
+from gcl.kernels.copies import copy_bytes
+from gcl.kernels.jit import bare, bare_part
+from gcl.reduce.reduction import reduce_range
+from gcl.transport.rendezvous.rank_table import (
+    COUNT,
+    GROUP_SIZE,
+    INSIDE,
+    ITEM,
+    LEAVING,
+    RANK,
+    RANKS,
+    REPLICAS,
+    STAGE,
+    meet_again,
+    met,
+    own_tensor_of,
+    process_of,
+    slice_of,
+    tables,
+)
+
+__all__ = ["buffers", "can_reach", "pushing"]
+
+_CHUNK = 65536  # bytes
+
+_readv: Any = types.ExternalFunction("process_vm_readv", types.intp(*[types.intp] * 6))
+_writev: Any = types.ExternalFunction("process_vm_writev", types.intp(*[types.intp] * 6))
+
+
+def buffers(group_size: int) -> np.ndarray:
+    """A chunk for each member of a group, one for the result, and room for vectors."""
+    return np.empty((group_size + 2, _CHUNK // 8), np.int64)
+
+
+@bare
+def _transfer(process: int, here: int, there: int, n: int, write: bool, vectors: Any) -> Any:
+    """Copy ``n`` bytes between this process and another; how many went. ``vectors``: room for two struct iovec."""
+    done = 0
+    while done < n:
+        vectors[0], vectors[1], vectors[2], vectors[3] = here + done, n - done, there + done, n - done
+        at = vectors.ctypes.data
+        went = _writev(process, at, 1, at + 16, 1, 0) if write else _readv(process, at, 1, at + 16, 1, 0)
+        if went <= 0:
+            break
+        done += went
+    return done
+
+
+def can_reach(process: int, address: int) -> bool:
+    """Try whether this process may read 8 bytes of another, and write them back."""
+    word, vectors = np.zeros(1, np.int64), np.zeros(4, np.int64)
+    return all(_transfer(process, word.ctypes.data, address, 8, write, vectors) == 8 for write in (False, True))
+
+
+@bare_part
+def _push(plan: Any, call: Any, recipe: Any, scratch: Any, chunks: Any) -> bool:
+    """Whether every byte went: the other process may be gone."""
+    went = True
+    replicas, size, rank, item = plan[REPLICAS], plan[GROUP_SIZE], plan[RANK], call[ITEM]
+    owners, locals_, members, nodes, outs = tables(plan)
+    nbytes, vectors = call[COUNT] * item, chunks[size + 1]
+    start, stop = slice_of(call[COUNT], rank, plan[RANKS], item)
+    total = chunks[size].ctypes.data
+    for low in range(start * item, stop * item, _CHUNK):
+        n = min(_CHUNK, stop * item - low)
+        for first in range(0, replicas, size):
+            for i in range(size):
+                owner = owners[members[first + i]]
+                at = own_tensor_of(plan, owner, 0) + locals_[members[first + i]] * nbytes + low
+                nodes[i] = at if owner == rank else chunks[i].ctypes.data
+                if owner != rank:
+                    went = _transfer(process_of(plan, owner), nodes[i], at, n, False, vectors) == n and went
+            outs[0] = total
+            reduce_range(recipe, nodes, outs, 1, 0, n // item, scratch)
+            for i in range(size):
+                owner = owners[members[first + i]]
+                at = own_tensor_of(plan, owner, 1) + locals_[members[first + i]] * nbytes + low
+                if owner == rank:
+                    copy_bytes(at, total, n)
+                else:
+                    went = _transfer(process_of(plan, owner), total, at, n, True, vectors) == n and went
+    return went
+
+
+@bare
+def pushing(plan: Any, call: Any, recipe: Any, scratch: Any, chunks: Any) -> int:
+    """Go on with an all-reduce that the ranks have entered; call again while it returns WAITING."""
+    if plan[STAGE] == INSIDE:
+        if not _push(plan, call, recipe, scratch, chunks):
+            return BROKEN
+        meet_again(plan)
+        plan[STAGE] = LEAVING
+    return DONE if met(plan) else WAITING

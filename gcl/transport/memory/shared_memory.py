@@ -1,0 +1,80 @@
+"""shared_memory: ranks that are processes of one host.
+
+Memory is anonymous (memfd): it has no name in /dev/shm, so nothing can be left behind, however a process ends, and a
+container's small /dev/shm is no limit. Peers map it through /proc/<pid>/fd.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+import msgpack
+import numpy as np
+
+from gcl.errors import TransportError
+from gcl.transport.memory.memory_domain import Domain, control_bytes
+from gcl.transport.memory.process_vm import can_reach
+from gcl.transport.memory.segment import DEFAULT_BYTES, Segment, map_memory
+from gcl.transport.rendezvous.process_liveness import Process
+
+__all__ = ["domain"]
+
+
+def domain(
+    *, rank: int, ranks: int, all_gather: Callable[[bytes], list[bytes]], segment_bytes: int = DEFAULT_BYTES
+) -> Domain:
+    """Join the ``ranks`` processes that call this together; raise TransportError on all if it fails on one.
+
+    ``all_gather`` exchanges small byte strings between them, in rank order.
+    """
+    segment = _memory("gcl-segment", segment_bytes)
+    control = _memory("gcl-control", control_bytes(ranks)) if rank == 0 else -1
+    cores = sorted(os.sched_getaffinity(0))
+    target = np.zeros(1, np.int64)  # for peers to try whether they may write here
+    me = Process.own()
+    hello = msgpack.packb((me.pid, me.started, segment, control, segment_bytes, cores, target.ctypes.data))
+    peers = [msgpack.unpackb(reply) for reply in all_gather(hello)]
+    try:
+        control_map = _map(peers[0][0], peers[0][3], control_bytes(ranks))
+        maps = [_map(pid, descriptor, nbytes) for pid, _, descriptor, _, nbytes, _, _ in peers]
+        fault = ""
+        reaches = all(can_reach(peer[0], peer[6]) for peer in peers)
+    except (OSError, TransportError) as error:
+        fault = str(error)
+        reaches = False
+    verdicts = [msgpack.unpackb(reply) for reply in all_gather(msgpack.packb((fault, reaches)))]
+    for descriptor in (segment, control):
+        if descriptor >= 0:
+            os.close(descriptor)
+    for peer, (text, _) in enumerate(verdicts):
+        if text:
+            raise TransportError(f"rank {peer} cannot map its peers' memory: {text}; use transport='tcp' or 'mpi'")
+    return Domain(
+        rank=rank,
+        control=control_map,
+        memories=maps,
+        arenas=[memory.ctypes.data for memory in maps],
+        segment=Segment(maps[rank]),
+        alive=lambda peer: Process(*peers[peer][:2]).alive(),
+        close=maps.clear,
+        name="shared_memory",
+        pushes=all(reached for _, reached in verdicts),
+        cores=len({core for peer in peers for core in peer[5]}),
+        smallest=min(peer[4] for peer in peers),
+        processes=tuple(Process(*peer[:2]) for peer in peers),
+    )
+
+
+def _memory(name: str, nbytes: int) -> int:
+    descriptor = os.memfd_create(name, os.MFD_CLOEXEC)
+    os.ftruncate(descriptor, nbytes)
+    return descriptor
+
+
+def _map(pid: int, descriptor: int, nbytes: int) -> np.ndarray:
+    opened = os.open(f"/proc/{pid}/fd/{descriptor}", os.O_RDWR | os.O_CLOEXEC)
+    try:
+        return map_memory(opened, nbytes)
+    finally:
+        os.close(opened)

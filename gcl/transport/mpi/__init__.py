@@ -1,0 +1,1 @@
+"""Messages over MPI; the only part of gcl that imports mpi4py."""

@@ -1,0 +1,153 @@
+"""log: what a communicator decides, said through the standard logging module under the name "gcl".
+
+GCL_LOG_LEVEL    says
+TRACE            the ring and the exchanges of every phase
+DEBUG            every collective: bytes, the way they take, the methods that GCL has for them and why, seconds
+INFO             every communicator: transport, ranks, groups, fabric, methods
+WARN, ERR        what is wrong
+OFF              nothing
+
+Without the variable it is the program's own logging that decides. What is asked for is looked up when a communicator
+is made: one that has nothing to say carries no trace of this file.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from functools import lru_cache
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from gcl.core.data_path import Path
+from gcl.core.prepared_call import ReadyCall
+from gcl.core.request import Request
+from gcl.cost.program_cost import price
+from gcl.errors import ArgumentError
+from gcl.scheduling.options import LogLevel, Options
+from gcl.scheduling.program.step_program import StepProgram
+from gcl.scheduling.program.text_diagram import exchange_table
+from gcl.scheduling.schedule import Schedule
+from gcl.transport.paths.hierarchical_path import ByHosts
+from gcl.transport.paths.memory_path import InMemory
+
+__all__ = ["Logged", "listens", "logger_of"]
+
+_NAME, _TRACE = "gcl", 5
+_LEVELS = {
+    LogLevel.TRACE: _TRACE,
+    LogLevel.DEBUG: logging.DEBUG,
+    LogLevel.INFO: logging.INFO,
+    LogLevel.WARN: logging.WARNING,
+    LogLevel.ERR: logging.ERROR,
+    LogLevel.OFF: logging.CRITICAL + 1,
+}
+_PLANS = 64
+
+
+def logger_of(options: Options) -> logging.Logger:
+    """The logger, at the level of ``options`` if they have one; on stderr unless the program has handlers."""
+    logger = logging.getLogger(_NAME)
+    if options.log_level is None:
+        return logger
+    logging.addLevelName(_TRACE, "TRACE")
+    logger.setLevel(_LEVELS[options.log_level])
+    if options.log_level is not LogLevel.OFF and not logger.hasHandlers():
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter("%(asctime)s %(name)s %(levelname)s %(message)s"))
+        logger.addHandler(handler)
+    return logger
+
+
+def listens(logger: logging.Logger) -> bool:
+    """Whether ``logger`` has been told to hear more than Python's loggers do by themselves."""
+    return logger.isEnabledFor(logging.INFO) or (
+        logger.level != logging.NOTSET and logger.isEnabledFor(logging.ERROR)
+    )
+
+
+class Logged:
+    """A path that says what it does; ``planned`` is what GCL would do, or does, with a request."""
+
+    def __init__(
+        self, path: Path, rank: int, logger: logging.Logger, planned: Callable[[Request], Schedule | None]
+    ) -> None:
+        self.name, self._path, self._rank, self._logger = path.name, path, rank, logger
+        #: ready calls would say nothing
+        self.ready: dict[tuple[object, ...], ReadyCall] = {} if logger.isEnabledFor(logging.DEBUG) else path.ready
+        self._decided = lru_cache(_PLANS)(lambda request: _decided(planned(request)))
+
+    def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
+        """A zeroed tensor of the path."""
+        return self._path.empty(shape, dtype)
+
+    def shared(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
+        """A zeroed tensor of the path, of which ranks that share memory have one together."""
+        return self._path.shared(shape, dtype)
+
+    def run(self, request: Request, x: np.ndarray, out: np.ndarray) -> None:
+        """Run, and say how."""
+        start = perf_counter()
+        try:
+            self._path.run(request, x, out)
+        except Exception as error:
+            self._logger.error("rank %d: %s failed: %s", self._rank, request, error)
+            raise
+        seconds = perf_counter() - start
+        if not self._logger.isEnabledFor(logging.DEBUG):
+            return
+        nbytes, decided = request.count * request.dtype.itemsize, self._decided(request)
+        self._logger.debug(
+            "rank %d: %s, %s bytes per replica, %s%s; %.1f us wall",
+            *(self._rank, request, f"{nbytes:,}", _taken(self._path, x, out), decided[0], seconds * 1e6),
+        )
+        for line in decided[1]:
+            self._logger.log(_TRACE, "rank %d: %s", self._rank, line)
+
+    def finish(self, call: ReadyCall, status: int) -> None:
+        """Complete a ready call."""
+        self._path.finish(call, status)
+
+    def refuse(self, error: ArgumentError) -> None:
+        """Say that a call was refused, and pass it on."""
+        self._logger.error("rank %d: a call was refused: %s", self._rank, error)
+        self._path.refuse(error)
+
+    def fail(self, error: BaseException) -> None:
+        """Say that a ready call failed, and pass it on."""
+        self._logger.error("rank %d: a collective failed: %s", self._rank, error)
+        self._path.fail(error)
+
+    def close(self) -> None:
+        """Say so, and leave."""
+        self._logger.info("rank %d: closes its communicator", self._rank)
+        self._path.close()
+
+
+def _taken(path: Path, x: np.ndarray, out: np.ndarray) -> str:
+    """Which way the tensors go."""
+    memory = path.memory if isinstance(path, ByHosts) else path
+    if not isinstance(memory, InMemory):
+        return f"through {path.name}"
+    lie = ["allocated" if memory.near(tensor) is tensor else "private" for tensor in (x, out)]
+    return f"through {path.name}, {lie[0]} input, {'in place' if out is x else f'{lie[1]} output'}"
+
+
+def _decided(plan: Schedule | None) -> tuple[str, list[str]]:
+    """What GCL does: in a line, and in all detail."""
+    if plan is None:
+        return "", []
+    phases = [f"{phase.program.collective} by {phase.program.method} ({phase.why})" for phase in plan.phases]
+    try:
+        modelled = f", {price(plan).total.seconds * 1e6:.1f} us modelled"
+    except ArgumentError:
+        modelled = ""
+    details = [line for phase in plan.phases for line in _detailed(phase.program)]
+    return f"; GCL: {', '.join(phases)}{modelled}", details
+
+
+def _detailed(program: StepProgram) -> list[str]:
+    head = f"{program.collective}, {program.method}, {len(program.exchanges)} exchanges"
+    return [head, *exchange_table(program, 110).split("\n")] if program.exchanges else [head]

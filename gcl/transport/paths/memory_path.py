@@ -1,0 +1,257 @@
+"""InMemory: collectives among ranks that can address each other's memory (one process, or one host).
+
+Tensors in the segment are reduced where they lie; others are copied through it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from math import prod
+from time import monotonic
+from typing import Any
+
+import numpy as np
+
+from gcl.core.groups import Group
+from gcl.core.operators import Operator
+from gcl.core.prepared_call import BROKEN, DONE, MISMATCH, STAGED, WAITING, Nearby, ReadyCall
+from gcl.core.request import Kind, Request
+from gcl.core.world import World
+from gcl.errors import ArgumentError, CollectiveMismatch, CollectiveTimeout, GclError, PeerLost, reason_of
+from gcl.kernels.jit import bound
+from gcl.reduce.reduction import new_scratch, recipe
+from gcl.transport.memory import zero_copy as shared
+from gcl.transport.memory.chunked import staging, staging_room
+from gcl.transport.memory.deadlock_detector import Board, Lookout
+from gcl.transport.memory.memory_domain import Domain
+from gcl.transport.memory.process_vm import buffers, pushing
+from gcl.transport.paths.path_state import Breakable
+from gcl.transport.rendezvous import rank_table, rendezvous
+from gcl.transport.rendezvous.meeting import Meeting
+
+__all__ = ["KEPT_BYTES", "InMemory"]
+
+_SPINS = 2000
+#: From this size on, too large for any cache, the kernel's copies between processes are quicker than the chunks: they
+#: need not be written twice. Elsewhere copies within a cache are 3 times as quick as the kernel's.
+_PUSHED_BYTES = 32 << 20
+#: Copies of larger tensors are not kept from call to call.
+KEPT_BYTES = 1 << 18
+#: Those in which each rank touches its own tensors only; others read the inputs of the rest.
+_DIRECT = (Kind.ALL_REDUCE, Kind.ALL_GATHER_SHARED)
+#: Of a kernel that reduces: the plan, the call, the recipe, and room for sums.
+_Arguments = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
+
+
+class InMemory(Breakable):
+    """Runs collectives for one rank of ``domain``."""
+
+    def __init__(self, domain: Domain, world: World, group: Group, timeout: float) -> None:
+        self.name = domain.name
+        self._domain, self._world, self._timeout = domain, world, timeout
+        room = staging_room(world.counts, domain.smallest)
+        self._plan = rank_table.new_plan(
+            rank=domain.rank,
+            control=domain.control.ctypes.data,
+            arenas=domain.arenas,
+            owners=world.owners,
+            groups=group.all_members(),
+            spins=_SPINS if domain.ranks <= domain.cores else 0,
+            chunk=room.chunk,
+            sets=room.sets,
+        )
+        domain.segment.reserve(room.nbytes(world.local, world.ranks))
+        self._scratch = new_scratch()
+        self._chunks = buffers(group.size)
+        self._kept: list[np.ndarray] = []
+        self._refusal = ""
+        self._board = Board(domain, world.describe, self.fail)
+        self.ready: dict[tuple[object, ...], ReadyCall] = {}
+
+    def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
+        """A zeroed tensor in the segment."""
+        return self._domain.segment.empty(shape, dtype)
+
+    def shared(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
+        """A zeroed tensor that all ranks see, made by all together; its room is kept as long as the communicator."""
+        self.check()
+        offset = np.zeros((self._world.local, 1), np.int64)
+        if self._domain.rank == 0:
+            self._kept.append(self._domain.segment.empty(shape, dtype))
+            offset[0] = self._kept[-1].ctypes.data - self._domain.arenas[0]
+        asked = f"shared({list(shape)}, {dtype})"
+        self.run(Request(Kind.BROADCAST, Operator.ADD, offset.dtype, 1, detail=asked), offset, offset)
+        start, nbytes = int(offset[0, 0]), prod(shape) * dtype.itemsize
+        return self._domain.memories[0][start : start + nbytes].view(dtype).reshape(shape)
+
+    def run(self, request: Request, x: np.ndarray, out: np.ndarray) -> None:
+        """Run ``request`` from ``x`` to ``out`` (C-contiguous, leading axis the local replicas)."""
+        self.check()
+        call = self._prepare(request, x, out)
+        if x.nbytes <= KEPT_BYTES or not isinstance(call.run, Nearby):
+            self.ready[request.key(x, out)] = call
+        try:
+            status = call.run()
+            if status != DONE:
+                self.finish(call, status)
+        except BaseException as error:
+            self.fail(error)
+            raise
+
+    def refuse(self, error: ArgumentError) -> None:
+        """Tell ranks that wait for this one why it does not come."""
+        if self._fault is None:
+            self._refusal = str(error)
+            self._domain.write_text(self._refusal)
+            rank_table.refuse(self._plan)
+
+    def _depart(self, error: BaseException | None) -> None:
+        self.ready.clear()  # a ready call does not look for faults
+        if not rendezvous.left(self._plan[rank_table.CONTROL], self._domain.rank):
+            reason = reason_of(error)
+            if reason or not rank_table.has_refused(self._plan):  # else it has been said why
+                self._domain.write_text(reason)
+            rendezvous.mark_left(self._plan[rank_table.CONTROL], self._domain.rank, rendezvous.LEFT)
+        if error is None and rank_table.is_outside(self._plan):  # else a thread still works on that memory
+            self._domain.close()
+
+    @property
+    def rank(self) -> int:
+        """This rank among those that share memory."""
+        return self._domain.rank
+
+    @property
+    def ranks(self) -> int:
+        """How many share memory."""
+        return self._domain.ranks
+
+    def meeting(self, request: Request, x: np.ndarray, out: np.ndarray) -> Meeting:
+        """Meetings before and after work that the caller does on two tensors of the segment."""
+        offsets = self._offsets(request, x, out)
+        words = request.words(offsets[0] or 0, offsets[1] or 0, x, out)
+        return Meeting(self._plan, words, [tensor.nbytes // self._world.local for tensor in (x, out)])
+
+    def addresses(self, request: Request, x: np.ndarray) -> list[int]:
+        """Meet twice, and say where each replica's part of every rank's ``x`` starts."""
+        meeting = self.meeting(request, x, x)
+        self.hold(meeting.enter, request)
+        meeting.look()
+        self.hold(meeting.leave, request)
+        return list(map(int, meeting.places[0]))
+
+    def meet(self, request: Request) -> None:
+        """Meet: what every rank wrote is there."""
+        rank_table.meet_again(self._plan)
+        self.hold(lambda: DONE if rank_table.met(self._plan) else WAITING, request)
+
+    def hold(self, step: Callable[[], int], request: Request) -> None:
+        """Wait until a ``step`` of a meeting is DONE."""
+        self._wait(step, request, step())
+
+    def near(self, array: np.ndarray) -> np.ndarray:
+        """``array`` itself if it lies in the segment, else room for it there."""
+        if self._domain.segment.offset_of(array) is not None:
+            return array
+        return self._domain.segment.uninitialised(array.shape, array.dtype)
+
+    def _prepare(self, request: Request, x: np.ndarray, out: np.ndarray) -> ReadyCall:
+        ranks = self._plan
+        near_x = x if request.kind in _DIRECT else self.near(x)
+        near_out = near_x if out is x else out
+        offsets = self._offsets(request, near_x, near_out)
+        words = request.words(offsets[0] or 0, offsets[1] or 0, near_x, near_out)
+        run: Callable[[], int]
+        rest = None
+        if request.kind in (Kind.ALL_REDUCE, Kind.REDUCE_SCATTER):
+            kernel = ranks, words, self._recipe(request), self._scratch
+            run = bound(shared.reducing, *kernel)
+            rest = self._rest(request, kernel) if request.kind is Kind.ALL_REDUCE else None
+        else:
+            run = bound(shared.copying, ranks, words)
+        if near_x is not x:
+            run = Nearby(run, (near_x, x), (out, near_out))
+        return ReadyCall.of(self.ready, run, request, x, out, rest=rest)
+
+    def _offsets(self, request: Request, x: np.ndarray, out: np.ndarray) -> tuple[int | None, int | None]:
+        """Where two tensors lie in the segment, as this kind of call announces it."""
+        segment = self._domain.segment
+        offsets = segment.offset_of(x), segment.offset_of(out)
+        if request.kind is Kind.ALL_GATHER_SHARED:
+            return x.ctypes.data - segment.address, 0
+        return (-1, -1) if request.kind is Kind.ALL_REDUCE and None in offsets else offsets
+
+    def _recipe(self, request: Request) -> np.ndarray:
+        size = int(self._plan[rank_table.GROUP_SIZE])
+        return recipe(request.operator, (1,) * size, request.dtype, request.dtype, size)
+
+    def _rest(self, request: Request, kernel: _Arguments) -> Callable[[], int]:
+        """What goes on where some rank's tensor is private."""
+        large = request.count * request.dtype.itemsize >= _PUSHED_BYTES
+        if large and self._domain.pushes and self._domain.ranks <= self._domain.cores:
+            return partial(pushing, *kernel, self._chunks)
+        return partial(staging, *kernel)
+
+    def finish(self, call: ReadyCall, status: int) -> None:
+        """Run ``call``, which has begun, to its end; what this raises goes to ``fail``."""
+
+        def go_on(status: int) -> int:
+            return call.rest() if status == STAGED and call.rest is not None else status
+
+        end = self._wait(lambda: go_on(call.run()), call.request, go_on(status))
+        if end == MISMATCH:
+            raise self._mismatch(call.request)
+        if end == BROKEN:
+            gone = f"{call.request} could not reach the memory of another rank, which has ended or closed it"
+            raise PeerLost(gone, gone)
+
+    def _wait(self, again: Callable[[], int], request: Request, status: int) -> int:
+        deadline, arrivals = monotonic() + self._timeout, rank_table.arrivals(self._plan)
+        lookout: Lookout | None = None
+        while status == WAITING:
+            if rank_table.arrivals(self._plan) != arrivals:  # it waits for something else now
+                deadline, arrivals = monotonic() + self._timeout, rank_table.arrivals(self._plan)
+                lookout = None
+            overdue = monotonic() >= deadline
+            self._check_peers(request)
+            lookout = lookout or Lookout(self._board, request)
+            lookout.look()
+            status = again()
+            if status == WAITING and overdue:
+                missing = ", ".join(map(self._world.describe, rank_table.missing(self._plan)))
+                raise CollectiveTimeout(
+                    f"{request} waited {self._timeout:g} s for {missing}; look at what they do, or raise timeout"
+                )
+        return status
+
+    def _check_peers(self, request: Request) -> None:
+        """Raise PeerLost if any rank that is waited for can arrive no more."""
+        for rank in rank_table.missing(self._plan):
+            why = self._gone(request, rank)
+            if why and rank in rank_table.missing(self._plan):  # else it arrived before it went
+                raise why
+
+    def _gone(self, request: Request, rank: int) -> GclError | None:
+        """Why ``rank`` does not come, if it does not."""
+        who = self._world.describe(rank)
+        left = rendezvous.left(self._plan[rank_table.CONTROL], rank)
+        if left == rendezvous.CROSSED:
+            return CollectiveMismatch(self._domain.read_text(rank))
+        if left:
+            reason = self._domain.read_text(rank) or "call it on all ranks, or on none, and look at why it left"
+            return PeerLost.left(request, who, reason)
+        if rank_table.refused(self._plan, rank):
+            return CollectiveMismatch.refused(request, who, self._domain.read_text(rank))
+        if not self._domain.alive(rank):
+            died = f"{request} waits for {who}, whose process has died; look at its output"
+            return PeerLost(died, died)
+        return None
+
+    def _mismatch(self, request: Request) -> CollectiveMismatch:
+        """Tell all ranks what each of them called, and where; all build the same error."""
+        refused = f", after a call that was refused ({self._refusal})" if rank_table.had_refused(self._plan) else ""
+        self._domain.write_text(request.with_call_site(refused))
+        self.meet(request)
+        calls = [(self._world.describe(r), self._domain.read_text(r)) for r in range(self._domain.ranks)]
+        self.meet(request)
+        return CollectiveMismatch.between(calls)

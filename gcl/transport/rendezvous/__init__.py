@@ -1,0 +1,1 @@
+"""How ranks that share memory find each other, announce calls, and wait."""

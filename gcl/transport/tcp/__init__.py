@@ -1,0 +1,1 @@
+"""Messages over TCP connections between hosts."""

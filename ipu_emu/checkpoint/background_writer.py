@@ -1,0 +1,146 @@
+"""Writer: brings one instance's part of a checkpoint to the disk in a thread of its own.
+
+    the program's thread          save: copy the values ──> go on with the next step
+    this thread                                        └──> write, hash, sync; instance 0 then waits for the parts of
+                                                            the others and makes them a checkpoint
+
+The parts meet in the file system, not over MPI, which one thread of a process should speak alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
+
+from ipu_emu.atomic_write import replace_file
+from ipu_emu.checkpoint.checkpoint_folder import Folder, Manifest
+from ipu_emu.checkpoint.safetensors_file import write
+
+__all__ = ["Writer"]
+
+#: The thread's niceness: it uses what the training leaves.
+_NICE = 10
+_POLL_SECONDS = 0.01
+#: The thread writes for so long, then rests for so long, so that the steps notice less, unless somebody waits for it.
+_SPELL_SECONDS, _REST_SECONDS = 0.005, 0.015
+
+
+class Writer:
+    """Writes parts, one at a time, and as instance 0 checkpoints."""
+
+    def __init__(self, folder: Folder, instance: int, instances: int, *, keep: int, timeout: float) -> None:
+        self._folder, self._instance, self._instances = folder, instance, instances
+        self._keep, self._timeout = keep, timeout
+        self._pool = ThreadPoolExecutor(1, "checkpoint", initializer=_be_nice)
+        self._part: Future[str] | None = None
+        self._whole: Future[str] | None = None
+        self._given_up = threading.Event()
+        self._waited_for = threading.Event()
+
+    def begin(self, manifest: Manifest, arrays: Mapping[str, NDArray[Any]]) -> None:
+        """Write ``arrays``, which must stay as they are until ``part_written``."""
+        self._given_up.clear()
+        self._waited_for.clear()
+        self._part = self._pool.submit(self._write_part, manifest.step, arrays)
+        if self._instance == 0:
+            self._whole = self._pool.submit(self._commit, manifest)
+
+    @property
+    def busy(self) -> bool:
+        return any(work is not None and not work.done() for work in (self._part, self._whole))
+
+    def part_written(self) -> str:
+        """Wait for this instance's part; what went wrong with it, or ''."""
+        self._waited_for.set()
+        part, self._part = self._part, None
+        return part.result() if part else ""
+
+    def whole(self) -> str:
+        """Wait on instance 0 for the checkpoint to be whole; what went wrong, or ''."""
+        whole, self._whole = self._whole, None
+        return whole.result() if whole else ""
+
+    def give_up(self) -> None:
+        """Stop waiting for the parts of others, one of which failed."""
+        self._given_up.set()
+
+    def close(self) -> None:
+        """End the thread."""
+        self._given_up.set()
+        self._waited_for.set()
+        self._pool.shutdown()
+
+    def _write_part(self, step: int, arrays: Mapping[str, NDArray[Any]]) -> str:
+        folder = self._folder.part(step)
+        path = folder / _file(self._instance, self._instances)
+        try:
+            digest = write(path, arrays, pause=self._resting())
+            note = json.dumps([path.stat().st_size, digest]).encode()
+            return replace_file(str(_note(path)), note)
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                path.unlink()
+            return f"{path}: {error.strerror or error}"
+
+    def _resting(self) -> Callable[[], None]:
+        """A pause between pieces."""
+        begin = time.monotonic()
+
+        def pause() -> None:
+            nonlocal begin
+            if time.monotonic() - begin > _SPELL_SECONDS:
+                self._waited_for.wait(_REST_SECONDS)
+                begin = time.monotonic()
+
+        return pause
+
+    def _commit(self, manifest: Manifest) -> str:
+        folder = self._folder.part(manifest.step)
+        paths = [folder / _file(i, self._instances) for i in range(self._instances)]
+        try:
+            files = {path.name: self._written(path) for path in paths}
+            for path in paths:
+                _note(path).unlink()
+            self._folder.commit(Manifest(manifest.step, manifest.state, files, manifest.groups), self._keep)
+        except OSError as error:
+            self._folder.abandon(manifest.step)
+            return str(error)
+        return ""
+
+    def _written(self, path: Path) -> tuple[int, str]:
+        """Size and checksum of a part, as soon as it is there."""
+        deadline = time.monotonic() + self._timeout
+        while not _note(path).exists():
+            if self._given_up.is_set():
+                raise OSError("given up, because a part could not be written")
+            if time.monotonic() > deadline:
+                raise OSError(
+                    f"{path} did not appear within {self._timeout:g} s; all instances must save to one folder that "
+                    "all hosts share"
+                )
+            time.sleep(_POLL_SECONDS)
+        size, digest = json.loads(_note(path).read_bytes())
+        return size, digest
+
+
+def _file(instance: int, instances: int) -> str:
+    return f"instance-{instance}-of-{instances}.safetensors"
+
+
+def _note(path: Path) -> Path:
+    """Beside a part that is whole: its size and checksum."""
+    return path.with_suffix(".written")
+
+
+def _be_nice() -> None:
+    with contextlib.suppress(OSError):
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)

@@ -1,0 +1,185 @@
+"""Folder: the checkpoints of one job, a directory each, and which of them is whole.
+
+    runs/digits/
+      latest                              the name of the newest whole one
+      step-000000120/
+        checkpoint.json                   step, what the program added, and the SHA-256 of each file beside it
+        instance-0-of-2.safetensors       what instance 0 wrote
+        instance-1-of-2.safetensors
+      .step-000000130.part/               one that is being written, or was when the job was killed
+
+A directory gets its name, by one rename, when all that it lists has reached the disk.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ipu_emu.atomic_write import replace_file
+from ipu_emu.checkpoint.safetensors_file import checksum
+from ipu_emu.errors import EmulatorError
+
+__all__ = ["CheckpointError", "Folder", "Manifest"]
+
+_FORMAT = 1
+_LATEST, _MANIFEST, _LOCK = "latest", "checkpoint.json", ".lock"
+
+
+class CheckpointError(EmulatorError):
+    """A checkpoint could not be written or read."""
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What a whole checkpoint says of itself: ``files`` maps names to (bytes, SHA-256)."""
+
+    step: int
+    state: Mapping[str, Any]
+    files: Mapping[str, tuple[int, str]]
+    groups: Mapping[str, int] = field(default_factory=dict)
+
+    def encoded(self) -> bytes:
+        """As the content of a file."""
+        content = {"format": _FORMAT, "step": self.step, "state": self.state, "groups": self.groups}
+        return json.dumps(content | {"files": self.files}, indent=1).encode()
+
+    @classmethod
+    def decoded(cls, data: bytes) -> Manifest:
+        """The inverse; raise ValueError if it is something else."""
+        content = json.loads(data)
+        if not isinstance(content, dict) or content.get("format") != _FORMAT:
+            raise ValueError(f"it is not a checkpoint of format {_FORMAT}")
+        try:
+            files = {name: (int(size), str(sha)) for name, (size, sha) in content["files"].items()}
+            return cls(content["step"], content["state"], files, content["groups"])
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"{_MANIFEST} lacks or garbles {error}") from error
+
+
+class Folder:
+    """The directory of a job's checkpoints."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock: int | None = None
+
+    # Writing
+
+    def open(self) -> None:
+        """Make the directory, keep other jobs out, and clear what a killed job left half-written."""
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            self._lock = os.open(self.path / _LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o644)
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self.close()
+            raise CheckpointError(
+                f"another job writes checkpoints to {self.path}; give each job a folder of its own"
+            ) from None
+        except OSError as error:
+            self.close()
+            raise CheckpointError(
+                f"checkpoints cannot be written to {self.path}: {error.strerror}; choose another folder"
+            ) from error
+        for left in self.path.glob(".step-*.part"):
+            shutil.rmtree(left, ignore_errors=True)
+
+    def close(self) -> None:
+        """Let other jobs in."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def begin(self, step: int) -> Path:
+        """An empty directory for the parts of a checkpoint."""
+        part = self.part(step)
+        shutil.rmtree(part, ignore_errors=True)
+        part.mkdir()
+        return part
+
+    def part(self, step: int) -> Path:
+        return self.path / f".{_name(step)}.part"
+
+    def abandon(self, step: int) -> None:
+        shutil.rmtree(self.part(step), ignore_errors=True)
+
+    def commit(self, manifest: Manifest, keep: int) -> None:
+        """Make the parts a checkpoint, the latest one; of the older ones keep ``keep`` - 1."""
+        part, final = self.part(manifest.step), self.path / _name(manifest.step)
+        _write(part / _MANIFEST, manifest.encoded())
+        _sync(part)
+        if final.exists():  # of a run before, which this one did not go on from
+            self._remove(final.name)
+        part.rename(final)
+        _sync(self.path)
+        _write(self.path / _LATEST, final.name.encode() + b"\n")
+        newest_first = [name for name in self.names() if name != final.name]
+        for name in newest_first[max(0, keep - 1) :]:
+            self._remove(name)
+
+    def _remove(self, name: str) -> None:
+        """Rename first: a directory that is half deleted must not look like a checkpoint."""
+        doomed = self.path / f".{name}.old.part"
+        shutil.rmtree(doomed, ignore_errors=True)
+        (self.path / name).rename(doomed)
+        shutil.rmtree(doomed, ignore_errors=True)
+
+    # Reading
+
+    def names(self) -> list[str]:
+        """The checkpoints, newest first; the one that ``latest`` names before all others."""
+        found = sorted((path.name for path in self.path.glob("step-*") if path.is_dir()), reverse=True)
+        try:
+            latest = (self.path / _LATEST).read_text().strip()
+        except OSError:
+            return found
+        return sorted(found, key=lambda name: name != latest)
+
+    def whole(self, names: Sequence[str]) -> Iterator[tuple[str, Manifest | str]]:
+        """Each of ``names`` with its manifest, or with what is wrong with it."""
+        for name in names:
+            try:
+                yield name, self._verified(name)
+            except (OSError, ValueError) as error:
+                yield name, str(error)
+
+    def manifest(self, name: str) -> Manifest:
+        return Manifest.decoded((self.path / name / _MANIFEST).read_bytes())
+
+    def _verified(self, name: str) -> Manifest:
+        manifest = self.manifest(name)
+        for file, (size, expected) in manifest.files.items():
+            path = self.path / name / file
+            if path.stat().st_size != size:
+                raise ValueError(f"{file} has {path.stat().st_size} bytes instead of {size}")
+            if checksum(path) != expected:
+                raise ValueError(f"{file} is damaged: its checksum does not match")
+        return manifest
+
+
+def _name(step: int) -> str:
+    return f"step-{step:09}"
+
+
+def _write(path: Path, data: bytes) -> None:
+    failed = replace_file(str(path), data)
+    if failed:
+        raise OSError(f"{path}: {failed}")
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+
+
+def _sync(folder: Path) -> None:
+    """Bring the names in ``folder`` to the disk."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

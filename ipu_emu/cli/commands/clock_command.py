@@ -1,0 +1,112 @@
+"""clock: ``ipu-emu clock`` compiles a model and shows what a step would take on IPUs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ipu_emu.cli.commands.model_options import ModelCommand, model_options, system_named, wanted
+from ipu_emu.cli.output.printing import console, print_json, write
+
+if TYPE_CHECKING:
+    from ipu_emu.clock import Block
+
+__all__ = ["clock"]
+
+_HELP = """Compile a model without running it, and price its step on IPUs: compute, copies between IPUs, host I/O and
+collectives.
+
+MODEL is a name that ipu-emu models lists, or an ONNX file.
+
+\b
+Examples
+  ipu-emu clock resnet50 --batch 20 --accumulation 6 --replicas 16 --optimiser momentum
+  ipu-emu clock bert-base --ipus 4 --schedule popart --accumulation 8 --system bow-pod16
+  ipu-emu clock mlp --inference --format json
+  ipu-emu clock transformer --ipus 2 --schedule interleaved --accumulation 8 --output timeline.svg
+
+All times are modelled. Matrix units reach their peak unless --efficiency says otherwise, and operands move once: a
+step on real IPUs takes longer. docs/ipu-emu.md says what is modelled, and how.
+"""
+
+
+@click.command(cls=ModelCommand, help=_HELP, short_help="What a step of a model would take on IPUs.")
+@model_options
+@click.option(
+    "--efficiency", type=float, default=1.0, show_default=True, help="Part of their peak that matrix units reach."
+)
+@click.option(
+    "--sync", type=click.Choice(["Full", "SinglePipeline", "ReplicaAndLadder"]), default="Full", show_default=True
+)
+@click.option(
+    "--selection-order",
+    type=click.Choice(["auto", "zigzag", "snake", "hoof"]),
+    default="zigzag",
+    show_default=True,
+    help="Where on the ladder the IPUs of a replica are; auto is snake for pipelines.",
+)
+@click.option(
+    "--output",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Also write the timeline: .svg, or .json for ui.perfetto.dev.",
+)
+@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
+def clock(
+    system: str | None,
+    efficiency: float,
+    sync: str,
+    selection_order: str,
+    output: Path | None,
+    form: str,
+    **options: Any,
+) -> None:
+    """Compile, price, print."""
+    where = system_named(system)
+    from ipu_emu.cli.output.timeline_files import written
+    from ipu_emu.clock import Machine, timeline
+    from ipu_emu.hardware import PATTERNS, SelectionOrder, chosen_order
+
+    asked = wanted(**options)
+    order = chosen_order(SelectionOrder[selection_order.upper()], range(asked.ipus) if asked.schedule else None)
+    machine = Machine(where, asked.replicas, asked.ipus, efficiency, sync=PATTERNS[sync], order=order)
+    made = timeline(asked.compiled(where).executable, machine)
+    if output is not None:
+        write(output, written(output, asked.title, made))
+    if form == "json":
+        print_json(_facts(made, asked.samples, where.generation.clock))
+    else:
+        _print(asked.title, made, asked.samples, where.generation.clock)
+
+
+def _facts(made: Block, samples: int, hertz: float) -> dict[str, Any]:
+    return {
+        "modelled_seconds": made.seconds,
+        "modelled_cycles": round(made.seconds * hertz),
+        "samples": samples,
+        "samples_per_second": samples / made.seconds,
+        "busy_seconds_by_kind": {kind.value: seconds for kind, seconds in made.by_kind().items()},
+        "busy_seconds_by_ipu": made.by_ipu(),
+    }
+
+
+def _print(title: str, made: Block, samples: int, hertz: float) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    shown = console()
+    shown.print(Text(title, style="bold"))
+    shown.print(
+        f"modelled step {made.seconds * 1e3:,.3f} ms = {made.seconds * hertz:,.0f} cycles, "
+        f"{samples / made.seconds:,.1f} samples per second\n"
+    )
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("busy")
+    for ipu in made.by_ipu():
+        table.add_column(f"IPU {ipu}, ms", justify="right")
+    for kind, together in made.by_kind().items():
+        if together:
+            table.add_row(kind.value, *(f"{made.busy[ipu, kind] * 1e3:,.3f}" for ipu in made.by_ipu()))
+    table.add_row("share of the step", *(f"{busy / made.seconds:.1%}" for busy in made.by_ipu().values()))
+    shown.print(table)

@@ -1,0 +1,84 @@
+"""memory: ``ipu-emu memory`` compiles a model and shows where its tensors lie on each IPU, and when."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ipu_emu.cli.commands.model_options import ModelCommand, model_options, system_named, wanted
+from ipu_emu.cli.output.printing import console, print_json, write
+from ipu_emu.cli.output.units import memory as amount
+
+__all__ = ["memory"]
+
+_HELP = """Compile a model without running it, and show the memory of each IPU of a replica: what is always live
+(weights, optimiser states, gradients that are reduced), what a pipeline keeps (stashes), and what comes and goes.
+
+MODEL is a name that ipu-emu models lists, or an ONNX file.
+
+\b
+Examples
+  ipu-emu memory resnet50 --batch 4 --optimiser momentum
+  ipu-emu memory bert-base --ipus 4 --schedule popart --accumulation 8
+  ipu-emu memory model.onnx --inference --format json
+  ipu-emu memory mlp --batch 32 --output plan.svg
+
+Variables, gradients, stashes and what is not always live are what the emulator holds, byte for byte. Code, vertices
+and exchange are estimates of what a real IPU needs beside them. A model that does not fit is shown with what would
+help.
+"""
+
+
+@click.command(cls=ModelCommand, help=_HELP, short_help="Where the tensors of a model lie on each IPU.")
+@model_options
+@click.option(
+    "--output", type=click.Path(dir_okay=False, path_type=Path), help="Also write a picture: .svg, .html or .png."
+)
+@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
+def memory(system: str | None, output: Path | None, form: str, **options: Any) -> None:
+    """Compile, look at the plan, print."""
+    where = system_named(system)
+    from ipu_emu.cli.output.memory_liveness import ipu_memories
+    from ipu_emu.cli.output.memory_svg import picture
+    from ipu_emu.cli.output.memory_text import text
+    from ipu_emu.clock import Machine
+
+    asked = wanted(**options)
+    Machine(where, asked.replicas, asked.ipus)  # refuses what does not fit
+    compiled = asked.compiled(where)
+    memories = ipu_memories(compiled.executable, where.tiles_per_ipu)
+    sram = where.generation.sram
+    estimate = asked.estimated()
+    if output is not None:
+        write(output, picture(output, asked.title, memories, where))
+    if form == "json":
+        print_json(
+            {
+                "model": asked.model,
+                "system": where.name,
+                "sram_bytes_per_ipu": sram,
+                "estimated_bytes": estimate,
+                "ipus": [
+                    {
+                        "ipu": m.ipu,
+                        "bytes": m.total,
+                        "fits": m.total <= sram,
+                        "parts": m.parts,
+                        "live": m.live,
+                        "streaming_bytes": m.streaming,
+                    }
+                    for m in memories
+                ],
+            }
+        )
+    else:
+        console().print(text(asked.title, memories, where, console().width))
+        if estimate is not None:
+            planned = sum(compiled.executable.plan.bytes_of(memory.ipu) + memory.streaming for memory in memories)
+            click.echo(f"\ndata of a replica: {amount(planned)}, by the formulas on paper {amount(estimate)}")
+        worst = max(memories, key=lambda memory: memory.total)
+        if worst.total > sram:
+            advice = compiled.remedies(worst.ipu, worst.total - sram)
+            click.echo("\nWhat would help:\n" + "\n".join(f"  {remedy}" for remedy in advice))

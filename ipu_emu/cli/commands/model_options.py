@@ -1,0 +1,132 @@
+"""model_options: the options of commands that compile a model."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ipu_emu.cli.commands.models_command import DTYPES
+
+if TYPE_CHECKING:
+    from ipu_emu.cli.commands.compile_model import Wanted
+    from ipu_emu.hardware import System
+
+__all__ = ["ModelCommand", "model_options", "system_named", "wanted"]
+
+#: PopART's names, and what is meant where none is given.
+_RECOMPUTATIONS = ("Standard", "NormOnly", "Pipeline", "RecomputeAll")
+_RECOMPUTE = "--recompute"
+
+_OPTIONS = (
+    click.argument("model"),
+    click.option("--system", help="Name of a system, as for ipu-emu info.  [default: $IPU_EMU_SYSTEM, else pod16]"),
+    click.option(
+        "--batch",
+        type=click.IntRange(1),
+        default=1,
+        show_default=True,
+        help="Samples per micro-batch; an ONNX file may fix them.",
+    ),
+    click.option("--dtype", type=click.Choice(list(DTYPES)), default="float16", show_default=True),
+    click.option("--inference", is_flag=True, help="Forward part only."),
+    click.option("--loss", help="Id of the tensor to train an ONNX file by."),
+    click.option(
+        "--optimiser", type=click.Choice(["sgd", "momentum", "adam", "lamb"]), default="sgd", show_default=True
+    ),
+    click.option(
+        "--accumulation",
+        type=click.IntRange(1),
+        default=1,
+        show_default=True,
+        help="Micro-batches per weight update; with --inference per step.",
+    ),
+    click.option("--replicas", type=click.IntRange(1), default=1, show_default=True, help="Replicas in all."),
+    click.option("--ipus", type=click.IntRange(1), default=1, show_default=True, help="IPUs per replica."),
+    click.option(
+        "--schedule",
+        type=click.Choice(["popart", "grouped", "interleaved", "sequential"]),
+        help="Pipeline over the IPUs.  [default: shards, one after the other]",
+    ),
+    click.option(
+        _RECOMPUTE,
+        type=click.Choice(_RECOMPUTATIONS, case_sensitive=False),
+        help="Compute activations once more in the backward pass; Standard where no kind follows.",
+    ),
+    click.option(
+        "--off-chip",
+        type=click.Choice(["weights", "states", "activations", "accumulators"]),
+        multiple=True,
+        help="Keep these in Streaming Memory; may be repeated.",
+    ),
+    click.option(
+        "--shared",
+        type=click.Choice(["weights", "states"]),
+        multiple=True,
+        help="Divide these between the replicas; may be repeated.",
+    ),
+    click.option(
+        "--prefetch",
+        type=click.IntRange(1),
+        default=1,
+        show_default=True,
+        help="Places of each input in Streaming Memory, filled ahead.",
+    ),
+)
+
+
+class ModelCommand(click.Command):
+    """A command in which ``--recompute`` may stand without a kind, and whose warnings are a line each."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        with warnings.catch_warnings(record=True) as caught:
+            done = super().invoke(ctx)
+        for text in dict.fromkeys(str(warning.message) for warning in caught):
+            click.echo(f"Warning: {text}", err=True)
+        return done
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        kinds = {kind.lower() for kind in _RECOMPUTATIONS}
+        pairs = zip(args, [*args[1:], ""], strict=True)
+        alone = f"{_RECOMPUTE}={_RECOMPUTATIONS[0]}"
+        words = [alone if word == _RECOMPUTE and after.lower() not in kinds else word for word, after in pairs]
+        return super().parse_args(ctx, words)
+
+
+def model_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options to a command."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+def wanted(**options: Any) -> Wanted:
+    """What the options ask for."""
+    from ipu_emu.cli.commands.compile_model import Wanted
+
+    return Wanted(
+        model=options["model"],
+        batch=options["batch"],
+        dtype=DTYPES[options["dtype"]],
+        training=not options["inference"],
+        loss=options["loss"] or "",
+        optimiser=options["optimiser"],
+        accumulation=options["accumulation"],
+        replicas=options["replicas"],
+        ipus=options["ipus"],
+        schedule=options["schedule"] or "",
+        recompute=options["recompute"] or "",
+        off_chip=options["off_chip"],
+        shared=options["shared"],
+        prefetch=options["prefetch"],
+    )
+
+
+def system_named(name: str | None) -> System:
+    """The system of that name, or the one that the environment asks for."""
+    from ipu_emu.hardware import System
+
+    return System.from_environ(os.environ) if name is None else System.named(name, "--system ")

@@ -1,0 +1,70 @@
+"""onnx_file: an ONNX file that a command is given: its outputs, its batch, and sizes for what it leaves open."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from ipu_emu import popart
+from ipu_emu.errors import EmulatorError
+from ipu_emu.graph.dtype import dtype_numbered
+from ipu_emu.graph.onnx_files import load_model
+
+__all__ = ["OnnxFile"]
+
+
+@dataclass(frozen=True)
+class OnnxFile:
+    """``batch`` samples are in its first input; ``shapes`` are those of inputs whose batch it leaves open."""
+
+    path: str
+    outputs: tuple[str, ...]
+    batch: int
+    shapes: popart.InputShapeInfo
+
+    @classmethod
+    def read(cls, path: str, batch: int) -> OnnxFile:
+        """Give inputs ``batch`` samples where the file leaves that open; raise EmulatorError if it is no model."""
+        graph = load_model(path).graph
+        weights = {initializer.name for initializer in graph.initializer}
+        inputs = [info for info in graph.input if info.name not in weights]
+        sizes = {info.name: list(_sizes(path, info, batch)) for info in inputs}
+        shapes = popart.InputShapeInfo()
+        for info in inputs:
+            kind = dtype_numbered(info.type.tensor_type.elem_type)
+            shapes.add(info.name, popart.TensorInfo(kind.name, sizes[info.name]))
+        first = next((shape for shape in sizes.values() if shape), [1])
+        return cls(path, tuple(_outputs(path, graph)), first[0], shapes)
+
+    def loss(self, asked: str) -> str:
+        """The tensor to train by; raise EmulatorError where nobody says."""
+        if not asked:
+            raise EmulatorError(
+                f"the loss of {self.path} is not known; add --loss with the id of a tensor (its outputs are "
+                f"{', '.join(self.outputs)}), or --inference"
+            )
+        return asked
+
+
+def _outputs(path: str, graph: Any) -> list[str]:
+    """Those that the file names, else what no op reads."""
+    read = {id for node in graph.node for id in node.input}
+    made = [id for node in graph.node for id in node.output if id and id not in read]
+    found = [output.name for output in graph.output] or made
+    if not found:
+        raise EmulatorError(f"{path} computes nothing; export a model that has ops")
+    return found
+
+
+def _sizes(path: str, info: Any, batch: int) -> Iterator[int]:
+    for place, dimension in enumerate(info.type.tensor_type.shape.dim):
+        if dimension.HasField("dim_value"):
+            yield dimension.dim_value
+        elif place == 0:
+            yield batch
+        else:
+            raise EmulatorError(
+                f"input '{info.name}' of {path} has no size in dimension {place}; only the first one, the batch, "
+                "may be open: export the model with fixed sizes"
+            )

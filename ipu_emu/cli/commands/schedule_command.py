@@ -1,0 +1,168 @@
+"""schedule: ``ipu-emu schedule`` prints which stage of a pipeline works on which micro-batch in which slot."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import TYPE_CHECKING, TypeVar
+
+import click
+
+from ipu_emu.cli.output.printing import console, print_json
+from ipu_emu.errors import EmulatorError
+
+if TYPE_CHECKING:
+    from ipu_emu.program.schedules import Mapping
+    from ipu_emu.program.schedules.schedule_timing import StageTimes
+
+__all__ = ["schedule"]
+
+Number = TypeVar("Number", int, float)
+
+_KINDS = ("grouped", "interleaved", "sequential", "popart")
+#: Drawn in a blink.
+_MOST_STAGES, _MOST_TASKS = 256, 20_000
+
+_HELP = """Print the slots of a pipeline: which stage works on which micro-batch, on which IPU.
+
+\b
+Kinds
+  grouped      each IPU does a forward and a backward per slot; 2N micro-batches in flight
+  interleaved  a forward or a backward in turn; N in flight; others call it 1F1B
+  sequential   one stage at a time, as sharding
+  popart       grouped, the last forward stage and its backward as one
+
+\b
+Examples
+  ipu-emu schedule --kind grouped --stages 4 --count 16
+  ipu-emu schedule --kind interleaved --stages 2 --count 8 --recompute
+  ipu-emu schedule --kind sequential --stages 3 --count 4 --mapping 0,1,1
+  ipu-emu schedule --kind grouped --stages 3 --count 6 --mapping 0,1+2,3
+  ipu-emu schedule --kind grouped --stages 4 --count 16 --forward 1,2,1,1 --backward 2,2,4,2
+  ipu-emu schedule --kind grouped --stages 2 --count 8 --io-tiles
+  ipu-emu schedule --kind sequential --stages 2 --count 2 --batch-serialization 3
+  ipu-emu schedule --kind popart --stages 4 --count 16 --format svg > pipeline.svg
+
+\b
+How to read the drawing
+  a row is an IPU, a column a slot
+  F2 forward of micro-batch 2     B2 its backward     FB2 both in one     r2 its recomputation
+  F1.2 where an IPU has several stages: stage 1, micro-batch 2
+  L2 I/O tiles load micro-batch 2 while the other tiles compute     S2 they store its results
+
+--format json is a list of slots, each a list of {ipu, stage, micro_batch, what} in program order; backward stages are
+numbered after the forward ones. The efficiency is modelled from the times of the stages: copies between IPUs and
+the weight update are not part of it.
+"""
+
+
+@click.command(help=_HELP, short_help="Which stage of a pipeline works when.")
+@click.option("--kind", type=click.Choice(_KINDS), default="grouped", show_default=True, help="Schedule.")
+@click.option("--stages", type=click.IntRange(1, _MOST_STAGES), required=True, help="Forward stages.")
+@click.option("--count", type=int, required=True, help="Micro-batches per weight update (gradient accumulation).")
+@click.option("--inference", is_flag=True, help="Forward stages only.")
+@click.option("--recompute", is_flag=True, help="Compute activations again instead of keeping them.")
+@click.option("--io-tiles", is_flag=True, help="Load and store while stages compute (grouped only).")
+@click.option(
+    "--batch-serialization",
+    type=click.IntRange(1),
+    default=1,
+    metavar="Q",
+    help="Micro-batches over which a stage loops: Q times the count in all (sequential only, one IPU).",
+)
+@click.option(
+    "--mapping",
+    metavar="0,1,1",
+    help="IPU of each forward stage; -1 for all, 1+2 for concurrent parts on two.  [default: 0,1,2,...]",
+)
+@click.option(
+    "--selection-order",
+    type=click.Choice(["auto", "zigzag", "snake", "hoof"]),
+    default="auto",
+    show_default=True,
+    help="Which IPU of the device is which of the mapping; auto is snake for 0,1,2,..., else zigzag.",
+)
+@click.option("--forward", metavar="1,2,1", help="Time of each forward stage, in any unit.  [default: 1]")
+@click.option("--backward", metavar="2,4,2", help="Time of each backward stage.  [default: twice the forward]")
+@click.option(
+    "--barrier",
+    type=click.Choice(["one", "halves", "none"]),
+    default="one",
+    show_default=True,
+    help="Who waits at the end of a slot: all IPUs; all after the forwards, and all after the backwards; nobody.",
+)
+@click.option("--format", "form", type=click.Choice(["text", "json", "svg"]), default="text", show_default=True)
+def schedule(
+    kind: str,
+    stages: int,
+    count: int,
+    inference: bool,
+    recompute: bool,
+    io_tiles: bool,
+    batch_serialization: int,
+    mapping: str | None,
+    selection_order: str,
+    forward: str | None,
+    backward: str | None,
+    barrier: str,
+    form: str,
+) -> None:
+    """Parse, schedule, print."""
+    from ipu_emu.cli.output.schedule_summary import Pipeline
+    from ipu_emu.hardware import SelectionOrder
+    from ipu_emu.program.schedules.schedule_timing import Barrier
+
+    if count * stages * batch_serialization > _MOST_TASKS:
+        raise EmulatorError(
+            f"--stages {stages} --count {count}: that many tasks are not worth drawing; "
+            f"use at most {_MOST_TASKS // stages} micro-batches in all"
+        )
+    if inference and recompute:
+        raise EmulatorError("--inference --recompute: inference keeps nothing that could be computed again; drop one")
+    ipus = None if mapping is None else _mapping(mapping)
+    times = _stage_times(forward, backward, stages)
+    pipeline = Pipeline.of(
+        kind,
+        stages,
+        count,
+        training=not inference,
+        mapping=ipus,
+        recompute=recompute,
+        io_tiles=io_tiles,
+        iterations=batch_serialization,
+        order=SelectionOrder[selection_order.upper()],
+    )
+    if form == "json":
+        print_json([[asdict(task) for task in slot] for slot in pipeline.slots])
+    elif form == "svg":
+        from ipu_emu.cli.output.schedule_svg import svg
+
+        click.echo(svg(pipeline))
+    else:
+        from ipu_emu.cli.output.schedule_text import text
+
+        console().print(text(pipeline, times, Barrier(barrier), console().width))
+
+
+def _mapping(text: str) -> Mapping:
+    """IPUs by stage; a stage on several has concurrent parts."""
+    parts = [_numbers(stage.replace("+", ","), "--mapping", int) for stage in text.split(",")]
+    return [ipus[0] if len(ipus) == 1 else ipus for ipus in parts]
+
+
+def _numbers(text: str, option: str, number: Callable[[str], Number]) -> list[Number]:
+    try:
+        return [number(part) for part in text.split(",")]
+    except ValueError:
+        raise EmulatorError(f"{option} {text}: these are not numbers; write them as 0,1,2") from None
+
+
+def _stage_times(forward: str | None, backward: str | None, stages: int) -> StageTimes:
+    from ipu_emu.program.schedules.schedule_timing import StageTimes
+
+    forwards = [1.0] * stages if forward is None else _numbers(forward, "--forward", float)
+    backwards = [2 * time for time in forwards] if backward is None else _numbers(backward, "--backward", float)
+    for option, given in (("--forward", forwards), ("--backward", backwards)):
+        if len(given) != stages:
+            raise EmulatorError(f"{option} has {len(given)} times for {stages} stages; give one per stage")
+    return StageTimes(tuple(forwards), tuple(backwards))

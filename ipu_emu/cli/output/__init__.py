@@ -1,0 +1,1 @@
+"""Results as text, SVG, HTML and JSON."""

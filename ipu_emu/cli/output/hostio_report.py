@@ -1,0 +1,126 @@
+"""Files of ``ipu-emu hostio``: JSON, a picture, and a page that needs no other file."""
+
+from __future__ import annotations
+
+import html
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from importlib.util import find_spec
+from io import BytesIO
+from pathlib import Path
+from textwrap import fill
+from typing import Any
+
+from ipu_emu.atomic_write import replace_file, unwritable
+from ipu_emu.errors import EmulatorError
+from ipu_emu.hostio.probe.bottleneck_analysis import doubt_of, gap_of
+from ipu_emu.hostio.probe.program_runs import Run
+
+__all__ = ["check_outputs", "rate", "write_html", "write_json", "write_png"]
+
+_COLOURS = {"real": "#c2410c", "generated": "#2563eb", "synthetic": "#64748b"}
+_COLUMNS: list[tuple[str, Callable[[Run], str]]] = [
+    ("instances", lambda run: str(run.instances)),
+    ("data", lambda run: run.mode),
+    ("samples/s", lambda run: f"{run.samples_per_second:,.1f}"),
+    ("GB/s", lambda run: f"{run.gigabytes_per_second:.3f}"),
+    ("waiting for data", lambda run: f"{run.waiting:.1%}"),
+    ("CPUs per instance", lambda run: f"{run.cpus_per_instance:.2f}"),
+    ("memory per instance", lambda run: f"{run.memory_bytes_per_instance / 1e6:,.0f} MB"),
+    ("workers", lambda run: str(run.workers)),
+]
+
+
+def rate(run: Run) -> str:
+    """Samples per second with three digits or more."""
+    value = run.samples_per_second
+    return f"{value:,.0f}/s" if value >= 100 else f"{value:.3g}/s"
+
+
+def check_outputs(json_file: Path | None, png: Path | None, html_file: Path | None) -> None:
+    """Raise EmulatorError, before anything is measured, for what could not be written afterwards."""
+    for option, path in (("--json", json_file), ("--png", png), ("--html", html_file)):
+        trouble = unwritable(str(path)) if path else ""
+        if trouble:
+            raise EmulatorError(f"{option} {path} cannot be written: {trouble}; choose another place")
+    if png and find_spec("matplotlib") is None:
+        raise EmulatorError("--png needs matplotlib; pip install 'poprun-py[plots]', or use --html")
+
+
+def write_json(path: Path, runs: Sequence[Run], said: Sequence[str]) -> None:
+    """All numbers, the shares (without a limit where the numbers contradict each other), and the advice."""
+    groups = [[run for run in runs if run.instances == count] for count in _counts(runs)]
+    gaps = [{**asdict(gap_of(group)), "limit": None if doubt_of(group) else gap_of(group).limit} for group in groups]
+    _write(
+        path,
+        json.dumps({"runs": [asdict(run) for run in runs], "gaps": gaps, "advice": list(said)}, indent=1).encode(),
+    )
+
+
+def write_png(path: Path, runs: Sequence[Run], said: Sequence[str]) -> None:
+    """Bars of throughput, three for each number of instances."""
+    from matplotlib.figure import Figure
+
+    figure: Any = Figure(figsize=(7, 4), layout="constrained")
+    axes = figure.add_subplot()
+    for place, (mode, colour) in enumerate(_COLOURS.items()):
+        rates = [run.samples_per_second for run in runs if run.mode == mode]
+        axes.bar([at + (place - 1) * 0.27 for at in range(len(rates))], rates, 0.25, label=mode, color=colour)
+    axes.set_xticks(range(len(_counts(runs))), [str(count) for count in _counts(runs)])
+    axes.set_xlabel("instances")
+    axes.set_ylabel("samples/s (wall time)")
+    axes.set_title(fill(said[0], 75), fontsize=10)
+    figure.legend(loc="outside lower center", ncols=3, frameon=False)
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    picture = BytesIO()
+    figure.savefig(picture, format="png", dpi=120)
+    _write(path, picture.getvalue())
+
+
+def write_html(path: Path, runs: Sequence[Run], said: Sequence[str]) -> None:
+    """Advice, bars and table."""
+    heads = "".join(f"<th>{name}</th>" for name, _ in _COLUMNS)
+    lines = "".join(
+        "<tr>" + "".join(f"<td>{html.escape(text(run))}</td>" for _, text in _COLUMNS) + "</tr>" for run in runs
+    )
+    told = "".join(f"<li>{html.escape(line)}</li>" for line in said)
+    page = _PAGE.format(told=told, bars=_bars(runs), heads=heads, lines=lines)
+    _write(path, page.encode())
+
+
+def _bars(runs: Sequence[Run]) -> str:
+    most = max(run.samples_per_second for run in runs)
+    parts = []
+    for at, run in enumerate(runs):
+        top, width = 24 * at + 8 * (at // len(_COLOURS)), 420 * run.samples_per_second / most
+        name = f"{run.instances} x {run.mode}"
+        parts.append(
+            f'<text x="0" y="{top + 14}">{name}</text><rect x="120" y="{top}" width="{width:.1f}" height="18" '
+            f'fill="{_COLOURS[run.mode]}"/><text x="{126 + width:.1f}" y="{top + 14}">{rate(run)}'
+            "</text>"
+        )
+    height = 24 * len(runs) + 8 * len(runs) // len(_COLOURS)
+    return f'<svg width="640" height="{height}" role="img" aria-label="samples per second">{"".join(parts)}</svg>'
+
+
+def _counts(runs: Sequence[Run]) -> list[int]:
+    return sorted({run.instances for run in runs})
+
+
+def _write(path: Path, data: bytes) -> None:
+    trouble = replace_file(str(path), data)
+    if trouble:
+        raise EmulatorError(f"{path} could not be written: {trouble}")
+
+
+_PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>Host I/O</title>
+<style>body{{font:15px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#1e293b}}
+table{{border-collapse:collapse}}th,td{{padding:.25rem .7rem;text-align:right;border-bottom:1px solid #e2e8f0}}
+svg text{{font:13px system-ui,sans-serif;fill:#1e293b}}</style>
+<h1>Does the host keep up?</h1><ul>{told}</ul>{bars}
+<p>Samples per second of the whole job, measured in wall time. <b>real</b>: the program as it is; <b>generated</b>:
+random data, made once and handed over; <b>synthetic</b>: nothing is prepared or moved for a step.</p>
+<table><tr>{heads}</tr>{lines}</table></html>
+"""

@@ -1,0 +1,39 @@
+"""printing: text with tables, as wide as the terminal; without a terminal as wide as it needs to be."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from io import TextIOWrapper
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+
+from ipu_emu.atomic_write import replace_file
+from ipu_emu.errors import EmulatorError
+
+__all__ = ["console", "print_json", "write"]
+
+
+def console() -> Console:
+    """Where commands print to."""
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # what an old terminal cannot show is no mistake
+    terminal = sys.stdout.isatty()
+    width = shutil.get_terminal_size((100, 24)).columns if terminal else 160
+    return Console(width=width, highlight=False, soft_wrap=False, no_color=not terminal)
+
+
+def print_json(value: Any) -> None:
+    click.echo(json.dumps(value, indent=2))
+
+
+def write(path: Path, data: bytes) -> None:
+    """Write a file whole or not at all, and say so; raise EmulatorError if that cannot be."""
+    reason = replace_file(str(path), data)
+    if reason:
+        raise EmulatorError(f"{path} cannot be written: {reason}; choose another place")
+    click.echo(f"written: {path}", err=True)

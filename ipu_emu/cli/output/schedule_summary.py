@@ -1,0 +1,135 @@
+"""Pipeline: a schedule with all that is said about it: stages, slots, depths."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ipu_emu.cli.output.units import counted
+from ipu_emu.hardware import SelectionOrder, shard_order
+from ipu_emu.program.schedules import (
+    ALL_IPUS,
+    Mapping,
+    Slot,
+    Stage,
+    Task,
+    Work,
+    fifo_depth,
+    schedule,
+    scheduled_stages,
+)
+
+__all__ = ["Pipeline", "ipu_name"]
+
+_MARKS = {
+    Work.FORWARD: "F",
+    Work.BACKWARD: "B",
+    Work.BOTH: "FB",
+    Work.RECOMPUTE: "r",
+    Work.LOAD: "L",
+    Work.STORE: "S",
+}
+_COMPUTING = (Work.FORWARD, Work.BACKWARD, Work.BOTH)
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """``forward`` forward stages; ``slots`` in order; ``count`` times ``iterations`` micro-batches."""
+
+    kind: str
+    forward: int
+    count: int
+    training: bool
+    recompute: bool
+    io_tiles: bool
+    iterations: int
+    order: SelectionOrder
+    stages: tuple[Stage, ...]
+    slots: tuple[Slot, ...]
+
+    @classmethod
+    def of(
+        cls,
+        kind: str,
+        forward: int,
+        count: int,
+        *,
+        training: bool,
+        mapping: Mapping | None,
+        recompute: bool,
+        io_tiles: bool = False,
+        iterations: int = 1,
+        order: SelectionOrder = SelectionOrder.AUTO,
+    ) -> Pipeline:
+        """Schedule; raise EmulatorError for what cannot be scheduled."""
+        mapping = [0] * forward if iterations != 1 and mapping is None else mapping
+        slots = schedule(
+            kind,
+            forward,
+            count,
+            training=training,
+            mapping=mapping,
+            recompute=recompute,
+            io_tiles=io_tiles,
+            iterations=iterations,
+        )
+        stages = scheduled_stages(kind, forward, training=training, mapping=mapping)
+        return cls(kind, forward, count, training, recompute, io_tiles, iterations, order, stages, tuple(slots))
+
+    @property
+    def ipus(self) -> list[int]:
+        return sorted({ipu for stage in self.stages for ipu in stage.ipus})
+
+    @property
+    def places(self) -> dict[int, int]:
+        """IPU of the mapping to IPU of the device, which has a power of two of them."""
+        mapping = [ipu for stage in self.stages[: self.forward] for ipu in stage.ipus]
+        width = 1 << max(self.ipus).bit_length() if max(self.ipus) > 0 else 1
+        found = shard_order(self.order, width, mapping)
+        return {ipu: found[ipu] for ipu in self.ipus if ipu != ALL_IPUS}
+
+    @property
+    def title(self) -> str:
+        what = "training" if self.training else "inference"
+        more = ", with recomputation" if self.recompute else ""
+        more += ", I/O tiles" if self.io_tiles else ""
+        more += f", {self.iterations} of them at a time" if self.iterations > 1 else ""
+        size = f"{counted(self.forward, 'stage')}, {counted(self.count * self.iterations, 'micro-batch')}"
+        return f"{self.kind} schedule, {size}, {what}{more}"
+
+    @property
+    def most_in_flight(self) -> int:
+        """The most micro-batches that are in the pipeline in one slot."""
+        length = len(self.stages)
+        inside, most = 0, 0
+        for slot in self.slots:
+            inside += len({task.micro_batch for task in slot if task.stage == 0 and task.what in _COMPUTING})
+            most = max(most, inside)
+            inside -= len({task.micro_batch for task in slot if task.stage == length - 1 and task.what in _COMPUTING})
+        return most
+
+    @property
+    def phases(self) -> tuple[int, int, int]:
+        """Slots of ramp-up, main part and ramp-down: before all IPUs work, while they do, and after."""
+        busy = [sum(task.what in _COMPUTING for task in slot) for slot in self.slots]
+        full = [number for number, tasks in enumerate(busy) if tasks == max(busy)]
+        return full[0], full[-1] - full[0] + 1, len(busy) - 1 - full[-1]
+
+    def fifo_depth(self, stage: int) -> int:
+        return fifo_depth(self.kind, self.forward, stage, self.training)
+
+    def copies(self, stage: int) -> int:
+        """Live copies of a forward value of a stage: those that wait and the current one, or all of a loop."""
+        return max(self.fifo_depth(stage) + 1, self.iterations)
+
+    def mark(self, task: Task) -> str:
+        """The shortest name of a task that is clear on its IPU."""
+        forward = self.stages[task.stage].forward
+        alone = sum(task.ipu in stage.ipus for stage in self.stages[: self.forward]) == 1
+        return (
+            f"{_MARKS[task.what]}{task.micro_batch}" if alone else f"{_MARKS[task.what]}{forward}.{task.micro_batch}"
+        )
+
+
+def ipu_name(ipu: int) -> str:
+    """What a row of a drawing is called."""
+    return "all IPUs" if ipu == ALL_IPUS else f"IPU {ipu}"

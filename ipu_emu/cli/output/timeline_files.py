@@ -1,0 +1,101 @@
+"""timeline_output: a modelled timeline as a picture, and as a trace for Perfetto (ui.perfetto.dev)."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from gcl.drawing.canvas import FAINT, MARGIN, WIDTH, Canvas
+from ipu_emu.clock import Block, Kind, Span
+from ipu_emu.errors import EmulatorError
+from ipu_emu.program.schedules import Work
+
+__all__ = ["written"]
+
+_COLOURS = {
+    Kind.COMPUTE: "#90caf9",
+    Kind.COPY: "#ffcc80",
+    Kind.STREAMING: "#d7ccc8",
+    Kind.HOST: "#b0bec5",
+    Kind.BESIDE: "#cfd8dc",
+    Kind.PREFETCH: "#dce775",
+    Kind.COLLECTIVE: "#ce93d8",
+    Kind.UPDATE: "#ef9a9a",
+    Work.FORWARD: "#64b5f6",
+    Work.BACKWARD: "#a5d6a7",
+    Work.BOTH: "#80cbc4",
+}
+_LABEL, _BAR, _MARKS = 70, 26, 6
+#: Boxes that are thinner are not drawn.
+_THIN = 0.2
+
+
+def written(path: Path, title: str, made: Block) -> bytes:
+    """The bytes of a file of the kind that the name of ``path`` tells; raise EmulatorError for another."""
+    if path.suffix not in _WRITERS:
+        raise EmulatorError(f"--output {path}: timelines are .svg (a picture) or .json (a trace for Perfetto)")
+    return _WRITERS[path.suffix](title, made).encode()
+
+
+def _svg(title: str, made: Block) -> str:
+    """A row per IPU, a box per instruction or task; a pointer on a box tells what it is."""
+    canvas = Canvas()
+    canvas.text(MARGIN, canvas.y + 12, f"{title}: modelled {made.seconds * 1e3:,.3f} ms", size=15, bold=True)
+    canvas.y += 36
+    scale = (WIDTH - _LABEL) / made.seconds
+    for mark in range(_MARKS + 1):
+        x, at = MARGIN + _LABEL + mark * (WIDTH - _LABEL) / _MARKS, mark * made.seconds / _MARKS
+        canvas.text(x, canvas.y, f"{at * 1e3:,.3g} ms", size=9, fill=FAINT, anchor="end" if mark else "start")
+    canvas.y += 8
+    for ipu in made.by_ipu():
+        canvas.text(MARGIN, canvas.y + 17, f"IPU {ipu}", bold=True)
+        for span in made.spans:
+            if span.ipu == ipu and span.seconds * scale > _THIN:
+                _box(canvas, span, scale)
+        canvas.y += _BAR + 6
+    _legend(canvas, {span.kind for span in made.spans})
+    return canvas.document()
+
+
+def _box(canvas: Canvas, span: Span, scale: float) -> None:
+    tip = f"{span.name}: {span.seconds * 1e6:,.2f} us from {span.start * 1e6:,.2f} us on"
+    x, width = MARGIN + _LABEL + span.start * scale, max(span.seconds * scale - 0.3, _THIN)
+    canvas.box(x, canvas.y, width, _BAR, fill=_COLOURS[span.kind], title=tip, radius=0)
+
+
+def _legend(canvas: Canvas, kinds: set[Kind | Work]) -> None:
+    canvas.y += 8
+    for place, kind in enumerate(kind for kind in _COLOURS if kind in kinds):
+        canvas.box(MARGIN + 160 * place, canvas.y, 12, 12, fill=_COLOURS[kind])
+        canvas.text(MARGIN + 160 * place + 18, canvas.y + 10, kind.value, size=11)
+    canvas.y += 24
+    canvas.text(
+        MARGIN,
+        canvas.y,
+        "A loop without a pipeline is drawn once, and its time counted as often as it runs.",
+        fill=FAINT,
+    )
+
+
+def _trace(title: str, made: Block) -> str:
+    """Chrome's trace events: a thread per IPU, times in microseconds."""
+    names = [
+        {"name": "thread_name", "ph": "M", "pid": 0, "tid": ipu, "args": {"name": f"IPU {ipu} (modelled)"}}
+        for ipu in made.by_ipu()
+    ]
+    spans = [
+        {
+            "name": span.name,
+            "cat": span.kind.value,
+            "ph": "X",
+            "pid": 0,
+            "tid": span.ipu,
+            "ts": span.start * 1e6,
+            "dur": span.seconds * 1e6,
+        }
+        for span in made.spans
+    ]
+    return json.dumps({"otherData": {"title": title}, "traceEvents": [*names, *spans]})
+
+
+_WRITERS = {".svg": _svg, ".json": _trace}

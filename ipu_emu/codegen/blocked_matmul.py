@@ -1,0 +1,162 @@
+"""Blocked: the product of two matrices of which the one that has more is copied into panels a group at a time.
+
+    a  [m, k]    strips of a few rows, or as it lies where its rows do          y = a b
+    b  [k, n]    strips of a tile of columns
+
+The smaller matrix is copied whole, once. A group stays in the second-level cache while it is multiplied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ipu_emu.codegen.compiled_call import call as bound_call
+from ipu_emu.codegen.compiled_call import offsets, relocation
+from ipu_emu.codegen.llvm_compiler import lanes
+from ipu_emu.codegen.matmul_calls import Operands, product_call
+from ipu_emu.codegen.matmul_kernel import ROWS
+from ipu_emu.codegen.panel_packing import BLOCK, panels_of_columns, panels_of_rows
+
+__all__ = ["Blocked", "blocked_workspace", "tile_starts"]
+
+Call = Callable[[], object]
+_Array = NDArray[Any]
+
+#: Most bytes of a group of panels of b, and of a with a group of those of b beside it: half of a usual second-level
+#: cache in either case.
+_GROUP, _GROUP_BESIDE, _GROUP_OF_ROWS = 1 << 18, 1 << 17, 3 << 15
+#: A multiple of a block of rows and of a cache line.
+_LINED = 48
+
+
+def blocked_workspace(m: int, k: int, n: int) -> list[int]:
+    """float32 elements of scratch for the panels of a and of b, which may change their places."""
+    whole = k * (min(m, n) + 2 * lanes())
+    return [max(whole, k * group(k, max(m, n))) for group in (_group_of_rows, _group)]
+
+
+def _group(k: int, n: int, nbytes: int = _GROUP) -> int:
+    """Columns of b in a group, a multiple of a tile."""
+    tile = 2 * lanes()
+    return min(max(nbytes // (4 * k * tile), 1), -(-n // tile)) * tile
+
+
+def _group_of_rows(k: int, m: int) -> int:
+    """Rows of a in a group: whole blocks that begin with a cache line where rows lie side by side."""
+    return min(max(_GROUP_OF_ROWS // (4 * k * _LINED), 1) * _LINED, m)
+
+
+def _groups(count: int, size: int, least: int = 1) -> list[tuple[int, int]]:
+    """Where groups begin and end; the last one has at least ``least`` members, some of them of the group before."""
+    return [(min(first, count - least), min(first + size, count)) for first in range(0, count, size)]
+
+
+def tile_starts(n: int, tile: int) -> NDArray[np.int64]:
+    """Where tiles begin; the last one may overlap the one before."""
+    starts = np.arange(0, n - tile + 1, tile)
+    return starts if n % tile == 0 else np.append(starts, n - tile)
+
+
+class Blocked(Operands):
+    """``scratch`` is what ``blocked_workspace`` asks for."""
+
+    def fits(self) -> bool:
+        """Say whether neighbours in memory are neighbours in a row or in a column of each operand."""
+        return all(array.itemsize in array.strides[-2:] for array in (self.a, self.b))
+
+    def calls(self) -> list[Call]:
+        """The smaller operand is copied whole, once; the larger one a group at a time, which stays in the cache."""
+        (m, k), n = self.a.shape, self.b.shape[1]
+        rows, columns = [(0, m)], [(0, n)]
+        if m < n:
+            columns = _groups(n, _group(k, n), 2 * lanes())
+        else:
+            rows = _groups(m, _group_of_rows(k, m))
+        calls: list[Call] = []
+        for index, (first, last) in enumerate(columns):
+            calls += self._pack_columns(first, last)
+            for low, high in rows:
+                if not index and not self.in_rows:
+                    calls += self._pack_rows(low, high)
+                calls += self._multiply(low, high, first, last)
+        return calls
+
+    @property
+    def in_rows(self) -> bool:
+        """Say whether rows of a are read as fast where they lie as from panels."""
+        return self.a.strides[1] == self.a.itemsize and self.a.dtype == np.float32
+
+    def _pack_rows(self, low: int, high: int) -> list[Call]:
+        """Copy rows of a: whole blocks into strips, the rows that are left one after the other."""
+        k = self.a.shape[1]
+        whole = (high - low) // ROWS * ROWS
+        calls = self._pack(self.a[low : low + whole].T, self.scratch[0][: whole * k], ROWS)
+        if low + whole < high:
+            calls.append(relocation(self.a[low + whole : high], self._rest(low, high)))
+        return calls
+
+    def _rest(self, low: int, high: int) -> _Array:
+        """The copies of the rows that fill no block."""
+        k, (blocks, left) = self.a.shape[1], divmod(high - low, ROWS)
+        return self.scratch[0][blocks * ROWS * k :][: left * k].reshape(left, k)
+
+    def _pack_columns(self, first: int, last: int) -> list[Call]:
+        """Copy columns of b into strips; the last strip begins earlier where they are no multiple of a tile."""
+        k, tile = self.b.shape[0], 2 * lanes()
+        whole = (last - first) // tile * tile
+        calls = self._pack(self.b[:, first : first + whole], self.scratch[1][: k * whole], tile)
+        if first + whole < last:
+            calls += self._pack(self.b[:, last - tile : last], self.scratch[1][k * whole :][: k * tile], tile)
+        return calls
+
+    def _multiply(self, low: int, high: int, first: int, last: int) -> list[Call]:
+        """Set a part of y, whose operands are in panels."""
+        k, tile = self.a.shape[1], 2 * lanes()
+        y, bias = self.y[low:high, first:last], self.bias
+        if bias is not None:
+            bias = bias[first:last] if self.wide else bias[low:high]
+        starts = tile_starts(last - first, tile)
+        common: dict[str, Any] = {
+            "bias": bias,
+            "wide": self.wide,
+            "x": self.scratch[1],
+            "from": offsets(np.arange(len(starts)) * k * tile * 4),
+            "at": offsets(starts * y.itemsize),
+            "x_step": 4 * tile,
+            "tiles": len(starts),
+            "tile_chunk": _group(k, last - first, _GROUP_BESIDE) // tile,
+        }
+        blocks, left = divmod(high - low, ROWS)
+        whole, rest = self.a[low:high], self.a[low + blocks * ROWS : high]
+        strides: list[dict[str, Any]] = [{"w_row": self.a.strides[0], "w_step": 4, "w_block": None}] * 2
+        if not self.in_rows:
+            whole, rest = self.scratch[0], self._rest(low, high)
+            strides = [
+                {"w_row": 4, "w_step": 4 * ROWS, "w_block": 4 * ROWS * k},
+                {"w_row": 4 * k, "w_step": 4, "w_block": None},
+            ]
+        calls: list[Call] = []
+        if blocks:
+            calls.append(product_call(y, k, blocks, ROWS, w=whole, **strides[0], **common))
+        if left:
+            calls.append(product_call(y[blocks * ROWS :], k, 1, left, blocks * ROWS, w=rest, **strides[1], **common))
+        return calls
+
+    def _pack(self, matrix: _Array, panel: _Array, width: int) -> list[Call]:
+        """Copy ``matrix`` [k, strips * width] into strips."""
+        k, strips = matrix.shape[0], matrix.shape[1] // width
+        if not strips:
+            return []
+        half = matrix.dtype == np.float16
+        if matrix.strides[1] == matrix.itemsize:
+            return [bound_call(panels_of_rows(width, half), matrix, panel, strips, k, matrix.strides[0])]
+        if matrix.strides[0] == matrix.itemsize and k % BLOCK == 0:
+            return [bound_call(panels_of_columns(width, half), matrix, panel, strips, k, matrix.strides[1], 1, 0, 0)]
+        target = panel.reshape(strips, k, width).transpose(1, 0, 2)
+        shape = (k, strips, width)
+        strides = (matrix.strides[0], matrix.strides[1] * width, matrix.strides[1])
+        return [relocation(np.lib.stride_tricks.as_strided(matrix, shape, strides), target)]

@@ -1,0 +1,105 @@
+"""Dots: the products of rows with rows, both read where they lie.
+
+    out[m, k]  =  sum over t, v of g[m, at(t) + v] * x[from(t) + step(k) + v]      one vector per tile
+
+``from``, ``at`` and ``step`` are tables of byte offsets, as for ``product``. A block of sums stays in registers
+while t runs.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+
+from ipu_emu.codegen.llvm_builder import FLOAT, const, repeat
+from ipu_emu.codegen.llvm_compiler import generated, lanes
+from ipu_emu.codegen.named_kernel import NamedKernel
+
+__all__ = ["DOTS", "DOT_COLUMNS", "DOT_ROWS", "dots"]
+
+#: Rows of g and of x in registers at a time.
+DOT_ROWS, DOT_COLUMNS = 4, 4
+
+#: Names of the arguments, in order; strides in bytes.
+DOTS = [
+    "x",
+    "g",
+    "out",
+    "from",
+    "at",
+    "step",
+    "tiles",
+    "columns",
+    "blocks",
+    "g_row",
+    "out_row",
+    "out_column",
+    "add",
+    "batch",
+    "x_batch",
+    "g_batch",
+    "out_batch",
+]
+
+
+@generated
+def dots(rows: int, columns: int) -> str:
+    """``rows`` x ``columns`` sums at a time, each spread over the lanes of a register until all tiles are in."""
+    kernel = NamedKernel("dots", DOTS)
+    kernel.each(kernel["batch"], lambda n: _dots_of(kernel, n, rows, columns))
+    return kernel.finish()
+
+
+def _dots_of(kernel: NamedKernel, n: Any, rows: int, columns: int) -> None:
+    b, width = kernel.b, lanes()
+    vector = ir.VectorType(FLOAT, width)
+    zero = ir.Constant(vector, [0.0] * width)
+    x = kernel.address("x", (n, kernel["x_batch"]))
+    g = kernel.address("g", (n, kernel["g_batch"]))
+    out = kernel.address("out", (n, kernel["out_batch"]))
+
+    def block(m: Any) -> None:
+        left = b.gep(g, [b.mul(b.mul(m, const(rows)), kernel["g_row"])])
+        line = b.gep(out, [b.mul(b.mul(m, const(rows)), kernel["out_row"])])
+        lefts = [b.gep(left, [b.mul(kernel["g_row"], const(r))]) for r in range(rows)]
+
+        def column(k: Any) -> None:
+            steps = [kernel.entry(kernel.address("step"), b.add(k, const(c))) for c in range(columns)]
+            sources = [b.gep(x, [step]) for step in steps]
+
+            def inner(t: Any, sums: list[Any]) -> list[Any]:
+                origin, place = (kernel.entry(kernel.address(name), t) for name in ("from", "at"))
+                xs = [kernel.load(source, origin, vector) for source in sources]
+                gs = [kernel.load(source, place, vector) for source in lefts]
+                return [
+                    kernel.intrinsic("fmuladd", gs[r], xs[c], sums[r * columns + c])
+                    for r in range(rows)
+                    for c in range(columns)
+                ]
+
+            sums = repeat(b, kernel["tiles"], [zero] * (rows * columns), inner)
+            for number, total in enumerate(sums):
+                r, c = divmod(number, columns)
+                where = b.mul(b.add(k, const(c)), kernel["out_column"])
+                _add_up(kernel, total, b.gep(line, [b.mul(kernel["out_row"], const(r))]), where)
+
+        kernel.each(kernel["columns"], column, step=columns)
+
+    kernel.each(kernel["blocks"], block)
+
+
+def _add_up(kernel: NamedKernel, vector: Any, line: Any, where: Any) -> None:
+    """Store the sum of the lanes, in halves: lanes i and i + n/2 first."""
+    b, count = kernel.b, lanes()
+    while count > 1:
+        count //= 2
+        picks = [ir.Constant(ir.VectorType(ir.IntType(32), count), [*range(s, s + count)]) for s in (0, count)]
+        low, high = (b.shuffle_vector(vector, vector, pick) for pick in picks)
+        vector = b.fadd(low, high)
+    total = b.extract_element(vector, ir.Constant(ir.IntType(32), 0))
+    with b.if_else(b.icmp_signed("!=", kernel["add"], const(0))) as (then, otherwise):
+        with then:
+            kernel.store(b.fadd(kernel.load(line, where, FLOAT), total), line, where)
+        with otherwise:
+            kernel.store(total, line, where)

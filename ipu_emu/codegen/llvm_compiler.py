@@ -1,0 +1,153 @@
+"""Compiler: machine code from LLVM's intermediate representation, kept on disk so that no process compiles it twice.
+
+numba needs about half a second for a kernel, most of it to find out types that we know; from LLVM's own terms the
+same kernel takes some ten milliseconds. A kernel is an object file named by the hash of what it is made from: the
+function that writes its text, its arguments, the files of this folder, the processor and LLVM's version. So a file
+that is there is always the right one, and no text is written for it; one that is torn fails its checksum and is made
+again.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache, wraps
+from hashlib import sha256
+from pathlib import Path
+from threading import Lock
+from typing import Any, ParamSpec
+
+import llvmlite
+import llvmlite.binding as llvm
+
+from ipu_emu.atomic_write import replace_file
+from ipu_emu.codegen.kernel_folder import kernel_folder
+
+__all__ = ["Function", "generated", "lanes"]
+
+#: A kernel: takes one pointer to 64-bit arguments.
+Function = Callable[[Any], None]
+
+P = ParamSpec("P")
+
+_MAGIC = b"IPUK1\n"
+
+
+@dataclass(frozen=True)
+class _Machine:
+    """The processor that kernels are made for."""
+
+    target: Any
+    name: str
+    wide: bool
+
+    @property
+    def key(self) -> str:
+        return f"{self.name} {llvmlite.__version__} {llvm.llvm_version_info}"
+
+
+@cache
+def _machine() -> _Machine:
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    features = llvm.get_host_cpu_features()
+    cpu = llvm.get_host_cpu_name()
+    # Some processors are told to prefer 256 bits where 512 do no harm to what we compile.
+    text = features.flatten() + (",-prefer-256-bit" if features.get("avx512f") else "")
+    target = llvm.Target.from_default_triple().create_target_machine(
+        cpu=cpu, features=text, opt=3, reloc="pic", codemodel="small"
+    )
+    return _Machine(target, f"{cpu} {text}", bool(features.get("avx512f")))
+
+
+def lanes() -> int:
+    """float32 numbers in one vector register of this processor."""
+    return 16 if _machine().wide else 8
+
+
+def generated(write: Callable[P, str]) -> Callable[P, Function]:
+    """Turn ``write`` into a function that returns the kernel of its name in the module whose text it writes.
+
+    A kernel is compiled at most once in a process, and once on a machine. Its arguments are plain data.
+    """
+
+    @wraps(write)
+    def made(*args: P.args, **named: P.kwargs) -> Function:
+        made_from = f"{_machine().key}\n{_sources()}\n{write.__name__}{args}{named}"
+        key = sha256(made_from.encode()).hexdigest()[:32]
+        return _Library.shared().function(write.__name__, key, lambda: write(*args, **named))
+
+    once: Any = cache(made)
+    remembered: Callable[P, Function] = once
+    return remembered
+
+
+@cache
+def _sources() -> str:
+    """A hash of all that writes texts."""
+    return sha256(b"".join(path.read_bytes() for path in sorted(Path(__file__).parent.glob("*.py")))).hexdigest()
+
+
+class _Library:
+    """All kernels of this process."""
+
+    def __init__(self) -> None:
+        self.jit = llvm.create_lljit_compiler(_machine().target, use_jit_link=True)
+        self.functions: dict[str, Function] = {}
+        self.trackers: list[Any] = []
+        self.linking = Lock()  # sessions may be made in several threads
+
+    @staticmethod
+    @cache
+    def shared() -> _Library:
+        return _Library()
+
+    def function(self, name: str, key: str, text: Callable[[], str]) -> Function:
+        with self.linking:
+            if key not in self.functions:
+                self.functions[key] = self.linked(name, key, text)
+        return self.functions[key]
+
+    def linked(self, name: str, key: str, text: Callable[[], str]) -> Function:
+        code = _load(key)
+        if code is None:
+            code = _compile(text())
+            _save(key, code)
+        tracker = llvm.JITLibraryBuilder().add_object_img(code).export_symbol(name).link(self.jit, f"{name}.{key}")
+        self.trackers.append(tracker)
+        prototype = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+        return prototype(tracker[name])
+
+
+def _compile(text: str) -> bytes:
+    machine = _machine()
+    module = llvm.parse_assembly(text)
+    module.verify()
+    options = llvm.create_pipeline_tuning_options(speed_level=3)
+    options.loop_vectorization = options.slp_vectorization = options.loop_unrolling = False
+    builder = llvm.create_pass_builder(machine.target, options)
+    builder.getModulePassManager().run(module, builder)
+    return bytes(machine.target.emit_object(module))
+
+
+def _load(key: str) -> bytes | None:
+    folder = kernel_folder()
+    if folder is None:
+        return None
+    try:
+        data = (folder / key).read_bytes()
+    except OSError:
+        return None
+    head, code = data[: len(_MAGIC) + 4], data[len(_MAGIC) + 4 :]
+    good = head == _MAGIC + zlib.crc32(code).to_bytes(4, "little")
+    return code if good else None
+
+
+def _save(key: str, code: bytes) -> None:
+    """Keep a kernel; where that is impossible it is compiled again next time."""
+    folder: Path | None = kernel_folder()
+    if folder is not None:
+        replace_file(os.fspath(folder / key), _MAGIC + zlib.crc32(code).to_bytes(4, "little") + code)

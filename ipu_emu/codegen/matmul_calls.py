@@ -1,0 +1,79 @@
+"""Products: the calls of the kernels ``product`` and ``dots`` on (batches of) matrices in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ipu_emu.codegen.compiled_call import named_call, offsets
+from ipu_emu.codegen.dot_kernel import DOT_COLUMNS, DOT_ROWS, DOTS, dots
+from ipu_emu.codegen.llvm_compiler import lanes
+from ipu_emu.codegen.matmul_kernel import PRODUCT, ROWS, product
+
+__all__ = ["Operands", "dots_call", "product_call"]
+
+Call = Callable[[], object]
+_Array = NDArray[Any]
+
+
+@dataclass
+class Operands:
+    """y = a b + bias, which has a number for each column of y if it is ``wide``, and for each row if not."""
+
+    a: _Array
+    b: _Array
+    y: _Array
+    scratch: Sequence[_Array]
+    bias: _Array | None
+    wide: bool
+
+
+def product_call(y: _Array, k: int, blocks: int, rows: int, first: int = 0, **given: Any) -> Call:
+    """Set ``blocks`` times ``rows`` rows of y; row 0 has number ``first`` of a bias that is not wide.
+
+    Without ``step`` the lines of x are ``x_step`` apart, and with a ``w_block`` of None the blocks of w follow each
+    other. The kernel is made for strides that are those of neighbours or of panels.
+    """
+    wide, vectors = given.pop("wide"), given.pop("vectors", 2)
+    even = given.setdefault("step", None) is None
+    usual = {"x_step": (4 * vectors * lanes(),) if even else (), "w_row": (4,), "w_step": (4, 4 * ROWS)}
+    fixed = tuple((name, given[name]) for name, strides in usual.items() if given.get(name) in strides)
+    function = product(rows, vectors, y.dtype == np.float16, wide, even, fixed)
+    if given["bias"] is not None and not wide:
+        given["bias"] = given["bias"][first:]
+    if given["w_block"] is None:
+        given["w_block"] = rows * given["w_row"]
+    defaults = {"batch": 1, "x_batch": 0, "w_batch": 0, "y_batch": 0, "add": 0, "x_step": 0}
+    defaults |= {"depth_chunk": k, "tile_chunk": given["tiles"], "y_row": y.strides[-2]}
+    own = {"y": y, "depth": k, "blocks": blocks}
+    return named_call(function, PRODUCT, **(defaults | given | own))
+
+
+def dots_call(a: _Array, b: _Array, y: _Array) -> Call:
+    rows = DOT_ROWS if a.shape[-2] % DOT_ROWS == 0 else a.shape[-2]
+    columns = DOT_COLUMNS if b.shape[-1] % DOT_COLUMNS == 0 else b.shape[-1]
+    tiles = offsets(np.arange(a.shape[-1] // lanes()) * lanes() * 4)
+    arguments: dict[str, Any] = {
+        "x": b,
+        "g": a,
+        "out": y,
+        "from": tiles,
+        "at": tiles,
+        "step": offsets(np.arange(b.shape[-1]) * b.strides[-1]),
+        "tiles": len(tiles),
+        "columns": b.shape[-1],
+        "blocks": a.shape[-2] // rows,
+        "g_row": a.strides[-2],
+        "out_row": y.strides[-2],
+        "out_column": y.strides[-1],
+        "add": 0,
+        "batch": y.shape[0] if y.ndim == 3 else 1,
+        "x_batch": b.strides[0] if b.ndim == 3 and b.shape[0] > 1 else 0,
+        "g_batch": a.strides[0] if a.ndim == 3 and a.shape[0] > 1 else 0,
+        "out_batch": y.strides[0] if y.ndim == 3 else 0,
+    }
+    return named_call(dots(rows, columns), DOTS, **arguments)

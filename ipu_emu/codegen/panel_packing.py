@@ -1,0 +1,121 @@
+"""Panels: a matrix cut into strips whose lines lie one after the other, as ``product`` reads them fastest.
+
+rows      source [k, strips * width], neighbours in a row      ->  target [strips, k, width], float32
+columns   source [strips * width, k], neighbours in a row      ->  target [strips, k, width], float32
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+
+from ipu_emu.codegen.llvm_builder import FLOAT, HALF, I32, Kernel, const, repeat
+from ipu_emu.codegen.llvm_compiler import generated
+
+__all__ = ["BLOCK", "panels_of_columns", "panels_of_rows"]
+
+#: Lines and columns that ``panels_of_columns`` exchanges at a time.
+BLOCK = 8
+#: Rows that ``panels_of_rows`` cuts at a time: cutting one strip of all rows after the other would find no cache line
+#: of long rows again.
+LINES = 128
+
+
+@generated
+def panels_of_rows(width: int, half: bool) -> str:
+    """Arguments: source, target, strips, k, bytes of a row of the source."""
+    kernel = Kernel("panels_of_rows", 5)
+    b = kernel.b
+    source, target = kernel.pointer(0), kernel.pointer(1)
+    strips, depth, row_bytes = kernel.arguments[2:]
+    size = 2 if half else 4
+
+    def lines(first: Any, _: list[Any]) -> list[Any]:
+        last = b.add(first, const(LINES))
+        last = b.select(b.icmp_signed("<", last, depth), last, depth)
+
+        def strip(s: Any, _: list[Any]) -> list[Any]:
+            start = b.gep(source, [b.mul(s, const(size * width))])
+            out = b.gep(target, [b.mul(b.mul(s, depth), const(4 * width))])
+
+            def line(k: Any, _: list[Any]) -> list[Any]:
+                value = _load(kernel, start, b.mul(k, row_bytes), width, half)
+                kernel.store(value, out, b.mul(k, const(4 * width)))
+                return []
+
+            repeat(b, last, [], line, start=first)
+            return []
+
+        repeat(b, strips, [], strip)
+        return []
+
+    repeat(b, depth, [], lines, step=LINES)
+    return kernel.finish()
+
+
+@generated
+def panels_of_columns(width: int, half: bool) -> str:
+    """Arguments: source, target, strips, k (a multiple of BLOCK), bytes of a row of the source; matrices, and bytes
+    of one in the source and in the target.
+    """
+    kernel = Kernel("panels_of_columns", 8)
+    b = kernel.b
+    strips, depth, row_bytes, batch, source_bytes, target_bytes = kernel.arguments[2:]
+    size = 2 if half else 4
+
+    def matrix(n: Any, _: list[Any]) -> list[Any]:
+        source = b.gep(kernel.pointer(0), [b.mul(n, source_bytes)])
+        target = b.gep(kernel.pointer(1), [b.mul(n, target_bytes)])
+        repeat(b, strips, [], lambda s, _: strip(s, source, target))
+        return []
+
+    def strip(s: Any, source: Any, target: Any) -> list[Any]:
+        start = b.gep(source, [b.mul(b.mul(s, const(width)), row_bytes)])
+        out = b.gep(target, [b.mul(b.mul(s, depth), const(4 * width))])
+
+        def block(k: Any, _: list[Any]) -> list[Any]:
+            for first in range(0, width, BLOCK):
+                count, lines = min(BLOCK, width - first), []
+                for r in range(first, first + count):
+                    at = b.add(b.mul(row_bytes, const(r)), b.mul(k, const(size)))
+                    lines.append(_load(kernel, start, at, BLOCK, half))
+                square = [*lines, *lines[-1:] * (BLOCK - count)]
+                for number, column in enumerate(_transposed(kernel, square)):
+                    at = b.add(b.mul(b.add(k, const(number)), const(4 * width)), const(4 * first))
+                    kernel.store(_first(kernel, column, count), out, at)
+            return []
+
+        repeat(b, depth, [], block, step=BLOCK)
+        return []
+
+    repeat(b, batch, [], matrix)
+    return kernel.finish()
+
+
+def _load(kernel: Kernel, pointer: Any, at: Any, width: int, half: bool) -> Any:
+    value = kernel.load(pointer, at, ir.VectorType(HALF if half else FLOAT, width), 2 if half else 4)
+    return kernel.b.fpext(value, ir.VectorType(FLOAT, width)) if half else value
+
+
+def _first(kernel: Kernel, vector: Any, count: int) -> Any:
+    """The first ``count`` of BLOCK numbers."""
+    mask = ir.Constant(ir.VectorType(I32, count), list(range(count)))
+    return vector if count == BLOCK else kernel.b.shuffle_vector(vector, vector, mask)
+
+
+def _transposed(kernel: Kernel, lines: list[Any]) -> list[Any]:
+    """The columns of a square of lines: exchange halves, then quarters, and so on."""
+    count, distance = len(lines), len(lines) // 2
+    while distance:
+        made = list(lines)
+        for i in range(count):
+            if i & distance:
+                continue
+            low = [j if not j & distance else count + j - distance for j in range(count)]
+            high = [j + distance if not j & distance else count + j for j in range(count)]
+            for place, picks in ((i, low), (i + distance, high)):
+                mask = ir.Constant(ir.VectorType(I32, count), picks)
+                made[place] = kernel.b.shuffle_vector(lines[i], lines[i + distance], mask)
+        lines, distance = made, distance // 2
+    return lines

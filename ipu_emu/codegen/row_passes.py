@@ -1,0 +1,214 @@
+"""Row kernels: for each row of a matrix a few passes over its elements, each a formula with sums and maxima.
+
+    softmax    pass 1   max m = x
+               pass 2   y = exp(x - m), sum s = y
+               then     r = 1 / s
+               pass 3   y = y r
+
+A kernel is plain data. Operands are
+
+    full      [rows, columns], neighbours in a row       column    one number for each column, of all rows
+    row       one number for each row                    scalar    one number
+
+in float32 or half. Instructions make values, numbered from 0 in each pass:
+
+    ("load", operand)          ("number", value)           ("let", name)          a number of this row, see below
+    (function, value, ...)     see ``functions``
+    ("store", operand, v)      to a full operand           ("gather", operand, v) added to a column operand
+    ("sum", name, v)           ("largest", name, v)        over the row, for later passes and for ``then``
+    ("define", name, v)        ("put", operand, v)         in ``then``, once for a row: a number, to a row operand
+
+Sums keep a partial sum in each lane, and add lanes i and i + n/2 in the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numpy.typing import NDArray
+
+from ipu_emu.codegen.compiled_call import call
+from ipu_emu.codegen.llvm_builder import FLOAT, HALF, I32, Kernel, const, repeat
+from ipu_emu.codegen.llvm_compiler import generated, lanes
+from ipu_emu.codegen.simd_math import FUNCTIONS, number
+
+__all__ = ["Instruction", "Operand", "Pass", "bound_rows", "row_kernel"]
+
+Instruction = tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Operand:
+    """``kind`` is full, column, row or scalar."""
+
+    kind: str
+    half: bool = False
+
+
+@dataclass(frozen=True)
+class Pass:
+    """``each`` runs for every element, ``then`` once at the end of the row."""
+
+    each: tuple[Instruction, ...] = ()
+    then: tuple[Instruction, ...] = ()
+
+
+@generated
+def row_kernel(operands: tuple[Operand, ...], passes: tuple[Pass, ...]) -> str:
+    """Arguments: the addresses of the operands, the bytes of a row of each, rows, columns."""
+    return _Rows(operands, passes).text()
+
+
+def bound_rows(
+    operands: Sequence[Operand], passes: Sequence[Pass], arrays: Sequence[NDArray[Any]], rows: int, columns: int
+) -> Any:
+    """The call for these arrays, whose strides over a row are ``columns`` elements where they are full."""
+    function = row_kernel(tuple(operands), tuple(passes))
+    strides = []
+    for operand, array in zip(operands, arrays, strict=True):
+        assert array.dtype == (np.float16 if operand.half else np.float32), (operand, array.dtype)
+        strides.append(array.itemsize * {"full": columns, "row": 1}.get(operand.kind, 0))
+    return call(function, *arrays, *strides, rows, columns)
+
+
+class _Rows:
+    def __init__(self, operands: tuple[Operand, ...], passes: tuple[Pass, ...]) -> None:
+        self.operands, self.passes = operands, passes
+        count = len(operands)
+        self.kernel = Kernel("row_kernel", 2 * count + 2)
+        self.b = self.kernel.b
+        self.pointers = [self.kernel.pointer(i) for i in range(count)]
+        self.strides = self.kernel.arguments[count : 2 * count]
+        self.rows, self.columns = self.kernel.arguments[2 * count :]
+        self.names: dict[str, Any] = {}
+        self.lines: list[Any] = []
+        self.fixed: dict[int, Any] = {}
+
+    def text(self) -> str:
+        for index, operand in enumerate(self.operands):
+            if operand.kind == "scalar" and self._is_loaded(index):
+                self.fixed[index] = self._load(index, self.pointers[index], 1)
+        repeat(self.b, self.rows, [], self.row)
+        return self.kernel.finish()
+
+    def _is_loaded(self, index: int) -> bool:
+        used = [i for p in self.passes for i in (*p.each, *p.then)]
+        return ("load", index) in used
+
+    def row(self, index: Any, _: list[Any]) -> list[Any]:
+        b = self.b
+        self.lines = [b.gep(p, [b.mul(index, s)]) for p, s in zip(self.pointers, self.strides, strict=True)]
+        self.names = {}
+        for number_, operand in enumerate(self.operands):
+            if operand.kind == "row" and self._is_loaded(number_):
+                self.fixed[number_] = self._load(number_, self.lines[number_], 1)
+        for one in self.passes:
+            if one.each:
+                self.elements(one.each)
+            self.once(one.then)
+        return []
+
+    # Elements of a row
+
+    def elements(self, body: tuple[Instruction, ...]) -> None:
+        b, width = self.b, lanes()
+        reductions = [i for i in body if i[0] in ("sum", "largest")]
+        whole = b.mul(b.sdiv(self.columns, const(width)), const(width))
+        totals = []
+        for lane_count, start, stop in ((width, const(0), whole), (1, whole, self.columns)):
+            first = [self._first(i[0], lane_count) for i in reductions]
+
+            def each(i: Any, carried: list[Any], count: int = lane_count) -> list[Any]:
+                return self.formula(body, i, carried, count)
+
+            totals.append(repeat(b, stop, first, each, start=start, step=lane_count))
+        for reduction, wide, rest in zip(reductions, *totals, strict=True):
+            self.names[reduction[1]] = self._combined(reduction[0], self._across(reduction[0], wide), rest)
+
+    def _first(self, kind: str, count: int) -> Any:
+        value = 0.0 if kind == "sum" else float("-inf")
+        return ir.Constant(ir.VectorType(FLOAT, count), [value] * count) if count > 1 else ir.Constant(FLOAT, value)
+
+    def _combined(self, kind: str, x: Any, y: Any) -> Any:
+        return self.b.fadd(x, y) if kind == "sum" else FUNCTIONS["max"](self.kernel, x, y)
+
+    def _across(self, kind: str, vector: Any) -> Any:
+        b, count = self.b, lanes()
+        while count > 1:
+            count //= 2
+            picks = [ir.Constant(ir.VectorType(I32, count), [*range(s, s + count)]) for s in (0, count)]
+            vector = self._combined(kind, *(b.shuffle_vector(vector, vector, pick) for pick in picks))
+        return b.extract_element(vector, ir.Constant(I32, 0))
+
+    def formula(self, body: tuple[Instruction, ...], index: Any, carried: list[Any], count: int) -> list[Any]:
+        """Emit ``body`` for ``count`` elements from ``index`` on; the new partial sums."""
+        values: list[Any] = []
+        made: list[Any] = []
+        for kind, *rest in body:
+            value = None
+            if kind == "load":
+                value = self._element(rest[0], index, count)
+            elif kind in ("store", "gather"):
+                self._store(kind, rest[0], values[rest[1]], index, count)
+            elif kind in ("sum", "largest"):
+                made.append(self._combined(kind, carried[len(made)], values[rest[1]]))
+            else:
+                value = self._value(kind, rest, values, count)
+            values.append(value)
+        return made
+
+    def _value(self, kind: str, rest: list[Any], values: list[Any], count: int) -> Any:
+        if kind == "number":
+            like = ir.Constant(ir.VectorType(FLOAT, count) if count > 1 else FLOAT, ir.Undefined)
+            return number(rest[0], like)
+        if kind == "let":
+            return self._spread(self.names[rest[0]], count)
+        return FUNCTIONS[kind](self.kernel, *(values[v] for v in rest))
+
+    def _spread(self, value: Any, count: int) -> Any:
+        return self.kernel.splat(value, count) if count > 1 else value
+
+    def _element(self, operand: int, index: Any, count: int) -> Any:
+        if self.operands[operand].kind in ("row", "scalar"):
+            return self._spread(self.fixed[operand], count)
+        size = 2 if self.operands[operand].half else 4
+        return self._load(operand, self.b.gep(self.lines[operand], [self.b.mul(index, const(size))]), count)
+
+    def _load(self, operand: int, pointer: Any, count: int) -> Any:
+        half = self.operands[operand].half
+        stored = self.kernel.load(pointer, const(0), self._type(half, count), 2 if half else 4)
+        return self.b.fpext(stored, self._type(False, count)) if half else stored
+
+    def _store(self, kind: str, operand: int, value: Any, index: Any, count: int) -> None:
+        half = self.operands[operand].half
+        size = 2 if half else 4
+        place = self.b.gep(self.lines[operand], [self.b.mul(index, const(size))])
+        if kind == "gather":
+            value = self.b.fadd(self._load(operand, place, count), value)
+        if half:
+            value = self.b.fptrunc(value, self._type(True, count))
+        self.kernel.store(value, place, const(0), size)
+
+    def _type(self, half: bool, count: int) -> Any:
+        kind = HALF if half else FLOAT
+        return ir.VectorType(kind, count) if count > 1 else kind
+
+    # Once for a row
+
+    def once(self, body: tuple[Instruction, ...]) -> None:
+        values: list[Any] = []
+        for kind, *rest in body:
+            value = None
+            if kind == "load":
+                value = self.fixed[rest[0]]
+            elif kind == "define":
+                self.names[rest[0]] = values[rest[1]]
+            elif kind == "put":
+                self._store("store", rest[0], values[rest[1]], const(0), 1)
+            else:
+                value = self._value(kind, rest, values, 1)
+            values.append(value)

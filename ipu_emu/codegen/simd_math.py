@@ -1,0 +1,218 @@
+"""Functions: what one element of a kernel may compute, for a float32 or a vector of them.
+
+exp, tanh and erf are the usual polynomials (Cephes; erf as in Eigen), within 2 units in the last place, erf within
+4e-7; every lane computes the same, so a result does not depend on where in an array its element lies.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from llvmlite import ir
+
+from ipu_emu.codegen.llvm_builder import HALF, I32, Kernel
+
+__all__ = ["FUNCTIONS", "number"]
+
+#: Appends instructions to a kernel and returns the value of the function.
+Emit = Callable[..., Any]
+
+
+#: Below it exp is 0: results that are no normal numbers are flushed.
+_LOW = -87.3365
+
+
+def _is_vector(type: Any) -> bool:
+    return isinstance(type, ir.VectorType)
+
+
+def number(value: float, like: Any) -> Any:
+    """``value`` rounded to float32, as a constant of the type of ``like``."""
+    exact = struct.unpack("f", struct.pack("f", value))[0]
+    type = like.type
+    return ir.Constant(type, [exact] * type.count if _is_vector(type) else exact)
+
+
+def _whole(value: int, like: Any) -> Any:
+    type = like.type
+    return (
+        ir.Constant(ir.VectorType(I32, type.count), [value] * type.count)
+        if _is_vector(type)
+        else ir.Constant(I32, value)
+    )
+
+
+def _integer(like: Any) -> Any:
+    return ir.VectorType(I32, like.type.count) if _is_vector(like.type) else I32
+
+
+def _polynomial(k: Kernel, x: Any, coefficients: Sequence[float]) -> Any:
+    """Horner's rule, highest power first."""
+    total = number(coefficients[0], x)
+    for coefficient in coefficients[1:]:
+        total = k.intrinsic("fmuladd", total, x, number(coefficient, x))
+    return total
+
+
+def _exp_reduced(k: Kernel, x: Any) -> tuple[Any, Any]:
+    """(exp(r), n) with x = n log 2 + r."""
+    b = k.b
+    n = k.intrinsic("floor", k.intrinsic("fmuladd", x, number(1.44269504088896341, x), number(0.5, x)))
+    r = k.intrinsic("fmuladd", n, number(-0.693359375, x), x)
+    r = k.intrinsic("fmuladd", n, number(2.12194440e-4, x), r)
+    powers = (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1)
+    return b.fadd(k.intrinsic("fmuladd", b.fmul(r, r), _polynomial(k, r, powers), r), number(1, x)), n
+
+
+def _power_of_two(k: Kernel, n: Any) -> Any:
+    b = k.b
+    return b.bitcast(b.shl(b.add(b.fptosi(n, _integer(n)), _whole(127, n)), _whole(23, n)), n.type)
+
+
+def _exp(k: Kernel, x: Any) -> Any:
+    b = k.b
+    low, high = number(_LOW, x), number(88.7228, x)
+    bounded = b.select(b.fcmp_ordered("<", x, low), low, b.select(b.fcmp_ordered(">", x, high), high, x))
+    y, n = _exp_reduced(k, bounded)
+    # Half of the power of two at a time: 2^128 is no float32.
+    half = k.intrinsic("floor", b.fmul(n, number(0.5, x)))
+    for part in (half, b.fsub(n, half)):
+        y = b.fmul(y, _power_of_two(k, part))
+    y = b.select(b.fcmp_ordered("<", x, low), number(0, x), y)
+    y = b.select(b.fcmp_ordered(">", x, high), number(float("inf"), x), y)
+    return b.select(b.fcmp_unordered("uno", x, x), x, y)
+
+
+def _exp_falling(k: Kernel, x: Any) -> Any:
+    """exp(x) for x that is not above 0, with the same bits and two thirds of the work."""
+    b, low = k.b, number(_LOW, x)
+    small = b.fcmp_ordered("<", x, low)
+    y, n = _exp_reduced(k, b.select(small, low, x))
+    return b.select(small, number(0, x), b.fmul(y, _power_of_two(k, n)))
+
+
+def _tanh(k: Kernel, x: Any) -> Any:
+    b = k.b
+    size = k.intrinsic("fabs", x)
+    square = b.fmul(x, x)
+    powers = (-5.70498872745e-3, 2.06390887954e-2, -5.37397155531e-2, 1.33314422036e-1, -3.33332819422e-1)
+    small = k.intrinsic("fmuladd", b.fmul(_polynomial(k, square, powers), square), x, x)
+    large = b.fsub(number(1, x), b.fdiv(number(2, x), b.fadd(_exp(k, b.fadd(size, size)), number(1, x))))
+    return b.select(b.fcmp_ordered("<", size, number(0.625, x)), small, k.intrinsic("copysign", large, x))
+
+
+def _erf(k: Kernel, x: Any) -> Any:
+    b = k.b
+    four, less = number(4, x), number(-4, x)
+    z = b.select(b.fcmp_ordered(">", x, four), four, b.select(b.fcmp_ordered("<", x, less), less, x))
+    square = b.fmul(z, z)
+    over = (
+        -2.72614225801306e-10, 2.77068142495902e-08, -2.10102402082508e-06, -5.69250639462346e-05,
+        -7.34990630326855e-04, -2.95459980854025e-03, -1.60960333262415e-02,
+    )  # fmt: skip
+    under = (
+        -1.45660718464996e-05, -2.13374055278905e-04, -1.68282697438203e-03, -7.37332916720468e-03,
+        -1.42647390514189e-02,
+    )  # fmt: skip
+    return b.fdiv(b.fmul(z, _polynomial(k, square, over)), _polynomial(k, square, under))
+
+
+def _sigmoid(k: Kernel, x: Any) -> Any:
+    """1 / (1 + exp(-x)), as exp(-|x|) so that nothing overflows."""
+    b, one = k.b, number(1, x)
+    small = _exp_falling(k, b.fneg(k.intrinsic("fabs", x)))
+    top = b.select(b.fcmp_ordered(">=", x, number(0, x)), one, small)
+    return b.fdiv(top, b.fadd(one, small))
+
+
+def _expm1(k: Kernel, x: Any) -> Any:
+    """exp(x) - 1 for x <= 0, as 2 t / (1 - t) with t = tanh(x / 2): nothing cancels."""
+    b, t = k.b, _tanh(k, k.b.fmul(number(0.5, x), x))
+    return b.fdiv(b.fadd(t, t), b.fsub(number(1, x), t))
+
+
+def _softplus(k: Kernel, x: Any) -> Any:
+    """log(1 + exp(x)) = max(x, 0) + log(1 + u) with u = exp(-|x|), by the series of 2 artanh(u / (2 + u))."""
+    b, zero = k.b, number(0, x)
+    u = _exp_falling(k, b.fneg(k.intrinsic("fabs", x)))
+    z = b.fdiv(u, b.fadd(number(2, x), u))
+    series = _polynomial(k, b.fmul(z, z), [2 / n for n in (13, 11, 9, 7, 5, 3, 1)])
+    return k.intrinsic("fmuladd", z, series, b.select(b.fcmp_ordered("<", x, zero), zero, x))
+
+
+def _gelu_erf(k: Kernel, x: Any) -> Any:
+    b = k.b
+    return b.fmul(b.fmul(number(0.5, x), x), b.fadd(number(1, x), _erf(k, b.fmul(x, number(0.7071067811865476, x)))))
+
+
+def _gelu_erf_slope(k: Kernel, x: Any) -> Any:
+    b = k.b
+    share = b.fmul(number(0.5, x), b.fadd(number(1, x), _erf(k, b.fmul(x, number(0.7071067811865476, x)))))
+    bell = b.fmul(number(0.3989422804014327, x), _exp_falling(k, b.fmul(number(-0.5, x), b.fmul(x, x))))
+    return k.intrinsic("fmuladd", x, bell, share)
+
+
+_SCALE, _CUBE = 0.7978845608028654, 0.044715
+
+
+def _inner(k: Kernel, x: Any) -> Any:
+    b = k.b
+    cube = b.fmul(b.fmul(x, x), x)
+    return _tanh(k, b.fmul(number(_SCALE, x), k.intrinsic("fmuladd", number(_CUBE, x), cube, x)))
+
+
+def _gelu_tanh(k: Kernel, x: Any) -> Any:
+    b = k.b
+    return b.fmul(b.fmul(number(0.5, x), x), b.fadd(number(1, x), _inner(k, x)))
+
+
+def _gelu_tanh_slope(k: Kernel, x: Any) -> Any:
+    b, t, one = k.b, _inner(k, x), number(1, x)
+    steep = b.fmul(number(_SCALE, x), k.intrinsic("fmuladd", number(3 * _CUBE, x), b.fmul(x, x), one))
+    bend = b.fmul(b.fmul(x, b.fsub(one, b.fmul(t, t))), steep)
+    return b.fmul(number(0.5, x), b.fadd(b.fadd(one, t), bend))
+
+
+def _rounded(k: Kernel, x: Any) -> Any:
+    """``x`` as a half holds it."""
+    half = ir.VectorType(HALF, x.type.count) if _is_vector(x.type) else HALF
+    return k.b.fpext(k.b.fptrunc(x, half), x.type)
+
+
+def _larger(k: Kernel, x: Any, y: Any) -> Any:
+    """The larger one; NaN if x is."""
+    return k.b.select(k.b.fcmp_ordered("<", x, y), y, x)
+
+
+def _passed(k: Kernel, g: Any, y: Any) -> Any:
+    """g where y > 0, else 0."""
+    return k.b.select(k.b.fcmp_ordered(">", y, number(0, y)), g, number(0, y))
+
+
+FUNCTIONS: Mapping[str, Emit] = {
+    "add": lambda k, x, y: k.b.fadd(x, y),
+    "sub": lambda k, x, y: k.b.fsub(x, y),
+    "mul": lambda k, x, y: k.b.fmul(x, y),
+    "div": lambda k, x, y: k.b.fdiv(x, y),
+    "neg": lambda k, x: k.b.fneg(x),
+    "max": _larger,
+    "relu": lambda k, x: k.b.select(k.b.fcmp_ordered("<", x, number(0, x)), number(0, x), x),
+    "pass": _passed,
+    "exp": _exp,
+    "exp_falling": _exp_falling,
+    "tanh": _tanh,
+    "erf": _erf,
+    "sqrt": lambda k, x: k.intrinsic("sqrt", x),
+    "abs": lambda k, x: k.intrinsic("fabs", x),
+    "expm1": _expm1,
+    "sigmoid": _sigmoid,
+    "softplus": _softplus,
+    "gelu_erf": _gelu_erf,
+    "gelu_erf_slope": _gelu_erf_slope,
+    "gelu_tanh": _gelu_tanh,
+    "gelu_tanh_slope": _gelu_tanh_slope,
+    "choose": lambda k, c, x, y: k.b.select(k.b.fcmp_unordered("!=", c, number(0, c)), x, y),
+    "half": _rounded,
+}

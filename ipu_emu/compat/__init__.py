@@ -1,0 +1,107 @@
+"""compat: run a program written for PopART and PopDist unchanged: ``python -m ipu_emu.compat program.py``.
+
+Imports are redirected, and nothing else:
+
+    popart           ipu_emu.popart
+    popdist          popdist_py
+    popdist.popart   popdist_py.popart
+
+Who asks for the emulator gets it, even where a package of that name is installed. Other parts of Graphcore's SDK
+(popxl, poptorch, poplar) are not there, and importing them says so.
+
+Processes that the program starts, such as the workers of a data loader, find the folder ``aliases`` in their path:
+what multiprocessing spawns in the ``sys.path`` that it is sent, every other Python in PYTHONPATH.
+"""
+
+from __future__ import annotations
+
+import os
+import runpy
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from types import ModuleType
+
+__all__ = ["ALIASES", "install", "main", "take_over"]
+
+#: What a program imports, and what it gets.
+ALIASES = {"popart": "ipu_emu.popart", "popdist": "popdist_py"}
+_ABSENT = ("popxl", "poptorch", "poplar", "tensorflow.python.ipu")
+
+
+class _Alias(Loader):
+    """Gives a module that is known under another name."""
+
+    def __init__(self, target: str) -> None:
+        self._target = target
+        self._own_spec: ModuleSpec | None = None
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        module = import_module(self._target)
+        self._own_spec = module.__spec__
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Leave it as it was: it has run already, under its own name."""
+        module.__spec__ = self._own_spec
+
+
+class _Finder(MetaPathFinder):
+    """Answers for the names of ALIASES and everything below them."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if fullname in _ABSENT:
+            raise ModuleNotFoundError(
+                f"{fullname} is not part of the emulator, which has popart, popdist and popdist.popart", name=fullname
+            )
+        root, _, rest = fullname.partition(".")
+        if root not in ALIASES:
+            return None
+        return ModuleSpec(fullname, _Alias(ALIASES[root] + (f".{rest}" if rest else "")), is_package=not rest)
+
+
+def install() -> None:
+    """Redirect imports of this process from now on; a second call changes nothing."""
+    if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _Finder())
+
+
+def take_over(name: str) -> None:
+    """Redirect imports, and let the module behind ``name`` replace the one that is being imported under it."""
+    if name in ALIASES:
+        install()
+        del sys.modules[name]
+        import_module(name)
+
+
+def _reach_children() -> None:
+    folder, inherited = str(Path(__file__).parent / "aliases"), os.environ.get("PYTHONPATH")
+    sys.path.insert(1, folder)
+    os.environ["PYTHONPATH"] = folder if not inherited else folder + os.pathsep + inherited
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the program that the command line names, as if it had been started itself."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    if not given or given[0] in ("-h", "--help"):
+        print("usage: python -m ipu_emu.compat program.py [arguments]\n\n" + (__doc__ or "").split("\n\n")[0])
+        return 0 if given else 2
+    install()
+    _reach_children()
+    if given[0] == "-m" and len(given) > 1:
+        sys.argv = given[1:]
+        runpy.run_module(given[1], run_name="__main__", alter_sys=True)
+        return 0
+    program = Path(given[0])
+    if not program.is_file():
+        print(f"{program} was asked for; there is no such file. Name the program to run", file=sys.stderr)
+        return 2
+    sys.argv = given
+    sys.path[0] = str(program.resolve().parent)
+    runpy.run_path(str(program), run_name="__main__")
+    return 0

@@ -1,0 +1,7 @@
+"""``python -m ipu_emu.compat program.py``."""
+
+import sys
+
+from ipu_emu.compat import main
+
+sys.exit(main())

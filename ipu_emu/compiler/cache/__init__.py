@@ -1,0 +1,1 @@
+"""Executables on disk, so that a model is compiled once."""

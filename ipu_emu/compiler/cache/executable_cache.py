@@ -1,0 +1,151 @@
+"""Cache: executables in a folder, so that a model is compiled once.
+
+The name of a file is its key: a hash of all that goes into the compiler (the graph without the values of its
+variables, the options that matter) and of the compiler itself. Values of variables are not kept: whoever loads an
+executable has them. Where several instances share a folder, the first one compiles and the others wait for it.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import msgpack
+import numpy as np
+from numpy.typing import NDArray
+
+from gcl.kernels.file_lock import held
+from ipu_emu.atomic_write import replace_file
+from ipu_emu.codegen.llvm_compiler import lanes
+from ipu_emu.compiler.cache.executable_codec import Encoder
+from ipu_emu.compiler.cache.executable_file import from_bytes, to_bytes
+from ipu_emu.errors import EmulatorError
+from ipu_emu.graph import Graph
+from ipu_emu.program.executable import Executable
+
+__all__ = ["cache_key", "compiled_once", "load_executable", "save_executable", "with_variables", "without_variables"]
+
+#: Seconds to wait for another process that compiles the same model; then this one does it too.
+PATIENCE = 300.0
+
+_ROOT = Path(__file__).parents[2]
+_COMPILER = ("codegen", "graph", "ops", "compiler", "program")
+
+
+def without_variables(graph: Graph) -> Graph:
+    """A copy of ``graph`` without the values of its variables."""
+    copy = graph.copy()
+    copy.data = {
+        id: v for id, v in graph.data.items() if id in graph.tensors and not graph.tensors[id].role.is_variable
+    }
+    return copy
+
+
+def cache_key(graph: Graph, options: Mapping[str, Any]) -> str:
+    """The hash of all that decides what is compiled."""
+    encoder = Encoder()
+    packed = msgpack.packb([encoder.encode(without_variables(graph)), encoder.encode(dict(options))])
+    digest = sha256(packed + _compiler())
+    for blob in encoder.blobs:
+        digest.update(blob.tobytes())
+    return digest.hexdigest()
+
+
+@cache
+def _compiler() -> bytes:
+    """A hash of the sources of the compiler, and of the width of vectors, which the sizes of scratch depend on."""
+    digest = sha256(str(lanes()).encode())
+    for room in _COMPILER:
+        for path in sorted((_ROOT / room).rglob("*.py")):
+            digest.update(path.read_bytes())
+    return digest.digest()
+
+
+def save_executable(
+    executable: Executable,
+    path: str | os.PathLike[str],
+    key: str = "",
+    variables: Mapping[str, NDArray[Any]] | None = None,
+) -> None:
+    """Write ``executable`` with these values of its variables; raise EmulatorError where that fails."""
+    graph = without_variables(executable.graph)
+    graph.data |= variables or {}
+    data = to_bytes(replace(executable, graph=graph), key)
+    failed = replace_file(os.fspath(path), data)
+    if failed:
+        raise EmulatorError(
+            f"Cannot write the executable '{os.fspath(path)}': {failed}; name a file that can be written"
+        )
+
+
+def load_executable(path: str | os.PathLike[str], key: str | None = None) -> Executable:
+    """Read an executable; raise EmulatorError where there is none, or not the one of ``key``."""
+    try:
+        data = Path(path).read_bytes()
+    except OSError as error:
+        raise EmulatorError(f"Cannot read the executable '{os.fspath(path)}': {error.strerror}") from error
+    try:
+        return from_bytes(data, key)
+    except EmulatorError as error:
+        raise EmulatorError(
+            f"Cannot use the executable '{os.fspath(path)}': {error}; compile the model again"
+        ) from None
+
+
+def compiled_once(
+    folder: str | os.PathLike[str], graph: Graph, key: str, make: Callable[[], Executable]
+) -> Executable:
+    """The executable of ``key`` from ``folder``, or what ``make`` returns, which is then kept there.
+
+    ``graph`` has the values of the variables. A file that cannot be used is made again, with a warning; a folder
+    that cannot be written costs a warning and nothing else.
+    """
+    path = Path(folder) / f"{key[:40]}.ipuexe"
+    try:
+        os.makedirs(folder, exist_ok=True)
+    except OSError as error:
+        warnings.warn(f"No executables are kept in '{folder}': {error.strerror}", stacklevel=2)
+        return make()
+    found, _ = _usable(path, key)
+    if found is None:
+        with held(Path(f"{path}.lock"), PATIENCE):
+            found, why = _usable(path, key)
+            if why:
+                warnings.warn(f"{why}. It is replaced", stacklevel=2)
+            if found is None:
+                return _made(path, key, make)
+    return with_variables(found, graph.data)
+
+
+def _usable(path: Path, key: str) -> tuple[Executable | None, str]:
+    """The executable, or None and, where there is a file, why it cannot be used."""
+    if not path.exists():
+        return None, ""
+    try:
+        return load_executable(path, key), ""
+    except EmulatorError as error:
+        return None, str(error)
+
+
+def _made(path: Path, key: str, make: Callable[[], Executable]) -> Executable:
+    executable = make()
+    try:
+        save_executable(executable, path, key)
+    except EmulatorError as error:
+        warnings.warn(str(error), stacklevel=3)
+    return executable
+
+
+def with_variables(executable: Executable, values: Mapping[str, NDArray[Any]]) -> Executable:
+    """``executable`` with these values of its variables."""
+    loaded = executable.graph
+    variables = {tensor.id for tensor in loaded.tensors.values() if tensor.role.is_variable}
+    own = {id: np.array(value) for id, value in loaded.data.items()}
+    given = {id: value for id, value in values.items() if id in variables}
+    return replace(executable, graph=replace(loaded, data=own | given))

@@ -1,0 +1,133 @@
+"""Codec: programs, graphs and plans as plain values for msgpack, and arrays as blobs beside them.
+
+Only what is listed here is ever made again, and only from its own fields: no file can name anything else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ipu_emu.compiler.gradients.activation_checkpointing import Recomputation
+from ipu_emu.compiler.memory.offloading import ActivationStorage
+from ipu_emu.compiler.step_graph import Gradient, Reduction
+from ipu_emu.errors import EmulatorError
+from ipu_emu.graph import DType, Graph, Op, Phase, Place, Role, Shards, Tensor, dtype_named
+from ipu_emu.program import anchors, instructions, leaf_instructions
+from ipu_emu.program.executable import Executable
+from ipu_emu.program.memory_plan import Life, MemoryPlan, Placement
+
+__all__ = ["Decoder", "Encoder"]
+
+_LISTED = [
+    Graph,
+    Op,
+    Tensor,
+    Phase,
+    Place,
+    Role,
+    Shards,
+    Executable,
+    Life,
+    MemoryPlan,
+    Placement,
+    Gradient,
+    Reduction,
+    Recomputation,
+    ActivationStorage,
+]
+
+
+def _classes() -> dict[str, type]:
+    found = [*_LISTED, *vars(instructions).values(), *vars(leaf_instructions).values(), *vars(anchors).values()]
+    kinds = [c for c in found if isinstance(c, type) and (is_dataclass(c) or issubclass(c, Enum))]
+    return {c.__name__: c for c in kinds}
+
+
+#: What msgpack writes as it is.
+_PLAIN = (type(None), bool, int, float, str, bytes)
+
+
+@cache
+def _fields_of(kind: type) -> tuple[str, ...] | None:
+    """The names of what is written of a dataclass; None for any other type."""
+    return tuple(field.name for field in fields(kind)) if is_dataclass(kind) else None
+
+
+class Encoder:
+    """``blobs`` grows with the arrays that are met."""
+
+    def __init__(self) -> None:
+        self.blobs: list[NDArray[Any]] = []
+
+    def encode(self, value: Any) -> Any:
+        """``value`` as numbers, texts, lists and None; what is none of these is a list that begins with its kind."""
+        kind: Any = type(value)
+        if kind in _PLAIN:
+            return value
+        names = _fields_of(kind)
+        if names is not None and kind is not DType:
+            return ["made", kind.__name__, self._all(getattr(value, name) for name in names)]
+        if isinstance(value, list | tuple):
+            return ["list" if isinstance(value, list) else "tuple", self._all(value)]
+        if isinstance(value, Mapping):
+            return ["dict", [[self.encode(k), self.encode(v)] for k, v in value.items()]]
+        return self._rare(value)
+
+    def _all(self, values: Iterable[Any]) -> list[Any]:
+        return [value if type(value) in _PLAIN else self.encode(value) for value in values]
+
+    def _rare(self, value: Any) -> Any:
+        if isinstance(value, np.generic):
+            return self.encode(value.item())
+        if isinstance(value, np.ndarray):
+            self.blobs.append(np.ascontiguousarray(value))
+            return ["array", value.dtype.str, list(value.shape), len(self.blobs) - 1]
+        if isinstance(value, DType):
+            return ["dtype", value.name]
+        if isinstance(value, Enum):
+            return ["enum", type(value).__name__, value.name]
+        if isinstance(value, set | frozenset):
+            return ["set", self._all(sorted(value))]
+        raise EmulatorError(f"{value!r} cannot be written to an executable")
+
+
+class Decoder:
+    """The inverse of Encoder; ``blob`` gives the bytes of an array by number."""
+
+    def __init__(self, blob: Callable[[int], memoryview]) -> None:
+        self.blob = blob
+        self.classes = _classes()
+        self.kinds: dict[str, Callable[..., Any]] = {
+            "array": self._array,
+            "dtype": dtype_named,
+            "enum": self._enum,
+            "made": lambda name, values: self.classes[name](*self._list(values)),
+            "dict": lambda items: {self.decode(k): self.decode(v) for k, v in items},
+            "list": self._list,
+            "tuple": lambda items: tuple(self._list(items)),
+            "set": lambda items: frozenset(self._list(items)),
+        }
+
+    def decode(self, value: Any) -> Any:
+        """Raise KeyError, TypeError or ValueError for what no Encoder made."""
+        if type(value) is not list:
+            return value
+        kind, *rest = value
+        return self.kinds[kind](*rest)
+
+    def _array(self, dtype: str, shape: list[int], number: int) -> NDArray[Any]:
+        return np.frombuffer(self.blob(number), np.dtype(dtype)).reshape(shape)
+
+    def _enum(self, name: str, member: str) -> Any:
+        members: Any = self.classes[name]
+        return members[member]
+
+    def _list(self, items: list[Any]) -> list[Any]:
+        return [self.decode(item) if type(item) is list else item for item in items]

@@ -1,0 +1,1 @@
+"""Several ops or collectives become one."""

@@ -1,0 +1,175 @@
+"""Fusion: chains of element-wise ops become one op, which passes once over what they read and write.
+
+    y = Gemm(x, w, b)                     y = Gemm(x, w, b)
+    a = Scale(y)                          c = Fused(y, r)
+    b = Relu(a)                  ->
+    c = Add(b, r)
+
+An op joins the groups that make its inputs, if nothing outside of them needs what they make before its own place: a
+group runs where its last op was. Groups have one shape, phase, place, guard and set of annotations. What is
+needed outside of a group, and what the caller wants, is stored; the rest never reaches memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ipu_emu.graph import Graph, Op, Tensor
+from ipu_emu.ops.elementwise.fused_formulas import FORMULAS, Body
+from ipu_emu.program.storage_order import batch_innermost
+
+__all__ = ["fuse"]
+
+#: Operands of a group at most: each needs a pointer in a register.
+_MOST_OPERANDS = 12
+
+
+@dataclass
+class _Group:
+    ops: list[tuple[int, Op]] = field(default_factory=list)
+
+    @property
+    def made(self) -> list[str]:
+        return [output for _, op in self.ops for output in op.outputs]
+
+    def inputs(self) -> list[str]:
+        made = set(self.made)
+        return list(dict.fromkeys(id for _, op in self.ops for id in op.inputs if id not in made))
+
+
+def fuse(graph: Graph, wanted: Iterable[str]) -> None:
+    """Fuse the element-wise ops of ``graph``; ``wanted`` tensors must stay."""
+    _Fusion(graph, set(wanted)).run()
+
+
+class _Fusion:
+    def __init__(self, graph: Graph, wanted: set[str]) -> None:
+        self.graph, self.wanted = graph, wanted
+        self.turned = batch_innermost(graph)
+        self.halves = {id for id, tensor in graph.tensors.items() if tensor.dtype.name == "FLOAT16"}
+        self.users: dict[str, list[int]] = {}
+        for place, op in enumerate(graph.ops):
+            for id in op.inputs:
+                self.users.setdefault(id, []).append(place)
+        self.group_of: dict[str, _Group] = {}  # by what it makes
+
+    def run(self) -> None:
+        groups: list[_Group] = []
+        for place, op in enumerate(self.graph.ops):
+            group = _Group([(place, op)])
+            if self.is_fusable(op):
+                for other in self.joinable(place, op):
+                    joined = _Group(sorted([*other.ops, *group.ops], key=lambda entry: entry[0]))
+                    if self.operands(joined) <= _MOST_OPERANDS:
+                        groups.remove(other)
+                        group = joined
+                for id in group.made:
+                    self.group_of[id] = group
+            groups.append(group)
+        groups.sort(key=lambda group: group.ops[-1][0])
+        self.graph.ops = [self.written(group) for group in groups]
+
+    def operands(self, group: _Group) -> int:
+        return len(group.inputs()) + len(self.outputs(group))
+
+    def is_fusable(self, op: Op) -> bool:
+        """Say whether ``op`` has a formula, floats, and operands that are whole, one number, or one per column."""
+        if (op.domain, op.type) not in FORMULAS or len(op.outputs) != 1 or "axis" in op.attributes:
+            return False
+        tensors = [self.graph.tensor(id) for id in (*op.inputs, *op.outputs) if id]
+        if len(tensors) != len(op.inputs) + 1 or not all(t.dtype.name in ("FLOAT", "FLOAT16") for t in tensors):
+            return False
+        return tensors[-1].nelms > 0 and all(self.fits(tensor, tensors[-1]) for tensor in tensors[:-1])
+
+    def fits(self, tensor: Tensor, out: Tensor) -> bool:
+        if tensor.shape == out.shape or tensor.nelms == 1:
+            return True
+        return out.id not in self.turned and _columns(tensor, out) > 0
+
+    def joinable(self, place: int, op: Op) -> list[_Group]:
+        """The groups of the inputs of ``op`` that may move to its place."""
+        found: list[_Group] = []
+        out = self.graph.tensor(op.outputs[0])
+        for id in op.inputs:
+            group = self.group_of.get(id)
+            if group is None or group in found or self.graph.tensor(id).shape != out.shape:
+                continue
+            if self.alike(group, op) and self.can_move(group, place):
+                found.append(group)
+        widths = {w for group in (*found, _Group([(place, op)])) for w in self.columns(group).values()}
+        return found if len(widths) <= 1 else []
+
+    def alike(self, group: _Group, op: Op) -> bool:
+        other = group.ops[0][1]
+        return (other.phase, other.place, other.guard, _placement(other)) == (
+            op.phase,
+            op.place,
+            op.guard,
+            _placement(op),
+        )
+
+    def can_move(self, group: _Group, place: int) -> bool:
+        """Say whether nothing outside of the group uses what it makes before ``place``."""
+        inside = {entry[0] for entry in group.ops}
+        return all(user >= place or user in inside for id in group.made for user in self.users.get(id, []))
+
+    def columns(self, group: _Group) -> dict[str, int]:
+        """Inputs that have one value per column, and the number of columns."""
+        out = self.graph.tensor(group.made[0])
+        tensors = [self.graph.tensor(id) for id in group.inputs()]
+        return {t.id: _columns(t, out) for t in tensors if t.shape != out.shape and t.nelms > 1}
+
+    def outputs(self, group: _Group) -> list[str]:
+        inside = {entry[0] for entry in group.ops}
+        return [id for id in group.made if id in self.wanted or any(u not in inside for u in self.users.get(id, []))]
+
+    # Writing
+
+    def written(self, group: _Group) -> Op:
+        """The one op of a group; ops that have no formula stay."""
+        last = group.ops[-1][1]
+        if group.made[0] not in self.group_of:
+            return last
+        inputs, outputs = group.inputs(), self.outputs(group) or group.made[-1:]
+        columns = self.columns(group)
+        for id in set(group.made) - set(outputs):
+            del self.graph.tensors[id]
+        attributes = _placement(last) | {
+            "body": self.body(group, inputs, outputs),
+            "columns": {inputs.index(id): width for id, width in columns.items()},
+            "dtypes": [self.graph.tensor(id).dtype.onnx for id in outputs],
+            "shapes": [self.graph.tensor(id).shape for id in outputs],
+        }
+        fused = replace(last, type="Fused", domain="", name=_label(group), attributes=attributes)
+        return replace(fused, inputs=tuple(inputs), outputs=tuple(outputs))
+
+    def body(self, group: _Group, inputs: list[str], outputs: list[str]) -> tuple[Any, ...]:
+        body = Body()
+        values = {id: body("load", index) for index, id in enumerate(inputs)}
+        for _, op in group.ops:
+            value = FORMULAS[op.domain, op.type](body, op.attributes, [values[id] for id in op.inputs])
+            if op.outputs[0] in self.halves:
+                value = body("half", value)
+            values[op.outputs[0]] = value
+        for index, id in enumerate(outputs):
+            body("store", len(inputs) + index, values[id])
+        return tuple(body.instructions)
+
+
+def _columns(tensor: Tensor, out: Tensor) -> int:
+    """The number of elements of ``tensor``, if it repeats over the first axes of ``out``; else 0."""
+    shape = tensor.shape
+    while shape and shape[0] == 1:
+        shape = shape[1:]
+    return tensor.nelms if shape and out.shape[-len(shape) :] == shape and len(shape) < len(out.shape) else 0
+
+
+def _placement(op: Op) -> dict[str, Any]:
+    """The annotations of an op: how its author wants it to run."""
+    return {name: value for name, value in op.attributes.items() if name.startswith("__")}
+
+
+def _label(group: _Group) -> str:
+    return group.ops[0][1].name or "+".join(op.type for _, op in group.ops)

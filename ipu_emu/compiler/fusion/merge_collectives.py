@@ -1,0 +1,112 @@
+"""Together: what replicas exchange, several tensors by one collective.
+
+ReduceScatter a                    ReduceScatter a, b
+WeightUpdate a                     WeightUpdate a
+AllGather a              ->        WeightUpdate b
+ReduceScatter b                    AllGather a, b
+WeightUpdate b
+AllGather b
+
+Those of one kind, element type, domain and place go together up to a number of bytes. A group that gathers takes the
+place of its last member, any other that of its first, unless what they give or take says otherwise. Sums of gradients
+that are loaded to be reduced go together too; the next group is loaded when all that read the one before are done,
+because both lie in the same place. Weights that are shards are gathered for a pass in groups too, where the first of
+a group is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
+
+from ipu_emu.graph import Graph, Op, Phase
+from ipu_emu.ops import TABLE
+from ipu_emu.ops.communication.collective_ops import GATHER_SHARDS, GATHER_WEIGHT, OPERATOR
+from ipu_emu.ops.communication.remote_copy_ops import REMOTE_LOAD
+from ipu_emu.ops.communication.shard_ops import BETWEEN, exchanged_bytes, shards_of, shares
+from ipu_emu.program.memory_plan import node_in
+
+__all__ = ["is_load", "together"]
+
+
+def together(
+    graph: Graph, ops: Sequence[Op], stage_of: Callable[[Op], int], limit: int | None, remote: Collection[str] = ()
+) -> list[tuple[Op, ...]]:
+    """``ops`` of the update phase, or of the others, in groups; what belongs to no group is one alone.
+
+    A group has at most ``limit`` bytes, or None for as many as its largest member could have: then nothing needs more
+    memory than it would alone. ``remote`` are the sums that are loaded to be reduced.
+    """
+    sizes = [_size(graph, op, remote) for op in ops]
+    if not any(sizes):
+        return [(op,) for op in ops]
+    groups: list[list[int]] = []
+    last: dict[Hashable, list[int]] = {}
+    for index, op in enumerate(ops):
+        if not sizes[index] or (op.type == GATHER_SHARDS and op.phase is Phase.UPDATE):
+            groups.append([index])
+            continue
+        key = (op.phase, op.place, stage_of(op), op.type, op.attributes.get(OPERATOR), *_kind(graph, op))
+        group = last.get(key, [])
+        if not group or sum(sizes[i] for i in group) + sizes[index] > (max(sizes) if limit is None else limit):
+            group = last[key] = []
+            groups.append(group)
+        group.append(index)
+    loads = [index for index, op in enumerate(ops) if is_load(op, remote)]
+    return [tuple(ops[index] for index in group) for group in _ordered(ops, groups, loads)]
+
+
+def is_load(op: Op, remote: Collection[str]) -> bool:
+    """Say whether ``op`` loads what is to be reduced."""
+    return op.type == REMOTE_LOAD and op.inputs[0] in remote
+
+
+def _size(graph: Graph, op: Op, remote: Collection[str]) -> int:
+    """Bytes that are exchanged; 0 for what exchanges nothing."""
+    if is_load(op, remote):
+        return graph.tensor(op.inputs[0]).nbytes
+    return exchanged_bytes(node_in(graph, op)) if shares(op) else 0
+
+
+def _kind(graph: Graph, op: Op) -> tuple[Hashable, ...]:
+    tensor = graph.tensor(op.inputs[-1])
+    return (
+        tensor.dtype.name,
+        *((shards_of(op).domain, op.attributes.get(BETWEEN)) if shares(op) else (tensor.group,)),
+    )
+
+
+def _ordered(ops: Sequence[Op], groups: Sequence[list[int]], loads: Sequence[int]) -> Iterator[list[int]]:
+    """The groups, each after those that it depends on."""
+    needs = _needs(ops)
+    for group in groups:
+        if group[0] in loads:
+            earlier = {id for index in loads if index < group[0] for id in ops[index].outputs}
+            needs[group[0]] |= {index for index in range(group[0]) if earlier.intersection(ops[index].inputs)}
+    group_of = {index: number for number, group in enumerate(groups) for index in group}
+    done: set[int] = set()
+
+    def visit(number: int) -> Iterator[list[int]]:
+        if number not in done:
+            done.add(number)
+            for index in groups[number]:
+                for needed in sorted(needs[index]):
+                    yield from visit(group_of[needed])
+            yield groups[number]
+
+    for index, op in enumerate(ops):
+        if op.type != GATHER_WEIGHT or index == groups[group_of[index]][-1]:
+            yield from visit(group_of[index])
+
+
+def _needs(ops: Sequence[Op]) -> list[set[int]]:
+    """For each op those before it that make what it reads, or that use what it changes."""
+    makers: dict[str, int] = {}
+    users: dict[str, set[int]] = {}
+    found: list[set[int]] = []
+    for index, op in enumerate(ops):
+        changed = [op.inputs[i] for _, i in TABLE.in_place(op)]
+        found.append({makers[id] for id in op.reads if id in makers}.union(*(users.get(id, ()) for id in changed)))
+        for id in op.reads:
+            users.setdefault(id, set()).add(index)
+        makers |= dict.fromkeys([*op.outputs, *changed], index)
+    return found

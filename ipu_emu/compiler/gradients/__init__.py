@@ -1,0 +1,1 @@
+"""Automatic differentiation, and which activations are kept or recomputed for it."""

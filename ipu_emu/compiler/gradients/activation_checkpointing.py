@@ -1,0 +1,181 @@
+"""Checkpoints: the values of the forward pass that are kept for the backward pass; the others are made once more.
+
+STANDARD cuts the forward pass where little is alive, so that what crosses the cuts and the largest part between two
+of them take the least memory together; with parts of one size that is about two square roots of the whole (T. Chen
+et al., Training deep nets with sublinear memory cost, 2016).
+
+    forward   a  b  c | d  e  f | g  h  i        kept: c, f, and the last part, which the backward pass needs at once
+    backward  i' h' g'  (d e)  f' e' d'  (a b)  c' b' a'
+
+Whatever another place reads is kept, and so is what cannot be made again: results of collectives, and what depends on
+a value that has changed since.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from itertools import accumulate, pairwise
+
+from ipu_emu.graph import Graph, Op, Phase, Place, Role
+from ipu_emu.ops import TABLE
+from ipu_emu.ops.communication.collective_ops import between_replicas
+
+__all__ = ["RECOMPUTE", "Recomputation", "made_again"]
+
+#: The attribute by which a user chooses for an op, and its values.
+RECOMPUTE = "__recompute_output_in_backward_pass"
+_KEEP, _AGAIN = 1, 2
+
+_NORMS = {"BatchNormTrain", "GroupNormalization", "LpNormalization", "LRN"}
+#: How many sizes of parts are tried.
+_SIZES = 64
+
+
+class Recomputation(Enum):
+    """What is made once more; the names are PopART's."""
+
+    NONE = "NoRecompute"
+    STANDARD = "Standard"
+    NORM_ONLY = "NormOnly"
+    ALL = "RecomputeAll"
+    PIPELINE = "Pipeline"
+
+
+def made_again(graph: Graph, kind: Recomputation, wanted: Iterable[str]) -> set[str]:
+    """Ids of what the backward pass makes once more; the caller reads ``wanted`` after it, so that is kept."""
+    return _Choice(graph, set(wanted)).of(kind)
+
+
+class _Choice:
+    def __init__(self, graph: Graph, wanted: set[str]) -> None:
+        self.graph = graph
+        self.forward = [op for op in graph.ops if op.phase is Phase.FORWARD]
+        self.kept = wanted | set(_read_elsewhere(graph))
+        changed = _changed(self.forward)
+        self.repeatable = [op for op in self.forward if _is_repeatable(op, changed)]
+        self.last = max((op.place for op in self.forward), default=Place())
+
+    def of(self, kind: Recomputation) -> set[str]:
+        chosen = {id for op in self.by_kind(kind) for id in op.outputs} - self.kept
+        for op in self.repeatable:
+            asked = op.attributes.get(RECOMPUTE)
+            if asked == _AGAIN:
+                chosen.update(id for id in op.outputs if id not in self.kept)
+            if asked == _KEEP:
+                chosen.difference_update(op.outputs)
+        return chosen
+
+    def by_kind(self, kind: Recomputation) -> Iterable[Op]:
+        if kind is Recomputation.ALL:
+            return self.repeatable
+        if kind is Recomputation.PIPELINE:
+            return [op for op in self.repeatable if op.place.stage < self.last.stage or not self.last.stage]
+        if kind is Recomputation.NORM_ONLY:
+            return self.norms()
+        return self.standard() if kind is Recomputation.STANDARD else ()
+
+    def norms(self) -> Iterator[Op]:
+        """Normalisations, and element-wise ops of nothing but what they make and what is always there."""
+        cheap: set[str] = set()
+        for op in self.repeatable:
+            computed = {id for id in op.inputs if id and self.graph.tensor(id).role is Role.COMPUTED}
+            follows = computed and computed <= cheap and TABLE[op].elementwise
+            if op.type in _NORMS or follows:
+                cheap.update(op.outputs)
+                yield op
+
+    def standard(self) -> Iterator[Op]:
+        for place in sorted({op.place for op in self.repeatable}):
+            ops = [op for op in self.repeatable if op.place == place]
+            yield from _Parts.of(self.graph, ops, self.kept).again(at_once=place == self.last)
+
+
+def _read_elsewhere(graph: Graph) -> Iterator[str]:
+    """What is read in another place than it is made, or by a weight update."""
+    places = {id: op.place for op in graph.ops for id in op.outputs if op.phase is Phase.FORWARD}
+    for op in graph.ops:
+        for id in op.inputs:
+            if id in places and (op.place != places[id] or op.phase is Phase.UPDATE):
+                yield id
+
+
+def _changed(ops: Iterable[Op]) -> set[str]:
+    """What the forward pass changes in place, and under which names it goes on."""
+    return {id for op in ops for out, index in TABLE.in_place(op) for id in (out, op.inputs[index])}
+
+
+def _is_repeatable(op: Op, changed: set[str]) -> bool:
+    return not TABLE[op].updates and not between_replicas(op) and changed.isdisjoint(op.inputs)
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """Ops of one place in order; ``sizes`` in bytes of what each makes, ``crossing`` of what is alive before each."""
+
+    ops: Sequence[Op]
+    sizes: Sequence[int]
+    crossing: Sequence[int]
+    ends: Mapping[str, int]  # last reader of what the ops make, views included
+    starts: Mapping[str, int]
+    nbytes: Mapping[str, int]
+
+    @classmethod
+    def of(cls, graph: Graph, ops: Sequence[Op], kept: set[str]) -> _Parts:
+        """What is ``kept`` in any case costs nothing."""
+        roots: dict[str, str] = {}
+        starts: dict[str, int] = {}
+        ends: dict[str, int] = {}
+        for number, op in enumerate(ops):
+            for id in op.inputs:
+                if id in roots:
+                    ends[roots[id]] = number
+            view = TABLE[op].view_of
+            source = None if view is None else roots.get(op.inputs[view])
+            for output in filter(None, op.outputs):
+                roots[output] = source or output
+                starts.setdefault(roots[output], number)
+        nbytes = {id: 0 if id in kept else graph.tensor(id).nbytes for id in starts}
+        sizes, change = [0] * len(ops), [0] * (len(ops) + 1)
+        for id, start in starts.items():
+            sizes[start] += nbytes[id]
+            change[start + 1] += nbytes[id]
+            change[min(ends.get(id, start) + 1, len(ops))] -= nbytes[id]
+        return cls(ops, sizes, list(accumulate(change)), ends, starts, nbytes)
+
+    def again(self, *, at_once: bool) -> Iterator[Op]:
+        """The ops outside of the checkpoints; with ``at_once`` the backward pass follows on the last of them."""
+        total = sum(self.sizes)
+        tries = {tuple(self.cuts(total / count)) for count in range(1, _SIZES + 1)}
+        cuts = min(sorted(tries), key=lambda cuts: self.peak(cuts, at_once=at_once))
+        crossing = self.crossing_any(cuts)
+        end = (cuts[-1] if cuts else 0) if at_once else len(self.ops)
+        for op in self.ops[:end]:
+            if crossing.isdisjoint(op.outputs):
+                yield op
+
+    def cuts(self, limit: float) -> Iterator[int]:
+        """Places between ops, with about ``limit`` bytes between them, each where the least crosses it."""
+        start, size = 0, 0
+        for end in range(1, len(self.ops)):
+            size += self.sizes[end - 1]
+            if size >= limit:
+                start = min(range(end, start, -1), key=lambda place: self.crossing[place])
+                yield start
+                size = sum(self.sizes[start:end])
+
+    def crossing_any(self, cuts: Sequence[int]) -> set[str]:
+        """What is made before a cut and read after it."""
+        lives = [(id, start, self.ends.get(id, start)) for id, start in self.starts.items()]
+        return {id for id, start, end in lives if any(start < cut <= end for cut in cuts)}
+
+    def peak(self, cuts: Sequence[int], *, at_once: bool) -> int:
+        """Bytes of the checkpoints and of the largest part between them."""
+        crossing = self.crossing_any(cuts)
+        sizes = list(self.sizes)
+        for id in crossing:
+            sizes[self.starts[id]] -= self.nbytes[id]
+        bounds = [0, *cuts, len(self.ops)]
+        parts = [sum(sizes[a:b]) for a, b in pairwise(bounds)]
+        return sum(self.nbytes[id] for id in crossing) + (max(parts) if cuts or not at_once else parts[0])

@@ -1,0 +1,94 @@
+"""Autodiff: append the ops that compute the gradient of the loss, one rule per op, last op first.
+
+    forward     x -> Conv -> y -> Relu -> z -> ... -> loss
+    backward    Gradient___x <- ConvDataGrad <- Gradient___y <- ReluGrad <- Gradient___z <- ... <- seed
+
+The gradient of tensor t has the id ``Gradient___t``. Where t feeds several ops, their contributions are added in the
+reverse order of the ops, so the sum does not depend on anything else. An op of the backward pass has the place of the
+forward op that it differentiates; a sum of contributions that of the op that made t, or of the first that reads it.
+What differentiates an op with a guard has the same guard; where it did not run, tensors from outside get 0 from it.
+"""
+
+from __future__ import annotations
+
+from ipu_emu.compiler.placement.tensor_places import homes
+from ipu_emu.compiler.rewriting.op_writer import Writer
+from ipu_emu.compiler.rewriting.reserved_prefixes import GRADIENT
+from ipu_emu.errors import EmulatorError
+from ipu_emu.graph import Graph, Op, Phase, Tensor
+from ipu_emu.ops import TABLE, Adjoint, Value, node_of
+
+__all__ = ["differentiate"]
+
+
+def differentiate(graph: Graph, loss: str, seed: Tensor) -> None:
+    """Append gradients of ``loss`` (a scalar) for every floating-point tensor that it depends on.
+
+    ``seed`` is the gradient of the loss itself: the loss scaling.
+    """
+    if graph.tensor(loss).nelms != 1:
+        raise EmulatorError(f"Loss tensor, '{loss}', must be a scalar tensor")
+    _Differentiation(graph, loss, seed).run()
+
+
+class _Differentiation:
+    def __init__(self, graph: Graph, loss: str, seed: Tensor) -> None:
+        self.graph = graph
+        self.homes = homes(graph)
+        self.guards = {id: op.guard for op in graph.ops for id in op.outputs}
+        self.writer = Writer(graph, Phase.BACKWARD, self.homes[loss])
+        start = self.writer.value(seed)
+        if graph.tensor(loss).shape != seed.shape:
+            start = start.shaped(graph.tensor(loss).shape)
+        self.parts: dict[str, list[Value]] = {loss: [start]}
+        self.totals: dict[str, Value] = {}
+        self.names: dict[str, str] = {}
+
+    def run(self) -> None:
+        forward = list(self.graph.ops)
+        for op in reversed(forward):
+            if op.phase is Phase.FORWARD and any(output in self.parts for output in op.outputs):
+                self.step(op)
+        for id in list(self.parts):
+            self.total(id)
+        self.graph.rename(self.names)
+
+    def step(self, op: Op) -> None:
+        """Add the contributions of ``op`` to the gradients of its inputs."""
+        rule = TABLE[op].grad
+        gradients = tuple(self.total(output) for output in op.outputs)
+        self.writer.place, self.writer.guard = op.place, op.guard
+        if rule is None:
+            return
+        inputs = tuple(self.writer.value(self.graph.tensor(id)) if id else None for id in op.inputs)
+        outputs = tuple(self.writer.value(self.graph.tensor(id)) for id in op.outputs)
+        made = rule(Adjoint(node_of(self.graph, op), gradients, inputs, outputs))
+        contributions = [made] if isinstance(made, Value) or made is None else list(made)
+        for id, contribution in zip(op.inputs, contributions, strict=False):
+            if id and contribution is not None and self.graph.tensor(id).dtype.is_float:
+                self.parts.setdefault(id, []).append(self.guarded(contribution, op.guard, id))
+
+    def guarded(self, value: Value, guard: str, id: str) -> Value:
+        """What an op with ``guard`` gives to ``id``: nothing, if it did not run and ``id`` is there in any case."""
+        self.writer.guard = self.guards.get(id, "")
+        if guard in ("", self.writer.guard):
+            return value
+        return self.writer.value(self.graph.tensor(guard)).op("Where", value, value.like(0))
+
+    def total(self, id: str) -> Value | None:
+        """The gradient of ``id``, the sum of its parts; named once all parts are there."""
+        if id not in self.totals and id in self.parts:
+            self.writer.place, self.writer.guard = self.homes[id], self.guards.get(id, "")
+            first, *others = self.parts[id]
+            for other in others:
+                first = first + other
+            self.totals[id] = self.named(first, GRADIENT + id)
+        return self.totals.get(id)
+
+    def named(self, value: Value, name: str) -> Value:
+        """Give ``value`` this name; one that has a name already, or is not ours to name, gets a twin."""
+        id = value.tensor.id
+        if id in self.names or not id.startswith(Phase.BACKWARD.value + "/"):
+            value = value.op("Identity")
+        self.names[value.tensor.id] = name
+        return value

@@ -1,0 +1,100 @@
+"""Recomputation: ops of the forward pass run once more in the backward pass, right before what they make is needed.
+
+    y = Gemm(x, w)                              y = Gemm(x, w)
+    z = Tanh(y)                                 z = Tanh(y)
+    ...                                         ...
+    dy = TanhGrad(dz, z)            ->          Recomputed___y = Gemm(x, w)
+                                                Recomputed___z = Tanh(Recomputed___y)
+                                                dy = TanhGrad(dz, Recomputed___z)
+
+The originals then die in the forward pass. The twin of an op is the same kernel with the same operands, random keys
+included, in the place of the op: no bit differs. In a pipeline without gradient accumulation it sees the weights of
+its own slot, as in PopART.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from ipu_emu.compiler.gradients.activation_checkpointing import Recomputation, made_again
+from ipu_emu.errors import EmulatorError
+from ipu_emu.graph import Graph, Op, Phase
+from ipu_emu.ops.random.counter_rng import KEY, SALT, salt_of
+
+__all__ = ["RECOMPUTED", "recompute"]
+
+RECOMPUTED = "Recomputed___"
+
+
+def recompute(graph: Graph, kind: Recomputation, wanted: Iterable[str]) -> None:
+    """Let the backward pass make again what ``kind`` and the annotations of the ops say; ``wanted`` is kept."""
+    chosen = made_again(graph, kind, wanted)
+    if chosen:
+        _Recomputation(graph, chosen).run()
+    if kind is Recomputation.PIPELINE:
+        _check_stages(graph)
+
+
+def _check_stages(graph: Graph) -> None:
+    """Raise EmulatorError where one stash serves the recomputation of several stages."""
+    stages: dict[tuple[str, int], set[int]] = {}
+    made = {id for op in graph.ops if op.phase is Phase.FORWARD for id in op.outputs}
+    for op in graph.ops:
+        if op.outputs[0].startswith(RECOMPUTED):
+            for id in made.intersection(op.inputs):
+                stages.setdefault((id, op.place.ipu), set()).add(op.place.stage)
+    for (id, _), found in stages.items():
+        if len(found) > 1:
+            raise EmulatorError(
+                "SessionOptions::autoRecomputation == RecomputationType::Pipeline is not compatible with the "
+                f"partitioning of operations over pipeline stages. To-stash Tensor '{id}' must be restored for "
+                "recomputation of a descendent that is not a direct consumer on more than 1 PipelineStage, but this "
+                "is currently not supported",
+                note=f"Stages {', '.join(map(str, sorted(found)))} on one IPU read it. Put them on IPUs of their "
+                "own, or choose RecomputationType.Standard",
+            )
+
+
+class _Recomputation:
+    def __init__(self, graph: Graph, chosen: set[str]) -> None:
+        self.graph, self.chosen = graph, chosen
+        self.made = {id: number for number, op in enumerate(graph.ops) for id in op.outputs if id in chosen}
+        self.forward = list(graph.ops)
+        self.twins: dict[str, str] = {}
+
+    def run(self) -> None:
+        ops, self.graph.ops = self.graph.ops, []
+        for op in ops:
+            if op.phase is Phase.BACKWARD:
+                for number in self.missing(op):
+                    self.repeat(self.forward[number])
+                op = replace(op, inputs=self.renamed(op))
+            self.graph.ops.append(op)
+
+    def missing(self, op: Op) -> list[int]:
+        """The ops that have to be repeated before ``op``, in order."""
+        found: set[int] = set()
+        open_ids = list(op.inputs)
+        while open_ids:
+            id = open_ids.pop()
+            if id in self.made and id not in self.twins and self.made[id] not in found:
+                found.add(self.made[id])
+                open_ids += self.forward[self.made[id]].inputs
+        return sorted(found)
+
+    def repeat(self, op: Op) -> None:
+        inputs, outputs = self.renamed(op), tuple(self.twin(id) if id else "" for id in op.outputs)
+        attributes = {**op.attributes, SALT: salt_of(op)} if KEY in op.inputs else op.attributes
+        twin = replace(op, inputs=inputs, outputs=outputs, attributes=attributes, phase=Phase.BACKWARD)
+        self.graph.ops.append(twin)
+
+    def renamed(self, op: Op) -> tuple[str, ...]:
+        return tuple(self.twins.get(id, id) for id in op.inputs)
+
+    def twin(self, id: str) -> str:
+        name = self.graph.unused(RECOMPUTED + id)
+        self.graph.add(replace(self.graph.tensor(id), id=name))
+        if id in self.chosen:
+            self.twins[id] = name
+        return name

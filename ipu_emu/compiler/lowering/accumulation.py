@@ -1,0 +1,95 @@
+"""Accumulation: the gradients of the micro-batches of a batch become a sum, or a running mean, on the IPU of each.
+
+A sum in Streaming Memory visits its IPU for every micro-batch.
+
+    CountMicroBatch keep, take                    for running means
+    RemoteLoad    near = RemoteLoad(Accum___w)    off chip
+    AccumulateGradient near += Gradient___w
+    RemoteStore   RemoteUpdate(Accum___w, near)   off chip
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from ipu_emu.compiler.lowering.pipelining import Stages
+from ipu_emu.compiler.placement.ipu_copies import original_of
+from ipu_emu.compiler.step_graph import Gradient
+from ipu_emu.graph import Graph, Op, Place, Role, Tensor
+from ipu_emu.graph.dtype import FLOAT
+from ipu_emu.ops.communication.remote_copy_ops import REMOTE_LOAD, REMOTE_UPDATE
+from ipu_emu.ops.random.counter_rng import KEY, SALT, salt_of
+from ipu_emu.program.leaf_instructions import AccumulateGradient, CountMicroBatch, Leaf, RemoteLoad, RemoteStore
+
+__all__ = ["Accumulation"]
+
+_KEEP, _TAKE = "RunningMean___keep", "RunningMean___take"
+#: The ops that add up gradients, and those that round stochastically as they do.
+_ROUNDED = {"AddInto": "AddRounded", "MeanInto": "MeanRounded"}
+
+
+class Accumulation:
+    """``homes`` are the places of gradients, ``stages`` learns where what is added to ``graph`` belongs."""
+
+    def __init__(self, graph: Graph, homes: Mapping[str, Place], stages: Stages, *, running: bool) -> None:
+        self.graph, self.homes, self.stages, self.running = graph, homes, stages, running
+        self.counters: dict[int, CountMicroBatch] = {}
+
+    def of(self, gradients: Sequence[Gradient]) -> list[Leaf]:
+        """What each micro-batch does at its end."""
+        made = [leaf for gradient in gradients for leaf in self.one(gradient)]
+        return [*self.counters.values(), *made]
+
+    def one(self, gradient: Gradient) -> list[Leaf]:
+        total, place = self.near(gradient), self.homes[gradient.part]
+        operands = (total, gradient.part)
+        first = Op("CopyInto", operands, (total,), place=place)
+        others = Op("AddInto", operands, (total,), place=place)
+        if self.running:
+            shares = self.counter(place.ipu)
+            others = replace(others, type="MeanInto", inputs=(*operands, shares.keep, shares.take))
+        key = self.key_on(place.ipu) if gradient.rounded else None
+        if key is not None:
+            salt = {SALT: salt_of(replace(others, outputs=(gradient.total,)))}
+            others = replace(others, type=_ROUNDED[others.type], inputs=(*others.inputs, key), attributes=salt)
+        return self.visiting(gradient.total, total, AccumulateGradient(first, others))
+
+    def near(self, gradient: Gradient) -> str:
+        """Where micro-batches are summed."""
+        total = self.graph.tensor(gradient.total)
+        if not total.off_chip:
+            return total.id
+        return self.new(f"Loaded___{total.id}/sum", total, gradient.part, off_chip=False)
+
+    def visiting(self, total: str, near: str, accumulate: AccumulateGradient) -> list[Leaf]:
+        """``accumulate`` between a load and a store of ``total``, if it lives elsewhere."""
+        if near == total:
+            return [accumulate]
+        place = accumulate.first.place
+        stored = self.new(f"Stored___{total}/sum", self.graph.tensor(total), near, off_chip=True)
+        load = RemoteLoad(Op(REMOTE_LOAD, (total,), (near,), place=place))
+        return [load, accumulate, RemoteStore(Op(REMOTE_UPDATE, (total, near), (stored,), place=place))]
+
+    def new(self, base: str, like: Tensor, beside: str, *, off_chip: bool) -> str:
+        """A tensor that is made in the stage of ``beside``."""
+        id = self.graph.add(replace(like, id=self.graph.unused(base), off_chip=off_chip)).id
+        self.stages.by_output[id] = self.stages.by_output[beside]
+        return id
+
+    def key_on(self, ipu: int) -> str | None:
+        """What random numbers of a replica are made of on one IPU; None where nothing is random."""
+        read = (id for op in self.graph.ops if op.place.ipu == ipu for id in op.inputs)
+        return next((id for id in read if original_of(id) == KEY), None)
+
+    def counter(self, ipu: int) -> CountMicroBatch:
+        """The weights of a running mean on one IPU."""
+        if ipu not in self.counters:
+            keep, take = (f"{id}/ipu{ipu}" if ipu else id for id in (_KEEP, _TAKE))
+            for id in (keep, take):
+                self.graph.tensors[id] = Tensor(id, FLOAT, (), Role.SCALAR)
+                self.graph.data[id] = np.zeros((), np.float32)
+            self.counters[ipu] = CountMicroBatch(keep, take)
+        return self.counters[ipu]

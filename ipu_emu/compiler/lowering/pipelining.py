@@ -1,0 +1,219 @@
+"""Pipelining: the micro-batch loop of a program, cut into the stages of a schedule.
+
+Every instruction of a micro-batch goes to one stage: an op to that of its place, a load to the first that reads it, a
+store to the one that makes it. A backward op runs in the scheduled stage that mirrors its forward stage.
+
+    repeat 8 micro-batch                  pipeline popart, 8 micro-batch
+      HostLoad x                            stage 0 on IPU 0:  HostLoad x, Compute y = ...
+      Compute y = ...             ->        stage 1 on IPU 1:  IpuCopy y/ipu1, Compute loss, Compute Gradient___y, ...
+      Compute loss                          stage 2 on IPU 0:  IpuCopy Gradient___y/ipu0, Compute Gradient___w, ...
+      ...
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from ipu_emu.errors import EmulatorError
+from ipu_emu.graph import Graph, Op, Phase
+from ipu_emu.ops import TABLE
+from ipu_emu.program.instructions import Counter, Pipeline, PipelineStage
+from ipu_emu.program.leaf_instructions import (
+    AccumulateAnchor,
+    AccumulateGradient,
+    AllReduce,
+    CountMicroBatch,
+    DrawKey,
+    HostLoad,
+    HostStore,
+    Leaf,
+    ops_of,
+)
+from ipu_emu.program.schedules import schedule
+from ipu_emu.program.schedules.schedule_table import scheduled_stages
+
+__all__ = ["Pipelining", "Stages"]
+
+#: The stage of an update that depends on no stage.
+_ANY = -1
+
+
+@dataclass(frozen=True)
+class Pipelining:
+    """How to pipeline: a kind of schedule; ``mapping`` has the IPUs of each forward stage.
+
+    A stage is numbered once for each of its IPUs, on which concurrent parts of it run. One whose parts read of each
+    other is sharded: it is numbered once, for the first of its IPUs, which does the work of all of them.
+    """
+
+    kind: str
+    mapping: tuple[tuple[int, ...], ...]
+    training: bool
+    iterations: int = 1
+
+    @classmethod
+    def of(cls, graph: Graph, kind: str, *, training: bool, iterations: int = 1) -> Pipelining:
+        """The pipeline of a graph whose ops have places."""
+        ipus: dict[int, set[int]] = {}
+        for op in graph.ops:
+            if op.phase is Phase.FORWARD:
+                ipus.setdefault(op.place.stage, set()).add(op.place.ipu)
+        for stage in _sharded(graph):
+            ipus[stage] = {min(ipus[stage])}
+        mapping = tuple(tuple(sorted(ipus.get(stage, {0}))) for stage in range(max(ipus, default=0) + 1))
+        return cls(kind, mapping, training, iterations)
+
+    @cached_property
+    def parts(self) -> list[tuple[int, int]]:
+        """The scheduled stages and their IPUs."""
+        forward = len(self.mapping)
+        stages = scheduled_stages(self.kind, forward, training=self.training, mapping=self.mapping)
+        return [(stage.index, ipu) for stage in stages for ipu in stage.ipus]
+
+    @property
+    def scheduled(self) -> list[int]:
+        """The IPU of each part."""
+        return [ipu for _, ipu in self.parts]
+
+    def number(self, op: Op) -> int:
+        """The part that an op of the forward or the backward pass belongs to."""
+        stage = op.place.stage if op.phase is Phase.FORWARD else self.parts[-1][0] - op.place.stage
+        ipus = self.mapping[op.place.stage]
+        return self.parts.index((stage, ipus[0] if len(ipus) == 1 else op.place.ipu))
+
+    def check(self, count: int) -> None:
+        """Raise EmulatorError for a number of micro-batches that the schedule cannot run."""
+        if count % self.iterations:
+            raise EmulatorError(
+                f"{count} micro-batches were asked for, and batch serialisation takes {self.iterations} at a time; "
+                f"use a multiple of {self.iterations}"
+            )
+        schedule(
+            self.kind,
+            len(self.mapping),
+            count // self.iterations,
+            training=self.training,
+            mapping=self.mapping,
+            iterations=self.iterations,
+        )
+
+
+def _sharded(graph: Graph) -> set[int]:
+    """Forward stages in which an op reads what one of the same stage makes on another IPU."""
+    made = {id: op.place for op in graph.ops if op.phase is Phase.FORWARD for id in op.outputs}
+    return {
+        op.place.stage
+        for op in graph.ops
+        if op.phase is Phase.FORWARD
+        for id in op.reads
+        if id in made and made[id].stage == op.place.stage and made[id].ipu != op.place.ipu
+    }
+
+
+class Stages:
+    """The scheduled stage of every op; without pipelining all are in one.
+
+    Updates come after the pipeline, unless they are ``continuous``: then each runs as soon as its gradient is there.
+    """
+
+    def __init__(self, graph: Graph, pipelining: Pipelining | None, *, continuous: bool) -> None:
+        self.pipelining = pipelining
+        self.last = len(pipelining.scheduled) if pipelining else 0
+        self.by_output: dict[str, int] = {}
+        for op in graph.ops:
+            self.by_output |= dict.fromkeys(op.outputs, self._find(op, continuous))
+        if pipelining and continuous:
+            self._find_early(graph, pipelining.scheduled)
+            for op in graph.ops:
+                self._check(op, pipelining.scheduled)
+
+    def _find(self, op: Op, continuous: bool) -> int:
+        if self.pipelining is None:
+            return int(op.phase is Phase.UPDATE)
+        if op.phase is not Phase.UPDATE:
+            return self.pipelining.number(op)
+        return max((self.by_output.get(id, _ANY) for id in op.inputs), default=_ANY) if continuous else self.last
+
+    def _find_early(self, graph: Graph, scheduled: Sequence[int]) -> None:
+        """Give what an update does before it needs a gradient, such as fetching a state, the stage of the update."""
+        readers: dict[str, list[int]] = {}
+        for op in reversed(graph.ops):
+            number = self.of(op)
+            if number == _ANY:
+                last = max(stage for stage, ipu in enumerate(scheduled) if ipu == op.place.ipu)
+                number = min((stage for id in op.outputs for stage in readers.get(id, ())), default=last)
+                self.by_output |= dict.fromkeys(op.outputs, number)
+            for id in op.inputs:
+                readers.setdefault(id, []).append(number)
+
+    def _check(self, op: Op, scheduled: Sequence[int]) -> None:
+        """Raise EmulatorError for an update that would wait for a stage of another IPU."""
+        home = scheduled[self.of(op)]
+        if home != op.place.ipu:
+            raise EmulatorError(
+                f"{op.label} on IPU {op.place.ipu} needs a gradient of a stage on IPU {home} before its own weights "
+                "may change, but in a pipeline without gradient accumulation weights change at once; set "
+                "enableGradientAccumulation"
+            )
+
+    def of(self, op: Op) -> int:
+        """The stage of an op."""
+        return self.by_output[op.outputs[0]]
+
+    def pipeline(self, leaves: Sequence[Leaf], reduced: Mapping[str, int], count: int, counter: Counter) -> Pipeline:
+        """``leaves`` of one micro-batch as a pipeline; each stage runs its own in their order.
+
+        ``reduced`` has the stages in which buckets are reduced.
+        """
+        how = self.pipelining
+        assert how is not None
+        bodies: list[list[Leaf]] = [[] for _ in how.parts]
+        for leaf, numbers in zip(leaves, _Distribution(leaves, self.by_output, reduced).numbers(), strict=True):
+            for number in numbers:
+                bodies[number].append(leaf)
+        stages = tuple(
+            PipelineStage(ipu, tuple(body), index) for (index, ipu), body in zip(how.parts, bodies, strict=True)
+        )
+        return Pipeline(how.kind, len(how.mapping), how.training, count, counter, stages, how.iterations)
+
+
+class _Distribution:
+    """Which stages run each instruction."""
+
+    def __init__(self, leaves: Sequence[Leaf], by_output: Mapping[str, int], reduced: Mapping[str, int]) -> None:
+        self.leaves, self.reduced = leaves, reduced
+        self.made: dict[str, int] = dict(by_output)
+        self.read: dict[str, set[int]] = {}
+        for leaf in leaves:
+            for op in () if isinstance(leaf, AccumulateAnchor) else ops_of(leaf):
+                number = self.number(leaf)
+                changed = (op.inputs[index] for _, index in TABLE.in_place(op))
+                self.made |= dict.fromkeys([*op.outputs, *changed], number)
+                for id in op.reads:
+                    self.read.setdefault(id, set()).add(number)
+
+    def numbers(self) -> Iterator[Iterable[int]]:
+        for leaf in self.leaves:
+            if isinstance(leaf, DrawKey | CountMicroBatch):
+                yield sorted(self.read.get(leaf.tensor if isinstance(leaf, DrawKey) else leaf.keep, ()))
+            else:
+                yield [self.number(leaf)]
+
+    def number(self, leaf: Leaf) -> int:
+        """The stage of an instruction that only one runs."""
+        if isinstance(leaf, HostLoad):
+            return min(self.read.get(leaf.tensor, {0}))
+        if isinstance(leaf, HostStore):
+            return self.where(leaf.tensor)
+        if isinstance(leaf, AllReduce):
+            return self.reduced[leaf.bucket]
+        op = ops_of(leaf)[0]
+        if isinstance(leaf, AccumulateGradient | AccumulateAnchor):
+            return self.where(op.inputs[1])
+        return self.where(op.outputs[0] if op.outputs[0] in self.made else op.inputs[0])
+
+    def where(self, id: str) -> int:
+        """The stage that makes or changes ``id`` last, or reads it first."""
+        return self.made.get(id, min(self.read.get(id, {0})))

@@ -1,0 +1,57 @@
+"""Preloading: the weights of the next phase come from Streaming Memory while the present one computes.
+
+    Compute a  on IPU 0                 preload
+    RemoteLoad v, w  on IPU 1             RemoteLoad v, w  on IPU 1
+    Compute b  on IPU 1         ->      while
+    ...                                   Compute a  on IPU 0
+                                        Compute b  on IPU 1
+
+Phases take turns on the IPUs, so the next one begins where another IPU goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from itertools import pairwise
+
+from ipu_emu.graph import Graph, Phase, Role
+from ipu_emu.ops.communication.remote_copy_ops import REMOTE_UPDATE
+from ipu_emu.program.instructions import Instruction, Preload
+from ipu_emu.program.leaf_instructions import Leaf, RemoteLoad, ops_of
+
+__all__ = ["preloaded"]
+
+
+def preloaded(graph: Graph, leaves: Sequence[Leaf]) -> Iterator[Instruction]:
+    """``leaves`` of a micro-batch, in which weights that do not change meanwhile are loaded a phase ahead."""
+    changed = {op.inputs[0] for op in graph.ops if op.type == REMOTE_UPDATE and op.phase is not Phase.UPDATE}
+    weights = {tensor.id for tensor in graph.with_role(Role.WEIGHT)} - changed
+    runs = list(_runs(leaves))
+    loads = [[], *(list(_loads(run, weights)) for run in runs[1:]), []]
+    for run, own, ahead in zip(runs, loads[:-1], [after for _, after in pairwise(loads)], strict=True):
+        body = tuple(leaf for leaf in run if leaf not in own)
+        if ahead:
+            yield Preload(tuple(ahead), body)
+        else:
+            yield from body
+
+
+def _loads(run: Sequence[Leaf], weights: Collection[str]) -> Iterator[RemoteLoad]:
+    for leaf in run:
+        if isinstance(leaf, RemoteLoad) and leaf.op.inputs[0] in weights:
+            yield leaf
+
+
+def _runs(leaves: Sequence[Leaf]) -> Iterator[list[Leaf]]:
+    """Neighbours on one IPU together; what is on none goes with those before it."""
+    run: list[Leaf] = []
+    last: int | None = None
+    for leaf in leaves:
+        ops = ops_of(leaf)
+        ipu = ops[0].place.ipu if ops else last
+        if run and None not in (ipu, last) and ipu != last:
+            yield run
+            run = []
+        run.append(leaf)
+        last = ipu
+    yield run

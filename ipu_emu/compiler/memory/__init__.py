@@ -1,0 +1,1 @@
+"""What lives in Streaming Memory, and the memory plan of a program."""

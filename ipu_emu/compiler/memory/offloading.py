@@ -1,0 +1,144 @@
+"""Offloading: what Streaming Memory keeps is on the IPU only while ops use it.
+
+variables, whose place it is                         activations, between their last use and the backward pass
+
+    y = Gemm(x, w)                                       y = Gemm(x, w)              y = Gemm(x, w)
+    ...                     w' = RemoteLoad(w)           ...                  ->     r = RemoteStore(y)
+    w, m = Adam(w, m, g)    y = Gemm(x, w')              d = TanhGrad(g, y)          ...
+                            ...                                                      y' = RemoteLoad(r)
+                            w', m' = RemoteLoad(w, m)                                d = TanhGrad(g, y')
+                     ->     w', m' = Adam(w', m', g)
+                            RemoteUpdate(w, w'), RemoteUpdate(m, m')
+
+A variable is loaded once for each pass and each stage on an IPU. Copies change no bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from ipu_emu.compiler.gradients.gradient import Gradient
+from ipu_emu.graph import Graph, Op, Phase, Place, Role, Tensor
+from ipu_emu.ops import TABLE
+from ipu_emu.ops.communication.remote_copy_ops import REMOTE_LOAD, REMOTE_STORE, REMOTE_UPDATE
+
+__all__ = ["OUTPUT_LOCATION", "ActivationStorage", "offload_accumulators", "offload_activations", "offload_variables"]
+
+#: The attribute by which a user says where the outputs of an op are kept; its first number is 1 for off chip.
+OUTPUT_LOCATION = "__output_tensor_location"
+_LOADED, _REMOTE, _STORED = "Loaded___", "Remote___", "Stored___"
+_COPIES = (REMOTE_LOAD, REMOTE_STORE, REMOTE_UPDATE)
+
+
+@dataclass(frozen=True)
+class ActivationStorage:
+    """Activations go off chip from ``smallest`` elements on, None for none; ``chosen`` says of some by id."""
+
+    smallest: int | None = None
+    chosen: Mapping[str, bool] = field(default_factory=dict)
+
+    def is_off_chip(self, op: Op, tensor: Tensor) -> bool:
+        """Where an output of ``op`` is kept between the passes."""
+        annotated = op.attributes.get(OUTPUT_LOCATION)
+        asked = self.smallest is not None and tensor.nelms >= self.smallest
+        return self.chosen.get(tensor.id, asked if annotated is None else annotated[0] == 1)
+
+
+def offload_variables(graph: Graph, off_chip: Callable[[Tensor], bool]) -> None:
+    """Let the variables that ``off_chip`` names live in Streaming Memory."""
+    for tensor in graph.with_role(Role.WEIGHT, Role.STATE):
+        if off_chip(tensor):
+            graph.tensors[tensor.id] = replace(tensor, off_chip=True)
+    if any(tensor.off_chip for tensor in graph.tensors.values()):
+        _Variables(graph).run()
+
+
+def offload_accumulators(
+    graph: Graph, gradients: Sequence[Gradient], off_chip: Callable[[Tensor], bool], replicas: int
+) -> list[Gradient]:
+    """Let sums over micro-batches live in Streaming Memory.
+
+    What replicas reduce as a whole is loaded and reduced for its update; what is needed for more stays on chip.
+    """
+    return [_offloaded(graph, one, off_chip, replicas) for one in gradients]
+
+
+def _offloaded(graph: Graph, gradient: Gradient, off_chip: Callable[[Tensor], bool], replicas: int) -> Gradient:
+    total = graph.tensor(gradient.total)
+    if gradient.total == gradient.part or not off_chip(total):
+        return gradient
+    together = replicas if total.group is None else total.group[1]
+    remote = not gradient.scattered and together > 1
+    if remote and sum(gradient.total in op.inputs for op in graph.ops) > 1:
+        return gradient
+    graph.tensors[total.id] = replace(total, off_chip=True)
+    return replace(gradient, scattered=True, remote=remote)
+
+
+class _Variables:
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.loaded: dict[tuple[str, Phase, Place], str] = {}
+
+    def run(self) -> None:
+        ops, self.graph.ops = self.graph.ops, []
+        for op in ops:
+            inputs = tuple(self.near(id, op) if id else "" for id in op.inputs)
+            self.graph.ops.append(replace(op, inputs=inputs))
+            for output, index in TABLE.in_place(op):
+                if inputs[index] != op.inputs[index]:
+                    self.store(op.inputs[index], output, op)
+
+    def near(self, id: str, op: Op) -> str:
+        """What ``op`` reads in the place of ``id``."""
+        if not self.graph.tensor(id).off_chip:
+            return id
+        key = (id, op.phase, op.place)
+        if key not in self.loaded:
+            self.loaded[key] = _new(self.graph, _LOADED + id, id, off_chip=False)
+            self.graph.ops.append(Op(REMOTE_LOAD, (id,), (self.loaded[key],), phase=op.phase, place=op.place))
+        return self.loaded[key]
+
+    def store(self, id: str, value: str, op: Op) -> None:
+        """Bring a new value back; whoever reads it later loads it again."""
+        self.loaded = {key: copy for key, copy in self.loaded.items() if key[0] != id}
+        stored = _new(self.graph, _STORED + id, id, off_chip=True)
+        self.graph.ops.append(Op(REMOTE_UPDATE, (id, value), (stored,), phase=op.phase, place=op.place))
+
+
+def offload_activations(graph: Graph, storage: ActivationStorage) -> None:
+    """Keep what the forward pass makes for the backward pass in Streaming Memory, where ``storage`` says so."""
+    made = {id: op for op in graph.ops if op.phase is Phase.FORWARD for id in op.outputs if id}
+    read = {id for op in graph.ops if op.phase is Phase.BACKWARD for id in op.inputs}
+    remote = {
+        id: _new(graph, _REMOTE + id, id, off_chip=True)
+        for id, op in made.items()
+        if id in read and _may_leave(op) and storage.is_off_chip(op, graph.tensor(id))
+    }
+    loaded: dict[tuple[str, Place], str] = {}
+    ops, graph.ops = graph.ops, []
+    for op in ops:
+        if op.phase is Phase.BACKWARD:
+            for id in dict.fromkeys(op.inputs):
+                if id in remote and (id, op.place) not in loaded:
+                    loaded[id, op.place] = _new(graph, _LOADED + id, id, off_chip=False)
+                    outputs = (loaded[id, op.place],)
+                    graph.ops.append(Op(REMOTE_LOAD, (remote[id],), outputs, phase=op.phase, place=op.place))
+            op = replace(op, inputs=tuple(loaded.get((id, op.place), id) for id in op.inputs))
+        graph.ops.append(op)
+        graph.ops += [
+            Op(REMOTE_STORE, (id,), (remote[id],), phase=op.phase, place=op.place)
+            for id in op.outputs
+            if id in remote and made[id] is op
+        ]
+
+
+def _may_leave(op: Op) -> bool:
+    """What is updated in place has no value of its own, and what was just loaded is there already."""
+    return not TABLE[op].updates and op.type not in _COPIES
+
+
+def _new(graph: Graph, base: str, like: str, *, off_chip: bool) -> str:
+    tensor = replace(graph.tensor(like), id=graph.unused(base), role=Role.COMPUTED, shards=None, off_chip=off_chip)
+    return graph.add(tensor).id

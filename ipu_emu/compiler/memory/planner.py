@@ -1,0 +1,257 @@
+"""Planner: lays out the memory of a program.
+
+Lifetimes come from the order of the instructions; a tensor and its views are one. What a pipeline keeps from stage to
+stage lives as long as the pipeline runs, and has as many places as micro-batches that need one at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from ipu_emu.compiler.memory.stash_lifetimes import Access, By, Timetable
+from ipu_emu.errors import InternalError
+from ipu_emu.graph import Graph, Role
+from ipu_emu.graph.dtype import FLOAT
+from ipu_emu.ops import TABLE
+from ipu_emu.ops.communication.shard_ops import exchanged_bytes
+from ipu_emu.program.buckets import Bucket, room_of
+from ipu_emu.program.instructions import Instruction, Pipeline, Repeat, leaves
+from ipu_emu.program.leaf_instructions import AllReduce, HostLoad, HostStore, IpuCopy, ShardExchange, ops_of, touched
+from ipu_emu.program.memory_layout import ALIGNMENT, Block, aligned, lay_out
+from ipu_emu.program.memory_plan import (
+    PERSISTENT,
+    STREAMED,
+    STREAMING,
+    TRANSIENT,
+    Life,
+    MemoryPlan,
+    Placement,
+    clash,
+    is_shared,
+    node_in,
+    region_of,
+    scratch_key,
+)
+from ipu_emu.program.overlapped_loops import exchanged_beside
+from ipu_emu.program.scratch import scratch_of
+
+__all__ = ["plan_memory"]
+
+
+def plan_memory(
+    graph: Graph,
+    program: Sequence[Instruction],
+    *,
+    batch_innermost: set[str],
+    totals: Mapping[str, str],
+    kept: Sequence[str],
+    rooms: Mapping[str, tuple[str, int]] = MappingProxyType({}),
+) -> MemoryPlan:
+    """Place all tensors of ``program``.
+
+    ``totals`` maps the gradients that are reduced to the regions of their buckets, in order; ``kept`` are computed
+    tensors that live on between steps; ``rooms`` are regions and offsets of tensors that have one place in turn.
+    """
+    return _Planner(graph, program, batch_innermost, totals, kept, rooms).plan()
+
+
+class _Planner:
+    def __init__(
+        self,
+        graph: Graph,
+        program: Sequence[Instruction],
+        batch_innermost: set[str],
+        totals: Mapping[str, str],
+        kept: Sequence[str],
+        rooms: Mapping[str, tuple[str, int]],
+    ) -> None:
+        self.graph, self.program, self.batch_innermost = graph, list(leaves(program)), batch_innermost
+        self.home: dict[str, str] = {}  # a view, or an updated tensor, to the tensor whose place it has
+        self.views: set[str] = set()
+        self.fixed = dict(totals)
+        lives_on = [t.id for t in graph.tensors.values() if t.id in kept or t.role not in (Role.INPUT, Role.COMPUTED)]
+        self.find_homes({*totals, *lives_on, *rooms})
+        self.ipus = self.find_ipus()
+        self.fixed |= {id: self.own_region(id, PERSISTENT, STREAMING) for id in lives_on}
+        self.stashes = self.find_stashes(program)
+        used = range(1 + max(self.ipus.values(), default=0))
+        self.sizes = {region_of(kind, ipu): 0 for ipu in used for kind in (PERSISTENT, TRANSIENT)}
+        self.make_rooms()
+        self.offsets = self.in_rooms(rooms)
+        self.scratch: dict[str, tuple[int, ...]] = {}
+        self.lives: tuple[Life, ...] = ()
+
+    def plan(self) -> MemoryPlan:
+        for id, region in self.fixed.items():
+            if id in self.offsets:
+                continue
+            self.offsets[id] = self.sizes.setdefault(region, 0)
+            self.sizes[region] += aligned(self.graph.tensor(id).nbytes)
+        self.make_wide_rooms()
+        self.place_transients()
+        return MemoryPlan(
+            {id: self.placement(id) for id in self.graph.tensors if self.root(id) in self.offsets},
+            self.scratch,
+            {region: max(size, ALIGNMENT) for region, size in self.sizes.items()},
+            frozenset(self.views),
+            self.lives,
+        )
+
+    def make_rooms(self) -> None:
+        """Memory in which collectives of shards exchange; those of one IPU use it in turn."""
+        for leaf in self.program:
+            if isinstance(leaf, ShardExchange):
+                region = room_of(leaf.ops[0]).region
+                nbytes = sum(exchanged_bytes(node_in(self.graph, op)) for op in leaf.ops)
+                self.sizes[region] = max(self.sizes.get(region, 0), nbytes)
+
+    def make_wide_rooms(self) -> None:
+        """Memory in which buckets of FLOAT16 are reduced in FLOAT."""
+        for leaf in self.program:
+            if isinstance(leaf, AllReduce) and leaf.rounded:
+                bucket = Bucket.named(leaf.bucket)
+                nbytes = self.sizes[leaf.bucket] // bucket.dtype.itemsize * FLOAT.itemsize
+                self.sizes[bucket.room.region] = max(self.sizes.get(bucket.room.region, 0), nbytes)
+
+    def in_rooms(self, rooms: Mapping[str, tuple[str, int]]) -> dict[str, int]:
+        """The offsets of tensors that use a region in turn."""
+        for id, (region, offset) in rooms.items():
+            self.fixed[id] = region
+            self.sizes[region] = max(self.sizes.get(region, 0), offset + aligned(self.graph.tensor(id).nbytes))
+        return {id: offset for id, (_, offset) in rooms.items()}
+
+    def find_homes(self, fixed: set[str]) -> None:
+        for leaf in self.program:
+            for op in ops_of(leaf):
+                entry = TABLE[op]
+                for output, index in TABLE.in_place(op):
+                    if output != op.inputs[index]:
+                        self.home[output] = op.inputs[index]
+                if entry.view_of is not None and op.outputs[0] not in fixed:
+                    self.find_view(op.inputs[entry.view_of], op.outputs[0])
+
+    def find_view(self, source: str, output: str) -> None:
+        """A view needs storage orders that agree."""
+        if len({id in self.batch_innermost for id in (source, output)}) == 1 or self.graph.tensor(source).nelms <= 1:
+            self.home[output] = source
+            self.views.add(output)
+
+    def root(self, id: str) -> str:
+        while id in self.home:
+            id = self.home[id]
+        return id
+
+    def find_ipus(self) -> dict[str, int]:
+        """Where the ops are that use a tensor; what is copied to another IPU does not live there."""
+        found: dict[str, int] = {}
+        for leaf in self.program:
+            for op in ops_of(leaf):
+                for id in (*(() if isinstance(leaf, IpuCopy) else op.reads), *op.outputs):
+                    found[self.root(id)] = op.place.ipu
+        return found
+
+    def region(self, root: str) -> str:
+        return self.fixed.get(root) or self.own_region(root, TRANSIENT, STREAMED)
+
+    def own_region(self, id: str, near: str, far: str) -> str:
+        """The region of a kind on the IPU of a tensor, or in its Streaming Memory."""
+        return region_of(far if self.graph.tensor(id).off_chip else near, self.ipus.get(self.root(id), 0))
+
+    def placement(self, id: str) -> Placement:
+        root = self.root(id)
+        innermost, places = id in self.batch_innermost, self.stashes.places.get(root, 1)
+        return Placement(self.graph.tensor(id), self.region(root), self.offsets[root], innermost, places)
+
+    def place_transients(self) -> None:
+        """Largest first, each at the lowest offset where nothing that lives at the same time lies."""
+        for region, wanted in self.lifetimes().items():
+            self.sizes[region] = lay_out(wanted)
+            self.lives += tuple(Life(b.label, b.offset, b.size, b.first, b.last, region) for b in wanted if b.size)
+            for block in wanted:
+                if block.part is None:
+                    self.offsets[block.name] = block.offset
+                else:
+                    self.scratch[block.name] = (*self.scratch.get(block.name, ()), block.offset)
+        both = clash(self.lives)
+        if both:
+            raise InternalError(f"the memory plan gives {both[0]} and {both[1]} one place at one time")
+
+    def lifetimes(self) -> dict[str, list[Block]]:
+        """Blocks by region."""
+        blocks: dict[str, Block] = {}
+        scratch: dict[tuple[str, int], tuple[str, Block]] = {}
+        for time, leaf in enumerate(self.program):
+            for root in map(self.root, touched(leaf)):
+                if root not in self.fixed:
+                    first, last = self.stashes.lives.get(root, (time, time))
+                    size = self.stashes.places.get(root, 1) * aligned(self.graph.tensor(root).nbytes)
+                    blocks.setdefault(root, Block(root, None, size, first)).last = last
+            for op in ops_of(leaf):
+                key, region = scratch_key(op), region_of(TRANSIENT, op.place.ipu)
+                for part, nelms in enumerate(scratch_of(node_in(self.graph, op)).sizes):
+                    scratch[key, part] = region, Block(key, part, aligned(4 * nelms), time, time)
+        found: dict[str, list[Block]] = {region: [] for region in self.sizes if is_shared(region)}
+        for region, block in (*((self.region(root), block) for root, block in blocks.items()), *scratch.values()):
+            found.setdefault(region, []).append(block)
+        return found
+
+    def find_stashes(self, program: Sequence[Instruction]) -> Stashes:
+        """What is kept from one stage to another, or for the host while other micro-batches compute."""
+        found = Stashes({}, {})
+        for start, part in _numbered(program, 0):
+            if isinstance(part, Pipeline):
+                self.find_kept(start, part, found)
+            self.find_overlapped(start, part, found)
+        return found
+
+    def find_kept(self, start: int, pipeline: Pipeline, found: Stashes) -> None:
+        end = start + sum(len(stage.body) for stage in pipeline.stages) - 1
+        timetable = Timetable(pipeline)
+        for root, accesses in self.accesses(pipeline).items():
+            if root not in self.fixed and (len(accesses) > 1 or any(a.by is not By.STAGE for a in accesses)):
+                found.lives[root] = (start, end)
+                found.places[root] = timetable.places(frozenset(accesses))
+
+    def find_overlapped(self, start: int, loop: Instruction, found: Stashes) -> None:
+        """What the host exchanges beside compute: a place more for a store, and for each load ahead."""
+        end = start + sum(1 for _ in leaves([loop])) - 1
+        more = {
+            (self.root(leaf.tensor), type(leaf)): leaf.ahead if isinstance(leaf, HostLoad) else 1
+            for leaf in exchanged_beside(loop)
+        }
+        for (root, _), places in more.items():
+            if root not in self.fixed:
+                found.lives[root] = (start, end)
+                found.places[root] = found.places.get(root, 1) + places
+
+    def accesses(self, pipeline: Pipeline) -> dict[str, set[Access]]:
+        found: dict[str, set[Access]] = {}
+        for number, stage in enumerate(pipeline.stages):
+            for leaf in stage.body:
+                for id in touched(leaf):
+                    elsewhere = isinstance(leaf, IpuCopy) and self.ipus.get(self.root(id), 0) != stage.ipu
+                    by = By.OTHER if elsewhere else _HOST.get(type(leaf), By.STAGE)
+                    found.setdefault(self.root(id), set()).add(Access(number, by))
+        return found
+
+
+@dataclass(frozen=True)
+class Stashes:
+    """First and last instruction of what is used beside other micro-batches, and how many of it there are."""
+
+    lives: dict[str, tuple[int, int]]
+    places: dict[str, int]
+
+
+_HOST = {HostLoad: By.LOAD, HostStore: By.STORE}
+
+
+def _numbered(program: Sequence[Instruction], start: int) -> Iterator[tuple[int, Instruction]]:
+    """All instructions, loops and pipelines included, each with the number of leaves before it."""
+    for instruction in program:
+        yield start, instruction
+        if isinstance(instruction, Repeat):
+            yield from _numbered(instruction.body, start)
+        start += sum(1 for _ in leaves([instruction]))

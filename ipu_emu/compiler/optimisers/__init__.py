@@ -1,0 +1,1 @@
+"""Update rules as ops, and what changes gradients between reduction and update."""

@@ -1,0 +1,106 @@
+"""Adaptive family: AdaGrad, RMSProp, CenteredRMSProp and AdaDelta as one update op.
+
+Source: PopART 3.4, ``willow/include/popart/adaptive.hpp``. With g the gradient, s = g (L2Regularization: g + wd w):
+
+    AdaGrad       v1 = v1 + s^2                                x = s / (sqrt(v1) + eps)
+    RMSProp       v1 = a v1 + (1 - a) s^2                      x = s / (sqrt(v1) + eps)
+    Centered      and v2 = a v2 + (1 - a) s                    x = s / (sqrt(v1 - v2^2) + eps)
+    AdaDelta      as RMSProp, and v2 = a v2 + (1 - a) x^2      x = s sqrt(v2 + eps) / sqrt(v1 + eps), old v2
+
+    TensorFlow's variant of RMSProp adds eps under the root.
+    v3 = m v3 + x (m constant 0: x)     Decay: w = w - lr (wd w + v3), else w = w - lr v3
+    TensorFlow's variant, unless m is constant 0: v3 = m v3 + lr x, w = w - v3 (Decay: w - (wd w + v3))
+
+    The form is that of the compiled graph: a variable m may pass through 0, and v3 must keep its unit.
+
+States are Accl1___w (v1), Accl2___w (v2, where there is one) and Accl3___w (v3, unless m is constant 0).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from numpy.typing import NDArray
+
+from ipu_emu.compiler.optimisers.update_rule import Clip, Hyper, Rule, State, zeros
+from ipu_emu.compiler.rewriting.reserved_prefixes import ACCL1, ACCL2, ACCL3
+from ipu_emu.graph import DType, Tensor
+from ipu_emu.graph.dtype import FLOAT
+
+__all__ = ["Adaptive", "AdaptiveForm", "AdaptiveValues"]
+
+
+class AdaptiveForm(Enum):
+    """The numbers that the kernel branches on."""
+
+    ADA_GRAD = 0
+    RMS_PROP = 1
+    CENTERED_RMS_PROP = 2
+    ADA_DELTA = 3
+
+
+@dataclass(frozen=True)
+class AdaptiveValues:
+    """The values that apply to one weight."""
+
+    learning_rate: Hyper
+    weight_decay: Hyper
+    alpha: Hyper
+    momentum: Hyper
+    eps: Hyper
+
+
+@dataclass(frozen=True)
+class Adaptive(Rule):
+    """An optimiser of the adaptive family for all weights of a graph."""
+
+    default: AdaptiveValues
+    loss_scaling: Hyper
+    form: AdaptiveForm = AdaptiveForm.RMS_PROP
+    l2: bool = False
+    tf_variant: bool = False
+    specific: Mapping[str, AdaptiveValues] = field(default_factory=dict)
+    clips: tuple[Clip, ...] = ()
+    accum_type: DType | None = None
+    accl1_type: DType | None = FLOAT
+    accl2_type: DType | None = FLOAT
+    accl3_type: DType | None = None
+
+    def values(self, weight: str) -> AdaptiveValues:
+        return self.specific.get(weight, self.default)
+
+    def kinds(self, weight: str, *, shares: int) -> dict[str, Hyper]:
+        v, ls = self.values(weight), self.loss_scaling
+        return {
+            "learningRate": v.learning_rate,
+            "weightDecay": v.weight_decay,
+            "adaptiveAlphaComplement": Hyper(1 - v.alpha.value, v.alpha.constant),
+            "adaptiveMomentum": v.momentum,
+            "adaptiveEps": v.eps,
+            "adaptiveGradientScaling": Hyper(1 / (ls.value * shares), ls.constant),
+        }
+
+    def states(self, weight: Tensor, data: NDArray[Any]) -> list[State]:
+        second, third = self._has_states(weight.id)
+        types = [(ACCL1, self.accl1_type), *[(ACCL2, self.accl2_type)] * second, *[(ACCL3, self.accl3_type)] * third]
+        return [
+            State(prefix + weight.id, dtype or weight.dtype, zeros(data.shape, dtype or weight.dtype))
+            for prefix, dtype in types
+        ]
+
+    def _has_states(self, weight: str) -> tuple[bool, bool]:
+        second = self.form in (AdaptiveForm.CENTERED_RMS_PROP, AdaptiveForm.ADA_DELTA)
+        return second, self.values(weight).momentum != Hyper(0.0)
+
+    def op(self, weight: str) -> tuple[str, dict[str, Any]]:
+        second, third = self._has_states(weight)
+        return "AdaptiveUpdate", {
+            "form": self.form.value,
+            "second": second,
+            "third": third,
+            "l2": self.l2,
+            "tf_variant": self.tf_variant,
+        }

@@ -1,0 +1,79 @@
+"""Automatic loss scaling: the factor on the loss scaling follows the size of the gradients.
+
+    backward    finalLossScale = lossScaling * lossScaleUpdateFactor;   counts = CountLargeGradients(gradients)
+                counts are summed over micro-batches and replicas, with the gradients
+    update      gradients = UndoLossScale(gradients, factor);  ...;  factor = ChangeLossScale(factor, counts)
+
+The factor is a power of two, so that scaling by it is exact. It halves when more than a share of all elements lies
+above the edge, a part of the range of their type; otherwise it doubles. Source: PopART 3.4 user guide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ipu_emu.compiler.optimisers.update_rule import Hyper
+from ipu_emu.compiler.rewriting.op_writer import Writer
+from ipu_emu.errors import EmulatorError
+from ipu_emu.graph import Graph, Phase, Place, Role, Tensor
+from ipu_emu.graph.dtype import FLOAT
+
+__all__ = ["FACTOR", "FINAL", "LossScaler", "check_loss_scaling"]
+
+FACTOR, FINAL = "lossScaleUpdateFactor", "finalLossScale"
+_SEEN, _COUNTS = "Counter___lossScaleUpdate", "lossScaleStatistics"
+
+
+@dataclass(frozen=True)
+class LossScaler:
+    """``edge`` is a part of the range of a type, ``most`` a share of elements, ``period`` counts updates."""
+
+    edge: float = 0.125
+    most: float = 1e-7
+    period: int = 1
+
+    def scaled_seed(self, graph: Graph, seed: Tensor, place: Place) -> Tensor:
+        """The gradient of the loss, which is made at ``place``: ``seed`` times the factor."""
+        for id, first in ((FACTOR, np.ones((), np.float32)), (_SEEN, np.zeros(3, np.float32))):
+            saved = graph.data.get(id, first)
+            graph.tensors[id] = Tensor(id, FLOAT, first.shape, Role.STATE)
+            graph.data[id] = saved
+        writer = Writer(graph, Phase.BACKWARD, place)
+        factor = FACTOR
+        if seed.dtype is not FLOAT:
+            factor = writer.append("Cast", (FACTOR,), (f"{FACTOR}_{seed.dtype}",), {"to": seed.dtype.onnx})[0].id
+        return writer.append("Mul", (seed.id, factor), (FINAL,))[0]
+
+    def count(self, graph: Graph, parts: Sequence[str]) -> str:
+        """Append the count of large elements of one micro-batch, where its last gradient is made; return its id."""
+        producers = graph.producers()
+        place = min(producers[part].place for part in parts)
+        made = Writer(graph, Phase.BACKWARD, place).append(
+            "CountLargeGradients", tuple(parts), (_COUNTS,), {"edge": self.edge}
+        )
+        return made[0].id
+
+    def undo(self, graph: Graph, totals: Mapping[str, str]) -> dict[str, str]:
+        """Append what takes the factor out of the reduced gradients; return weight to the new id."""
+        writer = Writer(graph, Phase.UPDATE)
+        for id in totals.values():
+            writer.append("UndoLossScale", (id, FACTOR), (f"Unscaled___{id}",))
+        return {weight: f"Unscaled___{id}" for weight, id in totals.items()}
+
+    def change(self, graph: Graph, counts: str, seed: Tensor) -> None:
+        """Append the change of the factor."""
+        outputs = (f"Updated{FACTOR}", f"Updated{_SEEN}")
+        attributes = {"most": self.most, "period": self.period}
+        Writer(graph, Phase.UPDATE).append("ChangeLossScale", (FACTOR, _SEEN, counts, seed.id), outputs, attributes)
+
+
+def check_loss_scaling(loss_scaling: Hyper) -> None:
+    """Raise EmulatorError where the loss scaling may not change."""
+    if loss_scaling.constant:
+        raise EmulatorError(
+            "[AutomaticLossScale transform] The optimizer must have non-const loss scaling; give lossScaling as "
+            "(value, False)"
+        )

@@ -1,0 +1,68 @@
+"""Clipping: limit the L2 norm of the gradients of groups of weights, after the reduction and before the update.
+
+Weights that replicas share alike, such as those of an ensemble, are clipped by the norm on each replica. Where some
+are shared by more replicas than others, the norm is that of all their values, or a shared weight would drift apart:
+
+    norm^2 = sum over weights of the sum over its groups of |g|^2
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ipu_emu.compiler.optimisers.update_rule import Hyper, Rule, scalar
+from ipu_emu.compiler.rewriting.op_writer import Writer
+from ipu_emu.errors import EmulatorError
+from ipu_emu.graph import Graph, Phase
+from ipu_emu.ops.communication.collective_ops import MEAN, MEAN_OPERATOR, OPERATOR
+
+__all__ = ["CLIP_SCALE", "clip_norms", "clip_scale"]
+
+CLIP_SCALE = "clipNormGradientScaling___FLOAT"
+_NORM, _FACTOR, _CLIPPED = "Norm___", "ClipFactor___", "Clipped___"
+
+
+def clip_scale(rule: Rule, *, shares: int) -> Hyper:
+    """What makes the reduced gradient the one that counts: it undoes loss scaling and the missing division."""
+    return Hyper(1 / (rule.loss_scaling.value * shares), rule.loss_scaling.constant)
+
+
+def clip_norms(graph: Graph, rule: Rule, totals: Mapping[str, str], *, shares: int, replicas: int) -> dict[str, str]:
+    """Append the clipping; return weight to the id of the gradient that its update takes."""
+    used = dict(totals)
+    for number, clip in enumerate(rule.clips):
+        weights = [weight for weight in (clip.weights or totals) if weight in totals]
+        for weight in clip.weights:
+            if weight not in graph.tensors:
+                raise EmulatorError(
+                    f"Clip norm settings name the weight '{weight}', but there is no such tensor in the model"
+                )
+        if not weights:
+            continue
+        scale = scalar(graph, CLIP_SCALE, clip_scale(rule, shares=shares))
+        writer = Writer(graph, Phase.UPDATE)
+        norms = tuple(f"{_NORM}{number}/{used[weight]}" for weight in weights)
+        for weight, norm in zip(weights, norms, strict=True):
+            writer.append("GradientNorm", (used[weight],), (norm,))
+        groups = {weight: graph.tensor(weight).group or (1, replicas) for weight in weights}
+        if len(set(groups.values())) > 1:
+            norms = tuple(
+                _of_all_groups(writer, norm, replicas // groups[weight][1])
+                for weight, norm in zip(weights, norms, strict=True)
+            )
+        factor = f"{_FACTOR}{number}"
+        writer.append("ClipFactor", (*norms, scale), (factor,), {"max_norm": clip.max_norm})
+        for weight in weights:
+            clipped = f"{_CLIPPED}{number}/{used[weight]}"
+            writer.append("ClipGradient", (used[weight], factor), (clipped,))
+            used[weight] = clipped
+    return used
+
+
+def _of_all_groups(writer: Writer, norm: str, groups: int) -> str:
+    """The norm of what all ``groups`` of replicas have, from that of one; return its id."""
+    if groups == 1:
+        return norm
+    own = writer.value(writer.graph.tensor(norm))
+    mean = (own * own).op(MEAN, **{OPERATOR: MEAN_OPERATOR})
+    return mean.scaled(groups).op("Sqrt").tensor.id

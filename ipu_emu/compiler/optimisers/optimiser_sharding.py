@@ -1,0 +1,225 @@
+"""Sharding: weights and states of the optimiser divided between replicas, each of which updates its own shard.
+
+    AllReduce Accum___w                          g = ReduceScatterGradient(Accum___w)
+    w, m = SgdSeparate(w, m, Accum___w)   ->     s = TakeShard(w)
+                                                 s, m = SgdSeparate(s, m, g)                 m is a shard
+                                                 w = AllGatherWeight(w, s)
+
+A weight that is a shard itself is gathered before it is read first, in the forward and again in the backward pass,
+and needs neither TakeShard nor the gathering at the end. A gradient that something else reads whole before, such as a
+limit of norms, is reduced whole, and each replica takes its shard. Where several domains share a weight, replicas
+that hold the same shard sum it once more. Elements are independent of each other in an update, so no bit differs.
+Lamb needs the norms of whole tensors: there each replica works out a shard of the direction, which all gather, and
+then takes the whole step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ipu_emu.compiler.gradients.gradient import Gradient, Reduction
+from ipu_emu.compiler.rewriting.reserved_prefixes import UPDATED
+from ipu_emu.errors import EmulatorError
+from ipu_emu.graph import Graph, Op, Phase, Place, Role, Shards, Tensor
+from ipu_emu.graph.dtype import FLOAT, INT32, DType
+from ipu_emu.ops.communication.collective_ops import (
+    GATHER_SHARDS,
+    GATHER_WEIGHT,
+    MEAN_OPERATOR,
+    OPERATOR,
+    SCATTER_GRADIENT,
+)
+from ipu_emu.ops.communication.shard_ops import BETWEEN, TAKE_SHARD
+from ipu_emu.ops.updates.adam_update import LAMB_DIRECTION, LAMB_STEP
+
+__all__ = ["Divide", "shard_variables"]
+
+#: The (stride, size) of the replicas between which a variable is divided, None where it stays whole.
+Divide = Callable[[Tensor], "tuple[int, int] | None"]
+
+_SHARD, _GATHERED, _DIRECTION, _NUMBER = "Shard___", "Gathered___", "Direction___", "shardNumber___"
+
+
+def shard_variables(
+    graph: Graph, gradients: Sequence[Gradient], divide: Divide, replicas: int, reduction: Reduction
+) -> list[Gradient]:
+    """Divide what ``divide`` says; the gradients, of which some are reduced as shards now."""
+    return [_sharded(graph, gradient, divide, replicas, reduction) for gradient in gradients]
+
+
+@dataclass(frozen=True)
+class _Update:
+    """The op at ``place`` of the graph that updates ``weight``, with its ``states`` that have the weight's shape."""
+
+    place: int
+    op: Op
+    weight: Tensor
+    states: tuple[Tensor, ...]
+    gradient: str
+
+    @classmethod
+    def of(cls, graph: Graph, weight: str) -> _Update:
+        place, op = next((n, op) for n, op in enumerate(graph.ops) if UPDATED + weight in op.outputs)
+        whole = [graph.tensor(id) for id in op.inputs[1:] if graph.tensor(id).shape == graph.tensor(weight).shape]
+        states = tuple(tensor for tensor in whole if tensor.role is Role.STATE)
+        gradient = next(tensor.id for tensor in whole if tensor.role is not Role.STATE)
+        return cls(place, op, graph.tensor(weight), states, gradient)
+
+
+def _sharded(graph: Graph, gradient: Gradient, divide: Divide, replicas: int, reduction: Reduction) -> Gradient:
+    update = _Update.of(graph, gradient.weight) if gradient.weight else None
+    if update is None:
+        return gradient
+    domain = _domain(update, divide)
+    if domain is None:
+        return gradient
+    total = graph.tensor(gradient.total)
+    itemsize = min(total.dtype.itemsize, update.weight.dtype.itemsize)
+    shards = Shards.of(update.weight.shape, itemsize, domain, update.weight.group)
+    scattered = update.gradient == total.id and _by_shards(total, domain, replicas)
+    _Division(graph, update, shards, replicas, divide).run(scattered, reduction is Reduction.MEAN_RUNNING)
+    return replace(gradient, scattered=scattered)
+
+
+def _by_shards(total: Tensor, domain: tuple[int, int], replicas: int) -> bool:
+    """Say whether reducing a gradient shard by shard gives the bits of reducing it whole.
+
+    Where several domains share a weight that is so for a part of the tree in which replicas are summed, and for
+    types that are not rounded in between.
+    """
+    whole = total.group or (1, replicas)
+    size = domain[1]
+    return domain == whole or (domain[0] == whole[0] == 1 and not size & (size - 1) and total.dtype is FLOAT)
+
+
+def _domain(update: _Update, divide: Divide) -> tuple[int, int] | None:
+    """Between which replicas an update is divided; raise EmulatorError where its variables disagree."""
+    variables = [update.weight, *update.states]
+    asked = {tensor.id: divide(tensor) for tensor in variables}
+    states = {asked[state.id] for state in update.states}
+    weight = asked[update.weight.id]
+    if len(states) > 1 or (weight is not None and states and states != {weight}):
+        told = ", ".join(f"{id} {_described(domain)}" for id, domain in asked.items())
+        raise EmulatorError(
+            f"Replicated tensor sharding of the weight {update.weight.id}: {told}; the states of its optimiser are "
+            "divided between the same replicas as a divided weight, and all of them are"
+        )
+    return weight or next(iter(states), None)
+
+
+def _described(domain: tuple[int, int] | None) -> str:
+    return "whole" if domain is None else f"between {domain[1]} replicas"
+
+
+class _Division:
+    """Rewrites one update."""
+
+    def __init__(self, graph: Graph, update: _Update, shards: Shards, replicas: int, divide: Divide) -> None:
+        self.graph, self.update, self.shards, self.replicas = graph, update, shards, replicas
+        self.attributes = {"shards": shards}
+        self.weight_is_shard = divide(update.weight) is not None
+        self.before: list[Op] = []
+
+    def run(self, scattered: bool, mean: bool) -> None:
+        update, names = self.update, {}
+        for state in update.states:
+            self.divide(state)
+        names[update.gradient] = self.scatter(mean) if scattered else self.take(update.gradient)
+        if self.weight_is_shard:
+            self.divide(update.weight)
+        else:
+            names[update.weight.id] = self.take(update.weight.id)
+        self.reshape_outputs()
+        ops = self.lamb(names) if update.op.attributes.get("norms") else self.elementwise(names)
+        self.graph.ops[update.place : update.place + 1] = [*self.before, *ops]
+        if self.weight_is_shard:
+            self.gather_before_use()
+
+    def reshape_outputs(self) -> None:
+        for id in self.update.op.outputs:
+            if self.graph.tensor(id).shape == self.update.weight.shape:
+                self.graph.tensors[id] = replace(self.graph.tensor(id), shape=(self.shards.size,))
+
+    def elementwise(self, names: Mapping[str, str]) -> list[Op]:
+        """The update of a shard, and the whole weight of all of them."""
+        op = replace(self.update.op, inputs=tuple(names.get(id, id) for id in self.update.op.inputs))
+        if self.weight_is_shard:
+            return [op]
+        gather = self.gather()
+        return [replace(op, outputs=(gather.inputs[1], *op.outputs[1:])), gather]
+
+    def lamb(self, names: Mapping[str, str]) -> list[Op]:
+        """Where to go is gathered, because how far depends on the norms of whole tensors."""
+        op, weight = self.update.op, self.update.weight
+        rate, decay, c1, c2, eps, most, scale = op.inputs[5:]
+        own, gradient = (names.get(id, id) for id in (op.inputs[0], op.inputs[4]))
+        shard = self.new(_DIRECTION + weight.id, weight.id, (self.shards.size,), FLOAT)
+        whole = self.new(_GATHERED + shard, weight.id, weight.shape, FLOAT)
+        inputs = (own, *op.inputs[1:4], gradient, decay, c1, c2, eps, scale)
+        found = Op(LAMB_DIRECTION, inputs, (*op.outputs[1:], shard), op.attributes, phase=Phase.UPDATE)
+        ops = [found, self.op(GATHER_SHARDS, (shard,), whole)]
+        if self.weight_is_shard:
+            near = self.new(f"{_GATHERED}{UPDATED}{weight.id}", weight.id, weight.shape)
+            ops.append(self.op(GATHER_SHARDS, (weight.id,), near))
+            inputs = (weight.id, shard, near, whole)
+        else:
+            self.graph.tensors[op.outputs[0]] = replace(self.graph.tensor(op.outputs[0]), shape=weight.shape)
+            inputs = (weight.id, whole, weight.id, whole)
+        return [*ops, Op(LAMB_STEP, (*inputs, rate, most), op.outputs[:1], phase=Phase.UPDATE)]
+
+    def divide(self, tensor: Tensor) -> None:
+        """A variable of which every replica has its own part."""
+        self.graph.tensors[tensor.id] = replace(tensor, shape=(self.shards.size,), group=(1, 1), shards=self.shards)
+
+    def new(self, id: str, like: str, shape: tuple[int, ...], dtype: DType | None = None) -> str:
+        return self.graph.add(Tensor(id, dtype or self.graph.tensor(like).dtype, shape)).id
+
+    def take(self, id: str) -> str:
+        shard = self.new(_SHARD + id, id, (self.shards.size,))
+        self.before.append(self.op(TAKE_SHARD, (id, self.number()), shard))
+        return shard
+
+    def scatter(self, mean: bool) -> str:
+        total = self.update.gradient
+        shard = self.new(_SHARD + total, total, (self.shards.size,))
+        more: dict[str, object] = {OPERATOR: MEAN_OPERATOR} if mean else {}
+        size, (_, all_of_them) = self.shards.domain[1], self.graph.tensor(total).group or (1, self.replicas)
+        if size < all_of_them:
+            more[BETWEEN] = (size, all_of_them // size)
+        self.before.append(self.op(SCATTER_GRADIENT, (total,), shard, **more))
+        return shard
+
+    def gather(self) -> Op:
+        weight = self.update.weight
+        shard = self.new(UPDATED + _SHARD + weight.id, UPDATED + weight.id, (self.shards.size,))
+        self.graph.tensors[UPDATED + weight.id] = replace(self.graph.tensor(UPDATED + weight.id), shape=weight.shape)
+        return self.op(GATHER_WEIGHT, (weight.id, shard), UPDATED + weight.id)
+
+    def number(self) -> str:
+        """A constant that differs between replicas: the number of the shard that each has."""
+        stride, size = self.shards.domain
+        id = f"{_NUMBER}{stride}x{size}"
+        if id not in self.graph.tensors:
+            numbers = np.arange(self.replicas, dtype=np.int32) // stride % size
+            self.graph.add(Tensor(id, INT32, (), Role.CONSTANT, group=(1, 1)), numbers)
+        return id
+
+    def gather_before_use(self) -> None:
+        """Gather a weight once in each pass, and on each IPU, before the first op there that reads it."""
+        weight, copies, ops = self.update.weight, dict[tuple[Phase, Place], str](), []
+        for op in self.graph.ops:
+            if weight.id in op.inputs and op.phase is not Phase.UPDATE:
+                key = (op.phase, op.place)
+                if key not in copies:
+                    copies[key] = self.new(self.graph.unused(_GATHERED + weight.id), weight.id, weight.shape)
+                    gather = self.op(GATHER_SHARDS, (weight.id,), copies[key])
+                    ops.append(replace(gather, phase=op.phase, place=op.place))
+                op = replace(op, inputs=tuple(copies[key] if id == weight.id else id for id in op.inputs))
+            ops.append(op)
+        self.graph.ops = ops
+
+    def op(self, type: str, inputs: tuple[str, ...], output: str, **attributes: object) -> Op:
+        return Op(type, inputs, (output,), self.attributes | attributes, phase=Phase.UPDATE)

@@ -1,0 +1,135 @@
+"""SGD: the update ops of stochastic gradient descent, and the scalars that drive them.
+
+Source: PopART 3.4 user guide and ``willow/src/optimizer.cpp``. With g the reduced gradient as the engine has it
+(times the loss scaling ls, and A * R times too large under Mean with Post division):
+
+    plain      w = decay w - rate g                       constant momentum 0: no state
+    separate   v = m v + s g + k w;  w = w - r v          states Accl1___w, and Accum___w with accumulation
+    combined   v = a + s g;          w = w - r v;  a = m v + k w       state Accl___w
+
+    rate = lr (1 - dm) / (ls A R)     decay = 1 - lr (1 - dm) wd
+    r = lr / vs    s = (1 - dm) vs / (ls A R)    k = (1 - dm) vs wd
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ipu_emu.compiler.optimisers.update_rule import Clip, Hyper, Rule, State, zeros
+from ipu_emu.compiler.rewriting.reserved_prefixes import ACCL, ACCL1
+from ipu_emu.graph import DType, Tensor
+
+__all__ = ["Mode", "Sgd", "SgdValues"]
+
+
+class Mode(Enum):
+    """Where the momentum lives; the names are PopART's."""
+
+    PLAIN = "SGD0"
+    COMBINED = "SGD1"
+    SEPARATE = "SGD2"
+
+
+@dataclass(frozen=True)
+class SgdValues:
+    """The values that apply to one weight."""
+
+    learning_rate: Hyper
+    weight_decay: Hyper
+    momentum: Hyper
+    dampening: Hyper
+    velocity_scaling: Hyper
+    nesterov: Hyper
+
+
+@dataclass(frozen=True)
+class Sgd(Rule):
+    """Stochastic gradient descent for all weights of a graph."""
+
+    default: SgdValues
+    loss_scaling: Hyper
+    with_momentum: Mode = Mode.COMBINED
+    specific: Mapping[str, SgdValues] = field(default_factory=dict)
+    clips: tuple[Clip, ...] = ()
+    accum_type: DType | None = None
+    accl_type: DType | None = None
+
+    def values(self, weight: str) -> SgdValues:
+        return self.specific.get(weight, self.default)
+
+    def mode(self, weight: str) -> Mode:
+        """A weight whose momentum is always 0 needs no state."""
+        return Mode.PLAIN if self.values(weight).momentum == Hyper(0.0) else self.with_momentum
+
+    def kinds(self, weight: str, *, shares: int) -> dict[str, Hyper]:
+        return dict(zip(_KINDS[self.mode(weight)], self._compound(weight, shares), strict=True))
+
+    def _compound(self, weight: str, shares: int) -> list[Hyper]:
+        v = self.values(weight)
+        lr, wd, vs = v.learning_rate.value, v.weight_decay.value, v.velocity_scaling.value
+        undamped, scale = 1 - v.dampening.value, self.loss_scaling.value * shares
+        if self.mode(weight) is Mode.PLAIN:
+            return [
+                _hyper(lr * undamped / scale, v.learning_rate, v.dampening, self.loss_scaling),
+                _hyper(1 - lr * undamped * wd, v.learning_rate, v.dampening, v.weight_decay),
+            ]
+        return [
+            _hyper(lr / vs, v.learning_rate, v.velocity_scaling),
+            v.momentum,
+            _hyper(undamped * vs / scale, v.dampening, v.velocity_scaling, self.loss_scaling),
+            _hyper(undamped * vs * wd, v.dampening, v.velocity_scaling, v.weight_decay),
+            v.nesterov,
+        ]
+
+    def states(self, weight: Tensor, data: NDArray[Any]) -> list[State]:
+        """The combined form starts from what weight decay adds in the first step, the separate one from 0."""
+        mode, dtype = self.mode(weight.id), self.accl_type or weight.dtype
+        if mode is Mode.PLAIN:
+            return []
+        if mode is Mode.SEPARATE:
+            return [State(ACCL1 + weight.id, dtype, zeros(data.shape, dtype))]
+        decay = np.float32(self._compound(weight.id, 1)[3].value)
+        if decay == 0:
+            return [State(ACCL + weight.id, dtype, zeros(data.shape, dtype))]
+        return [State(ACCL + weight.id, dtype, (data.astype(np.float32) * decay).astype(dtype.numpy))]
+
+    def op(self, weight: str) -> tuple[str, dict[str, Any]]:
+        return _OPS[self.mode(weight)], {}
+
+    def accumulator(self, weight: str) -> str:
+        """The combined form has no Accum___ tensor; what it sums over micro-batches is not for users."""
+        hidden = "Combined" if self.mode(weight) is Mode.COMBINED else ""
+        return hidden + super().accumulator(weight)
+
+
+def _hyper(value: float, *sources: Hyper) -> Hyper:
+    """A value computed from others is constant if all of them are."""
+    return Hyper(value, all(source.constant for source in sources))
+
+
+_OPS = {Mode.PLAIN: "SgdPlain", Mode.COMBINED: "SgdCombined", Mode.SEPARATE: "SgdSeparate"}
+
+#: Scalars of the update op in the order of its inputs.
+_KINDS = {
+    Mode.PLAIN: ("scaledLearningRate0", "weightDecayScaleFactor0"),
+    Mode.COMBINED: (
+        "scaledLearningRate1",
+        "scaledMomentum1",
+        "dampeningScaleFactor1",
+        "weightDecayScaleFactor1",
+        "nesterov1",
+    ),
+    Mode.SEPARATE: (
+        "scaledLearningRate2",
+        "scaledMomentum2",
+        "dampeningScaleFactor2",
+        "weightDecayScaleFactor2",
+        "nesterov2",
+    ),
+}

@@ -1,0 +1,116 @@
+"""Rule: how an optimiser turns the reduced gradient of a weight into its new value, as ops of the update phase.
+
+A rule says, for each weight, which op updates it, which states the op keeps and which scalars drive it. States are
+variables like weights; scalars are tensors, so that the host can change those that are not constant between runs.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ipu_emu.compiler.rewriting.op_writer import Writer
+from ipu_emu.compiler.rewriting.reserved_prefixes import ACCUM, UPDATED
+from ipu_emu.graph import Graph, Phase, Role, Tensor
+from ipu_emu.graph.dtype import FLOAT, DType
+
+__all__ = ["Clip", "Hyper", "Rule", "State", "scalar", "zeros"]
+
+
+@dataclass(frozen=True)
+class Hyper:
+    """A value that is fixed when the graph is built, or that the host may change between runs."""
+
+    value: float
+    constant: bool = True
+
+
+@dataclass(frozen=True)
+class Clip:
+    """Weights (none named: all of them) whose gradients together have at most this L2 norm."""
+
+    weights: tuple[str, ...]
+    max_norm: float
+
+
+@dataclass(frozen=True)
+class State:
+    """An optimiser state of a weight: its id, element type and what it starts from; () is a single number."""
+
+    id: str
+    dtype: DType
+    first: NDArray[Any]
+
+
+def zeros(shape: tuple[int, ...], dtype: DType) -> NDArray[Any]:
+    """What most states start from: a read-only array that takes the memory of one number."""
+    return np.broadcast_to(np.zeros((), dtype.numpy), shape)
+
+
+def scalar(graph: Graph, id: str, hyper: Hyper) -> str:
+    """Add the scalar ``id`` unless it is there already."""
+    if id not in graph.tensors:
+        role = Role.CONSTANT if hyper.constant else Role.SCALAR
+        graph.add(Tensor(id, FLOAT, (), role), np.array(hyper.value, np.float32))
+    return id
+
+
+class Rule(ABC):
+    """What every optimiser tells the transform that builds the training graph."""
+
+    loss_scaling: Hyper
+    clips: tuple[Clip, ...]
+    #: Weights with values of their own.
+    specific: Mapping[str, Any]
+    #: Element type of accumulators; None is that of the weight.
+    accum_type: DType | None
+
+    @abstractmethod
+    def kinds(self, weight: str, *, shares: int) -> dict[str, Hyper]:
+        """Kind of scalar to its value, in the order in which the op takes them.
+
+        ``shares`` is by what the reduced gradient has still to be divided: A * R for Mean with Post division, else 1.
+        """
+
+    @abstractmethod
+    def states(self, weight: Tensor, data: NDArray[Any]) -> list[State]:
+        """The states of a weight that starts from ``data``."""
+
+    @abstractmethod
+    def op(self, weight: str) -> tuple[str, dict[str, Any]]:
+        """Type and attributes of the op: (w, states..., gradient, scalars...) to the new w and states."""
+
+    def accumulator(self, weight: str) -> str:
+        """Id of the sum over micro-batches."""
+        return ACCUM + weight
+
+    def loss_scaling_id(self, dtype: DType) -> str:
+        """Id of the tensor that is the gradient of the loss."""
+        return f"lossScaling_{dtype}"
+
+    def scalars(self, weight: str, *, shares: int) -> dict[str, Hyper]:
+        """Id to value of the scalars of ``weight``."""
+        scope = f"specific___{weight}" if weight in self.specific else "default___FLOAT"
+        return {f"{kind}___{scope}": value for kind, value in self.kinds(weight, shares=shares).items()}
+
+    def append(self, graph: Graph, weight: Tensor, gradient: str, *, shares: int) -> None:
+        """Append states, scalars and the update op of ``weight``."""
+        scalars = [scalar(graph, id, hyper) for id, hyper in self.scalars(weight.id, shares=shares).items()]
+        states = self.states(weight, graph.data[weight.id])
+        for state in states:
+            # A model that was saved in the middle of training brings its states along.
+            saved = graph.data.get(state.id)
+            alike = state.first.shape == graph.data[weight.id].shape
+            shape, group = (weight.shape, weight.group) if alike else ((), None)
+            graph.tensors[state.id] = Tensor(state.id, state.dtype, shape, Role.STATE, group)
+            graph.data[state.id] = state.first if saved is None else saved.astype(state.dtype.numpy)
+        type, attributes = self.op(weight.id)
+        ids = [weight.id, *(state.id for state in states)]
+        Writer(graph, Phase.UPDATE).append(
+            type, (*ids, gradient, *scalars), tuple(UPDATED + id for id in ids), attributes
+        )

@@ -1,0 +1,1 @@
+"""Which IPU each op and tensor is on, and the copies between IPUs."""

@@ -1,0 +1,34 @@
+"""Replication: what of a model depends on the number of replicas."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import onnx
+from onnx import helper
+
+from ipu_emu.graph.op import GRAPHCORE
+from ipu_emu.ops.communication.collective_ops import BUILT, REPLICAS
+
+__all__ = ["tell_replicas"]
+
+
+def tell_replicas(model: onnx.ModelProto, replicas: int) -> onnx.ModelProto:
+    """``model`` with the number of replicas as an attribute of every collective, whose groups and shards need it."""
+    if replicas == 1 or not any(True for _ in _collectives(model.graph)):
+        return model
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    for node in _collectives(copy.graph):
+        node.attribute.append(helper.make_attribute(REPLICAS, replicas))
+    return copy
+
+
+def _collectives(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
+    """Those of the graph and of the bodies in it."""
+    for node in graph.node:
+        if node.domain == GRAPHCORE and node.op_type in BUILT:
+            yield node
+        for attribute in node.attribute:
+            for body in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
+                yield from _collectives(body)

@@ -1,0 +1,1 @@
+"""Host I/O and Streaming Memory transfers beside compute."""

@@ -1,0 +1,78 @@
+"""Staging: which micro-batches of the next step are in Streaming Memory already, and whether they are the right ones.
+
+A feed that can foresee its next step has it staged while the last micro-batches of this one compute. A step with
+other data begins anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol, runtime_checkable
+
+from ipu_emu.engine.calls.instruction_calls import Feed, Host
+from ipu_emu.ops import Step
+from ipu_emu.program.overlapped_loops import Overlapped
+
+__all__ = ["Foreseeing", "Staging"]
+
+
+@runtime_checkable
+class Foreseeing(Feed, Protocol):
+    """A feed that may know the data of its next step."""
+
+    #: The number of the step that it gives now.
+    step: int
+
+    def upcoming(self) -> Feed | None:
+        """The data of step ``step + 1``, if they are there already; asked when all of this step's are read."""
+
+
+class Staging:
+    """What was staged of the step that comes next, for ``replicas`` local replicas."""
+
+    def __init__(self, loop: Overlapped, host: Host, replicas: int) -> None:
+        self.loop, self.host, self.replicas = loop, host, replicas
+        #: Micro-batches of this step that were staged before it began.
+        self.there = 0
+        self._next: Feed | None = None
+        self._of: tuple[Feed, int] | None = None
+        self._count = 0
+
+    def begin(self) -> None:
+        """Take over what is there, and skip it in the feed."""
+        feed = self.host.current
+        fits = isinstance(feed, Foreseeing) and self._of is not None
+        fits = fits and self._of == (feed, getattr(feed, "step", None))
+        self.there = self._count if fits else 0
+        self.forget()
+        for leaf in self.loop.loads:
+            for _ in range(self.there * (1 if leaf.broadcast else self.replicas)):
+                feed.read(leaf.tensor)
+
+    def forget(self) -> None:
+        """Nothing is staged."""
+        self._next, self._of, self._count = None, None, 0
+
+    def coming(self, number: int) -> Sequence[int]:
+        """Micro-batches of the next step that may be staged while ``number`` computes."""
+        if not self.loop.staged or not isinstance(self.host.current, Foreseeing):
+            return ()
+        total, ahead = self.loop.total, min(leaf.ahead for leaf in self.loop.loads)
+        first = number + ahead if number else 1
+        return range(max(total, first), min(2 * total, number + ahead + 1))
+
+    def stage(self, number: int, load: Step) -> None:
+        """Load a micro-batch of the next step, unless the one before it was not there yet."""
+        feed = self.host.current
+        assert isinstance(feed, Foreseeing)
+        if number - self.loop.total != self._count:
+            return
+        self._next = self._next or feed.upcoming()
+        if self._next is None:
+            return
+        self._of, self.host.feed = (feed, feed.step + 1), self._next
+        try:
+            load()
+        finally:
+            self.host.feed = feed
+        self._count += 1

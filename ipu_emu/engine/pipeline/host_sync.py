@@ -1,0 +1,64 @@
+"""Meetings: when the host gives and takes the data of a pipeline: before a slot, beside it, or after it.
+
+Two threads never serve the feed, and the sync pattern says for whom an IPU waits when it meets the host: while one of
+its sync group computes, the others of the group cannot be served. For stages 0 on IPU 0 and 1 on IPU 1, inference:
+
+    slot                           0        1        2        3
+    IPU 0                          0        0        0
+    IPU 1                                   1        1        1
+    SinglePipeline, beside         load 1   load 2   store 1  store 2
+    Full                           load 1   -        store 1  store 2
+      between slots                         load 2            at the end store 3
+
+What an IPU is given and what it works on are different places, so that it does not wait for itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from ipu_emu.hardware.sync_groups import SyncPattern, groups
+
+__all__ = ["Meeting", "Tasks", "meetings", "partners"]
+
+#: (stage, micro-batch), in program order.
+Tasks = tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True)
+class Meeting:
+    """The tasks of a slot, and the tasks whose data is given or taken before, beside and after it."""
+
+    tasks: Tasks
+    given_before: Tasks
+    given_beside: Tasks
+    taken_beside: Tasks
+    taken_after: Tasks
+
+
+def partners(ipus: int, pattern: SyncPattern) -> dict[int, set[int]]:
+    """The IPUs of a replica of so many that cannot compute while the host serves an IPU."""
+    kind = {"gs1": pattern.gs1, "gs2": pattern.gs2}[pattern.host]
+    return {ipu: set(group) - {ipu} for group in groups(kind, range(ipus), ipus) for ipu in group}
+
+
+def meetings(slots: Sequence[Tasks], ipus: Sequence[int], pattern: SyncPattern) -> Iterator[Meeting]:
+    """One for each slot; ``ipus`` has the IPU of each stage."""
+    waiting = partners(1 + max(ipus), pattern)
+
+    def served(tasks: Tasks, slot: Tasks, *, beside: bool) -> Tasks:
+        """Those of ``tasks`` whose data is exchanged beside ``slot``, or the others."""
+        busy = {ipus[stage] for stage, _ in slot}
+        return tuple(task for task in tasks if (not waiting[ipus[task[0]]] & busy) is beside)
+
+    earlier, later = [(), *slots[:-1]], [*slots[1:], ()]
+    for number, (before, slot, after) in enumerate(zip(earlier, slots, later, strict=True)):
+        first, last = number == 0, number == len(slots) - 1
+        yield Meeting(
+            slot,
+            given_before=slot if first else served(slot, before, beside=False),
+            given_beside=served(after, slot, beside=True),
+            taken_beside=served(before, slot, beside=True),
+            taken_after=slot if last else served(slot, after, beside=False),
+        )

@@ -1,0 +1,1 @@
+"""The memory of the local replicas, and collectives between all replicas."""

@@ -1,0 +1,104 @@
+"""Buffers: the memory of one replica, laid out by the memory plan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from math import lcm
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ipu_emu.hardware import mapped
+from ipu_emu.ops import Node
+from ipu_emu.program.memory_plan import TRANSIENT, MemoryPlan, Placement, ipu_of, is_off_chip, region_of, scratch_key
+from ipu_emu.program.scratch import scratch_of
+from ipu_emu.program.storage_order import order
+
+__all__ = ["Buffers", "aligned"]
+
+_ALIGNMENT = 64
+
+
+def aligned(nbytes: int) -> NDArray[np.uint8]:
+    """Zeroed bytes that start at a multiple of the width of a cache line."""
+    whole = np.zeros(nbytes + _ALIGNMENT, np.uint8)
+    skip = -whole.ctypes.data % _ALIGNMENT
+    return whole[skip : skip + nbytes]
+
+
+def _memory(region: str, nbytes: int, folder: str | None) -> NDArray[np.uint8]:
+    return mapped(nbytes, folder) if is_off_chip(region) else aligned(nbytes)
+
+
+class Buffers:
+    """Arrays of one replica by tensor id; ``buckets`` are this replica's rows of the collectives' memory.
+
+    A stash of a pipeline has an array for each of its places; ``arrays`` has the first.
+    """
+
+    def __init__(self, plan: MemoryPlan, buckets: Mapping[str, NDArray[Any]], folder: str | None = None) -> None:
+        self.plan = plan
+        self.regions: dict[str, NDArray[np.uint8]] = {
+            name: buckets[name].view(np.uint8) if name in buckets else _memory(name, size, folder)
+            for name, size in plan.sizes.items()
+        }
+        self.arrays = {id: self._array(placement, 0) for id, placement in plan.placements.items()}
+        self._stashes = {
+            id: [self._array(placement, turn) for turn in range(placement.places)]
+            for id, placement in plan.placements.items()
+            if placement.places > 1
+        }
+
+    def at(self, id: str, turn: int) -> NDArray[Any]:
+        """The array of a tensor in micro-batch ``turn``."""
+        places = self._stashes.get(id)
+        return self.arrays[id] if places is None else places[turn % len(places)]
+
+    def period(self, ids: Iterable[str]) -> int:
+        """After how many micro-batches tensors are in the same places again."""
+        return lcm(*(len(self._stashes[id]) for id in ids if id in self._stashes))
+
+    def nbytes_of(self, ipu: int) -> int:
+        """Bytes that are held for the memory of one IPU."""
+        return self._sum(ipu, off_chip=False)
+
+    def streaming_nbytes_of(self, ipu: int) -> int:
+        """Bytes that are held for the Streaming Memory of one IPU."""
+        return self._sum(ipu, off_chip=True)
+
+    def _sum(self, ipu: int, *, off_chip: bool) -> int:
+        return sum(
+            region.nbytes
+            for name, region in self.regions.items()
+            if ipu_of(name) == ipu and is_off_chip(name) is off_chip
+        )
+
+    def _array(self, placement: Placement, turn: int) -> NDArray[Any]:
+        """The tensor in its logical shape, whatever the order in which it is stored."""
+        tensor, start = placement.tensor, placement.offset_of(turn)
+        raw = self.regions[placement.region][start : start + tensor.nbytes]
+        return in_order(raw.view(tensor.dtype.numpy), tensor.shape, order(tensor, placement.batch_innermost))
+
+    def scratch(self, node: Node) -> tuple[list[NDArray[Any]], dict[str, NDArray[Any]]]:
+        """(workspace arrays, float32 images of FLOAT16 operands by id) of an op, all one-dimensional or as stored."""
+        wanted = scratch_of(node)
+        offsets = self.plan.scratch.get(scratch_key(node.op), ())
+        region = self.regions[region_of(TRANSIENT, node.op.place.ipu)]
+        floats = [
+            region[offset : offset + 4 * nelms].view(np.float32)
+            for offset, nelms in zip(offsets, wanted.sizes, strict=True)
+        ]
+        workspace, images = floats[: len(wanted.workspace)], floats[len(wanted.workspace) :]
+        shaped = {}
+        for id, image in zip(wanted.images, images, strict=True):
+            placement = self.plan.placements[id]
+            axes = order(placement.tensor, placement.batch_innermost)
+            shaped[id] = in_order(image, placement.tensor.shape, axes)
+        return workspace, shaped
+
+
+def in_order(flat: NDArray[Any], shape: tuple[int, ...], axes: tuple[int, ...]) -> NDArray[Any]:
+    """``flat`` memory as an array of ``shape`` whose axes are stored in the order ``axes``."""
+    stored = flat.reshape(tuple(shape[axis] for axis in axes))
+    return stored.transpose(tuple(axes.index(axis) for axis in range(len(axes))))

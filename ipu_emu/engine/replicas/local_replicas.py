@@ -1,0 +1,115 @@
+"""Replicas: the local replicas of this instance among all replicas, and the collectives between them.
+
+The only file that speaks to gcl.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import gcl
+import popdist_py
+from gcl.errors import ArgumentError
+from ipu_emu.engine.replicas.buffers import aligned
+from ipu_emu.errors import EmulatorError
+from ipu_emu.graph import Op, Tensor
+from ipu_emu.ops import Step
+from ipu_emu.ops.communication.collective_ops import SCATTER, group_of, operator_of
+from ipu_emu.ops.core.kernel_helpers import chain
+from ipu_emu.program.buckets import Bucket
+
+__all__ = ["Replicas"]
+
+#: (stride, size) of the replicas that belong together; None is all of them.
+Grouping = tuple[int, int] | None
+#: Makes the communicator of groups; None is one group of all replicas.
+Connect = Callable[[gcl.Group | None], gcl.Communicator]
+
+
+class Replicas:
+    """``local`` replicas of this instance, the first of which has the global index ``offset``."""
+
+    def __init__(self, *, local: int, offset: int, total: int, connect: Connect | None = None) -> None:
+        self.local = local
+        self.offset = offset
+        self.total = total
+        self._connect = connect or self._join
+        self._communicators: dict[Grouping, gcl.Communicator] = {}
+
+    @property
+    def communicator(self) -> gcl.Communicator:
+        """What joins all replicas."""
+        return self.within(None)
+
+    def within(self, grouping: Grouping) -> gcl.Communicator:
+        """What joins the replicas of each group; made at the first use, for which every instance must be there."""
+        if grouping == (1, self.total):
+            grouping = None
+        if grouping not in self._communicators:
+            group = None if grouping is None else gcl.Group(self.total, *grouping)
+            self._communicators[grouping] = self._connect(group)
+        return self._communicators[grouping]
+
+    def _join(self, group: gcl.Group | None) -> gcl.Communicator:
+        """Join the other instances, also where the program has not called popdist's ``init``."""
+        if self.total > self.local:
+            popdist_py.init()
+        try:
+            return gcl.connect(
+                local_replicas=self.local, global_offset=self.offset, global_replicas=self.total, group=group
+            )
+        except ArgumentError as error:
+            raise EmulatorError(f"Replicas of the instances do not fit together: {error}") from None
+
+    def group_of(self, replica: int, grouping: Grouping) -> int:
+        """The group of a local replica."""
+        return 0 if grouping is None else gcl.Group(self.total, *grouping).of(self.offset + replica)
+
+    def representatives(self, grouping: Grouping) -> list[int]:
+        """The first replica of each group."""
+        if grouping is None:
+            return [0]
+        return [members[0] for members in gcl.Group(self.total, *grouping).all_members()]
+
+    def bucket(self, bucket: Bucket, nbytes: int) -> NDArray[Any]:
+        """Zeroed memory [local replicas, nbytes / itemsize] that a collective reduces where it lies."""
+        nelms, dtype = nbytes // bucket.dtype.itemsize, bucket.dtype.numpy
+        if self.total == 1:
+            return aligned(nelms * dtype.itemsize).view(dtype).reshape(1, nelms)
+        return self.within(bucket.group).empty((nelms,), dtype)
+
+    def all_reduce(self, bucket: Bucket, array: NDArray[Any], operator: str) -> Step:
+        """The prepared call that combines ``array`` over the replicas of each group in place."""
+        return partial(self.within(bucket.group).all_reduce, array, operator, out=array)
+
+    def all_gather(self, array: NDArray[Any]) -> NDArray[Any]:
+        """[local replicas, ...] of every instance, as [all replicas, ...]."""
+        return array if self.total == self.local else self.communicator.all_gather(array)[0]
+
+    def collective(
+        self, op: Op, source: Tensor, inputs: Sequence[NDArray[Any]], outputs: Sequence[NDArray[Any]]
+    ) -> Step:
+        """The prepared call of an op between replicas, whose operands are copied to and from shared memory."""
+        communicator = self.within(group_of(op, self.total))
+        scatters, operator = op.type == SCATTER, operator_of(op)
+        shape = (source.nelms,) if scatters else source.shape
+        given = communicator.empty(shape, source.dtype.numpy)
+        taken = communicator.empty(outputs[0].shape, source.dtype.numpy) if scatters else given
+        call = communicator.reduce_scatter if scatters else communicator.all_reduce
+        return chain(
+            # The ellipsis keeps the row of a single number an array.
+            *(partial(np.copyto, given[i, ...].reshape(x.shape), x) for i, x in enumerate(inputs)),
+            partial(call, given, operator, out=taken),
+            *(partial(np.copyto, y, taken[i, ...]) for i, y in enumerate(outputs)),
+        )
+
+    def close(self) -> None:
+        """Leave the collectives, if they were ever joined."""
+        for communicator in self._communicators.values():
+            communicator.close()
+        self._communicators.clear()

@@ -1,0 +1,64 @@
+"""Rounded: sums of FLOAT16 over replicas, in FLOAT, that become FLOAT16 by stochastic rounding.
+
+    bucket of a replica   | a | b |     ->   room   | a | b |    FLOAT, reduced
+                                        <-   each rounded with random numbers of its own tensor
+
+Replicas have equal sums and draw equal numbers, so they stay equal; where a sum lies changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+from zlib import crc32
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ipu_emu.ops import Step
+from ipu_emu.ops.core.kernel_helpers import chain
+from ipu_emu.ops.random.counter_rng import round_stochastically
+
+__all__ = ["Sum", "rounded", "wide_room"]
+
+
+@dataclass(frozen=True)
+class Sum:
+    """``nelms`` elements of a bucket from ``start`` on; ``name`` tells its random numbers from those of others."""
+
+    start: int
+    nelms: int
+    name: str
+
+
+def wide_room(room: NDArray[np.uint8], bucket: NDArray[np.float16]) -> NDArray[np.float32]:
+    """FLOAT elements in ``room`` for all of ``bucket`` [local replicas, elements]."""
+    return room.reshape(-1)[: 4 * bucket.size].view(np.float32).reshape(bucket.shape)
+
+
+def rounded(
+    bucket: NDArray[np.float16],
+    wide: NDArray[np.float32],
+    reduce: Step,
+    sums: Sequence[Sum],
+    key: Callable[[], tuple[int, ...]],
+) -> Step:
+    """The call that widens ``bucket``, reduces it in ``wide`` and rounds ``sums``; ``key`` tells step and batch."""
+    drawn = np.zeros(4, np.uint64)
+
+    def draw() -> None:
+        drawn[:] = key()
+
+    return chain(partial(np.copyto, wide, bucket), reduce, draw, *_roundings(bucket, wide, sums, drawn))
+
+
+def _roundings(
+    bucket: NDArray[np.float16], wide: NDArray[np.float32], sums: Sequence[Sum], key: NDArray[Any]
+) -> Iterator[Step]:
+    for half, whole in zip(bucket, wide, strict=True):
+        for one in sums:
+            part = slice(one.start, one.start + one.nelms)
+            salt = crc32(f"{one.name} over replicas".encode())
+            yield partial(round_stochastically, whole[part], key, salt, half[part].view(np.uint16))

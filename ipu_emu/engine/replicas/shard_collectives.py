@@ -1,0 +1,97 @@
+"""Exchange: collectives of shards, several as one, in memory that all of them use in turn.
+
+room of a replica, for tensors a and b in 2 shards      | a0 b0 | a1 b1 | own a, own b |
+
+A reduce-scatter copies gradients in and shards out, an all-gather shards in and whole weights out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ipu_emu.engine.replicas.local_replicas import Replicas
+from ipu_emu.graph import Op, Shards
+from ipu_emu.ops import Step
+from ipu_emu.ops.communication.collective_ops import SCATTER_GRADIENT, operator_of
+from ipu_emu.ops.communication.shard_ops import BETWEEN, cut, paste, shards_of
+from ipu_emu.ops.core.kernel_helpers import chain
+
+__all__ = ["Member", "exchange"]
+
+_Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Member:
+    """An op with one input and one output for each local replica."""
+
+    op: Op
+    inputs: Sequence[_Array]
+    outputs: Sequence[_Array]
+
+    @property
+    def shards(self) -> Shards:
+        return shards_of(self.op)
+
+
+def exchange(replicas: Replicas, members: Sequence[Member], room: NDArray[np.uint8]) -> Step:
+    """The prepared call of collectives of one kind, element type and domain."""
+    first = members[0]
+    domain, size = first.shards.domain, sum(member.shards.size for member in members)
+    communicator, local = replicas.within(domain), len(first.inputs)
+    free = room.reshape(-1).view(first.inputs[0].dtype)
+    whole = free[: local * domain[1] * size].reshape(local, domain[1], size)
+    own = free[whole.size : whole.size + local * size].reshape(local, size)
+    if first.op.type == SCATTER_GRADIENT:
+        operator, between = operator_of(first.op), first.op.attributes.get(BETWEEN)
+        calls = [partial(communicator.reduce_scatter, whole.reshape(local, -1), operator, out=own)]
+        if between is not None:
+            calls.append(partial(replicas.within(tuple(between)).all_reduce, own, operator, out=own))
+        return chain(*_cuts(members, whole), *calls, *_taken(members, own))
+    return chain(*_given(members, own), partial(communicator.all_gather, own, out=whole), *_pastes(members, whole))
+
+
+def _columns(members: Sequence[Member]) -> Iterator[tuple[Member, slice]]:
+    """Where the shards of each lie beside those of the others."""
+    start = 0
+    for member in members:
+        yield member, slice(start, start + member.shards.size)
+        start += member.shards.size
+
+
+def _cuts(members: Sequence[Member], whole: _Array) -> Iterator[Step]:
+    for member, columns in _columns(members):
+        for x, row in zip(member.inputs, whole, strict=True):
+            straight = np.ascontiguousarray(x)
+            if straight is not x:
+                yield partial(np.copyto, straight, x)
+            for index, shard in enumerate(row[:, columns]):
+                yield cut(member.shards, index, straight, shard)
+
+
+def _pastes(members: Sequence[Member], whole: _Array) -> Iterator[Step]:
+    for member, columns in _columns(members):
+        for y, row in zip(member.outputs, whole, strict=True):
+            straight = y if y.flags.c_contiguous else np.empty(y.shape, y.dtype)
+            for index, shard in enumerate(row[:, columns]):
+                yield paste(member.shards, index, shard, straight)
+            if straight is not y:
+                yield partial(np.copyto, y, straight)
+
+
+def _given(members: Sequence[Member], own: _Array) -> Iterator[Step]:
+    for member, columns in _columns(members):
+        for x, row in zip(member.inputs, own, strict=True):
+            yield partial(np.copyto, row[columns], x)
+
+
+def _taken(members: Sequence[Member], own: _Array) -> Iterator[Step]:
+    for member, columns in _columns(members):
+        for y, row in zip(member.outputs, own, strict=True):
+            yield partial(np.copyto, y, row[columns])

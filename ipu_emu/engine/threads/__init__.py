@@ -1,0 +1,1 @@
+"""Worker threads, a background thread, and threads ordered by dependencies."""

@@ -1,0 +1,138 @@
+"""OnnxSource: models in bytes and files, and the data that lie in files beside them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+
+import numpy as np
+import onnx
+import onnx.inliner
+
+from ipu_emu.atomic_write import replace_file
+from ipu_emu.errors import EmulatorError
+from ipu_emu.graph.onnx_tensors import array_of, proto_of
+from ipu_emu.graph.protobuf_wire import without_large_data
+
+__all__ = [
+    "External",
+    "Large",
+    "external_beside",
+    "initializers_of",
+    "load_light",
+    "load_model",
+    "opset_of",
+    "write_external",
+    "write_model",
+]
+
+#: Opsets of ai.onnx; the newest is that of the onnx package.
+_OLDEST, _DEFAULT = 6, 10
+
+#: Data of large initializers by name.
+Large = Mapping[str, np.ndarray]
+_NONE: Large = MappingProxyType({})
+#: Ids of initializers whose data lie in a file, and the name of that file.
+External = tuple[tuple[str, ...], str]
+
+
+def load_model(source: bytes | str | os.PathLike[str]) -> onnx.ModelProto:
+    """Parse a ModelProto from bytes, or from the file of that name; raise EmulatorError if it is neither."""
+    return _loaded(source, light=False)[0]
+
+
+def load_light(source: bytes | str | os.PathLike[str]) -> tuple[onnx.ModelProto, Large]:
+    """A ModelProto as ``load_model``, but without the data of large initializers, and these as read-only views."""
+    return _loaded(source, light=True)
+
+
+def _loaded(source: bytes | str | os.PathLike[str], *, light: bool) -> tuple[onnx.ModelProto, Large]:
+    file = os.fspath(source) if isinstance(source, str | os.PathLike) and os.path.isfile(source) else None
+    large: Large = _NONE
+    try:
+        if file is None:
+            data = os.fsencode(source) if isinstance(source, str | os.PathLike) else bytes(source)
+        else:
+            data = Path(file).read_bytes() if light else b""
+        if light:
+            data, large = without_large_data(data)
+        if file is None or large:
+            model = onnx.load_model_from_string(data)
+        else:  # in any form that ONNX knows by the name of the file
+            model = onnx.load(file, load_external_data=False)
+        if file is not None:
+            _load_external(model, os.path.dirname(os.path.abspath(file)))
+    except Exception as error:  # protobuf has no public base class for its parse errors
+        raise EmulatorError(_unreadable(source)) from error
+    if not model.HasField("graph"):
+        raise EmulatorError(_unreadable(source))
+    _check_opset(opset_of(model))
+    return onnx.inliner.inline_local_functions(model) if model.functions else model, large
+
+
+def _load_external(model: onnx.ModelProto, folder: str) -> None:
+    """Fill in the data that lie in files: by absolute name, which ONNX does not take, or within ``folder``."""
+    for proto in model.graph.initializer:
+        if any(entry.key == "location" and os.path.isabs(entry.value) for entry in proto.external_data):
+            proto.CopyFrom(proto_of(proto.name, array_of(proto)))
+    onnx.load_external_data_for_model(model, folder)
+
+
+def _unreadable(source: object) -> str:
+    text = source.decode(errors="replace") if isinstance(source, bytes | bytearray) else str(source)
+    shown = text if len(text) <= 200 else text[:200] + "..."
+    return (
+        f"Failed to load a ModelProto from the string '{shown}'.\n"
+        "Check that it is either a valid path to an existing onnx model file, or is a valid onnx ModelProto string."
+    )
+
+
+def initializers_of(model: onnx.ModelProto, large: Large = _NONE) -> dict[str, np.ndarray]:
+    """The data of a model's initializers by id, in order; ``large`` has those that ``load_light`` took out."""
+    data = {}
+    for proto in model.graph.initializer:
+        # Of two that have one name, the last one counts: it kept its data.
+        taken = proto.name in large and not (proto.raw_data or proto.float_data)
+        data[proto.name] = np.array(large[proto.name]) if taken else array_of(proto)
+    return data
+
+
+def opset_of(model: onnx.ModelProto) -> int:
+    """The version of ai.onnx that a model is written in."""
+    return next((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), _DEFAULT)
+
+
+def _check_opset(version: int) -> None:
+    newest = onnx.defs.onnx_opset_version()
+    if not _OLDEST <= version <= newest:
+        raise EmulatorError(
+            f"Encountered ONNX opset version {version}, Maximimum supported opset is {newest}, minimum {_OLDEST} and "
+            f"default {_DEFAULT}."
+        )
+
+
+def write_model(file: str | os.PathLike[str], model: bytes) -> None:
+    """Write a serialised model, whole or not at all; raise EmulatorError if that fails."""
+    _write("model", file, model)
+
+
+def write_external(data: Mapping[str, np.ndarray], external: External) -> None:
+    """Write the data of initializers to the file where a model looks for them; raise EmulatorError if that fails."""
+    ids, file = external
+    arrays = [np.ascontiguousarray(data[id]).reshape(-1).view(np.uint8) for id in ids]
+    _write("initializers", file, *(array.data for array in arrays))
+
+
+def _write(what: str, file: str | os.PathLike[str], *parts: bytes | memoryview) -> None:
+    failed = replace_file(os.fspath(file), *parts)
+    if failed:
+        raise EmulatorError(f"Cannot write the {what} '{file}': {failed}; name a file that can be written")
+
+
+def external_beside(model: str, external: External) -> External:
+    """``external`` as the file ``model`` names it: relative, as ONNX wants it, where it lies in the same folder."""
+    ids, file = external
+    relative = os.path.relpath(file, os.path.dirname(os.path.abspath(model)))
+    return ids, os.path.abspath(file) if relative.startswith("..") else relative

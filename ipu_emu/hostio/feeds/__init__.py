@@ -1,0 +1,1 @@
+"""Step data as sessions and queues take them: feeds, arrays, callbacks, infeed and outfeed queues."""

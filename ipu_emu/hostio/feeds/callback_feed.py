@@ -1,0 +1,70 @@
+"""CallbackFeed: step data that the user's functions hand over and take, one micro-batch of one replica a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ipu_emu.errors import SessionError
+from ipu_emu.graph import Tensor
+from ipu_emu.hostio.feeds.array_feed import check_room, is_converted
+
+__all__ = ["CallbackFeed"]
+
+
+class CallbackFeed:
+    """Calls ``input(id, prefetch)`` and ``output(id)`` for an array, then the completion function with the id.
+
+    The first chunk of an input in a step is asked for with ``prefetch`` False, the others with True where streams are
+    prefetched: then ``input`` may return None, and is asked again with False.
+    """
+
+    def __init__(
+        self,
+        input: Callable[[str, bool], NDArray[Any] | None],
+        input_complete: Callable[[str], object],
+        output: Callable[[str], NDArray[Any]],
+        output_complete: Callable[[str], object],
+    ) -> None:
+        self._input, self._input_complete = input, input_complete
+        self._output, self._output_complete = output, output_complete
+        self._tensors: Mapping[str, Tensor] = {}
+        self._prefetch = False
+        self._begun: set[str] = set()
+
+    def attach(self, tensors: Mapping[str, Tensor], *, prefetch: bool = False) -> None:
+        """Say at the start of a step which tensors the chunks belong to, and whether streams are prefetched."""
+        self._tensors, self._prefetch = tensors, prefetch
+        self._begun.clear()
+
+    def read(self, id: str) -> NDArray[Any]:
+        """Ask for the next chunk of an input."""
+        chunk = self._input(id, True) if self._prefetch and id in self._begun else None
+        if chunk is None:
+            chunk = self._input(id, False)
+        self._begun.add(id)
+        if chunk is None:
+            raise SessionError(f"[StepIOSplitter] IStepIO unexpectedly did not provide input data for tensor {id}")
+        chunk = np.asarray(chunk)
+        tensor = self._tensors[id]
+        if chunk.size != tensor.nelms:
+            raise SessionError(
+                f"The input callback gave {chunk.size} elements for {tensor}, which needs {tensor.nelms}"
+            )
+        is_converted(id, chunk.dtype, tensor.dtype)
+        copy = np.array(chunk, dtype=tensor.dtype.numpy)
+        self._input_complete(id)
+        return copy
+
+    def write(self, id: str, value: NDArray[Any]) -> None:
+        """Store the next chunk of an output."""
+        chunk = self._output(id)
+        check_room(id, chunk)
+        is_converted(id, chunk.dtype, self._tensors[id].dtype)
+        if chunk.size != value.size:
+            raise SessionError(f"The output callback gave room for {chunk.size} elements of {id}, not {value.size}")
+        np.copyto(chunk.reshape(value.shape), value, casting="unsafe")
+        self._output_complete(id)

@@ -1,0 +1,74 @@
+"""StepFeed: a feed as the step data of a session; each run takes the next step, as views into its slot."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from numpy.typing import NDArray
+
+from ipu_emu.errors import FeedError
+from ipu_emu.graph import Tensor
+from ipu_emu.hostio.data.data_modes import DataMode
+from ipu_emu.hostio.feeds.array_feed import ArrayFeed
+from ipu_emu.hostio.feeds.feed import Feed
+
+__all__ = ["StepFeed"]
+
+
+class StepFeed(ArrayFeed):
+    """Inputs from ``feed``; outputs to arrays by tensor id.
+
+    The names of the feed's arrays are tensor ids; ``names`` gives ids to a tuple or a single array, or other ids to a
+    dict. With synthetic data outputs are not written, as in PopART.
+    """
+
+    def __init__(
+        self, feed: Feed, outputs: Mapping[str, NDArray[Any]], names: Sequence[str] | Mapping[str, str] | None = None
+    ) -> None:
+        super().__init__({}, outputs)
+        self.feed = feed
+        self._ids = _ids(feed, names)
+
+    def attach(self, tensors: Mapping[str, Tensor]) -> None:
+        """Take the next step; raise FeedError if there is none."""
+        try:
+            arrays = self.feed.next_arrays()
+        except StopIteration:
+            raise FeedError(
+                f"The feed has given all of its {self.feed.position} steps; run no more than that, or give it more "
+                "epochs (epochs=None repeats the data without end)"
+            ) from None
+        self.provide(dict(zip(self._ids, arrays, strict=True)))
+        super().attach(tensors)
+
+    @property
+    def step(self) -> int:
+        """The number of the step that it gives now."""
+        return self.feed.position - 1
+
+    def upcoming(self) -> ArrayFeed | None:
+        """The data of the step after this one, if they are there already."""
+        arrays = self.feed.upcoming()
+        if arrays is None:
+            return None
+        ahead = ArrayFeed(dict(zip(self._ids, arrays, strict=True)), {})
+        ahead.attach(self._tensors)
+        return ahead
+
+    def write(self, id: str, value: NDArray[Any]) -> None:
+        """Store the next chunk of an output."""
+        if self.feed.mode is not DataMode.SYNTHETIC:
+            super().write(id, value)
+
+
+def _ids(feed: Feed, names: Sequence[str] | Mapping[str, str] | None) -> list[str]:
+    keys = list(feed.form.keys)
+    if isinstance(names, Mapping):
+        return [names.get(key, key) for key in keys]
+    if names is None and feed.form.kind is dict:
+        return keys
+    if names is None or len(names) != len(keys):
+        found = 0 if names is None else len(names)
+        raise FeedError(f"The feed's samples are {feed.form}; name {len(keys)} tensors with names=, not {found}")
+    return list(names)

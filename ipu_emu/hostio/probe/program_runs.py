@@ -1,0 +1,141 @@
+"""Cases: runs of a program with real, generated and synthetic data on several numbers of instances."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import popdist_py
+from ipu_emu.errors import EmulatorError
+from ipu_emu.hostio.data.data_modes import MODE_VARIABLE, DataMode
+from ipu_emu.hostio.probe.probe import REPORTS_VARIABLE, STEPS_VARIABLE, Measured
+
+__all__ = ["Program", "Run", "counts_of", "measure"]
+
+_LAST_LINES = 15
+
+
+@dataclass(frozen=True)
+class Program:
+    """A command line of a Python program, and how it is run."""
+
+    command: tuple[str, ...]
+    replicas_per_instance: int
+    steps: int
+    timeout: float
+
+
+@dataclass(frozen=True)
+class Run:
+    """One case; numbers are of the whole job, except those that say per instance. Wall time."""
+
+    mode: str
+    instances: int
+    samples_per_second: float
+    gigabytes_per_second: float
+    waiting: float  # share of the time in which the slowest-fed instance waits for data
+    cpus_per_instance: float
+    memory_bytes_per_instance: float
+    workers: int
+    steps: int = 0  # that were timed
+
+
+def counts_of(text: str) -> list[int]:
+    """``1,2,4`` as numbers; without a text powers of two, up to the instances of the job around it, or the CPUs."""
+    if not text:
+        most = popdist_py.getNumInstances() if popdist_py.isPopdistEnvSet() else len(os.sched_getaffinity(0))
+        return [1 << power for power in range(most.bit_length())]
+    words = text.split(",")
+    if not all(word.strip().isdigit() and int(word) > 0 for word in words):
+        raise EmulatorError(f"--instances {text}: not a list of numbers above 0; write for example 1,2,4")
+    return sorted({int(word) for word in words})
+
+
+def measure(program: Program, counts: list[int]) -> Iterator[Run]:
+    """Run the three cases for each number of instances."""
+    for instances in counts:
+        for mode in DataMode:
+            with tempfile.TemporaryDirectory(prefix="ipu-emu-hostio-") as folder:
+                end = _run(program, instances, mode, Path(folder))
+                yield _summed(_reports(Path(folder), program, end, instances, mode))
+
+
+def _run(program: Program, instances: int, mode: DataMode, folder: Path) -> subprocess.CompletedProcess[str]:
+    launcher = Path(sys.executable).with_name("poprun-py")
+    replicas = instances * program.replicas_per_instance
+    command = [str(launcher), "--num-instances", str(instances), "--num-replicas", str(replicas), sys.executable]
+    environment = os.environ | {
+        MODE_VARIABLE: mode.value,
+        REPORTS_VARIABLE: str(folder),
+        STEPS_VARIABLE: str(program.steps),
+    }
+    try:
+        return subprocess.run(
+            [*command, *program.command],
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            timeout=program.timeout,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise EmulatorError(
+            f"{program.command[0]} with {mode.value} data on {instances} instances took more than "
+            f"{program.timeout:g} s; use fewer --steps, or a longer --timeout"
+        ) from None
+    except FileNotFoundError:
+        raise EmulatorError(f"{launcher} is missing; install poprun-py into this environment") from None
+
+
+def _reports(
+    folder: Path, program: Program, end: subprocess.CompletedProcess[str], instances: int, mode: DataMode
+) -> list[Measured]:
+    """The longest report of each instance. A program that wants more steps than it gets may fail; that is fine."""
+    longest: dict[int, Measured] = {}
+    for file in folder.glob("*.json"):
+        found = Measured(**json.loads(file.read_text()))
+        if found.instance not in longest or found.steps > longest[found.instance].steps:
+            longest[found.instance] = found
+    least = min((report.steps for report in longest.values()), default=0)
+    if len(longest) == instances and (end.returncode == 0 or least == program.steps):
+        return list(longest.values())
+    last = "\n".join(end.stdout.splitlines()[-_LAST_LINES:]) or "(no output)"
+    if len(longest) == instances:
+        raise EmulatorError(
+            f"{program.command[0]} with {mode.value} data failed (exit code {end.returncode}) after {least} of "
+            f"{program.steps} timed steps; mend it, or ask for fewer --steps. Its last lines:\n{last}"
+        )
+    raise EmulatorError(
+        f"{len(longest)} of {instances} instances measured their data with {mode.value} data (exit code "
+        f"{end.returncode}). The program has to run more than 3 steps of a session or of an ipu_emu.hostio.Feed; "
+        f"its last lines:\n{last}"
+    )
+
+
+def _summed(reports: list[Measured]) -> Run:
+    """One job: instances keep step, so the slowest one's time is that of all."""
+    seconds = max(report.seconds for report in reports)
+
+    def mean(values: list[Any]) -> float:
+        return float(sum(values)) / len(values)
+
+    return Run(
+        mode=reports[0].mode,
+        instances=len(reports),
+        samples_per_second=sum(report.samples for report in reports) / seconds,
+        gigabytes_per_second=sum(report.bytes for report in reports) / seconds / 1e9,
+        waiting=max(report.waited_seconds / report.seconds for report in reports),
+        cpus_per_instance=mean([report.cpu_seconds / report.seconds for report in reports]),
+        memory_bytes_per_instance=mean([report.memory_bytes for report in reports]),
+        workers=reports[0].workers,
+        steps=min(report.steps for report in reports),
+    )

@@ -1,0 +1,121 @@
+"""Collectives between replicas as ops: all-reduce and reduce-scatter, over all replicas or groups of them.
+
+Source: PopART 3.4. The operator is the attribute ``__collectiveOperator`` (a number, default Add), the group
+``__collectiveCommGroup`` = [type, size] (default all). A shard of a reduce-scatter is one-dimensional, of
+ceil(elements / group size) elements; its index is the index in the group, and the end is padded with zeros.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+
+from gcl import CommGroup, CommGroupType, Group, Operator
+from gcl.core.operators import operator
+from ipu_emu.errors import EmulatorError
+from ipu_emu.graph.op import GRAPHCORE, Op
+from ipu_emu.ops.core.cost import moves
+from ipu_emu.ops.core.node import Made, Node
+from ipu_emu.ops.core.op_definition import Bound, OpDef, Step
+from ipu_emu.ops.core.shape_rules import same
+
+__all__ = [
+    "BUILT",
+    "GATHER_SHARDS",
+    "GATHER_WEIGHT",
+    "GROUP",
+    "MEAN",
+    "MEAN_OPERATOR",
+    "OPERATOR",
+    "OPS",
+    "REDUCTIONS",
+    "REPLICAS",
+    "SCATTER",
+    "SCATTER_GRADIENT",
+    "between_replicas",
+    "group_of",
+    "operator_of",
+]
+
+OPERATOR, GROUP = "__collectiveOperator", "__collectiveCommGroup"
+#: How many replicas there are: an attribute that a session adds, because groups and shapes of shards depend on it.
+REPLICAS = "__replicas"
+
+#: By the numbers of PopART.
+_OPERATORS = tuple(Operator)
+_GROUPS = (CommGroupType.ALL, CommGroupType.CONSECUTIVE, CommGroupType.ORTHOGONAL, CommGroupType.NONE)
+SCATTER = "ReplicatedReduceScatter"
+_REDUCE = "ReplicatedAllReduce"
+#: Those that the Builder makes.
+BUILT = (SCATTER, _REDUCE)
+#: The mean over replicas as part of a model: what each replica's loss owes to it is the mean of what all say.
+MEAN = "ReplicatedMean"
+MEAN_OPERATOR = _OPERATORS.index(Operator.MEAN)
+#: Between the replicas that share an update or a weight (ops/sharding.py).
+SCATTER_GRADIENT, GATHER_WEIGHT, GATHER_SHARDS = "ReduceScatterGradient", "AllGatherWeight", "AllGatherShards"
+#: After which all replicas of a group have the same.
+REDUCTIONS = (_REDUCE, MEAN)
+_OWN = (MEAN, SCATTER_GRADIENT, GATHER_WEIGHT, GATHER_SHARDS)
+
+
+def between_replicas(op: Op) -> bool:
+    """Say whether the engine runs ``op`` as a collective."""
+    return op.type in _OWN or (op.domain == GRAPHCORE and op.type in BUILT)
+
+
+def operator_of(op: Op) -> str:
+    """gcl's name of the operator."""
+    return str(_OPERATORS[int(op.attributes.get(OPERATOR, 0))])
+
+
+def group_of(op: Op, replicas: int) -> tuple[int, int] | None:
+    """(stride, size) of the replicas that take part together, None for all."""
+    type, size = (int(value) for value in op.attributes.get(GROUP, (0, 0)))
+    if _GROUPS[type] is CommGroupType.ALL:
+        return None
+    if op.type == MEAN and replicas % size:
+        raise EmulatorError(
+            f"The number of replicas ({replicas}) must be divisible by distributed_batch_norm_replica_group_size "
+            f"({size}); use a size that divides it"
+        )
+    group = Group.of_comm_group(replicas, CommGroup(_GROUPS[type], size))
+    return group.stride, group.size
+
+
+def _checked(node: Node) -> None:
+    number, (type, _) = int(node.attribute(OPERATOR, 0)), node.attribute(GROUP, (0, 0))
+    if not 0 <= number < len(_OPERATORS):
+        raise node.fail(f"there is no collective operator {number}; use 0 to {len(_OPERATORS) - 1}")
+    if not 0 <= type < len(_GROUPS):
+        raise node.fail(f"there is no communication group type {type}; use 0 to {len(_GROUPS) - 1}")
+    operator(_OPERATORS[number], node.input(0).dtype.numpy)
+
+
+def _group(node: Node) -> tuple[int, int] | None:
+    replicas = int(node.attribute(REPLICAS, 1))
+    return group_of(node.op, replicas) if replicas > 1 else None
+
+
+def _same(node: Node) -> Made:
+    _checked(node)
+    _group(node)
+    return same(node)
+
+
+def _shard(node: Node) -> Made:
+    _checked(node)
+    tensor, group, replicas = node.input(0), _group(node), int(node.attribute(REPLICAS, 1))
+    return [(tensor.dtype, (-(-tensor.nelms // (group[1] if group else replicas)),))]
+
+
+def _alone(bound: Bound) -> Step:
+    x, y = bound.input(0), bound.outputs[0]
+    return partial(np.copyto, y, x.reshape(y.shape))
+
+
+OPS = [
+    OpDef(_REDUCE, (1, 1), _same, _alone, moves, domain=GRAPHCORE),
+    OpDef(MEAN, (1, 1), _same, _alone, moves, lambda d: d.g.op(MEAN, **d.node.op.attributes)),
+    OpDef(SCATTER, (1, 1), _shard, _alone, moves, domain=GRAPHCORE),
+]

@@ -1,0 +1,31 @@
+"""Remote: copies between the memory of an IPU and Streaming Memory.
+
+RemoteLoad    what lies in Streaming Memory -> a copy on the IPU
+RemoteStore   a value on the IPU -> a copy in Streaming Memory
+RemoteUpdate  (variable in Streaming Memory, its new value on the IPU) -> the variable
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+
+from ipu_emu.ops.core.cost import moves
+from ipu_emu.ops.core.op_definition import Bound, OpDef, Step, always
+from ipu_emu.ops.core.shape_rules import same
+
+__all__ = ["OPS", "REMOTE_LOAD", "REMOTE_STORE", "REMOTE_UPDATE"]
+
+REMOTE_LOAD, REMOTE_STORE, REMOTE_UPDATE = "RemoteLoad", "RemoteStore", "RemoteUpdate"
+
+
+def _copy(bound: Bound) -> Step:
+    return partial(np.copyto, bound.outputs[0], bound.input(len(bound.inputs) - 1))
+
+
+OPS = [
+    OpDef(REMOTE_LOAD, (1, 1), same, _copy, moves, elementwise=True, halves=always),
+    OpDef(REMOTE_STORE, (1, 1), same, _copy, moves, elementwise=True, halves=always),
+    OpDef(REMOTE_UPDATE, (2, 2), same, _copy, moves, updates=(0,), elementwise=True, halves=always),
+]

@@ -1,0 +1,99 @@
+"""Sharding: ops of updates that are divided between replicas, each of which updates one shard of a weight.
+
+    TakeShard              (whole, number of the shard) -> shard, padded with zeros
+    ReduceScatterGradient  gradients of all replicas -> each gets one shard of what they are together
+    AllGatherWeight        (weight, shard) -> the weight, whole again, of the shards of all replicas
+    AllGatherShards        shard -> a whole tensor of ``shape``, of the shards of all replicas
+
+All but the first are collectives. The attribute ``shards`` says between which replicas, and how; ``between`` joins
+several domains of a gradient.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ipu_emu.graph import Shards
+from ipu_emu.graph.op import Op
+from ipu_emu.ops.communication.collective_ops import GATHER_SHARDS, GATHER_WEIGHT, SCATTER_GRADIENT
+from ipu_emu.ops.core.cost import moves
+from ipu_emu.ops.core.kernel_helpers import chain, contiguous
+from ipu_emu.ops.core.node import Made, Node
+from ipu_emu.ops.core.op_definition import Bound, OpDef, Step, always
+
+__all__ = ["BETWEEN", "OPS", "TAKE_SHARD", "cut", "exchanged_bytes", "paste", "shards_of", "shares"]
+
+TAKE_SHARD = "TakeShard"
+#: The (stride, size) of the replicas that hold one shard of a gradient in several domains, which sum it once more.
+BETWEEN = "between"
+
+_Array = NDArray[Any]
+
+
+def shares(op: Op) -> bool:
+    """Say whether ``op`` is a collective of shards."""
+    return op.type in (SCATTER_GRADIENT, GATHER_WEIGHT, GATHER_SHARDS)
+
+
+def shards_of(op: Op) -> Shards:
+    """How what ``op`` works on is divided."""
+    shards: Shards = op.attributes["shards"]
+    return shards
+
+
+def exchanged_bytes(node: Node) -> int:
+    """Bytes of a replica that a collective of shards exchanges: the whole, padded, and a shard."""
+    shards = shards_of(node.op)
+    return (shards.domain[1] + 1) * shards.size * node.input(0).dtype.itemsize
+
+
+def cut(shards: Shards, index: int, whole: _Array, shard: _Array) -> Step:
+    """The call that copies shard ``index`` out of a whole tensor, which lies in one stretch, and pads it."""
+    flat, runs = whole.reshape(-1), shards.runs(index)
+    covered = sum(run.count * run.length for run in runs)
+    return chain(
+        *(partial(np.copyto, run.of_shard(shard), run.of_whole(flat)) for run in runs),
+        partial(shard[covered:].fill, 0),
+    )
+
+
+def paste(shards: Shards, index: int, shard: _Array, whole: _Array) -> Step:
+    """The call that copies shard ``index`` into a whole tensor, which lies in one stretch."""
+    flat = whole.reshape(-1)
+    return chain(
+        *(partial(np.copyto, run.of_whole(flat), run.of_shard(shard)) for run in shards.runs(index)),
+    )
+
+
+def _shard(node: Node) -> Made:
+    return [(node.input(0).dtype, (shards_of(node.op).size,))]
+
+
+def _whole(node: Node) -> Made:
+    return [(node.input(0).dtype, shards_of(node.op).shape)]
+
+
+def _take(bound: Bound) -> Step:
+    whole, number, shards = bound.input(0), bound.input(1), shards_of(bound.node.op)
+    cuts = [cut(shards, index, whole, bound.outputs[0]) for index in range(shards.domain[1])]
+
+    def take() -> None:
+        cuts[int(number[()])]()
+
+    return take
+
+
+def _collective(bound: Bound) -> Step:
+    raise AssertionError(f"{bound.node.op} is one of all replicas; no replica runs it alone")
+
+
+OPS = [
+    OpDef(TAKE_SHARD, (2, 2), _shard, contiguous(_take), moves, halves=always),
+    OpDef(SCATTER_GRADIENT, (1, 1), _shard, _collective, moves, halves=always),
+    OpDef(GATHER_WEIGHT, (2, 2), _whole, _collective, moves, updates=(0,), halves=always),
+    OpDef(GATHER_SHARDS, (1, 1), _whole, _collective, moves, halves=always),
+]

@@ -1,0 +1,1 @@
+"""Subgraphs and control flow: call, if, loop, scan; ops that end, print or refuse."""

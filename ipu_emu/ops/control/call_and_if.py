@@ -1,0 +1,76 @@
+"""Subgraphs: call and if, written out as the ops of their bodies.
+
+Call    the body
+If      both branches, each with a guard so that one runs, and a choice between their results; the branch alone
+        where the condition is known
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from numpy.typing import NDArray
+
+from ipu_emu.graph import Graph, Op, Role
+from ipu_emu.graph.op import GRAPHCORE
+from ipu_emu.ops.control.inlining import Inliner, body_of, check_inputs, made_by, written_out
+from ipu_emu.ops.core.node import Made, Node, inputs_of
+from ipu_emu.ops.core.rewrite import Rewrite
+
+__all__ = ["OPS"]
+
+_Array = NDArray[Any]
+
+
+def _call_shape(node: Node) -> Made:
+    body = body_of(node, "callee")
+    check_inputs(node, body, len(node.inputs))
+    return made_by(body)
+
+
+def _call(graph: Graph, op: Op) -> list[Op]:
+    inliner = Inliner(Rewrite(graph, op))
+    return inliner.name(inliner.inline(op.attributes["callee"], op.inputs))
+
+
+def _if_shape(node: Node) -> Made:
+    first, second = made_by(body_of(node, "then_branch")), made_by(body_of(node, "else_branch"))
+    known = node.values[0] if node.values else None
+    if known is not None and known.size == 1:
+        return first if known.all() else second
+    if first != second:
+        raise node.fail(f"the branches make {_text(first)} and {_text(second)}; let them make the same")
+    if node.input(0).nelms != 1:
+        raise node.fail(f"the condition must be one BOOL, found {node.input(0)}")
+    return first
+
+
+def _if_known(node: Node) -> list[_Array] | None:
+    """What a branch makes that is known to be taken, where all of that is known."""
+    condition = node.values[0] if node.values else None
+    if condition is None:
+        return None
+    body = body_of(node, "then_branch" if condition.all() else "else_branch")
+    known = [body.data[id] for id in body.outputs if body.tensor(id).role is Role.CONSTANT]
+    return known if len(known) == len(body.outputs) else None
+
+
+def _text(made: Made) -> str:
+    return ", ".join(f"{dtype}{list(shape)}" for dtype, shape in made)
+
+
+def _if(graph: Graph, op: Op) -> list[Op]:
+    inliner, known = Inliner(Rewrite(graph, op)), inputs_of(graph, op).values[0]
+    if known is not None:
+        return inliner.name(inliner.inline(op.attributes["then_branch" if known.all() else "else_branch"], ()))
+    condition = inliner.rewrite.op("ReshapeTo", op.inputs[0], shape=[])
+    first = inliner.inline(op.attributes["then_branch"], (), inliner.guard(condition))
+    second = inliner.inline(op.attributes["else_branch"], (), inliner.guard(inliner.rewrite.op("Not", condition)))
+    return inliner.name([inliner.choose(condition, a, b) for a, b in zip(first, second, strict=True)])
+
+
+OPS = [
+    written_out("Call", (0, None), _call_shape, _call, GRAPHCORE),
+    replace(written_out("If", (1, 1), _if_shape, _if), folded=_if_known),
+]

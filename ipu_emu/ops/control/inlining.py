@@ -1,0 +1,106 @@
+"""Inlining: the body of an op, such as a call or a loop, written out as ops of the graph that has the op."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from ipu_emu.errors import EmulatorError
+from ipu_emu.graph import Graph, Op, Role
+from ipu_emu.graph.graph import capturing
+from ipu_emu.ops.core.cost import moves
+from ipu_emu.ops.core.node import Made, Node
+from ipu_emu.ops.core.op_definition import Expand, OpDef, ShapeRule, unreached
+from ipu_emu.ops.core.rewrite import Rewrite
+
+__all__ = ["MOST_OPS", "Inliner", "body_of", "check_inputs", "made_by", "stacked", "written_out"]
+
+#: More ops than this are not written out.
+MOST_OPS = 20_000
+
+
+def body_of(node: Node, name: str) -> Graph:
+    """The subgraph ``name`` of an op."""
+    body = node.attribute(name, None)
+    if not isinstance(body, Graph):
+        raise node.fail(f"it has no graph {name}; give it a subgraph")
+    return body
+
+
+def made_by(body: Graph) -> Made:
+    """Type and shape of what a subgraph makes."""
+    return [(body.tensor(id).dtype, body.tensor(id).shape) for id in body.outputs]
+
+
+def check_inputs(node: Node, body: Graph, given: int) -> None:
+    """Refuse a subgraph that has another number of inputs."""
+    if len(body.inputs) != given:
+        raise node.fail(f"the subgraph has {len(body.inputs)} inputs, {given} were given")
+
+
+class Inliner:
+    """Copies bodies into the graph of the op that has them."""
+
+    def __init__(self, rewrite: Rewrite) -> None:
+        self.rewrite = rewrite
+        self.graph = rewrite.graph
+        self.copies = 0
+
+    def inline(self, body: Graph, inputs: Sequence[str], guard: str = "") -> list[str]:
+        """Add the ops of ``body``, which run where ``guard`` is true, and return the ids of its outputs."""
+        prefix = f"{self.rewrite.original.outputs[0]}/body/{self.copies}"
+        self.copies += 1
+        names = dict(zip(body.inputs, inputs, strict=True)) | {id: id for id in body.captured}
+        for id, tensor in body.tensors.items():
+            if id not in names:
+                names[id] = f"{prefix}/{id}"
+                role = Role.CONSTANT if id in body.data else tensor.role
+                self.graph.add(replace(tensor, id=names[id], role=role), body.data.get(id))
+        self.rewrite.ops += [self._renamed(op, names, guard) for op in body.ops]
+        if len(self.rewrite.ops) > MOST_OPS:
+            label = self.rewrite.original.label
+            raise EmulatorError(f"Op {label}: more than {MOST_OPS} ops when written out; loop fewer times")
+        return [names[id] for id in body.outputs]
+
+    def _renamed(self, op: Op, names: Mapping[str, str], guard: str) -> Op:
+        return replace(
+            op,
+            inputs=tuple(names[id] if id else "" for id in op.inputs),
+            outputs=tuple(names[id] if id else "" for id in op.outputs),
+            attributes={**self.rewrite.annotations, **capturing(op.attributes, names)},
+            phase=self.rewrite.original.phase,
+            guard=guard or self.rewrite.original.guard,
+        )
+
+    def guard(self, condition: str) -> str:
+        """The guard of what runs where ``condition`` is true, inside of what has a guard itself."""
+        outer = self.rewrite.original.guard
+        if not outer:
+            return condition
+        both = self.rewrite.op("And", outer, condition)
+        self.rewrite.ops[-1] = replace(self.rewrite.ops[-1], guard="")  # false where the outer one is
+        return both
+
+    def choose(self, condition: str, first: str, second: str) -> str:
+        return self.rewrite.op("Where", condition, first, second)
+
+    def name(self, ids: Sequence[str]) -> list[Op]:
+        """Give results the names of the outputs of the op."""
+        for id, output in zip(ids, self.rewrite.original.outputs, strict=True):
+            self.rewrite.op("Identity", id, into=output)
+        return self.rewrite.ops
+
+
+def stacked(rewrite: Rewrite, rows: list[list[str]], axes: Sequence[int]) -> list[str]:
+    """The results of all iterations along a new axis."""
+    return [
+        rewrite.op("Concat", *(rewrite.op("Unsqueeze", id, axes=[axis]) for id in column), axis=axis)
+        for axis, column in zip(axes, zip(*rows, strict=True), strict=True)
+    ]
+
+
+def written_out(
+    type: str, inputs: tuple[int, int | None], shape: ShapeRule, expand: Expand, domain: str = ""
+) -> OpDef:
+    """The entry of an op that is written out as others."""
+    return OpDef(type, inputs, shape, unreached, moves, expand=expand, domain=domain)

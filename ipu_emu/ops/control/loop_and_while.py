@@ -1,0 +1,154 @@
+"""Loops: as ops, one iteration after the other, or as one op that runs its body.
+
+    Loop    the body once for each iteration, where their number is known and not too large
+    While   what else becomes of a Loop: it runs its body until the count or the condition ends it
+
+In a loop that is written out and may stop early each iteration has a guard, and a choice that keeps the state from
+then on. A While has no gradient, as nobody knows how many states there would be to keep.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ipu_emu.errors import EmulatorError
+from ipu_emu.graph import Graph, Op, Role
+from ipu_emu.ops.control.inlining import MOST_OPS, Inliner, body_of, check_inputs, made_by, stacked, written_out
+from ipu_emu.ops.core.adjoint import Adjoint, Value
+from ipu_emu.ops.core.cost import moves
+from ipu_emu.ops.core.node import Made, Node, inputs_of
+from ipu_emu.ops.core.op_definition import OpDef, always, unreached
+from ipu_emu.ops.core.rewrite import Rewrite
+from ipu_emu.ops.core.shape_rules import same
+
+__all__ = ["OPS", "PLAN", "WHILE", "check_gradients"]
+
+WHILE, _GRADIENT = "While", "WhileGrad"
+#: The attribute of a While with the memory plan of its body.
+PLAN = "plan"
+
+
+def _count(node: Node) -> int | None:
+    """The number of iterations at most, None where it is not known."""
+    if "M" in node.op.attributes:
+        return int(node.op.attributes["M"])
+    known = node.values[0] if node.has_input(0) else None
+    return None if known is None else max(int(known.reshape(-1)[0]), 0)
+
+
+def _loop_shape(node: Node) -> Made:
+    body = body_of(node, "body")
+    check_inputs(node, body, len(node.inputs))
+    return _made(node, body, len(node.inputs) - 2)
+
+
+def _made(node: Node, body: Graph, states: int) -> Made:
+    made = made_by(body)[1:]
+    for index, (dtype, shape) in enumerate(made[:states]):
+        start = node.input(index + 2)
+        if (start.dtype, start.shape) != (dtype, shape):
+            raise node.fail(f"state {start} becomes {dtype}{list(shape)}; it must keep its type and shape")
+    return made[:states] + [(dtype, (_rows(node), *shape)) for dtype, shape in made[states:]]
+
+
+def _rows(node: Node) -> int:
+    count = _count(node)
+    if count is None:
+        raise node.fail(
+            "M (input 0) is not a constant, so the shape of the results that it collects is not known; "
+            "make M with constant() or an initializer"
+        )
+    return count
+
+
+def _loop(graph: Graph, op: Op) -> list[Op]:
+    node, body = inputs_of(graph, op), op.attributes["body"]
+    count, ends = _count(node), _may_stop(node, body)
+    if count is None and not ends and not node.has_input(0):
+        raise node.fail("nothing ends it: it has no number of iterations, and its condition stays true")
+    if ends and len(body.outputs) > len(op.inputs) - 1:
+        raise node.fail("a loop that may stop early cannot collect the results of its iterations")
+    if count is None or count * len(body.ops) > MOST_OPS:
+        return [_while(op, body)]
+    return _unrolled(graph, op, count, ends)
+
+
+def _may_stop(node: Node, body: Graph) -> bool:
+    """Whether the condition may end the loop."""
+    start = node.values[1] if node.has_input(1) else np.array(True)
+    return not _keeps_going(body) or start is None or not start.all()
+
+
+def _keeps_going(body: Graph) -> bool:
+    """Whether the condition that a body makes is true, or that which it was given."""
+    id, producers = body.outputs[0], {output: op for op in body.ops for output in op.outputs}
+    while id in producers and producers[id].type == "Identity":
+        id = producers[id].inputs[0]
+    return id == body.inputs[1] or (id in body.data and bool(body.data[id].all()))
+
+
+def _unrolled(graph: Graph, op: Op, count: int, ends: bool) -> list[Op]:
+    inliner, body, carried = Inliner(Rewrite(graph, op)), op.attributes["body"], len(op.inputs) - 2
+    rewrite, states, scanned = inliner.rewrite, list(op.inputs[2:]), []
+    always_true = rewrite.constant(np.array(True))
+    condition = rewrite.op("ReshapeTo", op.inputs[1], shape=[]) if op.inputs[1] else always_true
+    number = body.tensor(body.inputs[0]).dtype.numpy
+    for i in range(count):
+        guard = inliner.guard(condition) if ends else ""
+        made = inliner.inline(body, [rewrite.constant(np.array(i, number)), condition, *states], guard)
+        new = made[1 : 1 + carried]
+        states = [inliner.choose(condition, a, b) for a, b in zip(new, states, strict=True)] if ends else new
+        if ends:
+            condition = rewrite.op("And", condition, rewrite.op("ReshapeTo", made[0], shape=[]))
+        scanned.append(made[1 + carried :])
+    if count:
+        return inliner.name([*states, *stacked(rewrite, scanned, [0] * (len(body.outputs) - 1 - carried))])
+    return inliner.name([*states, *(_no_rows(rewrite, body, id) for id in body.outputs[1 + carried :])])
+
+
+def _no_rows(rewrite: Rewrite, body: Graph, id: str) -> str:
+    tensor = body.tensor(id)
+    return rewrite.constant(np.zeros((0, *tensor.shape), tensor.dtype.numpy))
+
+
+def _while(op: Op, body: Graph) -> Op:
+    """A While: what the body captured is given to it after the states."""
+    captured = [id for id in body.captured if body.tensors[id].role is not Role.CONSTANT]
+    alone = replace(body.copy(), parent=None, inputs=[*body.inputs, *captured], captured=[])
+    attributes = {**op.attributes, "body": alone, "states": len(op.inputs) - 2}
+    return replace(op, type=WHILE, inputs=(*op.inputs, *captured), attributes=attributes, domain="")
+
+
+def _while_shape(node: Node) -> Made:
+    return _made(node, body_of(node, "body"), node.attribute("states", 0))
+
+
+def _gradients(d: Adjoint) -> list[Value | None]:
+    """Stand-ins, which may stay as long as nobody needs them."""
+    return [v.op(_GRADIENT) if v is not None and v.tensor.dtype.is_float else None for v in d.operands]
+
+
+def check_gradients(graph: Graph) -> None:
+    """Refuse a graph in which something depends on the gradient of a While."""
+    for op in graph.ops:
+        if op.type == _GRADIENT:
+            raise EmulatorError(
+                f"'{op.inputs[0]}' has no gradient: it goes into a loop whose number of iterations is computed or "
+                "very large; give the loop a constant that is large enough, its condition can end it earlier"
+            )
+
+
+def _body_memory(node: Node) -> list[int]:
+    plan: Any = node.attribute(PLAN, None)
+    return [] if plan is None else [-(-size // 4) for size in plan.sizes.values()]
+
+
+OPS = [
+    written_out("Loop", (2, None), _loop_shape, _loop),
+    # (M, condition, states, what the body reads besides); body, states; PLAN once its memory is planned
+    OpDef(WHILE, (2, None), _while_shape, unreached, moves, _gradients, _body_memory, halves=always),
+    OpDef(_GRADIENT, (1, 1), same, unreached, moves),
+]

@@ -1,0 +1,124 @@
+"""Scan: the body once for each slice of its inputs, written out.
+
+opset 9     (states, scanned inputs), each sliced along its scan axis
+opset 8     (lengths, states, scanned inputs), all with a batch axis first: a scan for each sample, stacked again
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ipu_emu.graph import Graph, Op
+from ipu_emu.ops.control.inlining import Inliner, body_of, check_inputs, made_by, stacked, written_out
+from ipu_emu.ops.core.node import Made, Node, inputs_of
+from ipu_emu.ops.core.rewrite import Rewrite
+
+__all__ = ["OPS"]
+
+#: Since this opset samples are not scanned apart any more.
+_UNBATCHED = 9
+
+
+def _axes(node: Node, name: str, count: int) -> list[int]:
+    return list(node.attribute(name, [])) or [0] * count
+
+
+def _shape(node: Node) -> Made:
+    body, scanned = body_of(node, "body"), int(node.attribute("num_scan_inputs", 0))
+    batched = node.op.version < _UNBATCHED
+    if batched and node.has_input(0):
+        raise node.fail("scan of opset 8 with lengths of samples is not supported; leave input 0 out")
+    states = len(node.inputs) - scanned - batched
+    check_inputs(node, body, states + scanned)
+    made = made_by(body)
+    if batched:
+        samples, length = node.input(len(node.inputs) - 1).shape[:2]
+        rows = [(dtype, (samples, length, *shape)) for dtype, shape in made[states:]]
+        return [(dtype, (samples, *shape)) for dtype, shape in made[:states]] + rows
+    length = _length(node, states, scanned)
+    axes = _axes(node, "scan_output_axes", len(made) - states)
+    outputs = [
+        (dtype, _with_axis(shape, axis, length)) for (dtype, shape), axis in zip(made[states:], axes, strict=True)
+    ]
+    return made[:states] + outputs
+
+
+def _with_axis(shape: tuple[int, ...], axis: int, size: int) -> tuple[int, ...]:
+    place = axis + len(shape) + 1 if axis < 0 else axis
+    return (*shape[:place], size, *shape[place:])
+
+
+def _length(node: Node, states: int, scanned: int) -> int:
+    axes = _axes(node, "scan_input_axes", scanned)
+    lengths = {node.input(states + i).shape[axis] for i, axis in enumerate(axes)}
+    if len(lengths) != 1:
+        raise node.fail(f"the scanned inputs have lengths {sorted(lengths)}; they must be equal")
+    return lengths.pop()
+
+
+class _Scan:
+    """Writes out the scan of one sample."""
+
+    def __init__(self, graph: Graph, op: Op) -> None:
+        self.node, self.body = inputs_of(graph, op), op.attributes["body"]
+        self.inliner = Inliner(Rewrite(graph, op))
+        self.rewrite = self.inliner.rewrite
+        self.scanned = int(self.node.attribute("num_scan_inputs", 0))
+        self.outputs = len(self.body.outputs) - len(self.body.inputs) + self.scanned
+        old = "directions" if op.version < _UNBATCHED else "scan_input_directions"
+        self.backwards = _axes(self.node, old, self.scanned)
+
+    def run(self, states: Sequence[str], inputs: Sequence[str], axes: Sequence[int], length: int) -> list[str]:
+        """The last states, and what was collected."""
+        count, rows = len(states), []
+        for i in range(length):
+            slices = [
+                self.slice(id, length - 1 - i if back else i, axis)
+                for id, axis, back in zip(inputs, axes, self.backwards, strict=True)
+            ]
+            made = self.inliner.inline(self.body, [*states, *slices])
+            states = made[:count]
+            rows.append(made[count:])
+        turned = _axes(self.node, "scan_output_directions", self.outputs)
+        columns = [
+            column[::-1] if back else column for column, back in zip(zip(*rows, strict=True), turned, strict=True)
+        ]
+        again = [list(row) for row in zip(*columns, strict=True)]
+        return [*states, *stacked(self.rewrite, again, self.places())]
+
+    def slice(self, id: str, index: int, axis: int) -> str:
+        return self.rewrite.op("Gather", id, self.rewrite.constant(np.array(index)), axis=axis)
+
+    def places(self) -> list[int]:
+        """The axes along which outputs are collected."""
+        axes = _axes(self.node, "scan_output_axes", self.outputs)
+        ids = self.body.outputs[len(self.body.outputs) - self.outputs :]
+        return [
+            axis + len(self.body.tensor(id).shape) + 1 if axis < 0 else axis
+            for axis, id in zip(axes, ids, strict=True)
+        ]
+
+
+def _scan(graph: Graph, op: Op) -> list[Op]:
+    scan = _Scan(graph, op)
+    if op.version < _UNBATCHED:
+        return scan.inliner.name(_of_samples(scan, op))
+    count = len(op.inputs) - scan.scanned
+    axes = _axes(scan.node, "scan_input_axes", scan.scanned)
+    length = _length(scan.node, count, scan.scanned)
+    return scan.inliner.name(scan.run(op.inputs[:count], op.inputs[count:], axes, length))
+
+
+def _of_samples(scan: _Scan, op: Op) -> list[str]:
+    samples, length = scan.node.input(len(op.inputs) - 1).shape[:2]
+    made = []
+    for sample in range(samples):
+        own = [scan.slice(id, sample, 0) for id in op.inputs[1:]]
+        count = len(own) - scan.scanned
+        made.append(scan.run(own[:count], own[count:], [0] * scan.scanned, length))
+    return stacked(scan.rewrite, made, [0] * len(scan.body.outputs))
+
+
+OPS = [written_out("Scan", (1, None), _shape, _scan)]

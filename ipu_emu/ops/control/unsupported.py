@@ -1,0 +1,31 @@
+"""Unsupported: ops on what no device has: sequences of tensors, texts. A model that uses one is refused by name."""
+
+from __future__ import annotations
+
+from ipu_emu.errors import RefusedError
+from ipu_emu.ops.core.cost import moves
+from ipu_emu.ops.core.node import Made, Node
+from ipu_emu.ops.core.op_definition import OpDef, unreached
+
+__all__ = ["OPS"]
+
+_SEQUENCES = "sequences of tensors are on no device; use concat, split and gather"
+_TEXTS = "texts are on no device; prepare them on the host"
+_WHY = {
+    "ConcatFromSequence": _SEQUENCES,
+    "SequenceAt": _SEQUENCES,
+    "SequenceConstruct": _SEQUENCES,
+    "SequenceEmpty": _SEQUENCES,
+    "SequenceErase": _SEQUENCES,
+    "SequenceInsert": _SEQUENCES,
+    "SequenceLength": _SEQUENCES,
+    "SplitToSequence": _SEQUENCES,
+    "StringNormalizer": _TEXTS,
+}
+
+
+def _refuse(node: Node) -> Made:
+    raise RefusedError(f"Op {node.op.label}: {_WHY[node.op.type]}")
+
+
+OPS = [OpDef(type, (0, None), _refuse, unreached, moves) for type in _WHY]

@@ -1,0 +1,140 @@
+"""Adjoint: what a gradient rule is given, and the symbolic values that it computes with.
+
+A rule is written as in a textbook, ``grad=lambda d: d.g * (1 - d.y * d.y)``: the operators append ops to the
+graph, so that gradients are ops like any other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ipu_emu.graph import Tensor
+from ipu_emu.ops.core.node import Node
+
+__all__ = ["Adjoint", "Emit", "GradRule", "Value"]
+
+#: Appends an op: (type, inputs, attributes, number of outputs) to the tensors that it makes.
+Emit = Callable[[str, Sequence["Value"], dict[str, Any], int], "list[Value]"]
+
+
+@dataclass(frozen=True)
+class Value:
+    """A tensor of the graph under construction; arithmetic on it appends ops."""
+
+    tensor: Tensor
+    emit: Emit
+    constant: Callable[[float, Tensor], Tensor]
+
+    def _with(self, type: str, other: Value | float, *, swap: bool = False) -> Value:
+        if not isinstance(other, Value):
+            other = self.like(other)
+        return self.emit(type, [other, self] if swap else [self, other], {}, 1)[0]
+
+    def __add__(self, other: Value | float) -> Value:
+        return self._with("Add", other)
+
+    def __sub__(self, other: Value | float) -> Value:
+        return self._with("Sub", other)
+
+    def __rsub__(self, other: float) -> Value:
+        return self._with("Sub", other, swap=True)
+
+    def __mul__(self, other: Value | float) -> Value:
+        return self._with("Mul", other)
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, other: Value | float) -> Value:
+        return self._with("Div", other)
+
+    def __neg__(self) -> Value:
+        return self.emit("Neg", [self], {}, 1)[0]
+
+    def op(self, type: str, *others: Value, **attributes: Any) -> Value:
+        """Apply the op ``type`` to this value and ``others``."""
+        return self.emit(type, [self, *others], attributes, 1)[0]
+
+    def ops(self, count: int, type: str, *others: Value, **attributes: Any) -> list[Value]:
+        """As ``op``, for an op of ``count`` outputs."""
+        return self.emit(type, [self, *others], attributes, count)
+
+    def like(self, number: float) -> Value:
+        """A scalar constant of this element type."""
+        return Value(self.constant(number, self.tensor), self.emit, self.constant)
+
+    def constantly(self, number: float) -> Value:
+        """A constant of this type and shape."""
+        return self.like(number).spread_to(self.tensor.shape)
+
+    def scaled(self, factor: float) -> Value:
+        """This value times a number, which keeps its precision whatever the element type."""
+        return self if factor == 1 else self.op("Scale", scale=float(factor))
+
+    def summed_to(self, shape: tuple[int, ...]) -> Value:
+        """Undo broadcasting: sum over the axes in which ``shape`` is smaller."""
+        return self if self.tensor.shape == shape else self.op("SumTo", shape=list(shape))
+
+    def spread_to(self, shape: tuple[int, ...]) -> Value:
+        """Broadcast to ``shape``."""
+        return self if self.tensor.shape == shape else self.op("SpreadTo", shape=list(shape))
+
+    def shaped(self, shape: tuple[int, ...]) -> Value:
+        """The same elements in another shape."""
+        return self if self.tensor.shape == shape else self.op("ReshapeTo", shape=list(shape))
+
+
+@dataclass(frozen=True)
+class Adjoint:
+    """The gradient ``g`` of output 0, input 0 ``x`` and output 0 ``y`` of an op, and all the others."""
+
+    node: Node
+    gradients: tuple[Value | None, ...]
+    operands: tuple[Value | None, ...]
+    outputs: tuple[Value, ...]
+
+    @property
+    def inputs(self) -> tuple[Value, ...]:
+        """The operands of an op whose inputs are all there."""
+        return tuple(self.input(index) for index in range(len(self.operands)))
+
+    def input(self, index: int) -> Value:
+        """Input ``index``, which must be there."""
+        value = self.operands[index]
+        assert value is not None
+        return value
+
+    def optional(self, index: int) -> Value | None:
+        """Input ``index``, or None where it was left out."""
+        return self.operands[index] if index < len(self.operands) else None
+
+    def gradient(self, index: int) -> Value:
+        """The gradient of output ``index``, zeros if nothing depends on it."""
+        return self.gradients[index] or self.outputs[index].constantly(0.0)
+
+    @property
+    def g(self) -> Value:
+        gradient = self.gradients[0]
+        assert gradient is not None
+        return gradient
+
+    @property
+    def x(self) -> Value:
+        return self.input(0)
+
+    @property
+    def y(self) -> Value:
+        return self.outputs[0]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of input 0."""
+        return self.x.tensor.shape
+
+    def attribute(self, name: str, default: Any) -> Any:
+        return self.node.attribute(name, default)
+
+
+#: Gradients of the inputs, None where there is none; a single value stands for input 0 alone.
+GradRule = Callable[[Adjoint], "Value | Sequence[Value | None] | None"]

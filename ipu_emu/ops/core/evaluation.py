@@ -1,0 +1,42 @@
+"""Evaluate: run one op on arrays at once, without a session; for what is known when a graph is built."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ipu_emu.graph import Tensor
+from ipu_emu.graph.dtype import FLOAT16
+from ipu_emu.ops.core.node import Node
+from ipu_emu.ops.core.op_definition import Bound, OpDef
+
+__all__ = ["evaluate"]
+
+
+def evaluate(entry: OpDef, node: Node, inputs: Sequence[NDArray[Any] | None]) -> list[NDArray[Any]]:
+    """What ``node``, whose outputs are set, makes of ``inputs``."""
+    assert entry.kernel is not None
+    operands = [*node.inputs, *node.outputs]
+    spatial = {index % len(operands) for index in entry.spatial}
+    halves = entry.halves(node)
+    arrays = [None if t is None else _place(t, i in spatial, halves) for i, t in enumerate(operands)]
+    for place, value in zip(arrays, inputs, strict=False):
+        if place is not None and value is not None:
+            np.copyto(place, value)
+    outputs = [array for array in arrays[len(node.inputs) :] if array is not None]
+    scratch = tuple(np.zeros(size, np.float32) for size in entry.workspace(node))
+    with np.errstate(all="ignore"):
+        entry.kernel(Bound(node, tuple(arrays[: len(node.inputs)]), tuple(outputs), scratch))()
+        return [np.ascontiguousarray(a, t.dtype.numpy) for a, t in zip(outputs, node.outputs, strict=True)]
+
+
+def _place(tensor: Tensor, batch_innermost: bool, halves: bool) -> NDArray[Any]:
+    """Zeroed memory as kernels want it: float32 for FLOAT16 unless they take halves, in their storage order."""
+    kind = np.dtype(np.float32) if tensor.dtype is FLOAT16 and not halves else tensor.dtype.numpy
+    if not batch_innermost or tensor.rank < 2:
+        return np.zeros(tensor.shape, kind)
+    stored: NDArray[Any] = np.zeros((*tensor.shape[1:], tensor.shape[0]), kind)
+    return np.moveaxis(stored, -1, 0)

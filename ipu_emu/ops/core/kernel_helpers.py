@@ -1,0 +1,132 @@
+"""Helpers of kernels: flat views, chains of calls, and numpy functions as kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ipu_emu.errors import InternalError
+from ipu_emu.ops.core.op_definition import Bound, Kernel, Step
+
+__all__ = ["Chain", "chain", "computed", "contiguous", "flat", "scalar", "singles", "storage", "ufunc", "view"]
+
+
+class Chain:
+    """One call that makes all ``steps``, in order."""
+
+    def __init__(self, steps: tuple[Step, ...]) -> None:
+        self.steps = steps
+
+    def __call__(self) -> None:
+        for step in self.steps:
+            step()
+
+
+def chain(*steps: Step) -> Chain:
+    """One call that makes all of these, in order; chains among them are opened."""
+    return Chain(tuple(one for step in steps for one in (step.steps if isinstance(step, Chain) else (step,))))
+
+
+def ufunc(function: Callable[..., Any]) -> Kernel:
+    """A kernel that calls ``function(*inputs, out=output)``."""
+
+    def kernel(bound: Bound) -> Step:
+        return partial(function, *bound.inputs, out=bound.outputs[0])
+
+    return kernel
+
+
+def computed(function: Callable[..., Any]) -> Kernel:
+    """A kernel for ops off the hot path: ``function(node, *inputs)`` makes new arrays, which are copied."""
+
+    def kernel(bound: Bound) -> Step:
+        def run() -> None:
+            made = function(bound.node, *bound.inputs)
+            for output, value in zip(bound.outputs, made if isinstance(made, tuple) else (made,), strict=True):
+                np.copyto(output, value, casting="unsafe")
+
+        return run
+
+    return kernel
+
+
+def contiguous(kernel: Kernel) -> Kernel:
+    """``kernel``, whose operands must lie in the order of their axes, for operands in any order.
+
+    Those that lie otherwise get a place of their own when the kernel is bound.
+    """
+
+    def wrapped(bound: Bound) -> Step:
+        inputs = [None if a is None else np.zeros(a.shape, a.dtype) if _turned(a) else a for a in bound.inputs]
+        outputs = [np.zeros(a.shape, a.dtype) if _turned(a) else a for a in bound.outputs]
+        pairs = zip(inputs, bound.inputs, strict=True)
+        before = [partial(np.copyto, new, old) for new, old in pairs if new is not None and old is not None]
+        after = [partial(np.copyto, old, new) for new, old in zip(outputs, bound.outputs, strict=True)]
+        before = [step for step in before if step.args[0] is not step.args[1]]
+        after = [step for step in after if step.args[0] is not step.args[1]]
+        step = kernel(Bound(bound.node, tuple(inputs), tuple(outputs), bound.scratch))
+        return chain(*before, step, *after) if before or after else step
+
+    return wrapped
+
+
+def singles(kernel: Kernel) -> Kernel:
+    """``kernel``, which reads and writes FLOAT and FLOAT16 only, for operands of DOUBLE: computed in FLOAT."""
+
+    def wrapped(bound: Bound) -> Step:
+        inputs = [None if a is None else _single(a) for a in bound.inputs]
+        outputs = [_single(a) for a in bound.outputs]
+        pairs = zip(inputs, bound.inputs, strict=True)
+        before = [partial(np.copyto, n, o) for n, o in pairs if n is not None and o is not None and n is not o]
+        after = [partial(np.copyto, o, n) for n, o in zip(outputs, bound.outputs, strict=True) if n is not o]
+        step = kernel(Bound(bound.node, tuple(inputs), tuple(outputs), bound.scratch))
+        return chain(*before, step, *after) if before or after else step
+
+    return wrapped
+
+
+def _single(array: NDArray[Any]) -> NDArray[Any]:
+    """A place for ``array`` in FLOAT, stored in the same order, if it is DOUBLE."""
+    return np.zeros_like(array, np.float32) if array.dtype == np.float64 else array
+
+
+def _turned(array: NDArray[Any]) -> bool:
+    return not array.flags.c_contiguous
+
+
+def view(array: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
+    """``array`` in another shape without a copy; raise InternalError where its storage does not allow that."""
+    result = array.view()
+    try:
+        result.shape = shape
+    except AttributeError:
+        raise InternalError(f"a {array.shape} array of strides {array.strides} has no view {shape}") from None
+    return result
+
+
+def storage(array: NDArray[Any]) -> NDArray[Any]:
+    """The elements of ``array`` as they lie in memory, in one dimension."""
+    order = sorted(range(array.ndim), key=lambda axis: (-array.strides[axis], axis))
+    return view(array.transpose(order), (array.size,))
+
+
+def flat(*arrays: NDArray[Any]) -> tuple[NDArray[Any], ...]:
+    """Arrays of one shape and one storage order, each in one dimension."""
+    if len({_strides(array) for array in arrays}) > 1:
+        raise InternalError("operands of one element-wise op are stored in different orders")
+    return tuple(storage(array) for array in arrays)
+
+
+def _strides(array: NDArray[Any]) -> tuple[int, ...]:
+    return tuple(
+        stride // array.itemsize for stride, size in zip(array.strides, array.shape, strict=True) if size > 1
+    )
+
+
+def scalar(value: float) -> np.float32:
+    """A constant that keeps float32 arithmetic in float32."""
+    return np.float32(value)

@@ -1,0 +1,179 @@
+"""Row kernels of ops: softmax and normalisation, each a few passes over the rows of a matrix (see ``codegen.rows``).
+
+Arrays are stored row after row, float32 or half; what is kept of a row (mean, inverse deviation) is float32 or half
+as its array is. Each function returns the call for its arrays.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ipu_emu.codegen.row_passes import Instruction, Operand, Pass, bound_rows
+from ipu_emu.ops.core.op_definition import Step
+
+__all__ = ["RowKernel", "column_sums", "norm", "norm_grad", "row_sums", "softmax", "softmax_grad"]
+
+_Array = NDArray[Any]
+
+
+class RowKernel:
+    """Operands with their arrays, and passes written with the names of operands."""
+
+    def __init__(self, rows: int, columns: int, **operands: tuple[str, _Array]) -> None:
+        self.rows, self.columns = rows, columns
+        self.places = {name: place for place, name in enumerate(operands)}
+        self.operands = [Operand(kind, array.dtype == np.float16) for kind, array in operands.values()]
+        self.arrays = [array for _, array in operands.values()]
+        self.passes: list[Pass] = []
+
+    def scalars(self, **arrays: _Array) -> RowKernel:
+        """Append operands of one number."""
+        for name, array in arrays.items():
+            self.places[name] = len(self.operands)
+            self.operands.append(Operand("scalar", array.dtype == np.float16))
+            self.arrays.append(array)
+        return self
+
+    def add(self, each: str = "", then: str = "") -> RowKernel:
+        """Append a pass; see ``_parse``."""
+        self.passes.append(Pass(self._parse(each), self._parse(then)))
+        return self
+
+    def _parse(self, text: str) -> tuple[Instruction, ...]:
+        """``v = function a b; store operand v; ...``: a word is a value, operand, number, or name of the row."""
+        values: dict[str, int] = {}
+        made: list[Instruction] = []
+
+        def value(word: str) -> int:
+            if word not in values:
+                if word in self.places:
+                    made.append(("load", self.places[word]))
+                elif word[0].isdigit():
+                    made.append(("number", float(word)))
+                else:
+                    made.append(("let", word))
+                values[word] = len(made) - 1
+            return values[word]
+
+        for line in filter(None, (part.split() for part in text.split(";"))):
+            if line[1] == "=":
+                arguments = [value(word) for word in line[3:]]
+                made.append((line[2], *arguments))
+                values[line[0]] = len(made) - 1
+            else:
+                argument = value(line[2])
+                target = self.places[line[1]] if line[0] in ("store", "gather", "put") else line[1]
+                made.append((line[0], target, argument))
+        return tuple(made)
+
+    def bound(self) -> Step:
+        step: Step = bound_rows(self.operands, self.passes, self.arrays, self.rows, self.columns)
+        return step
+
+
+def _number(value: float) -> _Array:
+    return np.array([value], np.float32)
+
+
+def softmax(x: _Array, y: _Array, rows: int, columns: int) -> Step:
+    kernel = RowKernel(rows, columns, x=("full", x), y=("full", y)).add("largest m x")
+    if y.dtype == np.float16:  # what is stored is rounded: compute it twice
+        kernel.add("d = sub x m; e = exp_falling d; sum s e", "r = div 1 s; define r r")
+        return kernel.add("d = sub x m; e = exp_falling d; p = mul e r; store y p").bound()
+    kernel.add("d = sub x m; e = exp_falling d; store y e; sum s e", "r = div 1 s; define r r")
+    return kernel.add("p = mul y r; store y p").bound()
+
+
+def softmax_grad(g: _Array, y: _Array, dx: _Array, rows: int, columns: int) -> Step:
+    """dx = y (g - sum(g y))"""
+    kernel = RowKernel(rows, columns, g=("full", g), y=("full", y), dx=("full", dx))
+    kernel.add("p = mul g y; sum s p")
+    return kernel.add("d = sub g s; p = mul d y; store dx p").bound()
+
+
+def norm(
+    per: str,
+    x: _Array,
+    scale: _Array,
+    bias: _Array,
+    y: _Array,
+    mean: _Array,
+    variance: _Array,
+    inverse: _Array,
+    *,
+    epsilon: float,
+    rows: int,
+    columns: int,
+) -> Step:
+    """y = (x - mean) inverse scale + bias, inverse = 1 / sqrt(variance + epsilon), with the statistics of each row.
+
+    ``scale`` and ``bias`` have a number ``per`` row or column; mean, variance and inverse have one per row.
+    """
+    kernel = RowKernel(
+        rows, columns, x=("full", x), scale=(per, scale), bias=(per, bias), y=("full", y), mean=("row", mean),
+        variance=("row", variance), inverse=("row", inverse),
+    )  # fmt: skip
+    kernel.scalars(share=_number(1 / max(columns, 1)), epsilon=_number(epsilon))
+    kernel.add("sum s x", "m = mul s share; define m m; put mean m")
+    kernel.add(
+        "d = sub x m; q = mul d d; sum s q",
+        "v = mul s share; put variance v; w = add v epsilon; o = sqrt w; i = div 1 o; define i i; put inverse i",
+    )
+    if per == "row":
+        kernel.add(then="f = mul i scale; define f f")
+        return kernel.add("d = sub x m; h = mul d f; p = add h bias; store y p").bound()
+    return kernel.add("d = sub x m; h = mul d i; k = mul h scale; p = add k bias; store y p").bound()
+
+
+def norm_grad(
+    per: str,
+    g: _Array,
+    x: _Array,
+    scale: _Array,
+    mean: _Array,
+    inverse: _Array,
+    dx: _Array,
+    dscale: _Array,
+    dbias: _Array,
+    *,
+    rows: int,
+    columns: int,
+) -> Step:
+    """The adjoint of ``norm``; with ``per`` column, ``dscale`` and ``dbias`` are added to and have to be float32."""
+    kernel = RowKernel(
+        rows, columns, g=("full", g), x=("full", x), scale=(per, scale), mean=("row", mean), inverse=("row", inverse),
+        dx=("full", dx), dscale=(per, dscale), dbias=(per, dbias),
+    )  # fmt: skip
+    kernel.scalars(share=_number(1 / max(columns, 1)))
+    if per == "row":
+        kernel.add(
+            "d = sub x mean; h = mul d inverse; p = mul g h; sum a g; sum b p",
+            "put dbias a; put dscale b; f = mul scale inverse; define f f; "
+            "j = mul a share; define j j; k = mul b share; define k k",
+        )
+        return kernel.add(
+            "d = sub x mean; h = mul d inverse; q = mul h k; r = sub g j; s = sub r q; t = mul s f; store dx t"
+        ).bound()
+    kernel.add(
+        "d = sub x mean; h = mul d inverse; p = mul g h; gather dscale p; gather dbias g; "
+        "u = mul g scale; w = mul u h; sum a u; sum b w",
+        "j = mul a share; define j j; k = mul b share; define k k",
+    )
+    return kernel.add(
+        "d = sub x mean; h = mul d inverse; u = mul g scale; q = mul h k; r = sub u j; s = sub r q; "
+        "t = mul s inverse; store dx t"
+    ).bound()
+
+
+def row_sums(x: _Array, y: _Array, rows: int, columns: int, factor: float = 1.0) -> Step:
+    """y = the sum of each row, times ``factor``."""
+    kernel = RowKernel(rows, columns, x=("full", x), y=("row", y)).scalars(factor=_number(factor))
+    return kernel.add("sum s x", "p = mul s factor; put y p").bound()
+
+
+def column_sums(x: _Array, y: _Array, rows: int, columns: int) -> Step:
+    """Add the sum of each column to the float32 ``y``."""
+    return RowKernel(rows, columns, x=("full", x), y=("column", y)).add("gather y x").bound()

@@ -1,0 +1,107 @@
+"""Shape rules that families share."""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+
+from ipu_emu.ops.core.node import Made, Node
+
+__all__ = [
+    "aligned",
+    "all_alike",
+    "axes_of",
+    "axis_of",
+    "broadcast",
+    "inferred",
+    "reduction_of",
+    "same",
+    "scalar_or_same",
+]
+
+
+def same(node: Node) -> Made:
+    """The type and shape of input 0."""
+    tensor = node.input(0)
+    return [(tensor.dtype, tensor.shape)]
+
+
+def broadcast(node: Node) -> Made:
+    """NumPy's broadcasting of two operands of one type."""
+    a, b = node.input(0), node.input(1)
+    if a.dtype != b.dtype:
+        raise node.fail(f"inputs have different types, {a} and {b}; cast one of them")
+    try:
+        return [(a.dtype, np.broadcast_shapes(a.shape, aligned(node)))]
+    except ValueError:
+        raise node.fail(f"shapes of {a} and {b} do not broadcast") from None
+
+
+def aligned(node: Node) -> tuple[int, ...]:
+    """Shape of input 1 as it broadcasts; in opset 6 its axes are those of input 0 from ``axis`` on."""
+    a, b = node.input(0), node.input(1)
+    axis: int | None = node.attribute("axis", None)
+    if axis is None:
+        return b.shape
+    axis = axis + a.rank if axis < 0 else axis
+    if (
+        axis < 0
+        or axis + b.rank > a.rank
+        or any(m not in (1, n) for n, m in zip(a.shape[axis:], b.shape, strict=False))
+    ):
+        raise node.fail(f"axis {axis} does not align {b} with axes of {a}")
+    return b.shape + (1,) * (a.rank - axis - b.rank)
+
+
+def all_alike(node: Node) -> Made:
+    """NumPy's broadcasting of any number of operands of one type."""
+    tensors = [node.input(index) for index in range(len(node.inputs))]
+    if len({tensor.dtype for tensor in tensors}) > 1:
+        raise node.fail(f"inputs have different types, {', '.join(map(str, tensors))}; cast all to one")
+    try:
+        return [(tensors[0].dtype, np.broadcast_shapes(*(tensor.shape for tensor in tensors)))]
+    except ValueError:
+        raise node.fail(f"shapes of {', '.join(map(str, tensors))} do not broadcast") from None
+
+
+def scalar_or_same(node: Node) -> Made:
+    """What a loss makes: one number, or with NoReduction a number for each element."""
+    tensor = node.input(0)
+    return [(tensor.dtype, tensor.shape if reduction_of(node) == "NoReduction" else ())]
+
+
+def reduction_of(node: Node) -> str:
+    """How a loss reduces; raise EmulatorError for a name that is no reduction."""
+    name = str(node.attribute("reduction", "Mean"))
+    if name not in ("Mean", "Sum", "NoReduction"):
+        raise node.fail(f"reduction '{name}' is not one of Mean, Sum, NoReduction")
+    return name
+
+
+def axes_of(node: Node, axes: list[int] | None) -> tuple[int, ...]:
+    """Sorted axes of input 0, all of them for None; raise where one is out of range."""
+    if not axes:
+        return tuple(range(node.input(0).rank))
+    return tuple(sorted({axis_of(node, axis) for axis in axes}))
+
+
+def axis_of(node: Node, axis: int) -> int:
+    """``axis`` of input 0, counted from the front; raise where it is out of range."""
+    rank = node.input(0).rank
+    if not -rank <= axis < rank:
+        raise node.fail(f"axis {axis} was asked for; {node.input(0)} has axes {-rank} to {rank - 1}")
+    return axis % rank
+
+
+def inferred(node: Node, asked: list[int], *, copies: bool = True) -> tuple[int, ...]:
+    """The shape that ``asked`` means for input 0: 0 copies a dimension, if it does, and one -1 takes what is left."""
+    data = node.input(0)
+    copies = copies and not node.attribute("allowzero", 0)
+    shape = [data.shape[i] if size == 0 and copies and i < data.rank else int(size) for i, size in enumerate(asked)]
+    if shape.count(-1) == 1:
+        known = prod(size for size in shape if size != -1)
+        shape[shape.index(-1)] = data.nelms // known if known else 0
+    if any(size < 0 for size in shape) or prod(shape) != data.nelms:
+        raise node.fail(f"cannot reshape {data} ({data.nelms} elements) to {list(asked)}")
+    return tuple(shape)

@@ -1,0 +1,107 @@
+"""Windows: how a convolution or a pooling slides over the spatial axes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ipu_emu.errors import RefusedError
+from ipu_emu.ops.core.node import Node
+
+__all__ = ["Windows"]
+
+
+@dataclass(frozen=True)
+class Windows:
+    """Per spatial axis: sizes of input, output and kernel, stride, padding before, dilation."""
+
+    input: tuple[int, ...]
+    output: tuple[int, ...]
+    kernel: tuple[int, ...]
+    strides: tuple[int, ...]
+    pads: tuple[int, ...]
+    ends: tuple[int, ...]
+    dilations: tuple[int, ...]
+
+    @classmethod
+    def of(cls, node: Node, input: tuple[int, ...], kernel: tuple[int, ...]) -> Windows:
+        """Read the attributes of ``node``; raise where they do not fit the spatial axes."""
+        rank = len(input)
+        if not rank or len(kernel) != rank:
+            raise node.fail(f"a kernel size for each spatial axis is needed, found {list(kernel)} for {list(input)}")
+        strides, dilations = _each(node, "strides", rank), _each(node, "dilations", rank)
+        spans = [d * (k - 1) + 1 for k, d in zip(kernel, dilations, strict=True)]
+        begins, ends = _pads(node, input, spans, strides)
+        output = []
+        for size, span, stride, before, after in zip(input, spans, strides, begins, ends, strict=True):
+            room = size + before + after - span
+            if min(kernel) < 1:
+                raise node.fail(f"kernel {list(kernel)} was given; its sizes must be at least 1")
+            places = room // stride + 1
+            # With ceil_mode a last window may hang over the end, but must start inside.
+            if node.attribute("ceil_mode", 0) and room % stride and places * stride < size + before:
+                places += 1
+            output.append(places)
+        _check_sizes(node, output)
+        return cls(input, tuple(output), kernel, strides, begins, ends, dilations)
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """(kernel, strides, pads, dilations), each height then width, as the kernels take them."""
+        return (*self.kernel, *self.strides, *self.pads, *self.dilations)
+
+    @property
+    def is_pointwise(self) -> bool:
+        """Say whether every window is one element and the windows cover the input in order."""
+        return self.kernel == self.strides == (1, 1) and self.input == self.output
+
+    def places(self, axis: int) -> list[list[int]]:
+        """For each kernel element of ``axis`` the input place of each output; outside [0, input) it is padding."""
+        start, stride, dilation = -self.pads[axis], self.strides[axis], self.dilations[axis]
+        return [
+            [start + out * stride + tap * dilation for out in range(self.output[axis])]
+            for tap in range(self.kernel[axis])
+        ]
+
+    def counts(self, axis: int, *, padding: bool) -> list[int]:
+        """How many elements of each window of ``axis`` lie in the input, or in the padded input."""
+        low = -self.pads[axis] if padding else 0
+        high = self.input[axis] + (self.ends[axis] if padding else 0)
+        return [sum(low <= place < high for place in column) for column in zip(*self.places(axis), strict=True)]
+
+
+def _check_sizes(node: Node, output: list[int]) -> None:
+    if min(output) < 0:
+        channels = node.input(1 if len(node.inputs) > 1 else 0)
+        shape = [node.input(0).shape[0], channels.shape[0 if len(node.inputs) > 1 else 1], *output]
+        raise RefusedError(
+            f"Output '{''.join(node.op.outputs[:1])}' of node '{node.op.type}' has invalid shape, {shape}. "
+            "Values must be non-negative in each shape dimension."
+        )
+    if min(output) == 0:
+        raise node.fail("the kernel is larger than the padded input")
+
+
+def _each(node: Node, name: str, rank: int) -> tuple[int, ...]:
+    values = list(node.attribute(name, [])) or [1] * rank
+    if len(values) != rank or min(values) < 1:
+        raise node.fail(f"{name} {values} were given; give {rank} numbers of at least 1")
+    return tuple(values)
+
+
+def _pads(
+    node: Node, input: tuple[int, ...], spans: list[int], strides: tuple[int, ...]
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """(before, after) of every axis: given, or made so that the output is the input divided by the stride."""
+    rank, kind = len(input), node.attribute("auto_pad", "NOTSET")
+    if kind in ("SAME_UPPER", "SAME_LOWER"):
+        needed = [
+            max((-(-size // stride) - 1) * stride + span - size, 0)
+            for size, stride, span in zip(input, strides, spans, strict=True)
+        ]
+        small = tuple(n // 2 for n in needed)
+        large = tuple(n - n // 2 for n in needed)
+        return (small, large) if kind == "SAME_UPPER" else (large, small)
+    pads = (list(node.attribute("pads", [])) if kind == "NOTSET" else []) or [0] * 2 * rank
+    if len(pads) != 2 * rank or min(pads) < 0:
+        raise node.fail(f"pads {pads} were given; give {2 * rank} numbers that are not negative: begins, then ends")
+    return tuple(pads[:rank]), tuple(pads[rank:])

@@ -1,0 +1,111 @@
+"""Spatial: convolutions and poolings over one or three axes in terms of those over two.
+
+[N, C, W]          a second axis of size 1
+[N, C, D, H, W]    the D axis is gathered, [N, C, kd, OD, H, W]: for a convolution OD joins the batch and kd the
+                   channels, for a pooling kd is reduced
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ipu_emu.graph import Graph, Op
+from ipu_emu.ops.core.node import inputs_of
+from ipu_emu.ops.core.rewrite import Rewrite
+from ipu_emu.ops.core.sliding_windows import Windows
+
+__all__ = ["convolve_in_two_dimensions", "pool_in_two_dimensions"]
+
+_WHOLE = ("group", "ceil_mode", "count_include_pad")
+_PER_AXIS = ("strides", "dilations", "kernel_shape")
+
+
+def _windows(graph: Graph, op: Op) -> Windows:
+    node = inputs_of(graph, op)
+    kernel = node.input(1).shape[2:] if len(op.inputs) > 1 else tuple(node.attribute("kernel_shape", []))
+    return Windows.of(node, node.input(0).shape[2:], kernel)
+
+
+def _flat(attributes: Any) -> dict[str, Any]:
+    """Attributes of one axis for two, the first of size 1."""
+    made = dict(attributes)
+    for name in _PER_AXIS:
+        if made.get(name):
+            made[name] = [1, *made[name]]
+    if made.get("pads"):
+        made["pads"] = [0, made["pads"][0], 0, made["pads"][1]]
+    return made
+
+
+def _plain(op: Op, windows: Windows, axes: slice) -> dict[str, Any]:
+    """The attributes of some axes, with explicit padding."""
+    kept = {name: op.attributes[name] for name in _WHOLE if name in op.attributes}
+    window = {"strides": windows.strides, "dilations": windows.dilations}
+    pads = [*windows.pads[axes], *windows.ends[axes]]
+    return {**kept, **{name: list(values[axes]) for name, values in window.items()}, "pads": pads}
+
+
+def convolve_in_two_dimensions(graph: Graph, op: Op) -> list[Op] | None:
+    """Expand a convolution that does not have two spatial axes."""
+    windows = _windows(graph, op)
+    if len(windows.input) == 2:
+        return None
+    rewrite = Rewrite(graph, op)
+    (n, c), (m, per_group) = rewrite.shape(op.inputs[0])[:2], rewrite.shape(op.inputs[1])[:2]
+    if len(windows.input) == 1:
+        x = rewrite.op("ReshapeTo", op.inputs[0], shape=[n, c, 1, *windows.input])
+        w = rewrite.op("ReshapeTo", op.inputs[1], shape=[m, per_group, 1, *windows.kernel])
+        y = rewrite.op("Conv", x, w, *op.inputs[2:], **_flat(_plain(op, windows, slice(None))))
+        rewrite.op("ReshapeTo", y, into=op.outputs[0], shape=[n, m, *windows.output])
+        return rewrite.ops
+    if len(windows.input) != 3:
+        raise inputs_of(graph, op).fail(f"{len(windows.input)} spatial axes are too many; 1 to 3 are supported")
+    taps, depth = windows.kernel[0], windows.output[0]
+    gathered = _gathered(rewrite, op.inputs[0], windows, 0.0)
+    turned = rewrite.op("Transpose", gathered, perm=[0, 3, 1, 2, 4, 5])
+    x = rewrite.op("ReshapeTo", turned, shape=[n * depth, c * taps, *windows.input[1:]])
+    w = rewrite.op("ReshapeTo", op.inputs[1], shape=[m, per_group * taps, *windows.kernel[1:]])
+    y = rewrite.op("Conv", x, w, *op.inputs[2:], **_plain(op, windows, slice(1, 3)))
+    apart = rewrite.op("ReshapeTo", y, shape=[n, depth, m, *windows.output[1:]])
+    rewrite.op("Transpose", apart, into=op.outputs[0], perm=[0, 2, 1, 3, 4])
+    return rewrite.ops
+
+
+def _gathered(rewrite: Rewrite, x: str, windows: Windows, fill: float) -> str:
+    """[N, C, kd, OD, H, W]: the windows of the first spatial axis; ``fill`` stands outside."""
+    places = np.array(windows.places(0))
+    before, after = max(-int(places.min()), 0), max(int(places.max()) - windows.input[0] + 1, 0)
+    if before or after:
+        x = rewrite.op("Pad", x, pads=[0, 0, before, 0, 0, 0, 0, after, 0, 0], mode="constant", value=fill)
+    return rewrite.op("Gather", x, rewrite.constant(places + before), axis=2)
+
+
+def pool_in_two_dimensions(graph: Graph, op: Op) -> list[Op] | None:
+    """Expand a pooling that does not have two spatial axes."""
+    windows = _windows(graph, op)
+    if len(windows.input) == 2:
+        return None
+    rewrite, (n, c) = Rewrite(graph, op), graph.tensor(op.inputs[0]).shape[:2]
+    if len(windows.input) == 1:
+        x = rewrite.op("ReshapeTo", op.inputs[0], shape=[n, c, 1, *windows.input])
+        attributes = _flat({**_plain(op, windows, slice(None)), "kernel_shape": list(windows.kernel)})
+        y = rewrite.op(op.type, x, **attributes)
+        rewrite.op("ReshapeTo", y, into=op.outputs[0], shape=[n, c, *windows.output])
+        return rewrite.ops
+    if len(windows.input) != 3:
+        raise inputs_of(graph, op).fail(f"{len(windows.input)} spatial axes are too many; 1 to 3 are supported")
+    reduce, fill = ("ReduceMax", -np.inf) if op.type == "MaxPool" else ("ReduceSum", 0.0)
+    gathered = _gathered(rewrite, op.inputs[0], windows, fill)
+    x = rewrite.op(reduce, gathered, axes=[2], keepdims=0)
+    if op.type != "MaxPool":
+        kind = graph.tensor(op.inputs[0]).dtype.numpy
+        counts = windows.counts(0, padding=bool(op.attributes.get("count_include_pad", 0)))
+        x = rewrite.op("Div", x, rewrite.constant(np.maximum(np.array(counts, kind), 1).reshape(-1, 1, 1)))
+    depth = windows.output[0]
+    x = rewrite.op("ReshapeTo", x, shape=[n, c * depth, *windows.input[1:]])
+    attributes = {**_plain(op, windows, slice(1, 3)), "kernel_shape": list(windows.kernel[1:])}
+    y = rewrite.op(op.type, x, **attributes)
+    rewrite.op("ReshapeTo", y, into=op.outputs[0], shape=[n, c, *windows.output])
+    return rewrite.ops

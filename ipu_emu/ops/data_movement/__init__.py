@@ -1,0 +1,1 @@
+"""Ops that reshape, transpose, join, pad, cast or create tensors."""

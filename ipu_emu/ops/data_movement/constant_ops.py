@@ -1,0 +1,126 @@
+"""Constants: ops whose result is known when the graph is built, from shapes, attributes and other constants."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ipu_emu.graph.dtype import dtype_named, dtype_numbered
+from ipu_emu.graph.op import GRAPHCORE
+from ipu_emu.ops.core.cost import moves
+from ipu_emu.ops.core.node import Made, Node
+from ipu_emu.ops.core.op_definition import OpDef
+
+__all__ = ["OPS"]
+
+#: An array; numpy's stubs call most results Any.
+_Array = Any
+
+
+def _known(type: str, inputs: tuple[int, int], value: Callable[[Node], _Array], domain: str = "") -> OpDef:
+    return _several(type, inputs, lambda node: [value(node)], domain)
+
+
+def _several(
+    type: str, inputs: tuple[int, int], values: Callable[[Node], Sequence[_Array]], domain: str = ""
+) -> OpDef:
+    def shape(node: Node) -> Made:
+        return [(tensor.dtype, tensor.shape) for tensor in node.outputs]
+
+    return OpDef(type, inputs, shape, None, moves, domain=domain, known=values)
+
+
+def _value(node: Node, index: int, what: str) -> _Array:
+    """Input ``index``, which must be known."""
+    node.input(index)
+    value = node.values[index]
+    if value is None:
+        raise node.fail(f"{what} (input {index}) is not a constant, so the shape of the result is not known")
+    return value
+
+
+#: Attributes of Constant and the type of what they hold; ``value`` holds an array.
+_KINDS: dict[str, Any] = {
+    "value": None,
+    "value_int": np.int64,
+    "value_ints": np.int64,
+    "value_float": np.float32,
+    "value_floats": np.float32,
+}
+
+
+def _constant(node: Node) -> _Array:
+    given = [name for name in _KINDS if name in node.op.attributes]
+    if len(given) != 1:
+        raise node.fail("it has no value; give it an array")
+    value = node.op.attributes[given[0]]
+    if given[0] == "value" and not isinstance(value, np.ndarray):
+        raise node.fail("its value is not an array")
+    return np.array(value, dtype=_KINDS[given[0]], order="C")
+
+
+def _shape(node: Node) -> _Array:
+    sizes = np.array(node.input(0).shape, np.int64)
+    return sizes[node.attribute("start", 0) : node.attribute("end", None)]
+
+
+def _constant_of_shape(node: Node) -> _Array:
+    fill = node.attribute("value", np.zeros(1, np.float32))
+    return np.full(_value(node, 0, "the shape").reshape(-1).tolist(), fill.reshape(-1)[0], fill.dtype)
+
+
+def _range(node: Node) -> _Array:
+    start, limit, step = (_value(node, i, "a bound").reshape(-1)[0] for i in range(3))
+    count = max(int(np.ceil((limit - start) / step)), 0)
+    return (start + np.arange(count) * step).astype(node.input(0).dtype.numpy)
+
+
+def _eye_like(node: Node) -> _Array:
+    x = node.input(0)
+    if x.rank != 2:
+        raise node.fail(f"a matrix is needed, found {x}")
+    dtype = dtype_numbered(node.attribute("dtype", x.dtype.onnx))
+    return np.eye(x.shape[0], x.shape[1], k=node.attribute("k", 0), dtype=dtype.numpy)
+
+
+def _init(node: Node) -> _Array:
+    """Zeros also where the content may be anything, so that results do not depend on chance."""
+    kind = node.attribute("data_type", "FLOAT")
+    dtype = dtype_named(kind) if isinstance(kind, str) else dtype_numbered(kind)
+    return np.zeros(tuple(node.attribute("shape", [])), dtype.numpy)
+
+
+def _non_zero(node: Node) -> _Array:
+    return np.array(np.nonzero(_value(node, 0, "the input")), np.int64)
+
+
+def _compress(node: Node) -> _Array:
+    return np.compress(_value(node, 1, "the condition"), _value(node, 0, "the input"), node.attribute("axis", None))
+
+
+def _unique(node: Node) -> list[_Array]:
+    x, axis = _value(node, 0, "the input"), node.attribute("axis", None)
+    values, first, inverse, counts = np.unique(x, True, True, True, axis)
+    inverse = inverse.reshape(-1)
+    if not node.attribute("sorted", 1):
+        order = np.argsort(first)
+        place = np.argsort(order)
+        values = np.take(values, order, 0 if axis is None else axis)
+        first, counts, inverse = first[order], counts[order], place[inverse]
+    return [values, *(indices.astype(np.int64) for indices in (first, inverse, counts))]
+
+
+OPS = [
+    _known("Constant", (0, 0), _constant),
+    _known("ConstantOfShape", (1, 1), _constant_of_shape),
+    _known("Shape", (1, 1), _shape),
+    _known("Size", (1, 1), lambda node: np.array(node.input(0).nelms, np.int64)),
+    _known("Range", (3, 3), _range),
+    _known("EyeLike", (1, 1), _eye_like),
+    _known("Init", (0, 0), _init, GRAPHCORE),
+    _known("NonZero", (1, 1), _non_zero),
+    _known("Compress", (2, 2), _compress),
+    _several("Unique", (1, 1), _unique),
+]

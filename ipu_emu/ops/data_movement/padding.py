@@ -1,0 +1,112 @@
+"""Padding: elements around a tensor, and the way back."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ipu_emu.graph import Tensor
+from ipu_emu.ops.core.adjoint import Adjoint, Value
+from ipu_emu.ops.core.cost import moves
+from ipu_emu.ops.core.kernel_helpers import chain
+from ipu_emu.ops.core.node import Made, Node
+from ipu_emu.ops.core.op_definition import Bound, OpDef, Step
+from ipu_emu.ops.core.shape_rules import axis_of
+
+__all__ = ["OPS"]
+
+#: An array; numpy's stubs call most results Any.
+_Array = Any
+
+
+def _by_attribute(node: Node) -> Made:
+    return [(node.input(0).dtype, tuple(node.attribute("shape", [])))]
+
+
+def _pads(node: Node) -> list[tuple[int, int]]:
+    """(before, after) for each axis; negative ones cut."""
+    x, pads = node.input(0), list(node.given("pads", 1))
+    axes = [axis_of(node, axis) for axis in node.given("axes", 3) or range(x.rank)]
+    if len(pads) != 2 * len(axes):
+        raise node.fail(f"pads {pads} were given; give {2 * len(axes)} numbers: begins, then ends")
+    made = [(0, 0)] * x.rank
+    for index, axis in enumerate(axes):
+        made[axis] = (pads[index], pads[index + len(axes)])
+    return made
+
+
+def _pad_shape(node: Node) -> Made:
+    x = node.input(0)
+    sizes = tuple(before + size + after for size, (before, after) in zip(x.shape, _pads(node), strict=True))
+    if min(sizes, default=0) < 0:
+        raise node.fail(f"pads {_pads(node)} leave nothing of {x}")
+    if node.attribute("mode", "constant") not in ("constant", "edge", "reflect", "wrap"):
+        raise node.fail(f"mode {node.attribute('mode', '')} is not one of constant, edge, reflect, wrap")
+    return [(x.dtype, sizes)]
+
+
+def _sources(node: Node) -> list[_Array]:
+    """For each axis, the place that each element of the result comes from; -1 for the padding of mode constant."""
+    x, mode, made = node.input(0), node.attribute("mode", "constant"), []
+    for size, (before, after) in zip(x.shape, _pads(node), strict=True):
+        at = np.arange(-before, size + after)
+        if mode == "constant":
+            at = np.where((at < 0) | (at >= size), -1, at)
+        elif mode == "edge":
+            at = np.clip(at, 0, max(size - 1, 0))
+        elif mode == "wrap":
+            at = at % max(size, 1)
+        else:
+            period = max(2 * (size - 1), 1)
+            at = np.abs((at + size - 1) % period - (size - 1)) if size > 1 else at * 0
+        made.append(at)
+    return made
+
+
+def _pad(bound: Bound) -> Step:
+    node, x, y = bound.node, bound.input(0), bound.outputs[0]
+    sources = _sources(node)
+    if node.attribute("mode", "constant") != "constant":
+        return lambda: np.copyto(y, x[np.ix_(*sources)])
+    inner, outer = _inside(sources)
+    value = bound.input(2) if node.has_input(2) else np.asarray(node.attribute("value", 0.0))
+    return chain(lambda: np.copyto(y, value.reshape(()), "unsafe"), partial(np.copyto, y[outer], x[inner]))
+
+
+def _pad_grad(d: Adjoint) -> list[Value | None]:
+    pads, mode = _pads(d.node), d.attribute("mode", "constant")
+    flat = [before for before, _ in pads] + [after for _, after in pads]
+    dx = d.g.op("PadGrad", shape=list(d.shape), pads=flat, mode=mode)
+    if mode != "constant" or d.optional(2) is None:
+        return [dx]
+    outside = d.g.summed_to(()) - dx.summed_to(())
+    return [dx, None, outside.shaped(d.input(2).tensor.shape)]
+
+
+def _pad_back(bound: Bound) -> Step:
+    """Add each element to the place that it was taken from."""
+    node, g, dx = bound.node, bound.input(0), bound.outputs[0]
+    sources = _sources(Node(node.op, (Tensor("", node.input(0).dtype, dx.shape),)))
+    if node.attribute("mode", "constant") == "constant":
+        inner, outer = _inside(sources)
+        return chain(partial(dx.fill, 0), partial(np.copyto, dx[inner], g[outer]))
+    return chain(partial(dx.fill, 0), lambda: np.add.at(dx, np.ix_(*sources), g))
+
+
+def _inside(sources: list[_Array]) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
+    """What of the data is in the padded tensor, and where it is there."""
+    inner, outer = [], []
+    for at in sources:
+        (there,) = np.nonzero(at >= 0)
+        first, last = (there[0], there[-1]) if there.size else (0, -1)
+        outer.append(slice(first, last + 1))
+        inner.append(slice(at[first], at[last] + 1) if there.size else slice(0, 0))
+    return tuple(inner), tuple(outer)
+
+
+OPS = [
+    OpDef("Pad", (1, 4), _pad_shape, _pad, moves, _pad_grad, given={1: "pads", 3: "axes"}),
+    OpDef("PadGrad", (1, 1), _by_attribute, _pad_back, moves),
+]

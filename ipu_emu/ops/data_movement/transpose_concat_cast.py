@@ -1,0 +1,194 @@
+"""Ops that move elements without changing them."""
+
+from __future__ import annotations
+
+from functools import partial
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+
+from ipu_emu.codegen.compiled_call import relocation
+from ipu_emu.graph.dtype import dtype_numbered
+from ipu_emu.ops.core.adjoint import Adjoint, Value
+from ipu_emu.ops.core.cost import moves
+from ipu_emu.ops.core.kernel_helpers import chain
+from ipu_emu.ops.core.node import Made, Node
+from ipu_emu.ops.core.op_definition import Bound, OpDef, Step
+from ipu_emu.ops.core.shape_rules import axis_of
+
+__all__ = ["OPS"]
+
+#: Types that ``relocation`` copies; where rows stay rows it is faster than numpy.
+_RELOCATED = (np.float32, np.float16)
+
+#: An array; numpy's stubs call most results Any.
+_Array = Any
+
+
+def _copy(bound: Bound) -> Step:
+    return partial(np.copyto, bound.outputs[0], bound.input(0), casting="unsafe")
+
+
+def _by_attribute(node: Node) -> Made:
+    return [(node.input(0).dtype, tuple(node.attribute("shape", [])))]
+
+
+# Order of axes
+
+
+def _permutation(node: Node) -> list[int]:
+    rank = node.input(0).rank
+    perm = list(node.attribute("perm", [])) or list(reversed(range(rank)))
+    if sorted(perm) != list(range(rank)):
+        raise node.fail(f"perm {perm} is not an order of the {rank} axes of {node.input(0)}")
+    return perm
+
+
+def _transpose_shape(node: Node) -> Made:
+    x = node.input(0)
+    return [(x.dtype, tuple(x.shape[axis] for axis in _permutation(node)))]
+
+
+def _transpose(bound: Bound) -> Step:
+    perm, y = _permutation(bound.node), bound.outputs[0]
+    x = bound.input(0).transpose(perm)
+    if y.dtype in _RELOCATED and 0 < y.ndim <= 4 and y.size and perm[-1] == y.ndim - 1:
+        return relocation(x, y)
+    return partial(np.copyto, y, x)
+
+
+def _transpose_grad(d: Adjoint) -> Value:
+    perm = _permutation(d.node)
+    return d.g.op("Transpose", perm=[perm.index(axis) for axis in range(len(perm))])
+
+
+# Copies
+
+
+def _expand_shape(node: Node) -> Made:
+    x, asked = node.input(0), tuple(node.given("shape", 1))
+    try:
+        return [(x.dtype, np.broadcast_shapes(x.shape, asked))]
+    except ValueError:
+        raise node.fail(f"{x} does not expand to {list(asked)}") from None
+
+
+def _repeats(node: Node) -> list[int]:
+    """One number for each axis; opset 1 gave the axis instead."""
+    repeats, x = list(node.given("repeats", 1)), node.input(0)
+    if len(repeats) != x.rank or min(repeats, default=0) < 0:
+        raise node.fail(f"repeats {repeats} were given; give {x.rank} numbers that are not negative")
+    return repeats
+
+
+def _tile_shape(node: Node) -> Made:
+    x = node.input(0)
+    return [(x.dtype, tuple(size * times for size, times in zip(x.shape, _repeats(node), strict=True)))]
+
+
+def _tile_grad(d: Adjoint) -> Value:
+    pairs = [n for pair in zip(_repeats(d.node), d.shape, strict=True) for n in pair]
+    return d.g.shaped(tuple(pairs)).op("ReduceSum", axes=list(range(0, len(pairs), 2)), keepdims=0).shaped(d.shape)
+
+
+# Joining and splitting
+
+
+def _concat_shape(node: Node) -> Made:
+    first, axis = node.input(0), axis_of(node, node.attribute("axis", 0))
+    total = 0
+    for index in range(len(node.inputs)):
+        part = node.input(index)
+        if part.dtype != first.dtype or part.rank != first.rank:
+            raise node.fail(f"{part} cannot be joined to {first}")
+        if part.shape[:axis] + part.shape[axis + 1 :] != first.shape[:axis] + first.shape[axis + 1 :]:
+            raise node.fail(f"{part} cannot be joined to {first} along axis {axis}")
+        total += part.shape[axis]
+    return [(first.dtype, (*first.shape[:axis], total, *first.shape[axis + 1 :]))]
+
+
+def _parts(array: _Array, sizes: list[int], axis: int) -> list[_Array]:
+    """Views of ``array``, one after the other along ``axis``."""
+    ends = list(accumulate(sizes))
+    whole = (slice(None),) * axis
+    return [array[(*whole, slice(end - size, end))] for size, end in zip(sizes, ends, strict=True)]
+
+
+def _concat(bound: Bound) -> Step:
+    axis = axis_of(bound.node, bound.node.attribute("axis", 0))
+    inputs = [bound.input(index) for index in range(len(bound.inputs))]
+    places = _parts(bound.outputs[0], [x.shape[axis] for x in inputs], axis)
+    return chain(*(partial(np.copyto, place, x) for place, x in zip(places, inputs, strict=True)))
+
+
+def _concat_grad(d: Adjoint) -> list[Value | None]:
+    axis = axis_of(d.node, d.attribute("axis", 0))
+    ends = list(accumulate(x.tensor.shape[axis] for x in d.inputs))
+    return [
+        d.g.op("Slice", starts=[end - x.tensor.shape[axis]], ends=[end], axes=[axis])
+        for x, end in zip(d.inputs, ends, strict=True)
+    ]
+
+
+def _sizes(node: Node) -> list[int]:
+    """Sizes of the parts of a split: given, or even, where the last may be smaller."""
+    x, axis, count = node.input(0), axis_of(node, node.attribute("axis", 0)), len(node.op.outputs)
+    sizes = list(node.given("split", 1) or [])
+    count = count or int(node.attribute("num_outputs", len(sizes)))
+    if not sizes:
+        each = -(-x.shape[axis] // max(count, 1))
+        sizes = [min(each, max(x.shape[axis] - each * i, 0)) for i in range(count)]
+    if len(sizes) != count or sum(sizes) != x.shape[axis] or min(sizes) < 0:
+        raise node.fail(f"cannot split {x} along axis {axis} into {count} parts of sizes {sizes}")
+    return sizes
+
+
+def _split_shape(node: Node) -> Made:
+    x, axis = node.input(0), axis_of(node, node.attribute("axis", 0))
+    return [(x.dtype, (*x.shape[:axis], size, *x.shape[axis + 1 :])) for size in _sizes(node)]
+
+
+def _split(bound: Bound) -> Step:
+    axis = axis_of(bound.node, bound.node.attribute("axis", 0))
+    parts = _parts(bound.input(0), _sizes(bound.node), axis)
+    return chain(*(partial(np.copyto, y, part) for y, part in zip(bound.outputs, parts, strict=True)))
+
+
+def _split_grad(d: Adjoint) -> Value:
+    first, *others = (d.gradient(index) for index in range(len(d.outputs)))
+    return first.op("Concat", *others, axis=d.attribute("axis", 0))
+
+
+# Types
+
+
+def _cast_shape(node: Node) -> Made:
+    return [(dtype_numbered(node.attribute("to", 1)), node.input(0).shape)]
+
+
+def _cast_grad(d: Adjoint) -> Value:
+    return d.g.op("Cast", to=d.x.tensor.dtype.onnx)
+
+
+def _cast_like(node: Node) -> Made:
+    return [(node.input(1).dtype, node.input(0).shape)]
+
+
+def _tile(bound: Bound) -> Step:
+    """Every axis of the result as (repeat, element); splitting an axis is a view of any array."""
+    x, y, repeats = bound.input(0), bound.outputs[0], _repeats(bound.node)
+    places = y.reshape([n for pair in zip(repeats, x.shape, strict=True) for n in pair])
+    return partial(np.copyto, places, x.reshape([n for size in x.shape for n in (1, size)]))
+
+
+OPS = [
+    OpDef("Transpose", (1, 1), _transpose_shape, _transpose, moves, _transpose_grad),
+    OpDef("SpreadTo", (1, 1), _by_attribute, _copy, moves, lambda d: d.g.summed_to(d.shape)),
+    OpDef("Expand", (2, 2), _expand_shape, _copy, moves, lambda d: [d.g.summed_to(d.shape)], given={1: "shape"}),
+    OpDef("Tile", (2, 2), _tile_shape, _tile, moves, lambda d: [_tile_grad(d)], given={1: "repeats"}),
+    OpDef("Concat", (1, None), _concat_shape, _concat, moves, _concat_grad),
+    OpDef("Split", (1, 2), _split_shape, _split, moves, _split_grad, given={1: "split"}),
+    OpDef("Cast", (1, 1), _cast_shape, _copy, moves, _cast_grad),
+    OpDef("CastLike", (2, 2), _cast_like, _copy, moves, lambda d: [_cast_grad(d)]),
+]

@@ -1,0 +1,33 @@
+"""Triangles: the part of a matrix on one side of a diagonal, and 0 on the other."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ipu_emu.graph import Graph, Op
+from ipu_emu.ops.core.cost import moves
+from ipu_emu.ops.core.node import Made, Node, inputs_of
+from ipu_emu.ops.core.op_definition import OpDef, unreached
+from ipu_emu.ops.core.rewrite import Rewrite
+
+__all__ = ["OPS"]
+
+
+def _shape(node: Node) -> Made:
+    x = node.input(0)
+    if x.rank < 2:
+        raise node.fail(f"matrices [..., rows, columns] are needed, found {x}")
+    return [(x.dtype, x.shape)]
+
+
+def _expand(graph: Graph, op: Op) -> list[Op]:
+    node, rewrite = inputs_of(graph, op), Rewrite(graph, op)
+    x, k = node.input(0), int(np.asarray(node.given("k", 1, 0)).reshape(()))
+    rows, columns = np.indices(x.shape[-2:])
+    kept = columns - rows >= k if node.attribute("upper", 1) else columns - rows <= k
+    zero = rewrite.constant(np.zeros((), x.dtype.numpy))
+    rewrite.op("Where", rewrite.constant(kept), op.inputs[0], zero, into=op.outputs[0])
+    return rewrite.ops
+
+
+OPS = [OpDef("Trilu", (1, 2), _shape, unreached, moves, expand=_expand, given={1: "k"})]

@@ -1,0 +1,1 @@
+"""Element-wise ops: arithmetic, mathematical functions, activations, comparisons, and their fused form."""

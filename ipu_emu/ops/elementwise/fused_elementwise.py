@@ -1,0 +1,59 @@
+"""Fused: a chain of element-wise ops as one kernel, a single pass over its operands.
+
+    body      instructions of ``codegen.rows``; operands are the inputs, then the outputs
+    columns   inputs that have one value for each of the last axes, and the number of these elements (else 0)
+
+A FLOAT16 result is rounded after each op, as it would be if it were stored, so that fusion changes no bit.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ipu_emu.codegen.row_passes import Operand, Pass, bound_rows
+from ipu_emu.graph.dtype import dtype_numbered
+from ipu_emu.ops.core.cost import Cost
+from ipu_emu.ops.core.kernel_helpers import flat, storage
+from ipu_emu.ops.core.node import Made, Node
+from ipu_emu.ops.core.op_definition import Bound, OpDef, Step, always
+
+__all__ = ["OPS"]
+
+
+def _shape(node: Node) -> Made:
+    kinds, shapes = node.attribute("dtypes", ()), node.attribute("shapes", ())
+    return [(dtype_numbered(kind), tuple(shape)) for kind, shape in zip(kinds, shapes, strict=True)]
+
+
+def _kernel(bound: Bound) -> Step:
+    columns = bound.node.attribute("columns", {})
+    whole = [bound.input(i) for i in range(len(bound.inputs)) if _kind(bound.node, i) == "full"]
+    flats = iter(flat(*whole, *bound.outputs))
+    arrays, operands = [], []
+    for index, array in enumerate((*bound.inputs, *bound.outputs)):
+        assert array is not None
+        kind = _kind(bound.node, index)
+        arrays.append(next(flats) if kind == "full" else storage(array))
+        operands.append(Operand(kind, array.dtype == np.float16))
+    size = bound.outputs[0].size
+    width = max(columns.values(), default=size) or 1
+    step: Step = bound_rows(operands, [Pass(bound.node.attribute("body", ()))], arrays, size // width, width)
+    return step
+
+
+def _kind(node: Node, index: int) -> str:
+    """How operand ``index`` relates to the elements of the outputs."""
+    if index >= len(node.inputs):
+        return "full"
+    if index in node.attribute("columns", {}):
+        return "column"
+    return "full" if node.input(index).shape == node.outputs[0].shape else "scalar"
+
+
+def _cost(node: Node) -> Cost:
+    moved = sum(t.nbytes for t in (*node.inputs, *node.outputs) if t is not None)
+    work = sum(1 for function, *_ in node.attribute("body", ()) if function not in ("load", "store", "half"))
+    return Cost(work * node.outputs[0].nelms, moved)
+
+
+OPS = [OpDef("Fused", (1, None), _shape, _kernel, _cost, elementwise=True, halves=always)]

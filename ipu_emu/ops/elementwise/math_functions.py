@@ -1,0 +1,92 @@
+"""Functions: element-wise functions of one operand from the tables of mathematics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from math import erf, pi, sqrt
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gcl.kernels.jit import jit
+from ipu_emu.graph.dtype import BOOL
+from ipu_emu.graph.op import GRAPHCORE
+from ipu_emu.ops.core.adjoint import Adjoint, GradRule, Value
+from ipu_emu.ops.core.cost import per_element
+from ipu_emu.ops.core.kernel_helpers import computed, flat, ufunc
+from ipu_emu.ops.core.node import Made, Node
+from ipu_emu.ops.core.op_definition import Bound, Kernel, OpDef, Step
+from ipu_emu.ops.core.shape_rules import same
+
+__all__ = ["OPS"]
+
+
+def _function(type: str, kernel: Kernel, grad: GradRule | None, flops: int, domain: str = "") -> OpDef:
+    return OpDef(type, (1, 1), same, kernel, per_element(flops), grad, elementwise=True, domain=domain)
+
+
+def _step(type: str, function: Callable[..., Any], domain: str = "") -> OpDef:
+    """A function that is flat almost everywhere: no gradient passes."""
+    return _function(type, ufunc(function), None, 1, domain)
+
+
+def _test(type: str, kernel: Kernel) -> OpDef:
+    def shape(node: Node) -> Made:
+        return [(BOOL, node.input(0).shape)]
+
+    return OpDef(type, (1, 1), shape, kernel, per_element(1), elementwise=True)
+
+
+@jit
+def error_function(x: NDArray[Any], out: NDArray[Any]) -> None:
+    """out = erf(x), both [n]."""
+    for i in range(out.size):
+        out[i] = erf(x[i])
+
+
+def _erf(bound: Bound) -> Step:
+    return partial(error_function, *flat(bound.input(0), bound.outputs[0]))
+
+
+def _bell(x: Value) -> Value:
+    """exp(-x * x)"""
+    return (-(x * x)).op("Exp")
+
+
+def _over_root(d: Adjoint, inside: Value) -> Value:
+    return d.g / inside.op("Sqrt")
+
+
+def _is_inf(node: Node, x: NDArray[Any]) -> NDArray[Any]:
+    up, down = node.attribute("detect_positive", 1), node.attribute("detect_negative", 1)
+    return (np.isposinf(x) & bool(up)) | (np.isneginf(x) & bool(down))
+
+
+OPS = [
+    _function("Abs", ufunc(np.absolute), lambda d: d.g * d.x.op("Sign"), 1),
+    _function("Reciprocal", ufunc(np.reciprocal), lambda d: -(d.g * d.y * d.y), 1),
+    _function("Sin", ufunc(np.sin), lambda d: d.g * d.x.op("Cos"), 10),
+    _function("Cos", ufunc(np.cos), lambda d: -(d.g * d.x.op("Sin")), 10),
+    _function("Tan", ufunc(np.tan), lambda d: d.g * (d.y * d.y + 1.0), 10),
+    _function("Asin", ufunc(np.arcsin), lambda d: _over_root(d, 1.0 - d.x * d.x), 10),
+    _function("Acos", ufunc(np.arccos), lambda d: -_over_root(d, 1.0 - d.x * d.x), 10),
+    _function("Atan", ufunc(np.arctan), lambda d: d.g / (d.x * d.x + 1.0), 10),
+    _function("Sinh", ufunc(np.sinh), lambda d: d.g * d.x.op("Cosh"), 10),
+    _function("Cosh", ufunc(np.cosh), lambda d: d.g * d.x.op("Sinh"), 10),
+    _function("Asinh", ufunc(np.arcsinh), lambda d: _over_root(d, d.x * d.x + 1.0), 10),
+    _function("Acosh", ufunc(np.arccosh), lambda d: _over_root(d, d.x * d.x - 1.0), 10),
+    _function("Atanh", ufunc(np.arctanh), lambda d: d.g / (1.0 - d.x * d.x), 10),
+    _function("Erf", _erf, lambda d: (d.g * _bell(d.x)).scaled(2 / sqrt(pi)), 15),
+    _function("Log1p", ufunc(np.log1p), lambda d: d.g / (d.x + 1.0), 8, GRAPHCORE),
+    _function("Expm1", ufunc(np.expm1), lambda d: d.g * (d.y + 1.0), 8, GRAPHCORE),
+    _step("Sign", np.sign),
+    _step("Floor", np.floor),
+    _step("Ceil", np.ceil),
+    _step("Round", np.rint),
+    _step("Round", np.rint, GRAPHCORE),
+    _step("NearbyInt", np.rint, GRAPHCORE),
+    _test("IsNaN", ufunc(np.isnan)),
+    _test("IsInf", computed(_is_inf)),
+]

@@ -1,0 +1,1 @@
+"""Ops on images: resize, rearrangement of pixels, affine grids, non-maximum suppression."""

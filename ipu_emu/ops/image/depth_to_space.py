@@ -1,0 +1,76 @@
+"""Pixels: blocks of them as channels, and back."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ipu_emu.graph.op import GRAPHCORE
+from ipu_emu.ops.core.cost import moves
+from ipu_emu.ops.core.node import Made, Node
+from ipu_emu.ops.core.op_definition import Bound, OpDef, Step
+
+__all__ = ["OPS"]
+
+
+def _blocks(node: Node) -> tuple[int, ...]:
+    x, block = node.input(0), int(node.attribute("blocksize", 1))
+    if x.rank != 4 or block < 1:
+        raise node.fail(f"data [N, C, H, W] and a positive blocksize are needed, found {x} and {block}")
+    return (*x.shape, block)
+
+
+def _depth_shape(node: Node) -> Made:
+    n, c, h, w, b = _blocks(node)
+    if c % (b * b):
+        raise node.fail(f"{c} channels cannot be spread over blocks of {b} by {b}")
+    return [(node.input(0).dtype, (n, c // (b * b), h * b, w * b))]
+
+
+# Splitting an axis is a view of any array.
+
+
+def _depth_to_space(bound: Bound) -> Step:
+    x, y, (n, c, h, w, b) = bound.input(0), bound.outputs[0], _blocks(bound.node)
+    c //= b * b
+    if bound.node.attribute("mode", "DCR") == "DCR":
+        parts = x.reshape(n, b, b, c, h, w).transpose(0, 3, 4, 1, 5, 2)
+    else:
+        parts = x.reshape(n, c, b, b, h, w).transpose(0, 1, 4, 2, 5, 3)
+    return partial(np.copyto, y.reshape(n, c, h, b, w, b), parts)
+
+
+def _space_shape(node: Node) -> Made:
+    n, c, h, w, b = _blocks(node)
+    if h % b or w % b:
+        raise node.fail(f"{node.input(0)} has no whole number of blocks of {b} by {b}")
+    return [(node.input(0).dtype, (n, c * b * b, h // b, w // b))]
+
+
+def _space_to_depth(bound: Bound) -> Step:
+    x, y, (n, c, h, w, b) = bound.input(0), bound.outputs[0], _blocks(bound.node)
+    parts = x.reshape(n, c, h // b, b, w // b, b)
+    if bound.node.attribute("mode", "DCR") == "DCR":
+        return partial(np.copyto, y.reshape(n, b, b, c, h // b, w // b), parts.transpose(0, 3, 5, 1, 2, 4))
+    return partial(np.copyto, y.reshape(n, c, b, b, h // b, w // b), parts.transpose(0, 1, 3, 5, 2, 4))
+
+
+def _inverse(type: str) -> Any:
+    return lambda d: d.g.op(type, **d.node.op.attributes)
+
+
+OPS = [
+    OpDef("DepthToSpace", (1, 1), _depth_shape, _depth_to_space, moves, _inverse("SpaceToDepth")),
+    OpDef(
+        "DepthToSpace",
+        (1, 1),
+        _depth_shape,
+        _depth_to_space,
+        moves,
+        _inverse("SpaceToDepth"),
+        domain=GRAPHCORE,
+    ),
+    OpDef("SpaceToDepth", (1, 1), _space_shape, _space_to_depth, moves, _inverse("DepthToSpace")),
+]

@@ -1,0 +1,215 @@
+"""Resize: interpolation along each axis on its own: a gather for the nearest, a matrix product for the others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import ceil, floor
+from typing import Any
+
+import numpy as np
+
+from ipu_emu.graph import Graph, Op
+from ipu_emu.ops.core.cost import per_element
+from ipu_emu.ops.core.node import Made, Node, inputs_of
+from ipu_emu.ops.core.op_definition import OpDef, unreached
+from ipu_emu.ops.core.rewrite import Rewrite
+from ipu_emu.ops.core.shape_rules import axis_of
+
+__all__ = ["OPS"]
+
+
+_CROP = "tf_crop_and_resize"
+
+
+@dataclass(frozen=True)
+class _Axis:
+    """One axis: sizes, output elements per input element, and the part of the input that is taken."""
+
+    index: int
+    size: int
+    output: int
+    scale: float
+    start: float = 0.0
+    end: float = 1.0
+
+    @property
+    def stays(self) -> bool:
+        return self.output == self.size and self.scale == 1 and (self.start, self.end) == (0.0, 1.0)
+
+
+def _numbers(node: Node, name: str, index: int) -> list[Any]:
+    return list(node.given(name, index) or [])
+
+
+def _axes(node: Node) -> list[_Axis]:
+    """All axes that are resized; opset 10 has the scales where newer ones have a region."""
+    x, old = node.input(0), node.op.type == "Upsample" or node.op.version < 11
+    if old:
+        scales, sizes = _numbers(node, "scales" if node.op.type == "Upsample" else "roi", 1), []
+    else:
+        scales, sizes = _numbers(node, "scales", 2), _numbers(node, "sizes", 3)
+    chosen = [axis_of(node, axis) for axis in node.attribute("axes", [])] or list(range(x.rank))
+    if len(scales or sizes) != len(chosen):
+        raise node.fail(f"scales {scales} or sizes {sizes} are needed, a number for each of the axes {chosen} of {x}")
+    if _where(node) == _CROP:
+        return _cropped(node, chosen, scales, sizes)
+    if scales:
+        return [
+            _Axis(i, x.shape[i], floor(x.shape[i] * s + 1e-6), float(s)) for i, s in zip(chosen, scales, strict=True)
+        ]
+    ratios = [size / max(x.shape[i], 1) for i, size in zip(chosen, sizes, strict=True)]
+    policy = node.attribute("keep_aspect_ratio_policy", "stretch")
+    if policy != "stretch":
+        ratio = min(ratios) if policy == "not_larger" else max(ratios)
+        return [_Axis(i, x.shape[i], floor(x.shape[i] * ratio + 0.5), ratio) for i in chosen]
+    return [_Axis(i, x.shape[i], int(n), r) for i, n, r in zip(chosen, sizes, ratios, strict=True)]
+
+
+def _cropped(node: Node, chosen: list[int], scales: list[Any], sizes: list[Any]) -> list[_Axis]:
+    """The axes of a region: its starts, then its ends, as parts of the input."""
+    x, region = node.input(0), _numbers(node, "roi", 1)
+    if len(region) != 2 * len(chosen):
+        raise node.fail(f"a region of {2 * len(chosen)} numbers is needed, found {region}")
+    made = []
+    for place, (i, start, end) in enumerate(zip(chosen, region, region[len(chosen) :], strict=False)):
+        size = x.shape[i]
+        output = int(sizes[place]) if sizes else floor(size * (end - start) * scales[place] + 1e-6)
+        scale = scales[place] if scales else output / max(size * (end - start), 1e-9)
+        made.append(_Axis(i, size, output, float(scale), float(start), float(end)))
+    return made
+
+
+def _shape(node: Node) -> Made:
+    shape = list(node.input(0).shape)
+    for axis in _axes(node):
+        shape[axis.index] = axis.output
+    if node.attribute("mode", "nearest") not in ("nearest", "linear", "bilinear", "trilinear", "cubic"):
+        raise node.fail(f"mode {node.attribute('mode', '')} is not one of nearest, linear, cubic")
+    if _where(node) not in _COORDINATES:
+        raise node.fail(f"{_where(node)} is not supported; use one of {', '.join(_COORDINATES)}")
+    return [(node.input(0).dtype, tuple(shape))]
+
+
+def _where(node: Node) -> str:
+    default = "asymmetric" if node.op.version < 11 or node.op.type == "Upsample" else "half_pixel"
+    return str(node.attribute("coordinate_transformation_mode", default))
+
+
+def _symmetric(o: int, axis: _Axis) -> float:
+    """The centre of the input is that of the output, whatever the size was rounded to."""
+    middle = axis.size / 2
+    return middle * (1 - axis.output / (axis.scale * axis.size)) + (o + 0.5) / axis.scale - 0.5
+
+
+def _corners(o: int, axis: _Axis) -> float:
+    """The first and the last element stay where they are; the output may be a fraction longer than it is."""
+    length = axis.scale * axis.size
+    return o * (axis.size - 1) / (length - 1) if length != 1 else 0.0
+
+
+def _in_region(o: int, axis: _Axis) -> float:
+    last = axis.size - 1
+    if axis.output == 1:
+        return 0.5 * (axis.start + axis.end) * last
+    return (axis.start + o * (axis.end - axis.start) / (axis.output - 1)) * last
+
+
+#: The place in the input of output element o.
+_COORDINATES: dict[str, Callable[[int, _Axis], float]] = {
+    "half_pixel": lambda o, axis: (o + 0.5) / axis.scale - 0.5,
+    "half_pixel_symmetric": _symmetric,
+    "pytorch_half_pixel": lambda o, axis: (o + 0.5) / axis.scale - 0.5 if axis.output > 1 else 0.0,
+    "align_corners": _corners,
+    "asymmetric": lambda o, axis: o / axis.scale,
+    _CROP: _in_region,
+}
+
+_NEAREST: dict[str, Callable[[float], int]] = {
+    "round_prefer_floor": lambda x: ceil(x - 0.5),
+    "round_prefer_ceil": lambda x: floor(x + 0.5),
+    "floor": floor,
+    "ceil": ceil,
+}
+
+
+def _tent(x: float, a: float) -> float:
+    return max(1 - abs(x), 0.0)
+
+
+def _bicubic(x: float, a: float) -> float:
+    x = abs(x)
+    if x < 1:
+        return ((a + 2) * x - (a + 3)) * x * x + 1
+    return (((x - 5) * x + 8) * x - 4) * a if x < 2 else 0.0
+
+
+def _matrix(node: Node, axis: _Axis) -> Any:
+    """Weights [size, output]; elements outside count as the nearest inside, or not at all.
+
+    With antialias the filter of a smaller result is as much wider, so that it reaches all elements.
+    """
+    filter, reach = (_bicubic, 2) if node.attribute("mode", "") == "cubic" else (_tent, 1)
+    a, left_out = float(node.attribute("cubic_coeff_a", -0.75)), bool(node.attribute("exclude_outside", 0))
+    made, place = np.zeros((axis.size, axis.output)), _COORDINATES[_where(node)]
+    narrowed = min(axis.scale, 1.0) if node.attribute("antialias", 0) else 1.0
+    reach = ceil(reach / narrowed)
+    for o in range(axis.output):
+        x = place(o, axis)
+        for tap in range(floor(x) - reach, ceil(x) + reach + 1):
+            weight = filter((tap - x) * narrowed, a)
+            if not left_out or 0 <= tap < axis.size:
+                made[min(max(tap, 0), axis.size - 1), o] += weight
+        made[:, o] /= made[:, o].sum()
+    return made
+
+
+def _expand(graph: Graph, op: Op) -> list[Op]:
+    node, rewrite = inputs_of(graph, op), Rewrite(graph, op)
+    x, rank, id = node.input(0), node.input(0).rank, op.inputs[0]
+    nearest = node.attribute("mode", "nearest") == "nearest"
+    old = node.op.version < 11 or op.type == "Upsample"
+    rounding = _NEAREST[node.attribute("nearest_mode", "floor" if old else "round_prefer_floor")]
+    for axis in _axes(node):
+        if axis.stays:
+            continue
+        if nearest:
+            places = [rounding(_COORDINATES[_where(node)](o, axis)) for o in range(axis.output)]
+            inside = np.clip(np.array(places, np.int64), 0, max(axis.size - 1, 0))
+            id = rewrite.op("Gather", id, rewrite.constant(inside), axis=axis.index)
+            continue
+        perm = [i for i in range(rank) if i != axis.index] + [axis.index]
+        weights = rewrite.constant(_matrix(node, axis).astype(x.dtype.numpy))
+        turned = rewrite.op("MatMul", rewrite.op("Transpose", id, perm=perm), weights)
+        id = rewrite.op("Transpose", turned, perm=[perm.index(i) for i in range(rank)])
+    if _where(node) == _CROP:
+        id = _with_outside(node, rewrite, id)
+    rewrite.op("Identity", id, into=op.outputs[0])
+    return rewrite.ops
+
+
+def _with_outside(node: Node, rewrite: Rewrite, id: str) -> str:
+    """What lies outside of the input has a value of its own."""
+    x, inside = node.input(0), np.ones((1,) * node.input(0).rank, bool)
+    for axis in _axes(node):
+        places = np.array([_in_region(o, axis) for o in range(axis.output)])
+        shape = [axis.output if i == axis.index else 1 for i in range(x.rank)]
+        inside = inside & ((places >= 0) & (places <= axis.size - 1)).reshape(shape)
+    if inside.all():
+        return id
+    value = rewrite.constant(np.array(node.attribute("extrapolation_value", 0.0), x.dtype.numpy))
+    return rewrite.op("Where", rewrite.constant(inside), id, value)
+
+
+OPS = [
+    OpDef(
+        "Resize",
+        (2, 4),
+        _shape,
+        unreached,
+        per_element(8),
+        expand=_expand,
+        given={1: "roi", 2: "scales", 3: "sizes"},
+    ),
+    OpDef("Upsample", (1, 2), _shape, unreached, per_element(8), expand=_expand, given={1: "scales"}),
+]

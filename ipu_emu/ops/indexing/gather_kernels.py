@@ -1,0 +1,82 @@
+"""Kernels that read and write single elements at places along one axis; all arrays are [outer, n, inner].
+
+A negative place counts from the end; one that is outside stands for the nearest element.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gcl.kernels.jit import jit, part
+
+__all__ = ["WAYS", "along", "keep_reached", "put_elements", "spread_along", "take_elements"]
+
+#: How what comes is combined with what is there.
+WAYS = {"none": 0, "add": 1, "sum": 1, "mul": 2, "max": 3, "min": 4}
+
+
+def along(array: NDArray[Any], axis: int) -> NDArray[Any]:
+    """``array`` (C-contiguous) as [outer, n, inner]."""
+    return array.reshape(prod(array.shape[:axis]), array.shape[axis], prod(array.shape[axis + 1 :]))
+
+
+def spread_along(indices: NDArray[Any], shape: tuple[int, ...], axis: int) -> NDArray[Any] | None:
+    """``indices``, which broadcast to ``shape``, as [outer, n, inner]; None where that has no strides."""
+    rows = along(indices, axis)
+    wanted = (prod(shape[:axis]), shape[axis], prod(shape[axis + 1 :]))
+    if any(found not in (1, size) for found, size in zip(rows.shape, wanted, strict=True)):
+        return None
+    strides = tuple(0 if n == 1 else stride for n, stride in zip(rows.shape, rows.strides, strict=True))
+    return np.lib.stride_tricks.as_strided(rows, wanted, strides)
+
+
+@part
+def _place(index: Any, size: Any) -> Any:
+    place = np.int64(index)
+    if place < 0:
+        place += size
+    return min(max(place, 0), size - 1)
+
+
+@jit
+def take_elements(x: NDArray[Any], indices: NDArray[Any], out: NDArray[Any]) -> None:
+    """out[o, j, i] = x[o, indices[o, j, i], i]"""
+    for o in range(out.shape[0]):
+        for j in range(out.shape[1]):
+            for i in range(out.shape[2]):
+                out[o, j, i] = x[o, _place(indices[o, j, i], x.shape[1]), i]
+
+
+@jit
+def put_elements(indices: NDArray[Any], updates: NDArray[Any], out: NDArray[Any], way: int) -> None:
+    """Combine out[o, indices[o, j, i], i] with updates[o, j, i], in order."""
+    for o in range(updates.shape[0]):
+        for j in range(updates.shape[1]):
+            for i in range(updates.shape[2]):
+                place, new = _place(indices[o, j, i], out.shape[1]), updates[o, j, i]
+                old = out[o, place, i]
+                if way == 1:
+                    out[o, place, i] = old + new
+                elif way == 2:
+                    out[o, place, i] = old * new
+                elif way == 0 or new != new or (way == 3 and new > old) or (way == 4 and new < old):
+                    out[o, place, i] = new
+
+
+@jit
+def keep_reached(indices: NDArray[Any], reached: NDArray[Any], out: NDArray[Any]) -> None:
+    """Zero the elements of ``out`` that no index names; ``reached`` has room for a bit of each."""
+    reached[:] = False
+    for o in range(indices.shape[0]):
+        for j in range(indices.shape[1]):
+            for i in range(indices.shape[2]):
+                reached[o, _place(indices[o, j, i], out.shape[1]), i] = True
+    for o in range(out.shape[0]):
+        for j in range(out.shape[1]):
+            for i in range(out.shape[2]):
+                if not reached[o, j, i]:
+                    out[o, j, i] = 0

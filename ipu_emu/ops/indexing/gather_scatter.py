@@ -1,0 +1,246 @@
+"""Indexing: ops that read or write elements, rows or slices at places that a tensor says."""
+
+from __future__ import annotations
+
+from functools import partial
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gcl.kernels.jit import jit
+from ipu_emu.ops.core.adjoint import Adjoint, Value
+from ipu_emu.ops.core.cost import moves
+from ipu_emu.ops.core.kernel_helpers import chain, computed, contiguous, view
+from ipu_emu.ops.core.node import Made, Node
+from ipu_emu.ops.core.op_definition import Bound, OpDef, Step
+from ipu_emu.ops.core.shape_rules import axis_of, same
+from ipu_emu.ops.indexing.gather_kernels import WAYS, along, put_elements, take_elements
+from ipu_emu.ops.indexing.index_arrays import integers, places, wrapped
+
+__all__ = ["OPS"]
+
+#: An array; numpy's stubs call most results Any.
+_Array = Any
+
+
+def _by_attribute(node: Node) -> Made:
+    return [(node.input(0).dtype, tuple(node.attribute("shape", [])))]
+
+
+# Gather
+
+
+def _gather_shape(node: Node) -> Made:
+    x, indices = node.input(0), node.input(1)
+    integers(node, indices)
+    axis = axis_of(node, node.attribute("axis", 0))
+    if not x.shape[axis] and indices.nelms:
+        raise node.fail(f"axis {axis} of {x} has nothing to gather")
+    return [(x.dtype, (*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :]))]
+
+
+def _gather(bound: Bound) -> Step:
+    """Indices count from the end if they are negative; those outside wrap round."""
+    axis = axis_of(bound.node, bound.node.attribute("axis", 0))
+    return partial(np.take, bound.input(0), bound.input(1), axis, bound.outputs[0], "wrap")
+
+
+def _gather_grad(d: Adjoint) -> list[Value | None]:
+    axis = axis_of(d.node, d.attribute("axis", 0))
+    return [d.g.op("GatherGrad", d.input(1), axis=axis, shape=list(d.shape)), None]
+
+
+@jit
+def add_rows(g: NDArray[Any], indices: NDArray[Any], out: NDArray[Any]) -> None:
+    """out[o, indices[i], :] += g[o, i, :] for g [outer, n, inner]; out starts at 0."""
+    out[:] = 0
+    count = out.shape[1]
+    for o in range(g.shape[0]):
+        for i in range(indices.size):
+            row = indices[i] % count
+            for k in range(g.shape[2]):
+                out[o, row, k] += g[o, i, k]
+
+
+def _gather_back(bound: Bound) -> Step:
+    g, indices, out = bound.input(0), bound.input(1), bound.outputs[0]
+    axis = bound.node.attribute("axis", 0)
+    outer, inner = prod(out.shape[:axis]), prod(out.shape[axis + 1 :])
+    return partial(
+        add_rows,
+        view(g, (outer, indices.size, inner)),
+        view(indices, (indices.size,)),
+        view(out, (outer, out.shape[axis], inner)),
+    )
+
+
+# Gather and scatter of single elements
+
+
+def _elements_shape(node: Node) -> Made:
+    x, indices = node.input(0), node.input(1)
+    integers(node, indices)
+    axis_of(node, node.attribute("axis", 0))
+    if indices.rank != x.rank:
+        raise node.fail(f"indices {indices} must have the rank of {x}")
+    return [(x.dtype, indices.shape)]
+
+
+def _fits(shape: tuple[int, ...], part: tuple[int, ...], axis: int) -> bool:
+    """Whether two shapes differ in one axis only; then kernels see both as [outer, n, inner]."""
+    return all(n == m for i, (n, m) in enumerate(zip(shape, part, strict=True)) if i != axis) and shape[axis] > 0
+
+
+def _gather_elements(bound: Bound) -> Step:
+    x, indices, out = bound.input(0), bound.input(1), bound.outputs[0]
+    axis = axis_of(bound.node, bound.node.attribute("axis", 0))
+    if not _fits(x.shape, indices.shape, axis):
+        return computed(lambda node, x, indices: x[places(indices, axis, x.shape[axis])])(bound)
+    return partial(take_elements, along(x, axis), along(indices, axis), along(out, axis))
+
+
+def _gather_elements_grad(d: Adjoint) -> list[Value | None]:
+    axis = axis_of(d.node, d.attribute("axis", 0))
+    return [d.g.op("ElementsInto", d.input(1), axis=axis, shape=list(d.shape)), None]
+
+
+def _elements_into(bound: Bound) -> Step:
+    g, indices, out = bound.input(0), bound.input(1), bound.outputs[0]
+    axis = bound.node.attribute("axis", 0)
+    if not _fits(out.shape, g.shape, axis):
+        return computed(_elements_into_more)(bound)
+    put = partial(put_elements, along(indices, axis), along(g, axis), along(out, axis), WAYS["add"])
+    return chain(partial(out.fill, 0), put)
+
+
+def _elements_into_more(node: Node, g: _Array, indices: _Array) -> _Array:
+    out, axis = np.zeros(node.attribute("shape", []), g.dtype), node.attribute("axis", 0)
+    np.add.at(out, places(indices, axis, out.shape[axis]), g)
+    return out
+
+
+#: How a scatter combines what is there with what comes.
+_COMBINE: dict[str, Any] = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
+
+
+def _scatter_shape(node: Node) -> Made:
+    x, indices, updates = (node.input(index) for index in range(3))
+    integers(node, indices)
+    axis_of(node, node.attribute("axis", 0))
+    if indices.shape != updates.shape or indices.rank != x.rank:
+        raise node.fail(f"indices {indices} and updates {updates} must have one shape, of the rank of {x}")
+    if updates.dtype is not x.dtype:
+        raise node.fail(f"updates {updates} must have the type of {x}")
+    return same(node)
+
+
+def _put(node: Node, out: _Array, place: Any, updates: _Array) -> _Array:
+    reduction = node.attribute("reduction", "none")
+    if reduction == "none":
+        out[place] = updates
+    else:
+        _COMBINE[reduction].at(out, place, updates)
+    return out
+
+
+def _scatter(bound: Bound) -> Step:
+    x, indices, updates, out = *(bound.input(index) for index in range(3)), bound.outputs[0]
+    axis = axis_of(bound.node, bound.node.attribute("axis", 0))
+    if not _fits(x.shape, indices.shape, axis) or x.dtype.kind == "b":
+        return computed(_scatter_more)(bound)
+    way = WAYS[bound.node.attribute("reduction", "none")]
+    put = partial(put_elements, along(indices, axis), along(updates, axis), along(out, axis), way)
+    return chain(partial(np.copyto, out, x), put)
+
+
+def _scatter_more(node: Node, x: _Array, indices: _Array, updates: _Array) -> _Array:
+    axis = axis_of(node, node.attribute("axis", 0))
+    return _put(node, x.copy(), places(indices, axis, x.shape[axis]), updates)
+
+
+def _scatter_grad(d: Adjoint) -> list[Value | None]:
+    reduction, axis = d.attribute("reduction", "none"), axis_of(d.node, d.attribute("axis", 0))
+    if reduction not in ("none", "add"):
+        raise d.node.fail(f"a scatter with reduction {reduction} has no gradient; use none or add")
+    updates = d.g.op("GatherElements", d.input(1), axis=axis)
+    if reduction == "add":
+        return [d.g, None, updates]
+    zeros = d.input(2).constantly(0.0)
+    return [d.g.op("ScatterElements", d.input(1), zeros, axis=axis), None, updates]
+
+
+# Gather and scatter of slices at index vectors
+
+
+def _nd_shapes(node: Node) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Shapes of what is gathered, and of the index vectors without their last axis."""
+    x, indices, batch = node.input(0), node.input(1), node.attribute("batch_dims", 0)
+    integers(node, indices)
+    depth = indices.shape[-1]
+    if depth > x.rank - batch or x.shape[:batch] != indices.shape[:batch]:
+        raise node.fail(f"index vectors {indices} do not fit {x} with {batch} batch axes")
+    return x.shape[batch + depth :], indices.shape[:-1]
+
+
+def _gather_nd_shape(node: Node) -> Made:
+    inner, outer = _nd_shapes(node)
+    return [(node.input(0).dtype, (*outer, *inner))]
+
+
+def _nd_places(x: _Array, indices: _Array, batch: int) -> tuple[_Array, ...]:
+    depth = indices.shape[-1]
+    lead: Any = np.indices(indices.shape[:batch], sparse=True)
+    more = indices.ndim - 1 - batch
+    grid = [axis.reshape(axis.shape + (1,) * more) for axis in lead]
+    return (*grid, *(wrapped(indices[..., i], x.shape[batch + i]) for i in range(depth)))
+
+
+def _gather_nd(node: Node, x: _Array, indices: _Array) -> _Array:
+    return x[_nd_places(x, indices, node.attribute("batch_dims", 0))]
+
+
+def _gather_nd_grad(d: Adjoint) -> list[Value | None]:
+    batch = d.attribute("batch_dims", 0)
+    return [d.g.op("SlicesInto", d.input(1), batch_dims=batch, shape=list(d.shape)), None]
+
+
+def _slices_into(node: Node, g: _Array, indices: _Array) -> _Array:
+    out = np.zeros(node.attribute("shape", []), g.dtype)
+    np.add.at(out, _nd_places(out, indices, node.attribute("batch_dims", 0)), g)
+    return out
+
+
+def _scatter_nd_shape(node: Node) -> Made:
+    inner, outer = _nd_shapes(node)
+    if node.input(2).shape != (*outer, *inner) or node.input(2).dtype is not node.input(0).dtype:
+        raise node.fail(f"updates {node.input(2)} must have shape {[*outer, *inner]} and the type of {node.input(0)}")
+    return same(node)
+
+
+def _scatter_nd(node: Node, x: _Array, indices: _Array, updates: _Array) -> _Array:
+    return _put(node, x.copy(), _nd_places(x, indices, 0), updates)
+
+
+def _scatter_nd_grad(d: Adjoint) -> list[Value | None]:
+    reduction = d.attribute("reduction", "none")
+    if reduction not in ("none", "add"):
+        raise d.node.fail(f"a scatter with reduction {reduction} has no gradient; use none or add")
+    updates = d.g.op("GatherND", d.input(1))
+    if reduction == "add":
+        return [d.g, None, updates]
+    return [d.g.op("ScatterND", d.input(1), d.input(2).constantly(0.0)), None, updates]
+
+
+OPS = [
+    OpDef("Gather", (2, 2), _gather_shape, _gather, moves, _gather_grad),
+    OpDef("GatherGrad", (2, 2), _by_attribute, contiguous(_gather_back), moves),
+    OpDef("GatherElements", (2, 2), _elements_shape, contiguous(_gather_elements), moves, _gather_elements_grad),
+    OpDef("ElementsInto", (2, 2), _by_attribute, contiguous(_elements_into), moves),
+    OpDef("Scatter", (3, 3), _scatter_shape, contiguous(_scatter), moves, _scatter_grad),
+    OpDef("ScatterElements", (3, 3), _scatter_shape, contiguous(_scatter), moves, _scatter_grad),
+    OpDef("GatherND", (2, 2), _gather_nd_shape, computed(_gather_nd), moves, _gather_nd_grad),
+    OpDef("SlicesInto", (2, 2), _by_attribute, computed(_slices_into), moves),
+    OpDef("ScatterND", (3, 3), _scatter_nd_shape, computed(_scatter_nd), moves, _scatter_nd_grad),
+]

@@ -1,0 +1,66 @@
+"""One-hot rows: a second value at the place that an index says, a first one elsewhere."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ipu_emu.graph import DType
+from ipu_emu.ops.core.adjoint import Adjoint, Value
+from ipu_emu.ops.core.cost import moves
+from ipu_emu.ops.core.kernel_helpers import computed
+from ipu_emu.ops.core.node import Made, Node
+from ipu_emu.ops.core.op_definition import Bound, OpDef, Step
+
+__all__ = ["OPS"]
+
+#: An array; numpy's stubs call most results Any.
+_Array = Any
+
+
+def _one_hot_shape(node: Node) -> Made:
+    indices, depth = node.input(0), _depth(node)
+    axis = node.attribute("axis", -1)
+    if not -indices.rank - 1 <= axis <= indices.rank or depth < 0:
+        raise node.fail(f"axis {axis} and depth {depth} do not fit {indices}")
+    place = axis % (indices.rank + 1)
+    dtype: DType = node.input(2).dtype
+    return [(dtype, (*indices.shape[:place], depth, *indices.shape[place:]))]
+
+
+def _depth(node: Node) -> int:
+    depth = node.given("depth", 1)
+    return int(depth[0] if isinstance(depth, list) else depth)
+
+
+def _hot(node: Node, indices: _Array) -> _Array:
+    """Where the result has its second value."""
+    depth, axis = _depth(node), node.attribute("axis", -1) % (indices.ndim + 1)
+    wanted = np.where(indices < 0, indices + depth, indices)
+    classes = np.arange(depth).reshape((-1,) + (1,) * (indices.ndim - axis))
+    return np.expand_dims(wanted, axis) == classes
+
+
+def _one_hot(bound: Bound) -> Step:
+    node, indices, values, y = bound.node, bound.input(0), bound.input(2), bound.outputs[0]
+    return lambda: np.copyto(y, np.where(_hot(node, indices), values[1], values[0]))
+
+
+def _one_hot_grad(d: Adjoint) -> list[Value | None]:
+    return [None, None, d.g.op("OneHotGrad", d.x, **d.node.op.attributes)]
+
+
+def _one_hot_back(node: Node, g: _Array, indices: _Array) -> _Array:
+    hot = _hot(node, indices)
+    return np.array([g[~hot].sum(), g[hot].sum()])
+
+
+def _pair_shape(node: Node) -> Made:
+    return [(node.input(0).dtype, (2,))]
+
+
+OPS = [
+    OpDef("OneHot", (3, 3), _one_hot_shape, _one_hot, moves, _one_hot_grad, given={1: "depth"}),
+    OpDef("OneHotGrad", (2, 2), _pair_shape, computed(_one_hot_back), moves),
+]

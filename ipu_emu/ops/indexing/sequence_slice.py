@@ -1,0 +1,116 @@
+"""Sequences: rows that are copied from one tensor into another, in runs that are known only when they are read."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from numpy.typing import NDArray
+
+from gcl.kernels.jit import jit
+from ipu_emu.graph.op import GRAPHCORE
+from ipu_emu.ops.core.adjoint import Adjoint, Value
+from ipu_emu.ops.core.cost import moves
+from ipu_emu.ops.core.kernel_helpers import contiguous
+from ipu_emu.ops.core.node import Made, Node
+from ipu_emu.ops.core.op_definition import Bound, OpDef, Step
+
+__all__ = ["OPS"]
+
+
+@jit
+def copy_runs(
+    source: NDArray[Any],
+    start: NDArray[Any],
+    counts: NDArray[Any],
+    first: NDArray[Any],
+    to: NDArray[Any],
+    out: NDArray[Any],
+    clear: bool,
+) -> None:
+    """out = start, or zeros, with out[to[i] : to[i] + counts[i]] = source[first[i] : first[i] + counts[i]] for all i.
+
+    Rows that do not exist are left out.
+    """
+    if clear:
+        out[:] = 0
+    else:
+        out[:] = start
+    for i in range(counts.size):
+        for k in range(counts[i]):
+            row, place = int(first[i]) + k, int(to[i]) + k
+            if 0 <= row < source.shape[0] and 0 <= place < out.shape[0]:
+                out[place] = source[row]
+
+
+@jit
+def return_runs(
+    g: NDArray[Any],
+    counts: NDArray[Any],
+    first: NDArray[Any],
+    to: NDArray[Any],
+    d_source: NDArray[Any],
+    d_start: NDArray[Any],
+    clear: bool,
+) -> None:
+    """The adjoint of ``copy_runs``: a row of g goes to the row of the source that was written last, else to start."""
+    d_source[:] = 0
+    if clear:
+        d_start[:] = 0
+    else:
+        d_start[:] = g
+    for place in range(g.shape[0]):
+        for i in range(counts.size - 1, -1, -1):
+            row = int(first[i]) + place - int(to[i])
+            if 0 <= place - int(to[i]) < counts[i] and 0 <= row < d_source.shape[0]:
+                d_source[row] += g[place]
+                d_start[place] = 0
+                break
+
+
+def _checked(node: Node, first: int) -> None:
+    source, start = node.input(0), node.input(1)
+    if source.rank < 1 or start.rank != source.rank or source.shape[1:] != start.shape[1:]:
+        raise node.fail(f"{source} and {start} must have rows of one shape")
+    runs = [node.input(first + index) for index in range(3)]
+    if any(run.rank != 1 or run.shape != runs[0].shape or not run.dtype.is_integer for run in runs):
+        raise node.fail(f"{', '.join(map(str, runs))} must be vectors of integers of one length")
+
+
+def _shape(node: Node) -> Made:
+    _checked(node, 2)
+    return [(node.input(1).dtype, node.input(1).shape)]
+
+
+def _rows(array: NDArray[Any]) -> NDArray[Any]:
+    return array.reshape(array.shape[0], -1)
+
+
+def _slice(bound: Bound) -> Step:
+    source, start, counts, first, to = (bound.input(index) for index in range(5))
+    clear = bool(bound.node.attribute("zeroUnused", 0))
+    return partial(copy_runs, _rows(source), _rows(start), counts, first, to, _rows(bound.outputs[0]), clear)
+
+
+def _rule(d: Adjoint) -> list[Value | None]:
+    clear = d.attribute("zeroUnused", 0)
+    made = d.x.ops(2, "SequenceSliceGrad", d.input(1), *d.inputs[2:], d.g, zeroUnused=clear)
+    return [made[0], made[1], None, None, None]
+
+
+def _both(node: Node) -> Made:
+    return [(node.input(index).dtype, node.input(index).shape) for index in range(2)]
+
+
+def _back(bound: Bound) -> Step:
+    counts, first, to, g = (bound.input(index) for index in range(2, 6))
+    d_source, d_start = bound.outputs
+    clear = bool(bound.node.attribute("zeroUnused", 0))
+    return partial(return_runs, _rows(g), counts, first, to, _rows(d_source), _rows(d_start), clear)
+
+
+OPS = [
+    OpDef("SequenceSlice", (5, 5), _shape, contiguous(_slice), moves, _rule, domain=GRAPHCORE),
+    # SequenceSliceGrad(source, start, counts, first, to, g)
+    OpDef("SequenceSliceGrad", (6, 6), _both, contiguous(_back), moves),
+]

@@ -1,0 +1,121 @@
+"""Slices: parts of a tensor at fixed places, and turning axes round."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ipu_emu.graph.op import GRAPHCORE
+from ipu_emu.ops.core.adjoint import Adjoint, Value
+from ipu_emu.ops.core.cost import moves
+from ipu_emu.ops.core.kernel_helpers import chain
+from ipu_emu.ops.core.node import Made, Node
+from ipu_emu.ops.core.op_definition import Bound, OpDef, Step
+from ipu_emu.ops.core.shape_rules import axis_of, same
+
+__all__ = ["OPS"]
+
+#: An array; numpy's stubs call most results Any.
+_Array = Any
+
+
+def _by_attribute(node: Node) -> Made:
+    return [(node.input(0).dtype, tuple(node.attribute("shape", [])))]
+
+
+def _slices(node: Node) -> tuple[slice, ...]:
+    """One slice for each axis, with bounds cut to the axis as ONNX says."""
+    x = node.input(0)
+    starts, ends = list(node.given("starts", 1)), list(node.given("ends", 2))
+    axes = node.given("axes", 3) or list(range(len(starts)))
+    steps = node.given("steps", 4) or [1] * len(starts)
+    if not len(starts) == len(ends) == len(axes) == len(steps) or 0 in steps:
+        raise node.fail(f"starts {starts}, ends {ends}, axes {axes} and steps {steps} do not belong together")
+    made = [slice(None)] * x.rank
+    for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
+        place = axis_of(node, axis)
+        low, high, by = slice(start, end, step).indices(x.shape[place])
+        made[place] = slice(low, high if high >= 0 else None, by)
+        if step > 0:
+            made[place] = slice(low, max(high, low), by)
+    return tuple(made)
+
+
+def _slice_shape(node: Node) -> Made:
+    x = node.input(0)
+    sizes = (len(range(*s.indices(size))) for s, size in zip(_slices(node), x.shape, strict=True))
+    return [(x.dtype, tuple(sizes))]
+
+
+def _slice(bound: Bound) -> Step:
+    return partial(np.copyto, bound.outputs[0], bound.input(0)[_slices(bound.node)])
+
+
+def _slice_grad(d: Adjoint) -> Value:
+    slices = _slices(d.node)
+    bounds = [s.indices(size) for s, size in zip(slices, d.shape, strict=True)]
+    starts, ends, steps = ([bound[i] for bound in bounds] for i in range(3))
+    return d.g.op("SliceInto", shape=list(d.shape), starts=starts, ends=ends, steps=steps)
+
+
+def _slice_into(bound: Bound) -> Step:
+    """Zeros, with the input in the places of a slice."""
+    node, y = bound.node, bound.outputs[0]
+    triples = zip(*(node.attribute(name, []) for name in ("starts", "ends", "steps")), strict=True)
+    place = y[tuple(slice(a, b if b >= 0 else None, step) for a, b, step in triples)]
+    return chain(partial(y.fill, 0), partial(np.copyto, place, bound.input(0)))
+
+
+def _slice_into_grad(d: Adjoint) -> Value:
+    ends = [end if end >= 0 else -(2**31) for end in d.attribute("ends", [])]
+    return d.g.op("Slice", starts=d.attribute("starts", []), ends=ends, steps=d.attribute("steps", []))
+
+
+def _subsample_slices(node: Node) -> tuple[slice, ...]:
+    strides = list(node.attribute("strides", []))
+    if len(strides) != node.input(0).rank or min(strides, default=1) < 1:
+        raise node.fail(f"strides {strides} were given; give {node.input(0).rank} numbers of at least 1")
+    return tuple(slice(None, None, stride) for stride in strides)
+
+
+def _subsample_shape(node: Node) -> Made:
+    x = node.input(0)
+    return [(x.dtype, tuple(-(-n // s.step) for n, s in zip(x.shape, _subsample_slices(node), strict=True)))]
+
+
+def _subsample(bound: Bound) -> Step:
+    return partial(np.copyto, bound.outputs[0], bound.input(0)[_subsample_slices(bound.node)])
+
+
+def _subsample_grad(d: Adjoint) -> Value:
+    shape, strides = list(d.shape), [s.step for s in _subsample_slices(d.node)]
+    return d.g.op("SliceInto", shape=shape, starts=[0] * len(shape), ends=shape, steps=strides)
+
+
+def _reversed(node: Node) -> tuple[slice, ...]:
+    axes = {axis_of(node, axis) for axis in node.attribute("dimensions", [])}
+    return tuple(slice(None, None, -1 if axis in axes else 1) for axis in range(node.input(0).rank))
+
+
+def _reverse(bound: Bound) -> Step:
+    return partial(np.copyto, bound.outputs[0], bound.input(0)[_reversed(bound.node)])
+
+
+def _reverse_grad(d: Adjoint) -> Value:
+    return d.g.op("Reversed", **d.node.op.attributes)
+
+
+#: Inputs that were attributes before opset 10.
+_SLICE = {1: "starts", 2: "ends", 3: "axes", 4: "steps"}
+
+OPS = [
+    OpDef("Slice", (1, 5), _slice_shape, _slice, moves, _slice_grad, given=_SLICE),
+    OpDef("Slice", (1, 1), _slice_shape, _slice, moves, _slice_grad, domain=GRAPHCORE),
+    # SliceInto(g; shape, starts, ends, steps): the gradient of a slice.
+    OpDef("SliceInto", (1, 1), _by_attribute, _slice_into, moves, _slice_into_grad),
+    OpDef("Subsample", (1, 1), _subsample_shape, _subsample, moves, _subsample_grad, domain=GRAPHCORE),
+    OpDef("Reverse", (1, 1), same, _reverse, moves, _reverse_grad, domain=GRAPHCORE),
+    OpDef("Reversed", (1, 1), same, _reverse, moves, _reverse_grad),
+]

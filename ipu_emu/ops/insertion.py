@@ -1,0 +1,111 @@
+"""Append: how an op enters a graph, with the tensors that it makes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from numpy.typing import NDArray
+
+from ipu_emu.errors import EmulatorError, RefusedError
+from ipu_emu.graph import Graph, Op, Phase, Role, Tensor
+from ipu_emu.graph.dtype import FLOAT, INT64, dtype_of
+from ipu_emu.ops.core.evaluation import evaluate
+from ipu_emu.ops.core.node import Node, inputs_of
+from ipu_emu.ops.core.op_definition import OpDef
+from ipu_emu.ops.indexing.fixed_size_slices import of_known_size
+from ipu_emu.ops.table import TABLE
+
+__all__ = ["append", "append_unchecked", "node_of"]
+
+#: More bytes than any system has: a shape that asks for them is a mistake.
+_MOST_BYTES = 1 << 46
+
+_Values = list[NDArray[Any]]
+
+
+def append(graph: Graph, op: Op) -> list[Tensor]:
+    """Infer what ``op`` makes and add both to ``graph``; raise EmulatorError where its inputs do not fit.
+
+    What depends on nothing but constants is computed now, and becomes a constant.
+    """
+    op = of_known_size(graph, op)
+    entry = TABLE[op]
+    _check_inputs(entry, op)
+    try:
+        tensors, values = _made(graph, entry, op)
+    except EmulatorError:
+        raise
+    except (ArithmeticError, AttributeError, LookupError, MemoryError, TypeError, ValueError) as error:
+        raise EmulatorError(f"Op {op.label}: its inputs and attributes do not fit {op.type}: {error}") from error
+    graph.append(op, tensors)
+    graph.data |= {tensor.id: value for tensor, value in zip(tensors, values, strict=False)}
+    return tensors
+
+
+def append_unchecked(graph: Graph, op: Op) -> None:
+    """Add an op whose operands do not fit; whoever compiles the graph is told.
+
+    The number of its inputs, and that they exist, is checked all the same.
+    """
+    _check_inputs(TABLE[op], op)
+    inputs = [graph.tensor(id) for id in op.inputs if id]
+    dtype, shape = (inputs[0].dtype, inputs[0].shape) if inputs else (FLOAT, ())
+    graph.append(op, [Tensor(id, dtype, shape) for id in op.outputs if id])
+
+
+def _check_inputs(entry: OpDef, op: Op) -> None:
+    least, most = entry.inputs
+    if len(op.inputs) < least or (most is not None and len(op.inputs) > most):
+        bounds = f"{least}..{'inf' if most is None else most}"
+        raise RefusedError(f"{op.type} has invalid number of inputs {len(op.inputs)}. Must be between {bounds}")
+    if not op.outputs:
+        raise EmulatorError(f"Op {op.label} has no outputs; name one")
+
+
+def _made(graph: Graph, entry: OpDef, op: Op) -> tuple[list[Tensor], _Values]:
+    """The tensors that ``op`` makes, and their values where they are known."""
+    node = inputs_of(graph, op)
+    if entry.known is not None:
+        arrays = list(entry.known(node))
+        made = [(dtype_of(array), array.shape) for array in arrays]
+    else:
+        arrays, made = [], entry.shape(node)
+    if len(op.outputs) > len(made):
+        raise node.fail(f"{len(op.outputs)} outputs were asked for; it has {len(made)}")
+    tensors = [Tensor(id, dtype, shape) for id, (dtype, shape) in zip(op.outputs, made, strict=False)]
+    for tensor in tensors:
+        if tensor.nbytes > _MOST_BYTES:
+            raise node.fail(f"{tensor} would take {tensor.nbytes} bytes; no device has them")
+    if entry.folded is not None:
+        arrays = list(entry.folded(node) or [])
+    elif entry.known is None and _is_known(graph, entry, op):
+        everything = _complete(op, tensors, made)
+        arrays = evaluate(entry, replace(node, outputs=everything), node.values)
+    if arrays:
+        tensors = [replace(tensor, role=Role.CONSTANT) for tensor in tensors]
+        pairs = [(t, a) for t, a in zip(tensors, arrays, strict=False) if t.id]
+        return [t for t, _ in pairs], [a for _, a in pairs]
+    return [tensor for tensor in tensors if tensor.id], []
+
+
+def _complete(op: Op, tensors: list[Tensor], made: list[Any]) -> tuple[Tensor, ...]:
+    rest = [Tensor("", dtype, shape) for dtype, shape in made[len(op.outputs) :]]
+    return (*tensors, *rest)
+
+
+def _is_known(graph: Graph, entry: OpDef, op: Op) -> bool:
+    """Whether all inputs are constants, or integers such as shapes that nothing trains."""
+    if entry.kernel is None or entry.random or entry.updates or entry.expand or not any(op.inputs):
+        return False
+    if op.phase is not Phase.FORWARD:
+        return False
+    inputs = [graph.tensors[id] for id in op.inputs if id]
+    whole = all(t.role is Role.CONSTANT or (t.role is Role.WEIGHT and t.dtype is INT64) for t in inputs)
+    return whole and all(t.id in graph.data for t in inputs)
+
+
+def node_of(graph: Graph, op: Op) -> Node:
+    """``op`` of ``graph`` with all its tensors."""
+    node = inputs_of(graph, op)
+    return Node(op, node.inputs, node.values, tuple(graph.tensor(id) for id in op.outputs))

@@ -1,0 +1,183 @@
+"""Connectionist temporal classification, the other way round: the most likely label sequences (see ``ctc``).
+
+    log_probs [T, N, C]   lengths [N]   ->   -log of the probability [N, P]   labels in it [N, P]   labels [N, P, T]
+
+Beam search over prefixes of sequences: each of the best W is kept with the log of its paths so far that end with a
+blank, and of those that end with its last label. Behind the last label of a sequence there are zeros; where fewer
+than P sequences have a path at all, the others are empty and infinitely unlikely.
+Source: Graves et al. 2012; PopART 3.4 for the arguments, Poplar 3.4 (popnn, CTCInference) for the results.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gcl.kernels.jit import jit, part
+from ipu_emu.graph.dtype import UINT32
+from ipu_emu.graph.op import GRAPHCORE
+from ipu_emu.ops.core.cost import flops
+from ipu_emu.ops.core.kernel_helpers import contiguous
+from ipu_emu.ops.core.node import Made, Node
+from ipu_emu.ops.core.op_definition import Bound, OpDef, Step
+from ipu_emu.ops.losses.ctc_loss import joined
+
+__all__ = ["OPS"]
+
+#: Columns of the tree of prefixes: the prefix that is one label shorter, the last label, the number of labels, the
+#: newest prefix that is one label longer, the next older one beside this, the place among the best.
+_PARENT, _LABEL, _DEPTH, _CHILD, _BESIDE, _PLACE = range(6)
+#: Columns of the best: log of paths that end with a blank, and of those that end with a label.
+_BLANK, _ELSE = range(2)
+
+
+@part
+def _longer(tree: NDArray[Any], node: int, label: int) -> int:
+    """The prefix ``node`` with one more label, or -1 where nobody had it."""
+    found = tree[node, _CHILD]
+    while found >= 0 and tree[found, _LABEL] != label:
+        found = tree[found, _BESIDE]
+    return int(found)
+
+
+@part
+def _scores(
+    p: NDArray[Any], blank: int, best: NDArray[Any], sums: NDArray[Any], count: int, tree: NDArray[Any],
+    next_sums: NDArray[Any], scores: NDArray[Any],
+) -> None:  # fmt: skip
+    """scores[i, c] = log of prefix i with label c behind it, or with none at the blank; ``next_sums`` has its parts.
+
+    What makes a prefix that is among the best already is counted there.
+    """
+    classes = p.shape[0]
+    for i in range(count):
+        node = best[i]
+        whole = joined(sums[i, _BLANK], sums[i, _ELSE])
+        next_sums[i, blank, _BLANK] = whole + p[blank]
+        again = sums[i, _ELSE] + p[tree[node, _LABEL]] if tree[node, _DEPTH] else -np.inf
+        next_sums[i, blank, _ELSE] = again
+    for i in range(count):
+        node = best[i]
+        whole = joined(sums[i, _BLANK], sums[i, _ELSE])
+        for c in range(classes):
+            if c == blank:
+                continue
+            repeated = tree[node, _DEPTH] > 0 and tree[node, _LABEL] == c
+            gain = (sums[i, _BLANK] if repeated else whole) + p[c]
+            child = _longer(tree, node, c)
+            place = tree[child, _PLACE] if child >= 0 else -1
+            if place >= 0:
+                next_sums[place, blank, _ELSE] = joined(next_sums[place, blank, _ELSE], gain)
+                gain = -np.inf
+            next_sums[i, c, _BLANK], next_sums[i, c, _ELSE] = -np.inf, gain
+    for i in range(count):
+        for c in range(classes):
+            scores[i * classes + c] = joined(next_sums[i, c, _BLANK], next_sums[i, c, _ELSE])
+
+
+@part
+def _child(tree: NDArray[Any], parent: int, label: int, known: int) -> int:
+    """The prefix ``parent`` with one more label; where it is new it is that of number ``known``."""
+    found = _longer(tree, parent, label)
+    if found >= 0:
+        return found
+    tree[known, _PARENT], tree[known, _LABEL], tree[known, _DEPTH] = parent, label, tree[parent, _DEPTH] + 1
+    tree[known, _CHILD], tree[known, _BESIDE], tree[known, _PLACE] = -1, tree[parent, _CHILD], -1
+    tree[parent, _CHILD] = known
+    return known
+
+
+@part
+def _keep(
+    scores: NDArray[Any], blank: int, best: NDArray[Any], sums: NDArray[Any], count: int, tree: NDArray[Any],
+    next_sums: NDArray[Any], known: int,
+) -> tuple[int, int]:  # fmt: skip
+    """Make those with the highest scores the best; of equal ones the one in front. Their number, and of prefixes."""
+    classes, chosen = next_sums.shape[1], 0
+    for candidate in np.argsort(-scores[: count * classes], kind="mergesort")[: best.shape[1]]:
+        if scores[candidate] == -np.inf:
+            break
+        i, c = candidate // classes, candidate % classes
+        node = best[0, i] if c == blank else _child(tree, best[0, i], c, known)
+        known += node == known
+        best[1, chosen], sums[1, chosen] = node, next_sums[i, c]
+        chosen += 1
+    for i in range(count):
+        tree[best[0, i], _PLACE] = -1
+    for i in range(chosen):
+        best[0, i], sums[0, i] = best[1, i], sums[1, i]
+        tree[best[0, i], _PLACE] = i
+    return chosen, known
+
+
+@jit
+def ctc_decode(
+    p: NDArray[Any],
+    lengths: NDArray[Any],
+    losses: NDArray[Any],
+    sizes: NDArray[Any],
+    labels: NDArray[Any],
+    blank: int,
+    tree: NDArray[Any],
+    best: NDArray[Any],
+    sums: NDArray[Any],
+    next_sums: NDArray[Any],
+    scores: NDArray[Any],
+) -> None:
+    """``best`` [2, W] are prefixes by place, now and next; ``sums`` [2, W, 2] belong to them."""
+    for n in range(p.shape[1]):
+        count, known = 1, 1
+        tree[0] = -1
+        tree[0, _DEPTH], tree[0, _PLACE] = 0, 0
+        best[0, 0], sums[0, 0, _BLANK], sums[0, 0, _ELSE] = 0, 0.0, -np.inf
+        for t in range(min(int(lengths[n]), p.shape[0])):
+            _scores(p[t, n], blank, best[0], sums[0], count, tree, next_sums, scores)
+            count, known = _keep(scores, blank, best, sums, count, tree, next_sums, known)
+        labels[n] = 0
+        for k in range(losses.shape[1]):
+            node = best[0, k] if k < count else 0
+            losses[n, k] = -joined(sums[0, k, _BLANK], sums[0, k, _ELSE]) if k < count else np.inf
+            sizes[n, k] = tree[node, _DEPTH]
+            while tree[node, _DEPTH] > 0:
+                labels[n, k, tree[node, _DEPTH] - 1] = tree[node, _LABEL]
+                node = tree[node, _PARENT]
+
+
+def _shape(node: Node) -> Made:
+    p, lengths = node.input(0), node.input(1)
+    if p.rank != 3 or lengths.shape != p.shape[1:2] or not lengths.dtype.is_integer:
+        raise node.fail(f"log probabilities [T, N, C] and N integers are needed, found {p} and {lengths}")
+    blank, width, paths = _settings(node)
+    if not 0 <= blank < p.shape[2]:
+        raise node.fail(f"blank {blank} is not one of {p.shape[2]} classes")
+    if not 1 <= paths <= width:
+        raise node.fail(f"topPaths {paths} must be at least 1 and at most beamWidth, {width}")
+    each = (p.shape[1], paths)
+    return [(p.dtype, each), (UINT32, each), (UINT32, (*each, p.shape[0]))]
+
+
+def _settings(node: Node) -> tuple[int, int, int]:
+    """(blank, best prefixes that are kept, sequences that are asked for)"""
+    return int(node.attribute("blank", 0)), int(node.attribute("beamWidth", 100)), int(node.attribute("topPaths", 1))
+
+
+def _decode(bound: Bound) -> Step:
+    p, lengths = bound.input(0), bound.input(1)
+    blank, width, _ = _settings(bound.node)
+    times, _, classes = p.shape
+    tree, best = np.empty((1 + times * width, 6), np.int64), np.empty((2, width), np.int64)
+    sums, next_sums = np.empty((2, width, 2)), np.empty((width, classes, 2))
+    losses, sizes, labels = bound.outputs
+    scores = np.empty(width * classes)
+    return partial(ctc_decode, p, lengths, losses, sizes, labels, blank, tree, best, sums, next_sums, scores)
+
+
+def _work(node: Node) -> int:
+    times, batch, classes = node.input(0).shape
+    return 10 * times * batch * classes * _settings(node)[1]
+
+
+OPS = [OpDef("CtcBeamSearchDecoder", (2, 2), _shape, contiguous(_decode), flops(_work), domain=GRAPHCORE)]

@@ -1,0 +1,83 @@
+"""Class losses of ONNX: negative log likelihood and softmax cross entropy, with weights for classes."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ipu_emu.graph import Graph, Op
+from ipu_emu.ops.core.cost import per_element
+from ipu_emu.ops.core.node import Made, Node, inputs_of
+from ipu_emu.ops.core.op_definition import OpDef, unreached
+from ipu_emu.ops.core.rewrite import Rewrite
+
+__all__ = ["OPS"]
+
+
+def _nll_shape(node: Node) -> Made:
+    x, labels = node.input(0), node.input(1)
+    if x.rank < 2 or labels.shape != (x.shape[0], *x.shape[2:]) or not labels.dtype.is_integer:
+        raise node.fail(f"labels {labels} must be integers of shape {[x.shape[0], *x.shape[2:]]} to fit {x}")
+    if node.has_input(2) and node.input(2).shape != (x.shape[1],):
+        raise node.fail(f"weights {node.input(2)} must have shape [{x.shape[1]}]")
+    if node.attribute("reduction", "mean") not in ("none", "sum", "mean"):
+        raise node.fail(f"reduction {node.attribute('reduction', '')} is not one of none, sum, mean")
+    return [(x.dtype, labels.shape if node.attribute("reduction", "mean") == "none" else ())]
+
+
+def _cross_entropy_shape(node: Node) -> Made:
+    x = node.input(0)
+    return [*_nll_shape(node), (x.dtype, x.shape)]
+
+
+def _nll(graph: Graph, op: Op) -> list[Op]:
+    rewrite = Rewrite(graph, op)
+    _loss(rewrite, inputs_of(graph, op), op.inputs[0])
+    return rewrite.ops
+
+
+def _cross_entropy(graph: Graph, op: Op) -> list[Op]:
+    rewrite, node = Rewrite(graph, op), inputs_of(graph, op)
+    rank = node.input(0).rank
+    perm = [0, *range(2, rank), 1]
+    back = [0, rank - 1, *range(1, rank - 1)]
+    turned = rewrite.op("Transpose", op.inputs[0], perm=perm)
+    logs = rewrite.op("LogSoftmax", turned, axis=rank - 1)
+    logs = rewrite.op("Transpose", logs, into=op.outputs[1], perm=back)
+    _loss(rewrite, node, logs)
+    return rewrite.ops
+
+
+def _loss(rewrite: Rewrite, node: Node, logs: str) -> None:
+    """-logs[label] * weight[label], 0 for the label to ignore; a mean divides by the sum of the weights."""
+    op, x, labels = node.op, node.input(0), node.input(1)
+    wide = [x.shape[0], 1, *x.shape[2:]]
+    at = rewrite.op("ReshapeTo", op.inputs[1], shape=wide)
+    ignored, zero, none = (
+        rewrite.constant(np.array(value, kind))
+        for value, kind in (
+            (node.attribute("ignore_index", -(2**31)), labels.dtype.numpy),
+            (0, labels.dtype.numpy),
+            (0, x.dtype.numpy),
+        )
+    )
+    skip = rewrite.op("Equal", at, ignored)
+    safe = rewrite.op("Where", skip, zero, at)
+    weights = rewrite.constant(np.ones(x.shape[1], x.dtype.numpy))
+    given = op.inputs[2] if node.has_input(2) else weights
+    weight = rewrite.op("Where", skip, none, rewrite.op("Gather", given, safe, axis=0))
+    picked = rewrite.op("GatherElements", logs, safe, axis=1)
+    loss = rewrite.op("Neg", rewrite.op("Mul", picked, weight))
+    reduction = node.attribute("reduction", "mean")
+    if reduction == "none":
+        rewrite.op("ReshapeTo", loss, into=op.outputs[0], shape=list(labels.shape))
+        return
+    total = rewrite.op("ReduceSum", loss, keepdims=0)
+    if reduction == "mean":
+        total = rewrite.op("Div", total, rewrite.op("ReduceSum", weight, keepdims=0))
+    rewrite.op("Identity", total, into=op.outputs[0])
+
+
+OPS = [
+    OpDef("NegativeLogLikelihoodLoss", (2, 3), _nll_shape, unreached, per_element(3), expand=_nll),
+    OpDef("SoftmaxCrossEntropyLoss", (2, 3), _cross_entropy_shape, unreached, per_element(15), expand=_cross_entropy),
+]

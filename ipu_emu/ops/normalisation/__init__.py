@@ -1,0 +1,1 @@
+"""Normalisation by batch, group or layer statistics, and softmax."""

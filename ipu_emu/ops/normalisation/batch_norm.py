@@ -1,0 +1,263 @@
+"""Batch normalisation: by the statistics of a batch for each channel.
+
+    training    BatchNormalization  ->  BatchNormTrain, and RunningMean for the mean and the variance
+    inference   BatchNormalization  ->  BatchNormInfer
+
+Channels are rows in the order [C, H, W, N] in which they are stored. A training op with the attribute
+``__batch_norm_replica_group_size`` = s > 1 shares its statistics between s replicas that follow each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ipu_emu.graph import DType, Graph, Op
+from ipu_emu.graph.dtype import FLOAT
+from ipu_emu.graph.op import GRAPHCORE
+from ipu_emu.ops.communication.collective_ops import GROUP as COLLECTIVE_GROUP
+from ipu_emu.ops.communication.collective_ops import MEAN, OPERATOR
+from ipu_emu.ops.core.adjoint import Adjoint, Value
+from ipu_emu.ops.core.cost import per_element
+from ipu_emu.ops.core.kernel_helpers import chain, scalar, singles, storage
+from ipu_emu.ops.core.node import Made, Node, inputs_of
+from ipu_emu.ops.core.op_definition import Bound, OpDef, Step, always
+from ipu_emu.ops.core.rewrite import Rewrite
+from ipu_emu.ops.core.row_kernels import norm, norm_grad
+
+__all__ = ["GROUP_SIZE", "OPS"]
+
+#: The attribute that says how many replicas share statistics.
+GROUP_SIZE = "__batch_norm_replica_group_size"
+_CONSECUTIVE, _MEAN = 1, 1  # as PopART numbers them
+
+
+def _epsilon(node: Node) -> float:
+    return float(np.float32(node.attribute("epsilon", 1e-5)))
+
+
+def _batch_shape(node: Node) -> Made:
+    x = node.input(0)
+    if x.rank < 2:
+        raise node.fail(f"data [N, C, ...] is needed, found {x}")
+    for index in range(1, len(node.inputs)):
+        if node.input(index).shape != (x.shape[1],):
+            raise node.fail(f"{node.input(index)} must have shape [{x.shape[1]}], one number for each channel of {x}")
+    made = [(x.dtype, x.shape)]
+    if len(node.op.outputs) == 1:
+        return made
+    if len(node.op.outputs) == 3 and node.attribute("training_mode", 0):  # from opset 14 on
+        return made + [(node.input(index).dtype, (x.shape[1],)) for index in (3, 4)]
+    if len(node.op.outputs) not in (0, 5):
+        raise node.fail(f"{len(node.op.outputs)} outputs were asked for; ask for 1 (inference) or 5 (training)")
+    return made + [(node.input(index).dtype, (x.shape[1],)) for index in (3, 4, 3, 4)]
+
+
+def _batch_expand(graph: Graph, op: Op) -> Sequence[Op]:
+    """Training where there are running statistics to make, else inference."""
+    if len(op.outputs) == 1 or all("/unused/" in id for id in op.outputs[1:]):
+        kept = {name: value for name, value in op.attributes.items() if name == "epsilon" or name.startswith("__")}
+        return [_instead(op, "BatchNormInfer", op.inputs, op.outputs[:1], kept)]
+    replicas = int(op.attributes.get(GROUP_SIZE, 1))
+    return [*(_shared(graph, op, replicas) if replicas > 1 else _own(graph, op)), *_running(graph, op, replicas)]
+
+
+def _statistics(op: Op) -> tuple[str, str]:
+    """The ids of mean and variance of the batch."""
+    y = op.outputs[0]
+    mean, variance = op.outputs[3:] or (f"{y}/mean", f"{y}/variance")
+    return mean, variance
+
+
+def _own(graph: Graph, op: Op) -> list[Op]:
+    """By the statistics of the batch of one replica."""
+    x, scale, bias = op.inputs[:3]
+    inverse = graph.unused(f"{op.outputs[0]}/inverse")
+    graph.add(type(graph.tensor(scale))(inverse, FLOAT, graph.tensor(scale).shape))
+    attributes = _placement(op) | {"epsilon": op.attributes.get("epsilon", 1e-5)}
+    outputs = (op.outputs[0], *_statistics(op), inverse)
+    return [_instead(op, "BatchNormTrain", (x, scale, bias), outputs, attributes)]
+
+
+def _shared(graph: Graph, op: Op, replicas: int) -> list[Op]:
+    """By the statistics of the batches of ``replicas`` replicas, in FLOAT: two small collectives, and two back."""
+    rewrite, node = Rewrite(graph, op), inputs_of(graph, op)
+    x, scale, bias = (_cast(rewrite, node, index, FLOAT) for index in range(3))
+    axes = [axis for axis in range(node.input(0).rank) if axis != 1]
+    wide = [-1, *[1] * (node.input(0).rank - 2)]
+    group: dict[str, Any] = {COLLECTIVE_GROUP: [_CONSECUTIVE, replicas], OPERATOR: _MEAN}
+
+    def mean_of(id: str, output: str) -> str:
+        local = rewrite.op("ReduceMean", id, axes=axes, keepdims=0)
+        return rewrite.op("Cast", rewrite.op(MEAN, local, **group), into=output, to=node.input(1).dtype.onnx)
+
+    def of_channel(id: str) -> str:
+        return rewrite.op("ReshapeTo", id, shape=wide)
+
+    mean, variance = _statistics(op)
+    centred = rewrite.op("Sub", x, of_channel(_float(rewrite, mean_of(x, mean))))
+    spread = _float(rewrite, mean_of(rewrite.op("Mul", centred, centred), variance))
+    deviation = rewrite.op("Sqrt", rewrite.op("Add", spread, rewrite.constant(np.float32(_epsilon(node)))))
+    factor = of_channel(rewrite.op("Div", scale, deviation))
+    y = rewrite.op("Add", rewrite.op("Mul", centred, factor), of_channel(bias))
+    same = node.input(0).dtype is FLOAT
+    rewrite.op("Identity" if same else "Cast", y, into=op.outputs[0], to=node.input(0).dtype.onnx)
+    return rewrite.ops
+
+
+def _float(rewrite: Rewrite, id: str) -> str:
+    return rewrite.op("Cast", id, to=FLOAT.onnx)
+
+
+def _cast(rewrite: Rewrite, node: Node, index: int, dtype: DType) -> str:
+    """An operand in this type."""
+    id = node.op.inputs[index]
+    return id if node.input(index).dtype is dtype else rewrite.op("Cast", id, to=dtype.onnx)
+
+
+def _running(graph: Graph, op: Op, replicas: int) -> list[Op]:
+    """New running statistics; the variance of aiGraphcore is that of a sample."""
+    data, momentum = graph.tensor(op.inputs[0]), op.attributes.get("momentum", 0.9)
+    count = replicas * data.nelms // max(data.shape[1], 1)
+    unbiased = count / max(count - 1, 1) if op.domain == GRAPHCORE else 1.0
+    takes = (1 - momentum, (1 - momentum) * unbiased)
+    rows = zip(op.inputs[3:5], _statistics(op), op.outputs[1:3], takes, strict=True)
+    return [
+        _instead(op, "RunningMean", (old, batch), (new,), _placement(op) | {"keep": momentum, "take": take})
+        for old, batch, new, take in rows
+    ]
+
+
+def _instead(op: Op, type: str, inputs: tuple[str, ...], outputs: tuple[str, ...], attributes: dict[str, Any]) -> Op:
+    """An op where ``op`` is, and in the same circumstances."""
+    return replace(op, type=type, inputs=inputs, outputs=outputs, attributes=attributes, domain="", version=10)
+
+
+def _placement(op: Op) -> dict[str, Any]:
+    return {name: value for name, value in op.attributes.items() if name.startswith("__")}
+
+
+def _train_shape(node: Node) -> Made:
+    x, scale = node.input(0), node.input(1)
+    return [(x.dtype, x.shape), (scale.dtype, scale.shape), (scale.dtype, scale.shape), (FLOAT, scale.shape)]
+
+
+def _channels(bound: Bound) -> tuple[int, int]:
+    """Rows and columns of [C, H, W, N]."""
+    x = bound.outputs[0]
+    return x.shape[1], x.size // max(x.shape[1], 1)
+
+
+def _batch_train(bound: Bound) -> Step:
+    x, scale, bias = (bound.input(i) for i in range(3))
+    y, mean, variance, inverse = bound.outputs
+    rows, columns = _channels(bound)
+    return norm(
+        "row", storage(x), scale, bias, storage(y), mean, variance, inverse,
+        epsilon=_epsilon(bound.node), rows=rows, columns=columns,
+    )  # fmt: skip
+
+
+def _train_grad(d: Adjoint) -> Sequence[Value | None]:
+    return d.g.ops(3, "BatchNormGrad", d.x, d.input(1), d.outputs[1], d.outputs[3])
+
+
+def _batch_grad_shape(node: Node) -> Made:
+    x, scale = node.input(1), node.input(2)
+    return [(x.dtype, x.shape), (scale.dtype, scale.shape), (scale.dtype, scale.shape)]
+
+
+def _batch_grad(bound: Bound) -> Step:
+    g, x, scale, mean, inverse = (bound.input(i) for i in range(5))
+    dx, dscale, dbias = bound.outputs
+    rows, columns = _channels(bound)
+    return norm_grad(
+        "row", storage(g), storage(x), scale, mean, inverse, storage(dx), dscale, dbias, rows=rows, columns=columns
+    )
+
+
+def _running_mean(bound: Bound) -> Step:
+    old, batch, new, share = bound.input(0), bound.input(1), bound.outputs[0], bound.scratch[0]
+    keep, take = (scalar(bound.node.attribute(name, 0.0)) for name in ("keep", "take"))
+    share = share.reshape(batch.shape)
+    return chain(
+        partial(np.multiply, batch, take, share),
+        partial(np.multiply, old, keep, new),
+        partial(np.add, new, share, new),
+    )
+
+
+def _first(node: Node) -> Made:
+    return [(node.input(0).dtype, node.input(0).shape)]
+
+
+def _batch_infer(bound: Bound) -> Step:
+    """y = x factor + shift, with one of each for a channel."""
+    x, scale, bias, mean, variance = (bound.input(i) for i in range(5))
+    y, (factor, shift) = bound.outputs[0], bound.scratch
+    epsilon, shape = scalar(_epsilon(bound.node)), (1, -1, *(1,) * (x.ndim - 2))
+    return chain(
+        partial(np.add, variance, epsilon, factor),
+        partial(np.sqrt, factor, factor),
+        partial(np.divide, scale, factor, factor),
+        partial(np.multiply, mean, factor, shift),
+        partial(np.subtract, bias, shift, shift),
+        partial(np.multiply, x, factor.reshape(shape), y),
+        partial(np.add, y, shift.reshape(shape), y),
+    )
+
+
+def _infer_grad(d: Adjoint) -> list[Value | None]:
+    shape = (1, d.shape[1], *(1,) * (len(d.shape) - 2))
+    scale, bias, mean, variance = (d.input(i) for i in range(1, 5))
+    deviation = (variance + _epsilon(d.node)).op("Sqrt").shaped(shape)
+    shifted = (d.x - mean.shaped(shape)) / deviation
+    return [
+        d.g * (scale.shaped(shape) / deviation),
+        (d.g * shifted).summed_to(shape).shaped(scale.tensor.shape),
+        d.g.summed_to(shape).shaped(bias.tensor.shape),
+    ]
+
+
+_cost = per_element(8)
+
+OPS = [
+    OpDef("BatchNormalization", (5, 5), _batch_shape, _batch_infer, _cost, expand=_batch_expand),
+    OpDef("BatchNormalization", (5, 5), _batch_shape, _batch_infer, _cost, expand=_batch_expand, domain=GRAPHCORE),
+    OpDef(
+        "BatchNormTrain",
+        (3, 3),
+        _train_shape,
+        singles(_batch_train),
+        _cost,
+        _train_grad,
+        spatial=(0, 3),
+        halves=always,
+    ),
+    # BatchNormGrad(g, x, scale, mean, inverse) -> dx, dscale, dbias
+    OpDef("BatchNormGrad", (5, 5), _batch_grad_shape, singles(_batch_grad), _cost, spatial=(0, 1, 5), halves=always),
+    # RunningMean(old, batch): keep old + take batch, in its place
+    OpDef(
+        "RunningMean",
+        (2, 2),
+        _first,
+        _running_mean,
+        per_element(3),
+        workspace=lambda node: [node.input(1).nelms],
+        updates=(0,),
+    ),
+    OpDef(
+        "BatchNormInfer",
+        (5, 5),
+        _first,
+        _batch_infer,
+        per_element(2),
+        _infer_grad,
+        workspace=lambda node: [node.input(1).nelms] * 2,
+        elementwise=True,
+    ),
+]

@@ -1,0 +1,166 @@
+"""Group normalisation: by the statistics of each sample for groups of channels.
+
+Groups of a sample are rows of [N, C, ...]. With one group of a matrix (layer normalisation) scale and bias have a
+number per column, which is the quick case; others are scaled in a pass of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ipu_emu.graph.dtype import FLOAT, FLOAT16
+from ipu_emu.graph.op import GRAPHCORE
+from ipu_emu.ops.core.adjoint import Adjoint, Value
+from ipu_emu.ops.core.cost import per_element
+from ipu_emu.ops.core.kernel_helpers import chain, singles
+from ipu_emu.ops.core.node import Made, Node
+from ipu_emu.ops.core.op_definition import Bound, OpDef, Step
+from ipu_emu.ops.core.row_kernels import norm, norm_grad
+
+__all__ = ["OPS"]
+
+_Array = NDArray[Any]
+
+
+def _epsilon(node: Node) -> float:
+    return float(np.float32(node.attribute("epsilon", 1e-5)))
+
+
+def _group_shape(node: Node) -> Made:
+    x, groups = node.input(0), node.attribute("num_groups", 1)
+    if x.rank < 2 or groups < 1 or x.shape[1] % groups:
+        raise node.fail(f"num_groups {groups} must divide the channels of {x}, which has to be [N, C, ...]")
+    for index in (1, 2):
+        if node.input(index).shape != (x.shape[1],):
+            raise node.fail(f"{node.input(index)} must have shape [{x.shape[1]}], one number for each channel of {x}")
+    rows = (x.shape[0] * groups,)
+    return [(x.dtype, x.shape), (FLOAT, rows), (FLOAT, rows)]
+
+
+def _per_column(node: Node) -> bool:
+    """Say whether scale and bias have a number for each column."""
+    x = node.outputs[0]
+    return node.attribute("num_groups", 1) == 1 and x.nelms == x.shape[0] * x.shape[1]
+
+
+def _rows(bound: Bound) -> tuple[int, int]:
+    rows = bound.outputs[0].shape[0] * bound.node.attribute("num_groups", 1)
+    return rows, bound.outputs[0].size // max(rows, 1)
+
+
+def _in_rows(array: _Array) -> tuple[_Array, list[Step]]:
+    """``array`` in the order of its axes, and the call that brings it there."""
+    if array.flags.c_contiguous:
+        return array, []
+    copy = np.empty(array.shape, array.dtype)
+    return copy, [partial(np.copyto, copy, array)]
+
+
+def _wide(shape: tuple[int, ...]) -> tuple[int, ...]:
+    return (1, -1, *(1,) * (len(shape) - 2))
+
+
+def _group(bound: Bound) -> Step:
+    scale, bias, variance = bound.input(1), bound.input(2), bound.scratch[0]
+    y, mean, inverse = bound.outputs
+    rows, columns = _rows(bound)
+    x, steps = _in_rows(bound.input(0))
+    out = y if y.flags.c_contiguous else np.empty(y.shape, y.dtype)
+    given: dict[str, Any] = {"epsilon": _epsilon(bound.node), "rows": rows, "columns": columns}
+    if _per_column(bound.node):
+        steps.append(norm("column", x, scale, bias, out, mean, variance, inverse, **given))
+    else:
+        ones, zeros = np.ones(rows, np.float32), np.zeros(rows, np.float32)
+        steps.append(norm("row", x, ones, zeros, out, mean, variance, inverse, **given))
+        steps.append(partial(np.multiply, out, scale.reshape(_wide(y.shape)), out))
+        steps.append(partial(np.add, out, bias.reshape(_wide(y.shape)), out))
+    if out is not y:
+        steps.append(partial(np.copyto, y, out))
+    return chain(*steps)
+
+
+def _group_workspace(node: Node) -> list[int]:
+    return [node.outputs[1].nelms]
+
+
+def _group_grad_rule(d: Adjoint) -> Sequence[Value | None]:
+    groups = d.attribute("num_groups", 1)
+    return d.g.ops(3, "GroupNormGrad", d.x, d.input(1), d.outputs[1], d.outputs[2], num_groups=groups)
+
+
+def _group_grad_shape(node: Node) -> Made:
+    x, scale = node.input(1), node.input(2)
+    return [(x.dtype, x.shape), (scale.dtype, scale.shape), (scale.dtype, scale.shape)]
+
+
+def _group_grad(bound: Bound) -> Step:
+    scale, mean, inverse = (bound.input(i) for i in (2, 3, 4))
+    dx, dscale, dbias = bound.outputs
+    (g, first), (x, second) = _in_rows(bound.input(0)), _in_rows(bound.input(1))
+    out = dx if dx.flags.c_contiguous else np.empty(dx.shape, dx.dtype)
+    rows, columns = _rows(bound)
+    steps = [*first, *second]
+    if _per_column(bound.node):
+        sums = [a if a.dtype == np.float32 else s for a, s in zip((dscale, dbias), bound.scratch[:2], strict=True)]
+        steps += [partial(total.fill, 0) for total in sums]
+        steps.append(norm_grad("column", g, x, scale, mean, inverse, out, *sums, rows=rows, columns=columns))
+        steps += [
+            partial(np.copyto, a, s, casting="same_kind")
+            for a, s in zip((dscale, dbias), sums, strict=True)
+            if a is not s
+        ]
+    else:
+        scaled = bound.scratch[2].reshape(g.shape)
+        axes = (0, *range(2, g.ndim))
+        ones, spare = np.ones(rows, np.float32), np.zeros((2, rows), np.float32)
+        by_row = (rows, columns)
+        normal = scaled.reshape(by_row)
+        steps += [
+            partial(np.subtract, x.reshape(by_row), mean[:, None], normal),
+            partial(np.multiply, normal, inverse[:, None], normal),
+            partial(np.multiply, scaled, g, scaled),
+            partial(np.add.reduce, scaled, axes, None, dscale),
+            partial(np.add.reduce, g, axes, None, dbias),
+            partial(np.multiply, g, scale.reshape(_wide(g.shape)), scaled),
+            norm_grad("row", scaled, x, ones, mean, inverse, out, spare[0], spare[1], rows=rows, columns=columns),
+        ]
+    if out is not dx:
+        steps.append(partial(np.copyto, dx, out))
+    return chain(*steps)
+
+
+def _group_grad_workspace(node: Node) -> list[int]:
+    channels = node.outputs[1].nelms if node.outputs[1].dtype is FLOAT16 else 0
+    return [channels, channels, 0 if _per_column(node) else node.outputs[0].nelms]
+
+
+_cost = per_element(8)
+
+OPS = [
+    OpDef(
+        "GroupNormalization",
+        (3, 3),
+        _group_shape,
+        singles(_group),
+        _cost,
+        _group_grad_rule,
+        workspace=_group_workspace,
+        domain=GRAPHCORE,
+        halves=_per_column,
+    ),
+    # GroupNormGrad(g, x, scale, mean, inverse) -> dx, dscale, dbias
+    OpDef(
+        "GroupNormGrad",
+        (5, 5),
+        _group_grad_shape,
+        singles(_group_grad),
+        _cost,
+        workspace=_group_grad_workspace,
+        halves=_per_column,
+    ),
+]

@@ -1,0 +1,138 @@
+"""Softmax and its logarithm, over everything from one axis on."""
+
+from __future__ import annotations
+
+from functools import partial
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ipu_emu.graph import Graph, Op
+from ipu_emu.ops.core.cost import per_element
+from ipu_emu.ops.core.kernel_helpers import chain, contiguous, singles, view
+from ipu_emu.ops.core.node import Made, Node, inputs_of
+from ipu_emu.ops.core.op_definition import Bound, OpDef, Step, always
+from ipu_emu.ops.core.rewrite import Rewrite
+from ipu_emu.ops.core.row_kernels import softmax, softmax_grad
+from ipu_emu.ops.core.shape_rules import axis_of, same
+from ipu_emu.ops.reduction.sorting_kernels import mark_largest
+
+__all__ = ["OPS"]
+
+
+def _rows(node: Node) -> tuple[int, int]:
+    """The input as a matrix, flattened at ``axis``."""
+    x, axis = node.input(0), node.attribute("axis", 1)
+    if not -x.rank <= axis <= x.rank:
+        raise node.fail(f"axis {axis} was asked for; {x} allows {-x.rank} to {x.rank}")
+    axis = axis + x.rank if axis < 0 else axis
+    return prod(x.shape[:axis]), prod(x.shape[axis:])
+
+
+def _shape(node: Node) -> Made:
+    _rows(node) if node.op.version < 13 else axis_of(node, node.attribute("axis", -1))
+    return same(node)
+
+
+def _along_one_axis(graph: Graph, op: Op) -> list[Op] | None:
+    """From opset 13 on these ops act along one axis; before, on everything from an axis on."""
+    if op.version < 13:
+        return None
+    rewrite, node = Rewrite(graph, op), inputs_of(graph, op)
+    last = node.input(0).rank - 1
+    axis = axis_of(node, node.attribute("axis", -1))
+    perm = list(range(last + 1))
+    perm[axis], perm[last] = last, axis
+    if axis == last:
+        rewrite.op(op.type, op.inputs[0], into=op.outputs[0], axis=last)
+        return rewrite.ops
+    turned = rewrite.op("Transpose", op.inputs[0], perm=perm)
+    rewrite.op("Transpose", rewrite.op(op.type, turned, axis=last), into=op.outputs[0], perm=perm)
+    return rewrite.ops
+
+
+def _hardmax(bound: Bound) -> Step:
+    rows = _rows(bound.node)
+    return partial(mark_largest, view(bound.input(0), rows), view(bound.outputs[0], rows))
+
+
+def _one_per_row(node: Node) -> list[int]:
+    return [_rows(node)[0]]
+
+
+def _matrices(bound: Bound) -> tuple[list[NDArray[Any]], NDArray[Any]]:
+    """Inputs and output as matrices, and a column of scratch."""
+    rows = _rows(bound.node)
+    arrays = [bound.input(i) for i in range(len(bound.inputs))] + [bound.outputs[0]]
+    return [view(array, rows) for array in arrays], bound.scratch[0].reshape(-1, 1)
+
+
+def _shifted_exp(x: NDArray[Any], y: NDArray[Any], column: NDArray[Any]) -> list[Step]:
+    return [
+        partial(np.maximum.reduce, x, 1, None, column, True, -np.inf),
+        partial(np.subtract, x, column, y),
+    ]
+
+
+def _softmax(bound: Bound) -> Step:
+    return softmax(bound.input(0), bound.outputs[0], *_rows(bound.node))
+
+
+def _log_softmax(bound: Bound) -> Step:
+    (x, y), column = _matrices(bound)
+    exponentials = view(bound.scratch[1], y.shape)
+    return chain(
+        *_shifted_exp(x, y, column),
+        partial(np.exp, y, exponentials),
+        partial(np.add.reduce, exponentials, 1, None, column, True),
+        partial(np.log, column, column),
+        partial(np.subtract, y, column, y),
+    )
+
+
+def _softmax_grad(bound: Bound) -> Step:
+    return softmax_grad(bound.input(0), bound.input(1), bound.outputs[0], *_rows(bound.node))
+
+
+def _log_softmax_grad(bound: Bound) -> Step:
+    """dx = g - exp(y) sum(g)"""
+    (g, y, out), column = _matrices(bound)
+    return chain(
+        partial(np.add.reduce, g, 1, None, column, True),
+        partial(np.exp, y, out),
+        partial(np.multiply, out, column, out),
+        partial(np.subtract, g, out, out),
+    )
+
+
+def _and_whole(node: Node) -> list[int]:
+    return [*_one_per_row(node), node.input(0).nelms]
+
+
+OPS = [
+    OpDef("Hardmax", (1, 1), _shape, contiguous(_hardmax), per_element(1), expand=_along_one_axis),
+    OpDef(
+        "Softmax",
+        (1, 1),
+        _shape,
+        singles(contiguous(_softmax)),
+        per_element(12),
+        lambda d: d.g.op("SoftmaxGrad", d.y, axis=d.attribute("axis", 1)),
+        expand=_along_one_axis,
+        halves=always,
+    ),
+    OpDef(
+        "LogSoftmax",
+        (1, 1),
+        _shape,
+        contiguous(_log_softmax),
+        per_element(12),
+        lambda d: d.g.op("LogSoftmaxGrad", d.y, axis=d.attribute("axis", 1)),
+        _and_whole,
+        expand=_along_one_axis,
+    ),
+    OpDef("SoftmaxGrad", (2, 2), _shape, singles(contiguous(_softmax_grad)), per_element(4), halves=always),
+    OpDef("LogSoftmaxGrad", (2, 2), _shape, contiguous(_log_softmax_grad), per_element(11), workspace=_one_per_row),
+]

@@ -1,0 +1,88 @@
+"""Pooling by norms: the p-norm of every window, y = (sum |x|^p)^(1/p), or of every channel."""
+
+from __future__ import annotations
+
+from functools import reduce
+
+import numpy as np
+
+from ipu_emu.graph import Graph, Op
+from ipu_emu.ops.core.cost import flops
+from ipu_emu.ops.core.node import Made, Node, inputs_of
+from ipu_emu.ops.core.op_definition import OpDef, unreached
+from ipu_emu.ops.core.rewrite import Rewrite
+from ipu_emu.ops.core.sliding_windows import Windows
+
+__all__ = ["OPS"]
+
+_WINDOW = ("auto_pad", "ceil_mode", "dilations", "kernel_shape", "pads", "strides")
+
+
+def _windows(node: Node) -> Windows:
+    return Windows.of(node, node.input(0).shape[2:], tuple(node.attribute("kernel_shape", [])))
+
+
+def _checked(node: Node) -> tuple[int, ...]:
+    x = node.input(0)
+    if x.rank < 3 or _p(node) < 1:
+        raise node.fail(f"data [N, C, ...] and a p of at least 1 are needed, found {x} and {_p(node)}")
+    return x.shape
+
+
+def _p(node: Node) -> float:
+    return float(node.attribute("p", 2))
+
+
+def _shape(node: Node) -> Made:
+    return [(node.input(0).dtype, (*_checked(node)[:2], *_windows(node).output))]
+
+
+def _global_shape(node: Node) -> Made:
+    shape = _checked(node)
+    return [(node.input(0).dtype, (*shape[:2], *(1 for _ in shape[2:])))]
+
+
+def _powers(rewrite: Rewrite, node: Node) -> str:
+    """|x|^p"""
+    x, p = node.op.inputs[0], _p(node)
+    if p == 2:
+        return rewrite.op("Mul", x, x)
+    return _power(rewrite, node, rewrite.op("Abs", x), p)
+
+
+def _power(rewrite: Rewrite, node: Node, id: str, p: float) -> str:
+    if p == 1:
+        return id
+    return rewrite.op("Pow", id, rewrite.constant(np.array(p, node.input(0).dtype.numpy)))
+
+
+def _root(rewrite: Rewrite, node: Node, id: str) -> list[Op]:
+    p = _p(node)
+    root = rewrite.op("Sqrt", id) if p == 2 else _power(rewrite, node, id, 1 / p)
+    rewrite.op("Identity", root, into=node.op.outputs[0])
+    return rewrite.ops
+
+
+def _expand(graph: Graph, op: Op) -> list[Op]:
+    """Means of windows, times the number of elements that lie in each."""
+    node, rewrite = inputs_of(graph, op), Rewrite(graph, op)
+    windows = _windows(node)
+    kept = {name: op.attributes[name] for name in _WINDOW if name in op.attributes}
+    means = rewrite.op("AveragePool", _powers(rewrite, node), **kept)
+    axes = [np.array(windows.counts(axis, padding=False)) for axis in range(len(windows.input))]
+    counts = reduce(np.multiply.outer, axes).astype(node.input(0).dtype.numpy)
+    return _root(rewrite, node, rewrite.op("Mul", means, rewrite.constant(counts)))
+
+
+def _expand_global(graph: Graph, op: Op) -> list[Op]:
+    node, rewrite = inputs_of(graph, op), Rewrite(graph, op)
+    axes = list(range(2, node.input(0).rank))
+    return _root(rewrite, node, rewrite.op("ReduceSum", _powers(rewrite, node), axes=axes, keepdims=1))
+
+
+_cost = flops(lambda node: 3 * node.input(0).nelms)
+
+OPS = [
+    OpDef("LpPool", (1, 1), _shape, unreached, _cost, expand=_expand),
+    OpDef("GlobalLpPool", (1, 1), _global_shape, unreached, _cost, expand=_expand_global),
+]

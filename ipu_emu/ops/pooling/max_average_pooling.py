@@ -1,0 +1,154 @@
+"""Pooling: the largest or the mean element of every window.
+
+Operands are stored [C, H, W, N]: every inner loop runs over the batch.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ipu_emu.graph import Graph, Op
+from ipu_emu.graph.dtype import INT64
+from ipu_emu.ops.core.adjoint import Adjoint, Value
+from ipu_emu.ops.core.cost import flops
+from ipu_emu.ops.core.kernel_helpers import view
+from ipu_emu.ops.core.node import Made, Node
+from ipu_emu.ops.core.op_definition import Bound, Expand, OpDef, Step, unreached
+from ipu_emu.ops.core.rewrite import Rewrite
+from ipu_emu.ops.core.sliding_windows import Windows
+from ipu_emu.ops.core.spatial_rank import pool_in_two_dimensions
+from ipu_emu.ops.pooling.pooling_kernels import average_pool, average_pool_grad, max_pool, max_pool_grad
+
+__all__ = ["OPS"]
+
+
+def _windows(node: Node, data: tuple[int, ...]) -> Windows:
+    return Windows.of(node, data[2:], tuple(node.attribute("kernel_shape", [])))
+
+
+def _shape(node: Node) -> Made:
+    x = node.input(0)
+    if x.rank < 3:
+        raise node.fail(f"data [N, C, ...] is needed, found {x}")
+    made = x.dtype, (*x.shape[:2], *_windows(node, x.shape).output)
+    if len(node.op.outputs) > 1 and node.op.type == "MaxPool":
+        return [made, (INT64, made[1])]
+    return [made]
+
+
+def _max_expand(graph: Graph, op: Op) -> list[Op] | None:
+    """The places of the largest elements, where they are asked for, are an op of their own."""
+    if len(op.outputs) == 1:
+        return pool_in_two_dimensions(graph, op)
+    rewrite = Rewrite(graph, op)
+    y = rewrite.op("MaxPool", *op.inputs, into=op.outputs[0], **op.attributes)
+    rewrite.op("MaxPoolPlaces", op.inputs[0], y, into=op.outputs[1], **op.attributes)
+    return rewrite.ops
+
+
+def _lines(array: NDArray[Any]) -> NDArray[Any]:
+    return view(array.transpose(1, 2, 3, 0), (prod(array.shape[1:]), array.shape[0]))
+
+
+def _numbers(windows: Windows) -> tuple[int, ...]:
+    return tuple(map(int, (*windows.input, *windows.output, *windows.numbers)))
+
+
+def _counts(node: Node, windows: Windows) -> NDArray[np.float32]:
+    """Elements in each window, [OH OW]; those of the padding count only if the node says so."""
+    padding = node.attribute("count_include_pad", 0)
+    each = [np.array(windows.counts(axis, padding=bool(padding)), np.float32) for axis in range(2)]
+    return np.maximum(np.outer(*each).reshape(-1), np.float32(1))
+
+
+def _max_pool(bound: Bound) -> Step:
+    x, y = bound.input(0), bound.outputs[0]
+    return partial(max_pool, _lines(x), _lines(y), _numbers(_windows(bound.node, x.shape)))
+
+
+def _max_pool_grad(bound: Bound) -> Step:
+    g, x, y, dx = bound.input(0), bound.input(1), bound.input(2), bound.outputs[0]
+    lines = _lines(g), _lines(x), _lines(y), _lines(dx), bound.scratch[0]
+    return partial(max_pool_grad, *lines, _numbers(_windows(bound.node, x.shape)))
+
+
+def _average_pool(bound: Bound) -> Step:
+    x, y = bound.input(0), bound.outputs[0]
+    windows = _windows(bound.node, x.shape)
+    return partial(average_pool, _lines(x), _lines(y), _counts(bound.node, windows), _numbers(windows))
+
+
+def _average_pool_grad(bound: Bound) -> Step:
+    g, dx = bound.input(0), bound.outputs[0]
+    windows = _windows(bound.node, dx.shape)
+    return partial(average_pool_grad, _lines(g), _lines(dx), _counts(bound.node, windows), _numbers(windows))
+
+
+def _average_grad_rule(d: Adjoint) -> Value:
+    return d.g.op("AveragePoolGrad", shape=list(d.shape), **d.node.op.attributes)
+
+
+def _second(node: Node) -> Made:
+    return [(node.input(1).dtype, node.input(1).shape)]
+
+
+def _by_attribute(node: Node) -> Made:
+    return [(node.input(0).dtype, tuple(node.attribute("shape", [])))]
+
+
+def _batch(node: Node) -> list[int]:
+    return [node.input(0).shape[0]]
+
+
+def _global_shape(node: Node) -> Made:
+    x = node.input(0)
+    if x.rank < 3:
+        raise node.fail(f"data [N, C, ...] is needed, found {x}")
+    return [(x.dtype, (*x.shape[:2], *(1 for _ in x.shape[2:])))]
+
+
+def _global(type: str) -> Expand:
+    """One number for each channel of a sample."""
+
+    def expand(graph: Graph, op: Op) -> list[Op]:
+        rewrite = Rewrite(graph, op)
+        axes = list(range(2, len(rewrite.shape(op.inputs[0]))))
+        rewrite.op(type, op.inputs[0], into=op.outputs[0], axes=axes, keepdims=1)
+        return rewrite.ops
+
+    return expand
+
+
+_cost = flops(lambda node: node.outputs[0].nelms * prod(node.attribute("kernel_shape", [1])))
+
+OPS = [
+    OpDef(
+        "MaxPool",
+        (1, 1),
+        _shape,
+        _max_pool,
+        _cost,
+        lambda d: d.g.op("MaxPoolGrad", d.x, d.y, **d.node.op.attributes),
+        spatial=(0, -1),
+        expand=_max_expand,
+    ),
+    OpDef("MaxPoolGrad", (3, 3), _second, _max_pool_grad, _cost, None, _batch, spatial=(0, 1, 2, -1)),
+    OpDef(
+        "AveragePool",
+        (1, 1),
+        _shape,
+        _average_pool,
+        _cost,
+        _average_grad_rule,
+        spatial=(0, -1),
+        expand=pool_in_two_dimensions,
+    ),
+    OpDef("GlobalAveragePool", (1, 1), _global_shape, unreached, _cost, expand=_global("ReduceMean")),
+    OpDef("GlobalMaxPool", (1, 1), _global_shape, unreached, _cost, expand=_global("ReduceMax")),
+    OpDef("AveragePoolGrad", (1, 1), _by_attribute, _average_pool_grad, _cost, spatial=(0, -1)),
+]

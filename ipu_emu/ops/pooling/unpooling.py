@@ -1,0 +1,118 @@
+"""Unpooling: where the largest elements of windows lie, and putting elements back to such places.
+
+Places count the elements of the whole tensor, as ONNX says.
+"""
+
+from __future__ import annotations
+
+from itertools import product
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from ipu_emu.graph.dtype import INT64
+from ipu_emu.ops.core.adjoint import Adjoint, Value
+from ipu_emu.ops.core.cost import flops, moves
+from ipu_emu.ops.core.kernel_helpers import computed
+from ipu_emu.ops.core.node import Made, Node
+from ipu_emu.ops.core.op_definition import OpDef
+from ipu_emu.ops.core.sliding_windows import Windows
+
+__all__ = ["OPS"]
+
+_Array = Any
+
+
+# Places of the largest elements
+
+
+def _places_shape(node: Node) -> Made:
+    return [(INT64, node.input(1).shape)]
+
+
+def _places(node: Node, x: _Array, y: _Array) -> _Array:
+    """The first place of each window of x that holds what y says is the largest, or NaN."""
+    windows = Windows.of(node, x.shape[2:], tuple(node.attribute("kernel_shape", [])))
+    numbers = _numbered(x.shape, columns_first=bool(node.attribute("storage_order", 0)))
+    found = np.full(y.shape, -1, np.int64)
+    for taps in product(*(windows.places(axis) for axis in range(len(windows.input)))):
+        places = [np.array(tap) for tap in taps]
+        within = [(p >= 0) & (p < n) for p, n in zip(places, windows.input, strict=True)]
+        inside = np.logical_and.reduce(np.meshgrid(*within, indexing="ij"))
+        at = np.ix_(*(np.clip(p, 0, n - 1) for p, n in zip(places, windows.input, strict=True)))
+        whole = (slice(None), slice(None), *at)
+        fits = ((x[whole] == y) | np.isnan(x[whole])) & inside & (found < 0)
+        found = np.where(fits, np.broadcast_to(numbers[whole], y.shape), found)
+    return found
+
+
+def _numbered(shape: tuple[int, ...], *, columns_first: bool) -> _Array:
+    """The number of each element; ``columns_first`` counts down the spatial axes in reverse order."""
+    channels, inner = prod(shape[:2]), shape[2:]
+    image = np.arange(prod(inner)).reshape(inner, order="F" if columns_first else "C")
+    starts = np.arange(channels).reshape(*shape[:2], *[1] * len(inner)) * prod(inner)
+    return starts + image
+
+
+# Putting back
+
+
+def _inferred(node: Node, x: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape that was pooled, if every element had been in a window."""
+    kernel = list(node.attribute("kernel_shape", []))
+    rank = len(kernel)
+    strides, pads = (
+        list(node.attribute(name, [])) or default
+        for name, default in (("strides", [1] * rank), ("pads", [0] * 2 * rank))
+    )
+    if len(x) != rank + 2 or len(strides) != rank or len(pads) != 2 * rank:
+        raise node.fail(f"kernel {kernel}, strides {strides} and pads {pads} do not fit {list(x)}")
+    sizes = zip(x[2:], kernel, strides, pads[:rank], pads[rank:], strict=True)
+    return (*x[:2], *((n - 1) * stride - low - high + k for n, k, stride, low, high in sizes))
+
+
+def _shape(node: Node) -> Made:
+    x, places = node.input(0), node.input(1)
+    if places.shape != x.shape or not places.dtype.is_integer:
+        raise node.fail(f"{places} must have a place for each element of {x}")
+    inferred = _inferred(node, x.shape)
+    asked = node.given("output_shape", 2)
+    if asked is not None and (len(asked) != x.rank or any(a < n for a, n in zip(asked, inferred, strict=True))):
+        raise node.fail(f"output_shape {asked} is smaller than {list(inferred)}")
+    return [(x.dtype, inferred if asked is None else tuple(asked))]
+
+
+def _corner(shape: tuple[int, ...]) -> tuple[slice, ...]:
+    return tuple(slice(size) for size in shape)
+
+
+def _unpool(node: Node, x: _Array, places: _Array) -> _Array:
+    inner = np.zeros(_inferred(node, x.shape), x.dtype)
+    inner.reshape(-1)[places.reshape(-1)] = x.reshape(-1)
+    out = np.zeros(node.outputs[0].shape, x.dtype)
+    out[_corner(inner.shape)] = inner
+    return out
+
+
+def _grad(d: Adjoint) -> list[Value | None]:
+    return [d.g.op("MaxUnpoolGrad", d.input(1), **d.node.op.attributes), None]
+
+
+def _back_shape(node: Node) -> Made:
+    return [(node.input(0).dtype, node.input(1).shape)]
+
+
+def _back(node: Node, g: _Array, places: _Array) -> _Array:
+    inner = g[_corner(_inferred(node, places.shape))]
+    return inner.reshape(-1)[places.reshape(-1)].reshape(places.shape)
+
+
+_windows = flops(lambda node: node.outputs[0].nelms * prod(node.attribute("kernel_shape", [1])))
+
+OPS = [
+    # MaxPoolPlaces(x, what MaxPool made of it)
+    OpDef("MaxPoolPlaces", (2, 2), _places_shape, computed(_places), _windows),
+    OpDef("MaxUnpool", (2, 3), _shape, computed(_unpool), moves, _grad, given={2: "output_shape"}),
+    OpDef("MaxUnpoolGrad", (2, 2), _back_shape, computed(_back), moves),
+]

@@ -1,0 +1,1 @@
+"""Sums of products: matrix products, convolutions, einsum, quantised products."""

@@ -1,0 +1,250 @@
+"""Direct convolution: products that read the windows of a padded image where they lie; nothing is gathered.
+
+Operands are stored [C, H, W, N]. A stride s cuts the padded image into s x s planes, so that what a tap of the kernel
+reads is always one run of neighbours for a row of the output:
+
+    stride 2    plane 0   x0 x2 x4 ...      tap 0 reads plane 0 from 0, tap 1 plane 1 from 0, tap 2 plane 0 from 1
+                plane 1   x1 x3 x5 ...
+
+    forward          y[m]     = sum over c, i, j of  w[m, c, i, j] x[c, window i, j]        ``product``
+    data gradient    dx[c]    = sum over m, i, j of  w[m, c, i, j] dy[m, shifted back]      ``product``, by planes
+    weight gradient  dw[m, k] = dy[m] . x[c, window i, j]                                   ``dots``
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ipu_emu.codegen.compiled_call import named_call, offsets, relocation
+from ipu_emu.codegen.dot_kernel import DOT_COLUMNS, DOT_ROWS, DOTS, dots
+from ipu_emu.codegen.llvm_compiler import lanes
+from ipu_emu.ops.core.op_definition import Step
+from ipu_emu.ops.core.sliding_windows import Windows
+from ipu_emu.ops.products.output_blocks import Tiles, packed_rows, packed_taps, parts, products_of, whole_blocks
+from ipu_emu.ops.products.strided_planes import PlaneAxis, padding
+
+__all__ = ["Direct"]
+
+_Array = NDArray[Any]
+
+#: Bytes of the image that are worked on at a time: half of a usual second-level cache.
+_CHUNK = 1 << 19
+
+
+class Direct:
+    """Calls for one convolution of ``batch`` images with ``channels`` in and ``made`` out, and one group."""
+
+    def __init__(self, windows: Windows, batch: int, channels: int, made: int) -> None:
+        self.rows, self.columns = PlaneAxis.of(windows, 0), PlaneAxis.of(windows, 1)
+        self.batch, self.channels, self.made = batch, channels, made
+        self.depth = channels * windows.kernel[0] * windows.kernel[1]
+        self.taps = [(i, j) for i in range(windows.kernel[0]) for j in range(windows.kernel[1])]
+        self.line = self.columns.out * batch
+        self.bare = windows.is_pointwise and windows.pads == (0, 0)
+
+    # What fits
+
+    def fits(self) -> bool:
+        """Say whether forward and data gradient have rows of at least one vector."""
+        widths = [high - low for low, high in map(self.columns.inside, self.columns.planes())]
+        return min(self.line, *(width * self.batch for width in widths)) >= lanes()
+
+    def fits_weights(self) -> bool:
+        return self.line % lanes() == 0
+
+    # Scratch, in float32 elements
+
+    def _planes(self) -> int:
+        count = len(self.rows.planes()) * len(self.columns.planes())
+        return count * self.channels * self.rows.length * self.columns.length * self.batch
+
+    def workspace(self, *, half: bool) -> list[int]:
+        image = 0 if self.bare and not half else self._planes()
+        return [image, whole_blocks(self.made) * self.depth, self.made]
+
+    def data_workspace(self, *, half: bool) -> list[int]:
+        rows, columns = self.rows, self.columns
+        padded = self.made * (rows.out + 2 * rows.reach) * (columns.out + 2 * columns.reach) * self.batch
+        bare = rows.reach == columns.reach == 0 and not half
+        plane = self.channels * rows.length * columns.length * self.batch if self._strided() else 0
+        return [0 if bare else padded, whole_blocks(self.channels) * self.made * len(self.taps), plane]
+
+    def weights_workspace(self, *, half: bool) -> list[int]:
+        image = 0 if self.bare and not half else self._planes()
+        if not half:
+            return [image, 0, 0]
+        return [image, self.made * self.rows.out * self.line, self.made * self.depth]
+
+    def _strided(self) -> bool:
+        return self.rows.stride > 1 or self.columns.stride > 1
+
+    # Forward
+
+    def forward(self, x: _Array, w: _Array, bias: _Array | None, y: _Array, scratch: Sequence[_Array]) -> list[Step]:
+        """``x`` [N, C, H, W], ``w`` [M, C, kh, kw], ``y`` [N, M, OH, OW]; stored with the batch innermost."""
+        image, steps = self._image(x, scratch[0])
+        packed, pack = packed_rows(w.reshape(self.made, self.depth), scratch[1])
+        steps += pack
+        if bias is not None and bias.dtype == np.float16:
+            wide = scratch[2][: bias.size]
+            steps.append(relocation(bias, wide))
+            bias = wide
+        tiles = Tiles(self.rows.out, self.line, self.columns.length * self.batch * 4, self.line * y.itemsize, 0)
+        taps = self._tap_offsets()
+        chunk = self._chunk(self.channels * self.columns.length * 4, tiles.per_row)
+        return [*steps, *products_of(image, packed, y.transpose(1, 2, 3, 0), bias, tiles, taps, chunk)]
+
+    def _chunk(self, row_bytes: int, per_row: int) -> int:
+        """Tiles to work on at a time."""
+        return max(1, _CHUNK // max(row_bytes * self.batch, 1)) * per_row
+
+    def _tap_offsets(self) -> NDArray[np.int64]:
+        """Bytes into the planes, for each channel and tap."""
+        high, wide = self.rows.planes(), self.columns.planes()
+        places = []
+        for i, j in self.taps:
+            (row_plane, down), (column_plane, right) = self.rows.taps[i], self.columns.taps[j]
+            plane = high.index(row_plane) * len(wide) + wide.index(column_plane)
+            places.append((plane * self.channels * self.rows.length + down) * self.columns.length + right)
+        channels = np.arange(self.channels)[:, None] * self.rows.length * self.columns.length
+        return offsets((channels + np.array(places)) * self.batch * 4)
+
+    def _image(self, x: _Array, scratch: _Array) -> tuple[_Array, list[Step]]:
+        """The planes of ``x``, and the calls that make them."""
+        x = x.transpose(1, 2, 3, 0)
+        if self.bare and x.dtype == np.float32:
+            return x, []
+        each = self.channels * self.rows.length * self.columns.length * self.batch
+        steps: list[Step] = []
+        for row_plane in self.rows.planes():
+            for column_plane in self.columns.planes():
+                target = scratch[len(steps) * each : (len(steps) + 1) * each]
+                first = row_plane - self.rows.before
+                steps.append(
+                    padding(x, target, self.rows.length, first, self.rows.stride, self.columns, column_plane)
+                )
+        return scratch, steps
+
+    # Gradient of the data
+
+    def data_gradient(self, g: _Array, w: _Array, dx: _Array, scratch: Sequence[_Array]) -> list[Step]:
+        g, out = g.transpose(1, 2, 3, 0), dx.transpose(1, 2, 3, 0)
+        steps: list[Step] = [partial(dx.fill, 0)] if not self._covers() else []
+        down, right = self.rows.reach, self.columns.reach
+        height, width = self.rows.out + 2 * down, self.columns.out + 2 * right
+        if down or right or g.dtype == np.float16:
+            around = PlaneAxis(self.columns.out, self.columns.out + right, 1, right, ((0, 0), (0, right)))
+            image = scratch[0]
+            steps.append(padding(g, image, height, -down, 1, around, 0))
+        else:
+            image = g
+        used = 0
+        for row_plane in self.rows.planes():
+            for column_plane in self.columns.planes():
+                taps = [
+                    (i, j)
+                    for i, j in self.taps
+                    if self.rows.taps[i][0] == row_plane and self.columns.taps[j][0] == column_plane
+                ]
+                size = whole_blocks(self.channels) * self.made * len(taps)
+                packed, pack = packed_taps(w, taps, scratch[1][used : used + size])
+                used += size
+                steps += [
+                    *pack,
+                    *self._plane(row_plane, column_plane, taps, image, packed, out, scratch[2], height, width),
+                ]
+        return steps
+
+    def _covers(self) -> bool:
+        """Say whether the planes hold every pixel of the image."""
+        return all(
+            sum(high - low for low, high in map(axis.inside, axis.planes())) == axis.size
+            for axis in (self.rows, self.columns)
+        )
+
+    def _plane(
+        self,
+        row_plane: int,
+        column_plane: int,
+        taps: list[tuple[int, int]],
+        image: _Array,
+        packed: _Array,
+        out: _Array,
+        scratch: _Array,
+        height: int,
+        width: int,
+    ) -> list[Step]:
+        """What one plane of the image gets."""
+        (top, bottom), (left, right) = self.rows.inside(row_plane), self.columns.inside(column_plane)
+        high, wide = bottom - top, right - left
+        if high <= 0 or wide <= 0:
+            return []
+        first, start = self.rows.place(row_plane, top), self.columns.place(column_plane, left)
+        target = out[:, first :: self.rows.stride, start :: self.columns.stride][:, :high, :wide]
+        y = target if not self._strided() else scratch[: target.size].reshape(target.shape)
+        place = (top * width + left) * self.batch * 4
+        tiles = Tiles(high, wide * self.batch, width * self.batch * 4, y.strides[1], place)
+        shifts = [
+            (self.rows.reach - self.rows.taps[i][1]) * width + self.columns.reach - self.columns.taps[j][1]
+            for i, j in taps
+        ]
+        steps = (np.arange(self.made)[:, None] * height * width + np.array(shifts)) * self.batch * 4
+        chunk = self._chunk(self.made * width * 4, tiles.per_row)
+        calls = products_of(image, packed, y, None, tiles, offsets(steps), chunk)
+        return calls if y is target else [*calls, relocation(y, target)]
+
+    # Gradient of the weights
+
+    def weight_gradient(self, g: _Array, x: _Array, dw: _Array, scratch: Sequence[_Array]) -> list[Step]:
+        image, steps = self._image(x, scratch[0])
+        g = g.transpose(1, 2, 3, 0)
+        if g.dtype == np.float16:
+            wide = scratch[1][: g.size].reshape(g.shape)
+            steps.append(relocation(g, wide))
+            g = wide
+        total = dw.reshape(self.made, self.depth)
+        if dw.dtype == np.float16:
+            total = scratch[2][: dw.size].reshape(total.shape)
+        steps += self._dots(image, g, total)
+        if total.dtype != dw.dtype:
+            steps.append(relocation(total, dw.reshape(total.shape)))
+        return steps
+
+    def _dots(self, image: _Array, g: _Array, total: _Array) -> list[Step]:
+        width = lanes()
+        tiles = Tiles(self.rows.out, self.line, self.columns.length * self.batch * 4, self.line * 4, 0, width)
+        chunk = self._chunk((self.channels * self.columns.length + self.made * self.columns.out) * 4, tiles.per_row)
+        taps = self._tap_offsets()
+        calls: list[Step] = []
+        for start in range(0, len(tiles.origins), chunk):
+            part = slice(start, start + chunk)
+            for rows in parts(self.made, DOT_ROWS):
+                for columns in parts(self.depth, DOT_COLUMNS):
+                    arguments = {
+                        "x": image,
+                        "g": g[rows],
+                        "out": total[rows, columns],
+                        "from": tiles.origins[part],
+                        "at": tiles.places[part],
+                        "step": taps[columns],
+                        "tiles": len(tiles.origins[part]),
+                        "columns": columns.stop - columns.start,
+                        "blocks": -(-(rows.stop - rows.start) // DOT_ROWS),
+                        "g_row": g.strides[0],
+                        "out_row": total.strides[0],
+                        "out_column": 4,
+                        "add": int(start > 0),
+                        "batch": 1,
+                        "x_batch": 0,
+                        "g_batch": 0,
+                        "out_batch": 0,
+                    }
+                    height = min(DOT_ROWS, rows.stop - rows.start)
+                    wide = min(DOT_COLUMNS, columns.stop - columns.start)
+                    calls.append(named_call(dots(height, wide), DOTS, **arguments))
+        return calls

@@ -1,0 +1,180 @@
+"""Matrix products."""
+
+from __future__ import annotations
+
+from functools import partial
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ipu_emu.codegen.gemm import gemm, gemm_workspace
+from ipu_emu.errors import RefusedError
+from ipu_emu.graph.dtype import FLOAT16
+from ipu_emu.ops.core.adjoint import Adjoint, Value
+from ipu_emu.ops.core.cost import flops
+from ipu_emu.ops.core.kernel_helpers import chain, scalar
+from ipu_emu.ops.core.node import Made, Node
+from ipu_emu.ops.core.op_definition import Bound, OpDef, Step, always
+
+__all__ = ["OPS"]
+
+
+def _turned(shape: tuple[int, ...], transpose: int) -> tuple[int, ...]:
+    return (*shape[:-2], shape[-1], shape[-2]) if transpose and len(shape) > 1 else shape
+
+
+def _matmul_shape(node: Node) -> Made:
+    a, b = node.input(0), node.input(1)
+    left = _turned(a.shape, node.attribute("transA", 0))
+    right = _turned(b.shape, node.attribute("transB", 0))
+    if a.dtype != b.dtype:
+        raise node.fail(f"inputs have different types, {a} and {b}; cast one of them")
+    if not left or not right or left[-1] != right[max(len(right) - 2, 0)]:
+        raise node.fail(f"cannot multiply {a} by {b}: the inner dimensions do not agree")
+    try:
+        batch = np.broadcast_shapes(left[:-2], right[:-2])
+    except ValueError:
+        raise node.fail(f"cannot multiply {a} by {b}: the outer dimensions do not broadcast") from None
+    rows = left[-2:-1] if len(left) > 1 else ()
+    return [(a.dtype, (*batch, *rows, *(right[-1:] if len(right) > 1 else ())))]
+
+
+def _operands(bound: Bound) -> tuple[NDArray[Any], NDArray[Any]]:
+    a, b = bound.input(0), bound.input(1)
+    a = np.swapaxes(a, -1, -2) if bound.node.attribute("transA", 0) and a.ndim > 1 else a
+    return a, np.swapaxes(b, -1, -2) if bound.node.attribute("transB", 0) and b.ndim > 1 else b
+
+
+def _product(bound: Bound) -> list[Step]:
+    (a, b), y = _operands(bound), bound.outputs[0]
+    if b.ndim == 1:
+        b, y = b[:, None], y[..., None]
+    if a.ndim == 1:
+        a, y = a[None], y[..., None, :]
+    if b.ndim == 2 and a.ndim > 2 and a.flags.c_contiguous and y.flags.c_contiguous:
+        # One large product is faster than one for each row of the batch.
+        a, y = a.reshape(-1, a.shape[-1]), y.reshape(-1, y.shape[-1])
+    return gemm(a, b, y, bound.scratch)
+
+
+def _matmul(bound: Bound) -> Step:
+    return chain(*_product(bound))
+
+
+def _matmul_workspace(node: Node) -> list[int]:
+    a, b, y = node.input(0).shape, node.input(1).shape, node.outputs[0].shape
+    left = _turned(a, node.attribute("transA", 0))
+    right = _turned(b, node.attribute("transB", 0))
+    rows = left[-2] if len(left) > 1 else 1
+    columns = right[-1] if len(right) > 1 else 1
+    half = node.outputs[0].dtype is FLOAT16
+    sizes = [(rows, prod(y) // max(rows * columns, 1))]
+    if len(right) == 2 and len(left) > 2:
+        sizes.append((prod(y) // max(columns, 1), 1))
+    each = [gemm_workspace(m, left[-1], columns, batch, half=half) for m, batch in sizes]
+    return [max(sizes) for sizes in zip(*each, strict=True)]
+
+
+def _matmul_grad(d: Adjoint) -> list[Value | None]:
+    a, b, g = d.inputs[0], d.inputs[1], d.g
+    left, right = a.tensor.shape, b.tensor.shape
+    if len(left) == 1 or len(right) == 1:
+        a, b = a.shaped(_matrix(left, row=True)), b.shaped(_matrix(right, row=False))
+        g = g.shaped(
+            (*np.broadcast_shapes(a.tensor.shape[:-2], b.tensor.shape[:-2]), a.tensor.shape[-2], b.tensor.shape[-1])
+        )
+    da = g.op("MatMulT", b, transB=1).summed_to(a.tensor.shape)
+    if len(right) == 2 and len(left) > 2:
+        rows = prod(left[:-1])
+        db = a.shaped((rows, left[-1])).op("MatMulT", g.shaped((rows, right[-1])), transA=1)
+    else:
+        db = a.op("MatMulT", g, transA=1).summed_to(b.tensor.shape)
+    return [da.shaped(left), db.shaped(right)]
+
+
+def _matrix(shape: tuple[int, ...], *, row: bool) -> tuple[int, ...]:
+    if len(shape) > 1:
+        return shape
+    return (1, *shape) if row else (*shape, 1)
+
+
+def _gemm_shape(node: Node) -> Made:
+    a, b = node.input(0), node.input(1)
+    if len(node.op.inputs) < 3 and node.op.version < 11:
+        raise RefusedError(f"Gemm has invalid number of inputs {len(node.op.inputs)}. Must be between 3..3")
+    if a.rank != 2 or b.rank != 2:
+        raise node.fail(f"inputs must be matrices, found {a} and {b}")
+    made = _matmul_shape(node)
+    if node.has_input(2):
+        c, shape = node.input(2), made[0][1]
+        if c.rank > 2 or any(n not in (1, m) for n, m in zip(c.shape[::-1], shape[::-1], strict=False)):
+            raise node.fail(f"{c} does not broadcast to {list(shape)}")
+    return made
+
+
+def _gemm(bound: Bound) -> Step:
+    a, b = _operands(bound)
+    y, alpha = bound.outputs[0], bound.node.attribute("alpha", 1.0)
+    *scratch, result, bias = bound.scratch
+    steps: list[Step] = []
+    if bound.node.has_input(2):
+        given, beta = bound.input(2), bound.node.attribute("beta", 1.0)
+        if beta == 1 and given.dtype == np.float32 and given.flags.c_contiguous:
+            bias = given
+        else:
+            bias = bias.reshape(given.shape)
+            steps.append(partial(np.multiply, given, scalar(beta), bias))
+    if _is_plain(bound.node):
+        return chain(*steps, *gemm(a, b, y, scratch, bias.reshape(-1) if bias.size else None))
+    result = y if y.dtype == np.float32 else result.reshape(y.shape)
+    steps += [*gemm(a, b, result, scratch), partial(np.multiply, result, scalar(alpha), result)]
+    if bias.size:
+        steps.append(partial(np.add, result, bias, result))
+    if result is not y:
+        steps.append(partial(np.copyto, y, result, casting="same_kind"))
+    return chain(*steps)
+
+
+def _is_plain(node: Node) -> bool:
+    """Say whether all there is besides the product is a number for each column."""
+    columns = node.outputs[0].shape[1]
+    fits = not node.has_input(2) or node.input(2).shape in ((columns,), (1, columns))
+    return fits and node.attribute("alpha", 1.0) == 1
+
+
+def _gemm_workspace(node: Node) -> list[int]:
+    y = node.outputs[0]
+    result = y.nelms if y.dtype is FLOAT16 and not _is_plain(node) else 0
+    return [*_matmul_workspace(node), result, node.input(2).nelms if node.has_input(2) else 0]
+
+
+def _gemm_grad(d: Adjoint) -> list[Value | None]:
+    """y = alpha A' B' + beta C; A' is A or its transpose, as attributes say."""
+    trans_a, trans_b = d.attribute("transA", 0), d.attribute("transB", 0)
+    a, b, g = d.inputs[0], d.inputs[1], d.g.scaled(d.attribute("alpha", 1.0))
+    if trans_a:
+        da = b.op("MatMulT", g, transA=trans_b, transB=1)
+    else:
+        da = g.op("MatMulT", b, transB=1 - trans_b)
+    if trans_b:
+        db = g.op("MatMulT", a, transA=1, transB=trans_a)
+    else:
+        db = a.op("MatMulT", g, transA=1 - trans_a)
+    if len(d.inputs) < 3:
+        return [da, db]
+    return [da, db, d.g.scaled(d.attribute("beta", 1.0)).summed_to(d.inputs[2].tensor.shape)]
+
+
+def _products(node: Node) -> int:
+    inner = _turned(node.input(0).shape, node.attribute("transA", 0))[-1]
+    return 2 * inner * node.outputs[0].nelms
+
+
+OPS = [
+    OpDef("MatMul", (2, 2), _matmul_shape, _matmul, flops(_products), _matmul_grad, _matmul_workspace, halves=always),
+    OpDef("Gemm", (2, 3), _gemm_shape, _gemm, flops(_products), _gemm_grad, _gemm_workspace, halves=always),
+    # MatMulT(a, b, transA, transB): a product with the last two axes of either operand exchanged.
+    OpDef("MatMulT", (2, 2), _matmul_shape, _matmul, flops(_products), None, _matmul_workspace, halves=always),
+]

@@ -1,0 +1,114 @@
+"""Tiles: the calls of products whose output is cut into tiles, and the weights packed for them (see ``direct``)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ipu_emu.codegen.compiled_call import call, offsets, relocation
+from ipu_emu.codegen.llvm_compiler import lanes
+from ipu_emu.codegen.matmul_calls import product_call
+from ipu_emu.codegen.matmul_kernel import ROWS
+from ipu_emu.codegen.panel_packing import BLOCK, panels_of_columns
+from ipu_emu.ops.core.op_definition import Step
+
+__all__ = ["Tiles", "packed_rows", "packed_taps", "parts", "products_of", "whole_blocks"]
+
+_Array = NDArray[Any]
+
+
+class Tiles:
+    """Where the tiles of the output lie in the image and in the output, row by row."""
+
+    def __init__(self, rows: int, line: int, image_row: int, out_row: int, start: int, tile: int = 0) -> None:
+        self.vectors = 2 if line >= 2 * lanes() else 1
+        size = tile or self.vectors * lanes()
+        places = list(range(0, line - size + 1, size)) + ([line - size] if line % size else [])
+        self.per_row = len(places)
+        row, place = np.arange(rows)[:, None], np.array(places, np.int64)
+        self.origins = offsets(start + row * image_row + place * 4)
+        self.out_row, self.row, self.place = out_row, row, place
+        self.places = self.at(4)
+
+    def at(self, itemsize: int) -> NDArray[np.int64]:
+        """Where the tiles lie in an output of elements of this size."""
+        return offsets(self.row * self.out_row + self.place * itemsize)
+
+
+def products_of(
+    image: _Array,
+    packed: _Array,
+    y: _Array,
+    bias: _Array | None,
+    tiles: Tiles,
+    steps: NDArray[np.int64],
+    chunk: int,
+) -> list[Step]:
+    """The calls for ``y`` [made, ...]: whole blocks of rows, and the rows that are left."""
+    blocks, left = divmod(y.shape[0], ROWS)
+    calls: list[Step] = []
+    common: dict[str, Any] = {
+        "x": image,
+        "from": tiles.origins,
+        "at": tiles.at(y.itemsize),
+        "step": steps,
+        "bias": bias,
+        "wide": False,
+        "tiles": len(tiles.origins),
+        "vectors": tiles.vectors,
+        "y_row": y.strides[0],
+        "w_row": 4,
+        "w_step": 4 * ROWS,
+        "w_block": 4 * ROWS * len(steps),
+        "tile_chunk": chunk,
+    }
+    for first, count, rows in ((0, blocks, ROWS), (blocks * ROWS, 1, left)):
+        if count and rows:
+            weights = packed[first // ROWS :]
+            calls.append(product_call(y[first:], len(steps), count, rows, first, w=weights, **common))
+    return calls
+
+
+def packed_rows(matrix: _Array, scratch: _Array) -> tuple[_Array, list[Step]]:
+    """``matrix`` [m, k] as [blocks, k, ROWS] in float32."""
+    m, k = matrix.shape
+    packed = scratch[: whole_blocks(m) * k].reshape(-1, k, ROWS)
+    blocks, left = divmod(m, ROWS)
+    steps: list[Step] = []
+    if blocks and k % BLOCK == 0:
+        function = panels_of_columns(ROWS, matrix.dtype == np.float16)
+        steps.append(call(function, matrix, packed, blocks, k, matrix.strides[0], 1, 0, 0))
+    elif blocks:
+        steps.append(relocation(matrix[: blocks * ROWS].reshape(blocks, ROWS, k), packed[:blocks].transpose(0, 2, 1)))
+    if left:
+        steps.append(relocation(matrix[blocks * ROWS :], packed[blocks, :, :left].T))
+    return packed, steps
+
+
+def packed_taps(w: _Array, taps: list[tuple[int, int]], scratch: _Array) -> tuple[_Array, list[Step]]:
+    """``w`` [m, c, kh, kw] as [blocks of c, m and tap, ROWS] in float32."""
+    made, channels = w.shape[:2]
+    packed = scratch.reshape(-1, made, len(taps), ROWS)
+    blocks, left = divmod(channels, ROWS)
+    steps: list[Step] = []
+    for number, (i, j) in enumerate(taps):
+        if blocks:
+            source = w[:, : blocks * ROWS, i, j].reshape(made, blocks, ROWS)
+            assert np.shares_memory(source, w)
+            steps.append(relocation(source, packed[:blocks, :, number].transpose(1, 0, 2)))
+        if left:
+            steps.append(relocation(w[:, blocks * ROWS :, i, j], packed[blocks, :, number, :left]))
+    return packed, steps
+
+
+def whole_blocks(count: int) -> int:
+    """``count`` rounded up to whole blocks of rows."""
+    return -(-count // ROWS) * ROWS
+
+
+def parts(count: int, size: int) -> list[slice]:
+    """A slice of whole blocks, and one of what is left."""
+    whole = count // size * size
+    return [part for part in (slice(0, whole), slice(whole, count)) if part.stop > part.start]

@@ -1,0 +1,144 @@
+"""Transposed convolution: the gradient of a convolution with respect to its data, used forwards.
+
+Over three axes it is a convolution of data with zeros in between, by the weights the other way round.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ipu_emu.graph import Graph, Op
+from ipu_emu.ops.core.cost import flops
+from ipu_emu.ops.core.node import Made, Node, inputs_of
+from ipu_emu.ops.core.op_definition import OpDef, unreached
+from ipu_emu.ops.core.rewrite import Rewrite
+
+__all__ = ["OPS"]
+
+
+@dataclass(frozen=True)
+class _Sizes:
+    """Per spatial axis: size of the output, padding that is cut off it, stride, dilation."""
+
+    output: list[int]
+    begins: list[int]
+    ends: list[int]
+    strides: list[int]
+    dilations: list[int]
+
+    @classmethod
+    def of(cls, node: Node) -> _Sizes:
+        input, kernel = node.input(0).shape[2:], node.input(1).shape[2:]
+        rank = len(input)
+        strides, dilations, extra = (
+            list(node.attribute(name, [])) or [default] * rank
+            for name, default in (("strides", 1), ("dilations", 1), ("output_padding", 0))
+        )
+        full = [
+            (size - 1) * stride + dilation * (k - 1) + 1 + more
+            for size, stride, dilation, k, more in zip(input, strides, dilations, kernel, extra, strict=True)
+        ]
+        begins, ends = _cut(node, full, [size * stride for size, stride in zip(input, strides, strict=True)])
+        output = [size - before - after for size, before, after in zip(full, begins, ends, strict=True)]
+        asked = list(node.attribute("output_shape", []))[-rank:]
+        output = [max(sizes) for sizes in zip(output, asked or output, strict=True)]
+        if min(output) < 1 or min(begins + ends) < 0:
+            raise node.fail(f"pads {begins + ends} leave {output} of {full}")
+        return cls(output, begins, ends, strides, dilations)
+
+
+def _cut(node: Node, full: list[int], same: list[int]) -> tuple[list[int], list[int]]:
+    """(begins, ends): given, or what makes the output of the size that is asked for."""
+    rank, kind = len(full), node.attribute("auto_pad", "NOTSET")
+    asked = list(node.attribute("output_shape", []))[-rank:]
+    if not asked and kind in ("SAME_UPPER", "SAME_LOWER"):
+        asked = same
+    if asked:
+        total = [max(size - want, 0) for size, want in zip(full, asked, strict=True)]
+        small = [t // 2 for t in total]
+        large = [t - t // 2 for t in total]
+        return (large, small) if kind == "SAME_LOWER" else (small, large)
+    pads = list(node.attribute("pads", [])) if kind == "NOTSET" else []
+    pads = pads or [0] * 2 * rank
+    return pads[:rank], pads[rank:]
+
+
+def _shape(node: Node) -> Made:
+    x, w, group = node.input(0), node.input(1), node.attribute("group", 1)
+    if x.rank not in (3, 4, 5) or w.rank != x.rank:
+        raise node.fail(f"data [N, C, ...] and weights [C, M, ...] over 1 to 3 axes are needed, found {x}, {w}")
+    if x.shape[1] != w.shape[0] or x.dtype != w.dtype:
+        raise node.fail(f"{x} and {w} must have one type and one number of channels")
+    return [(x.dtype, (x.shape[0], w.shape[1] * group, *_Sizes.of(node).output))]
+
+
+def _expand(graph: Graph, op: Op) -> list[Op]:
+    node, rewrite = inputs_of(graph, op), Rewrite(graph, op)
+    sizes, (x, w) = _Sizes.of(node), op.inputs[:2]
+    shape = list(graph.tensor(op.outputs[0]).shape)
+    if len(sizes.output) == 3:
+        return _spread(rewrite, node, sizes)
+    one = len(sizes.output) == 1
+    if one:
+        x, w = (rewrite.op("ReshapeTo", id, shape=_flat(rewrite.shape(id))) for id in (x, w))
+        sizes = _Sizes(
+            [1, *sizes.output], [0, *sizes.begins], [0, *sizes.ends], [1, *sizes.strides], [1, *sizes.dilations]
+        )
+    attributes = {
+        "strides": sizes.strides,
+        "dilations": sizes.dilations,
+        "pads": [*sizes.begins, *sizes.ends],
+        "group": node.attribute("group", 1),
+    }
+    y = rewrite.op("ConvDataGrad", x, w, shape=[*shape[:2], *sizes.output], **attributes)
+    if node.has_input(2):
+        bias = rewrite.op("ReshapeTo", op.inputs[2], shape=[1, shape[1], 1, 1])
+        y = rewrite.op("Add", y, bias)
+    rewrite.op("ReshapeTo", y, into=op.outputs[0], shape=shape)
+    return rewrite.ops
+
+
+def _spread(rewrite: Rewrite, node: Node, sizes: _Sizes) -> list[Op]:
+    """By an ordinary convolution with stride 1."""
+    op, x, kernel = rewrite.original, list(node.input(0).shape), node.input(1).shape[2:]
+    between = [n for size in x[2:] for n in (size, 1)]
+    apart = rewrite.op("ReshapeTo", op.inputs[0], shape=[*x[:2], *between])
+    zeros = [n for stride in sizes.strides for n in (0, stride - 1)]
+    spread = rewrite.op("Pad", apart, pads=[0] * (2 + len(between)) + [0, 0, *zeros], mode="constant", value=0.0)
+    long = [size * stride for size, stride in zip(x[2:], sizes.strides, strict=True)]
+    data = rewrite.op("ReshapeTo", spread, shape=[*x[:2], *long])
+    reach = [dilation * (k - 1) for dilation, k in zip(sizes.dilations, kernel, strict=True)]
+    before = [n - begin for n, begin in zip(reach, sizes.begins, strict=True)]
+    after = [y + n - b - size for y, n, b, size in zip(sizes.output, reach, before, long, strict=True)]
+    padded = rewrite.op("Pad", data, pads=[0, 0, *before, 0, 0, *after], mode="constant", value=0.0)
+    group = node.attribute("group", 1)
+    weights = _turned(rewrite, list(node.input(1).shape), group)
+    attributes = {"strides": [1] * 3, "dilations": sizes.dilations, "pads": [0] * 6, "group": group}
+    y = rewrite.op("Conv", padded, weights, *op.inputs[2:], **attributes)
+    rewrite.op("Identity", y, into=op.outputs[0])
+    return rewrite.ops
+
+
+def _turned(rewrite: Rewrite, shape: list[int], group: int) -> str:
+    """Weights [C, M / group, ...] as [M, C / group, ...], from the last element of the kernel to the first."""
+    (channels, out), kernel = shape[:2], shape[2:]
+    w = rewrite.op("ReshapeTo", rewrite.original.inputs[1], shape=[group, channels // group, out, *kernel])
+    w = rewrite.op("Transpose", w, perm=[0, 2, 1, *range(3, 3 + len(kernel))])
+    w = rewrite.op("ReshapeTo", w, shape=[group * out, channels // group, *kernel])
+    for axis, size in enumerate(kernel):
+        w = rewrite.op("Gather", w, rewrite.constant(np.arange(size)[::-1].copy()), axis=2 + axis)
+    return w
+
+
+def _flat(shape: tuple[int, ...]) -> list[int]:
+    return [*shape[:2], 1, *shape[2:]]
+
+
+def _products(node: Node) -> int:
+    w = node.input(1).shape
+    return 2 * node.input(0).nelms * node.input(1).nelms // max(w[0], 1)
+
+
+OPS = [OpDef("ConvTranspose", (2, 3), _shape, unreached, flops(_products), expand=_expand)]

@@ -1,0 +1,124 @@
+"""Tensors of random numbers: uniform, normal, 0 or 1 with given probabilities; drawn from the key of a replica."""
+
+from __future__ import annotations
+
+from functools import partial
+from math import pi
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gcl.kernels.jit import jit
+from ipu_emu.graph import Graph, Op
+from ipu_emu.graph.dtype import FLOAT, INT32, DType, dtype_numbered
+from ipu_emu.ops.core.cost import per_element
+from ipu_emu.ops.core.kernel_helpers import computed, contiguous
+from ipu_emu.ops.core.node import Made, Node, inputs_of
+from ipu_emu.ops.core.op_definition import Bound, OpDef, Step, unreached
+from ipu_emu.ops.core.rewrite import Rewrite
+from ipu_emu.ops.random.counter_rng import key_in, salt_of, stream_of, uniform
+
+__all__ = ["OPS"]
+
+
+@jit
+def fill_uniform(key: NDArray[Any], salt: int, low: float, high: float, out: NDArray[Any]) -> None:
+    """Numbers from ``low`` to ``high`` ([n])."""
+    stream = stream_of(key, salt)
+    for i in range(out.size):
+        out[i] = low + (high - low) * uniform(stream, i)
+
+
+@jit
+def fill_normal(key: NDArray[Any], salt: int, mean: float, scale: float, out: NDArray[Any]) -> None:
+    """Box and Muller's way, two draws for each element ([n])."""
+    stream = stream_of(key, salt)
+    for i in range(out.size):
+        radius = np.sqrt(-2.0 * np.log(1.0 - uniform(stream, 2 * i)))
+        out[i] = mean + scale * radius * np.cos(2 * pi * uniform(stream, 2 * i + 1))
+
+
+def _dtype(node: Node) -> DType:
+    like = 1 if node.op.type in ("RandomNormal", "RandomUniform") else node.input(0).dtype.onnx
+    return dtype_numbered(node.attribute("dtype", like))
+
+
+def _size(node: Node) -> tuple[int, ...]:
+    return node.input(0).shape if node.op.inputs else tuple(node.attribute("shape", []))
+
+
+def _shape(node: Node) -> Made:
+    return [(_dtype(node), _size(node))]
+
+
+def _numbers(graph: Graph, op: Op) -> list[Op]:
+    node, rewrite = inputs_of(graph, op), Rewrite(graph, op)
+    normal = "Normal" in op.type
+    names = ("mean", "scale") if normal else ("low", "high")
+    values = [float(node.attribute(name, default)) for name, default in zip(names, (0.0, 1.0), strict=True)]
+    attributes: dict[str, Any] = {"shape": list(_size(node)), "dtype": _dtype(node).onnx, "values": values}
+    rewrite.op("RandomNormals" if normal else "RandomUniforms", key_in(graph), into=op.outputs[0], **attributes)
+    return rewrite.ops
+
+
+def _bernoulli(graph: Graph, op: Op) -> list[Op]:
+    """1 where a uniform number lies below the probability."""
+    node, rewrite = inputs_of(graph, op), Rewrite(graph, op)
+    x = node.input(0)
+    attributes: dict[str, Any] = {"shape": list(x.shape), "dtype": x.dtype.onnx, "values": [0.0, 1.0]}
+    below = rewrite.op("Less", rewrite.op("RandomUniforms", key_in(graph), **attributes), op.inputs[0])
+    rewrite.op("Cast", below, into=op.outputs[0], to=_dtype(node).onnx)
+    return rewrite.ops
+
+
+def _multinomial_shape(node: Node) -> Made:
+    x = node.input(0)
+    if x.rank != 2:
+        raise node.fail(f"logarithms of probabilities [N, classes] are needed, found {x}")
+    return [(dtype_numbered(node.attribute("dtype", INT32.onnx)), (x.shape[0], node.attribute("sample_size", 1)))]
+
+
+def _multinomial(graph: Graph, op: Op) -> list[Op]:
+    """The class in whose part of [0, 1) a uniform number lies."""
+    node, rewrite = inputs_of(graph, op), Rewrite(graph, op)
+    ((_, shape),) = _multinomial_shape(node)
+    numbers = rewrite.op("RandomUniforms", key_in(graph), shape=list(shape), dtype=FLOAT.onnx, values=[0.0, 1.0])
+    drawn = rewrite.op("DrawnClasses", op.inputs[0], numbers)
+    rewrite.op("Cast", drawn, into=op.outputs[0], to=node.attribute("dtype", INT32.onnx))
+    return rewrite.ops
+
+
+def _classes(node: Node, logs: Any, numbers: Any) -> Any:
+    shares = np.exp(logs - logs.max(1, keepdims=True)).cumsum(1)
+    below = numbers[:, :, None] * shares[:, None, -1:] >= shares[:, None, :-1]
+    return below.sum(2)
+
+
+def _drawn_shape(node: Node) -> Made:
+    return [(dtype_numbered(node.attribute("dtype", 1)), tuple(node.attribute("shape", [])))]
+
+
+def _draw(function: Any) -> Any:
+    def kernel(bound: Bound) -> Step:
+        a, b = bound.node.attribute("values", [0.0, 1.0])
+        return partial(function, bound.input(0), salt_of(bound.node.op), a, b, bound.outputs[0].reshape(-1))
+
+    return contiguous(kernel)
+
+
+def _source(type: str, inputs: int, expand: Any = _numbers) -> OpDef:
+    return OpDef(type, (inputs, inputs), _shape, unreached, per_element(20), expand=expand, random=True)
+
+
+OPS = [
+    *(_source(type, 0) for type in ("RandomNormal", "RandomUniform")),
+    *(_source(type, 1) for type in ("RandomNormalLike", "RandomUniformLike")),
+    _source("Bernoulli", 1, _bernoulli),
+    OpDef("Multinomial", (1, 1), _multinomial_shape, unreached, per_element(20), expand=_multinomial, random=True),
+    # (logarithms of probabilities, uniform numbers)
+    OpDef("DrawnClasses", (2, 2), lambda node: [(INT32, node.input(1).shape)], computed(_classes), per_element(4)),
+    # (key; shape, dtype, values)
+    OpDef("RandomNormals", (1, 1), _drawn_shape, _draw(fill_normal), per_element(30), random=True),
+    OpDef("RandomUniforms", (1, 1), _drawn_shape, _draw(fill_uniform), per_element(12), random=True),
+]

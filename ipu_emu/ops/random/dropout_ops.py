@@ -1,0 +1,109 @@
+"""Dropout: zeroes elements at random and scales the others by 1 / (1 - ratio); identity outside of training.
+
+The model's op becomes ``DropoutWithKey`` when a training graph is made (transforms/dropout.py). Its gradient draws
+the same numbers again, so that no mask is kept.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gcl.kernels.jit import jit
+from ipu_emu.errors import EmulatorError
+from ipu_emu.graph.dtype import BOOL
+from ipu_emu.graph.op import GRAPHCORE
+from ipu_emu.ops.core.adjoint import Adjoint, Value
+from ipu_emu.ops.core.cost import moves, per_element
+from ipu_emu.ops.core.kernel_helpers import chain, flat
+from ipu_emu.ops.core.node import Made, Node
+from ipu_emu.ops.core.op_definition import Bound, OpDef, Step
+from ipu_emu.ops.random.counter_rng import SALT, stream_of, uniform
+
+__all__ = ["OPS"]
+
+
+@jit
+def dropout(x: NDArray[Any], key: NDArray[Any], salt: int, ratio: float, out: NDArray[Any]) -> None:
+    """out = x / (1 - ratio) where the number of an element is at least ``ratio``, else 0 (all [n])."""
+    stream, least, scale = stream_of(key, salt), np.float32(ratio), np.float32(1 / (1 - ratio))
+    for i in range(x.size):
+        out[i] = x[i] * scale if uniform(stream, i) >= least else np.float32(0)
+
+
+@jit
+def kept(key: NDArray[Any], salt: int, ratio: float, out: NDArray[Any]) -> None:
+    """Where ``dropout`` keeps elements ([n])."""
+    stream, least = stream_of(key, salt), np.float32(ratio)
+    for i in range(out.size):
+        out[i] = uniform(stream, i) >= least
+
+
+def _checked_ratio(node: Node) -> float:
+    ratio = float(node.given("ratio", 1, 0.5))
+    if not 0 <= ratio < 1:
+        raise EmulatorError(
+            f"{node.op.label} ratio value {ratio:g} is not valid. Please use a value in the interval [0,1)"
+        )
+    return ratio
+
+
+def _shape(node: Node) -> Made:
+    x = node.input(0)
+    _checked_ratio(node)
+    return [(x.dtype, x.shape), (BOOL if node.op.version >= 10 else x.dtype, x.shape)]
+
+
+def _identity(bound: Bound) -> Step:
+    masks = [partial(np.copyto, mask, np.array(1), casting="unsafe") for mask in bound.outputs[1:]]
+    return chain(partial(np.copyto, bound.outputs[0], bound.input(0)), *masks)
+
+
+def _dropout(bound: Bound) -> Step:
+    x, out, *masks = flat(bound.input(0), *bound.outputs)
+    salt, ratio = int(bound.node.attribute(SALT, 0)), float(bound.node.attribute("ratio", 0.5))
+    key = bound.input(1)
+    return chain(
+        partial(dropout, x, key, salt, ratio, out), *(partial(kept, key, salt, ratio, mask) for mask in masks)
+    )
+
+
+def _grad(d: Adjoint) -> list[Value | None]:
+    values: dict[str, Any] = {"ratio": d.attribute("ratio", 0.5), SALT: d.attribute(SALT, 0)}
+    return [d.g.op("DropoutGrad", d.inputs[1], **values), None]
+
+
+def _shaped(node: Node) -> Made:
+    """One number for all elements that the shape spreads over."""
+    x, shape = node.input(0), tuple(node.attribute("shape", []))
+    _checked_ratio(node)
+    try:
+        fits = np.broadcast_shapes(x.shape, shape) == x.shape
+    except ValueError:
+        fits = False
+    if not fits:
+        raise node.fail(f"shape {list(shape)} does not broadcast to {x}")
+    return [(x.dtype, x.shape)]
+
+
+#: Inputs from opset 12 on.
+_GIVEN = {1: "ratio", 2: "training_mode"}
+
+OPS = [
+    OpDef("Dropout", (1, 3), _shape, _identity, moves, lambda d: d.g, elementwise=True, given=_GIVEN),
+    OpDef("ShapedDropout", (1, 1), _shaped, _identity, moves, lambda d: d.g, elementwise=True, domain=GRAPHCORE),
+    # (x, key), (g, key)
+    OpDef("DropoutWithKey", (2, 2), _shape, _dropout, per_element(6), _grad, elementwise=True, random=True),
+    OpDef(
+        "DropoutGrad",
+        (2, 2),
+        lambda node: [(node.input(0).dtype, node.input(0).shape)],
+        _dropout,
+        per_element(6),
+        elementwise=True,
+        random=True,
+    ),
+]

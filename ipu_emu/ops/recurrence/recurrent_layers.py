@@ -1,0 +1,139 @@
+"""Recurrent networks: RNN, GRU and LSTM over a sequence, in one or both directions.
+
+    X [T, N, I]   W [D, gates H, I]   R [D, gates H, H]   B [D, 2 gates H]   ->   Y [T, D, N, H], the last state(s)
+
+Each op expands to one Recurrence per direction, between a product of all inputs with W at once and a concatenation.
+With layout 1 the batch comes first: X [N, T, I], Y [N, T, D, H], states [N, D, H].
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ipu_emu.graph import Graph, Op
+from ipu_emu.ops.core.cost import flops
+from ipu_emu.ops.core.node import Made, Node, inputs_of
+from ipu_emu.ops.core.op_definition import OpDef, unreached
+from ipu_emu.ops.core.rewrite import Rewrite
+from ipu_emu.ops.recurrence.gate_functions import FUNCTIONS
+from ipu_emu.ops.recurrence.recurrent_cells import CELLS
+
+__all__ = ["OPS"]
+
+#: Where inputs are.
+_X, _W, _R, _B, _LENGTHS, _FIRST, _PEEPHOLES = 0, 1, 2, 3, 4, 5, 7
+_KEPT = ("clip", "linear_before_reset", "input_forget")
+
+
+def _batch_first(node: Node) -> bool:
+    return bool(node.attribute("layout", 0))
+
+
+def _sizes(node: Node) -> tuple[int, int, int, int]:
+    """(T, N, directions, H), checked."""
+    cell, x, w, r = CELLS[node.op.type], node.input(_X), node.input(_W), node.input(_R)
+    directions = 2 if node.attribute("direction", "forward") == "bidirectional" else 1
+    if x.rank != 3 or w.rank != 3 or r.rank != 3:
+        raise node.fail(f"data [T, N, I] and weights [D, gates H, I] are needed, found {x}, {w}, {r}")
+    hidden = r.shape[2]
+    if w.shape != (directions, cell.gates * hidden, x.shape[2]) or r.shape[:2] != w.shape[:2]:
+        raise node.fail(f"weights {w} and {r} do not fit {x} in {directions} directions")
+    t, n = x.shape[1::-1] if _batch_first(node) else x.shape[:2]
+    if node.has_input(_LENGTHS) and node.input(_LENGTHS).shape != (n,):
+        raise node.fail(f"{node.input(_LENGTHS)} must have a length for each of {n} sequences")
+    _names(node, directions)
+    return t, n, directions, hidden
+
+
+def _names(node: Node, directions: int) -> list[list[str]]:
+    """The functions of each direction."""
+    defaults = list(CELLS[node.op.type].defaults)
+    names = [name.lower() for name in node.attribute("activations", [])] or defaults * directions
+    if len(names) < len(defaults) * directions or any(name not in FUNCTIONS for name in names):
+        raise node.fail(
+            f"activations {names} were given; use {len(defaults)} of {', '.join(FUNCTIONS)} per direction"
+        )
+    return [names[i * len(defaults) : (i + 1) * len(defaults)] for i in range(directions)]
+
+
+def _numbers(node: Node, which: int, direction: int, names: list[list[str]]) -> list[float]:
+    """The alphas (2) or betas (3) of one direction: those before it come first."""
+    given = list(node.attribute("activation_alpha" if which == 2 else "activation_beta", []))
+    taken = sum(FUNCTIONS[name][which] is not None for row in names[:direction] for name in row)
+    return given[taken:]
+
+
+def _shape(node: Node) -> Made:
+    t, n, directions, hidden = _sizes(node)
+    dtype, states = node.input(_X).dtype, CELLS[node.op.type].states
+    y, last = (t, directions, n, hidden), (directions, n, hidden)
+    if _batch_first(node):
+        y, last = (n, t, directions, hidden), (n, directions, hidden)
+    return [(dtype, y)] + [(dtype, last)] * states
+
+
+class _Direction:
+    """Writes one direction of a network."""
+
+    def __init__(self, node: Node, rewrite: Rewrite, direction: int) -> None:
+        self.node, self.rewrite, self.direction = node, rewrite, direction
+        self.t, self.n, self.directions, self.hidden = _sizes(node)
+        self.cell = CELLS[node.op.type]
+        self.wide = self.cell.gates * self.hidden
+
+    def part(self, index: int, low: int = 0, high: int | None = None) -> str:
+        """The part of an optional input that belongs to this direction; zeros where it was left out."""
+        if not self.node.has_input(index):
+            shape = (self.wide,) if index == _B else (self.n, self.hidden)
+            return self.rewrite.constant(np.zeros(shape, self.node.input(_X).dtype.numpy))
+        axis = 1 if _batch_first(self.node) and index >= _FIRST and index != _PEEPHOLES else 0
+        whole = list(self.node.input(index).shape)
+        place: dict[str, Any] = {"starts": [self.direction], "ends": [self.direction + 1], "axes": [axis]}
+        one = self.rewrite.op("Slice", self.node.op.inputs[index], **place)
+        flat = self.rewrite.op("ReshapeTo", one, shape=whole[:axis] + whole[axis + 1 :])
+        return flat if high is None else self.rewrite.op("Slice", flat, starts=[low], ends=[high], axes=[0])
+
+    def written(self, x: str) -> list[str]:
+        """States of all times, and the last ones."""
+        names, node = _names(self.node, self.directions), self.node
+        products = self.rewrite.op("MatMul", x, self.rewrite.op("Transpose", self.part(_W), perm=[1, 0]))
+        products = self.rewrite.op("Add", products, self.part(_B, 0, self.wide))
+        states = [self.part(_FIRST + index) for index in range(self.cell.states)]
+        lengths = node.op.inputs[_LENGTHS] if node.has_input(_LENGTHS) else ""
+        peepholes = self.part(_PEEPHOLES) if node.has_input(_PEEPHOLES) else ""
+        attributes = {name: node.op.attributes[name] for name in _KEPT if name in node.op.attributes} | {
+            "cell": node.op.type,
+            "reverse": int(self.direction == 1 or node.attribute("direction", "forward") == "reverse"),
+            "activations": names[self.direction],
+            "activation_alpha": _numbers(node, 2, self.direction, names),
+            "activation_beta": _numbers(node, 3, self.direction, names),
+        }
+        operands = (products, self.part(_R), self.part(_B, self.wide, 2 * self.wide), *states, lengths, peepholes)
+        y = self.rewrite.op("Recurrence", *operands, outputs=1 + self.cell.states, **attributes)
+        return [y, *(f"{y}/{index}" for index in range(1, 1 + self.cell.states))]
+
+
+def _expand(graph: Graph, op: Op) -> list[Op]:
+    node, rewrite = inputs_of(graph, op), Rewrite(graph, op)
+    t, n, directions, hidden = _sizes(node)
+    first = _batch_first(node)
+    x = rewrite.op("Transpose", op.inputs[_X], perm=[1, 0, 2]) if first else op.inputs[_X]
+    made = [_Direction(node, rewrite, direction).written(x) for direction in range(directions)]
+    for index, output in enumerate(op.outputs):
+        axis, shape = (1, [t, 1, n, hidden]) if index == 0 else (0, [1, n, hidden])
+        parts = [rewrite.op("ReshapeTo", one[index], shape=shape) for one in made]
+        if not first:
+            rewrite.op("Concat", *parts, into=output, axis=axis)
+            continue
+        whole = rewrite.op("Concat", *parts, axis=axis)
+        rewrite.op("Transpose", whole, into=output, perm=[2, 0, 1, 3] if index == 0 else [1, 0, 2])
+    return rewrite.ops
+
+
+def _work(node: Node) -> int:
+    return 2 * node.input(_X).nelms * node.input(_W).shape[1] + 2 * node.outputs[0].nelms * node.input(_R).shape[1]
+
+
+OPS = [OpDef(type, (3, 8), _shape, unreached, flops(_work), expand=_expand) for type in CELLS]

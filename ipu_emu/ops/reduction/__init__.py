@@ -1,0 +1,1 @@
+"""Reductions along axes, and sorted, selected and cumulative values."""

@@ -1,0 +1,271 @@
+"""Ops that add up axes."""
+
+from __future__ import annotations
+
+from functools import partial
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gcl.kernels.jit import jit
+from ipu_emu.codegen.llvm_compiler import lanes
+from ipu_emu.ops.core.adjoint import Adjoint, Value
+from ipu_emu.ops.core.cost import flops
+from ipu_emu.ops.core.kernel_helpers import chain, computed, contiguous, scalar, view
+from ipu_emu.ops.core.node import Made, Node
+from ipu_emu.ops.core.op_definition import Bound, OpDef, Step, nothing
+from ipu_emu.ops.core.row_kernels import column_sums
+from ipu_emu.ops.core.shape_rules import axes_of, same
+
+__all__ = ["OPS"]
+
+
+def _axes(node: Node) -> tuple[int, ...]:
+    """The axes to reduce: an attribute, or an input in newer opsets; none given means all, mostly."""
+    axes = node.given("axes", 1)
+    return () if not axes and node.attribute("noop_with_empty_axes", 0) else axes_of(node, axes)
+
+
+def _kept(node: Node) -> tuple[int, ...]:
+    """Shape of the result with reduced axes kept as 1."""
+    axes = _axes(node)
+    return tuple(1 if i in axes else size for i, size in enumerate(node.input(0).shape))
+
+
+def _shape(node: Node) -> Made:
+    x, axes = node.input(0), _axes(node)
+    if node.attribute("keepdims", 1):
+        return [(x.dtype, _kept(node))]
+    return [(x.dtype, tuple(size for i, size in enumerate(x.shape) if i not in axes))]
+
+
+def _sum(bound: Bound) -> Step:
+    axes = _axes(bound.node)
+    keep = bool(bound.node.attribute("keepdims", 1))
+    x, y = bound.input(0), bound.outputs[0]
+    rows = _as_rows(x, axes)
+    if rows is not None and y.flags.c_contiguous:
+        return partial(np.add.reduce, rows, 1, None, view(y, rows.shape[:1]))
+    return partial(np.add.reduce, x, axes, None, y, keep)
+
+
+def _as_rows(x: NDArray[Any], axes: tuple[int, ...]) -> NDArray[Any] | None:
+    """``x`` as a matrix with a row for each sum, if it is stored so: numpy then adds in pairs, not one by one."""
+    order = sorted(range(x.ndim), key=lambda axis: (-x.strides[axis], axis))
+    kept = [axis for axis in order if axis not in axes]
+    if order != kept + order[len(kept) :] or kept != sorted(kept):
+        return None
+    stored = x.transpose(order)
+    return view(stored, (prod(x.shape[axis] for axis in kept), -1)) if stored.flags.c_contiguous and x.size else None
+
+
+def _count(node: Node) -> int:
+    axes = _axes(node)
+    return prod(node.input(0).shape[axis] for axis in axes)
+
+
+def _mean(bound: Bound) -> Step:
+    y, count = bound.outputs[0], _count(bound.node)
+    if y.dtype.kind != "f":
+        return chain(_sum(bound), lambda: np.copyto(y, y / max(count, 1), "unsafe"))
+    return chain(_sum(bound), partial(np.divide, y, scalar(count), y))
+
+
+def _sum_grad(d: Adjoint) -> Value:
+    return d.g.shaped(_kept(d.node)).spread_to(d.shape)
+
+
+def _mean_grad(d: Adjoint) -> Value:
+    return d.g.scaled(1 / max(_count(d.node), 1)).shaped(_kept(d.node)).spread_to(d.shape)
+
+
+def _sum_to_shape(node: Node) -> Made:
+    return [(node.input(0).dtype, tuple(node.attribute("shape", [])))]
+
+
+def _sum_to(bound: Bound) -> Step:
+    """Undo a broadcast from the shape of the output to that of the input."""
+    x, y = bound.input(0), bound.outputs[0]
+    lead = x.ndim - y.ndim
+    in_rows = x.flags.c_contiguous and y.flags.c_contiguous
+    if x.dtype == np.float32 and x.shape[lead:] == y.shape and in_rows and y.size >= lanes():
+        return chain(partial(y.fill, 0), column_sums(x, y, x.size // y.size, y.size))
+    axes = tuple(i for i in range(x.ndim) if i < lead or (y.shape[i - lead] == 1 and x.shape[i] != 1))
+    return partial(np.add.reduce, x, axes, None, y[(None,) * lead] if lead else y, True)
+
+
+# Other ways to combine
+
+
+def _root(x: NDArray[Any], out: NDArray[Any]) -> None:
+    """Roots of integers are cut."""
+    np.copyto(out, np.sqrt(x), "unsafe") if out.dtype.kind in "iu" else np.sqrt(x, out)
+
+
+def _reduce(function: Any, *, before: Any = None, after: Any = None) -> Any:
+    """``after(reduce(before(x)))``, with the axes and keepdims of the node."""
+
+    def kernel(bound: Bound) -> Step:
+        x, y, axes = bound.input(0), bound.outputs[0], _axes(bound.node)
+        keep = bool(bound.node.attribute("keepdims", 1))
+        changed = view(bound.scratch[0].view(x.dtype)[: x.size], x.shape) if before else x
+        steps: list[Step] = [partial(before, x, changed)] if before else []
+        steps.append(partial(function, changed, axes, None, y, keep))
+        return chain(*steps, *([partial(after, y, y)] if after else []))
+
+    return kernel
+
+
+def _extreme(function: Any, *, largest: bool) -> Any:
+    """Of no elements, the largest is the least value of the type."""
+
+    def kernel(bound: Bound) -> Step:
+        x, y = bound.input(0), bound.outputs[0]
+        keep = bool(bound.node.attribute("keepdims", 1))
+        if x.dtype.kind == "b":
+            initial: Any = not largest
+        elif x.dtype.kind == "f":
+            initial = -np.inf if largest else np.inf
+        else:
+            initial = np.iinfo(x.dtype).min if largest else np.iinfo(x.dtype).max
+        return partial(function, x, _axes(bound.node), None, y, keep, initial)
+
+    return kernel
+
+
+def _log_sum_exp(bound: Bound) -> Step:
+    """log(sum(exp(x))), shifted by the largest so that nothing overflows."""
+    node, x, y, kept = bound.node, bound.input(0), bound.outputs[0], _kept(bound.node)
+    if x.dtype.kind != "f" or not x.size:
+        return computed(_log_sum_exp_of_any)(bound)
+    axes, total = _axes(node), y if node.attribute("keepdims", 1) else np.expand_dims(y, _axes(node))
+    shifted = view(bound.scratch[0].view(x.dtype)[: x.size], x.shape)
+    largest = view(bound.scratch[1].view(x.dtype)[: total.size], kept)
+    odd = view(bound.scratch[2].view(bool)[: total.size], kept)
+    return chain(
+        partial(np.maximum.reduce, x, axes, None, largest, True),
+        partial(np.isfinite, largest, odd),
+        partial(np.logical_not, odd, odd),
+        partial(np.copyto, largest, 0, where=odd),
+        partial(np.subtract, x, largest, shifted),
+        partial(np.exp, shifted, shifted),
+        partial(np.add.reduce, shifted, axes, None, total, True),
+        partial(np.log, total, total),
+        partial(np.add, total, largest, total),
+    )
+
+
+def _log_sum_exp_of_any(node: Node, x: Any) -> Any:
+    return np.log(np.sum(np.exp(x), axis=_axes(node), keepdims=bool(node.attribute("keepdims", 1))))
+
+
+def _whole_and_kept(node: Node) -> list[int]:
+    rows = prod(_kept(node))
+    return [*_whole(node), -(-rows * max(node.input(0).dtype.itemsize, 4) // 4), -(-rows // 4)]
+
+
+def _spread(d: Adjoint, value: Value) -> Value:
+    """A result at every element that it was made of."""
+    return value.shaped(_kept(d.node)).spread_to(d.shape)
+
+
+def _extreme_grad(d: Adjoint) -> list[Value | None]:
+    """All elements that equal the result get its gradient."""
+    equal = d.x.op("Equal", _spread(d, d.y))
+    return [equal.op("Where", _spread(d, d.g), d.g.like(0.0))]
+
+
+def _product_grad(d: Adjoint) -> list[Value | None]:
+    others = d.x.op("OthersProduct", axes=list(_axes(d.node)))
+    return [_spread(d, d.g) * others]
+
+
+@jit
+def others_product(x: NDArray[Any], out: NDArray[Any]) -> None:
+    """out[o, j, i] = product of x[o, k, i] over all k but j"""
+    n = x.shape[1]
+    for o in range(x.shape[0]):
+        for i in range(x.shape[2]):
+            before = x.dtype.type(1)
+            for j in range(n):
+                out[o, j, i] = before
+                before *= x[o, j, i]
+            after = x.dtype.type(1)
+            for j in range(n - 1, -1, -1):
+                out[o, j, i] *= after
+                after *= x[o, j, i]
+
+
+def _others_product(bound: Bound) -> Step:
+    x, axes = bound.input(0), list(bound.node.attribute("axes", []))
+    if not axes or axes != list(range(axes[0], axes[0] + len(axes))):
+        return computed(_others_product_of_any)(bound)
+    shape = (prod(x.shape[: axes[0]]), prod(x.shape[i] for i in axes), prod(x.shape[axes[-1] + 1 :]))
+    return partial(others_product, view(x, shape), view(bound.outputs[0], shape))
+
+
+def _others_product_of_any(node: Node, x: Any) -> Any:
+    """For every element the product of the others that it is multiplied with; right for zeros too."""
+    axes = tuple(node.attribute("axes", []))
+    if not axes:
+        return np.ones_like(x)
+    kept = [axis for axis in range(x.ndim) if axis not in axes]
+    order = [*kept, *axes]
+    rows = x.transpose(order).reshape([*(x.shape[axis] for axis in kept), -1])
+    before, after = np.ones_like(rows), np.ones_like(rows)
+    before[..., 1:] = np.cumprod(rows[..., :-1], -1)
+    after[..., :-1] = np.cumprod(rows[..., :0:-1], -1)[..., ::-1]
+    turned = (before * after).reshape([x.shape[axis] for axis in order])
+    return turned.transpose([order.index(axis) for axis in range(x.ndim)])
+
+
+def _whole(node: Node) -> list[int]:
+    return [-(-node.input(0).nelms * max(node.input(0).dtype.itemsize, 4) // 4)]
+
+
+def _reduction(type: str, kernel: Any, grad: Any, workspace: Any = nothing) -> OpDef:
+    return OpDef(type, (1, 2), _shape, kernel, _cost, grad, workspace, given={1: "axes"})
+
+
+_cost = flops(lambda node: node.input(0).nelms)
+
+OPS = [
+    _reduction("ReduceSum", _sum, lambda d: [_sum_grad(d)]),
+    _reduction("ReduceMean", _mean, lambda d: [_mean_grad(d)]),
+    _reduction("ReduceMax", _extreme(np.maximum.reduce, largest=True), _extreme_grad),
+    _reduction("ReduceMin", _extreme(np.minimum.reduce, largest=False), _extreme_grad),
+    _reduction("ReduceProd", _reduce(np.multiply.reduce), _product_grad),
+    _reduction(
+        "ReduceSumSquare",
+        _reduce(np.add.reduce, before=np.square),
+        lambda d: [(_spread(d, d.g) * d.x).scaled(2.0)],
+        _whole,
+    ),
+    _reduction(
+        "ReduceL1",
+        _reduce(np.add.reduce, before=np.absolute),
+        lambda d: [_spread(d, d.g) * d.x.op("Sign")],
+        _whole,
+    ),
+    _reduction(
+        "ReduceL2",
+        _reduce(np.add.reduce, before=np.square, after=_root),
+        lambda d: [_spread(d, d.g / d.y) * d.x],
+        _whole,
+    ),
+    _reduction(
+        "ReduceLogSum",
+        _reduce(np.add.reduce, after=np.log),
+        lambda d: [_spread(d, d.g / d.y.op("Exp"))],
+    ),
+    _reduction(
+        "ReduceLogSumExp",
+        _log_sum_exp,
+        lambda d: [_spread(d, d.g) * (d.x - _spread(d, d.y)).op("Exp")],
+        _whole_and_kept,
+    ),
+    OpDef("OthersProduct", (1, 1), same, contiguous(_others_product), _cost),
+    OpDef("SumTo", (1, 1), _sum_to_shape, _sum_to, _cost, lambda d: d.g.spread_to(d.shape)),
+]

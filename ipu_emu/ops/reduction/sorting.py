@@ -1,0 +1,226 @@
+"""Ordering: the largest elements, their places, sorted and running values along one axis."""
+
+from __future__ import annotations
+
+from functools import partial
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from ipu_emu.graph.dtype import INT32, INT64
+from ipu_emu.graph.op import GRAPHCORE
+from ipu_emu.ops.core.adjoint import Adjoint, Value
+from ipu_emu.ops.core.cost import flops
+from ipu_emu.ops.core.kernel_helpers import chain, computed, contiguous, view
+from ipu_emu.ops.core.node import Made, Node
+from ipu_emu.ops.core.op_definition import Bound, Kernel, OpDef, Step
+from ipu_emu.ops.core.shape_rules import axes_of, axis_of, same
+from ipu_emu.ops.reduction.sorting_kernels import extremes, sort_rows
+
+__all__ = ["OPS"]
+
+#: An array; numpy's stubs call most results Any.
+_Array = Any
+
+
+# Places of extremes
+
+
+def _arg_shape(node: Node) -> Made:
+    x, axis = node.input(0), axis_of(node, node.attribute("axis", 0))
+    if not x.shape[axis]:
+        raise node.fail(f"axis {axis} of {x} has no largest element")
+    kept = (1,) if node.attribute("keepdims", 1) else ()
+    return [(INT64, (*x.shape[:axis], *kept, *x.shape[axis + 1 :]))]
+
+
+def _arg(*, largest: bool) -> Kernel:
+    def kernel(bound: Bound) -> Step:
+        axis, last = (
+            axis_of(bound.node, bound.node.attribute("axis", 0)),
+            bound.node.attribute("select_last_index", 0),
+        )
+        x = _rows(bound.input(0), axis)
+        out = view(bound.outputs[0], (x.shape[0], x.shape[2]))
+        return partial(extremes, x, out, largest, bool(last))
+
+    return contiguous(kernel)
+
+
+def _rows(x: _Array, axis: int) -> _Array:
+    """``x`` as [outer, n, inner]."""
+    return view(x, (prod(x.shape[:axis]), x.shape[axis], prod(x.shape[axis + 1 :])))
+
+
+# The k largest
+
+
+def _k(node: Node) -> int:
+    k = node.given("k", 1)
+    return int(k[0] if isinstance(k, list) else k)
+
+
+def _top_k_shape(node: Node) -> Made:
+    x, axis, k = node.input(0), axis_of(node, node.attribute("axis", -1)), _k(node)
+    if not 0 <= k <= x.shape[axis]:
+        raise node.fail(f"k {k} was asked for, axis {axis} of {x} has {x.shape[axis]}")
+    shape = (*x.shape[:axis], k, *x.shape[axis + 1 :])
+    return [(x.dtype, shape), (INT64, shape)]
+
+
+def _ordered(falls: str, default: int) -> Kernel:
+    """The first elements in the order that the attribute ``falls`` says."""
+
+    def kernel(bound: Bound) -> Step:
+        node = bound.node
+        axis = axis_of(node, node.attribute("axis", -1))
+        x, values, places = (_rows(array, axis) for array in (bound.input(0), *bound.outputs))
+        room = bound.scratch[0].view(np.int32)[: 2 * x.shape[1]].reshape(2, -1)
+        return partial(sort_rows, x, room, values, places, bool(node.attribute(falls, default)))
+
+    return contiguous(kernel)
+
+
+def _two_rows(node: Node) -> list[int]:
+    return [2 * node.input(0).shape[axis_of(node, node.attribute("axis", -1))]]
+
+
+def _places_grad(d: Adjoint) -> list[Value | None]:
+    """Each element of the result goes back to where it was."""
+    axis = axis_of(d.node, d.attribute("axis", -1))
+    return [d.gradient(0).op("ElementsInto", d.outputs[1], axis=axis, shape=list(d.shape))]
+
+
+def _sort_shape(node: Node) -> Made:
+    axis_of(node, node.attribute("axis", -1))
+    x = node.input(0)
+    return [(x.dtype, x.shape), (INT32, x.shape)]
+
+
+def _median_shape(node: Node) -> Made:
+    x, axes = node.input(0), axes_of(node, node.attribute("axes", None))
+    if not all(x.shape[axis] for axis in axes):
+        raise node.fail(f"axes {list(axes)} of {x} have no middle element")
+    if node.attribute("keepdims", 1):
+        shape = tuple(1 if i in axes else n for i, n in enumerate(x.shape))
+    else:
+        shape = tuple(n for i, n in enumerate(x.shape) if i not in axes)
+    return [(x.dtype, shape), (INT32, shape)]
+
+
+def _median(node: Node, x: _Array) -> tuple[_Array, _Array]:
+    """The lower of the two middle elements, and its place among those that were reduced."""
+    axes = axes_of(node, node.attribute("axes", None))
+    kept = [i for i in range(x.ndim) if i not in axes]
+    rows = x.transpose([*kept, *axes]).reshape([*(x.shape[i] for i in kept), prod(x.shape[i] for i in axes)])
+    places = np.argsort(rows, -1, kind="stable")[..., (rows.shape[-1] - 1) // 2]
+    values = np.take_along_axis(rows, places[..., None], -1)[..., 0]
+    shape = node.outputs[0].shape
+    return values.reshape(shape), places.reshape(shape)
+
+
+def _median_grad(d: Adjoint) -> Value:
+    attributes = {"axes": list(axes_of(d.node, d.attribute("axes", None))), "shape": list(d.shape)}
+    return d.gradient(0).op("ReduceMedianGrad", d.outputs[1], **attributes)
+
+
+def _by_attribute(node: Node) -> Made:
+    return [(node.input(0).dtype, tuple(node.attribute("shape", [])))]
+
+
+def _median_back(node: Node, g: _Array, places: _Array) -> _Array:
+    shape, axes = tuple(node.attribute("shape", [])), node.attribute("axes", [])
+    kept = [i for i in range(len(shape)) if i not in axes]
+    rows = np.zeros((g.size, int(np.prod([shape[i] for i in axes]))), g.dtype)
+    rows[np.arange(g.size), places.reshape(-1)] = g.reshape(-1)
+    order = [*kept, *axes]
+    return rows.reshape([shape[i] for i in order]).transpose([order.index(i) for i in range(len(shape))])
+
+
+# Running sums
+
+
+def _axis_input(node: Node) -> int:
+    axis = node.given("axis", 1)
+    return axis_of(node, int(axis[0] if isinstance(axis, list) else axis))
+
+
+def _running_shape(node: Node) -> Made:
+    _axis_input(node)
+    return same(node)
+
+
+def _running(function: Any, start: int) -> Kernel:
+    def kernel(bound: Bound) -> Step:
+        x, y, along = bound.input(0), bound.outputs[0], _axis_input(bound.node)
+        if bound.node.attribute("reverse", 0):
+            x, y = np.flip(x, along), np.flip(y, along)
+        if not bound.node.attribute("exclusive", 0):
+            return partial(function, x, along, x.dtype, y)
+        x, y = np.moveaxis(x, along, 0), np.moveaxis(y, along, 0)
+        return chain(partial(y[:1].fill, start), partial(function, x[:-1], 0, x.dtype, y[1:]))
+
+    return kernel
+
+
+def _cumulative_grad(d: Adjoint) -> list[Value | None]:
+    back = {"exclusive": d.attribute("exclusive", 0), "reverse": 1 - d.attribute("reverse", 0)}
+    return [d.g.op("CumSumAlong", axis=_axis_input(d.node), **back)]
+
+
+def _reverse_sequence_shape(node: Node) -> Made:
+    x, axes = node.input(0), {node.attribute("batch_axis", 1), node.attribute("time_axis", 0)}
+    if axes != {0, 1} or x.rank < 2 or node.input(1).shape != (x.shape[node.attribute("batch_axis", 1)],):
+        raise node.fail(f"{x} and lengths {node.input(1)} do not fit batch and time axes 0 and 1")
+    return same(node)
+
+
+def _reverse_sequence(node: Node, x: _Array, lengths: _Array) -> _Array:
+    """The first elements of each sequence turned round, the rest as they are."""
+    batch, time = node.attribute("batch_axis", 1), node.attribute("time_axis", 0)
+    out = x.copy()
+    rows, target = np.moveaxis(x, [batch, time], [0, 1]), np.moveaxis(out, [batch, time], [0, 1])
+    for index, length in enumerate(lengths.tolist()):
+        target[index, :length] = rows[index, :length][::-1]
+    return out
+
+
+def _reverse_sequence_grad(d: Adjoint) -> list[Value | None]:
+    return [d.g.op("ReverseSequence", d.input(1), **d.node.op.attributes), None]
+
+
+# Buckets
+
+
+def _bucket_shape(node: Node) -> Made:
+    x, boundaries = node.input(0), node.input(1)
+    if boundaries.rank != 1 or boundaries.dtype is not x.dtype:
+        raise node.fail(f"boundaries must be a vector of the type of {x}, found {boundaries}")
+    return [(INT32, x.shape)]
+
+
+def _bucketize(node: Node, x: _Array, boundaries: _Array) -> _Array:
+    """How many boundaries lie below each element; with ``right`` also those that it equals."""
+    return np.searchsorted(boundaries, x, "right" if node.attribute("right", 0) else "left")
+
+
+_cost = flops(lambda node: node.input(0).nelms)
+
+OPS = [
+    OpDef("ArgMax", (1, 1), _arg_shape, _arg(largest=True), _cost),
+    OpDef("ArgMin", (1, 1), _arg_shape, _arg(largest=False), _cost),
+    OpDef("TopK", (1, 2), _top_k_shape, _ordered("largest", 1), _cost, _places_grad, _two_rows, given={1: "k"}),
+    OpDef("Sort", (1, 1), _sort_shape, _ordered("descending", 0), _cost, _places_grad, _two_rows, domain=GRAPHCORE),
+    OpDef("ReduceMedian", (1, 1), _median_shape, computed(_median), _cost, _median_grad, domain=GRAPHCORE),
+    OpDef("ReduceMedianGrad", (2, 2), _by_attribute, computed(_median_back), _cost),
+    OpDef("Bucketize", (2, 2), _bucket_shape, computed(_bucketize), _cost, domain=GRAPHCORE),
+    OpDef(
+        "CumSum", (2, 2), _running_shape, _running(np.add.accumulate, 0), _cost, _cumulative_grad, given={1: "axis"}
+    ),
+    OpDef("CumSumAlong", (1, 1), same, _running(np.add.accumulate, 0), _cost),
+    OpDef("CumProd", (2, 2), _running_shape, _running(np.multiply.accumulate, 1), _cost, given={1: "axis"}),
+    OpDef(
+        "ReverseSequence", (2, 2), _reverse_sequence_shape, computed(_reverse_sequence), _cost, _reverse_sequence_grad
+    ),
+]

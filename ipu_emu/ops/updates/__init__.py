@@ -1,0 +1,1 @@
+"""Ops of the weight update: SGD, Adam and adaptive optimisers, clipping, loss scaling."""

@@ -1,0 +1,197 @@
+"""Adam: the update op of the Adam family, in place.
+
+Formulas: transforms/adam.py. All forms are one kernel; what they differ in are attributes.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gcl.kernels.jit import jit
+from ipu_emu.graph.dtype import FLOAT
+from ipu_emu.ops.core.cost import per_element
+from ipu_emu.ops.core.kernel_helpers import chain, flat, storage
+from ipu_emu.ops.core.node import Made, Node
+from ipu_emu.ops.core.op_definition import Bound, OpDef, Step
+from ipu_emu.ops.core.shape_rules import same
+
+__all__ = ["LAMB_DIRECTION", "LAMB_STEP", "OPS", "brought", "norm"]
+
+LAMB_DIRECTION, LAMB_STEP = "LambDirection", "LambStep"
+
+_Array = NDArray[Any]
+
+
+@jit
+def norm(x: _Array) -> float:
+    """The L2 norm of ``x`` ([n]), summed in double precision in one fixed order."""
+    whole = x.size // 4 * 4
+    a = b = c = d = 0.0
+    for i in range(0, whole, 4):
+        a += np.float64(x[i]) * x[i]
+        b += np.float64(x[i + 1]) * x[i + 1]
+        c += np.float64(x[i + 2]) * x[i + 2]
+        d += np.float64(x[i + 3]) * x[i + 3]
+    for i in range(whole, x.size):
+        a += np.float64(x[i]) * x[i]
+    root: float = np.sqrt((a + b) + (c + d))
+    return root
+
+
+@jit
+def corrections(step: _Array, c1: Any, c2: Any, bias: bool) -> tuple[Any, Any]:
+    """Count the step, and by what the moments are multiplied then."""
+    count = step[()] + np.float32(1)
+    step[()] = count
+    first, second = np.float32(1), np.float32(1)
+    if bias:
+        first = np.float32(1.0 / (1.0 - (1.0 - np.float64(c1)) ** np.float64(count)))
+        second = np.float32(1.0 / (1.0 - (1.0 - np.float64(c2)) ** np.float64(count)))
+    return first, second
+
+
+@jit
+def adam(
+    w: _Array,
+    m: _Array,
+    v: _Array,
+    step: _Array,
+    g: _Array,
+    rate: _Array,
+    decay: _Array,
+    one_less_beta1: _Array,
+    one_less_beta2: _Array,
+    eps: _Array,
+    scale: _Array,
+    bias: bool,
+    maximum: bool,
+    l2: bool,
+) -> None:
+    """One update of ``w``, ``m``, ``v`` ([n]) and ``step`` (0-d)."""
+    c1, c2 = one_less_beta1[()], one_less_beta2[()]
+    b1, b2 = np.float32(1.0 - np.float64(c1)), np.float32(1.0 - np.float64(c2))
+    first, second = corrections(step, c1, c2, bias)
+    r, k, e, s = rate[()], decay[()], eps[()], scale[()]
+    inside = k if l2 else np.float32(0)
+    outside = np.float32(0) if l2 else k
+    # One loop for each form, without branches inside, so that each is compiled to vector instructions.
+    if maximum:
+        for i in range(w.size):
+            d = s * g[i] + inside * w[i]
+            m[i] = b1 * m[i] + c1 * d
+            v[i] = max(b2 * v[i], abs(d))
+            w[i] = w[i] - r * (first * m[i] / (v[i] + e) + outside * w[i])
+    else:
+        for i in range(w.size):
+            d = s * g[i] + inside * w[i]
+            m[i] = b1 * m[i] + c1 * d
+            v[i] = b2 * v[i] + c2 * (d * d)
+            w[i] = w[i] - r * (first * m[i] / (np.sqrt(second * v[i]) + e) + outside * w[i])
+
+
+@jit
+def direction(
+    w: _Array,
+    m: _Array,
+    v: _Array,
+    step: _Array,
+    g: _Array,
+    decay: _Array,
+    one_less_beta1: _Array,
+    one_less_beta2: _Array,
+    eps: _Array,
+    scale: _Array,
+    bias: bool,
+    l2: bool,
+    x: _Array,
+) -> None:
+    """Where Lamb moves ``w`` to: update ``m``, ``v`` ([n]) and ``step`` (0-d), and set ``x`` ([n])."""
+    c1, c2 = one_less_beta1[()], one_less_beta2[()]
+    b1, b2 = np.float32(1.0 - np.float64(c1)), np.float32(1.0 - np.float64(c2))
+    first, second = corrections(step, c1, c2, bias)
+    k, e, s = decay[()], eps[()], scale[()]
+    inside = k if l2 else np.float32(0)
+    outside = np.float32(0) if l2 else k
+    for i in range(w.size):
+        d = s * g[i] + inside * w[i]
+        m[i] = b1 * m[i] + c1 * d
+        v[i] = b2 * v[i] + c2 * (d * d)
+        x[i] = first * m[i] / (np.sqrt(second * v[i]) + e) + outside * w[i]
+
+
+@jit
+def walk(w: _Array, x: _Array, whole_w: _Array, whole_x: _Array, rate: _Array, max_norm: _Array) -> None:
+    """Move ``w`` against ``x`` ([n]), as far as the norms of the whole tensors say, of which both may be parts."""
+    of_w, of_x = norm(whole_w), norm(whole_x)
+    ratio = 1.0
+    if of_w > 0 and of_x > 0:
+        ratio = min(of_w, np.float64(max_norm[()])) / of_x
+    factor = rate[()] * np.float32(ratio)
+    for i in range(w.size):
+        w[i] = w[i] - factor * x[i]
+
+
+def brought(bound: Bound, updated: slice = slice(None)) -> list[Step]:
+    """Copies of the ``updated`` inputs, in the order of the outputs, to where they are changed."""
+    pairs = zip(bound.outputs, bound.inputs[updated], strict=False)
+    return [partial(np.copyto, out, x) for out, x in pairs if x is not None and not np.shares_memory(out, x)]
+
+
+def _adam(bound: Bound) -> Step:
+    w, m, v, g = flat(*bound.outputs[:3], bound.input(4))
+    rate, decay, c1, c2, eps, max_norm, scale = (bound.input(i) for i in range(5, 12))
+    bias, maximum, norms, l2 = (bool(bound.node.attribute(n, False)) for n in ("bias", "maximum", "norms", "l2"))
+    step = bound.outputs[3]
+    if not norms:
+        update = partial(adam, w, m, v, step, g, rate, decay, c1, c2, eps, scale, bias, maximum, l2)
+        return chain(*brought(bound), update)
+    x = bound.scratch[0]
+    moved = partial(direction, w, m, v, step, g, decay, c1, c2, eps, scale, bias, l2, x)
+    return chain(*brought(bound), moved, partial(walk, w, x, w, x, rate, max_norm))
+
+
+def _direction(bound: Bound) -> Step:
+    w, m, v, x, g = flat(bound.input(0), bound.outputs[0], bound.outputs[1], bound.outputs[3], bound.input(4))
+    decay, c1, c2, eps, scale = (bound.input(i) for i in range(5, 10))
+    bias, l2 = (bool(bound.node.attribute(name, False)) for name in ("bias", "l2"))
+    states = brought(bound, slice(1, 4))
+    return chain(*states, partial(direction, w, m, v, bound.outputs[2], g, decay, c1, c2, eps, scale, bias, l2, x))
+
+
+def _walk(bound: Bound) -> Step:
+    w, x = flat(bound.outputs[0], bound.input(1))
+    whole = (storage(bound.input(2)), storage(bound.input(3)))
+    return chain(*brought(bound, slice(1)), partial(walk, w, x, *whole, bound.input(4), bound.input(5)))
+
+
+def _made(node: Node) -> Made:
+    return [(tensor.dtype, tensor.shape) for tensor in (node.input(i) for i in range(4))]
+
+
+def _states(node: Node) -> Made:
+    return [*((node.input(i).dtype, node.input(i).shape) for i in (1, 2, 3)), (FLOAT, node.input(0).shape)]
+
+
+OPS = [
+    # (w, m, v, step, g, rate, decay, 1 - beta1, 1 - beta2, eps, max weight norm, gradient scaling)
+    OpDef(
+        "AdamUpdate",
+        (12, 12),
+        _made,
+        _adam,
+        per_element(14),
+        None,
+        lambda node: [node.input(0).nelms] if node.attribute("norms", False) else [],
+        updates=(0, 1, 2, 3),
+        elementwise=True,
+    ),
+    # The two halves of Lamb, between which the direction is gathered where replicas share an update:
+    # (w, m, v, step, g, decay, 1 - beta1, 1 - beta2, eps, gradient scaling) -> (m, v, step, direction)
+    OpDef(LAMB_DIRECTION, (10, 10), _states, _direction, per_element(10), updates=(1, 2, 3), elementwise=True),
+    # (w, direction, whole w, whole direction, rate, max weight norm)
+    OpDef(LAMB_STEP, (6, 6), same, _walk, per_element(4), updates=(0,), elementwise=True),
+]

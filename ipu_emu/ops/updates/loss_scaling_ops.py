@@ -1,0 +1,105 @@
+"""Automatic loss scaling as ops: count large gradients, undo the factor, and change it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gcl.kernels.jit import jit
+from ipu_emu.graph.dtype import FLOAT, FLOAT16
+from ipu_emu.ops.core.cost import flops
+from ipu_emu.ops.core.kernel_helpers import chain, storage
+from ipu_emu.ops.core.node import Made, Node
+from ipu_emu.ops.core.op_definition import Bound, OpDef, Step
+from ipu_emu.ops.updates.adam_update import brought
+
+__all__ = ["OPS"]
+
+#: Beyond this a loss scaling is not raised: the largest power of two that FLOAT16 holds.
+_LARGEST = 32768.0
+_MOST = 4096
+
+
+@jit
+def above(x: NDArray[Any], edge: float) -> int:
+    """How many of ``x`` ([n]) are at least ``edge`` in size, or are not finite."""
+    count = 0
+    for i in range(x.size):
+        if not abs(x[i]) < edge:
+            count += 1
+    return count
+
+
+def count_large(gradients: Sequence[NDArray[Any]], edges: Sequence[float], out: NDArray[Any]) -> None:
+    """out = [elements above the edge, all elements]"""
+    out[0] = sum(above(gradient, edge) for gradient, edge in zip(gradients, edges, strict=True))
+    out[1] = sum(gradient.size for gradient in gradients)
+
+
+def _count(bound: Bound) -> Step:
+    location = float(bound.node.attribute("edge", 0.125))
+    tensors = [tensor for tensor in bound.node.inputs if tensor is not None]
+    edges = [location * (65504.0 if t.dtype is FLOAT16 else float(np.finfo(np.float32).max)) for t in tensors]
+    gradients = [storage(bound.input(i)) for i in range(len(tensors))]
+    return partial(count_large, gradients, edges, bound.outputs[0])
+
+
+def unscale(gradient: NDArray[Any], factor: NDArray[Any]) -> None:
+    """Divide by ``factor``, a power of two."""
+    np.multiply(gradient, np.float32(1) / factor[()], gradient)
+
+
+def _unscale(bound: Bound) -> Step:
+    return chain(*brought(bound), partial(unscale, storage(bound.outputs[0]), bound.input(1)))
+
+
+def _unscaled(node: Node) -> Made:
+    return [(node.input(0).dtype, node.input(0).shape)]
+
+
+def change(
+    factor: NDArray[Any], seen: NDArray[Any], counts: NDArray[Any], scaling: NDArray[Any], most: float, period: int
+) -> None:
+    """Every ``period`` updates halve ``factor`` if more than the share ``most`` was large, else double it.
+
+    ``seen`` holds [large, all, updates] since the last change.
+    """
+    seen[:2] += counts
+    seen[2] += 1
+    if seen[2] < period:
+        return
+    if seen[0] > most * seen[1]:
+        factor[()] *= np.float32(0.5)
+    elif float(scaling[()]) * float(factor[()]) * 2 <= _LARGEST:
+        factor[()] *= np.float32(2)
+    seen.fill(0)
+
+
+def _change(bound: Bound) -> Step:
+    most, period = float(bound.node.attribute("most", 1e-7)), int(bound.node.attribute("period", 1))
+    factor, seen = bound.outputs
+    return chain(*brought(bound), partial(change, factor, seen, bound.input(2), bound.input(3), most, period))
+
+
+def _elements(node: Node) -> int:
+    return sum(tensor.nelms for tensor in node.inputs if tensor is not None)
+
+
+OPS = [
+    OpDef("CountLargeGradients", (1, _MOST), lambda node: [(FLOAT, (2,))], _count, flops(_elements)),
+    # (g, factor)
+    OpDef("UndoLossScale", (2, 2), _unscaled, _unscale, flops(_elements), updates=(0,)),
+    # (factor, seen, counts, loss scaling)
+    OpDef(
+        "ChangeLossScale",
+        (4, 4),
+        lambda node: [(FLOAT, ()), (FLOAT, (3,))],
+        _change,
+        flops(lambda node: 8),
+        updates=(0, 1),
+    ),
+]

@@ -1,0 +1,1 @@
+"""Builder, the op sets, node annotations, and GraphTransformer."""

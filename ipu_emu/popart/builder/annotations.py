@@ -1,0 +1,46 @@
+"""Annotations: placement attributes that the Builder puts on nodes, one by one or for all within a context."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from ipu_emu.popart.builder.attribute_values import stored
+
+__all__ = ["IPU_NUMBER", "PHASE", "PIPELINE_STAGE", "SCHEDULE_PRIORITY", "Annotations"]
+
+IPU_NUMBER = "__ipu_number"
+PIPELINE_STAGE = "__pipeline_stage"
+PHASE = "__execution_phase"
+SCHEDULE_PRIORITY = "__schedule_priority"
+
+
+class Annotations:
+    """What is in force now; nested contexts restore what was there before."""
+
+    def __init__(self) -> None:
+        self.current: dict[str, Any] = {}
+        self.scopes: list[str] = []
+
+    @contextmanager
+    def attribute(self, name: str, value: Any) -> Iterator[None]:
+        before = dict(self.current)
+        self.current[name] = stored(value)
+        try:
+            yield
+        finally:
+            self.current = before
+
+    @contextmanager
+    def scope(self, name: str) -> Iterator[None]:
+        self.scopes.append(name)
+        try:
+            yield
+        finally:
+            self.scopes.pop()
+
+    @property
+    def prefix(self) -> str:
+        """What nested name scopes put in front of an id."""
+        return "".join(f"{scope}/" for scope in self.scopes)

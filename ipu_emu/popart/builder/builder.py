@@ -1,0 +1,299 @@
+"""Builder: writes a model op by op, and gives it back as an ONNX ModelProto."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ipu_emu.errors import EmulatorError, RefusedError
+from ipu_emu.graph import Graph, Op, Role, Tensor
+from ipu_emu.graph.onnx_files import External, external_beside, load_light, opset_of, write_external, write_model
+from ipu_emu.graph.onnx_model import from_model, metadata_of, to_model
+from ipu_emu.graph.op import GRAPHCORE
+from ipu_emu.ops import append, append_unchecked
+from ipu_emu.popart.builder.node_annotations import NodeAnnotations
+from ipu_emu.popart.builder.opset_classes import OPSETS, AiGraphcoreOpset1, AiOnnxMlOpset1
+from ipu_emu.popart.builder.opsets import AiGraphcore, AiOnnx, plain
+from ipu_emu.popart.options.input_settings import InputArguments, one_of_kind
+from ipu_emu.popart.options.variable_settings import REPLICATION, VariableSettings, grouped
+from ipu_emu.popart.types.enums import RecomputeType
+from ipu_emu.popart.types.tensor_info import TensorInfo
+
+__all__ = ["Builder"]
+
+#: The ai.onnx opset of ``builder.aiOnnx``.
+defaultAiOnnxOpset = 10
+_WEIGHT_NAMES = ("initVal", "variableSettings", "debugContext", "debugPrefix")
+
+
+class Builder(NodeAnnotations):
+    """``Builder(modelProtoOrFilename=None, opsets=None)``."""
+
+    def __init__(
+        self,
+        modelProtoOrFilename: bytes | str | None = None,
+        opsets: Mapping[str, int] | None = None,
+        builderCore: object = None,
+    ) -> None:
+        super().__init__(Graph())
+        self._opset = _checked((opsets or {}).get("ai.onnx", defaultAiOnnxOpset))
+        self._locked = "ai.onnx" in (opsets or {})
+        self._external: External | None = None
+        self._children: list[Builder] = []
+        self._unfit: dict[str, EmulatorError] = {}
+        if modelProtoOrFilename is not None:
+            model, large = load_light(modelProtoOrFilename)
+            self._graph = from_model(model, append, groups=grouped(metadata_of(model)), large=large)
+            self._opset, self._locked = opset_of(model), True
+
+    # Opsets
+
+    def __getattr__(self, name: str) -> AiOnnx:
+        for version, opset in OPSETS.items():
+            if name == f"aiOnnxOpset{version}":
+                self._select(version)
+                return opset(self._add, version)
+        raise AttributeError(f"'Builder' object has no attribute {name!r}")
+
+    @property
+    def aiOnnx(self) -> AiOnnx:
+        self._select(self._opset)
+        return OPSETS.get(self._opset, AiOnnx)(self._add, self._opset)
+
+    @property
+    def aiOnnxMl(self) -> AiOnnxMlOpset1:
+        return AiOnnxMlOpset1(self._add, 1)
+
+    @property
+    def aiOnnxMlOpset1(self) -> AiOnnxMlOpset1:
+        return self.aiOnnxMl
+
+    @property
+    def aiGraphcore(self) -> AiGraphcore:
+        return AiGraphcoreOpset1(self._add, 1)
+
+    @property
+    def aiGraphcoreOpset1(self) -> AiGraphcore:
+        return self.aiGraphcore
+
+    def _select(self, version: int) -> None:
+        """Lock the first opset that is touched; that of a model, or one that was asked for, is locked at once."""
+        if self._locked and version != self._opset:
+            raise RuntimeError(
+                f"Invalid opset 'AiOnnxOpset{version}' selected. Opset for domain ai.onnx already defined as "
+                f"{self._opset}"
+            )
+        self._opset, self._locked = version, True
+
+    # Subgraphs
+
+    def createSubgraphBuilder(self) -> Builder:
+        """A builder for the body of a call, a loop or a branch; it may use the tensors of this one."""
+        child = Builder()
+        child._opset = self._opset
+        child._graph = Graph(parent=self._graph)
+        child._locked = self._locked
+        self._children.append(child)
+        return child
+
+    def addInputTensorFromParentGraph(self, id: str) -> None:
+        """Make a tensor of the parent graph known in this subgraph."""
+        if self._graph.parent is None:
+            raise EmulatorError("addInputTensorFromParentGraph is for subgraphs; this is the top-level graph")
+        self._graph.tensor(id)
+
+    # Inputs and outputs
+
+    def addInputTensor(self, *values: Any, **named: Any) -> str:
+        """``(TensorInfo[, InputSettings][, debugContext])`` or ``(dtype, shape[, InputSettings][, debugContext])``"""
+        given = InputArguments.of(values, named)
+        id = self._unused(given.name or "input")
+        role = Role.INPUT if self._graph.parent is None else Role.COMPUTED
+        self._graph.add(Tensor(id, given.info.dtype, tuple(given.info.shape()), role))
+        self._graph.inputs.append(id)
+        self._graph.metadata |= given.settings.metadata(id)
+        return id
+
+    def addInitializedInputTensor(self, *values: Any, **named: Any) -> str:
+        """``(array[, VariableSettings][, debugContext])``; the array is copied."""
+        unknown = sorted(set(named) - set(_WEIGHT_NAMES))
+        if unknown or not (values or "initVal" in named):
+            raise TypeError(
+                f"addInitializedInputTensor() takes {', '.join(_WEIGHT_NAMES)}; found {', '.join(unknown)}"
+            )
+        array, *given = [*values, *(named[name] for name in _WEIGHT_NAMES if name in named)]
+        data = _variable_data(array)
+        settings = one_of_kind(given, VariableSettings, None) or VariableSettings()
+        id = self._unused(one_of_kind(given, str, "") or "init_input")
+        if not settings.is_default:
+            self._graph.metadata |= settings.metadata(id)
+        shape = data.shape[1:] if id in grouped(self._graph.metadata) else data.shape
+        role = Role.WEIGHT if self._graph.parent is None else Role.CONSTANT
+        self._graph.add(Tensor(id, TensorInfo(data).dtype, shape, role), data)
+        return id
+
+    def _unused(self, name: str) -> str:
+        """An id that is taken neither here, nor further out, nor further in."""
+        base = self._annotations.prefix + name
+        id, count = base, 0
+        while self._graph.knows(id) or any(child.takes(id) for child in self._children):
+            count += 1
+            id = f"{base}/{count}"
+        return id
+
+    def takes(self, id: str) -> bool:
+        """Whether an id is taken here or further in. An extension of PopART."""
+        return id in self._graph.tensors or any(child.takes(id) for child in self._children)
+
+    def addUntypedInputTensor(self, debugContext: str = "") -> str:
+        """An input of a subgraph, taken to be one FLOAT."""
+        if self._graph.parent is not None:
+            return self.addInputTensor(TensorInfo("FLOAT", []), debugContext)
+        raise EmulatorError(
+            "Can not add untyped tensors to the top-level graph. Use Builder::addInputTensor(const TensorInfo "
+            "&tensorInfo, const std::string &debugPrefix) instead."
+        )
+
+    def addOutputTensor(self, id: str) -> None:
+        """Make a tensor an output of the model."""
+        self._graph.tensor(id)
+        if id not in self._graph.outputs:
+            self._graph.outputs.append(id)
+
+    # Ops
+
+    def _add(
+        self,
+        domain: str,
+        type: str,
+        inputs: Sequence[str],
+        attributes: dict[str, Any],
+        outputs: int,
+        name: str,
+        version: int | None = None,
+    ) -> list[str]:
+        prefix = self._annotations.prefix
+        ids = tuple(self._unused(f"{type}:{index}") for index in range(outputs))
+        version = version or (self._opset if domain == "" else 1)
+        given = attributes | self._annotations.current
+        op = Op(type, tuple(inputs), ids, given, domain, version, prefix + name if name else "")
+        try:
+            append(self._graph, op)
+        except RefusedError:
+            raise
+        except EmulatorError as error:
+            append_unchecked(self._graph, op)  # errors of the graph are for a session to raise
+            self._unfit |= dict.fromkeys(ids, error)
+        self._unfit |= {id: self._unfit[source] for source in inputs if source in self._unfit for id in ids}
+        return list(ids)
+
+    def customOp(
+        self,
+        opName: str,
+        opVersion: int,
+        domain: str,
+        inputs: Sequence[str],
+        attributes: Mapping[str, Any],
+        numOutputs: int = 1,
+        name: str = "",
+    ) -> list[str]:
+        """Add any op that the emulator knows, by its ONNX name; ops of your own (in C++) cannot be loaded."""
+        place = "" if domain == "ai.onnx" else domain
+        if place not in ("", GRAPHCORE):
+            raise EmulatorError(
+                f"Custom op {opName} of domain {domain} was asked for; ops in C++ cannot be loaded. Build it from "
+                "those of ai.onnx and ai.graphcore"
+            )
+        return self._add(place, opName, inputs, plain(attributes), numOutputs, name, opVersion)
+
+    def checkpointOutput(self, ids: str | Sequence[str]) -> list[str]:
+        """New ids for the same values, which are kept for the backward pass."""
+        asked = [ids] if isinstance(ids, str) else ids
+        made = [self._add(GRAPHCORE, "Nop", [id], {}, 1, "")[0] for id in asked]
+        for id in made:
+            self.recomputeOutput(id, RecomputeType.Checkpoint)
+        return made
+
+    def reshape_const(self, aiOnnx: AiOnnx, args: Sequence[str], shape: Sequence[int], debugContext: str = "") -> str:
+        """Reshape to a constant shape."""
+        constant = aiOnnx.constant(np.array(shape, np.int64), debugContext)
+        made = aiOnnx.reshape([args[0], constant], debugContext)
+        return str(made)
+
+    # The model
+
+    def getModelProto(self) -> bytes:
+        """The model as a serialised ONNX ModelProto."""
+        return to_model(self._graph, opset=self._opset, external=self._external)
+
+    def saveModelProto(self, filename: str) -> None:
+        """Write the model to a file, whole or not at all."""
+        external = self._external and external_beside(filename, self._external)
+        write_model(filename, to_model(self._graph, opset=self._opset, external=external))
+
+    def saveInitializersExternally(self, ids: Sequence[str], filename: str) -> None:
+        """Keep the data of these weights in ``filename``, beside the model, when it is saved."""
+        for id in ids:
+            if not self.isInitializer(id):
+                raise EmulatorError(f"Tensor '{id}' is not an initializer, so it cannot be saved externally")
+        external = (tuple(ids), filename)
+        write_external(self._graph.data, external)
+        self._external = external
+
+    def embedReplicationFactor(self, replicationFactor: int) -> None:
+        """Store the number of replicas in the model; it tells how many groups a variable has."""
+        self._graph.metadata[REPLICATION] = str(replicationFactor)
+
+    def getTensorShape(self, id: str) -> list[int]:
+        return list(self._inferred(id).shape)
+
+    def getTensorDtypeString(self, id: str) -> str:
+        """The name of the numpy type, such as float32."""
+        return str(self._inferred(id).dtype.numpy)
+
+    def _inferred(self, id: str) -> Tensor:
+        """The tensor ``id``; raise EmulatorError if it comes of an op whose inputs do not fit."""
+        if id in self._unfit:
+            raise EmulatorError(f"Shape and type of tensor '{id}' are not known: {self._unfit[id].args[0]}")
+        return self._graph.tensor(id)
+
+    def isInitializer(self, id: str) -> bool:
+        return id in self._graph.tensors and self._graph.tensors[id].role is Role.WEIGHT
+
+    def getInputTensorIds(self) -> list[str]:
+        if self._graph.parent is not None:
+            return list(self._graph.inputs)
+        return [tensor.id for tensor in self._graph.with_role(Role.INPUT, Role.WEIGHT)]
+
+    def getOutputTensorIds(self) -> list[str]:
+        return list(self._graph.outputs)
+
+    def getValueTensorIds(self) -> list[str]:
+        """Ids of what ops make, outputs of the model left out."""
+        made = self._graph.with_role(Role.COMPUTED, Role.CONSTANT)
+        return [tensor.id for tensor in made if tensor.id not in self._graph.outputs]
+
+    def getTrainableTensorIds(self) -> list[str]:
+        return [tensor.id for tensor in self._graph.with_role(Role.WEIGHT)]
+
+
+def _checked(opset: int) -> int:
+    """Raise EmulatorError for a version of ai.onnx that no model is written in."""
+    if opset not in OPSETS:
+        raise EmulatorError(
+            f"Encountered ONNX opset version {opset}, Maximimum supported opset is {max(OPSETS)}, minimum "
+            f"{min(OPSETS)} and default {defaultAiOnnxOpset}."
+        )
+    return opset
+
+
+def _variable_data(array: NDArray[Any]) -> NDArray[Any]:
+    """A contiguous copy of initial data; raise EmulatorError for a type that no variable can have."""
+    data = np.array(array, order="C")
+    if data.dtype == np.float64 or data.dtype.kind not in "fiub":
+        name = "DOUBLE" if data.dtype == np.float64 else data.dtype
+        raise EmulatorError(f"Unsupported data type for initialized data ({name})")
+    return data

@@ -1,0 +1,206 @@
+"""GraphTransformer: changes types, inputs and initializers of an ONNX model before a session reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, MutableSequence, Sequence
+from itertools import chain
+from typing import Any, TypeVar
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import helper, numpy_helper
+
+from ipu_emu.errors import EmulatorError
+from ipu_emu.graph.dtype import FLOAT, FLOAT16, INT32, DType, dtype_named
+from ipu_emu.graph.onnx_files import initializers_of, load_model, write_external
+from ipu_emu.graph.onnx_tensors import array_of, proto_of, references
+
+__all__ = ["GraphTransformer"]
+
+T = TypeVar("T")
+
+_BFLOAT16 = onnx.TensorProto.BFLOAT16
+#: Integer attributes that hold the number of an element type.
+_TYPE_ATTRIBUTES = frozenset({"to", "dtype"})
+_FIXED_POINT = frozenset(
+    dtype_named(name).onnx for name in ("UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64")
+)
+_BATCH_STATISTICS = ("mean", "var", "saved_mean", "saved_var")
+
+
+class GraphTransformer:
+    """``GraphTransformer(modelProtoOrFilename)``: each method changes the model; ``getModelProto`` gives it back."""
+
+    def __init__(self, modelProtoOrFilename: bytes | str) -> None:
+        self._model = load_model(modelProtoOrFilename)
+
+    def getModelProto(self) -> bytes:
+        """The model as a serialised ONNX ModelProto."""
+        return bytes(self._model.SerializeToString())
+
+    # Types: of inputs, outputs, initializers, constants and casts, in bodies of loops and branches too
+
+    def convertFloatsToHalfs(self) -> None:
+        self._convert(FLOAT.onnx, FLOAT16)
+
+    def convertDoublesToFloats(self) -> None:
+        self._convert(dtype_named("DOUBLE").onnx, FLOAT)
+
+    def convertDoublesToHalfs(self) -> None:
+        self._convert(dtype_named("DOUBLE").onnx, FLOAT16)
+
+    def convertBFloats16ToFloat32(self) -> None:
+        self._convert(_BFLOAT16, FLOAT)
+
+    def convertUINT8ToINT32(self) -> None:
+        self._convert(dtype_named("UINT8").onnx, INT32)
+
+    def convertUINT16ToINT32(self) -> None:
+        self._convert(dtype_named("UINT16").onnx, INT32)
+
+    def convertINT8ToINT32(self) -> None:
+        self._convert(dtype_named("INT8").onnx, INT32)
+
+    def convertINT16ToINT32(self) -> None:
+        self._convert(dtype_named("INT16").onnx, INT32)
+
+    def convertINT64ToINT32(self, clip: bool = False) -> None:
+        """With ``clip`` values out of range become the nearest INT32; without it they are an error."""
+        self._convert(dtype_named("INT64").onnx, INT32, clip=clip)
+
+    def _convert(self, old: int, new: DType, *, clip: bool = False) -> None:
+        """Change element type number ``old``; nothing is changed if a value does not fit."""
+        graphs = list(_graphs(self._model.graph))
+        tensors = [tensor for graph in graphs for tensor in _tensors(graph) if tensor.data_type == old]
+        converted = [_converted(tensor, new, clip) for tensor in tensors]
+        for tensor, changed in zip(tensors, converted, strict=True):
+            tensor.CopyFrom(changed)
+        for graph in graphs:
+            for info in chain(graph.input, graph.output, graph.value_info):
+                if info.type.tensor_type.elem_type == old:
+                    info.type.tensor_type.elem_type = new.onnx
+            for attribute in _attributes(graph):
+                if attribute.name in _TYPE_ATTRIBUTES and attribute.i == old:
+                    attribute.i = new.onnx
+
+    # Inputs and initializers
+
+    def removeUnusedInputs(self) -> None:
+        """Drop inputs and initializers that no node reads and that are no outputs."""
+        graph = self._model.graph
+        used = {id for inner in _graphs(graph) for id in _read(inner)}
+        self._keep_inputs(used)
+        _replace(graph.initializer, [proto for proto in graph.initializer if proto.name in used])
+
+    def convertInitializersToConstants(self, ids: Sequence[str]) -> None:
+        """Make constants, which are never trained, of these initializers."""
+        graph, chosen = self._model.graph, self._initializers(ids)
+        nodes = [
+            helper.make_node("Constant", [], [id], value=_proto("", _array(proto))) for id, proto in chosen.items()
+        ]
+        _replace(graph.node, [*nodes, *graph.node])
+        _replace(graph.initializer, [proto for proto in graph.initializer if proto.name not in chosen])
+        self._keep_inputs({info.name for info in graph.input} - set(chosen))
+
+    def convertAllFixedPointInitializersToConstants(self) -> None:
+        """Make constants of all initializers of integers."""
+        initializers = self._model.graph.initializer
+        self.convertInitializersToConstants([proto.name for proto in initializers if proto.data_type in _FIXED_POINT])
+
+    def saveInitializersExternally(self, ids: Sequence[str], filename: str) -> None:
+        """Move the data of these initializers to ``filename``; the model keeps a reference to it."""
+        chosen = self._initializers(ids)
+        data = {id: array for id, array in initializers_of(self._model).items() if id in chosen}
+        write_external(data, (tuple(chosen), filename))
+        for proto in references(data, tuple(chosen), filename):
+            chosen[proto.name].CopyFrom(proto)
+
+    def _initializers(self, ids: Sequence[str]) -> dict[str, onnx.TensorProto]:
+        found = {proto.name: proto for proto in self._model.graph.initializer}
+        unknown = [id for id in ids if id not in found]
+        if unknown:
+            raise EmulatorError(
+                f"Tensor '{unknown[0]}' is not an initializer of the model; it has {', '.join(found) or 'none'}"
+            )
+        return {id: found[id] for id in ids}
+
+    def _keep_inputs(self, ids: set[str]) -> None:
+        graph = self._model.graph
+        _replace(graph.input, [info for info in graph.input if info.name in ids])
+
+    # Training
+
+    def prepareNodesForTraining(self) -> None:
+        """Give batch normalisations the outputs that training needs, and end the test mode of nodes."""
+        for node in self._model.graph.node:
+            for attribute in node.attribute:
+                if attribute.name == "is_test":
+                    attribute.i = 0
+            if node.op_type == "BatchNormalization" and len(node.output) == 1:
+                prefix = node.name or node.output[0]
+                node.output.extend(f"{prefix}_{name}" for name in _BATCH_STATISTICS)
+
+
+def _replace(field: MutableSequence[T], values: Iterable[T]) -> None:
+    """Set a repeated field of a message; the values may come from the field itself."""
+    kept = list(values)
+    del field[:]
+    field.extend(kept)
+
+
+def _graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
+    """A graph, and those in the attributes of its nodes."""
+    yield graph
+    for attribute in _attributes(graph):
+        for body in ([attribute.g] if attribute.HasField("g") else []) + list(attribute.graphs):
+            yield from _graphs(body)
+
+
+def _attributes(graph: onnx.GraphProto) -> Iterator[onnx.AttributeProto]:
+    return (attribute for node in graph.node for attribute in node.attribute)
+
+
+def _tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
+    yield from graph.initializer
+    for attribute in _attributes(graph):
+        if attribute.HasField("t"):
+            yield attribute.t
+        yield from attribute.tensors
+
+
+def _read(graph: onnx.GraphProto) -> Iterator[str]:
+    for node in graph.node:
+        yield from node.input
+    yield from (info.name for info in graph.output)
+
+
+def _array(proto: onnx.TensorProto) -> NDArray[Any]:
+    if proto.data_type == _BFLOAT16:
+        return np.asarray(numpy_helper.to_array(proto), np.float32)
+    return array_of(proto)
+
+
+def _proto(id: str, array: NDArray[Any]) -> onnx.TensorProto:
+    """Halves in the form that ONNX's own tools read as well; PopART's packed form they refuse."""
+    return numpy_helper.from_array(array, id) if array.dtype == FLOAT16.numpy else proto_of(id, array)
+
+
+def _converted(proto: onnx.TensorProto, new: DType, clip: bool) -> onnx.TensorProto:
+    array = _array(proto)
+    if new.is_integer:
+        array = _in_range(proto.name, array, new, clip)
+    with np.errstate(over="ignore"):  # too large for a half is infinite, as on the device
+        return _proto(proto.name, array.astype(new.numpy))
+
+
+def _in_range(id: str, array: NDArray[Any], new: DType, clip: bool) -> NDArray[Any]:
+    bounds = np.iinfo(new.numpy)
+    fitting: NDArray[Any] = np.clip(array, bounds.min, bounds.max)
+    outside = array[fitting != array]
+    if outside.size and not clip:
+        raise EmulatorError(
+            f"Tensor '{id}' has the value {outside.flat[0]}, which is out of the range of {new}; "
+            "convert with clip=True"
+        )
+    return fitting

@@ -1,0 +1,152 @@
+"""Opsets: ``builder.aiOnnx`` and ``builder.aiGraphcore``, whose methods add ops."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from enum import Enum
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+
+from ipu_emu.errors import EmulatorError
+from ipu_emu.graph import dtype_named
+from ipu_emu.graph.op import GRAPHCORE
+from ipu_emu.popart.builder.ai_graphcore import AI_GRAPHCORE
+from ipu_emu.popart.builder.ai_onnx import AI_ONNX, Row
+from ipu_emu.popart.builder.attribute_values import stored
+from ipu_emu.popart.builder.node_attributes import NodeAttributes
+from ipu_emu.popart.builder.signatures import available, check_inputs, signature
+from ipu_emu.popart.options.tensor_location import CommGroup
+from ipu_emu.popart.types.enums import DataType
+
+__all__ = ["AiGraphcore", "AiOnnx", "AiOnnxMl", "plain"]
+
+
+#: Parameters whose attribute has another name.
+_NAMES = {"collectiveOperator": "__collectiveOperator", "commGroup": "__collectiveCommGroup"}
+#: Parameters that take the number of an enum, not its name.
+_NUMBERED = ("collectiveOperator",)
+#: Convolutions that are planned together: a list of lists of tensors, and of each attribute.
+_MULTI = "MultiConv"
+
+
+class AddOp(Protocol):
+    """Adds an op to the model and returns the ids of its outputs."""
+
+    def __call__(
+        self, domain: str, type: str, inputs: Sequence[str], attributes: dict[str, Any], outputs: int, name: str
+    ) -> list[str]: ...
+
+
+class _Opset:
+    """Methods by name from a table of signatures."""
+
+    domain = ""
+    table: ClassVar[Mapping[str, Row]] = AI_ONNX
+
+    def __init__(self, add: AddOp, version: int) -> None:
+        self._add, self._version = add, version
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        try:
+            found = signature(name, self.table, self._version)
+        except EmulatorError as error:
+            raise AttributeError(error.args[0]) from None
+
+        def add(*values: Any, **named: Any) -> str | list[str]:
+            args: Sequence[Any] = ()
+            inputs: list[str] = []
+            if found.takes_args:
+                args = _args(found.name, values, named)
+                inputs = _triples(args) if found.type == _MULTI else _ids(found.name, args)
+                values = values[1:]
+                if not self.domain:
+                    check_inputs(found.type, self._version, len(inputs))
+            attributes, context = found.bind(values, named)
+            outputs = int(attributes.pop("num_outputs", found.outputs))
+            if found.type == _MULTI:
+                attributes, outputs = _numbered(attributes), len(args)
+            made = self._add(self.domain, found.type, inputs, plain(attributes), outputs, context)
+            return made if found.returns_list else made[0]
+
+        described: Any = add
+        described.__name__ = described.__qualname__ = name
+        described.__doc__ = f"Add {found.type} of {self.domain or 'ai.onnx'} and return the ids of its outputs."
+        described.__signature__ = found.python
+        return add
+
+    def __dir__(self) -> list[str]:
+        return available(self.table, self._version)
+
+
+class AiOnnx(_Opset):
+    """Ops of one version of ai.onnx."""
+
+
+class AiOnnxMl(_Opset):
+    """Classical machine learning: the domain is known, but none of its ops is emulated."""
+
+    domain = "ai.onnx.ml"
+    table: ClassVar = {}
+
+
+class AiGraphcore(_Opset):
+    """PopART's own ops."""
+
+    domain = GRAPHCORE
+    table = AI_GRAPHCORE
+
+
+def _args(name: str, values: Sequence[Any], named: dict[str, Any]) -> Sequence[Any]:
+    """The tensors that a call gives, by position or by name."""
+    if not values and "args" not in named:
+        raise TypeError(f"{name}() needs args, a list of tensor ids")
+    made: Sequence[Any] = values[0] if values else named.pop("args")
+    return made
+
+
+def _triples(args: Sequence[Any]) -> list[str]:
+    """Data, weights and bias, or nothing instead, of convolutions that are planned together."""
+    lists = [_ids(_MULTI.lower(), one) for one in args]
+    if not lists or any(len(one) not in (2, 3) for one in lists):
+        raise TypeError("multiconv() takes a list of [data, weights] or [data, weights, bias], one per convolution")
+    return [id for one in lists for id in (*one, "")[:3]]
+
+
+def _numbered(attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """``name_i`` for the list of convolution i."""
+    made: dict[str, Any] = {}
+    for name, value in attributes.items():
+        whole = not isinstance(value, Sequence) or isinstance(value, str)
+        made |= {name: value} if whole else {f"{name}_{i}": one for i, one in enumerate(value)}
+    return made
+
+
+def _ids(name: str, args: object) -> list[str]:
+    if isinstance(args, str) or not isinstance(args, Sequence):
+        raise TypeError(f"{name}() takes a list of tensor ids, found {args!r}")
+    return [str(id) for id in args]
+
+
+def plain(attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """Attributes as ONNX keeps them; those that were not given are left out."""
+    made = {_NAMES.get(name, name): _value(name, value) for name, value in attributes.items() if value is not None}
+    made.pop("is_value_sparse", None)
+    return made
+
+
+def _value(name: str, value: Any) -> Any:
+    if name == "to":
+        value = value.name if isinstance(value, DataType) else value
+        return dtype_named(value).onnx if isinstance(value, str) else int(value)
+    if name == "value" and not isinstance(value, float):  # a number is what pad fills with
+        return np.array(value)
+    if isinstance(value, NodeAttributes):
+        return value.graph
+    if isinstance(value, CommGroup):
+        return [int(value.type.value), value.replicaGroupSize]
+    if isinstance(value, Enum):
+        return value.value if isinstance(value.value, int) and name in _NUMBERED else value.name
+    return stored(value)

@@ -1,0 +1,156 @@
+"""Signatures: the parameters of each op of the Builder, which callers may give by position.
+
+A ``num_outputs`` among them means that the op returns a list of ids.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from keyword import iskeyword
+from typing import Any
+
+import numpy as np
+import onnx
+
+from ipu_emu.errors import ArgumentTypeError, EmulatorError, RefusedError
+from ipu_emu.popart.builder.ai_onnx import Row
+
+__all__ = ["REQUIRED", "Signature", "available", "check_inputs", "signature"]
+
+#: Stands for the default of a parameter that has none.
+REQUIRED = object()
+
+#: Ops that always make so many outputs, which their callers get as a list.
+_OUTPUTS = {
+    "CtcBeamSearchDecoder": 3,
+    "TopK": 2,
+    "DynamicQuantizeLinear": 3,
+    "GroupNormalization": 3,
+    "LSTM": 2,  # that of aiGraphcore; ONNX's takes their number
+    "MultiConv": 1,
+    "ReduceMedian": 2,
+    "Sort": 2,
+    "SplineBasis": 2,
+}
+#: Older names of the last parameter.
+_CONTEXTS = {"debugPrefix": "debugContext", "debugName": "debugContext"}
+#: How ONNX says that there is no maximum.
+_UNBOUNDED = 2**31 - 1
+#: Attributes that are real numbers though no default says so.
+_REAL = frozenset({"clip", "height_scale", "lambda", "scale", "scales", "seed", "width_scale"})
+_WITHOUT_ARGS = ("Constant", "Init", "RandomNormal", "RandomUniform", "SequenceEmpty")
+
+
+@dataclass(frozen=True)
+class Signature:
+    """Parameters of one op in one opset, with their defaults."""
+
+    name: str
+    type: str
+    takes_args: bool
+    defaults: dict[str, Any]
+
+    @classmethod
+    def of(cls, name: str, row: Row, opset: int) -> Signature | None:
+        """The signature in force in ``opset``, None if there is no such op."""
+        type, versions = row
+        text = versions.get(max((version for version in versions if version <= opset), default=0))
+        if text is None:
+            return None
+        defaults = dict(_parameter(word) for word in text.split())
+        return cls(name, type, type not in _WITHOUT_ARGS, defaults)
+
+    @property
+    def returns_list(self) -> bool:
+        return "num_outputs" in self.defaults or self.type in _OUTPUTS
+
+    @property
+    def outputs(self) -> int:
+        """How many outputs the op has, unless its caller says so."""
+        return _OUTPUTS.get(self.type, 1)
+
+    @property
+    def python(self) -> inspect.Signature:
+        """What ``help`` shows; a lambda among the parameters, which can only be given by position, gets a ``_``."""
+        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+        first = [inspect.Parameter("args", kind)] if self.takes_args else []
+        others = [
+            inspect.Parameter(
+                f"{name}_" if iskeyword(name) else name,
+                kind,
+                default=inspect.Parameter.empty if value is REQUIRED else value,
+            )
+            for name, value in (*self.defaults.items(), ("debugContext", ""))
+        ]
+        return inspect.Signature([*first, *others], return_annotation=list[str] if self.returns_list else str)
+
+    def bind(self, values: Sequence[Any], named: dict[str, Any]) -> tuple[dict[str, Any], str]:
+        """(attributes, debug context) of a call; raise TypeError as Python does for a wrong call."""
+        names = [*self.defaults, "debugContext"]
+        if len(values) > len(names):
+            raise TypeError(
+                f"{self.name}() takes {len(names)} attributes ({', '.join(names)}), {len(values)} were given"
+            )
+        given = dict(zip(names, values, strict=False))
+        for name, value in named.items():
+            name = _CONTEXTS.get(name, name)
+            if name not in names:
+                raise TypeError(f"{self.name}() has no attribute {name!r}; it has {', '.join(names)}")
+            if name in given:
+                raise TypeError(f"{self.name}() got two values for {name!r}")
+            given[name] = value
+        context = given.pop("debugContext", "")
+        bound = self.defaults | given
+        missing = [name for name, value in bound.items() if value is REQUIRED]
+        if missing:
+            raise TypeError(f"{self.name}() needs {', '.join(missing)}")
+        typed = {name: _typed(name, self.defaults[name], value) for name, value in bound.items()}
+        return typed, str(context or "")
+
+
+def _parameter(word: str) -> tuple[str, Any]:
+    name, _, default = word.partition("=")
+    return name, json.loads(default) if default else REQUIRED
+
+
+def _typed(name: str, default: Any, value: Any) -> Any:
+    """A value as ONNX types the attribute: a whole number where a real one is meant is one, and none is numpy's."""
+    real = isinstance(default, float) or name in _REAL
+    if value is None or not (real or isinstance(default, int | list)):
+        return value
+    if isinstance(value, np.generic | np.ndarray):
+        value = value.tolist()
+    if real and isinstance(value, list | tuple):
+        return [float(one) for one in value]
+    for kind, takes, what in (
+        (real, int | float, "a number"),
+        (isinstance(default, int) and not real, int, "a whole number"),
+        (isinstance(default, list), list | tuple, "a list"),
+    ):
+        if kind and not isinstance(value, takes):
+            raise ArgumentTypeError(f"{name} is {value!r}; it has to be {what}")
+    return float(value) if real else value
+
+
+def check_inputs(type: str, opset: int, count: int) -> None:
+    """Raise EmulatorError for a number of inputs that ONNX does not allow for an op of this opset."""
+    schema = onnx.defs.get_schema(type, opset, "")
+    if not schema.min_input <= count <= schema.max_input:
+        most = "inf" if schema.max_input == _UNBOUNDED else schema.max_input
+        raise RefusedError(f"{type} has invalid number of inputs {count}. Must be between {schema.min_input}..{most}")
+
+
+def available(table: Mapping[str, Row], opset: int) -> list[str]:
+    """Names of the ops of an opset."""
+    return sorted(name for name, row in table.items() if Signature.of(name, row, opset))
+
+
+def signature(name: str, table: Mapping[str, Row], opset: int) -> Signature:
+    """Look up an op; raise EmulatorError naming the ops there are."""
+    found = Signature.of(name, table[name], opset) if name in table else None
+    if found is None:
+        raise EmulatorError(f"No op '{name}' in opset {opset}; there are {', '.join(available(table, opset))}")
+    return found

@@ -1,0 +1,1 @@
+"""DeviceManager, DeviceInfo and sync patterns."""

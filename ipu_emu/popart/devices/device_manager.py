@@ -1,0 +1,293 @@
+"""DeviceManager and DeviceInfo: the devices that sessions run on."""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, SupportsIndex
+
+from ipu_emu.errors import ArgumentTypeError, EmulatorError
+from ipu_emu.hardware import GENERATIONS, Connection, Device, DeviceKind, Occupancy, System, of_this_process, share_of
+from ipu_emu.popart.devices.sync_pattern import sync_pattern
+from ipu_emu.popart.types.enums import DeviceConnectionType, DeviceSelectionCriterion, DeviceType, SyncPattern
+
+__all__ = ["DeviceInfo", "DeviceManager"]
+
+_TYPES = {
+    DeviceKind.IPU_MODEL: DeviceType.IpuModel,
+    DeviceKind.CPU: DeviceType.Cpu,
+    DeviceKind.IPU: DeviceType.Ipu,
+    DeviceKind.OFFLINE: DeviceType.OfflineIpu,
+    DeviceKind.SIM: DeviceType.Sim,
+}
+_CONNECTIONS = {
+    DeviceConnectionType.Always: Connection.ALWAYS,
+    DeviceConnectionType.OnDemand: Connection.ON_DEMAND,
+    DeviceConnectionType.Never: Connection.NEVER,
+}
+_MODEL_OPTIONS = ("numIPUs", "tilesPerIPU", "compileIPUCode", "ipuVersion")
+_OFFLINE_OPTIONS = ("numIPUs", "tilesPerIPU", "ipuVersion", "syncPattern")
+
+
+class DeviceInfo:
+    """One device. As a context manager it detaches at the end."""
+
+    def __init__(
+        self,
+        device: Device,
+        pattern: SyncPattern = SyncPattern.Full,
+        occupancy: Occupancy | None = None,
+        timeout: float = 0.0,
+    ) -> None:
+        self.device = device
+        self.syncPattern = sync_pattern(pattern)
+        self._occupancy, self._timeout = occupancy, timeout
+        # What is only described, not acquired, is nobody else's.
+        self._attached = device.kind not in (DeviceKind.OFFLINE, DeviceKind.IPU)
+
+    @property
+    def type(self) -> DeviceType:
+        return _TYPES[self.device.kind]
+
+    @property
+    def connectionType(self) -> DeviceConnectionType:
+        return {value: key for key, value in _CONNECTIONS.items()}[self.device.connection]
+
+    @property
+    def id(self) -> int:
+        return self.device.id
+
+    @property
+    def numIpus(self) -> int:
+        return self.device.num_ipus
+
+    @property
+    def tilesPerIPU(self) -> int:
+        return self.device.tiles_per_ipu
+
+    @property
+    def ipuVersion(self) -> str:
+        return self.device.version
+
+    @property
+    def driverIds(self) -> list[int]:
+        return list(self.device.ipus)
+
+    @property
+    def isAttached(self) -> bool:
+        return self._attached
+
+    def attach(self) -> bool:
+        """Take the device; False for one that somebody else has, or that can never be attached."""
+        if self.device.connection is Connection.NEVER or self.device.kind is DeviceKind.OFFLINE:
+            return False
+        if not self._attached:
+            self._attached = self._occupancy is None or self._occupancy.take(self, self.device.ipus)
+        return self._attached
+
+    def tryAttachUntilTimeout(self) -> bool:
+        """As ``attach``, but wait as long as ``setOnDemandAttachTimeout`` said for somebody to detach."""
+        deadline = time.monotonic() + self._timeout
+        while not self.attach():
+            if time.monotonic() >= deadline or self.device.connection is Connection.NEVER:
+                return False
+            time.sleep(min(0.01, self._timeout))
+        return True
+
+    def detach(self) -> None:
+        """Give the device back."""
+        if self._occupancy is not None:
+            self._occupancy.release(self)
+        self._attached = False
+
+    def __enter__(self) -> DeviceInfo:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.detach()
+
+    def __repr__(self) -> str:
+        return f"DeviceInfo({self.type.name}, id={self.id}, numIpus={self.numIpus})"
+
+
+class DeviceManager:
+    """Finds and makes devices; IPUs are those of an emulated ``system``, by default the one of this process."""
+
+    def __init__(self, system: System | None = None) -> None:
+        self._system = System.from_environ(os.environ) if system is None else system
+        self._occupancy = of_this_process(self._system, os.environ) if system is None else Occupancy()
+        self._share = share_of(self._system, os.environ if system is None else {})
+        self._timeout = 90.0
+
+    def setOnDemandAttachTimeout(self, seconds: float) -> None:
+        """How long to wait for a device that is attached on demand and that somebody else has."""
+        self._timeout = float(seconds)
+
+    def createCpuDevice(self) -> DeviceInfo:
+        return DeviceInfo(Device(DeviceKind.CPU, 0, 1, 1, ""))
+
+    def createIpuModelDevice(self, options: Mapping[str, Any]) -> DeviceInfo:
+        """``{"numIPUs", "tilesPerIPU", "compileIPUCode", "ipuVersion"}``"""
+        return DeviceInfo(self._described(DeviceKind.IPU_MODEL, options, _MODEL_OPTIONS))
+
+    def createSimDevice(self, options: Mapping[str, Any]) -> DeviceInfo:
+        return DeviceInfo(self._described(DeviceKind.SIM, options, _MODEL_OPTIONS))
+
+    def createOfflineIPUDevice(self, options: Mapping[str, Any]) -> DeviceInfo:
+        """``{"numIPUs", "tilesPerIPU", "ipuVersion", "syncPattern"}``: compiles, never runs."""
+        device = self._described(DeviceKind.OFFLINE, options, _OFFLINE_OPTIONS, Connection.NEVER)
+        return DeviceInfo(device, options.get("syncPattern", SyncPattern.Full))
+
+    def createOfflineIpuFromDeviceInfo(self, info: DeviceInfo) -> DeviceInfo:
+        """As ``createOfflineIPUDevice``, for as many IPUs of the kind of another device."""
+        device = replace(info.device, kind=DeviceKind.OFFLINE, connection=Connection.NEVER, ipus=())
+        return DeviceInfo(device, info.syncPattern)
+
+    def createOfflineIpuFromSystemString(self, system: str, numIpus: int) -> DeviceInfo:
+        """As ``createOfflineIPUDevice``, for ``numIpus`` IPUs of a Pod by name."""
+        pod = System.named(system)
+        if numIpus > pod.ipus:
+            raise EmulatorError(f"{numIpus} IPUs of a {pod.name} were asked for; it has {pod.ipus}")
+        kind = DeviceKind.OFFLINE
+        return DeviceInfo(Device(kind, 0, numIpus, pod.tiles_per_ipu, pod.version, Connection.NEVER))
+
+    def acquireAvailableDevice(
+        self,
+        numIpus: int = 1,
+        tilesPerIpu: int = 0,
+        pattern: SyncPattern = SyncPattern.Full,
+        connectionType: DeviceConnectionType = DeviceConnectionType.Always,
+        selectionCriterion: DeviceSelectionCriterion = DeviceSelectionCriterion.First,
+    ) -> DeviceInfo:
+        """Take a device of ``numIpus`` IPUs (a power of two)."""
+        found = self.tryAcquireAvailableDevice(numIpus, tilesPerIpu, pattern, connectionType, selectionCriterion)
+        if found is None:
+            raise EmulatorError(
+                f"Failed to acquire device with {numIpus} IPUs. Ensure that there are sufficient IPUs available. "
+                "If you have enabled the Poplar SDK you can check device availability with the `gc-monitor` "
+                "command-line utility.",
+                note=f"The emulated {self._system.name} has {self._system.ipus} IPUs",
+            )
+        return found
+
+    def tryAcquireAvailableDevice(
+        self,
+        numIpus: int = 1,
+        tilesPerIpu: int = 0,
+        pattern: SyncPattern = SyncPattern.Full,
+        connectionType: DeviceConnectionType = DeviceConnectionType.Always,
+        selectionCriterion: DeviceSelectionCriterion = DeviceSelectionCriterion.First,
+    ) -> DeviceInfo | None:
+        """As ``acquireAvailableDevice``, but None where nobody can have such a device now."""
+        if not isinstance(numIpus, SupportsIndex):
+            raise ArgumentTypeError(f"numIpus is a number of IPUs, not {numIpus!r}; use 1, 2, 4, ...")
+        if numIpus < 1 or numIpus & (numIpus - 1):
+            raise EmulatorError(
+                f"You have attempted to acquire {numIpus} IPUs. The number of IPUs requested must be a power of two",
+                note="Choose instances and replicas so that each instance drives 1, 2, 4, ... IPUs",
+            )
+        _check_attachable(connectionType)
+        found = self.enumerateDevices(pattern, numIpus, DeviceType.Ipu, connectionType, tilesPerIpu)
+        if selectionCriterion is DeviceSelectionCriterion.Random:
+            random.shuffle(found)
+        found.sort(key=self._last_resort)
+        return next((info for info in found if self._acquired(info)), None)
+
+    def acquireDeviceById(
+        self,
+        id: int,
+        pattern: SyncPattern = SyncPattern.Full,
+        connectionType: DeviceConnectionType = DeviceConnectionType.Always,
+    ) -> DeviceInfo:
+        """Take the device with this id."""
+        found = self.tryAcquireDeviceById(id, pattern, connectionType)
+        if found is None:
+            raise EmulatorError(
+                f"Failed to acquire device with id '{id}'. Ensure it is available. If you have enabled the Poplar "
+                "SDK you can check device availability with the `gc-monitor` command-line utility."
+            )
+        return found
+
+    def tryAcquireDeviceById(
+        self,
+        id: int,
+        pattern: SyncPattern = SyncPattern.Full,
+        connectionType: DeviceConnectionType = DeviceConnectionType.Always,
+    ) -> DeviceInfo | None:
+        """As ``acquireDeviceById``, but None where nobody can have that device now."""
+        _check_attachable(connectionType)
+        ipus = self._system.ipus_of(id)
+        if ipus is None:
+            return None
+        info = self._ipu(id, ipus, pattern, connectionType)
+        return info if self._acquired(info) else None
+
+    def enumerateDevices(
+        self,
+        pattern: SyncPattern = SyncPattern.Full,
+        numIpus: int = 1,
+        deviceType: DeviceType = DeviceType.Ipu,
+        connectionType: DeviceConnectionType = DeviceConnectionType.Always,
+        tilesPerIPU: int = 0,
+    ) -> list[DeviceInfo]:
+        """Devices of ``numIpus`` IPUs of the emulated system."""
+        if deviceType is not DeviceType.Ipu or tilesPerIPU not in (0, self._system.tiles_per_ipu):
+            return []
+        if numIpus < 1 or numIpus & (numIpus - 1):
+            return []
+        devices = []
+        for id in self._system.device_ids(numIpus):
+            devices.append(self._ipu(id, self._system.ipus_of(id) or (), pattern, connectionType))
+        return devices
+
+    def _ipu(
+        self, id: int, ipus: tuple[int, ...], pattern: SyncPattern, connection: DeviceConnectionType
+    ) -> DeviceInfo:
+        system = self._system
+        device = Device(
+            DeviceKind.IPU, id, len(ipus), system.tiles_per_ipu, system.version, _CONNECTIONS[connection], ipus
+        )
+        return DeviceInfo(device, pattern, self._occupancy, self._timeout)
+
+    def _last_resort(self, info: DeviceInfo) -> tuple[bool, bool]:
+        """Devices of other instances of the job come last, and before them those that somebody has."""
+        elsewhere = not set(info.device.ipus) <= set(self._share)
+        return elsewhere, not self._occupancy.is_free(info.device.ipus)
+
+    def _acquired(self, info: DeviceInfo) -> bool:
+        """Whether a device can be had now; one that is attached on demand is taken when a session needs it."""
+        return info.device.connection is Connection.ON_DEMAND or info.attach()
+
+    def _described(
+        self,
+        kind: DeviceKind,
+        options: Mapping[str, Any],
+        valid: tuple[str, ...],
+        connection: Connection = Connection.ALWAYS,
+    ) -> Device:
+        for name in options:
+            if name not in valid:
+                raise EmulatorError(
+                    f"Invalid option `{name}' passed to DevicexManager::createHostDevice for device type "
+                    f"{_TYPES[kind].name}. Valid options are {', '.join(valid)}"
+                )
+        tiles = _count_of("tilesPerIPU", options.get("tilesPerIPU", self._system.tiles_per_ipu))
+        version = str(options.get("ipuVersion", self._system.version))
+        if version not in GENERATIONS:
+            raise EmulatorError(f"ipuVersion is '{version}', which there is not; use {', '.join(GENERATIONS)}")
+        return Device(kind, 0, _count_of("numIPUs", options.get("numIPUs", 1)), tiles, version, connection)
+
+
+def _check_attachable(connectionType: DeviceConnectionType) -> None:
+    if connectionType is DeviceConnectionType.Never:
+        raise EmulatorError("Trying to acquire a hardware device when connectionType is DeviceConnectionType::Never")
+
+
+def _count_of(option: str, value: Any) -> int:
+    """A number from 1 on, which may be given as a text."""
+    if not str(value).isdecimal() or int(value) < 1:
+        raise EmulatorError(f"{option} is {value!r}; use a number from 1 on")
+    return int(value)

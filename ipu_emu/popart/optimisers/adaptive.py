@@ -1,0 +1,94 @@
+"""Adaptive: the optimisers AdaGrad, RMSProp, CenteredRMSProp and AdaDelta, by mode."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+from ipu_emu.compiler.optimisers import adaptive_rule
+from ipu_emu.compiler.optimisers.adaptive_rule import AdaptiveForm, AdaptiveValues
+from ipu_emu.errors import EmulatorError
+from ipu_emu.popart.optimisers.optimizer import Optimizer, OptimizerValueMap, Value, state_type
+from ipu_emu.popart.types.enums import AdaptiveMode, DataType, WeightDecayMode
+
+__all__ = ["Adaptive"]
+
+_FORMS = {
+    AdaptiveMode.AdaGrad: AdaptiveForm.ADA_GRAD,
+    AdaptiveMode.RMSProp: AdaptiveForm.RMS_PROP,
+    AdaptiveMode.CenteredRMSProp: AdaptiveForm.CENTERED_RMS_PROP,
+    AdaptiveMode.AdaDelta: AdaptiveForm.ADA_DELTA,
+}
+_WITH_VARIANT = (AdaptiveMode.RMSProp, AdaptiveMode.CenteredRMSProp)
+
+
+class Adaptive(Optimizer):
+    """``Adaptive(dict, mode=RMSProp, weight_decay_mode=Decay, accum_type, accl1_type, ..., rmsprop_tf_variant)``."""
+
+    name = "Adaptive"
+    keys: ClassVar = {
+        "defaultLearningRate": 0.01,
+        "defaultAlpha": 0.99,
+        "defaultMomentum": 0.0,
+        "defaultEps": 1e-6,
+        "lossScaling": 1.0,
+        "defaultWeightDecay": 0.0,
+    }
+    fields: ClassVar = {
+        "learningRate": "learning_rate",
+        "weightDecay": "weight_decay",
+        "alpha": "alpha",
+        "momentum": "momentum",
+        "eps": "eps",
+    }
+    replaced: ClassVar = {
+        "learning rates": "learning_rate",
+        "weight decays": "weight_decay",
+        "alphas": "alpha",
+        "momentums": "momentum",
+        "eps": "eps",
+    }
+    not_negative: ClassVar = {"weight decay": "weight_decay", "alpha": "alpha", "momentum": "momentum"}
+    values_type = AdaptiveValues
+
+    def __init__(
+        self,
+        values: Mapping[str, Value] | None = None,
+        mode: AdaptiveMode = AdaptiveMode.RMSProp,
+        weight_decay_mode: WeightDecayMode = WeightDecayMode.Decay,
+        accum_type: DataType = DataType.UNDEFINED,
+        accl1_type: DataType = DataType.FLOAT,
+        accl2_type: DataType = DataType.FLOAT,
+        accl3_type: DataType = DataType.UNDEFINED,
+        rmsprop_tf_variant: bool = False,
+    ) -> None:
+        if rmsprop_tf_variant and mode not in _WITH_VARIANT:
+            raise EmulatorError(
+                "The rmspropTFVariant parameter is only valid with the RMSProp and CenteredRMSProp optimizers."
+            )
+        default, loss_scaling = self.read(values or {})
+        self.mode, self.weight_decay_mode, self.tf_variant = mode, weight_decay_mode, bool(rmsprop_tf_variant)
+        self.plan = adaptive_rule.Adaptive(
+            default,
+            loss_scaling,
+            _FORMS[mode],
+            l2=weight_decay_mode is WeightDecayMode.L2Regularization,
+            tf_variant=self.tf_variant,
+            accum_type=state_type(accum_type),
+            accl1_type=state_type(accl1_type),
+            accl2_type=state_type(accl2_type),
+            accl3_type=state_type(accl3_type),
+        )
+
+    def form(self) -> str:
+        variant = ", TensorFlow's variant" if self.tf_variant else ""
+        return f"{self.mode.name}, {self.weight_decay_mode.name}{variant}"
+
+    def alphas(self) -> OptimizerValueMap:
+        return self._values("alpha")
+
+    def momentums(self) -> OptimizerValueMap:
+        return self._values("momentum")
+
+    def epsilons(self) -> OptimizerValueMap:
+        return self._values("eps")

@@ -1,0 +1,251 @@
+"""Optimizer: what the user says of an optimiser, checked, and handed to the transform that applies it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar
+
+from ipu_emu.compiler.optimisers.update_rule import Clip, Hyper, Rule
+from ipu_emu.errors import ArgumentTypeError, EmulatorError
+from ipu_emu.graph import DType, dtype_named
+from ipu_emu.popart.types.enums import DataType
+
+__all__ = [
+    "ClipNormSettings",
+    "Optimizer",
+    "OptimizerValue",
+    "OptimizerValueMap",
+    "Value",
+    "check_replacement",
+    "clips_of",
+    "state_type",
+]
+
+#: A number, (number, is it constant), or an OptimizerValue.
+Value = Any
+
+
+class OptimizerValue:
+    """A number that is fixed when the model is compiled, or that the host may change between runs."""
+
+    def __init__(self, val: float = 0.0, isConst: bool = True) -> None:
+        self._hyper = Hyper(float(val), bool(isConst))
+
+    def val(self) -> float:
+        return self._hyper.value
+
+    def isConst(self) -> bool:
+        return self._hyper.constant
+
+    def __repr__(self) -> str:
+        return f"OptimizerValue({self.val()}, {self.isConst()})"
+
+
+class OptimizerValueMap:
+    """One value of an optimiser for all weights: the default, and those that weights have of their own."""
+
+    def __init__(self, default: OptimizerValue, specific: Mapping[str, OptimizerValue]) -> None:
+        self._default, self._specific = default, dict(specific)
+
+    def getDefault(self) -> OptimizerValue:
+        return self._default
+
+    def get(self, weightId: str) -> OptimizerValue:
+        return self._specific.get(weightId, self._default)
+
+    def hasSpecific(self, weightId: str = "") -> bool:
+        """Say whether a weight (or any) has a value of its own."""
+        return weightId in self._specific if weightId else bool(self._specific)
+
+
+class ClipNormSettings:
+    """Weights whose gradients are scaled together so that their L2 norm is at most ``maxNorm``."""
+
+    def __init__(self, weightIds: Sequence[str], maxNorm: float) -> None:
+        if maxNorm <= 0:
+            raise EmulatorError(f"A maximum norm of {maxNorm:g} was asked for; it must be above 0")
+        self.weightIds = list(weightIds)
+        self.maxNorm = float(maxNorm)
+
+    @classmethod
+    def clipAllWeights(cls, maxNorm: float) -> ClipNormSettings:
+        """All weights of the model as one group."""
+        return cls([], maxNorm)
+
+    def getWeightIds(self) -> list[str]:
+        return self.weightIds
+
+    def getMaxNorm(self) -> float:
+        return self.maxNorm
+
+
+class Optimizer:
+    """Base of optimisers: tables of keys, and what follows from them.
+
+    ``keys`` are those of the constructor with their defaults; ``fields`` maps the keys of ``insertSpecific`` to the
+    fields of the rule's values; ``replaced`` maps what a message calls a value to its field, and ``not_negative``
+    does so for values that must be 0 or more.
+    """
+
+    name: ClassVar[str]
+    keys: ClassVar[Mapping[str, float]]
+    fields: ClassVar[Mapping[str, str]]
+    replaced: ClassVar[Mapping[str, str]]
+    not_negative: ClassVar[Mapping[str, str]]
+    values_type: ClassVar[type[Any]]
+    plan: Any
+
+    def type_s(self) -> str:
+        """Name of the kind of optimiser."""
+        return self.name
+
+    def form(self) -> str:
+        """What the values of two optimisers must share for one to take over from the other."""
+        raise AssertionError("a kind of optimiser defines this")
+
+    def insertSpecific(self, weightId: str, values: Mapping[str, Value]) -> None:
+        """Give one weight values of its own; keys that are not given take the defaults in force now."""
+        for key in values:
+            if key not in self.fields:
+                keys = ", ".join(self.fields)
+                raise EmulatorError(
+                    f"Invalid key {key} in {self.name}::insertSpecific. Permitted keys are ( {keys} )"
+                )
+        given = {self.fields[key]: hyper(value) for key, value in values.items()}
+        specific = replace(self.plan.default, **given)
+        self.check(specific)
+        self.plan = replace(self.plan, specific={**self.plan.specific, weightId: specific})
+
+    def hasSpecific(self, weightId: str = "") -> bool:
+        """Say whether a weight (or any) has values of its own."""
+        return weightId in self.plan.specific if weightId else bool(self.plan.specific)
+
+    def getLossScalingVal(self) -> float:
+        return self._rule.loss_scaling.value
+
+    def learningRates(self) -> OptimizerValueMap:
+        return self._values("learning_rate")
+
+    def weightDecays(self) -> OptimizerValueMap:
+        return self._values("weight_decay")
+
+    def _values(self, field: str) -> OptimizerValueMap:
+        """The values of one field of the rule."""
+
+        def value(values: Any) -> OptimizerValue:
+            found: Hyper = getattr(values, field)
+            return OptimizerValue(found.value, found.constant)
+
+        specific = {weight: value(values) for weight, values in self.plan.specific.items()}
+        return OptimizerValueMap(value(self.plan.default), specific)
+
+    @property
+    def _rule(self) -> Rule:
+        rule: Rule = self.plan
+        return rule
+
+    @classmethod
+    def read(cls, values: Mapping[str, Value]) -> tuple[Any, Hyper]:
+        """(default values, loss scaling) of the constructor's dictionary, checked."""
+        for key in values:
+            if key not in cls.keys:
+                raise EmulatorError(f"Invalid {cls.name} key, {key}, the allowed keys are ( {', '.join(cls.keys)} )")
+        filled = {key: hyper(values.get(key, (default, True))) for key, default in cls.keys.items()}
+        if filled["lossScaling"].value == 0:
+            raise EmulatorError("Loss scaling cannot be 0")
+        loss_scaling = filled.pop("lossScaling")
+        default = cls.values_type(**{cls.fields[_specific(key)]: value for key, value in filled.items()})
+        cls.check(default)
+        return default, loss_scaling
+
+    @classmethod
+    def check(cls, values: Any) -> None:
+        """Raise EmulatorError where values cannot be meant; kinds of optimisers add rules of their own."""
+        rate = values.learning_rate
+        if rate.value < 0:
+            raise EmulatorError(
+                f"Negative learning rate ({rate.value:g}) in {cls.name}, bailing as this might be a user error."
+            )
+        if rate.constant and rate.value == 0:
+            raise EmulatorError(f"Constant, zero learning rate in {cls.name}, bailing as this might be a user error.")
+        for name, field in cls.not_negative.items():
+            value = getattr(values, field).value
+            if value < 0:
+                raise EmulatorError(
+                    f"Negative {name} ({value:g}) in {cls.name}, bailing as this might be a user error"
+                )
+        eps = getattr(values, "eps", None)
+        if eps is not None and eps.value <= 0:
+            raise EmulatorError(f"Non-positive eps ({eps.value:g}) in {cls.name} is not supported")
+
+
+def _specific(key: str) -> str:
+    """defaultLearningRate -> learningRate"""
+    short = key.removeprefix("default")
+    return short[0].lower() + short[1:]
+
+
+def hyper(value: Value) -> Hyper:
+    """Read a value in any of its forms."""
+    if isinstance(value, Hyper):
+        return value
+    if isinstance(value, OptimizerValue):
+        return Hyper(value.val(), value.isConst())
+    if isinstance(value, tuple | list):
+        return Hyper(float(value[0]), bool(value[1]))
+    return Hyper(float(value), True)
+
+
+def clips_of(settings: Sequence[ClipNormSettings]) -> tuple[Clip, ...]:
+    """The groups for the transform."""
+    return tuple(Clip(tuple(group.weightIds), group.maxNorm) for group in settings)
+
+
+def state_type(asked: DataType | str | None) -> DType | None:
+    """Element type of a state; None (UNDEFINED) is that of the weight."""
+    name = "UNDEFINED" if asked is None else asked if isinstance(asked, str) else asked.name
+    if name.upper() == "UNDEFINED":
+        return None
+    dtype = dtype_named(name)
+    if not dtype.is_float:
+        raise EmulatorError(f"Type {name} of an optimiser state was asked for; use FLOAT, FLOAT16 or UNDEFINED")
+    return dtype
+
+
+def checked_optimizer(optimizer: object) -> Optimizer:
+    """``optimizer``, if it is one; else raise ArgumentTypeError."""
+    if not isinstance(optimizer, Optimizer):
+        raise ArgumentTypeError(f"A training needs an optimizer, found {optimizer!r}; give an SGD, Adam or Adaptive")
+    return optimizer
+
+
+def check_replacement(old: Optimizer, new: Optimizer) -> None:
+    """Raise EmulatorError where ``new`` cannot take over from ``old`` in a compiled session."""
+    if old.type_s() != new.type_s():
+        _different(old.type_s(), new.type_s())
+    if old.form() != new.form():
+        _different(f"{old.type_s()}, {old.form()}", f"{new.type_s()}, {new.form()}")
+    if old.plan.clips != new.plan.clips:
+        raise EmulatorError("Clip norm settings do not match.")
+    _same_kind("loss scaling", old.plan.loss_scaling, new.plan.loss_scaling)
+    other = old.plan.specific.keys() ^ new.plan.specific.keys()
+    if other:
+        raise EmulatorError(
+            f"Problem with {next(iter(old.replaced))}. Weights have values of their own in one of the optimizers "
+            f"only: {', '.join(sorted(other))}"
+        )
+    for name, field in old.replaced.items():
+        for weight in {*old.plan.specific, *new.plan.specific, ""}:
+            _same_kind(name, getattr(old.plan.values(weight), field), getattr(new.plan.values(weight), field))
+
+
+def _different(old: str, new: str) -> None:
+    raise EmulatorError(f"Can not replace optimizer of type {old} with new optimizer of type {new}")
+
+
+def _same_kind(name: str, old: Hyper, new: Hyper) -> None:
+    if old.constant != new.constant:
+        raise EmulatorError(f"Problem with {name}. Can not replace a constant value with a non constant value.")
+    if old.constant and old.value != new.value:
+        raise EmulatorError(f"Problem with {name}. Values are constant but do not match.")

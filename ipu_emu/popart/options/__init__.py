@@ -1,0 +1,1 @@
+"""SessionOptions, DataFlow, Patterns, and the settings of inputs, variables and tensor locations."""

@@ -1,0 +1,280 @@
+"""SessionOptions: how a session places, replicates and runs a model.
+
+Every option of PopART 3.4 is accepted and kept. Those that only tune a real IPU have no effect. Virtual graphs,
+execution phases and pipelining say where and when ops run (see places.py), I/O tiles what the host exchanges beside
+compute, buffering depths what waits in Streaming Memory, recomputation, tensor locations and replicated tensor
+sharding what is kept where; they never change a number, except that pipelined training without gradient accumulation
+computes with stale weights.
+Extensions: ``pipelineSchedule`` is popart, grouped, interleaved or sequential; with ``pipelineConcurrentStages`` a
+stage may have parts on several IPUs, which work at the same time; with ``pipelineShardedStages`` the ops of a stage
+may be on several IPUs and read of each other, and all of these IPUs wait for it; with ``pipelineBatchSerialization``
+= q a stage of the sequential schedule works on q micro-batches one after the other before the next stage does.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from ipu_emu.compiler.gradients.activation_checkpointing import Recomputation
+from ipu_emu.compiler.step_graph import Reduction
+from ipu_emu.errors import EmulatorError
+from ipu_emu.popart.options.option_groups import (
+    AccumulateOuterFragmentSettings,
+    AutodiffSettings,
+    AutomaticLossScalingSettings,
+    BatchSerializationSettings,
+    ExecutionPhaseSettings,
+    ReplicatedCollectivesSettings,
+)
+from ipu_emu.popart.options.tensor_location import TensorLocationSettings
+from ipu_emu.popart.types.enums import (
+    Instrumentation,
+    MeanReductionStrategy,
+    RecomputationType,
+    ReductionType,
+    SyntheticDataMode,
+    VirtualGraphMode,
+)
+from ipu_emu.popart.types.settings import Settings
+from ipu_emu.popart.types.tuning_enums import (
+    ExecutionPhaseIOSchedule,
+    MergeVarUpdateType,
+    SubgraphCopyingStrategy,
+)
+
+__all__ = ["SessionOptions"]
+
+
+_REPLICATION: dict[str, Any] = {
+    "enableReplicatedGraphs": False,
+    "replicatedGraphCount": 1,
+    "enableGradientAccumulation": False,
+    "accumulationFactor": 1,
+    "accumulationAndReplicationReductionType": ReductionType.Sum,
+    "meanAccumulationAndReplicationReductionStrategy": MeanReductionStrategy.Post,
+    "enableDistributedReplicatedGraphs": False,
+    "globalReplicationFactor": 1,
+    "globalReplicaOffset": 0,
+}
+
+_PLACEMENT: dict[str, Any] = {
+    "virtualGraphMode": VirtualGraphMode.Off,
+    "virtualGraphSplitRatios": [],
+    "enablePipelining": False,
+    "pipelineSchedule": "popart",
+    "pipelineBatchSerialization": 1,
+    "pipelineConcurrentStages": False,
+    "pipelineShardedStages": False,
+    "autoRecomputation": RecomputationType.NoRecompute,
+    "explicitRecomputation": False,
+    "useHostCopyOps": False,
+    "enableExplicitMainLoops": False,
+    "createImplicitPipeliningFwdOnlyProgram": False,
+    "stashAllTensorsInferencePipeline": False,
+    "executionPhaseSettings": ExecutionPhaseSettings(),
+    "batchSerializationSettings": BatchSerializationSettings(),
+    "weightTensorLocationSettings": TensorLocationSettings(),
+    "optimizerStateTensorLocationSettings": TensorLocationSettings(),
+    "accumulatorTensorLocationSettings": TensorLocationSettings(),
+    "activationTensorLocationSettings": TensorLocationSettings(),
+    "tensorLocationSettingsOverride": {},
+    "numIOTiles": 0,
+    "groupHostSync": False,
+    "aliasZeroCopy": False,
+}
+
+_STREAMS: dict[str, Any] = {
+    "syntheticDataMode": SyntheticDataMode.Off,
+    "enablePrefetchDatastreams": True,
+    "defaultBufferingDepth": 1,
+    "bufferingDepthMap": {},
+    "rearrangeAnchorsOnHost": True,
+    "rearrangeStreamsOnHost": False,
+    "disableGradAccumulationTensorStreams": False,
+    "disableOptimizerStateTensorStreams": False,
+    "constantWeights": True,
+}
+
+_NUMERICS: dict[str, Any] = {
+    "enableStochasticRounding": False,
+    "enableFloatingPointChecks": False,
+    "enableLoadAndOffloadRNGState": False,
+    "enableSupportedDataTypeCasting": True,
+    "automaticLossScalingSettings": AutomaticLossScalingSettings(),
+    "ensureFp32LossScaleTensor": False,
+    "partialsTypeMatMuls": "",
+    "groupNormStridedChannelGrouping": False,
+    "enableStableNorm": False,
+    "strictOpVersions": True,
+}
+
+_COMPILER: dict[str, Any] = {
+    "compileEngine": True,
+    "enableEngineCaching": False,
+    "cachePath": "session_cache",
+    "enableVariablesCaching": True,
+    "enableOutlining": True,
+    "enableOutliningCopyCostPruning": True,
+    "outlineThreshold": 1.0,
+    "outlineSequenceBreakCost": 10000.0,
+    "mergeVarUpdate": MergeVarUpdateType.Off,
+    "mergeVarUpdateMemThreshold": 1000000,
+    "looseThresholdAtPeak": 8000,
+    "delayVarUpdates": True,
+    "scheduleNonWeightUpdateGradientConsumersEarly": False,
+    "decomposeGradSum": False,
+    "swapLimitScheduler": 1e9,
+    "timeLimitScheduler": 1e9,
+    "kahnTieBreaker": "greedy",
+    "transitiveClosureOptimizationThreshold": 100000,
+    "explicitPipelining": False,
+    "enableInplaceAmbiguityChecking": False,
+    "enableMergeExchange": True,
+    "enableConstantFoldingOfMultipleConsumers": True,
+    "useLoopCandidateCreator": False,
+    "enableGroupedMatmuls": False,
+    "enableSerializedMatmuls": True,
+    "enableNonStableSoftmax": False,
+    "enableFullyConnectedPass": True,
+    "enablePreferredSeparation": True,
+    "separateCallOpPdfs": True,
+    "opxAliasChecking": False,
+    "opxModifyChecking": False,
+    "accumulateOuterFragmentSettings": AccumulateOuterFragmentSettings(),
+    "replicatedCollectivesSettings": ReplicatedCollectivesSettings(),
+    "autodiffSettings": AutodiffSettings(),
+    "subgraphCopyingStrategy": SubgraphCopyingStrategy.OnEnterAndExit,
+    "createHaltOnError": False,
+    "throwIfLog2ScaleTensorNotInRange": True,
+    "updatableNamedBuffers": [],
+    "customCodelets": [],
+    "customCodeletCompileFlags": "",
+}
+
+_REPORTS: dict[str, Any] = {
+    "instrumentWithHardwareCycleCounter": False,
+    "hardwareInstrumentations": {Instrumentation.Outer},
+    "engineOptions": {},
+    "reportOptions": {},
+    "convolutionOptions": {},
+    "lstmOptions": {},
+    "matmulOptions": {},
+    "gclOptions": {},
+    "logDir": "",
+    "dotChecks": set(),
+    "dotOpNames": False,
+    "firstDotOp": 0,
+    "finalDotOp": 10000,
+    "exportPoplarComputationGraph": False,
+    "exportPoplarVertexGraph": False,
+    "developerSettings": {},
+    "experimentalSettings": {},
+}
+
+
+class SessionOptions(Settings):
+    """Options of a session, with PopART's names and defaults."""
+
+    defaults: ClassVar = _REPLICATION | _PLACEMENT | _STREAMS | _NUMERICS | _COMPILER | _REPORTS
+    renamed: ClassVar = {
+        "defaultPrefetchBufferingDepth": "defaultBufferingDepth",
+        "prefetchBufferingDepthMap": "bufferingDepthMap",
+    }
+
+    def enableExplicitIR(self, enable: bool) -> None:
+        """Set the three options that make streams, loops and recomputation explicit."""
+        for name in ("useHostCopyOps", "enableExplicitMainLoops", "explicitRecomputation"):
+            setattr(self, name, enable)
+
+    def getGlobalReplicationFactor(self) -> int:
+        """Replicas over all instances."""
+        return int(self.globalReplicationFactor) if self.enableDistributedReplicatedGraphs else self.localReplicas()
+
+    def localReplicas(self) -> int:
+        return int(self.replicatedGraphCount) if self.enableReplicatedGraphs else 1
+
+    def accumulation(self) -> int:
+        """Micro-batches per batch."""
+        return int(self.accumulationFactor) if self.enableGradientAccumulation else 1
+
+    def reduction(self) -> Reduction:
+        """How micro-batches and replicas become one gradient."""
+        if self.accumulationAndReplicationReductionType is not ReductionType.Mean:
+            return Reduction.SUM
+        running = self.meanAccumulationAndReplicationReductionStrategy is MeanReductionStrategy.Running
+        return Reduction.MEAN_RUNNING if running else Reduction.MEAN_POST
+
+    def recomputation(self) -> Recomputation:
+        """What the backward pass computes once more."""
+        return Recomputation(RecomputationType(self.autoRecomputation).name)
+
+    def bucketBytes(self) -> int | None:
+        """How many bytes of gradients one all-reduce takes at most; None is all of them.
+
+        It is ``gclOptions["maximum_reduce_many_buffer_size"]``, in bytes.
+        """
+        asked = self.gclOptions.get("maximum_reduce_many_buffer_size")
+        if asked is None:
+            return None
+        if not str(asked).isdigit():
+            raise EmulatorError(f"maximum_reduce_many_buffer_size={asked}: give a number of bytes")
+        return int(asked)
+
+    def usesVirtualGraphs(self) -> bool:
+        return self.virtualGraphMode is not VirtualGraphMode.Off
+
+    def preloads(self) -> bool:
+        """Whether execution phases fetch weights while the phase before computes."""
+        phased = self.virtualGraphMode is VirtualGraphMode.ExecutionPhases
+        return phased and self.executionPhaseSettings.weightIOSchedule is ExecutionPhaseIOSchedule.Preload
+
+    def pipelinesExplicitly(self) -> bool:
+        """Pipelining whose loops, copies and recomputation are part of the graph."""
+        parts = (self.useHostCopyOps, self.enableExplicitMainLoops, self.explicitRecomputation)
+        return bool(self.enablePipelining and all(parts))
+
+    def check_counts(self) -> None:
+        """Raise EmulatorError for factors that are given but not enabled; PopART says so at prepareDevice."""
+        if not self.enableReplicatedGraphs and self.replicatedGraphCount > 1:
+            raise EmulatorError(
+                "enableReplicatedGraphs is false, but replicatedGraphCount > 1. Either enable replication, or set "
+                "the replicated graph count to 1"
+            )
+        if not self.enableGradientAccumulation and self.accumulationFactor > 1:
+            raise EmulatorError(
+                "enableGradientAccumulation is false, but accumulationFactor > 1. Either enable gradient "
+                "accumulation, or set the accumulation factor to 1"
+            )
+
+    def check(self, *, training: bool) -> None:
+        """Raise EmulatorError where options contradict each other."""
+        for name in ("accumulationFactor", "replicatedGraphCount"):
+            if getattr(self, name) < 1:
+                raise EmulatorError(f"Invalid {name} value: {getattr(self, name)}, must be greater or equal than 1")
+        if self.enableGradientAccumulation and not training:
+            raise EmulatorError("Gradient Accumulation only available when training.")
+        if self.enableExplicitMainLoops and not self.useHostCopyOps and not self.enablePipelining:
+            raise EmulatorError("enableExplicitMainLoops requires useHostCopyOps.")
+        if self.executionPhaseSettings.phases > 1 and self.virtualGraphMode is not VirtualGraphMode.ExecutionPhases:
+            raise EmulatorError("> 1 execution phases requires VirtualGraphMode::ExecutionPhases")
+        if self.enableDistributedReplicatedGraphs:
+            self._check_distributed()
+
+    def _check_distributed(self) -> None:
+        factor, offset = self.globalReplicationFactor, self.globalReplicaOffset
+        if factor < 1:
+            raise EmulatorError(f"Invalid globalReplicationFactor value: {factor}, must be greater or equal than 1")
+        if offset < 0:
+            raise EmulatorError(f"Invalid globalReplicaOffset value: {offset}, must be greater or equal than 0")
+        if offset > factor:
+            raise EmulatorError(
+                f"Global replica offset: {offset}, is larger than global replication factor: {factor}"
+            )
+        if self.enableReplicatedGraphs:
+            if self.replicatedGraphCount == 1:
+                raise EmulatorError("Local replicated graphs enabled but replication factor is 1")
+            if self.replicatedGraphCount > factor:
+                raise EmulatorError(
+                    f"Invalid local replication factor: {self.replicatedGraphCount}, larger than global replication "
+                    f"factor: {factor}"
+                )

@@ -1,0 +1,53 @@
+"""TensorLocation and CommGroup: where a tensor is kept, and by which group of replicas."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from ipu_emu.popart.types.enums import (
+    CommGroupType,
+    ReplicatedTensorSharding,
+    TensorStorage,
+    TileSet,
+)
+from ipu_emu.popart.types.settings import Settings
+
+__all__ = ["CommGroup", "TensorLocation", "TensorLocationSettings"]
+
+
+class CommGroup(Settings):
+    """``CommGroup(type=All, replicaGroupSize=0)``."""
+
+    defaults: ClassVar = {"type": CommGroupType.All, "replicaGroupSize": 0}
+
+
+class TensorLocation(Settings):
+    """``(storage[, sharding[, group]])`` or ``(storage, loadTileSet, storageTileSet, sharding[, group])``."""
+
+    defaults: ClassVar = {
+        "storage": TensorStorage.OnChip,
+        "loadTileSet": TileSet.Compute,
+        "storageTileSet": TileSet.Compute,
+        "replicatedTensorSharding": ReplicatedTensorSharding.Off,
+        "shardingDomain": CommGroup(),
+    }
+
+    def __init__(self, *values: Any, **named: Any) -> None:
+        if len(values) > 1 and isinstance(values[1], ReplicatedTensorSharding):
+            values = (values[0], TileSet.Compute, TileSet.Compute, *values[1:])
+        super().__init__(*values, **named)
+
+
+class TensorLocationSettings(Settings):
+    """``(TensorLocation or TensorStorage, ...)``: where the tensors of one kind are kept, and from which size on."""
+
+    defaults: ClassVar = {
+        "location": TensorLocation(),
+        "minElementsForOffChip": 2,
+        "minElementsForReplicatedTensorSharding": 8192,
+    }
+
+    def __init__(self, *values: Any, **named: Any) -> None:
+        if values and isinstance(values[0], TensorStorage):
+            values = (TensorLocation(values[0]), *values[1:])
+        super().__init__(*values, **named)

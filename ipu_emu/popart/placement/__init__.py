@@ -1,0 +1,1 @@
+"""Checks of a model against its options and device, and the IPU of every op."""

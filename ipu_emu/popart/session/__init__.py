@@ -1,0 +1,1 @@
+"""InferenceSession and TrainingSession, their step data, weights and reports."""

@@ -1,0 +1,74 @@
+"""ForwardOnly: the forward pass of a training session as a second program, with the weights as training leaves them.
+
+    session.run(stepio)                     forward, backward, update
+    session.run("forwardOnly", stepio)      forward, through the same stages; nothing learns
+
+It has memory of its own. Running statistics, which the forward pass changes, go on with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+import numpy as np
+
+from ipu_emu.compiler.rewriting.pruning import prune
+from ipu_emu.engine import Engine
+from ipu_emu.graph import Graph, Phase, Role
+from ipu_emu.program.anchors import Anchor
+
+__all__ = ["FORWARD_ONLY", "ForwardOnly", "forward_anchors", "forward_graph"]
+
+#: What the program is called.
+FORWARD_ONLY = "forwardOnly"
+
+
+def forward_graph(graph: Graph, anchors: Sequence[Anchor]) -> Graph:
+    """The forward pass of a training graph, as far as ``anchors`` and what it changes need it; without values."""
+    forward = graph.copy()
+    forward.ops = [op for op in forward.ops if op.phase is Phase.FORWARD]
+    prune(forward, [anchor.tensor for anchor in anchors])
+    used = {id for op in forward.ops for id in (*op.reads, *op.outputs)}
+    forward.tensors = {id: t for id, t in forward.tensors.items() if id in used or t.role is Role.INPUT}
+    known = {id for id, tensor in forward.tensors.items() if not tensor.role.is_variable}
+    forward.data = {id: value for id, value in forward.data.items() if id in known}
+    return forward
+
+
+def forward_anchors(graph: Graph, anchors: Sequence[Anchor]) -> list[Anchor]:
+    """Those that the forward pass makes."""
+    made = {id for op in graph.ops if op.phase is Phase.FORWARD for id in op.outputs}
+    return [anchor for anchor in anchors if anchor.tensor in made]
+
+
+class ForwardOnly:
+    """``make`` loads the program, when it is wanted first."""
+
+    def __init__(self, make: Callable[[], Engine]) -> None:
+        self._make = make
+        self._engine: Engine | None = None
+
+    @contextmanager
+    def with_values_of(self, trained: Engine) -> Iterator[Engine]:
+        """The engine of the forward pass, with variables and random numbers of ``trained``, which gets them back."""
+        self._engine = self._engine or self._make()
+        self._engine.steps, self._engine.seed = trained.steps, trained.seed
+        _copy(trained, self._engine)
+        yield self._engine
+        _copy(self._engine, trained)
+
+    def close(self) -> None:
+        """End the threads of the engine."""
+        if self._engine is not None:
+            self._engine.close()
+            self._engine = None
+
+
+def _copy(source: Engine, target: Engine) -> None:
+    """Copy the variables that both have."""
+    known = source.executable.plan.placements
+    for id, placement in target.executable.plan.placements.items():
+        if id in known and placement.tensor.role.is_variable:
+            for replica in range(source.replicas.local):
+                np.copyto(target.view(id, replica), source.view(id, replica))

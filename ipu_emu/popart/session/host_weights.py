@@ -1,0 +1,144 @@
+"""Weights: the host's copies of a session's variables, and how they come and go."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ipu_emu.compiler.gradients.gradient import Gradient
+from ipu_emu.compiler.optimisers.update_rule import zeros
+from ipu_emu.engine import Engine
+from ipu_emu.errors import SessionError
+from ipu_emu.graph import Graph, Tensor
+from ipu_emu.hostio.feeds.array_feed import check_room, is_converted
+from ipu_emu.popart.options.variable_settings import VariableSettings
+from ipu_emu.popart.session.step_io import PyWeightsIO
+from ipu_emu.popart.types.enums import VariableRetrievalMode
+from ipu_emu.popart.types.prefix_functions import reservedAccumPrefix, without_prefix
+
+__all__ = ["Weights"]
+
+_Array = NDArray[Any]
+
+
+class Weights:
+    """Weights and optimiser states by id, one value per group of replicas."""
+
+    def __init__(
+        self, graph: Graph, settings: Mapping[str, VariableSettings], gradients: Iterable[Gradient] = ()
+    ) -> None:
+        self._graph = graph
+        self._settings = settings
+        self.values = {
+            id: data  # replaced as a whole, never written to
+            for id, data in graph.data.items()
+            if id in graph.tensors and graph.tensors[id].role.is_variable
+        }
+        #: Between two steps they are 0.
+        self.accumulators = {
+            gradient.total: zeros(self.values[gradient.weight].shape, graph.tensor(gradient.total).dtype)
+            for gradient in gradients
+            if gradient.weight and gradient.total == reservedAccumPrefix() + gradient.weight
+        }
+        self._of_all_replicas: dict[str, _Array] = {}
+
+    def load(self, engine: Engine) -> None:
+        """Copy the host's values to all local replicas."""
+        for id, value in self.values.items():
+            shards = self._graph.tensors[id].shards
+            if shards is None:
+                engine.write(id, value)
+                continue
+            for replica in range(engine.replicas.local):
+                own = shards.cut(value, engine.replicas.offset + replica, engine.replicas.total)
+                np.copyto(engine.view(id, replica), own)
+
+    def fetch(self, engine: Engine) -> None:
+        """Copy the device's values to the host.
+
+        Where groups or all replicas are asked for, instances exchange theirs: all of them must call this.
+        """
+        self._of_all_replicas.clear()
+        for id in self.values:
+            tensor = self._graph.tensors[id]
+            if tensor.group is None and not self._wants_all(id):
+                self.values[id] = engine.read(id)
+                continue
+            local = np.stack([engine.read(id, replica) for replica in range(engine.replicas.local)])
+            everything = engine.replicas.all_gather(local)
+            if tensor.shards is not None:
+                self.values[id] = tensor.shards.join(everything)
+                continue
+            self.values[id] = everything[engine.replicas.representatives(tensor.group)].reshape(self.values[id].shape)
+            if self._wants_all(id):
+                self._of_all_replicas[id] = everything
+
+    def take(self, id: str, value: _Array) -> None:
+        """Set a value as a checkpoint has it: whole, or the shards of all replicas."""
+        shards = self._graph.tensors[id].shards
+        self.values[id] = np.array(value) if shards is None else shards.join(value)
+
+    def _wants_all(self, id: str) -> bool:
+        settings = self._settings.get(id) or self._settings.get(without_prefix(id))
+        return settings is not None and settings.getRetrievalMode() is VariableRetrievalMode.AllReplicas
+
+    def read(self, io: PyWeightsIO) -> None:
+        """Copy to the user's arrays, of any shape with the right number of elements."""
+        for id, array in io.weights.items():
+            check_room(id, array)
+            value = self._of_all_replicas.get(id, self._value(id))
+            if value.size != array.size:
+                raise SessionError(
+                    f"The array for tensor '{id}' has {array.size} elements; reading it needs {value.size}, as "
+                    f"{list(value.shape)}"
+                )
+            is_converted(id, array.dtype, self._graph.tensor(id).dtype)
+            np.copyto(array, value.reshape(array.shape))
+
+    def write(self, io: PyWeightsIO) -> None:
+        """Take the user's arrays: one value per group, or one per replica, of which the first of a group counts."""
+        for id, array in io.weights.items():
+            old = self._value(id)
+            given = np.asarray(array)
+            is_converted(id, given.dtype, self._graph.tensor(id).dtype)
+            given = given.astype(old.dtype, copy=False)
+            if given.size != old.size and id in self._of_all_replicas:
+                given = self._first_of_groups(self._graph.tensors[id], given.reshape(self._of_all_replicas[id].shape))
+            if given.size != old.size:
+                raise SessionError(
+                    f"The array for tensor '{id}' has {given.size} elements; the tensor has {old.size}, as "
+                    f"{list(old.shape)}"
+                )
+            self.values[id] = np.array(given).reshape(old.shape)
+
+    def _first_of_groups(self, tensor: Tensor, values: _Array) -> _Array:
+        stride, size = tensor.group or (1, len(values))
+        members = [g // stride * stride * size + g % stride for g in range(len(values) // size)]
+        chosen: _Array = values[members]
+        return chosen
+
+    def reset(self, initializers: Mapping[str, _Array], *, ignore_unknown: bool) -> None:
+        """Take the initializers of a model."""
+        for id, value in initializers.items():
+            if id not in self.values:
+                if ignore_unknown or id in self.accumulators:
+                    continue
+                raise SessionError(f"resetWeights, no tensor '{id}' in tensors")
+            old = self.values[id]
+            if (value.shape, value.dtype) != (old.shape, old.dtype):
+                raise SessionError(
+                    f"Trying to reset weights using tensor with non matching tensor info. Tensor ID: {id}"
+                )
+            self.values[id] = np.array(value)
+
+    def _value(self, id: str) -> _Array:
+        if id in self.accumulators:
+            return self.accumulators[id]
+        if id not in self.values:
+            raise SessionError(
+                f"No weight or optimiser state '{id}' in the session; there are {', '.join(self.values)}"
+            )
+        return self.values[id]

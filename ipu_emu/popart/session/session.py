@@ -1,0 +1,269 @@
+"""Session: a compiled model on a device, with its data."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import popdist_py
+from ipu_emu.clock import Block
+from ipu_emu.compiler.cache.executable_cache import load_executable, save_executable, with_variables
+from ipu_emu.engine import Engine, Replicas
+from ipu_emu.errors import EmulatorError, SessionError
+from ipu_emu.graph.onnx_files import initializers_of, load_light, write_model
+from ipu_emu.hardware import StreamingMemory
+from ipu_emu.popart.devices.device_manager import DeviceInfo
+from ipu_emu.popart.options.dataflow import DataFlow
+from ipu_emu.popart.options.patterns import InputShapeInfo
+from ipu_emu.popart.options.session_options import SessionOptions
+from ipu_emu.popart.options.variable_settings import settings_of
+from ipu_emu.popart.placement.device_rules import check_sync
+from ipu_emu.popart.placement.out_of_memory import streaming_memory_of
+from ipu_emu.popart.session.compilation import Model
+from ipu_emu.popart.session.host_weights import Weights
+from ipu_emu.popart.session.modelled_time import Modelled
+from ipu_emu.popart.session.random_state import Randomness
+from ipu_emu.popart.session.session_report import Report, serialised
+from ipu_emu.popart.session.step_io import PyStepIO, PyStepIOCallback, PyWeightsIO
+from ipu_emu.popart.session.step_runner import Stepping
+from ipu_emu.popart.types.enums import DeviceConnectionType
+from ipu_emu.program.executable import Executable
+
+__all__ = ["Session"]
+
+#: The engine option with the folder of Streaming Memory. An extension of Poplar.
+_FOLDER = "streamingMemory.folder"
+
+
+class Session(Randomness):
+    """What both kinds of session do."""
+
+    def __init__(
+        self,
+        fnModel: Model,
+        dataFlow: DataFlow,
+        deviceInfo: DeviceInfo,
+        inputShapeInfo: InputShapeInfo | None,
+        userOptions: SessionOptions | None,
+        name: str,
+    ) -> None:
+        super().__init__(fnModel, dataFlow, deviceInfo, inputShapeInfo, userOptions, name)
+        self._weights = Weights(self._graph, settings_of(self._model.metadata), self._gradients)
+        self._engine: Engine | None = None
+        self._given: Executable | None = None
+        self._weights_loaded = False
+        self._stepping = Stepping(self._options, self._broadcast)
+        self._runs = 0
+        self._streaming: StreamingMemory | None = None
+
+    # Compilation
+
+    def prepareDevice(self, loadEngine: bool = True) -> None:
+        """Compile for the device, or take the executable that was loaded, and load."""
+        self._prepare(self._given)
+        if loadEngine:
+            self.loadEngineAndConnectStreams()
+
+    def compileAndExport(self, filename: str) -> None:
+        """Compile, and write the executable to a file."""
+        self._prepare()
+        self.saveExecutable(filename)
+
+    def saveExecutable(self, path: str, savePopartMetadata: bool = True, saveVariables: bool = True) -> None:
+        """Write what was compiled to a file, with the host's values of variables or without.
+
+        In a folder the file is named for the session: training.popef.
+        """
+        values = self._weights.values if saveVariables else {}
+        save_executable(self.executable, self._file_in(path), self._key(), values)
+
+    def loadExecutable(self, path: str) -> None:
+        """Take the executable from a file instead of compiling, and the values of variables if the file has them."""
+        loaded = load_executable(self._file_in(path), self._key())
+        self._weights.values |= {id: value for id, value in loaded.graph.data.items() if id in self._weights.values}
+        self._executable = self._given = with_variables(loaded, self._graph.data | self._weights.values)
+
+    def _file_in(self, path: str) -> str:
+        return os.path.join(path, f"{self.name}.popef") if os.path.isdir(path) else path
+
+    def loadEngineAndConnectStreams(self) -> None:
+        """Attach to the device and load what was compiled."""
+        info = self.deviceInfo
+        check_sync(info, self.executable)
+        if info.connectionType is not DeviceConnectionType.Never and not info.tryAttachUntilTimeout():
+            raise EmulatorError(
+                f"Failed to attach to device with id '{info.id}': somebody else has its IPUs. Detach the other "
+                "device first, or close the session that uses it"
+            )
+        self._engine = self._engine_of(self.executable, self._replicas())
+        self._weights_loaded = not self._training
+
+    def _engine_of(self, executable: Executable, replicas: Replicas) -> Engine:
+        return Engine(
+            executable,
+            replicas,
+            folder=self._options.engineOptions.get(_FOLDER),
+            watch=bool(self._options.enableFloatingPointChecks),
+        )
+
+    def _replicas(self) -> Replicas:
+        options = self._options
+        offset = options.globalReplicaOffset if options.enableDistributedReplicatedGraphs else 0
+        total = options.getGlobalReplicationFactor()
+        return Replicas(local=self.replicationFactor, offset=offset, total=total)
+
+    @property
+    def _loaded(self) -> Engine:
+        if self._engine is None:
+            raise SessionError("The session has no engine; call prepareDevice() first")
+        return self._engine
+
+    @property
+    def engine(self) -> Engine:
+        """What holds the values of the local replicas. An extension of PopART."""
+        return self._loaded
+
+    @property
+    def streamingMemory(self) -> StreamingMemory:
+        """What the IPUs of this instance have beside the tensors off chip, for remote buffers. An extension."""
+        if self._streaming is None:
+            plan, local = self.executable.plan, self.replicationFactor
+            taken = local * sum(plan.streaming_bytes_of(ipu) for ipu in range(plan.ipus))
+            folder = self._options.engineOptions.get(_FOLDER)
+            self._streaming = StreamingMemory(streaming_memory_of(self.deviceInfo), taken=taken, folder=folder)
+        return self._streaming
+
+    # Running
+
+    def run(self, *args: Any, **named: Any) -> None:
+        """``run(stepio[, debugName])`` or ``run(programHandle, stepio[, debugName])``: ``batchesPerStep`` batches."""
+        given = [*args, *named.values()]
+        stepio = next((value for value in given if isinstance(value, PyStepIO | PyStepIOCallback)), None)
+        if stepio is None:
+            raise TypeError("run() takes a PyStepIO or a PyStepIOCallback")
+        offline = self.deviceInfo.connectionType is DeviceConnectionType.Never
+        if offline and not self._stepping.is_measured:
+            raise EmulatorError("Offline IPU device is not configured for execution")
+        engine = self._loaded
+        if not self._weights_loaded and self._weights.values:
+            raise SessionError(
+                "Must call weightsFromHost before run as the model has initializers and the session has been created "
+                "in training mode"
+            )
+        handle = next((value for value in given[:1] if isinstance(value, str)), str(named.get("programHandle", "")))
+        with self._program(handle, engine) as chosen:
+            self._stepping.run(chosen, stepio, host_only=offline)
+        self._runs += 1
+
+    @contextmanager
+    def _program(self, handle: str, engine: Engine) -> Iterator[Engine]:
+        """What runs the program of that name; all names are those of one program."""
+        yield engine
+
+    def wallSeconds(self) -> dict[str, float]:
+        """Measured seconds of all runs: compute, collectives, host I/O, other, total. An extension of PopART."""
+        return self._loaded.wall.seconds()
+
+    # Weights
+
+    def restore(self, values: Mapping[str, NDArray[Any]]) -> None:
+        """Set weights, optimiser state and scalars on the host and the device. An extension of PopART."""
+        for id in [id for id in self._weights.values if id in values]:
+            self._weights.take(id, values[id])
+        self.weightsFromHost()
+        for id, value in values.items():
+            if id not in self._weights.values:
+                self._loaded.write(id, value)
+
+    def weightsFromHost(self) -> None:
+        """Copy the host's weights and optimiser state to all local replicas."""
+        self._weights.load(self._loaded)
+        self._weights_loaded = True
+
+    def weightsToHost(self) -> None:
+        """Copy weights and optimiser state to the host: of the first replica, or of the first of each group."""
+        self._weights.fetch(self._loaded)
+
+    def readWeights(self, weightsIo: PyWeightsIO) -> None:
+        """Copy the host's weights to the user's arrays."""
+        self._weights.read(weightsIo)
+
+    def writeWeights(self, weightsIo: PyWeightsIO) -> None:
+        """Set the host's weights from the user's arrays, and the device's from the host's."""
+        if not self._training and self._options.constantWeights:
+            raise EmulatorError(
+                "Cannot call writeWeights when constantWeights is set. Set `constantWeights` to False in the "
+                "`SessionOption`s when initialising the session to enable this behaviour."
+            )
+        self._weights.write(weightsIo)
+        self.weightsFromHost()
+
+    def broadcastWeights(self, rootRank: int = 0) -> None:
+        """Give every instance the host's weights of instance ``rootRank``; ``weightsFromHost`` must follow."""
+        if not self._options.enableDistributedReplicatedGraphs:
+            return
+        for id, value in self._weights.values.items():
+            self._weights.values[id] = np.array(popdist_py.broadcast(value, rootRank)).reshape(value.shape)
+
+    def modelToHost(self, filename: str) -> None:
+        """Write a ModelProto with the weights of the device and the optimiser state."""
+        self.weightsToHost()
+        streamed = not self._options.disableGradAccumulationTensorStreams
+        accumulators = self._weights.accumulators if streamed else {}
+        write_model(filename, self._frame.serialised(self._model.data | self._weights.values | accumulators))
+
+    def resetHostWeights(
+        self, modelProtoOrFilename: Model, ignoreWeightsInModelWithoutCorrespondingHostWeight: bool = False
+    ) -> None:
+        """Set the host's weights from a model; ``weightsFromHost`` must follow."""
+        if not self._training and self._options.constantWeights:
+            raise SessionError("Cannot call resetHostWeights when constantWeights is set")
+        model, large = load_light(modelProtoOrFilename)
+        data = initializers_of(model, large)
+        self._weights.reset(data, ignore_unknown=ignoreWeightsInModelWithoutCorrespondingHostWeight)
+        self._weights_loaded = False
+
+    # Questions
+
+    def getSummaryReport(self, resetProfile: bool = True) -> str:
+        """The program and the memory plan as text."""
+        return str(self.executable)
+
+    def getReport(self, resetProfile: bool = True) -> Report:
+        """Program, memory in bytes and operations of a step; stands in for PopVision's report."""
+        return Report.of(self.executable, self.replicationFactor)
+
+    def getCycleCount(self, id: str = "") -> int:
+        """Modelled cycles of the last run on the first replica, those of ``modelledSeconds()["total"]``."""
+        if not self._runs:
+            raise SessionError("Must call run before getCycleCount.")
+        return self._modelled().cycles(id)
+
+    def modelledSeconds(self) -> dict[str, float]:
+        """What a step would take on IPUs: busy seconds by kind, and in all. An extension of PopART."""
+        return self._modelled().seconds()
+
+    def modelledTimeline(self) -> Block:
+        """When each IPU of a replica would do what in a step. An extension of PopART."""
+        return self._modelled().timeline
+
+    def _modelled(self) -> Modelled:
+        return Modelled(self.executable, self.deviceInfo, self._options, self._ipus_per_replica)
+
+    def _serializeIr(self, format: object = None) -> str:
+        """The transformed model as JSON: ``{"maingraph": [{"type", "name", "inputs", "outputs", ...}]}``."""
+        return serialised(self._graph)
+
+    def close(self) -> None:
+        """Leave the collectives and free the device. An extension of PopART."""
+        if self._engine is not None:
+            self._engine.close()
+            self._engine = None
+            self.deviceInfo.detach()
+        if self._streaming is not None:
+            self._streaming.clear()

@@ -1,0 +1,73 @@
+"""memory: bytes of the variables of a model ("Mapping a model to an IPU system", 3.4).
+
+    N_gradients = N_activations B            N_backprop = N_weights + N_biases + N_non_trainable + N_optimiser
+    inference   (N_weights + N_biases + N_non_trainable) N_FP
+    training    (N_weights + N_biases + N_gradients + N_optimiser + N_backprop) N_FP
+
+N_backprop contains the optimiser's states, which are counted already; without ``literal`` they, and the moving
+averages, are counted once: N_backprop is then the gradients of weights and biases. Code and exchange buffers come
+on top.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ipu_emu.errors import EmulatorError
+from ipu_emu.hardware import Generation
+from ipu_emu.models import Counts, Model
+from ipu_emu.predict.layer_parameters import Parameters
+
+__all__ = ["OPTIMISER_STATES", "Variables", "ipus_needed", "of_model"]
+
+#: Values that an optimiser keeps for each trained one.
+OPTIMISER_STATES = {"sgd": 0, "momentum": 1, "adam": 2, "lamb": 2}
+
+
+@dataclass(frozen=True)
+class Variables:
+    """What a model has, counted in values; ``activations`` are those of one sample."""
+
+    parameters: Parameters
+    activations: int
+
+    def gradients(self, batch: int) -> int:
+        """Activations that the backward pass needs, for a compute batch."""
+        return self.activations * batch
+
+    def optimiser(self, name: str) -> int:
+        """States; raise EmulatorError for an optimiser that is not in the table."""
+        if name not in OPTIMISER_STATES:
+            raise EmulatorError(f"there is no optimiser '{name}'; use {', '.join(OPTIMISER_STATES)}")
+        return OPTIMISER_STATES[name] * self.parameters.trainable
+
+    def inference(self, itemsize: int) -> int:
+        """Bytes."""
+        return self.parameters.total * itemsize
+
+    def training(
+        self, itemsize: int, *, batch: int, optimiser: str, literal: bool = False, state_itemsize: int | None = None
+    ) -> int:
+        """Bytes; ``literal`` as the technical note has it. States have another size of their own if that is given."""
+        states, once = self.optimiser(optimiser), self.parameters.trainable
+        own = states * (itemsize if state_itemsize is None else state_itemsize)
+        if literal:
+            backprop = self.parameters.total + states
+            return own + (once + self.gradients(batch) + backprop) * itemsize
+        return own + (self.parameters.total + self.gradients(batch) + once) * itemsize
+
+
+def of_model(model: Model) -> Variables:
+    """The variables of a network; which of its weights are biases does not matter here."""
+    counts = Counts.of(model)
+    itemsize = model.graph.tensor(model.output).dtype.itemsize
+    parameters = Parameters(counts.parameters + counts.heads, 0, counts.statistics)
+    return Variables(parameters, counts.activations // itemsize)
+
+
+def ipus_needed(nbytes: int, generation: Generation, *, proportion: float = 0.6) -> int:
+    """The power of two of IPUs whose memory holds so many bytes; data may take ``proportion`` of it."""
+    if not 0 < proportion <= 1:
+        raise EmulatorError(f"a proportion of {proportion} was asked for; use more than 0 and at most 1")
+    ipus = max(1, -(-nbytes // int(generation.sram * proportion)))
+    return 1 << (ipus - 1).bit_length()

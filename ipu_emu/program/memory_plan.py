@@ -1,0 +1,164 @@
+"""MemoryPlan: where every tensor of a replica lies; made once, so that a step allocates nothing.
+
+    persistent   weights, states, scalars, constants, sums of anchors: each has its own place
+    transient    everything that lives within a step: places are shared by tensors that never live together
+    streaming    variables that are off chip, in Streaming Memory
+    streamed     activations that are off chip: like transient, in Streaming Memory
+    bucket:T     gradients of element type T, one after the other, for one collective (see buckets.py)
+
+Every IPU has regions of its own; those of IPU 1 are persistent:1, transient:1 and so on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ipu_emu.graph import Graph, Op, Tensor
+from ipu_emu.ops import Node
+from ipu_emu.program.buckets import Bucket
+from ipu_emu.program.memory_layout import aligned
+
+__all__ = [
+    "PERSISTENT",
+    "STREAMED",
+    "STREAMING",
+    "TRANSIENT",
+    "Life",
+    "MemoryPlan",
+    "Placement",
+    "clash",
+    "ipu_of",
+    "is_off_chip",
+    "is_shared",
+    "node_in",
+    "region_of",
+    "scratch_key",
+]
+
+PERSISTENT = "persistent"
+TRANSIENT = "transient"
+STREAMING = "streaming"
+STREAMED = "streamed"
+
+
+def region_of(kind: str, ipu: int) -> str:
+    """The persistent or the transient region of an IPU."""
+    return f"{kind}:{ipu}" if ipu else kind
+
+
+def is_off_chip(region: str) -> bool:
+    """Say whether a region is one of Streaming Memory."""
+    return region.partition(":")[0] in (STREAMING, STREAMED)
+
+
+def is_shared(region: str) -> bool:
+    """Say whether tensors that never live together share places in a region."""
+    return region.partition(":")[0] in (TRANSIENT, STREAMED)
+
+
+def ipu_of(region: str) -> int:
+    """The IPU that a region belongs to."""
+    if Bucket.is_bucket(region):
+        return Bucket.named(region).ipu
+    return int(region.partition(":")[2] or 0)
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Region and offset in bytes; ``batch_innermost`` is the storage order.
+
+    A stash of a pipeline has several ``places``, one after the other: micro-batch m has place m modulo their number.
+    """
+
+    tensor: Tensor
+    region: str
+    offset: int
+    batch_innermost: bool = False
+    places: int = 1
+
+    def offset_of(self, micro_batch: int) -> int:
+        """Where a micro-batch of the tensor starts."""
+        return self.offset + micro_batch % self.places * aligned(self.tensor.nbytes)
+
+
+@dataclass(frozen=True)
+class Life:
+    """A stretch of a transient region, in bytes, and the first and last instruction that use it."""
+
+    name: str
+    offset: int
+    size: int
+    first: int
+    last: int
+    region: str = TRANSIENT
+
+    def meets(self, other: Life) -> bool:
+        """Say whether both have a byte at one time."""
+        together = self.region == other.region and self.first <= other.last and other.first <= self.last
+        return together and self.offset < other.offset + other.size and other.offset < self.offset + self.size
+
+
+@dataclass(frozen=True)
+class MemoryPlan:
+    """Placements by tensor id, scratch offsets (transient region) by op, region sizes in bytes.
+
+    All but the transient regions is always live; ``lives`` says what is not.
+    """
+
+    placements: Mapping[str, Placement]
+    scratch: Mapping[str, tuple[int, ...]]
+    sizes: Mapping[str, int]
+    views: frozenset[str]
+    lives: tuple[Life, ...] = ()
+
+    def bytes_of(self, ipu: int) -> int:
+        """Bytes of all regions on an IPU."""
+        return sum(size for name, size in self.sizes.items() if ipu_of(name) == ipu and not is_off_chip(name))
+
+    def streaming_bytes_of(self, ipu: int) -> int:
+        """Bytes of an IPU in Streaming Memory."""
+        return sum(size for name, size in self.sizes.items() if ipu_of(name) == ipu and is_off_chip(name))
+
+    @property
+    def ipus(self) -> int:
+        """IPUs of a replica that hold something."""
+        return 1 + max((ipu_of(region) for region in self.sizes), default=0)
+
+    def __str__(self) -> str:
+        lines = []
+        for region, size in self.sizes.items():
+            kind = "not always live" if is_shared(region) else "always live"
+            kind += ", in Streaming Memory" if is_off_chip(region) else ""
+            lines.append(f"{region:14} {size:>14,} bytes   {kind}")
+        return "\n".join(lines)
+
+    def table(self) -> str:
+        """A line for each stretch of transient memory, by its place."""
+        lines = [f"{'from':>12} {'bytes':>12} {'first':>6} {'last':>6}  tensor"]
+        for life in sorted(self.lives, key=lambda life: (life.region, life.offset, life.first)):
+            where = "" if life.region == TRANSIENT else f" ({life.region})"
+            lines.append(f"{life.offset:>12,} {life.size:>12,} {life.first:>6} {life.last:>6}  {life.name}{where}")
+        return "\n".join(lines)
+
+
+def clash(lives: Sequence[Life]) -> tuple[Life, Life] | None:
+    """Two that have a byte at one time, or None."""
+    ordered = sorted(lives, key=lambda life: life.offset)
+    for index, life in enumerate(ordered):
+        for other in ordered[index + 1 :]:
+            if other.offset >= life.offset + life.size:
+                break
+            if life.meets(other):
+                return life, other
+    return None
+
+
+def node_in(graph: Graph, op: Op) -> Node:
+    """``op`` with its tensors; what it makes may be a tensor that exists already."""
+    inputs = tuple(graph.tensor(id) if id else None for id in op.inputs)
+    return Node(op, inputs, (), tuple(graph.tensor(id) for id in op.outputs))
+
+
+def scratch_key(op: Op) -> str:
+    return f"{op.type} {op.outputs[0]}"

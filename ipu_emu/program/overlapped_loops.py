@@ -1,0 +1,112 @@
+"""Overlapped: the loops of a step in which the host exchanges tensors beside compute, taken apart.
+
+repeat M batch
+  repeat N micro-batch
+    HostLoad x (beside its neighbour)       loads
+    Compute ...                             work
+    HostStore y (beside its neighbour)      stores
+  AllReduce, WeightUpdate, ...              after
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from ipu_emu.program.instructions import Counter, Instruction, Pipeline, Repeat, leaves
+from ipu_emu.program.io_overlap import Overlap
+from ipu_emu.program.leaf_instructions import HostLoad, HostStore, Leaf
+from ipu_emu.program.memory_plan import MemoryPlan
+
+__all__ = ["Overlapped", "exchanged_beside"]
+
+
+@dataclass(frozen=True)
+class Overlapped:
+    """``batches`` of ``micro_batches``, which are loaded, worked on and stored; ``after`` a batch come updates."""
+
+    batches: int
+    micro_batches: int
+    loads: tuple[HostLoad, ...]
+    work: tuple[Leaf, ...]
+    stores: tuple[HostStore, ...]
+    after: tuple[Leaf, ...]
+
+    @classmethod
+    def of(cls, instruction: Instruction, plan: MemoryPlan) -> Overlapped | None:
+        """The loops of ``instruction``, or None if nothing in it is exchanged beside compute."""
+        if not isinstance(instruction, Repeat) or not any(True for _ in exchanged_beside(instruction)):
+            return None
+        inner, body = instruction.body[0], [_settled(leaf, plan) for leaf in leaves(instruction.body[:1])]
+        assert isinstance(inner, Repeat)
+        return cls(
+            instruction.times,
+            inner.times,
+            tuple(leaf for leaf in body if isinstance(leaf, HostLoad)),
+            tuple(leaf for leaf in body if not isinstance(leaf, HostLoad | HostStore)),
+            tuple(leaf for leaf in body if isinstance(leaf, HostStore)),
+            tuple(leaves(instruction.body[1:])),
+        )
+
+    @property
+    def total(self) -> int:
+        """Micro-batches of a step."""
+        return self.batches * self.micro_batches
+
+    @property
+    def staged(self) -> bool:
+        """Whether all inputs wait in Streaming Memory, so that the next step may begin with data that are there."""
+        return bool(self.loads) and all(leaf.overlap is Overlap.STAGED for leaf in self.loads)
+
+    def coming(self, number: int, there: int) -> list[tuple[int, list[HostLoad]]]:
+        """Which micro-batches are loaded beside ``number``; ``there`` of the step were before it began."""
+        most = max((leaf.ahead for leaf in self.loads), default=1)
+        found = [
+            (later, [leaf for leaf in self.loads_for(later, beside=True) if self._begins(leaf, later, number, there)])
+            for later in range(number + 1, min(number + most + 1, self.total))
+        ]
+        return [(later, leaves) for later, leaves in found if leaves]
+
+    def _begins(self, leaf: HostLoad, later: int, number: int, there: int) -> bool:
+        return there <= later <= leaf.ahead if number == 0 else later == number + leaf.ahead
+
+    def beside(self, overlap: Overlap, number: int) -> bool:
+        """Whether micro-batch ``number`` is loaded while the one before computes, which is stored while it does.
+
+        Without accumulation the loop over batches is the inner one.
+        """
+        if not 0 < number < self.total:
+            return False
+        inner = self.micro_batches if self.micro_batches > 1 else self.total
+        return overlap is not Overlap.NONE and (overlap is not Overlap.INNER or number % inner != 0)
+
+    def loads_for(self, number: int, *, beside: bool) -> Sequence[HostLoad]:
+        """What is loaded for a micro-batch while the one before computes, or just in time."""
+        known = 0 <= number < self.total
+        return [leaf for leaf in self.loads if known and self.beside(leaf.overlap, number) is beside]
+
+    def neighbours(self, number: int) -> list[HostLoad | HostStore]:
+        """What is exchanged while a micro-batch computes."""
+        return [*self.stores_of(number - 1, beside=True), *self.loads_for(number + 1, beside=True)]
+
+    def stores_of(self, number: int, *, beside: bool) -> Sequence[HostStore]:
+        """What is stored of a micro-batch while the next one computes, or just in time."""
+        known = 0 <= number < self.total
+        return [leaf for leaf in self.stores if known and self.beside(leaf.overlap, number + 1) is beside]
+
+
+def exchanged_beside(instruction: Instruction) -> Iterator[HostLoad | HostStore]:
+    """What the host exchanges beside compute in a loop over batches; a pipeline has rules of its own."""
+    if not isinstance(instruction, Repeat) or instruction.counter is not Counter.BATCH:
+        return
+    if not any(isinstance(part, Pipeline) for part in instruction.body):
+        for leaf in leaves([instruction]):
+            if isinstance(leaf, HostLoad | HostStore) and leaf.overlap is not Overlap.NONE:
+                yield leaf
+
+
+def _settled(leaf: Leaf, plan: MemoryPlan) -> Leaf:
+    """A tensor with one place in memory is exchanged just in time."""
+    if isinstance(leaf, HostLoad | HostStore) and plan.placements[leaf.tensor].places == 1:
+        return replace(leaf, overlap=Overlap.NONE)
+    return leaf

@@ -1,0 +1,128 @@
+"""Kind: all that is particular to one schedule, a row of a table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from ipu_emu.errors import EmulatorError
+from ipu_emu.program.schedules.fill_and_flush import popart
+from ipu_emu.program.schedules.grouped import grouped, grouped_offsets, grouped_stash
+from ipu_emu.program.schedules.interleaved import interleaved, interleaved_offsets, interleaved_stash
+from ipu_emu.program.schedules.overlapped import overlapped
+from ipu_emu.program.schedules.recompute_tasks import ahead, inside
+from ipu_emu.program.schedules.sequential import sequential, sequential_offsets, sequential_stash
+from ipu_emu.program.schedules.serialised import serialised
+from ipu_emu.program.schedules.stages import Mapping, Stage, framework_stages, ipus_by_stage, popart_stages
+from ipu_emu.program.schedules.task import Slot
+
+__all__ = ["KINDS", "Kind", "depth", "fifo_depth", "in_flight", "schedule", "scheduled_stages"]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """``offsets`` are the starts of the micro-batches in flight; ``stash`` is the FIFO of a forward stage."""
+
+    slots: Callable[[Sequence[Stage], int], Iterator[Slot]]
+    stages: Callable[[tuple[tuple[int, ...], ...], bool], tuple[Stage, ...]]
+    offsets: Callable[[Sequence[Stage]], tuple[int, ...]]
+    stash: Callable[[int, int], int]
+    recompute: Callable[[Iterable[Slot], Sequence[Stage]], Iterator[Slot]]
+    check: Callable[[int, int, bool], None]
+
+
+def _multiple(count: int, unit: int, training: bool) -> None:
+    if count < unit:
+        raise EmulatorError(
+            f"The number of iterations of the pipeline must be at least {unit}, but it is {count}. "
+            f"Use a count of {unit}, {2 * unit}, {3 * unit}, ..."
+        )
+    if count % unit:
+        below = count - count % unit
+        raise EmulatorError(
+            f"The number of iterations of the pipeline must be a multiple of {unit}, but it is {count}. "
+            f"Use a count of {below} or {below + unit}"
+        )
+
+
+def _popart_depth(count: int, stages: int, training: bool) -> None:
+    if count < stages:
+        name = "gradient accumulation factor" if training else "batchesPerStep"
+        raise EmulatorError(
+            f"For pipelining, depth ({name}) must equal at least the number of pipeline stages ({stages})",
+            note=f"It is {count}; use {stages} or more",
+        )
+
+
+KINDS = {
+    "grouped": Kind(grouped, framework_stages, grouped_offsets, grouped_stash, ahead, _multiple),
+    "interleaved": Kind(interleaved, framework_stages, interleaved_offsets, interleaved_stash, ahead, _multiple),
+    "sequential": Kind(sequential, framework_stages, sequential_offsets, sequential_stash, inside, _multiple),
+    "popart": Kind(popart, popart_stages, grouped_offsets, grouped_stash, inside, _popart_depth),
+}
+
+
+def schedule(
+    kind: str,
+    stages: int,
+    count: int,
+    *,
+    training: bool,
+    mapping: Mapping | None = None,
+    recompute: bool = False,
+    io_tiles: bool = False,
+    iterations: int = 1,
+) -> Iterator[Slot]:
+    """The slots of ``count`` micro-batches through ``stages`` forward stages; raise EmulatorError before the first.
+
+    ``mapping`` gives the IPU of each forward stage. ``recompute`` adds the tasks that compute the activations of
+    a forward stage (``Task.stage``) once more, ``io_tiles`` those that load and store while stages compute. With
+    batch serialisation a stage loops over ``iterations`` micro-batches, and there are ``count * iterations``.
+    """
+    entry = _kind(kind)
+    if io_tiles and kind != "grouped":
+        raise EmulatorError(f"I/O tiles go with the Grouped schedule only, not with {kind}; use grouped")
+    if iterations != 1 and kind != "sequential":
+        raise EmulatorError(
+            "Batch serialization is only supported with the `Sequential` schedule. "
+            f"This one is {kind}; use sequential"
+        )
+    if iterations != 1 and mapping is None:
+        mapping = [0] * stages
+    all_stages = scheduled_stages(kind, stages, training=training, mapping=mapping)
+    if io_tiles:
+        slots = overlapped(all_stages, count)
+    elif iterations != 1:
+        slots = serialised(all_stages, count, iterations)
+    else:
+        entry.check(count, len(entry.offsets(all_stages)), training)
+        slots = entry.slots(all_stages, count)
+    return entry.recompute(slots, all_stages) if recompute else slots
+
+
+def scheduled_stages(kind: str, stages: int, *, training: bool, mapping: Mapping | None = None) -> tuple[Stage, ...]:
+    """The stages that are scheduled for so many forward stages."""
+    return _kind(kind).stages(ipus_by_stage(stages, mapping), training)
+
+
+def in_flight(kind: str, stages: int, *, training: bool, mapping: Mapping | None = None) -> int:
+    """Micro-batches that are in the pipeline at once; counts of the framework schedules are multiples of it."""
+    return len(_kind(kind).offsets(scheduled_stages(kind, stages, training=training, mapping=mapping)))
+
+
+def fifo_depth(kind: str, stages: int, stage: int, training: bool) -> int:
+    """Micro-batches for which a forward value of ``stage`` waits for its backward."""
+    if not 0 <= stage < stages:
+        raise EmulatorError(f"there is no forward stage {stage}; {stages} stages are numbered 0 to {stages - 1}")
+    return _kind(kind).stash(stages, stage) if training else 0
+
+
+def depth(kind: str, stages: int, stage: int, training: bool) -> int:
+    """Live copies of a forward value of ``stage`` that its backward needs, the current one included."""
+    return fifo_depth(kind, stages, stage, training) + 1
+
+
+def _kind(name: str) -> Kind:
+    if name not in KINDS:
+        raise EmulatorError(f"there is no schedule '{name}'; use {', '.join(KINDS)}")
+    return KINDS[name]

@@ -1,0 +1,296 @@
+"""checks: what TensorFlow's pipeline call refuses, a row each, in TensorFlow's order and words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ipu_emu.errors import ArgumentError, ArgumentTypeError, EmulatorError, UnsupportedError
+from ipu_emu.program.schedules import ALL_IPUS
+from ipu_emu.tensorflow.argument_types import check_types
+from ipu_emu.tensorflow.pipeline_arguments import InfeedQueue, OutfeedMode, OutfeedQueue, PipelineStageOptions
+
+if TYPE_CHECKING:
+    from ipu_emu.tensorflow.pipeline_call import PipelineCall
+
+__all__ = ["check_call", "check_program", "check_shards"]
+
+#: An error, where it is raised, and its text.
+_Rule = tuple[type[EmulatorError], "Callable[[PipelineCall], Any]", "str | Callable[[PipelineCall], str]"]
+_INT32 = 2**31 - 1
+_LIST = (list, tuple)
+_REDUCTIONS = ("SUM", "MEAN", "RUNNING_MEAN")
+
+
+def check_call(call: PipelineCall) -> None:
+    """Raise the first error of a call."""
+    check_types(call)
+    for error, wrong, text in _RULES:
+        if wrong(call):
+            raise error(text if isinstance(text, str) else text(call))
+
+
+def check_shards(ipus: int, shards: int) -> None:
+    """Raise EmulatorError for shards that cannot be spread over the IPUs of a device."""
+    if shards < 1 or ipus % shards:
+        raise EmulatorError(
+            f"Trying to compile a graph for an IPU device with {ipus} IPUs and {shards} shards. The number of shards "
+            "needs to divide the number of IPUs."
+        )
+
+
+def check_program(calls: Sequence[PipelineCall]) -> None:
+    """Raise EmulatorError for a program of several pipelines."""
+    if len(calls) > 1:
+        raise EmulatorError(
+            f"Only a single ipu.pipeline() is allowed in a compiled program - this one has {len(calls)}."
+        )
+
+
+def _of_enumeration(name: str, argument: str, *, optional: bool) -> _Rule:
+    """An argument that is no member of an enumeration; an ``optional`` one may be None."""
+
+    def wrong(call: PipelineCall) -> bool:
+        value = getattr(call, argument)
+        return not (optional and value is None) and type(value).__name__ != name
+
+    return ArgumentTypeError, wrong, f"The given {argument} is not a member of the {name} enumeration."
+
+
+def _queue(argument: str, kind: type) -> _Rule:
+    def wrong(call: PipelineCall) -> bool:
+        value = getattr(call, argument)
+        return value is not None and not isinstance(value, kind)
+
+    return ArgumentTypeError, wrong, f"{argument} is not an instance of {kind.__name__}"
+
+
+def _options(argument: str) -> _Rule:
+    def wrong(call: PipelineCall) -> bool:
+        value, stages = getattr(call, argument), len(call.computational_stages)
+        fits = (
+            isinstance(value, _LIST)
+            and len(value) == stages
+            and all(isinstance(o, PipelineStageOptions) for o in value)
+        )
+        return value is not None and not fits
+
+    return ArgumentError, wrong, f"{argument} must be a list of one PipelineStageOptions per stage."
+
+
+def _count(call: PipelineCall) -> int:
+    """The count, 0 where only a run knows it."""
+    given = call.gradient_accumulation_count
+    return given if isinstance(given, int) else 0
+
+
+def _ipus(call: PipelineCall) -> set[int]:
+    return {ipu for entry in call.mapping for ipu in entry}
+
+
+def _shared_ipu(call: PipelineCall) -> bool:
+    every = [ipu for entry in call.mapping for ipu in entry]
+    return call.kind.name == "Interleaved" and call.optimizer_function is not None and len(set(every)) < len(every)
+
+
+def _reduction(call: PipelineCall) -> str:
+    given = call.reduction_method
+    return given.upper() if isinstance(given, str) else str(getattr(given, "name", given))
+
+
+def _outputs(call: PipelineCall) -> tuple[str, ...]:
+    return tuple(name for function in call.functions[-1] for name in function.outputs)
+
+
+def _captured(call: PipelineCall) -> list[str]:
+    return [name for functions in call.functions for function in functions for name in function.captured]
+
+
+def _used_twice(call: PipelineCall) -> Iterator[tuple[str, str, str]]:
+    """A variable of stages on two IPUs: the later function, the variable, and the earlier function."""
+    seen: dict[str, tuple[str, int]] = {}
+    for functions, ipus in zip(call.functions, call.mapping, strict=True):
+        for number, function in enumerate(functions):
+            for name in function.variables:
+                ipu = ipus[min(number, len(ipus) - 1)]
+                first, home = seen.setdefault(name, (function.name, ipu))
+                if home != ipu:
+                    yield function.name, name, first
+
+
+def _shared_variable(call: PipelineCall) -> str:
+    function, name, first = next(_used_twice(call))
+    return (
+        f"The {function} is trying to use an input ({name}) which is already used by the {first}. This violates the "
+        "dataflow constraints because an input can only be used by pipeline stages on the same IPU. Map both to one "
+        "IPU."
+    )
+
+
+def _sharded(call: PipelineCall) -> list[str]:
+    pairs = zip(call.functions, call.mapping, strict=True)
+    return [f.name for functions, ipus in pairs for f in functions if f.shards and ipus != (ALL_IPUS,)]
+
+
+def _widths_differ(call: PipelineCall) -> bool:
+    pairs = zip(call.functions, call.mapping, strict=True)
+    return any(len(functions) != len(ipus) for functions, ipus in pairs)
+
+
+def _recomputes(schedule: str, mode: str) -> _Rule:
+    return (
+        UnsupportedError,
+        lambda call: call.kind.name == schedule and call.recomputation_mode.value == mode,
+        f"Pipeline schedule {schedule} does not support '{mode}' recomputation mode.",
+    )
+
+
+_RULES: tuple[_Rule, ...] = (
+    (
+        ArgumentError,
+        lambda call: call.gradient_accumulation_count is None,
+        "gradient_accumulation_count must be specified.",
+    ),
+    (
+        ArgumentError,
+        lambda call: _count(call) < 0,
+        "gradient_accumulation_count must be >= 0.",
+    ),
+    (
+        ArgumentError,
+        lambda call: _count(call) >= _INT32,
+        "gradient_accumulation_count must be < max int32.",
+    ),
+    (
+        ArgumentError,
+        lambda call: len(call.computational_stages) < 2,
+        "Pipeline requires at least two computational stages.",
+    ),
+    _of_enumeration("PipelineSchedule", "pipeline_schedule", optional=True),
+    _of_enumeration("RecomputationMode", "recomputation_mode", optional=False),
+    (
+        ArgumentError,
+        lambda call: _reduction(call) not in _REDUCTIONS,
+        lambda call: f"reduction_method {call.reduction_method!r} is unknown; use {', '.join(_REDUCTIONS)}.",
+    ),
+    (
+        ArgumentError,
+        lambda call: call.batch_serialization_iterations != 1 and _reduction(call) != "SUM",
+        "batch_serialization_iterations != 1 is only supported when reduction_method is "
+        "GradientAccumulationReductionMethod.SUM",
+    ),
+    (
+        ArgumentError,
+        lambda call: call.batch_serialization_iterations < 1 or call.repeat_count < 1,
+        "batch_serialization_iterations and repeat_count must be > 0.",
+    ),
+    (
+        UnsupportedError,
+        lambda call: call.batch_serialization_iterations != 1 and call.kind.name != "Sequential",
+        "Batch serialization is only supported with the `Sequential` schedule.",
+    ),
+    (
+        UnsupportedError,
+        lambda call: call.batch_serialization_iterations != 1 and len(_ipus(call)) > 1,
+        "When using batch serialization, all the pipeline stages need to be mapped to a single IPU.",
+    ),
+    (
+        UnsupportedError,
+        lambda call: call.continuous_weight_updates,
+        "Continuous weight updates are currently not supported.",
+    ),
+    (
+        ArgumentError,
+        lambda call: len(call.mapping) != len(call.computational_stages),
+        lambda call: (
+            f"Each stage must be mapped to an IPU: {len(call.mapping)} mappings != "
+            f"{len(call.computational_stages)} stages"
+        ),
+    ),
+    (
+        ArgumentError,
+        _widths_differ,
+        "Each function of a concurrent stage must be mapped to an IPU of its own; give device_mapping a list for it.",
+    ),
+    (
+        UnsupportedError,
+        _shared_ipu,
+        "The pipelining schedule 'Interleaved' does not currently support multiple pipeline stages on the same "
+        "device for training graphs. Give each stage its own IPU, or use another schedule.",
+    ),
+    _recomputes("Sequential", "Recompute_then_backpropagate"),
+    _recomputes("Interleaved", "Recompute_and_backpropagate_interleaved"),
+    _queue("infeed_queue", InfeedQueue),
+    _queue("outfeed_queue", OutfeedQueue),
+    _options("forward_propagation_stages_poplar_options"),
+    _options("backward_propagation_stages_poplar_options"),
+    (
+        ArgumentTypeError,
+        lambda call: not isinstance(call.weight_update_poplar_options, PipelineStageOptions | None),
+        "weight_update_poplar_options must be one PipelineStageOptions.",
+    ),
+    (
+        ArgumentError,
+        lambda call: call.outfeed_loss and call.outfeed_mask is not None,
+        "outfeed_loss and outfeed_mask exclude each other; give one of them.",
+    ),
+    (
+        ArgumentError,
+        lambda call: (call.outfeed_loss or call.outfeed_mask is not None) and call.optimizer_function is None,
+        "outfeed_loss and outfeed_mask need an optimizer_function.",
+    ),
+    (
+        ArgumentError,
+        lambda call: (call.outfeed_loss or call.outfeed_mask is not None) and call.outfeed_queue is None,
+        "outfeed_loss and outfeed_mask need an outfeed_queue.",
+    ),
+    (
+        ArgumentError,
+        lambda call: call.accumulate_outfeed and call.outfeed_queue != OutfeedQueue(OutfeedMode.ALL),
+        "accumulate_outfeed needs an outfeed_queue in mode ALL.",
+    ),
+    (
+        ArgumentError,
+        lambda call: call.replicated_optimizer_state_sharding and call.offload_weight_update_variables is False,
+        "replicated_optimizer_state_sharding needs offload_weight_update_variables.",
+    ),
+    (
+        ArgumentError,
+        lambda call: _outputs(call) and call.outfeed_queue is None,
+        lambda call: (
+            f"The last computational stage has tensor outputs: {', '.join(_outputs(call))}, but no outfeed_queue has "
+            "been provided."
+        ),
+    ),
+    (
+        ArgumentError,
+        lambda call: call.outfeed_mask is not None and len(call.outfeed_mask) != len(_outputs(call)),
+        lambda call: (
+            f"The last computational stage has {len(_outputs(call))} outputs, but the `outfeed_mask` has elements "
+            f"{len(call.outfeed_mask or ())} - these need to match in size."
+        ),
+    ),
+    (
+        ArgumentError,
+        _captured,
+        lambda call: (
+            f"Trying to capture the tensor {_captured(call)[0]} which is not a resource. Pass it from stage to "
+            "stage, or as one of the inputs."
+        ),
+    ),
+    (UnsupportedError, lambda call: next(_used_twice(call), None), _shared_variable),
+    (
+        UnsupportedError,
+        _sharded,
+        lambda call: (
+            f"{_sharded(call)[0]} puts ops on shards, but it is a stage of a pipeline on one IPU; map the stage to "
+            "-1."
+        ),
+    ),
+    (
+        EmulatorError,
+        lambda call: call.offload_activations and not call.remote_memory,
+        "Activation offloading has been enabled, however the current configuration of the IPU devices does not "
+        "support remote memory. Set offload_activations to False.",
+    ),
+)  # fmt: skip

@@ -1,0 +1,130 @@
+"""PipelineCall: the arguments of TensorFlow's ``pipelining_ops.pipeline``, and the schedule that they ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from ipu_emu.errors import EmulatorError
+from ipu_emu.program.schedules import Mapping, Slot, schedule
+from ipu_emu.tensorflow.argument_checks import check_call
+from ipu_emu.tensorflow.pipeline_arguments import InfeedQueue, OutfeedQueue, PipelineStageOptions, StageFunction
+
+__all__ = ["PipelineCall", "PipelineSchedule", "RecomputationMode", "ReductionMethod"]
+
+
+class PipelineSchedule(Enum):
+    """The order in which stages work."""
+
+    Grouped = 0
+    Interleaved = 1
+    Sequential = 2
+
+
+class RecomputationMode(Enum):
+    """How activations are computed once more."""
+
+    Auto = "Auto"
+    RecomputeThenBackpropagate = "Recompute_then_backpropagate"
+    RecomputeAndBackpropagateInterleaved = "Recompute_and_backpropagate_interleaved"
+
+
+class ReductionMethod(Enum):
+    """How the gradients of mini-batches become one."""
+
+    SUM = 0
+    MEAN = 1
+    RUNNING_MEAN = 2
+
+
+@dataclass(frozen=True)
+class PipelineCall:
+    """Raise what TensorFlow raises for arguments that do not fit; with an ``optimizer_function`` it is training.
+
+    A ``gradient_accumulation_count`` that is a function is asked for when slots are, as in a run.
+    ``allow_recompute``, ``io_tiles`` and ``remote_memory`` are of the configuration of the IPUs.
+    """
+
+    computational_stages: Sequence[StageFunction | Sequence[StageFunction]]
+    gradient_accumulation_count: int | Callable[[], int] | None = None
+    gradient_accumulation_dtype: Any = None
+    gradient_accumulation_for_captured_grads: bool = True
+    repeat_count: int = 1
+    batch_serialization_iterations: int = 1
+    inputs: Sequence[Any] = ()
+    infeed_queue: InfeedQueue | None = None
+    outfeed_queue: OutfeedQueue | None = None
+    optimizer_function: Callable[..., Any] | None = None
+    device_mapping: Mapping | None = None
+    pipeline_schedule: PipelineSchedule | None = None
+    recomputation_mode: RecomputationMode = RecomputationMode.Auto
+    forward_propagation_stages_poplar_options: Sequence[PipelineStageOptions] | None = None
+    backward_propagation_stages_poplar_options: Sequence[PipelineStageOptions] | None = None
+    weight_update_poplar_options: PipelineStageOptions | None = None
+    offload_weight_update_variables: bool | None = None
+    replicated_optimizer_state_sharding: bool = False
+    offload_activations: bool | None = None
+    offload_gradient_accumulation_buffers: bool | None = None
+    replicated_weight_sharding: bool | None = None
+    offload_weights: bool | None = None
+    continuous_weight_updates: bool = False
+    outfeed_loss: bool = False
+    outfeed_mask: Sequence[bool] | None = None
+    accumulate_outfeed: bool = False
+    accumulate_outfeed_dtype: Any = None
+    reduction_method: ReductionMethod | str = ReductionMethod.SUM
+    name: str = "pipeline"
+    allow_recompute: bool = False
+    io_tiles: bool = False
+    remote_memory: bool = True
+
+    def __post_init__(self) -> None:
+        check_call(self)
+        if isinstance(self.gradient_accumulation_count, int):
+            self._slots(self.gradient_accumulation_count)
+
+    @property
+    def kind(self) -> PipelineSchedule:
+        """The schedule that is asked for, or the default."""
+        if self.pipeline_schedule is not None:
+            return self.pipeline_schedule
+        serial = self.batch_serialization_iterations > 1
+        return PipelineSchedule.Sequential if serial else PipelineSchedule.Grouped
+
+    @property
+    def functions(self) -> list[Sequence[StageFunction]]:
+        """The functions of each stage; several are concurrent."""
+        return [[one] if isinstance(one, StageFunction) else one for one in self.computational_stages]
+
+    @property
+    def mapping(self) -> list[tuple[int, ...]]:
+        """The IPUs of each stage."""
+        stages = len(self.computational_stages)
+        one = self.batch_serialization_iterations > 1
+        given = self.device_mapping
+        entries: Mapping = ([0] * stages if one else list(range(stages))) if given is None else given
+        return [(entry,) if isinstance(entry, int) else tuple(entry) for entry in entries]
+
+    def slots(self) -> Iterator[Slot]:
+        """What every IPU does in every slot of a batch; raise EmulatorError for a count that only now is known."""
+        count = self.gradient_accumulation_count
+        if not callable(count):
+            return self._slots(count or 0)
+        try:
+            return self._slots(count())
+        except EmulatorError as error:
+            raise EmulatorError(f"Pipeline depth is invalid. {error.args[0]}") from error
+
+    def _slots(self, count: int) -> Iterator[Slot]:
+        return schedule(
+            self.kind.name.lower(),
+            len(self.computational_stages),
+            count,
+            training=self.optimizer_function is not None,
+            mapping=self.mapping,
+            recompute=self.allow_recompute and self.optimizer_function is not None,
+            io_tiles=self.io_tiles,
+            iterations=self.batch_serialization_iterations,
+        )

@@ -1,0 +1,30 @@
+"""Slurm: started by srun as one step of the allocation, which hands its processes SLURM_PROCID and a PMI."""
+
+from __future__ import annotations
+
+from poprun_py.backends.openmpi import QUICK_START
+from poprun_py.backends.start_command import Command, Request
+
+__all__ = ["command"]
+
+#: How the processes of each MPI find each other: the name that srun has for it. What it calls pmi2 also speaks the
+#: first PMI, which is MPICH's default.
+_PMI = {"mpich": "pmi2", "openmpi": "pmix"}
+
+
+def command(request: Request) -> Command:
+    """One ``srun`` for all supervisors, in blocks; they bind the instances and handle input, output and failures."""
+    cluster, kind = request.cluster, request.installation.kind
+    quick = QUICK_START if kind == "openmpi" else {}
+    chosen = () if "SLURM_MPI_TYPE" in request.environ else (f"--mpi={_PMI[kind]}",)
+    return Command(
+        argv=(
+            *(cluster.srun, f"--nodes={len(cluster.hosts)}", f"--ntasks={request.num_instances}"),
+            *(f"--ntasks-per-node={request.per_host}", f"--nodelist={','.join(cluster.hosts)}"),
+            *("--distribution=block", "--cpu-bind=none", "--mem-bind=none", "--overlap", "--oversubscribe"),
+            *("--export=ALL", "--input=none", "--kill-on-bad-exit=0", "--chdir=/", *chosen),
+            *(*request.extra, *request.local, *request.supervisor),
+        ),
+        environment={name: value for name, value in quick.items() if name not in request.environ},
+        rank_variable="SLURM_PROCID",
+    )

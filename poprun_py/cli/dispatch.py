@@ -1,0 +1,57 @@
+"""Command: what one command line makes the launcher do: answer a question, print a plan, or run a job."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+from poprun_py.errors import PoprunError
+from poprun_py.options.option_table import LaunchOptions
+from poprun_py.options.parser import parse
+
+__all__ = ["execute"]
+
+
+def execute(argv: Sequence[str]) -> int:
+    """Run one command line; return the exit code."""
+    try:
+        return _act(parse(argv, os.environ))
+    except PoprunError as error:
+        from poprun_py.cli.console import say
+
+        for line in error.lines:
+            say(line)
+        return error.exit_code
+
+
+def _act(options: LaunchOptions) -> int:
+    if options.asks:
+        sys.stdout.write(_answer(options))
+        sys.stdout.flush()
+        return 0
+    from poprun_py.cli.launch import launch, look  # slow to import, which an answer need not wait for
+
+    return look(options) if options.dry_run else launch(options)
+
+
+def _answer(options: LaunchOptions) -> str:
+    """What is said without looking at the machine."""
+    if options.help:
+        from poprun_py.cli.help import help_text  # click is only needed here
+
+        return help_text(_columns())
+    if options.completion:
+        from poprun_py.cli.completion import completion_script
+
+        return completion_script(options.completion)
+    from poprun_py.cli.versions import versions_text
+
+    return versions_text(options.version_format)
+
+
+def _columns() -> int:
+    try:
+        return min(100, os.get_terminal_size(1).columns)
+    except OSError:
+        return 100

@@ -1,0 +1,72 @@
+"""Versions: what --version prints: ours, and in the full forms those of everything that poprun-py builds upon.
+
+The short form must come in a blink: the others import what they need when they are asked for.
+"""
+
+from __future__ import annotations
+
+from importlib.metadata import PackageNotFoundError, requires, version
+
+__all__ = ["versions_text"]
+
+_PACKAGE = "poprun-py"
+
+
+def versions_text(form: str) -> str:
+    """``text``: one line; ``full-text``: one line per part; ``full-json``: an object of strings."""
+    if form == "text":
+        return f"{_PACKAGE} {version(_PACKAGE)}\n"
+    parts = _parts()
+    if form == "full-json":
+        import json
+
+        return json.dumps(parts, indent=2) + "\n"
+    width = max(map(len, parts))
+    return "".join(f"{name.ljust(width)}  {value}\n" for name, value in parts.items())
+
+
+def _parts() -> dict[str, str]:
+    import platform
+
+    ours = version(_PACKAGE)
+    return {
+        _PACKAGE: ours,
+        "popdist-py": ours,
+        **{name: _version_of(name) for name in _dependencies()},
+        "mpi": _mpi(),
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+    }
+
+
+def _dependencies() -> list[str]:
+    """Names of what the package needs, without the extras."""
+    needed = [line for line in requires(_PACKAGE) or [] if "extra ==" not in line]
+    names = [line.split(";")[0] for line in needed]
+    for operator in "<>=!~ [":
+        names = [name.partition(operator)[0] for name in names]
+    return sorted(names)
+
+
+def _version_of(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return "not installed"
+
+
+def _mpi() -> str:
+    import os
+    import re
+
+    from poprun_py.errors import MpiNotFoundError
+    from poprun_py.site.machine import Machine
+    from poprun_py.site.mpi_installation import find_mpi, version_text
+
+    machine = Machine.here()
+    try:
+        found = find_mpi(None, environ=machine.environ, cwd=machine.cwd, python=machine.python)
+    except MpiNotFoundError:
+        return "not found"
+    said = re.search(r"\d+\.\d+[\w.]*", version_text(found.launcher))
+    return f"{found.kind} {said[0] if said else 'of unknown version'} at {os.path.dirname(found.launcher)}"

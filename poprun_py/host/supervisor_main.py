@@ -1,0 +1,55 @@
+"""Supervise: the file that mpirun starts. It splits in two, so that no single death leaves anything behind.
+
+    mpirun's process manager
+    +-- holder       what the process manager knows, and may kill; ends when the supervisor ends
+        +-- supervisor   in a session of its own, so that it outlives the holder for long enough to clean up
+            +-- program  killed by the kernel when the supervisor dies
+
+It runs without site (-S), so it says itself where the packages are.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+#: Folders that hold poprun_py and msgpack, as the launcher sees them.
+PATH_VARIABLE = "POPRUN_PY_PATH"
+
+
+def main() -> int:
+    """Start the supervisor and hold the process manager's place for it; return the exit code."""
+    sys.path += os.environ.pop(PATH_VARIABLE, "").split(os.pathsep)
+    from poprun_py.linux import processes
+
+    processes.adopt_orphans()
+    manager, holder = os.getppid(), os.getpid()
+    supervisor = os.fork()
+    if supervisor:
+        return _hold(supervisor, manager)
+    os.setsid()
+    from poprun_py.host.supervisor import supervise
+
+    return supervise(holder=holder, manager=manager)
+
+
+def _hold(supervisor: int, manager: int) -> int:
+    """Pass signals on, wait, and clean up after a supervisor that was killed."""
+    import signal
+
+    from poprun_py.linux import processes
+
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, lambda *_: processes.kill(supervisor, signal.SIGTERM))
+    signal.signal(signal.SIGUSR1, lambda *_: os._exit(0))  # the supervisor goes on alone
+    processes.die_with_parent(signal.SIGTERM, manager)
+    _, status = os.waitpid(supervisor, 0)
+    code = os.waitstatus_to_exitcode(status)
+    if code < 0:
+        processes.end_descendants(timeout=1.0)
+        os.kill(os.getpid(), signal.SIGKILL)  # an exit code would not make every process manager end the job
+    return code
+
+
+if __name__ == "__main__":
+    os._exit(main())

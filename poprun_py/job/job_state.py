@@ -1,0 +1,287 @@
+"""Job: the state of all instances, and what the launcher does about each thing that happens to one.
+
+Nothing here waits or touches a process: events come in as calls, orders go out through ``tell``.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from popdist_py.environment import EXECUTABLE_CACHE_PATH, JOB, RESTART_COUNT
+from poprun_py.job.failure import End, ended_badly, first_failure, signal_name
+from poprun_py.plan.launch_plan import Instance, LaunchPlan
+from poprun_py.wire import messages
+from poprun_py.wire.messages import MPI, OWN, UNMANAGED, Message
+
+__all__ = ["KILL_AFTER", "Job"]
+
+#: Seconds from SIGTERM to SIGKILL for the others, when an instance has failed.
+KILL_AFTER = 0.5
+
+#: Credit for what was written before the end of a job whose output is not read: it is bounded, and may all come.
+_LAST_CREDIT = 1 << 21
+
+#: Jobs are numbered by the microsecond of their start; numbers come again after some days.
+_JOBS = 1 << 40
+
+_HUNG = (
+    "raised an exception and then waited in MPI_Finalize for the others, which it would have done for ever "
+    "(popdist_py.init(), or python -m mpi4py PROGRAM, ends it at once)"
+)
+
+
+@dataclass
+class _State:
+    instance: Instance
+    supervisor: int = 0
+    pid: int = 0
+    present: bool = False
+    end: End | None = None
+    waiting: bool = False  # in MPI_Finalize
+    gone: bool = False
+
+
+class Job:
+    """All instances of a plan, from the first Hello to the last Gone."""
+
+    def __init__(
+        self,
+        plan: LaunchPlan,
+        *,
+        since: float,
+        has_input: bool,
+        tell: Callable[[int, Message], None],
+        restart: int = 0,
+        folder: str = "",
+        watch: float = 0.0,
+        starter: str = "mpirun",
+    ) -> None:
+        self._plan = plan
+        self._since = since
+        self._has_input = has_input
+        self._tell = tell
+        self._restart = restart
+        self._folder = folder
+        self._watch = watch
+        self._starter = starter
+        self._states = [_State(instance) for instance in plan.instances]
+        self._ends: list[End] = []  # in the order in which they became known
+        self._order: messages.Stop | None = None
+        self.why = ""  # a failure of the whole job, rather than of one instance
+        self.code = 0  # its exit code
+        self.user_signal = 0
+        self._final = False
+
+    # -- what happens -----------------------------------------------------------------------------------------------
+
+    def expects(self, rank: int) -> bool:
+        """May a supervisor report for this instance? Not where it is none of this job, or has reported before."""
+        return 0 <= rank < len(self._states) and not self._states[rank].supervisor
+
+    def hello(self, rank: int, supervisor: int) -> None:
+        """A supervisor that is expected reports."""
+        state = self._states[rank]
+        state.supervisor, state.present = supervisor, True
+        self._tell(rank, self._order or self._start(state.instance))
+
+    def started(self, rank: int, pid: int) -> None:
+        self._states[rank].pid = pid
+
+    def not_started(self, rank: int, reason: str) -> None:
+        self._final = True
+        self._add(rank, End(self._states[rank].instance, 0, 126, reason=f"could not be started: {reason}"))
+
+    def exited(self, rank: int, message: messages.Exited) -> None:
+        state = self._states[rank]
+        self._add(rank, End(state.instance, state.pid, message.status, message.cause, message.at))
+
+    def hung(self, rank: int) -> None:
+        """An exception has ended the program, but MPI_Finalize keeps the process waiting for the others."""
+        state = self._states[rank]
+        if state.end is None:
+            self._add(rank, End(state.instance, state.pid, 1, reason=_HUNG))
+
+    def waits(self, rank: int) -> None:
+        """The program has ended, but its process waits in MPI_Finalize for the others."""
+        self._states[rank].waiting = True
+
+    def gone(self, rank: int) -> None:
+        """Nothing is left of an instance; one that was never started was refused on behalf of the MPI."""
+        state = self._states[rank]
+        state.gone = True
+        if state.end is None and not self.is_stopping:
+            self._add(rank, End(state.instance, 0, -signal.SIGTERM, MPI))
+        if self.all_gone:
+            self._to_all(messages.Leave(bool(self.exit_code)))
+
+    def lost(self, rank: int, reason: str) -> None:
+        """The channel to a supervisor broke before it had reported the end."""
+        state = self._states[rank]
+        state.present = False
+        if state.gone:
+            return
+        state.gone = True
+        if state.end is None:
+            text = f"was lost: its supervisor (pid {state.supervisor}) {reason}"
+            self._add(rank, End(state.instance, state.pid, -signal.SIGKILL, reason=text, lost=True))
+
+    def mpirun_ended(self, pid: int, status: int) -> None:
+        """The process that started everything is gone; those that have not reported never will."""
+        early = not all(state.end or state.gone for state in self._states)
+        for state in self._states:
+            state.gone = state.gone or not state.present
+        # what mpirun passes on as its own code was a program's doing
+        self._ends = [
+            replace(end, cause=OWN) if end.cause == UNMANAGED and end.status == status else end for end in self._ends
+        ]
+        if early or self._ended_by_mpi:
+            killed = f"was killed by signal {-status} ({signal_name(-status)})"
+            how = killed if status < 0 else f"exited with code {status}"
+            self.fail(
+                f"{self._starter} (pid {pid}) {how} before the instances had ended",
+                128 - status if status < 0 else status or 1,
+            )
+
+    def given_up(self, mpirun: int) -> None:
+        """Everything had to be killed; say why, if nothing else does."""
+        if self._ended_by_mpi or not self._ends:
+            self.fail(f"{self._starter} (pid {mpirun}) ended the instances, but did not end itself", 1)
+
+    def fail(self, why: str, code: int, *, final: bool = False) -> None:
+        """End the job for a reason that is no instance's; an instance that failed before is to blame all the same.
+
+        It would be of no use to start it again where that is ``final``.
+        """
+        self._final = self._final or final
+        if not self.failure and not self.user_signal and not self.why:
+            self.why, self.code = why, code
+        if not self.is_stopping:
+            self._stop(signal.SIGTERM, KILL_AFTER)
+
+    def interrupt(self, number: int, grace: float) -> None:
+        """The user wants the job to end: the first time in an orderly way, the second time at once."""
+        if self.is_stopping:
+            self._stop(signal.SIGKILL, 0.0)
+        else:
+            self._stop(number, grace)
+        if not self.failure:
+            self.user_signal = self.user_signal or number
+
+    def forward(self, number: int) -> None:
+        """Pass a signal on to the programs."""
+        self._to_all(messages.Signal(number))
+
+    # -- what is ----------------------------------------------------------------------------------------------------
+
+    @property
+    def missing(self) -> list[int]:
+        """Ranks whose supervisors have not reported yet."""
+        return [state.instance.index for state in self._states if not state.supervisor]
+
+    def pid(self, rank: int) -> int:
+        """The program's process; 0 before it has one."""
+        return self._states[rank].pid
+
+    def state(self, rank: int) -> str:
+        """What an instance does, in a word or two."""
+        state = self._states[rank]
+        if state.end is not None:
+            return state.end.in_short
+        if not state.pid:
+            return "starting"
+        return "ending" if self.is_stopping else "finalizing" if state.waiting else "running"
+
+    @property
+    def waiting(self) -> str:
+        """Who waits in MPI_Finalize for others that still run, in words; empty where nobody does."""
+        running = [state for state in self._states if not state.end]
+        ranks = [str(state.instance.index) for state in running if state.waiting]
+        if not ranks or len(ranks) == len(running):
+            return ""
+        one = len(ranks) == 1
+        who = f"instance{'' if one else 's'} {', '.join(ranks)} {'has' if one else 'have'}"
+        return f"{who} ended and {'waits' if one else 'wait'} in MPI_Finalize for the others"
+
+    @property
+    def may_restart(self) -> bool:
+        """Did the job fail in a way that need not come again: an instance or mpirun died by itself?"""
+        return bool(self.exit_code) and not self.user_signal and not self._final
+
+    @property
+    def has_started(self) -> bool:
+        """Is, or was, any program running?"""
+        return any(state.pid for state in self._states)
+
+    @property
+    def is_stopping(self) -> bool:
+        return self._order is not None
+
+    @property
+    def order(self) -> messages.Stop | None:
+        """What the instances were told last."""
+        return self._order
+
+    @property
+    def all_gone(self) -> bool:
+        return all(state.gone for state in self._states)
+
+    @property
+    def _ended_by_mpi(self) -> bool:
+        return any(end.cause in (MPI, UNMANAGED) for end in self._ends)
+
+    @property
+    def failure(self) -> End | None:
+        return first_failure(self._ends)
+
+    @property
+    def exit_code(self) -> int:
+        if self.user_signal:
+            return 128 + self.user_signal
+        if self.why:
+            return self.code
+        return self.failure.exit_code if self.failure else 0
+
+    # -- orders -----------------------------------------------------------------------------------------------------
+
+    def _start(self, instance: Instance) -> messages.Start:
+        plan = self._plan
+        return messages.Start(
+            argv=list(plan.program),
+            executable=plan.executable,
+            cwd=plan.cwd,
+            environment={**instance.environment, **self._environment},
+            unset=list(plan.unset),
+            has_input=self._has_input and instance.index == 0,
+            since=self._since,
+            folder=self._folder,
+            watch=self._watch,
+            placement=plan.placement,
+            local_index=instance.local_index,
+            local_count=plan.instances_per_host,
+            threads=list(plan.threads),
+            network=plan.network,
+        )
+
+    @property
+    def _environment(self) -> dict[str, str]:
+        """What the instances are told beyond the plan."""
+        told = {RESTART_COUNT: str(self._restart), JOB: str(int(self._since * 1e6) % _JOBS)}
+        return told | {EXECUTABLE_CACHE_PATH: self._folder} if self._folder else told
+
+    def _add(self, rank: int, end: End) -> None:
+        self._states[rank].end = end
+        self._ends.append(end)
+        if (ended_badly(end) or self._ended_by_mpi) and not self.is_stopping:
+            self._stop(signal.SIGTERM, KILL_AFTER)
+
+    def _stop(self, number: int, grace: float) -> None:
+        self._order = messages.Stop(number, grace)
+        self._to_all(self._order)
+        self._to_all(messages.Credit(_LAST_CREDIT))
+
+    def _to_all(self, message: Message) -> None:
+        for state in self._states:
+            if state.present:
+                self._tell(state.instance.index, message)

@@ -1,0 +1,1 @@
+"""Linux services: processes, pipes, signals, timers, atomic file writes, leftover files, resource usage."""

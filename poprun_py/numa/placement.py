@@ -1,0 +1,90 @@
+"""Placement: which CPUs and memory nodes of its host an instance is bound to.
+
+2 nodes of 4 cores, 2 CPUs per core        3 instances
+spreadnuma   nodes are divided; more instances than nodes share one        node 0, node 0, node 1
+spreadcore   cores are divided; more instances than cores share one        cores 0-1, 2-4, 5-7
+roundrobin   one node each, in turn (the old --numa-aware)                 node 0, node 1, node 0
+disabled     nothing is bound
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from poprun_py.numa.topology import NumaTopology, listed
+
+__all__ = ["DISABLED", "STRATEGIES", "Placement", "place"]
+
+DISABLED = "disabled"
+
+
+class Placement(NamedTuple):
+    """Where one instance runs; ``sharers`` instances have the same CPUs, ``bound`` says whether it is kept there."""
+
+    cpus: tuple[int, ...]
+    memory: tuple[int, ...]
+    sharers: int = 1
+    bound: bool = True
+
+    @property
+    def threads(self) -> int:
+        """How many threads each library of the instance should use."""
+        return max(1, len(self.cpus) // self.sharers)
+
+    def __str__(self) -> str:
+        memory = f", memory node{'s' * (len(self.memory) > 1)} {listed(self.memory)}" if self.memory else ""
+        shared = f" (shared by {self.sharers})" if self.sharers > 1 else ""
+        return f"CPUs {listed(self.cpus)}{memory}{shared}{'' if self.bound else ', not bound'}"
+
+
+def place(topology: NumaTopology, strategy: str, *, index: int, count: int) -> Placement:
+    """Where instance ``index`` of the ``count`` on this host runs."""
+    return STRATEGIES[strategy](topology, index, count)
+
+
+def _spread_over_nodes(topology: NumaTopology, index: int, count: int) -> Placement:
+    nodes = topology.nodes
+    first, last = _share(len(nodes), index, count)
+    sharers = sum(_share(len(nodes), other, count) == (first, last) for other in range(count))
+    return _on_nodes(topology, range(first, last), sharers)
+
+
+def _round_robin(topology: NumaTopology, index: int, count: int) -> Placement:
+    nodes = len(topology.nodes)
+    mine = index % nodes
+    return _on_nodes(topology, range(mine, mine + 1), len(range(mine, count, nodes)))
+
+
+def _spread_over_cores(topology: NumaTopology, index: int, count: int) -> Placement:
+    cores = [(node, core) for node in topology.nodes for core in node.cores]
+    first, last = _share(len(cores), index, count)
+    sharers = sum(_share(len(cores), other, count) == (first, last) for other in range(count))
+    mine = cores[first:last]
+    cpus = tuple(sorted(cpu for _, core in mine for cpu in core))
+    return Placement(cpus, tuple(sorted({memory for node, _ in mine for memory in node.memory})), sharers)
+
+
+def _nowhere(topology: NumaTopology, index: int, count: int) -> Placement:
+    return Placement(topology.cpus, topology.memory, sharers=count, bound=False)
+
+
+#: Name of the strategy -> where it puts instance i of n.
+STRATEGIES: dict[str, Callable[[NumaTopology, int, int], Placement]] = {
+    "spreadnuma": _spread_over_nodes,
+    "spreadcore": _spread_over_cores,
+    "roundrobin": _round_robin,
+    DISABLED: _nowhere,
+}
+
+
+def _share(things: int, index: int, count: int) -> tuple[int, int]:
+    """A contiguous part for each; with more takers than things, takers next to each other have the same one."""
+    first = index * things // count
+    return first, max(first + 1, (index + 1) * things // count)
+
+
+def _on_nodes(topology: NumaTopology, mine: range, sharers: int) -> Placement:
+    nodes = [topology.nodes[index] for index in mine]
+    cpus = tuple(sorted(cpu for node in nodes for cpu in node.cpus))
+    return Placement(cpus, tuple(sorted({memory for node in nodes for memory in node.memory})), sharers)

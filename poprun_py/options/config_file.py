@@ -1,0 +1,140 @@
+"""Config: options kept in a file (TOML), written by --export-config and read by --import-config.
+
+    num-instances = 2
+    print-topology = true
+    mpi-global-args = ["--tag-output", "--mca", "btl_tcp_if_include", "eno1"]
+
+Keys are the long names of the options. What belongs to one run (the program, --dry-run, --help, ...) is not kept.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import tomllib
+from collections.abc import Iterator
+from difflib import get_close_matches
+from typing import Any
+
+from poprun_py.errors import UsageError
+from poprun_py.linux.atomic_write import replace
+from poprun_py.options.option_table import OPTIONS, LaunchOptions, Option
+from poprun_py.options.parser import Reading
+
+__all__ = ["export", "exported", "load"]
+
+#: More than any list of options needs; reading stops there.
+_MOST_BYTES = 1 << 20
+
+#: Fields that say what one run does; a file has no say in them.
+_OF_ONE_RUN = frozenset(
+    (
+        *("import_config", "export_config", "overwrite_config", "dry_run", "format"),
+        *("version", "version_format", "completion", "help"),
+    )
+)
+
+#: Name -> option; of the options that count uses, the first, with its number.
+_KEPT = {option.name: option for option in OPTIONS if option.target not in _OF_ONE_RUN and option.adds < 2}
+
+
+def load(path: str) -> Reading:
+    """Read a file as if its lines stood on the command line; mistakes name the file."""
+    reading = Reading()
+    try:
+        entries = _parsed(path)
+    except UsageError as error:
+        reading.mistakes += error.mistakes
+        return reading
+    for key, value in entries.items():
+        _enter(reading, f"--import-config {path}: {key}", key, value)
+    return reading
+
+
+def exported(options: LaunchOptions) -> str:
+    """The file that repeats the options which were given."""
+    lines = ["# Options of poprun-py; read with: poprun-py --import-config FILE program"]
+    for name, option in _KEPT.items():
+        if option.target in options.given:
+            lines.append(f"{name} = {_toml(option, getattr(options, option.target))}")
+    return "\n".join(lines) + "\n"
+
+
+def export(options: LaunchOptions) -> None:
+    """Write the file of --export-config; raise UsageError where it may not or cannot be written."""
+    path = options.export_config
+    if path is None:
+        return
+    if os.path.lexists(path) and not options.overwrite_config:
+        raise UsageError([f"--export-config {path}: the file exists; name another one or add --overwrite-config yes"])
+    try:
+        text = exported(options).encode()
+    except UnicodeEncodeError:
+        raise UsageError([f"--export-config {path}: a value is not UTF-8, and only that can be written"]) from None
+    try:
+        replace(path, text)
+    except OSError as error:
+        raise UsageError(
+            [f"--export-config {path}: the file cannot be written: {error.strerror}; name another one"]
+        ) from None
+
+
+def _parsed(path: str) -> dict[str, Any]:
+    try:
+        with open(path, "rb") as stream:
+            return tomllib.loads(stream.read(_MOST_BYTES).decode())
+    except OSError as error:
+        raise UsageError([f"--import-config {path}: the file cannot be read: {error.strerror}"]) from None
+    except ValueError as error:  # of TOML or of UTF-8
+        raise UsageError([f"--import-config {path}: {error}; lines such as num-instances = 2 are expected"]) from None
+
+
+def _enter(reading: Reading, source: str, key: str, value: Any) -> None:
+    option = _KEPT.get(key)
+    if option is None:
+        reading.mistakes.append(f"{source}: {_why_not(key)}")
+    elif option.adds and isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+        reading.values[option.target] = value
+    else:
+        try:
+            for word in _words(option, value):
+                reading.set(option, source, word)
+        except ValueError as error:
+            reading.mistakes.append(f"{source}: {error}")
+
+
+def _why_not(key: str) -> str:
+    if any(key == option.name for option in OPTIONS):
+        return "this option cannot be kept in a file; give it on the command line"
+    close = get_close_matches(key.replace("_", "-"), list(_KEPT), n=1)
+    return "there is no such option; " + (f"did you mean {close[0]}?" if close else "see poprun-py --help")
+
+
+def _words(option: Option, value: Any) -> Iterator[str]:
+    """What would stand on the command line for a value of the file."""
+    if option.adds:
+        raise ValueError(f"a whole number is expected, found {value!r}; write 0, 1 or 2")
+    if option.repeats and isinstance(value, list) and all(isinstance(word, str) for word in value):
+        yield from [shlex.join(value)] if option.extends else value
+    elif isinstance(value, bool):
+        yield "yes" if value else "no"
+    elif isinstance(value, str | int | float):
+        yield str(value)
+    else:
+        raise ValueError(f"one value is expected, found {value!r}; write a string, a number, true or false")
+
+
+def _toml(option: Option, value: Any) -> str:
+    if option.appends:
+        value = [f"{index}:{shlex.join(words)}" for index, words in value]
+    if isinstance(value, tuple | list):
+        return f"[{', '.join(map(_quoted, value))}]"
+    if isinstance(value, str):
+        return _quoted(value)
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _quoted(text: str) -> str:
+    """A basic string of TOML, which is one of JSON but for DEL."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

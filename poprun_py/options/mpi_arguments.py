@@ -1,0 +1,128 @@
+"""Mpi words: what the user wants to tell mpirun (--mpi-global-args and the like), sorted by who deals with it.
+
+-x NAME[=VALUE]              the launcher: an instance gets its environment from its supervisor, with any MPI
+--bind-to PLACE              left out with a note, for the supervisors bind
+options of Open MPI          passed to Open MPI; under MPICH and Slurm, which refuse them, left out with a note
+anything else                passed as it is
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+
+from poprun_py.errors import UsageError
+from poprun_py.options.option_table import LaunchOptions
+
+__all__ = ["MpiWords", "sorted_words", "tcp_network"]
+
+#: Options of Open MPI, without dashes -> how many values follow.
+_OPENMPI: dict[str, int] = {
+    "allow-run-as-root": 0,
+    "display-map": 0,
+    "gmca": 2,
+    "map-by": 1,
+    "mca": 2,
+    "merge-stderr-to-stdout": 0,
+    "nooversubscribe": 0,
+    "output": 1,
+    "output-filename": 1,
+    "oversubscribe": 0,
+    "pmixmca": 2,
+    "prtemca": 2,
+    "rank-by": 1,
+    "report-bindings": 0,
+    "tag-output": 0,
+    "timestamp-output": 0,
+}
+
+#: What mpirun may bind to -> our strategy that does so; all others are parts of a NUMA node, or several.
+_PLACEMENTS = {"core": "spreadcore", "hwthread": "spreadcore", "none": "disabled"}
+
+#: Parameters of Open MPI that choose a network.
+_NETWORKS = ("btl_tcp_if_include", "oob_tcp_if_include")
+
+
+@dataclass(frozen=True)
+class MpiWords:
+    """``everywhere`` and ``local`` go to the command; the environments to all instances, or to one of them."""
+
+    everywhere: tuple[str, ...] = ()
+    local: tuple[str, ...] = ()
+    environment: Mapping[str, str] | None = None
+    environments: Mapping[int, Mapping[str, str]] | None = None
+    notes: tuple[str, ...] = ()
+
+    def environment_of(self, instance: int) -> dict[str, str]:
+        return {**(self.environment or {}), **(self.environments or {}).get(instance, {})}
+
+
+def sorted_words(options: LaunchOptions, *, kind: str, environ: Mapping[str, str]) -> MpiWords:
+    """Sort the words for an MPI (or Slurm) of this ``kind``; raise UsageError for what one instance cannot have."""
+    environment: dict[str, str] = {}
+    notes: list[str] = []
+
+    def passed(words: tuple[str, ...]) -> tuple[str, ...]:
+        rest = _without_binding(_without_x(words, environ, environment), notes)
+        return tuple(rest if kind == "openmpi" else _without_openmpi(rest, kind, notes))
+
+    everywhere, local = passed(options.mpi_global_args), passed(options.mpi_local_args)
+    environments: dict[int, dict[str, str]] = {}
+    mistakes = []
+    for index, words in options.instance_mpi_local_args:
+        rest = _without_x(words, environ, environments.setdefault(index, {}))
+        if rest:
+            mistakes.append(
+                f"--instance-mpi-local-args {index}:{' '.join(words)}: one instance takes -x NAME=VALUE only, not "
+                f"{rest[0]}; use --mpi-local-args for all of them"
+            )
+    if mistakes:
+        raise UsageError(mistakes)
+    return MpiWords(everywhere, local, environment, environments, tuple(notes))
+
+
+def tcp_network(words: Iterable[str]) -> str | None:
+    """The interface or subnet that the words give to Open MPI (``--mca btl_tcp_if_include eth0``)."""
+    return next((value for name, value in pairwise(words) if name in _NETWORKS), None)
+
+
+def _without_x(words: tuple[str, ...], environ: Mapping[str, str], environment: dict[str, str]) -> list[str]:
+    """Move every ``-x`` to ``environment``; a variable that is not set is left alone."""
+    rest, waiting = [], list(words)
+    while waiting:
+        word = waiting.pop(0)
+        if word != "-x" or not waiting:
+            rest.append(word)
+            continue
+        name, equals, value = waiting.pop(0).partition("=")
+        if equals or name in environ:
+            environment[name] = value if equals else environ[name]
+    return rest
+
+
+def _without_binding(words: list[str], notes: list[str]) -> list[str]:
+    """The supervisors bind, and Open MPI refuses to be told twice that it must not."""
+    rest, waiting = [], list(words)
+    while waiting:
+        word = waiting.pop(0)
+        if word.lstrip("-") != "bind-to" or not word.startswith("-") or not waiting:
+            rest.append(word)
+            continue
+        place = waiting.pop(0)
+        strategy = _PLACEMENTS.get(place, "spreadnuma")
+        notes.append(f"{word} {place} is left out: say --process-placement {strategy} instead")
+    return rest
+
+
+def _without_openmpi(words: list[str], kind: str, notes: list[str]) -> Iterator[str]:
+    waiting = list(words)
+    while waiting:
+        word = waiting.pop(0)
+        values = _OPENMPI.get(word.lstrip("-")) if word.startswith("-") else None
+        if values is None:
+            yield word
+            continue
+        left_out = " ".join([word, *waiting[:values]])
+        del waiting[:values]
+        notes.append(f"{left_out} is an option of Open MPI; {kind} is started without it")

@@ -1,0 +1,94 @@
+"""Lookup: the option that a word names, or advice on what was probably meant."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from poprun_py.options.foreign_options import foreign
+from poprun_py.options.option_table import OPTIONS, Option
+
+__all__ = ["UnknownOption", "is_ours", "lettered", "named", "option_of"]
+
+_BY_SPELLING = {spelling: option for option in OPTIONS for spelling in option.spellings}
+
+
+class UnknownOption(Exception):
+    """No option has this name; ``takes_value`` says whether the one that was probably meant needs a value."""
+
+    def __init__(self, mistake: str, *, takes_value: bool = False) -> None:
+        super().__init__(mistake)
+        self.takes_value = takes_value
+
+
+def option_of(field: str) -> Option:
+    """The row that sets ``field`` of LaunchOptions."""
+    return next(option for option in OPTIONS if option.target == field)
+
+
+def is_ours(word: str) -> bool:
+    """Is this an option of ours, written out in full?"""
+    return word.startswith("--") and word[2:].partition("=")[0] in _BY_SPELLING
+
+
+def named(name: str, rest: str = "") -> Option:
+    """The option of this name, or the only one that begins so; ``name`` is without dashes, ``rest`` is ``=value``."""
+    if name in _BY_SPELLING:
+        return _BY_SPELLING[name]
+    if foreign(f"--{name}"):
+        raise UnknownOption(_habit(f"--{name}"))
+    fitting = {option.name: option for spelling, option in _BY_SPELLING.items() if name and spelling.startswith(name)}
+    if len(fitting) == 1:
+        return next(iter(fitting.values()))
+    raise _joined(name, rest) or (_ambiguous(name, rest, fitting) if fitting else _unknown(name, rest))
+
+
+def lettered(letter: str, word: str) -> Option:
+    """The option of this letter in ``word``, such as ``v`` in ``-vv``."""
+    name = word.partition("=")[0]
+    if foreign(name):
+        raise UnknownOption(_habit(name))
+    for option in OPTIONS:
+        if option.letter == letter:
+            return option
+    meant = _closest(name.lstrip("-"))
+    raise UnknownOption(f"{word} is not an option; {_advice(meant)}")
+
+
+def _joined(name: str, rest: str) -> UnknownOption | None:
+    """``--num=ilds`` -> did you mean --num-ilds? None where a dash for the ``=`` makes no name either."""
+    joined = f"{name}-{rest[1:]}"
+    option = _BY_SPELLING.get(joined.partition("=")[0])
+    if not rest or option is None:
+        return None
+    takes_value = bool(option.read) and "=" not in joined
+    return UnknownOption(f"--{name}{rest} is not an option; did you mean --{joined}?", takes_value=takes_value)
+
+
+def _ambiguous(name: str, rest: str, fitting: Mapping[str, Option]) -> UnknownOption:
+    names = ", ".join(f"--{name}" for name in fitting)
+    takes_value = not rest and all(option.read for option in fitting.values())
+    return UnknownOption(f"--{name} is ambiguous: it could be {names}; write more of it", takes_value=takes_value)
+
+
+def _unknown(name: str, rest: str) -> UnknownOption:
+    meant = _closest(name)
+    takes_value = bool(not rest and meant and meant.read)
+    return UnknownOption(f"--{name} is not an option; {_advice(meant)}", takes_value=takes_value)
+
+
+def _habit(word: str) -> str:
+    row = foreign(word)
+    assert row
+    ours = f"use {row.ours}" if row.ours else "leave it out"
+    return f"{word} is an option of {row.launcher}; {ours}" + (f" ({row.note})" if row.note else "")
+
+
+def _closest(name: str) -> Option | None:
+    from difflib import get_close_matches  # only a mistake needs it
+
+    close = get_close_matches(name.lower().replace("_", "-"), list(_BY_SPELLING), n=1)
+    return _BY_SPELLING[close[0]] if close else None
+
+
+def _advice(meant: Option | None) -> str:
+    return f"did you mean --{meant.name}?" if meant else "see poprun-py --help"

@@ -1,0 +1,190 @@
+"""Rules: what the options of one command line must agree on; all that is wrong is told together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import replace
+from typing import Any
+
+from popdist_py.errors import LayoutError
+from poprun_py.errors import UsageError
+from poprun_py.options.option_names import option_of
+from poprun_py.options.option_table import ILD_SIZE, LaunchOptions
+from poprun_py.options.system_size import SYSTEM_VARIABLE, system_size
+
+__all__ = ["checked"]
+
+#: Users of PopRun set it; its words, as our verbosity.
+_LOG_LEVEL = "POPRUN_LOG_LEVEL"
+_VERBOSITY = {"INFO": 1, "DEBUG": 2, "TRACE": 2}
+
+#: More processes than any host runs well; a number beyond is a slip of the keyboard.
+_MOST_ON_A_HOST = 4096
+
+#: Beyond it there is nothing to divide; the layout says so.
+_MOST_REPLICAS = 65536
+
+#: What is wrong, and the fields that it was seen in.
+Misfit = tuple[str, set[str]]
+
+
+def checked(
+    values: Mapping[str, Any],
+    program: tuple[str, ...],
+    mistakes: Sequence[str] = (),
+    broken: Set[str] = frozenset(),
+    *,
+    environ: Mapping[str, str],
+) -> LaunchOptions:
+    """Make LaunchOptions of the values that were given; raise UsageError with all that is wrong.
+
+    ``mistakes`` were found before, ``broken`` are the fields they concern; those are not looked at again.
+    Without ``--num-replicas`` every instance has one replica; POPRUN_LOG_LEVEL stands in for -v.
+    """
+    replicas = values.get("num_instances", 1)
+    given = frozenset(values)
+    defaults = {"num_replicas": replicas, "verbosity": _VERBOSITY.get(environ.get(_LOG_LEVEL, "").upper(), 0)}
+    options = LaunchOptions(**{**defaults, **values, "program": program, "given": given})
+    if options.asks:
+        return options
+    found = [*mistakes, *(text for text, fields in _misfits(options, environ) if not fields & broken)]
+    if not program and not mistakes:
+        found.append("no program was given; end the command with one, such as: poprun-py python train.py")
+    if found:
+        raise UsageError(found)
+    return options
+
+
+def _misfits(options: LaunchOptions, environ: Mapping[str, str]) -> Iterator[Misfit]:
+    for rule in (_instances, _domains, _shown, _one_instance, _either, _hosts):
+        yield from rule(options)
+    yield from _system(options, environ)
+
+
+def _instances(options: LaunchOptions) -> Iterator[Misfit]:
+    instances, replicas = options.num_instances, options.num_replicas
+    if instances > _MOST_ON_A_HOST:
+        yield (
+            f"--num-instances {instances}: one host takes at most {_MOST_ON_A_HOST} instances; give fewer",
+            {"num_instances"},
+        )
+    elif instances > replicas:
+        yield (
+            f"--num-instances {instances} --num-replicas {replicas}: every instance needs a replica, but there "
+            f"are {instances} instances for {replicas}; use --num-replicas {instances} or --num-instances {replicas}",
+            {"num_instances", "num_replicas"},
+        )
+    else:
+        try:
+            _ = options.layout
+        except LayoutError as error:
+            yield f"--num-instances {instances} --num-replicas {replicas}: {error}", {"num_instances", "num_replicas"}
+
+
+def _shown(options: LaunchOptions) -> Iterator[Misfit]:
+    instances, shown = options.num_instances, options.only_output_from_instance
+    if shown is not None and shown >= instances:
+        yield (
+            f"--only-output-from-instance {shown}: there is no such instance; use 0"
+            + (f" to {instances - 1}" if instances > 1 else ""),
+            {"num_instances"},
+        )
+
+
+def _domains(options: LaunchOptions) -> Iterator[Misfit]:
+    ilds, replicas = options.num_ilds, options.num_replicas
+    fields = {"num_ilds", "num_replicas", "num_instances"}
+    if ilds is None or replicas > _MOST_REPLICAS:
+        return
+    if replicas % ilds:
+        yield (
+            f"--num-ilds {ilds} --num-replicas {replicas}: every IPU-Link domain needs as many replicas "
+            f"as the others, but {replicas} is not divisible by {ilds}; use {_divisors(replicas)} domains",
+            fields,
+        )
+    elif options.ipus > ILD_SIZE * ilds:
+        yield (
+            f"--num-ilds {ilds}: {_job(options)} need {options.ipus} IPUs, but {_some(ilds, 'IPU-Link domain')} "
+            f"{'holds' if ilds == 1 else 'hold'} {ILD_SIZE * ilds} ({ILD_SIZE} each); use --num-ilds "
+            f"{replace(options, num_ilds=None).ilds} or fewer replicas",
+            fields | {"ipus_per_replica"},
+        )
+
+
+def _one_instance(options: LaunchOptions) -> Iterator[Misfit]:
+    last = options.num_instances - 1
+    for instance, _ in options.instance_mpi_local_args:
+        if instance > last:
+            yield (
+                f"--instance-mpi-local-args {instance}: there is no such instance; use 0"
+                + (f" to {last}" if last else ""),
+                {"num_instances", "instance_mpi_local_args"},
+            )
+    if options.backend == "inprocess" and last:
+        yield (
+            f"--backend inprocess --num-instances {last + 1}: this process can be one instance only; use "
+            "--num-instances 1 or another --backend",
+            {"num_instances", "backend"},
+        )
+
+
+#: Options that say the same in different ways: their fields, and what they both decide.
+_ALTERNATIVES = (
+    ("host", "host_file", "name the hosts"),
+    ("process_placement", "numa_aware", "say where instances run"),
+)
+
+
+def _either(options: LaunchOptions) -> Iterator[Misfit]:
+    for one, other, what in _ALTERNATIVES:
+        if {one, other} <= options.given:
+            names = (f"--{option_of(field).name} {_word(getattr(options, field))}" for field in (one, other))
+            yield f"{' '.join(names)}: both {what}; give one of them", {one, other}
+    if options.overwrite_config and not options.export_config:
+        yield "--overwrite-config yes: there is nothing to write; add --export-config FILE", {"export_config"}
+
+
+def _hosts(options: LaunchOptions) -> Iterator[Misfit]:
+    if options.host is None:
+        return
+    from poprun_py.options.host_list import from_list  # most jobs run on this host
+
+    try:
+        from_list(options.host, source=f"--host {options.host}")
+    except UsageError as error:
+        yield from ((mistake, {"host"}) for mistake in error.mistakes)
+
+
+def _system(options: LaunchOptions, environ: Mapping[str, str]) -> Iterator[Misfit]:
+    try:
+        size = system_size(environ)
+    except ValueError as error:
+        yield str(error), set()
+        return
+    if options.ipus > size and options.num_replicas <= _MOST_REPLICAS:
+        asked = environ.get(SYSTEM_VARIABLE)
+        named = f"{SYSTEM_VARIABLE}={asked}" if asked else "the largest system"
+        fitting = size // options.ipus_per_replica
+        remedy = f"use at most {_some(fitting, 'replica')}" if fitting else f"use at most {size} IPUs per replica"
+        yield (
+            f"--num-replicas {options.num_replicas} --ipus-per-replica {options.ipus_per_replica}: {_job(options)} "
+            f"need {options.ipus} IPUs, but {named} has {size}; {remedy}" + (" or a larger system" if asked else ""),
+            {"num_replicas", "num_instances", "ipus_per_replica"},
+        )
+
+
+def _job(options: LaunchOptions) -> str:
+    return f"{_some(options.num_replicas, 'replica')} of {_some(options.ipus_per_replica, 'IPU')}"
+
+
+def _some(count: int, what: str) -> str:
+    return f"{count} {what}" + ("" if count == 1 else "s")
+
+
+def _word(value: object) -> str:
+    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)
+
+
+def _divisors(number: int) -> str:
+    *most, last = [str(n) for n in range(1, number + 1) if number % n == 0]
+    return f"{', '.join(most)} or {last}" if most else last

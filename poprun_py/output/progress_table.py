@@ -1,0 +1,149 @@
+"""View: a row per instance: what it does, what it takes and how far it is; for a terminal, or as plain lines."""
+
+from __future__ import annotations
+
+import io
+import math
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from poprun_py.wire.messages import Report, Usage
+
+__all__ = ["Row", "View"]
+
+#: Seconds over which samples/s is taken.
+_WINDOW = 5.0
+
+_STYLES = {"running": "green", "done": "green", "starting": "dim", "ending": "yellow", "ended": "yellow"}
+
+
+@dataclass
+class Row:
+    """What is known of one instance; times are monotonic seconds."""
+
+    index: int
+    host: str
+    nodes: str = ""
+    pid: int = 0
+    state: str = "starting"
+    cpu: float | None = None  # percent of one CPU
+    rss: int = 0
+    step: int = -1
+    loss: float = math.nan
+    _usage: tuple[float, float] | None = None  # (time, seconds of CPU)
+    _samples: deque[tuple[float, int]] = field(default_factory=deque)
+
+    def take_usage(self, usage: Usage, now: float) -> None:
+        if self._usage and now > self._usage[0]:
+            self.cpu = max(0.0, 100 * (usage.cpu - self._usage[1]) / (now - self._usage[0]))
+        self._usage, self.rss = (now, usage.cpu), usage.rss
+
+    def take_report(self, report: Report, now: float) -> None:
+        self.step, self.loss = report.step, report.loss
+        self._samples.append((now, report.samples))
+        while len(self._samples) > 2 and now - self._samples[1][0] > _WINDOW:
+            self._samples.popleft()
+
+    def rate(self, now: float) -> float | None:
+        """Samples per second over the last seconds; None where nothing was said of them."""
+        if len(self._samples) < 2 or not self._samples[-1][1]:
+            return None
+        (first, before), (last, after) = self._samples[0], self._samples[-1]
+        end = now if now - last > _WINDOW else last
+        return (after - before) / (end - first)
+
+    def cells(self, now: float) -> dict[str, str]:
+        """Column -> text, empty where nothing is known."""
+        rate = self.rate(now)
+        return {
+            "instance": str(self.index),
+            "host": self.host,
+            "pid": str(self.pid or ""),
+            "state": self.state,
+            "CPU %": "" if self.cpu is None else f"{self.cpu:.0f}",
+            "RSS": _size(self.rss) if self.rss else "",
+            "NUMA": self.nodes,
+            "step": f"{self.step:,}" if self.step >= 0 else "",
+            "loss": "" if math.isnan(self.loss) else f"{self.loss:.4g}",
+            "samples/s": "" if rate is None else f"{rate:,.0f}",
+        }
+
+
+class View:
+    """All rows, drawn with rich for a terminal of some size, or told in plain lines."""
+
+    def __init__(self, rows: Sequence[Row], *, began: float) -> None:
+        self.rows = list(rows)
+        self._began = began
+
+    def picture(self, now: float, *, columns: int, lines: int, color: bool) -> bytes:
+        """A table of at most ``columns`` x ``lines``; what is not running comes first where not all fit."""
+        from rich.console import Console  # takes a while
+        from rich.table import Table
+        from rich.text import Text
+
+        stream = io.StringIO()
+        console = Console(
+            file=stream,
+            force_terminal=True,
+            width=columns,
+            color_system="standard" if color else None,
+            legacy_windows=False,
+            highlight=False,
+        )
+        shown, hidden = self._chosen(max(1, lines - 4))
+        cells = [row.cells(now) for row in shown]
+        names = self._columns(cells)
+        table = Table(box=None, pad_edge=False, header_style="bold" if color else "", padding=(0, 2, 0, 0))
+        for name in names:
+            justify: Any = "left" if name in ("host", "state") else "right"
+            table.add_column(name, justify=justify, no_wrap=True, overflow="ellipsis")
+        for row in cells:
+            style = _STYLES.get(row["state"], "bold red") if color else ""
+            table.add_row(*(Text(row[name], style if name == "state" else "") for name in names))
+        console.rule(self.title(now), characters="-", style="dim" if color else "", align="left")
+        console.print(table)
+        if hidden:
+            console.print(f"... and {hidden} more")
+        return stream.getvalue().encode(errors="replace")
+
+    def plain(self, now: float) -> Iterator[str]:
+        """A line for all, and one for each instance."""
+        yield self.title(now)
+        for row in self.rows:
+            cells = row.cells(now)
+            told = [f"{name} {text}" for name, text in cells.items() if text and name not in ("instance", "state")]
+            yield f"    instance {row.index} {row.state}: {', '.join(told)}"
+
+    def title(self, now: float) -> str:
+        """How long it has run, how many do what, and samples/s of all."""
+        counts: dict[str, int] = {}
+        for row in self.rows:
+            counts[row.state] = counts.get(row.state, 0) + 1
+        parts = [_duration(now - self._began), *(f"{count} {state}" for state, count in counts.items())]
+        rates = [rate for row in self.rows if (rate := row.rate(now)) is not None]
+        parts += [f"{sum(rates):,.0f} samples/s"] if rates else []
+        return f"poprun-py  {', '.join(parts)}"
+
+    def _chosen(self, count: int) -> tuple[list[Row], int]:
+        if len(self.rows) <= count:
+            return self.rows, 0
+        odd_first = sorted(self.rows, key=lambda row: (row.state == "running", row.index))
+        return sorted(odd_first[:count], key=lambda row: row.index), len(self.rows) - count
+
+    def _columns(self, cells: Sequence[dict[str, str]]) -> list[str]:
+        """Those that are always there, and those about which something is known."""
+        always = ("instance", "host", "pid", "state", "CPU %", "RSS")
+        return [name for name in cells[0] if name in always or any(row[name] for row in cells)]
+
+
+def _size(count: int) -> str:
+    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.0f} MB"
+
+
+def _duration(seconds: float) -> str:
+    whole = int(seconds)
+    hours, minutes = whole // 3600, whole % 3600 // 60
+    return f"{hours}:{minutes:02d}:{whole % 60:02d}" if hours else f"{minutes:02d}:{whole % 60:02d}"

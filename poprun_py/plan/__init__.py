@@ -1,0 +1,1 @@
+"""The launch plan: which instance runs where, with what; decided without starting anything, and printed."""

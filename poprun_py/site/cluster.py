@@ -1,0 +1,139 @@
+"""Cluster: the hosts of a job, and what starts processes on them; found before anything is planned.
+
+--host, --hostfile               those, over ssh (or Slurm's srun where all belong to the allocation)
+inside an allocation of Slurm    its hosts, with srun
+else                             this host
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from poprun_py.errors import UsageError
+from poprun_py.options.host_list import Host, from_file, from_list, names_here
+from poprun_py.options.mpi_arguments import tcp_network
+from poprun_py.options.option_table import LaunchOptions
+from poprun_py.site import slurm_allocation
+
+__all__ = ["MPI", "SLURM", "Cluster", "find_cluster"]
+
+#: What starts the supervisors: an MPI's mpirun, or srun.
+MPI, SLURM = "mpi", "slurm"
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """``hosts`` is empty where everything runs on this host; ``nodename`` is what this host calls itself.
+
+    ``interface`` is this host's interface in ``network``, if --host-subnet named one.
+    """
+
+    hosts: tuple[str, ...] = ()
+    starter: str = MPI
+    nodename: str = "localhost"
+    srun: str = ""
+    interface: str = ""
+    network: str = ""
+
+    def is_here(self, host: str) -> bool:
+        """Is this another name of this host?"""
+        return host in names_here(self.nodename)
+
+
+def find_cluster(options: LaunchOptions, *, environ: Mapping[str, str], nodename: str) -> Cluster:
+    """Read what names the hosts and check that the instances fit them; raise UsageError."""
+    allocation = slurm_allocation.allocation(environ)
+    hosts = _asked(options)
+    source = "--host" if options.host else "--hostfile"
+    if not hosts and allocation:
+        hosts, source = tuple(map(Host, allocation.hosts)), "the allocation of Slurm"
+    mistakes = [*_uneven(options, hosts, source), *_crowded(options, hosts, source)]
+    if mistakes:
+        raise UsageError(mistakes)
+    names = tuple(host.name for host in hosts)
+    starter = _starter(options, names, allocation, nodename)
+    alone = starter == MPI and (not names or (len(names) == 1 and names[0] in _local_names(nodename, names[0])))
+    if alone:
+        return Cluster(nodename=nodename)
+    srun = slurm_allocation.find_srun(environ) if starter == SLURM else ""
+    interface, network = _subnet(options)
+    return Cluster(names, starter, nodename, srun, interface, network)
+
+
+def _asked(options: LaunchOptions) -> tuple[Host, ...]:
+    if options.host is not None:
+        return from_list(options.host, source=f"--host {options.host}")
+    if options.host_file is not None:
+        return from_file(options.host_file, source=f"--hostfile {options.host_file}")
+    return ()
+
+
+def _uneven(options: LaunchOptions, hosts: tuple[Host, ...], source: str) -> list[str]:
+    count, instances = len(hosts), options.num_instances
+    if count < 2 or instances % count == 0:
+        return []
+    wrong = (
+        "there are fewer instances than hosts" if instances < count else f"{instances} is not divisible by {count}"
+    )
+    below = instances // count * count
+    fitting = f"--num-instances {below} or {below + count}" if below else f"--num-instances {count}"
+    return [f"--num-instances {instances} over the {count} hosts of {source}: {wrong}; use {fitting}, or other hosts"]
+
+
+def _crowded(options: LaunchOptions, hosts: tuple[Host, ...], source: str) -> list[str]:
+    share = options.num_instances // max(1, len(hosts))
+    return [
+        f"{source}: {host.name} takes {host.slots} instances, but {share} of {options.num_instances} would be its "
+        f"share of {len(hosts)} host{'s' * (len(hosts) > 1)}; name more hosts, or use fewer instances"
+        for host in hosts
+        if host.slots is not None and share > host.slots
+    ]
+
+
+def _starter(
+    options: LaunchOptions, names: tuple[str, ...], allocation: slurm_allocation.Allocation | None, nodename: str
+) -> str:
+    """srun when it was asked for, or when several hosts are all of the allocation."""
+    if options.backend == SLURM:
+        if allocation is None:
+            raise UsageError(
+                ["--backend slurm: this is no allocation of Slurm (SLURM_JOB_ID is not set); use salloc or sbatch"]
+            )
+        strange = [name for name in names if name not in allocation.hosts]
+        if strange:
+            raise UsageError(
+                [
+                    f"--backend slurm: {', '.join(strange)} does not belong to the allocation "
+                    f"({', '.join(allocation.hosts)}); leave out --host, or name some of these"
+                ]
+            )
+        return SLURM
+    remote = any(name not in names_here(nodename) for name in names)
+    if options.backend == "auto" and allocation and remote and set(names) <= set(allocation.hosts):
+        return SLURM if allocation.has_srun else MPI
+    return MPI
+
+
+def _local_names(nodename: str, name: str) -> frozenset[str]:
+    """This host's names, and its addresses when ``name`` is one."""
+    if not name.replace(".", "").isdigit():
+        return names_here(nodename)
+    from poprun_py.site.network import interfaces  # few name hosts by their addresses
+
+    return names_here(nodename) | {one.address for one in interfaces()}
+
+
+def _subnet(options: LaunchOptions) -> tuple[str, str]:
+    """As asked; what Open MPI is told counts too, if it is an interface of this host."""
+    told = tcp_network((*options.mpi_global_args, *options.mpi_local_args))
+    if options.host_subnet is None and told is None:
+        return "", ""
+    from poprun_py.site.network import interfaces, subnet_named  # few name a subnet
+
+    known = interfaces()
+    asked = options.host_subnet or next((one.name for one in known if told in (one.name, one.network)), None)
+    if asked is None:
+        return "", ""
+    found = subnet_named(asked, known)
+    return found.name, found.network

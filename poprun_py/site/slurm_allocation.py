@@ -1,0 +1,49 @@
+"""Slurm: the allocation that this process runs in, as its environment tells it."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from poprun_py.errors import UsageError
+from poprun_py.options.host_list import expanded
+
+__all__ = ["Allocation", "allocation", "find_srun"]
+
+_JOB = ("SLURM_JOB_ID", "SLURM_JOBID")
+_HOSTS = ("SLURM_JOB_NODELIST", "SLURM_NODELIST")
+
+
+@dataclass(frozen=True)
+class Allocation:
+    """The hosts that Slurm has given to a job, and whether srun is at hand to use them."""
+
+    job: str
+    hosts: tuple[str, ...]
+    has_srun: bool
+
+
+def allocation(environ: Mapping[str, str]) -> Allocation | None:
+    """The allocation around this process, if there is one; raise UsageError where its list cannot be read."""
+    job, hosts = (next(filter(None, map(environ.get, names)), None) for names in (_JOB, _HOSTS))
+    if not job or not hosts:
+        return None
+    try:
+        return Allocation(job, expanded(hosts), _srun(environ) is not None)
+    except ValueError as error:
+        raise UsageError([f"SLURM_JOB_NODELIST={hosts}: {error}; name the hosts with --host"]) from None
+
+
+def find_srun(environ: Mapping[str, str]) -> str:
+    """The srun on PATH; raise UsageError."""
+    found = _srun(environ)
+    if found is None:
+        raise UsageError(
+            ["--backend slurm: there is no srun on PATH; use --backend mpi, which needs ssh to the hosts"]
+        )
+    return found
+
+
+def _srun(environ: Mapping[str, str]) -> str | None:
+    return shutil.which("srun", path=environ.get("PATH"))

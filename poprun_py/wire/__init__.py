@@ -1,0 +1,1 @@
+"""The authenticated connections between the launcher and its supervisors, and the messages sent over them."""

@@ -1,0 +1,141 @@
+"""When processes do not do the same, or die: what the others hear, and how soon.
+
+The launcher lets the survivors live here, so that they can tell; poprun-py would end them. A job has a communicator
+over shared memory and one over messages.
+"""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.mpi_jobs import run_job
+
+TRANSPORTS = ("shared_memory", "mpi")
+
+
+@pytest.mark.parametrize(
+    ("how", "why"),
+    [
+        ("die", "whose process has died"),
+        ("close", "which has left"),
+        ("exit", "which has left"),
+        ("raise", "which has left"),
+    ],
+)
+def test_a_peer_that_goes_while_others_wait(how: str, why: str, tmp_path: Path) -> None:
+    """Only shared memory sees the death of a process; over messages, the launcher must end the job."""
+    program = """
+    import json, os, signal, sys, time
+    import popdist_py
+    from tests.gcl.helpers.instance import connect, error_of
+
+    how, *transports = sys.argv[1:]
+    communicators = [connect(transport=transport) for transport in transports]
+    for communicator in communicators:
+        communicator.all_reduce(communicator.empty(1000))
+    if popdist_py.host_backend().rank == 1:
+        time.sleep(0.5)
+        if how == "die":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if how == "close":
+            [communicator.close() for communicator in communicators]
+        if how == "exit":
+            sys.exit(0)
+        if how == "raise":
+            raise ValueError("the data is bad")
+    else:
+        for communicator in communicators:
+            x, started = communicator.empty(1000), time.monotonic()
+            heard = error_of(lambda: communicator.all_reduce(x, out=x))
+            waited = time.monotonic() - started
+            print(json.dumps([heard, waited, error_of(communicator.barrier)]), flush=True)
+        if how in ("die", "raise"):
+            os._exit(0)  # MPI would wait for the one that is gone
+    """
+    transports = TRANSPORTS[:1] if how == "die" else TRANSPORTS
+    ended = run_job(program, tmp_path, how, *transports, counts=(1, 2))
+    said = [json.loads(line) for line in ended.out[0].splitlines()]
+    assert len(said) == len(transports), ended.err
+    for error, waited, again in said:
+        assert error.startswith(
+            "PeerLost: all_reduce(add, 1000 x float32) waits for replicas 1 to 2 (rank 1), " + why
+        )
+        assert waited < 100, "the time-out is 200 s"
+        assert again == error
+
+
+def test_a_peer_that_goes_when_it_has_done_its_part_is_not_missed(tmp_path: Path) -> None:
+    """Instance 0 still sends to instance 1, which is late, when instance 2 has what it wanted, and leaves."""
+    program = """
+    import sys, time
+    import numpy as np
+    import popdist_py
+    from tests.gcl.helpers.instance import connect
+
+    me = popdist_py.getInstanceIndex()
+    x = np.full((1, 1_000_000), me, np.float32)
+    for transport in sys.argv[1:]:
+        with connect(transport=transport) as communicator:
+            if me == 1:
+                time.sleep(0.5)
+            assert not communicator.broadcast(x).any()
+    print("fine")
+    """
+    assert run_job(program, tmp_path, *TRANSPORTS, counts=(1, 1, 1)).succeeded().out == ["fine\n"] * 3
+
+
+def test_a_mismatch_is_the_same_on_every_rank(tmp_path: Path) -> None:
+    program = """
+    import json, sys
+    import numpy as np
+    import popdist_py
+    from tests.gcl.helpers.instance import connect, error_of
+
+    def work(n, op="add"):
+        return lambda: communicator.all_reduce(np.zeros((1, n), np.float32), op)
+
+    me = popdist_py.getInstanceIndex()
+    for transport in sys.argv[1:]:
+        communicator = connect(transport=transport)
+        said = [error_of(work(4, "max") if me == 2 else work(4)), error_of(work(4))]
+        communicator = connect(transport=transport)
+        said.append(error_of(work(4 + me)))
+        communicator = connect(transport=transport)
+        said.append(error_of(communicator.barrier if me else work(4)))
+        print(json.dumps(said))
+    """
+    ended = run_job(program, tmp_path, *TRANSPORTS, counts=(1, 1, 1)).succeeded()
+    assert ended.out[0] == ended.out[1] == ended.out[2]
+    line = f"at {tmp_path}/program.py:8"
+    for said in ended.out[0].splitlines():
+        operator, again, size, collective = json.loads(said)
+        assert operator == (
+            f"CollectiveMismatch: replica 0 (rank 0) called all_reduce(add, 4 x float32) {line}, "
+            f"but replica 2 (rank 2) called all_reduce(max, 4 x float32) {line}; "
+            "every rank must make the same calls in the same order"
+        )
+        assert again == operator
+        assert f"all_reduce(add, 4 x float32) {line}, but replica 1 (rank 1) called all_reduce(add, 5 x" in size
+        assert f"all_reduce(add, 4 x float32) {line}, but replica 1 (rank 1) called barrier at" in collective
+
+
+def test_ranks_that_never_arrive_are_named(tmp_path: Path) -> None:
+    program = """
+    import sys
+    import popdist_py
+    from tests.gcl.helpers.instance import connect, error_of
+
+    for transport in sys.argv[1:]:
+        communicator = connect(transport=transport, timeout=2.0)
+        if popdist_py.host_backend().rank % 2 == 0:
+            print(error_of(communicator.barrier))
+        popdist_py.synchronize()
+    """
+    ended = run_job(program, tmp_path, *TRANSPORTS, counts=(1, 2, 1, 1)).succeeded()
+    for instance in (0, 2):
+        for said in ended.out[instance].splitlines():
+            assert said.startswith(
+                "CollectiveTimeout: barrier waited 2 s for replicas 1 to 2 (rank 1), replica 4 (rank 3); "
+            )
+        assert len(ended.out[instance].splitlines()) == 2

@@ -1,0 +1,43 @@
+"""Every collective for every pair of operator, dtype, group, transport, size and number of replicas."""
+
+import pickle
+from pathlib import Path
+
+import pytest
+
+from tests.gcl.helpers.checks import check_collectives
+from tests.gcl.helpers.pairwise_cases import REPLICAS, Case, cases
+from tests.gcl.helpers.threads import on_threads
+from tests.helpers.mpi_jobs import run_job
+
+CASES = cases()
+#: Tensors lie in the segment on every other rank.
+PROGRAM = """
+    import pickle, sys
+    from tests.gcl.helpers.checks import check_collectives
+    from tests.gcl.helpers.instance import connect
+
+    for case in pickle.loads(bytes.fromhex(sys.argv[1])):
+        with connect(transport=case.transport, group=case.group, segment_bytes=1 << 29) as communicator:
+            check_collectives(communicator, case.size, case.dtype, case.op, "mixed")
+    print("fine")
+"""
+
+
+def work(case: Case) -> None:
+    counts = (case.replicas,) if case.replicas < 3 else (1, case.replicas - 1)
+    on_threads(counts, lambda c: check_collectives(c, case.size, case.dtype, case.op, "mixed"), group=case.group)
+
+
+@pytest.mark.parametrize("replicas", REPLICAS)
+def test_among_threads(replicas: int) -> None:
+    for case in CASES:
+        if (case.transport, case.replicas) == ("inprocess", replicas):
+            work(case)
+
+
+@pytest.mark.parametrize("replicas", REPLICAS[1:])
+def test_between_processes(replicas: int, tmp_path: Path) -> None:
+    own = [case for case in CASES if case.transport != "inprocess" and case.replicas == replicas]
+    job = run_job(PROGRAM, tmp_path, pickle.dumps(own).hex(), counts=(1, replicas - 1))
+    assert job.succeeded().out == ["fine\n"] * 2

@@ -1,0 +1,59 @@
+"""Calls that are made again are prepared once; what is prepared must not keep their tensors."""
+
+from __future__ import annotations
+
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gcl import Communicator
+from tests.gcl.helpers.threads import on_threads
+from tests.helpers.mpi_jobs import run_job
+
+__all__ = ["kept_after"]
+
+PROGRAM = """
+    import sys
+    import popdist_py
+    from tests.gcl.helpers.instance import connect
+    from tests.gcl.core.test_prepared_call import kept_after
+
+    popdist_py.init()
+    print(kept_after(connect(host=sys.argv[1][popdist_py.host_backend().rank])))
+"""
+
+
+def kept_after(communicator: Communicator) -> int:
+    """How many calls are kept of which the results are gone, after every collective from each kind of memory."""
+    size, local = communicator.group.size, communicator.local_replicas
+    calls = {
+        communicator.all_reduce: (600,),
+        communicator.reduce_scatter: (600 // size,),
+        communicator.all_gather: (size, 600),
+        communicator.broadcast: (600,),
+        communicator.all_to_all: (size, 600 // size),
+    }
+    private, shared = np.zeros((local, 600), np.float32), communicator.empty(600)
+    before = len(communicator._path.ready)
+    for (call, shape), x in product(calls.items(), (private, shared)):
+        given = x.reshape(local, size, -1) if call == communicator.all_to_all else x
+        results = [np.zeros((local, *shape), np.float32) for _ in range(3)]
+        results += [communicator.empty(shape) for _ in range(3)]
+        for out in results:
+            call(given, out=out)
+    del results, out
+    return len(communicator._path.ready) - before
+
+
+@pytest.mark.parametrize("counts", [(1,), (1, 1), (2, 1)], ids=str)
+def test_the_results_of_threads_go(counts: tuple[int, ...]) -> None:
+    assert on_threads(counts, kept_after) == [0] * len(counts)
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("hosts", ["aa", "ab", "aabb"])
+def test_the_results_of_processes_go(hosts: str, tmp_path: Path) -> None:
+    ended = run_job(PROGRAM, tmp_path, hosts, counts=(1,) * len(hosts)).succeeded()
+    assert ended.out == ["0\n"] * len(hosts)

@@ -1,0 +1,119 @@
+"""A call that is refused on one rank, for its arguments: the others hear of it, and why, before their time-out."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gcl import ArgumentError, CollectiveMismatch, Communicator
+from tests.gcl.helpers.threads import errors_of, on_threads
+from tests.helpers.mpi_jobs import run_job
+
+
+def wrong(communicator: Communicator) -> object:
+    return communicator.all_reduce(np.zeros((communicator.local_replicas + 3, 4), np.float32))
+
+
+def right(communicator: Communicator) -> float:
+    x = np.ones((communicator.local_replicas, 4), np.float32)
+    return float(communicator.all_reduce(x)[0, 0])
+
+
+def test_ranks_that_wait_are_told_who_was_refused_and_why() -> None:
+    def work(communicator: Communicator) -> None:
+        right(communicator)
+        started = time.monotonic()
+        try:
+            wrong(communicator) if communicator.global_offset == 1 else right(communicator)
+        finally:
+            assert time.monotonic() - started < 100  # the time-out is 200 s
+
+    errors = errors_of((1, 2, 1), work)
+    assert isinstance(errors[1], ArgumentError)
+    told = [str(errors[0]), str(errors[2])]
+    reason = f"for replicas 1 to 2 (rank 1), whose call was refused: {errors[1]}"
+    assert any(isinstance(errors[rank], CollectiveMismatch) for rank in (0, 2))
+    assert all("replicas 1 to 2 (rank 1), whose call was refused: " in text for text in told)
+    assert any(text == f"all_reduce(add, 4 x float32) waits {reason}" for text in told)
+
+
+def test_what_all_ranks_were_refused_is_nobodys_loss() -> None:
+    """Also where one is late, and the others wait for it after their own refusals."""
+
+    def work(communicator: Communicator) -> list[float]:
+        found = []
+        for _ in range(3):
+            with pytest.raises(ArgumentError):
+                wrong(communicator)
+            if communicator.global_offset == 1:
+                time.sleep(0.4)
+            found.append(right(communicator))
+        return found
+
+    assert on_threads((1, 1, 1), work) == [[3.0] * 3] * 3
+
+
+def test_a_method_that_does_not_exist_is_told_too() -> None:
+    def work(communicator: Communicator) -> object:
+        x = np.zeros((1, 4), np.float32)
+        return communicator.all_reduce(x, method="ring" if communicator.global_offset else "clockwise_ring")
+
+    first, second = errors_of((1, 1), work)
+    assert isinstance(second, ArgumentError)
+    assert "replica 1 (rank 1), whose call was refused: method 'ring' was asked for" in str(first)
+
+
+PROGRAM = """
+    import json, os, sys, time
+    import numpy as np
+    import popdist_py
+    from tests.gcl.helpers.instance import connect, error_of
+
+    hosts, transport, odd = sys.argv[1], sys.argv[2], int(sys.argv[3])
+    popdist_py.init()
+    rank = popdist_py.host_backend().rank
+    communicator = connect(host=hosts[rank], transport=transport)
+    x, bad = np.ones((1, 300_000), np.float32), np.ones((2, 4), np.float32)
+    small = x[:, :100]
+    small = np.ascontiguousarray(small)
+    said = []
+    for tensor in (small, x, small):
+        said.append(error_of(lambda: communicator.all_reduce(bad)))  # all of them
+        said.append(float(communicator.all_reduce(tensor)[0, 0]))
+        said.append(float(communicator.all_reduce(tensor, out=tensor.copy())[0, 1]))
+    communicator.barrier()
+    started = time.monotonic()
+    said.append(error_of(lambda: communicator.all_reduce(bad if rank == odd else small)))
+    print(json.dumps([said, time.monotonic() - started]), flush=True)
+    time.sleep(1)
+    os._exit(0)
+"""
+
+
+@pytest.mark.parametrize(
+    ("hosts", "transport", "odd"),
+    [
+        ("aaa", "auto", 1),
+        ("abc", "auto", 2),
+        ("aab", "auto", 1),
+        ("aabb", "auto", 3),
+        ("aab", "auto", 2),
+        ("aa", "mpi", 1),
+    ],
+)
+def test_processes_are_told_over_every_transport(hosts: str, transport: str, odd: int, tmp_path: Path) -> None:
+    counts = (1,) * len(hosts)
+    ended = run_job(PROGRAM, tmp_path, hosts, transport, odd, counts=counts)
+    refused = "a tensor of shape [2, 4] was given; its leading axis must be the 1 local replicas"
+    for rank, out in enumerate(ended.out):
+        (*alike, last), seconds = json.loads(out)
+        assert [error.split(": ")[0] for error in alike[::3]] == ["ArgumentError"] * 3
+        assert alike[1::3] == alike[2::3] == [float(len(hosts))] * 3
+        assert seconds < 100, "the time-out is 200 s"
+        assert refused in last
+        if rank != odd:
+            assert f"replica {odd} (rank {odd}), wh" in last

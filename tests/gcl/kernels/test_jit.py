@@ -1,0 +1,67 @@
+"""Kernels are kept on disk between runs, but never longer than what they were made from."""
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gcl.kernels.jit import bound, jit
+from tests.helpers.mpi_jobs import ROOT, run_alone
+
+#: Three files of the package, each calling the next; the program says what comes out, and whether from the disk.
+FILES = {
+    "inner.py": "from gcl.kernels.jit import part\n@part\ndef inner(x):\n    return x + 1\n",
+    "middle.py": "from gcl.inner import inner\nfrom gcl.kernels.jit import jit\n"
+    "@jit\ndef middle(x):\n    return inner(x)\n",
+    "outer.py": "from gcl.kernels.jit import jit\nfrom gcl.middle import middle\n"
+    "@jit\ndef outer(x):\n    return middle(x)\n",
+}
+#: Only who compiles waits until numba has read all that it knows of Python.
+PROGRAM = """
+    import sys
+    from gcl.outer import outer
+    result = outer(1)
+    assert bool(outer.stats.cache_hits) == ("numba.experimental.jitclass.base" not in sys.modules)
+    print(result, "from the disk" if outer.stats.cache_hits else "compiled")
+"""
+
+
+@pytest.fixture
+def package(tmp_path: Path) -> Path:
+    """A copy of the package, with those files."""
+    for name in ("gcl", "popdist_py"):
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name, text in FILES.items():
+        (tmp_path / "gcl" / name).write_text(text)
+    return tmp_path / "gcl"
+
+
+def test_a_kernel_is_compiled_once_and_again_when_a_file_changes_from_which_it_calls(package: Path) -> None:
+    def run() -> str:
+        return run_alone(PROGRAM, package.parent, environ={"PYTHONPATH": str(package.parent)}).stdout
+
+    assert run() == "2 compiled\n"
+    assert run() == "2 from the disk\n"
+    (package / "cost" / "program_cost.py").touch()  # calls nothing of them, and is not called by them
+    assert run() == "2 from the disk\n"
+    (package / "inner.py").write_text(FILES["inner.py"].replace("x + 1", "x + 100"))
+    assert run() == "101 compiled\n"
+    assert run() == "101 from the disk\n"
+
+
+@jit
+def _transpose(x, out):
+    for row in range(x.shape[0]):
+        for column in range(x.shape[1]):
+            out[column, row] = x[row, column]
+    return 0
+
+
+def test_arrays_in_another_order_are_another_kind() -> None:
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    for order in "CFAC":
+        given = np.repeat(x, 2, 1)[:, ::2] if order == "A" else np.array(x, order=order)
+        out = np.zeros((3, 2), np.float32)
+        bound(_transpose, given, out)()
+        np.testing.assert_array_equal(out, x.T, err_msg=order)

@@ -1,0 +1,63 @@
+"""Private arrays go through the segments in chunks: how much room that takes, and bits over several rounds."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from gcl import Communicator, Group
+from gcl.transport.memory.chunked import staging_room
+from tests.gcl.helpers import reference
+from tests.gcl.helpers.reference import draw, same_bits
+from tests.gcl.helpers.threads import on_threads
+
+SEGMENT = 1 << 30
+
+
+@pytest.mark.parametrize("counts", [(1, 1), (1,) * 3, (1,) * 4, (2, 2), (1, 3)], ids=str)
+def test_what_all_ranks_write_stays_in_the_common_cache(counts: tuple[int, ...]) -> None:
+    room, ranks = staging_room(counts, SEGMENT), len(counts)
+    assert (room.chunk, room.sets >= 3) == (65536, True)
+    whole = sum(room.nbytes(local, ranks) for local in counts)
+    assert 3 << 19 < whole <= 3 << 20  # more than half of 3 MiB
+
+
+def test_many_ranks_take_smaller_chunks_and_as_few_sets_as_go() -> None:
+    assert staging_room((1,) * 8, SEGMENT) == (32768, 3)
+    assert staging_room((4,) * 4, SEGMENT) == (32768, 3)
+
+
+def test_a_small_segment_is_mostly_left_to_tensors() -> None:
+    room = staging_room((1, 1), 1 << 20)
+    assert room == (65536, 4)
+    assert room.nbytes(1, 2) == 1 << 18
+
+
+def test_one_rank_keeps_no_room() -> None:
+    assert staging_room((5,), SEGMENT).nbytes(5, 1) == 0
+
+
+@pytest.mark.parametrize(
+    ("counts", "stride", "size"),
+    [((1, 1), 1, 2), ((1, 2), 1, 3), ((2, 1, 1), 1, 4), ((2, 2), 2, 2), ((2, 1, 1), 1, 2), ((1, 1, 1), 1, 1)],
+    ids=str,
+)
+def test_private_arrays_have_the_bits_of_the_tree_over_several_calls(
+    counts: tuple[int, ...], stride: int, size: int
+) -> None:
+    """Calls follow each other, in place or not, so that sets are used again; the last round is not a full one."""
+    replicas = sum(counts)
+    group = Group(replicas, stride, size)
+    inputs = [draw(replicas, n, np.float32) for n in (300_007, 0, 1, 65_536, 180_001)]
+    expected = [reference.all_reduce(data, "add", group) for data in inputs]
+
+    def work(communicator: Communicator) -> None:
+        rows = slice(communicator.global_offset, communicator.global_offset + communicator.local_replicas)
+        for turn in range(2):
+            for data, total in zip(inputs, expected, strict=True):
+                x = data[rows].copy()
+                out = x if turn else np.empty_like(x)
+                communicator.all_reduce(x, out=out)
+                assert all(same_bits(found, wanted) for found, wanted in zip(out, total[rows], strict=True))
+
+    on_threads(counts, work, group=group)

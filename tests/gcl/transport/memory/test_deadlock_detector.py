@@ -1,0 +1,66 @@
+"""Ranks that call two communicators in crossed order: told in seconds, but only where nobody could help."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.mpi_jobs import run_job
+
+START = """
+    import json, threading, time
+    import popdist_py
+    from tests.gcl.helpers.instance import connect, error_of
+
+    A, B, C = connect(), connect(), connect()
+    me = popdist_py.host_backend().rank
+    started = time.monotonic()
+    def called(communicator, n): return communicator.all_reduce(communicator.empty(n))
+    def begun(communicator, n): return communicator.all_reduce_async(communicator.empty(n)).wait()
+"""
+
+
+@pytest.mark.parametrize("how", ["called", "begun"])
+@pytest.mark.parametrize("counts", [(1, 1), (2, 1, 1)], ids=str)
+def test_crossed_calls_are_the_same_error_on_every_rank(how: str, counts: tuple[int, ...], tmp_path: Path) -> None:
+    program = f"""{START}
+    A.barrier()
+    order = (B, A) if me == 1 else (A, B)
+    said = [
+        error_of(lambda: {how}(order[0], 4 + me)),
+        error_of(lambda: {how}(order[1], 4 + me)),
+    ]
+    waited = time.monotonic() - started
+    fine = error_of(C.barrier)
+    print(json.dumps([said, waited, fine]))
+    """
+    ended = run_job(program, tmp_path, counts=counts).succeeded()
+    said = [json.loads(out) for out in ended.out]
+    assert all(fine == "no error" and waited < 100 for _, waited, fine in said), "the time-out is 200 s"
+    assert len({error for errors, _, _ in said for error in errors}) == 1, said
+    line = said[0][0][0].partition("program.py:")[2].partition(",")[0]
+    first, second = ("replica 0", "replica 1") if counts[0] == 1 else ("replicas 0 to 1", "replica 2")
+    assert said[0][0][0] == (
+        f"CollectiveMismatch: {first} (rank 0) called all_reduce(add, 4 x float32) at {tmp_path}/program.py:{line}, "
+        f"but {second} (rank 1) called all_reduce(add, 5 x float32) at {tmp_path}/program.py:{line} of another "
+        "communicator, and they wait for each other; every rank must call its communicators in the same order"
+    )
+
+
+def test_two_communicators_in_two_threads_may_wait_for_each_other_s_threads(tmp_path: Path) -> None:
+    """For 3 s, each rank waits where the other is late: a thread of its own will come."""
+    program = f"""{START}
+    A.barrier()
+    B.barrier()
+
+    def late():
+        time.sleep(3)
+        called(B if me == 0 else A, 4)
+
+    thread = threading.Thread(target=late)
+    thread.start()
+    called(A if me == 0 else B, 4)
+    thread.join()
+    print("fine")
+    """
+    assert run_job(program, tmp_path).succeeded().out == ["fine\n"] * 2

@@ -1,0 +1,209 @@
+"""Jobs: a small program started as the instances of one job by a real mpirun, the way tests need it.
+
+Every instance gets its POPDIST_* variables from popdist_py's own table, and its output is kept apart.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+from popdist_py.environment import Environment
+from popdist_py.layout import Layout
+from poprun_py.linux.leftovers import sweep
+
+__all__ = ["MPICH", "OPENMPI", "ROOT", "Ended", "Mpi", "every_mpi", "run_alone", "run_job"]
+
+ROOT = Path(__file__).parents[2]
+
+
+@dataclass(frozen=True)
+class Mpi:
+    """One MPI: its launcher, and what its processes must find in their environment."""
+
+    mpirun: Path
+    flags: tuple[str, ...] = ()
+    environ: Mapping[str, str] = field(default_factory=dict)
+
+
+#: The package index's MPICH, told to let the survivors of a death live, so that they can say what they heard.
+MPICH = Mpi(Path(sys.executable).parent / "mpirun", ("-disable-auto-cleanup",))
+
+_OPENMPI = ROOT / ".venv-openmpi"
+OPENMPI = Mpi(
+    _OPENMPI / "bin" / "mpirun",
+    ("--oversubscribe", "--bind-to", "none"),
+    {
+        "MPI4PY_LIBMPI": str(_OPENMPI / "lib" / "libmpi.so.40"),
+        "OMPI_ALLOW_RUN_AS_ROOT": "1",
+        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+        "PRTE_ALLOW_RUN_AS_ROOT": "1",
+        "PRTE_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+        "OMPI_MCA_btl": "^ofi",
+        "OMPI_MCA_mtl": "^ofi",
+        "OMPI_MCA_mpi_yield_when_idle": "1",
+    },
+)
+
+#: Decorator: the test's ``mpi`` is each of them in turn.
+every_mpi = pytest.mark.parametrize(
+    "mpi",
+    [
+        pytest.param(MPICH, id="mpich"),
+        pytest.param(
+            OPENMPI,
+            id="openmpi",
+            marks=[
+                pytest.mark.openmpi,
+                pytest.mark.skipif(not OPENMPI.mpirun.exists(), reason="there is no .venv-openmpi here"),
+            ],
+        ),
+    ],
+)
+
+
+#: How instance i starts: with files of its own for its output, its pid, and in the end its exit code. A shell stays
+#: between, because MPICH ends all when a process of its own dies of a signal; it tells of other deaths by SIGUSR1.
+_SHELL = """
+trap "" USR1
+"$@" > out.{i} 2> err.{i} & echo $! > pid.{i}
+wait $!; code=$?
+echo $code > code.{i}
+exit $code
+"""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A job that is over: exit codes (launcher; instances, None if it was still running), and what was written."""
+
+    code: int
+    codes: list[int | None]
+    out: list[str]
+    err: list[str]
+
+    def succeeded(self) -> Ended:
+        """Itself; fail the test with all the instances' words if the job did not end well."""
+        assert self.code == 0, "\n".join([f"exit code {self.code}", *self.out, *self.err])
+        return self
+
+
+def run_job(
+    program: str,
+    folder: Path,
+    *arguments: object,
+    counts: Sequence[int] = (1, 1),
+    mpi: Mpi = MPICH,
+    environ: Mapping[str, str] | None = None,
+    until: int | None = None,
+    timeout: float = 240.0,
+) -> Ended:
+    """Run ``program`` (its source) with ``counts[i]`` local replicas on instance i; fail if it hangs.
+
+    ``until`` an instance has ended, where the others would wait for it: a launcher may, or may not, end them then.
+    """
+    script, started = _write(program, folder), time.time()
+    command = [str(mpi.mpirun), *mpi.flags]
+    for instance in range(len(counts)):
+        command += [":"] * (instance > 0) + ["-n", "1", *_instance(counts, instance, folder), sys.executable]
+        command += [str(script), *map(str, arguments)]
+    with open(folder / "launcher", "wb") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log, env=_environ(mpi.environ, environ))
+        try:
+            code = _wait(process, None if until is None else folder / f"code.{until}", timeout)
+        except subprocess.TimeoutExpired:
+            _signal_instances(folder, signal.SIGABRT)  # they say where they are
+            process.terminate()
+            raise AssertionError(f"not over after {timeout:g} s\n{_said(folder)}") from None
+        finally:
+            while _signal_instances(folder, signal.SIGKILL):
+                time.sleep(0.02)
+            sweep(since=started)  # what MPI leaves in /dev/shm when instances are killed
+    out, err, codes = ([_read(folder / f"{file}.{i}") for i in range(len(counts))] for file in ("out", "err", "code"))
+    return Ended(code, [int(text) if text else None for text in codes], out, [*err, _read(folder / "launcher")])
+
+
+def _wait(process: subprocess.Popen[bytes], file: Path | None, timeout: float) -> int:
+    """The exit code of the launcher, which is told to end once ``file`` is there."""
+    deadline = time.monotonic() + timeout
+    while file is not None and process.poll() is None and not _read(file):
+        time.sleep(0.02)
+        if time.monotonic() > deadline:
+            raise subprocess.TimeoutExpired("", timeout)
+    if file is not None:
+        process.terminate()
+    return process.wait(timeout)
+
+
+def run_alone(
+    program: str, folder: Path, *, environ: Mapping[str, str] | None = None, timeout: float = 240.0
+) -> subprocess.CompletedProcess[str]:
+    """Run ``program`` (its source) as one process that no launcher started."""
+    command = [sys.executable, str(_write(program, folder))]
+    return subprocess.run(
+        command, capture_output=True, text=True, env=_environ({}, environ), timeout=timeout, check=False
+    )
+
+
+#: A quarter of what a short process with numba costs is the search, at its end, for cycles in what numba has made.
+_BRIEF_END = "import atexit, gc; atexit.register(gc.freeze)\n"
+
+
+def _write(program: str, folder: Path) -> Path:
+    """In place of the empty line with which programs begin, so that all lines keep their numbers."""
+    script = folder / "program.py"
+    script.write_text(_BRIEF_END + dedent(program).removeprefix("\n"))
+    return script
+
+
+def _instance(counts: Sequence[int], instance: int, folder: Path) -> list[str]:
+    """What stands before the program: its variables, and a shell in its folder."""
+    variables = Environment.of_instance(Layout.of(counts), instance, local_instance_index=instance).to_environ()
+    return [
+        "env",
+        f"--chdir={folder}",
+        *(f"{name}={value}" for name, value in variables.items()),
+        *("sh", "-c", _SHELL.format(i=instance), "sh"),
+    ]
+
+
+def _environ(*layers: Mapping[str, str] | None) -> dict[str, str]:
+    foreign = ("POPDIST_", "MPI4PY_", "GCL_", "PMI_", "OMPI_")
+    mine = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
+    mine |= {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1", "PYTHONFAULTHANDLER": "1"}
+    for layer in layers:
+        mine |= layer or {}
+    return mine
+
+
+def _signal_instances(folder: Path, number: int) -> bool:
+    """Signal every instance that is still there, whatever the launcher did; say whether there was one."""
+    found = False
+    for file in folder.glob("pid.*"):
+        pid = int(file.read_text() or 0)
+        with suppress(OSError):
+            if str(folder).encode() in Path(f"/proc/{pid}/cmdline").read_bytes():  # empty for a zombie
+                os.kill(pid, number)
+                found = True
+    return found
+
+
+def _said(folder: Path) -> str:
+    """What launcher and instances wrote, once those that were told to abort have done it."""
+    time.sleep(1)
+    files = [folder / "launcher", *sorted(folder.glob("out.*")), *sorted(folder.glob("err.*"))]
+    return "\n".join(f"--- {file.name}\n{_read(file)}" for file in files)
+
+
+def _read(path: Path) -> str:
+    return path.read_text(errors="replace") if path.exists() else ""

@@ -1,0 +1,256 @@
+"""Checkpoints: their format, going on from them, and what must never be taken for a whole one."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+import safetensors.numpy
+
+from ipu_emu.checkpoint import CheckpointError, Checkpoints
+from ipu_emu.checkpoint.safetensors_file import read, write
+from tests.helpers.mpi_jobs import ROOT
+from tests.ipu_emu.helpers.resuming_job import Job
+
+PROGRAM = ROOT / "tests" / "ipu_emu" / "helpers" / "resuming_job.py"
+STEPS = 8
+
+
+def trained(folder: Path, steps: int, *, keep: int = 2) -> tuple[int, str]:
+    """Where a run of this process started, and the digest of its weights."""
+    job = Job()
+    with Checkpoints(folder, keep=keep) as checkpoints:
+        start = checkpoints.restore(job.session).step
+        for step in range(start, steps):
+            job.step(step)
+            checkpoints.save(job.session, step + 1, {"step": step})
+    digest = job.digest()
+    job.close()
+    return start, digest
+
+
+@pytest.fixture(scope="module")
+def undisturbed() -> str:
+    """The digest of a run that neither stops nor saves."""
+    job = Job()
+    for step in range(STEPS):
+        job.step(step)
+    return job.digest()
+
+
+# Format
+
+
+@pytest.mark.parametrize("dtype", ["f8", "f4", "f2", "i8", "i4", "i2", "i1", "u8", "u4", "u2", "u1", "?"])
+def test_the_safetensors_package_reads_what_is_written(dtype, tmp_path):
+    values = np.random.default_rng(0).integers(0, 2, (3, 5)).astype(dtype)
+    arrays = {"a": values, "empty": values[:0].copy(), "number": values[0, 0].reshape(()), "b/c@1": values.T.copy()}
+    write(tmp_path / "x", arrays)
+    loaded = safetensors.numpy.load_file(tmp_path / "x")
+    assert loaded.keys() == arrays.keys()
+    for name, array in arrays.items():
+        assert loaded[name].dtype == array.dtype
+        np.testing.assert_array_equal(loaded[name], array, strict=True)
+
+
+def test_what_the_safetensors_package_writes_is_read(tmp_path):
+    arrays = {"w": np.arange(6, dtype=np.float16).reshape(2, 3), "x": np.ones(3, ml_dtypes.bfloat16)}
+    safetensors.numpy.save_file(arrays, tmp_path / "x")
+    for name, array in read(tmp_path / "x").items():
+        np.testing.assert_array_equal(array, arrays[name], strict=True)
+
+
+# Going on
+
+
+@pytest.mark.parametrize("first", [1, 5])
+def test_a_run_goes_on_with_the_bits_of_one_that_never_stopped(first, undisturbed, tmp_path):
+    assert trained(tmp_path, first)[0] == 0
+    assert trained(tmp_path, STEPS) == (first, undisturbed)
+
+
+def test_the_program_gets_its_own_state_back(tmp_path):
+    trained(tmp_path, 3)
+    job = Job()
+    with Checkpoints(tmp_path) as checkpoints:
+        assert checkpoints.restore(job.session).state == {"step": 2}
+
+
+@pytest.mark.parametrize("form", [[], ["sharded"]])
+@pytest.mark.parametrize("spread", [("1", "2"), ("2", "1")])
+def test_a_run_goes_on_with_another_number_of_instances(spread, form, tmp_path):
+    def run(instances: str, steps: int, folder: str) -> list[str]:
+        command = ["poprun-py", "--num-instances", instances, "--num-replicas", "2"]
+        command += [sys.executable, str(PROGRAM), str(tmp_path / folder), str(steps), "0", *form]
+        environment = os.environ | {"PYTHONPATH": str(ROOT)}
+        done = subprocess.run(command, capture_output=True, text=True, timeout=250, check=True, env=environment)
+        return [line.removeprefix("[1,0]<stdout>:") for line in done.stdout.split("\n")]
+
+    first, second = spread
+    run(first, 4, "moved")
+    assert run(second, STEPS, "moved")[0] == "from step 4"
+    assert run(second, STEPS, "moved")[1] == run(first, STEPS, "stayed")[1]
+
+
+def test_the_newest_are_kept(tmp_path):
+    trained(tmp_path, 6, keep=2)
+    assert sorted(path.name for path in tmp_path.glob("*step*")) == ["step-000000005", "step-000000006"]
+    assert (tmp_path / "latest").read_text() == "step-000000006\n"
+
+
+# Damage
+
+
+def flip(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+@pytest.mark.parametrize("damage", [flip, cut, Path.unlink])
+@pytest.mark.parametrize("name", ["instance-0-of-1.safetensors", "checkpoint.json"])
+def test_a_damaged_one_is_passed_over(damage, name, undisturbed, tmp_path):
+    trained(tmp_path, 5)
+    damage(tmp_path / "step-000000005" / name)
+    if damage is flip and name == "checkpoint.json":  # an arbitrary bit of JSON may not matter
+        (tmp_path / "step-000000005" / name).write_text(json.dumps({"format": 99}))
+    with pytest.warns(UserWarning, match="step-000000005 is passed over"):
+        assert trained(tmp_path, STEPS) == (4, undisturbed)
+
+
+def test_a_missing_pointer_does_not_matter(undisturbed, tmp_path):
+    trained(tmp_path, 5)
+    (tmp_path / "latest").unlink()
+    assert trained(tmp_path, STEPS) == (5, undisturbed)
+
+
+def test_one_of_another_model_is_refused(tmp_path):
+    trained(tmp_path, 1)
+    folder = tmp_path / "step-000000001"
+    arrays = {name: array.copy() for name, array in read(folder / "instance-0-of-1.safetensors").items()}
+    arrays["w"] = arrays["w"][:, 1:].copy()
+    digest = write(folder / "instance-0-of-1.safetensors", arrays)
+    manifest = json.loads((folder / "checkpoint.json").read_text())
+    size = (folder / "instance-0-of-1.safetensors").stat().st_size
+    manifest["files"] = {"instance-0-of-1.safetensors": [size, digest]}
+    (folder / "checkpoint.json").write_text(json.dumps(manifest))
+    with pytest.raises(CheckpointError, match=r"another model: w is float32 \[16, 63\] .* float32 \[16, 64\]"):
+        trained(tmp_path, 2)
+
+
+# Mistakes
+
+
+def test_a_folder_belongs_to_one_job(tmp_path):
+    with Checkpoints(tmp_path), pytest.raises(CheckpointError, match="another job"):
+        Checkpoints(tmp_path)
+    Checkpoints(tmp_path).close()
+
+
+def test_what_cannot_be_saved_is_said(tmp_path):
+    job = Job()
+    with Checkpoints(tmp_path) as checkpoints:
+        with pytest.raises(CheckpointError, match="state takes numbers"):
+            checkpoints.save(job.session, 1, {"array": np.zeros(1)})
+        checkpoints.save(job.session, 1)
+    (tmp_path / "file").touch()
+    for folder, keep in ((tmp_path / "file" / "x", 1), (tmp_path, 0)):
+        with pytest.raises(CheckpointError, match=r"cannot be written|keep = 0"):
+            Checkpoints(folder, keep=keep)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of 256 KiB, on which two checkpoints find room."""
+    mount = ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(tmp_path)]
+    if os.geteuid() != 0 or subprocess.run(mount, check=False, capture_output=True).returncode:
+        pytest.skip("needs root to mount a small disk")
+    yield tmp_path
+    subprocess.run(["umount", "-l", tmp_path], check=True)
+
+
+def test_a_full_disk_is_said_and_the_checkpoints_before_it_stay(small_disk, undisturbed):
+    trained(small_disk, 3)
+    (small_disk / "ballast").write_bytes(bytes(shutil.disk_usage(small_disk).free - 4096))
+    with pytest.raises(CheckpointError, match="No space left on device"):
+        trained(small_disk, STEPS)
+    (small_disk / "ballast").unlink()
+    assert trained(small_disk, STEPS) == (3, undisturbed)
+    assert not list(small_disk.glob("*.part"))
+
+
+# Kills
+
+
+def _program(folder: Path) -> tuple[list[str], dict[str, str]]:
+    command = [sys.executable, str(PROGRAM), str(folder), str(STEPS), "0.01"]
+    return command, os.environ | {"PYTHONPATH": str(ROOT)}
+
+
+def _to_its_end(folder: Path) -> str:
+    command, environment = _program(folder)
+    return subprocess.run(command, capture_output=True, text=True, timeout=250, check=True, env=environment).stdout
+
+
+def killed(folder: Path, seconds: float, ballast: int = 0) -> str:
+    """Run the program, kill it after so many seconds of steps, and run it to its end; its output then.
+
+    The first run has ``ballast`` bytes less of the disk, and may find that full before it is killed.
+    """
+    if ballast:
+        (folder.parent / "ballast").write_bytes(bytes(ballast))
+    command, environment = _program(folder)
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as program:
+        assert program.stdout is not None
+        program.stdout.readline()
+        time.sleep(seconds)
+        program.send_signal(signal.SIGKILL)
+    (folder.parent / "ballast").unlink(missing_ok=True)
+    return _to_its_end(folder)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_a_killed_run_reaches_the_same_bits(seed, undisturbed, tmp_path):
+    assert killed(tmp_path, random.Random(seed).uniform(0, 0.15)).split()[-1] == undisturbed
+    assert not list(tmp_path.glob("*.part"))
+
+
+def main() -> None:
+    """Kill it so many times: ``python -m tests.ipu_emu.checkpoint.test_checkpoints COUNT FOLDER [full]``.
+
+    With ``full`` FOLDER is a small disk (mount -t tmpfs -o size=256k), which has room for a random number of bytes.
+    """
+    count, folder, full = int(sys.argv[1]), Path(sys.argv[2]), "full" in sys.argv[3:]
+    undisturbed = _to_its_end(folder / "undisturbed").split("\n")[1]
+    shutil.rmtree(folder / "undisturbed")
+    ends: list[str] = []
+    starts: list[int] = []
+    for turn in range(count):
+        place = folder / str(turn)
+        free = shutil.disk_usage(folder).free if full else 0
+        ballast = max(0, free - random.randint(0, 1 << 17)) if full else 0
+        lines = killed(place, random.uniform(0, 0.12), ballast).split("\n")
+        starts.append(int(lines[0].split()[-1]))
+        ends.append(lines[1])
+        shutil.rmtree(place)
+    other = sum(end != undisturbed for end in ends)
+    print(f"{count} kills, started again from steps {sorted(starts)}: {other} ended otherwise than undisturbed")
+
+
+if __name__ == "__main__":
+    main()

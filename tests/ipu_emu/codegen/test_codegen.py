@@ -1,0 +1,169 @@
+"""Generated kernels: products, convolutions, formulas and rows against numpy and PyTorch; their cache on disk."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ipu_emu.codegen.compiled_call import relocation
+from ipu_emu.codegen.gemm import gemm, gemm_workspace
+from ipu_emu.codegen.row_passes import Operand, Pass, bound_rows
+from ipu_emu.ops.core.row_kernels import norm, norm_grad, softmax, softmax_grad
+
+SIZES = (1, 2, 7, 8, 9, 16, 31, 32, 33, 40, 64, 97, 100, 128)
+
+
+def stored(random: Any, shape: tuple[int, ...], turned: bool, dtype: Any) -> np.ndarray:
+    """Random values, with the last two axes in either order in memory."""
+    values = random.random(shape) - 0.5
+    if turned:
+        return np.swapaxes(np.ascontiguousarray(np.swapaxes(values, -1, -2), dtype), -1, -2)
+    return np.ascontiguousarray(values, dtype)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+@pytest.mark.parametrize("seed", range(4))
+def test_products_of_any_shape_and_order(dtype: Any, seed: int) -> None:
+    random = np.random.default_rng(seed)
+    for _ in range(40):
+        lead = tuple(int(n) for n in random.integers(1, 4, random.integers(0, 3)))
+        m, k, n = (int(random.choice(SIZES)) for _ in range(3))
+        a = stored(random, (*lead, m, k), bool(random.integers(2)), dtype)
+        b = stored(random, (*lead, k, n), bool(random.integers(2)), dtype)
+        y = stored(random, (*lead, m, n), bool(random.integers(2)), dtype)
+        wide = bool(random.integers(2))
+        bias = random.random(n if wide else m).astype(np.float32) if random.integers(2) else None
+        sizes = gemm_workspace(m, k, n, int(np.prod(lead)), half=dtype == np.float16)
+        for call in gemm(a, b, y, [np.full(size, np.nan, np.float32) for size in sizes], bias, wide=wide):
+            call()
+        want = a.astype(np.float64) @ b.astype(np.float64)
+        if bias is not None:
+            want += bias if wide else bias[:, None]
+        tolerance = 1e-5 if dtype == np.float32 else 2e-3
+        np.testing.assert_allclose(y, want, atol=tolerance * np.abs(want).max(), err_msg=f"{lead} {m} {k} {n}")
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+@pytest.mark.parametrize("wide", [True, False])
+def test_sums_of_no_products_are_the_bias(dtype: Any, wide: bool) -> None:
+    a, b = np.zeros((20, 0), dtype), np.zeros((0, 24), dtype)
+    bias = np.arange(24 if wide else 20, dtype=np.float32)
+    scratch = [np.zeros(size, np.float32) for size in gemm_workspace(20, 0, 24, 1, half=dtype == np.float16)]
+    for given in (None, bias):
+        y = np.full((20, 24), 7, dtype)
+        for call in gemm(a, b, y, scratch, given, wide=wide):
+            call()
+        want = 0 if given is None else bias if wide else bias[:, None]
+        np.testing.assert_array_equal(y, np.broadcast_to(np.asarray(want, dtype), y.shape))
+
+
+@pytest.mark.parametrize("source", [np.float32, np.float16])
+@pytest.mark.parametrize("target", [np.float32, np.float16])
+def test_copies_change_order_and_type(source: Any, target: Any) -> None:
+    values = np.random.default_rng(0).random((3, 5, 7, 33)).astype(source)
+    for order in ((0, 1, 2, 3), (3, 1, 0, 2), (2, 3, 1, 0)):
+        out = np.zeros([values.shape[axis] for axis in order], target).transpose(np.argsort(order))
+        relocation(values, out)()
+        np.testing.assert_array_equal(out, values.astype(target))
+
+
+FUNCTIONS = {
+    "exp": np.exp,
+    "tanh": np.tanh,
+    "sqrt": np.sqrt,
+    "neg": np.negative,
+    "abs": np.abs,
+    "relu": lambda x: np.where(x < 0, 0, x),
+    "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_functions_are_those_of_numpy(name: str) -> None:
+    x = np.concatenate([np.linspace(-90, 90, 100_003), np.linspace(-2, 2, 10_001), [0.0, np.inf, -np.inf, np.nan]])
+    x = np.abs(x).astype(np.float32) if name == "sqrt" else x.astype(np.float32)
+    y = np.zeros_like(x)
+    full = Operand("full")
+    bound_rows([full, full], [Pass((("load", 0), (name, 0), ("store", 1, 1)))], [x, y], 1, x.size)()
+    with np.errstate(all="ignore"):
+        want = FUNCTIONS[name](x.astype(np.float64)).astype(np.float32)
+    np.testing.assert_allclose(y, want, rtol=5e-7, atol=1e-37)
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+@pytest.mark.parametrize(("rows", "columns"), [(1, 1), (5, 10), (33, 128), (3, 1000)])
+def test_softmax_and_normalisation_are_those_of_pytorch(dtype: Any, rows: int, columns: int) -> None:
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed; scripts/test --with-torch adds it")
+    random = np.random.default_rng(rows)
+    x, g = (random.standard_normal((rows, columns)).astype(dtype) for _ in range(2))
+    given, slope = torch.tensor(x.astype(np.float32), requires_grad=True), torch.tensor(g.astype(np.float32))
+    tolerance = {"rtol": 1e-4, "atol": 1e-5} if dtype == np.float32 else {"rtol": 4e-3, "atol": 4e-3}
+
+    y, dx = np.zeros_like(x), np.zeros_like(x)
+    softmax(x, y, rows, columns)()
+    softmax_grad(g, y, dx, rows, columns)()
+    want = given.softmax(1)
+    want.backward(slope)
+    np.testing.assert_allclose(y, want.detach(), **tolerance)
+    np.testing.assert_allclose(dx, given.grad, **tolerance)
+
+    if columns == 1:
+        return
+    for per, count in (("row", rows), ("column", columns)):
+        scale, bias = (random.random(count).astype(dtype) for _ in range(2))
+        mean, variance, inverse = (np.zeros(rows, np.float32) for _ in range(3))
+        norm(per, x, scale, bias, y, mean, variance, inverse, epsilon=1e-5, rows=rows, columns=columns)()
+        dscale, dbias = (np.zeros(count, np.float32) for _ in range(2))
+        norm_grad(per, g, x, scale, mean, inverse, dx, dscale, dbias, rows=rows, columns=columns)()
+        shape = (-1, 1) if per == "row" else (1, -1)
+        s, b = (torch.tensor(v.astype(np.float32), requires_grad=True) for v in (scale, bias))
+        given.grad = None
+        want = torch.nn.functional.layer_norm(given, (columns,)) * s.view(shape) + b.view(shape)
+        want.backward(slope)
+        for ours, theirs in ((y, want.detach()), (dx, given.grad), (dscale, s.grad), (dbias, b.grad)):
+            np.testing.assert_allclose(ours, theirs, **tolerance)
+
+
+PROGRAM = """
+import numpy as np
+from ipu_emu.codegen import compiler
+from ipu_emu.ops.core.row_kernels import softmax
+made = []
+compile = compiler._compile
+compiler._compile = lambda text: (made.append(1), compile(text))[1]
+x = np.arange(6, dtype=np.float32).reshape(2, 3)
+y = np.zeros_like(x)
+softmax(x, y, 2, 3)()
+print(len(made), y.sum())
+"""
+
+
+def compiled_in_a_process(folder: str) -> int:
+    environment = os.environ | {"IPU_EMU_KERNEL_CACHE": folder}
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True, check=True, timeout=250
+    )
+    count, total = done.stdout.split()
+    assert float(total) == pytest.approx(2)
+    return int(count)
+
+
+def test_kernels_are_compiled_once_on_a_machine_and_never_from_a_torn_file(tmp_path: Path) -> None:
+    folder = tmp_path / "kernels"
+    assert compiled_in_a_process(str(folder)) == 1
+    assert compiled_in_a_process(str(folder)) == 0
+    (kernel,) = folder.iterdir()
+    whole = kernel.read_bytes()
+    kernel.write_bytes(whole[:-7])
+    assert compiled_in_a_process(str(folder)) == 1
+    assert kernel.read_bytes() == whole
+    (tmp_path / "file").write_bytes(b"")
+    assert compiled_in_a_process(str(tmp_path / "file" / "kernels")) == 1
+    assert compiled_in_a_process("") == 1

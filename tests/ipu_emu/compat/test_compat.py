@@ -1,0 +1,115 @@
+"""compat: programs that import popart and popdist run unchanged, alone and as instances of a job."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ipu_emu.codegen.kernel_folder import KERNEL_CACHE, kernel_folder
+from tests.helpers.mpi_jobs import ROOT
+
+PROGRAM = """
+import sys
+import popart
+import popdist
+import popdist.popart
+from popdist import popart as same
+from popdist.popdist_core import getNumLocalReplicas
+import numpy as np
+
+assert same is popdist.popart
+opts = popart.SessionOptions()
+popdist.popart.configureSessionOptions(opts)
+builder = popart.Builder()
+x = builder.addInputTensor(popart.TensorInfo("FLOAT", [1]))
+w = builder.addInitializedInputTensor(np.zeros(1, np.float32))
+loss = builder.aiGraphcore.identityloss([builder.aiOnnx.mul([x, w])], popart.ReductionType.Sum)
+session = popart.TrainingSession(
+    builder.getModelProto(), popart.DataFlow(1, [loss]), loss, popart.ConstSGD(1.0),
+    popdist.popart.getDevice(1), userOptions=opts,
+)
+session.prepareDevice()
+session.weightsFromHost()
+offset, local = popdist.getReplicaIndexOffset(), getNumLocalReplicas()
+data = 2.0 ** np.arange(offset, offset + local, dtype=np.float32)
+session.run(popart.PyStepIO({x: data}, session.initAnchorArrays()))
+found = np.zeros(1, np.float32)
+session.weightsToHost()
+session.readWeights(popart.PyWeightsIO({w: found}))
+print("said", sys.argv[1:], __name__, float(found[0]))
+"""
+
+
+def run(*command: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command, capture_output=True, text=True, cwd=folder, timeout=250, check=False, env=environ(folder)
+    )
+
+
+def environ(folder: Path) -> dict[str, str]:
+    own = {"PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin", "PYTHONPATH": str(ROOT), "HOME": str(folder)}
+    return own | {KERNEL_CACHE: str(kernel_folder() or "")}
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Path:
+    path = tmp_path / "program.py"
+    path.write_text(PROGRAM)
+    return path
+
+
+def test_a_program_runs_unchanged(program: Path) -> None:
+    done = run(sys.executable, "-m", "ipu_emu.compat", "program.py", "--a", "b", folder=program.parent)
+    assert (done.stdout, done.returncode) == ("said ['--a', 'b'] __main__ -1.0\n", 0), done.stderr
+
+
+def test_it_runs_under_the_launcher(program: Path) -> None:
+    launcher = ("poprun-py", "--num-instances", "2", "--num-replicas", "4", "--print-topology", "no")
+    done = run(*launcher, sys.executable, "-m", "ipu_emu.compat", str(program), folder=program.parent)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("said [] __main__ -15.0") == 2
+
+
+WITH_CHILDREN = """
+import multiprocessing
+import subprocess
+import sys
+import popdist.popart
+
+def shape(size):
+    import popart
+    return popart.TensorInfo("FLOAT", [size]).shape(), popart.__name__
+
+if __name__ == "__main__":
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        print(pool.map_async(shape, [3]).get(120))
+    code = "import popdist.popart, popart, popdist; print(popart.__name__, popdist.__name__, popdist.popart.__name__)"
+    print(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout)
+"""
+
+
+def test_processes_that_it_starts_find_the_same_modules(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(WITH_CHILDREN)
+    done = run(sys.executable, "-m", "ipu_emu.compat", "program.py", folder=tmp_path)
+    assert done.stdout.split("\n")[:2] == [
+        "[([3], 'ipu_emu.popart')]",
+        "ipu_emu.popart popdist_py popdist_py.popart",
+    ], done.stderr[-2000:]
+
+
+def test_slips_are_one_message(tmp_path: Path) -> None:
+    done = run(sys.executable, "-m", "ipu_emu.compat", "nothing.py", folder=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr == "nothing.py was asked for; there is no such file. Name the program to run\n"
+    (tmp_path / "other.py").write_text("import popxl")
+    done = run(sys.executable, "-m", "ipu_emu.compat", "other.py", folder=tmp_path)
+    assert done.returncode == 1
+    assert "popxl is not part of the emulator, which has popart, popdist and popdist.popart" in done.stderr
+
+
+def test_exit_codes_of_the_program_are_kept(tmp_path: Path) -> None:
+    (tmp_path / "leaves.py").write_text("import popart, sys; sys.exit(7)")
+    assert run(sys.executable, "-m", "ipu_emu.compat", "leaves.py", folder=tmp_path).returncode == 7

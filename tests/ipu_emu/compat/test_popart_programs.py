@@ -1,0 +1,35 @@
+"""Programs: written for PopART as its users write them, run unchanged; each asserts what it computes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ipu_emu.codegen.kernel_folder import KERNEL_CACHE, kernel_folder
+from tests.helpers.mpi_jobs import ROOT
+
+PROGRAMS = Path(__file__).parents[1] / "programs"
+COMPAT = (sys.executable, "-m", "ipu_emu.compat")
+
+
+def said(folder: Path, *command: str) -> list[str]:
+    environ = {"PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin", "PYTHONPATH": str(ROOT), "HOME": str(folder)}
+    environ[KERNEL_CACHE] = str(kernel_folder() or "")
+    done = subprocess.run(command, capture_output=True, text=True, cwd=folder, timeout=290, check=False, env=environ)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout.split()
+
+
+@pytest.mark.parametrize("name", ["mnist", "inference", "callbacks", "adam", "two_ipus", "replicated"])
+def test_a_program(name: str, tmp_path: Path) -> None:
+    assert said(tmp_path, *COMPAT, str(PROGRAMS / f"{name}.py")) == ["done"]
+
+
+@pytest.mark.parametrize("name", ["replicated", "groups"])
+def test_replicas_over_instances(name: str, tmp_path: Path) -> None:
+    launcher = ("poprun-py", "--print-topology", "no", "--num-instances", "2", "--num-replicas", "4")
+    words = said(tmp_path, *launcher, *COMPAT, str(PROGRAMS / f"{name}.py"))
+    assert sorted(words) == ["[1,0]<stdout>:done", "[1,1]<stdout>:done"]

@@ -1,0 +1,237 @@
+"""Executables on disk: the same step as one that was compiled, and never anything but a whole file of this model."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import warnings
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ipu_emu import models, popart
+from ipu_emu.compiler.cache import executable_cache
+from ipu_emu.compiler.cache.executable_file import from_bytes, to_bytes
+from ipu_emu.errors import EmulatorError
+from ipu_emu.popart.options.cache_folder import cache_folder
+from tests.ipu_emu.helpers.sessions import device, options
+
+
+def session(rate: float = 0.1, widths: tuple[int, ...] = (6, 5, 3), seed: int = 0, **values: Any) -> Any:
+    model = models.mlp(widths, batch=4, seed=seed)
+    opts = options(**values)
+    made = popart.TrainingSession(
+        model.proto,
+        popart.DataFlow(1, [model.loss]),
+        model.loss,
+        popart.ConstSGD(rate),
+        device(opts),
+        userOptions=opts,
+    )
+    return made, model
+
+
+def losses(made: Any, model: models.Model) -> list[float]:
+    made.weightsFromHost()
+    anchors = made.initAnchorArrays()
+    random = np.random.default_rng(1)
+    data = {
+        model.data: random.standard_normal((4, made._graph.tensor(model.data).shape[1])).astype(np.float32),
+        model.labels: np.array([0, 1, 2, 1], np.int32),
+    }
+    found = []
+    for _ in range(3):
+        made.run(popart.PyStepIO(data, anchors))
+        found.append(float(anchors[model.loss]))
+    return found
+
+
+def compiled(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Counts how often a session compiles from now on."""
+    count: list[int] = []
+    lower = popart.TrainingSession._lower
+    monkeypatch.setattr(popart.TrainingSession, "_lower", lambda self: (count.append(1), lower(self))[1])
+    return count
+
+
+def run(**values: Any) -> list[float]:
+    made, model = session(**values)
+    made.prepareDevice()
+    return losses(made, model)
+
+
+def test_a_second_session_loads_and_computes_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = run()
+    count = compiled(monkeypatch)
+    monkeypatch.setenv("POPART_CACHE_DIR", str(tmp_path / "new"))
+    assert [run(), run()] == [plain, plain]
+    assert len(count) == 1
+    assert len(list((tmp_path / "new").glob("*.ipuexe"))) == 1
+
+
+def test_weights_belong_to_the_model_not_to_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = run(seed=7)
+    count = compiled(monkeypatch)
+    monkeypatch.setenv("POPART_CACHE_DIR", str(tmp_path))
+    first = run(seed=0)
+    assert run(seed=7) == plain != first
+    assert len(count) == 1
+
+
+@pytest.mark.parametrize("other", [{"rate": 0.2}, {"widths": (6, 4, 3)}, {"A": 2}], ids=str)
+def test_other_graphs_and_options_have_other_keys(other: dict[str, Any]) -> None:
+    keys = {session()[0]._key(), session()[0]._key(), session(**other)[0]._key()}
+    assert len(keys) == 2
+
+
+@pytest.mark.filterwarnings("error")
+def test_what_sizes_of_scratch_depend_on_is_in_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plan with less scratch than the kernels of this machine use would let them write over other tensors."""
+    assert "codegen" in executable_cache._COMPILER
+    found = set()
+    for width in (8, 16):
+        monkeypatch.setattr(executable_cache, "lanes", lambda width=width: width)
+        found.add(executable_cache._compiler.__wrapped__())
+    assert len(found) == 2
+
+
+def test_whatever_happened_to_the_file_it_is_compiled_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = run()
+    monkeypatch.setenv("POPART_CACHE_DIR", str(tmp_path))
+    run()
+    (path,) = tmp_path.glob("*.ipuexe")
+    whole = path.read_bytes()
+    random = np.random.default_rng(0)
+    for trial in range(12):
+        torn = bytearray(whole[: random.integers(len(whole))] if trial % 3 else whole)
+        if trial % 3 == 0:
+            torn[random.integers(len(torn))] ^= 1 << int(random.integers(8))
+        path.write_bytes(bytes(torn) if trial % 3 < 2 else random.bytes(100))
+        with pytest.warns(UserWarning, match="It is replaced") as warned:
+            assert run() == plain
+        assert len(warned) == 1
+        assert path.read_bytes() == whole
+
+
+def test_a_foreign_head_with_a_good_checksum_is_refused() -> None:
+    made, _ = session()
+    made.prepareDevice(loadEngine=False)
+    whole = to_bytes(made.executable, "key")
+    assert str(from_bytes(whole, "key")) == str(made.executable)
+    with pytest.raises(EmulatorError, match="another model"):
+        from_bytes(whole, "other")
+    body = bytearray(whole[40:])
+    random = np.random.default_rng(0)
+    refused = 0
+    for _ in range(300):
+        changed = bytearray(body)
+        for _ in range(3):
+            changed[random.integers(8, len(changed))] = random.integers(256)
+        try:
+            from_bytes(whole[:8] + sha256(changed).digest() + bytes(changed), "key")
+        except EmulatorError:
+            refused += 1
+    assert refused > 100  # the others changed names and numbers only; none raised anything else
+
+
+def test_a_folder_that_cannot_be_made_costs_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    monkeypatch.setenv("POPART_CACHE_DIR", str(tmp_path / "file" / "folder"))
+    with pytest.warns(UserWarning, match="No executables are kept"):
+        run()
+
+
+def test_a_full_disk_costs_a_warning_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(path: str, data: bytes) -> str:
+        return "No space left on device"
+
+    monkeypatch.setenv("POPART_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(executable_cache, "replace_file", full)
+    with pytest.warns(UserWarning, match="No space left on device"):
+        run()
+    assert not list(tmp_path.glob("*.ipuexe"))
+
+
+def test_export_and_load(tmp_path: Path) -> None:
+    made, model = session()
+    made.compileAndExport(str(tmp_path / "one"))
+    other, _ = session()
+    other.loadExecutable(str(tmp_path / "one"))
+    other.loadEngineAndConnectStreams()
+    assert losses(other, model) == run()
+    third, _ = session(rate=0.5)
+    with pytest.raises(EmulatorError, match="of another model"):
+        third.loadExecutable(str(tmp_path / "one"))
+    with pytest.raises(EmulatorError, match="No such file"):
+        third.loadExecutable(str(tmp_path / "none"))
+
+
+def test_prepare_device_takes_the_executable_that_was_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made, model = session()
+    made.compileAndExport(str(tmp_path / "one"))
+    other, _ = session()
+    other.loadExecutable(str(tmp_path / "one"))
+    monkeypatch.setattr(other, "_lower", None)
+    other.prepareDevice()
+    assert losses(other, model) == run()
+
+
+@pytest.mark.parametrize("saved", [True, False])
+def test_variables_are_saved_if_asked_for(saved: bool, tmp_path: Path) -> None:
+    made, model = session()
+    made.prepareDevice()
+    losses(made, model)
+    made.weightsToHost()
+    made.saveExecutable(str(tmp_path / "one"), saveVariables=saved)
+    other, _ = session()
+    other.loadExecutable(str(tmp_path / "one"))
+    other.loadEngineAndConnectStreams()
+    assert losses(other, model) == (losses(made, model) if saved else run())
+
+
+def test_where_the_folder_comes_from() -> None:
+    opts = popart.SessionOptions()
+    assert cache_folder(opts, {}) is None
+    opts.enableEngineCaching, opts.cachePath = True, "here"
+    assert cache_folder(opts, {}) == "here"
+    assert cache_folder(opts, {"POPART_CACHE_DIR": "a"}) == "a"
+    assert cache_folder(opts, {"POPART_CACHE_DIR": "a", "POPXL_CACHE_DIR": "b"}) == "b"
+    assert cache_folder(opts, {"POPART_CACHE_DIR": "a", "POPDIST_EXECUTABLE_CACHE_PATH": "c"}) == "c"
+
+
+def test_a_folder_gets_a_file_named_for_the_session(tmp_path: Path) -> None:
+    made, model = session()
+    made.compileAndExport(str(tmp_path))
+    assert [path.name for path in tmp_path.iterdir()] == ["training.popef"]
+    other, _ = session()
+    other.loadExecutable(str(tmp_path))
+    other.loadEngineAndConnectStreams()
+    assert losses(other, model) == run()
+
+
+def _compile(folder: str, done: Any) -> None:
+    made, _ = session()
+    popart.TrainingSession._lower, lower = (
+        lambda self: (done.put(os.getpid()), lower(self))[1],
+        (popart.TrainingSession._lower),
+    )
+    os.environ["POPART_CACHE_DIR"] = folder
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        made.prepareDevice(loadEngine=False)
+
+
+def test_one_process_compiles_for_all(tmp_path: Path) -> None:
+    fork = multiprocessing.get_context("fork")
+    done: Any = fork.SimpleQueue()
+    processes = [fork.Process(target=_compile, args=(str(tmp_path), done)) for _ in range(3)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(50)
+        assert process.exitcode == 0
+    done.get()
+    assert done.empty()

@@ -1,0 +1,120 @@
+"""Fusion: which ops become one, and that no bit changes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ipu_emu import popart
+from ipu_emu.compiler.lowering import step_program
+from ipu_emu.ops.elementwise.fused_formulas import ACTIVATIONS
+from ipu_emu.program.instructions import leaves
+from ipu_emu.program.leaf_instructions import Compute
+from tests.ipu_emu.helpers.sessions import device, options
+
+
+def chain(builder: popart.Builder, x: str, bias: str) -> tuple[str, str]:
+    """tanh(relu(2 x + bias)) + x, and the result of the relu."""
+    y = builder.aiOnnx.relu([builder.aiOnnx.add([builder.aiGraphcore.scale([x], 2.0), bias])])
+    return builder.aiOnnx.add([builder.aiOnnx.tanh([y]), x]), y
+
+
+def inference(anchors: list[int], dtype: Any = np.float32, users: bool = False) -> tuple[Any, Any, list[Any]]:
+    builder = popart.Builder()
+    random = np.random.default_rng(0)
+    x = builder.addInputTensor(popart.TensorInfo(dtype, [3, 5, 40]))
+    bias = builder.addInitializedInputTensor(random.standard_normal(40).astype(dtype))
+    ids = list(chain(builder, x, bias))
+    if users:  # an op that cannot be fused needs the relu before the end of the chain
+        ids.append(builder.aiOnnx.transpose([ids[1]], [2, 0, 1]))
+        ids.append(builder.aiOnnx.add([builder.aiOnnx.reducesum([ids[2]]), ids[0]]))
+    wanted = [ids[i] for i in anchors]
+    session = popart.InferenceSession(builder.getModelProto(), popart.DataFlow(1, wanted), device(options()))
+    session.prepareDevice()
+    arrays = session.initAnchorArrays()
+    data = np.random.default_rng(1).standard_normal((3, 5, 40)).astype(dtype)
+    session.run(popart.PyStepIO({x: data}, arrays))
+    ops = [leaf.op for leaf in leaves(session.executable.program) if isinstance(leaf, Compute)]
+    return session, [arrays[id] for id in wanted], ops
+
+
+def test_a_chain_becomes_one_op_and_its_inside_is_never_stored() -> None:
+    session, _, ops = inference([0])
+    assert [op.type for op in ops] == ["Fused"]
+    assert len(ops[0].inputs) == 2
+    assert len(ops[0].outputs) == 1
+    assert not {"Relu:0", "Tanh:0"} & set(session.executable.plan.placements)
+
+
+def test_what_is_anchored_inside_is_stored_as_well() -> None:
+    _, (whole, part), ops = inference([0, 1])
+    assert [len(op.outputs) for op in ops] == [2]
+    assert whole.shape == part.shape
+    assert (part >= 0).all()
+
+
+def test_a_group_does_not_move_behind_its_users() -> None:
+    _, arrays, ops = inference([0, 3], users=True)
+    assert [op.type for op in ops].count("Fused") >= 2
+    alone = inference([0])[1]
+    np.testing.assert_array_equal(arrays[0], alone[0])
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_fusion_changes_no_bit(monkeypatch: pytest.MonkeyPatch, dtype: Any) -> None:
+    fused = inference([0, 1], dtype)[1]
+    monkeypatch.setattr(step_program, "fuse", lambda graph, wanted: _each_alone(graph))
+    _, alone, ops = inference([0, 1], dtype)
+    assert [op.type for op in ops] == ["Fused"] * 5
+    for one, other in zip(fused, alone, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def _each_alone(graph: Any) -> None:
+    """Fuse, but no op with another: every tensor is wanted and has a user in between."""
+    from ipu_emu.compiler.fusion.elementwise_fusion import _Fusion
+
+    fusion = _Fusion(graph, set(graph.tensors))
+    vars(fusion)["joinable"] = lambda place, op: []
+    fusion.run()
+
+
+def test_a_training_step_with_fused_gradients_is_that_of_numpy() -> None:
+    builder = popart.Builder()
+    w = builder.addInitializedInputTensor(np.linspace(-2, 2, 40).astype(np.float32))
+    y, _ = chain(builder, w, builder.aiOnnx.constant(np.float32(0.5)))
+    loss = builder.aiGraphcore.identityloss([y], popart.ReductionType.Sum)
+    session = popart.TrainingSession(
+        builder.getModelProto(), popart.DataFlow(1, [w]), loss, popart.ConstSGD(0.1), device(options())
+    )
+    session.prepareDevice()
+    session.weightsFromHost()
+    arrays = session.initAnchorArrays()
+    session.run(popart.PyStepIO({}, arrays))
+    x = np.linspace(-2, 2, 40).astype(np.float32)
+    inner = 2 * x + 0.5
+    slope = 1 + np.where(inner > 0, 2 * (1 - np.tanh(np.maximum(inner, 0)) ** 2), 0)
+    np.testing.assert_allclose(arrays[w], x - 0.1 * slope, rtol=1e-5, atol=1e-6)
+
+
+SPECIAL = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 3e-8, -3e-8, 1e-3, -1e-3, 0.5, -0.5, 3, -3, 20, -20, 90, -90])
+
+
+@pytest.mark.parametrize("op", sorted(ACTIVATIONS))
+def test_a_fused_activation_is_that_of_doubles_also_at_the_ends(op: str) -> None:
+    """Ops on DOUBLE are not fused: numpy computes them. What is no normal float32, such as exp(-90), may be 0."""
+    found = {}
+    for dtype in (np.float32, np.float64):
+        builder = popart.Builder()
+        x = builder.addInputTensor(popart.TensorInfo(dtype, list(SPECIAL.shape)))
+        (y,) = builder.customOp(op, 24, "ai.onnx", [x], {})
+        session = popart.InferenceSession(builder.getModelProto(), popart.DataFlow(1, [y]), device(options()))
+        session.prepareDevice()
+        kinds = [leaf.op.type for leaf in leaves(session.executable.program) if isinstance(leaf, Compute)]
+        assert kinds == (["Fused"] if dtype is np.float32 else [op])
+        arrays = session.initAnchorArrays()
+        session.run(popart.PyStepIO({x: SPECIAL.astype(dtype)}, arrays))
+        found[dtype] = arrays[y]
+    np.testing.assert_allclose(found[np.float32], found[np.float64], rtol=2e-6, atol=1e-37)

@@ -1,0 +1,58 @@
+"""Stages whose recomputation would read one stash in several places: refused, as PopART does."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from ipu_emu import popart
+from tests.ipu_emu.helpers.sessions import options
+
+KINDS = popart.RecomputationType
+
+
+def compiled(readers: Sequence[int], kind: popart.RecomputationType, ipus: Sequence[int] = (0, 1, 0, 1)) -> None:
+    """Stage i lies on ``ipus[i]``; what the first layer makes is read in its stage and in those of ``readers``."""
+    builder = popart.Builder()
+
+    def layer(id: str) -> str:
+        w = builder.addInitializedInputTensor(np.full((2, 2), 0.5, np.float32))
+        return builder.aiOnnx.tanh([builder.aiOnnx.exp([builder.aiOnnx.matmul([id, w])])])
+
+    h, first = builder.addInputTensor("FLOAT", [2, 2]), ""
+    for stage, ipu in enumerate(ipus):
+        with builder.virtualGraph(ipu), builder.pipelineStage(stage):
+            h = layer(h)
+            if not stage:
+                h, first = layer(h), h
+            if stage in readers:
+                h = builder.aiOnnx.add([h, layer(first)])
+            if stage == len(ipus) - 1:
+                h = builder.aiGraphcore.l1loss([h], 1.0)
+    opts = options(
+        enablePipelining=True, virtualGraphMode=popart.VirtualGraphMode.Manual, autoRecomputation=kind, A=8
+    )
+    device = popart.DeviceManager().createIpuModelDevice({"numIPUs": 2})
+    flow = popart.DataFlow(1, [h])
+    popart.TrainingSession(
+        builder.getModelProto(), flow, h, popart.ConstSGD(0.1), device, userOptions=opts
+    ).prepareDevice(loadEngine=False)
+
+
+def test_a_stash_that_two_stages_restore() -> None:
+    with pytest.raises(popart.popart_exception) as error:
+        compiled([2], KINDS.Pipeline)
+    assert error.value.args[0] == (
+        "SessionOptions::autoRecomputation == RecomputationType::Pipeline is not compatible with the partitioning of "
+        "operations over pipeline stages. To-stash Tensor 'Tanh:0' must be restored for recomputation of a "
+        "descendent that is not a direct consumer on more than 1 PipelineStage, but this is currently not supported"
+    )
+
+
+def test_other_ways_to_recompute_and_other_readers() -> None:
+    compiled([2], KINDS.Standard)
+    compiled([], KINDS.Pipeline)
+    compiled([1, 3], KINDS.Pipeline)  # each has a copy of its own
+    compiled([2], KINDS.Pipeline, (0, 1, 0))  # the last stage is not made again

@@ -1,0 +1,172 @@
+"""The digits example: against a plain numpy loop, against PyTorch, and for every spread over processes."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import popdist_py
+from tests.helpers.mpi_jobs import MPICH, ROOT, Mpi, every_mpi
+from tests.ipu_emu.helpers.digits import load_example, local_training, step_data
+from tests.ipu_emu.helpers.digits_in_numpy import ByHand
+
+EXAMPLE = ROOT / "examples" / "digits.py"
+EPOCHS = 30
+
+
+@pytest.fixture
+def example() -> Iterator[Any]:
+    """The example's module, with this process as the only instance."""
+    popdist_py.init()
+    yield load_example()
+    popdist_py.finalizeBackend()
+
+
+@pytest.mark.parametrize(("replicas", "epochs"), [(1, 5), (4, EPOCHS)])
+def test_weights_equal_those_of_a_plain_loop(example: Any, replicas: int, epochs: int) -> None:
+    """Within 1e-6 per tensor (norms), even after all 660 updates: in a smooth network rounding does not grow."""
+    training = local_training(example, replicas=replicas, epochs=epochs)
+    loop = ByHand(example.first_weights(0, np.float32))
+    for epoch in range(epochs):
+        loss = training.epoch(epoch)
+        rate = 0.2 * (1 - epoch / epochs)
+        losses = [loop.batch(x, labels, rate) for x, labels in zip(*step_data(training, epoch), strict=True)]
+        assert abs(loss - np.mean(losses)) < 1e-6
+    for name, value in training.weights().items():
+        error = np.linalg.norm(value - loop.w[name]) / np.linalg.norm(loop.w[name])
+        assert error < 1e-6, f"{name}: {error:.2e}"
+
+
+@pytest.mark.torch
+def test_loss_curve_is_that_of_pytorch(example: Any) -> None:
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed; scripts/test --with-torch adds it")
+    torch.set_num_threads(1)
+    training = local_training(example, epochs=EPOCHS)
+    w = {
+        name: torch.tensor(value, requires_grad=True) for name, value in example.first_weights(0, np.float32).items()
+    }
+    optimizer = torch.optim.SGD(w.values(), lr=0.2, momentum=0.9)
+    functional = torch.nn.functional
+
+    def loss_of(x: Any, labels: Any) -> Any:
+        y = torch.tensor(x)
+        for layer in ("conv1", "conv2"):
+            y = torch.tanh(functional.conv2d(y, w[f"{layer}_weights"], w[f"{layer}_bias"], padding=1))
+            y = functional.avg_pool2d(y, 2)
+        y = y.flatten(1) @ w["dense_weights"] + w["dense_bias"]
+        return functional.cross_entropy(y, torch.tensor(labels).long())
+
+    for epoch in range(EPOCHS):
+        for group in optimizer.param_groups:
+            group["lr"] = 0.2 * (1 - epoch / EPOCHS)
+        losses = []
+        for x, labels in zip(*step_data(training, epoch), strict=True):
+            optimizer.zero_grad()
+            parts = [loss_of(x[a, 0], labels[a, 0]) for a in range(2)]
+            (sum(parts) / 2).backward()
+            optimizer.step()
+            losses += [float(part.detach()) for part in parts]
+        assert abs(training.epoch(epoch) - np.mean(losses)) < 1e-4
+
+
+def run(*command: object, timeout: float = 110.0) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*map(str, command)], capture_output=True, text=True, timeout=timeout, cwd=ROOT, check=False
+    )
+
+
+def launched(mpi: Mpi, instances: int, weights: Path) -> str:
+    """Train two epochs on 4 replicas over ``instances`` processes; the hash of the weights file."""
+    launcher = Path(sys.executable).parent / "poprun-py"
+    shape = ["--mpi", mpi.mpirun, "--num-instances", instances, "--num-replicas", 4]
+    result = run(launcher, *shape, sys.executable, EXAMPLE, "--epochs", 2, "--weights-out", weights)
+    assert result.returncode == 0, result.stdout + result.stderr
+    return hashlib.sha256(weights.read_bytes()).hexdigest()
+
+
+@every_mpi
+def test_weights_are_bitwise_equal_for_every_spread(mpi: Mpi, tmp_path: Path) -> None:
+    """Whatever the MPI, too."""
+    jobs = [(mpi, 1), (mpi, 2), (mpi, 4)] + [(MPICH, 2)] * (mpi is not MPICH)
+    hashes = {launched(*job, tmp_path / f"{number}.npz") for number, job in enumerate(jobs)}
+    assert len(hashes) == 1
+
+
+def test_a_full_run_without_a_launcher_learns(tmp_path: Path) -> None:
+    weights = tmp_path / "w.npz"
+    result = run(sys.executable, EXAMPLE, "--weights-out", weights)
+    assert result.returncode == 0, result.stderr
+    assert "Each update: 64 images = 1 replica x 2 micro-batches x 32" in result.stdout
+    losses = [float(loss) for loss in re.findall(r"epoch +\d+ of 30 +loss +([\d.]+)", result.stdout)]
+    assert len(losses) == EPOCHS
+    assert losses[-1] < 0.05 < 1 < losses[0]
+    accuracy = re.search(r"test accuracy ([\d.]+) % \((\d+) of 359 held-back images\)", result.stdout)
+    assert accuracy
+    assert float(accuracy[1]) >= 97
+    assert re.search(r"images/s over 1 replica in 1 instance ", result.stdout)
+    assert re.search(r"compute \d+ %, collectives \d+ %, host I/O \d+ %, other \d+ %", result.stdout)
+    with np.load(weights) as saved:
+        assert {name: saved[name].shape for name in saved} == load_example().WEIGHTS
+
+
+def test_the_seed_decides_everything(tmp_path: Path) -> None:
+    hashes = []
+    for number, seed in enumerate((1, 1, 2)):
+        file = tmp_path / f"{number}.npz"
+        assert run(sys.executable, EXAMPLE, "--epochs", 1, "--seed", seed, "--weights-out", file).returncode == 0
+        hashes.append(hashlib.sha256(file.read_bytes()).hexdigest())
+    assert hashes[0] == hashes[1] != hashes[2]
+
+
+def test_half_precision_learns_too() -> None:
+    result = run(sys.executable, EXAMPLE, "--half")
+    accuracy = re.search(r"test accuracy ([\d.]+) %", result.stdout)
+    assert accuracy, result.stderr
+    assert float(accuracy[1]) >= 96
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["--epochs", "0"], "argument --epochs: '0' was given; give a whole number of at least 1"),
+        (["--epochs", "many"], "argument --epochs: 'many' was given; give a whole number of at least 1"),
+        (["--seed", "-1"], "argument --seed: '-1' was given; give a whole number of at least 0"),
+        (["--weights-out", "/no/such/place/w.npz"], "there is no directory /no/such/place; make it first"),
+        (["--batch", "5000"], "--batch 5000 is more than the 1438 training images"),
+        (["--epoch", "2"], "unrecognized arguments: --epoch 2"),
+    ],
+)
+def test_bad_arguments_are_one_clear_message(arguments: list[str], text: str) -> None:
+    result = run(sys.executable, EXAMPLE, *arguments)
+    assert result.returncode != 0
+    assert text in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_every_held_back_image_is_counted_once(example: Any) -> None:
+    """359 images over 4 replicas: 90 each, one of them padding."""
+    training = local_training(example, replicas=4, epochs=1)
+    training.epoch(0)
+    weights = training.weights()
+    found = example.count_correct(training.digits, training.place, weights, training.device)
+    images, labels = training.digits.test
+    loop = ByHand(weights, np.float64)
+    answers = loop.probabilities(images).argmax(axis=1)
+    assert found == int((answers == labels).sum())
+
+
+def test_a_run_that_is_started_again_goes_on(tmp_path: Path) -> None:
+    command = [sys.executable, str(EXAMPLE), "--epochs", "2", "--checkpoints", str(tmp_path)]
+    first, again = (
+        subprocess.run(command, capture_output=True, text=True, timeout=250, check=True) for _ in range(2)
+    )
+    assert "going on after epoch 2" in again.stdout
+    assert re.findall("test accuracy.*", first.stdout) == re.findall("test accuracy.*", again.stdout)

@@ -1,0 +1,267 @@
+"""I/O tiles: host I/O beside compute changes no bit and no order, really overlaps, and is priced so."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ipu_emu import popart
+from ipu_emu.clock import Kind, Machine, Pricing, timeline
+from ipu_emu.errors import EmulatorError
+from ipu_emu.hardware import System
+from ipu_emu.program.instructions import Counter, Repeat
+from ipu_emu.program.leaf_instructions import HostLoad, HostStore
+from ipu_emu.program.overlapped_loops import Overlapped
+from tests.ipu_emu.helpers.pipelined_models import PIPELINE, Tower
+from tests.ipu_emu.helpers.sessions import device, options
+
+IO, TILES = popart.TileSet.IO, popart.TileSet.Compute
+JUST_IN_TIME = popart.ExchangeStrategy.JustInTime
+INNER, LOOPS = popart.ExchangeStrategy.OverlapInnerLoop, popart.ExchangeStrategy.OverlapLoops
+
+
+class Model:
+    """Softmax regression with dropout; ``labels`` says how labels are loaded, ``strategy`` all else."""
+
+    def __init__(self, strategy: Any, labels: Any = None, *, tiles: Any = IO, returns: str = "All") -> None:
+        random = np.random.default_rng(0)
+        self.builder = builder = popart.Builder()
+        self.x = builder.addInputTensor(popart.TensorInfo("FLOAT", [4, 8]), popart.InputSettings(tiles, strategy))
+        settings = popart.InputSettings(tiles, strategy if labels is None else labels)
+        self.labels = builder.addInputTensor(popart.TensorInfo("INT32", [4]), settings)
+        self.w = builder.addInitializedInputTensor(random.standard_normal((8, 5)).astype(np.float32))
+        dropped = builder.aiOnnx.dropout([self.x], 1, 0.25)[0]
+        p = builder.aiOnnx.softmax([builder.aiOnnx.matmul([dropped, self.w])])
+        self.loss = builder.aiGraphcore.nllloss([p, self.labels])
+        self.anchors = [self.loss, p, self.x, self.w, popart.reservedGradientPrefix() + self.w]
+        self.returns = popart.AnchorReturnType(returns, tiles, strategy)
+
+    def session(self, bps: int, **values: Any) -> Any:
+        opts = options(**{"numIOTiles": 32, **values})
+        flow = popart.DataFlow(bps, dict.fromkeys(self.anchors, self.returns))
+        proto, sgd = self.builder.getModelProto(), popart.ConstSGD(0.1)
+        session = popart.TrainingSession(proto, flow, self.loss, sgd, device(opts), userOptions=opts)
+        session.prepareDevice()
+        session.weightsFromHost()
+        return session
+
+    def data(self, *lead: int) -> dict[str, Any]:
+        random = np.random.default_rng(1)
+        x, labels = random.standard_normal((*lead, 4, 8)), random.integers(0, 5, (*lead, 4))
+        return {self.x: x.astype(np.float32), self.labels: labels.astype(np.int32)}
+
+    def run(self, bps: int, factor: int, replicas: int) -> list[Any]:
+        """Everything that comes back in two steps."""
+        session = self.session(bps, A=factor, R=replicas)
+        stepio = popart.PyStepIO(self.data(2, bps, factor, replicas), session.initAnchorArrays())
+        stepio.enableRuntimeAsserts(False)
+        found = []
+        for _ in range(2):
+            session.run(stepio)
+            found += [cursor.flat.copy() for cursor in stepio.outputs.values()]
+        return found
+
+
+@pytest.mark.parametrize("strategies", [(INNER, None), (LOOPS, None), (LOOPS, JUST_IN_TIME), (INNER, LOOPS)])
+@pytest.mark.parametrize(
+    ("bps", "factor", "replicas", "returns"),
+    [(1, 1, 1, "All"), (4, 1, 2, "All"), (2, 3, 1, "All"), (3, 2, 2, "All"), (2, 2, 1, "Final"), (2, 2, 1, "Sum")],
+)
+def test_no_bit_differs(strategies: Any, bps: int, factor: int, replicas: int, returns: str) -> None:
+    plain = Model(JUST_IN_TIME, tiles=TILES, returns=returns).run(bps, factor, replicas)
+    beside = Model(*strategies, returns=returns).run(bps, factor, replicas)
+    for one, other in zip(plain, beside, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("strategy", [INNER, LOOPS])
+def test_anchors_of_every_second_micro_batch(strategy: Any) -> None:
+    found = []
+    for kind, tiles in ((JUST_IN_TIME, TILES), (strategy, IO)):
+        model = Model(kind, tiles=tiles)
+        model.returns = popart.AnchorReturnType("EveryN", 2, tiles, kind)
+        found.append(model.run(4, 3, 1))
+    for one, other in zip(*found, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize(("strategy", "count"), [(INNER, 4), (LOOPS, 5)])
+def test_what_is_hidden_of_two_batches_of_three(strategy: Any, count: int) -> None:
+    executable = Model(strategy).session(2, A=3).executable
+    loop = Overlapped.of(executable.program[0], executable.plan)
+    assert loop is not None
+    hidden = [leaf for number in range(6) for leaf in loop.neighbours(number)]
+    assert sum(isinstance(leaf, HostLoad) for leaf in hidden) == 2 * count
+    assert sum(isinstance(leaf, HostStore) and leaf.anchor == "Nll:0" for leaf in hidden) == count
+    shown = [leaf for n in range(6) for leaf in (*loop.loads_for(n, beside=False), *loop.stores_of(n, beside=False))]
+    assert len(hidden) + len(shown) == 6 * (len(loop.loads) + len(loop.stores))
+
+
+class Callbacks:
+    """Functions of a user, which note in which thread they are called."""
+
+    def __init__(self, id: str, fails_at: int = -1) -> None:
+        self.x = np.arange(8 * 64, dtype=np.float32).reshape(8, 64)
+        self.y = np.zeros_like(self.x)
+        self.threads: list[str] = []
+        self.given = self.taken = 0
+        self.id, self.fails_at = id, fails_at
+        self.stepio = popart.PyStepIOCallback(self.give, lambda id: None, self.take, self.done)
+
+    def give(self, id: str, prefetch: bool) -> Any:
+        assert id == self.id
+        self.threads.append(f"load {self.given}: {threading.current_thread().name}")
+        self.given += 1
+        return self.x[self.given - 1]
+
+    def take(self, id: str) -> Any:
+        if self.taken == self.fails_at:
+            raise OSError("disk full")
+        return self.y[self.taken]
+
+    def done(self, id: str) -> None:
+        self.threads.append(f"store {self.taken}: {threading.current_thread().name}")
+        self.taken += 1
+
+
+def doubling(strategy: Any, tiles: Any) -> tuple[str, Any]:
+    """A session that returns x + x, in eight batches."""
+    builder = popart.Builder()
+    x = builder.addInputTensor(popart.TensorInfo("FLOAT", [64]), popart.InputSettings(tiles, strategy))
+    y = builder.aiOnnx.add([x, x])
+    flow = popart.DataFlow(8, {y: popart.AnchorReturnType("All", tiles, strategy)})
+    opts = options(numIOTiles=32)
+    session = popart.InferenceSession(builder.getModelProto(), flow, device(opts), userOptions=opts)
+    session.prepareDevice()
+    return x, session
+
+
+def test_the_host_works_in_a_thread_of_its_own() -> None:
+    x, session = doubling(LOOPS, IO)
+    user = Callbacks(x)
+    session.run(user.stepio)
+    np.testing.assert_array_equal(user.y, 2 * user.x)
+    main, beside = "MainThread", "host-io-0"
+    loads = [f"load {number}: {beside if number else main}" for number in range(8)]
+    stores = [f"store {number}: {beside if number < 7 else main}" for number in range(8)]
+    neighbours = [entry for pair in zip(stores[:6], loads[2:], strict=True) for entry in pair]
+    assert user.threads == [*loads[:2], *neighbours, *stores[6:]]
+
+
+def test_just_in_time_needs_no_thread() -> None:
+    x, session = doubling(JUST_IN_TIME, IO)
+    user = Callbacks(x)
+    session.run(user.stepio)
+    assert {entry.partition(": ")[2] for entry in user.threads} == {"MainThread"}
+
+
+@pytest.mark.parametrize("step", [0, 3, 7])
+def test_a_callback_that_fails_ends_the_step_and_not_the_session(step: int) -> None:
+    x, session = doubling(LOOPS, IO)
+    with pytest.raises(OSError, match="disk full"):
+        session.run(Callbacks(x, fails_at=step).stepio)
+    again = Callbacks(x)
+    session.run(again.stepio)
+    np.testing.assert_array_equal(again.y, 2 * again.x)
+
+
+def test_no_thread_is_left() -> None:
+    before = set(threading.enumerate())
+    _, session = doubling(LOOPS, IO)
+    (made,) = set(threading.enumerate()) - before
+    session.engine.close()
+    assert not made.is_alive()
+
+
+@pytest.mark.parametrize(("batches", "factor"), [(4, 1), (2, 3)])
+@pytest.mark.parametrize("rate", [1e5, 1e15])
+def test_the_clock_counts_the_longer_of_both(batches: int, factor: int, rate: float) -> None:
+    """Weights are anchored, and stored just in time: so I/O tiles are waited for after every micro-batch."""
+    executable = Model(LOOPS).session(batches, A=factor).executable
+    loop = Overlapped.of(executable.program[0], executable.plan)
+    assert loop is not None
+    machine = Machine(System.pod(4), host=rate, io_tiles=32)
+    pricing, made = Pricing(executable, machine), timeline(executable, machine)
+
+    def seconds(leaves: Any) -> float:
+        return sum(pricing.of(leaf).seconds for leaf in leaves)
+
+    beside = [seconds(loop.neighbours(number)) for number in range(loop.total)]
+    now = [seconds(loop.stores_of(number, beside=False)) for number in range(loop.total)]
+    longer = [max(seconds(loop.work), exchanged) for exchanged in beside]
+    updates = batches * seconds(loop.after) + seconds(executable.program[1:])
+    assert made.seconds == pytest.approx(seconds(loop.loads) + sum(longer) + sum(now) + updates, rel=1e-6)
+    assert made.by_kind()[Kind.BESIDE] == pytest.approx(sum(beside))
+
+
+def test_spans_of_the_host_lie_beside_those_of_compute() -> None:
+    executable = Model(LOOPS).session(3, A=2).executable
+    made = timeline(executable, Machine(System.pod(4), io_tiles=32))
+    work = {span.name: span for span in made.spans if span.name.startswith("micro-batch")}
+    loads = [span for span in made.spans if span.name.startswith("HostLoad input (")]
+    assert len(work) == 6
+    for number, load in enumerate(loads[1:]):
+        beside = work[f"micro-batch {number}"]
+        assert beside.start <= load.start <= beside.start + beside.seconds
+
+
+def test_fewer_tiles_compute_more_slowly() -> None:
+    executable = Model(LOOPS).session(1).executable
+    loop = executable.program[0]
+    assert isinstance(loop, Repeat)
+    assert loop.counter is Counter.BATCH
+    few, all_ = (timeline(executable, Machine(System.pod(4), io_tiles=tiles)) for tiles in (1408, 0))
+    assert few.by_kind()[Kind.COMPUTE] > all_.by_kind()[Kind.COMPUTE]
+    with pytest.raises(EmulatorError, match="1472 I/O tiles were asked for; an IPU has 1472 tiles"):
+        Machine(System.pod(4), io_tiles=1472)
+
+
+@pytest.mark.parametrize(("count", "text"), [(30, "is 30"), (33, "is 33"), (1472, "is 1472"), (0, "numIOTiles is 0")])
+def test_numbers_of_io_tiles(count: int, text: str) -> None:
+    with pytest.raises(popart.popart_exception, match=f"{text}.*an even number from 32 to 1470"):
+        Model(INNER).session(1, numIOTiles=count)
+
+
+def test_a_strategy_needs_io_tiles() -> None:
+    """On the tiles that compute everything is exchanged just in time."""
+    executable = Model(LOOPS, tiles=TILES).session(2, numIOTiles=0).executable
+    assert Overlapped.of(executable.program[0], executable.plan) is None
+
+
+OFF_CHIP = popart.TensorLocationSettings(popart.TensorLocation(popart.TensorStorage.OffChip), 0, 0)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"weightTensorLocationSettings": OFF_CHIP, "activationTensorLocationSettings": OFF_CHIP},
+        {"autoRecomputation": popart.RecomputationType.RecomputeAll},
+    ],
+)
+def test_no_bit_differs_with_offloading_and_recomputation(values: dict[str, Any]) -> None:
+    found = []
+    for model in (Model(JUST_IN_TIME, tiles=TILES), Model(LOOPS)):
+        session = model.session(2, A=3, **values)
+        anchors = session.initAnchorArrays()
+        session.run(popart.PyStepIO(model.data(2, 3), anchors))
+        found.append(anchors)
+    for id, array in found[0].items():
+        np.testing.assert_array_equal(array, found[1][id])
+
+
+def test_a_pipeline_is_priced_with_its_stores_beside_compute() -> None:
+    made = {}
+    for tiles, strategy in ((TILES, JUST_IN_TIME), (IO, LOOPS)):
+        tower = Tower(2, plain=True)
+        anchors = dict.fromkeys([tower.loss, tower.y], popart.AnchorReturnType("All", tiles, strategy))
+        executable = tower.session(A=6, anchors=anchors, numIOTiles=32, **PIPELINE).executable
+        made[strategy] = timeline(executable, Machine(System.pod(4), ipus_per_replica=2, host=1e8))
+    plain, beside = made[JUST_IN_TIME], made[LOOPS]
+    hidden = beside.by_kind()[Kind.BESIDE]
+    assert plain.by_kind()[Kind.BESIDE] == 0
+    assert hidden == pytest.approx(plain.by_kind()[Kind.HOST] - beside.by_kind()[Kind.HOST])
+    # The stores of the last micro-batch have nothing to hide behind.
+    assert plain.seconds - hidden < beside.seconds < plain.seconds

@@ -1,0 +1,93 @@
+"""Events of a pipeline: whatever runs when, every event reads what it would read in the one order."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from ipu_emu import popart
+from ipu_emu.engine.pipeline.bound_pipeline import BoundPipeline
+from ipu_emu.engine.pipeline.host_sync import partners
+from ipu_emu.engine.pipeline.pipeline_events import HOST
+from ipu_emu.engine.threads.dependency_threads import links
+from ipu_emu.hardware import PATTERNS
+from ipu_emu.popart import SyncPattern
+from tests.ipu_emu.helpers.pipelined_models import PIPELINE, Tower
+from tests.ipu_emu.helpers.sessions import options
+
+
+def bound(kind: str, stages: int, pattern: SyncPattern) -> BoundPipeline:
+    tower = Tower(stages)
+    device = popart.DeviceManager().acquireAvailableDevice(stages, pattern=pattern)
+    opts = options(A=2 * stages, **PIPELINE, pipelineSchedule=kind)
+    session = popart.TrainingSession(
+        tower.builder.getModelProto(), popart.DataFlow(1, [tower.loss]), tower.loss, popart.ConstSGD(0.1), device,
+        userOptions=opts,
+    )  # fmt: skip
+    session.prepareDevice()
+    (found,) = [part for loop in session.engine._program for part in loop.body if isinstance(part, BoundPipeline)]
+    session.close()
+    return found
+
+
+def read_from(pipeline: BoundPipeline, order: list[int]) -> dict[int, dict[Any, Any]]:
+    """For each event and each place that it reads or writes, who wrote there last."""
+    memory: dict[Any, int] = {}
+    found: dict[int, dict[Any, Any]] = {}
+    for number in order:
+        event = pipeline.order[number]
+        used = list(pipeline.stages[event.stage].piece(event).uses.spots(event.micro_batch))
+        found[number] = {spot: memory.get(spot) for spot, _ in used}
+        memory |= {spot: number for spot, writes in used if writes}
+    return found
+
+
+def shuffled(pipeline: BoundPipeline, needed: list[set[int]], chance: random.Random) -> list[int]:
+    """Any order that has what an event needs before it, and the events of each actor in their order."""
+    queues: dict[int, list[int]] = {}
+    for number, event in enumerate(pipeline.order):
+        queues.setdefault(event.actor, []).append(number)
+    done: list[int] = []
+    finished: set[int] = set()
+    while any(queues.values()):
+        ready = [actor for actor, queue in queues.items() if queue and needed[queue[0]] <= finished]
+        done.append(queues[chance.choice(ready)].pop(0))
+        finished.add(done[-1])
+    return done
+
+
+@pytest.mark.parametrize("pattern", list(SyncPattern), ids=lambda pattern: pattern.name)
+@pytest.mark.parametrize(
+    ("kind", "stages"), [("popart", 2), ("popart", 4), ("grouped", 4), ("interleaved", 4), ("sequential", 2)]
+)
+def test_every_order_that_keeps_the_needs_reads_the_same(kind: str, stages: int, pattern: SyncPattern) -> None:
+    pipeline, chance = bound(kind, stages, pattern), random.Random(0)
+    want = read_from(pipeline, list(range(len(pipeline.order))))
+    waiting = partners(stages, PATTERNS[pattern.name])
+    for _ in range(20):
+        order = shuffled(pipeline, pipeline._needs, chance)
+        assert read_from(pipeline, order) == want
+        assert_partners_wait(pipeline, order, waiting)
+
+
+def assert_partners_wait(pipeline: BoundPipeline, order: list[int], waiting: dict[int, set[int]]) -> None:
+    """The host comes between the same two events of every IPU that waits for it."""
+    at = {number: place for place, number in enumerate(order)}
+    for host, event in enumerate(pipeline.order):
+        for number, other in enumerate(pipeline.order) if event.actor == HOST else ():
+            if other.actor in waiting[pipeline.ipus[event.stage]]:
+                assert (at[number] < at[host]) == (number < host)
+
+
+def test_links_are_tokens_that_are_given_and_taken_once() -> None:
+    """Lanes 0 and 1; job 4 needs what lane 1 has waited for already."""
+    made = links([0, 1, 0, 1, 1], [set(), {0}, {1}, {0, 2}, {0}])
+    assert [(link.waits, link.tells) for link in made] == [
+        ((), (1,)),
+        ((0,), (0,)),
+        ((1,), (1,)),
+        ((0,), ()),
+        ((), ()),
+    ]

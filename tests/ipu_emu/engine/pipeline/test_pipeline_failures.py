@@ -1,0 +1,154 @@
+"""Failures inside a pipeline: the original error, no hang, no threads left, and a session that says what to do."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from time import sleep
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ipu_emu import popart
+from ipu_emu.errors import SessionError
+from ipu_emu.ops import TABLE
+from tests.helpers.mpi_jobs import run_job
+from tests.ipu_emu.helpers.pipelined_models import PIPELINE, Tower, threads
+
+A = 8
+
+
+def failing() -> None:
+    raise ArithmeticError("stage 1 has failed")
+
+
+def dying() -> None:
+    raise SystemExit("stage 1 has gone")
+
+
+def interrupting() -> None:
+    os.kill(os.getpid(), signal.SIGINT)
+    sleep(0.3)
+
+
+FAILURES: dict[str, tuple[Callable[[], None], type[BaseException], str]] = {
+    "a stage that raises": (failing, ArithmeticError, "stage 1 has failed"),
+    "a worker that dies": (dying, SystemExit, "stage 1 has gone"),
+    "Ctrl-C": (interrupting, KeyboardInterrupt, "^$"),
+}
+
+
+def in_stage_1(monkeypatch: pytest.MonkeyPatch, fail: Callable[[], None]) -> None:
+    """Let the layer of stage 1 fail in its fifth micro-batch, whatever session is made next."""
+    entry, calls = TABLE.table["", "Gemm"], iter(range(100))
+
+    def kernel(bound: Any) -> Any:
+        step = entry.kernel(bound)
+
+        def run() -> None:
+            if next(calls) == 4:
+                fail()
+            step()
+
+        return run if "w1" in bound.node.op.inputs else step
+
+    monkeypatch.setitem(TABLE.table, ("", "Gemm"), replace(entry, kernel=kernel))
+
+
+def lanes() -> set[threading.Thread]:
+    return {thread for thread in threading.enumerate() if thread.name.startswith("ipu-")}
+
+
+@pytest.fixture(scope="module")
+def want() -> dict[str, np.ndarray]:
+    return Tower(3, plain=True).trained(A=A)
+
+
+@pytest.mark.parametrize("cpus", [1, 2, 3])
+@pytest.mark.parametrize("name", FAILURES)
+def test_the_original_error_and_a_session_that_cannot_go_on(
+    monkeypatch: pytest.MonkeyPatch, want: dict[str, np.ndarray], name: str, cpus: int
+) -> None:
+    fail, kind, text = FAILURES[name]
+    threads(monkeypatch, cpus)
+    before, tower = lanes(), Tower(3, plain=True)
+    with monkeypatch.context() as patched:
+        in_stage_1(patched, fail)
+        session = tower.session(A=A, **PIPELINE)
+    assert len(lanes() - before) == (cpus if cpus > 1 else 0)
+    stepio = popart.PyStepIO(tower.data(0, 1, A, 1), session.initAnchorArrays())
+    with pytest.raises(kind, match=text):
+        session.run(stepio)
+    assert not lanes() - before
+    with pytest.raises(SessionError, match=r"in the middle of a pipeline.*; make a new session"):
+        session.run(stepio)
+    session.close()
+    again = Tower(3, plain=True).trained(A=A, **PIPELINE)
+    for id, value in want.items():
+        np.testing.assert_array_equal(again[id], value, err_msg=id)
+
+
+def test_a_feed_that_fails_in_a_pipeline(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads(monkeypatch, 3)
+    before, tower = lanes(), Tower(3, plain=True)
+    session = tower.session(A=A, **PIPELINE)
+    data, asked = tower.data(0, 1, A, 1), iter(range(100))
+
+    def given(id: str, prefetch: bool) -> np.ndarray:
+        if next(asked) == 9:
+            raise LookupError("no more data")
+        return np.ascontiguousarray(data[id][0, 0, 0])
+
+    stepio = popart.PyStepIOCallback(given, lambda id: None, lambda id: np.zeros((), np.float32), lambda id: None)
+    with pytest.raises(LookupError, match="no more data"):
+        session.run(stepio)
+    assert not lanes() - before
+
+
+PROGRAM = """
+import os
+os.environ["POPDIST_NUM_IPUS_PER_REPLICA"] = "2"
+import popdist_py as popdist
+import popdist_py.popart
+from ipu_emu import popart
+from tests.ipu_emu.helpers.pipelined_models import PIPELINE, Tower
+
+popdist.init()
+tower, opts = Tower(2, plain=True), popart.SessionOptions()
+for name, value in PIPELINE.items():
+    setattr(opts, name, value)
+opts.enableGradientAccumulation, opts.accumulationFactor = True, 8
+popdist_py.popart.configureSessionOptions(opts)
+flow = popart.DataFlow(1, [tower.loss])
+device = popdist_py.popart.getDevice(2)
+session = popart.TrainingSession(
+    tower.builder.getModelProto(), flow, tower.loss, popart.ConstSGD(0.1), device, userOptions=opts
+)
+session.prepareDevice()
+session.weightsFromHost()
+
+class Mortal(popart.PyStepIO):
+    asked = 0
+    def read(self, id):
+        self.asked += 1
+        if self.asked == 40 and popdist.getInstanceIndex() == 1:
+            os._exit(3)
+        return super().read(id)
+
+stepio = Mortal(tower.data(0, 1, 8, 1), session.initAnchorArrays())
+for step in range(10):
+    session.run(stepio)
+print("finished")
+"""
+
+
+def test_an_instance_that_dies_in_its_pipeline_ends_the_others(tmp_path: Path) -> None:
+    job = run_job(PROGRAM, tmp_path, until=1)
+    assert job.codes[1] == 3, job.err
+    assert job.codes[0] not in (0, 3)
+    assert "finished" not in job.out[0]

@@ -1,0 +1,118 @@
+"""Occupancy with real processes: no IPU has two of them, and ``ipu-emu info`` says who has which."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.helpers.mpi_jobs import ROOT
+
+#: Takes devices of argv[1] IPUs, at most argv[2], says which in argv[3], and keeps them until argv[4] is there.
+GREEDY = """
+import sys, time
+from pathlib import Path
+from ipu_emu.popart.devices.device_manager import DeviceManager
+
+size, most, said, go = int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]), Path(sys.argv[4])
+manager, devices = DeviceManager(), []
+while len(devices) < most and (device := manager.tryAcquireAvailableDevice(size)):
+    devices.append(device)
+said.write_text(str([device.driverIds for device in devices]))
+while not go.exists():
+    time.sleep(0.02)
+"""
+
+Start = Callable[..., subprocess.Popen[bytes]]
+
+
+def environ(folder: Path) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("IPU_EMU", "POPDIST"))}
+    return kept | {"IPU_EMU_CLAIMS": str(folder), "PYTHONPATH": str(ROOT)}
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Start a command whose processes find ``tmp_path/go`` at the end of the test."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def run(*command: str) -> subprocess.Popen[bytes]:
+        started.append(subprocess.Popen(command, env=environ(tmp_path), cwd=tmp_path))
+        return started[-1]
+
+    yield run
+    (tmp_path / "go").touch()
+    for process in started:
+        assert process.wait(90) == 0
+
+
+def appear(*paths: Path) -> list[list[list[int]]]:
+    """What the programs say that they have, once all have said it."""
+    deadline = time.monotonic() + 150
+    while not all(path.exists() and path.read_text() for path in paths):
+        assert time.monotonic() < deadline, "a program does not say what it has"
+        time.sleep(0.05)
+    return [json.loads(path.read_text()) for path in paths]
+
+
+def info(folder: Path) -> tuple[list[dict[str, Any]], str]:
+    """Who has what, as data and as text."""
+    command = [sys.executable, "-c", "from ipu_emu.cli import main; main()", "info"]
+    said = [
+        subprocess.run([*command, *more], env=environ(folder), capture_output=True, text=True, check=True).stdout
+        for more in (["--format", "json"], [])
+    ]
+    used: list[dict[str, Any]] = json.loads(said[0])["used"]
+    return used, said[1]
+
+
+def test_programs_of_a_user_never_have_the_same_ipus(tmp_path: Path, start: Start) -> None:
+    """Two take all that they can get: 16 IPUs in pieces of 2, at most five pieces each."""
+    paths = [tmp_path / f"said{number}" for number in range(2)]
+    programs = [start(sys.executable, "-c", GREEDY, "2", "5", str(path), str(tmp_path / "go")) for path in paths]
+    had = appear(*paths)
+    pieces = [tuple(piece) for program in had for piece in program]
+    assert len(pieces) == len(set(pieces)) == 8
+    assert all(piece == (piece[0], piece[0] + 1) for piece in pieces)
+    used, text = info(tmp_path)
+    found = {
+        pid: sorted(ipu for claim in used if claim["pid"] == pid for ipu in claim["ipus"]) for pid in by_pid(used)
+    }
+    assert found == {
+        program.pid: sorted(ipu for piece in pieces for ipu in piece)
+        for program, pieces in zip(programs, had, strict=True)
+        if pieces
+    }
+    assert all(f"pid {pid} (" in text for pid in found)
+
+
+def by_pid(used: list[dict[str, Any]]) -> set[int]:
+    return {claim["pid"] for claim in used}
+
+
+def test_jobs_have_systems_of_their_own(tmp_path: Path, start: Start) -> None:
+    """Jobs of two instances and of one, and a program alone; each instance has the IPUs of its replicas."""
+    launcher = str(Path(sys.executable).parent / "poprun-py")
+    for instances in (1, 2):
+        said = f"{tmp_path}/said{instances}.$POPDIST_REPLICA_INDEX_OFFSET"
+        script = f'exec {sys.executable} -c "$0" 2 1 {said} {tmp_path}/go'
+        counts = ["--num-instances", str(instances), "--num-replicas", str(2 * instances)]
+        start(launcher, *counts, "sh", "-c", script, GREEDY)
+    paths = [tmp_path / name for name in ("said1.0", "said2.0", "said2.2")]
+    alone = start(sys.executable, "-c", GREEDY, "1", "1", str(tmp_path / "alone"), str(tmp_path / "go"))
+    assert appear(*paths, tmp_path / "alone") == [[[0, 1]], [[0, 1]], [[2, 3]], [[0]]]
+    used, text = info(tmp_path)
+    jobs = {claim["job"] for claim in used}
+    assert len(jobs) == 3
+    assert [(claim["pid"], claim["ipus"]) for claim in used if claim["job"] is None] == [(alone.pid, [0])]
+    of_jobs = ([claim["ipus"] for claim in used if claim["job"] == job] for job in jobs - {None})
+    assert sorted(of_jobs) == [[[0, 1]], [[0, 1], [2, 3]]]
+    assert text.count("a job of poprun-py, on a Pod16 of its own\n  IPUs 0-1: pid ") == 2
+    assert f"* IPU 0: pid {alone.pid} (" in text

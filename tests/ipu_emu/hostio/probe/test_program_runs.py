@@ -1,0 +1,343 @@
+"""The three cases: what stands in for data, what a feed reports, and what is said about a program."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+from click.testing import CliRunner, Result
+
+from ipu_emu import popart
+from ipu_emu.atomic_write import replace_file
+from ipu_emu.cli import main
+from ipu_emu.errors import EmulatorError, FeedError
+from ipu_emu.hostio import DataMode, Feed, InfeedQueue
+from ipu_emu.hostio.data.data_modes import mode_of
+from ipu_emu.hostio.probe.bottleneck_analysis import advice, gap_of
+from ipu_emu.hostio.probe.program_runs import Run, counts_of
+
+DATA = {"x": np.full((20, 3), 9, np.float32), "label": np.arange(20) % 5}
+
+
+def fails(sample: Any) -> Any:
+    if sample["label"] == 4:
+        raise ValueError("must not be asked for")
+    return sample
+
+
+@pytest.mark.parametrize("mode", [DataMode.GENERATED, DataMode.SYNTHETIC])
+@pytest.mark.parametrize("stream", [False, True])
+def test_made_up_data_look_like_real_ones(mode: DataMode, stream: bool) -> None:
+    source = (
+        (lambda: iter([{name: array[row] for name, array in DATA.items()} for row in range(20)])) if stream else DATA
+    )
+    with Feed(source, micro_batch=4, mode=mode, prepare=fails, steps=10, epochs=3) as feed:
+        steps = [{name: array.copy() for name, array in step.items()} for step in feed]
+    assert len(steps) == 10
+    for step in steps:
+        assert sorted(step["label"]) == [0, 1, 2, 3]
+        assert len(np.unique(step["x"])) == 12
+        np.testing.assert_array_equal(step["x"], steps[0]["x"])
+
+
+def test_made_up_data_end_where_real_ones_do() -> None:
+    for mode in DataMode:
+        assert len(list(Feed(DATA, micro_batch=4, epochs=3, start=2, mode=mode))) == 13
+
+
+def test_only_generated_data_are_moved() -> None:
+    steps = {mode: [step["x"] for step in Feed(DATA, mode=mode, workers=2)] for mode in DataMode}
+    assert len({array.ctypes.data for array in steps[DataMode.SYNTHETIC]}) == 1
+    assert len({array.ctypes.data for array in steps[DataMode.GENERATED]}) > 1
+
+
+def test_modes_by_environment() -> None:
+    assert mode_of({}) is DataMode.REAL
+    assert mode_of({"TF_POPLAR_FLAGS": "--use_ipu_model --use_synthetic_data"}) is DataMode.SYNTHETIC
+    assert (
+        mode_of({"IPU_EMU_DATA_MODE": "Generated", "TF_POPLAR_FLAGS": "--use_synthetic_data"}) is DataMode.GENERATED
+    )
+    with pytest.raises(EmulatorError, match="IPU_EMU_DATA_MODE=fake: no such mode; use real, generated, synthetic"):
+        mode_of({"IPU_EMU_DATA_MODE": "fake"})
+
+
+def test_modes_by_name() -> None:
+    assert Feed(DATA, mode="Synthetic").mode is DataMode.SYNTHETIC
+    with Feed(DATA, micro_batch=4, mode="real") as feed:
+        np.testing.assert_array_equal(next(iter(feed))["x"].ravel(), 9)
+    for wrong in ("fake", 3):
+        with pytest.raises(EmulatorError, match=f"mode={wrong!r}: no such mode; use real, generated, synthetic"):
+            Feed(DATA, mode=wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["timeout", "slow"])
+@pytest.mark.parametrize("value", [0, -1, float("nan"), "2", None])
+def test_waits_are_seconds_above_0(name: str, value: Any) -> None:
+    with pytest.raises(EmulatorError, match=f"A feed cannot have {name}={value!r}; give seconds above 0"):
+        Feed(DATA, **{name: value})
+
+
+def test_a_source_shorter_than_a_step_has_no_stand_in() -> None:
+    with pytest.raises(FeedError, match="The source has no whole step of samples"):
+        Feed(iter([1, 2]), micro_batch=3, mode=DataMode.GENERATED)
+
+
+def runs(instances: int, real: float, generated: float, synthetic: float, cpus: float = 1.0) -> list[Run]:
+    rates = {"real": real, "generated": generated, "synthetic": synthetic}
+    return [Run(mode, instances, rate, rate / 1e3, 0.1, cpus, 1e8, 1) for mode, rate in rates.items()]
+
+
+@pytest.mark.parametrize(
+    ("rates", "limit", "preparing", "moving"),
+    [
+        ((100, 100, 100), "compute", 0.0, 0.0),
+        ((96, 98, 100), "compute", 0.0204, 0.0196),
+        ((50, 100, 100), "preparation", 0.5, 0.0),
+        ((50, 50, 100), "bandwidth", 0.0, 0.5),
+        ((101, 99, 100), "compute", 0.0, 0.0102),
+    ],
+)
+def test_gaps(rates: tuple[float, float, float], limit: str, preparing: float, moving: float) -> None:
+    gap = gap_of(runs(1, *rates))
+    assert gap.limit == limit
+    assert gap.preparing == pytest.approx(preparing, abs=1e-3)
+    assert gap.moving == pytest.approx(moving, abs=1e-2)
+
+
+def test_advice_in_words() -> None:
+    said = advice(runs(1, 99, 100, 100) + runs(2, 120, 190, 200, cpus=99.0))
+    assert said[:4] == [
+        "1 instance: compute is the limit; the host costs 1% of the time.",
+        "2 instances: preparing data is the limit; it costs 37% of the time.",
+        "The host's share grows from 1% on 1 to 40% on 2 instances: host I/O will limit how far this program scales.",
+        "Try: more hosts: the CPUs of an instance are used up",
+    ]
+
+
+def test_numbers_that_cannot_be_are_called_into_question() -> None:
+    said = advice(runs(1, 99, 100, 100) + runs(2, 150, 120, 200))
+    assert said[0] == (
+        "2 instances: no verdict, because the numbers contradict each other: too few steps, or something else uses "
+        "the machine; run again with more --steps."
+    )
+    assert said[1] == "1 instance: compute is the limit; the host costs 1% of the time."
+    assert not any("2 instances" in line for line in said[1:])
+
+
+def test_numbers_that_cannot_be_alone_give_no_verdict() -> None:
+    (said,) = advice([replace(run, steps=20) for run in runs(1, 150, 120, 200)])
+    assert said.endswith(
+        "(20 steps were timed): too few steps, or something else uses the machine; run again with --steps 100."
+    )
+
+
+def test_counts() -> None:
+    assert counts_of("4,1, 2,2") == [1, 2, 4]
+    assert counts_of("")[0] == 1
+    with pytest.raises(EmulatorError, match="--instances 1,x: not a list of numbers above 0"):
+        counts_of("1,x")
+
+
+def test_counts_in_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first instance measures, the others leave it to that one."""
+    names = {"NUM_TOTAL_REPLICAS": 5, "NUM_LOCAL_REPLICAS": 1, "REPLICA_INDEX_OFFSET": 1, "NUM_IPUS_PER_REPLICA": 1}
+    for name, value in names.items():
+        monkeypatch.setenv(f"POPDIST_{name}", str(value))
+    monkeypatch.setenv("POPDIST_UNIFORM_REPLICAS_PER_INSTANCE", "1")
+    assert counts_of("") == [1, 2, 4]
+    done = CliRunner().invoke(main, ["hostio", __file__])
+    assert (done.exit_code, done.output) == (0, "")
+
+
+PROGRAM = """
+import time
+import numpy as np
+from ipu_emu.hostio import Feed, Share
+
+def slow(sample):
+    time.sleep(0.012)
+    return sample
+
+with Feed(np.arange(4096.0), micro_batch=4, epochs=None, prepare=slow, workers=1) as feed:
+    for step in feed:
+        time.sleep(0.004)
+"""
+
+
+def with_a_verdict(*arguments: str) -> Result:
+    """What the command says; it is asked again where something else used the machine, as it advises."""
+    for _ in range(5):
+        done = CliRunner().invoke(main, ["hostio", "--instances", "1", *arguments])
+        if "no verdict" not in done.output:
+            break
+    return done
+
+
+def test_the_command_finds_the_limit(tmp_path: Path) -> None:
+    program = tmp_path / "train.py"
+    program.write_text(PROGRAM)
+    files = {suffix: tmp_path / f"out.{suffix}" for suffix in ("json", "html", "png")}
+    options = [text for suffix, file in files.items() for text in (f"--{suffix}", str(file))]
+    done = with_a_verdict("--steps", "10", *options, str(program))
+    assert done.exit_code == 0, done.output
+    assert "1 instance: preparing data is the limit" in done.output
+    found = json.loads(files["json"].read_text())
+    assert [run["mode"] for run in found["runs"]] == ["real", "generated", "synthetic"]
+    assert found["gaps"][0]["limit"] == "preparation"
+    assert 0.5 < found["gaps"][0]["preparing"] < 1
+    assert found["runs"][0]["waiting"] > 0.5
+    assert "preparing data is the limit" in files["html"].read_text()
+    assert files["png"].read_bytes().startswith(b"\x89PNG")
+
+
+def test_programs_without_a_feed_are_told(tmp_path: Path) -> None:
+    program = tmp_path / "train.py"
+    program.write_text("print('no data here')")
+    done = CliRunner().invoke(main, ["hostio", "--instances", "1", str(program)])
+    assert done.exit_code == 2
+    assert (
+        "0 of 1 instances measured their data with real data (exit code 0). The program has to run more than 3 steps"
+        in done.output
+    )
+    assert "no data here" in done.output
+
+
+STEPIO = """
+import time
+import numpy as np
+from ipu_emu import popart
+
+builder = popart.Builder()
+x = builder.addInputTensor("FLOAT", [64])
+y = builder.aiOnnx.add([x, x])
+device = popart.DeviceManager().createIpuModelDevice({"numIPUs": 1})
+session = popart.InferenceSession(builder.getModelProto(), popart.DataFlow(2, [y]), device)
+session.prepareDevice()
+anchors = session.initAnchorArrays()
+
+while True:
+    time.sleep(0.01)
+    session.run(popart.PyStepIO({x: np.ones(128, np.float32)}, anchors))
+"""
+
+
+def test_programs_that_hand_over_their_data_are_measured(tmp_path: Path) -> None:
+    program, file = tmp_path / "train.py", tmp_path / "out.json"
+    program.write_text(STEPIO)
+    done = with_a_verdict("--steps", "12", "--json", str(file), str(program))
+    assert done.exit_code == 0, done.output
+    assert "1 instance: preparing data is the limit" in done.output
+    runs = {run["mode"]: run for run in json.loads(file.read_text())["runs"]}
+    assert [run["steps"] for run in runs.values()] == [12, 12, 12]
+    assert runs["real"]["waiting"] > 0.6
+    assert runs["synthetic"]["waiting"] < 0.5
+    assert runs["real"]["samples_per_second"] < 64 * 2 / 0.01
+
+
+def for_ever(step: Callable[[], object]) -> None:
+    while True:
+        step()
+
+
+def measured(folder: Path, step: Callable[[], object]) -> Any:
+    """What is reported of a program that makes the same step for ever."""
+    with pytest.raises((SystemExit, StopIteration)):
+        for_ever(step)
+    (report,) = (json.loads(file.read_text()) for file in folder.glob("*.json"))
+    return report
+
+
+@pytest.fixture
+def probed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """The folder to which a feed or a session reports after twelve steps."""
+    monkeypatch.setenv("IPU_EMU_FEED_REPORTS", str(tmp_path))
+    monkeypatch.setenv("IPU_EMU_FEED_STEPS", "12")
+    return tmp_path
+
+
+def test_a_queue_is_measured(probed: Path) -> None:
+    queue = InfeedQueue(np.ones((1000, 4)))
+    queue.initializer()
+    report = measured(probed, queue.dequeue)
+    assert (report["steps"], report["samples"], report["bytes"]) == (12, 12, 12 * 32)
+
+
+@pytest.mark.parametrize("mode", ["real", "generated", "synthetic"])
+def test_callbacks_are_measured(probed: Path, monkeypatch: pytest.MonkeyPatch, mode: str) -> None:
+    monkeypatch.setenv("IPU_EMU_DATA_MODE", mode)
+    builder = popart.Builder()
+    x = builder.addInputTensor("FLOAT", [4])
+    y = builder.aiOnnx.add([x, x])
+    device = popart.DeviceManager().createIpuModelDevice({"numIPUs": 1})
+    session = popart.InferenceSession(builder.getModelProto(), popart.DataFlow(2, [y]), device)
+    session.prepareDevice()
+    calls = []
+
+    def give(id: str, prefetch: bool) -> Any:
+        calls.append(id)
+        time.sleep(0.002)
+        return np.ones(4, np.float32)
+
+    out = np.zeros(4, np.float32)
+    stepio = popart.PyStepIOCallback(give, lambda id: None, lambda id: out, lambda id: None)
+    report = measured(probed, lambda: session.run(stepio))
+    assert (report["mode"], report["steps"], report["samples"]) == (mode, 12, 12 * 8)
+    assert len(calls) == (2 * (12 + 3) if mode == "real" else 1)
+    assert (report["waited_seconds"] >= 12 * 2 * 0.002) is (mode == "real")
+
+
+def test_a_program_that_fails_is_no_measurement(tmp_path: Path) -> None:
+    program = tmp_path / "train.py"
+    program.write_text(PROGRAM + "        if step[0] > 20: raise KeyError('weights')\n")
+    done = CliRunner().invoke(main, ["hostio", "--instances", "1", "--steps", "30", str(program)])
+    assert done.exit_code == 2
+    assert "with real data failed (exit code 1) after 4 of 30 timed steps; mend it" in done.output
+    assert "KeyError: 'weights'" in done.output
+
+
+@pytest.mark.parametrize("option", ["--json", "--png", "--html"])
+def test_files_that_cannot_be_written_are_told_before_anything_runs(tmp_path: Path, option: str) -> None:
+    program = tmp_path / "train.py"
+    program.write_text("open('ran', 'w')")
+    for file, reason in ((tmp_path / "none" / "out", "there is no folder"), (tmp_path, "it is a folder")):
+        done = CliRunner().invoke(main, ["hostio", "--instances", "1", option, str(file), str(program)])
+        assert done.exit_code == 2
+        assert f"{option} {file} cannot be written: {reason}" in done.output
+
+
+def test_writing_to_a_pipe_leaves_it_there(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    assert replace_file(str(pipe), b"text") == ""
+    assert os.read(reader, 100) == b"text"
+    os.close(reader)
+    assert pipe.is_fifo()
+
+
+def test_sigterm_ends_the_job_too(tmp_path: Path) -> None:
+    program = tmp_path / "train.py"
+    program.write_text("import os, time\nopen('pid', 'w').write(str(os.getpid()))\ntime.sleep(300)")
+    command = [sys.executable, "-c", "from ipu_emu.cli import main; main()", "hostio", "--instances", "1"]
+    with subprocess.Popen([*command, str(program)], cwd=tmp_path) as process:
+        deadline = time.monotonic() + 60
+        while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text():
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        instance = int((tmp_path / "pid").read_text())
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(120) == 128 + signal.SIGTERM
+    while psutil.pid_exists(instance):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)

@@ -1,0 +1,249 @@
+"""Feeds that fail: whatever a source or a worker does, there is one clear error, and nothing is left."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+
+from ipu_emu.errors import EmulatorError, FeedError
+from ipu_emu.hostio import Feed
+
+CREWS = [(0, None), (2, False), (2, True)]
+crews = pytest.mark.parametrize(("workers", "processes"), CREWS)
+ROWS = np.arange(40)
+
+
+def failure(data: Any, **how: Any) -> tuple[int, str]:
+    """Steps that came, and the error."""
+    feed = Feed(data, **how)
+    with pytest.raises(FeedError) as error:
+        list(feed)
+    return feed.position, str(error.value)
+
+
+def stumbles(sample: int) -> int:
+    if sample == 17:
+        raise ValueError("no picture")
+    return sample
+
+
+@crews
+def test_a_preparation_that_raises(workers: int, processes: bool | None) -> None:
+    count, text = failure(ROWS, micro_batch=5, prepare=stumbles, workers=workers, processes=processes)
+    assert count == 3
+    assert text.startswith(
+        "Step 3 could not be prepared: sample 17 of epoch 0, ValueError: no picture (in stumbles, "
+    )
+    assert "test_feed_failures.py" in text
+
+
+@crews
+def test_a_generator_that_raises(workers: int, processes: bool | None) -> None:
+    def source() -> Iterator[int]:
+        yield from range(7)
+        raise OSError("disk gone")
+
+    count, text = failure(source, micro_batch=2, workers=workers, processes=processes)
+    assert count == 3
+    assert text.startswith("Step 3 could not be prepared: OSError: disk gone (in source, ")
+
+
+@crews
+def test_a_generator_that_ends_early(workers: int, processes: bool | None) -> None:
+    how: Any = {"micro_batch": 2, "workers": workers, "processes": processes}
+    assert failure(iter(range(7)), steps=5, **how) == (
+        3,
+        "The source ended after 3 of 5 steps; ask for fewer steps or more epochs",
+    )
+    with pytest.warns(UserWarning, match="The source ended 1 samples into a step of 2; they are left out"):
+        assert len([*Feed(iter(range(7)), **how)]) == 3
+    assert len([*Feed(iter(range(7)), steps=2, **how)]) == 2
+
+
+@crews
+def test_a_generator_can_be_read_once(workers: int, processes: bool | None) -> None:
+    count, text = failure(iter(range(6)), micro_batch=2, epochs=2, workers=workers, processes=processes)
+    assert count == 3
+    assert "A generator can be read once, and epoch 1 was asked for" in text
+
+
+@crews
+@pytest.mark.parametrize(
+    ("odd", "text"),
+    [
+        (np.zeros(3, np.float32), "item 0 of a sample is float32[3]; the first sample's is float32[2]"),
+        (np.zeros(2, np.int8), "item 0 of a sample is int8[2]; the first sample's is float32[2]"),
+    ],
+)
+def test_shapes_and_types_stay(workers: int, processes: bool | None, odd: Any, text: str) -> None:
+    data = [(np.zeros(2, np.float32), 1)] * 9 + [(odd, 1)] + [(np.zeros(2, np.float32), 1)] * 9
+    for source in (data, lambda: iter(data)):
+        count, found = failure(source, micro_batch=3, workers=workers, processes=processes)
+        assert (count, text in found, "sample 9 of epoch 0" in found) == (3, True, True), found
+
+
+@crews
+def test_structures_stay(workers: int, processes: bool | None) -> None:
+    count, text = failure([{"x": 1}, {"x": 1}, {"y": 1}], workers=workers, processes=processes)
+    assert count == 2
+    assert "a sample is a dict of y; those before were a dict of x" in text
+
+
+@pytest.mark.parametrize("processes", [False, True])
+def test_a_source_that_blocks_for_ever(processes: bool) -> None:
+    def source() -> Iterator[int]:
+        yield from range(3)
+        time.sleep(600)
+
+    count, text = failure(source, workers=2, processes=processes, timeout=2.0)
+    assert count == 3
+    assert re.match(r"No data for step 3 came within 2 s: worker .* has been preparing step 3 for \d+\.\d s", text)
+
+
+def test_a_first_sample_that_never_comes() -> None:
+    def source() -> Iterator[int]:
+        time.sleep(600)
+        yield 1
+
+    with pytest.raises(FeedError, match=r"No first sample came from the source within 0\.3 s"):
+        Feed(source, timeout=0.3)
+
+
+def test_a_first_sample_that_fails() -> None:
+    with pytest.raises(
+        FeedError, match=r"The first sample failed in the preparation: ZeroDivisionError: .* \(in <lam"
+    ):
+        Feed(ROWS, prepare=lambda sample: 1 // 0)
+
+
+def test_slow_workers_are_named() -> None:
+    def slow(sample: int) -> int:
+        if sample:
+            time.sleep(1.5)
+        return sample
+
+    with pytest.warns(
+        UserWarning, match=r"The session waits for data: worker 0 \(process \d+\) has been preparing st"
+    ):
+        assert [int(step) for step in Feed(ROWS[:2], prepare=slow, workers=1, slow=0.1)] == [0, 1]
+
+
+def suicide(sample: int) -> int:
+    if sample == 17:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return sample
+
+
+def leaves(sample: int) -> int:
+    if sample == 17:
+        os._exit(3)
+    return sample
+
+
+@pytest.mark.parametrize(("function", "end"), [(suicide, "was killed by signal 9 (SIGKILL"), (leaves, "exit code 3")])
+def test_workers_that_die_are_named(function: Any, end: str) -> None:
+    count, text = failure(ROWS, prepare=function, workers=2, slow=60.0)
+    assert count == 17
+    assert text.startswith("worker ")
+    assert "(process " in text
+    assert end in text
+    assert text.endswith("while it prepared step 17")
+
+
+def test_a_worker_that_dies_between_two_steps() -> None:
+    with Feed(ROWS, prepare=lambda sample: sample, workers=1, prefetch=1) as feed:
+        next(feed)
+        (child,) = psutil.Process().children()
+        while feed._pump is None or not feed._pump.ready:  # once it has the next step, there is no room for another
+            time.sleep(0.01)
+        child.kill()
+        with pytest.raises(FeedError, match=r"worker 0 \(process \d+\) was killed by signal 9 .* between two steps"):
+            list(feed)
+
+
+def used() -> tuple[int, int, list[str]]:
+    """Descriptors, child processes and threads of feeds."""
+    process = psutil.Process()
+    threads = [thread.name for thread in threading.enumerate() if thread.name.startswith("hostio")]
+    return process.num_fds(), len(process.children()), threads
+
+
+@crews
+@pytest.mark.parametrize("end", ["used up", "closed", "forgotten", "failed"])
+def test_nothing_is_left(workers: int, processes: bool | None, end: str) -> None:
+    before = used()
+    for _ in range(3):
+        feed = Feed(ROWS, prepare=stumbles if end == "failed" else abs, workers=workers, processes=processes)
+        if end == "used up":
+            list(feed)
+        elif end == "failed":
+            with pytest.raises(FeedError):
+                list(feed)
+        else:
+            next(feed)
+        if end == "closed":
+            feed.close()
+            with pytest.raises(StopIteration):
+                next(feed)
+        del feed
+    assert used() == before
+
+
+PROGRAM = """
+import os, sys, time
+from ipu_emu.hostio import Feed
+def slow(sample):
+    time.sleep(0.05)
+    return sample
+with Feed(list(range(1000)), prepare=slow, workers=2) as feed:
+    next(feed)
+    print("begun", flush=True)
+    for step in feed:
+        pass
+"""
+
+
+@pytest.mark.parametrize(("signum", "code"), [(signal.SIGINT, -signal.SIGINT), (signal.SIGKILL, -signal.SIGKILL)])
+def test_workers_end_with_the_program(signum: int, code: int) -> None:
+    program = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, process_group=0
+    )
+    assert program.stdout is not None
+    assert program.stdout.readline() == "begun\n"
+    workers = psutil.Process(program.pid).children()
+    assert len(workers) == 2
+    if signum == signal.SIGINT:
+        os.killpg(program.pid, signum)
+    else:
+        program.kill()
+    _, errors = program.communicate(timeout=120)
+    assert program.returncode == code
+    assert errors.count("KeyboardInterrupt") == (1 if signum == signal.SIGINT else 0)
+    _, alive = psutil.wait_procs(workers, timeout=60)
+    assert alive == []
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_start_behind_the_end_is_told(stream: bool) -> None:
+    """A job that had finished may go on: there is nothing left."""
+    data = np.arange(20)
+    for epochs in (1, 2):
+        source = (lambda: iter(data)) if stream else data
+        assert list(Feed(source, micro_batch=4, epochs=epochs, start=5 * epochs)) == []
+        with pytest.raises(FeedError, match=f"lies behind the end of the data, which have {5 * epochs} steps; start"):
+            Feed(source, micro_batch=4, epochs=epochs, start=5 * epochs + 1)
+    with pytest.raises(EmulatorError, match="start=6 lies behind steps=3, at which the feed ends"):
+        Feed(data, start=6, steps=3)
+    with pytest.raises(EmulatorError, match=r"A feed cannot have steps=0 \(at least 1\)"):
+        Feed(data, steps=0)

@@ -1,0 +1,168 @@
+"""Ops of aiGraphcore, and random ones, that have no gradient or whose numbers are drawn."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ipu_emu import popart
+from tests.ipu_emu.helpers.sessions import infer, train
+
+
+def test_buckets_are_those_of_numpy() -> None:
+    x = np.array([[-1.0, 0.0, 0.5], [2.0, 3.5, 7.0]], np.float32)
+    edges = np.array([0, 2, 3.5], np.float32)
+    builder = popart.Builder()
+    id = builder.addInputTensor(popart.TensorInfo(x))
+    boundaries = builder.aiOnnx.constant(edges)
+    left = builder.aiGraphcore.bucketize([id, boundaries])
+    right = builder.aiGraphcore.bucketize([id, boundaries], 1)
+    made = infer(builder, popart.DataFlow(1, [left, right]), {id: x})
+    np.testing.assert_array_equal(made[left], np.digitize(x, edges, right=True))
+    np.testing.assert_array_equal(made[right], np.digitize(x, edges))
+
+
+def test_a_variable_takes_the_value_that_it_is_given() -> None:
+    builder = popart.Builder()
+    weights = builder.addInitializedInputTensor(np.zeros(3, np.float32))
+    id = builder.addInputTensor(popart.TensorInfo("FLOAT", [3]))
+    builder.aiGraphcore.copyvarupdate([weights, id])
+    loss = builder.aiGraphcore.l1loss([id], 1.0)
+    session = train(builder, popart.DataFlow(1, [loss]), loss, popart.ConstSGD(0.1))
+    value = np.array([3, 1, 2], np.float32)
+    session.run(popart.PyStepIO({id: value}, session.initAnchorArrays()))
+    found = np.empty(3, np.float32)
+    session.weightsToHost()
+    session.readWeights(popart.PyWeightsIO({weights: found}))
+    np.testing.assert_array_equal(found, value)
+
+
+@pytest.mark.parametrize("zero", [False, True])
+def test_a_ctc_loss_without_any_path_is_infinite_or_0(zero: bool) -> None:
+    """Three equal labels need five time steps."""
+    builder = popart.Builder()
+    logs = builder.addInitializedInputTensor(np.full((4, 2, 3), np.log(1 / 3), np.float32))
+    numbers = [np.array(v, np.uint32) for v in ([[1, 1, 1], [1, 2, 0]], [4, 4], [3, 2])]
+    rest = [builder.aiOnnx.constant(value) for value in numbers]
+    losses = builder.aiGraphcore.ctcloss([logs, *rest], popart.ReductionType.NoReduction, 0, "UNDEFINED", zero)
+    total = builder.aiGraphcore.identityloss([losses], popart.ReductionType.Sum)
+    gradient = popart.reservedGradientPrefix() + logs
+    session = train(builder, popart.DataFlow(1, [losses, gradient]), total, popart.ConstSGD(1e-30))
+    anchors = session.initAnchorArrays()
+    session.run(popart.PyStepIO({}, anchors))
+    assert anchors[losses][0] == (0 if zero else np.inf)
+    paths = 15  # of length 4 over b 1 b 2 b, counted by hand: 3^4 sequences, of which 15 shorten to 1 2
+    assert anchors[losses][1] == pytest.approx(-np.log(paths / 81), rel=1e-6)
+    if zero:
+        assert np.isfinite(anchors[gradient]).all()
+
+
+def test_shaped_dropout_keeps_or_drops_whole_rows() -> None:
+    builder = popart.Builder()
+    x = builder.addInitializedInputTensor(np.ones((400, 3), np.float32))
+    y = builder.aiGraphcore.shapeddropout([x], [400, 1], 0.25)
+    loss = builder.aiGraphcore.identityloss([y], popart.ReductionType.Sum)
+    gradient = popart.reservedGradientPrefix() + x
+    session = train(builder, popart.DataFlow(1, [y, gradient]), loss, popart.ConstSGD(1e-30))
+    anchors = session.initAnchorArrays()
+    session.run(popart.PyStepIO({}, anchors))
+    made = anchors[y]
+    np.testing.assert_array_equal(made, np.broadcast_to(made[:, :1], made.shape))
+    assert set(np.unique(made)) == {0, np.float32(1 / 0.75)}
+    assert 0.68 < (made[:, 0] > 0).mean() < 0.82
+    np.testing.assert_array_equal(anchors[gradient], made)
+    identity = infer(builder, popart.DataFlow(1, [y]), {})
+    np.testing.assert_array_equal(identity[y], np.ones((400, 3)))
+
+
+def test_multinomial_draws_classes_as_often_as_their_probabilities_say() -> None:
+    shares = np.array([[0.1, 0.2, 0.7], [0.5, 0.5, 0.0]], np.float32)
+    builder = popart.Builder()
+    id = builder.addInputTensor(popart.TensorInfo(shares))
+    drawn = builder.aiOnnx.multinomial([builder.aiOnnx.log([id])], 6, 4000)
+    made = infer(builder, popart.DataFlow(1, [drawn]), {id: shares})[drawn]
+    assert made.shape == (2, 4000)
+    assert made.dtype == np.int32
+    for row, expected in zip(made, shares, strict=True):
+        np.testing.assert_allclose(np.bincount(row, minlength=3) / 4000, expected, atol=0.03)
+
+
+@pytest.mark.parametrize(("training", "ratio"), [(True, 0.25), (False, 0.25), (True, 0.0)])
+def test_a_dropout_of_opset_12_says_itself_whether_it_acts(training: bool, ratio: float) -> None:
+    builder = popart.Builder()
+    x = builder.addInitializedInputTensor(np.ones(4000, np.float32))
+    rest = [builder.aiOnnx.constant(np.array(value)) for value in (np.float32(ratio), training)]
+    (y,) = builder.customOp("Dropout", 12, "ai.onnx", [x, *rest], {})
+    loss = builder.aiGraphcore.identityloss([y], popart.ReductionType.Sum)
+    session = train(builder, popart.DataFlow(1, [y]), loss, popart.ConstSGD(1e-30))
+    anchors = session.initAnchorArrays()
+    session.run(popart.PyStepIO({}, anchors))
+    dropped = (anchors[y] == 0).mean()
+    assert abs(dropped - (ratio if training else 0)) < 0.03
+    assert anchors[y].max() == pytest.approx(1 / (1 - ratio) if training else 1)
+
+
+def test_abort_ends_the_step_where_its_input_is_not_zero() -> None:
+    builder = popart.Builder()
+    x, test = builder.addInputTensor("FLOAT", [2]), builder.addInputTensor("INT32", [])
+    builder.aiGraphcore.abort([test])
+    y = builder.aiOnnx.neg([x])
+    given = {x: np.ones(2, np.float32), test: np.array(0, np.int32)}
+    np.testing.assert_array_equal(infer(builder, popart.DataFlow(1, [y]), given)[y], [-1, -1])
+    with pytest.raises(popart.poplar_application_runtime_error, match="The program was aborted by Op Abort"):
+        infer(builder, popart.DataFlow(1, [y]), given | {test: np.array(3, np.int32)})
+
+
+def test_abort_without_an_input_always_ends_the_step() -> None:
+    builder = popart.Builder()
+    y = builder.aiOnnx.neg([builder.addInputTensor("FLOAT", [2])])
+    builder.aiGraphcore.abort([])
+    with pytest.raises(popart.poplar_application_runtime_error, match="The program was aborted"):
+        infer(builder, popart.DataFlow(1, [y]), {"input": np.ones(2, np.float32)})
+
+
+def test_printtensor_prints_values_and_gradients(capfd: pytest.CaptureFixture[str]) -> None:
+    builder = popart.Builder()
+    x = builder.addInitializedInputTensor(np.array([1.5, -2.0], np.float32))
+    y = builder.aiGraphcore.printtensor([x], title="weights")
+    quiet = builder.aiGraphcore.printtensor([y], 0, "twice")
+    loss = builder.aiGraphcore.identityloss([builder.aiOnnx.add([quiet, y])], popart.ReductionType.Sum)
+    session = train(builder, popart.DataFlow(1, [loss]), loss, popart.ConstSGD(0.5))
+    assert capfd.readouterr().err == ""
+    session.run(popart.PyStepIO({}, session.initAnchorArrays()))
+    printed = ["weights: [ 1.5 -2. ]", "twice: [ 1.5 -2. ]", "Gradient___weights: [2. 2.]"]
+    assert capfd.readouterr().err.splitlines() == printed
+
+
+def test_convolutions_planned_together_need_no_bias() -> None:
+    builder = popart.Builder()
+    x, w = np.arange(16, dtype=np.float32).reshape(1, 1, 4, 4), np.ones((1, 1, 3, 3), np.float32)
+    ids = [builder.addInputTensor(popart.TensorInfo(array)) for array in (x, w)]
+    first, second = builder.aiGraphcore.multiconv([ids, ids], strides=[[1, 1], [2, 2]])
+    made = infer(builder, popart.DataFlow(1, [first, second]), dict(zip(ids, (x, w), strict=True)))
+    np.testing.assert_array_equal(made[first][0, 0], [[45, 54], [81, 90]])
+    np.testing.assert_array_equal(made[second][0, 0], [[45]])
+
+
+def test_whole_numbers_can_be_scaled() -> None:
+    builder = popart.Builder()
+    x = builder.addInputTensor("INT32", [3])
+    y = builder.aiGraphcore.scale([x], 2)
+    made = infer(builder, popart.DataFlow(1, [y]), {x: np.array([1, -2, 3], np.int32)})
+    np.testing.assert_array_equal(made[y], [2, -4, 6])
+
+
+@pytest.mark.parametrize("loss", ["identityloss", "nllloss"])
+def test_a_reduction_that_does_not_exist_is_refused(loss: str) -> None:
+    builder = popart.Builder()
+    inputs = [builder.addInputTensor("FLOAT", [2, 3]), builder.addInputTensor("INT32", [2])]
+    made = getattr(builder.aiGraphcore, loss)(inputs if loss == "nllloss" else inputs[:1], reduction="sum")
+    with pytest.raises(popart.popart_exception, match="reduction 'sum' is not one of Mean, Sum, NoReduction"):
+        infer(builder, popart.DataFlow(1, [made]), {})
+
+
+def test_labels_are_integers_of_32_bits() -> None:
+    builder = popart.Builder()
+    made = builder.aiGraphcore.nllloss([builder.addInputTensor("FLOAT", [2, 3]), builder.addInputTensor("INT8", [2])])
+    with pytest.raises(popart.popart_exception, match="Expected the label tensor NllOp to be an integer data type"):
+        infer(builder, popart.DataFlow(1, [made]), {})

@@ -1,0 +1,126 @@
+"""ONNX's own operator cases and the models that PyTorch once exported for it.
+
+``data/onnx_cases_skipped.txt`` has a line for each case that cannot pass, with the reason. A case that passes all the
+same, or that is not among ONNX's any more, makes the test fail: take the line out.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from ipu_emu import popart
+from tests.ipu_emu.ops.cases.onnx_cases import check, exported_models, node_cases, run
+
+#: Batches of a case with random results.
+TIMES = 400
+SKIPPED = Path(__file__).parents[1] / "data" / "onnx_cases_skipped.txt"
+
+
+def skipped() -> dict[str, str]:
+    """Reason by name."""
+    lines = [line.split(maxsplit=1) for line in SKIPPED.read_text().splitlines() if line]
+    return dict(lines)
+
+
+def random_results(name: str) -> Callable[..., None] | None:
+    """How a case is compared whose results are random; None for all others."""
+    if name.startswith("test_bernoulli"):
+        return bernoulli
+    return dropped if name in RANDOM_DROPOUTS else None
+
+
+RANDOM_DROPOUTS = {f"test_training_dropout{kind}" for kind in ("", "_mask", "_default", "_default_mask")}
+
+
+def likely(share: np.ndarray, probability: np.ndarray, count: int) -> bool:
+    """Whether a share of ``count`` trials lies within five standard deviations of what is expected."""
+    return bool((abs(share - probability) <= 5 * np.sqrt(probability * (1 - probability) / count) + 1e-9).all())
+
+
+def bernoulli(case: Any, made: dict[str, np.ndarray], x: np.ndarray) -> None:
+    """Ones as often as ``x`` says, or zeros: ONNX's expansion has the comparison the other way round."""
+    y = made["y"]
+    assert y.dtype == case.data_sets[0][1][0].dtype
+    assert set(np.unique(y)) <= {0, 1}
+    assert likely(y.mean(0), 1 - x if "expanded" in case.name else x, TIMES)
+
+
+def dropped(case: Any, made: dict[str, np.ndarray], x: np.ndarray, ratio: np.ndarray, _: np.ndarray) -> None:
+    """Elements are kept as often as the ratio says, and enlarged; the mask tells which."""
+    kept = made["y"] != 0
+    np.testing.assert_allclose(made["y"], np.where(kept, x / (1 - ratio), 0), 1e-6)
+    assert likely(kept.mean(0), 1 - ratio, TIMES)
+    if "z" in made:
+        np.testing.assert_array_equal(made["z"], kept)
+
+
+def failure(case: Any) -> str:
+    """What goes wrong with a case; the empty text for nothing."""
+    compare = random_results(case.name)
+    try:
+        if compare:
+            inputs = case.data_sets[0][0]
+            names = [info.name for info in case.model.graph.input]
+            compare(case, run(case.model, dict(zip(names, inputs, strict=True)), TIMES), *inputs)
+        else:
+            check(case.model, case.data_sets, case.rtol, case.atol)
+    except (AssertionError, TypeError, popart.popart_exception) as error:
+        return f"{type(error).__name__}: {error}".replace("\n", " ")[:300]
+    return ""
+
+
+@pytest.mark.timeout(900)  # some 1,900 sessions
+def test_every_operator_case_passes_or_says_why_not() -> None:
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        failures = {name: failure(case) for name, case in node_cases().items()}
+    reasons = skipped()
+    assert {name: text for name, text in failures.items() if text and name not in reasons} == {}
+    assert {name for name in reasons if not failures.get(name)} == set(), "these lines are stale"
+    assert len(failures) - len(reasons) > 1390
+
+
+def test_models_exported_by_pytorch() -> None:
+    """Of opset 6, made by PyTorch for ONNX: one operator or module each, with its data."""
+    failures = {}
+    for name, (model, data) in exported_models().items():
+        try:
+            check(model, data, 1e-3, 1e-5)
+        except (AssertionError, popart.popart_exception) as error:
+            failures[name] = str(error)[:300]
+    assert failures == {}
+
+
+def test_the_largest_opset_is_that_of_the_package() -> None:
+    newest = onnx.defs.onnx_opset_version()
+    x = onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [2])
+    y = onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [2])
+    graph = onnx.helper.make_graph([onnx.helper.make_node("Exp", ["x"], ["y"])], "g", [x], [y])
+    for version, good in ((6, True), (newest, True), (5, False), (newest + 1, False)):
+        model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", version)])
+        if good:
+            assert run(model, {"x": np.zeros(2, np.float32)})["y"].tolist() == [1, 1]
+            continue
+        with pytest.raises(popart.popart_exception) as error:
+            popart.Builder(model.SerializeToString())
+        assert error.value.args[0] == (
+            f"Encountered ONNX opset version {version}, Maximimum supported opset is {newest}, minimum 6 and "
+            "default 10."
+        )
+
+
+@pytest.mark.parametrize("name", ["convolutions", "recurrent", "transformer"])
+def test_models_exported_by_a_recent_pytorch(name: str) -> None:
+    """PyTorch 2.13: the first two by the TorchScript exporter, the last by the one that replaced it (opset 20)."""
+    folder = SKIPPED.parent
+    model = onnx.load(folder / f"torch_{name}.onnx")
+    data = np.load(folder / f"torch_{name}.npz")
+    made = run(model, {model.graph.input[0].name: data["x"]})
+    np.testing.assert_allclose(made[model.graph.output[0].name], data["y"], rtol=1e-4, atol=1e-6)

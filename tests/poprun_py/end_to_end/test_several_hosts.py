@@ -1,0 +1,150 @@
+"""Jobs on several real hosts: network namespaces with a name, an address and an sshd each, host keys checked."""
+
+from __future__ import annotations
+
+import random
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.helpers.mpi_jobs import ROOT
+from tests.helpers.network_namespaces import Hosts, hosts, needs_hosts
+from tests.poprun_py.helpers.several_hosts import Job, kill_one
+
+HELLO = 'echo "$POPDIST_REPLICA_INDEX_OFFSET $POPDIST_LOCAL_INSTANCE_INDEX $(hostname) $PWD $FLAVOUR"'
+
+
+@pytest.fixture(scope="module")
+def four(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
+    """Four hosts for the whole module; tests that break a link mend it."""
+    with hosts(4, tmp_path_factory.mktemp("hosts")) as where:
+        yield where
+
+
+@pytest.fixture
+def run(four: Hosts) -> Iterator[Callable[..., Job]]:
+    """``run(count, *arguments, **environment)`` starts a job on the first ``count`` hosts."""
+    jobs = []
+
+    def start(count: int, *arguments: str, **environment: str) -> Job:
+        jobs.append(Job(four, ["--host", ",".join(four.names[:count]), *arguments], environment))
+        return jobs[-1]
+
+    yield start
+    for job in jobs:
+        job.end()
+
+
+@needs_hosts
+@pytest.mark.parametrize("count", [2, 4])
+def test_every_instance_says_hello_from_its_host(four, run, mpi, count, tmp_path):
+    job = run(count, "--mpi", mpi, "--num-instances", str(2 * count), "sh", "-c", HELLO, FLAVOUR="mint tea")
+    code, out, err = job.finish()
+    assert (code, err) == (0, "")
+    expected = {
+        f"[1,{rank}]<stdout>:{rank} {rank % 2} {four.names[rank // 2]} {Path.cwd()} mint tea"
+        for rank in range(2 * count)
+    }
+    assert set(out.splitlines()) == expected
+    assert not job.left(within=60)
+
+
+@needs_hosts
+def test_a_subnet_is_used_by_its_name_on_each_host(four, run):
+    show = "echo $UCX_NET_DEVICES $GLOO_SOCKET_IFNAME"
+    for asked in ("v0", "10.77.0.0/24"):
+        code, out, err = run(2, "--host-subnet", asked, "--num-instances", "2", "sh", "-c", show).finish()
+        assert (code, err) == (0, "")
+        assert sorted(out.splitlines()) == ["[1,0]<stdout>:v0 v0", "[1,1]<stdout>:v1 v1"]
+
+
+@needs_hosts
+def test_training_over_four_hosts_gives_the_weights_of_one(four, run, tmp_path):
+    """Bitwise; and the gradients really crossed the links."""
+    arguments = [sys.executable, str(ROOT / "examples/digits.py"), "--epochs", "2", "--weights-out"]
+    before = four.sent_bytes(3)
+    spread = run(4, "--num-instances", "4", "--num-replicas", "4", *arguments, str(tmp_path / "four.npz"))
+    code, _, err = spread.finish(timeout=180)
+    assert code == 0, err
+    assert four.sent_bytes(3) - before > 100_000
+    alone = run(1, "--num-instances", "1", "--num-replicas", "4", *arguments, str(tmp_path / "one.npz"))
+    code, _, err = alone.finish(timeout=180)
+    assert code == 0, err
+    with np.load(tmp_path / "four.npz") as first, np.load(tmp_path / "one.npz") as second:
+        assert set(first) == set(second)
+        for name in first:
+            assert first[name].tobytes() == second[name].tobytes(), name
+
+
+@needs_hosts
+def test_exit_codes_and_signals_come_from_the_host_where_they_were(four, run, mpi):
+    program = "test $POPDIST_REPLICA_INDEX_OFFSET = 1 && {}; sleep 60"
+    for what, code, said in (
+        ("exit 7", 7, "exited with code 7"),
+        ("kill -SEGV $$", 128 + signal.SIGSEGV, "was killed by signal 11 (SIGSEGV)"),
+    ):
+        job = run(2, "--mpi", mpi, "--num-instances", "2", "sh", "-c", program.format(what))
+        ended, _, err = job.finish()
+        assert ended == code
+        assert "poprun-py: instance 1 (pid " in err
+        assert f" on {four.names[1]}, replica 1) {said}" in err
+        assert not job.left(within=60)
+
+
+@needs_hosts
+def test_an_interrupt_reaches_the_programs_on_all_hosts(run, mpi):
+    program = 'trap "echo bye; exit 0" INT; echo ready; sleep 60 & wait'
+    job = run(2, "--mpi", mpi, "--num-instances", "2", "sh", "-c", program)
+    job.wait_for(b"ready", 2)
+    job.process.send_signal(signal.SIGINT)
+    code, out, _ = job.finish()
+    assert code == 128 + signal.SIGINT
+    assert out.count("bye") == 2
+    assert not job.left(within=60)
+
+
+@needs_hosts
+def test_an_interface_that_there_is_not_is_refused(run):
+    code, _, err = run(2, "--num-instances", "2", "--host-subnet", "eth77", "true").finish()
+    assert code == 2
+    assert "v0 (10.77.0.0/24)" in err
+
+
+@needs_hosts
+def test_a_host_that_cannot_be_reached_is_named(four):
+    job = Job(four, ["--host", f"{four.names[0]},nowhere.invalid", "--num-instances", "2", "true"])
+    code, _, err = job.finish()
+    assert code != 0
+    assert "nowhere.invalid" in err
+    assert not job.left(within=60)
+
+
+@needs_hosts
+def test_unplugging_a_host_ends_the_job_with_that_host_named(four, run, mpi):
+    """On both sides of the cut; SILENCE is 8 s, and both sides look every second or two."""
+    job = run(2, "--mpi", mpi, "--num-instances", "2", "sh", "-c", "echo ready; sleep 120")
+    job.wait_for(b"ready", 2)
+    link = ["ip", "-n", four.names[1], "link", "set", "v1"]
+    subprocess.run([*link, "down"], check=True)
+    try:
+        code, _, err = job.finish()
+        assert code == 128 + signal.SIGKILL
+        assert f"on {four.names[1]}" in err
+        assert "its host is down, or out of reach" in err
+        assert not job.left(within=60, sessions=False)  # sshd's own wait for their connections much longer
+    finally:
+        subprocess.run([*link, "up"], check=True)
+
+
+@needs_hosts
+@pytest.mark.parametrize("role", ["launcher", "mpirun", "ssh", "proxy", "supervisor", "program"])
+def test_a_death_leaves_no_process_on_any_host(four, mpi, role):
+    """One of each; ``python -m tests.poprun_py.helpers.several_hosts --count 50`` kills at random."""
+    where = Hosts(four.names[:2], four.ssh)
+    faults = [fault for fault in kill_one(where, mpi, role, random.Random(role)).faults if "took" not in fault]
+    assert not faults

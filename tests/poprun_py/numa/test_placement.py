@@ -1,0 +1,143 @@
+"""Where instances are bound: plans on made-up hosts, and what the kernel says of real ones."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from poprun_py.numa.binding import bind, memory_policy
+from poprun_py.numa.placement import STRATEGIES, Placement, place
+from poprun_py.numa.topology import Node, NumaTopology, discover_here, listed
+from poprun_py.options.option_table import LaunchOptions
+from poprun_py.plan.launch_plan import THREAD_VARIABLES, placement_strategy
+
+ROOT = Path(__file__).parents[3]
+
+
+def host(nodes, cores, threads=1):
+    """``nodes`` x ``cores`` x ``threads`` CPUs; second threads are numbered behind all first ones."""
+    count = nodes * cores
+    numbered = [
+        tuple(tuple(core + count * thread for thread in range(threads)) for core in range(first, first + cores))
+        for first in range(0, count, cores)
+    ]
+    return NumaTopology(tuple(Node(index, node, (index,)) for index, node in enumerate(numbered)))
+
+
+def places(topology, strategy, count):
+    found = [place(topology, strategy, index=index, count=count) for index in range(count)]
+    return [f"{listed(one.cpus)}@{listed(one.memory)}x{one.threads}" for one in found]
+
+
+def test_the_example_of_the_poprun_documents():
+    """2 instances on 4 nodes: 2 nodes each."""
+    assert places(host(4, 2), "spreadnuma", 2) == ["0-3@0-1x4", "4-7@2-3x4"]
+
+
+@pytest.mark.parametrize(
+    ("strategy", "nodes", "cores", "count", "expected"),
+    [
+        ("spreadnuma", 1, 4, 1, ["0-3@0x4"]),
+        ("spreadnuma", 2, 4, 2, ["0-3@0x4", "4-7@1x4"]),
+        ("spreadnuma", 2, 4, 4, ["0-3@0x2", "0-3@0x2", "4-7@1x2", "4-7@1x2"]),
+        ("spreadnuma", 2, 4, 3, ["0-3@0x2", "0-3@0x2", "4-7@1x4"]),
+        ("spreadnuma", 4, 1, 3, ["0@0x1", "1@1x1", "2-3@2-3x2"]),
+        ("spreadnuma", 1, 2, 8, ["0-1@0x1"] * 8),
+        ("spreadcore", 2, 4, 4, ["0-1@0x2", "2-3@0x2", "4-5@1x2", "6-7@1x2"]),
+        ("spreadcore", 2, 2, 3, ["0@0x1", "1@0x1", "2-3@1x2"]),
+        ("spreadcore", 1, 2, 4, ["0@0x1", "0@0x1", "1@0x1", "1@0x1"]),
+        ("spreadcore", 2, 3, 2, ["0-2@0x3", "3-5@1x3"]),
+        ("roundrobin", 2, 4, 3, ["0-3@0x2", "4-7@1x4", "0-3@0x2"]),
+        ("disabled", 2, 4, 2, ["0-7@0-1x4", "0-7@0-1x4"]),
+    ],
+)
+def test_strategies(strategy, nodes, cores, count, expected):
+    assert places(host(nodes, cores), strategy, count) == expected
+
+
+def test_threads_of_a_core_stay_together():
+    assert places(host(1, 4, threads=2), "spreadcore", 4) == ["0,4@0x2", "1,5@0x2", "2,6@0x2", "3,7@0x2"]
+
+
+@pytest.mark.parametrize("strategy", sorted(set(STRATEGIES) - {"disabled"}))
+@pytest.mark.parametrize("count", [1, 2, 3, 5, 8, 16])
+def test_instances_share_a_place_or_have_nothing_in_common(strategy, count):
+    topology = host(4, 3, threads=2)
+    found = [place(topology, strategy, index=index, count=count) for index in range(count)]
+    for one in found:
+        same = [other for other in found if other.cpus == one.cpus]
+        assert len(same) == one.sharers
+        assert all(not set(one.cpus) & set(other.cpus) for other in found if other not in same)
+    if strategy != "roundrobin" or count >= 4:
+        assert {cpu for one in found for cpu in one.cpus} == set(topology.cpus)
+
+
+@pytest.mark.parametrize(
+    ("options", "strategy"),
+    [
+        ({}, "spreadnuma"),
+        ({"process_placement": "disabled"}, "disabled"),
+        ({"numa_aware": True}, "roundrobin"),
+        ({"numa_aware": False}, "disabled"),
+        ({"numa_aware": True, "process_placement": "spreadcore"}, "spreadcore"),
+    ],
+)
+def test_the_old_option_counts_unless_the_new_one_is_given(options, strategy):
+    assert placement_strategy(LaunchOptions(**options, given=frozenset(options))) == strategy
+
+
+def test_the_kernel_binds_cpus_and_memory():
+    """In a process of its own: what sched_getaffinity, get_mempolicy and the allocator's view say afterwards."""
+    cpu, node = min(os.sched_getaffinity(0)), discover_here().memory[0]
+    program = f"""
+import os
+from poprun_py.numa.binding import bind, memory_policy
+from poprun_py.numa.placement import Placement
+assert memory_policy() == (0, set())
+print(repr(bind(Placement(({cpu},), ({node},)))), os.sched_getaffinity(0), memory_policy(), flush=True)
+if os.fork() == 0:
+    os.execvp("sh", ["sh", "-c", "grep Cpus_allowed_list /proc/self/status; grep -c bind /proc/self/numa_maps"])
+os.wait()
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, check=True)
+    words, cpus, maps = done.stdout.splitlines()
+    assert words == f"'' {{{cpu}}} (2, {{{node}}})", done.stderr
+    assert cpus.split() == ["Cpus_allowed_list:", str(cpu)]
+    assert int(maps) > 0
+
+
+def test_what_is_not_bound_stays_as_it_is():
+    before = os.sched_getaffinity(0), memory_policy()
+    assert bind(Placement((0,), (0,), bound=False)) == ""
+    assert (os.sched_getaffinity(0), memory_policy()) == before
+
+
+def test_cpus_that_the_kernel_refuses_are_told():
+    imports = "from poprun_py.numa.binding import *; from poprun_py.numa.placement import *"
+    script = f"{imports}; print(bind(Placement((4095,), ())))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT, check=True)
+    assert done.stdout == "it cannot be bound to its CPUs: Invalid argument\n"
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two CPUs")
+def test_instances_of_a_job_are_bound_and_use_their_cpus(launch):
+    """By cores: each of two instances has half the CPUs, as the kernel and its libraries are told."""
+    show = "grep Cpus_allowed_list /proc/self/status; echo threads $" + " $".join(THREAD_VARIABLES)
+    job = launch("--num-instances", "2", "--process-placement", "spreadcore", "sh", "-c", show)
+    code, out, err = job.finish()
+    assert code == 0, err
+    lines = sorted(out.decode().splitlines())
+    topology = discover_here()
+    for index in range(2):
+        mine = place(topology, "spreadcore", index=index, count=2)
+        assert f"[1,{index}]<stdout>:Cpus_allowed_list:\t{listed(mine.cpus)}" in lines
+        assert f"[1,{index}]<stdout>:threads {' '.join([str(mine.threads)] * len(THREAD_VARIABLES))}" in lines
+
+
+def test_nothing_is_bound_when_placement_is_disabled(launch):
+    job = launch("--process-placement=disabled", "grep", "-E", "^Cpus_allowed_list", "/proc/self/status")
+    assert job.finish()[1].decode().split()[-1] == listed(os.sched_getaffinity(0))

@@ -1,0 +1,57 @@
+"""The exception that ended a program is found in what Python prints, and told from everything else."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from poprun_py.output.uncaught_exception import find_uncaught
+
+TRACEBACK = b'Traceback (most recent call last):\n  File "x.py", line 1, in <module>\n    f()\n    ^^^\n'
+
+
+def stderr_of(*words: str) -> bytes:
+    return subprocess.run([sys.executable, *words], capture_output=True, check=False).stderr
+
+
+@pytest.mark.parametrize(
+    ("code", "told"),
+    [
+        ("1/0", "ZeroDivisionError: division by zero (<string>:1)"),
+        ("raise KeyboardInterrupt", "KeyboardInterrupt (<string>:1)"),
+        ("import nonesuch", "ModuleNotFoundError: No module named 'nonesuch' (<string>:1)"),
+        ("assert False", "AssertionError (<string>:1)"),
+        ("raise Exception('a: b\\nand more')", "Exception: a: b (<string>:1)"),
+        ("def f(): 1/0\nf()", "ZeroDivisionError: division by zero (<string>:1, in f)"),
+        ("x = = 3", "SyntaxError: invalid syntax (<string>:1)"),
+        ("try: 1/0\nexcept Exception as e: raise ValueError('v') from e", "ValueError: v (<string>:2)"),
+        ("raise ValueError('x' * 1000)", "ValueError: " + "x" * 185 + "... (<string>:1)"),
+    ],
+)
+def test_what_python_prints_is_recognised(code, told):
+    stderr = stderr_of("-c", code)
+    assert str(find_uncaught(stderr)) == told
+    assert str(find_uncaught(b"warning: something\n" + stderr + b"MPI says goodbye\n")) == told
+
+
+def test_the_place_is_in_the_user_s_code_not_in_a_library(tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text("import json\ndef load(text):\n    return json.loads(text)\nload('{')\n")
+    assert str(find_uncaught(stderr_of(str(script)))).endswith("(train.py:3, in load)")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"",
+        b"error: no\n",
+        TRACEBACK,
+        TRACEBACK + b"ValueError: x\n" + b"and on it goes\n" * 20,
+        b'  File "x.py", line 1, in f\n    f()\n',
+        b"\xff" * 100,
+    ],
+)
+def test_other_text_is_not(text):
+    assert find_uncaught(text) is None
