@@ -4,10 +4,10 @@
     rank 1   B.all_reduce (waits for rank 0)    A.all_reduce
 
 A rank that has waited for a second says so in its line of the control block, again and again while nothing else in
-its process could go on (``idle_threads``), and looks at what the others say in other communicators. Two that miss each
-other will wait for ever, whatever else happens. Then there is also one that misses rank 0, and is missed by it, as soon as
-rank 0 waits too: that rank tells everybody. Where a process has other threads at work, any of them may yet call what
-is missed: nothing is said, and the time-out decides.
+its process could go on (``idle_threads``), and looks at what the others say in other communicators. Two that miss
+each other will wait for ever, whatever else happens. Then there is also one that misses rank 0, and is missed by it,
+as soon as rank 0 waits too: that rank tells everybody. Where a process has other threads at work, any of them may yet
+call what is missed: nothing is said, and the time-out decides.
 """
 
 from __future__ import annotations
