@@ -1,4 +1,4 @@
-"""Write what the tables of options say into docs/: options.md as a whole, and the table of other launchers' options.
+"""Write what the tables of options say into docs/: reference/options.md, and the table of other launchers' options.
 
 python scripts/document_options.py           writes both pages
 python scripts/document_options.py --check   writes nothing; exit code 1 where a page is out of date
@@ -33,7 +33,7 @@ which `scripts/document_options.py` writes from the table in `poprun_py/options/
 
 
 def options_page() -> str:
-    """docs/options.md."""
+    """docs/reference/options.md."""
     parts = [OPTIONS_HEAD]
     for group, options in groupby(OPTIONS, key=lambda option: option.group):
         rows = [f"| {_spelled(option)} | {_cell(option.help)} |" for option in options]
@@ -43,7 +43,7 @@ def options_page() -> str:
 
 
 def habits_page(before: str) -> str:
-    """docs/from-mpirun-and-torchrun.md: ``before`` with a new table between the marks."""
+    """docs/guides/from-mpirun-and-torchrun.md: ``before`` with a new table between the marks."""
     head, _, rest = before.partition(BEGIN)
     _, _, tail = rest.partition(END)
     rows = [f"| {row.launcher} | {_code(row.theirs)} | {_code(row.ours)} | {_cell(row.note)} |" for row in FOREIGN]
@@ -66,8 +66,8 @@ def _cell(text: str) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    habits = DOCS / "from-mpirun-and-torchrun.md"
-    pages = {DOCS / "options.md": options_page(), habits: habits_page(habits.read_text())}
+    habits = DOCS / "guides/from-mpirun-and-torchrun.md"
+    pages = {DOCS / "reference/options.md": options_page(), habits: habits_page(habits.read_text())}
     stale = [path for path, text in pages.items() if not path.exists() or path.read_text() != text]
     for path in stale:
         if "--check" in arguments:

@@ -1,6 +1,6 @@
 """Foreign: options of other launchers that people type out of habit, and what to write instead.
 
-One table serves the parser's advice and docs/from-mpirun-and-torchrun.md.
+One table serves the parser's advice and docs/guides/from-mpirun-and-torchrun.md.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from gcl import Communicator
 from tests.gcl.helpers.threads import on_threads
 from tests.helpers.mpi_jobs import ROOT
 
-PAGE = ROOT / "docs" / "collectives.md"
+PAGE = ROOT / "docs/guides/collectives.md"
 
 
 def test_examples_of_the_page(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,7 +28,7 @@ Examples
   ipu-emu clock transformer --ipus 2 --schedule interleaved --accumulation 8 --output timeline.svg
 
 All times are modelled. Matrix units reach their peak unless --efficiency says otherwise, and operands move once: a
-step on real IPUs takes longer. docs/ipu-emu.md says what is modelled, and how.
+step on real IPUs takes longer. docs/guides/ipu-emu.md says what is modelled, and how.
 """
 
 

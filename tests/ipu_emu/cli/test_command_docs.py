@@ -1,4 +1,4 @@
-"""docs/ipu-emu.md and README.md: commands print what they show."""
+"""docs/guides/ipu-emu.md and README.md: commands print what they show."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from ipu_emu.cli import main
 from tests.helpers.mpi_jobs import ROOT
 
-PAGES = (ROOT / "docs" / "ipu-emu.md").read_text() + (ROOT / "README.md").read_text()
+PAGES = (ROOT / "docs/guides/ipu-emu.md").read_text() + (ROOT / "README.md").read_text()
 SHOWN = re.findall(r"```\n\$ (?:.venv/bin/)?ipu-emu ([^\n]*)\n(.*?)```", PAGES, flags=re.DOTALL)
 
 

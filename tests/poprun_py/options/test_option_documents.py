@@ -16,7 +16,7 @@ from poprun_py.options.foreign_options import FOREIGN
 from poprun_py.options.option_table import OPTIONS
 
 ROOT = Path(__file__).parents[3]
-HABITS = ROOT / "docs/from-mpirun-and-torchrun.md"
+HABITS = ROOT / "docs/guides/from-mpirun-and-torchrun.md"
 
 
 def rows(page: Path) -> list[list[str]]:
@@ -39,7 +39,7 @@ def test_the_pages_are_up_to_date():
 
 
 def test_every_option_is_on_the_page():
-    spelled = " ".join(row[0] for row in rows(ROOT / "docs/options.md"))
+    spelled = " ".join(row[0] for row in rows(ROOT / "docs/reference/options.md"))
     assert all(f"--{name}" in spelled for option in OPTIONS for name in option.spellings)
     assert list(GROUPS) == list(dict.fromkeys(option.group for option in OPTIONS))
 

@@ -1,6 +1,6 @@
 """Draw docs/images/digits.svg: runs the main job and shows its topology table and its loss curve.
 
-PATH=.venv/bin:$PATH python docs/picture.py
+PATH=.venv/bin:$PATH python scripts/picture.py
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import subprocess
 from pathlib import Path
 
 COMMAND = "poprun-py --num-instances 2 --num-replicas 4 python examples/digits.py"
-TARGET = Path(__file__).parent / "images" / "digits.svg"
+TARGET = Path(__file__).parents[1] / "docs/images/digits.svg"
 WIDTH, HEIGHT, LINE = 900, 330, 15
 LEFT, RIGHT, TOP, BOTTOM = 520, 870, 60, 285  # of the plot
 
