@@ -11,7 +11,7 @@ import pytest
 
 PRELUDE = """
 import os, signal, sys, time
-from poprun_py import processes
+from poprun_py.linux import processes
 
 def start(code, **changes):
     null = os.open(os.devnull, os.O_RDWR)
