@@ -14,8 +14,8 @@ from ipu_emu.compiler.memory.offloading import offload_accumulators, offload_var
 from ipu_emu.compiler.optimisers.automatic_loss_scaling import LossScaler
 from ipu_emu.compiler.optimisers.gradient_clipping import clip_norms
 from ipu_emu.compiler.optimisers.optimiser_sharding import Divide, shard_variables
-from ipu_emu.compiler.optimisers.update_rule import Rule
-from ipu_emu.compiler.placement.tensor_places import homes, place_updates
+from ipu_emu.compiler.optimisers.update_rule import UpdateRule
+from ipu_emu.compiler.placement.tensor_places import place_updates, tensor_places
 from ipu_emu.compiler.rewriting.dropout_keys import with_dropout
 from ipu_emu.compiler.rewriting.pruning import prune
 from ipu_emu.compiler.rewriting.reserved_prefixes import GRADIENT
@@ -26,11 +26,11 @@ from ipu_emu.graph.dtype import FLOAT16
 from ipu_emu.ops import expanded
 from ipu_emu.ops.control.loop_and_while import check_gradients
 
-__all__ = ["Gradient", "Reduction", "inference_graph", "shares", "training_graph"]
+__all__ = ["Gradient", "Reduction", "inference_graph", "remaining_divisor", "training_graph"]
 
 
-def shares(reduction: Reduction, *, accumulation: int, replicas: int) -> int:
-    """By what the update still has to divide the reduced gradient."""
+def remaining_divisor(reduction: Reduction, *, accumulation: int, replicas: int) -> int:
+    """Return by what weight updates divide reduced gradients: A x R where a mean is taken at the end, else 1."""
     return accumulation * replicas if reduction is Reduction.MEAN_POST else 1
 
 
@@ -38,7 +38,7 @@ def training_graph(
     model: Graph,
     *,
     loss: str,
-    optimizer: Rule,
+    optimizer: UpdateRule,
     anchors: Iterable[str],
     accumulation: int,
     replicas: int,
@@ -57,20 +57,20 @@ def training_graph(
     role = Role.CONSTANT if optimizer.loss_scaling.constant else Role.SCALAR
     seed = Tensor(optimizer.loss_scaling_id(dtype), dtype, (), role)
     graph.add(seed, np.array(optimizer.loss_scaling.value, dtype.numpy))
-    differentiate(graph, loss, scaler.scaled_seed(graph, seed, homes(graph)[loss]) if scaler else seed)
+    differentiate(graph, loss, scaler.scaled_seed(graph, seed, tensor_places(graph)[loss]) if scaler else seed)
     fuse_softmax_nll(graph)
     gradients = []
     for weight in graph.with_role(Role.WEIGHT):
         if GRADIENT + weight.id in graph.tensors:
             gradients.append(_accumulated(graph, weight, optimizer, accumulation))
-    divisor = shares(reduction, accumulation=accumulation, replicas=replicas)
+    divisor = remaining_divisor(reduction, accumulation=accumulation, replicas=replicas)
     totals = {gradient.weight: gradient.total for gradient in gradients}
     counted = _counted(graph, scaler, gradients, accumulation) if scaler else []
     if scaler:
         totals = scaler.undo(graph, totals)
-    totals = clip_norms(graph, optimizer, totals, shares=divisor, replicas=replicas)
+    totals = clip_norms(graph, optimizer, totals, divisor=divisor, replicas=replicas)
     for weight_id, total in totals.items():
-        optimizer.append(graph, graph.tensor(weight_id), total, shares=divisor)
+        optimizer.append(graph, graph.tensor(weight_id), total, divisor=divisor)
     if scaler:
         for count in counted:
             scaler.change(graph, count.total, seed)
@@ -114,7 +114,7 @@ def inference_graph(
     return graph
 
 
-def _accumulated(graph: Graph, weight: Tensor, optimizer: Rule, accumulation: int) -> Gradient:
+def _accumulated(graph: Graph, weight: Tensor, optimizer: UpdateRule, accumulation: int) -> Gradient:
     """Without accumulation the part is the total; with it, the total has an id of its own."""
     part = GRADIENT + weight.id
     if accumulation == 1:

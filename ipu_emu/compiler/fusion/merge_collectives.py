@@ -25,10 +25,10 @@ from ipu_emu.ops.communication.remote_copy_ops import REMOTE_LOAD
 from ipu_emu.ops.communication.shard_ops import BETWEEN, exchanged_bytes, shards_of, shares
 from ipu_emu.program.memory_plan import node_in
 
-__all__ = ["is_load", "together"]
+__all__ = ["is_remote_load", "merge_collectives"]
 
 
-def together(
+def merge_collectives(
     graph: Graph, ops: Sequence[Op], stage_of: Callable[[Op], int], limit: int | None, remote: Collection[str] = ()
 ) -> list[tuple[Op, ...]]:
     """``ops`` of the update phase, or of the others, in groups; what belongs to no group is one alone.
@@ -51,18 +51,18 @@ def together(
             group = last[key] = []
             groups.append(group)
         group.append(index)
-    loads = [index for index, op in enumerate(ops) if is_load(op, remote)]
+    loads = [index for index, op in enumerate(ops) if is_remote_load(op, remote)]
     return [tuple(ops[index] for index in group) for group in _ordered(ops, groups, loads)]
 
 
-def is_load(op: Op, remote: Collection[str]) -> bool:
+def is_remote_load(op: Op, remote: Collection[str]) -> bool:
     """Say whether ``op`` loads what is to be reduced."""
     return op.type == REMOTE_LOAD and op.inputs[0] in remote
 
 
 def _size(graph: Graph, op: Op, remote: Collection[str]) -> int:
     """Bytes that are exchanged; 0 for what exchanges nothing."""
-    if is_load(op, remote):
+    if is_remote_load(op, remote):
         return graph.tensor(op.inputs[0]).nbytes
     return exchanged_bytes(node_in(graph, op)) if shares(op) else 0
 

@@ -22,7 +22,7 @@ from ipu_emu.graph import Graph, Op, Phase, Place, Role
 from ipu_emu.ops import TABLE
 from ipu_emu.ops.communication.collective_ops import between_replicas
 
-__all__ = ["RECOMPUTE", "Recomputation", "made_again"]
+__all__ = ["RECOMPUTE", "Recomputation", "recomputed_tensors"]
 
 #: The attribute by which a user chooses for an op, and its values.
 RECOMPUTE = "__recompute_output_in_backward_pass"
@@ -43,7 +43,7 @@ class Recomputation(Enum):
     PIPELINE = "Pipeline"
 
 
-def made_again(graph: Graph, kind: Recomputation, wanted: Iterable[str]) -> set[str]:
+def recomputed_tensors(graph: Graph, kind: Recomputation, wanted: Iterable[str]) -> set[str]:
     """Ids of what the backward pass makes once more; the caller reads ``wanted`` after it, so that is kept."""
     return _Choice(graph, set(wanted)).of(kind)
 

@@ -11,7 +11,7 @@ What differentiates an op with a guard has the same guard; where it did not run,
 
 from __future__ import annotations
 
-from ipu_emu.compiler.placement.tensor_places import homes
+from ipu_emu.compiler.placement.tensor_places import tensor_places
 from ipu_emu.compiler.rewriting.op_writer import Writer
 from ipu_emu.compiler.rewriting.reserved_prefixes import GRADIENT
 from ipu_emu.errors import EmulatorError
@@ -34,9 +34,9 @@ def differentiate(graph: Graph, loss: str, seed: Tensor) -> None:
 class _Differentiation:
     def __init__(self, graph: Graph, loss: str, seed: Tensor) -> None:
         self.graph = graph
-        self.homes = homes(graph)
+        self.tensor_places = tensor_places(graph)
         self.guards = {id: op.guard for op in graph.ops for id in op.outputs}
-        self.writer = Writer(graph, Phase.BACKWARD, self.homes[loss])
+        self.writer = Writer(graph, Phase.BACKWARD, self.tensor_places[loss])
         start = self.writer.value(seed)
         if graph.tensor(loss).shape != seed.shape:
             start = start.shaped(graph.tensor(loss).shape)
@@ -78,7 +78,7 @@ class _Differentiation:
     def total(self, id: str) -> Value | None:
         """The gradient of ``id``, the sum of its parts; named once all parts are there."""
         if id not in self.totals and id in self.parts:
-            self.writer.place, self.writer.guard = self.homes[id], self.guards.get(id, "")
+            self.writer.place, self.writer.guard = self.tensor_places[id], self.guards.get(id, "")
             first, *others = self.parts[id]
             for other in others:
                 first = first + other

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from ipu_emu.compiler.gradients.activation_checkpointing import Recomputation, made_again
+from ipu_emu.compiler.gradients.activation_checkpointing import Recomputation, recomputed_tensors
 from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import Graph, Op, Phase
 from ipu_emu.ops.random.counter_rng import KEY, SALT, salt_of
@@ -29,7 +29,7 @@ RECOMPUTED = "Recomputed___"
 
 def recompute(graph: Graph, kind: Recomputation, wanted: Iterable[str]) -> None:
     """Let the backward pass make again what ``kind`` and the annotations of the ops say; ``wanted`` is kept."""
-    chosen = made_again(graph, kind, wanted)
+    chosen = recomputed_tensors(graph, kind, wanted)
     if chosen:
         _Recomputation(graph, chosen).run()
     if kind is Recomputation.PIPELINE:

@@ -32,10 +32,10 @@ _ROUNDED = {"AddInto": "AddRounded", "MeanInto": "MeanRounded"}
 
 
 class Accumulation:
-    """``homes`` are the places of gradients, ``stages`` learns where what is added to ``graph`` belongs."""
+    """``tensor_places`` are the places of gradients, ``stages`` learns where what is added to ``graph`` belongs."""
 
-    def __init__(self, graph: Graph, homes: Mapping[str, Place], stages: Stages, *, running: bool) -> None:
-        self.graph, self.homes, self.stages, self.running = graph, homes, stages, running
+    def __init__(self, graph: Graph, tensor_places: Mapping[str, Place], stages: Stages, *, running: bool) -> None:
+        self.graph, self.tensor_places, self.stages, self.running = graph, tensor_places, stages, running
         self.counters: dict[int, CountMicroBatch] = {}
 
     def of(self, gradients: Sequence[Gradient]) -> list[Leaf]:
@@ -44,7 +44,7 @@ class Accumulation:
         return [*self.counters.values(), *made]
 
     def one(self, gradient: Gradient) -> list[Leaf]:
-        total, place = self.near(gradient), self.homes[gradient.part]
+        total, place = self.near(gradient), self.tensor_places[gradient.part]
         operands = (total, gradient.part)
         first = Op("CopyInto", operands, (total,), place=place)
         others = Op("AddInto", operands, (total,), place=place)

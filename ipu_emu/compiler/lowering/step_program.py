@@ -17,7 +17,7 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from ipu_emu.compiler.fusion.elementwise_fusion import fuse
-from ipu_emu.compiler.fusion.merge_collectives import is_load, together
+from ipu_emu.compiler.fusion.merge_collectives import is_remote_load, merge_collectives
 from ipu_emu.compiler.gradients.activation_checkpointing import Recomputation
 from ipu_emu.compiler.gradients.recomputation import recompute
 from ipu_emu.compiler.lowering.accumulation import Accumulation
@@ -28,8 +28,8 @@ from ipu_emu.compiler.memory.input_staging import stage_inputs
 from ipu_emu.compiler.memory.loop_bodies import plan_bodies
 from ipu_emu.compiler.memory.offloading import ActivationStorage, offload_activations
 from ipu_emu.compiler.memory.planner import plan_memory
-from ipu_emu.compiler.placement.ipu_copies import COPY, exchange, original_of
-from ipu_emu.compiler.placement.tensor_places import homes
+from ipu_emu.compiler.placement.ipu_copies import COPY, insert_ipu_copies, original_of
+from ipu_emu.compiler.placement.tensor_places import tensor_places
 from ipu_emu.compiler.step_graph import Gradient, Reduction
 from ipu_emu.graph import Graph, Op, Phase, Place, Role, Tensor
 from ipu_emu.ops.communication.collective_ops import between_replicas
@@ -110,7 +110,7 @@ def lower(
         pipelining.check(step.accumulation if step.accumulation > 1 else step.batches)
     continuous = training and step.accumulation == 1
     stages = Stages(graph, pipelining, continuous=continuous)
-    exchange(graph, stages.of, {gradient.total: gradient.part for gradient in gradients})
+    insert_ipu_copies(graph, stages.of, {gradient.total: gradient.part for gradient in gradients})
     if training:
         offload_activations(graph, activations or ActivationStorage())
     stages = Stages(graph, pipelining, continuous=continuous)
@@ -136,8 +136,8 @@ class _Lowering:
         self.graph, self.step, self.anchors = graph, step, anchors
         self.gradients, self.reduction, self.replicas, self.streams = gradients, reduction, replicas, streams
         self.stages, self.bucket_bytes, self.preload = stages, bucket_bytes, preload
-        self.homes = homes(graph, stages.of)
-        self.homes |= {gradient.total: self.homes[gradient.part] for gradient in gradients}
+        self.tensor_places = tensor_places(graph, stages.of)
+        self.tensor_places |= {gradient.total: self.tensor_places[gradient.part] for gradient in gradients}
         self.reduced = [gradient for gradient in gradients if not gradient.scattered]
         self.buckets = buckets_of(((graph.tensor(g.total), self.whole(g)) for g in self.reduced), bucket_bytes)
         self.remote = {gradient.total for gradient in gradients if gradient.remote}
@@ -152,7 +152,7 @@ class _Lowering:
     def whole(self, gradient: Gradient) -> Place:
         """Where a gradient is reduced, and in which stage if that is one of a pipeline."""
         stage = self.stages.by_output[gradient.part] if self.continuous else 0
-        return Place(stage, self.homes[gradient.part].ipu)
+        return Place(stage, self.tensor_places[gradient.part].ipu)
 
     def run(self) -> Executable:
         inputs = self.used_inputs()
@@ -181,11 +181,11 @@ class _Lowering:
         forward: list[Leaf] = [*self.keys(KEY), *self.keys(SHARED_KEY, Phase.FORWARD, Phase.BACKWARD)]
         forward += [self.streams.load(tensor) for tensor in inputs]
         passes = [op for op in self.graph.ops if op.phase is not Phase.UPDATE]
-        forward += map(_instruction, together(self.graph, passes, self.stages.of, self.bucket_bytes))
+        forward += map(_instruction, merge_collectives(self.graph, passes, self.stages.of, self.bucket_bytes))
         forward += self.accumulation()
         updates: list[Leaf] = [*self.reduce(), *self.keys(SHARED_KEY, Phase.UPDATE)]
         ops = [op for op in self.graph.ops if op.phase is Phase.UPDATE]
-        groups = together(self.graph, ops, self.stages.of, self.bucket_bytes, self.remote)
+        groups = merge_collectives(self.graph, ops, self.stages.of, self.bucket_bytes, self.remote)
         updates += [leaf for group in groups for leaf in self.update(group)]
         early, late, end = self.stores()
         if self.stages.pipelining and self.step.accumulation == 1:
@@ -196,7 +196,7 @@ class _Lowering:
 
     def update(self, ops: tuple[Op, ...]) -> list[Leaf]:
         """What an op of the update phase does, or several that go together."""
-        if not is_load(ops[0], self.remote):
+        if not is_remote_load(ops[0], self.remote):
             return [_instruction(ops)]
         room = self.room(self.graph.tensor(ops[0].outputs[0]), ops[0].place.ipu)
         offset, drawn = 0, {gradient.total for gradient in self.gradients if gradient.rounded}
@@ -232,7 +232,7 @@ class _Lowering:
         if self.step.accumulation == 1:
             return []
         running = self.reduction is Reduction.MEAN_RUNNING
-        return Accumulation(self.graph, self.homes, self.stages, running=running).of(self.gradients)
+        return Accumulation(self.graph, self.tensor_places, self.stages, running=running).of(self.gradients)
 
     def reduce(self) -> list[Leaf]:
         """One collective for each bucket."""
@@ -277,7 +277,7 @@ class _Lowering:
         if self.stages.pipelining is None or not lives_on:
             return [HostStore(id, id, period, overlap)]
         now = self.graph.add(replace(self.graph.tensor(id), id=_NOW + id, role=Role.COMPUTED)).id
-        return [Compute(Op(COPY, (id,), (now,), place=self.homes[id])), HostStore(now, id, period, overlap)]
+        return [Compute(Op(COPY, (id,), (now,), place=self.tensor_places[id])), HostStore(now, id, period, overlap)]
 
     def changes_in_update(self, id: str) -> bool:
         updated = any(id in op.outputs for op in self.graph.ops if op.phase is Phase.UPDATE)
@@ -287,7 +287,7 @@ class _Lowering:
         total = _SUM + id
         self.graph.add(replace(self.graph.tensor(id), id=total, role=Role.COMPUTED))
         self.kept.append(total)
-        place = self.homes[id]
+        place = self.tensor_places[id]
         first = Op("CopyInto", (total, id), (total,), place=place)
         return AccumulateAnchor(first, replace(first, type="AddInto"))
 

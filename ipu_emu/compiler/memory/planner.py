@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from ipu_emu.compiler.memory.stash_lifetimes import Access, By, Timetable
+from ipu_emu.compiler.memory.stash_lifetimes import Access, StashUser, Timetable
 from ipu_emu.errors import InternalError
 from ipu_emu.graph import Graph, Role
 from ipu_emu.graph.dtype import FLOAT
@@ -210,7 +210,7 @@ class _Planner:
         end = start + sum(len(stage.body) for stage in pipeline.stages) - 1
         timetable = Timetable(pipeline)
         for root, accesses in self.accesses(pipeline).items():
-            if root not in self.fixed and (len(accesses) > 1 or any(a.by is not By.STAGE for a in accesses)):
+            if root not in self.fixed and (len(accesses) > 1 or any(a.user is not StashUser.STAGE for a in accesses)):
                 found.lives[root] = (start, end)
                 found.places[root] = timetable.places(frozenset(accesses))
 
@@ -232,8 +232,8 @@ class _Planner:
             for leaf in stage.body:
                 for id in touched(leaf):
                     elsewhere = isinstance(leaf, IpuCopy) and self.ipus.get(self.root(id), 0) != stage.ipu
-                    by = By.OTHER if elsewhere else _HOST.get(type(leaf), By.STAGE)
-                    found.setdefault(self.root(id), set()).add(Access(number, by))
+                    user = StashUser.OTHER if elsewhere else _HOST.get(type(leaf), StashUser.STAGE)
+                    found.setdefault(self.root(id), set()).add(Access(number, user))
         return found
 
 
@@ -245,7 +245,7 @@ class Stashes:
     places: dict[str, int]
 
 
-_HOST = {HostLoad: By.LOAD, HostStore: By.STORE}
+_HOST = {HostLoad: StashUser.LOAD, HostStore: StashUser.STORE}
 
 
 def _numbered(program: Sequence[Instruction], start: int) -> Iterator[tuple[int, Instruction]]:

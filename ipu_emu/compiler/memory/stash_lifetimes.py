@@ -19,13 +19,13 @@ from enum import Enum
 
 from ipu_emu.program.instructions import Pipeline
 
-__all__ = ["Access", "By", "Timetable"]
+__all__ = ["Access", "StashUser", "Timetable"]
 
 #: Half-open, in (slot, position in the slot).
 _Span = tuple[tuple[int, int], tuple[int, int]]
 
 
-class By(Enum):
+class StashUser(Enum):
     """Who uses a tensor on its IPU."""
 
     STAGE = "a stage on the IPU of the tensor"
@@ -39,7 +39,7 @@ class Access:
     """``stage`` is the one that uses the tensor, or for which the host gives or takes it."""
 
     stage: int
-    by: By = By.STAGE
+    user: StashUser = StashUser.STAGE
 
 
 class Timetable:
@@ -66,14 +66,14 @@ class Timetable:
         return places
 
     def _span(self, accesses: frozenset[Access], micro_batch: int) -> _Span:
-        spans = [_span(access.by, *self.when[access.stage][micro_batch]) for access in accesses]
+        spans = [_span(access.user, *self.when[access.stage][micro_batch]) for access in accesses]
         return min(start for start, _ in spans), max(end for _, end in spans)
 
 
-def _span(by: By, slot: int, position: int) -> _Span:
+def _span(user: StashUser, slot: int, position: int) -> _Span:
     return {
-        By.STAGE: ((slot, position), (slot, position + 1)),
-        By.OTHER: ((slot, 0), (slot + 1, 0)),
-        By.LOAD: ((slot - 1, 0), (slot, 0)),
-        By.STORE: ((slot + 1, 0), (slot + 2, 0)),
-    }[by]
+        StashUser.STAGE: ((slot, position), (slot, position + 1)),
+        StashUser.OTHER: ((slot, 0), (slot + 1, 0)),
+        StashUser.LOAD: ((slot - 1, 0), (slot, 0)),
+        StashUser.STORE: ((slot + 1, 0), (slot + 2, 0)),
+    }[user]

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ipu_emu.compiler.optimisers.update_rule import Clip, Hyper, Rule, State, zeros
+from ipu_emu.compiler.optimisers.update_rule import Clip, HyperParameter, State, UpdateRule, zeros
 from ipu_emu.compiler.rewriting.reserved_prefixes import ACCL1, ACCL2, STEP
 from ipu_emu.graph import DType, Tensor
 from ipu_emu.graph.dtype import FLOAT
@@ -43,20 +43,20 @@ class AdamForm(Enum):
 class AdamValues:
     """The values that apply to one weight."""
 
-    learning_rate: Hyper
-    weight_decay: Hyper
-    beta1: Hyper
-    beta2: Hyper
-    eps: Hyper
-    max_weight_norm: Hyper
+    learning_rate: HyperParameter
+    weight_decay: HyperParameter
+    beta1: HyperParameter
+    beta2: HyperParameter
+    eps: HyperParameter
+    max_weight_norm: HyperParameter
 
 
 @dataclass(frozen=True)
-class Adam(Rule):
+class Adam(UpdateRule):
     """An optimiser of the Adam family for all weights of a graph."""
 
     default: AdamValues
-    loss_scaling: Hyper
+    loss_scaling: HyperParameter
     form: AdamForm = AdamForm.ADAM
     l2: bool = False
     scaled_state: bool = False
@@ -69,7 +69,7 @@ class Adam(Rule):
     def values(self, weight: str) -> AdamValues:
         return self.specific.get(weight, self.default)
 
-    def kinds(self, weight: str, *, shares: int) -> dict[str, Hyper]:
+    def kinds(self, weight: str, *, divisor: int) -> dict[str, HyperParameter]:
         """Betas go as 1 - beta, which float32 holds to more digits where it matters."""
         v, ls = self.values(weight), self.loss_scaling
         state_scale = ls.value if self.scaled_state else 1.0
@@ -77,14 +77,16 @@ class Adam(Rule):
         decay_scale = state_scale if self.l2 else 1.0
         return {
             "learningRate": v.learning_rate,
-            "weightDecay": Hyper(
+            "weightDecay": HyperParameter(
                 v.weight_decay.value * decay_scale, v.weight_decay.constant and (follows or not self.l2)
             ),
-            "adamBeta1Complement": Hyper(1 - v.beta1.value, v.beta1.constant),
-            "adamBeta2Complement": Hyper(1 - v.beta2.value, v.beta2.constant),
-            "adamEps": Hyper(v.eps.value * state_scale, v.eps.constant and follows),
+            "adamBeta1Complement": HyperParameter(1 - v.beta1.value, v.beta1.constant),
+            "adamBeta2Complement": HyperParameter(1 - v.beta2.value, v.beta2.constant),
+            "adamEps": HyperParameter(v.eps.value * state_scale, v.eps.constant and follows),
             "maxWeightNorm": v.max_weight_norm,
-            "adamGradientScaling": Hyper(state_scale / (ls.value * shares), ls.constant or self.scaled_state),
+            "adamGradientScaling": HyperParameter(
+                state_scale / (ls.value * divisor), ls.constant or self.scaled_state
+            ),
         }
 
     def states(self, weight: Tensor, data: NDArray[Any]) -> list[State]:

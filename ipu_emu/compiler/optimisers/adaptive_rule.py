@@ -25,7 +25,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from ipu_emu.compiler.optimisers.update_rule import Clip, Hyper, Rule, State, zeros
+from ipu_emu.compiler.optimisers.update_rule import Clip, HyperParameter, State, UpdateRule, zeros
 from ipu_emu.compiler.rewriting.reserved_prefixes import ACCL1, ACCL2, ACCL3
 from ipu_emu.graph import DType, Tensor
 from ipu_emu.graph.dtype import FLOAT
@@ -46,19 +46,19 @@ class AdaptiveForm(Enum):
 class AdaptiveValues:
     """The values that apply to one weight."""
 
-    learning_rate: Hyper
-    weight_decay: Hyper
-    alpha: Hyper
-    momentum: Hyper
-    eps: Hyper
+    learning_rate: HyperParameter
+    weight_decay: HyperParameter
+    alpha: HyperParameter
+    momentum: HyperParameter
+    eps: HyperParameter
 
 
 @dataclass(frozen=True)
-class Adaptive(Rule):
+class Adaptive(UpdateRule):
     """An optimiser of the adaptive family for all weights of a graph."""
 
     default: AdaptiveValues
-    loss_scaling: Hyper
+    loss_scaling: HyperParameter
     form: AdaptiveForm = AdaptiveForm.RMS_PROP
     l2: bool = False
     tf_variant: bool = False
@@ -72,15 +72,15 @@ class Adaptive(Rule):
     def values(self, weight: str) -> AdaptiveValues:
         return self.specific.get(weight, self.default)
 
-    def kinds(self, weight: str, *, shares: int) -> dict[str, Hyper]:
+    def kinds(self, weight: str, *, divisor: int) -> dict[str, HyperParameter]:
         v, ls = self.values(weight), self.loss_scaling
         return {
             "learningRate": v.learning_rate,
             "weightDecay": v.weight_decay,
-            "adaptiveAlphaComplement": Hyper(1 - v.alpha.value, v.alpha.constant),
+            "adaptiveAlphaComplement": HyperParameter(1 - v.alpha.value, v.alpha.constant),
             "adaptiveMomentum": v.momentum,
             "adaptiveEps": v.eps,
-            "adaptiveGradientScaling": Hyper(1 / (ls.value * shares), ls.constant),
+            "adaptiveGradientScaling": HyperParameter(1 / (ls.value * divisor), ls.constant),
         }
 
     def states(self, weight: Tensor, data: NDArray[Any]) -> list[State]:
@@ -93,7 +93,7 @@ class Adaptive(Rule):
 
     def _has_states(self, weight: str) -> tuple[bool, bool]:
         second = self.form in (AdaptiveForm.CENTERED_RMS_PROP, AdaptiveForm.ADA_DELTA)
-        return second, self.values(weight).momentum != Hyper(0.0)
+        return second, self.values(weight).momentum != HyperParameter(0.0)
 
     def op(self, weight: str) -> tuple[str, dict[str, Any]]:
         second, third = self._has_states(weight)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ipu_emu.compiler.optimisers.update_rule import Hyper
+from ipu_emu.compiler.optimisers.update_rule import HyperParameter
 from ipu_emu.compiler.rewriting.op_writer import Writer
 from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import Graph, Phase, Place, Role, Tensor
@@ -70,7 +70,7 @@ class LossScaler:
         Writer(graph, Phase.UPDATE).append("ChangeLossScale", (FACTOR, _SEEN, counts, seed.id), outputs, attributes)
 
 
-def check_loss_scaling(loss_scaling: Hyper) -> None:
+def check_loss_scaling(loss_scaling: HyperParameter) -> None:
     """Raise EmulatorError where the loss scaling may not change."""
     if loss_scaling.constant:
         raise EmulatorError(

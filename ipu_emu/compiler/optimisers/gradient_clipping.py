@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ipu_emu.compiler.optimisers.update_rule import Hyper, Rule, scalar
+from ipu_emu.compiler.optimisers.update_rule import HyperParameter, UpdateRule, scalar
 from ipu_emu.compiler.rewriting.op_writer import Writer
 from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import Graph, Phase
@@ -22,12 +22,14 @@ CLIP_SCALE = "clipNormGradientScaling___FLOAT"
 _NORM, _FACTOR, _CLIPPED = "Norm___", "ClipFactor___", "Clipped___"
 
 
-def clip_scale(rule: Rule, *, shares: int) -> Hyper:
+def clip_scale(rule: UpdateRule, *, divisor: int) -> HyperParameter:
     """What makes the reduced gradient the one that counts: it undoes loss scaling and the missing division."""
-    return Hyper(1 / (rule.loss_scaling.value * shares), rule.loss_scaling.constant)
+    return HyperParameter(1 / (rule.loss_scaling.value * divisor), rule.loss_scaling.constant)
 
 
-def clip_norms(graph: Graph, rule: Rule, totals: Mapping[str, str], *, shares: int, replicas: int) -> dict[str, str]:
+def clip_norms(
+    graph: Graph, rule: UpdateRule, totals: Mapping[str, str], *, divisor: int, replicas: int
+) -> dict[str, str]:
     """Append the clipping; return weight to the id of the gradient that its update takes."""
     used = dict(totals)
     for number, clip in enumerate(rule.clips):
@@ -39,7 +41,7 @@ def clip_norms(graph: Graph, rule: Rule, totals: Mapping[str, str], *, shares: i
                 )
         if not weights:
             continue
-        scale = scalar(graph, CLIP_SCALE, clip_scale(rule, shares=shares))
+        scale = scalar(graph, CLIP_SCALE, clip_scale(rule, divisor=divisor))
         writer = Writer(graph, Phase.UPDATE)
         norms = tuple(f"{_NORM}{number}/{used[weight]}" for weight in weights)
         for weight, norm in zip(weights, norms, strict=True):

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ipu_emu.compiler.optimisers.update_rule import Clip, Hyper, Rule, State, zeros
+from ipu_emu.compiler.optimisers.update_rule import Clip, HyperParameter, State, UpdateRule, zeros
 from ipu_emu.compiler.rewriting.reserved_prefixes import ACCL, ACCL1
 from ipu_emu.graph import DType, Tensor
 
@@ -40,20 +40,20 @@ class Mode(Enum):
 class SgdValues:
     """The values that apply to one weight."""
 
-    learning_rate: Hyper
-    weight_decay: Hyper
-    momentum: Hyper
-    dampening: Hyper
-    velocity_scaling: Hyper
-    nesterov: Hyper
+    learning_rate: HyperParameter
+    weight_decay: HyperParameter
+    momentum: HyperParameter
+    dampening: HyperParameter
+    velocity_scaling: HyperParameter
+    nesterov: HyperParameter
 
 
 @dataclass(frozen=True)
-class Sgd(Rule):
+class Sgd(UpdateRule):
     """Stochastic gradient descent for all weights of a graph."""
 
     default: SgdValues
-    loss_scaling: Hyper
+    loss_scaling: HyperParameter
     with_momentum: Mode = Mode.COMBINED
     specific: Mapping[str, SgdValues] = field(default_factory=dict)
     clips: tuple[Clip, ...] = ()
@@ -65,15 +65,15 @@ class Sgd(Rule):
 
     def mode(self, weight: str) -> Mode:
         """A weight whose momentum is always 0 needs no state."""
-        return Mode.PLAIN if self.values(weight).momentum == Hyper(0.0) else self.with_momentum
+        return Mode.PLAIN if self.values(weight).momentum == HyperParameter(0.0) else self.with_momentum
 
-    def kinds(self, weight: str, *, shares: int) -> dict[str, Hyper]:
-        return dict(zip(_KINDS[self.mode(weight)], self._compound(weight, shares), strict=True))
+    def kinds(self, weight: str, *, divisor: int) -> dict[str, HyperParameter]:
+        return dict(zip(_KINDS[self.mode(weight)], self._compound(weight, divisor), strict=True))
 
-    def _compound(self, weight: str, shares: int) -> list[Hyper]:
+    def _compound(self, weight: str, divisor: int) -> list[HyperParameter]:
         v = self.values(weight)
         lr, wd, vs = v.learning_rate.value, v.weight_decay.value, v.velocity_scaling.value
-        undamped, scale = 1 - v.dampening.value, self.loss_scaling.value * shares
+        undamped, scale = 1 - v.dampening.value, self.loss_scaling.value * divisor
         if self.mode(weight) is Mode.PLAIN:
             return [
                 _hyper(lr * undamped / scale, v.learning_rate, v.dampening, self.loss_scaling),
@@ -108,9 +108,9 @@ class Sgd(Rule):
         return hidden + super().accumulator(weight)
 
 
-def _hyper(value: float, *sources: Hyper) -> Hyper:
+def _hyper(value: float, *sources: HyperParameter) -> HyperParameter:
     """A value computed from others is constant if all of them are."""
-    return Hyper(value, all(source.constant for source in sources))
+    return HyperParameter(value, all(source.constant for source in sources))
 
 
 _OPS = {Mode.PLAIN: "SgdPlain", Mode.COMBINED: "SgdCombined", Mode.SEPARATE: "SgdSeparate"}

@@ -1,4 +1,4 @@
-"""Rule: how an optimiser turns the reduced gradient of a weight into its new value, as ops of the update phase.
+"""UpdateRule: how an optimiser turns the reduced gradient of a weight into its new value, as ops of the update phase.
 
 A rule says, for each weight, which op updates it, which states the op keeps and which scalars drive it. States are
 variables like weights; scalars are tensors, so that the host can change those that are not constant between runs.
@@ -19,11 +19,11 @@ from ipu_emu.compiler.rewriting.reserved_prefixes import ACCUM, UPDATED
 from ipu_emu.graph import Graph, Phase, Role, Tensor
 from ipu_emu.graph.dtype import FLOAT, DType
 
-__all__ = ["Clip", "Hyper", "Rule", "State", "scalar", "zeros"]
+__all__ = ["Clip", "HyperParameter", "State", "UpdateRule", "scalar", "zeros"]
 
 
 @dataclass(frozen=True)
-class Hyper:
+class HyperParameter:
     """A value that is fixed when the graph is built, or that the host may change between runs."""
 
     value: float
@@ -52,7 +52,7 @@ def zeros(shape: tuple[int, ...], dtype: DType) -> NDArray[Any]:
     return np.broadcast_to(np.zeros((), dtype.numpy), shape)
 
 
-def scalar(graph: Graph, id: str, hyper: Hyper) -> str:
+def scalar(graph: Graph, id: str, hyper: HyperParameter) -> str:
     """Add the scalar ``id`` unless it is there already."""
     if id not in graph.tensors:
         role = Role.CONSTANT if hyper.constant else Role.SCALAR
@@ -60,10 +60,10 @@ def scalar(graph: Graph, id: str, hyper: Hyper) -> str:
     return id
 
 
-class Rule(ABC):
+class UpdateRule(ABC):
     """What every optimiser tells the transform that builds the training graph."""
 
-    loss_scaling: Hyper
+    loss_scaling: HyperParameter
     clips: tuple[Clip, ...]
     #: Weights with values of their own.
     specific: Mapping[str, Any]
@@ -71,10 +71,10 @@ class Rule(ABC):
     accum_type: DType | None
 
     @abstractmethod
-    def kinds(self, weight: str, *, shares: int) -> dict[str, Hyper]:
+    def kinds(self, weight: str, *, divisor: int) -> dict[str, HyperParameter]:
         """Kind of scalar to its value, in the order in which the op takes them.
 
-        ``shares`` is by what the reduced gradient has still to be divided: A * R for Mean with Post division, else 1.
+        ``divisor`` is what the update still divides the reduced gradient by: see ``remaining_divisor``.
         """
 
     @abstractmethod
@@ -93,14 +93,14 @@ class Rule(ABC):
         """Id of the tensor that is the gradient of the loss."""
         return f"lossScaling_{dtype}"
 
-    def scalars(self, weight: str, *, shares: int) -> dict[str, Hyper]:
+    def scalars(self, weight: str, *, divisor: int) -> dict[str, HyperParameter]:
         """Id to value of the scalars of ``weight``."""
         scope = f"specific___{weight}" if weight in self.specific else "default___FLOAT"
-        return {f"{kind}___{scope}": value for kind, value in self.kinds(weight, shares=shares).items()}
+        return {f"{kind}___{scope}": value for kind, value in self.kinds(weight, divisor=divisor).items()}
 
-    def append(self, graph: Graph, weight: Tensor, gradient: str, *, shares: int) -> None:
+    def append(self, graph: Graph, weight: Tensor, gradient: str, *, divisor: int) -> None:
         """Append states, scalars and the update op of ``weight``."""
-        scalars = [scalar(graph, id, hyper) for id, hyper in self.scalars(weight.id, shares=shares).items()]
+        scalars = [scalar(graph, id, hyper) for id, hyper in self.scalars(weight.id, divisor=divisor).items()]
         states = self.states(weight, graph.data[weight.id])
         for state in states:
             # A model that was saved in the middle of training brings its states along.

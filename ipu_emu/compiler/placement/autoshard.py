@@ -14,14 +14,14 @@ from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import Graph, Op, Role, Tensor
 from ipu_emu.ops import TABLE, Node
 
-__all__ = ["shards"]
+__all__ = ["autoshard"]
 
 
 #: How far from where it is wanted a cut may be for the sake of what is read on both sides, in parts.
 _TOLERANCE = 0.5
 
 
-def shards(graph: Graph, ops: Sequence[Op], ratios: Sequence[float], *, apart: bool = False) -> list[int]:
+def autoshard(graph: Graph, ops: Sequence[Op], ratios: Sequence[float], *, apart: bool = False) -> list[int]:
     """The part of each of ``ops``, for parts of these relative sizes.
 
     ``apart``: weights must not be read on both sides of a cut, wherever that puts it, if there are such cuts at all.

@@ -14,25 +14,25 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from ipu_emu.compiler.placement.tensor_places import homes
+from ipu_emu.compiler.placement.tensor_places import tensor_places
 from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import Graph, Op, Phase, Place, Role
 from ipu_emu.ops import TABLE
 
-__all__ = ["COPY", "exchange", "original_of"]
+__all__ = ["COPY", "insert_ipu_copies", "original_of"]
 
 #: The op that copies between IPUs.
 COPY = "IpuCopy"
 _SUFFIX = "/ipu"
 
 
-def exchange(graph: Graph, stage_of: Callable[[Op], int], totals: Mapping[str, str]) -> None:
+def insert_ipu_copies(graph: Graph, stage_of: Callable[[Op], int], totals: Mapping[str, str]) -> None:
     """Sort the ops by stage and add the copies; ``totals`` maps sums of gradients to those of a micro-batch."""
     graph.ops.sort(key=stage_of)
     if len({op.place.ipu for op in graph.ops}) > 1:
-        living = homes(graph, stage_of)
+        living = tensor_places(graph, stage_of)
         living |= {total: living[part] for total, part in totals.items()}
-        _Exchange(graph, living).run()
+        _IpuCopies(graph, living).run()
 
 
 def original_of(id: str) -> str:
@@ -40,7 +40,7 @@ def original_of(id: str) -> str:
     return id.partition(_SUFFIX)[0]
 
 
-class _Exchange:
+class _IpuCopies:
     def __init__(self, graph: Graph, living: Mapping[str, Place]) -> None:
         self.graph, self.living = graph, living
         self.copies: dict[tuple[str, int, bool], str] = {}

@@ -10,14 +10,14 @@ from dataclasses import replace
 
 from ipu_emu.graph import Graph, Op, Phase, Place
 
-__all__ = ["homes", "place_updates"]
+__all__ = ["place_updates", "tensor_places"]
 
 
 def _stage_of(op: Op) -> int:
     return op.place.stage
 
 
-def homes(graph: Graph, stage_of: Callable[[Op], int] = _stage_of) -> dict[str, Place]:
+def tensor_places(graph: Graph, stage_of: Callable[[Op], int] = _stage_of) -> dict[str, Place]:
     """Tensor id to the place where it lives."""
     made = {output: op.place for op in graph.ops for output in op.outputs}
     read: dict[str, Op] = {}
@@ -34,7 +34,7 @@ def place_updates(graph: Graph, totals: Mapping[str, str]) -> None:
 
     ``totals`` maps the sum of a gradient over micro-batches to the gradient of one.
     """
-    found = homes(graph)
+    found = tensor_places(graph)
     found |= {total: found[part] for total, part in totals.items()}
     for index, op in enumerate(graph.ops):
         if op.phase is Phase.UPDATE:

@@ -10,10 +10,10 @@ from onnx import helper
 from ipu_emu.graph.op import GRAPHCORE
 from ipu_emu.ops.communication.collective_ops import BUILT, REPLICAS
 
-__all__ = ["tell_replicas"]
+__all__ = ["set_replica_count"]
 
 
-def tell_replicas(model: onnx.ModelProto, replicas: int) -> onnx.ModelProto:
+def set_replica_count(model: onnx.ModelProto, replicas: int) -> onnx.ModelProto:
     """``model`` with the number of replicas as an attribute of every collective, whose groups and shards need it."""
     if replicas == 1 or not any(True for _ in _collectives(model.graph)):
         return model

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from ipu_emu.popart.builder.attribute_values import stored
+from ipu_emu.popart.builder.attribute_values import attribute_value
 
 __all__ = ["IPU_NUMBER", "PHASE", "PIPELINE_STAGE", "SCHEDULE_PRIORITY", "Annotations"]
 
@@ -26,7 +26,7 @@ class Annotations:
     @contextmanager
     def attribute(self, name: str, value: Any) -> Iterator[None]:
         before = dict(self.current)
-        self.current[name] = stored(value)
+        self.current[name] = attribute_value(value)
         try:
             yield
         finally:

@@ -7,7 +7,7 @@ from typing import Any
 
 from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import Graph, Op
-from ipu_emu.popart.builder.attribute_values import stored
+from ipu_emu.popart.builder.attribute_values import attribute_value
 
 __all__ = ["NodeAttributes"]
 
@@ -86,7 +86,7 @@ class NodeAttributes:
 
     def _set_attribute(self, outputs: set[str], name: str, value: Any) -> None:
         op = self._node(outputs)
-        self._replace(op, {**op.attributes, name: stored(value)})
+        self._replace(op, {**op.attributes, name: attribute_value(value)})
 
     def _replace(self, op: Op, attributes: dict[str, Any]) -> None:
         index = next(index for index, other in enumerate(self._graph.ops) if other is op)

@@ -13,7 +13,7 @@ from ipu_emu.graph import dtype_named
 from ipu_emu.graph.op import GRAPHCORE
 from ipu_emu.popart.builder.ai_graphcore import AI_GRAPHCORE
 from ipu_emu.popart.builder.ai_onnx import AI_ONNX, Row
-from ipu_emu.popart.builder.attribute_values import stored
+from ipu_emu.popart.builder.attribute_values import attribute_value
 from ipu_emu.popart.builder.node_attributes import NodeAttributes
 from ipu_emu.popart.builder.signatures import available, check_inputs, signature
 from ipu_emu.popart.options.tensor_location import CommGroup
@@ -149,4 +149,4 @@ def _value(name: str, value: Any) -> Any:
         return [int(value.type.value), value.replicaGroupSize]
     if isinstance(value, Enum):
         return value.value if isinstance(value.value, int) and name in _NUMBERED else value.name
-    return stored(value)
+    return attribute_value(value)

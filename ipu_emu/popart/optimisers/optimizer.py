@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from ipu_emu.compiler.optimisers.update_rule import Clip, Hyper, Rule
+from ipu_emu.compiler.optimisers.update_rule import Clip, HyperParameter, UpdateRule
 from ipu_emu.errors import ArgumentTypeError, EmulatorError
 from ipu_emu.graph import DType, dtype_named
 from ipu_emu.popart.types.enums import DataType
@@ -30,7 +30,7 @@ class OptimizerValue:
     """A number that is fixed when the model is compiled, or that the host may change between runs."""
 
     def __init__(self, val: float = 0.0, isConst: bool = True) -> None:
-        self._hyper = Hyper(float(val), bool(isConst))
+        self._hyper = HyperParameter(float(val), bool(isConst))
 
     def val(self) -> float:
         return self._hyper.value
@@ -134,19 +134,19 @@ class Optimizer:
         """The values of one field of the rule."""
 
         def value(values: Any) -> OptimizerValue:
-            found: Hyper = getattr(values, field)
+            found: HyperParameter = getattr(values, field)
             return OptimizerValue(found.value, found.constant)
 
         specific = {weight: value(values) for weight, values in self.plan.specific.items()}
         return OptimizerValueMap(value(self.plan.default), specific)
 
     @property
-    def _rule(self) -> Rule:
-        rule: Rule = self.plan
+    def _rule(self) -> UpdateRule:
+        rule: UpdateRule = self.plan
         return rule
 
     @classmethod
-    def read(cls, values: Mapping[str, Value]) -> tuple[Any, Hyper]:
+    def read(cls, values: Mapping[str, Value]) -> tuple[Any, HyperParameter]:
         """(default values, loss scaling) of the constructor's dictionary, checked."""
         for key in values:
             if key not in cls.keys:
@@ -186,15 +186,15 @@ def _specific(key: str) -> str:
     return short[0].lower() + short[1:]
 
 
-def hyper(value: Value) -> Hyper:
+def hyper(value: Value) -> HyperParameter:
     """Read a value in any of its forms."""
-    if isinstance(value, Hyper):
+    if isinstance(value, HyperParameter):
         return value
     if isinstance(value, OptimizerValue):
-        return Hyper(value.val(), value.isConst())
+        return HyperParameter(value.val(), value.isConst())
     if isinstance(value, tuple | list):
-        return Hyper(float(value[0]), bool(value[1]))
-    return Hyper(float(value), True)
+        return HyperParameter(float(value[0]), bool(value[1]))
+    return HyperParameter(float(value), True)
 
 
 def clips_of(settings: Sequence[ClipNormSettings]) -> tuple[Clip, ...]:
@@ -244,7 +244,7 @@ def _different(old: str, new: str) -> None:
     raise EmulatorError(f"Can not replace optimizer of type {old} with new optimizer of type {new}")
 
 
-def _same_kind(name: str, old: Hyper, new: Hyper) -> None:
+def _same_kind(name: str, old: HyperParameter, new: HyperParameter) -> None:
     if old.constant != new.constant:
         raise EmulatorError(f"Problem with {name}. Can not replace a constant value with a non constant value.")
     if old.constant and old.value != new.value:

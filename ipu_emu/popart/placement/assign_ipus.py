@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 
-from ipu_emu.compiler.placement.autoshard import shards
+from ipu_emu.compiler.placement.autoshard import autoshard
 from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import Graph, Op, Place, Role
 from ipu_emu.popart.builder.annotations import IPU_NUMBER, PHASE, PIPELINE_STAGE
@@ -84,7 +84,7 @@ def _ipus(graph: Graph, options: SessionOptions, ipus: int, training: bool) -> M
     ratios = _ratios(options, ipus)
     # Without accumulation a weight of two stages would change while one of them waits for the other.
     apart = training and options.enablePipelining and options.accumulation() == 1
-    chosen = dict(zip(ops, shards(graph, list(ops.values()), ratios, apart=apart), strict=True))
+    chosen = dict(zip(ops, autoshard(graph, list(ops.values()), ratios, apart=apart), strict=True))
     if options.enablePipelining:
         _warn_of_copies(graph, ops, chosen)
     return chosen

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ipu_emu.compiler.cache.executable_cache import cache_key, compiled_once
 from ipu_emu.compiler.lowering.step_program import lower
-from ipu_emu.compiler.rewriting.replica_count import tell_replicas
+from ipu_emu.compiler.rewriting.replica_count import set_replica_count
 from ipu_emu.compiler.rewriting.supported_types import append_supported, supported_inputs
 from ipu_emu.compiler.step_graph import Gradient
 from ipu_emu.errors import ArgumentTypeError, EmulatorError, SessionError
@@ -106,7 +106,7 @@ class Compilation:
         check_shapes(proto, known)
         casts = self._options.enableSupportedDataTypeCasting
         return from_model(
-            tell_replicas(proto, replicas),
+            set_replica_count(proto, replicas),
             append_supported if casts else append,
             groups=grouped(metadata, replicas),
             shapes=supported_inputs(proto, known) if casts else known,

@@ -11,7 +11,7 @@ import numpy as np
 from ipu_emu.compiler.lowering.step_program import lower
 from ipu_emu.compiler.optimisers.automatic_loss_scaling import LossScaler, check_loss_scaling
 from ipu_emu.compiler.optimisers.gradient_clipping import CLIP_SCALE, clip_scale
-from ipu_emu.compiler.step_graph import Gradient, shares, training_graph
+from ipu_emu.compiler.step_graph import Gradient, remaining_divisor, training_graph
 from ipu_emu.engine import Engine
 from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import Graph, Role
@@ -113,15 +113,15 @@ class TrainingSession(Session):
     def _scalars(self, optimizer: Optimizer) -> Mapping[str, float]:
         """Values of the scalar tensors of the optimiser by id."""
         plan = optimizer.plan
-        divisor = shares(
+        divisor = remaining_divisor(
             self._options.reduction(),
             accumulation=self.accumulationFactor,
             replicas=self._options.getGlobalReplicationFactor(),
         )
         values = {plan.loss_scaling_id(self._model.tensor(self._loss).dtype): plan.loss_scaling.value}
         if plan.clips:
-            values[CLIP_SCALE] = clip_scale(plan, shares=divisor).value
+            values[CLIP_SCALE] = clip_scale(plan, divisor=divisor).value
         for gradient in (g for g in self._gradients if g.weight):
-            scalars = plan.scalars(gradient.weight, shares=divisor)
+            scalars = plan.scalars(gradient.weight, divisor=divisor)
             values |= {id: hyper.value for id, hyper in scalars.items()}
         return {id: value for id, value in values.items() if id in self._graph.tensors}
