@@ -31,8 +31,8 @@ from gcl.scheduling.schedule import Schedule
 from gcl.transport.memory import inprocess
 from gcl.transport.memory.segment import DEFAULT_BYTES
 from gcl.transport.paths.decision_log import Logged, listens, logger_of
-from gcl.transport.paths.memory_path import InMemory
-from gcl.transport.paths.path_selection import Site, path_over
+from gcl.transport.paths.memory_path import MemoryPath
+from gcl.transport.paths.path_selection import HostPlacement, select_path
 from gcl.transport.rendezvous.process_liveness import Process
 
 __all__ = ["TRANSPORT_VARIABLE", "connect", "connect_threads"]
@@ -89,7 +89,7 @@ def connect(
     way = _way(method, fabric, total)
     if total == local_replicas and wanted not in ("mpi", "tcp"):
         world = World.joined(0, [(local_replicas, global_offset, total)])
-        path = InMemory(inprocess.domains(segment_bytes=segment_bytes)[0], world, group, timeout)
+        path = MemoryPath(inprocess.domains(segment_bytes=segment_bytes)[0], world, group, timeout)
         return _open(path, world, group, way)
     choice = f"transport {wanted!r}, groups of {group.size} with stride {group.stride}, and {_described(way)}"
     hello = msgpack.packb((local_replicas, global_offset, total, host or _host(), choice, Process.own()))
@@ -99,22 +99,26 @@ def connect(
     _check_equal([claim[4] for claim in claims])
     if wanted == "inprocess":
         raise ArgumentError(f"transport 'inprocess' was asked for, but {world.ranks} processes take part")
-    site = Site(world, tuple(claim[3] for claim in claims), tuple(Process(*claim[5]) for claim in claims))
-    if wanted == "shared_memory" and len(site.ranks_of) > 1:
+    placement = HostPlacement(
+        world, tuple(claim[3] for claim in claims), tuple(Process(*claim[5]) for claim in claims)
+    )
+    if wanted == "shared_memory" and len(placement.ranks_of) > 1:
         raise ArgumentError(
             "transport 'shared_memory' was asked for, but the instances are on several hosts; use tcp or mpi"
         )
-    return _open(path_over(wanted, site, group, timeout, segment_bytes), world, group, way)
+    return _open(select_path(wanted, placement, group, timeout, segment_bytes), world, group, way)
 
 
 def _meet(instances: int, local: int, total: int, timeout: float) -> None:
     """Wait for all instances to connect; raise CollectiveTimeout naming those that do not."""
     if instances == 1:
         return
-    from gcl.transport.mpi.mpi_messages import roll_call  # starts MPI
+    from gcl.transport.mpi.mpi_messages import missing_ranks  # starts MPI
 
     seconds = max(timeout, _LEAST_TO_CONNECT)
-    missing = roll_call(seconds) or roll_call(seconds)  # who comes late learns by the second that others gave up
+    missing = missing_ranks(seconds) or missing_ranks(
+        seconds
+    )  # who comes late learns by the second that others gave up
     if missing:
         uniform = World(0, (local,) * instances) if local * instances == total else None
         names = ", ".join(uniform.describe(rank) if uniform else f"instance {rank}" for rank in missing)
@@ -145,7 +149,7 @@ def connect_threads(
     way = _way(method, fabric, sum(counts))
     domains = inprocess.domains(len(counts), segment_bytes=segment_bytes)
     return [
-        _communicator(InMemory(domain, world, group, timeout), world, group, way)
+        _communicator(MemoryPath(domain, world, group, timeout), world, group, way)
         for domain, world in zip(domains, worlds, strict=True)
     ]
 

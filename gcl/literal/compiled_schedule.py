@@ -32,7 +32,7 @@ from gcl.scheduling.program.interpreter import OPERATIONS, Operation
 from gcl.scheduling.program.step_program import INPUT, OUTPUT, Collective, Copy, Exchange, Reduce, Slice
 from gcl.scheduling.schedule import Schedule
 from gcl.transport.memory.segment import array_at
-from gcl.transport.paths.memory_path import InMemory
+from gcl.transport.paths.memory_path import MemoryPath
 
 __all__ = ["Script", "runs_as_script"]
 
@@ -53,7 +53,9 @@ def runs_as_script(plan: Schedule) -> bool:
 class Script:
     """``plan`` for the replicas of one rank; every rank must make it, and run it, at the same time."""
 
-    def __init__(self, plan: Schedule, request: Request, wide: np.dtype[Any], world: World, memory: InMemory) -> None:
+    def __init__(
+        self, plan: Schedule, request: Request, wide: np.dtype[Any], world: World, memory: MemoryPath
+    ) -> None:
         self._request, self._world, self._memory = request, world, memory
         self._local = range(world.offset, world.offset + world.local)
         self._tensors: list[np.ndarray] = [np.empty((0, 0))] * 2

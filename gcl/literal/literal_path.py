@@ -38,7 +38,7 @@ from gcl.scheduling.phases import Phase
 from gcl.scheduling.program.interpreter import OPERATIONS, State, execute
 from gcl.scheduling.program.step_program import Collective, StepProgram
 from gcl.scheduling.schedule import Schedule, schedule
-from gcl.transport.paths.memory_path import InMemory
+from gcl.transport.paths.memory_path import MemoryPath
 from gcl.transport.paths.path_state import Breakable
 
 __all__ = ["COLLECTIVES", "Literal", "LiteralCommunicator", "chosen", "default_fabric"]
@@ -171,7 +171,7 @@ class Literal(Breakable):
     def _new_script(self, request: Request) -> Script | None:
         """The script of ``request`` where ranks share memory, and it fits two versions of each buffer."""
         plan = self._plan_of(request)
-        if not isinstance(self._path, InMemory) or not runs_as_script(plan):
+        if not isinstance(self._path, MemoryPath) or not runs_as_script(plan):
             return None
         return Script(plan, request, _travelling(request), self._world, self._path)
 

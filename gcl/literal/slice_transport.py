@@ -24,9 +24,9 @@ from gcl.core.world import World
 from gcl.scheduling.program.interpreter import State
 from gcl.scheduling.program.step_program import CrossReplicaCopy, Exchange
 from gcl.transport.memory.segment import array_at
-from gcl.transport.paths.hierarchical_path import ByHosts
-from gcl.transport.paths.memory_path import InMemory
-from gcl.transport.paths.message_path import ByMessages
+from gcl.transport.paths.hierarchical_path import HierarchicalPath
+from gcl.transport.paths.memory_path import MemoryPath
+from gcl.transport.paths.message_path import MessagePath
 
 __all__ = ["RankWire", "wire_of"]
 
@@ -50,18 +50,18 @@ class RankWire(Protocol):
 
 def wire_of(path: Path, world: World) -> RankWire:
     """The wire that goes where ``path`` goes."""
-    if isinstance(path, InMemory):
+    if isinstance(path, MemoryPath):
         return _MemoryWire(path, range(world.replicas), world.local)
-    if isinstance(path, ByMessages):
+    if isinstance(path, MessagePath):
         return _MessageWire(path, world)
-    assert isinstance(path, ByHosts)
+    assert isinstance(path, HierarchicalPath)
     return _HostsWire(path, world)
 
 
 class _MemoryWire:
     """Carries slices between the replicas of one host, ``here``."""
 
-    def __init__(self, memory: InMemory, here: Collection[int], local: int) -> None:
+    def __init__(self, memory: MemoryPath, here: Collection[int], local: int) -> None:
         self._memory, self._local = memory, local
         #: each replica's place on the host
         self.here = {replica: place for place, replica in enumerate(here)}
@@ -118,11 +118,11 @@ class _MemoryWire:
 class _MessageWire:
     """Carries slices between ranks that share no memory."""
 
-    def __init__(self, path: ByMessages, world: World) -> None:
-        self._link, self._owners = path.link, world.owners
+    def __init__(self, path: MessagePath, world: World) -> None:
+        self._channel, self._owners = path.channel, world.owners
 
     def begin(self, request: Request, elements: int, dtype: np.dtype[Any]) -> None:
-        self._request, self._link.idle = request, False
+        self._request, self._channel.idle = request, False
 
     def carry(self, exchange: Exchange, states: States) -> None:
         pending = self.post(exchange, states, ())
@@ -134,7 +134,7 @@ class _MessageWire:
 
     def post(self, exchange: Exchange, states: States, near: Collection[int]) -> list[Any]:
         """Begin to receive and to send what does not stay among local replicas, or among those ``near``."""
-        link = self._link
+        channel = self._channel
         pairs = [
             (copy, sender, receiver)
             for copy in exchange.copies
@@ -142,29 +142,29 @@ class _MessageWire:
             if (sender in states) != (receiver in states) and not (sender in near and receiver in near)
         ]
         pending = [
-            link.receive(self._owners[sender], states[receiver].view(copy.target))
+            channel.receive(self._owners[sender], states[receiver].view(copy.target))
             for copy, sender, receiver in pairs
             if receiver in states
         ]
         return pending + [
-            link.send(self._owners[receiver], states[sender].view(copy.source))
+            channel.send(self._owners[receiver], states[sender].view(copy.source))
             for copy, sender, receiver in pairs
             if sender in states
         ]
 
     def wait(self, pending: list[Any]) -> None:
         """Complete what ``post`` began."""
-        self._link.wait(self._request, pending)
+        self._channel.wait(self._request, pending)
 
     def end(self) -> None:
         """What was sent has been received into its place."""
-        self._link.idle = True
+        self._channel.idle = True
 
 
 class _HostsWire:
     """Carries slices within this host through memory, and between hosts by messages, at the same time."""
 
-    def __init__(self, path: ByHosts, world: World) -> None:
+    def __init__(self, path: HierarchicalPath, world: World) -> None:
         self._memory = _MemoryWire(path.memory, path.replicas, world.local)
         self._messages = _MessageWire(path.everyone, world)
 

@@ -1,4 +1,4 @@
-"""Parties: who exchanges messages, ranks or whole hosts, and which replicas are whose."""
+"""Endpoints: who exchanges messages, ranks or whole hosts, and which replicas are whose."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from functools import cached_property
 
 from gcl.core.world import World
 
-__all__ = ["Parties"]
+__all__ = ["Endpoints"]
 
 
 @dataclass(frozen=True)
-class Parties:
+class Endpoints:
     """``owners[replica]`` is the party that has it, in any arrangement; ``names[party]`` is for messages.
 
     ``carriers``: who of each party is at the other end of messages, where a party is more than one rank.
@@ -23,7 +23,7 @@ class Parties:
     carriers: tuple[str, ...] = ()
 
     @classmethod
-    def of_ranks(cls, world: World) -> Parties:
+    def of_ranks(cls, world: World) -> Endpoints:
         """Every rank for itself."""
         return cls(world.rank, tuple(world.owners), tuple(map(world.describe, range(world.ranks))))
 

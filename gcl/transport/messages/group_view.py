@@ -15,7 +15,7 @@ import numpy as np
 
 from gcl.kernels.dtypes import sum_dtype
 from gcl.reduce.reduction import subtrees
-from gcl.transport.messages.endpoints import Parties
+from gcl.transport.messages.endpoints import Endpoints
 
 __all__ = ["GroupView"]
 
@@ -23,7 +23,7 @@ __all__ = ["GroupView"]
 class GroupView:
     """The group of replicas ``members``; parties are in the order of their number."""
 
-    def __init__(self, members: list[int], parties: Parties) -> None:
+    def __init__(self, members: list[int], parties: Endpoints) -> None:
         owners = [parties.owners[replica] for replica in members]
         self.me = parties.me
         self.size = len(members)

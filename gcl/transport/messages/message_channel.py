@@ -1,4 +1,4 @@
-"""Link: messages between parties, every wait with an end that names who is missing.
+"""MessageChannel: messages between parties, every wait with an end that names who is missing.
 
 Every collective begins with a header (signature, bytes that follow) to everyone. In its place can come a word:
 
@@ -18,22 +18,22 @@ import numpy as np
 from gcl.core.prepared_call import DONE, MISMATCH, WAITING
 from gcl.core.request import Request
 from gcl.errors import CollectiveMismatch, CollectiveTimeout, PeerLost
-from gcl.transport.messages.endpoints import Parties
+from gcl.transport.messages.endpoints import Endpoints
 from gcl.transport.messages.persistent_sendrecv import Data, Swap
-from gcl.transport.messages.point_to_point import Messages
+from gcl.transport.messages.point_to_point import PointToPoint
 from gcl.transport.tcp.tcp_messages import TcpMessages
 
-__all__ = ["Link"]
+__all__ = ["MessageChannel"]
 
 _REFUSED, _LEFT = -1, -2  # signatures are not negative
 
 _LENT_BYTES = 1 << 23  # less stays in the cache, where it is copied as quickly
 
 
-class Link:
+class MessageChannel:
     """``messages`` between ``parties``; ``timeout`` in seconds."""
 
-    def __init__(self, messages: Messages, parties: Parties, timeout: float) -> None:
+    def __init__(self, messages: PointToPoint, parties: Endpoints, timeout: float) -> None:
         self.messages, self.parties, self._timeout = messages, parties, timeout
         self.send, self.receive = messages.send, messages.receive
         #: no collective is under way, so that a header is what the others expect

@@ -30,7 +30,7 @@ _HEADER_BYTES = 16
 class Data:
     """What a swap carries: (party, array) to send and to fill; what to do before and after.
 
-    Collectives tell it what they would tell a ``Link``. ``kept`` is memory that lives with the swap.
+    Collectives tell it what they would tell a ``MessageChannel``. ``kept`` is memory that lives with the swap.
     """
 
     sends: list[tuple[int, np.ndarray]] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""Messages: what collectives need of a transport between ranks that share no memory."""
+"""PointToPoint: what collectives need of a transport between ranks that share no memory."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
-__all__ = ["Messages"]
+__all__ = ["PointToPoint"]
 
 
-class Messages(Protocol):
+class PointToPoint(Protocol):
     """Ordered point-to-point messages; two messages between the same ranks arrive in the order they were sent."""
 
     name: str

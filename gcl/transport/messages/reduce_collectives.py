@@ -28,9 +28,9 @@ from gcl.kernels.jit import bound
 from gcl.reduce.buffer_pool import Room
 from gcl.reduce.reduction import new_scratch, recipe, reduce_range
 from gcl.transport.messages.group_view import GroupView
-from gcl.transport.messages.message_channel import Link
+from gcl.transport.messages.message_channel import MessageChannel
 from gcl.transport.messages.persistent_sendrecv import Data
-from gcl.transport.messages.stripes import Part, columns
+from gcl.transport.messages.stripes import Stripe, stripe_of
 
 __all__ = ["Reduction", "Rows"]
 
@@ -54,14 +54,14 @@ class _Flight:
 class Reduction:
     """Reduces over one group at a time; keeps the memory that this takes."""
 
-    def __init__(self, link: Link) -> None:
-        self._link = link
+    def __init__(self, channel: MessageChannel) -> None:
+        self._channel = channel
         self._rooms = Room(), Room()
         self._scratch = new_scratch()
 
-    def all_reduce(self, request: Request, view: GroupView, rows: Rows, results: Rows, part: Part) -> None:
+    def all_reduce(self, request: Request, view: GroupView, rows: Rows, results: Rows, part: Stripe) -> None:
         """Combine the ``part`` of ``rows`` over the group, into all ``results``."""
-        low, high = columns(request.count, request.dtype.itemsize, part)
+        low, high = stripe_of(request.count, request.dtype.itemsize, part)
         step = _elements(request, _CHUNK_BYTES * len(view.indices))
         chunks = [_even(view, start, min(high, start + step)) for start in range(low, high, step)]
         targets = [results[row] for row in view.rows]
@@ -76,13 +76,13 @@ class Reduction:
                 self._land(request, view, flight, [[target[a:b] for target in targets] for a, b in mine])
                 deliveries[turn - 1] = self._give_back(view, flight.ranges, targets[0])
             if turn - 2 in deliveries:
-                self._link.wait(request, deliveries.pop(turn - 2))
+                self._channel.wait(request, deliveries.pop(turn - 2))
                 self._spread(view, chunks[turn - 2], targets)
 
-    def reduce_scatter(self, request: Request, view: GroupView, rows: Rows, results: Rows, part: Part) -> None:
+    def reduce_scatter(self, request: Request, view: GroupView, rows: Rows, results: Rows, part: Stripe) -> None:
         """Combine the ``part`` of each fragment; each own result is the fragment of its index, and zeros after it."""
         fragment, count = results[0].size, request.count
-        low, high = columns(fragment, request.dtype.itemsize, part)
+        low, high = stripe_of(fragment, request.dtype.itemsize, part)
         most = max(len(indices) for indices in view.indices.values())
         step = _elements(request, _CHUNK_BYTES // most)
         starts = range(low, high, step)
@@ -99,13 +99,13 @@ class Reduction:
             if previous is not None:
                 self._land(request, view, previous, _parts(view, previous.ranges[view.me], results))
             previous = flight
-        _clear(self._link, request, view, results, (low, high))
+        _clear(self._channel, request, view, results, (low, high))
 
     def scatter_at_once(
-        self, data: Data, request: Request, view: GroupView, rows: Rows, results: Rows, part: Part
+        self, data: Data, request: Request, view: GroupView, rows: Rows, results: Rows, part: Stripe
     ) -> None:
         """Add to ``data`` a reduce-scatter in one exchange."""
-        fragment, bounds = results[0].size, columns(results[0].size, request.dtype.itemsize, part)
+        fragment, bounds = results[0].size, stripe_of(results[0].size, request.dtype.itemsize, part)
         ranges = {
             party: [_clipped(i, fragment, bounds, request.count) for i in indices]
             for party, indices in view.indices.items()
@@ -118,36 +118,42 @@ class Reduction:
     def _begin(self, request: Request, view: GroupView, rows: Rows, ranges: Ranges, turn: int) -> _Flight:
         room = self._rooms[turn % 2]
         room.clear()
-        return self._depart(self._link, request, view, rows, ranges, room)
+        return self._depart(self._channel, request, view, rows, ranges, room)
 
     def _depart(
-        self, link: Link | Data, request: Request, view: GroupView, rows: Rows, ranges: Ranges, room: Room | Data
+        self,
+        channel: MessageChannel | Data,
+        request: Request,
+        view: GroupView,
+        rows: Rows,
+        ranges: Ranges,
+        room: Room | Data,
     ) -> _Flight:
         """Begin to send every owner its part of the own subtrees, and to receive others' for the own ranges."""
         wire, pending = view.wire_dtype(request.dtype), list[Any]()
         for party in view.others:
             for start, stop in ranges[party]:
                 for block in view.blocks[view.me]:
-                    node = self._subtree(link, request, view, rows, block, (start, stop), wire, room)
+                    node = self._subtree(channel, request, view, rows, block, (start, stop), wire, room)
                     # a lone leaf is where it was: the result comes there only after the owner has the leaf
-                    give = link.lend if block[1] == 1 and wire == request.dtype else link.send
+                    give = channel.lend if block[1] == 1 and wire == request.dtype else channel.send
                     pending.append(give(party, node))
         nodes: list[list[tuple[int, np.ndarray, int]]] = [[] for _ in ranges[view.me]]
         for party in view.others:
             for found, (start, stop) in zip(nodes, ranges[view.me], strict=True):
                 for first, leaves in view.blocks[party]:
                     node = room.take(stop - start, wire)
-                    pending.append(link.receive(party, node))
+                    pending.append(channel.receive(party, node))
                     found.append((first, node, leaves))
         for found, (start, stop) in zip(nodes, ranges[view.me], strict=True):
             for block in view.blocks[view.me]:
-                found += self._own(link, request, view, rows, block, (start, stop), wire, room)
+                found += self._own(channel, request, view, rows, block, (start, stop), wire, room)
         ordered = [[(node, leaves) for _, node, leaves in sorted(found, key=lambda node: node[0])] for found in nodes]
         return _Flight(ranges, ordered, pending)
 
     def _own(
         self,
-        link: Link | Data,
+        channel: MessageChannel | Data,
         request: Request,
         view: GroupView,
         rows: Rows,
@@ -158,7 +164,7 @@ class Reduction:
     ) -> list[tuple[int, np.ndarray, int]]:
         """The nodes of an own subtree: its leaves, where they need not be widened."""
         if wire != request.dtype:
-            return [(block[0], self._subtree(link, request, view, rows, block, bounds, wire, room), block[1])]
+            return [(block[0], self._subtree(channel, request, view, rows, block, bounds, wire, room), block[1])]
         return self._leaves(view, rows, block, bounds)
 
     def _leaves(
@@ -169,7 +175,7 @@ class Reduction:
 
     def _subtree(
         self,
-        link: Link | Data,
+        channel: MessageChannel | Data,
         request: Request,
         view: GroupView,
         rows: Rows,
@@ -183,20 +189,20 @@ class Reduction:
         if len(leaves) == 1 and wire == request.dtype:
             return leaves[0]
         combined = room.take(bounds[1] - bounds[0], wire)
-        link.first(self._combination([(leaf, 1) for leaf in leaves], _partial(request, leaves), 1, [combined]))
+        channel.first(self._combination([(leaf, 1) for leaf in leaves], _partial(request, leaves), 1, [combined]))
         return combined
 
     def _land(self, request: Request, view: GroupView, flight: _Flight, targets: list[list[np.ndarray]]) -> None:
         """Combine what came for each own range into all of its targets."""
-        self._link.wait(request, flight.pending)
+        self._channel.wait(request, flight.pending)
         for nodes, to in zip(flight.nodes, targets, strict=True):
             self._combine(nodes, request.operator, view.size, to)
 
     def _give_back(self, view: GroupView, ranges: Ranges, result: np.ndarray) -> list[Any]:
         """Send the own part of the result to all, and begin to receive theirs."""
-        link = self._link
-        pending = [link.lend(party, result[a:b]) for party in view.others for a, b in ranges[view.me]]
-        return pending + [link.receive(party, result[a:b]) for party in view.others for a, b in ranges[party]]
+        channel = self._channel
+        pending = [channel.lend(party, result[a:b]) for party in view.others for a, b in ranges[view.me]]
+        return pending + [channel.receive(party, result[a:b]) for party in view.others for a, b in ranges[party]]
 
     def _spread(self, view: GroupView, ranges: Ranges, targets: list[np.ndarray]) -> None:
         """Copy what others gave back to the other own results."""
@@ -206,10 +212,10 @@ class Reduction:
                     target[start:stop] = targets[0][start:stop]
 
     def reduce_at_once(
-        self, data: Data, request: Request, view: GroupView, rows: Rows, results: Rows, part: Part
+        self, data: Data, request: Request, view: GroupView, rows: Rows, results: Rows, part: Stripe
     ) -> None:
         """Add to ``data`` an all-reduce for which everyone sends its subtrees to all, and combines all of them."""
-        low, high = bounds = columns(request.count, request.dtype.itemsize, part)
+        low, high = bounds = stripe_of(request.count, request.dtype.itemsize, part)
         wire, own = view.wire_dtype(request.dtype), list[tuple[int, np.ndarray, int]]()
         for block in view.blocks[view.me]:
             leaves = [rows[row][low:high] for row in view.rows_of(block)]
@@ -271,14 +277,16 @@ def _parts(view: GroupView, ranges: list[tuple[int, int]], results: Rows) -> lis
     ]
 
 
-def _clear(link: Link | Data, request: Request, view: GroupView, results: Rows, bounds: tuple[int, int]) -> None:
+def _clear(
+    channel: MessageChannel | Data, request: Request, view: GroupView, results: Rows, bounds: tuple[int, int]
+) -> None:
     """Zeros within ``bounds`` of each own fragment, from where the elements end."""
     low, high = bounds
     for index, row in zip(view.indices[view.me], view.rows, strict=True):
         fragment = results[row]
         end = min(fragment.size, max(0, request.count - index * fragment.size))
         rest = fragment[max(low, end) : high]
-        link.then(bound(zero_bytes, rest.ctypes.data, rest.nbytes))
+        channel.then(bound(zero_bytes, rest.ctypes.data, rest.nbytes))
 
 
 def _clipped(index: int, fragment: int, bounds: tuple[int, int], count: int) -> tuple[int, int]:

@@ -1,16 +1,16 @@
-"""columns: which elements of every tensor, or fragment, one rank of a host carries across."""
+"""stripe_of: which elements of every tensor, or fragment, one rank of a host carries across."""
 
 from __future__ import annotations
 
-__all__ = ["Part", "columns"]
+__all__ = ["Stripe", "stripe_of"]
 
 #: (position, number) of a rank among those of its host that carry.
-Part = tuple[int, int]
+Stripe = tuple[int, int]
 
-_LINE = 64  # bytes; columns begin on one
+_LINE = 64  # bytes; stripe_of begin on one
 
 
-def columns(width: int, itemsize: int, part: Part) -> tuple[int, int]:
+def stripe_of(width: int, itemsize: int, part: Stripe) -> tuple[int, int]:
     """The elements [low, high) out of ``width`` that are the ``part``'s: whole cache lines, as even as they go."""
     unit = _LINE // itemsize
     position, number = part

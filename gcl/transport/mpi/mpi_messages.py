@@ -13,7 +13,7 @@ from mpi4py import MPI
 from gcl.errors import TransportError
 from gcl.transport.rendezvous.process_liveness import Process
 
-__all__ = ["MpiMessages", "roll_call"]
+__all__ = ["MpiMessages", "missing_ranks"]
 
 _YIELDS = 500
 _NAP_SECONDS = 50e-6
@@ -25,7 +25,7 @@ _NOTHING = [None, 0, MPI.BYTE]
 _NAPS_PER_LOOK = 1000  # at whether processes still live
 
 
-def roll_call(timeout: float) -> list[int]:
+def missing_ranks(timeout: float) -> list[int]:
     """Meet all ranks of the job; those that did not come in ``timeout`` seconds."""
     world = MPI.COMM_WORLD
     others = [rank for rank in range(world.size) if rank != world.rank]

@@ -30,8 +30,8 @@ from gcl.scheduling.options import LogLevel, Options
 from gcl.scheduling.program.step_program import StepProgram
 from gcl.scheduling.program.text_diagram import exchange_table
 from gcl.scheduling.schedule import Schedule
-from gcl.transport.paths.hierarchical_path import ByHosts
-from gcl.transport.paths.memory_path import InMemory
+from gcl.transport.paths.hierarchical_path import HierarchicalPath
+from gcl.transport.paths.memory_path import MemoryPath
 
 __all__ = ["Logged", "listens", "logger_of"]
 
@@ -128,8 +128,8 @@ class Logged:
 
 def _taken(path: Path, x: np.ndarray, out: np.ndarray) -> str:
     """Which way the tensors go."""
-    memory = path.memory if isinstance(path, ByHosts) else path
-    if not isinstance(memory, InMemory):
+    memory = path.memory if isinstance(path, HierarchicalPath) else path
+    if not isinstance(memory, MemoryPath):
         return f"through {path.name}"
     lie = ["allocated" if memory.near(tensor) is tensor else "private" for tensor in (x, out)]
     return f"through {path.name}, {lie[0]} input, {'in place' if out is x else f'{lie[1]} output'}"

@@ -1,4 +1,4 @@
-"""ByHosts: collectives over several hosts: memory within each host, messages between them.
+"""HierarchicalPath: collectives over several hosts: memory within each host, messages between them.
 
     meet           on each host; then the hosts check that all called the same
     every carrier  takes its part of the tensors of all replicas on its host, straight out of their memory, does the
@@ -24,13 +24,13 @@ from gcl.core.request import Kind, Request
 from gcl.errors import ArgumentError
 from gcl.kernels.copies import copy_array
 from gcl.transport.memory.segment import array_at
-from gcl.transport.messages.stripes import Part
-from gcl.transport.paths.memory_path import KEPT_BYTES, InMemory
-from gcl.transport.paths.message_path import ByMessages
+from gcl.transport.messages.stripes import Stripe
+from gcl.transport.paths.memory_path import KEPT_BYTES, MemoryPath
+from gcl.transport.paths.message_path import MessagePath
 from gcl.transport.paths.path_state import Breakable
 from gcl.transport.paths.prepared_host_call import HostCall
 
-__all__ = ["ByHosts"]
+__all__ = ["HierarchicalPath"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +40,7 @@ class _AcrossCall(ReadyCall):
     work: HostCall
 
 
-class ByHosts(Breakable):
+class HierarchicalPath(Breakable):
     """Runs collectives for one rank.
 
     ``memory`` joins its host; ``across`` the hosts, for this rank's ``part`` (None: it carries nothing); ``everyone``
@@ -51,10 +51,10 @@ class ByHosts(Breakable):
 
     def __init__(
         self,
-        memory: InMemory,
-        across: ByMessages | None,
-        everyone: ByMessages,
-        part: Part,
+        memory: MemoryPath,
+        across: MessagePath | None,
+        everyone: MessagePath,
+        part: Stripe,
         replicas: list[int],
         *,
         inside: bool,
@@ -62,7 +62,9 @@ class ByHosts(Breakable):
         self.memory, self._across, self.everyone = memory, across, everyone
         self._part, self._inside, self.replicas = part, inside, replicas
         # every rank must hear of a mismatch: those that carry nothing ask everyone
-        carried_by_all = across is not None and part[1] * across.link.messages.ranks == everyone.link.messages.ranks
+        carried_by_all = (
+            across is not None and part[1] * across.channel.messages.ranks == everyone.channel.messages.ranks
+        )
         self._agreement = across if across is not None and carried_by_all else everyone
         self.ready: dict[tuple[object, ...], ReadyCall] = memory.ready if inside else {}
 
@@ -115,7 +117,7 @@ class ByHosts(Breakable):
             elif path is not None and error is not None:
                 path.fail(error)
 
-    def _swap(self, across: ByMessages, request: Request, x: np.ndarray, out: np.ndarray) -> None:
+    def _swap(self, across: MessagePath, request: Request, x: np.ndarray, out: np.ndarray) -> None:
         """Run ``request`` in one exchange, and keep how."""
         near_x = self.memory.near(x)
         near_out = near_x if out is x else self.memory.near(out)
@@ -137,7 +139,7 @@ class ByHosts(Breakable):
         self.memory.hold(meeting.enter, request)
         meeting.look()
         inputs, outputs = meeting.places.tolist()
-        if not self._agreement.link.agree(request, meeting.signature()):
+        if not self._agreement.channel.agree(request, meeting.signature()):
             raise self.everyone.mismatch(request)
         if self._across is not None:
             elements = near_out.size // len(near_out)

@@ -1,4 +1,4 @@
-"""InMemory: collectives among ranks that can address each other's memory (one process, or one host).
+"""MemoryPath: collectives among ranks that can address each other's memory (one process, or one host).
 
 Tensors in the segment are reduced where they lie; others are copied through it.
 """
@@ -30,7 +30,7 @@ from gcl.transport.paths.path_state import Breakable
 from gcl.transport.rendezvous import rank_table, rendezvous
 from gcl.transport.rendezvous.meeting import Meeting
 
-__all__ = ["KEPT_BYTES", "InMemory"]
+__all__ = ["KEPT_BYTES", "MemoryPath"]
 
 _SPINS = 2000
 #: From this size on, too large for any cache, the kernel's copies between processes are quicker than the chunks: they
@@ -44,7 +44,7 @@ _DIRECT = (Kind.ALL_REDUCE, Kind.ALL_GATHER_SHARED)
 _Arguments = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
 
-class InMemory(Breakable):
+class MemoryPath(Breakable):
     """Runs collectives for one rank of ``domain``."""
 
     def __init__(self, domain: Domain, world: World, group: Group, timeout: float) -> None:

@@ -1,4 +1,4 @@
-"""ByMessages: collectives among parties that share no memory: ranks, or hosts of which each rank carries a part.
+"""MessagePath: collectives among parties that share no memory: ranks, or hosts of which each rank carries a part.
 
 An all-reduce of S bytes sends 2 (P - 1)/P x S from each of P parties, a reduce-scatter (P - 1)/P x S, as long as a
 party's replicas are one subtree; an all-gather, a broadcast and an all-to-all send what others need, once.
@@ -18,20 +18,20 @@ from gcl.core.prepared_call import DONE, ReadyCall
 from gcl.core.request import Kind, Request
 from gcl.errors import ArgumentError, CollectiveMismatch, reason_of
 from gcl.transport.messages.copy_collectives import all_gather, all_to_all, broadcast
-from gcl.transport.messages.endpoints import Parties
+from gcl.transport.messages.endpoints import Endpoints
 from gcl.transport.messages.group_view import GroupView
-from gcl.transport.messages.message_channel import Link
+from gcl.transport.messages.message_channel import MessageChannel
 from gcl.transport.messages.persistent_sendrecv import Data, Swap
-from gcl.transport.messages.point_to_point import Messages
+from gcl.transport.messages.point_to_point import PointToPoint
 from gcl.transport.messages.reduce_collectives import Reduction, Rows
-from gcl.transport.messages.stripes import Part
+from gcl.transport.messages.stripes import Stripe
 from gcl.transport.paths.path_state import Breakable
 from gcl.transport.tcp.tcp_messages import TcpMessages
 
-__all__ = ["ByMessages"]
+__all__ = ["MessagePath"]
 
 _TEXT_BYTES = 1024
-_WHOLE: Part = (0, 1)
+_WHOLE: Stripe = (0, 1)
 #: Tensors that are no more than this for all others together go in one exchange; an all-reduce with one other may be
 #: more, since that takes no more bytes than a reduce-scatter and an all-gather.
 _SWAPPED_BYTES, _SWAPPED_WITH_ONE = 1 << 20, 1 << 22
@@ -44,27 +44,27 @@ class _SwapCall(ReadyCall):
     swap: Swap
 
 
-class ByMessages(Breakable):
+class MessagePath(Breakable):
     """Runs collectives for one rank over ``messages``."""
 
-    def __init__(self, messages: Messages, parties: Parties, group: Group, timeout: float) -> None:
+    def __init__(self, messages: PointToPoint, parties: Endpoints, group: Group, timeout: float) -> None:
         self.name = messages.name
-        self.link = Link(messages, parties, timeout)
+        self.channel = MessageChannel(messages, parties, timeout)
         self._groups = [GroupView(members, parties) for members in group.all_members()]
         self._local = len(parties.rows)
         self.ready: dict[tuple[object, ...], ReadyCall] = {}
         self._swaps = isinstance(messages, TcpMessages)
-        self._reduction = reduction = Reduction(self.link)
-        self._kinds: dict[Kind, Callable[[Request, GroupView, Rows, Rows, Part], None]] = {
+        self._reduction = reduction = Reduction(self.channel)
+        self._kinds: dict[Kind, Callable[[Request, GroupView, Rows, Rows, Stripe], None]] = {
             Kind.BARRIER: _nothing,
             Kind.ALL_REDUCE: reduction.all_reduce,
             Kind.REDUCE_SCATTER: reduction.reduce_scatter,
-            Kind.ALL_GATHER: partial(all_gather, self.link),
-            Kind.BROADCAST: partial(broadcast, self.link),
-            Kind.ALL_TO_ALL: partial(all_to_all, self.link),
-            Kind.ALL_GATHER_SHARED: partial(all_gather, self.link),
+            Kind.ALL_GATHER: partial(all_gather, self.channel),
+            Kind.BROADCAST: partial(broadcast, self.channel),
+            Kind.ALL_TO_ALL: partial(all_to_all, self.channel),
+            Kind.ALL_GATHER_SHARED: partial(all_gather, self.channel),
         }
-        self._at_once: dict[Kind, Callable[[Data, Request, GroupView, Rows, Rows, Part], None]] = {
+        self._at_once: dict[Kind, Callable[[Data, Request, GroupView, Rows, Rows, Stripe], None]] = {
             Kind.BARRIER: _nothing_at_once,
             Kind.ALL_REDUCE: reduction.reduce_at_once,
             Kind.REDUCE_SCATTER: reduction.scatter_at_once,
@@ -96,17 +96,17 @@ class ByMessages(Breakable):
         shared = request.kind is Kind.ALL_GATHER_SHARED
         results = [out.reshape(-1)] * self._local if shared else list(out.reshape(self._local, -1))
         try:
-            if not self.link.agree(request, request.signature):
+            if not self.channel.agree(request, request.signature):
                 raise self.mismatch(request)
             self.work(request, list(x.reshape(self._local, -1)), results)
         except BaseException as error:
             self.fail(error)
             raise
 
-    def work(self, request: Request, rows: Rows, results: Rows, part: Part = _WHOLE) -> None:
+    def work(self, request: Request, rows: Rows, results: Rows, part: Stripe = _WHOLE) -> None:
         """The messages of ``part`` of ``request``, from one flat array per replica of the party to another."""
         work = self._kinds[request.kind]
-        with self.link.data_of(request):
+        with self.channel.data_of(request):
             for view in self._groups:
                 if view.rows:
                     work(request, view, rows, results, part)
@@ -114,51 +114,51 @@ class ByMessages(Breakable):
     def finish(self, call: ReadyCall, status: int) -> None:
         """Complete a call that was made in one exchange; what this raises goes to ``fail``."""
         assert isinstance(call, _SwapCall)
-        if status != DONE and not self.link.finish(call.request, call.swap, status):
+        if status != DONE and not self.channel.finish(call.request, call.swap, status):
             raise self.mismatch(call.request)
 
     def swaps(self, request: Request) -> bool:
         """Say whether ``request`` goes in one exchange: all ranks come to the same answer."""
-        if not self._swaps or request.kind not in self._at_once or self.link.has_refused:
+        if not self._swaps or request.kind not in self._at_once or self.channel.has_refused:
             return False
-        others, nbytes = self.link.messages.ranks - 1, request.count * request.dtype.itemsize
+        others, nbytes = self.channel.messages.ranks - 1, request.count * request.dtype.itemsize
         most = _SWAPPED_WITH_ONE if others == 1 and request.kind is Kind.ALL_REDUCE else _SWAPPED_BYTES
         return nbytes * others <= most
 
-    def swap(self, request: Request, rows: Rows, results: Rows, part: Part = _WHOLE) -> Swap:
+    def swap(self, request: Request, rows: Rows, results: Rows, part: Stripe = _WHOLE) -> Swap:
         """``part`` of ``request`` in one exchange, from one flat array per replica of the party to another."""
         data, add = Data(), self._at_once[request.kind]
         for view in self._groups:
             if view.rows:
                 add(data, request, view, rows, results, part)
-        return self.link.swap(request, data)
+        return self.channel.swap(request, data)
 
     def _prepare(self, request: Request, x: np.ndarray, out: np.ndarray) -> _SwapCall:
         swap = self.swap(request, list(x.reshape(self._local, -1)), list(out.reshape(self._local, -1)))
-        return _SwapCall.of(self.ready, self.link.ready(swap), request, x, out, swap=swap)
+        return _SwapCall.of(self.ready, self.channel.ready(swap), request, x, out, swap=swap)
 
     def mismatch(self, request: Request) -> CollectiveMismatch:
         """Exchange in words what each party called, and where; all build the same error."""
         mine = np.zeros(_TEXT_BYTES, np.uint8)
         text = request.with_call_site().encode()[:_TEXT_BYTES]
         mine[: len(text)] = np.frombuffer(text, np.uint8)
-        texts = [bytes(row).rstrip(b"\0").decode(errors="replace") for row in self.link.exchange(request, mine)]
-        return CollectiveMismatch.between(list(zip(self.link.parties.names, texts, strict=True)))
+        texts = [bytes(row).rstrip(b"\0").decode(errors="replace") for row in self.channel.exchange(request, mine)]
+        return CollectiveMismatch.between(list(zip(self.channel.parties.names, texts, strict=True)))
 
     def refuse(self, error: ArgumentError) -> None:
         """Tell the others that they wait for this rank in vain."""
         if self._fault is None:
             self.ready.clear()  # a ready call does not look for what others refused
-            self.link.refuse(str(error))
+            self.channel.refuse(str(error))
 
     def _depart(self, error: BaseException | None) -> None:
         self.ready.clear()  # a ready call does not look for faults
-        self.link.leave(reason_of(error))
+        self.channel.leave(reason_of(error))
 
 
-def _nothing(request: Request, view: GroupView, rows: Rows, results: Rows, part: Part) -> None:
+def _nothing(request: Request, view: GroupView, rows: Rows, results: Rows, part: Stripe) -> None:
     """A barrier is the agreement that comes before."""
 
 
-def _nothing_at_once(data: Data, request: Request, view: GroupView, rows: Rows, results: Rows, part: Part) -> None:
+def _nothing_at_once(data: Data, request: Request, view: GroupView, rows: Rows, results: Rows, part: Stripe) -> None:
     """It is the exchange itself."""

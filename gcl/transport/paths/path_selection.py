@@ -1,11 +1,11 @@
 """paths: the way that bytes go between the processes of a job: memory, messages, or both.
 
-one host                          InMemory      all ranks share memory
-hosts, some with several ranks    ByHosts       memory within each host, messages between hosts
-hosts with one rank each          ByMessages    messages
-transport="mpi", "tcp"            ByMessages    messages, wherever the ranks are
+one host                          MemoryPath      all ranks share memory
+hosts, some with several ranks    HierarchicalPath       memory within each host, messages between hosts
+hosts with one rank each          MessagePath    messages
+transport="mpi", "tcp"            MessagePath    messages, wherever the ranks are
 
-Messages go over connections of their own; over MPI where those cannot be made, or where MPI is asked for.
+PointToPoint go over connections of their own; over MPI where those cannot be made, or where MPI is asked for.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from gcl.core.groups import Group
 from gcl.core.world import World
 from gcl.errors import TransportError
 from gcl.transport.memory import shared_memory
-from gcl.transport.messages.endpoints import Parties
-from gcl.transport.messages.point_to_point import Messages
-from gcl.transport.paths.hierarchical_path import ByHosts
-from gcl.transport.paths.memory_path import InMemory
-from gcl.transport.paths.message_path import ByMessages
+from gcl.transport.messages.endpoints import Endpoints
+from gcl.transport.messages.point_to_point import PointToPoint
+from gcl.transport.paths.hierarchical_path import HierarchicalPath
+from gcl.transport.paths.memory_path import MemoryPath
+from gcl.transport.paths.message_path import MessagePath
 from gcl.transport.rendezvous.process_liveness import Process
 from gcl.transport.tcp.connection_mesh import mesh
 from gcl.transport.tcp.tcp_messages import TcpMessages
 
-__all__ = ["Site", "path_over"]
+__all__ = ["HostPlacement", "select_path"]
 
 #: More connections than this in one process are left to MPI.
 _MOST_CONNECTIONS = 400
 
 
 @dataclass(frozen=True)
-class Site:
+class HostPlacement:
     """All ranks of a job as this one sees them: ``hosts[rank]`` names the host, ``processes[rank]`` the process."""
 
     world: World
@@ -64,77 +64,83 @@ class Site:
         everyone = popdist_py.host_backend().all_gather(data)
         return [everyone[rank] for rank in self.neighbours]
 
-    def host_parties(self) -> Parties:
+    def host_parties(self) -> Endpoints:
         """Whole hosts as parties."""
         host_of = {rank: host for host, ranks in enumerate(self.ranks_of) for rank in ranks}
         names = tuple(
             f"host {self.hosts[ranks[0]].split()[0]} with {', '.join(map(self.world.describe, ranks))}"
             for ranks in self.ranks_of
         )
-        return Parties(self.here, tuple(host_of[owner] for owner in self.world.owners), names)
+        return Endpoints(self.here, tuple(host_of[owner] for owner in self.world.owners), names)
 
 
-def path_over(wanted: str, site: Site, group: Group, timeout: float, segment_bytes: int) -> Path:
+def select_path(wanted: str, placement: HostPlacement, group: Group, timeout: float, segment_bytes: int) -> Path:
     """The path that ``wanted`` ("auto" or a transport) asks for; all ranks call it together."""
-    several_hosts, alone = len(site.ranks_of) > 1, all(len(ranks) == 1 for ranks in site.ranks_of)
+    several_hosts, alone = len(placement.ranks_of) > 1, all(len(ranks) == 1 for ranks in placement.ranks_of)
     if wanted in ("mpi", "tcp") or (several_hosts and alone):
-        everyone = list(range(site.world.ranks))
-        return ByMessages(_messages(wanted, site, everyone, timeout), Parties.of_ranks(site.world), group, timeout)
+        everyone = list(range(placement.world.ranks))
+        return MessagePath(
+            _messages(wanted, placement, everyone, timeout), Endpoints.of_ranks(placement.world), group, timeout
+        )
     memory_world = World(
-        site.neighbours.index(site.world.rank),
-        tuple(site.world.counts[rank] for rank in site.neighbours),
-        tuple(map(site.world.describe, site.neighbours)),
+        placement.neighbours.index(placement.world.rank),
+        tuple(placement.world.counts[rank] for rank in placement.neighbours),
+        tuple(map(placement.world.describe, placement.neighbours)),
     )
     domain = shared_memory.domain(
         rank=memory_world.rank,
         ranks=memory_world.ranks,
-        all_gather=site.all_gather_here,
+        all_gather=placement.all_gather_here,
         segment_bytes=segment_bytes,
     )
     if not several_hosts:
-        return InMemory(domain, site.world, group, timeout)
-    inside = _inside(site, group)
-    memory = InMemory(domain, memory_world, inside or Group.all(memory_world.replicas), timeout)
-    return _by_hosts(memory, memory_world, site, group, timeout, inside=inside is not None)
+        return MemoryPath(domain, placement.world, group, timeout)
+    inside = _inside(placement, group)
+    memory = MemoryPath(domain, memory_world, inside or Group.all(memory_world.replicas), timeout)
+    return _by_hosts(memory, memory_world, placement, group, timeout, inside=inside is not None)
 
 
 def _by_hosts(
-    memory: InMemory, memory_world: World, site: Site, group: Group, timeout: float, *, inside: bool
-) -> ByHosts:
-    carriers = min(map(len, site.ranks_of))
+    memory: MemoryPath, memory_world: World, placement: HostPlacement, group: Group, timeout: float, *, inside: bool
+) -> HierarchicalPath:
+    carriers = min(map(len, placement.ranks_of))
     carries = memory_world.rank < carriers
-    members = [ranks[memory_world.rank] for ranks in site.ranks_of] if carries else [site.world.rank]
-    messages = _messages("auto", site, members, timeout)
-    parties = replace(site.host_parties(), carriers=tuple(map(site.world.describe, members)))
-    across = ByMessages(messages, parties, group, timeout) if carries else None
-    ranks = list(range(site.world.ranks))
-    everyone = ByMessages(_messages("auto", site, ranks, timeout), Parties.of_ranks(site.world), group, timeout)
-    replicas = list(site.host_parties().rows)
-    return ByHosts(memory, across, everyone, (memory_world.rank, carriers), replicas, inside=inside)
+    members = [ranks[memory_world.rank] for ranks in placement.ranks_of] if carries else [placement.world.rank]
+    messages = _messages("auto", placement, members, timeout)
+    parties = replace(placement.host_parties(), carriers=tuple(map(placement.world.describe, members)))
+    across = MessagePath(messages, parties, group, timeout) if carries else None
+    ranks = list(range(placement.world.ranks))
+    everyone = MessagePath(
+        _messages("auto", placement, ranks, timeout), Endpoints.of_ranks(placement.world), group, timeout
+    )
+    replicas = list(placement.host_parties().rows)
+    return HierarchicalPath(memory, across, everyone, (memory_world.rank, carriers), replicas, inside=inside)
 
 
-def _messages(wanted: str, site: Site, members: Sequence[int], timeout: float) -> Messages:
+def _messages(wanted: str, placement: HostPlacement, members: Sequence[int], timeout: float) -> PointToPoint:
     """Messages between ``members``, of which this rank is one; every rank of the job calls it for its own."""
-    rank = site.world.rank
-    if wanted != "mpi" and site.world.ranks <= _MOST_CONNECTIONS:
+    rank = placement.world.rank
+    if wanted != "mpi" and placement.world.ranks <= _MOST_CONNECTIONS:
         connections = mesh(rank, members, popdist_py.host_backend().all_gather)
         if connections is not None:
             return TcpMessages(list(members).index(rank), connections)
     if wanted == "tcp":
         raise TransportError(
-            f"transport 'tcp' was asked for, but connections between {site.world.ranks} ranks cannot be made; "
+            f"transport 'tcp' was asked for, but connections between {placement.world.ranks} ranks cannot be made; "
             "open the ports between the hosts, or use mpi"
         )
     from gcl.transport.mpi.mpi_messages import MpiMessages  # starts MPI
 
-    near = {place: site.processes[member] for place, member in enumerate(members) if member in site.neighbours}
+    near = {
+        place: placement.processes[member] for place, member in enumerate(members) if member in placement.neighbours
+    }
     return MpiMessages(members, near=near, timeout=timeout)
 
 
-def _inside(site: Site, group: Group) -> Group | None:
+def _inside(placement: HostPlacement, group: Group) -> Group | None:
     """``group`` among the replicas of this host alone, if every host is a run of whole groups."""
-    span, owners = group.stride * group.size, site.host_parties().owners
+    span, owners = group.stride * group.size, placement.host_parties().owners
     if any(len(set(owners[first : first + span])) > 1 for first in range(0, len(owners), span)):
         return None
     runs = [host for i, host in enumerate(owners) if i == 0 or owners[i - 1] != host]
-    return Group(owners.count(site.here), group.stride, group.size) if len(runs) == len(set(runs)) else None
+    return Group(owners.count(placement.here), group.stride, group.size) if len(runs) == len(set(runs)) else None

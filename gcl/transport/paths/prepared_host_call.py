@@ -14,9 +14,9 @@ from gcl.core.prepared_call import DONE
 from gcl.core.request import Request
 from gcl.transport.memory.segment import array_at
 from gcl.transport.messages.persistent_sendrecv import Data, Swap
-from gcl.transport.messages.stripes import Part
-from gcl.transport.paths.memory_path import InMemory
-from gcl.transport.paths.message_path import ByMessages
+from gcl.transport.messages.stripes import Stripe
+from gcl.transport.paths.memory_path import MemoryPath
+from gcl.transport.paths.message_path import MessagePath
 
 __all__ = ["HostCall"]
 
@@ -27,7 +27,7 @@ class HostCall:
     """``request`` from ``x`` to ``out``, tensors of the segment; ``part`` of it is this rank's to exchange."""
 
     def __init__(
-        self, memory: InMemory, across: ByMessages, part: Part, request: Request, x: np.ndarray, out: np.ndarray
+        self, memory: MemoryPath, across: MessagePath, part: Stripe, request: Request, x: np.ndarray, out: np.ndarray
     ) -> None:
         self._memory, self._across, self._part, self._request = memory, across, part, request
         self._meeting = memory.meeting(request, x, out)
@@ -55,7 +55,7 @@ class HostCall:
         """Complete what ``run`` waits for; False if not all hosts called the same."""
         if self._stage == _EXCHANGING:
             assert self._swap is not None
-            if not self._across.link.finish(self._request, self._swap, status):
+            if not self._across.channel.finish(self._request, self._swap, status):
                 return False
             self._stage = _LEAVING
         else:
@@ -66,14 +66,14 @@ class HostCall:
         """The exchange between the tensors that were announced."""
         signature = self._meeting.signature()
         if signature != self._request.signature:  # tensors of others may be shorter
-            self._swap = self._across.link.swap(self._request, Data())
+            self._swap = self._across.channel.swap(self._request, Data())
             self._swap.announce(signature)
-            self._exchange = self._across.link.ready(self._swap)
+            self._exchange = self._across.channel.ready(self._swap)
         elif self._meeting.look() or self._swap is None:
             rows, results = (
                 [array_at(int(place), (width,), self._request.dtype) for place in places]
                 for places, width in zip(self._meeting.places, self._widths, strict=True)
             )
             self._swap = self._across.swap(self._request, rows, results, self._part)
-            self._exchange = self._across.link.ready(self._swap)
+            self._exchange = self._across.channel.ready(self._swap)
         self._stage = _EXCHANGING
