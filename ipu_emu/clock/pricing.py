@@ -16,7 +16,7 @@ from gcl.scheduling.schedule import schedule
 from ipu_emu.clock.machine import Machine
 from ipu_emu.clock.op_cycles import op_cycles
 from ipu_emu.graph import Op
-from ipu_emu.ops.communication.shard_ops import BETWEEN, shards_of
+from ipu_emu.ops.communication.shard_ops import CROSS_DOMAIN, shards_of
 from ipu_emu.program.buckets import Bucket
 from ipu_emu.program.executable import Executable
 from ipu_emu.program.leaf_instructions import (
@@ -120,7 +120,7 @@ class Pricing:
         first, nbytes = leaf.ops[0], sum(tensor.nbytes for tensor in tensors)
         itemsize, domain = tensors[0].dtype.itemsize, shards_of(first).domain
         seconds = self.collective(_kind_of(first), nbytes, itemsize, domain)
-        between = first.attributes.get(BETWEEN)
+        between = first.attributes.get(CROSS_DOMAIN)
         if between is not None:
             seconds += self.collective(GclCollective.ALL_REDUCE, nbytes // domain[1], itemsize, tuple(between))
         return Price(Kind.COLLECTIVE, first.place.ipu, seconds)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from ipu_emu.codegen.compiled_call import call as bound_call
 from ipu_emu.codegen.compiled_call import offsets, relocation
-from ipu_emu.codegen.llvm_compiler import lanes
+from ipu_emu.codegen.llvm_compiler import vector_width
 from ipu_emu.codegen.matmul_calls import Operands, product_call
 from ipu_emu.codegen.matmul_kernel import ROWS
 from ipu_emu.codegen.panel_packing import BLOCK, panels_of_columns, panels_of_rows
@@ -35,13 +35,13 @@ _LINED = 48
 
 def blocked_workspace(m: int, k: int, n: int) -> list[int]:
     """float32 elements of scratch for the panels of a and of b, which may change their places."""
-    whole = k * (min(m, n) + 2 * lanes())
+    whole = k * (min(m, n) + 2 * vector_width())
     return [max(whole, k * group(k, max(m, n))) for group in (_group_of_rows, _group)]
 
 
 def _group(k: int, n: int, nbytes: int = _GROUP) -> int:
     """Columns of b in a group, a multiple of a tile."""
-    tile = 2 * lanes()
+    tile = 2 * vector_width()
     return min(max(nbytes // (4 * k * tile), 1), -(-n // tile)) * tile
 
 
@@ -73,7 +73,7 @@ class Blocked(Operands):
         (m, k), n = self.a.shape, self.b.shape[1]
         rows, columns = [(0, m)], [(0, n)]
         if m < n:
-            columns = _groups(n, _group(k, n), 2 * lanes())
+            columns = _groups(n, _group(k, n), 2 * vector_width())
         else:
             rows = _groups(m, _group_of_rows(k, m))
         calls: list[Call] = []
@@ -106,7 +106,7 @@ class Blocked(Operands):
 
     def _pack_columns(self, first: int, last: int) -> list[Call]:
         """Copy columns of b into strips; the last strip begins earlier where they are no multiple of a tile."""
-        k, tile = self.b.shape[0], 2 * lanes()
+        k, tile = self.b.shape[0], 2 * vector_width()
         whole = (last - first) // tile * tile
         calls = self._pack(self.b[:, first : first + whole], self.scratch[1][: k * whole], tile)
         if first + whole < last:
@@ -115,7 +115,7 @@ class Blocked(Operands):
 
     def _multiply(self, low: int, high: int, first: int, last: int) -> list[Call]:
         """Set a part of y, whose operands are in panels."""
-        k, tile = self.a.shape[1], 2 * lanes()
+        k, tile = self.a.shape[1], 2 * vector_width()
         y, bias = self.y[low:high, first:last], self.bias
         if bias is not None:
             bias = bias[first:last] if self.wide else bias[low:high]

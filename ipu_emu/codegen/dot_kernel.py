@@ -13,7 +13,7 @@ from typing import Any
 from llvmlite import ir
 
 from ipu_emu.codegen.llvm_builder import FLOAT, const, repeat
-from ipu_emu.codegen.llvm_compiler import generated, lanes
+from ipu_emu.codegen.llvm_compiler import generated, vector_width
 from ipu_emu.codegen.named_kernel import NamedKernel
 
 __all__ = ["DOTS", "DOT_COLUMNS", "DOT_ROWS", "dots"]
@@ -52,7 +52,7 @@ def dots(rows: int, columns: int) -> str:
 
 
 def _dots_of(kernel: NamedKernel, n: Any, rows: int, columns: int) -> None:
-    b, width = kernel.b, lanes()
+    b, width = kernel.b, vector_width()
     vector = ir.VectorType(FLOAT, width)
     zero = ir.Constant(vector, [0.0] * width)
     x = kernel.address("x", (n, kernel["x_batch"]))
@@ -91,7 +91,7 @@ def _dots_of(kernel: NamedKernel, n: Any, rows: int, columns: int) -> None:
 
 def _add_up(kernel: NamedKernel, vector: Any, line: Any, where: Any) -> None:
     """Store the sum of the lanes, in halves: lanes i and i + n/2 first."""
-    b, count = kernel.b, lanes()
+    b, count = kernel.b, vector_width()
     while count > 1:
         count //= 2
         picks = [ir.Constant(ir.VectorType(ir.IntType(32), count), [*range(s, s + count)]) for s in (0, count)]

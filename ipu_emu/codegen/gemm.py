@@ -22,7 +22,7 @@ from ipu_emu.codegen.blocked_matmul import Blocked, blocked_workspace, tile_star
 from ipu_emu.codegen.compiled_call import call as bound_call
 from ipu_emu.codegen.compiled_call import offsets, relocation
 from ipu_emu.codegen.dot_kernel import DOT_COLUMNS, DOT_ROWS
-from ipu_emu.codegen.llvm_compiler import lanes
+from ipu_emu.codegen.llvm_compiler import vector_width
 from ipu_emu.codegen.matmul_calls import Operands, dots_call, product_call
 from ipu_emu.codegen.matmul_kernel import ROWS
 from ipu_emu.codegen.panel_packing import BLOCK, panels_of_columns
@@ -43,7 +43,7 @@ def gemm_workspace(m: int, k: int, n: int, batch: int, *, half: bool) -> list[in
     if batch > 1:
         widest = batch * k * max(m, n)
         return [widest if half else 0, widest, batch * m * n if half else 0]
-    small = min(m, n) < 2 * lanes()
+    small = min(m, n) < 2 * vector_width()
     if k == 0 or (min(m, n) < _MANY and not half):
         return [0, 0, 0]
     # y may be stored either way round, which exchanges a and b.
@@ -75,8 +75,8 @@ def gemm(
     if batch == 1:
         a, b, y = (array.reshape(array.shape[-2:]) if array.size else array for array in (a, b, y))
     plan, blocked = _Plan(a, b, y, scratch, bias, wide), Blocked(a, b, y, scratch, bias, wide)
-    if y.strides[-1] == y.itemsize and n >= lanes() and m > 1 and (batch == 1 or plan.strides_agree()):
-        if batch == 1 and (m >= _MANY or y.dtype == np.float16) and n >= 2 * lanes() and blocked.fits():
+    if y.strides[-1] == y.itemsize and n >= vector_width() and m > 1 and (batch == 1 or plan.strides_agree()):
+        if batch == 1 and (m >= _MANY or y.dtype == np.float16) and n >= 2 * vector_width() and blocked.fits():
             return blocked.calls()
         calls = plan.in_place()
         if calls is not None:
@@ -97,7 +97,7 @@ class _Plan(Operands):
         calls: list[Call] = []
         k, n = self.b.shape[-2:]
         turned = self.b.ndim >= 3 and self.b.strides[-2] == self.b.itemsize and self.b.strides[-1] != self.b.itemsize
-        turned = turned and k % BLOCK == 0 and n % (2 * lanes()) == 0
+        turned = turned and k % BLOCK == 0 and n % (2 * vector_width()) == 0
         for number, array in enumerate((self.a, self.b)):
             if array.dtype == np.float16 and not (turned and number):
                 image = self.scratch[number][: array.size].reshape(array.shape)
@@ -111,14 +111,14 @@ class _Plan(Operands):
             return [*calls, *self._by_turned_panels(a, b, y)]
         if b.strides[-1] == 4:
             return [*calls, *self._by_product(a, b, y)]
-        if b.strides[-2] == 4 and a.strides[-1] == 4 and k % lanes() == 0 and y.dtype == np.float32:
+        if b.strides[-2] == 4 and a.strides[-1] == 4 and k % vector_width() == 0 and y.dtype == np.float32:
             return [*calls, *self._by_dots(a, b, y)]
         return None
 
     def _by_turned_panels(self, a: _Array, b: _Array, y: _Array) -> list[Call]:
         """Copy each matrix of the batch of b, stored by columns, into panels."""
         batch, k, n = b.shape
-        tile = 2 * lanes()
+        tile = 2 * vector_width()
         panels = self.scratch[1][: b.size]
         function = panels_of_columns(tile, b.dtype == np.float16)
         pack = bound_call(function, b, panels, n // tile, k, b.strides[-1], batch, b.strides[0], k * n * 4)
@@ -128,19 +128,19 @@ class _Plan(Operands):
     def _by_product(self, a: _Array, b: _Array, y: _Array, starts: _Array | None = None) -> list[Call]:
         """``starts`` says where panels of b begin, if there are."""
         (m, k), n = a.shape[-2:], b.shape[-1]
-        vectors = 2 if n >= 2 * lanes() else 1
-        tiles = tile_starts(n, vectors * lanes())
+        vectors = 2 if n >= 2 * vector_width() else 1
+        tiles = tile_starts(n, vectors * vector_width())
         common: dict[str, Any] = {
             "bias": self.bias,
             "wide": self.wide,
             "x": b,
             "from": offsets(tiles * 4) if starts is None else starts,
             "at": offsets(tiles * y.itemsize),
-            "x_step": b.strides[-2] if starts is None else 4 * vectors * lanes(),
+            "x_step": b.strides[-2] if starts is None else 4 * vectors * vector_width(),
             "tiles": len(tiles),
             "vectors": vectors,
             # Where tiles overlap, adding to y twice would be wrong.
-            "depth_chunk": _DEPTH if n % (vectors * lanes()) == 0 and y.dtype == np.float32 else k,
+            "depth_chunk": _DEPTH if n % (vectors * vector_width()) == 0 and y.dtype == np.float32 else k,
             "batch": y.shape[0] if y.ndim == 3 else 1,
             "x_batch": b.strides[0] if b.ndim == 3 and b.shape[0] > 1 else 0,
             "w_batch": a.strides[0] if a.ndim == 3 and a.shape[0] > 1 else 0,

@@ -26,7 +26,7 @@ import llvmlite.binding as llvm
 from ipu_emu.atomic_write import replace_file
 from ipu_emu.codegen.kernel_folder import kernel_folder
 
-__all__ = ["Function", "generated", "lanes"]
+__all__ = ["Function", "generated", "vector_width"]
 
 #: A kernel: takes one pointer to 64-bit arguments.
 Function = Callable[[Any], None]
@@ -63,7 +63,7 @@ def _machine() -> _Machine:
     return _Machine(target, f"{cpu} {text}", bool(features.get("avx512f")))
 
 
-def lanes() -> int:
+def vector_width() -> int:
     """float32 numbers in one vector register of this processor."""
     return 16 if _machine().wide else 8
 

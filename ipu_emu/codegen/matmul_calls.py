@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ipu_emu.codegen.compiled_call import named_call, offsets
 from ipu_emu.codegen.dot_kernel import DOT_COLUMNS, DOT_ROWS, DOTS, dots
-from ipu_emu.codegen.llvm_compiler import lanes
+from ipu_emu.codegen.llvm_compiler import vector_width
 from ipu_emu.codegen.matmul_kernel import PRODUCT, ROWS, product
 
 __all__ = ["Operands", "dots_call", "product_call"]
@@ -40,7 +40,7 @@ def product_call(y: _Array, k: int, blocks: int, rows: int, first: int = 0, **gi
     """
     wide, vectors = given.pop("wide"), given.pop("vectors", 2)
     even = given.setdefault("step", None) is None
-    usual = {"x_step": (4 * vectors * lanes(),) if even else (), "w_row": (4,), "w_step": (4, 4 * ROWS)}
+    usual = {"x_step": (4 * vectors * vector_width(),) if even else (), "w_row": (4,), "w_step": (4, 4 * ROWS)}
     fixed = tuple((name, given[name]) for name, strides in usual.items() if given.get(name) in strides)
     function = product(rows, vectors, y.dtype == np.float16, wide, even, fixed)
     if given["bias"] is not None and not wide:
@@ -56,7 +56,7 @@ def product_call(y: _Array, k: int, blocks: int, rows: int, first: int = 0, **gi
 def dots_call(a: _Array, b: _Array, y: _Array) -> Call:
     rows = DOT_ROWS if a.shape[-2] % DOT_ROWS == 0 else a.shape[-2]
     columns = DOT_COLUMNS if b.shape[-1] % DOT_COLUMNS == 0 else b.shape[-1]
-    tiles = offsets(np.arange(a.shape[-1] // lanes()) * lanes() * 4)
+    tiles = offsets(np.arange(a.shape[-1] // vector_width()) * vector_width() * 4)
     arguments: dict[str, Any] = {
         "x": b,
         "g": a,

@@ -19,7 +19,7 @@ from typing import Any
 from llvmlite import ir
 
 from ipu_emu.codegen.llvm_builder import FLOAT, HALF, const, repeat
-from ipu_emu.codegen.llvm_compiler import generated, lanes
+from ipu_emu.codegen.llvm_compiler import generated, vector_width
 from ipu_emu.codegen.named_kernel import NamedKernel
 
 __all__ = ["PRODUCT", "ROWS", "product"]
@@ -27,7 +27,7 @@ __all__ = ["PRODUCT", "ROWS", "product"]
 #: Rows of y in registers at a time, two registers each; others are for what is left. Of 16 registers some are needed
 #: for the operands: with 8 rows the sums are spilled to the stack in the inner loop (a third of the speed, and a
 #: tenth where they happen to lie across two pages).
-ROWS = 8 if lanes() > 8 else 6
+ROWS = 8 if vector_width() > 8 else 6
 
 #: Names of the arguments, in order; strides in bytes.
 PRODUCT = [
@@ -140,7 +140,7 @@ class _Registers:
     def __init__(self, kernel: NamedKernel, form: _Form) -> None:
         self.kernel, self.rows, self.vectors, self.half = kernel, form.rows, form.vectors, form.half
         self.wide_bias, self.even = form.wide_bias, form.even
-        self.width = lanes()
+        self.width = vector_width()
         self.type = ir.VectorType(FLOAT, self.width)
         self.stored = ir.VectorType(HALF if form.half else FLOAT, self.width)
         self.size = (2 if form.half else 4) * self.width

@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 
 from ipu_emu.codegen.compiled_call import call
 from ipu_emu.codegen.llvm_builder import FLOAT, HALF, I32, Kernel, const, repeat
-from ipu_emu.codegen.llvm_compiler import generated, lanes
+from ipu_emu.codegen.llvm_compiler import generated, vector_width
 from ipu_emu.codegen.simd_math import FUNCTIONS, number
 
 __all__ = ["Instruction", "Operand", "Pass", "bound_rows", "row_kernel"]
@@ -115,7 +115,7 @@ class _Rows:
     # Elements of a row
 
     def elements(self, body: tuple[Instruction, ...]) -> None:
-        b, width = self.b, lanes()
+        b, width = self.b, vector_width()
         reductions = [i for i in body if i[0] in ("sum", "largest")]
         whole = b.mul(b.sdiv(self.columns, const(width)), const(width))
         totals = []
@@ -137,7 +137,7 @@ class _Rows:
         return self.b.fadd(x, y) if kind == "sum" else FUNCTIONS["max"](self.kernel, x, y)
 
     def _across(self, kind: str, vector: Any) -> Any:
-        b, count = self.b, lanes()
+        b, count = self.b, vector_width()
         while count > 1:
             count //= 2
             picks = [ir.Constant(ir.VectorType(I32, count), [*range(s, s + count)]) for s in (0, count)]

@@ -11,7 +11,7 @@ from typing import Any
 from llvmlite import ir
 
 from ipu_emu.codegen.llvm_builder import FLOAT, HALF, Kernel, const, repeat
-from ipu_emu.codegen.llvm_compiler import generated, lanes
+from ipu_emu.codegen.llvm_compiler import generated, vector_width
 
 __all__ = ["pad", "relocate"]
 
@@ -28,7 +28,7 @@ class _Copier(Kernel):
         """target[0:count] = source[0:count * step:step], the step in bytes; None for neighbours."""
         b, start = self.b, const(0)
         if step is None:
-            width = lanes()
+            width = vector_width()
             whole = b.mul(b.sdiv(count, const(width)), const(width))
             self._loop(target, source, start, whole, width, const(self.sizes[0]))
             start, step = whole, const(self.sizes[0])

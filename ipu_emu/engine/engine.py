@@ -30,8 +30,8 @@ from ipu_emu.engine.replicas.local_replicas import Replicas
 from ipu_emu.engine.threads.worker_threads import WORTH_A_THREAD, Workers
 from ipu_emu.errors import SessionError
 from ipu_emu.graph import Role
-from ipu_emu.ops import Step
-from ipu_emu.ops.core.kernel_helpers import chain
+from ipu_emu.ops import Call
+from ipu_emu.ops.core.kernel_helpers import call_chain
 from ipu_emu.program.buckets import Bucket
 from ipu_emu.program.executable import Executable
 from ipu_emu.program.instructions import Counter, Instruction, Pipeline, Preload, Repeat, leaves
@@ -46,7 +46,7 @@ class _Segment:
     """Calls of one kind: lists that do not depend on each other, one per replica or one for all."""
 
     kind: Kind
-    parts: Sequence[Step]
+    parts: Sequence[Call]
 
 
 @dataclass(frozen=True)
@@ -265,20 +265,20 @@ class Engine:
 
     def _preloading(self, part: Preload) -> BoundPreload:
         """Loads that are large have a thread."""
-        loads = chain(*self._segment(Kind.COMPUTE, part.loads))
+        loads = call_chain(*self._segment(Kind.COMPUTE, part.loads))
         nbytes = sum(self.executable.graph.tensor(leaf.op.inputs[0]).nbytes for leaf in part.loads)
         large = nbytes * self.replicas.local >= WORTH_PRELOADING
         if large and self._preloader is None:
             self._preloader = Workers(1, aside=True)
         return BoundPreload(loads, list(self._bind(part.body)), self._preloader if large else None)
 
-    def _segment(self, kind: Kind, leaves: Sequence[Leaf]) -> list[Step]:
+    def _segment(self, kind: Kind, leaves: Sequence[Leaf]) -> list[Call]:
         """Host and collective instructions concern all replicas at once; the others each replica alone."""
         if kind is not Kind.COMPUTE:
-            return [chain(*(self._binder.shared(leaf, self._host.counts) for leaf in leaves))]
+            return [call_chain(*(self._binder.shared(leaf, self._host.counts) for leaf in leaves))]
         counts = self._host.counts
         return [
-            chain(*(step for leaf in leaves for step in self._binder.local(leaf, replica, counts)))
+            call_chain(*(step for leaf in leaves for step in self._binder.local(leaf, replica, counts)))
             for replica in range(self.replicas.local)
         ]
 

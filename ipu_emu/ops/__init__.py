@@ -3,7 +3,7 @@
 from ipu_emu.ops.core.adjoint import Adjoint, Value
 from ipu_emu.ops.core.cost import Cost
 from ipu_emu.ops.core.node import Node
-from ipu_emu.ops.core.op_definition import Bound, OpDef, Step
+from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef
 from ipu_emu.ops.expansion import expanded
 from ipu_emu.ops.insertion import append, append_unchecked, node_of
 from ipu_emu.ops.table import TABLE
@@ -11,11 +11,11 @@ from ipu_emu.ops.table import TABLE
 __all__ = [
     "TABLE",
     "Adjoint",
-    "Bound",
+    "BoundOp",
+    "Call",
     "Cost",
     "Node",
     "OpDef",
-    "Step",
     "Value",
     "append",
     "append_unchecked",

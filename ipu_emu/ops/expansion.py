@@ -14,7 +14,7 @@ from typing import Any
 
 from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import Graph, Op, Role, Tensor
-from ipu_emu.ops.core.node import inputs_of
+from ipu_emu.ops.core.node import input_node
 from ipu_emu.ops.table import TABLE
 
 __all__ = ["expanded"]
@@ -61,7 +61,7 @@ def _with_bodies(op: Op) -> dict[str, Any]:
 def _declare(graph: Graph, op: Op) -> None:
     """Add the outputs of an op that took another's place."""
     if any(id and id not in graph.tensors for id in op.outputs):
-        made = TABLE[op].shape(inputs_of(graph, op))
+        made = TABLE[op].shape(input_node(graph, op))
         for id, (dtype, shape) in zip(op.outputs, made, strict=False):
             if id and id not in graph.tensors:
                 graph.add(Tensor(id, dtype, shape))
@@ -73,7 +73,11 @@ def _is_known(graph: Graph, op: Op) -> bool:
 
 def _with_attributes(graph: Graph, op: Op) -> Op:
     """Inputs whose values the entry wants become attributes."""
-    given = {index: name for index, name in TABLE[op].given.items() if index < len(op.inputs) and op.inputs[index]}
+    given = {
+        index: name
+        for index, name in TABLE[op].constant_inputs.items()
+        if index < len(op.inputs) and op.inputs[index]
+    }
     values = {name: graph.data[op.inputs[index]].tolist() for index, name in given.items()}
     inputs = ["" if index in given else id for index, id in enumerate(op.inputs)]
     while inputs and not inputs[-1]:
@@ -83,7 +87,7 @@ def _with_attributes(graph: Graph, op: Op) -> Op:
 
 def _with_all_outputs(graph: Graph, op: Op) -> Op:
     entry = TABLE[op]
-    made = entry.shape(inputs_of(graph, op))
+    made = entry.shape(input_node(graph, op))
     outputs = list(op.outputs)
     for index, (dtype, shape) in enumerate(made):
         if index >= len(outputs):

@@ -11,7 +11,7 @@ from ipu_emu.errors import EmulatorError, RefusedError
 from ipu_emu.graph import Graph, Op, Phase, Role, Tensor
 from ipu_emu.graph.dtype import FLOAT, INT64, dtype_of
 from ipu_emu.ops.core.evaluation import evaluate
-from ipu_emu.ops.core.node import Node, inputs_of
+from ipu_emu.ops.core.node import Node, input_node
 from ipu_emu.ops.core.op_definition import OpDef
 from ipu_emu.ops.indexing.fixed_size_slices import of_known_size
 from ipu_emu.ops.table import TABLE
@@ -65,9 +65,9 @@ def _check_inputs(entry: OpDef, op: Op) -> None:
 
 def _made(graph: Graph, entry: OpDef, op: Op) -> tuple[list[Tensor], _Values]:
     """The tensors that ``op`` makes, and their values where they are known."""
-    node = inputs_of(graph, op)
-    if entry.known is not None:
-        arrays = list(entry.known(node))
+    node = input_node(graph, op)
+    if entry.constant_outputs is not None:
+        arrays = list(entry.constant_outputs(node))
         made = [(dtype_of(array), array.shape) for array in arrays]
     else:
         arrays, made = [], entry.shape(node)
@@ -77,9 +77,9 @@ def _made(graph: Graph, entry: OpDef, op: Op) -> tuple[list[Tensor], _Values]:
     for tensor in tensors:
         if tensor.nbytes > _MOST_BYTES:
             raise node.fail(f"{tensor} would take {tensor.nbytes} bytes; no device has them")
-    if entry.folded is not None:
-        arrays = list(entry.folded(node) or [])
-    elif entry.known is None and _is_known(graph, entry, op):
+    if entry.folded_outputs is not None:
+        arrays = list(entry.folded_outputs(node) or [])
+    elif entry.constant_outputs is None and _is_known(graph, entry, op):
         everything = _complete(op, tensors, made)
         arrays = evaluate(entry, replace(node, outputs=everything), node.values)
     if arrays:
@@ -107,5 +107,5 @@ def _is_known(graph: Graph, entry: OpDef, op: Op) -> bool:
 
 def node_of(graph: Graph, op: Op) -> Node:
     """``op`` of ``graph`` with all its tensors."""
-    node = inputs_of(graph, op)
+    node = input_node(graph, op)
     return Node(op, node.inputs, node.values, tuple(graph.tensor(id) for id in op.outputs))

@@ -31,5 +31,5 @@ def scratch_of(node: Node) -> Scratch:
     """The scratch of one op."""
     operands: list[Tensor] = [tensor for tensor in (*node.inputs, *node.outputs) if tensor is not None]
     entry = TABLE[node.op]
-    halves = {} if entry.halves(node) else {t.id: t.nelms for t in operands if t.dtype is FLOAT16}
+    halves = {} if entry.takes_half(node) else {t.id: t.nelms for t in operands if t.dtype is FLOAT16}
     return Scratch(tuple(entry.workspace(node)), halves)

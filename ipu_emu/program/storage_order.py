@@ -22,7 +22,7 @@ def batch_innermost(graph: Graph) -> set[str]:
     chosen: set[str] = set()
     for op in graph.ops:
         operands = [*op.inputs, *op.outputs]
-        chosen.update(operands[i] for i in TABLE[op].spatial)
+        chosen.update(operands[i] for i in TABLE[op].batch_innermost)
     found = -1
     while found != len(chosen):
         found = len(chosen)

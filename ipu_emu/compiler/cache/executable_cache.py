@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from gcl.kernels.file_lock import held
 from ipu_emu.atomic_write import replace_file
-from ipu_emu.codegen.llvm_compiler import lanes
+from ipu_emu.codegen.llvm_compiler import vector_width
 from ipu_emu.compiler.cache.executable_codec import Encoder
 from ipu_emu.compiler.cache.executable_file import from_bytes, to_bytes
 from ipu_emu.errors import EmulatorError
@@ -60,7 +60,7 @@ def cache_key(graph: Graph, options: Mapping[str, Any]) -> str:
 @cache
 def _compiler() -> bytes:
     """A hash of the sources of the compiler, and of the width of vectors, which the sizes of scratch depend on."""
-    digest = sha256(str(lanes()).encode())
+    digest = sha256(str(vector_width()).encode())
     for room in _COMPILER:
         for path in sorted((_ROOT / room).rglob("*.py")):
             digest.update(path.read_bytes())

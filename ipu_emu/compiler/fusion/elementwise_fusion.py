@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ipu_emu.graph import Graph, Op, Tensor
-from ipu_emu.ops.elementwise.fused_formulas import FORMULAS, Body
+from ipu_emu.ops.elementwise.fused_formulas import FORMULAS, FormulaBuilder
 from ipu_emu.program.storage_order import batch_innermost
 
 __all__ = ["fuse"]
@@ -146,7 +146,7 @@ class _Fusion:
         return replace(fused, inputs=tuple(inputs), outputs=tuple(outputs))
 
     def body(self, group: _Group, inputs: list[str], outputs: list[str]) -> tuple[Any, ...]:
-        body = Body()
+        body = FormulaBuilder()
         values = {id: body("load", index) for index, id in enumerate(inputs)}
         for _, op in group.ops:
             value = FORMULAS[op.domain, op.type](body, op.attributes, [values[id] for id in op.inputs])

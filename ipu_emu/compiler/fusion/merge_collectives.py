@@ -22,7 +22,7 @@ from ipu_emu.graph import Graph, Op, Phase
 from ipu_emu.ops import TABLE
 from ipu_emu.ops.communication.collective_ops import GATHER_SHARDS, GATHER_WEIGHT, OPERATOR
 from ipu_emu.ops.communication.remote_copy_ops import REMOTE_LOAD
-from ipu_emu.ops.communication.shard_ops import BETWEEN, exchanged_bytes, shards_of, shares
+from ipu_emu.ops.communication.shard_ops import CROSS_DOMAIN, collective_bytes, is_shard_collective, shards_of
 from ipu_emu.program.memory_plan import node_in
 
 __all__ = ["is_remote_load", "merge_collectives"]
@@ -64,14 +64,14 @@ def _size(graph: Graph, op: Op, remote: Collection[str]) -> int:
     """Bytes that are exchanged; 0 for what exchanges nothing."""
     if is_remote_load(op, remote):
         return graph.tensor(op.inputs[0]).nbytes
-    return exchanged_bytes(node_in(graph, op)) if shares(op) else 0
+    return collective_bytes(node_in(graph, op)) if is_shard_collective(op) else 0
 
 
 def _kind(graph: Graph, op: Op) -> tuple[Hashable, ...]:
     tensor = graph.tensor(op.inputs[-1])
     return (
         tensor.dtype.name,
-        *((shards_of(op).domain, op.attributes.get(BETWEEN)) if shares(op) else (tensor.group,)),
+        *((shards_of(op).domain, op.attributes.get(CROSS_DOMAIN)) if is_shard_collective(op) else (tensor.group,)),
     )
 
 

@@ -20,7 +20,7 @@ from itertools import accumulate, pairwise
 
 from ipu_emu.graph import Graph, Op, Phase, Place, Role
 from ipu_emu.ops import TABLE
-from ipu_emu.ops.communication.collective_ops import between_replicas
+from ipu_emu.ops.communication.collective_ops import is_replica_collective
 
 __all__ = ["RECOMPUTE", "Recomputation", "recomputed_tensors"]
 
@@ -107,7 +107,7 @@ def _changed(ops: Iterable[Op]) -> set[str]:
 
 
 def _is_repeatable(op: Op, changed: set[str]) -> bool:
-    return not TABLE[op].updates and not between_replicas(op) and changed.isdisjoint(op.inputs)
+    return not TABLE[op].updates and not is_replica_collective(op) and changed.isdisjoint(op.inputs)
 
 
 @dataclass(frozen=True)

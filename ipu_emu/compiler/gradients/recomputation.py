@@ -20,7 +20,7 @@ from dataclasses import replace
 from ipu_emu.compiler.gradients.activation_checkpointing import Recomputation, recomputed_tensors
 from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import Graph, Op, Phase
-from ipu_emu.ops.random.counter_rng import KEY, SALT, salt_of
+from ipu_emu.ops.random.counter_rng import RNG_KEY, STREAM_ID, stream_id_of
 
 __all__ = ["RECOMPUTED", "recompute"]
 
@@ -85,7 +85,7 @@ class _Recomputation:
 
     def repeat(self, op: Op) -> None:
         inputs, outputs = self.renamed(op), tuple(self.twin(id) if id else "" for id in op.outputs)
-        attributes = {**op.attributes, SALT: salt_of(op)} if KEY in op.inputs else op.attributes
+        attributes = {**op.attributes, STREAM_ID: stream_id_of(op)} if RNG_KEY in op.inputs else op.attributes
         twin = replace(op, inputs=inputs, outputs=outputs, attributes=attributes, phase=Phase.BACKWARD)
         self.graph.ops.append(twin)
 

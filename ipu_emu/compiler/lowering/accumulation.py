@@ -21,7 +21,7 @@ from ipu_emu.compiler.step_graph import Gradient
 from ipu_emu.graph import Graph, Op, Place, Role, Tensor
 from ipu_emu.graph.dtype import FLOAT
 from ipu_emu.ops.communication.remote_copy_ops import REMOTE_LOAD, REMOTE_UPDATE
-from ipu_emu.ops.random.counter_rng import KEY, SALT, salt_of
+from ipu_emu.ops.random.counter_rng import RNG_KEY, STREAM_ID, stream_id_of
 from ipu_emu.program.leaf_instructions import AccumulateGradient, CountMicroBatch, Leaf, RemoteLoad, RemoteStore
 
 __all__ = ["Accumulation"]
@@ -53,7 +53,7 @@ class Accumulation:
             others = replace(others, type="MeanInto", inputs=(*operands, shares.keep, shares.take))
         key = self.key_on(place.ipu) if gradient.rounded else None
         if key is not None:
-            salt = {SALT: salt_of(replace(others, outputs=(gradient.total,)))}
+            salt = {STREAM_ID: stream_id_of(replace(others, outputs=(gradient.total,)))}
             others = replace(others, type=_ROUNDED[others.type], inputs=(*others.inputs, key), attributes=salt)
         return self.visiting(gradient.total, total, AccumulateGradient(first, others))
 
@@ -82,7 +82,7 @@ class Accumulation:
     def key_on(self, ipu: int) -> str | None:
         """What random numbers of a replica are made of on one IPU; None where nothing is random."""
         read = (id for op in self.graph.ops if op.place.ipu == ipu for id in op.inputs)
-        return next((id for id in read if original_of(id) == KEY), None)
+        return next((id for id in read if original_of(id) == RNG_KEY), None)
 
     def counter(self, ipu: int) -> CountMicroBatch:
         """The weights of a running mean on one IPU."""

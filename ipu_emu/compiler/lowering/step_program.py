@@ -32,10 +32,10 @@ from ipu_emu.compiler.placement.ipu_copies import COPY, insert_ipu_copies, origi
 from ipu_emu.compiler.placement.tensor_places import tensor_places
 from ipu_emu.compiler.step_graph import Gradient, Reduction
 from ipu_emu.graph import Graph, Op, Phase, Place, Role, Tensor
-from ipu_emu.ops.communication.collective_ops import between_replicas
+from ipu_emu.ops.communication.collective_ops import is_replica_collective
 from ipu_emu.ops.communication.remote_copy_ops import REMOTE_LOAD, REMOTE_STORE, REMOTE_UPDATE
-from ipu_emu.ops.communication.shard_ops import shares
-from ipu_emu.ops.random.counter_rng import KEY, SHARED_KEY
+from ipu_emu.ops.communication.shard_ops import is_shard_collective
+from ipu_emu.ops.random.counter_rng import RNG_KEY, SHARED_RNG_KEY
 from ipu_emu.program.anchors import Anchor, Return, StepShape
 from ipu_emu.program.buckets import Bucket, buckets_of
 from ipu_emu.program.executable import Executable
@@ -178,12 +178,12 @@ class _Lowering:
         return [tensor for tensor in self.graph.with_role(Role.INPUT) if tensor.id in read]
 
     def program(self, inputs: Sequence[Tensor]) -> tuple[Instruction, ...]:
-        forward: list[Leaf] = [*self.keys(KEY), *self.keys(SHARED_KEY, Phase.FORWARD, Phase.BACKWARD)]
+        forward: list[Leaf] = [*self.keys(RNG_KEY), *self.keys(SHARED_RNG_KEY, Phase.FORWARD, Phase.BACKWARD)]
         forward += [self.streams.load(tensor) for tensor in inputs]
         passes = [op for op in self.graph.ops if op.phase is not Phase.UPDATE]
         forward += map(_instruction, merge_collectives(self.graph, passes, self.stages.of, self.bucket_bytes))
         forward += self.accumulation()
-        updates: list[Leaf] = [*self.reduce(), *self.keys(SHARED_KEY, Phase.UPDATE)]
+        updates: list[Leaf] = [*self.reduce(), *self.keys(SHARED_RNG_KEY, Phase.UPDATE)]
         ops = [op for op in self.graph.ops if op.phase is Phase.UPDATE]
         groups = merge_collectives(self.graph, ops, self.stages.of, self.bucket_bytes, self.remote)
         updates += [leaf for group in groups for leaf in self.update(group)]
@@ -225,7 +225,7 @@ class _Lowering:
         """Set what random numbers of these phases (none: of all) are made of, if there are any, on every IPU."""
         read = {id for op in self.graph.ops if not phases or op.phase in phases for id in op.reads}
         found = [id for id in self.graph.tensors if original_of(id) == key and (not phases or id in read)]
-        return [DrawKey(id, key == SHARED_KEY) for id in found]
+        return [DrawKey(id, key == SHARED_RNG_KEY) for id in found]
 
     def accumulation(self) -> list[Leaf]:
         """Sum, or keep the running mean of, the gradients of the micro-batches of a batch."""
@@ -295,10 +295,10 @@ class _Lowering:
 def _instruction(ops: tuple[Op, ...]) -> Leaf:
     """The instruction that runs an op, or several that are one collective."""
     op = ops[0]
-    if shares(op):
+    if is_shard_collective(op):
         return ShardExchange(ops)
     if op.type in _COPIES:
         return _COPIES[op.type](op)
-    if between_replicas(op):
+    if is_replica_collective(op):
         return Collective(op)
     return WeightUpdate(op) if op.phase is Phase.UPDATE else Compute(op)

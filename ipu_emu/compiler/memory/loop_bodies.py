@@ -11,7 +11,7 @@ from dataclasses import replace
 from ipu_emu.compiler.fusion.elementwise_fusion import fuse
 from ipu_emu.compiler.memory.planner import plan_memory
 from ipu_emu.graph import Graph, Op
-from ipu_emu.ops.control.loop_and_while import PLAN, WHILE
+from ipu_emu.ops.control.loop_and_while import BODY_MEMORY_PLAN, WHILE
 from ipu_emu.program.leaf_instructions import Compute
 from ipu_emu.program.storage_order import batch_innermost
 
@@ -31,4 +31,4 @@ def _planned(op: Op, fused: bool) -> Op:
     program = [Compute(inner) for inner in body.ops]
     kept = list(dict.fromkeys([*body.inputs, *body.outputs]))
     plan = plan_memory(body, program, batch_innermost=batch_innermost(body), totals={}, kept=kept)
-    return replace(op, attributes={**op.attributes, "body": body, PLAN: plan})
+    return replace(op, attributes={**op.attributes, "body": body, BODY_MEMORY_PLAN: plan})

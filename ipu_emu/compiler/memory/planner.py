@@ -15,7 +15,7 @@ from ipu_emu.errors import InternalError
 from ipu_emu.graph import Graph, Role
 from ipu_emu.graph.dtype import FLOAT
 from ipu_emu.ops import TABLE
-from ipu_emu.ops.communication.shard_ops import exchanged_bytes
+from ipu_emu.ops.communication.shard_ops import collective_bytes
 from ipu_emu.program.buckets import Bucket, room_of
 from ipu_emu.program.instructions import Instruction, Pipeline, Repeat, leaves
 from ipu_emu.program.leaf_instructions import AllReduce, HostLoad, HostStore, IpuCopy, ShardExchange, ops_of, touched
@@ -104,7 +104,7 @@ class _Planner:
         for leaf in self.program:
             if isinstance(leaf, ShardExchange):
                 region = room_of(leaf.ops[0]).region
-                nbytes = sum(exchanged_bytes(node_in(self.graph, op)) for op in leaf.ops)
+                nbytes = sum(collective_bytes(node_in(self.graph, op)) for op in leaf.ops)
                 self.sizes[region] = max(self.sizes.get(region, 0), nbytes)
 
     def make_wide_rooms(self) -> None:

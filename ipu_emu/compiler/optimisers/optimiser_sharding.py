@@ -32,7 +32,7 @@ from ipu_emu.ops.communication.collective_ops import (
     OPERATOR,
     SCATTER_GRADIENT,
 )
-from ipu_emu.ops.communication.shard_ops import BETWEEN, TAKE_SHARD
+from ipu_emu.ops.communication.shard_ops import CROSS_DOMAIN, TAKE_SHARD
 from ipu_emu.ops.updates.adam_update import LAMB_DIRECTION, LAMB_STEP
 
 __all__ = ["Divide", "shard_variables"]
@@ -188,7 +188,7 @@ class _Division:
         more: dict[str, object] = {OPERATOR: MEAN_OPERATOR} if mean else {}
         size, (_, all_of_them) = self.shards.domain[1], self.graph.tensor(total).group or (1, self.replicas)
         if size < all_of_them:
-            more[BETWEEN] = (size, all_of_them // size)
+            more[CROSS_DOMAIN] = (size, all_of_them // size)
         self.before.append(self.op(SCATTER_GRADIENT, (total,), shard, **more))
         return shard
 

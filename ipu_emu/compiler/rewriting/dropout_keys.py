@@ -13,7 +13,7 @@ import numpy as np
 
 from ipu_emu.graph import Graph, Op, Role, Tensor
 from ipu_emu.graph.op import GRAPHCORE
-from ipu_emu.ops.random.counter_rng import SALT, key_in, salt_of
+from ipu_emu.ops.random.counter_rng import STREAM_ID, key_in, stream_id_of
 
 __all__ = ["with_dropout"]
 
@@ -38,7 +38,7 @@ def _acts(op: Op, training: bool) -> bool:
 
 
 def _keyed(graph: Graph, op: Op, key: str) -> Iterator[Op]:
-    attributes = {**op.attributes, SALT: salt_of(op)}
+    attributes = {**op.attributes, STREAM_ID: stream_id_of(op)}
     if op.type == "Dropout":
         yield replace(op, type="DropoutWithKey", inputs=(op.inputs[0], key), attributes=attributes)
         return

@@ -8,7 +8,7 @@ import onnx
 from onnx import helper
 
 from ipu_emu.graph.op import GRAPHCORE
-from ipu_emu.ops.communication.collective_ops import BUILT, REPLICAS
+from ipu_emu.ops.communication.collective_ops import MODEL_COLLECTIVES, REPLICA_COUNT
 
 __all__ = ["set_replica_count"]
 
@@ -20,14 +20,14 @@ def set_replica_count(model: onnx.ModelProto, replicas: int) -> onnx.ModelProto:
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
     for node in _collectives(copy.graph):
-        node.attribute.append(helper.make_attribute(REPLICAS, replicas))
+        node.attribute.append(helper.make_attribute(REPLICA_COUNT, replicas))
     return copy
 
 
 def _collectives(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
     """Those of the graph and of the bodies in it."""
     for node in graph.node:
-        if node.domain == GRAPHCORE and node.op_type in BUILT:
+        if node.domain == GRAPHCORE and node.op_type in MODEL_COLLECTIVES:
             yield node
         for attribute in node.attribute:
             for body in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):

@@ -19,7 +19,7 @@ from ipu_emu.ops.communication.collective_ops import (
     GATHER_WEIGHT,
     REDUCTIONS,
     SCATTER_GRADIENT,
-    between_replicas,
+    is_replica_collective,
 )
 from ipu_emu.ops.random.counter_rng import key_in
 
@@ -51,7 +51,7 @@ class _Rounding:
     def concerns(self, op: Op) -> bool:
         if not any(self.is_half(id) for id in op.outputs):
             return False
-        if between_replicas(op):
+        if is_replica_collective(op):
             return op.type not in _SHARDED
         narrows = op.type == "Cast" and self.graph.tensors[op.inputs[0]].dtype is FLOAT
         return narrows or TABLE[op].cost(node_of(self.graph, op)).flops > 0

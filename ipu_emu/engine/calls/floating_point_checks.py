@@ -15,14 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ipu_emu.errors import ApplicationRuntimeError
-from ipu_emu.ops import Step
+from ipu_emu.ops import Call
 
 __all__ = ["watched"]
 
 _Arrays = Sequence[NDArray[Any] | None]
 
 
-def watched(label: str, step: Step, inputs: _Arrays, outputs: _Arrays) -> Step:
+def watched(label: str, step: Call, inputs: _Arrays, outputs: _Arrays) -> Call:
     """``step``, which reads ``inputs`` and makes ``outputs``; raises where it makes what no finite number is."""
 
     def run() -> None:

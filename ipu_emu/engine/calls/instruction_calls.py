@@ -18,8 +18,8 @@ from ipu_emu.engine.replicas.local_replicas import Replicas
 from ipu_emu.engine.replicas.rounded_reduction import Sum, rounded, wide_room
 from ipu_emu.engine.replicas.shard_collectives import Member, exchange
 from ipu_emu.graph import Op
-from ipu_emu.ops import Step
-from ipu_emu.ops.core.kernel_helpers import chain
+from ipu_emu.ops import Call
+from ipu_emu.ops.core.kernel_helpers import call_chain
 from ipu_emu.program.buckets import Bucket, room_of
 from ipu_emu.program.executable import Executable
 from ipu_emu.program.leaf_instructions import (
@@ -82,7 +82,7 @@ class Binder:
         self.executable, self.replicas, self.buffers, self.buckets = executable, replicas, buffers, buckets
         self.host, self.watch = host, watch
 
-    def shared(self, leaf: Leaf, counts: Counts, turn: int = 0) -> Step:
+    def shared(self, leaf: Leaf, counts: Counts, turn: int = 0) -> Call:
         """What concerns all replicas at once: host and collective instructions."""
         if isinstance(leaf, HostLoad):
             return self._load(leaf, turn)
@@ -97,7 +97,7 @@ class Binder:
         step = self._reduction(leaf, counts)
         return watched("the reduction of gradients", step, [bucket], [bucket]) if self.watch else step
 
-    def _reduction(self, leaf: AllReduce, counts: Counts) -> Step:
+    def _reduction(self, leaf: AllReduce, counts: Counts) -> Call:
         kind, bucket = Bucket.named(leaf.bucket), self.buckets[leaf.bucket]
         if not leaf.rounded:
             return self.replicas.all_reduce(kind, bucket, leaf.operator)
@@ -110,7 +110,7 @@ class Binder:
             bucket, wide, reduce, sums, lambda: (counts.seed, 0, counts.step, (counts.batch + 1) * factor - 1)
         )
 
-    def local(self, leaf: Leaf, replica: int, counts: Counts, turn: int = 0) -> list[Step]:
+    def local(self, leaf: Leaf, replica: int, counts: Counts, turn: int = 0) -> list[Call]:
         """What each replica does alone."""
         graph, buffers = self.executable.graph, self.buffers[replica]
         if isinstance(leaf, Compute | IpuCopy | RemoteLoad | RemoteStore | WeightUpdate):
@@ -120,18 +120,20 @@ class Binder:
         if isinstance(leaf, DrawKey):
             return [self._key(leaf, replica, counts)]
         assert isinstance(leaf, AccumulateGradient | AccumulateAnchor)
-        first, others = (chain(*bind(graph, op, buffers, turn, watch=self.watch)) for op in (leaf.first, leaf.others))
+        first, others = (
+            call_chain(*bind(graph, op, buffers, turn, watch=self.watch)) for op in (leaf.first, leaf.others)
+        )
         if isinstance(leaf, AccumulateGradient):
             return [lambda: others() if counts.micro_batch else first()]
         return [lambda: others() if counts.micro_batch or counts.batch else first()]
 
-    def _collective(self, op: Op, turn: int) -> Step:
+    def _collective(self, op: Op, turn: int) -> Call:
         inputs = [buffers.at(op.inputs[-1], turn) for buffers in self.buffers]
         outputs = [buffers.at(op.outputs[0], turn) for buffers in self.buffers]
         step = self.replicas.collective(op, self.executable.graph.tensor(op.inputs[0]), inputs, outputs)
         return watched(f"Op {op.type} ({op.outputs[0]})", step, inputs, outputs) if self.watch else step
 
-    def _exchange(self, ops: Sequence[Op], turn: int) -> Step:
+    def _exchange(self, ops: Sequence[Op], turn: int) -> Call:
         members = [
             Member(
                 op,
@@ -147,7 +149,7 @@ class Binder:
         outputs = [array for member in members for array in member.outputs]
         return watched("an exchange of shards", step, inputs, outputs)
 
-    def _key(self, leaf: DrawKey, replica: int, counts: Counts) -> Step:
+    def _key(self, leaf: DrawKey, replica: int, counts: Counts) -> Call:
         key, factor = self.buffers[replica].arrays[leaf.tensor], self.executable.step.accumulation
         number = 0 if leaf.shared else 1 + self.replicas.offset + replica
 
@@ -156,7 +158,7 @@ class Binder:
 
         return set_key
 
-    def _load(self, leaf: HostLoad, turn: int) -> Step:
+    def _load(self, leaf: HostLoad, turn: int) -> Call:
         arrays = [buffers.at(leaf.tensor, turn) for buffers in self.buffers]
         id, shape, one, host = leaf.tensor, arrays[0].shape, leaf.broadcast, self.host
 
@@ -168,7 +170,7 @@ class Binder:
 
         return load
 
-    def _store(self, leaf: HostStore, counts: Counts, turn: int) -> Step:
+    def _store(self, leaf: HostStore, counts: Counts, turn: int) -> Call:
         arrays = [buffers.at(leaf.tensor, turn) for buffers in self.buffers]
         due, host = self._due(leaf, counts), self.host
 
@@ -189,7 +191,7 @@ class Binder:
         return lambda: (counts.batch * factor + counts.micro_batch + 1) % period == 0
 
 
-def _running_mean(keep: NDArray[Any], take: NDArray[Any], counts: Counts) -> Step:
+def _running_mean(keep: NDArray[Any], take: NDArray[Any], counts: Counts) -> Call:
     def count() -> None:
         keep[()] = counts.micro_batch / (counts.micro_batch + 1)
         take[()] = 1 / (counts.micro_batch + 1)

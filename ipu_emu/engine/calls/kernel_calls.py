@@ -9,21 +9,21 @@ from functools import partial
 from typing import Any
 
 from gcl.kernels.jit import bound
-from ipu_emu.ops import Step
-from ipu_emu.ops.core.kernel_helpers import Chain, chain
+from ipu_emu.ops import Call
+from ipu_emu.ops.core.kernel_helpers import CallChain, call_chain
 
 __all__ = ["direct"]
 
 
-def direct(step: Step) -> Step:
+def direct(step: Call) -> Call:
     """``step`` with its numba kernels compiled, or loaded from disk, for their arguments; others stay as they are."""
-    if isinstance(step, Chain):
-        return chain(*map(direct, step.steps))
+    if isinstance(step, CallChain):
+        return call_chain(*map(direct, step.steps))
     if not isinstance(step, partial) or step.keywords:
         return step
     kernel: Any = step.func
     if not hasattr(kernel, "nopython_signatures"):
         return step
     call: Any = bound(kernel, *step.args)
-    made: Step = call
+    made: Call = call
     return made

@@ -10,8 +10,8 @@ from math import lcm
 from ipu_emu.engine.calls.instruction_calls import Binder, kind_of
 from ipu_emu.engine.calls.step_counters import Counts
 from ipu_emu.engine.calls.wall_time import Kind
-from ipu_emu.ops import Step
-from ipu_emu.ops.core.kernel_helpers import chain
+from ipu_emu.ops import Call
+from ipu_emu.ops.core.kernel_helpers import call_chain
 from ipu_emu.program.leaf_instructions import Leaf, touched
 
 __all__ = ["TurnBinder", "Turns"]
@@ -22,9 +22,9 @@ class Turns:
     """Calls of one kind for every turn: one for each replica, or one for all."""
 
     kind: Kind
-    calls: Sequence[Sequence[Step]]
+    calls: Sequence[Sequence[Call]]
 
-    def at(self, micro_batch: int) -> Sequence[Step]:
+    def at(self, micro_batch: int) -> Sequence[Call]:
         return self.calls[micro_batch % len(self.calls)]
 
 
@@ -46,12 +46,15 @@ class TurnBinder:
         period = lcm(*(len(turns) for turns in bound))
         width = len(self.local) if kind is Kind.COMPUTE else 1
         calls = [
-            [chain(*(step for turns in bound for step in turns[turn % len(turns)][part])) for part in range(width)]
+            [
+                call_chain(*(step for turns in bound for step in turns[turn % len(turns)][part]))
+                for part in range(width)
+            ]
             for turn in range(period)
         ]
         return Turns(kind, calls)
 
-    def _bound(self, kind: Kind, leaf: Leaf) -> list[list[list[Step]]]:
+    def _bound(self, kind: Kind, leaf: Leaf) -> list[list[list[Call]]]:
         """The calls of an instruction by turn and replica; as many turns as its tensors have different places."""
         turns = range(self.binder.buffers[0].period(touched(leaf)))
         if kind is not Kind.COMPUTE:

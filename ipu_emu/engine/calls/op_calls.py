@@ -18,15 +18,15 @@ from ipu_emu.engine.calls.kernel_calls import direct
 from ipu_emu.engine.calls.while_call import loop
 from ipu_emu.engine.replicas.buffers import Buffers
 from ipu_emu.graph import Graph, Op
-from ipu_emu.ops import TABLE, Bound, Step
+from ipu_emu.ops import TABLE, BoundOp, Call
 from ipu_emu.ops.control.loop_and_while import WHILE
-from ipu_emu.ops.core.kernel_helpers import chain, storage
+from ipu_emu.ops.core.kernel_helpers import call_chain, storage
 from ipu_emu.program.memory_plan import node_in
 
 __all__ = ["bind"]
 
 
-def bind(graph: Graph, op: Op, buffers: Buffers, turn: int = 0, *, watch: bool = False) -> list[Step]:
+def bind(graph: Graph, op: Op, buffers: Buffers, turn: int = 0, *, watch: bool = False) -> list[Call]:
     """The calls that run ``op`` on one replica in micro-batch ``turn``; none for a view.
 
     With ``watch`` they raise where results are no finite numbers any more.
@@ -37,7 +37,7 @@ def bind(graph: Graph, op: Op, buffers: Buffers, turn: int = 0, *, watch: bool =
     workspace, images = buffers.scratch(node)
     stored = {id: buffers.at(id, turn) for id in (*op.inputs, *op.outputs) if id}
     arrays = stored | images
-    bound = Bound(
+    bound = BoundOp(
         node,
         tuple(arrays[id] if id else None for id in op.inputs),
         tuple(arrays[id] for id in op.outputs),
@@ -55,11 +55,11 @@ def bind(graph: Graph, op: Op, buffers: Buffers, turn: int = 0, *, watch: bool =
     steps = [direct(step) for step in made]
     if watch:
         operands = ([stored[id] for id in ids if id] for ids in (op.inputs, op.outputs))
-        steps = [watched(f"Op {op.type} ({', '.join(op.outputs)})", chain(*steps), *operands)]
-    return [_guarded(buffers.at(op.guard, turn), chain(*steps))] if op.guard else steps
+        steps = [watched(f"Op {op.type} ({', '.join(op.outputs)})", call_chain(*steps), *operands)]
+    return [_guarded(buffers.at(op.guard, turn), call_chain(*steps))] if op.guard else steps
 
 
-def _guarded(guard: NDArray[Any], step: Step) -> Step:
+def _guarded(guard: NDArray[Any], step: Call) -> Call:
     """Run ``step`` where ``guard`` is true."""
 
     def run() -> None:
@@ -69,9 +69,9 @@ def _guarded(guard: NDArray[Any], step: Step) -> Step:
     return run
 
 
-def _widen(half: NDArray[Any], image: NDArray[Any]) -> Step:
+def _widen(half: NDArray[Any], image: NDArray[Any]) -> Call:
     return partial(half_to_float, storage(half).view(np.uint16), storage(image))
 
 
-def _round(image: NDArray[Any], half: NDArray[Any]) -> Step:
+def _round(image: NDArray[Any], half: NDArray[Any]) -> Call:
     return partial(float_to_half, storage(image), storage(half).view(np.uint16))

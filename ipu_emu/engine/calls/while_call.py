@@ -17,30 +17,31 @@ from numpy.typing import NDArray
 
 from ipu_emu.engine.replicas.buffers import Buffers
 from ipu_emu.graph import Graph, Op, Role
-from ipu_emu.ops import Bound, Step
-from ipu_emu.ops.control.loop_and_while import PLAN
-from ipu_emu.ops.core.kernel_helpers import chain
+from ipu_emu.ops import BoundOp, Call
+from ipu_emu.ops.control.loop_and_while import BODY_MEMORY_PLAN
+from ipu_emu.ops.core.kernel_helpers import call_chain
 
 __all__ = ["loop"]
 
 _Array = NDArray[Any]
 
 
-def loop(bound: Bound, *, bind: Callable[[Graph, Op, Buffers], list[Step]]) -> Step:
+def loop(bound: BoundOp, *, bind: Callable[[Graph, Op, Buffers], list[Call]]) -> Call:
     """The call that runs a While; ``bind`` prepares the ops of its body."""
     body: Graph = bound.node.op.attributes["body"]
-    plan, states = bound.node.op.attributes[PLAN], int(bound.node.op.attributes["states"])
+    plan, states = bound.node.op.attributes[BODY_MEMORY_PLAN], int(bound.node.op.attributes["states"])
     buffers = Buffers(plan, dict(zip(plan.sizes, bound.scratch, strict=True)))
     arrays = buffers.arrays
     number, going, *inputs = (arrays[id] for id in body.inputs)
     again, *made = (arrays[id] for id in body.outputs)
-    start: list[Step] = [
+    start: list[Call] = [
         partial(np.copyto, arrays[t.id], body.data[t.id]) for t in body.with_role(Role.CONSTANT) if t.id in arrays
     ]
     start += _copies(bound.inputs[2:], inputs) + _copies(inputs[:states], bound.outputs[:states])
-    iteration = chain(*(step for op in body.ops for step in bind(body, op, buffers)))
+    iteration = call_chain(*(step for op in body.ops for step in bind(body, op, buffers)))
     keep, resume = (
-        chain(*copies) for copies in (_copies(made, bound.outputs[:states]), _copies(bound.outputs, inputs[:states]))
+        call_chain(*copies)
+        for copies in (_copies(made, bound.outputs[:states]), _copies(bound.outputs, inputs[:states]))
     )
     collected = list(zip(bound.outputs[states:], made[states:], strict=True))
     most, condition = (bound.inputs[index] for index in (0, 1))
@@ -63,6 +64,6 @@ def loop(bound: Bound, *, bind: Callable[[Graph, Op, Buffers], list[Step]]) -> S
     return run
 
 
-def _copies(sources: Any, targets: Any) -> list[Step]:
+def _copies(sources: Any, targets: Any) -> list[Call]:
     """Copies of the first of both, as many as there are of each."""
     return [partial(np.copyto, target, source) for source, target in zip(sources, targets, strict=False)]

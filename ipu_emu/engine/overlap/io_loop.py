@@ -23,7 +23,7 @@ from ipu_emu.engine.calls.wall_time import Kind
 from ipu_emu.engine.overlap.staged_inputs import Staging
 from ipu_emu.engine.threads.background_thread import Aside, Job
 from ipu_emu.engine.threads.worker_threads import Workers
-from ipu_emu.ops import Step
+from ipu_emu.ops import Call
 from ipu_emu.program.io_overlap import Overlap
 from ipu_emu.program.leaf_instructions import HostLoad, HostStore
 from ipu_emu.program.overlapped_loops import Overlapped
@@ -31,7 +31,7 @@ from ipu_emu.program.overlapped_loops import Overlapped
 __all__ = ["OverlappedLoop"]
 
 #: Makes a call and adds its time to a kind.
-Clock = Callable[[Kind, Step], None]
+Clock = Callable[[Kind, Call], None]
 
 
 class OverlappedLoop:
@@ -126,7 +126,7 @@ class OverlappedLoop:
                 clock(turns.kind, self._aside.drain)
             clock(turns.kind, partial(workers.run, turns.at(self._turn(number))))
 
-    def calls(self) -> list[tuple[Kind, Step]]:
+    def calls(self) -> list[tuple[Kind, Call]]:
         """One of each of the prepared calls."""
         turns = (*self._work, *self._after, *self._loads.values(), *self._stores.values())
         return [(one.kind, call) for one in turns for call in one.at(0)]

@@ -14,7 +14,7 @@ from typing import Any
 
 from ipu_emu.engine.calls.wall_time import Kind
 from ipu_emu.engine.threads.worker_threads import Workers
-from ipu_emu.ops import Step
+from ipu_emu.ops import Call
 
 __all__ = ["WORTH_PRELOADING", "BoundPreload"]
 
@@ -26,11 +26,11 @@ WORTH_PRELOADING = 1 << 20
 class BoundPreload:
     """``loads`` are made by ``thread`` while ``body`` runs; without one they come first."""
 
-    loads: Step
+    loads: Call
     body: Sequence[Any]
     thread: Workers | None
 
-    def run(self, walk: Callable[[Sequence[Any]], None], clock: Callable[[Kind, Step], None]) -> None:
+    def run(self, walk: Callable[[Sequence[Any]], None], clock: Callable[[Kind, Call], None]) -> None:
         """``walk`` runs a body, ``clock`` makes a call and adds its time to a kind."""
         if self.thread is None:
             clock(Kind.COMPUTE, self.loads)

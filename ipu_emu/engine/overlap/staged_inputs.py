@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
 from ipu_emu.engine.calls.instruction_calls import Feed, Host
-from ipu_emu.ops import Step
+from ipu_emu.ops import Call
 from ipu_emu.program.overlapped_loops import Overlapped
 
 __all__ = ["Foreseeing", "Staging"]
@@ -61,7 +61,7 @@ class Staging:
         first = number + ahead if number else 1
         return range(max(total, first), min(2 * total, number + ahead + 1))
 
-    def stage(self, number: int, load: Step) -> None:
+    def stage(self, number: int, load: Call) -> None:
         """Load a micro-batch of the next step, unless the one before it was not there yet."""
         feed = self.host.current
         assert isinstance(feed, Foreseeing)

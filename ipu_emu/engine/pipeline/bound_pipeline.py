@@ -29,7 +29,7 @@ from ipu_emu.engine.pipeline.pipeline_events import FABRIC, HOST, Doing, Event, 
 from ipu_emu.engine.threads.dependency_threads import Clock, Job, Lanes, links
 from ipu_emu.engine.threads.worker_threads import Workers
 from ipu_emu.hardware.sync_groups import PATTERNS
-from ipu_emu.ops import Step
+from ipu_emu.ops import Call
 from ipu_emu.program.instructions import Counter, Pipeline, PipelineStage
 from ipu_emu.program.leaf_instructions import HostLoad, HostStore, IpuCopy, Leaf
 
@@ -115,7 +115,7 @@ class BoundPipeline:
         share = -(-len(replicas) * self.width // count)
         host = -(-len(replicas) * self.width // share)
         numbers: dict[tuple[int, int], int] = {}
-        made: list[tuple[int, Kind, Step]] = []
+        made: list[tuple[int, Kind, Call]] = []
         needed: list[set[int]] = []
         for number, event in enumerate(self.order):
             for replica in [HOST] if event.actor in (HOST, FABRIC) else replicas:
@@ -134,19 +134,19 @@ class BoundPipeline:
     def _kind(self, event: Event) -> Kind:
         return self.stages[event.stage].piece(event).turns.kind
 
-    def _call(self, event: Event, replica: int) -> Step:
+    def _call(self, event: Event, replica: int) -> Call:
         """What an event calls for a replica, or for all of them at once."""
         counts = self.host.counts if replica == HOST else self.counts[replica][event.actor]
         call = self.stages[event.stage].piece(event).turns.at(event.micro_batch)[max(replica, 0)]
         return partial(_counted, counts.set, self.counter, event.micro_batch, call)
 
-    def calls(self) -> list[tuple[Kind, Step]]:
+    def calls(self) -> list[tuple[Kind, Call]]:
         """One of each of the prepared calls."""
         pieces = [piece for stage in self.stages for piece in (stage.gives, *stage.work, stage.takes)]
         return [(piece.turns.kind, call) for piece in pieces for call in piece.turns.at(0)]
 
 
-def _counted(count: Callable[[Counter, int], None], counter: Counter, micro_batch: int, call: Step) -> None:
+def _counted(count: Callable[[Counter, int], None], counter: Counter, micro_batch: int, call: Call) -> None:
     count(counter, micro_batch)
     call()
 

@@ -18,9 +18,9 @@ from gcl.errors import ArgumentError
 from ipu_emu.engine.replicas.buffers import aligned
 from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import Op, Tensor
-from ipu_emu.ops import Step
-from ipu_emu.ops.communication.collective_ops import SCATTER, group_of, operator_of
-from ipu_emu.ops.core.kernel_helpers import chain
+from ipu_emu.ops import Call
+from ipu_emu.ops.communication.collective_ops import REDUCE_SCATTER, group_of, operator_of
+from ipu_emu.ops.core.kernel_helpers import call_chain
 from ipu_emu.program.buckets import Bucket
 
 __all__ = ["Replicas"]
@@ -83,7 +83,7 @@ class Replicas:
             return aligned(nelms * dtype.itemsize).view(dtype).reshape(1, nelms)
         return self.within(bucket.group).empty((nelms,), dtype)
 
-    def all_reduce(self, bucket: Bucket, array: NDArray[Any], operator: str) -> Step:
+    def all_reduce(self, bucket: Bucket, array: NDArray[Any], operator: str) -> Call:
         """The prepared call that combines ``array`` over the replicas of each group in place."""
         return partial(self.within(bucket.group).all_reduce, array, operator, out=array)
 
@@ -93,15 +93,15 @@ class Replicas:
 
     def collective(
         self, op: Op, source: Tensor, inputs: Sequence[NDArray[Any]], outputs: Sequence[NDArray[Any]]
-    ) -> Step:
+    ) -> Call:
         """The prepared call of an op between replicas, whose operands are copied to and from shared memory."""
         communicator = self.within(group_of(op, self.total))
-        scatters, operator = op.type == SCATTER, operator_of(op)
+        scatters, operator = op.type == REDUCE_SCATTER, operator_of(op)
         shape = (source.nelms,) if scatters else source.shape
         given = communicator.empty(shape, source.dtype.numpy)
         taken = communicator.empty(outputs[0].shape, source.dtype.numpy) if scatters else given
         call = communicator.reduce_scatter if scatters else communicator.all_reduce
-        return chain(
+        return call_chain(
             # The ellipsis keeps the row of a single number an array.
             *(partial(np.copyto, given[i, ...].reshape(x.shape), x) for i, x in enumerate(inputs)),
             partial(call, given, operator, out=taken),

@@ -17,8 +17,8 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
-from ipu_emu.ops import Step
-from ipu_emu.ops.core.kernel_helpers import chain
+from ipu_emu.ops import Call
+from ipu_emu.ops.core.kernel_helpers import call_chain
 from ipu_emu.ops.random.counter_rng import round_stochastically
 
 __all__ = ["Sum", "rounded", "wide_room"]
@@ -41,22 +41,22 @@ def wide_room(room: NDArray[np.uint8], bucket: NDArray[np.float16]) -> NDArray[n
 def rounded(
     bucket: NDArray[np.float16],
     wide: NDArray[np.float32],
-    reduce: Step,
+    reduce: Call,
     sums: Sequence[Sum],
     key: Callable[[], tuple[int, ...]],
-) -> Step:
+) -> Call:
     """The call that widens ``bucket``, reduces it in ``wide`` and rounds ``sums``; ``key`` tells step and batch."""
     drawn = np.zeros(4, np.uint64)
 
     def draw() -> None:
         drawn[:] = key()
 
-    return chain(partial(np.copyto, wide, bucket), reduce, draw, *_roundings(bucket, wide, sums, drawn))
+    return call_chain(partial(np.copyto, wide, bucket), reduce, draw, *_roundings(bucket, wide, sums, drawn))
 
 
 def _roundings(
     bucket: NDArray[np.float16], wide: NDArray[np.float32], sums: Sequence[Sum], key: NDArray[Any]
-) -> Iterator[Step]:
+) -> Iterator[Call]:
     for half, whole in zip(bucket, wide, strict=True):
         for one in sums:
             part = slice(one.start, one.start + one.nelms)

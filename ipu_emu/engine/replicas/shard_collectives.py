@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 
 from ipu_emu.engine.replicas.local_replicas import Replicas
 from ipu_emu.graph import Op, Shards
-from ipu_emu.ops import Step
+from ipu_emu.ops import Call
 from ipu_emu.ops.communication.collective_ops import SCATTER_GRADIENT, operator_of
-from ipu_emu.ops.communication.shard_ops import BETWEEN, cut, paste, shards_of
-from ipu_emu.ops.core.kernel_helpers import chain
+from ipu_emu.ops.communication.shard_ops import CROSS_DOMAIN, copy_shard_in, copy_shard_out, shards_of
+from ipu_emu.ops.core.kernel_helpers import call_chain
 
 __all__ = ["Member", "exchange"]
 
@@ -40,7 +40,7 @@ class Member:
         return shards_of(self.op)
 
 
-def exchange(replicas: Replicas, members: Sequence[Member], room: NDArray[np.uint8]) -> Step:
+def exchange(replicas: Replicas, members: Sequence[Member], room: NDArray[np.uint8]) -> Call:
     """The prepared call of collectives of one kind, element type and domain."""
     first = members[0]
     domain, size = first.shards.domain, sum(member.shards.size for member in members)
@@ -49,12 +49,14 @@ def exchange(replicas: Replicas, members: Sequence[Member], room: NDArray[np.uin
     whole = free[: local * domain[1] * size].reshape(local, domain[1], size)
     own = free[whole.size : whole.size + local * size].reshape(local, size)
     if first.op.type == SCATTER_GRADIENT:
-        operator, between = operator_of(first.op), first.op.attributes.get(BETWEEN)
+        operator, between = operator_of(first.op), first.op.attributes.get(CROSS_DOMAIN)
         calls = [partial(communicator.reduce_scatter, whole.reshape(local, -1), operator, out=own)]
         if between is not None:
             calls.append(partial(replicas.within(tuple(between)).all_reduce, own, operator, out=own))
-        return chain(*_cuts(members, whole), *calls, *_taken(members, own))
-    return chain(*_given(members, own), partial(communicator.all_gather, own, out=whole), *_pastes(members, whole))
+        return call_chain(*_cuts(members, whole), *calls, *_taken(members, own))
+    return call_chain(
+        *_given(members, own), partial(communicator.all_gather, own, out=whole), *_pastes(members, whole)
+    )
 
 
 def _columns(members: Sequence[Member]) -> Iterator[tuple[Member, slice]]:
@@ -65,33 +67,33 @@ def _columns(members: Sequence[Member]) -> Iterator[tuple[Member, slice]]:
         start += member.shards.size
 
 
-def _cuts(members: Sequence[Member], whole: _Array) -> Iterator[Step]:
+def _cuts(members: Sequence[Member], whole: _Array) -> Iterator[Call]:
     for member, columns in _columns(members):
         for x, row in zip(member.inputs, whole, strict=True):
             straight = np.ascontiguousarray(x)
             if straight is not x:
                 yield partial(np.copyto, straight, x)
             for index, shard in enumerate(row[:, columns]):
-                yield cut(member.shards, index, straight, shard)
+                yield copy_shard_out(member.shards, index, straight, shard)
 
 
-def _pastes(members: Sequence[Member], whole: _Array) -> Iterator[Step]:
+def _pastes(members: Sequence[Member], whole: _Array) -> Iterator[Call]:
     for member, columns in _columns(members):
         for y, row in zip(member.outputs, whole, strict=True):
             straight = y if y.flags.c_contiguous else np.empty(y.shape, y.dtype)
             for index, shard in enumerate(row[:, columns]):
-                yield paste(member.shards, index, shard, straight)
+                yield copy_shard_in(member.shards, index, shard, straight)
             if straight is not y:
                 yield partial(np.copyto, y, straight)
 
 
-def _given(members: Sequence[Member], own: _Array) -> Iterator[Step]:
+def _given(members: Sequence[Member], own: _Array) -> Iterator[Call]:
     for member, columns in _columns(members):
         for x, row in zip(member.inputs, own, strict=True):
             yield partial(np.copyto, row[columns], x)
 
 
-def _taken(members: Sequence[Member], own: _Array) -> Iterator[Step]:
+def _taken(members: Sequence[Member], own: _Array) -> Iterator[Call]:
     for member, columns in _columns(members):
         for y, row in zip(member.outputs, own, strict=True):
             yield partial(np.copyto, y, row[columns])

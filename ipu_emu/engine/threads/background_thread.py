@@ -10,7 +10,7 @@ from weakref import finalize
 
 import numpy as np
 
-from ipu_emu.ops import Step
+from ipu_emu.ops import Call
 
 __all__ = ["Aside", "Job"]
 
@@ -19,7 +19,7 @@ __all__ = ["Aside", "Job"]
 class Job:
     """A call, and whether it has been made, or given up."""
 
-    call: Step
+    call: Call
     done: bool = False
 
 
@@ -48,7 +48,7 @@ class Aside:
         self._thread.start()
         self._stop = finalize(self, _stop, shared)
 
-    def put(self, call: Step, *, urgent: bool = False) -> Job:
+    def put(self, call: Call, *, urgent: bool = False) -> Job:
         """Let the thread make ``call``."""
         job = Job(call)
         with self._shared.changed:

@@ -16,12 +16,12 @@ from queue import SimpleQueue
 
 from ipu_emu.engine.calls.wall_time import Kind
 from ipu_emu.engine.threads.worker_threads import Workers
-from ipu_emu.ops import Step
+from ipu_emu.ops import Call
 
 __all__ = ["Job", "Lanes", "Link", "links"]
 
 #: Makes a call and adds its time to a kind.
-Clock = Callable[[Kind, Step], None]
+Clock = Callable[[Kind, Call], None]
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ def links(lanes: Sequence[int], needs: Sequence[set[int]]) -> list[Link]:
 class Job:
     """What a lane does at a time."""
 
-    call: Step
+    call: Call
     kind: Kind
     link: Link
 
@@ -119,7 +119,7 @@ class Lanes:
         finally:
             clock(Kind.COMPUTE, workers.wait)
 
-    def _own(self, tokens: _Tokens) -> Iterator[tuple[Step, Kind]]:
+    def _own(self, tokens: _Tokens) -> Iterator[tuple[Call, Kind]]:
         lane = len(self.lanes) - 1
         for job in self.lanes[lane]:
             yield partial(tokens.wait, lane, job), Kind.COMPUTE

@@ -17,8 +17,8 @@ from weakref import finalize
 
 import numpy as np
 
-from ipu_emu.ops import Step
-from ipu_emu.ops.core.kernel_helpers import chain
+from ipu_emu.ops import Call
+from ipu_emu.ops.core.kernel_helpers import call_chain
 
 __all__ = ["WORTH_A_THREAD", "Workers"]
 
@@ -26,7 +26,7 @@ __all__ = ["WORTH_A_THREAD", "Workers"]
 WORTH_A_THREAD = 150_000_000
 
 _Done = SimpleQueue[BaseException | None]
-_Jobs = SimpleQueue[tuple[Step, _Done] | None]
+_Jobs = SimpleQueue[tuple[Call, _Done] | None]
 
 
 class Workers:
@@ -37,7 +37,7 @@ class Workers:
 
     def __init__(self, count: int, *, aside: bool = False) -> None:
         self.count = count
-        self._give_up: Step = _nothing
+        self._give_up: Call = _nothing
         self._running: list[_Done] = []
         self._jobs: list[_Jobs] = [SimpleQueue() for _ in range(count if count > 1 or aside else 0)]
         name = "host-io" if aside else "ipu"
@@ -54,7 +54,7 @@ class Workers:
         """Whether something was started that nobody has waited for."""
         return bool(self._running)
 
-    def run(self, parts: Sequence[Step]) -> None:
+    def run(self, parts: Sequence[Call]) -> None:
         """Run all ``parts`` and wait for them; the error of the first that failed is raised."""
         if not self._jobs or len(parts) == 1:
             for part in parts:
@@ -63,7 +63,7 @@ class Workers:
         self.start(parts)
         self.wait()
 
-    def start(self, parts: Sequence[Step], *, give_up: Step | None = None) -> None:
+    def start(self, parts: Sequence[Call], *, give_up: Call | None = None) -> None:
         """Let the threads begin with ``parts``, neighbours on one thread; ``wait`` must follow.
 
         ``give_up`` ends parts that wait for each other, when something interrupts the caller.
@@ -73,7 +73,7 @@ class Workers:
         try:
             for lane, first in enumerate(range(0, len(parts), share)):
                 done: _Done = SimpleQueue()
-                self._jobs[lane].put((chain(*parts[first : first + share]), done))
+                self._jobs[lane].put((call_chain(*parts[first : first + share]), done))
                 self._running.append(done)
         except BaseException:
             self._settle()
@@ -101,7 +101,7 @@ class Workers:
         self._running = []
         done: list[_Done] = [SimpleQueue() for _ in self._jobs]
         for jobs, answer in zip(self._jobs, done, strict=True):
-            jobs.put((chain(), answer))
+            jobs.put((call_chain(), answer))
         for answer in done:
             answer.get()
 

@@ -15,53 +15,53 @@ from gcl import CommGroup, CommGroupType, Group, Operator
 from gcl.core.operators import operator
 from ipu_emu.errors import EmulatorError
 from ipu_emu.graph.op import GRAPHCORE, Op
-from ipu_emu.ops.core.cost import moves
-from ipu_emu.ops.core.node import Made, Node
-from ipu_emu.ops.core.op_definition import Bound, OpDef, Step
+from ipu_emu.ops.core.cost import copy_cost
+from ipu_emu.ops.core.node import Node, OutputTypes
+from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef
 from ipu_emu.ops.core.shape_rules import same
 
 __all__ = [
-    "BUILT",
     "GATHER_SHARDS",
     "GATHER_WEIGHT",
     "GROUP",
     "MEAN",
     "MEAN_OPERATOR",
+    "MODEL_COLLECTIVES",
     "OPERATOR",
     "OPS",
+    "REDUCE_SCATTER",
     "REDUCTIONS",
-    "REPLICAS",
-    "SCATTER",
+    "REPLICA_COUNT",
     "SCATTER_GRADIENT",
-    "between_replicas",
     "group_of",
+    "is_replica_collective",
     "operator_of",
 ]
 
 OPERATOR, GROUP = "__collectiveOperator", "__collectiveCommGroup"
 #: How many replicas there are: an attribute that a session adds, because groups and shapes of shards depend on it.
-REPLICAS = "__replicas"
+REPLICA_COUNT = "__replicas"
 
 #: By the numbers of PopART.
 _OPERATORS = tuple(Operator)
 _GROUPS = (CommGroupType.ALL, CommGroupType.CONSECUTIVE, CommGroupType.ORTHOGONAL, CommGroupType.NONE)
-SCATTER = "ReplicatedReduceScatter"
-_REDUCE = "ReplicatedAllReduce"
+REDUCE_SCATTER = "ReplicatedReduceScatter"
+_ALL_REDUCE = "ReplicatedAllReduce"
 #: Those that the Builder makes.
-BUILT = (SCATTER, _REDUCE)
+MODEL_COLLECTIVES = (REDUCE_SCATTER, _ALL_REDUCE)
 #: The mean over replicas as part of a model: what each replica's loss owes to it is the mean of what all say.
 MEAN = "ReplicatedMean"
 MEAN_OPERATOR = _OPERATORS.index(Operator.MEAN)
 #: Between the replicas that share an update or a weight (ops/sharding.py).
 SCATTER_GRADIENT, GATHER_WEIGHT, GATHER_SHARDS = "ReduceScatterGradient", "AllGatherWeight", "AllGatherShards"
 #: After which all replicas of a group have the same.
-REDUCTIONS = (_REDUCE, MEAN)
-_OWN = (MEAN, SCATTER_GRADIENT, GATHER_WEIGHT, GATHER_SHARDS)
+REDUCTIONS = (_ALL_REDUCE, MEAN)
+_COMPILER_COLLECTIVES = (MEAN, SCATTER_GRADIENT, GATHER_WEIGHT, GATHER_SHARDS)
 
 
-def between_replicas(op: Op) -> bool:
+def is_replica_collective(op: Op) -> bool:
     """Say whether the engine runs ``op`` as a collective."""
-    return op.type in _OWN or (op.domain == GRAPHCORE and op.type in BUILT)
+    return op.type in _COMPILER_COLLECTIVES or (op.domain == GRAPHCORE and op.type in MODEL_COLLECTIVES)
 
 
 def operator_of(op: Op) -> str:
@@ -93,29 +93,29 @@ def _checked(node: Node) -> None:
 
 
 def _group(node: Node) -> tuple[int, int] | None:
-    replicas = int(node.attribute(REPLICAS, 1))
+    replicas = int(node.attribute(REPLICA_COUNT, 1))
     return group_of(node.op, replicas) if replicas > 1 else None
 
 
-def _same(node: Node) -> Made:
+def _same(node: Node) -> OutputTypes:
     _checked(node)
     _group(node)
     return same(node)
 
 
-def _shard(node: Node) -> Made:
+def _shard(node: Node) -> OutputTypes:
     _checked(node)
-    tensor, group, replicas = node.input(0), _group(node), int(node.attribute(REPLICAS, 1))
+    tensor, group, replicas = node.input(0), _group(node), int(node.attribute(REPLICA_COUNT, 1))
     return [(tensor.dtype, (-(-tensor.nelms // (group[1] if group else replicas)),))]
 
 
-def _alone(bound: Bound) -> Step:
+def _alone(bound: BoundOp) -> Call:
     x, y = bound.input(0), bound.outputs[0]
     return partial(np.copyto, y, x.reshape(y.shape))
 
 
 OPS = [
-    OpDef(_REDUCE, (1, 1), _same, _alone, moves, domain=GRAPHCORE),
-    OpDef(MEAN, (1, 1), _same, _alone, moves, lambda d: d.g.op(MEAN, **d.node.op.attributes)),
-    OpDef(SCATTER, (1, 1), _shard, _alone, moves, domain=GRAPHCORE),
+    OpDef(_ALL_REDUCE, (1, 1), _same, _alone, copy_cost, domain=GRAPHCORE),
+    OpDef(MEAN, (1, 1), _same, _alone, copy_cost, lambda d: d.g.op(MEAN, **d.node.op.attributes)),
+    OpDef(REDUCE_SCATTER, (1, 1), _shard, _alone, copy_cost, domain=GRAPHCORE),
 ]

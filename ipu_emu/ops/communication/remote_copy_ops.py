@@ -11,8 +11,8 @@ from functools import partial
 
 import numpy as np
 
-from ipu_emu.ops.core.cost import moves
-from ipu_emu.ops.core.op_definition import Bound, OpDef, Step, always
+from ipu_emu.ops.core.cost import copy_cost
+from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef, always
 from ipu_emu.ops.core.shape_rules import same
 
 __all__ = ["OPS", "REMOTE_LOAD", "REMOTE_STORE", "REMOTE_UPDATE"]
@@ -20,12 +20,12 @@ __all__ = ["OPS", "REMOTE_LOAD", "REMOTE_STORE", "REMOTE_UPDATE"]
 REMOTE_LOAD, REMOTE_STORE, REMOTE_UPDATE = "RemoteLoad", "RemoteStore", "RemoteUpdate"
 
 
-def _copy(bound: Bound) -> Step:
+def _copy(bound: BoundOp) -> Call:
     return partial(np.copyto, bound.outputs[0], bound.input(len(bound.inputs) - 1))
 
 
 OPS = [
-    OpDef(REMOTE_LOAD, (1, 1), same, _copy, moves, elementwise=True, halves=always),
-    OpDef(REMOTE_STORE, (1, 1), same, _copy, moves, elementwise=True, halves=always),
-    OpDef(REMOTE_UPDATE, (2, 2), same, _copy, moves, updates=(0,), elementwise=True, halves=always),
+    OpDef(REMOTE_LOAD, (1, 1), same, _copy, copy_cost, elementwise=True, takes_half=always),
+    OpDef(REMOTE_STORE, (1, 1), same, _copy, copy_cost, elementwise=True, takes_half=always),
+    OpDef(REMOTE_UPDATE, (2, 2), same, _copy, copy_cost, updates=(0,), elementwise=True, takes_half=always),
 ]

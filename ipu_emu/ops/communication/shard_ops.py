@@ -20,21 +20,30 @@ from numpy.typing import NDArray
 from ipu_emu.graph import Shards
 from ipu_emu.graph.op import Op
 from ipu_emu.ops.communication.collective_ops import GATHER_SHARDS, GATHER_WEIGHT, SCATTER_GRADIENT
-from ipu_emu.ops.core.cost import moves
-from ipu_emu.ops.core.kernel_helpers import chain, contiguous
-from ipu_emu.ops.core.node import Made, Node
-from ipu_emu.ops.core.op_definition import Bound, OpDef, Step, always
+from ipu_emu.ops.core.cost import copy_cost
+from ipu_emu.ops.core.kernel_helpers import call_chain, with_contiguous_operands
+from ipu_emu.ops.core.node import Node, OutputTypes
+from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef, always
 
-__all__ = ["BETWEEN", "OPS", "TAKE_SHARD", "cut", "exchanged_bytes", "paste", "shards_of", "shares"]
+__all__ = [
+    "CROSS_DOMAIN",
+    "OPS",
+    "TAKE_SHARD",
+    "collective_bytes",
+    "copy_shard_in",
+    "copy_shard_out",
+    "is_shard_collective",
+    "shards_of",
+]
 
 TAKE_SHARD = "TakeShard"
 #: The (stride, size) of the replicas that hold one shard of a gradient in several domains, which sum it once more.
-BETWEEN = "between"
+CROSS_DOMAIN = "between"
 
 _Array = NDArray[Any]
 
 
-def shares(op: Op) -> bool:
+def is_shard_collective(op: Op) -> bool:
     """Say whether ``op`` is a collective of shards."""
     return op.type in (SCATTER_GRADIENT, GATHER_WEIGHT, GATHER_SHARDS)
 
@@ -45,41 +54,41 @@ def shards_of(op: Op) -> Shards:
     return shards
 
 
-def exchanged_bytes(node: Node) -> int:
+def collective_bytes(node: Node) -> int:
     """Bytes of a replica that a collective of shards exchanges: the whole, padded, and a shard."""
     shards = shards_of(node.op)
     return (shards.domain[1] + 1) * shards.size * node.input(0).dtype.itemsize
 
 
-def cut(shards: Shards, index: int, whole: _Array, shard: _Array) -> Step:
+def copy_shard_out(shards: Shards, index: int, whole: _Array, shard: _Array) -> Call:
     """The call that copies shard ``index`` out of a whole tensor, which lies in one stretch, and pads it."""
     flat, runs = whole.reshape(-1), shards.runs(index)
     covered = sum(run.count * run.length for run in runs)
-    return chain(
+    return call_chain(
         *(partial(np.copyto, run.of_shard(shard), run.of_whole(flat)) for run in runs),
         partial(shard[covered:].fill, 0),
     )
 
 
-def paste(shards: Shards, index: int, shard: _Array, whole: _Array) -> Step:
+def copy_shard_in(shards: Shards, index: int, shard: _Array, whole: _Array) -> Call:
     """The call that copies shard ``index`` into a whole tensor, which lies in one stretch."""
     flat = whole.reshape(-1)
-    return chain(
+    return call_chain(
         *(partial(np.copyto, run.of_whole(flat), run.of_shard(shard)) for run in shards.runs(index)),
     )
 
 
-def _shard(node: Node) -> Made:
+def _shard(node: Node) -> OutputTypes:
     return [(node.input(0).dtype, (shards_of(node.op).size,))]
 
 
-def _whole(node: Node) -> Made:
+def _whole(node: Node) -> OutputTypes:
     return [(node.input(0).dtype, shards_of(node.op).shape)]
 
 
-def _take(bound: Bound) -> Step:
+def _take(bound: BoundOp) -> Call:
     whole, number, shards = bound.input(0), bound.input(1), shards_of(bound.node.op)
-    cuts = [cut(shards, index, whole, bound.outputs[0]) for index in range(shards.domain[1])]
+    cuts = [copy_shard_out(shards, index, whole, bound.outputs[0]) for index in range(shards.domain[1])]
 
     def take() -> None:
         cuts[int(number[()])]()
@@ -87,13 +96,13 @@ def _take(bound: Bound) -> Step:
     return take
 
 
-def _collective(bound: Bound) -> Step:
+def _collective(bound: BoundOp) -> Call:
     raise AssertionError(f"{bound.node.op} is one of all replicas; no replica runs it alone")
 
 
 OPS = [
-    OpDef(TAKE_SHARD, (2, 2), _shard, contiguous(_take), moves, halves=always),
-    OpDef(SCATTER_GRADIENT, (1, 1), _shard, _collective, moves, halves=always),
-    OpDef(GATHER_WEIGHT, (2, 2), _whole, _collective, moves, updates=(0,), halves=always),
-    OpDef(GATHER_SHARDS, (1, 1), _whole, _collective, moves, halves=always),
+    OpDef(TAKE_SHARD, (2, 2), _shard, with_contiguous_operands(_take), copy_cost, takes_half=always),
+    OpDef(SCATTER_GRADIENT, (1, 1), _shard, _collective, copy_cost, takes_half=always),
+    OpDef(GATHER_WEIGHT, (2, 2), _whole, _collective, copy_cost, updates=(0,), takes_half=always),
+    OpDef(GATHER_SHARDS, (1, 1), _whole, _collective, copy_cost, takes_half=always),
 ]

@@ -5,22 +5,22 @@ from __future__ import annotations
 from ipu_emu.errors import ApplicationRuntimeError
 from ipu_emu.graph.dtype import BOOL
 from ipu_emu.graph.op import GRAPHCORE
-from ipu_emu.ops.core.cost import moves
-from ipu_emu.ops.core.node import Made, Node
-from ipu_emu.ops.core.op_definition import Bound, OpDef, Step
+from ipu_emu.ops.core.cost import copy_cost
+from ipu_emu.ops.core.node import Node, OutputTypes
+from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef
 
 __all__ = ["ABORT", "OPS"]
 
 ABORT = "Abort"
 
 
-def _shape(node: Node) -> Made:
+def _shape(node: Node) -> OutputTypes:
     if node.has_input(0) and node.input(0).nelms != 1:
         raise node.fail(f"one number is needed, found {node.input(0)}")
     return [(BOOL, ())]
 
 
-def _abort(bound: Bound) -> Step:
+def _abort(bound: BoundOp) -> Call:
     test = bound.input(0) if bound.inputs else None
     op, done = bound.node.op, bound.outputs[0]
 
@@ -33,4 +33,4 @@ def _abort(bound: Bound) -> Step:
 
 
 #: What it is given may be known, but it must not run before the step.
-OPS = [OpDef(ABORT, (0, 1), _shape, _abort, moves, domain=GRAPHCORE, random=True)]
+OPS = [OpDef(ABORT, (0, 1), _shape, _abort, copy_cost, domain=GRAPHCORE, random=True)]

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from ipu_emu.graph import Graph, Op, Role
 from ipu_emu.graph.op import GRAPHCORE
-from ipu_emu.ops.control.inlining import Inliner, body_of, check_inputs, made_by, written_out
-from ipu_emu.ops.core.node import Made, Node, inputs_of
+from ipu_emu.ops.control.inlining import Inliner, body_of, body_output_types, check_inputs, inlined_op
+from ipu_emu.ops.core.node import Node, OutputTypes, input_node
 from ipu_emu.ops.core.rewrite import Rewrite
 
 __all__ = ["OPS"]
@@ -23,10 +23,10 @@ __all__ = ["OPS"]
 _Array = NDArray[Any]
 
 
-def _call_shape(node: Node) -> Made:
+def _call_shape(node: Node) -> OutputTypes:
     body = body_of(node, "callee")
     check_inputs(node, body, len(node.inputs))
-    return made_by(body)
+    return body_output_types(body)
 
 
 def _call(graph: Graph, op: Op) -> list[Op]:
@@ -34,8 +34,8 @@ def _call(graph: Graph, op: Op) -> list[Op]:
     return inliner.name(inliner.inline(op.attributes["callee"], op.inputs))
 
 
-def _if_shape(node: Node) -> Made:
-    first, second = made_by(body_of(node, "then_branch")), made_by(body_of(node, "else_branch"))
+def _if_shape(node: Node) -> OutputTypes:
+    first, second = body_output_types(body_of(node, "then_branch")), body_output_types(body_of(node, "else_branch"))
     known = node.values[0] if node.values else None
     if known is not None and known.size == 1:
         return first if known.all() else second
@@ -56,12 +56,12 @@ def _if_known(node: Node) -> list[_Array] | None:
     return known if len(known) == len(body.outputs) else None
 
 
-def _text(made: Made) -> str:
+def _text(made: OutputTypes) -> str:
     return ", ".join(f"{dtype}{list(shape)}" for dtype, shape in made)
 
 
 def _if(graph: Graph, op: Op) -> list[Op]:
-    inliner, known = Inliner(Rewrite(graph, op)), inputs_of(graph, op).values[0]
+    inliner, known = Inliner(Rewrite(graph, op)), input_node(graph, op).values[0]
     if known is not None:
         return inliner.name(inliner.inline(op.attributes["then_branch" if known.all() else "else_branch"], ()))
     condition = inliner.rewrite.op("ReshapeTo", op.inputs[0], shape=[])
@@ -71,6 +71,6 @@ def _if(graph: Graph, op: Op) -> list[Op]:
 
 
 OPS = [
-    written_out("Call", (0, None), _call_shape, _call, GRAPHCORE),
-    replace(written_out("If", (1, 1), _if_shape, _if), folded=_if_known),
+    inlined_op("Call", (0, None), _call_shape, _call, GRAPHCORE),
+    replace(inlined_op("If", (1, 1), _if_shape, _if), folded_outputs=_if_known),
 ]

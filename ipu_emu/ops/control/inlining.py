@@ -8,15 +8,15 @@ from dataclasses import replace
 from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import Graph, Op, Role
 from ipu_emu.graph.graph import capturing
-from ipu_emu.ops.core.cost import moves
-from ipu_emu.ops.core.node import Made, Node
-from ipu_emu.ops.core.op_definition import Expand, OpDef, ShapeRule, unreached
+from ipu_emu.ops.core.cost import copy_cost
+from ipu_emu.ops.core.node import Node, OutputTypes
+from ipu_emu.ops.core.op_definition import Expand, OpDef, ShapeRule, replaced_before_run
 from ipu_emu.ops.core.rewrite import Rewrite
 
-__all__ = ["MOST_OPS", "Inliner", "body_of", "check_inputs", "made_by", "stacked", "written_out"]
+__all__ = ["MAX_INLINED_OPS", "Inliner", "body_of", "body_output_types", "check_inputs", "inlined_op", "stacked"]
 
 #: More ops than this are not written out.
-MOST_OPS = 20_000
+MAX_INLINED_OPS = 20_000
 
 
 def body_of(node: Node, name: str) -> Graph:
@@ -27,7 +27,7 @@ def body_of(node: Node, name: str) -> Graph:
     return body
 
 
-def made_by(body: Graph) -> Made:
+def body_output_types(body: Graph) -> OutputTypes:
     """Type and shape of what a subgraph makes."""
     return [(body.tensor(id).dtype, body.tensor(id).shape) for id in body.outputs]
 
@@ -57,9 +57,9 @@ class Inliner:
                 role = Role.CONSTANT if id in body.data else tensor.role
                 self.graph.add(replace(tensor, id=names[id], role=role), body.data.get(id))
         self.rewrite.ops += [self._renamed(op, names, guard) for op in body.ops]
-        if len(self.rewrite.ops) > MOST_OPS:
+        if len(self.rewrite.ops) > MAX_INLINED_OPS:
             label = self.rewrite.original.label
-            raise EmulatorError(f"Op {label}: more than {MOST_OPS} ops when written out; loop fewer times")
+            raise EmulatorError(f"Op {label}: more than {MAX_INLINED_OPS} ops when written out; loop fewer times")
         return [names[id] for id in body.outputs]
 
     def _renamed(self, op: Op, names: Mapping[str, str], guard: str) -> Op:
@@ -99,8 +99,8 @@ def stacked(rewrite: Rewrite, rows: list[list[str]], axes: Sequence[int]) -> lis
     ]
 
 
-def written_out(
+def inlined_op(
     type: str, inputs: tuple[int, int | None], shape: ShapeRule, expand: Expand, domain: str = ""
 ) -> OpDef:
     """The entry of an op that is written out as others."""
-    return OpDef(type, inputs, shape, unreached, moves, expand=expand, domain=domain)
+    return OpDef(type, inputs, shape, replaced_before_run, copy_cost, expand=expand, domain=domain)

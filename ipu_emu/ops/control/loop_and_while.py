@@ -16,19 +16,27 @@ import numpy as np
 
 from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import Graph, Op, Role
-from ipu_emu.ops.control.inlining import MOST_OPS, Inliner, body_of, check_inputs, made_by, stacked, written_out
+from ipu_emu.ops.control.inlining import (
+    MAX_INLINED_OPS,
+    Inliner,
+    body_of,
+    body_output_types,
+    check_inputs,
+    inlined_op,
+    stacked,
+)
 from ipu_emu.ops.core.adjoint import Adjoint, Value
-from ipu_emu.ops.core.cost import moves
-from ipu_emu.ops.core.node import Made, Node, inputs_of
-from ipu_emu.ops.core.op_definition import OpDef, always, unreached
+from ipu_emu.ops.core.cost import copy_cost
+from ipu_emu.ops.core.node import Node, OutputTypes, input_node
+from ipu_emu.ops.core.op_definition import OpDef, always, replaced_before_run
 from ipu_emu.ops.core.rewrite import Rewrite
 from ipu_emu.ops.core.shape_rules import same
 
-__all__ = ["OPS", "PLAN", "WHILE", "check_gradients"]
+__all__ = ["BODY_MEMORY_PLAN", "OPS", "WHILE", "check_gradients"]
 
 WHILE, _GRADIENT = "While", "WhileGrad"
 #: The attribute of a While with the memory plan of its body.
-PLAN = "plan"
+BODY_MEMORY_PLAN = "plan"
 
 
 def _count(node: Node) -> int | None:
@@ -39,14 +47,14 @@ def _count(node: Node) -> int | None:
     return None if known is None else max(int(known.reshape(-1)[0]), 0)
 
 
-def _loop_shape(node: Node) -> Made:
+def _loop_shape(node: Node) -> OutputTypes:
     body = body_of(node, "body")
     check_inputs(node, body, len(node.inputs))
     return _made(node, body, len(node.inputs) - 2)
 
 
-def _made(node: Node, body: Graph, states: int) -> Made:
-    made = made_by(body)[1:]
+def _made(node: Node, body: Graph, states: int) -> OutputTypes:
+    made = body_output_types(body)[1:]
     for index, (dtype, shape) in enumerate(made[:states]):
         start = node.input(index + 2)
         if (start.dtype, start.shape) != (dtype, shape):
@@ -65,13 +73,13 @@ def _rows(node: Node) -> int:
 
 
 def _loop(graph: Graph, op: Op) -> list[Op]:
-    node, body = inputs_of(graph, op), op.attributes["body"]
+    node, body = input_node(graph, op), op.attributes["body"]
     count, ends = _count(node), _may_stop(node, body)
     if count is None and not ends and not node.has_input(0):
         raise node.fail("nothing ends it: it has no number of iterations, and its condition stays true")
     if ends and len(body.outputs) > len(op.inputs) - 1:
         raise node.fail("a loop that may stop early cannot collect the results of its iterations")
-    if count is None or count * len(body.ops) > MOST_OPS:
+    if count is None or count * len(body.ops) > MAX_INLINED_OPS:
         return [_while(op, body)]
     return _unrolled(graph, op, count, ends)
 
@@ -122,7 +130,7 @@ def _while(op: Op, body: Graph) -> Op:
     return replace(op, type=WHILE, inputs=(*op.inputs, *captured), attributes=attributes, domain="")
 
 
-def _while_shape(node: Node) -> Made:
+def _while_shape(node: Node) -> OutputTypes:
     return _made(node, body_of(node, "body"), node.attribute("states", 0))
 
 
@@ -142,13 +150,15 @@ def check_gradients(graph: Graph) -> None:
 
 
 def _body_memory(node: Node) -> list[int]:
-    plan: Any = node.attribute(PLAN, None)
+    plan: Any = node.attribute(BODY_MEMORY_PLAN, None)
     return [] if plan is None else [-(-size // 4) for size in plan.sizes.values()]
 
 
 OPS = [
-    written_out("Loop", (2, None), _loop_shape, _loop),
+    inlined_op("Loop", (2, None), _loop_shape, _loop),
     # (M, condition, states, what the body reads besides); body, states; PLAN once its memory is planned
-    OpDef(WHILE, (2, None), _while_shape, unreached, moves, _gradients, _body_memory, halves=always),
-    OpDef(_GRADIENT, (1, 1), same, unreached, moves),
+    OpDef(
+        WHILE, (2, None), _while_shape, replaced_before_run, copy_cost, _gradients, _body_memory, takes_half=always
+    ),
+    OpDef(_GRADIENT, (1, 1), same, replaced_before_run, copy_cost),
 ]

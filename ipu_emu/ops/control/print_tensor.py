@@ -8,8 +8,8 @@ import numpy as np
 
 from ipu_emu.graph.op import GRAPHCORE
 from ipu_emu.ops.core.adjoint import Adjoint, Value
-from ipu_emu.ops.core.cost import moves
-from ipu_emu.ops.core.op_definition import Bound, OpDef, Step
+from ipu_emu.ops.core.cost import copy_cost
+from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef
 from ipu_emu.ops.core.shape_rules import same
 
 __all__ = ["OPS"]
@@ -18,7 +18,7 @@ __all__ = ["OPS"]
 _PRINTED = "PrintedGradient"
 
 
-def _print(bound: Bound) -> Step:
+def _print(bound: BoundOp) -> Call:
     node, x, y = bound.node, bound.input(0), bound.outputs[0]
     title = str(node.attribute("title", "")) or node.op.inputs[0]
     separator = node.attribute("separator", None) or " "
@@ -48,7 +48,7 @@ def _grad(d: Adjoint) -> Value:
 def _entry(type: str, domain: str = "") -> OpDef:
     """An op that is not computed beforehand, even if its input is known."""
     grad = _grad if domain else None
-    return OpDef(type, (1, 1), same, _print, moves, grad, elementwise=True, domain=domain, random=True)
+    return OpDef(type, (1, 1), same, _print, copy_cost, grad, elementwise=True, domain=domain, random=True)
 
 
 OPS = [_entry("PrintTensor", GRAPHCORE), _entry(_PRINTED)]

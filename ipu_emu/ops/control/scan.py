@@ -11,8 +11,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from ipu_emu.graph import Graph, Op
-from ipu_emu.ops.control.inlining import Inliner, body_of, check_inputs, made_by, stacked, written_out
-from ipu_emu.ops.core.node import Made, Node, inputs_of
+from ipu_emu.ops.control.inlining import Inliner, body_of, body_output_types, check_inputs, inlined_op, stacked
+from ipu_emu.ops.core.node import Node, OutputTypes, input_node
 from ipu_emu.ops.core.rewrite import Rewrite
 
 __all__ = ["OPS"]
@@ -25,14 +25,14 @@ def _axes(node: Node, name: str, count: int) -> list[int]:
     return list(node.attribute(name, [])) or [0] * count
 
 
-def _shape(node: Node) -> Made:
+def _shape(node: Node) -> OutputTypes:
     body, scanned = body_of(node, "body"), int(node.attribute("num_scan_inputs", 0))
     batched = node.op.version < _UNBATCHED
     if batched and node.has_input(0):
         raise node.fail("scan of opset 8 with lengths of samples is not supported; leave input 0 out")
     states = len(node.inputs) - scanned - batched
     check_inputs(node, body, states + scanned)
-    made = made_by(body)
+    made = body_output_types(body)
     if batched:
         samples, length = node.input(len(node.inputs) - 1).shape[:2]
         rows = [(dtype, (samples, length, *shape)) for dtype, shape in made[states:]]
@@ -62,7 +62,7 @@ class _Scan:
     """Writes out the scan of one sample."""
 
     def __init__(self, graph: Graph, op: Op) -> None:
-        self.node, self.body = inputs_of(graph, op), op.attributes["body"]
+        self.node, self.body = input_node(graph, op), op.attributes["body"]
         self.inliner = Inliner(Rewrite(graph, op))
         self.rewrite = self.inliner.rewrite
         self.scanned = int(self.node.attribute("num_scan_inputs", 0))
@@ -121,4 +121,4 @@ def _of_samples(scan: _Scan, op: Op) -> list[str]:
     return stacked(scan.rewrite, made, [0] * len(scan.body.outputs))
 
 
-OPS = [written_out("Scan", (1, None), _shape, _scan)]
+OPS = [inlined_op("Scan", (1, None), _shape, _scan)]

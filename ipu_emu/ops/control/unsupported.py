@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from ipu_emu.errors import RefusedError
-from ipu_emu.ops.core.cost import moves
-from ipu_emu.ops.core.node import Made, Node
-from ipu_emu.ops.core.op_definition import OpDef, unreached
+from ipu_emu.ops.core.cost import copy_cost
+from ipu_emu.ops.core.node import Node, OutputTypes
+from ipu_emu.ops.core.op_definition import OpDef, replaced_before_run
 
 __all__ = ["OPS"]
 
@@ -24,8 +24,8 @@ _WHY = {
 }
 
 
-def _refuse(node: Node) -> Made:
+def _refuse(node: Node) -> OutputTypes:
     raise RefusedError(f"Op {node.op.label}: {_WHY[node.op.type]}")
 
 
-OPS = [OpDef(type, (0, None), _refuse, unreached, moves) for type in _WHY]
+OPS = [OpDef(type, (0, None), _refuse, replaced_before_run, copy_cost) for type in _WHY]

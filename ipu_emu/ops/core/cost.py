@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ipu_emu.ops.core.node import Node
 
-__all__ = ["Cost", "CostRule", "flops", "moves", "per_element"]
+__all__ = ["Cost", "CostRule", "copy_cost", "flops", "per_element"]
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ def per_element(operations: int) -> CostRule:
     return flops(lambda node: operations * node.outputs[0].nelms)
 
 
-def moves(node: Node) -> Cost:
+def copy_cost(node: Node) -> Cost:
     """An op that only copies."""
     return Cost(0, _operand_bytes(node))
 

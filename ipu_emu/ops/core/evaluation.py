@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from ipu_emu.graph import Tensor
 from ipu_emu.graph.dtype import FLOAT16
 from ipu_emu.ops.core.node import Node
-from ipu_emu.ops.core.op_definition import Bound, OpDef
+from ipu_emu.ops.core.op_definition import BoundOp, OpDef
 
 __all__ = ["evaluate"]
 
@@ -20,8 +20,8 @@ def evaluate(entry: OpDef, node: Node, inputs: Sequence[NDArray[Any] | None]) ->
     """What ``node``, whose outputs are set, makes of ``inputs``."""
     assert entry.kernel is not None
     operands = [*node.inputs, *node.outputs]
-    spatial = {index % len(operands) for index in entry.spatial}
-    halves = entry.halves(node)
+    spatial = {index % len(operands) for index in entry.batch_innermost}
+    halves = entry.takes_half(node)
     arrays = [None if t is None else _place(t, i in spatial, halves) for i, t in enumerate(operands)]
     for place, value in zip(arrays, inputs, strict=False):
         if place is not None and value is not None:
@@ -29,7 +29,7 @@ def evaluate(entry: OpDef, node: Node, inputs: Sequence[NDArray[Any] | None]) ->
     outputs = [array for array in arrays[len(node.inputs) :] if array is not None]
     scratch = tuple(np.zeros(size, np.float32) for size in entry.workspace(node))
     with np.errstate(all="ignore"):
-        entry.kernel(Bound(node, tuple(arrays[: len(node.inputs)]), tuple(outputs), scratch))()
+        entry.kernel(BoundOp(node, tuple(arrays[: len(node.inputs)]), tuple(outputs), scratch))()
         return [np.ascontiguousarray(a, t.dtype.numpy) for a, t in zip(outputs, node.outputs, strict=True)]
 
 

@@ -10,15 +10,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ipu_emu.errors import InternalError
-from ipu_emu.ops.core.op_definition import Bound, Kernel, Step
+from ipu_emu.ops.core.op_definition import BoundOp, Call, Kernel
 
-__all__ = ["Chain", "chain", "computed", "contiguous", "flat", "scalar", "singles", "storage", "ufunc", "view"]
+__all__ = [
+    "CallChain",
+    "allocating_kernel",
+    "call_chain",
+    "flat",
+    "in_float32",
+    "scalar",
+    "storage",
+    "ufunc",
+    "view",
+    "with_contiguous_operands",
+]
 
 
-class Chain:
+class CallChain:
     """One call that makes all ``steps``, in order."""
 
-    def __init__(self, steps: tuple[Step, ...]) -> None:
+    def __init__(self, steps: tuple[Call, ...]) -> None:
         self.steps = steps
 
     def __call__(self) -> None:
@@ -26,24 +37,24 @@ class Chain:
             step()
 
 
-def chain(*steps: Step) -> Chain:
+def call_chain(*steps: Call) -> CallChain:
     """One call that makes all of these, in order; chains among them are opened."""
-    return Chain(tuple(one for step in steps for one in (step.steps if isinstance(step, Chain) else (step,))))
+    return CallChain(tuple(one for step in steps for one in (step.steps if isinstance(step, CallChain) else (step,))))
 
 
 def ufunc(function: Callable[..., Any]) -> Kernel:
     """A kernel that calls ``function(*inputs, out=output)``."""
 
-    def kernel(bound: Bound) -> Step:
+    def kernel(bound: BoundOp) -> Call:
         return partial(function, *bound.inputs, out=bound.outputs[0])
 
     return kernel
 
 
-def computed(function: Callable[..., Any]) -> Kernel:
+def allocating_kernel(function: Callable[..., Any]) -> Kernel:
     """A kernel for ops off the hot path: ``function(node, *inputs)`` makes new arrays, which are copied."""
 
-    def kernel(bound: Bound) -> Step:
+    def kernel(bound: BoundOp) -> Call:
         def run() -> None:
             made = function(bound.node, *bound.inputs)
             for output, value in zip(bound.outputs, made if isinstance(made, tuple) else (made,), strict=True):
@@ -54,47 +65,47 @@ def computed(function: Callable[..., Any]) -> Kernel:
     return kernel
 
 
-def contiguous(kernel: Kernel) -> Kernel:
+def with_contiguous_operands(kernel: Kernel) -> Kernel:
     """``kernel``, whose operands must lie in the order of their axes, for operands in any order.
 
     Those that lie otherwise get a place of their own when the kernel is bound.
     """
 
-    def wrapped(bound: Bound) -> Step:
-        inputs = [None if a is None else np.zeros(a.shape, a.dtype) if _turned(a) else a for a in bound.inputs]
-        outputs = [np.zeros(a.shape, a.dtype) if _turned(a) else a for a in bound.outputs]
+    def wrapped(bound: BoundOp) -> Call:
+        inputs = [None if a is None else np.zeros(a.shape, a.dtype) if _is_reordered(a) else a for a in bound.inputs]
+        outputs = [np.zeros(a.shape, a.dtype) if _is_reordered(a) else a for a in bound.outputs]
         pairs = zip(inputs, bound.inputs, strict=True)
         before = [partial(np.copyto, new, old) for new, old in pairs if new is not None and old is not None]
         after = [partial(np.copyto, old, new) for new, old in zip(outputs, bound.outputs, strict=True)]
         before = [step for step in before if step.args[0] is not step.args[1]]
         after = [step for step in after if step.args[0] is not step.args[1]]
-        step = kernel(Bound(bound.node, tuple(inputs), tuple(outputs), bound.scratch))
-        return chain(*before, step, *after) if before or after else step
+        step = kernel(BoundOp(bound.node, tuple(inputs), tuple(outputs), bound.scratch))
+        return call_chain(*before, step, *after) if before or after else step
 
     return wrapped
 
 
-def singles(kernel: Kernel) -> Kernel:
+def in_float32(kernel: Kernel) -> Kernel:
     """``kernel``, which reads and writes FLOAT and FLOAT16 only, for operands of DOUBLE: computed in FLOAT."""
 
-    def wrapped(bound: Bound) -> Step:
-        inputs = [None if a is None else _single(a) for a in bound.inputs]
-        outputs = [_single(a) for a in bound.outputs]
+    def wrapped(bound: BoundOp) -> Call:
+        inputs = [None if a is None else _float32_copy(a) for a in bound.inputs]
+        outputs = [_float32_copy(a) for a in bound.outputs]
         pairs = zip(inputs, bound.inputs, strict=True)
         before = [partial(np.copyto, n, o) for n, o in pairs if n is not None and o is not None and n is not o]
         after = [partial(np.copyto, o, n) for n, o in zip(outputs, bound.outputs, strict=True) if n is not o]
-        step = kernel(Bound(bound.node, tuple(inputs), tuple(outputs), bound.scratch))
-        return chain(*before, step, *after) if before or after else step
+        step = kernel(BoundOp(bound.node, tuple(inputs), tuple(outputs), bound.scratch))
+        return call_chain(*before, step, *after) if before or after else step
 
     return wrapped
 
 
-def _single(array: NDArray[Any]) -> NDArray[Any]:
+def _float32_copy(array: NDArray[Any]) -> NDArray[Any]:
     """A place for ``array`` in FLOAT, stored in the same order, if it is DOUBLE."""
     return np.zeros_like(array, np.float32) if array.dtype == np.float64 else array
 
 
-def _turned(array: NDArray[Any]) -> bool:
+def _is_reordered(array: NDArray[Any]) -> bool:
     return not array.flags.c_contiguous
 
 

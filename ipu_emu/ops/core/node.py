@@ -11,10 +11,10 @@ from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import Graph, Op, Tensor
 from ipu_emu.graph.dtype import DType
 
-__all__ = ["Made", "Node", "inputs_of"]
+__all__ = ["Node", "OutputTypes", "input_node"]
 
 #: What a shape rule says of each output: element type and shape.
-Made = list[tuple[DType, tuple[int, ...]]]
+OutputTypes = list[tuple[DType, tuple[int, ...]]]
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Node:
         """The attribute ``name``, or its default."""
         return self.op.attributes.get(name, default)
 
-    def given(self, name: str, index: int, default: Any = None) -> Any:
+    def attribute_or_constant(self, name: str, index: int, default: Any = None) -> Any:
         """The attribute ``name``, or what input ``index`` holds, which must be known now; newer opsets use inputs."""
         if name in self.op.attributes:
             return self.op.attributes[name]
@@ -56,7 +56,7 @@ class Node:
         return EmulatorError(f"Op {self.op.label}: {text}")
 
 
-def inputs_of(graph: Graph, op: Op) -> Node:
+def input_node(graph: Graph, op: Op) -> Node:
     """``op`` of ``graph`` with what it reads only."""
     inputs = tuple(graph.tensor(id) if id else None for id in op.inputs)
     return Node(op, inputs, tuple(graph.data.get(id) for id in op.inputs))

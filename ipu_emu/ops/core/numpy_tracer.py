@@ -19,11 +19,11 @@ from numpy.typing import NDArray
 
 from ipu_emu.graph import Tensor
 from ipu_emu.graph.dtype import FLOAT16
-from ipu_emu.ops.core.kernel_helpers import chain
+from ipu_emu.ops.core.kernel_helpers import call_chain
 from ipu_emu.ops.core.node import Node
-from ipu_emu.ops.core.op_definition import Bound, Kernel, Step, Workspace
+from ipu_emu.ops.core.op_definition import BoundOp, Call, Kernel, Workspace
 
-__all__ = ["recorded", "room_of"]
+__all__ = ["traced_kernel", "traced_workspace"]
 
 _Array = NDArray[Any]
 _ALIGNMENT = 64
@@ -33,31 +33,31 @@ _ALIGNMENT = 64
 _Function = Callable[..., tuple[Any, ...]]
 
 
-def recorded(function: _Function) -> Kernel:
-    """A kernel that makes the calls of ``function`` in the scratch that ``room_of`` asks for."""
+def traced_kernel(function: _Function) -> Kernel:
+    """A kernel that makes the calls of ``function`` in the scratch that ``traced_workspace`` asks for."""
 
-    def kernel(bound: Bound) -> Step:
-        recorder = Recorder(bound.scratch[0].view(np.uint8))
-        made = function(bound.node, *(None if a is None else Recorded(recorder, a) for a in bound.inputs))
+    def kernel(bound: BoundOp) -> Call:
+        recorder = Tracer(bound.scratch[0].view(np.uint8))
+        made = function(bound.node, *(None if a is None else TracedArray(recorder, a) for a in bound.inputs))
         for output, value in zip(bound.outputs, made, strict=True):
             recorder.call(np.copyto, output, value)
-        return chain(*recorder.steps)
+        return call_chain(*recorder.steps)
 
     return kernel
 
 
-def room_of(function: _Function) -> Workspace:
+def traced_workspace(function: _Function) -> Workspace:
     """What the results of ``function`` need at one time."""
 
     def workspace(node: Node) -> list[int]:
         operands = tuple(None if t is None else (t.dtype.name, t.shape) for t in node.inputs)
-        return [_needed(_Asked(function, repr(sorted(node.op.attributes.items())), operands, node))]
+        return [_workspace_size(_TraceKey(function, repr(sorted(node.op.attributes.items())), operands, node))]
 
     return workspace
 
 
 @dataclass(frozen=True)
-class _Asked:
+class _TraceKey:
     """All that a function may look at, in a form that can be compared."""
 
     function: _Function
@@ -67,28 +67,30 @@ class _Asked:
 
 
 @cache
-def _needed(asked: _Asked) -> int:
+def _workspace_size(asked: _TraceKey) -> int:
     """float32 elements of scratch; recording a long sequence takes a moment, and the planner asks several times."""
-    recorder = Recorder(None)
-    asked.function(asked.node, *(None if t is None else Recorded(recorder, _imagined(t)) for t in asked.node.inputs))
+    recorder = Tracer(None)
+    asked.function(
+        asked.node, *(None if t is None else TracedArray(recorder, _without_memory(t)) for t in asked.node.inputs)
+    )
     return -(-recorder.needed // 4)
 
 
-def _imagined(tensor: Tensor) -> _Array:
+def _without_memory(tensor: Tensor) -> _Array:
     """An array as kernels see it, without memory."""
     kind = np.dtype(np.float32) if tensor.dtype is FLOAT16 else tensor.dtype.numpy
     return np.broadcast_to(np.zeros((), kind), tensor.shape)
 
 
-class Recorder:
+class Tracer:
     """Collects ``steps``; results lie in ``memory`` (bytes), or nowhere where only ``needed`` is asked for."""
 
     def __init__(self, memory: NDArray[np.uint8] | None) -> None:
         self.memory, self.needed = memory, 0
-        self.steps: list[Step] = []
+        self.steps: list[Call] = []
         self._free: list[tuple[int, int]] = []
 
-    def new(self, shape: tuple[int, ...], dtype: Any) -> Recorded:
+    def new(self, shape: tuple[int, ...], dtype: Any) -> TracedArray:
         kind = np.dtype(dtype)
         nbytes = prod(shape) * kind.itemsize
         size = -(-max(nbytes, 1) // _ALIGNMENT) * _ALIGNMENT
@@ -97,7 +99,7 @@ class Recorder:
             array: _Array = np.broadcast_to(np.zeros((), kind), shape)
         else:
             array = self.memory[start : start + nbytes].view(kind).reshape(shape)
-        return Recorded(self, array, _Block(self, start, size))
+        return TracedArray(self, array, _Allocation(self, start, size))
 
     def _take(self, size: int) -> int:
         """The start of a free stretch: the smallest that is large enough, else at the end."""
@@ -123,20 +125,20 @@ class Recorder:
         self.steps.append(partial(function, *map(_plain, operands), **{k: _plain(v) for k, v in named.items()}))
 
 
-class _Block:
+class _Allocation:
     """Memory that is given back when nobody holds it any more."""
 
-    def __init__(self, recorder: Recorder, start: int, size: int) -> None:
+    def __init__(self, recorder: Tracer, start: int, size: int) -> None:
         self.recorder, self.start, self.size = recorder, start, size
 
     def __del__(self) -> None:
         self.recorder.release(self.start, self.size)
 
 
-class Recorded(NDArrayOperatorsMixin):
+class TracedArray(NDArrayOperatorsMixin):
     """An array, and the memory that it or what it is a view of lies in."""
 
-    def __init__(self, recorder: Recorder, array: _Array, block: _Block | None = None) -> None:
+    def __init__(self, recorder: Tracer, array: _Array, block: _Allocation | None = None) -> None:
         self.recorder, self.array, self.block = recorder, array, block
 
     @property
@@ -148,25 +150,25 @@ class Recorded(NDArrayOperatorsMixin):
         return self.array.dtype
 
     @property
-    def T(self) -> Recorded:
+    def T(self) -> TracedArray:
         return self._view(self.array.T)
 
     def __len__(self) -> int:
         return len(self.array)
 
-    def __getitem__(self, key: Any) -> Recorded:
+    def __getitem__(self, key: Any) -> TracedArray:
         return self._view(self.array[key])
 
     def __setitem__(self, key: Any, value: Any) -> None:
         self.recorder.call(np.copyto, self.array[key], value)
 
-    def sum(self, axis: int) -> Recorded:
+    def sum(self, axis: int) -> TracedArray:
         made = self.recorder.new(tuple(np.delete(self.shape, axis).tolist()), self.dtype)
         self.recorder.call(np.add.reduce, self, axis, None, made)
         return made
 
-    def _view(self, array: _Array) -> Recorded:
-        return Recorded(self.recorder, array, self.block)
+    def _view(self, array: _Array) -> TracedArray:
+        return TracedArray(self.recorder, array, self.block)
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, out: Any = None, **named: Any) -> Any:
         if method != "__call__" or named:
@@ -185,7 +187,7 @@ class Recorded(NDArrayOperatorsMixin):
 
 
 def _plain(value: Any) -> Any:
-    return value.array if isinstance(value, Recorded) else value
+    return value.array if isinstance(value, TracedArray) else value
 
 
 def _shape(ufunc: Any, operands: Sequence[Any]) -> tuple[int, ...]:
@@ -205,8 +207,8 @@ def _dtype(ufunc: Any, operands: Sequence[Any]) -> Any:
 # Functions of numpy that are no ufuncs
 
 
-def _where(recorder: Recorder, test: Recorded, yes: Any, no: Any) -> Recorded:
-    kinds = [value.dtype for value in (yes, no) if isinstance(value, Recorded)]
+def _where(recorder: Tracer, test: TracedArray, yes: Any, no: Any) -> TracedArray:
+    kinds = [value.dtype for value in (yes, no) if isinstance(value, TracedArray)]
     made = recorder.new(
         _shape(np.add, [_plain(test), _plain(yes), _plain(no)]), np.result_type(*kinds or [np.dtype(np.float32)])
     )
@@ -215,7 +217,7 @@ def _where(recorder: Recorder, test: Recorded, yes: Any, no: Any) -> Recorded:
     return made
 
 
-def _concatenate(recorder: Recorder, parts: Sequence[Recorded], axis: int = 0) -> Recorded:
+def _concatenate(recorder: Tracer, parts: Sequence[TracedArray], axis: int = 0) -> TracedArray:
     shape = list(parts[0].shape)
     shape[axis] = sum(part.shape[axis] for part in parts)
     made = recorder.new(tuple(shape), parts[0].dtype)
@@ -223,21 +225,21 @@ def _concatenate(recorder: Recorder, parts: Sequence[Recorded], axis: int = 0) -
     return made
 
 
-def _split(recorder: Recorder, whole: Recorded, count: int, axis: int = 0) -> list[Recorded]:
+def _split(recorder: Tracer, whole: TracedArray, count: int, axis: int = 0) -> list[TracedArray]:
     return [whole._view(part) for part in np.split(whole.array, count, axis)]
 
 
-def _clip(recorder: Recorder, x: Recorded, low: Any, high: Any) -> Recorded:
+def _clip(recorder: Tracer, x: TracedArray, low: Any, high: Any) -> TracedArray:
     made = recorder.new(x.shape, x.dtype)
     recorder.call(np.clip, x, low, high, made)
     return made
 
 
-def _empty_like(recorder: Recorder, other: Recorded) -> Recorded:
+def _empty_like(recorder: Tracer, other: TracedArray) -> TracedArray:
     return recorder.new(other.shape, other.dtype)
 
 
-def _zeros_like(recorder: Recorder, other: Recorded) -> Recorded:
+def _zeros_like(recorder: Tracer, other: TracedArray) -> TracedArray:
     made = recorder.new(other.shape, other.dtype)
     recorder.call(made.array.fill, 0)
     return made

@@ -12,29 +12,29 @@ from ipu_emu.errors import EmulatorError, InternalError
 from ipu_emu.graph import Graph, Op
 from ipu_emu.ops.core.adjoint import GradRule
 from ipu_emu.ops.core.cost import CostRule
-from ipu_emu.ops.core.node import Made, Node
+from ipu_emu.ops.core.node import Node, OutputTypes
 
 __all__ = [
-    "Bound",
+    "BoundOp",
+    "Call",
     "Expand",
     "GradRule",
     "Kernel",
     "OpDef",
     "Registry",
     "ShapeRule",
-    "Step",
     "Workspace",
     "always",
     "never",
-    "unreached",
+    "replaced_before_run",
 ]
 
 #: One prepared call: reads and writes arrays that it already holds, and allocates nothing.
-Step = Callable[[], object]
+Call = Callable[[], object]
 
 
 @dataclass(frozen=True)
-class Bound:
+class BoundOp:
     """An op with its arrays: logical shapes, float32 wherever the graph says FLOAT16, unless its entry takes halves.
 
     An array may be stored in any order of its axes; ``scratch`` has what ``workspace`` asked for.
@@ -52,16 +52,16 @@ class Bound:
 
 
 #: Prepares the call of an op on its arrays.
-Kernel = Callable[[Bound], Step]
+Kernel = Callable[[BoundOp], Call]
 
-ShapeRule = Callable[[Node], Made]
+ShapeRule = Callable[[Node], OutputTypes]
 
 #: Sizes, in float32 elements, of the scratch arrays of an op.
 Workspace = Callable[[Node], list[int]]
 
 
 #: What an op without a kernel makes: one array per output.
-Known = Callable[[Node], Sequence[NDArray[Any]]]
+ConstantOutputs = Callable[[Node], Sequence[NDArray[Any]]]
 
 #: The ops that take the place of one; None where it stays.
 Expand = Callable[[Graph, Op], "Sequence[Op] | None"]
@@ -79,7 +79,7 @@ def always(node: Node) -> bool:
     return True
 
 
-def unreached(bound: Bound) -> Step:
+def replaced_before_run(bound: BoundOp) -> Call:
     """The kernel of ops that others have taken the place of before anything runs."""
     raise InternalError(f"{bound.node.op.type} was not expanded")
 
@@ -88,17 +88,19 @@ def unreached(bound: Bound) -> Step:
 class OpDef:
     """One entry: shape rule, kernel, gradient, cost, flags.
 
-    view_of      output 0 has the elements of this input: no call is needed where their storage orders agree
-    updates      outputs, in order, take the places of these inputs
-    elementwise  operands of the shape of output 0 are all stored in one order
-    halves       the kernel reads and writes FLOAT16 itself, with float32 in between
-    spatial      these operands, inputs first and then outputs, are stored [C, H, W, N], so that every inner
-                 loop runs over the batch
-    given        inputs by index that must be known when the graph is compiled; each becomes an attribute then
-    known        computes the outputs when the graph is built; such an op has no kernel
-    expand       the ops that take the place of this one when the graph is compiled
-    folded       the outputs, where they are known although the op has no kernel; else None
-    random       depends on the seed of its replica, so that it is not known even if its inputs are
+    view_of           output 0 has the elements of this input: no call is needed where their storage orders agree
+    updates           outputs, in order, overwrite these inputs
+    elementwise       operands of the shape of output 0 are all stored in one order
+    takes_half        the kernel reads and writes FLOAT16 itself and computes in float32
+    batch_innermost   these operands (inputs first, then outputs) are stored [C, H, W, N], so that every inner
+                      loop runs over the batch
+    constant_inputs   inputs by index that must be constant when the graph is compiled, and the attribute that
+                      each becomes
+    constant_outputs  computes the outputs when the graph is built; such an op has no kernel
+    expand            the ops that replace this one when the graph is compiled
+    folded_outputs    the outputs, where they can be computed when the graph is built although the op has no
+                      kernel; else None
+    random            depends on the seed of its replica, so that it is not folded even if its inputs are constant
     """
 
     type: str
@@ -111,13 +113,13 @@ class OpDef:
     view_of: int | None = None
     updates: tuple[int, ...] = ()
     elementwise: bool = False
-    spatial: tuple[int, ...] = ()
-    halves: Callable[[Node], bool] = never
+    batch_innermost: tuple[int, ...] = ()
+    takes_half: Callable[[Node], bool] = never
     domain: str = ""
-    given: Mapping[int, str] = field(default_factory=dict)
-    known: Known | None = None
+    constant_inputs: Mapping[int, str] = field(default_factory=dict)
+    constant_outputs: ConstantOutputs | None = None
     expand: Expand | None = None
-    folded: Callable[[Node], Sequence[NDArray[Any]] | None] | None = None
+    folded_outputs: Callable[[Node], Sequence[NDArray[Any]] | None] | None = None
     random: bool = False
 
     @property

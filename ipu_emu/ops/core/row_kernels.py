@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ipu_emu.codegen.row_passes import Instruction, Operand, Pass, bound_rows
-from ipu_emu.ops.core.op_definition import Step
+from ipu_emu.ops.core.op_definition import Call
 
 __all__ = ["RowKernel", "column_sums", "norm", "norm_grad", "row_sums", "softmax", "softmax_grad"]
 
@@ -69,8 +69,8 @@ class RowKernel:
                 made.append((line[0], target, argument))
         return tuple(made)
 
-    def bound(self) -> Step:
-        step: Step = bound_rows(self.operands, self.passes, self.arrays, self.rows, self.columns)
+    def bound(self) -> Call:
+        step: Call = bound_rows(self.operands, self.passes, self.arrays, self.rows, self.columns)
         return step
 
 
@@ -78,7 +78,7 @@ def _number(value: float) -> _Array:
     return np.array([value], np.float32)
 
 
-def softmax(x: _Array, y: _Array, rows: int, columns: int) -> Step:
+def softmax(x: _Array, y: _Array, rows: int, columns: int) -> Call:
     kernel = RowKernel(rows, columns, x=("full", x), y=("full", y)).add("largest m x")
     if y.dtype == np.float16:  # what is stored is rounded: compute it twice
         kernel.add("d = sub x m; e = exp_falling d; sum s e", "r = div 1 s; define r r")
@@ -87,7 +87,7 @@ def softmax(x: _Array, y: _Array, rows: int, columns: int) -> Step:
     return kernel.add("p = mul y r; store y p").bound()
 
 
-def softmax_grad(g: _Array, y: _Array, dx: _Array, rows: int, columns: int) -> Step:
+def softmax_grad(g: _Array, y: _Array, dx: _Array, rows: int, columns: int) -> Call:
     """dx = y (g - sum(g y))"""
     kernel = RowKernel(rows, columns, g=("full", g), y=("full", y), dx=("full", dx))
     kernel.add("p = mul g y; sum s p")
@@ -107,7 +107,7 @@ def norm(
     epsilon: float,
     rows: int,
     columns: int,
-) -> Step:
+) -> Call:
     """y = (x - mean) inverse scale + bias, inverse = 1 / sqrt(variance + epsilon), with the statistics of each row.
 
     ``scale`` and ``bias`` have a number ``per`` row or column; mean, variance and inverse have one per row.
@@ -141,7 +141,7 @@ def norm_grad(
     *,
     rows: int,
     columns: int,
-) -> Step:
+) -> Call:
     """The adjoint of ``norm``; with ``per`` column, ``dscale`` and ``dbias`` are added to and have to be float32."""
     kernel = RowKernel(
         rows, columns, g=("full", g), x=("full", x), scale=(per, scale), mean=("row", mean), inverse=("row", inverse),
@@ -168,12 +168,12 @@ def norm_grad(
     ).bound()
 
 
-def row_sums(x: _Array, y: _Array, rows: int, columns: int, factor: float = 1.0) -> Step:
+def row_sums(x: _Array, y: _Array, rows: int, columns: int, factor: float = 1.0) -> Call:
     """y = the sum of each row, times ``factor``."""
     kernel = RowKernel(rows, columns, x=("full", x), y=("row", y)).scalars(factor=_number(factor))
     return kernel.add("sum s x", "p = mul s factor; put y p").bound()
 
 
-def column_sums(x: _Array, y: _Array, rows: int, columns: int) -> Step:
+def column_sums(x: _Array, y: _Array, rows: int, columns: int) -> Call:
     """Add the sum of each column to the float32 ``y``."""
     return RowKernel(rows, columns, x=("full", x), y=("column", y)).add("gather y x").bound()

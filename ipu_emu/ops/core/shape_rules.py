@@ -6,39 +6,39 @@ from math import prod
 
 import numpy as np
 
-from ipu_emu.ops.core.node import Made, Node
+from ipu_emu.ops.core.node import Node, OutputTypes
 
 __all__ = [
-    "aligned",
-    "all_alike",
+    "aligned_shape",
     "axes_of",
     "axis_of",
     "broadcast",
-    "inferred",
+    "broadcast_all",
     "reduction_of",
+    "reshape_target",
     "same",
     "scalar_or_same",
 ]
 
 
-def same(node: Node) -> Made:
+def same(node: Node) -> OutputTypes:
     """The type and shape of input 0."""
     tensor = node.input(0)
     return [(tensor.dtype, tensor.shape)]
 
 
-def broadcast(node: Node) -> Made:
+def broadcast(node: Node) -> OutputTypes:
     """NumPy's broadcasting of two operands of one type."""
     a, b = node.input(0), node.input(1)
     if a.dtype != b.dtype:
         raise node.fail(f"inputs have different types, {a} and {b}; cast one of them")
     try:
-        return [(a.dtype, np.broadcast_shapes(a.shape, aligned(node)))]
+        return [(a.dtype, np.broadcast_shapes(a.shape, aligned_shape(node)))]
     except ValueError:
         raise node.fail(f"shapes of {a} and {b} do not broadcast") from None
 
 
-def aligned(node: Node) -> tuple[int, ...]:
+def aligned_shape(node: Node) -> tuple[int, ...]:
     """Shape of input 1 as it broadcasts; in opset 6 its axes are those of input 0 from ``axis`` on."""
     a, b = node.input(0), node.input(1)
     axis: int | None = node.attribute("axis", None)
@@ -54,7 +54,7 @@ def aligned(node: Node) -> tuple[int, ...]:
     return b.shape + (1,) * (a.rank - axis - b.rank)
 
 
-def all_alike(node: Node) -> Made:
+def broadcast_all(node: Node) -> OutputTypes:
     """NumPy's broadcasting of any number of operands of one type."""
     tensors = [node.input(index) for index in range(len(node.inputs))]
     if len({tensor.dtype for tensor in tensors}) > 1:
@@ -65,7 +65,7 @@ def all_alike(node: Node) -> Made:
         raise node.fail(f"shapes of {', '.join(map(str, tensors))} do not broadcast") from None
 
 
-def scalar_or_same(node: Node) -> Made:
+def scalar_or_same(node: Node) -> OutputTypes:
     """What a loss makes: one number, or with NoReduction a number for each element."""
     tensor = node.input(0)
     return [(tensor.dtype, tensor.shape if reduction_of(node) == "NoReduction" else ())]
@@ -94,7 +94,7 @@ def axis_of(node: Node, axis: int) -> int:
     return axis % rank
 
 
-def inferred(node: Node, asked: list[int], *, copies: bool = True) -> tuple[int, ...]:
+def reshape_target(node: Node, asked: list[int], *, copies: bool = True) -> tuple[int, ...]:
     """The shape that ``asked`` means for input 0: 0 copies a dimension, if it does, and one -1 takes what is left."""
     data = node.input(0)
     copies = copies and not node.attribute("allowzero", 0)

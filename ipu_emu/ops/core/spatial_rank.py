@@ -12,18 +12,18 @@ from typing import Any
 import numpy as np
 
 from ipu_emu.graph import Graph, Op
-from ipu_emu.ops.core.node import inputs_of
+from ipu_emu.ops.core.node import input_node
 from ipu_emu.ops.core.rewrite import Rewrite
 from ipu_emu.ops.core.sliding_windows import Windows
 
-__all__ = ["convolve_in_two_dimensions", "pool_in_two_dimensions"]
+__all__ = ["convolution_as_2d", "pooling_as_2d"]
 
 _WHOLE = ("group", "ceil_mode", "count_include_pad")
 _PER_AXIS = ("strides", "dilations", "kernel_shape")
 
 
 def _windows(graph: Graph, op: Op) -> Windows:
-    node = inputs_of(graph, op)
+    node = input_node(graph, op)
     kernel = node.input(1).shape[2:] if len(op.inputs) > 1 else tuple(node.attribute("kernel_shape", []))
     return Windows.of(node, node.input(0).shape[2:], kernel)
 
@@ -47,7 +47,7 @@ def _plain(op: Op, windows: Windows, axes: slice) -> dict[str, Any]:
     return {**kept, **{name: list(values[axes]) for name, values in window.items()}, "pads": pads}
 
 
-def convolve_in_two_dimensions(graph: Graph, op: Op) -> list[Op] | None:
+def convolution_as_2d(graph: Graph, op: Op) -> list[Op] | None:
     """Expand a convolution that does not have two spatial axes."""
     windows = _windows(graph, op)
     if len(windows.input) == 2:
@@ -61,7 +61,7 @@ def convolve_in_two_dimensions(graph: Graph, op: Op) -> list[Op] | None:
         rewrite.op("ReshapeTo", y, into=op.outputs[0], shape=[n, m, *windows.output])
         return rewrite.ops
     if len(windows.input) != 3:
-        raise inputs_of(graph, op).fail(f"{len(windows.input)} spatial axes are too many; 1 to 3 are supported")
+        raise input_node(graph, op).fail(f"{len(windows.input)} spatial axes are too many; 1 to 3 are supported")
     taps, depth = windows.kernel[0], windows.output[0]
     gathered = _gathered(rewrite, op.inputs[0], windows, 0.0)
     turned = rewrite.op("Transpose", gathered, perm=[0, 3, 1, 2, 4, 5])
@@ -82,7 +82,7 @@ def _gathered(rewrite: Rewrite, x: str, windows: Windows, fill: float) -> str:
     return rewrite.op("Gather", x, rewrite.constant(places + before), axis=2)
 
 
-def pool_in_two_dimensions(graph: Graph, op: Op) -> list[Op] | None:
+def pooling_as_2d(graph: Graph, op: Op) -> list[Op] | None:
     """Expand a pooling that does not have two spatial axes."""
     windows = _windows(graph, op)
     if len(windows.input) == 2:
@@ -95,7 +95,7 @@ def pool_in_two_dimensions(graph: Graph, op: Op) -> list[Op] | None:
         rewrite.op("ReshapeTo", y, into=op.outputs[0], shape=[n, c, *windows.output])
         return rewrite.ops
     if len(windows.input) != 3:
-        raise inputs_of(graph, op).fail(f"{len(windows.input)} spatial axes are too many; 1 to 3 are supported")
+        raise input_node(graph, op).fail(f"{len(windows.input)} spatial axes are too many; 1 to 3 are supported")
     reduce, fill = ("ReduceMax", -np.inf) if op.type == "MaxPool" else ("ReduceSum", 0.0)
     gathered = _gathered(rewrite, op.inputs[0], windows, fill)
     x = rewrite.op(reduce, gathered, axes=[2], keepdims=0)

@@ -9,8 +9,8 @@ import numpy as np
 
 from ipu_emu.graph.dtype import dtype_named, dtype_numbered
 from ipu_emu.graph.op import GRAPHCORE
-from ipu_emu.ops.core.cost import moves
-from ipu_emu.ops.core.node import Made, Node
+from ipu_emu.ops.core.cost import copy_cost
+from ipu_emu.ops.core.node import Node, OutputTypes
 from ipu_emu.ops.core.op_definition import OpDef
 
 __all__ = ["OPS"]
@@ -26,10 +26,10 @@ def _known(type: str, inputs: tuple[int, int], value: Callable[[Node], _Array], 
 def _several(
     type: str, inputs: tuple[int, int], values: Callable[[Node], Sequence[_Array]], domain: str = ""
 ) -> OpDef:
-    def shape(node: Node) -> Made:
+    def shape(node: Node) -> OutputTypes:
         return [(tensor.dtype, tensor.shape) for tensor in node.outputs]
 
-    return OpDef(type, inputs, shape, None, moves, domain=domain, known=values)
+    return OpDef(type, inputs, shape, None, copy_cost, domain=domain, constant_outputs=values)
 
 
 def _value(node: Node, index: int, what: str) -> _Array:

@@ -9,10 +9,10 @@ import numpy as np
 
 from ipu_emu.graph import Tensor
 from ipu_emu.ops.core.adjoint import Adjoint, Value
-from ipu_emu.ops.core.cost import moves
-from ipu_emu.ops.core.kernel_helpers import chain
-from ipu_emu.ops.core.node import Made, Node
-from ipu_emu.ops.core.op_definition import Bound, OpDef, Step
+from ipu_emu.ops.core.cost import copy_cost
+from ipu_emu.ops.core.kernel_helpers import call_chain
+from ipu_emu.ops.core.node import Node, OutputTypes
+from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef
 from ipu_emu.ops.core.shape_rules import axis_of
 
 __all__ = ["OPS"]
@@ -21,14 +21,14 @@ __all__ = ["OPS"]
 _Array = Any
 
 
-def _by_attribute(node: Node) -> Made:
+def _by_attribute(node: Node) -> OutputTypes:
     return [(node.input(0).dtype, tuple(node.attribute("shape", [])))]
 
 
 def _pads(node: Node) -> list[tuple[int, int]]:
     """(before, after) for each axis; negative ones cut."""
-    x, pads = node.input(0), list(node.given("pads", 1))
-    axes = [axis_of(node, axis) for axis in node.given("axes", 3) or range(x.rank)]
+    x, pads = node.input(0), list(node.attribute_or_constant("pads", 1))
+    axes = [axis_of(node, axis) for axis in node.attribute_or_constant("axes", 3) or range(x.rank)]
     if len(pads) != 2 * len(axes):
         raise node.fail(f"pads {pads} were given; give {2 * len(axes)} numbers: begins, then ends")
     made = [(0, 0)] * x.rank
@@ -37,7 +37,7 @@ def _pads(node: Node) -> list[tuple[int, int]]:
     return made
 
 
-def _pad_shape(node: Node) -> Made:
+def _pad_shape(node: Node) -> OutputTypes:
     x = node.input(0)
     sizes = tuple(before + size + after for size, (before, after) in zip(x.shape, _pads(node), strict=True))
     if min(sizes, default=0) < 0:
@@ -65,14 +65,14 @@ def _sources(node: Node) -> list[_Array]:
     return made
 
 
-def _pad(bound: Bound) -> Step:
+def _pad(bound: BoundOp) -> Call:
     node, x, y = bound.node, bound.input(0), bound.outputs[0]
     sources = _sources(node)
     if node.attribute("mode", "constant") != "constant":
         return lambda: np.copyto(y, x[np.ix_(*sources)])
     inner, outer = _inside(sources)
     value = bound.input(2) if node.has_input(2) else np.asarray(node.attribute("value", 0.0))
-    return chain(lambda: np.copyto(y, value.reshape(()), "unsafe"), partial(np.copyto, y[outer], x[inner]))
+    return call_chain(lambda: np.copyto(y, value.reshape(()), "unsafe"), partial(np.copyto, y[outer], x[inner]))
 
 
 def _pad_grad(d: Adjoint) -> list[Value | None]:
@@ -85,14 +85,14 @@ def _pad_grad(d: Adjoint) -> list[Value | None]:
     return [dx, None, outside.shaped(d.input(2).tensor.shape)]
 
 
-def _pad_back(bound: Bound) -> Step:
+def _pad_back(bound: BoundOp) -> Call:
     """Add each element to the place that it was taken from."""
     node, g, dx = bound.node, bound.input(0), bound.outputs[0]
     sources = _sources(Node(node.op, (Tensor("", node.input(0).dtype, dx.shape),)))
     if node.attribute("mode", "constant") == "constant":
         inner, outer = _inside(sources)
-        return chain(partial(dx.fill, 0), partial(np.copyto, dx[inner], g[outer]))
-    return chain(partial(dx.fill, 0), lambda: np.add.at(dx, np.ix_(*sources), g))
+        return call_chain(partial(dx.fill, 0), partial(np.copyto, dx[inner], g[outer]))
+    return call_chain(partial(dx.fill, 0), lambda: np.add.at(dx, np.ix_(*sources), g))
 
 
 def _inside(sources: list[_Array]) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
@@ -107,6 +107,6 @@ def _inside(sources: list[_Array]) -> tuple[tuple[slice, ...], tuple[slice, ...]
 
 
 OPS = [
-    OpDef("Pad", (1, 4), _pad_shape, _pad, moves, _pad_grad, given={1: "pads", 3: "axes"}),
-    OpDef("PadGrad", (1, 1), _by_attribute, _pad_back, moves),
+    OpDef("Pad", (1, 4), _pad_shape, _pad, copy_cost, _pad_grad, constant_inputs={1: "pads", 3: "axes"}),
+    OpDef("PadGrad", (1, 1), _by_attribute, _pad_back, copy_cost),
 ]

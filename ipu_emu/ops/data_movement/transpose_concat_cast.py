@@ -11,10 +11,10 @@ import numpy as np
 from ipu_emu.codegen.compiled_call import relocation
 from ipu_emu.graph.dtype import dtype_numbered
 from ipu_emu.ops.core.adjoint import Adjoint, Value
-from ipu_emu.ops.core.cost import moves
-from ipu_emu.ops.core.kernel_helpers import chain
-from ipu_emu.ops.core.node import Made, Node
-from ipu_emu.ops.core.op_definition import Bound, OpDef, Step
+from ipu_emu.ops.core.cost import copy_cost
+from ipu_emu.ops.core.kernel_helpers import call_chain
+from ipu_emu.ops.core.node import Node, OutputTypes
+from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef
 from ipu_emu.ops.core.shape_rules import axis_of
 
 __all__ = ["OPS"]
@@ -26,11 +26,11 @@ _RELOCATED = (np.float32, np.float16)
 _Array = Any
 
 
-def _copy(bound: Bound) -> Step:
+def _copy(bound: BoundOp) -> Call:
     return partial(np.copyto, bound.outputs[0], bound.input(0), casting="unsafe")
 
 
-def _by_attribute(node: Node) -> Made:
+def _by_attribute(node: Node) -> OutputTypes:
     return [(node.input(0).dtype, tuple(node.attribute("shape", [])))]
 
 
@@ -45,12 +45,12 @@ def _permutation(node: Node) -> list[int]:
     return perm
 
 
-def _transpose_shape(node: Node) -> Made:
+def _transpose_shape(node: Node) -> OutputTypes:
     x = node.input(0)
     return [(x.dtype, tuple(x.shape[axis] for axis in _permutation(node)))]
 
 
-def _transpose(bound: Bound) -> Step:
+def _transpose(bound: BoundOp) -> Call:
     perm, y = _permutation(bound.node), bound.outputs[0]
     x = bound.input(0).transpose(perm)
     if y.dtype in _RELOCATED and 0 < y.ndim <= 4 and y.size and perm[-1] == y.ndim - 1:
@@ -66,8 +66,8 @@ def _transpose_grad(d: Adjoint) -> Value:
 # Copies
 
 
-def _expand_shape(node: Node) -> Made:
-    x, asked = node.input(0), tuple(node.given("shape", 1))
+def _expand_shape(node: Node) -> OutputTypes:
+    x, asked = node.input(0), tuple(node.attribute_or_constant("shape", 1))
     try:
         return [(x.dtype, np.broadcast_shapes(x.shape, asked))]
     except ValueError:
@@ -76,13 +76,13 @@ def _expand_shape(node: Node) -> Made:
 
 def _repeats(node: Node) -> list[int]:
     """One number for each axis; opset 1 gave the axis instead."""
-    repeats, x = list(node.given("repeats", 1)), node.input(0)
+    repeats, x = list(node.attribute_or_constant("repeats", 1)), node.input(0)
     if len(repeats) != x.rank or min(repeats, default=0) < 0:
         raise node.fail(f"repeats {repeats} were given; give {x.rank} numbers that are not negative")
     return repeats
 
 
-def _tile_shape(node: Node) -> Made:
+def _tile_shape(node: Node) -> OutputTypes:
     x = node.input(0)
     return [(x.dtype, tuple(size * times for size, times in zip(x.shape, _repeats(node), strict=True)))]
 
@@ -95,7 +95,7 @@ def _tile_grad(d: Adjoint) -> Value:
 # Joining and splitting
 
 
-def _concat_shape(node: Node) -> Made:
+def _concat_shape(node: Node) -> OutputTypes:
     first, axis = node.input(0), axis_of(node, node.attribute("axis", 0))
     total = 0
     for index in range(len(node.inputs)):
@@ -115,11 +115,11 @@ def _parts(array: _Array, sizes: list[int], axis: int) -> list[_Array]:
     return [array[(*whole, slice(end - size, end))] for size, end in zip(sizes, ends, strict=True)]
 
 
-def _concat(bound: Bound) -> Step:
+def _concat(bound: BoundOp) -> Call:
     axis = axis_of(bound.node, bound.node.attribute("axis", 0))
     inputs = [bound.input(index) for index in range(len(bound.inputs))]
     places = _parts(bound.outputs[0], [x.shape[axis] for x in inputs], axis)
-    return chain(*(partial(np.copyto, place, x) for place, x in zip(places, inputs, strict=True)))
+    return call_chain(*(partial(np.copyto, place, x) for place, x in zip(places, inputs, strict=True)))
 
 
 def _concat_grad(d: Adjoint) -> list[Value | None]:
@@ -134,7 +134,7 @@ def _concat_grad(d: Adjoint) -> list[Value | None]:
 def _sizes(node: Node) -> list[int]:
     """Sizes of the parts of a split: given, or even, where the last may be smaller."""
     x, axis, count = node.input(0), axis_of(node, node.attribute("axis", 0)), len(node.op.outputs)
-    sizes = list(node.given("split", 1) or [])
+    sizes = list(node.attribute_or_constant("split", 1) or [])
     count = count or int(node.attribute("num_outputs", len(sizes)))
     if not sizes:
         each = -(-x.shape[axis] // max(count, 1))
@@ -144,15 +144,15 @@ def _sizes(node: Node) -> list[int]:
     return sizes
 
 
-def _split_shape(node: Node) -> Made:
+def _split_shape(node: Node) -> OutputTypes:
     x, axis = node.input(0), axis_of(node, node.attribute("axis", 0))
     return [(x.dtype, (*x.shape[:axis], size, *x.shape[axis + 1 :])) for size in _sizes(node)]
 
 
-def _split(bound: Bound) -> Step:
+def _split(bound: BoundOp) -> Call:
     axis = axis_of(bound.node, bound.node.attribute("axis", 0))
     parts = _parts(bound.input(0), _sizes(bound.node), axis)
-    return chain(*(partial(np.copyto, y, part) for y, part in zip(bound.outputs, parts, strict=True)))
+    return call_chain(*(partial(np.copyto, y, part) for y, part in zip(bound.outputs, parts, strict=True)))
 
 
 def _split_grad(d: Adjoint) -> Value:
@@ -163,7 +163,7 @@ def _split_grad(d: Adjoint) -> Value:
 # Types
 
 
-def _cast_shape(node: Node) -> Made:
+def _cast_shape(node: Node) -> OutputTypes:
     return [(dtype_numbered(node.attribute("to", 1)), node.input(0).shape)]
 
 
@@ -171,11 +171,11 @@ def _cast_grad(d: Adjoint) -> Value:
     return d.g.op("Cast", to=d.x.tensor.dtype.onnx)
 
 
-def _cast_like(node: Node) -> Made:
+def _cast_like(node: Node) -> OutputTypes:
     return [(node.input(1).dtype, node.input(0).shape)]
 
 
-def _tile(bound: Bound) -> Step:
+def _tile(bound: BoundOp) -> Call:
     """Every axis of the result as (repeat, element); splitting an axis is a view of any array."""
     x, y, repeats = bound.input(0), bound.outputs[0], _repeats(bound.node)
     places = y.reshape([n for pair in zip(repeats, x.shape, strict=True) for n in pair])
@@ -183,12 +183,20 @@ def _tile(bound: Bound) -> Step:
 
 
 OPS = [
-    OpDef("Transpose", (1, 1), _transpose_shape, _transpose, moves, _transpose_grad),
-    OpDef("SpreadTo", (1, 1), _by_attribute, _copy, moves, lambda d: d.g.summed_to(d.shape)),
-    OpDef("Expand", (2, 2), _expand_shape, _copy, moves, lambda d: [d.g.summed_to(d.shape)], given={1: "shape"}),
-    OpDef("Tile", (2, 2), _tile_shape, _tile, moves, lambda d: [_tile_grad(d)], given={1: "repeats"}),
-    OpDef("Concat", (1, None), _concat_shape, _concat, moves, _concat_grad),
-    OpDef("Split", (1, 2), _split_shape, _split, moves, _split_grad, given={1: "split"}),
-    OpDef("Cast", (1, 1), _cast_shape, _copy, moves, _cast_grad),
-    OpDef("CastLike", (2, 2), _cast_like, _copy, moves, lambda d: [_cast_grad(d)]),
+    OpDef("Transpose", (1, 1), _transpose_shape, _transpose, copy_cost, _transpose_grad),
+    OpDef("SpreadTo", (1, 1), _by_attribute, _copy, copy_cost, lambda d: d.g.summed_to(d.shape)),
+    OpDef(
+        "Expand",
+        (2, 2),
+        _expand_shape,
+        _copy,
+        copy_cost,
+        lambda d: [d.g.summed_to(d.shape)],
+        constant_inputs={1: "shape"},
+    ),
+    OpDef("Tile", (2, 2), _tile_shape, _tile, copy_cost, lambda d: [_tile_grad(d)], constant_inputs={1: "repeats"}),
+    OpDef("Concat", (1, None), _concat_shape, _concat, copy_cost, _concat_grad),
+    OpDef("Split", (1, 2), _split_shape, _split, copy_cost, _split_grad, constant_inputs={1: "split"}),
+    OpDef("Cast", (1, 1), _cast_shape, _copy, copy_cost, _cast_grad),
+    OpDef("CastLike", (2, 2), _cast_like, _copy, copy_cost, lambda d: [_cast_grad(d)]),
 ]

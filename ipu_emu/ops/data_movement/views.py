@@ -10,44 +10,44 @@ import numpy as np
 
 from ipu_emu.graph.op import GRAPHCORE
 from ipu_emu.ops.core.adjoint import Adjoint, Value
-from ipu_emu.ops.core.cost import moves
-from ipu_emu.ops.core.kernel_helpers import chain, view
-from ipu_emu.ops.core.node import Made, Node
-from ipu_emu.ops.core.op_definition import Bound, GradRule, Kernel, OpDef, ShapeRule, Step, always
-from ipu_emu.ops.core.shape_rules import axes_of, inferred, same
+from ipu_emu.ops.core.cost import copy_cost
+from ipu_emu.ops.core.kernel_helpers import call_chain, view
+from ipu_emu.ops.core.node import Node, OutputTypes
+from ipu_emu.ops.core.op_definition import BoundOp, Call, GradRule, Kernel, OpDef, ShapeRule, always
+from ipu_emu.ops.core.shape_rules import axes_of, reshape_target, same
 
 __all__ = ["OPS"]
 
 
-def _copy(bound: Bound) -> Step:
+def _copy(bound: BoundOp) -> Call:
     return partial(np.copyto, bound.outputs[0], bound.input(0))
 
 
-def _reshape(bound: Bound) -> Step:
+def _reshape(bound: BoundOp) -> Call:
     """Copy through a buffer in logical order, as the storage orders do not agree."""
     x, y = bound.input(0), bound.outputs[0]
     between = bound.scratch[0].view(x.dtype)[: x.size]
-    return chain(partial(np.copyto, view(between, x.shape), x), partial(np.copyto, y, view(between, y.shape)))
+    return call_chain(partial(np.copyto, view(between, x.shape), x), partial(np.copyto, y, view(between, y.shape)))
 
 
 def _whole_input(node: Node) -> list[int]:
     return [-(-node.input(0).nelms * max(node.input(0).dtype.itemsize, 4) // 4)]
 
 
-def _reshape_by_input(node: Node) -> Made:
-    return [(node.input(0).dtype, inferred(node, node.given("shape", 1)))]
+def _reshape_by_input(node: Node) -> OutputTypes:
+    return [(node.input(0).dtype, reshape_target(node, node.attribute_or_constant("shape", 1)))]
 
 
-def _reshape_by_attribute(node: Node) -> Made:
-    return [(node.input(0).dtype, inferred(node, node.attribute("shape", [])))]
+def _reshape_by_attribute(node: Node) -> OutputTypes:
+    return [(node.input(0).dtype, reshape_target(node, node.attribute("shape", [])))]
 
 
-def _reshape_to(node: Node) -> Made:
+def _reshape_to(node: Node) -> OutputTypes:
     """What the emulator makes itself: a size of 0 is meant."""
-    return [(node.input(0).dtype, inferred(node, node.attribute("shape", []), copies=False))]
+    return [(node.input(0).dtype, reshape_target(node, node.attribute("shape", []), copies=False))]
 
 
-def _flatten(node: Node) -> Made:
+def _flatten(node: Node) -> OutputTypes:
     x, axis = node.input(0), node.attribute("axis", 1)
     if not -x.rank <= axis <= x.rank:
         raise node.fail(f"axis {axis} was asked for; {x} allows {-x.rank} to {x.rank}")
@@ -57,11 +57,11 @@ def _flatten(node: Node) -> Made:
 
 def _axes(node: Node) -> list[int]:
     """Axes that are given, also by a single number."""
-    axes = node.given("axes", 1)
+    axes = node.attribute_or_constant("axes", 1)
     return [axes] if isinstance(axes, int) else list(axes or [])
 
 
-def _squeeze(node: Node) -> Made:
+def _squeeze(node: Node) -> OutputTypes:
     x, axes = node.input(0), _axes(node)
     chosen = axes_of(node, axes) if axes else [axis for axis, size in enumerate(x.shape) if size == 1]
     for axis in chosen:
@@ -70,7 +70,7 @@ def _squeeze(node: Node) -> Made:
     return [(x.dtype, tuple(size for axis, size in enumerate(x.shape) if axis not in chosen))]
 
 
-def _unsqueeze(node: Node) -> Made:
+def _unsqueeze(node: Node) -> OutputTypes:
     x, axes = node.input(0), _axes(node)
     rank = x.rank + len(axes)
     places = [axis + rank if axis < 0 else axis for axis in axes]
@@ -88,9 +88,20 @@ def _view(
     domain: str = "",
     inputs: tuple[int, int] = (1, 1),
     kernel: Kernel = _reshape,
-    given: Mapping[int, str] | None = None,
+    constant_inputs: Mapping[int, str] | None = None,
 ) -> OpDef:
-    return OpDef(type, inputs, shape, kernel, moves, grad, _whole_input, view_of=0, domain=domain, given=given or {})
+    return OpDef(
+        type,
+        inputs,
+        shape,
+        kernel,
+        copy_cost,
+        grad,
+        _whole_input,
+        view_of=0,
+        domain=domain,
+        constant_inputs=constant_inputs or {},
+    )
 
 
 def _back(d: Adjoint) -> Value:
@@ -106,12 +117,12 @@ OPS = [
     _view("Nop", same, _pass, kernel=_copy, domain=GRAPHCORE),
     _view("TensorRemap", same, _pass, kernel=_copy, domain=GRAPHCORE),
     _view("Detach", same, None, kernel=_copy, domain=GRAPHCORE),
-    _view("Reshape", _reshape_by_input, _back, inputs=(2, 2), given={1: "shape"}),
+    _view("Reshape", _reshape_by_input, _back, inputs=(2, 2), constant_inputs={1: "shape"}),
     _view("Reshape", _reshape_by_attribute, _back, domain=GRAPHCORE),
     _view("ReshapeTo", _reshape_to, _back),
     _view("Flatten", _flatten, _back),
-    _view("Squeeze", _squeeze, _back, inputs=(1, 2), given={1: "axes"}),
-    _view("Unsqueeze", _unsqueeze, _back, inputs=(1, 2), given={1: "axes"}),
+    _view("Squeeze", _squeeze, _back, inputs=(1, 2), constant_inputs={1: "axes"}),
+    _view("Unsqueeze", _unsqueeze, _back, inputs=(1, 2), constant_inputs={1: "axes"}),
     # From one IPU to another: never a view.
-    OpDef("IpuCopy", (1, 1), same, _copy, moves, elementwise=True, halves=always),
+    OpDef("IpuCopy", (1, 1), same, _copy, copy_cost, elementwise=True, takes_half=always),
 ]

@@ -14,7 +14,7 @@ import numpy as np
 from ipu_emu.graph.op import GRAPHCORE
 from ipu_emu.ops.core.adjoint import Adjoint, Value
 from ipu_emu.ops.core.cost import per_element
-from ipu_emu.ops.core.kernel_helpers import computed
+from ipu_emu.ops.core.kernel_helpers import allocating_kernel
 from ipu_emu.ops.core.node import Node
 from ipu_emu.ops.core.op_definition import OpDef
 from ipu_emu.ops.core.shape_rules import same
@@ -185,8 +185,8 @@ def _activation(type: str, value: _Formula, slope: _Formula, operations: int, do
 
     cost = per_element(operations)
     return [
-        OpDef(type, (1, 1), same, computed(value), cost, rule, elementwise=True, domain=domain),
-        OpDef(internal, (2, 2), same, computed(grad), cost, elementwise=True),
+        OpDef(type, (1, 1), same, allocating_kernel(value), cost, rule, elementwise=True, domain=domain),
+        OpDef(internal, (2, 2), same, allocating_kernel(grad), cost, elementwise=True),
     ]
 
 

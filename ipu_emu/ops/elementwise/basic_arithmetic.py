@@ -13,9 +13,9 @@ from gcl.kernels.jit import jit
 from ipu_emu.graph.op import GRAPHCORE
 from ipu_emu.ops.core.adjoint import Adjoint, Value
 from ipu_emu.ops.core.cost import per_element
-from ipu_emu.ops.core.kernel_helpers import chain, flat, scalar, ufunc
-from ipu_emu.ops.core.op_definition import Bound, GradRule, Kernel, OpDef, Step
-from ipu_emu.ops.core.shape_rules import aligned, broadcast, same
+from ipu_emu.ops.core.kernel_helpers import call_chain, flat, scalar, ufunc
+from ipu_emu.ops.core.op_definition import BoundOp, Call, GradRule, Kernel, OpDef
+from ipu_emu.ops.core.shape_rules import aligned_shape, broadcast, same
 
 __all__ = ["OPS"]
 
@@ -30,21 +30,21 @@ def _binary(type: str, kernel: Kernel, grad: GradRule) -> OpDef:
 
 def _second(d: Adjoint) -> Value:
     """The second operand, where old opsets say to which axes of the first its own belong."""
-    return d.input(1).shaped(aligned(d.node))
+    return d.input(1).shaped(aligned_shape(d.node))
 
 
 def _pair(d: Adjoint, first: Value, second: Value) -> list[Value | None]:
     """Gradients of two operands, summed over the axes in which each was broadcast."""
     a, b = d.x.tensor.shape, d.input(1).tensor.shape
-    return [first.summed_to(a), second.summed_to(aligned(d.node)).shaped(b)]
+    return [first.summed_to(a), second.summed_to(aligned_shape(d.node)).shaped(b)]
 
 
 def _with_axis(function: Callable[..., Any]) -> Kernel:
     """``function(a, b, out)``, b in line with the axes of a that old opsets say."""
 
-    def kernel(bound: Bound) -> Step:
+    def kernel(bound: BoundOp) -> Call:
         a, b = bound.input(0), bound.input(1)
-        return partial(function, a, b.reshape(aligned(bound.node)), bound.outputs[0])
+        return partial(function, a, b.reshape(aligned_shape(bound.node)), bound.outputs[0])
 
     return kernel
 
@@ -67,13 +67,13 @@ def relu(x: NDArray[Any], out: NDArray[Any]) -> None:
         out[i] = zero if x[i] < 0 else x[i]
 
 
-def _relu(bound: Bound) -> Step:
+def _relu(bound: BoundOp) -> Call:
     return partial(relu, *flat(bound.input(0), bound.outputs[0]))
 
 
-def _sigmoid(bound: Bound) -> Step:
+def _sigmoid(bound: BoundOp) -> Call:
     y, one = bound.outputs[0], scalar(1)
-    return chain(
+    return call_chain(
         partial(np.negative, bound.input(0), y),
         partial(np.exp, y, y),
         partial(np.add, y, one, y),
@@ -81,7 +81,7 @@ def _sigmoid(bound: Bound) -> Step:
     )
 
 
-def _scale(bound: Bound) -> Step:
+def _scale(bound: BoundOp) -> Call:
     factor = scalar(bound.node.attribute("scale", 1.0))
     return partial(np.multiply, bound.input(0), factor, bound.outputs[0], casting="unsafe")
 
@@ -93,7 +93,7 @@ def relu_grad(g: NDArray[Any], y: NDArray[Any], out: NDArray[Any]) -> None:
         out[i] = g[i] if y[i] > 0 else np.float32(0)
 
 
-def _relu_grad(bound: Bound) -> Step:
+def _relu_grad(bound: BoundOp) -> Call:
     return partial(relu_grad, *flat(bound.input(0), bound.input(1), bound.outputs[0]))
 
 

@@ -13,22 +13,22 @@ from ipu_emu.graph.dtype import BOOL
 from ipu_emu.graph.op import GRAPHCORE
 from ipu_emu.ops.core.adjoint import Adjoint, Value
 from ipu_emu.ops.core.cost import per_element
-from ipu_emu.ops.core.kernel_helpers import computed, ufunc
-from ipu_emu.ops.core.node import Made, Node
-from ipu_emu.ops.core.op_definition import Bound, OpDef, Step
-from ipu_emu.ops.core.shape_rules import aligned, broadcast, same
+from ipu_emu.ops.core.kernel_helpers import allocating_kernel, ufunc
+from ipu_emu.ops.core.node import Node, OutputTypes
+from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef
+from ipu_emu.ops.core.shape_rules import aligned_shape, broadcast, same
 
 __all__ = ["OPS"]
 
 
-def _truth(node: Node) -> Made:
+def _truth(node: Node) -> OutputTypes:
     return [(BOOL, broadcast(node)[0][1])]
 
 
 def _comparison(type: str, function: Callable[..., Any]) -> OpDef:
-    def kernel(bound: Bound) -> Step:
+    def kernel(bound: BoundOp) -> Call:
         a, b = bound.input(0), bound.input(1)
-        return partial(function, a, b.reshape(aligned(bound.node)), bound.outputs[0])
+        return partial(function, a, b.reshape(aligned_shape(bound.node)), bound.outputs[0])
 
     return OpDef(type, (2, 2), _truth, kernel, per_element(1), elementwise=True)
 
@@ -36,7 +36,7 @@ def _comparison(type: str, function: Callable[..., Any]) -> OpDef:
 def _logic(type: str, function: Callable[..., Any]) -> OpDef:
     entry = _comparison(type, function)
 
-    def shape(node: Node) -> Made:
+    def shape(node: Node) -> OutputTypes:
         for index in range(2):
             if node.input(index).dtype is not BOOL:
                 raise node.fail(f"a BOOL is needed, found {node.input(index)}; compare or cast it")
@@ -45,7 +45,7 @@ def _logic(type: str, function: Callable[..., Any]) -> OpDef:
     return OpDef(type, (2, 2), shape, entry.kernel, per_element(1), elementwise=True)
 
 
-def _integers(node: Node) -> Made:
+def _integers(node: Node) -> OutputTypes:
     for tensor in node.inputs:
         if tensor is not None and tensor.dtype.is_float:
             raise node.fail(f"integers are needed, found {tensor}")
@@ -71,7 +71,7 @@ def _shift(node: Node, a: Any, b: Any) -> Any:
     return np.where(b > width, a.dtype.type(0), np.left_shift(a, np.minimum(b, width)))
 
 
-def _where_shape(node: Node) -> Made:
+def _where_shape(node: Node) -> OutputTypes:
     condition, x, y = (node.input(index) for index in range(3))
     if condition.dtype is not BOOL:
         raise node.fail(f"the condition must be a BOOL, found {condition}")
@@ -83,7 +83,7 @@ def _where_shape(node: Node) -> Made:
         raise node.fail(f"shapes of {condition}, {x} and {y} do not broadcast") from None
 
 
-def _where(bound: Bound) -> Step:
+def _where(bound: BoundOp) -> Call:
     condition, x, y, out = bound.input(0), bound.input(1), bound.input(2), bound.outputs[0]
 
     def run() -> None:
@@ -119,5 +119,5 @@ OPS = [
     _bits("BitwiseXor", np.bitwise_xor, GRAPHCORE),
     _bits("BitwiseXnor", _xnor, GRAPHCORE),
     _bits("BitwiseNot", np.invert, GRAPHCORE),
-    OpDef("BitShift", (2, 2), _integers, computed(_shift), per_element(1), elementwise=True),
+    OpDef("BitShift", (2, 2), _integers, allocating_kernel(_shift), per_element(1), elementwise=True),
 ]

@@ -11,10 +11,10 @@ import numpy as np
 from ipu_emu.graph.op import GRAPHCORE
 from ipu_emu.ops.core.adjoint import Adjoint, Value
 from ipu_emu.ops.core.cost import per_element
-from ipu_emu.ops.core.kernel_helpers import chain, computed, ufunc, view
-from ipu_emu.ops.core.node import Made, Node
-from ipu_emu.ops.core.op_definition import Bound, OpDef, Step
-from ipu_emu.ops.core.shape_rules import aligned, all_alike, broadcast, same
+from ipu_emu.ops.core.kernel_helpers import allocating_kernel, call_chain, ufunc, view
+from ipu_emu.ops.core.node import Node, OutputTypes
+from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef
+from ipu_emu.ops.core.shape_rules import aligned_shape, broadcast, broadcast_all, same
 
 __all__ = ["OPS"]
 
@@ -25,18 +25,18 @@ _Array = Any
 # Powers and remainders
 
 
-def _power_shape(node: Node) -> Made:
+def _power_shape(node: Node) -> OutputTypes:
     """The exponent may have a type of its own; the result has that of the base."""
     a, b = node.input(0), node.input(1)
     try:
-        return [(a.dtype, np.broadcast_shapes(a.shape, aligned(node)))]
+        return [(a.dtype, np.broadcast_shapes(a.shape, aligned_shape(node)))]
     except ValueError:
         raise node.fail(f"shapes of {a} and {b} do not broadcast") from None
 
 
-def _power(bound: Bound) -> Step:
+def _power(bound: BoundOp) -> Call:
     x, e, y = bound.input(0), bound.input(1), bound.outputs[0]
-    e = e.reshape(aligned(bound.node))
+    e = e.reshape(aligned_shape(bound.node))
     if x.dtype == e.dtype and x.dtype.kind == "f":
         return partial(np.power, x, e, y)
     return lambda: np.copyto(y, np.power(x, e.astype(np.float64)), "unsafe")
@@ -48,11 +48,11 @@ def _power_grad(d: Adjoint) -> list[Value | None]:
     shape = e.tensor.shape
     if e.tensor.dtype is not x.tensor.dtype:
         e = e.op("Cast", to=x.tensor.dtype.onnx)
-    e = e.shaped(aligned(d.node))
+    e = e.shaped(aligned_shape(d.node))
     dx = (d.g * e * x.op("Pow", e - 1.0)).summed_to(d.shape)
     if not d.input(1).tensor.dtype.is_float:
         return [dx, None]
-    return [dx, (d.g * d.y * x.op("Log")).summed_to(aligned(d.node)).shaped(shape)]
+    return [dx, (d.g * d.y * x.op("Log")).summed_to(aligned_shape(d.node)).shaped(shape)]
 
 
 def _modulo(node: Node, a: _Array, b: _Array) -> _Array:
@@ -93,10 +93,10 @@ def _prelu_grad(d: Adjoint) -> list[Value | None]:
     ]
 
 
-def _prelu(bound: Bound) -> Step:
+def _prelu(bound: BoundOp) -> Call:
     x, slope, y = bound.input(0), bound.input(1).reshape(_slope(bound.node)), bound.outputs[0]
     above = bound.scratch[0].view(bool)[: x.size].reshape(x.shape)
-    return chain(
+    return call_chain(
         partial(np.multiply, x, slope, y),
         partial(np.greater_equal, x, 0, above),
         partial(np.copyto, y, x, where=above),
@@ -107,7 +107,7 @@ def _bit_per_element(node: Node) -> list[int]:
     return [-(-node.input(0).nelms // 4)]
 
 
-def _prelu_shape(node: Node) -> Made:
+def _prelu_shape(node: Node) -> OutputTypes:
     x = node.input(0)
     try:
         fits = np.broadcast_shapes(x.shape, _slope(node)) == x.shape
@@ -121,25 +121,25 @@ def _prelu_shape(node: Node) -> Made:
 # Clipping
 
 
-def _clip_shape(node: Node) -> Made:
+def _clip_shape(node: Node) -> OutputTypes:
     for index in range(1, len(node.inputs)):
         if node.has_input(index) and node.input(index).nelms != 1:
             raise node.fail(f"a bound must be one number, found {node.input(index)}")
     return same(node)
 
 
-def _clip(bound: Bound) -> Step:
+def _clip(bound: BoundOp) -> Call:
     x, y = bound.input(0), bound.outputs[0]
     least, most = (bound.inputs[i] if bound.node.has_input(i) else None for i in (1, 2))
     attributes = bound.node.op.attributes
     low = x.dtype.type(attributes["min"]) if "min" in attributes else least
     high = x.dtype.type(attributes["max"]) if "max" in attributes else most
-    steps: list[Step] = [partial(np.copyto, y, x)]
+    steps: list[Call] = [partial(np.copyto, y, x)]
     if low is not None:
         steps.append(partial(np.maximum, y, low, out=y))
     if high is not None:
         steps.append(partial(np.minimum, y, high, out=y))
-    return chain(*steps)
+    return call_chain(*steps)
 
 
 def _clip_grad(d: Adjoint) -> Value:
@@ -154,19 +154,19 @@ def _clip_grad(d: Adjoint) -> Value:
 def _fold(function: Callable[..., Any]) -> Any:
     """``function`` over all operands from left to right."""
 
-    def kernel(bound: Bound) -> Step:
+    def kernel(bound: BoundOp) -> Call:
         y = bound.outputs[0]
-        steps: list[Step] = [partial(np.copyto, y, bound.input(0))]
+        steps: list[Call] = [partial(np.copyto, y, bound.input(0))]
         for index in range(1, len(bound.inputs)):
             steps.append(partial(function, y, bound.input(index), out=y))
-        return chain(*steps)
+        return call_chain(*steps)
 
     return kernel
 
 
-def _mean(bound: Bound) -> Step:
+def _mean(bound: BoundOp) -> Call:
     y, count = bound.outputs[0], np.float32(len(bound.inputs))
-    return chain(_fold(np.add)(bound), partial(np.divide, y, count, y))
+    return call_chain(_fold(np.add)(bound), partial(np.divide, y, count, y))
 
 
 def _shares(d: Adjoint, factor: float) -> list[Value | None]:
@@ -181,19 +181,19 @@ def _extreme_grad(d: Adjoint) -> list[Value | None]:
 
 
 def _many(type: str, kernel: Any, grad: Any) -> OpDef:
-    return OpDef(type, (1, None), all_alike, kernel, per_element(1), grad, elementwise=True)
+    return OpDef(type, (1, None), broadcast_all, kernel, per_element(1), grad, elementwise=True)
 
 
 # aiGraphcore
 
 
-def _scaled_add(bound: Bound) -> Step:
+def _scaled_add(bound: BoundOp) -> Call:
     a, b, y = bound.input(0), bound.input(1), bound.outputs[0]
     given = [bound.input(index) for index in range(2, len(bound.inputs))]
     numbers = [a.dtype.type(bound.node.attribute(name, 1.0)) for name in ("scale0", "scale1")]
     scales = [*given, *numbers[len(given) :]]
     part = view(bound.scratch[0].view(a.dtype)[: b.size], b.shape)
-    return chain(
+    return call_chain(
         partial(np.multiply, b, scales[1], part), partial(np.multiply, a, scales[0], y), partial(np.add, y, part, y)
     )
 
@@ -217,7 +217,7 @@ def _increment_mod(node: Node, x: _Array) -> _Array:
 
 OPS = [
     OpDef("Pow", (2, 2), _power_shape, _power, per_element(20), _power_grad, elementwise=True),
-    OpDef("Mod", (2, 2), broadcast, computed(_modulo), per_element(8), _remainder_grad, elementwise=True),
+    OpDef("Mod", (2, 2), broadcast, allocating_kernel(_modulo), per_element(8), _remainder_grad, elementwise=True),
     _binary("Fmod", np.fmod, _remainder_grad),
     _binary("Remainder", np.mod, _remainder_grad),
     _binary("Atan2", np.arctan2, _atan2_grad),
@@ -238,5 +238,13 @@ OPS = [
         elementwise=True,
         domain=GRAPHCORE,
     ),
-    OpDef("IncrementMod", (1, 1), same, computed(_increment_mod), per_element(2), elementwise=True, domain=GRAPHCORE),
+    OpDef(
+        "IncrementMod",
+        (1, 1),
+        same,
+        allocating_kernel(_increment_mod),
+        per_element(2),
+        elementwise=True,
+        domain=GRAPHCORE,
+    ),
 ]

@@ -14,18 +14,18 @@ from ipu_emu.codegen.row_passes import Operand, Pass, bound_rows
 from ipu_emu.graph.dtype import dtype_numbered
 from ipu_emu.ops.core.cost import Cost
 from ipu_emu.ops.core.kernel_helpers import flat, storage
-from ipu_emu.ops.core.node import Made, Node
-from ipu_emu.ops.core.op_definition import Bound, OpDef, Step, always
+from ipu_emu.ops.core.node import Node, OutputTypes
+from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef, always
 
 __all__ = ["OPS"]
 
 
-def _shape(node: Node) -> Made:
+def _shape(node: Node) -> OutputTypes:
     kinds, shapes = node.attribute("dtypes", ()), node.attribute("shapes", ())
     return [(dtype_numbered(kind), tuple(shape)) for kind, shape in zip(kinds, shapes, strict=True)]
 
 
-def _kernel(bound: Bound) -> Step:
+def _kernel(bound: BoundOp) -> Call:
     columns = bound.node.attribute("columns", {})
     whole = [bound.input(i) for i in range(len(bound.inputs)) if _kind(bound.node, i) == "full"]
     flats = iter(flat(*whole, *bound.outputs))
@@ -37,7 +37,7 @@ def _kernel(bound: Bound) -> Step:
         operands.append(Operand(kind, array.dtype == np.float16))
     size = bound.outputs[0].size
     width = max(columns.values(), default=size) or 1
-    step: Step = bound_rows(operands, [Pass(bound.node.attribute("body", ()))], arrays, size // width, width)
+    step: Call = bound_rows(operands, [Pass(bound.node.attribute("body", ()))], arrays, size // width, width)
     return step
 
 
@@ -56,4 +56,4 @@ def _cost(node: Node) -> Cost:
     return Cost(work * node.outputs[0].nelms, moved)
 
 
-OPS = [OpDef("Fused", (1, None), _shape, _kernel, _cost, elementwise=True, halves=always)]
+OPS = [OpDef("Fused", (1, None), _shape, _kernel, _cost, elementwise=True, takes_half=always)]

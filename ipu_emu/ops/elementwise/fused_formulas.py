@@ -11,10 +11,10 @@ import numpy as np
 from ipu_emu.codegen.row_passes import Instruction
 from ipu_emu.graph.op import GRAPHCORE
 
-__all__ = ["ACTIVATIONS", "FORMULAS", "Body", "Formula"]
+__all__ = ["ACTIVATIONS", "FORMULAS", "Formula", "FormulaBuilder"]
 
 
-class Body:
+class FormulaBuilder:
     """Instructions under construction."""
 
     def __init__(self) -> None:
@@ -27,14 +27,14 @@ class Body:
 
 
 #: Writes the value of an op into a body, given its attributes and the values of its inputs.
-Formula = Callable[[Body, Mapping[str, Any], list[int]], int]
+Formula = Callable[[FormulaBuilder, Mapping[str, Any], list[int]], int]
 
 
 @dataclass(frozen=True)
 class _Term:
     """A value of a body; arithmetic on it appends instructions."""
 
-    body: Body
+    body: FormulaBuilder
     value: int
 
     def of(self, function: str, *others: _Term | float) -> _Term:
@@ -83,21 +83,21 @@ def _slope(function: str) -> Formula:
 
 
 def _gelu(kind: str) -> Formula:
-    def formula(body: Body, attributes: _Attributes, values: list[int]) -> int:
+    def formula(body: FormulaBuilder, attributes: _Attributes, values: list[int]) -> int:
         form = "tanh" if attributes.get("approximate", "none") == "tanh" else "erf"
         return (_slope if kind else _plain)(f"gelu_{form}{kind}")(body, attributes, values)
 
     return formula
 
 
-def _same(body: Body, attributes: _Attributes, values: list[int]) -> int:
+def _same(body: FormulaBuilder, attributes: _Attributes, values: list[int]) -> int:
     return values[0]
 
 
 def _written(function: Callable[..., _Term], **numbers: float) -> Formula:
     """``function`` of the inputs and of the attributes named, with their defaults."""
 
-    def formula(body: Body, attributes: _Attributes, values: list[int]) -> int:
+    def formula(body: FormulaBuilder, attributes: _Attributes, values: list[int]) -> int:
         given = [np.float32(attributes.get(name, default)) for name, default in numbers.items()]
         return function(*(_Term(body, value) for value in values), *given).value
 

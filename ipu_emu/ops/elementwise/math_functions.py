@@ -15,9 +15,9 @@ from ipu_emu.graph.dtype import BOOL
 from ipu_emu.graph.op import GRAPHCORE
 from ipu_emu.ops.core.adjoint import Adjoint, GradRule, Value
 from ipu_emu.ops.core.cost import per_element
-from ipu_emu.ops.core.kernel_helpers import computed, flat, ufunc
-from ipu_emu.ops.core.node import Made, Node
-from ipu_emu.ops.core.op_definition import Bound, Kernel, OpDef, Step
+from ipu_emu.ops.core.kernel_helpers import allocating_kernel, flat, ufunc
+from ipu_emu.ops.core.node import Node, OutputTypes
+from ipu_emu.ops.core.op_definition import BoundOp, Call, Kernel, OpDef
 from ipu_emu.ops.core.shape_rules import same
 
 __all__ = ["OPS"]
@@ -33,7 +33,7 @@ def _step(type: str, function: Callable[..., Any], domain: str = "") -> OpDef:
 
 
 def _test(type: str, kernel: Kernel) -> OpDef:
-    def shape(node: Node) -> Made:
+    def shape(node: Node) -> OutputTypes:
         return [(BOOL, node.input(0).shape)]
 
     return OpDef(type, (1, 1), shape, kernel, per_element(1), elementwise=True)
@@ -46,7 +46,7 @@ def error_function(x: NDArray[Any], out: NDArray[Any]) -> None:
         out[i] = erf(x[i])
 
 
-def _erf(bound: Bound) -> Step:
+def _erf(bound: BoundOp) -> Call:
     return partial(error_function, *flat(bound.input(0), bound.outputs[0]))
 
 
@@ -88,5 +88,5 @@ OPS = [
     _step("Round", np.rint, GRAPHCORE),
     _step("NearbyInt", np.rint, GRAPHCORE),
     _test("IsNaN", ufunc(np.isnan)),
-    _test("IsInf", computed(_is_inf)),
+    _test("IsInf", allocating_kernel(_is_inf)),
 ]

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from ipu_emu.graph import Graph, Op
 from ipu_emu.ops.core.cost import flops
-from ipu_emu.ops.core.node import Made, Node, inputs_of
-from ipu_emu.ops.core.op_definition import OpDef, unreached
+from ipu_emu.ops.core.node import Node, OutputTypes, input_node
+from ipu_emu.ops.core.op_definition import OpDef, replaced_before_run
 from ipu_emu.ops.core.rewrite import Rewrite
 
 __all__ = ["OPS"]
@@ -20,14 +20,14 @@ __all__ = ["OPS"]
 
 def _sizes(node: Node) -> list[int]:
     """The number of images, and pixels along each axis of one."""
-    theta, size = node.input(0), list(node.given("size", 1))
+    theta, size = node.input(0), list(node.attribute_or_constant("size", 1))
     axes = len(size) - 2
     if axes not in (2, 3) or theta.shape != (size[0], axes, axes + 1):
         raise node.fail(f"theta [N, 2, 3] or [N, 3, 4] and a size (N, C, ...) are needed, found {theta} and {size}")
     return [size[0], *size[2:]]
 
 
-def _shape(node: Node) -> Made:
+def _shape(node: Node) -> OutputTypes:
     sizes = _sizes(node)
     return [(node.input(0).dtype, (*sizes, len(sizes) - 1))]
 
@@ -41,7 +41,7 @@ def _places(count: int, *, corners: bool) -> NDArray[np.float64]:
 
 def _expand(graph: Graph, op: Op) -> list[Op]:
     """(x, y, 1) of every pixel, times theta."""
-    node, rewrite = inputs_of(graph, op), Rewrite(graph, op)
+    node, rewrite = input_node(graph, op), Rewrite(graph, op)
     sizes, corners = _sizes(node), bool(node.attribute("align_corners", 0))
     axes = np.meshgrid(*(_places(count, corners=corners) for count in sizes[1:]), indexing="ij")
     pixels = np.stack([axis.reshape(-1) for axis in (*axes[::-1], np.ones(sizes[1:]))], 1)
@@ -56,4 +56,4 @@ def _work(node: Node) -> int:
     return 2 * (len(_sizes(node)) - 1) * node.outputs[0].nelms
 
 
-OPS = [OpDef("AffineGrid", (2, 2), _shape, unreached, _work, expand=_expand, given={1: "size"})]
+OPS = [OpDef("AffineGrid", (2, 2), _shape, replaced_before_run, _work, expand=_expand, constant_inputs={1: "size"})]

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from ipu_emu.graph.op import GRAPHCORE
-from ipu_emu.ops.core.cost import moves
-from ipu_emu.ops.core.node import Made, Node
-from ipu_emu.ops.core.op_definition import Bound, OpDef, Step
+from ipu_emu.ops.core.cost import copy_cost
+from ipu_emu.ops.core.node import Node, OutputTypes
+from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef
 
 __all__ = ["OPS"]
 
@@ -22,7 +22,7 @@ def _blocks(node: Node) -> tuple[int, ...]:
     return (*x.shape, block)
 
 
-def _depth_shape(node: Node) -> Made:
+def _depth_shape(node: Node) -> OutputTypes:
     n, c, h, w, b = _blocks(node)
     if c % (b * b):
         raise node.fail(f"{c} channels cannot be spread over blocks of {b} by {b}")
@@ -32,7 +32,7 @@ def _depth_shape(node: Node) -> Made:
 # Splitting an axis is a view of any array.
 
 
-def _depth_to_space(bound: Bound) -> Step:
+def _depth_to_space(bound: BoundOp) -> Call:
     x, y, (n, c, h, w, b) = bound.input(0), bound.outputs[0], _blocks(bound.node)
     c //= b * b
     if bound.node.attribute("mode", "DCR") == "DCR":
@@ -42,14 +42,14 @@ def _depth_to_space(bound: Bound) -> Step:
     return partial(np.copyto, y.reshape(n, c, h, b, w, b), parts)
 
 
-def _space_shape(node: Node) -> Made:
+def _space_shape(node: Node) -> OutputTypes:
     n, c, h, w, b = _blocks(node)
     if h % b or w % b:
         raise node.fail(f"{node.input(0)} has no whole number of blocks of {b} by {b}")
     return [(node.input(0).dtype, (n, c * b * b, h // b, w // b))]
 
 
-def _space_to_depth(bound: Bound) -> Step:
+def _space_to_depth(bound: BoundOp) -> Call:
     x, y, (n, c, h, w, b) = bound.input(0), bound.outputs[0], _blocks(bound.node)
     parts = x.reshape(n, c, h // b, b, w // b, b)
     if bound.node.attribute("mode", "DCR") == "DCR":
@@ -62,15 +62,15 @@ def _inverse(type: str) -> Any:
 
 
 OPS = [
-    OpDef("DepthToSpace", (1, 1), _depth_shape, _depth_to_space, moves, _inverse("SpaceToDepth")),
+    OpDef("DepthToSpace", (1, 1), _depth_shape, _depth_to_space, copy_cost, _inverse("SpaceToDepth")),
     OpDef(
         "DepthToSpace",
         (1, 1),
         _depth_shape,
         _depth_to_space,
-        moves,
+        copy_cost,
         _inverse("SpaceToDepth"),
         domain=GRAPHCORE,
     ),
-    OpDef("SpaceToDepth", (1, 1), _space_shape, _space_to_depth, moves, _inverse("DepthToSpace")),
+    OpDef("SpaceToDepth", (1, 1), _space_shape, _space_to_depth, copy_cost, _inverse("DepthToSpace")),
 ]

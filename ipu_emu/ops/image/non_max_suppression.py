@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from ipu_emu.ops.core.cost import moves
-from ipu_emu.ops.core.node import Made, Node
+from ipu_emu.ops.core.cost import copy_cost
+from ipu_emu.ops.core.node import Node, OutputTypes
 from ipu_emu.ops.core.op_definition import OpDef
 
 __all__ = ["OPS"]
@@ -65,8 +65,8 @@ def _selected(node: Node) -> list[_Array]:
     return [np.array(rows, np.int64).reshape(-1, 3)]
 
 
-def _shape(node: Node) -> Made:
+def _shape(node: Node) -> OutputTypes:
     return [(tensor.dtype, tensor.shape) for tensor in node.outputs]
 
 
-OPS = [OpDef("NonMaxSuppression", (2, 5), _shape, None, moves, known=_selected)]
+OPS = [OpDef("NonMaxSuppression", (2, 5), _shape, None, copy_cost, constant_outputs=_selected)]

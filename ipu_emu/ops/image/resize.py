@@ -11,8 +11,8 @@ import numpy as np
 
 from ipu_emu.graph import Graph, Op
 from ipu_emu.ops.core.cost import per_element
-from ipu_emu.ops.core.node import Made, Node, inputs_of
-from ipu_emu.ops.core.op_definition import OpDef, unreached
+from ipu_emu.ops.core.node import Node, OutputTypes, input_node
+from ipu_emu.ops.core.op_definition import OpDef, replaced_before_run
 from ipu_emu.ops.core.rewrite import Rewrite
 from ipu_emu.ops.core.shape_rules import axis_of
 
@@ -39,7 +39,7 @@ class _Axis:
 
 
 def _numbers(node: Node, name: str, index: int) -> list[Any]:
-    return list(node.given(name, index) or [])
+    return list(node.attribute_or_constant(name, index) or [])
 
 
 def _axes(node: Node) -> list[_Axis]:
@@ -80,7 +80,7 @@ def _cropped(node: Node, chosen: list[int], scales: list[Any], sizes: list[Any])
     return made
 
 
-def _shape(node: Node) -> Made:
+def _shape(node: Node) -> OutputTypes:
     shape = list(node.input(0).shape)
     for axis in _axes(node):
         shape[axis.index] = axis.output
@@ -165,7 +165,7 @@ def _matrix(node: Node, axis: _Axis) -> Any:
 
 
 def _expand(graph: Graph, op: Op) -> list[Op]:
-    node, rewrite = inputs_of(graph, op), Rewrite(graph, op)
+    node, rewrite = input_node(graph, op), Rewrite(graph, op)
     x, rank, id = node.input(0), node.input(0).rank, op.inputs[0]
     nearest = node.attribute("mode", "nearest") == "nearest"
     old = node.op.version < 11 or op.type == "Upsample"
@@ -206,10 +206,12 @@ OPS = [
         "Resize",
         (2, 4),
         _shape,
-        unreached,
+        replaced_before_run,
         per_element(8),
         expand=_expand,
-        given={1: "roi", 2: "scales", 3: "sizes"},
+        constant_inputs={1: "roi", 2: "scales", 3: "sizes"},
     ),
-    OpDef("Upsample", (1, 2), _shape, unreached, per_element(8), expand=_expand, given={1: "scales"}),
+    OpDef(
+        "Upsample", (1, 2), _shape, replaced_before_run, per_element(8), expand=_expand, constant_inputs={1: "scales"}
+    ),
 ]

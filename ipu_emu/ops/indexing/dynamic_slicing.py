@@ -10,11 +10,11 @@ import numpy as np
 
 from ipu_emu.graph.op import GRAPHCORE
 from ipu_emu.ops.core.adjoint import Adjoint, Value
-from ipu_emu.ops.core.cost import moves
-from ipu_emu.ops.core.node import Made, Node
-from ipu_emu.ops.core.op_definition import Bound, Kernel, OpDef, Step
+from ipu_emu.ops.core.cost import copy_cost
+from ipu_emu.ops.core.node import Node, OutputTypes
+from ipu_emu.ops.core.op_definition import BoundOp, Call, Kernel, OpDef
 from ipu_emu.ops.core.shape_rules import same
-from ipu_emu.ops.indexing.index_arrays import integers
+from ipu_emu.ops.indexing.index_arrays import check_integer_indices
 
 __all__ = ["OPS"]
 
@@ -38,17 +38,17 @@ def _window(node: Node, shape: tuple[int, ...]) -> tuple[list[int], tuple[int, .
 
 def _offset_checked(node: Node) -> None:
     axes = node.attribute("axes", [])
-    integers(node, node.input(1))
+    check_integer_indices(node, node.input(1))
     if node.input(1).nelms != len(axes):
         raise node.fail(f"the offset {node.input(1)} needs one number for each of the axes {list(axes)}")
 
 
-def _dynamic_slice_shape(node: Node) -> Made:
+def _dynamic_slice_shape(node: Node) -> OutputTypes:
     _offset_checked(node)
     return [(node.input(0).dtype, _window(node, node.input(0).shape)[1])]
 
 
-def _dynamic_update_shape(node: Node) -> Made:
+def _dynamic_update_shape(node: Node) -> OutputTypes:
     _offset_checked(node)
     _, window = _window(node, node.input(0).shape)
     if len(node.inputs) > 2 and node.input(2).shape != window:
@@ -71,7 +71,7 @@ def _pieces(node: Node, shape: tuple[int, ...], offset: _Array) -> Iterator[tupl
         yield tuple(place for place, _ in pairs), tuple(inside for _, inside in pairs)
 
 
-def _dynamic_slice(bound: Bound) -> Step:
+def _dynamic_slice(bound: BoundOp) -> Call:
     node, x, offset, y = bound.node, bound.input(0), bound.input(1), bound.outputs[0]
 
     def run() -> None:
@@ -84,7 +84,7 @@ def _dynamic_slice(bound: Bound) -> Step:
 def _changed(change: Callable[[_Array, Any], object], *, part: bool = True) -> Kernel:
     """A copy of x, in which ``change`` is made to the window, by the part that is given or by 0."""
 
-    def kernel(bound: Bound) -> Step:
+    def kernel(bound: BoundOp) -> Call:
         node, x, offset, y = bound.node, bound.input(0), bound.input(1), bound.outputs[0]
         given = bound.input(2) if part else None
 
@@ -126,7 +126,7 @@ def _dynamic_zero_grad(d: Adjoint) -> list[Value | None]:
 def _both(type: str, inputs: int, shape: Any, kernel: Kernel, grad: Any) -> list[OpDef]:
     """The op of aiGraphcore, and its twin among the ops that gradients are made of."""
     return [
-        OpDef(name, (inputs, inputs), shape, kernel, moves, grad, domain=domain)
+        OpDef(name, (inputs, inputs), shape, kernel, copy_cost, grad, domain=domain)
         for name, domain in ((type, GRAPHCORE), (f"{type}Local", ""))
     ]
 

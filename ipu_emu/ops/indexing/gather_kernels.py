@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from gcl.kernels.jit import jit, part
 
-__all__ = ["WAYS", "along", "keep_reached", "put_elements", "spread_along", "take_elements"]
+__all__ = ["SCATTER_REDUCTIONS", "along", "broadcast_along", "put_elements", "take_elements", "zero_unindexed"]
 
 #: How what comes is combined with what is there.
-WAYS = {"none": 0, "add": 1, "sum": 1, "mul": 2, "max": 3, "min": 4}
+SCATTER_REDUCTIONS = {"none": 0, "add": 1, "sum": 1, "mul": 2, "max": 3, "min": 4}
 
 
 def along(array: NDArray[Any], axis: int) -> NDArray[Any]:
@@ -24,7 +24,7 @@ def along(array: NDArray[Any], axis: int) -> NDArray[Any]:
     return array.reshape(prod(array.shape[:axis]), array.shape[axis], prod(array.shape[axis + 1 :]))
 
 
-def spread_along(indices: NDArray[Any], shape: tuple[int, ...], axis: int) -> NDArray[Any] | None:
+def broadcast_along(indices: NDArray[Any], shape: tuple[int, ...], axis: int) -> NDArray[Any] | None:
     """``indices``, which broadcast to ``shape``, as [outer, n, inner]; None where that has no strides."""
     rows = along(indices, axis)
     wanted = (prod(shape[:axis]), shape[axis], prod(shape[axis + 1 :]))
@@ -68,7 +68,7 @@ def put_elements(indices: NDArray[Any], updates: NDArray[Any], out: NDArray[Any]
 
 
 @jit
-def keep_reached(indices: NDArray[Any], reached: NDArray[Any], out: NDArray[Any]) -> None:
+def zero_unindexed(indices: NDArray[Any], reached: NDArray[Any], out: NDArray[Any]) -> None:
     """Zero the elements of ``out`` that no index names; ``reached`` has room for a bit of each."""
     reached[:] = False
     for o in range(indices.shape[0]):

@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 
 from gcl.kernels.jit import jit
 from ipu_emu.ops.core.adjoint import Adjoint, Value
-from ipu_emu.ops.core.cost import moves
-from ipu_emu.ops.core.kernel_helpers import chain, computed, contiguous, view
-from ipu_emu.ops.core.node import Made, Node
-from ipu_emu.ops.core.op_definition import Bound, OpDef, Step
+from ipu_emu.ops.core.cost import copy_cost
+from ipu_emu.ops.core.kernel_helpers import allocating_kernel, call_chain, view, with_contiguous_operands
+from ipu_emu.ops.core.node import Node, OutputTypes
+from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef
 from ipu_emu.ops.core.shape_rules import axis_of, same
-from ipu_emu.ops.indexing.gather_kernels import WAYS, along, put_elements, take_elements
-from ipu_emu.ops.indexing.index_arrays import integers, places, wrapped
+from ipu_emu.ops.indexing.gather_kernels import SCATTER_REDUCTIONS, along, put_elements, take_elements
+from ipu_emu.ops.indexing.index_arrays import check_integer_indices, index_arrays, wrapped_and_clipped
 
 __all__ = ["OPS"]
 
@@ -25,23 +25,23 @@ __all__ = ["OPS"]
 _Array = Any
 
 
-def _by_attribute(node: Node) -> Made:
+def _by_attribute(node: Node) -> OutputTypes:
     return [(node.input(0).dtype, tuple(node.attribute("shape", [])))]
 
 
 # Gather
 
 
-def _gather_shape(node: Node) -> Made:
+def _gather_shape(node: Node) -> OutputTypes:
     x, indices = node.input(0), node.input(1)
-    integers(node, indices)
+    check_integer_indices(node, indices)
     axis = axis_of(node, node.attribute("axis", 0))
     if not x.shape[axis] and indices.nelms:
         raise node.fail(f"axis {axis} of {x} has nothing to gather")
     return [(x.dtype, (*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :]))]
 
 
-def _gather(bound: Bound) -> Step:
+def _gather(bound: BoundOp) -> Call:
     """Indices count from the end if they are negative; those outside wrap round."""
     axis = axis_of(bound.node, bound.node.attribute("axis", 0))
     return partial(np.take, bound.input(0), bound.input(1), axis, bound.outputs[0], "wrap")
@@ -64,7 +64,7 @@ def add_rows(g: NDArray[Any], indices: NDArray[Any], out: NDArray[Any]) -> None:
                 out[o, row, k] += g[o, i, k]
 
 
-def _gather_back(bound: Bound) -> Step:
+def _gather_back(bound: BoundOp) -> Call:
     g, indices, out = bound.input(0), bound.input(1), bound.outputs[0]
     axis = bound.node.attribute("axis", 0)
     outer, inner = prod(out.shape[:axis]), prod(out.shape[axis + 1 :])
@@ -79,9 +79,9 @@ def _gather_back(bound: Bound) -> Step:
 # Gather and scatter of single elements
 
 
-def _elements_shape(node: Node) -> Made:
+def _elements_shape(node: Node) -> OutputTypes:
     x, indices = node.input(0), node.input(1)
-    integers(node, indices)
+    check_integer_indices(node, indices)
     axis_of(node, node.attribute("axis", 0))
     if indices.rank != x.rank:
         raise node.fail(f"indices {indices} must have the rank of {x}")
@@ -93,11 +93,11 @@ def _fits(shape: tuple[int, ...], part: tuple[int, ...], axis: int) -> bool:
     return all(n == m for i, (n, m) in enumerate(zip(shape, part, strict=True)) if i != axis) and shape[axis] > 0
 
 
-def _gather_elements(bound: Bound) -> Step:
+def _gather_elements(bound: BoundOp) -> Call:
     x, indices, out = bound.input(0), bound.input(1), bound.outputs[0]
     axis = axis_of(bound.node, bound.node.attribute("axis", 0))
     if not _fits(x.shape, indices.shape, axis):
-        return computed(lambda node, x, indices: x[places(indices, axis, x.shape[axis])])(bound)
+        return allocating_kernel(lambda node, x, indices: x[index_arrays(indices, axis, x.shape[axis])])(bound)
     return partial(take_elements, along(x, axis), along(indices, axis), along(out, axis))
 
 
@@ -106,18 +106,18 @@ def _gather_elements_grad(d: Adjoint) -> list[Value | None]:
     return [d.g.op("ElementsInto", d.input(1), axis=axis, shape=list(d.shape)), None]
 
 
-def _elements_into(bound: Bound) -> Step:
+def _elements_into(bound: BoundOp) -> Call:
     g, indices, out = bound.input(0), bound.input(1), bound.outputs[0]
     axis = bound.node.attribute("axis", 0)
     if not _fits(out.shape, g.shape, axis):
-        return computed(_elements_into_more)(bound)
-    put = partial(put_elements, along(indices, axis), along(g, axis), along(out, axis), WAYS["add"])
-    return chain(partial(out.fill, 0), put)
+        return allocating_kernel(_elements_into_numpy)(bound)
+    put = partial(put_elements, along(indices, axis), along(g, axis), along(out, axis), SCATTER_REDUCTIONS["add"])
+    return call_chain(partial(out.fill, 0), put)
 
 
-def _elements_into_more(node: Node, g: _Array, indices: _Array) -> _Array:
+def _elements_into_numpy(node: Node, g: _Array, indices: _Array) -> _Array:
     out, axis = np.zeros(node.attribute("shape", []), g.dtype), node.attribute("axis", 0)
-    np.add.at(out, places(indices, axis, out.shape[axis]), g)
+    np.add.at(out, index_arrays(indices, axis, out.shape[axis]), g)
     return out
 
 
@@ -125,9 +125,9 @@ def _elements_into_more(node: Node, g: _Array, indices: _Array) -> _Array:
 _COMBINE: dict[str, Any] = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
 
 
-def _scatter_shape(node: Node) -> Made:
+def _scatter_shape(node: Node) -> OutputTypes:
     x, indices, updates = (node.input(index) for index in range(3))
-    integers(node, indices)
+    check_integer_indices(node, indices)
     axis_of(node, node.attribute("axis", 0))
     if indices.shape != updates.shape or indices.rank != x.rank:
         raise node.fail(f"indices {indices} and updates {updates} must have one shape, of the rank of {x}")
@@ -145,19 +145,19 @@ def _put(node: Node, out: _Array, place: Any, updates: _Array) -> _Array:
     return out
 
 
-def _scatter(bound: Bound) -> Step:
+def _scatter(bound: BoundOp) -> Call:
     x, indices, updates, out = *(bound.input(index) for index in range(3)), bound.outputs[0]
     axis = axis_of(bound.node, bound.node.attribute("axis", 0))
     if not _fits(x.shape, indices.shape, axis) or x.dtype.kind == "b":
-        return computed(_scatter_more)(bound)
-    way = WAYS[bound.node.attribute("reduction", "none")]
+        return allocating_kernel(_scatter_numpy)(bound)
+    way = SCATTER_REDUCTIONS[bound.node.attribute("reduction", "none")]
     put = partial(put_elements, along(indices, axis), along(updates, axis), along(out, axis), way)
-    return chain(partial(np.copyto, out, x), put)
+    return call_chain(partial(np.copyto, out, x), put)
 
 
-def _scatter_more(node: Node, x: _Array, indices: _Array, updates: _Array) -> _Array:
+def _scatter_numpy(node: Node, x: _Array, indices: _Array, updates: _Array) -> _Array:
     axis = axis_of(node, node.attribute("axis", 0))
-    return _put(node, x.copy(), places(indices, axis, x.shape[axis]), updates)
+    return _put(node, x.copy(), index_arrays(indices, axis, x.shape[axis]), updates)
 
 
 def _scatter_grad(d: Adjoint) -> list[Value | None]:
@@ -177,14 +177,14 @@ def _scatter_grad(d: Adjoint) -> list[Value | None]:
 def _nd_shapes(node: Node) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Shapes of what is gathered, and of the index vectors without their last axis."""
     x, indices, batch = node.input(0), node.input(1), node.attribute("batch_dims", 0)
-    integers(node, indices)
+    check_integer_indices(node, indices)
     depth = indices.shape[-1]
     if depth > x.rank - batch or x.shape[:batch] != indices.shape[:batch]:
         raise node.fail(f"index vectors {indices} do not fit {x} with {batch} batch axes")
     return x.shape[batch + depth :], indices.shape[:-1]
 
 
-def _gather_nd_shape(node: Node) -> Made:
+def _gather_nd_shape(node: Node) -> OutputTypes:
     inner, outer = _nd_shapes(node)
     return [(node.input(0).dtype, (*outer, *inner))]
 
@@ -194,7 +194,7 @@ def _nd_places(x: _Array, indices: _Array, batch: int) -> tuple[_Array, ...]:
     lead: Any = np.indices(indices.shape[:batch], sparse=True)
     more = indices.ndim - 1 - batch
     grid = [axis.reshape(axis.shape + (1,) * more) for axis in lead]
-    return (*grid, *(wrapped(indices[..., i], x.shape[batch + i]) for i in range(depth)))
+    return (*grid, *(wrapped_and_clipped(indices[..., i], x.shape[batch + i]) for i in range(depth)))
 
 
 def _gather_nd(node: Node, x: _Array, indices: _Array) -> _Array:
@@ -212,7 +212,7 @@ def _slices_into(node: Node, g: _Array, indices: _Array) -> _Array:
     return out
 
 
-def _scatter_nd_shape(node: Node) -> Made:
+def _scatter_nd_shape(node: Node) -> OutputTypes:
     inner, outer = _nd_shapes(node)
     if node.input(2).shape != (*outer, *inner) or node.input(2).dtype is not node.input(0).dtype:
         raise node.fail(f"updates {node.input(2)} must have shape {[*outer, *inner]} and the type of {node.input(0)}")
@@ -234,13 +234,20 @@ def _scatter_nd_grad(d: Adjoint) -> list[Value | None]:
 
 
 OPS = [
-    OpDef("Gather", (2, 2), _gather_shape, _gather, moves, _gather_grad),
-    OpDef("GatherGrad", (2, 2), _by_attribute, contiguous(_gather_back), moves),
-    OpDef("GatherElements", (2, 2), _elements_shape, contiguous(_gather_elements), moves, _gather_elements_grad),
-    OpDef("ElementsInto", (2, 2), _by_attribute, contiguous(_elements_into), moves),
-    OpDef("Scatter", (3, 3), _scatter_shape, contiguous(_scatter), moves, _scatter_grad),
-    OpDef("ScatterElements", (3, 3), _scatter_shape, contiguous(_scatter), moves, _scatter_grad),
-    OpDef("GatherND", (2, 2), _gather_nd_shape, computed(_gather_nd), moves, _gather_nd_grad),
-    OpDef("SlicesInto", (2, 2), _by_attribute, computed(_slices_into), moves),
-    OpDef("ScatterND", (3, 3), _scatter_nd_shape, computed(_scatter_nd), moves, _scatter_nd_grad),
+    OpDef("Gather", (2, 2), _gather_shape, _gather, copy_cost, _gather_grad),
+    OpDef("GatherGrad", (2, 2), _by_attribute, with_contiguous_operands(_gather_back), copy_cost),
+    OpDef(
+        "GatherElements",
+        (2, 2),
+        _elements_shape,
+        with_contiguous_operands(_gather_elements),
+        copy_cost,
+        _gather_elements_grad,
+    ),
+    OpDef("ElementsInto", (2, 2), _by_attribute, with_contiguous_operands(_elements_into), copy_cost),
+    OpDef("Scatter", (3, 3), _scatter_shape, with_contiguous_operands(_scatter), copy_cost, _scatter_grad),
+    OpDef("ScatterElements", (3, 3), _scatter_shape, with_contiguous_operands(_scatter), copy_cost, _scatter_grad),
+    OpDef("GatherND", (2, 2), _gather_nd_shape, allocating_kernel(_gather_nd), copy_cost, _gather_nd_grad),
+    OpDef("SlicesInto", (2, 2), _by_attribute, allocating_kernel(_slices_into), copy_cost),
+    OpDef("ScatterND", (3, 3), _scatter_nd_shape, allocating_kernel(_scatter_nd), copy_cost, _scatter_nd_grad),
 ]

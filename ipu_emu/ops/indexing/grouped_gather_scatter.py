@@ -10,14 +10,21 @@ import numpy as np
 
 from ipu_emu.graph.op import GRAPHCORE
 from ipu_emu.ops.core.adjoint import Adjoint, Value
-from ipu_emu.ops.core.cost import moves
-from ipu_emu.ops.core.kernel_helpers import chain, computed, contiguous, view
-from ipu_emu.ops.core.node import Made, Node
-from ipu_emu.ops.core.op_definition import Bound, OpDef, Step
+from ipu_emu.ops.core.cost import copy_cost
+from ipu_emu.ops.core.kernel_helpers import allocating_kernel, call_chain, view, with_contiguous_operands
+from ipu_emu.ops.core.node import Node, OutputTypes
+from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef
 from ipu_emu.ops.core.shape_rules import axis_of
-from ipu_emu.ops.indexing.gather_kernels import WAYS, along, keep_reached, put_elements, spread_along, take_elements
+from ipu_emu.ops.indexing.gather_kernels import (
+    SCATTER_REDUCTIONS,
+    along,
+    broadcast_along,
+    put_elements,
+    take_elements,
+    zero_unindexed,
+)
 from ipu_emu.ops.indexing.gather_scatter import add_rows
-from ipu_emu.ops.indexing.index_arrays import integers, places
+from ipu_emu.ops.indexing.index_arrays import check_integer_indices, index_arrays
 
 __all__ = ["OPS"]
 
@@ -25,29 +32,29 @@ __all__ = ["OPS"]
 _Array = Any
 
 
-def _by_attribute(node: Node) -> Made:
+def _by_attribute(node: Node) -> OutputTypes:
     return [(node.input(0).dtype, tuple(node.attribute("shape", [])))]
 
 
-def _grouped_shape(node: Node) -> Made:
+def _grouped_shape(node: Node) -> OutputTypes:
     x, indices, axis = node.input(0), node.input(1), node.attribute("axis", 0)
-    integers(node, indices)
+    check_integer_indices(node, indices)
     groups = node.attribute("group_size", 1)
     if x.shape[:1] != (groups,) or indices.shape[:1] != (groups,) or not 0 < axis < x.rank:
         raise node.fail(f"{x} and {indices} need a first axis of {groups} groups, and an axis above 0")
     return [(x.dtype, (groups, *x.shape[1:axis], *indices.shape[1:], *x.shape[axis + 1 :]))]
 
 
-def _grouped_gather(bound: Bound) -> Step:
+def _grouped_gather(bound: BoundOp) -> Call:
     x, indices, out, axis = bound.input(0), bound.input(1), bound.outputs[0], bound.node.attribute("axis", 0) - 1
-    return chain(*(partial(np.take, x[i], indices[i], axis, out[i], "wrap") for i in range(len(x))))
+    return call_chain(*(partial(np.take, x[i], indices[i], axis, out[i], "wrap") for i in range(len(x))))
 
 
 def _grouped_grad(d: Adjoint) -> list[Value | None]:
     return [d.g.op("GroupedGatherGrad", d.input(1), shape=list(d.shape), axis=d.attribute("axis", 0)), None]
 
 
-def _grouped_back(bound: Bound) -> Step:
+def _grouped_back(bound: BoundOp) -> Call:
     g, indices, out, axis = bound.input(0), bound.input(1), bound.outputs[0], bound.node.attribute("axis", 0) - 1
     count = prod(indices.shape[1:])
     steps = []
@@ -56,12 +63,12 @@ def _grouped_back(bound: Bound) -> Step:
         steps.append(
             partial(add_rows, view(g[i], (rows.shape[0], count, rows.shape[2])), indices[i].reshape(-1), rows)
         )
-    return chain(*steps)
+    return call_chain(*steps)
 
 
-def _reduce_shape(node: Node) -> Made:
+def _reduce_shape(node: Node) -> OutputTypes:
     data, indices, axis = node.input(0), node.input(1), node.attribute("axis", -1)
-    integers(node, indices)
+    check_integer_indices(node, indices)
     axis = axis_of(node, axis)
     size = int(node.attribute("axis_size", 0))
     if node.attribute("reduction", "sum") not in _SCATTERS:
@@ -95,37 +102,40 @@ _SCATTERS: dict[str, tuple[Any, float]] = {
 def _reduce_places(node: Node, data: tuple[int, ...], indices: _Array, size: int) -> tuple[_Array, ...]:
     axis = node.attribute("axis", -1) % len(data)
     wide = np.broadcast_to(indices.reshape(_spread(node, data, indices.shape, axis)), data)
-    return places(wide, axis, size)
+    return index_arrays(wide, axis, size)
 
 
-def _scatter_reduce(bound: Bound) -> Step:
+def _scatter_reduce(bound: BoundOp) -> Call:
     node, data, out = bound.node, bound.input(0), bound.outputs[0]
     axis = node.attribute("axis", -1) % data.ndim
     indices = _indices(node, bound.input(1), data.shape, axis)
     if indices is None or not out.size or data.dtype.kind == "b":
-        return computed(_scatter_reduce_more)(bound)
+        return allocating_kernel(_scatter_reduce_numpy)(bound)
     way = node.attribute("reduction", "sum")
     empty = _SCATTERS[way][1]
-    rows, places = along(out, axis), partial(put_elements, indices, along(data, axis), along(out, axis), WAYS[way])
+    rows, places = (
+        along(out, axis),
+        partial(put_elements, indices, along(data, axis), along(out, axis), SCATTER_REDUCTIONS[way]),
+    )
     if len(bound.inputs) > 2:
-        return chain(partial(np.copyto, out, bound.input(2)), places)
+        return call_chain(partial(np.copyto, out, bound.input(2)), places)
     if np.isfinite(empty):
-        return chain(partial(out.fill, empty), places)
+        return call_chain(partial(out.fill, empty), places)
     limits = np.finfo(data.dtype) if data.dtype.kind == "f" else np.iinfo(data.dtype)
     first = empty if data.dtype.kind == "f" else limits.min if empty < 0 else limits.max
     reached = view(bound.scratch[0].view(bool)[: out.size], rows.shape)
-    return chain(partial(out.fill, first), places, partial(keep_reached, indices, reached, rows))
+    return call_chain(partial(out.fill, first), places, partial(zero_unindexed, indices, reached, rows))
 
 
 def _indices(node: Node, indices: _Array, data: tuple[int, ...], axis: int) -> _Array | None:
-    return spread_along(indices.reshape(_spread(node, data, indices.shape, axis)), data, axis)
+    return broadcast_along(indices.reshape(_spread(node, data, indices.shape, axis)), data, axis)
 
 
 def _bit_per_place(node: Node) -> list[int]:
     return [-(-node.outputs[0].nelms // 4)]
 
 
-def _scatter_reduce_more(node: Node, data: _Array, indices: _Array, *initial: _Array) -> _Array:
+def _scatter_reduce_numpy(node: Node, data: _Array, indices: _Array, *initial: _Array) -> _Array:
     function, empty = _SCATTERS[node.attribute("reduction", "sum")]
     axis, size = node.attribute("axis", -1) % data.ndim, int(node.attribute("axis_size", 0))
     shape = (*data.shape[:axis], size, *data.shape[axis + 1 :])
@@ -157,33 +167,39 @@ def _scatter_reduce_grad(d: Adjoint) -> list[Value | None]:
     return [taken, None]
 
 
-def _scatter_reduce_back(bound: Bound) -> Step:
+def _scatter_reduce_back(bound: BoundOp) -> Call:
     g, out, axis = bound.input(0), bound.outputs[0], bound.node.attribute("axis", -1)
     indices = _indices(bound.node, bound.input(1), out.shape, axis)
     if indices is None or not g.size:
-        return computed(_scatter_reduce_back_more)(bound)
+        return allocating_kernel(_scatter_reduce_back_numpy)(bound)
     return partial(take_elements, along(g, axis), indices, along(out, axis))
 
 
-def _scatter_reduce_back_more(node: Node, g: _Array, indices: _Array) -> _Array:
+def _scatter_reduce_back_numpy(node: Node, g: _Array, indices: _Array) -> _Array:
     shape = tuple(node.attribute("shape", []))
     return g[_reduce_places(node, shape, indices, g.shape[node.attribute("axis", -1)])]
 
 
 OPS = [
     OpDef(
-        "GroupedGather", (2, 2), _grouped_shape, contiguous(_grouped_gather), moves, _grouped_grad, domain=GRAPHCORE
+        "GroupedGather",
+        (2, 2),
+        _grouped_shape,
+        with_contiguous_operands(_grouped_gather),
+        copy_cost,
+        _grouped_grad,
+        domain=GRAPHCORE,
     ),
-    OpDef("GroupedGatherGrad", (2, 2), _by_attribute, contiguous(_grouped_back), moves),
+    OpDef("GroupedGatherGrad", (2, 2), _by_attribute, with_contiguous_operands(_grouped_back), copy_cost),
     OpDef(
         "ScatterReduce",
         (2, 3),
         _reduce_shape,
-        contiguous(_scatter_reduce),
-        moves,
+        with_contiguous_operands(_scatter_reduce),
+        copy_cost,
         _scatter_reduce_grad,
         _bit_per_place,
         domain=GRAPHCORE,
     ),
-    OpDef("ScatterReduceGrad", (2, 2), _by_attribute, contiguous(_scatter_reduce_back), moves),
+    OpDef("ScatterReduceGrad", (2, 2), _by_attribute, with_contiguous_operands(_scatter_reduce_back), copy_cost),
 ]

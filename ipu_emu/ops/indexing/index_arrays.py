@@ -9,26 +9,26 @@ import numpy as np
 from ipu_emu.graph import Tensor
 from ipu_emu.ops.core.node import Node
 
-__all__ = ["integers", "places", "wrapped"]
+__all__ = ["check_integer_indices", "index_arrays", "wrapped_and_clipped"]
 
 #: An array; numpy's stubs call most results Any.
 _Array = Any
 
 
-def integers(node: Node, tensor: Tensor) -> None:
+def check_integer_indices(node: Node, tensor: Tensor) -> None:
     """Refuse indices that are no integers."""
     if not tensor.dtype.is_integer:
         raise node.fail(f"indices must be integers, found {tensor}; cast them")
 
 
-def wrapped(indices: _Array, size: int) -> _Array:
+def wrapped_and_clipped(indices: _Array, size: int) -> _Array:
     """Negative indices count from the end; those outside stand for the nearest element."""
     made: _Array = np.where(indices < 0, indices + size, indices).astype(np.int64)
     return np.clip(made, 0, max(size - 1, 0))
 
 
-def places(indices: _Array, axis: int, size: int) -> tuple[_Array, ...]:
+def index_arrays(indices: _Array, axis: int, size: int) -> tuple[_Array, ...]:
     """Index arrays of the elements that ``indices`` stand for along ``axis``."""
     grid: list[Any] = list(np.indices(indices.shape, sparse=True))
-    grid[axis] = wrapped(indices, size)
+    grid[axis] = wrapped_and_clipped(indices, size)
     return tuple(grid)

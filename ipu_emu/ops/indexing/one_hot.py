@@ -8,10 +8,10 @@ import numpy as np
 
 from ipu_emu.graph import DType
 from ipu_emu.ops.core.adjoint import Adjoint, Value
-from ipu_emu.ops.core.cost import moves
-from ipu_emu.ops.core.kernel_helpers import computed
-from ipu_emu.ops.core.node import Made, Node
-from ipu_emu.ops.core.op_definition import Bound, OpDef, Step
+from ipu_emu.ops.core.cost import copy_cost
+from ipu_emu.ops.core.kernel_helpers import allocating_kernel
+from ipu_emu.ops.core.node import Node, OutputTypes
+from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef
 
 __all__ = ["OPS"]
 
@@ -19,7 +19,7 @@ __all__ = ["OPS"]
 _Array = Any
 
 
-def _one_hot_shape(node: Node) -> Made:
+def _one_hot_shape(node: Node) -> OutputTypes:
     indices, depth = node.input(0), _depth(node)
     axis = node.attribute("axis", -1)
     if not -indices.rank - 1 <= axis <= indices.rank or depth < 0:
@@ -30,7 +30,7 @@ def _one_hot_shape(node: Node) -> Made:
 
 
 def _depth(node: Node) -> int:
-    depth = node.given("depth", 1)
+    depth = node.attribute_or_constant("depth", 1)
     return int(depth[0] if isinstance(depth, list) else depth)
 
 
@@ -42,7 +42,7 @@ def _hot(node: Node, indices: _Array) -> _Array:
     return np.expand_dims(wanted, axis) == classes
 
 
-def _one_hot(bound: Bound) -> Step:
+def _one_hot(bound: BoundOp) -> Call:
     node, indices, values, y = bound.node, bound.input(0), bound.input(2), bound.outputs[0]
     return lambda: np.copyto(y, np.where(_hot(node, indices), values[1], values[0]))
 
@@ -56,11 +56,11 @@ def _one_hot_back(node: Node, g: _Array, indices: _Array) -> _Array:
     return np.array([g[~hot].sum(), g[hot].sum()])
 
 
-def _pair_shape(node: Node) -> Made:
+def _pair_shape(node: Node) -> OutputTypes:
     return [(node.input(0).dtype, (2,))]
 
 
 OPS = [
-    OpDef("OneHot", (3, 3), _one_hot_shape, _one_hot, moves, _one_hot_grad, given={1: "depth"}),
-    OpDef("OneHotGrad", (2, 2), _pair_shape, computed(_one_hot_back), moves),
+    OpDef("OneHot", (3, 3), _one_hot_shape, _one_hot, copy_cost, _one_hot_grad, constant_inputs={1: "depth"}),
+    OpDef("OneHotGrad", (2, 2), _pair_shape, allocating_kernel(_one_hot_back), copy_cost),
 ]

@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 from gcl.kernels.jit import jit
 from ipu_emu.graph.op import GRAPHCORE
 from ipu_emu.ops.core.adjoint import Adjoint, Value
-from ipu_emu.ops.core.cost import moves
-from ipu_emu.ops.core.kernel_helpers import contiguous
-from ipu_emu.ops.core.node import Made, Node
-from ipu_emu.ops.core.op_definition import Bound, OpDef, Step
+from ipu_emu.ops.core.cost import copy_cost
+from ipu_emu.ops.core.kernel_helpers import with_contiguous_operands
+from ipu_emu.ops.core.node import Node, OutputTypes
+from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef
 
 __all__ = ["OPS"]
 
@@ -77,7 +77,7 @@ def _checked(node: Node, first: int) -> None:
         raise node.fail(f"{', '.join(map(str, runs))} must be vectors of integers of one length")
 
 
-def _shape(node: Node) -> Made:
+def _shape(node: Node) -> OutputTypes:
     _checked(node, 2)
     return [(node.input(1).dtype, node.input(1).shape)]
 
@@ -86,7 +86,7 @@ def _rows(array: NDArray[Any]) -> NDArray[Any]:
     return array.reshape(array.shape[0], -1)
 
 
-def _slice(bound: Bound) -> Step:
+def _slice(bound: BoundOp) -> Call:
     source, start, counts, first, to = (bound.input(index) for index in range(5))
     clear = bool(bound.node.attribute("zeroUnused", 0))
     return partial(copy_runs, _rows(source), _rows(start), counts, first, to, _rows(bound.outputs[0]), clear)
@@ -98,11 +98,11 @@ def _rule(d: Adjoint) -> list[Value | None]:
     return [made[0], made[1], None, None, None]
 
 
-def _both(node: Node) -> Made:
+def _both(node: Node) -> OutputTypes:
     return [(node.input(index).dtype, node.input(index).shape) for index in range(2)]
 
 
-def _back(bound: Bound) -> Step:
+def _back(bound: BoundOp) -> Call:
     counts, first, to, g = (bound.input(index) for index in range(2, 6))
     d_source, d_start = bound.outputs
     clear = bool(bound.node.attribute("zeroUnused", 0))
@@ -110,7 +110,7 @@ def _back(bound: Bound) -> Step:
 
 
 OPS = [
-    OpDef("SequenceSlice", (5, 5), _shape, contiguous(_slice), moves, _rule, domain=GRAPHCORE),
+    OpDef("SequenceSlice", (5, 5), _shape, with_contiguous_operands(_slice), copy_cost, _rule, domain=GRAPHCORE),
     # SequenceSliceGrad(source, start, counts, first, to, g)
-    OpDef("SequenceSliceGrad", (6, 6), _both, contiguous(_back), moves),
+    OpDef("SequenceSliceGrad", (6, 6), _both, with_contiguous_operands(_back), copy_cost),
 ]

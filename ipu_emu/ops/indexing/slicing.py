@@ -9,10 +9,10 @@ import numpy as np
 
 from ipu_emu.graph.op import GRAPHCORE
 from ipu_emu.ops.core.adjoint import Adjoint, Value
-from ipu_emu.ops.core.cost import moves
-from ipu_emu.ops.core.kernel_helpers import chain
-from ipu_emu.ops.core.node import Made, Node
-from ipu_emu.ops.core.op_definition import Bound, OpDef, Step
+from ipu_emu.ops.core.cost import copy_cost
+from ipu_emu.ops.core.kernel_helpers import call_chain
+from ipu_emu.ops.core.node import Node, OutputTypes
+from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef
 from ipu_emu.ops.core.shape_rules import axis_of, same
 
 __all__ = ["OPS"]
@@ -21,16 +21,16 @@ __all__ = ["OPS"]
 _Array = Any
 
 
-def _by_attribute(node: Node) -> Made:
+def _by_attribute(node: Node) -> OutputTypes:
     return [(node.input(0).dtype, tuple(node.attribute("shape", [])))]
 
 
 def _slices(node: Node) -> tuple[slice, ...]:
     """One slice for each axis, with bounds cut to the axis as ONNX says."""
     x = node.input(0)
-    starts, ends = list(node.given("starts", 1)), list(node.given("ends", 2))
-    axes = node.given("axes", 3) or list(range(len(starts)))
-    steps = node.given("steps", 4) or [1] * len(starts)
+    starts, ends = list(node.attribute_or_constant("starts", 1)), list(node.attribute_or_constant("ends", 2))
+    axes = node.attribute_or_constant("axes", 3) or list(range(len(starts)))
+    steps = node.attribute_or_constant("steps", 4) or [1] * len(starts)
     if not len(starts) == len(ends) == len(axes) == len(steps) or 0 in steps:
         raise node.fail(f"starts {starts}, ends {ends}, axes {axes} and steps {steps} do not belong together")
     made = [slice(None)] * x.rank
@@ -43,13 +43,13 @@ def _slices(node: Node) -> tuple[slice, ...]:
     return tuple(made)
 
 
-def _slice_shape(node: Node) -> Made:
+def _slice_shape(node: Node) -> OutputTypes:
     x = node.input(0)
     sizes = (len(range(*s.indices(size))) for s, size in zip(_slices(node), x.shape, strict=True))
     return [(x.dtype, tuple(sizes))]
 
 
-def _slice(bound: Bound) -> Step:
+def _slice(bound: BoundOp) -> Call:
     return partial(np.copyto, bound.outputs[0], bound.input(0)[_slices(bound.node)])
 
 
@@ -60,12 +60,12 @@ def _slice_grad(d: Adjoint) -> Value:
     return d.g.op("SliceInto", shape=list(d.shape), starts=starts, ends=ends, steps=steps)
 
 
-def _slice_into(bound: Bound) -> Step:
+def _slice_into(bound: BoundOp) -> Call:
     """Zeros, with the input in the places of a slice."""
     node, y = bound.node, bound.outputs[0]
     triples = zip(*(node.attribute(name, []) for name in ("starts", "ends", "steps")), strict=True)
     place = y[tuple(slice(a, b if b >= 0 else None, step) for a, b, step in triples)]
-    return chain(partial(y.fill, 0), partial(np.copyto, place, bound.input(0)))
+    return call_chain(partial(y.fill, 0), partial(np.copyto, place, bound.input(0)))
 
 
 def _slice_into_grad(d: Adjoint) -> Value:
@@ -80,12 +80,12 @@ def _subsample_slices(node: Node) -> tuple[slice, ...]:
     return tuple(slice(None, None, stride) for stride in strides)
 
 
-def _subsample_shape(node: Node) -> Made:
+def _subsample_shape(node: Node) -> OutputTypes:
     x = node.input(0)
     return [(x.dtype, tuple(-(-n // s.step) for n, s in zip(x.shape, _subsample_slices(node), strict=True)))]
 
 
-def _subsample(bound: Bound) -> Step:
+def _subsample(bound: BoundOp) -> Call:
     return partial(np.copyto, bound.outputs[0], bound.input(0)[_subsample_slices(bound.node)])
 
 
@@ -99,7 +99,7 @@ def _reversed(node: Node) -> tuple[slice, ...]:
     return tuple(slice(None, None, -1 if axis in axes else 1) for axis in range(node.input(0).rank))
 
 
-def _reverse(bound: Bound) -> Step:
+def _reverse(bound: BoundOp) -> Call:
     return partial(np.copyto, bound.outputs[0], bound.input(0)[_reversed(bound.node)])
 
 
@@ -111,11 +111,11 @@ def _reverse_grad(d: Adjoint) -> Value:
 _SLICE = {1: "starts", 2: "ends", 3: "axes", 4: "steps"}
 
 OPS = [
-    OpDef("Slice", (1, 5), _slice_shape, _slice, moves, _slice_grad, given=_SLICE),
-    OpDef("Slice", (1, 1), _slice_shape, _slice, moves, _slice_grad, domain=GRAPHCORE),
+    OpDef("Slice", (1, 5), _slice_shape, _slice, copy_cost, _slice_grad, constant_inputs=_SLICE),
+    OpDef("Slice", (1, 1), _slice_shape, _slice, copy_cost, _slice_grad, domain=GRAPHCORE),
     # SliceInto(g; shape, starts, ends, steps): the gradient of a slice.
-    OpDef("SliceInto", (1, 1), _by_attribute, _slice_into, moves, _slice_into_grad),
-    OpDef("Subsample", (1, 1), _subsample_shape, _subsample, moves, _subsample_grad, domain=GRAPHCORE),
-    OpDef("Reverse", (1, 1), same, _reverse, moves, _reverse_grad, domain=GRAPHCORE),
-    OpDef("Reversed", (1, 1), same, _reverse, moves, _reverse_grad),
+    OpDef("SliceInto", (1, 1), _by_attribute, _slice_into, copy_cost, _slice_into_grad),
+    OpDef("Subsample", (1, 1), _subsample_shape, _subsample, copy_cost, _subsample_grad, domain=GRAPHCORE),
+    OpDef("Reverse", (1, 1), same, _reverse, copy_cost, _reverse_grad, domain=GRAPHCORE),
+    OpDef("Reversed", (1, 1), same, _reverse, copy_cost, _reverse_grad),
 ]

@@ -16,19 +16,19 @@ from numpy.typing import NDArray
 
 from ipu_emu.graph.dtype import FLOAT
 from ipu_emu.ops.core.cost import per_element
-from ipu_emu.ops.core.kernel_helpers import computed
-from ipu_emu.ops.core.node import Made, Node
+from ipu_emu.ops.core.kernel_helpers import allocating_kernel
+from ipu_emu.ops.core.node import Node, OutputTypes
 from ipu_emu.ops.core.op_definition import OpDef
-from ipu_emu.ops.indexing.index_arrays import integers
+from ipu_emu.ops.indexing.index_arrays import check_integer_indices
 
 __all__ = ["OPS"]
 
 _Array = NDArray[Any]
 
 
-def _shape(node: Node) -> Made:
+def _shape(node: Node) -> OutputTypes:
     x = node.input(0)
-    integers(node, x)
+    check_integer_indices(node, x)
     if x.rank not in (1, 2):
         raise node.fail(f"a row or a matrix of integers is needed, found {x}")
     if node.attribute("mode", "") not in ("TF", "IDF", "TFIDF"):
@@ -77,4 +77,4 @@ def _weighted(node: Node, counts: _Array) -> _Array:
     return weights[:columns] * (counts if mode == "TFIDF" else counts > 0)
 
 
-OPS = [OpDef("TfIdfVectorizer", (1, 1), _shape, computed(_count), per_element(4))]
+OPS = [OpDef("TfIdfVectorizer", (1, 1), _shape, allocating_kernel(_count), per_element(4))]

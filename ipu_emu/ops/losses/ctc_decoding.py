@@ -20,10 +20,10 @@ from gcl.kernels.jit import jit, part
 from ipu_emu.graph.dtype import UINT32
 from ipu_emu.graph.op import GRAPHCORE
 from ipu_emu.ops.core.cost import flops
-from ipu_emu.ops.core.kernel_helpers import contiguous
-from ipu_emu.ops.core.node import Made, Node
-from ipu_emu.ops.core.op_definition import Bound, OpDef, Step
-from ipu_emu.ops.losses.ctc_loss import joined
+from ipu_emu.ops.core.kernel_helpers import with_contiguous_operands
+from ipu_emu.ops.core.node import Node, OutputTypes
+from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef
+from ipu_emu.ops.losses.ctc_loss import log_add_exp
 
 __all__ = ["OPS"]
 
@@ -55,13 +55,13 @@ def _scores(
     classes = p.shape[0]
     for i in range(count):
         node = best[i]
-        whole = joined(sums[i, _BLANK], sums[i, _ELSE])
+        whole = log_add_exp(sums[i, _BLANK], sums[i, _ELSE])
         next_sums[i, blank, _BLANK] = whole + p[blank]
         again = sums[i, _ELSE] + p[tree[node, _LABEL]] if tree[node, _DEPTH] else -np.inf
         next_sums[i, blank, _ELSE] = again
     for i in range(count):
         node = best[i]
-        whole = joined(sums[i, _BLANK], sums[i, _ELSE])
+        whole = log_add_exp(sums[i, _BLANK], sums[i, _ELSE])
         for c in range(classes):
             if c == blank:
                 continue
@@ -70,12 +70,12 @@ def _scores(
             child = _longer(tree, node, c)
             place = tree[child, _PLACE] if child >= 0 else -1
             if place >= 0:
-                next_sums[place, blank, _ELSE] = joined(next_sums[place, blank, _ELSE], gain)
+                next_sums[place, blank, _ELSE] = log_add_exp(next_sums[place, blank, _ELSE], gain)
                 gain = -np.inf
             next_sums[i, c, _BLANK], next_sums[i, c, _ELSE] = -np.inf, gain
     for i in range(count):
         for c in range(classes):
-            scores[i * classes + c] = joined(next_sums[i, c, _BLANK], next_sums[i, c, _ELSE])
+            scores[i * classes + c] = log_add_exp(next_sums[i, c, _BLANK], next_sums[i, c, _ELSE])
 
 
 @part
@@ -139,14 +139,14 @@ def ctc_decode(
         labels[n] = 0
         for k in range(losses.shape[1]):
             node = best[0, k] if k < count else 0
-            losses[n, k] = -joined(sums[0, k, _BLANK], sums[0, k, _ELSE]) if k < count else np.inf
+            losses[n, k] = -log_add_exp(sums[0, k, _BLANK], sums[0, k, _ELSE]) if k < count else np.inf
             sizes[n, k] = tree[node, _DEPTH]
             while tree[node, _DEPTH] > 0:
                 labels[n, k, tree[node, _DEPTH] - 1] = tree[node, _LABEL]
                 node = tree[node, _PARENT]
 
 
-def _shape(node: Node) -> Made:
+def _shape(node: Node) -> OutputTypes:
     p, lengths = node.input(0), node.input(1)
     if p.rank != 3 or lengths.shape != p.shape[1:2] or not lengths.dtype.is_integer:
         raise node.fail(f"log probabilities [T, N, C] and N integers are needed, found {p} and {lengths}")
@@ -164,7 +164,7 @@ def _settings(node: Node) -> tuple[int, int, int]:
     return int(node.attribute("blank", 0)), int(node.attribute("beamWidth", 100)), int(node.attribute("topPaths", 1))
 
 
-def _decode(bound: Bound) -> Step:
+def _decode(bound: BoundOp) -> Call:
     p, lengths = bound.input(0), bound.input(1)
     blank, width, _ = _settings(bound.node)
     times, _, classes = p.shape
@@ -180,4 +180,6 @@ def _work(node: Node) -> int:
     return 10 * times * batch * classes * _settings(node)[1]
 
 
-OPS = [OpDef("CtcBeamSearchDecoder", (2, 2), _shape, contiguous(_decode), flops(_work), domain=GRAPHCORE)]
+OPS = [
+    OpDef("CtcBeamSearchDecoder", (2, 2), _shape, with_contiguous_operands(_decode), flops(_work), domain=GRAPHCORE)
+]

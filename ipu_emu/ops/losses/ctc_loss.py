@@ -20,28 +20,28 @@ from ipu_emu.graph import dtype_named
 from ipu_emu.graph.op import GRAPHCORE
 from ipu_emu.ops.core.adjoint import Adjoint, Value
 from ipu_emu.ops.core.cost import flops
-from ipu_emu.ops.core.kernel_helpers import contiguous
-from ipu_emu.ops.core.node import Made, Node
-from ipu_emu.ops.core.op_definition import Bound, OpDef, Step
+from ipu_emu.ops.core.kernel_helpers import with_contiguous_operands
+from ipu_emu.ops.core.node import Node, OutputTypes
+from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef
 from ipu_emu.ops.core.shape_rules import reduction_of
 
-__all__ = ["OPS", "joined"]
+__all__ = ["OPS", "log_add_exp"]
 
 
 @part
-def joined(a: Any, b: Any) -> Any:
+def log_add_exp(a: Any, b: Any) -> Any:
     """log(exp(a) + exp(b))"""
     high, low = max(a, b), min(a, b)
     return high if low == -np.inf else high + np.log1p(np.exp(low - high))
 
 
 @part
-def _station(labels: NDArray[Any], k: int, blank: int) -> int:
+def _extended_label(labels: NDArray[Any], k: int, blank: int) -> int:
     return labels[k // 2] if k % 2 else blank
 
 
 @part
-def _jumps(labels: NDArray[Any], k: int) -> bool:
+def _may_skip(labels: NDArray[Any], k: int) -> bool:
     """Whether a path may come to station ``k`` from that before the last."""
     return k % 2 == 1 and k > 1 and labels[k // 2] != labels[k // 2 - 1]
 
@@ -56,14 +56,14 @@ def _forward(p: NDArray[Any], labels: NDArray[Any], times: int, count: int, blan
             else:
                 before = alpha[t - 1, k]
                 if k > 0:
-                    before = joined(before, alpha[t - 1, k - 1])
-                if _jumps(labels, k):
-                    before = joined(before, alpha[t - 1, k - 2])
-            alpha[t, k] = before + p[t, _station(labels, k, blank)]
+                    before = log_add_exp(before, alpha[t - 1, k - 1])
+                if _may_skip(labels, k):
+                    before = log_add_exp(before, alpha[t - 1, k - 2])
+            alpha[t, k] = before + p[t, _extended_label(labels, k, blank)]
     if times == 0:
         return 0.0 if count == 1 else -np.inf
     last = alpha[times - 1, count - 1]
-    return joined(last, alpha[times - 1, count - 2]) if count > 1 else last
+    return log_add_exp(last, alpha[times - 1, count - 2]) if count > 1 else last
 
 
 @jit
@@ -126,13 +126,13 @@ def ctc_grad(
                 if t == last - 1:
                     after = 0.0 if k >= count - 2 else -np.inf
                 else:
-                    after = beta[k] + p[t + 1, n, _station(labels, k, blank)]
+                    after = beta[k] + p[t + 1, n, _extended_label(labels, k, blank)]
                     if k + 1 < count:
-                        after = joined(after, beta[k + 1] + p[t + 1, n, _station(labels, k + 1, blank)])
-                    if k + 2 < count and _jumps(labels, k + 2):
-                        after = joined(after, beta[k + 2] + p[t + 1, n, _station(labels, k + 2, blank)])
+                        after = log_add_exp(after, beta[k + 1] + p[t + 1, n, _extended_label(labels, k + 1, blank)])
+                    if k + 2 < count and _may_skip(labels, k + 2):
+                        after = log_add_exp(after, beta[k + 2] + p[t + 1, n, _extended_label(labels, k + 2, blank)])
                 beta[k] = after
-                dp[t, n, _station(labels, k, blank)] -= scale * np.exp(alpha[t, k] + after - whole)
+                dp[t, n, _extended_label(labels, k, blank)] -= scale * np.exp(alpha[t, k] + after - whole)
 
 
 def _checked(node: Node, first: int = 0) -> None:
@@ -147,7 +147,7 @@ def _checked(node: Node, first: int = 0) -> None:
         raise node.fail(f"blank {node.attribute('blank', 0)} is not one of {p.shape[2]} classes")
 
 
-def _shape(node: Node) -> Made:
+def _shape(node: Node) -> OutputTypes:
     _checked(node)
     p, kind = node.input(0), node.attribute("outDataType", "UNDEFINED")
     dtype = p.dtype if kind == "UNDEFINED" else dtype_named(kind)
@@ -163,15 +163,15 @@ def _settings(node: Node) -> tuple[int, bool, bool]:
     )
 
 
-def _stations(node: Node, first: int) -> tuple[int, int]:
+def _lattice_sizes(node: Node, first: int) -> tuple[int, int]:
     """Times and stations at most."""
     return max(node.input(first).shape[0], 1), 2 * node.input(first + 1).shape[1] + 1
 
 
-def _loss(bound: Bound) -> Step:
+def _loss(bound: BoundOp) -> Call:
     node, total = bound.node, bound.node.attribute("reduction", "Mean") != "NoReduction"
     p, targets, times, sizes = (bound.input(index) for index in range(4))
-    alpha = bound.scratch[0].reshape(_stations(node, 0))
+    alpha = bound.scratch[0].reshape(_lattice_sizes(node, 0))
     return partial(ctc_loss, p, targets, times, sizes, bound.outputs[0].reshape(-1), alpha, *_settings(node), total)
 
 
@@ -181,33 +181,35 @@ def _rule(d: Adjoint) -> list[Value | None]:
     return [d.g.op("CtcLossGrad", *d.inputs, **attributes), None, None, None]
 
 
-def _grad_shape(node: Node) -> Made:
+def _grad_shape(node: Node) -> OutputTypes:
     return [(node.input(1).dtype, node.input(1).shape)]
 
 
-def _grad(bound: Bound) -> Step:
+def _grad(bound: BoundOp) -> Call:
     node, (alpha, beta) = bound.node, bound.scratch
     g, p, targets, times, sizes = (bound.input(index) for index in range(5))
-    alpha = alpha.reshape(_stations(node, 1))
+    alpha = alpha.reshape(_lattice_sizes(node, 1))
     return partial(ctc_grad, g.reshape(-1), p, targets, times, sizes, bound.outputs[0], alpha, beta, *_settings(node))
 
 
 def _room(node: Node) -> list[int]:
-    times, stations = _stations(node, 0)
+    times, stations = _lattice_sizes(node, 0)
     return [times * stations]
 
 
 def _grad_room(node: Node) -> list[int]:
-    times, stations = _stations(node, 1)
+    times, stations = _lattice_sizes(node, 1)
     return [times * stations, stations]
 
 
 def _work(first: int) -> Any:
-    return flops(lambda node: 10 * node.input(first).shape[1] * _stations(node, first)[0] * _stations(node, first)[1])
+    return flops(
+        lambda node: 10 * node.input(first).shape[1] * _lattice_sizes(node, first)[0] * _lattice_sizes(node, first)[1]
+    )
 
 
 OPS = [
-    OpDef("Ctc", (4, 4), _shape, contiguous(_loss), _work(0), _rule, _room, domain=GRAPHCORE),
+    OpDef("Ctc", (4, 4), _shape, with_contiguous_operands(_loss), _work(0), _rule, _room, domain=GRAPHCORE),
     # CtcLossGrad(g, log_probs, targets, input_lengths, target_lengths)
-    OpDef("CtcLossGrad", (5, 5), _grad_shape, contiguous(_grad), _work(1), None, _grad_room),
+    OpDef("CtcLossGrad", (5, 5), _grad_shape, with_contiguous_operands(_grad), _work(1), None, _grad_room),
 ]

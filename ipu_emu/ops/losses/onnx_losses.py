@@ -6,14 +6,14 @@ import numpy as np
 
 from ipu_emu.graph import Graph, Op
 from ipu_emu.ops.core.cost import per_element
-from ipu_emu.ops.core.node import Made, Node, inputs_of
-from ipu_emu.ops.core.op_definition import OpDef, unreached
+from ipu_emu.ops.core.node import Node, OutputTypes, input_node
+from ipu_emu.ops.core.op_definition import OpDef, replaced_before_run
 from ipu_emu.ops.core.rewrite import Rewrite
 
 __all__ = ["OPS"]
 
 
-def _nll_shape(node: Node) -> Made:
+def _nll_shape(node: Node) -> OutputTypes:
     x, labels = node.input(0), node.input(1)
     if x.rank < 2 or labels.shape != (x.shape[0], *x.shape[2:]) or not labels.dtype.is_integer:
         raise node.fail(f"labels {labels} must be integers of shape {[x.shape[0], *x.shape[2:]]} to fit {x}")
@@ -24,19 +24,19 @@ def _nll_shape(node: Node) -> Made:
     return [(x.dtype, labels.shape if node.attribute("reduction", "mean") == "none" else ())]
 
 
-def _cross_entropy_shape(node: Node) -> Made:
+def _cross_entropy_shape(node: Node) -> OutputTypes:
     x = node.input(0)
     return [*_nll_shape(node), (x.dtype, x.shape)]
 
 
 def _nll(graph: Graph, op: Op) -> list[Op]:
     rewrite = Rewrite(graph, op)
-    _loss(rewrite, inputs_of(graph, op), op.inputs[0])
+    _loss(rewrite, input_node(graph, op), op.inputs[0])
     return rewrite.ops
 
 
 def _cross_entropy(graph: Graph, op: Op) -> list[Op]:
-    rewrite, node = Rewrite(graph, op), inputs_of(graph, op)
+    rewrite, node = Rewrite(graph, op), input_node(graph, op)
     rank = node.input(0).rank
     perm = [0, *range(2, rank), 1]
     back = [0, rank - 1, *range(1, rank - 1)]
@@ -78,6 +78,13 @@ def _loss(rewrite: Rewrite, node: Node, logs: str) -> None:
 
 
 OPS = [
-    OpDef("NegativeLogLikelihoodLoss", (2, 3), _nll_shape, unreached, per_element(3), expand=_nll),
-    OpDef("SoftmaxCrossEntropyLoss", (2, 3), _cross_entropy_shape, unreached, per_element(15), expand=_cross_entropy),
+    OpDef("NegativeLogLikelihoodLoss", (2, 3), _nll_shape, replaced_before_run, per_element(3), expand=_nll),
+    OpDef(
+        "SoftmaxCrossEntropyLoss",
+        (2, 3),
+        _cross_entropy_shape,
+        replaced_before_run,
+        per_element(15),
+        expand=_cross_entropy,
+    ),
 ]

@@ -15,9 +15,9 @@ from ipu_emu.graph.dtype import FLOAT16
 from ipu_emu.graph.op import GRAPHCORE
 from ipu_emu.ops.core.adjoint import Adjoint, Value
 from ipu_emu.ops.core.cost import per_element
-from ipu_emu.ops.core.kernel_helpers import chain, scalar, view
-from ipu_emu.ops.core.node import Made, Node
-from ipu_emu.ops.core.op_definition import Bound, OpDef, Step
+from ipu_emu.ops.core.kernel_helpers import call_chain, scalar, view
+from ipu_emu.ops.core.node import Node, OutputTypes
+from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef
 from ipu_emu.ops.core.shape_rules import reduction_of, same, scalar_or_same
 
 __all__ = ["OPS"]
@@ -39,7 +39,7 @@ def _mean_factor(node: Node, count: int) -> float:
 # L1
 
 
-def _l1_shape(node: Node) -> Made:
+def _l1_shape(node: Node) -> OutputTypes:
     if node.input(0).rank == 0:
         raise EmulatorError("L1Op not valid for rank-0 tensor (scalar)")
     return scalar_or_same(node)
@@ -49,12 +49,12 @@ def _l1_factor(node: Node) -> np.float32:
     return scalar(node.attribute("lambda", 1.0) * _mean_factor(node, node.input(0).nelms))
 
 
-def _l1(bound: Bound) -> Step:
+def _l1(bound: BoundOp) -> Call:
     x, y, factor = bound.input(0), bound.outputs[0], _l1_factor(bound.node)
     if bound.node.attribute("reduction", "Mean") == "NoReduction":
-        return chain(partial(np.absolute, x, y), partial(np.multiply, y, factor, y))
+        return call_chain(partial(np.absolute, x, y), partial(np.multiply, y, factor, y))
     sizes = view(bound.scratch[0], x.shape)
-    return chain(
+    return call_chain(
         partial(np.absolute, x, sizes),
         partial(np.add.reduce, sizes, None, None, y),
         partial(np.multiply, y, factor, y),
@@ -65,9 +65,9 @@ def _l1_grad_rule(d: Adjoint) -> Value:
     return d.x.op("L1Grad", d.g, **d.node.op.attributes)
 
 
-def _l1_grad(bound: Bound) -> Step:
+def _l1_grad(bound: BoundOp) -> Call:
     x, g, out = bound.input(0), bound.input(1), bound.outputs[0]
-    return chain(
+    return call_chain(
         partial(np.sign, x, out),
         partial(np.multiply, out, g, out),
         partial(np.multiply, out, _l1_factor(bound.node), out),
@@ -77,12 +77,12 @@ def _l1_grad(bound: Bound) -> Step:
 # Identity
 
 
-def _identity_loss(bound: Bound) -> Step:
+def _identity_loss(bound: BoundOp) -> Call:
     x, y, reduction = bound.input(0), bound.outputs[0], bound.node.attribute("reduction", "Mean")
     if reduction == "NoReduction":
         return partial(np.copyto, y, x)
     factor = scalar(_mean_factor(bound.node, x.size))
-    return chain(partial(np.add.reduce, x, None, None, y), partial(np.multiply, y, factor, y))
+    return call_chain(partial(np.add.reduce, x, None, None, y), partial(np.multiply, y, factor, y))
 
 
 def _identity_loss_grad(d: Adjoint) -> Value:
@@ -92,7 +92,7 @@ def _identity_loss_grad(d: Adjoint) -> Value:
 # Negative log likelihood
 
 
-def _nll_shape(node: Node) -> Made:
+def _nll_shape(node: Node) -> OutputTypes:
     _check_labels(node, node.input(0), node.input(1))
     whole = reduction_of(node) == "NoReduction"
     return [(node.input(0).dtype, node.input(1).shape if whole else ())]
@@ -198,24 +198,24 @@ def _settings(node: Node) -> tuple[int, bool, bool]:
     )
 
 
-def _nll(bound: Bound) -> Step:
+def _nll(bound: BoundOp) -> Call:
     p, labels, y = bound.input(0), bound.input(1), bound.outputs[0]
     smallest = _SMALLEST[bound.node.input(0).dtype is FLOAT16][0]
     whole = bound.node.attribute("reduction", "Mean") == "NoReduction"
     losses = view(y, (labels.size,)) if whole else bound.scratch[0]
     rows = _rows(p, labels)
     step = partial(nll, rows, view(labels, (labels.size,)), losses, smallest, *_settings(bound.node))
-    return step if whole else chain(step, partial(np.add.reduce, losses, None, None, y))
+    return step if whole else call_chain(step, partial(np.add.reduce, losses, None, None, y))
 
 
-def _nll_grad(bound: Bound) -> Step:
+def _nll_grad(bound: BoundOp) -> Call:
     g, p, labels = bound.input(0), bound.input(1), view(bound.input(2), (bound.input(2).size,))
     smallest = _SMALLEST[bound.node.input(1).dtype is FLOAT16][1]
     arrays = view(g, (g.size,)), _rows(p, labels), labels, _rows(bound.outputs[0], labels)
     return partial(nll_grad, *arrays, smallest, *_settings(bound.node))
 
 
-def _softmax_nll_grad(bound: Bound) -> Step:
+def _softmax_nll_grad(bound: BoundOp) -> Call:
     g, p, labels = bound.input(0), bound.input(1), view(bound.input(2), (bound.input(2).size,))
     ignore, _, mean = _settings(bound.node)
     return partial(
@@ -223,7 +223,7 @@ def _softmax_nll_grad(bound: Bound) -> Step:
     )
 
 
-def _second(node: Node) -> Made:
+def _second(node: Node) -> OutputTypes:
     return [(node.input(1).dtype, node.input(1).shape)]
 
 

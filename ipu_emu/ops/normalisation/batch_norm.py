@@ -23,9 +23,9 @@ from ipu_emu.ops.communication.collective_ops import GROUP as COLLECTIVE_GROUP
 from ipu_emu.ops.communication.collective_ops import MEAN, OPERATOR
 from ipu_emu.ops.core.adjoint import Adjoint, Value
 from ipu_emu.ops.core.cost import per_element
-from ipu_emu.ops.core.kernel_helpers import chain, scalar, singles, storage
-from ipu_emu.ops.core.node import Made, Node, inputs_of
-from ipu_emu.ops.core.op_definition import Bound, OpDef, Step, always
+from ipu_emu.ops.core.kernel_helpers import call_chain, in_float32, scalar, storage
+from ipu_emu.ops.core.node import Node, OutputTypes, input_node
+from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef, always
 from ipu_emu.ops.core.rewrite import Rewrite
 from ipu_emu.ops.core.row_kernels import norm, norm_grad
 
@@ -40,7 +40,7 @@ def _epsilon(node: Node) -> float:
     return float(np.float32(node.attribute("epsilon", 1e-5)))
 
 
-def _batch_shape(node: Node) -> Made:
+def _batch_shape(node: Node) -> OutputTypes:
     x = node.input(0)
     if x.rank < 2:
         raise node.fail(f"data [N, C, ...] is needed, found {x}")
@@ -85,7 +85,7 @@ def _own(graph: Graph, op: Op) -> list[Op]:
 
 def _shared(graph: Graph, op: Op, replicas: int) -> list[Op]:
     """By the statistics of the batches of ``replicas`` replicas, in FLOAT: two small collectives, and two back."""
-    rewrite, node = Rewrite(graph, op), inputs_of(graph, op)
+    rewrite, node = Rewrite(graph, op), input_node(graph, op)
     x, scale, bias = (_cast(rewrite, node, index, FLOAT) for index in range(3))
     axes = [axis for axis in range(node.input(0).rank) if axis != 1]
     wide = [-1, *[1] * (node.input(0).rank - 2)]
@@ -141,18 +141,18 @@ def _placement(op: Op) -> dict[str, Any]:
     return {name: value for name, value in op.attributes.items() if name.startswith("__")}
 
 
-def _train_shape(node: Node) -> Made:
+def _train_shape(node: Node) -> OutputTypes:
     x, scale = node.input(0), node.input(1)
     return [(x.dtype, x.shape), (scale.dtype, scale.shape), (scale.dtype, scale.shape), (FLOAT, scale.shape)]
 
 
-def _channels(bound: Bound) -> tuple[int, int]:
+def _channels(bound: BoundOp) -> tuple[int, int]:
     """Rows and columns of [C, H, W, N]."""
     x = bound.outputs[0]
     return x.shape[1], x.size // max(x.shape[1], 1)
 
 
-def _batch_train(bound: Bound) -> Step:
+def _batch_train(bound: BoundOp) -> Call:
     x, scale, bias = (bound.input(i) for i in range(3))
     y, mean, variance, inverse = bound.outputs
     rows, columns = _channels(bound)
@@ -166,12 +166,12 @@ def _train_grad(d: Adjoint) -> Sequence[Value | None]:
     return d.g.ops(3, "BatchNormGrad", d.x, d.input(1), d.outputs[1], d.outputs[3])
 
 
-def _batch_grad_shape(node: Node) -> Made:
+def _batch_grad_shape(node: Node) -> OutputTypes:
     x, scale = node.input(1), node.input(2)
     return [(x.dtype, x.shape), (scale.dtype, scale.shape), (scale.dtype, scale.shape)]
 
 
-def _batch_grad(bound: Bound) -> Step:
+def _batch_grad(bound: BoundOp) -> Call:
     g, x, scale, mean, inverse = (bound.input(i) for i in range(5))
     dx, dscale, dbias = bound.outputs
     rows, columns = _channels(bound)
@@ -180,27 +180,27 @@ def _batch_grad(bound: Bound) -> Step:
     )
 
 
-def _running_mean(bound: Bound) -> Step:
+def _running_mean(bound: BoundOp) -> Call:
     old, batch, new, share = bound.input(0), bound.input(1), bound.outputs[0], bound.scratch[0]
     keep, take = (scalar(bound.node.attribute(name, 0.0)) for name in ("keep", "take"))
     share = share.reshape(batch.shape)
-    return chain(
+    return call_chain(
         partial(np.multiply, batch, take, share),
         partial(np.multiply, old, keep, new),
         partial(np.add, new, share, new),
     )
 
 
-def _first(node: Node) -> Made:
+def _first(node: Node) -> OutputTypes:
     return [(node.input(0).dtype, node.input(0).shape)]
 
 
-def _batch_infer(bound: Bound) -> Step:
+def _batch_infer(bound: BoundOp) -> Call:
     """y = x factor + shift, with one of each for a channel."""
     x, scale, bias, mean, variance = (bound.input(i) for i in range(5))
     y, (factor, shift) = bound.outputs[0], bound.scratch
     epsilon, shape = scalar(_epsilon(bound.node)), (1, -1, *(1,) * (x.ndim - 2))
-    return chain(
+    return call_chain(
         partial(np.add, variance, epsilon, factor),
         partial(np.sqrt, factor, factor),
         partial(np.divide, scale, factor, factor),
@@ -232,14 +232,22 @@ OPS = [
         "BatchNormTrain",
         (3, 3),
         _train_shape,
-        singles(_batch_train),
+        in_float32(_batch_train),
         _cost,
         _train_grad,
-        spatial=(0, 3),
-        halves=always,
+        batch_innermost=(0, 3),
+        takes_half=always,
     ),
     # BatchNormGrad(g, x, scale, mean, inverse) -> dx, dscale, dbias
-    OpDef("BatchNormGrad", (5, 5), _batch_grad_shape, singles(_batch_grad), _cost, spatial=(0, 1, 5), halves=always),
+    OpDef(
+        "BatchNormGrad",
+        (5, 5),
+        _batch_grad_shape,
+        in_float32(_batch_grad),
+        _cost,
+        batch_innermost=(0, 1, 5),
+        takes_half=always,
+    ),
     # RunningMean(old, batch): keep old + take batch, in its place
     OpDef(
         "RunningMean",

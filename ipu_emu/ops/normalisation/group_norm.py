@@ -17,9 +17,9 @@ from ipu_emu.graph.dtype import FLOAT, FLOAT16
 from ipu_emu.graph.op import GRAPHCORE
 from ipu_emu.ops.core.adjoint import Adjoint, Value
 from ipu_emu.ops.core.cost import per_element
-from ipu_emu.ops.core.kernel_helpers import chain, singles
-from ipu_emu.ops.core.node import Made, Node
-from ipu_emu.ops.core.op_definition import Bound, OpDef, Step
+from ipu_emu.ops.core.kernel_helpers import call_chain, in_float32
+from ipu_emu.ops.core.node import Node, OutputTypes
+from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef
 from ipu_emu.ops.core.row_kernels import norm, norm_grad
 
 __all__ = ["OPS"]
@@ -31,7 +31,7 @@ def _epsilon(node: Node) -> float:
     return float(np.float32(node.attribute("epsilon", 1e-5)))
 
 
-def _group_shape(node: Node) -> Made:
+def _group_shape(node: Node) -> OutputTypes:
     x, groups = node.input(0), node.attribute("num_groups", 1)
     if x.rank < 2 or groups < 1 or x.shape[1] % groups:
         raise node.fail(f"num_groups {groups} must divide the channels of {x}, which has to be [N, C, ...]")
@@ -48,12 +48,12 @@ def _per_column(node: Node) -> bool:
     return node.attribute("num_groups", 1) == 1 and x.nelms == x.shape[0] * x.shape[1]
 
 
-def _rows(bound: Bound) -> tuple[int, int]:
+def _rows(bound: BoundOp) -> tuple[int, int]:
     rows = bound.outputs[0].shape[0] * bound.node.attribute("num_groups", 1)
     return rows, bound.outputs[0].size // max(rows, 1)
 
 
-def _in_rows(array: _Array) -> tuple[_Array, list[Step]]:
+def _in_rows(array: _Array) -> tuple[_Array, list[Call]]:
     """``array`` in the order of its axes, and the call that brings it there."""
     if array.flags.c_contiguous:
         return array, []
@@ -65,7 +65,7 @@ def _wide(shape: tuple[int, ...]) -> tuple[int, ...]:
     return (1, -1, *(1,) * (len(shape) - 2))
 
 
-def _group(bound: Bound) -> Step:
+def _group(bound: BoundOp) -> Call:
     scale, bias, variance = bound.input(1), bound.input(2), bound.scratch[0]
     y, mean, inverse = bound.outputs
     rows, columns = _rows(bound)
@@ -81,7 +81,7 @@ def _group(bound: Bound) -> Step:
         steps.append(partial(np.add, out, bias.reshape(_wide(y.shape)), out))
     if out is not y:
         steps.append(partial(np.copyto, y, out))
-    return chain(*steps)
+    return call_chain(*steps)
 
 
 def _group_workspace(node: Node) -> list[int]:
@@ -93,12 +93,12 @@ def _group_grad_rule(d: Adjoint) -> Sequence[Value | None]:
     return d.g.ops(3, "GroupNormGrad", d.x, d.input(1), d.outputs[1], d.outputs[2], num_groups=groups)
 
 
-def _group_grad_shape(node: Node) -> Made:
+def _group_grad_shape(node: Node) -> OutputTypes:
     x, scale = node.input(1), node.input(2)
     return [(x.dtype, x.shape), (scale.dtype, scale.shape), (scale.dtype, scale.shape)]
 
 
-def _group_grad(bound: Bound) -> Step:
+def _group_grad(bound: BoundOp) -> Call:
     scale, mean, inverse = (bound.input(i) for i in (2, 3, 4))
     dx, dscale, dbias = bound.outputs
     (g, first), (x, second) = _in_rows(bound.input(0)), _in_rows(bound.input(1))
@@ -131,7 +131,7 @@ def _group_grad(bound: Bound) -> Step:
         ]
     if out is not dx:
         steps.append(partial(np.copyto, dx, out))
-    return chain(*steps)
+    return call_chain(*steps)
 
 
 def _group_grad_workspace(node: Node) -> list[int]:
@@ -146,21 +146,21 @@ OPS = [
         "GroupNormalization",
         (3, 3),
         _group_shape,
-        singles(_group),
+        in_float32(_group),
         _cost,
         _group_grad_rule,
         workspace=_group_workspace,
         domain=GRAPHCORE,
-        halves=_per_column,
+        takes_half=_per_column,
     ),
     # GroupNormGrad(g, x, scale, mean, inverse) -> dx, dscale, dbias
     OpDef(
         "GroupNormGrad",
         (5, 5),
         _group_grad_shape,
-        singles(_group_grad),
+        in_float32(_group_grad),
         _cost,
         workspace=_group_grad_workspace,
-        halves=_per_column,
+        takes_half=_per_column,
     ),
 ]

@@ -11,8 +11,8 @@ from ipu_emu.graph import Graph, Op
 from ipu_emu.graph.dtype import FLOAT
 from ipu_emu.graph.op import GRAPHCORE
 from ipu_emu.ops.core.cost import per_element
-from ipu_emu.ops.core.node import Made, Node, inputs_of
-from ipu_emu.ops.core.op_definition import Expand, OpDef, unreached
+from ipu_emu.ops.core.node import Node, OutputTypes, input_node
+from ipu_emu.ops.core.op_definition import Expand, OpDef, replaced_before_run
 from ipu_emu.ops.core.rewrite import Rewrite
 from ipu_emu.ops.core.shape_rules import axes_of, axis_of, same
 
@@ -27,7 +27,7 @@ def _group(rewrite: Rewrite, x: str, scale: str, bias: str, groups: int, epsilon
 # Over the last axes of each sample
 
 
-def _layer_shape(node: Node) -> Made:
+def _layer_shape(node: Node) -> OutputTypes:
     x = node.input(0)
     axis = axis_of(node, node.attribute("axis", -1))
     for index in (1, 2):
@@ -47,7 +47,7 @@ def _broadcast_to(node: Node, index: int, shape: tuple[int, ...]) -> None:
 
 
 def _layer(graph: Graph, op: Op) -> list[Op]:
-    node, rewrite = inputs_of(graph, op), Rewrite(graph, op)
+    node, rewrite = input_node(graph, op), Rewrite(graph, op)
     x = node.input(0)
     axis = axis_of(node, node.attribute("axis", -1))
     inner = x.shape[axis:]
@@ -70,7 +70,7 @@ def _vector(rewrite: Rewrite, id: str, inner: tuple[int, ...]) -> str:
 
 def _rms(graph: Graph, op: Op) -> list[Op]:
     """x / sqrt(mean(x * x) + epsilon), scaled"""
-    node, rewrite = inputs_of(graph, op), Rewrite(graph, op)
+    node, rewrite = input_node(graph, op), Rewrite(graph, op)
     x = node.input(0)
     axis = axis_of(node, node.attribute("axis", -1))
     wide = rewrite.op("Cast", op.inputs[0], to=FLOAT.onnx)
@@ -82,7 +82,7 @@ def _rms(graph: Graph, op: Op) -> list[Op]:
     return rewrite.ops
 
 
-def _rms_shape(node: Node) -> Made:
+def _rms_shape(node: Node) -> OutputTypes:
     x = node.input(0)
     _broadcast_to(node, 1, x.shape[axis_of(node, node.attribute("axis", -1)) :])
     return [(node.input(1).dtype, x.shape)]
@@ -91,7 +91,7 @@ def _rms_shape(node: Node) -> Made:
 # Per channel, per group of channels
 
 
-def _channels_shape(node: Node) -> Made:
+def _channels_shape(node: Node) -> OutputTypes:
     x = node.input(0)
     if x.rank < 3:
         raise node.fail(f"data [N, C, ...] is needed, found {x}")
@@ -102,7 +102,7 @@ def _channels_shape(node: Node) -> Made:
 
 
 def _instance(graph: Graph, op: Op) -> list[Op]:
-    node, rewrite = inputs_of(graph, op), Rewrite(graph, op)
+    node, rewrite = input_node(graph, op), Rewrite(graph, op)
     x, scale, bias = op.inputs
     y = _group(rewrite, x, scale, bias, node.input(0).shape[1], node.attribute("epsilon", 1e-5))
     rewrite.op("Identity", y, into=op.outputs[0])
@@ -111,7 +111,7 @@ def _instance(graph: Graph, op: Op) -> list[Op]:
 
 def _groups(graph: Graph, op: Op) -> list[Op]:
     """Before opset 21 scale and bias had a number for each group, now for each channel."""
-    node, rewrite = inputs_of(graph, op), Rewrite(graph, op)
+    node, rewrite = input_node(graph, op), Rewrite(graph, op)
     channels, groups = node.input(0).shape[1], node.attribute("num_groups", 1)
     scale, bias = op.inputs[1:]
     if node.input(1).shape != (channels,):
@@ -124,7 +124,7 @@ def _groups(graph: Graph, op: Op) -> list[Op]:
 
 def _mean_variance(graph: Graph, op: Op) -> list[Op]:
     """(x - mean) / (standard deviation + 1e-9)"""
-    node, rewrite = inputs_of(graph, op), Rewrite(graph, op)
+    node, rewrite = input_node(graph, op), Rewrite(graph, op)
     axes = list(axes_of(node, node.attribute("axes", [0, 2, 3])))
     mean = rewrite.op("ReduceMean", op.inputs[0], axes=axes, keepdims=1)
     centred = rewrite.op("Sub", op.inputs[0], mean)
@@ -137,7 +137,7 @@ def _mean_variance(graph: Graph, op: Op) -> list[Op]:
 
 def _lp(graph: Graph, op: Op) -> list[Op]:
     """x / norm, 0 where the norm is 0"""
-    node, rewrite = inputs_of(graph, op), Rewrite(graph, op)
+    node, rewrite = input_node(graph, op), Rewrite(graph, op)
     power, axis = node.attribute("p", 2), axis_of(node, node.attribute("axis", -1))
     if power not in (1, 2):
         raise node.fail(f"p {power} was given; use 1 or 2")
@@ -150,7 +150,7 @@ def _lp(graph: Graph, op: Op) -> list[Op]:
 
 def _local_response(graph: Graph, op: Op) -> list[Op]:
     """x / (bias + alpha / size * sum of squares of the channels nearby) ^ beta"""
-    node, rewrite = inputs_of(graph, op), Rewrite(graph, op)
+    node, rewrite = input_node(graph, op), Rewrite(graph, op)
     x, size = node.input(0), int(node.attribute("size", 1))
     kind, flat = x.dtype.numpy, [x.shape[0], 1, x.shape[1], prod(x.shape[2:])]
     square = rewrite.op("ReshapeTo", rewrite.op("Mul", op.inputs[0], op.inputs[0]), shape=flat)
@@ -169,7 +169,7 @@ def _local_response(graph: Graph, op: Op) -> list[Op]:
 
 def _entry(type: str, inputs: tuple[int, int], shape: object, expand: Expand) -> OpDef:
     assert callable(shape)
-    return OpDef(type, inputs, shape, unreached, per_element(8), expand=expand)
+    return OpDef(type, inputs, shape, replaced_before_run, per_element(8), expand=expand)
 
 
 OPS = [

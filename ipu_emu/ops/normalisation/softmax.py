@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from ipu_emu.graph import Graph, Op
 from ipu_emu.ops.core.cost import per_element
-from ipu_emu.ops.core.kernel_helpers import chain, contiguous, singles, view
-from ipu_emu.ops.core.node import Made, Node, inputs_of
-from ipu_emu.ops.core.op_definition import Bound, OpDef, Step, always
+from ipu_emu.ops.core.kernel_helpers import call_chain, in_float32, view, with_contiguous_operands
+from ipu_emu.ops.core.node import Node, OutputTypes, input_node
+from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef, always
 from ipu_emu.ops.core.rewrite import Rewrite
 from ipu_emu.ops.core.row_kernels import softmax, softmax_grad
 from ipu_emu.ops.core.shape_rules import axis_of, same
@@ -31,7 +31,7 @@ def _rows(node: Node) -> tuple[int, int]:
     return prod(x.shape[:axis]), prod(x.shape[axis:])
 
 
-def _shape(node: Node) -> Made:
+def _shape(node: Node) -> OutputTypes:
     _rows(node) if node.op.version < 13 else axis_of(node, node.attribute("axis", -1))
     return same(node)
 
@@ -40,7 +40,7 @@ def _along_one_axis(graph: Graph, op: Op) -> list[Op] | None:
     """From opset 13 on these ops act along one axis; before, on everything from an axis on."""
     if op.version < 13:
         return None
-    rewrite, node = Rewrite(graph, op), inputs_of(graph, op)
+    rewrite, node = Rewrite(graph, op), input_node(graph, op)
     last = node.input(0).rank - 1
     axis = axis_of(node, node.attribute("axis", -1))
     perm = list(range(last + 1))
@@ -53,7 +53,7 @@ def _along_one_axis(graph: Graph, op: Op) -> list[Op] | None:
     return rewrite.ops
 
 
-def _hardmax(bound: Bound) -> Step:
+def _hardmax(bound: BoundOp) -> Call:
     rows = _rows(bound.node)
     return partial(mark_largest, view(bound.input(0), rows), view(bound.outputs[0], rows))
 
@@ -62,28 +62,28 @@ def _one_per_row(node: Node) -> list[int]:
     return [_rows(node)[0]]
 
 
-def _matrices(bound: Bound) -> tuple[list[NDArray[Any]], NDArray[Any]]:
+def _matrices(bound: BoundOp) -> tuple[list[NDArray[Any]], NDArray[Any]]:
     """Inputs and output as matrices, and a column of scratch."""
     rows = _rows(bound.node)
     arrays = [bound.input(i) for i in range(len(bound.inputs))] + [bound.outputs[0]]
     return [view(array, rows) for array in arrays], bound.scratch[0].reshape(-1, 1)
 
 
-def _shifted_exp(x: NDArray[Any], y: NDArray[Any], column: NDArray[Any]) -> list[Step]:
+def _shifted_exp(x: NDArray[Any], y: NDArray[Any], column: NDArray[Any]) -> list[Call]:
     return [
         partial(np.maximum.reduce, x, 1, None, column, True, -np.inf),
         partial(np.subtract, x, column, y),
     ]
 
 
-def _softmax(bound: Bound) -> Step:
+def _softmax(bound: BoundOp) -> Call:
     return softmax(bound.input(0), bound.outputs[0], *_rows(bound.node))
 
 
-def _log_softmax(bound: Bound) -> Step:
+def _log_softmax(bound: BoundOp) -> Call:
     (x, y), column = _matrices(bound)
     exponentials = view(bound.scratch[1], y.shape)
-    return chain(
+    return call_chain(
         *_shifted_exp(x, y, column),
         partial(np.exp, y, exponentials),
         partial(np.add.reduce, exponentials, 1, None, column, True),
@@ -92,14 +92,14 @@ def _log_softmax(bound: Bound) -> Step:
     )
 
 
-def _softmax_grad(bound: Bound) -> Step:
+def _softmax_grad(bound: BoundOp) -> Call:
     return softmax_grad(bound.input(0), bound.input(1), bound.outputs[0], *_rows(bound.node))
 
 
-def _log_softmax_grad(bound: Bound) -> Step:
+def _log_softmax_grad(bound: BoundOp) -> Call:
     """dx = g - exp(y) sum(g)"""
     (g, y, out), column = _matrices(bound)
-    return chain(
+    return call_chain(
         partial(np.add.reduce, g, 1, None, column, True),
         partial(np.exp, y, out),
         partial(np.multiply, out, column, out),
@@ -112,27 +112,41 @@ def _and_whole(node: Node) -> list[int]:
 
 
 OPS = [
-    OpDef("Hardmax", (1, 1), _shape, contiguous(_hardmax), per_element(1), expand=_along_one_axis),
+    OpDef("Hardmax", (1, 1), _shape, with_contiguous_operands(_hardmax), per_element(1), expand=_along_one_axis),
     OpDef(
         "Softmax",
         (1, 1),
         _shape,
-        singles(contiguous(_softmax)),
+        in_float32(with_contiguous_operands(_softmax)),
         per_element(12),
         lambda d: d.g.op("SoftmaxGrad", d.y, axis=d.attribute("axis", 1)),
         expand=_along_one_axis,
-        halves=always,
+        takes_half=always,
     ),
     OpDef(
         "LogSoftmax",
         (1, 1),
         _shape,
-        contiguous(_log_softmax),
+        with_contiguous_operands(_log_softmax),
         per_element(12),
         lambda d: d.g.op("LogSoftmaxGrad", d.y, axis=d.attribute("axis", 1)),
         _and_whole,
         expand=_along_one_axis,
     ),
-    OpDef("SoftmaxGrad", (2, 2), _shape, singles(contiguous(_softmax_grad)), per_element(4), halves=always),
-    OpDef("LogSoftmaxGrad", (2, 2), _shape, contiguous(_log_softmax_grad), per_element(11), workspace=_one_per_row),
+    OpDef(
+        "SoftmaxGrad",
+        (2, 2),
+        _shape,
+        in_float32(with_contiguous_operands(_softmax_grad)),
+        per_element(4),
+        takes_half=always,
+    ),
+    OpDef(
+        "LogSoftmaxGrad",
+        (2, 2),
+        _shape,
+        with_contiguous_operands(_log_softmax_grad),
+        per_element(11),
+        workspace=_one_per_row,
+    ),
 ]

@@ -8,8 +8,8 @@ import numpy as np
 
 from ipu_emu.graph import Graph, Op
 from ipu_emu.ops.core.cost import flops
-from ipu_emu.ops.core.node import Made, Node, inputs_of
-from ipu_emu.ops.core.op_definition import OpDef, unreached
+from ipu_emu.ops.core.node import Node, OutputTypes, input_node
+from ipu_emu.ops.core.op_definition import OpDef, replaced_before_run
 from ipu_emu.ops.core.rewrite import Rewrite
 from ipu_emu.ops.core.sliding_windows import Windows
 
@@ -33,11 +33,11 @@ def _p(node: Node) -> float:
     return float(node.attribute("p", 2))
 
 
-def _shape(node: Node) -> Made:
+def _shape(node: Node) -> OutputTypes:
     return [(node.input(0).dtype, (*_checked(node)[:2], *_windows(node).output))]
 
 
-def _global_shape(node: Node) -> Made:
+def _global_shape(node: Node) -> OutputTypes:
     shape = _checked(node)
     return [(node.input(0).dtype, (*shape[:2], *(1 for _ in shape[2:])))]
 
@@ -65,7 +65,7 @@ def _root(rewrite: Rewrite, node: Node, id: str) -> list[Op]:
 
 def _expand(graph: Graph, op: Op) -> list[Op]:
     """Means of windows, times the number of elements that lie in each."""
-    node, rewrite = inputs_of(graph, op), Rewrite(graph, op)
+    node, rewrite = input_node(graph, op), Rewrite(graph, op)
     windows = _windows(node)
     kept = {name: op.attributes[name] for name in _WINDOW if name in op.attributes}
     means = rewrite.op("AveragePool", _powers(rewrite, node), **kept)
@@ -75,7 +75,7 @@ def _expand(graph: Graph, op: Op) -> list[Op]:
 
 
 def _expand_global(graph: Graph, op: Op) -> list[Op]:
-    node, rewrite = inputs_of(graph, op), Rewrite(graph, op)
+    node, rewrite = input_node(graph, op), Rewrite(graph, op)
     axes = list(range(2, node.input(0).rank))
     return _root(rewrite, node, rewrite.op("ReduceSum", _powers(rewrite, node), axes=axes, keepdims=1))
 
@@ -83,6 +83,6 @@ def _expand_global(graph: Graph, op: Op) -> list[Op]:
 _cost = flops(lambda node: 3 * node.input(0).nelms)
 
 OPS = [
-    OpDef("LpPool", (1, 1), _shape, unreached, _cost, expand=_expand),
-    OpDef("GlobalLpPool", (1, 1), _global_shape, unreached, _cost, expand=_expand_global),
+    OpDef("LpPool", (1, 1), _shape, replaced_before_run, _cost, expand=_expand),
+    OpDef("GlobalLpPool", (1, 1), _global_shape, replaced_before_run, _cost, expand=_expand_global),
 ]

@@ -17,11 +17,11 @@ from ipu_emu.graph.dtype import INT64
 from ipu_emu.ops.core.adjoint import Adjoint, Value
 from ipu_emu.ops.core.cost import flops
 from ipu_emu.ops.core.kernel_helpers import view
-from ipu_emu.ops.core.node import Made, Node
-from ipu_emu.ops.core.op_definition import Bound, Expand, OpDef, Step, unreached
+from ipu_emu.ops.core.node import Node, OutputTypes
+from ipu_emu.ops.core.op_definition import BoundOp, Call, Expand, OpDef, replaced_before_run
 from ipu_emu.ops.core.rewrite import Rewrite
 from ipu_emu.ops.core.sliding_windows import Windows
-from ipu_emu.ops.core.spatial_rank import pool_in_two_dimensions
+from ipu_emu.ops.core.spatial_rank import pooling_as_2d
 from ipu_emu.ops.pooling.pooling_kernels import average_pool, average_pool_grad, max_pool, max_pool_grad
 
 __all__ = ["OPS"]
@@ -31,7 +31,7 @@ def _windows(node: Node, data: tuple[int, ...]) -> Windows:
     return Windows.of(node, data[2:], tuple(node.attribute("kernel_shape", [])))
 
 
-def _shape(node: Node) -> Made:
+def _shape(node: Node) -> OutputTypes:
     x = node.input(0)
     if x.rank < 3:
         raise node.fail(f"data [N, C, ...] is needed, found {x}")
@@ -44,7 +44,7 @@ def _shape(node: Node) -> Made:
 def _max_expand(graph: Graph, op: Op) -> list[Op] | None:
     """The places of the largest elements, where they are asked for, are an op of their own."""
     if len(op.outputs) == 1:
-        return pool_in_two_dimensions(graph, op)
+        return pooling_as_2d(graph, op)
     rewrite = Rewrite(graph, op)
     y = rewrite.op("MaxPool", *op.inputs, into=op.outputs[0], **op.attributes)
     rewrite.op("MaxPoolPlaces", op.inputs[0], y, into=op.outputs[1], **op.attributes)
@@ -66,24 +66,24 @@ def _counts(node: Node, windows: Windows) -> NDArray[np.float32]:
     return np.maximum(np.outer(*each).reshape(-1), np.float32(1))
 
 
-def _max_pool(bound: Bound) -> Step:
+def _max_pool(bound: BoundOp) -> Call:
     x, y = bound.input(0), bound.outputs[0]
     return partial(max_pool, _lines(x), _lines(y), _numbers(_windows(bound.node, x.shape)))
 
 
-def _max_pool_grad(bound: Bound) -> Step:
+def _max_pool_grad(bound: BoundOp) -> Call:
     g, x, y, dx = bound.input(0), bound.input(1), bound.input(2), bound.outputs[0]
     lines = _lines(g), _lines(x), _lines(y), _lines(dx), bound.scratch[0]
     return partial(max_pool_grad, *lines, _numbers(_windows(bound.node, x.shape)))
 
 
-def _average_pool(bound: Bound) -> Step:
+def _average_pool(bound: BoundOp) -> Call:
     x, y = bound.input(0), bound.outputs[0]
     windows = _windows(bound.node, x.shape)
     return partial(average_pool, _lines(x), _lines(y), _counts(bound.node, windows), _numbers(windows))
 
 
-def _average_pool_grad(bound: Bound) -> Step:
+def _average_pool_grad(bound: BoundOp) -> Call:
     g, dx = bound.input(0), bound.outputs[0]
     windows = _windows(bound.node, dx.shape)
     return partial(average_pool_grad, _lines(g), _lines(dx), _counts(bound.node, windows), _numbers(windows))
@@ -93,11 +93,11 @@ def _average_grad_rule(d: Adjoint) -> Value:
     return d.g.op("AveragePoolGrad", shape=list(d.shape), **d.node.op.attributes)
 
 
-def _second(node: Node) -> Made:
+def _second(node: Node) -> OutputTypes:
     return [(node.input(1).dtype, node.input(1).shape)]
 
 
-def _by_attribute(node: Node) -> Made:
+def _by_attribute(node: Node) -> OutputTypes:
     return [(node.input(0).dtype, tuple(node.attribute("shape", [])))]
 
 
@@ -105,7 +105,7 @@ def _batch(node: Node) -> list[int]:
     return [node.input(0).shape[0]]
 
 
-def _global_shape(node: Node) -> Made:
+def _global_shape(node: Node) -> OutputTypes:
     x = node.input(0)
     if x.rank < 3:
         raise node.fail(f"data [N, C, ...] is needed, found {x}")
@@ -134,10 +134,10 @@ OPS = [
         _max_pool,
         _cost,
         lambda d: d.g.op("MaxPoolGrad", d.x, d.y, **d.node.op.attributes),
-        spatial=(0, -1),
+        batch_innermost=(0, -1),
         expand=_max_expand,
     ),
-    OpDef("MaxPoolGrad", (3, 3), _second, _max_pool_grad, _cost, None, _batch, spatial=(0, 1, 2, -1)),
+    OpDef("MaxPoolGrad", (3, 3), _second, _max_pool_grad, _cost, None, _batch, batch_innermost=(0, 1, 2, -1)),
     OpDef(
         "AveragePool",
         (1, 1),
@@ -145,10 +145,10 @@ OPS = [
         _average_pool,
         _cost,
         _average_grad_rule,
-        spatial=(0, -1),
-        expand=pool_in_two_dimensions,
+        batch_innermost=(0, -1),
+        expand=pooling_as_2d,
     ),
-    OpDef("GlobalAveragePool", (1, 1), _global_shape, unreached, _cost, expand=_global("ReduceMean")),
-    OpDef("GlobalMaxPool", (1, 1), _global_shape, unreached, _cost, expand=_global("ReduceMax")),
-    OpDef("AveragePoolGrad", (1, 1), _by_attribute, _average_pool_grad, _cost, spatial=(0, -1)),
+    OpDef("GlobalAveragePool", (1, 1), _global_shape, replaced_before_run, _cost, expand=_global("ReduceMean")),
+    OpDef("GlobalMaxPool", (1, 1), _global_shape, replaced_before_run, _cost, expand=_global("ReduceMax")),
+    OpDef("AveragePoolGrad", (1, 1), _by_attribute, _average_pool_grad, _cost, batch_innermost=(0, -1)),
 ]

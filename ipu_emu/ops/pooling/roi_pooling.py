@@ -18,9 +18,9 @@ from gcl.kernels.jit import jit, part
 from ipu_emu.graph import Tensor
 from ipu_emu.ops.core.adjoint import Adjoint, Value
 from ipu_emu.ops.core.cost import per_element
-from ipu_emu.ops.core.kernel_helpers import chain, contiguous
-from ipu_emu.ops.core.node import Made, Node
-from ipu_emu.ops.core.op_definition import Bound, OpDef, Step
+from ipu_emu.ops.core.kernel_helpers import call_chain, with_contiguous_operands
+from ipu_emu.ops.core.node import Node, OutputTypes
+from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef
 
 __all__ = ["OPS"]
 
@@ -102,7 +102,7 @@ def _grid(node: Node, x: Tensor) -> tuple[int, int]:
     return int(node.attribute("output_height", 1)), int(node.attribute("output_width", 1))
 
 
-def _align_shape(node: Node) -> Made:
+def _align_shape(node: Node) -> OutputTypes:
     x, regions, images = (node.input(index) for index in range(3))
     if regions.rank != 2 or regions.shape[1] != 4 or images.shape != regions.shape[:1]:
         raise node.fail(f"regions [R, 4] and images [R] are needed, found {regions} and {images}")
@@ -121,7 +121,7 @@ def _settings(node: Node) -> tuple[int, float, bool, bool]:
     )
 
 
-def _align(bound: Bound) -> Step:
+def _align(bound: BoundOp) -> Call:
     x, regions, images = (bound.input(index) for index in range(3))
     return partial(roi_align, x, regions, images, bound.outputs[0], x, *_settings(bound.node), False)
 
@@ -137,15 +137,15 @@ def _align_rule(d: Adjoint) -> list[Value | None]:
     return [d.x.op("RoiAlignGrad", d.input(1), d.input(2), d.g, **attributes), None, None]
 
 
-def _like_data(node: Node) -> Made:
+def _like_data(node: Node) -> OutputTypes:
     return [(node.input(0).dtype, node.input(0).shape)]
 
 
-def _align_back(bound: Bound) -> Step:
+def _align_back(bound: BoundOp) -> Call:
     x, regions, images, g = (bound.input(index) for index in range(4))
     dx = bound.outputs[0]
     step = partial(roi_align, x, regions, images, g, dx, *_settings(bound.node), True)
-    return chain(partial(dx.fill, 0), step)
+    return call_chain(partial(dx.fill, 0), step)
 
 
 # Whole pixels
@@ -179,7 +179,7 @@ def max_roi_pool(
                         dx[image, c, a_best, b_best] += y[r, c, i, j]
 
 
-def _pool_shape(node: Node) -> Made:
+def _pool_shape(node: Node) -> OutputTypes:
     x, regions, grid = node.input(0), node.input(1), list(node.attribute("pooled_shape", []))
     if x.rank != 4 or regions.rank != 2 or regions.shape[1] != 5 or len(grid) != 2:
         raise node.fail(f"data [N, C, H, W], regions [R, 5] and two sizes are needed, found {x}, {regions}, {grid}")
@@ -190,31 +190,31 @@ def _scale(node: Node) -> float:
     return float(node.attribute("spatial_scale", 1.0))
 
 
-def _pool(bound: Bound) -> Step:
+def _pool(bound: BoundOp) -> Call:
     x, regions = bound.input(0), bound.input(1)
     return partial(max_roi_pool, x, regions, bound.outputs[0], x, _scale(bound.node), False)
 
 
-def _pool_back(bound: Bound) -> Step:
+def _pool_back(bound: BoundOp) -> Call:
     x, regions, g = (bound.input(index) for index in range(3))
     dx = bound.outputs[0]
-    return chain(partial(dx.fill, 0), partial(max_roi_pool, x, regions, g, dx, _scale(bound.node), True))
+    return call_chain(partial(dx.fill, 0), partial(max_roi_pool, x, regions, g, dx, _scale(bound.node), True))
 
 
 _cost = per_element(40)
 
 OPS = [
-    OpDef("RoiAlign", (3, 3), _align_shape, contiguous(_align), _cost, _align_rule),
+    OpDef("RoiAlign", (3, 3), _align_shape, with_contiguous_operands(_align), _cost, _align_rule),
     # RoiAlignGrad(x, regions, images, g)
-    OpDef("RoiAlignGrad", (4, 4), _like_data, contiguous(_align_back), _cost),
+    OpDef("RoiAlignGrad", (4, 4), _like_data, with_contiguous_operands(_align_back), _cost),
     OpDef(
         "MaxRoiPool",
         (2, 2),
         _pool_shape,
-        contiguous(_pool),
+        with_contiguous_operands(_pool),
         _cost,
         lambda d: [d.x.op("MaxRoiPoolGrad", d.input(1), d.g, **d.node.op.attributes), None],
     ),
     # MaxRoiPoolGrad(x, regions, g)
-    OpDef("MaxRoiPoolGrad", (3, 3), _like_data, contiguous(_pool_back), _cost),
+    OpDef("MaxRoiPoolGrad", (3, 3), _like_data, with_contiguous_operands(_pool_back), _cost),
 ]

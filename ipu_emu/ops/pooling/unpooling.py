@@ -13,9 +13,9 @@ import numpy as np
 
 from ipu_emu.graph.dtype import INT64
 from ipu_emu.ops.core.adjoint import Adjoint, Value
-from ipu_emu.ops.core.cost import flops, moves
-from ipu_emu.ops.core.kernel_helpers import computed
-from ipu_emu.ops.core.node import Made, Node
+from ipu_emu.ops.core.cost import copy_cost, flops
+from ipu_emu.ops.core.kernel_helpers import allocating_kernel
+from ipu_emu.ops.core.node import Node, OutputTypes
 from ipu_emu.ops.core.op_definition import OpDef
 from ipu_emu.ops.core.sliding_windows import Windows
 
@@ -27,7 +27,7 @@ _Array = Any
 # Places of the largest elements
 
 
-def _places_shape(node: Node) -> Made:
+def _places_shape(node: Node) -> OutputTypes:
     return [(INT64, node.input(1).shape)]
 
 
@@ -72,12 +72,12 @@ def _inferred(node: Node, x: tuple[int, ...]) -> tuple[int, ...]:
     return (*x[:2], *((n - 1) * stride - low - high + k for n, k, stride, low, high in sizes))
 
 
-def _shape(node: Node) -> Made:
+def _shape(node: Node) -> OutputTypes:
     x, places = node.input(0), node.input(1)
     if places.shape != x.shape or not places.dtype.is_integer:
         raise node.fail(f"{places} must have a place for each element of {x}")
     inferred = _inferred(node, x.shape)
-    asked = node.given("output_shape", 2)
+    asked = node.attribute_or_constant("output_shape", 2)
     if asked is not None and (len(asked) != x.rank or any(a < n for a, n in zip(asked, inferred, strict=True))):
         raise node.fail(f"output_shape {asked} is smaller than {list(inferred)}")
     return [(x.dtype, inferred if asked is None else tuple(asked))]
@@ -99,7 +99,7 @@ def _grad(d: Adjoint) -> list[Value | None]:
     return [d.g.op("MaxUnpoolGrad", d.input(1), **d.node.op.attributes), None]
 
 
-def _back_shape(node: Node) -> Made:
+def _back_shape(node: Node) -> OutputTypes:
     return [(node.input(0).dtype, node.input(1).shape)]
 
 
@@ -112,7 +112,9 @@ _windows = flops(lambda node: node.outputs[0].nelms * prod(node.attribute("kerne
 
 OPS = [
     # MaxPoolPlaces(x, what MaxPool made of it)
-    OpDef("MaxPoolPlaces", (2, 2), _places_shape, computed(_places), _windows),
-    OpDef("MaxUnpool", (2, 3), _shape, computed(_unpool), moves, _grad, given={2: "output_shape"}),
-    OpDef("MaxUnpoolGrad", (2, 2), _back_shape, computed(_back), moves),
+    OpDef("MaxPoolPlaces", (2, 2), _places_shape, allocating_kernel(_places), _windows),
+    OpDef(
+        "MaxUnpool", (2, 3), _shape, allocating_kernel(_unpool), copy_cost, _grad, constant_inputs={2: "output_shape"}
+    ),
+    OpDef("MaxUnpoolGrad", (2, 2), _back_shape, allocating_kernel(_back), copy_cost),
 ]

@@ -20,11 +20,11 @@ from numpy.typing import NDArray
 from ipu_emu.graph.dtype import FLOAT16
 from ipu_emu.ops.core.adjoint import Adjoint, Value
 from ipu_emu.ops.core.cost import flops
-from ipu_emu.ops.core.kernel_helpers import chain, singles, view
-from ipu_emu.ops.core.node import Made, Node
-from ipu_emu.ops.core.op_definition import Bound, OpDef, Step
+from ipu_emu.ops.core.kernel_helpers import call_chain, in_float32, view
+from ipu_emu.ops.core.node import Node, OutputTypes
+from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef
 from ipu_emu.ops.core.sliding_windows import Windows
-from ipu_emu.ops.core.spatial_rank import convolve_in_two_dimensions
+from ipu_emu.ops.core.spatial_rank import convolution_as_2d
 from ipu_emu.ops.products.direct_convolution import Direct
 from ipu_emu.ops.products.im2col import add_bias, gather, scatter
 
@@ -41,7 +41,7 @@ def _windows(node: Node, data: tuple[int, ...], weights: tuple[int, ...]) -> Win
     return Windows.of(node, data[2:], weights[2:])
 
 
-def _shape(node: Node) -> Made:
+def _shape(node: Node) -> OutputTypes:
     x, w, group = node.input(0), node.input(1), node.attribute("group", 1)
     if x.rank < 3 or w.rank != x.rank:
         raise node.fail(f"data [N, C, ...] and weights [M, C, ...] of one rank are needed, found {x} and {w}")
@@ -57,7 +57,7 @@ def _shape(node: Node) -> Made:
     return [(x.dtype, (x.shape[0], w.shape[0], *_windows(node, x.shape, w.shape).output))]
 
 
-def _shape_attribute(node: Node) -> Made:
+def _shape_attribute(node: Node) -> OutputTypes:
     return [(node.input(0).dtype, tuple(node.attribute("shape", [])))]
 
 
@@ -87,7 +87,7 @@ class _Blocks:
         )
         self.columns = columns
 
-    def each(self) -> Iterator[tuple[NDArray[Any], NDArray[Any], Step, Step]]:
+    def each(self) -> Iterator[tuple[NDArray[Any], NDArray[Any], Call, Call]]:
         """(columns, y of the block as matrices per group, gather, scatter) for every block."""
         for first in range(0, self.windows.output[0], self.rows):
             rows = min(self.rows, self.windows.output[0] - first)
@@ -123,38 +123,38 @@ def _direct_way(node: Node, data: tuple[int, ...], weights: tuple[int, ...]) -> 
     return direct if direct.fits() else None
 
 
-def _conv(bound: Bound) -> Step:
+def _conv(bound: BoundOp) -> Call:
     x, w, y = bound.input(0), bound.input(1), bound.outputs[0]
     direct = _direct_way(bound.node, x.shape, w.shape)
     if direct:
         bias = bound.input(2) if bound.node.has_input(2) else None
-        return chain(*direct.forward(x, w, bias, y, bound.scratch))
+        return call_chain(*direct.forward(x, w, bias, y, bound.scratch))
     blocks = _Blocks(bound.node, x, w.shape, y, bound.scratch[0])
     weights = _matrices(w, blocks.group)
-    steps: list[Step] = []
+    steps: list[Call] = []
     for columns, part, gather_block, _ in blocks.each():
         steps += [gather_block, partial(np.matmul, weights, columns, part)]
     if bound.node.has_input(2):
         rows = view(y.transpose(1, 2, 3, 0), (w.shape[0], y.size // w.shape[0]))
         steps.append(partial(add_bias, rows, bound.input(2)))
-    return chain(*[step for step in steps if step is not _nothing])
+    return call_chain(*[step for step in steps if step is not _nothing])
 
 
-def _data_grad(bound: Bound) -> Step:
+def _data_grad(bound: BoundOp) -> Call:
     """dx: the product of the transposed weights with dy, scattered."""
     g, w, dx = bound.input(0), bound.input(1), bound.outputs[0]
     direct = _direct_way(bound.node, dx.shape, w.shape)
     if direct:
-        return chain(*direct.data_gradient(g, w, dx, bound.scratch))
+        return call_chain(*direct.data_gradient(g, w, dx, bound.scratch))
     blocks = _Blocks(bound.node, dx, w.shape, g, bound.scratch[0])
     weights = _matrices(w, blocks.group).transpose(0, 2, 1)
-    steps: list[Step] = [] if blocks.windows.is_pointwise else [partial(dx.fill, 0)]
+    steps: list[Call] = [] if blocks.windows.is_pointwise else [partial(dx.fill, 0)]
     for columns, part, _, scatter_block in blocks.each():
         steps += [partial(np.matmul, weights, part, columns), scatter_block]
-    return chain(*[step for step in steps if step is not _nothing])
+    return call_chain(*[step for step in steps if step is not _nothing])
 
 
-def _weight_grad(bound: Bound) -> Step:
+def _weight_grad(bound: BoundOp) -> Call:
     """dw: the product of the columns with the transposed dy, added up over the blocks in their order.
 
     Made as its transpose: OpenBLAS transposes the narrower operand then, which takes 30 % less time.
@@ -162,15 +162,15 @@ def _weight_grad(bound: Bound) -> Step:
     g, x, dw = bound.input(0), bound.input(1), bound.outputs[0]
     direct = _direct_way(bound.node, x.shape, dw.shape)
     if direct and direct.fits_weights():
-        return chain(*direct.weight_gradient(g, x, dw, bound.scratch))
+        return call_chain(*direct.weight_gradient(g, x, dw, bound.scratch))
     blocks = _Blocks(bound.node, x, dw.shape, g, bound.scratch[0])
     total = _matrices(dw, blocks.group).transpose(0, 2, 1)
     product = view(bound.scratch[1], total.shape)
-    steps: list[Step] = []
+    steps: list[Call] = []
     for number, (columns, part, gather_block, _) in enumerate(blocks.each()):
         steps += [gather_block, partial(np.matmul, columns, part.transpose(0, 2, 1), product)]
         steps.append(partial(np.add, total, product, total) if number else partial(np.copyto, total, product))
-    return chain(*[step for step in steps if step is not _nothing])
+    return call_chain(*[step for step in steps if step is not _nothing])
 
 
 def _columns(node: Node, data: tuple[int, ...], weights: tuple[int, ...]) -> int:
@@ -249,35 +249,35 @@ OPS = [
         "Conv",
         (2, 3),
         _shape,
-        singles(_conv),
+        in_float32(_conv),
         flops(_conv_flops),
         _grad,
         _conv_workspace,
-        spatial=(0, -1),
-        halves=_takes_halves,
-        expand=convolve_in_two_dimensions,
+        batch_innermost=(0, -1),
+        takes_half=_takes_halves,
+        expand=convolution_as_2d,
     ),
     # ConvDataGrad(g, weights) and ConvWeightGrad(g, data); ``shape`` is that of the result.
     OpDef(
         "ConvDataGrad",
         (2, 2),
         _shape_attribute,
-        singles(_data_grad),
+        in_float32(_data_grad),
         flops(_data_grad_flops),
         _data_grad_rule,
         _data_grad_workspace,
-        spatial=(0, -1),
-        halves=_data_grad_takes_halves,
+        batch_innermost=(0, -1),
+        takes_half=_data_grad_takes_halves,
     ),
     OpDef(
         "ConvWeightGrad",
         (2, 2),
         _shape_attribute,
-        singles(_weight_grad),
+        in_float32(_weight_grad),
         flops(_weight_grad_flops),
         None,
         _weight_grad_workspace,
-        spatial=(0, 1),
-        halves=_weight_grad_takes_halves,
+        batch_innermost=(0, 1),
+        takes_half=_weight_grad_takes_halves,
     ),
 ]

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from ipu_emu.ops.core.cost import flops
-from ipu_emu.ops.core.kernel_helpers import computed
-from ipu_emu.ops.core.node import Made, Node
+from ipu_emu.ops.core.kernel_helpers import allocating_kernel
+from ipu_emu.ops.core.node import Node, OutputTypes
 from ipu_emu.ops.core.op_definition import OpDef
 
 __all__ = ["OPS"]
@@ -16,7 +16,7 @@ __all__ = ["OPS"]
 _Array = Any
 
 
-def _shape(node: Node) -> Made:
+def _shape(node: Node) -> OutputTypes:
     x = node.input(0)
     if x.rank < 2 or x.shape[-1] != x.shape[-2]:
         raise node.fail(f"square matrices [..., n, n] are needed, found {x}")
@@ -27,7 +27,7 @@ def _det(node: Node, x: _Array) -> _Array:
     return np.linalg.det(x)
 
 
-def _back_shape(node: Node) -> Made:
+def _back_shape(node: Node) -> OutputTypes:
     return [(node.input(1).dtype, node.input(1).shape)]
 
 
@@ -45,7 +45,7 @@ def _back(node: Node, g: _Array, x: _Array) -> _Array:
 _cost = flops(lambda node: node.inputs[-1].nelms * node.inputs[-1].shape[-1] if node.inputs[-1] else 0)
 
 OPS = [
-    OpDef("Det", (1, 1), _shape, computed(_det), _cost, lambda d: d.g.op("DetGrad", d.x)),
+    OpDef("Det", (1, 1), _shape, allocating_kernel(_det), _cost, lambda d: d.g.op("DetGrad", d.x)),
     # DetGrad(g, x)
-    OpDef("DetGrad", (2, 2), _back_shape, computed(_back), _cost),
+    OpDef("DetGrad", (2, 2), _back_shape, allocating_kernel(_back), _cost),
 ]

@@ -22,10 +22,17 @@ from numpy.typing import NDArray
 
 from ipu_emu.codegen.compiled_call import named_call, offsets, relocation
 from ipu_emu.codegen.dot_kernel import DOT_COLUMNS, DOT_ROWS, DOTS, dots
-from ipu_emu.codegen.llvm_compiler import lanes
-from ipu_emu.ops.core.op_definition import Step
+from ipu_emu.codegen.llvm_compiler import vector_width
+from ipu_emu.ops.core.op_definition import Call
 from ipu_emu.ops.core.sliding_windows import Windows
-from ipu_emu.ops.products.output_blocks import Tiles, packed_rows, packed_taps, parts, products_of, whole_blocks
+from ipu_emu.ops.products.output_blocks import (
+    OutputBlocks,
+    packed_rows,
+    packed_taps,
+    product_calls,
+    whole_and_rest,
+    whole_blocks,
+)
 from ipu_emu.ops.products.strided_planes import PlaneAxis, padding
 
 __all__ = ["Direct"]
@@ -52,10 +59,10 @@ class Direct:
     def fits(self) -> bool:
         """Say whether forward and data gradient have rows of at least one vector."""
         widths = [high - low for low, high in map(self.columns.inside, self.columns.planes())]
-        return min(self.line, *(width * self.batch for width in widths)) >= lanes()
+        return min(self.line, *(width * self.batch for width in widths)) >= vector_width()
 
     def fits_weights(self) -> bool:
-        return self.line % lanes() == 0
+        return self.line % vector_width() == 0
 
     # Scratch, in float32 elements
 
@@ -85,7 +92,7 @@ class Direct:
 
     # Forward
 
-    def forward(self, x: _Array, w: _Array, bias: _Array | None, y: _Array, scratch: Sequence[_Array]) -> list[Step]:
+    def forward(self, x: _Array, w: _Array, bias: _Array | None, y: _Array, scratch: Sequence[_Array]) -> list[Call]:
         """``x`` [N, C, H, W], ``w`` [M, C, kh, kw], ``y`` [N, M, OH, OW]; stored with the batch innermost."""
         image, steps = self._image(x, scratch[0])
         packed, pack = packed_rows(w.reshape(self.made, self.depth), scratch[1])
@@ -94,10 +101,12 @@ class Direct:
             wide = scratch[2][: bias.size]
             steps.append(relocation(bias, wide))
             bias = wide
-        tiles = Tiles(self.rows.out, self.line, self.columns.length * self.batch * 4, self.line * y.itemsize, 0)
+        tiles = OutputBlocks(
+            self.rows.out, self.line, self.columns.length * self.batch * 4, self.line * y.itemsize, 0
+        )
         taps = self._tap_offsets()
         chunk = self._chunk(self.channels * self.columns.length * 4, tiles.per_row)
-        return [*steps, *products_of(image, packed, y.transpose(1, 2, 3, 0), bias, tiles, taps, chunk)]
+        return [*steps, *product_calls(image, packed, y.transpose(1, 2, 3, 0), bias, tiles, taps, chunk)]
 
     def _chunk(self, row_bytes: int, per_row: int) -> int:
         """Tiles to work on at a time."""
@@ -114,13 +123,13 @@ class Direct:
         channels = np.arange(self.channels)[:, None] * self.rows.length * self.columns.length
         return offsets((channels + np.array(places)) * self.batch * 4)
 
-    def _image(self, x: _Array, scratch: _Array) -> tuple[_Array, list[Step]]:
+    def _image(self, x: _Array, scratch: _Array) -> tuple[_Array, list[Call]]:
         """The planes of ``x``, and the calls that make them."""
         x = x.transpose(1, 2, 3, 0)
         if self.bare and x.dtype == np.float32:
             return x, []
         each = self.channels * self.rows.length * self.columns.length * self.batch
-        steps: list[Step] = []
+        steps: list[Call] = []
         for row_plane in self.rows.planes():
             for column_plane in self.columns.planes():
                 target = scratch[len(steps) * each : (len(steps) + 1) * each]
@@ -132,9 +141,9 @@ class Direct:
 
     # Gradient of the data
 
-    def data_gradient(self, g: _Array, w: _Array, dx: _Array, scratch: Sequence[_Array]) -> list[Step]:
+    def data_gradient(self, g: _Array, w: _Array, dx: _Array, scratch: Sequence[_Array]) -> list[Call]:
         g, out = g.transpose(1, 2, 3, 0), dx.transpose(1, 2, 3, 0)
-        steps: list[Step] = [partial(dx.fill, 0)] if not self._covers() else []
+        steps: list[Call] = [partial(dx.fill, 0)] if not self._covers() else []
         down, right = self.rows.reach, self.columns.reach
         height, width = self.rows.out + 2 * down, self.columns.out + 2 * right
         if down or right or g.dtype == np.float16:
@@ -178,7 +187,7 @@ class Direct:
         scratch: _Array,
         height: int,
         width: int,
-    ) -> list[Step]:
+    ) -> list[Call]:
         """What one plane of the image gets."""
         (top, bottom), (left, right) = self.rows.inside(row_plane), self.columns.inside(column_plane)
         high, wide = bottom - top, right - left
@@ -188,19 +197,19 @@ class Direct:
         target = out[:, first :: self.rows.stride, start :: self.columns.stride][:, :high, :wide]
         y = target if not self._strided() else scratch[: target.size].reshape(target.shape)
         place = (top * width + left) * self.batch * 4
-        tiles = Tiles(high, wide * self.batch, width * self.batch * 4, y.strides[1], place)
+        tiles = OutputBlocks(high, wide * self.batch, width * self.batch * 4, y.strides[1], place)
         shifts = [
             (self.rows.reach - self.rows.taps[i][1]) * width + self.columns.reach - self.columns.taps[j][1]
             for i, j in taps
         ]
         steps = (np.arange(self.made)[:, None] * height * width + np.array(shifts)) * self.batch * 4
         chunk = self._chunk(self.made * width * 4, tiles.per_row)
-        calls = products_of(image, packed, y, None, tiles, offsets(steps), chunk)
+        calls = product_calls(image, packed, y, None, tiles, offsets(steps), chunk)
         return calls if y is target else [*calls, relocation(y, target)]
 
     # Gradient of the weights
 
-    def weight_gradient(self, g: _Array, x: _Array, dw: _Array, scratch: Sequence[_Array]) -> list[Step]:
+    def weight_gradient(self, g: _Array, x: _Array, dw: _Array, scratch: Sequence[_Array]) -> list[Call]:
         image, steps = self._image(x, scratch[0])
         g = g.transpose(1, 2, 3, 0)
         if g.dtype == np.float16:
@@ -215,16 +224,16 @@ class Direct:
             steps.append(relocation(total, dw.reshape(total.shape)))
         return steps
 
-    def _dots(self, image: _Array, g: _Array, total: _Array) -> list[Step]:
-        width = lanes()
-        tiles = Tiles(self.rows.out, self.line, self.columns.length * self.batch * 4, self.line * 4, 0, width)
+    def _dots(self, image: _Array, g: _Array, total: _Array) -> list[Call]:
+        width = vector_width()
+        tiles = OutputBlocks(self.rows.out, self.line, self.columns.length * self.batch * 4, self.line * 4, 0, width)
         chunk = self._chunk((self.channels * self.columns.length + self.made * self.columns.out) * 4, tiles.per_row)
         taps = self._tap_offsets()
-        calls: list[Step] = []
+        calls: list[Call] = []
         for start in range(0, len(tiles.origins), chunk):
             part = slice(start, start + chunk)
-            for rows in parts(self.made, DOT_ROWS):
-                for columns in parts(self.depth, DOT_COLUMNS):
+            for rows in whole_and_rest(self.made, DOT_ROWS):
+                for columns in whole_and_rest(self.depth, DOT_COLUMNS):
                     arguments = {
                         "x": image,
                         "g": g[rows],

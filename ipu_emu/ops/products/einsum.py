@@ -15,8 +15,8 @@ import numpy as np
 
 from ipu_emu.graph import Graph, Op
 from ipu_emu.ops.core.cost import flops
-from ipu_emu.ops.core.node import Made, Node, inputs_of
-from ipu_emu.ops.core.op_definition import OpDef, unreached
+from ipu_emu.ops.core.node import Node, OutputTypes, input_node
+from ipu_emu.ops.core.op_definition import OpDef, replaced_before_run
 from ipu_emu.ops.core.rewrite import Rewrite
 
 __all__ = ["OPS"]
@@ -64,7 +64,7 @@ def _sizes(node: Node, operands: Sequence[_Axes]) -> dict[str, int]:
     return sizes
 
 
-def _shape(node: Node) -> Made:
+def _shape(node: Node) -> OutputTypes:
     operands, result = _equation(node)
     sizes = _sizes(node, operands)
     return [(node.input(0).dtype, tuple(sizes[axis] for axis in result))]
@@ -120,7 +120,7 @@ class _Product:
 
 
 def _expand(graph: Graph, op: Op) -> list[Op]:
-    node, rewrite = inputs_of(graph, op), Rewrite(graph, op)
+    node, rewrite = input_node(graph, op), Rewrite(graph, op)
     operands, result = _equation(node)
     product = _Product(rewrite, _sizes(node, operands))
     values = [product.operand(id, axes) for id, axes in zip(op.inputs, operands, strict=True)]
@@ -138,4 +138,4 @@ def _work(node: Node) -> int:
     return 2 * prod(_sizes(node, operands).values())
 
 
-OPS = [OpDef("Einsum", (1, None), _shape, unreached, flops(_work), expand=_expand)]
+OPS = [OpDef("Einsum", (1, None), _shape, replaced_before_run, flops(_work), expand=_expand)]

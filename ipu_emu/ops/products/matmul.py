@@ -14,9 +14,9 @@ from ipu_emu.errors import RefusedError
 from ipu_emu.graph.dtype import FLOAT16
 from ipu_emu.ops.core.adjoint import Adjoint, Value
 from ipu_emu.ops.core.cost import flops
-from ipu_emu.ops.core.kernel_helpers import chain, scalar
-from ipu_emu.ops.core.node import Made, Node
-from ipu_emu.ops.core.op_definition import Bound, OpDef, Step, always
+from ipu_emu.ops.core.kernel_helpers import call_chain, scalar
+from ipu_emu.ops.core.node import Node, OutputTypes
+from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef, always
 
 __all__ = ["OPS"]
 
@@ -25,7 +25,7 @@ def _turned(shape: tuple[int, ...], transpose: int) -> tuple[int, ...]:
     return (*shape[:-2], shape[-1], shape[-2]) if transpose and len(shape) > 1 else shape
 
 
-def _matmul_shape(node: Node) -> Made:
+def _matmul_shape(node: Node) -> OutputTypes:
     a, b = node.input(0), node.input(1)
     left = _turned(a.shape, node.attribute("transA", 0))
     right = _turned(b.shape, node.attribute("transB", 0))
@@ -41,13 +41,13 @@ def _matmul_shape(node: Node) -> Made:
     return [(a.dtype, (*batch, *rows, *(right[-1:] if len(right) > 1 else ())))]
 
 
-def _operands(bound: Bound) -> tuple[NDArray[Any], NDArray[Any]]:
+def _operands(bound: BoundOp) -> tuple[NDArray[Any], NDArray[Any]]:
     a, b = bound.input(0), bound.input(1)
     a = np.swapaxes(a, -1, -2) if bound.node.attribute("transA", 0) and a.ndim > 1 else a
     return a, np.swapaxes(b, -1, -2) if bound.node.attribute("transB", 0) and b.ndim > 1 else b
 
 
-def _product(bound: Bound) -> list[Step]:
+def _product(bound: BoundOp) -> list[Call]:
     (a, b), y = _operands(bound), bound.outputs[0]
     if b.ndim == 1:
         b, y = b[:, None], y[..., None]
@@ -59,8 +59,8 @@ def _product(bound: Bound) -> list[Step]:
     return gemm(a, b, y, bound.scratch)
 
 
-def _matmul(bound: Bound) -> Step:
-    return chain(*_product(bound))
+def _matmul(bound: BoundOp) -> Call:
+    return call_chain(*_product(bound))
 
 
 def _matmul_workspace(node: Node) -> list[int]:
@@ -100,7 +100,7 @@ def _matrix(shape: tuple[int, ...], *, row: bool) -> tuple[int, ...]:
     return (1, *shape) if row else (*shape, 1)
 
 
-def _gemm_shape(node: Node) -> Made:
+def _gemm_shape(node: Node) -> OutputTypes:
     a, b = node.input(0), node.input(1)
     if len(node.op.inputs) < 3 and node.op.version < 11:
         raise RefusedError(f"Gemm has invalid number of inputs {len(node.op.inputs)}. Must be between 3..3")
@@ -114,11 +114,11 @@ def _gemm_shape(node: Node) -> Made:
     return made
 
 
-def _gemm(bound: Bound) -> Step:
+def _gemm(bound: BoundOp) -> Call:
     a, b = _operands(bound)
     y, alpha = bound.outputs[0], bound.node.attribute("alpha", 1.0)
     *scratch, result, bias = bound.scratch
-    steps: list[Step] = []
+    steps: list[Call] = []
     if bound.node.has_input(2):
         given, beta = bound.input(2), bound.node.attribute("beta", 1.0)
         if beta == 1 and given.dtype == np.float32 and given.flags.c_contiguous:
@@ -127,14 +127,14 @@ def _gemm(bound: Bound) -> Step:
             bias = bias.reshape(given.shape)
             steps.append(partial(np.multiply, given, scalar(beta), bias))
     if _is_plain(bound.node):
-        return chain(*steps, *gemm(a, b, y, scratch, bias.reshape(-1) if bias.size else None))
+        return call_chain(*steps, *gemm(a, b, y, scratch, bias.reshape(-1) if bias.size else None))
     result = y if y.dtype == np.float32 else result.reshape(y.shape)
     steps += [*gemm(a, b, result, scratch), partial(np.multiply, result, scalar(alpha), result)]
     if bias.size:
         steps.append(partial(np.add, result, bias, result))
     if result is not y:
         steps.append(partial(np.copyto, y, result, casting="same_kind"))
-    return chain(*steps)
+    return call_chain(*steps)
 
 
 def _is_plain(node: Node) -> bool:
@@ -173,8 +173,10 @@ def _products(node: Node) -> int:
 
 
 OPS = [
-    OpDef("MatMul", (2, 2), _matmul_shape, _matmul, flops(_products), _matmul_grad, _matmul_workspace, halves=always),
-    OpDef("Gemm", (2, 3), _gemm_shape, _gemm, flops(_products), _gemm_grad, _gemm_workspace, halves=always),
+    OpDef(
+        "MatMul", (2, 2), _matmul_shape, _matmul, flops(_products), _matmul_grad, _matmul_workspace, takes_half=always
+    ),
+    OpDef("Gemm", (2, 3), _gemm_shape, _gemm, flops(_products), _gemm_grad, _gemm_workspace, takes_half=always),
     # MatMulT(a, b, transA, transB): a product with the last two axes of either operand exchanged.
-    OpDef("MatMulT", (2, 2), _matmul_shape, _matmul, flops(_products), None, _matmul_workspace, halves=always),
+    OpDef("MatMulT", (2, 2), _matmul_shape, _matmul, flops(_products), None, _matmul_workspace, takes_half=always),
 ]

@@ -11,8 +11,8 @@ from typing import Any
 from ipu_emu.graph import Graph, Op
 from ipu_emu.graph.op import GRAPHCORE
 from ipu_emu.ops.core.cost import flops
-from ipu_emu.ops.core.node import Made, Node, inputs_of
-from ipu_emu.ops.core.op_definition import OpDef, unreached
+from ipu_emu.ops.core.node import Node, OutputTypes, input_node
+from ipu_emu.ops.core.op_definition import OpDef, replaced_before_run
 from ipu_emu.ops.core.rewrite import Rewrite
 from ipu_emu.ops.core.sliding_windows import Windows
 
@@ -65,7 +65,7 @@ def _count(node: Node) -> int:
     return count + (left > 0)
 
 
-def _shape(node: Node) -> Made:
+def _shape(node: Node) -> OutputTypes:
     return [
         (node.input(_EACH * index).dtype, _Parameters.of(node, index).output(node, index))
         for index in range(_count(node))
@@ -87,7 +87,7 @@ def _dilated(rewrite: Rewrite, x: str, shape: tuple[int, ...], spread: list[int]
 
 
 def _expand(graph: Graph, op: Op) -> list[Op]:
-    node, rewrite = inputs_of(graph, op), Rewrite(graph, op)
+    node, rewrite = input_node(graph, op), Rewrite(graph, op)
     for index, output in enumerate(op.outputs):
         parameters = _Parameters.of(node, index)
         x, w, *bias = (id for id in op.inputs[_EACH * index : _EACH * (index + 1)] if id)
@@ -104,4 +104,4 @@ def _work(node: Node) -> int:
     )
 
 
-OPS = [OpDef("MultiConv", (2, None), _shape, unreached, flops(_work), expand=_expand, domain=GRAPHCORE)]
+OPS = [OpDef("MultiConv", (2, None), _shape, replaced_before_run, flops(_work), expand=_expand, domain=GRAPHCORE)]

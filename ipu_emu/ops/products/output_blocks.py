@@ -8,23 +8,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ipu_emu.codegen.compiled_call import call, offsets, relocation
-from ipu_emu.codegen.llvm_compiler import lanes
+from ipu_emu.codegen.llvm_compiler import vector_width
 from ipu_emu.codegen.matmul_calls import product_call
 from ipu_emu.codegen.matmul_kernel import ROWS
 from ipu_emu.codegen.panel_packing import BLOCK, panels_of_columns
-from ipu_emu.ops.core.op_definition import Step
+from ipu_emu.ops.core.op_definition import Call
 
-__all__ = ["Tiles", "packed_rows", "packed_taps", "parts", "products_of", "whole_blocks"]
+__all__ = ["OutputBlocks", "packed_rows", "packed_taps", "product_calls", "whole_and_rest", "whole_blocks"]
 
 _Array = NDArray[Any]
 
 
-class Tiles:
+class OutputBlocks:
     """Where the tiles of the output lie in the image and in the output, row by row."""
 
     def __init__(self, rows: int, line: int, image_row: int, out_row: int, start: int, tile: int = 0) -> None:
-        self.vectors = 2 if line >= 2 * lanes() else 1
-        size = tile or self.vectors * lanes()
+        self.vectors = 2 if line >= 2 * vector_width() else 1
+        size = tile or self.vectors * vector_width()
         places = list(range(0, line - size + 1, size)) + ([line - size] if line % size else [])
         self.per_row = len(places)
         row, place = np.arange(rows)[:, None], np.array(places, np.int64)
@@ -37,18 +37,18 @@ class Tiles:
         return offsets(self.row * self.out_row + self.place * itemsize)
 
 
-def products_of(
+def product_calls(
     image: _Array,
     packed: _Array,
     y: _Array,
     bias: _Array | None,
-    tiles: Tiles,
+    tiles: OutputBlocks,
     steps: NDArray[np.int64],
     chunk: int,
-) -> list[Step]:
+) -> list[Call]:
     """The calls for ``y`` [made, ...]: whole blocks of rows, and the rows that are left."""
     blocks, left = divmod(y.shape[0], ROWS)
-    calls: list[Step] = []
+    calls: list[Call] = []
     common: dict[str, Any] = {
         "x": image,
         "from": tiles.origins,
@@ -71,12 +71,12 @@ def products_of(
     return calls
 
 
-def packed_rows(matrix: _Array, scratch: _Array) -> tuple[_Array, list[Step]]:
+def packed_rows(matrix: _Array, scratch: _Array) -> tuple[_Array, list[Call]]:
     """``matrix`` [m, k] as [blocks, k, ROWS] in float32."""
     m, k = matrix.shape
     packed = scratch[: whole_blocks(m) * k].reshape(-1, k, ROWS)
     blocks, left = divmod(m, ROWS)
-    steps: list[Step] = []
+    steps: list[Call] = []
     if blocks and k % BLOCK == 0:
         function = panels_of_columns(ROWS, matrix.dtype == np.float16)
         steps.append(call(function, matrix, packed, blocks, k, matrix.strides[0], 1, 0, 0))
@@ -87,12 +87,12 @@ def packed_rows(matrix: _Array, scratch: _Array) -> tuple[_Array, list[Step]]:
     return packed, steps
 
 
-def packed_taps(w: _Array, taps: list[tuple[int, int]], scratch: _Array) -> tuple[_Array, list[Step]]:
+def packed_taps(w: _Array, taps: list[tuple[int, int]], scratch: _Array) -> tuple[_Array, list[Call]]:
     """``w`` [m, c, kh, kw] as [blocks of c, m and tap, ROWS] in float32."""
     made, channels = w.shape[:2]
     packed = scratch.reshape(-1, made, len(taps), ROWS)
     blocks, left = divmod(channels, ROWS)
-    steps: list[Step] = []
+    steps: list[Call] = []
     for number, (i, j) in enumerate(taps):
         if blocks:
             source = w[:, : blocks * ROWS, i, j].reshape(made, blocks, ROWS)
@@ -108,7 +108,7 @@ def whole_blocks(count: int) -> int:
     return -(-count // ROWS) * ROWS
 
 
-def parts(count: int, size: int) -> list[slice]:
+def whole_and_rest(count: int, size: int) -> list[slice]:
     """A slice of whole blocks, and one of what is left."""
     whole = count // size * size
     return [part for part in (slice(0, whole), slice(whole, count)) if part.stop > part.start]

@@ -13,8 +13,8 @@ import numpy as np
 from ipu_emu.graph import DType, dtype_named
 from ipu_emu.graph.dtype import FLOAT, INT32, dtype_numbered
 from ipu_emu.ops.core.cost import flops, per_element
-from ipu_emu.ops.core.kernel_helpers import computed
-from ipu_emu.ops.core.node import Made, Node
+from ipu_emu.ops.core.kernel_helpers import allocating_kernel
+from ipu_emu.ops.core.node import Node, OutputTypes
 from ipu_emu.ops.core.op_definition import OpDef
 from ipu_emu.ops.core.sliding_windows import Windows
 
@@ -55,7 +55,7 @@ def _quantized_type(node: Node) -> DType:
     return dtype_numbered(node.attribute("output_dtype", 0) or _UINT8.onnx)
 
 
-def _quantize_shape(node: Node) -> Made:
+def _quantize_shape(node: Node) -> OutputTypes:
     x, dtype = node.input(0), _quantized_type(node)
     if not dtype.is_integer:
         raise node.fail(f"results of type {dtype} are not supported; use integers")
@@ -75,7 +75,7 @@ def _quantize(node: Node, x: _Array, scale: _Array, zero: _Array | None = None) 
     return _saturated(x / _spread(node, x.shape, scale), start, dtype)
 
 
-def _dequantize_shape(node: Node) -> Made:
+def _dequantize_shape(node: Node) -> OutputTypes:
     x, scale = node.input(0), node.input(1)
     _aligned(node, x.shape, scale.shape)
     return [(dtype_numbered(node.attribute("output_dtype", 0) or scale.dtype.onnx), x.shape)]
@@ -86,7 +86,7 @@ def _dequantize(node: Node, x: _Array, scale: _Array, zero: _Array | None = None
     return (x - start) * _spread(node, x.shape, scale)
 
 
-def _dynamic_shape(node: Node) -> Made:
+def _dynamic_shape(node: Node) -> OutputTypes:
     return [(_UINT8, node.input(0).shape), (FLOAT, ()), (_UINT8, ())]
 
 
@@ -118,7 +118,7 @@ def _product_shape(node: Node, a: int, b: int) -> tuple[int, ...]:
         raise node.fail(f"{node.input(a)} and {node.input(b)} cannot be multiplied") from None
 
 
-def _matmul_shape(node: Node) -> Made:
+def _matmul_shape(node: Node) -> OutputTypes:
     return [(INT32, _product_shape(node, 0, 1))]
 
 
@@ -126,7 +126,7 @@ def _matmul(node: Node, a: _Array, b: _Array, a_zero: _Array | None = None, b_ze
     return _centred(a, a_zero, max(a.ndim - 2, 0)) @ _centred(b, b_zero, b.ndim - 1)
 
 
-def _scaled_matmul_shape(node: Node) -> Made:
+def _scaled_matmul_shape(node: Node) -> OutputTypes:
     return [(node.input(7).dtype, _product_shape(node, 0, 3))]
 
 
@@ -148,11 +148,11 @@ def _output(node: Node, x: int, w: int) -> tuple[int, ...]:
     return (data.shape[0], weights.shape[0], *Windows.of(node, data.shape[2:], weights.shape[2:]).output)
 
 
-def _integer_shape(node: Node) -> Made:
+def _integer_shape(node: Node) -> OutputTypes:
     return [(INT32, _output(node, 0, 1))]
 
 
-def _scaled_shape(node: Node) -> Made:
+def _scaled_shape(node: Node) -> OutputTypes:
     return [(node.input(7).dtype, _output(node, 0, 3))]
 
 
@@ -188,11 +188,11 @@ _products = flops(lambda node: 2 * node.outputs[0].nelms * node.input(0).shape[-
 _windows = flops(lambda node: 2 * node.outputs[0].nelms * node.input(1).nelms)
 
 OPS = [
-    OpDef("QuantizeLinear", (2, 3), _quantize_shape, computed(_quantize), per_element(3)),
-    OpDef("DequantizeLinear", (2, 3), _dequantize_shape, computed(_dequantize), per_element(2)),
-    OpDef("DynamicQuantizeLinear", (1, 1), _dynamic_shape, computed(_dynamic), per_element(5)),
-    OpDef("MatMulInteger", (2, 4), _matmul_shape, computed(_matmul), _products),
-    OpDef("QLinearMatMul", (8, 8), _scaled_matmul_shape, computed(_scaled_matmul), _products),
-    OpDef("ConvInteger", (2, 4), _integer_shape, computed(_integer), _windows),
-    OpDef("QLinearConv", (8, 9), _scaled_shape, computed(_scaled), _windows),
+    OpDef("QuantizeLinear", (2, 3), _quantize_shape, allocating_kernel(_quantize), per_element(3)),
+    OpDef("DequantizeLinear", (2, 3), _dequantize_shape, allocating_kernel(_dequantize), per_element(2)),
+    OpDef("DynamicQuantizeLinear", (1, 1), _dynamic_shape, allocating_kernel(_dynamic), per_element(5)),
+    OpDef("MatMulInteger", (2, 4), _matmul_shape, allocating_kernel(_matmul), _products),
+    OpDef("QLinearMatMul", (8, 8), _scaled_matmul_shape, allocating_kernel(_scaled_matmul), _products),
+    OpDef("ConvInteger", (2, 4), _integer_shape, allocating_kernel(_integer), _windows),
+    OpDef("QLinearConv", (8, 9), _scaled_shape, allocating_kernel(_scaled), _windows),
 ]

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from ipu_emu.graph.dtype import INT32
 from ipu_emu.graph.op import GRAPHCORE
 from ipu_emu.ops.core.cost import flops
-from ipu_emu.ops.core.kernel_helpers import computed
-from ipu_emu.ops.core.node import Made, Node
+from ipu_emu.ops.core.kernel_helpers import allocating_kernel
+from ipu_emu.ops.core.node import Node, OutputTypes
 from ipu_emu.ops.core.op_definition import OpDef
 
 __all__ = ["OPS"]
@@ -34,7 +34,7 @@ _PIECES = {
 }
 
 
-def _basis_shape(node: Node) -> Made:
+def _basis_shape(node: Node) -> OutputTypes:
     places, sizes, opened = (node.input(index) for index in range(3))
     if places.rank != 2 or sizes.shape != places.shape[1:] or opened.shape != sizes.shape:
         raise node.fail(f"places [E, D], D sizes and D flags are needed, found {places}, {sizes} and {opened}")
@@ -61,7 +61,7 @@ def _basis(node: Node, places: _Array, sizes: _Array, opened: _Array) -> tuple[_
     return factors, rows
 
 
-def _weighting_shape(node: Node) -> Made:
+def _weighting_shape(node: Node) -> OutputTypes:
     x, kernel, factors, rows = (node.input(index) for index in range(4))
     ranks = (x.rank, kernel.rank, factors.rank) == (2, 3, 2)
     if not ranks or x.shape[1] != kernel.shape[1] or factors.shape[0] != x.shape[0] or rows.shape != factors.shape:
@@ -91,6 +91,8 @@ def _weighting_work(node: Node) -> int:
 
 
 OPS = [
-    OpDef("SplineBasis", (3, 3), _basis_shape, computed(_basis), _basis_work, domain=GRAPHCORE),
-    OpDef("SplineWeighting", (4, 4), _weighting_shape, computed(_weighting), _weighting_work, domain=GRAPHCORE),
+    OpDef("SplineBasis", (3, 3), _basis_shape, allocating_kernel(_basis), _basis_work, domain=GRAPHCORE),
+    OpDef(
+        "SplineWeighting", (4, 4), _weighting_shape, allocating_kernel(_weighting), _weighting_work, domain=GRAPHCORE
+    ),
 ]

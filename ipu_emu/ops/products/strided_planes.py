@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ipu_emu.codegen.compiled_call import call
 from ipu_emu.codegen.strided_copy import pad
-from ipu_emu.ops.core.op_definition import Step
+from ipu_emu.ops.core.op_definition import Call
 from ipu_emu.ops.core.sliding_windows import Windows
 
 __all__ = ["PlaneAxis", "padding"]
@@ -57,7 +57,7 @@ class PlaneAxis:
         return index * self.stride + plane - self.before
 
 
-def padding(x: _Array, target: _Array, rows: int, first: int, stride: int, columns: PlaneAxis, plane: int) -> Step:
+def padding(x: _Array, target: _Array, rows: int, first: int, stride: int, columns: PlaneAxis, plane: int) -> Call:
     """Copy one plane of ``x`` [C, H, W, N] to ``target`` [C, rows, columns, N]."""
     batch = x.shape[3]
     low, high = columns.inside(plane)

@@ -11,8 +11,8 @@ import numpy as np
 
 from ipu_emu.graph import Graph, Op
 from ipu_emu.ops.core.cost import flops
-from ipu_emu.ops.core.node import Made, Node, inputs_of
-from ipu_emu.ops.core.op_definition import OpDef, unreached
+from ipu_emu.ops.core.node import Node, OutputTypes, input_node
+from ipu_emu.ops.core.op_definition import OpDef, replaced_before_run
 from ipu_emu.ops.core.rewrite import Rewrite
 
 __all__ = ["OPS"]
@@ -65,7 +65,7 @@ def _cut(node: Node, full: list[int], same: list[int]) -> tuple[list[int], list[
     return pads[:rank], pads[rank:]
 
 
-def _shape(node: Node) -> Made:
+def _shape(node: Node) -> OutputTypes:
     x, w, group = node.input(0), node.input(1), node.attribute("group", 1)
     if x.rank not in (3, 4, 5) or w.rank != x.rank:
         raise node.fail(f"data [N, C, ...] and weights [C, M, ...] over 1 to 3 axes are needed, found {x}, {w}")
@@ -75,7 +75,7 @@ def _shape(node: Node) -> Made:
 
 
 def _expand(graph: Graph, op: Op) -> list[Op]:
-    node, rewrite = inputs_of(graph, op), Rewrite(graph, op)
+    node, rewrite = input_node(graph, op), Rewrite(graph, op)
     sizes, (x, w) = _Sizes.of(node), op.inputs[:2]
     shape = list(graph.tensor(op.outputs[0]).shape)
     if len(sizes.output) == 3:
@@ -141,4 +141,4 @@ def _products(node: Node) -> int:
     return 2 * node.input(0).nelms * node.input(1).nelms // max(w[0], 1)
 
 
-OPS = [OpDef("ConvTranspose", (2, 3), _shape, unreached, flops(_products), expand=_expand)]
+OPS = [OpDef("ConvTranspose", (2, 3), _shape, replaced_before_run, flops(_products), expand=_expand)]

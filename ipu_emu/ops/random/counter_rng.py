@@ -22,22 +22,33 @@ from gcl.kernels.jit import jit, part
 from ipu_emu.graph import Graph, Op, Role, Tensor, dtype_named
 from ipu_emu.graph.dtype import FLOAT16
 from ipu_emu.ops.core.cost import per_element
-from ipu_emu.ops.core.kernel_helpers import chain, flat
-from ipu_emu.ops.core.node import Made, Node
-from ipu_emu.ops.core.op_definition import Bound, OpDef, Step
+from ipu_emu.ops.core.kernel_helpers import call_chain, flat
+from ipu_emu.ops.core.node import Node, OutputTypes
+from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef
 
-__all__ = ["KEY", "OPS", "SALT", "SHARED_KEY", "draw", "has_key", "key_in", "salt_of", "stream_of", "uniform"]
+__all__ = [
+    "OPS",
+    "RNG_KEY",
+    "SHARED_RNG_KEY",
+    "STREAM_ID",
+    "draw",
+    "has_key",
+    "key_in",
+    "stream_id_of",
+    "stream_of",
+    "uniform",
+]
 
 #: The key of a replica, and the one that all replicas share.
-KEY, SHARED_KEY = "randomSeed___replica", "randomSeed___shared"
+RNG_KEY, SHARED_RNG_KEY = "randomSeed___replica", "randomSeed___shared"
 #: The attribute of an op that draws the numbers of another one.
-SALT = "salt"
+STREAM_ID = "salt"
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
 def key_in(graph: Graph, *, shared: bool = False) -> str:
     """The id of the key of ``graph``, which is added where it is not there yet."""
-    id = SHARED_KEY if shared else KEY
+    id = SHARED_RNG_KEY if shared else RNG_KEY
     if id not in graph.tensors:
         graph.add(Tensor(id, dtype_named("UINT64"), (4,), Role.SCALAR), np.zeros(4, np.uint64))
     return id
@@ -45,12 +56,12 @@ def key_in(graph: Graph, *, shared: bool = False) -> str:
 
 def has_key(graph: Graph) -> bool:
     """Say whether anything in ``graph`` is random."""
-    return KEY in graph.tensors or SHARED_KEY in graph.tensors
+    return RNG_KEY in graph.tensors or SHARED_RNG_KEY in graph.tensors
 
 
-def salt_of(op: Op) -> int:
+def stream_id_of(op: Op) -> int:
     """A number that tells ``op`` from the others of its graph, or the one that it was given."""
-    return int(op.attributes.get(SALT, crc32(op.outputs[0].encode())))
+    return int(op.attributes.get(STREAM_ID, crc32(op.outputs[0].encode())))
 
 
 @part
@@ -105,36 +116,38 @@ def round_stochastically(x: NDArray[Any], key: NDArray[Any], salt: int, out: NDA
         out[i] = np.uint16(half | ((np.int64(bits[i]) >> 16) & 0x8000))
 
 
-def _round(bound: Bound) -> Step:
+def _round(bound: BoundOp) -> Call:
     x, out = flat(bound.input(0), bound.outputs[0])
-    return partial(round_stochastically, x, bound.input(1), salt_of(bound.node.op), out.view(np.uint16))
+    return partial(round_stochastically, x, bound.input(1), stream_id_of(bound.node.op), out.view(np.uint16))
 
 
-def _round_into(bound: Bound) -> Step:
+def _round_into(bound: BoundOp) -> Call:
     x, out = flat(bound.input(1), bound.outputs[0])
-    return partial(round_stochastically, x, bound.input(2), salt_of(bound.node.op), out.view(np.uint16))
+    return partial(round_stochastically, x, bound.input(2), stream_id_of(bound.node.op), out.view(np.uint16))
 
 
-def _add_rounded(bound: Bound) -> Step:
+def _add_rounded(bound: BoundOp) -> Call:
     total, g, out = flat(bound.input(0), bound.input(1), bound.outputs[0])
-    return chain(
+    return call_chain(
         partial(np.add, total, g, bound.scratch[0], dtype=np.float32),
-        partial(round_stochastically, bound.scratch[0], bound.input(2), salt_of(bound.node.op), out.view(np.uint16)),
+        partial(
+            round_stochastically, bound.scratch[0], bound.input(2), stream_id_of(bound.node.op), out.view(np.uint16)
+        ),
     )
 
 
-def _mean_rounded(bound: Bound) -> Step:
+def _mean_rounded(bound: BoundOp) -> Call:
     total, g, out = flat(bound.input(0), bound.input(1), bound.outputs[0])
     kept, taken = bound.scratch
-    return chain(
+    return call_chain(
         partial(np.multiply, total, bound.input(2), kept, dtype=np.float32),
         partial(np.multiply, g, bound.input(3), taken, dtype=np.float32),
         partial(np.add, kept, taken, kept),
-        partial(round_stochastically, kept, bound.input(4), salt_of(bound.node.op), out.view(np.uint16)),
+        partial(round_stochastically, kept, bound.input(4), stream_id_of(bound.node.op), out.view(np.uint16)),
     )
 
 
-def _half(node: Node) -> Made:
+def _half(node: Node) -> OutputTypes:
     return [(FLOAT16, node.input(0).shape)]
 
 
@@ -144,7 +157,7 @@ def _always(node: Node) -> bool:
 
 OPS = [
     # (x, key), and (what is replaced, x, key)
-    OpDef("RoundStochastically", (2, 2), _half, _round, per_element(8), elementwise=True, halves=_always),
+    OpDef("RoundStochastically", (2, 2), _half, _round, per_element(8), elementwise=True, takes_half=_always),
     OpDef(
         "RoundStochasticallyInto",
         (3, 3),
@@ -153,7 +166,7 @@ OPS = [
         per_element(8),
         updates=(0,),
         elementwise=True,
-        halves=_always,
+        takes_half=_always,
     ),
     # (total, g, key), and (total, g, keep, take, key): AddInto and MeanInto of halves
     OpDef(
@@ -166,7 +179,7 @@ OPS = [
         lambda node: [node.input(1).nelms],
         updates=(0,),
         elementwise=True,
-        halves=_always,
+        takes_half=_always,
     ),
     OpDef(
         "MeanRounded",
@@ -178,6 +191,6 @@ OPS = [
         lambda node: [node.input(1).nelms] * 2,
         updates=(0,),
         elementwise=True,
-        halves=_always,
+        takes_half=_always,
     ),
 ]

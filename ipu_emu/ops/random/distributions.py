@@ -13,11 +13,11 @@ from gcl.kernels.jit import jit
 from ipu_emu.graph import Graph, Op
 from ipu_emu.graph.dtype import FLOAT, INT32, DType, dtype_numbered
 from ipu_emu.ops.core.cost import per_element
-from ipu_emu.ops.core.kernel_helpers import computed, contiguous
-from ipu_emu.ops.core.node import Made, Node, inputs_of
-from ipu_emu.ops.core.op_definition import Bound, OpDef, Step, unreached
+from ipu_emu.ops.core.kernel_helpers import allocating_kernel, with_contiguous_operands
+from ipu_emu.ops.core.node import Node, OutputTypes, input_node
+from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef, replaced_before_run
 from ipu_emu.ops.core.rewrite import Rewrite
-from ipu_emu.ops.random.counter_rng import key_in, salt_of, stream_of, uniform
+from ipu_emu.ops.random.counter_rng import key_in, stream_id_of, stream_of, uniform
 
 __all__ = ["OPS"]
 
@@ -48,12 +48,12 @@ def _size(node: Node) -> tuple[int, ...]:
     return node.input(0).shape if node.op.inputs else tuple(node.attribute("shape", []))
 
 
-def _shape(node: Node) -> Made:
+def _shape(node: Node) -> OutputTypes:
     return [(_dtype(node), _size(node))]
 
 
 def _numbers(graph: Graph, op: Op) -> list[Op]:
-    node, rewrite = inputs_of(graph, op), Rewrite(graph, op)
+    node, rewrite = input_node(graph, op), Rewrite(graph, op)
     normal = "Normal" in op.type
     names = ("mean", "scale") if normal else ("low", "high")
     values = [float(node.attribute(name, default)) for name, default in zip(names, (0.0, 1.0), strict=True)]
@@ -64,7 +64,7 @@ def _numbers(graph: Graph, op: Op) -> list[Op]:
 
 def _bernoulli(graph: Graph, op: Op) -> list[Op]:
     """1 where a uniform number lies below the probability."""
-    node, rewrite = inputs_of(graph, op), Rewrite(graph, op)
+    node, rewrite = input_node(graph, op), Rewrite(graph, op)
     x = node.input(0)
     attributes: dict[str, Any] = {"shape": list(x.shape), "dtype": x.dtype.onnx, "values": [0.0, 1.0]}
     below = rewrite.op("Less", rewrite.op("RandomUniforms", key_in(graph), **attributes), op.inputs[0])
@@ -72,7 +72,7 @@ def _bernoulli(graph: Graph, op: Op) -> list[Op]:
     return rewrite.ops
 
 
-def _multinomial_shape(node: Node) -> Made:
+def _multinomial_shape(node: Node) -> OutputTypes:
     x = node.input(0)
     if x.rank != 2:
         raise node.fail(f"logarithms of probabilities [N, classes] are needed, found {x}")
@@ -81,7 +81,7 @@ def _multinomial_shape(node: Node) -> Made:
 
 def _multinomial(graph: Graph, op: Op) -> list[Op]:
     """The class in whose part of [0, 1) a uniform number lies."""
-    node, rewrite = inputs_of(graph, op), Rewrite(graph, op)
+    node, rewrite = input_node(graph, op), Rewrite(graph, op)
     ((_, shape),) = _multinomial_shape(node)
     numbers = rewrite.op("RandomUniforms", key_in(graph), shape=list(shape), dtype=FLOAT.onnx, values=[0.0, 1.0])
     drawn = rewrite.op("DrawnClasses", op.inputs[0], numbers)
@@ -95,29 +95,43 @@ def _classes(node: Node, logs: Any, numbers: Any) -> Any:
     return below.sum(2)
 
 
-def _drawn_shape(node: Node) -> Made:
+def _drawn_shape(node: Node) -> OutputTypes:
     return [(dtype_numbered(node.attribute("dtype", 1)), tuple(node.attribute("shape", [])))]
 
 
 def _draw(function: Any) -> Any:
-    def kernel(bound: Bound) -> Step:
+    def kernel(bound: BoundOp) -> Call:
         a, b = bound.node.attribute("values", [0.0, 1.0])
-        return partial(function, bound.input(0), salt_of(bound.node.op), a, b, bound.outputs[0].reshape(-1))
+        return partial(function, bound.input(0), stream_id_of(bound.node.op), a, b, bound.outputs[0].reshape(-1))
 
-    return contiguous(kernel)
+    return with_contiguous_operands(kernel)
 
 
 def _source(type: str, inputs: int, expand: Any = _numbers) -> OpDef:
-    return OpDef(type, (inputs, inputs), _shape, unreached, per_element(20), expand=expand, random=True)
+    return OpDef(type, (inputs, inputs), _shape, replaced_before_run, per_element(20), expand=expand, random=True)
 
 
 OPS = [
     *(_source(type, 0) for type in ("RandomNormal", "RandomUniform")),
     *(_source(type, 1) for type in ("RandomNormalLike", "RandomUniformLike")),
     _source("Bernoulli", 1, _bernoulli),
-    OpDef("Multinomial", (1, 1), _multinomial_shape, unreached, per_element(20), expand=_multinomial, random=True),
+    OpDef(
+        "Multinomial",
+        (1, 1),
+        _multinomial_shape,
+        replaced_before_run,
+        per_element(20),
+        expand=_multinomial,
+        random=True,
+    ),
     # (logarithms of probabilities, uniform numbers)
-    OpDef("DrawnClasses", (2, 2), lambda node: [(INT32, node.input(1).shape)], computed(_classes), per_element(4)),
+    OpDef(
+        "DrawnClasses",
+        (2, 2),
+        lambda node: [(INT32, node.input(1).shape)],
+        allocating_kernel(_classes),
+        per_element(4),
+    ),
     # (key; shape, dtype, values)
     OpDef("RandomNormals", (1, 1), _drawn_shape, _draw(fill_normal), per_element(30), random=True),
     OpDef("RandomUniforms", (1, 1), _drawn_shape, _draw(fill_uniform), per_element(12), random=True),

@@ -17,11 +17,11 @@ from ipu_emu.errors import EmulatorError
 from ipu_emu.graph.dtype import BOOL
 from ipu_emu.graph.op import GRAPHCORE
 from ipu_emu.ops.core.adjoint import Adjoint, Value
-from ipu_emu.ops.core.cost import moves, per_element
-from ipu_emu.ops.core.kernel_helpers import chain, flat
-from ipu_emu.ops.core.node import Made, Node
-from ipu_emu.ops.core.op_definition import Bound, OpDef, Step
-from ipu_emu.ops.random.counter_rng import SALT, stream_of, uniform
+from ipu_emu.ops.core.cost import copy_cost, per_element
+from ipu_emu.ops.core.kernel_helpers import call_chain, flat
+from ipu_emu.ops.core.node import Node, OutputTypes
+from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef
+from ipu_emu.ops.random.counter_rng import STREAM_ID, stream_of, uniform
 
 __all__ = ["OPS"]
 
@@ -35,7 +35,7 @@ def dropout(x: NDArray[Any], key: NDArray[Any], salt: int, ratio: float, out: ND
 
 
 @jit
-def kept(key: NDArray[Any], salt: int, ratio: float, out: NDArray[Any]) -> None:
+def dropout_mask(key: NDArray[Any], salt: int, ratio: float, out: NDArray[Any]) -> None:
     """Where ``dropout`` keeps elements ([n])."""
     stream, least = stream_of(key, salt), np.float32(ratio)
     for i in range(out.size):
@@ -43,7 +43,7 @@ def kept(key: NDArray[Any], salt: int, ratio: float, out: NDArray[Any]) -> None:
 
 
 def _checked_ratio(node: Node) -> float:
-    ratio = float(node.given("ratio", 1, 0.5))
+    ratio = float(node.attribute_or_constant("ratio", 1, 0.5))
     if not 0 <= ratio < 1:
         raise EmulatorError(
             f"{node.op.label} ratio value {ratio:g} is not valid. Please use a value in the interval [0,1)"
@@ -51,32 +51,32 @@ def _checked_ratio(node: Node) -> float:
     return ratio
 
 
-def _shape(node: Node) -> Made:
+def _shape(node: Node) -> OutputTypes:
     x = node.input(0)
     _checked_ratio(node)
     return [(x.dtype, x.shape), (BOOL if node.op.version >= 10 else x.dtype, x.shape)]
 
 
-def _identity(bound: Bound) -> Step:
+def _identity(bound: BoundOp) -> Call:
     masks = [partial(np.copyto, mask, np.array(1), casting="unsafe") for mask in bound.outputs[1:]]
-    return chain(partial(np.copyto, bound.outputs[0], bound.input(0)), *masks)
+    return call_chain(partial(np.copyto, bound.outputs[0], bound.input(0)), *masks)
 
 
-def _dropout(bound: Bound) -> Step:
+def _dropout(bound: BoundOp) -> Call:
     x, out, *masks = flat(bound.input(0), *bound.outputs)
-    salt, ratio = int(bound.node.attribute(SALT, 0)), float(bound.node.attribute("ratio", 0.5))
+    salt, ratio = int(bound.node.attribute(STREAM_ID, 0)), float(bound.node.attribute("ratio", 0.5))
     key = bound.input(1)
-    return chain(
-        partial(dropout, x, key, salt, ratio, out), *(partial(kept, key, salt, ratio, mask) for mask in masks)
+    return call_chain(
+        partial(dropout, x, key, salt, ratio, out), *(partial(dropout_mask, key, salt, ratio, mask) for mask in masks)
     )
 
 
 def _grad(d: Adjoint) -> list[Value | None]:
-    values: dict[str, Any] = {"ratio": d.attribute("ratio", 0.5), SALT: d.attribute(SALT, 0)}
+    values: dict[str, Any] = {"ratio": d.attribute("ratio", 0.5), STREAM_ID: d.attribute(STREAM_ID, 0)}
     return [d.g.op("DropoutGrad", d.inputs[1], **values), None]
 
 
-def _shaped(node: Node) -> Made:
+def _shaped(node: Node) -> OutputTypes:
     """One number for all elements that the shape spreads over."""
     x, shape = node.input(0), tuple(node.attribute("shape", []))
     _checked_ratio(node)
@@ -93,8 +93,8 @@ def _shaped(node: Node) -> Made:
 _GIVEN = {1: "ratio", 2: "training_mode"}
 
 OPS = [
-    OpDef("Dropout", (1, 3), _shape, _identity, moves, lambda d: d.g, elementwise=True, given=_GIVEN),
-    OpDef("ShapedDropout", (1, 1), _shaped, _identity, moves, lambda d: d.g, elementwise=True, domain=GRAPHCORE),
+    OpDef("Dropout", (1, 3), _shape, _identity, copy_cost, lambda d: d.g, elementwise=True, constant_inputs=_GIVEN),
+    OpDef("ShapedDropout", (1, 1), _shaped, _identity, copy_cost, lambda d: d.g, elementwise=True, domain=GRAPHCORE),
     # (x, key), (g, key)
     OpDef("DropoutWithKey", (2, 2), _shape, _dropout, per_element(6), _grad, elementwise=True, random=True),
     OpDef(

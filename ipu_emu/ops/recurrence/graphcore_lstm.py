@@ -12,8 +12,8 @@ import numpy as np
 from ipu_emu.graph import Graph, Op
 from ipu_emu.graph.op import GRAPHCORE
 from ipu_emu.ops.core.cost import flops
-from ipu_emu.ops.core.node import Made, Node, inputs_of
-from ipu_emu.ops.core.op_definition import OpDef, unreached
+from ipu_emu.ops.core.node import Node, OutputTypes, input_node
+from ipu_emu.ops.core.op_definition import OpDef, replaced_before_run
 from ipu_emu.ops.core.rewrite import Rewrite
 
 __all__ = ["OPS"]
@@ -34,14 +34,14 @@ def _sizes(node: Node) -> tuple[int, int, int, int]:
     return t, n, i, h
 
 
-def _shape(node: Node) -> Made:
+def _shape(node: Node) -> OutputTypes:
     t, n, _, h = _sizes(node)
     dtype = node.input(0).dtype
     return [(dtype, (t, n, h) if node.attribute("outputFullSequence", 1) else (n, h)), (dtype, (n, h))]
 
 
 def _expand(graph: Graph, op: Op) -> list[Op]:
-    node, rewrite = inputs_of(graph, op), Rewrite(graph, op)
+    node, rewrite = input_node(graph, op), Rewrite(graph, op)
     t, n, i, h = _sizes(node)
 
     def part(id: str, low: int, high: int, axis: int, shape: list[int]) -> str:
@@ -72,4 +72,4 @@ def _work(node: Node) -> int:
     return 2 * node.input(0).shape[0] * node.input(0).shape[1] * node.input(1).nelms
 
 
-OPS = [OpDef("LSTM", (2, 5), _shape, unreached, flops(_work), expand=_expand, domain=GRAPHCORE)]
+OPS = [OpDef("LSTM", (2, 5), _shape, replaced_before_run, flops(_work), expand=_expand, domain=GRAPHCORE)]

@@ -16,8 +16,8 @@ import numpy as np
 
 from ipu_emu.ops.core.adjoint import Adjoint, Value
 from ipu_emu.ops.core.cost import flops
-from ipu_emu.ops.core.node import Made, Node
-from ipu_emu.ops.core.numpy_tracer import recorded, room_of
+from ipu_emu.ops.core.node import Node, OutputTypes
+from ipu_emu.ops.core.numpy_tracer import traced_kernel, traced_workspace
 from ipu_emu.ops.core.op_definition import OpDef
 from ipu_emu.ops.recurrence.gate_functions import GateFunction, gate_functions
 
@@ -136,7 +136,7 @@ def _cell(node: Node) -> Cell:
 
 
 @dataclass(frozen=True)
-class _Run:
+class _DirectionPass:
     """The operands of one direction."""
 
     cell: Cell
@@ -146,7 +146,7 @@ class _Run:
     lengths: _Array | None
 
     @classmethod
-    def of(cls, node: Node, x: _Array, r: _Array, bias: _Array, rest: tuple[_Array | None, ...]) -> _Run:
+    def of(cls, node: Node, x: _Array, r: _Array, bias: _Array, rest: tuple[_Array | None, ...]) -> _DirectionPass:
         cell = _cell(node)
         lengths, peepholes = rest[cell.states : cell.states + 2]
         names, clip = node.attribute("activations", []), float(node.attribute("clip", 0.0))
@@ -160,7 +160,7 @@ class _Run:
         order = list(range(len(self.x)))
         return order[::-1] if self.weights.node.attribute("reverse", 0) else order
 
-    def goes_on(self, t: int) -> _Array:
+    def still_running(self, t: int) -> _Array:
         """Which sequences are not over at time t, [N, 1]; True for all of them."""
         return True if self.lengths is None else (t < self.lengths)[:, None]
 
@@ -172,20 +172,20 @@ class _Run:
         """``yes`` for the sequences that go on, else ``no``."""
         if self.lengths is None:
             return yes
-        return [np.where(self.goes_on(t), a, b) for a, b in zip(yes, no, strict=True)]
+        return [np.where(self.still_running(t), a, b) for a, b in zip(yes, no, strict=True)]
 
 
-def _shape(node: Node) -> Made:
+def _shape(node: Node) -> OutputTypes:
     x, states = node.input(0), [node.input(3 + index) for index in range(_cell(node).states)]
     return [(x.dtype, (*x.shape[:2], states[0].shape[1]))] + [(x.dtype, state.shape) for state in states]
 
 
 def _forward(node: Node, x: _Array, r: _Array, bias: _Array, *rest: _Array | None) -> tuple[_Array, ...]:
-    run, size = _Run.of(node, x, r, bias, (*rest, None, None)), r.shape[1]
+    run, size = _DirectionPass.of(node, x, r, bias, (*rest, None, None)), r.shape[1]
     y, states = np.empty_like(x[:, :, :size]), run.states
     for t in run.times():
         states, _ = run.step(t, states)
-        y[t] = states[0] * run.goes_on(t)
+        y[t] = states[0] * run.still_running(t)
     return (y, *states)
 
 
@@ -196,7 +196,7 @@ def _backward(node: Node, *operands: _Array | None) -> tuple[_Array, ...]:
     g, last = operands[-1 - count], operands[-count:]
     assert x is not None
     assert g is not None
-    run, kept = _Run.of(node, x, r, bias, tuple(rest)), []
+    run, kept = _DirectionPass.of(node, x, r, bias, tuple(rest)), []
     states = run.states
     for t in run.times():
         before = states
@@ -205,7 +205,7 @@ def _backward(node: Node, *operands: _Array | None) -> tuple[_Array, ...]:
     gx, gr, gb, back = np.empty_like(x), np.zeros_like(r), np.zeros_like(bias), list(last)
     gp = np.zeros_like(np.concatenate([run.weights.r[0]] * 3, -1))
     for t, before, after, saved in reversed(kept):
-        on = run.goes_on(t)
+        on = run.still_running(t)
         back[0] = back[0] + g[t] * on
         made, recurrent, old = run.cell.backward(back, before, saved, run.weights)
         back = run.chosen(t, old, back)
@@ -226,7 +226,7 @@ def _recurrent_weights(node: Node, g: _Array, h: _Array, kept: _Arrays, size: in
     return np.concatenate([g[:, : 2 * size].T @ h, g[:, 2 * size :].T @ kept[3]])
 
 
-def _back_shape(node: Node) -> Made:
+def _back_shape(node: Node) -> OutputTypes:
     operands = [node.input(index) for index in range(3 + _cell(node).states)]
     return [(t.dtype, t.shape) for t in operands] + [(operands[0].dtype, (3 * operands[1].shape[1],))]
 
@@ -243,7 +243,7 @@ def _rule(d: Adjoint) -> list[Value | None]:
     return [*made[: 3 + count], None, made[-1] if peepholes else None]
 
 
-def _present(node: Node, *operands: _Array) -> tuple[_Array, ...]:
+def _gradient_kernel(node: Node, *operands: _Array) -> tuple[_Array, ...]:
     """The gradient, with what was left out of the op left out again: a number stands in its place."""
     count, values = _cell(node).states, list(operands)
     for index, name in enumerate(("with_lengths", "with_peepholes")):
@@ -259,7 +259,15 @@ def _work(node: Node) -> int:
 _cost = flops(_work)
 
 OPS = [
-    OpDef("Recurrence", (4, 7), _shape, recorded(_forward), _cost, _rule, room_of(_forward)),
+    OpDef("Recurrence", (4, 7), _shape, traced_kernel(_forward), _cost, _rule, traced_workspace(_forward)),
     # RecurrenceGrad(products, R, bias, first states..., lengths, peepholes, gradients of y and the last states...)
-    OpDef("RecurrenceGrad", (8, 10), _back_shape, recorded(_present), _cost, None, room_of(_present)),
+    OpDef(
+        "RecurrenceGrad",
+        (8, 10),
+        _back_shape,
+        traced_kernel(_gradient_kernel),
+        _cost,
+        None,
+        traced_workspace(_gradient_kernel),
+    ),
 ]

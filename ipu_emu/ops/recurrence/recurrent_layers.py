@@ -14,8 +14,8 @@ import numpy as np
 
 from ipu_emu.graph import Graph, Op
 from ipu_emu.ops.core.cost import flops
-from ipu_emu.ops.core.node import Made, Node, inputs_of
-from ipu_emu.ops.core.op_definition import OpDef, unreached
+from ipu_emu.ops.core.node import Node, OutputTypes, input_node
+from ipu_emu.ops.core.op_definition import OpDef, replaced_before_run
 from ipu_emu.ops.core.rewrite import Rewrite
 from ipu_emu.ops.recurrence.gate_functions import FUNCTIONS
 from ipu_emu.ops.recurrence.recurrent_cells import CELLS
@@ -65,7 +65,7 @@ def _numbers(node: Node, which: int, direction: int, names: list[list[str]]) -> 
     return given[taken:]
 
 
-def _shape(node: Node) -> Made:
+def _shape(node: Node) -> OutputTypes:
     t, n, directions, hidden = _sizes(node)
     dtype, states = node.input(_X).dtype, CELLS[node.op.type].states
     y, last = (t, directions, n, hidden), (directions, n, hidden)
@@ -116,7 +116,7 @@ class _Direction:
 
 
 def _expand(graph: Graph, op: Op) -> list[Op]:
-    node, rewrite = inputs_of(graph, op), Rewrite(graph, op)
+    node, rewrite = input_node(graph, op), Rewrite(graph, op)
     t, n, directions, hidden = _sizes(node)
     first = _batch_first(node)
     x = rewrite.op("Transpose", op.inputs[_X], perm=[1, 0, 2]) if first else op.inputs[_X]
@@ -136,4 +136,4 @@ def _work(node: Node) -> int:
     return 2 * node.input(_X).nelms * node.input(_W).shape[1] + 2 * node.outputs[0].nelms * node.input(_R).shape[1]
 
 
-OPS = [OpDef(type, (3, 8), _shape, unreached, flops(_work), expand=_expand) for type in CELLS]
+OPS = [OpDef(type, (3, 8), _shape, replaced_before_run, flops(_work), expand=_expand) for type in CELLS]

@@ -10,12 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gcl.kernels.jit import jit
-from ipu_emu.codegen.llvm_compiler import lanes
+from ipu_emu.codegen.llvm_compiler import vector_width
 from ipu_emu.ops.core.adjoint import Adjoint, Value
 from ipu_emu.ops.core.cost import flops
-from ipu_emu.ops.core.kernel_helpers import chain, computed, contiguous, scalar, view
-from ipu_emu.ops.core.node import Made, Node
-from ipu_emu.ops.core.op_definition import Bound, OpDef, Step, nothing
+from ipu_emu.ops.core.kernel_helpers import allocating_kernel, call_chain, scalar, view, with_contiguous_operands
+from ipu_emu.ops.core.node import Node, OutputTypes
+from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef, nothing
 from ipu_emu.ops.core.row_kernels import column_sums
 from ipu_emu.ops.core.shape_rules import axes_of, same
 
@@ -24,7 +24,7 @@ __all__ = ["OPS"]
 
 def _axes(node: Node) -> tuple[int, ...]:
     """The axes to reduce: an attribute, or an input in newer opsets; none given means all, mostly."""
-    axes = node.given("axes", 1)
+    axes = node.attribute_or_constant("axes", 1)
     return () if not axes and node.attribute("noop_with_empty_axes", 0) else axes_of(node, axes)
 
 
@@ -34,14 +34,14 @@ def _kept(node: Node) -> tuple[int, ...]:
     return tuple(1 if i in axes else size for i, size in enumerate(node.input(0).shape))
 
 
-def _shape(node: Node) -> Made:
+def _shape(node: Node) -> OutputTypes:
     x, axes = node.input(0), _axes(node)
     if node.attribute("keepdims", 1):
         return [(x.dtype, _kept(node))]
     return [(x.dtype, tuple(size for i, size in enumerate(x.shape) if i not in axes))]
 
 
-def _sum(bound: Bound) -> Step:
+def _sum(bound: BoundOp) -> Call:
     axes = _axes(bound.node)
     keep = bool(bound.node.attribute("keepdims", 1))
     x, y = bound.input(0), bound.outputs[0]
@@ -66,11 +66,11 @@ def _count(node: Node) -> int:
     return prod(node.input(0).shape[axis] for axis in axes)
 
 
-def _mean(bound: Bound) -> Step:
+def _mean(bound: BoundOp) -> Call:
     y, count = bound.outputs[0], _count(bound.node)
     if y.dtype.kind != "f":
-        return chain(_sum(bound), lambda: np.copyto(y, y / max(count, 1), "unsafe"))
-    return chain(_sum(bound), partial(np.divide, y, scalar(count), y))
+        return call_chain(_sum(bound), lambda: np.copyto(y, y / max(count, 1), "unsafe"))
+    return call_chain(_sum(bound), partial(np.divide, y, scalar(count), y))
 
 
 def _sum_grad(d: Adjoint) -> Value:
@@ -81,17 +81,17 @@ def _mean_grad(d: Adjoint) -> Value:
     return d.g.scaled(1 / max(_count(d.node), 1)).shaped(_kept(d.node)).spread_to(d.shape)
 
 
-def _sum_to_shape(node: Node) -> Made:
+def _sum_to_shape(node: Node) -> OutputTypes:
     return [(node.input(0).dtype, tuple(node.attribute("shape", [])))]
 
 
-def _sum_to(bound: Bound) -> Step:
+def _sum_to(bound: BoundOp) -> Call:
     """Undo a broadcast from the shape of the output to that of the input."""
     x, y = bound.input(0), bound.outputs[0]
     lead = x.ndim - y.ndim
     in_rows = x.flags.c_contiguous and y.flags.c_contiguous
-    if x.dtype == np.float32 and x.shape[lead:] == y.shape and in_rows and y.size >= lanes():
-        return chain(partial(y.fill, 0), column_sums(x, y, x.size // y.size, y.size))
+    if x.dtype == np.float32 and x.shape[lead:] == y.shape and in_rows and y.size >= vector_width():
+        return call_chain(partial(y.fill, 0), column_sums(x, y, x.size // y.size, y.size))
     axes = tuple(i for i in range(x.ndim) if i < lead or (y.shape[i - lead] == 1 and x.shape[i] != 1))
     return partial(np.add.reduce, x, axes, None, y[(None,) * lead] if lead else y, True)
 
@@ -107,13 +107,13 @@ def _root(x: NDArray[Any], out: NDArray[Any]) -> None:
 def _reduce(function: Any, *, before: Any = None, after: Any = None) -> Any:
     """``after(reduce(before(x)))``, with the axes and keepdims of the node."""
 
-    def kernel(bound: Bound) -> Step:
+    def kernel(bound: BoundOp) -> Call:
         x, y, axes = bound.input(0), bound.outputs[0], _axes(bound.node)
         keep = bool(bound.node.attribute("keepdims", 1))
         changed = view(bound.scratch[0].view(x.dtype)[: x.size], x.shape) if before else x
-        steps: list[Step] = [partial(before, x, changed)] if before else []
+        steps: list[Call] = [partial(before, x, changed)] if before else []
         steps.append(partial(function, changed, axes, None, y, keep))
-        return chain(*steps, *([partial(after, y, y)] if after else []))
+        return call_chain(*steps, *([partial(after, y, y)] if after else []))
 
     return kernel
 
@@ -121,7 +121,7 @@ def _reduce(function: Any, *, before: Any = None, after: Any = None) -> Any:
 def _extreme(function: Any, *, largest: bool) -> Any:
     """Of no elements, the largest is the least value of the type."""
 
-    def kernel(bound: Bound) -> Step:
+    def kernel(bound: BoundOp) -> Call:
         x, y = bound.input(0), bound.outputs[0]
         keep = bool(bound.node.attribute("keepdims", 1))
         if x.dtype.kind == "b":
@@ -135,16 +135,16 @@ def _extreme(function: Any, *, largest: bool) -> Any:
     return kernel
 
 
-def _log_sum_exp(bound: Bound) -> Step:
+def _log_sum_exp(bound: BoundOp) -> Call:
     """log(sum(exp(x))), shifted by the largest so that nothing overflows."""
     node, x, y, kept = bound.node, bound.input(0), bound.outputs[0], _kept(bound.node)
     if x.dtype.kind != "f" or not x.size:
-        return computed(_log_sum_exp_of_any)(bound)
+        return allocating_kernel(_log_sum_exp_of_any)(bound)
     axes, total = _axes(node), y if node.attribute("keepdims", 1) else np.expand_dims(y, _axes(node))
     shifted = view(bound.scratch[0].view(x.dtype)[: x.size], x.shape)
     largest = view(bound.scratch[1].view(x.dtype)[: total.size], kept)
     odd = view(bound.scratch[2].view(bool)[: total.size], kept)
-    return chain(
+    return call_chain(
         partial(np.maximum.reduce, x, axes, None, largest, True),
         partial(np.isfinite, largest, odd),
         partial(np.logical_not, odd, odd),
@@ -198,10 +198,10 @@ def others_product(x: NDArray[Any], out: NDArray[Any]) -> None:
                 after *= x[o, j, i]
 
 
-def _others_product(bound: Bound) -> Step:
+def _others_product(bound: BoundOp) -> Call:
     x, axes = bound.input(0), list(bound.node.attribute("axes", []))
     if not axes or axes != list(range(axes[0], axes[0] + len(axes))):
-        return computed(_others_product_of_any)(bound)
+        return allocating_kernel(_others_product_of_any)(bound)
     shape = (prod(x.shape[: axes[0]]), prod(x.shape[i] for i in axes), prod(x.shape[axes[-1] + 1 :]))
     return partial(others_product, view(x, shape), view(bound.outputs[0], shape))
 
@@ -226,7 +226,7 @@ def _whole(node: Node) -> list[int]:
 
 
 def _reduction(type: str, kernel: Any, grad: Any, workspace: Any = nothing) -> OpDef:
-    return OpDef(type, (1, 2), _shape, kernel, _cost, grad, workspace, given={1: "axes"})
+    return OpDef(type, (1, 2), _shape, kernel, _cost, grad, workspace, constant_inputs={1: "axes"})
 
 
 _cost = flops(lambda node: node.input(0).nelms)
@@ -266,6 +266,6 @@ OPS = [
         lambda d: [_spread(d, d.g) * (d.x - _spread(d, d.y)).op("Exp")],
         _whole_and_kept,
     ),
-    OpDef("OthersProduct", (1, 1), same, contiguous(_others_product), _cost),
+    OpDef("OthersProduct", (1, 1), same, with_contiguous_operands(_others_product), _cost),
     OpDef("SumTo", (1, 1), _sum_to_shape, _sum_to, _cost, lambda d: d.g.spread_to(d.shape)),
 ]

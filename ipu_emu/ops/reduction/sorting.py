@@ -12,9 +12,9 @@ from ipu_emu.graph.dtype import INT32, INT64
 from ipu_emu.graph.op import GRAPHCORE
 from ipu_emu.ops.core.adjoint import Adjoint, Value
 from ipu_emu.ops.core.cost import flops
-from ipu_emu.ops.core.kernel_helpers import chain, computed, contiguous, view
-from ipu_emu.ops.core.node import Made, Node
-from ipu_emu.ops.core.op_definition import Bound, Kernel, OpDef, Step
+from ipu_emu.ops.core.kernel_helpers import allocating_kernel, call_chain, view, with_contiguous_operands
+from ipu_emu.ops.core.node import Node, OutputTypes
+from ipu_emu.ops.core.op_definition import BoundOp, Call, Kernel, OpDef
 from ipu_emu.ops.core.shape_rules import axes_of, axis_of, same
 from ipu_emu.ops.reduction.sorting_kernels import extremes, sort_rows
 
@@ -27,7 +27,7 @@ _Array = Any
 # Places of extremes
 
 
-def _arg_shape(node: Node) -> Made:
+def _arg_shape(node: Node) -> OutputTypes:
     x, axis = node.input(0), axis_of(node, node.attribute("axis", 0))
     if not x.shape[axis]:
         raise node.fail(f"axis {axis} of {x} has no largest element")
@@ -36,7 +36,7 @@ def _arg_shape(node: Node) -> Made:
 
 
 def _arg(*, largest: bool) -> Kernel:
-    def kernel(bound: Bound) -> Step:
+    def kernel(bound: BoundOp) -> Call:
         axis, last = (
             axis_of(bound.node, bound.node.attribute("axis", 0)),
             bound.node.attribute("select_last_index", 0),
@@ -45,7 +45,7 @@ def _arg(*, largest: bool) -> Kernel:
         out = view(bound.outputs[0], (x.shape[0], x.shape[2]))
         return partial(extremes, x, out, largest, bool(last))
 
-    return contiguous(kernel)
+    return with_contiguous_operands(kernel)
 
 
 def _rows(x: _Array, axis: int) -> _Array:
@@ -57,11 +57,11 @@ def _rows(x: _Array, axis: int) -> _Array:
 
 
 def _k(node: Node) -> int:
-    k = node.given("k", 1)
+    k = node.attribute_or_constant("k", 1)
     return int(k[0] if isinstance(k, list) else k)
 
 
-def _top_k_shape(node: Node) -> Made:
+def _top_k_shape(node: Node) -> OutputTypes:
     x, axis, k = node.input(0), axis_of(node, node.attribute("axis", -1)), _k(node)
     if not 0 <= k <= x.shape[axis]:
         raise node.fail(f"k {k} was asked for, axis {axis} of {x} has {x.shape[axis]}")
@@ -72,14 +72,14 @@ def _top_k_shape(node: Node) -> Made:
 def _ordered(falls: str, default: int) -> Kernel:
     """The first elements in the order that the attribute ``falls`` says."""
 
-    def kernel(bound: Bound) -> Step:
+    def kernel(bound: BoundOp) -> Call:
         node = bound.node
         axis = axis_of(node, node.attribute("axis", -1))
         x, values, places = (_rows(array, axis) for array in (bound.input(0), *bound.outputs))
         room = bound.scratch[0].view(np.int32)[: 2 * x.shape[1]].reshape(2, -1)
         return partial(sort_rows, x, room, values, places, bool(node.attribute(falls, default)))
 
-    return contiguous(kernel)
+    return with_contiguous_operands(kernel)
 
 
 def _two_rows(node: Node) -> list[int]:
@@ -92,13 +92,13 @@ def _places_grad(d: Adjoint) -> list[Value | None]:
     return [d.gradient(0).op("ElementsInto", d.outputs[1], axis=axis, shape=list(d.shape))]
 
 
-def _sort_shape(node: Node) -> Made:
+def _sort_shape(node: Node) -> OutputTypes:
     axis_of(node, node.attribute("axis", -1))
     x = node.input(0)
     return [(x.dtype, x.shape), (INT32, x.shape)]
 
 
-def _median_shape(node: Node) -> Made:
+def _median_shape(node: Node) -> OutputTypes:
     x, axes = node.input(0), axes_of(node, node.attribute("axes", None))
     if not all(x.shape[axis] for axis in axes):
         raise node.fail(f"axes {list(axes)} of {x} have no middle element")
@@ -125,7 +125,7 @@ def _median_grad(d: Adjoint) -> Value:
     return d.gradient(0).op("ReduceMedianGrad", d.outputs[1], **attributes)
 
 
-def _by_attribute(node: Node) -> Made:
+def _by_attribute(node: Node) -> OutputTypes:
     return [(node.input(0).dtype, tuple(node.attribute("shape", [])))]
 
 
@@ -142,24 +142,24 @@ def _median_back(node: Node, g: _Array, places: _Array) -> _Array:
 
 
 def _axis_input(node: Node) -> int:
-    axis = node.given("axis", 1)
+    axis = node.attribute_or_constant("axis", 1)
     return axis_of(node, int(axis[0] if isinstance(axis, list) else axis))
 
 
-def _running_shape(node: Node) -> Made:
+def _running_shape(node: Node) -> OutputTypes:
     _axis_input(node)
     return same(node)
 
 
 def _running(function: Any, start: int) -> Kernel:
-    def kernel(bound: Bound) -> Step:
+    def kernel(bound: BoundOp) -> Call:
         x, y, along = bound.input(0), bound.outputs[0], _axis_input(bound.node)
         if bound.node.attribute("reverse", 0):
             x, y = np.flip(x, along), np.flip(y, along)
         if not bound.node.attribute("exclusive", 0):
             return partial(function, x, along, x.dtype, y)
         x, y = np.moveaxis(x, along, 0), np.moveaxis(y, along, 0)
-        return chain(partial(y[:1].fill, start), partial(function, x[:-1], 0, x.dtype, y[1:]))
+        return call_chain(partial(y[:1].fill, start), partial(function, x[:-1], 0, x.dtype, y[1:]))
 
     return kernel
 
@@ -169,7 +169,7 @@ def _cumulative_grad(d: Adjoint) -> list[Value | None]:
     return [d.g.op("CumSumAlong", axis=_axis_input(d.node), **back)]
 
 
-def _reverse_sequence_shape(node: Node) -> Made:
+def _reverse_sequence_shape(node: Node) -> OutputTypes:
     x, axes = node.input(0), {node.attribute("batch_axis", 1), node.attribute("time_axis", 0)}
     if axes != {0, 1} or x.rank < 2 or node.input(1).shape != (x.shape[node.attribute("batch_axis", 1)],):
         raise node.fail(f"{x} and lengths {node.input(1)} do not fit batch and time axes 0 and 1")
@@ -193,7 +193,7 @@ def _reverse_sequence_grad(d: Adjoint) -> list[Value | None]:
 # Buckets
 
 
-def _bucket_shape(node: Node) -> Made:
+def _bucket_shape(node: Node) -> OutputTypes:
     x, boundaries = node.input(0), node.input(1)
     if boundaries.rank != 1 or boundaries.dtype is not x.dtype:
         raise node.fail(f"boundaries must be a vector of the type of {x}, found {boundaries}")
@@ -210,17 +210,30 @@ _cost = flops(lambda node: node.input(0).nelms)
 OPS = [
     OpDef("ArgMax", (1, 1), _arg_shape, _arg(largest=True), _cost),
     OpDef("ArgMin", (1, 1), _arg_shape, _arg(largest=False), _cost),
-    OpDef("TopK", (1, 2), _top_k_shape, _ordered("largest", 1), _cost, _places_grad, _two_rows, given={1: "k"}),
-    OpDef("Sort", (1, 1), _sort_shape, _ordered("descending", 0), _cost, _places_grad, _two_rows, domain=GRAPHCORE),
-    OpDef("ReduceMedian", (1, 1), _median_shape, computed(_median), _cost, _median_grad, domain=GRAPHCORE),
-    OpDef("ReduceMedianGrad", (2, 2), _by_attribute, computed(_median_back), _cost),
-    OpDef("Bucketize", (2, 2), _bucket_shape, computed(_bucketize), _cost, domain=GRAPHCORE),
     OpDef(
-        "CumSum", (2, 2), _running_shape, _running(np.add.accumulate, 0), _cost, _cumulative_grad, given={1: "axis"}
+        "TopK", (1, 2), _top_k_shape, _ordered("largest", 1), _cost, _places_grad, _two_rows, constant_inputs={1: "k"}
+    ),
+    OpDef("Sort", (1, 1), _sort_shape, _ordered("descending", 0), _cost, _places_grad, _two_rows, domain=GRAPHCORE),
+    OpDef("ReduceMedian", (1, 1), _median_shape, allocating_kernel(_median), _cost, _median_grad, domain=GRAPHCORE),
+    OpDef("ReduceMedianGrad", (2, 2), _by_attribute, allocating_kernel(_median_back), _cost),
+    OpDef("Bucketize", (2, 2), _bucket_shape, allocating_kernel(_bucketize), _cost, domain=GRAPHCORE),
+    OpDef(
+        "CumSum",
+        (2, 2),
+        _running_shape,
+        _running(np.add.accumulate, 0),
+        _cost,
+        _cumulative_grad,
+        constant_inputs={1: "axis"},
     ),
     OpDef("CumSumAlong", (1, 1), same, _running(np.add.accumulate, 0), _cost),
-    OpDef("CumProd", (2, 2), _running_shape, _running(np.multiply.accumulate, 1), _cost, given={1: "axis"}),
+    OpDef("CumProd", (2, 2), _running_shape, _running(np.multiply.accumulate, 1), _cost, constant_inputs={1: "axis"}),
     OpDef(
-        "ReverseSequence", (2, 2), _reverse_sequence_shape, computed(_reverse_sequence), _cost, _reverse_sequence_grad
+        "ReverseSequence",
+        (2, 2),
+        _reverse_sequence_shape,
+        allocating_kernel(_reverse_sequence),
+        _cost,
+        _reverse_sequence_grad,
     ),
 ]

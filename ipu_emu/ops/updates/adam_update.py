@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 from gcl.kernels.jit import jit
 from ipu_emu.graph.dtype import FLOAT
 from ipu_emu.ops.core.cost import per_element
-from ipu_emu.ops.core.kernel_helpers import chain, flat, storage
-from ipu_emu.ops.core.node import Made, Node
-from ipu_emu.ops.core.op_definition import Bound, OpDef, Step
+from ipu_emu.ops.core.kernel_helpers import call_chain, flat, storage
+from ipu_emu.ops.core.node import Node, OutputTypes
+from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef
 from ipu_emu.ops.core.shape_rules import same
 
-__all__ = ["LAMB_DIRECTION", "LAMB_STEP", "OPS", "brought", "norm"]
+__all__ = ["LAMB_DIRECTION", "LAMB_STEP", "OPS", "copies_in_place", "norm"]
 
 LAMB_DIRECTION, LAMB_STEP = "LambDirection", "LambStep"
 
@@ -94,7 +94,7 @@ def adam(
 
 
 @jit
-def direction(
+def lamb_direction(
     w: _Array,
     m: _Array,
     v: _Array,
@@ -124,7 +124,7 @@ def direction(
 
 
 @jit
-def walk(w: _Array, x: _Array, whole_w: _Array, whole_x: _Array, rate: _Array, max_norm: _Array) -> None:
+def lamb_step(w: _Array, x: _Array, whole_w: _Array, whole_x: _Array, rate: _Array, max_norm: _Array) -> None:
     """Move ``w`` against ``x`` ([n]), as far as the norms of the whole tensors say, of which both may be parts."""
     of_w, of_x = norm(whole_w), norm(whole_x)
     ratio = 1.0
@@ -135,44 +135,48 @@ def walk(w: _Array, x: _Array, whole_w: _Array, whole_x: _Array, rate: _Array, m
         w[i] = w[i] - factor * x[i]
 
 
-def brought(bound: Bound, updated: slice = slice(None)) -> list[Step]:
+def copies_in_place(bound: BoundOp, updated: slice = slice(None)) -> list[Call]:
     """Copies of the ``updated`` inputs, in the order of the outputs, to where they are changed."""
     pairs = zip(bound.outputs, bound.inputs[updated], strict=False)
     return [partial(np.copyto, out, x) for out, x in pairs if x is not None and not np.shares_memory(out, x)]
 
 
-def _adam(bound: Bound) -> Step:
+def _adam(bound: BoundOp) -> Call:
     w, m, v, g = flat(*bound.outputs[:3], bound.input(4))
     rate, decay, c1, c2, eps, max_norm, scale = (bound.input(i) for i in range(5, 12))
     bias, maximum, norms, l2 = (bool(bound.node.attribute(n, False)) for n in ("bias", "maximum", "norms", "l2"))
     step = bound.outputs[3]
     if not norms:
         update = partial(adam, w, m, v, step, g, rate, decay, c1, c2, eps, scale, bias, maximum, l2)
-        return chain(*brought(bound), update)
+        return call_chain(*copies_in_place(bound), update)
     x = bound.scratch[0]
-    moved = partial(direction, w, m, v, step, g, decay, c1, c2, eps, scale, bias, l2, x)
-    return chain(*brought(bound), moved, partial(walk, w, x, w, x, rate, max_norm))
+    moved = partial(lamb_direction, w, m, v, step, g, decay, c1, c2, eps, scale, bias, l2, x)
+    return call_chain(*copies_in_place(bound), moved, partial(lamb_step, w, x, w, x, rate, max_norm))
 
 
-def _direction(bound: Bound) -> Step:
+def _direction(bound: BoundOp) -> Call:
     w, m, v, x, g = flat(bound.input(0), bound.outputs[0], bound.outputs[1], bound.outputs[3], bound.input(4))
     decay, c1, c2, eps, scale = (bound.input(i) for i in range(5, 10))
     bias, l2 = (bool(bound.node.attribute(name, False)) for name in ("bias", "l2"))
-    states = brought(bound, slice(1, 4))
-    return chain(*states, partial(direction, w, m, v, bound.outputs[2], g, decay, c1, c2, eps, scale, bias, l2, x))
+    states = copies_in_place(bound, slice(1, 4))
+    return call_chain(
+        *states, partial(lamb_direction, w, m, v, bound.outputs[2], g, decay, c1, c2, eps, scale, bias, l2, x)
+    )
 
 
-def _walk(bound: Bound) -> Step:
+def _walk(bound: BoundOp) -> Call:
     w, x = flat(bound.outputs[0], bound.input(1))
     whole = (storage(bound.input(2)), storage(bound.input(3)))
-    return chain(*brought(bound, slice(1)), partial(walk, w, x, *whole, bound.input(4), bound.input(5)))
+    return call_chain(
+        *copies_in_place(bound, slice(1)), partial(lamb_step, w, x, *whole, bound.input(4), bound.input(5))
+    )
 
 
-def _made(node: Node) -> Made:
+def _made(node: Node) -> OutputTypes:
     return [(tensor.dtype, tensor.shape) for tensor in (node.input(i) for i in range(4))]
 
 
-def _states(node: Node) -> Made:
+def _states(node: Node) -> OutputTypes:
     return [*((node.input(i).dtype, node.input(i).shape) for i in (1, 2, 3)), (FLOAT, node.input(0).shape)]
 
 

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from gcl.kernels.jit import jit
 from ipu_emu.ops.core.cost import per_element
-from ipu_emu.ops.core.kernel_helpers import chain, flat
-from ipu_emu.ops.core.node import Made, Node
-from ipu_emu.ops.core.op_definition import Bound, OpDef, Step
-from ipu_emu.ops.updates.adam_update import brought
+from ipu_emu.ops.core.kernel_helpers import call_chain, flat
+from ipu_emu.ops.core.node import Node, OutputTypes
+from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef
+from ipu_emu.ops.updates.adam_update import copies_in_place
 
 __all__ = ["OPS"]
 
@@ -78,7 +78,7 @@ def adaptive(
         w[i] = w[i] - r * (outside * w[i] + x)
 
 
-def _adaptive(bound: Bound) -> Step:
+def _adaptive(bound: BoundOp) -> Call:
     second, third = bool(bound.node.attribute("second", False)), bool(bound.node.attribute("third", False))
     states = 1 + second + third
     w, *found, g = flat(*bound.outputs, bound.input(1 + states))
@@ -87,10 +87,10 @@ def _adaptive(bound: Bound) -> Step:
     scalars: list[Any] = [bound.input(i) for i in range(2 + states, 8 + states)]
     form, l2 = int(bound.node.attribute("form", 1)), bool(bound.node.attribute("l2", False))
     flags: list[Any] = [form, third, l2, bool(bound.node.attribute("tf_variant", False))]
-    return chain(*brought(bound), partial(adaptive, w, v1, v2, v3, g, *scalars, *flags))
+    return call_chain(*copies_in_place(bound), partial(adaptive, w, v1, v2, v3, g, *scalars, *flags))
 
 
-def _made(node: Node) -> Made:
+def _made(node: Node) -> OutputTypes:
     states = 1 + bool(node.attribute("second", False)) + bool(node.attribute("third", False))
     return [(tensor.dtype, tensor.shape) for tensor in (node.input(i) for i in range(1 + states))]
 

@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 
 from ipu_emu.graph.dtype import FLOAT, dtype_named
 from ipu_emu.ops.core.cost import flops
-from ipu_emu.ops.core.kernel_helpers import chain, storage
-from ipu_emu.ops.core.node import Made, Node
-from ipu_emu.ops.core.op_definition import Bound, OpDef, Step
-from ipu_emu.ops.updates.adam_update import brought, norm
+from ipu_emu.ops.core.kernel_helpers import call_chain, storage
+from ipu_emu.ops.core.node import Node, OutputTypes
+from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef
+from ipu_emu.ops.updates.adam_update import copies_in_place, norm
 
 __all__ = ["OPS"]
 
@@ -34,29 +34,29 @@ def limit(norms: Sequence[NDArray[Any]], scale: NDArray[Any], out: NDArray[Any],
     out[()] = max_norm / max(max_norm, whole)
 
 
-def _norm(bound: Bound) -> Step:
+def _norm(bound: BoundOp) -> Call:
     return partial(measure, storage(bound.input(0)), bound.outputs[0])
 
 
-def _factor(bound: Bound) -> Step:
+def _factor(bound: BoundOp) -> Call:
     *norms, scale = (bound.input(index) for index in range(len(bound.inputs)))
     return partial(limit, norms, scale, bound.outputs[0], float(bound.node.attribute("max_norm", 1.0)))
 
 
-def _clip(bound: Bound) -> Step:
+def _clip(bound: BoundOp) -> Call:
     gradient = storage(bound.outputs[0])
-    return chain(*brought(bound), partial(np.multiply, gradient, bound.input(1), gradient))
+    return call_chain(*copies_in_place(bound), partial(np.multiply, gradient, bound.input(1), gradient))
 
 
-def _double(node: Node) -> Made:
+def _double(node: Node) -> OutputTypes:
     return [(dtype_named("DOUBLE"), ())]
 
 
-def _scalar(node: Node) -> Made:
+def _scalar(node: Node) -> OutputTypes:
     return [(FLOAT, ())]
 
 
-def _gradient(node: Node) -> Made:
+def _gradient(node: Node) -> OutputTypes:
     return [(node.input(0).dtype, node.input(0).shape)]
 
 

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from gcl.kernels.jit import jit
 from ipu_emu.graph.dtype import FLOAT, FLOAT16
 from ipu_emu.ops.core.cost import flops
-from ipu_emu.ops.core.kernel_helpers import chain, storage
-from ipu_emu.ops.core.node import Made, Node
-from ipu_emu.ops.core.op_definition import Bound, OpDef, Step
-from ipu_emu.ops.updates.adam_update import brought
+from ipu_emu.ops.core.kernel_helpers import call_chain, storage
+from ipu_emu.ops.core.node import Node, OutputTypes
+from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef
+from ipu_emu.ops.updates.adam_update import copies_in_place
 
 __all__ = ["OPS"]
 
@@ -25,7 +25,7 @@ _MOST = 4096
 
 
 @jit
-def above(x: NDArray[Any], edge: float) -> int:
+def count_above(x: NDArray[Any], edge: float) -> int:
     """How many of ``x`` ([n]) are at least ``edge`` in size, or are not finite."""
     count = 0
     for i in range(x.size):
@@ -36,11 +36,11 @@ def above(x: NDArray[Any], edge: float) -> int:
 
 def count_large(gradients: Sequence[NDArray[Any]], edges: Sequence[float], out: NDArray[Any]) -> None:
     """out = [elements above the edge, all elements]"""
-    out[0] = sum(above(gradient, edge) for gradient, edge in zip(gradients, edges, strict=True))
+    out[0] = sum(count_above(gradient, edge) for gradient, edge in zip(gradients, edges, strict=True))
     out[1] = sum(gradient.size for gradient in gradients)
 
 
-def _count(bound: Bound) -> Step:
+def _count(bound: BoundOp) -> Call:
     location = float(bound.node.attribute("edge", 0.125))
     tensors = [tensor for tensor in bound.node.inputs if tensor is not None]
     edges = [location * (65504.0 if t.dtype is FLOAT16 else float(np.finfo(np.float32).max)) for t in tensors]
@@ -53,15 +53,15 @@ def unscale(gradient: NDArray[Any], factor: NDArray[Any]) -> None:
     np.multiply(gradient, np.float32(1) / factor[()], gradient)
 
 
-def _unscale(bound: Bound) -> Step:
-    return chain(*brought(bound), partial(unscale, storage(bound.outputs[0]), bound.input(1)))
+def _unscale(bound: BoundOp) -> Call:
+    return call_chain(*copies_in_place(bound), partial(unscale, storage(bound.outputs[0]), bound.input(1)))
 
 
-def _unscaled(node: Node) -> Made:
+def _unscaled(node: Node) -> OutputTypes:
     return [(node.input(0).dtype, node.input(0).shape)]
 
 
-def change(
+def adjust_loss_scale(
     factor: NDArray[Any], seen: NDArray[Any], counts: NDArray[Any], scaling: NDArray[Any], most: float, period: int
 ) -> None:
     """Every ``period`` updates halve ``factor`` if more than the share ``most`` was large, else double it.
@@ -79,10 +79,13 @@ def change(
     seen.fill(0)
 
 
-def _change(bound: Bound) -> Step:
+def _change(bound: BoundOp) -> Call:
     most, period = float(bound.node.attribute("most", 1e-7)), int(bound.node.attribute("period", 1))
     factor, seen = bound.outputs
-    return chain(*brought(bound), partial(change, factor, seen, bound.input(2), bound.input(3), most, period))
+    return call_chain(
+        *copies_in_place(bound),
+        partial(adjust_loss_scale, factor, seen, bound.input(2), bound.input(3), most, period),
+    )
 
 
 def _elements(node: Node) -> int:

@@ -11,16 +11,16 @@ import numpy as np
 
 from ipu_emu.graph.op import GRAPHCORE
 from ipu_emu.ops.core.cost import per_element
-from ipu_emu.ops.core.kernel_helpers import chain, flat, singles
-from ipu_emu.ops.core.node import Made, Node
-from ipu_emu.ops.core.op_definition import Bound, OpDef, Step, always
+from ipu_emu.ops.core.kernel_helpers import call_chain, flat, in_float32
+from ipu_emu.ops.core.node import Node, OutputTypes
+from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef, always
 from ipu_emu.ops.core.row_kernels import RowKernel
 from ipu_emu.ops.core.shape_rules import same
 
 __all__ = ["OPS"]
 
 
-def _plain(bound: Bound) -> Step:
+def _plain(bound: BoundOp) -> Call:
     """w = decay w - rate g"""
     w, g, out = flat(bound.input(0), bound.input(1), bound.outputs[0])
     kernel = RowKernel(1, w.size, w=("full", w), g=("full", g), out=("full", out))
@@ -33,7 +33,7 @@ _SLOPE = "a = mul factor g; b = mul decay w; d = add a b; "
 _STEP = "l = mul momentum v; n = add d l; c = choose nesterov n v; r = mul rate c; x = sub w r; store w_out x; "
 
 
-def _with_momentum(bound: Bound) -> RowKernel:
+def _with_momentum(bound: BoundOp) -> RowKernel:
     w, v, g, w_out, v_out = flat(bound.input(0), bound.input(1), bound.input(2), *bound.outputs)
     full = {"w": w, "state": v, "g": g, "w_out": w_out, "state_out": v_out}
     kernel = RowKernel(1, w.size, **{name: ("full", array) for name, array in full.items()})
@@ -41,71 +41,80 @@ def _with_momentum(bound: Bound) -> RowKernel:
     return kernel.scalars(**{name: bound.input(3 + index) for index, name in enumerate(names)})
 
 
-def _separate(bound: Bound) -> Step:
+def _separate(bound: BoundOp) -> Call:
     """v = momentum v + d, w = w - rate v (Nesterov: w - rate (d + momentum v)), with d = factor g + decay w"""
     kernel = _with_momentum(bound)
     return kernel.add(f"{_SLOPE} p = mul momentum state; v = add p d; store state_out v; {_STEP}").bound()
 
 
-def _combined(bound: Bound) -> Step:
+def _combined(bound: BoundOp) -> Call:
     """As ``_separate``, with the state = momentum v + decay w prepared at the end of the step before."""
     kernel = _with_momentum(bound)
     prepared = "l2 = mul momentum v; k = mul decay x; n2 = add l2 k; store state_out n2"
     return kernel.add(f"{_SLOPE} v = add state a; {_STEP} {prepared}").bound()
 
 
-def _copy_into(bound: Bound) -> Step:
+def _copy_into(bound: BoundOp) -> Call:
     return partial(np.copyto, bound.outputs[0], bound.input(1))
 
 
-def _add_into(bound: Bound) -> Step:
+def _add_into(bound: BoundOp) -> Call:
     return partial(np.add, bound.input(0), bound.input(1), bound.outputs[0])
 
 
-def _mean_into(bound: Bound) -> Step:
+def _mean_into(bound: BoundOp) -> Call:
     total, g, keep, take = (bound.input(i) for i in range(4))
     out, share = bound.outputs[0], bound.scratch[0].reshape(g.shape)
-    return chain(
+    return call_chain(
         partial(np.multiply, g, take, share),
         partial(np.multiply, total, keep, out),
         partial(np.add, out, share, out),
     )
 
 
-def _update_shape(node: Node) -> Made:
+def _update_shape(node: Node) -> OutputTypes:
     old, new = node.input(0), node.input(1)
     if (old.dtype, old.shape) != (new.dtype, new.shape):
         raise node.fail(f"{new} cannot take the place of {old}; give it the same type and shape")
     return same(node)
 
 
-def _two(node: Node) -> Made:
+def _two(node: Node) -> OutputTypes:
     return [(tensor.dtype, tensor.shape) for tensor in (node.input(0), node.input(1))]
 
 
 OPS = [
     # (w, g, scaledLearningRate, weightDecayScaleFactor)
-    OpDef("SgdPlain", (4, 4), same, singles(_plain), per_element(3), updates=(0,), elementwise=True, halves=always),
+    OpDef(
+        "SgdPlain",
+        (4, 4),
+        same,
+        in_float32(_plain),
+        per_element(3),
+        updates=(0,),
+        elementwise=True,
+        takes_half=always,
+    ),
     # (w, velocity, g, rate, momentum, gradient factor, decay, nesterov)
     OpDef(
         "SgdSeparate",
         (8, 8),
         _two,
-        singles(_separate),
+        in_float32(_separate),
         per_element(7),
         updates=(0, 1),
         elementwise=True,
-        halves=always,
+        takes_half=always,
     ),
     OpDef(
         "SgdCombined",
         (8, 8),
         _two,
-        singles(_combined),
+        in_float32(_combined),
         per_element(8),
         updates=(0, 1),
         elementwise=True,
-        halves=always,
+        takes_half=always,
     ),
     # (total, g): the first micro-batch, the others; MeanInto(total, g, keep, take) keeps a running mean.
     OpDef("CopyInto", (2, 2), same, _copy_into, per_element(0), updates=(0,), elementwise=True),

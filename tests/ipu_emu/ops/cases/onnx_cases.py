@@ -110,9 +110,9 @@ def _known_inputs(node: onnx.NodeProto) -> list[str]:
     entry = TABLE.table.get((node.domain, node.op_type))
     if entry is None:
         return []
-    if entry.known is not None:
+    if entry.constant_outputs is not None:
         return list(node.input)
-    return [node.input[index] for index in entry.given if index < len(node.input)]
+    return [node.input[index] for index in entry.constant_inputs if index < len(node.input)]
 
 
 def _initializers(model: onnx.ModelProto) -> set[str]:
