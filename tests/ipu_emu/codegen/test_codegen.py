@@ -133,11 +133,11 @@ def test_softmax_and_normalisation_are_those_of_pytorch(dtype: Any, rows: int, c
 
 PROGRAM = """
 import numpy as np
-from ipu_emu.codegen import compiler
+from ipu_emu.codegen import llvm_compiler
 from ipu_emu.ops.core.row_kernels import softmax
 made = []
-compile = compiler._compile
-compiler._compile = lambda text: (made.append(1), compile(text))[1]
+compile = llvm_compiler._compile
+llvm_compiler._compile = lambda text: (made.append(1), compile(text))[1]
 x = np.arange(6, dtype=np.float32).reshape(2, 3)
 y = np.zeros_like(x)
 softmax(x, y, 2, 3)()
