@@ -14,7 +14,7 @@ from gcl.cli.usage_errors import Faults
 from gcl.core.groups import Group
 from gcl.cost.program_cost import Cost, Price, price
 from gcl.cost.tile_work import TileWork
-from gcl.drawing.units import parse_bytes
+from gcl.drawing.units import counted, parse_bytes
 from gcl.errors import ArgumentError
 from gcl.fabric.fabric import MAX_DOMAIN, Fabric, LinkConfiguration, Topology
 from gcl.kernels.dtypes import DTYPES
@@ -22,7 +22,7 @@ from gcl.scheduling.methods.method import Method, method_chain
 from gcl.scheduling.options import Options
 from gcl.scheduling.phases import Phase
 from gcl.scheduling.program.step_program import Collective
-from gcl.scheduling.program.text_diagram import columns, counted, exchange_table, ladder
+from gcl.scheduling.program.text_diagram import columns, exchange_table, ladder
 from gcl.scheduling.schedule import Schedule, schedule
 
 __all__ = ["explanation", "main"]

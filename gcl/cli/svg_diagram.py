@@ -13,10 +13,11 @@ from dataclasses import dataclass
 
 from gcl.cost.program_cost import Price
 from gcl.drawing.canvas import FAINT, MARGIN, STREAMS, WIDTH, Canvas
+from gcl.drawing.units import counted
 from gcl.fabric.fabric import Fabric, Topology
 from gcl.scheduling.phases import Phase
 from gcl.scheduling.program.step_program import CrossReplicaCopy, Exchange
-from gcl.scheduling.program.text_diagram import columns, counted, sent_fragment
+from gcl.scheduling.program.text_diagram import columns, sent_fragment
 from gcl.scheduling.schedule import Schedule
 
 __all__ = ["picture"]

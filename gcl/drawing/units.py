@@ -1,4 +1,4 @@
-"""sizes: numbers of bytes as people write them: 51e6, 64 kB, 1MiB, 8M."""
+"""Units: quantities as text: byte sizes read from options (51e6, 64 kB, 1MiB, 8M), and counts with a noun."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 
 from gcl.errors import ArgumentError
 
-__all__ = ["parse_bytes"]
+__all__ = ["counted", "parse_bytes"]
 
 #: A bare letter is binary, as in nccl-tests.
 _UNITS = {"": 1}
@@ -21,3 +21,9 @@ def parse_bytes(text: str, option: str) -> int:
     if not 0 <= nbytes <= 1e15:
         raise ArgumentError(f"{option} {text} was given; write a number up to 1e15, such as 51e6, 64kB or 1GiB")
     return int(nbytes)
+
+
+def counted(count: int, noun: str) -> str:
+    """Return a count and its noun: ``1 slot``, ``2 slots``, ``3 micro-batches``."""
+    ending = "" if count == 1 else "es" if noun.endswith("ch") else "s"
+    return f"{count:,} {noun}{ending}"

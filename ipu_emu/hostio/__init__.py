@@ -1,9 +1,7 @@
-"""hostio: how step data gets from the user's data set to the replicas and back."""
+"""hostio: how step data get from the user's data set to the replicas and back."""
 
-from ipu_emu.hostio.data.data_modes import DataMode, mode_of
-from ipu_emu.hostio.data.generated_data import RepeatedFeed, like_real
-from ipu_emu.hostio.data.sample_order import Share
-from ipu_emu.hostio.data.synthetic_data import synthetic_chunk
+from ipu_emu.hostio.data.data_modes import DataMode, RepeatedFeed, like_real, mode_of, synthetic_chunk
+from ipu_emu.hostio.data.sample_order import ReplicaRange
 from ipu_emu.hostio.feeds.array_feed import ArrayFeed
 from ipu_emu.hostio.feeds.callback_feed import CallbackFeed
 from ipu_emu.hostio.feeds.feed import Feed
@@ -11,8 +9,7 @@ from ipu_emu.hostio.feeds.feed_benchmark import dataset_benchmark, infeed_benchm
 from ipu_emu.hostio.feeds.queues import InfeedQueue, OutfeedMode, OutfeedQueue
 from ipu_emu.hostio.feeds.step_data_sizes import check_sizes
 from ipu_emu.hostio.feeds.step_feed import StepFeed
-from ipu_emu.hostio.probe.probe import Probe
-from ipu_emu.hostio.probe.step_probe import StepProbe
+from ipu_emu.hostio.probe.probe import Probe, StepProbe
 
 __all__ = [
     "ArrayFeed",
@@ -24,7 +21,7 @@ __all__ = [
     "OutfeedQueue",
     "Probe",
     "RepeatedFeed",
-    "Share",
+    "ReplicaRange",
     "StepFeed",
     "StepProbe",
     "check_sizes",

@@ -29,7 +29,7 @@ def test_the_example_of_the_reference() -> None:
         "mesh, 1 IPU-Link domain of 16 IPUs, one group",
         "phase 1 of 2: reduce_scatter, bidirectional_ring_pair, over IPU-Links",
         "  because: 51,100,000 bytes, at least 39,845,888 in a ring of 16",
-        "  at most 1088 elements of a fragment on a tile: dealt out evenly, found by switch",
+        "  at most 1,088 elements of a fragment on a tile: dealt out evenly, found by switch",
         "  a tile needs 10,880 bytes of buffers and 1,536 of code",
         "  ring 0 2 4 6 8 10 12 14 15 13 11 9 7 5 3 1",
         "  15 exchanges, 47,906,250 bytes sent per replica, fragments of 3,193,750 bytes",

@@ -10,7 +10,7 @@ from __future__ import annotations
 from gcl.fabric.fabric import Fabric, Topology
 from gcl.scheduling.program.step_program import CrossReplicaCopy, Exchange, StepProgram
 
-__all__ = ["columns", "counted", "exchange_table", "ladder", "sent_fragment"]
+__all__ = ["columns", "exchange_table", "ladder", "sent_fragment"]
 
 
 def columns(program: StepProgram, group: int = 0) -> list[int]:
@@ -29,11 +29,6 @@ def exchange_table(program: StepProgram, width: int | None = None, group: int = 
     for number, exchange in enumerate(program.exchanges, 1):
         rows += _exchange_rows(f"exchange {number}", exchange, replicas, program)
     return _aligned(rows, width)
-
-
-def counted(count: int, noun: str) -> str:
-    """``1 exchange``, ``2 exchanges``."""
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def sent_fragment(copy: CrossReplicaCopy, replica: int) -> str:

@@ -61,18 +61,19 @@ def hostio(
     arguments: tuple[str, ...],
 ) -> None:
     """Run, print, write."""
+    from gcl.drawing.units import counted
     from ipu_emu.cli.output.hostio_report import check_outputs, rate, write_html, write_json, write_png
     from ipu_emu.hostio.probe.bottleneck_analysis import advice, table
-    from ipu_emu.hostio.probe.program_runs import Program, counts_of, measure
+    from ipu_emu.hostio.probe.program_runs import MeasuredProgram, counts_of, measure
 
     if popdist_py.getInstanceIndex():
         return
     check_outputs(json_file, png, html)
-    asked = Program((program, *arguments), replicas_per_instance, steps, timeout)
+    asked = MeasuredProgram((program, *arguments), replicas_per_instance, steps, timeout)
     runs = []
     with _ending_what_was_started():
         for run in measure(asked, counts_of(instances)):
-            click.echo(f"{run.instances} instance{'s' * (run.instances > 1)}, {run.mode:9}  {rate(run):>12}")
+            click.echo(f"{counted(run.instances, 'instance')}, {run.mode:9}  {rate(run):>12}")
             runs.append(run)
     said = advice(runs)
     click.echo("\n" + table(runs) + "\n\n" + "\n".join(said))

@@ -14,13 +14,13 @@ from typing import Any
 
 from ipu_emu.atomic_write import replace_file, unwritable
 from ipu_emu.errors import EmulatorError
-from ipu_emu.hostio.probe.bottleneck_analysis import doubt_of, gap_of
-from ipu_emu.hostio.probe.program_runs import Run
+from ipu_emu.hostio.probe.bottleneck_analysis import contradiction_in, overhead_of
+from ipu_emu.hostio.probe.program_runs import ProgramRun
 
 __all__ = ["check_outputs", "rate", "write_html", "write_json", "write_png"]
 
 _COLOURS = {"real": "#c2410c", "generated": "#2563eb", "synthetic": "#64748b"}
-_COLUMNS: list[tuple[str, Callable[[Run], str]]] = [
+_COLUMNS: list[tuple[str, Callable[[ProgramRun], str]]] = [
     ("instances", lambda run: str(run.instances)),
     ("data", lambda run: run.mode),
     ("samples/s", lambda run: f"{run.samples_per_second:,.1f}"),
@@ -32,7 +32,7 @@ _COLUMNS: list[tuple[str, Callable[[Run], str]]] = [
 ]
 
 
-def rate(run: Run) -> str:
+def rate(run: ProgramRun) -> str:
     """Samples per second with three digits or more."""
     value = run.samples_per_second
     return f"{value:,.0f}/s" if value >= 100 else f"{value:.3g}/s"
@@ -48,17 +48,22 @@ def check_outputs(json_file: Path | None, png: Path | None, html_file: Path | No
         raise EmulatorError("--png needs matplotlib; pip install 'poprun-py[plots]', or use --html")
 
 
-def write_json(path: Path, runs: Sequence[Run], said: Sequence[str]) -> None:
+def write_json(path: Path, runs: Sequence[ProgramRun], said: Sequence[str]) -> None:
     """All numbers, the shares (without a limit where the numbers contradict each other), and the advice."""
     groups = [[run for run in runs if run.instances == count] for count in _counts(runs)]
-    gaps = [{**asdict(gap_of(group)), "limit": None if doubt_of(group) else gap_of(group).limit} for group in groups]
+    overheads = [
+        {**asdict(overhead_of(group)), "limit": None if contradiction_in(group) else overhead_of(group).limit}
+        for group in groups
+    ]
     _write(
         path,
-        json.dumps({"runs": [asdict(run) for run in runs], "gaps": gaps, "advice": list(said)}, indent=1).encode(),
+        json.dumps(
+            {"runs": [asdict(run) for run in runs], "overheads": overheads, "advice": list(said)}, indent=1
+        ).encode(),
     )
 
 
-def write_png(path: Path, runs: Sequence[Run], said: Sequence[str]) -> None:
+def write_png(path: Path, runs: Sequence[ProgramRun], said: Sequence[str]) -> None:
     """Bars of throughput, three for each number of instances."""
     from matplotlib.figure import Figure
 
@@ -79,7 +84,7 @@ def write_png(path: Path, runs: Sequence[Run], said: Sequence[str]) -> None:
     _write(path, picture.getvalue())
 
 
-def write_html(path: Path, runs: Sequence[Run], said: Sequence[str]) -> None:
+def write_html(path: Path, runs: Sequence[ProgramRun], said: Sequence[str]) -> None:
     """Advice, bars and table."""
     heads = "".join(f"<th>{name}</th>" for name, _ in _COLUMNS)
     lines = "".join(
@@ -90,7 +95,7 @@ def write_html(path: Path, runs: Sequence[Run], said: Sequence[str]) -> None:
     _write(path, page.encode())
 
 
-def _bars(runs: Sequence[Run]) -> str:
+def _bars(runs: Sequence[ProgramRun]) -> str:
     most = max(run.samples_per_second for run in runs)
     parts = []
     for at, run in enumerate(runs):
@@ -105,7 +110,7 @@ def _bars(runs: Sequence[Run]) -> str:
     return f'<svg width="640" height="{height}" role="img" aria-label="samples per second">{"".join(parts)}</svg>'
 
 
-def _counts(runs: Sequence[Run]) -> list[int]:
+def _counts(runs: Sequence[ProgramRun]) -> list[int]:
     return sorted({run.instances for run in runs})
 
 

@@ -1,30 +1,41 @@
-"""Modes: real data, or what stands in for it to find out what limits a program.
+"""Data modes: real step data, or random data in their place, to find out what limits a program.
 
-    real         read, prepared, handed over
-    generated    random data, made once; handed over like real data, never prepared
-    synthetic    random data, made once; nothing is done for a step at all
+    real         read, prepared and handed over
+    generated    random data, generated once; handed over like real data, but never prepared
+    synthetic    random data, generated once; no work is done for a step
 
-What real data cost beyond generated is preparation; what generated data cost beyond synthetic is moving bytes.
+Real data minus generated data is the cost of preparation; generated minus synthetic is the cost of moving bytes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ipu_emu.errors import EmulatorError, FeedError
-from ipu_emu.hostio.data.generated_data import like_real
+from ipu_emu.graph import Tensor
 from ipu_emu.hostio.data.sample_structure import Field
-from ipu_emu.hostio.data.slot_filling import Filling
+from ipu_emu.hostio.data.slot_fillers import SlotFiller
 
-__all__ = ["DataMode", "MadeUp", "made_up", "mode_named", "mode_of"]
+__all__ = [
+    "MODE_VARIABLE",
+    "DataMode",
+    "GeneratedFiller",
+    "RepeatedFeed",
+    "generated_step",
+    "like_real",
+    "mode_named",
+    "mode_of",
+    "synthetic_chunk",
+]
 
-#: Names a mode for all feeds of a program.
+#: The environment variable that sets the mode of all feeds of a program.
 MODE_VARIABLE = "IPU_EMU_DATA_MODE"
 
 
@@ -36,16 +47,16 @@ class DataMode(Enum):
     SYNTHETIC = "synthetic"
 
 
-def mode_named(name: DataMode | str, asked: str) -> DataMode:
-    """The mode, also by its name; raise EmulatorError, beginning with what was ``asked``, if there is none."""
+def mode_named(name: DataMode | str, setting: str) -> DataMode:
+    """Return the mode for a mode or its name; raise EmulatorError, which quotes ``setting``, for an unknown name."""
     try:
         return DataMode(name.lower() if isinstance(name, str) else name)
     except ValueError:
-        raise EmulatorError(f"{asked}: no such mode; use {', '.join(mode.value for mode in DataMode)}") from None
+        raise EmulatorError(f"{setting}: no such mode; use {', '.join(mode.value for mode in DataMode)}") from None
 
 
 def mode_of(environment: Mapping[str, str]) -> DataMode:
-    """``IPU_EMU_DATA_MODE``, or synthetic if ``TF_POPLAR_FLAGS`` has ``--use_synthetic_data``; else real."""
+    """Return the mode in ``IPU_EMU_DATA_MODE``; else synthetic if ``TF_POPLAR_FLAGS`` asks for it; else real."""
     name = environment.get(MODE_VARIABLE, "")
     if name:
         return mode_named(name, f"{MODE_VARIABLE}={name}")
@@ -53,9 +64,19 @@ def mode_of(environment: Mapping[str, str]) -> DataMode:
     return DataMode.SYNTHETIC if "--use_synthetic_data" in flags else DataMode.REAL
 
 
+# Generated data
+
+
+def like_real(array: NDArray[Any], random: np.random.Generator) -> NDArray[Any]:
+    """Return random data like ``array``: normal values for floats; else its own values, shuffled."""
+    if array.dtype.kind == "f":
+        return random.standard_normal(array.shape, np.float32).astype(array.dtype, copy=False)
+    return random.permutation(array.reshape(-1)).reshape(array.shape)
+
+
 @dataclass(frozen=True)
-class MadeUp:
-    """The same arrays in every step, ``steps`` times (None: without end)."""
+class GeneratedFiller:
+    """A slot filler that gives the same arrays in every step, for ``steps`` steps (None: without end)."""
 
     arrays: list[NDArray[Any]]
     steps: int | None
@@ -66,33 +87,74 @@ class MadeUp:
     ending = threads_only = ""
 
     def steps_in(self, number: int) -> int:
-        """Generated data are handed over step by step, as larger real ones are."""
+        """Return 1: generated data are handed over step by step, as large real steps are."""
         return 1
 
     def draw(self, number: int) -> int | None:
-        """The number itself."""
+        """Return the slot number itself, or None at the end."""
         return None if self.steps is not None and number >= self.steps else number
 
     def views(self, drawn: int) -> list[NDArray[Any]] | None:
-        """Synthetic data are where they are."""
+        """Return the arrays themselves in synthetic mode, where nothing is copied."""
         return self.arrays if self.mode is DataMode.SYNTHETIC else None
 
     def fill(self, drawn: int, out: Sequence[NDArray[Any]]) -> None:
-        """Copy."""
+        """Copy the arrays into a slot."""
         for slot, array in zip(out, self.arrays, strict=True):
             np.copyto(slot, array)
 
 
-def made_up(real: Filling, fields: Sequence[Field], samples: int, mode: DataMode, steps: int | None) -> MadeUp:
-    """A step of random data: normal numbers for floats; for integers those of the first real step, shuffled.
+def generated_step(
+    real: SlotFiller, fields: Sequence[Field], samples: int, mode: DataMode, steps: int | None
+) -> GeneratedFiller:
+    """Return a filler for random data, made from the first real step: see ``like_real``.
 
     Labels stay labels, and indices stay in range.
     """
     drawn = real.draw(0)
     if drawn is None:
-        raise FeedError("The source has no whole step of samples; use a smaller micro-batch, or give more samples")
+        raise FeedError(
+            "The source has fewer samples than one step needs; use a smaller micro-batch, or more samples"
+        )
     slot = [np.empty((samples * real.burst, *field.shape), field.dtype) for field in fields]
     real.fill(drawn, slot)
     arrays = [array[:samples] for array in slot]
     random = np.random.default_rng(0)
-    return MadeUp([like_real(array, random) for array in arrays], steps, mode)
+    return GeneratedFiller([like_real(array, random) for array in arrays], steps, mode)
+
+
+class RepeatedFeed:
+    """A feed that gives the same ``chunks`` (by input id) in every micro-batch and discards the outputs."""
+
+    def __init__(self, chunks: Mapping[str, NDArray[Any]]) -> None:
+        self._chunks = chunks
+        self._discarded: dict[str, NDArray[Any]] = {}
+
+    def read(self, id: str) -> NDArray[Any]:
+        """Return the data of an input."""
+        return self._chunks[id]
+
+    def write(self, id: str, value: NDArray[Any]) -> None:
+        """Copy an output to a buffer that is never read, so that its bytes are moved as real outputs are."""
+        if id not in self._discarded:
+            self._discarded[id] = np.empty(value.shape, value.dtype)
+        np.copyto(self._discarded[id], value)
+
+
+# Synthetic data
+
+#: Values by the names of PopART's SyntheticDataMode.
+_SYNTHETIC_VALUES: dict[str, Callable[[np.random.Generator, tuple[int, ...]], NDArray[Any]]] = {
+    "Zeros": lambda random, shape: np.zeros(shape),
+    "RandomNormal": lambda random, shape: random.standard_normal(shape),
+    "RandomUniform": lambda random, shape: random.random(shape),
+}
+
+
+def synthetic_chunk(mode: str, tensor: Tensor) -> NDArray[Any]:
+    """Return the synthetic data of every micro-batch and replica; a function of the tensor id alone.
+
+    Integers are zero or one.
+    """
+    values = _SYNTHETIC_VALUES[mode](np.random.default_rng(crc32(tensor.id.encode())), tensor.shape)
+    return (values if tensor.dtype.is_float else values > 1).astype(tensor.dtype.numpy)

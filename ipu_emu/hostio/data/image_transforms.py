@@ -1,8 +1,7 @@
-"""transforms: compiled preparation of images: crop, flip, normalise and change of layout in one pass, into the slot.
+"""Image transforms: compiled crop, flip, normalisation and layout change of images, in one pass, into the slot.
 
-A byte of an image has 256 values, so normalising is looking up a table with one row per channel, which is exact in
-every output type: ``(value / 255 - mean) / std``, rounded once. The kernel holds no interpreter lock, so threads
-prepare side by side.
+A byte has 256 values, so normalising is a look-up in a table with one row per channel, which is exact in every output
+type: ``(value / 255 - mean) / std``, rounded once. The kernel releases the GIL, so threads prepare in parallel.
 """
 
 from __future__ import annotations
@@ -23,11 +22,11 @@ __all__ = ["Images"]
 class Images:
     """Prepare uint8 images of [height, width, channels].
 
-    - ``crop``: (height, width) of what is kept; None keeps all. The place is random, or the centre if ``random`` is
-      False.
-    - ``flip``: mirror every other image, by chance, unless ``random`` is False.
-    - ``mean``, ``std``: of each channel, on the scale from 0 to 1; without them values stay from 0 to 255.
-    - ``dtype``: of the result, with ``layout`` "HWC" or "CHW".
+    - ``crop``: (height, width) of the part to keep; None keeps the whole image. Its position is random, or central if
+      ``random`` is False.
+    - ``flip``: mirror each image with probability 1/2; ignored if ``random`` is False.
+    - ``mean``, ``std``: per channel, on the scale from 0 to 1; without them values stay between 0 and 255.
+    - ``dtype`` and ``layout`` ("HWC" or "CHW") of the result.
     """
 
     def __init__(
@@ -44,25 +43,25 @@ class Images:
         if layout not in ("HWC", "CHW"):
             raise FeedError(f"Images: layout is {layout!r}; use 'HWC' or 'CHW'")
         if (mean is None) is not (std is None) or len(mean or ()) != len(std or ()):
-            raise FeedError("Images: give mean and std together, with one value per channel each")
+            raise FeedError("Images: mean and std must be given together, with one value per channel")
         self._crop, self._flip, self._random, self._channels_first = crop, flip, random, layout == "CHW"
         self._mean, self._std, self._dtype = mean, std, np.dtype(dtype)
 
     def field(self, field: Field) -> Field:
-        """[height, width, channels] of bytes become cropped images of ``dtype``."""
+        """Return the field of the result: cropped images of ``dtype``."""
         if field.dtype != np.uint8 or len(field.shape) != 3:
             raise FeedError(f"Images takes uint8[height, width, channels]; a sample is {field}")
         height, width, channels = field.shape
         crop = self._crop or (height, width)
         if crop[0] > height or crop[1] > width or min(crop) < 1:
-            raise FeedError(f"Images cannot cut {crop[0]} x {crop[1]} out of {height} x {width}; use a smaller crop")
+            raise FeedError(f"Images cannot crop {height} x {width} to {crop[0]} x {crop[1]}; use a smaller crop")
         if self._mean is not None and len(self._mean) != channels:
             raise FeedError(f"Images has {len(self._mean)} means for {channels} channels; give one per channel")
         self._table = self._values(channels)
         return Field(self._dtype, (channels, *crop) if self._channels_first else (*crop, channels))
 
     def _values(self, channels: int) -> NDArray[Any]:
-        """What each byte becomes, by channel; half-precision numbers as their bits."""
+        """Return the result for each byte value, by channel; half-precision values as their bits."""
         value = np.broadcast_to(np.arange(256.0), (channels, 256))
         if self._mean is not None and self._std is not None:
             value = (value / 255 - np.array(self._mean)[:, None]) / np.array(self._std)[:, None]
@@ -79,7 +78,7 @@ class Images:
     def _windows(
         self, source: tuple[int, ...], out: tuple[int, ...], keys: NDArray[np.uint64]
     ) -> tuple[NDArray[np.int64], ...]:
-        """Top, left and whether to flip, for each image; random ones from different bits of its key."""
+        """Return top, left and flip of each image; random ones come from different bits of its key."""
         down, right = source[1] - out[1], source[2] - out[2]
         if not self._random:
             same = np.zeros(len(keys), np.int64)

@@ -1,4 +1,4 @@
-"""Preparation: what happens to a sample on its way into a slot: nothing, transforms, or the user's function."""
+"""Sample preparation: what is done to a sample on its way into a slot: nothing, transforms, or a function."""
 
 from __future__ import annotations
 
@@ -10,36 +10,38 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ipu_emu.errors import FeedError
-from ipu_emu.hostio.data.sample_structure import Field, Form, form_of
+from ipu_emu.hostio.data.sample_structure import Field, SampleStructure, structure_of
 
-__all__ = ["Function", "PerField", "Preparation", "Transform", "preparation_of"]
+__all__ = ["FieldTransforms", "PreparationFunction", "SamplePreparation", "Transform", "preparation_of"]
 
-_FIRST = np.zeros(1, np.int64)
+_FIRST_ROW = np.zeros(1, np.int64)
 
 
 class Transform(Protocol):
-    """Prepares one array of many samples in one call, without the interpreter lock, straight into a slot."""
+    """Compiled preparation of one array of many samples in one call, straight into a slot, without the GIL."""
 
     def field(self, field: Field) -> Field:
-        """What comes out for what goes in; raise FeedError if that cannot be prepared."""
+        """Return the field of the result for the field of a sample; raise FeedError if it cannot be prepared."""
 
     def apply(
         self, source: NDArray[Any], rows: NDArray[np.int64], keys: NDArray[np.uint64], out: NDArray[Any]
     ) -> None:
-        """Write the prepared ``source[rows]`` to ``out``; ``keys`` has a random number for each of the samples."""
+        """Write the prepared ``source[rows]`` to ``out``; ``keys`` holds one random number per sample."""
 
 
-class PerField:
-    """Each array of a sample is copied, or goes through a transform of its own."""
+class FieldTransforms:
+    """Preparation by field: each array of a sample is copied, or goes through its own transform."""
 
     def __init__(self, sample: Any, transforms: Mapping[str, Transform]) -> None:
-        self.source = form_of(sample)
-        self.form = self.source
-        unknown = set(transforms) - set(self.form.keys)
+        self.source = structure_of(sample)
+        self.structure = self.source
+        unknown = set(transforms) - set(self.structure.keys)
         if unknown:
-            raise FeedError(f"prepare names {', '.join(sorted(unknown))}; a sample is {self.form}")
-        self._transforms = [transforms.get(key) for key in self.form.keys]
-        self._found = [Field.of(array) for array in self.form.split(sample)]
+            raise FeedError(
+                f"prepare names {', '.join(sorted(unknown))}, but a sample is {self.structure}; use its names"
+            )
+        self._transforms = [transforms.get(key) for key in self.structure.keys]
+        self._found = [Field.of(array) for array in self.structure.split(sample)]
         self.fields = [
             transform.field(field) if transform else field
             for transform, field in zip(self._transforms, self._found, strict=True)
@@ -48,12 +50,12 @@ class PerField:
     def write(self, sample: Any, key: NDArray[np.uint64], out: Sequence[NDArray[Any]], row: int) -> None:
         """Prepare one sample into row ``row`` of the arrays of a slot."""
         for position, array in enumerate(self.source.split(sample)):
-            _check(array, self._found[position], self.form.name(position))
+            _check(array, self._found[position], self.structure.name(position))
             transform = self._transforms[position]
             if transform is None:
                 out[position][row] = array
             else:
-                transform.apply(array[None], _FIRST, key, out[position][row : row + 1])
+                transform.apply(array[None], _FIRST_ROW, key, out[position][row : row + 1])
 
     def write_rows(
         self,
@@ -72,29 +74,29 @@ class PerField:
 
     @property
     def copies(self) -> bool:
-        """Whether nothing is done to a sample."""
+        """Whether samples are copied unchanged."""
         return all(transform is None for transform in self._transforms)
 
     @property
     def random(self) -> bool:
-        """Whether the samples need random numbers."""
+        """Whether preparation needs random numbers."""
         return not self.copies
 
 
-class Function:
-    """The user's function: ``prepare(sample)``, or ``prepare(sample, random)`` with a generator for each sample."""
+class PreparationFunction:
+    """Preparation by the user: ``prepare(sample)``, or ``prepare(sample, random)`` with a generator per sample."""
 
     def __init__(self, sample: Any, function: Callable[..., Any], key: NDArray[np.uint64]) -> None:
         self._function = function
         self.random = _takes_two(function)
         prepared = self._call(sample, key)
-        self.form: Form = form_of(prepared)
-        self.fields = [Field.of(array) for array in self.form.split(prepared)]
+        self.structure: SampleStructure = structure_of(prepared)
+        self.fields = [Field.of(array) for array in self.structure.split(prepared)]
 
     def write(self, sample: Any, key: NDArray[np.uint64], out: Sequence[NDArray[Any]], row: int) -> None:
         """Prepare one sample into row ``row`` of the arrays of a slot."""
-        for position, array in enumerate(self.form.split(self._call(sample, key))):
-            _check(array, self.fields[position], self.form.name(position))
+        for position, array in enumerate(self.structure.split(self._call(sample, key))):
+            _check(array, self.fields[position], self.structure.name(position))
             out[position][row] = array
 
     def _call(self, sample: Any, key: NDArray[np.uint64]) -> Any:
@@ -103,22 +105,26 @@ class Function:
         return self._function(sample, np.random.Generator(np.random.Philox(key=int(key[0]))))
 
 
-Preparation = PerField | Function
+SamplePreparation = FieldTransforms | PreparationFunction
 
 
-def preparation_of(prepare: Any, sample: Any, key: NDArray[np.uint64]) -> Preparation:
-    """``prepare`` is None, a transform (for a single array), transforms by name or position, or a function."""
+def preparation_of(prepare: Any, sample: Any, key: NDArray[np.uint64]) -> SamplePreparation:
+    """Return the preparation for None, one transform, transforms by name or position, or a function."""
     if prepare is None:
-        return PerField(sample, {})
+        return FieldTransforms(sample, {})
     if isinstance(prepare, Mapping):
-        return PerField(sample, {str(name): transform for name, transform in prepare.items()})
+        return FieldTransforms(sample, {str(name): transform for name, transform in prepare.items()})
     if isinstance(prepare, tuple):
-        return PerField(sample, {str(at): transform for at, transform in enumerate(prepare) if transform is not None})
+        return FieldTransforms(
+            sample, {str(at): transform for at, transform in enumerate(prepare) if transform is not None}
+        )
     if hasattr(prepare, "apply") and hasattr(prepare, "field"):
-        return PerField(sample, {"": prepare})
+        return FieldTransforms(sample, {"": prepare})
     if callable(prepare):
-        return Function(sample, prepare, key)
-    raise FeedError(f"prepare is a {type(prepare).__name__}; give a function, or transforms by the name of an array")
+        return PreparationFunction(sample, prepare, key)
+    raise FeedError(
+        f"prepare is a {type(prepare).__name__}; give a function, a transform, or a dict of transforms by array name"
+    )
 
 
 def _takes_two(function: Callable[..., Any]) -> bool:
@@ -136,5 +142,5 @@ def _check(array: NDArray[Any], field: Field, name: str) -> None:
     if array.shape != field.shape or array.dtype != field.dtype:
         raise FeedError(
             f"{name} of a sample is {Field(array.dtype, array.shape)}; the first sample's is {field}. Give all "
-            "samples one shape and type: crop, pad or convert while preparing"
+            "samples the same shape and type: crop, pad or convert in prepare"
         )

@@ -1,7 +1,7 @@
-"""Files: samples in files that are read as one: .npy and .npz shards, Arrow and Parquet tables.
+"""Sample files: .npy and .npz files, Arrow and Parquet tables, read as one sequence of samples.
 
-``.npy`` files are mapped, not read: a file larger than memory costs the pages that are used. Tables are read through
-pyarrow (``pip install poprun-py[arrow]``), mapped where the format allows it; a column becomes an array.
+``.npy`` files are memory-mapped: a file may be larger than memory. Tables are read through pyarrow
+(``pip install poprun-py[arrow]``), mapped where the format allows it; each column becomes an array.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from numpy.typing import NDArray
 
 from ipu_emu.errors import FeedError
 
-__all__ = ["Shards", "open_files"]
+__all__ = ["FileSequence", "open_files"]
 
-#: An array, or arrays by name.
+#: The content of a file: an array, or arrays by name.
 _Content = NDArray[Any] | Mapping[str, NDArray[Any]]
 
 
-class Shards:
-    """The rows of several files, one after the other."""
+class FileSequence:
+    """The rows of several files, concatenated."""
 
     def __init__(self, parts: Sequence[_Content]) -> None:
         self._parts = parts
@@ -35,21 +35,23 @@ class Shards:
         return self._ends[-1]
 
     def __getitem__(self, row: int) -> Any:
-        shard = bisect_right(self._ends, row)
-        within = row - (self._ends[shard - 1] if shard else 0)
-        part = self._parts[shard]
+        file = bisect_right(self._ends, row)
+        within = row - (self._ends[file - 1] if file else 0)
+        part = self._parts[file]
         return {name: array[within] for name, array in part.items()} if isinstance(part, Mapping) else part[within]
 
 
-def open_files(paths: str | Path | Sequence[str | Path]) -> _Content | Shards:
-    """Open one file, several, a pattern (``data/*.npy``), or all files of a folder, in the order of their names."""
+def open_files(paths: str | Path | Sequence[str | Path]) -> _Content | FileSequence:
+    """Open one file, several files, a pattern (``data/*.npy``) or all files of a folder, in the order of names."""
     asked = [paths] if isinstance(paths, str | Path) else paths
     files = [file for path in asked for file in _found(path)]
     parts = [_open(file) for file in files]
     for file, part in zip(files, parts, strict=True):
         if _kind(part) != _kind(parts[0]):
-            raise FeedError(f"{file} holds {_text(part)}, but {files[0]} {_text(parts[0])}; give files of one kind")
-    return parts[0] if len(parts) == 1 else Shards(parts)
+            raise FeedError(
+                f"{file} holds {_text(part)}, but {files[0]} {_text(parts[0])}; give files of the same layout"
+            )
+    return parts[0] if len(parts) == 1 else FileSequence(parts)
 
 
 def _found(path: str | Path) -> list[Path]:
@@ -110,7 +112,7 @@ def _pyarrow() -> Any:
 
 
 def _columns(table: Any) -> dict[str, NDArray[Any]]:
-    """Columns of numbers, and of lists of numbers that are equally long (also nested, then each row is a matrix)."""
+    """Return the columns: numbers, or lists of numbers of equal length (nested lists give a matrix per row)."""
     return {name: _column(name, table.column(name).combine_chunks()) for name in table.column_names}
 
 
@@ -121,7 +123,7 @@ def _column(name: str, column: Any) -> NDArray[Any]:
     while hasattr(column, "flatten") and hasattr(column.type, "value_type"):
         length, rest = divmod(len(column.flatten()), max(len(column), 1))
         if rest or any(len(row) != length for row in column):
-            raise FeedError(f"column '{name}' has lists of different lengths; a feed needs equal ones")
+            raise FeedError(f"column '{name}' has lists of different lengths; a feed needs lists of equal length")
         shape.append(length)
         column = column.flatten()
     values: NDArray[Any] = column.to_numpy(zero_copy_only=False)
@@ -142,7 +144,7 @@ def _length(part: _Content) -> int:
 
 
 def _kind(part: _Content) -> Any:
-    """What must be alike in all files: names, element types, shapes of a row."""
+    """Return what must be equal in all files: names, element types and row shapes."""
     named = part if isinstance(part, Mapping) else {"": part}
     return {name: (array.dtype, array.shape[1:]) for name, array in named.items()}
 

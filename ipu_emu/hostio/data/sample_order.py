@@ -1,11 +1,11 @@
-"""Order: which samples of a source make up each step, on every instance; a pure function of (seed, epoch, step).
+"""Sample order: which samples of a source make up each step on each instance; a function of (seed, epoch, step).
 
-The samples of an epoch, shuffled or not, are dealt out in data order: batch, accumulation, *global* replica, sample
-of the micro-batch. An instance takes the part of its own replicas, so what a replica sees does not depend on how
+The samples of an epoch, shuffled or not, are assigned in data order: batch, accumulation, *global* replica, sample of
+the micro-batch. An instance takes the samples of its own replicas, so what a replica sees does not depend on how
 replicas are spread over instances.
 
     2 replicas, micro-batch 2          step 0                 step 1
-    samples of the epoch        s0 s1 | s2 s3        s4 s5 | s6 s7        (s8: no whole step; left out)
+    samples of the epoch        s0 s1 | s2 s3        s4 s5 | s6 s7        (s8: incomplete step; left out)
     replica                     0       1            0       1
 """
 
@@ -19,29 +19,29 @@ from numpy.typing import NDArray
 
 import popdist_py
 
-__all__ = ["Order", "Shape", "Share", "keys_of", "permutation"]
+__all__ = ["BatchShape", "ReplicaRange", "SampleOrder", "keys_of", "permutation"]
 
 _U64 = np.uint64
 
 
 @dataclass(frozen=True)
-class Share:
-    """The replicas of this instance: ``local`` of ``total``, from the global index ``offset``."""
+class ReplicaRange:
+    """The replicas of an instance: ``local`` of ``total``, starting at global index ``offset``."""
 
     local: int = 1
     offset: int = 0
     total: int = 1
 
     @classmethod
-    def of_instance(cls) -> Share:
-        """What poprun-py started this process with; one of one without it."""
+    def of_instance(cls) -> ReplicaRange:
+        """Return the replicas that poprun-py gave this process; without poprun-py, one of one."""
         return cls(
             popdist_py.getNumLocalReplicas(), popdist_py.getReplicaIndexOffset(), popdist_py.getNumTotalReplicas()
         )
 
 
 @dataclass(frozen=True)
-class Shape:
+class BatchShape:
     """Batches per step, micro-batches per batch, and samples per micro-batch (None: a sample is a micro-batch)."""
 
     batches: int = 1
@@ -49,53 +49,55 @@ class Shape:
     micro_batch: int | None = None
 
     def samples(self, replicas: int) -> int:
-        """Samples that a step takes for so many replicas."""
+        """Return the number of samples in a step of ``replicas`` replicas."""
         return self.batches * self.accumulation * replicas * (self.micro_batch or 1)
 
-    def lead(self, replicas: int) -> tuple[int, ...]:
-        """The axes in front of a sample's own: [batches, accumulation, replicas, micro-batch] without leading 1s."""
+    def leading_axes(self, replicas: int) -> tuple[int, ...]:
+        """Return the axes before those of a sample: [batches, accumulation, replicas, micro-batch] without 1s."""
         loops = tuple(n for n in (self.batches, self.accumulation, replicas) if n != 1)
         return loops if self.micro_batch is None else (*loops, self.micro_batch)
 
 
 @dataclass
-class Order:
-    """The order in which ``size`` samples are used; what does not fill a whole step of all replicas is left out."""
+class SampleOrder:
+    """The order in which ``size`` samples are used; samples that do not fill a step of all replicas are left out."""
 
     size: int
-    shape: Shape
-    share: Share
+    shape: BatchShape
+    replica_range: ReplicaRange
     shuffle: bool = False
     seed: int = 0
     _shuffled: tuple[int, NDArray[Any]] = field(default=(-1, np.empty(0, np.int64)), repr=False)
 
     @property
     def steps(self) -> int:
-        """Steps of an epoch, the same on every instance."""
-        return self.size // self.shape.samples(self.share.total)
+        """Steps of an epoch; the same on every instance."""
+        return self.size // self.shape.samples(self.replica_range.total)
 
     @property
-    def plain(self) -> bool:
-        """Whether the samples of a step lie side by side in the source."""
-        return not self.shuffle and self.share.local == self.share.total
+    def contiguous(self) -> bool:
+        """Whether the samples of a step are contiguous in the source."""
+        return not self.shuffle and self.replica_range.local == self.replica_range.total
 
     def span(self, step: int, count: int) -> slice:
-        """Where the samples of ``count`` steps of all replicas lie in the order of an epoch."""
-        whole = self.shape.samples(self.share.total)
+        """Return the positions, within an epoch, of the samples of ``count`` steps of all replicas."""
+        whole = self.shape.samples(self.replica_range.total)
         return slice(step * whole, (step + count) * whole)
 
     def rows(self, epoch: int, step: int, count: int = 1) -> NDArray[np.int64]:
-        """Indices of the samples that this instance uses in ``count`` steps, in data order."""
+        """Return the indices of the samples that this instance uses in ``count`` steps, in data order."""
         span = self.span(step, count)
         block = self._permutation(epoch)[span] if self.shuffle else np.arange(span.start, span.stop)
-        if self.share.local == self.share.total:
+        if self.replica_range.local == self.replica_range.total:
             return block
         return self.own(block)
 
     def own(self, block: NDArray[Any]) -> NDArray[Any]:
-        """What this instance takes of the samples of a step, in data order."""
-        replicas = block.reshape(-1, self.share.total, self.shape.micro_batch or 1)
-        return replicas[:, self.share.offset : self.share.offset + self.share.local].reshape(-1)
+        """Return the part of ``block``, the samples of whole steps, that belongs to this instance, in data order."""
+        replicas = block.reshape(-1, self.replica_range.total, self.shape.micro_batch or 1)
+        return replicas[:, self.replica_range.offset : self.replica_range.offset + self.replica_range.local].reshape(
+            -1
+        )
 
     def _permutation(self, epoch: int) -> NDArray[np.int64]:
         known, order = self._shuffled
@@ -106,13 +108,13 @@ class Order:
 
 
 def permutation(seed: int, epoch: int, size: int) -> NDArray[np.int64]:
-    """The order of an epoch, from a counter-based generator: nothing has to be remembered between epochs."""
+    """Return the order of an epoch, from a counter-based generator: no state is kept between epochs."""
     key = np.array([seed & 0xFFFFFFFFFFFFFFFF, epoch], _U64)
     return np.random.Generator(np.random.Philox(key=key)).permutation(size)
 
 
 def keys_of(seed: int, epoch: int, rows: NDArray[np.int64]) -> NDArray[np.uint64]:
-    """One random number per sample, a pure function of (seed, epoch, index of the sample)."""
+    """Return one random number per sample, a pure function of (seed, epoch, sample index)."""
     start = _mix(np.array([seed & 0xFFFFFFFFFFFFFFFF], _U64))
     return _mix(rows.astype(_U64) + _mix(start + _U64(epoch)))
 

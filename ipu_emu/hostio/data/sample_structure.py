@@ -1,4 +1,4 @@
-"""Form: how the arrays of a sample are held together: one array, a tuple of arrays, or a dict of arrays."""
+"""Sample structure: one array, a tuple of arrays, or a dict of arrays."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ipu_emu.errors import FeedError
 
-__all__ = ["Field", "Form", "form_of"]
+__all__ = ["Field", "SampleStructure", "structure_of"]
 
 
 @dataclass(frozen=True)
@@ -23,9 +23,9 @@ class Field:
 
     @classmethod
     def of(cls, array: NDArray[Any]) -> Field:
-        """The field of a sample's array; raise FeedError if it holds anything but numbers."""
+        """Return the field of an array of a sample; raise FeedError if it does not hold numbers."""
         if array.dtype.kind not in "biufcV":
-            raise FeedError(f"a sample holds {array.dtype} data; a feed carries numbers: convert it while preparing")
+            raise FeedError(f"a sample holds {array.dtype} data; a feed carries numbers only: convert it in prepare")
         return cls(array.dtype, array.shape)
 
     @property
@@ -38,27 +38,29 @@ class Field:
 
 
 @dataclass(frozen=True)
-class Form:
+class SampleStructure:
     """``keys`` of a dict, positions of a tuple, or one empty key for a single array."""
 
     kind: Any
     keys: tuple[str, ...]
 
     def split(self, sample: Any) -> list[NDArray[Any]]:
-        """The arrays of a sample in the order of ``keys``; raise FeedError if it has another form."""
-        found = form_of(sample)
+        """Return the arrays of a sample in the order of ``keys``; raise FeedError if its structure differs."""
+        found = structure_of(sample)
         if found.kind is not self.kind or set(found.keys) != set(self.keys):
-            raise FeedError(f"a sample is {found}; those before were {self}. Give all samples one structure")
+            raise FeedError(
+                f"a sample is {found}; the samples before it were {self}. Give all samples the same structure"
+            )
         return [np.asarray(part) for part in _parts(sample, self)]
 
     def join(self, arrays: Sequence[NDArray[Any]]) -> Any:
-        """The opposite of ``split``."""
+        """Return a sample made of ``arrays``; the inverse of ``split``."""
         if self.kind is dict:
             return dict(zip(self.keys, arrays, strict=True))
         return tuple(arrays) if self.kind is tuple else arrays[0]
 
     def name(self, position: int) -> str:
-        """How messages call one of the arrays."""
+        """Return the name of one of the arrays in messages."""
         key = self.keys[position]
         return {dict: f"'{key}'", tuple: f"item {key}", np.ndarray: "the array"}[self.kind]
 
@@ -67,23 +69,23 @@ class Form:
         return {dict: f"a dict of {names}", tuple: f"a tuple of {len(self.keys)}", np.ndarray: "one array"}[self.kind]
 
 
-def form_of(sample: Any) -> Form:
-    """The form of a sample; a list of arrays counts as a tuple, a list of numbers as an array."""
+def structure_of(sample: Any) -> SampleStructure:
+    """Return the structure of a sample; a list of arrays counts as a tuple, a list of numbers as an array."""
     if isinstance(sample, Mapping):
-        form = Form(dict, tuple(str(key) for key in sample))
+        structure = SampleStructure(dict, tuple(str(key) for key in sample))
     elif isinstance(sample, tuple) or (isinstance(sample, list) and any(hasattr(part, "shape") for part in sample)):
-        form = Form(tuple, tuple(str(position) for position in range(len(sample))))
+        structure = SampleStructure(tuple, tuple(str(position) for position in range(len(sample))))
     else:
-        return Form(np.ndarray, ("",))
-    if not form.keys:
+        return SampleStructure(np.ndarray, ("",))
+    if not structure.keys:
         raise FeedError("a sample is empty; give an array, or a tuple or dict of arrays")
-    if any(isinstance(part, Mapping | tuple) for part in _parts(sample, form)):
+    if any(isinstance(part, Mapping | tuple) for part in _parts(sample, structure)):
         raise FeedError("Nested list/tuple input shapes are not supported: give one flat tuple or dict of arrays")
-    return form
+    return structure
 
 
-def _parts(sample: Any, form: Form) -> list[Any]:
-    if form.kind is dict:
+def _parts(sample: Any, structure: SampleStructure) -> list[Any]:
+    if structure.kind is dict:
         named = {str(key): part for key, part in sample.items()}
-        return [named[key] for key in form.keys]
-    return list(sample) if form.kind is tuple else [sample]
+        return [named[key] for key in structure.keys]
+    return list(sample) if structure.kind is tuple else [sample]

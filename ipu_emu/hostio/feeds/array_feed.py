@@ -1,8 +1,8 @@
-"""ArrayFeed: step data in arrays of the user, read and written chunk by chunk.
+"""Array feed: step data in the user's arrays, read and written chunk by chunk.
 
-A chunk is one micro-batch of one replica. Each array has a cursor that moves on by one chunk per fetch and returns to
-the start only when it hits the end exactly; it is not reset between steps. Only the number of elements counts, never
-the shape of an array.
+A chunk is one micro-batch of one replica. Each array has a cursor that advances by one chunk per access and wraps to
+the start only when it reaches the end exactly; it is not reset between steps. Only the number of elements of an array
+matters, not its shape.
 """
 
 from __future__ import annotations
@@ -17,15 +17,14 @@ from numpy.typing import NDArray
 from ipu_emu.errors import EmulatorError, SessionError
 from ipu_emu.graph import DType, Tensor, name_of
 
-__all__ = ["ArrayFeed", "check_room", "is_converted"]
+__all__ = ["ArrayFeed", "check_output_array", "is_converted"]
 
-
-#: Element types of arrays, and those of the tensors that take them.
+#: Element types of arrays that are converted, with the types of their tensors.
 _CONVERTED = {("int64", "INT32"), ("uint64", "UINT32")}
 
 
 def is_converted(id: str, found: np.dtype[Any], dtype: DType) -> bool:
-    """Whether step data of a type is converted for the tensor ``id``; raise SessionError for what does not fit."""
+    """Return whether step data of this type are converted for tensor ``id``; raise SessionError for a misfit."""
     if found == dtype.numpy:
         return False
     if (found.name, dtype.name) in _CONVERTED:
@@ -36,16 +35,16 @@ def is_converted(id: str, found: np.dtype[Any], dtype: DType) -> bool:
     )
 
 
-def check_room(id: str, array: object) -> None:
-    """Raise EmulatorError unless ``array`` can be written to."""
+def check_output_array(id: str, array: object) -> None:
+    """Raise EmulatorError unless ``array`` is a writable numpy array."""
     if not isinstance(array, np.ndarray):
-        raise EmulatorError(f"The output for tensor '{id}' is {array!r}; give a numpy array, which is written to")
+        raise EmulatorError(f"The output for tensor '{id}' is {array!r}; give a numpy array to write to")
     if not array.flags.writeable:
-        raise EmulatorError(f"The output array for tensor '{id}' is read-only; give one that can be written to")
+        raise EmulatorError(f"The output array for tensor '{id}' is read-only; give a writable array")
 
 
 class ArrayFeed:
-    """Inputs and outputs by tensor id."""
+    """Input and output arrays by tensor id."""
 
     def __init__(self, inputs: Mapping[str, NDArray[Any]], outputs: Mapping[str, NDArray[Any]]) -> None:
         self.provide(inputs)
@@ -53,11 +52,11 @@ class ArrayFeed:
         self._tensors: Mapping[str, Tensor] = {}
 
     def provide(self, inputs: Mapping[str, NDArray[Any]]) -> None:
-        """Set the arrays of inputs, and begin at their start."""
+        """Set the input arrays, and start at their first chunk."""
         self.inputs = {id: _Cursor(id, array, "input") for id, array in inputs.items()}
 
     def attach(self, tensors: Mapping[str, Tensor]) -> None:
-        """Say which tensors the chunks belong to, and check element types."""
+        """Set the tensors that the chunks belong to, and check element types."""
         self._tensors = tensors
         for id, cursor in self.inputs.items():
             if id in tensors:
@@ -73,7 +72,7 @@ class ArrayFeed:
         return self._output(id).flat.size
 
     def read(self, id: str) -> NDArray[Any]:
-        """The next chunk of an input."""
+        """Return the next chunk of an input."""
         return self._input(id).next(self._tensors[id].nelms)
 
     def write(self, id: str, value: NDArray[Any]) -> None:
@@ -93,12 +92,12 @@ class ArrayFeed:
 
 
 class _Cursor:
-    """A position in one array."""
+    """The position of the next chunk in one array."""
 
     def __init__(self, id: str, array: NDArray[Any], direction: str) -> None:
         self.id = id
         if direction == "output":
-            check_room(id, array)
+            check_output_array(id, array)
         array = np.asarray(array)
         if not array.flags.c_contiguous:
             raise EmulatorError(
@@ -110,7 +109,7 @@ class _Cursor:
         self.converted: np.dtype[Any] | None = None
 
     def expect(self, dtype: DType) -> None:
-        """Check the element type; integers of 64 bits are converted to those of 32, with one warning."""
+        """Check the element type; 64-bit integers are converted to 32 bits, with one warning."""
         if not is_converted(self.id, self.flat.dtype, dtype):
             self.converted = None
             return
@@ -123,8 +122,8 @@ class _Cursor:
         end = self.position + nelms
         if end > self.flat.size:
             raise SessionError(
-                f"Tensor {self.id} has {self.flat.size} elements of step data; a chunk of {nelms} was asked for at "
-                f"element {self.position}. Give it a whole number of chunks"
+                f"Tensor {self.id} has {self.flat.size} elements of step data; a chunk of {nelms} was requested at "
+                f"element {self.position}. Give a whole number of chunks"
             )
         chunk = self.flat[self.position : end]
         self.position = 0 if end == self.flat.size else end

@@ -1,4 +1,4 @@
-"""CallbackFeed: step data that the user's functions hand over and take, one micro-batch of one replica a time."""
+"""Callback feed: step data that user functions give and take, one micro-batch of one replica at a time."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from numpy.typing import NDArray
 
 from ipu_emu.errors import SessionError
 from ipu_emu.graph import Tensor
-from ipu_emu.hostio.feeds.array_feed import check_room, is_converted
+from ipu_emu.hostio.feeds.array_feed import check_output_array, is_converted
 
 __all__ = ["CallbackFeed"]
 
 
 class CallbackFeed:
-    """Calls ``input(id, prefetch)`` and ``output(id)`` for an array, then the completion function with the id.
+    """Step data from callbacks: ``input(id, prefetch)`` and ``output(id)`` return arrays; completion is then called.
 
-    The first chunk of an input in a step is asked for with ``prefetch`` False, the others with True where streams are
-    prefetched: then ``input`` may return None, and is asked again with False.
+    The first chunk of an input in a step is requested with ``prefetch`` False, the others with True if streams are
+    prefetched: ``input`` may then return None, and is called again with False.
     """
 
     def __init__(
@@ -36,12 +36,12 @@ class CallbackFeed:
         self._begun: set[str] = set()
 
     def attach(self, tensors: Mapping[str, Tensor], *, prefetch: bool = False) -> None:
-        """Say at the start of a step which tensors the chunks belong to, and whether streams are prefetched."""
+        """Set, at the start of a step, the tensors that chunks belong to and whether streams are prefetched."""
         self._tensors, self._prefetch = tensors, prefetch
         self._begun.clear()
 
     def read(self, id: str) -> NDArray[Any]:
-        """Ask for the next chunk of an input."""
+        """Request the next chunk of an input."""
         chunk = self._input(id, True) if self._prefetch and id in self._begun else None
         if chunk is None:
             chunk = self._input(id, False)
@@ -51,9 +51,7 @@ class CallbackFeed:
         chunk = np.asarray(chunk)
         tensor = self._tensors[id]
         if chunk.size != tensor.nelms:
-            raise SessionError(
-                f"The input callback gave {chunk.size} elements for {tensor}, which needs {tensor.nelms}"
-            )
+            raise SessionError(f"The input callback gave {chunk.size} elements for {tensor}; give {tensor.nelms}")
         is_converted(id, chunk.dtype, tensor.dtype)
         copy = np.array(chunk, dtype=tensor.dtype.numpy)
         self._input_complete(id)
@@ -62,9 +60,11 @@ class CallbackFeed:
     def write(self, id: str, value: NDArray[Any]) -> None:
         """Store the next chunk of an output."""
         chunk = self._output(id)
-        check_room(id, chunk)
+        check_output_array(id, chunk)
         is_converted(id, chunk.dtype, self._tensors[id].dtype)
         if chunk.size != value.size:
-            raise SessionError(f"The output callback gave room for {chunk.size} elements of {id}, not {value.size}")
+            raise SessionError(
+                f"The output callback gave an array of {chunk.size} elements for {id}; give one of {value.size}"
+            )
         np.copyto(chunk.reshape(value.shape), value, casting="unsafe")
         self._output_complete(id)

@@ -1,4 +1,4 @@
-"""dataset_benchmark and infeed_benchmark: how fast a data set or an infeed can be read, without any model.
+"""Feed benchmarks: ``dataset_benchmark`` and ``infeed_benchmark`` measure how fast data are read, without a model.
 
 The result is JSON: ``{"epochs": [{"elements_processed", "total_bytes_processed", "time_elapsed",
 "elements_per_second", "bandwidth"}, ...]}``; time in wall seconds, bandwidth in GB/s.
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ipu_emu.hostio.data.sample_order import Share
+from ipu_emu.hostio.data.sample_order import ReplicaRange
 from ipu_emu.hostio.feeds.feed import Feed
 from ipu_emu.hostio.feeds.queues import InfeedQueue
 
@@ -29,13 +29,13 @@ def dataset_benchmark(
     apply_debug_options: bool = True,
     do_memcpy: bool = True,
 ) -> str:
-    """Read so many elements, so many times over; ``do_memcpy`` copies each, as loading it to a device would."""
+    """Read ``elements_per_epochs`` elements in each epoch; ``do_memcpy`` copies each, as a transfer does."""
     _check(number_of_epochs, elements_per_epochs)
     if dataset is None or isinstance(dataset, str | InfeedQueue):
         raise TypeError(
             f"Expected `dataset` to be arrays, a data set or an iterable, but got {type(dataset).__name__}"
         )
-    with Feed(dataset, epochs=None, share=Share(), workers=1) as feed:
+    with Feed(dataset, epochs=None, replica_range=ReplicaRange(), workers=1) as feed:
         return _benchmark(feed.next_arrays, number_of_epochs, elements_per_epochs, print_stats, do_memcpy)
 
 
@@ -46,7 +46,7 @@ def infeed_benchmark(
     print_stats: bool = True,
     do_memcpy: bool = True,
 ) -> str:
-    """The same for an infeed, which is initialised if it was not."""
+    """Measure an infeed queue, which is initialised first if necessary."""
     _check(number_of_epochs, elements_per_epochs)
     if not isinstance(infeed_queue, InfeedQueue):
         raise TypeError(f"Expected `infeed_queue` to be an IPUInfeedQueue, but got {type(infeed_queue).__name__}")

@@ -1,6 +1,6 @@
-"""Sizes: the check of step data before the first step of a session (PopART 3.4, stepio_size_assertion.cpp).
+"""Step data sizes: the check of step data before the first step of a session (PopART 3.4, stepio_size_assertion.cpp).
 
-Only numbers of elements are compared, never shapes.
+Only numbers of elements are compared, not shapes.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ __all__ = ["check_sizes"]
 
 
 def check_sizes(feed: ArrayFeed, executable: Executable, broadcast: frozenset[str]) -> None:
-    """Raise SessionError for the first array that has not the number of elements that a step needs."""
+    """Raise SessionError for the first array whose number of elements is not what a step needs."""
     step = executable.step
     everything = step.batches * step.accumulation * step.replicas
     for id in feed.inputs:

@@ -1,4 +1,4 @@
-"""StepFeed: a feed as the step data of a session; each run takes the next step, as views into its slot."""
+"""Step feed: a feed as the step data of a session; each run takes the next step, as views of its slot."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ __all__ = ["StepFeed"]
 
 
 class StepFeed(ArrayFeed):
-    """Inputs from ``feed``; outputs to arrays by tensor id.
+    """Step data with inputs from ``feed`` and outputs to arrays by tensor id.
 
-    The names of the feed's arrays are tensor ids; ``names`` gives ids to a tuple or a single array, or other ids to a
+    The names of the feed's arrays are tensor ids; ``names`` gives ids for a tuple or one array, or other ids for a
     dict. With synthetic data outputs are not written, as in PopART.
     """
 
@@ -36,19 +36,19 @@ class StepFeed(ArrayFeed):
             arrays = self.feed.next_arrays()
         except StopIteration:
             raise FeedError(
-                f"The feed has given all of its {self.feed.position} steps; run no more than that, or give it more "
-                "epochs (epochs=None repeats the data without end)"
+                f"The feed has given all of its {self.feed.position} steps; run fewer steps, or give it more epochs "
+                "(epochs=None repeats the data without end)"
             ) from None
         self.provide(dict(zip(self._ids, arrays, strict=True)))
         super().attach(tensors)
 
     @property
     def step(self) -> int:
-        """The number of the step that it gives now."""
+        """The number of the current step."""
         return self.feed.position - 1
 
     def upcoming(self) -> ArrayFeed | None:
-        """The data of the step after this one, if they are there already."""
+        """Return the data of the next step if they are ready, else None."""
         arrays = self.feed.upcoming()
         if arrays is None:
             return None
@@ -63,12 +63,12 @@ class StepFeed(ArrayFeed):
 
 
 def _ids(feed: Feed, names: Sequence[str] | Mapping[str, str] | None) -> list[str]:
-    keys = list(feed.form.keys)
+    keys = list(feed.structure.keys)
     if isinstance(names, Mapping):
         return [names.get(key, key) for key in keys]
-    if names is None and feed.form.kind is dict:
+    if names is None and feed.structure.kind is dict:
         return keys
     if names is None or len(names) != len(keys):
         found = 0 if names is None else len(names)
-        raise FeedError(f"The feed's samples are {feed.form}; name {len(keys)} tensors with names=, not {found}")
+        raise FeedError(f"The feed's samples are {feed.structure}; name {len(keys)} tensors with names=, not {found}")
     return list(names)

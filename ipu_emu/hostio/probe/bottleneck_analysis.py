@@ -1,7 +1,7 @@
-"""Analysis: what the three cases say about a program: what limits it, and what to try.
+"""Bottleneck analysis: what limits a program, from its runs in the three data modes, and what to try.
 
-synthetic - generated    time for moving the bytes of a step
-generated - real         time for preparing them
+generated - synthetic    time to move the bytes of a step
+real - generated         time to prepare them
 """
 
 from __future__ import annotations
@@ -11,30 +11,31 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from gcl.drawing.units import counted
 from ipu_emu.hostio.data.data_modes import DataMode
-from ipu_emu.hostio.probe.program_runs import Run
+from ipu_emu.hostio.probe.program_runs import ProgramRun
 
-__all__ = ["Gap", "advice", "doubt_of", "gap_of", "table"]
+__all__ = ["IoOverhead", "advice", "contradiction_in", "overhead_of", "table"]
 
-#: A difference below this share of the throughput is taken for noise.
-_MATTERS = 0.05
+#: Smaller shares of a step's time are treated as noise.
+_NOISE = 0.05
 
-#: Part of an instance's CPUs that a further worker needs.
-_SPARE = 0.25
+#: Share of an instance's CPUs that must be idle to suggest another worker.
+_IDLE_SHARE = 0.25
 
-#: Fewer steps than these say little.
-_FEW = 10
+#: With fewer timed steps, longer runs are suggested.
+_FEW_STEPS = 10
 
-#: So many times the steps should give better numbers.
-_MORE = 5
+#: Factor by which to increase the steps after contradictory measurements.
+_STEPS_FACTOR = 5
 
-#: By so much a run may be faster than one that does less, before its numbers are called into question.
-_DOUBTFUL = 0.1
+#: A run may be faster by this share than one that does less work, before the measurements count as contradictory.
+_TOLERANCE = 0.1
 
 
 @dataclass(frozen=True)
-class Gap:
-    """Shares of a step's time with real data, on so many instances: preparing, moving bytes, and the rest."""
+class IoOverhead:
+    """The shares of a step's time with real data that are spent preparing data and moving bytes, on ``instances``."""
 
     instances: int
     preparing: float
@@ -42,28 +43,28 @@ class Gap:
 
     @property
     def total(self) -> float:
-        """The share of the time that the host costs."""
+        """The share of the time that host I/O costs."""
         return self.preparing + self.moving
 
     @property
     def limit(self) -> str:
-        """One of "preparation", "bandwidth" and "compute"."""
-        if max(self.preparing, self.moving) < _MATTERS:
+        """The bottleneck: "preparation", "bandwidth" or "compute"."""
+        if max(self.preparing, self.moving) < _NOISE:
             return "compute"
         return "preparation" if self.preparing >= self.moving else "bandwidth"
 
 
-def gap_of(runs: Sequence[Run]) -> Gap:
-    """From the three runs on one number of instances."""
+def overhead_of(runs: Sequence[ProgramRun]) -> IoOverhead:
+    """Return the overhead, from the three runs on one number of instances."""
     rate = {run.mode: run.samples_per_second for run in runs}
     seconds = {mode: 1 / max(value, 1e-12) for mode, value in rate.items()}
     preparing = (seconds["real"] - seconds["generated"]) / seconds["real"]
     moving = (seconds["generated"] - seconds["synthetic"]) / seconds["real"]
-    return Gap(runs[0].instances, max(preparing, 0.0), max(moving, 0.0))
+    return IoOverhead(runs[0].instances, max(preparing, 0.0), max(moving, 0.0))
 
 
-def table(runs: Sequence[Run]) -> str:
-    """All numbers, one line per run."""
+def table(runs: Sequence[ProgramRun]) -> str:
+    """Return all measurements as a table, one row per run."""
     head = "instances  data         samples/s     GB/s  waiting  CPUs/inst.  memory/inst."
     lines = [
         f"{run.instances:9}  {run.mode:9}  {run.samples_per_second:11,.1f}  {run.gigabytes_per_second:7.3f}  "
@@ -73,82 +74,82 @@ def table(runs: Sequence[Run]) -> str:
     return "\n".join([head, *lines])
 
 
-def advice(runs: Sequence[Run]) -> list[str]:
-    """What limits the program on each number of instances, how that changes, and what to try.
+def advice(runs: Sequence[ProgramRun]) -> list[str]:
+    """Return what limits the program on each number of instances, how that changes, and what to try.
 
-    Nothing is concluded from numbers that contradict each other.
+    Nothing is concluded from contradictory measurements.
     """
     groups = [[run for run in runs if run.instances == count] for count in sorted({run.instances for run in runs})]
-    doubts = [doubt_of(group) for group in groups]
-    sound = [group for group, doubt in zip(groups, doubts, strict=True) if not doubt]
-    gaps = [gap_of(group) for group in sound]
-    said = [*filter(None, doubts), *map(_limit, gaps)]
-    short = [run for run in runs if 0 < run.steps < _FEW]
+    contradictions = [contradiction_in(group) for group in groups]
+    sound = [group for group, doubt in zip(groups, contradictions, strict=True) if not doubt]
+    overheads = [overhead_of(group) for group in sound]
+    said = [*filter(None, contradictions), *map(_limit, overheads)]
+    short = [run for run in runs if 0 < run.steps < _FEW_STEPS]
     if short:
         least = min(short, key=lambda run: run.steps)
-        said.append(f"Only {least.steps} steps were timed with {least.mode} data: the program should run longer.")
-    if not gaps:
-        return said
-    if gaps[-1].total - gaps[0].total > _MATTERS:
         said.append(
-            f"The host's share grows from {gaps[0].total:.0%} on {gaps[0].instances} to {gaps[-1].total:.0%} on "
-            f"{gaps[-1].instances} instances: host I/O will limit how far this program scales."
+            f"Only {counted(least.steps, 'step')} timed with {least.mode} data: run the program for more steps."
+        )
+    if not overheads:
+        return said
+    if overheads[-1].total - overheads[0].total > _NOISE:
+        said.append(
+            f"The share of host I/O grows from {overheads[0].total:.0%} on {overheads[0].instances} to "
+            f"{overheads[-1].total:.0%} on {overheads[-1].instances} instances: it will limit scaling."
         )
     real = next(run for run in sound[-1] if run.mode == "real")
-    return said + [f"Try: {hint}" for hint in _hints(gaps[-1], real)]
+    return said + [f"Try: {hint}" for hint in _hints(overheads[-1], real)]
 
 
-def doubt_of(runs: Sequence[Run]) -> str:
-    """What speaks against the numbers of three runs, and what to do: less work for the host cannot take longer."""
+def contradiction_in(runs: Sequence[ProgramRun]) -> str:
+    """Return why the three runs contradict each other and what to do, or '': less host work cannot take longer."""
     rates = [next(run.samples_per_second for run in runs if run.mode == mode.value) for mode in DataMode]
-    if all(more <= less * (1 + _DOUBTFUL) for more, less in pairwise(rates)):
+    if all(more <= less * (1 + _TOLERANCE) for more, less in pairwise(rates)):
         return ""
     steps = min(run.steps for run in runs)
-    timed = f" ({steps} steps were timed)" if steps else ""
-    more = f"--steps {_MORE * steps}" if steps else "more --steps"
+    timed = f" ({counted(steps, 'timed step')})" if steps else ""
+    more = f"--steps {_STEPS_FACTOR * steps}" if steps else "more --steps"
     return (
-        f"{_instances(runs[0].instances)}: no verdict, because the numbers contradict each other{timed}: too few "
-        f"steps, or something else uses the machine; run again with {more}."
+        f"{counted(runs[0].instances, 'instance')}: no result, because measurements contradict each other{timed}: "
+        f"too few steps, or other programs are using this machine; run again with {more}."
     )
 
 
-def _instances(count: int) -> str:
-    return f"{count} instance{'s' * (count > 1)}"
-
-
-def _limit(gap: Gap) -> str:
-    count = _instances(gap.instances)
+def _limit(overhead: IoOverhead) -> str:
+    count = counted(overhead.instances, "instance")
     texts = {
-        "compute": f"{count}: compute is the limit; the host costs {gap.total:.0%} of the time.",
-        "preparation": f"{count}: preparing data is the limit; it costs {gap.preparing:.0%} of the time.",
-        "bandwidth": f"{count}: moving data is the limit; it costs {gap.moving:.0%} of the time.",
+        "compute": f"{count}: limited by compute; host I/O takes {overhead.total:.0%} of the time.",
+        "preparation": f"{count}: limited by data preparation, which takes {overhead.preparing:.0%} of the time.",
+        "bandwidth": f"{count}: limited by data movement, which takes {overhead.moving:.0%} of the time.",
     }
-    return texts[gap.limit]
+    return texts[overhead.limit]
 
 
-def _hints(gap: Gap, real: Run) -> list[str]:
-    if gap.limit == "compute":
-        return ["nothing on the host's side; more instances, of more replicas, will pay as long as this holds"]
-    if gap.limit == "bandwidth":
+def _hints(overhead: IoOverhead, real: ProgramRun) -> list[str]:
+    if overhead.limit == "compute":
+        return [
+            "no change on the host; more instances or replicas increase the throughput while compute is the limit"
+        ]
+    if overhead.limit == "bandwidth":
         return [
             "smaller types: uint8 images and FLOAT16, converted on the device",
             "prefetch into Streaming Memory (SessionOptions.defaultBufferingDepth), or I/O tiles (numIOTiles)",
-            "more hosts, so that each moves less; outputs that are sums instead of whole predictions",
+            "more hosts, so that each moves less data; summed outputs instead of all predictions",
         ]
     return [
         *_ways_to_prepare(real),
-        "caching: files that are prepared once and read many times (.npy is mapped, not read)",
+        "caching: files that are prepared once and read many times (.npy files are memory-mapped)",
         "compiled preparation (ipu_emu.hostio.data.image_transforms); smaller types, converted on the device",
     ]
 
 
-def _ways_to_prepare(real: Run) -> list[str]:
-    """More of what prepares, as far as there are CPUs for it."""
+def _ways_to_prepare(real: ProgramRun) -> list[str]:
+    """Return ways to prepare faster, as far as idle CPUs allow."""
     cpus = len(os.sched_getaffinity(0)) / real.instances
     idle = cpus - real.cpus_per_instance
-    if idle < _SPARE * cpus:
-        return ["more hosts: the CPUs of an instance are used up"]
-    free = f"{idle:.1f} of {cpus:.1f} CPUs of an instance are idle"
+    if idle < _IDLE_SHARE * cpus:
+        return ["more hosts: the CPUs of an instance are fully used"]
+    free = f"{idle:.1f} of {cpus:.1f} CPUs per instance are idle"
     if not real.workers:
         return [f"ipu_emu.hostio.Feed, whose workers prepare while the IPUs compute: {free}"]
-    return [f"more workers: {real.workers} now, and {free}", "more instances, each with workers of its own"]
+    return [f"more workers: {real.workers} now, and {free}", "more instances, each with its own workers"]

@@ -1,14 +1,15 @@
-"""Probe: what ``ipu-emu hostio`` asks for by two variables of the environment.
+"""Probe: measurements of feeds and sessions, which ``ipu-emu hostio`` requests by two environment variables.
 
-``IPU_EMU_FEED_REPORTS`` is a folder to which every feed writes a JSON report when it ends, or every session in a
-process without feeds; ``IPU_EMU_FEED_STEPS`` ends each after so many steps, the same number on every instance.
+``IPU_EMU_FEED_REPORTS`` is a folder to which each feed writes a JSON report when it ends; in a process without feeds,
+each session does. ``IPU_EMU_FEED_STEPS`` ends each after so many steps, the same number on every instance.
 """
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import perf_counter
@@ -21,17 +22,17 @@ from ipu_emu.atomic_write import replace_file
 from ipu_emu.errors import FeedError
 from ipu_emu.hostio.data.data_modes import DataMode
 
-__all__ = ["REPORTS_VARIABLE", "STEPS_VARIABLE", "Measured", "Probe"]
+__all__ = ["REPORTS_VARIABLE", "STEPS_VARIABLE", "FeedMeasurement", "Probe", "StepProbe"]
 
 REPORTS_VARIABLE, STEPS_VARIABLE = "IPU_EMU_FEED_REPORTS", "IPU_EMU_FEED_STEPS"
 
-#: Steps before the clock starts: the first wait for compilers, caches and workers.
-_WARM_UP = 3
+#: Steps before timing starts: the first ones wait for compilers, caches and workers.
+_WARM_UP_STEPS = 3
 
 
 @dataclass(frozen=True)
-class Measured:
-    """What a feed did on one instance; times are wall seconds, CPU seconds are of the instance and its workers."""
+class FeedMeasurement:
+    """The measurement of a feed on one instance; wall seconds; CPU seconds are of the instance and its workers."""
 
     instance: int
     instances: int
@@ -47,8 +48,8 @@ class Measured:
     workers: int
 
 
-class Source(Protocol):
-    """What gives steps: how many so far, and seconds that were waited for them; samples and bytes of each."""
+class MeasuredSource(Protocol):
+    """Protocol of what is measured: ``position`` counts steps, which have ``samples`` and ``nbytes`` each."""
 
     mode: DataMode
     position: int
@@ -58,78 +59,123 @@ class Source(Protocol):
     def nbytes(self) -> int: ...
 
     @property
-    def waited(self) -> float: ...
+    def waited(self) -> float:
+        """Seconds waited for steps so far."""
 
     @property
     def workers(self) -> int: ...
 
     @property
     def slot_nbytes(self) -> int:
-        """Bytes that are kept for steps that were prepared ahead."""
+        """Bytes of the memory for steps prepared ahead."""
 
 
 class Probe:
-    """Measures one source."""
+    """Measures one source of steps."""
 
     def __init__(self, folder: Path, steps: int) -> None:
-        self._folder, self._most = folder, steps
-        self._claimed = folder / f"{os.getpid()}.feed"
+        self._folder, self._max_steps = folder, steps
+        self._claim_file = folder / f"{os.getpid()}.feed"
         self._process = psutil.Process()
         self._first = -1
         self._written = False
-        self._begun = self._waited = self._cpu = 0.0
+        self._start = self._waited = self._cpu = 0.0
 
     @classmethod
-    def of(cls, environment: Mapping[str, str]) -> Probe | None:
-        """None if nobody asks."""
+    def from_environment(cls, environment: Mapping[str, str]) -> Probe | None:
+        """Return a probe if the environment requests one, else None."""
         if REPORTS_VARIABLE not in environment:
             return None
         return cls(Path(environment[REPORTS_VARIABLE]), int(environment.get(STEPS_VARIABLE, "0")))
 
     def claim(self) -> None:
-        """Say that a feed measures in this process, so that sessions need not."""
-        self._claimed.touch()
+        """Record that a feed measures in this process, so that sessions do not."""
+        self._claim_file.touch()
 
     @property
     def is_claimed(self) -> bool:
-        return self._claimed.exists()
+        """Whether a feed measures in this process."""
+        return self._claim_file.exists()
 
-    def enough(self, source: Source) -> bool:
-        """Whether the source should end; called before every step."""
+    def is_complete(self, source: MeasuredSource) -> bool:
+        """Return whether enough steps are timed; must be called before every step."""
         if self._first < 0:
             self._first = source.position
-        if source.position - self._first == _WARM_UP:
-            self._begun, self._waited, self._cpu = perf_counter(), source.waited, self._cpu_seconds()
-        return bool(self._most) and source.position - self._first >= self._most + _WARM_UP
+        if source.position - self._first == _WARM_UP_STEPS:
+            self._start, self._waited, self._cpu = perf_counter(), source.waited, self._cpu_seconds()
+        return bool(self._max_steps) and source.position - self._first >= self._max_steps + _WARM_UP_STEPS
 
-    def write(self, source: Source) -> None:
-        """Write the report, once, while the workers are still there."""
-        steps = source.position - self._first - _WARM_UP
+    def write(self, source: MeasuredSource) -> None:
+        """Write the report, once; must be called while the workers exist."""
+        steps = source.position - self._first - _WARM_UP_STEPS
         if self._written or self._first < 0 or steps < 1:
             return
         self._written = True
-        measured = Measured(
+        measured = FeedMeasurement(
             instance=popdist_py.getInstanceIndex(),
             instances=popdist_py.getNumInstances(),
             mode=source.mode.value,
             steps=steps,
             samples=steps * source.samples,
             bytes=steps * source.nbytes,
-            seconds=perf_counter() - self._begun,
+            seconds=perf_counter() - self._start,
             waited_seconds=source.waited - self._waited,
             cpu_seconds=self._cpu_seconds() - self._cpu,
-            memory_bytes=sum(process.memory_info().rss for process in self._all()),
+            memory_bytes=sum(process.memory_info().rss for process in self._processes()),
             slot_bytes=source.slot_nbytes,
             workers=source.workers,
         )
         name = self._folder / f"{measured.instance}-{os.getpid()}-{id(source)}.json"
         trouble = replace_file(str(name), json.dumps(asdict(measured)).encode())
         if trouble:
-            raise FeedError(f"The report of a feed could not be written to {name}: {trouble}")
+            raise FeedError(f"The report of a feed cannot be written to {name}: {trouble}")
 
-    def _all(self) -> list[psutil.Process]:
+    def _processes(self) -> list[psutil.Process]:
         return [self._process, *self._process.children(recursive=True)]
 
     def _cpu_seconds(self) -> float:
-        times = [process.cpu_times() for process in self._all()]
+        times = [process.cpu_times() for process in self._processes()]
         return float(sum(time.user + time.system for time in times))
+
+
+class StepProbe:
+    """Measures the steps of one session whose program hands over the step data itself.
+
+        real                       run | the program prepares | run | the program prepares | ...
+        generated and synthetic    run run run ...              within the first call, without the program
+
+    When enough steps are timed it writes its report and ends the program. A step has ``samples`` and ``nbytes``.
+    """
+
+    workers = 0
+    slot_nbytes = 0
+
+    def __init__(self, probe: Probe, mode: DataMode, samples: int, nbytes: int) -> None:
+        self.mode, self.samples, self.nbytes = mode, samples, nbytes
+        self.position = 0
+        self.waited = 0.0  # seconds between runs, and seconds that runs wait for callbacks
+        self._probe, self._last_end = probe, 0.0
+        atexit.register(self.close)
+
+    @classmethod
+    def from_environment(cls, mode: DataMode, samples: int, nbytes: int) -> StepProbe | None:
+        """Return a probe if the environment requests one and no feed measures in this process, else None."""
+        probe = Probe.from_environment(os.environ)
+        return None if probe is None or probe.is_claimed else cls(probe, mode, samples, nbytes)
+
+    def run(self, step: Callable[[], float]) -> None:
+        """Run ``step``, which returns the seconds it waited for data; raise SystemExit after the last step."""
+        self.waited += perf_counter() - self._last_end if self._last_end else 0.0
+        again = True
+        while again:
+            if self._probe.is_complete(self):
+                self.close()
+                raise SystemExit(0)
+            self.waited += step()
+            self.position += 1
+            again = self.mode is not DataMode.REAL
+        self._last_end = perf_counter()
+
+    def close(self) -> None:
+        """Write the report, once."""
+        self._probe.write(self)

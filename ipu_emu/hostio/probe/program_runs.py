@@ -1,4 +1,4 @@
-"""Cases: runs of a program with real, generated and synthetic data on several numbers of instances."""
+"""Program runs: a program run with real, generated and synthetic data on several numbers of instances."""
 
 from __future__ import annotations
 
@@ -13,18 +13,19 @@ from pathlib import Path
 from typing import Any
 
 import popdist_py
+from gcl.drawing.units import counted
 from ipu_emu.errors import EmulatorError
 from ipu_emu.hostio.data.data_modes import MODE_VARIABLE, DataMode
-from ipu_emu.hostio.probe.probe import REPORTS_VARIABLE, STEPS_VARIABLE, Measured
+from ipu_emu.hostio.probe.probe import REPORTS_VARIABLE, STEPS_VARIABLE, FeedMeasurement
 
-__all__ = ["Program", "Run", "counts_of", "measure"]
+__all__ = ["MeasuredProgram", "ProgramRun", "counts_of", "measure"]
 
 _LAST_LINES = 15
 
 
 @dataclass(frozen=True)
-class Program:
-    """A command line of a Python program, and how it is run."""
+class MeasuredProgram:
+    """The command line of a Python program, and how it is run; ``timeout`` in seconds."""
 
     command: tuple[str, ...]
     replicas_per_instance: int
@@ -33,41 +34,41 @@ class Program:
 
 
 @dataclass(frozen=True)
-class Run:
-    """One case; numbers are of the whole job, except those that say per instance. Wall time."""
+class ProgramRun:
+    """The result of one run; for the whole job unless named per instance. Wall time."""
 
     mode: str
     instances: int
     samples_per_second: float
     gigabytes_per_second: float
-    waiting: float  # share of the time in which the slowest-fed instance waits for data
+    waiting: float  # share of the time that the instance with the slowest feed waits for data
     cpus_per_instance: float
     memory_bytes_per_instance: float
     workers: int
-    steps: int = 0  # that were timed
+    steps: int = 0  # timed steps
 
 
 def counts_of(text: str) -> list[int]:
-    """``1,2,4`` as numbers; without a text powers of two, up to the instances of the job around it, or the CPUs."""
+    """Return the numbers in ``1,2,4``; for '' powers of two up to the instances of this job, or the CPUs."""
     if not text:
-        most = popdist_py.getNumInstances() if popdist_py.isPopdistEnvSet() else len(os.sched_getaffinity(0))
-        return [1 << power for power in range(most.bit_length())]
+        limit = popdist_py.getNumInstances() if popdist_py.isPopdistEnvSet() else len(os.sched_getaffinity(0))
+        return [1 << power for power in range(limit.bit_length())]
     words = text.split(",")
     if not all(word.strip().isdigit() and int(word) > 0 for word in words):
-        raise EmulatorError(f"--instances {text}: not a list of numbers above 0; write for example 1,2,4")
+        raise EmulatorError(f"--instances {text}: not a list of positive numbers; use for example 1,2,4")
     return sorted({int(word) for word in words})
 
 
-def measure(program: Program, counts: list[int]) -> Iterator[Run]:
-    """Run the three cases for each number of instances."""
+def measure(program: MeasuredProgram, counts: list[int]) -> Iterator[ProgramRun]:
+    """Run the program in each data mode, for each number of instances."""
     for instances in counts:
         for mode in DataMode:
             with tempfile.TemporaryDirectory(prefix="ipu-emu-hostio-") as folder:
                 end = _run(program, instances, mode, Path(folder))
-                yield _summed(_reports(Path(folder), program, end, instances, mode))
+                yield _job_result(_reports(Path(folder), program, end, instances, mode))
 
 
-def _run(program: Program, instances: int, mode: DataMode, folder: Path) -> subprocess.CompletedProcess[str]:
+def _run(program: MeasuredProgram, instances: int, mode: DataMode, folder: Path) -> subprocess.CompletedProcess[str]:
     launcher = Path(sys.executable).with_name("poprun-py")
     replicas = instances * program.replicas_per_instance
     command = [str(launcher), "--num-instances", str(instances), "--num-replicas", str(replicas), sys.executable]
@@ -89,7 +90,7 @@ def _run(program: Program, instances: int, mode: DataMode, folder: Path) -> subp
         )
     except subprocess.TimeoutExpired:
         raise EmulatorError(
-            f"{program.command[0]} with {mode.value} data on {instances} instances took more than "
+            f"{program.command[0]} with {mode.value} data on {counted(instances, 'instance')} took more than "
             f"{program.timeout:g} s; use fewer --steps, or a longer --timeout"
         ) from None
     except FileNotFoundError:
@@ -97,38 +98,38 @@ def _run(program: Program, instances: int, mode: DataMode, folder: Path) -> subp
 
 
 def _reports(
-    folder: Path, program: Program, end: subprocess.CompletedProcess[str], instances: int, mode: DataMode
-) -> list[Measured]:
-    """The longest report of each instance. A program that wants more steps than it gets may fail; that is fine."""
-    longest: dict[int, Measured] = {}
+    folder: Path, program: MeasuredProgram, end: subprocess.CompletedProcess[str], instances: int, mode: DataMode
+) -> list[FeedMeasurement]:
+    """Return the longest report of each instance. A program that fails after all its timed steps is accepted."""
+    longest: dict[int, FeedMeasurement] = {}
     for file in folder.glob("*.json"):
-        found = Measured(**json.loads(file.read_text()))
+        found = FeedMeasurement(**json.loads(file.read_text()))
         if found.instance not in longest or found.steps > longest[found.instance].steps:
             longest[found.instance] = found
-    least = min((report.steps for report in longest.values()), default=0)
-    if len(longest) == instances and (end.returncode == 0 or least == program.steps):
+    fewest = min((report.steps for report in longest.values()), default=0)
+    if len(longest) == instances and (end.returncode == 0 or fewest == program.steps):
         return list(longest.values())
     last = "\n".join(end.stdout.splitlines()[-_LAST_LINES:]) or "(no output)"
     if len(longest) == instances:
         raise EmulatorError(
-            f"{program.command[0]} with {mode.value} data failed (exit code {end.returncode}) after {least} of "
-            f"{program.steps} timed steps; mend it, or ask for fewer --steps. Its last lines:\n{last}"
+            f"{program.command[0]} with {mode.value} data failed (exit code {end.returncode}) after {fewest} of "
+            f"{program.steps} timed steps; fix it, or use fewer --steps. Its last lines:\n{last}"
         )
     raise EmulatorError(
-        f"{len(longest)} of {instances} instances measured their data with {mode.value} data (exit code "
-        f"{end.returncode}). The program has to run more than 3 steps of a session or of an ipu_emu.hostio.Feed; "
-        f"its last lines:\n{last}"
+        f"{len(longest)} of {counted(instances, 'instance')} reported a measurement with {mode.value} data (exit "
+        f"code {end.returncode}). The program must run more than 3 steps of a session or of an ipu_emu.hostio.Feed. "
+        f"Its last lines:\n{last}"
     )
 
 
-def _summed(reports: list[Measured]) -> Run:
-    """One job: instances keep step, so the slowest one's time is that of all."""
+def _job_result(reports: list[FeedMeasurement]) -> ProgramRun:
+    """Return the result of the job; instances run in lockstep, so the slowest one's time counts."""
     seconds = max(report.seconds for report in reports)
 
     def mean(values: list[Any]) -> float:
         return float(sum(values)) / len(values)
 
-    return Run(
+    return ProgramRun(
         mode=reports[0].mode,
         instances=len(reports),
         samples_per_second=sum(report.samples for report in reports) / seconds,

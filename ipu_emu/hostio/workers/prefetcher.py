@@ -1,4 +1,4 @@
-"""Pump: moves steps from a filling through slots to one consumer, with workers or without."""
+"""Prefetcher: moves steps from a slot filler through the slot ring to one consumer, with or without workers."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from numpy.typing import NDArray
 
 import popdist_py
 from ipu_emu.hostio.data.sample_structure import Field
-from ipu_emu.hostio.data.slot_filling import Filling, StreamFilling
-from ipu_emu.hostio.workers.slot_ring import Kind, Slots
-from ipu_emu.hostio.workers.worker_pool import Crew, Processes, Threads, cause_of
+from ipu_emu.hostio.data.slot_fillers import SlotFiller, StreamFiller
+from ipu_emu.hostio.workers.slot_ring import SlotContent, SlotRing
+from ipu_emu.hostio.workers.worker_pool import WorkerPool, WorkerProcesses, WorkerThreads, cause_of
 
-__all__ = ["Pump", "Staff"]
+__all__ = ["Prefetcher", "WorkerSettings"]
 
-_MOST_WORKERS = 8
+_MAX_WORKERS = 8
 
 #: The arrays of one step.
-Arrays = list[NDArray[Any]]
+StepArrays = list[NDArray[Any]]
 
 
 @dataclass(frozen=True)
-class Staff:
-    """``workers`` threads or processes that prepare ``prefetch`` steps ahead; limits of time are in seconds."""
+class WorkerSettings:
+    """Settings of the workers, which prepare ``prefetch`` slots ahead; ``timeout`` and ``slow`` are in seconds."""
 
     workers: int
     processes: bool
@@ -36,91 +36,98 @@ class Staff:
     slow: float
 
     @classmethod
-    def for_filling(
-        cls, filling: Filling, workers: int | None, processes: bool, prefetch: int, timeout: float, slow: float
-    ) -> Staff:
-        """Without ``workers``: one less than this instance has CPUs. A stream is read by one process."""
+    def for_filler(
+        cls, filler: SlotFiller, workers: int | None, processes: bool, prefetch: int, timeout: float, slow: float
+    ) -> WorkerSettings:
+        """Return the settings; ``workers`` defaults to this instance's CPUs less one. One process reads a stream."""
         if workers is None:
             cpus = len(os.sched_getaffinity(0)) // popdist_py.getNumInstances()
-            workers = max(1, min(cpus - 1, _MOST_WORKERS))
-        if processes and isinstance(filling, StreamFilling):
+            workers = max(1, min(cpus - 1, _MAX_WORKERS))
+        if processes and isinstance(filler, StreamFiller):
             workers = min(workers, 1)
-        return cls(workers, processes, max(-(-prefetch // filling.burst), workers), timeout, slow)
+        return cls(workers, processes, max(-(-prefetch // filler.burst), workers), timeout, slow)
 
 
-class Pump:
-    """The consumer's side; ``rows`` samples make a step, which is shown with the axes ``lead`` in front."""
+class Prefetcher:
+    """The consumer's side; a step has ``rows`` samples, and ``leading_axes`` before the axes of a sample."""
 
     def __init__(
-        self, filling: Filling, fields: Sequence[Field], rows: int, lead: tuple[int, ...], staff: Staff
+        self,
+        filler: SlotFiller,
+        fields: Sequence[Field],
+        rows: int,
+        leading_axes: tuple[int, ...],
+        settings: WorkerSettings,
     ) -> None:
-        self.staff = staff
+        self.settings = settings
         self.waited = 0  # nanoseconds
-        self._filling, self._lead, self._rows = filling, lead, rows
-        count = staff.prefetch + 1 if staff.workers else 1
-        self._slots = Slots(fields, rows * filling.burst, count=count, workers=max(1, staff.workers))
+        self._filler, self._leading_axes, self._rows = filler, leading_axes, rows
+        count = settings.prefetch + 1 if settings.workers else 1
+        self._slots = SlotRing(fields, rows * filler.burst, count=count, workers=max(1, settings.workers))
         self._views = [self._steps(arrays) for arrays in self._slots.arrays]
-        self._taken = 0
-        self._crew: Crew | None = None
+        self._consumed = 0
+        self._pool: WorkerPool | None = None
         self._closing: Callable[[], object] = lambda: None
-        if staff.workers:
-            self._crew = (Processes if staff.processes else Threads)(self._slots, filling, staff.workers)
-            self._closing = weakref.finalize(self, self._crew.close)
+        if settings.workers:
+            self._pool = (WorkerProcesses if settings.processes else WorkerThreads)(
+                self._slots, filler, settings.workers
+            )
+            self._closing = weakref.finalize(self, self._pool.close)
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all slots."""
+        """Bytes of the slot ring."""
         return self._slots.nbytes
 
     @property
     def ready(self) -> bool:
-        """Whether workers have announced data that nobody has to wait for."""
-        return self._crew is not None and self._slots.is_ready(self._taken)
+        """Whether the next slot can be consumed without waiting."""
+        return self._pool is not None and self._slots.is_ready(self._consumed)
 
-    def next(self) -> tuple[Kind, str, list[Arrays]]:
-        """What the next slot holds: its kind, the text of an error or an end, and its steps, last first."""
+    def next(self) -> tuple[SlotContent, str, list[StepArrays]]:
+        """Return the next slot: its content, the text of an error or an end, and its steps, last first."""
         begin = perf_counter_ns()
-        kind, text = self._fill() if self._crew is None else self._await(self._crew)
+        content, text = self._fill() if self._pool is None else self._await(self._pool)
         self.waited += perf_counter_ns() - begin
-        if kind is not Kind.DATA:
-            return kind, text, []
-        used = self._filling.used if self._taken == 0 else 0
-        steps = self._views[self._taken % self._slots.count][used : self._filling.steps_in(self._taken)]
-        self._taken += 1
-        return kind, "", steps[::-1]
+        if content is not SlotContent.DATA:
+            return content, text, []
+        used = self._filler.used if self._consumed == 0 else 0
+        steps = self._views[self._consumed % self._slots.count][used : self._filler.steps_in(self._consumed)]
+        self._consumed += 1
+        return content, "", steps[::-1]
 
-    def _await(self, crew: Crew) -> tuple[Kind, str]:
-        if self._taken:
-            self._slots.give_back()
-        if not self._slots.wait_ready(self._taken, 0):
+    def _await(self, pool: WorkerPool) -> tuple[SlotContent, str]:
+        if self._consumed:
+            self._slots.release()
+        if not self._slots.wait_ready(self._consumed, 0):
             try:
-                crew.wait(self._taken, timeout=self.staff.timeout, slow=self.staff.slow)
+                pool.wait(self._consumed, timeout=self.settings.timeout, slow=self.settings.slow)
             except BaseException:
                 self.close()
                 raise
-        return self._slots.content(self._taken)
+        return self._slots.content(self._consumed)
 
-    def _fill(self) -> tuple[Kind, str]:
-        """Prepare a slot in this thread; what needs no preparation is not even copied."""
+    def _fill(self) -> tuple[SlotContent, str]:
+        """Prepare a slot in this thread; samples that need no preparation are not copied."""
         try:
-            drawn = self._filling.draw(self._taken)
+            drawn = self._filler.draw(self._consumed)
             if drawn is None:
-                return Kind.END, self._filling.ending
-            found = self._filling.views(drawn)
+                return SlotContent.END, self._filler.ending
+            found = self._filler.views(drawn)
             if found is not None:
                 self._views = [self._steps(found)]
             else:
-                self._filling.fill(drawn, self._slots.arrays[0])
+                self._filler.fill(drawn, self._slots.arrays[0])
         except Exception as error:
-            return Kind.ERROR, cause_of(error)
-        return Kind.DATA, ""
+            return SlotContent.ERROR, cause_of(error)
+        return SlotContent.DATA, ""
 
-    def _steps(self, arrays: Arrays) -> list[Arrays]:
-        """Rows of samples as steps."""
+    def _steps(self, arrays: StepArrays) -> list[StepArrays]:
+        """Return the steps that rows of samples make up."""
         steps = len(arrays[0]) // self._rows
-        shaped = [array.reshape(steps, *self._lead, *array.shape[1:]) for array in arrays]
+        shaped = [array.reshape(steps, *self._leading_axes, *array.shape[1:]) for array in arrays]
         return [[array[step, ...] for array in shaped] for step in range(steps)]
 
     def close(self) -> None:
-        """End the workers."""
+        """Stop the workers."""
         self._closing()

@@ -1,11 +1,11 @@
-"""Slots: a ring of prepared steps in shared memory, between workers that fill it and one consumer.
+"""Slot ring: a ring of slots in shared memory, between workers that fill it and one consumer.
 
-Step n lies in slot n mod S. Workers write straight into a slot, the consumer gets views of it; nothing is copied or
-pickled in between. The memory is anonymous and the semaphores are unlinked as soon as they exist, so that nothing
-can be left behind, however a process ends.
+Step n is in slot n mod S. Workers write straight into a slot and the consumer gets views of it; nothing is copied or
+pickled in between. The memory is anonymous and the semaphores are unlinked when they are created, so nothing is left
+behind, however a process ends.
 
-    worker      wait for a free slot | take the next number n | fill slot n mod S | announce it
-    consumer    wait for slot n mod S | use it, give back slot n - 1 mod S
+    worker      wait for a free slot | take the next number n | fill slot n mod S | publish it
+    consumer    wait for slot n mod S | use it, release slot n - 1 mod S
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from numpy.typing import NDArray
 
 from ipu_emu.hostio.data.sample_structure import Field
 
-__all__ = ["Kind", "Slots", "Status"]
+__all__ = ["SlotContent", "SlotRing", "WorkerStatus"]
 
 _ALIGNMENT = 64
 _TEXT_BYTES = 4096
 
 
-class Kind(IntEnum):
+class SlotContent(IntEnum):
     """What a slot holds."""
 
     DATA = 0
@@ -38,8 +38,8 @@ class Kind(IntEnum):
 
 
 @dataclass(frozen=True)
-class Status:
-    """What a worker is at: the number of its step, or -1; since when; nanoseconds and steps of work so far."""
+class WorkerStatus:
+    """State of a worker: number of its step (-1: none), since when, busy time and steps so far; in nanoseconds."""
 
     number: int
     since: int
@@ -47,14 +47,14 @@ class Status:
     done: int
 
 
-class Slots:
+class SlotRing:
     """``count`` slots of ``rows`` samples each, for ``workers`` threads or forked processes."""
 
     def __init__(self, fields: Sequence[Field], rows: int, *, count: int, workers: int) -> None:
         self.count = count
         offsets, size = _layout([rows * field.nbytes for field in fields])
         words = 2 + 2 * count + 4 * workers
-        texts = _up(8 * words)
+        texts = _align(8 * words)
         begin = texts + count * _TEXT_BYTES
         self.nbytes = begin + count * size
         self._memory = mmap.mmap(-1, self.nbytes)
@@ -66,8 +66,8 @@ class Slots:
             ]
             for slot in range(count)
         ]
-        # Plain integers in shared memory: number of the next step, whether to stop; by slot: kind, bytes of text; by
-        # worker: number, since when, busy nanoseconds, steps.
+        # Plain integers in shared memory: number of the next step, whether to stop; per slot: content, bytes of text;
+        # per worker: number, since when, busy nanoseconds, steps.
         whole = memoryview(self._memory)
         numbers = whole[: 8 * words].cast("q")
         self._next, self._slots, self._workers = numbers[:2], numbers[2 : 2 + 2 * count], numbers[2 + 2 * count :]
@@ -79,18 +79,18 @@ class Slots:
     # Workers
 
     def wait_free(self, seconds: float) -> bool:
-        """Claim one free slot; False if there is none for so long."""
+        """Claim a free slot; return False if there is none within ``seconds``."""
         return self._free.acquire(True, seconds)
 
     def lock(self, seconds: float) -> bool:
-        """Enter the section in which numbers are given out; False if somebody else stays in it for so long."""
+        """Enter the critical section that assigns numbers; return False if it is not free within ``seconds``."""
         return self._turn.acquire(True, seconds)
 
     def unlock(self) -> None:
         self._turn.release()
 
     def begin(self, worker: int) -> int:
-        """The number of the next step, which this worker fills; only with the lock held."""
+        """Return the number of the next step, which this worker will fill; the lock must be held."""
         number = self._next[0]
         self._next[0] = number + 1
         at = 4 * worker
@@ -98,13 +98,13 @@ class Slots:
         self._workers[at] = number
         return number
 
-    def announce(self, worker: int, kind: Kind, text: str = "") -> None:
-        """Hand the step that the worker began to the consumer."""
+    def publish(self, worker: int, content: SlotContent, text: str = "") -> None:
+        """Hand the step that the worker began over to the consumer."""
         at = 4 * worker
         number = self._workers[at]
         slot = number % self.count
-        self._slots[2 * slot] = kind
-        if kind is not Kind.DATA:
+        self._slots[2 * slot] = content
+        if content is not SlotContent.DATA:
             encoded = text.encode()[:_TEXT_BYTES]
             self._texts[slot][: len(encoded)] = encoded
             self._slots[2 * slot + 1] = len(encoded)
@@ -115,50 +115,50 @@ class Slots:
 
     @property
     def stopped(self) -> bool:
-        """Whether workers should end."""
+        """Whether workers should stop."""
         return bool(self._next[1])
 
     # The consumer
 
     def wait_ready(self, number: int, seconds: float) -> bool:
-        """Wait until step ``number`` is there; False if it is not for so long."""
+        """Wait for step ``number``; return False if it is not ready within ``seconds``."""
         return self._ready[number % self.count].acquire(seconds > 0, seconds)
 
     def is_ready(self, number: int) -> bool:
-        """Whether the data of step ``number`` are there."""
-        return self._ready[number % self.count].get_value() > 0 and self.content(number)[0] is Kind.DATA
+        """Whether the data of step ``number`` are ready."""
+        return self._ready[number % self.count].get_value() > 0 and self.content(number)[0] is SlotContent.DATA
 
-    def content(self, number: int) -> tuple[Kind, str]:
-        """What was announced as step ``number``: its kind, and the text of an error or an end."""
+    def content(self, number: int) -> tuple[SlotContent, str]:
+        """Return what was published as step ``number``: its content, and the text of an error or an end."""
         slot = number % self.count
-        kind = Kind(self._slots[2 * slot])
-        if kind is Kind.DATA:
-            return kind, ""
-        return kind, bytes(self._texts[slot][: self._slots[2 * slot + 1]]).decode(errors="replace")
+        content = SlotContent(self._slots[2 * slot])
+        if content is SlotContent.DATA:
+            return content, ""
+        return content, bytes(self._texts[slot][: self._slots[2 * slot + 1]]).decode(errors="replace")
 
-    def give_back(self) -> None:
-        """Let workers fill the oldest slot that the consumer has."""
+    def release(self) -> None:
+        """Let workers fill the oldest slot that the consumer holds."""
         self._free.release()
 
     def stop(self, workers: int) -> None:
-        """Ask threads to end, also those that wait for a slot."""
+        """Ask all workers to stop, including those that wait for a slot."""
         self._next[1] = 1
         for _ in range(workers):
             self._free.release()
 
-    def status(self, worker: int) -> Status:
-        """What a worker is at."""
-        return Status(*self._workers[4 * worker : 4 * worker + 4])
+    def status(self, worker: int) -> WorkerStatus:
+        """Return the state of a worker."""
+        return WorkerStatus(*self._workers[4 * worker : 4 * worker + 4])
 
 
 def _layout(sizes: Sequence[int]) -> tuple[list[int], int]:
-    """Offsets of arrays that are aligned, and the size of all."""
+    """Return aligned offsets of the arrays, and their total size."""
     offsets, end = [], 0
     for size in sizes:
         offsets.append(end)
-        end += _up(size)
+        end += _align(size)
     return offsets, end
 
 
-def _up(size: int) -> int:
+def _align(size: int) -> int:
     return -(-size // _ALIGNMENT) * _ALIGNMENT

@@ -1,93 +1,92 @@
-"""Opening: what a feed finds out before its workers begin: the kind of source, the first sample, shapes and types."""
+"""Source opening: what a feed determines before its workers start: source type, first sample, shapes and types."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from itertools import chain
+from itertools import chain, islice
 from typing import Any, TypeVar
 
 import numpy as np
 
 from ipu_emu.errors import FeedError
-from ipu_emu.hostio.data.preparation import Preparation, preparation_of
-from ipu_emu.hostio.data.sample_order import Order, keys_of
-from ipu_emu.hostio.data.slot_filling import Filling, IndexedFilling, StreamFilling
-from ipu_emu.hostio.data.sources import Arrays, Indexed, Stream, source_of
+from ipu_emu.hostio.data.preparation import SamplePreparation, preparation_of
+from ipu_emu.hostio.data.sample_order import SampleOrder, keys_of
+from ipu_emu.hostio.data.slot_fillers import IndexedFiller, SlotFiller, StreamFiller
+from ipu_emu.hostio.data.sources import ArraySource, IndexedSource, StreamSource, source_of
 from ipu_emu.hostio.workers.worker_pool import cause_of
 
 __all__ = ["open_source"]
 
 T = TypeVar("T")
-_FIRST = np.zeros(1, np.int64)
+_FIRST_ROW = np.zeros(1, np.int64)
 
 
 def open_source(
-    data: Any, prepare: Any, order: Order, *, epochs: int | None, start: int, timeout: float
-) -> tuple[Filling, Preparation]:
-    """Ask ``data`` for its first sample, within ``timeout`` seconds, and prepare that; ``order`` learns the size."""
+    data: Any, prepare: Any, order: SampleOrder, *, epochs: int | None, start: int, timeout: float
+) -> tuple[SlotFiller, SamplePreparation]:
+    """Read and prepare the first sample of ``data`` within ``timeout`` seconds; set the size of ``order``."""
     source = _within(timeout, "the source", lambda: source_of(data))
-    if isinstance(source, Stream):
+    if isinstance(source, StreamSource):
         return _open_stream(source, prepare, order, epochs, start, timeout)
     return _open_indexed(source, prepare, order, epochs, start, timeout)
 
 
 def _open_stream(
-    source: Stream, prepare: Any, order: Order, epochs: int | None, start: int, timeout: float
-) -> tuple[Filling, Preparation]:
+    source: StreamSource, prepare: Any, order: SampleOrder, epochs: int | None, start: int, timeout: float
+) -> tuple[SlotFiller, SamplePreparation]:
     if order.shuffle:
         raise FeedError(
-            "shuffle=True needs a source with length and index; this one is read one by one: shuffle it there, or "
-            "give arrays, files or a data set"
+            "shuffle=True needs a source with length and index, but this one is a stream: shuffle in the stream, "
+            "or give arrays, files or an indexed data set"
         )
     samples = _within(timeout, "the source", source.make)
-    first = _within(timeout, "the source", lambda: list(_some(samples)))
+    first = _within(timeout, "the source", lambda: list(islice(samples, 1)))
     if not first:
-        raise FeedError("The source has no sample; found its end at once")
+        raise FeedError("The source has no samples; give one that has")
     preparation = _prepared(prepare, first[0], order.seed, timeout)
-    filling = StreamFilling(source, preparation, order, epochs, chain(first, samples))
-    _check_start(start, _within(timeout, "the source", lambda: filling.skip(start)))
-    return filling, preparation
-
-
-def _some(samples: Any) -> Any:
-    for sample in samples:
-        yield sample
-        return
+    filler = StreamFiller(source, preparation, order, epochs, chain(first, samples))
+    _check_start(start, _within(timeout, "the source", lambda: filler.skip(start)))
+    return filler, preparation
 
 
 def _open_indexed(
-    source: Arrays | Indexed, prepare: Any, order: Order, epochs: int | None, start: int, timeout: float
-) -> tuple[Filling, Preparation]:
+    source: ArraySource | IndexedSource,
+    prepare: Any,
+    order: SampleOrder,
+    epochs: int | None,
+    start: int,
+    timeout: float,
+) -> tuple[SlotFiller, SamplePreparation]:
     order.size = len(source)
     if order.steps == 0:
         raise FeedError(
-            f"A step takes {order.shape.samples(order.share.total)} samples of all replicas, the source has "
-            f"{order.size}; use a smaller micro-batch or fewer batches per step, or give more samples"
+            f"A step of all replicas needs {order.shape.samples(order.replica_range.total)} samples, but the source "
+            f"has {order.size}; use a smaller micro-batch or fewer batches per step, or give more samples"
         )
     if epochs is not None:
         _check_start(start, order.steps * epochs)
     first = _within(timeout, "the source", lambda: source[0])
     preparation = _prepared(prepare, first, order.seed, timeout)
-    filling = IndexedFilling(source, preparation, order, epochs, start)
-    return filling, preparation
+    filler = IndexedFiller(source, preparation, order, epochs, start)
+    return filler, preparation
 
 
 def _check_start(start: int, steps: int) -> None:
     if start > steps:
         raise FeedError(
-            f"start={start} lies behind the end of the data, which have {steps} steps; start at the position of a "
+            f"start={start} is after the end of the data, which have {steps} steps; start at the position of a "
             "feed of the same data, or give more epochs"
         )
 
 
-def _prepared(prepare: Any, sample: Any, seed: int, timeout: float) -> Preparation:
-    key = keys_of(seed, 0, _FIRST)
+def _prepared(prepare: Any, sample: Any, seed: int, timeout: float) -> SamplePreparation:
+    key = keys_of(seed, 0, _FIRST_ROW)
     return _within(timeout, "the preparation", lambda: preparation_of(prepare, sample, key))
 
 
 def _within(seconds: float, what: str, call: Callable[[], T]) -> T:
-    """The result of the user's code, which may fail or block for ever."""
+    """Return the result of user code, which may fail or block for ever."""
     results: list[T] = []
     errors: list[BaseException] = []
 
@@ -104,7 +103,7 @@ def _within(seconds: float, what: str, call: Callable[[], T]) -> T:
         return results[0]
     if not errors:
         raise FeedError(
-            f"No first sample came from {what} within {seconds:g} s; look for what blocks there, or give the feed a "
+            f"No first sample came from {what} within {seconds:g} s; check what blocks there, or give the feed a "
             "longer timeout"
         )
     if isinstance(errors[0], FeedError):

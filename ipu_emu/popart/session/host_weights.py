@@ -13,7 +13,7 @@ from ipu_emu.compiler.optimisers.update_rule import zeros
 from ipu_emu.engine import Engine
 from ipu_emu.errors import SessionError
 from ipu_emu.graph import Graph, Tensor
-from ipu_emu.hostio.feeds.array_feed import check_room, is_converted
+from ipu_emu.hostio.feeds.array_feed import check_output_array, is_converted
 from ipu_emu.popart.options.variable_settings import VariableSettings
 from ipu_emu.popart.session.step_io import PyWeightsIO
 from ipu_emu.popart.types.enums import VariableRetrievalMode
@@ -88,7 +88,7 @@ class Weights:
     def read(self, io: PyWeightsIO) -> None:
         """Copy to the user's arrays, of any shape with the right number of elements."""
         for id, array in io.weights.items():
-            check_room(id, array)
+            check_output_array(id, array)
             value = self._of_all_replicas.get(id, self._value(id))
             if value.size != array.size:
                 raise SessionError(

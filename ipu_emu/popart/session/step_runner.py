@@ -61,7 +61,7 @@ class Stepping:
     @property
     def is_measured(self) -> bool:
         """Whether ``ipu-emu hostio`` runs the program."""
-        return Probe.of(os.environ) is not None
+        return Probe.from_environment(os.environ) is not None
 
     def run(self, engine: Engine, stepio: StepIO, *, host_only: bool = False) -> None:
         """Run a step, or as many as are measured; with ``host_only`` only what the host does for it."""
@@ -70,7 +70,7 @@ class Stepping:
             self._step(engine, stepio)
             return
         if self._probe is None:
-            self._probe = StepProbe.of_environment(self._mode, *_amounts(engine))
+            self._probe = StepProbe.from_environment(self._mode, *_amounts(engine))
         if self._probe is None:
             self._step(engine, stepio)
         else:

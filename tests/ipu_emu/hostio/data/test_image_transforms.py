@@ -69,9 +69,9 @@ def test_results_do_not_depend_on_workers_kinds_of_source_or_steps() -> None:
     ("how", "sample", "text"),
     [
         ({"layout": "NCHW"}, PICTURES[0], "layout is 'NCHW'; use 'HWC' or 'CHW'"),
-        ({"mean": MEAN}, PICTURES[0], "give mean and std together"),
+        ({"mean": MEAN}, PICTURES[0], "mean and std must be given together"),
         ({"mean": (1, 2), "std": (1, 2)}, PICTURES[0], "2 means for 3 channels"),
-        ({"crop": (10, 3)}, PICTURES[0], "cannot cut 10 x 3 out of 9 x 8"),
+        ({"crop": (10, 3)}, PICTURES[0], "cannot crop 9 x 8 to 10 x 3"),
         ({}, PICTURES[0].astype(float), "takes uint8[height, width, channels]; a sample is float64[9, 8, 3]"),
     ],
 )

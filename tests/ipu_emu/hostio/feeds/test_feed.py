@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from ipu_emu.errors import EmulatorError, FeedError
-from ipu_emu.hostio import Feed, Share
+from ipu_emu.hostio import Feed, ReplicaRange
 
 IMAGES = np.random.default_rng(0).integers(0, 256, (61, 3, 2)).astype(np.uint8)
 LABELS = np.arange(61, dtype=np.int32)
@@ -56,8 +56,10 @@ def test_the_global_order_does_not_depend_on_instances(
     local = 4 // instances
     parts = []
     for instance in range(instances):
-        share = Share(local, instance * local, 4)
-        with Feed(LABELS, micro_batch=3, share=share, shuffle=shuffle, seed=7, epochs=3, workers=workers) as feed:
+        replica_range = ReplicaRange(local, instance * local, 4)
+        with Feed(
+            LABELS, micro_batch=3, replica_range=replica_range, shuffle=shuffle, seed=7, epochs=3, workers=workers
+        ) as feed:
             parts.append([step.reshape(local, 3).copy() for step in feed])
     together = [np.concatenate(step).reshape(-1) for step in zip(*parts, strict=True)]
     orders = [
@@ -117,8 +119,10 @@ def test_kinds_of_sources(workers: int, processes: bool | None, source: Any) -> 
 
 @pytest.mark.parametrize(("workers", "processes"), CREWS)
 def test_a_stream_begins_again_in_every_epoch(workers: int, processes: bool | None) -> None:
-    share = Share(1, 1, 2)
-    with Feed(counted, micro_batch=4, share=share, epochs=2, workers=workers, processes=processes) as feed:
+    replica_range = ReplicaRange(1, 1, 2)
+    with Feed(
+        counted, micro_batch=4, replica_range=replica_range, epochs=2, workers=workers, processes=processes
+    ) as feed:
         steps = [step.tolist() for step in feed]
     assert steps == 2 * [list(range(8 * n + 4, 8 * n + 8)) for n in range(7)]
 
@@ -231,16 +235,16 @@ def test_views_are_not_copied_without_workers() -> None:
 @pytest.mark.parametrize(
     ("data", "how", "text"),
     [
-        (np.zeros(5), {"micro_batch": 6}, "A step takes 6 samples of all replicas, the source has 5"),
+        (np.zeros(5), {"micro_batch": 6}, "A step of all replicas needs 6 samples, but the source has 5"),
         ((np.zeros(5), np.zeros(4)), {}, "item 0 has 5, item 1 has 4"),
-        ({"x": np.zeros(0)}, {}, "found none in {\"'x'\": 0}"),
+        ({"x": np.zeros(0)}, {}, "found no samples in {\"'x'\": 0}"),
         ({"x": {"y": np.zeros(2)}}, {}, "Nested list/tuple input shapes are not supported"),
         (3.5, {}, "A feed was given a float"),
         (["a.npy"], {}, "a.npy: no such file"),
         ([["text"]], {}, "data; a feed carries numbers"),
         (iter([]), {}, "The source has no sample"),
         (iter([1]), {"shuffle": True}, "shuffle=True needs a source with length and index"),
-        (np.zeros(5), {"prepare": {"y": None}}, "prepare names y; a sample is one array"),
+        (np.zeros(5), {"prepare": {"y": None}}, "prepare names y, but a sample is one array"),
         (np.zeros(5), {"prepare": 3}, "prepare is a int"),
     ],
 )
@@ -265,6 +269,6 @@ def test_sources_prefetch_crews_and_instances_agree_on_a_grid(instances: int) ->
         for source in (LABELS, LABELS.tolist(), counted):
             how: dict[str, Any] = {"workers": workers, "processes": processes, "prefetch": prefetch}
             for at in range(0, 4, local):
-                with Feed(source, micro_batch=3, share=Share(local, at, 4), **how) as feed:
+                with Feed(source, micro_batch=3, replica_range=ReplicaRange(local, at, 4), **how) as feed:
                     found = [step.reshape(local, 3).copy() for step in feed]
                 np.testing.assert_array_equal(found, expected[:, at : at + local], str(how))

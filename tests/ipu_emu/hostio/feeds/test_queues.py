@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from ipu_emu.errors import FeedError
-from ipu_emu.hostio import InfeedQueue, OutfeedMode, OutfeedQueue, Share, dataset_benchmark, infeed_benchmark
+from ipu_emu.hostio import InfeedQueue, OutfeedMode, OutfeedQueue, ReplicaRange, dataset_benchmark, infeed_benchmark
 
 DATA = np.arange(24.0).reshape(12, 2)
 
@@ -19,7 +19,7 @@ DATA = np.arange(24.0).reshape(12, 2)
 @pytest.mark.parametrize("replicas", [1, 3])
 @pytest.mark.parametrize("structure", [lambda x: x, lambda x: (x, x + 1), lambda x: {"a": x}])
 def test_each_replica_dequeues_its_own_element(replicas: int, structure: Any) -> None:
-    queue = InfeedQueue(structure(DATA), share=Share(replicas, 0, replicas))
+    queue = InfeedQueue(structure(DATA), replica_range=ReplicaRange(replicas, 0, replicas))
     assert not queue.dequeued
     queue.initializer()
     for step in range(12 // replicas):
@@ -124,7 +124,7 @@ def test_outfeed_mistakes() -> None:
 
 @pytest.mark.parametrize("do_memcpy", [False, True])
 def test_benchmarks(do_memcpy: bool, capsys: pytest.CaptureFixture[str]) -> None:
-    queue = InfeedQueue(DATA, share=Share(2, 0, 2))
+    queue = InfeedQueue(DATA, replica_range=ReplicaRange(2, 0, 2))
     for text, size in (
         (dataset_benchmark(DATA, 3, 50, do_memcpy=do_memcpy), 16),
         (infeed_benchmark(queue, 2, 3, do_memcpy=do_memcpy), 32),

@@ -11,7 +11,7 @@ import pytest
 
 from ipu_emu import popart
 from ipu_emu.errors import FeedError
-from ipu_emu.hostio import DataMode, Feed, Share
+from ipu_emu.hostio import DataMode, Feed, ReplicaRange
 from ipu_emu.program.instructions import leaves
 from ipu_emu.program.leaf_instructions import HostLoad, HostStore
 from tests.ipu_emu.helpers.pipelined_models import PIPELINE, Tower
@@ -37,7 +37,7 @@ def doubled(bps: int, opts: Any, shape: tuple[int, ...] = (2, 3), kind: str = "F
 def test_runs_take_one_step_each(workers: int, processes: bool | None, source: Any) -> None:
     x, y, session = doubled(2, options(R=2))
     anchors = session.initAnchorArrays()
-    how: dict[str, Any] = {"workers": workers, "processes": processes, "share": Share(2, 0, 2)}
+    how: dict[str, Any] = {"workers": workers, "processes": processes, "replica_range": ReplicaRange(2, 0, 2)}
     with Feed(source, micro_batch=2, batches_per_step=2, epochs=2, **how) as feed:
         stepio = popart.FeedStepIO(feed, anchors, names=[x])
         for number in range(12):
@@ -89,8 +89,8 @@ def trained(instance: Instance) -> list[Any]:
     session.prepareDevice()
     session.weightsFromHost()
     anchors, losses = session.initAnchorArrays(), []
-    share = Share(instance.local, instance.offset, instance.total)
-    how: dict[str, Any] = {"batches_per_step": 2, "accumulation": 3, "share": share, "shuffle": True}
+    replica_range = ReplicaRange(instance.local, instance.offset, instance.total)
+    how: dict[str, Any] = {"batches_per_step": 2, "accumulation": 3, "replica_range": replica_range, "shuffle": True}
     with Feed({x: np.tile(X, (4, 1))}, micro_batch=2, epochs=2, workers=1, **how) as feed:
         stepio = popart.FeedStepIO(feed, anchors)
         for _ in range(2 * (feed.steps_per_epoch or 0)):

@@ -24,8 +24,8 @@ from ipu_emu.cli import main
 from ipu_emu.errors import EmulatorError, FeedError
 from ipu_emu.hostio import DataMode, Feed, InfeedQueue
 from ipu_emu.hostio.data.data_modes import mode_of
-from ipu_emu.hostio.probe.bottleneck_analysis import advice, gap_of
-from ipu_emu.hostio.probe.program_runs import Run, counts_of
+from ipu_emu.hostio.probe.bottleneck_analysis import advice, overhead_of
+from ipu_emu.hostio.probe.program_runs import ProgramRun, counts_of
 
 DATA = {"x": np.full((20, 3), 9, np.float32), "label": np.arange(20) % 5}
 
@@ -84,18 +84,18 @@ def test_modes_by_name() -> None:
 @pytest.mark.parametrize("name", ["timeout", "slow"])
 @pytest.mark.parametrize("value", [0, -1, float("nan"), "2", None])
 def test_waits_are_seconds_above_0(name: str, value: Any) -> None:
-    with pytest.raises(EmulatorError, match=f"A feed cannot have {name}={value!r}; give seconds above 0"):
+    with pytest.raises(EmulatorError, match=f"A feed cannot have {name}={value!r}; give a number of seconds above 0"):
         Feed(DATA, **{name: value})
 
 
 def test_a_source_shorter_than_a_step_has_no_stand_in() -> None:
-    with pytest.raises(FeedError, match="The source has no whole step of samples"):
+    with pytest.raises(FeedError, match="The source has fewer samples than one step needs"):
         Feed(iter([1, 2]), micro_batch=3, mode=DataMode.GENERATED)
 
 
-def runs(instances: int, real: float, generated: float, synthetic: float, cpus: float = 1.0) -> list[Run]:
+def runs(instances: int, real: float, generated: float, synthetic: float, cpus: float = 1.0) -> list[ProgramRun]:
     rates = {"real": real, "generated": generated, "synthetic": synthetic}
-    return [Run(mode, instances, rate, rate / 1e3, 0.1, cpus, 1e8, 1) for mode, rate in rates.items()]
+    return [ProgramRun(mode, instances, rate, rate / 1e3, 0.1, cpus, 1e8, 1) for mode, rate in rates.items()]
 
 
 @pytest.mark.parametrize(
@@ -109,43 +109,43 @@ def runs(instances: int, real: float, generated: float, synthetic: float, cpus: 
     ],
 )
 def test_gaps(rates: tuple[float, float, float], limit: str, preparing: float, moving: float) -> None:
-    gap = gap_of(runs(1, *rates))
-    assert gap.limit == limit
-    assert gap.preparing == pytest.approx(preparing, abs=1e-3)
-    assert gap.moving == pytest.approx(moving, abs=1e-2)
+    overhead = overhead_of(runs(1, *rates))
+    assert overhead.limit == limit
+    assert overhead.preparing == pytest.approx(preparing, abs=1e-3)
+    assert overhead.moving == pytest.approx(moving, abs=1e-2)
 
 
 def test_advice_in_words() -> None:
     said = advice(runs(1, 99, 100, 100) + runs(2, 120, 190, 200, cpus=99.0))
     assert said[:4] == [
-        "1 instance: compute is the limit; the host costs 1% of the time.",
-        "2 instances: preparing data is the limit; it costs 37% of the time.",
-        "The host's share grows from 1% on 1 to 40% on 2 instances: host I/O will limit how far this program scales.",
-        "Try: more hosts: the CPUs of an instance are used up",
+        "1 instance: limited by compute; host I/O takes 1% of the time.",
+        "2 instances: limited by data preparation, which takes 37% of the time.",
+        "The share of host I/O grows from 1% on 1 to 40% on 2 instances: it will limit scaling.",
+        "Try: more hosts: the CPUs of an instance are fully used",
     ]
 
 
 def test_numbers_that_cannot_be_are_called_into_question() -> None:
     said = advice(runs(1, 99, 100, 100) + runs(2, 150, 120, 200))
     assert said[0] == (
-        "2 instances: no verdict, because the numbers contradict each other: too few steps, or something else uses "
-        "the machine; run again with more --steps."
+        "2 instances: no result, because measurements contradict each other: too few steps, or other programs are "
+        "using this machine; run again with more --steps."
     )
-    assert said[1] == "1 instance: compute is the limit; the host costs 1% of the time."
+    assert said[1] == "1 instance: limited by compute; host I/O takes 1% of the time."
     assert not any("2 instances" in line for line in said[1:])
 
 
 def test_numbers_that_cannot_be_alone_give_no_verdict() -> None:
     (said,) = advice([replace(run, steps=20) for run in runs(1, 150, 120, 200)])
     assert said.endswith(
-        "(20 steps were timed): too few steps, or something else uses the machine; run again with --steps 100."
+        "(20 timed steps): too few steps, or other programs are using this machine; run again with --steps 100."
     )
 
 
 def test_counts() -> None:
     assert counts_of("4,1, 2,2") == [1, 2, 4]
     assert counts_of("")[0] == 1
-    with pytest.raises(EmulatorError, match="--instances 1,x: not a list of numbers above 0"):
+    with pytest.raises(EmulatorError, match="--instances 1,x: not a list of positive numbers"):
         counts_of("1,x")
 
 
@@ -163,7 +163,7 @@ def test_counts_in_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
 PROGRAM = """
 import time
 import numpy as np
-from ipu_emu.hostio import Feed, Share
+from ipu_emu.hostio import Feed, ReplicaRange
 
 def slow(sample):
     time.sleep(0.012)
@@ -175,11 +175,11 @@ with Feed(np.arange(4096.0), micro_batch=4, epochs=None, prepare=slow, workers=1
 """
 
 
-def with_a_verdict(*arguments: str) -> Result:
-    """What the command says; it is asked again where something else used the machine, as it advises."""
+def with_a_result(*arguments: str) -> Result:
+    """What the command says; it is run again if other programs used the machine, as it advises."""
     for _ in range(5):
         done = CliRunner().invoke(main, ["hostio", "--instances", "1", *arguments])
-        if "no verdict" not in done.output:
+        if "no result, because" not in done.output:
             break
     return done
 
@@ -189,15 +189,15 @@ def test_the_command_finds_the_limit(tmp_path: Path) -> None:
     program.write_text(PROGRAM)
     files = {suffix: tmp_path / f"out.{suffix}" for suffix in ("json", "html", "png")}
     options = [text for suffix, file in files.items() for text in (f"--{suffix}", str(file))]
-    done = with_a_verdict("--steps", "10", *options, str(program))
+    done = with_a_result("--steps", "10", *options, str(program))
     assert done.exit_code == 0, done.output
-    assert "1 instance: preparing data is the limit" in done.output
+    assert "1 instance: limited by data preparation" in done.output
     found = json.loads(files["json"].read_text())
     assert [run["mode"] for run in found["runs"]] == ["real", "generated", "synthetic"]
-    assert found["gaps"][0]["limit"] == "preparation"
-    assert 0.5 < found["gaps"][0]["preparing"] < 1
+    assert found["overheads"][0]["limit"] == "preparation"
+    assert 0.5 < found["overheads"][0]["preparing"] < 1
     assert found["runs"][0]["waiting"] > 0.5
-    assert "preparing data is the limit" in files["html"].read_text()
+    assert "limited by data preparation" in files["html"].read_text()
     assert files["png"].read_bytes().startswith(b"\x89PNG")
 
 
@@ -207,7 +207,7 @@ def test_programs_without_a_feed_are_told(tmp_path: Path) -> None:
     done = CliRunner().invoke(main, ["hostio", "--instances", "1", str(program)])
     assert done.exit_code == 2
     assert (
-        "0 of 1 instances measured their data with real data (exit code 0). The program has to run more than 3 steps"
+        "0 of 1 instance reported a measurement with real data (exit code 0). The program must run more than 3 steps"
         in done.output
     )
     assert "no data here" in done.output
@@ -235,9 +235,9 @@ while True:
 def test_programs_that_hand_over_their_data_are_measured(tmp_path: Path) -> None:
     program, file = tmp_path / "train.py", tmp_path / "out.json"
     program.write_text(STEPIO)
-    done = with_a_verdict("--steps", "12", "--json", str(file), str(program))
+    done = with_a_result("--steps", "12", "--json", str(file), str(program))
     assert done.exit_code == 0, done.output
-    assert "1 instance: preparing data is the limit" in done.output
+    assert "1 instance: limited by data preparation" in done.output
     runs = {run["mode"]: run for run in json.loads(file.read_text())["runs"]}
     assert [run["steps"] for run in runs.values()] == [12, 12, 12]
     assert runs["real"]["waiting"] > 0.6
@@ -302,7 +302,7 @@ def test_a_program_that_fails_is_no_measurement(tmp_path: Path) -> None:
     program.write_text(PROGRAM + "        if step[0] > 20: raise KeyError('weights')\n")
     done = CliRunner().invoke(main, ["hostio", "--instances", "1", "--steps", "30", str(program)])
     assert done.exit_code == 2
-    assert "with real data failed (exit code 1) after 4 of 30 timed steps; mend it" in done.output
+    assert "with real data failed (exit code 1) after 4 of 30 timed steps; fix it" in done.output
     assert "KeyError: 'weights'" in done.output
 
 

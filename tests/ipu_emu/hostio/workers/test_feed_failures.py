@@ -66,7 +66,7 @@ def test_a_generator_that_ends_early(workers: int, processes: bool | None) -> No
         3,
         "The source ended after 3 of 5 steps; ask for fewer steps or more epochs",
     )
-    with pytest.warns(UserWarning, match="The source ended 1 samples into a step of 2; they are left out"):
+    with pytest.warns(UserWarning, match="The source ended after 1 of 2 samples of a step, which is left out"):
         assert len([*Feed(iter(range(7)), **how)]) == 3
     assert len([*Feed(iter(range(7)), steps=2, **how)]) == 2
 
@@ -75,7 +75,7 @@ def test_a_generator_that_ends_early(workers: int, processes: bool | None) -> No
 def test_a_generator_can_be_read_once(workers: int, processes: bool | None) -> None:
     count, text = failure(iter(range(6)), micro_batch=2, epochs=2, workers=workers, processes=processes)
     assert count == 3
-    assert "A generator can be read once, and epoch 1 was asked for" in text
+    assert "A generator can be read only once, but epoch 1 was requested" in text
 
 
 @crews
@@ -97,7 +97,7 @@ def test_shapes_and_types_stay(workers: int, processes: bool | None, odd: Any, t
 def test_structures_stay(workers: int, processes: bool | None) -> None:
     count, text = failure([{"x": 1}, {"x": 1}, {"y": 1}], workers=workers, processes=processes)
     assert count == 2
-    assert "a sample is a dict of y; those before were a dict of x" in text
+    assert "a sample is a dict of y; the samples before it were a dict of x" in text
 
 
 @pytest.mark.parametrize("processes", [False, True])
@@ -165,7 +165,9 @@ def test_a_worker_that_dies_between_two_steps() -> None:
     with Feed(ROWS, prepare=lambda sample: sample, workers=1, prefetch=1) as feed:
         next(feed)
         (child,) = psutil.Process().children()
-        while feed._pump is None or not feed._pump.ready:  # once it has the next step, there is no room for another
+        while (
+            feed._prefetcher is None or not feed._prefetcher.ready
+        ):  # once it has the next step, there is no room for another
             time.sleep(0.01)
         child.kill()
         with pytest.raises(FeedError, match=r"worker 0 \(process \d+\) was killed by signal 9 .* between two steps"):
@@ -241,9 +243,9 @@ def test_a_start_behind_the_end_is_told(stream: bool) -> None:
     for epochs in (1, 2):
         source = (lambda: iter(data)) if stream else data
         assert list(Feed(source, micro_batch=4, epochs=epochs, start=5 * epochs)) == []
-        with pytest.raises(FeedError, match=f"lies behind the end of the data, which have {5 * epochs} steps; start"):
+        with pytest.raises(FeedError, match=f"is after the end of the data, which have {5 * epochs} steps; start"):
             Feed(source, micro_batch=4, epochs=epochs, start=5 * epochs + 1)
-    with pytest.raises(EmulatorError, match="start=6 lies behind steps=3, at which the feed ends"):
+    with pytest.raises(EmulatorError, match="start=6 is after steps=3, where the feed ends"):
         Feed(data, start=6, steps=3)
     with pytest.raises(EmulatorError, match=r"A feed cannot have steps=0 \(at least 1\)"):
         Feed(data, steps=0)

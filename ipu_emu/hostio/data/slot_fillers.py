@@ -1,7 +1,7 @@
-"""Filling: how samples get into slots, from sources with an index and from streams.
+"""Slot fillers: write samples into slots, from indexed sources and from streams.
 
-A slot holds one step, or, where steps are small and nothing is done to the samples but copying, a burst of steps:
-handing over costs some microseconds however little is in a slot.
+A slot holds one step, or a burst of steps where steps are small and samples are only copied: handing over a slot
+takes a few microseconds, whatever its size.
 """
 
 from __future__ import annotations
@@ -15,91 +15,100 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ipu_emu.errors import FeedError
-from ipu_emu.hostio.data.preparation import PerField, Preparation
-from ipu_emu.hostio.data.sample_order import Order, keys_of
-from ipu_emu.hostio.data.sources import Arrays, Indexed, Stream
+from ipu_emu.hostio.data.preparation import FieldTransforms, SamplePreparation
+from ipu_emu.hostio.data.sample_order import SampleOrder, keys_of
+from ipu_emu.hostio.data.sources import ArraySource, IndexedSource, StreamSource
 
-__all__ = ["Filling", "IndexedFilling", "StreamFilling"]
+__all__ = ["IndexedFiller", "SlotFiller", "StreamFiller"]
 
-_MOST_STEPS = 64
-_SMALL_BYTES = 1 << 16
+_MAX_BURST_STEPS = 64
+_MAX_BURST_BYTES = 1 << 16
 
 
-class Filling(Protocol):
-    """Workers call ``draw`` one after the other, in the order of the slots, and ``fill`` side by side."""
+class SlotFiller(Protocol):
+    """Protocol of a filler: workers call ``draw`` one at a time, in slot order, and ``fill`` in parallel."""
 
-    #: Steps in a slot, at most.
+    #: Maximum number of steps in a slot.
     burst: int
-    #: Steps of the first slot that an earlier run has used.
+    #: Steps of the first slot that an earlier run has used already.
     used: int
-    #: What to say of samples that are left when the data end.
+    #: The warning for samples that are left over when the data end.
     ending: str
 
     @property
     def threads_only(self) -> str:
-        """Why forked processes cannot fill; empty if they can."""
+        """Why forked processes cannot fill slots; empty if they can."""
 
     def steps_in(self, number: int) -> int:
-        """Steps in slot ``number``."""
+        """Return the number of steps in slot ``number``."""
 
     def draw(self, number: int) -> Any:
-        """What is needed to fill slot ``number``; None if the data end before it."""
+        """Return what ``fill`` needs for slot ``number``; None if the data end before it."""
 
     def views(self, drawn: Any) -> list[NDArray[Any]] | None:
-        """The samples where they are, if they need no preparation and lie side by side."""
+        """Return views of the samples if they are contiguous in the source and need no preparation; else None."""
 
     def fill(self, drawn: Any, out: Sequence[NDArray[Any]]) -> None:
         """Write the samples into the arrays of a slot."""
 
 
-class IndexedFilling:
-    """Samples are looked up, so every worker knows alone what belongs to its slot."""
+class IndexedFiller:
+    """Fills slots by index: every worker can determine the samples of its slot by itself."""
 
     ending = threads_only = ""
 
     def __init__(
-        self, source: Arrays | Indexed, preparation: Preparation, order: Order, epochs: int | None, start: int
+        self,
+        source: ArraySource | IndexedSource,
+        preparation: SamplePreparation,
+        order: SampleOrder,
+        epochs: int | None,
+        start: int,
     ) -> None:
         self.order = order
         self._source, self._preparation, self._epochs = source, preparation, epochs
-        self.burst = self._sensible_burst()
+        self.burst = self._burst_steps()
         self._slots = -(-order.steps // self.burst)
         epoch, step = divmod(start, order.steps)
         self._first = epoch * self._slots + step // self.burst
         self.used = step % self.burst
 
-    def _sensible_burst(self) -> int:
+    def _burst_steps(self) -> int:
         if not self.copies:
             return 1
-        size = self.order.shape.samples(self.order.share.local) * sum(f.nbytes for f in self._preparation.fields)
-        return max(1, min(_MOST_STEPS, _SMALL_BYTES // max(size, 1), self.order.steps))
+        size = self.order.shape.samples(self.order.replica_range.local) * sum(
+            f.nbytes for f in self._preparation.fields
+        )
+        return max(1, min(_MAX_BURST_STEPS, _MAX_BURST_BYTES // max(size, 1), self.order.steps))
 
     @property
     def copies(self) -> bool:
-        """Whether the samples are rows of arrays, and stay as they are."""
+        """Whether samples are rows of arrays that are copied unchanged."""
         return (
-            isinstance(self._source, Arrays) and isinstance(self._preparation, PerField) and self._preparation.copies
+            isinstance(self._source, ArraySource)
+            and isinstance(self._preparation, FieldTransforms)
+            and self._preparation.copies
         )
 
     def steps_in(self, number: int) -> int:
-        """A burst, or what is left of the epoch."""
+        """Return a burst, or what is left of the epoch."""
         return min(self.burst, self.order.steps - (self._first + number) % self._slots * self.burst)
 
     def draw(self, number: int) -> tuple[int, int, int] | None:
-        """Epoch, first step within it, number of steps."""
+        """Return epoch, first step within it, and number of steps."""
         epoch, slot = divmod(self._first + number, self._slots)
         ended = self._epochs is not None and epoch >= self._epochs
         return None if ended else (epoch, slot * self.burst, self.steps_in(number))
 
     def views(self, drawn: tuple[int, int, int]) -> list[NDArray[Any]] | None:
-        """The samples where they are, if they need no preparation and lie side by side."""
-        if not (self.copies and self.order.plain and isinstance(self._source, Arrays)):
+        """Return views of the samples if they are contiguous in the source and need no preparation; else None."""
+        if not (self.copies and self.order.contiguous and isinstance(self._source, ArraySource)):
             return None
         _, step, count = drawn
         return [array[self.order.span(step, count)] for array in self._source.arrays]
 
     def fill(self, drawn: tuple[int, int, int], out: Sequence[NDArray[Any]]) -> None:
-        """Look up and prepare."""
+        """Look up and prepare the samples."""
         found = self.views(drawn)
         if found is not None:
             for slot, array in zip(out, found, strict=True):
@@ -108,7 +117,7 @@ class IndexedFilling:
         epoch, step, count = drawn
         rows = self.order.rows(epoch, step, count)
         keys = keys_of(self.order.seed, epoch, rows) if self._preparation.random else _no_keys(len(rows))
-        if isinstance(self._source, Arrays) and isinstance(self._preparation, PerField):
+        if isinstance(self._source, ArraySource) and isinstance(self._preparation, FieldTransforms):
             self._preparation.write_rows(self._source.arrays, rows, keys, [slot[: len(rows)] for slot in out])
             return
         for position, row in enumerate(rows.tolist()):
@@ -120,14 +129,14 @@ class IndexedFilling:
 
 
 @dataclass
-class StreamFilling:
-    """Samples are read one after the other; those of other instances are read too, and left."""
+class StreamFiller:
+    """Fills slots from a stream; the samples of other instances are read too, and skipped."""
 
-    stream: Stream
-    preparation: Preparation
-    order: Order
+    stream: StreamSource
+    preparation: SamplePreparation
+    order: SampleOrder
     epochs: int | None
-    #: What was read before the workers began, to know shapes and types.
+    #: The stream, with the sample that was read before the workers started, to learn shapes and types.
     first: Iterator[Any]
 
     burst = 1
@@ -136,32 +145,36 @@ class StreamFilling:
 
     def __post_init__(self) -> None:
         self._epoch = self._read = 0
-        self._wanted = self.order.own(np.arange(self.order.shape.samples(self.order.share.total))).tolist()
+        self._own_samples = self.order.own(
+            np.arange(self.order.shape.samples(self.order.replica_range.total))
+        ).tolist()
 
     def steps_in(self, number: int) -> int:
-        """Streams are handed over step by step."""
+        """Return 1: streams are handed over step by step."""
         return 1
 
     def draw(self, number: int) -> tuple[int, int, list[Any]] | None:
-        """Epoch, number of the first sample, and the samples of the step; a step that is not whole is left out."""
-        whole = self.order.shape.samples(self.order.share.total)
+        """Return epoch, number of the first sample, and the samples of the step; an incomplete step is left out."""
+        whole = self.order.shape.samples(self.order.replica_range.total)
         while True:
             samples = list(islice(self.first, whole))
             if len(samples) == whole:
                 begin, self._read = self._read, self._read + whole
-                return self._epoch, begin, [samples[place] for place in self._wanted]
+                return self._epoch, begin, [samples[position] for position in self._own_samples]
             if not self._next_epoch():
                 if samples:
-                    self.ending = f"The source ended {len(samples)} samples into a step of {whole}; they are left out"
+                    self.ending = (
+                        f"The source ended after {len(samples)} of {whole} samples of a step, which is left out"
+                    )
                 return None
 
     @property
     def threads_only(self) -> str:
-        """What the stream says."""
+        """The reason that the stream gives."""
         return self.stream.threads_only
 
     def skip(self, steps: int) -> int:
-        """Read past the steps of an earlier run; return how many there were."""
+        """Skip the steps of an earlier run; return how many there were."""
         return next((number for number in range(steps) if self.draw(number) is None), steps)
 
     def _next_epoch(self) -> bool:
@@ -169,22 +182,24 @@ class StreamFilling:
             return False
         if self.stream.once:
             raise FeedError(
-                f"A generator can be read once, and epoch {self._epoch + 1} was asked for; give the feed the "
-                "function that makes it"
+                f"A generator can be read only once, but epoch {self._epoch + 1} was requested; give the feed the "
+                "function that makes the generator"
             )
         if self._read == 0:
-            raise FeedError(f"Epoch {self._epoch} of the source has no whole step of samples; give more samples")
+            raise FeedError(
+                f"Epoch {self._epoch} of the source has fewer samples than one step needs; give more samples"
+            )
         self.first, self._epoch, self._read = self.stream.make(), self._epoch + 1, 0
         return True
 
     def views(self, drawn: Any) -> None:
-        """What a stream gives is always copied."""
+        """Return None: samples of a stream are always copied."""
         return
 
     def fill(self, drawn: tuple[int, int, list[Any]], out: Sequence[NDArray[Any]]) -> None:
-        """Prepare what was read."""
+        """Prepare the samples that were read."""
         epoch, begin, samples = drawn
-        rows = np.array(self._wanted) + begin
+        rows = np.array(self._own_samples) + begin
         keys = keys_of(self.order.seed, epoch, rows)
         for position, sample in enumerate(samples):
             try:
