@@ -59,14 +59,17 @@ class Layout:
 
     @property
     def num_instances(self) -> int:
+        """Number of instances."""
         return len(self.local_replicas)
 
     @property
     def num_replicas(self) -> int:
+        """Number of replicas over all instances."""
         return sum(self.local_replicas)
 
     @property
     def is_uniform(self) -> bool:
+        """Whether every instance has the same number of replicas."""
         return len(set(self.local_replicas)) == 1
 
     @cached_property

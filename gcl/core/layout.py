@@ -53,10 +53,12 @@ class HostRearrangement:
 
     @property
     def gathered_size(self) -> int:
+        """Elements of the gathered tensor, padding included."""
         return self.elements_per_replica * self.replication_factor
 
     @property
     def reference_size(self) -> int:
+        """Elements of the original tensor."""
         return sum(end - begin for begin, end in self.slices)
 
     @cached_property

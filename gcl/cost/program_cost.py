@@ -42,6 +42,7 @@ class Cost:
 
     @property
     def seconds(self) -> float:
+        """Modelled seconds, all parts added up."""
         return self.transfer + self.hops + self.sync + self.compute
 
     def __add__(self, other: Cost) -> Cost:
@@ -63,6 +64,7 @@ class Price:
 
     @property
     def total(self) -> Cost:
+        """The cost of all phases together."""
         return sum(self.phases, Cost())
 
     @property

@@ -173,6 +173,7 @@ class Fabric:
 
     @property
     def ipus(self) -> int:
+        """Number of IPUs over all replicas."""
         return self.replicas * self.ipus_per_replica
 
     @property
@@ -182,6 +183,7 @@ class Fabric:
 
     @property
     def ipus_per_domain(self) -> int:
+        """Number of IPUs in each IPU-Link domain."""
         return self.replicas_per_domain * self.ipus_per_replica
 
     @property
@@ -199,9 +201,11 @@ class Fabric:
         return range(replica * self.ipus_per_replica, (replica + 1) * self.ipus_per_replica)
 
     def replica_of(self, ipu: int) -> int:
+        """The replica that an IPU belongs to."""
         return ipu // self.ipus_per_replica
 
     def domain_of(self, ipu: int) -> int:
+        """The IPU-Link domain of a replica."""
         return ipu // self.ipus_per_domain
 
     def machine_of(self, ipu: int) -> int:

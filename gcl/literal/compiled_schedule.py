@@ -1,5 +1,6 @@
-"""Script: a schedule made ready for the replicas of one rank, which shares memory with the others: no copy, no
-allocation and no table look-up is left for the call.
+"""Script: a schedule prepared for the replicas of one rank, which shares memory with the others.
+
+No copy, no allocation and no table look-up is left for the call.
 
     stage       convert, rearrange, run the program of a phase, ...; each fills the tensor that the next one reads
     action      one numpy call on slices of those tensors, of this rank's arena, or of a peer's

@@ -53,6 +53,7 @@ class Schedule:
 
     @property
     def programs(self) -> list[StepProgram]:
+        """The step programs in the order in which they run."""
         return [phase.program for phase in self.phases]
 
     def bytes_sent(self, replica: int) -> int:

@@ -55,6 +55,7 @@ class Machine:
 
     @property
     def generation(self) -> Generation:
+        """The generation of the IPUs."""
         return self.system.generation
 
     @property

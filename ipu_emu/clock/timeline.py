@@ -59,6 +59,7 @@ class Block:
         self.add_busy(other, times)
 
     def add_busy(self, other: Block, times: int = 1) -> None:
+        """Add busy seconds of one kind to an IPU."""
         for key, seconds in other.busy.items():
             self.busy[key] += seconds * times
 

@@ -30,6 +30,7 @@ class Position:
 
     @property
     def machine(self) -> int:
+        """Index of the IPU-Machine."""
         return self.ipu // IPUS_PER_MACHINE
 
     @property
@@ -39,18 +40,22 @@ class Position:
 
     @property
     def row(self) -> int:
+        """Row of the ladder."""
         return self.ipu // 2
 
     @property
     def rail(self) -> int:
+        """Side of the ladder, 0 or 1."""
         return self.ipu % 2
 
     @property
     def domain(self) -> int:
+        """Index of the IPU-Link domain."""
         return self.ipu // self.domain_size
 
     @property
     def rung_partner(self) -> int:
+        """The IPU at the other end of the rung."""
         return self.ipu ^ 1
 
     @property

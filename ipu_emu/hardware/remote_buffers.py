@@ -44,10 +44,12 @@ class RemoteBuffer:
 
     @property
     def replicas(self) -> int:
+        """Number of replicas that have a part of the buffer."""
         return int(self._array.shape[0])
 
     @property
     def repeats(self) -> int:
+        """Number of entries."""
         return int(self._array.shape[1])
 
     @property
@@ -57,6 +59,7 @@ class RemoteBuffer:
 
     @property
     def dtype(self) -> np.dtype[Any]:
+        """Element type."""
         return self._array.dtype
 
     def view(self, index: int = 0, *, replica: int = 0) -> _Array:

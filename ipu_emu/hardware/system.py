@@ -76,10 +76,12 @@ class System:
 
     @property
     def tiles_per_ipu(self) -> int:
+        """Number of tiles of an IPU."""
         return self.generation.tiles
 
     @property
     def version(self) -> str:
+        """Generation of the IPUs, such as ipu2."""
         return self.generation.version
 
     @property
@@ -89,9 +91,11 @@ class System:
 
     @property
     def domains(self) -> int:
+        """Number of IPU-Link domains."""
         return -(-self.ipus // self.domain_size)
 
     def position(self, ipu: int) -> Position:
+        """Where an IPU is in the system."""
         return Position(ipu, self.domain_size)
 
     def device_ids(self, size: int) -> range:

@@ -4,6 +4,7 @@ __all__ = ["packageHash", "versionString"]
 
 
 def versionString() -> str:
+    """The version of PopART whose interface this face has."""
     return "3.4.0"
 
 

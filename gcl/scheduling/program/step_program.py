@@ -182,6 +182,7 @@ class StepProgram:
 
     @property
     def exchanges(self) -> list[Exchange]:
+        """Number of exchanges."""
         return [step for step in self.steps if isinstance(step, Exchange)]
 
     def elements_sent(self, replica: int) -> int:

@@ -66,9 +66,11 @@ class ArrayFeed:
                 is_converted(id, cursor.flat.dtype, tensors[id].dtype)
 
     def input_elements(self, id: str) -> int:
+        """Elements of each input in a step."""
         return self._input(id).flat.size
 
     def output_elements(self, id: str) -> int:
+        """Elements of each output in a step."""
         return self._output(id).flat.size
 
     def read(self, id: str) -> NDArray[Any]:

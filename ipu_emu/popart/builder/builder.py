@@ -60,23 +60,28 @@ class Builder(NodeAnnotations):
 
     @property
     def aiOnnx(self) -> AiOnnx:
+        """Ops of ai.onnx in the opset of this builder."""
         self._select(self._opset)
         return OPSETS.get(self._opset, AiOnnx)(self._add, self._opset)
 
     @property
     def aiOnnxMl(self) -> AiOnnxMlOpset1:
+        """The domain ai.onnx.ml, which has no emulated op."""
         return AiOnnxMlOpset1(self._add, 1)
 
     @property
     def aiOnnxMlOpset1(self) -> AiOnnxMlOpset1:
+        """The same as ``aiOnnxMl``."""
         return self.aiOnnxMl
 
     @property
     def aiGraphcore(self) -> AiGraphcore:
+        """PopART's own ops (ai.graphcore, opset 1)."""
         return AiGraphcoreOpset1(self._add, 1)
 
     @property
     def aiGraphcoreOpset1(self) -> AiGraphcore:
+        """The same as ``aiGraphcore``."""
         return self.aiGraphcore
 
     def _select(self, version: int) -> None:
@@ -248,6 +253,7 @@ class Builder(NodeAnnotations):
         self._graph.metadata[REPLICATION] = str(replicationFactor)
 
     def getTensorShape(self, id: str) -> list[int]:
+        """The shape of a tensor."""
         return list(self._inferred(id).shape)
 
     def getTensorDtypeString(self, id: str) -> str:
@@ -261,14 +267,17 @@ class Builder(NodeAnnotations):
         return self._graph.tensor(id)
 
     def isInitializer(self, id: str) -> bool:
+        """Say whether a tensor is an initialised input (a weight)."""
         return id in self._graph.tensors and self._graph.tensors[id].role is Role.WEIGHT
 
     def getInputTensorIds(self) -> list[str]:
+        """Ids of all inputs, weights included."""
         if self._graph.parent is not None:
             return list(self._graph.inputs)
         return [tensor.id for tensor in self._graph.with_role(Role.INPUT, Role.WEIGHT)]
 
     def getOutputTensorIds(self) -> list[str]:
+        """Ids of the outputs of the model."""
         return list(self._graph.outputs)
 
     def getValueTensorIds(self) -> list[str]:
@@ -277,6 +286,7 @@ class Builder(NodeAnnotations):
         return [tensor.id for tensor in made if tensor.id not in self._graph.outputs]
 
     def getTrainableTensorIds(self) -> list[str]:
+        """Ids of the weights."""
         return [tensor.id for tensor in self._graph.with_role(Role.WEIGHT)]
 
 

@@ -42,27 +42,35 @@ class GraphTransformer:
     # Types: of inputs, outputs, initializers, constants and casts, in bodies of loops and branches too
 
     def convertFloatsToHalfs(self) -> None:
+        """Convert FLOAT tensors to FLOAT16."""
         self._convert(FLOAT.onnx, FLOAT16)
 
     def convertDoublesToFloats(self) -> None:
+        """Convert DOUBLE tensors to FLOAT."""
         self._convert(dtype_named("DOUBLE").onnx, FLOAT)
 
     def convertDoublesToHalfs(self) -> None:
+        """Convert DOUBLE tensors to FLOAT16."""
         self._convert(dtype_named("DOUBLE").onnx, FLOAT16)
 
     def convertBFloats16ToFloat32(self) -> None:
+        """Convert BFLOAT16 tensors to FLOAT."""
         self._convert(_BFLOAT16, FLOAT)
 
     def convertUINT8ToINT32(self) -> None:
+        """Convert UINT8 tensors to INT32."""
         self._convert(dtype_named("UINT8").onnx, INT32)
 
     def convertUINT16ToINT32(self) -> None:
+        """Convert UINT16 tensors to INT32."""
         self._convert(dtype_named("UINT16").onnx, INT32)
 
     def convertINT8ToINT32(self) -> None:
+        """Convert INT8 tensors to INT32."""
         self._convert(dtype_named("INT8").onnx, INT32)
 
     def convertINT16ToINT32(self) -> None:
+        """Convert INT16 tensors to INT32."""
         self._convert(dtype_named("INT16").onnx, INT32)
 
     def convertINT64ToINT32(self, clip: bool = False) -> None:

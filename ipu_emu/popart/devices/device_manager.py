@@ -50,34 +50,42 @@ class DeviceInfo:
 
     @property
     def type(self) -> DeviceType:
+        """Kind of device."""
         return _TYPES[self.device.kind]
 
     @property
     def connectionType(self) -> DeviceConnectionType:
+        """When the device attaches."""
         return {value: key for key, value in _CONNECTIONS.items()}[self.device.connection]
 
     @property
     def id(self) -> int:
+        """Id of the device in its system."""
         return self.device.id
 
     @property
     def numIpus(self) -> int:
+        """Number of IPUs."""
         return self.device.num_ipus
 
     @property
     def tilesPerIPU(self) -> int:
+        """Number of tiles of each IPU."""
         return self.device.tiles_per_ipu
 
     @property
     def ipuVersion(self) -> str:
+        """Generation of the IPUs, such as ipu2."""
         return self.device.version
 
     @property
     def driverIds(self) -> list[int]:
+        """Ids of the IPUs of the device."""
         return list(self.device.ipus)
 
     @property
     def isAttached(self) -> bool:
+        """Whether this process holds the IPUs."""
         return self._attached
 
     def attach(self) -> bool:
@@ -127,6 +135,7 @@ class DeviceManager:
         self._timeout = float(seconds)
 
     def createCpuDevice(self) -> DeviceInfo:
+        """A device without a memory limit that stands for the CPU."""
         return DeviceInfo(Device(DeviceKind.CPU, 0, 1, 1, ""))
 
     def createIpuModelDevice(self, options: Mapping[str, Any]) -> DeviceInfo:
@@ -134,6 +143,7 @@ class DeviceManager:
         return DeviceInfo(self._described(DeviceKind.IPU_MODEL, options, _MODEL_OPTIONS))
 
     def createSimDevice(self, options: Mapping[str, Any]) -> DeviceInfo:
+        """A simulator device; the options of ``createIpuModelDevice``, and no memory limit."""
         return DeviceInfo(self._described(DeviceKind.SIM, options, _MODEL_OPTIONS))
 
     def createOfflineIPUDevice(self, options: Mapping[str, Any]) -> DeviceInfo:

@@ -15,6 +15,7 @@ _TEXTS = {
 
 
 def syncPatternFromString(pattern: str) -> SyncPattern:
+    """The sync pattern of that name in any letter case; raise EmulatorError for an unknown one."""
     for member, text in _TEXTS.items():
         if text.lower() == str(pattern).lower():
             return member
@@ -22,6 +23,7 @@ def syncPatternFromString(pattern: str) -> SyncPattern:
 
 
 def syncPatternToString(pattern: SyncPattern) -> str:
+    """The name of a sync pattern: full, singlePipeline or replicaAndLadder."""
     return _TEXTS[pattern]
 
 

@@ -88,18 +88,23 @@ class Adam(Optimizer):
         )
 
     def form(self) -> str:
+        """What two Adam optimisers must have in common for one to replace the other."""
         return f"{self.mode.name}, {self.weight_decay_mode.name}"
 
     def beta1s(self) -> OptimizerValueMap:
+        """Decay rate of the first moment for each weight."""
         return self._values("beta1")
 
     def beta2s(self) -> OptimizerValueMap:
+        """Decay rate of the second moment for each weight."""
         return self._values("beta2")
 
     def epsilons(self) -> OptimizerValueMap:
+        """The epsilon of each weight."""
         return self._values("eps")
 
     def maxWeightNorms(self) -> OptimizerValueMap:
+        """The largest weight norm that LAMB uses, for each weight."""
         return self._values("max_weight_norm")
 
 

@@ -81,14 +81,18 @@ class Adaptive(Optimizer):
         )
 
     def form(self) -> str:
+        """What two adaptive optimisers must have in common for one to replace the other."""
         variant = ", TensorFlow's variant" if self.tf_variant else ""
         return f"{self.mode.name}, {self.weight_decay_mode.name}{variant}"
 
     def alphas(self) -> OptimizerValueMap:
+        """Decay rate of the squared gradients for each weight."""
         return self._values("alpha")
 
     def momentums(self) -> OptimizerValueMap:
+        """The momentum of each weight."""
         return self._values("momentum")
 
     def epsilons(self) -> OptimizerValueMap:
+        """The epsilon of each weight."""
         return self._values("eps")

@@ -33,9 +33,11 @@ class OptimizerValue:
         self._hyper = HyperParameter(float(val), bool(isConst))
 
     def val(self) -> float:
+        """The number."""
         return self._hyper.value
 
     def isConst(self) -> bool:
+        """Whether the number is fixed when the model is compiled."""
         return self._hyper.constant
 
     def __repr__(self) -> str:
@@ -49,9 +51,11 @@ class OptimizerValueMap:
         self._default, self._specific = default, dict(specific)
 
     def getDefault(self) -> OptimizerValue:
+        """The value of weights that have none of their own."""
         return self._default
 
     def get(self, weightId: str) -> OptimizerValue:
+        """The value of one weight."""
         return self._specific.get(weightId, self._default)
 
     def hasSpecific(self, weightId: str = "") -> bool:
@@ -74,9 +78,11 @@ class ClipNormSettings:
         return cls([], maxNorm)
 
     def getWeightIds(self) -> list[str]:
+        """Ids of the weights in the group; empty means all."""
         return self.weightIds
 
     def getMaxNorm(self) -> float:
+        """The largest L2 norm that the gradients of the group may have."""
         return self.maxNorm
 
 
@@ -122,12 +128,15 @@ class Optimizer:
         return weightId in self.plan.specific if weightId else bool(self.plan.specific)
 
     def getLossScalingVal(self) -> float:
+        """The loss scaling."""
         return self._rule.loss_scaling.value
 
     def learningRates(self) -> OptimizerValueMap:
+        """The learning rate of each weight."""
         return self._values("learning_rate")
 
     def weightDecays(self) -> OptimizerValueMap:
+        """The weight decay of each weight."""
         return self._values("weight_decay")
 
     def _values(self, field: str) -> OptimizerValueMap:

@@ -73,19 +73,24 @@ class SGD(Optimizer):
         )
 
     def form(self) -> str:
+        """What two SGD optimisers must have in common for one to replace the other."""
         return str(self.plan.with_momentum.name.capitalize())
 
     def momentums(self) -> OptimizerValueMap:
+        """The momentum of each weight."""
         return self._values("momentum")
 
     def dampenings(self) -> OptimizerValueMap:
+        """The dampening of each weight."""
         return self._values("dampening")
 
     def velocityScalings(self) -> OptimizerValueMap:
+        """The velocity scaling of each weight."""
         return self._values("velocity_scaling")
 
     @classmethod
     def check(cls, values: Any) -> None:
+        """Raise EmulatorError for values that SGD does not allow."""
         super().check(values)
         if values.velocity_scaling.value <= 0:
             raise EmulatorError(

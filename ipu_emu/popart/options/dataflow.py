@@ -46,6 +46,7 @@ class AnchorReturnType:
         return periods[0]
 
     def id(self) -> AnchorReturnTypeId:
+        """Which micro-batches are returned."""
         return self._id
 
     def rp(self) -> int:
@@ -55,9 +56,11 @@ class AnchorReturnType:
         return self._period
 
     def tileSet(self) -> TileSet:
+        """The tiles that send the anchor."""
         return self._tiles
 
     def exchangeStrategy(self) -> ExchangeStrategy:
+        """When the anchor is sent to the host."""
         return self._exchange
 
     def anchor(self, tensor: str) -> Anchor:
@@ -112,6 +115,7 @@ class DataFlow:
                     raise EmulatorError("Return period must be a factor of the number of batches per step")
 
     def batchesPerStep(self) -> int:
+        """Number of batches in one ``session.run``."""
         return self._batches
 
     def anchors(self) -> list[str]:
@@ -119,9 +123,11 @@ class DataFlow:
         return list(self._anchors)
 
     def isAnchored(self, id: str) -> bool:
+        """Say whether the host receives a tensor."""
         return id in self._anchors
 
     def nAnchors(self) -> int:
+        """Number of anchors."""
         return len(self._anchors)
 
     def art(self, id: str) -> AnchorReturnType:

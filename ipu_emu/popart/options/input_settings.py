@@ -60,21 +60,27 @@ class InputSettings:
         self._mode = one_of_kind(given, ReplicatedStreamMode, ReplicatedStreamMode.Replicate)
 
     def tileSet(self) -> TileSet:
+        """The tiles that receive the input."""
         return self._tiles
 
     def exchangeStrategy(self) -> ExchangeStrategy:
+        """When the input is received."""
         return self._exchange
 
     def replicatedStreamMode(self) -> ReplicatedStreamMode:
+        """Whether each replica has an input of its own."""
         return self._mode
 
     def setTileSet(self, tiles: TileSet) -> None:
+        """Choose the tiles that receive the input."""
         self._tiles = tiles
 
     def setExchangeStrategy(self, exchange: ExchangeStrategy) -> None:
+        """Choose when the input is received."""
         self._exchange = exchange
 
     def setReplicatedStreamMode(self, mode: ReplicatedStreamMode) -> None:
+        """Choose whether each replica has an input of its own."""
         self._mode = mode
 
     def metadata(self, id: str) -> dict[str, str]:

@@ -31,6 +31,7 @@ class Patterns:
 
     @classmethod
     def create(cls, patterns: Sequence[str]) -> Patterns:
+        """Patterns with the named ones enabled."""
         return cls(patterns)
 
     def __getattr__(self, name: str) -> bool:
@@ -42,13 +43,16 @@ class Patterns:
         self.enablePattern(name, enable)
 
     def enablePattern(self, name: str, enable: bool) -> Patterns:
+        """Enable or disable a pattern by name."""
         self.enabled[name] = enable
         return self
 
     def isPatternEnabled(self, name: str) -> bool:
+        """Say whether a pattern is enabled."""
         return self.enabled.get(name, self.level not in _WITHOUT_OPTIONAL)
 
     def enableRuntimeAsserts(self, enable: bool) -> Patterns:
+        """Keep the setting; it has no effect here."""
         self.__dict__["runtime_asserts"] = enable
         return self
 
@@ -68,13 +72,17 @@ class InputShapeInfo:
         self.infos: dict[str, TensorInfo] = {}
 
     def add(self, id: str, info: TensorInfo) -> None:
+        """State the element type and shape of an input."""
         self.infos[id] = info
 
     def has(self, id: str) -> bool:
+        """Say whether an input was stated."""
         return id in self.infos
 
     def get(self, id: str) -> TensorInfo:
+        """The element type and shape of an input."""
         return self.infos[id]
 
     def getAllTensorIds(self) -> list[str]:
+        """Ids of the inputs that were stated."""
         return list(self.infos)

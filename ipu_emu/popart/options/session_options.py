@@ -191,6 +191,7 @@ class SessionOptions(Settings):
         return int(self.globalReplicationFactor) if self.enableDistributedReplicatedGraphs else self.localReplicas()
 
     def localReplicas(self) -> int:
+        """Replicas of this instance."""
         return int(self.replicatedGraphCount) if self.enableReplicatedGraphs else 1
 
     def accumulation(self) -> int:
@@ -221,6 +222,7 @@ class SessionOptions(Settings):
         return int(asked)
 
     def usesVirtualGraphs(self) -> bool:
+        """Whether ops are assigned to several IPUs."""
         return self.virtualGraphMode is not VirtualGraphMode.Off
 
     def preloads(self) -> bool:

@@ -53,18 +53,23 @@ class VariableSettings:
             raise EmulatorError("VariableRetrievalMode::AllReduceReplicas is not supported; use OnePerGroup")
 
     def getSharedVariableDomain(self) -> CommGroup:
+        """The group of replicas that share the variable."""
         return self._domain
 
     def getRetrievalMode(self) -> VariableRetrievalMode:
+        """What the host reads of the variable."""
         return self._mode
 
     def isUsingCommGroup(self) -> bool:
+        """Whether the groups were given as a CommGroup."""
         return self._stride is None
 
     def getStride(self) -> int:
+        """Distance between the replicas of a group."""
         return 1 if self._stride is None else self._stride
 
     def getGroupSize(self) -> int:
+        """Replicas in a group, as given."""
         return int(self._domain.replicaGroupSize)
 
     def getReplicaGrouping(self, numReplicas: int) -> Group:
@@ -82,9 +87,11 @@ class VariableSettings:
             raise EmulatorError(f"Variable settings do not fit the replicas: {error}") from None
 
     def getGroupCount(self, replicaCount: int) -> int:
+        """Number of groups among ``replicaCount`` replicas."""
         return self.getReplicaGrouping(replicaCount).count
 
     def getRealGroupSize(self, replicaCount: int) -> int:
+        """Replicas in a group among ``replicaCount`` replicas."""
         return self.getReplicaGrouping(replicaCount).size
 
     def getGroupRepresentative(self, group: int, replicaCount: int = 0) -> int:
@@ -124,6 +131,7 @@ class VariableSettings:
 
     @property
     def is_default(self) -> bool:
+        """Whether all replicas share the variable and the host reads one value."""
         one = self._mode is VariableRetrievalMode.OnePerGroup
         return one and self._stride is None and self._domain.type is CommGroupType.All
 

@@ -11,4 +11,5 @@ class DebugContext(str):
     __slots__ = ()
 
     def getPathName(self) -> str:
+        """The name of the context, with those of its parents."""
         return str(self)

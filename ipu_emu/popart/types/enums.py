@@ -47,17 +47,23 @@ class Numbered(Enum):
 
 
 class ReductionType(Numbered):
+    """How values become one: sum, mean, or not at all."""
+
     Mean = 0
     NoReduction = 1
     Sum = 2
 
 
 class MeanReductionStrategy(Numbered):
+    """When a mean over micro-batches and replicas is divided: once at the end, or step by step."""
+
     Running = 0
     Post = 1
 
 
 class VirtualGraphMode(Numbered):
+    """How ops are assigned to the IPUs of a replica."""
+
     Off = 0
     Manual = 1
     Auto = 2
@@ -65,6 +71,8 @@ class VirtualGraphMode(Numbered):
 
 
 class RecomputationType(Numbered):
+    """Which parts of the forward pass are recomputed for the backward pass."""
+
     NoRecompute = 0
     Standard = 1
     NormOnly = 2
@@ -73,6 +81,8 @@ class RecomputationType(Numbered):
 
 
 class RecomputeType(Numbered):
+    """Whether the outputs of one op are kept or recomputed."""
+
     Undefined = 0
     Checkpoint = 1
     Recompute = 2
@@ -80,6 +90,8 @@ class RecomputeType(Numbered):
 
 
 class SyntheticDataMode(Numbered):
+    """What a session computes with instead of host data."""
+
     Off = 0
     Zeros = 1
     RandomNormal = 2
@@ -87,6 +99,8 @@ class SyntheticDataMode(Numbered):
 
 
 class PatternsLevel(Numbered):
+    """Which of PopART's graph patterns are enabled by default."""
+
     All = 0
     Default = 1
     Minimal = 2
@@ -94,21 +108,29 @@ class PatternsLevel(Numbered):
 
 
 class TensorStorage(Numbered):
+    """Where a tensor is kept: in the memory of its IPU, or in Streaming Memory."""
+
     OnChip = 0
     OffChip = 1
 
 
 class ReplicatedTensorSharding(Numbered):
+    """Whether replicas share a tensor, each holding one shard."""
+
     Off = 0
     On = 1
 
 
 class TileSet(Numbered):
+    """Which tiles load or store a tensor: those that compute, or I/O tiles."""
+
     Compute = 0
     IO = 1
 
 
 class ExchangeStrategy(Numbered):
+    """When host data is exchanged: just in time, or while the IPU computes (needs I/O tiles)."""
+
     JustInTime = 0
     OverlapInnerLoop = 1
     OverlapLoops = 2
@@ -116,11 +138,15 @@ class ExchangeStrategy(Numbered):
 
 
 class ReplicatedStreamMode(Numbered):
+    """Whether the host gives every replica its own input, or one for all."""
+
     Replicate = 0
     Broadcast = 1
 
 
 class AnchorReturnTypeId(Numbered):
+    """Which micro-batches of an anchor the host receives; see ``AnchorReturnType``."""
+
     Final = 0
     EveryN = 1
     All = 2
@@ -128,6 +154,8 @@ class AnchorReturnTypeId(Numbered):
 
 
 class CommGroupType(Numbered):
+    """How replicas are divided into groups."""
+
     All = 0
     Consecutive = 1
     Orthogonal = 2
@@ -135,12 +163,16 @@ class CommGroupType(Numbered):
 
 
 class VariableRetrievalMode(Numbered):
+    """What the host reads of a variable that groups of replicas share."""
+
     OnePerGroup = 0
     AllReduceReplicas = 1
     AllReplicas = 2
 
 
 class CollectiveOperator(Numbered):
+    """How ``replicatedallreduce`` and ``replicatedreducescatter`` combine the replicas' tensors."""
+
     Add = 0
     Mean = 1
     Mul = 2
@@ -153,16 +185,22 @@ class CollectiveOperator(Numbered):
 
 
 class WeightDecayMode(Numbered):
+    """Whether weight decay is applied to the update or added to the gradient (L2 regularisation)."""
+
     Decay = 0
     L2Regularization = 1
 
 
 class SGDAccumulatorAndMomentum(Numbered):
+    """Whether SGD keeps accumulated gradient and momentum in one tensor or in two."""
+
     Combined = 0
     Separate = 1
 
 
 class AdamMode(Numbered):
+    """Which optimiser ``Adam`` is: with or without bias correction, AdaMax, or LAMB."""
+
     Adam = 0
     AdamNoBias = 1
     AdaMax = 2
@@ -171,6 +209,8 @@ class AdamMode(Numbered):
 
 
 class AdaptiveMode(Numbered):
+    """Which optimiser ``Adaptive`` is."""
+
     AdaGrad = 0
     RMSProp = 1
     CenteredRMSProp = 2
@@ -178,6 +218,8 @@ class AdaptiveMode(Numbered):
 
 
 class DeviceType(Numbered):
+    """What a device is: emulated IPUs of a system, a model of an IPU, the CPU, or a target for compilation only."""
+
     IpuModel = 0
     Cpu = 1
     Ipu = 2
@@ -186,28 +228,38 @@ class DeviceType(Numbered):
 
 
 class DeviceConnectionType(Numbered):
+    """When a device attaches to its IPUs: at once, when a session needs it, or never."""
+
     Always = 0
     OnDemand = 1
     Never = 2
 
 
 class DeviceSelectionCriterion(Numbered):
+    """Which of several free devices is taken."""
+
     First = 0
     Random = 1
 
 
 class SyncPattern(Numbered):
+    """Which IPUs wait for each other when the host exchanges data."""
+
     Full = 0
     SinglePipeline = 1
     ReplicaAndLadder = 2
 
 
 class InitType(Numbered):
+    """How ``init`` fills its tensor."""
+
     NoInit = 0
     Zero = 1
 
 
 class Instrumentation(Numbered):
+    """Which programs a hardware cycle counter covers."""
+
     Outer = 0
     Inner = 1
 
@@ -231,4 +283,6 @@ class DataType(Numbered):
 
 
 class IrSerializationFormat(Numbered):
+    """Format of a serialised intermediate representation."""
+
     JSON = 0

@@ -44,6 +44,7 @@ class TensorInfo:
         return self.dtype, self._shape
 
     def shape(self) -> list[int]:
+        """The shape."""
         return list(self._shape)
 
     def data_type(self) -> str:
@@ -55,9 +56,11 @@ class TensorInfo:
         return str(self.dtype.numpy)
 
     def nelms(self) -> int:
+        """Number of elements."""
         return int(np.prod(self._shape, dtype=np.int64))
 
     def nbytes(self) -> int:
+        """Size in bytes."""
         return self.nelms() * self.dtype.itemsize
 
     def __eq__(self, other: object) -> bool:
