@@ -6,7 +6,8 @@ from gcl.core.groups import CommGroup, CommGroupType, Group
 from gcl.core.handle import Handle
 from gcl.core.layout import BalancedReorder, HostRearrangement, PlainPadding, graph_shard
 from gcl.core.operators import Operator
-from gcl.cost.program_cost import Cost, Price, price
+from gcl.core.request import Collective
+from gcl.cost.program_cost import Cost, Price, price, sync_seconds
 from gcl.errors import (
     ArgumentError,
     CollectiveMismatch,
@@ -15,7 +16,7 @@ from gcl.errors import (
     PeerLost,
     TransportError,
 )
-from gcl.fabric.fabric import Fabric, LinkConfiguration, Topology
+from gcl.fabric.fabric import LINK_BANDWIDTH, Fabric, LinkClass, LinkConfiguration, Topology
 from gcl.graphcore_api import (
     MIN_IO_TILES,
     allGather,
@@ -48,10 +49,11 @@ from gcl.reduce.within_replica import (
 )
 from gcl.scheduling.methods.method import Method
 from gcl.scheduling.options import Options
-from gcl.scheduling.program.step_program import Collective, StepProgram
+from gcl.scheduling.program.step_program import StepProgram
 from gcl.scheduling.schedule import Schedule, interpret, schedule
 
 __all__ = [
+    "LINK_BANDWIDTH",
     "MIN_IO_TILES",
     "ArgumentError",
     "BalancedReorder",
@@ -67,6 +69,7 @@ __all__ = [
     "Group",
     "Handle",
     "HostRearrangement",
+    "LinkClass",
     "LinkConfiguration",
     "LiteralCommunicator",
     "Method",
@@ -109,4 +112,5 @@ __all__ = [
     "reduceScatterWithinReplica",
     "reduce_scatter_within_replica",
     "schedule",
+    "sync_seconds",
 ]

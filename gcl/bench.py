@@ -20,7 +20,8 @@ from gcl.cli.output_file import check_writable, write_text
 from gcl.cli.usage_errors import Faults
 from gcl.communicator import Communicator
 from gcl.connect import TRANSPORT_VARIABLE, connect
-from gcl.core.operators import Operator, operator
+from gcl.core.operators import Operator
+from gcl.core.request import Collective
 from gcl.cost.program_cost import price
 from gcl.drawing.units import parse_bytes
 from gcl.errors import ArgumentError, GclError
@@ -28,7 +29,6 @@ from gcl.kernels.dtypes import DTYPES
 from gcl.literal.literal_path import LiteralCommunicator, default_fabric
 from gcl.scheduling.methods.method import Method, method_chain
 from gcl.scheduling.options import Options
-from gcl.scheduling.program.step_program import Collective
 from gcl.scheduling.schedule import schedule
 from gcl.transport.memory.segment import DEFAULT_BYTES
 
@@ -232,7 +232,7 @@ def _modelled(case: Case, communicator: Communicator) -> float | None:
 
 
 def _operator(name: str | None, dtype: np.dtype[Any]) -> Operator:
-    found = operator(name or ("logical_or" if dtype == np.bool_ else "add"), dtype)
+    found = Operator.parse(name or ("logical_or" if dtype == np.bool_ else "add"), dtype)
     if found is Operator.LOCAL:
         raise ArgumentError("operator local was asked for; it moves nothing, so there is nothing to time")
     return found

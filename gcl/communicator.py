@@ -7,29 +7,25 @@ other processes of the host can read them, so that a collective copies nothing; 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TypeVar
 
 import numpy as np
 from numpy.typing import DTypeLike
 
 from gcl.core import coalescing
-from gcl.core.data_path import Path
+from gcl.core.data_path import DataPath
 from gcl.core.dispatch import ADD, Caller
 from gcl.core.groups import Group
 from gcl.core.handle import Handle
 from gcl.core.operators import Operator
-from gcl.core.request import Kind
-from gcl.core.tensor_checks import check_place, dims_of, dtype_of
+from gcl.core.request import COLLECTIVE_CODES, SHARED_ALL_GATHER, Collective
+from gcl.core.tensor_checks import Tensors, check_place, dims_of, dtype_of
 from gcl.core.world import World
 from gcl.errors import ArgumentError
 from gcl.scheduling.methods.method import method_chain
 
-__all__ = ["Communicator", "Tensors"]
+__all__ = ["Communicator"]
 
-#: One tensor [local replicas, ...], or a list (a tuple will do) of them that travel together.
-Tensors = TypeVar("Tensors", np.ndarray, list[np.ndarray])
-
-_ALL_REDUCE, _REDUCE_SCATTER, _ALL_GATHER, _BROADCAST, _ALL_TO_ALL, _ALL_GATHER_SHARED = map(int, list(Kind)[1:])
+_BARRIER, _ALL_REDUCE, _REDUCE_SCATTER, _ALL_GATHER, _BROADCAST, _ALL_TO_ALL = COLLECTIVE_CODES.values()
 
 
 class Communicator(Caller):
@@ -44,7 +40,7 @@ class Communicator(Caller):
     takes the place of the communicator's own (``gcl.connect``); it must be the same on all ranks.
     """
 
-    def __init__(self, path: Path, world: World, group: Group, by_method: Callable[[str], Communicator]) -> None:
+    def __init__(self, path: DataPath, world: World, group: Group, by_method: Callable[[str], Communicator]) -> None:
         super().__init__(path, world, group)
         self._by_method, self._siblings = by_method, dict[str, Communicator]()
 
@@ -80,11 +76,11 @@ class Communicator(Caller):
         with self._told:
             if isinstance(x, list | tuple):
                 coalescing.checked(x, out, self._check, np.shape)
-                together = self._together(Kind.ALL_REDUCE, op)
+                together = self._together(Collective.ALL_REDUCE, op)
                 return coalescing.elementwise(x, out, self.empty, together)
             self._check(x)
             out = self._output(out, x.shape, x, in_place=True)
-            self._run(Kind.ALL_REDUCE, op, x, out)
+            self._run(Collective.ALL_REDUCE, op, x, out)
             return out
 
     def reduce_scatter(
@@ -104,7 +100,7 @@ class Communicator(Caller):
                 return self._scatter_list(x, op, out)
             self._check_flat(x)
             out = self._output(out, (x.shape[0], self._width(x, op)), x)
-            self._run(Kind.REDUCE_SCATTER, op, x, out)
+            self._run(Collective.REDUCE_SCATTER, op, x, out)
             return out
 
     def all_gather(self, x: Tensors, *, out: Tensors | None = None, method: str | None = None) -> Tensors:
@@ -115,19 +111,19 @@ class Communicator(Caller):
         """
         if method is not None:
             return self._by(method).all_gather(x, out=out)
-        kind = _ALL_GATHER_SHARED if id(out) in self._shared else _ALL_GATHER
-        if out is not None and self._again(kind, ADD, x, out):
+        code = SHARED_ALL_GATHER if id(out) in self._shared else _ALL_GATHER
+        if out is not None and self._again(code, ADD, x, out):
             return out
         with self._told:
             if isinstance(x, list | tuple):
                 size = self.group.size
                 coalescing.checked(x, out, self._check, lambda one: (len(one), size, *one.shape[1:]))
-                return coalescing.all_gathered(x, out, size, self.empty, self._together(Kind.ALL_GATHER))
+                return coalescing.all_gathered(x, out, size, self.empty, self._together(Collective.ALL_GATHER))
             self._check(x)
-            if kind == _ALL_GATHER_SHARED:
+            if code == SHARED_ALL_GATHER:
                 return self._all_gather_shared(x, out)
             out = self._output(out, (x.shape[0], self.group.size, *x.shape[1:]), x)
-            self._run(Kind.ALL_GATHER, Operator.ADD, x, out)
+            self._run(Collective.ALL_GATHER, Operator.ADD, x, out)
             return out
 
     def broadcast(self, x: Tensors, root: int = 0, *, out: Tensors | None = None) -> Tensors:
@@ -140,10 +136,10 @@ class Communicator(Caller):
             root = int(root)
             if isinstance(x, list | tuple):
                 coalescing.checked(x, out, self._check, np.shape)
-                return coalescing.elementwise(x, out, self.empty, self._together(Kind.BROADCAST, root=root))
+                return coalescing.elementwise(x, out, self.empty, self._together(Collective.BROADCAST, root=root))
             self._check(x)
             out = self._output(out, x.shape, x, in_place=True)
-            self._run(Kind.BROADCAST, Operator.ADD, x, out, root)
+            self._run(Collective.BROADCAST, Operator.ADD, x, out, root)
             return out
 
     def all_to_all(self, x: Tensors, *, out: Tensors | None = None) -> Tensors:
@@ -153,10 +149,12 @@ class Communicator(Caller):
         with self._told:
             if isinstance(x, list | tuple):
                 coalescing.checked(x, out, self._check_slices, np.shape)
-                return coalescing.all_to_all(x, out, self.group.size, self.empty, self._together(Kind.ALL_TO_ALL))
+                return coalescing.all_to_all(
+                    x, out, self.group.size, self.empty, self._together(Collective.ALL_TO_ALL)
+                )
             self._check_slices(x)
             out = self._output(out, x.shape, x)
-            self._run(Kind.ALL_TO_ALL, Operator.ADD, x, out)
+            self._run(Collective.ALL_TO_ALL, Operator.ADD, x, out)
             return out
 
     def all_reduce_async(
@@ -187,8 +185,8 @@ class Communicator(Caller):
 
     def barrier(self) -> None:
         """Wait until every rank is here."""
-        if not self._again(Kind.BARRIER, ADD, self._nothing, self._nothing):
-            self._run(Kind.BARRIER, Operator.ADD, self._nothing, self._nothing)
+        if not self._again(_BARRIER, ADD, self._nothing, self._nothing):
+            self._run(None, Operator.ADD, self._nothing, self._nothing)
 
     def close(self) -> None:
         """Leave the communicator; ranks that still wait for this one are told.
@@ -214,7 +212,7 @@ class Communicator(Caller):
                 f"shared({list(shape)}, {x.dtype}) and one group of all replicas"
             )
         check_place(x, out[self.global_offset : self.global_offset + self.local_replicas], out)
-        self._run(Kind.ALL_GATHER_SHARED, Operator.ADD, x, out)
+        self._run(Collective.ALL_GATHER, Operator.ADD, x, out, shared=True)
         return out
 
     def _by(self, method: str) -> Communicator:
@@ -230,5 +228,5 @@ class Communicator(Caller):
 
     def _scatter_list(self, x: list[np.ndarray], op: str, out: list[np.ndarray] | None) -> list[np.ndarray]:
         widths = [self._width(one, op) for one in x]
-        together = self._together(Kind.REDUCE_SCATTER, op)
+        together = self._together(Collective.REDUCE_SCATTER, op)
         return coalescing.scattered(x, out, widths, self.group.size, self.empty, together)

@@ -18,19 +18,19 @@ import msgpack
 import popdist_py
 from gcl.communicator import Communicator
 from gcl.core.argument_checks import check_seconds, check_whole, is_whole
-from gcl.core.data_path import Path
+from gcl.core.data_path import DataPath
 from gcl.core.groups import Group
 from gcl.core.request import Request
 from gcl.core.world import World
+from gcl.decision_log import Logged, listens, logger_of
 from gcl.errors import ArgumentError, CollectiveTimeout
 from gcl.fabric.fabric import Fabric
-from gcl.literal.literal_path import Literal, LiteralCommunicator, chosen, default_fabric
+from gcl.literal.literal_path import LiteralCommunicator, LiteralPath, chosen, default_fabric
 from gcl.scheduling.methods.method import Method, method_chain
 from gcl.scheduling.options import SYNCLESS_WARNING, UNUSED_VARIABLES, Options
 from gcl.scheduling.schedule import Schedule
 from gcl.transport.memory import inprocess
 from gcl.transport.memory.segment import DEFAULT_BYTES
-from gcl.transport.paths.decision_log import Logged, listens, logger_of
 from gcl.transport.paths.memory_path import MemoryPath
 from gcl.transport.paths.path_selection import HostPlacement, select_path
 from gcl.transport.rendezvous.process_liveness import Process
@@ -196,14 +196,14 @@ def _described(way: Way) -> str:
     return f"method {','.join(options.method)}" + ("" if options.shortest else f" on {fabric} with {settings}")
 
 
-def _communicator(path: Path, world: World, group: Group, way: Way) -> Communicator:
+def _communicator(path: DataPath, world: World, group: Group, way: Way) -> Communicator:
     logger = logger_of(way[0])
     if logger.isEnabledFor(logging.INFO):
         _say(logger, path, world, group, way)
     return _by_method(path, world, group, way, logger)
 
 
-def _by_method(path: Path, world: World, group: Group, way: Way, logger: logging.Logger) -> Communicator:
+def _by_method(path: DataPath, world: World, group: Group, way: Way, logger: logging.Logger) -> Communicator:
     """A communicator on ``path``; it makes others like it for the methods of single calls."""
     options, fabric = way
 
@@ -212,16 +212,18 @@ def _by_method(path: Path, world: World, group: Group, way: Way, logger: logging
 
     if options.shortest:
         return Communicator(_heard(path, world, logger, partial(chosen, fabric, group)), world, group, another)
-    literal = Literal(path, world, group, fabric, options)
+    literal = LiteralPath(path, world, group, fabric, options)
     return LiteralCommunicator(literal, _heard(literal, world, logger, literal.planned), world, group, another)
 
 
-def _heard(path: Path, world: World, logger: logging.Logger, planned: Callable[[Request], Schedule | None]) -> Path:
+def _heard(
+    path: DataPath, world: World, logger: logging.Logger, planned: Callable[[Request], Schedule | None]
+) -> DataPath:
     """``path``, logged if anybody listens."""
     return Logged(path, world.rank, logger, planned) if listens(logger) else path
 
 
-def _say(logger: logging.Logger, path: Path, world: World, group: Group, way: Way) -> None:
+def _say(logger: logging.Logger, path: DataPath, world: World, group: Group, way: Way) -> None:
     logger.info(
         "rank %d of %d: %s of %d, groups of %d with stride %d, transport %s, %s on %s",
         *(world.rank, world.ranks, world.describe(world.rank), world.replicas),
@@ -232,7 +234,7 @@ def _say(logger: logging.Logger, path: Path, world: World, group: Group, way: Wa
             logger.info("%s is set and not used: there is no compiled code of tiles to load", name)
 
 
-def _open(path: Path, world: World, group: Group, way: Way) -> Communicator:
+def _open(path: DataPath, world: World, group: Group, way: Way) -> Communicator:
     communicator = _communicator(path, world, group, way)
     atexit.register(_leave, weakref.ref(path), os.getpid())
     return communicator

@@ -12,6 +12,7 @@ from gcl.cli.output_file import check_writable, write_text
 from gcl.cli.svg_diagram import picture
 from gcl.cli.usage_errors import Faults
 from gcl.core.groups import Group
+from gcl.core.request import Collective
 from gcl.cost.program_cost import Cost, Price, price
 from gcl.cost.tile_work import TileWork
 from gcl.drawing.units import counted, parse_bytes
@@ -21,7 +22,6 @@ from gcl.kernels.dtypes import DTYPES
 from gcl.scheduling.methods.method import Method, method_chain
 from gcl.scheduling.options import Options
 from gcl.scheduling.phases import Phase
-from gcl.scheduling.program.step_program import Collective
 from gcl.scheduling.program.text_diagram import columns, exchange_table, ladder
 from gcl.scheduling.schedule import Schedule, schedule
 

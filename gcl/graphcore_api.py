@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from gcl.communicator import Communicator, Tensors
+from gcl.communicator import Communicator
 from gcl.core.argument_checks import check_whole
 from gcl.core.operators import Operator
+from gcl.core.tensor_checks import Tensors
 from gcl.errors import ArgumentError
 from gcl.fabric.tile_mapping import MIN_IO_TILES, TILES_PER_IPU, exchange_buses, per_ipu_tiles
 from gcl.reduce.within_replica import (

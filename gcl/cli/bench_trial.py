@@ -23,8 +23,8 @@ import numpy as np
 from gcl.communicator import Communicator
 from gcl.core.groups import Group
 from gcl.core.operators import Operator
+from gcl.core.request import Collective
 from gcl.kernels.dtypes import sum_dtype
-from gcl.scheduling.program.step_program import Collective
 
 __all__ = ["BUS_FACTORS", "Case", "Trial", "bus_factor", "trials"]
 

@@ -17,7 +17,7 @@ from gcl.errors import ArgumentError
 __all__ = ["all_gathered", "all_to_all", "checked", "elementwise", "one_by_one", "scattered"]
 
 #: Runs on one tensor that stands for all; the text says how it is divided, which must be the same on all ranks.
-Collective = Callable[[np.ndarray, str], np.ndarray]
+Transfer = Callable[[np.ndarray, str], np.ndarray]
 Empty = Callable[[int, np.dtype[np.generic]], np.ndarray]
 
 
@@ -53,7 +53,7 @@ def checked(
 
 
 def elementwise(
-    tensors: list[np.ndarray], outs: list[np.ndarray] | None, empty: Empty, collective: Collective
+    tensors: list[np.ndarray], outs: list[np.ndarray] | None, empty: Empty, collective: Transfer
 ) -> list[np.ndarray]:
     """Run ``collective``, which works in place, on all tensors [local, ...] as one."""
     return _delivered(collective(*_packed(tensors, empty)), [x.shape for x in tensors], outs)
@@ -65,7 +65,7 @@ def scattered(
     widths: list[int],
     size: int,
     empty: Empty,
-    collective: Collective,
+    collective: Transfer,
 ) -> list[np.ndarray]:
     """Reduce-scatter all tensors [local, n] over groups of ``size``: to [local, width] each."""
     packed = empty(size * sum(widths), tensors[0].dtype).reshape(len(tensors[0]), size, -1)
@@ -87,7 +87,7 @@ def one_by_one(
 
 
 def all_gathered(
-    tensors: list[np.ndarray], outs: list[np.ndarray] | None, size: int, empty: Empty, collective: Collective
+    tensors: list[np.ndarray], outs: list[np.ndarray] | None, size: int, empty: Empty, collective: Transfer
 ) -> list[np.ndarray]:
     """All-gather all tensors [local, ...] over groups of ``size``: [local, size, ...] each."""
     shapes = [(len(x), size, *x.shape[1:]) for x in tensors]
@@ -95,7 +95,7 @@ def all_gathered(
 
 
 def all_to_all(
-    tensors: list[np.ndarray], outs: list[np.ndarray] | None, size: int, empty: Empty, collective: Collective
+    tensors: list[np.ndarray], outs: list[np.ndarray] | None, size: int, empty: Empty, collective: Transfer
 ) -> list[np.ndarray]:
     """Exchange the slices of all tensors [local, size, ...]."""
     return _delivered(collective(*_packed(tensors, empty, size)), [x.shape for x in tensors], outs, axes=2)

@@ -1,4 +1,4 @@
-"""Path: how the bytes of collectives go: through shared memory, by messages, or by the programs of a method."""
+"""DataPath: how the bytes of collectives go: through shared memory, by messages, or by the programs of a method."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from gcl.core.prepared_call import ReadyCall
+from gcl.core.prepared_call import PreparedCall
 from gcl.core.request import Request
 from gcl.errors import ArgumentError
 
-__all__ = ["Path"]
+__all__ = ["DataPath"]
 
 
-class Path(Protocol):
+class DataPath(Protocol):
     """What a communicator is made over."""
 
     name: str
     #: by Request.key; only while nothing has failed
-    ready: dict[tuple[object, ...], ReadyCall]
+    prepared: dict[tuple[object, ...], PreparedCall]
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
         """A zeroed tensor that this path moves fast."""
@@ -29,8 +29,8 @@ class Path(Protocol):
     def run(self, request: Request, x: np.ndarray, out: np.ndarray) -> None:
         """Run one collective from ``x`` to ``out``, both C-contiguous."""
 
-    def finish(self, call: ReadyCall, status: int) -> None:
-        """Complete a ready call whose ``run`` returned ``status``."""
+    def finish(self, call: PreparedCall, status: int) -> None:
+        """Complete a prepared call whose ``run`` returned ``status``."""
 
     def refuse(self, error: ArgumentError) -> None:
         """A call of this rank cannot be made: others that make it wait for this rank in vain, and are told."""

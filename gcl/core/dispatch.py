@@ -8,12 +8,12 @@ from typing import Any, TypeVar
 import numpy as np
 
 from gcl.core import coalescing
-from gcl.core.data_path import Path
+from gcl.core.data_path import DataPath
 from gcl.core.groups import Group
 from gcl.core.handle import Handle, Runner
-from gcl.core.operators import Operator, operator
+from gcl.core.operators import Operator
 from gcl.core.prepared_call import DONE
-from gcl.core.request import Kind, Request, begun_here
+from gcl.core.request import REDUCING, Collective, Request, begun_here
 from gcl.core.tensor_checks import Refusals, check_flat, check_output, check_slices, check_tensor
 from gcl.core.world import World
 
@@ -29,9 +29,9 @@ _REQUESTS = 1024  # kept; programs that never repeat themselves must not grow
 class Caller:
     """What all collectives of one communicator share."""
 
-    def __init__(self, path: Path, world: World, group: Group) -> None:
+    def __init__(self, path: DataPath, world: World, group: Group) -> None:
         self._path, self._world, self.group = path, world, group
-        self._ready = path.ready
+        self._prepared = path.prepared
         self._requests: dict[tuple[object, ...], Request] = {}
         self._runner: Runner | None = None
         self._told = Refusals(path.refuse, path.fail)
@@ -46,13 +46,13 @@ class Caller:
             self._runner = Runner()
         return self._runner.begin(begun_here(collective))
 
-    def _again(self, kind: int, op: str, x: object, out: object, root: int = 0) -> bool:
+    def _again(self, code: int, op: str, x: object, out: object, root: int = 0) -> bool:
         """Make the call again if these very tensors were checked and described before."""
         if self._runner is not None:
             self._runner.drain()
         try:
-            call = self._ready.get((kind, op, root, id(x), id(out)))
-        except TypeError:  # of a kind that no operator or root is
+            call = self._prepared.get((code, op, root, id(x), id(out)))
+        except TypeError:  # unhashable: no operator or root is
             return False
         if call is None:
             return False
@@ -78,44 +78,55 @@ class Caller:
         return True
 
     def _run(
-        self, kind: Kind, op: str, x: np.ndarray, out: np.ndarray, root: int = 0, division: str | None = None
+        self,
+        collective: Collective | None,
+        op: str,
+        x: np.ndarray,
+        out: np.ndarray,
+        root: int = 0,
+        division: str | None = None,
+        *,
+        shared: bool = False,
     ) -> None:
         if self._runner is not None:
             self._runner.drain()
-        request = self._request(kind, op, x, root, division)
-        if request.operator is Operator.LOCAL:
-            agreed = Request(Kind.BARRIER, Operator.LOCAL, self._nothing.dtype, 0, detail=str(request))
+        request = self._request(collective, op, x, root, division, shared)
+        if collective is not None and request.operator is Operator.LOCAL:
+            agreed = Request(None, Operator.LOCAL, self._nothing.dtype, 0, detail=str(request))
             self._path.run(agreed, self._nothing, self._nothing)
-            self._keep_own(kind, x, out)
+            self._keep_own(collective, x, out)
         else:
             self._path.run(request, x, out)
 
-    def _request(self, kind: Kind, op: str, x: np.ndarray, root: int, division: str | None) -> Request:
+    def _request(
+        self, collective: Collective | None, op: str, x: np.ndarray, root: int, division: str | None, shared: bool
+    ) -> Request:
         shape = x.shape if division is None else division
-        key = (kind, str(op), x.dtype, shape, root)
+        key = (collective, str(op), x.dtype, shape, root, shared)
         request = self._requests.get(key)
         if request is None:
-            name = operator(op, x.dtype) if kind in (Kind.ALL_REDUCE, Kind.REDUCE_SCATTER) else Operator.ADD
+            name = Operator.parse(op, x.dtype) if collective in REDUCING else Operator.ADD
             if division is None:
                 division = "" if x.ndim == 2 else str(list(x.shape[1:]))
             if len(self._requests) >= _REQUESTS:
                 self._requests.clear()
             count = x.size // self.local_replicas
-            request = self._requests[key] = Request(kind, name, x.dtype, count, root, division)
+            request = Request(collective, name, x.dtype, count, root, division, shared)
+            self._requests[key] = request
         return request
 
-    def _together(self, kind: Kind, op: str = ADD, root: int = 0) -> coalescing.Collective:
+    def _together(self, collective: Collective, op: str = ADD, root: int = 0) -> coalescing.Transfer:
         """The collective on one tensor that stands for a list."""
 
         def run(x: np.ndarray, division: str) -> np.ndarray:
             out = x
-            if kind is Kind.REDUCE_SCATTER:
+            if collective is Collective.REDUCE_SCATTER:
                 out = self._path.empty((len(x), self._width(x, op)), x.dtype)
-            elif kind is Kind.ALL_GATHER:
+            elif collective is Collective.ALL_GATHER:
                 out = self._path.empty((len(x), self.group.size, x.shape[1]), x.dtype)
-            elif kind is Kind.ALL_TO_ALL:
+            elif collective is Collective.ALL_TO_ALL:
                 out = self._path.empty(x.shape, x.dtype)
-            self._run(kind, op, x, out, root, division)
+            self._run(collective, op, x, out, root, division)
             return out
 
         return run
@@ -127,9 +138,9 @@ class Caller:
         """How many of ``elements`` one member owns after a reduce-scatter, padding included."""
         return -(-elements // self.group.size)
 
-    def _keep_own(self, kind: Kind, x: np.ndarray, out: np.ndarray) -> None:
+    def _keep_own(self, collective: Collective, x: np.ndarray, out: np.ndarray) -> None:
         """LOCAL moves nothing: an all-reduce keeps the tensor, a reduce-scatter the replica's own fragment."""
-        if kind is Kind.ALL_REDUCE:
+        if collective is Collective.ALL_REDUCE:
             out[...] = x
             return
         width = out.shape[1]

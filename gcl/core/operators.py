@@ -9,7 +9,7 @@ import numpy as np
 
 from gcl.errors import ArgumentError
 
-__all__ = ["CODES", "Operator", "operator"]
+__all__ = ["CODES", "Operator"]
 
 
 class Operator(StrEnum):
@@ -30,12 +30,17 @@ class Operator(StrEnum):
     LOCAL = "local"
 
     @classmethod
-    def named(cls, name: str) -> Operator:
-        """The operator called ``name``, in any letter case; raise ArgumentError if there is none."""
+    def parse(cls, name: str, dtype: np.dtype[Any] | None = None) -> Operator:
+        """The operator ``name``, in any letter case; raise ArgumentError if unknown or not for ``dtype``."""
         try:
-            return cls(name.lower())
+            found = cls(name.lower())
         except (ValueError, AttributeError):
             raise ArgumentError(f"operator {name!r} was asked for; there are {', '.join(cls)}") from None
+        if dtype == np.bool_ and found not in _FOR_BOOL:
+            raise ArgumentError(f"operator {found} of bool was asked for; bool takes {', '.join(sorted(_FOR_BOOL))}")
+        if dtype not in (None, np.bool_) and found in _LOGICAL:
+            raise ArgumentError(f"operator {found} of {dtype} was asked for; it takes bool")
+        return found
 
 
 #: What the kernels branch on; the logical operators are minimum and maximum of 0 and 1.
@@ -53,13 +58,3 @@ CODES: dict[Operator, int] = {
 
 _LOGICAL = {Operator.LOGICAL_AND, Operator.LOGICAL_OR}
 _FOR_BOOL = {*_LOGICAL, Operator.MIN, Operator.MAX, Operator.LOCAL}
-
-
-def operator(name: str, dtype: np.dtype[Any]) -> Operator:
-    """The operator called ``name`` (any letter case); raise ArgumentError if there is none, or not for ``dtype``."""
-    found = Operator.named(name)
-    if dtype == np.bool_ and found not in _FOR_BOOL:
-        raise ArgumentError(f"operator {found} of bool was asked for; bool takes {', '.join(sorted(_FOR_BOOL))}")
-    if dtype != np.bool_ and found in _LOGICAL:
-        raise ArgumentError(f"operator {found} of {dtype} was asked for; it takes bool")
-    return found

@@ -1,4 +1,4 @@
-"""Request: one collective as every rank must call it: kind, operator, element type, size and root."""
+"""Request: one collective as every rank must call it: collective, operator, element type, size and root."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from contextvars import ContextVar, copy_context
 from dataclasses import dataclass, replace
-from enum import IntEnum
+from enum import StrEnum
 from functools import cached_property
 from hashlib import blake2b
 from pathlib import Path
@@ -17,7 +17,7 @@ import numpy as np
 
 from gcl.core.operators import CODES, Operator
 
-__all__ = ["Kind", "Request", "begun_here", "call_site"]
+__all__ = ["COLLECTIVE_CODES", "REDUCING", "SHARED_ALL_GATHER", "Collective", "Request", "begun_here", "call_site"]
 
 _PACKAGE = f"{Path(__file__).parents[1]}{os.sep}"
 
@@ -30,16 +30,29 @@ R = TypeVar("R")
 _begun_at: ContextVar[str] = ContextVar("_begun_at", default="")
 
 
-class Kind(IntEnum):
-    """The collectives; kernels branch on the number."""
+class Collective(StrEnum):
+    """The collectives that move tensors."""
 
-    BARRIER = 0
-    ALL_REDUCE = 1
-    REDUCE_SCATTER = 2
-    ALL_GATHER = 3
-    BROADCAST = 4
-    ALL_TO_ALL = 5
-    ALL_GATHER_SHARED = 6
+    ALL_REDUCE = "all_reduce"
+    REDUCE_SCATTER = "reduce_scatter"
+    ALL_GATHER = "all_gather"
+    ALL_TO_ALL = "all_to_all"
+    BROADCAST = "broadcast"
+
+
+#: Those that combine values.
+REDUCING = (Collective.ALL_REDUCE, Collective.REDUCE_SCATTER)
+#: The number of each collective on which compiled kernels branch; None is a barrier.
+COLLECTIVE_CODES: dict[Collective | None, int] = {
+    None: 0,
+    Collective.ALL_REDUCE: 1,
+    Collective.REDUCE_SCATTER: 2,
+    Collective.ALL_GATHER: 3,
+    Collective.BROADCAST: 4,
+    Collective.ALL_TO_ALL: 5,
+}
+#: The number of an all-gather into a tensor that all ranks of a host share.
+SHARED_ALL_GATHER = 6
 
 
 def call_site() -> str:
@@ -61,25 +74,32 @@ def begun_here(collective: Callable[[], R]) -> Callable[[], R]:
 class Request:
     """``count`` elements of ``dtype`` per replica go in; ``root`` is an index in the group (broadcast).
 
-    ``detail`` is what else must be equal on all ranks, in words: how the elements are divided, if not one vector.
+    ``collective`` is None for a barrier. ``detail`` is what else must be equal on all ranks, in words: the shape of
+    the tensors, if not one vector. ``shared``: an all-gather writes to one tensor that the ranks of a host share.
     """
 
-    kind: Kind
+    collective: Collective | None
     operator: Operator
     dtype: np.dtype[Any]
     count: int
     root: int = 0
     detail: str = ""
+    shared: bool = False
+
+    @property
+    def code(self) -> int:
+        """The number on which compiled kernels branch."""
+        return SHARED_ALL_GATHER if self.shared else COLLECTIVE_CODES[self.collective]
 
     def __str__(self) -> str:
-        name = self.kind.name.lower()
-        if self.kind is Kind.BARRIER:
-            return self.detail or name
+        if self.collective is None:
+            return self.detail or "barrier"
+        name = f"{self.collective}_shared" if self.shared else str(self.collective)
         detail = {
-            Kind.ALL_REDUCE: f"{self.operator}, ",
-            Kind.REDUCE_SCATTER: f"{self.operator}, ",
-            Kind.BROADCAST: f"root {self.root}, ",
-        }.get(self.kind, "")
+            Collective.ALL_REDUCE: f"{self.operator}, ",
+            Collective.REDUCE_SCATTER: f"{self.operator}, ",
+            Collective.BROADCAST: f"root {self.root}, ",
+        }.get(self.collective, "")
         divided = f" as {self.detail}" if self.detail else ""
         return f"{name}({detail}{self.count} x {self.dtype}{divided})"
 
@@ -101,10 +121,10 @@ class Request:
 
     def key(self, x: np.ndarray, out: np.ndarray) -> tuple[object, ...]:
         """Under which a call on these very tensors is kept."""
-        return (self.kind, self.operator, self.root, id(x), id(out))
+        return (self.code, self.operator, self.root, id(x), id(out))
 
     def words(self, in_offset: int, out_offset: int, x: np.ndarray, out: np.ndarray) -> np.ndarray:
         """The call as compiled code reads it (order of ``rank_table``); offset -1: not in the segment."""
-        what = [self.kind, CODES[self.operator], self.count, in_offset, out_offset]
+        what = [self.code, CODES[self.operator], self.count, in_offset, out_offset]
         how = [self.dtype.itemsize, self.root, self.signature]
         return np.array([*what, *how, x.ctypes.data, out.ctypes.data], np.int64)

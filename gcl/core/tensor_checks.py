@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from operator import index
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -14,6 +14,7 @@ from gcl.kernels.dtypes import witness
 
 __all__ = [
     "Refusals",
+    "Tensors",
     "check_flat",
     "check_output",
     "check_place",
@@ -22,6 +23,8 @@ __all__ = [
     "dims_of",
     "dtype_of",
 ]
+#: One tensor [local replicas, ...], or a list or tuple of them that travel in one transfer.
+Tensors = TypeVar("Tensors", np.ndarray, list[np.ndarray])
 
 
 class Refusals:

@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from gcl.cost.tile_work import TileMemory, TileWork
-from gcl.fabric.fabric import BANDWIDTH, Fabric, Hop
+from gcl.fabric.fabric import LINK_BANDWIDTH, Fabric, Hop
 from gcl.scheduling.phases import Phase
 from gcl.scheduling.program.step_program import Exchange
 from gcl.scheduling.schedule import Schedule
@@ -116,4 +116,4 @@ def _links(exchange: Exchange, fabric: Fabric, itemsize: int) -> tuple[float, in
 
 
 def _slowest(load: Iterable[tuple[Hop, int]]) -> float:
-    return max((nbytes / BANDWIDTH[hop.link] for hop, nbytes in load), default=0.0)
+    return max((nbytes / LINK_BANDWIDTH[hop.link] for hop, nbytes in load), default=0.0)

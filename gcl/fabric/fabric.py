@@ -26,7 +26,7 @@ from typing import Any
 from gcl.core.argument_checks import is_whole
 from gcl.errors import ArgumentError
 
-__all__ = ["BANDWIDTH", "MAX_DOMAIN", "Fabric", "Hop", "LinkClass", "LinkConfiguration", "Topology"]
+__all__ = ["LINK_BANDWIDTH", "MAX_DOMAIN", "Fabric", "Hop", "LinkClass", "LinkConfiguration", "Topology"]
 
 #: IPUs that IPU-Links alone can join: one Pod64.
 MAX_DOMAIN = 64
@@ -65,7 +65,7 @@ def _ipu_links(count: int) -> float:
 
 
 #: Bytes per second and direction of each class.
-BANDWIDTH: dict[LinkClass, float] = {
+LINK_BANDWIDTH: dict[LinkClass, float] = {
     LinkClass.RUNG: _ipu_links(4),
     LinkClass.CROSS: _ipu_links(2),
     LinkClass.UP: _ipu_links(2),

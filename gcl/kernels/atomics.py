@@ -11,7 +11,8 @@ from typing import Any
 from llvmlite import ir
 from numba import types
 
-from gcl.kernels.jit import bare_part, intrinsic
+from gcl.kernels.jit import bare_part, intrinsic, pointer_to
+from gcl.kernels.system_calls import syscall
 
 __all__ = [
     "exchange",
@@ -20,21 +21,13 @@ __all__ = [
     "futex_wake",
     "load_acquire",
     "pause",
-    "sched_getcpu",
-    "sched_yield",
     "store_release",
+    "words_at",
 ]
 
 _INT32 = ir.IntType(32)
 _SYS_FUTEX = {"x86_64": 202, "aarch64": 98}.get(platform.machine(), 202)
 _FUTEX_WAIT, _FUTEX_WAKE = 0, 1  # the shared kind: waiters may be other processes
-
-sched_getcpu: Any = types.ExternalFunction("sched_getcpu", types.int32())
-sched_yield: Any = types.ExternalFunction("sched_yield", types.int32())
-_syscall: Any = types.ExternalFunction(
-    "syscall",
-    types.intp(types.intp, types.intp, types.intp, types.intp, types.intp, types.intp, types.intp),
-)
 
 
 def _pointer(builder: Any, address: Any) -> Any:
@@ -95,13 +88,23 @@ def pause(typing_context: Any) -> Any:
     return types.void(), codegen
 
 
+@intrinsic
+def words_at(typing_context: Any, address: Any) -> Any:
+    """The 64-bit words at ``address``, to be indexed."""
+
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.inttoptr(arguments[0], context.get_value_type(signature.return_type))
+
+    return pointer_to(types.int64)(types.int64), codegen
+
+
 @bare_part
 def futex_wait(address: int, expected: int, timespec: int) -> None:
     """Sleep while the int32 at ``address`` is ``expected``, at most for the struct timespec at ``timespec``."""
-    _syscall(_SYS_FUTEX, address, _FUTEX_WAIT, expected, timespec, 0, 0)
+    syscall(_SYS_FUTEX, address, _FUTEX_WAIT, expected, timespec, 0, 0)
 
 
 @bare_part
 def futex_wake(address: int) -> None:
     """Wake everyone who sleeps on ``address``."""
-    _syscall(_SYS_FUTEX, address, _FUTEX_WAKE, 0x7FFFFFFF, 0, 0, 0)
+    syscall(_SYS_FUTEX, address, _FUTEX_WAKE, 0x7FFFFFFF, 0, 0, 0)

@@ -25,12 +25,12 @@ import numpy as np
 
 from gcl.core.layout import HostRearrangement
 from gcl.core.operators import Operator
-from gcl.core.request import Kind, Request
+from gcl.core.request import REDUCING, Collective, Request
 from gcl.core.world import World
 from gcl.literal.double_buffering import Key, Layout, fused, key_of, sent_from_io, versions_of
 from gcl.scheduling.phases import Phase
 from gcl.scheduling.program.interpreter import OPERATIONS, Operation
-from gcl.scheduling.program.step_program import INPUT, OUTPUT, Collective, Copy, Exchange, Reduce, Slice
+from gcl.scheduling.program.step_program import INPUT, OUTPUT, Copy, Exchange, Reduce, Slice
 from gcl.scheduling.schedule import Schedule
 from gcl.transport.memory.segment import array_at
 from gcl.transport.paths.memory_path import MemoryPath
@@ -65,7 +65,7 @@ class Script:
         self._arena, self._addresses = self._share([Layout(s.phase.program, s.dtype) for s in stages if s.phase])
         start, current = 0, _X
         for number, stage in enumerate(stages):
-            last = number == len(stages) - 1 and request.kind is not Kind.ALL_GATHER_SHARED
+            last = number == len(stages) - 1 and not request.shared
             target = _OUT if last else self._tensor(np.zeros((world.local, stage.elements), stage.dtype))
             if stage.phase is None:
                 self._actions.append((self._whole(stage.fill, current, target), ()))
@@ -79,7 +79,7 @@ class Script:
         """Run it from ``x`` to ``out`` (C-contiguous, leading axis the local replicas)."""
         tensors, rows = self._tensors, self._world.local
         tensors[_X] = x.reshape(rows, -1)
-        shared = self._request.kind is Kind.ALL_GATHER_SHARED
+        shared = self._request.shared
         tensors[_OUT] = out.reshape(1, -1) if shared else out.reshape(rows, -1)
         for action, places in self._actions:
             action(*[tensors[tensor][row, low:high] for tensor, row, low, high in places])
@@ -92,7 +92,7 @@ class Script:
         """Memory that all ranks see, and where that of each replica is."""
         nbytes = max(_LINE, sum(layout.nbytes for layout in layouts))
         arena = self._memory.empty((self._world.local, nbytes), np.dtype(np.uint8))
-        whole = Request(Kind.BARRIER, Operator.ADD, arena.dtype, nbytes)
+        whole = Request(None, Operator.ADD, arena.dtype, nbytes)
         addresses = self._memory.addresses(whole, arena)
         return arena, addresses
 
@@ -119,7 +119,7 @@ class _Stage:
 
 def _stages(plan: Schedule, request: Request, wide: np.dtype[Any]) -> Iterable[_Stage]:
     operation, size = OPERATIONS[request.operator], plan.group.size
-    reduces = request.kind in (Kind.ALL_REDUCE, Kind.REDUCE_SCATTER) and request.operator is not Operator.LOCAL
+    reduces = request.collective in REDUCING and request.operator is not Operator.LOCAL
     dtype = wide if reduces else request.dtype
     if reduces and (dtype != request.dtype or request.operator is Operator.SQUARE_ADD):
         yield _Stage(request.count, dtype, lambda x, out: _prepare(operation, x, out))

@@ -1,4 +1,4 @@
-"""Literal: a path that runs the step programs of a named method, exchange by exchange, as IPUs would.
+"""LiteralPath: a path that runs the step programs of a named method, exchange by exchange, as IPUs would.
 
     short path (method auto)      each rank reduces its slice out of its peers' memory, in one balanced tree
     literal (any other method)    announce   every rank makes the same call
@@ -21,11 +21,11 @@ import numpy as np
 
 from gcl.communicator import Communicator
 from gcl.core import coalescing
-from gcl.core.data_path import Path
+from gcl.core.data_path import DataPath
 from gcl.core.groups import Group
-from gcl.core.operators import Operator, operator
-from gcl.core.prepared_call import ReadyCall
-from gcl.core.request import Kind, Request
+from gcl.core.operators import Operator
+from gcl.core.prepared_call import PreparedCall
+from gcl.core.request import REDUCING, Collective, Request
 from gcl.core.world import World
 from gcl.errors import ArgumentError
 from gcl.fabric.fabric import MAX_DOMAIN, Fabric
@@ -36,23 +36,14 @@ from gcl.scheduling.methods.method import Method
 from gcl.scheduling.options import Options
 from gcl.scheduling.phases import Phase
 from gcl.scheduling.program.interpreter import OPERATIONS, State, execute
-from gcl.scheduling.program.step_program import Collective, StepProgram
+from gcl.scheduling.program.step_program import StepProgram
 from gcl.scheduling.schedule import Schedule, schedule
 from gcl.transport.paths.memory_path import MemoryPath
 from gcl.transport.paths.path_state import Breakable
 
-__all__ = ["COLLECTIVES", "Literal", "LiteralCommunicator", "chosen", "default_fabric"]
+__all__ = ["LiteralCommunicator", "LiteralPath", "chosen", "default_fabric"]
 
-COLLECTIVES = {
-    Kind.ALL_REDUCE: Collective.ALL_REDUCE,
-    Kind.REDUCE_SCATTER: Collective.REDUCE_SCATTER,
-    Kind.ALL_GATHER: Collective.ALL_GATHER,
-    Kind.ALL_GATHER_SHARED: Collective.ALL_GATHER,
-    Kind.BROADCAST: Collective.BROADCAST,
-    Kind.ALL_TO_ALL: Collective.ALL_TO_ALL,
-}
 _RINGS = (Collective.REDUCE_SCATTER, Collective.ALL_GATHER)
-_REDUCING = (Kind.ALL_REDUCE, Kind.REDUCE_SCATTER)
 #: What rounds, or wraps, on the way unless it travels wide.
 _SUMS = (Operator.ADD, Operator.MEAN, Operator.MUL, Operator.SQUARE_ADD)
 _PLANS = 64  # kept per communicator
@@ -66,11 +57,11 @@ def default_fabric(replicas: int) -> Fabric:
 
 def chosen(fabric: Fabric, group: Group, request: Request) -> Schedule | None:
     """What GCL would run for ``request`` on ``fabric``; None for a barrier, or where it could not."""
-    if request.kind not in COLLECTIVES:
+    if request.collective is None:
         return None
     try:
         return schedule(
-            COLLECTIVES[request.kind],
+            request.collective,
             fabric,
             request.count,
             itemsize=request.dtype.itemsize,
@@ -91,10 +82,10 @@ class _Announcement(Request):
         return self.call
 
 
-class Literal(Breakable):
+class LiteralPath(Breakable):
     """Runs step programs over the ranks that ``path`` joins."""
 
-    def __init__(self, path: Path, world: World, group: Group, fabric: Fabric, options: Options) -> None:
+    def __init__(self, path: DataPath, world: World, group: Group, fabric: Fabric, options: Options) -> None:
         self.name = path.name
         self._path, self._world, self._group, self.fabric = path, world, group, fabric
         self.chain, self._options = options.method, options
@@ -104,7 +95,7 @@ class Literal(Breakable):
         self._scheduled = lru_cache(_PLANS)(self.plan)
         self._announced = lru_cache(_PLANS)(self._announcement)
         self._nothing = path.empty((world.local, 0), np.dtype(np.float32))
-        self.ready: dict[tuple[object, ...], ReadyCall] = {}
+        self.prepared: dict[tuple[object, ...], PreparedCall] = {}
 
     def plan(
         self, collective: Collective, elements: int, itemsize: int, op: Operator = Operator.ADD, root: int = 0
@@ -139,7 +130,7 @@ class Literal(Breakable):
     def run(self, request: Request, x: np.ndarray, out: np.ndarray) -> None:
         """Run the programs of ``request`` from ``x`` to ``out`` (C-contiguous, leading axis the local replicas)."""
         self.check()
-        if request.kind is Kind.BARRIER:
+        if request.collective is None:
             self._path.run(request, x, out)
             return
         plan = self._plan_of(request)
@@ -159,8 +150,8 @@ class Literal(Breakable):
         """Tell the ranks through the path below."""
         self._path.refuse(error)
 
-    def finish(self, call: ReadyCall, status: int) -> None:
-        """Nothing: there are no ready calls of programs."""
+    def finish(self, call: PreparedCall, status: int) -> None:
+        """Nothing: there are no prepared calls of programs."""
 
     def _depart(self, error: BaseException | None) -> None:
         if error is None:
@@ -177,7 +168,7 @@ class Literal(Breakable):
 
     def _execute(self, plan: Schedule, request: Request, x: np.ndarray, out: np.ndarray) -> None:
         wide, operation = _travelling(request), OPERATIONS[request.operator]
-        reduces = request.kind in _REDUCING and request.operator is not Operator.LOCAL
+        reduces = request.collective in REDUCING and request.operator is not Operator.LOCAL
         self._wire.begin(request, max(map(_most_sent, plan.programs), default=0), wide)
         rows = x.reshape(self._world.local, -1)
         scatters = [phase for phase in plan.phases if phase.program.collective is not Collective.ALL_GATHER]
@@ -189,7 +180,7 @@ class Literal(Breakable):
                 rows = self._phases(list(plan.phases[len(scatters) :]), rows, request)
             else:
                 rows = self._phases(list(plan.phases), rows, request)
-        if request.kind is Kind.ALL_GATHER_SHARED:
+        if request.shared:
             out.reshape(-1)[...] = rows[0]
         else:
             out.reshape(self._world.local, -1)[...] = rows
@@ -214,15 +205,15 @@ class Literal(Breakable):
 
     def planned(self, request: Request) -> Schedule | None:
         """The programs that ``request`` runs; None for a barrier."""
-        return self._plan_of(request) if request.kind in COLLECTIVES else None
+        return self._plan_of(request) if request.collective is not None else None
 
     def _plan_of(self, request: Request) -> Schedule:
         op = _local_or_add(request.operator)
-        return self._scheduled(COLLECTIVES[request.kind], request.count, request.dtype.itemsize, op, request.root)
+        return self._scheduled(request.collective, request.count, request.dtype.itemsize, op, request.root)
 
     def _announcement(self, request: Request) -> Request:
         call = f"{request} by {','.join(self.chain)}"
-        return _Announcement(Kind.BARRIER, Operator.ADD, np.dtype(np.float32), 0, call=call)
+        return _Announcement(None, Operator.ADD, np.dtype(np.float32), 0, call=call)
 
 
 class LiteralCommunicator(Communicator):
@@ -234,8 +225,8 @@ class LiteralCommunicator(Communicator):
 
     def __init__(
         self,
-        literal: Literal,
-        path: Path,
+        literal: LiteralPath,
+        path: DataPath,
         world: World,
         group: Group,
         by_method: Callable[[str], Communicator],
@@ -260,19 +251,19 @@ class LiteralCommunicator(Communicator):
 
         def alone(one: np.ndarray) -> np.ndarray:
             shard = self._path.empty((len(one), self._width(one, op)), one.dtype)
-            self._run(Kind.REDUCE_SCATTER, op, one, shard)
+            self._run(Collective.REDUCE_SCATTER, op, one, shard)
             return shard
 
         return coalescing.one_by_one(x, out, alone)
 
     def _shard(self, elements: int, dtype: np.dtype[Any], op: str) -> int:
-        return self._literal.shard(elements, dtype, operator(op, dtype))
+        return self._literal.shard(elements, dtype, Operator.parse(op, dtype))
 
-    def _keep_own(self, kind: Kind, x: np.ndarray, out: np.ndarray) -> None:
-        if kind is Kind.REDUCE_SCATTER:
-            self._literal.run(Request(kind, Operator.LOCAL, x.dtype, x.shape[1]), x, out)
+    def _keep_own(self, collective: Collective, x: np.ndarray, out: np.ndarray) -> None:
+        if collective is Collective.REDUCE_SCATTER:
+            self._literal.run(Request(collective, Operator.LOCAL, x.dtype, x.shape[1]), x, out)
         else:
-            super()._keep_own(kind, x, out)
+            super()._keep_own(collective, x, out)
 
 
 def _part_of_chain(chain: tuple[Method, ...], collective: Collective) -> tuple[Method, ...]:

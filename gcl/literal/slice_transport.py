@@ -17,9 +17,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from gcl.core.data_path import Path
+from gcl.core.data_path import DataPath
 from gcl.core.operators import Operator
-from gcl.core.request import Kind, Request
+from gcl.core.request import Request
 from gcl.core.world import World
 from gcl.scheduling.program.interpreter import State
 from gcl.scheduling.program.step_program import CrossReplicaCopy, Exchange
@@ -48,7 +48,7 @@ class RankWire(Protocol):
         """Every rank has made its last exchange."""
 
 
-def wire_of(path: Path, world: World) -> RankWire:
+def wire_of(path: DataPath, world: World) -> RankWire:
     """The wire that goes where ``path`` goes."""
     if isinstance(path, MemoryPath):
         return _MemoryWire(path, range(world.replicas), world.local)
@@ -105,7 +105,7 @@ class _MemoryWire:
     def _grow(self, nbytes: int) -> None:
         """Make larger slots, and learn where everyone's are."""
         self._mine = self._memory.empty((self._local, 2 * nbytes), np.dtype(np.uint8))
-        whole = Request(Kind.BARRIER, Operator.ADD, self._mine.dtype, 2 * nbytes)
+        whole = Request(None, Operator.ADD, self._mine.dtype, 2 * nbytes)
         self._addresses = self._memory.addresses(whole, self._mine)
         self._room = nbytes
 

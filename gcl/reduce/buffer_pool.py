@@ -1,4 +1,4 @@
-"""Room: memory for what is on its way, used again: the first touch of a page costs more than filling it."""
+"""BufferPool: memory for what is on its way, used again: the first touch of a page costs more than filling it."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Room"]
+__all__ = ["BufferPool"]
 
 _LINE = 64  # bytes
 
 
-class Room:
+class BufferPool:
     """Hands out arrays one after the other until it is ``clear``ed."""
 
     def __init__(self) -> None:

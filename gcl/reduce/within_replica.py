@@ -17,8 +17,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from gcl.communicator import Tensors
-from gcl.core.operators import Operator, operator
+from gcl.core.operators import Operator
+from gcl.core.tensor_checks import Tensors
 from gcl.errors import ArgumentError
 from gcl.kernels.dtypes import witness
 from gcl.reduce.reduction import new_scratch, recipe, reduce_range
@@ -133,7 +133,7 @@ def _checked(x: np.ndarray, op: str) -> Operator:
     if not x.flags.c_contiguous:
         raise ArgumentError("a tensor that is not C-contiguous was given; pass np.ascontiguousarray(x)")
     witness(x.dtype)
-    return operator(op, x.dtype)
+    return Operator.parse(op, x.dtype)
 
 
 def _output(x: np.ndarray, shape: tuple[int, ...], out: np.ndarray | None) -> np.ndarray:

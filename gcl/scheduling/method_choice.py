@@ -15,10 +15,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from gcl.core.request import Collective
 from gcl.errors import ArgumentError
 from gcl.fabric.fabric import Fabric, LinkConfiguration, Topology
 from gcl.scheduling.methods.method import Method
-from gcl.scheduling.program.step_program import Collective
 
 __all__ = ["Choice", "choose"]
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from gcl.core.groups import Group
 from gcl.core.layout import HostRearrangement
+from gcl.core.request import Collective
 from gcl.errors import ArgumentError
 from gcl.fabric.fabric import Fabric
 from gcl.fabric.ring_order import Order, order_of, quad_orders, ring
@@ -22,7 +23,7 @@ from gcl.scheduling.methods.ring_stream import Track
 from gcl.scheduling.options import Options
 from gcl.scheduling.program.exchange_limit import limited
 from gcl.scheduling.program.forwarding import forwarded
-from gcl.scheduling.program.step_program import Collective, Step, StepProgram
+from gcl.scheduling.program.step_program import Step, StepProgram
 from gcl.scheduling.program.torus_turns import split
 
 __all__ = ["Level", "Phase", "Planner", "levels"]

@@ -21,7 +21,8 @@ import numpy as np
 from gcl.core.argument_checks import check_whole
 from gcl.core.groups import Group
 from gcl.core.layout import PlainPadding, spread
-from gcl.core.operators import Operator, operator
+from gcl.core.operators import Operator
+from gcl.core.request import Collective
 from gcl.errors import ArgumentError
 from gcl.fabric.fabric import Fabric
 from gcl.scheduling.methods import all_to_all, broadcast, local
@@ -30,7 +31,7 @@ from gcl.scheduling.methods.ring_stream import Track
 from gcl.scheduling.options import Options
 from gcl.scheduling.phases import Level, Phase, Planner, levels
 from gcl.scheduling.program.interpreter import OPERATIONS, run
-from gcl.scheduling.program.step_program import Collective, StepProgram
+from gcl.scheduling.program.step_program import StepProgram
 
 __all__ = ["Schedule", "interpret", "schedule"]
 
@@ -125,7 +126,7 @@ def schedule(
     check_whole(elements, "elements")
     check_whole(itemsize, "itemsize", 1)
     check_whole(root, "root")
-    op = Operator.named(op)
+    op = Operator.parse(op)
     if op is Operator.LOCAL and collective is not _SCATTER:
         raise ArgumentError(f"operator local was asked for in {collective}; only reduce_scatter has it")
     options = options or Options()
@@ -136,7 +137,7 @@ def schedule(
 
 def interpret(plan: Schedule, x: np.ndarray, op: str = Operator.ADD) -> np.ndarray:
     """Run every phase on ``x`` [replicas, elements] with ``interpreter``; return [replicas, results]."""
-    name = operator(op, x.dtype)
+    name = Operator.parse(op, x.dtype)
     operation = OPERATIONS[name]
     reduces = plan.collective in _REDUCING and name is not Operator.LOCAL
     x = operation.prepare(x) if reduces else x

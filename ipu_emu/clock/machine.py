@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gcl.fabric.fabric import Fabric
+from gcl import Fabric
 from ipu_emu.errors import EmulatorError
 from ipu_emu.hardware import Generation, SelectionOrder, System, shard_order
 from ipu_emu.hardware.sync_groups import PATTERNS, SyncPattern, groups

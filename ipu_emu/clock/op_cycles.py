@@ -11,7 +11,7 @@ once. How well a product fills the matrix unit is not modelled.
 
 from __future__ import annotations
 
-from gcl.cost.program_cost import sync_seconds
+from gcl import sync_seconds
 from ipu_emu.clock.machine import Machine
 from ipu_emu.clock.matmul_grid import Product
 from ipu_emu.ops import TABLE, Node

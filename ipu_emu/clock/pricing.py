@@ -8,11 +8,8 @@ from enum import StrEnum
 from functools import cache
 from typing import Any
 
-from gcl.core.groups import Group
-from gcl.cost.program_cost import price, sync_seconds
-from gcl.fabric.fabric import BANDWIDTH
-from gcl.scheduling.program.step_program import Collective as GclCollective
-from gcl.scheduling.schedule import schedule
+from gcl import LINK_BANDWIDTH, Group, price, schedule, sync_seconds
+from gcl import Collective as GclCollective
 from ipu_emu.clock.machine import Machine
 from ipu_emu.clock.op_cycles import op_cycles
 from ipu_emu.graph import Op
@@ -89,7 +86,7 @@ class Pricing:
         nbytes = self.executable.graph.tensor(leaf.op.outputs[0]).nbytes
         places = self.machine.places
         route = self.machine.fabric.route(places[source], places[target]) if source != target else ()
-        slowest = max((nbytes / BANDWIDTH[hop.link] for hop in route), default=0.0)
+        slowest = max((nbytes / LINK_BANDWIDTH[hop.link] for hop in route), default=0.0)
         return Price(Kind.COPY, target, slowest + self.sync(self.machine.ipus_per_replica))
 
     def remote(self, leaf: RemoteLoad | RemoteStore) -> Price:

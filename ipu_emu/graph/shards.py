@@ -19,8 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gcl.core.groups import Group
-from gcl.core.layout import BalancedReorder, HostRearrangement
+from gcl import BalancedReorder, Group, HostRearrangement
 
 __all__ = ["Run", "Shards"]
 

@@ -17,8 +17,8 @@ from gcl.bench import main
 from gcl.cli.bench_table import Row, Timing, summary, wrong
 from gcl.cli.bench_trial import Case, Trial, bus_factor, trials
 from gcl.core.operators import Operator
+from gcl.core.request import Collective
 from gcl.kernels.dtypes import DTYPES
-from gcl.scheduling.program.step_program import Collective
 from tests.gcl.helpers.threads import on_threads
 from tests.helpers.mpi_jobs import run_job
 

@@ -16,15 +16,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from enum import StrEnum
 from functools import cached_property
 
 from gcl.core.groups import Group
+from gcl.core.request import Collective
 
 __all__ = [
     "INPUT",
     "OUTPUT",
-    "Collective",
     "Copy",
     "CrossReplicaCopy",
     "Exchange",
@@ -35,16 +34,6 @@ __all__ = [
 ]
 
 INPUT, OUTPUT = "input", "output"
-
-
-class Collective(StrEnum):
-    """What a program, or a schedule of programs, does."""
-
-    ALL_REDUCE = "all_reduce"
-    REDUCE_SCATTER = "reduce_scatter"
-    ALL_GATHER = "all_gather"
-    ALL_TO_ALL = "all_to_all"
-    BROADCAST = "broadcast"
 
 
 @dataclass(frozen=True)

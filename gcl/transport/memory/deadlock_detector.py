@@ -20,7 +20,7 @@ from typing import NamedTuple
 from gcl.core.request import Request
 from gcl.errors import CollectiveMismatch
 from gcl.transport.memory.idle_threads import is_stuck
-from gcl.transport.memory.memory_domain import Domain
+from gcl.transport.memory.memory_domain import MemoryDomain
 from gcl.transport.rendezvous.rendezvous import CROSSED, left, line_of, mark_left
 
 __all__ = ["Board", "Lookout"]
@@ -38,7 +38,9 @@ class Board:
     ``fail(error)`` ends the communicator for this rank.
     """
 
-    def __init__(self, domain: Domain, describe: Callable[[int], str], fail: Callable[[BaseException], None]) -> None:
+    def __init__(
+        self, domain: MemoryDomain, describe: Callable[[int], str], fail: Callable[[BaseException], None]
+    ) -> None:
         self.domain, self.describe, self._fail = domain, describe, weakref.WeakMethod(fail)
         self.me = domain.rank
         _BOARDS.add(self)

@@ -6,21 +6,21 @@ import os
 
 import numpy as np
 
-from gcl.transport.memory.memory_domain import Domain, control_bytes
+from gcl.transport.memory.memory_domain import MemoryDomain, control_bytes
 from gcl.transport.memory.process_vm import can_reach
 from gcl.transport.memory.segment import DEFAULT_BYTES, Segment, map_memory
 
 __all__ = ["domains"]
 
 
-def domains(ranks: int = 1, *, segment_bytes: int = DEFAULT_BYTES) -> list[Domain]:
+def domains(ranks: int = 1, *, segment_bytes: int = DEFAULT_BYTES) -> list[MemoryDomain]:
     """One domain for each of ``ranks`` threads of this process."""
     control = np.zeros(control_bytes(ranks), np.uint8)
     memories = [map_memory(-1, segment_bytes) for _ in range(ranks)]
     segments = [Segment(memory) for memory in memories]
     arenas = [segment.address for segment in segments]
     return [
-        Domain(
+        MemoryDomain(
             rank=rank,
             control=control,
             memories=memories,

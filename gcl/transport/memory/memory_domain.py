@@ -1,4 +1,4 @@
-"""Domain: ranks whose memory this rank can address: threads of one process, or processes of one host."""
+"""MemoryDomain: ranks whose memory this rank can address: threads of one process, or processes of one host."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gcl.transport.memory.segment import Segment
 from gcl.transport.rendezvous.process_liveness import Process
 from gcl.transport.rendezvous.rendezvous import LINE
 
-__all__ = ["TEXT_BYTES", "Domain", "control_bytes"]
+__all__ = ["TEXT_BYTES", "MemoryDomain", "control_bytes"]
 
 #: Room in the control block for each rank to say in words what it called.
 TEXT_BYTES = 2048
@@ -23,7 +23,7 @@ def control_bytes(ranks: int) -> int:
 
 
 @dataclass(frozen=True)
-class Domain:
+class MemoryDomain:
     """What one rank needs to run collectives over shared memory.
 
     control: uint8, shared by all; memories: every rank's segment as this rank sees it (uint8);

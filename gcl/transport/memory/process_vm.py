@@ -14,11 +14,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import types
 
 from gcl.core.prepared_call import BROKEN, DONE, WAITING
 from gcl.kernels.copies import copy_bytes
 from gcl.kernels.jit import bare, bare_part
+from gcl.kernels.system_calls import process_vm_readv, process_vm_writev
 from gcl.reduce.reduction import reduce_range
 from gcl.transport.rendezvous.rank_table import (
     COUNT,
@@ -42,9 +42,6 @@ __all__ = ["buffers", "can_reach", "pushing"]
 
 _CHUNK = 65536  # bytes
 
-_readv: Any = types.ExternalFunction("process_vm_readv", types.intp(*[types.intp] * 6))
-_writev: Any = types.ExternalFunction("process_vm_writev", types.intp(*[types.intp] * 6))
-
 
 def buffers(group_size: int) -> np.ndarray:
     """A chunk for each member of a group, one for the result, and room for vectors."""
@@ -58,7 +55,11 @@ def _transfer(process: int, here: int, there: int, n: int, write: bool, vectors:
     while done < n:
         vectors[0], vectors[1], vectors[2], vectors[3] = here + done, n - done, there + done, n - done
         at = vectors.ctypes.data
-        went = _writev(process, at, 1, at + 16, 1, 0) if write else _readv(process, at, 1, at + 16, 1, 0)
+        went = (
+            process_vm_writev(process, at, 1, at + 16, 1, 0)
+            if write
+            else process_vm_readv(process, at, 1, at + 16, 1, 0)
+        )
         if went <= 0:
             break
         done += went

@@ -13,7 +13,7 @@ import msgpack
 import numpy as np
 
 from gcl.errors import TransportError
-from gcl.transport.memory.memory_domain import Domain, control_bytes
+from gcl.transport.memory.memory_domain import MemoryDomain, control_bytes
 from gcl.transport.memory.process_vm import can_reach
 from gcl.transport.memory.segment import DEFAULT_BYTES, Segment, map_memory
 from gcl.transport.rendezvous.process_liveness import Process
@@ -23,7 +23,7 @@ __all__ = ["domain"]
 
 def domain(
     *, rank: int, ranks: int, all_gather: Callable[[bytes], list[bytes]], segment_bytes: int = DEFAULT_BYTES
-) -> Domain:
+) -> MemoryDomain:
     """Join the ``ranks`` processes that call this together; raise TransportError on all if it fails on one.
 
     ``all_gather`` exchanges small byte strings between them, in rank order.
@@ -50,7 +50,7 @@ def domain(
     for peer, (text, _) in enumerate(verdicts):
         if text:
             raise TransportError(f"rank {peer} cannot map its peers' memory: {text}; use transport='tcp' or 'mpi'")
-    return Domain(
+    return MemoryDomain(
         rank=rank,
         control=control_map,
         memories=maps,

@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 from gcl.core.prepared_call import DONE, MISMATCH, STAGED, WAITING
+from gcl.core.request import COLLECTIVE_CODES, SHARED_ALL_GATHER
 from gcl.kernels.copies import copy_part, zero_bytes
 from gcl.kernels.jit import bare, bare_part
 from gcl.reduce.reduction import reduce_range
@@ -40,7 +41,7 @@ from gcl.transport.rendezvous.rank_table import (
 
 __all__ = ["copying", "reducing"]
 
-_ALL_REDUCE, _ALL_GATHER, _BROADCAST, _ALL_TO_ALL, _ALL_GATHER_SHARED = 1, 3, 4, 5, 6  # gcl.core.request.Kind
+_, _ALL_REDUCE, _, _ALL_GATHER, _BROADCAST, _ALL_TO_ALL = COLLECTIVE_CODES.values()
 
 
 @bare_part
@@ -83,7 +84,7 @@ def _copy(plan: Any, call: Any) -> None:
             out += locals_[replica] * nbytes * (size - 1)
             for i in range(size):
                 copy_part(out + i * nbytes, address(plan, members[first + i], 1, nbytes), nbytes, size * nbytes)
-        elif call[KIND] == _ALL_GATHER_SHARED:
+        elif call[KIND] == SHARED_ALL_GATHER:
             copy_part(call[RESULT] + m * nbytes, address(plan, replica, 1, nbytes), nbytes, size * nbytes)
         elif call[KIND] == _ALL_TO_ALL:
             part = nbytes // size

@@ -25,7 +25,7 @@ from gcl.core.operators import Operator
 from gcl.core.request import Request
 from gcl.kernels.copies import zero_bytes
 from gcl.kernels.jit import bound
-from gcl.reduce.buffer_pool import Room
+from gcl.reduce.buffer_pool import BufferPool
 from gcl.reduce.reduction import new_scratch, recipe, reduce_range
 from gcl.transport.messages.group_view import GroupView
 from gcl.transport.messages.message_channel import MessageChannel
@@ -56,7 +56,7 @@ class Reduction:
 
     def __init__(self, channel: MessageChannel) -> None:
         self._channel = channel
-        self._rooms = Room(), Room()
+        self._rooms = BufferPool(), BufferPool()
         self._scratch = new_scratch()
 
     def all_reduce(self, request: Request, view: GroupView, rows: Rows, results: Rows, part: Stripe) -> None:
@@ -127,7 +127,7 @@ class Reduction:
         view: GroupView,
         rows: Rows,
         ranges: Ranges,
-        room: Room | Data,
+        room: BufferPool | Data,
     ) -> _Flight:
         """Begin to send every owner its part of the own subtrees, and to receive others' for the own ranges."""
         wire, pending = view.wire_dtype(request.dtype), list[Any]()
@@ -160,7 +160,7 @@ class Reduction:
         block: tuple[int, int],
         bounds: tuple[int, int],
         wire: np.dtype[Any],
-        room: Room | Data,
+        room: BufferPool | Data,
     ) -> list[tuple[int, np.ndarray, int]]:
         """The nodes of an own subtree: its leaves, where they need not be widened."""
         if wire != request.dtype:
@@ -182,7 +182,7 @@ class Reduction:
         block: tuple[int, int],
         bounds: tuple[int, int],
         wire: np.dtype[Any],
-        room: Room | Data,
+        room: BufferPool | Data,
     ) -> np.ndarray:
         """Elements ``bounds`` of the replicas of ``block`` combined, in the dtype that travels."""
         leaves = [rows[row][bounds[0] : bounds[1]] for row in view.rows_of(block)]

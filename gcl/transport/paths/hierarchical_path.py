@@ -19,11 +19,12 @@ from typing import Any
 
 import numpy as np
 
-from gcl.core.prepared_call import DONE, Nearby, ReadyCall
-from gcl.core.request import Kind, Request
+from gcl.core.prepared_call import DONE, PreparedCall
+from gcl.core.request import Request
 from gcl.errors import ArgumentError
 from gcl.kernels.copies import copy_array
 from gcl.transport.memory.segment import array_at
+from gcl.transport.memory.staged_copies import StagedCopies
 from gcl.transport.messages.stripes import Stripe
 from gcl.transport.paths.memory_path import KEPT_BYTES, MemoryPath
 from gcl.transport.paths.message_path import MessagePath
@@ -34,7 +35,7 @@ __all__ = ["HierarchicalPath"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class _AcrossCall(ReadyCall):
+class _AcrossCall(PreparedCall):
     """A call between hosts."""
 
     work: HostCall
@@ -66,7 +67,7 @@ class HierarchicalPath(Breakable):
             across is not None and part[1] * across.channel.messages.ranks == everyone.channel.messages.ranks
         )
         self._agreement = across if across is not None and carried_by_all else everyone
-        self.ready: dict[tuple[object, ...], ReadyCall] = memory.ready if inside else {}
+        self.prepared: dict[tuple[object, ...], PreparedCall] = memory.prepared if inside else {}
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
         """A zeroed tensor in the segment of the host."""
@@ -80,7 +81,7 @@ class HierarchicalPath(Breakable):
         """Run ``request`` from ``x`` to ``out`` (C-contiguous, leading axis the local replicas)."""
         self.check()
         try:
-            if self._inside and request.kind is not Kind.BARRIER:
+            if self._inside and request.collective is not None:
                 self.memory.run(request, x, out)
             elif self._across is not None and self._agreement is self._across and self._across.swaps(request):
                 self._swap(self._across, request, x, out)
@@ -90,7 +91,7 @@ class HierarchicalPath(Breakable):
             self.fail(error)
             raise
 
-    def finish(self, call: ReadyCall, status: int) -> None:
+    def finish(self, call: PreparedCall, status: int) -> None:
         """Complete a call that was made before."""
         if not isinstance(call, _AcrossCall):
             self.memory.finish(call, status)
@@ -104,13 +105,13 @@ class HierarchicalPath(Breakable):
         """Tell the ranks of this host, and those that agree with this one on the others."""
         if self._fault is None:
             if not self._inside:
-                self.ready.clear()  # a ready call does not look for what others refused
+                self.prepared.clear()  # a prepared call does not look for what others refused
             self.memory.refuse(error)
             if not self._inside:
                 self._agreement.refuse(error)
 
     def _depart(self, error: BaseException | None) -> None:
-        self.ready.clear()  # a ready call does not look for faults
+        self.prepared.clear()  # a prepared call does not look for faults
         for path in (self.memory, self.everyone, self._across):
             if path is not None and error is None:
                 path.close()
@@ -123,15 +124,15 @@ class HierarchicalPath(Breakable):
         near_out = near_x if out is x else self.memory.near(out)
         work = HostCall(self.memory, across, self._part, request, near_x, near_out)
         far = near_x is not x or near_out is not out
-        run = Nearby(work.run, (near_x, x), (out, near_out)) if far else work.run
-        call = _AcrossCall.of(self.ready, run, request, x, out, work=work)
+        run = StagedCopies(work.run, (near_x, x), (out, near_out)) if far else work.run
+        call = _AcrossCall.of(self.prepared, run, request, x, out, work=work)
         if not far or max(x.nbytes, out.nbytes) <= KEPT_BYTES:
-            self.ready[request.key(x, out)] = call
+            self.prepared[request.key(x, out)] = call
         self.finish(call, call.run())
 
     def _run(self, request: Request, x: np.ndarray, out: np.ndarray) -> None:
         near_x = self.memory.near(x)
-        shared = request.kind is Kind.ALL_GATHER_SHARED
+        shared = request.shared
         near_out = near_x if out is x or shared else self.memory.near(out)
         if near_x is not x:
             copy_array(near_x, x)

@@ -15,8 +15,8 @@ import numpy as np
 
 from gcl.core.groups import Group
 from gcl.core.operators import Operator
-from gcl.core.prepared_call import BROKEN, DONE, MISMATCH, STAGED, WAITING, Nearby, ReadyCall
-from gcl.core.request import Kind, Request
+from gcl.core.prepared_call import BROKEN, DONE, MISMATCH, STAGED, WAITING, PreparedCall
+from gcl.core.request import COLLECTIVE_CODES, REDUCING, SHARED_ALL_GATHER, Collective, Request
 from gcl.core.world import World
 from gcl.errors import ArgumentError, CollectiveMismatch, CollectiveTimeout, GclError, PeerLost, reason_of
 from gcl.kernels.jit import bound
@@ -24,8 +24,9 @@ from gcl.reduce.reduction import new_scratch, recipe
 from gcl.transport.memory import zero_copy as shared
 from gcl.transport.memory.chunked import staging, staging_room
 from gcl.transport.memory.deadlock_detector import Board, Lookout
-from gcl.transport.memory.memory_domain import Domain
+from gcl.transport.memory.memory_domain import MemoryDomain
 from gcl.transport.memory.process_vm import buffers, pushing
+from gcl.transport.memory.staged_copies import StagedCopies
 from gcl.transport.paths.path_state import Breakable
 from gcl.transport.rendezvous import rank_table, rendezvous
 from gcl.transport.rendezvous.meeting import Meeting
@@ -39,7 +40,7 @@ _PUSHED_BYTES = 32 << 20
 #: Copies of larger tensors are not kept from call to call.
 KEPT_BYTES = 1 << 18
 #: Those in which each rank touches its own tensors only; others read the inputs of the rest.
-_DIRECT = (Kind.ALL_REDUCE, Kind.ALL_GATHER_SHARED)
+_DIRECT = (COLLECTIVE_CODES[Collective.ALL_REDUCE], SHARED_ALL_GATHER)
 #: Of a kernel that reduces: the plan, the call, the recipe, and room for sums.
 _Arguments = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
@@ -47,7 +48,7 @@ _Arguments = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 class MemoryPath(Breakable):
     """Runs collectives for one rank of ``domain``."""
 
-    def __init__(self, domain: Domain, world: World, group: Group, timeout: float) -> None:
+    def __init__(self, domain: MemoryDomain, world: World, group: Group, timeout: float) -> None:
         self.name = domain.name
         self._domain, self._world, self._timeout = domain, world, timeout
         room = staging_room(world.counts, domain.smallest)
@@ -67,7 +68,7 @@ class MemoryPath(Breakable):
         self._kept: list[np.ndarray] = []
         self._refusal = ""
         self._board = Board(domain, world.describe, self.fail)
-        self.ready: dict[tuple[object, ...], ReadyCall] = {}
+        self.prepared: dict[tuple[object, ...], PreparedCall] = {}
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
         """A zeroed tensor in the segment."""
@@ -81,7 +82,7 @@ class MemoryPath(Breakable):
             self._kept.append(self._domain.segment.empty(shape, dtype))
             offset[0] = self._kept[-1].ctypes.data - self._domain.arenas[0]
         asked = f"shared({list(shape)}, {dtype})"
-        self.run(Request(Kind.BROADCAST, Operator.ADD, offset.dtype, 1, detail=asked), offset, offset)
+        self.run(Request(Collective.BROADCAST, Operator.ADD, offset.dtype, 1, detail=asked), offset, offset)
         start, nbytes = int(offset[0, 0]), prod(shape) * dtype.itemsize
         return self._domain.memories[0][start : start + nbytes].view(dtype).reshape(shape)
 
@@ -89,8 +90,8 @@ class MemoryPath(Breakable):
         """Run ``request`` from ``x`` to ``out`` (C-contiguous, leading axis the local replicas)."""
         self.check()
         call = self._prepare(request, x, out)
-        if x.nbytes <= KEPT_BYTES or not isinstance(call.run, Nearby):
-            self.ready[request.key(x, out)] = call
+        if x.nbytes <= KEPT_BYTES or not isinstance(call.run, StagedCopies):
+            self.prepared[request.key(x, out)] = call
         try:
             status = call.run()
             if status != DONE:
@@ -107,7 +108,7 @@ class MemoryPath(Breakable):
             rank_table.refuse(self._plan)
 
     def _depart(self, error: BaseException | None) -> None:
-        self.ready.clear()  # a ready call does not look for faults
+        self.prepared.clear()  # a prepared call does not look for faults
         if not rendezvous.left(self._plan[rank_table.CONTROL], self._domain.rank):
             reason = reason_of(error)
             if reason or not rank_table.has_refused(self._plan):  # else it has been said why
@@ -155,31 +156,31 @@ class MemoryPath(Breakable):
             return array
         return self._domain.segment.uninitialised(array.shape, array.dtype)
 
-    def _prepare(self, request: Request, x: np.ndarray, out: np.ndarray) -> ReadyCall:
+    def _prepare(self, request: Request, x: np.ndarray, out: np.ndarray) -> PreparedCall:
         ranks = self._plan
-        near_x = x if request.kind in _DIRECT else self.near(x)
+        near_x = x if request.code in _DIRECT else self.near(x)
         near_out = near_x if out is x else out
         offsets = self._offsets(request, near_x, near_out)
         words = request.words(offsets[0] or 0, offsets[1] or 0, near_x, near_out)
         run: Callable[[], int]
         rest = None
-        if request.kind in (Kind.ALL_REDUCE, Kind.REDUCE_SCATTER):
+        if request.collective in REDUCING:
             kernel = ranks, words, self._recipe(request), self._scratch
             run = bound(shared.reducing, *kernel)
-            rest = self._rest(request, kernel) if request.kind is Kind.ALL_REDUCE else None
+            rest = self._rest(request, kernel) if request.collective is Collective.ALL_REDUCE else None
         else:
             run = bound(shared.copying, ranks, words)
         if near_x is not x:
-            run = Nearby(run, (near_x, x), (out, near_out))
-        return ReadyCall.of(self.ready, run, request, x, out, rest=rest)
+            run = StagedCopies(run, (near_x, x), (out, near_out))
+        return PreparedCall.of(self.prepared, run, request, x, out, rest=rest)
 
     def _offsets(self, request: Request, x: np.ndarray, out: np.ndarray) -> tuple[int | None, int | None]:
         """Where two tensors lie in the segment, as this kind of call announces it."""
         segment = self._domain.segment
         offsets = segment.offset_of(x), segment.offset_of(out)
-        if request.kind is Kind.ALL_GATHER_SHARED:
+        if request.shared:
             return x.ctypes.data - segment.address, 0
-        return (-1, -1) if request.kind is Kind.ALL_REDUCE and None in offsets else offsets
+        return (-1, -1) if request.collective is Collective.ALL_REDUCE and None in offsets else offsets
 
     def _recipe(self, request: Request) -> np.ndarray:
         size = int(self._plan[rank_table.GROUP_SIZE])
@@ -192,7 +193,7 @@ class MemoryPath(Breakable):
             return partial(pushing, *kernel, self._chunks)
         return partial(staging, *kernel)
 
-    def finish(self, call: ReadyCall, status: int) -> None:
+    def finish(self, call: PreparedCall, status: int) -> None:
         """Run ``call``, which has begun, to its end; what this raises goes to ``fail``."""
 
         def go_on(status: int) -> int:

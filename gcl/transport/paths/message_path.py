@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from gcl.core.groups import Group
-from gcl.core.prepared_call import DONE, ReadyCall
-from gcl.core.request import Kind, Request
+from gcl.core.prepared_call import DONE, PreparedCall
+from gcl.core.request import Collective, Request
 from gcl.errors import ArgumentError, CollectiveMismatch, reason_of
 from gcl.transport.messages.copy_collectives import all_gather, all_to_all, broadcast
 from gcl.transport.messages.endpoints import Endpoints
@@ -38,7 +38,7 @@ _SWAPPED_BYTES, _SWAPPED_WITH_ONE = 1 << 20, 1 << 22
 
 
 @dataclass(frozen=True, kw_only=True)
-class _SwapCall(ReadyCall):
+class _SwapCall(PreparedCall):
     """A call in one exchange."""
 
     swap: Swap
@@ -52,25 +52,24 @@ class MessagePath(Breakable):
         self.channel = MessageChannel(messages, parties, timeout)
         self._groups = [GroupView(members, parties) for members in group.all_members()]
         self._local = len(parties.rows)
-        self.ready: dict[tuple[object, ...], ReadyCall] = {}
+        self.prepared: dict[tuple[object, ...], PreparedCall] = {}
         self._swaps = isinstance(messages, TcpMessages)
         self._reduction = reduction = Reduction(self.channel)
-        self._kinds: dict[Kind, Callable[[Request, GroupView, Rows, Rows, Stripe], None]] = {
-            Kind.BARRIER: _nothing,
-            Kind.ALL_REDUCE: reduction.all_reduce,
-            Kind.REDUCE_SCATTER: reduction.reduce_scatter,
-            Kind.ALL_GATHER: partial(all_gather, self.channel),
-            Kind.BROADCAST: partial(broadcast, self.channel),
-            Kind.ALL_TO_ALL: partial(all_to_all, self.channel),
-            Kind.ALL_GATHER_SHARED: partial(all_gather, self.channel),
+        self._kinds: dict[Collective | None, Callable[[Request, GroupView, Rows, Rows, Stripe], None]] = {
+            None: _nothing,
+            Collective.ALL_REDUCE: reduction.all_reduce,
+            Collective.REDUCE_SCATTER: reduction.reduce_scatter,
+            Collective.ALL_GATHER: partial(all_gather, self.channel),
+            Collective.BROADCAST: partial(broadcast, self.channel),
+            Collective.ALL_TO_ALL: partial(all_to_all, self.channel),
         }
-        self._at_once: dict[Kind, Callable[[Data, Request, GroupView, Rows, Rows, Stripe], None]] = {
-            Kind.BARRIER: _nothing_at_once,
-            Kind.ALL_REDUCE: reduction.reduce_at_once,
-            Kind.REDUCE_SCATTER: reduction.scatter_at_once,
-            Kind.ALL_GATHER: all_gather,
-            Kind.BROADCAST: broadcast,
-            Kind.ALL_TO_ALL: all_to_all,
+        self._at_once: dict[Collective | None, Callable[[Data, Request, GroupView, Rows, Rows, Stripe], None]] = {
+            None: _nothing_at_once,
+            Collective.ALL_REDUCE: reduction.reduce_at_once,
+            Collective.REDUCE_SCATTER: reduction.scatter_at_once,
+            Collective.ALL_GATHER: all_gather,
+            Collective.BROADCAST: broadcast,
+            Collective.ALL_TO_ALL: all_to_all,
         }
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
@@ -86,14 +85,14 @@ class MessagePath(Breakable):
         self.check()
         call = self._prepare(request, x, out) if self.swaps(request) else None
         if call is not None:
-            self.ready[request.key(x, out)] = call
+            self.prepared[request.key(x, out)] = call
             try:
                 self.finish(call, call.run())
             except BaseException as error:
                 self.fail(error)
                 raise
             return
-        shared = request.kind is Kind.ALL_GATHER_SHARED
+        shared = request.shared
         results = [out.reshape(-1)] * self._local if shared else list(out.reshape(self._local, -1))
         try:
             if not self.channel.agree(request, request.signature):
@@ -105,13 +104,13 @@ class MessagePath(Breakable):
 
     def work(self, request: Request, rows: Rows, results: Rows, part: Stripe = _WHOLE) -> None:
         """The messages of ``part`` of ``request``, from one flat array per replica of the party to another."""
-        work = self._kinds[request.kind]
+        work = self._kinds[request.collective]
         with self.channel.data_of(request):
             for view in self._groups:
                 if view.rows:
                     work(request, view, rows, results, part)
 
-    def finish(self, call: ReadyCall, status: int) -> None:
+    def finish(self, call: PreparedCall, status: int) -> None:
         """Complete a call that was made in one exchange; what this raises goes to ``fail``."""
         assert isinstance(call, _SwapCall)
         if status != DONE and not self.channel.finish(call.request, call.swap, status):
@@ -119,15 +118,15 @@ class MessagePath(Breakable):
 
     def swaps(self, request: Request) -> bool:
         """Say whether ``request`` goes in one exchange: all ranks come to the same answer."""
-        if not self._swaps or request.kind not in self._at_once or self.channel.has_refused:
+        if not self._swaps or request.shared or request.collective not in self._at_once or self.channel.has_refused:
             return False
         others, nbytes = self.channel.messages.ranks - 1, request.count * request.dtype.itemsize
-        most = _SWAPPED_WITH_ONE if others == 1 and request.kind is Kind.ALL_REDUCE else _SWAPPED_BYTES
+        most = _SWAPPED_WITH_ONE if others == 1 and request.collective is Collective.ALL_REDUCE else _SWAPPED_BYTES
         return nbytes * others <= most
 
     def swap(self, request: Request, rows: Rows, results: Rows, part: Stripe = _WHOLE) -> Swap:
         """``part`` of ``request`` in one exchange, from one flat array per replica of the party to another."""
-        data, add = Data(), self._at_once[request.kind]
+        data, add = Data(), self._at_once[request.collective]
         for view in self._groups:
             if view.rows:
                 add(data, request, view, rows, results, part)
@@ -135,7 +134,7 @@ class MessagePath(Breakable):
 
     def _prepare(self, request: Request, x: np.ndarray, out: np.ndarray) -> _SwapCall:
         swap = self.swap(request, list(x.reshape(self._local, -1)), list(out.reshape(self._local, -1)))
-        return _SwapCall.of(self.ready, self.channel.ready(swap), request, x, out, swap=swap)
+        return _SwapCall.of(self.prepared, self.channel.ready(swap), request, x, out, swap=swap)
 
     def mismatch(self, request: Request) -> CollectiveMismatch:
         """Exchange in words what each party called, and where; all build the same error."""
@@ -148,11 +147,11 @@ class MessagePath(Breakable):
     def refuse(self, error: ArgumentError) -> None:
         """Tell the others that they wait for this rank in vain."""
         if self._fault is None:
-            self.ready.clear()  # a ready call does not look for what others refused
+            self.prepared.clear()  # a prepared call does not look for what others refused
             self.channel.refuse(str(error))
 
     def _depart(self, error: BaseException | None) -> None:
-        self.ready.clear()  # a ready call does not look for faults
+        self.prepared.clear()  # a prepared call does not look for faults
         self.channel.leave(reason_of(error))
 
 

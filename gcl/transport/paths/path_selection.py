@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import popdist_py
-from gcl.core.data_path import Path
+from gcl.core.data_path import DataPath
 from gcl.core.groups import Group
 from gcl.core.world import World
 from gcl.errors import TransportError
@@ -74,7 +74,7 @@ class HostPlacement:
         return Endpoints(self.here, tuple(host_of[owner] for owner in self.world.owners), names)
 
 
-def select_path(wanted: str, placement: HostPlacement, group: Group, timeout: float, segment_bytes: int) -> Path:
+def select_path(wanted: str, placement: HostPlacement, group: Group, timeout: float, segment_bytes: int) -> DataPath:
     """The path that ``wanted`` ("auto" or a transport) asks for; all ranks call it together."""
     several_hosts, alone = len(placement.ranks_of) > 1, all(len(ranks) == 1 for ranks in placement.ranks_of)
     if wanted in ("mpi", "tcp") or (several_hosts and alone):

@@ -7,7 +7,7 @@ import weakref
 from abc import ABC, abstractmethod
 from functools import cache
 
-from gcl.core.prepared_call import ReadyCall
+from gcl.core.prepared_call import PreparedCall
 from gcl.errors import GclError
 
 __all__ = ["Breakable"]
@@ -20,7 +20,7 @@ _ALL: weakref.WeakSet[Breakable] = weakref.WeakSet()
 class Breakable(ABC):
     """Base of paths: the first fault is kept, and the other ranks are told that this one takes part no more."""
 
-    ready: dict[tuple[object, ...], ReadyCall]
+    prepared: dict[tuple[object, ...], PreparedCall]
     _fault: GclError | None = None
     _is_copy = False  # made by a fork: not a rank, for which it must not speak
 
@@ -60,7 +60,7 @@ def _watch_forks() -> None:
 
 def _disown() -> None:
     for path in list(_ALL):
-        path.ready.clear()  # a ready call does not look for faults
+        path.prepared.clear()  # a prepared call does not look for faults
         path._is_copy = True
         path._fault = path._fault or GclError(
             "this process was forked from a rank, whose place it cannot take; connect in the process that runs "

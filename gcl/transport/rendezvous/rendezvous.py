@@ -24,7 +24,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import types
 
 from gcl.kernels.atomics import (
     exchange,
@@ -33,11 +32,11 @@ from gcl.kernels.atomics import (
     futex_wake,
     load_acquire,
     pause,
-    sched_getcpu,
-    sched_yield,
     store_release,
+    words_at,
 )
-from gcl.kernels.jit import bare, bare_part, intrinsic, pointer_to
+from gcl.kernels.jit import bare, bare_part
+from gcl.kernels.system_calls import sched_getcpu, sched_yield
 
 __all__ = [
     "CROSSED",
@@ -61,16 +60,6 @@ _WAITERS, _POST, _CORE, _LEFT, _REFUSED_AT, _REFUSALS = 4, 8, 56, 64, 68, 72
 _YIELDS, _SLEEPS = 200, 5
 
 
-@intrinsic
-def _words(typing_context: Any, address: Any) -> Any:
-    """The words at ``address``, to be indexed."""
-
-    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.inttoptr(arguments[0], context.get_value_type(signature.return_type))
-
-    return pointer_to(types.int64)(types.int64), codegen
-
-
 def line_of(control: np.ndarray, rank: int) -> np.ndarray:
     """The line of ``rank`` as 32-bit words."""
     return control[rank * LINE : (rank + 1) * LINE].view(np.int32)
@@ -79,7 +68,7 @@ def line_of(control: np.ndarray, rank: int) -> np.ndarray:
 @bare_part
 def post_of(control: int, rank: int) -> Any:
     """The POST_WORDS words that ``rank`` announces."""
-    return _words(control + rank * LINE + _POST)
+    return words_at(control + rank * LINE + _POST)
 
 
 @bare_part

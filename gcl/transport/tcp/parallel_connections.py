@@ -14,10 +14,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import types
 
-from gcl.kernels.atomics import load_acquire, sched_yield
+from gcl.kernels.atomics import load_acquire
 from gcl.kernels.jit import bare, bare_part
+from gcl.kernels.system_calls import errno_location, poll, recv, sched_yield, send
 from gcl.transport.tcp.vmsplice import LOAN_WORDS, lend
 
 __all__ = [
@@ -49,11 +49,6 @@ _NAP_MILLISECONDS = 100
 _MSG_DONTWAIT, _MSG_NOSIGNAL, _MSG_MORE = 0x40, 0x4000, 0x8000
 _EINTR, _EAGAIN = 4, 11
 _POLLIN, _POLLOUT = 1, 4
-
-_send: Any = types.ExternalFunction("send", types.intp(types.intc, types.intp, types.intp, types.intc))
-_recv: Any = types.ExternalFunction("recv", types.intp(types.intc, types.intp, types.intp, types.intc))
-_poll: Any = types.ExternalFunction("poll", types.intc(types.intp, types.intp, types.intc))
-_errno: Any = types.ExternalFunction("__errno_location", types.intp())
 
 
 def new_table(descriptors: list[int], capacity: int = _CAPACITY) -> np.ndarray:
@@ -117,11 +112,11 @@ def _advance(line: Any, way: int) -> Any:
         if line[position + 2]:
             moved = lend(line[_FD], line[_LOAN_START:_LOAN_STOP], address, size, more)
         else:
-            moved = _send(line[_FD], address, size, _MSG_DONTWAIT | _MSG_NOSIGNAL | (_MSG_MORE if more else 0))
+            moved = send(line[_FD], address, size, _MSG_DONTWAIT | _MSG_NOSIGNAL | (_MSG_MORE if more else 0))
     else:
-        moved = _recv(line[_FD], address, size, _MSG_DONTWAIT)
+        moved = recv(line[_FD], address, size, _MSG_DONTWAIT)
     if moved < 0:
-        error = load_acquire(_errno())
+        error = load_acquire(errno_location())
         if error != _EAGAIN and error != _EINTR and (way == FILL or line[FILL] == line[FILL + 1]):
             line[ENDED] = 1  # what came before the end can still be read
         return False
@@ -151,7 +146,7 @@ def _sleep(table: Any, polled: Any) -> Any:
         # struct pollfd: a descriptor, which is skipped if it is negative, what to wait for, and what was found
         descriptor = line[_FD] if events and not line[ENDED] else -1
         polled[peer] = (descriptor & 0xFFFFFFFF) | (events << 32)
-    return _poll(polled.ctypes.data, len(table), _NAP_MILLISECONDS) > 0
+    return poll(polled.ctypes.data, len(table), _NAP_MILLISECONDS) > 0
 
 
 @bare

@@ -19,9 +19,9 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from numba import types
 
 from gcl.kernels.jit import bare
+from gcl.kernels.system_calls import splice, vmsplice
 
 __all__ = ["LOAN_WORDS", "can_lend", "lend", "open_pipe"]
 
@@ -30,11 +30,6 @@ _IN, _OUT, _HELD, _VECTOR = 0, 1, 2, 3
 _PIPE_BYTES = 1 << 19  # holds a piece of 256 KiB that begins within a page; the kernel rounds up to powers of two
 _SET_PIPE_SIZE = 1031
 _MOVE, _NONBLOCK, _MORE = 1, 2, 4
-
-_vmsplice: Any = types.ExternalFunction("vmsplice", types.intp(types.intc, types.intp, types.intp, types.uintc))
-_splice: Any = types.ExternalFunction(
-    "splice", types.intp(types.intc, types.intp, types.intc, types.intp, types.intp, types.uintc)
-)
 
 
 @bare
@@ -45,11 +40,11 @@ def lend(descriptor: int, loan: Any, address: int, nbytes: int, more: bool) -> A
     """
     if loan[_HELD] < nbytes:
         loan[_VECTOR], loan[_VECTOR + 1] = address + loan[_HELD], nbytes - loan[_HELD]
-        taken = _vmsplice(loan[_IN], loan[_VECTOR:].ctypes.data, 1, _NONBLOCK)
+        taken = vmsplice(loan[_IN], loan[_VECTOR:].ctypes.data, 1, _NONBLOCK)
         if taken < 0 and loan[_HELD] == 0:
             return taken
         loan[_HELD] += max(taken, 0)
-    moved = _splice(loan[_OUT], 0, descriptor, 0, loan[_HELD], _MOVE | _NONBLOCK | (_MORE if more else 0))
+    moved = splice(loan[_OUT], 0, descriptor, 0, loan[_HELD], _MOVE | _NONBLOCK | (_MORE if more else 0))
     loan[_HELD] -= max(moved, 0)
     return moved
 

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 import gcl
 import popdist_py
-from gcl.errors import ArgumentError
 from ipu_emu.engine.replicas.buffers import aligned
 from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import Op, Tensor
@@ -63,7 +62,7 @@ class Replicas:
             return gcl.connect(
                 local_replicas=self.local, global_offset=self.offset, global_replicas=self.total, group=group
             )
-        except ArgumentError as error:
+        except gcl.ArgumentError as error:
             raise EmulatorError(f"Replicas of the instances do not fit together: {error}") from None
 
     def group_of(self, replica: int, grouping: Grouping) -> int:

@@ -12,7 +12,6 @@ from functools import partial
 import numpy as np
 
 from gcl import CommGroup, CommGroupType, Group, Operator
-from gcl.core.operators import operator
 from ipu_emu.errors import EmulatorError
 from ipu_emu.graph.op import GRAPHCORE, Op
 from ipu_emu.ops.core.cost import copy_cost
@@ -89,7 +88,7 @@ def _checked(node: Node) -> None:
         raise node.fail(f"there is no collective operator {number}; use 0 to {len(_OPERATORS) - 1}")
     if not 0 <= type < len(_GROUPS):
         raise node.fail(f"there is no communication group type {type}; use 0 to {len(_GROUPS) - 1}")
-    operator(_OPERATORS[number], node.input(0).dtype.numpy)
+    Operator.parse(_OPERATORS[number], node.input(0).dtype.numpy)
 
 
 def _group(node: Node) -> tuple[int, int] | None:

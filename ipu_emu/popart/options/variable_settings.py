@@ -7,8 +7,7 @@ from numbers import Integral
 from operator import index
 from typing import Any
 
-from gcl import Group
-from gcl.errors import ArgumentError
+from gcl import ArgumentError, Group
 from ipu_emu.errors import EmulatorError
 from ipu_emu.popart.options.input_settings import one_of_kind
 from ipu_emu.popart.options.tensor_location import CommGroup

@@ -7,21 +7,21 @@ import numpy as np
 
 import gcl
 from gcl import Operator
-from gcl.core.request import Kind, Request
+from gcl.core.request import Collective, Request
 
 FLOAT, HALF = np.dtype(np.float32), np.dtype(np.float16)
 
 #: Requests that must not be taken for one another -> how messages call them.
 NAMES = {
-    Request(Kind.BARRIER, Operator.ADD, FLOAT, 0): "barrier",
-    Request(Kind.ALL_REDUCE, Operator.ADD, FLOAT, 4): "all_reduce(add, 4 x float32)",
-    Request(Kind.ALL_REDUCE, Operator.MEAN, FLOAT, 4): "all_reduce(mean, 4 x float32)",
-    Request(Kind.ALL_REDUCE, Operator.ADD, HALF, 4): "all_reduce(add, 4 x float16)",
-    Request(Kind.ALL_REDUCE, Operator.ADD, FLOAT, 5): "all_reduce(add, 5 x float32)",
-    Request(Kind.REDUCE_SCATTER, Operator.ADD, FLOAT, 4): "reduce_scatter(add, 4 x float32)",
-    Request(Kind.ALL_GATHER, Operator.ADD, FLOAT, 4): "all_gather(4 x float32)",
-    Request(Kind.BROADCAST, Operator.ADD, FLOAT, 4, 0): "broadcast(root 0, 4 x float32)",
-    Request(Kind.BROADCAST, Operator.ADD, FLOAT, 4, 1): "broadcast(root 1, 4 x float32)",
+    Request(None, Operator.ADD, FLOAT, 0): "barrier",
+    Request(Collective.ALL_REDUCE, Operator.ADD, FLOAT, 4): "all_reduce(add, 4 x float32)",
+    Request(Collective.ALL_REDUCE, Operator.MEAN, FLOAT, 4): "all_reduce(mean, 4 x float32)",
+    Request(Collective.ALL_REDUCE, Operator.ADD, HALF, 4): "all_reduce(add, 4 x float16)",
+    Request(Collective.ALL_REDUCE, Operator.ADD, FLOAT, 5): "all_reduce(add, 5 x float32)",
+    Request(Collective.REDUCE_SCATTER, Operator.ADD, FLOAT, 4): "reduce_scatter(add, 4 x float32)",
+    Request(Collective.ALL_GATHER, Operator.ADD, FLOAT, 4): "all_gather(4 x float32)",
+    Request(Collective.BROADCAST, Operator.ADD, FLOAT, 4, 0): "broadcast(root 0, 4 x float32)",
+    Request(Collective.BROADCAST, Operator.ADD, FLOAT, 4, 1): "broadcast(root 1, 4 x float32)",
 }
 
 
@@ -35,14 +35,14 @@ def test_signatures_tell_every_two_calls_apart() -> None:
 
 
 def test_equal_calls_have_equal_signatures() -> None:
-    one, other = (Request(Kind.ALL_REDUCE, Operator.ADD, FLOAT, 4) for _ in range(2))
+    one, other = (Request(Collective.ALL_REDUCE, Operator.ADD, FLOAT, 4) for _ in range(2))
     assert one.signature == other.signature
 
 
 def _ask(filename: str) -> str:
     """The call site seen from a program in ``filename``."""
     code = compile("\n\nsite = request.with_call_site()", filename, "exec")
-    names = {"request": Request(Kind.BARRIER, Operator.ADD, FLOAT, 0)}
+    names = {"request": Request(None, Operator.ADD, FLOAT, 0)}
     exec(code, names)
     return str(names["site"])
 

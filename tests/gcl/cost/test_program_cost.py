@@ -7,16 +7,16 @@ from collections import Counter
 import pytest
 
 from gcl.core.groups import Group
+from gcl.core.request import Collective
 from gcl.cost.program_cost import BOW_CLOCK, Cost, price, sync_seconds
 from gcl.errors import ArgumentError
-from gcl.fabric.fabric import BANDWIDTH, Fabric, LinkClass, LinkConfiguration, Topology
+from gcl.fabric.fabric import LINK_BANDWIDTH, Fabric, LinkClass, LinkConfiguration, Topology
 from gcl.scheduling.methods import Method
 from gcl.scheduling.options import Options
-from gcl.scheduling.program.step_program import Collective
 from gcl.scheduling.schedule import schedule
 
 ALL_REDUCE, SCATTER, GATHER = Collective.ALL_REDUCE, Collective.REDUCE_SCATTER, Collective.ALL_GATHER
-RAIL = BANDWIDTH[LinkClass.UP]
+RAIL = LINK_BANDWIDTH[LinkClass.UP]
 CLOCKWISE, PAIR = Method.CLOCKWISE_RING, Method.BIDIRECTIONAL_RING_PAIR
 MEET, QUAD = Method.MEET_IN_MIDDLE_RING, Method.QUAD_DIRECTIONAL_RING
 
@@ -86,7 +86,7 @@ def test_links_are_shared(fabric: Fabric, collective: Collective) -> None:
                     a, b = (fabric.ipus_of(r)[copy.ipu] for r in (sender, receiver))
                     for hop in fabric.route(a, b):
                         through[hop.owner, hop.link] += 2 * (copy.source.high - copy.source.low)
-            seconds += max(nbytes / BANDWIDTH[link] for (_, link), nbytes in through.items())
+            seconds += max(nbytes / LINK_BANDWIDTH[link] for (_, link), nbytes in through.items())
     assert price(plan).total.transfer == pytest.approx(seconds)
 
 

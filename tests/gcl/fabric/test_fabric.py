@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gcl.errors import ArgumentError
-from gcl.fabric.fabric import BANDWIDTH, Fabric, Hop, LinkClass, LinkConfiguration, Topology
+from gcl.fabric.fabric import LINK_BANDWIDTH, Fabric, Hop, LinkClass, LinkConfiguration, Topology
 
 RUNG, CROSS, UP, DOWN, GATEWAY = LinkClass
 LADDERS = st.builds(
@@ -51,7 +51,7 @@ def passed(fabric: Fabric, source: int, target: int) -> list[int]:
     ("link", "expected"), [(RUNG, 58.41e9), (CROSS, 29.21e9), (UP, 29.21e9), (DOWN, 29.21e9), (GATEWAY, 25e9)]
 )
 def test_bandwidths_are_those_of_the_reference(link: LinkClass, expected: float) -> None:
-    assert BANDWIDTH[link] == pytest.approx(expected, rel=2e-4)
+    assert LINK_BANDWIDTH[link] == pytest.approx(expected, rel=2e-4)
 
 
 def test_numbering() -> None:

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gcl.core.request import Collective
 from gcl.cost.tile_work import TileWork
 from gcl.errors import ArgumentError
 from gcl.fabric.fabric import Fabric
 from gcl.fabric.tile_mapping import TileBalance, check_io_tiles, exchange_buses, linear, per_ipu_tiles, selection
 from gcl.scheduling.methods.method import method_chain
-from gcl.scheduling.program.step_program import Collective
 from gcl.scheduling.schedule import interpret, schedule
 
 

@@ -12,12 +12,11 @@ import pytest
 import gcl
 from gcl.communicator import Communicator
 from gcl.core.groups import Group
-from gcl.core.request import Request
+from gcl.core.request import Collective, Request
 from gcl.errors import ArgumentError, CollectiveMismatch, PeerLost
 from gcl.fabric.fabric import Fabric, LinkConfiguration, Topology
-from gcl.literal.literal_path import Literal, LiteralCommunicator, default_fabric
+from gcl.literal.literal_path import LiteralCommunicator, LiteralPath, default_fabric
 from gcl.scheduling.methods.method import METHODS, Method, method_chain
-from gcl.scheduling.program.step_program import Collective
 from gcl.scheduling.schedule import interpret, schedule
 from tests.gcl.helpers.reference import same_bits
 from tests.gcl.helpers.threads import errors_of, on_threads
@@ -272,7 +271,7 @@ def test_ranks_that_call_different_collectives_are_told() -> None:
     assert isinstance(first, CollectiveMismatch)
     assert str(first) == str(second)
     assert "called all_reduce(add, 4 x float32) by clockwise_ring at" in str(first)
-    assert "test_literal.py" in str(first)
+    assert "test_literal_path.py" in str(first)
 
 
 def test_a_rank_that_leaves_is_not_waited_for() -> None:
@@ -335,13 +334,13 @@ def test_the_tensors_of_a_list_travel_together_where_a_replica_is_one_ipu(
 ) -> None:
     x, y = np.arange(40.0).reshape(4, 10), np.arange(12.0).reshape(4, 3)
     runs: list[Request] = []
-    run = Literal.run
+    run = LiteralPath.run
 
-    def counted(literal: Literal, request: Request, *tensors: np.ndarray) -> None:
+    def counted(literal: LiteralPath, request: Request, *tensors: np.ndarray) -> None:
         runs.append(request)
         run(literal, request, *tensors)
 
-    monkeypatch.setattr(Literal, "run", counted)
+    monkeypatch.setattr(LiteralPath, "run", counted)
     with gcl.connect(
         local_replicas=4, method="clockwise_ring", fabric=Fabric(4, ipus_per_replica=ipus)
     ) as communicator:

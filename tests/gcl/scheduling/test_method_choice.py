@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from gcl.core.request import Collective
 from gcl.errors import ArgumentError
 from gcl.fabric.fabric import Fabric, LinkConfiguration, Topology
 from gcl.scheduling.method_choice import choose as choice
 from gcl.scheduling.methods import Method
-from gcl.scheduling.program.step_program import Collective
 
 GATHER, SCATTER = Collective.ALL_GATHER, Collective.REDUCE_SCATTER
 MEET, PAIR = Method.MEET_IN_MIDDLE_RING, Method.BIDIRECTIONAL_RING_PAIR

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from gcl.core.groups import Group
 from gcl.core.layout import PlainPadding, spread
+from gcl.core.request import Collective
 from gcl.errors import ArgumentError
 from gcl.fabric.fabric import Fabric, LinkConfiguration, Topology
 from gcl.scheduling.methods import METHODS, Method
 from gcl.scheduling.phases import levels
-from gcl.scheduling.program.step_program import Collective
 from gcl.scheduling.schedule import Schedule, interpret, schedule
 
 ALL_REDUCE, SCATTER, GATHER = Collective.ALL_REDUCE, Collective.REDUCE_SCATTER, Collective.ALL_GATHER

@@ -8,7 +8,7 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 
-from gcl.fabric.fabric import BANDWIDTH, LinkClass
+from gcl import LINK_BANDWIDTH, LinkClass
 from ipu_emu import popart
 from ipu_emu.clock import Block, Kind, Machine, Pricing, timeline
 from ipu_emu.clock.matmul_grid import Product
@@ -91,7 +91,7 @@ def test_copies_take_their_links() -> None:
         executable = compiled(Tower(2, ipus, plain=True), virtualGraphMode=MANUAL)
         machine = Machine(POD, ipus_per_replica=4)
         first = prices(executable, machine, IpuCopy)[0]
-        assert first == pytest.approx(6 * 8 * 4 / BANDWIDTH[link] + SYNC)
+        assert first == pytest.approx(6 * 8 * 4 / LINK_BANDWIDTH[link] + SYNC)
 
 
 def test_the_selection_order_moves_ipus_on_the_ladder() -> None:
@@ -102,7 +102,7 @@ def test_the_selection_order_moves_ipus_on_the_ladder() -> None:
         assert machine.places == ways
         routes = [machine.fabric.route(ways[ipu], ways[ipu + 1]) for ipu in range(3)]
         forward = prices(executable, machine, IpuCopy)[:3]
-        want = [6 * 8 * 4 / min(BANDWIDTH[hop.link] for hop in route) + SYNC for route in routes]
+        want = [6 * 8 * 4 / min(LINK_BANDWIDTH[hop.link] for hop in route) + SYNC for route in routes]
         assert forward == pytest.approx(want)
 
 

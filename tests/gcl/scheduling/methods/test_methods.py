@@ -16,12 +16,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gcl.core.groups import Group
+from gcl.core.request import Collective
 from gcl.fabric.fabric import Fabric, LinkConfiguration, Topology
 from gcl.fabric.ring_order import Order, inverse, ring
 from gcl.scheduling.methods import METHODS, Method, Track, all_to_all, broadcast, local
 from gcl.scheduling.methods.quad_directional_ring import quarter_sizes
 from gcl.scheduling.program.interpreter import run
-from gcl.scheduling.program.step_program import INPUT, OUTPUT, Collective, Copy, Exchange, Reduce, StepProgram
+from gcl.scheduling.program.step_program import INPUT, OUTPUT, Copy, Exchange, Reduce, StepProgram
 from gcl.scheduling.program.text_diagram import exchange_table
 from gcl.scheduling.schedule import schedule
 

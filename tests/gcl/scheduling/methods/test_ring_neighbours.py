@@ -6,10 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gcl.core.groups import Group
+from gcl.core.request import Collective
 from gcl.fabric.fabric import Fabric, LinkConfiguration, Topology
 from gcl.scheduling.methods import METHODS, Method
 from gcl.scheduling.phases import Phase
-from gcl.scheduling.program.step_program import Collective
 from gcl.scheduling.schedule import Schedule, schedule
 
 COLLECTIVES = [Collective.ALL_REDUCE, Collective.REDUCE_SCATTER, Collective.ALL_GATHER]

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from gcl.core.request import Collective
 from gcl.fabric.fabric import Fabric, Topology
 from gcl.scheduling.methods import METHODS, Method
 from gcl.scheduling.options import Options
-from gcl.scheduling.program.step_program import Collective
 from gcl.scheduling.schedule import interpret, schedule
 
 PLAIN = [method for method in METHODS if method is not Method.QUAD_DIRECTIONAL_RING]

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from gcl.core.groups import Group
+from gcl.core.request import Collective
 from gcl.cost.program_cost import price
 from gcl.fabric.fabric import Fabric, Topology
 from gcl.scheduling.methods import METHODS, Method
 from gcl.scheduling.options import Options
-from gcl.scheduling.program.step_program import Collective
 from gcl.scheduling.schedule import Schedule, interpret, schedule
 
 RINGS = [m for m in METHODS if m not in (Method.QUAD_DIRECTIONAL_RING, Method.BROADCAST)]

@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 
 from gcl.core.groups import Group
+from gcl.core.request import Collective
 from gcl.errors import ArgumentError
 from gcl.fabric.fabric import Fabric
 from gcl.scheduling.methods import METHODS, Method
 from gcl.scheduling.program.interpreter import Everywhere, State, execute, run
-from gcl.scheduling.program.step_program import OUTPUT, Collective, Exchange, StepProgram
+from gcl.scheduling.program.step_program import OUTPUT, Exchange, StepProgram
 from gcl.scheduling.schedule import schedule
 
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from gcl.core.request import Collective
 from gcl.fabric.fabric import Fabric, Topology
 from gcl.scheduling.methods import Method
-from gcl.scheduling.program.step_program import Collective
 from gcl.scheduling.program.torus_turns import pairs, split
 from gcl.scheduling.schedule import interpret, schedule
 

@@ -21,8 +21,8 @@ from typing import Any
 
 import numpy as np
 
-from gcl.core.data_path import Path
-from gcl.core.prepared_call import ReadyCall
+from gcl.core.data_path import DataPath
+from gcl.core.prepared_call import PreparedCall
 from gcl.core.request import Request
 from gcl.cost.program_cost import price
 from gcl.errors import ArgumentError
@@ -72,11 +72,13 @@ class Logged:
     """A path that says what it does; ``planned`` is what GCL would do, or does, with a request."""
 
     def __init__(
-        self, path: Path, rank: int, logger: logging.Logger, planned: Callable[[Request], Schedule | None]
+        self, path: DataPath, rank: int, logger: logging.Logger, planned: Callable[[Request], Schedule | None]
     ) -> None:
         self.name, self._path, self._rank, self._logger = path.name, path, rank, logger
-        #: ready calls would say nothing
-        self.ready: dict[tuple[object, ...], ReadyCall] = {} if logger.isEnabledFor(logging.DEBUG) else path.ready
+        #: prepared calls would say nothing
+        self.prepared: dict[tuple[object, ...], PreparedCall] = (
+            {} if logger.isEnabledFor(logging.DEBUG) else path.prepared
+        )
         self._decided = lru_cache(_PLANS)(lambda request: _decided(planned(request)))
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
@@ -106,8 +108,8 @@ class Logged:
         for line in decided[1]:
             self._logger.log(_TRACE, "rank %d: %s", self._rank, line)
 
-    def finish(self, call: ReadyCall, status: int) -> None:
-        """Complete a ready call."""
+    def finish(self, call: PreparedCall, status: int) -> None:
+        """Complete a prepared call."""
         self._path.finish(call, status)
 
     def refuse(self, error: ArgumentError) -> None:
@@ -116,7 +118,7 @@ class Logged:
         self._path.refuse(error)
 
     def fail(self, error: BaseException) -> None:
-        """Say that a ready call failed, and pass it on."""
+        """Say that a prepared call failed, and pass it on."""
         self._logger.error("rank %d: a collective failed: %s", self._rank, error)
         self._path.fail(error)
 
@@ -126,7 +128,7 @@ class Logged:
         self._path.close()
 
 
-def _taken(path: Path, x: np.ndarray, out: np.ndarray) -> str:
+def _taken(path: DataPath, x: np.ndarray, out: np.ndarray) -> str:
     """Which way the tensors go."""
     memory = path.memory if isinstance(path, HierarchicalPath) else path
     if not isinstance(memory, MemoryPath):

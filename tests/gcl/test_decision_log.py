@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import gcl
+from gcl.decision_log import Logged
 from gcl.scheduling.options import LogLevel
-from gcl.transport.paths.decision_log import Logged
 from tests.helpers.mpi_jobs import run_alone
 
 
@@ -75,7 +75,7 @@ def test_only_those_who_want_every_call_leave_the_quick_way(level: LogLevel, mon
     with gcl.connect(local_replicas=2) as communicator:
         x = communicator.empty(8)
         communicator.all_reduce(x, out=x)
-        assert bool(communicator._path.ready) == (level not in (LogLevel.TRACE, LogLevel.DEBUG))
+        assert bool(communicator._path.prepared) == (level not in (LogLevel.TRACE, LogLevel.DEBUG))
         assert isinstance(communicator._path, Logged) == (level is not LogLevel.OFF)
 
 
