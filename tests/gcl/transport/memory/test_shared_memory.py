@@ -12,7 +12,7 @@ def test_processes_see_each_others_memory_and_each_others_end(tmp_path: Path) ->
     import numpy as np
     import popdist_py
     from gcl import TransportError
-    from gcl.transport import shared_memory
+    from gcl.transport.memory import shared_memory
 
     popdist_py.init()
     backend = popdist_py.host_backend()
