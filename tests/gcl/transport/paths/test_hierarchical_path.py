@@ -57,7 +57,9 @@ def test_every_arrangement_gives_the_bits_of_one_process(
 def test_what_is_lent_and_not_copied_has_the_same_bits(
     hosts: str, counts: tuple[int, ...], expected: str, tmp_path: Path
 ) -> None:
-    lending = f"import gcl.transport.messages.message_channel\ngcl.transport.messages.message_channel._LENT_BYTES = 1\n{dedent(PROGRAM)}"
+    lending = (
+        f"from gcl.transport.messages import message_channel\nmessage_channel._LENT_BYTES = 1\n{dedent(PROGRAM)}"
+    )
     ended = run_job(lending, tmp_path, hosts, "auto", expected, "1x4", "2x2", counts=counts).succeeded()
     assert ended.out == ["all equal\n"] * len(counts)
 
