@@ -21,10 +21,11 @@ autodoc_typehints_format = "short"
 python_use_unqualified_type_names = True
 add_module_names = False
 toc_object_entries_show_parents = "hide"
-python_maximum_signature_line_length = 88
+python_maximum_signature_line_length = 130
 
 html_theme = "furo"
 html_title = "poprun-py"
 html_show_sphinx = False
 html_copy_source = False
-html_static_path: list[str] = []
+html_static_path = ["_static"]
+html_css_files = ["site.css"]

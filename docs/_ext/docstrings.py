@@ -38,7 +38,7 @@ def _items(lines: list[str]) -> list[str]:
 
 
 def _without_code(line: str) -> str:
-    return re.sub(r"``.*?``", "", line)
+    return re.sub(r"``.*?``", "code", line)
 
 
 def escaped(text: str) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 import onnx.defs
 
 from docs._ext.package_maps import ROOT, cell, children, dotted, first_line, modules
-from ipu_emu.ops.core.op_definition import OpDef
+from ipu_emu.ops.core.op_definition import OpDef, never
 from ipu_emu.ops.table import TABLE
 from ipu_emu.popart.builder.ai_graphcore import AI_GRAPHCORE
 from ipu_emu.popart.builder.ai_onnx import AI_ONNX
@@ -26,9 +26,9 @@ HEAD = """\
 All {count} ops that the emulator knows, by family: one folder of `ipu_emu/ops` for each family, one file for each
 section, one entry of the table (`ipu_emu.ops.table`) for each row.
 
-- **domain**: `ai.onnx`, or `ai.graphcore` for PopART's own ops. Ops *of the compiler* are created when a graph is
-  compiled, gradients and weight updates for instance; no model contains them.
-- **opsets**: the versions of ONNX in which the definition of the op changed. A session takes models of any of them.
+- **domain**: `ai.onnx` with the opsets in which the definition of the op changed (a session takes models of any of
+  them), or `ai.graphcore` for PopART's own ops. *Internal* ops are created when a graph is compiled, gradients and
+  weight updates for instance; no model contains them.
 - **Builder**: the call of `builder.aiOnnx` (opset 11) or `builder.aiGraphcore` with its parameters after the list of
   inputs `args`; `debugContext` comes last. A dash means that only models from files contain the op.
 - **inputs**: the number of inputs.
@@ -49,8 +49,8 @@ def page() -> str:
             ops = ops_of(import_module(dotted(path)))
             if ops:
                 parts.append(f"### {path.stem}\n\n{cell(first_line(path))}\n")
-                parts.append("| op | domain | opsets | Builder | inputs | gradient | properties |")
-                parts[-1] += "\n|---|---|---|---|---|---|---|\n" + "".join(map(_row, ops))
+                parts.append("| op | domain | Builder | inputs | gradient | properties |")
+                parts[-1] += "\n|---|---|---|---|---|---|\n" + "".join(map(_row, ops))
     return "\n".join(parts)
 
 
@@ -68,7 +68,7 @@ def ops_of(module: ModuleType) -> list[OpDef]:
 
 
 def _row(op: OpDef) -> str:
-    cells = [f"`{op.type}`", _domain(op), _opsets(op), _builder(op), _inputs(op), "yes" if op.grad else "-"]
+    cells = [f"`{op.type}`", _domain(op), _builder(op), _inputs(op), "yes" if op.grad else "-"]
     return f"| {' | '.join([*cells, ', '.join(_properties(op)) or '-'])} |\n"
 
 
@@ -76,12 +76,9 @@ def _domain(op: OpDef) -> str:
     if op.domain:
         return op.domain
     if op.type in _versions():
-        return f"[ai.onnx](https://onnx.ai/onnx/operators/onnx__{op.type}.html)"
-    return "of the compiler"
-
-
-def _opsets(op: OpDef) -> str:
-    return ", ".join(map(str, sorted(_versions()[op.type]))) if not op.domain and op.type in _versions() else "-"
+        link = f"[ai.onnx](https://onnx.ai/onnx/operators/onnx__{op.type}.html)"
+        return f"{link} {', '.join(map(str, sorted(_versions()[op.type])))}"
+    return "internal"
 
 
 @cache
@@ -120,5 +117,5 @@ def _properties(op: OpDef) -> Iterator[str]:
     yield from ["element-wise"] * op.elementwise
     yield from ["random"] * op.random
     yield from ["expanded"] * (op.expand is not None)
-    yield from ["constant"] * (op.known is not None)
-    yield from ["float16"] * (op.halves.__name__ != "never")
+    yield from ["constant"] * (op.constant_outputs is not None)
+    yield from ["float16"] * (op.takes_half is not never)
