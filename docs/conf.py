@@ -23,6 +23,8 @@ add_module_names = False
 toc_object_entries_show_parents = "hide"
 python_maximum_signature_line_length = 130
 
+smartquotes = False  # "--option" keeps its dashes
+
 html_theme = "furo"
 html_title = "poprun-py"
 html_show_sphinx = False

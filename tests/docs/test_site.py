@@ -109,3 +109,14 @@ def own_docstring(value: object) -> str:
     """The docstring of an object, unless Python made it up (dataclasses) or it is that of a base class."""
     text = (vars(value).get("__doc__") if inspect.isclass(value) else value.__doc__) or ""
     return "" if inspect.isclass(value) and text.startswith(f"{value.__name__}(") else text
+
+
+def test_every_session_option_has_a_meaning() -> None:
+    pytest.importorskip("sphinx", reason="sphinx is missing: pip install 'poprun-py[docs]'")
+    from docs._ext.session_option_page import meanings, option_classes
+
+    classes = option_classes()
+    assert "SessionOptions" in {each.__name__ for each in classes}
+    assert {each.__name__: list(meanings(each)) for each in classes} == {
+        each.__name__: list(vars(each)["defaults"]) for each in classes
+    }

@@ -27,7 +27,17 @@ __all__ = [
 
 
 class BatchSerializationSettings(Settings):
-    """How a batch is cut into smaller pieces; no numeric effect."""
+    """How a batch is cut into smaller pieces; no effect here.
+
+    Options:
+        factor: No effect here (tuning or reports of the real compiler).
+        concatOnVirtualGraphChange: No effect here (tuning or reports of the real compiler).
+        concatOnExecutionPhaseChange: No effect here (tuning or reports of the real compiler).
+        concatOnPipelineStageChange: No effect here (tuning or reports of the real compiler).
+        transformContext: No effect here (tuning or reports of the real compiler).
+        method: No effect here (tuning or reports of the real compiler).
+        batchSchedule: No effect here (tuning or reports of the real compiler).
+    """
 
     defaults: ClassVar = {
         "factor": 0,
@@ -41,7 +51,18 @@ class BatchSerializationSettings(Settings):
 
 
 class ExecutionPhaseSettings(Settings):
-    """Phases and stages of phased execution."""
+    """Number of execution phases and how they load weights.
+
+    Options:
+        phases: Number of phases; 0 or 1 means none.
+        stages: Number of IPUs that take turns with the phases.
+        weightIOSchedule: Load the weights of a phase during the previous one (Preload) or when they are
+            needed (OnDemand).
+        activationIOSchedule: No effect here (tuning or reports of the real compiler).
+        optimizerStateIOSchedule: No effect here (tuning or reports of the real compiler).
+        accumulatorIOSchedule: No effect here (tuning or reports of the real compiler).
+        schedule: No effect here (tuning or reports of the real compiler).
+    """
 
     defaults: ClassVar = {
         "phases": 0,
@@ -55,7 +76,17 @@ class ExecutionPhaseSettings(Settings):
 
 
 class AutomaticLossScalingSettings(Settings):
-    """When and how the loss scaling follows the gradients."""
+    """How the loss scaling follows the gradients.
+
+    Options:
+        enabled: Adapt the loss scaling.
+        binEdgeLocation: A gradient counts as large above this fraction of the largest number of its type.
+        thresholdUpperCountProportion: Halve the scaling if a larger share of the gradients is large, else
+            double it.
+        updatePeriod: Number of weight updates between two changes.
+        toTrackTensors: No effect here (the gradients of all weights are tracked).
+        gradientTensorTrackingMethod: No effect here (the gradients of all weights are tracked).
+    """
 
     defaults: ClassVar = {
         "enabled": False,
@@ -68,13 +99,25 @@ class AutomaticLossScalingSettings(Settings):
 
 
 class AccumulateOuterFragmentSettings(Settings):
-    """Order of the collectives after accumulation; no numeric effect."""
+    """Order of the collectives after accumulation; no effect here.
+
+    Options:
+        schedule: No effect here (tuning or reports of the real compiler).
+        excludedVirtualGraphs: No effect here (tuning or reports of the real compiler).
+    """
 
     defaults: ClassVar = {"schedule": AccumulateOuterFragmentSchedule.Serial, "excludedVirtualGraphs": []}
 
 
 class ReplicatedCollectivesSettings(Settings):
-    """How collectives are prepared and merged; no numeric effect."""
+    """How collectives are prepared and merged; no effect here.
+
+    Options:
+        prepareScheduleForMergingCollectives: No effect here (tuning or reports of the real compiler).
+        mergeAllReduceCollectives: No effect here (tuning or reports of the real compiler).
+        mergeReduceScatterCollectives: No effect here (tuning or reports of the real compiler).
+        mergeAllGatherCollectives: No effect here (tuning or reports of the real compiler).
+    """
 
     defaults: ClassVar = {
         "prepareScheduleForMergingCollectives": False,
@@ -85,6 +128,10 @@ class ReplicatedCollectivesSettings(Settings):
 
 
 class AutodiffSettings(Settings):
-    """How gradients of subgraphs get what they need; no numeric effect."""
+    """How gradients of subgraphs get what they need; no effect here.
+
+    Options:
+        stitchStrategy: No effect here (tuning or reports of the real compiler).
+    """
 
     defaults: ClassVar = {"stitchStrategy": AutodiffStitchStrategy.RecomputeAllNonInputs}

@@ -173,7 +173,130 @@ _REPORTS: dict[str, Any] = {
 
 
 class SessionOptions(Settings):
-    """Options of a session, with PopART's names and defaults."""
+    """Options of a session, with PopART's names and defaults.
+
+    Options:
+        enableReplicatedGraphs: Train or run several replicas in this instance.
+        replicatedGraphCount: Number of replicas in this instance.
+        enableGradientAccumulation: Add up the gradients of several micro-batches before each weight
+            update.
+        accumulationFactor: Number of micro-batches per weight update.
+        accumulationAndReplicationReductionType: Whether gradients are summed or averaged over
+            micro-batches and replicas.
+        meanAccumulationAndReplicationReductionStrategy: For a mean, whether to divide once at the end
+            (Post) or keep a running mean (Running).
+        enableDistributedReplicatedGraphs: Share the training with the replicas of other instances.
+        globalReplicationFactor: Number of replicas over all instances.
+        globalReplicaOffset: Global index of the first replica of this instance.
+        virtualGraphMode: How ops are assigned to the IPUs of a replica.
+        virtualGraphSplitRatios: With VirtualGraphMode.Auto, the share of the work that each IPU gets.
+        enablePipelining: Run the stages of the model as a pipeline.
+        pipelineSchedule: Extension: popart, grouped, interleaved or sequential.
+        pipelineBatchSerialization: Extension: micro-batches that a stage of the sequential schedule
+            processes in a row.
+        pipelineConcurrentStages: Extension: a stage may have independent parts on several IPUs.
+        pipelineShardedStages: Extension: the ops of a stage may be spread over several IPUs, which all
+            wait for it.
+        autoRecomputation: Which activations are recomputed for the backward pass instead of being kept.
+        explicitRecomputation: Make recomputation part of the graph; one of the three options of
+            enableExplicitIR.
+        useHostCopyOps: Make host exchange part of the graph; one of the three options of
+            enableExplicitIR.
+        enableExplicitMainLoops: Make the loops of a step part of the graph; one of the three options of
+            enableExplicitIR.
+        createImplicitPipeliningFwdOnlyProgram: Also compile a program that runs only the forward stages.
+        stashAllTensorsInferencePipeline: No effect here (tuning or reports of the real compiler).
+        executionPhaseSettings: Number of execution phases and how they load weights.
+        batchSerializationSettings: No effect here (tuning or reports of the real compiler).
+        weightTensorLocationSettings: Where weights are kept.
+        optimizerStateTensorLocationSettings: Where optimiser states are kept.
+        accumulatorTensorLocationSettings: Where accumulated gradients are kept; they are never sharded.
+        activationTensorLocationSettings: Where activations are kept between the forward and the backward
+            pass.
+        tensorLocationSettingsOverride: Tensor id to TensorLocation, for single tensors.
+        numIOTiles: Number of tiles of each IPU that exchange host data while the others compute.
+        groupHostSync: No effect here (tuning or reports of the real compiler).
+        aliasZeroCopy: No effect here (tuning or reports of the real compiler).
+        syntheticDataMode: Compute with data made up on the device instead of host data.
+        enablePrefetchDatastreams: Let step data be fetched before it is needed.
+        defaultBufferingDepth: Number of micro-batches of every input that may wait in Streaming Memory.
+        bufferingDepthMap: Tensor id to buffering depth, for single inputs.
+        rearrangeAnchorsOnHost: No effect here (tuning or reports of the real compiler).
+        rearrangeStreamsOnHost: No effect here (tuning or reports of the real compiler).
+        disableGradAccumulationTensorStreams: Do not give the host access to accumulated gradients.
+        disableOptimizerStateTensorStreams: No effect here (tuning or reports of the real compiler).
+        constantWeights: For inference, treat the weights as constants that the host cannot change.
+        enableStochasticRounding: Round FLOAT16 results up or down at random, with the right mean.
+        enableFloatingPointChecks: Raise an error for the first result that is infinite or not a number.
+        enableLoadAndOffloadRNGState: Allow the host to read and set the state of the random numbers.
+        enableSupportedDataTypeCasting: Cast types that an IPU does not have (INT64, UINT64) to ones that
+            it has.
+        automaticLossScalingSettings: Adapt the loss scaling to the gradients.
+        ensureFp32LossScaleTensor: No effect here (the loss scaling is FLOAT).
+        partialsTypeMatMuls: No effect here (partial sums are FLOAT).
+        groupNormStridedChannelGrouping: No effect here (tuning or reports of the real compiler).
+        enableStableNorm: No effect here (normalisations are computed stably).
+        strictOpVersions: No effect here (all opsets are known).
+        compileEngine: No effect here (a session always compiles).
+        enableEngineCaching: Keep compiled executables in cachePath.
+        cachePath: Folder of compiled executables.
+        enableVariablesCaching: No effect here (tuning or reports of the real compiler).
+        enableOutlining: No effect here (tuning or reports of the real compiler).
+        enableOutliningCopyCostPruning: No effect here (tuning or reports of the real compiler).
+        outlineThreshold: No effect here (tuning or reports of the real compiler).
+        outlineSequenceBreakCost: No effect here (tuning or reports of the real compiler).
+        mergeVarUpdate: No effect here (tuning or reports of the real compiler).
+        mergeVarUpdateMemThreshold: No effect here (tuning or reports of the real compiler).
+        looseThresholdAtPeak: No effect here (tuning or reports of the real compiler).
+        delayVarUpdates: No effect here (tuning or reports of the real compiler).
+        scheduleNonWeightUpdateGradientConsumersEarly: No effect here (tuning or reports of the real
+            compiler).
+        decomposeGradSum: No effect here (tuning or reports of the real compiler).
+        swapLimitScheduler: No effect here (tuning or reports of the real compiler).
+        timeLimitScheduler: No effect here (tuning or reports of the real compiler).
+        kahnTieBreaker: No effect here (tuning or reports of the real compiler).
+        transitiveClosureOptimizationThreshold: No effect here (tuning or reports of the real compiler).
+        explicitPipelining: No effect here (tuning or reports of the real compiler).
+        enableInplaceAmbiguityChecking: No effect here (tuning or reports of the real compiler).
+        enableMergeExchange: No effect here (tuning or reports of the real compiler).
+        enableConstantFoldingOfMultipleConsumers: No effect here (tuning or reports of the real compiler).
+        useLoopCandidateCreator: No effect here (tuning or reports of the real compiler).
+        enableGroupedMatmuls: No effect here (tuning or reports of the real compiler).
+        enableSerializedMatmuls: No effect here (tuning or reports of the real compiler).
+        enableNonStableSoftmax: No effect here (tuning or reports of the real compiler).
+        enableFullyConnectedPass: No effect here (tuning or reports of the real compiler).
+        enablePreferredSeparation: No effect here (tuning or reports of the real compiler).
+        separateCallOpPdfs: No effect here (tuning or reports of the real compiler).
+        opxAliasChecking: No effect here (tuning or reports of the real compiler).
+        opxModifyChecking: No effect here (tuning or reports of the real compiler).
+        accumulateOuterFragmentSettings: No effect here (tuning or reports of the real compiler).
+        replicatedCollectivesSettings: No effect here (tuning or reports of the real compiler).
+        autodiffSettings: No effect here (tuning or reports of the real compiler).
+        subgraphCopyingStrategy: No effect here (tuning or reports of the real compiler).
+        createHaltOnError: No effect here (tuning or reports of the real compiler).
+        throwIfLog2ScaleTensorNotInRange: No effect here (tuning or reports of the real compiler).
+        updatableNamedBuffers: No effect here (tuning or reports of the real compiler).
+        customCodelets: No effect here (there is no C++ code on emulated tiles).
+        customCodeletCompileFlags: No effect here (there is no C++ code on emulated tiles).
+        instrumentWithHardwareCycleCounter: Make getCycleCount return the modelled cycles of a step.
+        hardwareInstrumentations: Which programs getCycleCount covers.
+        engineOptions: Options of the Poplar engine; "streamingMemory.folder" (extension) maps Streaming
+            Memory to a file.
+        reportOptions: No effect here (tuning or reports of the real compiler).
+        convolutionOptions: No effect here (tuning or reports of the real compiler).
+        lstmOptions: No effect here (tuning or reports of the real compiler).
+        matmulOptions: No effect here (tuning or reports of the real compiler).
+        gclOptions: Options of GCL; "maximum_reduce_many_buffer_size" limits the bytes of one all-reduce.
+        logDir: No effect here (tuning or reports of the real compiler).
+        dotChecks: No effect here (tuning or reports of the real compiler).
+        dotOpNames: No effect here (tuning or reports of the real compiler).
+        firstDotOp: No effect here (tuning or reports of the real compiler).
+        finalDotOp: No effect here (tuning or reports of the real compiler).
+        exportPoplarComputationGraph: No effect here (tuning or reports of the real compiler).
+        exportPoplarVertexGraph: No effect here (tuning or reports of the real compiler).
+        developerSettings: No effect here (tuning or reports of the real compiler).
+        experimentalSettings: No effect here (tuning or reports of the real compiler).
+    """
 
     defaults: ClassVar = _REPLICATION | _PLACEMENT | _STREAMS | _NUMERICS | _COMPILER | _REPORTS
     renamed: ClassVar = {

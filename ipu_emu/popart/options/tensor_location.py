@@ -16,13 +16,26 @@ __all__ = ["CommGroup", "TensorLocation", "TensorLocationSettings"]
 
 
 class CommGroup(Settings):
-    """``CommGroup(type=All, replicaGroupSize=0)``."""
+    """A division of the replicas into groups: ``CommGroup(type=All, replicaGroupSize=0)``.
+
+    Options:
+        type: How replicas are divided.
+        replicaGroupSize: Number of replicas in a group; 0 for All and Ungrouped.
+    """
 
     defaults: ClassVar = {"type": CommGroupType.All, "replicaGroupSize": 0}
 
 
 class TensorLocation(Settings):
-    """``(storage[, sharding[, group]])`` or ``(storage, loadTileSet, storageTileSet, sharding[, group])``."""
+    """``(storage[, sharding[, group]])`` or ``(storage, loadTileSet, storageTileSet, sharding[, group])``.
+
+    Options:
+        storage: In the memory of the IPU, or in Streaming Memory.
+        loadTileSet: Tiles that load the tensor.
+        storageTileSet: Tiles that hold the tensor.
+        replicatedTensorSharding: Whether each replica holds one shard only.
+        shardingDomain: The replicas that share the tensor.
+    """
 
     defaults: ClassVar = {
         "storage": TensorStorage.OnChip,
@@ -39,7 +52,13 @@ class TensorLocation(Settings):
 
 
 class TensorLocationSettings(Settings):
-    """``(TensorLocation or TensorStorage, ...)``: where the tensors of one kind are kept, and from which size on."""
+    """``(TensorLocation or TensorStorage, ...)``: where the tensors of one kind are kept, and from which size on.
+
+    Options:
+        location: The location.
+        minElementsForOffChip: Smaller tensors stay in the memory of the IPU.
+        minElementsForReplicatedTensorSharding: Smaller tensors stay whole.
+    """
 
     defaults: ClassVar = {
         "location": TensorLocation(),
