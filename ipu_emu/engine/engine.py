@@ -31,7 +31,7 @@ from ipu_emu.engine.threads.worker_threads import WORTH_A_THREAD, Workers
 from ipu_emu.errors import SessionError
 from ipu_emu.graph import Role
 from ipu_emu.ops import Call
-from ipu_emu.ops.core.kernel_helpers import call_chain
+from ipu_emu.ops.core.call_chain import call_chain
 from ipu_emu.program.buckets import Bucket
 from ipu_emu.program.executable import Executable
 from ipu_emu.program.instructions import Counter, Instruction, Pipeline, Preload, Repeat, leaves

@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 from ipu_emu.errors import EmulatorError, RefusedError
 from ipu_emu.graph import Graph, Op, Phase, Role, Tensor
 from ipu_emu.graph.dtype import FLOAT, INT64, dtype_of
+from ipu_emu.graph.op import GRAPHCORE
 from ipu_emu.ops.core.evaluation import evaluate
 from ipu_emu.ops.core.node import Node, input_node
 from ipu_emu.ops.core.op_definition import OpDef
-from ipu_emu.ops.indexing.fixed_size_slices import of_known_size
 from ipu_emu.ops.table import TABLE
 
 __all__ = ["append", "append_unchecked", "node_of"]
@@ -29,7 +29,7 @@ def append(graph: Graph, op: Op) -> list[Tensor]:
 
     What depends on nothing but constants is computed now, and becomes a constant.
     """
-    op = of_known_size(graph, op)
+    op = _as_dynamic_slice(graph, op)
     entry = TABLE[op]
     _check_inputs(entry, op)
     try:
@@ -109,3 +109,50 @@ def node_of(graph: Graph, op: Op) -> Node:
     """``op`` of ``graph`` with all its tensors."""
     node = input_node(graph, op)
     return Node(op, node.inputs, node.values, tuple(graph.tensor(id) for id in op.outputs))
+
+
+# Slices of fixed size: their bounds are computed, but always the same distance apart
+
+
+#: Ops that hand one number on.
+_PASSES_ON = ("Identity", "Unsqueeze", "Squeeze", "Reshape")
+
+
+def _as_dynamic_slice(graph: Graph, op: Op) -> Op:
+    """The op that stands for a moving slice of one axis; any other ``op`` itself."""
+    if op.type != "Slice" or op.domain or len(op.inputs) < 3 or op.inputs[1] in graph.data:
+        return op
+    more = [id for id in op.inputs[3:] if id]
+    start, end = (_origin(graph, id) for id in op.inputs[1:3])
+    size = end[1] - start[1]
+    if start[0] != end[0] or size <= 0 or graph.tensor(op.inputs[1]).nelms != 1 or len(more) > 1:
+        return op
+    if more and op.inputs[3] not in graph.data:
+        return op
+    axes = graph.data[op.inputs[3]].reshape(-1).tolist() if more else [0]
+    rank = graph.tensor(op.inputs[0]).rank
+    attributes = {"axes": [axis % max(rank, 1) for axis in axes], "sizes": [size]}
+    return replace(op, type="DynamicSlice", domain=GRAPHCORE, inputs=op.inputs[:2], attributes=attributes, version=1)
+
+
+def _origin(graph: Graph, id: str) -> tuple[str, int]:
+    """The number that ``id`` is computed from, and how far it lies above that."""
+    above, makers = 0, {output: op for op in graph.ops for output in op.outputs}
+    while id in makers:
+        op = makers[id]
+        known = [other for other in op.inputs if _is_fixed_number(graph, other)]
+        if op.type in _PASSES_ON:
+            id = op.inputs[0]
+        elif op.type == "Add" and len(known) == 1:
+            above += int(graph.data[known[0]].item())
+            id = next(other for other in op.inputs if other != known[0])
+        else:
+            break
+    return id, above
+
+
+def _is_fixed_number(graph: Graph, id: str) -> bool:
+    """Whether ``id`` is one number that nothing changes."""
+    tensor = graph.tensor(id)
+    fixed = tensor.role is Role.CONSTANT or tensor.dtype is INT64
+    return fixed and id in graph.data and tensor.nelms == 1

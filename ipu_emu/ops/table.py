@@ -1,34 +1,83 @@
-"""The table of all ops: a folder per family, a file per group of kindred ops."""
+"""The table of all ops: the entries of every family."""
 
 from __future__ import annotations
 
-from importlib import import_module
-
+from ipu_emu.ops.communication import collective_ops, memory_copy_ops, shard_ops
+from ipu_emu.ops.control import abort_and_print, call_and_if, loop_and_while, scan, unsupported
 from ipu_emu.ops.core.op_definition import Registry
+from ipu_emu.ops.data_movement import constant_ops, padding, transpose_concat, trilu, views
+from ipu_emu.ops.elementwise import (
+    activations,
+    basic_arithmetic,
+    cast,
+    comparison,
+    extended_arithmetic,
+    fused_elementwise,
+    math_functions,
+)
+from ipu_emu.ops.image import affine_grid, depth_to_space, non_max_suppression, normalize_image, resize
+from ipu_emu.ops.indexing import (
+    dynamic_slicing,
+    gather_scatter,
+    grouped_gather_scatter,
+    one_hot,
+    sequence_slice,
+    slicing,
+    tfidf_vectorizer,
+)
+from ipu_emu.ops.losses import ctc_decoding, ctc_loss, onnx_losses, popart_losses
+from ipu_emu.ops.normalisation import batch_norm, group_norm, onnx_normalisations, softmax
+from ipu_emu.ops.pooling import lp_pooling, max_average_pooling, roi_pooling, unpooling
+from ipu_emu.ops.products import (
+    convolution,
+    determinant,
+    einsum,
+    matmul,
+    multi_convolution,
+    quantization,
+    spline_convolution,
+    transposed_convolution,
+)
+from ipu_emu.ops.random import distributions, dropout_ops, stochastic_rounding
+from ipu_emu.ops.recurrence import recurrent_cells, recurrent_layers
+from ipu_emu.ops.reduction import axis_reductions, sorting
+from ipu_emu.ops.updates import (
+    accumulation_ops,
+    adam_update,
+    adaptive_update,
+    clipping_ops,
+    loss_scaling_ops,
+    sgd_update,
+)
 
 __all__ = ["TABLE"]
 
-_FAMILIES = {
-    "communication": "collective_ops remote_copy_ops shard_ops",
-    "control": "abort call_and_if loop_and_while print_tensor scan unsupported",
-    "data_movement": "constant_ops padding transpose_concat_cast trilu views",
-    "elementwise": "activations basic_arithmetic comparison extended_arithmetic fused_elementwise math_functions",
-    "image": "affine_grid depth_to_space non_max_suppression normalize_image resize",
-    "indexing": "dynamic_slicing gather_scatter grouped_gather_scatter one_hot sequence_slice slicing "
-    "tfidf_vectorizer",
-    "losses": "ctc_decoding ctc_loss onnx_losses popart_losses",
-    "normalisation": "batch_norm group_norm onnx_normalisations softmax",
-    "pooling": "lp_pooling max_average_pooling roi_pooling unpooling",
-    "products": "convolution determinant einsum matmul multi_convolution quantization spline_convolution "
-    "transposed_convolution",
-    "random": "counter_rng distributions dropout_ops",
-    "recurrence": "graphcore_lstm recurrent_cells recurrent_layers",
-    "reduction": "axis_reductions sorting",
-    "updates": "adam_update adaptive_update clipping_ops loss_scaling_ops sgd_update",
-}
-
 TABLE = Registry(
-    import_module(f"ipu_emu.ops.{family}.{module}").OPS
-    for family, modules in _FAMILIES.items()
-    for module in modules.split()
+    module.OPS
+    for family in (
+        (collective_ops, memory_copy_ops, shard_ops),
+        (abort_and_print, call_and_if, loop_and_while, scan, unsupported),
+        (constant_ops, padding, transpose_concat, trilu, views),
+        (activations, basic_arithmetic, cast, comparison, extended_arithmetic, fused_elementwise, math_functions),
+        (affine_grid, depth_to_space, non_max_suppression, normalize_image, resize),
+        (dynamic_slicing, gather_scatter, grouped_gather_scatter, one_hot, sequence_slice, slicing, tfidf_vectorizer),
+        (ctc_decoding, ctc_loss, onnx_losses, popart_losses),
+        (batch_norm, group_norm, onnx_normalisations, softmax),
+        (lp_pooling, max_average_pooling, roi_pooling, unpooling),
+        (
+            convolution,
+            determinant,
+            einsum,
+            matmul,
+            multi_convolution,
+            quantization,
+            spline_convolution,
+            transposed_convolution,
+        ),
+        (distributions, dropout_ops, stochastic_rounding),
+        (recurrent_cells, recurrent_layers),
+        (axis_reductions, sorting),
+        (accumulation_ops, adam_update, adaptive_update, clipping_ops, loss_scaling_ops, sgd_update),
+    )
+    for module in family
 )

@@ -21,7 +21,7 @@ from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from ipu_emu.graph import Graph, Op, Phase
 from ipu_emu.ops import TABLE
 from ipu_emu.ops.communication.collective_ops import GATHER_SHARDS, GATHER_WEIGHT, OPERATOR
-from ipu_emu.ops.communication.remote_copy_ops import REMOTE_LOAD
+from ipu_emu.ops.communication.memory_copy_ops import REMOTE_LOAD
 from ipu_emu.ops.communication.shard_ops import CROSS_DOMAIN, collective_bytes, is_shard_collective, shards_of
 from ipu_emu.program.memory_plan import node_in
 

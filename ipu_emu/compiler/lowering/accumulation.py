@@ -20,7 +20,7 @@ from ipu_emu.compiler.placement.ipu_copies import original_of
 from ipu_emu.compiler.step_graph import Gradient
 from ipu_emu.graph import Graph, Op, Place, Role, Tensor
 from ipu_emu.graph.dtype import FLOAT
-from ipu_emu.ops.communication.remote_copy_ops import REMOTE_LOAD, REMOTE_UPDATE
+from ipu_emu.ops.communication.memory_copy_ops import REMOTE_LOAD, REMOTE_UPDATE
 from ipu_emu.ops.random.counter_rng import RNG_KEY, STREAM_ID, stream_id_of
 from ipu_emu.program.leaf_instructions import AccumulateGradient, CountMicroBatch, Leaf, RemoteLoad, RemoteStore
 

@@ -33,7 +33,7 @@ from ipu_emu.compiler.placement.tensor_places import tensor_places
 from ipu_emu.compiler.step_graph import Gradient, Reduction
 from ipu_emu.graph import Graph, Op, Phase, Place, Role, Tensor
 from ipu_emu.ops.communication.collective_ops import is_replica_collective
-from ipu_emu.ops.communication.remote_copy_ops import REMOTE_LOAD, REMOTE_STORE, REMOTE_UPDATE
+from ipu_emu.ops.communication.memory_copy_ops import REMOTE_LOAD, REMOTE_STORE, REMOTE_UPDATE
 from ipu_emu.ops.communication.shard_ops import is_shard_collective
 from ipu_emu.ops.random.counter_rng import RNG_KEY, SHARED_RNG_KEY
 from ipu_emu.program.anchors import Anchor, Return, StepShape

@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterator, Sequence
 from itertools import pairwise
 
 from ipu_emu.graph import Graph, Phase, Role
-from ipu_emu.ops.communication.remote_copy_ops import REMOTE_UPDATE
+from ipu_emu.ops.communication.memory_copy_ops import REMOTE_UPDATE
 from ipu_emu.program.instructions import Instruction, Preload
 from ipu_emu.program.leaf_instructions import Leaf, RemoteLoad, ops_of
 

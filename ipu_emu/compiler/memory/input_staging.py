@@ -15,7 +15,7 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from ipu_emu.graph import Graph, Op, Phase, Place, Role
-from ipu_emu.ops.communication.remote_copy_ops import REMOTE_LOAD
+from ipu_emu.ops.communication.memory_copy_ops import REMOTE_LOAD
 
 __all__ = ["stage_inputs"]
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 from ipu_emu.compiler.gradients.gradient import Gradient
 from ipu_emu.graph import Graph, Op, Phase, Place, Role, Tensor
 from ipu_emu.ops import TABLE
-from ipu_emu.ops.communication.remote_copy_ops import REMOTE_LOAD, REMOTE_STORE, REMOTE_UPDATE
+from ipu_emu.ops.communication.memory_copy_ops import REMOTE_LOAD, REMOTE_STORE, REMOTE_UPDATE
 
 __all__ = ["OUTPUT_LOCATION", "ActivationStorage", "offload_accumulators", "offload_activations", "offload_variables"]
 

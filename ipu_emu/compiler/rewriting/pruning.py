@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from ipu_emu.graph import Graph, Role
 from ipu_emu.ops import TABLE
-from ipu_emu.ops.control.abort import ABORT
+from ipu_emu.ops.control.abort_and_print import ABORT
 
 __all__ = ["prune"]
 

@@ -19,7 +19,7 @@ from ipu_emu.engine.replicas.rounded_reduction import Sum, rounded, wide_room
 from ipu_emu.engine.replicas.shard_collectives import Member, exchange
 from ipu_emu.graph import Op
 from ipu_emu.ops import Call
-from ipu_emu.ops.core.kernel_helpers import call_chain
+from ipu_emu.ops.core.call_chain import call_chain
 from ipu_emu.program.buckets import Bucket, room_of
 from ipu_emu.program.executable import Executable
 from ipu_emu.program.leaf_instructions import (

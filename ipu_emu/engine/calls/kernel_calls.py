@@ -10,7 +10,7 @@ from typing import Any
 
 from gcl.kernels.jit import bound
 from ipu_emu.ops import Call
-from ipu_emu.ops.core.kernel_helpers import CallChain, call_chain
+from ipu_emu.ops.core.call_chain import CallChain, call_chain
 
 __all__ = ["direct"]
 

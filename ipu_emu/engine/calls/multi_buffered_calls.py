@@ -11,7 +11,7 @@ from ipu_emu.engine.calls.instruction_calls import Binder, kind_of
 from ipu_emu.engine.calls.step_counters import Counts
 from ipu_emu.engine.calls.wall_time import Kind
 from ipu_emu.ops import Call
-from ipu_emu.ops.core.kernel_helpers import call_chain
+from ipu_emu.ops.core.call_chain import call_chain
 from ipu_emu.program.leaf_instructions import Leaf, touched
 
 __all__ = ["TurnBinder", "Turns"]

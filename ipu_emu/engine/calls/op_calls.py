@@ -20,7 +20,8 @@ from ipu_emu.engine.replicas.buffers import Buffers
 from ipu_emu.graph import Graph, Op
 from ipu_emu.ops import TABLE, BoundOp, Call
 from ipu_emu.ops.control.loop_and_while import WHILE
-from ipu_emu.ops.core.kernel_helpers import call_chain, storage
+from ipu_emu.ops.core.call_chain import call_chain
+from ipu_emu.ops.core.kernel_helpers import storage
 from ipu_emu.program.memory_plan import node_in
 
 __all__ = ["bind"]

@@ -19,7 +19,7 @@ from ipu_emu.engine.replicas.buffers import Buffers
 from ipu_emu.graph import Graph, Op, Role
 from ipu_emu.ops import BoundOp, Call
 from ipu_emu.ops.control.loop_and_while import BODY_MEMORY_PLAN
-from ipu_emu.ops.core.kernel_helpers import call_chain
+from ipu_emu.ops.core.call_chain import call_chain
 
 __all__ = ["loop"]
 

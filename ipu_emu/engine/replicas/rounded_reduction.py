@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ipu_emu.ops import Call
-from ipu_emu.ops.core.kernel_helpers import call_chain
-from ipu_emu.ops.random.counter_rng import round_stochastically
+from ipu_emu.ops.core.call_chain import call_chain
+from ipu_emu.ops.random.stochastic_rounding import round_stochastically
 
 __all__ = ["Sum", "rounded", "wide_room"]
 

@@ -18,7 +18,7 @@ from weakref import finalize
 import numpy as np
 
 from ipu_emu.ops import Call
-from ipu_emu.ops.core.kernel_helpers import call_chain
+from ipu_emu.ops.core.call_chain import call_chain
 
 __all__ = ["WORTH_A_THREAD", "Workers"]
 

@@ -10,12 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ipu_emu.errors import InternalError
+from ipu_emu.ops.core.call_chain import call_chain
 from ipu_emu.ops.core.op_definition import BoundOp, Call, Kernel
 
 __all__ = [
-    "CallChain",
     "allocating_kernel",
-    "call_chain",
+    "copies_in_place",
     "flat",
     "in_float32",
     "scalar",
@@ -24,22 +24,6 @@ __all__ = [
     "view",
     "with_contiguous_operands",
 ]
-
-
-class CallChain:
-    """One call that makes all ``steps``, in order."""
-
-    def __init__(self, steps: tuple[Call, ...]) -> None:
-        self.steps = steps
-
-    def __call__(self) -> None:
-        for step in self.steps:
-            step()
-
-
-def call_chain(*steps: Call) -> CallChain:
-    """One call that makes all of these, in order; chains among them are opened."""
-    return CallChain(tuple(one for step in steps for one in (step.steps if isinstance(step, CallChain) else (step,))))
 
 
 def ufunc(function: Callable[..., Any]) -> Kernel:
@@ -103,6 +87,12 @@ def in_float32(kernel: Kernel) -> Kernel:
 def _float32_copy(array: NDArray[Any]) -> NDArray[Any]:
     """A place for ``array`` in FLOAT, stored in the same order, if it is DOUBLE."""
     return np.zeros_like(array, np.float32) if array.dtype == np.float64 else array
+
+
+def copies_in_place(bound: BoundOp, updated: slice = slice(None)) -> list[Call]:
+    """Copies of the ``updated`` inputs, in the order of the outputs, to where they are changed."""
+    pairs = zip(bound.outputs, bound.inputs[updated], strict=False)
+    return [partial(np.copyto, out, x) for out, x in pairs if x is not None and not np.shares_memory(out, x)]
 
 
 def _is_reordered(array: NDArray[Any]) -> bool:

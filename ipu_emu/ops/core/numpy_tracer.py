@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from ipu_emu.graph import Tensor
 from ipu_emu.graph.dtype import FLOAT16
-from ipu_emu.ops.core.kernel_helpers import call_chain
+from ipu_emu.ops.core.call_chain import call_chain
 from ipu_emu.ops.core.node import Node
 from ipu_emu.ops.core.op_definition import BoundOp, Call, Kernel, Workspace
 

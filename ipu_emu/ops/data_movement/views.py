@@ -10,10 +10,11 @@ import numpy as np
 
 from ipu_emu.graph.op import GRAPHCORE
 from ipu_emu.ops.core.adjoint import Adjoint, Value
+from ipu_emu.ops.core.call_chain import call_chain
 from ipu_emu.ops.core.cost import copy_cost
-from ipu_emu.ops.core.kernel_helpers import call_chain, view
+from ipu_emu.ops.core.kernel_helpers import view
 from ipu_emu.ops.core.node import Node, OutputTypes
-from ipu_emu.ops.core.op_definition import BoundOp, Call, GradRule, Kernel, OpDef, ShapeRule, always
+from ipu_emu.ops.core.op_definition import BoundOp, Call, GradRule, Kernel, OpDef, ShapeRule
 from ipu_emu.ops.core.shape_rules import axes_of, reshape_target, same
 
 __all__ = ["OPS"]
@@ -123,6 +124,4 @@ OPS = [
     _view("Flatten", _flatten, _back),
     _view("Squeeze", _squeeze, _back, inputs=(1, 2), constant_inputs={1: "axes"}),
     _view("Unsqueeze", _unsqueeze, _back, inputs=(1, 2), constant_inputs={1: "axes"}),
-    # From one IPU to another: never a view.
-    OpDef("IpuCopy", (1, 1), same, _copy, copy_cost, elementwise=True, takes_half=always),
 ]

@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from gcl.kernels.jit import jit
 from ipu_emu.graph.op import GRAPHCORE
 from ipu_emu.ops.core.adjoint import Adjoint, Value
+from ipu_emu.ops.core.call_chain import call_chain
 from ipu_emu.ops.core.cost import per_element
-from ipu_emu.ops.core.kernel_helpers import call_chain, flat, scalar, ufunc
+from ipu_emu.ops.core.kernel_helpers import flat, scalar, ufunc
 from ipu_emu.ops.core.op_definition import BoundOp, Call, GradRule, Kernel, OpDef
 from ipu_emu.ops.core.shape_rules import aligned_shape, broadcast, same
 

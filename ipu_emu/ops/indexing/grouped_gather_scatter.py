@@ -10,8 +10,9 @@ import numpy as np
 
 from ipu_emu.graph.op import GRAPHCORE
 from ipu_emu.ops.core.adjoint import Adjoint, Value
+from ipu_emu.ops.core.call_chain import call_chain
 from ipu_emu.ops.core.cost import copy_cost
-from ipu_emu.ops.core.kernel_helpers import allocating_kernel, call_chain, view, with_contiguous_operands
+from ipu_emu.ops.core.kernel_helpers import allocating_kernel, view, with_contiguous_operands
 from ipu_emu.ops.core.node import Node, OutputTypes
 from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef
 from ipu_emu.ops.core.shape_rules import axis_of

@@ -14,8 +14,9 @@ from ipu_emu.graph import Tensor
 from ipu_emu.graph.dtype import FLOAT16
 from ipu_emu.graph.op import GRAPHCORE
 from ipu_emu.ops.core.adjoint import Adjoint, Value
+from ipu_emu.ops.core.call_chain import call_chain
 from ipu_emu.ops.core.cost import per_element
-from ipu_emu.ops.core.kernel_helpers import call_chain, scalar, view
+from ipu_emu.ops.core.kernel_helpers import scalar, view
 from ipu_emu.ops.core.node import Node, OutputTypes
 from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef
 from ipu_emu.ops.core.shape_rules import reduction_of, same, scalar_or_same

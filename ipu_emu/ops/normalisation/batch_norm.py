@@ -22,8 +22,9 @@ from ipu_emu.graph.op import GRAPHCORE
 from ipu_emu.ops.communication.collective_ops import GROUP as COLLECTIVE_GROUP
 from ipu_emu.ops.communication.collective_ops import MEAN, OPERATOR
 from ipu_emu.ops.core.adjoint import Adjoint, Value
+from ipu_emu.ops.core.call_chain import call_chain
 from ipu_emu.ops.core.cost import per_element
-from ipu_emu.ops.core.kernel_helpers import call_chain, in_float32, scalar, storage
+from ipu_emu.ops.core.kernel_helpers import in_float32, scalar, storage
 from ipu_emu.ops.core.node import Node, OutputTypes, input_node
 from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef, always
 from ipu_emu.ops.core.rewrite import Rewrite

@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 from ipu_emu.graph.dtype import FLOAT, FLOAT16
 from ipu_emu.graph.op import GRAPHCORE
 from ipu_emu.ops.core.adjoint import Adjoint, Value
+from ipu_emu.ops.core.call_chain import call_chain
 from ipu_emu.ops.core.cost import per_element
-from ipu_emu.ops.core.kernel_helpers import call_chain, in_float32
+from ipu_emu.ops.core.kernel_helpers import in_float32
 from ipu_emu.ops.core.node import Node, OutputTypes
 from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef
 from ipu_emu.ops.core.row_kernels import norm, norm_grad

@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ipu_emu.graph import Graph, Op
+from ipu_emu.ops.core.call_chain import call_chain
 from ipu_emu.ops.core.cost import per_element
-from ipu_emu.ops.core.kernel_helpers import call_chain, in_float32, view, with_contiguous_operands
+from ipu_emu.ops.core.kernel_helpers import in_float32, view, with_contiguous_operands
 from ipu_emu.ops.core.node import Node, OutputTypes, input_node
 from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef, always
 from ipu_emu.ops.core.rewrite import Rewrite

@@ -14,15 +14,17 @@ reads is always one run of neighbours for a row of the output:
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ipu_emu.codegen.compiled_call import named_call, offsets, relocation
+from ipu_emu.codegen.compiled_call import call, named_call, offsets, relocation
 from ipu_emu.codegen.dot_kernel import DOT_COLUMNS, DOT_ROWS, DOTS, dots
 from ipu_emu.codegen.llvm_compiler import vector_width
+from ipu_emu.codegen.strided_copy import pad
 from ipu_emu.ops.core.op_definition import Call
 from ipu_emu.ops.core.sliding_windows import Windows
 from ipu_emu.ops.products.output_blocks import (
@@ -33,9 +35,79 @@ from ipu_emu.ops.products.output_blocks import (
     whole_and_rest,
     whole_blocks,
 )
-from ipu_emu.ops.products.strided_planes import PlaneAxis, padding
 
 __all__ = ["Direct"]
+
+# Planes: a padded image cut by its strides, so that each tap reads a run of neighbours
+
+
+@dataclass(frozen=True)
+class PlaneAxis:
+    """One axis of the windows: which plane each tap reads, and how far into it."""
+
+    size: int
+    out: int
+    stride: int
+    before: int
+    taps: tuple[tuple[int, int], ...]  # (plane, shift)
+
+    @classmethod
+    def of(cls, windows: Windows, axis: int) -> PlaneAxis:
+        stride, dilation = windows.strides[axis], windows.dilations[axis]
+        taps = tuple((i * dilation % stride, i * dilation // stride) for i in range(windows.kernel[axis]))
+        return cls(windows.input[axis], windows.output[axis], stride, windows.pads[axis], taps)
+
+    @property
+    def reach(self) -> int:
+        return max(shift for _, shift in self.taps)
+
+    @property
+    def length(self) -> int:
+        """Of every plane."""
+        return self.out + self.reach
+
+    def planes(self) -> list[int]:
+        return sorted({plane for plane, _ in self.taps})
+
+    def inside(self, plane: int) -> tuple[int, int]:
+        """The places [low, high) of a plane that hold the image, not _padded_plane."""
+        low = max(0, -((plane - self.before) // self.stride))
+        high = min(self.length, (self.before + self.size - 1 - plane) // self.stride + 1)
+        return low, max(low, high)
+
+    def place(self, plane: int, index: int) -> int:
+        """The place in the image of place ``index`` of a plane."""
+        return index * self.stride + plane - self.before
+
+
+def _padded_plane(
+    x: _Array, target: _Array, rows: int, first: int, stride: int, columns: PlaneAxis, plane: int
+) -> Call:
+    """Copy one plane of ``x`` [C, H, W, N] to ``target`` [C, rows, columns, N]."""
+    batch = x.shape[3]
+    low, high = columns.inside(plane)
+    start = columns.place(plane, low) if high > low else 0
+    runs, run = (1, (high - low) * batch) if columns.stride == 1 else (high - low, batch)
+    if high <= low:
+        runs = run = 0
+    return call(
+        pad(x.dtype == np.float16),
+        x[:, :, start:],
+        target,
+        x.shape[0],
+        rows,
+        x.shape[1],
+        first,
+        stride,
+        x.strides[1],
+        x.strides[0],
+        columns.length * batch,
+        low * batch,
+        runs,
+        run,
+        columns.stride * x.strides[2],
+    )
+
 
 _Array = NDArray[Any]
 
@@ -135,7 +207,7 @@ class Direct:
                 target = scratch[len(steps) * each : (len(steps) + 1) * each]
                 first = row_plane - self.rows.before
                 steps.append(
-                    padding(x, target, self.rows.length, first, self.rows.stride, self.columns, column_plane)
+                    _padded_plane(x, target, self.rows.length, first, self.rows.stride, self.columns, column_plane)
                 )
         return scratch, steps
 
@@ -149,7 +221,7 @@ class Direct:
         if down or right or g.dtype == np.float16:
             around = PlaneAxis(self.columns.out, self.columns.out + right, 1, right, ((0, 0), (0, right)))
             image = scratch[0]
-            steps.append(padding(g, image, height, -down, 1, around, 0))
+            steps.append(_padded_plane(g, image, height, -down, 1, around, 0))
         else:
             image = g
         used = 0

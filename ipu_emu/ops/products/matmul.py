@@ -13,8 +13,9 @@ from ipu_emu.codegen.gemm import gemm, gemm_workspace
 from ipu_emu.errors import RefusedError
 from ipu_emu.graph.dtype import FLOAT16
 from ipu_emu.ops.core.adjoint import Adjoint, Value
+from ipu_emu.ops.core.call_chain import call_chain
 from ipu_emu.ops.core.cost import flops
-from ipu_emu.ops.core.kernel_helpers import call_chain, scalar
+from ipu_emu.ops.core.kernel_helpers import scalar
 from ipu_emu.ops.core.node import Node, OutputTypes
 from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef, always
 

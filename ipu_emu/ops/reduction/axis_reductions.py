@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from gcl.kernels.jit import jit
 from ipu_emu.codegen.llvm_compiler import vector_width
 from ipu_emu.ops.core.adjoint import Adjoint, Value
+from ipu_emu.ops.core.call_chain import call_chain
 from ipu_emu.ops.core.cost import flops
-from ipu_emu.ops.core.kernel_helpers import allocating_kernel, call_chain, scalar, view, with_contiguous_operands
+from ipu_emu.ops.core.kernel_helpers import allocating_kernel, scalar, view, with_contiguous_operands
 from ipu_emu.ops.core.node import Node, OutputTypes
 from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef, nothing
 from ipu_emu.ops.core.row_kernels import column_sums

@@ -13,13 +13,14 @@ from numpy.typing import NDArray
 
 from gcl.kernels.jit import jit
 from ipu_emu.graph.dtype import FLOAT
+from ipu_emu.ops.core.call_chain import call_chain
 from ipu_emu.ops.core.cost import per_element
-from ipu_emu.ops.core.kernel_helpers import call_chain, flat, storage
+from ipu_emu.ops.core.kernel_helpers import copies_in_place, flat, storage
 from ipu_emu.ops.core.node import Node, OutputTypes
 from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef
 from ipu_emu.ops.core.shape_rules import same
 
-__all__ = ["LAMB_DIRECTION", "LAMB_STEP", "OPS", "copies_in_place", "norm"]
+__all__ = ["LAMB_DIRECTION", "LAMB_STEP", "OPS", "norm"]
 
 LAMB_DIRECTION, LAMB_STEP = "LambDirection", "LambStep"
 
@@ -133,12 +134,6 @@ def lamb_step(w: _Array, x: _Array, whole_w: _Array, whole_x: _Array, rate: _Arr
     factor = rate[()] * np.float32(ratio)
     for i in range(w.size):
         w[i] = w[i] - factor * x[i]
-
-
-def copies_in_place(bound: BoundOp, updated: slice = slice(None)) -> list[Call]:
-    """Copies of the ``updated`` inputs, in the order of the outputs, to where they are changed."""
-    pairs = zip(bound.outputs, bound.inputs[updated], strict=False)
-    return [partial(np.copyto, out, x) for out, x in pairs if x is not None and not np.shares_memory(out, x)]
 
 
 def _adam(bound: BoundOp) -> Call:

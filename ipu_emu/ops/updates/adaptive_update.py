@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gcl.kernels.jit import jit
+from ipu_emu.ops.core.call_chain import call_chain
 from ipu_emu.ops.core.cost import per_element
-from ipu_emu.ops.core.kernel_helpers import call_chain, flat
+from ipu_emu.ops.core.kernel_helpers import copies_in_place, flat
 from ipu_emu.ops.core.node import Node, OutputTypes
 from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef
-from ipu_emu.ops.updates.adam_update import copies_in_place
 
 __all__ = ["OPS"]
 

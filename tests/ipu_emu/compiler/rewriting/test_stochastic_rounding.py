@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ipu_emu import popart
-from ipu_emu.ops.random.counter_rng import round_stochastically
+from ipu_emu.ops.random.stochastic_rounding import round_stochastically
 from tests.ipu_emu.helpers.sessions import device, options, train
 from tests.ipu_emu.helpers.threaded_instances import Instance, on_instances, session_on
 

@@ -1,4 +1,4 @@
-"""PrintTensor: passes a tensor on and writes it to the standard error, and its gradient in the backward pass."""
+"""Abort and PrintTensor: ops that end the step with an error, or print a tensor and its gradient (aiGraphcore)."""
 
 from __future__ import annotations
 
@@ -6,13 +6,40 @@ import sys
 
 import numpy as np
 
+from ipu_emu.errors import ApplicationRuntimeError
+from ipu_emu.graph.dtype import BOOL
 from ipu_emu.graph.op import GRAPHCORE
 from ipu_emu.ops.core.adjoint import Adjoint, Value
 from ipu_emu.ops.core.cost import copy_cost
+from ipu_emu.ops.core.node import Node, OutputTypes
 from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef
 from ipu_emu.ops.core.shape_rules import same
 
-__all__ = ["OPS"]
+__all__ = ["ABORT", "OPS"]
+
+ABORT = "Abort"
+
+
+def _abort_shape(node: Node) -> OutputTypes:
+    if node.has_input(0) and node.input(0).nelms != 1:
+        raise node.fail(f"one number is needed, found {node.input(0)}")
+    return [(BOOL, ())]
+
+
+def _abort(bound: BoundOp) -> Call:
+    test = bound.input(0) if bound.inputs else None
+    op, done = bound.node.op, bound.outputs[0]
+
+    def run() -> None:
+        done[()] = test is None or bool(test.any())
+        if done:
+            raise ApplicationRuntimeError(f"The program was aborted by Op {op.type} ({op.outputs[0]})")
+
+    return run
+
+
+# PrintTensor
+
 
 #: Prints what it is given; stands for the gradient of a PrintTensor.
 _PRINTED = "PrintedGradient"
@@ -51,4 +78,9 @@ def _entry(type: str, domain: str = "") -> OpDef:
     return OpDef(type, (1, 1), same, _print, copy_cost, grad, elementwise=True, domain=domain, random=True)
 
 
-OPS = [_entry("PrintTensor", GRAPHCORE), _entry(_PRINTED)]
+OPS = [
+    # Its input may be constant, but it must not run before the step.
+    OpDef(ABORT, (0, 1), _abort_shape, _abort, copy_cost, domain=GRAPHCORE, random=True),
+    _entry("PrintTensor", GRAPHCORE),
+    _entry(_PRINTED),
+]

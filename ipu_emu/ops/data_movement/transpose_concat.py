@@ -1,4 +1,4 @@
-"""Ops that move elements without changing them."""
+"""Transpose, Expand, Tile, Concat, Split: ops that move or copy elements without changing them."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 
 from ipu_emu.codegen.compiled_call import relocation
-from ipu_emu.graph.dtype import dtype_numbered
 from ipu_emu.ops.core.adjoint import Adjoint, Value
+from ipu_emu.ops.core.call_chain import call_chain
 from ipu_emu.ops.core.cost import copy_cost
-from ipu_emu.ops.core.kernel_helpers import call_chain
 from ipu_emu.ops.core.node import Node, OutputTypes
 from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef
 from ipu_emu.ops.core.shape_rules import axis_of
@@ -160,21 +159,6 @@ def _split_grad(d: Adjoint) -> Value:
     return first.op("Concat", *others, axis=d.attribute("axis", 0))
 
 
-# Types
-
-
-def _cast_shape(node: Node) -> OutputTypes:
-    return [(dtype_numbered(node.attribute("to", 1)), node.input(0).shape)]
-
-
-def _cast_grad(d: Adjoint) -> Value:
-    return d.g.op("Cast", to=d.x.tensor.dtype.onnx)
-
-
-def _cast_like(node: Node) -> OutputTypes:
-    return [(node.input(1).dtype, node.input(0).shape)]
-
-
 def _tile(bound: BoundOp) -> Call:
     """Every axis of the result as (repeat, element); splitting an axis is a view of any array."""
     x, y, repeats = bound.input(0), bound.outputs[0], _repeats(bound.node)
@@ -197,6 +181,4 @@ OPS = [
     OpDef("Tile", (2, 2), _tile_shape, _tile, copy_cost, lambda d: [_tile_grad(d)], constant_inputs={1: "repeats"}),
     OpDef("Concat", (1, None), _concat_shape, _concat, copy_cost, _concat_grad),
     OpDef("Split", (1, 2), _split_shape, _split, copy_cost, _split_grad, constant_inputs={1: "split"}),
-    OpDef("Cast", (1, 1), _cast_shape, _copy, copy_cost, _cast_grad),
-    OpDef("CastLike", (2, 2), _cast_like, _copy, copy_cost, lambda d: [_cast_grad(d)]),
 ]

@@ -1,5 +1,6 @@
-"""Remote: copies between the memory of an IPU and Streaming Memory.
+"""Memory copies: between two IPUs, and between an IPU and Streaming Memory.
 
+IpuCopy       a value on one IPU -> a copy on another
 RemoteLoad    what lies in Streaming Memory -> a copy on the IPU
 RemoteStore   a value on the IPU -> a copy in Streaming Memory
 RemoteUpdate  (variable in Streaming Memory, its new value on the IPU) -> the variable
@@ -25,6 +26,7 @@ def _copy(bound: BoundOp) -> Call:
 
 
 OPS = [
+    OpDef("IpuCopy", (1, 1), same, _copy, copy_cost, elementwise=True, takes_half=always),
     OpDef(REMOTE_LOAD, (1, 1), same, _copy, copy_cost, elementwise=True, takes_half=always),
     OpDef(REMOTE_STORE, (1, 1), same, _copy, copy_cost, elementwise=True, takes_half=always),
     OpDef(REMOTE_UPDATE, (2, 2), same, _copy, copy_cost, updates=(0,), elementwise=True, takes_half=always),

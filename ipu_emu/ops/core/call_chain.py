@@ -1,0 +1,23 @@
+"""Call chain: several prepared calls as one."""
+
+from __future__ import annotations
+
+from ipu_emu.ops.core.op_definition import Call
+
+__all__ = ["CallChain", "call_chain"]
+
+
+class CallChain:
+    """One call that makes all ``steps``, in order."""
+
+    def __init__(self, steps: tuple[Call, ...]) -> None:
+        self.steps = steps
+
+    def __call__(self) -> None:
+        for step in self.steps:
+            step()
+
+
+def call_chain(*steps: Call) -> CallChain:
+    """One call that makes all of these, in order; chains among them are opened."""
+    return CallChain(tuple(one for step in steps for one in (step.steps if isinstance(step, CallChain) else (step,))))

@@ -1,0 +1,69 @@
+"""Accumulation ops: what adds the gradients of micro-batches up, in place, and CopyVarUpdate."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+
+from ipu_emu.graph.op import GRAPHCORE
+from ipu_emu.ops.core.call_chain import call_chain
+from ipu_emu.ops.core.cost import per_element
+from ipu_emu.ops.core.node import Node, OutputTypes
+from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef
+from ipu_emu.ops.core.shape_rules import same
+
+__all__ = ["OPS"]
+
+
+def _copy_into(bound: BoundOp) -> Call:
+    return partial(np.copyto, bound.outputs[0], bound.input(1))
+
+
+def _add_into(bound: BoundOp) -> Call:
+    return partial(np.add, bound.input(0), bound.input(1), bound.outputs[0])
+
+
+def _mean_into(bound: BoundOp) -> Call:
+    total, g, keep, take = (bound.input(i) for i in range(4))
+    out, share = bound.outputs[0], bound.scratch[0].reshape(g.shape)
+    return call_chain(
+        partial(np.multiply, g, take, share),
+        partial(np.multiply, total, keep, out),
+        partial(np.add, out, share, out),
+    )
+
+
+def _update_shape(node: Node) -> OutputTypes:
+    old, new = node.input(0), node.input(1)
+    if (old.dtype, old.shape) != (new.dtype, new.shape):
+        raise node.fail(f"{new} cannot take the place of {old}; give it the same type and shape")
+    return same(node)
+
+
+OPS = [
+    # (total, g): the first micro-batch, the others; MeanInto(total, g, keep, take) keeps a running mean.
+    OpDef("CopyInto", (2, 2), same, _copy_into, per_element(0), updates=(0,), elementwise=True),
+    OpDef(
+        "CopyVarUpdate",
+        (2, 2),
+        _update_shape,
+        _copy_into,
+        per_element(0),
+        updates=(0,),
+        elementwise=True,
+        domain=GRAPHCORE,
+    ),
+    OpDef("AddInto", (2, 2), same, _add_into, per_element(1), updates=(0,), elementwise=True),
+    OpDef(
+        "MeanInto",
+        (4, 4),
+        same,
+        _mean_into,
+        per_element(3),
+        None,
+        lambda node: [node.input(1).nelms],
+        updates=(0,),
+        elementwise=True,
+    ),
+]
