@@ -1,40 +1,31 @@
-"""held: a lock between processes on one machine, for work that one of them does and the others then find done."""
+"""File lock: a lock between processes of one host, for work that one of them does and the others then find done."""
 
 from __future__ import annotations
 
-import fcntl
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from time import monotonic, sleep
 
 __all__ = ["held"]
 
+_POLL_SECONDS = 0.02
+
 
 @contextmanager
-def held(path: Path, patience: float) -> Iterator[None]:
-    """Hold the lock file ``path``; go on without it where files cannot be made, or after ``patience`` seconds.
+def held(path: Path, timeout: float) -> Iterator[None]:
+    """Hold the lock file ``path``; continue without it where it cannot be made, or after ``timeout`` seconds.
 
-    It serves to save work, so going on without it is right: the holder may hang. A holder that dies lets go of it.
+    The lock only saves work, so continuing without it is right: its holder may hang. The kernel releases the lock of
+    a process that dies.
     """
+    from filelock import FileLock  # only those who compile need it: 30 ms
+
+    lock = FileLock(
+        path, timeout, mode=0o600, poll_interval=_POLL_SECONDS, thread_local=False, fallback_to_soft=False
+    )
+    with suppress(OSError):  # a time-out is one, too
+        lock.acquire()
     try:
-        file = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-    except OSError:
-        yield
-        return
-    deadline = monotonic() + patience
-    try:
-        while monotonic() < deadline:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                sleep(0.02)
-            except OSError:  # a file system without locks
-                break
         yield
     finally:
-        with suppress(OSError):
-            fcntl.flock(file, fcntl.LOCK_UN)  # a process forked meanwhile has the file too: closing would not do
-        os.close(file)
+        lock.release()

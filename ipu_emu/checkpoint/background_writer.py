@@ -21,9 +21,9 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from ipu_emu.atomic_write import replace_file
 from ipu_emu.checkpoint.checkpoint_folder import Folder, Manifest
 from ipu_emu.checkpoint.safetensors_file import write
+from popdist_py.atomic_write import replace_file
 
 __all__ = ["Writer"]
 
@@ -85,11 +85,12 @@ class Writer:
         try:
             digest = write(path, arrays, pause=self._resting())
             note = json.dumps([path.stat().st_size, digest]).encode()
-            return replace_file(str(_note(path)), note)
+            replace_file(_note(path), note)
         except OSError as error:
             with contextlib.suppress(OSError):
                 path.unlink()
             return f"{path}: {error.strerror or error}"
+        return ""
 
     def _resting(self) -> Callable[[], None]:
         """A pause between pieces."""

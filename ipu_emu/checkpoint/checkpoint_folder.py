@@ -13,7 +13,6 @@ A directory gets its name, by one rename, when all that it lists has reached the
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import shutil
@@ -22,9 +21,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ipu_emu.atomic_write import replace_file
+from filelock import FileLock, Timeout
+
 from ipu_emu.checkpoint.safetensors_file import checksum
 from ipu_emu.errors import EmulatorError
+from popdist_py.atomic_write import replace_file
 
 __all__ = ["CheckpointError", "Folder", "Manifest"]
 
@@ -68,7 +69,8 @@ class Folder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._lock: int | None = None
+        # Held as long as the job writes; forked workers of feeds close their copy of it.
+        self._lock = FileLock(path / _LOCK, timeout=0, thread_local=False, fallback_to_soft=False)
 
     # Writing
 
@@ -76,15 +78,12 @@ class Folder:
         """Make the directory, keep other jobs out, and clear what a killed job left half-written."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            self._lock = os.open(self.path / _LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o644)
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            self.close()
+            self._lock.acquire()
+        except Timeout:
             raise CheckpointError(
                 f"another job writes checkpoints to {self.path}; give each job a folder of its own"
             ) from None
         except OSError as error:
-            self.close()
             raise CheckpointError(
                 f"checkpoints cannot be written to {self.path}: {error.strerror}; choose another folder"
             ) from error
@@ -93,9 +92,7 @@ class Folder:
 
     def close(self) -> None:
         """Let other jobs in."""
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
+        self._lock.release()
 
     def begin(self, step: int) -> Path:
         """An empty directory for the parts of a checkpoint."""
@@ -113,13 +110,12 @@ class Folder:
     def commit(self, manifest: Manifest, keep: int) -> None:
         """Make the parts a checkpoint, the latest one; of the older ones keep ``keep`` - 1."""
         part, final = self.part(manifest.step), self.path / _name(manifest.step)
-        _write(part / _MANIFEST, manifest.encoded())
-        _sync(part)
+        replace_file(part / _MANIFEST, manifest.encoded(), sync=True)
         if final.exists():  # of a run before, which this one did not go on from
             self._remove(final.name)
         part.rename(final)
         _sync(self.path)
-        _write(self.path / _LATEST, final.name.encode() + b"\n")
+        replace_file(self.path / _LATEST, final.name.encode() + b"\n", sync=True)
         newest_first = [name for name in self.names() if name != final.name]
         for name in newest_first[max(0, keep - 1) :]:
             self._remove(name)
@@ -166,14 +162,6 @@ class Folder:
 
 def _name(step: int) -> str:
     return f"step-{step:09}"
-
-
-def _write(path: Path, data: bytes) -> None:
-    failed = replace_file(str(path), data)
-    if failed:
-        raise OSError(f"{path}: {failed}")
-    with path.open("rb") as file:
-        os.fsync(file.fileno())
 
 
 def _sync(folder: Path) -> None:

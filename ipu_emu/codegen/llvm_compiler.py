@@ -10,9 +10,9 @@ again.
 from __future__ import annotations
 
 import ctypes
-import os
 import zlib
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, wraps
 from hashlib import sha256
@@ -23,8 +23,8 @@ from typing import Any, ParamSpec
 import llvmlite
 import llvmlite.binding as llvm
 
-from ipu_emu.atomic_write import replace_file
 from ipu_emu.codegen.kernel_folder import kernel_folder
+from popdist_py.atomic_write import replace_file
 
 __all__ = ["Function", "generated", "vector_width"]
 
@@ -150,4 +150,5 @@ def _save(key: str, code: bytes) -> None:
     """Keep a kernel; where that is impossible it is compiled again next time."""
     folder: Path | None = kernel_folder()
     if folder is not None:
-        replace_file(os.fspath(folder / key), _MAGIC + zlib.crc32(code).to_bytes(4, "little") + code)
+        with suppress(OSError):
+            replace_file(folder / key, _MAGIC + zlib.crc32(code).to_bytes(4, "little") + code)

@@ -11,10 +11,10 @@ import numpy as np
 import onnx
 import onnx.inliner
 
-from ipu_emu.atomic_write import replace_file
 from ipu_emu.errors import EmulatorError
 from ipu_emu.graph.onnx_tensors import array_of, proto_of
 from ipu_emu.graph.protobuf_wire import without_large_data
+from popdist_py.atomic_write import replace_file
 
 __all__ = [
     "External",
@@ -126,9 +126,12 @@ def write_external(data: Mapping[str, np.ndarray], external: External) -> None:
 
 
 def _write(what: str, file: str | os.PathLike[str], *parts: bytes | memoryview) -> None:
-    failed = replace_file(os.fspath(file), *parts)
-    if failed:
-        raise EmulatorError(f"Cannot write the {what} '{file}': {failed}; name a file that can be written")
+    try:
+        replace_file(file, *parts)
+    except OSError as error:
+        raise EmulatorError(
+            f"Cannot write the {what} '{file}': {error.strerror}; name a file that can be written"
+        ) from error
 
 
 def external_beside(model: str, external: External) -> External:

@@ -4,6 +4,8 @@ A file for each system, in a folder of the user's own. A process that has IPU i 
 byte i, or in a job of the launcher, which has a system of its own, byte job x 65,536 + i. The kernel takes the locks
 of a process back when it ends, however that comes, so nothing can be left behind. Where no such file can be had, a
 process has a system for itself.
+
+These are locks on byte ranges, which the filelock package does not have: the kernel can be asked who holds which.
 """
 
 from __future__ import annotations

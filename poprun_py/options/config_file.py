@@ -17,8 +17,8 @@ from collections.abc import Iterator
 from difflib import get_close_matches
 from typing import Any
 
+from popdist_py.atomic_write import replace_file
 from poprun_py.errors import UsageError
-from poprun_py.linux.atomic_write import replace
 from poprun_py.options.option_table import OPTIONS, LaunchOptions, Option
 from poprun_py.options.parser import Reading
 
@@ -73,7 +73,7 @@ def export(options: LaunchOptions) -> None:
     except UnicodeEncodeError:
         raise UsageError([f"--export-config {path}: a value is not UTF-8, and only that can be written"]) from None
     try:
-        replace(path, text)
+        replace_file(path, text, sync=True, owner_only=True)
     except OSError as error:
         raise UsageError(
             [f"--export-config {path}: the file cannot be written: {error.strerror}; name another one"]

@@ -7,7 +7,6 @@ hosts share a home, the jobs of other hosts are taken for alive: nobody here can
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import time
@@ -16,8 +15,8 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from popdist_py.atomic_write import replace_file
 from poprun_py.errors import PoprunError, VipuBusyError
-from poprun_py.linux.atomic_write import replace as replace_file
 from poprun_py.vipu.partition import Decision, Job, Partition, Request, decide
 
 __all__ = ["PartitionFile", "partition_file", "started"]
@@ -87,26 +86,25 @@ class PartitionFile:
     @contextmanager
     def _locked(self, wanted: Request) -> Iterator[None]:
         """Wait for the turn, as long as --vipu-server-timeout says."""
-        descriptor = self._open_lock()
-        end = time.monotonic() + wanted.server.timeout
-        try:
-            while not _try_lock(descriptor):
-                if time.monotonic() > end:
-                    raise VipuBusyError(
-                        f"the V-IPU server {wanted.server.address} did not answer within {wanted.server.timeout:g} "
-                        f"s: another process holds {self.path}.lock; end it or raise --vipu-server-timeout"
-                    )
-                time.sleep(_PAUSE)
-            yield
-        finally:
-            os.close(descriptor)
+        from filelock import FileLock, Timeout  # most launches have no partition
 
-    def _open_lock(self) -> int:
+        lock = FileLock(
+            f"{self.path}.lock", wanted.server.timeout, mode=0o600, poll_interval=_PAUSE, fallback_to_soft=False
+        )
         try:
             os.makedirs(os.path.dirname(self.path), mode=0o700, exist_ok=True)
-            return os.open(f"{self.path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            lock.acquire()
+        except Timeout:
+            raise VipuBusyError(
+                f"the V-IPU server {wanted.server.address} did not answer within {wanted.server.timeout:g} "
+                f"s: another process holds {self.path}.lock; end it or raise --vipu-server-timeout"
+            ) from None
         except OSError as error:
             raise self._unusable(error) from None
+        try:
+            yield
+        finally:
+            lock.release()
 
     def _read(self) -> list[Partition]:
         try:
@@ -127,7 +125,7 @@ class PartitionFile:
     def _write(self, partitions: list[Partition]) -> None:
         text = json.dumps({"partitions": [asdict(partition) for partition in partitions]}, indent=1)
         try:
-            replace_file(self.path, text.encode())
+            replace_file(self.path, text.encode(), sync=True, owner_only=True)
         except OSError as error:
             raise self._unusable(error) from None
 
@@ -173,11 +171,3 @@ def started(pid: int) -> int:
             return int(stream.read().rpartition(b")")[2].split()[19])
     except (OSError, ValueError, IndexError):
         return -1
-
-
-def _try_lock(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True

@@ -12,10 +12,10 @@ from pathlib import Path
 from textwrap import fill
 from typing import Any
 
-from ipu_emu.atomic_write import replace_file, unwritable
 from ipu_emu.errors import EmulatorError
 from ipu_emu.hostio.probe.bottleneck_analysis import contradiction_in, overhead_of
 from ipu_emu.hostio.probe.program_runs import ProgramRun
+from popdist_py.atomic_write import replace_file, write_fault
 
 __all__ = ["check_outputs", "rate", "write_html", "write_json", "write_png"]
 
@@ -41,9 +41,9 @@ def rate(run: ProgramRun) -> str:
 def check_outputs(json_file: Path | None, png: Path | None, html_file: Path | None) -> None:
     """Raise EmulatorError, before anything is measured, for what could not be written afterwards."""
     for option, path in (("--json", json_file), ("--png", png), ("--html", html_file)):
-        trouble = unwritable(str(path)) if path else ""
-        if trouble:
-            raise EmulatorError(f"{option} {path} cannot be written: {trouble}; choose another place")
+        fault = write_fault(path) if path else ""
+        if fault:
+            raise EmulatorError(f"{option} {path} cannot be written: {fault}")
     if png and find_spec("matplotlib") is None:
         raise EmulatorError("--png needs matplotlib; pip install 'poprun-py[plots]', or use --html")
 
@@ -115,9 +115,10 @@ def _counts(runs: Sequence[ProgramRun]) -> list[int]:
 
 
 def _write(path: Path, data: bytes) -> None:
-    trouble = replace_file(str(path), data)
-    if trouble:
-        raise EmulatorError(f"{path} could not be written: {trouble}")
+    try:
+        replace_file(path, data)
+    except OSError as error:
+        raise EmulatorError(f"{path} cannot be written: {error.strerror}; choose another place") from error
 
 
 _PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>Host I/O</title>

@@ -12,8 +12,8 @@ from typing import Any
 import click
 from rich.console import Console
 
-from ipu_emu.atomic_write import replace_file
 from ipu_emu.errors import EmulatorError
+from popdist_py.atomic_write import replace_file
 
 __all__ = ["console", "print_json", "write"]
 
@@ -32,8 +32,9 @@ def print_json(value: Any) -> None:
 
 
 def write(path: Path, data: bytes) -> None:
-    """Write a file whole or not at all, and say so; raise EmulatorError if that cannot be."""
-    reason = replace_file(str(path), data)
-    if reason:
-        raise EmulatorError(f"{path} cannot be written: {reason}; choose another place")
+    """Write a file and print its name to standard error; raise EmulatorError if it cannot be written."""
+    try:
+        replace_file(path, data)
+    except OSError as error:
+        raise EmulatorError(f"{path} cannot be written: {error.strerror}; choose another place") from error
     click.echo(f"written: {path}", err=True)

@@ -21,13 +21,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gcl.kernels.file_lock import held
-from ipu_emu.atomic_write import replace_file
 from ipu_emu.codegen.llvm_compiler import vector_width
 from ipu_emu.compiler.cache.executable_codec import Encoder
 from ipu_emu.compiler.cache.executable_file import from_bytes, to_bytes
 from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import Graph
 from ipu_emu.program.executable import Executable
+from popdist_py.atomic_write import replace_file
 
 __all__ = ["cache_key", "compiled_once", "load_executable", "save_executable", "with_variables", "without_variables"]
 
@@ -77,11 +77,12 @@ def save_executable(
     graph = without_variables(executable.graph)
     graph.data |= variables or {}
     data = to_bytes(replace(executable, graph=graph), key)
-    failed = replace_file(os.fspath(path), data)
-    if failed:
+    try:
+        replace_file(path, data)
+    except OSError as error:
         raise EmulatorError(
-            f"Cannot write the executable '{os.fspath(path)}': {failed}; name a file that can be written"
-        )
+            f"Cannot write the executable '{os.fspath(path)}': {error.strerror}; name a file that can be written"
+        ) from error
 
 
 def load_executable(path: str | os.PathLike[str], key: str | None = None) -> Executable:

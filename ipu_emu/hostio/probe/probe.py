@@ -18,9 +18,9 @@ from typing import Protocol
 import psutil
 
 import popdist_py
-from ipu_emu.atomic_write import replace_file
 from ipu_emu.errors import FeedError
 from ipu_emu.hostio.data.data_modes import DataMode
+from popdist_py.atomic_write import replace_file
 
 __all__ = ["REPORTS_VARIABLE", "STEPS_VARIABLE", "FeedMeasurement", "Probe", "StepProbe"]
 
@@ -126,9 +126,10 @@ class Probe:
             workers=source.workers,
         )
         name = self._folder / f"{measured.instance}-{os.getpid()}-{id(source)}.json"
-        trouble = replace_file(str(name), json.dumps(asdict(measured)).encode())
-        if trouble:
-            raise FeedError(f"The report of a feed cannot be written to {name}: {trouble}")
+        try:
+            replace_file(name, json.dumps(asdict(measured)).encode())
+        except OSError as error:
+            raise FeedError(f"The report of a feed cannot be written to {name}: {error.strerror}") from error
 
     def _processes(self) -> list[psutil.Process]:
         return [self._process, *self._process.children(recursive=True)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import multiprocessing
 import os
 import warnings
@@ -93,7 +94,7 @@ def test_what_sizes_of_scratch_depend_on_is_in_the_key(monkeypatch: pytest.Monke
     assert "codegen" in executable_cache._COMPILER
     found = set()
     for width in (8, 16):
-        monkeypatch.setattr(executable_cache, "lanes", lambda width=width: width)
+        monkeypatch.setattr(executable_cache, "vector_width", lambda width=width: width)
         found.add(executable_cache._compiler.__wrapped__())
     assert len(found) == 2
 
@@ -145,8 +146,8 @@ def test_a_folder_that_cannot_be_made_costs_a_warning(tmp_path: Path, monkeypatc
 
 
 def test_a_full_disk_costs_a_warning_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(path: str, data: bytes) -> str:
-        return "No space left on device"
+    def full(path: object, data: bytes) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setenv("POPART_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(executable_cache, "replace_file", full)

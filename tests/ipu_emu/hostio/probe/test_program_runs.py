@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -19,7 +18,6 @@ import pytest
 from click.testing import CliRunner, Result
 
 from ipu_emu import popart
-from ipu_emu.atomic_write import replace_file
 from ipu_emu.cli import main
 from ipu_emu.errors import EmulatorError, FeedError
 from ipu_emu.hostio import DataMode, Feed, InfeedQueue
@@ -314,16 +312,6 @@ def test_files_that_cannot_be_written_are_told_before_anything_runs(tmp_path: Pa
         done = CliRunner().invoke(main, ["hostio", "--instances", "1", option, str(file), str(program)])
         assert done.exit_code == 2
         assert f"{option} {file} cannot be written: {reason}" in done.output
-
-
-def test_writing_to_a_pipe_leaves_it_there(tmp_path: Path) -> None:
-    pipe = tmp_path / "pipe"
-    os.mkfifo(pipe)
-    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
-    assert replace_file(str(pipe), b"text") == ""
-    assert os.read(reader, 100) == b"text"
-    os.close(reader)
-    assert pipe.is_fifo()
 
 
 def test_sigterm_ends_the_job_too(tmp_path: Path) -> None:

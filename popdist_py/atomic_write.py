@@ -1,0 +1,84 @@
+"""Atomic write: writes a file completely or not at all, under a temporary name in the same folder."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+
+__all__ = ["replace_file", "write_fault"]
+
+#: Characters of a file's name that its temporary name repeats; names have at most 255 bytes.
+_NAME_CHARACTERS = 40
+
+
+def replace_file(
+    path: str | os.PathLike[str], *parts: bytes | memoryview, sync: bool = False, owner_only: bool = False
+) -> None:
+    """Write ``parts`` to ``path``; raise OSError and leave what was there if that fails.
+
+    A symbolic link stays one: the file that it points to is replaced. A device or a pipe, such as /dev/stdout, is
+    written to directly. With ``sync``, content and name are on the disk on return; with ``owner_only``, nobody else
+    may read the file.
+    """
+    target = _resolved(os.path.abspath(path))
+    if _is_stream(target):
+        with open(target, "wb") as stream:
+            stream.writelines(parts)
+        return
+    folder, name = os.path.split(target)
+    temporary = os.path.join(folder, f".{name[:_NAME_CHARACTERS]}.{os.urandom(4).hex()}.tmp")
+    try:
+        _write(temporary, parts, sync, 0o600 if owner_only else 0o666)
+        os.replace(temporary, target)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(temporary)
+        raise
+    if sync:
+        _sync_folder(folder)
+
+
+def write_fault(path: str | os.PathLike[str]) -> str:
+    """Return why ``path`` cannot be written and what to do, as far as that can be seen before writing; else ''."""
+    target = _resolved(os.path.abspath(path))
+    folder = os.path.dirname(target)
+    if not os.path.isdir(folder):
+        return f"there is no folder {folder}; create it first"
+    if os.path.isdir(target):
+        return "it is a folder; give the name of a file"
+    if not os.access(target if _is_stream(target) else folder, os.W_OK):
+        return "permission denied; choose another place"
+    return ""
+
+
+def _write(path: str, parts: tuple[bytes | memoryview, ...], sync: bool, mode: int) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+    with os.fdopen(descriptor, "wb") as file:
+        file.writelines(parts)
+        file.flush()
+        if sync:
+            os.fsync(descriptor)
+
+
+def _resolved(path: str) -> str:
+    """Follow symbolic links, but not those by which /dev and /proc name open files: they are written to."""
+    while os.path.islink(path) and not _names_open_file(path):
+        path = os.path.join(os.path.dirname(path), os.readlink(path))
+    return path
+
+
+def _is_stream(path: str) -> bool:
+    return _names_open_file(path) or (os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path))
+
+
+def _names_open_file(path: str) -> bool:
+    return path.startswith(("/dev/std", "/dev/fd/", "/proc/"))
+
+
+def _sync_folder(folder: str) -> None:
+    """Bring the names in ``folder`` to the disk."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

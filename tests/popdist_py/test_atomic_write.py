@@ -1,0 +1,91 @@
+"""A file is written completely or not at all, and nothing else is left in its folder."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from popdist_py.atomic_write import replace_file, write_fault
+
+MIB = bytes(1 << 20)
+
+
+@pytest.mark.parametrize("sync", [False, True])
+def test_a_file_is_written_and_replaced(tmp_path: Path, sync: bool) -> None:
+    path = tmp_path / "out"
+    for parts in ((b"first",), (b"sec", memoryview(b"ond"))):
+        replace_file(path, *parts, sync=sync)
+        assert path.read_bytes() == b"".join(parts)
+    assert os.listdir(tmp_path) == ["out"]
+
+
+def test_modes_follow_the_umask_or_are_the_owners(tmp_path: Path) -> None:
+    before = os.umask(0o027)
+    try:
+        replace_file(tmp_path / "shared", b"")
+        replace_file(tmp_path / "own", b"", owner_only=True)
+    finally:
+        os.umask(before)
+    assert [(tmp_path / name).stat().st_mode & 0o777 for name in ("shared", "own")] == [0o640, 0o600]
+
+
+@pytest.mark.parametrize("call", ["replace", "fsync"])
+def test_a_failure_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
+    (tmp_path / "out").write_bytes(b"old")
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, call, full)
+    with pytest.raises(OSError, match="No space left on device"):
+        replace_file(tmp_path / "out", MIB, sync=True)
+    assert os.listdir(tmp_path) == ["out"]
+    assert (tmp_path / "out").read_bytes() == b"old"
+
+
+@pytest.mark.parametrize("name", ["x" * 255, "é" * 127], ids=["ascii", "utf-8"])
+def test_names_of_any_length(tmp_path: Path, name: str) -> None:
+    replace_file(tmp_path / name, b"text")
+    with pytest.raises(OSError, match="File name too long"):
+        replace_file(tmp_path / f"{name}xx", b"text")
+    assert os.listdir(tmp_path) == [name]
+
+
+def test_a_pipe_is_written_to_and_not_replaced(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    replace_file(pipe, b"text")
+    assert os.read(reader, 100) == b"text"
+    os.close(reader)
+    assert pipe.is_fifo()
+
+
+def test_an_open_file_named_by_proc_is_written_to(tmp_path: Path) -> None:
+    with (tmp_path / "out").open("wb") as file:
+        (tmp_path / "link").symlink_to(f"/proc/self/fd/{file.fileno()}")
+        inode = os.fstat(file.fileno()).st_ino
+        replace_file(tmp_path / "link", b"text")
+    assert (tmp_path / "out").read_bytes() == b"text"
+    assert (tmp_path / "out").stat().st_ino == inode
+
+
+def test_a_link_stays_and_its_file_is_replaced(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "file").touch()
+    (tmp_path / "link").symlink_to("other")
+    (tmp_path / "other").symlink_to(tmp_path / "folder" / "file")
+    replace_file(tmp_path / "link", b"text")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "folder" / "file").read_bytes() == b"text"
+    assert sorted(os.listdir(tmp_path)) == ["folder", "link", "other"]
+
+
+def test_faults_that_can_be_seen_before(tmp_path: Path) -> None:
+    assert write_fault(tmp_path / "new") == ""
+    assert write_fault("/dev/stdout") == ""
+    assert write_fault(tmp_path) == "it is a folder; give the name of a file"
+    assert write_fault(tmp_path / "none" / "x") == f"there is no folder {tmp_path / 'none'}; create it first"
+    assert os.listdir(tmp_path) == []
