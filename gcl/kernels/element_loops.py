@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from llvmlite import ir
 from numba import types
-from numba.core.cgutils import for_range
 
 from gcl.kernels.dtypes import witness
 from gcl.kernels.jit import address_of, bare, intrinsic, pointer_to
 from gcl.kernels.noalias_elements import LANES, Elements, stored, sums
+from gcl.kernels.numba_internals import for_range
 
 __all__ = ["DIVIDE", "IN_PLACE", "MORE", "ONTO", "ROUND", "SQUARE", "SUM", "loop", "loops_of"]
 

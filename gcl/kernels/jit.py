@@ -11,38 +11,41 @@ Processes that start together need the same kernels: one compiles each, the othe
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 from zlib import crc32
 
 import numba
 import numba.extending
 import numpy as np
 from numba import types
-from numba.core.runtime.nrt import rtsys
 
 from gcl.kernels.file_lock import held
+from gcl.kernels.numba_internals import WITHOUT_REFERENCE_COUNTS, KernelCache, initialise_runtime
+from gcl.kernels.numba_internals import address_of as _address_of
 
 __all__ = ["address_of", "bare", "bare_part", "bound", "intrinsic", "jit", "part", "pointer_to", "sources"]
 
 #: Seconds to wait for another process that compiles a kernel; then this one does it too.
 PATIENCE = 60.0
 
-_ROOT = Path(__file__).parents[2]
-_IMPORT = re.compile(rb"^(?:from|import) ((?:gcl|ipu_emu)\.[\w.]+)", re.MULTILINE)
-
-#: What ``bound`` has compiled: looking it up in numba takes 200 us.
-_BOUND: dict[tuple[object, ...], Callable[..., Any]] = {}
+_IMPORT = re.compile(r"^(?:from|import) +([\w.]+)(?: +import +(\([^)]*\)|.*))?", re.MULTILINE)
+_NAME = re.compile(r"\w+")
 
 _KERNEL: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
-_BARE: dict[str, Any] = {**_KERNEL, "_nrt": False}
+_BARE: dict[str, Any] = {**_KERNEL, **WITHOUT_REFERENCE_COUNTS}
 _WITHIN: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 
 F = TypeVar("F", bound=Callable[..., object])
 R = TypeVar("R")
+
+_typeof: Any = numba.typeof
+_from_dtype: Any = numba.from_dtype
+_array: Any = types.Array
 
 
 def jit(function: F) -> F:
@@ -57,11 +60,11 @@ def bare(function: F) -> F:
 
 
 def _cached(function: F, options: dict[str, Any]) -> F:
-    compiled: Any = numba.njit(cache=True, **options)(function)
-    stored, index = compiled._cache, compiled._cache._cache_file
-    index._source_stamp = index._source_stamp, sources(function.__code__.co_filename)
+    compiled = numba.njit(cache=True, **options)(function)
+    stored = KernelCache(compiled)
+    stored.add_stamp(sources(function))
     once = _OneCompiles(stored)
-    stored.load_overload, stored.save_overload = once.load_overload, once.save_overload
+    stored.replace(once.load, once.save)
     return cast(F, compiled)
 
 
@@ -72,75 +75,128 @@ class _OneCompiles:
     it looks for a kernel; who finds one needs its run-time library only, and compiling reads the rest by itself.
     """
 
-    def __init__(self, cache: Any) -> None:
-        self._load, self._save = cache._load_overload, cache.save_overload
-        self._lock = Path(f"{cache._cache_file._index_path}.lock")
+    def __init__(self, stored: KernelCache) -> None:
+        self._stored = stored
+        self._lock = Path(f"{stored.index}.lock")
         self._held = ExitStack()
 
-    def load_overload(self, signature: object, context: Any) -> Any:
+    def load(self, signature: object, context: Any) -> Any:
         self._held.close()  # of a kernel that did not compile
-        rtsys.initialize(context)
-        found = self._load(signature, context)
+        initialise_runtime(context)
+        found = self._stored.load(signature, context)
         if found is None:
             self._held.enter_context(held(self._lock, PATIENCE))
-            found = self._load(signature, context)
+            found = self._stored.load(signature, context)
             if found is not None:
                 self._held.close()
         return found
 
-    def save_overload(self, *made: object) -> None:
-        self._save(*made)
+    def save(self, *made: object) -> None:
+        self._stored.save(*made)
         self._held.close()
 
 
 def bound(kernel: Callable[..., R], *arguments: object) -> Callable[[], R]:
     """``kernel`` with its arguments, compiled for them: a call does not look at their types (0.3 us less for 4)."""
-    kinds = kernel, *map(_kind, arguments)
-    if kinds not in _BOUND:
-        compiled: Any = kernel
-        signature = tuple(map(numba.typeof, arguments))
-        compiled.compile(signature)
-        _BOUND[kinds] = compiled.get_overload(signature)
-    return partial(_BOUND[kinds], *arguments)
+    return partial(_overload(kernel, *map(_kind, arguments)), *arguments)
+
+
+@cache
+def _overload(kernel: Any, *kinds: object) -> Callable[..., Any]:
+    """``kernel`` compiled for arguments of ``kinds``; numba takes 200 us to look that up."""
+    signature = tuple(map(_numba_type, kinds))
+    kernel.compile(signature)
+    return cast(Callable[..., Any], kernel.get_overload(signature))
+
+
+class _ArrayKind(NamedTuple):
+    """What numba compiles for; C and Fortran order, or memory that must not be written, are different kinds."""
+
+    dtype: np.dtype[Any]
+    ndim: int
+    c_contiguous: bool
+    f_contiguous: bool
+    writeable: bool
+    aligned: bool
 
 
 def _kind(argument: object) -> object:
-    """What numba compiles for; C and Fortran order, or memory that must not be written, are different kinds."""
+    """The kind of an array, the Python or numpy type of a number, numba's type of anything else."""
     if isinstance(argument, np.ndarray):
         flags = argument.flags
-        return argument.dtype, argument.ndim, flags.c_contiguous, flags.f_contiguous, flags.writeable, flags.aligned
-    if isinstance(argument, int | float | np.generic):
-        return type(argument)
-    kind_of: Any = numba.typeof
-    return kind_of(argument)
+        return _ArrayKind(
+            argument.dtype, argument.ndim, flags.c_contiguous, flags.f_contiguous, flags.writeable, flags.aligned
+        )
+    return type(argument) if isinstance(argument, int | float | np.generic) else _typeof(argument)
+
+
+def _numba_type(kind: object) -> object:
+    """numba's type of arguments of ``kind``."""
+    if isinstance(kind, _ArrayKind):
+        order = "C" if kind.c_contiguous else "F" if kind.f_contiguous else "A"
+        return _array(_from_dtype(kind.dtype), kind.ndim, order, readonly=not kind.writeable, aligned=kind.aligned)
+    return _typeof(kind()) if isinstance(kind, type) else kind
 
 
 def address_of(kernel: Callable[..., object], *signature: object) -> int:
     """Where ``kernel``, compiled for these types, is called as a C function."""
     compiled: Any = kernel
     compiled.compile(signature)
-    found = compiled.overloads[signature]
-    return int(found.library.get_pointer_to_function(found.fndesc.llvm_cfunc_wrapper_name))
+    return _address_of(kernel, signature)
 
 
-def sources(file: str) -> int:
-    """A number that changes with ``file`` and with any file of this project that it imports, directly or not."""
-    found, seen = [Path(file)], set()
+def sources(function: Callable[..., object]) -> int:
+    """A number that changes with the file of ``function`` and with any that it imports, directly or not.
+
+    Files outside the packages of the function and of this module are not looked at: they do not change under a run.
+    """
+    folders = tuple(
+        filter(None, map(_folder_of, sorted({top.partition(".")[0] for top in (function.__module__, __name__)})))
+    )
+    found, seen = [Path(function.__code__.co_filename)], set[Path]()
     while found:
         path = found.pop()
         if path not in seen:
             seen.add(path)
-            found += _contents(path)[1]
+            found += _imported(path, folders)
     return crc32(repr(sorted(_contents(path)[0] for path in seen)).encode())
 
 
+def _folder_of(package: str) -> Path | None:
+    """The folder of a package that is being imported, None for a module that is none."""
+    spec = getattr(sys.modules.get(package), "__spec__", None)
+    return Path(spec.submodule_search_locations[0]) if spec and spec.submodule_search_locations else None
+
+
 @cache
-def _contents(path: Path) -> tuple[int, list[Path]]:
-    """Checksum of a file, and the files of this project that it imports."""
+def _imported(path: Path, folders: tuple[Path, ...]) -> list[Path]:
+    """The files within ``folders`` that ``path`` imports; what a whole package exports is no kernel."""
+    found = []
+    for module, names in _contents(path)[1]:
+        package, *parts = module.split(".")
+        for folder in folders:
+            if package == folder.name and parts:
+                found += _files(folder.joinpath(*parts), names)
+    return found
+
+
+def _files(place: Path, names: str) -> list[Path]:
+    """The file of a module, or those of a package and of the modules that are imported from it."""
+    file = place.with_suffix(".py")
+    if file.is_file():
+        return [file]
+    return [
+        one
+        for one in (place / "__init__.py", *(place / f"{name}.py" for name in _NAME.findall(names)))
+        if one.is_file()
+    ]
+
+
+@cache
+def _contents(path: Path) -> tuple[int, list[tuple[str, str]]]:
+    """Checksum of a file, and what it imports: (module, names from it)."""
     text = path.read_bytes()
-    places = [_ROOT.joinpath(*name.decode().split(".")) for name in _IMPORT.findall(text)]
-    files = [option for place in places for option in (place.with_suffix(".py"), place / "__init__.py")]
-    return crc32(text), [option for option in files if option.exists()]
+    return crc32(text), _IMPORT.findall(text.decode())
 
 
 def part(function: F) -> F:

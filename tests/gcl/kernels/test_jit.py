@@ -1,12 +1,14 @@
 """Kernels are kept on disk between runs, but never longer than what they were made from."""
 
 import shutil
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from gcl.kernels.jit import bound, jit
+import gcl.kernels.jit as jit_module
+from gcl.kernels.jit import bound, jit, sources
 from tests.helpers.mpi_jobs import ROOT, run_alone
 
 #: Three files of the package, each calling the next; the program says what comes out, and whether from the disk.
@@ -48,6 +50,48 @@ def test_a_kernel_is_compiled_once_and_again_when_a_file_changes_from_which_it_c
     (package / "inner.py").write_text(FILES["inner.py"].replace("x + 1", "x + 100"))
     assert run() == "101 compiled\n"
     assert run() == "101 from the disk\n"
+
+
+#: How a module may be imported from a package, each with the module's file.
+IMPORTS = {
+    "a name from a module": "from {package}.deep.module import VALUE\n",
+    "several names, in parentheses": "from {package}.deep.module import (\n    OTHER,\n    VALUE,\n)\n",
+    "the module from its folder": "from {package}.deep import module\n",
+    "the module by its whole name": "import {package}.deep.module\n",
+    "by way of another module": "from {package}.between import VALUE\n",
+}
+
+
+@pytest.mark.parametrize("statement", IMPORTS.values(), ids=IMPORTS)
+def test_the_sources_of_a_kernel_are_the_files_of_its_own_package_that_it_imports(
+    statement: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = f"kernels_of_{abs(hash(statement))}"
+    root = tmp_path / package
+    (root / "deep").mkdir(parents=True)
+    (root / "__init__.py").touch()
+    (root / "deep" / "__init__.py").touch()
+    (root / "deep" / "module.py").write_text("OTHER = VALUE = 1\n")
+    (root / "between.py").write_text(f"from {package}.deep.module import VALUE\n")
+    (root / "stranger.py").write_text("VALUE = 1\n")
+    (root / "kernel.py").write_text(
+        f"{statement.format(package=package)}import stranger_{package}\ndef kernel(): ...\n"
+    )
+    (tmp_path / f"stranger_{package}.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    kernel = import_module(f"{package}.kernel").kernel
+
+    def stamp() -> int:
+        for memo in (jit_module._contents, jit_module._imported):
+            memo.cache_clear()
+        return sources(kernel)
+
+    first = stamp()
+    (root / "stranger.py").write_text("VALUE = 2\n")  # nobody imports it
+    (tmp_path / f"stranger_{package}.py").write_text("VALUE = 2\n")  # of no package of ours
+    assert stamp() == first
+    (root / "deep" / "module.py").write_text("OTHER = VALUE = 2\n")
+    assert stamp() != first
 
 
 @jit

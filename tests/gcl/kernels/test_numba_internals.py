@@ -1,0 +1,49 @@
+"""What numba does not promise is looked up in one place, which says so where it is missing."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from types import SimpleNamespace
+
+import numba
+import pytest
+
+from gcl.kernels.numba_internals import KernelCache, address_of
+from tests.helpers.mpi_jobs import ROOT, run_alone
+
+#: Names with a leading underscore behind a dot, and modules of numba that are its own affair.
+INTERNAL = re.compile(r"numba\.core|\b(?:numba|compiled|dispatcher)\._|\._cache\b|\._nrt\b|\"_nrt\"")
+
+
+def test_a_numba_without_one_of_them_is_refused_by_name_when_gcl_is_imported(tmp_path: Path) -> None:
+    program = """
+        import numba.core.cgutils
+        del numba.core.cgutils.for_range
+        try:
+            import gcl
+        except ImportError as error:
+            print(error)
+    """
+    assert run_alone(program, tmp_path).stdout == (
+        f"numba {numba.__version__} has no numba.core.cgutils.for_range, which gcl's kernels need; "
+        "install numba 0.61 to 0.68\n"
+    )
+
+
+def test_a_kernel_whose_cache_is_built_differently_is_refused() -> None:
+    with pytest.raises(ImportError, match=r"has no SimpleNamespace\._cache_file, which gcl's kernels need"):
+        KernelCache(SimpleNamespace(_cache=SimpleNamespace()))
+    kernel = SimpleNamespace(overloads={(): SimpleNamespace()})
+    with pytest.raises(ImportError, match=r"has no SimpleNamespace\.fndesc"):
+        address_of(kernel, ())
+
+
+def test_no_other_file_knows_them() -> None:
+    found = {
+        str(path.relative_to(ROOT))
+        for package in ("gcl", "ipu_emu")
+        for path in (ROOT / package).rglob("*.py")
+        if INTERNAL.search(path.read_text())
+    }
+    assert found == {"gcl/kernels/numba_internals.py"}
