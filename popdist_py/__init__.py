@@ -1,4 +1,4 @@
-"""popdist_py: who am I: instance, replicas and offsets of a job, and values exchanged between its instances."""
+"""popdist_py: the identity of an instance in its job (PopDist's API), and host collectives between the instances."""
 
 from popdist_py.collectives import allGather, allReduce, broadcast
 from popdist_py.errors import BackendError, LayoutError, PopdistEnvironmentError, PopdistError

@@ -1,11 +1,10 @@
-"""Backend: the host side of a job: all instances, joined over MPI, or one instance alone.
+"""Backend: the host collectives of a job over MPI, on byte strings; a single instance needs no MPI.
 
 before init()                       initialised by init()     finalised at exit
 -------------                       ---------------------     -----------------------------------------
-no MPI anywhere                     MPI started and checked   after a good end: all meet, MPI_Finalize
-                                    against the launcher      after a failure: straight out, because
+no MPI loaded                       MPI started, and checked  after success: barrier, MPI_Finalize
+                                    against the launcher      after a failure: exit at once, because
                                                               MPI_Finalize would wait for the others
-
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from math import inf
 from struct import pack, unpack
 from time import monotonic, sleep
 from types import TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 from zlib import crc32
 
 from popdist_py.environment import Environment
@@ -27,17 +26,32 @@ from popdist_py.errors import BackendError
 
 __all__ = ["Backend"]
 
+#: Polls of a request that only yield the CPU, and seconds to sleep between later ones.
 _YIELDS = 1000
-_NAP_SECONDS = 100e-6
-#: Default bound of every wait, seconds: long enough for one instance to validate or save while others wait.
+_SLEEP_SECONDS = 100e-6
+#: Default limit of every wait, seconds: long enough for one instance to validate or save while others wait.
 TIMEOUT_SECONDS = 1800.0
 _NAME_BYTES = 256
-#: What an instance that has ended answers to every call of the others.
+#: The call that an instance which has ended makes, whatever the others call.
 _END = "the end of the program"
 
 
+class _Header(NamedTuple):
+    """What the instances exchange before the data of a collective."""
+
+    size: int  # bytes of this instance's data
+    call: int  # identifies the call, which must be equal on all instances
+
+    def encode(self) -> bytes:
+        return pack("<qq", *self)
+
+    @classmethod
+    def decode(cls, data: bytes) -> _Header:
+        return cls(*unpack("<qq", data))
+
+
 class Backend:
-    """All instances of a job, or those that ``restricted_to`` selects; byte strings are what it exchanges."""
+    """The collectives of all instances of a job, or of those that ``restricted_to`` selects."""
 
     def __init__(self, environment: Environment, *, timeout: float = TIMEOUT_SECONDS) -> None:
         self._timeout = timeout
@@ -61,7 +75,7 @@ class Backend:
         return int(self._communicator.size) if self._communicator is not None else 1
 
     def all_gather(self, data: bytes, what: str = "a host collective") -> list[bytes]:
-        """The byte string of every instance, in instance order; ``what`` must be equal on all of them."""
+        """Return the byte strings of all instances, in instance order; ``what`` must be equal on all of them."""
         if self._communicator is None:
             return [data]
         sizes = self._agree(what, len(data))
@@ -70,7 +84,7 @@ class Backend:
         return [part[:size] for part, size in zip(padded, sizes, strict=True)]
 
     def broadcast(self, data: bytes, root: int, what: str = "a host broadcast") -> bytes:
-        """The byte string of instance ``root``; ``what`` must be equal on all instances."""
+        """Return the byte string of instance ``root``; ``what`` must be equal on all instances."""
         if self._communicator is None:
             return data
         buffer = bytearray(data) if self.rank == root else bytearray()
@@ -79,13 +93,13 @@ class Backend:
         return bytes(buffer)
 
     def barrier(self) -> None:
-        """Wait until every instance is here."""
+        """Wait until every instance has called it."""
         if self._communicator is not None:
             self._agree("synchronize()", 0)
 
     @contextmanager
     def restricted_to(self, instances: set[int]) -> Iterator[None]:
-        """Within, only ``instances`` take part; to be entered by exactly those."""
+        """Restrict collectives to ``instances`` while the block runs; exactly those must enter it."""
         if self._communicator is None:
             yield
             return
@@ -104,7 +118,7 @@ class Backend:
             part.Free()
 
     def finalise(self) -> None:
-        """After a good end: wait for the others, end MPI. After a failure, or in a child: leave MPI as it is."""
+        """After success: wait for the others, finalise MPI. After a failure, or in a child: leave MPI alone."""
         if self._mpi is None or self._mpi.Is_finalized() or os.getpid() != self._process:
             return
         if self._exit_code:
@@ -114,14 +128,14 @@ class Backend:
                 os._exit(self._exit_code)
             return
         self._timeout = inf
-        while {call for _, call in self._meet(_END, 0)} != {_code(_END)}:
-            pass  # others go on; they are told
+        while {header.call for header in self._exchange_headers(_END, 0)} != {_call_id(_END)}:
+            pass  # others go on, and learn that this instance has ended
         self._mpi.Finalize()
 
     def _start(self, environment: Environment) -> None:
         import mpi4py
 
-        # MPI's transport would answer a hang-up of the terminal by printing, and so outlive it
+        # MPI's transport (UCX) would handle SIGHUP by printing its state, and the process would not end
         os.environ.setdefault("UCX_DEBUG_SIGNO", "0")
         if not self._foreign_finalize:
             mpi4py.rc.finalize = False
@@ -153,7 +167,7 @@ class Backend:
             )
 
     def _note_failures(self) -> None:
-        """Remember that this process ends badly, because an exit hook cannot ask."""
+        """Record the exit code of this process, which an exit hook cannot ask for."""
         show, leave = sys.excepthook, sys.exit
 
         def excepthook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
@@ -167,10 +181,11 @@ class Backend:
         sys.excepthook, sys.exit = excepthook, exit_
 
     def _agree(self, what: str, size: int) -> list[int]:
-        """The sizes of all instances; raise BackendError on all of them if they do not call the same."""
-        sizes, calls = zip(*self._meet(what, size), strict=True)
-        if _code(_END) in calls:
-            gone = self._members[calls.index(_code(_END))]
+        """Return the sizes of all instances; raise BackendError on all of them if their calls differ."""
+        headers = self._exchange_headers(what, size)
+        calls = [header.call for header in headers]
+        if _call_id(_END) in calls:
+            gone = self._members[calls.index(_call_id(_END))]
             raise BackendError(
                 f"instance {gone} has ended, but instance {self._members[self.rank]} called {what}; "
                 "every instance must make the same calls"
@@ -183,11 +198,11 @@ class Backend:
                 f"{self._members[other]} called {texts[other].decode(errors='replace').rstrip()}; "
                 "every instance must make the same calls with equal shapes and dtypes"
             )
-        return list(sizes)
+        return [header.size for header in headers]
 
-    def _meet(self, what: str, size: int) -> list[tuple[int, int]]:
-        """(size, code of the call) of every instance."""
-        return [unpack("<qq", word) for word in self._all_gather_equal(pack("<qq", size, _code(what)), what)]
+    def _exchange_headers(self, what: str, size: int) -> list[_Header]:
+        """The headers of all instances."""
+        return [_Header.decode(data) for data in self._all_gather_equal(_Header(size, _call_id(what)).encode(), what)]
 
     def _all_gather_equal(self, data: bytes, what: str) -> list[bytes]:
         received = bytearray(len(data) * self.size)
@@ -200,7 +215,7 @@ class Backend:
         while not request.Test():
             tries += 1
             if tries == _YIELDS:
-                pause = _nap
+                pause = _sleep
             if tries > _YIELDS and monotonic() > deadline:
                 raise BackendError(
                     f"instance {self._members[self.rank]} waited {self._timeout:g} s in {what} for the others; "
@@ -209,9 +224,9 @@ class Backend:
             pause()
 
 
-def _code(what: str) -> int:
+def _call_id(what: str) -> int:
     return crc32(what.encode())
 
 
-def _nap() -> None:
-    sleep(_NAP_SECONDS)
+def _sleep() -> None:
+    sleep(_SLEEP_SECONDS)

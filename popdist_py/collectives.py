@@ -1,14 +1,12 @@
-"""collectives: reduce, gather and broadcast host values between instances.
+"""Host collectives: reduction, gather and broadcast of host values between the instances of a job.
 
-For losses, metrics, shards of results: values are gathered and combined in instance order, so every instance gets
-the same bits. Tensors that are large or frequent belong into gcl.
+They are meant for losses, metrics and parts of results. Values are combined in instance order, so that every instance
+gets the same bits. Use gcl for large tensors and frequent calls.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
-
-import msgpack
 
 from popdist_py.errors import BackendError
 from popdist_py.popdist_core import host_backend
@@ -30,10 +28,13 @@ _OPERATORS = {
 
 
 def allReduce(value: ArrayLike, op: str = "sum") -> Any:
-    """Combine ``value`` (an array or a number, of equal shape and dtype on all instances) over the instances.
+    """Combine ``value`` over all instances and return the result, which is bitwise the same on all of them.
 
-    ``op``: sum, mean, min, max or mul. float16 is combined in float32 and rounded once. Returns an array of the same
-    dtype and shape (mean of integers: float64), or a numpy scalar for a number.
+    ``value`` is an array or a number. ``op`` is sum (also: add), mean, min, max or mul. All instances must make the
+    call with the same ``op``, shape and dtype. Values are combined in instance order; float16 is combined in float32
+    and rounded once. Returns an array of the shape and dtype of ``value`` (a mean of integers: float64), or a NumPy
+    scalar if ``value`` is a number. Raises BackendError before ``init``, for an unknown ``op`` or a dtype that is not
+    numeric, if the instances make different calls, and after half an hour of waiting.
     """
     import numpy as np
 
@@ -52,7 +53,12 @@ def allReduce(value: ArrayLike, op: str = "sum") -> Any:
 
 
 def allGather(value: ArrayLike) -> np.ndarray:
-    """Stack ``value`` (an array or a number) of all instances: [instances, *shape], in instance order."""
+    """Gather ``value`` from all instances and return an array [instances, *shape], in instance order.
+
+    ``value`` is an array or a number: numeric, bool, text, bytes or dates. All instances must make the call with the
+    same shape and dtype. Raises BackendError before ``init``, for any other dtype, if the instances make different
+    calls, and after half an hour of waiting.
+    """
     import numpy as np
 
     mine = np.asarray(value)
@@ -62,7 +68,14 @@ def allGather(value: ArrayLike) -> np.ndarray:
 
 
 def broadcast(value: Any, root: int = 0) -> Any:
-    """Give every instance the value of instance ``root``: an array, or plain data (numbers, text, lists, dicts)."""
+    """Return the ``value`` of instance ``root`` on every instance; ``value`` is ignored on the others.
+
+    ``value`` is an array, or plain data: numbers, text, bytes, None, and lists and dicts of these. All instances must
+    make the call with the same ``root``; within ``execute_on_instances``, it counts among the selected instances.
+    Raises BackendError before ``init``, for a ``root`` that does not exist, for a value of another type, if the
+    instances make different calls, and after half an hour of waiting.
+    """
+    import msgpack
     import numpy as np
 
     if not isinstance(root, int) or not 0 <= root < host_backend().size:
@@ -88,6 +101,8 @@ def _gathered(mine: np.ndarray, what: str) -> np.ndarray:
 
 
 def _packed(value: Any) -> bytes:
+    import msgpack
+
     try:
         data: bytes = msgpack.packb((None, None, value))
     except (TypeError, ValueError, OverflowError):

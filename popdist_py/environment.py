@@ -1,7 +1,7 @@
-"""Environment: the POPDIST_* variables that tell an instance which replicas are its own.
+"""Environment: the POPDIST_* variables, by which the launcher tells an instance which replicas are its own.
 
-One table serves the writer (the launcher) and the reader (the instance). There is no variable for the number
-of instances or for the instance index: with uniform replicas they follow from the others.
+The launcher, which writes them, and the instance, which reads them, use one table. There is no variable for the
+number of instances or the instance index: if all instances have as many replicas, they follow from the others.
 """
 
 from __future__ import annotations
@@ -33,32 +33,32 @@ NAMES: dict[str, str] = {
     "local_instance_index": "POPDIST_LOCAL_INSTANCE_INDEX",
 }
 
-#: Where executables are cached; set only when the launcher was given, or made, such a directory.
+#: Folder of compiled executables; set if the launcher was given, or created, one.
 EXECUTABLE_CACHE_PATH = "POPDIST_EXECUTABLE_CACHE_PATH"
 
-#: How often the job was started again after a failure; 0 the first time.
+#: Number of restarts of the job so far; 0 in the first run.
 RESTART_COUNT = "POPDIST_RESTART_COUNT"
 
-#: A number that all instances of a job have in common, and no other job of this user.
+#: A number that identifies the job: the same in all its instances, different for other jobs of the user.
 JOB = "POPDIST_JOB"
 
-#: Set to 1 where the program is to run without attaching to any IPU.
+#: Set to 1 if the program must not attach to any IPU.
 OFFLINE_MODE = "POPDIST_OFFLINE_MODE"
 
-#: Where report() sends to: descriptor and inode of a socket; set only when somebody watches.
+#: The socket that report() writes to, as descriptor:inode; set only if the launcher shows progress.
 REPORT_SOCKET = "POPDIST_REPORT_SOCKET"
 
 _MINIMUM = {"num_total_replicas": 1, "num_ipus_per_replica": 1, "num_local_replicas": 1}
 
 
 def is_set(environ: Mapping[str, str]) -> bool:
-    """Say whether a launcher started this process (``POPDIST_NUM_TOTAL_REPLICAS`` is there)."""
+    """Return whether a launcher started this process (whether ``POPDIST_NUM_TOTAL_REPLICAS`` is set)."""
     return NAMES["num_total_replicas"] in environ
 
 
 @dataclass(frozen=True)
 class Environment:
-    """What one instance knows of itself; the defaults are those of a program without a launcher."""
+    """The identity of one instance; the defaults are those of a program without a launcher."""
 
     num_total_replicas: int = 1
     num_ipus_per_replica: int = 1
@@ -71,7 +71,7 @@ class Environment:
     def of_instance(
         cls, layout: Layout, instance: int, *, ipus_per_replica: int = 1, local_instance_index: int = 0
     ) -> Environment:
-        """The environment of ``instance`` in ``layout``."""
+        """Return the environment of ``instance`` in ``layout``."""
         return cls(
             num_total_replicas=layout.num_replicas,
             num_ipus_per_replica=ipus_per_replica,
@@ -83,7 +83,7 @@ class Environment:
 
     @classmethod
     def from_environ(cls, environ: Mapping[str, str]) -> Environment:
-        """Read and check the variables; raise PopdistEnvironmentError naming all that are wrong."""
+        """Read the variables; raise PopdistEnvironmentError naming all that are malformed or contradictory."""
         values: dict[str, int] = {}
         faults: list[str] = []
         for field in fields(cls):
@@ -106,23 +106,23 @@ class Environment:
         return result
 
     def to_environ(self) -> dict[str, str]:
-        """The variables as strings, in the order of the table."""
+        """Return the variables and their values, in the order of the table."""
         return {NAMES[field.name]: str(getattr(self, field.name)) for field in fields(self)}
 
     @property
     def num_instances(self) -> int:
-        """Number of instances; raise PopdistEnvironmentError where replicas are not uniform."""
+        """Number of instances; raise PopdistEnvironmentError if instances differ in their number of replicas."""
         self._check_uniform("number of instances")
         return self.num_total_replicas // self.num_local_replicas
 
     @property
     def instance_index(self) -> int:
-        """Index of this instance; raise PopdistEnvironmentError where replicas are not uniform."""
+        """Index of this instance; raise PopdistEnvironmentError if instances differ in their number of replicas."""
         self._check_uniform("instance index")
         return self.replica_index_offset // self.num_local_replicas
 
     def _contradictions(self) -> list[str]:
-        """Values that cannot all be right."""
+        """Messages about values that contradict each other."""
 
         def say(field: str) -> str:
             return f"{NAMES[field]}={getattr(self, field)}"

@@ -1,25 +1,29 @@
-"""Errors of popdist_py.
+"""Errors: the exceptions of popdist_py.
 
-PopdistError
-+-- LayoutError              replicas and instances that do not fit together
-+-- PopdistEnvironmentError  POPDIST_* values that are missing or malformed
-+-- BackendError             a collective before init(), a lost peer, a launcher that does not match the MPI
+PopdistError                 base class; popdist_error is another name for it
++-- LayoutError              replicas, instances or IPUs that do not fit together
++-- PopdistEnvironmentError  malformed or contradictory POPDIST_* variables
++-- BackendError             a collective that cannot be done: before init(), different calls, a lost instance
 """
 
 __all__ = ["BackendError", "LayoutError", "PopdistEnvironmentError", "PopdistError"]
 
 
 class PopdistError(RuntimeError):
-    """Base of every error of this package."""
+    """Base class of all exceptions of popdist_py; a RuntimeError, as PopDist's ``popdist_error`` is."""
 
 
 class LayoutError(PopdistError, ValueError):
-    """Replicas and instances do not fit together."""
+    """Numbers of replicas, instances or IPUs that do not fit together, or an index that does not exist."""
 
 
 class PopdistEnvironmentError(PopdistError, ValueError):
-    """A POPDIST_* value is missing or malformed."""
+    """POPDIST_* variables that are malformed or contradict each other, or that do not determine what was asked."""
 
 
 class BackendError(PopdistError):
-    """The host back end is not initialised, was mismatched, or lost a peer."""
+    """A call that the instances cannot make together.
+
+    ``init`` was not called, the instances make different calls, an instance has ended or does not answer, a value
+    cannot be sent, or the MPI library does not match the launcher.
+    """

@@ -1,4 +1,4 @@
-"""Layout: which global replicas live in which instance.
+"""Layout: the assignment of the global replicas of a job to its instances.
 
 Replicas are contiguous blocks: instance i owns ``[offset(i), offset(i) + local_replicas[i])``.
 
@@ -20,13 +20,17 @@ from popdist_py.errors import LayoutError
 __all__ = ["Layout"]
 
 
-#: Far above any Pod, far below what would take time or memory to lay out.
+#: Largest number of replicas or instances: far above any Pod, far below what would take long to lay out.
 _MOST = 65536
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Local replica counts per instance, in instance order."""
+    """The assignment of replicas to instances: ``local_replicas`` holds the number of replicas of each instance.
+
+    Global replica indices are consecutive within an instance and in instance order. Immutable, and the same on all
+    instances of a job. Raises LayoutError if there is no instance, or an instance without a replica.
+    """
 
     local_replicas: tuple[int, ...]
 
@@ -39,7 +43,7 @@ class Layout:
 
     @classmethod
     def uniform(cls, *, num_replicas: int, num_instances: int) -> Layout:
-        """Divide ``num_replicas`` evenly; raise LayoutError naming the instance counts that would fit."""
+        """Return the layout that divides ``num_replicas`` evenly; raise LayoutError if that is impossible."""
         for name, value in (("replicas", num_replicas), ("instances", num_instances)):
             if not isinstance(value, int):
                 raise LayoutError(f"{value!r} {name} were asked for; give a whole number")
@@ -54,7 +58,7 @@ class Layout:
 
     @classmethod
     def of(cls, local_replicas: Sequence[int]) -> Layout:
-        """The layout with these local replica counts, uniform or not."""
+        """Return the layout with these numbers of local replicas, which may differ."""
         return cls(tuple(local_replicas))
 
     @property
@@ -77,17 +81,17 @@ class Layout:
         return list(accumulate(self.local_replicas, initial=0))
 
     def offset(self, instance: int) -> int:
-        """First global replica index of ``instance``."""
+        """Return the global index of the first replica of ``instance``; raise LayoutError if there is none."""
         self._check(instance)
         return self._offsets[instance]
 
     def replicas(self, instance: int) -> range:
-        """Global replica indices that ``instance`` owns."""
+        """Return the global indices of the replicas of ``instance``; raise LayoutError if there is none."""
         start = self.offset(instance)
         return range(start, start + self.local_replicas[instance])
 
     def instance_of(self, replica: int) -> int:
-        """The instance that owns global replica ``replica``."""
+        """Return the instance of the global replica ``replica``; raise LayoutError if there is none."""
         for instance in range(self.num_instances):
             if replica in self.replicas(instance):
                 return instance

@@ -1,4 +1,4 @@
-"""popart: configure a PopART session from what the launcher said."""
+"""PopART configuration: session options and the device of this instance, from the POPDIST_* variables."""
 
 from __future__ import annotations
 
@@ -20,9 +20,11 @@ __all__ = ["configureSessionOptions", "getDevice"]
 
 
 def configureSessionOptions(opts: Any) -> None:
-    """Set the replication of ``opts`` (SessionOptions): local replicas, and this instance's place among all.
+    """Set the replication options of ``opts`` (a SessionOptions) for this instance.
 
-    One local replica leaves ``enableReplicatedGraphs`` off, because PopART rejects it in distributed mode.
+    Sets ``replicatedGraphCount`` (local replicas), ``globalReplicationFactor`` (all replicas),
+    ``globalReplicaOffset`` and the two switches. With one local replica ``enableReplicatedGraphs`` stays off, because
+    PopART rejects it in distributed mode. Raises PopdistEnvironmentError if the POPDIST_* variables are malformed.
     """
     local, total = getNumLocalReplicas(), getNumTotalReplicas()
     opts.enableReplicatedGraphs = local > 1
@@ -33,9 +35,12 @@ def configureSessionOptions(opts: Any) -> None:
 
 
 def getDevice(ipus_per_replica: int | None = None, connectionType: Any = None) -> Any:
-    """A device with the IPUs of this instance's replicas; default width: what the launcher was told.
+    """Return a device (popart.DeviceInfo) with the IPUs of all replicas of this instance.
 
-    In offline mode it is one that compiles and never runs, whatever the connection type.
+    ``ipus_per_replica`` is by default what the launcher was given, ``connectionType`` is OnDemand. With
+    --offline-mode the device is for compilation only, whatever the connection type. Raises LayoutError if
+    ``ipus_per_replica`` differs from what the launcher was given, and what ``DeviceManager.acquireAvailableDevice``
+    raises.
     """
     width = getNumIpusPerReplica() if ipus_per_replica is None else ipus_per_replica
     if not checkNumIpusPerReplica(width):

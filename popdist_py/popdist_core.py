@@ -1,16 +1,20 @@
-"""popdist_core: PopDist's calls: who am I, how many are we, do this together.
+"""PopDist's functions: the identity of this instance, and the calls that all instances make together.
 
-Names and meaning follow the PopDist and PopRun user guide; host collectives on numpy arrays are an extension.
+Names and meaning follow the PopDist and PopRun user guide. Without poprun-py, a program is a job of one instance with
+one replica.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from popdist_py.environment import Environment, is_set
 from popdist_py.errors import BackendError, LayoutError
+
+if TYPE_CHECKING:
+    from popdist_py.backend import Backend
 
 __all__ = [
     "checkNumIpusPerReplica",
@@ -34,57 +38,90 @@ __all__ = [
 
 T = TypeVar("T")
 
-#: The process's one back end: PopDist's API is a process-wide one. Empty before init().
-_backend: list[Any] = []
-
 _SMALLEST_SYSTEM = 16  # IPUs of a Pod16
 
 
+class _Process:
+    """This process as a member of its job; PopDist's functions are process-wide, as MPI is."""
+
+    def __init__(self) -> None:
+        self.backend: Backend | None = None  # None before init()
+
+
+_process = _Process()
+
+
 def isPopdistEnvSet() -> bool:
-    """Say whether poprun-py started this process."""
+    """Return whether poprun-py started this process (whether ``POPDIST_NUM_TOTAL_REPLICAS`` is set)."""
     return is_set(os.environ)
 
 
 def getInstanceIndex() -> int:
-    """Index of this instance, 0 without poprun-py; needs uniform replicas per instance."""
+    """Return the index of this instance among all instances of the job; 0 without poprun-py.
+
+    Raises PopdistEnvironmentError if the POPDIST_* variables are malformed, or if the instances differ in their
+    number of replicas, since the index does not follow from the variables then.
+    """
     return _environment().instance_index
 
 
 def getNumInstances() -> int:
-    """Number of instances, 1 without poprun-py; needs uniform replicas per instance."""
+    """Return the number of instances of the job; 1 without poprun-py.
+
+    Raises PopdistEnvironmentError if the POPDIST_* variables are malformed, or if the instances differ in their
+    number of replicas, since the count does not follow from the variables then.
+    """
     return _environment().num_instances
 
 
 def getNumTotalReplicas() -> int:
-    """Replicas of all instances, 1 without poprun-py."""
+    """Return the number of replicas of the whole job; 1 without poprun-py.
+
+    Raises PopdistEnvironmentError if the POPDIST_* variables are malformed.
+    """
     return _environment().num_total_replicas
 
 
 def getNumLocalReplicas() -> int:
-    """Replicas of this instance, 1 without poprun-py."""
+    """Return the number of replicas of this instance; 1 without poprun-py.
+
+    Raises PopdistEnvironmentError if the POPDIST_* variables are malformed.
+    """
     return _environment().num_local_replicas
 
 
 def getNumIpusPerReplica() -> int:
-    """IPUs that one replica uses, 1 without poprun-py."""
+    """Return the number of IPUs of one replica (--ipus-per-replica); 1 without poprun-py.
+
+    Raises PopdistEnvironmentError if the POPDIST_* variables are malformed.
+    """
     return _environment().num_ipus_per_replica
 
 
 def getReplicaIndexOffset() -> int:
-    """First global replica of this instance, 0 without poprun-py."""
+    """Return the global index of the first replica of this instance; 0 without poprun-py.
+
+    The replicas of an instance have consecutive global indices. Raises PopdistEnvironmentError if the POPDIST_*
+    variables are malformed.
+    """
     return _environment().replica_index_offset
 
 
 def getLocalInstanceIndex() -> int:
-    """Index of this instance on its host, 0 without poprun-py."""
+    """Return the index of this instance among those on its host; 0 without poprun-py.
+
+    Raises PopdistEnvironmentError if the POPDIST_* variables are malformed.
+    """
     return _environment().local_instance_index
 
 
 def getDeviceId(ipusPerReplica: int = 0) -> int:
-    """Id of the device with this instance's IPUs; 0 means the launcher's IPUs per replica.
+    """Return the id of the device that holds the IPUs of this instance.
 
-    Devices are numbered by width: on a Pod16, 0 to 15 have one IPU, 16 to 23 two, 24 to 27 four, 28 and 29 eight,
-    30 all. Raises LayoutError if the IPUs of an instance are not a power of two.
+    ``ipusPerReplica`` 0 stands for what the launcher was given. Device ids are numbered by the number of IPUs: on a
+    Pod16, devices 0 to 15 have one IPU, 16 to 23 two, 24 to 27 four, 28 and 29 eight, and 30 has all. Raises
+    LayoutError if the number of IPUs of the instance is not a power of two, PopdistEnvironmentError as
+    ``getInstanceIndex`` does.
     """
     environment = _environment()
     per_replica = ipusPerReplica or environment.num_ipus_per_replica
@@ -101,54 +138,78 @@ def getDeviceId(ipusPerReplica: int = 0) -> int:
 
 
 def checkNumIpusPerReplica(n: int) -> bool:
-    """Say whether ``n`` is what the launcher was told (1 without poprun-py)."""
+    """Return whether ``n`` is the number of IPUs per replica that the launcher was given (1 without poprun-py).
+
+    Raises PopdistEnvironmentError if the POPDIST_* variables are malformed.
+    """
     return n == getNumIpusPerReplica()
 
 
 def init() -> None:
-    """Join the other instances; every instance must call it before it creates a session. Again is harmless."""
+    """Join the other instances of the job; further calls do nothing.
+
+    Every instance must call it, before its first collective and before it creates a session. It starts MPI if the
+    job has several instances; a single instance needs no MPI. Raises BackendError if the MPI library of this process
+    does not belong to the launcher, or if MPI has been finalised already.
+    """
     if not isBackendInitialized():
         initializeBackend()
 
 
 def isBackendInitialized() -> bool:
-    """Say whether ``init`` was called."""
-    return bool(_backend)
+    """Return whether this process has called ``init`` or ``initializeBackend``, and not ``finalizeBackend`` since."""
+    return _process.backend is not None
 
 
 def initializeBackend() -> None:
-    """As ``init``, but an error if it was done before."""
+    """Join the other instances as ``init`` does; raise BackendError if that was done before.
+
+    Every instance must call it. Raises BackendError for the same reasons as ``init``, too.
+    """
     if isBackendInitialized():
         raise BackendError("initializeBackend() was called twice; call popdist_py.init(), which may be repeated")
     from popdist_py.backend import Backend
 
-    _backend.append(Backend(_environment()))
+    _process.backend = Backend(_environment())
 
 
 def finalizeBackend() -> None:
-    """Leave the other instances; also done at exit."""
+    """Leave the job: wait for the other instances to do the same, then finalise MPI.
+
+    It is done automatically when the program ends, and cannot be followed by another ``init`` in a job of several
+    instances. Every instance must call it. Raises BackendError before ``init``.
+    """
     host_backend().finalise()
-    _backend.clear()
+    _process.backend = None
 
 
-def host_backend() -> Any:
-    """The back end (popdist_py.backend.Backend); raise BackendError before ``init``."""
-    if not _backend:
+def host_backend() -> Backend:
+    """Return the backend that joins the instances (``popdist_py.backend.Backend``).
+
+    Raises BackendError before ``init``.
+    """
+    if _process.backend is None:
         raise BackendError(
             "a collective was asked for before the instances were joined; call popdist_py.init() first"
         )
-    return _backend[0]
+    return _process.backend
 
 
 def synchronize() -> None:
-    """Wait until every instance is here (inside execute_on_instances: every selected instance)."""
+    """Wait until every instance has called it; within ``execute_on_instances``, until every selected instance has.
+
+    Raises BackendError before ``init``, if another instance makes a different call or has ended, or after half an
+    hour of waiting.
+    """
     host_backend().barrier()
 
 
 def execute_on_instances(instances: set[int], func: Callable[..., T], *args: object, **kwargs: object) -> T | None:
-    """Run ``func(*args, **kwargs)`` only on ``instances``, and return its result there, None elsewhere.
+    """Call ``func(*args, **kwargs)`` on the instances with the indices ``instances`` only.
 
-    Collectives and synchronisation inside span only those instances. It does not wait for the others.
+    Returns its result there, and None on the other instances, which do not wait. Collectives and ``synchronize``
+    inside ``func`` include the selected instances only, all of which must make the same calls. Raises LayoutError if
+    ``instances`` is not a set, is empty or holds an index that does not exist.
     """
     if not isinstance(instances, (set, frozenset)):
         raise LayoutError(f"execute_on_instances on {instances!r} was asked for; give a set, such as {{0}}")

@@ -1,23 +1,27 @@
-"""Progress: what a program tells the launcher of how far it is, for those who watch the job."""
+"""Progress: the reports of a program on its progress, which the launcher shows while the job runs."""
 
 from __future__ import annotations
 
 import math
 import os
-import socket
 from collections.abc import Mapping
+from functools import cache
 from time import monotonic
+from typing import TYPE_CHECKING
 
 from popdist_py.environment import REPORT_SOCKET
 
+if TYPE_CHECKING:
+    import socket
+
 __all__ = ["Reporter", "report"]
 
-#: Seconds between two messages; what is said meanwhile is added up.
+#: Seconds between two messages; samples that are reported in between are added up.
 _INTERVAL = 0.1
 
 
 class Reporter:
-    """Sends reports to the supervisor of this instance; without one, does nothing. Never blocks, never fails."""
+    """Sends reports to the supervisor of this instance, if there is one; never blocks, never raises."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         self._socket = _inherited(environ.get(REPORT_SOCKET, ""))
@@ -35,34 +39,39 @@ class Reporter:
             return
         self._next = now + _INTERVAL
         try:
-            self._socket.send(f"{self._step} {self._samples} {self._loss!r}".encode(), socket.MSG_DONTWAIT)
+            self._socket.send(f"{self._step} {self._samples} {self._loss!r}".encode())
         except BlockingIOError:
-            return  # nobody has read the last ones yet; the next one says it all
+            return  # earlier reports have not been read yet; the next report includes this one
         except OSError:
             self._socket = None
 
 
 def _inherited(text: str) -> socket.socket | None:
-    """The socket ``descriptor:inode``, if that is still what this process has there."""
+    """The socket ``descriptor:inode``, unless the descriptor is something else in this process."""
     try:
         descriptor, inode = map(int, text.split(":"))
-        if os.fstat(descriptor).st_ino == inode:
-            return socket.socket(fileno=os.dup(descriptor))
+        if os.fstat(descriptor).st_ino != inode:
+            return None
+        import socket  # slow to import, and only needed where a launcher shows progress
+
+        inherited = socket.socket(fileno=os.dup(descriptor))
     except (ValueError, OSError):
         return None
-    return None
+    inherited.setblocking(False)
+    return inherited
 
 
-#: The process's one reporter: made at the first report, which may be in a child that has not inherited the socket.
-_reporter: list[Reporter] = []
+@cache
+def _reporter() -> Reporter:
+    """The reporter of this process: created by the first report, since the process may have inherited no socket."""
+    return Reporter(os.environ)
 
 
 def report(*, step: int | None = None, samples: int = 0, loss: float | None = None) -> None:
-    """Tell whoever watches the job: the step, samples done since the last report, the loss.
+    """Report the progress of this instance to the launcher's live view (--progress).
 
-    Cheap enough for every step: at most ten messages a second leave, and none is waited for. Without poprun-py, or
-    when nobody watches, nothing happens.
+    ``step`` and ``loss`` replace the values of the last report, ``samples`` is the number processed since then. Each
+    instance reports for itself. Call it in every step: at most ten messages a second are sent, and none is waited
+    for. Without poprun-py, or without a live view, nothing happens; nothing is ever raised for a lost report.
     """
-    if not _reporter:
-        _reporter.append(Reporter(os.environ))
-    _reporter[0].report(step, samples, loss)
+    _reporter().report(step, samples, loss)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from poprun_py.backends.start_command import Command, Request
+from poprun_py.backends.start_command import StartCommand, StartRequest
 
 __all__ = ["command"]
 
@@ -10,18 +10,18 @@ __all__ = ["command"]
 _HERE = ("-hosts", "localhost", "-launcher", "fork")
 
 
-def command(request: Request) -> Command:
+def command(request: StartRequest) -> StartCommand:
     """One ``mpirun`` for all supervisors; hydra binds nothing and counts no cores by itself."""
     hosts = _on_hosts(request) if request.cluster.hosts else _HERE
     count = ("-n", str(request.num_instances))
-    return Command(
+    return StartCommand(
         argv=(request.installation.launcher, *hosts, *request.extra, *count, *request.local, *request.supervisor),
         environment={"HYDRA_LAUNCHER_EXEC": request.ssh} if request.ssh and request.cluster.hosts else {},
         rank_variable="PMI_RANK",
     )
 
 
-def _on_hosts(request: Request) -> tuple[str, ...]:
+def _on_hosts(request: StartRequest) -> tuple[str, ...]:
     """Blocks of instances over ssh; the folder is the supervisor's business, which can say what is wrong with it."""
     cluster = request.cluster
     interface = ("-iface", cluster.interface) if cluster.interface else ()

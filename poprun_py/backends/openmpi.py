@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from poprun_py.backends.start_command import Command, Request
+from poprun_py.backends.start_command import StartCommand, StartRequest
 
 __all__ = ["QUICK_START", "command"]
 
@@ -24,7 +24,7 @@ QUICK_START = {"OMPI_MCA_btl": "^ofi", "OMPI_MCA_mtl": "^ofi"}
 _SHARED_CORES = {"OMPI_MCA_mpi_yield_when_idle": "1"}
 
 
-def command(request: Request) -> Command:
+def command(request: StartRequest) -> StartCommand:
     """One ``mpirun`` for all supervisors; what the user has set in the environment stays."""
     wanted = (_AS_ROOT if request.as_root else {}) | QUICK_START
     wanted |= _SHARED_CORES if request.oversubscribed else {}
@@ -34,7 +34,7 @@ def command(request: Request) -> Command:
     crowd = ("--oversubscribe",) if request.oversubscribed else ()
     places = _on_hosts(request, environment) if request.cluster.hosts else crowd
     count = ("-n", str(request.num_instances))
-    return Command(
+    return StartCommand(
         argv=(
             *(request.installation.launcher, "--bind-to", "none", *places, *request.extra),
             *(*count, *request.local, *request.supervisor),
@@ -44,7 +44,7 @@ def command(request: Request) -> Command:
     )
 
 
-def _on_hosts(request: Request, environment: dict[str, str]) -> tuple[str, ...]:
+def _on_hosts(request: StartRequest, environment: dict[str, str]) -> tuple[str, ...]:
     """Blocks of instances over ssh, with as many slots on each host as it gets instances."""
     hosts = ",".join(f"{host}:{request.per_host}" for host in request.cluster.hosts)
     names = [*request.forwarded, *environment]
@@ -52,7 +52,7 @@ def _on_hosts(request: Request, environment: dict[str, str]) -> tuple[str, ...]:
     return ("--host", hosts, "--map-by", "slot", "--wdir", "/", *passed)
 
 
-def _network(request: Request) -> dict[str, str]:
+def _network(request: StartRequest) -> dict[str, str]:
     """The ssh to use, and the subnet for the daemons and the processes."""
     network, ssh = request.cluster.network, request.ssh
     daemons = dict.fromkeys(("PRTE_MCA_oob_tcp_if_include", "OMPI_MCA_oob_tcp_if_include"), network)

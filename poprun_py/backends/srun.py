@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from poprun_py.backends.openmpi import QUICK_START
-from poprun_py.backends.start_command import Command, Request
+from poprun_py.backends.start_command import StartCommand, StartRequest
 
 __all__ = ["command"]
 
@@ -12,12 +12,12 @@ __all__ = ["command"]
 _PMI = {"mpich": "pmi2", "openmpi": "pmix"}
 
 
-def command(request: Request) -> Command:
+def command(request: StartRequest) -> StartCommand:
     """One ``srun`` for all supervisors, in blocks; they bind the instances and handle input, output and failures."""
     cluster, kind = request.cluster, request.installation.kind
     quick = QUICK_START if kind == "openmpi" else {}
     chosen = () if "SLURM_MPI_TYPE" in request.environ else (f"--mpi={_PMI[kind]}",)
-    return Command(
+    return StartCommand(
         argv=(
             *(cluster.srun, f"--nodes={len(cluster.hosts)}", f"--ntasks={request.num_instances}"),
             *(f"--ntasks-per-node={request.per_host}", f"--nodelist={','.join(cluster.hosts)}"),

@@ -1,4 +1,4 @@
-"""Command: what is executed to start the supervisors, and what a back end needs to know to make it."""
+"""StartCommand: what is executed to start the supervisors, and what a back end needs to know to make it."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from poprun_py.site.cluster import Cluster
 from poprun_py.site.mpi_installation import MpiInstallation
 
-__all__ = ["Command", "Request"]
+__all__ = ["StartCommand", "StartRequest"]
 
 
 @dataclass(frozen=True)
-class Request:
+class StartRequest:
     """``supervisor`` is to be started ``num_instances`` times, evenly on the hosts of ``cluster``, in blocks.
 
     ``cpus`` are those of this host; ``extra`` are the user's words for the command as a whole, ``local`` those for
@@ -41,7 +41,7 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Command:
+class StartCommand:
     """The words to execute, what to add to the user's environment, and where a process reads its rank."""
 
     argv: tuple[str, ...]

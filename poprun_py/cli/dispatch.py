@@ -18,7 +18,7 @@ def execute(argv: Sequence[str]) -> int:
     try:
         return _act(parse(argv, os.environ))
     except PoprunError as error:
-        from poprun_py.cli.console import say
+        from poprun_py.output.log import say
 
         for line in error.lines:
             say(line)
@@ -30,9 +30,9 @@ def _act(options: LaunchOptions) -> int:
         sys.stdout.write(_answer(options))
         sys.stdout.flush()
         return 0
-    from poprun_py.cli.launch import launch, look  # slow to import, which an answer need not wait for
+    from poprun_py.cli.launch import dry_run, launch  # slow to import, which an answer need not wait for
 
-    return look(options) if options.dry_run else launch(options)
+    return dry_run(options) if options.dry_run else launch(options)
 
 
 def _answer(options: LaunchOptions) -> str:

@@ -1,1 +1,1 @@
-"""The supervisor: runs one instance on its host, forwards its output and signals, and leaves nothing behind."""
+"""Host: the supervisor, which runs one instance on its host, forwards its output and cleans up after it."""

@@ -1,8 +1,8 @@
-"""Hang: a Python program that has ended, but whose process waits in MPI_Finalize for the others.
+"""Hang detection: Python programs that have ended, but whose processes wait in MPI_Finalize for other instances.
 
-Seen from outside: its process has MPI's library, and no longer catches SIGINT: the interpreter gives the signal back
-when it ends, well before it calls MPI_Finalize. Where its last words are a traceback, an exception has ended it;
-otherwise nobody can tell sys.exit(3) from a good end, whose wait is as it should be.
+From outside, such a process has loaded the MPI library and no longer catches SIGINT: the interpreter restores the
+default action when it ends, well before it calls MPI_Finalize. If a traceback is the last that it wrote to stderr,
+an exception ended the program. Otherwise sys.exit(3) cannot be told from a normal end, where the wait is correct.
 """
 
 from __future__ import annotations
@@ -12,75 +12,77 @@ import signal
 from collections.abc import Callable
 
 from poprun_py.linux import processes
-from poprun_py.linux.timers import Alarms
+from poprun_py.linux.event_sources import Timers
 from poprun_py.wire import messages
 
-__all__ = ["HangWatch", "hangs"]
+__all__ = ["HangDetector", "has_ended_but_waits"]
 
-#: Seconds between two looks at a program that has printed a traceback, and that it may take to end by itself.
-_LOOK_EVERY, _PATIENCE = 0.25, 1.0
+#: Seconds between two checks of a program that has printed a traceback, and that it has to end by itself.
+_HANG_CHECK_INTERVAL, _HANG_TIMEOUT = 0.25, 1.0
 
-#: Seconds between two looks at any other program, and how many in a row must find it waiting.
-_WAIT_EVERY, _WAITS = 0.5, 3
+#: Seconds between two checks of any other program, and how many in a row must find it waiting.
+_WAIT_CHECK_INTERVAL, _WAIT_CHECKS = 0.5, 3
 
-#: Bytes of stderr in which a traceback is looked for.
-_LAST_WORDS = 1 << 14
+#: Bytes at the end of stderr that are searched for a traceback.
+_TAIL = 1 << 14
 
 _MPI = ("libmpi.so", "libmpich.so")
 
 
-class HangWatch:
-    """Looks at a program now and then, and tells the launcher when it hangs, or waits for the others."""
+class HangDetector:
+    """Checks a program at intervals, and tells the launcher when it hangs after an exception, or waits."""
 
-    def __init__(self, alarms: Alarms, tell: Callable[[messages.Message], None]) -> None:
-        self._alarms, self._tell = alarms, tell
+    def __init__(self, timers: Timers, send: Callable[[messages.Message], None]) -> None:
+        self._timers, self._send = timers, send
         self._program = 0
-        self._last_words = b""
+        self._tail = b""
 
     def start(self, program: int) -> None:
-        """Look at the process ``program`` until it has ended."""
+        """Check the process ``program`` until ``stop``."""
         self._program = program
-        self._alarms.set(_WAIT_EVERY, self._look_for_wait)
+        self._timers.call_later(_WAIT_CHECK_INTERVAL, self._check_for_wait)
 
     def stop(self) -> None:
         self._program = 0
 
-    def hear(self, data: bytes) -> None:
-        """Remember the last words on stderr, and look what becomes of a program that wrote a traceback."""
-        self._last_words = words = (self._last_words + data)[-_LAST_WORDS:]
-        if b"Traceback" in words and _is_uncaught(words):
-            self._alarms.set(_LOOK_EVERY, lambda: self._look_for_hang(words, _PATIENCE))
+    def on_stderr(self, data: bytes) -> None:
+        """Keep the end of stderr; if that is a traceback, check whether the program hangs."""
+        self._tail = tail = (self._tail + data)[-_TAIL:]
+        if b"Traceback" in tail and _is_uncaught(tail):
+            self._timers.call_later(_HANG_CHECK_INTERVAL, lambda: self._check_for_hang(tail, _HANG_TIMEOUT))
 
-    def _look_for_hang(self, words: bytes, patience: float) -> None:
-        """Is a program that wrote a traceback last, and nothing since, kept from ending by MPI?"""
-        if not self._program or self._last_words != words:
+    def _check_for_hang(self, tail: bytes, timeout: float) -> None:
+        """Send Hung if MPI keeps a program whose last output was the traceback ``tail`` from ending."""
+        if not self._program or self._tail != tail:
             return
-        if not any(map(hangs, (self._program, *processes.descendants(self._program)))):
-            patience = _PATIENCE
-        elif patience <= 0:
-            self._tell(messages.Hung())
+        if not any(map(has_ended_but_waits, (self._program, *processes.descendants(self._program)))):
+            timeout = _HANG_TIMEOUT
+        elif timeout <= 0:
+            self._send(messages.Hung())
             return
-        self._alarms.set(_LOOK_EVERY, lambda: self._look_for_hang(words, patience - _LOOK_EVERY))
+        self._timers.call_later(
+            _HANG_CHECK_INTERVAL, lambda: self._check_for_hang(tail, timeout - _HANG_CHECK_INTERVAL)
+        )
 
-    def _look_for_wait(self, found: int = 0) -> None:
-        """Has the program ended, but waits for the others? Its exit code cannot be known before it goes on."""
+    def _check_for_wait(self, found: int = 0) -> None:
+        """Send Waiting if the program has ended but waits for the others; its exit code is unknown until then."""
         if not self._program:
             return
-        found = found + 1 if hangs(self._program) else 0
-        if found == _WAITS:
-            self._tell(messages.Waiting())
+        found = found + 1 if has_ended_but_waits(self._program) else 0
+        if found == _WAIT_CHECKS:
+            self._send(messages.Waiting())
         else:
-            self._alarms.set(_WAIT_EVERY, lambda: self._look_for_wait(found))
+            self._timers.call_later(_WAIT_CHECK_INTERVAL, lambda: self._check_for_wait(found))
 
 
-def _is_uncaught(words: bytes) -> bool:
-    from poprun_py.output.uncaught_exception import find_uncaught  # few programs raise: the import takes long
+def _is_uncaught(tail: bytes) -> bool:
+    from poprun_py.output.uncaught_exception import find_uncaught  # slow to import, and rarely needed
 
-    return find_uncaught(words) is not None
+    return find_uncaught(tail) is not None
 
 
-def hangs(pid: int) -> bool:
-    """Is ``pid`` a Python whose interpreter has ended, and that has loaded an MPI?"""
+def has_ended_but_waits(pid: int) -> bool:
+    """Is ``pid`` a Python process with an MPI library whose interpreter has ended?"""
     try:
         if not os.path.basename(os.readlink(f"/proc/{pid}/exe")).startswith("python"):
             return False
@@ -90,7 +92,7 @@ def hangs(pid: int) -> bool:
             return False
         with open(f"/proc/{pid}/maps", errors="replace") as stream:
             return any(name in line for line in stream for name in _MPI)
-    except (OSError, KeyError, ValueError):  # it is gone, or not ours
+    except (OSError, KeyError, ValueError):  # the process is gone, or another user's
         return False
 
 

@@ -1,4 +1,4 @@
-"""Surroundings: what a supervisor arranges for its instance on its own host: CPUs, memory, threads, the network."""
+"""Instance setup: what a supervisor sets for its instance on its host: CPUs, memory, threads, network interface."""
 
 from __future__ import annotations
 
@@ -6,26 +6,26 @@ from typing import NamedTuple
 
 from poprun_py.numa.binding import bind
 from poprun_py.numa.placement import Placement, place
-from poprun_py.numa.topology import discover_here
+from poprun_py.numa.topology import discover_local
 from poprun_py.wire.messages import Start
 
-__all__ = ["NETWORK_VARIABLES", "Surroundings", "arrange"]
+__all__ = ["NETWORK_VARIABLES", "InstanceSetup", "set_up_instance"]
 
-#: Where libraries look for the name of the interface to use: MPICH's UCX and libfabric, and gloo (PyTorch).
+#: Variables that name the network interface to use: of UCX and libfabric (MPICH), and of gloo (PyTorch).
 NETWORK_VARIABLES = ("UCX_NET_DEVICES", "FI_TCP_IFACE", "GLOO_SOCKET_IFNAME")
 
 
-class Surroundings(NamedTuple):
-    """Where the instance runs, what to add to its environment, and what could not be arranged."""
+class InstanceSetup(NamedTuple):
+    """Where the instance runs, what to add to its environment, and a warning about what could not be set."""
 
     placement: Placement
     environment: dict[str, str]
     warning: str = ""
 
 
-def arrange(order: Start) -> Surroundings:
-    """Bind this process, and so all that it starts."""
-    placement = place(discover_here(), order.placement, index=order.local_index, count=order.local_count)
+def set_up_instance(order: Start) -> InstanceSetup:
+    """Bind this process, and so everything that it starts; return what else the instance needs."""
+    placement = place(discover_local(), order.placement, index=order.local_index, count=order.local_count)
     environment = dict.fromkeys(order.threads, str(placement.threads))
     warnings = [bind(placement)]
     if order.network:
@@ -37,4 +37,4 @@ def arrange(order: Start) -> Surroundings:
             environment |= dict.fromkeys(wanted, interface.name)
         else:
             warnings.append(f"there is no interface in {order.network} (--host-subnet); the MPI chooses one")
-    return Surroundings(placement, environment, "; ".join(filter(None, warnings)))
+    return InstanceSetup(placement, environment, "; ".join(filter(None, warnings)))

@@ -1,4 +1,4 @@
-"""Reports: the socket through which a program tells its supervisor how far it is; see popdist_py.progress."""
+"""Progress socket: the socket on which a program reports its progress to its supervisor (popdist_py.progress)."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import socket
 from popdist_py.environment import REPORT_SOCKET
 from poprun_py.wire.messages import Report
 
-__all__ = ["Reports"]
+__all__ = ["ProgressSocket"]
 
 _LARGEST = 256
 _AT_A_TIME = 100
 
 
-class Reports:
-    """One end for the supervisor, which is told of the latest; one for the program, which inherits it."""
+class ProgressSocket:
+    """A pair of datagram sockets: one end for the supervisor, one that the program inherits."""
 
     def __init__(self) -> None:
         self._mine, self._its = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -28,16 +28,16 @@ class Reports:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Where the program finds its end."""
+        """The variable that tells the program which descriptor its end is."""
         descriptor = self._its.fileno()
         return {REPORT_SOCKET: f"{descriptor}:{os.fstat(descriptor).st_ino}"}
 
     def started(self) -> None:
-        """The program has its end: close ours of it."""
+        """Close this process's copy of the program's end, once the program has inherited it."""
         self._its.close()
 
     def latest(self) -> Report | None:
-        """What was said last, if anything; what makes no sense is passed over."""
+        """Return the latest report since the last call; malformed ones are ignored."""
         report = None
         for _ in range(_AT_A_TIME):
             try:
@@ -53,7 +53,7 @@ class Reports:
 
 
 def _read(data: bytes) -> Report | None:
-    """``step samples loss``; anybody who runs as the program may have written it."""
+    """Parse ``step samples loss``, which is untrusted: the program may write anything."""
     try:
         step, samples, loss = data.decode("ascii").split()
         report = Report(int(step), int(samples), float(loss))

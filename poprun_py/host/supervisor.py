@@ -1,7 +1,7 @@
-"""Supervisor: runs one instance on its host, passes its output on, and sees to it that nothing of it is left.
+"""Supervisor: the process that runs one instance on its host, forwards its output, and cleans up after it.
 
-Whatever ends the job (a Stop of the launcher, the launcher's death, the process manager's signal), the program and
-all that descends from it are ended here, gently first.
+Whatever ends the job (a Stop from the launcher, the launcher's death, a signal from the process manager), the
+program and all its descendants are ended here: first with SIGTERM, then with SIGKILL.
 """
 
 from __future__ import annotations
@@ -14,53 +14,46 @@ import time
 from typing import TYPE_CHECKING
 
 from poprun_py.errors import ChannelError
-from poprun_py.host.child_process import Child
-from poprun_py.host.hang_detection import HangWatch
-from poprun_py.host.instance_setup import arrange
-from poprun_py.host.streams import Streams
+from poprun_py.host.child_process import ChildProcess, StreamForwarder
+from poprun_py.host.hang_detection import HangDetector
+from poprun_py.host.instance_setup import set_up_instance
 from poprun_py.linux import processes
-from poprun_py.linux.leftovers import sweep
-from poprun_py.linux.resource_usage import usage
-from poprun_py.linux.signals import Wakeup
-from poprun_py.linux.timers import Alarms
+from poprun_py.linux.event_sources import SignalPipe, Timers
+from poprun_py.linux.leftovers import remove_leftovers
 from poprun_py.wire import messages
-from poprun_py.wire.channel import ADDRESS_VARIABLE, KEY_VARIABLE, Channel, connect
-from poprun_py.wire.messages import LAUNCHER, MPI, OWN, UNMANAGED
+from poprun_py.wire.channel import Channel, connect
+from poprun_py.wire.messages import LAUNCHER, MPI, OWN, STDERR, UNMANAGED
+from poprun_py.wire.variables import ADDRESS_VARIABLE, KEY_VARIABLE, RANK_VARIABLE
 
 if TYPE_CHECKING:
-    from poprun_py.host.progress_socket import Reports
+    from poprun_py.host.progress_socket import ProgressSocket
 
-__all__ = ["CONNECT_TIMEOUT", "RANK_VARIABLE", "supervise"]
-
-#: Names the variable in which the MPI's process manager gives a process its rank.
-RANK_VARIABLE = "POPRUN_PY_RANK_VARIABLE"
+__all__ = ["CONNECT_TIMEOUT", "supervise"]
 
 CONNECT_TIMEOUT = 20.0
 
-_STDERR = 2
-
-#: Seconds between two looks at whether the launcher's host still answers.
-_LOOK_EVERY = 2.0
+#: Seconds between two checks of whether the launcher's host still answers.
+_LAUNCHER_CHECK_INTERVAL = 2.0
 
 #: Seconds from SIGTERM to SIGKILL when the launcher is gone or the process manager wants the instance to end.
 _GRACE = 0.5
 
-#: Seconds a program may take to end by itself when the process manager ends the job: its exit code is its own then.
+#: Seconds that the program has to end by itself, with its own exit code, when the process manager ends the job.
 _SETTLE = 0.1
 
-#: Seconds that the process manager may take to end once the launcher is gone.
+#: Seconds that the process manager has to end once the launcher is gone.
 _MANAGER_TIMEOUT = 0.7
 
-#: Seconds for what the program has left behind (a resource tracker, say) to end by itself.
+#: Seconds that processes which outlive the program (a resource tracker, say) have to end by themselves.
 _LINGER = 0.3
 
 
 def supervise(*, holder: int, manager: int) -> int:
-    """Serve one instance until it is gone and the launcher has dismissed us; return the exit code.
+    """Run one instance until it has ended and the launcher has sent Leave; return the exit code.
 
-    ``holder`` is our parent, ``manager`` (the MPI's process manager) is the parent of that.
+    ``holder`` is the pid of our parent, ``manager`` that of its parent, the MPI's process manager.
     """
-    wakeup = Wakeup((signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP))
+    signals = SignalPipe((signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP))
     processes.adopt_orphans()
     processes.die_with_parent(signal.SIGTERM, holder)
     environment = os.environ
@@ -73,20 +66,20 @@ def supervise(*, holder: int, manager: int) -> int:
         print(f"poprun-py supervisor {rank}: {error}", file=sys.stderr, flush=True)
         return 1
     channel.send(messages.Hello(rank, os.uname().nodename, os.getpid()))
-    supervisor = Supervisor(channel, wakeup, manager)
+    supervisor = Supervisor(channel, signals, manager)
     supervisor.run()
     supervisor.remove_folder()
     if not supervisor.dismissed:
         processes.kill(holder, signal.SIGUSR1)
-        if not rank_variable.startswith("SLURM_"):  # Slurm's own ends by itself, and takes us with it
+        if not rank_variable.startswith("SLURM_"):  # Slurm's ends by itself, and ends this process too
             _outlive(manager)
-        sweep(since=supervisor.since)
+        remove_leftovers(since=supervisor.since)
     return 0
 
 
 def _outlive(manager: int) -> None:
-    """Wait until the process manager has ended, and with it what it would leave behind; else end it."""
-    os.closerange(0, 1024)  # it may wait for the pipes that it gave us
+    """Wait until the process manager has ended, so that its leftovers can be removed; kill it if it does not end."""
+    os.closerange(0, 1024)  # it may wait for the end of the pipes that it passed to this process
     end = time.monotonic() + _MANAGER_TIMEOUT
     while processes.is_alive(manager):
         if time.monotonic() > end:
@@ -94,28 +87,30 @@ def _outlive(manager: int) -> None:
         time.sleep(0.01)
 
 
-def _reports() -> Reports:
-    from poprun_py.host.progress_socket import Reports  # only where somebody watches: the import takes long
+def _open_progress_socket() -> ProgressSocket:
+    from poprun_py.host.progress_socket import ProgressSocket  # slow to import, and only needed for a display
 
-    return Reports()
+    return ProgressSocket()
 
 
 class Supervisor:
     """The event loop of one instance."""
 
-    def __init__(self, channel: Channel, wakeup: Wakeup, manager: int) -> None:
+    def __init__(self, channel: Channel, signals: SignalPipe, manager: int) -> None:
         self._channel = channel
-        self._wakeup = wakeup
-        self._alarms = Alarms()
+        self._signals = signals
+        self._timers = Timers()
         self._selector = selectors.DefaultSelector()
-        self._selector.register(channel, selectors.EVENT_READ, self._listen)
-        self._selector.register(wakeup, selectors.EVENT_READ, self._on_signal)
+        self._selector.register(channel, selectors.EVENT_READ, self._on_readable)
+        self._selector.register(signals, selectors.EVENT_READ, self._on_signal)
         self._manager = manager
-        self._reports: Reports | None = None
-        self._hangs = HangWatch(self._alarms, self._tell)
-        self._streams = Streams(self._selector, self._tell, is_heard=lambda: self._launcher_lives, hear=self._hear)
+        self._progress_socket: ProgressSocket | None = None
+        self._hangs = HangDetector(self._timers, self._send)
+        self._streams = StreamForwarder(
+            self._selector, self._send, has_launcher=lambda: self._launcher_lives, on_output=self._on_output
+        )
         self._folder = ""
-        self._program = Child()
+        self._program = ChildProcess()
         self._cause = OWN
         self._childless = False
         self._reported = False
@@ -124,33 +119,33 @@ class Supervisor:
         self.since = time.time()
 
     def run(self) -> None:
-        self._alarms.set(_LOOK_EVERY, self._check_launcher)
+        self._timers.call_later(_LAUNCHER_CHECK_INTERVAL, self._check_launcher)
         while not self._done:
-            self._watch()
-            for key, _ in self._selector.select(self._alarms.until_next()):
+            self._update_registrations()
+            for key, _ in self._selector.select(self._timers.until_next()):
                 key.data()
-            self._alarms.ring()
+            self._timers.run_due()
             self._check_gone()
         self._channel.flush(timeout=2.0)
 
-    def _watch(self) -> None:
-        self._streams.watch()
+    def _update_registrations(self) -> None:
+        self._streams.update_registrations()
         if self._launcher_lives:
             wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if self._channel.wants_to_send else 0)
-            self._selector.modify(self._channel, wanted, self._listen)
+            self._selector.modify(self._channel, wanted, self._on_readable)
 
     @property
     def dismissed(self) -> bool:
-        """Did the launcher let us go, rather than die?"""
+        """Has the launcher sent Leave, rather than died?"""
         return self._launcher_lives
 
     # -- the launcher ---------------------------------------------------------------------------------------------
 
-    def _listen(self) -> None:
+    def _on_readable(self) -> None:
         self._channel.push()
         try:
             for message in self._channel.receive():
-                self._obey(message)
+                self._on_message(message)
         except ChannelError:
             self._lose_launcher()
 
@@ -158,31 +153,31 @@ class Supervisor:
         if self._launcher_lives:
             if self._channel.is_silent:
                 self._lose_launcher()
-            self._alarms.set(_LOOK_EVERY, self._check_launcher)
+            self._timers.call_later(_LAUNCHER_CHECK_INTERVAL, self._check_launcher)
 
     def _lose_launcher(self) -> None:
         self._selector.unregister(self._channel)
         self._launcher_lives = False
         self._stop(signal.SIGTERM, _GRACE, LAUNCHER)
 
-    def _obey(self, message: messages.Message) -> None:
+    def _on_message(self, message: messages.Message) -> None:
         match message:
             case messages.Start():
                 self._start(message)
             case messages.Credit(amount):
                 self._streams.add_credit(amount)
             case messages.Input(data):
-                self._streams.give(data)
+                self._streams.write_input(data)
             case messages.Signal(number):
                 self._program.signal(number)
             case messages.Stop(number, grace):
                 self._stop(number, grace, LAUNCHER)
             case messages.Leave(failed):
                 self._done = True
-                if failed and self._channel.is_between_hosts:  # the launcher sweeps its own host
-                    sweep(since=self.since)
+                if failed and self._channel.is_between_hosts:  # the launcher cleans its own host
+                    remove_leftovers(since=self.since)
 
-    def _tell(self, message: messages.Message) -> None:
+    def _send(self, message: messages.Message) -> None:
         if self._launcher_lives:
             self._channel.send(message)
 
@@ -194,44 +189,43 @@ class Supervisor:
         self.since = min(self.since, order.since)  # the clocks of two hosts differ
         for name in order.unset:
             os.environ.pop(name, None)
-        surroundings = arrange(order)
+        setup = set_up_instance(order)
         self._folder = order.folder
-        reports = _reports() if order.watch else None
-        environment = {**surroundings.environment, **(reports.environment if reports else {})}
+        progress = _open_progress_socket() if order.usage_interval else None
+        environment = {**setup.environment, **(progress.environment if progress else {})}
         try:
             if order.folder:
                 os.makedirs(order.folder, mode=0o700, exist_ok=True)
             self._program.start(order, environment)
         except OSError as error:
-            self._tell(messages.NotStarted(f"{error.strerror}: {error.filename}"))
+            self._send(messages.NotStarted(f"{error.strerror}: {error.filename}"))
             self._childless, self._program.status = True, 127
         else:
-            where = surroundings.placement
-            cpus, memory = list(where.cpus), list(where.memory)
-            self._tell(messages.Started(self._program.pid, cpus, memory, surroundings.warning))
+            cpus, memory = list(setup.placement.cpus), list(setup.placement.memory)
+            self._send(messages.Started(self._program.pid, cpus, memory, setup.warning))
             self._hangs.start(self._program.pid)
         self._streams.open(self._program.outputs, self._program.input)
-        if reports:
-            reports.started()
-            self._reports = reports
-            self._alarms.set(order.watch, lambda: self._tell_usage(order.watch))
+        if progress:
+            progress.started()
+            self._progress_socket = progress
+            self._timers.call_later(order.usage_interval, lambda: self._send_usage(order.usage_interval))
 
-    def _tell_usage(self, interval: float) -> None:
-        """Say what the program takes and what it has reported, and again every ``interval`` seconds."""
+    def _send_usage(self, interval: float) -> None:
+        """Send what the program uses and what it has reported, and again every ``interval`` seconds."""
         if not self._program.is_running or not self._launcher_lives:
             return
-        self._tell(messages.Usage(*usage(self._program.pid)))
-        report = self._reports.latest() if self._reports else None
+        self._send(messages.Usage(*processes.resource_usage(self._program.pid)))
+        report = self._progress_socket.latest() if self._progress_socket else None
         if report:
-            self._tell(report)
-        self._alarms.set(interval, lambda: self._tell_usage(interval))
+            self._send(report)
+        self._timers.call_later(interval, lambda: self._send_usage(interval))
 
     def _stop(self, number: int, grace: float, cause: str, settle: float = 0.0) -> None:
         """Ask the program to end now, or after ``settle`` seconds, and kill it ``grace`` seconds later."""
-        if not self._program.pid and self._program.status is None:  # it will not be started any more
+        if not self._program.pid and self._program.status is None:  # it will not be started now
             self._program.status, self._childless = 0, True
-        self._alarms.set(settle, lambda: self._send_stop(number, cause))
-        self._alarms.set(settle + grace, lambda: self._send_stop(signal.SIGKILL, cause))
+        self._timers.call_later(settle, lambda: self._send_stop(number, cause))
+        self._timers.call_later(settle + grace, lambda: self._send_stop(signal.SIGKILL, cause))
 
     def _send_stop(self, number: int, cause: str) -> None:
         if self._program.is_running:
@@ -239,7 +233,7 @@ class Supervisor:
             self._program.signal(number)
 
     def _on_signal(self) -> None:
-        if self._wakeup.read() - {signal.SIGCHLD}:
+        if self._signals.read() - {signal.SIGCHLD}:
             self._stop(signal.SIGTERM, _GRACE, MPI, settle=_SETTLE)
         dead, left = processes.reap()
         for pid, status in dead:
@@ -254,24 +248,24 @@ class Supervisor:
         if self._cause == OWN and status > 0 and processes.is_ending(self._manager):
             self._cause = UNMANAGED
         self._streams.drain()
-        self._tell(messages.Exited(status, self._cause, at))
-        self._alarms.set(_LINGER, self._end_leftovers)
+        self._send(messages.Exited(status, self._cause, at))
+        self._timers.call_later(_LINGER, self._end_leftovers)
 
     def _end_leftovers(self) -> None:
-        """End what outlived the program; and do not wait for pipes that somebody else holds open."""
+        """Kill what has outlived the program, and stop waiting for pipes that other processes hold open."""
         if self._childless:
-            self._alarms.set(1.0, self._streams.close_outputs)
+            self._timers.call_later(1.0, self._streams.close_outputs)
         for pid in processes.descendants(os.getpid()):
             processes.kill(pid, signal.SIGKILL)
         if not self._childless:
-            self._alarms.set(0.05, self._end_leftovers)
+            self._timers.call_later(0.05, self._end_leftovers)
 
-    def _hear(self, stream: int, data: bytes) -> None:
-        if stream == _STDERR:
-            self._hangs.hear(data)
+    def _on_output(self, stream: int, data: bytes) -> None:
+        if stream == STDERR:
+            self._hangs.on_stderr(data)
 
     def remove_folder(self) -> None:
-        """Remove what was made for the job; every supervisor of a host tries."""
+        """Remove the folder that was made for the job; every supervisor on a host tries."""
         if self._folder:
             import shutil  # rarely needed
 
@@ -280,11 +274,11 @@ class Supervisor:
     # -- the end --------------------------------------------------------------------------------------------------
 
     def _check_gone(self) -> None:
-        """Report once nothing is left; then wait to be dismissed, or leave if nobody is there to do so."""
+        """Send Gone once no process is left; without a launcher, end instead of waiting for Leave."""
         if self._program.status is None or not self._childless or self._streams.has_open_outputs:
             return
         if self._launcher_lives and not self._reported:
             self._reported = True
-            self._tell(messages.Gone())
+            self._send(messages.Gone())
         elif not self._launcher_lives:
             self._done = True

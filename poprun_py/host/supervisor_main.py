@@ -1,11 +1,11 @@
-"""Supervise: the file that mpirun starts. It splits in two, so that no single death leaves anything behind.
+"""Supervisor script: the file that mpirun starts; it forks, so that no single death leaves a process behind.
 
     mpirun's process manager
-    +-- holder       what the process manager knows, and may kill; ends when the supervisor ends
-        +-- supervisor   in a session of its own, so that it outlives the holder for long enough to clean up
+    +-- holder           the process that the process manager knows and may kill; ends when the supervisor ends
+        +-- supervisor   in a session of its own, so that it outlives the holder long enough to clean up
             +-- program  killed by the kernel when the supervisor dies
 
-It runs without site (-S), so it says itself where the packages are.
+Python runs it without site (-S), so it sets the path of the packages itself.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from __future__ import annotations
 import os
 import sys
 
-#: Folders that hold poprun_py and msgpack, as the launcher sees them.
+#: The same as in wire/variables.py, which cannot be imported before its value is known.
 PATH_VARIABLE = "POPRUN_PY_PATH"
 
 
 def main() -> int:
-    """Start the supervisor and hold the process manager's place for it; return the exit code."""
+    """Fork the supervisor, and wait for it as the process that the process manager knows; return the exit code."""
     sys.path += os.environ.pop(PATH_VARIABLE, "").split(os.pathsep)
     from poprun_py.linux import processes
 
@@ -34,7 +34,7 @@ def main() -> int:
 
 
 def _hold(supervisor: int, manager: int) -> int:
-    """Pass signals on, wait, and clean up after a supervisor that was killed."""
+    """Forward signals, wait, and clean up after a supervisor that was killed."""
     import signal
 
     from poprun_py.linux import processes
@@ -47,7 +47,7 @@ def _hold(supervisor: int, manager: int) -> int:
     code = os.waitstatus_to_exitcode(status)
     if code < 0:
         processes.end_descendants(timeout=1.0)
-        os.kill(os.getpid(), signal.SIGKILL)  # an exit code would not make every process manager end the job
+        os.kill(os.getpid(), signal.SIGKILL)  # not every process manager ends the job on an exit code
     return code
 
 

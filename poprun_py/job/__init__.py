@@ -1,1 +1,1 @@
-"""One running job, seen by the launcher: event loop, the state of its instances, failures, restarts, teardown."""
+"""Job: the launcher's side of a running job: event loop, state of the instances, failures, restarts, deadlines."""

@@ -1,4 +1,4 @@
-"""In process: a job's only instance in the launcher's own process, for debuggers: no MPI, no supervisor, no tags."""
+"""In-process run: the only instance of a job in the launcher's own process, for debuggers; no MPI, no supervisor."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from typing import Any
 
 from poprun_py.plan.launch_plan import LaunchPlan
 
-__all__ = ["run_here"]
+__all__ = ["run_in_process"]
 
 
-def run_here(plan: LaunchPlan) -> int:
-    """Run the program with the environment of instance 0; the exit code, unless it leaves by SystemExit.
+def run_in_process(plan: LaunchPlan) -> int:
+    """Run the program with the environment of instance 0; return its exit code, unless it raises SystemExit.
 
-    A program of this very Python is imported, so that a debugger of the launcher sees it too; anything else takes
-    this process over.
+    A program for this Python is run in this interpreter, so that the launcher's debugger sees it; any other program
+    replaces this process.
     """
     for name in plan.unset:
         os.environ.pop(name, None)
     os.environ.update(plan.instances[0].environment)
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    run = _importable(plan.executable, plan.program)
+    run = _runner(plan.executable, plan.program)
     if run is None:
         sys.stdout.flush()
         os.execve(plan.executable, list(plan.program), dict(os.environ))
@@ -32,8 +32,8 @@ def run_here(plan: LaunchPlan) -> int:
     return 0
 
 
-def _importable(executable: str, program: Sequence[str]) -> Callable[[], Any] | None:
-    """How to run ``python FILE ...`` or ``python -m MODULE ...`` here; None for everything else."""
+def _runner(executable: str, program: Sequence[str]) -> Callable[[], Any] | None:
+    """Return what runs ``python FILE ...`` or ``python -m MODULE ...`` here; None for any other command."""
     words = list(program[1:])
     if not os.path.samefile(executable, sys.executable) or os.path.dirname(executable) != os.path.dirname(
         sys.executable

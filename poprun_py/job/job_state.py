@@ -1,6 +1,6 @@
-"""Job: the state of all instances, and what the launcher does about each thing that happens to one.
+"""Job state: the state of all instances, and what the launcher does in response to each event.
 
-Nothing here waits or touches a process: events come in as calls, orders go out through ``tell``.
+Nothing here waits for or touches a process: events come in as calls, messages go out through ``send``.
 """
 
 from __future__ import annotations
@@ -10,25 +10,25 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from popdist_py.environment import EXECUTABLE_CACHE_PATH, JOB, RESTART_COUNT
-from poprun_py.job.failure import End, ended_badly, first_failure, signal_name
+from poprun_py.job.failure import InstanceEnd, ended_badly, first_failure, signal_name
 from poprun_py.plan.launch_plan import Instance, LaunchPlan
 from poprun_py.wire import messages
 from poprun_py.wire.messages import MPI, OWN, UNMANAGED, Message
 
-__all__ = ["KILL_AFTER", "Job"]
+__all__ = ["KILL_AFTER", "JobState"]
 
 #: Seconds from SIGTERM to SIGKILL for the others, when an instance has failed.
 KILL_AFTER = 0.5
 
-#: Credit for what was written before the end of a job whose output is not read: it is bounded, and may all come.
+#: Bytes of credit for output written before a job whose output is not read was stopped: bounded, so all may be sent.
 _LAST_CREDIT = 1 << 21
 
-#: Jobs are numbered by the microsecond of their start; numbers come again after some days.
+#: Jobs are numbered by the microsecond of their start, modulo this: numbers repeat after some days.
 _JOBS = 1 << 40
 
 _HUNG = (
-    "raised an exception and then waited in MPI_Finalize for the others, which it would have done for ever "
-    "(popdist_py.init(), or python -m mpi4py PROGRAM, ends it at once)"
+    "raised an exception and then waited in MPI_Finalize for the other instances, which would never have ended "
+    "(a program that calls popdist_py.init(), or runs under python -m mpi4py, ends at once)"
 )
 
 
@@ -38,12 +38,12 @@ class _State:
     supervisor: int = 0
     pid: int = 0
     present: bool = False
-    end: End | None = None
+    end: InstanceEnd | None = None
     waiting: bool = False  # in MPI_Finalize
     gone: bool = False
 
 
-class Job:
+class JobState:
     """All instances of a plan, from the first Hello to the last Gone."""
 
     def __init__(
@@ -52,72 +52,72 @@ class Job:
         *,
         since: float,
         has_input: bool,
-        tell: Callable[[int, Message], None],
+        send: Callable[[int, Message], None],
         restart: int = 0,
         folder: str = "",
-        watch: float = 0.0,
+        usage_interval: float = 0.0,
         starter: str = "mpirun",
     ) -> None:
         self._plan = plan
         self._since = since
         self._has_input = has_input
-        self._tell = tell
+        self._send = send
         self._restart = restart
         self._folder = folder
-        self._watch = watch
+        self._usage_interval = usage_interval
         self._starter = starter
         self._states = [_State(instance) for instance in plan.instances]
-        self._ends: list[End] = []  # in the order in which they became known
+        self._ends: list[InstanceEnd] = []  # in the order in which they became known
         self._order: messages.Stop | None = None
         self.why = ""  # a failure of the whole job, rather than of one instance
         self.code = 0  # its exit code
         self.user_signal = 0
         self._final = False
 
-    # -- what happens -----------------------------------------------------------------------------------------------
+    # -- events ------------------------------------------------------------------------------------------------------
 
     def expects(self, rank: int) -> bool:
-        """May a supervisor report for this instance? Not where it is none of this job, or has reported before."""
+        """May a supervisor report for this rank? Only once, and only for a rank of this job."""
         return 0 <= rank < len(self._states) and not self._states[rank].supervisor
 
     def hello(self, rank: int, supervisor: int) -> None:
-        """A supervisor that is expected reports."""
+        """Record that an expected supervisor has reported, and send it what to do."""
         state = self._states[rank]
         state.supervisor, state.present = supervisor, True
-        self._tell(rank, self._order or self._start(state.instance))
+        self._send(rank, self._order or self._start(state.instance))
 
     def started(self, rank: int, pid: int) -> None:
         self._states[rank].pid = pid
 
     def not_started(self, rank: int, reason: str) -> None:
         self._final = True
-        self._add(rank, End(self._states[rank].instance, 0, 126, reason=f"could not be started: {reason}"))
+        self._add(rank, InstanceEnd(self._states[rank].instance, 0, 126, reason=f"could not be started: {reason}"))
 
     def exited(self, rank: int, message: messages.Exited) -> None:
         state = self._states[rank]
-        self._add(rank, End(state.instance, state.pid, message.status, message.cause, message.at))
+        self._add(rank, InstanceEnd(state.instance, state.pid, message.status, message.cause, message.at))
 
     def hung(self, rank: int) -> None:
-        """An exception has ended the program, but MPI_Finalize keeps the process waiting for the others."""
+        """Record a failure: an exception ended the program, but its process waits in MPI_Finalize for the others."""
         state = self._states[rank]
         if state.end is None:
-            self._add(rank, End(state.instance, state.pid, 1, reason=_HUNG))
+            self._add(rank, InstanceEnd(state.instance, state.pid, 1, reason=_HUNG))
 
-    def waits(self, rank: int) -> None:
-        """The program has ended, but its process waits in MPI_Finalize for the others."""
+    def is_in_finalize(self, rank: int) -> None:
+        """Record that the program has ended, but its process waits in MPI_Finalize for the others."""
         self._states[rank].waiting = True
 
     def gone(self, rank: int) -> None:
-        """Nothing is left of an instance; one that was never started was refused on behalf of the MPI."""
+        """Record that no process of an instance is left; if it never started, the process manager stopped it."""
         state = self._states[rank]
         state.gone = True
         if state.end is None and not self.is_stopping:
-            self._add(rank, End(state.instance, 0, -signal.SIGTERM, MPI))
+            self._add(rank, InstanceEnd(state.instance, 0, -signal.SIGTERM, MPI))
         if self.all_gone:
             self._to_all(messages.Leave(bool(self.exit_code)))
 
     def lost(self, rank: int, reason: str) -> None:
-        """The channel to a supervisor broke before it had reported the end."""
+        """Record that the channel to a supervisor is closed: a failure unless the instance had ended."""
         state = self._states[rank]
         state.present = False
         if state.gone:
@@ -125,14 +125,14 @@ class Job:
         state.gone = True
         if state.end is None:
             text = f"was lost: its supervisor (pid {state.supervisor}) {reason}"
-            self._add(rank, End(state.instance, state.pid, -signal.SIGKILL, reason=text, lost=True))
+            self._add(rank, InstanceEnd(state.instance, state.pid, -signal.SIGKILL, reason=text, lost=True))
 
     def mpirun_ended(self, pid: int, status: int) -> None:
-        """The process that started everything is gone; those that have not reported never will."""
+        """Record the end of mpirun: supervisors that have not reported never will."""
         early = not all(state.end or state.gone for state in self._states)
         for state in self._states:
             state.gone = state.gone or not state.present
-        # what mpirun passes on as its own code was a program's doing
+        # a code that mpirun passes on as its own came from a program
         self._ends = [
             replace(end, cause=OWN) if end.cause == UNMANAGED and end.status == status else end for end in self._ends
         ]
@@ -145,14 +145,14 @@ class Job:
             )
 
     def given_up(self, mpirun: int) -> None:
-        """Everything had to be killed; say why, if nothing else does."""
+        """Record that everything had to be killed, as the reason for the failure if there is no other."""
         if self._ended_by_mpi or not self._ends:
             self.fail(f"{self._starter} (pid {mpirun}) ended the instances, but did not end itself", 1)
 
     def fail(self, why: str, code: int, *, final: bool = False) -> None:
-        """End the job for a reason that is no instance's; an instance that failed before is to blame all the same.
+        """Fail the job as a whole, for the reason ``why``; an instance that failed earlier is still blamed.
 
-        It would be of no use to start it again where that is ``final``.
+        ``final``: a restart would not help.
         """
         self._final = self._final or final
         if not self.failure and not self.user_signal and not self.why:
@@ -161,7 +161,7 @@ class Job:
             self._stop(signal.SIGTERM, KILL_AFTER)
 
     def interrupt(self, number: int, grace: float) -> None:
-        """The user wants the job to end: the first time in an orderly way, the second time at once."""
+        """End the job for the user: with signal ``number`` the first time, at once the second time."""
         if self.is_stopping:
             self._stop(signal.SIGKILL, 0.0)
         else:
@@ -170,10 +170,10 @@ class Job:
             self.user_signal = self.user_signal or number
 
     def forward(self, number: int) -> None:
-        """Pass a signal on to the programs."""
+        """Send a signal to all programs."""
         self._to_all(messages.Signal(number))
 
-    # -- what is ----------------------------------------------------------------------------------------------------
+    # -- queries -----------------------------------------------------------------------------------------------------
 
     @property
     def missing(self) -> list[int]:
@@ -181,21 +181,21 @@ class Job:
         return [state.instance.index for state in self._states if not state.supervisor]
 
     def pid(self, rank: int) -> int:
-        """The program's process; 0 before it has one."""
+        """Return the pid of the program; 0 before its start."""
         return self._states[rank].pid
 
     def state(self, rank: int) -> str:
-        """What an instance does, in a word or two."""
+        """Return the state of an instance as the progress table shows it."""
         state = self._states[rank]
         if state.end is not None:
-            return state.end.in_short
+            return state.end.state
         if not state.pid:
             return "starting"
         return "ending" if self.is_stopping else "finalizing" if state.waiting else "running"
 
     @property
     def waiting(self) -> str:
-        """Who waits in MPI_Finalize for others that still run, in words; empty where nobody does."""
+        """Name the instances that wait in MPI_Finalize for others that still run; empty if there are none."""
         running = [state for state in self._states if not state.end]
         ranks = [str(state.instance.index) for state in running if state.waiting]
         if not ranks or len(ranks) == len(running):
@@ -206,12 +206,12 @@ class Job:
 
     @property
     def may_restart(self) -> bool:
-        """Did the job fail in a way that need not come again: an instance or mpirun died by itself?"""
+        """Did the job fail in a way that a restart may cure: did an instance or mpirun end by itself?"""
         return bool(self.exit_code) and not self.user_signal and not self._final
 
     @property
     def has_started(self) -> bool:
-        """Is, or was, any program running?"""
+        """Has any program been started?"""
         return any(state.pid for state in self._states)
 
     @property
@@ -220,7 +220,7 @@ class Job:
 
     @property
     def order(self) -> messages.Stop | None:
-        """What the instances were told last."""
+        """The last order that was sent to all instances."""
         return self._order
 
     @property
@@ -232,7 +232,7 @@ class Job:
         return any(end.cause in (MPI, UNMANAGED) for end in self._ends)
 
     @property
-    def failure(self) -> End | None:
+    def failure(self) -> InstanceEnd | None:
         return first_failure(self._ends)
 
     @property
@@ -243,7 +243,7 @@ class Job:
             return self.code
         return self.failure.exit_code if self.failure else 0
 
-    # -- orders -----------------------------------------------------------------------------------------------------
+    # -- messages ----------------------------------------------------------------------------------------------------
 
     def _start(self, instance: Instance) -> messages.Start:
         plan = self._plan
@@ -256,7 +256,7 @@ class Job:
             has_input=self._has_input and instance.index == 0,
             since=self._since,
             folder=self._folder,
-            watch=self._watch,
+            usage_interval=self._usage_interval,
             placement=plan.placement,
             local_index=instance.local_index,
             local_count=plan.instances_per_host,
@@ -266,11 +266,11 @@ class Job:
 
     @property
     def _environment(self) -> dict[str, str]:
-        """What the instances are told beyond the plan."""
-        told = {RESTART_COUNT: str(self._restart), JOB: str(int(self._since * 1e6) % _JOBS)}
-        return told | {EXECUTABLE_CACHE_PATH: self._folder} if self._folder else told
+        """Variables of this run of the job, in addition to those of the plan."""
+        added = {RESTART_COUNT: str(self._restart), JOB: str(int(self._since * 1e6) % _JOBS)}
+        return added | {EXECUTABLE_CACHE_PATH: self._folder} if self._folder else added
 
-    def _add(self, rank: int, end: End) -> None:
+    def _add(self, rank: int, end: InstanceEnd) -> None:
         self._states[rank].end = end
         self._ends.append(end)
         if (ended_badly(end) or self._ended_by_mpi) and not self.is_stopping:
@@ -284,4 +284,4 @@ class Job:
     def _to_all(self, message: Message) -> None:
         for state in self._states:
             if state.present:
-                self._tell(state.instance.index, message)
+                self._send(state.instance.index, message)

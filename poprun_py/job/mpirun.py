@@ -1,32 +1,35 @@
-"""Start: the one process that the launcher starts itself, mpirun, with what its supervisors need to report back."""
+"""mpirun: the one process that the launcher starts itself, and the watchdog that ends it if the launcher dies."""
 
 from __future__ import annotations
 
 import os
+import select
 import signal
 
 import msgpack
 
 import poprun_py
 from poprun_py.errors import PoprunError
-from poprun_py.host.supervisor import RANK_VARIABLE
-from poprun_py.host.supervisor_main import PATH_VARIABLE
-from poprun_py.job.watchdog import watch_over
 from poprun_py.linux import processes
 from poprun_py.linux.pipes import OutputPipe
 from poprun_py.plan.launch_plan import LaunchPlan
-from poprun_py.wire.channel import ADDRESS_VARIABLE, KEY_VARIABLE
+from poprun_py.wire.variables import ADDRESS_VARIABLE, KEY_VARIABLE, PATH_VARIABLE, RANK_VARIABLE
 
-__all__ = ["channel_addresses", "open_standard_streams", "start_mpirun"]
+__all__ = ["channel_addresses", "open_standard_streams", "start_mpirun", "start_watchdog"]
 
-#: Variables by which a process manager around us would confuse the one we start.
-_OUTER = ("PMI_", "PMIX_", "OMPI_COMM_WORLD_", "PRTE_LAUNCHED", "HYDI_")
+#: Prefixes of the variables of a surrounding process manager, which would confuse the one that is started here.
+_OUTER_MPI_PREFIXES = ("PMI_", "PMIX_", "OMPI_COMM_WORLD_", "PRTE_LAUNCHED", "HYDI_")
+
+#: Seconds that mpirun may take to end by itself once the launcher is gone (the kernel sends it SIGTERM then).
+_WATCHDOG_GRACE = 1.0
+
+_MOST_DESCRIPTORS = 4096
 
 
 def start_mpirun(plan: LaunchPlan, *, address: str, key: bytes) -> tuple[int, list[OutputPipe]]:
-    """Start the plan's command; return its pid and what it writes itself (its instances write to the channel).
+    """Start the plan's command; return its pid and the pipes of its own output (instances write to the channel).
 
-    The address and the key of the channel go into its environment, never on a command line.
+    The address and the key of the channel are passed in its environment, never on a command line.
     """
     argv = plan.command.argv
     null = os.open(os.devnull, os.O_RDONLY)
@@ -46,12 +49,12 @@ def start_mpirun(plan: LaunchPlan, *, address: str, key: bytes) -> tuple[int, li
     for descriptor in (null, pipes[0][1], pipes[1][1]):
         os.close(descriptor)
     if plan.remote_hosts:
-        watch_over(pid)
+        start_watchdog(pid)
     return pid, [OutputPipe(number, pipe[0]) for number, pipe in enumerate(pipes, start=1)]
 
 
 def channel_addresses(plan: LaunchPlan) -> tuple[str, ...]:
-    """Where to listen for supervisors: on the interfaces that lead to the other hosts, or the loopback only."""
+    """Return the addresses to listen at: of the interfaces that lead to the other hosts, or of the loopback only."""
     if not plan.remote_hosts:
         return ("127.0.0.1",)
     from poprun_py.site.network import addresses_towards, interface_in, interfaces  # not needed on one host
@@ -61,7 +64,7 @@ def channel_addresses(plan: LaunchPlan) -> tuple[str, ...]:
 
 
 def open_standard_streams() -> None:
-    """See to it that descriptors 0, 1 and 2 lead somewhere, so that nothing of ours takes their place."""
+    """Open /dev/null as descriptors 0, 1 and 2 where they are closed, so that no other file gets those numbers."""
     while True:
         descriptor = os.open(os.devnull, os.O_RDWR)
         if descriptor > 2:
@@ -69,9 +72,40 @@ def open_standard_streams() -> None:
             return
 
 
+def start_watchdog(mpirun: int) -> int:
+    """Fork a process that ends ``mpirun`` if it outlives the launcher; return its pid. Not after starting threads.
+
+    An mpirun that waits for other hosts may ignore the SIGTERM that the kernel sends when the launcher dies.
+    """
+    launcher = os.getpid()
+    pid = os.fork()
+    if pid:
+        return pid
+    try:
+        os.setsid()  # Ctrl-C is for the launcher
+        signal.set_wakeup_fd(-1)
+        os.closerange(0, _MOST_DESCRIPTORS)
+        _watch(launcher, mpirun)
+    finally:
+        os._exit(0)
+
+
+def _watch(launcher: int, mpirun: int) -> None:
+    poll = select.poll()
+    launcher_end, mpirun_end = os.pidfd_open(launcher), os.pidfd_open(mpirun)
+    for descriptor in (launcher_end, mpirun_end):
+        poll.register(descriptor, select.POLLIN)
+    if any(descriptor == mpirun_end for descriptor, _ in poll.poll()):
+        return
+    poll.unregister(launcher_end)
+    if not poll.poll(_WATCHDOG_GRACE * 1000):
+        for pid in [mpirun, *processes.descendants(mpirun)]:
+            processes.kill(pid, signal.SIGKILL)
+
+
 def _environment(plan: LaunchPlan, address: str, key: bytes) -> dict[str, str]:
-    """The user's, with what the command and the supervisors need."""
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith(_OUTER)}
+    """The user's environment, and what the command and the supervisors need."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(_OUTER_MPI_PREFIXES)}
     return {
         **inherited,
         **plan.command.environment,
@@ -83,7 +117,7 @@ def _environment(plan: LaunchPlan, address: str, key: bytes) -> dict[str, str]:
 
 
 def _package_folders() -> list[str]:
-    """Where the supervisors find what they import."""
+    """The folders from which the supervisors import poprun_py and msgpack."""
     return [
         os.path.dirname(os.path.dirname(os.path.abspath(str(package.__file__)))) for package in (poprun_py, msgpack)
     ]

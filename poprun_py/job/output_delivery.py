@@ -1,4 +1,4 @@
-"""Delivery: brings what the instances write to the screen and into files, and counts what has arrived there."""
+"""Output delivery: the instances' output on its way to the screen and the log files, counted in bytes."""
 
 from __future__ import annotations
 
@@ -6,22 +6,23 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 from poprun_py.options.option_table import LaunchOptions
-from poprun_py.output.instance_logs import Files
+from poprun_py.output.instance_logs import InstanceLogs
 from poprun_py.output.screen import Screen
-from poprun_py.output.tagged_output import STDERR, Output
+from poprun_py.output.tagged_output import TaggedOutput
 from poprun_py.plan.launch_plan import LaunchPlan
+from poprun_py.wire.messages import STDERR
 
-__all__ = ["Delivery"]
+__all__ = ["OutputDelivery"]
 
 
-class Delivery:
-    """The output of all instances; an instance may write as much again as has been delivered."""
+class OutputDelivery:
+    """Delivers the output of all instances; an instance may write as many bytes again as have been delivered."""
 
     def __init__(
-        self, plan: LaunchPlan, options: LaunchOptions, screen: Screen, *, restart: int, nudge: Callable[[], None]
+        self, plan: LaunchPlan, options: LaunchOptions, screen: Screen, *, restart: int, wake: Callable[[], None]
     ) -> None:
         count = len(plan.instances)
-        self._output = Output(
+        self._output = TaggedOutput(
             count,
             only=options.only_output_from_instance,
             stdout=screen.stdout,
@@ -29,57 +30,57 @@ class Delivery:
             live=screen.terminals,
             mixed=screen.is_mixed,
         )
-        self._files = Files(options.log_dir, count, restart=restart, nudge=nudge) if options.log_dir else None
-        self._delivered: Counter[int] = Counter()  # instance -> bytes not told yet
+        self._logs = InstanceLogs(options.log_dir, count, restart=restart, wake=wake) if options.log_dir else None
+        self._delivered: Counter[int] = Counter()  # instance -> bytes not yet credited
 
     def start(self) -> None:
-        """Start the thread that writes files."""
-        if self._files:
-            self._files.start()
+        """Start the thread that writes the log files."""
+        if self._logs:
+            self._logs.start()
 
-    def take(self, rank: int, stream: int, data: bytes) -> None:
-        """Show it and keep it; it is delivered once both are done."""
-        places = 2 if self._files else 1
+    def write(self, rank: int, stream: int, data: bytes) -> None:
+        """Write to the screen and the log file; the bytes are delivered once both are done."""
+        destinations = 2 if self._logs else 1
 
         def done() -> None:
-            nonlocal places
-            places -= 1
-            if not places:
+            nonlocal destinations
+            destinations -= 1
+            if not destinations:
                 self._delivered[rank] += len(data)
 
         self._output.write(rank, stream, data, done)
-        if self._files:
-            self._files.write(rank, stream, data, done)
+        if self._logs:
+            self._logs.write(rank, stream, data, done)
 
     def finish(self, rank: int) -> None:
-        """No more will come from this instance."""
+        """Write the last lines of an instance that has ended, even without a newline."""
         self._output.finish(rank)
-        if self._files:
-            self._files.finish(rank)
+        if self._logs:
+            self._logs.finish(rank)
 
     def delivered(self) -> list[tuple[int, int]]:
-        """(instance, bytes) that were delivered since the last call."""
-        for done in self._files.written() if self._files else ():
+        """Return (instance, bytes) delivered since the last call."""
+        for done in self._logs.written() if self._logs else ():
             done()
         delivered = list(self._delivered.items())
         self._delivered.clear()
         return delivered
 
     def close(self) -> str:
-        """Close the files; what went wrong with them, if anything did."""
-        if not self._files:
+        """Close the log files; return what went wrong with them, if anything did."""
+        if not self._logs:
             return ""
-        self._files.close()
-        return f"--log-dir {self._files.folder} is incomplete: {self._files.error}" if self._files.error else ""
+        self._logs.close()
+        return f"--log-dir {self._logs.folder} is incomplete: {self._logs.error}" if self._logs.error else ""
 
     def kept(self, rank: int) -> bytes:
-        """What an instance wrote last to stderr."""
+        """Return the end of what an instance has written to stderr."""
         return self._output.kept(rank)
 
     def last_lines(self, rank: int) -> Sequence[bytes]:
-        """The last lines of that, where they are not on the screen already."""
+        """Return the last lines of an instance's stderr, unless they are still in view."""
         return self._output.last_lines(rank)
 
     def log_of_errors(self, rank: int) -> str:
-        """The file that holds all of it, if there is one."""
-        return self._files.path(rank, STDERR) if self._files else ""
+        """Return the path of the log file of an instance's stderr; empty if there is none."""
+        return self._logs.path(rank, STDERR) if self._logs else ""

@@ -1,4 +1,4 @@
-"""Watch: shows how the instances fare while the job runs: the live view on a terminal, else a few plain lines."""
+"""Progress display: the progress table while the job runs: redrawn on a terminal, else as plain lines."""
 
 from __future__ import annotations
 
@@ -6,64 +6,66 @@ import os
 import time
 from collections.abc import Callable
 
-from poprun_py.linux.timers import Alarms
-from poprun_py.output.progress_table import Row, View
+from poprun_py.linux.event_sources import Timers
+from poprun_py.output.progress_table import InstanceRow, ProgressTable
 from poprun_py.output.screen import Screen
 from poprun_py.plan.launch_plan import LaunchPlan
 
-__all__ = ["Watch"]
+__all__ = ["ProgressDisplay"]
 
-#: Seconds until the live view appears, and between two pictures of it or two groups of plain lines.
-_FIRST_PICTURE, _PICTURES, _PLAIN_LINES = 1.0, 0.5, 10.0
+#: Seconds until the table first appears, and between two drawings of it or two groups of plain lines.
+_FIRST_DRAWING, _REDRAWING, _PLAIN_LINES = 1.0, 0.5, 10.0
 
 
-class Watch:
-    """``wanted`` is the value of --progress; ``state`` tells an instance's pid and what it does."""
+class ProgressDisplay:
+    """``mode`` is the value of --progress; ``state`` returns the pid and the state of an instance."""
 
     def __init__(
         self,
         plan: LaunchPlan,
         screen: Screen,
-        alarms: Alarms,
+        timers: Timers,
         *,
-        wanted: str,
+        mode: str,
         state: Callable[[int], tuple[int, str]],
     ) -> None:
         self._screen = screen
-        self._alarms = alarms
-        self._wanted = wanted
+        self._timers = timers
+        self._mode = mode
         self._state = state
-        self._view = View([Row(each.index, each.host) for each in plan.instances], began=time.monotonic())
+        self._table = ProgressTable(
+            [InstanceRow(each.index, each.host) for each in plan.instances], started_at=time.monotonic()
+        )
 
     @property
-    def rows(self) -> list[Row]:
-        return self._view.rows
+    def rows(self) -> list[InstanceRow]:
+        return self._table.rows
 
     @property
     def interval(self) -> float:
-        """Seconds between two messages of an instance on what it takes; many instances do it less often."""
-        if not self._screen.has_pictures and self._wanted != "on":
+        """Seconds between two usage messages of an instance: longer with many instances; 0 if there is no display."""
+        if not self._screen.has_live_view and self._mode != "on":
             return 0.0
         return max(1.0, len(self.rows) / 16)
 
     def start(self) -> None:
-        if self._screen.has_pictures:
-            self._alarms.set(_FIRST_PICTURE, self._draw)
-        elif self._wanted == "on":
-            self._alarms.set(_PLAIN_LINES, self._tell)
+        if self._screen.has_live_view:
+            self._timers.call_later(_FIRST_DRAWING, self._draw)
+        elif self._mode == "on":
+            self._timers.call_later(_PLAIN_LINES, self._print)
 
     def _draw(self) -> None:
         columns, lines = os.get_terminal_size(self._screen.terminals[-1])
         self._refresh()
         color = self._screen.has_color
-        self._screen.draw(self._view.picture(time.monotonic(), columns=columns, lines=lines, color=color))
-        self._alarms.set(_PICTURES, self._draw)
+        self._screen.draw(self._table.render(time.monotonic(), columns=columns, lines=lines, color=color))
+        self._timers.call_later(_REDRAWING, self._draw)
 
-    def _tell(self) -> None:
+    def _print(self) -> None:
         self._refresh()
-        for line in self._view.plain(time.monotonic()):
+        for line in self._table.plain_lines(time.monotonic()):
             self._screen.stderr(line.encode(errors="surrogateescape") + b"\n")
-        self._alarms.set(_PLAIN_LINES, self._tell)
+        self._timers.call_later(_PLAIN_LINES, self._print)
 
     def _refresh(self) -> None:
         for row in self.rows:

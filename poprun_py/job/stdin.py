@@ -1,17 +1,17 @@
-"""Input: the launcher's stdin on its way to instance 0, one piece at a time."""
+"""Stdin: the launcher's stdin, which is passed on to instance 0."""
 
 from __future__ import annotations
 
 import os
 import sys
 
-__all__ = ["Input"]
+__all__ = ["StdinReader"]
 
 _PIECE = 1 << 16
 
 
-class Input:
-    """Readable when the user has typed or piped something."""
+class StdinReader:
+    """Reads stdin piece by piece; ``is_open`` until its end."""
 
     def __init__(self, descriptor: int = 0) -> None:
         self._descriptor = descriptor
@@ -21,7 +21,7 @@ class Input:
         return self._descriptor
 
     def read(self) -> bytes:
-        """The next piece; empty at the end."""
+        """Return the next piece; empty at the end."""
         try:
             data = os.read(self._descriptor, _PIECE)
         except OSError:
@@ -31,7 +31,7 @@ class Input:
 
 
 def _may_read(descriptor: int) -> bool:
-    """Is there a stdin, and would reading not stop us as it stops a background job?"""
+    """Is there a stdin, and would reading it not stop this process, as it stops a background job of a shell?"""
     if sys.stdin is None:
         return False
     try:

@@ -1,1 +1,1 @@
-"""Linux services: processes, pipes, signals, timers, atomic file writes, leftover files, resource usage."""
+"""Linux: operating system services: processes, pipes, signals, timers, removal of leftovers."""

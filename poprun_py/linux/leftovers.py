@@ -1,6 +1,6 @@
-"""Sweep: removes what an MPI leaves in /dev/shm and the temporary folder after a bad end.
+"""Leftovers: the files that an MPI leaves in /dev/shm and the temporary folder after a failure, and their removal.
 
-Only entries with the names below, owned by this user, made since the job began, and used by no living process.
+Only entries with the names below that this user owns, were created since the job started, and no process uses.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from collections.abc import Iterator, Sequence
 
 from poprun_py.linux.processes import is_alive, started_at
 
-__all__ = ["FOLDER_PREFIX", "LEFTOVERS", "sweep"]
+__all__ = ["FOLDER_PREFIX", "LEFTOVERS", "remove_leftovers"]
 
-#: What each MPI calls its shared segments and session folders; group 1 is the pid of the owner, where there is one.
+#: Names of the MPIs' shared segments and session folders; group 1 is the pid of the owner, if the name has it.
 LEFTOVERS: tuple[str, ...] = (
     r"mpich_shm_\w+",
     r"ucx_shm_posix_\w+",
@@ -25,18 +25,18 @@ LEFTOVERS: tuple[str, ...] = (
     r"osc_(?:rdma|sm)\..+",
 )
 
-#: MPICH's process manager hands the name of this file to processes, which open it when they start MPI.
+#: MPICH's process manager passes the name of this file to processes, which open it when they start MPI.
 _PROXY, _PROXY_NEEDS, _PROXY_SECONDS = "hydra_pmi_proxy", "hydra_hwloc_xmlfile_", 3.0
 
-#: Folders that belong to one job, HOST.PID.RANDOM of its launcher behind it.
+#: Prefix of the folders of one job; HOST.PID.RANDOM of its launcher follows.
 FOLDER_PREFIX = "poprun-py."
 
 _OF_A_JOB = re.escape(f"{FOLDER_PREFIX}{os.uname().nodename}.") + r"(?P<job>\d+)\.[0-9a-f]+"
 _PATTERN = re.compile("|".join(f"(?:{pattern})" for pattern in (*LEFTOVERS, _OF_A_JOB)))
 
 
-def sweep(*, since: float, folders: Sequence[str] | None = None) -> list[str]:
-    """Remove the leftovers made after ``since`` (seconds of the epoch; 0: ever); return their paths."""
+def remove_leftovers(*, since: float, folders: Sequence[str] | None = None) -> list[str]:
+    """Remove the leftovers created after ``since`` (seconds of the epoch; 0: all); return their paths."""
     folders = folders or sorted({"/dev/shm", "/tmp", os.environ.get("TMPDIR", "/tmp")})
     found = [path for folder in folders for path in _leftovers(folder, since)]
     used = _in_use(found) if found else set()
@@ -67,7 +67,7 @@ def _is_ours(entry: os.DirEntry[str], since: float) -> bool:
 
 
 def _in_use(paths: Sequence[str]) -> set[str]:
-    """Those of ``paths`` that a living process has mapped or open (or, for folders, has something of)."""
+    """Those of ``paths`` that a process has mapped or open (or, of folders, something in it)."""
     used: set[str] = set()
     for pid in filter(str.isdigit, os.listdir("/proc")):
         text = _held_by(pid)
@@ -78,7 +78,7 @@ def _in_use(paths: Sequence[str]) -> set[str]:
 
 
 def _may_need(proxy: int, path: str) -> bool:
-    """Was a file made in the first seconds of a process that sees it (and has no /tmp of its own)?"""
+    """Was a file created in the first seconds of a process manager that sees it (and has no /tmp of its own)?"""
     try:
         made = os.lstat(path)
         seen = os.path.samestat(made, os.lstat(f"/proc/{proxy}/root{os.path.abspath(path)}"))
@@ -102,7 +102,7 @@ def _held_by(pid: str) -> str:
             held.append(stream.read())
         with os.scandir(f"/proc/{pid}/fd") as entries:
             held += [os.readlink(entry.path) for entry in entries]
-    except OSError:  # it is gone, or not ours
+    except OSError:  # the process is gone, or another user's
         pass
     return "\n".join(held)
 

@@ -1,4 +1,4 @@
-"""Pipes: the ends of a program's stdin, stdout and stderr that its supervisor holds; none of them ever blocks."""
+"""Pipes: the non-blocking ends of a program's stdin, stdout and stderr that its supervisor holds."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class OutputPipe(_Pipe):
         self.number = number
 
     def read(self) -> bytes | None:
-        """What has been written; empty at its end, None when nothing is there now."""
+        """Return what has been written; empty at the end, None if nothing can be read now."""
         try:
             return os.read(self._descriptor, _PIECE)
         except BlockingIOError:
@@ -40,7 +40,7 @@ class OutputPipe(_Pipe):
 
 
 class InputPipe(_Pipe):
-    """The writing end of stdin, and what has not fitted into it yet."""
+    """The writing end of stdin, and the data that it has not taken yet."""
 
     def __init__(self, descriptor: int) -> None:
         super().__init__(descriptor)
@@ -56,12 +56,12 @@ class InputPipe(_Pipe):
         return self._ends and not self._pending
 
     def give(self, data: bytes) -> None:
-        """Take ``data`` for writing; nothing at all means that the input ends. A closed pipe takes and forgets."""
+        """Queue ``data``; empty: close the pipe after what is queued. A closed pipe discards it."""
         self._pending += data
         self._ends = self._ends or not data
 
     def push(self) -> bool:
-        """Write what fits; True when everything given so far is written, or nobody reads it any more."""
+        """Write what the pipe takes; return True once everything is written, or the reader is gone."""
         try:
             while self._pending:
                 self._pending = self._pending[os.write(self._descriptor, self._pending) :]

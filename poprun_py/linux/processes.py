@@ -1,6 +1,6 @@
-"""Processes: start one that cannot outlive its parent, find all that descend from this one, end them.
+"""Processes: starting one that cannot outlive its parent, finding all descendants of this one, ending them.
 
-Linux only: orphans are adopted (PR_SET_CHILD_SUBREAPER), so that whatever a program leaves behind can be found.
+Linux only: orphans are adopted (PR_SET_CHILD_SUBREAPER), so that all descendants of a program can be found.
 """
 
 from __future__ import annotations
@@ -23,29 +23,33 @@ __all__ = [
     "kill_group",
     "parent",
     "reap",
+    "resource_usage",
     "spawn",
+    "start_ticks",
     "started_at",
 ]
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 
-#: Fields of /proc/PID/stat, counted from the state, and a flag among the flags.
-_FLAGS, _FAULTS_OF_CHILDREN, _STARTED = 6, 8, 19
+#: Fields of /proc/PID/stat, counted from the state; user and system time are followed by those of ended children.
+_FLAGS, _FAULTS_OF_CHILDREN, _TIMES, _STARTED, _RSS = 6, 8, slice(11, 15), 19, 21
 _PF_EXITING = 4
+
+_TICKS, _PAGE = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def adopt_orphans() -> None:
-    """Become the parent of descendants whose own parents die."""
+    """Become the parent of descendants whose own parents end."""
     _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def die_with_parent(signum: int, parent: int) -> None:
-    """Have the kernel send ``signum`` to this process when ``parent``, which started it, is gone."""
+    """Have the kernel send ``signum`` to this process when ``parent``, which started it, ends."""
     _libc.prctl(_PR_SET_PDEATHSIG, signum, 0, 0, 0)
-    if os.getppid() != parent:  # it went before the call above
+    if os.getppid() != parent:  # it ended before the call above
         os.kill(os.getpid(), signum)
 
 
@@ -59,12 +63,12 @@ def spawn(
     session: bool,
     death_signal: int,
 ) -> int:
-    """Start a program with these stdin, stdout and stderr, leading a group (or session) of its own; return its pid.
+    """Start a program with these stdin, stdout and stderr in a group (or session) of its own; return its pid.
 
-    Descriptors that are inheritable stay open in it: an MPI's process manager passes some by number. Raises the
-    OSError of chdir or exec.
+    Inheritable descriptors stay open in it: an MPI's process manager passes some by number. Raises the OSError of
+    chdir or exec.
     """
-    report, reporter = os.pipe()  # a successful exec closes it
+    report, reporter = os.pipe()  # a successful exec closes the writing end
     parent = os.getpid()
     pid = os.fork()
     if pid == 0:
@@ -73,7 +77,7 @@ def spawn(
             os.setsid() if session else os.setpgid(0, 0)
             die_with_parent(death_signal, parent)
             _install(streams)
-            # Python ignores the first two, and what runs in the background the third; programs expect the default
+            # Python ignores the first two, a shell's background jobs the third; programs expect the default action
             for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT):
                 signal.signal(number, signal.SIG_DFL)
             os.chdir(cwd)
@@ -92,7 +96,7 @@ def spawn(
 
 
 def _install(streams: tuple[int, int, int]) -> None:
-    """Make ``streams`` the descriptors 0, 1 and 2, also where they overlap those."""
+    """Make ``streams`` the descriptors 0, 1 and 2, even if they overlap those."""
     safe = [os.dup(stream) for stream in streams]
     while min(safe) < 3:
         safe = [os.dup(stream) for stream in safe]
@@ -101,7 +105,7 @@ def _install(streams: tuple[int, int, int]) -> None:
 
 
 def reap() -> tuple[list[tuple[int, int]], bool]:
-    """Collect the dead children: their (pid, exit code or minus signal), and whether any child is left."""
+    """Collect the ended children; return their (pid, exit code or minus signal), and whether any child is left."""
     dead: list[tuple[int, int]] = []
     while True:
         try:
@@ -114,7 +118,7 @@ def reap() -> tuple[list[tuple[int, int]], bool]:
 
 
 def descendants(ancestor: int) -> list[int]:
-    """All living processes below ``ancestor``, parents before children."""
+    """Return all running descendants of ``ancestor``, parents before children."""
     children: dict[int, list[int]] = {}
     for entry in os.listdir("/proc"):
         if entry.isdigit():
@@ -133,7 +137,7 @@ def _parent_and_state(pid: str) -> tuple[int, str]:
 
 
 def _stat(pid: str) -> list[bytes]:
-    """What /proc tells of a process, from its state on; nothing when it is gone."""
+    """The fields of /proc/PID/stat from the state on; empty if the process is gone."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as stream:
             return stream.read().rpartition(b")")[2].split()
@@ -142,7 +146,7 @@ def _stat(pid: str) -> list[bytes]:
 
 
 def end_descendants(*, timeout: float) -> bool:
-    """Kill everything below this process and collect it; False when something is still there after ``timeout``."""
+    """Kill and collect all descendants of this process; return False if some are left after ``timeout`` seconds."""
     end = time.monotonic() + timeout
     while True:
         _, left = reap()
@@ -156,32 +160,36 @@ def end_descendants(*, timeout: float) -> bool:
 
 
 def is_alive(pid: int) -> bool:
-    """Does a process of this pid run (and not only wait to be collected)?"""
+    """Is there a process with this pid that is not a zombie?"""
     return _parent_and_state(str(pid))[1] != "Z"
 
 
 def is_ending(pid: int) -> bool:
-    """Is the kernel taking this process down, or is it gone? Its files are closed before it counts as dead."""
+    """Is this process exiting, or gone? Its files are closed before it becomes a zombie."""
     fields = _stat(str(pid))
     return not fields or fields[0] == b"Z" or bool(int(fields[_FLAGS]) & _PF_EXITING)
 
 
 def started_at(pid: int) -> float:
-    """When a process started, seconds of the epoch; 0 when it is gone."""
-    fields = _stat(str(pid))
-    if not fields:
-        return 0.0
+    """Return when a process started, in seconds of the epoch; 0 if it is gone."""
+    ticks = start_ticks(pid)
     booted_at = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
-    return booted_at + int(fields[_STARTED]) / os.sysconf("SC_CLK_TCK")
+    return booted_at + ticks / _TICKS if ticks >= 0 else 0.0
+
+
+def start_ticks(pid: int) -> int:
+    """Return when a process started, in clock ticks since boot; -1 if it is gone."""
+    fields = _stat(str(pid))
+    return int(fields[_STARTED]) if fields else -1
 
 
 def parent(pid: int) -> int:
-    """The parent of a process; -1 when it is gone."""
+    """Return the parent of a process; -1 if it is gone."""
     return _parent_and_state(str(pid))[0]
 
 
 def has_lost_children(pid: int) -> bool:
-    """Has a process collected children that had run, and none left?"""
+    """Has a process had children, and none now?"""
     fields = _stat(str(pid))
     return bool(fields) and int(fields[_FAULTS_OF_CHILDREN]) > 0 and not descendants(pid)
 
@@ -200,3 +208,31 @@ def kill_group(leader: int, signum: int) -> None:
         os.killpg(leader, signum)
     except (ProcessLookupError, PermissionError):
         return
+
+
+def resource_usage(pid: int) -> tuple[float, int]:
+    """Return what a process and its descendants use: seconds of CPU since its start, bytes of resident memory."""
+    seconds, size = 0.0, 0
+    family = [pid]
+    for member in family:  # grows while it is walked
+        try:
+            fields = _stat(str(member))
+            family += _children(member)
+        except OSError:  # it is gone
+            continue
+        if fields:
+            seconds += sum(map(int, fields[_TIMES])) / _TICKS
+            size += int(fields[_RSS]) * _PAGE
+    return seconds, size
+
+
+def _children(pid: int) -> list[int]:
+    """The children of all threads of a process; none where the kernel does not list them."""
+    found: list[int] = []
+    for thread in os.listdir(f"/proc/{pid}/task"):
+        try:
+            with open(f"/proc/{pid}/task/{thread}/children") as stream:
+                found += map(int, stream.read().split())
+        except OSError:
+            continue
+    return found

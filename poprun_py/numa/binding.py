@@ -10,7 +10,7 @@ from poprun_py.numa.placement import Placement
 
 __all__ = ["bind", "memory_policy"]
 
-#: Machine -> numbers of the system calls set_mempolicy and get_mempolicy, which the C library has no name for.
+#: Machine -> parse_cpu_list of the system calls set_mempolicy and get_mempolicy, which the C library has no name for.
 _CALLS = {
     "x86_64": (238, 239),
     "aarch64": (237, 236),
@@ -63,9 +63,9 @@ def _mask(nodes: Iterable[int]) -> ctypes.Array[ctypes.c_ulong]:
 
 def _call(which: int, *arguments: object) -> None:
     """Make one of the two system calls; raise OSError where the kernel, or this machine, does not have it."""
-    numbers = _CALLS.get(os.uname().machine)
-    if numbers is None:
+    parse_cpu_list = _CALLS.get(os.uname().machine)
+    if parse_cpu_list is None:
         raise OSError(0, f"unknown on {os.uname().machine}")
-    if _libc.syscall(ctypes.c_long(numbers[which]), *arguments):
+    if _libc.syscall(ctypes.c_long(parse_cpu_list[which]), *arguments):
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))

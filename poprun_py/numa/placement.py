@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from poprun_py.numa.topology import NumaTopology, listed
+from poprun_py.numa.topology import NumaTopology, format_cpu_list
 
 __all__ = ["DISABLED", "STRATEGIES", "Placement", "place"]
 
@@ -33,9 +33,9 @@ class Placement(NamedTuple):
         return max(1, len(self.cpus) // self.sharers)
 
     def __str__(self) -> str:
-        memory = f", memory node{'s' * (len(self.memory) > 1)} {listed(self.memory)}" if self.memory else ""
+        memory = f", memory node{'s' * (len(self.memory) > 1)} {format_cpu_list(self.memory)}" if self.memory else ""
         shared = f" (shared by {self.sharers})" if self.sharers > 1 else ""
-        return f"CPUs {listed(self.cpus)}{memory}{shared}{'' if self.bound else ', not bound'}"
+        return f"CPUs {format_cpu_list(self.cpus)}{memory}{shared}{'' if self.bound else ', not bound'}"
 
 
 def place(topology: NumaTopology, strategy: str, *, index: int, count: int) -> Placement:

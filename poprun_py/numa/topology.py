@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterable, Mapping, Set
 from typing import NamedTuple
 
-__all__ = ["Node", "NumaTopology", "discover", "discover_here", "listed", "numbers"]
+__all__ = ["Node", "NumaTopology", "discover", "discover_local", "format_cpu_list", "parse_cpu_list"]
 
 
 class Node(NamedTuple):
@@ -42,7 +42,7 @@ class NumaTopology(NamedTuple):
         return tuple(sorted({index for node in self.nodes for index in node.memory}))
 
 
-def discover_here() -> NumaTopology:
+def discover_local() -> NumaTopology:
     """The topology of this host, as far as this process may use it."""
     return discover("/sys", cpus=os.sched_getaffinity(0), memory=_memory_allowed("/proc/self/status"))
 
@@ -53,8 +53,8 @@ def discover(root: str, *, cpus: Set[int], memory: Set[int] | None) -> NumaTopol
     Without NUMA in the tree, the host is one node.
     """
     places = _node_places(root)
-    online = numbers(_read(f"{root}/devices/system/cpu/online")) or set(cpus)
-    usable = {index: numbers(_read(f"{path}/cpulist")) & online & cpus for index, path in places.items()}
+    online = parse_cpu_list(_read(f"{root}/devices/system/cpu/online")) or set(cpus)
+    usable = {index: parse_cpu_list(_read(f"{path}/cpulist")) & online & cpus for index, path in places.items()}
     strays = (cpus & online or cpus) - {cpu for owned in usable.values() for cpu in owned}
     owners = {index: owned for index, owned in usable.items() if owned}
     if strays:  # no NUMA in this kernel, or a tree that hides it
@@ -66,7 +66,7 @@ def discover(root: str, *, cpus: Set[int], memory: Set[int] | None) -> NumaTopol
     )
 
 
-def numbers(text: str) -> set[int]:
+def parse_cpu_list(text: str) -> set[int]:
     """``0-3,8`` as the kernel writes it -> {0, 1, 2, 3, 8}."""
     found: set[int] = set()
     for piece in filter(None, text.strip().split(",")):
@@ -75,7 +75,7 @@ def numbers(text: str) -> set[int]:
     return found
 
 
-def listed(found: Iterable[int]) -> str:
+def format_cpu_list(found: Iterable[int]) -> str:
     """The other way round: {0, 1, 2, 3, 8} -> ``0-3,8``."""
     runs: list[list[int]] = []
     for number in sorted(found):
@@ -93,7 +93,7 @@ def _node_places(root: str) -> dict[int, str]:
     except OSError:
         return {}
     found = {int(name[4:]): f"{folder}/{name}" for name in names if name.startswith("node") and name[4:].isdigit()}
-    online = numbers(_read(f"{folder}/online")) or set(found)
+    online = parse_cpu_list(_read(f"{folder}/online")) or set(found)
     return {index: found[index] for index in sorted(found) if index in online}
 
 
@@ -103,7 +103,7 @@ def _cores(root: str, cpus: Set[int]) -> tuple[tuple[int, ...], ...]:
     left = set(cpus)
     while left:
         first = min(left)
-        siblings = numbers(_read(f"{root}/devices/system/cpu/cpu{first}/topology/thread_siblings_list"))
+        siblings = parse_cpu_list(_read(f"{root}/devices/system/cpu/cpu{first}/topology/thread_siblings_list"))
         core = (siblings & left) | {first}
         cores.append(tuple(sorted(core)))
         left -= core
@@ -143,7 +143,7 @@ def _closest(places: Mapping[int, str], index: int, others: list[int]) -> int:
 def _memory_allowed(path: str) -> set[int] | None:
     for line in _read(path).splitlines():
         if line.startswith("Mems_allowed_list:"):
-            return numbers(line.partition(":")[2])
+            return parse_cpu_list(line.partition(":")[2])
     return None
 
 

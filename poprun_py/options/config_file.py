@@ -1,10 +1,10 @@
-"""Config: options kept in a file (TOML), written by --export-config and read by --import-config.
+"""Configuration file: options in a TOML file, written by --export-config and read by --import-config.
 
     num-instances = 2
     print-topology = true
     mpi-global-args = ["--tag-output", "--mca", "btl_tcp_if_include", "eno1"]
 
-Keys are the long names of the options. What belongs to one run (the program, --dry-run, --help, ...) is not kept.
+Keys are the long names of the options. What concerns one run only (the program, --dry-run, ...) is not stored.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from typing import Any
 from popdist_py.atomic_write import replace_file
 from poprun_py.errors import UsageError
 from poprun_py.options.option_table import OPTIONS, LaunchOptions, Option
-from poprun_py.options.parser import Reading
+from poprun_py.options.parser import ParsedOptions
 
 __all__ = ["export", "exported", "load"]
 
-#: More than any list of options needs; reading stops there.
+#: Far more than any configuration needs; reading stops there.
 _MOST_BYTES = 1 << 20
 
-#: Fields that say what one run does; a file has no say in them.
+#: Fields that concern one run only; a file cannot set them.
 _OF_ONE_RUN = frozenset(
     (
         *("import_config", "export_config", "overwrite_config", "dry_run", "format"),
@@ -35,34 +35,34 @@ _OF_ONE_RUN = frozenset(
     )
 )
 
-#: Name -> option; of the options that count uses, the first, with its number.
-_KEPT = {option.name: option for option in OPTIONS if option.target not in _OF_ONE_RUN and option.adds < 2}
+#: Name -> option that a file may set; -v and -vv are one entry, with a number.
+_STORED = {option.name: option for option in OPTIONS if option.target not in _OF_ONE_RUN and option.adds < 2}
 
 
-def load(path: str) -> Reading:
-    """Read a file as if its lines stood on the command line; mistakes name the file."""
-    reading = Reading()
+def load(path: str) -> ParsedOptions:
+    """Read a file as if its lines were on the command line; mistakes name the file."""
+    parsed = ParsedOptions()
     try:
         entries = _parsed(path)
     except UsageError as error:
-        reading.mistakes += error.mistakes
-        return reading
+        parsed.mistakes += error.mistakes
+        return parsed
     for key, value in entries.items():
-        _enter(reading, f"--import-config {path}: {key}", key, value)
-    return reading
+        _enter(parsed, f"--import-config {path}: {key}", key, value)
+    return parsed
 
 
 def exported(options: LaunchOptions) -> str:
-    """The file that repeats the options which were given."""
+    """Return a file with the options that were given."""
     lines = ["# Options of poprun-py; read with: poprun-py --import-config FILE program"]
-    for name, option in _KEPT.items():
+    for name, option in _STORED.items():
         if option.target in options.given:
             lines.append(f"{name} = {_toml(option, getattr(options, option.target))}")
     return "\n".join(lines) + "\n"
 
 
 def export(options: LaunchOptions) -> None:
-    """Write the file of --export-config; raise UsageError where it may not or cannot be written."""
+    """Write the file of --export-config; raise UsageError if it exists, or cannot be written."""
     path = options.export_config
     if path is None:
         return
@@ -71,7 +71,7 @@ def export(options: LaunchOptions) -> None:
     try:
         text = exported(options).encode()
     except UnicodeEncodeError:
-        raise UsageError([f"--export-config {path}: a value is not UTF-8, and only that can be written"]) from None
+        raise UsageError([f"--export-config {path}: a value is not UTF-8 and cannot be written"]) from None
     try:
         replace_file(path, text, sync=True, owner_only=True)
     except OSError as error:
@@ -90,29 +90,29 @@ def _parsed(path: str) -> dict[str, Any]:
         raise UsageError([f"--import-config {path}: {error}; lines such as num-instances = 2 are expected"]) from None
 
 
-def _enter(reading: Reading, source: str, key: str, value: Any) -> None:
-    option = _KEPT.get(key)
+def _enter(parsed: ParsedOptions, source: str, key: str, value: Any) -> None:
+    option = _STORED.get(key)
     if option is None:
-        reading.mistakes.append(f"{source}: {_why_not(key)}")
+        parsed.mistakes.append(f"{source}: {_advice(key)}")
     elif option.adds and isinstance(value, int) and not isinstance(value, bool) and value >= 0:
-        reading.values[option.target] = value
+        parsed.values[option.target] = value
     else:
         try:
             for word in _words(option, value):
-                reading.set(option, source, word)
+                parsed.set(option, source, word)
         except ValueError as error:
-            reading.mistakes.append(f"{source}: {error}")
+            parsed.mistakes.append(f"{source}: {error}")
 
 
-def _why_not(key: str) -> str:
+def _advice(key: str) -> str:
     if any(key == option.name for option in OPTIONS):
-        return "this option cannot be kept in a file; give it on the command line"
-    close = get_close_matches(key.replace("_", "-"), list(_KEPT), n=1)
+        return "this option cannot be set in a file; give it on the command line"
+    close = get_close_matches(key.replace("_", "-"), list(_STORED), n=1)
     return "there is no such option; " + (f"did you mean {close[0]}?" if close else "see poprun-py --help")
 
 
 def _words(option: Option, value: Any) -> Iterator[str]:
-    """What would stand on the command line for a value of the file."""
+    """Yield what a value of the file would be on the command line."""
     if option.adds:
         raise ValueError(f"a whole number is expected, found {value!r}; write 0, 1 or 2")
     if option.repeats and isinstance(value, list) and all(isinstance(word, str) for word in value):
@@ -136,5 +136,5 @@ def _toml(option: Option, value: Any) -> str:
 
 
 def _quoted(text: str) -> str:
-    """A basic string of TOML, which is one of JSON but for DEL."""
+    """A basic string of TOML: a JSON string, except that DEL is escaped too."""
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

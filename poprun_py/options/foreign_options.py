@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["FOREIGN", "Foreign", "foreign"]
+__all__ = ["FOREIGN", "ForeignOption", "find_foreign"]
 
 
 @dataclass(frozen=True)
-class Foreign:
+class ForeignOption:
     """``theirs`` is how another launcher says it, ``ours`` the words for poprun-py; ``note`` says what differs."""
 
     launcher: str
@@ -26,65 +26,77 @@ class Foreign:
         return (*(word.split()[0].partition("=")[0] for word in self.theirs.split(", ")), *self.hidden)
 
 
-FOREIGN: tuple[Foreign, ...] = (
-    Foreign("mpirun", "-np 4, -n 4", "--num-instances 4", "srun says -n, too", ("-c", "--np", "--n", "--ntasks")),
-    Foreign(
+FOREIGN: tuple[ForeignOption, ...] = (
+    ForeignOption(
+        "mpirun", "-np 4, -n 4", "--num-instances 4", "srun says -n, too", ("-c", "--np", "--n", "--ntasks"),
+    ),
+    ForeignOption(
         "mpirun", "-host h0,h1, -hosts h0,h1", "--host h0,h1", "also n[0-2,4]; the instances are divided evenly",
         ("--hosts",),
     ),
-    Foreign("mpirun", "-hostfile FILE, -machinefile FILE, -f FILE", "--hostfile hosts", "", ("--machinefile",)),
-    Foreign(
+    ForeignOption("mpirun", "-hostfile FILE, -machinefile FILE, -f FILE", "--hostfile hosts", "", ("--machinefile",)),
+    ForeignOption(
         "mpirun", "-x NAME=VALUE", "--mpi-local-args='-x NAME=VALUE'",
         "the whole environment is passed on anyway; NAME=VALUE before the program does the same",
         ("-genv", "-env", "--export"),
     ),
-    Foreign("mpirun", "--tag-output", "", "every line is tagged anyway", ("-prepend-rank", "--prepend-rank")),
-    Foreign("mpirun", "-l", "", "every line is tagged anyway"),
-    Foreign(
+    ForeignOption("mpirun", "--tag-output", "", "every line is tagged anyway", ("-prepend-rank", "--prepend-rank")),
+    ForeignOption("mpirun", "-l", "", "every line is tagged anyway"),
+    ForeignOption(
         "mpirun", "--output-filename DIR, -outfile-pattern FILE", "--log-dir logs", "stdout and stderr apart",
         ("-errfile-pattern",),
     ),
-    Foreign(
+    ForeignOption(
         "mpirun", "--bind-to numa, --map-by numa", "--process-placement spreadnuma", "the default; core: spreadcore",
         ("-bind-to", "-map-by", "--bind-to-numa", "--cpu-bind"),
     ),
-    Foreign("mpirun", "--bind-to core", "--process-placement spreadcore"),
-    Foreign("mpirun", "--bind-to none", "--process-placement disabled"),
-    Foreign(
+    ForeignOption("mpirun", "--bind-to core", "--process-placement spreadcore"),
+    ForeignOption("mpirun", "--bind-to none", "--process-placement disabled"),
+    ForeignOption(
         "mpirun", "--report-bindings, --display-map", "--print-topology=yes -v", "-v adds the CPUs to the table",
         ("--display-allocation", "--do-not-launch"),
     ),
-    Foreign(
+    ForeignOption(
         "mpirun", "--mca NAME VALUE", "--mpi-global-args='--mca NAME VALUE'", "", ("-mca", "--prtemca", "--pmixmca"),
     ),
-    Foreign("mpirun", "--oversubscribe", "", "more instances than CPUs are allowed anyway"),
-    Foreign("mpirun", "-wdir DIR, --wdir DIR", "", "instances run where the launcher was called", ("-wd", "--chdir")),
-    Foreign("mpirun", "--timeout 60", "--timeout 60", "the exit code is 124, as that of timeout(1)"),
-    Foreign(
+    ForeignOption("mpirun", "--oversubscribe", "", "more instances than CPUs are allowed anyway"),
+    ForeignOption(
+        "mpirun", "-wdir DIR, --wdir DIR", "", "instances run where the launcher was called", ("-wd", "--chdir"),
+    ),
+    ForeignOption("mpirun", "--timeout 60", "--timeout 60", "the exit code is 124, as that of timeout(1)"),
+    ForeignOption(
         "torchrun", "--nproc-per-node 4", "--num-instances 4", "ours is the total over all hosts",
         ("--nproc_per_node", "--nproc", "--ntasks-per-node", "--ranks-per-node"),
     ),
-    Foreign(
+    ForeignOption(
         "torchrun", "--nnodes 2", "--host h0,h1", "one start for all hosts, by name",
         ("--nodes", "-N", "--num-hosts", "--num_machines"),
     ),
-    Foreign(
+    ForeignOption(
         "torchrun", "--node-rank 0, --rdzv-endpoint HOST", "", "not needed: the launcher starts all hosts itself",
         ("--node_rank", "--rdzv_endpoint", "--rdzv-backend", "--rdzv_backend", "--rdzv-id", "--rdzv_id",
          "--master-addr", "--master_addr", "--master-port", "--master_port", "--standalone"),
     ),
-    Foreign("torchrun", "--max-restarts 3", "--max-restarts 3", "the whole job starts again", ("--max_restarts",)),
-    Foreign("torchrun", "--log-dir DIR", "--log-dir logs", "", ("--log_dir", "--output", "--error")),
-    Foreign(
+    ForeignOption(
+        "torchrun", "--max-restarts 3", "--max-restarts 3", "the whole job starts again", ("--max_restarts",),
+    ),
+    ForeignOption("torchrun", "--log-dir DIR", "--log-dir logs", "", ("--log_dir", "--output", "--error")),
+    ForeignOption(
         "torchrun", "--redirects 3, --tee 3", "--log-dir logs", "the terminal shows everything as well", ("-r", "-t"),
     ),
-    Foreign("torchrun", "--local-ranks-filter 0", "--only-output-from-instance 0", "", ("--local_ranks_filter",)),
-    Foreign("torchrun", "--numa-binding node", "--process-placement spreadnuma", "the default", ("--numa_binding",)),
-    Foreign("torchrun", "--no-python, --module", "", "name the program: python -m MODULE", ("-m", "--no_python")),
-    Foreign("torchrun", "--monitor-interval", "", "not needed: ends are seen at once", ("--monitor_interval",)),
+    ForeignOption(
+        "torchrun", "--local-ranks-filter 0", "--only-output-from-instance 0", "", ("--local_ranks_filter",),
+    ),
+    ForeignOption(
+        "torchrun", "--numa-binding node", "--process-placement spreadnuma", "the default", ("--numa_binding",),
+    ),
+    ForeignOption(
+        "torchrun", "--no-python, --module", "", "name the program: python -m MODULE", ("-m", "--no_python"),
+    ),
+    ForeignOption("torchrun", "--monitor-interval", "", "not needed: ends are seen at once", ("--monitor_interval",)),
 )  # fmt: skip
 
 
-def foreign(word: str) -> Foreign | None:
+def find_foreign(word: str) -> ForeignOption | None:
     """The row that ``word`` (without a value) is a spelling of; the first one where several fit."""
     return next((row for row in FOREIGN if word in row.spellings), None)

@@ -1,9 +1,9 @@
-"""Mpi words: what the user wants to tell mpirun (--mpi-global-args and the like), sorted by who deals with it.
+"""MPI arguments: the user's arguments for mpirun (--mpi-global-args and similar), by who handles them.
 
--x NAME[=VALUE]              the launcher: an instance gets its environment from its supervisor, with any MPI
---bind-to PLACE              left out with a note, for the supervisors bind
-options of Open MPI          passed to Open MPI; under MPICH and Slurm, which refuse them, left out with a note
-anything else                passed as it is
+-x NAME[=VALUE]              the launcher: with any MPI, the supervisor sets the environment of its instance
+--bind-to PLACE              dropped with a note: the supervisors bind the instances
+options of Open MPI          passed to Open MPI; dropped with a note for MPICH and Slurm, which refuse them
+anything else                passed unchanged
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from itertools import pairwise
 from poprun_py.errors import UsageError
 from poprun_py.options.option_table import LaunchOptions
 
-__all__ = ["MpiWords", "sorted_words", "tcp_network"]
+__all__ = ["MpiArguments", "classify_arguments", "tcp_network"]
 
-#: Options of Open MPI, without dashes -> how many values follow.
+#: Options of Open MPI, without dashes -> number of values that follow.
 _OPENMPI: dict[str, int] = {
     "allow-run-as-root": 0,
     "display-map": 0,
@@ -37,7 +37,7 @@ _OPENMPI: dict[str, int] = {
     "timestamp-output": 0,
 }
 
-#: What mpirun may bind to -> our strategy that does so; all others are parts of a NUMA node, or several.
+#: Objects that mpirun may bind to -> the strategy that does so; all others are parts of a NUMA node, or several.
 _PLACEMENTS = {"core": "spreadcore", "hwthread": "spreadcore", "none": "disabled"}
 
 #: Parameters of Open MPI that choose a network.
@@ -45,8 +45,8 @@ _NETWORKS = ("btl_tcp_if_include", "oob_tcp_if_include")
 
 
 @dataclass(frozen=True)
-class MpiWords:
-    """``everywhere`` and ``local`` go to the command; the environments to all instances, or to one of them."""
+class MpiArguments:
+    """The result: ``everywhere`` and ``local`` are for the command, the environments for all instances or for one."""
 
     everywhere: tuple[str, ...] = ()
     local: tuple[str, ...] = ()
@@ -58,14 +58,14 @@ class MpiWords:
         return {**(self.environment or {}), **(self.environments or {}).get(instance, {})}
 
 
-def sorted_words(options: LaunchOptions, *, kind: str, environ: Mapping[str, str]) -> MpiWords:
-    """Sort the words for an MPI (or Slurm) of this ``kind``; raise UsageError for what one instance cannot have."""
+def classify_arguments(options: LaunchOptions, *, starter: str, environ: Mapping[str, str]) -> MpiArguments:
+    """Classify the arguments for ``starter``: mpich, openmpi or slurm; raise UsageError for what cannot be local."""
     environment: dict[str, str] = {}
     notes: list[str] = []
 
     def passed(words: tuple[str, ...]) -> tuple[str, ...]:
         rest = _without_binding(_without_x(words, environ, environment), notes)
-        return tuple(rest if kind == "openmpi" else _without_openmpi(rest, kind, notes))
+        return tuple(rest if starter == "openmpi" else _without_openmpi(rest, starter, notes))
 
     everywhere, local = passed(options.mpi_global_args), passed(options.mpi_local_args)
     environments: dict[int, dict[str, str]] = {}
@@ -79,16 +79,16 @@ def sorted_words(options: LaunchOptions, *, kind: str, environ: Mapping[str, str
             )
     if mistakes:
         raise UsageError(mistakes)
-    return MpiWords(everywhere, local, environment, environments, tuple(notes))
+    return MpiArguments(everywhere, local, environment, environments, tuple(notes))
 
 
 def tcp_network(words: Iterable[str]) -> str | None:
-    """The interface or subnet that the words give to Open MPI (``--mca btl_tcp_if_include eth0``)."""
+    """Return the interface or subnet that ``words`` name for Open MPI (``--mca btl_tcp_if_include eth0``)."""
     return next((value for name, value in pairwise(words) if name in _NETWORKS), None)
 
 
 def _without_x(words: tuple[str, ...], environ: Mapping[str, str], environment: dict[str, str]) -> list[str]:
-    """Move every ``-x`` to ``environment``; a variable that is not set is left alone."""
+    """Move every ``-x`` to ``environment``; a variable that is not set is ignored."""
     rest, waiting = [], list(words)
     while waiting:
         word = waiting.pop(0)
@@ -102,7 +102,7 @@ def _without_x(words: tuple[str, ...], environ: Mapping[str, str], environment: 
 
 
 def _without_binding(words: list[str], notes: list[str]) -> list[str]:
-    """The supervisors bind, and Open MPI refuses to be told twice that it must not."""
+    """Drop ``--bind-to``: the supervisors bind, and Open MPI refuses the option if it is given twice."""
     rest, waiting = [], list(words)
     while waiting:
         word = waiting.pop(0)
@@ -111,11 +111,11 @@ def _without_binding(words: list[str], notes: list[str]) -> list[str]:
             continue
         place = waiting.pop(0)
         strategy = _PLACEMENTS.get(place, "spreadnuma")
-        notes.append(f"{word} {place} is left out: say --process-placement {strategy} instead")
+        notes.append(f"{word} {place} is ignored; use --process-placement {strategy} instead")
     return rest
 
 
-def _without_openmpi(words: list[str], kind: str, notes: list[str]) -> Iterator[str]:
+def _without_openmpi(words: list[str], starter: str, notes: list[str]) -> Iterator[str]:
     waiting = list(words)
     while waiting:
         word = waiting.pop(0)
@@ -123,6 +123,6 @@ def _without_openmpi(words: list[str], kind: str, notes: list[str]) -> Iterator[
         if values is None:
             yield word
             continue
-        left_out = " ".join([word, *waiting[:values]])
+        dropped = " ".join([word, *waiting[:values]])
         del waiting[:values]
-        notes.append(f"{left_out} is an option of Open MPI; {kind} is started without it")
+        notes.append(f"{dropped} is an option of Open MPI; {starter} is started without it")

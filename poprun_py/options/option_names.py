@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from poprun_py.options.foreign_options import foreign
+from poprun_py.options.foreign_options import find_foreign
 from poprun_py.options.option_table import OPTIONS, Option
 
-__all__ = ["UnknownOption", "is_ours", "lettered", "named", "option_of"]
+__all__ = ["UnknownOption", "find_long", "find_short", "is_option", "option_of"]
 
 _BY_SPELLING = {spelling: option for option in OPTIONS for spelling in option.spellings}
 
@@ -25,16 +25,16 @@ def option_of(field: str) -> Option:
     return next(option for option in OPTIONS if option.target == field)
 
 
-def is_ours(word: str) -> bool:
+def is_option(word: str) -> bool:
     """Is this an option of ours, written out in full?"""
     return word.startswith("--") and word[2:].partition("=")[0] in _BY_SPELLING
 
 
-def named(name: str, rest: str = "") -> Option:
+def find_long(name: str, rest: str = "") -> Option:
     """The option of this name, or the only one that begins so; ``name`` is without dashes, ``rest`` is ``=value``."""
     if name in _BY_SPELLING:
         return _BY_SPELLING[name]
-    if foreign(f"--{name}"):
+    if find_foreign(f"--{name}"):
         raise UnknownOption(_habit(f"--{name}"))
     fitting = {option.name: option for spelling, option in _BY_SPELLING.items() if name and spelling.startswith(name)}
     if len(fitting) == 1:
@@ -42,10 +42,10 @@ def named(name: str, rest: str = "") -> Option:
     raise _joined(name, rest) or (_ambiguous(name, rest, fitting) if fitting else _unknown(name, rest))
 
 
-def lettered(letter: str, word: str) -> Option:
+def find_short(letter: str, word: str) -> Option:
     """The option of this letter in ``word``, such as ``v`` in ``-vv``."""
     name = word.partition("=")[0]
-    if foreign(name):
+    if find_foreign(name):
         raise UnknownOption(_habit(name))
     for option in OPTIONS:
         if option.letter == letter:
@@ -77,7 +77,7 @@ def _unknown(name: str, rest: str) -> UnknownOption:
 
 
 def _habit(word: str) -> str:
-    row = foreign(word)
+    row = find_foreign(word)
     assert row
     ours = f"use {row.ours}" if row.ours else "leave it out"
     return f"{word} is an option of {row.launcher}; {ours}" + (f" ({row.note})" if row.note else "")

@@ -12,11 +12,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from poprun_py.options import values
-from poprun_py.options.option_names import UnknownOption, lettered, named
+from poprun_py.options.option_names import UnknownOption, find_long, find_short
 from poprun_py.options.option_table import LaunchOptions, Option
-from poprun_py.options.validation import checked
+from poprun_py.options.validation import validated
 
-__all__ = ["Reading", "parse"]
+__all__ = ["ParsedOptions", "parse"]
 
 
 def parse(argv: Sequence[str], environ: Mapping[str, str] | None = None) -> LaunchOptions:
@@ -24,13 +24,13 @@ def parse(argv: Sequence[str], environ: Mapping[str, str] | None = None) -> Laun
 
     ``environ`` (default: empty) gives some defaults. Raise UsageError with everything that is wrong.
     """
-    reading = Reading(list(argv))
+    reading = ParsedOptions(list(argv))
     reading.run()
     if path := reading.values.get("import_config"):
         from poprun_py.options.config_file import load  # few jobs have one
 
         reading.beneath(load(path))
-    return checked(
+    return validated(
         reading.values,
         tuple(reading.rest),
         reading.mistakes,
@@ -43,7 +43,7 @@ class _Refused(Exception):
     """The value of an option cannot be used; carries the mistake."""
 
 
-class Reading:
+class ParsedOptions:
     """Words on their way through the table: what they set, what is wrong, and which fields that concerns."""
 
     def __init__(self, argv: list[str] | None = None) -> None:
@@ -71,7 +71,7 @@ class Reading:
         while self.rest and self.rest[0] == "--":
             self.rest.pop(0)
 
-    def beneath(self, other: Reading) -> None:
+    def beneath(self, other: ParsedOptions) -> None:
         """Take over what ``other`` has set, unless it is set here, and all its mistakes."""
         self.values = {**other.values, **self.values}
         self.mistakes = [*other.mistakes, *self.mistakes]
@@ -100,12 +100,12 @@ class Reading:
 
     def _long(self, word: str) -> None:
         name, equals, value = word[2:].partition("=")
-        self._store(named(name, equals + value), f"--{name}", value if equals else None)
+        self._store(find_long(name, equals + value), f"--{name}", value if equals else None)
 
     def _letters(self, word: str) -> None:
         """``-v``, ``-vv`` and, for options that need a value, ``-Xvalue`` and ``-X value``."""
         for position, letter in enumerate(word[1:], start=1):
-            option = lettered(letter, word)
+            option = find_short(letter, word)
             if option.read is not None:
                 rest = word[position + 1 :]
                 self._store(option, f"-{letter}", rest.removeprefix("=") if rest else None)
@@ -175,7 +175,7 @@ def _option_in(word: str) -> Option | None:
     if not word.startswith("--"):
         return None
     try:
-        return named(word[2:].partition("=")[0])
+        return find_long(word[2:].partition("=")[0])
     except UnknownOption:
         return None
 

@@ -12,7 +12,7 @@ from poprun_py.options.option_names import option_of
 from poprun_py.options.option_table import ILD_SIZE, LaunchOptions
 from poprun_py.options.system_size import SYSTEM_VARIABLE, system_size
 
-__all__ = ["checked"]
+__all__ = ["validated"]
 
 #: Users of PopRun set it; its words, as our verbosity.
 _LOG_LEVEL = "POPRUN_LOG_LEVEL"
@@ -28,7 +28,7 @@ _MOST_REPLICAS = 65536
 Misfit = tuple[str, set[str]]
 
 
-def checked(
+def validated(
     values: Mapping[str, Any],
     program: tuple[str, ...],
     mistakes: Sequence[str] = (),

@@ -1,1 +1,1 @@
-"""What the user sees and keeps: tagged output, log lines, log files, the screen, the progress table."""
+"""Output: what the launcher writes: the instances' tagged output, log files, messages and the progress table."""

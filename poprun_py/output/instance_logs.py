@@ -1,4 +1,4 @@
-"""Files: the log folder, with all that the instances write: a file per instance and stream, for the user's eyes."""
+"""Instance logs: the files of --log-dir, one per instance and stream, readable by the user only."""
 
 from __future__ import annotations
 
@@ -6,22 +6,23 @@ import os
 from collections.abc import Callable
 
 from poprun_py.errors import UsageError
-from poprun_py.output.tagged_output import STREAMS, Tagger
-from poprun_py.output.writer_thread import Sink
+from poprun_py.output.tagged_output import Tagger
+from poprun_py.output.writer_thread import WriterThread
+from poprun_py.wire.messages import STREAMS
 
-__all__ = ["Files"]
+__all__ = ["InstanceLogs"]
 
 
-class Files:
-    """``DIR/instance-0.stdout`` and so on; of the second start on ``DIR/instance-0.restart-1.stdout``.
+class InstanceLogs:
+    """The log files ``DIR/instance-0.stdout`` and so on; after a restart ``DIR/instance-0.restart-1.stdout``.
 
-    Lines have no tags; of a progress bar the last state is kept. Raises UsageError where a file cannot be made.
+    Lines have no tags; of a progress bar only the last state is kept. Raises UsageError if a file cannot be created.
     """
 
-    def __init__(self, folder: str, num_instances: int, *, restart: int, nudge: Callable[[], None]) -> None:
+    def __init__(self, folder: str, num_instances: int, *, restart: int, wake: Callable[[], None]) -> None:
         self.folder = folder
         self._infix = f".restart-{restart}" if restart else ""
-        self._sink = Sink(-1, nudge)
+        self._writer = WriterThread(-1, wake)
         self._descriptors: dict[tuple[int, int], int] = {}
         self._lines: dict[tuple[int, int], Tagger] = {}
         try:
@@ -38,29 +39,29 @@ class Files:
         return os.path.join(self.folder, f"instance-{rank}{self._infix}.{STREAMS[stream]}")
 
     def start(self) -> None:
-        """Begin to write."""
-        self._sink.start()
+        """Start writing."""
+        self._writer.start()
 
     def write(self, rank: int, stream: int, data: bytes, done: Callable[[], None]) -> None:
-        """Queue what ``data`` completes; ``done`` is among what ``written`` returns afterwards."""
-        self._sink.put(self._lines[rank, stream].feed(data), done, to=self._descriptors[rank, stream])
+        """Queue the lines that ``data`` completes; ``written`` returns ``done`` once they are written."""
+        self._writer.put(self._lines[rank, stream].feed(data), done, to=self._descriptors[rank, stream])
 
     def finish(self, rank: int) -> None:
-        """Write the last lines of an instance, also where they have no end."""
+        """Write the last lines of an instance, even without a newline."""
         for stream in STREAMS:
-            self._sink.put(self._lines[rank, stream].finish(), to=self._descriptors[rank, stream])
+            self._writer.put(self._lines[rank, stream].finish(), to=self._descriptors[rank, stream])
 
     def written(self) -> list[Callable[[], None]]:
-        return self._sink.written()
+        return self._writer.written()
 
     @property
     def error(self) -> str:
-        """Why not everything could be written, if so."""
-        return self._sink.error
+        """Why not everything could be written; empty if it could."""
+        return self._writer.error
 
     def close(self) -> None:
-        """Write what is left."""
-        self._sink.close()
+        """Write what is queued, and close the files."""
+        self._writer.close()
         for descriptor in self._descriptors.values():
             os.close(descriptor)
         self._descriptors.clear()
@@ -69,5 +70,5 @@ class Files:
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
         descriptor = os.open(self.path(rank, stream), flags, 0o600)
         self._descriptors[rank, stream] = descriptor
-        os.fchmod(descriptor, 0o600)  # of an older file too
+        os.fchmod(descriptor, 0o600)  # an older file may have another mode
         self._lines[rank, stream] = Tagger(b"")

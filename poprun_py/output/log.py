@@ -1,19 +1,20 @@
-"""Log: PopRun's log lines, ``HH:MM:SS.mmm <pid> POPRUN [I] message``."""
+"""Log: what the launcher itself says: messages on stderr, and PopRun's log lines."""
 
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Callable
 
-__all__ = ["DEBUG", "INFO", "Log"]
+__all__ = ["DEBUG", "INFO", "Log", "say", "write_stderr"]
 
 INFO, DEBUG = 1, 2
 _LETTERS = {INFO: "I", DEBUG: "D"}
 
 
 class Log:
-    """Writes the lines that ``verbosity`` (0, 1, 2) asks for through ``write``."""
+    """PopRun's log lines, ``HH:MM:SS.mmm <pid> POPRUN [I] message``, as many as ``verbosity`` (0, 1, 2) asks for."""
 
     def __init__(self, verbosity: int, write: Callable[[bytes], None]) -> None:
         self._verbosity = verbosity
@@ -32,3 +33,20 @@ class Log:
         clock = time.strftime("%H:%M:%S", time.localtime(now)) + f".{int(now % 1 * 1000):03d}"
         line = f"{clock} {os.getpid()} POPRUN [{_LETTERS[level]}] {message}\n"
         self._write(line.encode(errors="surrogateescape"))
+
+
+def say(line: str) -> None:
+    """Write a message outside a job, on stderr; control characters are escaped, bytes that are no UTF-8 kept."""
+    write_stderr(os.fsencode(f"poprun-py: {''.join(map(_escaped, line))}\n"))
+
+
+def write_stderr(data: bytes) -> None:
+    """Write ``data`` unchanged, and in order with what was written as text."""
+    sys.stderr.flush()
+    sys.stderr.buffer.write(data)
+    sys.stderr.buffer.flush()
+
+
+def _escaped(letter: str) -> str:
+    is_undecoded_byte = "\udc80" <= letter <= "\udcff"
+    return letter if letter.isprintable() or is_undecoded_byte else repr(letter)[1:-1]

@@ -1,4 +1,4 @@
-"""View: a row per instance: what it does, what it takes and how far it is; for a terminal, or as plain lines."""
+"""Progress table: a row per instance: its state, resources and progress; for a terminal, or as plain lines."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from typing import Any
 
 from poprun_py.wire.messages import Report, Usage
 
-__all__ = ["Row", "View"]
+__all__ = ["InstanceRow", "ProgressTable"]
 
-#: Seconds over which samples/s is taken.
+#: Seconds over which samples/s is averaged.
 _WINDOW = 5.0
 
 _STYLES = {"running": "green", "done": "green", "starting": "dim", "ending": "yellow", "ended": "yellow"}
 
 
 @dataclass
-class Row:
-    """What is known of one instance; times are monotonic seconds."""
+class InstanceRow:
+    """One row of the table: what is known of an instance; times are monotonic seconds."""
 
     index: int
     host: str
@@ -35,19 +35,19 @@ class Row:
     _usage: tuple[float, float] | None = None  # (time, seconds of CPU)
     _samples: deque[tuple[float, int]] = field(default_factory=deque)
 
-    def take_usage(self, usage: Usage, now: float) -> None:
+    def update_usage(self, usage: Usage, now: float) -> None:
         if self._usage and now > self._usage[0]:
             self.cpu = max(0.0, 100 * (usage.cpu - self._usage[1]) / (now - self._usage[0]))
         self._usage, self.rss = (now, usage.cpu), usage.rss
 
-    def take_report(self, report: Report, now: float) -> None:
+    def update_report(self, report: Report, now: float) -> None:
         self.step, self.loss = report.step, report.loss
         self._samples.append((now, report.samples))
         while len(self._samples) > 2 and now - self._samples[1][0] > _WINDOW:
             self._samples.popleft()
 
     def rate(self, now: float) -> float | None:
-        """Samples per second over the last seconds; None where nothing was said of them."""
+        """Return samples per second over the last seconds; None if no samples were reported."""
         if len(self._samples) < 2 or not self._samples[-1][1]:
             return None
         (first, before), (last, after) = self._samples[0], self._samples[-1]
@@ -55,7 +55,7 @@ class Row:
         return (after - before) / (end - first)
 
     def cells(self, now: float) -> dict[str, str]:
-        """Column -> text, empty where nothing is known."""
+        """Return column -> text, empty where nothing is known."""
         rate = self.rate(now)
         return {
             "instance": str(self.index),
@@ -71,16 +71,16 @@ class Row:
         }
 
 
-class View:
-    """All rows, drawn with rich for a terminal of some size, or told in plain lines."""
+class ProgressTable:
+    """A row per instance: drawn with rich for a terminal, or as plain lines."""
 
-    def __init__(self, rows: Sequence[Row], *, began: float) -> None:
+    def __init__(self, rows: Sequence[InstanceRow], *, started_at: float) -> None:
         self.rows = list(rows)
-        self._began = began
+        self._started_at = started_at
 
-    def picture(self, now: float, *, columns: int, lines: int, color: bool) -> bytes:
-        """A table of at most ``columns`` x ``lines``; what is not running comes first where not all fit."""
-        from rich.console import Console  # takes a while
+    def render(self, now: float, *, columns: int, lines: int, color: bool) -> bytes:
+        """Draw a table of at most ``columns`` x ``lines``; instances that are not running have priority."""
+        from rich.console import Console  # slow to import
         from rich.table import Table
         from rich.text import Text
 
@@ -109,32 +109,32 @@ class View:
             console.print(f"... and {hidden} more")
         return stream.getvalue().encode(errors="replace")
 
-    def plain(self, now: float) -> Iterator[str]:
-        """A line for all, and one for each instance."""
+    def plain_lines(self, now: float) -> Iterator[str]:
+        """Yield a line for the job, and one for each instance."""
         yield self.title(now)
         for row in self.rows:
             cells = row.cells(now)
-            told = [f"{name} {text}" for name, text in cells.items() if text and name not in ("instance", "state")]
-            yield f"    instance {row.index} {row.state}: {', '.join(told)}"
+            values = [f"{name} {text}" for name, text in cells.items() if text and name not in ("instance", "state")]
+            yield f"    instance {row.index} {row.state}: {', '.join(values)}"
 
     def title(self, now: float) -> str:
-        """How long it has run, how many do what, and samples/s of all."""
+        """Return the time since the start, the number of instances in each state, and the samples/s of all."""
         counts: dict[str, int] = {}
         for row in self.rows:
             counts[row.state] = counts.get(row.state, 0) + 1
-        parts = [_duration(now - self._began), *(f"{count} {state}" for state, count in counts.items())]
+        parts = [_duration(now - self._started_at), *(f"{count} {state}" for state, count in counts.items())]
         rates = [rate for row in self.rows if (rate := row.rate(now)) is not None]
         parts += [f"{sum(rates):,.0f} samples/s"] if rates else []
         return f"poprun-py  {', '.join(parts)}"
 
-    def _chosen(self, count: int) -> tuple[list[Row], int]:
+    def _chosen(self, count: int) -> tuple[list[InstanceRow], int]:
         if len(self.rows) <= count:
             return self.rows, 0
-        odd_first = sorted(self.rows, key=lambda row: (row.state == "running", row.index))
-        return sorted(odd_first[:count], key=lambda row: row.index), len(self.rows) - count
+        not_running_first = sorted(self.rows, key=lambda row: (row.state == "running", row.index))
+        return sorted(not_running_first[:count], key=lambda row: row.index), len(self.rows) - count
 
     def _columns(self, cells: Sequence[dict[str, str]]) -> list[str]:
-        """Those that are always there, and those about which something is known."""
+        """The columns that are always shown, and those in which something is known."""
         always = ("instance", "host", "pid", "state", "CPU %", "RSS")
         return [name for name in cells[0] if name in always or any(row[name] for row in cells)]
 

@@ -1,4 +1,4 @@
-"""Output: what the instances write, in whole lines, each with its tag ``[1,<rank>]<stdout>:``."""
+"""Tagged output: the instances' output in whole lines, each with its tag ``[1,<rank>]<stdout>:``."""
 
 from __future__ import annotations
 
@@ -6,22 +6,21 @@ from collections import deque
 from collections.abc import Callable, Container
 from time import monotonic
 
-__all__ = ["LAST_LINES", "LONGEST_LINE", "STDERR", "STDOUT", "STREAMS", "Output", "Tagger", "tag"]
+from poprun_py.wire.messages import STDERR, STDOUT, STREAMS
 
-STDOUT, STDERR = 1, 2
-STREAMS = {STDOUT: "stdout", STDERR: "stderr"}
+__all__ = ["LAST_LINES", "LONGEST_LINE", "TaggedOutput", "Tagger", "tag"]
 
-#: Bytes kept of a line that has not ended; a longer one is shown in pieces.
+#: Bytes that are kept of an unfinished line; a longer line is written in pieces.
 LONGEST_LINE = 16 << 20
 
-#: Seconds between two states of a progress bar that are shown while it runs.
+#: Seconds between two states of a progress bar that are written while it runs.
 _LIVE_SECONDS = 1.0
 
-#: Bytes of an instance's stderr that are kept for the message about its failure, and lines that are told of it.
+#: Bytes of an instance's stderr that are kept for the message about its failure, and lines that it quotes.
 _KEPT, LAST_LINES = 1 << 14, 20
 
-#: Lines of others within or behind an instance's last ones that make these worth repeating.
-_FAR = 10
+#: An instance's last lines are quoted if more lines than this of other instances came between or after them.
+_LINES_IN_VIEW = 10
 
 
 def tag(rank: int, stream: int) -> bytes:
@@ -29,10 +28,10 @@ def tag(rank: int, stream: int) -> bytes:
 
 
 class Tagger:
-    """Makes tagged lines of the pieces in which a stream arrives; bytes are passed through as they are.
+    """Turns the pieces in which a stream arrives into tagged lines; their bytes are unchanged.
 
-    Of a line that rewrites itself with carriage returns, as progress bars do, the last state is kept. Somebody who
-    watches (``live``) is shown the state of the moment, once in ``_LIVE_SECONDS``, as a line of its own.
+    Of a line that is rewritten with carriage returns, as progress bars are, only the last state is kept. If the
+    stream is ``live`` (a terminal), the current state is also written every ``_LIVE_SECONDS``, on a line of its own.
     """
 
     def __init__(self, tag: bytes, *, live: bool = False) -> None:
@@ -42,7 +41,7 @@ class Tagger:
         self._shown_at = -_LIVE_SECONDS
 
     def feed(self, data: bytes, now: float = 0.0) -> bytes:
-        """The lines that ``data`` completes; ``now`` is in seconds."""
+        """Return the lines that ``data`` completes; ``now`` is in seconds."""
         end = data.rfind(b"\n") + 1
         if not end:
             return self._unfinished(data, now)
@@ -51,7 +50,7 @@ class Tagger:
         return self._tagged(block)
 
     def finish(self) -> bytes:
-        """The last line, if it has no end."""
+        """Return the last line, if it has no newline."""
         block = bytes(self._rest)
         self._rest.clear()
         return self._tagged(block) if block else b""
@@ -73,16 +72,16 @@ class Tagger:
 
 
 def _last_state(line: bytes | bytearray) -> bytes:
-    """What a line shows in the end; a carriage return at its very end stays."""
+    """What is visible of a line in the end; carriage returns at its very end stay."""
     body = line.rstrip(b"\r")
     return bytes(line[body.rfind(b"\r") + 1 :])
 
 
-class Output:
-    """Routes the streams of all instances to ``stdout`` and ``stderr``, which take whole lines.
+class TaggedOutput:
+    """Routes the streams of all instances to ``stdout`` and ``stderr``.
 
-    Each takes the lines and a call to make once they are written. Somebody watches the streams in ``live``. ``mixed``
-    says that both lead to the same place.
+    Both are called with whole lines, and with a function to call once they are written. ``only``: the one instance
+    whose output is shown; ``live``: the streams that are terminals; ``mixed``: stdout and stderr are the same file.
     """
 
     def __init__(
@@ -101,30 +100,30 @@ class Output:
         self._to = {STDOUT: stdout, STDERR: stderr}
         self._mixed = mixed
         self._kept = [b""] * num_instances
-        self._lines = 0  # where stderr leads
+        self._lines = 0  # written to stderr, or to the file that is both
         self._own_lines: list[deque[int]] = [deque(maxlen=LAST_LINES) for _ in range(num_instances)]
 
     def write(self, rank: int, stream: int, data: bytes, done: Callable[[], None]) -> None:
-        """Take what an instance wrote; ``done`` is called when it need not be counted any more."""
+        """Write what an instance wrote; ``done`` is called when it has been written."""
         if stream == STDERR:
             self._kept[rank] = (self._kept[rank] + data)[-_KEPT:]
         self._show(rank, stream, self._taggers[rank, stream].feed(data, monotonic()), done)
 
     def finish(self, rank: int) -> None:
-        """Show the last lines of an instance that has ended, also where they have no newline."""
+        """Write the last lines of an instance that has ended, even without a newline."""
         for stream in STREAMS:
             self._show(rank, stream, self._taggers[rank, stream].finish(), lambda: None)
 
     def last_lines(self, rank: int) -> list[bytes]:
-        """The last lines of an instance's stderr, unless they are what was shown last."""
+        """Return the last lines of an instance's stderr, unless they are still in view."""
         own = self._own_lines[rank]
-        if own and self._lines - own[0] - len(own) <= _FAR:
+        if own and self._lines - own[0] - len(own) <= _LINES_IN_VIEW:
             return []
         lines = self._kept[rank].rstrip().split(b"\n")[-LAST_LINES:]
         return [_last_state(line) for line in lines if line]
 
     def kept(self, rank: int) -> bytes:
-        """The end of what an instance has written to stderr."""
+        """Return the end of what an instance has written to stderr."""
         return self._kept[rank]
 
     def _show(self, rank: int, stream: int, lines: bytes, done: Callable[[], None]) -> None:

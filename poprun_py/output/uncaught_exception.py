@@ -1,4 +1,4 @@
-"""Uncaught: the exception that ended a Python program, found in the last words of its stderr."""
+"""Uncaught exception: the exception that ended a Python program, found at the end of its stderr."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ __all__ = ["Uncaught", "find_uncaught", "has_raised"]
 
 _HEADER = b"Traceback (most recent call last):"
 
-#: A traceback and nothing behind it: indented lines, then the exception and its message.
+#: A traceback with nothing after it: indented lines, then the exception and its message.
 _AT_THE_END = re.compile(re.escape(_HEADER) + rb"\n(?:[ \t].*\n)+\w[\w.]*(?::.*)?\n?$")
 
 _FRAME = re.compile(rb'^ +File "(?P<file>[^"\n]+)", line (?P<line>\d+)(?:, in (?P<function>.+))?$', re.MULTILINE)
 
-#: What follows the last frame: its source, and then the exception.
+#: What follows the last frame: its source line, and then the exception.
 _ERROR = re.compile(rb"(?:\n[ \t].*)*\n(?P<text>[A-Za-z_][\w.]*(?::.*)?)(?:\n|$)")
 
-#: Parts of the path of code that is not the user's own.
-_FOREIGN = re.compile(rb"/(?:site|dist)-packages/|/lib(?:64)?/python3|^<frozen ")
+#: Paths of code that is not the user's own.
+_LIBRARY_CODE = re.compile(rb"/(?:site|dist)-packages/|/lib(?:64)?/python3|^<frozen ")
 
-#: Characters that are shown of an exception, and lines (an MPI's last words, say) that may follow it.
+#: Characters that are shown of an exception, and lines (of an MPI, say) that may follow it.
 _LONGEST, _NEAR_THE_END = 200, 12
 
 
 @dataclass(frozen=True)
 class Uncaught:
-    """What was raised, and the last line of the user's own code on the way there."""
+    """The exception, and the innermost line of the user's own code in its traceback."""
 
     error: str
     place: str
@@ -37,19 +37,19 @@ class Uncaught:
 
 
 def has_raised(stderr: bytes) -> bool:
-    """Does what a program wrote last look like an exception that nobody caught?"""
+    """Does the output of a program end with an uncaught exception?"""
     start = stderr.rfind(_HEADER)
     return start >= 0 and _AT_THE_END.match(stderr, start) is not None
 
 
 def find_uncaught(stderr: bytes) -> Uncaught | None:
-    """The exception (or syntax error) that is told near the end of ``stderr``; None without one."""
+    """Return the exception (or syntax error) near the end of ``stderr``; None if there is none."""
     frames = list(_FRAME.finditer(stderr))
     error = _ERROR.match(stderr, frames[-1].end()) if frames else None
     if error is None or stderr.count(b"\n", error.end()) > _NEAR_THE_END:
         return None
     start = stderr.rfind(_HEADER, 0, frames[-1].start())
-    own = [frame for frame in frames if frame.start() > start and not _FOREIGN.search(frame["file"])]
+    own = [frame for frame in frames if frame.start() > start and not _LIBRARY_CODE.search(frame["file"])]
     return Uncaught(_text(error["text"]), _place((own or frames)[-1]))
 
 

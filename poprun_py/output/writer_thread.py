@@ -1,4 +1,4 @@
-"""Sink: descriptors that are written by a thread, so that a slow reader never stops the event loop."""
+"""Writer thread: a thread that writes to descriptors, so that a slow reader never blocks the event loop."""
 
 from __future__ import annotations
 
@@ -9,50 +9,50 @@ from collections.abc import Callable
 from itertools import groupby
 from operator import itemgetter
 
-__all__ = ["Sink"]
+__all__ = ["WriterThread"]
 
 
-class Sink:
-    """Writes what it is given, in order; ``nudge`` is called from its thread after each write.
+class WriterThread:
+    """Writes data in order; ``wake`` is called from the thread after each write.
 
-    Whoever fills it bounds it: everything put is kept until it is written, and reported by ``written``. Nothing is
-    written before ``start``.
+    The queue is unbounded: callers limit what they ``put`` by what ``written`` reports. Nothing is written before
+    ``start``.
     """
 
-    def __init__(self, descriptor: int, nudge: Callable[[], None]) -> None:
+    def __init__(self, descriptor: int, wake: Callable[[], None]) -> None:
         self._descriptor = descriptor
-        self._nudge = nudge
+        self._nudge = wake
         self._queue: deque[tuple[int, bytes, Callable[[], None]]] = deque()
         self._written: deque[Callable[[], None]] = deque()
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
-        self._ends = False
-        self.error = ""  # why nothing is written any more: nobody reads it, the disk is full
+        self._is_closing = False
+        self.error = ""  # why writing stopped: the reader is gone, the disk is full
 
     @property
     def is_broken(self) -> bool:
         return bool(self.error)
 
     def put(self, data: bytes, done: Callable[[], None] = lambda: None, *, to: int | None = None) -> None:
-        """Queue ``data`` (for another descriptor: ``to``); ``done`` is among what ``written`` returns afterwards."""
+        """Queue ``data`` (``to``: another descriptor); ``written`` returns ``done`` once it is written."""
         with self._changed:
             self._queue.append((self._descriptor if to is None else to, data, done))
             self._changed.notify()
 
     def start(self) -> None:
-        """Begin to write; again after ``close``."""
-        self._ends = False
+        """Start writing; may be called again after ``close``."""
+        self._is_closing = False
         self._thread = threading.Thread(target=self._write_all, daemon=True)
         self._thread.start()
 
     def written(self) -> list[Callable[[], None]]:
-        """The ``done`` calls of what has been written since the last time."""
+        """Return the ``done`` functions of what has been written since the last call."""
         return [self._written.popleft() for _ in range(len(self._written))]
 
     def close(self, *, timeout: float | None = None) -> bool:
-        """Write what is left and end the thread; False when the reader does not take it in time."""
+        """Write what is queued and end the thread; return False if that takes more than ``timeout`` seconds."""
         with self._changed:
-            self._ends = True
+            self._is_closing = True
             self._changed.notify()
         if self._thread is not None:
             self._thread.join(timeout)
@@ -62,7 +62,7 @@ class Sink:
     def _write_all(self) -> None:
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._queue or self._ends)
+                self._changed.wait_for(lambda: self._queue or self._is_closing)
                 batch = list(self._queue)
                 self._queue.clear()
             if not batch:
@@ -77,7 +77,7 @@ class Sink:
         while view and not self.error:
             try:
                 view = view[os.write(descriptor, view) :]
-            except BlockingIOError:  # somebody else made it non-blocking
+            except BlockingIOError:  # another process made it non-blocking
                 os.set_blocking(descriptor, True)
             except OSError as error:
                 self.error = error.strerror or str(error)

@@ -1,1 +1,1 @@
-"""The launch plan: which instance runs where, with what; decided without starting anything, and printed."""
+"""Plan: the launch plan (which instance runs where, and with what) and its report; nothing here starts anything."""

@@ -1,43 +1,42 @@
-"""Plan: which instance runs where, with which replicas, environment and command; decided before anything starts."""
+"""Launch plan: which instance runs where, with which replicas, environment and command."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from popdist_py.environment import Environment
-from poprun_py.backends import BACKENDS, Command, Request
-from poprun_py.host import supervisor_main
-from poprun_py.host.supervisor import RANK_VARIABLE
-from poprun_py.host.supervisor_main import PATH_VARIABLE
+import poprun_py
+from popdist_py.environment import EXECUTABLE_CACHE_PATH, OFFLINE_MODE, Environment
+from poprun_py.backends.start_command import StartCommand, StartRequest
+from poprun_py.backends.table import BACKENDS
 from poprun_py.numa.placement import DISABLED, Placement, place
-from poprun_py.options.mpi_arguments import sorted_words
+from poprun_py.options.mpi_arguments import classify_arguments
 from poprun_py.options.option_table import LaunchOptions
-from poprun_py.plan.execution_environment import execution_environment
 from poprun_py.site.cluster import SLURM, Cluster
 from poprun_py.site.machine import Machine
 from poprun_py.site.mpi_installation import MpiInstallation
-from poprun_py.wire.channel import ADDRESS_VARIABLE, KEY_VARIABLE
+from poprun_py.wire.variables import ADDRESS_VARIABLE, KEY_VARIABLE, PATH_VARIABLE, RANK_VARIABLE
 
 __all__ = ["SUPERVISOR_FILE", "Instance", "LaunchPlan", "plan"]
 
-#: What mpirun starts, once per instance; see host/supervisor_main.py.
-SUPERVISOR_FILE = supervisor_main.__file__
+#: The script that mpirun starts, once per instance.
+SUPERVISOR_FILE = os.path.join(os.path.dirname(os.path.abspath(poprun_py.__file__)), "host", "supervisor_main.py")
 
-#: What the supervisors need to find their launcher.
+#: Variables that the supervisors need to connect to the launcher.
 SUPERVISOR_VARIABLES = (ADDRESS_VARIABLE, KEY_VARIABLE, PATH_VARIABLE, RANK_VARIABLE)
 
-#: Names an ssh to use instead of the one on PATH, for either MPI.
+#: Names the ssh to use instead of the one on PATH, with either MPI.
 SSH_VARIABLE = "POPRUN_PY_SSH"
 
-#: Beginnings of the names of variables that mean nothing on another host, or that the MPI sets for each process.
-LOCAL_VARIABLES = (
+#: Prefixes of variables that mean nothing on another host, or that the MPI sets for each process.
+LOCAL_VARIABLE_PREFIXES = (
     *("DBUS_", "DISPLAY", "HOST", "OLDPWD", "PWD", "SHLVL", "SSH_", "XAUTHORITY", "XDG_", "_"),
     *("HYDI_", "HYDRA_", "OMPI_COMM_WORLD_", "PMIX_", "PMI_", "PRTE_LAUNCHED", "SLURM_", "SLURMD_"),
 )
 
-#: What keeps an MPI from dealing with signals that are the program's.
-_QUIET_MPI = {"UCX_DEBUG_SIGNO": "0"}
+#: Keeps the MPI's transport (UCX) from handling signals of the program: on SIGHUP it would print its state and go on.
+_NO_MPI_SIGNALS = {"UCX_DEBUG_SIGNO": "0"}
 
 #: Libraries that would otherwise start a thread per core in every instance.
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
@@ -52,7 +51,7 @@ class Instance:
     local_index: int
     replicas: range
     environment: dict[str, str]
-    placement: Placement | None = None  # where the host is this one; other hosts find it themselves
+    placement: Placement | None = None  # None on other hosts, which determine it themselves
 
     @property
     def replica_text(self) -> str:
@@ -62,7 +61,7 @@ class Instance:
 
 @dataclass(frozen=True)
 class LaunchPlan:
-    """All that is going to happen; ``unset`` names what the instances must not inherit."""
+    """Everything that starting the job needs; ``unset`` names variables that the instances must not inherit."""
 
     program: tuple[str, ...]
     executable: str
@@ -70,9 +69,9 @@ class LaunchPlan:
     instances: tuple[Instance, ...]
     unset: tuple[str, ...]
     installation: MpiInstallation
-    command: Command
+    command: StartCommand
     instances_per_host: int = 1
-    placement: str = "spreadnuma"  # a name of placement.STRATEGIES
+    placement: str = "spreadnuma"  # a key of placement.STRATEGIES
     threads: tuple[str, ...] = ()  # variables that each host sets to its number of CPUs per instance
     remote_hosts: tuple[str, ...] = ()
     network: str = ""  # subnet for the traffic between hosts
@@ -91,13 +90,13 @@ def plan(
     executable: str,
     cluster: Cluster | None = None,
 ) -> LaunchPlan:
-    """Decide everything; nothing is read, started or written."""
+    """Make the plan; nothing is read, started or written."""
     cluster = cluster or Cluster()
-    kind = SLURM if cluster.starter == SLURM else installation.kind
-    words = sorted_words(options, kind=kind, environ=machine.environ)
+    starter = SLURM if cluster.starter == SLURM else installation.kind
+    arguments = classify_arguments(options, starter=starter, environ=machine.environ)
     given = dict(options.assignments)
     threads = tuple(
-        name for name in THREAD_VARIABLES if name not in {*machine.environ, *given, *(words.environment or {})}
+        name for name in THREAD_VARIABLES if name not in {*machine.environ, *given, *(arguments.environment or {})}
     )
     per_host = options.num_instances // max(1, len(cluster.hosts))
     carried = carried_environment(machine.environ) if cluster.hosts else {}
@@ -116,17 +115,17 @@ def plan(
             options.layout, index, ipus_per_replica=options.ipus_per_replica, local_instance_index=local
         )
         known = dict.fromkeys(threads, str(placement.threads)) if placement else {}
-        environment = shared | identity.to_environ() | known | words.environment_of(index) | given
+        environment = shared | identity.to_environ() | known | arguments.environment_of(index) | given
         instances.append(Instance(index, host, local, options.layout.replicas(index), environment, placement))
-    request = Request(
+    request = StartRequest(
         installation,
         options.num_instances,
         machine.cpus,
         _supervisor(machine.python),
         machine.environ,
         cluster,
-        extra=words.everywhere,
-        local=words.local,
+        extra=arguments.everywhere,
+        local=arguments.local,
         ssh=machine.environ.get(SSH_VARIABLE, ""),
         as_root=options.allow_run_as_root,
         forwarded=SUPERVISOR_VARIABLES,
@@ -138,37 +137,44 @@ def plan(
         instances=tuple(instances),
         unset=("MPI4PY_MPIABI",) if installation.library else (),
         installation=installation,
-        command=BACKENDS[kind](request),
+        command=BACKENDS[starter](request),
         instances_per_host=per_host,
         placement=strategy,
         threads=threads,
         remote_hosts=tuple(host for host in cluster.hosts if not cluster.is_here(host)),
         network=cluster.network,
-        notes=words.notes,
+        notes=arguments.notes,
     )
 
 
 def placement_strategy(options: LaunchOptions) -> str:
-    """A name of placement.STRATEGIES; the old --numa-aware counts where --process-placement is not given."""
+    """Return a key of placement.STRATEGIES: of --process-placement, else of the older --numa-aware."""
     if options.numa_aware is None or "process_placement" in options.given:
         return options.process_placement
     return "roundrobin" if options.numa_aware else DISABLED
 
 
 def carried_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """What instances on other hosts get of the user's environment: all but what belongs to this host or process."""
-    return {name: value for name, value in environ.items() if not name.startswith(LOCAL_VARIABLES)}
+    """Return what instances on other hosts get of the user's environment: all but what belongs to this host."""
+    return {name: value for name, value in environ.items() if not name.startswith(LOCAL_VARIABLE_PREFIXES)}
 
 
 def _supervisor(python: str) -> tuple[str, ...]:
-    """Isolated from the user's PYTHON* variables, and without site: it starts in half the time."""
+    """The command of a supervisor; -I ignores the user's PYTHON* variables, -S (no site) halves the start."""
     return (python, "-I", "-S", SUPERVISOR_FILE)
 
 
 def _mpi_environment(installation: MpiInstallation, environ: Mapping[str, str]) -> dict[str, str]:
-    """mpi4py loads this very library; naming the ABI instead would load whichever is found.
-
-    And the MPI's transport (UCX) must not answer SIGHUP by printing its state, for the program would outlive it.
-    """
+    """Variables by which mpi4py loads the installation's own library, rather than any with the same ABI."""
     library = {"MPI4PY_LIBMPI": installation.library} if installation.library else {}
-    return library | {name: value for name, value in _QUIET_MPI.items() if name not in environ}
+    return library | {name: value for name, value in _NO_MPI_SIGNALS.items() if name not in environ}
+
+
+def execution_environment(options: LaunchOptions, *, cwd: str) -> dict[str, str]:
+    """Return the variables of the group "Execution": the folder for executables, and offline mode."""
+    environment = {}
+    if options.executable_cache_path:
+        environment[EXECUTABLE_CACHE_PATH] = os.path.normpath(os.path.join(cwd, options.executable_cache_path))
+    if options.offline_mode:
+        environment[OFFLINE_MODE] = "1"
+    return environment

@@ -1,4 +1,4 @@
-"""Printed: a plan in words: what --dry-run prints as text or JSON, and the topology that --print-topology shows."""
+"""Plan report: the plan as --dry-run prints it (text or JSON), and the topology of --print-topology."""
 
 from __future__ import annotations
 
@@ -12,86 +12,88 @@ from typing import Any
 from poprun_py.options.option_table import LaunchOptions
 from poprun_py.plan.launch_plan import Instance, LaunchPlan
 from poprun_py.plan.topology_table import topology_table
-from poprun_py.vipu.partition import Decision
+from poprun_py.vipu.partition import PartitionAssignment
 
-__all__ = ["as_json", "as_text", "printed", "topology"]
+__all__ = ["as_json", "as_text", "report", "topology_report"]
 
 
-def printed(job: LaunchPlan, options: LaunchOptions, decision: Decision | None = None) -> str:
-    """What --dry-run prints, in the --format that is asked for."""
+def report(plan: LaunchPlan, options: LaunchOptions, assignment: PartitionAssignment | None = None) -> str:
+    """Return what --dry-run prints, in the format that --format names."""
     if options.format == "json":
-        return as_json(job, options, decision)
-    table = topology(job, options) if options.print_topology or options.verbosity > 1 else ""
-    return table + as_text(job, options, decision)
+        return as_json(plan, options, assignment)
+    table = topology_report(plan, options) if options.print_topology or options.verbosity > 1 else ""
+    return table + as_text(plan, options, assignment)
 
 
-def topology(job: LaunchPlan, options: LaunchOptions) -> str:
-    """The table; with -v also a line per instance that says where it runs."""
+def topology_report(plan: LaunchPlan, options: LaunchOptions) -> str:
+    """Return the table; with -v also a line per instance with its CPUs and memory nodes."""
     local = options.num_replicas // options.num_instances
-    hosts = [(host, local * len(list(instances))) for host, instances in groupby(job.instances, lambda one: one.host)]
+    hosts = [
+        (host, local * len(list(instances))) for host, instances in groupby(plan.instances, lambda one: one.host)
+    ]
     table = topology_table(
         hosts=hosts,
         ilds=[(str(ild), options.num_replicas // options.ilds) for ild in range(options.ilds)],
-        instances=[(str(instance.index), local) for instance in job.instances],
+        instances=[(str(instance.index), local) for instance in plan.instances],
     )
-    lines = [f"instance {one.index} on {one.host}: {_place(one)}\n" for one in job.instances]
+    lines = [f"instance {one.index} on {one.host}: {_place(one)}\n" for one in plan.instances]
     return table + "".join(lines if options.verbosity else [])
 
 
-def as_text(job: LaunchPlan, options: LaunchOptions, decision: Decision | None = None) -> str:
-    """The plan for people; what instances inherit from this environment unchanged is not repeated."""
-    command = " ".join([*_assignments(job.command.environment), shlex.join(job.command.argv)])
+def as_text(plan: LaunchPlan, options: LaunchOptions, assignment: PartitionAssignment | None = None) -> str:
+    """Return the plan as text; variables that instances inherit unchanged from this environment are not listed."""
+    command = " ".join([*_assignments(plan.command.environment), shlex.join(plan.command.argv)])
     lines = [
-        f"program    {shlex.join(job.program)}",
-        f"runs       {job.executable}",
-        f"in         {job.cwd}",
+        f"program    {shlex.join(plan.program)}",
+        f"runs       {plan.executable}",
+        f"in         {plan.cwd}",
         f"shape      {_shape(options)}",
-        f"hosts      {', '.join(job.hosts)}",
-        *([f"partition  {decision}"] if decision else []),
-        f"MPI        {job.installation.kind}, library {job.installation.library or 'unknown'}",
+        f"hosts      {', '.join(plan.hosts)}",
+        *([f"partition  {assignment}"] if assignment else []),
+        f"MPI        {plan.installation.kind}, library {plan.installation.library or 'unknown'}",
         f"command    {command}",
-        *(f"note       {note}" for note in job.notes),
+        *(f"note       {note}" for note in plan.notes),
     ]
-    for instance in job.instances:
+    for instance in plan.instances:
         lines.append(
             f"instance {instance.index} on {instance.host}, {instance.replica_text}, offset {instance.replicas[0]}"
         )
         lines.append(f"    {_place(instance)}")
         lines += [f"    {text}" for text in _assignments(_own(instance))]
-        lines += [f"    unset {name}" for name in job.unset]
+        lines += [f"    unset {name}" for name in plan.unset]
     return "\n".join(lines) + "\n"
 
 
-def as_json(job: LaunchPlan, options: LaunchOptions, decision: Decision | None = None) -> str:
-    """The plan for programs."""
-    partition = decision and decision.partition
+def as_json(plan: LaunchPlan, options: LaunchOptions, assignment: PartitionAssignment | None = None) -> str:
+    """Return the plan as JSON."""
+    partition = assignment and assignment.partition
     content = {
-        "program": list(job.program),
-        "executable": job.executable,
-        "cwd": job.cwd,
+        "program": list(plan.program),
+        "executable": plan.executable,
+        "cwd": plan.cwd,
         "num_instances": options.num_instances,
         "num_replicas": options.num_replicas,
         "ipus_per_replica": options.ipus_per_replica,
         "num_ilds": options.ilds,
-        "hosts": list(job.hosts),
+        "hosts": list(plan.hosts),
         "partition": partition
-        and decision
+        and assignment
         and {
             "name": partition.name,
             "server": partition.server,
             "ipus": partition.ipus,
             "allocation": partition.allocation,
-            "action": decision.action,
+            "action": assignment.action,
         },
         "mpi": {
-            "kind": job.installation.kind,
-            "launcher": job.installation.launcher,
-            "library": job.installation.library,
+            "kind": plan.installation.kind,
+            "launcher": plan.installation.launcher,
+            "library": plan.installation.library,
         },
-        "command": {"argv": list(job.command.argv), "environment": dict(job.command.environment)},
-        "unset": list(job.unset),
-        "notes": list(job.notes),
-        "instances": [_instance(one) for one in job.instances],
+        "command": {"argv": list(plan.command.argv), "environment": dict(plan.command.environment)},
+        "unset": list(plan.unset),
+        "notes": list(plan.notes),
+        "instances": [_instance(one) for one in plan.instances],
     }
     return json.dumps(content, indent=2) + "\n"
 
@@ -113,7 +115,7 @@ def _instance(one: Instance) -> dict[str, Any]:
 
 
 def _own(instance: Instance) -> dict[str, str]:
-    """Variables that are not just this environment's, carried to another host."""
+    """The variables of an instance that differ from this process's environment."""
     return {name: value for name, value in instance.environment.items() if os.environ.get(name) != value}
 
 
@@ -129,7 +131,7 @@ def _shape(options: LaunchOptions) -> str:
 
 
 def _place(instance: Instance) -> str:
-    return str(instance.placement) if instance.placement else "CPUs and memory nodes as that host has them"
+    return str(instance.placement) if instance.placement else "CPUs and memory nodes are determined on that host"
 
 
 def _assignments(environment: Mapping[str, str]) -> Iterator[str]:

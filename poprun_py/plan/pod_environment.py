@@ -1,4 +1,4 @@
-"""Pod: what instances are told of the emulated Pod: their V-IPU partition, the domains, Poplar's target options."""
+"""Pod environment: the variables that describe the emulated Pod to the instances: V-IPU partition, target options."""
 
 from __future__ import annotations
 
@@ -8,29 +8,29 @@ from collections.abc import Mapping
 
 from poprun_py.options.option_table import ILD_SIZE, LaunchOptions
 from poprun_py.plan.launch_plan import LaunchPlan
-from poprun_py.vipu.partition import Decision, Request
+from poprun_py.vipu.partition import PartitionAssignment, PartitionRequest
 
-__all__ = ["TARGET_OPTIONS", "in_pod", "pod_environment"]
+__all__ = ["TARGET_OPTIONS", "pod_environment", "with_pod_environment"]
 
 TARGET_OPTIONS = "POPLAR_TARGET_OPTIONS"
 
 
-def in_pod(
-    job: LaunchPlan,
+def with_pod_environment(
+    plan: LaunchPlan,
     options: LaunchOptions,
     *,
     environ: Mapping[str, str],
-    wanted: Request | None,
-    decision: Decision | None,
+    request: PartitionRequest | None,
+    assignment: PartitionAssignment | None,
 ) -> LaunchPlan:
-    """The plan with the Pod's variables for every instance; what the user sets for the instances stays."""
+    """Return the plan with the Pod's variables for every instance; variables that the user sets take precedence."""
     instances = []
-    for instance in job.instances:
-        pod = pod_environment(options, instance.index, environ=environ, wanted=wanted, decision=decision)
+    for instance in plan.instances:
+        pod = pod_environment(options, instance.index, environ=environ, request=request, assignment=assignment)
         chosen = {name: value for name, value in instance.environment.items() if environ.get(name) != value}
         environment = {**instance.environment, **pod, **chosen}
         instances.append(dataclasses.replace(instance, environment=environment))
-    return dataclasses.replace(job, instances=tuple(instances))
+    return dataclasses.replace(plan, instances=tuple(instances))
 
 
 def pod_environment(
@@ -38,17 +38,17 @@ def pod_environment(
     instance: int,
     *,
     environ: Mapping[str, str],
-    wanted: Request | None,
-    decision: Decision | None,
+    request: PartitionRequest | None,
+    assignment: PartitionAssignment | None,
 ) -> dict[str, str]:
-    """The variables in PopRun's order; each instance drives a graph compile domain of its own."""
+    """Return the variables in PopRun's order; each instance has a graph compile domain of its own."""
     found: dict[str, str] = {}
-    if wanted and decision:
+    if request and assignment:
         found |= {
-            "IPUOF_VIPU_API_HOST": wanted.server.host,
-            "IPUOF_VIPU_API_PORT": str(wanted.server.port),
-            "IPUOF_VIPU_API_PARTITION_ID": decision.partition.name,
-            "IPUOF_VIPU_API_TIMEOUT": f"{wanted.server.timeout:g}",
+            "IPUOF_VIPU_API_HOST": request.server.host,
+            "IPUOF_VIPU_API_PORT": str(request.server.port),
+            "IPUOF_VIPU_API_PARTITION_ID": assignment.partition.name,
+            "IPUOF_VIPU_API_TIMEOUT": f"{request.server.timeout:g}",
             "IPUOF_VIPU_API_GCD_ID": str(instance),
             "IPUOF_LOG_LEVEL": environ.get("IPUOF_LOG_LEVEL", "WARN"),
         }
@@ -56,7 +56,7 @@ def pod_environment(
 
 
 def _target_options(options: LaunchOptions, environ: Mapping[str, str]) -> str:
-    """JSON of strings; options that the user has set take the place of ours."""
+    """JSON of strings; options that the user has set take precedence."""
     theirs = environ.get(TARGET_OPTIONS, "")
     domain = options.ipus // options.ilds if options.ilds > 1 else ILD_SIZE
     ours = {
@@ -71,4 +71,4 @@ def _target_options(options: LaunchOptions, environ: Mapping[str, str]) -> str:
     try:
         return json.dumps(ours | dict(json.loads(theirs or "{}")), separators=(",", ":"))
     except (ValueError, TypeError):
-        return theirs  # for Poplar to complain about
+        return theirs  # Poplar reports what is wrong

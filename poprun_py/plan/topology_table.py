@@ -1,4 +1,4 @@
-"""Topology: the table of hosts, IPU-Link domains, instances and replicas that --print-topology shows.
+"""Topology table: the table of hosts, IPU-Link domains, instances and replicas that --print-topology shows.
 
  ===========================
 |      poprun topology      |
@@ -27,7 +27,7 @@ Cell = tuple[str, int]
 
 
 def topology_table(*, hosts: Sequence[Cell], ilds: Sequence[Cell], instances: Sequence[Cell]) -> str:
-    """Draw the table; each row of cells spans all replicas. Lines end in newlines."""
+    """Draw the table; the cells of each row span all replicas. Lines end in newlines."""
     replicas = sum(span for _, span in instances)
     width = _replica_width(replicas, [*hosts, *ilds, *instances])
     rows = [
@@ -42,7 +42,7 @@ def topology_table(*, hosts: Sequence[Cell], ilds: Sequence[Cell], instances: Se
 
 
 def _replica_width(replicas: int, cells: Sequence[Cell]) -> int:
-    """Wide enough for the largest index and for the labels above: ``span`` cells and the bars between them."""
+    """The width that fits the largest index, and each label above in its ``span`` cells and the bars between them."""
     index = len(str(replicas - 1)) + 2
     return max([index, *(-(-(len(text) + 3) // span) - 1 for text, span in cells)])
 
@@ -52,6 +52,6 @@ def _row(label: str, cells: str) -> str:
 
 
 def _centred(text: str, width: int) -> str:
-    """Centre with the odd blank on the right (str.center differs for some widths)."""
+    """Centre the text, with the odd blank on the right (str.center differs for some widths)."""
     left = (width - len(text)) // 2
     return " " * left + text + " " * (width - len(text) - left)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from poprun_py.errors import PoprunError
-from poprun_py.numa.topology import NumaTopology, discover_here
+from poprun_py.numa.topology import NumaTopology, discover_local
 
 __all__ = ["Machine"]
 
@@ -38,5 +38,5 @@ class Machine:
             python=sys.executable,
             environ=dict(os.environ),
             nodename=os.uname().nodename,
-            topology=discover_here(),
+            topology=discover_local(),
         )

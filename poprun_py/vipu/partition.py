@@ -1,13 +1,13 @@
-"""V-IPU: the emulated partition that a job runs in; scripts written for a Pod create, use and remove it unchanged.
+"""Partition: the emulated V-IPU partition of a job; scripts for a Pod create, use and remove it unchanged.
 
-A partition is a row in a small file per user (see partitions.py). What a job needs (`Request`) and what there is
-decide what happens to it (`Decision`):
+Partitions are kept in a file per user (partition_file.py). A request and the existing partitions determine the
+assignment:
 
-    there is ...                        the job ...
-    no partition of the name            creates it, and removes it at its end unless --remove-partition no
-    one that is large enough            uses it
-    one that is too small               creates it anew with --update-partition yes, and is refused without
-    no name, but a single partition     uses that one, unless it goes with another job
+    partitions                          the job ...
+    none of the name                    creates it, and removes it at its end unless --remove-partition no
+    one of the name, large enough       uses it
+    one of the name, too small          recreates it with --update-partition yes, is refused without
+    no name given, a single partition   uses that one, unless it will be removed with another job
 """
 
 from __future__ import annotations
@@ -24,11 +24,19 @@ from poprun_py.options.option_table import OPTIONS, LaunchOptions, Option
 from poprun_py.options.system_size import partition_size
 from poprun_py.output.log import Log
 
-__all__ = ["Decision", "Job", "Partition", "Request", "Server", "decide", "request"]
+__all__ = [
+    "Partition",
+    "PartitionAssignment",
+    "PartitionRequest",
+    "PartitionUser",
+    "Server",
+    "assign_partition",
+    "partition_request",
+]
 
 _DEFAULT_NAME = "poprun"
 
-#: Field of LaunchOptions -> the variable that stands in for the option, and the value without both.
+#: Field of LaunchOptions -> the variable that replaces a missing option, and the value without either.
 _VARIABLES: dict[str, tuple[str, str]] = {
     "vipu_server_host": ("IPUOF_VIPU_API_HOST", "localhost"),
     "vipu_server_port": ("IPUOF_VIPU_API_PORT", "8090"),
@@ -36,18 +44,18 @@ _VARIABLES: dict[str, tuple[str, str]] = {
     "vipu_partition": ("IPUOF_VIPU_API_PARTITION_ID", ""),
 }
 
-#: Options that ask for a partition; without them, and without one in the environment, a job needs none.
-_ASKING = frozenset(option.target for option in OPTIONS if option.group == "V-IPU")
+#: Options that request a partition; without them, and without one in the environment, a job needs none.
+_REQUESTING = frozenset(option.target for option in OPTIONS if option.group == "V-IPU")
 
 
 @dataclass(frozen=True)
 class Server:
-    """The V-IPU server; emulated by a file, its timeout is the longest wait for that."""
+    """The V-IPU server, emulated by a file; ``timeout`` (seconds) is the longest wait for its lock."""
 
     host: str
     port: int
     timeout: float
-    source: str = "vipu"  # who named the host
+    source: str = "vipu"  # of the host: option, variable or default
 
     @property
     def address(self) -> str:
@@ -55,8 +63,8 @@ class Server:
 
 
 @dataclass(frozen=True)
-class Job:
-    """A launcher that uses a partition; ``started`` (clock ticks since boot) tells it from a later process."""
+class PartitionUser:
+    """A launcher that uses a partition; ``started`` (clock ticks since boot) tells apart processes of one pid."""
 
     pid: int
     started: int
@@ -68,7 +76,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Partition:
-    """``ipus`` IPUs under a name; ``removable`` says that it goes when the last of ``jobs`` ends."""
+    """``ipus`` IPUs under a name; ``removable``: it is removed when the last of ``jobs`` ends."""
 
     name: str
     server: str
@@ -76,15 +84,15 @@ class Partition:
     allocation: str | None = None
     removable: bool = False
     resets: int = 0
-    jobs: tuple[Job, ...] = ()
+    jobs: tuple[PartitionUser, ...] = ()
 
     def is_of(self, server: Server) -> bool:
         return self.server == server.address
 
 
 @dataclass(frozen=True)
-class Request:
-    """What one job wants of the V-IPU."""
+class PartitionRequest:
+    """What a job requests of the V-IPU."""
 
     server: Server
     name: str | None
@@ -97,15 +105,15 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Decision:
-    """The partition as it will be, and what happens to it: ``created``, ``created anew``, ``reset`` or ``used``."""
+class PartitionAssignment:
+    """The partition of a job, and what was done for it: ``created``, ``recreated``, ``reset`` or ``used``."""
 
     partition: Partition
     action: str
-    only_one: bool = False  # it was not named
+    only_one: bool = False  # chosen as the only partition, not by name
 
-    def explain(self, log: Log) -> None:
-        """Log it in PopRun's words."""
+    def log_to(self, log: Log) -> None:
+        """Log the assignment in PopRun's words."""
         name = self.partition.name
         if self.only_one:
             log.info(f"Using V-IPU partition {name} as it is the only one available")
@@ -122,16 +130,16 @@ class Decision:
         return f"{self.partition.name} ({size} on {self.partition.server}), {self.action}"
 
 
-def request(options: LaunchOptions, environ: Mapping[str, str]) -> Request | None:
-    """What the job wants, None where nothing asks for a partition; raise UsageError for variables that are wrong."""
-    if not options.given & _ASKING and not environ.get(_VARIABLES["vipu_partition"][0]):
+def partition_request(options: LaunchOptions, environ: Mapping[str, str]) -> PartitionRequest | None:
+    """Return the job's request, None if it needs no partition; raise UsageError for wrong variables."""
+    if not options.given & _REQUESTING and not environ.get(_VARIABLES["vipu_partition"][0]):
         return None
     mistakes: list[str] = []
     found = {field: _value(option_of(field), options, environ, mistakes) for field in _VARIABLES}
     if mistakes:
         raise UsageError(mistakes)
     host, port, timeout, name = (found[field] for field in _VARIABLES)
-    return Request(
+    return PartitionRequest(
         server=Server(host, port, timeout, _source(options, environ)),
         name=name or None,
         ipus=options.ipus,
@@ -143,23 +151,23 @@ def request(options: LaunchOptions, environ: Mapping[str, str]) -> Request | Non
     )
 
 
-def decide(wanted: Request, partitions: Sequence[Partition]) -> Decision:
-    """What happens to which partition; raise UsageError where it does not fit, VipuBusyError where it must wait."""
-    here = {partition.name: partition for partition in partitions if partition.is_of(wanted.server)}
-    found = here.get(wanted.name) if wanted.name else _only_one(list(here.values()))
+def assign_partition(request: PartitionRequest, partitions: Sequence[Partition]) -> PartitionAssignment:
+    """Assign a partition; raise UsageError if it does not fit, VipuBusyError if another job uses it."""
+    here = {partition.name: partition for partition in partitions if partition.is_of(request.server)}
+    found = here.get(request.name) if request.name else _only_one(list(here.values()))
     if found is None:
-        return Decision(_new(wanted, wanted.name or _free_name(here)), "created")
-    only_one = wanted.name is None
-    if found.ipus < wanted.ipus:
-        return Decision(_anew(wanted, found), "created anew", only_one)
-    if wanted.reset:
+        return PartitionAssignment(_new(request, request.name or _free_name(here)), "created")
+    only_one = request.name is None
+    if found.ipus < request.ipus:
+        return PartitionAssignment(_recreated(request, found), "recreated", only_one)
+    if request.reset:
         _check_idle(found, "reset")
-        return Decision(replace(found, resets=found.resets + 1), "reset", only_one)
-    return Decision(found, "used", only_one)
+        return PartitionAssignment(replace(found, resets=found.resets + 1), "reset", only_one)
+    return PartitionAssignment(found, "used", only_one)
 
 
 def _only_one(partitions: Sequence[Partition]) -> Partition | None:
-    """The partition to take when none is named; those that go with their jobs are not for others."""
+    """The partition to use when none is named; those that are removed with their jobs do not count."""
     kept = [partition for partition in partitions if not partition.removable]
     if len(kept) > 1:
         names = ", ".join(sorted(partition.name for partition in kept))
@@ -172,27 +180,27 @@ def _free_name(taken: Container[str]) -> str:
     return next(name for name in chain([_DEFAULT_NAME], numbered) if name not in taken)
 
 
-def _new(wanted: Request, name: str) -> Partition:
-    return Partition(name, wanted.server.address, partition_size(wanted.ipus), wanted.allocation, wanted.remove)
+def _new(request: PartitionRequest, name: str) -> Partition:
+    return Partition(name, request.server.address, partition_size(request.ipus), request.allocation, request.remove)
 
 
-def _anew(wanted: Request, found: Partition) -> Partition:
-    if not wanted.update:
+def _recreated(request: PartitionRequest, found: Partition) -> Partition:
+    if not request.update:
         raise UsageError(
             [
-                f"--vipu-partition {found.name}: the job needs {wanted.ipus} IPUs, but the partition has "
-                f"{found.ipus}; add --update-partition yes, which creates it anew, or name another one"
+                f"--vipu-partition {found.name}: the job needs {request.ipus} IPUs, but the partition has "
+                f"{found.ipus}; add --update-partition yes, which recreates it, or name another one"
             ]
         )
-    _check_idle(found, "created anew")
-    return replace(found, ipus=partition_size(wanted.ipus), allocation=wanted.allocation or found.allocation)
+    _check_idle(found, "recreated")
+    return replace(found, ipus=partition_size(request.ipus), allocation=request.allocation or found.allocation)
 
 
 def _check_idle(partition: Partition, what: str) -> None:
     if partition.jobs:
         users = ", ".join(map(str, partition.jobs))
         raise VipuBusyError(
-            f"--vipu-partition {partition.name}: it cannot be {what}, for another job uses it ({users}); wait for "
+            f"--vipu-partition {partition.name}: it cannot be {what} while another job uses it ({users}); wait for "
             "its end, name another partition or give --vipu-partition-attempts"
         )
 
@@ -203,7 +211,7 @@ def _source(options: LaunchOptions, environ: Mapping[str, str]) -> str:
 
 
 def _value(option: Option, options: LaunchOptions, environ: Mapping[str, str], mistakes: list[str]) -> Any:
-    """What was given, else the variable's value, else the default."""
+    """The value of the option, else of the variable, else the default."""
     given = getattr(options, option.target)
     if given is not None:
         return given

@@ -1,8 +1,8 @@
-"""Partitions: the file in which a user's emulated V-IPU partitions stand, and the turn that a job takes in it.
+"""Partition file: the file of a user's emulated V-IPU partitions, and its lock.
 
 ``$XDG_STATE_HOME/poprun-py/partitions.json`` (~/.local/state without the variable), in a folder of the user's own.
-It is only written under a lock, whole, by a rename; one that is torn all the same is said and replaced. Where several
-hosts share a home, the jobs of other hosts are taken for alive: nobody here can tell.
+It is written under a lock, and replaced by a rename; a damaged file is reported and replaced. Where several hosts
+share a home directory, jobs on other hosts count as running, since that cannot be checked from here.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ from typing import Any
 
 from popdist_py.atomic_write import replace_file
 from poprun_py.errors import PoprunError, VipuBusyError
-from poprun_py.vipu.partition import Decision, Job, Partition, Request, decide
+from poprun_py.linux.processes import start_ticks
+from poprun_py.vipu.partition import Partition, PartitionAssignment, PartitionRequest, PartitionUser, assign_partition
 
-__all__ = ["PartitionFile", "partition_file", "started"]
+__all__ = ["PartitionFile", "partition_file"]
 
-#: Seconds between two looks at a lock or a partition that others hold.
+#: Seconds between two attempts to take a lock, or a partition, that others hold.
 _PAUSE = 0.02
 _PAUSE_BETWEEN_ATTEMPTS = 1.0
 
@@ -30,73 +31,73 @@ _MOST_BYTES = 1 << 22
 
 
 def partition_file(environ: Mapping[str, str], warn: Callable[[str], None]) -> PartitionFile:
-    """The file of this user; ``warn`` is told when it has to be replaced."""
+    """Return the file of this user; ``warn`` is called if it is damaged and has to be replaced."""
     state = environ.get("XDG_STATE_HOME") or os.path.join(os.path.expanduser("~"), ".local", "state")
     return PartitionFile(os.path.join(state, "poprun-py", "partitions.json"), warn)
 
 
 @dataclass(frozen=True)
 class PartitionFile:
-    """Reads, decides and writes; processes that are gone do not count."""
+    """Assigns partitions and records their users; users whose process is gone are ignored."""
 
     path: str
     warn: Callable[[str], None]
 
-    def look(self, wanted: Request) -> Decision:
-        """What would happen, without a lock and without a trace."""
-        return decide(wanted, _living(self._read()))
+    def preview(self, request: PartitionRequest) -> PartitionAssignment:
+        """Return the assignment that ``held`` would make; nothing is locked or written."""
+        return assign_partition(request, _with_running_users(self._read()))
 
     @contextmanager
-    def held(self, wanted: Request) -> Iterator[Decision]:
-        """Have the partition while the block runs; afterwards it goes, if it was made for the job and is idle."""
-        me = Job(os.getpid(), started(os.getpid()), os.uname().nodename)
-        decision = self._attempt(wanted, me)
+    def held(self, request: PartitionRequest) -> Iterator[PartitionAssignment]:
+        """Hold the partition while the block runs; then remove it if it was created for jobs and is idle."""
+        me = PartitionUser(os.getpid(), start_ticks(os.getpid()), os.uname().nodename)
+        assignment = self._attempt(request, me)
         try:
-            yield decision
+            yield assignment
         finally:
-            self._leave(decision.partition, wanted, me)
+            self._leave(assignment.partition, request, me)
 
-    def _attempt(self, wanted: Request, me: Job) -> Decision:
-        for attempt in range(wanted.attempts, 0, -1):
+    def _attempt(self, request: PartitionRequest, me: PartitionUser) -> PartitionAssignment:
+        for attempt in range(request.attempts, 0, -1):
             try:
-                return self._enter(wanted, me)
+                return self._enter(request, me)
             except VipuBusyError:
                 if attempt == 1:
                     raise
                 time.sleep(_PAUSE_BETWEEN_ATTEMPTS)
         raise AssertionError("at least one attempt is made")
 
-    def _enter(self, wanted: Request, me: Job) -> Decision:
-        with self._locked(wanted):
-            partitions = _living(self._read())
-            decision = decide(wanted, partitions)
-            mine = replace(decision.partition, jobs=(*decision.partition.jobs, me))
+    def _enter(self, request: PartitionRequest, me: PartitionUser) -> PartitionAssignment:
+        with self._locked(request):
+            partitions = _with_running_users(self._read())
+            assignment = assign_partition(request, partitions)
+            mine = replace(assignment.partition, jobs=(*assignment.partition.jobs, me))
             self._write([*_without(mine, partitions), mine])
-        return decision
+        return assignment
 
-    def _leave(self, partition: Partition, wanted: Request, me: Job) -> None:
-        with self._locked(wanted):
+    def _leave(self, partition: Partition, request: PartitionRequest, me: PartitionUser) -> None:
+        with self._locked(request):
             left = []
             for one in self._read():
                 if _same(one, partition):
                     one = replace(one, jobs=tuple(job for job in one.jobs if job != me))
                 left.append(one)
-            self._write(_living(left))
+            self._write(_with_running_users(left))
 
     @contextmanager
-    def _locked(self, wanted: Request) -> Iterator[None]:
-        """Wait for the turn, as long as --vipu-server-timeout says."""
+    def _locked(self, request: PartitionRequest) -> Iterator[None]:
+        """Hold the lock; wait for it for at most --vipu-server-timeout seconds."""
         from filelock import FileLock, Timeout  # most launches have no partition
 
         lock = FileLock(
-            f"{self.path}.lock", wanted.server.timeout, mode=0o600, poll_interval=_PAUSE, fallback_to_soft=False
+            f"{self.path}.lock", request.server.timeout, mode=0o600, poll_interval=_PAUSE, fallback_to_soft=False
         )
         try:
             os.makedirs(os.path.dirname(self.path), mode=0o700, exist_ok=True)
             lock.acquire()
         except Timeout:
             raise VipuBusyError(
-                f"the V-IPU server {wanted.server.address} did not answer within {wanted.server.timeout:g} "
+                f"the V-IPU server {request.server.address} did not answer within {request.server.timeout:g} "
                 f"s: another process holds {self.path}.lock; end it or raise --vipu-server-timeout"
             ) from None
         except OSError as error:
@@ -117,9 +118,7 @@ class PartitionFile:
         try:
             return [_partition(entry) for entry in json.loads(data)["partitions"]]
         except (ValueError, TypeError, KeyError, AttributeError):
-            self.warn(
-                f"{self.path} is torn or was written by another program; it is replaced, its partitions are lost"
-            )
+            self.warn(f"{self.path} is damaged or from another program; it is replaced, and its partitions are lost")
             return []
 
     def _write(self, partitions: list[Partition]) -> None:
@@ -131,29 +130,29 @@ class PartitionFile:
 
     def _unusable(self, error: OSError) -> PoprunError:
         return PoprunError(
-            f"the V-IPU partitions in {self.path} cannot be used: {error.strerror}; set XDG_STATE_HOME to a folder "
-            "that you may write to"
+            f"the V-IPU partitions in {self.path} cannot be used: {error.strerror}; set XDG_STATE_HOME to a writable "
+            "folder"
         )
 
 
 def _partition(entry: dict[str, Any]) -> Partition:
-    """Check what the file says of a partition; raise one of the errors that tell a torn file."""
-    jobs = tuple(Job(int(job["pid"]), int(job["started"]), str(job["host"])) for job in entry["jobs"])
+    """Read one partition of the file; raise ValueError, TypeError or KeyError if it is malformed."""
+    jobs = tuple(PartitionUser(int(job["pid"]), int(job["started"]), str(job["host"])) for job in entry["jobs"])
     allocation = None if entry["allocation"] is None else str(entry["allocation"])
     name, server, ipus = str(entry["name"]), str(entry["server"]), int(entry["ipus"])
     if not name or ipus < 1:
-        raise ValueError("no partition looks like this")
+        raise ValueError("a partition needs a name and at least 1 IPU")
     return Partition(name, server, ipus, allocation, bool(entry["removable"]), int(entry["resets"]), jobs)
 
 
-def _living(partitions: list[Partition]) -> list[Partition]:
-    """Without jobs whose launcher is gone, and without the partitions that should have gone with them."""
+def _with_running_users(partitions: list[Partition]) -> list[Partition]:
+    """Without users whose launcher is gone, and partitions that should have been removed with them."""
     alive = [replace(one, jobs=tuple(filter(_is_alive, one.jobs))) for one in partitions]
     return [one for one in alive if one.jobs or not one.removable]
 
 
-def _is_alive(job: Job) -> bool:
-    return job.host != os.uname().nodename or started(job.pid) == job.started
+def _is_alive(job: PartitionUser) -> bool:
+    return job.host != os.uname().nodename or start_ticks(job.pid) == job.started
 
 
 def _without(partition: Partition, partitions: list[Partition]) -> list[Partition]:
@@ -162,12 +161,3 @@ def _without(partition: Partition, partitions: list[Partition]) -> list[Partitio
 
 def _same(one: Partition, other: Partition) -> bool:
     return (one.server, one.name) == (other.server, other.name)
-
-
-def started(pid: int) -> int:
-    """When a process started, in clock ticks since boot; -1 where there is none."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as stream:
-            return int(stream.read().rpartition(b")")[2].split()[19])
-    except (OSError, ValueError, IndexError):
-        return -1

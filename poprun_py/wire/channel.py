@@ -1,15 +1,15 @@
 """Channel: the authenticated connection between the launcher and one supervisor.
 
-Both prove that they hold the key of the job, without showing it, before a message is read:
+Both prove that they hold the key of the job, without sending it, before any message is read:
 
     launcher                                        supervisor
     challenge (32 bytes)                       ->
                                                <-   own challenge, HMAC("supervisor", both challenges)
     HMAC("launcher", both challenges)          ->
 
-After that each side sends frames: 4 bytes of length, big-endian, and one message. Between hosts, where somebody may
-stand in the way, 16 bytes of a keyed digest (BLAKE2b) of the frame's number and the message come between them, with
-a key of each connection and direction; a frame that was changed, left out or repeated ends the connection.
+After that each side sends frames: 4 bytes of length, big-endian, and one message. Between hosts, where frames might
+be tampered with, 16 bytes of a keyed digest (BLAKE2b) of the frame's number and the message come between the two,
+with a key per connection and direction; a frame that was changed, omitted or repeated ends the connection.
 """
 
 from __future__ import annotations
@@ -25,10 +25,7 @@ import time
 from poprun_py.errors import ChannelClosed, ChannelError
 from poprun_py.wire.messages import LARGEST, Message, decode, encode
 
-__all__ = ["ADDRESS_VARIABLE", "KEY_VARIABLE", "SILENCE", "Admission", "Channel", "connect", "new_key"]
-
-#: Where the supervisors find the launcher, and how they prove that they belong to the job.
-ADDRESS_VARIABLE, KEY_VARIABLE = "POPRUN_PY_CHANNEL", "POPRUN_PY_KEY"
+__all__ = ["SILENCE", "Channel", "Handshake", "connect", "new_key"]
 
 _CHALLENGE = 32
 _PROOF = 32
@@ -36,10 +33,10 @@ _LENGTH = 4
 _SIGNATURE = 16
 _PIECE = 1 << 18
 
-#: Seconds after which a host that is silent is taken to be unreachable; its kernel answers even when it is busy.
+#: Seconds without an answer after which a host counts as unreachable; a kernel answers even on a busy host.
 SILENCE = 8.0
 
-#: Ask an idle peer's kernel for a sign of life every second: socket option -> seconds, or number of times.
+#: TCP keepalive, which probes an idle peer's kernel every second: socket option -> seconds, or number of probes.
 _KEEPALIVE = {socket.TCP_KEEPIDLE: 2, socket.TCP_KEEPINTVL: 1, socket.TCP_KEEPCNT: 8}
 
 #: Where struct tcp_info holds the milliseconds since the last acknowledgement.
@@ -47,7 +44,7 @@ _LAST_ACK = slice(56, 60)
 
 
 def new_key() -> bytes:
-    """A key for one job."""
+    """Return a random key for one job."""
     return os.urandom(32)
 
 
@@ -55,15 +52,15 @@ def _proof(key: bytes, role: bytes, theirs: bytes, ours: bytes) -> bytes:
     return hmac.digest(key, role + theirs + ours, "sha256")
 
 
-class _Signature:
-    """Signs, or checks, the frames of one direction."""
+class _Signer:
+    """Computes the signatures of the frames of one direction."""
 
     def __init__(self, key: bytes) -> None:
         self._key = key
         self._count = 0
 
     def next(self, data: bytes) -> bytes:
-        """The signature of the next frame."""
+        """Return the signature of the next frame."""
         self._count += 1
         counted = self._count.to_bytes(8, "big") + data
         return hashlib.blake2b(counted, key=self._key, digest_size=_SIGNATURE).digest()
@@ -72,7 +69,7 @@ class _Signature:
 class Channel:
     """A connected, authenticated, non-blocking socket that carries messages both ways.
 
-    ``keys`` are those of the frames that are sent and received; without them frames are not signed.
+    ``keys`` sign the frames that are sent and those that are received; without keys, frames are not signed.
     """
 
     def __init__(self, connection: socket.socket, keys: tuple[bytes, bytes] | None = None) -> None:
@@ -82,7 +79,7 @@ class Channel:
         for option, value in _KEEPALIVE.items():
             connection.setsockopt(socket.IPPROTO_TCP, option, value)
         self._socket = connection
-        self._signatures = (_Signature(keys[0]), _Signature(keys[1])) if keys else None
+        self._signers = (_Signer(keys[0]), _Signer(keys[1])) if keys else None
         self._head = _LENGTH + (_SIGNATURE if keys else 0)
         self._received = bytearray()
         self._unsent = bytearray()
@@ -92,13 +89,13 @@ class Channel:
 
     @property
     def is_between_hosts(self) -> bool:
-        return self._signatures is not None
+        return self._signers is not None
 
     @property
     def is_silent(self) -> bool:
         """Has the peer's kernel acknowledged nothing for so long that its host must be unreachable?
 
-        The kernel's own keepalive does not ask while data is on its way, which it would repeat for many minutes.
+        TCP keepalive sends no probes while data is unacknowledged, and retransmission goes on for many minutes.
         """
         information = self._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _LAST_ACK.stop)
         return int.from_bytes(information[_LAST_ACK], sys.byteorder) > SILENCE * 1000
@@ -108,9 +105,9 @@ class Channel:
         return bool(self._unsent)
 
     def send(self, message: Message) -> None:
-        """Queue a message and send what the socket takes now; a peer that is gone shows when receiving."""
+        """Queue a message and send what the socket takes now; only ``receive`` raises when the peer is gone."""
         data = encode(message)
-        signature = self._signatures[0].next(data) if self._signatures else b""
+        signature = self._signers[0].next(data) if self._signers else b""
         self._unsent += len(data).to_bytes(_LENGTH, "big") + signature + data
         self.push()
 
@@ -125,14 +122,14 @@ class Channel:
             self._unsent.clear()
 
     def flush(self, *, timeout: float) -> None:
-        """Send everything that is queued, as far as the peer takes it within ``timeout`` seconds."""
+        """Send everything that is queued, or as much as the peer takes within ``timeout`` seconds."""
         end = time.monotonic() + timeout
         while self._unsent and (left := end - time.monotonic()) > 0:
             select.select([], [self._socket], [], left)
             self.push()
 
     def receive(self) -> list[Message]:
-        """All messages that have arrived; raise ChannelClosed when the peer is gone, ChannelError when it lies."""
+        """Return the messages that have arrived; raise ChannelClosed without a peer, ChannelError for a bad one."""
         try:
             piece = self._socket.recv(_PIECE)
         except BlockingIOError:
@@ -149,7 +146,7 @@ class Channel:
         while len(self._received) - start >= _LENGTH:
             length = int.from_bytes(self._received[start : start + _LENGTH], "big")
             if length > LARGEST:
-                raise ChannelError(f"a message of {length} bytes; {LARGEST} are allowed")
+                raise ChannelError(f"a message of {length} bytes; at most {LARGEST} are allowed")
             body = start + self._head
             if len(self._received) < body + length:
                 break
@@ -161,15 +158,15 @@ class Channel:
         return messages
 
     def _check(self, signature: bytes, data: bytes) -> None:
-        if self._signatures and not hmac.compare_digest(signature, self._signatures[1].next(data)):
-            raise ChannelError("a message that was changed on its way")
+        if self._signers and not hmac.compare_digest(signature, self._signers[1].next(data)):
+            raise ChannelError("a message with a wrong signature")
 
     def close(self) -> None:
         self._socket.close()
 
 
-class Admission:
-    """The launcher's half of the handshake, for one connection that may be anybody's."""
+class Handshake:
+    """The launcher's half of the handshake, on a connection that may come from anyone."""
 
     def __init__(self, connection: socket.socket, key: bytes) -> None:
         connection.setblocking(False)
@@ -184,7 +181,7 @@ class Admission:
         return self._socket.fileno()
 
     def advance(self) -> Channel | None:
-        """Read what has arrived; the channel once the peer has proved itself, ChannelError when it has failed to."""
+        """Read the answer; return the channel once the peer is authenticated; raise ChannelError if it fails."""
         try:
             piece = self._socket.recv(_CHALLENGE + _PROOF - len(self._answer))
         except BlockingIOError:
@@ -212,16 +209,16 @@ class Admission:
 
 
 def connect(addresses: str, key: bytes, *, timeout: float) -> Channel:
-    """The supervisor's half: reach ``host:port`` and prove oneself; raise ChannelError when that fails.
+    """Connect to ``host:port`` and do the supervisor's half of the handshake; raise ChannelError if that fails.
 
-    With several addresses, separated by commas, the first that answers will do.
+    Of several addresses, separated by commas, the first that answers is used; ``timeout`` seconds is for all of them.
     """
-    waiting = addresses.split(",")
+    remaining = addresses.split(",")
     while True:
         try:
-            return _connect(waiting.pop(0), key, timeout=timeout / (len(waiting) + 1))
+            return _connect(remaining.pop(0), key, timeout=timeout / (len(remaining) + 1))
         except ChannelError:
-            if not waiting:
+            if not remaining:
                 raise
 
 
@@ -242,12 +239,12 @@ def _connect(address: str, key: bytes, *, timeout: float) -> Channel:
 
 
 def _is_between_hosts(connection: socket.socket) -> bool:
-    """Nobody can stand in the way of the loopback."""
+    """Does the connection leave this host? Nothing can tamper with the loopback."""
     return not connection.getpeername()[0].startswith("127.")
 
 
 def _frame_keys(key: bytes, challenge: bytes, answer: bytes) -> tuple[bytes, bytes]:
-    """The keys of the launcher's and of the supervisor's frames."""
+    """The keys that sign the launcher's and the supervisor's frames."""
     return _proof(key, b"launcher's frames", challenge, answer), _proof(
         key, b"supervisor's frames", challenge, answer
     )

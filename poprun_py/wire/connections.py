@@ -1,4 +1,4 @@
-"""Switchboard: the channels to all supervisors that have reported, by rank."""
+"""Connections: the channels to all supervisors that have reported, by rank."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from poprun_py.errors import ChannelClosed, ChannelError
 from poprun_py.wire.channel import SILENCE, Channel
 from poprun_py.wire.messages import Message
 
-__all__ = ["Switchboard"]
+__all__ = ["Connections"]
 
 
-class Switchboard:
-    """Listens to every channel and says what comes: ``on_message(rank, message)``, or ``on_loss(rank, why)``.
+class Connections:
+    """Reads every channel and calls ``on_message(rank, message)``, or ``on_loss(rank, why)`` when a channel is lost.
 
-    ``on_message`` may raise ChannelError for what the supervisor may not say: its channel is given up then.
+    ``on_message`` may raise ChannelError for a message that the supervisor may not send; its channel is closed then.
     """
 
     def __init__(
@@ -39,41 +39,41 @@ class Switchboard:
 
     def connect(self, rank: int, channel: Channel) -> None:
         self._channels[rank] = channel
-        self._selector.register(channel, _interest(channel), lambda: self._listen(rank))
+        self._selector.register(channel, _interest(channel), lambda: self._on_readable(rank))
 
-    def tell(self, rank: int, message: Message) -> None:
-        """Send it, or as much as goes now; nothing where there is no channel any more."""
+    def send(self, rank: int, message: Message) -> None:
+        """Queue a message; nothing if the channel of ``rank`` is gone."""
         channel = self._channels.get(rank)
         if channel is not None:
             channel.send(message)
             if channel.wants_to_send:
-                self._watch(rank, channel)
+                self._update(rank, channel)
 
-    def give_up_silent(self) -> None:
-        """Give up the supervisors on hosts that are silent; only other hosts can be."""
+    def drop_silent(self) -> None:
+        """Drop the supervisors on other hosts that have stopped answering."""
         for rank, channel in list(self._channels.items()):
             if channel.is_silent:
-                self._lose(rank, f"has not answered for {SILENCE:g} s; its host is down, or out of reach")
+                self._drop(rank, f"has not answered for {SILENCE:g} s; its host is down or unreachable")
 
     def close(self) -> None:
         for channel in self._channels.values():
             channel.close()
 
-    def _listen(self, rank: int) -> None:
+    def _on_readable(self, rank: int) -> None:
         channel = self._channels[rank]
         channel.push()
         try:
             for message in channel.receive():
                 self._on_message(rank, message)
         except ChannelError as error:
-            self._lose(rank, "is gone" if isinstance(error, ChannelClosed) else f"was given up: {error}")
+            self._drop(rank, "is gone" if isinstance(error, ChannelClosed) else f"sent an invalid message: {error}")
             return
-        self._watch(rank, channel)
+        self._update(rank, channel)
 
-    def _watch(self, rank: int, channel: Channel) -> None:
-        self._selector.modify(channel, _interest(channel), lambda: self._listen(rank))
+    def _update(self, rank: int, channel: Channel) -> None:
+        self._selector.modify(channel, _interest(channel), lambda: self._on_readable(rank))
 
-    def _lose(self, rank: int, why: str) -> None:
+    def _drop(self, rank: int, why: str) -> None:
         channel = self._channels.pop(rank)
         self._selector.unregister(channel)
         channel.close()

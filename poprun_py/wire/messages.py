@@ -1,24 +1,24 @@
-"""Messages: what launcher and supervisor say to each other, one row per kind, checked when read.
+"""Messages: the protocol between launcher and supervisor: one class per kind of message, checked when decoded.
 
-supervisor                                launcher
-Hello         here I am, rank r      ->
-                                     <-   Start       run this
-Started       its pid                ->                            (or NotStarted, and why not)
-Output        bytes it wrote         ->
-                                     <-   Credit      bytes dealt with: send that many more
-                                     <-   Input       bytes for its stdin; none: the end of it
-InputTaken                           ->
-Usage         CPU and memory         ->                            (where somebody watches)
-Report        what it says of itself ->                            (the same)
-Hung          it raised, and waits   ->
-Waiting       it waits, nobody knows ->
-                                     <-   Signal      pass it on
-                                     <-   Stop        end it, and how patiently
-Exited        how it ended           ->
-Gone          nothing is left of it  ->
-                                     <-   Leave       all instances are gone: you may go too
+supervisor                                         launcher
+Hello         the supervisor of rank r is ready ->
+                                                <-   Start       start the program
+Started       its pid, CPUs and memory nodes    ->               (or NotStarted, with the reason)
+Output        bytes that it wrote               ->
+                                                <-   Credit      bytes delivered: send as many more
+                                                <-   Input       bytes for its stdin; empty: close it
+InputTaken    stdin has taken the input         ->
+Usage         its CPU time and memory           ->               (only with a progress display)
+Report        the progress that it reports      ->               (the same)
+Hung          it raised, and waits for others   ->
+Waiting       it ended, and waits for others    ->
+                                                <-   Signal      send it a signal
+                                                <-   Stop        end it, with a signal and a grace period
+Exited        its exit code or signal           ->
+Gone          none of its processes is left     ->
+                                                <-   Leave       the supervisor may end
 """
-# Without "from __future__ import annotations": the types below are read when a message is checked.
+# Without "from __future__ import annotations": messages are checked against the types below.
 
 from typing import Any, NamedTuple, TypeAlias, get_args, get_origin
 
@@ -31,6 +31,9 @@ __all__ = [
     "LAUNCHER",
     "MPI",
     "OWN",
+    "STDERR",
+    "STDOUT",
+    "STREAMS",
     "UNMANAGED",
     "Credit",
     "Exited",
@@ -57,9 +60,13 @@ __all__ = [
 #: Bytes of the largest message that is accepted.
 LARGEST = 4 << 20
 
-#: Causes of an end: the program itself, a Stop of the launcher, the MPI's process manager; or nobody knows, because
-#: the process manager was gone when the program ended by itself.
+#: What ended a program: the program itself, a Stop from the launcher, the MPI's process manager; UNMANAGED: unknown,
+#: because the process manager was gone when the program ended.
 OWN, LAUNCHER, MPI, UNMANAGED = "own", "launcher", "mpi", "unmanaged"
+
+#: Streams of a program, by descriptor, and their names.
+STDOUT, STDERR = 1, 2
+STREAMS = {STDOUT: "stdout", STDERR: "stderr"}
 
 
 class Hello(NamedTuple):
@@ -73,23 +80,23 @@ class Start(NamedTuple):
     executable: str
     cwd: str
     environment: dict[str, str]  # added to what it inherits
-    unset: list[str]  # taken from what it inherits
-    has_input: bool  # Input will follow; else its stdin is empty
-    since: float  # when the job began, seconds of the epoch
-    folder: str  # made for the job, removed at its end; empty: none
-    watch: float  # seconds between two Usage and Report messages; 0: none
+    unset: list[str]  # removed from what it inherits
+    has_input: bool  # Input will follow; otherwise its stdin is empty
+    since: float  # when the job started, seconds of the epoch
+    folder: str  # created for the job, removed at its end; empty: none
+    usage_interval: float  # seconds between two Usage and Report messages; 0: none
     placement: str  # a name of placement.STRATEGIES
     local_index: int  # of this instance on its host
     local_count: int  # instances on its host
-    threads: list[str]  # variables that are to say how many threads the instance uses
-    network: str  # subnet that MPI is to use, such as 10.0.0.0/24; empty: its own choice
+    threads: list[str]  # variables to set to the number of threads of the instance
+    network: str  # subnet for MPI to use, such as 10.0.0.0/24; empty: its own choice
 
 
 class Started(NamedTuple):
     pid: int
-    cpus: list[int]  # that it runs on
-    memory: list[int]  # nodes that it allocates from
-    warning: str  # what could not be arranged for it
+    cpus: list[int]  # on which it runs
+    memory: list[int]  # nodes from which it allocates
+    warning: str  # what could not be set up; empty: nothing
 
 
 class NotStarted(NamedTuple):
@@ -97,7 +104,7 @@ class NotStarted(NamedTuple):
 
 
 class Output(NamedTuple):
-    stream: int  # 1 or 2
+    stream: int  # STDOUT or STDERR
     data: bytes
 
 
@@ -114,26 +121,26 @@ class InputTaken(NamedTuple):
 
 
 class Usage(NamedTuple):
-    """What the program and all below it take."""
+    """What the program and all its descendants use."""
 
     cpu: float  # seconds since its start
-    rss: int  # bytes
+    rss: int  # resident memory, bytes
 
 
 class Report(NamedTuple):
-    """What the program said last through popdist_py.report()."""
+    """The latest values that the program passed to popdist_py.report()."""
 
-    step: int  # -1: not said
+    step: int  # -1: not reported
     samples: int  # since its start
-    loss: float  # NaN: not said
+    loss: float  # NaN: not reported
 
 
 class Hung(NamedTuple):
-    """An exception has ended the program, but its process waits in MPI_Finalize."""
+    """An exception has ended the program, but its process waits in MPI_Finalize for the others."""
 
 
 class Waiting(NamedTuple):
-    """The program has ended, well or not, but its process waits in MPI_Finalize for the others."""
+    """The program has ended, successfully or not, but its process waits in MPI_Finalize for the others."""
 
 
 class Signal(NamedTuple):
@@ -156,7 +163,7 @@ class Gone(NamedTuple):
 
 
 class Leave(NamedTuple):
-    failed: bool  # the MPI may have left something on the supervisor's host
+    failed: bool  # the MPI may have left files on the supervisor's host
 
 
 Message: TypeAlias = (
@@ -183,19 +190,19 @@ _KINDS: dict[str, Any] = {kind.__name__: kind for kind in get_args(Message)}
 
 
 def encode(message: Message) -> bytes:
-    """A message as msgpack; text may hold bytes that are no UTF-8 (surrogateescape)."""
+    """Encode a message as msgpack; text may contain bytes that are no UTF-8 (surrogateescape)."""
     packed: bytes = msgpack.packb((type(message).__name__, *message), unicode_errors="surrogateescape")
     return packed
 
 
 def decode(data: bytes) -> Message:
-    """The message in ``data``; raise ChannelError for anything that is not exactly one of the kinds."""
+    """Decode a message; raise ChannelError unless ``data`` is exactly one message of the table."""
     try:
         parts = msgpack.unpackb(data, unicode_errors="surrogateescape", use_list=True)
     except (ValueError, msgpack.UnpackException) as error:
-        raise ChannelError(f"a message that is no msgpack: {error!r}") from None
+        raise ChannelError(f"a message that is not msgpack: {error!r}") from None
     if not isinstance(parts, list) or not parts or not isinstance(parts[0], str) or parts[0] not in _KINDS:
-        raise ChannelError("a message of no known kind")
+        raise ChannelError("a message of an unknown kind")
     kind, values = _KINDS[parts[0]], parts[1:]
     types = kind.__annotations__.values()
     if len(values) != len(types) or not all(map(_fits, values, types)):
@@ -205,7 +212,7 @@ def decode(data: bytes) -> Message:
 
 
 def _fits(value: object, wanted: Any) -> bool:
-    """Is ``value`` of a plain type, a list of one, or a dict of two?"""
+    """Is ``value`` of the type ``wanted``: a plain type, a list of one, or a dict of two?"""
     inner = get_args(wanted)
     if isinstance(value, list):
         return get_origin(wanted) is list and all(type(item) is inner[0] for item in value)

@@ -20,7 +20,7 @@ import pytest
 
 from popdist_py.environment import Environment
 from popdist_py.layout import Layout
-from poprun_py.linux.leftovers import sweep
+from poprun_py.linux.leftovers import remove_leftovers
 
 __all__ = ["MPICH", "OPENMPI", "ROOT", "Ended", "Mpi", "every_mpi", "run_alone", "run_job"]
 
@@ -128,7 +128,7 @@ def run_job(
         finally:
             while _signal_instances(folder, signal.SIGKILL):
                 time.sleep(0.02)
-            sweep(since=started)  # what MPI leaves in /dev/shm when instances are killed
+            remove_leftovers(since=started)  # what MPI leaves in /dev/shm when instances are killed
     out, err, codes = ([_read(folder / f"{file}.{i}") for i in range(len(counts))] for file in ("out", "err", "code"))
     return Ended(code, [int(text) if text else None for text in codes], out, [*err, _read(folder / "launcher")])
 

@@ -13,7 +13,7 @@ def no_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every test begins as a program that no launcher started, before init()."""
     for name in NAMES.values():
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(popdist_core, "_backend", [])
+    monkeypatch.setattr(popdist_core._process, "backend", None)
 
 
 @pytest.fixture

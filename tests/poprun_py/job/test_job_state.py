@@ -6,8 +6,8 @@ import signal
 
 import pytest
 
-from poprun_py.job.failure import End, first_failure, signal_name
-from poprun_py.job.job_state import Job
+from poprun_py.job.failure import InstanceEnd, first_failure, signal_name
+from poprun_py.job.job_state import JobState
 from poprun_py.options.parser import parse
 from poprun_py.plan.launch_plan import plan
 from poprun_py.site.machine import Machine
@@ -22,8 +22,8 @@ class Stage:
     def __init__(self, count: int) -> None:
         options = parse(["--num-instances", str(count), "--num-replicas", str(2 * count), "prog", "arg"])
         made = plan(options, machine=Machine(), installation=MpiInstallation("mpich", "m"), executable="/p")
-        self.told: list[tuple[int, messages.Message]] = []
-        self.job = Job(made, since=1.0, has_input=True, tell=lambda rank, what: self.told.append((rank, what)))
+        self.sent: list[tuple[int, messages.Message]] = []
+        self.job = JobState(made, since=1.0, has_input=True, send=lambda rank, what: self.sent.append((rank, what)))
         self.count = count
 
     def start(self) -> Stage:
@@ -31,7 +31,7 @@ class Stage:
             assert self.job.expects(rank)
             self.job.hello(rank, 100 + rank)
             self.job.started(rank, 200 + rank)
-        self.told.clear()
+        self.sent.clear()
         return self
 
     def end(self, rank: int, status: int, cause: str = OWN, at: float = 0.0) -> None:
@@ -39,7 +39,7 @@ class Stage:
         self.job.gone(rank)
 
     def orders(self, kind: type) -> list[tuple[int, messages.Message]]:
-        return [(rank, message) for rank, message in self.told if isinstance(message, kind)]
+        return [(rank, message) for rank, message in self.sent if isinstance(message, kind)]
 
 
 def test_each_supervisor_is_told_what_to_start_as_soon_as_it_reports():
@@ -47,7 +47,7 @@ def test_each_supervisor_is_told_what_to_start_as_soon_as_it_reports():
     assert stage.job.missing == [0, 1]
     stage.job.hello(1, 11)
     assert stage.job.missing == [0]
-    [(rank, start)] = stage.told
+    [(rank, start)] = stage.sent
     assert rank == 1
     assert isinstance(start, messages.Start)
     assert start.argv == ["prog", "arg"]
@@ -71,9 +71,9 @@ def test_all_leave_when_the_last_one_is_gone():
     stage = Stage(2).start()
     stage.end(0, 0)
     assert not stage.job.all_gone
-    assert stage.told == []
+    assert stage.sent == []
     stage.end(1, 0)
-    assert stage.told == [(0, messages.Leave(False)), (1, messages.Leave(False))]
+    assert stage.sent == [(0, messages.Leave(False)), (1, messages.Leave(False))]
     stage.job.mpirun_ended(1, 0)
     assert stage.job.exit_code == 0
     assert stage.job.failure is None
@@ -126,16 +126,16 @@ def test_a_supervisor_that_comes_when_the_job_is_stopping_starts_nothing():
     stage = Stage(2)
     stage.job.hello(0, 10)
     stage.end(0, 3)
-    stage.told.clear()
+    stage.sent.clear()
     stage.job.hello(1, 11)
-    assert [type(message) for _, message in stage.told] == [messages.Stop]
+    assert [type(message) for _, message in stage.sent] == [messages.Stop]
 
 
 def test_the_user_asks_once_and_then_insists():
     stage = Stage(2).start()
     stage.job.interrupt(signal.SIGINT, 10.0)
     assert stage.orders(messages.Stop) == [(rank, messages.Stop(signal.SIGINT, 10.0)) for rank in (0, 1)]
-    stage.told.clear()
+    stage.sent.clear()
     stage.job.interrupt(signal.SIGINT, 10.0)
     assert stage.orders(messages.Stop) == [(rank, messages.Stop(signal.SIGKILL, 0.0)) for rank in (0, 1)]
     stage.end(0, 1, LAUNCHER)
@@ -214,25 +214,25 @@ def test_a_time_limit_is_a_failure_of_the_whole_job():
 
 def test_words_of_a_failure():
     instance = Stage(2).job._plan.instances[1]
-    assert str(End(instance, 4711, -9)) == (
+    assert str(InstanceEnd(instance, 4711, -9)) == (
         "instance 1 (pid 4711 on localhost, replicas 2-3) was killed by signal 9 (SIGKILL)"
     )
-    assert str(End(instance, 4711, 3)).endswith("exited with code 3")
+    assert str(InstanceEnd(instance, 4711, 3)).endswith("exited with code 3")
     assert signal_name(62) == "a real-time signal"
 
 
 def test_nobody_is_blamed_when_nobody_failed():
     assert first_failure([]) is None
-    assert first_failure([End(Stage(1).job._plan.instances[0], 1, -15, LAUNCHER)]) is None
+    assert first_failure([InstanceEnd(Stage(1).job._plan.instances[0], 1, -15, LAUNCHER)]) is None
 
 
 def test_who_waits_for_the_others_in_mpi_finalize_is_told_while_others_run():
     stage = Stage(3).start()
     assert stage.job.waiting == ""
-    stage.job.waits(1)
+    stage.job.is_in_finalize(1)
     assert stage.job.waiting == "instance 1 has ended and waits in MPI_Finalize for the others"
     assert stage.job.state(1) == "finalizing"
-    stage.job.waits(2)
+    stage.job.is_in_finalize(2)
     assert stage.job.waiting.startswith("instances 1, 2 have ended")
     stage.end(0, 0)
     assert stage.job.waiting == ""

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from poprun_py.linux.leftovers import sweep
+from poprun_py.linux.leftovers import remove_leftovers
 from tests.poprun_py.helpers.random_kills import can_isolate
 
 NAMES = [
@@ -30,7 +30,7 @@ def test_leftovers_go(tmp_path, name, folder):
         (path / "1/0").mkdir(parents=True)
     else:
         path.touch()
-    assert sweep(since=time.time() - 5, folders=[str(tmp_path)]) == [str(path)]
+    assert remove_leftovers(since=time.time() - 5, folders=[str(tmp_path)]) == [str(path)]
     assert not path.exists()
 
 
@@ -39,7 +39,7 @@ def test_what_a_living_process_manager_of_mpich_has_written_stays(tmp_path):
     path = tmp_path / "hydra_hwloc_xmlfile_Lx3ToV"
     with subprocess.Popen([tmp_path / "hydra_pmi_proxy", "60"]) as proxy:
         path.touch()
-        assert sweep(since=0, folders=[str(tmp_path)]) == []
+        assert remove_leftovers(since=0, folders=[str(tmp_path)]) == []
         proxy.kill()
 
 
@@ -53,7 +53,7 @@ def test_a_process_manager_with_a_folder_of_its_own_needs_nothing_of_ours(tmp_pa
         assert proxy.stdout.readline() == b"hidden\n"
         path.touch()
         monkeypatch.setattr(os, "listdir", lambda _: [str(proxy.pid)])  # not those of other tests
-        assert sweep(since=0, folders=[str(path.parent)]) == [str(path)]
+        assert remove_leftovers(since=0, folders=[str(path.parent)]) == [str(path)]
         proxy.kill()
 
 
@@ -63,7 +63,7 @@ def test_folders_of_jobs_go_with_their_launcher(tmp_path):
     ])  # fmt: skip
     for name in (mine, theirs, elsewhere):
         (tmp_path / name).mkdir()
-    assert sweep(since=0, folders=[str(tmp_path)]) == [str(tmp_path / mine)]
+    assert remove_leftovers(since=0, folders=[str(tmp_path)]) == [str(tmp_path / mine)]
 
 
 @pytest.mark.parametrize(
@@ -71,20 +71,20 @@ def test_folders_of_jobs_go_with_their_launcher(tmp_path):
 )
 def test_other_names_stay(tmp_path, name):
     (tmp_path / name).touch()
-    assert sweep(since=0, folders=[str(tmp_path)]) == []
+    assert remove_leftovers(since=0, folders=[str(tmp_path)]) == []
     assert (tmp_path / name).exists()
 
 
 def test_what_is_older_than_the_job_stays(tmp_path):
     (tmp_path / NAMES[0]).touch()
-    assert sweep(since=time.time() + 60, folders=[str(tmp_path)]) == []
+    assert remove_leftovers(since=time.time() + 60, folders=[str(tmp_path)]) == []
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="giving a file away needs root")
 def test_what_is_somebody_elses_stays(tmp_path):
     (tmp_path / NAMES[0]).touch()
     os.chown(tmp_path / NAMES[0], 12345, 12345)
-    assert sweep(since=0, folders=[str(tmp_path)]) == []
+    assert remove_leftovers(since=0, folders=[str(tmp_path)]) == []
 
 
 def test_what_a_process_has_mapped_or_open_stays(tmp_path):
@@ -93,25 +93,25 @@ def test_what_a_process_has_mapped_or_open_stays(tmp_path):
     with mapped.open("r+b") as stream:
         mapping = mmap.mmap(stream.fileno(), 4096)
     with opened.open("w"):
-        assert sweep(since=0, folders=[str(tmp_path)]) == []
+        assert remove_leftovers(since=0, folders=[str(tmp_path)]) == []
     mapping.close()
-    assert sorted(sweep(since=0, folders=[str(tmp_path)])) == sorted(map(str, (mapped, opened)))
+    assert sorted(remove_leftovers(since=0, folders=[str(tmp_path)])) == sorted(map(str, (mapped, opened)))
 
 
 def test_the_session_of_a_living_process_stays(tmp_path):
     with subprocess.Popen(["sleep", "60"]) as owner:
         path = tmp_path / f"ompi.{owner.pid}"
         path.mkdir()
-        assert sweep(since=0, folders=[str(tmp_path)]) == []
+        assert remove_leftovers(since=0, folders=[str(tmp_path)]) == []
         owner.kill()
-    assert sweep(since=0, folders=[str(tmp_path)]) == [str(path)]
+    assert remove_leftovers(since=0, folders=[str(tmp_path)]) == [str(path)]
 
 
 def test_links_are_left_alone(tmp_path):
     (tmp_path / "precious").touch()
     (tmp_path / NAMES[0]).symlink_to(tmp_path / "precious")
-    assert sweep(since=0, folders=[str(tmp_path)]) == []
+    assert remove_leftovers(since=0, folders=[str(tmp_path)]) == []
 
 
 def test_a_folder_that_is_not_there_is_no_error(tmp_path):
-    assert sweep(since=0, folders=[str(tmp_path / "nowhere")]) == []
+    assert remove_leftovers(since=0, folders=[str(tmp_path / "nowhere")]) == []

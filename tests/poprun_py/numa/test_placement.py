@@ -11,7 +11,7 @@ import pytest
 
 from poprun_py.numa.binding import bind, memory_policy
 from poprun_py.numa.placement import STRATEGIES, Placement, place
-from poprun_py.numa.topology import Node, NumaTopology, discover_here, listed
+from poprun_py.numa.topology import Node, NumaTopology, discover_local, format_cpu_list
 from poprun_py.options.option_table import LaunchOptions
 from poprun_py.plan.launch_plan import THREAD_VARIABLES, placement_strategy
 
@@ -30,7 +30,7 @@ def host(nodes, cores, threads=1):
 
 def places(topology, strategy, count):
     found = [place(topology, strategy, index=index, count=count) for index in range(count)]
-    return [f"{listed(one.cpus)}@{listed(one.memory)}x{one.threads}" for one in found]
+    return [f"{format_cpu_list(one.cpus)}@{format_cpu_list(one.memory)}x{one.threads}" for one in found]
 
 
 def test_the_example_of_the_poprun_documents():
@@ -92,7 +92,7 @@ def test_the_old_option_counts_unless_the_new_one_is_given(options, strategy):
 
 def test_the_kernel_binds_cpus_and_memory():
     """In a process of its own: what sched_getaffinity, get_mempolicy and the allocator's view say afterwards."""
-    cpu, node = min(os.sched_getaffinity(0)), discover_here().memory[0]
+    cpu, node = min(os.sched_getaffinity(0)), discover_local().memory[0]
     program = f"""
 import os
 from poprun_py.numa.binding import bind, memory_policy
@@ -131,13 +131,13 @@ def test_instances_of_a_job_are_bound_and_use_their_cpus(launch):
     code, out, err = job.finish()
     assert code == 0, err
     lines = sorted(out.decode().splitlines())
-    topology = discover_here()
+    topology = discover_local()
     for index in range(2):
         mine = place(topology, "spreadcore", index=index, count=2)
-        assert f"[1,{index}]<stdout>:Cpus_allowed_list:\t{listed(mine.cpus)}" in lines
+        assert f"[1,{index}]<stdout>:Cpus_allowed_list:\t{format_cpu_list(mine.cpus)}" in lines
         assert f"[1,{index}]<stdout>:threads {' '.join([str(mine.threads)] * len(THREAD_VARIABLES))}" in lines
 
 
 def test_nothing_is_bound_when_placement_is_disabled(launch):
     job = launch("--process-placement=disabled", "grep", "-E", "^Cpus_allowed_list", "/proc/self/status")
-    assert job.finish()[1].decode().split()[-1] == listed(os.sched_getaffinity(0))
+    assert job.finish()[1].decode().split()[-1] == format_cpu_list(os.sched_getaffinity(0))

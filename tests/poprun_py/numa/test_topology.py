@@ -7,12 +7,12 @@ import os
 import psutil
 import pytest
 
-from poprun_py.numa.topology import discover, discover_here, listed, numbers
+from poprun_py.numa.topology import discover, discover_local, format_cpu_list, parse_cpu_list
 
 
 def record(root, nodes, *, siblings=(), online=None, memory=None, distances=None):
     """A sysfs tree: ``nodes`` are CPU lists by node; ``siblings`` are cores of several CPUs; ``memory`` in kB."""
-    cpus = sorted(cpu for text in nodes.values() for cpu in numbers(text))
+    cpus = sorted(cpu for text in nodes.values() for cpu in parse_cpu_list(text))
     for index, text in nodes.items():
         folder = root / f"devices/system/node/node{index}"
         folder.mkdir(parents=True)
@@ -21,21 +21,21 @@ def record(root, nodes, *, siblings=(), online=None, memory=None, distances=None
         (folder / "meminfo").write_text(f"Node {index} MemTotal:       {total} kB\nNode {index} MemFree: 1 kB\n")
         row = distances[index] if distances else [10 if other == index else 20 for other in nodes]
         (folder / "distance").write_text(" ".join(map(str, row)) + "\n")
-    (root / "devices/system/node/online").write_text(listed(nodes) + "\n")
+    (root / "devices/system/node/online").write_text(format_cpu_list(nodes) + "\n")
     (root / "devices/system/cpu").mkdir(parents=True)
-    (root / "devices/system/cpu/online").write_text((online or listed(cpus)) + "\n")
+    (root / "devices/system/cpu/online").write_text((online or format_cpu_list(cpus)) + "\n")
     for cpu in cpus:
         core = next((core for core in siblings if cpu in core), (cpu,))
         folder = root / f"devices/system/cpu/cpu{cpu}/topology"
         folder.mkdir(parents=True)
-        (folder / "thread_siblings_list").write_text(listed(core) + "\n")
+        (folder / "thread_siblings_list").write_text(format_cpu_list(core) + "\n")
     return str(root), set(cpus)
 
 
 def found(tree, *, cpus=None, memory=None):
     root, every = tree
     topology = discover(root, cpus=every if cpus is None else cpus, memory=memory)
-    return [(node.number, listed(node.cpus), node.memory) for node in topology.nodes]
+    return [(node.number, format_cpu_list(node.cpus), node.memory) for node in topology.nodes]
 
 
 @pytest.mark.parametrize("count", [1, 2, 4, 8])
@@ -96,11 +96,11 @@ def test_a_kernel_without_numa_is_one_node(tmp_path):
 
 
 def test_this_host_as_psutil_sees_it():
-    topology = discover_here()
+    topology = discover_local()
     assert set(topology.cpus) == os.sched_getaffinity(0) == set(psutil.Process().cpu_affinity())
     assert sum(len(node.cores) for node in topology.nodes) <= len(topology.cpus)
 
 
 @pytest.mark.parametrize("text", ["", "0", "0-3", "0-3,8-11", "1,3,5", "0,2-3,7"])
 def test_lists_of_the_kernel(text):
-    assert listed(numbers(text + "\n")) == text
+    assert format_cpu_list(parse_cpu_list(text + "\n")) == text

@@ -1,4 +1,4 @@
-"""The live view: what it shows of each instance, and what a terminal looks like with it."""
+"""The live table: what it shows of each instance, and what a terminal looks like with it."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ import time
 
 import pytest
 
-from poprun_py.output.progress_table import Row, View
+from poprun_py.output.progress_table import InstanceRow, ProgressTable
 from poprun_py.wire.messages import Report, Usage
 
 
-def rows(count: int) -> list[Row]:
-    return [Row(index, "vm", nodes="0", pid=100 + index, state="running") for index in range(count)]
+def rows(count: int) -> list[InstanceRow]:
+    return [InstanceRow(index, "vm", nodes="0", pid=100 + index, state="running") for index in range(count)]
 
 
 def test_cpu_is_what_was_used_between_two_looks():
-    row = Row(0, "vm")
-    row.take_usage(Usage(10.0, 5_000_000), now=100.0)
+    row = InstanceRow(0, "vm")
+    row.update_usage(Usage(10.0, 5_000_000), now=100.0)
     assert row.cells(100.0)["CPU %"] == ""
-    row.take_usage(Usage(11.5, 1_234_000_000), now=101.0)
+    row.update_usage(Usage(11.5, 1_234_000_000), now=101.0)
     assert (row.cells(101.0)["CPU %"], row.cells(101.0)["RSS"]) == ("150", "1.2 GB")
 
 
 def test_samples_a_second_are_of_the_last_seconds_and_fade_when_nothing_comes():
-    row = Row(0, "vm")
+    row = InstanceRow(0, "vm")
     for second in range(20):
-        row.take_report(
+        row.update_report(
             Report(second, second * 100 if second < 10 else 1000 + (second - 10) * 300, math.nan), float(second)
         )
     assert row.rate(19.0) == pytest.approx(300)
@@ -44,34 +44,36 @@ def test_samples_a_second_are_of_the_last_seconds_and_fade_when_nothing_comes():
 
 
 def test_nothing_is_said_of_samples_that_were_not_reported():
-    row = Row(0, "vm")
-    row.take_report(Report(1, 0, 0.5), 1.0)
-    row.take_report(Report(2, 0, 0.25), 2.0)
+    row = InstanceRow(0, "vm")
+    row.update_report(Report(1, 0, 0.5), 1.0)
+    row.update_report(Report(2, 0, 0.25), 2.0)
     assert row.rate(2.0) is None
     assert row.cells(2.0)["loss"] == "0.25"
 
 
 def test_a_picture_fits_the_terminal():
     for columns, lines in [(100, 24), (40, 10), (20, 5), (300, 100)]:
-        picture = View(rows(64), began=0.0).picture(61.0, columns=columns, lines=lines, color=False).decode()
+        picture = (
+            ProgressTable(rows(64), started_at=0.0).render(61.0, columns=columns, lines=lines, color=False).decode()
+        )
         assert len(picture.splitlines()) < lines
         assert max(map(len, picture.splitlines())) <= columns
     assert "01:01, 64 running" in picture
 
 
 def test_where_not_all_fit_those_in_trouble_are_shown():
-    view = View(rows(64), began=0.0)
-    view.rows[50].state = "failed (3)"
-    text = view.picture(1.0, columns=100, lines=10, color=False).decode()
+    table = ProgressTable(rows(64), started_at=0.0)
+    table.rows[50].state = "failed (3)"
+    text = table.render(1.0, columns=100, lines=10, color=False).decode()
     assert "failed (3)" in text
     assert "... and 58 more" in text
 
 
 def test_columns_of_which_nothing_is_known_are_left_out():
-    view = View(rows(2), began=0.0)
-    assert "loss" not in view.picture(1.0, columns=100, lines=24, color=False).decode()
-    view.rows[1].take_report(Report(7, 0, 0.125), 1.0)
-    assert "0.125" in view.picture(1.0, columns=100, lines=24, color=False).decode()
+    table = ProgressTable(rows(2), started_at=0.0)
+    assert "loss" not in table.render(1.0, columns=100, lines=24, color=False).decode()
+    table.rows[1].update_report(Report(7, 0, 0.125), 1.0)
+    assert "0.125" in table.render(1.0, columns=100, lines=24, color=False).decode()
 
 
 class Terminal:
@@ -141,7 +143,7 @@ def test_on_a_terminal_the_view_stays_below_the_lines_and_goes_in_the_end():
     assert max(map(len, said)) == 30
     assert not any("running" in line for line in terminal.lines)
     assert "ValueError: in the end" in terminal.lines[-2]
-    pictures = ["\n".join(view[-5:]) for view in views if "samples/s" in "".join(view)]
+    pictures = ["\n".join(table[-5:]) for table in views if "samples/s" in "".join(table)]
     assert len(pictures) > 5
     assert re.search(
         r"poprun-py  00:\d\d, 2 running, [\d,]+ samples/s -+\ninstance +host +pid +state +CPU % +RSS", pictures[-2]
@@ -155,9 +157,9 @@ def test_elsewhere_nothing_is_drawn(launch):
 
 
 def test_plain_lines_tell_the_same():
-    view = View(rows(2), began=0.0)
-    view.rows[0].take_usage(Usage(1.0, 5_000_000), 1.0)
-    assert list(view.plain(75.0)) == [
+    table = ProgressTable(rows(2), started_at=0.0)
+    table.rows[0].update_usage(Usage(1.0, 5_000_000), 1.0)
+    assert list(table.plain_lines(75.0)) == [
         "poprun-py  01:15, 2 running",
         "    instance 0 running: host vm, pid 100, RSS 5 MB, NUMA 0",
         "    instance 1 running: host vm, pid 101, NUMA 0",

@@ -7,8 +7,9 @@ import random
 
 import pytest
 
-from poprun_py.output.tagged_output import LONGEST_LINE, STDERR, STDOUT, Output, Tagger, tag
-from poprun_py.output.writer_thread import Sink
+from poprun_py.output.tagged_output import LONGEST_LINE, TaggedOutput, Tagger, tag
+from poprun_py.output.writer_thread import WriterThread
+from poprun_py.wire.messages import STDERR, STDOUT
 
 
 def tagged(pieces, rank=0, stream=STDOUT):
@@ -73,7 +74,7 @@ def test_a_progress_bar_takes_no_memory():
 class Collected:
     def __init__(self, instances, only=None, mixed=True):
         self.out, self.err, self.done = b"", b"", []
-        self.output = Output(instances, only=only, stdout=self.to_out, stderr=self.to_err, mixed=mixed)
+        self.output = TaggedOutput(instances, only=only, stdout=self.to_out, stderr=self.to_err, mixed=mixed)
 
     def to_out(self, lines, done):
         self.out += lines
@@ -141,7 +142,7 @@ def test_stdout_that_goes_elsewhere_comes_between_nothing():
 def test_a_sink_writes_everything_in_order_and_says_when():
     reader, writer = os.pipe()
     nudges = []
-    sink = Sink(writer, lambda: nudges.append(1))
+    sink = WriterThread(writer, lambda: nudges.append(1))
     sink.start()
     dealt = []
     for number in range(100):
@@ -158,7 +159,7 @@ def test_a_sink_writes_everything_in_order_and_says_when():
 
 def test_a_sink_without_a_reader_is_broken_not_blocking():
     reader, writer = os.pipe()
-    sink = Sink(writer, lambda: None)
+    sink = WriterThread(writer, lambda: None)
     sink.start()
     os.close(reader)
     sink.put(b"x" * 1_000_000)
@@ -169,7 +170,7 @@ def test_a_sink_without_a_reader_is_broken_not_blocking():
 
 def test_a_slow_reader_blocks_the_sink_not_its_user():
     reader, writer = os.pipe()
-    sink = Sink(writer, lambda: None)
+    sink = WriterThread(writer, lambda: None)
     sink.start()
     sink.put(b"x" * 1_000_000)
     assert not sink.close(timeout=0.2)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import runpy
 import shlex
+import subprocess
+import sys
 
 import pytest
 
@@ -12,6 +15,7 @@ from poprun_py.options.parser import parse
 from poprun_py.plan.launch_plan import SUPERVISOR_FILE, THREAD_VARIABLES, plan
 from poprun_py.site.machine import Machine
 from poprun_py.site.mpi_installation import MpiInstallation
+from poprun_py.wire.variables import PATH_VARIABLE
 
 MPICH = MpiInstallation("mpich", "/mpich/bin/mpirun", "/mpich/lib/libmpi.so.12")
 OPENMPI = MpiInstallation("openmpi", "/ompi/bin/mpirun", "/ompi/lib/libmpi.so.40")
@@ -97,3 +101,17 @@ def test_what_the_user_has_tuned_stays():
     command = planned("x", installation=OPENMPI, OMPI_MCA_btl="self,tcp").command
     assert "OMPI_MCA_btl" not in command.environment
     assert command.environment["OMPI_MCA_mtl"] == "^ofi"
+
+
+def test_planning_loads_nothing_that_runs_a_job():
+    code = (
+        "import sys, poprun_py.plan.launch_plan\n"
+        "print(*sorted({'selectors', 'socket', 'hmac', 'msgpack', 'ctypes'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=250, check=True)
+    assert done.stdout.split() == []
+
+
+def test_the_supervisor_script_reads_the_path_that_the_launcher_writes():
+    constants = runpy.run_path(SUPERVISOR_FILE, run_name="imported")
+    assert constants["PATH_VARIABLE"] == PATH_VARIABLE

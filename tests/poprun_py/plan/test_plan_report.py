@@ -12,11 +12,11 @@ import pytest
 from poprun_py.cli import main
 from poprun_py.options.parser import parse
 from poprun_py.plan.launch_plan import plan
-from poprun_py.plan.plan_report import as_json, as_text, printed, topology
+from poprun_py.plan.plan_report import as_json, as_text, report, topology_report
 from poprun_py.site.cluster import Cluster
 from poprun_py.site.machine import Machine
 from poprun_py.site.mpi_installation import MpiInstallation
-from poprun_py.vipu.partition import Decision, Partition
+from poprun_py.vipu.partition import Partition, PartitionAssignment
 
 OPENMPI = MpiInstallation("openmpi", "/ompi/bin/mpirun", "/ompi/lib/libmpi.so.40")
 
@@ -29,7 +29,7 @@ def of(line: str, *, hosts: tuple[str, ...] = (), **environ: str):
 
 
 def drawn(line: str, *, hosts: tuple[str, ...] = ()) -> list[str]:
-    return topology(*of(line, hosts=hosts)).splitlines()
+    return topology_report(*of(line, hosts=hosts)).splitlines()
 
 
 # -- the topology ----------------------------------------------------------------------------------------
@@ -61,7 +61,7 @@ def expected(replicas: int, instances: int) -> str:
 @pytest.mark.parametrize("replicas", range(3, 65))
 def test_three_to_64_replicas_look_like_the_sample(replicas):
     for instances in (count for count in range(1, replicas + 1) if replicas % count == 0):
-        table = topology(*of(f"--num-replicas {replicas} --num-instances {instances} x"))
+        table = topology_report(*of(f"--num-replicas {replicas} --num-instances {instances} x"))
         assert len({len(line) for line in table.splitlines()[1:-1]}) == 1
         assert table == expected(replicas, instances)
 
@@ -110,7 +110,7 @@ def test_verbose_adds_where_each_instance_runs(capsys):
 
 def test_the_text_says_everything_that_will_happen():
     job, options = of("--num-instances 2 --num-replicas 4 --ipus-per-replica 2 prog --flag 'a", OMPI_MCA_mtl="x")
-    decision = Decision(Partition("p", "localhost:8090", 8), "created")
+    decision = PartitionAssignment(Partition("p", "localhost:8090", 8), "created")
     text = as_text(job, options, decision)
     for piece in (
         "program    prog --flag ''\"'\"'a'",
@@ -165,14 +165,14 @@ def test_the_json_says_the_same(capsys):
 
 def test_the_layout_of_other_hosts_is_not_made_up():
     job, options = of("--num-instances 2 x", hosts=("h0", "h1"))
-    assert "CPUs and memory nodes as that host has them" in as_text(job, options)
+    assert "CPUs and memory nodes are determined on that host" in as_text(job, options)
     assert json.loads(as_json(job, options))["instances"][1]["cpus"] is None
 
 
 def test_what_another_host_inherits_is_named_but_not_shown(monkeypatch):
     monkeypatch.setenv("SECRET_TOKEN", "hunter2")
     job, options = of("--num-instances 2 --format json x", hosts=("h0", "h1"), SECRET_TOKEN="hunter2")
-    text = printed(job, options)
+    text = report(job, options)
     assert "hunter2" not in text + as_text(job, options)
     assert "SECRET_TOKEN" in json.loads(text)["instances"][0]["inherited"]
 

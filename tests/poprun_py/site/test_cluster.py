@@ -186,7 +186,7 @@ def test_binding_is_left_to_the_supervisors(installation, place, strategy):
     words = shlex.join(job.command.argv)
     assert " -q -n 1" in words
     assert words.count("bind-to") == (installation is OPENMPI)
-    assert job.notes == (f"--bind-to {place} is left out: say --process-placement {strategy} instead",)
+    assert job.notes == (f"--bind-to {place} is ignored; use --process-placement {strategy} instead",)
 
 
 def test_words_for_one_instance():

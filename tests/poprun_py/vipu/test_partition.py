@@ -18,24 +18,32 @@ from hypothesis import strategies as st
 
 from poprun_py.cli import main
 from poprun_py.errors import PoprunError, UsageError, VipuBusyError
+from poprun_py.linux.processes import start_ticks
 from poprun_py.options.parser import parse
-from poprun_py.vipu.partition import Job, Partition, Request, Server, decide, request
-from poprun_py.vipu.partition_file import PartitionFile, partition_file, started
+from poprun_py.vipu.partition import (
+    Partition,
+    PartitionRequest,
+    PartitionUser,
+    Server,
+    assign_partition,
+    partition_request,
+)
+from poprun_py.vipu.partition_file import PartitionFile, partition_file
 
 SERVER = Server("localhost", 8090, 5.0)
-GONE = Job(2**22 + 1, 1, os.uname().nodename)
+GONE = PartitionUser(2**22 + 1, 1, os.uname().nodename)
 ELSEWHERE = replace(GONE, host="another-host")
 HERE = "localhost:8090"
 
 
-def wanted(line: str, **environ: str) -> Request:
-    found = request(parse([*line.split(), "x"]), environ)
+def wanted(line: str, **environ: str) -> PartitionRequest:
+    found = partition_request(parse([*line.split(), "x"]), environ)
     assert found
     return found
 
 
-def asks(name: str | None = "p", ipus: int = 4, **more: object) -> Request:
-    return Request(SERVER, name, ipus, **more)
+def asks(name: str | None = "p", ipus: int = 4, **more: object) -> PartitionRequest:
+    return PartitionRequest(SERVER, name, ipus, **more)
 
 
 @pytest.fixture
@@ -58,7 +66,7 @@ def names(file: PartitionFile) -> dict[str, int]:
 
 
 def test_a_job_that_asks_for_none_needs_no_partition():
-    assert request(parse(["--num-replicas=4", "x"]), {"IPUOF_VIPU_API_HOST": "h"}) is None
+    assert partition_request(parse(["--num-replicas=4", "x"]), {"IPUOF_VIPU_API_HOST": "h"}) is None
 
 
 def test_the_environment_stands_in_for_options():
@@ -87,45 +95,45 @@ def test_cluster_is_the_older_name_of_allocation():
 
 @pytest.mark.parametrize(("ipus", "size"), [(1, 1), (2, 2), (3, 4), (12, 16), (16, 16), (65, 128)])
 def test_a_partition_has_a_power_of_two(ipus, size):
-    decision = decide(asks(ipus=ipus), [])
+    decision = assign_partition(asks(ipus=ipus), [])
     assert (decision.action, decision.partition.ipus) == ("created", size)
 
 
 def test_one_that_is_large_enough_is_used():
     there = Partition("p", HERE, 16)
-    assert decide(asks(ipus=16), [there]).partition == there
-    assert decide(asks(ipus=16, update=True), [there]).action == "used"
+    assert assign_partition(asks(ipus=16), [there]).partition == there
+    assert assign_partition(asks(ipus=16, update=True), [there]).action == "used"
 
 
 def test_one_that_is_too_small_is_created_anew_only_when_that_is_asked():
     with pytest.raises(UsageError, match="needs 8 IPUs, but the partition has 4; add --update-partition yes"):
-        decide(asks(ipus=8), [Partition("p", HERE, 4)])
-    decision = decide(asks(ipus=8, update=True), [Partition("p", HERE, 4)])
-    assert (decision.action, decision.partition.ipus) == ("created anew", 8)
+        assign_partition(asks(ipus=8), [Partition("p", HERE, 4)])
+    decision = assign_partition(asks(ipus=8, update=True), [Partition("p", HERE, 4)])
+    assert (decision.action, decision.partition.ipus) == ("recreated", 8)
 
 
 def test_one_in_use_is_neither_reset_nor_created_anew():
-    busy = Partition("p", HERE, 4, jobs=(Job(17, 1, "h"),))
+    busy = Partition("p", HERE, 4, jobs=(PartitionUser(17, 1, "h"),))
     for request_ in (asks(ipus=8, update=True), asks(reset=True)):
         with pytest.raises(VipuBusyError, match=r"another job uses it \(PID 17 on h\)"):
-            decide(request_, [busy])
-    assert decide(asks(), [busy]).action == "used"
+            assign_partition(request_, [busy])
+    assert assign_partition(asks(), [busy]).action == "used"
 
 
 def test_without_a_name_the_only_one_is_taken():
     one, other, elsewhere = Partition("a", HERE, 4), Partition("b", HERE, 4), Partition("c", "h:1", 4)
-    assert decide(asks(None), [one, elsewhere]).partition == one
-    assert decide(asks(None), [elsewhere]).action == "created"
+    assert assign_partition(asks(None), [one, elsewhere]).partition == one
+    assert assign_partition(asks(None), [elsewhere]).action == "created"
     with pytest.raises(UsageError, match="several partitions: a, b; name one"):
-        decide(asks(None), [one, other])
+        assign_partition(asks(None), [one, other])
 
 
 def test_partitions_that_go_with_other_jobs_are_not_taken():
     """Two jobs without names, side by side: each has its own."""
     others = [Partition("poprun", HERE, 4, removable=True), Partition("poprun-2", HERE, 4, removable=True)]
-    decision = decide(asks(None, ipus=8), others)
+    decision = assign_partition(asks(None, ipus=8), others)
     assert (decision.action, decision.partition.name) == ("created", "poprun-3")
-    assert decide(asks(None), [*others, Partition("kept", HERE, 4)]).partition.name == "kept"
+    assert assign_partition(asks(None), [*others, Partition("kept", HERE, 4)]).partition.name == "kept"
 
 
 # -- the file --------------------------------------------------------------------------------------------
@@ -141,7 +149,7 @@ def test_it_stays_when_that_is_asked(file):
     with file.held(asks(remove=False)):
         pass
     with file.held(asks(ipus=8, update=True)) as decision:
-        assert decision.action == "created anew"
+        assert decision.action == "recreated"
     assert names(file) == {"p": 8}
     with file.held(asks(reset=True)) as decision:
         assert (decision.action, decision.partition.resets) == ("reset", 1)
@@ -151,8 +159,8 @@ def test_it_goes_with_the_last_job_that_uses_it(file):
     with file.held(asks()):
         child = f"""
 from poprun_py.vipu.partition_file import PartitionFile
-from poprun_py.vipu.partition import Request, Server
-with PartitionFile({file.path!r}, print).held(Request(Server("localhost", 8090, 5.0), "p", 4)) as decision:
+from poprun_py.vipu.partition import PartitionRequest, Server
+with PartitionFile({file.path!r}, print).held(PartitionRequest(Server("localhost", 8090, 5.0), "p", 4)) as decision:
     print(decision.action)
 """
         done = subprocess.run([sys.executable, "-c", child], capture_output=True, text=True, timeout=250, check=True)
@@ -167,12 +175,12 @@ def test_jobs_that_were_killed_leave_nothing_behind(file):
     stale = [Partition("p", HERE, 4, removable=True, jobs=(GONE,)), Partition("q", HERE, 4, jobs=(GONE,))]
     file._write(stale)
     with file.held(asks(None, ipus=8, update=True)) as decision:
-        assert (decision.partition.name, decision.action, decision.only_one) == ("q", "created anew", True)
+        assert (decision.partition.name, decision.action, decision.only_one) == ("q", "recreated", True)
     assert names(file) == {"q": 8}
 
 
 def test_looking_leaves_no_trace(file, tmp_path):
-    assert file.look(asks()).action == "created"
+    assert file.preview(asks()).action == "created"
     assert list(tmp_path.iterdir()) == []
 
 
@@ -192,7 +200,7 @@ def test_a_torn_file_is_said_and_replaced(tmp_path, text):
     with file.held(asks()):
         assert names(file) == {"p": 4}
     assert len(warnings) == 1
-    assert f"{path} is torn" in warnings[0]
+    assert f"{path} is damaged" in warnings[0]
 
 
 def test_jobs_wait_for_each_other_and_none_is_lost(file):
@@ -222,7 +230,7 @@ def test_a_lock_that_is_held_too_long_is_said(file, tmp_path):
 
 def test_a_partition_in_use_is_tried_again(file, monkeypatch):
     """The other job ends between two attempts."""
-    me = Job(os.getppid(), started(os.getppid()), os.uname().nodename)
+    me = PartitionUser(os.getppid(), start_ticks(os.getppid()), os.uname().nodename)
     os.makedirs(os.path.dirname(file.path))
     file._write([Partition("p", HERE, 4, jobs=(me,))])
     with pytest.raises(VipuBusyError):

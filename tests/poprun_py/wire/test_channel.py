@@ -14,7 +14,7 @@ import pytest
 
 from poprun_py.errors import ChannelClosed, ChannelError
 from poprun_py.wire import messages
-from poprun_py.wire.channel import Admission, Channel, connect, new_key
+from poprun_py.wire.channel import Channel, Handshake, connect, new_key
 from poprun_py.wire.messages import LARGEST, decode, encode
 
 START = messages.Start(
@@ -31,7 +31,7 @@ START = messages.Start(
     threads=["OMP_NUM_THREADS"],
     network="",
     folder="/tmp/x",
-    watch=1.0,
+    usage_interval=1.0,
 )
 EXAMPLES = [
     messages.Hello(3, "host", 7),
@@ -140,7 +140,7 @@ def test_many_messages_of_all_sizes_arrive_in_order(pair):
 def test_a_frame_that_says_it_is_huge_is_refused_before_it_arrives(pair):
     left, right = pair
     left._socket.sendall((LARGEST + 1).to_bytes(4, "big"))
-    with pytest.raises(ChannelError, match=f"{LARGEST} are allowed"):
+    with pytest.raises(ChannelError, match=f"at most {LARGEST} are allowed"):
         receive(right, 1)
 
 
@@ -165,14 +165,14 @@ class Door:
         self.thread.start()
 
     def serve(self, key: bytes) -> None:
-        admission = Admission(self.listener.accept()[0], key)
+        handshake = Handshake(self.listener.accept()[0], key)
         end = time.monotonic() + 100
         while self.result is None and time.monotonic() < end:
             try:
-                self.result = admission.advance()
+                self.result = handshake.advance()
             except ChannelError as error:
                 self.result = error
-                admission.close()
+                handshake.close()
 
     def verdict(self) -> Channel | ChannelError | None:
         self.thread.join()
@@ -230,14 +230,14 @@ def test_signed_frames_arrive(signed):
 def test_frames_that_were_tampered_with_are_refused(signed, forge):
     left, right, tap, sender = signed
     sender.sendall(forge(*frames(left, tap, messages.Credit(1), messages.Credit(2))))
-    with pytest.raises(ChannelError, match="changed on its way"):
+    with pytest.raises(ChannelError, match="a wrong signature"):
         receive(right, 2)
 
 
 def test_what_one_side_said_cannot_be_told_to_itself(signed):
     left, _, tap, _ = signed
     tap.sendall(*frames(left, tap, messages.Credit(1)))
-    with pytest.raises(ChannelError, match="changed on its way"):
+    with pytest.raises(ChannelError, match="a wrong signature"):
         receive(left, 1)
 
 

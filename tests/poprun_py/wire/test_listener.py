@@ -11,25 +11,25 @@ from contextlib import suppress
 
 import pytest
 
-from poprun_py.linux.timers import Alarms
+from poprun_py.linux.event_sources import Timers
 from poprun_py.wire import listener, messages
 from poprun_py.wire.channel import connect
-from poprun_py.wire.listener import Reception
+from poprun_py.wire.listener import Listener
 
 
-class Desk:
+class ListenerThread:
     """A reception whose event loop runs in a thread, and the hellos that it has let in."""
 
     def __init__(self) -> None:
-        self.selector, self.alarms = selectors.DefaultSelector(), Alarms()
+        self.selector, self.timers = selectors.DefaultSelector(), Timers()
         self.hellos: list[messages.Hello] = []
         self.log: list[str] = []
-        self.reception = Reception(self.selector, self.alarms, welcome=self.welcome, log=self.log.append)
+        self.listener = Listener(self.selector, self.timers, accept=self.accept, log=self.log.append)
         self.ends = False
         self.thread = threading.Thread(target=self.serve)
         self.thread.start()
 
-    def welcome(self, hello, channel) -> bool:
+    def accept(self, hello, channel) -> bool:
         self.hellos.append(hello)
         return False
 
@@ -38,10 +38,10 @@ class Desk:
             for key, _ in self.selector.select(0.02):
                 if key.fd in self.selector.get_map():
                     key.data()
-            self.alarms.ring()
+            self.timers.run_due()
 
     def dial(self) -> socket.socket:
-        host, port = self.reception.address.split(":")
+        host, port = self.listener.address.split(":")
         return socket.create_connection((host, int(port)), timeout=250)
 
     def wait_for(self, condition: Callable[[], object]) -> None:
@@ -51,17 +51,17 @@ class Desk:
             time.sleep(0.01)
 
     def introduce(self, rank: int) -> None:
-        connect(self.reception.address, self.reception.key, timeout=250).send(messages.Hello(rank, "h", 1))
+        connect(self.listener.address, self.listener.key, timeout=250).send(messages.Hello(rank, "h", 1))
         self.wait_for(lambda: messages.Hello(rank, "h", 1) in self.hellos)
 
 
 @pytest.fixture
-def desk() -> Iterator[Desk]:
-    desk = Desk()
+def desk() -> Iterator[ListenerThread]:
+    desk = ListenerThread()
     yield desk
     desk.ends = True
     desk.thread.join()
-    desk.reception.close()
+    desk.listener.close()
     desk.selector.close()
 
 
@@ -80,8 +80,8 @@ def test_those_who_dawdle_are_shown_out(desk, monkeypatch):
             slow.sendall(b"x")
             time.sleep(0.03)
     desk.wait_for(lambda: any("it took too long" in line for line in desk.log))
-    silent = connect(desk.reception.address, desk.reception.key, timeout=250)  # holds the key, but says no hello
-    desk.wait_for(lambda: any("did not introduce itself" in line for line in desk.log))
+    silent = connect(desk.listener.address, desk.listener.key, timeout=250)  # holds the key, but says no hello
+    desk.wait_for(lambda: any("sent no Hello" in line for line in desk.log))
     silent.close()
     monkeypatch.undo()
     desk.introduce(1)
@@ -107,7 +107,7 @@ def test_what_was_recorded_from_another_connection_proves_nothing(desk):
         thread = threading.Thread(target=pass_on)
         thread.start()
         host, port = middle.getsockname()
-        connect(f"{host}:{port}", desk.reception.key, timeout=250).send(messages.Hello(5, "h", 1))
+        connect(f"{host}:{port}", desk.listener.key, timeout=250).send(messages.Hello(5, "h", 1))
         thread.join()
     assert desk.hellos == [messages.Hello(5, "h", 1)]
     again = desk.dial()

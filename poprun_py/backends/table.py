@@ -1,0 +1,17 @@
+"""Back end table: the function that makes the start command, for each MPI and for Slurm."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from poprun_py.backends import mpich, openmpi, srun
+from poprun_py.backends.start_command import StartCommand, StartRequest
+
+__all__ = ["BACKENDS"]
+
+#: Name of the MPI, or "slurm" -> the pure function that makes its command.
+BACKENDS: dict[str, Callable[[StartRequest], StartCommand]] = {
+    "mpich": mpich.command,
+    "openmpi": openmpi.command,
+    "slurm": srun.command,
+}

@@ -1,0 +1,18 @@
+"""Variables of the supervisor: the environment variables through which the launcher starts its supervisors.
+
+Constants only, so that planning a job imports nothing that runs one.
+"""
+
+__all__ = ["ADDRESS_VARIABLE", "KEY_VARIABLE", "PATH_VARIABLE", "RANK_VARIABLE"]
+
+#: Where the launcher listens: ``host:port``, or several separated by commas.
+ADDRESS_VARIABLE = "POPRUN_PY_CHANNEL"
+
+#: The key of the job, in hexadecimal, by which launcher and supervisor authenticate each other.
+KEY_VARIABLE = "POPRUN_PY_KEY"
+
+#: The folders that hold poprun_py and msgpack; host/supervisor_main.py repeats the name, which it needs to import us.
+PATH_VARIABLE = "POPRUN_PY_PATH"
+
+#: The name of the variable in which the MPI's process manager gives each process its rank.
+RANK_VARIABLE = "POPRUN_PY_RANK_VARIABLE"
