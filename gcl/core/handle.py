@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Callable
 from queue import SimpleQueue
 from threading import Event, Thread, current_thread
-from typing import Generic, TypeVar
+from typing import Generic, TypeVar, cast
 
 from gcl.core.argument_checks import check_seconds
 from gcl.errors import CollectiveTimeout
@@ -26,7 +26,7 @@ class Handle(Generic[T]):
         self.thread: Thread | None = None
         #: set once there is a result or an error
         self.settled = Event()
-        self._result: list[T] = []
+        self._result: T | None = None
         self._error: BaseException | None = None
 
     @property
@@ -47,12 +47,12 @@ class Handle(Generic[T]):
             )
         if self._error is not None:
             raise self._error
-        return self._result[0]
+        return cast(T, self._result)
 
     def run(self) -> None:
         """Do it, in the runner's thread."""
         try:
-            self._result.append(self._collective())
+            self._result = self._collective()
         except BaseException as error:
             self._error = error
         self.settled.set()
@@ -66,7 +66,7 @@ class Runner:
         self._last = Event()
         self._last.set()
         self._process = os.getpid()
-        self.thread = Thread(target=_work, args=(self._queue,), name="gcl-runner", daemon=True)
+        self.thread = Thread(target=work, args=(self._queue,), name="gcl-runner", daemon=True)
         self.thread.start()
         weakref.finalize(self, self._queue.put, None)
 
@@ -93,7 +93,8 @@ class Runner:
         self._queue.put(None)
 
 
-def _work(queue: SimpleQueue[Callable[[], None] | None]) -> None:
+def work(queue: SimpleQueue[Callable[[], None] | None]) -> None:
+    """What the thread of a Runner does, until it is given None."""
     while (collective := queue.get()) is not None:
         collective()
         del collective  # an idle thread keeps nothing alive

@@ -1,39 +1,49 @@
-"""crossed: ranks that wait for each other for ever, each in another communicator of the same processes.
+"""Deadlock detector: finds ranks that wait for each other in different communicators of the same processes.
 
     rank 0   A.all_reduce (waits for rank 1)    B.all_reduce
     rank 1   B.all_reduce (waits for rank 0)    A.all_reduce
 
-A rank that has waited for a second says so in its line of the control block, again and again while nothing else in
-its process could go on (``idle_threads``), and looks at what the others say in other communicators. Two that miss
-each other will wait for ever, whatever else happens. Then there is also one that misses rank 0, and is missed by it,
-as soon as rank 0 waits too: that rank tells everybody. Where a process has other threads at work, any of them may yet
-call what is missed: nothing is said, and the time-out decides.
+A rank that has waited for a second, in a process whose other threads are all idle, counts a heartbeat in its line of
+the control block at every look, and reads the heartbeats and arrivals of the other ranks in the other
+communicators. Two ranks that both have heartbeats, and of which each has not arrived where the other waits, can never
+go on. Rank 0 reports it, because a rank that waits for rank 0 and is waited for by it is found as soon as rank 0 waits
+too: all ranks then get the same error. Where a process has another thread at work, that thread may still make the missing call:
+nothing is reported, and the time-out decides.
 """
 
 from __future__ import annotations
 
+import sys
+import threading
 import weakref
 from collections.abc import Callable
+from functools import cache
 from time import monotonic
+from types import FrameType
 from typing import NamedTuple
 
+from gcl.core import handle
+from gcl.core.handle import Handle, Runner
 from gcl.core.request import Request
 from gcl.errors import CollectiveMismatch
-from gcl.transport.memory.idle_threads import is_stuck
 from gcl.transport.memory.memory_domain import MemoryDomain
+from gcl.transport.rendezvous.process_liveness import Process
 from gcl.transport.rendezvous.rendezvous import CROSSED, left, line_of, mark_left
 
-__all__ = ["Board", "Lookout"]
+__all__ = ["DeadlockDetector", "WaitStatus"]
 
+#: Seconds of waiting before a rank looks for a deadlock.
 _PATIENCE = 1.0
-#: How often a rank must have said that it is stuck since this one is, so that both are at the same time.
-_BEATS = 2
-_ARRIVALS, _BEAT = 0, 20  # of the 32-bit words of a line
+#: Heartbeats of another rank since this one began to look, so that both were seen waiting at the same time.
+_HEARTBEATS = 2
+_ARRIVALS_WORD, _HEARTBEATS_WORD = 0, 20  # of the 32-bit words of a line
 _HALF = 1 << 31
+#: Frames from the innermost one of a thread that waits for a handle to ours.
+_DEPTH = 4
 
 
-class Board:
-    """What the ranks of ``domain``, which ``describe`` names, say of themselves while they wait.
+class WaitStatus:
+    """What the ranks of ``domain``, which ``describe`` names, have published in the control block while they wait.
 
     ``fail(error)`` ends the communicator for this rank.
     """
@@ -43,104 +53,131 @@ class Board:
     ) -> None:
         self.domain, self.describe, self._fail = domain, describe, weakref.WeakMethod(fail)
         self.me = domain.rank
-        _BOARDS.add(self)
+        if domain.processes:
+            _statuses_of(domain.processes).add(self)
 
-    def siblings(self) -> list[Board]:
-        """The boards of all communicators of the same processes, this one too; none for threads."""
-        processes = self.domain.processes
-        return [board for board in list(_BOARDS) if processes and board.domain.processes == processes]
+    def siblings(self) -> list[WaitStatus]:
+        """Those of all communicators of the same processes, this one too; none for threads."""
+        return list(_statuses_of(self.domain.processes)) if self.domain.processes else []
 
     def arrivals(self, rank: int) -> int:
         """At how many meeting points ``rank`` has been."""
-        return int(line_of(self.domain.control, rank)[_ARRIVALS])
+        return int(line_of(self.domain.control, rank)[_ARRIVALS_WORD])
 
     def ahead(self, rank: int) -> int:
-        """How many meeting points ``rank`` is before this one; the counts wrap."""
+        """How many meeting points ``rank`` is ahead of this one; the counts wrap."""
         return (self.arrivals(rank) - self.arrivals(self.me) + _HALF) % (2 * _HALF) - _HALF
 
-    def is_late(self) -> bool:
-        """Say whether some rank waits for this one."""
+    def is_awaited(self) -> bool:
+        """Whether some rank waits for this one."""
         return any(self.ahead(rank) > 0 for rank in range(self.domain.ranks))
 
-    def beats(self, rank: int) -> int:
-        """How often ``rank`` said that it is stuck."""
-        return int(line_of(self.domain.control, rank)[_BEAT])
+    def heartbeats(self, rank: int) -> int:
+        """How often ``rank`` has published that it waits and nothing else in its process can go on."""
+        return int(line_of(self.domain.control, rank)[_HEARTBEATS_WORD])
 
-    def beat(self) -> None:
-        """Say that this rank is stuck."""
-        line_of(self.domain.control, self.me)[_BEAT] += 1
+    def heartbeat(self) -> None:
+        """Publish that this rank waits and nothing else in its process can go on."""
+        line_of(self.domain.control, self.me)[_HEARTBEATS_WORD] += 1
 
-    def declare(self, error: CollectiveMismatch) -> None:
-        """Tell everyone who waits here, and take part no more."""
+    def report(self, error: CollectiveMismatch) -> None:
+        """Tell every rank that waits here, and end the communicator for this one."""
         self.domain.write_text(str(error))
         mark_left(self.domain.control.ctypes.data, self.me, CROSSED)
         fail = self._fail()
         if fail is not None:
             fail(error)
 
-    def look_for_declared(self) -> None:
-        """Raise what some rank declared."""
+    def raise_reported(self) -> None:
+        """Raise what some rank has reported."""
         for rank in range(self.domain.ranks):
             if left(self.domain.control.ctypes.data, rank) == CROSSED:
                 raise CollectiveMismatch(self.domain.read_text(rank))
 
 
-#: All of this process, because it is processes that are stuck.
-_BOARDS: weakref.WeakSet[Board] = weakref.WeakSet()
+@cache
+def _statuses_of(processes: tuple[Process, ...]) -> weakref.WeakSet[WaitStatus]:
+    """The statuses of all communicators that join ``processes``, of which this is one."""
+    return weakref.WeakSet()
 
 
-class _Stuck(NamedTuple):
-    """``rank`` waits on ``board``."""
+class _Waiter(NamedTuple):
+    """``rank`` waits in the communicator of ``status``."""
 
     rank: int
-    board: Board
+    status: WaitStatus
 
     @property
-    def said(self) -> tuple[str, str]:
-        """Who it is, and what it called."""
-        return self.board.describe(self.rank), self.board.domain.read_text(self.rank)
+    def call(self) -> tuple[str, str]:
+        """Who waits, and what it called."""
+        return self.status.describe(self.rank), self.status.domain.read_text(self.rank)
 
 
-class Lookout:
-    """One wait of this rank on ``board``, in ``request``."""
+class DeadlockDetector:
+    """Watches one wait of this rank, in ``request``, in the communicator of ``status``."""
 
-    def __init__(self, board: Board, request: Request) -> None:
-        self._board, self._request = board, request
+    def __init__(self, status: WaitStatus, request: Request) -> None:
+        self._status, self._request = status, request
         self._since = monotonic()
-        self._seen: dict[tuple[Board, int], tuple[int, int]] = {}
+        self._first_seen: dict[tuple[WaitStatus, int], tuple[int, int]] = {}
 
     def look(self) -> None:
-        """Raise CollectiveMismatch if this wait can have no end; all that are concerned raise the same."""
+        """Raise CollectiveMismatch if this wait can never end; all ranks concerned raise the same."""
         if monotonic() < self._since + _PATIENCE:
             return
-        board = self._board
-        board.look_for_declared()
-        siblings = board.siblings() if is_stuck() else []  # nobody else makes communicators then
+        status = self._status
+        status.raise_reported()
+        siblings = status.siblings() if all_other_threads_idle() else []  # nobody else makes communicators then
         if len(siblings) < 2:
-            self._seen.clear()
+            self._first_seen.clear()
             return
-        if not self._seen:
-            board.domain.write_text(self._request.with_call_site())
-        board.beat()
-        stuck = [one for sibling in siblings for one in self._stuck_on(sibling)]
-        crossing = [one for one in stuck if one.board is not board and board.ahead(one.rank) < 0]
-        if crossing and board.me == 0:  # one says it, so that all hear the same
-            self._declare(min(crossing, key=lambda one: one.rank), [one for one in siblings if one.is_late()])
+        if not self._first_seen:
+            status.domain.write_text(self._request.with_call_site())
+        status.heartbeat()
+        waiters = [waiter for sibling in siblings for waiter in self._waiters(sibling)]
+        crossing = [waiter for waiter in waiters if waiter.status is not status and status.ahead(waiter.rank) < 0]
+        if crossing and status.me == 0:  # one rank reports, so that all get the same text
+            self._report(min(crossing, key=lambda waiter: waiter.rank), [one for one in siblings if one.is_awaited()])
 
-    def _stuck_on(self, board: Board) -> list[_Stuck]:
-        """Those of ``board`` that have been stuck there, without this rank or with it, since it is stuck itself."""
+    def _waiters(self, status: WaitStatus) -> list[_Waiter]:
+        """Ranks that have waited in ``status``, for this rank or beside it, since this one began to look."""
         found = []
-        for rank in range(board.domain.ranks):
-            arrivals, beats = board.arrivals(rank), board.beats(rank)
-            first = self._seen.setdefault((board, rank), (arrivals, beats))
-            waits = board.ahead(rank) > 0 or (board is self._board and board.ahead(rank) == 0)
-            if rank != board.me and waits and arrivals == first[0] and beats - first[1] >= _BEATS:
-                found.append(_Stuck(rank, board))
+        for rank in range(status.domain.ranks):
+            arrivals, heartbeats = status.arrivals(rank), status.heartbeats(rank)
+            first = self._first_seen.setdefault((status, rank), (arrivals, heartbeats))
+            waits = status.ahead(rank) > 0 or (status is self._status and status.ahead(rank) == 0)
+            if rank != status.me and waits and arrivals == first[0] and heartbeats - first[1] >= _HEARTBEATS:
+                found.append(_Waiter(rank, status))
         return found
 
-    def _declare(self, other: _Stuck, late: list[Board]) -> None:
-        me = _Stuck(self._board.me, self._board)
-        error = CollectiveMismatch.crossed(me.said, other.said)
-        for board in (self._board, *late):
-            board.declare(error)
+    def _report(self, other: _Waiter, awaited: list[WaitStatus]) -> None:
+        error = CollectiveMismatch.crossed(_Waiter(self._status.me, self._status).call, other.call)
+        for status in (self._status, *awaited):
+            status.report(error)
         raise error
+
+
+def all_other_threads_idle() -> bool:
+    """Whether all threads of this process but the calling one are idle, or wait for the collective of this one."""
+    me = threading.current_thread()
+    others = [frame for ident, frame in sys._current_frames().items() if ident != me.ident]
+    return all(_is_idle(frame) or _waits_for(me, frame) for frame in others)
+
+
+def _is_idle(frame: FrameType) -> bool:
+    """Whether a thread waits until another one gives it work: a Runner, or one of concurrent.futures."""
+    name = frame.f_globals.get("__name__"), frame.f_code.co_name
+    return frame.f_code is handle.work.__code__ or name == ("concurrent.futures.thread", "_worker")
+
+
+def _waits_for(thread: threading.Thread, frame: FrameType | None) -> bool:
+    for _ in range(_DEPTH):
+        if frame is None:
+            return False
+        mine = frame.f_locals.get("self")
+        if frame.f_code is Handle.wait.__code__ and isinstance(mine, Handle):
+            return mine.thread is thread and frame.f_locals.get("timeout") is None and not mine.done
+        if frame.f_code is Runner.drain.__code__ and isinstance(mine, Runner):
+            return mine.thread is thread
+        frame = frame.f_back
+    return False

@@ -23,7 +23,7 @@ from gcl.kernels.jit import bound
 from gcl.reduce.reduction import new_scratch, recipe
 from gcl.transport.memory import zero_copy as shared
 from gcl.transport.memory.chunked import staging, staging_room
-from gcl.transport.memory.deadlock_detector import Board, Lookout
+from gcl.transport.memory.deadlock_detector import DeadlockDetector, WaitStatus
 from gcl.transport.memory.memory_domain import MemoryDomain
 from gcl.transport.memory.process_vm import buffers, pushing
 from gcl.transport.memory.staged_copies import StagedCopies
@@ -67,7 +67,7 @@ class MemoryPath(Breakable):
         self._chunks = buffers(group.size)
         self._kept: list[np.ndarray] = []
         self._refusal = ""
-        self._board = Board(domain, world.describe, self.fail)
+        self._wait_status = WaitStatus(domain, world.describe, self.fail)
         self.prepared: dict[tuple[object, ...], PreparedCall] = {}
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
@@ -208,15 +208,15 @@ class MemoryPath(Breakable):
 
     def _wait(self, again: Callable[[], int], request: Request, status: int) -> int:
         deadline, arrivals = monotonic() + self._timeout, rank_table.arrivals(self._plan)
-        lookout: Lookout | None = None
+        detector: DeadlockDetector | None = None
         while status == WAITING:
             if rank_table.arrivals(self._plan) != arrivals:  # it waits for something else now
                 deadline, arrivals = monotonic() + self._timeout, rank_table.arrivals(self._plan)
-                lookout = None
+                detector = None
             overdue = monotonic() >= deadline
             self._check_peers(request)
-            lookout = lookout or Lookout(self._board, request)
-            lookout.look()
+            detector = detector or DeadlockDetector(self._wait_status, request)
+            detector.look()
             status = again()
             if status == WAITING and overdue:
                 missing = ", ".join(map(self._world.describe, rank_table.missing(self._plan)))

@@ -10,7 +10,8 @@ Each rank owns one line of the control block and is its only writer (but for the
           64   left       int32, LEFT when this rank closed its communicator, CROSSED when it found that ranks wait
                           for each other in several (gcl.transport.memory.deadlock_detector)
           68   refused    2 x int32: arrivals when a call of this rank was refused last, and how many were just then
-          80   beats      int32, grows while this rank is stuck (gcl.transport.memory.deadlock_detector)
+          80   heartbeats int32, grows while this rank waits and nothing else in its process can go on
+                          (gcl.transport.memory.deadlock_detector)
 
 A wait spins briefly where every rank can have a core, then yields, then sleeps on a futex, so that ranks which
 outnumber the cores do not steal time from the one they wait for. Ranks that could have a core each, but find
