@@ -8,14 +8,13 @@ The smaller matrix is copied whole, once. A group stays in the second-level cach
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ipu_emu.codegen.compiled_call import Call, offsets, relocation
 from ipu_emu.codegen.compiled_call import call as bound_call
-from ipu_emu.codegen.compiled_call import offsets, relocation
 from ipu_emu.codegen.llvm_compiler import vector_width
 from ipu_emu.codegen.matmul_calls import Operands, product_call
 from ipu_emu.codegen.matmul_kernel import ROWS
@@ -23,7 +22,6 @@ from ipu_emu.codegen.panel_packing import BLOCK, panels_of_columns, panels_of_ro
 
 __all__ = ["Blocked", "blocked_workspace", "tile_starts"]
 
-Call = Callable[[], object]
 _Array = NDArray[Any]
 
 #: Most bytes of a group of panels of b, and of a with a group of those of b beside it: half of a usual second-level

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -13,8 +13,10 @@ from numpy.typing import NDArray
 from ipu_emu.codegen.llvm_compiler import Function
 from ipu_emu.codegen.strided_copy import relocate
 
-__all__ = ["Argument", "call", "named_call", "offsets", "relocation"]
+__all__ = ["Argument", "Call", "call", "named_call", "offsets", "relocation"]
 
+#: One prepared call: reads and writes arrays that it already holds, and allocates nothing.
+Call = Callable[[], object]
 #: An array stands for its address.
 Argument = NDArray[Any] | int | None
 

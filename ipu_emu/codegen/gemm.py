@@ -10,7 +10,7 @@ The choice depends on shapes, strides and element types alone, so a product has 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from math import prod
 from typing import Any
@@ -19,17 +19,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ipu_emu.codegen.blocked_matmul import Blocked, blocked_workspace, tile_starts
+from ipu_emu.codegen.compiled_call import Call, offsets, relocation
 from ipu_emu.codegen.compiled_call import call as bound_call
-from ipu_emu.codegen.compiled_call import offsets, relocation
 from ipu_emu.codegen.dot_kernel import DOT_COLUMNS, DOT_ROWS
 from ipu_emu.codegen.llvm_compiler import vector_width
-from ipu_emu.codegen.matmul_calls import Operands, dots_call, product_call
+from ipu_emu.codegen.matmul_calls import Operands, dots_call, product_call, whole_and_rest
 from ipu_emu.codegen.matmul_kernel import ROWS
 from ipu_emu.codegen.panel_packing import BLOCK, panels_of_columns
 
 __all__ = ["gemm", "gemm_workspace"]
 
-Call = Callable[[], object]
 _Array = NDArray[Any]
 
 #: Rows from which copying b into panels pays.
@@ -162,8 +161,8 @@ class _Plan(Operands):
         if a.shape[-2] < b.shape[-1]:
             a, b, y = np.swapaxes(b, -1, -2), np.swapaxes(a, -1, -2), np.swapaxes(y, -1, -2)
         calls: list[Call] = []
-        for rows in _parts(a.shape[-2], DOT_ROWS):
-            for columns in _parts(b.shape[-1], DOT_COLUMNS):
+        for rows in whole_and_rest(a.shape[-2], DOT_ROWS):
+            for columns in whole_and_rest(b.shape[-1], DOT_COLUMNS):
                 calls.append(dots_call(a[..., rows, :], b[..., :, columns], y[..., rows, columns]))
         return [*calls, *self._biased(whole)]
 
@@ -204,9 +203,3 @@ def _merged(array: _Array) -> _Array:
     shape = (prod(array.shape[:-2]), *array.shape[-2:])
     strides = (array.strides[-3], *array.strides[-2:])
     return np.lib.stride_tricks.as_strided(array, shape, strides)
-
-
-def _parts(count: int, size: int) -> list[slice]:
-    """A slice of whole blocks, and one of what is left."""
-    whole = count // size * size
-    return [part for part in (slice(0, whole), slice(whole, count)) if part.stop > part.start]

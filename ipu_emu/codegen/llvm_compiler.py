@@ -1,10 +1,10 @@
-"""Compiler: machine code from LLVM's intermediate representation, kept on disk so that no process compiles it twice.
+"""LLVM compiler: machine code from LLVM's intermediate representation, cached on disk so that it is compiled once.
 
-numba needs about half a second for a kernel, most of it to find out types that we know; from LLVM's own terms the
-same kernel takes some ten milliseconds. A kernel is an object file named by the hash of what it is made from: the
-function that writes its text, its arguments, the files of this folder, the processor and LLVM's version. So a file
-that is there is always the right one, and no text is written for it; one that is torn fails its checksum and is made
-again.
+numba needs about half a second for a kernel, most of it for type inference, which we do not need; compiling LLVM's
+intermediate representation directly takes about ten milliseconds. A kernel is an object file named by the hash of
+everything that it is made from: the function that writes its text, the arguments of that function, the files of this
+folder, the processor and the version of LLVM. So a cached file is always the right one, and its text need not be
+written again; a truncated file fails its checksum and is replaced.
 """
 
 from __future__ import annotations
@@ -23,10 +23,9 @@ from typing import Any, ParamSpec
 import llvmlite
 import llvmlite.binding as llvm
 
-from ipu_emu.codegen.kernel_folder import kernel_folder
 from popdist_py.atomic_write import replace_file
 
-__all__ = ["Function", "generated", "vector_width"]
+__all__ = ["KERNEL_CACHE", "Function", "generated", "kernel_folder", "vector_width"]
 
 #: A kernel: takes one pointer to 64-bit arguments.
 Function = Callable[[Any], None]
@@ -38,7 +37,7 @@ _MAGIC = b"IPUK1\n"
 
 @dataclass(frozen=True)
 class _Machine:
-    """The processor that kernels are made for."""
+    """The processor that kernels are compiled for."""
 
     target: Any
     name: str
@@ -87,7 +86,7 @@ def generated(write: Callable[P, str]) -> Callable[P, Function]:
 
 @cache
 def _sources() -> str:
-    """A hash of all that writes texts."""
+    """A hash of the files that write kernels."""
     return sha256(b"".join(path.read_bytes() for path in sorted(Path(__file__).parent.glob("*.py")))).hexdigest()
 
 
@@ -147,8 +146,39 @@ def _load(key: str) -> bytes | None:
 
 
 def _save(key: str, code: bytes) -> None:
-    """Keep a kernel; where that is impossible it is compiled again next time."""
+    """Write a kernel to the cache; where that is impossible it is compiled again next time."""
     folder: Path | None = kernel_folder()
     if folder is not None:
         with suppress(OSError):
             replace_file(folder / key, _MAGIC + zlib.crc32(code).to_bytes(4, "little") + code)
+
+
+# The folder in which kernels are kept
+
+
+KERNEL_CACHE = "IPU_EMU_KERNEL_CACHE"
+
+
+def kernel_folder() -> Path | None:
+    """The folder in which compiled kernels are kept between processes, or None where none can be written.
+
+    IPU_EMU_KERNEL_CACHE      a folder, or the empty text for none
+    XDG_CACHE_HOME            else poprun-py/kernels in it
+    ~/.cache                  else poprun-py/kernels in it
+
+    Without a folder kernels are compiled in every process.
+    """
+    named = os.environ.get(KERNEL_CACHE)
+    if named is not None:
+        return _writable(named) if named else None
+    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return _writable(os.path.join(home, "poprun-py", "kernels"))
+
+
+@cache
+def _writable(folder: str) -> Path | None:
+    try:
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+    except OSError:
+        return None
+    return Path(folder) if os.access(folder, os.W_OK | os.X_OK) else None

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ipu_emu.codegen.compiled_call import named_call, offsets
+from ipu_emu.codegen.compiled_call import Call, named_call, offsets
 from ipu_emu.codegen.dot_kernel import DOT_COLUMNS, DOT_ROWS, DOTS, dots
 from ipu_emu.codegen.llvm_compiler import vector_width
 from ipu_emu.codegen.matmul_kernel import PRODUCT, ROWS, product
 
-__all__ = ["Operands", "dots_call", "product_call"]
+__all__ = ["Operands", "dots_call", "product_call", "whole_and_rest"]
 
-Call = Callable[[], object]
 _Array = NDArray[Any]
 
 
@@ -77,3 +76,9 @@ def dots_call(a: _Array, b: _Array, y: _Array) -> Call:
         "out_batch": y.strides[0] if y.ndim == 3 else 0,
     }
     return named_call(dots(rows, columns), DOTS, **arguments)
+
+
+def whole_and_rest(count: int, size: int) -> list[slice]:
+    """The slice of whole blocks of ``size``, and the slice of the rest; an empty one is left out."""
+    whole = count // size * size
+    return [part for part in (slice(0, whole), slice(whole, count)) if part.stop > part.start]

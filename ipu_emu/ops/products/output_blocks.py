@@ -14,7 +14,7 @@ from ipu_emu.codegen.matmul_kernel import ROWS
 from ipu_emu.codegen.panel_packing import BLOCK, panels_of_columns
 from ipu_emu.ops.core.op_definition import Call
 
-__all__ = ["OutputBlocks", "packed_rows", "packed_taps", "product_calls", "whole_and_rest", "whole_blocks"]
+__all__ = ["OutputBlocks", "packed_rows", "packed_taps", "product_calls", "whole_blocks"]
 
 _Array = NDArray[Any]
 
@@ -106,9 +106,3 @@ def packed_taps(w: _Array, taps: list[tuple[int, int]], scratch: _Array) -> tupl
 def whole_blocks(count: int) -> int:
     """``count`` rounded up to whole blocks of rows."""
     return -(-count // ROWS) * ROWS
-
-
-def whole_and_rest(count: int, size: int) -> list[slice]:
-    """A slice of whole blocks, and one of what is left."""
-    whole = count // size * size
-    return [part for part in (slice(0, whole), slice(whole, count)) if part.stop > part.start]
