@@ -10,6 +10,7 @@ written again; a truncated file fails its checksum and is replaced.
 from __future__ import annotations
 
 import ctypes
+import os
 import zlib
 from collections.abc import Callable
 from contextlib import suppress
