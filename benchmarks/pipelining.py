@@ -32,8 +32,7 @@ import ipu_emu.popart as popart
 import popdist_py
 import popdist_py.popart
 from ipu_emu import models
-from ipu_emu.program.instructions import leaves
-from ipu_emu.program.leaf_instructions import WeightUpdate
+from ipu_emu.program.instructions import WeightUpdate, leaves
 
 MICRO_BATCHES, BATCH, LENGTH, WIDTH, LAYERS, VOCABULARY = 16, 2, 128, 256, 4, 96
 OVERHEAD_NS = 3000.0

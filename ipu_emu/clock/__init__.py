@@ -1,7 +1,7 @@
 """clock: what a program would take on IPUs: a price for each instruction, and a timeline of all."""
 
 from ipu_emu.clock.machine import Machine
-from ipu_emu.clock.pricing import Kind, Price, Pricing
-from ipu_emu.clock.timeline import Block, Span, timeline
+from ipu_emu.clock.pricing import CostCategory, Price, Pricing
+from ipu_emu.clock.timeline import Span, TimelineSegment, timeline
 
-__all__ = ["Block", "Kind", "Machine", "Price", "Pricing", "Span", "timeline"]
+__all__ = ["CostCategory", "Machine", "Price", "Pricing", "Span", "TimelineSegment", "timeline"]

@@ -1,9 +1,9 @@
-"""Pricing: what each instruction takes, of what kind that is, and on which IPU of the replica."""
+"""Pricing: the modelled seconds of each instruction, with their category and the IPU of the replica."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cache
 from typing import Any
@@ -16,9 +16,8 @@ from ipu_emu.graph import Op
 from ipu_emu.ops.communication.shard_ops import CROSS_DOMAIN, shards_of
 from ipu_emu.program.buckets import Bucket
 from ipu_emu.program.executable import Executable
-from ipu_emu.program.leaf_instructions import (
-    AccumulateAnchor,
-    AccumulateGradient,
+from ipu_emu.program.instructions import (
+    Accumulation,
     AllReduce,
     Collective,
     Compute,
@@ -26,19 +25,21 @@ from ipu_emu.program.leaf_instructions import (
     DrawKey,
     HostLoad,
     HostStore,
+    Instruction,
     IpuCopy,
     Leaf,
     RemoteLoad,
     RemoteStore,
-    ShardExchange,
+    ShardCollectives,
     WeightUpdate,
+    row,
 )
 from ipu_emu.program.memory_plan import ipu_of, node_in
 
-__all__ = ["Kind", "Price", "Pricing"]
+__all__ = ["PRICES", "CostCategory", "Price", "Pricing"]
 
 
-class Kind(StrEnum):
+class CostCategory(StrEnum):
     """What takes time."""
 
     COMPUTE = "compute"
@@ -55,7 +56,7 @@ class Kind(StrEnum):
 class Price:
     """``seconds`` of an IPU of the replica."""
 
-    kind: Kind
+    category: CostCategory
     ipu: int
     seconds: float
 
@@ -68,17 +69,17 @@ class Pricing:
         self.collective = cache(self._collective)
 
     def of(self, leaf: Leaf) -> Price:
-        """What one call takes."""
-        return _RULES[type(leaf)](self, leaf)
+        """The price of one execution."""
+        return row(PRICES, type(leaf))(self, leaf)
 
     def compute(self, leaf: Compute) -> Price:
-        return Price(Kind.COMPUTE, leaf.op.place.ipu, self.op_seconds(leaf.op))
+        return Price(CostCategory.COMPUTE, leaf.op.place.ipu, self.op_seconds(leaf.op))
 
-    def accumulate(self, leaf: AccumulateGradient | AccumulateAnchor) -> Price:
-        return Price(Kind.COMPUTE, leaf.others.place.ipu, self.op_seconds(leaf.others))
+    def accumulate(self, leaf: Accumulation) -> Price:
+        return Price(CostCategory.COMPUTE, leaf.others.place.ipu, self.op_seconds(leaf.others))
 
     def update(self, leaf: WeightUpdate) -> Price:
-        return Price(Kind.UPDATE, leaf.op.place.ipu, self.op_seconds(leaf.op))
+        return Price(CostCategory.UPDATE, leaf.op.place.ipu, self.op_seconds(leaf.op))
 
     def copy(self, leaf: IpuCopy) -> Price:
         """Along the links of the first replica."""
@@ -87,44 +88,50 @@ class Pricing:
         places = self.machine.places
         route = self.machine.fabric.route(places[source], places[target]) if source != target else ()
         slowest = max((nbytes / LINK_BANDWIDTH[hop.link] for hop in route), default=0.0)
-        return Price(Kind.COPY, target, slowest + self.sync(self.machine.ipus_per_replica))
+        return Price(CostCategory.COPY, target, slowest + self.sync(self.machine.ipus_per_replica))
 
     def remote(self, leaf: RemoteLoad | RemoteStore) -> Price:
-        """By the gateway's link, after a sync of the host's group."""
+        """Over the link to the gateway, after a sync with the host."""
         nbytes = self.executable.graph.tensor(leaf.op.inputs[-1]).nbytes
-        return Price(Kind.STREAMING, leaf.op.place.ipu, nbytes / self.machine.streaming + self.host_sync())
+        return Price(CostCategory.STREAMING, leaf.op.place.ipu, nbytes / self.machine.streaming + self.host_sync())
 
-    def host(self, leaf: HostLoad | HostStore) -> Price:
-        """``every`` counts on average; a sync of the host's group comes first."""
-        tensor = self.executable.graph.tensor(leaf.tensor)
-        often = 1.0 if isinstance(leaf, HostLoad) else 1 / (leaf.every or self.micro_batches)
-        seconds = tensor.nbytes / self.machine.host + self.host_sync()
-        return Price(Kind.HOST, self.home(leaf.tensor), often * seconds)
+    def load(self, leaf: HostLoad) -> Price:
+        return self.transfer(leaf.tensor)
+
+    def store(self, leaf: HostStore) -> Price:
+        """The average over the micro-batches of a step, not all of which may store."""
+        price = self.transfer(leaf.tensor)
+        return replace(price, seconds=1 / (leaf.every or self.micro_batches) * price.seconds)
+
+    def transfer(self, id: str) -> Price:
+        """Between the host and an IPU, after a sync with the host."""
+        nbytes = self.executable.graph.tensor(id).nbytes
+        return Price(CostCategory.HOST, self.home(id), nbytes / self.machine.host + self.host_sync())
 
     def all_reduce(self, leaf: AllReduce) -> Price:
         bucket, nbytes = Bucket.named(leaf.bucket), self.executable.plan.sizes[leaf.bucket]
         seconds = self.collective(GclCollective.ALL_REDUCE, nbytes, bucket.dtype.itemsize, bucket.group)
-        return Price(Kind.COLLECTIVE, bucket.ipu, seconds)
+        return Price(CostCategory.COLLECTIVE, bucket.ipu, seconds)
 
     def between_replicas(self, leaf: Collective) -> Price:
         tensor = self.executable.graph.tensor(leaf.op.inputs[0])
         seconds = self.collective(_kind_of(leaf.op), tensor.nbytes, tensor.dtype.itemsize, None)
-        return Price(Kind.COLLECTIVE, leaf.op.place.ipu, seconds)
+        return Price(CostCategory.COLLECTIVE, leaf.op.place.ipu, seconds)
 
-    def exchange(self, leaf: ShardExchange) -> Price:
-        """Several tensors in one collective; what is gathered counts as a shard."""
-        tensors = [self.executable.graph.tensor(op.inputs[-1]) for op in leaf.ops]
-        first, nbytes = leaf.ops[0], sum(tensor.nbytes for tensor in tensors)
+    def shard_collectives(self, leaf: ShardCollectives) -> Price:
+        """Several tensors in one collective; a tensor that is gathered counts with the bytes of its shard."""
+        tensors = [self.executable.graph.tensor(op.inputs[-1]) for op in leaf.members]
+        first, nbytes = leaf.members[0], sum(tensor.nbytes for tensor in tensors)
         itemsize, domain = tensors[0].dtype.itemsize, shards_of(first).domain
         seconds = self.collective(_kind_of(first), nbytes, itemsize, domain)
         between = first.attributes.get(CROSS_DOMAIN)
         if between is not None:
             seconds += self.collective(GclCollective.ALL_REDUCE, nbytes // domain[1], itemsize, tuple(between))
-        return Price(Kind.COLLECTIVE, first.place.ipu, seconds)
+        return Price(CostCategory.COLLECTIVE, first.place.ipu, seconds)
 
     def free(self, leaf: CountMicroBatch | DrawKey) -> Price:
         """Scalars that the control program keeps."""
-        return Price(Kind.COMPUTE, 0, 0.0)
+        return Price(CostCategory.COMPUTE, 0, 0.0)
 
     @property
     def micro_batches(self) -> int:
@@ -138,19 +145,19 @@ class Pricing:
         return op_cycles(node_in(self.executable.graph, op), self.machine) / self.machine.generation.clock
 
     def home(self, id: str) -> int:
-        """The IPU where a tensor lies."""
+        """The IPU that holds a tensor."""
         placement = self.executable.plan.placements.get(id)
         return 0 if placement is None else ipu_of(placement.region)
 
     def host_sync(self) -> float:
-        """Before the host or its memory is met: of one IPU, or of all of a replica."""
+        """Seconds of the sync before a transfer with the host: of one IPU, or of all of a replica."""
         return self.sync(1 if self.machine.sync.name == "SinglePipeline" else self.machine.ipus_per_replica)
 
     def sync(self, ipus: int) -> float:
         return sync_seconds(ipus, self.machine.generation.clock)
 
     def _collective(self, kind: GclCollective, nbytes: int, itemsize: int, group: tuple[int, int] | None) -> float:
-        """Seconds as GCL would do it; nothing for a replica alone."""
+        """Seconds by the method that GCL would choose; 0 for a single replica."""
         machine = self.machine
         if machine.replicas == 1 or group == (1, 1):
             return 0.0
@@ -165,26 +172,26 @@ def _kind_of(op: Op) -> GclCollective:
     return next((each for name, each in _COLLECTIVES.items() if name in op.type), GclCollective.ALL_REDUCE)
 
 
-#: Part of the name of an op between replicas, and what it does; all others reduce.
+#: Part of the name of an op between replicas, and its collective; all others are all-reduces.
 _COLLECTIVES = {
     "AllGather": GclCollective.ALL_GATHER,
     "ReduceScatter": GclCollective.REDUCE_SCATTER,
     "AllToAll": GclCollective.ALL_TO_ALL,
     "Broadcast": GclCollective.BROADCAST,
 }
-_RULES: dict[type, Callable[[Pricing, Any], Price]] = {
+#: How every instruction is priced.
+PRICES: dict[type[Instruction], Callable[[Pricing, Any], Price]] = {
     Compute: Pricing.compute,
-    AccumulateGradient: Pricing.accumulate,
-    AccumulateAnchor: Pricing.accumulate,
+    Accumulation: Pricing.accumulate,
     WeightUpdate: Pricing.update,
     IpuCopy: Pricing.copy,
     RemoteLoad: Pricing.remote,
     RemoteStore: Pricing.remote,
-    HostLoad: Pricing.host,
-    HostStore: Pricing.host,
+    HostLoad: Pricing.load,
+    HostStore: Pricing.store,
     AllReduce: Pricing.all_reduce,
     Collective: Pricing.between_replicas,
-    ShardExchange: Pricing.exchange,
+    ShardCollectives: Pricing.shard_collectives,
     CountMicroBatch: Pricing.free,
     DrawKey: Pricing.free,
 }

@@ -1,4 +1,4 @@
-"""timeline: when each IPU of a replica does what, for a whole program.
+"""TimelineSegment: when each IPU of a replica does what, for a program or a part of it, in modelled seconds.
 
 Instructions follow each other, so that of a sharded model one IPU works at a time. In a pipeline every IPU goes
 through its tasks in the order of the schedule; a task starts when its IPU is free and the stage before it is done:
@@ -6,31 +6,43 @@ through its tasks in the order of the schedule; a task starts when its IPU is fr
     IPU 0   F0 F1 ...... B0 F2 B1 ...
     IPU 1      F0 B0 F1 ... B1                 between slots IPUs wait for each other while the host serves one
 
-A loop is drawn once and counted as often as it runs. Where I/O tiles exchange data with the host while the others
-compute (see ``program.overlap``), a micro-batch waits for what it needs, and every one is drawn:
+A loop is drawn once and counted as often as it runs. Where I/O tiles transfer data with the host while the others
+compute (see ``Overlap``), a micro-batch waits for what it needs, and each one is drawn:
 
     compute       m0    m1       m2
     I/O        L0 L1    S0 L2    S1    S2
 
-Of staged inputs the first are there when a step begins, and those of the next step when it ends.
+Of staged inputs the first are loaded when a step begins, and those of the next step when it ends.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from ipu_emu.clock.machine import Machine
-from ipu_emu.clock.pricing import Kind, Pricing
+from ipu_emu.clock.pricing import CostCategory, Pricing
 from ipu_emu.program.executable import Executable
-from ipu_emu.program.instructions import Instruction, Pipeline, PipelineStage, Preload, Repeat
-from ipu_emu.program.io_overlap import Overlap
-from ipu_emu.program.leaf_instructions import HostLoad, HostStore, Leaf
-from ipu_emu.program.overlapped_loops import Overlapped
-from ipu_emu.program.schedules import Work
+from ipu_emu.program.instructions import (
+    HostLoad,
+    HostStore,
+    Instruction,
+    Leaf,
+    Overlap,
+    Pipeline,
+    PipelineStage,
+    Preload,
+    Repeat,
+    host_transfers,
+    of_type,
+    row,
+)
+from ipu_emu.program.overlapped_loops import OverlappedLoop
+from ipu_emu.program.schedules import TaskType
 
-__all__ = ["Block", "Span", "timeline"]
+__all__ = ["SEGMENTS", "Span", "TimelineSegment", "timeline"]
 
 
 @dataclass(frozen=True)
@@ -41,94 +53,92 @@ class Span:
     start: float
     seconds: float
     name: str
-    kind: Kind | Work
+    category: CostCategory | TaskType
 
 
 @dataclass
-class Block:
-    """A stretch of a program: modelled seconds, the busy ones by IPU and kind, and spans from its start."""
+class TimelineSegment:
+    """A part of a program: its seconds, the busy seconds by IPU and category, and spans from its start."""
 
     seconds: float = 0.0
-    busy: defaultdict[tuple[int, Kind], float] = field(default_factory=lambda: defaultdict(float))
+    busy: defaultdict[tuple[int, CostCategory], float] = field(default_factory=lambda: defaultdict(float))
     spans: list[Span] = field(default_factory=list)
 
-    def append(self, other: Block, times: int = 1) -> None:
+    def append(self, other: TimelineSegment, times: int = 1) -> None:
         """Add what comes after, ``times`` times; its spans only once."""
         self.spans += (replace(span, start=self.seconds + span.start) for span in other.spans)
         self.seconds += other.seconds * times
         self.add_busy(other, times)
 
-    def add_busy(self, other: Block, times: int = 1) -> None:
-        """Add busy seconds of one kind to an IPU."""
+    def add_busy(self, other: TimelineSegment, times: int = 1) -> None:
         for key, seconds in other.busy.items():
             self.busy[key] += seconds * times
 
-    def by_kind(self) -> dict[Kind, float]:
-        """Busy seconds of all IPUs together."""
-        return {kind: sum(s for (_, k), s in self.busy.items() if k is kind) for kind in Kind}
+    def by_category(self) -> dict[CostCategory, float]:
+        """Busy seconds of all IPUs, summed."""
+        return {category: sum(s for (_, k), s in self.busy.items() if k is category) for category in CostCategory}
 
     def by_ipu(self) -> dict[int, float]:
-        """Busy seconds of each IPU, without what is done beside it while it computes."""
+        """Busy seconds of each IPU, without transfers that run while it computes."""
         found: dict[int, float] = defaultdict(float)
-        for (ipu, kind), seconds in self.busy.items():
-            found[ipu] += 0.0 if kind in (Kind.BESIDE, Kind.PREFETCH) else seconds
+        for (ipu, category), seconds in self.busy.items():
+            found[ipu] += 0.0 if category in (CostCategory.BESIDE, CostCategory.PREFETCH) else seconds
         return dict(sorted(found.items()))
 
 
-def timeline(executable: Executable, machine: Machine) -> Block:
+def timeline(executable: Executable, machine: Machine) -> TimelineSegment:
     """One step of one replica; all replicas do the same at the same time."""
-    return _block(executable.program, Pricing(executable, machine))
+    return _sequence(executable.program, Pricing(executable, machine))
 
 
-def _block(program: Sequence[Instruction], pricing: Pricing) -> Block:
-    made = Block()
+def _sequence(program: Sequence[Instruction], pricing: Pricing) -> TimelineSegment:
+    made = TimelineSegment()
     for instruction in program:
-        loop = Overlapped.of(instruction, pricing.executable.plan)
-        if loop:
-            made.append(_overlapped(loop, pricing))
-        elif isinstance(instruction, Preload):
-            made.append(_preload(instruction, pricing))
-        elif isinstance(instruction, Repeat):
-            made.append(_block(instruction.body, pricing), instruction.times)
-        elif isinstance(instruction, Pipeline):
-            made.append(_pipeline(instruction, pricing))
-        else:
-            made.append(_leaf(instruction, pricing))
+        made.append(row(SEGMENTS, type(instruction))(instruction, pricing))
     return made
 
 
-def _preload(preload: Preload, pricing: Pricing) -> Block:
+def _repeat(loop: Repeat, pricing: Pricing) -> TimelineSegment:
+    overlapped = OverlappedLoop.of(loop, pricing.executable.plan)
+    if overlapped:
+        return _overlapped(overlapped, pricing)
+    made = TimelineSegment()
+    made.append(_sequence(loop.body, pricing), loop.times)
+    return made
+
+
+def _preload(preload: Preload, pricing: Pricing) -> TimelineSegment:
     """The IPU of the next phase loads while that of this one computes."""
-    made, loads = _block(preload.body, pricing), _block(preload.loads, pricing)
+    made, loads = _sequence(preload.body, pricing), _sequence(preload.loads, pricing)
     made.spans += loads.spans
     made.seconds = max(made.seconds, loads.seconds)
     made.add_busy(loads)
     return made
 
 
-def _leaf(leaf: Leaf, pricing: Pricing) -> Block:
+def _leaf(leaf: Leaf, pricing: Pricing) -> TimelineSegment:
     found = pricing.of(leaf)
-    spans = [Span(found.ipu, 0.0, found.seconds, str(leaf), found.kind)] if found.seconds else []
-    return Block(found.seconds, defaultdict(float, {(found.ipu, found.kind): found.seconds}), spans)
+    spans = [Span(found.ipu, 0.0, found.seconds, str(leaf), found.category)] if found.seconds else []
+    return TimelineSegment(found.seconds, defaultdict(float, {(found.ipu, found.category): found.seconds}), spans)
 
 
-def _overlapped(loop: Overlapped, pricing: Pricing) -> Block:
+def _overlapped(loop: OverlappedLoop, pricing: Pricing) -> TimelineSegment:
     """The order of the engine: see ``engine.overlap``."""
-    made, beside = Block(), _Beside(pricing)
+    made, beside = TimelineSegment(), _OverlappedTransfers(pricing)
     there = min(loop.total, *(leaf.ahead for leaf in loop.loads)) if loop.staged else 0
-    work, after = (_block(part, pricing) for part in (loop.work, loop.after))
+    work, after = (_sequence(part, pricing) for part in (loop.work, loop.after))
     for number in range(loop.total):
         made.seconds = max(made.seconds, beside.ready.get(number, 0.0))
-        made.append(_block([] if number < there else loop.loads_for(number, beside=False), pricing))
-        beside.exchange(made, number + 1, loop.stores_of(number - 1, beside=True))
+        made.append(_sequence([] if number < there else loop.loads_for(number, beside=False), pricing))
+        beside.transfer(made, number + 1, loop.stores_of(number - 1, beside=True))
         for later, loads in loop.coming(number, there):
-            beside.exchange(made, later, loads)
+            beside.transfer(made, later, loads)
         if loop.total <= number + there:
-            beside.exchange(made, number + there, loop.loads)
+            beside.transfer(made, number + there, loop.loads)
         made.append(_one_span(work, f"micro-batch {number}"))
         now = loop.stores_of(number, beside=False)
         made.seconds = max(made.seconds, 0.0 if loop.staged or not now else beside.end)
-        made.append(_block(now, pricing))
+        made.append(_sequence(now, pricing))
         if (number + 1) % loop.micro_batches == 0:
             made.append(_one_span(after, f"update {number // loop.micro_batches}"))
     made.seconds = max(made.seconds, beside.end)
@@ -136,48 +146,50 @@ def _overlapped(loop: Overlapped, pricing: Pricing) -> Block:
 
 
 @dataclass
-class _Beside:
-    """What the host does while an IPU computes, one after the other; micro-batches are ``ready`` with its end."""
+class _OverlappedTransfers:
+    """Host transfers while an IPU computes, one after the other; ``ready`` is when each micro-batch has its data."""
 
     pricing: Pricing
     end: float = 0.0
     ready: dict[int, float] = field(default_factory=dict)
 
-    def exchange(self, made: Block, number: int, leaves: Sequence[HostLoad | HostStore]) -> None:
-        """Exchange as soon as possible from now on what micro-batch ``number`` waits for."""
+    def transfer(self, made: TimelineSegment, number: int, leaves: Sequence[HostLoad | HostStore]) -> None:
+        """Transfer, as soon as possible from now on, what micro-batch ``number`` waits for."""
         self.end = max(self.end, made.seconds)
         for leaf in leaves:
             found = self.pricing.of(leaf)
-            kind = _kind_beside(leaf)
+            kind = _overlapped_category(leaf)
             made.spans.append(Span(found.ipu, self.end, found.seconds, str(leaf), kind))
             made.busy[found.ipu, kind] += found.seconds
             self.end += found.seconds
             self.ready[number] = self.end
 
 
-def _kind_beside(leaf: HostLoad | HostStore) -> Kind:
-    return Kind.PREFETCH if leaf.overlap is Overlap.STAGED else Kind.BESIDE
+def _overlapped_category(leaf: HostLoad | HostStore) -> CostCategory:
+    return CostCategory.PREFETCH if leaf.overlap is Overlap.STAGED else CostCategory.BESIDE
 
 
-def _one_span(block: Block, name: str) -> Block:
-    """A block that is drawn as a whole on each IPU that is busy in it."""
-    spans = [Span(ipu, 0.0, block.seconds, name, Kind.COMPUTE) for ipu, busy in block.by_ipu().items() if busy]
-    return Block(block.seconds, block.busy, spans)
+def _one_span(block: TimelineSegment, name: str) -> TimelineSegment:
+    """A segment that is drawn as one span on each IPU that is busy in it."""
+    spans = [
+        Span(ipu, 0.0, block.seconds, name, CostCategory.COMPUTE) for ipu, busy in block.by_ipu().items() if busy
+    ]
+    return TimelineSegment(block.seconds, block.busy, spans)
 
 
-def _pipeline(pipeline: Pipeline, pricing: Pricing) -> Block:
+def _pipeline(pipeline: Pipeline, pricing: Pricing) -> TimelineSegment:
     """Every task as long as the instructions of its stage; I/O tiles work for the slots before and after."""
     stages = [_stage(stage, pricing) for stage in pipeline.stages]
-    made, working = Block(), [stage.ipus for stage in pipeline.stages]
+    made, working = TimelineSegment(), [stage.ipus for stage in pipeline.stages]
     free: dict[int, float] = dict.fromkeys((ipu for ipus in working for ipu in ipus), 0.0)
     done: dict[tuple[int, int], float] = {}
     slots = [(), *pipeline.slots(), ()]
     for before, slot, after in zip([(), *slots], slots, [*slots[1:], ()], strict=False):
-        exchanged = dict(free)
+        transferred = dict(free)
         for task in after:
-            exchanged[task.ipu] += stages[task.stage].loads
+            transferred[task.ipu] += stages[task.stage].loads
         for task in before:
-            exchanged[task.ipu] += stages[task.stage].stores
+            transferred[task.ipu] += stages[task.stage].stores
         for task in slot:
             stage = stages[task.stage].work
             index = pipeline.stages[task.stage].index
@@ -188,7 +200,7 @@ def _pipeline(pipeline: Pipeline, pricing: Pricing) -> Block:
             done[index, task.micro_batch] = max(end, done.get((index, task.micro_batch), 0.0))
             made.spans.append(Span(task.ipu, start, stage.seconds, str(replace(task, stage=index)), task.what))
             made.add_busy(stage)
-        free = {ipu: max(seconds, exchanged[ipu]) for ipu, seconds in free.items()}
+        free = {ipu: max(seconds, transferred[ipu]) for ipu, seconds in free.items()}
         served = {task.ipu for task in slot if stages[task.stage].takes}
         served |= {task.ipu for task in after if stages[task.stage].gives}
         for group in pricing.machine.waiting(1 + max(free)):
@@ -200,12 +212,12 @@ def _pipeline(pipeline: Pipeline, pricing: Pricing) -> Block:
 
 @dataclass(frozen=True)
 class _Stage:
-    """What a stage takes for a micro-batch; seconds of loads and stores are those of I/O tiles.
+    """The segment of a stage for one micro-batch, and the seconds that I/O tiles load and store for it.
 
-    ``gives`` and ``takes`` say whether the host has to do with it.
+    ``gives`` and ``takes`` say whether the host gives it data, and takes data from it.
     """
 
-    work: Block
+    work: TimelineSegment
     loads: float
     stores: float
     gives: bool
@@ -214,15 +226,26 @@ class _Stage:
 
 def _stage(stage: PipelineStage, pricing: Pricing) -> _Stage:
     """All of a stage is done by its IPU, copies that it receives too."""
-    made = Block()
-    beside: dict[type, float] = {HostLoad: 0.0, HostStore: 0.0}
+    made = TimelineSegment()
+    loads, stores = of_type(stage.body, HostLoad), of_type(stage.body, HostStore)
+    beside = [leaf for leaf in host_transfers(stage.body) if leaf.overlap is not Overlap.NONE]
     for leaf in stage.body:
         found = pricing.of(leaf)
-        if isinstance(leaf, HostLoad | HostStore) and leaf.overlap is not Overlap.NONE:
-            beside[type(leaf)] += found.seconds
-            made.busy[stage.ipu, _kind_beside(leaf)] += found.seconds
-        else:
+        if leaf not in beside:
             made.seconds += found.seconds
-            made.busy[stage.ipu, found.kind] += found.seconds
-    gives, takes = (any(isinstance(leaf, kind) for leaf in stage.body) for kind in (HostLoad, HostStore))
-    return _Stage(made, beside[HostLoad], beside[HostStore], gives, takes)
+            made.busy[stage.ipu, found.category] += found.seconds
+    for transfer in beside:
+        made.busy[stage.ipu, _overlapped_category(transfer)] += pricing.of(transfer).seconds
+    load_seconds, store_seconds = (
+        sum((pricing.of(leaf).seconds for leaf in leaves if leaf in beside), 0.0) for leaves in (loads, stores)
+    )
+    return _Stage(made, load_seconds, store_seconds, gives=bool(loads), takes=bool(stores))
+
+
+#: The segment of an instruction.
+SEGMENTS: dict[type[Instruction], Callable[[Any, Pricing], TimelineSegment]] = {
+    Leaf: _leaf,
+    Repeat: _repeat,
+    Preload: _preload,
+    Pipeline: _pipeline,
+}

@@ -1,15 +1,15 @@
 """Engine: binds an executable to buffers that are laid out once, and runs it.
 
-Instructions run in program order. A run of instructions of one kind is bound to lists of prepared calls, one list for
-each replica; a step only walks these lists, so it allocates nothing that grows with the model. Replicas meet only in
-collectives and at the host, so the order of all arithmetic is that of the program, whatever the timing.
+Instructions run in program order. Neighbouring instructions of one category are bound to lists of prepared calls, one
+list for each replica; a step only goes through these lists, so it allocates nothing that grows with the model.
+Replicas depend on each other only in collectives and at the host, so the order of all arithmetic is that of the
+program, whatever the timing.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from time import perf_counter_ns
 from typing import Any
@@ -19,46 +19,36 @@ from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController
 
 import popdist_py
-from ipu_emu.compiler.placement.ipu_copies import original_of
-from ipu_emu.engine.calls.instruction_calls import Binder, Feed, Host, kind_of
-from ipu_emu.engine.calls.wall_time import Kind, Wall
-from ipu_emu.engine.overlap.io_loop import OverlappedLoop
+from ipu_emu.engine.calls.instruction_calls import Binder, HostPosition, StepFeedProtocol, category_of
+from ipu_emu.engine.calls.wall_time import Wall, WallCategory
+from ipu_emu.engine.overlap.io_loop import BoundOverlappedLoop
 from ipu_emu.engine.overlap.preload_thread import WORTH_PRELOADING, BoundPreload
+from ipu_emu.engine.parts import Loop, Part, Segment, StepContext
 from ipu_emu.engine.pipeline.bound_pipeline import BoundPipeline
 from ipu_emu.engine.replicas.buffers import Buffers
 from ipu_emu.engine.replicas.local_replicas import Replicas
 from ipu_emu.engine.threads.worker_threads import WORTH_A_THREAD, Workers
 from ipu_emu.errors import SessionError
-from ipu_emu.graph import Role
+from ipu_emu.graph import Role, original_of
 from ipu_emu.ops import Call
 from ipu_emu.ops.core.call_chain import call_chain
 from ipu_emu.program.buckets import Bucket
 from ipu_emu.program.executable import Executable
-from ipu_emu.program.instructions import Counter, Instruction, Pipeline, Preload, Repeat, leaves
-from ipu_emu.program.leaf_instructions import Leaf, WeightUpdate
-from ipu_emu.program.overlapped_loops import Overlapped
+from ipu_emu.program.instructions import (
+    Instruction,
+    Leaf,
+    Pipeline,
+    Preload,
+    Repeat,
+    WeightUpdate,
+    leaves,
+    of_type,
+    row,
+    walk,
+)
+from ipu_emu.program.overlapped_loops import OverlappedLoop
 
-__all__ = ["Engine"]
-
-
-@dataclass(frozen=True)
-class _Segment:
-    """Calls of one kind: lists that do not depend on each other, one per replica or one for all."""
-
-    kind: Kind
-    parts: Sequence[Call]
-
-
-@dataclass(frozen=True)
-class _Loop:
-    times: int
-    counter: Counter
-    body: Sequence[_Part]
-
-
-#: Instructions with others inside.
-_WHOLE = Repeat | Preload | Pipeline
-_Part = _Segment | _Loop | BoundPreload | BoundPipeline | OverlappedLoop
+__all__ = ["PARTS", "Engine"]
 
 
 class Engine:
@@ -73,8 +63,6 @@ class Engine:
         self.executable = executable
         self.replicas = replicas
         self.wall = Wall()
-        self._host = Host()
-        self._broken = False
         self._blas = ThreadpoolController().select(user_api="blas").lib_controllers
         sizes = executable.plan.sizes
         self._buckets = {
@@ -88,34 +76,32 @@ class Engine:
         ]
         self._workers = Workers(self._threads())
         self._preloader: Workers | None = None
+        self._host = HostPosition()
+        self._context = StepContext(self._host, self.wall, self._workers)
         self._binder = Binder(executable, replicas, self._buffers, self._buckets, self._host, watch=watch)
         self._program = list(self._bind(executable.program))
-        self._warm_up(self._program)
+        self._warm_up()
         self._load()
 
-    def _warm_up(self, parts: Sequence[_Part]) -> None:
+    def _warm_up(self) -> None:
         """Make the calls of collectives once, on zeros, before the first step; the others are ready."""
         self._pin_blas()
-        for part in parts:
-            if isinstance(part, _Loop | BoundPreload):
-                self._warm_up(part.body)
-                continue
-            made = [(part.kind, call) for call in part.parts] if isinstance(part, _Segment) else part.calls()
-            for kind, call in made:
-                if kind is Kind.COLLECTIVES:
+        for part in self._program:
+            for category, call in part.calls():
+                if category is WallCategory.COLLECTIVES:
                     call()
 
     def _load(self) -> None:
-        """Set what the graph starts from; all memory is zero as yet. Who trains sets the variables before a run."""
+        """Set the initial values of the graph; all other memory is zero. Training sets the variables before a run."""
         graph = self.executable.graph
-        trains = any(isinstance(leaf, WeightUpdate) for leaf in leaves(self.executable.program))
+        trains = bool(of_type(leaves(self.executable.program), WeightUpdate))
         for id, value in graph.data.items():
             if id in self.executable.plan.placements and not (trains and graph.tensors[id].role.is_variable):
                 self._set(id, value)
 
     def _threads(self) -> int:
         """As many as there are IPUs that work at the same time and CPUs for them, if that is worth the trouble."""
-        pipelines = any(isinstance(part, Pipeline) for part in _instructions(self.executable.program))
+        pipelines = of_type(walk(self.executable.program), Pipeline)
         ipus = self.executable.plan.ipus if pipelines else 1
         if self.executable.cost().flops < WORTH_A_THREAD * ipus:
             return 1
@@ -166,24 +152,24 @@ class Engine:
     @property
     def steps(self) -> int:
         """Steps that have been run, which random numbers depend on."""
-        return self._host.counts.step
+        return self._host.counters.step
 
     @steps.setter
     def steps(self, steps: int) -> None:
-        self._host.counts.step = steps
+        self._host.counters.step = steps
 
     @property
     def seed(self) -> int:
-        """What random numbers are made of, besides where they are drawn."""
-        return self._host.counts.seed
+        """The seed of the random numbers."""
+        return self._host.counters.seed
 
     @seed.setter
     def seed(self, seed: int) -> None:
-        self._host.counts.seed = seed
+        self._host.counters.seed = seed
 
-    def run(self, feed: Feed) -> None:
-        """Run one step; infinities and NaN are values like others, as on the device, unless they are watched for."""
-        if self._broken:
+    def run(self, feed: StepFeedProtocol) -> None:
+        """Run one step; infinities and NaN are values like others, as on the device, unless the engine watches."""
+        if self._context.broken:
             raise SessionError(
                 "A step of this session ended in the middle of a pipeline, so that its weights are of no step; make "
                 "a new session"
@@ -193,8 +179,9 @@ class Engine:
         try:
             self._pin_blas()
             with np.errstate(all="ignore"):
-                self._walk(self._program)
-            self._host.counts.step += 1
+                for part in self._program:
+                    part.run(self._context)
+            self._host.counters.step += 1
         finally:
             self._host.feed = None
             self.wall.total += perf_counter_ns() - start
@@ -205,8 +192,7 @@ class Engine:
         if self._preloader is not None:
             self._preloader.close()
         for part in self._program:
-            if isinstance(part, OverlappedLoop):
-                part.close()
+            part.close()
         self.replicas.close()
 
     def _pin_blas(self) -> None:
@@ -217,80 +203,54 @@ class Engine:
         for library in self._blas:
             library.set_num_threads(1)
 
-    def _walk(self, parts: Sequence[_Part]) -> None:
-        for part in parts:
-            if isinstance(part, _Loop):
-                for turn in range(part.times):
-                    self._host.counts.set(part.counter, turn)
-                    self._walk(part.body)
-            elif isinstance(part, BoundPreload):
-                part.run(self._walk, self.wall.timed)
-            elif isinstance(part, BoundPipeline):
-                self._pipeline(part)
-            elif isinstance(part, OverlappedLoop):
-                part.run(self._workers, self.wall.timed)
-            else:
-                start = perf_counter_ns()
-                self._workers.run(part.parts)
-                self.wall.nanoseconds[part.kind] += perf_counter_ns() - start
-
-    def _pipeline(self, pipeline: BoundPipeline) -> None:
-        """Run a pipeline; one that ends early leaves micro-batches half done."""
-        try:
-            pipeline.run(self._workers, self.wall.timed)
-        except BaseException:
-            self._broken = True
-            self._workers.close()
-            raise
-
     # Binding
 
-    def _bind(self, instructions: Sequence[Instruction]) -> Iterator[_Part]:
-        for kind, group in groupby(instructions, _kind):
-            if kind is None:
-                yield from (self._whole(part) for part in group)
-            else:
-                yield _Segment(kind, self._segment(kind, [p for p in group if not isinstance(p, _WHOLE)]))
+    def _bind(self, instructions: Sequence[Instruction]) -> Iterator[Part]:
+        for bind, group in groupby(instructions, lambda instruction: row(PARTS, type(instruction))):
+            yield from bind(self, list(group))
 
-    def _whole(self, part: Instruction) -> _Part:
-        if isinstance(part, Preload):
-            return self._preloading(part)
-        if isinstance(part, Pipeline):
-            return BoundPipeline(part, self._binder)
-        overlapped = Overlapped.of(part, self.executable.plan)
-        if overlapped:
-            return OverlappedLoop(overlapped, self._binder)
-        assert isinstance(part, Repeat)
-        return _Loop(part.times, part.counter, list(self._bind(part.body)))
+    def _segments(self, group: Sequence[Leaf]) -> Iterator[Part]:
+        for category, part in groupby(group, category_of):
+            yield self._segment(category, list(part))
 
-    def _preloading(self, part: Preload) -> BoundPreload:
-        """Loads that are large have a thread."""
-        loads = call_chain(*self._segment(Kind.COMPUTE, part.loads))
-        nbytes = sum(self.executable.graph.tensor(leaf.op.inputs[0]).nbytes for leaf in part.loads)
-        large = nbytes * self.replicas.local >= WORTH_PRELOADING
-        if large and self._preloader is None:
-            self._preloader = Workers(1, aside=True)
-        return BoundPreload(loads, list(self._bind(part.body)), self._preloader if large else None)
-
-    def _segment(self, kind: Kind, leaves: Sequence[Leaf]) -> list[Call]:
+    def _segment(self, category: WallCategory, group: Sequence[Leaf]) -> Segment:
         """Host and collective instructions concern all replicas at once; the others each replica alone."""
-        if kind is not Kind.COMPUTE:
-            return [call_chain(*(self._binder.shared(leaf, self._host.counts) for leaf in leaves))]
-        counts = self._host.counts
-        return [
-            call_chain(*(step for leaf in leaves for step in self._binder.local(leaf, replica, counts)))
+        counters = self._host.counters
+        if category is not WallCategory.COMPUTE:
+            return Segment(category, [call_chain(*(self._binder.shared(leaf, counters) for leaf in group))])
+        lists = [
+            call_chain(*(step for leaf in group for step in self._binder.local(leaf, replica, counters)))
             for replica in range(self.replicas.local)
         ]
+        return Segment(category, lists)
+
+    def _loops(self, group: Sequence[Repeat]) -> Iterator[Part]:
+        for loop in group:
+            overlapped = OverlappedLoop.of(loop, self.executable.plan)
+            if overlapped:
+                yield BoundOverlappedLoop(overlapped, self._binder)
+            else:
+                yield Loop(loop.times, loop.counter, list(self._bind(loop.body)))
+
+    def _pipelines(self, group: Sequence[Pipeline]) -> Iterator[Part]:
+        for pipeline in group:
+            yield BoundPipeline(pipeline, self._binder)
+
+    def _preloads(self, group: Sequence[Preload]) -> Iterator[Part]:
+        """Loads that are large have a thread."""
+        for preload in group:
+            loads: Call = call_chain(*self._segment(WallCategory.COMPUTE, preload.loads).lists)
+            nbytes = sum(self.executable.graph.tensor(leaf.op.inputs[0]).nbytes for leaf in preload.loads)
+            large = nbytes * self.replicas.local >= WORTH_PRELOADING
+            if large and self._preloader is None:
+                self._preloader = Workers(1, background=True)
+            yield BoundPreload(loads, list(self._bind(preload.body)), self._preloader if large else None)
 
 
-def _kind(instruction: Instruction) -> Kind | None:
-    """The kind of time that an instruction costs; None for a loop or a pipeline."""
-    return None if isinstance(instruction, _WHOLE) else kind_of(instruction)
-
-
-def _instructions(program: Sequence[Instruction]) -> Iterator[Instruction]:
-    """All instructions, loops and pipelines included."""
-    for instruction in program:
-        yield instruction
-        if isinstance(instruction, Repeat):
-            yield from _instructions(instruction.body)
+#: What binds neighbouring instructions of a class to memory.
+PARTS: dict[type[Instruction], Callable[[Engine, Any], Iterator[Part]]] = {
+    Leaf: Engine._segments,
+    Repeat: Engine._loops,
+    Preload: Engine._preloads,
+    Pipeline: Engine._pipelines,
+}

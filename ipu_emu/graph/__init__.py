@@ -4,7 +4,7 @@ from ipu_emu.graph.dtype import DTYPES, DType, dtype_named, dtype_of, name_of
 from ipu_emu.graph.graph import Graph
 from ipu_emu.graph.op import Attribute, Op, Phase, Place
 from ipu_emu.graph.shards import Shards
-from ipu_emu.graph.tensor import Role, Tensor
+from ipu_emu.graph.tensor import Role, Tensor, id_on_ipu, original_of
 
 __all__ = [
     "DTYPES",
@@ -19,5 +19,7 @@ __all__ = [
     "Tensor",
     "dtype_named",
     "dtype_of",
+    "id_on_ipu",
     "name_of",
+    "original_of",
 ]

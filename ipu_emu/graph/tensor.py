@@ -9,7 +9,9 @@ from math import prod
 from ipu_emu.graph.dtype import DType
 from ipu_emu.graph.shards import Shards
 
-__all__ = ["Role", "Tensor"]
+__all__ = ["Role", "Tensor", "id_on_ipu", "original_of"]
+
+_IPU_SUFFIX = "/ipu"
 
 
 class Role(Enum):
@@ -69,3 +71,13 @@ class Tensor:
 
     def __str__(self) -> str:
         return f"{self.id}: {self.dtype}{list(self.shape)}"
+
+
+def id_on_ipu(id: str, ipu: int) -> str:
+    """The id of the copy of a tensor on another IPU than its own."""
+    return f"{id}{_IPU_SUFFIX}{ipu}"
+
+
+def original_of(id: str) -> str:
+    """The id of the tensor that ``id`` is a copy of, by ``id_on_ipu``; of any other tensor its own."""
+    return id.partition(_IPU_SUFFIX)[0]

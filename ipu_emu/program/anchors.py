@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from ipu_emu.graph import Tensor
-from ipu_emu.program.io_overlap import Overlap
+from ipu_emu.program.instructions import Overlap
 
 __all__ = ["Anchor", "Return", "StepShape"]
 

@@ -1,4 +1,4 @@
-"""Bucket: gradients of one type, one group of replicas and one place, side by side, reduced by one collective."""
+"""Bucket: gradients of one type, one group of replicas and one place, adjacent in memory, reduced as one."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from itertools import count
 from ipu_emu.graph import DType, Op, Place, Tensor, dtype_named
 from ipu_emu.ops.communication.shard_ops import shards_of
 
-__all__ = ["Bucket", "buckets_of", "room_of"]
+__all__ = ["Bucket", "buckets_of", "workspace_of"]
 
 _PREFIX = "bucket"
 
 
 @dataclass(frozen=True)
 class Bucket:
-    """``group`` is (stride, size), None for all replicas; ``number`` counts buckets of one kind, ``ipu`` has it."""
+    """``group`` is (stride, size), None for all replicas; ``number`` counts buckets of one kind on an ``ipu``."""
 
     dtype: DType
     group: tuple[int, int] | None = None
@@ -27,7 +27,7 @@ class Bucket:
     def region(self) -> str:
         """The name of its memory: bucket:FLOAT, bucket:FLOAT:all:1, bucket:FLOAT:2x4:0 for stride 2 and size 4.
 
-        On any other IPU than the first its number follows: bucket:FLOAT:all:0:1.
+        The number of an IPU other than the first comes last: bucket:FLOAT:all:0:1.
         """
         plain = f"{_PREFIX}:{self.dtype}"
         if self.group is None and not self.number and not self.ipu:
@@ -36,8 +36,8 @@ class Bucket:
         return f"{plain}:{group}:{self.number}{f':{self.ipu}' if self.ipu else ''}"
 
     @property
-    def room(self) -> Bucket:
-        """Where collectives of its replicas on its IPU work, one after the other."""
+    def workspace(self) -> Bucket:
+        """The memory that collectives between its replicas, on its IPU, use one after the other."""
         return Bucket(dtype_named("UINT8"), self.group, ipu=self.ipu)
 
     @classmethod
@@ -53,15 +53,15 @@ class Bucket:
         return region.startswith(_PREFIX + ":")
 
 
-def room_of(op: Op) -> Bucket:
-    """Where a collective of shards exchanges, alone or with others."""
+def workspace_of(op: Op) -> Bucket:
+    """The memory that a collective of sharded tensors uses, alone or merged with others."""
     return Bucket(dtype_named("UINT8"), shards_of(op).domain, ipu=op.place.ipu)
 
 
 def buckets_of(gradients: Iterable[tuple[Tensor, Place]], limit: int | None) -> dict[str, Bucket]:
     """Gradient id to its bucket, in order; a bucket holds at most ``limit`` bytes, but at least one gradient.
 
-    The place of a gradient is where it is made, and the stage in which it is whole.
+    The place of a gradient is its IPU, and the stage in which it is complete.
     """
     found: dict[str, Bucket] = {}
     last: dict[tuple[DType, tuple[int, int] | None, Place], tuple[Bucket, int]] = {}

@@ -8,9 +8,7 @@ from dataclasses import dataclass
 from ipu_emu.graph import Graph, Tensor
 from ipu_emu.ops import TABLE, Cost
 from ipu_emu.program.anchors import Anchor, StepShape
-from ipu_emu.program.instructions import Instruction, leaves
-from ipu_emu.program.leaf_instructions import ops_of
-from ipu_emu.program.listing import listing
+from ipu_emu.program.instructions import Instruction, leaves, listing
 from ipu_emu.program.memory_plan import MemoryPlan, node_in
 
 __all__ = ["Executable"]
@@ -33,7 +31,7 @@ class Executable:
         costs = [
             TABLE[op].cost(node_in(self.graph, op))
             for leaf in leaves(self.program)
-            for op in ops_of(leaf)[:1]
+            for op in leaf.ops[:1]
             if op.outputs[0] not in self.plan.views
         ]
         return Cost(sum(cost.flops for cost in costs), sum(cost.bytes for cost in costs))

@@ -22,8 +22,7 @@ from dataclasses import dataclass, fields
 from ipu_emu.graph import Op
 from ipu_emu.program.buckets import Bucket
 from ipu_emu.program.executable import Executable
-from ipu_emu.program.instructions import leaves
-from ipu_emu.program.leaf_instructions import HostLoad, HostStore, IpuCopy, RemoteLoad, RemoteStore, ops_of
+from ipu_emu.program.instructions import IpuCopy, host_transfers, leaves, of_type
 from ipu_emu.program.memory_layout import aligned
 from ipu_emu.program.memory_plan import PERSISTENT, MemoryPlan, Placement, ipu_of, is_off_chip, region_of
 
@@ -74,24 +73,23 @@ def footprints(executable: Executable, tiles: int) -> list[Footprint]:
 
 def _of(executable: Executable, ipu: int, tiles: int) -> Footprint:
     plan = executable.plan
-    copied = {leaf.op.outputs[0] for leaf in leaves(executable.program) if isinstance(leaf, IpuCopy)}
+    copied = {leaf.op.outputs[0] for leaf in of_type(leaves(executable.program), IpuCopy)}
     stashed = {id: _held(p) for id, p in plan.placements.items() if _is_stash(plan, id, p, ipu)}
     fifos = sum(size for id, size in stashed.items() if id in copied)
     stashes = sum(stashed.values()) - fifos
     variables = plan.sizes.get(region_of(PERSISTENT, ipu), 0)
     gradients = sum(size for region, size in plan.sizes.items() if Bucket.is_bucket(region) and ipu_of(region) == ipu)
     transient = plan.bytes_of(ipu) - variables - gradients
-    here = [leaf for leaf in leaves(executable.program) if any(op.place.ipu == ipu for op in ops_of(leaf)[:1])]
-    busy = [_busy(executable, ops_of(leaf)[0], tiles) for leaf in here]
-    copies = [isinstance(leaf, IpuCopy | RemoteLoad | RemoteStore) for leaf in here]
-    working = sum(count for count, copy in zip(busy, copies, strict=True) if not copy)
+    here = [leaf for leaf in leaves(executable.program) if any(op.place.ipu == ipu for op in leaf.ops[:1])]
+    busy = [_busy(executable, leaf.ops[0], tiles) for leaf in here]
+    working = sum(count for count, leaf in zip(busy, here, strict=True) if not leaf.is_copy)
     return Footprint(
         variables=variables,
         gradients=gradients,
         stashes=min(stashes, transient),
         fifos=min(fifos, max(transient - stashes, 0)),
         transient=max(transient - stashes - fifos, 0),
-        code=tiles * (_RUNTIME + _CODE_PER_KIND * len({ops_of(leaf)[0].type for leaf in here})),
+        code=tiles * (_RUNTIME + _CODE_PER_KIND * len({leaf.ops[0].type for leaf in here})),
         vertices=_VERTEX * _WORKERS * working,
         exchange=_EXCHANGE_PER_TILE * sum(busy) + _buffer(executable, ipu),
     )
@@ -118,7 +116,7 @@ def _elements(executable: Executable, op: Op) -> int:
 def _buffer(executable: Executable, ipu: int) -> int:
     """The largest tensor that the IPU exchanges with the host or another IPU."""
     placements: Mapping[str, Placement] = executable.plan.placements
-    ids = [leaf.tensor for leaf in leaves(executable.program) if isinstance(leaf, HostLoad | HostStore)]
-    ids += [leaf.op.outputs[0] for leaf in leaves(executable.program) if isinstance(leaf, IpuCopy)]
+    ids = [leaf.tensor for leaf in host_transfers(executable.program)]
+    ids += [leaf.op.outputs[0] for leaf in of_type(leaves(executable.program), IpuCopy)]
     there = [id for id in ids if id in placements and ipu_of(placements[id].region) == ipu]
     return max((placements[id].tensor.nbytes for id in there), default=0)

@@ -1,6 +1,6 @@
-"""Instruction: one thing that all replicas of an instance do in a step.
+"""Instruction: one thing that all local replicas do in a step; a program is a tuple of instructions.
 
-A program is a tuple of these, for one batch of two micro-batches on several replicas for example
+The program of one batch of two micro-batches on several replicas, for example:
 
     repeat 1 batch
       repeat 2 micro-batch
@@ -12,7 +12,7 @@ A program is a tuple of these, for one batch of two micro-batches on several rep
       AllReduce add FLOAT
       WeightUpdate UpdatedVar___weights = SgdPlain(weights, Accum___weights, ...)
 
-and with a pipeline in the place of the inner loop
+With a pipeline in place of the inner loop:
 
       pipeline popart, 8 micro-batches
         stage 0 on IPU 0
@@ -21,26 +21,341 @@ and with a pipeline in the place of the inner loop
         stage 1 on IPU 1
           IpuCopy Conv:0/ipu1 = IpuCopy(Conv:0)
           ...
+
+A ``Leaf`` has no other instructions inside; ``Repeat``, ``Preload`` and ``Pipeline`` have. What an instruction is, is
+told by its attributes; what a reader of programs does with it is a row of that reader's table (see ``row``). A new
+instruction is a class here, its name in ``INSTRUCTIONS``, and a row per reader.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
+from typing import ClassVar, TypeVar
 
-from ipu_emu.program.leaf_instructions import Leaf, RemoteLoad, ops_of
+from ipu_emu.errors import InternalError
+from ipu_emu.graph import Op
+from ipu_emu.ops import TABLE
 from ipu_emu.program.schedules import Slot, schedule
 
 __all__ = [
+    "INSTRUCTIONS",
+    "AccumulateAnchor",
+    "AccumulateGradient",
+    "Accumulation",
+    "AllReduce",
+    "Collective",
+    "Compute",
+    "CountMicroBatch",
     "Counter",
+    "DrawKey",
+    "HostLoad",
+    "HostStore",
     "Instruction",
+    "IpuCopy",
+    "Leaf",
+    "OpInstruction",
+    "Overlap",
     "Pipeline",
     "PipelineStage",
     "Preload",
+    "RemoteLoad",
+    "RemoteStore",
     "Repeat",
+    "ShardCollectives",
+    "WeightUpdate",
+    "host_transfers",
     "leaves",
+    "listing",
+    "of_type",
+    "row",
+    "walk",
 ]
+
+_T = TypeVar("_T")
+_I = TypeVar("_I", bound="Instruction")
+
+
+class Instruction:
+    """The attributes that all instructions have."""
+
+    #: Whether the host takes part.
+    is_host_io: ClassVar[bool] = False
+
+    @property
+    def bodies(self) -> tuple[tuple[Instruction, ...], ...]:
+        """The programs inside."""
+        return ()
+
+    def with_bodies(self, bodies: Sequence[tuple[Instruction, ...]]) -> Instruction:
+        """The same instruction with other programs inside."""
+        assert not bodies
+        return self
+
+    def lines(self) -> Iterator[str]:
+        """The instruction as text, the programs inside indented."""
+        yield str(self)
+        for body in self.bodies:
+            yield from _indented(body)
+
+
+class Leaf(Instruction):
+    """An instruction without others inside."""
+
+    #: Whether it only moves data from one memory to another.
+    is_copy: ClassVar[bool] = False
+
+    @property
+    def ops(self) -> tuple[Op, ...]:
+        """The ops that it runs, or chooses from."""
+        return ()
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The ids of the tensors that it reads."""
+        return tuple(id for op in self.ops for id in op.reads if id)
+
+    @property
+    def writes(self) -> tuple[str, ...]:
+        """The ids of the tensors that it makes or changes; AllReduce names a bucket instead."""
+        return tuple(id for op in self.ops for id in _written(op))
+
+    @property
+    def tensors(self) -> tuple[str, ...]:
+        """The ids of all tensors that it reads or writes."""
+        return tuple(dict.fromkeys((*self.reads, *self.writes)))
+
+
+def _written(op: Op) -> Iterator[str]:
+    yield from (id for id in op.outputs if id)
+    yield from (op.inputs[index] for _, index in TABLE.in_place(op))
+
+
+# Host I/O
+
+
+class Overlap(Enum):
+    """When the host transfers a tensor: just in time, or beside the compute of the neighbouring micro-batch.
+
+    Two batches of three micro-batches; L loads, C computes, S stores, U updates the weights:
+
+        NONE     compute      C0       C1       C2    U     C3       C4       C5    U
+                 I/O       L0    S0 L1    S1 L2    S2    L3    S3 L4    S4 L5    S5
+
+        INNER    compute      C0  C1  C2       U     C3  C4  C5       U
+                 I/O       L0 L1  L2      S2      L3 L4  L5      S5
+                                  S0  S1                 S3  S4
+
+        LOOPS    compute      C0  C1  C2  U  C3  C4  C5  U
+                 I/O       L0 L1  L2  L3     L4  L5         S5
+                                  S0  S1     S2  S3  S4
+
+    A tensor that is transferred beside compute has one more place in memory: one is used while the other is filled or
+    emptied. What stays between micro-batches, such as weights, has one place, and is always stored just in time.
+
+    STAGED inputs are loaded into Streaming Memory, up to several micro-batches ahead; the IPU takes them from there.
+    """
+
+    NONE = ""
+    INNER = " (beside its neighbour in the batch)"
+    LOOPS = " (beside its neighbour)"
+    STAGED = " (ahead, into Streaming Memory)"
+
+
+@dataclass(frozen=True)
+class HostLoad(Leaf):
+    """Take the next chunk of ``tensor`` from the host for each replica, or with ``broadcast`` one chunk for all.
+
+    With an overlap it may be taken up to ``ahead`` micro-batches before it is used.
+    """
+
+    is_host_io: ClassVar[bool] = True
+
+    tensor: str
+    broadcast: bool = False
+    overlap: Overlap = Overlap.NONE
+    ahead: int = 1
+
+    @property
+    def writes(self) -> tuple[str, ...]:
+        return (self.tensor,)
+
+    @property
+    def spare_places(self) -> int:
+        """Places in memory that the tensor needs beside the one in use, where it is loaded beside compute."""
+        return self.ahead
+
+    def __str__(self) -> str:
+        far = f", up to {self.ahead} micro-batches" if self.ahead > 1 else ""
+        return f"HostLoad {self.tensor}{' (one for all replicas)' if self.broadcast else ''}{self.overlap.value}{far}"
+
+
+@dataclass(frozen=True)
+class HostStore(Leaf):
+    """Give the host ``tensor`` of each replica, as ``anchor``.
+
+    With ``every`` = n only in every n-th micro-batch of the step; with ``every`` = 0 only in the last one.
+    """
+
+    is_host_io: ClassVar[bool] = True
+
+    tensor: str
+    anchor: str
+    every: int = 1
+    overlap: Overlap = Overlap.NONE
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        return (self.tensor,)
+
+    @property
+    def spare_places(self) -> int:
+        """Places in memory that the tensor needs beside the one in use, where it is stored beside compute."""
+        return 1
+
+    def __str__(self) -> str:
+        when = {0: " (last micro-batch)", 1: ""}.get(self.every, f" (every {self.every} micro-batches)")
+        return f"HostStore {self.anchor}{when}{self.overlap.value}"
+
+
+# Instructions that run one op
+
+
+@dataclass(frozen=True)
+class OpInstruction(Leaf):
+    """What the instructions that run one op have in common."""
+
+    op: Op
+
+    @property
+    def ops(self) -> tuple[Op, ...]:
+        return (self.op,)
+
+    def __str__(self) -> str:
+        return f"{type(self).__name__} {self.op}"
+
+
+class Compute(OpInstruction):
+    """Run an op."""
+
+
+class WeightUpdate(OpInstruction):
+    """Run an op that changes a weight and its optimiser states in place."""
+
+
+class IpuCopy(OpInstruction):
+    """Copy a tensor to the IPU of ``op``."""
+
+    is_copy: ClassVar[bool] = True
+
+
+class RemoteLoad(OpInstruction):
+    """Copy a tensor from Streaming Memory to its IPU."""
+
+    is_copy: ClassVar[bool] = True
+
+
+class RemoteStore(OpInstruction):
+    """Copy a tensor from an IPU to its Streaming Memory."""
+
+    is_copy: ClassVar[bool] = True
+
+
+class Collective(OpInstruction):
+    """Run an op between replicas, each of which gives its input and takes its output."""
+
+
+# Other collectives
+
+
+@dataclass(frozen=True)
+class ShardCollectives(Leaf):
+    """Run collectives of sharded tensors as one: each replica gives the inputs and takes the outputs of all ops."""
+
+    members: tuple[Op, ...]
+
+    @property
+    def ops(self) -> tuple[Op, ...]:
+        return self.members
+
+    def __str__(self) -> str:
+        return f"ShardCollectives {'; '.join(map(str, self.members))}"
+
+
+@dataclass(frozen=True)
+class AllReduce(Leaf):
+    """Combine a bucket over the replicas of its group, in all instances, in place.
+
+    ``rounded`` are the tensors in a bucket of FLOAT16 whose results are rounded stochastically, each with the name
+    that its random numbers are drawn by.
+    """
+
+    bucket: str
+    operator: str
+    rounded: tuple[tuple[str, str], ...] = ()
+
+    def __str__(self) -> str:
+        return f"AllReduce {self.operator} {self.bucket}{', rounded stochastically' if self.rounded else ''}"
+
+
+# Sums over micro-batches, and random numbers
+
+
+@dataclass(frozen=True)
+class Accumulation(Leaf):
+    """Run ``first`` in the first micro-batch and ``others`` in the others."""
+
+    first: Op
+    others: Op
+
+    @property
+    def ops(self) -> tuple[Op, ...]:
+        return self.first, self.others
+
+    def __str__(self) -> str:
+        return f"{type(self).__name__} {self.first.outputs[0]} += {self.first.inputs[1]}"
+
+
+class AccumulateGradient(Accumulation):
+    """Sum over the micro-batches of a batch."""
+
+
+class AccumulateAnchor(Accumulation):
+    """Sum over the micro-batches of a step."""
+
+
+@dataclass(frozen=True)
+class CountMicroBatch(Leaf):
+    """Set the weights of a running mean: after f micro-batches, ``keep`` = f/(f+1) and ``take`` = 1/(f+1)."""
+
+    keep: str
+    take: str
+
+    @property
+    def writes(self) -> tuple[str, ...]:
+        return self.keep, self.take
+
+    def __str__(self) -> str:
+        return f"CountMicroBatch {self.keep}, {self.take}"
+
+
+@dataclass(frozen=True)
+class DrawKey(Leaf):
+    """Set the key of random numbers: [seed, global replica (0 if ``shared``), step, micro-batch of the step]."""
+
+    tensor: str
+    shared: bool = False
+
+    @property
+    def writes(self) -> tuple[str, ...]:
+        return (self.tensor,)
+
+    def __str__(self) -> str:
+        return f"DrawKey {self.tensor}"
+
+
+# Instructions with others inside
 
 
 class Counter(Enum):
@@ -51,26 +366,42 @@ class Counter(Enum):
 
 
 @dataclass(frozen=True)
-class Repeat:
+class Repeat(Instruction):
     """Run ``body`` so many times."""
 
     times: int
     counter: Counter
     body: tuple[Instruction, ...]
 
+    @property
+    def bodies(self) -> tuple[tuple[Instruction, ...], ...]:
+        return (self.body,)
+
+    def with_bodies(self, bodies: Sequence[tuple[Instruction, ...]]) -> Repeat:
+        (body,) = bodies
+        return replace(self, body=body)
+
     def __str__(self) -> str:
         return f"repeat {self.times} {self.counter.value}"
 
 
 @dataclass(frozen=True)
-class Preload:
-    """Load from Streaming Memory what comes after ``body`` needs, while that runs."""
+class Preload(Instruction):
+    """Load from Streaming Memory what the instructions after ``body`` need, while ``body`` runs."""
 
     loads: tuple[RemoteLoad, ...]
     body: tuple[Leaf, ...]
 
-    def __str__(self) -> str:
-        return "preload"
+    @property
+    def bodies(self) -> tuple[tuple[Instruction, ...], ...]:
+        return self.loads, self.body
+
+    def with_bodies(self, bodies: Sequence[tuple[Instruction, ...]]) -> Preload:
+        loads, body = bodies
+        return Preload(tuple(of_type(loads, RemoteLoad)), tuple(of_type(body, Leaf)))
+
+    def lines(self) -> Iterator[str]:
+        yield from ("preload", *_indented(self.loads), "while", *_indented(self.body))
 
 
 @dataclass(frozen=True)
@@ -86,15 +417,15 @@ class PipelineStage:
 
     @property
     def ipus(self) -> set[int]:
-        """All IPUs that work."""
-        return {self.ipu} | {op.place.ipu for leaf in self.body for op in ops_of(leaf)}
+        """All IPUs that work for the stage."""
+        return {self.ipu} | {op.place.ipu for leaf in self.body for op in leaf.ops}
 
 
 @dataclass(frozen=True)
-class Pipeline:
-    """Run ``count`` micro-batches through ``stages``, of which so many are ``forward`` ones, as a schedule says.
+class Pipeline(Instruction):
+    """Run ``count`` micro-batches through ``stages``, ``forward`` of them forward stages, by the schedule ``kind``.
 
-    A stage with concurrent parts is there once for each; with batch serialisation each loops over ``iterations``
+    A stage with concurrent parts is there once for each part; with batch serialisation each loops over ``iterations``
     micro-batches at a time.
     """
 
@@ -105,6 +436,14 @@ class Pipeline:
     counter: Counter
     stages: tuple[PipelineStage, ...]
     iterations: int = 1
+
+    @property
+    def bodies(self) -> tuple[tuple[Instruction, ...], ...]:
+        return tuple(stage.body for stage in self.stages)
+
+    def with_bodies(self, bodies: Sequence[tuple[Instruction, ...]]) -> Pipeline:
+        pairs = zip(self.stages, bodies, strict=True)
+        return replace(self, stages=tuple(replace(stage, body=tuple(of_type(body, Leaf))) for stage, body in pairs))
 
     def slots(self) -> Iterator[Slot]:
         """Which of ``stages`` works on which micro-batch, slot by slot."""
@@ -121,22 +460,77 @@ class Pipeline:
         for slot in slots:
             yield tuple(replace(task, stage=numbers[task.stage, task.ipu]) for task in slot)
 
+    def lines(self) -> Iterator[str]:
+        yield str(self)
+        for stage in self.stages:
+            yield f"  stage {stage.index} on IPU {stage.ipu}"
+            yield from _indented(stage.body, "    ")
+
     def __str__(self) -> str:
         loop = f", {self.iterations} at a time" if self.iterations > 1 else ""
         return f"pipeline {self.kind}, {self.count} {self.counter.value}{loop}"
 
 
-Instruction = Leaf | Repeat | Preload | Pipeline
+#: Every instruction that a program may have.
+INSTRUCTIONS: tuple[type[Instruction], ...] = (
+    HostLoad,
+    HostStore,
+    Compute,
+    WeightUpdate,
+    IpuCopy,
+    RemoteLoad,
+    RemoteStore,
+    Collective,
+    ShardCollectives,
+    AllReduce,
+    AccumulateGradient,
+    AccumulateAnchor,
+    CountMicroBatch,
+    DrawKey,
+    Repeat,
+    Preload,
+    Pipeline,
+)
 
 
-def leaves(instructions: Sequence[Instruction]) -> Iterator[Leaf]:
-    """The instructions without their loops, in program order."""
-    for instruction in instructions:
-        if isinstance(instruction, Repeat):
-            yield from leaves(instruction.body)
-        elif isinstance(instruction, Preload):
-            yield from (*instruction.loads, *instruction.body)
-        elif isinstance(instruction, Pipeline):
-            yield from (leaf for stage in instruction.stages for leaf in stage.body)
-        else:
-            yield instruction
+def row(table: Mapping[type[Instruction], _T], kind: type[Instruction]) -> _T:
+    """The row of a reader's table for a class of instructions: its own, or that of the nearest base class."""
+    for cls in kind.__mro__:
+        if cls in table:
+            return table[cls]
+    raise InternalError(f"a reader of programs has no row for {kind.__name__}")
+
+
+def host_transfers(program: Iterable[Instruction]) -> Iterator[HostLoad | HostStore]:
+    """The instructions of host I/O, in program order."""
+    for leaf in leaves(program):
+        if isinstance(leaf, HostLoad | HostStore):
+            yield leaf
+
+
+def of_type(instructions: Iterable[Instruction], kind: type[_I]) -> list[_I]:
+    """The instructions of one class, or of classes derived from it."""
+    return [instruction for instruction in instructions if isinstance(instruction, kind)]
+
+
+def walk(program: Iterable[Instruction]) -> Iterator[Instruction]:
+    """All instructions in program order, those with others inside before these."""
+    for instruction in program:
+        yield instruction
+        for body in instruction.bodies:
+            yield from walk(body)
+
+
+def leaves(program: Iterable[Instruction]) -> Iterator[Leaf]:
+    """The instructions without others inside, in program order."""
+    yield from of_type(walk(program), Leaf)
+
+
+def listing(program: Iterable[Instruction]) -> str:
+    """A program as text, a line for each instruction."""
+    return "\n".join(line for instruction in program for line in instruction.lines())
+
+
+def _indented(program: Iterable[Instruction], indent: str = "  ") -> Iterator[str]:
+    for instruction in program:
+        yield from (indent + line for line in instruction.lines())

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-__all__ = ["ALIGNMENT", "Block", "aligned", "lay_out"]
+__all__ = ["ALIGNMENT", "MemoryBlock", "aligned", "lay_out"]
 
 #: Every tensor starts at a multiple of this many bytes: a cache line, and the widest vector register.
 ALIGNMENT = 64
 
 
 @dataclass
-class Block:
+class MemoryBlock:
     """A stretch of transient memory from its first to its last use; ``part`` numbers the scratch of an op."""
 
     name: str
@@ -27,9 +27,9 @@ class Block:
         return self.name if self.part is None else f"scratch {self.part} of {self.name}"
 
 
-def lay_out(blocks: Sequence[Block]) -> int:
+def lay_out(blocks: Sequence[MemoryBlock]) -> int:
     """Place all blocks, largest first, each at the lowest offset that is free while it lives; the bytes they take."""
-    placed: list[Block] = []
+    placed: list[MemoryBlock] = []
     end = 0
     for block in sorted(blocks, key=lambda b: (-b.size, b.first, b.name)):
         block.offset = _lowest_gap(block, placed)
@@ -38,7 +38,7 @@ def lay_out(blocks: Sequence[Block]) -> int:
     return end
 
 
-def _lowest_gap(block: Block, placed: Sequence[Block]) -> int:
+def _lowest_gap(block: MemoryBlock, placed: Sequence[MemoryBlock]) -> int:
     offset = 0
     alive = [other for other in placed if other.first <= block.last and block.first <= other.last]
     for other in sorted(alive, key=lambda b: b.offset):

@@ -24,14 +24,14 @@ __all__ = [
     "STREAMED",
     "STREAMING",
     "TRANSIENT",
-    "Life",
+    "Lifetime",
     "MemoryPlan",
     "Placement",
-    "clash",
     "ipu_of",
     "is_off_chip",
     "is_shared",
     "node_in",
+    "overlap_of",
     "region_of",
     "scratch_key",
 ]
@@ -83,7 +83,7 @@ class Placement:
 
 
 @dataclass(frozen=True)
-class Life:
+class Lifetime:
     """A stretch of a transient region, in bytes, and the first and last instruction that use it."""
 
     name: str
@@ -93,7 +93,7 @@ class Life:
     last: int
     region: str = TRANSIENT
 
-    def meets(self, other: Life) -> bool:
+    def meets(self, other: Lifetime) -> bool:
         """Say whether both have a byte at one time."""
         together = self.region == other.region and self.first <= other.last and other.first <= self.last
         return together and self.offset < other.offset + other.size and other.offset < self.offset + self.size
@@ -110,7 +110,7 @@ class MemoryPlan:
     scratch: Mapping[str, tuple[int, ...]]
     sizes: Mapping[str, int]
     views: frozenset[str]
-    lives: tuple[Life, ...] = ()
+    lives: tuple[Lifetime, ...] = ()
 
     def bytes_of(self, ipu: int) -> int:
         """Bytes of all regions on an IPU."""
@@ -142,7 +142,7 @@ class MemoryPlan:
         return "\n".join(lines)
 
 
-def clash(lives: Sequence[Life]) -> tuple[Life, Life] | None:
+def overlap_of(lives: Sequence[Lifetime]) -> tuple[Lifetime, Lifetime] | None:
     """Two that have a byte at one time, or None."""
     ordered = sorted(lives, key=lambda life: life.offset)
     for index, life in enumerate(ordered):

@@ -13,16 +13,27 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from ipu_emu.program.instructions import Counter, Instruction, Pipeline, Repeat, leaves
-from ipu_emu.program.io_overlap import Overlap
-from ipu_emu.program.leaf_instructions import HostLoad, HostStore, Leaf
+from ipu_emu.program.instructions import (
+    Counter,
+    HostLoad,
+    HostStore,
+    Instruction,
+    Leaf,
+    Overlap,
+    Pipeline,
+    Repeat,
+    host_transfers,
+    leaves,
+    of_type,
+    walk,
+)
 from ipu_emu.program.memory_plan import MemoryPlan
 
-__all__ = ["Overlapped", "exchanged_beside"]
+__all__ = ["OverlappedLoop", "overlapped_io"]
 
 
 @dataclass(frozen=True)
-class Overlapped:
+class OverlappedLoop:
     """``batches`` of ``micro_batches``, which are loaded, worked on and stored; ``after`` a batch come updates."""
 
     batches: int
@@ -33,19 +44,19 @@ class Overlapped:
     after: tuple[Leaf, ...]
 
     @classmethod
-    def of(cls, instruction: Instruction, plan: MemoryPlan) -> Overlapped | None:
+    def of(cls, instruction: Instruction, plan: MemoryPlan) -> OverlappedLoop | None:
         """The loops of ``instruction``, or None if nothing in it is exchanged beside compute."""
-        if not isinstance(instruction, Repeat) or not any(True for _ in exchanged_beside(instruction)):
+        if not any(True for _ in overlapped_io(instruction)):
             return None
-        inner, body = instruction.body[0], [_settled(leaf, plan) for leaf in leaves(instruction.body[:1])]
-        assert isinstance(inner, Repeat)
+        outer, inner = of_type(walk([instruction]), Repeat)
+        body = [_just_in_time(leaf, plan) for leaf in leaves([inner])]
         return cls(
-            instruction.times,
+            outer.times,
             inner.times,
-            tuple(leaf for leaf in body if isinstance(leaf, HostLoad)),
-            tuple(leaf for leaf in body if not isinstance(leaf, HostLoad | HostStore)),
-            tuple(leaf for leaf in body if isinstance(leaf, HostStore)),
-            tuple(leaves(instruction.body[1:])),
+            tuple(of_type(body, HostLoad)),
+            tuple(leaf for leaf in body if not leaf.is_host_io),
+            tuple(of_type(body, HostStore)),
+            tuple(leaves(outer.body[1:])),
         )
 
     @property
@@ -95,18 +106,16 @@ class Overlapped:
         return [leaf for leaf in self.stores if known and self.beside(leaf.overlap, number + 1) is beside]
 
 
-def exchanged_beside(instruction: Instruction) -> Iterator[HostLoad | HostStore]:
-    """What the host exchanges beside compute in a loop over batches; a pipeline has rules of its own."""
-    if not isinstance(instruction, Repeat) or instruction.counter is not Counter.BATCH:
-        return
-    if not any(isinstance(part, Pipeline) for part in instruction.body):
-        for leaf in leaves([instruction]):
-            if isinstance(leaf, HostLoad | HostStore) and leaf.overlap is not Overlap.NONE:
-                yield leaf
+def overlapped_io(instruction: Instruction) -> Iterator[HostLoad | HostStore]:
+    """What the host transfers beside compute in a loop over batches; a pipeline has rules of its own."""
+    for loop in of_type([instruction], Repeat):
+        if loop.counter is Counter.BATCH and not of_type(loop.body, Pipeline):
+            yield from (leaf for leaf in host_transfers([loop]) if leaf.overlap is not Overlap.NONE)
 
 
-def _settled(leaf: Leaf, plan: MemoryPlan) -> Leaf:
-    """A tensor with one place in memory is exchanged just in time."""
-    if isinstance(leaf, HostLoad | HostStore) and plan.placements[leaf.tensor].places == 1:
-        return replace(leaf, overlap=Overlap.NONE)
+def _just_in_time(leaf: Leaf, plan: MemoryPlan) -> Leaf:
+    """``leaf``; a tensor with one place in memory is transferred just in time."""
+    for transfer in host_transfers([leaf]):
+        if plan.placements[transfer.tensor].places == 1:
+            return replace(transfer, overlap=Overlap.NONE)
     return leaf

@@ -11,7 +11,7 @@ from ipu_emu.cli.commands.model_options import ModelCommand, model_options, syst
 from ipu_emu.cli.output.printing import console, print_json, write
 
 if TYPE_CHECKING:
-    from ipu_emu.clock import Block
+    from ipu_emu.clock import TimelineSegment
 
 __all__ = ["clock"]
 
@@ -80,18 +80,18 @@ def clock(
         _print(asked.title, made, asked.samples, where.generation.clock)
 
 
-def _facts(made: Block, samples: int, hertz: float) -> dict[str, Any]:
+def _facts(made: TimelineSegment, samples: int, hertz: float) -> dict[str, Any]:
     return {
         "modelled_seconds": made.seconds,
         "modelled_cycles": round(made.seconds * hertz),
         "samples": samples,
         "samples_per_second": samples / made.seconds,
-        "busy_seconds_by_kind": {kind.value: seconds for kind, seconds in made.by_kind().items()},
+        "busy_seconds_by_kind": {kind.value: seconds for kind, seconds in made.by_category().items()},
         "busy_seconds_by_ipu": made.by_ipu(),
     }
 
 
-def _print(title: str, made: Block, samples: int, hertz: float) -> None:
+def _print(title: str, made: TimelineSegment, samples: int, hertz: float) -> None:
     from rich.table import Table
     from rich.text import Text
 
@@ -105,7 +105,7 @@ def _print(title: str, made: Block, samples: int, hertz: float) -> None:
     table.add_column("busy")
     for ipu in made.by_ipu():
         table.add_column(f"IPU {ipu}, ms", justify="right")
-    for kind, together in made.by_kind().items():
+    for kind, together in made.by_category().items():
         if together:
             table.add_row(kind.value, *(f"{made.busy[ipu, kind] * 1e3:,.3f}" for ipu in made.by_ipu()))
     table.add_row("share of the step", *(f"{busy / made.seconds:.1%}" for busy in made.by_ipu().values()))

@@ -11,7 +11,7 @@ from ipu_emu.graph import Role, Tensor
 from ipu_emu.program.executable import Executable
 from ipu_emu.program.footprint import Footprint, footprints
 from ipu_emu.program.instructions import leaves
-from ipu_emu.program.memory_plan import PERSISTENT, Life, MemoryPlan, ipu_of, is_off_chip
+from ipu_emu.program.memory_plan import PERSISTENT, Lifetime, MemoryPlan, ipu_of, is_off_chip
 
 __all__ = ["LIVE", "PARTS", "IpuMemory", "ipu_memories"]
 
@@ -85,7 +85,7 @@ def _variables(plan: MemoryPlan, ipu: int) -> Iterator[Tensor]:
             yield placement.tensor
 
 
-def _lives(plan: MemoryPlan, ipu: int) -> list[Life]:
+def _lives(plan: MemoryPlan, ipu: int) -> list[Lifetime]:
     """What comes and goes on an IPU."""
     return [life for life in plan.lives if ipu_of(life.region) == ipu and not is_off_chip(life.region)]
 

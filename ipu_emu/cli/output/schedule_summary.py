@@ -12,7 +12,7 @@ from ipu_emu.program.schedules import (
     Slot,
     Stage,
     Task,
-    Work,
+    TaskType,
     fifo_depth,
     schedule,
     scheduled_stages,
@@ -21,14 +21,14 @@ from ipu_emu.program.schedules import (
 __all__ = ["Pipeline", "ipu_name"]
 
 _MARKS = {
-    Work.FORWARD: "F",
-    Work.BACKWARD: "B",
-    Work.BOTH: "FB",
-    Work.RECOMPUTE: "r",
-    Work.LOAD: "L",
-    Work.STORE: "S",
+    TaskType.FORWARD: "F",
+    TaskType.BACKWARD: "B",
+    TaskType.BOTH: "FB",
+    TaskType.RECOMPUTE: "r",
+    TaskType.LOAD: "L",
+    TaskType.STORE: "S",
 }
-_COMPUTING = (Work.FORWARD, Work.BACKWARD, Work.BOTH)
+_COMPUTING = (TaskType.FORWARD, TaskType.BACKWARD, TaskType.BOTH)
 
 
 @dataclass(frozen=True)

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from gcl.drawing.canvas import FAINT, INK, MARGIN, WIDTH, Canvas
 from ipu_emu.cli.output.schedule_summary import Pipeline, ipu_name
-from ipu_emu.program.schedules import Work
+from ipu_emu.program.schedules import TaskType
 
 __all__ = ["svg"]
 
-_COLOURS = {Work.FORWARD: "#90caf9", Work.BACKWARD: "#a5d6a7", Work.BOTH: "#ce93d8", Work.RECOMPUTE: "#ffe082"}
-_COLOURS |= {Work.LOAD: "#80deea", Work.STORE: "#ffab91"}
+_COLOURS = {
+    TaskType.FORWARD: "#90caf9",
+    TaskType.BACKWARD: "#a5d6a7",
+    TaskType.BOTH: "#ce93d8",
+    TaskType.RECOMPUTE: "#ffe082",
+}
+_COLOURS |= {TaskType.LOAD: "#80deea", TaskType.STORE: "#ffab91"}
 _LABEL, _LINE = 80, 16
 
 

@@ -8,13 +8,18 @@ from rich.text import Text
 
 from ipu_emu.cli.output.schedule_summary import Pipeline, ipu_name
 from ipu_emu.cli.output.units import counted
-from ipu_emu.program.schedules import ALL_IPUS, Task, Work
+from ipu_emu.program.schedules import ALL_IPUS, Task, TaskType
 from ipu_emu.program.schedules.schedule_timing import Barrier, StageTimes, timing
 
 __all__ = ["text"]
 
-_STYLES = {Work.FORWARD: "blue", Work.BACKWARD: "green", Work.BOTH: "magenta", Work.RECOMPUTE: "yellow"}
-_STYLES |= {Work.LOAD: "cyan", Work.STORE: "cyan"}
+_STYLES = {
+    TaskType.FORWARD: "blue",
+    TaskType.BACKWARD: "green",
+    TaskType.BOTH: "magenta",
+    TaskType.RECOMPUTE: "yellow",
+}
+_STYLES |= {TaskType.LOAD: "cyan", TaskType.STORE: "cyan"}
 _BARRIERS = {
     Barrier.ONE: "all IPUs wait for each other after each slot",
     Barrier.HALVES: "all IPUs wait for each other after the forwards and after the backwards of a slot",
@@ -58,7 +63,7 @@ def _stages(pipeline: Pipeline) -> Table:
             (
                 s.index
                 for s in pipeline.stages[stage.index :]
-                if s.forward == stage.index and s.what is not Work.FORWARD
+                if s.forward == stage.index and s.what is not TaskType.FORWARD
             ),
             None,
         )

@@ -6,38 +6,38 @@ import json
 from pathlib import Path
 
 from gcl.drawing.canvas import FAINT, MARGIN, WIDTH, Canvas
-from ipu_emu.clock import Block, Kind, Span
+from ipu_emu.clock import CostCategory, Span, TimelineSegment
 from ipu_emu.errors import EmulatorError
-from ipu_emu.program.schedules import Work
+from ipu_emu.program.schedules import TaskType
 
 __all__ = ["written"]
 
 _COLOURS = {
-    Kind.COMPUTE: "#90caf9",
-    Kind.COPY: "#ffcc80",
-    Kind.STREAMING: "#d7ccc8",
-    Kind.HOST: "#b0bec5",
-    Kind.BESIDE: "#cfd8dc",
-    Kind.PREFETCH: "#dce775",
-    Kind.COLLECTIVE: "#ce93d8",
-    Kind.UPDATE: "#ef9a9a",
-    Work.FORWARD: "#64b5f6",
-    Work.BACKWARD: "#a5d6a7",
-    Work.BOTH: "#80cbc4",
+    CostCategory.COMPUTE: "#90caf9",
+    CostCategory.COPY: "#ffcc80",
+    CostCategory.STREAMING: "#d7ccc8",
+    CostCategory.HOST: "#b0bec5",
+    CostCategory.BESIDE: "#cfd8dc",
+    CostCategory.PREFETCH: "#dce775",
+    CostCategory.COLLECTIVE: "#ce93d8",
+    CostCategory.UPDATE: "#ef9a9a",
+    TaskType.FORWARD: "#64b5f6",
+    TaskType.BACKWARD: "#a5d6a7",
+    TaskType.BOTH: "#80cbc4",
 }
 _LABEL, _BAR, _MARKS = 70, 26, 6
 #: Boxes that are thinner are not drawn.
 _THIN = 0.2
 
 
-def written(path: Path, title: str, made: Block) -> bytes:
+def written(path: Path, title: str, made: TimelineSegment) -> bytes:
     """The bytes of a file of the kind that the name of ``path`` tells; raise EmulatorError for another."""
     if path.suffix not in _WRITERS:
         raise EmulatorError(f"--output {path}: timelines are .svg (a picture) or .json (a trace for Perfetto)")
     return _WRITERS[path.suffix](title, made).encode()
 
 
-def _svg(title: str, made: Block) -> str:
+def _svg(title: str, made: TimelineSegment) -> str:
     """A row per IPU, a box per instruction or task; a pointer on a box tells what it is."""
     canvas = Canvas()
     canvas.text(MARGIN, canvas.y + 12, f"{title}: modelled {made.seconds * 1e3:,.3f} ms", size=15, bold=True)
@@ -53,17 +53,17 @@ def _svg(title: str, made: Block) -> str:
             if span.ipu == ipu and span.seconds * scale > _THIN:
                 _box(canvas, span, scale)
         canvas.y += _BAR + 6
-    _legend(canvas, {span.kind for span in made.spans})
+    _legend(canvas, {span.category for span in made.spans})
     return canvas.document()
 
 
 def _box(canvas: Canvas, span: Span, scale: float) -> None:
     tip = f"{span.name}: {span.seconds * 1e6:,.2f} us from {span.start * 1e6:,.2f} us on"
     x, width = MARGIN + _LABEL + span.start * scale, max(span.seconds * scale - 0.3, _THIN)
-    canvas.box(x, canvas.y, width, _BAR, fill=_COLOURS[span.kind], title=tip, radius=0)
+    canvas.box(x, canvas.y, width, _BAR, fill=_COLOURS[span.category], title=tip, radius=0)
 
 
-def _legend(canvas: Canvas, kinds: set[Kind | Work]) -> None:
+def _legend(canvas: Canvas, kinds: set[CostCategory | TaskType]) -> None:
     canvas.y += 8
     for place, kind in enumerate(kind for kind in _COLOURS if kind in kinds):
         canvas.box(MARGIN + 160 * place, canvas.y, 12, 12, fill=_COLOURS[kind])
@@ -77,7 +77,7 @@ def _legend(canvas: Canvas, kinds: set[Kind | Work]) -> None:
     )
 
 
-def _trace(title: str, made: Block) -> str:
+def _trace(title: str, made: TimelineSegment) -> str:
     """Chrome's trace events: a thread per IPU, times in microseconds."""
     names = [
         {"name": "thread_name", "ph": "M", "pid": 0, "tid": ipu, "args": {"name": f"IPU {ipu} (modelled)"}}
@@ -86,7 +86,7 @@ def _trace(title: str, made: Block) -> str:
     spans = [
         {
             "name": span.name,
-            "cat": span.kind.value,
+            "cat": span.category.value,
             "ph": "X",
             "pid": 0,
             "tid": span.ipu,

@@ -19,35 +19,21 @@ from ipu_emu.compiler.memory.offloading import ActivationStorage
 from ipu_emu.compiler.step_graph import Gradient, Reduction
 from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import DType, Graph, Op, Phase, Place, Role, Shards, Tensor, dtype_named
-from ipu_emu.program import anchors, instructions, leaf_instructions
+from ipu_emu.program.anchors import Anchor, Return, StepShape
 from ipu_emu.program.executable import Executable
-from ipu_emu.program.memory_plan import Life, MemoryPlan, Placement
+from ipu_emu.program.instructions import INSTRUCTIONS, Counter, Overlap, PipelineStage
+from ipu_emu.program.memory_plan import Lifetime, MemoryPlan, Placement
 
 __all__ = ["Decoder", "Encoder"]
 
-_LISTED = [
-    Graph,
-    Op,
-    Tensor,
-    Phase,
-    Place,
-    Role,
-    Shards,
-    Executable,
-    Life,
-    MemoryPlan,
-    Placement,
-    Gradient,
-    Reduction,
-    Recomputation,
-    ActivationStorage,
-]
-
-
-def _classes() -> dict[str, type]:
-    found = [*_LISTED, *vars(instructions).values(), *vars(leaf_instructions).values(), *vars(anchors).values()]
-    kinds = [c for c in found if isinstance(c, type) and (is_dataclass(c) or issubclass(c, Enum))]
-    return {c.__name__: c for c in kinds}
+#: The classes that may be written and made again.
+_LISTED: tuple[tuple[type, ...], ...] = (
+    (Graph, Op, Tensor, Phase, Place, Role, Shards),
+    (Executable, Lifetime, MemoryPlan, Placement, Anchor, Return, StepShape),
+    (*INSTRUCTIONS, Counter, Overlap, PipelineStage),
+    (Gradient, Reduction, Recomputation, ActivationStorage),
+)
+_CLASSES = {cls.__name__: cls for group in _LISTED for cls in group}
 
 
 #: What msgpack writes as it is.
@@ -103,12 +89,11 @@ class Decoder:
 
     def __init__(self, blob: Callable[[int], memoryview]) -> None:
         self.blob = blob
-        self.classes = _classes()
         self.kinds: dict[str, Callable[..., Any]] = {
             "array": self._array,
             "dtype": dtype_named,
             "enum": self._enum,
-            "made": lambda name, values: self.classes[name](*self._list(values)),
+            "made": lambda name, values: _CLASSES[name](*self._list(values)),
             "dict": lambda items: {self.decode(k): self.decode(v) for k, v in items},
             "list": self._list,
             "tuple": lambda items: tuple(self._list(items)),
@@ -126,7 +111,7 @@ class Decoder:
         return np.frombuffer(self.blob(number), np.dtype(dtype)).reshape(shape)
 
     def _enum(self, name: str, member: str) -> Any:
-        members: Any = self.classes[name]
+        members: Any = _CLASSES[name]
         return members[member]
 
     def _list(self, items: list[Any]) -> list[Any]:

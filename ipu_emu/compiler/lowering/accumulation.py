@@ -16,13 +16,12 @@ from dataclasses import replace
 import numpy as np
 
 from ipu_emu.compiler.lowering.pipelining import Stages
-from ipu_emu.compiler.placement.ipu_copies import original_of
 from ipu_emu.compiler.step_graph import Gradient
-from ipu_emu.graph import Graph, Op, Place, Role, Tensor
+from ipu_emu.graph import Graph, Op, Place, Role, Tensor, id_on_ipu, original_of
 from ipu_emu.graph.dtype import FLOAT
 from ipu_emu.ops.communication.memory_copy_ops import REMOTE_LOAD, REMOTE_UPDATE
 from ipu_emu.ops.random.counter_rng import RNG_KEY, STREAM_ID, stream_id_of
-from ipu_emu.program.leaf_instructions import AccumulateGradient, CountMicroBatch, Leaf, RemoteLoad, RemoteStore
+from ipu_emu.program.instructions import AccumulateGradient, CountMicroBatch, Leaf, RemoteLoad, RemoteStore
 
 __all__ = ["Accumulation"]
 
@@ -87,7 +86,7 @@ class Accumulation:
     def counter(self, ipu: int) -> CountMicroBatch:
         """The weights of a running mean on one IPU."""
         if ipu not in self.counters:
-            keep, take = (f"{id}/ipu{ipu}" if ipu else id for id in (_KEEP, _TAKE))
+            keep, take = (id_on_ipu(id, ipu) if ipu else id for id in (_KEEP, _TAKE))
             for id in (keep, take):
                 self.graph.tensors[id] = Tensor(id, FLOAT, (), Role.SCALAR)
                 self.graph.data[id] = np.zeros((), np.float32)

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from ipu_emu.graph import Tensor
-from ipu_emu.program.instructions import Instruction, Pipeline, Preload, Repeat
-from ipu_emu.program.io_overlap import Overlap
-from ipu_emu.program.leaf_instructions import HostLoad, HostStore
+from ipu_emu.program.instructions import HostLoad, Instruction, Overlap
 
 __all__ = ["Streams", "without_streams"]
 
@@ -32,18 +30,5 @@ class Streams:
 def without_streams(program: Sequence[Instruction]) -> Iterator[Instruction]:
     """All instructions but those of host I/O."""
     for part in program:
-        if isinstance(part, Repeat):
-            yield replace(part, body=tuple(without_streams(part.body)))
-        elif isinstance(part, Preload):
-            yield replace(part, body=tuple(leaf for leaf in part.body if not _is_stream(leaf)))
-        elif isinstance(part, Pipeline):
-            bodies = [tuple(leaf for leaf in stage.body if not _is_stream(leaf)) for stage in part.stages]
-            yield replace(
-                part, stages=tuple(replace(s, body=body) for s, body in zip(part.stages, bodies, strict=True))
-            )
-        elif not _is_stream(part):
-            yield part
-
-
-def _is_stream(part: Instruction) -> bool:
-    return isinstance(part, HostLoad | HostStore)
+        if not part.is_host_io:
+            yield part.with_bodies([tuple(without_streams(body)) for body in part.bodies])

@@ -12,29 +12,35 @@ store to the one that makes it. A backward op runs in the scheduled stage that m
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import Graph, Op, Phase
 from ipu_emu.ops import TABLE
-from ipu_emu.program.instructions import Counter, Pipeline, PipelineStage
-from ipu_emu.program.leaf_instructions import (
+from ipu_emu.program.instructions import (
     AccumulateAnchor,
-    AccumulateGradient,
+    Accumulation,
     AllReduce,
+    Counter,
     CountMicroBatch,
     DrawKey,
     HostLoad,
     HostStore,
+    Instruction,
     Leaf,
-    ops_of,
+    OpInstruction,
+    Pipeline,
+    PipelineStage,
+    ShardCollectives,
+    row,
 )
 from ipu_emu.program.schedules import schedule
 from ipu_emu.program.schedules.schedule_table import scheduled_stages
 
-__all__ = ["Pipelining", "Stages"]
+__all__ = ["STAGES", "Pipelining", "Stages"]
 
 #: The stage of an update that depends on no stage.
 _ANY = -1
@@ -187,33 +193,59 @@ class _Distribution:
         self.made: dict[str, int] = dict(by_output)
         self.read: dict[str, set[int]] = {}
         for leaf in leaves:
-            for op in () if isinstance(leaf, AccumulateAnchor) else ops_of(leaf):
-                number = self.number(leaf)
+            for op in () if type(leaf) is AccumulateAnchor else leaf.ops:
+                (number,) = self.stages(leaf)
                 changed = (op.inputs[index] for _, index in TABLE.in_place(op))
                 self.made |= dict.fromkeys([*op.outputs, *changed], number)
                 for id in op.reads:
                     self.read.setdefault(id, set()).add(number)
 
     def numbers(self) -> Iterator[Iterable[int]]:
-        for leaf in self.leaves:
-            if isinstance(leaf, DrawKey | CountMicroBatch):
-                yield sorted(self.read.get(leaf.tensor if isinstance(leaf, DrawKey) else leaf.keep, ()))
-            else:
-                yield [self.number(leaf)]
+        """The stages of each instruction."""
+        return map(self.stages, self.leaves)
 
-    def number(self, leaf: Leaf) -> int:
-        """The stage of an instruction that only one runs."""
-        if isinstance(leaf, HostLoad):
-            return min(self.read.get(leaf.tensor, {0}))
-        if isinstance(leaf, HostStore):
-            return self.where(leaf.tensor)
-        if isinstance(leaf, AllReduce):
-            return self.reduced[leaf.bucket]
-        op = ops_of(leaf)[0]
-        if isinstance(leaf, AccumulateGradient | AccumulateAnchor):
-            return self.where(op.inputs[1])
-        return self.where(op.outputs[0] if op.outputs[0] in self.made else op.inputs[0])
+    def stages(self, leaf: Leaf) -> Iterable[int]:
+        """The stages that run an instruction."""
+        return row(STAGES, type(leaf))(self, leaf)
 
     def where(self, id: str) -> int:
         """The stage that makes or changes ``id`` last, or reads it first."""
         return self.made.get(id, min(self.read.get(id, {0})))
+
+    def of_load(self, leaf: HostLoad) -> Iterable[int]:
+        """The first stage that reads it."""
+        return [min(self.read.get(leaf.tensor, {0}))]
+
+    def of_store(self, leaf: HostStore) -> Iterable[int]:
+        return [self.where(leaf.tensor)]
+
+    def of_reduction(self, leaf: AllReduce) -> Iterable[int]:
+        return [self.reduced[leaf.bucket]]
+
+    def of_accumulation(self, leaf: Accumulation) -> Iterable[int]:
+        """The stage that makes what is added."""
+        return [self.where(leaf.first.inputs[1])]
+
+    def of_op(self, leaf: Leaf) -> Iterable[int]:
+        """The stage of its output, or where that is not known of its input."""
+        op = leaf.ops[0]
+        return [self.where(op.outputs[0] if op.outputs[0] in self.made else op.inputs[0])]
+
+    def of_key(self, leaf: DrawKey) -> Iterable[int]:
+        return sorted(self.read.get(leaf.tensor, ()))
+
+    def of_count(self, leaf: CountMicroBatch) -> Iterable[int]:
+        return sorted(self.read.get(leaf.keep, ()))
+
+
+#: The stages that run each instruction of a micro-batch: every stage that reads a scalar sets it.
+STAGES: dict[type[Instruction], Callable[[_Distribution, Any], Iterable[int]]] = {
+    HostLoad: _Distribution.of_load,
+    HostStore: _Distribution.of_store,
+    OpInstruction: _Distribution.of_op,
+    ShardCollectives: _Distribution.of_op,
+    AllReduce: _Distribution.of_reduction,
+    Accumulation: _Distribution.of_accumulation,
+    DrawKey: _Distribution.of_key,
+    CountMicroBatch: _Distribution.of_count,
+}

@@ -28,10 +28,10 @@ from ipu_emu.compiler.memory.input_staging import stage_inputs
 from ipu_emu.compiler.memory.loop_bodies import plan_bodies
 from ipu_emu.compiler.memory.offloading import ActivationStorage, offload_activations
 from ipu_emu.compiler.memory.planner import plan_memory
-from ipu_emu.compiler.placement.ipu_copies import COPY, insert_ipu_copies, original_of
+from ipu_emu.compiler.placement.ipu_copies import COPY, insert_ipu_copies
 from ipu_emu.compiler.placement.tensor_places import tensor_places
 from ipu_emu.compiler.step_graph import Gradient, Reduction
-from ipu_emu.graph import Graph, Op, Phase, Place, Role, Tensor
+from ipu_emu.graph import Graph, Op, Phase, Place, Role, Tensor, original_of
 from ipu_emu.ops.communication.collective_ops import is_replica_collective
 from ipu_emu.ops.communication.memory_copy_ops import REMOTE_LOAD, REMOTE_STORE, REMOTE_UPDATE
 from ipu_emu.ops.communication.shard_ops import is_shard_collective
@@ -39,20 +39,22 @@ from ipu_emu.ops.random.counter_rng import RNG_KEY, SHARED_RNG_KEY
 from ipu_emu.program.anchors import Anchor, Return, StepShape
 from ipu_emu.program.buckets import Bucket, buckets_of
 from ipu_emu.program.executable import Executable
-from ipu_emu.program.instructions import Counter, Instruction, Repeat
-from ipu_emu.program.io_overlap import Overlap
-from ipu_emu.program.leaf_instructions import (
+from ipu_emu.program.instructions import (
     AccumulateAnchor,
     AllReduce,
     Collective,
     Compute,
+    Counter,
     DrawKey,
     HostStore,
+    Instruction,
     IpuCopy,
     Leaf,
+    Overlap,
     RemoteLoad,
     RemoteStore,
-    ShardExchange,
+    Repeat,
+    ShardCollectives,
     WeightUpdate,
 )
 from ipu_emu.program.memory_layout import aligned
@@ -195,7 +197,7 @@ class _Lowering:
         return (batches, *end)
 
     def update(self, ops: tuple[Op, ...]) -> list[Leaf]:
-        """What an op of the update phase does, or several that go together."""
+        """What an op of the update phase does, or several that go merge_collectives."""
         if not is_remote_load(ops[0], self.remote):
             return [_instruction(ops)]
         room = self.room(self.graph.tensor(ops[0].outputs[0]), ops[0].place.ipu)
@@ -296,7 +298,7 @@ def _instruction(ops: tuple[Op, ...]) -> Leaf:
     """The instruction that runs an op, or several that are one collective."""
     op = ops[0]
     if is_shard_collective(op):
-        return ShardExchange(ops)
+        return ShardCollectives(ops)
     if op.type in _COPIES:
         return _COPIES[op.type](op)
     if is_replica_collective(op):

@@ -16,8 +16,7 @@ from itertools import pairwise
 
 from ipu_emu.graph import Graph, Phase, Role
 from ipu_emu.ops.communication.memory_copy_ops import REMOTE_UPDATE
-from ipu_emu.program.instructions import Instruction, Preload
-from ipu_emu.program.leaf_instructions import Leaf, RemoteLoad, ops_of
+from ipu_emu.program.instructions import Instruction, Leaf, Preload, RemoteLoad, of_type
 
 __all__ = ["preloaded"]
 
@@ -37,9 +36,7 @@ def preloaded(graph: Graph, leaves: Sequence[Leaf]) -> Iterator[Instruction]:
 
 
 def _loads(run: Sequence[Leaf], weights: Collection[str]) -> Iterator[RemoteLoad]:
-    for leaf in run:
-        if isinstance(leaf, RemoteLoad) and leaf.op.inputs[0] in weights:
-            yield leaf
+    yield from (leaf for leaf in of_type(run, RemoteLoad) if leaf.op.inputs[0] in weights)
 
 
 def _runs(leaves: Sequence[Leaf]) -> Iterator[list[Leaf]]:
@@ -47,7 +44,7 @@ def _runs(leaves: Sequence[Leaf]) -> Iterator[list[Leaf]]:
     run: list[Leaf] = []
     last: int | None = None
     for leaf in leaves:
-        ops = ops_of(leaf)
+        ops = leaf.ops
         ipu = ops[0].place.ipu if ops else last
         if run and None not in (ipu, last) and ipu != last:
             yield run

@@ -12,7 +12,7 @@ from ipu_emu.compiler.fusion.elementwise_fusion import fuse
 from ipu_emu.compiler.memory.planner import plan_memory
 from ipu_emu.graph import Graph, Op
 from ipu_emu.ops.control.loop_and_while import BODY_MEMORY_PLAN, WHILE
-from ipu_emu.program.leaf_instructions import Compute
+from ipu_emu.program.instructions import Compute
 from ipu_emu.program.storage_order import batch_innermost
 
 __all__ = ["plan_bodies"]

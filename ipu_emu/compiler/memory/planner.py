@@ -6,7 +6,7 @@ stage lives as long as the pipeline runs, and has as many places as micro-batche
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -16,28 +16,40 @@ from ipu_emu.graph import Graph, Role
 from ipu_emu.graph.dtype import FLOAT
 from ipu_emu.ops import TABLE
 from ipu_emu.ops.communication.shard_ops import collective_bytes
-from ipu_emu.program.buckets import Bucket, room_of
-from ipu_emu.program.instructions import Instruction, Pipeline, Repeat, leaves
-from ipu_emu.program.leaf_instructions import AllReduce, HostLoad, HostStore, IpuCopy, ShardExchange, ops_of, touched
-from ipu_emu.program.memory_layout import ALIGNMENT, Block, aligned, lay_out
+from ipu_emu.program.buckets import Bucket, workspace_of
+from ipu_emu.program.instructions import (
+    AllReduce,
+    HostLoad,
+    HostStore,
+    Instruction,
+    IpuCopy,
+    Leaf,
+    Pipeline,
+    ShardCollectives,
+    leaves,
+    of_type,
+    row,
+    walk,
+)
+from ipu_emu.program.memory_layout import ALIGNMENT, MemoryBlock, aligned, lay_out
 from ipu_emu.program.memory_plan import (
     PERSISTENT,
     STREAMED,
     STREAMING,
     TRANSIENT,
-    Life,
+    Lifetime,
     MemoryPlan,
     Placement,
-    clash,
     is_shared,
     node_in,
+    overlap_of,
     region_of,
     scratch_key,
 )
-from ipu_emu.program.overlapped_loops import exchanged_beside
+from ipu_emu.program.overlapped_loops import overlapped_io
 from ipu_emu.program.scratch import scratch_of
 
-__all__ = ["plan_memory"]
+__all__ = ["STASH_USERS", "plan_memory"]
 
 
 def plan_memory(
@@ -81,7 +93,7 @@ class _Planner:
         self.make_rooms()
         self.offsets = self.in_rooms(rooms)
         self.scratch: dict[str, tuple[int, ...]] = {}
-        self.lives: tuple[Life, ...] = ()
+        self.lives: tuple[Lifetime, ...] = ()
 
     def plan(self) -> MemoryPlan:
         for id, region in self.fixed.items():
@@ -101,19 +113,18 @@ class _Planner:
 
     def make_rooms(self) -> None:
         """Memory in which collectives of shards exchange; those of one IPU use it in turn."""
-        for leaf in self.program:
-            if isinstance(leaf, ShardExchange):
-                region = room_of(leaf.ops[0]).region
-                nbytes = sum(collective_bytes(node_in(self.graph, op)) for op in leaf.ops)
-                self.sizes[region] = max(self.sizes.get(region, 0), nbytes)
+        for leaf in of_type(self.program, ShardCollectives):
+            region = workspace_of(leaf.ops[0]).region
+            nbytes = sum(collective_bytes(node_in(self.graph, op)) for op in leaf.ops)
+            self.sizes[region] = max(self.sizes.get(region, 0), nbytes)
 
     def make_wide_rooms(self) -> None:
         """Memory in which buckets of FLOAT16 are reduced in FLOAT."""
-        for leaf in self.program:
-            if isinstance(leaf, AllReduce) and leaf.rounded:
+        for leaf in of_type(self.program, AllReduce):
+            if leaf.rounded:
                 bucket = Bucket.named(leaf.bucket)
                 nbytes = self.sizes[leaf.bucket] // bucket.dtype.itemsize * FLOAT.itemsize
-                self.sizes[bucket.room.region] = max(self.sizes.get(bucket.room.region, 0), nbytes)
+                self.sizes[bucket.workspace.region] = max(self.sizes.get(bucket.workspace.region, 0), nbytes)
 
     def in_rooms(self, rooms: Mapping[str, tuple[str, int]]) -> dict[str, int]:
         """The offsets of tensors that use a region in turn."""
@@ -124,7 +135,7 @@ class _Planner:
 
     def find_homes(self, fixed: set[str]) -> None:
         for leaf in self.program:
-            for op in ops_of(leaf):
+            for op in leaf.ops:
                 entry = TABLE[op]
                 for output, index in TABLE.in_place(op):
                     if output != op.inputs[index]:
@@ -147,8 +158,8 @@ class _Planner:
         """Where the ops are that use a tensor; what is copied to another IPU does not live there."""
         found: dict[str, int] = {}
         for leaf in self.program:
-            for op in ops_of(leaf):
-                for id in (*(() if isinstance(leaf, IpuCopy) else op.reads), *op.outputs):
+            for op in leaf.ops:
+                for id in (*(() if type(leaf) is IpuCopy else op.reads), *op.outputs):
                     found[self.root(id)] = op.place.ipu
         return found
 
@@ -168,31 +179,33 @@ class _Planner:
         """Largest first, each at the lowest offset where nothing that lives at the same time lies."""
         for region, wanted in self.lifetimes().items():
             self.sizes[region] = lay_out(wanted)
-            self.lives += tuple(Life(b.label, b.offset, b.size, b.first, b.last, region) for b in wanted if b.size)
+            self.lives += tuple(
+                Lifetime(b.label, b.offset, b.size, b.first, b.last, region) for b in wanted if b.size
+            )
             for block in wanted:
                 if block.part is None:
                     self.offsets[block.name] = block.offset
                 else:
                     self.scratch[block.name] = (*self.scratch.get(block.name, ()), block.offset)
-        both = clash(self.lives)
+        both = overlap_of(self.lives)
         if both:
             raise InternalError(f"the memory plan gives {both[0]} and {both[1]} one place at one time")
 
-    def lifetimes(self) -> dict[str, list[Block]]:
+    def lifetimes(self) -> dict[str, list[MemoryBlock]]:
         """Blocks by region."""
-        blocks: dict[str, Block] = {}
-        scratch: dict[tuple[str, int], tuple[str, Block]] = {}
+        blocks: dict[str, MemoryBlock] = {}
+        scratch: dict[tuple[str, int], tuple[str, MemoryBlock]] = {}
         for time, leaf in enumerate(self.program):
-            for root in map(self.root, touched(leaf)):
+            for root in map(self.root, leaf.tensors):
                 if root not in self.fixed:
                     first, last = self.stashes.lives.get(root, (time, time))
                     size = self.stashes.places.get(root, 1) * aligned(self.graph.tensor(root).nbytes)
-                    blocks.setdefault(root, Block(root, None, size, first)).last = last
-            for op in ops_of(leaf):
+                    blocks.setdefault(root, MemoryBlock(root, None, size, first)).last = last
+            for op in leaf.ops:
                 key, region = scratch_key(op), region_of(TRANSIENT, op.place.ipu)
                 for part, nelms in enumerate(scratch_of(node_in(self.graph, op)).sizes):
-                    scratch[key, part] = region, Block(key, part, aligned(4 * nelms), time, time)
-        found: dict[str, list[Block]] = {region: [] for region in self.sizes if is_shared(region)}
+                    scratch[key, part] = region, MemoryBlock(key, part, aligned(4 * nelms), time, time)
+        found: dict[str, list[MemoryBlock]] = {region: [] for region in self.sizes if is_shared(region)}
         for region, block in (*((self.region(root), block) for root, block in blocks.items()), *scratch.values()):
             found.setdefault(region, []).append(block)
         return found
@@ -200,10 +213,12 @@ class _Planner:
     def find_stashes(self, program: Sequence[Instruction]) -> Stashes:
         """What is kept from one stage to another, or for the host while other micro-batches compute."""
         found = Stashes({}, {})
-        for start, part in _numbered(program, 0):
-            if isinstance(part, Pipeline):
-                self.find_kept(start, part, found)
+        start = 0
+        for part in walk(program):
+            for pipeline in of_type([part], Pipeline):
+                self.find_kept(start, pipeline, found)
             self.find_overlapped(start, part, found)
+            start += len(of_type([part], Leaf))
         return found
 
     def find_kept(self, start: int, pipeline: Pipeline, found: Stashes) -> None:
@@ -217,10 +232,7 @@ class _Planner:
     def find_overlapped(self, start: int, loop: Instruction, found: Stashes) -> None:
         """What the host exchanges beside compute: a place more for a store, and for each load ahead."""
         end = start + sum(1 for _ in leaves([loop])) - 1
-        more = {
-            (self.root(leaf.tensor), type(leaf)): leaf.ahead if isinstance(leaf, HostLoad) else 1
-            for leaf in exchanged_beside(loop)
-        }
+        more = {(self.root(leaf.tensor), type(leaf)): leaf.spare_places for leaf in overlapped_io(loop)}
         for (root, _), places in more.items():
             if root not in self.fixed:
                 found.lives[root] = (start, end)
@@ -230,9 +242,9 @@ class _Planner:
         found: dict[str, set[Access]] = {}
         for number, stage in enumerate(pipeline.stages):
             for leaf in stage.body:
-                for id in touched(leaf):
-                    elsewhere = isinstance(leaf, IpuCopy) and self.ipus.get(self.root(id), 0) != stage.ipu
-                    user = StashUser.OTHER if elsewhere else _HOST.get(type(leaf), StashUser.STAGE)
+                for id in leaf.tensors:
+                    elsewhere = self.ipus.get(self.root(id), 0) != stage.ipu
+                    user = row(STASH_USERS, type(leaf))[elsewhere]
                     found.setdefault(self.root(id), set()).add(Access(number, user))
         return found
 
@@ -245,13 +257,10 @@ class Stashes:
     places: dict[str, int]
 
 
-_HOST = {HostLoad: StashUser.LOAD, HostStore: StashUser.STORE}
-
-
-def _numbered(program: Sequence[Instruction], start: int) -> Iterator[tuple[int, Instruction]]:
-    """All instructions, loops and pipelines included, each with the number of leaves before it."""
-    for instruction in program:
-        yield start, instruction
-        if isinstance(instruction, Repeat):
-            yield from _numbered(instruction.body, start)
-        start += sum(1 for _ in leaves([instruction]))
+#: Who uses a tensor for an instruction of a stage: one on the IPU of the stage, and one on another.
+STASH_USERS: dict[type[Instruction], tuple[StashUser, StashUser]] = {
+    Leaf: (StashUser.STAGE, StashUser.STAGE),
+    IpuCopy: (StashUser.STAGE, StashUser.OTHER),
+    HostLoad: (StashUser.LOAD, StashUser.LOAD),
+    HostStore: (StashUser.STORE, StashUser.STORE),
+}

@@ -1,4 +1,4 @@
-"""Exchange: what an op reads on another IPU than it lives on is copied there, once for each destination.
+"""Copies between IPUs: what an op reads from another IPU is copied to its own, once for each destination.
 
     IPU 0   y = Gemm(x, w)                             IPU 0   y = Gemm(x, w)
     IPU 1   z = Relu(y)             ->                 IPU 1   y/ipu1 = IpuCopy(y)
@@ -16,14 +16,13 @@ from dataclasses import replace
 
 from ipu_emu.compiler.placement.tensor_places import tensor_places
 from ipu_emu.errors import EmulatorError
-from ipu_emu.graph import Graph, Op, Phase, Place, Role
+from ipu_emu.graph import Graph, Op, Phase, Place, Role, id_on_ipu
 from ipu_emu.ops import TABLE
 
-__all__ = ["COPY", "insert_ipu_copies", "original_of"]
+__all__ = ["COPY", "insert_ipu_copies"]
 
 #: The op that copies between IPUs.
 COPY = "IpuCopy"
-_SUFFIX = "/ipu"
 
 
 def insert_ipu_copies(graph: Graph, stage_of: Callable[[Op], int], totals: Mapping[str, str]) -> None:
@@ -33,11 +32,6 @@ def insert_ipu_copies(graph: Graph, stage_of: Callable[[Op], int], totals: Mappi
         living = tensor_places(graph, stage_of)
         living |= {total: living[part] for total, part in totals.items()}
         _IpuCopies(graph, living).run()
-
-
-def original_of(id: str) -> str:
-    """The id that a scalar has on the IPU where it is read first."""
-    return id.partition(_SUFFIX)[0]
 
 
 class _IpuCopies:
@@ -61,7 +55,7 @@ class _IpuCopies:
         everywhere = tensor.role in (Role.CONSTANT, Role.SCALAR)
         key = (id, op.place.ipu, op.phase is Phase.UPDATE and not everywhere)
         if key not in self.copies:
-            self.copies[key] = copy = self.graph.unused(f"{id}{_SUFFIX}{op.place.ipu}")
+            self.copies[key] = copy = self.graph.unused(id_on_ipu(id, op.place.ipu))
             role = tensor.role if everywhere else Role.COMPUTED
             self.graph.add(replace(tensor, id=copy, role=role), self.graph.data[id] if everywhere else None)
             if not everywhere:

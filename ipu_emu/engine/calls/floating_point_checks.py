@@ -1,9 +1,9 @@
-"""Exceptions of floating-point arithmetic, for sessions that ask for them (enableFloatingPointChecks).
+"""Floating-point checks: errors where arithmetic makes NaN or infinity, for enableFloatingPointChecks.
 
     NaN made of operands without any                 invalid operation
     infinity made of finite operands                 division by zero, or overflow
 
-They are found in the results of an op, so that they depend neither on how a kernel computes nor on the machine.
+The results of an op are checked, so that the errors depend neither on how a kernel computes nor on the machine.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from numpy.typing import NDArray
 from ipu_emu.errors import ApplicationRuntimeError
 from ipu_emu.ops import Call
 
-__all__ = ["watched"]
+__all__ = ["with_floating_point_check"]
 
 _Arrays = Sequence[NDArray[Any] | None]
 
 
-def watched(label: str, step: Call, inputs: _Arrays, outputs: _Arrays) -> Call:
-    """``step``, which reads ``inputs`` and makes ``outputs``; raises where it makes what no finite number is."""
+def with_floating_point_check(label: str, step: Call, inputs: _Arrays, outputs: _Arrays) -> Call:
+    """``step``, which reads ``inputs`` and writes ``outputs``; raises ApplicationRuntimeError as listed above."""
 
     def run() -> None:
         had_nan, had_infinity = _found(inputs)

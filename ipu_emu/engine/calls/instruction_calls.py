@@ -1,4 +1,8 @@
-"""Binding: instructions as prepared calls on the memory of the replicas."""
+"""Binder: makes prepared calls of instructions, on the memory of the local replicas.
+
+Host I/O and collectives concern all local replicas at once: one call. Anything else is done by each replica alone: a
+list of calls for each. ``CALLS`` has a row for every instruction: what its time counts as, and what makes its calls.
+"""
 
 from __future__ import annotations
 
@@ -9,41 +13,41 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ipu_emu.engine.calls.floating_point_checks import watched
-from ipu_emu.engine.calls.op_calls import bind
-from ipu_emu.engine.calls.step_counters import Counts
-from ipu_emu.engine.calls.wall_time import Kind
+from ipu_emu.engine.calls.floating_point_checks import with_floating_point_check
+from ipu_emu.engine.calls.op_calls import op_calls
+from ipu_emu.engine.calls.step_counters import StepCounters
+from ipu_emu.engine.calls.wall_time import WallCategory
 from ipu_emu.engine.replicas.buffers import Buffers
 from ipu_emu.engine.replicas.local_replicas import Replicas
-from ipu_emu.engine.replicas.rounded_reduction import Sum, rounded, wide_room
-from ipu_emu.engine.replicas.shard_collectives import Member, exchange
+from ipu_emu.engine.replicas.rounded_reduction import RoundedSum, float_view, rounded_reduction
+from ipu_emu.engine.replicas.shard_collectives import CollectiveMember, shard_collective_call
 from ipu_emu.graph import Op
 from ipu_emu.ops import Call
 from ipu_emu.ops.core.call_chain import call_chain
-from ipu_emu.program.buckets import Bucket, room_of
+from ipu_emu.program.buckets import Bucket, workspace_of
 from ipu_emu.program.executable import Executable
-from ipu_emu.program.leaf_instructions import (
+from ipu_emu.program.instructions import (
     AccumulateAnchor,
     AccumulateGradient,
     AllReduce,
     Collective,
-    Compute,
     CountMicroBatch,
     DrawKey,
     HostLoad,
     HostStore,
-    IpuCopy,
+    Instruction,
     Leaf,
-    RemoteLoad,
-    RemoteStore,
-    ShardExchange,
-    WeightUpdate,
+    OpInstruction,
+    ShardCollectives,
+    row,
 )
 
-__all__ = ["Binder", "Feed", "Host", "kind_of"]
+__all__ = ["CALLS", "Binder", "HostPosition", "StepFeedProtocol", "category_of"]
+
+_Arrays = Sequence[NDArray[Any]]
 
 
-class Feed(Protocol):
+class StepFeedProtocol(Protocol):
     """The host's side of a step."""
 
     def read(self, id: str) -> NDArray[Any]:
@@ -54,20 +58,23 @@ class Feed(Protocol):
 
 
 @dataclass
-class Host:
-    """The feed of the current step, and where the host is in it."""
+class HostPosition:
+    """The feed of the current step, and the micro-batch that the host is at."""
 
-    feed: Feed | None = None
-    counts: Counts = field(default_factory=Counts)
+    feed: StepFeedProtocol | None = None
+    counters: StepCounters = field(default_factory=StepCounters)
 
     @property
-    def current(self) -> Feed:
+    def current(self) -> StepFeedProtocol:
         assert self.feed is not None
         return self.feed
 
 
 class Binder:
-    """Makes the calls; ``buckets`` have a row for each of the local replicas, whose memory ``buffers`` is."""
+    """Makes the calls; ``buckets`` have a row for each of the local replicas, whose memory ``buffers`` is.
+
+    Tensors with several places in memory are used in that of ``micro_batch``.
+    """
 
     def __init__(
         self,
@@ -75,91 +82,113 @@ class Binder:
         replicas: Replicas,
         buffers: Sequence[Buffers],
         buckets: dict[str, NDArray[Any]],
-        host: Host,
+        host: HostPosition,
         *,
         watch: bool = False,
     ) -> None:
         self.executable, self.replicas, self.buffers, self.buckets = executable, replicas, buffers, buckets
         self.host, self.watch = host, watch
 
-    def shared(self, leaf: Leaf, counts: Counts, turn: int = 0) -> Call:
-        """What concerns all replicas at once: host and collective instructions."""
-        if isinstance(leaf, HostLoad):
-            return self._load(leaf, turn)
-        if isinstance(leaf, HostStore):
-            return self._store(leaf, counts, turn)
-        if isinstance(leaf, Collective):
-            return self._collective(leaf.op, turn)
-        if isinstance(leaf, ShardExchange):
-            return self._exchange(leaf.ops, turn)
-        assert isinstance(leaf, AllReduce)
-        bucket = self.buckets[leaf.bucket]
-        step = self._reduction(leaf, counts)
-        return watched("the reduction of gradients", step, [bucket], [bucket]) if self.watch else step
+    def shared(self, leaf: Leaf, counters: StepCounters, micro_batch: int = 0) -> Call:
+        """The call of an instruction that concerns all replicas at once."""
+        step: Call = _row(leaf).bind(self, leaf, counters, micro_batch)
+        return step
 
-    def _reduction(self, leaf: AllReduce, counts: Counts) -> Call:
-        kind, bucket = Bucket.named(leaf.bucket), self.buckets[leaf.bucket]
-        if not leaf.rounded:
-            return self.replicas.all_reduce(kind, bucket, leaf.operator)
-        wide = wide_room(self.buckets[kind.room.region], bucket)
-        reduce = self.replicas.all_reduce(kind, wide, leaf.operator)
-        placed = [(self.executable.plan.placements[id], name) for id, name in leaf.rounded]
-        sums = [Sum(one.offset_of(0) // bucket.itemsize, one.tensor.nelms, name) for one, name in placed]
-        factor = self.executable.step.accumulation
-        return rounded(
-            bucket, wide, reduce, sums, lambda: (counts.seed, 0, counts.step, (counts.batch + 1) * factor - 1)
-        )
+    def local(self, leaf: Leaf, replica: int, counters: StepCounters, micro_batch: int = 0) -> list[Call]:
+        """The calls of an instruction that each replica does alone."""
+        steps: list[Call] = _row(leaf).bind(self, leaf, replica, counters, micro_batch)
+        return steps
 
-    def local(self, leaf: Leaf, replica: int, counts: Counts, turn: int = 0) -> list[Call]:
-        """What each replica does alone."""
-        graph, buffers = self.executable.graph, self.buffers[replica]
-        if isinstance(leaf, Compute | IpuCopy | RemoteLoad | RemoteStore | WeightUpdate):
-            return bind(graph, leaf.op, buffers, turn, watch=self.watch)
-        if isinstance(leaf, CountMicroBatch):
-            return [_running_mean(buffers.arrays[leaf.keep], buffers.arrays[leaf.take], counts)]
-        if isinstance(leaf, DrawKey):
-            return [self._key(leaf, replica, counts)]
-        assert isinstance(leaf, AccumulateGradient | AccumulateAnchor)
-        first, others = (
-            call_chain(*bind(graph, op, buffers, turn, watch=self.watch)) for op in (leaf.first, leaf.others)
-        )
-        if isinstance(leaf, AccumulateGradient):
-            return [lambda: others() if counts.micro_batch else first()]
-        return [lambda: others() if counts.micro_batch or counts.batch else first()]
+    # What each replica does alone
 
-    def _collective(self, op: Op, turn: int) -> Call:
-        inputs = [buffers.at(op.inputs[-1], turn) for buffers in self.buffers]
-        outputs = [buffers.at(op.outputs[0], turn) for buffers in self.buffers]
-        step = self.replicas.collective(op, self.executable.graph.tensor(op.inputs[0]), inputs, outputs)
-        return watched(f"Op {op.type} ({op.outputs[0]})", step, inputs, outputs) if self.watch else step
+    def op(self, leaf: OpInstruction, replica: int, counters: StepCounters, micro_batch: int) -> list[Call]:
+        return self._op_calls(leaf.op, replica, micro_batch)
 
-    def _exchange(self, ops: Sequence[Op], turn: int) -> Call:
-        members = [
-            Member(
-                op,
-                [buffers.at(op.inputs[-1], turn) for buffers in self.buffers],
-                [buffers.at(op.outputs[0], turn) for buffers in self.buffers],
-            )
-            for op in ops
-        ]
-        step = exchange(self.replicas, members, self.buckets[room_of(ops[0]).region])
-        if not self.watch:
-            return step
-        inputs = [array for member in members for array in member.inputs]
-        outputs = [array for member in members for array in member.outputs]
-        return watched("an exchange of shards", step, inputs, outputs)
+    def gradient_sum(
+        self, leaf: AccumulateGradient, replica: int, counters: StepCounters, micro_batch: int
+    ) -> list[Call]:
+        first, others = (call_chain(*self._op_calls(op, replica, micro_batch)) for op in (leaf.first, leaf.others))
+        return [lambda: others() if counters.micro_batch else first()]
 
-    def _key(self, leaf: DrawKey, replica: int, counts: Counts) -> Call:
+    def anchor_sum(
+        self, leaf: AccumulateAnchor, replica: int, counters: StepCounters, micro_batch: int
+    ) -> list[Call]:
+        first, others = (call_chain(*self._op_calls(op, replica, micro_batch)) for op in (leaf.first, leaf.others))
+        return [lambda: others() if counters.micro_batch or counters.batch else first()]
+
+    def mean_weights(
+        self, leaf: CountMicroBatch, replica: int, counters: StepCounters, micro_batch: int
+    ) -> list[Call]:
+        keep, take = (self.buffers[replica].arrays[id] for id in (leaf.keep, leaf.take))
+
+        def count() -> None:
+            keep[()] = counters.micro_batch / (counters.micro_batch + 1)
+            take[()] = 1 / (counters.micro_batch + 1)
+
+        return [count]
+
+    def key(self, leaf: DrawKey, replica: int, counters: StepCounters, micro_batch: int) -> list[Call]:
         key, factor = self.buffers[replica].arrays[leaf.tensor], self.executable.step.accumulation
         number = 0 if leaf.shared else 1 + self.replicas.offset + replica
 
         def set_key() -> None:
-            key[:] = counts.seed, number, counts.step, counts.batch * factor + counts.micro_batch
+            key[:] = counters.seed, number, counters.step, counters.batch * factor + counters.micro_batch
 
-        return set_key
+        return [set_key]
 
-    def _load(self, leaf: HostLoad, turn: int) -> Call:
-        arrays = [buffers.at(leaf.tensor, turn) for buffers in self.buffers]
+    def _op_calls(self, op: Op, replica: int, micro_batch: int) -> list[Call]:
+        return op_calls(self.executable.graph, op, self.buffers[replica], micro_batch, watch=self.watch)
+
+    # Collectives
+
+    def all_reduce(self, leaf: AllReduce, counters: StepCounters, micro_batch: int) -> Call:
+        bucket = self.buckets[leaf.bucket]
+        return self._watched("the reduction of gradients", self._reduction(leaf, counters), [bucket], [bucket])
+
+    def _reduction(self, leaf: AllReduce, counters: StepCounters) -> Call:
+        kind, bucket = Bucket.named(leaf.bucket), self.buckets[leaf.bucket]
+        if not leaf.rounded:
+            return self.replicas.all_reduce(kind, bucket, leaf.operator)
+        wide = float_view(self.buckets[kind.workspace.region], bucket)
+        reduce = self.replicas.all_reduce(kind, wide, leaf.operator)
+        placed = [(self.executable.plan.placements[id], name) for id, name in leaf.rounded]
+        sums = [RoundedSum(one.offset_of(0) // bucket.itemsize, one.tensor.nelms, name) for one, name in placed]
+        factor = self.executable.step.accumulation
+        return rounded_reduction(
+            bucket,
+            wide,
+            reduce,
+            sums,
+            lambda: (counters.seed, 0, counters.step, (counters.batch + 1) * factor - 1),
+        )
+
+    def collective(self, leaf: Collective, counters: StepCounters, micro_batch: int) -> Call:
+        member = self._member(leaf.op, micro_batch)
+        source = self.executable.graph.tensor(leaf.op.inputs[0])
+        step = self.replicas.collective(leaf.op, source, member.inputs, member.outputs)
+        return self._watched(f"Op {leaf.op.type} ({leaf.op.outputs[0]})", step, member.inputs, member.outputs)
+
+    def shard_collectives(self, leaf: ShardCollectives, counters: StepCounters, micro_batch: int) -> Call:
+        members = [self._member(op, micro_batch) for op in leaf.members]
+        workspace = self.buckets[workspace_of(leaf.members[0]).region]
+        step = shard_collective_call(self.replicas, members, workspace)
+        inputs = [array for member in members for array in member.inputs]
+        outputs = [array for member in members for array in member.outputs]
+        return self._watched("a collective of shards", step, inputs, outputs)
+
+    def _member(self, op: Op, micro_batch: int) -> CollectiveMember:
+        inputs, outputs = (
+            [buffers.at(id, micro_batch) for buffers in self.buffers] for id in (op.inputs[-1], op.outputs[0])
+        )
+        return CollectiveMember(op, inputs, outputs)
+
+    def _watched(self, label: str, step: Call, inputs: _Arrays, outputs: _Arrays) -> Call:
+        return with_floating_point_check(label, step, inputs, outputs) if self.watch else step
+
+    # Host I/O
+
+    def load(self, leaf: HostLoad, counters: StepCounters, micro_batch: int) -> Call:
+        arrays = [buffers.at(leaf.tensor, micro_batch) for buffers in self.buffers]
         id, shape, one, host = leaf.tensor, arrays[0].shape, leaf.broadcast, self.host
 
         def load() -> None:
@@ -170,9 +199,9 @@ class Binder:
 
         return load
 
-    def _store(self, leaf: HostStore, counts: Counts, turn: int) -> Call:
-        arrays = [buffers.at(leaf.tensor, turn) for buffers in self.buffers]
-        due, host = self._due(leaf, counts), self.host
+    def store(self, leaf: HostStore, counters: StepCounters, micro_batch: int) -> Call:
+        arrays = [buffers.at(leaf.tensor, micro_batch) for buffers in self.buffers]
+        due, host = self._due(leaf, counters), self.host
 
         def store() -> None:
             if due():
@@ -181,26 +210,42 @@ class Binder:
 
         return store
 
-    def _due(self, leaf: HostStore, counts: Counts) -> Callable[[], bool]:
+    def _due(self, leaf: HostStore, counters: StepCounters) -> Callable[[], bool]:
         """Whether a store acts in the current micro-batch; outside the loops it always does."""
         factor = self.executable.step.accumulation
-        total = self.executable.step.batches * factor
-        period = leaf.every or total
+        period = leaf.every or self.executable.step.batches * factor
         if period == 1:
             return lambda: True
-        return lambda: (counts.batch * factor + counts.micro_batch + 1) % period == 0
+        return lambda: (counters.batch * factor + counters.micro_batch + 1) % period == 0
 
 
-def _running_mean(keep: NDArray[Any], take: NDArray[Any], counts: Counts) -> Call:
-    def count() -> None:
-        keep[()] = counts.micro_batch / (counts.micro_batch + 1)
-        take[()] = 1 / (counts.micro_batch + 1)
+@dataclass(frozen=True)
+class _Row:
+    """``bind`` makes the call of all replicas, or where the category is COMPUTE those of one."""
 
-    return count
+    category: WallCategory
+    bind: Callable[..., Any]
 
 
-def kind_of(leaf: Leaf) -> Kind:
-    """The kind of time that an instruction costs."""
-    if isinstance(leaf, HostLoad | HostStore):
-        return Kind.HOST_IO
-    return Kind.COLLECTIVES if isinstance(leaf, AllReduce | Collective | ShardExchange) else Kind.COMPUTE
+#: How every instruction is run.
+CALLS: dict[type[Instruction], _Row] = {
+    OpInstruction: _Row(WallCategory.COMPUTE, Binder.op),
+    AccumulateGradient: _Row(WallCategory.COMPUTE, Binder.gradient_sum),
+    AccumulateAnchor: _Row(WallCategory.COMPUTE, Binder.anchor_sum),
+    CountMicroBatch: _Row(WallCategory.COMPUTE, Binder.mean_weights),
+    DrawKey: _Row(WallCategory.COMPUTE, Binder.key),
+    AllReduce: _Row(WallCategory.COLLECTIVES, Binder.all_reduce),
+    Collective: _Row(WallCategory.COLLECTIVES, Binder.collective),
+    ShardCollectives: _Row(WallCategory.COLLECTIVES, Binder.shard_collectives),
+    HostLoad: _Row(WallCategory.HOST_IO, Binder.load),
+    HostStore: _Row(WallCategory.HOST_IO, Binder.store),
+}
+
+
+def category_of(leaf: Leaf) -> WallCategory:
+    """What the time of an instruction counts as."""
+    return _row(leaf).category
+
+
+def _row(leaf: Leaf) -> _Row:
+    return row(CALLS, type(leaf))

@@ -1,4 +1,7 @@
-"""Turns: prepared calls for each of the places that tensors take in turn, one micro-batch after the other."""
+"""MultiBufferedCalls: prepared calls on tensors that have several places in memory, one list for each place.
+
+Micro-batch m uses place m modulo the number of places. Instructions whose tensors have 2 and 3 places have 6 lists.
+"""
 
 from __future__ import annotations
 
@@ -7,59 +10,60 @@ from dataclasses import dataclass
 from itertools import groupby
 from math import lcm
 
-from ipu_emu.engine.calls.instruction_calls import Binder, kind_of
-from ipu_emu.engine.calls.step_counters import Counts
-from ipu_emu.engine.calls.wall_time import Kind
+from ipu_emu.engine.calls.instruction_calls import Binder, category_of
+from ipu_emu.engine.calls.step_counters import StepCounters
+from ipu_emu.engine.calls.wall_time import WallCategory
 from ipu_emu.ops import Call
 from ipu_emu.ops.core.call_chain import call_chain
-from ipu_emu.program.leaf_instructions import Leaf, touched
+from ipu_emu.program.instructions import Leaf
 
-__all__ = ["TurnBinder", "Turns"]
+__all__ = ["MultiBufferedBinder", "MultiBufferedCalls"]
 
 
 @dataclass(frozen=True)
-class Turns:
-    """Calls of one kind for every turn: one for each replica, or one for all."""
+class MultiBufferedCalls:
+    """Calls of one category for each place: one for each replica, or one for all."""
 
-    kind: Kind
+    category: WallCategory
     calls: Sequence[Sequence[Call]]
 
     def at(self, micro_batch: int) -> Sequence[Call]:
+        """The calls of a micro-batch."""
         return self.calls[micro_batch % len(self.calls)]
 
 
 @dataclass(frozen=True)
-class TurnBinder:
-    """Binds instructions; ``local`` says for each replica where it is in the step, ``host`` where the host is."""
+class MultiBufferedBinder:
+    """Binds instructions; ``local`` has the position of each replica in the step, ``host`` that of the host."""
 
     binder: Binder
-    local: Sequence[Counts]
-    host: Counts
+    local: Sequence[StepCounters]
+    host: StepCounters
 
-    def by_kind(self, leaves: Sequence[Leaf]) -> list[Turns]:
-        """Instructions in their order; neighbours of one kind together."""
-        return [self.turns(kind, list(group)) for kind, group in groupby(leaves, kind_of)]
+    def by_category(self, leaves: Sequence[Leaf]) -> list[MultiBufferedCalls]:
+        """Instructions in their order; neighbours of one category in one list."""
+        return [self.bind(category, list(group)) for category, group in groupby(leaves, category_of)]
 
-    def turns(self, kind: Kind, leaves: Sequence[Leaf]) -> Turns:
-        """Instructions of one kind."""
-        bound = [self._bound(kind, leaf) for leaf in leaves]
-        period = lcm(*(len(turns) for turns in bound))
-        width = len(self.local) if kind is Kind.COMPUTE else 1
+    def bind(self, category: WallCategory, leaves: Sequence[Leaf]) -> MultiBufferedCalls:
+        """Instructions of one category."""
+        bound = [self._calls(category, leaf) for leaf in leaves]
+        period = lcm(*(len(places) for places in bound))
+        width = len(self.local) if category is WallCategory.COMPUTE else 1
         calls = [
             [
-                call_chain(*(step for turns in bound for step in turns[turn % len(turns)][part]))
+                call_chain(*(step for places in bound for step in places[place % len(places)][part]))
                 for part in range(width)
             ]
-            for turn in range(period)
+            for place in range(period)
         ]
-        return Turns(kind, calls)
+        return MultiBufferedCalls(category, calls)
 
-    def _bound(self, kind: Kind, leaf: Leaf) -> list[list[list[Call]]]:
-        """The calls of an instruction by turn and replica; as many turns as its tensors have different places."""
-        turns = range(self.binder.buffers[0].period(touched(leaf)))
-        if kind is not Kind.COMPUTE:
-            return [[[self.binder.shared(leaf, self.host, turn)]] for turn in turns]
+    def _calls(self, category: WallCategory, leaf: Leaf) -> list[list[list[Call]]]:
+        """The calls of an instruction by place and replica."""
+        places = range(self.binder.buffers[0].period(leaf.tensors))
+        if category is not WallCategory.COMPUTE:
+            return [[[self.binder.shared(leaf, self.host, place)]] for place in places]
         return [
-            [self.binder.local(leaf, replica, counts, turn) for replica, counts in enumerate(self.local)]
-            for turn in turns
+            [self.binder.local(leaf, replica, counters, place) for replica, counters in enumerate(self.local)]
+            for place in places
         ]

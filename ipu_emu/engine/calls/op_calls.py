@@ -1,7 +1,10 @@
-"""Bind: turn an op into calls that already hold the arrays of one replica.
+"""Calls of an op: its kernel, prepared with the arrays of one replica.
 
-FLOAT          kernel
-FLOAT16        widen operands -> kernel on their float32 images -> round results
+    FLOAT          kernel
+    FLOAT16        widen operands -> kernel on their float32 images -> round results
+
+Compiled kernels are called without a look at the types of their arguments, which never change. A step of a perceptron
+of 16 x 16 layers, 36 instructions: 2.3 us of CPU time per instruction with that look, 1.8 us without.
 """
 
 from __future__ import annotations
@@ -13,51 +16,64 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gcl.kernels.half import float_to_half, half_to_float
-from ipu_emu.engine.calls.floating_point_checks import watched
-from ipu_emu.engine.calls.kernel_calls import direct
-from ipu_emu.engine.calls.while_call import loop
+from gcl.kernels.jit import bound
+from ipu_emu.engine.calls.floating_point_checks import with_floating_point_check
+from ipu_emu.engine.calls.while_call import while_call
 from ipu_emu.engine.replicas.buffers import Buffers
 from ipu_emu.graph import Graph, Op
 from ipu_emu.ops import TABLE, BoundOp, Call
 from ipu_emu.ops.control.loop_and_while import WHILE
-from ipu_emu.ops.core.call_chain import call_chain
+from ipu_emu.ops.core.call_chain import CallChain, call_chain
 from ipu_emu.ops.core.kernel_helpers import storage
 from ipu_emu.program.memory_plan import node_in
 
-__all__ = ["bind"]
+__all__ = ["op_calls"]
 
 
-def bind(graph: Graph, op: Op, buffers: Buffers, turn: int = 0, *, watch: bool = False) -> list[Call]:
-    """The calls that run ``op`` on one replica in micro-batch ``turn``; none for a view.
+def op_calls(graph: Graph, op: Op, buffers: Buffers, micro_batch: int = 0, *, watch: bool = False) -> list[Call]:
+    """The calls that run ``op`` on one replica in ``micro_batch``; none for a view.
 
-    With ``watch`` they raise where results are no finite numbers any more.
+    With ``watch`` they raise an error where a result is an infinity or NaN that no operand was.
     """
     if op.outputs[0] in buffers.plan.views:
         return []
     node = node_in(graph, op)
     workspace, images = buffers.scratch(node)
-    stored = {id: buffers.at(id, turn) for id in (*op.inputs, *op.outputs) if id}
+    stored = {id: buffers.at(id, micro_batch) for id in (*op.inputs, *op.outputs) if id}
     arrays = stored | images
-    bound = BoundOp(
+    bound_op = BoundOp(
         node,
         tuple(arrays[id] if id else None for id in op.inputs),
         tuple(arrays[id] for id in op.outputs),
         tuple(workspace),
     )
-    kernel = partial(loop, bind=partial(bind, watch=watch)) if op.type == WHILE else TABLE[op].kernel
+    kernel = partial(while_call, bind=partial(op_calls, watch=watch)) if op.type == WHILE else TABLE[op].kernel
     assert kernel is not None
     read = [id for id in dict.fromkeys(op.inputs) if id in images]
     written = [id for id in dict.fromkeys(op.outputs) if id in images]
     made = [
         *(_widen(stored[id], images[id]) for id in read),
-        kernel(bound),
+        kernel(bound_op),
         *(_round(images[id], stored[id]) for id in written),
     ]
-    steps = [direct(step) for step in made]
+    steps = [_without_dispatch(step) for step in made]
     if watch:
         operands = ([stored[id] for id in ids if id] for ids in (op.inputs, op.outputs))
-        steps = [watched(f"Op {op.type} ({', '.join(op.outputs)})", call_chain(*steps), *operands)]
-    return [_guarded(buffers.at(op.guard, turn), call_chain(*steps))] if op.guard else steps
+        steps = [with_floating_point_check(f"Op {op.type} ({', '.join(op.outputs)})", call_chain(*steps), *operands)]
+    return [_guarded(buffers.at(op.guard, micro_batch), call_chain(*steps))] if op.guard else steps
+
+
+def _without_dispatch(step: Call) -> Call:
+    """``step`` with its numba kernels compiled, or loaded from disk, for their arguments; others stay as they are."""
+    if isinstance(step, CallChain):
+        return call_chain(*map(_without_dispatch, step.steps))
+    if not isinstance(step, partial) or step.keywords:
+        return step
+    kernel: Any = step.func
+    if not hasattr(kernel, "nopython_signatures"):
+        return step
+    call: Call = bound(kernel, *step.args)
+    return call
 
 
 def _guarded(guard: NDArray[Any], step: Call) -> Call:

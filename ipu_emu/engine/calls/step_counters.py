@@ -1,4 +1,4 @@
-"""Counts: where a step is, for what depends on it: random keys, first micro-batches, stores that are seldom due."""
+"""StepCounters: the position in a step, on which random keys, sums over micro-batches and periodic stores depend."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from dataclasses import dataclass
 
 from ipu_emu.program.instructions import Counter
 
-__all__ = ["Counts"]
+__all__ = ["StepCounters"]
 
 
 @dataclass
-class Counts:
-    """Numbers of the current step, batch and micro-batch, and the seed of the session.
+class StepCounters:
+    """Indices of the current step, batch and micro-batch, and the seed of the session.
 
-    Every IPU of every replica has its own, because in a pipeline each is at another micro-batch.
+    Every IPU of every replica has counters of its own, because in a pipeline each is at another micro-batch.
     """
 
     batch: int = 0
@@ -21,13 +21,13 @@ class Counts:
     step: int = 0
     seed: int = 0
 
-    def set(self, counter: Counter, turn: int) -> None:
-        """Begin turn ``turn`` of a loop."""
+    def set(self, counter: Counter, index: int) -> None:
+        """Begin iteration ``index`` of a loop."""
         if counter is Counter.BATCH:
-            self.batch = turn
+            self.batch = index
         else:
-            self.micro_batch = turn
+            self.micro_batch = index
 
-    def follow(self, other: Counts) -> None:
-        """Be where ``other`` is."""
+    def follow(self, other: StepCounters) -> None:
+        """Take the position of ``other``."""
         self.batch, self.micro_batch, self.step, self.seed = other.batch, other.micro_batch, other.step, other.seed

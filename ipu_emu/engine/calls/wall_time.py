@@ -1,4 +1,4 @@
-"""Wall: measured time of a session, by kind of work."""
+"""Wall: measured time of a session, by category of work."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from enum import Enum
 from time import perf_counter_ns
 
-__all__ = ["Kind", "Wall"]
+__all__ = ["Timer", "Wall", "WallCategory"]
 
 
-class Kind(Enum):
+class WallCategory(Enum):
     """What the time was spent on; ``OTHER`` is the engine itself."""
 
     COMPUTE = "compute"
@@ -19,23 +19,27 @@ class Kind(Enum):
     OTHER = "other"
 
 
+#: Makes a call and adds its time to a category.
+Timer = Callable[[WallCategory, Callable[[], object]], None]
+
+
 @dataclass
 class Wall:
     """Nanoseconds of wall time since the engine was made."""
 
-    nanoseconds: dict[Kind, int] = field(default_factory=lambda: dict.fromkeys(Kind, 0))
+    nanoseconds: dict[WallCategory, int] = field(default_factory=lambda: dict.fromkeys(WallCategory, 0))
     total: int = 0
 
-    def timed(self, kind: Kind, call: Callable[[], object]) -> None:
+    def timed(self, category: WallCategory, call: Callable[[], object]) -> None:
         """Make a call and add its time."""
         start = perf_counter_ns()
         try:
             call()
         finally:
-            self.nanoseconds[kind] += perf_counter_ns() - start
+            self.nanoseconds[category] += perf_counter_ns() - start
 
     def seconds(self) -> dict[str, float]:
-        """Seconds by kind of work, and their ``total``; what no instruction accounts for is ``other``."""
+        """Seconds by category of work, and their ``total``; time outside all instructions is ``other``."""
         known = sum(self.nanoseconds.values())
-        parts = self.nanoseconds | {Kind.OTHER: max(self.total - known, 0)}
-        return {kind.value: spent / 1e9 for kind, spent in parts.items()} | {"total": self.total / 1e9}
+        parts = self.nanoseconds | {WallCategory.OTHER: max(self.total - known, 0)}
+        return {category.value: spent / 1e9 for category, spent in parts.items()} | {"total": self.total / 1e9}

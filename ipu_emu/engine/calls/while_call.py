@@ -1,4 +1,4 @@
-"""Loop: runs the body of a While until its count or its condition ends it.
+"""Call of a While: runs its body until its count or its condition ends the loop.
 
     body inputs: i, condition, states, captured        body outputs: condition, states, collected
 
@@ -21,12 +21,12 @@ from ipu_emu.ops import BoundOp, Call
 from ipu_emu.ops.control.loop_and_while import BODY_MEMORY_PLAN
 from ipu_emu.ops.core.call_chain import call_chain
 
-__all__ = ["loop"]
+__all__ = ["while_call"]
 
 _Array = NDArray[Any]
 
 
-def loop(bound: BoundOp, *, bind: Callable[[Graph, Op, Buffers], list[Call]]) -> Call:
+def while_call(bound: BoundOp, *, bind: Callable[[Graph, Op, Buffers], list[Call]]) -> Call:
     """The call that runs a While; ``bind`` prepares the ops of its body."""
     body: Graph = bound.node.op.attributes["body"]
     plan, states = bound.node.op.attributes[BODY_MEMORY_PLAN], int(bound.node.op.attributes["states"])

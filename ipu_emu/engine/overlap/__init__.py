@@ -1,1 +1,1 @@
-"""Host I/O and Streaming Memory transfers beside compute."""
+"""HostPosition I/O and Streaming Memory transfers beside compute."""

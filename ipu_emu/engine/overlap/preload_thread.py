@@ -1,4 +1,4 @@
-"""BoundPreload: what the next phase needs comes from Streaming Memory in a thread, while the present one computes.
+"""BoundPreload: a thread loads what the next phase needs from Streaming Memory, while the present phase computes.
 
     caller    phase 0 ........  phase 1 ...  wait  phase 2 ...
     thread    load 1            load 2 .........
@@ -8,11 +8,11 @@ Phases work on different memory, so that nothing depends on timing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from ipu_emu.engine.calls.wall_time import Kind
+from ipu_emu.engine.calls.wall_time import WallCategory
+from ipu_emu.engine.parts import Part, StepContext
 from ipu_emu.engine.threads.worker_threads import Workers
 from ipu_emu.ops import Call
 
@@ -24,20 +24,30 @@ WORTH_PRELOADING = 1 << 20
 
 @dataclass(frozen=True)
 class BoundPreload:
-    """``loads`` are made by ``thread`` while ``body`` runs; without one they come first."""
+    """``thread`` makes ``loads`` while ``body`` runs; without a thread they come first."""
 
     loads: Call
-    body: Sequence[Any]
+    body: Sequence[Part]
     thread: Workers | None
 
-    def run(self, walk: Callable[[Sequence[Any]], None], clock: Callable[[Kind, Call], None]) -> None:
-        """``walk`` runs a body, ``clock`` makes a call and adds its time to a kind."""
+    def run(self, context: StepContext) -> None:
         if self.thread is None:
-            clock(Kind.COMPUTE, self.loads)
-            walk(self.body)
+            context.wall.timed(WallCategory.COMPUTE, self.loads)
+            self._run_body(context)
             return
         self.thread.start([self.loads])
         try:
-            walk(self.body)
+            self._run_body(context)
         finally:
-            clock(Kind.COMPUTE, self.thread.wait)
+            context.wall.timed(WallCategory.COMPUTE, self.thread.wait)
+
+    def _run_body(self, context: StepContext) -> None:
+        for part in self.body:
+            part.run(context)
+
+    def calls(self) -> Sequence[tuple[WallCategory, Call]]:
+        return [call for part in self.body for call in part.calls()]
+
+    def close(self) -> None:
+        for part in self.body:
+            part.close()

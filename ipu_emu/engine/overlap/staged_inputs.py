@@ -1,7 +1,7 @@
-"""Staging: which micro-batches of the next step are in Streaming Memory already, and whether they are the right ones.
+"""StagedInputs: which micro-batches of the next step are in Streaming Memory already, and whether they still count.
 
-A feed that can foresee its next step has it staged while the last micro-batches of this one compute. A step with
-other data begins anew.
+Where the feed knows the data of its next step, they are staged while the last micro-batches of this step compute. A
+step with other data starts without them.
 """
 
 from __future__ import annotations
@@ -9,39 +9,39 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
-from ipu_emu.engine.calls.instruction_calls import Feed, Host
+from ipu_emu.engine.calls.instruction_calls import HostPosition, StepFeedProtocol
 from ipu_emu.ops import Call
-from ipu_emu.program.overlapped_loops import Overlapped
+from ipu_emu.program.overlapped_loops import OverlappedLoop
 
-__all__ = ["Foreseeing", "Staging"]
+__all__ = ["LookaheadFeed", "StagedInputs"]
 
 
 @runtime_checkable
-class Foreseeing(Feed, Protocol):
+class LookaheadFeed(StepFeedProtocol, Protocol):
     """A feed that may know the data of its next step."""
 
     #: The number of the step that it gives now.
     step: int
 
-    def upcoming(self) -> Feed | None:
+    def upcoming(self) -> StepFeedProtocol | None:
         """The data of step ``step + 1``, if they are there already; asked when all of this step's are read."""
 
 
-class Staging:
-    """What was staged of the step that comes next, for ``replicas`` local replicas."""
+class StagedInputs:
+    """The staged part of the next step, for ``replicas`` local replicas."""
 
-    def __init__(self, loop: Overlapped, host: Host, replicas: int) -> None:
+    def __init__(self, loop: OverlappedLoop, host: HostPosition, replicas: int) -> None:
         self.loop, self.host, self.replicas = loop, host, replicas
         #: Micro-batches of this step that were staged before it began.
         self.there = 0
-        self._next: Feed | None = None
-        self._of: tuple[Feed, int] | None = None
+        self._next: StepFeedProtocol | None = None
+        self._of: tuple[StepFeedProtocol, int] | None = None
         self._count = 0
 
     def begin(self) -> None:
-        """Take over what is there, and skip it in the feed."""
+        """Take over what is staged for this step, and skip it in the feed."""
         feed = self.host.current
-        fits = isinstance(feed, Foreseeing) and self._of is not None
+        fits = isinstance(feed, LookaheadFeed) and self._of is not None
         fits = fits and self._of == (feed, getattr(feed, "step", None))
         self.there = self._count if fits else 0
         self.forget()
@@ -50,21 +50,21 @@ class Staging:
                 feed.read(leaf.tensor)
 
     def forget(self) -> None:
-        """Nothing is staged."""
+        """Drop what is staged."""
         self._next, self._of, self._count = None, None, 0
 
     def coming(self, number: int) -> Sequence[int]:
         """Micro-batches of the next step that may be staged while ``number`` computes."""
-        if not self.loop.staged or not isinstance(self.host.current, Foreseeing):
+        if not self.loop.staged or not isinstance(self.host.current, LookaheadFeed):
             return ()
         total, ahead = self.loop.total, min(leaf.ahead for leaf in self.loop.loads)
         first = number + ahead if number else 1
         return range(max(total, first), min(2 * total, number + ahead + 1))
 
     def stage(self, number: int, load: Call) -> None:
-        """Load a micro-batch of the next step, unless the one before it was not there yet."""
+        """Load a micro-batch of the next step, unless the feed did not have the one before it yet."""
         feed = self.host.current
-        assert isinstance(feed, Foreseeing)
+        assert isinstance(feed, LookaheadFeed)
         if number - self.loop.total != self._count:
             return
         self._next = self._next or feed.upcoming()

@@ -1,7 +1,7 @@
-"""Meetings: when the host gives and takes the data of a pipeline: before a slot, beside it, or after it.
+"""HostSync: when the host gives and takes the data of a pipeline: before a slot, beside it, or after it.
 
-Two threads never serve the feed, and the sync pattern says for whom an IPU waits when it meets the host: while one of
-its sync group computes, the others of the group cannot be served. For stages 0 on IPU 0 and 1 on IPU 1, inference:
+One thread serves the feed, and the sync pattern decides which IPUs wait for a transfer with the host: while one IPU
+of a sync group computes, the others of the group cannot be served. For stages 0 on IPU 0 and 1 on IPU 1, inference:
 
     slot                           0        1        2        3
     IPU 0                          0        0        0
@@ -10,7 +10,7 @@ its sync group computes, the others of the group cannot be served. For stages 0 
     Full                           load 1   -        store 1  store 2
       between slots                         load 2            at the end store 3
 
-What an IPU is given and what it works on are different places, so that it does not wait for itself.
+What an IPU is given and what it works on are in different places, so that it does not wait for itself.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from dataclasses import dataclass
 
 from ipu_emu.hardware.sync_groups import SyncPattern, groups
 
-__all__ = ["Meeting", "Tasks", "meetings", "partners"]
+__all__ = ["HostSync", "Tasks", "host_syncs", "sync_partners"]
 
 #: (stage, micro-batch), in program order.
 Tasks = tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True)
-class Meeting:
+class HostSync:
     """The tasks of a slot, and the tasks whose data is given or taken before, beside and after it."""
 
     tasks: Tasks
@@ -37,25 +37,25 @@ class Meeting:
     taken_after: Tasks
 
 
-def partners(ipus: int, pattern: SyncPattern) -> dict[int, set[int]]:
+def sync_partners(ipus: int, pattern: SyncPattern) -> dict[int, set[int]]:
     """The IPUs of a replica of so many that cannot compute while the host serves an IPU."""
     kind = {"gs1": pattern.gs1, "gs2": pattern.gs2}[pattern.host]
     return {ipu: set(group) - {ipu} for group in groups(kind, range(ipus), ipus) for ipu in group}
 
 
-def meetings(slots: Sequence[Tasks], ipus: Sequence[int], pattern: SyncPattern) -> Iterator[Meeting]:
+def host_syncs(slots: Sequence[Tasks], ipus: Sequence[int], pattern: SyncPattern) -> Iterator[HostSync]:
     """One for each slot; ``ipus`` has the IPU of each stage."""
-    waiting = partners(1 + max(ipus), pattern)
+    waiting = sync_partners(1 + max(ipus), pattern)
 
     def served(tasks: Tasks, slot: Tasks, *, beside: bool) -> Tasks:
-        """Those of ``tasks`` whose data is exchanged beside ``slot``, or the others."""
+        """Those of ``tasks`` whose data is transferred beside ``slot``, or the others."""
         busy = {ipus[stage] for stage, _ in slot}
         return tuple(task for task in tasks if (not waiting[ipus[task[0]]] & busy) is beside)
 
     earlier, later = [(), *slots[:-1]], [*slots[1:], ()]
     for number, (before, slot, after) in enumerate(zip(earlier, slots, later, strict=True)):
         first, last = number == 0, number == len(slots) - 1
-        yield Meeting(
+        yield HostSync(
             slot,
             given_before=slot if first else served(slot, before, beside=False),
             given_beside=served(after, slot, beside=True),

@@ -1,15 +1,17 @@
-"""Event: one thing that an IPU or the host does in a pipeline, and the earlier ones that have to be over before it.
+"""Event: one thing that an IPU or the host does in a pipeline, and the earlier events that must be done before it.
 
-Events come in an order in which a single thread can do them all, slot by slot. An event needs of those before it
+Events are listed in an order in which a single thread can do them all, slot by slot. Of those before it an event
+needs
 
-    what it reads     the one that wrote it last
-    what it writes    that one too, and all that have read it since
-    of the host       every event of the IPUs that wait while it is served (the sync pattern); they need it in turn
-    collectives       every event of their IPUs, which need them in turn
-    a sharded stage   the same, of all IPUs that it has ops on
+    for what it reads           the one that wrote it last
+    for what it writes          that one too, and all that have read it since
+    if it is the host's         the last event of each IPU that waits while the host is served (the sync pattern);
+                                the next event of each of these IPUs needs it in turn
+    if it is a collective       the same, of its IPUs
+    if its stage is sharded     the same, of all IPUs that the stage has ops on
 
-Nothing else: an IPU that has what it needs goes on, in whatever slot the others are. Whoever does its own events in
-the order of the list never waits in a circle, and finds in memory what the single thread would have found.
+and nothing else: an IPU that has what it needs goes on, in whatever slot the others are. Actors that do their own
+events in the order of the list never deadlock, and find in memory what the single thread would have found.
 
     IPU 0   F0 F1 F2 |  B0 F3 | B1 F4         IPU 0 waits for a gradient, or for a place of its output
     IPU 1      F0 B0 F1  B1 F2 B2             that IPU 1 has copied
@@ -21,24 +23,21 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
-from ipu_emu.engine.pipeline.host_sync import Meeting, Tasks
-from ipu_emu.graph import Op
-from ipu_emu.ops import TABLE
-from ipu_emu.program.instructions import PipelineStage
-from ipu_emu.program.leaf_instructions import HostLoad, HostStore, Leaf, ops_of
+from ipu_emu.engine.pipeline.host_sync import HostSync, Tasks
+from ipu_emu.program.instructions import Leaf, PipelineStage
 from ipu_emu.program.memory_plan import MemoryPlan
 
-__all__ = ["FABRIC", "HOST", "Doing", "Event", "Uses", "events", "needs"]
+__all__ = ["FABRIC", "HOST", "Event", "EventKind", "MemoryAccess", "dependencies_of", "events"]
 
-#: Actors that are no IPU: the host, and what joins the replicas; they act for all replicas at once.
+#: Actors other than IPUs: the host, and collectives between replicas; they act for all replicas at once.
 HOST, FABRIC = -1, -2
 
 #: Region and offset of a tensor, and which of its places.
 _Spot = tuple[str, int, int]
 
 
-class Doing(Enum):
-    """The kinds of events."""
+class EventKind(Enum):
+    """What an event is: the host gives, an IPU or a collective works, or the host takes."""
 
     GIVE = "give"
     WORK = "work"
@@ -49,27 +48,30 @@ class Doing(Enum):
 class Event:
     """The host gives or takes the data of a stage, or an IPU does ``piece`` of it; for one micro-batch.
 
-    A piece that is a collective is done by what joins the replicas.
+    The actor of a piece that is a collective is FABRIC.
     """
 
     actor: int
-    doing: Doing
+    kind: EventKind
     stage: int
     micro_batch: int
     piece: int = 0
 
 
 @dataclass(frozen=True)
-class Uses:
-    """What an event does with memory: (region, offset), number of places, and whether it is written."""
+class MemoryAccess:
+    """The memory that an event uses: (region, offset, number of places, whether it is written)."""
 
-    of: tuple[tuple[str, int, int, bool], ...]
+    spans: tuple[tuple[str, int, int, bool], ...]
 
     @classmethod
-    def by(cls, leaves: Sequence[Leaf], plan: MemoryPlan) -> Uses:
-        """Of instructions."""
+    def of(cls, leaves: Sequence[Leaf], plan: MemoryPlan) -> MemoryAccess:
+        """The memory that instructions use."""
         found: dict[tuple[str, int, int], bool] = {}
-        for id, writes in ((id, writes) for leaf in leaves for id, writes in _used(leaf)):
+        used = [(id, False) for leaf in leaves for id in leaf.reads] + [
+            (id, True) for leaf in leaves for id in leaf.writes
+        ]
+        for id, writes in used:
             if id in plan.placements:
                 at = plan.placements[id]
                 key = at.region, at.offset, at.places
@@ -78,26 +80,12 @@ class Uses:
 
     def spots(self, micro_batch: int) -> Iterator[tuple[_Spot, bool]]:
         """What is used in a micro-batch, and whether it is written."""
-        for region, offset, places, writes in self.of:
+        for region, offset, places, writes in self.spans:
             yield (region, offset, micro_batch % places), writes
 
 
-def _used(leaf: Leaf) -> Iterator[tuple[str, bool]]:
-    """The tensors of an instruction, and whether it writes them."""
-    if isinstance(leaf, HostLoad | HostStore):
-        yield leaf.tensor, isinstance(leaf, HostLoad)
-    for op in ops_of(leaf):
-        yield from ((id, False) for id in op.reads if id)
-        yield from ((id, True) for id in _written(op))
-
-
-def _written(op: Op) -> Iterator[str]:
-    yield from (id for id in op.outputs if id)
-    yield from (op.inputs[index] for _, index in TABLE.in_place(op))
-
-
 def events(
-    meetings: Sequence[Meeting],
+    host_syncs: Sequence[HostSync],
     ipus: Sequence[int],
     shared: Sequence[Sequence[bool]],
     *,
@@ -110,28 +98,28 @@ def events(
     which the host has something to do.
     """
 
-    def served(doing: Doing, tasks: Tasks, stages: set[int]) -> Iterator[Event]:
-        return (Event(HOST, doing, stage, micro_batch) for stage, micro_batch in tasks if stage in stages)
+    def served(kind: EventKind, tasks: Tasks, stages: set[int]) -> Iterator[Event]:
+        return (Event(HOST, kind, stage, micro_batch) for stage, micro_batch in tasks if stage in stages)
 
-    for meeting in meetings:
-        yield from served(Doing.GIVE, meeting.given_before, given)
-        yield from served(Doing.GIVE, meeting.given_beside, given)
-        yield from served(Doing.TAKE, meeting.taken_beside, taken)
-        for stage, micro_batch in meeting.tasks:
+    for sync in host_syncs:
+        yield from served(EventKind.GIVE, sync.given_before, given)
+        yield from served(EventKind.GIVE, sync.given_beside, given)
+        yield from served(EventKind.TAKE, sync.taken_beside, taken)
+        for stage, micro_batch in sync.tasks:
             for piece, collective in enumerate(shared[stage]):
-                yield Event(FABRIC if collective else ipus[stage], Doing.WORK, stage, micro_batch, piece)
-        yield from served(Doing.TAKE, meeting.taken_after, taken)
+                yield Event(FABRIC if collective else ipus[stage], EventKind.WORK, stage, micro_batch, piece)
+        yield from served(EventKind.TAKE, sync.taken_after, taken)
 
 
 @dataclass
-class _Spotted:
-    """Who has written a place of memory last, and who has read it since."""
+class _LastAccess:
+    """The event that has written a place of memory last, and those that have read it since."""
 
     writer: int | None = None
     readers: set[int] = field(default_factory=set)
 
     def use(self, number: int, *, writes: bool) -> set[int]:
-        """What event ``number`` needs."""
+        """The events that event ``number`` needs."""
         needed = set() if self.writer is None else {self.writer}
         if writes:
             needed |= self.readers
@@ -141,30 +129,30 @@ class _Spotted:
         return needed - {number}
 
 
-def needs(
+def dependencies_of(
     order: Sequence[Event],
-    uses: Callable[[Event], Uses],
-    partners: Mapping[int, set[int]],
+    access: Callable[[Event], MemoryAccess],
+    sync_partners: Mapping[int, set[int]],
     stages: Sequence[PipelineStage],
 ) -> Iterator[set[int]]:
     """For each event of ``order`` the numbers of those before it, of other actors, that it needs.
 
-    ``partners`` are the IPUs that wait while the host serves one.
+    ``sync_partners`` are the IPUs that wait while the host serves one.
     """
     working = [stage.ipus for stage in stages]
-    spots: dict[_Spot, _Spotted] = {}
+    last: dict[_Spot, _LastAccess] = {}
     worked: dict[int, int] = {}
-    met: dict[int, int] = {}
+    synced: dict[int, int] = {}
     for number, event in enumerate(order):
         needed: set[int] = set()
-        for spot, writes in uses(event).spots(event.micro_batch):
-            needed |= spots.setdefault(spot, _Spotted()).use(number, writes=writes)
+        for spot, writes in access(event).spots(event.micro_batch):
+            needed |= last.setdefault(spot, _LastAccess()).use(number, writes=writes)
         if event.actor == HOST:
-            waiting = partners[stages[event.stage].ipu]
+            waiting = sync_partners[stages[event.stage].ipu]
         else:
             waiting = working[event.stage] - {event.actor}
-            needed |= {met[ipu] for ipu in working[event.stage] if ipu in met}
+            needed |= {synced[ipu] for ipu in working[event.stage] if ipu in synced}
         needed |= {worked[ipu] for ipu in waiting if ipu in worked}
-        met |= dict.fromkeys(waiting, number)
+        synced |= dict.fromkeys(waiting, number)
         worked[event.actor] = number
         yield {one for one in needed if order[one].actor != event.actor}

@@ -45,18 +45,18 @@ class Buffers:
         }
         self.arrays = {id: self._array(placement, 0) for id, placement in plan.placements.items()}
         self._stashes = {
-            id: [self._array(placement, turn) for turn in range(placement.places)]
+            id: [self._array(placement, place) for place in range(placement.places)]
             for id, placement in plan.placements.items()
             if placement.places > 1
         }
 
-    def at(self, id: str, turn: int) -> NDArray[Any]:
-        """The array of a tensor in micro-batch ``turn``."""
+    def at(self, id: str, micro_batch: int) -> NDArray[Any]:
+        """The array of a tensor in a micro-batch."""
         places = self._stashes.get(id)
-        return self.arrays[id] if places is None else places[turn % len(places)]
+        return self.arrays[id] if places is None else places[micro_batch % len(places)]
 
     def period(self, ids: Iterable[str]) -> int:
-        """After how many micro-batches tensors are in the same places again."""
+        """Number of micro-batches after which all of the tensors are in the same places again."""
         return lcm(*(len(self._stashes[id]) for id in ids if id in self._stashes))
 
     def nbytes_of(self, ipu: int) -> int:
@@ -74,9 +74,9 @@ class Buffers:
             if ipu_of(name) == ipu and is_off_chip(name) is off_chip
         )
 
-    def _array(self, placement: Placement, turn: int) -> NDArray[Any]:
+    def _array(self, placement: Placement, place: int) -> NDArray[Any]:
         """The tensor in its logical shape, whatever the order in which it is stored."""
-        tensor, start = placement.tensor, placement.offset_of(turn)
+        tensor, start = placement.tensor, placement.offset_of(place)
         raw = self.regions[placement.region][start : start + tensor.nbytes]
         return in_order(raw.view(tensor.dtype.numpy), tensor.shape, order(tensor, placement.batch_innermost))
 

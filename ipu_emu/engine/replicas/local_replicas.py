@@ -1,6 +1,6 @@
 """Replicas: the local replicas of this instance among all replicas, and the collectives between them.
 
-The only file that speaks to gcl.
+The only file of the engine that uses communicators of gcl.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ class Replicas:
 
     @property
     def communicator(self) -> gcl.Communicator:
-        """What joins all replicas."""
+        """The communicator of all replicas."""
         return self.within(None)
 
     def within(self, grouping: Grouping) -> gcl.Communicator:
-        """What joins the replicas of each group; made at the first use, for which every instance must be there."""
+        """The communicator of each group; made at the first use, which every instance must make."""
         if grouping == (1, self.total):
             grouping = None
         if grouping not in self._communicators:

@@ -1,9 +1,9 @@
-"""Rounded: sums of FLOAT16 over replicas, in FLOAT, that become FLOAT16 by stochastic rounding.
+"""Rounded reduction: sums of FLOAT16 over replicas, made in FLOAT and rounded stochastically to FLOAT16.
 
-    bucket of a replica   | a | b |     ->   room   | a | b |    FLOAT, reduced
+    bucket of a replica   | a | b |     ->   workspace   | a | b |    FLOAT, reduced
                                         <-   each rounded with random numbers of its own tensor
 
-Replicas have equal sums and draw equal numbers, so they stay equal; where a sum lies changes nothing.
+Replicas have equal sums and draw equal random numbers, so they stay equal wherever a sum lies in the bucket.
 """
 
 from __future__ import annotations
@@ -21,31 +21,31 @@ from ipu_emu.ops import Call
 from ipu_emu.ops.core.call_chain import call_chain
 from ipu_emu.ops.random.stochastic_rounding import round_stochastically
 
-__all__ = ["Sum", "rounded", "wide_room"]
+__all__ = ["RoundedSum", "float_view", "rounded_reduction"]
 
 
 @dataclass(frozen=True)
-class Sum:
-    """``nelms`` elements of a bucket from ``start`` on; ``name`` tells its random numbers from those of others."""
+class RoundedSum:
+    """``nelms`` elements of a bucket from ``start`` on; ``name`` selects its random numbers."""
 
     start: int
     nelms: int
     name: str
 
 
-def wide_room(room: NDArray[np.uint8], bucket: NDArray[np.float16]) -> NDArray[np.float32]:
-    """FLOAT elements in ``room`` for all of ``bucket`` [local replicas, elements]."""
-    return room.reshape(-1)[: 4 * bucket.size].view(np.float32).reshape(bucket.shape)
+def float_view(workspace: NDArray[np.uint8], bucket: NDArray[np.float16]) -> NDArray[np.float32]:
+    """FLOAT elements in ``workspace`` for all of ``bucket`` [local replicas, elements]."""
+    return workspace.reshape(-1)[: 4 * bucket.size].view(np.float32).reshape(bucket.shape)
 
 
-def rounded(
+def rounded_reduction(
     bucket: NDArray[np.float16],
     wide: NDArray[np.float32],
     reduce: Call,
-    sums: Sequence[Sum],
+    sums: Sequence[RoundedSum],
     key: Callable[[], tuple[int, ...]],
 ) -> Call:
-    """The call that widens ``bucket``, reduces it in ``wide`` and rounds ``sums``; ``key`` tells step and batch."""
+    """The call that widens ``bucket``, reduces it in ``wide`` and rounds ``sums`` with the random ``key``."""
     drawn = np.zeros(4, np.uint64)
 
     def draw() -> None:
@@ -55,7 +55,7 @@ def rounded(
 
 
 def _roundings(
-    bucket: NDArray[np.float16], wide: NDArray[np.float32], sums: Sequence[Sum], key: NDArray[Any]
+    bucket: NDArray[np.float16], wide: NDArray[np.float32], sums: Sequence[RoundedSum], key: NDArray[Any]
 ) -> Iterator[Call]:
     for half, whole in zip(bucket, wide, strict=True):
         for one in sums:

@@ -1,6 +1,6 @@
-"""Exchange: collectives of shards, several as one, in memory that all of them use in turn.
+"""Shard collectives: reduce-scatters or all-gathers of several sharded tensors as one call, in a shared workspace.
 
-room of a replica, for tensors a and b in 2 shards      | a0 b0 | a1 b1 | own a, own b |
+workspace of a replica, for tensors a and b in 2 shards      | a0 b0 | a1 b1 | own a, own b |
 
 A reduce-scatter copies gradients in and shards out, an all-gather shards in and whole weights out.
 """
@@ -22,13 +22,13 @@ from ipu_emu.ops.communication.collective_ops import SCATTER_GRADIENT, operator_
 from ipu_emu.ops.communication.shard_ops import CROSS_DOMAIN, copy_shard_in, copy_shard_out, shards_of
 from ipu_emu.ops.core.call_chain import call_chain
 
-__all__ = ["Member", "exchange"]
+__all__ = ["CollectiveMember", "shard_collective_call"]
 
 _Array = NDArray[Any]
 
 
 @dataclass(frozen=True)
-class Member:
+class CollectiveMember:
     """An op with one input and one output for each local replica."""
 
     op: Op
@@ -40,12 +40,14 @@ class Member:
         return shards_of(self.op)
 
 
-def exchange(replicas: Replicas, members: Sequence[Member], room: NDArray[np.uint8]) -> Call:
+def shard_collective_call(
+    replicas: Replicas, members: Sequence[CollectiveMember], workspace: NDArray[np.uint8]
+) -> Call:
     """The prepared call of collectives of one kind, element type and domain."""
     first = members[0]
     domain, size = first.shards.domain, sum(member.shards.size for member in members)
     communicator, local = replicas.within(domain), len(first.inputs)
-    free = room.reshape(-1).view(first.inputs[0].dtype)
+    free = workspace.reshape(-1).view(first.inputs[0].dtype)
     whole = free[: local * domain[1] * size].reshape(local, domain[1], size)
     own = free[whole.size : whole.size + local * size].reshape(local, size)
     if first.op.type == SCATTER_GRADIENT:
@@ -59,15 +61,15 @@ def exchange(replicas: Replicas, members: Sequence[Member], room: NDArray[np.uin
     )
 
 
-def _columns(members: Sequence[Member]) -> Iterator[tuple[Member, slice]]:
-    """Where the shards of each lie beside those of the others."""
+def _columns(members: Sequence[CollectiveMember]) -> Iterator[tuple[CollectiveMember, slice]]:
+    """The columns that the shards of each member take in a row."""
     start = 0
     for member in members:
         yield member, slice(start, start + member.shards.size)
         start += member.shards.size
 
 
-def _cuts(members: Sequence[Member], whole: _Array) -> Iterator[Call]:
+def _cuts(members: Sequence[CollectiveMember], whole: _Array) -> Iterator[Call]:
     for member, columns in _columns(members):
         for x, row in zip(member.inputs, whole, strict=True):
             straight = np.ascontiguousarray(x)
@@ -77,7 +79,7 @@ def _cuts(members: Sequence[Member], whole: _Array) -> Iterator[Call]:
                 yield copy_shard_out(member.shards, index, straight, shard)
 
 
-def _pastes(members: Sequence[Member], whole: _Array) -> Iterator[Call]:
+def _pastes(members: Sequence[CollectiveMember], whole: _Array) -> Iterator[Call]:
     for member, columns in _columns(members):
         for y, row in zip(member.outputs, whole, strict=True):
             straight = y if y.flags.c_contiguous else np.empty(y.shape, y.dtype)
@@ -87,13 +89,13 @@ def _pastes(members: Sequence[Member], whole: _Array) -> Iterator[Call]:
                 yield partial(np.copyto, y, straight)
 
 
-def _given(members: Sequence[Member], own: _Array) -> Iterator[Call]:
+def _given(members: Sequence[CollectiveMember], own: _Array) -> Iterator[Call]:
     for member, columns in _columns(members):
         for x, row in zip(member.inputs, own, strict=True):
             yield partial(np.copyto, row[columns], x)
 
 
-def _taken(members: Sequence[Member], own: _Array) -> Iterator[Call]:
+def _taken(members: Sequence[CollectiveMember], own: _Array) -> Iterator[Call]:
     for member, columns in _columns(members):
         for y, row in zip(member.outputs, own, strict=True):
             yield partial(np.copyto, y, row[columns])

@@ -1,4 +1,4 @@
-"""Aside: a thread beside that of the caller, which does jobs in their order, urgent ones first."""
+"""BackgroundThread: a thread that does tasks in their order, urgent ones first."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import numpy as np
 
 from ipu_emu.ops import Call
 
-__all__ = ["Aside", "Job"]
+__all__ = ["BackgroundTask", "BackgroundThread"]
 
 
 @dataclass(eq=False)
-class Job:
+class BackgroundTask:
     """A call, and whether it has been made, or given up."""
 
     call: Call
@@ -24,23 +24,23 @@ class Job:
 
 
 class _Shared:
-    """What the thread and its owner share; the thread holds nothing else, so that the owner can be collected."""
+    """What the thread and its owner share; the thread refers to nothing else, so that the owner can be collected."""
 
     def __init__(self) -> None:
         self.changed = Condition()
-        self.urgent: deque[Job] = deque()
-        self.patient: deque[Job] = deque()
-        self.running: Job | None = None
+        self.urgent: deque[BackgroundTask] = deque()
+        self.ordinary: deque[BackgroundTask] = deque()
+        self.running: BackgroundTask | None = None
         self.error: BaseException | None = None
         self.ended = False
 
     @property
     def idle(self) -> bool:
-        return self.running is None and not self.urgent and not self.patient
+        return self.running is None and not self.urgent and not self.ordinary
 
 
-class Aside:
-    """One caller puts jobs and waits for them; a job that fails takes all that come after it with it."""
+class BackgroundThread:
+    """One caller puts tasks and waits for them; when a task fails, all that come after it are given up."""
 
     def __init__(self, name: str) -> None:
         self._shared = shared = _Shared()
@@ -48,30 +48,30 @@ class Aside:
         self._thread.start()
         self._stop = finalize(self, _stop, shared)
 
-    def put(self, call: Call, *, urgent: bool = False) -> Job:
+    def put(self, call: Call, *, urgent: bool = False) -> BackgroundTask:
         """Let the thread make ``call``."""
-        job = Job(call)
+        task = BackgroundTask(call)
         with self._shared.changed:
-            (self._shared.urgent if urgent else self._shared.patient).append(job)
+            (self._shared.urgent if urgent else self._shared.ordinary).append(task)
             self._shared.changed.notify_all()
-        return job
+        return task
 
-    def wait(self, jobs: Iterable[Job]) -> None:
-        """Wait for ``jobs``; raise the error of the first job that failed."""
+    def wait(self, tasks: Iterable[BackgroundTask]) -> None:
+        """Wait for ``tasks``; raise the error of the first task that failed."""
         shared = self._shared
         with shared.changed:
-            wanted = list(jobs)
-            shared.changed.wait_for(lambda: all(job.done for job in wanted))
+            wanted = list(tasks)
+            shared.changed.wait_for(lambda: all(task.done for task in wanted))
             self._raise()
 
     def drain(self) -> None:
-        """Wait until nothing is left to do; raise the error of the first job that failed."""
+        """Wait until no task is left; raise the error of the first task that failed."""
         with self._shared.changed:
             self._shared.changed.wait_for(lambda: self._shared.idle)
             self._raise()
 
     def settle(self) -> None:
-        """Give up what has not begun, wait for what has, whatever interrupts, and forget errors."""
+        """Give up the tasks that have not begun, wait for the one that has, and forget errors."""
         shared = self._shared
         with shared.changed:
             _give_up(shared)
@@ -90,33 +90,33 @@ class Aside:
 
 
 def _work(shared: _Shared) -> None:
-    """The life of the thread. numpy keeps its error state per thread: what the caller has set does not reach it."""
+    """The loop of the thread. numpy keeps its error state per thread: what the caller has set does not reach it."""
     np.seterr(all="ignore")
     while True:
         with shared.changed:
-            shared.changed.wait_for(lambda: shared.urgent or shared.patient or shared.ended)
+            shared.changed.wait_for(lambda: shared.urgent or shared.ordinary or shared.ended)
             if shared.ended:
                 return
-            job = shared.running = (shared.urgent or shared.patient).popleft()
+            task = shared.running = (shared.urgent or shared.ordinary).popleft()
         error: BaseException | None = None
         try:
-            job.call()
+            task.call()
         except BaseException as raised:
             error = raised
         with shared.changed:
-            job.done, shared.running = True, None
+            task.done, shared.running = True, None
             if error is not None:
                 shared.error = shared.error or error
                 _give_up(shared)
             shared.changed.notify_all()
-        del job, error
+        del task, error
 
 
 def _give_up(shared: _Shared) -> None:
-    for jobs in (shared.urgent, shared.patient):
-        for job in jobs:
-            job.done = True
-        jobs.clear()
+    for tasks in (shared.urgent, shared.ordinary):
+        for task in tasks:
+            task.done = True
+        tasks.clear()
 
 
 def _stop(shared: _Shared) -> None:

@@ -1,129 +1,126 @@
-"""Lanes: jobs of several threads that wait for each other by tokens, and for nothing else.
+"""DependencyThreads: threads whose tasks wait for tasks of other threads, by tokens.
 
-    lane 0   a     b ->  c          b tells lane 1, d waits for lane 0; each lane does its jobs in order
-                      \
-    lane 1   e        -> d
+    thread 0   a   b   c        each thread does its tasks in order
+                   |
+    thread 1   e   '-> d        b sends a token to thread 1, where d waits for it
 
-A lane that fails, or a caller that is interrupted, gives all others a token that ends them at their next wait.
+A thread that fails, or a caller that is interrupted, sends all others a token that ends them at their next wait.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from queue import SimpleQueue
 
-from ipu_emu.engine.calls.wall_time import Kind
+from ipu_emu.engine.calls.wall_time import Timer, WallCategory
 from ipu_emu.engine.threads.worker_threads import Workers
 from ipu_emu.ops import Call
 
-__all__ = ["Job", "Lanes", "Link", "links"]
-
-#: Makes a call and adds its time to a kind.
-Clock = Callable[[Kind, Call], None]
+__all__ = ["Dependency", "DependencyThreads", "ThreadTask", "dependencies"]
 
 
 @dataclass(frozen=True)
-class Link:
-    """The lanes that a job waits for, and those that wait for it: a token each."""
+class Dependency:
+    """The threads that a task waits for, and those that wait for it: a token each."""
 
     waits: tuple[int, ...]
-    tells: tuple[int, ...]
+    signals: tuple[int, ...]
 
 
-def links(lanes: Sequence[int], needs: Sequence[set[int]]) -> list[Link]:
-    """Jobs in one order, the lane of each, and the numbers of the earlier jobs that it needs.
+def dependencies(threads: Sequence[int], needs: Sequence[set[int]]) -> list[Dependency]:
+    """The tokens of tasks in one order, given the thread of each and the numbers of the earlier tasks that it needs.
 
-    A lane waits once for the last job of another that it needs, and for none that is older than what it waited for.
+    A thread waits once for the last task of another that it needs, and for none older than what it has waited for.
     """
-    waits: list[list[int]] = [[] for _ in lanes]
-    tells: list[list[int]] = [[] for _ in lanes]
+    waits: list[list[int]] = [[] for _ in threads]
+    signals: list[list[int]] = [[] for _ in threads]
     seen: dict[tuple[int, int], int] = {}
-    for number, (lane, needed) in enumerate(zip(lanes, needs, strict=True)):
-        latest = {lanes[one]: one for one in sorted(needed)}
+    for number, (thread, needed) in enumerate(zip(threads, needs, strict=True)):
+        latest = {threads[one]: one for one in sorted(needed)}
         for other, one in latest.items():
-            if other != lane and one > seen.get((other, lane), -1):
-                seen[other, lane] = one
+            if other != thread and one > seen.get((other, thread), -1):
+                seen[other, thread] = one
                 waits[number].append(other)
-                tells[one].append(lane)
-    return [Link(tuple(a), tuple(b)) for a, b in zip(waits, tells, strict=True)]
+                signals[one].append(thread)
+    return [Dependency(tuple(a), tuple(b)) for a, b in zip(waits, signals, strict=True)]
 
 
 @dataclass(frozen=True)
-class Job:
-    """What a lane does at a time."""
+class ThreadTask:
+    """What a thread does between two waits."""
 
     call: Call
-    kind: Kind
-    link: Link
+    category: WallCategory
+    dependency: Dependency
 
 
 class _Tokens:
     """The queues of one run."""
 
-    def __init__(self, lanes: Sequence[Sequence[Job]]) -> None:
+    def __init__(self, threads: Sequence[Sequence[ThreadTask]]) -> None:
         self.over = False
         self.queues: dict[tuple[int, int], SimpleQueue[bool]] = {
-            (other, lane): SimpleQueue()
-            for lane, jobs in enumerate(lanes)
-            for other in {other for job in jobs for other in job.link.waits}
+            (other, thread): SimpleQueue()
+            for thread, tasks in enumerate(threads)
+            for other in {other for task in tasks for other in task.dependency.waits}
         }
 
-    def wait(self, lane: int, job: Job) -> None:
-        """Wait until ``lane`` may begin ``job``, or all is over."""
-        for other in job.link.waits:
-            self.over = not self.queues[other, lane].get() or self.over
+    def wait(self, thread: int, task: ThreadTask) -> None:
+        """Wait until ``thread`` may begin ``task``, or the run is over."""
+        for other in task.dependency.waits:
+            self.over = not self.queues[other, thread].get() or self.over
 
-    def tell(self, lane: int, job: Job) -> None:
-        for other in job.link.tells:
-            self.queues[lane, other].put(True)
+    def signal(self, thread: int, task: ThreadTask) -> None:
+        for other in task.dependency.signals:
+            self.queues[thread, other].put(True)
 
     def stop(self) -> None:
-        """End all lanes before their next job."""
+        """End all threads before their next task."""
         self.over = True
         for queue in self.queues.values():
             queue.put(False)
 
-    def run(self, lane: int, jobs: Sequence[Job]) -> None:
-        """The life of a lane."""
+    def run(self, thread: int, tasks: Sequence[ThreadTask]) -> None:
+        """The tasks of a thread."""
         try:
-            for job in jobs:
-                self.wait(lane, job)
+            for task in tasks:
+                self.wait(thread, task)
                 if self.over:
                     return
-                job.call()
-                self.tell(lane, job)
+                task.call()
+                self.signal(thread, task)
         except BaseException:
             self.stop()
             raise
 
 
-class Lanes:
-    """Jobs of worker threads, and those of the last lane, which runs in the caller's."""
+class DependencyThreads:
+    """The tasks of worker threads, and last those of the caller's thread."""
 
-    def __init__(self, lanes: Sequence[Sequence[Job]]) -> None:
-        self.lanes = lanes
+    def __init__(self, threads: Sequence[Sequence[ThreadTask]]) -> None:
+        self.threads = threads
 
-    def run(self, workers: Workers, clock: Clock) -> None:
-        """Do all jobs, or raise the error of what failed first; ``clock`` calls and adds the time to a kind."""
-        tokens = _Tokens(self.lanes)
-        parts = [partial(tokens.run, lane, jobs) for lane, jobs in enumerate(self.lanes[:-1])]
+    def run(self, workers: Workers, timer: Timer) -> None:
+        """Do all tasks, or raise the error of the first that failed; ``timer`` makes calls of the caller's thread."""
+        tokens = _Tokens(self.threads)
+        parts = [partial(tokens.run, thread, tasks) for thread, tasks in enumerate(self.threads[:-1])]
         try:
             workers.start(parts, give_up=tokens.stop)
-            for step, kind in self._own(tokens):
-                clock(kind, step)
+            for step, category in self._own(tokens):
+                timer(category, step)
         except BaseException:
             tokens.stop()
             raise
         finally:
-            clock(Kind.COMPUTE, workers.wait)
+            timer(WallCategory.COMPUTE, workers.wait)
 
-    def _own(self, tokens: _Tokens) -> Iterator[tuple[Call, Kind]]:
-        lane = len(self.lanes) - 1
-        for job in self.lanes[lane]:
-            yield partial(tokens.wait, lane, job), Kind.COMPUTE
+    def _own(self, tokens: _Tokens) -> Iterator[tuple[Call, WallCategory]]:
+        thread = len(self.threads) - 1
+        for task in self.threads[thread]:
+            yield partial(tokens.wait, thread, task), WallCategory.COMPUTE
             if tokens.over:
                 return
-            yield job.call, job.kind
-            tokens.tell(lane, job)
+            yield task.call, task.category
+            tokens.signal(thread, task)

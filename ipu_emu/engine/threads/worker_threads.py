@@ -1,7 +1,7 @@
-"""Workers: threads that run parts of a program at the same time: replicas, and the IPUs of a pipeline.
+"""Workers: threads that run replicas, and the IPUs of a pipeline, at the same time.
 
-Kernels release the GIL, so the parts use as many CPUs. Speed of two replicas of a convolutional network on two CPUs,
-side by side over one after the other (median of 40 rounds on a shared machine, and best):
+Kernels release the GIL, so each thread uses a CPU. Speed of two replicas of a convolutional network on two CPUs, in
+two threads over in one (median of 40 rounds on a shared machine, and best):
 
     MFLOP per micro-batch    2      13     52     208    832
     median                   0.66   0.83   0.97   1.5    1.6
@@ -32,18 +32,18 @@ _Jobs = SimpleQueue[tuple[Call, _Done] | None]
 class Workers:
     """``count`` threads; with one, everything runs in the caller's. Part n always goes to the same thread.
 
-    Work ``aside`` is started and waited for, and runs in a thread in any case.
+    With ``background`` even one thread is not the caller's: ``start`` returns at once and ``wait`` waits.
     """
 
-    def __init__(self, count: int, *, aside: bool = False) -> None:
+    def __init__(self, count: int, *, background: bool = False) -> None:
         self.count = count
         self._give_up: Call = _nothing
         self._running: list[_Done] = []
-        self._jobs: list[_Jobs] = [SimpleQueue() for _ in range(count if count > 1 or aside else 0)]
-        name = "host-io" if aside else "ipu"
+        self._jobs: list[_Jobs] = [SimpleQueue() for _ in range(count if count > 1 or background else 0)]
+        name = "host-io" if background else "ipu"
         self._threads = [
-            Thread(target=_work, args=(jobs,), name=f"{name}-{lane}", daemon=True)
-            for lane, jobs in enumerate(self._jobs)
+            Thread(target=_work, args=(jobs,), name=f"{name}-{number}", daemon=True)
+            for number, jobs in enumerate(self._jobs)
         ]
         for thread in self._threads:
             thread.start()
@@ -51,7 +51,7 @@ class Workers:
 
     @property
     def busy(self) -> bool:
-        """Whether something was started that nobody has waited for."""
+        """Whether a start has had no wait yet."""
         return bool(self._running)
 
     def run(self, parts: Sequence[Call]) -> None:
@@ -66,21 +66,21 @@ class Workers:
     def start(self, parts: Sequence[Call], *, give_up: Call | None = None) -> None:
         """Let the threads begin with ``parts``, neighbours on one thread; ``wait`` must follow.
 
-        ``give_up`` ends parts that wait for each other, when something interrupts the caller.
+        ``give_up`` ends parts that wait for each other, when the caller is interrupted.
         """
         self._give_up = give_up or _nothing
         share = -(-len(parts) // self.count)
         try:
-            for lane, first in enumerate(range(0, len(parts), share)):
+            for number, first in enumerate(range(0, len(parts), share)):
                 done: _Done = SimpleQueue()
-                self._jobs[lane].put((call_chain(*parts[first : first + share]), done))
+                self._jobs[number].put((call_chain(*parts[first : first + share]), done))
                 self._running.append(done)
         except BaseException:
             self._settle()
             raise
 
     def wait(self) -> None:
-        """Wait until nothing runs, whatever interrupts; raise the error of the first part that failed."""
+        """Wait until no part runs, even if interrupted; raise the error of the first part that failed."""
         try:
             ended = [done.get() for done in self._running]
         except BaseException:
@@ -92,10 +92,10 @@ class Workers:
             raise failed
 
     def _settle(self) -> None:
-        """Wait until nothing runs.
+        """Wait until no part runs.
 
-        An interrupt may come after a result was taken and before it was noted, so results do not say that. Every
-        thread works in order: once it has done nothing, it has done all that came before.
+        An interrupt may come after a result was taken and before it was stored, so results cannot be counted. Every
+        thread works in order: once it has run an empty part, it has run all that came before.
         """
         self._give_up()
         self._running = []
@@ -113,11 +113,11 @@ class Workers:
 
 
 def _nothing() -> None:
-    """Parts that wait for nobody end by themselves."""
+    """Parts that do not wait for each other end by themselves."""
 
 
 def _work(jobs: _Jobs) -> None:
-    """The life of a thread. numpy keeps its error state per thread: what the caller has set does not reach it."""
+    """The loop of a thread. numpy keeps its error state per thread: what the caller has set does not reach it."""
     np.seterr(all="ignore")
     while (job := jobs.get()) is not None:
         step, done = job

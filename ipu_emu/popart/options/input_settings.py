@@ -14,7 +14,7 @@ from ipu_emu.errors import EmulatorError
 from ipu_emu.popart.options.session_options import SessionOptions
 from ipu_emu.popart.types.enums import ExchangeStrategy, ReplicatedStreamMode, TileSet
 from ipu_emu.popart.types.tensor_info import TensorInfo
-from ipu_emu.program.io_overlap import Overlap
+from ipu_emu.program.instructions import Overlap
 
 __all__ = [
     "InputArguments",

@@ -6,7 +6,7 @@ import os
 from dataclasses import replace
 from functools import cached_property
 
-from ipu_emu.clock import Block, Machine, timeline
+from ipu_emu.clock import Machine, TimelineSegment, timeline
 from ipu_emu.errors import EmulatorError
 from ipu_emu.hardware import GENERATIONS, PATTERNS, System
 from ipu_emu.popart.devices.device_manager import DeviceInfo
@@ -41,12 +41,12 @@ class Modelled:
         return Machine(system, replicas, self._ipus_per_replica, sync=sync, io_tiles=tiles)
 
     @cached_property
-    def timeline(self) -> Block:
+    def timeline(self) -> TimelineSegment:
         return timeline(self._executable, self.machine)
 
     def seconds(self) -> dict[str, float]:
         """Busy seconds of all IPUs of a replica by kind, and in ``total`` what the step lasts."""
-        return {kind.value: seconds for kind, seconds in self.timeline.by_kind().items()} | {
+        return {kind.value: seconds for kind, seconds in self.timeline.by_category().items()} | {
             "total": self.timeline.seconds
         }
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import popdist_py
-from ipu_emu.clock import Block
+from ipu_emu.clock import TimelineSegment
 from ipu_emu.compiler.cache.executable_cache import load_executable, save_executable, with_variables
 from ipu_emu.engine import Engine, Replicas
 from ipu_emu.errors import EmulatorError, SessionError
@@ -248,7 +248,7 @@ class Session(Randomness):
         """What a step would take on IPUs: busy seconds by kind, and in all. An extension of PopART."""
         return self._modelled().seconds()
 
-    def modelledTimeline(self) -> Block:
+    def modelledTimeline(self) -> TimelineSegment:
         """When each IPU of a replica would do what in a step. An extension of PopART."""
         return self._modelled().timeline
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from ipu_emu.graph import Graph, Tensor
 from ipu_emu.program.executable import Executable
-from ipu_emu.program.listing import listing
+from ipu_emu.program.instructions import listing
 
 __all__ = ["Report", "serialised"]
 

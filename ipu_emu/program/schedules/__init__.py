@@ -10,25 +10,32 @@ grouped one loads and stores beside the stages (overlapped.py); with batch seria
 loops over some micro-batches (serialised.py).
 """
 
-from ipu_emu.program.schedules.ramps import Blocks, blocks_of, flattened
-from ipu_emu.program.schedules.schedule_table import KINDS, depth, fifo_depth, in_flight, schedule, scheduled_stages
+from ipu_emu.program.schedules.ramps import RampedSchedule, flattened, ramped_schedule
+from ipu_emu.program.schedules.schedule_table import (
+    SCHEDULES,
+    depth,
+    fifo_depth,
+    in_flight,
+    schedule,
+    scheduled_stages,
+)
 from ipu_emu.program.schedules.stages import Mapping, Stage
-from ipu_emu.program.schedules.task import ALL_IPUS, Slot, Task, Work
+from ipu_emu.program.schedules.task import ALL_IPUS, Slot, Task, TaskType
 
 __all__ = [
     "ALL_IPUS",
-    "KINDS",
-    "Blocks",
+    "SCHEDULES",
     "Mapping",
+    "RampedSchedule",
     "Slot",
     "Stage",
     "Task",
-    "Work",
-    "blocks_of",
+    "TaskType",
     "depth",
     "fifo_depth",
     "flattened",
     "in_flight",
+    "ramped_schedule",
     "schedule",
     "scheduled_stages",
 ]

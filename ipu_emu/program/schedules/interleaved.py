@@ -8,7 +8,7 @@ from itertools import pairwise
 from ipu_emu.errors import EmulatorError
 from ipu_emu.program.schedules.rotation import rotation
 from ipu_emu.program.schedules.stages import Stage
-from ipu_emu.program.schedules.task import ALL_IPUS, Slot, Work
+from ipu_emu.program.schedules.task import ALL_IPUS, Slot, TaskType
 
 __all__ = ["interleaved", "interleaved_offsets", "interleaved_stash"]
 
@@ -46,7 +46,7 @@ def _meet(stages: Sequence[Stage], start: int, other: int) -> bool:
 
 def _refuse_shared(stages: Sequence[Stage]) -> None:
     """In training stages may not share an IPU."""
-    forward = [stage for stage in stages if stage.what is Work.FORWARD]
+    forward = [stage for stage in stages if stage.what is TaskType.FORWARD]
     ipus = sorted(ipu for stage in forward for ipu in stage.ipus)
     shared = sorted({one for one, two in pairwise(ipus) if one == two})
     if shared and len(forward) < len(stages):

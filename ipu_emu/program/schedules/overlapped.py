@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from ipu_emu.errors import EmulatorError
 from ipu_emu.program.schedules.grouped import grouped
 from ipu_emu.program.schedules.stages import Stage
-from ipu_emu.program.schedules.task import Slot, Task, Work
+from ipu_emu.program.schedules.task import Slot, Task, TaskType
 
 __all__ = ["overlapped"]
 
@@ -36,6 +36,6 @@ def _overlapped(stages: Sequence[Stage], count: int) -> Iterator[Slot]:
     last = max(stage.forward for stage in stages)
     for number, slot in enumerate([(), *grouped(stages, count), ()]):
         stored = number - last - 2
-        store = (Task(stages[last].ipus[0], last, stored, Work.STORE),) if 0 <= stored < count else ()
-        load = (Task(stages[0].ipus[0], 0, number, Work.LOAD),) if number < count else ()
+        store = (Task(stages[last].ipus[0], last, stored, TaskType.STORE),) if 0 <= stored < count else ()
+        load = (Task(stages[0].ipus[0], 0, number, TaskType.LOAD),) if number < count else ()
         yield (*store, *load, *slot)

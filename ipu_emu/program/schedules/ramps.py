@@ -1,4 +1,4 @@
-"""Blocks: a schedule as a Pod stores it: ramp-up, a main block that is repeated, ramp-down.
+"""RampedSchedule: a schedule as a Pod stores it: ramp-up, a main block that is repeated, ramp-down.
 
 Row i of a block holds the list of stages rotated right by the start of micro-batch i; None where there is nothing.
 
@@ -12,19 +12,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-__all__ = ["Blocks", "blocks_of", "flattened"]
+__all__ = ["RampedSchedule", "flattened", "ramped_schedule"]
 
 Row = tuple[int | None, ...]
-Block = tuple[Row, ...]
+RampBlock = tuple[Row, ...]
 
 
 @dataclass(frozen=True)
-class Blocks:
+class RampedSchedule:
     """``main`` runs ``repeats`` times between the ramps; without ramps (one row) there is only ``main``."""
 
-    ramp_up: Block
-    main: Block
-    ramp_down: Block
+    ramp_up: RampBlock
+    main: RampBlock
+    ramp_down: RampBlock
     repeats: int
 
     def unrolled(self) -> Iterator[Row]:
@@ -33,19 +33,19 @@ class Blocks:
             yield from list(zip(*block, strict=True)) * times
 
 
-def blocks_of(stages: int, offsets: Sequence[int], count: int) -> Blocks:
+def ramped_schedule(stages: int, offsets: Sequence[int], count: int) -> RampedSchedule:
     """The blocks of ``count`` micro-batches (a multiple of the rows) over ``stages`` scheduled stages."""
     full: list[tuple[int, ...]] = [tuple((slot - offset) % stages for slot in range(stages)) for offset in offsets]
     rounds = count // len(offsets)
     if len(offsets) == 1:
-        return Blocks((), tuple(full), (), rounds)
+        return RampedSchedule((), tuple(full), (), rounds)
     rows = list(zip(full, offsets, strict=True))
     up = tuple(tuple(None if at < offset else row[at] for at in range(stages)) for row, offset in rows)
     down = tuple(tuple(None if at >= offset else row[at] for at in range(stages)) for row, offset in rows)
-    return Blocks(up, tuple(full), down, rounds - 1)
+    return RampedSchedule(up, tuple(full), down, rounds - 1)
 
 
-def flattened(block: Block, *, filler: str = ".", descending: bool = False) -> str:
+def flattened(block: RampBlock, *, filler: str = ".", descending: bool = False) -> str:
     """A block as one text, slot by slot; ``descending`` lists a slot last stage first, as the grouped main does."""
     columns = list(zip(*block, strict=True))
     if descending:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, pairwise
 
 from ipu_emu.program.schedules.stages import Stage
-from ipu_emu.program.schedules.task import Slot, Task, Work
+from ipu_emu.program.schedules.task import Slot, Task, TaskType
 
 __all__ = ["ahead", "inside"]
 
@@ -37,6 +37,6 @@ def _again(task: Task, stages: Sequence[Stage]) -> Slot:
     """The forward that a backward task needs once more, if any."""
     stage = stages[task.stage]
     last = max(each.forward for each in stages)
-    if stage.what is not Work.BACKWARD or stage.forward == last:
+    if stage.what is not TaskType.BACKWARD or stage.forward == last:
         return ()
-    return (Task(task.ipu, stage.forward, task.micro_batch, Work.RECOMPUTE),)
+    return (Task(task.ipu, stage.forward, task.micro_batch, TaskType.RECOMPUTE),)

@@ -1,4 +1,4 @@
-"""Kind: all that is particular to one schedule, a row of a table."""
+"""Schedule: all that is particular to one schedule, a row of a table."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from ipu_emu.program.schedules.serialised import serialised
 from ipu_emu.program.schedules.stages import Mapping, Stage, framework_stages, ipus_by_stage, popart_stages
 from ipu_emu.program.schedules.task import Slot
 
-__all__ = ["KINDS", "Kind", "depth", "fifo_depth", "in_flight", "schedule", "scheduled_stages"]
+__all__ = ["SCHEDULES", "Schedule", "depth", "fifo_depth", "in_flight", "schedule", "scheduled_stages"]
 
 
 @dataclass(frozen=True)
-class Kind:
+class Schedule:
     """``offsets`` are the starts of the micro-batches in flight; ``stash`` is the FIFO of a forward stage."""
 
     slots: Callable[[Sequence[Stage], int], Iterator[Slot]]
@@ -54,11 +54,11 @@ def _popart_depth(count: int, stages: int, training: bool) -> None:
         )
 
 
-KINDS = {
-    "grouped": Kind(grouped, framework_stages, grouped_offsets, grouped_stash, ahead, _multiple),
-    "interleaved": Kind(interleaved, framework_stages, interleaved_offsets, interleaved_stash, ahead, _multiple),
-    "sequential": Kind(sequential, framework_stages, sequential_offsets, sequential_stash, inside, _multiple),
-    "popart": Kind(popart, popart_stages, grouped_offsets, grouped_stash, inside, _popart_depth),
+SCHEDULES = {
+    "grouped": Schedule(grouped, framework_stages, grouped_offsets, grouped_stash, ahead, _multiple),
+    "interleaved": Schedule(interleaved, framework_stages, interleaved_offsets, interleaved_stash, ahead, _multiple),
+    "sequential": Schedule(sequential, framework_stages, sequential_offsets, sequential_stash, inside, _multiple),
+    "popart": Schedule(popart, popart_stages, grouped_offsets, grouped_stash, inside, _popart_depth),
 }
 
 
@@ -79,7 +79,7 @@ def schedule(
     a forward stage (``Task.stage``) once more, ``io_tiles`` those that load and store while stages compute. With
     batch serialisation a stage loops over ``iterations`` micro-batches, and there are ``count * iterations``.
     """
-    entry = _kind(kind)
+    entry = _schedule_named(kind)
     if io_tiles and kind != "grouped":
         raise EmulatorError(f"I/O tiles go with the Grouped schedule only, not with {kind}; use grouped")
     if iterations != 1 and kind != "sequential":
@@ -102,19 +102,19 @@ def schedule(
 
 def scheduled_stages(kind: str, stages: int, *, training: bool, mapping: Mapping | None = None) -> tuple[Stage, ...]:
     """The stages that are scheduled for so many forward stages."""
-    return _kind(kind).stages(ipus_by_stage(stages, mapping), training)
+    return _schedule_named(kind).stages(ipus_by_stage(stages, mapping), training)
 
 
 def in_flight(kind: str, stages: int, *, training: bool, mapping: Mapping | None = None) -> int:
     """Micro-batches that are in the pipeline at once; counts of the framework schedules are multiples of it."""
-    return len(_kind(kind).offsets(scheduled_stages(kind, stages, training=training, mapping=mapping)))
+    return len(_schedule_named(kind).offsets(scheduled_stages(kind, stages, training=training, mapping=mapping)))
 
 
 def fifo_depth(kind: str, stages: int, stage: int, training: bool) -> int:
     """Micro-batches for which a forward value of ``stage`` waits for its backward."""
     if not 0 <= stage < stages:
         raise EmulatorError(f"there is no forward stage {stage}; {stages} stages are numbered 0 to {stages - 1}")
-    return _kind(kind).stash(stages, stage) if training else 0
+    return _schedule_named(kind).stash(stages, stage) if training else 0
 
 
 def depth(kind: str, stages: int, stage: int, training: bool) -> int:
@@ -122,7 +122,7 @@ def depth(kind: str, stages: int, stage: int, training: bool) -> int:
     return fifo_depth(kind, stages, stage, training) + 1
 
 
-def _kind(name: str) -> Kind:
-    if name not in KINDS:
-        raise EmulatorError(f"there is no schedule '{name}'; use {', '.join(KINDS)}")
-    return KINDS[name]
+def _schedule_named(name: str) -> Schedule:
+    if name not in SCHEDULES:
+        raise EmulatorError(f"there is no schedule '{name}'; use {', '.join(SCHEDULES)}")
+    return SCHEDULES[name]

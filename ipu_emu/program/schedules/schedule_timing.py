@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from ipu_emu.errors import EmulatorError
-from ipu_emu.program.schedules.task import ALL_IPUS, Slot, Task, Work
+from ipu_emu.program.schedules.task import ALL_IPUS, Slot, Task, TaskType
 
 __all__ = ["Barrier", "StageTimes", "Timing", "timing"]
 
@@ -54,10 +54,10 @@ class StageTimes:
         """The time of a task of a schedule with so many scheduled stages."""
         forward = min(task.stage, scheduled - 1 - task.stage) if task.stage >= len(self.forward) else task.stage
         parts = {
-            Work.FORWARD: self.forward[forward],
-            Work.RECOMPUTE: self.forward[forward],
-            Work.BACKWARD: self.backward[forward],
-            Work.BOTH: self.forward[forward] + self.backward[forward],
+            TaskType.FORWARD: self.forward[forward],
+            TaskType.RECOMPUTE: self.forward[forward],
+            TaskType.BACKWARD: self.backward[forward],
+            TaskType.BOTH: self.forward[forward] + self.backward[forward],
         }
         return parts.get(task.what, 0.0)
 
@@ -83,7 +83,7 @@ def timing(slots: Iterable[Slot], times: StageTimes, barrier: Barrier = Barrier.
     everybody = {task.ipu for slot in drawn for task in slot}
     for task in (task for slot in drawn for task in slot):
         for ipu in _ipus(task, everybody):
-            useful[ipu] += times.of(task, scheduled) * (task.what is not Work.RECOMPUTE)
+            useful[ipu] += times.of(task, scheduled) * (task.what is not TaskType.RECOMPUTE)
     return Timing(_TOTALS[barrier](drawn, times, scheduled), dict(useful))
 
 
@@ -92,7 +92,7 @@ def _with_one_barrier(slots: Sequence[Slot], times: StageTimes, scheduled: int) 
 
 
 def _with_halves(slots: Sequence[Slot], times: StageTimes, scheduled: int) -> float:
-    parts = ([task for task in slot if task.what is work] for slot in slots for work in Work)
+    parts = ([task for task in slot if task.what is work] for slot in slots for work in TaskType)
     return sum(_busiest(part, times, scheduled) for part in parts)
 
 
@@ -112,10 +112,10 @@ def _without_barrier(slots: Sequence[Slot], times: StageTimes, scheduled: int) -
     done: dict[tuple[int, int], float] = defaultdict(float)
     for task in (task for slot in slots for task in slot):
         ipus = _ipus(task, everybody)
-        ready = 0.0 if task.what is Work.RECOMPUTE else done[task.stage - 1, task.micro_batch]
+        ready = 0.0 if task.what is TaskType.RECOMPUTE else done[task.stage - 1, task.micro_batch]
         end = max(ready, *(free[ipu] for ipu in ipus)) + times.of(task, scheduled)
         free |= dict.fromkeys(ipus, end)
-        if task.what is not Work.RECOMPUTE:
+        if task.what is not TaskType.RECOMPUTE:
             done[task.stage, task.micro_batch] = max(done[task.stage, task.micro_batch], end)
     return max(free.values(), default=0.0)
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ipu_emu.errors import EmulatorError
-from ipu_emu.program.schedules.task import ALL_IPUS, Slot, Task, Work
+from ipu_emu.program.schedules.task import ALL_IPUS, Slot, Task, TaskType
 
 __all__ = ["Mapping", "Stage", "framework_stages", "ipus_by_stage", "popart_stages"]
 
@@ -27,7 +27,7 @@ class Stage:
     index: int
     forward: int
     ipus: tuple[int, ...]
-    what: Work
+    what: TaskType
 
     def tasks(self, micro_batch: int) -> Slot:
         """Its tasks for one micro-batch, one on each of its IPUs."""
@@ -54,8 +54,10 @@ def ipus_by_stage(stages: int, mapping: Mapping | None) -> _Ipus:
 def framework_stages(ipus: _Ipus, training: bool) -> tuple[Stage, ...]:
     """Forward stages 0 to N - 1; in training then the backward ones, of N - 1 down to 0."""
     count = len(ipus)
-    forward = [Stage(index, index, ipus[index], Work.FORWARD) for index in range(count)]
-    backward = [Stage(2 * count - 1 - stage.forward, stage.forward, stage.ipus, Work.BACKWARD) for stage in forward]
+    forward = [Stage(index, index, ipus[index], TaskType.FORWARD) for index in range(count)]
+    backward = [
+        Stage(2 * count - 1 - stage.forward, stage.forward, stage.ipus, TaskType.BACKWARD) for stage in forward
+    ]
     return (*forward, *reversed(backward)) if training else tuple(forward)
 
 
@@ -64,6 +66,6 @@ def popart_stages(ipus: _Ipus, training: bool) -> tuple[Stage, ...]:
     if not training:
         return framework_stages(ipus, training)
     last = len(ipus) - 1
-    forward = [Stage(index, index, ipus[index], Work.FORWARD) for index in range(last)]
-    backward = [Stage(2 * last - stage.forward, stage.forward, stage.ipus, Work.BACKWARD) for stage in forward]
-    return (*forward, Stage(last, last, ipus[last], Work.BOTH), *reversed(backward))
+    forward = [Stage(index, index, ipus[index], TaskType.FORWARD) for index in range(last)]
+    backward = [Stage(2 * last - stage.forward, stage.forward, stage.ipus, TaskType.BACKWARD) for stage in forward]
+    return (*forward, Stage(last, last, ipus[last], TaskType.BOTH), *reversed(backward))

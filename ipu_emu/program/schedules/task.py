@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-__all__ = ["ALL_IPUS", "Slot", "Task", "Work"]
+__all__ = ["ALL_IPUS", "Slot", "Task", "TaskType"]
 
 #: Stands for all IPUs of a replica.
 ALL_IPUS = -1
 
 
-class Work(StrEnum):
+class TaskType(StrEnum):
     """What is done with a micro-batch."""
 
     FORWARD = "forward"
@@ -29,7 +29,7 @@ class Task:
     ipu: int
     stage: int
     micro_batch: int
-    what: Work
+    what: TaskType
 
     def __str__(self) -> str:
         return f"{self.what} of stage {self.stage}, micro-batch {self.micro_batch}, on IPU {self.ipu}"

@@ -10,8 +10,7 @@ import pytest
 import gcl
 from ipu_emu import popart
 from ipu_emu.graph import Shards
-from ipu_emu.program.instructions import leaves
-from ipu_emu.program.leaf_instructions import ShardExchange
+from ipu_emu.program.instructions import ShardCollectives, leaves
 from tests.ipu_emu.helpers.pipelined_models import KEPT, OFF, ON, PIPELINE, SHARED, Tower, kept
 
 ADAM = popart.Adam({"defaultLearningRate": (0.01, False), "defaultWeightDecay": (0.1, True)})
@@ -44,9 +43,9 @@ def test_a_large_tensor_is_spread_over_all_tiles() -> None:
     np.testing.assert_array_equal(shards.cut(np.arange(TILES * 64 * 3), 1, 4)[:96:48], [48, 240])
 
 
-def exchanges(**values: object) -> list[ShardExchange]:
+def exchanges(**values: object) -> list[ShardCollectives]:
     session = Tower(3).session(R=2, optimizer=ADAM, **STATES, **values)
-    return [leaf for leaf in leaves(session.executable.program) if isinstance(leaf, ShardExchange)]
+    return [leaf for leaf in leaves(session.executable.program) if isinstance(leaf, ShardCollectives)]
 
 
 def test_a_bucket_is_one_collective() -> None:
@@ -68,7 +67,7 @@ def test_a_bucket_ends_at_its_limit() -> None:
 def test_shared_weights_are_gathered_together(where: popart.TensorStorage, how: dict[str, object]) -> None:
     weights, bucket = kept(where, SHARED, "weight", "optimizerState"), {"maximum_reduce_many_buffer_size": "1000000"}
     session = Tower(2).session(R=2, gclOptions=bucket, **weights, **how)
-    found = [leaf for leaf in leaves(session.executable.program) if isinstance(leaf, ShardExchange)]
+    found = [leaf for leaf in leaves(session.executable.program) if isinstance(leaf, ShardCollectives)]
     gathered = [len(leaf.ops) for leaf in found if leaf.ops[0].type == "AllGatherShards"]
     assert gathered == ([4, 4, 2, 1] if "enablePipelining" in how else [8, 3])
     A = int(str(how.get("A", 1)))
@@ -93,7 +92,9 @@ def test_pairs_scatter_and_then_sum_what_they_share(R: int, size: int, special: 
     pairs = {"optimizerStateTensorLocationSettings": popart.TensorLocationSettings(location, 0, 0)}
     tower, values = Tower(2), {"R": R, "optimizer": ADAM, **special}
     session = tower.session(**values, **pairs)
-    found = [op for leaf in leaves(session.executable.program) if isinstance(leaf, ShardExchange) for op in leaf.ops]
+    found = [
+        op for leaf in leaves(session.executable.program) if isinstance(leaf, ShardCollectives) for op in leaf.ops
+    ]
     scattered = [op for op in found if op.type == "ReduceScatterGradient"]
     assert [op.attributes["between"] for op in scattered] == [(2, R // 2)] * (8 if size == 2 else 0)
     assert any(region.startswith("bucket:FLOAT") for region in session.executable.plan.sizes) == (size == 3)

@@ -9,22 +9,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ipu_emu import models, popart
-from ipu_emu.program.memory_layout import Block, lay_out
-from ipu_emu.program.memory_plan import TRANSIENT, Life, clash
+from ipu_emu.program.memory_layout import MemoryBlock, lay_out
+from ipu_emu.program.memory_plan import TRANSIENT, Lifetime, overlap_of
 from tests.ipu_emu.helpers.sessions import device, options
 
 SPANS = st.tuples(st.integers(0, 5000), st.integers(0, 30), st.integers(0, 8))
 
 
-def lives(blocks: list[Block]) -> list[Life]:
-    return [Life(b.name, b.offset, b.size, b.first, b.last) for b in blocks if b.size]
+def lives(blocks: list[MemoryBlock]) -> list[Lifetime]:
+    return [Lifetime(b.name, b.offset, b.size, b.first, b.last) for b in blocks if b.size]
 
 
 @settings(max_examples=100, deadline=None)
 @given(st.lists(SPANS, max_size=40))
 def test_what_lives_together_never_shares_a_byte(spans: list[tuple[int, int, int]]) -> None:
     blocks = [
-        Block(str(number), None, size * 64, first, first + length)
+        MemoryBlock(str(number), None, size * 64, first, first + length)
         for number, (size, first, length) in enumerate(spans)
     ]
     end = lay_out(blocks)
@@ -32,16 +32,16 @@ def test_what_lives_together_never_shares_a_byte(spans: list[tuple[int, int, int
         times = set(range(one.first, one.last + 1)) & set(range(other.first, other.last + 1))
         places = range(max(one.offset, other.offset), min(one.offset + one.size, other.offset + other.size))
         assert not times or not places, (one, other)
-    assert clash(lives(blocks)) is None
+    assert overlap_of(lives(blocks)) is None
     together = [sum(b.size for b in blocks if b.first <= t <= b.last) for t in range(40)]
     assert max(together) <= end <= sum(b.size for b in blocks)
 
 
 def test_a_clash_is_found() -> None:
-    first, second = Life("a", 0, 100, 0, 5), Life("b", 64, 10, 5, 9)
-    assert clash([second, first]) == (first, second)
-    assert clash([Life("a", 0, 100, 0, 4), second]) is None
-    assert clash([Life("a", 0, 64, 0, 5), second]) is None
+    first, second = Lifetime("a", 0, 100, 0, 5), Lifetime("b", 64, 10, 5, 9)
+    assert overlap_of([second, first]) == (first, second)
+    assert overlap_of([Lifetime("a", 0, 100, 0, 4), second]) is None
+    assert overlap_of([Lifetime("a", 0, 64, 0, 5), second]) is None
 
 
 def test_the_table_of_a_model_lists_all_that_is_not_always_live() -> None:
@@ -51,7 +51,7 @@ def test_the_table_of_a_model_lists_all_that_is_not_always_live() -> None:
     )
     session.prepareDevice(loadEngine=False)
     plan = session.executable.plan
-    assert clash(plan.lives) is None
+    assert overlap_of(plan.lives) is None
     assert max(life.offset + life.size for life in plan.lives) == plan.sizes[TRANSIENT]
     listed = {line.split()[4] for line in plan.table().splitlines()[1:]}
     assert {"data", "labels", "Conv:0", "scratch"} <= listed

@@ -11,9 +11,7 @@ import pytest
 
 from ipu_emu import popart
 from ipu_emu.graph import Role
-from ipu_emu.program.instructions import leaves
-from ipu_emu.program.leaf_instructions import Compute, HostLoad, ops_of
-from ipu_emu.program.listing import listing
+from ipu_emu.program.instructions import Compute, HostLoad, leaves, listing
 from ipu_emu.program.memory_plan import TRANSIENT
 from tests.ipu_emu.helpers.sessions import device, options
 
@@ -100,7 +98,7 @@ def lifetimes(executable: Any) -> dict[str, tuple[int, int]]:
     """First and last instruction that touches each tensor, found independently of the planner."""
     spans: dict[str, tuple[int, int]] = {}
     for time, leaf in enumerate(leaves(executable.program)):
-        ids = [id for op in ops_of(leaf) for id in (*op.inputs, *op.outputs)] or [getattr(leaf, "tensor", "")]
+        ids = [id for op in leaf.ops for id in (*op.inputs, *op.outputs)] or [getattr(leaf, "tensor", "")]
         for id in ids:
             if id in executable.plan.placements:
                 spans[id] = (spans.get(id, (time, time))[0], time)

@@ -9,7 +9,7 @@ import pytest
 from ipu_emu.compiler.placement import autoshard
 from ipu_emu.errors import EmulatorError
 from ipu_emu.models import mlp
-from ipu_emu.program.schedules import Work, schedule
+from ipu_emu.program.schedules import TaskType, schedule
 from ipu_emu.tensorflow import (
     InfeedQueue,
     OutfeedMode,
@@ -263,7 +263,7 @@ def test_defaults() -> None:
     serial = PipelineCall([FIRST, LAST], 2, batch_serialization_iterations=3, **TRAINING)
     assert list(serial.slots()) == list(schedule("sequential", 2, 2, training=True, iterations=3))
     inference = PipelineCall([FIRST, LAST], 4, infeed_queue=InfeedQueue(), outfeed_queue=OutfeedQueue())
-    assert {task.what for slot in inference.slots() for task in slot} == {Work.FORWARD}
+    assert {task.what for slot in inference.slots() for task in slot} == {TaskType.FORWARD}
 
 
 def test_all_that_fits_together() -> None:
@@ -283,7 +283,7 @@ def test_all_that_fits_together() -> None:
     )
     tasks = [task for slot in call.slots() for task in slot]
     assert {task.ipu for task in tasks if task.stage == 1} == {1, 2}
-    assert Work.RECOMPUTE in {task.what for task in tasks}
+    assert TaskType.RECOMPUTE in {task.what for task in tasks}
     check_program([call])
 
 

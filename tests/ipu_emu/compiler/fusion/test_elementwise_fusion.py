@@ -10,8 +10,7 @@ import pytest
 from ipu_emu import popart
 from ipu_emu.compiler.lowering import step_program
 from ipu_emu.ops.elementwise.fused_formulas import ACTIVATIONS
-from ipu_emu.program.instructions import leaves
-from ipu_emu.program.leaf_instructions import Compute
+from ipu_emu.program.instructions import Compute, leaves
 from tests.ipu_emu.helpers.sessions import device, options
 
 

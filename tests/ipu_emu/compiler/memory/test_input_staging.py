@@ -10,12 +10,11 @@ import numpy as np
 import pytest
 
 from ipu_emu import popart
-from ipu_emu.clock import Kind, Machine, Pricing, timeline
+from ipu_emu.clock import CostCategory, Machine, Pricing, timeline
 from ipu_emu.hardware import System
 from ipu_emu.hostio import Feed
-from ipu_emu.program.instructions import leaves
-from ipu_emu.program.leaf_instructions import HostLoad, RemoteLoad
-from ipu_emu.program.overlapped_loops import Overlapped
+from ipu_emu.program.instructions import HostLoad, RemoteLoad, leaves
+from ipu_emu.program.overlapped_loops import OverlappedLoop
 from tests.ipu_emu.engine.overlap.test_io_loop import JUST_IN_TIME, OFF_CHIP, TILES, Model
 from tests.ipu_emu.helpers.pipelined_models import PIPELINE, Tower
 from tests.ipu_emu.helpers.sessions import device, options
@@ -212,7 +211,7 @@ def test_the_clock_counts_the_longer_of_both(rate: float, batches: int, factor: 
     """A step computes and takes from Streaming Memory; meanwhile the host fills that for as many micro-batches."""
     model = plain_model("Final")
     executable = model.session(batches, numIOTiles=0, A=factor, defaultBufferingDepth=3).executable
-    loop = Overlapped.of(executable.program[0], executable.plan)
+    loop = OverlappedLoop.of(executable.program[0], executable.plan)
     assert loop is not None
     assert loop.staged
     machine = Machine(System.pod(4), host=rate)
@@ -222,14 +221,14 @@ def test_the_clock_counts_the_longer_of_both(rate: float, batches: int, factor: 
         return sum(pricing.of(leaf).seconds for leaf in parts)
 
     filling = loop.total * seconds(loop.loads)
-    assert made.by_kind()[Kind.PREFETCH] == pytest.approx(filling)
+    assert made.by_category()[CostCategory.PREFETCH] == pytest.approx(filling)
     shown = loop.total * (seconds(loop.work) + seconds(loop.stores)) + batches * seconds(loop.after)
     shown += seconds(executable.program[1:])
     if rate > 1e10:
         assert made.seconds == pytest.approx(shown)
     else:
         assert filling < made.seconds < filling + shown
-    assert made.by_kind()[Kind.STREAMING] > 0
+    assert made.by_category()[CostCategory.STREAMING] > 0
 
 
 @pytest.mark.parametrize("schedule", ["popart", "grouped", "interleaved", "sequential"])

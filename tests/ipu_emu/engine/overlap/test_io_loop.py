@@ -9,12 +9,11 @@ import numpy as np
 import pytest
 
 from ipu_emu import popart
-from ipu_emu.clock import Kind, Machine, Pricing, timeline
+from ipu_emu.clock import CostCategory, Machine, Pricing, timeline
 from ipu_emu.errors import EmulatorError
 from ipu_emu.hardware import System
-from ipu_emu.program.instructions import Counter, Repeat
-from ipu_emu.program.leaf_instructions import HostLoad, HostStore
-from ipu_emu.program.overlapped_loops import Overlapped
+from ipu_emu.program.instructions import Counter, HostLoad, HostStore, Repeat
+from ipu_emu.program.overlapped_loops import OverlappedLoop
 from tests.ipu_emu.helpers.pipelined_models import PIPELINE, Tower
 from tests.ipu_emu.helpers.sessions import device, options
 
@@ -91,7 +90,7 @@ def test_anchors_of_every_second_micro_batch(strategy: Any) -> None:
 @pytest.mark.parametrize(("strategy", "count"), [(INNER, 4), (LOOPS, 5)])
 def test_what_is_hidden_of_two_batches_of_three(strategy: Any, count: int) -> None:
     executable = Model(strategy).session(2, A=3).executable
-    loop = Overlapped.of(executable.program[0], executable.plan)
+    loop = OverlappedLoop.of(executable.program[0], executable.plan)
     assert loop is not None
     hidden = [leaf for number in range(6) for leaf in loop.neighbours(number)]
     assert sum(isinstance(leaf, HostLoad) for leaf in hidden) == 2 * count
@@ -181,7 +180,7 @@ def test_no_thread_is_left() -> None:
 def test_the_clock_counts_the_longer_of_both(batches: int, factor: int, rate: float) -> None:
     """Weights are anchored, and stored just in time: so I/O tiles are waited for after every micro-batch."""
     executable = Model(LOOPS).session(batches, A=factor).executable
-    loop = Overlapped.of(executable.program[0], executable.plan)
+    loop = OverlappedLoop.of(executable.program[0], executable.plan)
     assert loop is not None
     machine = Machine(System.pod(4), host=rate, io_tiles=32)
     pricing, made = Pricing(executable, machine), timeline(executable, machine)
@@ -194,7 +193,7 @@ def test_the_clock_counts_the_longer_of_both(batches: int, factor: int, rate: fl
     longer = [max(seconds(loop.work), exchanged) for exchanged in beside]
     updates = batches * seconds(loop.after) + seconds(executable.program[1:])
     assert made.seconds == pytest.approx(seconds(loop.loads) + sum(longer) + sum(now) + updates, rel=1e-6)
-    assert made.by_kind()[Kind.BESIDE] == pytest.approx(sum(beside))
+    assert made.by_category()[CostCategory.BESIDE] == pytest.approx(sum(beside))
 
 
 def test_spans_of_the_host_lie_beside_those_of_compute() -> None:
@@ -214,7 +213,7 @@ def test_fewer_tiles_compute_more_slowly() -> None:
     assert isinstance(loop, Repeat)
     assert loop.counter is Counter.BATCH
     few, all_ = (timeline(executable, Machine(System.pod(4), io_tiles=tiles)) for tiles in (1408, 0))
-    assert few.by_kind()[Kind.COMPUTE] > all_.by_kind()[Kind.COMPUTE]
+    assert few.by_category()[CostCategory.COMPUTE] > all_.by_category()[CostCategory.COMPUTE]
     with pytest.raises(EmulatorError, match="1472 I/O tiles were asked for; an IPU has 1472 tiles"):
         Machine(System.pod(4), io_tiles=1472)
 
@@ -228,7 +227,7 @@ def test_numbers_of_io_tiles(count: int, text: str) -> None:
 def test_a_strategy_needs_io_tiles() -> None:
     """On the tiles that compute everything is exchanged just in time."""
     executable = Model(LOOPS, tiles=TILES).session(2, numIOTiles=0).executable
-    assert Overlapped.of(executable.program[0], executable.plan) is None
+    assert OverlappedLoop.of(executable.program[0], executable.plan) is None
 
 
 OFF_CHIP = popart.TensorLocationSettings(popart.TensorLocation(popart.TensorStorage.OffChip), 0, 0)
@@ -260,8 +259,8 @@ def test_a_pipeline_is_priced_with_its_stores_beside_compute() -> None:
         executable = tower.session(A=6, anchors=anchors, numIOTiles=32, **PIPELINE).executable
         made[strategy] = timeline(executable, Machine(System.pod(4), ipus_per_replica=2, host=1e8))
     plain, beside = made[JUST_IN_TIME], made[LOOPS]
-    hidden = beside.by_kind()[Kind.BESIDE]
-    assert plain.by_kind()[Kind.BESIDE] == 0
-    assert hidden == pytest.approx(plain.by_kind()[Kind.HOST] - beside.by_kind()[Kind.HOST])
+    hidden = beside.by_category()[CostCategory.BESIDE]
+    assert plain.by_category()[CostCategory.BESIDE] == 0
+    assert hidden == pytest.approx(plain.by_category()[CostCategory.HOST] - beside.by_category()[CostCategory.HOST])
     # The stores of the last micro-batch have nothing to hide behind.
     assert plain.seconds - hidden < beside.seconds < plain.seconds

@@ -14,12 +14,11 @@ import numpy as np
 import pytest
 
 from ipu_emu import popart
-from ipu_emu.engine.pipeline.host_sync import meetings
+from ipu_emu.engine.pipeline.host_sync import host_syncs
 from ipu_emu.hardware import PATTERNS
 from ipu_emu.ops import TABLE
 from ipu_emu.popart import SyncPattern
-from ipu_emu.program.instructions import Pipeline
-from ipu_emu.program.leaf_instructions import ShardExchange
+from ipu_emu.program.instructions import Pipeline, ShardCollectives
 from ipu_emu.program.schedules import schedule
 from tests.ipu_emu.helpers.pipelined_models import KEPT, PIPELINE, Tower, threads
 from tests.ipu_emu.helpers.sessions import options
@@ -31,8 +30,8 @@ def drawn(pattern: str, stages: int, count: int) -> list[tuple[str, str, str, st
         tuple((task.stage, task.micro_batch) for task in slot)
         for slot in schedule("popart", stages, count, training=False)
     ]
-    found = list(meetings(slots, range(stages), PATTERNS[pattern]))
-    assert [meeting.tasks for meeting in found] == slots
+    found = list(host_syncs(slots, range(stages), PATTERNS[pattern]))
+    assert [sync.tasks for sync in found] == slots
 
     def text(tasks: Any, stage: int) -> str:
         return " ".join(str(micro_batch) for number, micro_batch in tasks if number == stage)
@@ -184,7 +183,7 @@ def test_collectives_in_a_stage_let_other_ipus_go_on(monkeypatch: pytest.MonkeyP
         )
         session.prepareDevice()
     (pipeline,) = (part for part in session.executable.program[0].body if isinstance(part, Pipeline))
-    assert all(any(isinstance(leaf, ShardExchange) for leaf in stage.body) for stage in pipeline.stages[:2])
+    assert all(any(isinstance(leaf, ShardCollectives) for leaf in stage.body) for stage in pipeline.stages[:2])
     session.weightsFromHost()
     session.run(popart.PyStepIO(tower.data(0, 1, 8, 2), session.initAnchorArrays()))
     session.close()

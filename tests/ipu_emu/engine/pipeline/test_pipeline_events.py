@@ -9,9 +9,9 @@ import pytest
 
 from ipu_emu import popart
 from ipu_emu.engine.pipeline.bound_pipeline import BoundPipeline
-from ipu_emu.engine.pipeline.host_sync import partners
+from ipu_emu.engine.pipeline.host_sync import sync_partners
 from ipu_emu.engine.pipeline.pipeline_events import HOST
-from ipu_emu.engine.threads.dependency_threads import links
+from ipu_emu.engine.threads.dependency_threads import dependencies
 from ipu_emu.hardware import PATTERNS
 from ipu_emu.popart import SyncPattern
 from tests.ipu_emu.helpers.pipelined_models import PIPELINE, Tower
@@ -38,7 +38,7 @@ def read_from(pipeline: BoundPipeline, order: list[int]) -> dict[int, dict[Any, 
     found: dict[int, dict[Any, Any]] = {}
     for number in order:
         event = pipeline.order[number]
-        used = list(pipeline.stages[event.stage].piece(event).uses.spots(event.micro_batch))
+        used = list(pipeline.stages[event.stage].piece(event).access.spots(event.micro_batch))
         found[number] = {spot: memory.get(spot) for spot, _ in used}
         memory |= {spot: number for spot, writes in used if writes}
     return found
@@ -62,10 +62,10 @@ def shuffled(pipeline: BoundPipeline, needed: list[set[int]], chance: random.Ran
 @pytest.mark.parametrize(
     ("kind", "stages"), [("popart", 2), ("popart", 4), ("grouped", 4), ("interleaved", 4), ("sequential", 2)]
 )
-def test_every_order_that_keeps_the_needs_reads_the_same(kind: str, stages: int, pattern: SyncPattern) -> None:
+def test_every_order_that_keeps_the_dependencies_reads_the_same(kind: str, stages: int, pattern: SyncPattern) -> None:
     pipeline, chance = bound(kind, stages, pattern), random.Random(0)
     want = read_from(pipeline, list(range(len(pipeline.order))))
-    waiting = partners(stages, PATTERNS[pattern.name])
+    waiting = sync_partners(stages, PATTERNS[pattern.name])
     for _ in range(20):
         order = shuffled(pipeline, pipeline._needs, chance)
         assert read_from(pipeline, order) == want
@@ -81,10 +81,10 @@ def assert_partners_wait(pipeline: BoundPipeline, order: list[int], waiting: dic
                 assert (at[number] < at[host]) == (number < host)
 
 
-def test_links_are_tokens_that_are_given_and_taken_once() -> None:
-    """Lanes 0 and 1; job 4 needs what lane 1 has waited for already."""
-    made = links([0, 1, 0, 1, 1], [set(), {0}, {1}, {0, 2}, {0}])
-    assert [(link.waits, link.tells) for link in made] == [
+def test_a_token_is_sent_and_awaited_once() -> None:
+    """Threads 0 and 1; task 4 needs what thread 1 has waited for already."""
+    made = dependencies([0, 1, 0, 1, 1], [set(), {0}, {1}, {0, 2}, {0}])
+    assert [(token.waits, token.signals) for token in made] == [
         ((), (1,)),
         ((0,), (0,)),
         ((1,), (1,)),

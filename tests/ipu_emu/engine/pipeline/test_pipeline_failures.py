@@ -60,7 +60,7 @@ def in_stage_1(monkeypatch: pytest.MonkeyPatch, fail: Callable[[], None]) -> Non
     monkeypatch.setitem(TABLE.table, ("", "Gemm"), replace(entry, kernel=kernel))
 
 
-def lanes() -> set[threading.Thread]:
+def ipu_threads() -> set[threading.Thread]:
     return {thread for thread in threading.enumerate() if thread.name.startswith("ipu-")}
 
 
@@ -76,15 +76,15 @@ def test_the_original_error_and_a_session_that_cannot_go_on(
 ) -> None:
     fail, kind, text = FAILURES[name]
     threads(monkeypatch, cpus)
-    before, tower = lanes(), Tower(3, plain=True)
+    before, tower = ipu_threads(), Tower(3, plain=True)
     with monkeypatch.context() as patched:
         in_stage_1(patched, fail)
         session = tower.session(A=A, **PIPELINE)
-    assert len(lanes() - before) == (cpus if cpus > 1 else 0)
+    assert len(ipu_threads() - before) == (cpus if cpus > 1 else 0)
     stepio = popart.PyStepIO(tower.data(0, 1, A, 1), session.initAnchorArrays())
     with pytest.raises(kind, match=text):
         session.run(stepio)
-    assert not lanes() - before
+    assert not ipu_threads() - before
     with pytest.raises(SessionError, match=r"in the middle of a pipeline.*; make a new session"):
         session.run(stepio)
     session.close()
@@ -95,7 +95,7 @@ def test_the_original_error_and_a_session_that_cannot_go_on(
 
 def test_a_feed_that_fails_in_a_pipeline(monkeypatch: pytest.MonkeyPatch) -> None:
     threads(monkeypatch, 3)
-    before, tower = lanes(), Tower(3, plain=True)
+    before, tower = ipu_threads(), Tower(3, plain=True)
     session = tower.session(A=A, **PIPELINE)
     data, asked = tower.data(0, 1, A, 1), iter(range(100))
 
@@ -107,7 +107,7 @@ def test_a_feed_that_fails_in_a_pipeline(monkeypatch: pytest.MonkeyPatch) -> Non
     stepio = popart.PyStepIOCallback(given, lambda id: None, lambda id: np.zeros((), np.float32), lambda id: None)
     with pytest.raises(LookupError, match="no more data"):
         session.run(stepio)
-    assert not lanes() - before
+    assert not ipu_threads() - before
 
 
 PROGRAM = """

@@ -12,8 +12,7 @@ import pytest
 from ipu_emu import popart
 from ipu_emu.errors import FeedError
 from ipu_emu.hostio import DataMode, Feed, ReplicaRange
-from ipu_emu.program.instructions import leaves
-from ipu_emu.program.leaf_instructions import HostLoad, HostStore
+from ipu_emu.program.instructions import HostLoad, HostStore, leaves
 from tests.ipu_emu.helpers.pipelined_models import PIPELINE, Tower
 from tests.ipu_emu.helpers.sessions import device, options
 from tests.ipu_emu.helpers.threaded_instances import Instance, on_instances, session_on

@@ -11,8 +11,7 @@ from ipu_emu import models, popart
 from ipu_emu.graph import Role
 from ipu_emu.ops import TABLE
 from ipu_emu.popart.placement.assign_ipus import placed
-from ipu_emu.program.instructions import leaves
-from ipu_emu.program.leaf_instructions import Compute, ops_of
+from ipu_emu.program.instructions import Compute, leaves
 from ipu_emu.program.memory_plan import node_in
 from tests.ipu_emu.helpers.pipelined_models import PIPELINE, Tower, threads
 from tests.ipu_emu.helpers.sessions import options
@@ -119,7 +118,7 @@ def test_execution_phases_take_turns_on_the_ipus() -> None:
     device = popart.DeviceManager().createIpuModelDevice({"numIPUs": 2})
     session = popart.InferenceSession(builder.getModelProto(), popart.DataFlow(1, [y]), device, userOptions=opts)
     session.prepareDevice()
-    products = [op for leaf in leaves(session.executable.program) for op in ops_of(leaf) if op.type == "MatMul"]
+    products = [op for leaf in leaves(session.executable.program) for op in leaf.ops if op.type == "MatMul"]
     assert [op.place.ipu for op in products] == [0, 1, 0, 1, 0]
     anchors = session.initAnchorArrays()
     session.run(popart.PyStepIO({x: np.eye(4, dtype=np.float32)}, anchors))

@@ -11,15 +11,15 @@ import pytest
 
 from ipu_emu.errors import EmulatorError
 from ipu_emu.program.schedules import (
-    KINDS,
+    SCHEDULES,
     Slot,
     Task,
-    Work,
-    blocks_of,
+    TaskType,
     depth,
     fifo_depth,
     flattened,
     in_flight,
+    ramped_schedule,
     schedule,
 )
 
@@ -29,7 +29,7 @@ COUNTS = range(1, 65)
 
 def trace(slots: Iterator[Slot]) -> str:
     return " | ".join(
-        " ".join(f"{task.stage}{'r' * (task.what is Work.RECOMPUTE)}" for task in slot) for slot in slots
+        " ".join(f"{task.stage}{'r' * (task.what is TaskType.RECOMPUTE)}" for task in slot) for slot in slots
     )
 
 
@@ -76,7 +76,7 @@ SLOT_OF = {
 }
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", SCHEDULES)
 def test_slots_are_those_of_the_formulas(kind: str) -> None:
     for stages, count, training in cases(kind):
         merged = kind == "popart" and training
@@ -96,16 +96,16 @@ def test_slots_are_those_of_the_formulas(kind: str) -> None:
         assert done == Counter(product(range(scheduled), range(count)))
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", SCHEDULES)
 def test_every_value_that_waits_has_room_in_its_fifo(kind: str) -> None:
     """The most micro-batches between a forward and its backward, counted in program order."""
     for stages, count, _ in (case for case in cases(kind) if case[2] and case[1] < 33):
         waiting, most = Counter[int](), Counter[int]()
         for task in (task for slot in schedule(kind, stages, count, training=True) for task in slot):
-            if task.what is Work.FORWARD:
+            if task.what is TaskType.FORWARD:
                 waiting[task.ipu] += 1
                 most[task.ipu] = max(most[task.ipu], waiting[task.ipu])
-            elif task.what is Work.BACKWARD:
+            elif task.what is TaskType.BACKWARD:
                 waiting[task.ipu] -= 1
         for stage in range(stages):
             copies = depth(kind, stages, stage, True)
@@ -148,7 +148,7 @@ def test_blocks_unroll_to_the_slots(kind: str) -> None:
     for stages, count, training in cases(kind):
         scheduled = 2 * stages if training else stages
         offsets = {"grouped": range(scheduled), "interleaved": range(0, scheduled, 1 + training), "sequential": [0]}
-        columns = blocks_of(scheduled, list(offsets[kind]), count).unrolled()
+        columns = ramped_schedule(scheduled, list(offsets[kind]), count).unrolled()
         drawn = [sorted(stage for stage in column if stage is not None) for column in columns]
         slots = [sorted(task.stage for task in slot) for slot in schedule(kind, stages, count, training=training)]
         assert drawn == slots + [[]] * (len(drawn) - len(slots))
@@ -157,27 +157,27 @@ def test_blocks_unroll_to_the_slots(kind: str) -> None:
 
 
 def test_blocks_as_text() -> None:
-    blocks = blocks_of(4, (0, 2), 4)
+    blocks = ramped_schedule(4, (0, 2), 4)
     assert flattened(blocks.ramp_up) == "0 . 1 . 2 0 3 1"
     assert flattened(blocks.main) == "0 2 1 3 2 0 3 1"
     assert flattened(blocks.ramp_down, filler="-") == "- 2 - 3 - - - -"
     assert blocks.repeats == 1
-    assert flattened(blocks_of(2, (0, 1), 2).main, descending=True) == "1 0 1 0"
+    assert flattened(ramped_schedule(2, (0, 1), 2).main, descending=True) == "1 0 1 0"
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", SCHEDULES)
 def test_recomputation_comes_right_before_each_backward_but_the_last(kind: str) -> None:
     for stages, count, _ in (case for case in cases(kind) if case[2] and case[1] < 20):
         slots = list(schedule(kind, stages, count, training=True, recompute=True))
         plain = list(schedule(kind, stages, count, training=True))
-        assert [tuple(t for t in slot if t.what is not Work.RECOMPUTE) for slot in slots] == plain
+        assert [tuple(t for t in slot if t.what is not TaskType.RECOMPUTE) for slot in slots] == plain
         when = {t: n for n, slot in enumerate(slots) for t in slot}
-        again = {t for t in when if t.what is Work.RECOMPUTE}
-        backward = {t for t in when if t.what is Work.BACKWARD and t.ipu < stages - 1}
+        again = {t for t in when if t.what is TaskType.RECOMPUTE}
+        backward = {t for t in when if t.what is TaskType.BACKWARD and t.ipu < stages - 1}
         assert len(again) == len(backward)
         for task in backward:
             ahead = kind in ("grouped", "interleaved")
-            assert when[Task(task.ipu, task.ipu, task.micro_batch, Work.RECOMPUTE)] == when[task] - ahead
+            assert when[Task(task.ipu, task.ipu, task.micro_batch, TaskType.RECOMPUTE)] == when[task] - ahead
 
 
 def test_recomputation_sits_where_the_forward_runs() -> None:
@@ -206,7 +206,7 @@ def test_loads_and_stores_overlap_with_stages() -> None:
     for stages, count in ((2, 6), (2, 7), (3, 11), (4, 16)):
         slots = list(schedule("grouped", stages, count, training=True, io_tiles=True))
         assert len(slots) == count + 2 * stages - 1 + 2
-        assert Counter(t.what for slot in slots for t in slot)[Work.STORE] == count
+        assert Counter(t.what for slot in slots for t in slot)[TaskType.STORE] == count
     with pytest.raises(EmulatorError, match="must be at least 6, but it is 5"):
         schedule("grouped", 2, 5, training=True, io_tiles=True)
 
@@ -218,7 +218,7 @@ def test_io_tiles_work_a_slot_before_and_after() -> None:
             continue
         slots = list(schedule("grouped", stages, count, training=training, io_tiles=True))
         assert len(slots) == count + scheduled - 1 + 2
-        at = {Work.LOAD: 0, Work.STORE: stages + 1}
+        at = {TaskType.LOAD: 0, TaskType.STORE: stages + 1}
         for number, slot in enumerate(slots):
             for task in slot:
                 assert number == task.micro_batch + at.get(task.what, task.stage + 1)

@@ -1,0 +1,87 @@
+"""Parts: what a program becomes when it is bound to memory; a step runs them in order.
+
+Segment               calls of one category, for all replicas at once or a list for each
+Loop                  parts that are repeated
+BoundPreload          loads from Streaming Memory beside other parts    (overlap)
+BoundOverlappedLoop   loops with host I/O beside compute                (overlap)
+BoundPipeline         stages of a pipeline                              (pipeline)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from time import perf_counter_ns
+from typing import Protocol
+
+from ipu_emu.engine.calls.instruction_calls import HostPosition
+from ipu_emu.engine.calls.wall_time import Wall, WallCategory
+from ipu_emu.engine.threads.worker_threads import Workers
+from ipu_emu.ops import Call
+from ipu_emu.program.instructions import Counter
+
+__all__ = ["Loop", "Part", "Segment", "StepContext"]
+
+
+@dataclass
+class StepContext:
+    """What all parts of an engine share; a session is ``broken`` once a step has left micro-batches half done."""
+
+    host: HostPosition
+    wall: Wall
+    workers: Workers
+    broken: bool = False
+
+
+class Part(Protocol):
+    """A bound part of a program."""
+
+    def run(self, context: StepContext) -> None:
+        """Do what the part does in a step."""
+
+    def calls(self) -> Sequence[tuple[WallCategory, Call]]:
+        """One of each of the prepared calls, with the category of its time."""
+
+    def close(self) -> None:
+        """End the threads of the part."""
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Lists of calls that do not depend on each other: one for each replica, or one for all."""
+
+    category: WallCategory
+    lists: Sequence[Call]
+
+    def run(self, context: StepContext) -> None:
+        start = perf_counter_ns()
+        context.workers.run(self.lists)
+        context.wall.nanoseconds[self.category] += perf_counter_ns() - start
+
+    def calls(self) -> Sequence[tuple[WallCategory, Call]]:
+        return [(self.category, call) for call in self.lists]
+
+    def close(self) -> None:
+        """A segment has no threads of its own."""
+
+
+@dataclass(frozen=True)
+class Loop:
+    """``body`` runs so many times."""
+
+    times: int
+    counter: Counter
+    body: Sequence[Part]
+
+    def run(self, context: StepContext) -> None:
+        for index in range(self.times):
+            context.host.counters.set(self.counter, index)
+            for part in self.body:
+                part.run(context)
+
+    def calls(self) -> Sequence[tuple[WallCategory, Call]]:
+        return [call for part in self.body for call in part.calls()]
+
+    def close(self) -> None:
+        for part in self.body:
+            part.close()
