@@ -197,7 +197,7 @@ class _Lowering:
         return (batches, *end)
 
     def update(self, ops: tuple[Op, ...]) -> list[Leaf]:
-        """What an op of the update phase does, or several that go merge_collectives."""
+        """What an op of the update phase does, or several that are merged."""
         if not is_remote_load(ops[0], self.remote):
             return [_instruction(ops)]
         room = self.room(self.graph.tensor(ops[0].outputs[0]), ops[0].place.ipu)

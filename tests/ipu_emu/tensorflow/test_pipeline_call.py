@@ -296,7 +296,7 @@ def test_shards_and_programs() -> None:
         "the number of IPUs."
     )
     with pytest.raises(EmulatorError) as error:
-        autoshard.shards(mlp(batch=1).graph, [], [1.0, 1.0])
+        autoshard.autoshard(mlp(batch=1).graph, [], [1.0, 1.0])
     assert error.value.args[0] == (
         "There are fewer subgraphs (0) than available shards (2). Use fewer IPUs, or a larger model"
     )
