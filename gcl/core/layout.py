@@ -61,6 +61,11 @@ class HostRearrangement:
         """Elements of the original tensor."""
         return sum(end - begin for begin, end in self.slices)
 
+    @property
+    def is_identity(self) -> bool:
+        """Whether both orders are the same, without padding."""
+        return self.gathered_size == 0 or self.slices == ((0, self.gathered_size),)
+
     @cached_property
     def addresses(self) -> np.ndarray:
         """Gathered address of every reference element, int64 [reference_size]."""
@@ -71,29 +76,21 @@ class HostRearrangement:
         """``reference`` [..., n] in gathered order: [..., gathered_size], zero where padded."""
         self._check(reference, self.reference_size, "reference")
         gathered = np.zeros((*reference.shape[:-1], self.gathered_size), reference.dtype)
-        self.fill_gathered(reference, gathered)
-        return gathered
-
-    def fill_gathered(self, reference: np.ndarray, gathered: np.ndarray) -> None:
-        """The same into ``gathered``, whose padding stays as it is."""
         start = 0
         for begin, end in self.slices:
             gathered[..., begin:end] = reference[..., start : start + end - begin]
             start += end - begin
+        return gathered
 
     def undo(self, gathered: np.ndarray) -> np.ndarray:
         """``gathered`` [..., gathered_size] in reference order: [..., n], without padding."""
         self._check(gathered, self.gathered_size, "gathered")
         reference = np.empty((*gathered.shape[:-1], self.reference_size), gathered.dtype)
-        self.fill_reference(gathered, reference)
-        return reference
-
-    def fill_reference(self, gathered: np.ndarray, reference: np.ndarray) -> None:
-        """The same into ``reference``."""
         start = 0
         for begin, end in self.slices:
             reference[..., start : start + end - begin] = gathered[..., begin:end]
             start += end - begin
+        return reference
 
     def shards(self, reference: np.ndarray) -> np.ndarray:
         """What each replica owns of ``reference`` [n]: [replication_factor, elements_per_replica]."""

@@ -30,7 +30,6 @@ from gcl.core.world import World
 from gcl.errors import ArgumentError
 from gcl.fabric.fabric import MAX_DOMAIN, Fabric
 from gcl.kernels.dtypes import sum_dtype
-from gcl.literal.compiled_schedule import Script, runs_as_script
 from gcl.literal.slice_transport import wire_of
 from gcl.scheduling.methods.method import Method
 from gcl.scheduling.options import Options
@@ -38,7 +37,6 @@ from gcl.scheduling.phases import Phase
 from gcl.scheduling.program.interpreter import OPERATIONS, State, execute
 from gcl.scheduling.program.step_program import StepProgram
 from gcl.scheduling.schedule import Schedule, schedule
-from gcl.transport.paths.memory_path import MemoryPath
 from gcl.transport.paths.path_state import Breakable
 
 __all__ = ["LiteralCommunicator", "LiteralPath", "chosen", "default_fabric"]
@@ -91,7 +89,6 @@ class LiteralPath(Breakable):
         self.chain, self._options = options.method, options
         self.plan(Collective.ALL_REDUCE, 0, 4)  # whatever does not fit together is said at once
         self._wire = wire_of(path, world)
-        self._script = lru_cache(_PLANS)(self._new_script)
         self._scheduled = lru_cache(_PLANS)(self.plan)
         self._announced = lru_cache(_PLANS)(self._announcement)
         self._nothing = path.empty((world.local, 0), np.dtype(np.float32))
@@ -136,12 +133,7 @@ class LiteralPath(Breakable):
         plan = self._plan_of(request)
         try:
             self._path.run(self._announced(request), self._nothing, self._nothing)
-            script = self._script(request)
-            if script is None:
-                self._execute(plan, request, x, out)
-            else:
-                with np.errstate(all="ignore"):  # as the kernels of the short path
-                    script.run(x, out)
+            self._execute(plan, request, x, out)
         except BaseException as error:
             self.fail(error)
             raise
@@ -159,13 +151,6 @@ class LiteralPath(Breakable):
         else:
             self._path.fail(error)
 
-    def _new_script(self, request: Request) -> Script | None:
-        """The script of ``request`` where ranks share memory, and it fits two versions of each buffer."""
-        plan = self._plan_of(request)
-        if not isinstance(self._path, MemoryPath) or not runs_as_script(plan):
-            return None
-        return Script(plan, request, _travelling(request), self._world, self._path)
-
     def _execute(self, plan: Schedule, request: Request, x: np.ndarray, out: np.ndarray) -> None:
         wide, operation = _travelling(request), OPERATIONS[request.operator]
         reduces = request.collective in REDUCING and request.operator is not Operator.LOCAL
@@ -174,9 +159,9 @@ class LiteralPath(Breakable):
         scatters = [phase for phase in plan.phases if phase.program.collective is not Collective.ALL_GATHER]
         with np.errstate(all="ignore"):  # as the kernels of the short path
             if reduces:
-                rows = operation.prepare(rows.astype(wide))
+                rows = operation.prepare(rows.astype(wide, copy=False))
                 rows = self._phases(scatters, rows, request)
-                rows = operation.finish(rows, self._group.size).astype(request.dtype)
+                rows = operation.finish(rows, self._group.size).astype(request.dtype, copy=False)
                 rows = self._phases(list(plan.phases[len(scatters) :]), rows, request)
             else:
                 rows = self._phases(list(plan.phases), rows, request)
@@ -188,10 +173,10 @@ class LiteralPath(Breakable):
 
     def _phases(self, phases: Sequence[Phase], rows: np.ndarray, request: Request) -> np.ndarray:
         for phase in phases:
-            if phase.before is not None:
+            if phase.before is not None and not phase.before.is_identity:
                 rows = phase.before.rearrange(rows)
             rows = self._program(phase.program, rows, request)
-            if phase.after is not None:
+            if phase.after is not None and not phase.after.is_identity:
                 rows = phase.after.undo(rows)
         return rows
 
