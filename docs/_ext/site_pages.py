@@ -18,6 +18,10 @@ def pages() -> dict[str, str]:
     """File below GENERATED -> its text."""
     made = {f"api/{face}.rst": api_pages.page(face) for face in api_pages.FACES}
     made |= {f"maps/{package}.md": package_maps.page(package) for package in package_maps.PACKAGES}
+    made |= {
+        f"folders/{package}.md": package_maps.folder_table(package_maps.ROOT / package)
+        for package in package_maps.PACKAGES
+    }
     made["commands.md"] = command_pages.page()
     made["ops.md"] = op_pages.page()
     made["session-options.md"] = session_option_page.page()

@@ -1,0 +1,61 @@
+"""Pages: paths that they name exist, links lead somewhere, terms are defined once."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.helpers.mpi_jobs import ROOT
+
+PAGES = [
+    *ROOT.glob("*.md"),
+    *(path for path in (ROOT / "docs").rglob("*.md") if not {"_build", "generated"} & set(path.parts)),
+]
+TOP = ("poprun_py", "ipu_emu", "gcl", "popdist_py", "tests", "scripts", "docs", "examples", "benchmarks", "deploy")
+every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+
+
+@every_page
+def test_paths_that_a_page_names_exist(page):
+    named = re.findall(rf"(?<![\w/.-])(?:{'|'.join(TOP)})/[\w./-]*[\w/]", page.read_text())
+    paths = [path for path in named if not path.startswith("docs/_build")]
+    assert [path for path in paths if not (ROOT / path).exists()] == []
+
+
+@every_page
+def test_relative_links_lead_to_files(page):
+    links = re.findall(r"\]\((?!https?:|#)([^)#\s]+)", page.read_text())
+    generated = re.compile(r"(^|/)generated/")
+    assert [link for link in links if not generated.search(link) and not (page.parent / link).exists()] == []
+
+
+def table_of(page: str, heading: str) -> list[list[str]]:
+    """The rows, without the head, of the first table after a heading."""
+    _, _, text = (ROOT / page).read_text().partition(f"\n## {heading}\n")
+    lines = [line for line in text.partition("\n## ")[0].splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
+
+
+def test_twelve_walks_lead_from_a_folder_to_a_file_in_it():
+    rows = table_of("docs/architecture.md", "Where would I change ...?")
+    assert len(rows) == 12
+    for what, folders, files in rows:
+        named = re.findall(r"`([\w/]+\.py)`", files)
+        assert named, what
+        for folder in re.findall(r"`([\w/]+)`", folders):
+            assert any(name.startswith(f"{folder}/") for name in named), (what, folder)
+
+
+def test_a_term_has_one_row_in_the_glossary():
+    rows = re.findall(r"^\| ([^|]+) \| ([^|]+) \|$", (ROOT / "docs/glossary.md").read_text(), re.MULTILINE)
+    terms = [term for term, _ in rows if term not in ("term", "---")]
+    assert len(terms) > 100
+    assert len(set(terms)) == len(terms)
+    single = {re.sub(r" \(.*", "", each) for term in terms for each in term.split(", ")}
+    required = (
+        "host instance replica IPU tile IPU-Machine Pod IPU-Link_domain GW-Link micro-batch gradient_accumulation "
+        "stage slot step anchor stash shard fragment feed Streaming_Memory remote_buffer executable step_program "
+        "wall_time modelled_time ring method rendezvous zero-copy liveness bucket global_index local_index"
+    )
+    assert {word.replace("_", " ") for word in required.split()} - single == set()
