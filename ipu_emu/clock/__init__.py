@@ -1,4 +1,4 @@
-"""clock: what a program would take on IPUs: a price for each instruction, and a timeline of all."""
+"""clock: the modelled time of a program on IPUs: a price for each instruction, and a timeline of all."""
 
 from ipu_emu.clock.machine import Machine
 from ipu_emu.clock.pricing import CostCategory, Price, Pricing

@@ -1,4 +1,4 @@
-"""Machine: all that the price of an instruction depends on: the system, the replicas on it, and what is assumed."""
+"""Machine: the system, the replicas on it, and the assumed rates, on which modelled times depend."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from ipu_emu.hardware.sync_groups import PATTERNS, SyncPattern, groups
 
 __all__ = ["WIDEST", "Machine"]
 
-#: IPUs that a replica has at most.
+#: The most IPUs that a replica may have.
 WIDEST = 16
 
 
 @dataclass(frozen=True)
 class Machine:
-    """``replicas`` in all, of ``ipus_per_replica`` IPUs each; raise EmulatorError where they do not fit.
+    """``replicas`` of ``ipus_per_replica`` IPUs each; raise EmulatorError where they do not fit on the system.
 
-    ``io_tiles`` of each IPU exchange data with the host while the others compute. ``order`` says where the IPUs of a
-    replica are on the ladder.
+    ``io_tiles`` of each IPU transfer data with the host while the others compute. ``order`` gives the positions of
+    the IPUs of a replica on the ladder.
 
-    ``amp_efficiency`` is the part of their peak that matrix units reach, 1 unless measured otherwise. ``host`` is
+    ``amp_efficiency`` is the fraction of their peak that matrix units reach, 1 unless measured otherwise. ``host`` is
     each IPU's share of its machine's 100 GbE, ``streaming`` of its gateway's link, in bytes per second.
     """
 
@@ -65,18 +65,18 @@ class Machine:
 
     @property
     def width(self) -> int:
-        """IPUs that a replica occupies: a power of two."""
+        """The IPUs that a replica occupies: a power of two."""
         return 1 << (self.ipus_per_replica - 1).bit_length()
 
     @property
     def fabric(self) -> Fabric:
-        """The links between the replicas; a ladder has two rails, and domains are alike: some places may be idle."""
+        """The links between the replicas; a ladder has two rails and all domains are equal, so places may be idle."""
         domains = -(-self.replicas * self.width // self.system.domain_size)
         row = domains * (2 if self.replicas > 1 and self.width == 1 else 1)
         return Fabric(-(-self.replicas // row) * row, self.width, domains)
 
     def waiting(self, ipus: int) -> tuple[tuple[int, ...], ...]:
-        """The IPUs of a pipeline of so many that wait for each other when the host serves one of them."""
+        """The groups of ``ipus`` in a pipeline that wait for each other when the host serves one of them."""
         kind = {"gs1": self.sync.gs1, "gs2": self.sync.gs2}[self.sync.host]
         places = self.places
         found = groups(kind, range(len(places)), len(places))
@@ -84,5 +84,5 @@ class Machine:
 
     @property
     def places(self) -> tuple[int, ...]:
-        """Where each IPU of a replica is among those of its place on the ladder."""
+        """The position on the ladder of each IPU of a replica."""
         return shard_order(self.order, self.width)

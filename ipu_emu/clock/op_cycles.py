@@ -1,22 +1,33 @@
-"""work: tile cycles of an op: the matrix unit, or the workers' vector unit, and the exchange that brings operands.
+"""Cycles of an op: on the matrix unit or the vector unit of each tile, and for the exchange of its operands.
 
-    cycles = 11 + max(FLOPs / rate, bytes / 16) + (600 + bytes read / 4 unless operands lie where they are used)
+    cycles = 11 + max(FLOPs / rate, bytes / 16) + (600 + bytes received / 4, unless operands are used where they are)
 
-per tile, everything spread evenly over the tiles of an IPU that compute. 11 cycles start an op, a tile loads 16 bytes
-and exchanges 4 per cycle, and a sync takes 600 cycles. The vector unit does one operation for each element of 8 bytes
-per cycle. Views cost nothing. A tile that computes a block of a product needs whole rows of one operand and columns
-of the other, so that most of both is sent to several tiles (see grid.py); of other operands each element is sent
-once. How well a product fills the matrix unit is not modelled.
+per tile, with the work spread evenly over the tiles of an IPU that compute. 11 cycles start an op, a tile loads 16
+bytes and exchanges 4 per cycle, and a sync takes 600 cycles. The vector unit does one operation for each element of 8
+bytes per cycle. Views cost nothing. How well a product fills the matrix unit is not modelled.
+
+Of the operands of an op each element is sent to one tile; those of a product of matrices go to several:
+
+    C [M, N] = A [M, K] B [K, N] on Pm x Pn x Pk tiles
+
+    a tile needs       1 / (Pm Pk) of A,  1 / (Pk Pn) of B
+    and of its piece   1 / (Pm Pn) of C,  (Pk - 1) / Pk of which other tiles have summed in part
+
+The grid is the one with the fewest bytes; a grid that never cut K, or never shared B, would need many times as many.
+Products of several groups (batches of matrices) get tiles of their own each. For convolutions A is the image as it is
+stored: pixels that two tiles need are counted once.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import cache
+
 from gcl import sync_seconds
 from ipu_emu.clock.machine import Machine
-from ipu_emu.clock.matmul_grid import Product
 from ipu_emu.ops import TABLE, Node
 
-__all__ = ["op_cycles"]
+__all__ = ["Product", "op_cycles"]
 
 #: Ops whose FLOPs are nearly all products of matrices.
 _MATRIX_OPS = {
@@ -56,3 +67,44 @@ def _product_bytes(node: Node, machine: Machine) -> float:
     a, b = sorted((tensor.nelms for tensor in node.inputs if tensor is not None), reverse=True)[:2]
     made = Product(a, b, node.outputs[0].nelms, TABLE[node.op].cost(node).flops // 2)
     return made.received(machine.compute_tiles) * node.outputs[0].dtype.itemsize
+
+
+@dataclass(frozen=True)
+class Product:
+    """Elements of A, B and C, and multiplications of them."""
+
+    a: int
+    b: int
+    c: int
+    multiplications: int
+
+    @property
+    def groups(self) -> int:
+        """Independent products: G M K, G K N and G M N elements, G M N K multiplications."""
+        return max(1, round(self.a * self.b * self.c / max(self.multiplications, 1) ** 2))
+
+    def received(self, tiles: int) -> float:
+        """Elements that a tile receives, on the best grid of so many tiles."""
+        return _received(self, tiles)
+
+
+@cache
+def _received(product: Product, tiles: int) -> float:
+    groups = product.groups
+    if groups >= tiles:
+        return (product.a + product.b) / tiles
+    a, b, c = (size / groups for size in (product.a, product.b, product.c))
+    each = tiles / groups
+    wide, deep = (b * c / a) ** 0.5, (a * b / c) ** 0.5
+    best = float("inf")
+    for columns in _powers(min(wide, each)):
+        for layers in _powers(min(deep, each / columns)):
+            rows = each / columns / layers
+            summed = c / (rows * columns) * (layers - 1) / layers
+            best = min(best, a / (rows * layers) + b / (layers * columns) + summed)
+    return best
+
+
+def _powers(limit: float) -> list[int]:
+    """1, 2, 4, ... up to ``limit``."""
+    return [1 << exponent for exponent in range(max(int(limit), 1).bit_length())]

@@ -40,7 +40,7 @@ __all__ = ["PRICES", "CostCategory", "Price", "Pricing"]
 
 
 class CostCategory(StrEnum):
-    """What takes time."""
+    """What modelled time is spent on."""
 
     COMPUTE = "compute"
     COPY = "copies between IPUs"
@@ -62,7 +62,7 @@ class Price:
 
 
 class Pricing:
-    """Prices of the instructions of one executable on one machine."""
+    """The prices of the instructions of one executable on one machine."""
 
     def __init__(self, executable: Executable, machine: Machine) -> None:
         self.executable, self.machine = executable, machine

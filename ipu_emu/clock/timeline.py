@@ -1,7 +1,7 @@
 """TimelineSegment: when each IPU of a replica does what, for a program or a part of it, in modelled seconds.
 
-Instructions follow each other, so that of a sharded model one IPU works at a time. In a pipeline every IPU goes
-through its tasks in the order of the schedule; a task starts when its IPU is free and the stage before it is done:
+Instructions run one after the other, so that one IPU of a sharded model works at a time. In a pipeline every IPU does
+its tasks in the order of the schedule; a task starts when its IPU is free and the stage before it is done:
 
     IPU 0   F0 F1 ...... B0 F2 B1 ...
     IPU 1      F0 B0 F1 ... B1                 between slots IPUs wait for each other while the host serves one
@@ -65,12 +65,13 @@ class TimelineSegment:
     spans: list[Span] = field(default_factory=list)
 
     def append(self, other: TimelineSegment, times: int = 1) -> None:
-        """Add what comes after, ``times`` times; its spans only once."""
+        """Add a segment that comes after, ``times`` times; its spans only once."""
         self.spans += (replace(span, start=self.seconds + span.start) for span in other.spans)
         self.seconds += other.seconds * times
         self.add_busy(other, times)
 
     def add_busy(self, other: TimelineSegment, times: int = 1) -> None:
+        """Add the busy seconds of another segment, ``times`` times."""
         for key, seconds in other.busy.items():
             self.busy[key] += seconds * times
 
@@ -123,7 +124,7 @@ def _leaf(leaf: Leaf, pricing: Pricing) -> TimelineSegment:
 
 
 def _overlapped(loop: OverlappedLoop, pricing: Pricing) -> TimelineSegment:
-    """The order of the engine: see ``engine.overlap``."""
+    """The order of the engine: see BoundOverlappedLoop."""
     made, beside = TimelineSegment(), _OverlappedTransfers(pricing)
     there = min(loop.total, *(leaf.ahead for leaf in loop.loads)) if loop.staged else 0
     work, after = (_sequence(part, pricing) for part in (loop.work, loop.after))
@@ -178,7 +179,7 @@ def _one_span(block: TimelineSegment, name: str) -> TimelineSegment:
 
 
 def _pipeline(pipeline: Pipeline, pricing: Pricing) -> TimelineSegment:
-    """Every task as long as the instructions of its stage; I/O tiles work for the slots before and after."""
+    """A task takes as long as the instructions of its stage; I/O tiles work for the slots before and after."""
     stages = [_stage(stage, pricing) for stage in pipeline.stages]
     made, working = TimelineSegment(), [stage.ipus for stage in pipeline.stages]
     free: dict[int, float] = dict.fromkeys((ipu for ipus in working for ipu in ipus), 0.0)
@@ -225,7 +226,7 @@ class _Stage:
 
 
 def _stage(stage: PipelineStage, pricing: Pricing) -> _Stage:
-    """All of a stage is done by its IPU, copies that it receives too."""
+    """The IPU of a stage does all of it, including the copies that it receives."""
     made = TimelineSegment()
     loads, stores = of_type(stage.body, HostLoad), of_type(stage.body, HostStore)
     beside = [leaf for leaf in host_transfers(stage.body) if leaf.overlap is not Overlap.NONE]

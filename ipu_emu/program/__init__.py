@@ -1,4 +1,4 @@
-"""program: what a Pod does in a step, as plain data, and where everything lies in memory.
+"""program: what a Pod does in a step, as plain data, and the memory plan of a replica.
 
-This face imports nothing, so that ``schedules`` starts in a blink; ``executable`` is where everything comes together.
+This file imports nothing, so that ``schedules`` loads fast; ``executable`` combines graph, program and plan.
 """

@@ -1,4 +1,4 @@
-"""Anchors: which tensors go back to the host, when, and in which shape.
+"""Anchor: a tensor that is returned to the host, with when and in which shape.
 
     type     prefix of the shape    value
     Final    [R]                    last micro-batch of the step
@@ -6,7 +6,7 @@
     All      [bps, A, R]            every micro-batch
     EveryN   [bps // N, A, R]       every N-th micro-batch
 
-Every 1 is removed from the prefix. Source: PopART 3.4, section "Step data and anchors".
+Sizes of 1 are removed from the prefix. Source: PopART 3.4, section "Step data and anchors".
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["Anchor", "Return", "StepShape"]
 
 
 class Return(Enum):
-    """What of a tensor is returned."""
+    """Which values of a tensor are returned."""
 
     FINAL = "Final"
     EVERY_N = "EveryN"
@@ -48,7 +48,7 @@ class StepShape:
     replicas: int
 
     def divisor(self, anchor: Anchor) -> int:
-        """By how much an anchor has fewer elements than all micro-batches together."""
+        """The elements of the tensor in all micro-batches, over those that the anchor returns."""
         everything = self.batches * self.accumulation
         return {
             Return.FINAL: everything,
@@ -58,7 +58,7 @@ class StepShape:
         }[anchor.returns]
 
     def shape(self, anchor: Anchor, tensor: Tensor) -> tuple[int, ...]:
-        """Shape of the array that holds ``anchor`` of one step."""
+        """The shape of the array that holds ``anchor`` after one step."""
         prefix = {
             Return.FINAL: (self.replicas,),
             Return.SUM: (self.replicas,),

@@ -1,4 +1,4 @@
-"""Executable: everything that an engine needs to run a model: graph, program and memory plan."""
+"""Executable: all that an engine needs to run a model: graph, program and memory plan."""
 
 from __future__ import annotations
 

@@ -1,17 +1,17 @@
-"""Footprint: what a program takes of the memory of each IPU of a replica, in bytes.
+"""Footprint: the memory that a program takes on each IPU of a replica, in bytes.
 
 variables    weights, optimiser states, constants: always live
-gradients    buckets and rooms of collectives: always live
-stashes      what a pipeline keeps of several micro-batches
-FIFOs        stashes of what came from another IPU
-transient    all else that is not always live: the places of tensors that never live together are shared
+gradients    buckets and workspaces of collectives: always live
+stashes      tensors that a pipeline keeps of several micro-batches
+FIFOs        stashes of tensors from another IPU
+transient    all other tensors: those whose lifetimes do not overlap share places
 code         16 KiB per tile, and 256 bytes per tile for each kind of op on the IPU
 vertices     16 bytes for each worker of each tile that an op keeps busy, 64 elements at a time; none for copies
-exchange     32 bytes of code for each such tile, and a buffer for the largest tensor that comes from elsewhere
+exchange     32 bytes of code for each such tile, and a buffer for the largest tensor from the host or another IPU
 
-What lies in Streaming Memory is not on the IPU: see MemoryPlan.streaming_bytes_of. The first five are exactly what
-the engine holds. The last three are estimates of what a real IPU needs beside them
-(technical note "Memory and performance optimisation", section 4); the engine holds nothing for them.
+Streaming Memory is not on the IPU: see MemoryPlan.streaming_bytes_of. The engine holds exactly the first five. The
+last three are estimates of what a real IPU needs in addition (technical note "Memory and performance optimisation",
+section 4); the engine holds nothing for them.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _EXCHANGE_PER_TILE = 32
 
 @dataclass(frozen=True)
 class Footprint:
-    """Bytes on one IPU, by what takes them."""
+    """Bytes on one IPU, by use."""
 
     variables: int = 0
     gradients: int = 0
@@ -48,7 +48,7 @@ class Footprint:
 
     @property
     def data(self) -> int:
-        """What the engine holds too."""
+        """The bytes that the engine holds too."""
         return self.variables + self.gradients + self.stashes + self.fifos + self.transient
 
     @property
@@ -60,14 +60,14 @@ class Footprint:
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def beside(self, other: Footprint) -> Footprint:
-        """Of two programs of the same variables."""
+        """The footprint of two programs that share their variables."""
         both = other.parts()
         sums = {name: size + both[name] for name, size in self.parts().items()}
         return Footprint(**(sums | {"variables": max(self.variables, other.variables)}))
 
 
 def footprints(executable: Executable, tiles: int) -> list[Footprint]:
-    """One for each IPU of a replica; an IPU has so many ``tiles``."""
+    """The footprint on each IPU of a replica; an IPU has so many ``tiles``."""
     return [_of(executable, ipu, tiles) for ipu in range(executable.plan.ipus)]
 
 
@@ -105,7 +105,7 @@ def _held(placement: Placement) -> int:
 
 
 def _busy(executable: Executable, op: Op, tiles: int) -> int:
-    """Tiles that an op keeps busy; a view none."""
+    """The tiles that an op keeps busy; none for a view."""
     return 0 if op.outputs[0] in executable.plan.views else min(tiles, -(-_elements(executable, op) // _ELEMENTS))
 
 
@@ -114,7 +114,7 @@ def _elements(executable: Executable, op: Op) -> int:
 
 
 def _buffer(executable: Executable, ipu: int) -> int:
-    """The largest tensor that the IPU exchanges with the host or another IPU."""
+    """Bytes of the largest tensor that the IPU transfers to or from the host, or gets from another IPU."""
     placements: Mapping[str, Placement] = executable.plan.placements
     ids = [leaf.tensor for leaf in host_transfers(executable.program)]
     ids += [leaf.op.outputs[0] for leaf in of_type(leaves(executable.program), IpuCopy)]

@@ -1,4 +1,4 @@
-"""Layout: places for stretches of memory, so that no two that live at one time have a byte in common."""
+"""MemoryBlock: a range of transient memory with its lifetime; ``lay_out`` places blocks so that none overlap."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ALIGNMENT = 64
 
 @dataclass
 class MemoryBlock:
-    """A stretch of transient memory from its first to its last use; ``part`` numbers the scratch of an op."""
+    """A range of transient memory from its first to its last use; ``part`` numbers the scratch buffers of an op."""
 
     name: str
     part: int | None
@@ -28,7 +28,7 @@ class MemoryBlock:
 
 
 def lay_out(blocks: Sequence[MemoryBlock]) -> int:
-    """Place all blocks, largest first, each at the lowest offset that is free while it lives; the bytes they take."""
+    """Place all blocks, largest first, at the lowest offset that is free in their lifetime; return the bytes used."""
     placed: list[MemoryBlock] = []
     end = 0
     for block in sorted(blocks, key=lambda b: (-b.size, b.first, b.name)):

@@ -1,10 +1,10 @@
-"""MemoryPlan: where every tensor of a replica lies; made once, so that a step allocates nothing.
+"""MemoryPlan: the place of every tensor of a replica in memory; made once, so that a step allocates nothing.
 
-    persistent   weights, states, scalars, constants, sums of anchors: each has its own place
-    transient    everything that lives within a step: places are shared by tensors that never live together
+    persistent   weights, states, scalars, constants, sums of anchors: each has a place of its own
+    transient    tensors of one step: those whose lifetimes do not overlap share places
     streaming    variables that are off chip, in Streaming Memory
     streamed     activations that are off chip: like transient, in Streaming Memory
-    bucket:T     gradients of element type T, one after the other, for one collective (see buckets.py)
+    bucket:T     gradients of element type T, adjacent, for one collective (see buckets.py)
 
 Every IPU has regions of its own; those of IPU 1 are persistent:1, transient:1 and so on.
 """
@@ -48,12 +48,12 @@ def region_of(kind: str, ipu: int) -> str:
 
 
 def is_off_chip(region: str) -> bool:
-    """Say whether a region is one of Streaming Memory."""
+    """Whether a region is in Streaming Memory."""
     return region.partition(":")[0] in (STREAMING, STREAMED)
 
 
 def is_shared(region: str) -> bool:
-    """Say whether tensors that never live together share places in a region."""
+    """Whether tensors whose lifetimes do not overlap share places in a region."""
     return region.partition(":")[0] in (TRANSIENT, STREAMED)
 
 
@@ -78,13 +78,13 @@ class Placement:
     places: int = 1
 
     def offset_of(self, micro_batch: int) -> int:
-        """Where a micro-batch of the tensor starts."""
+        """The offset of the tensor in a micro-batch."""
         return self.offset + micro_batch % self.places * aligned(self.tensor.nbytes)
 
 
 @dataclass(frozen=True)
 class Lifetime:
-    """A stretch of a transient region, in bytes, and the first and last instruction that use it."""
+    """A range of a transient region, in bytes, with the first and last instruction that use it."""
 
     name: str
     offset: int
@@ -93,17 +93,17 @@ class Lifetime:
     last: int
     region: str = TRANSIENT
 
-    def meets(self, other: Lifetime) -> bool:
-        """Say whether both have a byte at one time."""
-        together = self.region == other.region and self.first <= other.last and other.first <= self.last
-        return together and self.offset < other.offset + other.size and other.offset < self.offset + self.size
+    def overlaps(self, other: Lifetime) -> bool:
+        """Whether both have a byte at the same time."""
+        at_one_time = self.region == other.region and self.first <= other.last and other.first <= self.last
+        return at_one_time and self.offset < other.offset + other.size and other.offset < self.offset + self.size
 
 
 @dataclass(frozen=True)
 class MemoryPlan:
     """Placements by tensor id, scratch offsets (transient region) by op, region sizes in bytes.
 
-    All but the transient regions is always live; ``lives`` says what is not.
+    All regions but the transient ones are live for the whole step; ``lives`` has the lifetimes in those.
     """
 
     placements: Mapping[str, Placement]
@@ -122,19 +122,19 @@ class MemoryPlan:
 
     @property
     def ipus(self) -> int:
-        """IPUs of a replica that hold something."""
+        """Number of IPUs of a replica that hold memory."""
         return 1 + max((ipu_of(region) for region in self.sizes), default=0)
 
     def __str__(self) -> str:
         lines = []
         for region, size in self.sizes.items():
-            kind = "not always live" if is_shared(region) else "always live"
+            kind = "transient" if is_shared(region) else "always live"
             kind += ", in Streaming Memory" if is_off_chip(region) else ""
             lines.append(f"{region:14} {size:>14,} bytes   {kind}")
         return "\n".join(lines)
 
     def table(self) -> str:
-        """A line for each stretch of transient memory, by its place."""
+        """A line for each range of transient memory, in order of address."""
         lines = [f"{'from':>12} {'bytes':>12} {'first':>6} {'last':>6}  tensor"]
         for life in sorted(self.lives, key=lambda life: (life.region, life.offset, life.first)):
             where = "" if life.region == TRANSIENT else f" ({life.region})"
@@ -143,19 +143,19 @@ class MemoryPlan:
 
 
 def overlap_of(lives: Sequence[Lifetime]) -> tuple[Lifetime, Lifetime] | None:
-    """Two that have a byte at one time, or None."""
+    """Two lifetimes that have a byte at the same time, or None."""
     ordered = sorted(lives, key=lambda life: life.offset)
     for index, life in enumerate(ordered):
         for other in ordered[index + 1 :]:
             if other.offset >= life.offset + life.size:
                 break
-            if life.meets(other):
+            if life.overlaps(other):
                 return life, other
     return None
 
 
 def node_in(graph: Graph, op: Op) -> Node:
-    """``op`` with its tensors; what it makes may be a tensor that exists already."""
+    """``op`` with its tensors."""
     inputs = tuple(graph.tensor(id) if id else None for id in op.inputs)
     return Node(op, inputs, (), tuple(graph.tensor(id) for id in op.outputs))
 

@@ -1,4 +1,4 @@
-"""Overlapped: the loops of a step in which the host exchanges tensors beside compute, taken apart.
+"""OverlappedLoop: the loops of a step with host I/O beside compute, as separate loads, work, stores and updates.
 
 repeat M batch
   repeat N micro-batch
@@ -34,7 +34,7 @@ __all__ = ["OverlappedLoop", "overlapped_io"]
 
 @dataclass(frozen=True)
 class OverlappedLoop:
-    """``batches`` of ``micro_batches``, which are loaded, worked on and stored; ``after`` a batch come updates."""
+    """``batches`` of ``micro_batches``, which are loaded, worked on and stored; ``after`` runs after each batch."""
 
     batches: int
     micro_batches: int
@@ -45,7 +45,7 @@ class OverlappedLoop:
 
     @classmethod
     def of(cls, instruction: Instruction, plan: MemoryPlan) -> OverlappedLoop | None:
-        """The loops of ``instruction``, or None if nothing in it is exchanged beside compute."""
+        """The loops of ``instruction``, or None if it has no host I/O beside compute."""
         if not any(True for _ in overlapped_io(instruction)):
             return None
         outer, inner = of_type(walk([instruction]), Repeat)
@@ -66,11 +66,11 @@ class OverlappedLoop:
 
     @property
     def staged(self) -> bool:
-        """Whether all inputs wait in Streaming Memory, so that the next step may begin with data that are there."""
+        """Whether all inputs are staged in Streaming Memory, so that those of the next step may be loaded already."""
         return bool(self.loads) and all(leaf.overlap is Overlap.STAGED for leaf in self.loads)
 
     def coming(self, number: int, there: int) -> list[tuple[int, list[HostLoad]]]:
-        """Which micro-batches are loaded beside ``number``; ``there`` of the step were before it began."""
+        """The micro-batches that are loaded beside ``number``; the first ``there`` were loaded before the step."""
         most = max((leaf.ahead for leaf in self.loads), default=1)
         found = [
             (later, [leaf for leaf in self.loads_for(later, beside=True) if self._begins(leaf, later, number, there)])
@@ -82,7 +82,7 @@ class OverlappedLoop:
         return there <= later <= leaf.ahead if number == 0 else later == number + leaf.ahead
 
     def beside(self, overlap: Overlap, number: int) -> bool:
-        """Whether micro-batch ``number`` is loaded while the one before computes, which is stored while it does.
+        """Whether micro-batch ``number`` is loaded beside the one before, and that one stored beside it.
 
         Without accumulation the loop over batches is the inner one.
         """
@@ -92,16 +92,16 @@ class OverlappedLoop:
         return overlap is not Overlap.NONE and (overlap is not Overlap.INNER or number % inner != 0)
 
     def loads_for(self, number: int, *, beside: bool) -> Sequence[HostLoad]:
-        """What is loaded for a micro-batch while the one before computes, or just in time."""
+        """The loads for a micro-batch: those beside the one before, or those just in time."""
         known = 0 <= number < self.total
         return [leaf for leaf in self.loads if known and self.beside(leaf.overlap, number) is beside]
 
     def neighbours(self, number: int) -> list[HostLoad | HostStore]:
-        """What is exchanged while a micro-batch computes."""
+        """The host transfers while a micro-batch computes."""
         return [*self.stores_of(number - 1, beside=True), *self.loads_for(number + 1, beside=True)]
 
     def stores_of(self, number: int, *, beside: bool) -> Sequence[HostStore]:
-        """What is stored of a micro-batch while the next one computes, or just in time."""
+        """The stores of a micro-batch: those beside the next one, or those just in time."""
         known = 0 <= number < self.total
         return [leaf for leaf in self.stores if known and self.beside(leaf.overlap, number + 1) is beside]
 

@@ -1,7 +1,7 @@
 """Scratch: memory that an op needs only while it runs.
 
-Two kinds, in this order: what the op's entry asks for, and a float32 image of every FLOAT16 operand, for kernels that
-see float32 only: each result is rounded once, when it is stored.
+Two kinds, in this order: the workspace of the op's entry, and a float32 image of every FLOAT16 operand, for kernels
+that take float32 only: each result is rounded once, when it is stored.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["Scratch", "scratch_of"]
 
 @dataclass(frozen=True)
 class Scratch:
-    """Sizes in float32 elements; ``images`` by tensor id, shared by an operand and what takes its place."""
+    """Sizes in float32 elements; ``images`` by tensor id, shared by an operand and the output that replaces it."""
 
     workspace: tuple[int, ...]
     images: dict[str, int]

@@ -1,9 +1,9 @@
-"""Storage orders: in which order the axes of each tensor lie in memory.
+"""Storage order: the order in which the axes of each tensor are stored in memory.
 
-Convolution and pooling want the batch innermost, [C, H, W, N] (see ops/convolution.py). That wish spreads through
-element-wise ops and through views, so that a chain of such ops never copies; everything else is stored as the shape
-says. A view keeps its wish because the flattened [N, C H W] of a [C, H, W, N] is a transposed matrix, which a matrix
-product reads as it is.
+Convolution and pooling prefer the batch innermost, [C, H, W, N]. That order spreads through element-wise ops and
+views, so that a chain of such ops never copies; all other tensors are stored in the order of their shape. It passes
+through a view because the flattened [N, C H W] of a [C, H, W, N] is a transposed matrix, which a matrix product reads
+as it is.
 
     x -- Conv -- a -- Relu -- b -- MaxPool -- c -- Flatten -- d -- Gemm -- e
     [C H W N]    [...N]       [...N]          [...N]          [CHW N]      [N K]

@@ -1,13 +1,13 @@
 """schedules: which stage of a pipeline works on which micro-batch in which slot.
 
     grouped       forward and backward of every stage in each slot (2N micro-batches in flight)
-    interleaved   forward and backward in turn (N in flight): 1F1B in lock-step
-    sequential    one stage at a time, as sharding
-    popart        grouped, the last forward stage and its backward as one
+    interleaved   forward and backward alternating (N in flight): 1F1B in lock-step
+    sequential    one stage at a time, as in sharding
+    popart        grouped, with the last forward stage and its backward as one stage
 
-Each is a generator of slots; the compiler, the clock and the drawing read the same one. With I/O tiles the
-grouped one loads and stores beside the stages (overlapped.py); with batch serialisation a stage of the sequential one
-loops over some micro-batches (serialised.py).
+Each is a generator of slots, which the compiler, the clock and the drawings read. With I/O tiles the grouped schedule
+loads and stores beside the stages; with batch serialisation a stage of the sequential schedule loops over several
+micro-batches.
 """
 
 from ipu_emu.program.schedules.ramps import RampedSchedule, flattened, ramped_schedule

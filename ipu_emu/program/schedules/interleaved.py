@@ -1,4 +1,4 @@
-"""interleaved: an IPU does a forward or a backward in a slot, in turn; others call this 1F1B."""
+"""interleaved: an IPU does a forward or a backward in each slot, alternating; also known as 1F1B."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from ipu_emu.errors import EmulatorError
-from ipu_emu.program.schedules.rotation import rotation
-from ipu_emu.program.schedules.stages import Stage
+from ipu_emu.program.schedules.stages import Stage, rotation
 from ipu_emu.program.schedules.task import ALL_IPUS, Slot, TaskType
 
 __all__ = ["interleaved", "interleaved_offsets", "interleaved_stash"]
@@ -32,12 +31,12 @@ def interleaved_offsets(stages: Sequence[Stage]) -> tuple[int, ...]:
     length = len(stages)
     accepted = [0]
     for start in range(1, length):
-        if not any(_meet(stages, start, other) for other in accepted):
+        if not any(_collide(stages, start, other) for other in accepted):
             accepted.append(start)
     return tuple(accepted)
 
 
-def _meet(stages: Sequence[Stage], start: int, other: int) -> bool:
+def _collide(stages: Sequence[Stage], start: int, other: int) -> bool:
     """Whether micro-batches with these starts ever need one IPU in one slot."""
     length = len(stages)
     pairs = ((stages[(at - start) % length].ipus, stages[(at - other) % length].ipus) for at in range(length))
@@ -45,7 +44,7 @@ def _meet(stages: Sequence[Stage], start: int, other: int) -> bool:
 
 
 def _refuse_shared(stages: Sequence[Stage]) -> None:
-    """In training stages may not share an IPU."""
+    """Raise EmulatorError for stages that share an IPU in training."""
     forward = [stage for stage in stages if stage.what is TaskType.FORWARD]
     ipus = sorted(ipu for stage in forward for ipu in stage.ipus)
     shared = sorted({one for one, two in pairwise(ipus) if one == two})
@@ -58,5 +57,5 @@ def _refuse_shared(stages: Sequence[Stage]) -> None:
 
 
 def interleaved_stash(stages: int, stage: int) -> int:
-    """Micro-batches that pass ``stage`` before the first comes back."""
+    """Micro-batches that pass ``stage`` before the backward of the first."""
     return stages - 1 - stage

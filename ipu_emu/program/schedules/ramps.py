@@ -1,6 +1,6 @@
-"""RampedSchedule: a schedule as a Pod stores it: ramp-up, a main block that is repeated, ramp-down.
+"""RampedSchedule: a schedule as a Pod stores it: a ramp-up, a main block that is repeated, and a ramp-down.
 
-Row i of a block holds the list of stages rotated right by the start of micro-batch i; None where there is nothing.
+Row i of a block holds the list of stages rotated right by the start of micro-batch i; None where it has no stage.
 
     grouped, N = 1 in training         ramp-up   main   ramp-down
       row 0 (starts in slot 0)          0 1      0 1      . .

@@ -1,20 +1,17 @@
-"""Schedule: all that is particular to one schedule, a row of a table."""
+"""Schedule: one way to order the stages of a pipeline, a row of a table: its slots, stages, FIFOs and checks."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain, pairwise
 
 from ipu_emu.errors import EmulatorError
-from ipu_emu.program.schedules.fill_and_flush import popart
-from ipu_emu.program.schedules.grouped import grouped, grouped_offsets, grouped_stash
+from ipu_emu.program.schedules.grouped import grouped, grouped_offsets, grouped_stash, overlapped, popart
 from ipu_emu.program.schedules.interleaved import interleaved, interleaved_offsets, interleaved_stash
-from ipu_emu.program.schedules.overlapped import overlapped
-from ipu_emu.program.schedules.recompute_tasks import ahead, inside
-from ipu_emu.program.schedules.sequential import sequential, sequential_offsets, sequential_stash
-from ipu_emu.program.schedules.serialised import serialised
+from ipu_emu.program.schedules.sequential import sequential, sequential_offsets, sequential_stash, serialised
 from ipu_emu.program.schedules.stages import Mapping, Stage, framework_stages, ipus_by_stage, popart_stages
-from ipu_emu.program.schedules.task import Slot
+from ipu_emu.program.schedules.task import Slot, Task, TaskType
 
 __all__ = ["SCHEDULES", "Schedule", "depth", "fifo_depth", "in_flight", "schedule", "scheduled_stages"]
 
@@ -54,11 +51,41 @@ def _popart_depth(count: int, stages: int, training: bool) -> None:
         )
 
 
+def _ahead(slots: Iterable[Slot], stages: Sequence[Stage]) -> Iterator[Slot]:
+    """Recompute in the slot before the backward, after that slot's other work (RecomputeThenBackpropagate).
+
+    Grouped, N = 2, 4 micro-batches; r stands for the recomputation of stage 0
+      slot    0   1     2       3         4       5     6
+              0   1 0   2 1 0   3 2 1 0   3 2 1   3 2   3
+                        r       r         r       r
+    In ramp-down it takes the place of the forward of its stage.
+    """
+    for slot, following in pairwise(chain(slots, ((),))):
+        yield slot + tuple(again for task in following for again in _again(task, stages))
+
+
+def _inside(slots: Iterable[Slot], stages: Sequence[Stage]) -> Iterator[Slot]:
+    """Recompute right before the backward, in the same slot (RecomputeAndBackpropagateInterleaved, PopART)."""
+    for slot in slots:
+        yield tuple(each for task in slot for each in (*_again(task, stages), task))
+
+
+def _again(task: Task, stages: Sequence[Stage]) -> Slot:
+    """The forward that is recomputed for a backward task, if any; not that of the last forward stage, whose backward
+    follows at once.
+    """
+    stage = stages[task.stage]
+    last = max(each.forward for each in stages)
+    if stage.what is not TaskType.BACKWARD or stage.forward == last:
+        return ()
+    return (Task(task.ipu, stage.forward, task.micro_batch, TaskType.RECOMPUTE),)
+
+
 SCHEDULES = {
-    "grouped": Schedule(grouped, framework_stages, grouped_offsets, grouped_stash, ahead, _multiple),
-    "interleaved": Schedule(interleaved, framework_stages, interleaved_offsets, interleaved_stash, ahead, _multiple),
-    "sequential": Schedule(sequential, framework_stages, sequential_offsets, sequential_stash, inside, _multiple),
-    "popart": Schedule(popart, popart_stages, grouped_offsets, grouped_stash, inside, _popart_depth),
+    "grouped": Schedule(grouped, framework_stages, grouped_offsets, grouped_stash, _ahead, _multiple),
+    "interleaved": Schedule(interleaved, framework_stages, interleaved_offsets, interleaved_stash, _ahead, _multiple),
+    "sequential": Schedule(sequential, framework_stages, sequential_offsets, sequential_stash, _inside, _multiple),
+    "popart": Schedule(popart, popart_stages, grouped_offsets, grouped_stash, _inside, _popart_depth),
 }
 
 
@@ -77,7 +104,7 @@ def schedule(
 
     ``mapping`` gives the IPU of each forward stage. ``recompute`` adds the tasks that compute the activations of
     a forward stage (``Task.stage``) once more, ``io_tiles`` those that load and store while stages compute. With
-    batch serialisation a stage loops over ``iterations`` micro-batches, and there are ``count * iterations``.
+    batch serialisation a stage loops over ``iterations`` micro-batches, ``count * iterations`` in total.
     """
     entry = _schedule_named(kind)
     if io_tiles and kind != "grouped":
@@ -101,12 +128,12 @@ def schedule(
 
 
 def scheduled_stages(kind: str, stages: int, *, training: bool, mapping: Mapping | None = None) -> tuple[Stage, ...]:
-    """The stages that are scheduled for so many forward stages."""
+    """The scheduled stages of a pipeline of ``stages`` forward stages."""
     return _schedule_named(kind).stages(ipus_by_stage(stages, mapping), training)
 
 
 def in_flight(kind: str, stages: int, *, training: bool, mapping: Mapping | None = None) -> int:
-    """Micro-batches that are in the pipeline at once; counts of the framework schedules are multiples of it."""
+    """Micro-batches in the pipeline at a time; counts of the framework schedules must be multiples of it."""
     return len(_schedule_named(kind).offsets(scheduled_stages(kind, stages, training=training, mapping=mapping)))
 
 
@@ -118,7 +145,7 @@ def fifo_depth(kind: str, stages: int, stage: int, training: bool) -> int:
 
 
 def depth(kind: str, stages: int, stage: int, training: bool) -> int:
-    """Live copies of a forward value of ``stage`` that its backward needs, the current one included."""
+    """Copies of a forward value of ``stage`` that are kept for its backward, the current one included."""
     return fifo_depth(kind, stages, stage, training) + 1
 
 

@@ -1,10 +1,10 @@
-"""timing: how long a schedule takes when its stages take so long, and how busy its IPUs are meanwhile.
+"""Timing: how long a schedule takes for given times of its stages, and which part of it each IPU is busy.
 
-Copies between IPUs and the weight update are not part of it. What a slot lasts depends on the barrier:
+Copies between IPUs and the weight update are not included. The length of a slot depends on the barrier:
 
     one     each slot lasts as long as its busiest IPU
     halves  the same, but forwards, recomputations and backwards of a slot wait for each other
-    none    an IPU goes on as soon as what it needs has come
+    none    an IPU goes on as soon as it has what it needs
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["Barrier", "StageTimes", "Timing", "timing"]
 
 
 class Barrier(StrEnum):
-    """Who waits for whom at the end of a task."""
+    """Which IPUs wait for each other at the end of a task."""
 
     ONE = "one"
     HALVES = "halves"
@@ -30,7 +30,7 @@ class Barrier(StrEnum):
 
 @dataclass(frozen=True)
 class StageTimes:
-    """Time of each forward stage, and of its backward, in any unit; raise EmulatorError if they cannot be."""
+    """Time of each forward stage, and of its backward, in any unit; raise EmulatorError for impossible times."""
 
     forward: tuple[float, ...]
     backward: tuple[float, ...]
@@ -47,7 +47,7 @@ class StageTimes:
 
     @classmethod
     def even(cls, stages: int) -> StageTimes:
-        """Stages that are all alike, a backward twice as long as a forward."""
+        """Equal stages, whose backward takes twice as long as the forward."""
         return cls((1.0,) * stages, (2.0,) * stages)
 
     def of(self, task: Task, scheduled: int) -> float:
@@ -71,12 +71,12 @@ class Timing:
 
     @property
     def efficiency(self) -> float:
-        """Useful time of all IPUs over the time that they are held."""
+        """Useful time over total time, of all IPUs."""
         return sum(self.useful.values()) / (len(self.useful) * self.total) if self.total else 1.0
 
 
 def timing(slots: Iterable[Slot], times: StageTimes, barrier: Barrier = Barrier.ONE) -> Timing:
-    """What ``slots`` take."""
+    """The timing of ``slots``."""
     drawn = list(slots)
     scheduled = 1 + max((task.stage for slot in drawn for task in slot), default=0)
     useful: dict[int, float] = defaultdict(float)
@@ -121,7 +121,7 @@ def _without_barrier(slots: Sequence[Slot], times: StageTimes, scheduled: int) -
 
 
 def _ipus(task: Task, everybody: set[int]) -> set[int]:
-    """Those that a task keeps busy."""
+    """The IPUs that a task keeps busy."""
     return (everybody - {ALL_IPUS} or {ALL_IPUS}) if task.ipu == ALL_IPUS else {task.ipu}
 
 

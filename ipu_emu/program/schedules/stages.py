@@ -1,4 +1,4 @@
-"""Stage: a scheduled stage of a pipeline: a forward one, its backward one, or in PopART the last one as both.
+"""Stage: a scheduled stage of a pipeline: forward, backward, or both as the last forward stage of PopART is.
 
 frameworks, N = 3, training     stage  0  1  2  3  4  5      PopART     stage  0  1  2  3  4
                              forward   0  1  2  2  1  0              forward   0  1  2  1  0
@@ -7,13 +7,13 @@ frameworks, N = 3, training     stage  0  1  2  3  4  5      PopART     stage  0
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ipu_emu.errors import EmulatorError
 from ipu_emu.program.schedules.task import ALL_IPUS, Slot, Task, TaskType
 
-__all__ = ["Mapping", "Stage", "framework_stages", "ipus_by_stage", "popart_stages"]
+__all__ = ["Mapping", "Stage", "framework_stages", "ipus_by_stage", "popart_stages", "rotation"]
 
 #: The IPU of each forward stage; several for one with concurrent parts, -1 for one on all IPUs.
 Mapping = Sequence[int | Sequence[int]]
@@ -22,7 +22,7 @@ _Ipus = tuple[tuple[int, ...], ...]
 
 @dataclass(frozen=True)
 class Stage:
-    """``forward`` is the forward stage whose IPUs and weights it shares; on several IPUs it has concurrent parts."""
+    """``forward`` is the forward stage on the same IPUs; on several IPUs a stage has concurrent parts."""
 
     index: int
     forward: int
@@ -35,7 +35,7 @@ class Stage:
 
 
 def ipus_by_stage(stages: int, mapping: Mapping | None) -> _Ipus:
-    """The IPUs of each forward stage, by default 0, 1, 2, ...; raise EmulatorError for one that does not fit."""
+    """The IPUs of each forward stage, by default 0, 1, 2, ...; raise EmulatorError for a wrong mapping."""
     if stages < 1:
         raise EmulatorError(f"{stages} stages were asked for; a pipeline has at least one")
     mapping = range(stages) if mapping is None else mapping
@@ -69,3 +69,24 @@ def popart_stages(ipus: _Ipus, training: bool) -> tuple[Stage, ...]:
     forward = [Stage(index, index, ipus[index], TaskType.FORWARD) for index in range(last)]
     backward = [Stage(2 * last - stage.forward, stage.forward, stage.ipus, TaskType.BACKWARD) for stage in forward]
     return (*forward, Stage(last, last, ipus[last], TaskType.BOTH), *reversed(backward))
+
+
+def rotation(stages: Sequence[Stage], count: int, offsets: Sequence[int]) -> Iterator[Slot]:
+    """The slots of ``count`` micro-batches in rows: each row repeats the list of stages, later rows start later.
+
+    3 stages, offsets 0 and 1; "." where a row has not begun, or has ended
+      slot     0 1 2 3 4 5 6
+      row 0    0 1 2 0 1 2 .     micro-batches 0 and 2
+      row 1    . 0 1 2 0 1 2     micro-batches 1 and 3
+
+    Within a slot the tasks come row by row.
+    """
+    length, rows = len(stages), len(offsets)
+    last_round, last_row = divmod(count - 1, rows)
+    for slot in range((last_round + 1) * length + offsets[last_row]):
+        active: Slot = ()
+        for row, offset in enumerate(offsets):
+            round, stage = divmod(slot - offset, length)
+            if 0 <= round * rows + row < count and round >= 0:
+                active += stages[stage].tasks(round * rows + row)
+        yield active

@@ -7,12 +7,12 @@ from enum import StrEnum
 
 __all__ = ["ALL_IPUS", "Slot", "Task", "TaskType"]
 
-#: Stands for all IPUs of a replica.
+#: The IPU number that means all IPUs of a replica.
 ALL_IPUS = -1
 
 
 class TaskType(StrEnum):
-    """What is done with a micro-batch."""
+    """What a task does with its micro-batch."""
 
     FORWARD = "forward"
     BACKWARD = "backward"

@@ -11,7 +11,7 @@ import pytest
 from gcl import LINK_BANDWIDTH, LinkClass
 from ipu_emu import popart
 from ipu_emu.clock import CostCategory, Machine, Pricing, TimelineSegment, timeline
-from ipu_emu.clock.matmul_grid import Product
+from ipu_emu.clock.op_cycles import Product
 from ipu_emu.errors import EmulatorError
 from ipu_emu.hardware import PATTERNS, SelectionOrder, System
 from ipu_emu.program.executable import Executable
