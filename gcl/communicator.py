@@ -12,14 +12,12 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from gcl.core import coalescing
-from gcl.core.data_path import DataPath
-from gcl.core.dispatch import ADD, Caller
+from gcl.core.dispatch import ADD, Dispatch
 from gcl.core.groups import Group
 from gcl.core.handle import Handle
 from gcl.core.operators import Operator
 from gcl.core.request import COLLECTIVE_CODES, SHARED_ALL_GATHER, Collective
 from gcl.core.tensor_checks import Tensors, check_place, dims_of, dtype_of
-from gcl.core.world import World
 from gcl.errors import ArgumentError
 from gcl.scheduling.methods.method import method_chain
 
@@ -28,7 +26,7 @@ __all__ = ["Communicator"]
 _BARRIER, _ALL_REDUCE, _REDUCE_SCATTER, _ALL_GATHER, _BROADCAST, _ALL_TO_ALL = COLLECTIVE_CODES.values()
 
 
-class Communicator(Caller):
+class Communicator:
     """Collectives over ``group`` (default: all replicas); made by ``gcl.connect``.
 
     Every rank must make the same calls in the same order. Reductions combine contributions in one fixed balanced
@@ -40,26 +38,30 @@ class Communicator(Caller):
     takes the place of the communicator's own (``gcl.connect``); it must be the same on all ranks.
     """
 
-    def __init__(self, path: DataPath, world: World, group: Group, by_method: Callable[[str], Communicator]) -> None:
-        super().__init__(path, world, group)
+    def __init__(self, dispatch: Dispatch, by_method: Callable[[str], Communicator]) -> None:
+        self.group: Group = dispatch.group
+        self.local_replicas: int = dispatch.world.local
+        self.global_offset: int = dispatch.world.offset
+        self.global_replicas: int = dispatch.world.replicas
+        self._dispatch, self._repeat = dispatch, dispatch.repeat
         self._by_method, self._siblings = by_method, dict[str, Communicator]()
 
     @property
     def transport(self) -> str:
         """inprocess, shared_memory, hosts (memory within, messages between), tcp or mpi."""
-        return self._path.name
+        return self._dispatch.path.name
 
     def empty(self, shape: int | Sequence[int], dtype: DTypeLike = np.float32) -> np.ndarray:
         """A zeroed tensor [local replicas, *shape] in the shared segment."""
-        return self._path.empty((self.local_replicas, *dims_of(shape)), dtype_of(dtype))
+        return self._dispatch.empty(dims_of(shape), dtype_of(dtype))
 
     def shared(self, shape: int | Sequence[int], dtype: DTypeLike = np.float32) -> np.ndarray:
         """A zeroed tensor [*shape] that all ranks of a host see, for ``all_gather(x, out=...)``; all must call it.
 
         It lives as long as the communicator. Where no memory is shared, each rank has its own.
         """
-        made = self._path.shared(dims_of(shape), dtype_of(dtype))
-        self._shared[id(made)] = made
+        made = self._dispatch.path.shared(dims_of(shape), dtype_of(dtype))
+        self._dispatch.shared[id(made)] = made
         return made
 
     def all_reduce(
@@ -71,16 +73,16 @@ class Communicator(Caller):
         """
         if method is not None:
             return self._by(method).all_reduce(x, op, out=out)
-        if out is not None and self._again(_ALL_REDUCE, op, x, out):
+        if out is not None and self._repeat(_ALL_REDUCE, op, x, out):
             return out
-        with self._told:
+        with self._dispatch.refusals:
             if isinstance(x, list | tuple):
-                coalescing.checked(x, out, self._check, np.shape)
-                together = self._together(Collective.ALL_REDUCE, op)
-                return coalescing.elementwise(x, out, self.empty, together)
-            self._check(x)
-            out = self._output(out, x.shape, x, in_place=True)
-            self._run(Collective.ALL_REDUCE, op, x, out)
+                coalescing.checked(x, out, self._dispatch.check, np.shape)
+                transfer = self._dispatch.coalesced(Collective.ALL_REDUCE, op)
+                return coalescing.elementwise(x, out, self.empty, transfer)
+            self._dispatch.check(x)
+            out = self._dispatch.output(out, x.shape, x, in_place=True)
+            self._dispatch.run(Collective.ALL_REDUCE, op, x, out)
             return out
 
     def reduce_scatter(
@@ -92,15 +94,17 @@ class Communicator(Caller):
         """
         if method is not None:
             return self._by(method).reduce_scatter(x, op, out=out)
-        if out is not None and self._again(_REDUCE_SCATTER, op, x, out):
+        if out is not None and self._repeat(_REDUCE_SCATTER, op, x, out):
             return out
-        with self._told:
+        with self._dispatch.refusals:
             if isinstance(x, list | tuple):
-                coalescing.checked(x, out, self._check_flat, lambda one: (len(one), self._width(one, op)))
-                return self._scatter_list(x, op, out)
-            self._check_flat(x)
-            out = self._output(out, (x.shape[0], self._width(x, op)), x)
-            self._run(Collective.REDUCE_SCATTER, op, x, out)
+                coalescing.checked(
+                    x, out, self._dispatch.check_flat, lambda one: (len(one), self._dispatch.width(one, op))
+                )
+                return self._dispatch.scatter_list(x, op, out)
+            self._dispatch.check_flat(x)
+            out = self._dispatch.output(out, (x.shape[0], self._dispatch.width(x, op)), x)
+            self._dispatch.run(Collective.REDUCE_SCATTER, op, x, out)
             return out
 
     def all_gather(self, x: Tensors, *, out: Tensors | None = None, method: str | None = None) -> Tensors:
@@ -111,92 +115,93 @@ class Communicator(Caller):
         """
         if method is not None:
             return self._by(method).all_gather(x, out=out)
-        code = SHARED_ALL_GATHER if id(out) in self._shared else _ALL_GATHER
-        if out is not None and self._again(code, ADD, x, out):
+        code = SHARED_ALL_GATHER if id(out) in self._dispatch.shared else _ALL_GATHER
+        if out is not None and self._repeat(code, ADD, x, out):
             return out
-        with self._told:
+        with self._dispatch.refusals:
             if isinstance(x, list | tuple):
                 size = self.group.size
-                coalescing.checked(x, out, self._check, lambda one: (len(one), size, *one.shape[1:]))
-                return coalescing.all_gathered(x, out, size, self.empty, self._together(Collective.ALL_GATHER))
-            self._check(x)
+                coalescing.checked(x, out, self._dispatch.check, lambda one: (len(one), size, *one.shape[1:]))
+                return coalescing.all_gathered(
+                    x, out, size, self.empty, self._dispatch.coalesced(Collective.ALL_GATHER)
+                )
+            self._dispatch.check(x)
             if code == SHARED_ALL_GATHER:
                 return self._all_gather_shared(x, out)
-            out = self._output(out, (x.shape[0], self.group.size, *x.shape[1:]), x)
-            self._run(Collective.ALL_GATHER, Operator.ADD, x, out)
+            out = self._dispatch.output(out, (x.shape[0], self.group.size, *x.shape[1:]), x)
+            self._dispatch.run(Collective.ALL_GATHER, Operator.ADD, x, out)
             return out
 
     def broadcast(self, x: Tensors, root: int = 0, *, out: Tensors | None = None) -> Tensors:
         """Give every replica the tensor of the group member with index ``root``; ``out`` may be ``x``."""
-        if out is not None and self._again(_BROADCAST, ADD, x, out, root):
+        if out is not None and self._repeat(_BROADCAST, ADD, x, out, root):
             return out
-        with self._told:
+        with self._dispatch.refusals:
             if isinstance(root, bool) or not isinstance(root, int | np.integer) or not 0 <= root < self.group.size:
                 raise ArgumentError(f"root {root!r} was asked for; group members are 0 to {self.group.size - 1}")
             root = int(root)
             if isinstance(x, list | tuple):
-                coalescing.checked(x, out, self._check, np.shape)
-                return coalescing.elementwise(x, out, self.empty, self._together(Collective.BROADCAST, root=root))
-            self._check(x)
-            out = self._output(out, x.shape, x, in_place=True)
-            self._run(Collective.BROADCAST, Operator.ADD, x, out, root)
+                coalescing.checked(x, out, self._dispatch.check, np.shape)
+                return coalescing.elementwise(
+                    x, out, self.empty, self._dispatch.coalesced(Collective.BROADCAST, root=root)
+                )
+            self._dispatch.check(x)
+            out = self._dispatch.output(out, x.shape, x, in_place=True)
+            self._dispatch.run(Collective.BROADCAST, Operator.ADD, x, out, root)
             return out
 
     def all_to_all(self, x: Tensors, *, out: Tensors | None = None) -> Tensors:
         """Send slice j of ``x`` [local replicas, group size, ...] to member j; slot i comes from member i."""
-        if out is not None and self._again(_ALL_TO_ALL, ADD, x, out):
+        if out is not None and self._repeat(_ALL_TO_ALL, ADD, x, out):
             return out
-        with self._told:
+        with self._dispatch.refusals:
             if isinstance(x, list | tuple):
-                coalescing.checked(x, out, self._check_slices, np.shape)
+                coalescing.checked(x, out, self._dispatch.check_slices, np.shape)
                 return coalescing.all_to_all(
-                    x, out, self.group.size, self.empty, self._together(Collective.ALL_TO_ALL)
+                    x, out, self.group.size, self.empty, self._dispatch.coalesced(Collective.ALL_TO_ALL)
                 )
-            self._check_slices(x)
-            out = self._output(out, x.shape, x)
-            self._run(Collective.ALL_TO_ALL, Operator.ADD, x, out)
+            self._dispatch.check_slices(x)
+            out = self._dispatch.output(out, x.shape, x)
+            self._dispatch.run(Collective.ALL_TO_ALL, Operator.ADD, x, out)
             return out
 
     def all_reduce_async(
         self, x: Tensors, op: str = Operator.ADD, *, out: Tensors | None = None, method: str | None = None
     ) -> Handle[Tensors]:
         """Begin an all-reduce."""
-        return self._begin(lambda: self.all_reduce(x, op, out=out, method=method))
+        return self._dispatch.begin(lambda: self.all_reduce(x, op, out=out, method=method))
 
     def reduce_scatter_async(
         self, x: Tensors, op: str = Operator.ADD, *, out: Tensors | None = None, method: str | None = None
     ) -> Handle[Tensors]:
         """Begin a reduce-scatter."""
-        return self._begin(lambda: self.reduce_scatter(x, op, out=out, method=method))
+        return self._dispatch.begin(lambda: self.reduce_scatter(x, op, out=out, method=method))
 
     def all_gather_async(
         self, x: Tensors, *, out: Tensors | None = None, method: str | None = None
     ) -> Handle[Tensors]:
         """Begin an all-gather."""
-        return self._begin(lambda: self.all_gather(x, out=out, method=method))
+        return self._dispatch.begin(lambda: self.all_gather(x, out=out, method=method))
 
     def broadcast_async(self, x: Tensors, root: int = 0, *, out: Tensors | None = None) -> Handle[Tensors]:
         """Begin a broadcast."""
-        return self._begin(lambda: self.broadcast(x, root, out=out))
+        return self._dispatch.begin(lambda: self.broadcast(x, root, out=out))
 
     def all_to_all_async(self, x: Tensors, *, out: Tensors | None = None) -> Handle[Tensors]:
         """Begin an all-to-all."""
-        return self._begin(lambda: self.all_to_all(x, out=out))
+        return self._dispatch.begin(lambda: self.all_to_all(x, out=out))
 
     def barrier(self) -> None:
         """Wait until every rank is here."""
-        if not self._again(_BARRIER, ADD, self._nothing, self._nothing):
-            self._run(None, Operator.ADD, self._nothing, self._nothing)
+        if not self._repeat(_BARRIER, ADD, self._dispatch.nothing, self._dispatch.nothing):
+            self._dispatch.run(None, Operator.ADD, self._dispatch.nothing, self._dispatch.nothing)
 
     def close(self) -> None:
         """Leave the communicator; ranks that still wait for this one are told.
 
         What was begun and is not complete raises at ``wait``, or completes.
         """
-        self._path.close()
-        if self._runner is not None:
-            self._runner.stop()
-            self._runner = None
+        self._dispatch.close()
 
     def __enter__(self) -> Communicator:
         return self
@@ -212,21 +217,15 @@ class Communicator(Caller):
                 f"shared({list(shape)}, {x.dtype}) and one group of all replicas"
             )
         check_place(x, out[self.global_offset : self.global_offset + self.local_replicas], out)
-        self._run(Collective.ALL_GATHER, Operator.ADD, x, out, shared=True)
+        self._dispatch.run(Collective.ALL_GATHER, Operator.ADD, x, out, shared=True)
         return out
 
     def _by(self, method: str) -> Communicator:
         """The communicator of the same ranks and paths whose collectives go by ``method``."""
-        if self._runner is not None:
-            self._runner.drain()
-        with self._told:
+        self._dispatch.drain()
+        with self._dispatch.refusals:
             name = ",".join(method_chain(method))
             if name not in self._siblings:
                 self._siblings[name] = self._by_method(name)
-                self._siblings[name]._shared = self._shared
+                self._siblings[name]._dispatch.shared = self._dispatch.shared
             return self._siblings[name]
-
-    def _scatter_list(self, x: list[np.ndarray], op: str, out: list[np.ndarray] | None) -> list[np.ndarray]:
-        widths = [self._width(one, op) for one in x]
-        together = self._together(Collective.REDUCE_SCATTER, op)
-        return coalescing.scattered(x, out, widths, self.group.size, self.empty, together)

@@ -19,13 +19,14 @@ import popdist_py
 from gcl.communicator import Communicator
 from gcl.core.argument_checks import check_seconds, check_whole, is_whole
 from gcl.core.data_path import DataPath
+from gcl.core.dispatch import Dispatch
 from gcl.core.groups import Group
 from gcl.core.request import Request
 from gcl.core.world import World
 from gcl.decision_log import Logged, listens, logger_of
 from gcl.errors import ArgumentError, CollectiveTimeout
 from gcl.fabric.fabric import Fabric
-from gcl.literal.literal_path import LiteralCommunicator, LiteralPath, chosen, default_fabric
+from gcl.literal.literal_path import LiteralCommunicator, LiteralDispatch, LiteralPath, chosen, default_fabric
 from gcl.scheduling.methods.method import Method, method_chain
 from gcl.scheduling.options import SYNCLESS_WARNING, UNUSED_VARIABLES, Options
 from gcl.scheduling.schedule import Schedule
@@ -211,9 +212,11 @@ def _by_method(path: DataPath, world: World, group: Group, way: Way, logger: log
         return _by_method(path, world, group, (replace(options, method=method_chain(method)), fabric), logger)
 
     if options.shortest:
-        return Communicator(_heard(path, world, logger, partial(chosen, fabric, group)), world, group, another)
+        logged = _heard(path, world, logger, partial(chosen, fabric, group))
+        return Communicator(Dispatch(logged, world, group), another)
     literal = LiteralPath(path, world, group, fabric, options)
-    return LiteralCommunicator(literal, _heard(literal, world, logger, literal.planned), world, group, another)
+    logged = _heard(literal, world, logger, literal.planned)
+    return LiteralCommunicator(LiteralDispatch(literal, logged, world, group), another)
 
 
 def _heard(

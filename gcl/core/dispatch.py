@@ -1,4 +1,4 @@
-"""Caller: how a collective of a communicator is made: looked up if it was made before, else checked and described."""
+"""Dispatch: from a call on a communicator to its data path; a repeated call is looked up, a new one is described."""
 
 from __future__ import annotations
 
@@ -17,37 +17,51 @@ from gcl.core.request import REDUCING, Collective, Request, begun_here
 from gcl.core.tensor_checks import Refusals, check_flat, check_output, check_slices, check_tensor
 from gcl.core.world import World
 
-__all__ = ["ADD", "Caller"]
+__all__ = ["ADD", "Dispatch"]
 
 R = TypeVar("R")
 
-#: Where an operator matters to nobody.
+#: The operator of collectives that do not reduce.
 ADD = str(Operator.ADD)
-_REQUESTS = 1024  # kept; programs that never repeat themselves must not grow
+_MAX_REQUESTS = 1024  # kept; bounds the memory of programs that never repeat a call
 
 
-class Caller:
-    """What all collectives of one communicator share."""
+class Dispatch:
+    """Makes the calls of one communicator over ``path``.
+
+    ``refusals`` is a ``with`` block around the checks of a call; ``shared`` are the tensors that all ranks of a host
+    share, by their id.
+    """
 
     def __init__(self, path: DataPath, world: World, group: Group) -> None:
-        self._path, self._world, self.group = path, world, group
+        self.path, self.world, self.group = path, world, group
+        self.refusals = Refusals(path.refuse, path.fail)
+        self.shared: dict[int, np.ndarray] = {}
+        self.nothing = path.empty((world.local, 0), np.dtype(np.float32))
         self._prepared = path.prepared
         self._requests: dict[tuple[object, ...], Request] = {}
         self._runner: Runner | None = None
-        self._told = Refusals(path.refuse, path.fail)
-        self._shared: dict[int, np.ndarray] = {}
-        self._nothing = path.empty((world.local, 0), np.dtype(np.float32))
-        self.local_replicas: int = world.local
-        self.global_offset: int = world.offset
-        self.global_replicas: int = world.replicas
 
-    def _begin(self, collective: Callable[[], R]) -> Handle[R]:
+    def begin(self, collective: Callable[[], R]) -> Handle[R]:
+        """Run ``collective`` in the background, after all that were begun before."""
         if self._runner is None or not self._runner.works:
             self._runner = Runner()
         return self._runner.begin(begun_here(collective))
 
-    def _again(self, code: int, op: str, x: object, out: object, root: int = 0) -> bool:
-        """Make the call again if these very tensors were checked and described before."""
+    def drain(self) -> None:
+        """Wait for all collectives that were begun."""
+        if self._runner is not None:
+            self._runner.drain()
+
+    def close(self) -> None:
+        """Leave the path; collectives that were begun and are not complete raise at ``wait``, or complete."""
+        self.path.close()
+        if self._runner is not None:
+            self._runner.stop()
+            self._runner = None
+
+    def repeat(self, code: int, op: str, x: object, out: object, root: int = 0) -> bool:
+        """Make the call again if it was made before on these very tensors; say whether it was."""
         if self._runner is not None:
             self._runner.drain()
         try:
@@ -71,98 +85,115 @@ class Caller:
         try:
             status = call.run()
             if status != DONE:
-                self._path.finish(call, status)
+                self.path.finish(call, status)
         except BaseException as error:
-            self._path.fail(error)
+            self.path.fail(error)
             raise
         return True
 
-    def _run(
+    def run(
         self,
         collective: Collective | None,
         op: str,
         x: np.ndarray,
         out: np.ndarray,
         root: int = 0,
-        division: str | None = None,
+        detail: str | None = None,
         *,
         shared: bool = False,
     ) -> None:
-        if self._runner is not None:
-            self._runner.drain()
-        request = self._request(collective, op, x, root, division, shared)
+        """Make a call on checked tensors; ``detail`` (default: the shape) goes into the request."""
+        self.drain()
+        request = self._request(collective, op, x, root, detail, shared)
         if collective is not None and request.operator is Operator.LOCAL:
-            agreed = Request(None, Operator.LOCAL, self._nothing.dtype, 0, detail=str(request))
-            self._path.run(agreed, self._nothing, self._nothing)
-            self._keep_own(collective, x, out)
+            agreed = Request(None, Operator.LOCAL, self.nothing.dtype, 0, detail=str(request))
+            self.path.run(agreed, self.nothing, self.nothing)
+            self.keep_own(collective, x, out)
         else:
-            self._path.run(request, x, out)
+            self.path.run(request, x, out)
 
-    def _request(
-        self, collective: Collective | None, op: str, x: np.ndarray, root: int, division: str | None, shared: bool
-    ) -> Request:
-        shape = x.shape if division is None else division
-        key = (collective, str(op), x.dtype, shape, root, shared)
-        request = self._requests.get(key)
-        if request is None:
-            name = Operator.parse(op, x.dtype) if collective in REDUCING else Operator.ADD
-            if division is None:
-                division = "" if x.ndim == 2 else str(list(x.shape[1:]))
-            if len(self._requests) >= _REQUESTS:
-                self._requests.clear()
-            count = x.size // self.local_replicas
-            request = Request(collective, name, x.dtype, count, root, division, shared)
-            self._requests[key] = request
-        return request
+    def coalesced(self, collective: Collective, op: str = ADD, root: int = 0) -> coalescing.Transfer:
+        """The collective on one tensor that a list of tensors was packed into."""
 
-    def _together(self, collective: Collective, op: str = ADD, root: int = 0) -> coalescing.Transfer:
-        """The collective on one tensor that stands for a list."""
-
-        def run(x: np.ndarray, division: str) -> np.ndarray:
+        def run(x: np.ndarray, detail: str) -> np.ndarray:
             out = x
             if collective is Collective.REDUCE_SCATTER:
-                out = self._path.empty((len(x), self._width(x, op)), x.dtype)
+                out = self.path.empty((len(x), self.width(x, op)), x.dtype)
             elif collective is Collective.ALL_GATHER:
-                out = self._path.empty((len(x), self.group.size, x.shape[1]), x.dtype)
+                out = self.path.empty((len(x), self.group.size, x.shape[1]), x.dtype)
             elif collective is Collective.ALL_TO_ALL:
-                out = self._path.empty(x.shape, x.dtype)
-            self._run(collective, op, x, out, root, division)
+                out = self.path.empty(x.shape, x.dtype)
+            self.run(collective, op, x, out, root, detail)
             return out
 
         return run
 
-    def _width(self, x: np.ndarray, op: str) -> int:
-        return self._shard(x.shape[1], x.dtype, op)
+    def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
+        """A zeroed tensor [local replicas, *shape] of the path."""
+        return self.path.empty((self.world.local, *shape), dtype)
 
-    def _shard(self, elements: int, dtype: np.dtype[Any], op: str) -> int:
-        """How many of ``elements`` one member owns after a reduce-scatter, padding included."""
+    def scatter_list(self, x: list[np.ndarray], op: str, out: list[np.ndarray] | None) -> list[np.ndarray]:
+        """Reduce-scatter a list of tensors in one transfer."""
+        widths = [self.width(one, op) for one in x]
+        transfer = self.coalesced(Collective.REDUCE_SCATTER, op)
+        return coalescing.scattered(x, out, widths, self.group.size, self._empty_flat, transfer)
+
+    def width(self, x: np.ndarray, op: str) -> int:
+        """Elements of ``x`` [local replicas, n] that one member owns after a reduce-scatter, padding included."""
+        return self.fragment(x.shape[1], x.dtype, op)
+
+    def fragment(self, elements: int, dtype: np.dtype[Any], op: str) -> int:
+        """The same for ``elements`` of ``dtype``."""
         return -(-elements // self.group.size)
 
-    def _keep_own(self, collective: Collective, x: np.ndarray, out: np.ndarray) -> None:
+    def keep_own(self, collective: Collective, x: np.ndarray, out: np.ndarray) -> None:
         """LOCAL moves nothing: an all-reduce keeps the tensor, a reduce-scatter the replica's own fragment."""
         if collective is Collective.ALL_REDUCE:
             out[...] = x
             return
         width = out.shape[1]
-        for row in range(self.local_replicas):
-            start = self.group.index(self.global_offset + row) * width
+        for row in range(self.world.local):
+            start = self.group.index(self.world.offset + row) * width
             own = x[row, start : start + width]
             out[row, : own.size], out[row, own.size :] = own, 0
 
-    def _check(self, x: np.ndarray) -> None:
-        check_tensor(x, self.local_replicas)
+    def check(self, x: np.ndarray) -> None:
+        """Raise ArgumentError unless ``x`` is a tensor [local replicas, ...]."""
+        check_tensor(x, self.world.local)
 
-    def _check_slices(self, x: np.ndarray) -> None:
-        self._check(x)
+    def check_slices(self, x: np.ndarray) -> None:
+        """Raise ArgumentError unless ``x`` is a tensor [local replicas, group size, ...]."""
+        self.check(x)
         check_slices(x, self.group.size)
 
-    def _check_flat(self, x: np.ndarray) -> None:
-        check_flat(x, self.local_replicas)
+    def check_flat(self, x: np.ndarray) -> None:
+        """Raise ArgumentError unless ``x`` is a tensor [local replicas, n]."""
+        check_flat(x, self.world.local)
 
-    def _output(
+    def output(
         self, out: np.ndarray | None, shape: tuple[int, ...], x: np.ndarray, *, in_place: bool = False
     ) -> np.ndarray:
+        """``out`` if it fits a result of ``shape``, else ArgumentError; a new tensor if it is None."""
         if out is None:
-            return self._path.empty(shape, x.dtype)
+            return self.path.empty(shape, x.dtype)
         check_output(out, shape, x, in_place=in_place, alone=self.group.size == 1)
         return out
+
+    def _empty_flat(self, elements: int, dtype: np.dtype[Any]) -> np.ndarray:
+        return self.empty((elements,), dtype)
+
+    def _request(
+        self, collective: Collective | None, op: str, x: np.ndarray, root: int, detail: str | None, shared: bool
+    ) -> Request:
+        shape = x.shape if detail is None else detail
+        key = (collective, str(op), x.dtype, shape, root, shared)
+        request = self._requests.get(key)
+        if request is None:
+            name = Operator.parse(op, x.dtype) if collective in REDUCING else Operator.ADD
+            if detail is None:
+                detail = "" if x.ndim == 2 else str(list(x.shape[1:]))
+            if len(self._requests) >= _MAX_REQUESTS:
+                self._requests.clear()
+            request = Request(collective, name, x.dtype, x.size // self.world.local, root, detail, shared)
+            self._requests[key] = request
+        return request

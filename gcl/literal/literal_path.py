@@ -22,6 +22,7 @@ import numpy as np
 from gcl.communicator import Communicator
 from gcl.core import coalescing
 from gcl.core.data_path import DataPath
+from gcl.core.dispatch import Dispatch
 from gcl.core.groups import Group
 from gcl.core.operators import Operator
 from gcl.core.prepared_call import PreparedCall
@@ -30,7 +31,7 @@ from gcl.core.world import World
 from gcl.errors import ArgumentError
 from gcl.fabric.fabric import MAX_DOMAIN, Fabric
 from gcl.kernels.dtypes import sum_dtype
-from gcl.literal.slice_transport import wire_of
+from gcl.literal.slice_transport import transport_for
 from gcl.scheduling.methods.method import Method
 from gcl.scheduling.options import Options
 from gcl.scheduling.phases import Phase
@@ -39,12 +40,12 @@ from gcl.scheduling.program.step_program import StepProgram
 from gcl.scheduling.schedule import Schedule, schedule
 from gcl.transport.paths.path_state import Breakable
 
-__all__ = ["LiteralCommunicator", "LiteralPath", "chosen", "default_fabric"]
+__all__ = ["LiteralCommunicator", "LiteralDispatch", "LiteralPath", "chosen", "default_fabric"]
 
 _RINGS = (Collective.REDUCE_SCATTER, Collective.ALL_GATHER)
 #: What rounds, or wraps, on the way unless it travels wide.
 _SUMS = (Operator.ADD, Operator.MEAN, Operator.MUL, Operator.SQUARE_ADD)
-_PLANS = 64  # kept per communicator
+_MAX_SCHEDULES = 64  # kept per communicator
 
 
 def default_fabric(replicas: int) -> Fabric:
@@ -87,14 +88,14 @@ class LiteralPath(Breakable):
         self.name = path.name
         self._path, self._world, self._group, self.fabric = path, world, group, fabric
         self.chain, self._options = options.method, options
-        self.plan(Collective.ALL_REDUCE, 0, 4)  # whatever does not fit together is said at once
-        self._wire = wire_of(path, world)
-        self._scheduled = lru_cache(_PLANS)(self.plan)
-        self._announced = lru_cache(_PLANS)(self._announcement)
+        self.schedule_for(Collective.ALL_REDUCE, 0, 4)  # whatever does not fit together is said at once
+        self._transport = transport_for(path, world)
+        self._scheduled = lru_cache(_MAX_SCHEDULES)(self.schedule_for)
+        self._announced = lru_cache(_MAX_SCHEDULES)(self._announcement)
         self._nothing = path.empty((world.local, 0), np.dtype(np.float32))
         self.prepared: dict[tuple[object, ...], PreparedCall] = {}
 
-    def plan(
+    def schedule_for(
         self, collective: Collective, elements: int, itemsize: int, op: Operator = Operator.ADD, root: int = 0
     ) -> Schedule:
         """The schedule of a collective of this communicator."""
@@ -111,10 +112,10 @@ class LiteralPath(Breakable):
             options=self._options,
         )
 
-    def shard(self, elements: int, dtype: np.dtype[Any], op: Operator) -> int:
+    def fragment(self, elements: int, dtype: np.dtype[Any], op: Operator) -> int:
         """Elements of one member's fragment in a reduce-scatter."""
-        plan = self._scheduled(Collective.REDUCE_SCATTER, elements, dtype.itemsize, _local_or_add(op), 0)
-        return plan.phases[-1].program.width
+        found = self._scheduled(Collective.REDUCE_SCATTER, elements, dtype.itemsize, _local_or_add(op), 0)
+        return found.phases[-1].program.width
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
         """A zeroed tensor of the path below."""
@@ -130,10 +131,10 @@ class LiteralPath(Breakable):
         if request.collective is None:
             self._path.run(request, x, out)
             return
-        plan = self._plan_of(request)
+        found = self._schedule_of(request)
         try:
             self._path.run(self._announced(request), self._nothing, self._nothing)
-            self._execute(plan, request, x, out)
+            self._execute(found, request, x, out)
         except BaseException as error:
             self.fail(error)
             raise
@@ -151,25 +152,25 @@ class LiteralPath(Breakable):
         else:
             self._path.fail(error)
 
-    def _execute(self, plan: Schedule, request: Request, x: np.ndarray, out: np.ndarray) -> None:
+    def _execute(self, found: Schedule, request: Request, x: np.ndarray, out: np.ndarray) -> None:
         wide, operation = _travelling(request), OPERATIONS[request.operator]
         reduces = request.collective in REDUCING and request.operator is not Operator.LOCAL
-        self._wire.begin(request, max(map(_most_sent, plan.programs), default=0), wide)
+        self._transport.begin(request, max(map(_most_sent, found.programs), default=0), wide)
         rows = x.reshape(self._world.local, -1)
-        scatters = [phase for phase in plan.phases if phase.program.collective is not Collective.ALL_GATHER]
+        scatters = [phase for phase in found.phases if phase.program.collective is not Collective.ALL_GATHER]
         with np.errstate(all="ignore"):  # as the kernels of the short path
             if reduces:
                 rows = operation.prepare(rows.astype(wide, copy=False))
                 rows = self._phases(scatters, rows, request)
                 rows = operation.finish(rows, self._group.size).astype(request.dtype, copy=False)
-                rows = self._phases(list(plan.phases[len(scatters) :]), rows, request)
+                rows = self._phases(list(found.phases[len(scatters) :]), rows, request)
             else:
-                rows = self._phases(list(plan.phases), rows, request)
+                rows = self._phases(list(found.phases), rows, request)
         if request.shared:
             out.reshape(-1)[...] = rows[0]
         else:
             out.reshape(self._world.local, -1)[...] = rows
-        self._wire.end()
+        self._transport.end()
 
     def _phases(self, phases: Sequence[Phase], rows: np.ndarray, request: Request) -> np.ndarray:
         for phase in phases:
@@ -185,14 +186,14 @@ class LiteralPath(Breakable):
         results = np.zeros((len(rows), program.output_fragments * program.width), rows.dtype)
         first = self._world.offset
         states = {first + i: State(program, first + i, rows[i], results[i]) for i in range(len(rows))}
-        execute(program, states, self._wire, OPERATIONS[request.operator].combine)
+        execute(program, states, self._transport, OPERATIONS[request.operator].combine)
         return results
 
     def planned(self, request: Request) -> Schedule | None:
         """The programs that ``request`` runs; None for a barrier."""
-        return self._plan_of(request) if request.collective is not None else None
+        return self._schedule_of(request) if request.collective is not None else None
 
-    def _plan_of(self, request: Request) -> Schedule:
+    def _schedule_of(self, request: Request) -> Schedule:
         op = _local_or_add(request.operator)
         return self._scheduled(request.collective, request.count, request.dtype.itemsize, op, request.root)
 
@@ -208,16 +209,9 @@ class LiteralCommunicator(Communicator):
     element for each direction of the method. Lists of tensors are scattered one after the other.
     """
 
-    def __init__(
-        self,
-        literal: LiteralPath,
-        path: DataPath,
-        world: World,
-        group: Group,
-        by_method: Callable[[str], Communicator],
-    ) -> None:
-        super().__init__(path, world, group, by_method)
-        self._literal = literal
+    def __init__(self, dispatch: LiteralDispatch, by_method: Callable[[str], Communicator]) -> None:
+        super().__init__(dispatch, by_method)
+        self._literal = dispatch.literal
 
     @property
     def methods(self) -> tuple[Method, ...]:
@@ -226,29 +220,40 @@ class LiteralCommunicator(Communicator):
 
     def plan(self, collective: Collective, elements: int, itemsize: int, op: Operator = Operator.ADD) -> Schedule:
         """The programs that a collective of ``elements`` runs here, to print, draw or price."""
-        return self._literal.plan(collective, elements, itemsize, op)
+        return self._literal.schedule_for(collective, elements, itemsize, op)
 
-    def _scatter_list(self, x: list[np.ndarray], op: str, out: list[np.ndarray] | None) -> list[np.ndarray]:
-        width = sum(self._width(one, op) for one in x)
-        whole = self._shard(self.group.size * width, x[0].dtype, op)
-        if self._literal.fabric.ipus_per_replica == 1 and whole == width:
-            return super()._scatter_list(x, op, out)
+
+class LiteralDispatch(Dispatch):
+    """Makes calls over ``path``, which is ``literal`` or logs it; fragments are those of the step programs."""
+
+    def __init__(self, literal: LiteralPath, path: DataPath, world: World, group: Group) -> None:
+        super().__init__(path, world, group)
+        self.literal = literal
+
+    def scatter_list(self, x: list[np.ndarray], op: str, out: list[np.ndarray] | None) -> list[np.ndarray]:
+        """Reduce-scatter a list of tensors: in one transfer if fragments are cut as those of the list are."""
+        width = sum(self.width(one, op) for one in x)
+        whole = self.fragment(self.group.size * width, x[0].dtype, op)
+        if self.literal.fabric.ipus_per_replica == 1 and whole == width:
+            return super().scatter_list(x, op, out)
 
         def alone(one: np.ndarray) -> np.ndarray:
-            shard = self._path.empty((len(one), self._width(one, op)), one.dtype)
-            self._run(Collective.REDUCE_SCATTER, op, one, shard)
-            return shard
+            fragment = self.path.empty((len(one), self.width(one, op)), one.dtype)
+            self.run(Collective.REDUCE_SCATTER, op, one, fragment)
+            return fragment
 
         return coalescing.one_by_one(x, out, alone)
 
-    def _shard(self, elements: int, dtype: np.dtype[Any], op: str) -> int:
-        return self._literal.shard(elements, dtype, Operator.parse(op, dtype))
+    def fragment(self, elements: int, dtype: np.dtype[Any], op: str) -> int:
+        """Elements that one member owns after a reduce-scatter of ``elements``, padding included."""
+        return self.literal.fragment(elements, dtype, Operator.parse(op, dtype))
 
-    def _keep_own(self, collective: Collective, x: np.ndarray, out: np.ndarray) -> None:
+    def keep_own(self, collective: Collective, x: np.ndarray, out: np.ndarray) -> None:
+        """LOCAL moves nothing: an all-reduce keeps ``x``, a reduce-scatter runs a program that exchanges nothing."""
         if collective is Collective.REDUCE_SCATTER:
-            self._literal.run(Request(collective, Operator.LOCAL, x.dtype, x.shape[1]), x, out)
+            self.literal.run(Request(collective, Operator.LOCAL, x.dtype, x.shape[1]), x, out)
         else:
-            super()._keep_own(collective, x, out)
+            super().keep_own(collective, x, out)
 
 
 def _part_of_chain(chain: tuple[Method, ...], collective: Collective) -> tuple[Method, ...]:

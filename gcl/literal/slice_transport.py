@@ -28,15 +28,15 @@ from gcl.transport.paths.hierarchical_path import HierarchicalPath
 from gcl.transport.paths.memory_path import MemoryPath
 from gcl.transport.paths.message_path import MessagePath
 
-__all__ = ["RankWire", "wire_of"]
+__all__ = ["SliceTransport", "transport_for"]
 
 States = Mapping[int, State]
 
 _LINE = 64  # bytes; sets begin on one
 
 
-class RankWire(Protocol):
-    """A wire between ranks, which begin and end every request together."""
+class SliceTransport(Protocol):
+    """Moves slices between ranks, which begin and end every request together."""
 
     def begin(self, request: Request, elements: int, dtype: np.dtype[Any]) -> None:
         """Prepare for exchanges in which a replica sends at most ``elements`` of at most ``dtype``'s size."""
@@ -48,17 +48,17 @@ class RankWire(Protocol):
         """Every rank has made its last exchange."""
 
 
-def wire_of(path: DataPath, world: World) -> RankWire:
-    """The wire that goes where ``path`` goes."""
+def transport_for(path: DataPath, world: World) -> SliceTransport:
+    """The transport of slices over the memory or the messages of ``path``."""
     if isinstance(path, MemoryPath):
-        return _MemoryWire(path, range(world.replicas), world.local)
+        return _MemoryTransport(path, range(world.replicas), world.local)
     if isinstance(path, MessagePath):
-        return _MessageWire(path, world)
+        return _MessageTransport(path, world)
     assert isinstance(path, HierarchicalPath)
-    return _HostsWire(path, world)
+    return _HierarchicalTransport(path, world)
 
 
-class _MemoryWire:
+class _MemoryTransport:
     """Carries slices between the replicas of one host, ``here``."""
 
     def __init__(self, memory: MemoryPath, here: Collection[int], local: int) -> None:
@@ -115,7 +115,7 @@ class _MemoryWire:
         return array_at(address + start * like.itemsize, like.shape, like.dtype)
 
 
-class _MessageWire:
+class _MessageTransport:
     """Carries slices between ranks that share no memory."""
 
     def __init__(self, path: MessagePath, world: World) -> None:
@@ -161,12 +161,12 @@ class _MessageWire:
         self._channel.idle = True
 
 
-class _HostsWire:
+class _HierarchicalTransport:
     """Carries slices within this host through memory, and between hosts by messages, at the same time."""
 
     def __init__(self, path: HierarchicalPath, world: World) -> None:
-        self._memory = _MemoryWire(path.memory, path.replicas, world.local)
-        self._messages = _MessageWire(path.everyone, world)
+        self._memory = _MemoryTransport(path.memory, path.replicas, world.local)
+        self._messages = _MessageTransport(path.everyone, world)
 
     def begin(self, request: Request, elements: int, dtype: np.dtype[Any]) -> None:
         self._memory.begin(request, elements, dtype)

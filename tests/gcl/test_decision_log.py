@@ -75,8 +75,8 @@ def test_only_those_who_want_every_call_leave_the_quick_way(level: LogLevel, mon
     with gcl.connect(local_replicas=2) as communicator:
         x = communicator.empty(8)
         communicator.all_reduce(x, out=x)
-        assert bool(communicator._path.prepared) == (level not in (LogLevel.TRACE, LogLevel.DEBUG))
-        assert isinstance(communicator._path, Logged) == (level is not LogLevel.OFF)
+        assert bool(communicator._dispatch.path.prepared) == (level not in (LogLevel.TRACE, LogLevel.DEBUG))
+        assert isinstance(communicator._dispatch.path, Logged) == (level is not LogLevel.OFF)
 
 
 def test_a_failure_is_told(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:

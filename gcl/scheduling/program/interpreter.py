@@ -1,11 +1,11 @@
 """interpreter: run a step program the slow, obvious way, on numpy arrays.
 
 ``run`` holds all replicas in this process, for tests and drawings. ``execute`` holds some, and leaves what crosses
-between replicas to a Wire; the same program then runs on ranks, each with its own replicas:
+between replicas to an Exchanger; the same program then runs on ranks, each with its own replicas:
 
     for step in program
         Reduce, Copy   on each replica that is here
-        Exchange       wire.carry: send what local replicas send, receive what they get
+        Exchange       exchanger.carry: send what local replicas send, receive what they get
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from gcl.core.operators import Operator
 from gcl.errors import ArgumentError
 from gcl.scheduling.program.step_program import INPUT, OUTPUT, Exchange, Reduce, Slice, Step, StepProgram
 
-__all__ = ["OPERATIONS", "Everywhere", "Operation", "State", "Wire", "execute", "run"]
+__all__ = ["OPERATIONS", "Exchanger", "OneProcess", "Operation", "State", "execute", "run"]
 
 #: A ufunc of own and received.
 Combine = Callable[..., np.ndarray]
@@ -63,15 +63,15 @@ class State:
         return self.buffers[part.buffer][part.bounds(self._replica, self._width)]
 
 
-class Wire(Protocol):
+class Exchanger(Protocol):
     """What moves slices between replicas."""
 
     def carry(self, exchange: Exchange, states: Mapping[int, State]) -> None:
         """Make all copies of ``exchange`` that start or end on the replicas of ``states``."""
 
 
-class Everywhere:
-    """The wire of a process that holds every replica."""
+class OneProcess:
+    """The exchanger of a process that holds every replica."""
 
     def carry(self, exchange: Exchange, states: Mapping[int, State]) -> None:
         parcels = [
@@ -83,11 +83,11 @@ class Everywhere:
             states[receiver].view(target)[...] = values
 
 
-def execute(program: StepProgram, states: Mapping[int, State], wire: Wire, combine: Combine) -> None:
+def execute(program: StepProgram, states: Mapping[int, State], exchanger: Exchanger, combine: Combine) -> None:
     """Run ``program`` on the replicas of ``states``."""
     for step in program.steps:
         if isinstance(step, Exchange):
-            wire.carry(step, states)
+            exchanger.carry(step, states)
         else:
             for state in states.values():
                 _locally(step, state, combine)
@@ -110,5 +110,5 @@ def run(program: StepProgram, x: np.ndarray, combine: Combine = np.add, dtype: D
         raise ArgumentError(f"an input of shape {list(x.shape)} was given; the program needs {[replicas, elements]}")
     travelling: np.ndarray[Any, Any] = x.astype(x.dtype if dtype is None else dtype)
     states = {replica: State(program, replica, travelling[replica]) for replica in range(replicas)}
-    execute(program, states, Everywhere(), combine)
+    execute(program, states, OneProcess(), combine)
     return np.stack([states[replica].buffers[OUTPUT] for replica in range(replicas)]).astype(x.dtype)

@@ -36,7 +36,7 @@ def kept_after(communicator: Communicator) -> int:
         communicator.all_to_all: (size, 600 // size),
     }
     private, shared = np.zeros((local, 600), np.float32), communicator.empty(600)
-    before = len(communicator._path.prepared)
+    before = len(communicator._dispatch.path.prepared)
     for (call, shape), x in product(calls.items(), (private, shared)):
         given = x.reshape(local, size, -1) if call == communicator.all_to_all else x
         results = [np.zeros((local, *shape), np.float32) for _ in range(3)]
@@ -44,7 +44,7 @@ def kept_after(communicator: Communicator) -> int:
         for out in results:
             call(given, out=out)
     del results, out
-    return len(communicator._path.prepared) - before
+    return len(communicator._dispatch.path.prepared) - before
 
 
 @pytest.mark.parametrize("counts", [(1,), (1, 1), (2, 1)], ids=str)

@@ -14,7 +14,7 @@ from gcl.core.request import Collective
 from gcl.errors import ArgumentError
 from gcl.fabric.fabric import Fabric
 from gcl.scheduling.methods import METHODS, Method
-from gcl.scheduling.program.interpreter import Everywhere, State, execute, run
+from gcl.scheduling.program.interpreter import OneProcess, State, execute, run
 from gcl.scheduling.program.step_program import OUTPUT, Exchange, StepProgram
 from gcl.scheduling.schedule import schedule
 
@@ -75,7 +75,7 @@ def test_a_result_may_have_a_place() -> None:
     program = schedule(Collective.ALL_GATHER, Fabric(2), 3, methods=(Method.CLOCKWISE_RING,)).programs[0]
     x, places = np.arange(6.0).reshape(2, 3), np.zeros((2, 6))
     states = {r: State(program, r, x[r], places[r]) for r in range(2)}
-    execute(program, states, Everywhere(), np.add)
+    execute(program, states, OneProcess(), np.add)
     assert (places == x.reshape(-1)).all()
 
 
