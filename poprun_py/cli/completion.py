@@ -1,181 +1,196 @@
-"""Completion: the script that lets bash, zsh or fish complete a command line of poprun-py, made of the table.
+"""Completion: the candidates for the last word of a command line, and the shell scripts that ask for them.
 
     source <(poprun-py --completion bash)                                          in ~/.bashrc
     poprun-py --completion zsh > "${fpath[1]}/_poprun-py"                           once
     poprun-py --completion fish > ~/.config/fish/completions/poprun-py.fish         once
 
-Options and their values come first; from the program on, the shell completes as for the program itself.
+The scripts run poprun-py with _POPRUN_PY_COMPLETE set and the words up to the cursor, and read these lines:
+
+    words, files, folders, hosts, program or arguments      what to complete
+    a number                                                characters of the word that stay (arguments: see below)
+    candidate <tab> description                             any number of lines, for "words" only
+
+``arguments``: from the word of that number on, counted from 0, the line is completed as a command of its own.
 """
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Iterable
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
+from poprun_py.options.option_names import UnknownOption, find_long, find_short
 from poprun_py.options.option_table import OPTIONS, Option
+from poprun_py.options.parser import is_assignment
 
-__all__ = ["completion_script"]
+__all__ = ["Completion", "complete", "completion_script"]
 
-#: What the value of an option is, by the word that stands for it in the help: for bash, zsh and fish.
-_FILES, _FOLDERS, _HOSTS = ("FILE", "NAME|PATH"), ("DIR",), ("LIST", "HOST")
+#: Metavariable of an option -> what its value is; the values of all others are free text.
+_VALUES = {"FILE": "files", "NAME|PATH": "files", "DIR": "folders", "LIST": "hosts", "HOST": "hosts"}
+
+
+@dataclass(frozen=True)
+class Completion:
+    """What to complete; ``number`` and ``candidates`` (word, description) as in the module's docstring."""
+
+    kind: str
+    number: int = 0
+    candidates: tuple[tuple[str, str], ...] = ()
+
+    def __str__(self) -> str:
+        return "\n".join([self.kind, str(self.number), *map("\t".join, self.candidates)]) + "\n"
+
+
+def complete(words: Sequence[str]) -> Completion:
+    """Complete the last of ``words``, which are those after ``poprun-py``; it may be empty."""
+    *before, word = words or [""]
+    position = 0
+    while position < len(before):
+        current = before[position]
+        if current == "--":
+            return _program(position + 1, before)
+        if current == "-" or not (current.startswith("-") or is_assignment(current)):
+            if before[position + 1 : position + 2] != ["="]:
+                return _program(position, before)
+            position += 3  # bash splits NAME=VALUE into three words
+            continue
+        position += 1
+        option = _option(current)
+        if option and option.read and current in (f"-{option.letter}", f"--{current[2:].partition('=')[0]}"):
+            if [*before, word][position] == "=":  # bash splits --option=value into three words
+                position += 1
+            if position >= len(before):
+                return _value(option, word.removeprefix("="), 0)
+            position += 1
+    if not word.startswith("-"):
+        return Completion("program")
+    return _option_word(word)
 
 
 def completion_script(shell: str) -> str:
-    """The script for ``bash``, ``zsh`` or ``fish``."""
-    return {"bash": _bash, "zsh": _zsh, "fish": _fish}[shell]()
+    """Return the script for ``bash``, ``zsh`` or ``fish``."""
+    return {"bash": _BASH, "zsh": _ZSH, "fish": _FISH}[shell]
 
 
-def _bash() -> str:
-    names = " ".join(f"--{name}" for option in OPTIONS for name in option.spellings)
-    letters = " ".join(f"-{option.letter}" for option in OPTIONS if option.letter)
-    with_value = [option for option in OPTIONS if option.read]
-    cases = [f"        {_spelled(option)}) {_bash_reply(option)} ;;" for option in with_value]
-    return _BASH.format(
-        names=f"{names} {letters}",
-        with_value="|".join(_spelled(option) for option in with_value),
-        cases="\n".join(cases),
-    )
+def _program(position: int, before: Sequence[str]) -> Completion:
+    return Completion("arguments", position) if position < len(before) else Completion("program")
 
 
-def _bash_reply(option: Option) -> str:
-    if option.choices:
-        return f'COMPREPLY=($(compgen -W "{" ".join(option.choices)}" -- "$word"))'
-    for metavars, action in ((_FILES, "-f"), (_FOLDERS, "-d"), (_HOSTS, "-A hostname")):
-        if option.metavar in metavars:
-            return f'COMPREPLY=($(compgen {action} -- "$word"))'
-    return "COMPREPLY=()"
+def _option(word: str) -> Option | None:
+    try:
+        return find_long(word[2:].partition("=")[0]) if word.startswith("--") else find_short(word[1:2], word)
+    except UnknownOption:
+        return None
 
 
-def _spelled(option: Option, separator: str = "|") -> str:
-    letter = [f"-{option.letter}"] if option.letter else []
-    return separator.join([f"--{name}" for name in option.spellings] + letter)
+def _option_word(word: str) -> Completion:
+    """Complete ``--na``, or the value in ``--name=va`` and ``-Xva``."""
+    name, equals, value = word.partition("=")
+    option = _option(name) if equals or (len(word) > 2 and not word.startswith("--")) else None
+    if option and word.startswith("--"):
+        return _value(option, value, len(name) + 1)
+    if option and option.read:
+        return _value(option, word[2:], 2)
+    return Completion("words", 0, tuple(pair for pair in _names() if pair[0].startswith(word)))
+
+
+def _value(option: Option, value: str, kept: int) -> Completion:
+    kind = _VALUES.get(option.metavar, "words")
+    choices = option.choices if option.read else ()
+    return Completion(kind, kept, tuple((choice, "") for choice in choices if choice.startswith(value)))
+
+
+def _names() -> Iterator[tuple[str, str]]:
+    for option in OPTIONS:
+        names = [f"--{name}" for name in option.spellings] + ([f"-{option.letter}"] if option.letter else [])
+        description = option.help.partition(". ")[0].removesuffix(".")
+        yield from ((name, description) for name in names)
 
 
 _BASH = """\
 # Completion of poprun-py for bash: source <(poprun-py --completion bash)
-_poprun_py() {{
-    local word="${{COMP_WORDS[COMP_CWORD]}}" option="" i=1
-    COMPREPLY=()
-    while ((i < COMP_CWORD)); do  # up to the program; bash takes --option=value for three words
-        case "${{COMP_WORDS[i]}}" in
-        --) ((i++)); break ;;
-        {with_value})
-            option="${{COMP_WORDS[i]}}"
-            ((i++))
-            if [[ "${{COMP_WORDS[i]}}" == "=" ]]; then
-                ((i == COMP_CWORD)) && word=""
-                ((i < COMP_CWORD)) && ((i++))
-            fi
-            ((i < COMP_CWORD)) && option=""
-            ((i++))
-            ;;
-        -*) ((i++)) ;;
-        *) break ;;
-        esac
-    done
-    case "$option" in
-{cases}
-        *)
-            if ((i < COMP_CWORD)); then
-                declare -F _command_offset >/dev/null && _command_offset "$i" || COMPREPLY=($(compgen -f -- "$word"))
-            elif [[ "$word" == -* ]]; then
-                COMPREPLY=($(compgen -W "{names}" -- "$word"))
+_poprun_py() {
+    local kind number word="${COMP_WORDS[COMP_CWORD]}"
+    { read -r kind; read -r number; mapfile -t COMPREPLY; } \\
+        < <(_POPRUN_PY_COMPLETE=1 poprun-py "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null)
+    [[ "$word" == "=" ]] && word=""
+    local kept="${word:0:number}"
+    case "$kind" in
+        words) COMPREPLY=("${COMPREPLY[@]%%$'\\t'*}") ;;
+        files) mapfile -t COMPREPLY < <(compgen -f -- "${word:number}") ;;
+        folders) mapfile -t COMPREPLY < <(compgen -d -- "${word:number}") ;;
+        hosts) mapfile -t COMPREPLY < <(compgen -A hostname -- "${word:number}") ;;
+        program) mapfile -t COMPREPLY < <(compgen -A command -A file -- "$word") ;;
+        arguments)
+            if declare -F _command_offset >/dev/null; then
+                _command_offset $((number + 1))
             else
-                COMPREPLY=($(compgen -A command -- "$word") $(compgen -f -- "$word"))
+                mapfile -t COMPREPLY < <(compgen -f -- "$word")
             fi
-            ;;
+            return ;;
     esac
-}}
+    COMPREPLY=("${COMPREPLY[@]/#/"$kept"}")
+}
 complete -o filenames -F _poprun_py poprun-py
 """
 
-
-def _zsh() -> str:
-    specs = [line for option in OPTIONS for line in _zsh_specs(option)]
-    body = " \\\n".join(f"    {shlex.quote(spec)}" for spec in specs)
-    return (
-        f"#compdef poprun-py\n"
-        f'# Completion of poprun-py for zsh: poprun-py --completion zsh > "${{fpath[1]}}/_poprun-py"\n'
-        f"_poprun_py() {{\n  _arguments -s \\\n{body} \\\n"
-        "    '(-):program: _command_names -e' \\\n    '*::arguments: _normal'\n}\n"
-        'if [ "$funcstack[1]" = "_poprun-py" ]; then\n  _poprun_py "$@"\nelse\n  compdef _poprun_py poprun-py\nfi\n'
-    )
-
-
-def _zsh_specs(option: Option) -> Iterable[str]:
-    text = _first_sentence(option).translate({ord(letter): f"\\{letter}" for letter in "[]:"})
-    many = "*" if option.repeats or option.adds else ""
-    names = [f"--{name}" for name in option.spellings]
-    if option.read is None:
-        return [f"{many}{name}[{text}]" for name in [*names, *([f"-{option.letter}"] if option.letter else [])]]
-    value = f":{option.metavar.replace(':', ' ')}:{_zsh_action(option)}"
-    specs = [f"{many}{name}=[{text}]{value}" for name in names]
-    return specs + ([f"{many}-{option.letter}+[{text}]{value}"] if option.letter else [])
-
-
-def _zsh_action(option: Option) -> str:
-    if option.choices:
-        return f"({' '.join(option.choices)})"
-    actions = ((_FILES, "_files"), (_FOLDERS, "_files -/"), (_HOSTS, "_hosts"))
-    return next((action for metavars, action in actions if option.metavar in metavars), " ")
-
-
-def _fish() -> str:
-    with_value = " ".join(_spelled(option, " ") for option in OPTIONS if option.read)
-    lines = []
-    for option in OPTIONS:
-        names = " ".join(f"-l {name}" for name in option.spellings)
-        letter = f" -s {option.letter}" if option.letter else ""
-        text = _first_sentence(option).replace("\\", "\\\\").replace("'", "\\'")
-        lines.append(
-            f"complete -c poprun-py -n __poprun_py_options {names}{letter}{_fish_value(option)} -d '{text}'\n"
-        )
-    return _FISH.format(with_value=with_value) + "".join(lines)
-
+_ZSH = """\
+#compdef poprun-py
+# Completion of poprun-py for zsh: poprun-py --completion zsh > "${fpath[1]}/_poprun-py"
+_poprun_py() {
+  local -a lines
+  local tab=$'\\t'
+  lines=("${(@f)$(_POPRUN_PY_COMPLETE=1 poprun-py "${(@Q)words[2,CURRENT]}" 2>/dev/null)}")
+  local kind=$lines[1] number=$lines[2]
+  shift 2 lines
+  if [[ $kind == arguments ]]; then
+    shift $((number + 1)) words
+    (( CURRENT -= number + 1 ))
+    _normal
+    return
+  fi
+  (( number )) && compset -p $number
+  case $kind in
+    words) (( $#lines )) && { lines=("${${lines[@]/$tab/:}[@]%:}"); _describe value lines } ;;
+    files) _files ;;
+    folders) _files -/ ;;
+    hosts) _hosts ;;
+    program) _command_names -e ;;
+  esac
+}
+if [ "$funcstack[1]" = "_poprun-py" ]; then
+  _poprun_py "$@"
+else
+  compdef _poprun_py poprun-py
+fi
+"""
 
 _FISH = """\
 # Completion of poprun-py for fish: poprun-py --completion fish > ~/.config/fish/completions/poprun-py.fish
-function __poprun_py_program --description 'the words from the program on'
+function __poprun_py_complete
     set -l words (commandline -opc)
-    set -e words[1]
-    while set -q words[1]
-        switch $words[1]
-            case --
-                set -e words[1]
-                break
-            case {with_value}
-                set -e words[1]
-                set -e words[1]
-            case '-*'
-                set -e words[1]
-            case '*'
-                break
-        end
+    set -l token (commandline -ct)
+    set -l lines (env _POPRUN_PY_COMPLETE=1 poprun-py $words[2..-1] "$token" 2>/dev/null)
+    set -l number $lines[2]
+    set -l kept (string sub -l $number -- "$token")
+    set -l value (string sub -s (math $number + 1) -- "$token")
+    switch $lines[1]
+        case words
+            set -l candidates $lines[3..-1]
+            string join \\n -- "$kept"$candidates
+        case files
+            set -l candidates (__fish_complete_path "$value")
+            string join \\n -- "$kept"$candidates
+        case folders
+            set -l candidates (__fish_complete_directories "$value")
+            string join \\n -- "$kept"$candidates
+        case hosts
+            set -l candidates (__fish_print_hostnames)
+            string join \\n -- "$kept"$candidates
+        case program
+            __fish_complete_command
+        case arguments
+            complete -C (string join ' ' -- (string escape -- $words[(math $number + 2)..-1]) "$token")
     end
-    string join \\n -- $words
 end
-function __poprun_py_options --description 'is the program still to come?'
-    not count (__poprun_py_program) >/dev/null
-end
-function __poprun_py_arguments
-    complete -C (string join ' ' -- (string escape -- (__poprun_py_program)) (commandline -ct))
-end
-complete -c poprun-py -f -n 'not __poprun_py_options' -a '(__poprun_py_arguments)'
-complete -c poprun-py -f -n __poprun_py_options -a '(__fish_complete_command)'
+complete -c poprun-py -f -a '(__poprun_py_complete)'
 """
-
-
-def _fish_value(option: Option) -> str:
-    if option.read is None:
-        return ""
-    if option.choices:
-        return f" -x -a '{' '.join(option.choices)}'"
-    if option.metavar in _FILES:
-        return " -r -F"
-    if option.metavar in _FOLDERS:
-        return " -x -a '(__fish_complete_directories)'"
-    return " -x -a '(__fish_print_hostnames)'" if option.metavar in _HOSTS else " -x"
-
-
-def _first_sentence(option: Option) -> str:
-    return option.help.partition(". ")[0].removesuffix(".")

@@ -1,4 +1,4 @@
-"""Command: what one command line makes the launcher do: answer a question, print a plan, or run a job."""
+"""Dispatch: what the launcher does for a command line: answer a question, print a plan, or run a job."""
 
 from __future__ import annotations
 
@@ -12,9 +12,16 @@ from poprun_py.options.parser import parse
 
 __all__ = ["execute"]
 
+_COMPLETE_VARIABLE = "_POPRUN_PY_COMPLETE"  # set by the scripts of --completion
+
 
 def execute(argv: Sequence[str]) -> int:
     """Run one command line; return the exit code."""
+    if _COMPLETE_VARIABLE in os.environ:
+        from poprun_py.cli.completion import complete
+
+        sys.stdout.write(str(complete(argv)))
+        return 0
     try:
         return _act(parse(argv, os.environ))
     except PoprunError as error:
@@ -30,15 +37,15 @@ def _act(options: LaunchOptions) -> int:
         sys.stdout.write(_answer(options))
         sys.stdout.flush()
         return 0
-    from poprun_py.cli.launch import dry_run, launch  # slow to import, which an answer need not wait for
+    from poprun_py.cli.launch import dry_run, launch  # slow to import, and not needed for an answer
 
     return dry_run(options) if options.dry_run else launch(options)
 
 
 def _answer(options: LaunchOptions) -> str:
-    """What is said without looking at the machine."""
+    """Return the answer to --help, --version or --completion."""
     if options.help:
-        from poprun_py.cli.help import help_text  # click is only needed here
+        from poprun_py.cli.help import help_text  # imports click
 
         return help_text(_columns())
     if options.completion:

@@ -16,7 +16,7 @@ from poprun_py.options.option_names import UnknownOption, find_long, find_short
 from poprun_py.options.option_table import LaunchOptions, Option
 from poprun_py.options.validation import validated
 
-__all__ = ["ParsedOptions", "parse"]
+__all__ = ["ParsedOptions", "is_assignment", "parse"]
 
 
 def parse(argv: Sequence[str], environ: Mapping[str, str] | None = None) -> LaunchOptions:
@@ -56,7 +56,7 @@ class ParsedOptions:
         """Read options up to the program, which stays in ``rest``."""
         while self.rest:
             word = self.rest[0].strip()  # a stray blank inside quotation marks; an empty variable
-            if word and not word.startswith("-") and not _is_assignment(word):
+            if word and not word.startswith("-") and not is_assignment(word):
                 return
             if word == "-":
                 return
@@ -165,7 +165,8 @@ class ParsedOptions:
         self.mistakes.append(mistake)
 
 
-def _is_assignment(word: str) -> bool:
+def is_assignment(word: str) -> bool:
+    """Is ``word``, before the program, NAME=VALUE, which sets a variable for it?"""
     name, equals, _ = word.partition("=")
     return bool(equals) and os.sep not in name and name.isidentifier() and name.isascii()
 
