@@ -1,1 +1,1 @@
-"""poprun_py: the launcher that starts the instances of a job over MPI and answers for them until all are gone."""
+"""poprun_py: the launcher, which starts the instances of a job over MPI, supervises them and cleans up after them."""

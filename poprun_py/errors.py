@@ -1,12 +1,12 @@
-"""Errors of poprun_py.
+"""Errors: the exceptions of poprun_py.
 
-PoprunError             anything the user is told in one line; carries the exit code of the launcher
-+-- UsageError          mistakes of a command line, all together
+PoprunError             base class: a message for the user, and the exit code of the launcher
++-- UsageError          all mistakes of a command line
 +-- ProgramError        a program that cannot be started
-+-- MpiNotFoundError    no MPI that fits
-+-- VipuBusyError       a partition, or the file of partitions, that others hold
-+-- ChannelError        a peer that is not what it says it is, or broke the protocol
-    +-- ChannelClosed   a peer that is gone
++-- MpiNotFoundError    no MPI that meets the request
++-- VipuBusyError       a partition, or the partition file, that another job holds
++-- ChannelError        a peer that failed to authenticate itself, or violated the protocol
+    +-- ChannelClosed   a peer that closed the connection
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ __all__ = [
 
 
 class PoprunError(Exception):
-    """Base of every error of this package."""
+    """Base class of all exceptions of poprun_py."""
 
     exit_code = 1
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """What the user is shown, one mistake a line."""
+        """The lines to show to the user, one for each mistake."""
         return (str(self),)
 
 
 class UsageError(PoprunError):
-    """Mistakes of one command line, all together."""
+    """All mistakes of one command line."""
 
     exit_code = 2
 
@@ -50,7 +50,7 @@ class UsageError(PoprunError):
 
 
 class ProgramError(PoprunError):
-    """A program that cannot be started; the exit code is the one a shell would give (127 or 126)."""
+    """A program that cannot be started; the exit code is a shell's (127 not found, 126 not executable)."""
 
     def __init__(self, message: str, *, exit_code: int) -> None:
         super().__init__(message)
@@ -58,18 +58,18 @@ class ProgramError(PoprunError):
 
 
 class MpiNotFoundError(PoprunError):
-    """No MPI that fits what was asked."""
+    """No MPI installation that meets the request."""
 
     exit_code = 2
 
 
 class VipuBusyError(PoprunError):
-    """Another job holds the partition, or the file of partitions; waiting may help."""
+    """Another job holds the partition, or the partition file; waiting may help."""
 
 
 class ChannelError(PoprunError):
-    """A peer broke the protocol of the channel."""
+    """A peer failed to authenticate itself, or violated the protocol of the channel."""
 
 
 class ChannelClosed(ChannelError):
-    """The peer is gone."""
+    """The peer has closed the connection."""

@@ -1,4 +1,4 @@
-"""MPICH: started by hydra, which hands its processes PMI_RANK and an open socket (PMI_FD)."""
+"""MPICH: the mpirun command of MPICH's hydra, which passes PMI_RANK and an open socket (PMI_FD) to its processes."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from poprun_py.backends.start_command import StartCommand, StartRequest
 
 __all__ = ["command"]
 
-#: Start on this machine by fork, also inside the allocation of a batch system.
+#: Start on this host by fork, even inside the allocation of a batch system.
 _HERE = ("-hosts", "localhost", "-launcher", "fork")
 
 
 def command(request: StartRequest) -> StartCommand:
-    """One ``mpirun`` for all supervisors; hydra binds nothing and counts no cores by itself."""
+    """Return the one ``mpirun`` for all supervisors; hydra neither binds processes nor counts cores by default."""
     hosts = _on_hosts(request) if request.cluster.hosts else _HERE
     count = ("-n", str(request.num_instances))
     return StartCommand(
@@ -22,7 +22,7 @@ def command(request: StartRequest) -> StartCommand:
 
 
 def _on_hosts(request: StartRequest) -> tuple[str, ...]:
-    """Blocks of instances over ssh; the folder is the supervisor's business, which can say what is wrong with it."""
+    """Blocks of instances over ssh; the supervisor changes to the folder of the job, and reports if it cannot."""
     cluster = request.cluster
     interface = ("-iface", cluster.interface) if cluster.interface else ()
     hosts = ("-hosts", ",".join(cluster.hosts), "-ppn", str(request.per_host))

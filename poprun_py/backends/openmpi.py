@@ -1,4 +1,4 @@
-"""Open MPI: started by PRRTE (5) or ORTE (4), which hand their processes OMPI_COMM_WORLD_RANK."""
+"""Open MPI: the mpirun command of Open MPI's PRRTE (5) or ORTE (4), which pass OMPI_COMM_WORLD_RANK to processes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from poprun_py.backends.start_command import StartCommand, StartRequest
 
 __all__ = ["QUICK_START", "command"]
 
-#: Containers run as root, which Open MPI refuses unless it is told twice.
+#: Open MPI refuses to run as root, as containers do, without both variables of its version.
 _AS_ROOT = dict.fromkeys(
     (
         "OMPI_ALLOW_RUN_AS_ROOT",
@@ -17,22 +17,22 @@ _AS_ROOT = dict.fromkeys(
     "1",
 )
 
-#: Probing libfabric costs a second at every start.
+#: Without libfabric, whose detection takes a second at every start.
 QUICK_START = {"OMPI_MCA_btl": "^ofi", "OMPI_MCA_mtl": "^ofi"}
 
-#: Ranks that share a core must not spin.
+#: Ranks that share a core must not busy-wait.
 _SHARED_CORES = {"OMPI_MCA_mpi_yield_when_idle": "1"}
 
 
 def command(request: StartRequest) -> StartCommand:
-    """One ``mpirun`` for all supervisors; what the user has set in the environment stays."""
+    """Return the one ``mpirun`` for all supervisors; variables that the user has set take precedence."""
     wanted = (_AS_ROOT if request.as_root else {}) | QUICK_START
     wanted |= _SHARED_CORES if request.oversubscribed else {}
     if request.cluster.hosts:
         wanted |= _network(request)
     environment = {name: value for name, value in wanted.items() if name not in request.environ}
-    crowd = ("--oversubscribe",) if request.oversubscribed else ()
-    places = _on_hosts(request, environment) if request.cluster.hosts else crowd
+    oversubscribe = ("--oversubscribe",) if request.oversubscribed else ()
+    places = _on_hosts(request, environment) if request.cluster.hosts else oversubscribe
     count = ("-n", str(request.num_instances))
     return StartCommand(
         argv=(
@@ -45,7 +45,7 @@ def command(request: StartRequest) -> StartCommand:
 
 
 def _on_hosts(request: StartRequest, environment: dict[str, str]) -> tuple[str, ...]:
-    """Blocks of instances over ssh, with as many slots on each host as it gets instances."""
+    """Blocks of instances over ssh, with as many slots on each host as instances."""
     hosts = ",".join(f"{host}:{request.per_host}" for host in request.cluster.hosts)
     names = [*request.forwarded, *environment]
     passed = [word for name in names if not name.startswith(("OMPI_", "PRTE_")) for word in ("-x", name)]
@@ -53,7 +53,7 @@ def _on_hosts(request: StartRequest, environment: dict[str, str]) -> tuple[str, 
 
 
 def _network(request: StartRequest) -> dict[str, str]:
-    """The ssh to use, and the subnet for the daemons and the processes."""
+    """Variables for the ssh to use, and for the subnet of the daemons and the processes."""
     network, ssh = request.cluster.network, request.ssh
     daemons = dict.fromkeys(("PRTE_MCA_oob_tcp_if_include", "OMPI_MCA_oob_tcp_if_include"), network)
     ssh_variables = dict.fromkeys(("PRTE_MCA_plm_ssh_agent", "OMPI_MCA_plm_rsh_agent"), ssh)

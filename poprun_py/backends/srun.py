@@ -1,4 +1,4 @@
-"""Slurm: started by srun as one step of the allocation, which hands its processes SLURM_PROCID and a PMI."""
+"""Slurm: the srun command, one step of the allocation, which passes SLURM_PROCID and a PMI to its processes."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ from poprun_py.backends.start_command import StartCommand, StartRequest
 
 __all__ = ["command"]
 
-#: How the processes of each MPI find each other: the name that srun has for it. What it calls pmi2 also speaks the
-#: first PMI, which is MPICH's default.
+#: MPI -> srun's name of the PMI through which its processes connect. Its pmi2 also supports PMI-1, MPICH's default.
 _PMI = {"mpich": "pmi2", "openmpi": "pmix"}
 
 
 def command(request: StartRequest) -> StartCommand:
-    """One ``srun`` for all supervisors, in blocks; they bind the instances and handle input, output and failures."""
+    """Return the one ``srun`` for all supervisors, which bind the instances and handle input, output and failures."""
     cluster, kind = request.cluster, request.installation.kind
     quick = QUICK_START if kind == "openmpi" else {}
     chosen = () if "SLURM_MPI_TYPE" in request.environ else (f"--mpi={_PMI[kind]}",)

@@ -1,4 +1,4 @@
-"""StartCommand: what is executed to start the supervisors, and what a back end needs to know to make it."""
+"""Start command: the command that starts all supervisors, and the request from which a back end makes it."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ __all__ = ["StartCommand", "StartRequest"]
 
 @dataclass(frozen=True)
 class StartRequest:
-    """``supervisor`` is to be started ``num_instances`` times, evenly on the hosts of ``cluster``, in blocks.
+    """A request to start ``supervisor`` ``num_instances`` times, divided evenly among the hosts of ``cluster``.
 
-    ``cpus`` are those of this host; ``extra`` are the user's words for the command as a whole, ``local`` those for
+    ``cpus`` is the number on this host; ``extra`` are the user's arguments for the whole command, ``local`` those for
     each instance. ``forwarded`` names variables that must reach the supervisors on other hosts.
     """
 
@@ -42,7 +42,7 @@ class StartRequest:
 
 @dataclass(frozen=True)
 class StartCommand:
-    """The words to execute, what to add to the user's environment, and where a process reads its rank."""
+    """The words to execute, the variables to add to the environment, and the variable with a process's rank."""
 
     argv: tuple[str, ...]
     environment: Mapping[str, str]

@@ -1,4 +1,4 @@
-"""Help: the text of --help, made of the table of options."""
+"""Help: the text of --help, generated from the option table."""
 
 from __future__ import annotations
 
@@ -11,40 +11,43 @@ from poprun_py.options.option_table import OPTIONS, Option
 __all__ = ["GROUPS", "help_text", "spelling"]
 
 _INTRODUCTION = (
-    "Start a program as several instances that share the replicas of a model, watch over them, and end them all "
-    "when one fails. Everything after the program belongs to the program.",
-    "--option value and --option=value are the same, and options may be shortened as long as they stay unambiguous. "
-    "Before the program, NAME=VALUE sets a variable for it.",
+    "Start a program as several instances (processes) that share the replicas of a model; end all of them when "
+    "one fails. Everything after the program is passed to the program.",
+    "--option value and --option=value are the same. Option names may be abbreviated while they are unambiguous. "
+    "NAME=VALUE before the program sets a variable in its environment.",
 )
 
-#: Group of options -> what to know before reading it.
+#: Group of options -> its introduction.
 GROUPS: dict[str, str] = {
-    "Shape": "An instance is a process, a replica a copy of the model; with 8 replicas in 2 instances, instance 0 "
+    "Shape": "An instance is a process, a replica is a copy of the model. With 8 replicas in 2 instances, instance 0 "
     "has replicas 0 to 3 and instance 1 has replicas 4 to 7.",
-    "Hosts": "Other hosts are reached by ssh, or by srun inside an allocation of Slurm; program and Python must be "
-    "in the same places there.",
-    "Placement": "On each host the instances are kept apart, on CPUs and memory of their own.",
-    "MPI": "An MPI starts the instances and connects them.",
-    "Output": "Each line is tagged with its instance: [1,0]<stdout>: ...",
-    "Execution": "The job ends when the first instance fails, with its exit code.",
-    "V-IPU": "Partitions are emulated: they are created as they are needed, and limit nothing but a job that is "
-    "larger. IPU_EMU_SYSTEM=pod16 (pod4, pod64, ...) limits every job.",
+    "Hosts": "Instances on other hosts are started over ssh, or with srun in a Slurm allocation. The program and "
+    "Python must be at the same paths there.",
+    "Placement": "On each host, every instance is bound to its own share of the CPUs and memory.",
+    "MPI": "An MPI implementation starts the instances and connects them.",
+    "Output": "Each line of output is tagged with its instance and stream: [1,0]<stdout>: ...",
+    "Execution": "When an instance fails, the job is ended, and its exit code is that of the instance.",
+    "V-IPU": "Partitions are emulated: they are created on demand, and only limit the size of a job. "
+    "IPU_EMU_SYSTEM=pod16 (pod4, pod64, ...) sets the size of the emulated system, which limits every job.",
     "General": "",
 }
 
 _EXAMPLES = (
-    ("Four replicas in two processes:", "poprun-py --num-instances 2 --num-replicas 4 python train.py --epochs 3"),
+    ("Four replicas in two instances:", "poprun-py --num-instances 2 --num-replicas 4 python train.py --epochs 3"),
     (
-        "The same on two hosts, showing who runs where and only what instance 0 says:",
+        "The same on two hosts, with the topology and only the output of instance 0:",
         "poprun-py --host h0,h1 --num-instances 2 --num-replicas 4 --print-topology=yes "
         "--only-output-from-instance 0 ./train.sh",
     ),
-    ("Look at the plan, start nothing:", "poprun-py --num-instances 2 --num-replicas 4 --dry-run python train.py"),
+    (
+        "Show the plan without starting anything:",
+        "poprun-py --num-instances 2 --num-replicas 4 --dry-run python train.py",
+    ),
 )
 
 
 def help_text(width: int = 100) -> str:
-    """The whole text, wrapped to ``width`` columns."""
+    """Return the help text, wrapped to ``width`` columns."""
     out = HelpFormatter(width=width, max_width=width)
     out.write_usage("poprun-py", "[options] [NAME=VALUE ...] program [program arguments]")
     for paragraph in _INTRODUCTION:
@@ -71,7 +74,7 @@ def _write_examples(out: HelpFormatter) -> None:
 
 
 def _broken(command: str, width: int) -> list[str]:
-    """The command in lines that a shell takes together."""
+    """The command, broken into lines with backslashes."""
     lines = [""]
     for word in command.split():
         if len(lines[-1]) + len(word) + 3 > width:
@@ -83,6 +86,6 @@ def _broken(command: str, width: int) -> list[str]:
 
 
 def spelling(option: Option) -> str:
-    """``-H, --host LIST``"""
+    """Return the option as --help writes it: ``-H, --host LIST``."""
     letter = f"-{option.letter}, " if option.letter else ""
     return f"{letter}--{option.name}" + (f" {option.metavar}" if option.metavar else "")

@@ -1,6 +1,6 @@
-"""Versions: what --version prints: ours, and in the full forms those of everything that poprun-py builds upon.
+"""Versions: the output of --version: of poprun-py, and in the full formats of all its dependencies.
 
-The short form must come in a blink: the others import what they need when they are asked for.
+The short form must be fast, so the others import what they need when they are asked for.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ _PACKAGE = "poprun-py"
 
 
 def versions_text(form: str) -> str:
-    """``text``: one line; ``full-text``: one line per part; ``full-json``: an object of strings."""
+    """Return the text in the format ``form``: text (one line), full-text (a line per part) or full-json."""
     if form == "text":
         return f"{_PACKAGE} {version(_PACKAGE)}\n"
     parts = _parts()
@@ -40,7 +40,7 @@ def _parts() -> dict[str, str]:
 
 
 def _dependencies() -> list[str]:
-    """Names of what the package needs, without the extras."""
+    """Names of the package's dependencies, without extras."""
     needed = [line for line in requires(_PACKAGE) or [] if "extra ==" not in line]
     names = [line.split(";")[0] for line in needed]
     for operator in "<>=!~ [":

@@ -1,1 +1,1 @@
-"""NUMA: the CPUs and memory nodes of a host, which of them an instance gets, and binding a process to those."""
+"""NUMA: the CPUs and memory nodes of a host, the share of each instance, and binding a process to them."""

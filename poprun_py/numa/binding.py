@@ -1,28 +1,37 @@
-"""Binding: keeps this process, and all it starts, on given CPUs and memory nodes (Linux)."""
+"""Binding: restriction of this process, and all that it starts, to CPUs and memory nodes (Linux)."""
 
 from __future__ import annotations
 
 import ctypes
 import os
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from poprun_py.numa.placement import Placement
 
 __all__ = ["bind", "memory_policy"]
 
-#: Machine -> parse_cpu_list of the system calls set_mempolicy and get_mempolicy, which the C library has no name for.
-_CALLS = {
-    "x86_64": (238, 239),
-    "aarch64": (237, 236),
-    "riscv64": (237, 236),
-    "loongarch64": (237, 236),
-    "ppc64le": (261, 260),
-    "s390x": (270, 269),
+
+class _CallNumbers(NamedTuple):
+    """Numbers of the two system calls, for which the C library has no functions."""
+
+    set_mempolicy: int
+    get_mempolicy: int
+
+
+#: Machine -> its numbers.
+_CALL_NUMBERS = {
+    "x86_64": _CallNumbers(238, 239),
+    "aarch64": _CallNumbers(237, 236),
+    "riscv64": _CallNumbers(237, 236),
+    "loongarch64": _CallNumbers(237, 236),
+    "ppc64le": _CallNumbers(261, 260),
+    "s390x": _CallNumbers(270, 269),
 }
 
 _BIND = 2  # MPOL_BIND
 
-#: Most memory nodes that a kernel is built for (CONFIG_NODES_SHIFT of 10).
+#: The largest number of memory nodes that a kernel supports (CONFIG_NODES_SHIFT of 10).
 _MOST_NODES = 1024
 _WORD = 8 * ctypes.sizeof(ctypes.c_ulong)
 _Mask = ctypes.c_ulong * (_MOST_NODES // _WORD)
@@ -30,7 +39,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def bind(placement: Placement) -> str:
-    """Bind CPUs and memory; return what could not be done (a container may forbid it), or nothing."""
+    """Bind CPUs and memory; return what failed (a container may forbid it), empty if nothing did."""
     if not placement.bound:
         return ""
     problems = []
@@ -40,16 +49,16 @@ def bind(placement: Placement) -> str:
         problems.append(f"it cannot be bound to its CPUs: {error.strerror}")
     if placement.memory:
         try:
-            _call(0, ctypes.c_long(_BIND), _mask(placement.memory), ctypes.c_ulong(_MOST_NODES + 1))
+            _call("set_mempolicy", ctypes.c_long(_BIND), _mask(placement.memory), ctypes.c_ulong(_MOST_NODES + 1))
         except OSError as error:
             problems.append(f"it cannot be bound to its memory nodes: {error.strerror}")
     return "; ".join(problems)
 
 
 def memory_policy() -> tuple[int, set[int]]:
-    """The policy of this process (0: the default, 2: bound) and the nodes that it names."""
+    """Return the memory policy of this process (0: default, 2: bound) and its nodes."""
     mode, mask = ctypes.c_int(), _Mask()
-    _call(1, ctypes.byref(mode), mask, ctypes.c_ulong(_MOST_NODES + 1), None, ctypes.c_ulong(0))
+    _call("get_mempolicy", ctypes.byref(mode), mask, ctypes.c_ulong(_MOST_NODES + 1), None, ctypes.c_ulong(0))
     nodes = {word * _WORD + bit for word, bits in enumerate(mask) for bit in range(_WORD) if bits >> bit & 1}
     return mode.value, nodes
 
@@ -61,11 +70,11 @@ def _mask(nodes: Iterable[int]) -> ctypes.Array[ctypes.c_ulong]:
     return mask
 
 
-def _call(which: int, *arguments: object) -> None:
-    """Make one of the two system calls; raise OSError where the kernel, or this machine, does not have it."""
-    parse_cpu_list = _CALLS.get(os.uname().machine)
-    if parse_cpu_list is None:
+def _call(name: str, *arguments: object) -> None:
+    """Make one of the two system calls; raise OSError if it fails, or is unknown on this machine."""
+    numbers = _CALL_NUMBERS.get(os.uname().machine)
+    if numbers is None:
         raise OSError(0, f"unknown on {os.uname().machine}")
-    if _libc.syscall(ctypes.c_long(parse_cpu_list[which]), *arguments):
+    if _libc.syscall(ctypes.c_long(getattr(numbers, name)), *arguments):
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))

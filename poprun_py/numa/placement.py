@@ -1,10 +1,10 @@
-"""Placement: which CPUs and memory nodes of its host an instance is bound to.
+"""Placement: the CPUs and memory nodes of its host that an instance is bound to.
 
 2 nodes of 4 cores, 2 CPUs per core        3 instances
-spreadnuma   nodes are divided; more instances than nodes share one        node 0, node 0, node 1
-spreadcore   cores are divided; more instances than cores share one        cores 0-1, 2-4, 5-7
-roundrobin   one node each, in turn (the old --numa-aware)                 node 0, node 1, node 0
-disabled     nothing is bound
+spreadnuma   nodes are divided; more instances than nodes share them       node 0, node 0, node 1
+spreadcore   cores are divided; more instances than cores share them       cores 0-1, 2-4, 5-7
+roundrobin   one node each, in turn (the older --numa-aware)               node 0, node 1, node 0
+disabled     instances are not bound
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ DISABLED = "disabled"
 
 
 class Placement(NamedTuple):
-    """Where one instance runs; ``sharers`` instances have the same CPUs, ``bound`` says whether it is kept there."""
+    """Where an instance runs: ``sharers`` instances have the same CPUs; ``bound``: it is restricted to them."""
 
     cpus: tuple[int, ...]
     memory: tuple[int, ...]
@@ -29,7 +29,7 @@ class Placement(NamedTuple):
 
     @property
     def threads(self) -> int:
-        """How many threads each library of the instance should use."""
+        """Number of threads that each library of the instance should use."""
         return max(1, len(self.cpus) // self.sharers)
 
     def __str__(self) -> str:
@@ -39,7 +39,7 @@ class Placement(NamedTuple):
 
 
 def place(topology: NumaTopology, strategy: str, *, index: int, count: int) -> Placement:
-    """Where instance ``index`` of the ``count`` on this host runs."""
+    """Return the placement of instance ``index`` of the ``count`` instances on this host."""
     return STRATEGIES[strategy](topology, index, count)
 
 
@@ -69,7 +69,7 @@ def _nowhere(topology: NumaTopology, index: int, count: int) -> Placement:
     return Placement(topology.cpus, topology.memory, sharers=count, bound=False)
 
 
-#: Name of the strategy -> where it puts instance i of n.
+#: Name of a strategy -> function that places instance i of n.
 STRATEGIES: dict[str, Callable[[NumaTopology, int, int], Placement]] = {
     "spreadnuma": _spread_over_nodes,
     "spreadcore": _spread_over_cores,
@@ -79,7 +79,7 @@ STRATEGIES: dict[str, Callable[[NumaTopology, int, int], Placement]] = {
 
 
 def _share(things: int, index: int, count: int) -> tuple[int, int]:
-    """A contiguous part for each; with more takers than things, takers next to each other have the same one."""
+    """The part of ``things`` for each of ``count``: contiguous; with fewer things, neighbours share one."""
     first = index * things // count
     return first, max(first + 1, (index + 1) * things // count)
 

@@ -1,7 +1,7 @@
-"""Numa: the CPUs, cores and memory nodes of a host, read from the sysfs tree of the Linux kernel.
+"""NUMA topology: the CPUs, cores and memory nodes of a host, read from the sysfs tree of the Linux kernel.
 
-``discover`` is a function of the tree and of what this process may use, so that it can be tested on recorded trees.
-Every supervisor imports this: with dataclasses, which import half the standard library, it would start 8 ms later.
+``discover`` depends only on the tree and on what this process may use, so that it can be tested on recorded trees.
+Every supervisor imports this module: dataclasses, a slow import, would delay its start by 8 ms.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ __all__ = ["Node", "NumaTopology", "discover", "discover_local", "format_cpu_lis
 
 
 class Node(NamedTuple):
-    """A NUMA node with CPUs that may be used: its ``cores`` (each the CPUs that share one), and where memory is near.
+    """A NUMA node with usable CPUs: its ``cores`` (the CPUs of each), and the nodes of its nearest ``memory``.
 
-    ``memory`` are nodes: itself if it has memory, and those without CPUs that are closer to it than to any other.
+    These are the node itself, if it has memory, and nodes without CPUs that are closer to it than to any other.
     """
 
     number: int
@@ -43,31 +43,31 @@ class NumaTopology(NamedTuple):
 
 
 def discover_local() -> NumaTopology:
-    """The topology of this host, as far as this process may use it."""
+    """Return the part of this host's topology that this process may use."""
     return discover("/sys", cpus=os.sched_getaffinity(0), memory=_memory_allowed("/proc/self/status"))
 
 
 def discover(root: str, *, cpus: Set[int], memory: Set[int] | None) -> NumaTopology:
-    """Read the tree at ``root``; ``cpus`` and ``memory`` nodes are what may be used (None: all).
+    """Read the tree at ``root``; ``cpus`` and ``memory`` are the CPUs and nodes that may be used (None: all).
 
     Without NUMA in the tree, the host is one node.
     """
-    places = _node_places(root)
+    folders = _node_folders(root)
     online = parse_cpu_list(_read(f"{root}/devices/system/cpu/online")) or set(cpus)
-    usable = {index: parse_cpu_list(_read(f"{path}/cpulist")) & online & cpus for index, path in places.items()}
-    strays = (cpus & online or cpus) - {cpu for owned in usable.values() for cpu in owned}
+    usable = {index: parse_cpu_list(_read(f"{path}/cpulist")) & online & cpus for index, path in folders.items()}
+    unassigned = (cpus & online or cpus) - {cpu for owned in usable.values() for cpu in owned}
     owners = {index: owned for index, owned in usable.items() if owned}
-    if strays:  # no NUMA in this kernel, or a tree that hides it
+    if unassigned:  # no NUMA in this kernel, or a tree that hides it
         first = min(owners or usable or {0})
-        owners[first] = owners.get(first, set()) | strays
-    near = _near_memory(places, sorted(owners), memory)
+        owners[first] = owners.get(first, set()) | unassigned
+    near = _near_memory(folders, sorted(owners), memory)
     return NumaTopology(
         tuple(Node(index, _cores(root, owners[index]), near.get(index, ())) for index in sorted(owners))
     )
 
 
 def parse_cpu_list(text: str) -> set[int]:
-    """``0-3,8`` as the kernel writes it -> {0, 1, 2, 3, 8}."""
+    """Parse a list as the kernel writes it: ``0-3,8`` -> {0, 1, 2, 3, 8}."""
     found: set[int] = set()
     for piece in filter(None, text.strip().split(",")):
         first, _, last = piece.partition("-")
@@ -76,7 +76,7 @@ def parse_cpu_list(text: str) -> set[int]:
 
 
 def format_cpu_list(found: Iterable[int]) -> str:
-    """The other way round: {0, 1, 2, 3, 8} -> ``0-3,8``."""
+    """Format a list as the kernel writes it: {0, 1, 2, 3, 8} -> ``0-3,8``."""
     runs: list[list[int]] = []
     for number in sorted(found):
         if runs and number == runs[-1][-1] + 1:
@@ -86,7 +86,7 @@ def format_cpu_list(found: Iterable[int]) -> str:
     return ",".join("-".join(map(str, run)) for run in runs)
 
 
-def _node_places(root: str) -> dict[int, str]:
+def _node_folders(root: str) -> dict[int, str]:
     folder = f"{root}/devices/system/node"
     try:
         names = os.listdir(folder)
@@ -98,7 +98,7 @@ def _node_places(root: str) -> dict[int, str]:
 
 
 def _cores(root: str, cpus: Set[int]) -> tuple[tuple[int, ...], ...]:
-    """``cpus`` by the core that they share, in order of their first."""
+    """``cpus`` grouped by core, in the order of the first CPU of each."""
     cores: list[tuple[int, ...]] = []
     left = set(cpus)
     while left:
@@ -111,32 +111,34 @@ def _cores(root: str, cpus: Set[int]) -> tuple[tuple[int, ...], ...]:
 
 
 def _near_memory(
-    places: Mapping[int, str], owners: list[int], allowed: Set[int] | None
+    folders: Mapping[int, str], owners: list[int], allowed: Set[int] | None
 ) -> dict[int, tuple[int, ...]]:
-    """For each node with CPUs the nodes whose memory it is to use."""
-    with_memory = [index for index in places if _has_memory(places[index]) and (allowed is None or index in allowed)]
+    """For each node with CPUs, the nodes whose memory it uses."""
+    with_memory = [
+        index for index in folders if _has_memory(folders[index]) and (allowed is None or index in allowed)
+    ]
     near: dict[int, list[int]] = {index: [index] for index in owners if index in with_memory}
     for index in with_memory:
         if index not in owners and owners:
-            near.setdefault(_closest(places, index, owners), []).append(index)
+            near.setdefault(_closest(folders, index, owners), []).append(index)
     for index in owners:  # CPUs without memory of their own use the closest
         if index not in near and with_memory:
-            near[index] = [_closest(places, index, with_memory)]
+            near[index] = [_closest(folders, index, with_memory)]
     return {index: tuple(sorted(found)) for index, found in near.items()}
 
 
 def _has_memory(place: str) -> bool:
-    """Does the node say that it has any? One that says nothing is believed to."""
+    """Does the node have memory? Yes, if the tree does not tell."""
     for line in _read(f"{place}/meminfo").splitlines():
         if "MemTotal:" in line:
             return int(line.split("MemTotal:")[1].split()[0]) > 0
     return True
 
 
-def _closest(places: Mapping[int, str], index: int, others: list[int]) -> int:
-    """By the kernel's table of distances, which lists the online nodes in order; the lower number on a tie."""
-    fields = [int(word) for word in _read(f"{places[index]}/distance").split()] if index in places else []
-    distances = dict(zip(places, fields, strict=False))
+def _closest(folders: Mapping[int, str], index: int, others: list[int]) -> int:
+    """The closest of ``others`` by the kernel's table of distances (in order of online nodes), else the lower."""
+    fields = [int(word) for word in _read(f"{folders[index]}/distance").split()] if index in folders else []
+    distances = dict(zip(folders, fields, strict=False))
     return min(others, key=lambda other: (distances.get(other, 255), abs(other - index), other))
 
 

@@ -1,1 +1,1 @@
-"""The command line: the table of options, how it is read, completed, checked as a whole, and kept in a file."""
+"""Options: the table of options, how they are read from the command line or a file, and validated."""

@@ -1,9 +1,9 @@
-"""Hosts: which machines a job runs on, from --host, a host file or an allocation of Slurm.
+"""Host list: the hosts of a job, from --host, a host file or a Slurm allocation.
 
 h0,h1             two hosts
 n[0-2,4]          n0, n1, n2 and n4
-r[1-2]n[08-10]    r1n08, r1n09, r1n10, r2n08, ... (digits keep their width, as Slurm writes them)
-h0:2              takes at most two instances; in a file also "h0 slots=2"
+r[1-2]n[08-10]    r1n08, r1n09, r1n10, r2n08, ... (with leading zeros, as in Slurm)
+h0:2              h0 takes at most two instances; in a file also "h0 slots=2"
 """
 
 from __future__ import annotations
@@ -17,27 +17,27 @@ from poprun_py.errors import UsageError
 
 __all__ = ["Host", "expanded", "from_file", "from_list", "names_here"]
 
-#: Far more hosts than any cluster has; a range beyond is a slip of the keyboard.
+#: Far more hosts than any cluster has; a larger range is a typing error.
 _MOST = 65536
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 _ENTRY = re.compile(r"(?P<name>.*?)(?::(?P<slots>\d+))?")
 _RANGE = re.compile(r"(\d+)(?:-(\d+))?")
 
-#: What a host file may say after the name, one word each; only slots means something here.
+#: Words that may follow the name in a host file; only slots has an effect.
 _FILE_WORD = re.compile(r"(slots|max[-_]slots)=(\d+)")
 
 
 @dataclass(frozen=True)
 class Host:
-    """A machine by the name that ssh knows it by; ``slots`` is the most instances it takes, if that was said."""
+    """A host, by the name that ssh uses; ``slots`` is the largest number of instances, None if it was not given."""
 
     name: str
     slots: int | None = None
 
 
 def from_list(text: str, *, source: str) -> tuple[Host, ...]:
-    """The hosts of a comma list with ranges; ``source`` is the option that gave it. Raise UsageError."""
+    """Return the hosts of a comma-separated list with ranges; raise UsageError, which names the option ``source``."""
     try:
         return _checked(host for entry in _split(text) for host in _hosts(entry))
     except ValueError as error:
@@ -45,7 +45,7 @@ def from_list(text: str, *, source: str) -> tuple[Host, ...]:
 
 
 def from_file(path: str, *, source: str) -> tuple[Host, ...]:
-    """The hosts of a file: one per line (or a list), with comments after "#". Raise UsageError naming the line."""
+    """Return the hosts of a file: one (or a list) per line, "#" starts a comment; raise UsageError with the line."""
     try:
         with open(path, encoding="utf-8", errors="surrogateescape") as stream:
             lines = stream.read().splitlines()
@@ -64,12 +64,12 @@ def from_file(path: str, *, source: str) -> tuple[Host, ...]:
 
 
 def expanded(text: str) -> tuple[str, ...]:
-    """The names in a list such as Slurm's ``n[1-3,7],login``; raise ValueError."""
+    """Return the names in a list such as Slurm's ``n[1-3,7],login``; raise ValueError."""
     return tuple(host.name for entry in _split(text) for host in _hosts(entry))
 
 
 def names_here(nodename: str) -> frozenset[str]:
-    """What the machine of this name is also called by itself."""
+    """Return the names by which the host of this name refers to itself."""
     return frozenset({"localhost", "127.0.0.1", nodename, nodename.partition(".")[0]})
 
 
@@ -100,7 +100,7 @@ def _checked(hosts: Iterable[Host]) -> tuple[Host, ...]:
 
 
 def _split(text: str) -> list[str]:
-    """At the commas outside brackets."""
+    """Split at the commas outside brackets."""
     entries, depth = [""], 0
     for letter in text.strip():
         depth += (letter == "[") - (letter == "]")
@@ -111,7 +111,7 @@ def _split(text: str) -> list[str]:
         else:
             entries[-1] += letter
     if depth:
-        raise ValueError(f"{text!r}: a bracket has no partner; ranges look like n[0-2,4]")
+        raise ValueError(f"{text!r}: a bracket is not closed; ranges look like n[0-2,4]")
     return [entry.strip() for entry in entries if entry.strip()]
 
 
@@ -120,15 +120,15 @@ def _hosts(entry: str) -> Iterator[Host]:
     name = match["name"] if match else entry
     slots = int(match["slots"]) if match and match["slots"] else None
     if slots == 0:
-        raise ValueError(f"{entry!r}: a host that takes no instance; leave it out")
+        raise ValueError(f"{entry!r}: a host with no slots; leave it out")
     for one in _names(name):
         if not _NAME.fullmatch(one):
-            raise ValueError(f"{one!r} is no name of a host; give names or IPv4 addresses, such as h0,h1 or n[0-3]")
+            raise ValueError(f"{one!r} is not a host name; give names or IPv4 addresses, such as h0,h1 or n[0-3]")
         yield Host(one, slots)
 
 
 def _names(pattern: str) -> list[str]:
-    """Expand every bracket of ``pattern``, the last one fastest."""
+    """Expand every bracket of ``pattern``; the last one varies fastest."""
     names = [""]
     for part in re.split(r"(\[[^]]*\])", pattern):
         choices = _numbers(part) if part.startswith("[") else [part]
@@ -145,7 +145,7 @@ def _numbers(bracket: str) -> list[str]:
         match = _RANGE.fullmatch(piece.strip())
         first, last = (match[1], match[2] or match[1]) if match else ("1", "0")
         if len(last) > 9 or int(first) > int(last):
-            raise ValueError(f"{piece!r} is no range; ranges look like [0-2,4], the smaller number first")
+            raise ValueError(f"{piece!r} is not a range; ranges look like [0-2,4], the smaller number first")
         if int(last) - int(first) >= _MOST:
             raise ValueError(f"{piece!r} names more than {_MOST} hosts")
         numbers += [str(number).zfill(len(first)) for number in range(int(first), int(last) + 1)]

@@ -1,4 +1,4 @@
-"""Lookup: the option that a word names, or advice on what was probably meant."""
+"""Option names: the option that a word of the command line names, or advice on what was probably meant."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _BY_SPELLING = {spelling: option for option in OPTIONS for spelling in option.sp
 
 
 class UnknownOption(Exception):
-    """No option has this name; ``takes_value`` says whether the one that was probably meant needs a value."""
+    """No option has this name; ``takes_value``: the option that was probably meant needs a value."""
 
     def __init__(self, mistake: str, *, takes_value: bool = False) -> None:
         super().__init__(mistake)
@@ -21,21 +21,24 @@ class UnknownOption(Exception):
 
 
 def option_of(field: str) -> Option:
-    """The row that sets ``field`` of LaunchOptions."""
+    """Return the option that sets ``field`` of LaunchOptions."""
     return next(option for option in OPTIONS if option.target == field)
 
 
 def is_option(word: str) -> bool:
-    """Is this an option of ours, written out in full?"""
+    """Is ``word`` an option of poprun-py, spelled in full?"""
     return word.startswith("--") and word[2:].partition("=")[0] in _BY_SPELLING
 
 
 def find_long(name: str, rest: str = "") -> Option:
-    """The option of this name, or the only one that begins so; ``name`` is without dashes, ``rest`` is ``=value``."""
+    """Return the option of this name, or the only one that starts with it; raise UnknownOption.
+
+    ``name`` is without dashes; ``rest`` is what follows it: ``=value``, or nothing.
+    """
     if name in _BY_SPELLING:
         return _BY_SPELLING[name]
     if find_foreign(f"--{name}"):
-        raise UnknownOption(_habit(f"--{name}"))
+        raise UnknownOption(_foreign_advice(f"--{name}"))
     fitting = {option.name: option for spelling, option in _BY_SPELLING.items() if name and spelling.startswith(name)}
     if len(fitting) == 1:
         return next(iter(fitting.values()))
@@ -43,10 +46,10 @@ def find_long(name: str, rest: str = "") -> Option:
 
 
 def find_short(letter: str, word: str) -> Option:
-    """The option of this letter in ``word``, such as ``v`` in ``-vv``."""
+    """Return the option of this letter in ``word``, such as ``v`` in ``-vv``; raise UnknownOption."""
     name = word.partition("=")[0]
     if find_foreign(name):
-        raise UnknownOption(_habit(name))
+        raise UnknownOption(_foreign_advice(name))
     for option in OPTIONS:
         if option.letter == letter:
             return option
@@ -55,7 +58,7 @@ def find_short(letter: str, word: str) -> Option:
 
 
 def _joined(name: str, rest: str) -> UnknownOption | None:
-    """``--num=ilds`` -> did you mean --num-ilds? None where a dash for the ``=`` makes no name either."""
+    """Advice for ``--num=ilds`` (--num-ilds); None if a dash instead of the ``=`` gives no option name either."""
     joined = f"{name}-{rest[1:]}"
     option = _BY_SPELLING.get(joined.partition("=")[0])
     if not rest or option is None:
@@ -67,7 +70,9 @@ def _joined(name: str, rest: str) -> UnknownOption | None:
 def _ambiguous(name: str, rest: str, fitting: Mapping[str, Option]) -> UnknownOption:
     names = ", ".join(f"--{name}" for name in fitting)
     takes_value = not rest and all(option.read for option in fitting.values())
-    return UnknownOption(f"--{name} is ambiguous: it could be {names}; write more of it", takes_value=takes_value)
+    return UnknownOption(
+        f"--{name} is ambiguous: it could be {names}; write more of the name", takes_value=takes_value
+    )
 
 
 def _unknown(name: str, rest: str) -> UnknownOption:
@@ -76,7 +81,7 @@ def _unknown(name: str, rest: str) -> UnknownOption:
     return UnknownOption(f"--{name} is not an option; {_advice(meant)}", takes_value=takes_value)
 
 
-def _habit(word: str) -> str:
+def _foreign_advice(word: str) -> str:
     row = find_foreign(word)
     assert row
     ours = f"use {row.ours}" if row.ours else "leave it out"

@@ -1,4 +1,4 @@
-"""Options: the table of everything the command line understands, and the frozen result of reading one."""
+"""Option table: all options of the command line, and the frozen dataclass that holds their values."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from poprun_py.options import values
 
 __all__ = ["ILD_SIZE", "OPTIONS", "LaunchOptions", "Option"]
 
-#: IPUs that IPU-Links can join; a Pod64 is the largest domain.
+#: IPUs of the largest IPU-Link domain, a Pod64.
 ILD_SIZE = 64
 
 
 @dataclass(frozen=True)
 class Option:
-    """One row: ``--name``, how its value is read, where it goes and what --help says of it."""
+    """One row of the table: ``--name``, how its value is read, the field that it sets, and its help text."""
 
     name: str
     group: str
     help: str
-    read: Callable[[str], object] | None = None  # None: a flag, which takes a word only after "="
+    read: Callable[[str], object] | None = None  # None: a flag, whose value can only follow "="
     metavar: str = ""
-    letter: str = ""  # one-letter spelling
+    letter: str = ""  # short form
     aliases: tuple[str, ...] = ()  # other spellings of the name
     field: str = ""  # of LaunchOptions; the name with underscores unless given
     adds: int = 0  # a flag that counts: how much one use adds
-    extends: bool = False  # may be repeated: the words of all uses are joined
-    appends: bool = False  # may be repeated: each use is one more entry
+    extends: bool = False  # may be repeated: the words of all uses are concatenated
+    appends: bool = False  # may be repeated: each use adds an entry
 
     @property
     def target(self) -> str:
@@ -36,7 +36,7 @@ class Option:
 
     @property
     def choices(self) -> tuple[str, ...]:
-        """The words that are understood, where they can be counted."""
+        """The possible values, if there is a fixed set of them."""
         names = tuple(self.metavar.split("|"))
         return names if len(names) > 1 and self.metavar.islower() else ()
 
@@ -54,87 +54,87 @@ _YES_NO = (values.boolean, "yes|no")
 OPTIONS: tuple[Option, ...] = (
     Option("num-instances", "Shape", "Number of instances (processes). Default 1.", values.count, "N"),
     Option(
-        "num-replicas", "Shape", "Total number of replicas, divided evenly among the instances. "
-        "Default: one per instance.", values.count, "N",
+        "num-replicas", "Shape", "Total number of replicas, divided evenly among the instances. Default: one per "
+        "instance.", values.count, "N",
     ),
-    Option("ipus-per-replica", "Shape", "IPUs that one replica uses. Default 1.", values.count, "N"),
+    Option("ipus-per-replica", "Shape", "Number of IPUs of one replica. Default 1.", values.count, "N"),
     Option(
-        "num-ilds", "Shape", "Number of IPU-Link domains that the replicas are divided among. Default: as few as "
-        "hold the IPUs (64 each).", values.count, "N",
-    ),
-    Option(
-        "print-topology", "Shape", "Print hosts, IPU-Link domains, instances and replicas as a table; with -v also "
-        "where each instance runs.", *_YES_NO,
+        "num-ilds", "Shape", "Number of IPU-Link domains that the replicas are divided among. Default: the fewest "
+        "that hold all IPUs (64 each).", values.count, "N",
     ),
     Option(
-        "host", "Hosts", "Hosts to run on, divided among the instances evenly: a list such as h0,h1 or n[0-2,4]. "
-        "Default: this host.", values.text, "LIST", letter="H",
+        "print-topology", "Shape", "Print a table of hosts, IPU-Link domains, instances and replicas; with -v also "
+        "the CPUs and memory nodes of each instance.", *_YES_NO,
     ),
     Option(
-        "hostfile", "Hosts", "File with one host per line, instead of --host.", values.text, "FILE",
+        "host", "Hosts", "Hosts to run on, among which the instances are divided evenly: a list such as h0,h1 or "
+        "n[0-2,4]. Default: this host.", values.text, "LIST", letter="H",
+    ),
+    Option(
+        "hostfile", "Hosts", "File with one host per line; replaces --host.", values.text, "FILE",
         aliases=("host-file", "hosts-file"), field="host_file",
     ),
     Option(
-        "host-subnet", "Hosts", "Network interface (its name) or subnet for the traffic between hosts. Default: "
-        "the one that leads to them.", values.text, "NAME",
+        "host-subnet", "Hosts", "Name of a network interface, or subnet, for the traffic between hosts. Default: the "
+        "one with the route to them.", values.text, "NAME",
     ),
     Option(
-        "synchronise-python-venv", "Hosts", "Accepted for PopRun's sake, without effect: every host needs the "
-        "virtual environment in the same place.", *_YES_NO,
+        "synchronise-python-venv", "Hosts", "Accepted for compatibility with PopRun, without effect: every host "
+        "needs the virtual environment at the same path.", *_YES_NO,
     ),
     Option(
-        "synchronise-poplar-sdk", "Hosts", "Accepted for PopRun's sake, without effect: there is no SDK to copy.",
-        *_YES_NO,
+        "synchronise-poplar-sdk", "Hosts", "Accepted for compatibility with PopRun, without effect: there is no SDK "
+        "to copy.", *_YES_NO,
     ),
     Option(
-        "distribute-ssh-key", "Hosts", "Accepted for PopRun's sake, without effect: keys are yours to distribute.",
-        *_YES_NO,
+        "distribute-ssh-key", "Hosts", "Accepted for compatibility with PopRun, without effect: distribute the keys "
+        "yourself.", *_YES_NO,
     ),
     Option(
-        "process-placement", "Placement", "How instances are bound to the CPUs and the memory of a host: spreadnuma "
-        "divides its NUMA nodes among them, spreadcore its cores, disabled binds nothing. Default spreadnuma.",
+        "process-placement", "Placement", "How instances are bound to the CPUs and memory of their host: spreadnuma "
+        "divides its NUMA nodes among them, spreadcore its cores, disabled does not bind. Default spreadnuma.",
         values.choice("spreadnuma", "spreadcore", "disabled"), "spreadnuma|spreadcore|disabled",
     ),
     Option(
-        "numa-aware", "Placement", "The older way: yes binds each instance to one NUMA node, in turn; no binds "
-        "nothing.", *_YES_NO,
+        "numa-aware", "Placement", "Older form of --process-placement: yes binds the instances to NUMA nodes "
+        "round-robin, no does not bind.", *_YES_NO,
     ),
     Option(
-        "mpi", "MPI",
-        "The MPI to use: mpich, openmpi, or the path of an mpirun or of its installation. Default: "
-        "$POPRUN_PY_MPI, else what $MPI4PY_LIBMPI belongs to, else mpirun on PATH, else the MPI from the "
-        "package index beside this Python.", values.text, "NAME|PATH",
+        "mpi", "MPI", "The MPI to use: mpich, openmpi, or the path of an mpirun or of an installation. Default: "
+        "$POPRUN_PY_MPI, else the installation of $MPI4PY_LIBMPI, else mpirun on PATH, else the MPI package in the "
+        "environment of this Python.", values.text, "NAME|PATH",
     ),
     Option(
-        "backend", "MPI", "What starts the instances: mpi (mpirun), slurm (srun, the default for several hosts of an "
-        "allocation of Slurm), or inprocess, which runs a single instance in this process under pdb. Default auto.",
-        values.choice("auto", "mpi", "slurm", "inprocess"), "auto|mpi|slurm|inprocess",
+        "backend", "MPI", "What starts the instances: mpi (mpirun), slurm (srun), or inprocess, which runs a single "
+        "instance in this process, for debuggers such as pdb. Default auto: slurm for several hosts of a Slurm "
+        "allocation, else mpi.", values.choice("auto", "mpi", "slurm", "inprocess"), "auto|mpi|slurm|inprocess",
     ),
     Option(
-        "mpi-global-args", "MPI", "Options for mpirun as a whole, as one string. May be repeated.",
-        values.shell_words, "ARGS", extends=True,
+        "mpi-global-args", "MPI", "Global options of mpirun, as one string. May be repeated.", values.shell_words,
+        "ARGS", extends=True,
     ),
     Option(
-        "mpi-local-args", "MPI", "Options for every instance, as one string, such as '-x NAME -x NAME=VALUE'. May be "
-        "repeated.", values.shell_words, "ARGS", extends=True,
+        "mpi-local-args", "MPI", "Options of mpirun for every instance, as one string, such as '-x NAME -x "
+        "NAME=VALUE'. May be repeated.", values.shell_words, "ARGS", extends=True,
     ),
     Option(
         "instance-mpi-local-args", "MPI", "The same for one instance: its index, a colon and the options, such as "
         "'0:-x NAME=VALUE'. May be repeated.", values.local_words, "N:ARGS", appends=True,
     ),
     Option(
-        "allow-run-as-root", "MPI", "Let mpirun run as root. Default yes, since containers run as root.", *_YES_NO,
+        "allow-run-as-root", "MPI", "Allow mpirun to run as root. Default yes, because containers often do.",
+        *_YES_NO,
     ),
     Option(
-        "only-output-from-instance", "Output", "Show the output of this instance only; when another one fails, its "
-        "last lines are shown all the same.", values.index, "N",
+        "only-output-from-instance", "Output", "Show only the output of this instance. If another one fails, its "
+        "last lines are shown nevertheless.", values.index, "N",
     ),
     Option(
-        "log-dir", "Output", "Also write what each instance writes to files in this folder, one per instance and "
-        "stream.", values.text, "DIR",
+        "log-dir", "Output", "Folder in which the output of each instance is also written to files, one per stream.",
+        values.text, "DIR",
     ),
     Option(
-        "progress", "Output", "Live view with a row per instance. Default auto: on a terminal.",
+        "progress", "Output", "Live view with a row per instance. Default auto: on if stderr is a terminal.",
         values.choice("auto", "on", "off"), "auto|on|off",
     ),
     Option(
@@ -143,83 +143,87 @@ OPTIONS: tuple[Option, ...] = (
     ),
     Option("vv", "Output", "The same as -vv.", adds=2, field="verbosity"),
     Option(
-        "executable-cache-path", "Execution", "Folder for compiled executables, which the instances share: one "
-        "compiles, the others load. Default: a folder of the job's own.", values.text, "DIR",
+        "executable-cache-path", "Execution", "Folder for compiled executables, shared by the instances: one "
+        "compiles, the others load. Default: a temporary folder of the job.", values.text, "DIR",
     ),
-    Option("offline-mode", "Execution", "Run the program without attaching to any IPU.", *_YES_NO),
+    Option("offline-mode", "Execution", "Run the program without attaching to IPUs: it can only compile.", *_YES_NO),
     Option("sync-type", "Execution", "Poplar sync type, such as ST_POD_NATIVE_DEFAULT.", values.text, "NAME"),
-    Option("grace", "Execution", "Seconds to end by itself after Ctrl-C. Default 10.", values.seconds, "S"),
-    Option("timeout", "Execution", "End the job after this many seconds.", values.seconds, "S"),
     Option(
-        "max-restarts", "Execution", "Start a job that failed again, up to so many times. Default 0.",
-        values.index, "N",
+        "grace", "Execution", "Seconds that the program has to end after Ctrl-C. Default 10.", values.seconds, "S",
+    ),
+    Option("timeout", "Execution", "Seconds after which the job is ended. Default: no limit.", values.seconds, "S"),
+    Option(
+        "max-restarts", "Execution", "How many times a failed job is started again. Default 0.", values.index, "N",
     ),
     Option(
         "vipu-partition", "V-IPU", "Partition to use, or to create. Default: $IPUOF_VIPU_API_PARTITION_ID, else the "
-        "only one there is.", values.text, "NAME",
+        "only existing one.", values.text, "NAME",
     ),
     Option(
-        "vipu-allocation", "V-IPU", "Allocation that partitions are created in.", values.text, "NAME",
+        "vipu-allocation", "V-IPU", "Allocation in which partitions are created.", values.text, "NAME",
         aliases=("vipu-cluster",),
     ),
     Option(
-        "update-partition", "V-IPU", "Create the partition, or create it anew where it does not fit the job. "
-        "Default no.", *_YES_NO,
+        "update-partition", "V-IPU", "Create the partition, or recreate it if it is too small for the job. Default "
+        "no.", *_YES_NO,
     ),
     Option(
-        "reset-partition", "V-IPU", "Reset the partition before the job. Default: if it is not reconfigurable.",
+        "reset-partition", "V-IPU", "Reset the partition before the job. Default no, because emulated partitions are "
+        "reconfigurable.",
         *_YES_NO,
     ),
     Option(
-        "remove-partition", "V-IPU", "Remove a partition that was created for the job at its end. Default yes.",
-        *_YES_NO,
+        "remove-partition", "V-IPU", "Remove a partition that was created for the job when the job ends. Default "
+        "yes.", *_YES_NO,
     ),
     Option(
-        "vipu-partition-attempts", "V-IPU", "How often to look at a partition that is not active yet. Default 1.",
-        values.count, "N",
+        "vipu-partition-attempts", "V-IPU", "How many times to try to get a partition that another job uses, one "
+        "second apart. Default 1.", values.count, "N",
     ),
     Option(
         "vipu-server-host", "V-IPU", "Host of the V-IPU server. Default: $IPUOF_VIPU_API_HOST, else localhost.",
         values.text, "HOST",
     ),
     Option(
-        "vipu-server-port", "V-IPU", "Its port. Default: $IPUOF_VIPU_API_PORT, else 8090.", values.port, "PORT",
+        "vipu-server-port", "V-IPU", "Port of the V-IPU server. Default: $IPUOF_VIPU_API_PORT, else 8090.",
+        values.port, "PORT",
     ),
     Option(
-        "vipu-server-timeout", "V-IPU", "Seconds to wait for it. Default: $IPUOF_VIPU_API_TIMEOUT, else 120.",
-        values.seconds, "S",
+        "vipu-server-timeout", "V-IPU", "Seconds to wait for the V-IPU server. Default: $IPUOF_VIPU_API_TIMEOUT, "
+        "else 120.", values.seconds, "S",
     ),
     Option(
-        "import-config", "General", "Read options from a file; the command line overrides them.", values.text, "FILE",
+        "import-config", "General", "Read options from a file; options of the command line take precedence.",
+        values.text, "FILE",
     ),
     Option(
         "export-config", "General", "Write the options to a file that --import-config reads.", values.text, "FILE",
     ),
-    Option("overwrite-config", "General", "Let --export-config overwrite a file. Default no.", *_YES_NO),
-    Option("dry-run", "General", "Print what would be started, and start nothing."),
+    Option("overwrite-config", "General", "Allow --export-config to overwrite a file. Default no.", *_YES_NO),
+    Option("dry-run", "General", "Print what would be started, without starting it."),
     Option(
-        "format", "General", "How --dry-run prints: text or json. Default text.", values.choice("text", "json"),
+        "format", "General", "Output format of --dry-run: text or json. Default text.", values.choice("text", "json"),
         "text|json",
     ),
     Option("version", "General", "Print the version."),
     Option(
-        "version-format", "General", "What --version prints: text, full-text or full-json, which add everything that "
-        "poprun-py builds upon.", values.choice("text", "full-text", "full-json"), "text|full-text|full-json",
+        "version-format", "General", "Output format of --version: text, or full-text or full-json with the versions "
+        "of all dependencies.", values.choice("text", "full-text", "full-json"), "text|full-text|full-json",
     ),
     Option(
-        "completion", "General", "Print the completion script of a shell: bash, zsh or fish.",
+        "completion", "General", "Print the completion script for a shell: bash, zsh or fish.",
         values.choice("bash", "zsh", "fish"), "bash|zsh|fish",
     ),
-    Option("help", "General", "Print this text.", letter="h"),
+    Option("help", "General", "Print this help.", letter="h"),
 )  # fmt: skip
 
 
 @dataclass(frozen=True)
 class LaunchOptions:
-    """One command line, read and checked; ``program`` is everything after the options.
+    """The options of one command line, validated; ``program`` is everything after the options.
 
-    ``given`` are the fields that were set explicitly, by the command line or a file; None stands for "not given"
-    where the default depends on something else than this class.
+    ``given``: the fields that were set explicitly, by the command line or a file. None: not given, where the default
+    depends on more than the options.
     """
 
     program: tuple[str, ...] = ()
@@ -244,7 +248,7 @@ class LaunchOptions:
 
     mpi: str | None = None
     backend: str = "auto"
-    mpi_global_args: tuple[str, ...] = ()  # words, split
+    mpi_global_args: tuple[str, ...] = ()  # split into words
     mpi_local_args: tuple[str, ...] = ()
     instance_mpi_local_args: tuple[tuple[int, tuple[str, ...]], ...] = ()  # (instance, words)
     allow_run_as_root: bool = True
@@ -283,7 +287,7 @@ class LaunchOptions:
 
     @property
     def asks(self) -> bool:
-        """Is a question all that there is, and no program to be started?"""
+        """Does the command line only ask for information, so that no program is started?"""
         return self.help or self.version or "version_format" in self.given or self.completion is not None
 
     @property
@@ -293,7 +297,7 @@ class LaunchOptions:
 
     @property
     def ilds(self) -> int:
-        """IPU-Link domains: as asked, else the fewest that share the replicas evenly and hold their IPUs."""
+        """Number of IPU-Link domains: as given, else the fewest that share the replicas evenly and hold all IPUs."""
         if self.num_ilds is not None:
             return self.num_ilds
         needed = -(-self.ipus // ILD_SIZE)

@@ -1,8 +1,8 @@
-"""Parser: reads a command line by PopRun's rules, and finds all its mistakes in one go.
+"""Parser: reads a command line by PopRun's rules, and collects all its mistakes.
 
-Parsing stops at the program. ``--o v`` and ``--o=v`` are the same, an unambiguous beginning of a name will do, an
-option that needs a value takes the next word whatever it looks like, and ``--`` ends the options. Before the program
-``NAME=VALUE`` sets a variable for it, as env(1) does.
+Parsing stops at the program. ``--o v`` and ``--o=v`` are the same, names may be abbreviated while unambiguous, an
+option that needs a value takes the next word whatever it is, and ``--`` ends the options. Before the program,
+``NAME=VALUE`` sets a variable for it, as with env(1).
 """
 
 from __future__ import annotations
@@ -20,31 +20,31 @@ __all__ = ["ParsedOptions", "is_assignment", "parse"]
 
 
 def parse(argv: Sequence[str], environ: Mapping[str, str] | None = None) -> LaunchOptions:
-    """Read ``argv`` (without the launcher's own name) and the file that --import-config names.
+    """Parse ``argv`` (without the name of the launcher) and the file that --import-config names.
 
-    ``environ`` (default: empty) gives some defaults. Raise UsageError with everything that is wrong.
+    ``environ`` (default: empty) provides some defaults. Raise UsageError with all mistakes.
     """
-    reading = ParsedOptions(list(argv))
-    reading.run()
-    if path := reading.values.get("import_config"):
+    parsed = ParsedOptions(list(argv))
+    parsed.run()
+    if path := parsed.values.get("import_config"):
         from poprun_py.options.config_file import load  # few jobs have one
 
-        reading.beneath(load(path))
+        parsed.add_defaults(load(path))
     return validated(
-        reading.values,
-        tuple(reading.rest),
-        reading.mistakes,
-        reading.broken,
+        parsed.values,
+        tuple(parsed.rest),
+        parsed.mistakes,
+        parsed.broken,
         environ={} if environ is None else environ,
     )
 
 
 class _Refused(Exception):
-    """The value of an option cannot be used; carries the mistake."""
+    """The value of an option cannot be used; the message is the mistake."""
 
 
 class ParsedOptions:
-    """Words on their way through the table: what they set, what is wrong, and which fields that concerns."""
+    """The state of the parser: the remaining words, the values so far, the mistakes and the fields they concern."""
 
     def __init__(self, argv: list[str] | None = None) -> None:
         self.rest = argv or []
@@ -55,7 +55,7 @@ class ParsedOptions:
     def run(self) -> None:
         """Read options up to the program, which stays in ``rest``."""
         while self.rest:
-            word = self.rest[0].strip()  # a stray blank inside quotation marks; an empty variable
+            word = self.rest[0].strip()  # a blank within quotation marks, or an empty variable
             if word and not word.startswith("-") and not is_assignment(word):
                 return
             if word == "-":
@@ -67,18 +67,18 @@ class ParsedOptions:
             self._one(word)
 
     def _drop_dashes(self) -> None:
-        """No program is called ``--``; a second one is a slip."""
+        """Drop further ``--``: no program has that name."""
         while self.rest and self.rest[0] == "--":
             self.rest.pop(0)
 
-    def beneath(self, other: ParsedOptions) -> None:
-        """Take over what ``other`` has set, unless it is set here, and all its mistakes."""
+    def add_defaults(self, other: ParsedOptions) -> None:
+        """Take the values of ``other`` for options that are not set here, and all its mistakes."""
         self.values = {**other.values, **self.values}
         self.mistakes = [*other.mistakes, *self.mistakes]
         self.broken |= other.broken
 
     def set(self, option: Option, spelled: str, value: str) -> None:
-        """Store the value of an option that needs one; note the mistake where it cannot be read."""
+        """Store the value of an option; add a mistake if it cannot be read."""
         try:
             self._set(option, spelled, value)
         except _Refused as refused:
@@ -103,7 +103,7 @@ class ParsedOptions:
         self._store(find_long(name, equals + value), f"--{name}", value if equals else None)
 
     def _letters(self, word: str) -> None:
-        """``-v``, ``-vv`` and, for options that need a value, ``-Xvalue`` and ``-X value``."""
+        """Read ``-v``, ``-vv`` and, for options that need a value, ``-Xvalue`` and ``-X value``."""
         for position, letter in enumerate(word[1:], start=1):
             option = find_short(letter, word)
             if option.read is not None:
@@ -123,16 +123,16 @@ class ParsedOptions:
             self._take_next(option, spelled)
 
     def _take_next(self, option: Option, spelled: str) -> None:
-        """The next word is the value, whatever it looks like; one that cannot be may be an option of its own."""
+        """Take the next word as the value, whatever it is; if that is no valid value, it may be another option."""
         value = self.rest[0]
         try:
             self._set(option, spelled, value)
         except _Refused as refused:
-            swallowed = _option_in(value)
-            if swallowed:
+            following = _option_in(value)
+            if following:
                 self._note(
                     option,
-                    f"{spelled}: a value is needed ({option.metavar}), but --{swallowed.name} follows; "
+                    f"{spelled}: a value is needed ({option.metavar}), but --{following.name} follows; "
                     "is a variable of the shell empty?",
                 )
                 return
@@ -172,7 +172,7 @@ def is_assignment(word: str) -> bool:
 
 
 def _option_in(word: str) -> Option | None:
-    """The option that ``word`` would be if it stood alone."""
+    """The option that ``word`` would be on its own."""
     if not word.startswith("--"):
         return None
     try:
@@ -191,7 +191,7 @@ def _read(option: Option, spelled: str, value: str) -> Any:
 
 
 def _remedy(option: Option, spelled: str, value: str) -> str:
-    """What to write instead; a stray blank inside the name is the likeliest slip."""
+    """What to write instead; a blank instead of a dash within the name is the likeliest mistake."""
     rest, equals, meant = value.partition("=")
     if equals and f"{spelled[2:]}-{rest}" == option.name:
         return f"did you mean --{option.name}={meant}?"

@@ -1,4 +1,4 @@
-"""System: the emulated Pod, whose size limits a job; IPU_EMU_SYSTEM names it (pod4, pod16, pod64, ...)."""
+"""System size: the number of IPUs of the emulated Pod, which limits a job; set by IPU_EMU_SYSTEM (pod16, ...)."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ __all__ = ["SYSTEM_VARIABLE", "partition_size", "system_size"]
 
 SYSTEM_VARIABLE = "IPU_EMU_SYSTEM"
 
-#: The largest installation that Graphcore describes, in IPUs.
+#: IPUs of the largest installation that Graphcore describes.
 _LARGEST = 65536
 
 
 def system_size(environ: Mapping[str, str]) -> int:
-    """IPUs of the Pod; without IPU_EMU_SYSTEM, of the largest there is. Raise ValueError naming what is wrong."""
+    """Return the number of IPUs of the Pod, by default of the largest one; raise ValueError for an unknown Pod."""
     asked = environ.get(SYSTEM_VARIABLE, "")
     if not asked:
         return _LARGEST
@@ -27,7 +27,7 @@ def system_size(environ: Mapping[str, str]) -> int:
 
 
 def partition_size(ipus: int) -> int:
-    """The smallest partition that holds ``ipus``: partitions have a power of two."""
+    """Return the size of the smallest partition that holds ``ipus``: a power of two."""
     return int(1 << (ipus - 1).bit_length())
 
 

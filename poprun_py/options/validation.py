@@ -1,4 +1,4 @@
-"""Rules: what the options of one command line must agree on; all that is wrong is told together."""
+"""Validation: the rules that the options of a command line must meet together; all violations are reported."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from poprun_py.options.system_size import SYSTEM_VARIABLE, system_size
 
 __all__ = ["validated"]
 
-#: Users of PopRun set it; its words, as our verbosity.
+#: PopRun's variable for the log level, and its values as a verbosity.
 _LOG_LEVEL = "POPRUN_LOG_LEVEL"
 _VERBOSITY = {"INFO": 1, "DEBUG": 2, "TRACE": 2}
 
-#: More processes than any host runs well; a number beyond is a slip of the keyboard.
+#: More processes than any host runs well; a larger number is a typing error.
 _MOST_ON_A_HOST = 4096
 
-#: Beyond it there is nothing to divide; the layout says so.
+#: Larger numbers are rejected by the layout, and not checked any further.
 _MOST_REPLICAS = 65536
 
-#: What is wrong, and the fields that it was seen in.
-Misfit = tuple[str, set[str]]
+#: A message, and the fields that it concerns.
+Violation = tuple[str, set[str]]
 
 
 def validated(
@@ -36,18 +36,18 @@ def validated(
     *,
     environ: Mapping[str, str],
 ) -> LaunchOptions:
-    """Make LaunchOptions of the values that were given; raise UsageError with all that is wrong.
+    """Return LaunchOptions with the given values; raise UsageError with all mistakes.
 
-    ``mistakes`` were found before, ``broken`` are the fields they concern; those are not looked at again.
-    Without ``--num-replicas`` every instance has one replica; POPRUN_LOG_LEVEL stands in for -v.
+    ``mistakes`` were found by the parser in the fields ``broken``, which are not checked again. Without
+    ``--num-replicas`` every instance has one replica; without -v POPRUN_LOG_LEVEL sets the verbosity.
     """
-    replicas = values.get("num_instances", 1)
+    instances = values.get("num_instances", 1)
     given = frozenset(values)
-    defaults = {"num_replicas": replicas, "verbosity": _VERBOSITY.get(environ.get(_LOG_LEVEL, "").upper(), 0)}
+    defaults = {"num_replicas": instances, "verbosity": _VERBOSITY.get(environ.get(_LOG_LEVEL, "").upper(), 0)}
     options = LaunchOptions(**{**defaults, **values, "program": program, "given": given})
     if options.asks:
         return options
-    found = [*mistakes, *(text for text, fields in _misfits(options, environ) if not fields & broken)]
+    found = [*mistakes, *(text for text, fields in _violations(options, environ) if not fields & broken)]
     if not program and not mistakes:
         found.append("no program was given; end the command with one, such as: poprun-py python train.py")
     if found:
@@ -55,13 +55,13 @@ def validated(
     return options
 
 
-def _misfits(options: LaunchOptions, environ: Mapping[str, str]) -> Iterator[Misfit]:
+def _violations(options: LaunchOptions, environ: Mapping[str, str]) -> Iterator[Violation]:
     for rule in (_instances, _domains, _shown, _one_instance, _either, _hosts):
         yield from rule(options)
     yield from _system(options, environ)
 
 
-def _instances(options: LaunchOptions) -> Iterator[Misfit]:
+def _instances(options: LaunchOptions) -> Iterator[Violation]:
     instances, replicas = options.num_instances, options.num_replicas
     if instances > _MOST_ON_A_HOST:
         yield (
@@ -81,7 +81,7 @@ def _instances(options: LaunchOptions) -> Iterator[Misfit]:
             yield f"--num-instances {instances} --num-replicas {replicas}: {error}", {"num_instances", "num_replicas"}
 
 
-def _shown(options: LaunchOptions) -> Iterator[Misfit]:
+def _shown(options: LaunchOptions) -> Iterator[Violation]:
     instances, shown = options.num_instances, options.only_output_from_instance
     if shown is not None and shown >= instances:
         yield (
@@ -91,15 +91,15 @@ def _shown(options: LaunchOptions) -> Iterator[Misfit]:
         )
 
 
-def _domains(options: LaunchOptions) -> Iterator[Misfit]:
+def _domains(options: LaunchOptions) -> Iterator[Violation]:
     ilds, replicas = options.num_ilds, options.num_replicas
     fields = {"num_ilds", "num_replicas", "num_instances"}
     if ilds is None or replicas > _MOST_REPLICAS:
         return
     if replicas % ilds:
         yield (
-            f"--num-ilds {ilds} --num-replicas {replicas}: every IPU-Link domain needs as many replicas "
-            f"as the others, but {replicas} is not divisible by {ilds}; use {_divisors(replicas)} domains",
+            f"--num-ilds {ilds} --num-replicas {replicas}: every IPU-Link domain needs the same number of "
+            f"replicas, but {replicas} is not divisible by {ilds}; use {_divisors(replicas)} domains",
             fields,
         )
     elif options.ipus > ILD_SIZE * ilds:
@@ -111,7 +111,7 @@ def _domains(options: LaunchOptions) -> Iterator[Misfit]:
         )
 
 
-def _one_instance(options: LaunchOptions) -> Iterator[Misfit]:
+def _one_instance(options: LaunchOptions) -> Iterator[Violation]:
     last = options.num_instances - 1
     for instance, _ in options.instance_mpi_local_args:
         if instance > last:
@@ -122,29 +122,29 @@ def _one_instance(options: LaunchOptions) -> Iterator[Misfit]:
             )
     if options.backend == "inprocess" and last:
         yield (
-            f"--backend inprocess --num-instances {last + 1}: this process can be one instance only; use "
+            f"--backend inprocess --num-instances {last + 1}: this process can only be one instance; use "
             "--num-instances 1 or another --backend",
             {"num_instances", "backend"},
         )
 
 
-#: Options that say the same in different ways: their fields, and what they both decide.
+#: Pairs of options that exclude each other: their fields, and what both set.
 _ALTERNATIVES = (
     ("host", "host_file", "name the hosts"),
-    ("process_placement", "numa_aware", "say where instances run"),
+    ("process_placement", "numa_aware", "set the placement of instances"),
 )
 
 
-def _either(options: LaunchOptions) -> Iterator[Misfit]:
+def _either(options: LaunchOptions) -> Iterator[Violation]:
     for one, other, what in _ALTERNATIVES:
         if {one, other} <= options.given:
             names = (f"--{option_of(field).name} {_word(getattr(options, field))}" for field in (one, other))
             yield f"{' '.join(names)}: both {what}; give one of them", {one, other}
     if options.overwrite_config and not options.export_config:
-        yield "--overwrite-config yes: there is nothing to write; add --export-config FILE", {"export_config"}
+        yield "--overwrite-config yes: there is no file to overwrite; add --export-config FILE", {"export_config"}
 
 
-def _hosts(options: LaunchOptions) -> Iterator[Misfit]:
+def _hosts(options: LaunchOptions) -> Iterator[Violation]:
     if options.host is None:
         return
     from poprun_py.options.host_list import from_list  # most jobs run on this host
@@ -155,7 +155,7 @@ def _hosts(options: LaunchOptions) -> Iterator[Misfit]:
         yield from ((mistake, {"host"}) for mistake in error.mistakes)
 
 
-def _system(options: LaunchOptions, environ: Mapping[str, str]) -> Iterator[Misfit]:
+def _system(options: LaunchOptions, environ: Mapping[str, str]) -> Iterator[Violation]:
     try:
         size = system_size(environ)
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""Words: how the value of an option is read; each reader raises ValueError saying what was expected."""
+"""Values: the functions that read the value of an option; each raises ValueError saying what is expected."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _BOOLEANS = {
 
 
 def boolean(word: str) -> bool:
-    """``yes``, ``on``, ``true``, ``1`` or their opposites, in any letter case."""
+    """Read ``yes``, ``on``, ``true``, ``1`` or their opposites, in any letter case."""
     if word.lower() not in _BOOLEANS:
         raise ValueError("yes or no is expected")
     return _BOOLEANS[word.lower()]
 
 
 def choice(*names: str) -> Callable[[str], str]:
-    """A reader that takes one of ``names``, in any letter case."""
+    """Return a reader for one of ``names``, in any letter case."""
 
     def read(word: str) -> str:
         if word.lower() not in names:
@@ -31,7 +31,7 @@ def choice(*names: str) -> Callable[[str], str]:
 
 
 def count(word: str) -> int:
-    """A whole number, 1 or more."""
+    """Read a whole number, 1 or more."""
     value = _whole(word)
     if value < 1:
         raise ValueError("at least 1 is needed")
@@ -39,7 +39,7 @@ def count(word: str) -> int:
 
 
 def index(word: str) -> int:
-    """A whole number, 0 or more."""
+    """Read a whole number, 0 or more."""
     value = _whole(word)
     if value < 0:
         raise ValueError("counting starts at 0")
@@ -47,7 +47,7 @@ def index(word: str) -> int:
 
 
 def port(word: str) -> int:
-    """A number of a TCP port."""
+    """Read the number of a TCP port."""
     value = _whole(word)
     if not 0 < value < 65536:
         raise ValueError("a port is a number from 1 to 65535")
@@ -55,7 +55,7 @@ def port(word: str) -> int:
 
 
 def seconds(word: str) -> float:
-    """A duration in seconds, 0 or more."""
+    """Read a duration in seconds, 0 or more."""
     try:
         value = float(word)
     except ValueError:
@@ -66,17 +66,17 @@ def seconds(word: str) -> float:
 
 
 def shell_words(word: str) -> tuple[str, ...]:
-    """The words that a shell would make of it; blanks at its ends do not count."""
-    import shlex  # only the options of mpirun need it
+    """Split a string into words as a shell does."""
+    import shlex  # only needed for options of mpirun
 
     try:
         return tuple(shlex.split(word))
     except ValueError:
-        raise ValueError("a quotation mark has no partner; words are expected as in a shell") from None
+        raise ValueError("a quotation mark is not closed; words are expected as in a shell") from None
 
 
 def local_words(word: str) -> tuple[int, tuple[str, ...]]:
-    """``0:-x A=B``: the index of an instance, and the words that are meant for it alone."""
+    """Read ``0:-x A=B``: the index of an instance, and the options for it."""
     number, colon, rest = word.partition(":")
     if not colon:
         raise ValueError("the index of an instance, a colon and the options are expected")
@@ -84,7 +84,7 @@ def local_words(word: str) -> tuple[int, tuple[str, ...]]:
 
 
 def text(word: str) -> str:
-    """Anything but nothing, and what no file, host or variable can hold."""
+    """Read any text that is not empty and has no NUL, which no file name, host or variable can contain."""
     if not word:
         raise ValueError("a value is needed")
     if "\0" in word:

@@ -1,1 +1,1 @@
-"""What there is to run on, found before planning: this machine, the hosts, Slurm's allocation, networks, the MPI."""
+"""Site: what a job can run on: this host, other hosts, the Slurm allocation, networks, the MPI installation."""

@@ -1,8 +1,8 @@
-"""Cluster: the hosts of a job, and what starts processes on them; found before anything is planned.
+"""Cluster: the hosts of a job, and what starts processes on them.
 
---host, --hostfile               those, over ssh (or Slurm's srun where all belong to the allocation)
-inside an allocation of Slurm    its hosts, with srun
-else                             this host
+--host, --hostfile               the hosts named, over ssh (or with srun if all belong to the Slurm allocation)
+inside a Slurm allocation        its hosts, with srun
+otherwise                        this host
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ MPI, SLURM = "mpi", "slurm"
 
 @dataclass(frozen=True)
 class Cluster:
-    """``hosts`` is empty where everything runs on this host; ``nodename`` is what this host calls itself.
+    """The hosts; ``hosts`` is empty if everything runs on this host, whose own name is ``nodename``.
 
-    ``interface`` is this host's interface in ``network``, if --host-subnet named one.
+    ``interface`` is this host's interface in ``network``, if --host-subnet was given.
     """
 
     hosts: tuple[str, ...] = ()
@@ -37,18 +37,18 @@ class Cluster:
     network: str = ""
 
     def is_here(self, host: str) -> bool:
-        """Is this another name of this host?"""
+        """Is ``host`` a name of this host?"""
         return host in names_here(self.nodename)
 
 
 def find_cluster(options: LaunchOptions, *, environ: Mapping[str, str], nodename: str) -> Cluster:
-    """Read what names the hosts and check that the instances fit them; raise UsageError."""
+    """Determine the hosts, and check that the instances can be divided among them; raise UsageError."""
     allocation = slurm_allocation.allocation(environ)
-    hosts = _asked(options)
+    hosts = _given_hosts(options)
     source = "--host" if options.host else "--hostfile"
     if not hosts and allocation:
-        hosts, source = tuple(map(Host, allocation.hosts)), "the allocation of Slurm"
-    mistakes = [*_uneven(options, hosts, source), *_crowded(options, hosts, source)]
+        hosts, source = tuple(map(Host, allocation.hosts)), "the Slurm allocation"
+    mistakes = [*_division_mistakes(options, hosts, source), *_slot_mistakes(options, hosts, source)]
     if mistakes:
         raise UsageError(mistakes)
     names = tuple(host.name for host in hosts)
@@ -61,7 +61,7 @@ def find_cluster(options: LaunchOptions, *, environ: Mapping[str, str], nodename
     return Cluster(names, starter, nodename, srun, interface, network)
 
 
-def _asked(options: LaunchOptions) -> tuple[Host, ...]:
+def _given_hosts(options: LaunchOptions) -> tuple[Host, ...]:
     if options.host is not None:
         return from_list(options.host, source=f"--host {options.host}")
     if options.host_file is not None:
@@ -69,7 +69,7 @@ def _asked(options: LaunchOptions) -> tuple[Host, ...]:
     return ()
 
 
-def _uneven(options: LaunchOptions, hosts: tuple[Host, ...], source: str) -> list[str]:
+def _division_mistakes(options: LaunchOptions, hosts: tuple[Host, ...], source: str) -> list[str]:
     count, instances = len(hosts), options.num_instances
     if count < 2 or instances % count == 0:
         return []
@@ -81,11 +81,12 @@ def _uneven(options: LaunchOptions, hosts: tuple[Host, ...], source: str) -> lis
     return [f"--num-instances {instances} over the {count} hosts of {source}: {wrong}; use {fitting}, or other hosts"]
 
 
-def _crowded(options: LaunchOptions, hosts: tuple[Host, ...], source: str) -> list[str]:
+def _slot_mistakes(options: LaunchOptions, hosts: tuple[Host, ...], source: str) -> list[str]:
     share = options.num_instances // max(1, len(hosts))
     return [
-        f"{source}: {host.name} takes {host.slots} instances, but {share} of {options.num_instances} would be its "
-        f"share of {len(hosts)} host{'s' * (len(hosts) > 1)}; name more hosts, or use fewer instances"
+        f"{source}: {host.name} has {host.slots} slot{'s' * (host.slots > 1)}, but would get {share} of "
+        f"{options.num_instances} instances on {len(hosts)} host{'s' * (len(hosts) > 1)}; "
+        "name more hosts, or use fewer instances"
         for host in hosts
         if host.slots is not None and share > host.slots
     ]
@@ -94,17 +95,17 @@ def _crowded(options: LaunchOptions, hosts: tuple[Host, ...], source: str) -> li
 def _starter(
     options: LaunchOptions, names: tuple[str, ...], allocation: slurm_allocation.Allocation | None, nodename: str
 ) -> str:
-    """srun when it was asked for, or when several hosts are all of the allocation."""
+    """What starts the supervisors: srun if requested, or if other hosts of the allocation take part; else mpirun."""
     if options.backend == SLURM:
         if allocation is None:
             raise UsageError(
-                ["--backend slurm: this is no allocation of Slurm (SLURM_JOB_ID is not set); use salloc or sbatch"]
+                ["--backend slurm: there is no Slurm allocation (SLURM_JOB_ID is not set); use salloc or sbatch"]
             )
-        strange = [name for name in names if name not in allocation.hosts]
-        if strange:
+        outside = [name for name in names if name not in allocation.hosts]
+        if outside:
             raise UsageError(
                 [
-                    f"--backend slurm: {', '.join(strange)} does not belong to the allocation "
+                    f"--backend slurm: {', '.join(outside)} does not belong to the allocation "
                     f"({', '.join(allocation.hosts)}); leave out --host, or name some of these"
                 ]
             )
@@ -119,20 +120,22 @@ def _local_names(nodename: str, name: str) -> frozenset[str]:
     """This host's names, and its addresses when ``name`` is one."""
     if not name.replace(".", "").isdigit():
         return names_here(nodename)
-    from poprun_py.site.network import interfaces  # few name hosts by their addresses
+    from poprun_py.site.network import interfaces  # few users name hosts by address
 
     return names_here(nodename) | {one.address for one in interfaces()}
 
 
 def _subnet(options: LaunchOptions) -> tuple[str, str]:
-    """As asked; what Open MPI is told counts too, if it is an interface of this host."""
-    told = tcp_network((*options.mpi_global_args, *options.mpi_local_args))
-    if options.host_subnet is None and told is None:
+    """This host's interface and its network: of --host-subnet, else of Open MPI's options; empty: none."""
+    openmpi_network = tcp_network((*options.mpi_global_args, *options.mpi_local_args))
+    if options.host_subnet is None and openmpi_network is None:
         return "", ""
-    from poprun_py.site.network import interfaces, subnet_named  # few name a subnet
+    from poprun_py.site.network import interfaces, subnet_named  # few users name a subnet
 
     known = interfaces()
-    asked = options.host_subnet or next((one.name for one in known if told in (one.name, one.network)), None)
+    asked = options.host_subnet or next(
+        (one.name for one in known if openmpi_network in (one.name, one.network)), None
+    )
     if asked is None:
         return "", ""
     found = subnet_named(asked, known)

@@ -1,4 +1,4 @@
-"""Machine: what the planner needs to know of the host it runs on, read once."""
+"""Machine: what the planner needs to know of the host that it runs on."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["Machine"]
 
 @dataclass(frozen=True)
 class Machine:
-    """This host as this process sees it; ``cpus`` counts those the process may run on."""
+    """This host as this process sees it; ``cpus`` is the number of CPUs that the process may run on."""
 
     cpus: int = 1
     cwd: str = "/"
@@ -27,7 +27,7 @@ class Machine:
 
     @classmethod
     def here(cls) -> Machine:
-        """This host; raise PoprunError where there is no current folder to run in."""
+        """Inspect this host; raise PoprunError if the current folder does not exist."""
         try:
             cwd = os.getcwd()
         except OSError as error:

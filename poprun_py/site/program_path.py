@@ -1,4 +1,4 @@
-"""Program: what the instances run, found as the user's shell would find it, before anything is started."""
+"""Program path: the file of the program, found as the user's shell would find it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _NOT_FOUND, _NOT_EXECUTABLE = 127, 126  # as shells have it
 
 
 def find_program(name: str, *, environ: Mapping[str, str], cwd: str) -> str:
-    """The file that running ``name`` in ``cwd`` would execute; raise ProgramError when there is none."""
+    """Return the file that running ``name`` in ``cwd`` would execute; raise ProgramError if there is none."""
     if os.sep in name:
         return _executable(name, [os.path.join(cwd, name)], where="no such file")
     path = environ.get("PATH", os.defpath)
@@ -28,14 +28,14 @@ def _executable(name: str, candidates: list[str], *, where: str) -> str:
             return path
     if present:
         raise ProgramError(
-            f"{name} cannot be run: {present[0]} is not executable; {_cure(name)}", exit_code=_NOT_EXECUTABLE
+            f"{name} cannot be run: {present[0]} is not executable; {_remedy(name)}", exit_code=_NOT_EXECUTABLE
         )
     if os.path.isdir(candidates[0]) and os.sep in name:
-        raise ProgramError(f"{name} cannot be run: it is a directory; name a file", exit_code=_NOT_EXECUTABLE)
+        raise ProgramError(f"{name} cannot be run: it is a folder; name a file", exit_code=_NOT_EXECUTABLE)
     raise ProgramError(f"{name} cannot be run: {where}; check its spelling", exit_code=_NOT_FOUND)
 
 
-def _cure(name: str) -> str:
+def _remedy(name: str) -> str:
     if name.endswith(".py"):
         return f"run it as: python {name}"
     return f"make it so: chmod +x {name}"

@@ -1,4 +1,4 @@
-"""Slurm: the allocation that this process runs in, as its environment tells it."""
+"""Slurm allocation: the allocation that this process runs in, as its environment describes it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _HOSTS = ("SLURM_JOB_NODELIST", "SLURM_NODELIST")
 
 @dataclass(frozen=True)
 class Allocation:
-    """The hosts that Slurm has given to a job, and whether srun is at hand to use them."""
+    """The hosts that Slurm has allocated to a job, and whether there is an srun on PATH."""
 
     job: str
     hosts: tuple[str, ...]
@@ -25,7 +25,7 @@ class Allocation:
 
 
 def allocation(environ: Mapping[str, str]) -> Allocation | None:
-    """The allocation around this process, if there is one; raise UsageError where its list cannot be read."""
+    """Return the allocation of this process, if there is one; raise UsageError if its host list is malformed."""
     job, hosts = (next(filter(None, map(environ.get, names)), None) for names in (_JOB, _HOSTS))
     if not job or not hosts:
         return None
@@ -36,7 +36,7 @@ def allocation(environ: Mapping[str, str]) -> Allocation | None:
 
 
 def find_srun(environ: Mapping[str, str]) -> str:
-    """The srun on PATH; raise UsageError."""
+    """Return the srun on PATH; raise UsageError if there is none."""
     found = _srun(environ)
     if found is None:
         raise UsageError(

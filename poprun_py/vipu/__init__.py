@@ -1,1 +1,1 @@
-"""The emulated V-IPU: the partition that a job asks for, and the file in which a user's partitions are kept."""
+"""V-IPU: the emulated partition of a job, and the file in which the partitions of a user are kept."""

@@ -1,1 +1,1 @@
-"""The authenticated connections between the launcher and its supervisors, and the messages sent over them."""
+"""Wire: the authenticated channels between the launcher and its supervisors, and the messages sent over them."""

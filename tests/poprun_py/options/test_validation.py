@@ -30,18 +30,21 @@ def mistakes(line: str, **environ: str) -> tuple[str, ...]:
             "but the largest system has 65536; use at most 32768 replicas",
         ),
         ("--ipus-per-replica 99999999 x", "use at most 65536 IPUs per replica"),
-        ("--process-placement spreadcore --numa-aware yes x", "both say where instances run; give one of them"),
+        (
+            "--process-placement spreadcore --numa-aware yes x",
+            "both set the placement of instances; give one of them",
+        ),
         ("--host a --hosts-file b x", "--host a --hostfile b: both name the hosts"),
-        ("--overwrite-config yes x", "there is nothing to write; add --export-config FILE"),
+        ("--overwrite-config yes x", "there is no file to overwrite; add --export-config FILE"),
         (
             "--instance-mpi-local-args 2:-x --num-instances 2 x",
             "--instance-mpi-local-args 2: there is no such instance",
         ),
-        ("--backend inprocess --num-instances 2 x", "this process can be one instance only"),
+        ("--backend inprocess --num-instances 2 x", "this process can only be one instance"),
         ("--vipu-cluster a --vipu-allocation b x", "--vipu-allocation is given twice, as a and b"),
         ("--backend mpirun x", "auto, mpi, slurm or inprocess is expected, found 'mpirun'"),
         ("--vipu-server-port 65536 x", "a port is a number from 1 to 65535"),
-        ("--mpi-local-args=-x'A x", "a quotation mark has no partner"),
+        ("--mpi-local-args=-x'A x", "a quotation mark is not closed"),
     ],
 )
 def test_a_misfit_is_one_clear_line(line, said):

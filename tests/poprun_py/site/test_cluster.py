@@ -73,9 +73,9 @@ def test_an_allocation_names_the_hosts(slurm):
     [
         ("--host a,b --num-instances 3 x", "3 is not divisible by 2; use --num-instances 2 or 4"),
         ("--host a,b,c x", "there are fewer instances than hosts; use --num-instances 3"),
-        ("--host a:1,b:1 --num-instances 4 x", "a takes 1 instances, but 2 of 4 would be its share of 2 hosts"),
+        ("--host a:1,b:1 --num-instances 4 x", "a has 1 slot, but would get 2 of 4 instances on 2 hosts"),
         ("--host a,b --num-instances 2 --host-subnet nix0 x", "no such interface or subnet; there are .*lo"),
-        ("--backend slurm x", "no allocation of Slurm"),
+        ("--backend slurm x", "there is no Slurm allocation"),
     ],
 )
 def test_what_does_not_fit_is_a_mistake_of_the_command_line(line, said):

