@@ -8,10 +8,9 @@ from ipu_emu.ops.core.op_definition import Registry
 from ipu_emu.ops.data_movement import constant_ops, padding, transpose_concat, trilu, views
 from ipu_emu.ops.elementwise import (
     activations,
-    basic_arithmetic,
+    arithmetic,
     cast,
     comparison,
-    extended_arithmetic,
     fused_elementwise,
     math_functions,
 )
@@ -58,7 +57,7 @@ TABLE = Registry(
         (collective_ops, memory_copy_ops, shard_ops),
         (abort_and_print, call_and_if, loop_and_while, scan, unsupported),
         (constant_ops, padding, transpose_concat, trilu, views),
-        (activations, basic_arithmetic, cast, comparison, extended_arithmetic, fused_elementwise, math_functions),
+        (activations, arithmetic, cast, comparison, fused_elementwise, math_functions),
         (affine_grid, depth_to_space, non_max_suppression, normalize_image, resize),
         (dynamic_slicing, gather_scatter, grouped_gather_scatter, one_hot, sequence_slice, slicing, tfidf_vectorizer),
         (ctc_decoding, ctc_loss, onnx_losses, popart_losses),

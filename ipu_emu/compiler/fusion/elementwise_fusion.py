@@ -17,7 +17,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ipu_emu.graph import Graph, Op, Tensor
-from ipu_emu.ops.elementwise.fused_formulas import FORMULAS, FormulaBuilder
+from ipu_emu.ops import TABLE
+from ipu_emu.ops.core.formulas import FormulaBuilder
 from ipu_emu.program.storage_order import batch_innermost
 
 __all__ = ["fuse"]
@@ -76,7 +77,7 @@ class _Fusion:
 
     def is_fusable(self, op: Op) -> bool:
         """Say whether ``op`` has a formula, floats, and operands that are whole, one number, or one per column."""
-        if (op.domain, op.type) not in FORMULAS or len(op.outputs) != 1 or "axis" in op.attributes:
+        if TABLE[op].formula is None or len(op.outputs) != 1 or "axis" in op.attributes:
             return False
         tensors = [self.graph.tensor(id) for id in (*op.inputs, *op.outputs) if id]
         if len(tensors) != len(op.inputs) + 1 or not all(t.dtype.name in ("FLOAT", "FLOAT16") for t in tensors):
@@ -149,7 +150,9 @@ class _Fusion:
         body = FormulaBuilder()
         values = {id: body("load", index) for index, id in enumerate(inputs)}
         for _, op in group.ops:
-            value = FORMULAS[op.domain, op.type](body, op.attributes, [values[id] for id in op.inputs])
+            formula = TABLE[op].formula
+            assert formula is not None
+            value = formula(body, op.attributes, [values[id] for id in op.inputs])
             if op.outputs[0] in self.halves:
                 value = body("half", value)
             values[op.outputs[0]] = value

@@ -11,12 +11,15 @@ from numpy.typing import NDArray
 
 from ipu_emu.errors import InternalError
 from ipu_emu.ops.core.call_chain import call_chain
+from ipu_emu.ops.core.formulas import Formula
+from ipu_emu.ops.core.numpy_functions import apply
 from ipu_emu.ops.core.op_definition import BoundOp, Call, Kernel
 
 __all__ = [
     "allocating_kernel",
     "copies_in_place",
     "flat",
+    "formula_kernel",
     "in_float32",
     "scalar",
     "storage",
@@ -47,6 +50,11 @@ def allocating_kernel(function: Callable[..., Any]) -> Kernel:
         return run
 
     return kernel
+
+
+def formula_kernel(formula: Formula) -> Kernel:
+    """A kernel that evaluates ``formula`` with numpy."""
+    return allocating_kernel(lambda node, *inputs: formula(apply, node.op.attributes, inputs))
 
 
 def with_contiguous_operands(kernel: Kernel) -> Kernel:

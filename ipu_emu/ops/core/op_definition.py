@@ -12,6 +12,7 @@ from ipu_emu.errors import EmulatorError, InternalError
 from ipu_emu.graph import Graph, Op
 from ipu_emu.ops.core.adjoint import GradRule
 from ipu_emu.ops.core.cost import CostRule
+from ipu_emu.ops.core.formulas import Formula
 from ipu_emu.ops.core.node import Node, OutputTypes
 
 __all__ = [
@@ -100,6 +101,7 @@ class OpDef:
     expand            the ops that replace this one when the graph is compiled
     folded_outputs    the outputs, where they can be computed when the graph is built although the op has no
                       kernel; else None
+    formula           the op for each element, as a fused kernel computes it; without one it is never fused
     random            depends on the seed of its replica, so that it is not folded even if its inputs are constant
     """
 
@@ -121,6 +123,7 @@ class OpDef:
     expand: Expand | None = None
     folded_outputs: Callable[[Node], Sequence[NDArray[Any]] | None] | None = None
     random: bool = False
+    formula: Formula | None = None
 
     @property
     def key(self) -> tuple[str, str]:

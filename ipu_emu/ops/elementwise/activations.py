@@ -1,228 +1,295 @@
-"""Activations: element-wise functions with a slope that is written beside them.
+"""Activations: each defined once, by the formulas of its value and of its gradient.
 
-A row is (type, value of x, slope at x, operations); both are given the node for its attributes. The gradient of
-``T`` is the internal op ``TGrad(g, x) = g * slope(x)``.
+A formula makes both the numpy kernel of an op and its part of a fused kernel. The gradient of ``T`` is the internal
+op ``TGrad(g, x)``, or ``GraphcoreTGrad`` in the domain of aiGraphcore. Relu, Sigmoid and PRelu have kernels of their
+own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from gcl.kernels.jit import jit
 from ipu_emu.graph.op import GRAPHCORE
 from ipu_emu.ops.core.adjoint import Adjoint, Value
+from ipu_emu.ops.core.call_chain import call_chain
 from ipu_emu.ops.core.cost import per_element
-from ipu_emu.ops.core.kernel_helpers import allocating_kernel
-from ipu_emu.ops.core.node import Node
-from ipu_emu.ops.core.op_definition import OpDef
+from ipu_emu.ops.core.formulas import Formula, Term, named
+from ipu_emu.ops.core.kernel_helpers import flat, formula_kernel, scalar
+from ipu_emu.ops.core.node import Node, OutputTypes
+from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef
 from ipu_emu.ops.core.shape_rules import same
-from ipu_emu.ops.elementwise.math_functions import error_function
 
-__all__ = ["OPS"]
+__all__ = ["ACTIVATIONS", "OPS", "Activation"]
 
-#: An array; numpy's stubs call most results Any.
-_Array = Any
-_Formula = Callable[[Node, _Array], _Array]
-
-#: sqrt(2 / pi) and the factor of the cube in the tanh form of GELU.
-_GELU_SCALE, _GELU_CUBE = np.float32(0.7978845608028654), np.float32(0.044715)
 #: alpha and gamma of SELU.
-_SELU = (1.67326319217681884765625, 1.05070102214813232421875)
-_ROOT_HALF, _BELL = np.float32(0.7071067811865476), np.float32(0.3989422804014327)
+_SELU = {"alpha": 1.67326319217681884765625, "gamma": 1.05070102214813232421875}
 
 
-def _number(node: Node, name: str, default: float) -> np.float32:
-    return np.float32(node.attribute(name, default))
+@dataclass(frozen=True)
+class Activation:
+    """``value`` of x and ``gradient`` of (g, x), g being the gradient of the result; operations per element."""
 
+    value: Formula
+    gradient: Formula
+    operations: int
 
-def _sigmoid(x: _Array) -> _Array:
-    """1 / (1 + exp(-x)) without overflow."""
-    small = np.exp(-np.abs(x))
-    return np.where(x >= 0, np.float32(1), small) / (1 + small)
 
-
-def _softplus(x: _Array) -> _Array:
-    return np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x)))
-
-
-def _erf(x: _Array) -> _Array:
-    out = np.empty(x.size, np.float32)
-    error_function(np.ascontiguousarray(x, np.float32).reshape(-1), out)
-    return out.reshape(x.shape)
-
-
-def _gelu_tanh(node: Node, x: _Array) -> _Array:
-    return np.float32(0.5) * x * (1 + np.tanh(_GELU_SCALE * (x + _GELU_CUBE * x * x * x)))
-
-
-def _gelu_tanh_slope(node: Node, x: _Array) -> _Array:
-    t = np.tanh(_GELU_SCALE * (x + _GELU_CUBE * x * x * x))
-    return np.float32(0.5) * (1 + t + x * (1 - t * t) * _GELU_SCALE * (1 + 3 * _GELU_CUBE * x * x))
-
-
-def _gelu_erf(node: Node, x: _Array) -> _Array:
-    return np.float32(0.5) * x * (1 + _erf(x * _ROOT_HALF))
-
-
-def _gelu_erf_slope(node: Node, x: _Array) -> _Array:
-    return np.float32(0.5) * (1 + _erf(x * _ROOT_HALF)) + x * _BELL * np.exp(np.float32(-0.5) * x * x)
-
-
-def _gelu(node: Node, x: _Array) -> _Array:
-    return (_gelu_tanh if node.attribute("approximate", "none") == "tanh" else _gelu_erf)(node, x)
-
-
-def _gelu_slope(node: Node, x: _Array) -> _Array:
-    return (_gelu_tanh_slope if node.attribute("approximate", "none") == "tanh" else _gelu_erf_slope)(node, x)
-
-
-def _elu(x: _Array, alpha: np.float32) -> _Array:
-    return np.where(x > 0, x, alpha * np.expm1(np.minimum(x, 0)))
-
-
-def _elu_slope(x: _Array, alpha: np.float32) -> _Array:
-    return np.where(x > 0, np.float32(1), alpha * np.exp(np.minimum(x, 0)))
-
-
-def _selu(node: Node, x: _Array) -> _Array:
-    return _number(node, "gamma", _SELU[1]) * _elu(x, _number(node, "alpha", _SELU[0]))
-
-
-def _selu_slope(node: Node, x: _Array) -> _Array:
-    gamma, alpha = _number(node, "gamma", _SELU[1]), _number(node, "alpha", _SELU[0])
-    return gamma * _elu_slope(x, alpha)
-
-
-def _celu(node: Node, x: _Array) -> _Array:
-    alpha = _number(node, "alpha", 1.0)
-    return np.maximum(x, 0) + alpha * np.expm1(np.minimum(x, 0) / alpha)
-
-
-def _celu_slope(node: Node, x: _Array) -> _Array:
-    return np.exp(np.minimum(x, 0) / _number(node, "alpha", 1.0))
-
-
-def _hard_sigmoid(node: Node, x: _Array) -> _Array:
-    return np.clip(_number(node, "alpha", 0.2) * x + _number(node, "beta", 0.5), 0, 1)
-
-
-def _hard_sigmoid_slope(node: Node, x: _Array) -> _Array:
-    alpha = _number(node, "alpha", 0.2)
-    line = alpha * x + _number(node, "beta", 0.5)
-    return np.where((line > 0) & (line < 1), alpha, np.float32(0))
-
-
-def _leaky(node: Node, x: _Array) -> _Array:
-    return np.where(x < 0, _number(node, "alpha", 0.01) * x, x)
-
-
-def _leaky_slope(node: Node, x: _Array) -> _Array:
-    return np.where(x < 0, _number(node, "alpha", 0.01), np.float32(1))
-
-
-def _threshold(node: Node, x: _Array) -> _Array:
-    return np.where(x > _number(node, "alpha", 1.0), x, np.float32(0))
-
-
-def _threshold_slope(node: Node, x: _Array) -> _Array:
-    return (x > _number(node, "alpha", 1.0)).astype(np.float32)
-
-
-def _shrink(node: Node, x: _Array) -> _Array:
-    limit, bias = node.attribute("lambd", 0.5), node.attribute("bias", 0.0)
-    return np.where(x > limit, x - bias, np.where(x < -limit, x + bias, 0))
-
-
-def _shrink_slope(node: Node, x: _Array) -> _Array:
-    return (np.abs(x) > node.attribute("lambd", 0.5)).astype(np.float32)
-
-
-def _softsign(node: Node, x: _Array) -> _Array:
-    return x / (1 + np.abs(x))
-
-
-def _softsign_slope(node: Node, x: _Array) -> _Array:
-    return 1 / np.square(1 + np.abs(x))
-
-
-def _mish(node: Node, x: _Array) -> _Array:
-    return x * np.tanh(_softplus(x))
-
-
-def _mish_slope(node: Node, x: _Array) -> _Array:
-    t = np.tanh(_softplus(x))
-    return t + x * (1 - t * t) * _sigmoid(x)
-
-
-def _swish(node: Node, x: _Array) -> _Array:
-    return x * _sigmoid(_number(node, "alpha", 1.0) * x)
-
-
-def _swish_slope(node: Node, x: _Array) -> _Array:
-    alpha = _number(node, "alpha", 1.0)
-    s = _sigmoid(alpha * x)
-    return s + alpha * x * s * (1 - s)
-
-
-def _hard_swish(node: Node, x: _Array) -> _Array:
-    return x * np.clip(x / np.float32(6) + np.float32(0.5), 0, 1)
-
-
-def _hard_swish_slope(node: Node, x: _Array) -> _Array:
-    return np.where(x <= -3, np.float32(0), np.where(x >= 3, np.float32(1), (2 * x + 3) / np.float32(6)))
-
-
-def _activation(type: str, value: _Formula, slope: _Formula, operations: int, domain: str = "") -> list[OpDef]:
+def _elu(x: Term, alpha: float) -> Term:
+    return x.if_positive(x, x.of("negative_part").of("expm1") * alpha)
+
+
+def _elu_slope(x: Term, alpha: float) -> Term:
+    return x.if_positive(1.0, x.of("negative_part").of("exp_falling") * alpha)
+
+
+def _celu(x: Term, alpha: float) -> Term:
+    return x.of("relu") + (x.of("negative_part") / alpha).of("expm1") * alpha
+
+
+def _hard_sigmoid_gradient(g: Term, x: Term, alpha: float, beta: float) -> Term:
+    line = x * alpha + beta
+    return (g * alpha).where_positive(line).where_positive(-line + 1.0)
+
+
+def _hard_swish_slope(x: Term) -> Term:
+    return (-x + 3.0).if_positive((x * 2.0 + 3.0) / 6.0, 1.0).where_positive(x + 3.0)
+
+
+def _shrink(x: Term, limit: float, bias: float) -> Term:
+    return (x - limit).if_positive(x - bias, (x + bias).where_positive(-x - limit))
+
+
+def _swish_slope(x: Term, alpha: float) -> Term:
+    s = (x * alpha).of("sigmoid")
+    return s + x * alpha * s * (-s + 1.0)
+
+
+def _mish_slope(x: Term) -> Term:
+    t = x.of("softplus").of("tanh")
+    return t + x * (-(t * t) + 1.0) * x.of("sigmoid")
+
+
+def _softsign_gradient(g: Term, x: Term) -> Term:
+    return g / ((x.of("abs") + 1.0) * (x.of("abs") + 1.0))
+
+
+def _gelu(x: Term, approximate: str) -> Term:
+    return x.of("gelu_tanh" if approximate == "tanh" else "gelu_erf")
+
+
+def _gelu_gradient(g: Term, x: Term, approximate: str) -> Term:
+    return g * x.of("gelu_tanh_slope" if approximate == "tanh" else "gelu_erf_slope")
+
+
+_SWISH = Activation(
+    Formula(lambda x, a: x * (x * a).of("sigmoid"), alpha=1.0),
+    Formula(lambda g, x, a: g * _swish_slope(x, a), alpha=1.0),
+    12,
+)
+
+#: By domain and type.
+ACTIVATIONS = {
+    ("", "LeakyRelu"): Activation(
+        Formula(lambda x, a: (-x).if_positive(x * a, x), alpha=0.01),
+        Formula(lambda g, x, a: g * (-x).if_positive(a, 1.0), alpha=0.01),
+        2,
+    ),
+    ("", "ThresholdedRelu"): Activation(
+        Formula(lambda x, a: x.where_positive(x - a), alpha=1.0),
+        Formula(lambda g, x, a: g.where_positive(x - a), alpha=1.0),
+        1,
+    ),
+    ("", "Elu"): Activation(
+        Formula(_elu, alpha=1.0),
+        Formula(lambda g, x, a: g * _elu_slope(x, a), alpha=1.0),
+        10,
+    ),
+    ("", "Selu"): Activation(
+        Formula(lambda x, a, c: _elu(x, a) * c, **_SELU),
+        Formula(lambda g, x, a, c: g * (_elu_slope(x, a) * c), **_SELU),
+        11,
+    ),
+    ("", "Celu"): Activation(
+        Formula(_celu, alpha=1.0),
+        Formula(lambda g, x, a: g * (x.of("negative_part") / a).of("exp"), alpha=1.0),
+        12,
+    ),
+    ("", "HardSigmoid"): Activation(
+        Formula(lambda x, a, b: (x * a + b).of("clip_to_unit"), alpha=0.2, beta=0.5),
+        Formula(_hard_sigmoid_gradient, alpha=0.2, beta=0.5),
+        4,
+    ),
+    ("", "HardSwish"): Activation(
+        Formula(lambda x: x * (x / 6.0 + 0.5).of("clip_to_unit")),
+        Formula(lambda g, x: g * _hard_swish_slope(x)),
+        5,
+    ),
+    ("", "Shrink"): Activation(
+        Formula(_shrink, lambd=0.5, bias=0.0),
+        Formula(lambda g, x, limit: g.where_positive(x.of("abs") - limit), lambd=0.5),
+        3,
+    ),
+    ("", "Softsign"): Activation(
+        Formula(lambda x: x / (x.of("abs") + 1.0)),
+        Formula(_softsign_gradient),
+        3,
+    ),
+    ("", "Softplus"): Activation(
+        named("softplus"),
+        Formula(lambda g, x: g * x.of("sigmoid")),
+        20,
+    ),
+    ("", "Mish"): Activation(
+        Formula(lambda x: x * x.of("softplus").of("tanh")),
+        Formula(lambda g, x: g * _mish_slope(x)),
+        35,
+    ),
+    ("", "Swish"): _SWISH,
+    (GRAPHCORE, "Swish"): _SWISH,
+    ("", "Gelu"): Activation(
+        Formula(_gelu, approximate="none"),
+        Formula(_gelu_gradient, approximate="none"),
+        20,
+    ),
+    (GRAPHCORE, "Gelu"): Activation(
+        named("gelu_tanh"),
+        Formula(lambda g, x: g * x.of("gelu_tanh_slope")),
+        18,
+    ),
+    (GRAPHCORE, "GeluErf"): Activation(
+        named("gelu_erf"),
+        Formula(lambda g, x: g * x.of("gelu_erf_slope")),
+        20,
+    ),
+}
+
+
+def _entries(domain: str, type: str, activation: Activation) -> list[OpDef]:
+    """The op, and the op of its gradient."""
     internal = f"{'Graphcore' if domain else ''}{type}Grad"
 
     def rule(d: Adjoint) -> Value:
         return d.g.op(internal, d.x, **d.node.op.attributes)
 
-    def grad(node: Node, g: _Array, x: _Array) -> _Array:
-        return g * slope(node, x)
+    def entry(type: str, inputs: int, formula: Formula, grad: Any, domain: str) -> OpDef:
+        cost, kernel = per_element(activation.operations), formula_kernel(formula)
+        bounds = (inputs, inputs)
+        return OpDef(type, bounds, same, kernel, cost, grad, elementwise=True, domain=domain, formula=formula)
 
-    cost = per_element(operations)
+    return [entry(type, 1, activation.value, rule, domain), entry(internal, 2, activation.gradient, None, "")]
+
+
+# Relu and Sigmoid, whose kernels allocate nothing
+
+
+@jit
+def relu(x: NDArray[Any], out: NDArray[Any]) -> None:
+    """out = x, or 0 where x is below it (both [n]); NaN stays NaN."""
+    zero = x.dtype.type(0)
+    for i in range(out.size):
+        out[i] = zero if x[i] < 0 else x[i]
+
+
+def _relu(bound: BoundOp) -> Call:
+    return partial(relu, *flat(bound.input(0), bound.outputs[0]))
+
+
+@jit
+def relu_grad(g: NDArray[Any], y: NDArray[Any], out: NDArray[Any]) -> None:
+    """Pass ``g`` where the forward result was above zero (all [n], float32)."""
+    for i in range(out.size):
+        out[i] = g[i] if y[i] > 0 else np.float32(0)
+
+
+def _relu_grad(bound: BoundOp) -> Call:
+    return partial(relu_grad, *flat(bound.input(0), bound.input(1), bound.outputs[0]))
+
+
+def _sigmoid(bound: BoundOp) -> Call:
+    y, one = bound.outputs[0], scalar(1)
+    return call_chain(
+        partial(np.negative, bound.input(0), y),
+        partial(np.exp, y, y),
+        partial(np.add, y, one, y),
+        partial(np.divide, one, y, y),
+    )
+
+
+# PRelu
+
+
+def _slope_shape(node: Node) -> tuple[int, ...]:
+    """Shape of the slope as it broadcasts; opset 6 has one for each channel."""
+    x, slope = node.input(0), node.input(1)
+    if node.op.version < 7 and slope.rank == 1 and x.rank > 1 and slope.nelms == x.shape[1]:
+        return (*slope.shape, *(1 for _ in x.shape[2:]))
+    return slope.shape
+
+
+def _prelu_shape(node: Node) -> OutputTypes:
+    x = node.input(0)
+    try:
+        fits = np.broadcast_shapes(x.shape, _slope_shape(node)) == x.shape
+    except ValueError:
+        fits = False
+    if not fits:
+        raise node.fail(f"the slope {node.input(1)} does not broadcast to {x}")
+    return same(node)
+
+
+def _prelu(bound: BoundOp) -> Call:
+    x, slope, y = bound.input(0), bound.input(1).reshape(_slope_shape(bound.node)), bound.outputs[0]
+    above = bound.scratch[0].view(bool)[: x.size].reshape(x.shape)
+    return call_chain(
+        partial(np.multiply, x, slope, y),
+        partial(np.greater_equal, x, 0, above),
+        partial(np.copyto, y, x, where=above),
+    )
+
+
+def _byte_per_element(node: Node) -> list[int]:
+    return [-(-node.input(0).nelms // 4)]
+
+
+def _prelu_grad(d: Adjoint) -> Sequence[Value | None]:
+    x, slope, zero = d.x, d.input(1).shaped(_slope_shape(d.node)), d.x.like(0.0)
+    below = x.op("Less", zero)
     return [
-        OpDef(type, (1, 1), same, allocating_kernel(value), cost, rule, elementwise=True, domain=domain),
-        OpDef(internal, (2, 2), same, allocating_kernel(grad), cost, elementwise=True),
+        below.op("Where", d.g * slope, d.g),
+        below.op("Where", d.g * x, zero).summed_to(slope.tensor.shape).shaped(d.input(1).tensor.shape),
     ]
 
 
-def _softplus_value(node: Node, x: _Array) -> _Array:
-    return _softplus(x)
-
-
-def _softplus_slope(node: Node, x: _Array) -> _Array:
-    return _sigmoid(x)
-
-
-def _elu_value(node: Node, x: _Array) -> _Array:
-    return _elu(x, _number(node, "alpha", 1.0))
-
-
-def _elu_derivative(node: Node, x: _Array) -> _Array:
-    return _elu_slope(x, _number(node, "alpha", 1.0))
-
-
-_ROWS: list[tuple[str, _Formula, _Formula, int, str]] = [
-    ("Softplus", _softplus_value, _softplus_slope, 20, ""),
-    ("Softsign", _softsign, _softsign_slope, 3, ""),
-    ("LeakyRelu", _leaky, _leaky_slope, 2, ""),
-    ("Elu", _elu_value, _elu_derivative, 10, ""),
-    ("Selu", _selu, _selu_slope, 11, ""),
-    ("Celu", _celu, _celu_slope, 12, ""),
-    ("HardSigmoid", _hard_sigmoid, _hard_sigmoid_slope, 4, ""),
-    ("HardSwish", _hard_swish, _hard_swish_slope, 5, ""),
-    ("ThresholdedRelu", _threshold, _threshold_slope, 1, ""),
-    ("Shrink", _shrink, _shrink_slope, 3, ""),
-    ("Mish", _mish, _mish_slope, 35, ""),
-    ("Swish", _swish, _swish_slope, 12, ""),
-    ("Swish", _swish, _swish_slope, 12, GRAPHCORE),
-    ("Gelu", _gelu, _gelu_slope, 20, ""),
-    ("Gelu", _gelu_tanh, _gelu_tanh_slope, 18, GRAPHCORE),
-    ("GeluErf", _gelu_erf, _gelu_erf_slope, 20, GRAPHCORE),
+OPS = [
+    OpDef(
+        "Relu",
+        (1, 1),
+        same,
+        _relu,
+        per_element(1),
+        lambda d: d.g.op("ReluGrad", d.y),
+        elementwise=True,
+        formula=named("relu"),
+    ),
+    # ReluGrad(g, y): where y > 0 there was no clipping.
+    OpDef("ReluGrad", (2, 2), same, _relu_grad, per_element(1), elementwise=True, formula=named("pass")),
+    OpDef(
+        "Sigmoid",
+        (1, 1),
+        same,
+        _sigmoid,
+        per_element(10),
+        lambda d: d.g * (d.y * (1 - d.y)),
+        elementwise=True,
+        formula=named("sigmoid"),
+    ),
+    OpDef("PRelu", (2, 2), _prelu_shape, _prelu, per_element(2), _prelu_grad, _byte_per_element, elementwise=True),
+    *(entry for (domain, type), activation in ACTIVATIONS.items() for entry in _entries(domain, type, activation)),
 ]
-
-OPS = [entry for row in _ROWS for entry in _activation(*row)]

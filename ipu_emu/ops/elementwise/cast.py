@@ -9,6 +9,7 @@ import numpy as np
 from ipu_emu.graph.dtype import dtype_numbered
 from ipu_emu.ops.core.adjoint import Adjoint, Value
 from ipu_emu.ops.core.cost import copy_cost
+from ipu_emu.ops.core.formulas import Formula
 from ipu_emu.ops.core.node import Node, OutputTypes
 from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef
 
@@ -32,6 +33,6 @@ def _copy(bound: BoundOp) -> Call:
 
 
 OPS = [
-    OpDef("Cast", (1, 1), _cast_shape, _copy, copy_cost, _cast_grad),
+    OpDef("Cast", (1, 1), _cast_shape, _copy, copy_cost, _cast_grad, formula=Formula(lambda x: x)),
     OpDef("CastLike", (2, 2), _cast_like, _copy, copy_cost, lambda d: [_cast_grad(d)]),
 ]

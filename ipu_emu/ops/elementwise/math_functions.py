@@ -4,27 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from math import erf, pi, sqrt
+from math import pi, sqrt
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gcl.kernels.jit import jit
 from ipu_emu.graph.dtype import BOOL
 from ipu_emu.graph.op import GRAPHCORE
 from ipu_emu.ops.core.adjoint import Adjoint, GradRule, Value
 from ipu_emu.ops.core.cost import per_element
+from ipu_emu.ops.core.formulas import Formula, named
 from ipu_emu.ops.core.kernel_helpers import allocating_kernel, flat, ufunc
 from ipu_emu.ops.core.node import Node, OutputTypes
+from ipu_emu.ops.core.numpy_functions import error_function
 from ipu_emu.ops.core.op_definition import BoundOp, Call, Kernel, OpDef
 from ipu_emu.ops.core.shape_rules import same
 
 __all__ = ["OPS"]
 
 
-def _function(type: str, kernel: Kernel, grad: GradRule | None, flops: int, domain: str = "") -> OpDef:
-    return OpDef(type, (1, 1), same, kernel, per_element(flops), grad, elementwise=True, domain=domain)
+def _function(
+    type: str, kernel: Kernel, grad: GradRule | None, flops: int, domain: str = "", formula: Formula | None = None
+) -> OpDef:
+    cost = per_element(flops)
+    return OpDef(type, (1, 1), same, kernel, cost, grad, elementwise=True, domain=domain, formula=formula)
 
 
 def _step(type: str, function: Callable[..., Any], domain: str = "") -> OpDef:
@@ -37,13 +41,6 @@ def _test(type: str, kernel: Kernel) -> OpDef:
         return [(BOOL, node.input(0).shape)]
 
     return OpDef(type, (1, 1), shape, kernel, per_element(1), elementwise=True)
-
-
-@jit
-def error_function(x: NDArray[Any], out: NDArray[Any]) -> None:
-    """out = erf(x), both [n]."""
-    for i in range(out.size):
-        out[i] = erf(x[i])
 
 
 def _erf(bound: BoundOp) -> Call:
@@ -65,7 +62,11 @@ def _is_inf(node: Node, x: NDArray[Any]) -> NDArray[Any]:
 
 
 OPS = [
-    _function("Abs", ufunc(np.absolute), lambda d: d.g * d.x.op("Sign"), 1),
+    _function("Exp", ufunc(np.exp), lambda d: d.g * d.y, 8, formula=named("exp")),
+    _function("Log", ufunc(np.log), lambda d: d.g / d.x, 8),
+    _function("Sqrt", ufunc(np.sqrt), lambda d: d.g / (d.y * 2.0), 4, formula=named("sqrt")),
+    _function("Tanh", ufunc(np.tanh), lambda d: d.g * (1 - d.y * d.y), 10, formula=named("tanh")),
+    _function("Abs", ufunc(np.absolute), lambda d: d.g * d.x.op("Sign"), 1, formula=named("abs")),
     _function("Reciprocal", ufunc(np.reciprocal), lambda d: -(d.g * d.y * d.y), 1),
     _function("Sin", ufunc(np.sin), lambda d: d.g * d.x.op("Cos"), 10),
     _function("Cos", ufunc(np.cos), lambda d: -(d.g * d.x.op("Sin")), 10),

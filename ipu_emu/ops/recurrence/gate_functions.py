@@ -8,10 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from ipu_emu.ops.core.formulas import Formula, Term, named
+from ipu_emu.ops.core.numpy_functions import apply
+from ipu_emu.ops.elementwise.activations import ACTIVATIONS
+
 __all__ = ["FUNCTIONS", "GateFunction", "gate_functions"]
 
 _Array = Any
-_Function = Callable[[_Array, float, float], _Array]
 
 
 @dataclass(frozen=True)
@@ -22,59 +25,52 @@ class GateFunction:
     slope: Callable[[_Array], _Array]
 
 
-def _sigmoid(x: _Array, a: float, b: float) -> _Array:
-    return 1 / (1 + np.exp(-x))
+def _sigmoid(x: Term) -> Term:
+    """exp may overflow: 1 / infinity is 0. Half as many calls as without overflow."""
+    return x.like(1.0) / ((-x).of("exp") + 1.0)
 
 
-def _where(test: _Array, yes: Any, no: Any) -> _Array:
-    return np.where(test, yes, no)
+def _activation(type: str) -> Formula:
+    return ACTIVATIONS["", type].value
 
 
-#: ONNX's name in lower case: (value, slope in terms of the value, alpha, beta); None where it takes no such number.
+#: ONNX's name in lower case: (formula of the value, slope in terms of the value and of the formula's parameters).
 #: All of them rise, so that the value tells on which side of a bend it lies.
-FUNCTIONS: dict[str, tuple[_Function, _Function, float | None, float | None]] = {
-    "sigmoid": (_sigmoid, lambda y, a, b: y * (1 - y), None, None),
-    "tanh": (lambda x, a, b: np.tanh(x), lambda y, a, b: 1 - y * y, None, None),
-    "relu": (lambda x, a, b: np.maximum(x, 0), lambda y, a, b: _where(y > 0, 1, 0), None, None),
-    "affine": (lambda x, a, b: a * x + b, lambda y, a, b: a, 1.0, 0.0),
-    "leakyrelu": (lambda x, a, b: _where(x >= 0, x, a * x), lambda y, a, b: _where(y >= 0, 1, a), 0.01, None),
-    "thresholdedrelu": (lambda x, a, b: _where(x > a, x, 0), lambda y, a, b: _where(y > 0, 1, 0), 1.0, None),
-    "scaledtanh": (lambda x, a, b: a * np.tanh(b * x), lambda y, a, b: b * (a - y * y / a), 1.0, 1.0),
-    "hardsigmoid": (
-        lambda x, a, b: np.clip(a * x + b, 0, 1),
-        lambda y, a, b: _where((y > 0) & (y < 1), a, 0),
-        0.2,
-        0.5,
+FUNCTIONS: dict[str, tuple[Formula, Callable[..., _Array]]] = {
+    "sigmoid": (Formula(_sigmoid), lambda y: y * (1 - y)),
+    "tanh": (named("tanh"), lambda y: 1 - y * y),
+    "relu": (named("relu"), lambda y: np.where(y > 0, 1, 0)),
+    "affine": (Formula(lambda x, a, b: x * a + b, alpha=1.0, beta=0.0), lambda y, a, b: a),
+    "leakyrelu": (_activation("LeakyRelu"), lambda y, a: np.where(y >= 0, 1, a)),
+    "thresholdedrelu": (_activation("ThresholdedRelu"), lambda y, a: np.where(y > 0, 1, 0)),
+    "scaledtanh": (
+        Formula(lambda x, a, b: (x * b).of("tanh") * a, alpha=1.0, beta=1.0),
+        lambda y, a, b: b * (a - y * y / a),
     ),
-    "elu": (
-        lambda x, a, b: _where(x >= 0, x, a * np.expm1(np.minimum(x, 0))),
-        lambda y, a, b: _where(y >= 0, 1, y + a),
-        1.0,
-        None,
-    ),
-    "softsign": (lambda x, a, b: x / (1 + np.abs(x)), lambda y, a, b: (1 - np.abs(y)) ** 2, None, None),
-    "softplus": (lambda x, a, b: np.logaddexp(x, 0), lambda y, a, b: -np.expm1(-y), None, None),
+    "hardsigmoid": (_activation("HardSigmoid"), lambda y, a, b: np.where((y > 0) & (y < 1), a, 0)),
+    "elu": (_activation("Elu"), lambda y, a: np.where(y >= 0, 1, y + a)),
+    "softsign": (_activation("Softsign"), lambda y: (1 - np.abs(y)) ** 2),
+    "softplus": (Formula(lambda x: x.of("log_add_exp", 0)), lambda y: -np.expm1(-y)),
 }
 
 
 def gate_functions(
     names: Sequence[str], alphas: Sequence[float], betas: Sequence[float], clip: float
 ) -> list[GateFunction]:
-    """The functions of these names; each that takes an alpha or a beta takes the next one, or its default.
+    """The functions of these names; each that has an alpha or a beta takes the next one, or its default.
 
-    What is beyond ``clip`` counts as ``clip`` (0: all of it counts).
+    What is beyond ``clip`` counts as ``clip`` (0: no limit).
     """
-    left_a, left_b, made = list(alphas), list(betas), []
+    left, functions = {"alpha": list(alphas), "beta": list(betas)}, []
     for name in names:
-        value, slope, alpha, beta = FUNCTIONS[name]
-        a = 0.0 if alpha is None else left_a.pop(0) if left_a else alpha
-        b = 0.0 if beta is None else left_b.pop(0) if left_b else beta
-        made.append(_clipped(_with(value, slope, a, b), clip))
-    return made
+        formula, slope = FUNCTIONS[name]
+        numbers = [left[key].pop(0) if left[key] else default for key, default in formula.parameters.items()]
+        functions.append(_clipped(_with(formula, slope, numbers), clip))
+    return functions
 
 
-def _with(value: _Function, slope: _Function, a: float, b: float) -> GateFunction:
-    return GateFunction(lambda x: value(x, a, b), lambda y: slope(y, a, b))
+def _with(formula: Formula, slope: Callable[..., _Array], numbers: Sequence[Any]) -> GateFunction:
+    return GateFunction(lambda x: formula.apply(apply, [x], numbers), lambda y: slope(y, *numbers))
 
 
 def _clipped(function: GateFunction, clip: float) -> GateFunction:

@@ -59,10 +59,10 @@ def _names(node: Node, directions: int) -> list[list[str]]:
     return [names[i * len(defaults) : (i + 1) * len(defaults)] for i in range(directions)]
 
 
-def _numbers(node: Node, which: int, direction: int, names: list[list[str]]) -> list[float]:
-    """The alphas (2) or betas (3) of one direction: those before it come first."""
-    given = list(node.attribute("activation_alpha" if which == 2 else "activation_beta", []))
-    taken = sum(FUNCTIONS[name][which] is not None for row in names[:direction] for name in row)
+def _numbers(node: Node, parameter: str, direction: int, names: list[list[str]]) -> list[float]:
+    """The values of ``parameter`` (alpha or beta) for one direction: those before it come first."""
+    given = list(node.attribute(f"activation_{parameter}", []))
+    taken = sum(parameter in FUNCTIONS[name][0].parameters for row in names[:direction] for name in row)
     return given[taken:]
 
 
@@ -108,8 +108,8 @@ class _Direction:
             "cell": node.op.type,
             "reverse": int(self.direction == 1 or node.attribute("direction", "forward") == "reverse"),
             "activations": names[self.direction],
-            "activation_alpha": _numbers(node, 2, self.direction, names),
-            "activation_beta": _numbers(node, 3, self.direction, names),
+            "activation_alpha": _numbers(node, "alpha", self.direction, names),
+            "activation_beta": _numbers(node, "beta", self.direction, names),
         }
         operands = (products, self.part(_R), self.part(_B, self.wide, 2 * self.wide), *states, lengths, peepholes)
         y = self.rewrite.op("Recurrence", *operands, outputs=1 + self.cell.states, **attributes)

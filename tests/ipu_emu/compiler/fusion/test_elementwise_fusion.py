@@ -9,7 +9,7 @@ import pytest
 
 from ipu_emu import popart
 from ipu_emu.compiler.lowering import step_program
-from ipu_emu.ops.elementwise.fused_formulas import ACTIVATIONS
+from ipu_emu.ops.elementwise.activations import ACTIVATIONS
 from ipu_emu.program.instructions import Compute, leaves
 from tests.ipu_emu.helpers.sessions import device, options
 
@@ -101,7 +101,11 @@ def test_a_training_step_with_fused_gradients_is_that_of_numpy() -> None:
 SPECIAL = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 3e-8, -3e-8, 1e-3, -1e-3, 0.5, -0.5, 3, -3, 20, -20, 90, -90])
 
 
-@pytest.mark.parametrize("op", sorted(ACTIVATIONS))
+#: Those whose numpy form computes in doubles; erf does not.
+EXACT = sorted(type for domain, type in ACTIVATIONS if not domain and type != "Gelu")
+
+
+@pytest.mark.parametrize("op", EXACT)
 def test_a_fused_activation_is_that_of_doubles_also_at_the_ends(op: str) -> None:
     """Ops on DOUBLE are not fused: numpy computes them. What is no normal float32, such as exp(-90), may be 0."""
     found = {}

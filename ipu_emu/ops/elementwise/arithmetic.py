@@ -1,4 +1,4 @@
-"""Arithmetic beyond the four operations: powers, remainders, clipping, and sums and extremes of many operands."""
+"""Arithmetic: the four operations, scaling, powers, remainders, clipping, and sums and extremes of many operands."""
 
 from __future__ import annotations
 
@@ -7,20 +7,87 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ipu_emu.graph.op import GRAPHCORE
-from ipu_emu.ops.core.adjoint import Adjoint, Value
+from ipu_emu.ops.core.adjoint import Adjoint, GradRule, Value
 from ipu_emu.ops.core.call_chain import call_chain
 from ipu_emu.ops.core.cost import per_element
-from ipu_emu.ops.core.kernel_helpers import allocating_kernel, ufunc, view
+from ipu_emu.ops.core.formulas import Formula, named
+from ipu_emu.ops.core.kernel_helpers import allocating_kernel, scalar, ufunc, view
 from ipu_emu.ops.core.node import Node, OutputTypes
-from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef
+from ipu_emu.ops.core.op_definition import BoundOp, Call, Kernel, OpDef
 from ipu_emu.ops.core.shape_rules import aligned_shape, broadcast, broadcast_all, same
 
 __all__ = ["OPS"]
 
 #: An array; numpy's stubs call most results Any.
 _Array = Any
+
+
+# The four operations, and scaling
+
+
+def _operation(type: str, function: Callable[..., Any], grad: GradRule) -> OpDef:
+    kernel, formula = _with_axis(function), named(type.lower())
+    return OpDef(type, (2, 2), broadcast, kernel, per_element(1), grad, elementwise=True, formula=formula)
+
+
+def _second(d: Adjoint) -> Value:
+    """The second operand, where old opsets say to which axes of the first its own belong."""
+    return d.input(1).shaped(aligned_shape(d.node))
+
+
+def _pair(d: Adjoint, first: Value, second: Value) -> list[Value | None]:
+    """Gradients of two operands, summed over the axes in which each was broadcast."""
+    a, b = d.x.tensor.shape, d.input(1).tensor.shape
+    return [first.summed_to(a), second.summed_to(aligned_shape(d.node)).shaped(b)]
+
+
+def _with_axis(function: Callable[..., Any]) -> Kernel:
+    """``function(a, b, out)``, b in line with the axes of a that old opsets say."""
+
+    def kernel(bound: BoundOp) -> Call:
+        a, b = bound.input(0), bound.input(1)
+        return partial(function, a, b.reshape(aligned_shape(bound.node)), bound.outputs[0])
+
+    return kernel
+
+
+def _divide(a: NDArray[Any], b: NDArray[Any], out: NDArray[Any]) -> None:
+    """Quotients of integers are cut towards 0."""
+    if out.dtype.kind == "f":
+        np.divide(a, b, out)
+        return
+    wide = np.int64 if out.dtype.kind == "i" else np.uint64
+    quotient = np.abs(a.astype(wide)) // np.abs(b.astype(wide))
+    np.copyto(out, np.where((a < 0) != (b < 0), -quotient, quotient) if wide is np.int64 else quotient, "unsafe")
+
+
+def _scale(bound: BoundOp) -> Call:
+    factor = scalar(bound.node.attribute("scale", 1.0))
+    return partial(np.multiply, bound.input(0), factor, bound.outputs[0], casting="unsafe")
+
+
+def _scale_grad(d: Adjoint) -> Value:
+    return d.g.scaled(d.attribute("scale", 1.0))
+
+
+_SCALE = Formula(lambda x, scale: x * scale, scale=1.0)
+
+
+def _scaling(domain: str) -> OpDef:
+    return OpDef(
+        "Scale",
+        (1, 1),
+        same,
+        _scale,
+        per_element(1),
+        _scale_grad,
+        elementwise=True,
+        domain=domain,
+        formula=_SCALE,
+    )
 
 
 # Powers and remainders
@@ -71,52 +138,6 @@ def _atan2_grad(d: Adjoint) -> list[Value | None]:
     y, x = d.x, d.input(1)
     size = y * y + x * x
     return [(d.g * x / size).summed_to(y.tensor.shape), (-(d.g * y / size)).summed_to(x.tensor.shape)]
-
-
-def _binary(type: str, function: Callable[..., Any], grad: Any, domain: str = GRAPHCORE) -> OpDef:
-    return OpDef(type, (2, 2), broadcast, ufunc(function), per_element(8), grad, elementwise=True, domain=domain)
-
-
-def _slope(node: Node) -> tuple[int, ...]:
-    """Shape of the slope as it broadcasts; opset 6 has one for each channel."""
-    x, slope = node.input(0), node.input(1)
-    if node.op.version < 7 and slope.rank == 1 and x.rank > 1 and slope.nelms == x.shape[1]:
-        return (*slope.shape, *(1 for _ in x.shape[2:]))
-    return slope.shape
-
-
-def _prelu_grad(d: Adjoint) -> list[Value | None]:
-    x, slope, zero = d.x, d.input(1).shaped(_slope(d.node)), d.x.like(0.0)
-    below = x.op("Less", zero)
-    return [
-        below.op("Where", d.g * slope, d.g),
-        below.op("Where", d.g * x, zero).summed_to(slope.tensor.shape).shaped(d.input(1).tensor.shape),
-    ]
-
-
-def _prelu(bound: BoundOp) -> Call:
-    x, slope, y = bound.input(0), bound.input(1).reshape(_slope(bound.node)), bound.outputs[0]
-    above = bound.scratch[0].view(bool)[: x.size].reshape(x.shape)
-    return call_chain(
-        partial(np.multiply, x, slope, y),
-        partial(np.greater_equal, x, 0, above),
-        partial(np.copyto, y, x, where=above),
-    )
-
-
-def _bit_per_element(node: Node) -> list[int]:
-    return [-(-node.input(0).nelms // 4)]
-
-
-def _prelu_shape(node: Node) -> OutputTypes:
-    x = node.input(0)
-    try:
-        fits = np.broadcast_shapes(x.shape, _slope(node)) == x.shape
-    except ValueError:
-        fits = False
-    if not fits:
-        raise node.fail(f"the slope {node.input(1)} does not broadcast to {x}")
-    return same(node)
 
 
 # Clipping
@@ -199,7 +220,7 @@ def _scaled_add(bound: BoundOp) -> Call:
     )
 
 
-def _second(node: Node) -> list[int]:
+def _second_operand(node: Node) -> list[int]:
     return [-(-node.input(1).nelms * max(node.input(1).dtype.itemsize, 4) // 4)]
 
 
@@ -216,13 +237,32 @@ def _increment_mod(node: Node, x: _Array) -> _Array:
     return made
 
 
+def _function_of_two(type: str, function: Callable[..., Any], grad: Any, domain: str = GRAPHCORE) -> OpDef:
+    return OpDef(type, (2, 2), broadcast, ufunc(function), per_element(8), grad, elementwise=True, domain=domain)
+
+
 OPS = [
+    _operation("Add", np.add, lambda d: _pair(d, d.g, d.g)),
+    _operation("Sub", np.subtract, lambda d: _pair(d, d.g, -d.g)),
+    _operation("Mul", np.multiply, lambda d: _pair(d, d.g * _second(d), d.g * d.x)),
+    _operation("Div", _divide, lambda d: _pair(d, d.g / _second(d), -(d.g * d.y / _second(d)))),
+    OpDef(
+        "Neg",
+        (1, 1),
+        same,
+        ufunc(np.negative),
+        per_element(1),
+        lambda d: -d.g,
+        elementwise=True,
+        formula=named("neg"),
+    ),
+    _scaling(GRAPHCORE),
+    _scaling(""),  # what gradients multiply by
     OpDef("Pow", (2, 2), _power_shape, _power, per_element(20), _power_grad, elementwise=True),
     OpDef("Mod", (2, 2), broadcast, allocating_kernel(_modulo), per_element(8), _remainder_grad, elementwise=True),
-    _binary("Fmod", np.fmod, _remainder_grad),
-    _binary("Remainder", np.mod, _remainder_grad),
-    _binary("Atan2", np.arctan2, _atan2_grad),
-    OpDef("PRelu", (2, 2), _prelu_shape, _prelu, per_element(2), _prelu_grad, _bit_per_element, elementwise=True),
+    _function_of_two("Fmod", np.fmod, _remainder_grad),
+    _function_of_two("Remainder", np.mod, _remainder_grad),
+    _function_of_two("Atan2", np.arctan2, _atan2_grad),
     OpDef("Clip", (1, 3), _clip_shape, _clip, per_element(2), _clip_grad, elementwise=True),
     _many("Sum", _fold(np.add), lambda d: _shares(d, 1)),
     _many("Mean", _mean, lambda d: _shares(d, 1 / len(d.operands))),
@@ -235,7 +275,7 @@ OPS = [
         _scaled_add,
         per_element(3),
         _scaled_add_grad,
-        _second,
+        _second_operand,
         elementwise=True,
         domain=GRAPHCORE,
     ),
