@@ -42,7 +42,7 @@ __all__ = ["TRANSPORT_VARIABLE", "connect", "connect_threads"]
 TRANSPORT_VARIABLE = "GCL_TRANSPORT"
 #: How collectives go, and the fabric on which their methods run.
 Way = tuple[Options, Fabric]
-_TRANSPORTS = ("auto", "inprocess", "shared_memory", "mpi", "tcp")
+_TRANSPORTS = ("auto", "inprocess", "shared_memory", "mpi")
 #: As many IPUs as the largest clusters have; tables of all replicas are kept.
 _MOST_REPLICAS = 65536
 #: Seconds that instances are waited for at least while they connect: they start at different times.
@@ -67,7 +67,7 @@ def connect(
     Without these three they are the replicas of this instance in its job (outside of a job: one replica, alone); with
     some of them, the others are 1, 0 and ``local_replicas``. Every instance must call it, with the same
     ``global_replicas``, ``group`` (default: all) and ``transport``: "auto" (default; the environment's GCL_TRANSPORT,
-    else memory where ranks share a host), "inprocess", "shared_memory", "tcp" or "mpi". ``timeout`` (seconds) bounds
+    else memory where ranks share a host), "inprocess", "shared_memory" or "mpi". ``timeout`` (seconds) bounds
     every wait; connecting has 5 s at least. ``segment_bytes`` is reserved address space for tensors, not memory.
     ``host`` (default: found out) names what shares memory; ranks of different names exchange messages, so that
     several hosts can be tried on one machine.
@@ -88,24 +88,23 @@ def connect(
     group = _checked(group, total)
     wanted = _transport(transport)
     way = _way(method, fabric, total)
-    if total == local_replicas and wanted not in ("mpi", "tcp"):
+    if total == local_replicas and wanted != "mpi":
         world = World.joined(0, [(local_replicas, global_offset, total)])
         path = MemoryPath(inprocess.domains(segment_bytes=segment_bytes)[0], world, group, timeout)
         return _open(path, world, group, way)
     choice = f"transport {wanted!r}, groups of {group.size} with stride {group.stride}, and {_described(way)}"
-    hello = msgpack.packb((local_replicas, global_offset, total, host or _host(), choice, Process.own()))
+    claim = local_replicas, global_offset, total, choice, host or _host(), _machine(), Process.own()
     _meet(popdist_py.host_backend().size, local_replicas, total, timeout)
-    claims = [msgpack.unpackb(reply) for reply in popdist_py.host_backend().all_gather(hello)]
+    claims = [msgpack.unpackb(reply) for reply in popdist_py.host_backend().all_gather(msgpack.packb(claim))]
     world = World.joined(popdist_py.host_backend().rank, [(claim[0], claim[1], claim[2]) for claim in claims])
-    _check_equal([claim[4] for claim in claims])
+    _check_equal([claim[3] for claim in claims])
     if wanted == "inprocess":
         raise ArgumentError(f"transport 'inprocess' was asked for, but {world.ranks} processes take part")
-    placement = HostPlacement(
-        world, tuple(claim[3] for claim in claims), tuple(Process(*claim[5]) for claim in claims)
-    )
+    hosts, machines, processes = zip(*(claim[4:] for claim in claims), strict=True)
+    placement = HostPlacement(world, hosts, machines, tuple(Process(*process) for process in processes))
     if wanted == "shared_memory" and len(placement.ranks_of) > 1:
         raise ArgumentError(
-            "transport 'shared_memory' was asked for, but the instances are on several hosts; use tcp or mpi"
+            "transport 'shared_memory' was asked for, but the instances are on several hosts; use mpi"
         )
     return _open(select_path(wanted, placement, group, timeout, segment_bytes), world, group, way)
 
@@ -275,9 +274,21 @@ def _transport(wanted: str | None) -> str:
 
 def _host() -> str:
     """What processes that share memory have in common: the kernel and the host's name."""
+    return f"{socket.gethostname()} {_boot()}"
+
+
+def _machine() -> str:
+    """What processes that see each other have in common: the kernel and the namespace of process numbers."""
+    try:
+        return f"{_boot()} {os.stat('/proc/self/ns/pid').st_ino}"
+    except OSError:
+        return _host()
+
+
+def _boot() -> str:
+    """What names the running kernel, "" if nothing does."""
     try:
         with open("/proc/sys/kernel/random/boot_id") as file:
-            boot = file.read().strip()
+            return file.read().strip()
     except OSError:
-        boot = ""
-    return f"{socket.gethostname()} {boot}"
+        return ""

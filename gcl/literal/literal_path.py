@@ -38,7 +38,7 @@ from gcl.scheduling.phases import Phase
 from gcl.scheduling.program.interpreter import OPERATIONS, State, execute
 from gcl.scheduling.program.step_program import StepProgram
 from gcl.scheduling.schedule import Schedule, schedule
-from gcl.transport.paths.path_state import Breakable
+from gcl.transport.paths.path_state import PathState
 
 __all__ = ["LiteralCommunicator", "LiteralDispatch", "LiteralPath", "chosen", "default_fabric"]
 
@@ -81,7 +81,7 @@ class _Announcement(Request):
         return self.call
 
 
-class LiteralPath(Breakable):
+class LiteralPath:
     """Runs step programs over the ranks that ``path`` joins."""
 
     def __init__(self, path: DataPath, world: World, group: Group, fabric: Fabric, options: Options) -> None:
@@ -93,7 +93,8 @@ class LiteralPath(Breakable):
         self._scheduled = lru_cache(_MAX_SCHEDULES)(self.schedule_for)
         self._announced = lru_cache(_MAX_SCHEDULES)(self._announcement)
         self._nothing = path.empty((world.local, 0), np.dtype(np.float32))
-        self.prepared: dict[tuple[object, ...], PreparedCall] = {}
+        self._state = PathState(self._depart)
+        self.prepared = self._state.prepared
 
     def schedule_for(
         self, collective: Collective, elements: int, itemsize: int, op: Operator = Operator.ADD, root: int = 0
@@ -127,7 +128,7 @@ class LiteralPath(Breakable):
 
     def run(self, request: Request, x: np.ndarray, out: np.ndarray) -> None:
         """Run the programs of ``request`` from ``x`` to ``out`` (C-contiguous, leading axis the local replicas)."""
-        self.check()
+        self._state.check()
         if request.collective is None:
             self._path.run(request, x, out)
             return
@@ -145,6 +146,14 @@ class LiteralPath(Breakable):
 
     def finish(self, call: PreparedCall, status: int) -> None:
         """Nothing: there are no prepared calls of programs."""
+
+    def fail(self, error: BaseException) -> None:
+        """A call ended with ``error``: raise it at every later call, and tell ranks that still wait."""
+        self._state.fail(error)
+
+    def close(self) -> None:
+        """Leave: ranks that still wait for this one are told."""
+        self._state.close()
 
     def _depart(self, error: BaseException | None) -> None:
         if error is None:

@@ -122,7 +122,7 @@ class _MessageTransport:
         self._channel, self._owners = path.channel, world.owners
 
     def begin(self, request: Request, elements: int, dtype: np.dtype[Any]) -> None:
-        self._request, self._channel.idle = request, False
+        self._request = request
 
     def carry(self, exchange: Exchange, states: States) -> None:
         pending = self.post(exchange, states, ())
@@ -158,7 +158,6 @@ class _MessageTransport:
 
     def end(self) -> None:
         """What was sent has been received into its place."""
-        self._channel.idle = True
 
 
 class _HierarchicalTransport:

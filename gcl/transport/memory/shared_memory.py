@@ -49,7 +49,7 @@ def domain(
             os.close(descriptor)
     for peer, (text, _) in enumerate(verdicts):
         if text:
-            raise TransportError(f"rank {peer} cannot map its peers' memory: {text}; use transport='tcp' or 'mpi'")
+            raise TransportError(f"rank {peer} cannot map its peers' memory: {text}; use transport='mpi'")
     return MemoryDomain(
         rank=rank,
         control=control_map,

@@ -1,67 +1,57 @@
 """MessageChannel: messages between parties, every wait with an end that names who is missing.
 
-Every collective begins with a header (signature, bytes that follow) to everyone. In its place can come a word:
+Every collective begins with a header (``persistent_sendrecv``) to everyone. In its place can come a word and a text:
 
     REFUSED    the call of this party was refused; why          forgotten by those that refused one themselves
-    LEFT       this party takes part no more; why               only where no data of a collective is under way
+    LEFT       this party takes part no more; why
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from time import monotonic
-from typing import Any
 
 import numpy as np
 
-from gcl.core.prepared_call import DONE, MISMATCH, WAITING
+from gcl.core.prepared_call import BROKEN, DONE, MISMATCH, WAITING
 from gcl.core.request import Request
 from gcl.errors import CollectiveMismatch, CollectiveTimeout, PeerLost
 from gcl.transport.messages.endpoints import Endpoints
-from gcl.transport.messages.persistent_sendrecv import Data, Swap
+from gcl.transport.messages.persistent_sendrecv import (
+    INLINE,
+    INLINE_BYTES,
+    MESSAGES,
+    NBYTES,
+    SIGNATURE,
+    PersistentSendrecv,
+    Transfers,
+    inline_data,
+    new_header,
+)
 from gcl.transport.messages.point_to_point import PointToPoint
-from gcl.transport.tcp.tcp_messages import TcpMessages
+from gcl.transport.mpi.mpi_requests import Message
 
 __all__ = ["MessageChannel"]
 
 _REFUSED, _LEFT = -1, -2  # signatures are not negative
 
-_LENT_BYTES = 1 << 23  # less stays in the cache, where it is copied as quickly
-
 
 class MessageChannel:
-    """``messages`` between ``parties``; ``timeout`` in seconds."""
+    """``messages`` between ``endpoints``; ``timeout`` in seconds."""
 
-    def __init__(self, messages: PointToPoint, parties: Endpoints, timeout: float) -> None:
-        self.messages, self.parties, self._timeout = messages, parties, timeout
+    def __init__(self, messages: PointToPoint, endpoints: Endpoints, timeout: float) -> None:
+        self.messages, self.endpoints, self._timeout = messages, endpoints, timeout
         self.send, self.receive = messages.send, messages.receive
-        #: no collective is under way, so that a header is what the others expect
-        self.idle = True
+        self._others = [rank for rank in range(messages.ranks) if rank != messages.rank]
         self._refused = 0
         self._forgiven = [0] * messages.ranks
-        self._said: list[np.ndarray] = []  # messages on their way
-        self._lends = False
+        self._said: list[Message] = []  # on their way
 
-    def wait(self, request: Request, pending: list[Any]) -> None:
+    def wait(self, request: Request, pending: Sequence[Message]) -> None:
         """Complete messages of ``request``; raise PeerLost or CollectiveTimeout if a party does not answer."""
         late = self.messages.wait(pending, timeout=self._timeout)
         if late:
             raise self._missing(request, late)
-
-    @contextmanager
-    def data_of(self, request: Request) -> Iterator[None]:
-        """The data of ``request`` are under way; at the end everyone has what was lent to it."""
-        self.idle = False
-        self._lends = self.messages.lends and request.count * request.dtype.itemsize >= _LENT_BYTES
-        yield
-        if self._lends:
-            self.exchange(request, np.zeros(1, np.int64))
-        self._lends, self.idle = False, True
-
-    def lend(self, party: int, data: np.ndarray) -> Any:
-        """Send what stays as it is until ``party`` has it: at the latest until the end of ``data_of``."""
-        return self.messages.send(party, data, lent=self._lends)
 
     def first(self, step: Callable[[], object]) -> None:
         """Do what sends wait for."""
@@ -71,15 +61,14 @@ class MessageChannel:
 
     def agree(self, request: Request, signature: int) -> bool:
         """Say whether every party announces ``signature``; forget the data that came with what others announce."""
-        self.idle = False
-        headers = self.exchange(request, np.array([signature, 0], np.int64))
-        while said := [rank for rank, (word, _) in enumerate(headers) if word < 0]:
-            self._hear(request, headers, said)
-            self.wait(request, [self.receive(rank, headers[rank]) for rank in said])
-        self._refused, self._forgiven = 0, [0] * len(headers)
-        self.idle = same = bool((headers == [signature, 0]).all())
+        headers = self._exchange(request, new_header(signature))
+        while said := {rank: header for rank, header in headers.items() if header[SIGNATURE] < 0}:
+            self._hear(request, said)
+            self.wait(request, [self.receive(rank, header, header=True) for rank, header in said.items()])
+        self._refused, self._forgiven = 0, [0] * self.messages.ranks
+        same = all(header[SIGNATURE] == signature for header in headers.values())
         if not same:
-            self.forget(request, {rank: int(nbytes) for rank, (_, nbytes) in enumerate(headers)})
+            self._forget(request, headers)
         return same
 
     @property
@@ -93,93 +82,94 @@ class MessageChannel:
         self._say(_REFUSED, reason)
 
     def leave(self, reason: str) -> None:
-        """Tell everyone why this party takes part no more, if they can be told, and end."""
-        if reason and self.idle:
+        """Tell everyone why this party takes part no more, if there is a reason, and end."""
+        if reason:
             self._say(_LEFT, reason)
-        self.idle = False
         self.messages.close()
 
-    def _say(self, word: int, reason: str) -> None:
-        text = np.frombuffer(reason.encode(), np.uint8)
-        header = np.array([word, text.size], np.int64)
-        self._said += [header, text]
-        for rank in range(self.messages.ranks):
-            if rank != self.messages.rank:
-                self.send(rank, header)
-                self.send(rank, text)
+    def prepare(self, request: Request, transfers: Transfers) -> PersistentSendrecv:
+        """``request`` and all its data in one exchange."""
+        return PersistentSendrecv(request.signature, transfers, self.messages)
 
-    def _hear(self, request: Request, headers: np.ndarray, said: list[int]) -> None:
-        """Read what some said in place of a header; raise it, unless it is a call that was refused here too."""
-        texts = {rank: np.empty(int(headers[rank, 1]), np.uint8) for rank in said}
-        self.wait(request, [self.receive(rank, text) for rank, text in texts.items()])
-        for rank, text in texts.items():
-            reason, who = bytes(text).decode(errors="replace"), self.parties.carrier(rank)
-            if headers[rank, 0] == _LEFT:
+    def finish(self, request: Request, sendrecv: PersistentSendrecv, status: int, kept: object) -> bool:
+        """Complete ``sendrecv``; say whether all announced the same. ``kept`` is the memory that it fills."""
+        messages, deadline = self.messages, monotonic() + self._timeout
+        try:
+            while status == WAITING:
+                if late := messages.late(sendrecv.pending, deadline):
+                    raise self._missing(request, late)
+                status = sendrecv.run()
+            if status == BROKEN:
+                raise self._missing(request, messages.lost(self._others, None))
+            if status == MISMATCH:
+                headers = dict(sendrecv.by_rank())
+                self._forget(request, headers, sendrecv.sent)
+                self._hear(request, {rank: header for rank, header in headers.items() if header[SIGNATURE] < 0})
+        except BaseException:
+            messages.keep((sendrecv, kept))
+            raise
+        return status == DONE
+
+    def exchange_text(self, request: Request, text: str) -> list[str]:
+        """Everyone's ``text``."""
+        headers = self._exchange(request, _with_text(new_header(), text))
+        return [_text_of(headers[rank]) if rank in headers else text for rank in range(self.messages.ranks)]
+
+    def _exchange(self, request: Request, mine: np.ndarray) -> dict[int, np.ndarray]:
+        """The header of every other party; ``mine`` goes to all of them."""
+        headers = {rank: new_header() for rank in self._others}
+        receives = [self.receive(rank, header, header=True) for rank, header in headers.items()]
+        self.wait(request, receives + [self.send(rank, _used(mine), header=True) for rank in self._others])
+        return headers
+
+    def _say(self, word: int, reason: str) -> None:
+        header = _used(_with_text(new_header(word), reason))
+        self._said += [self.send(rank, header, header=True) for rank in self._others]
+
+    def _hear(self, request: Request, said: dict[int, np.ndarray]) -> None:
+        """Raise what some said in place of a header, unless it is a call that was refused here too."""
+        for rank, header in said.items():
+            reason, who = _text_of(header), self.endpoints.contact(rank)
+            if header[SIGNATURE] == _LEFT:
                 raise PeerLost.left(request, who, reason)
             if self._forgiven[rank] >= self._refused:
                 raise CollectiveMismatch.refused(request, who, reason)
             self._forgiven[rank] += 1
 
-    def forget(self, request: Request, nbytes: dict[int, int], sent: Sequence[Any] = ()) -> None:
-        """Receive so many bytes from each rank, and drop them; complete what was ``sent``, which they drop."""
-        dropped = [self.receive(rank, np.empty(n, np.uint8)) for rank, n in nbytes.items() if n]
-        self.wait(request, [*dropped, *sent])
-
-    def swap(self, request: Request, data: Data) -> Swap:
-        """``request`` and all its ``data`` in one exchange, over connections."""
-        messages = self.messages
-        assert isinstance(messages, TcpMessages)
-        swap = Swap(request.signature, data, messages.places)
-        messages.reserve(swap.segments)
-        return swap
-
-    def ready(self, swap: Swap) -> Callable[[], int]:
-        """A call that begins ``swap``, or goes on with it."""
-        messages = self.messages
-        assert isinstance(messages, TcpMessages)
-
-        def go_on() -> int:
-            self.idle = False
-            status = swap.run(messages.table, messages.polled)
-            self.idle = status == DONE
-            return status
-
-        return go_on
-
-    def finish(self, request: Request, swap: Swap, status: int) -> bool:
-        """Complete ``swap``; say whether all announced the same."""
-        messages, deadline = self.messages, monotonic() + self._timeout
-        assert isinstance(messages, TcpMessages)
-        while status == WAITING:
-            if late := messages.late(swap.targets, deadline):
-                raise self._missing(request, late)
-            status = swap.run(messages.table, messages.polled)
-        self.idle = status == DONE
-        if status == MISMATCH:
-            headers = {rank: swap.headers[1, place] for rank, place in messages.places.items()}
-            calls = {rank: int(nbytes) for rank, (word, nbytes) in headers.items() if word >= 0}
-            self.forget(request, calls, list(map(messages.sent, calls)))
-            everyone = np.array([headers.get(rank, [0, 0]) for rank in range(messages.ranks)])
-            self._hear(request, everyone, [rank for rank, (word, _) in headers.items() if word < 0])
-        return status == DONE
-
-    def exchange(self, request: Request, mine: np.ndarray) -> np.ndarray:
-        """Everyone's ``mine``: [parties, ...]."""
-        messages = self.messages
-        everyone = np.empty((messages.ranks, *mine.shape), mine.dtype)
-        everyone[messages.rank] = mine
-        others = [rank for rank in range(messages.ranks) if rank != messages.rank]
-        receives = [messages.receive(rank, everyone[rank]) for rank in others]
-        self.wait(request, receives + [messages.send(rank, mine) for rank in others])
-        return everyone
+    def _forget(self, request: Request, headers: dict[int, np.ndarray], sent: Sequence[Message] = ()) -> None:
+        """Receive the data that others announced, and drop them; complete what was ``sent``, which they drop."""
+        calls = {rank: header for rank, header in headers.items() if header[SIGNATURE] >= 0}
+        dropped = [
+            self.receive(rank, np.empty(int(header[NBYTES]), np.uint8))
+            for rank, header in calls.items()
+            for _ in range(int(header[MESSAGES]))
+        ]
+        self.wait(request, [*dropped, *(message for message in sent if message.rank in calls)])
 
     def _missing(self, request: Request, late: list[int]) -> PeerLost | CollectiveTimeout:
         gone = {party: why for party in late if (why := self.messages.gone(party))}
         if gone:
-            names = ", ".join(self.parties.carrier(party) for party in gone)
+            names = ", ".join(self.endpoints.contact(party) for party in gone)
             text = f"{request} waits for {names}, {next(iter(gone.values()))}"
             return PeerLost(text, text)
-        names = ", ".join(self.parties.carrier(party) for party in late)
+        names = ", ".join(self.endpoints.contact(party) for party in late)
         return CollectiveTimeout(
             f"{request} waited {self._timeout:g} s for {names}; look at what they do, or raise timeout"
         )
+
+
+def _with_text(header: np.ndarray, text: str) -> np.ndarray:
+    """``header`` with as much of ``text`` as it holds."""
+    data = np.frombuffer(text.encode()[:INLINE_BYTES], np.uint8)
+    header[INLINE] = data.size
+    inline_data(header)[: data.size] = data
+    return header
+
+
+def _text_of(header: np.ndarray) -> str:
+    return bytes(inline_data(header)[: int(header[INLINE])]).decode(errors="replace")
+
+
+def _used(header: np.ndarray) -> np.ndarray:
+    """As much of ``header`` as must be sent."""
+    return header.view(np.uint8)[: header.nbytes - INLINE_BYTES + int(header[INLINE])]

@@ -1,36 +1,68 @@
-"""Swap: one exchange in which every party sends what it calls and its data together, prepared once, run often.
+"""PersistentSendrecv: one exchange of a call and its data with every party, prepared once, run often.
 
-    header    signature of the call, bytes that follow        to everyone; at once followed by
-    data      for that party                                  which forgets it if signatures differ
+    header    what is called, and the data if they are few        to and from everyone
+    data      straight from tensor to tensor                      received once the headers are found to agree
 
-Compiled code does all but the waiting for what is late. A swap keeps addresses of tensors only: it keeps none alive.
+Persistent MPI requests, which compiled code starts and completes; it comes back to Python only while a party is late.
+A PersistentSendrecv has the addresses of tensors only: it keeps none alive.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from gcl.core.prepared_call import DONE, MISMATCH, WAITING
+from gcl.core.prepared_call import BROKEN, DONE, MISMATCH
 from gcl.core.request import Request
-from gcl.kernels.jit import bare, bare_part
-from gcl.transport.tcp.parallel_connections import FILL, SEND, advance, move, queue
+from gcl.kernels.copies import copy_bytes
+from gcl.kernels.jit import bare, bound
+from gcl.transport.messages.point_to_point import PointToPoint
+from gcl.transport.mpi.mpi_requests import REQUEST_BYTES, Message, start, wait_for
 
-__all__ = ["Data", "Swap"]
+__all__ = [
+    "HEADER_BYTES",
+    "INLINE",
+    "INLINE_BYTES",
+    "MESSAGES",
+    "NBYTES",
+    "SIGNATURE",
+    "PersistentSendrecv",
+    "Transfers",
+    "inline_data",
+    "new_header",
+]
 
+#: Words of a header: what is called, the messages and bytes of data that follow, the bytes of data in the header.
+SIGNATURE, MESSAGES, NBYTES, INLINE = range(4)
+_WORDS = 4
+#: The most data that a header brings with it: what goes in one packet of MPI.
+INLINE_BYTES = 4096
+HEADER_BYTES = 8 * _WORDS + INLINE_BYTES
+
+_STAGE, _SIGNATURE, _PEERS, _SENDS, _FILLS = range(5)
 _IDLE, _HEADERS, _DATA = range(3)  # stages
-_STAGE, _SIGNATURE = 0, 1
-_HEADER_BYTES = 16
+
+
+def new_header(signature: int = 0) -> np.ndarray:
+    """A header without data, in words."""
+    header = np.zeros(HEADER_BYTES // 8, np.int64)
+    header[SIGNATURE] = signature
+    return header
+
+
+def inline_data(header: np.ndarray) -> np.ndarray:
+    """The bytes of a header that are for data."""
+    return header[_WORDS:].view(np.uint8)
 
 
 @dataclass
-class Data:
-    """What a swap carries: (party, array) to send and to fill; what to do before and after.
+class Transfers:
+    """What an exchange carries: (party, array) to send and to fill; what to do before and after.
 
-    Collectives tell it what they would tell a ``MessageChannel``. ``kept`` is memory that lives with the swap.
+    Collectives tell it what they would tell a ``MessageChannel``. ``kept`` is memory that lives with the exchange.
     """
 
     sends: list[tuple[int, np.ndarray]] = field(default_factory=list)
@@ -39,17 +71,17 @@ class Data:
     after: list[Callable[[], object]] = field(default_factory=list)
     kept: list[np.ndarray] = field(default_factory=list)
 
-    def send(self, party: int, data: np.ndarray) -> None:
+    def send(self, party: int, data: np.ndarray) -> Message:
         """Send ``data`` once everything ``before`` is done."""
         self.sends.append((party, data))
+        return Message(party, ())
 
-    lend = send
-
-    def receive(self, party: int, data: np.ndarray) -> None:
+    def receive(self, party: int, data: np.ndarray) -> Message:
         """Fill ``data``."""
         self.fills.append((party, data))
+        return Message(party, ())
 
-    def wait(self, request: Request, pending: list[Any]) -> None:
+    def wait(self, request: Request, pending: Sequence[Message]) -> None:
         """All has come when what is ``after`` is done."""
 
     def first(self, step: Callable[[], object]) -> None:
@@ -66,83 +98,113 @@ class Data:
         return self.kept[-1]
 
 
-class Swap:
-    """Run it until it is not WAITING; ``places[party]`` is the line of the party's connection."""
+class PersistentSendrecv:
+    """Run it until it is DONE; another status is for ``MessageChannel.finish``."""
 
-    def __init__(self, signature: int, data: Data, places: dict[int, int]) -> None:
-        self._before, self._after, self._kept = data.before, data.after, data.kept
-        self._sends, self._fills = (_segments(arrays, places) for arrays in (data.sends, data.fills))
-        self.words = np.array([_IDLE, signature], np.int64)
-        #: what everyone calls, and how many bytes of data come with it: [to, from][peers]
-        self.headers = np.zeros((2, len(places), 2), np.int64)
-        self.headers[0, :, 0] = signature
-        np.add.at(self.headers[0, :, 1], self._sends[:, 0], self._sends[:, 2])
-        self.targets = np.zeros((len(places), 2), np.int64)
+    def __init__(self, signature: int, transfers: Transfers, messages: PointToPoint) -> None:
+        self._before, self._after, self._kept = transfers.before, transfers.after, transfers.kept
+        self._peers = [rank for rank in range(messages.ranks) if rank != messages.rank]
+        #: what everyone calls, [peers, words], as it is sent and as it came
+        self._sent = np.zeros((len(self._peers), HEADER_BYTES // 8), np.int64)
+        self.headers = np.zeros_like(self._sent)
+        self._sent[:, SIGNATURE] = signature
+        gathers, sends = self._divided(transfers.sends, self._sent, outwards=True)
+        scatters, fills = self._divided(transfers.fills, self.headers, outwards=False)
+        for party, array in sends:
+            self._sent[self._peers.index(party), MESSAGES : NBYTES + 1] += 1, array.nbytes
+        self._come = [messages.prepare_receive(rank, row, header=True) for rank, row in self.by_rank()]
+        lengths = 8 * _WORDS + self._sent[:, INLINE]
+        self._go = [
+            messages.prepare_send(rank, row.view(np.uint8)[:length], header=True)
+            for rank, row, length in zip(self._peers, self._sent, lengths, strict=True)
+        ]
+        data = [messages.prepare_send(party, array) for party, array in sends]
+        self._fills = [messages.prepare_receive(party, array) for party, array in fills]
+        self._go += data
+        requests = messages.requests_of([*self._come, *self._go, *self._fills])
+        messages.release_with(self, requests)
+        counts = [sum(len(message.requests) for message in group) for group in (data, self._fills)]
+        self._words = np.array([_IDLE, signature, len(self._peers), *counts], np.int64)
+        self._exchange = bound(
+            _exchange,
+            *(messages.addresses, self._words, requests.ctypes.data, self.headers),
+            *(gathers, scatters, messages.new_work(len(requests))),
+        )
 
     def announce(self, signature: int) -> None:
         """The call is known to all by this number from now on."""
-        self.words[_SIGNATURE] = signature
-        self.headers[0, :, 0] = signature
+        self._words[_SIGNATURE] = signature
+        self._sent[:, SIGNATURE] = signature
 
-    @property
-    def segments(self) -> int:
-        """The most that a queue must hold."""
-        return 1 + max(len(self._sends), len(self._fills))
-
-    def run(self, table: np.ndarray, polled: np.ndarray) -> int:
-        """Begin, or go on; DONE, WAITING or MISMATCH."""
-        if self.words[_STAGE] == _IDLE:
+    def run(self) -> int:
+        """Begin, or go on; DONE, WAITING, MISMATCH or BROKEN."""
+        if self._words[_STAGE] == _IDLE:
             for prepare in self._before:
                 prepare()
-        status = _swap(table, polled, self.words, self.headers, self._sends, self._fills, self.targets)
+        status = self._exchange()
         if status == DONE:
             for finish in self._after:
                 finish()
         return int(status)
 
+    def by_rank(self) -> list[tuple[int, np.ndarray]]:
+        """The header that came from each rank."""
+        return list(zip(self._peers, self.headers, strict=True))
 
-def _segments(arrays: list[tuple[int, np.ndarray]], places: dict[int, int]) -> np.ndarray:
-    """(place, address, bytes) of what is not empty, in the order of places."""
-    rows = [
-        (places[party], array.__array_interface__["data"][0], array.nbytes) for party, array in arrays if array.nbytes
-    ]
-    return np.array(sorted(rows, key=lambda row: row[0]), np.int64).reshape(-1, 3)
+    @property
+    def pending(self) -> list[Message]:
+        """What was started and not completed."""
+        return [*self._come, *self._go, *(self._fills if self._words[_STAGE] == _DATA else [])]
 
+    @property
+    def sent(self) -> list[Message]:
+        """All that was sent."""
+        return self._go
 
-@bare_part
-def _begin(table: Any, headers: Any, sends: Any, targets: Any) -> None:
-    row = 0
-    for peer in range(len(table)):
-        line = table[peer]
-        # what is sent may have to wait until the others, who wait for headers, have taken some
-        targets[peer, 0] = 0
-        targets[peer, 1] = queue(line, FILL, headers[1, peer].ctypes.data, _HEADER_BYTES, 0)
-        queue(line, SEND, headers[0, peer].ctypes.data, _HEADER_BYTES, 0)
-        while row < len(sends) and sends[row, 0] == peer:
-            queue(line, SEND, sends[row, 1], sends[row, 2], 0)
-            row += 1
-        while advance(line):
-            pass
+    def _divided(
+        self, arrays: list[tuple[int, np.ndarray]], headers: np.ndarray, *, outwards: bool
+    ) -> tuple[np.ndarray, list[tuple[int, np.ndarray]]]:
+        """What goes with the headers, as rows of (to, from, bytes), and the rest, which goes by itself."""
+        rows, rest = [], []
+        for peer, header in zip(self._peers, headers, strict=True):
+            theirs = [(party, array) for party, array in arrays if party == peer and array.nbytes]
+            if sum(array.nbytes for _, array in theirs) > INLINE_BYTES:
+                rest += theirs
+                continue
+            at = header.ctypes.data + 8 * _WORDS
+            for _, array in theirs:
+                place = at, array.__array_interface__["data"][0]
+                rows.append([*(place if outwards else place[::-1]), array.nbytes])
+                at += array.nbytes
+            header[INLINE] = at - header.ctypes.data - 8 * _WORDS
+        return np.array(rows, np.int64).reshape(-1, 3), rest
 
 
 @bare
-def _swap(table: Any, polled: Any, words: Any, headers: Any, sends: Any, fills: Any, targets: Any) -> Any:
-    """Go through the stages as far as it goes; ``sends`` are in the order of their connections."""
+def _exchange(addresses: Any, words: Any, requests: int, headers: Any, gathers: Any, scatters: Any, work: Any) -> Any:
+    """Go through the stages as far as it goes; ``requests`` are headers to come, to go, data to go, to come."""
+    peers = words[_PEERS]
+    begun = 2 * peers + words[_SENDS]
     if words[_STAGE] == _IDLE:
-        _begin(table, headers, sends, targets)
+        for row in range(len(gathers)):
+            copy_bytes(gathers[row, 0], gathers[row, 1], gathers[row, 2])
+        if not start(addresses, requests, begun):
+            return BROKEN
         words[_STAGE] = _HEADERS
     if words[_STAGE] == _HEADERS:
-        if not move(table, targets, polled):
-            return WAITING
-        for peer in range(len(table)):
-            if headers[1, peer, 0] != words[_SIGNATURE]:
+        status = wait_for(addresses, requests, peers, work)
+        if status != DONE:
+            return status
+        for peer in range(peers):
+            if headers[peer, SIGNATURE] != words[_SIGNATURE]:
                 return MISMATCH
-        for row in range(len(fills)):
-            queue(table[fills[row, 0]], FILL, fills[row, 1], fills[row, 2], 0)
-        for peer in range(len(table)):
-            targets[peer, 0], targets[peer, 1] = table[peer, SEND + 1], table[peer, FILL + 1]
+        if words[_FILLS] and not start(addresses, requests + begun * addresses[REQUEST_BYTES], words[_FILLS]):
+            return BROKEN
         words[_STAGE] = _DATA
-    if not move(table, targets, polled):
-        return WAITING
+    status = wait_for(addresses, requests, begun + words[_FILLS], work)
+    if status != DONE:
+        return status
+    for row in range(len(scatters)):
+        copy_bytes(scatters[row, 0], scatters[row, 1], scatters[row, 2])
     words[_STAGE] = _IDLE
     return DONE

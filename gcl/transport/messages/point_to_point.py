@@ -3,31 +3,58 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
+
+from gcl.transport.mpi.mpi_requests import Message
 
 __all__ = ["PointToPoint"]
 
 
 class PointToPoint(Protocol):
-    """Ordered point-to-point messages; two messages between the same ranks arrive in the order they were sent."""
+    """Point-to-point messages; between two ranks they arrive in the order they were sent, headers apart from data."""
 
     name: str
     rank: int
     ranks: int
-    #: whether lent data may be under way after ``wait``
-    lends: bool
 
-    def send(self, to: int, data: np.ndarray, *, lent: bool = False) -> Any:
-        """Start to send contiguous ``data``, which must stay as it is until ``wait``; if it is ``lent``, until ``to``
-        has received it, so that it need not be copied."""
+    def send(self, to: int, data: np.ndarray, *, header: bool = False) -> Message:
+        """Start to send contiguous ``data``, which must stay as it is until ``wait``."""
 
-    def receive(self, frm: int, data: np.ndarray) -> Any:
-        """Start to receive into contiguous ``data``, which is as long as what is sent."""
+    def receive(self, frm: int, data: np.ndarray, *, header: bool = False) -> Message:
+        """Start to receive into contiguous ``data``; only a header may be shorter."""
 
-    def wait(self, pending: Sequence[Any], *, timeout: float) -> list[int]:
-        """Complete what was started; the ranks that are gone, or did not answer in ``timeout`` seconds."""
+    def prepare_send(self, to: int, data: np.ndarray, *, header: bool = False) -> Message:
+        """A persistent request that sends; ``data`` is not kept alive."""
+
+    def prepare_receive(self, frm: int, data: np.ndarray, *, header: bool = False) -> Message:
+        """A persistent request that receives."""
+
+    @property
+    def addresses(self) -> np.ndarray:
+        """The functions with which compiled code starts and completes requests."""
+
+    def new_work(self, requests: int) -> np.ndarray:
+        """Memory that compiled code takes to wait for so many requests."""
+
+    def requests_of(self, messages: Sequence[Message]) -> np.ndarray:
+        """The requests of ``messages``, one after the other, as compiled code takes them."""
+
+    def release_with(self, owner: object, requests: np.ndarray) -> None:
+        """Free persistent requests when ``owner`` is gone."""
+
+    def wait(self, pending: Sequence[Message], *, timeout: float) -> list[int]:
+        """Complete what was started; return the ranks that are gone, or did not answer in ``timeout`` seconds."""
+
+    def late(self, pending: Sequence[Message], deadline: float) -> list[int]:
+        """The ranks that have not answered, if there is no use in waiting longer: one is gone, or it is too late."""
+
+    def lost(self, ranks: Sequence[int], kept: object) -> list[int]:
+        """Those of ``ranks`` that are gone, after a wait found an error; ``kept`` lives as long as the transport."""
+
+    def keep(self, kept: object) -> None:
+        """Keep ``kept`` as long as the transport lives: late messages may be written to it."""
 
     def gone(self, rank: int) -> str:
         """Why ``rank`` can answer no more, "" if it can."""

@@ -1,4 +1,4 @@
-"""message_reduction: all-reduce and reduce-scatter by messages, in chunks, so that combining overlaps with sending.
+"""Reduction: all-reduce and reduce-scatter by messages, in chunks, so that combining overlaps with sending.
 
     every party   combines its own replicas as far as the tree lets it (whole subtrees)
                   sends each owner its part of those subtrees
@@ -27,10 +27,10 @@ from gcl.kernels.copies import zero_bytes
 from gcl.kernels.jit import bound
 from gcl.reduce.buffer_pool import BufferPool
 from gcl.reduce.reduction import new_scratch, recipe, reduce_range
-from gcl.transport.messages.group_view import GroupView
+from gcl.transport.messages.endpoints import GroupView, Stripe, stripe_bounds
 from gcl.transport.messages.message_channel import MessageChannel
-from gcl.transport.messages.persistent_sendrecv import Data
-from gcl.transport.messages.stripes import Stripe, stripe_of
+from gcl.transport.messages.persistent_sendrecv import Transfers
+from gcl.transport.mpi.mpi_requests import Message
 
 __all__ = ["Reduction", "Rows"]
 
@@ -48,7 +48,7 @@ class _Flight:
 
     ranges: Ranges
     nodes: list[list[tuple[np.ndarray, int]]]
-    pending: list[Any]
+    pending: list[Message]
 
 
 class Reduction:
@@ -59,14 +59,14 @@ class Reduction:
         self._rooms = BufferPool(), BufferPool()
         self._scratch = new_scratch()
 
-    def all_reduce(self, request: Request, view: GroupView, rows: Rows, results: Rows, part: Stripe) -> None:
-        """Combine the ``part`` of ``rows`` over the group, into all ``results``."""
-        low, high = stripe_of(request.count, request.dtype.itemsize, part)
+    def all_reduce(self, request: Request, view: GroupView, rows: Rows, results: Rows, stripe: Stripe) -> None:
+        """Combine the ``stripe`` of ``rows`` over the group, into all ``results``."""
+        low, high = stripe_bounds(request.count, request.dtype.itemsize, stripe)
         step = _elements(request, _CHUNK_BYTES * len(view.indices))
         chunks = [_even(view, start, min(high, start + step)) for start in range(low, high, step)]
         targets = [results[row] for row in view.rows]
         flights: dict[int, _Flight] = {}
-        deliveries: dict[int, list[Any]] = {}
+        deliveries: dict[int, list[Message]] = {}
         for turn in range(len(chunks) + 2):
             if turn < len(chunks):
                 flights[turn] = self._begin(request, view, rows, chunks[turn], turn)
@@ -79,10 +79,10 @@ class Reduction:
                 self._channel.wait(request, deliveries.pop(turn - 2))
                 self._spread(view, chunks[turn - 2], targets)
 
-    def reduce_scatter(self, request: Request, view: GroupView, rows: Rows, results: Rows, part: Stripe) -> None:
-        """Combine the ``part`` of each fragment; each own result is the fragment of its index, and zeros after it."""
+    def reduce_scatter(self, request: Request, view: GroupView, rows: Rows, results: Rows, stripe: Stripe) -> None:
+        """Combine the ``stripe`` of each fragment; each own result is the fragment of its index, then zeros."""
         fragment, count = results[0].size, request.count
-        low, high = stripe_of(fragment, request.dtype.itemsize, part)
+        low, high = stripe_bounds(fragment, request.dtype.itemsize, stripe)
         most = max(len(indices) for indices in view.indices.values())
         step = _elements(request, _CHUNK_BYTES // most)
         starts = range(low, high, step)
@@ -101,19 +101,19 @@ class Reduction:
             previous = flight
         _clear(self._channel, request, view, results, (low, high))
 
-    def scatter_at_once(
-        self, data: Data, request: Request, view: GroupView, rows: Rows, results: Rows, part: Stripe
+    def reduce_scatter_at_once(
+        self, transfers: Transfers, request: Request, view: GroupView, rows: Rows, results: Rows, stripe: Stripe
     ) -> None:
-        """Add to ``data`` a reduce-scatter in one exchange."""
-        fragment, bounds = results[0].size, stripe_of(results[0].size, request.dtype.itemsize, part)
+        """Add to ``transfers`` a reduce-scatter in one exchange."""
+        fragment, bounds = results[0].size, stripe_bounds(results[0].size, request.dtype.itemsize, stripe)
         ranges = {
             party: [_clipped(i, fragment, bounds, request.count) for i in indices]
             for party, indices in view.indices.items()
         }
-        flight = self._depart(data, request, view, rows, ranges, data)
+        flight = self._depart(transfers, request, view, rows, ranges, transfers)
         for nodes, to in zip(flight.nodes, _parts(view, ranges[view.me], results), strict=True):
-            data.then(self._combination(nodes, request.operator, view.size, to))
-        _clear(data, request, view, results, bounds)
+            transfers.then(self._combination(nodes, request.operator, view.size, to))
+        _clear(transfers, request, view, results, bounds)
 
     def _begin(self, request: Request, view: GroupView, rows: Rows, ranges: Ranges, turn: int) -> _Flight:
         room = self._rooms[turn % 2]
@@ -122,22 +122,20 @@ class Reduction:
 
     def _depart(
         self,
-        channel: MessageChannel | Data,
+        channel: MessageChannel | Transfers,
         request: Request,
         view: GroupView,
         rows: Rows,
         ranges: Ranges,
-        room: BufferPool | Data,
+        room: BufferPool | Transfers,
     ) -> _Flight:
         """Begin to send every owner its part of the own subtrees, and to receive others' for the own ranges."""
-        wire, pending = view.wire_dtype(request.dtype), list[Any]()
+        wire, pending = view.wire_dtype(request.dtype), list[Message]()
         for party in view.others:
             for start, stop in ranges[party]:
                 for block in view.blocks[view.me]:
                     node = self._subtree(channel, request, view, rows, block, (start, stop), wire, room)
-                    # a lone leaf is where it was: the result comes there only after the owner has the leaf
-                    give = channel.lend if block[1] == 1 and wire == request.dtype else channel.send
-                    pending.append(give(party, node))
+                    pending.append(channel.send(party, node))
         nodes: list[list[tuple[int, np.ndarray, int]]] = [[] for _ in ranges[view.me]]
         for party in view.others:
             for found, (start, stop) in zip(nodes, ranges[view.me], strict=True):
@@ -153,14 +151,14 @@ class Reduction:
 
     def _own(
         self,
-        channel: MessageChannel | Data,
+        channel: MessageChannel | Transfers,
         request: Request,
         view: GroupView,
         rows: Rows,
         block: tuple[int, int],
         bounds: tuple[int, int],
         wire: np.dtype[Any],
-        room: BufferPool | Data,
+        room: BufferPool | Transfers,
     ) -> list[tuple[int, np.ndarray, int]]:
         """The nodes of an own subtree: its leaves, where they need not be widened."""
         if wire != request.dtype:
@@ -175,14 +173,14 @@ class Reduction:
 
     def _subtree(
         self,
-        channel: MessageChannel | Data,
+        channel: MessageChannel | Transfers,
         request: Request,
         view: GroupView,
         rows: Rows,
         block: tuple[int, int],
         bounds: tuple[int, int],
         wire: np.dtype[Any],
-        room: BufferPool | Data,
+        room: BufferPool | Transfers,
     ) -> np.ndarray:
         """Elements ``bounds`` of the replicas of ``block`` combined, in the dtype that travels."""
         leaves = [rows[row][bounds[0] : bounds[1]] for row in view.rows_of(block)]
@@ -198,10 +196,10 @@ class Reduction:
         for nodes, to in zip(flight.nodes, targets, strict=True):
             self._combine(nodes, request.operator, view.size, to)
 
-    def _give_back(self, view: GroupView, ranges: Ranges, result: np.ndarray) -> list[Any]:
+    def _give_back(self, view: GroupView, ranges: Ranges, result: np.ndarray) -> list[Message]:
         """Send the own part of the result to all, and begin to receive theirs."""
         channel = self._channel
-        pending = [channel.lend(party, result[a:b]) for party in view.others for a, b in ranges[view.me]]
+        pending = [channel.send(party, result[a:b]) for party in view.others for a, b in ranges[view.me]]
         return pending + [channel.receive(party, result[a:b]) for party in view.others for a, b in ranges[party]]
 
     def _spread(self, view: GroupView, ranges: Ranges, targets: list[np.ndarray]) -> None:
@@ -211,28 +209,28 @@ class Reduction:
                 for start, stop in ranges[party]:
                     target[start:stop] = targets[0][start:stop]
 
-    def reduce_at_once(
-        self, data: Data, request: Request, view: GroupView, rows: Rows, results: Rows, part: Stripe
+    def all_reduce_at_once(
+        self, transfers: Transfers, request: Request, view: GroupView, rows: Rows, results: Rows, stripe: Stripe
     ) -> None:
-        """Add to ``data`` an all-reduce for which everyone sends its subtrees to all, and combines all of them."""
-        low, high = bounds = stripe_of(request.count, request.dtype.itemsize, part)
+        """Add to ``transfers`` an all-reduce in which everyone sends its subtrees to all, and combines all."""
+        low, high = bounds = stripe_bounds(request.count, request.dtype.itemsize, stripe)
         wire, own = view.wire_dtype(request.dtype), list[tuple[int, np.ndarray, int]]()
         for block in view.blocks[view.me]:
             leaves = [rows[row][low:high] for row in view.rows_of(block)]
             node = leaves[0]
             if len(leaves) > 1 or wire != request.dtype:
-                node = data.take(high - low, wire)
-                data.first(self._combination([(x, 1) for x in leaves], _partial(request, leaves), 1, [node]))
-            data.sends.extend((party, node) for party in view.others)
+                node = transfers.take(high - low, wire)
+                transfers.first(self._combination([(x, 1) for x in leaves], _partial(request, leaves), 1, [node]))
+            transfers.sends.extend((party, node) for party in view.others)
             own += [(block[0], node, block[1])] if wire != request.dtype else self._leaves(view, rows, block, bounds)
         for party in view.others:
             for first, leaves_there in view.blocks[party]:
-                node = data.take(high - low, wire)
-                data.receive(party, node)
+                node = transfers.take(high - low, wire)
+                transfers.receive(party, node)
                 own.append((first, node, leaves_there))
         nodes = [(node, leaves_under) for _, node, leaves_under in sorted(own, key=lambda node: node[0])]
         targets = [results[row][low:high] for row in view.rows]
-        data.then(self._combination(nodes, request.operator, view.size, targets))
+        transfers.then(self._combination(nodes, request.operator, view.size, targets))
 
     def _combine(
         self, nodes: list[tuple[np.ndarray, int]], operator: Operator, divisor: int, targets: list[np.ndarray]
@@ -278,7 +276,7 @@ def _parts(view: GroupView, ranges: list[tuple[int, int]], results: Rows) -> lis
 
 
 def _clear(
-    channel: MessageChannel | Data, request: Request, view: GroupView, results: Rows, bounds: tuple[int, int]
+    channel: MessageChannel | Transfers, request: Request, view: GroupView, results: Rows, bounds: tuple[int, int]
 ) -> None:
     """Zeros within ``bounds`` of each own fragment, from where the elements end."""
     low, high = bounds

@@ -1,8 +1,13 @@
-"""mpi: messages between processes, on one host or many, over a communicator of their own."""
+"""MpiMessages: messages between processes, on one host or many, over an MPI communicator of their own.
+
+MPI reads and writes the tensors where they lie. What it may still write to after a wait has failed is kept as long as
+MPI lives (``keep``), because a message that comes late must not land in memory that was given away.
+"""
 
 from __future__ import annotations
 
 import os
+import weakref
 from collections.abc import Mapping, Sequence
 from time import monotonic, sleep
 from typing import Any
@@ -10,7 +15,10 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
+from gcl.core.prepared_call import DONE, WAITING
 from gcl.errors import TransportError
+from gcl.transport.mpi.mpi_library import MpiLibrary, load
+from gcl.transport.mpi.mpi_requests import Message, new_work, wait
 from gcl.transport.rendezvous.process_liveness import Process
 
 __all__ = ["MpiMessages", "missing_ranks"]
@@ -19,20 +27,21 @@ _YIELDS = 500
 _NAP_SECONDS = 50e-6
 _FAREWELL_SECONDS = 0.5
 _DEATH_SECONDS = 1.0
-_DATA, _FAREWELL = 0, 1  # tags
-_ROLL_CALL = 32_767  # the largest tag that every MPI has, in the communicator that programs use too
+_DATA, _HEADER, _FAREWELL = range(3)  # tags
+_ARRIVAL = 32_767  # the largest tag that every MPI has, in the communicator that programs use too
 _NOTHING = [None, 0, MPI.BYTE]
-_NAPS_PER_LOOK = 1000  # at whether processes still live
+_LONGEST_BYTES = 1 << 30  # of one message: MPI counts in 32 bits
+_FEW = 64  # requests that are waited for without new memory
 
 
 def missing_ranks(timeout: float) -> list[int]:
-    """Meet all ranks of the job; those that did not come in ``timeout`` seconds."""
+    """Meet all ranks of the job; return those that did not come in ``timeout`` seconds."""
     world = MPI.COMM_WORLD
     others = [rank for rank in range(world.size) if rank != world.rank]
-    coming = [world.Irecv(_NOTHING, rank, _ROLL_CALL) for rank in others]
-    told = [world.Isend(_NOTHING, rank, _ROLL_CALL) for rank in others]
+    coming = [world.Irecv(_NOTHING, rank, _ARRIVAL) for rank in others]
+    sent = [world.Isend(_NOTHING, rank, _ARRIVAL) for rank in others]
     deadline = monotonic() + timeout
-    _yield_until(lambda: (MPI.Request.Testall(coming) and MPI.Request.Testall(told)) or monotonic() > deadline)
+    _yield_until(lambda: (MPI.Request.Testall(coming) and MPI.Request.Testall(sent)) or monotonic() > deadline)
     return [rank for rank, request in zip(others, coming, strict=True) if not request.Test()]
 
 
@@ -40,7 +49,6 @@ class MpiMessages:
     """Messages over a communicator of their own, apart from everyone else's; all ranks make one together."""
 
     name = "mpi"
-    lends = False
 
     def __init__(
         self,
@@ -51,8 +59,9 @@ class MpiMessages:
     ) -> None:
         """Join ``members`` (default: all ranks of the job), which are numbered in that order.
 
-        ``near``: the processes of those on this host, by number. Raises TransportError after ``timeout`` seconds.
+        ``near``: the processes of those on this machine, by number. Raises TransportError after ``timeout`` seconds.
         """
+        self._library = load()
         self._communicator, request = MPI.COMM_WORLD.Idup()
         deadline = monotonic() + timeout
         _yield_until(lambda: request.Test() or monotonic() > deadline)
@@ -60,6 +69,8 @@ class MpiMessages:
             raise TransportError(
                 f"MPI made no communicator in {timeout:g} s, so some rank has died; look at their output"
             )
+        self._communicator.Set_errhandler(MPI.ERRORS_RETURN)
+        self._handle = self._communicator.handle
         self._members = list(range(self._communicator.size)) if members is None else list(members)
         self.rank: int = self._members.index(self._communicator.rank)
         self.ranks: int = len(self._members)
@@ -69,38 +80,77 @@ class MpiMessages:
             for rank, member in enumerate(self._members)
             if rank != self.rank
         }
+        self._work = self.new_work(_FEW)
         self._broken: set[int] = set()
         self._closed = False
 
-    def send(self, to: int, data: np.ndarray, *, lent: bool = False) -> Any:
+    @property
+    def addresses(self) -> np.ndarray:
+        """What ``mpi_requests`` calls."""
+        return self._library.addresses
+
+    def new_work(self, requests: int) -> np.ndarray:
+        """Memory for waiting for so many requests at a time."""
+        return new_work(self._library.addresses, requests)
+
+    def send(self, to: int, data: np.ndarray, *, header: bool = False) -> Message:
+        return self._begin(self._library.isend, to, data, header)
+
+    def receive(self, frm: int, data: np.ndarray, *, header: bool = False) -> Message:
+        return self._begin(self._library.irecv, frm, data, header)
+
+    def prepare_send(self, to: int, data: np.ndarray, *, header: bool = False) -> Message:
+        return self._prepared(self._begin(self._library.send_init, to, data, header))
+
+    def prepare_receive(self, frm: int, data: np.ndarray, *, header: bool = False) -> Message:
+        return self._prepared(self._begin(self._library.recv_init, frm, data, header))
+
+    def requests_of(self, messages: Sequence[Message]) -> np.ndarray:
+        """The handles of all requests of ``messages``, as compiled code takes them."""
+        handles = [request for message in messages for request in message.requests]
+        return np.array(handles, self._library.request_dtype)
+
+    def release_with(self, owner: object, requests: np.ndarray) -> None:
+        """Free persistent requests when ``owner`` is gone."""
+        weakref.finalize(owner, _free, self._library, requests).atexit = False
+
+    def wait(self, pending: Sequence[Message], *, timeout: float) -> list[int]:
+        if self._broken:
+            return sorted(self._broken)
+        requests, deadline = self.requests_of(pending), monotonic() + timeout
+        work = self._work if len(requests) <= _FEW else self.new_work(len(requests))
         try:
-            return to, self._communicator.Isend([data.view(np.uint8), MPI.BYTE], self._members[to], _DATA)
-        except MPI.Exception:
-            self._broken.add(to)
-            return to, MPI.REQUEST_NULL
+            while (status := wait(self._library.addresses, requests.ctypes.data, len(requests), work)) == WAITING:
+                if late := self._late(pending, requests, deadline):
+                    self.keep(pending)
+                    return late
+        except BaseException:
+            self.keep(pending)
+            raise
+        return [] if status == DONE else self.lost([message.rank for message in pending], pending)
 
-    def receive(self, frm: int, data: np.ndarray) -> Any:
-        return frm, self._communicator.Irecv([data.view(np.uint8), MPI.BYTE], self._members[frm], _DATA)
+    def late(self, pending: Sequence[Message], deadline: float) -> list[int]:
+        return self._late(pending, self.requests_of(pending), deadline)
 
-    def wait(self, pending: Sequence[Any], *, timeout: float) -> list[int]:
-        try:
-            return sorted(self._broken) or self._wait(pending, timeout)
-        except MPI.Exception:
-            return self._lost(pending)
+    def _late(self, pending: Sequence[Message], requests: np.ndarray, deadline: float) -> list[int]:
+        # a rank is asked first whether it left: what it sent before that has come by then
+        gone = {rank for rank in {message.rank for message in pending} if self.gone(rank)}
+        ranks = [message.rank for message in pending for _ in message.requests]
+        waiting = {rank for rank, request in zip(ranks, requests, strict=True) if not self._is_complete(int(request))}
+        return sorted(waiting) if gone & waiting or monotonic() > deadline else []
 
-    def _wait(self, pending: Sequence[Any], timeout: float) -> list[int]:
-        requests, deadline, tries = [request for _, request in pending], monotonic() + timeout, 0
-        while not MPI.Request.Testall(requests):
-            tries += 1
-            if tries < _YIELDS:
-                os.sched_yield()
-                continue
+    def lost(self, ranks: Sequence[int], kept: object) -> list[int]:
+        """Those of ``ranks`` that are gone, after MPI found that a message cannot arrive: it may know before us."""
+        self.keep(kept)
+        ranks, deadline = sorted(set(ranks)), monotonic() + _DEATH_SECONDS
+        while not (gone := [rank for rank in ranks if self.gone(rank)]) and monotonic() < deadline:
             sleep(_NAP_SECONDS)
-            # a rank is asked first whether it left: what it sent before that has come by then
-            look = self.gone if tries % _NAPS_PER_LOOK == 0 else self._left
-            if monotonic() > deadline or any(look(rank) and not request.Test() for rank, request in pending):
-                return self._late(pending)
-        return []
+        self._broken.update(gone or ranks)
+        return gone or ranks
+
+    def keep(self, kept: object) -> None:
+        """Keep what messages are written to as long as MPI lives: they may still come."""
+        self._communicator.Set_attr(MPI.Comm.Create_keyval(), kept)
 
     def gone(self, rank: int) -> str:
         if self._left(rank):
@@ -119,6 +169,30 @@ class MpiMessages:
         while not MPI.Request.Testall(words) and monotonic() < deadline:
             sleep(_NAP_SECONDS)
 
+    def _begin(self, start: Any, rank: int, data: np.ndarray, header: bool) -> Message:
+        """Begin, or prepare, a message: several where it is too long for one."""
+        address, nbytes, requests = data.__array_interface__["data"][0], data.nbytes, []
+        for first in range(0, max(nbytes, 1), _LONGEST_BYTES):
+            length, tag = min(nbytes - first, _LONGEST_BYTES), _HEADER if header else _DATA
+            request = np.zeros(1, self._library.request_dtype)
+            where = self._members[rank], tag, self._handle, request.ctypes.data
+            if start(address + first, length, self._library.byte, *where):
+                self._broken.add(rank)
+                break
+            requests.append(int(request[0]))
+        return Message(rank, tuple(requests), data)
+
+    def _prepared(self, message: Message) -> Message:
+        if message.rank in self._broken:
+            raise TransportError(f"MPI makes no request for rank {message.rank}")
+        return message._replace(data=None)
+
+    def _is_complete(self, request: int) -> bool:
+        """Whether a request is complete; it stays one."""
+        flag, status = np.zeros(1, np.int32), self.new_work(1)
+        failed = self._library.request_get_status(request, flag.ctypes.data, status.ctypes.data)
+        return not failed and bool(flag[0])
+
     def _left(self, rank: int) -> bool:
         """Say whether ``rank`` closed its end."""
         try:
@@ -127,20 +201,11 @@ class MpiMessages:
             self._broken.add(rank)
             return False
 
-    def _lost(self, pending: Sequence[Any]) -> list[int]:
-        """The ranks that are gone, after MPI found that some message cannot arrive: it may know before we do."""
-        self._communicator.Set_attr(MPI.Comm.Create_keyval(), list(pending))
-        ranks, deadline = sorted({rank for rank, _ in pending}), monotonic() + _DEATH_SECONDS
-        while not (gone := [rank for rank in ranks if self.gone(rank)]) and monotonic() < deadline:
-            sleep(_NAP_SECONDS)
-        self._broken.update(gone or ranks)
-        return gone or ranks
 
-    def _late(self, pending: Sequence[Any]) -> list[int]:
-        """The ranks that have not answered. Their messages may still come: what they are written to must stay."""
-        late = [(rank, request) for rank, request in pending if not request.Test()]
-        self._communicator.Set_attr(MPI.Comm.Create_keyval(), late)  # MPI holds it as long as it lives itself
-        return sorted({rank for rank, _ in late})
+def _free(library: MpiLibrary, requests: np.ndarray) -> None:
+    if not MPI.Is_finalized():
+        for slot in range(len(requests)):
+            library.request_free(requests[slot:].ctypes.data)
 
 
 def _yield_until(done: Any) -> None:

@@ -1,15 +1,17 @@
 """HierarchicalPath: collectives over several hosts: memory within each host, messages between them.
 
     meet           on each host; then the hosts check that all called the same
-    every carrier  takes its part of the tensors of all replicas on its host, straight out of their memory, does the
-                   collective with the carriers of the same part on the other hosts, and writes to the tensors of
+    every sender   takes its stripe of the tensors of all replicas on its host, straight out of their memory, does the
+                   collective with the senders of the same stripe on the other hosts, and writes to the tensors of
                    all replicas on its host
-    meet           on each host: every part is there
-
-Where all ranks carry, what is small goes in one exchange, with the call (``gcl.transport.paths.prepared_host_call``).
+    meet           on each host: every stripe is there
 
 Each byte crosses the network once to each host that needs it, however many processes a host has. A host has as many
-carriers as the host with the fewest processes has processes. Groups that stay inside their hosts send nothing.
+senders as the host with the fewest processes has processes. Groups that stay inside their hosts send nothing.
+
+Where all ranks are senders, what is small goes in one exchange, together with the call, and is prepared once
+(``PreparedHostCall``): as long as the tensors of all ranks of the host stay where they are, the same call runs in
+compiled code.
 """
 
 from __future__ import annotations
@@ -25,26 +27,26 @@ from gcl.errors import ArgumentError
 from gcl.kernels.copies import copy_array
 from gcl.transport.memory.segment import array_at
 from gcl.transport.memory.staged_copies import StagedCopies
-from gcl.transport.messages.stripes import Stripe
+from gcl.transport.messages.endpoints import Stripe
+from gcl.transport.messages.persistent_sendrecv import PersistentSendrecv, Transfers
 from gcl.transport.paths.memory_path import KEPT_BYTES, MemoryPath
 from gcl.transport.paths.message_path import MessagePath
-from gcl.transport.paths.path_state import Breakable
-from gcl.transport.paths.prepared_host_call import HostCall
+from gcl.transport.paths.path_state import PathState
 
 __all__ = ["HierarchicalPath"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class _AcrossCall(PreparedCall):
+class _CrossHostCall(PreparedCall):
     """A call between hosts."""
 
-    work: HostCall
+    work: PreparedHostCall
 
 
-class HierarchicalPath(Breakable):
+class HierarchicalPath:
     """Runs collectives for one rank.
 
-    ``memory`` joins its host; ``across`` the hosts, for this rank's ``part`` (None: it carries nothing); ``everyone``
+    ``memory`` joins its host; ``across`` the hosts, for this rank's ``stripe`` (None: it sends nothing); ``everyone``
     all ranks; ``replicas`` are those of the host; ``inside``: no group leaves its host.
     """
 
@@ -55,19 +57,18 @@ class HierarchicalPath(Breakable):
         memory: MemoryPath,
         across: MessagePath | None,
         everyone: MessagePath,
-        part: Stripe,
+        stripe: Stripe,
         replicas: list[int],
         *,
         inside: bool,
     ) -> None:
         self.memory, self._across, self.everyone = memory, across, everyone
-        self._part, self._inside, self.replicas = part, inside, replicas
-        # every rank must hear of a mismatch: those that carry nothing ask everyone
-        carried_by_all = (
-            across is not None and part[1] * across.channel.messages.ranks == everyone.channel.messages.ranks
-        )
-        self._agreement = across if across is not None and carried_by_all else everyone
-        self.prepared: dict[tuple[object, ...], PreparedCall] = memory.prepared if inside else {}
+        self._stripe, self._inside, self.replicas = stripe, inside, replicas
+        # every rank must hear of a mismatch: those that send nothing ask everyone
+        all_send = across is not None and stripe[1] * across.channel.messages.ranks == everyone.channel.messages.ranks
+        self._agreement = across if across is not None and all_send else everyone
+        self._state = PathState(self._depart, memory.prepared if inside else None)
+        self.prepared = self._state.prepared
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
         """A zeroed tensor in the segment of the host."""
@@ -79,12 +80,12 @@ class HierarchicalPath(Breakable):
 
     def run(self, request: Request, x: np.ndarray, out: np.ndarray) -> None:
         """Run ``request`` from ``x`` to ``out`` (C-contiguous, leading axis the local replicas)."""
-        self.check()
+        self._state.check()
         try:
             if self._inside and request.collective is not None:
                 self.memory.run(request, x, out)
-            elif self._across is not None and self._agreement is self._across and self._across.swaps(request):
-                self._swap(self._across, request, x, out)
+            elif self._across is not None and self._agreement is self._across and self._across.is_at_once(request):
+                self._run_at_once(self._across, request, x, out)
             else:
                 self._run(request, x, out)
         except BaseException as error:
@@ -93,39 +94,46 @@ class HierarchicalPath(Breakable):
 
     def finish(self, call: PreparedCall, status: int) -> None:
         """Complete a call that was made before."""
-        if not isinstance(call, _AcrossCall):
+        if not isinstance(call, _CrossHostCall):
             self.memory.finish(call, status)
             return
         while status != DONE:
-            if not call.work.wait(status):
+            if not call.work.wait(status, (call.x(), call.out())):
                 raise self.everyone.mismatch(call.request)
             status = call.run()
 
     def refuse(self, error: ArgumentError) -> None:
         """Tell the ranks of this host, and those that agree with this one on the others."""
-        if self._fault is None:
+        if self._state.fault is None:
             if not self._inside:
                 self.prepared.clear()  # a prepared call does not look for what others refused
             self.memory.refuse(error)
             if not self._inside:
                 self._agreement.refuse(error)
 
+    def fail(self, error: BaseException) -> None:
+        """A call ended with ``error``: raise it at every later call, and tell ranks that still wait."""
+        self._state.fail(error)
+
+    def close(self) -> None:
+        """Leave: ranks that still wait for this one are told."""
+        self._state.close()
+
     def _depart(self, error: BaseException | None) -> None:
-        self.prepared.clear()  # a prepared call does not look for faults
         for path in (self.memory, self.everyone, self._across):
             if path is not None and error is None:
                 path.close()
             elif path is not None and error is not None:
                 path.fail(error)
 
-    def _swap(self, across: MessagePath, request: Request, x: np.ndarray, out: np.ndarray) -> None:
+    def _run_at_once(self, across: MessagePath, request: Request, x: np.ndarray, out: np.ndarray) -> None:
         """Run ``request`` in one exchange, and keep how."""
         near_x = self.memory.near(x)
         near_out = near_x if out is x else self.memory.near(out)
-        work = HostCall(self.memory, across, self._part, request, near_x, near_out)
+        work = PreparedHostCall(self.memory, across, self._stripe, request, near_x, near_out)
         far = near_x is not x or near_out is not out
         run = StagedCopies(work.run, (near_x, x), (out, near_out)) if far else work.run
-        call = _AcrossCall.of(self.prepared, run, request, x, out, work=work)
+        call = _CrossHostCall.of(self.prepared, run, request, x, out, work=work)
         if not far or max(x.nbytes, out.nbytes) <= KEPT_BYTES:
             self.prepared[request.key(x, out)] = call
         self.finish(call, call.run())
@@ -146,7 +154,70 @@ class HierarchicalPath(Breakable):
             elements = near_out.size // len(near_out)
             rows = [array_at(address, (request.count,), request.dtype) for address in inputs]
             results = [array_at(address, (elements,), request.dtype) for address in outputs]
-            self._across.work(request, rows, [out.reshape(-1)] * len(rows) if shared else results, self._part)
+            self._across.work(request, rows, [out.reshape(-1)] * len(rows) if shared else results, self._stripe)
         self.memory.hold(meeting.leave, request)
         if near_out is not out and not shared:
             copy_array(out, near_out)
+
+
+_ENTERING, _EXCHANGING, _LEAVING = range(3)
+
+
+class PreparedHostCall:
+    """``request`` on two tensors of the segment: meet, exchange this rank's ``stripe``, meet again."""
+
+    def __init__(
+        self,
+        memory: MemoryPath,
+        across: MessagePath,
+        stripe: Stripe,
+        request: Request,
+        x: np.ndarray,
+        out: np.ndarray,
+    ) -> None:
+        self._memory, self._across, self._stripe, self._request = memory, across, stripe, request
+        self._meeting = memory.meeting(request, x, out)
+        self._widths = request.count, out.size // len(out)
+        self._stage = _ENTERING
+        self._sendrecv: PersistentSendrecv | None = None
+
+    def run(self) -> int:
+        """Begin, or go on; DONE, WAITING, MISMATCH or BROKEN."""
+        if self._stage == _ENTERING:
+            if (status := self._meeting.enter()) != DONE:
+                return status
+            self._prepare()
+            self._stage = _EXCHANGING
+        if self._stage == _EXCHANGING:
+            assert self._sendrecv is not None
+            if (status := self._sendrecv.run()) != DONE:
+                return status
+            self._stage = _LEAVING
+        if (status := self._meeting.leave()) == DONE:
+            self._stage = _ENTERING
+        return status
+
+    def wait(self, status: int, kept: object) -> bool:
+        """Complete what ``run`` waits for; False if not all hosts called the same. ``kept``: the rank's tensors."""
+        if self._stage == _EXCHANGING:
+            assert self._sendrecv is not None
+            memory = kept, self._memory.memories
+            if not self._across.channel.finish(self._request, self._sendrecv, status, memory):
+                return False
+            self._stage = _LEAVING
+        else:
+            self._memory.hold(self._meeting.enter if self._stage == _ENTERING else self._meeting.leave, self._request)
+        return True
+
+    def _prepare(self) -> None:
+        """The exchange between the tensors that were announced."""
+        signature = self._meeting.signature()
+        if signature != self._request.signature:  # tensors of others may be shorter
+            self._sendrecv = self._across.channel.prepare(self._request, Transfers())
+            self._sendrecv.announce(signature)
+        elif self._meeting.look() or self._sendrecv is None:
+            rows, results = (
+                [array_at(int(place), (width,), self._request.dtype) for place in places]
+                for places, width in zip(self._meeting.places, self._widths, strict=True)
+            )
+            self._sendrecv = self._across.prepare(self._request, rows, results, self._stripe)

@@ -27,7 +27,7 @@ from gcl.transport.memory.deadlock_detector import DeadlockDetector, WaitStatus
 from gcl.transport.memory.memory_domain import MemoryDomain
 from gcl.transport.memory.process_vm import buffers, pushing
 from gcl.transport.memory.staged_copies import StagedCopies
-from gcl.transport.paths.path_state import Breakable
+from gcl.transport.paths.path_state import PathState
 from gcl.transport.rendezvous import rank_table, rendezvous
 from gcl.transport.rendezvous.meeting import Meeting
 
@@ -45,7 +45,7 @@ _DIRECT = (COLLECTIVE_CODES[Collective.ALL_REDUCE], SHARED_ALL_GATHER)
 _Arguments = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
 
-class MemoryPath(Breakable):
+class MemoryPath:
     """Runs collectives for one rank of ``domain``."""
 
     def __init__(self, domain: MemoryDomain, world: World, group: Group, timeout: float) -> None:
@@ -67,8 +67,9 @@ class MemoryPath(Breakable):
         self._chunks = buffers(group.size)
         self._kept: list[np.ndarray] = []
         self._refusal = ""
+        self._state = PathState(self._depart)
+        self.prepared = self._state.prepared
         self._wait_status = WaitStatus(domain, world.describe, self.fail)
-        self.prepared: dict[tuple[object, ...], PreparedCall] = {}
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
         """A zeroed tensor in the segment."""
@@ -76,7 +77,7 @@ class MemoryPath(Breakable):
 
     def shared(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
         """A zeroed tensor that all ranks see, made by all together; its room is kept as long as the communicator."""
-        self.check()
+        self._state.check()
         offset = np.zeros((self._world.local, 1), np.int64)
         if self._domain.rank == 0:
             self._kept.append(self._domain.segment.empty(shape, dtype))
@@ -88,7 +89,7 @@ class MemoryPath(Breakable):
 
     def run(self, request: Request, x: np.ndarray, out: np.ndarray) -> None:
         """Run ``request`` from ``x`` to ``out`` (C-contiguous, leading axis the local replicas)."""
-        self.check()
+        self._state.check()
         call = self._prepare(request, x, out)
         if x.nbytes <= KEPT_BYTES or not isinstance(call.run, StagedCopies):
             self.prepared[request.key(x, out)] = call
@@ -102,13 +103,20 @@ class MemoryPath(Breakable):
 
     def refuse(self, error: ArgumentError) -> None:
         """Tell ranks that wait for this one why it does not come."""
-        if self._fault is None:
+        if self._state.fault is None:
             self._refusal = str(error)
             self._domain.write_text(self._refusal)
             rank_table.refuse(self._plan)
 
+    def fail(self, error: BaseException) -> None:
+        """A call ended with ``error``: raise it at every later call, and tell ranks that still wait."""
+        self._state.fail(error)
+
+    def close(self) -> None:
+        """Leave: ranks that still wait for this one are told."""
+        self._state.close()
+
     def _depart(self, error: BaseException | None) -> None:
-        self.prepared.clear()  # a prepared call does not look for faults
         if not rendezvous.left(self._plan[rank_table.CONTROL], self._domain.rank):
             reason = reason_of(error)
             if reason or not rank_table.has_refused(self._plan):  # else it has been said why
@@ -121,6 +129,11 @@ class MemoryPath(Breakable):
     def rank(self) -> int:
         """This rank among those that share memory."""
         return self._domain.rank
+
+    @property
+    def memories(self) -> list[np.ndarray]:
+        """The segments of all ranks."""
+        return list(self._domain.memories)
 
     @property
     def ranks(self) -> int:

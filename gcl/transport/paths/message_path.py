@@ -18,44 +18,42 @@ from gcl.core.prepared_call import DONE, PreparedCall
 from gcl.core.request import Collective, Request
 from gcl.errors import ArgumentError, CollectiveMismatch, reason_of
 from gcl.transport.messages.copy_collectives import all_gather, all_to_all, broadcast
-from gcl.transport.messages.endpoints import Endpoints
-from gcl.transport.messages.group_view import GroupView
+from gcl.transport.messages.endpoints import Endpoints, GroupView, Stripe
 from gcl.transport.messages.message_channel import MessageChannel
-from gcl.transport.messages.persistent_sendrecv import Data, Swap
+from gcl.transport.messages.persistent_sendrecv import PersistentSendrecv, Transfers
 from gcl.transport.messages.point_to_point import PointToPoint
 from gcl.transport.messages.reduce_collectives import Reduction, Rows
-from gcl.transport.messages.stripes import Stripe
-from gcl.transport.paths.path_state import Breakable
-from gcl.transport.tcp.tcp_messages import TcpMessages
+from gcl.transport.paths.path_state import PathState
 
 __all__ = ["MessagePath"]
 
-_TEXT_BYTES = 1024
 _WHOLE: Stripe = (0, 1)
+_Work = Callable[[Request, GroupView, Rows, Rows, Stripe], None]
+_AddTransfers = Callable[[Transfers, Request, GroupView, Rows, Rows, Stripe], None]
 #: Tensors that are no more than this for all others together go in one exchange; an all-reduce with one other may be
 #: more, since that takes no more bytes than a reduce-scatter and an all-gather.
-_SWAPPED_BYTES, _SWAPPED_WITH_ONE = 1 << 20, 1 << 22
+_AT_ONCE_BYTES, _AT_ONCE_WITH_ONE = 1 << 20, 1 << 22
 
 
 @dataclass(frozen=True, kw_only=True)
-class _SwapCall(PreparedCall):
+class _SendrecvCall(PreparedCall):
     """A call in one exchange."""
 
-    swap: Swap
+    sendrecv: PersistentSendrecv
 
 
-class MessagePath(Breakable):
+class MessagePath:
     """Runs collectives for one rank over ``messages``."""
 
-    def __init__(self, messages: PointToPoint, parties: Endpoints, group: Group, timeout: float) -> None:
+    def __init__(self, messages: PointToPoint, endpoints: Endpoints, group: Group, timeout: float) -> None:
         self.name = messages.name
-        self.channel = MessageChannel(messages, parties, timeout)
-        self._groups = [GroupView(members, parties) for members in group.all_members()]
-        self._local = len(parties.rows)
-        self.prepared: dict[tuple[object, ...], PreparedCall] = {}
-        self._swaps = isinstance(messages, TcpMessages)
+        self.channel = MessageChannel(messages, endpoints, timeout)
+        self._groups = [GroupView(members, endpoints) for members in group.all_members()]
+        self._local = len(endpoints.rows)
+        self._state = PathState(self._depart)
+        self.prepared = self._state.prepared
         self._reduction = reduction = Reduction(self.channel)
-        self._kinds: dict[Collective | None, Callable[[Request, GroupView, Rows, Rows, Stripe], None]] = {
+        self._chunked: dict[Collective | None, _Work] = {
             None: _nothing,
             Collective.ALL_REDUCE: reduction.all_reduce,
             Collective.REDUCE_SCATTER: reduction.reduce_scatter,
@@ -63,10 +61,12 @@ class MessagePath(Breakable):
             Collective.BROADCAST: partial(broadcast, self.channel),
             Collective.ALL_TO_ALL: partial(all_to_all, self.channel),
         }
-        self._at_once: dict[Collective | None, Callable[[Data, Request, GroupView, Rows, Rows, Stripe], None]] = {
+        self._at_once: dict[
+            Collective | None, Callable[[Transfers, Request, GroupView, Rows, Rows, Stripe], None]
+        ] = {
             None: _nothing_at_once,
-            Collective.ALL_REDUCE: reduction.reduce_at_once,
-            Collective.REDUCE_SCATTER: reduction.scatter_at_once,
+            Collective.ALL_REDUCE: reduction.all_reduce_at_once,
+            Collective.REDUCE_SCATTER: reduction.reduce_scatter_at_once,
             Collective.ALL_GATHER: all_gather,
             Collective.BROADCAST: broadcast,
             Collective.ALL_TO_ALL: all_to_all,
@@ -82,8 +82,8 @@ class MessagePath(Breakable):
 
     def run(self, request: Request, x: np.ndarray, out: np.ndarray) -> None:
         """Run ``request`` from ``x`` to ``out`` (C-contiguous, leading axis the local replicas)."""
-        self.check()
-        call = self._prepare(request, x, out) if self.swaps(request) else None
+        self._state.check()
+        call = self._prepare(request, x, out) if self.is_at_once(request) else None
         if call is not None:
             self.prepared[request.key(x, out)] = call
             try:
@@ -102,62 +102,68 @@ class MessagePath(Breakable):
             self.fail(error)
             raise
 
-    def work(self, request: Request, rows: Rows, results: Rows, part: Stripe = _WHOLE) -> None:
-        """The messages of ``part`` of ``request``, from one flat array per replica of the party to another."""
-        work = self._kinds[request.collective]
-        with self.channel.data_of(request):
-            for view in self._groups:
-                if view.rows:
-                    work(request, view, rows, results, part)
+    def work(self, request: Request, rows: Rows, results: Rows, stripe: Stripe = _WHOLE) -> None:
+        """The messages of ``stripe`` of ``request``, from one flat array per replica of the party to another."""
+        work = self._chunked[request.collective]
+        for view in self._groups:
+            if view.rows:
+                work(request, view, rows, results, stripe)
 
     def finish(self, call: PreparedCall, status: int) -> None:
         """Complete a call that was made in one exchange; what this raises goes to ``fail``."""
-        assert isinstance(call, _SwapCall)
-        if status != DONE and not self.channel.finish(call.request, call.swap, status):
+        assert isinstance(call, _SendrecvCall)
+        kept = call.x(), call.out()
+        if status != DONE and not self.channel.finish(call.request, call.sendrecv, status, kept):
             raise self.mismatch(call.request)
 
-    def swaps(self, request: Request) -> bool:
+    def is_at_once(self, request: Request) -> bool:
         """Say whether ``request`` goes in one exchange: all ranks come to the same answer."""
-        if not self._swaps or request.shared or request.collective not in self._at_once or self.channel.has_refused:
+        if request.shared or request.collective not in self._at_once or self.channel.has_refused:
             return False
         others, nbytes = self.channel.messages.ranks - 1, request.count * request.dtype.itemsize
-        most = _SWAPPED_WITH_ONE if others == 1 and request.collective is Collective.ALL_REDUCE else _SWAPPED_BYTES
+        most = _AT_ONCE_WITH_ONE if others == 1 and request.collective is Collective.ALL_REDUCE else _AT_ONCE_BYTES
         return nbytes * others <= most
 
-    def swap(self, request: Request, rows: Rows, results: Rows, part: Stripe = _WHOLE) -> Swap:
-        """``part`` of ``request`` in one exchange, from one flat array per replica of the party to another."""
-        data, add = Data(), self._at_once[request.collective]
+    def prepare(self, request: Request, rows: Rows, results: Rows, stripe: Stripe = _WHOLE) -> PersistentSendrecv:
+        """``stripe`` of ``request`` in one exchange, from one flat array per replica of the party to another."""
+        transfers, add = Transfers(), self._at_once[request.collective]
         for view in self._groups:
             if view.rows:
-                add(data, request, view, rows, results, part)
-        return self.channel.swap(request, data)
+                add(transfers, request, view, rows, results, stripe)
+        return self.channel.prepare(request, transfers)
 
-    def _prepare(self, request: Request, x: np.ndarray, out: np.ndarray) -> _SwapCall:
-        swap = self.swap(request, list(x.reshape(self._local, -1)), list(out.reshape(self._local, -1)))
-        return _SwapCall.of(self.prepared, self.channel.ready(swap), request, x, out, swap=swap)
+    def _prepare(self, request: Request, x: np.ndarray, out: np.ndarray) -> _SendrecvCall:
+        sendrecv = self.prepare(request, list(x.reshape(self._local, -1)), list(out.reshape(self._local, -1)))
+        return _SendrecvCall.of(self.prepared, sendrecv.run, request, x, out, sendrecv=sendrecv)
 
     def mismatch(self, request: Request) -> CollectiveMismatch:
         """Exchange in words what each party called, and where; all build the same error."""
-        mine = np.zeros(_TEXT_BYTES, np.uint8)
-        text = request.with_call_site().encode()[:_TEXT_BYTES]
-        mine[: len(text)] = np.frombuffer(text, np.uint8)
-        texts = [bytes(row).rstrip(b"\0").decode(errors="replace") for row in self.channel.exchange(request, mine)]
-        return CollectiveMismatch.between(list(zip(self.channel.parties.names, texts, strict=True)))
+        texts = self.channel.exchange_text(request, request.with_call_site())
+        return CollectiveMismatch.between(list(zip(self.channel.endpoints.names, texts, strict=True)))
 
     def refuse(self, error: ArgumentError) -> None:
         """Tell the others that they wait for this rank in vain."""
-        if self._fault is None:
+        if self._state.fault is None:
             self.prepared.clear()  # a prepared call does not look for what others refused
             self.channel.refuse(str(error))
 
+    def fail(self, error: BaseException) -> None:
+        """A call ended with ``error``: raise it at every later call, and tell ranks that still wait."""
+        self._state.fail(error)
+
+    def close(self) -> None:
+        """Leave: ranks that still wait for this one are told."""
+        self._state.close()
+
     def _depart(self, error: BaseException | None) -> None:
-        self.prepared.clear()  # a prepared call does not look for faults
         self.channel.leave(reason_of(error))
 
 
-def _nothing(request: Request, view: GroupView, rows: Rows, results: Rows, part: Stripe) -> None:
+def _nothing(request: Request, view: GroupView, rows: Rows, results: Rows, stripe: Stripe) -> None:
     """A barrier is the agreement that comes before."""
 
 
-def _nothing_at_once(data: Data, request: Request, view: GroupView, rows: Rows, results: Rows, part: Stripe) -> None:
+def _nothing_at_once(
+    transfers: Transfers, request: Request, view: GroupView, rows: Rows, results: Rows, stripe: Stripe
+) -> None:
     """It is the exchange itself."""

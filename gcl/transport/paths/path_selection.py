@@ -1,11 +1,9 @@
-"""paths: the way that bytes go between the processes of a job: memory, messages, or both.
+"""Path selection: the way that bytes go between the processes of a job: memory, MPI messages, or both.
 
-one host                          MemoryPath      all ranks share memory
-hosts, some with several ranks    HierarchicalPath       memory within each host, messages between hosts
-hosts with one rank each          MessagePath    messages
-transport="mpi", "tcp"            MessagePath    messages, wherever the ranks are
-
-PointToPoint go over connections of their own; over MPI where those cannot be made, or where MPI is asked for.
+one host                          MemoryPath          all ranks share memory
+hosts, some with several ranks    HierarchicalPath    memory within each host, messages between hosts
+hosts with one rank each          MessagePath         messages
+transport="mpi"                   MessagePath         messages, wherever the ranks are
 """
 
 from __future__ import annotations
@@ -18,7 +16,6 @@ import popdist_py
 from gcl.core.data_path import DataPath
 from gcl.core.groups import Group
 from gcl.core.world import World
-from gcl.errors import TransportError
 from gcl.transport.memory import shared_memory
 from gcl.transport.messages.endpoints import Endpoints
 from gcl.transport.messages.point_to_point import PointToPoint
@@ -26,21 +23,20 @@ from gcl.transport.paths.hierarchical_path import HierarchicalPath
 from gcl.transport.paths.memory_path import MemoryPath
 from gcl.transport.paths.message_path import MessagePath
 from gcl.transport.rendezvous.process_liveness import Process
-from gcl.transport.tcp.connection_mesh import mesh
-from gcl.transport.tcp.tcp_messages import TcpMessages
 
 __all__ = ["HostPlacement", "select_path"]
-
-#: More connections than this in one process are left to MPI.
-_MOST_CONNECTIONS = 400
 
 
 @dataclass(frozen=True)
 class HostPlacement:
-    """All ranks of a job as this one sees them: ``hosts[rank]`` names the host, ``processes[rank]`` the process."""
+    """All ranks of a job as this one sees them: by rank, the host, the machine and the process.
+
+    Ranks of one host share memory; ranks of one machine see each other's processes.
+    """
 
     world: World
     hosts: tuple[str, ...]
+    machines: tuple[str, ...]
     processes: tuple[Process, ...]
 
     @cached_property
@@ -64,8 +60,8 @@ class HostPlacement:
         everyone = popdist_py.host_backend().all_gather(data)
         return [everyone[rank] for rank in self.neighbours]
 
-    def host_parties(self) -> Endpoints:
-        """Whole hosts as parties."""
+    def host_endpoints(self) -> Endpoints:
+        """Whole hosts as endpoints."""
         host_of = {rank: host for host, ranks in enumerate(self.ranks_of) for rank in ranks}
         names = tuple(
             f"host {self.hosts[ranks[0]].split()[0]} with {', '.join(map(self.world.describe, ranks))}"
@@ -77,11 +73,8 @@ class HostPlacement:
 def select_path(wanted: str, placement: HostPlacement, group: Group, timeout: float, segment_bytes: int) -> DataPath:
     """The path that ``wanted`` ("auto" or a transport) asks for; all ranks call it together."""
     several_hosts, alone = len(placement.ranks_of) > 1, all(len(ranks) == 1 for ranks in placement.ranks_of)
-    if wanted in ("mpi", "tcp") or (several_hosts and alone):
-        everyone = list(range(placement.world.ranks))
-        return MessagePath(
-            _messages(wanted, placement, everyone, timeout), Endpoints.of_ranks(placement.world), group, timeout
-        )
+    if wanted == "mpi" or (several_hosts and alone):
+        return _between_all(placement, group, timeout)
     memory_world = World(
         placement.neighbours.index(placement.world.rank),
         tuple(placement.world.counts[rank] for rank in placement.neighbours),
@@ -97,49 +90,41 @@ def select_path(wanted: str, placement: HostPlacement, group: Group, timeout: fl
         return MemoryPath(domain, placement.world, group, timeout)
     inside = _inside(placement, group)
     memory = MemoryPath(domain, memory_world, inside or Group.all(memory_world.replicas), timeout)
-    return _by_hosts(memory, memory_world, placement, group, timeout, inside=inside is not None)
+    return _hierarchical(memory, memory_world, placement, group, timeout, inside=inside is not None)
 
 
-def _by_hosts(
+def _hierarchical(
     memory: MemoryPath, memory_world: World, placement: HostPlacement, group: Group, timeout: float, *, inside: bool
 ) -> HierarchicalPath:
-    carriers = min(map(len, placement.ranks_of))
-    carries = memory_world.rank < carriers
-    members = [ranks[memory_world.rank] for ranks in placement.ranks_of] if carries else [placement.world.rank]
-    messages = _messages("auto", placement, members, timeout)
-    parties = replace(placement.host_parties(), carriers=tuple(map(placement.world.describe, members)))
-    across = MessagePath(messages, parties, group, timeout) if carries else None
-    ranks = list(range(placement.world.ranks))
-    everyone = MessagePath(
-        _messages("auto", placement, ranks, timeout), Endpoints.of_ranks(placement.world), group, timeout
-    )
-    replicas = list(placement.host_parties().rows)
-    return HierarchicalPath(memory, across, everyone, (memory_world.rank, carriers), replicas, inside=inside)
+    stripes, host_endpoints = min(map(len, placement.ranks_of)), placement.host_endpoints()
+    exchanges = memory_world.rank < stripes
+    members = [ranks[memory_world.rank] for ranks in placement.ranks_of] if exchanges else [placement.world.rank]
+    messages = _messages(placement, members, timeout)
+    endpoints = replace(host_endpoints, contacts=tuple(map(placement.world.describe, members)))
+    across = MessagePath(messages, endpoints, group, timeout) if exchanges else None
+    everyone = _between_all(placement, group, timeout)
+    replicas, stripe = list(host_endpoints.rows), (memory_world.rank, stripes)
+    return HierarchicalPath(memory, across, everyone, stripe, replicas, inside=inside)
 
 
-def _messages(wanted: str, placement: HostPlacement, members: Sequence[int], timeout: float) -> PointToPoint:
+def _between_all(placement: HostPlacement, group: Group, timeout: float) -> MessagePath:
+    """Messages between all ranks of the job."""
+    messages = _messages(placement, range(placement.world.ranks), timeout)
+    return MessagePath(messages, Endpoints.of_ranks(placement.world), group, timeout)
+
+
+def _messages(placement: HostPlacement, members: Sequence[int], timeout: float) -> PointToPoint:
     """Messages between ``members``, of which this rank is one; every rank of the job calls it for its own."""
-    rank = placement.world.rank
-    if wanted != "mpi" and placement.world.ranks <= _MOST_CONNECTIONS:
-        connections = mesh(rank, members, popdist_py.host_backend().all_gather)
-        if connections is not None:
-            return TcpMessages(list(members).index(rank), connections)
-    if wanted == "tcp":
-        raise TransportError(
-            f"transport 'tcp' was asked for, but connections between {placement.world.ranks} ranks cannot be made; "
-            "open the ports between the hosts, or use mpi"
-        )
     from gcl.transport.mpi.mpi_messages import MpiMessages  # starts MPI
 
-    near = {
-        place: placement.processes[member] for place, member in enumerate(members) if member in placement.neighbours
-    }
+    machines, here = placement.machines, placement.machines[placement.world.rank]
+    near = {place: placement.processes[member] for place, member in enumerate(members) if machines[member] == here}
     return MpiMessages(members, near=near, timeout=timeout)
 
 
 def _inside(placement: HostPlacement, group: Group) -> Group | None:
     """``group`` among the replicas of this host alone, if every host is a run of whole groups."""
-    span, owners = group.stride * group.size, placement.host_parties().owners
+    span, owners = group.stride * group.size, placement.host_endpoints().owners
     if any(len(set(owners[first : first + span])) > 1 for first in range(0, len(owners), span)):
         return None
     runs = [host for i, host in enumerate(owners) if i == 0 or owners[i - 1] != host]

@@ -1,68 +1,68 @@
-"""Breakable: a path that, once a collective failed, or it was closed, says so at every later call."""
+"""PathState: whether a data path still works; once a collective failed, or it was closed, every call says so.
+
+A fork copies a path, but the child is not a rank: its copy runs nothing and tells the other ranks nothing.
+"""
 
 from __future__ import annotations
 
 import os
 import weakref
-from abc import ABC, abstractmethod
-from functools import cache
+from collections.abc import Callable
 
 from gcl.core.prepared_call import PreparedCall
 from gcl.errors import GclError
 
-__all__ = ["Breakable"]
+__all__ = ["PathState"]
 
 
-#: All paths of this process: a fork copies every one of them.
-_ALL: weakref.WeakSet[Breakable] = weakref.WeakSet()
+class PathState:
+    """The first fault of a path, and its prepared calls, which do not look for faults and are therefore forgotten.
 
+    ``depart`` tells the other ranks that this one takes part no more: with the error that is why, or None at an
+    orderly end. It is called again at every end.
+    """
 
-class Breakable(ABC):
-    """Base of paths: the first fault is kept, and the other ranks are told that this one takes part no more."""
+    def __init__(
+        self,
+        depart: Callable[[BaseException | None], None],
+        prepared: dict[tuple[object, ...], PreparedCall] | None = None,
+    ) -> None:
+        self.prepared: dict[tuple[object, ...], PreparedCall] = {} if prepared is None else prepared
+        self.fault: GclError | None = None
+        self._depart, self._is_copy = depart, False
+        state = weakref.ref(self)
 
-    prepared: dict[tuple[object, ...], PreparedCall]
-    _fault: GclError | None = None
-    _is_copy = False  # made by a fork: not a rank, for which it must not speak
+        def disown() -> None:
+            found = state()
+            if found is not None:
+                found._disown()
 
-    def __new__(cls, *_: object, **__: object) -> Breakable:
-        made = super().__new__(cls)
-        _watch_forks()
-        _ALL.add(made)
-        return made
+        os.register_at_fork(after_in_child=disown)
 
     def check(self) -> None:
         """Raise what broke this path, if anything did."""
-        if self._fault is not None:
-            raise self._fault
+        if self.fault is not None:
+            raise self.fault
 
     def fail(self, error: BaseException) -> None:
         """Raise the same at every later call (or say that it was interrupted), and tell ranks that still wait."""
         interrupted = GclError("an earlier collective was interrupted, so the ranks are out of step; connect again")
-        self._fault = self._fault or (error if isinstance(error, GclError) else interrupted)
-        if not self._is_copy:
-            self._depart(error)
+        self._end(error if isinstance(error, GclError) else interrupted, error)
 
     def close(self) -> None:
         """Leave: ranks that still wait for this one are told."""
-        self._fault = self._fault or GclError("the communicator is closed; connect again")
+        self._end(GclError("the communicator is closed; connect again"), None)
+
+    def _end(self, fault: GclError, error: BaseException | None) -> None:
+        self.fault = self.fault or fault
         if not self._is_copy:
-            self._depart(None)
+            self.prepared.clear()
+            self._depart(error)
 
-    @abstractmethod
-    def _depart(self, error: BaseException | None) -> None:
-        """Tell the others; ``error`` is why, None at an orderly end. Called again at every end."""
-
-
-@cache
-def _watch_forks() -> None:
-    os.register_at_fork(after_in_child=_disown)
-
-
-def _disown() -> None:
-    for path in list(_ALL):
-        path.prepared.clear()  # a prepared call does not look for faults
-        path._is_copy = True
-        path._fault = path._fault or GclError(
+    def _disown(self) -> None:
+        self.prepared.clear()
+        self._is_copy = True
+        self.fault = self.fault or GclError(
             "this process was forked from a rank, whose place it cannot take; connect in the process that runs "
             "collectives"
         )

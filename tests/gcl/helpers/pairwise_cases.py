@@ -24,7 +24,7 @@ GROUPINGS: dict[str, Callable[[int], Group]] = {
     "between": lambda n: Group(n, stride=2, size=n // 4),
 }
 _FEWEST = {"all": 1, "none": 1, "consecutive": 2, "orthogonal": 2, "between": 8}
-TRANSPORTS = ("inprocess", "shared_memory", "tcp", "mpi")
+TRANSPORTS = ("inprocess", "shared_memory", "mpi")
 REPLICAS = (1, 2, 3, 4, 8, 16)
 SIZES = (0, 1, 7, 1000, 1_000_003)
 _CANDIDATES = 15

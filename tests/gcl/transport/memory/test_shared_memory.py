@@ -65,7 +65,7 @@ def test_processes_see_each_others_memory_and_each_others_end(tmp_path: Path) ->
     assert alive == [True, True, True]
     assert cores >= 1
     assert fault.startswith("rank 1 cannot map its peers' memory: 65536 MiB of address space")
-    assert fault.endswith("use transport='tcp' or 'mpi'")
+    assert fault.endswith("use transport='mpi'")
     assert after is False
 
 

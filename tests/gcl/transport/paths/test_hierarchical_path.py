@@ -38,8 +38,8 @@ PROGRAM = """
         ("aabb", (3, 1, 1, 1), "auto", "hosts", "1x6 3x2 2x3"),  # hosts with different numbers of replicas
         ("abab", (1, 2, 1, 2), "auto", "hosts", "1x6 3x2 1x3 1x2"),  # a host's ranks are not neighbours
         ("aaab", (1, 1, 2, 2), "auto", "hosts", "1x6 1x2 3x2"),  # hosts with different numbers of ranks
-        ("abc", (2, 1, 1), "auto", "tcp", "1x4 2x2"),
-        ("aa", (1, 2), "tcp", "tcp", "1x3"),
+        ("abc", (2, 1, 1), "auto", "mpi", "1x4 2x2"),
+        ("aa", (1, 2), "mpi", "mpi", "1x3"),
         ("ab", (2, 2), "mpi", "mpi", "1x4 2x2"),
     ],
 )

@@ -56,7 +56,7 @@ PROGRAM = """
     for name, group in groups.items():
         place = {"local_replicas": local, "global_offset": rank * local, "global_replicas": total}
         with gcl.connect(**place, group=group, timeout=250) as communicator:
-            assert communicator.transport == ("hosts" if per_host > 1 else "tcp")
+            assert communicator.transport == ("hosts" if per_host > 1 else "mpi")
             check_dtypes(communicator, (7, 1000, 100_003) if name == "all" else (7, 1000))
             collectives = ["all_reduce", "reduce_scatter", "all_gather", "broadcast", "all_to_all"]
             found[name] = {collective: count(communicator, collective) for collective in collectives}

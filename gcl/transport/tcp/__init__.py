@@ -1,1 +1,0 @@
-"""Messages over TCP connections between hosts."""
