@@ -18,8 +18,8 @@ __all__ = ["PathState"]
 class PathState:
     """The first fault of a path, and its prepared calls, which do not look for faults and are therefore forgotten.
 
-    ``depart`` tells the other ranks that this one takes part no more: with the error that is why, or None at an
-    orderly end. It is called again at every end.
+    ``depart``, a method of the path, tells the other ranks that this one takes part no more: with the error that is
+    why, or None at an orderly end. It is called again at every end.
     """
 
     def __init__(
@@ -29,7 +29,7 @@ class PathState:
     ) -> None:
         self.prepared: dict[tuple[object, ...], PreparedCall] = {} if prepared is None else prepared
         self.fault: GclError | None = None
-        self._depart, self._is_copy = depart, False
+        self._depart, self._is_copy = weakref.WeakMethod(depart), False  # a path goes with its last reference
         state = weakref.ref(self)
 
         def disown() -> None:
@@ -55,9 +55,10 @@ class PathState:
 
     def _end(self, fault: GclError, error: BaseException | None) -> None:
         self.fault = self.fault or fault
-        if not self._is_copy:
+        depart = self._depart()
+        if not self._is_copy and depart is not None:
             self.prepared.clear()
-            self._depart(error)
+            depart(error)
 
     def _disown(self) -> None:
         self.prepared.clear()

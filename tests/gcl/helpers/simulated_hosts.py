@@ -1,0 +1,95 @@
+"""Simulated hosts: what ranks of one machine do when they are told to be on several hosts.
+
+``hosts`` names the host of each rank by a letter: "aab" puts the first two ranks on one host.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+
+import gcl
+import popdist_py
+from tests.gcl.helpers.bitwise_comparison import check_dtypes
+from tests.gcl.helpers.instance import connect, error_of
+
+__all__ = ["ARRANGEMENTS", "say"]
+
+#: Processes -> (hosts, local replicas of each rank, transport, the transport that is taken, groups as stride x size).
+ARRANGEMENTS: dict[int, list[tuple[str, tuple[int, ...], str, str, str]]] = {
+    2: [("aa", (1, 2), "mpi", "mpi", "1x3"), ("ab", (2, 2), "mpi", "mpi", "1x4 2x2")],
+    3: [("abc", (2, 1, 1), "auto", "mpi", "1x4 2x2")],
+    4: [
+        ("aabb", (2, 2, 2, 2), "auto", "hosts", "1x8 1x4 1x2 4x2 2x4 2x2 1x1"),
+        ("aabb", (3, 1, 1, 1), "auto", "hosts", "1x6 3x2 2x3"),  # hosts with different numbers of replicas
+        ("abab", (1, 2, 1, 2), "auto", "hosts", "1x6 3x2 1x3 1x2"),  # a host's ranks are not neighbours
+        ("aaab", (1, 1, 2, 2), "auto", "hosts", "1x6 1x2 3x2"),  # hosts with different numbers of ranks
+    ],
+}
+
+
+def check_arrangement(hosts: str, counts: tuple[int, ...], transport: str, expected: str, groups: str) -> None:
+    """Compare every collective with the same in one process: the first group with all dtypes, others with two."""
+    rank, total = popdist_py.host_backend().rank, sum(counts)
+    place = {"local_replicas": counts[rank], "global_offset": sum(counts[:rank]), "global_replicas": total}
+    for number, text in enumerate(groups.split()):
+        stride, size = map(int, text.split("x"))
+        group = gcl.Group(total, stride, size)
+        with connect(**place, host=hosts[rank], transport=transport, group=group) as communicator:
+            assert communicator.transport == expected, communicator.transport
+            if number == 0:
+                check_dtypes(communicator, (0, 1, 7, 1000, 100_003))
+            else:
+                check_dtypes(communicator, (1, 1000), ("float16", "int32"))
+
+
+def overwrite_what_was_sent(hosts: str) -> None:
+    """A call ends when everyone has read what was sent, which is not copied."""
+    rank = popdist_py.host_backend().rank
+    communicator = connect(host=hosts[rank])
+    x = communicator.empty((2_000_000,), np.int32)
+    for turn in range(100):
+        x[...] = turn if rank == 0 else -1
+        communicator.broadcast(x, out=x)
+        assert (x == turn).all(), turn
+        x[...] = -2
+        communicator.all_reduce(x, out=x)
+        assert (x == -2 * len(hosts)).all(), turn
+
+
+def take_other_tensors_each_time(hosts: str) -> str:
+    """What is prepared for a call holds while the tensors of all ranks of the host stay; the error of a mismatch."""
+    rank = popdist_py.host_backend().rank
+    communicator = connect(host=hosts[rank])
+    tensors = [communicator.empty(5000, np.int32) for _ in range(2)] + [np.zeros((1, 5000), np.int32)]
+    for turn in range(60):
+        x = tensors[turn * rank % 3] if turn < 40 else tensors[0]
+        x[...] = turn + rank
+        out = x if turn % 2 else np.empty_like(x)
+        communicator.all_reduce(x, out=out)
+        assert (out == 4 * turn + 6).all(), turn
+        communicator.barrier()
+    return error_of(lambda: communicator.all_reduce(tensors[0], "max" if rank == 3 else "add", out=tensors[0]))
+
+
+def mismatch(hosts: str, odd: tuple[int, ...]) -> str:
+    """The error where the ranks ``odd`` have tensors of another size."""
+    rank = popdist_py.host_backend().rank
+    communicator = connect(host=hosts[rank])
+    return error_of(lambda: communicator.all_reduce(np.zeros((1, 4 + (rank in odd)), np.float32)))
+
+
+def mismatch_with_data(hosts: str, odd: str, elements: int) -> str:
+    """The error where host ``odd`` calls a barrier, while what the others send is more than MPI sends by itself."""
+    host = hosts[popdist_py.host_backend().rank]
+    communicator = connect(host=host)
+    x = communicator.empty(elements)
+    return error_of(communicator.barrier if host == odd else lambda: communicator.all_reduce(x, out=x))
+
+
+def say(*calls: tuple[str, list[Any]]) -> None:
+    """Do one after the other, and print the results as JSON."""
+    popdist_py.init()
+    print(json.dumps([globals()[name](*arguments) for name, arguments in calls]), flush=True)
