@@ -160,7 +160,7 @@ def _local_replicas(asked: int | None) -> int:
 def _join(method: str | None, local: int) -> tuple[Communicator, Share]:
     """A communicator of all replicas of the job, and how its ranks tell each other a few bytes."""
     if not popdist_py.isPopdistEnvSet():
-        if os.environ.get(TRANSPORT_VARIABLE) in ("tcp", "mpi"):
+        if os.environ.get(TRANSPORT_VARIABLE) == "mpi":
             popdist_py.init()
         return connect(local_replicas=local, method=method), lambda data: [data]
     popdist_py.init()

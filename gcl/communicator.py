@@ -48,7 +48,7 @@ class Communicator:
 
     @property
     def transport(self) -> str:
-        """inprocess, shared_memory, hosts (memory within, messages between), tcp or mpi."""
+        """inprocess, shared_memory, hosts (memory within, messages between) or mpi."""
         return self._dispatch.path.name
 
     def empty(self, shape: int | Sequence[int], dtype: DTypeLike = np.float32) -> np.ndarray:
