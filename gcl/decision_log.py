@@ -25,6 +25,7 @@ from gcl.core.data_path import DataPath
 from gcl.core.prepared_call import PreparedCall
 from gcl.core.request import Request
 from gcl.cost.program_cost import price
+from gcl.drawing.units import TimeUnit
 from gcl.errors import ArgumentError
 from gcl.scheduling.options import LogLevel, Options
 from gcl.scheduling.program.step_program import StepProgram
@@ -102,8 +103,8 @@ class Logged:
             return
         nbytes, decided = request.count * request.dtype.itemsize, self._decided(request)
         self._logger.debug(
-            "rank %d: %s, %s bytes per replica, %s%s; %.1f us wall",
-            *(self._rank, request, f"{nbytes:,}", _taken(self._path, x, out), decided[0], seconds * 1e6),
+            "rank %d: %s, %s bytes per replica, %s%s; %s wall",
+            *(self._rank, request, f"{nbytes:,}", _taken(self._path, x, out), decided[0], TimeUnit.us.text(seconds)),
         )
         for line in decided[1]:
             self._logger.log(_TRACE, "rank %d: %s", self._rank, line)
@@ -143,7 +144,7 @@ def _decided(plan: Schedule | None) -> tuple[str, list[str]]:
         return "", []
     phases = [f"{phase.program.collective} by {phase.program.method} ({phase.why})" for phase in plan.phases]
     try:
-        modelled = f", {price(plan).total.seconds * 1e6:.1f} us modelled"
+        modelled = f", {TimeUnit.us.text(price(plan).total.seconds)} modelled"
     except ArgumentError:
         modelled = ""
     details = [line for phase in plan.phases for line in _detailed(phase.program)]

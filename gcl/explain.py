@@ -15,7 +15,7 @@ from gcl.core.groups import Group
 from gcl.core.request import Collective
 from gcl.cost.program_cost import Cost, Price, price
 from gcl.cost.tile_work import TileWork
-from gcl.drawing.units import counted, parse_bytes
+from gcl.drawing.units import TimeUnit, counted, parse_bytes
 from gcl.errors import ArgumentError
 from gcl.fabric.fabric import MAX_DOMAIN, Fabric, LinkConfiguration, Topology
 from gcl.kernels.dtypes import DTYPES
@@ -140,7 +140,7 @@ def explanation(plan: Schedule, dtype: str, costs: Price | None, reason: str, wi
     if costs is None:
         parts.append(f"modelled time: none ({reason})")
     else:
-        parts.append(f"modelled time {_milliseconds(costs.total)}\n{plan.bytes_sent(0):,} bytes sent per replica")
+        parts.append(f"modelled time {_modelled_time(costs.total)}\n{plan.bytes_sent(0):,} bytes sent per replica")
     return "\n\n".join(parts)
 
 
@@ -173,7 +173,7 @@ def _phase_text(plan: Schedule, phase: Phase, number: int, cost: Cost | None, wi
         f"fragments of {program.width * plan.itemsize:,} bytes"
     )
     if cost is not None:
-        lines.append(f"  modelled {_milliseconds(cost)}")
+        lines.append(f"  modelled {_modelled_time(cost)}")
     if program.exchanges and program.orders:
         lines += _on_tiles(plan, phase)
     if program.group.count > 1:
@@ -195,12 +195,11 @@ def _on_tiles(plan: Schedule, phase: Phase) -> list[str]:
     ]
 
 
-def _milliseconds(cost: Cost) -> str:
-    parts = (
-        f"transfer {cost.transfer * 1e3:.4f}, hops {cost.hops * 1e3:.4f}, sync {cost.sync * 1e3:.4f}, "
-        f"tiles {cost.compute * 1e3:.4f}"
-    )
-    return f"{cost.seconds * 1e3:.4f} ms ({parts})"
+def _modelled_time(cost: Cost) -> str:
+    unit = TimeUnit.of(cost.seconds)
+    parts = {"transfer": cost.transfer, "hops": cost.hops, "sync": cost.sync, "tiles": cost.compute}
+    text = ", ".join(f"{name} {unit.number(seconds)}" for name, seconds in parts.items())
+    return f"{unit.text(cost.seconds)} ({text})"
 
 
 def _shortened(line: str, width: int) -> str:

@@ -5,14 +5,16 @@ PATH=.venv/bin:$PATH python scripts/picture.py
 
 from __future__ import annotations
 
-import html
 import re
 import subprocess
 from pathlib import Path
 
+from gcl.drawing.canvas import MARGIN, Canvas
+
 COMMAND = "poprun-py --num-instances 2 --num-replicas 4 python examples/digits.py"
 TARGET = Path(__file__).parents[1] / "docs/images/digits.svg"
 WIDTH, HEIGHT, LINE = 900, 330, 15
+BLUE = "#0969da"
 LEFT, RIGHT, TOP, BOTTOM = 520, 870, 60, 285  # of the plot
 
 
@@ -29,44 +31,32 @@ def main() -> None:
 
 def picture(terminal: list[str], losses: list[float]) -> str:
     """The terminal on the left, the curve on the right."""
-    body = [
-        f'<text x="20" y="{70 + LINE * i}" xml:space="preserve">{html.escape(line)}</text>'
-        for i, line in enumerate(terminal)
-    ]
-    return "\n".join(
-        [
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" '
-            'font-family="DejaVu Sans Mono, Menlo, Consolas, monospace" font-size="12" fill="#24292f">',
-            f'<rect width="{WIDTH}" height="{HEIGHT}" rx="8" fill="#f6f8fa"/>',
-            f'<text x="20" y="30" font-weight="bold">$ {html.escape(COMMAND)}</text>',
-            *body,
-            *curve(losses),
-            "</svg>\n",
-        ]
-    )
+    canvas = Canvas(WIDTH - 2 * MARGIN, font="DejaVu Sans Mono, Menlo, Consolas, monospace")
+    canvas.box(0, 0, WIDTH, HEIGHT, fill="#f6f8fa", radius=8)
+    canvas.text(20, 30, f"$ {COMMAND}", bold=True)
+    for number, line in enumerate(terminal):
+        canvas.text(20, 70 + LINE * number, line)
+    curve(canvas, losses)
+    canvas.y = HEIGHT - MARGIN
+    return canvas.document()
 
 
-def curve(losses: list[float]) -> list[str]:
-    """Axes, a grid of tenths of the highest loss, the line and its ends."""
+def curve(canvas: Canvas, losses: list[float]) -> None:
+    """Axes, a grid of quarters of the highest loss, the line and its points."""
     top = max(losses)
     xs = [LEFT + (RIGHT - LEFT) * i / (len(losses) - 1) for i in range(len(losses))]
     ys = [BOTTOM - (BOTTOM - TOP) * loss / top for loss in losses]
-    points = " ".join(f"{x:.1f},{y:.1f}" for x, y in zip(xs, ys, strict=True))
-    grid = [0.0, 0.25, 0.5, 0.75, 1.0]
-    heights = [BOTTOM - (BOTTOM - TOP) * part for part in grid]
-    return [
-        *(f'<path d="M{LEFT} {y:.1f}H{RIGHT}" stroke="#d0d7de"/>' for y in heights),
-        *(
-            f'<text x="{LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{top * part:.2f}</text>'
-            for part, y in zip(grid, heights, strict=True)
-        ),
-        f'<polyline points="{points}" fill="none" stroke="#0969da" stroke-width="2.5"/>',
-        *(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="#0969da"/>' for x, y in zip(xs, ys, strict=True)),
-        f'<text x="{LEFT}" y="{BOTTOM + 20}">1</text>',
-        f'<text x="{RIGHT}" y="{BOTTOM + 20}" text-anchor="end">{len(losses)}</text>',
-        f'<text x="{(LEFT + RIGHT) / 2}" y="{BOTTOM + 20}" text-anchor="middle">epoch</text>',
-        f'<text x="{RIGHT}" y="{TOP + 14}" text-anchor="end">training loss</text>',
-    ]
+    for part in (0.0, 0.25, 0.5, 0.75, 1.0):
+        y = BOTTOM - (BOTTOM - TOP) * part
+        canvas.path(f"M{LEFT} {y:.1f}H{RIGHT}", stroke="#d0d7de", width=1)
+        canvas.text(LEFT - 8, y + 4, f"{top * part:.2f}", anchor="end")
+    canvas.path("M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in zip(xs, ys, strict=True)), stroke=BLUE, width=2.5)
+    for x, y in zip(xs, ys, strict=True):
+        canvas.box(x - 3, y - 3, 6, 6, fill=BLUE, radius=3)
+    canvas.text(LEFT, BOTTOM + 20, "1")
+    canvas.text(RIGHT, BOTTOM + 20, str(len(losses)), anchor="end")
+    canvas.text((LEFT + RIGHT) / 2, BOTTOM + 20, "epoch", anchor="middle")
+    canvas.text(RIGHT, TOP + 14, "training loss", anchor="end")
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from gcl.cost.program_cost import Price
 from gcl.drawing.canvas import FAINT, MARGIN, STREAMS, WIDTH, Canvas
-from gcl.drawing.units import counted
+from gcl.drawing.units import TimeUnit, counted
 from gcl.fabric.fabric import Fabric, Topology
 from gcl.scheduling.phases import Phase
 from gcl.scheduling.program.step_program import CrossReplicaCopy, Exchange
@@ -280,12 +280,13 @@ def _draw_cell(canvas: Canvas, cell: _Cell, exchange: Exchange, replica: int, me
 
 def _draw_time(canvas: Canvas, plan: Schedule, costs: Price) -> None:
     total = costs.total.seconds
-    canvas.text(MARGIN, canvas.y + 10, f"modelled time {total * 1e3:.4g} ms", size=14, bold=True)
+    unit = TimeUnit.of(total)
+    canvas.text(MARGIN, canvas.y + 10, f"modelled time {unit.text(total)}", size=14, bold=True)
     canvas.y += 20
     x = float(MARGIN)
     for number, (phase, cost) in enumerate(zip(plan.phases, costs.phases, strict=True)):
         width = WIDTH * cost.seconds / total if total else 0.0
-        label = f"{phase.program.collective} {cost.seconds * 1e3:.4g} ms"
+        label = f"{phase.program.collective} {unit.text(cost.seconds)}"
         canvas.box(x, canvas.y, width, 26, fill=_PHASES[number % len(_PHASES)], title=label)
         if width > 6.5 * len(label):
             canvas.text(x + width / 2, canvas.y + 17, label, size=11, anchor="middle")

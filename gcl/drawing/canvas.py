@@ -13,10 +13,14 @@ STREAMS = ("#1565c0", "#00897b", "#e65100", "#8e24aa")
 
 
 class Canvas:
-    """SVG elements, from top to bottom: ``y`` is where the next section begins."""
+    """SVG elements, from top to bottom: ``y`` is where the next section begins.
 
-    def __init__(self) -> None:
+    ``width`` is that between the margins, in pixels.
+    """
+
+    def __init__(self, width: float = WIDTH, font: str = "DejaVu Sans, Arial, sans-serif") -> None:
         self.y = float(MARGIN)
+        self._width, self._font = width, font
         self._parts: list[str] = []
 
     def text(
@@ -30,7 +34,9 @@ class Canvas:
         fill: str = INK,
         bold: bool = False,
     ) -> None:
+        """``text``, with its blanks, on the base line ``y``."""
         weight = ' font-weight="600"' if bold else ""
+        weight += ' xml:space="preserve"' if "  " in text or text != text.strip() else ""
         self._parts.append(
             f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size:.3g}" text-anchor="{anchor}" fill="{fill}"{weight}>'
             f"{escape(text)}</text>"
@@ -48,6 +54,7 @@ class Canvas:
         title: str = "",
         radius: float = 2,
     ) -> None:
+        """A rectangle from its upper left corner; a pointer on it shows ``title``."""
         tip = f"<title>{escape(title)}</title>" if title else ""
         edge = "" if stroke == "none" else f' stroke="{stroke}"'
         corner = f' rx="{radius:g}"' if radius else ""
@@ -65,15 +72,16 @@ class Canvas:
         self._parts.append(f'<path d="{shape}" fill="none" stroke="{stroke}" stroke-width="{width:g}"{end}{dash}/>')
 
     def document(self) -> str:
+        """The SVG file."""
         heads = "".join(
             f'<marker id="head{i}" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="6" markerHeight="6" '
             f'orient="auto"><path d="M0 0 L8 4 L0 8 z" fill="{colour}"/></marker>'
             for i, colour in enumerate(STREAMS)
         )
-        width, height = WIDTH + 2 * MARGIN, self.y + MARGIN
+        width, height = self._width + 2 * MARGIN, self.y + MARGIN
         return (
             f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height:.0f}" '
-            f'viewBox="0 0 {width} {height:.0f}" font-family="DejaVu Sans, Arial, sans-serif">\n'
+            f'viewBox="0 0 {width} {height:.0f}" font-family="{self._font}">\n'
             f'<defs>{heads}</defs>\n<rect width="100%" height="100%" fill="{PAPER}"/>\n'
             + "\n".join(self._parts)
             + "\n</svg>\n"

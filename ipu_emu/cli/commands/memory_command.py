@@ -7,9 +7,9 @@ from typing import Any
 
 import click
 
+from gcl.drawing.units import memory as amount
 from ipu_emu.cli.commands.model_options import ModelCommand, model_options, system_named, wanted
 from ipu_emu.cli.output.printing import console, print_json, write
-from ipu_emu.cli.output.units import memory as amount
 
 __all__ = ["memory"]
 

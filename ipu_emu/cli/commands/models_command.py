@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from gcl.drawing.units import decimal
 from ipu_emu.cli.output.printing import console, print_json
-from ipu_emu.cli.output.units import decimal
 
 if TYPE_CHECKING:
     from ipu_emu.models import Counts

@@ -12,6 +12,7 @@ from pathlib import Path
 from textwrap import fill
 from typing import Any
 
+from gcl.drawing.canvas import MARGIN, Canvas
 from ipu_emu.errors import EmulatorError
 from ipu_emu.hostio.probe.bottleneck_analysis import contradiction_in, overhead_of
 from ipu_emu.hostio.probe.program_runs import ProgramRun
@@ -96,18 +97,17 @@ def write_html(path: Path, runs: Sequence[ProgramRun], said: Sequence[str]) -> N
 
 
 def _bars(runs: Sequence[ProgramRun]) -> str:
+    """A bar of samples per second for each run, those of one number of instances together."""
     most = max(run.samples_per_second for run in runs)
-    parts = []
-    for at, run in enumerate(runs):
-        top, width = 24 * at + 8 * (at // len(_COLOURS)), 420 * run.samples_per_second / most
-        name = f"{run.instances} x {run.mode}"
-        parts.append(
-            f'<text x="0" y="{top + 14}">{name}</text><rect x="120" y="{top}" width="{width:.1f}" height="18" '
-            f'fill="{_COLOURS[run.mode]}"/><text x="{126 + width:.1f}" y="{top + 14}">{rate(run)}'
-            "</text>"
-        )
-    height = 24 * len(runs) + 8 * len(runs) // len(_COLOURS)
-    return f'<svg width="640" height="{height}" role="img" aria-label="samples per second">{"".join(parts)}</svg>'
+    canvas = Canvas(width=640)
+    for number, run in enumerate(runs):
+        canvas.y += 8 if number and number % len(_COLOURS) == 0 else 0
+        width = 420 * run.samples_per_second / most
+        canvas.text(MARGIN, canvas.y + 14, f"{run.instances} x {run.mode}")
+        canvas.box(MARGIN + 120, canvas.y, width, 18, fill=_COLOURS[run.mode], title="samples per second")
+        canvas.text(MARGIN + 126 + width, canvas.y + 14, rate(run))
+        canvas.y += 24
+    return canvas.document()
 
 
 def _counts(runs: Sequence[ProgramRun]) -> list[int]:
@@ -124,7 +124,7 @@ def _write(path: Path, data: bytes) -> None:
 _PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>Host I/O</title>
 <style>body{{font:15px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#1e293b}}
 table{{border-collapse:collapse}}th,td{{padding:.25rem .7rem;text-align:right;border-bottom:1px solid #e2e8f0}}
-svg text{{font:13px system-ui,sans-serif;fill:#1e293b}}</style>
+</style>
 <h1>Does the host keep up?</h1><ul>{told}</ul>{bars}
 <p>Samples per second of the whole job, measured in wall time. <b>real</b>: the program as it is; <b>generated</b>:
 random data, made once and handed over; <b>synthetic</b>: nothing is prepared or moved for a step.</p>

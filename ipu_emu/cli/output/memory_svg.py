@@ -8,8 +8,8 @@ from html import escape
 from pathlib import Path
 
 from gcl.drawing.canvas import FAINT, INK, MARGIN, WIDTH, Canvas
+from gcl.drawing.units import memory as amount
 from ipu_emu.cli.output.memory_liveness import PARTS, IpuMemory
-from ipu_emu.cli.output.units import memory as amount
 from ipu_emu.errors import EmulatorError
 from ipu_emu.hardware import System
 

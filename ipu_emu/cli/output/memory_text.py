@@ -8,8 +8,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from gcl.drawing.units import memory as amount
 from ipu_emu.cli.output.memory_liveness import PARTS, IpuMemory
-from ipu_emu.cli.output.units import memory as amount
 from ipu_emu.hardware import System
 
 __all__ = ["text"]

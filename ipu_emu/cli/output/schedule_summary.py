@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ipu_emu.cli.output.units import counted
+from gcl.drawing.units import counted
 from ipu_emu.hardware import SelectionOrder, shard_order
 from ipu_emu.program.schedules import (
     ALL_IPUS,

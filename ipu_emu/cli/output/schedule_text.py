@@ -6,8 +6,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from gcl.drawing.units import counted
 from ipu_emu.cli.output.schedule_summary import Pipeline, ipu_name
-from ipu_emu.cli.output.units import counted
 from ipu_emu.program.schedules import ALL_IPUS, Task, TaskType
 from ipu_emu.program.schedules.schedule_timing import Barrier, StageTimes, timing
 

@@ -11,7 +11,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from ipu_emu.cli.output.units import counted, memory
+from gcl.drawing.units import counted, memory
 from ipu_emu.hardware import ALONE, PATTERNS, Claim, System
 from ipu_emu.hardware.position import IPUS_PER_MACHINE
 

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 from gcl.drawing.canvas import FAINT, MARGIN, WIDTH, Canvas
+from gcl.drawing.units import TimeUnit
 from ipu_emu.clock import CostCategory, Span, TimelineSegment
 from ipu_emu.errors import EmulatorError
 from ipu_emu.program.schedules import TaskType
@@ -39,13 +40,13 @@ def written(path: Path, title: str, made: TimelineSegment) -> bytes:
 
 def _svg(title: str, made: TimelineSegment) -> str:
     """A row per IPU, a box per instruction or task; a pointer on a box tells what it is."""
-    canvas = Canvas()
-    canvas.text(MARGIN, canvas.y + 12, f"{title}: modelled {made.seconds * 1e3:,.3f} ms", size=15, bold=True)
+    canvas, unit = Canvas(), TimeUnit.of(made.seconds)
+    canvas.text(MARGIN, canvas.y + 12, f"{title}: modelled {unit.text(made.seconds)}", size=15, bold=True)
     canvas.y += 36
     scale = (WIDTH - _LABEL) / made.seconds
     for mark in range(_MARKS + 1):
         x, at = MARGIN + _LABEL + mark * (WIDTH - _LABEL) / _MARKS, mark * made.seconds / _MARKS
-        canvas.text(x, canvas.y, f"{at * 1e3:,.3g} ms", size=9, fill=FAINT, anchor="end" if mark else "start")
+        canvas.text(x, canvas.y, unit.text(at), size=9, fill=FAINT, anchor="end" if mark else "start")
     canvas.y += 8
     for ipu in made.by_ipu():
         canvas.text(MARGIN, canvas.y + 17, f"IPU {ipu}", bold=True)
@@ -58,7 +59,7 @@ def _svg(title: str, made: TimelineSegment) -> str:
 
 
 def _box(canvas: Canvas, span: Span, scale: float) -> None:
-    tip = f"{span.name}: {span.seconds * 1e6:,.2f} us from {span.start * 1e6:,.2f} us on"
+    tip = f"{span.name}: {TimeUnit.us.text(span.seconds)} from {TimeUnit.us.text(span.start)} on"
     x, width = MARGIN + _LABEL + span.start * scale, max(span.seconds * scale - 0.3, _THIN)
     canvas.box(x, canvas.y, width, _BAR, fill=_COLOURS[span.category], title=tip, radius=0)
 

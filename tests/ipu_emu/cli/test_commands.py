@@ -15,8 +15,8 @@ import pytest
 from click.testing import CliRunner, Result
 from onnx import TensorProto, helper, numpy_helper
 
+from gcl.drawing.units import counted, decimal, memory
 from ipu_emu.cli import main
-from ipu_emu.cli.output.units import counted, decimal, memory
 from ipu_emu.hardware import GC200
 from ipu_emu.models import named
 from ipu_emu.program.schedules import schedule
