@@ -1,10 +1,11 @@
-"""Container: named arrays in one file of the safetensors format, which many tools read.
+"""safetensors file: named arrays in one file of the safetensors format, which many tools read.
 
-8 bytes    length of the head, little-endian
-head       JSON: {"name": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}, ...}, padded with spaces
+8 bytes    length of the header, little-endian
+header     JSON: {"name": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}, ...}, padded with spaces
 arrays     one after the other, C order, little-endian
 
-The safetensors package holds the GIL while it writes; this writer leaves it to the thread that trains.
+The safetensors package reads these files. It holds the GIL while it writes, and has no checksum: the writer here
+leaves the GIL to the thread that trains, and hashes each piece as it writes it.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.numpy import load_file
 
 __all__ = ["checksum", "read", "write"]
 
@@ -39,23 +42,22 @@ _NAMES = {
     np.dtype(np.uint8): "U8",
     np.dtype(np.bool_): "BOOL",
 }
-_DTYPES = {name: dtype for dtype, name in _NAMES.items()}
-#: Arrays start at multiples of this.
+#: The header is padded to a multiple of so many bytes.
 _ALIGNMENT = 8
-#: Bytes that are hashed and written at a time: they stay in the cache between the two.
-_PIECE = 1 << 18
+#: Bytes hashed and written at a time: they stay in the cache in between.
+_PIECE_BYTES = 1 << 18
 
 
 def write(path: Path, arrays: Mapping[str, _Array], *, pause: Callable[[], None] = lambda: None) -> str:
-    """Write C-contiguous ``arrays`` to ``path`` and to the disk itself; return the file's SHA-256.
+    """Write C-contiguous ``arrays`` to ``path`` and flush them to the disk; return the SHA-256 of the file.
 
     ``pause`` is called between pieces.
     """
     digest = sha256()
     with path.open("wb", buffering=0) as file:
-        for part in (_head(arrays), *(_bytes(array) for array in arrays.values())):
-            for start in range(0, len(part), _PIECE):
-                piece = part[start : start + _PIECE]
+        for part in (_header(arrays), *(_bytes(array) for array in arrays.values())):
+            for start in range(0, len(part), _PIECE_BYTES):
+                piece = part[start : start + _PIECE_BYTES]
                 digest.update(piece)
                 _write_all(file.fileno(), piece)
                 pause()
@@ -64,28 +66,24 @@ def write(path: Path, arrays: Mapping[str, _Array], *, pause: Callable[[], None]
 
 
 def read(path: Path) -> dict[str, _Array]:
-    """The arrays of a file, mapped: they are read as they are used. Raise ValueError if it is not such a file."""
-    raw = np.memmap(path, np.uint8, mode="r")
-    length = int.from_bytes(raw[:8].tobytes(), "little")
-    head = json.loads(raw[8 : 8 + length].tobytes())
-    data = raw[8 + length :]
-    return {
-        name: data[slice(*entry["data_offsets"])].view(_DTYPES[entry["dtype"]]).reshape(entry["shape"])
-        for name, entry in head.items()
-        if name != "__metadata__"
-    }
+    """Return the arrays of a file; raise ValueError if it is not a safetensors file."""
+    try:
+        arrays: dict[str, _Array] = load_file(path)
+    except SafetensorError as error:
+        raise ValueError(f"{path}: {error}") from error
+    return arrays
 
 
 def checksum(path: Path) -> str:
-    """SHA-256 of a file."""
+    """Return the SHA-256 of a file."""
     digest = sha256()
     with path.open("rb", buffering=0) as file:
-        while piece := file.read(_PIECE):
+        while piece := file.read(_PIECE_BYTES):
             digest.update(piece)
     return digest.hexdigest()
 
 
-def _head(arrays: Mapping[str, _Array]) -> memoryview:
+def _header(arrays: Mapping[str, _Array]) -> memoryview:
     entries, end = {}, 0
     for name, array in arrays.items():
         entries[name] = {

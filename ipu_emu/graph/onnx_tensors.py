@@ -22,7 +22,7 @@ from onnx import numpy_helper
 
 from ipu_emu.errors import EmulatorError
 from ipu_emu.graph.dtype import BOOL, FLOAT, FLOAT16, DType, dtype_numbered, dtype_of
-from ipu_emu.graph.protobuf_wire import Piece, head
+from ipu_emu.graph.protobuf_wire import Piece, field_header
 
 __all__ = ["array_of", "pieces_of", "proto_of", "references"]
 
@@ -78,13 +78,13 @@ def pieces_of(id: str, array: NDArray[Any]) -> list[Piece]:
         return [proto_of(id, array).SerializeToString()]
     proto = onnx.TensorProto(name=id, data_type=FLOAT.onnx, dims=array.shape)
     floats = np.ascontiguousarray(array, "<f4").reshape(-1).data.cast("B")
-    return [proto.SerializeToString(), head(_FLOAT_DATA, len(floats)), floats]
+    return [proto.SerializeToString(), field_header(_FLOAT_DATA, len(floats)), floats]
 
 
 def _floats(proto: onnx.TensorProto) -> NDArray[np.float32]:
     """``float_data``, out of the serialised message; before it there are but the shape and the type."""
     count, data = len(proto.float_data), proto.SerializeToString()
-    announced = head(_FLOAT_DATA, 4 * count)
+    announced = field_header(_FLOAT_DATA, 4 * count)
     return np.frombuffer(data, "<f4", count, data.index(announced) + len(announced)).astype(np.float32)
 
 

@@ -105,7 +105,7 @@ def test_two_of_one_name() -> None:
 
 def test_mutated_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever is taken out, nothing is read that onnx would read otherwise."""
-    monkeypatch.setattr(protobuf_wire, "_LARGE", 16)
+    monkeypatch.setattr(protobuf_wire, "_LARGE_BYTES", 16)
     good = bytes(model_of(raw("w", VALUES[0]), typed("v", VALUES[1])).SerializeToString())
     chance = random.Random(5)
     taken = 0
