@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from ipu_emu.cli.commands.clock_command import clock
+from ipu_emu.cli.commands.compile_command import compile
 from ipu_emu.cli.commands.hostio_command import hostio
 from ipu_emu.cli.commands.info_command import info
 from ipu_emu.cli.commands.memory_command import memory
@@ -27,6 +28,7 @@ Start here
   ipu-emu models                                           parameters, FLOPs and activations of known models
   ipu-emu memory mlp                                       where the tensors of a model lie
   ipu-emu clock resnet50 --system bow-pod16                what a step would take on IPUs
+  ipu-emu compile mlp --stop-after lower                   what each pass of the compiler makes of a model
   ipu-emu hostio train.py                                  whether the host feeds a program fast enough
 
 All times are modelled: they say what IPUs would take, not what this machine takes (hostio
@@ -59,5 +61,5 @@ def main() -> None:
     """Pick a command."""
 
 
-for _command in (clock, hostio, info, memory, models, schedule):
+for _command in (clock, compile, hostio, info, memory, models, schedule):
     main.add_command(_command)

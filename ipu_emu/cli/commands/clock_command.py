@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ipu_emu.cli.commands.model_options import ModelCommand, model_options, system_named, wanted
+from ipu_emu.cli.commands.model_options import ModelCommand, compile_request, model_options, system_named
 from ipu_emu.cli.output.printing import console, print_json, write
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def clock(
     from ipu_emu.clock import Machine, timeline
     from ipu_emu.hardware import PATTERNS, SelectionOrder, chosen_order
 
-    asked = wanted(**options)
+    asked = compile_request(**options)
     order = chosen_order(SelectionOrder[selection_order.upper()], range(asked.ipus) if asked.schedule else None)
     machine = Machine(where, asked.replicas, asked.ipus, efficiency, sync=PATTERNS[sync], order=order)
     made = timeline(asked.compiled(where).executable, machine)

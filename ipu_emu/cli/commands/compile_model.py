@@ -1,4 +1,4 @@
-"""compiling: a model, by name or from a file, as the executable of its step, without running it."""
+"""CompileRequest: a model, by name or from a file, with what a command says of it, to be compiled and not run."""
 
 from __future__ import annotations
 
@@ -13,15 +13,19 @@ import psutil
 
 from ipu_emu import popart
 from ipu_emu.cli.commands.onnx_argument import OnnxFile
+from ipu_emu.compiler.options import TrainingOptions
+from ipu_emu.compiler.out_of_memory import Remedy, cheapest, remedies
+from ipu_emu.compiler.pipeline import CompileState, run_passes, start
 from ipu_emu.errors import EmulatorError
 from ipu_emu.graph.onnx_model import to_model
 from ipu_emu.hardware import System
 from ipu_emu.models import CATALOGUE, Model, named
-from ipu_emu.popart.placement.out_of_memory import Remedy, cheapest, remedies
+from ipu_emu.popart.options.memory_advice import MEMORY_ADVICE
+from ipu_emu.popart.session.compilation import Compilation
 from ipu_emu.predict import of_model
 from ipu_emu.program.executable import Executable
 
-__all__ = ["LOCATIONS", "OPTIMISERS", "Compiled", "Wanted"]
+__all__ = ["LOCATIONS", "OPTIMISERS", "CompileRequest", "Compiled"]
 
 #: How often the weights are in memory at most while a model is compiled.
 _COPIES = 2
@@ -47,25 +51,19 @@ _STATE_BYTES = {"adam": 4, "lamb": 4}
 
 @dataclass(frozen=True)
 class Compiled:
-    """``executable`` is the step of ``session``, which has not run."""
+    """``executable`` is what the compiler made of the step of ``compilation``."""
 
-    session: Any
+    compilation: Compilation
     executable: Executable
 
-    def remedies(self, ipu: int, wanted: int) -> list[Remedy]:
-        """What would best save so many bytes on an IPU."""
-        found = remedies(
-            self.executable,
-            self.session.deviceInfo,
-            ipu,
-            replicas=self.session._options.getGlobalReplicationFactor(),
-            compiled=self.session._lower,
-        )
-        return cheapest(found, wanted)
+    def remedies(self, ipu: int, missing: int) -> list[Remedy]:
+        """Return what would best save so many bytes on an IPU."""
+        step, device = self.compilation.final_step, self.compilation.device.device
+        return cheapest(remedies(self.executable, device, ipu, step=step, advice=MEMORY_ADVICE), missing)
 
 
 @dataclass(frozen=True)
-class Wanted:
+class CompileRequest:
     """``model`` is a name of the catalogue or an ONNX file; with ``loss`` it is trained, a tensor's id for a file."""
 
     model: str
@@ -122,18 +120,22 @@ class Wanted:
     def compiled(self, system: System) -> Compiled:
         """Compile for IPUs of ``system``, also what does not fit them; raise EmulatorError for what cannot be."""
         with NamedTemporaryFile(prefix="ipu-emu-") as zeros:
-            session = self._session(*self._model(zeros), system)
-        return Compiled(session, session._compile())
+            compilation = self._compilation(*self._model(zeros), system)
+        return Compiled(compilation, compilation.compiled())
 
-    def _session(self, model: bytes | str, anchor: str, shapes: popart.InputShapeInfo | None, system: System) -> Any:
+    def compiled_until(self, system: System, stop_after: str) -> CompileState:
+        """Return what the compiler has made after the pass of that name."""
+        with NamedTemporaryFile(prefix="ipu-emu-") as zeros:
+            compilation = self._compilation(*self._model(zeros), system)
+        return run_passes(start(compilation.model, compilation.compile_options()), stop_after=stop_after)
+
+    def _compilation(
+        self, model: bytes | str, anchor: str, shapes: popart.InputShapeInfo | None, system: System
+    ) -> Compilation:
         device = popart.DeviceManager(system).createOfflineIPUDevice({"numIPUs": self.ipus * self.replicas})
-        flow, options = popart.DataFlow(1 if self.training else self.accumulation, [anchor]), self._options()
-        if not self.training:
-            return popart.InferenceSession(model, flow, device, inputShapeInfo=shapes, userOptions=options)
-        optimizer = OPTIMISERS[self.optimiser]()
-        return popart.TrainingSession(
-            model, flow, anchor, optimizer, device, inputShapeInfo=shapes, userOptions=options
-        )
+        flow = popart.DataFlow(1 if self.training else self.accumulation, [anchor])
+        training = TrainingOptions(anchor, OPTIMISERS[self.optimiser]().plan) if self.training else None
+        return Compilation(model, flow, device, shapes, self._options(), training)
 
     def _options(self) -> popart.SessionOptions:
         options = popart.SessionOptions()

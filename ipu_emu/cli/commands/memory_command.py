@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from gcl.drawing.units import memory as amount
-from ipu_emu.cli.commands.model_options import ModelCommand, model_options, system_named, wanted
+from ipu_emu.cli.commands.model_options import ModelCommand, compile_request, model_options, system_named
 from ipu_emu.cli.output.printing import console, print_json, write
 
 __all__ = ["memory"]
@@ -45,7 +45,7 @@ def memory(system: str | None, output: Path | None, form: str, **options: Any) -
     from ipu_emu.cli.output.memory_text import text
     from ipu_emu.clock import Machine
 
-    asked = wanted(**options)
+    asked = compile_request(**options)
     Machine(where, asked.replicas, asked.ipus)  # refuses what does not fit
     compiled = asked.compiled(where)
     memories = ipu_memories(compiled.executable, where.tiles_per_ipu)

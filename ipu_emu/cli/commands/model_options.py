@@ -12,10 +12,10 @@ import click
 from ipu_emu.cli.commands.models_command import DTYPES
 
 if TYPE_CHECKING:
-    from ipu_emu.cli.commands.compile_model import Wanted
+    from ipu_emu.cli.commands.compile_model import CompileRequest
     from ipu_emu.hardware import System
 
-__all__ = ["ModelCommand", "model_options", "system_named", "wanted"]
+__all__ = ["ModelCommand", "compile_request", "model_options", "system_named"]
 
 #: PopART's names, and what is meant where none is given.
 _RECOMPUTATIONS = ("Standard", "NormOnly", "Pipeline", "RecomputeAll")
@@ -103,11 +103,11 @@ def model_options(command: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
-def wanted(**options: Any) -> Wanted:
+def compile_request(**options: Any) -> CompileRequest:
     """What the options ask for."""
-    from ipu_emu.cli.commands.compile_model import Wanted
+    from ipu_emu.cli.commands.compile_model import CompileRequest
 
-    return Wanted(
+    return CompileRequest(
         model=options["model"],
         batch=options["batch"],
         dtype=DTYPES[options["dtype"]],

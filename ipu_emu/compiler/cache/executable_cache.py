@@ -47,10 +47,10 @@ def without_variables(graph: Graph) -> Graph:
     return copy
 
 
-def cache_key(graph: Graph, options: Mapping[str, Any]) -> str:
-    """The hash of all that decides what is compiled."""
+def cache_key(graph: Graph, *options: Any) -> str:
+    """Return the hash of all that decides what is compiled; ``options`` are dataclasses, enums and plain values."""
     encoder = Encoder()
-    packed = msgpack.packb([encoder.encode(without_variables(graph)), encoder.encode(dict(options))])
+    packed = msgpack.packb([encoder.encode(without_variables(graph)), encoder.encode(options)])
     digest = sha256(packed + _compiler())
     for blob in encoder.blobs:
         digest.update(blob.tobytes())

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ipu_emu.compiler.gradients.activation_checkpointing import Recomputation
+from ipu_emu.compiler.gradients.gradient import Gradient, Reduction
 from ipu_emu.compiler.memory.offloading import ActivationStorage
-from ipu_emu.compiler.step_graph import Gradient, Reduction
 from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import DType, Graph, Op, Phase, Place, Role, Shards, Tensor, dtype_named
 from ipu_emu.program.anchors import Anchor, Return, StepShape

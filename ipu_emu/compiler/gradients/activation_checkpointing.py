@@ -18,14 +18,14 @@ from dataclasses import dataclass
 from enum import Enum
 from itertools import accumulate, pairwise
 
+from ipu_emu.compiler.annotations import RECOMPUTE
 from ipu_emu.graph import Graph, Op, Phase, Place, Role
 from ipu_emu.ops import TABLE
 from ipu_emu.ops.communication.collective_ops import is_replica_collective
 
-__all__ = ["RECOMPUTE", "Recomputation", "recomputed_tensors"]
+__all__ = ["Recomputation", "recomputed_tensors"]
 
-#: The attribute by which a user chooses for an op, and its values.
-RECOMPUTE = "__recompute_output_in_backward_pass"
+#: The values of the annotation.
 _KEEP, _AGAIN = 1, 2
 
 _NORMS = {"BatchNormTrain", "GroupNormalization", "LpNormalization", "LRN"}

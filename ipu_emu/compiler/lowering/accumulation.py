@@ -15,8 +15,8 @@ from dataclasses import replace
 
 import numpy as np
 
+from ipu_emu.compiler.gradients.gradient import Gradient
 from ipu_emu.compiler.lowering.pipelining import Stages
-from ipu_emu.compiler.step_graph import Gradient
 from ipu_emu.graph import Graph, Op, Place, Role, Tensor, id_on_ipu, original_of
 from ipu_emu.graph.dtype import FLOAT
 from ipu_emu.ops.communication.memory_copy_ops import REMOTE_LOAD, REMOTE_UPDATE
@@ -48,8 +48,8 @@ class Accumulation:
         first = Op("CopyInto", operands, (total,), place=place)
         others = Op("AddInto", operands, (total,), place=place)
         if self.running:
-            shares = self.counter(place.ipu)
-            others = replace(others, type="MeanInto", inputs=(*operands, shares.keep, shares.take))
+            counter = self.counter(place.ipu)
+            others = replace(others, type="MeanInto", inputs=(*operands, counter.keep, counter.take))
         key = self.key_on(place.ipu) if gradient.rounded else None
         if key is not None:
             salt = {STREAM_ID: stream_id_of(replace(others, outputs=(gradient.total,)))}

@@ -1,4 +1,4 @@
-"""Lowering: from a graph to the program of a step.
+"""StepProgram: the instructions of a step, made from its graph.
 
 repeat bps batches
   repeat A micro-batches
@@ -13,32 +13,24 @@ all, in its stages: weights change while micro-batches that have seen older ones
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from types import MappingProxyType
+from dataclasses import dataclass, field, replace
 
-from ipu_emu.compiler.fusion.elementwise_fusion import fuse
 from ipu_emu.compiler.fusion.merge_collectives import is_remote_load, merge_collectives
-from ipu_emu.compiler.gradients.activation_checkpointing import Recomputation
-from ipu_emu.compiler.gradients.recomputation import recompute
+from ipu_emu.compiler.gradients.gradient import Gradient, Reduction
 from ipu_emu.compiler.lowering.accumulation import Accumulation
-from ipu_emu.compiler.lowering.host_streams import Streams, without_streams
-from ipu_emu.compiler.lowering.pipelining import Pipelining, Stages
+from ipu_emu.compiler.lowering.host_streams import load, without_streams
+from ipu_emu.compiler.lowering.pipelining import Stages
 from ipu_emu.compiler.lowering.weight_preloading import preloaded
-from ipu_emu.compiler.memory.input_staging import stage_inputs
-from ipu_emu.compiler.memory.loop_bodies import plan_bodies
-from ipu_emu.compiler.memory.offloading import ActivationStorage, offload_activations
-from ipu_emu.compiler.memory.planner import plan_memory
-from ipu_emu.compiler.placement.ipu_copies import COPY, insert_ipu_copies
+from ipu_emu.compiler.options import CompileOptions
+from ipu_emu.compiler.placement.ipu_copies import COPY
 from ipu_emu.compiler.placement.tensor_places import tensor_places
-from ipu_emu.compiler.step_graph import Gradient, Reduction
 from ipu_emu.graph import Graph, Op, Phase, Place, Role, Tensor, original_of
 from ipu_emu.ops.communication.collective_ops import is_replica_collective
 from ipu_emu.ops.communication.memory_copy_ops import REMOTE_LOAD, REMOTE_STORE, REMOTE_UPDATE
 from ipu_emu.ops.communication.shard_ops import is_shard_collective
 from ipu_emu.ops.random.counter_rng import RNG_KEY, SHARED_RNG_KEY
-from ipu_emu.program.anchors import Anchor, Return, StepShape
+from ipu_emu.program.anchors import Anchor, Return
 from ipu_emu.program.buckets import Bucket, buckets_of
-from ipu_emu.program.executable import Executable
 from ipu_emu.program.instructions import (
     AccumulateAnchor,
     AllReduce,
@@ -56,11 +48,11 @@ from ipu_emu.program.instructions import (
     Repeat,
     ShardCollectives,
     WeightUpdate,
+    listing,
 )
 from ipu_emu.program.memory_layout import aligned
-from ipu_emu.program.storage_order import batch_innermost
 
-__all__ = ["lower"]
+__all__ = ["StepProgram", "lower", "without_host_io"]
 
 _COPIES: Mapping[str, type[IpuCopy | RemoteLoad | RemoteStore]] = {
     COPY: IpuCopy,
@@ -71,79 +63,64 @@ _COPIES: Mapping[str, type[IpuCopy | RemoteLoad | RemoteStore]] = {
 _SUM, _NOW = "AnchorSum___", "AnchorNow___"
 
 
+@dataclass(frozen=True)
+class StepProgram:
+    """The instructions of a step, and what the memory plan has to know beside them.
+
+    ``inputs`` come from the host. ``kept`` are computed tensors that live on between steps. ``buckets`` maps the sums
+    of gradients that are reduced to the memory regions of their buckets, in order; ``shared_places`` has the region
+    and the offset of tensors that use one place in turn.
+    """
+
+    instructions: tuple[Instruction, ...]
+    inputs: tuple[Tensor, ...]
+    kept: tuple[str, ...] = ()
+    buckets: Mapping[str, str] = field(default_factory=dict)
+    shared_places: Mapping[str, tuple[str, int]] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return listing(self.instructions)
+
+
 def lower(
     graph: Graph,
-    step: StepShape,
-    anchors: Sequence[Anchor],
+    options: CompileOptions,
     *,
+    anchors: Sequence[Anchor],
     gradients: Sequence[Gradient] = (),
-    reduction: Reduction = Reduction.SUM,
-    replicas: int = 1,
-    broadcast: frozenset[str] = frozenset(),
-    bucket_bytes: int | None = None,
-    schedule: str | None = None,
-    iterations: int = 1,
-    preload: bool = False,
-    recomputation: Recomputation = Recomputation.NONE,
-    ahead: Mapping[str, Overlap] = MappingProxyType({}),
-    staged: Mapping[str, int] = MappingProxyType({}),
-    activations: ActivationStorage | None = None,
-    fused: bool = True,
-    synthetic: bool = False,
-) -> Executable:
-    """Compile one step of ``graph``.
+    stages: Stages,
+) -> StepProgram:
+    """Return the program of one step of ``graph``, whose ops are in the order in which they run.
 
-    ``replicas`` counts all instances, ``broadcast`` names inputs without R, ``bucket_bytes`` limits how much is
-    reduced at a time; ``schedule`` names the schedule of a pipeline, whose stages are the places of the ops and loop
-    over ``iterations`` micro-batches at a time; with ``preload`` weights off chip are loaded a phase ahead; ``ahead``
-    has the inputs that are not loaded just in time, ``staged`` those that wait in Streaming Memory, each with the
-    number of its places there; ``activations`` says where those are kept; ``fused`` chains of element-wise ops are
-    one op. ``synthetic`` inputs are on the device already, and nothing leaves it.
+    ``stages`` has the stage of each op; tensors that the program needs besides are added to ``graph``.
     """
-    if fused:
-        fuse(graph, [*(a.tensor for a in anchors), *(g.part for g in gradients), *(g.total for g in gradients)])
-    plan_bodies(graph, fused=fused)
-    training = bool(gradients)
-    if training:
-        recompute(graph, recomputation, [anchor.tensor for anchor in anchors])
-    stage_inputs(graph, {} if synthetic else staged)
-    pipelining = Pipelining.of(graph, schedule, training=training, iterations=iterations) if schedule else None
-    if pipelining:
-        pipelining.check(step.accumulation if step.accumulation > 1 else step.batches)
-    continuous = training and step.accumulation == 1
-    stages = Stages(graph, pipelining, continuous=continuous)
-    insert_ipu_copies(graph, stages.of, {gradient.total: gradient.part for gradient in gradients})
-    if training:
-        offload_activations(graph, activations or ActivationStorage())
-    stages = Stages(graph, pipelining, continuous=continuous)
-    streams = Streams(broadcast, ahead, staged, synthetic)
-    made = _Lowering(graph, step, anchors, gradients, reduction, replicas, streams, bucket_bytes, stages, preload)
-    return made.run()
+    return _Lowering(graph, options, anchors, gradients, stages).run()
+
+
+def without_host_io(program: StepProgram) -> StepProgram:
+    """Return ``program`` for inputs that stay on the device from step to step."""
+    kept = (*program.kept, *(tensor.id for tensor in program.inputs))
+    return replace(program, instructions=tuple(without_streams(program.instructions)), kept=kept)
 
 
 class _Lowering:
     def __init__(
         self,
         graph: Graph,
-        step: StepShape,
+        options: CompileOptions,
         anchors: Sequence[Anchor],
         gradients: Sequence[Gradient],
-        reduction: Reduction,
-        replicas: int,
-        streams: Streams,
-        bucket_bytes: int | None,
         stages: Stages,
-        preload: bool,
     ) -> None:
-        self.graph, self.step, self.anchors = graph, step, anchors
-        self.gradients, self.reduction, self.replicas, self.streams = gradients, reduction, replicas, streams
-        self.stages, self.bucket_bytes, self.preload = stages, bucket_bytes, preload
+        self.graph, self.options, self.step, self.anchors = graph, options, options.step, anchors
+        self.gradients, self.stages = gradients, stages
         self.tensor_places = tensor_places(graph, stages.of)
         self.tensor_places |= {gradient.total: self.tensor_places[gradient.part] for gradient in gradients}
         self.reduced = [gradient for gradient in gradients if not gradient.scattered]
-        self.buckets = buckets_of(((graph.tensor(g.total), self.whole(g)) for g in self.reduced), bucket_bytes)
+        totals = ((graph.tensor(gradient.total), self.whole(gradient)) for gradient in self.reduced)
+        self.buckets = buckets_of(totals, options.bucket_bytes)
         self.remote = {gradient.total for gradient in gradients if gradient.remote}
-        self.rooms: dict[str, tuple[str, int]] = {}
+        self.shared_places: dict[str, tuple[str, int]] = {}
         self.kept = [g.total for g in gradients if g.scattered and g.total != g.part]
 
     @property
@@ -156,23 +133,11 @@ class _Lowering:
         stage = self.stages.by_output[gradient.part] if self.continuous else 0
         return Place(stage, self.tensor_places[gradient.part].ipu)
 
-    def run(self) -> Executable:
+    def run(self) -> StepProgram:
         inputs = self.used_inputs()
         program = self.program(inputs)
-        if self.streams.synthetic:
-            program = tuple(without_streams(program))
-            self.kept += [tensor.id for tensor in inputs]
-        orders = batch_innermost(self.graph)
-        plan = plan_memory(
-            self.graph,
-            program,
-            batch_innermost=orders,
-            totals={id: bucket.region for id, bucket in self.buckets.items()},
-            kept=self.kept,
-            rooms=self.rooms,
-        )
-        anchors = {anchor.tensor: anchor for anchor in self.anchors}
-        return Executable(self.graph, program, plan, self.step, anchors, tuple(inputs))
+        regions = {id: bucket.region for id, bucket in self.buckets.items()}
+        return StepProgram(program, tuple(inputs), tuple(self.kept), regions, self.shared_places)
 
     def used_inputs(self) -> list[Tensor]:
         """Inputs that an op reads or that are anchored."""
@@ -181,13 +146,13 @@ class _Lowering:
 
     def program(self, inputs: Sequence[Tensor]) -> tuple[Instruction, ...]:
         forward: list[Leaf] = [*self.keys(RNG_KEY), *self.keys(SHARED_RNG_KEY, Phase.FORWARD, Phase.BACKWARD)]
-        forward += [self.streams.load(tensor) for tensor in inputs]
+        forward += [load(tensor, self.options.streams) for tensor in inputs]
         passes = [op for op in self.graph.ops if op.phase is not Phase.UPDATE]
-        forward += map(_instruction, merge_collectives(self.graph, passes, self.stages.of, self.bucket_bytes))
+        forward += map(_instruction, merge_collectives(self.graph, passes, self.stages.of, self.options.bucket_bytes))
         forward += self.accumulation()
         updates: list[Leaf] = [*self.reduce(), *self.keys(SHARED_RNG_KEY, Phase.UPDATE)]
         ops = [op for op in self.graph.ops if op.phase is Phase.UPDATE]
-        groups = merge_collectives(self.graph, ops, self.stages.of, self.bucket_bytes, self.remote)
+        groups = merge_collectives(self.graph, ops, self.stages.of, self.options.bucket_bytes, self.remote)
         updates += [leaf for group in groups for leaf in self.update(group)]
         early, late, end = self.stores()
         if self.stages.pipelining and self.step.accumulation == 1:
@@ -200,23 +165,23 @@ class _Lowering:
         """What an op of the update phase does, or several that are merged."""
         if not is_remote_load(ops[0], self.remote):
             return [_instruction(ops)]
-        room = self.room(self.graph.tensor(ops[0].outputs[0]), ops[0].place.ipu)
+        region = self.reduction_region(self.graph.tensor(ops[0].outputs[0]), ops[0].place.ipu)
         offset, drawn = 0, {gradient.total for gradient in self.gradients if gradient.rounded}
         for op in ops:
-            self.rooms[op.outputs[0]] = room, offset
+            self.shared_places[op.outputs[0]] = region, offset
             offset += aligned(self.graph.tensor(op.outputs[0]).nbytes)
         rounded = tuple((op.outputs[0], op.inputs[0]) for op in ops if op.inputs[0] in drawn)
-        return [*map(RemoteLoad, ops), AllReduce(room, self.operator, rounded)]
+        return [*map(RemoteLoad, ops), AllReduce(region, self.operator, rounded)]
 
-    def room(self, tensor: Tensor, ipu: int) -> str:
-        """Where sums that were off chip are reduced, one group after the other: a bucket behind all others."""
+    def reduction_region(self, tensor: Tensor, ipu: int) -> str:
+        """The region where sums that were off chip are reduced, group by group: that of one more bucket."""
         others = [b for b in self.buckets.values() if (b.dtype, b.group, b.ipu) == (tensor.dtype, tensor.group, ipu)]
         return Bucket(tensor.dtype, tensor.group, len(set(others)), ipu).region
 
     def micro_batches(self, body: Sequence[Leaf]) -> Instruction:
         if self.stages.pipelining:
             return self.pipeline(body, self.step.accumulation, Counter.MICRO_BATCH)
-        parts = preloaded(self.graph, body) if self.preload else body
+        parts = preloaded(self.graph, body) if self.options.preload else body
         return Repeat(self.step.accumulation, Counter.MICRO_BATCH, tuple(parts))
 
     def pipeline(self, body: Sequence[Leaf], count: int, counter: Counter) -> Instruction:
@@ -233,12 +198,14 @@ class _Lowering:
         """Sum, or keep the running mean of, the gradients of the micro-batches of a batch."""
         if self.step.accumulation == 1:
             return []
-        running = self.reduction is Reduction.MEAN_RUNNING
+        running = self.options.reduction is Reduction.MEAN_RUNNING
         return Accumulation(self.graph, self.tensor_places, self.stages, running=running).of(self.gradients)
 
     def reduce(self) -> list[Leaf]:
         """One collective for each bucket."""
-        shared = [b for b in dict.fromkeys(self.buckets.values()) if (b.group[1] if b.group else self.replicas) > 1]
+        shared = [
+            b for b in dict.fromkeys(self.buckets.values()) if (b.group[1] if b.group else self.options.replicas) > 1
+        ]
         return [AllReduce(bucket.region, self.operator, self.rounded(bucket)) for bucket in shared]
 
     def rounded(self, bucket: Bucket) -> tuple[tuple[str, str], ...]:
@@ -248,7 +215,7 @@ class _Lowering:
     @property
     def operator(self) -> str:
         """What replicas do with their gradients."""
-        return "mean" if self.reduction is Reduction.MEAN_RUNNING else "add"
+        return "mean" if self.options.reduction is Reduction.MEAN_RUNNING else "add"
 
     def stores(self) -> tuple[list[Leaf], list[Leaf], list[Leaf]]:
         """Stores in the micro-batch, after the update, and at the end of the step.

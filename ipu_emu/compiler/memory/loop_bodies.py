@@ -30,5 +30,5 @@ def _planned(op: Op, fused: bool) -> Op:
     plan_bodies(body, fused=fused)
     program = [Compute(inner) for inner in body.ops]
     kept = list(dict.fromkeys([*body.inputs, *body.outputs]))
-    plan = plan_memory(body, program, batch_innermost=batch_innermost(body), totals={}, kept=kept)
+    plan = plan_memory(body, program, batch_innermost=batch_innermost(body), buckets={}, kept=kept)
     return replace(op, attributes={**op.attributes, "body": body, BODY_MEMORY_PLAN: plan})

@@ -18,15 +18,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from ipu_emu.compiler.annotations import OUTPUT_LOCATION
 from ipu_emu.compiler.gradients.gradient import Gradient
 from ipu_emu.graph import Graph, Op, Phase, Place, Role, Tensor
 from ipu_emu.ops import TABLE
 from ipu_emu.ops.communication.memory_copy_ops import REMOTE_LOAD, REMOTE_STORE, REMOTE_UPDATE
 
-__all__ = ["OUTPUT_LOCATION", "ActivationStorage", "offload_accumulators", "offload_activations", "offload_variables"]
+__all__ = ["ActivationStorage", "offload_accumulators", "offload_activations", "offload_variables"]
 
-#: The attribute by which a user says where the outputs of an op are kept; its first number is 1 for off chip.
-OUTPUT_LOCATION = "__output_tensor_location"
 _LOADED, _REMOTE, _STORED = "Loaded___", "Remote___", "Stored___"
 _COPIES = (REMOTE_LOAD, REMOTE_STORE, REMOTE_UPDATE)
 

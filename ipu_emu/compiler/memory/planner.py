@@ -57,16 +57,17 @@ def plan_memory(
     program: Sequence[Instruction],
     *,
     batch_innermost: set[str],
-    totals: Mapping[str, str],
+    buckets: Mapping[str, str],
     kept: Sequence[str],
-    rooms: Mapping[str, tuple[str, int]] = MappingProxyType({}),
+    shared_places: Mapping[str, tuple[str, int]] = MappingProxyType({}),
 ) -> MemoryPlan:
     """Place all tensors of ``program``.
 
-    ``totals`` maps the gradients that are reduced to the regions of their buckets, in order; ``kept`` are computed
-    tensors that live on between steps; ``rooms`` are regions and offsets of tensors that have one place in turn.
+    ``buckets`` maps the gradients that are reduced to the regions of their buckets, in order; ``kept`` are computed
+    tensors that live on between steps; ``shared_places`` are regions and offsets of tensors that have one place in
+    turn.
     """
-    return _Planner(graph, program, batch_innermost, totals, kept, rooms).plan()
+    return _Planner(graph, program, batch_innermost, buckets, kept, shared_places).plan()
 
 
 class _Planner:
@@ -75,23 +76,23 @@ class _Planner:
         graph: Graph,
         program: Sequence[Instruction],
         batch_innermost: set[str],
-        totals: Mapping[str, str],
+        buckets: Mapping[str, str],
         kept: Sequence[str],
-        rooms: Mapping[str, tuple[str, int]],
+        shared_places: Mapping[str, tuple[str, int]],
     ) -> None:
         self.graph, self.program, self.batch_innermost = graph, list(leaves(program)), batch_innermost
-        self.home: dict[str, str] = {}  # a view, or an updated tensor, to the tensor whose place it has
+        self.owners: dict[str, str] = {}  # a view, or an updated tensor, to the tensor whose place it has
         self.views: set[str] = set()
-        self.fixed = dict(totals)
+        self.fixed = dict(buckets)
         lives_on = [t.id for t in graph.tensors.values() if t.id in kept or t.role not in (Role.INPUT, Role.COMPUTED)]
-        self.find_homes({*totals, *lives_on, *rooms})
+        self.find_owners({*buckets, *lives_on, *shared_places})
         self.ipus = self.find_ipus()
         self.fixed |= {id: self.own_region(id, PERSISTENT, STREAMING) for id in lives_on}
         self.stashes = self.find_stashes(program)
         used = range(1 + max(self.ipus.values(), default=0))
         self.sizes = {region_of(kind, ipu): 0 for ipu in used for kind in (PERSISTENT, TRANSIENT)}
-        self.make_rooms()
-        self.offsets = self.in_rooms(rooms)
+        self.add_collective_workspaces()
+        self.offsets = self.place_shared(shared_places)
         self.scratch: dict[str, tuple[int, ...]] = {}
         self.lives: tuple[Lifetime, ...] = ()
 
@@ -101,7 +102,7 @@ class _Planner:
                 continue
             self.offsets[id] = self.sizes.setdefault(region, 0)
             self.sizes[region] += aligned(self.graph.tensor(id).nbytes)
-        self.make_wide_rooms()
+        self.add_widening_workspaces()
         self.place_transients()
         return MemoryPlan(
             {id: self.placement(id) for id in self.graph.tensors if self.root(id) in self.offsets},
@@ -111,14 +112,14 @@ class _Planner:
             self.lives,
         )
 
-    def make_rooms(self) -> None:
+    def add_collective_workspaces(self) -> None:
         """Memory in which collectives of shards exchange; those of one IPU use it in turn."""
         for leaf in of_type(self.program, ShardCollectives):
             region = workspace_of(leaf.ops[0]).region
             nbytes = sum(collective_bytes(node_in(self.graph, op)) for op in leaf.ops)
             self.sizes[region] = max(self.sizes.get(region, 0), nbytes)
 
-    def make_wide_rooms(self) -> None:
+    def add_widening_workspaces(self) -> None:
         """Memory in which buckets of FLOAT16 are reduced in FLOAT."""
         for leaf in of_type(self.program, AllReduce):
             if leaf.rounded:
@@ -126,32 +127,32 @@ class _Planner:
                 nbytes = self.sizes[leaf.bucket] // bucket.dtype.itemsize * FLOAT.itemsize
                 self.sizes[bucket.workspace.region] = max(self.sizes.get(bucket.workspace.region, 0), nbytes)
 
-    def in_rooms(self, rooms: Mapping[str, tuple[str, int]]) -> dict[str, int]:
+    def place_shared(self, shared_places: Mapping[str, tuple[str, int]]) -> dict[str, int]:
         """The offsets of tensors that use a region in turn."""
-        for id, (region, offset) in rooms.items():
+        for id, (region, offset) in shared_places.items():
             self.fixed[id] = region
             self.sizes[region] = max(self.sizes.get(region, 0), offset + aligned(self.graph.tensor(id).nbytes))
-        return {id: offset for id, (_, offset) in rooms.items()}
+        return {id: offset for id, (_, offset) in shared_places.items()}
 
-    def find_homes(self, fixed: set[str]) -> None:
+    def find_owners(self, fixed: set[str]) -> None:
         for leaf in self.program:
             for op in leaf.ops:
                 entry = TABLE[op]
                 for output, index in TABLE.in_place(op):
                     if output != op.inputs[index]:
-                        self.home[output] = op.inputs[index]
+                        self.owners[output] = op.inputs[index]
                 if entry.view_of is not None and op.outputs[0] not in fixed:
                     self.find_view(op.inputs[entry.view_of], op.outputs[0])
 
     def find_view(self, source: str, output: str) -> None:
         """A view needs storage orders that agree."""
         if len({id in self.batch_innermost for id in (source, output)}) == 1 or self.graph.tensor(source).nelms <= 1:
-            self.home[output] = source
+            self.owners[output] = source
             self.views.add(output)
 
     def root(self, id: str) -> str:
-        while id in self.home:
-            id = self.home[id]
+        while id in self.owners:
+            id = self.owners[id]
         return id
 
     def find_ipus(self) -> dict[str, int]:

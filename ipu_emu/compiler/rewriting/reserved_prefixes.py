@@ -1,4 +1,6 @@
-"""Reserved prefixes: ids of the tensors that transforms add for a tensor of the user (PopART 3.4, section 2.1)."""
+"""Reserved prefixes: ids of the tensors that passes add for a tensor of the user (PopART 3.4, section 2.1)."""
+
+from __future__ import annotations
 
 __all__ = [
     "ACCL",
@@ -13,6 +15,7 @@ __all__ = [
     "STASHED",
     "STEP",
     "UPDATED",
+    "without_prefix",
 ]
 
 GRADIENT = "Gradient___"
@@ -27,3 +30,10 @@ RESTORED = "Restored___"
 STASHED = "Stashed___"
 UPDATED = "UpdatedVar___"
 RANDOM_SEED = "randomSeed___"
+
+_STATES = (ACCL, ACCL1, ACCL2, ACCL3, ACCUM, STEP)
+
+
+def without_prefix(id: str) -> str:
+    """Return the weight that an optimiser state or an accumulator belongs to."""
+    return next((id.removeprefix(prefix) for prefix in _STATES if id.startswith(prefix)), id)

@@ -8,11 +8,8 @@ from typing import Any
 
 from ipu_emu.popart.builder.attribute_values import attribute_value
 
-__all__ = ["IPU_NUMBER", "PHASE", "PIPELINE_STAGE", "SCHEDULE_PRIORITY", "Annotations"]
+__all__ = ["SCHEDULE_PRIORITY", "Annotations"]
 
-IPU_NUMBER = "__ipu_number"
-PIPELINE_STAGE = "__pipeline_stage"
-PHASE = "__execution_phase"
 SCHEDULE_PRIORITY = "__schedule_priority"
 
 

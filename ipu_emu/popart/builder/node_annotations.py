@@ -9,17 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from ipu_emu.compiler.memory.offloading import OUTPUT_LOCATION
+from ipu_emu.compiler.annotations import EXECUTION_PHASE, IPU_NUMBER, OUTPUT_LOCATION, PIPELINE_STAGE, RECOMPUTE
 from ipu_emu.errors import ArgumentTypeError, EmulatorError
 from ipu_emu.graph import Graph
-from ipu_emu.popart.builder.annotations import IPU_NUMBER, PHASE, PIPELINE_STAGE, SCHEDULE_PRIORITY, Annotations
+from ipu_emu.popart.builder.annotations import SCHEDULE_PRIORITY, Annotations
 from ipu_emu.popart.builder.node_attributes import NodeAttributes
 from ipu_emu.popart.options.tensor_location import TensorLocation
 from ipu_emu.popart.types.enums import CommGroupType, RecomputeType
 
 __all__ = ["NodeAnnotations"]
 
-_RECOMPUTE = "__recompute_output_in_backward_pass"
 _COMM_GROUP = "__collectiveCommGroup"
 _EXCLUDE = "__exclude_patterns"
 _PARTIALS, _PROPORTION, _DITHERING = "__partials_type", "__available_memory", "__enable_conv_dithering"
@@ -56,7 +55,7 @@ class NodeAnnotations(NodeAttributes):
 
     def executionPhase(self, *args: Any) -> _Context | None:
         """As ``virtualGraph``."""
-        return self._number(PHASE, "executionPhase", args)
+        return self._number(EXECUTION_PHASE, "executionPhase", args)
 
     def commGroup(self, type: CommGroupType | int = 0, groupSize: int = 0) -> _Context:
         """The replicas that the collectives within take part with."""
@@ -81,7 +80,7 @@ class NodeAnnotations(NodeAttributes):
         return self._has(IPU_NUMBER, ids)
 
     def hasExecutionPhase(self, *ids: Any) -> bool:
-        return self._has(PHASE, ids)
+        return self._has(EXECUTION_PHASE, ids)
 
     def getPipelineStage(self, *ids: Any) -> int:
         """The stage in force here, or that of the node of ``ids``."""
@@ -91,19 +90,19 @@ class NodeAnnotations(NodeAttributes):
         return self._get(IPU_NUMBER, "Virtual graph", ids)
 
     def getExecutionPhase(self, *ids: Any) -> int:
-        return self._get(PHASE, "Execution phase", ids)
+        return self._get(EXECUTION_PHASE, "Execution phase", ids)
 
     # Memory
 
     def recomputeOutput(self, *args: Any) -> _Context | None:
         """``recomputeOutput(ids, RecomputeType)`` or ``with builder.recomputeOutput(RecomputeType):``."""
-        return self._annotate(_RECOMPUTE, (*args[:-1], int(args[-1])))
+        return self._annotate(RECOMPUTE, (*args[:-1], int(args[-1])))
 
     def recomputeOutputInBackwardPass(self, ids: Any, value: RecomputeType = RecomputeType.Recompute) -> None:
-        self._annotate(_RECOMPUTE, (ids, int(value)))
+        self._annotate(RECOMPUTE, (ids, int(value)))
 
     def getRecomputeOutputInBackwardPass(self, ids: Any) -> bool:
-        return self.getInt64NodeAttribute(_RECOMPUTE, _set_of(ids)) == int(RecomputeType.Recompute)
+        return self.getInt64NodeAttribute(RECOMPUTE, _set_of(ids)) == int(RecomputeType.Recompute)
 
     def outputTensorLocation(self, *args: Any) -> _Context | None:
         """``outputTensorLocation(ids, TensorLocation)`` or ``with builder.outputTensorLocation(location):``."""

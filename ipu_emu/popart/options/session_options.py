@@ -16,7 +16,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from ipu_emu.compiler.gradients.activation_checkpointing import Recomputation
-from ipu_emu.compiler.step_graph import Reduction
+from ipu_emu.compiler.gradients.gradient import Reduction
 from ipu_emu.errors import EmulatorError
 from ipu_emu.popart.options.option_groups import (
     AccumulateOuterFragmentSettings,

@@ -8,38 +8,17 @@ It has memory of its own. Running statistics, which the forward pass changes, go
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import numpy as np
 
-from ipu_emu.compiler.rewriting.pruning import prune
 from ipu_emu.engine import Engine
-from ipu_emu.graph import Graph, Phase, Role
-from ipu_emu.program.anchors import Anchor
 
-__all__ = ["FORWARD_ONLY", "ForwardOnly", "forward_anchors", "forward_graph"]
+__all__ = ["FORWARD_ONLY", "ForwardOnly"]
 
 #: What the program is called.
 FORWARD_ONLY = "forwardOnly"
-
-
-def forward_graph(graph: Graph, anchors: Sequence[Anchor]) -> Graph:
-    """The forward pass of a training graph, as far as ``anchors`` and what it changes need it; without values."""
-    forward = graph.copy()
-    forward.ops = [op for op in forward.ops if op.phase is Phase.FORWARD]
-    prune(forward, [anchor.tensor for anchor in anchors])
-    used = {id for op in forward.ops for id in (*op.reads, *op.outputs)}
-    forward.tensors = {id: t for id, t in forward.tensors.items() if id in used or t.role is Role.INPUT}
-    known = {id for id, tensor in forward.tensors.items() if not tensor.role.is_variable}
-    forward.data = {id: value for id, value in forward.data.items() if id in known}
-    return forward
-
-
-def forward_anchors(graph: Graph, anchors: Sequence[Anchor]) -> list[Anchor]:
-    """Those that the forward pass makes."""
-    made = {id for op in graph.ops if op.phase is Phase.FORWARD for id in op.outputs}
-    return [anchor for anchor in anchors if anchor.tensor in made]
 
 
 class ForwardOnly:

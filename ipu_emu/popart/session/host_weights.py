@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from ipu_emu.compiler.gradients.gradient import Gradient
 from ipu_emu.compiler.optimisers.update_rule import zeros
+from ipu_emu.compiler.rewriting.reserved_prefixes import without_prefix
 from ipu_emu.engine import Engine
 from ipu_emu.errors import SessionError
 from ipu_emu.graph import Graph, Tensor
@@ -17,7 +18,7 @@ from ipu_emu.hostio.feeds.array_feed import check_output_array, is_converted
 from ipu_emu.popart.options.variable_settings import VariableSettings
 from ipu_emu.popart.session.step_io import PyWeightsIO
 from ipu_emu.popart.types.enums import VariableRetrievalMode
-from ipu_emu.popart.types.prefix_functions import reservedAccumPrefix, without_prefix
+from ipu_emu.popart.types.prefix_functions import reservedAccumPrefix
 
 __all__ = ["Weights"]
 

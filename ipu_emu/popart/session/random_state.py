@@ -1,51 +1,51 @@
-"""Randomness: the part of a session that sets and reads the state of random numbers."""
+"""RandomState: the seed of a session's random numbers, and the number of steps since it was set."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from ipu_emu.engine import Engine
 from ipu_emu.errors import SessionError
+from ipu_emu.graph import Graph
 from ipu_emu.ops.random.counter_rng import has_key
-from ipu_emu.popart.session.compilation import Compilation
+from ipu_emu.popart.options.session_options import SessionOptions
 
-__all__ = ["Randomness"]
+__all__ = ["RandomState"]
 
 
-class Randomness(Compilation):
-    """A state is a seed and the number of steps since it was set."""
+class RandomState:
+    """The state is kept by the engine, which there may not be yet: ``engine`` raises SessionError then."""
 
-    @property
-    def _loaded(self) -> Engine:
-        raise AssertionError("a session has the engine")
+    def __init__(self, graph: Graph, options: SessionOptions) -> None:
+        self._graph, self._options = graph, options
 
-    def setRandomSeed(self, seed: int) -> None:
-        """Draw other random numbers from the next step on; they depend on nothing but this, and what draws them."""
+    def set_seed(self, engine: Callable[[], Engine], seed: int) -> None:
+        """Start anew with ``seed``; warn where nothing is random."""
         if not has_key(self._graph):
-            warnings.warn("The model has no random behaviour; its seed has no effect", stacklevel=2)
+            warnings.warn("The model has no random behaviour; its seed has no effect", stacklevel=3)
             return
-        self._loaded.seed = int(seed) % (1 << 64)
-        self._loaded.steps = 0
+        engine().seed = int(seed) % (1 << 64)
+        engine().steps = 0
 
-    def getRandomSeed(self) -> int:
-        return self._loaded.seed if has_key(self._graph) else 0
+    def seed(self, engine: Callable[[], Engine]) -> int:
+        return engine().seed if has_key(self._graph) else 0
 
-    def getRNGState(self) -> list[int]:
-        """The seed and the number of steps since it was set, each as two 32-bit numbers, low one first."""
-        self._check_rng_option("get")
-        engine = self._loaded
-        return [value >> shift & 0xFFFFFFFF for value in (engine.seed, engine.steps) for shift in (0, 32)]
+    def state(self, engine: Callable[[], Engine]) -> list[int]:
+        """Return seed and steps, each as two 32-bit numbers, low one first."""
+        self._check_option("get")
+        values = engine().seed, engine().steps
+        return [value >> shift & 0xFFFFFFFF for value in values for shift in (0, 32)]
 
-    def setRNGState(self, state: Sequence[int]) -> None:
-        """Go on with the random numbers where ``getRNGState`` was called."""
-        self._check_rng_option("set")
+    def set_state(self, engine: Callable[[], Engine], state: Sequence[int]) -> None:
+        """Take what ``state`` returned."""
+        self._check_option("set")
         if len(state) != 4:
             raise SessionError(f"A random number state of {len(state)} values was given; getRNGState gives 4")
         low_seed, high_seed, low_steps, high_steps = (int(value) for value in state)
-        self._loaded.seed, self._loaded.steps = low_seed | high_seed << 32, low_steps | high_steps << 32
+        engine().seed, engine().steps = low_seed | high_seed << 32, low_steps | high_steps << 32
 
-    def _check_rng_option(self, verb: str) -> None:
+    def _check_option(self, verb: str) -> None:
         if not self._options.enableLoadAndOffloadRNGState:
             raise SessionError(
                 f"Trying to {verb} the RNG state, but the session option enableLoadAndOffloadRNGState must be set to "

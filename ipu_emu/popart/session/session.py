@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import deepcopy
 from typing import Any
 
 import numpy as np
@@ -13,25 +14,28 @@ from numpy.typing import NDArray
 import popdist_py
 from ipu_emu.clock import TimelineSegment
 from ipu_emu.compiler.cache.executable_cache import load_executable, save_executable, with_variables
+from ipu_emu.compiler.options import TrainingOptions
+from ipu_emu.compiler.out_of_memory import streaming_memory_of
 from ipu_emu.engine import Engine, Replicas
-from ipu_emu.errors import EmulatorError, SessionError
+from ipu_emu.errors import ArgumentTypeError, EmulatorError, SessionError
 from ipu_emu.graph.onnx_files import initializers_of, load_light, write_model
 from ipu_emu.hardware import StreamingMemory
 from ipu_emu.popart.devices.device_manager import DeviceInfo
+from ipu_emu.popart.devices.device_rules import check_sync
 from ipu_emu.popart.options.dataflow import DataFlow
+from ipu_emu.popart.options.input_settings import broadcast_inputs
 from ipu_emu.popart.options.patterns import InputShapeInfo
 from ipu_emu.popart.options.session_options import SessionOptions
 from ipu_emu.popart.options.variable_settings import settings_of
-from ipu_emu.popart.placement.device_rules import check_sync
-from ipu_emu.popart.placement.out_of_memory import streaming_memory_of
-from ipu_emu.popart.session.compilation import Model
+from ipu_emu.popart.session.compilation import Compilation, Model
 from ipu_emu.popart.session.host_weights import Weights
 from ipu_emu.popart.session.modelled_time import Modelled
-from ipu_emu.popart.session.random_state import Randomness
+from ipu_emu.popart.session.random_state import RandomState
 from ipu_emu.popart.session.session_report import Report, serialised
 from ipu_emu.popart.session.step_io import PyStepIO, PyStepIOCallback, PyWeightsIO
 from ipu_emu.popart.session.step_runner import Stepping
 from ipu_emu.popart.types.enums import DeviceConnectionType
+from ipu_emu.popart.types.tensor_info import TensorInfo
 from ipu_emu.program.executable import Executable
 
 __all__ = ["Session"]
@@ -40,8 +44,8 @@ __all__ = ["Session"]
 _FOLDER = "streamingMemory.folder"
 
 
-class Session(Randomness):
-    """What both kinds of session do."""
+class Session:
+    """What TrainingSession and InferenceSession have in common."""
 
     def __init__(
         self,
@@ -51,13 +55,32 @@ class Session(Randomness):
         inputShapeInfo: InputShapeInfo | None,
         userOptions: SessionOptions | None,
         name: str,
+        training: Callable[[SessionOptions], TrainingOptions] | None = None,
     ) -> None:
-        super().__init__(fnModel, dataFlow, deviceInfo, inputShapeInfo, userOptions, name)
-        self._weights = Weights(self._graph, settings_of(self._model.metadata), self._gradients)
-        self._engine: Engine | None = None
+        if not isinstance(deviceInfo, DeviceInfo):
+            raise EmulatorError(f"A session needs a device, found {deviceInfo!r}; get one from a DeviceManager")
+        if not isinstance(dataFlow, DataFlow):
+            raise ArgumentTypeError(
+                f"A session needs a DataFlow, found {dataFlow!r}; give DataFlow(batches, anchors)"
+            )
+        if training is None and not dataFlow.nAnchors():
+            raise EmulatorError("User must specify an anchor tensor when doing inference.")
+        self._options = deepcopy(userOptions) if userOptions is not None else SessionOptions()
+        self._training = training is not None
+        self.dataFlow, self.deviceInfo, self.name = dataFlow, deviceInfo, name
+        self._compilation = Compilation(
+            fnModel, dataFlow, deviceInfo, inputShapeInfo, self._options, training and training(self._options)
+        )
+        self.replicationFactor = self._options.localReplicas()
+        self.accumulationFactor = self._options.accumulation()
+        graph, metadata = self._compilation.graph, self._compilation.model.metadata
+        self._weights = Weights(graph, settings_of(metadata), self._compilation.gradients)
+        self._stepping = Stepping(self._options, broadcast_inputs(metadata))
+        self._random = RandomState(graph, self._options)
+        self._executable: Executable | None = None
         self._given: Executable | None = None
+        self._engine: Engine | None = None
         self._weights_loaded = False
-        self._stepping = Stepping(self._options, self._broadcast)
         self._runs = 0
         self._streaming: StreamingMemory | None = None
 
@@ -65,13 +88,13 @@ class Session(Randomness):
 
     def prepareDevice(self, loadEngine: bool = True) -> None:
         """Compile for the device, or take the executable that was loaded, and load."""
-        self._prepare(self._given)
+        self._executable = self._compilation.prepared(self._given)
         if loadEngine:
             self.loadEngineAndConnectStreams()
 
     def compileAndExport(self, filename: str) -> None:
         """Compile, and write the executable to a file."""
-        self._prepare()
+        self._executable = self._compilation.prepared()
         self.saveExecutable(filename)
 
     def saveExecutable(self, path: str, savePopartMetadata: bool = True, saveVariables: bool = True) -> None:
@@ -80,13 +103,13 @@ class Session(Randomness):
         In a folder the file is named for the session: training.popef.
         """
         values = self._weights.values if saveVariables else {}
-        save_executable(self.executable, self._file_in(path), self._key(), values)
+        save_executable(self.executable, self._file_in(path), self._compilation.key(), values)
 
     def loadExecutable(self, path: str) -> None:
         """Take the executable from a file instead of compiling, and the values of variables if the file has them."""
-        loaded = load_executable(self._file_in(path), self._key())
+        loaded = load_executable(self._file_in(path), self._compilation.key())
         self._weights.values |= {id: value for id, value in loaded.graph.data.items() if id in self._weights.values}
-        self._executable = self._given = with_variables(loaded, self._graph.data | self._weights.values)
+        self._executable = self._given = with_variables(loaded, self._compilation.graph.data | self._weights.values)
 
     def _file_in(self, path: str) -> str:
         return os.path.join(path, f"{self.name}.popef") if os.path.isdir(path) else path
@@ -135,10 +158,21 @@ class Session(Randomness):
             plan, local = self.executable.plan, self.replicationFactor
             taken = local * sum(plan.streaming_bytes_of(ipu) for ipu in range(plan.ipus))
             folder = self._options.engineOptions.get(_FOLDER)
-            self._streaming = StreamingMemory(streaming_memory_of(self.deviceInfo), taken=taken, folder=folder)
+            self._streaming = StreamingMemory(streaming_memory_of(self.deviceInfo.device), taken=taken, folder=folder)
         return self._streaming
 
+    @property
+    def executable(self) -> Executable:
+        """What was compiled. An extension of PopART."""
+        if self._executable is None:
+            raise SessionError("The session has not been compiled; call prepareDevice() first")
+        return self._executable
+
     # Running
+
+    def initAnchorArrays(self) -> dict[str, NDArray[Any]]:
+        """Arrays that fit the anchors of one step, by tensor id."""
+        return self._compilation.anchor_arrays()
 
     def run(self, *args: Any, **named: Any) -> None:
         """``run(stepio[, debugName])`` or ``run(programHandle, stepio[, debugName])``: ``batchesPerStep`` batches."""
@@ -168,6 +202,23 @@ class Session(Randomness):
     def wallSeconds(self) -> dict[str, float]:
         """Measured seconds of all runs: compute, collectives, host I/O, other, total. An extension of PopART."""
         return self._loaded.wall.seconds()
+
+    # Random numbers
+
+    def setRandomSeed(self, seed: int) -> None:
+        """Draw other random numbers from the next step on; they depend on nothing but this, and what draws them."""
+        self._random.set_seed(lambda: self._loaded, seed)
+
+    def getRandomSeed(self) -> int:
+        return self._random.seed(lambda: self._loaded)
+
+    def getRNGState(self) -> list[int]:
+        """The seed and the number of steps since it was set, each as two 32-bit numbers, low one first."""
+        return self._random.state(lambda: self._loaded)
+
+    def setRNGState(self, state: Sequence[int]) -> None:
+        """Go on with the random numbers where ``getRNGState`` was called."""
+        self._random.set_state(lambda: self._loaded, state)
 
     # Weights
 
@@ -215,7 +266,8 @@ class Session(Randomness):
         self.weightsToHost()
         streamed = not self._options.disableGradAccumulationTensorStreams
         accumulators = self._weights.accumulators if streamed else {}
-        write_model(filename, self._frame.serialised(self._model.data | self._weights.values | accumulators))
+        values = self._compilation.model.data | self._weights.values | accumulators
+        write_model(filename, self._compilation.template.serialised(values))
 
     def resetHostWeights(
         self, modelProtoOrFilename: Model, ignoreWeightsInModelWithoutCorrespondingHostWeight: bool = False
@@ -229,6 +281,17 @@ class Session(Randomness):
         self._weights_loaded = False
 
     # Questions
+
+    def getInfo(self, id: str) -> TensorInfo:
+        """Type and shape of a tensor of the transformed model."""
+        return TensorInfo.of(self._compilation.graph.tensor(id).whole)
+
+    def hasInfo(self, id: str) -> bool:
+        """Whether the transformed model has this tensor."""
+        return id in self._compilation.graph.tensors
+
+    def getAllTensorIds(self) -> set[str]:
+        return set(self._compilation.graph.tensors)
 
     def getSummaryReport(self, resetProfile: bool = True) -> str:
         """The program and the memory plan as text."""
@@ -253,11 +316,11 @@ class Session(Randomness):
         return self._modelled().timeline
 
     def _modelled(self) -> Modelled:
-        return Modelled(self.executable, self.deviceInfo, self._options, self._ipus_per_replica)
+        return Modelled(self.executable, self.deviceInfo, self._options, self._compilation.ipus_per_replica)
 
     def _serializeIr(self, format: object = None) -> str:
         """The transformed model as JSON: ``{"maingraph": [{"type", "name", "inputs", "outputs", ...}]}``."""
-        return serialised(self._graph)
+        return serialised(self._compilation.graph)
 
     def close(self) -> None:
         """Leave the collectives and free the device. An extension of PopART."""

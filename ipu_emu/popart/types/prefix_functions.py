@@ -15,17 +15,7 @@ __all__ = [
     "reservedStashedPrefix",
     "reservedStepPrefix",
     "reservedUpdatedVarPrefix",
-    "without_prefix",
 ]
-
-_STATES = (
-    prefixes.ACCL,
-    prefixes.ACCL1,
-    prefixes.ACCL2,
-    prefixes.ACCL3,
-    prefixes.ACCUM,
-    prefixes.STEP,
-)
 
 
 def reservedGradientPrefix() -> str:
@@ -86,8 +76,3 @@ def reservedUpdatedVarPrefix() -> str:
 def reservedRandomSeedPrefix() -> str:
     """Prefix of the id of the random seed."""
     return prefixes.RANDOM_SEED
-
-
-def without_prefix(id: str) -> str:
-    """The weight that an optimiser state belongs to."""
-    return next((id.removeprefix(prefix) for prefix in _STATES if id.startswith(prefix)), id)

@@ -17,6 +17,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from gcl.drawing.units import counted, decimal, memory
 from ipu_emu.cli import main
+from ipu_emu.compiler.pipeline import PASSES
 from ipu_emu.hardware import GC200
 from ipu_emu.models import named
 from ipu_emu.program.schedules import schedule
@@ -51,7 +52,7 @@ def model(tmp_path: Path) -> str:
     return str(path)
 
 
-@pytest.mark.parametrize("command", ["", "clock", "hostio", "info", "memory", "models", "schedule"])
+@pytest.mark.parametrize("command", ["", "clock", "compile", "hostio", "info", "memory", "models", "schedule"])
 def test_help(command: str) -> None:
     said = told(f"{command} --help")
     assert "ipu-emu" in said
@@ -353,3 +354,42 @@ class TestClock:
         done = ipu_emu(f"clock {words}")
         assert done.exit_code == 2
         assert message in done.stderr
+
+
+class TestCompile:
+    def test_the_list_has_a_line_for_each_pass(self) -> None:
+        said = [line.split() for line in told("compile --list").splitlines()]
+        assert [words[1] for words in said] == [one.name for one in PASSES]
+        assert all(len(words) > 3 for words in said)
+
+    @pytest.mark.parametrize(
+        ("words", "shows"),
+        [
+            ("--stop-after expand", "forward   IPU 0  stage 0  y = MatMul(x, w)"),
+            ("--stop-after differentiate", "Gradient___w = MatMulT("),
+            ("--stop-after lower", "  Compute y = MatMul(x, w)"),
+            ("", "persistent"),
+        ],
+    )
+    def test_what_a_pass_made(self, model: str, words: str, shows: str) -> None:
+        assert any(shows in line for line in told(f"compile {model} --loss loss {words}").splitlines())
+
+    def test_a_pass_that_the_options_do_not_need(self, model: str) -> None:
+        said = told(f"compile {model} --inference --stop-after clip-gradients")
+        assert (
+            "after clip-gradients (limit the norms of groups of gradients), which these options do not need" in said
+        )
+        assert "Gradient___" not in said
+
+    def test_a_pass_that_there_is_not(self, model: str) -> None:
+        done = ipu_emu(f"compile {model} --stop-after fold")
+        assert (done.exit_code, done.stdout) == (2, "")
+        assert re.fullmatch(
+            r"Error: 'fold' is not a pass of the compiler; use one of check-placement, .*memory\n", done.stderr
+        )
+
+    def test_json(self, model: str) -> None:
+        said = json.loads(told(f"compile {model} --inference --stop-after lower --format json"))
+        assert said["passes"][-1] == "lower"
+        assert said["form"] == "program"
+        assert "HostLoad x" in said["listing"]

@@ -40,7 +40,7 @@ def gemm(rows: int, inner: int, columns: int, dtype: Any = np.float16) -> Execut
     y = builder.aiOnnx.gemm([x, w, b])
     device = popart.DeviceManager().createOfflineIPUDevice({"numIPUs": 1})
     session = popart.InferenceSession(builder.getModelProto(), popart.DataFlow(1, [y]), device)
-    session._prepare()
+    session.prepareDevice(loadEngine=False)
     return session.executable
 
 
@@ -253,7 +253,7 @@ class TestSession:
                 popart.DeviceManager().createOfflineIPUDevice({"numIPUs": replicas, **device}),
                 userOptions=opts,
             )
-            session._prepare()
+            session.prepareDevice(loadEngine=False)
             found: dict[str, float] = session.modelledSeconds()
             return found
 

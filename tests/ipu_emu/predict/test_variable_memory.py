@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ipu_emu import models
-from ipu_emu.cli.commands.compile_model import Wanted
+from ipu_emu.cli.commands.compile_model import CompileRequest
 from ipu_emu.cli.output.memory_liveness import LIVE, ipu_memories
 from ipu_emu.errors import EmulatorError
 from ipu_emu.hardware import BOW, GC2, System
@@ -66,7 +66,9 @@ def test_the_plan_of_a_wide_network_is_what_was_estimated(optimiser: str) -> Non
     """Gradients of a batch are kept only where several micro-batches add up, so there are two."""
     network = models.mlp(batch=8, dtype=np.float32, seed=None)
     estimated = of_model(network).training(4, batch=8, optimiser=optimiser)
-    executable = Wanted("mlp", batch=8, dtype="float32", optimiser=optimiser, accumulation=2).compiled(POD).executable
+    executable = (
+        CompileRequest("mlp", batch=8, dtype="float32", optimiser=optimiser, accumulation=2).compiled(POD).executable
+    )
     planned = executable.plan.bytes_of(0)
     largest = max(tensor.nbytes for tensor in network.graph.tensors.values())
     assert estimated <= planned * 1.01
@@ -76,14 +78,14 @@ def test_the_plan_of_a_wide_network_is_what_was_estimated(optimiser: str) -> Non
 def test_the_plan_for_inference_holds_the_parameters() -> None:
     network = models.resnet8(batch=1, dtype=np.float32, seed=None)
     (memory,) = ipu_memories(
-        Wanted("resnet8", dtype="float32", training=False).compiled(POD).executable, POD.tiles_per_ipu
+        CompileRequest("resnet8", dtype="float32", training=False).compiled(POD).executable, POD.tiles_per_ipu
     )
     assert memory.parts["weights"] == of_model(network).inference(4)
     assert memory.parts["optimiser states"] == memory.parts["gradients"] == 0
 
 
 def test_parts_and_lives_are_those_of_the_plan() -> None:
-    wanted = Wanted("transformer", ipus=2, accumulation=4, schedule="popart", optimiser="adam")
+    wanted = CompileRequest("transformer", ipus=2, accumulation=4, schedule="popart", optimiser="adam")
     executable = wanted.compiled(POD).executable
     memories = ipu_memories(executable, POD.tiles_per_ipu)
     plan = executable.plan

@@ -236,5 +236,5 @@ def test_inputs_that_nothing_reads_are_not_loaded() -> None:
     session.prepareDevice()
     loads = [leaf.tensor for leaf in leaves(session.executable.program) if isinstance(leaf, HostLoad)]
     assert loads == [x]
-    assert session._graph.tensors[unused].role is Role.INPUT
+    assert session._compilation.graph.tensors[unused].role is Role.INPUT
     session.run(popart.PyStepIO({x: np.zeros(2, np.float32)}, session.initAnchorArrays()))

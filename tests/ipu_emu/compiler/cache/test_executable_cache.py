@@ -18,6 +18,7 @@ from ipu_emu.compiler.cache import executable_cache
 from ipu_emu.compiler.cache.executable_file import from_bytes, to_bytes
 from ipu_emu.errors import EmulatorError
 from ipu_emu.popart.options.cache_folder import cache_folder
+from ipu_emu.popart.session.compilation import Compilation
 from tests.ipu_emu.helpers.sessions import device, options
 
 
@@ -40,7 +41,7 @@ def losses(made: Any, model: models.Model) -> list[float]:
     anchors = made.initAnchorArrays()
     random = np.random.default_rng(1)
     data = {
-        model.data: random.standard_normal((4, made._graph.tensor(model.data).shape[1])).astype(np.float32),
+        model.data: random.standard_normal((4, made.getInfo(model.data).shape()[1])).astype(np.float32),
         model.labels: np.array([0, 1, 2, 1], np.int32),
     }
     found = []
@@ -53,8 +54,8 @@ def losses(made: Any, model: models.Model) -> list[float]:
 def compiled(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Counts how often a session compiles from now on."""
     count: list[int] = []
-    lower = popart.TrainingSession._lower
-    monkeypatch.setattr(popart.TrainingSession, "_lower", lambda self: (count.append(1), lower(self))[1])
+    lowered = Compilation.lowered
+    monkeypatch.setattr(Compilation, "lowered", lambda self: (count.append(1), lowered(self))[1])
     return count
 
 
@@ -84,7 +85,7 @@ def test_weights_belong_to_the_model_not_to_the_file(tmp_path: Path, monkeypatch
 
 @pytest.mark.parametrize("other", [{"rate": 0.2}, {"widths": (6, 4, 3)}, {"A": 2}], ids=str)
 def test_other_graphs_and_options_have_other_keys(other: dict[str, Any]) -> None:
-    keys = {session()[0]._key(), session()[0]._key(), session(**other)[0]._key()}
+    keys = {session(**values)[0]._compilation.key() for values in ({}, {}, other)}
     assert len(keys) == 2
 
 
@@ -175,7 +176,7 @@ def test_prepare_device_takes_the_executable_that_was_loaded(tmp_path: Path, mon
     made.compileAndExport(str(tmp_path / "one"))
     other, _ = session()
     other.loadExecutable(str(tmp_path / "one"))
-    monkeypatch.setattr(other, "_lower", None)
+    monkeypatch.setattr(other._compilation, "lowered", None)
     other.prepareDevice()
     assert losses(other, model) == run()
 
@@ -215,10 +216,8 @@ def test_a_folder_gets_a_file_named_for_the_session(tmp_path: Path) -> None:
 
 def _compile(folder: str, done: Any) -> None:
     made, _ = session()
-    popart.TrainingSession._lower, lower = (
-        lambda self: (done.put(os.getpid()), lower(self))[1],
-        (popart.TrainingSession._lower),
-    )
+    lowered = Compilation.lowered
+    Compilation.lowered = lambda self: (done.put(os.getpid()), lowered(self))[1]  # type: ignore[method-assign]
     os.environ["POPART_CACHE_DIR"] = folder
     with warnings.catch_warnings():
         warnings.simplefilter("error")

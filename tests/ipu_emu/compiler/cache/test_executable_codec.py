@@ -19,8 +19,8 @@ from ipu_emu.program.instructions import leaves
 from tests.ipu_emu.helpers.sessions import device, options
 
 compiled = []
-lower = Compilation._lower
-Compilation._lower = lambda self: (compiled.append(1), lower(self))[1]
+lowered = Compilation.lowered
+Compilation.lowered = lambda self: (compiled.append(1), lowered(self))[1]
 builder = popart.Builder()
 x = builder.addInputTensor(popart.TensorInfo("FLOAT", [8]), "x")
 same = builder.addInputTensor(

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from ipu_emu import models, popart
-from ipu_emu.popart.placement.out_of_memory import Remedy, cheapest, memory_of, remedies
+from ipu_emu.compiler.out_of_memory import Remedy, cheapest, memory_of, remedies
+from ipu_emu.popart.options.memory_advice import MEMORY_ADVICE
 from ipu_emu.program.footprint import footprints
 from tests.ipu_emu.helpers.pipelined_models import PIPELINE, Tower
 from tests.ipu_emu.helpers.sessions import options
@@ -87,10 +88,12 @@ OFF_CHIP = popart.TensorLocationSettings(popart.TensorLocation(popart.TensorStor
 )
 def test_a_remedy_saves_what_it_says(name: str, settings: dict[str, Any]) -> None:
     made = session(1472)
-    executable = made._lower()
-    found = list(remedies(executable, made.deviceInfo, 0, replicas=1, compiled=made._lower))
+    executable, step = made._compilation.lowered(), made._compilation.step
+    found = list(remedies(executable, made.deviceInfo.device, 0, step=step, advice=MEMORY_ADVICE))
     (said,) = [remedy.saved for remedy in found if name in remedy.what]
-    plain, other = (footprints(each, 1472)[0] for each in (executable, session(1472, **settings)._lower()))
+    plain, other = (
+        footprints(each, 1472)[0] for each in (executable, session(1472, **settings)._compilation.lowered())
+    )
     assert said == pytest.approx(plain.data - other.data, rel=0.1) or said == plain.total - other.total
 
 
@@ -103,15 +106,18 @@ def test_the_cheapest_that_suffice_come_first() -> None:
 
 def test_nothing_goes_off_chip_where_there_is_no_streaming_memory() -> None:
     made = session(1216)
-    executable, device = made._lower(), popart.DeviceManager().createIpuModelDevice({"ipuVersion": "ipu1"})
-    found = list(remedies(executable, device, 0, replicas=1, compiled=made._lower))
+    executable, step = made._compilation.lowered(), made._compilation.step
+    device = popart.DeviceManager().createIpuModelDevice({"ipuVersion": "ipu1"}).device
+    found = list(remedies(executable, device, 0, step=step))
     assert found
     assert not any("off chip" in remedy.what for remedy in found)
 
 
 def test_devices_without_a_budget_run_what_they_are_given() -> None:
     manager = popart.DeviceManager()
-    assert memory_of(manager.createCpuDevice()) is None
-    assert memory_of(manager.createIpuModelDevice({"tilesPerIPU": 10, "ipuVersion": "ipu1"})) == 10 * 256 * 1024
-    assert memory_of(manager.createIpuModelDevice({})) == 1472 * 624 * 1024
+    assert memory_of(manager.createCpuDevice().device) is None
+    assert (
+        memory_of(manager.createIpuModelDevice({"tilesPerIPU": 10, "ipuVersion": "ipu1"}).device) == 10 * 256 * 1024
+    )
+    assert memory_of(manager.createIpuModelDevice({}).device) == 1472 * 624 * 1024
     assert np.isfinite(footprints(Tower(2).session(A=2).executable, 1472)[0].total)

@@ -1,14 +1,14 @@
-"""Device rules: what a session asks of its device, checked as PopART checks it."""
+"""Device rules: whether a device has what the options of a session ask for, checked as PopART checks it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ipu_emu.compiler.placement.placement_rules import check_ipus_exist
 from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import Graph
 from ipu_emu.popart.devices.device_manager import DeviceInfo
 from ipu_emu.popart.options.session_options import SessionOptions
-from ipu_emu.popart.placement.placement_rules import check_virtual_graphs_fit
 from ipu_emu.popart.types.enums import DeviceType
 from ipu_emu.program.executable import Executable
 
@@ -36,7 +36,7 @@ def check_device(device: DeviceInfo, options: SessionOptions, model: Graph, ipus
     if ipus % replicas:
         raise EmulatorError("For replicated graphs, the number of IPUs must be divisible by the replication factor.")
     if options.usesVirtualGraphs():
-        check_virtual_graphs_fit(model, ipus_per_replica)
+        check_ipus_exist(model, ipus_per_replica)
     elif ipus > 1 and ipus != replicas:
         raise EmulatorError(
             f"If virtual graphs are disabled, the replicated graph count ({replicas}) needs to be equal to the "

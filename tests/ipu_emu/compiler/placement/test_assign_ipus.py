@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from ipu_emu import models, popart
+from ipu_emu.compiler.placement.assign_ipus import assign_ipus
+from ipu_emu.compiler.placement.placement_options import PipelineOptions, PlacementMode, PlacementOptions
 from ipu_emu.graph import Role
 from ipu_emu.ops import TABLE
-from ipu_emu.popart.placement.assign_ipus import placed
 from ipu_emu.program.instructions import Compute, leaves
 from ipu_emu.program.memory_plan import node_in
 from tests.ipu_emu.helpers.pipelined_models import PIPELINE, Tower, threads
@@ -49,14 +50,13 @@ def test_a_weight_at_both_ends_does_not_pull_all_layers_to_one_ipu() -> None:
     assert max(work) < 0.5 * sum(work)
 
 
-@pytest.mark.parametrize("training", [True, False])
-def test_a_weight_at_both_ends_of_a_pipeline_is_told_of(training: bool) -> None:
+def test_a_weight_at_both_ends_of_a_pipeline_is_told_of() -> None:
     model = models.bert(batch=1, layers=4, width=32, heads=2, length=16, context=16, vocabulary=64)
-    values = options(virtualGraphMode=AUTO, enablePipelining=True, A=8 if training else 1)
+    placement = PlacementOptions(PlacementMode.AUTO, ipus=4)
     with pytest.warns(
         UserWarning, match="^The weight tokens is read on IPUs 0, 3 of a pipeline, so every micro-batch"
     ):
-        graph = placed(model.graph, values, 4, training=training)
+        graph = assign_ipus(model.graph, placement, PipelineOptions())
     assert {op.place.ipu for op in graph.ops} == {0, 1, 2, 3}
 
 
@@ -82,7 +82,7 @@ def test_split_ratios_that_cannot_be(ratios: Any) -> None:
 
 def test_auto_keeps_every_weight_on_one_ipu_and_the_ops_in_order() -> None:
     model = transformer()
-    graph = placed(model.graph, options(virtualGraphMode=AUTO), 4)
+    graph = assign_ipus(model.graph, PlacementOptions(PlacementMode.AUTO, ipus=4))
     ipus = [op.place.ipu for op in graph.ops if not all(graph.tensors[id].role is Role.CONSTANT for id in op.outputs)]
     assert ipus == sorted(ipus)
     for weight in graph.with_role(Role.WEIGHT):

@@ -1,0 +1,63 @@
+"""compile: ``ipu-emu compile`` runs the passes of the compiler on a model and prints what they made."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from ipu_emu.cli.commands.model_options import ModelCommand, compile_request, model_options, system_named
+from ipu_emu.cli.output.printing import print_json
+
+__all__ = ["compile"]
+
+_HELP = """Compile a model without running it, and print what the compiler made: the ops of a graph, the program of a
+step, or the program and the memory plan.
+
+MODEL is a name that ipu-emu models lists, or an ONNX file.
+
+\b
+Examples
+  ipu-emu compile --list
+  ipu-emu compile mlp --stop-after expand
+  ipu-emu compile mlp --optimiser momentum --stop-after update-weights
+  ipu-emu compile transformer --ipus 2 --schedule popart --accumulation 8 --stop-after lower
+  ipu-emu compile mlp
+
+The program is the one that the emulator runs; the memory plan says where each tensor lies.
+"""
+
+
+def _list(context: click.Context, _: click.Parameter, asked: bool) -> None:
+    """Print the passes, a line each, and end."""
+    if not asked:
+        return
+    from ipu_emu.compiler.pipeline import PASSES
+
+    width = max(len(one.name) for one in PASSES)
+    for number, one in enumerate(PASSES, 1):
+        click.echo(f"{number:>2}  {one.name:<{width}}  {one.summary}")
+    context.exit()
+
+
+@click.command(cls=ModelCommand, help=_HELP, short_help="What each pass of the compiler makes of a model.")
+@model_options
+@click.option("--stop-after", metavar="PASS", help="Print what this pass made.  [default: the last pass]")
+@click.option("--list", is_flag=True, is_eager=True, expose_value=False, callback=_list, help="List the passes.")
+@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
+def compile(system: str | None, stop_after: str | None, form: str, **options: Any) -> None:
+    """Compile as far as asked, print."""
+    where = system_named(system)
+    from ipu_emu.clock import Machine
+    from ipu_emu.compiler.pipeline import PASSES, pass_named
+
+    last = pass_named(stop_after or PASSES[-1].name)
+    asked = compile_request(**options)
+    Machine(where, asked.replicas, asked.ipus)  # refuses what does not fit
+    state = asked.compiled_until(where, last.name)
+    if form == "json":
+        print_json({"model": asked.model, "passes": state.done, "form": state.form, "listing": str(state)})
+        return
+    ran = "" if last.name in state.done else ", which these options do not need"
+    click.echo(f"{asked.title}\nafter {last.name} ({last.summary}){ran}\n")
+    click.echo(str(state))

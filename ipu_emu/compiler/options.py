@@ -1,0 +1,85 @@
+"""CompileOptions: what decides, besides the graph, which executable the compiler makes.
+
+A face translates its own options into these; no pass knows a face. All of it is plain data: frozen dataclasses, enums
+and numbers, so that options can be compared, printed and hashed for the cache of executables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from ipu_emu.compiler.gradients.activation_checkpointing import Recomputation
+from ipu_emu.compiler.gradients.gradient import Reduction
+from ipu_emu.compiler.memory.tensor_locations import TensorLocations
+from ipu_emu.compiler.optimisers.automatic_loss_scaling import LossScaler
+from ipu_emu.compiler.optimisers.update_rule import UpdateRule
+from ipu_emu.compiler.placement.placement_options import PipelineOptions, PlacementOptions
+from ipu_emu.program.anchors import Anchor, StepShape
+from ipu_emu.program.instructions import Overlap
+
+__all__ = ["CompileOptions", "HostStreams", "TrainingOptions"]
+
+
+@dataclass(frozen=True)
+class TrainingOptions:
+    """What is minimised, and how: ``loss`` is the id of a scalar tensor, ``rule`` updates the weights."""
+
+    loss: str
+    rule: UpdateRule
+    loss_scaler: LossScaler | None = None
+
+
+@dataclass(frozen=True)
+class HostStreams:
+    """How inputs come from the host.
+
+    ``broadcast``   inputs of which one chunk serves all replicas
+    ``ahead``       inputs that are loaded while another micro-batch is computed
+    ``staged``      inputs that wait in Streaming Memory, each with the number of its places there
+    ``synthetic``   inputs are on the device already, and nothing is stored: the program has no host I/O
+    """
+
+    broadcast: frozenset[str] = frozenset()
+    ahead: Mapping[str, Overlap] = field(default_factory=lambda: MappingProxyType({}))
+    staged: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    synthetic: bool = False
+
+
+@dataclass(frozen=True)
+class CompileOptions:
+    """The options of one executable.
+
+    ``step``                 batches per step, micro-batches per batch, replicas of this instance
+    ``anchors``              the tensors that go back to the host
+    ``training``             None for inference
+    ``forward_only``         keep only the forward pass of a training graph
+    ``replicas``             replicas of all instances
+    ``reduction``            how gradients of micro-batches and replicas become one
+    ``bucket_bytes``         most bytes of gradients in one all-reduce; None is all of them
+    ``pipeline``             None: the IPUs of a replica work one after the other
+    ``preload``              load weights in Streaming Memory one execution phase ahead
+    ``fuse_elementwise``     compute chains of element-wise ops at once; off where every op is to be checked
+    """
+
+    step: StepShape = field(default_factory=lambda: StepShape(1, 1, 1))
+    anchors: tuple[Anchor, ...] = ()
+    training: TrainingOptions | None = None
+    forward_only: bool = False
+    replicas: int = 1
+    reduction: Reduction = Reduction.SUM
+    bucket_bytes: int | None = None
+    placement: PlacementOptions = field(default_factory=PlacementOptions)
+    pipeline: PipelineOptions | None = None
+    locations: TensorLocations = field(default_factory=TensorLocations)
+    recomputation: Recomputation = Recomputation.NONE
+    preload: bool = False
+    streams: HostStreams = field(default_factory=HostStreams)
+    stochastic_rounding: bool = False
+    fuse_elementwise: bool = True
+
+    @property
+    def remaining_divisor(self) -> int:
+        """By what weight updates divide reduced gradients: A x R where a mean is taken at the end, else 1."""
+        return self.step.accumulation * self.replicas if self.reduction is Reduction.MEAN_POST else 1

@@ -1,0 +1,46 @@
+"""PlacementOptions and PipelineOptions: how the ops of a model are divided between the IPUs of a replica."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+__all__ = ["PipelineOptions", "PlacementMode", "PlacementOptions"]
+
+
+class PlacementMode(Enum):
+    """Who decides which IPU runs an op."""
+
+    OFF = "one IPU runs all ops"
+    MANUAL = "the annotations of the model"
+    AUTO = "the compiler, by work and memory"
+    EXECUTION_PHASES = "the execution phases of the model, which take turns on the IPUs"
+
+
+@dataclass(frozen=True)
+class PlacementOptions:
+    """``ipus`` counts those of one replica.
+
+    ``ratios`` are the relative amounts of work that AUTO gives to each IPU; none given: equal amounts.
+    ``phase_ipus`` is the number of IPUs that execution phases take turns on.
+    """
+
+    mode: PlacementMode = PlacementMode.OFF
+    ipus: int = 1
+    ratios: tuple[float, ...] = ()
+    phase_ipus: int = 2
+
+
+@dataclass(frozen=True)
+class PipelineOptions:
+    """``schedule`` is popart, grouped, interleaved or sequential.
+
+    A stage works on ``iterations`` micro-batches before the next stage does. With ``concurrent_stages`` a stage may
+    have parts on several IPUs that work at the same time; with ``sharded_stages`` the ops of a stage may be on
+    several IPUs and read each other's results.
+    """
+
+    schedule: str = "popart"
+    iterations: int = 1
+    concurrent_stages: bool = False
+    sharded_stages: bool = False

@@ -1,0 +1,32 @@
+"""Forward graph: the forward pass of a training graph, without gradients and weight updates."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ipu_emu.compiler.rewriting.pruning import prune
+from ipu_emu.graph import Graph, Phase, Role
+from ipu_emu.program.anchors import Anchor
+
+__all__ = ["forward_anchors", "forward_graph"]
+
+
+def forward_graph(graph: Graph, anchors: Sequence[Anchor]) -> Graph:
+    """Return the forward pass of a training graph, as far as ``anchors`` and updates in place need it.
+
+    Variables have no values in it: they are those of the training graph.
+    """
+    forward = graph.copy()
+    forward.ops = [op for op in forward.ops if op.phase is Phase.FORWARD]
+    prune(forward, [anchor.tensor for anchor in anchors])
+    used = {id for op in forward.ops for id in (*op.reads, *op.outputs)}
+    forward.tensors = {id: t for id, t in forward.tensors.items() if id in used or t.role is Role.INPUT}
+    known = {id for id, tensor in forward.tensors.items() if not tensor.role.is_variable}
+    forward.data = {id: value for id, value in forward.data.items() if id in known}
+    return forward
+
+
+def forward_anchors(graph: Graph, anchors: Sequence[Anchor]) -> tuple[Anchor, ...]:
+    """Return the anchors that the forward pass makes."""
+    made = {id for op in graph.ops if op.phase is Phase.FORWARD for id in op.outputs}
+    return tuple(anchor for anchor in anchors if anchor.tensor in made)

@@ -1,0 +1,143 @@
+"""Compile options of a session: what SessionOptions, DataFlow and a model's metadata mean to the compiler."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from ipu_emu.compiler.memory.tensor_locations import LocationRule, ShardingDomain, TensorLocation, TensorLocations
+from ipu_emu.compiler.options import CompileOptions, HostStreams, TrainingOptions
+from ipu_emu.compiler.placement.placement_options import PipelineOptions, PlacementMode, PlacementOptions
+from ipu_emu.errors import EmulatorError
+from ipu_emu.popart.options import tensor_location
+from ipu_emu.popart.options.dataflow import DataFlow
+from ipu_emu.popart.options.input_settings import broadcast_inputs, overlapped_inputs, staged_inputs
+from ipu_emu.popart.options.session_options import SessionOptions
+from ipu_emu.popart.options.variable_settings import settings_of
+from ipu_emu.popart.types.enums import (
+    ReplicatedTensorSharding,
+    TensorStorage,
+    VariableRetrievalMode,
+    VirtualGraphMode,
+)
+from ipu_emu.program.anchors import StepShape
+
+__all__ = ["compile_options", "step_shape", "with_streams"]
+
+_MODES = {
+    VirtualGraphMode.Off: PlacementMode.OFF,
+    VirtualGraphMode.Manual: PlacementMode.MANUAL,
+    VirtualGraphMode.Auto: PlacementMode.AUTO,
+    VirtualGraphMode.ExecutionPhases: PlacementMode.EXECUTION_PHASES,
+}
+
+
+def step_shape(options: SessionOptions, flow: DataFlow) -> StepShape:
+    """Return batches per step, accumulation factor and local replicas."""
+    return StepShape(flow.batchesPerStep(), options.accumulation(), options.localReplicas())
+
+
+def compile_options(
+    options: SessionOptions,
+    flow: DataFlow,
+    metadata: Mapping[str, str],
+    *,
+    ipus: int,
+    training: TrainingOptions | None = None,
+) -> CompileOptions:
+    """Return what makes the graph of a step; ``ipus`` are those of a replica.
+
+    Raise EmulatorError for values that no compiler can take.
+    """
+    return CompileOptions(
+        step=step_shape(options, flow),
+        anchors=tuple(flow.art(id).anchor(id) for id in flow.anchors()),
+        training=training,
+        replicas=options.getGlobalReplicationFactor(),
+        reduction=options.reduction(),
+        placement=_placement(options, ipus),
+        pipeline=_pipeline(options),
+        locations=_locations(options, metadata),
+        recomputation=options.recomputation(),
+        preload=options.preloads(),
+        stochastic_rounding=bool(options.enableStochasticRounding),
+        fuse_elementwise=not options.enableFloatingPointChecks,
+    )
+
+
+def with_streams(
+    base: CompileOptions,
+    options: SessionOptions,
+    flow: DataFlow,
+    metadata: Mapping[str, str],
+    inputs: Sequence[str],
+    *,
+    synthetic: bool,
+) -> CompileOptions:
+    """Return ``base`` with what makes the program of a step: host I/O and the size of buckets."""
+    ahead = overlapped_inputs(metadata)
+    staged = staged_inputs(inputs, options, ahead)
+    streams = HostStreams(broadcast_inputs(metadata), ahead, staged, synthetic)
+    return replace(base, step=step_shape(options, flow), streams=streams, bucket_bytes=options.bucketBytes())
+
+
+def _placement(options: SessionOptions, ipus: int) -> PlacementOptions:
+    mode = _MODES[VirtualGraphMode(options.virtualGraphMode)]
+    ratios = _ratios(options, ipus) if mode is PlacementMode.AUTO else ()
+    return PlacementOptions(mode, ipus, ratios, int(options.executionPhaseSettings.stages))
+
+
+def _ratios(options: SessionOptions, ipus: int) -> tuple[float, ...]:
+    """Return the relative amount of work of each IPU; raise EmulatorError for amounts that cannot be."""
+    given = list(options.virtualGraphSplitRatios) or [1.0] * ipus
+    if len(given) != ipus or not all(isinstance(one, int | float) and one > 0 for one in given):
+        raise EmulatorError(
+            f"virtualGraphSplitRatios is {given}, and a replica has {ipus} IPUs; give one number above 0 for each"
+        )
+    return tuple(given)
+
+
+def _pipeline(options: SessionOptions) -> PipelineOptions | None:
+    if not options.enablePipelining:
+        return None
+    return PipelineOptions(
+        options.pipelineSchedule,
+        options.pipelineBatchSerialization,
+        options.pipelineConcurrentStages,
+        options.pipelineShardedStages,
+    )
+
+
+def _locations(options: SessionOptions, metadata: Mapping[str, str]) -> TensorLocations:
+    by_id: Mapping[str, tensor_location.TensorLocation] = options.tensorLocationSettingsOverride
+    read_from_all = (
+        id
+        for id, settings in settings_of(metadata).items()
+        if settings.getRetrievalMode() is VariableRetrievalMode.AllReplicas
+    )
+    return TensorLocations(
+        weights=_rule(options.weightTensorLocationSettings),
+        states=_rule(options.optimizerStateTensorLocationSettings),
+        accumulators=_rule(options.accumulatorTensorLocationSettings),
+        activations=_rule(options.activationTensorLocationSettings),
+        by_id={id: _location(location) for id, location in by_id.items()},
+        read_from_all=frozenset(read_from_all),
+    )
+
+
+def _rule(settings: tensor_location.TensorLocationSettings) -> LocationRule:
+    return LocationRule(
+        _location(settings.location),
+        int(settings.minElementsForOffChip),
+        int(settings.minElementsForReplicatedTensorSharding),
+    )
+
+
+def _location(location: tensor_location.TensorLocation) -> TensorLocation:
+    group = location.shardingDomain
+    return TensorLocation(
+        off_chip=location.storage is TensorStorage.OffChip,
+        sharded=location.replicatedTensorSharding is ReplicatedTensorSharding.On,
+        domain=ShardingDomain(group.type.name),
+        domain_size=int(group.replicaGroupSize),
+    )

@@ -1,0 +1,144 @@
+"""Option rules: which session options, anchors and annotations a session may combine.
+
+What cannot run is refused with PopART's words. Source: PopART 3.4, ``willow/src/ir.cpp`` and
+``willow/src/transforms/pipeline.cpp``. What follows from the hardware is checked by the compiler, for every face.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ipu_emu.compiler.annotations import RECOMPUTE
+from ipu_emu.compiler.gradients.gradient import Reduction
+from ipu_emu.compiler.placement.placement_rules import computed_ops, ipus_that_read
+from ipu_emu.errors import EmulatorError
+from ipu_emu.graph import Graph, Op, Role
+from ipu_emu.popart.options.dataflow import DataFlow
+from ipu_emu.popart.options.session_options import SessionOptions
+from ipu_emu.popart.types.enums import AnchorReturnTypeId, VirtualGraphMode
+
+__all__ = ["check_combination"]
+
+
+def check_combination(model: Graph, options: SessionOptions, flow: DataFlow, *, training: bool, ipus: int) -> None:
+    """Raise EmulatorError where options, anchors and annotations contradict each other; a replica has ``ipus``."""
+    if options.enablePipelining:
+        _PipeliningRules(model, computed_ops(model), options, flow, training, ipus).check()
+    else:
+        _check_without_pipelining(options, flow, training)
+
+
+def _check_without_pipelining(options: SessionOptions, flow: DataFlow, training: bool) -> None:
+    if options.enableExplicitMainLoops:
+        for id in flow.anchors():
+            if flow.art(id).id() is AnchorReturnTypeId.EveryN:
+                raise EmulatorError(
+                    f'[MainLoops] AnchorReturnType::EVERYN for Tensor "{id}" is unsupported when explicit main loops '
+                    "are enabled. Supported anchor return types are AnchorReturnTypeId::All and "
+                    "AnchorReturnTypeId::Sum."
+                )
+    if options.createImplicitPipeliningFwdOnlyProgram and training:
+        raise EmulatorError("Implicit pipelining forward-only program is not supported without implicit pipelining.")
+
+
+@dataclass(frozen=True)
+class _PipeliningRules:
+    """The checks in PopART's order."""
+
+    model: Graph
+    ops: Sequence[Op]
+    options: SessionOptions
+    flow: DataFlow
+    training: bool
+    ipus: int
+
+    def check(self) -> None:
+        self.check_modes()
+        self.check_forward_only()
+        self.check_recomputation()
+        self.check_streams()
+        self.check_anchors()
+        self.check_updates()
+        self.check_batch_serialisation()
+
+    def check_modes(self) -> None:
+        options = self.options
+        wanted = {
+            "useHostCopyOps": options.useHostCopyOps,
+            "enableExplicitMainLoops": options.enableExplicitMainLoops,
+            "explicitRecomputation": options.explicitRecomputation,
+        }
+        # Either of these two options asks for explicit pipelining.
+        if options.useHostCopyOps or options.enableExplicitMainLoops:
+            for name, given in wanted.items():
+                if not given:
+                    raise EmulatorError(f"SessionOption '{name}' must be true.")
+        off = options.virtualGraphMode is VirtualGraphMode.Off
+        if options.pipelinesExplicitly() and off:
+            raise EmulatorError(
+                "Pipelining requires the 'virtualGraphMode' session option to not be VirtualGraphMode::Off."
+            )
+        one = self.ipus == 1 and options.pipelineBatchSerialization == 1
+        if not options.pipelinesExplicitly() and (off or one):
+            mode = VirtualGraphMode(options.virtualGraphMode).name
+            raise EmulatorError(
+                f"Pipelining requires more than 1 IPU (currently {self.ipus}) and the 'virtualGraphMode' session "
+                f"option to not be VirtualGraphMode::Off (currently VirtualGraphMode::{mode})."
+            )
+
+    def check_forward_only(self) -> None:
+        if not self.options.createImplicitPipeliningFwdOnlyProgram or not self.training:
+            return
+        why = ""
+        if self.options.pipelinesExplicitly():
+            why = "with explicit pipelining."
+        elif not self.options.enableGradientAccumulation:
+            why = "without gradient accumulation."
+        if why:
+            raise EmulatorError(f"Implicit pipelining forward-only program is not supported {why}")
+
+    def check_recomputation(self) -> None:
+        if not self.options.pipelinesExplicitly() and any(RECOMPUTE in op.attributes for op in self.ops):
+            raise EmulatorError("When pipelining is enabled, user annotation for recomputation is not allowed")
+
+    def check_streams(self) -> None:
+        if self.options.pipelinesExplicitly():
+            return
+        for tensor in self.model.with_role(Role.INPUT):
+            if len(ipus_that_read(self.ops, tensor.id)) > 1:
+                raise EmulatorError("For pipelining, stream tensors can only be streamed directly onto a single IPU")
+
+    def check_anchors(self) -> None:
+        if any(self.flow.art(id).id() is AnchorReturnTypeId.EveryN for id in self.flow.anchors()):
+            raise EmulatorError(
+                "[Explicit Pipeline] Cannot execute when an anchor has AnchorReturnType 'EveryN'"
+                if self.options.pipelinesExplicitly()
+                else "AnchorReturnType::EVERYN is not valid for pipelined models"
+            )
+
+    def check_updates(self) -> None:
+        """Without accumulation weights change while micro-batches are in the pipeline, which these do not support."""
+        if not self.training or self.options.enableGradientAccumulation:
+            return
+        if self.options.automaticLossScalingSettings.enabled:
+            raise EmulatorError(
+                "[AutomaticLossScale transform] Automatic loss scaling is not currently supported when the "
+                "'enablePipelining' SessionOption is set to 'true', but the 'enableGradientAccumulation' "
+                "SessionOption is set to 'false'"
+            )
+        if self.options.pipelineSchedule != "popart":
+            raise EmulatorError(
+                "Continuous weight updates are currently not supported. The schedule is "
+                f"{self.options.pipelineSchedule}; set enableGradientAccumulation, or use the popart schedule"
+            )
+
+    def check_batch_serialisation(self) -> None:
+        iterations = self.options.pipelineBatchSerialization
+        if iterations < 1:
+            raise EmulatorError(f"pipelineBatchSerialization is {iterations}; use 1 or more micro-batches at a time")
+        if iterations != 1 and self.training and self.options.reduction() is not Reduction.SUM:
+            raise EmulatorError(
+                "batch_serialization_iterations != 1 is only supported when reduction_method is "
+                "GradientAccumulationReductionMethod.SUM. Set accumulationAndReplicationReductionType to Sum"
+            )

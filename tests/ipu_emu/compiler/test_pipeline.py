@@ -1,0 +1,157 @@
+"""The list of passes: what each makes, that none changes what it is given, and that no face is needed to compile."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ipu_emu.compiler.cache.executable_cache import cache_key
+from ipu_emu.compiler.cache.executable_file import to_bytes
+from ipu_emu.compiler.gradients.activation_checkpointing import Recomputation
+from ipu_emu.compiler.memory.tensor_locations import LocationRule, TensorLocation, TensorLocations
+from ipu_emu.compiler.optimisers.sgd_rule import Sgd, SgdValues
+from ipu_emu.compiler.optimisers.update_rule import HyperParameter
+from ipu_emu.compiler.options import CompileOptions, HostStreams, TrainingOptions
+from ipu_emu.compiler.pipeline import PASSES, STEP_GRAPH, compile, passes, run_passes, start
+from ipu_emu.compiler.placement.placement_options import PipelineOptions, PlacementMode, PlacementOptions
+from ipu_emu.errors import EmulatorError
+from ipu_emu.graph import Graph, Op, Role, Tensor
+from ipu_emu.graph.dtype import FLOAT
+from ipu_emu.ops import append
+from ipu_emu.program.anchors import Anchor, Return, StepShape
+
+NAMES = [one.name for one in PASSES]
+
+
+def model() -> Graph:
+    """loss = sum |tanh(x w0) w1|."""
+    graph = Graph()
+    graph.add(Tensor("x", FLOAT, (2, 4), Role.INPUT))
+    for name in ("w0", "w1"):
+        graph.add(Tensor(name, FLOAT, (4, 4), Role.WEIGHT), np.eye(4, dtype=np.float32))
+    append(graph, Op("MatMul", ("x", "w0"), ("h",)))
+    append(graph, Op("Tanh", ("h",), ("t",)))
+    append(graph, Op("MatMul", ("t", "w1"), ("y",)))
+    append(graph, Op("L1", ("y",), ("loss",), {"lambda": 1.0, "reduction": "Sum"}, "ai.graphcore"))
+    return graph
+
+
+def rule(rate: float = 0.1) -> Sgd:
+    one, zero = HyperParameter(1.0), HyperParameter(0.0)
+    values = SgdValues(HyperParameter(rate, constant=False), zero, zero, zero, one, HyperParameter(0.0))
+    return Sgd(values, loss_scaling=one)
+
+
+def training(**others: Any) -> CompileOptions:
+    options = CompileOptions(
+        step=StepShape(1, 4, 1), anchors=(Anchor("loss", Return.ALL),), training=TrainingOptions("loss", rule())
+    )
+    return replace(options, **others)
+
+
+PIPELINED = {
+    "placement": PlacementOptions(PlacementMode.AUTO, ipus=2),
+    "pipeline": PipelineOptions("grouped"),
+}
+EVERYTHING = {
+    "one IPU": {},
+    "pipeline": PIPELINED,
+    "off chip": {"locations": TensorLocations(*(LocationRule(TensorLocation(off_chip=True)),) * 4)},
+    "recomputed": {"recomputation": Recomputation.ALL},
+    "staged": {"streams": HostStreams(staged={"x": 2})},
+    "synthetic": {"streams": HostStreams(synthetic=True)},
+    "rounded": {"stochastic_rounding": True},
+    "inference": {"training": None, "anchors": (Anchor("y", Return.ALL),), "step": StepShape(4, 1, 1)},
+    "forward only": {"forward_only": True},
+}
+
+
+@pytest.mark.parametrize("how", EVERYTHING)
+def test_no_pass_changes_the_state_that_it_is_given(how: str) -> None:
+    state = start(model(), training(**EVERYTHING[how]))
+    states = [state]
+    for one in passes(state.options):
+        states.append(run_passes(states[-1], stop_after=one.name))
+    again = [start(model(), training(**EVERYTHING[how]))]
+    for one in passes(state.options):
+        again.append(run_passes(again[-1], stop_after=one.name))
+        assert str(again[-1]) == str(states[len(again) - 1]), one.name
+    printed = [str(state) for state in states]
+    whole = run_passes(states[0])
+    assert [str(state) for state in states] == printed
+    assert str(whole) == printed[-1]
+    assert list(whole.done) == [one.name for one in passes(state.options)]
+
+
+def test_the_forms_follow_each_other() -> None:
+    state = run_passes(start(model(), training()), stop_after=STEP_GRAPH)
+    assert "Gradient___w0" in str(state)
+    assert state.program is None
+    state = run_passes(state, stop_after="lower")
+    assert str(state).startswith("repeat 1 batch")
+    state = run_passes(state)
+    assert str(state) == str(state.executable)
+    assert to_bytes(state.executable, "") == to_bytes(compile(model(), training()), "")
+
+
+@pytest.mark.parametrize(
+    ("after", "makes"),
+    [
+        ("differentiate", "Gradient___w1 = "),
+        ("update-weights", "UpdatedVar___w0 = "),
+        ("offload-variables", "Loaded___w0 = RemoteLoad(w0)"),
+        ("recompute", "Recomputed___"),
+        ("insert-ipu-copies", "/ipu1 = IpuCopy("),
+        ("offload-activations", "RemoteStore("),
+        ("lower", "HostLoad"),
+    ],
+)
+def test_what_a_pass_makes_is_not_there_before(after: str, makes: str) -> None:
+    others = {**PIPELINED, **EVERYTHING["off chip"], **EVERYTHING["recomputed"]}
+    if after == "recompute":
+        others.pop("pipeline")
+    state = start(model(), training(**others))
+    names = [one.name for one in passes(state.options)]
+    before = names[names.index(after) - 1]
+    assert makes not in str(run_passes(state, stop_after=before))
+    assert makes in str(run_passes(state, stop_after=after))
+
+
+def test_the_forward_pass_of_a_training_graph_learns_nothing() -> None:
+    step = run_passes(start(model(), training()), stop_after=STEP_GRAPH)
+    forward = run_passes(replace(step, options=training(forward_only=True)))
+    assert "Gradient___" not in str(forward)
+    assert run_passes(step).executable.anchors == forward.executable.anchors
+
+
+def test_a_name_that_no_pass_has_is_refused_with_the_list() -> None:
+    with pytest.raises(EmulatorError, match=r"^'fold' is not a pass of the compiler; use one of check-p") as e:
+        run_passes(start(model(), training()), stop_after="fold")
+    assert str(e.value.args[0]).endswith(NAMES[-1])
+
+
+def test_names_are_unique_and_summaries_one_line() -> None:
+    assert len(set(NAMES)) == len(NAMES)
+    assert all(one.summary and "\n" not in one.summary and len(one.summary) < 80 for one in PASSES)
+
+
+def test_options_are_data_that_a_cache_key_can_be_made_of() -> None:
+    graph, keys = model(), []
+    for others in EVERYTHING.values():
+        keys.append(cache_key(graph, training(**others)))
+        assert keys[-1] == cache_key(graph, training(**others))
+    assert len(set(keys)) == len(keys)
+
+
+def test_the_compiler_needs_no_face() -> None:
+    code = (
+        "import sys, ipu_emu.compiler.out_of_memory, ipu_emu.compiler.cache.executable_cache;"
+        "print([m for m in sys.modules if m.startswith(('ipu_emu.popart', 'ipu_emu.tensorflow', 'ipu_emu.engine'))])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100, check=True)
+    assert done.stdout.strip() == "[]"
