@@ -26,7 +26,6 @@ import ipu_emu.popart as popart
 import popdist_py as popdist
 import popdist_py.popart
 from ipu_emu.checkpoint import Checkpoints
-from poprun_py.plan.topology_table import topology_table
 
 DATA = Path(__file__).parent / "data" / "digits.csv.gz"
 ACCUMULATION = 2
@@ -297,13 +296,6 @@ def run(args: argparse.Namespace) -> None:
     digits = Digits.load(args.seed, np.float16 if args.half else np.float32)
     if place.batch > len(digits.train[1]):
         raise SystemExit(f"digits.py: --batch {args.batch} is more than the {len(digits.train[1])} training images")
-    report.say(
-        topology_table(
-            hosts=[("localhost", place.total)],
-            ilds=[("0", place.total)],
-            instances=[(str(i), place.local) for i in range(place.instances)],
-        ).rstrip()
-    )
     report.say(
         f"UCI digits: {len(digits.train[1]):,} training, {len(digits.test[1])} held-back images. Each update: "
         f"{place.batch} images = {count(place.total, 'replica')} x {ACCUMULATION} micro-batches x {place.micro_batch}"

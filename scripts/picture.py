@@ -11,7 +11,7 @@ from pathlib import Path
 
 from gcl.drawing.canvas import MARGIN, Canvas
 
-COMMAND = "poprun-py --num-instances 2 --num-replicas 4 python examples/digits.py"
+COMMAND = "poprun-py --print-topology=yes --num-instances 2 --num-replicas 4 python examples/digits.py"
 TARGET = Path(__file__).parents[1] / "docs/images/digits.svg"
 WIDTH, HEIGHT, LINE = 900, 330, 15
 BLUE = "#0969da"
@@ -20,7 +20,7 @@ LEFT, RIGHT, TOP, BOTTOM = 520, 870, 60, 285  # of the plot
 
 def main() -> None:
     lines = subprocess.run(COMMAND.split(), capture_output=True, text=True, check=True).stdout.splitlines()
-    text = [line.partition("<stdout>:")[2] for line in lines]
+    text = [line.removeprefix("[1,0]<stdout>:") for line in lines]
     losses = [float(found[1]) for line in text if (found := re.search(r"epoch .*loss +([\d.]+)", line))]
     start = next(i for i, line in enumerate(text) if line.startswith(" ="))
     end = next(i for i, line in enumerate(text) if line.startswith(" -"))

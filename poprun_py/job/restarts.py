@@ -20,7 +20,6 @@ from poprun_py.options.option_table import LaunchOptions
 from poprun_py.output.log import Log
 from poprun_py.output.screen import Screen
 from poprun_py.plan.launch_plan import LaunchPlan
-from poprun_py.plan.plan_report import topology_report
 
 __all__ = ["run_with_restarts"]
 
@@ -34,6 +33,8 @@ def run_with_restarts(plan: LaunchPlan, options: LaunchOptions) -> int:
     signals = SignalPipe(_SIGNALS)
     screen = Screen(signals.wake, live_view=_wants_live_view(options))
     if options.print_topology or options.verbosity > 1:
+        from poprun_py.plan.plan_report import topology_report  # not needed by most jobs
+
         screen.stdout(topology_report(plan, options).encode())
     log = Log(options.verbosity, screen.stderr)
     for path in remove_leftovers(since=0.0):  # of jobs all of whose processes, the launcher included, were killed
