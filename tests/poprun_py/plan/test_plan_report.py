@@ -114,8 +114,8 @@ def test_the_text_says_everything_that_will_happen():
     text = as_text(job, options, decision)
     for piece in (
         "program    prog --flag ''\"'\"'a'",
-        "runs       /bin/prog",
-        "in         /home",
+        "file       /bin/prog",
+        "folder     /home",
         "shape      2 instances, 4 replicas of 2 IPUs, 1 IPU-Link domain",
         "hosts      localhost",
         "partition  p (8 IPUs on localhost:8090), created",

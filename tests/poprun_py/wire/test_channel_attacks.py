@@ -14,25 +14,37 @@ from poprun_py.errors import ChannelError
 from poprun_py.wire import messages
 from poprun_py.wire.channel import connect
 from poprun_py.wire.messages import LARGEST
+from tests.poprun_py.conftest import Launch, launched
+
+
+@pytest.fixture(scope="module")
+def attacked_job(tmp_path_factory) -> Iterator[Launch]:
+    """A job that runs until it is given a line; it must end well, whatever was done to its channel meanwhile."""
+    script = "echo READY; test $PMI_RANK = 1 || read line; echo END"
+    job = launched(tmp_path_factory.mktemp("job"), "-vv", "--num-instances", "2", "sh", "-c", script)
+    try:
+        job.read_until("READY", 2)
+        mpirun = next(pid for pid, parent in job.processes().items() if parent == job.process.pid)
+        environment = dict(re.findall(r"(POPRUN_PY_\w+)=([^\0]*)", Path(f"/proc/{mpirun}/environ").read_text()))
+        job.address = environment["POPRUN_PY_CHANNEL"]
+        job.key = environment["POPRUN_PY_KEY"]
+        yield job
+        command_lines = [Path(f"/proc/{pid}/cmdline").read_text() for pid in job.processes()]
+        code, out, err = job.finish(b"go on\n")
+        assert code == 0, err
+        assert b"[1,0]<stdout>:END" in out
+        assert job.key.encode() not in out + err
+        assert not any(job.key in line for line in command_lines)
+        job.assert_nothing_left()
+    finally:
+        job.kill_rest()
 
 
 @pytest.fixture
-def job(launch) -> Iterator:
-    """A job that runs until it is given a line; it must end well, whatever was done to its channel meanwhile."""
-    job = launch("-vv", "--num-instances", "2", "sh", "-c", "echo READY; test $PMI_RANK = 1 || read line; echo END")
-    job.read_until("READY", 2)
-    mpirun = next(pid for pid, parent in job.processes().items() if parent == job.process.pid)
-    environment = dict(re.findall(r"(POPRUN_PY_\w+)=([^\0]*)", Path(f"/proc/{mpirun}/environ").read_text()))
-    job.address = environment["POPRUN_PY_CHANNEL"]
-    job.key = environment["POPRUN_PY_KEY"]
-    yield job
-    command_lines = [Path(f"/proc/{pid}/cmdline").read_text() for pid in job.processes()]
-    code, out, err = job.finish(b"go on\n")
-    assert code == 0, err
-    assert b"[1,0]<stdout>:END" in out
-    assert job.key.encode() not in out + err
-    assert not any(job.key in line for line in command_lines)
-    job.assert_nothing_left()
+def job(attacked_job) -> Iterator[Launch]:
+    """The same job for every attack, which must leave it running."""
+    yield attacked_job
+    assert attacked_job.process.poll() is None
 
 
 def dial(job) -> socket.socket:
@@ -88,6 +100,7 @@ def test_a_crowd_that_says_nothing(job):
         b"\0\0\0\0",
         messages.encode(messages.Gone()).rjust(10, b"\0"),
     ],
+    ids=["too long", "longest", "not msgpack", "empty", "padded"],
 )
 def test_even_with_the_key_a_malformed_message_only_costs_the_connection(job, frame):
     channel = connect(job.address, bytes.fromhex(job.key), timeout=250)
