@@ -200,8 +200,11 @@ _TESTS = (np.greater, np.greater_equal, np.less, np.less_equal, np.equal)
 
 
 def _dtype(ufunc: Any, operands: Sequence[Any]) -> Any:
-    """Numbers take the type of the arrays that they meet."""
-    return bool if ufunc in _TESTS else np.result_type(*(v for v in operands if isinstance(v, np.ndarray)))
+    """Numbers take the type of the arrays that they meet; a fraction and truth values make FLOAT."""
+    if ufunc in _TESTS:
+        return bool
+    dtype = np.result_type(*(value for value in operands if isinstance(value, np.ndarray)))
+    return np.float32 if dtype.kind == "b" and any(isinstance(value, float) for value in operands) else dtype
 
 
 # Functions of numpy that are no ufuncs

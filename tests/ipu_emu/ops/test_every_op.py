@@ -12,11 +12,31 @@ from onnx.reference import ReferenceEvaluator
 from ipu_emu.graph.op import GRAPHCORE
 from ipu_emu.ops import TABLE
 from ipu_emu.ops.products import convolution
-from tests.ipu_emu.helpers.sessions import CaseSession
 from tests.ipu_emu.ops.cases.all_cases import CASES, Case
+from tests.ipu_emu.ops.cases.case_session import CaseSession
 from tests.ipu_emu.ops.cases.without_case import NO_GRADIENT, TESTED_ELSEWHERE
 
-every_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name.replace(" ", "-"))
+
+def name_of(case: Case) -> str:
+    return case.name.replace(" ", "-")
+
+
+class Compiled:
+    """A case in float32, compiled once for all tests of it, and what it gives for its own inputs."""
+
+    def __init__(self, case: Case) -> None:
+        self.case, self.session = case, CaseSession(case)
+        self.y, _, self.gradients = self.session.run()
+
+
+@pytest.fixture(scope="module")
+def compiled(request: pytest.FixtureRequest) -> Compiled:
+    return Compiled(request.param)
+
+
+def of_cases(cases: list[Case]) -> pytest.MarkDecorator:
+    """Run a test for these cases; tests of one case follow each other, so that it is compiled once."""
+    return pytest.mark.parametrize("compiled", cases, indirect=True, scope="module", ids=name_of)
 
 
 def test_every_op_has_a_case_or_says_why_not() -> None:
@@ -31,11 +51,10 @@ def test_every_op_has_a_case_or_says_why_not() -> None:
     assert {type for (_, type), entry in TABLE.table.items() if entry.grad is not None} & without == set()
 
 
-@every_case
-def test_gradient_is_the_slope_of_the_loss(case: Case) -> None:
+@of_cases(CASES)
+def test_gradient_is_the_slope_of_the_loss(compiled: Compiled) -> None:
     """In a random direction d: (loss(x + h d) - loss(x - h d)) / 2h = sum(gradient * d)."""
-    session = CaseSession(case)
-    _, _, gradients = session.run()
+    case, session, gradients = compiled.case, compiled.session, compiled.gradients
     random = np.random.default_rng(1)
     directions = [random.choice([-1.0, 1.0], value.shape).astype(np.float32) for value in session.values]
     h = np.float32(2e-3 if case.distinct else 1e-2)
@@ -51,12 +70,9 @@ def uses_only_onnx(case: Case) -> bool:
     return case.onnx and not any((GRAPHCORE, op) in TABLE.table and ("", op) not in TABLE.table for op in case.ops)
 
 
-@pytest.mark.parametrize(
-    "case", [c for c in CASES if uses_only_onnx(c)], ids=lambda case: case.name.replace(" ", "-")
-)
-def test_value_is_that_of_the_onnx_reference(case: Case) -> None:
-    session = CaseSession(case)
-    y, _, _ = session.run()
+@of_cases([case for case in CASES if uses_only_onnx(case)])
+def test_value_is_that_of_the_onnx_reference(compiled: Compiled) -> None:
+    case, session, y = compiled.case, compiled.session, compiled.y
     builder = session.builder.__class__()
     ids = [builder.addInitializedInputTensor(value) for value in session.values]
     builder.addOutputTensor(case.build(builder, ids))
@@ -68,12 +84,11 @@ def test_value_is_that_of_the_onnx_reference(case: Case) -> None:
 
 
 @pytest.mark.torch
-@every_case
-def test_value_and_gradients_are_those_of_pytorch(case: Case) -> None:
+@of_cases(CASES)
+def test_value_and_gradients_are_those_of_pytorch(compiled: Compiled) -> None:
     torch = pytest.importorskip("torch", reason="PyTorch is not installed; scripts/test --with-torch adds it")
     torch.set_num_threads(1)
-    session = CaseSession(case)
-    y, _, gradients = session.run()
+    case, session, y, gradients = compiled.case, compiled.session, compiled.y, compiled.gradients
     tensors = [torch.tensor(value, requires_grad=True) for value in session.values]
     labels = [] if case.labels is None else [torch.tensor(case.labels)]
     expected = case.torch(torch, *tensors, *labels)
@@ -84,9 +99,7 @@ def test_value_and_gradients_are_those_of_pytorch(case: Case) -> None:
         np.testing.assert_allclose(gradient, tensor.grad.numpy(), rtol=5e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    "case", [c for c in CASES if c.ops == ("Conv",)], ids=lambda case: case.name.replace(" ", "-")
-)
+@pytest.mark.parametrize("case", [c for c in CASES if c.ops == ("Conv",)], ids=name_of)
 def test_convolution_in_many_blocks_is_the_same(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = CaseSession(case).run()
     monkeypatch.setattr(convolution, "_BLOCK", 1)  # one output row per block
@@ -96,14 +109,13 @@ def test_convolution_in_many_blocks_is_the_same(case: Case, monkeypatch: pytest.
         np.testing.assert_allclose(gradient, expected, rtol=2e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("case", [c for c in CASES if c.name != "Cast"], ids=lambda case: case.name.replace(" ", "-"))
-def test_half_precision_rounds_the_float32_result_once(case: Case) -> None:
+@of_cases([case for case in CASES if case.name != "Cast"])
+def test_half_precision_rounds_the_float32_result_once(compiled: Compiled) -> None:
     """The same kernel on the same half values, in float32; only the stored result is rounded."""
+    case = compiled.case
     half = CaseSession(case, dtype=np.float16)
     y, _, _ = half.run()
-    exact = CaseSession(case)
-    exact.values = [value.astype(np.float32) for value in half.values]
-    expected, _, _ = exact.run(exact.values)
+    expected, _, _ = compiled.session.run([value.astype(np.float32) for value in half.values])
     assert y.dtype == np.float16
     expected_half = expected.astype(np.float16)
     if len(case.ops) == 1 and not case.compound:

@@ -106,6 +106,7 @@ def torch_functions(torch: Any, op: str, more: Any) -> list[Any]:
         "Sigmoid": torch.sigmoid,
         "Tanh": torch.tanh,
         "HardSigmoid": lambda x: (0.3 * x + 0.4).clamp(0, 1),
+        "Affine": lambda x: 0.8 * x + 0.1,
         "Elu": torch.nn.functional.elu,
         "LeakyRelu": lambda x: torch.nn.functional.leaky_relu(x, 0.2),
         "ScaledTanh": lambda x: 1.5 * torch.tanh(0.7 * x),
@@ -250,6 +251,7 @@ LAYERS = [
     recurrent("LSTM", "cell", "reverse", output=2),
     recurrent("RNN", "layout", "bidirectional", layout=1, output=1),
     recurrent("RNN", "softsign", activations=["Softsign"]),
+    recurrent("RNN", "affine clip", activations=["Affine"], activation_alpha=[0.8], activation_beta=[0.1], clip=0.9),
     recurrent("GRU", "lengths", "bidirectional", lengths=True, states=True),
     recurrent(
         "GRU",
