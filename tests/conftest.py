@@ -21,6 +21,20 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=left_out)
 
 
+def pytest_make_parametrize_id(val: object) -> str | None:
+    """Name a test's parameters that are short lists, tuples or dicts by their content instead of their position."""
+    if isinstance(val, dict):
+        parts = [f"{name}={value}" for name, value in val.items()]
+    elif isinstance(val, list | tuple):
+        parts = [*map(str, val)]
+    elif isinstance(val, set | frozenset):
+        parts = sorted(map(str, val))
+    else:
+        return None
+    text = ascii(" ".join(parts))[1:-1]
+    return text if len(text) <= 60 and " at 0x" not in text else None
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Undo what ``nohup`` and a shell's ``&`` do: jobs that tests interrupt must not inherit that they ignore it."""
     signal.signal(signal.SIGINT, signal.default_int_handler)

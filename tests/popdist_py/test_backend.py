@@ -1,4 +1,4 @@
-"""The back end between processes: joining, subsets of instances, and how a job ends, well or badly."""
+"""Backend: instances that join, subsets of them, and how a job ends after success or failure."""
 
 import json
 from dataclasses import replace

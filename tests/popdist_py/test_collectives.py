@@ -1,4 +1,4 @@
-"""Host collectives between 1, 2 and 4 processes; what each instance saw comes back as JSON."""
+"""Host collectives between 1, 2 and 4 processes; the results of each instance come back as JSON."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The POPDIST_* variables: what the launcher writes is what the instance reads."""
+"""Environment: what the launcher writes is what the instance reads."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Importing popdist_py must cost next to nothing: launchers and short programs do it."""
+"""Import of popdist_py: it must be fast, since launchers and short programs do it."""
 
 from pathlib import Path
 

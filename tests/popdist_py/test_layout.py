@@ -1,4 +1,4 @@
-"""Layouts: which replicas live in which instance."""
+"""Layout: which replicas belong to which instance."""
 
 import pytest
 from hypothesis import given

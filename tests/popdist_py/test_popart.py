@@ -1,4 +1,4 @@
-"""Configuring a PopART session from what the launcher said; with stand-ins, because the emulator is above."""
+"""PopART configuration: session options and devices, with stand-ins for the emulator, a layer above."""
 
 import sys
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""PopDist's calls, with and without a launcher; in one process (between processes: test_backend)."""
+"""PopDist's functions, with and without a launcher, in one process (between processes: test_backend)."""
 
 from collections.abc import Callable
 

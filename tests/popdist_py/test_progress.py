@@ -1,4 +1,4 @@
-"""report(): says what was done, never blocks, and does nothing where nobody watches."""
+"""report(): what is sent, that it never blocks, and that nothing happens without a live view."""
 
 from __future__ import annotations
 

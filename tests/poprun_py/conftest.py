@@ -1,4 +1,4 @@
-"""Jobs under the real launcher, with either MPI, and a look at what they leave behind."""
+"""Jobs under the real launcher, with either MPI, and the processes that they leave behind."""
 
 from __future__ import annotations
 

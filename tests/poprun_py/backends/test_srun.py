@@ -1,4 +1,4 @@
-"""Jobs under srun: a stand-in that records its words and starts the processes here, and the real one inside Slurm."""
+"""Jobs under srun: with a stand-in that records its arguments and starts the processes, and with a real Slurm."""
 
 from __future__ import annotations
 

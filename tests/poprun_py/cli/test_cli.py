@@ -1,4 +1,4 @@
-"""What poprun-py prints without starting anything."""
+"""The command line: what poprun-py prints without starting anything."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Completion: what is offered for each kind of word; and by each shell, with its script, where it is installed."""
+"""Completion: the candidates for each kind of word; and the scripts of each shell, where it is installed."""
 
 from __future__ import annotations
 

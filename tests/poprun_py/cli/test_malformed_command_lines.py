@@ -1,4 +1,4 @@
-"""Good command lines, broken as hands and scripts break them: always an explanation, never a traceback."""
+"""Malformed command lines: valid ones with typical errors always give a message, never a traceback."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Jobs that end badly: who is blamed, with which code, and that nothing is left, with each MPI."""
+"""Jobs that fail: which failure is reported, with which exit code, and that no process is left, with each MPI."""
 
 from __future__ import annotations
 

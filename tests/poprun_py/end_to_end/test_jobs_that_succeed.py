@@ -1,4 +1,4 @@
-"""Whole jobs under the real launcher that end well, with each MPI."""
+"""Jobs that succeed, under the real launcher, with each MPI."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Many instances: 64 of them start, exchange, and end, on however few cores."""
+"""Many instances: 64 of them on however few cores."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Any process of a job may die at any moment: the job ends soon, says why, leaves nothing; see random_kills.py."""
+"""Random kills: whichever process of a job dies, the job ends soon, reports why and leaves nothing behind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the launcher orders and whom it blames, event by event, without a process."""
+"""Job state: what the launcher orders and which instance it blames, event by event, without a process."""
 
 from __future__ import annotations
 

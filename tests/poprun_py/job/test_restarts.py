@@ -1,4 +1,4 @@
-"""--max-restarts: what is started again, how often, and what the instances are told."""
+"""--max-restarts: what is started again, how often, and the variables of the instances."""
 
 from __future__ import annotations
 

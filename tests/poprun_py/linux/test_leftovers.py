@@ -1,4 +1,4 @@
-"""Only what an MPI left behind is removed: by name, age, owner and use."""
+"""Leftovers: only what an MPI left behind is removed, by name, age, owner and use."""
 
 from __future__ import annotations
 

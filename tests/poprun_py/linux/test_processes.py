@@ -1,4 +1,4 @@
-"""Starting, finding and ending processes, each in a process of its own (we must not adopt pytest's children)."""
+"""Processes: starting, finding and ending them, each in a process that does not adopt pytest's children."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where instances are bound: plans on made-up hosts, and what the kernel says of real ones."""
+"""Placement: plans on made-up hosts, and what the kernel reports on real ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Discovery of NUMA layouts, on trees written as the kernel of such a machine shows them."""
+"""NUMA topology: discovery on trees such as the kernel of each machine shows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Options in a file: what is written reads back the same, and mistakes name the file and the key."""
+"""Configuration file: what is written reads back the same, and mistakes name the file and the key."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lists of hosts: ranges, files, slots, and what is wrong with them."""
+"""Host list: ranges, files, slots, and mistakes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pages about options say what the tables say, and what they tell people to type works."""
+"""Pages about options: they match the tables, and the commands on them work."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_what_is_to_be_typed_instead_works(ours, capsys, tmp_path, monkeypatch):
     assert main(["--dry-run", *instances, *shlex.split(ours), "true"]) == 0, capsys.readouterr().err
 
 
-@pytest.mark.parametrize("spelling", [spelling for row in FOREIGN for spelling in row.spellings])
+@pytest.mark.parametrize("spelling", dict.fromkeys(spelling for row in FOREIGN for spelling in row.spellings))
 def test_a_habit_is_recognised(spelling, capsys):
     """Either it is an option of ours as well, or the message says what to write."""
     code = main(["--dry-run", f"{spelling}=1" if spelling.startswith("--") else spelling, "true"])

@@ -1,4 +1,4 @@
-"""The command line: PopRun's rules, and every mistake told at once."""
+"""Parser: PopRun's rules, and all mistakes in one message."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the options of one line must agree on, and the words that PopRun's options take."""
+"""Validation: the rules that options must meet together, and the values of PopRun's options."""
 
 from __future__ import annotations
 

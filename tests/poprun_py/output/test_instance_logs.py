@@ -1,4 +1,4 @@
-"""--log-dir: everything an instance writes, in files that only their owner reads."""
+"""--log-dir: all output of each instance, in files that only their owner can read."""
 
 from __future__ import annotations
 

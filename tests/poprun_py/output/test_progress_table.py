@@ -1,4 +1,4 @@
-"""The live table: what it shows of each instance, and what a terminal looks like with it."""
+"""Progress table: its content, and a terminal that shows it."""
 
 from __future__ import annotations
 

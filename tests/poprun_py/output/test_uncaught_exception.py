@@ -1,4 +1,4 @@
-"""The exception that ended a program is found in what Python prints, and told from everything else."""
+"""Uncaught exception: it is found in what Python prints, and told from everything else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The plan: who runs where, with what; and the command of each back end."""
+"""Launch plan: which instance runs where, with what; and the command of each back end."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_the_example_of_the_poprun_documents():
     assert not {"POPDIST_NUM_INSTANCES", "POPDIST_INSTANCE_INDEX"} & set(environment)
 
 
-@pytest.mark.parametrize("installation", [MPICH, OPENMPI])
+@pytest.mark.parametrize("installation", [MPICH, OPENMPI], ids=["mpich", "openmpi"])
 def test_instances_load_the_library_of_the_launcher(installation):
     job = planned("x", installation=installation, MPI4PY_MPIABI="impi")
     assert job.instances[0].environment["MPI4PY_LIBMPI"] == installation.library

@@ -1,4 +1,4 @@
-"""A plan in words: what --dry-run prints, without side effects, and the topology."""
+"""Plan report: the output of --dry-run, without side effects, and the topology."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The topology table, to the character."""
+"""Topology table: equal to the sample in every character."""
 
 from __future__ import annotations
 

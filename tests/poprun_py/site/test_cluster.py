@@ -1,4 +1,4 @@
-"""Which hosts a job runs on, what starts it there, and the commands for several hosts; nothing is started."""
+"""Cluster: the hosts of a job, what starts it there, and the commands for several hosts; nothing is started."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_slurm_only_starts_on_hosts_of_the_allocation(slurm):
         find("x", **slurm | {"SLURM_JOB_NODELIST": "n["})
 
 
-@pytest.mark.parametrize("installation", [MPICH, OPENMPI])
+@pytest.mark.parametrize("installation", [MPICH, OPENMPI], ids=["mpich", "openmpi"])
 def test_instances_fill_the_hosts_in_blocks(installation):
     job = planned("--host a,h0 --num-instances 4 --num-replicas 8 x", installation=installation)
     assert [(one.host, one.local_index) for one in job.instances] == [("a", 0), ("a", 1), ("h0", 0), ("h0", 1)]
@@ -180,7 +180,7 @@ def test_words_for_mpirun():
 @pytest.mark.parametrize(
     ("place", "strategy"), [("core", "spreadcore"), ("none", "disabled"), ("socket", "spreadnuma")]
 )
-@pytest.mark.parametrize("installation", [MPICH, OPENMPI])
+@pytest.mark.parametrize("installation", [MPICH, OPENMPI], ids=["mpich", "openmpi"])
 def test_binding_is_left_to_the_supervisors(installation, place, strategy):
     job = planned(f"--mpi-global-args='--bind-to {place} -q' x", installation=installation)
     words = shlex.join(job.command.argv)

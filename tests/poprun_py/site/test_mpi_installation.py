@@ -1,4 +1,4 @@
-"""Which MPI is found: on folders made for the purpose, and the real ones."""
+"""MPI installation: which one is found, in made-up folders and among the real ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs are found as a shell finds them, before anything is started."""
+"""Program path: programs are found as a shell finds them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The emulated V-IPU: what a job does to which partition, and the file in which they stand."""
+"""Emulated V-IPU: which partition a job gets, and the file in which partitions are kept."""
 
 from __future__ import annotations
 

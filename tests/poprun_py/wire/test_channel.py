@@ -1,4 +1,4 @@
-"""The channel: what honest peers say arrives whole, and everybody else is shown the door."""
+"""Channel: messages between authenticated peers arrive complete, and every other peer is refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A running job whose channel is attacked goes on as if nothing had happened."""
+"""Attacks on the channel of a running job, which is not affected by them."""
 
 from __future__ import annotations
 

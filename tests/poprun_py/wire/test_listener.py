@@ -1,4 +1,4 @@
-"""The reception: strangers that dawdle, replay or come in crowds keep nobody out who holds the key."""
+"""Listener: unauthenticated peers that are slow, replay messages or are many keep no supervisor out."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from poprun_py.wire.listener import Listener
 
 
 class ListenerThread:
-    """A reception whose event loop runs in a thread, and the hellos that it has let in."""
+    """A listener whose event loop runs in a thread, and the hellos that it has accepted."""
 
     def __init__(self) -> None:
         self.selector, self.timers = selectors.DefaultSelector(), Timers()
