@@ -26,11 +26,11 @@ _SHARED_CORES = {"OMPI_MCA_mpi_yield_when_idle": "1"}
 
 def command(request: StartRequest) -> StartCommand:
     """Return the one ``mpirun`` for all supervisors; variables that the user has set take precedence."""
-    wanted = (_AS_ROOT if request.as_root else {}) | QUICK_START
-    wanted |= _SHARED_CORES if request.oversubscribed else {}
+    defaults = (_AS_ROOT if request.as_root else {}) | QUICK_START
+    defaults |= _SHARED_CORES if request.oversubscribed else {}
     if request.cluster.hosts:
-        wanted |= _network(request)
-    environment = {name: value for name, value in wanted.items() if name not in request.environ}
+        defaults |= _network(request)
+    environment = {name: value for name, value in defaults.items() if name not in request.environ}
     oversubscribe = ("--oversubscribe",) if request.oversubscribed else ()
     places = _on_hosts(request, environment) if request.cluster.hosts else oversubscribe
     count = ("-n", str(request.num_instances))

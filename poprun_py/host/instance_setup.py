@@ -33,8 +33,8 @@ def set_up_instance(order: Start) -> InstanceSetup:
 
         interface = interface_in(order.network, interfaces())
         if interface:
-            wanted = [name for name in NETWORK_VARIABLES if name not in order.environment]
-            environment |= dict.fromkeys(wanted, interface.name)
+            unset = [name for name in NETWORK_VARIABLES if name not in order.environment]
+            environment |= dict.fromkeys(unset, interface.name)
         else:
             warnings.append(f"there is no interface in {order.network} (--host-subnet); the MPI chooses one")
     return InstanceSetup(placement, environment, "; ".join(filter(None, warnings)))

@@ -131,8 +131,8 @@ class Supervisor:
     def _update_registrations(self) -> None:
         self._streams.update_registrations()
         if self._launcher_lives:
-            wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if self._channel.wants_to_send else 0)
-            self._selector.modify(self._channel, wanted, self._on_readable)
+            events = selectors.EVENT_READ | (selectors.EVENT_WRITE if self._channel.wants_to_send else 0)
+            self._selector.modify(self._channel, events, self._on_readable)
 
     @property
     def dismissed(self) -> bool:

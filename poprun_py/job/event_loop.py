@@ -201,7 +201,7 @@ class EventLoop:
         """Tell the user once which instances wait for the others; exit codes are unknown until the wait is over."""
         if self._job.waiting and not self._job.is_stopping and not self._has_reported_wait:
             self._has_reported_wait = True
-            self._console.say(f"{self._job.waiting}; if it failed (sys.exit), nobody is told: see --timeout")
+            self._console.say(f"{self._job.waiting}; whether it failed is not known before they end (see --timeout)")
 
     def _state(self, rank: int) -> tuple[int, str]:
         return self._job.pid(rank), self._job.state(rank)

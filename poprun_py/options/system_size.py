@@ -14,13 +14,13 @@ _LARGEST = 65536
 
 def system_size(environ: Mapping[str, str]) -> int:
     """Return the number of IPUs of the Pod, by default of the largest one; raise ValueError for an unknown Pod."""
-    asked = environ.get(SYSTEM_VARIABLE, "")
-    if not asked:
+    name = environ.get(SYSTEM_VARIABLE, "")
+    if not name:
         return _LARGEST
-    digits = asked.lower().removeprefix("pod").lstrip("-_ ")
+    digits = name.lower().removeprefix("pod").lstrip("-_ ")
     if not (digits.isascii() and digits.isdigit() and len(digits) < 6 and _is_pod(int(digits))):
         raise ValueError(
-            f"{SYSTEM_VARIABLE}={asked}: there is no such system; use pod4, pod16, pod64, pod128, pod256 or a larger "
+            f"{SYSTEM_VARIABLE}={name}: there is no such system; use pod4, pod16, pod64, pod128, pod256 or a larger "
             f"power of two up to pod{_LARGEST}"
         )
     return int(digits)

@@ -162,13 +162,13 @@ def _system(options: LaunchOptions, environ: Mapping[str, str]) -> Iterator[Viol
         yield str(error), set()
         return
     if options.ipus > size and options.num_replicas <= _MOST_REPLICAS:
-        asked = environ.get(SYSTEM_VARIABLE)
-        named = f"{SYSTEM_VARIABLE}={asked}" if asked else "the largest system"
+        given = environ.get(SYSTEM_VARIABLE)
+        named = f"{SYSTEM_VARIABLE}={given}" if given else "the largest system"
         fitting = size // options.ipus_per_replica
         remedy = f"use at most {_some(fitting, 'replica')}" if fitting else f"use at most {size} IPUs per replica"
         yield (
             f"--num-replicas {options.num_replicas} --ipus-per-replica {options.ipus_per_replica}: {_job(options)} "
-            f"need {options.ipus} IPUs, but {named} has {size}; {remedy}" + (" or a larger system" if asked else ""),
+            f"need {options.ipus} IPUs, but {named} has {size}; {remedy}" + (" or a larger system" if given else ""),
             {"num_replicas", "num_instances", "ipus_per_replica"},
         )
 

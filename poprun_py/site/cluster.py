@@ -133,10 +133,10 @@ def _subnet(options: LaunchOptions) -> tuple[str, str]:
     from poprun_py.site.network import interfaces, subnet_named  # few users name a subnet
 
     known = interfaces()
-    asked = options.host_subnet or next(
+    requested = options.host_subnet or next(
         (one.name for one in known if openmpi_network in (one.name, one.network)), None
     )
-    if asked is None:
+    if requested is None:
         return "", ""
-    found = subnet_named(asked, known)
+    found = subnet_named(requested, known)
     return found.name, found.network

@@ -60,18 +60,18 @@ class MpiInstallation:
     library: str | None = None
 
 
-def find_mpi(asked: str | None, *, environ: Mapping[str, str], cwd: str, python: str) -> MpiInstallation:
+def find_mpi(requested: str | None, *, environ: Mapping[str, str], cwd: str, python: str) -> MpiInstallation:
     """Return the first installation in the order above; raise MpiNotFoundError with the places searched."""
-    asked, source = (asked, "--mpi") if asked else (environ.get(MPI_VARIABLE), MPI_VARIABLE)
-    if asked and asked not in MPI_FAMILIES:
-        return _at(os.path.join(cwd, os.path.expanduser(asked)), f"{source}={asked}")
+    requested, source = (requested, "--mpi") if requested else (environ.get(MPI_VARIABLE), MPI_VARIABLE)
+    if requested and requested not in MPI_FAMILIES:
+        return _at(os.path.join(cwd, os.path.expanduser(requested)), f"{source}={requested}")
     seen: list[str] = []
     for launcher in _candidates(environ, cwd, python):
         family = _family_of(launcher)
-        if family and asked in (None, "", family.name):
+        if family and requested in (None, "", family.name):
             return MpiInstallation(family.name, launcher, _library(family, launcher))
         seen.append(f"{launcher} ({family.name if family else 'neither MPICH nor Open MPI'})")
-    raise MpiNotFoundError(_not_found_message(asked, source, seen))
+    raise MpiNotFoundError(_not_found_message(requested, source, seen))
 
 
 def version_text(launcher: str) -> str:
@@ -162,10 +162,10 @@ def _exists(*parts: str) -> bool:
     return os.path.exists(os.path.join(*parts))
 
 
-def _not_found_message(asked: str | None, source: str, seen: list[str]) -> str:
-    wanted = f"{source}={asked}: no {asked}" if asked else "no MPI"
+def _not_found_message(requested: str | None, source: str, seen: list[str]) -> str:
+    wanted = f"{source}={requested}: no {requested}" if requested else "no MPI"
     found = ", ".join(seen) if seen else "none"
-    package = MPI_FAMILIES[asked].package if asked else "mpich"
+    package = MPI_FAMILIES[requested].package if requested else "mpich"
     return (
         f"{wanted} on PATH or beside this Python (found: {found}); install one (pip install {package}, in a "
         "virtual environment of its own if another MPI is there) or give its path with --mpi PATH"

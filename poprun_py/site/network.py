@@ -50,24 +50,24 @@ def interface_in(network: str, among: Iterable[Interface]) -> Interface | None:
     return next((one for one in among if IPv4Address(one.address) in subnet), None)
 
 
-def subnet_named(asked: str, among: Iterable[Interface]) -> Interface:
+def subnet_named(requested: str, among: Iterable[Interface]) -> Interface:
     """Return the interface that --host-subnet names, or the one in that subnet; raise UsageError.
 
     Other hosts use the ``network`` of the result, since the names of their interfaces may differ.
     """
     known = list(among)
     for one in known:
-        if one.name == asked:
+        if one.name == requested:
             return one
     try:
-        network = str(IPv4Network(asked, strict=False))
+        network = str(IPv4Network(requested, strict=False))
     except (AddressValueError, NetmaskValueError, ValueError):
         network = ""
     found = interface_in(network, known) if network else None
     if found is None:
         have = ", ".join(f"{one.name} ({one.network})" for one in known) or "none"
         raise UsageError(
-            [f"--host-subnet {asked}: this host has no such interface or subnet; there are {have}; name one of them"]
+            [f"--host-subnet {requested}: this host has no such interface or subnet; use one of: {have}"]
         )
     return Interface(found.name, found.address, network)
 

@@ -211,13 +211,13 @@ def decode(data: bytes) -> Message:
     return message
 
 
-def _fits(value: object, wanted: Any) -> bool:
-    """Is ``value`` of the type ``wanted``: a plain type, a list of one, or a dict of two?"""
-    inner = get_args(wanted)
+def _fits(value: object, expected: Any) -> bool:
+    """Is ``value`` of the type ``expected``: a plain type, a list of one, or a dict of two?"""
+    inner = get_args(expected)
     if isinstance(value, list):
-        return get_origin(wanted) is list and all(type(item) is inner[0] for item in value)
+        return get_origin(expected) is list and all(type(item) is inner[0] for item in value)
     if isinstance(value, dict):
-        return get_origin(wanted) is dict and all(
+        return get_origin(expected) is dict and all(
             type(key) is inner[0] and type(item) is inner[1] for key, item in value.items()
         )
-    return type(value) is wanted
+    return type(value) is expected

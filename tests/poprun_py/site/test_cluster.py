@@ -74,7 +74,7 @@ def test_an_allocation_names_the_hosts(slurm):
         ("--host a,b --num-instances 3 x", "3 is not divisible by 2; use --num-instances 2 or 4"),
         ("--host a,b,c x", "there are fewer instances than hosts; use --num-instances 3"),
         ("--host a:1,b:1 --num-instances 4 x", "a has 1 slot, but would get 2 of 4 instances on 2 hosts"),
-        ("--host a,b --num-instances 2 --host-subnet nix0 x", "no such interface or subnet; there are .*lo"),
+        ("--host a,b --num-instances 2 --host-subnet nix0 x", "no such interface or subnet; use one of: .*lo"),
         ("--backend slurm x", "there is no Slurm allocation"),
     ],
 )
