@@ -1,4 +1,4 @@
-"""cli: ``ipu-emu``, the command that shows what the emulator knows: systems, schedules, models, memory, time."""
+"""cli: the ``ipu-emu`` command: systems, pipeline schedules, models, memory, modelled time, host I/O."""
 
 from ipu_emu.cli.main import main
 

@@ -1,4 +1,4 @@
-"""main: the ``ipu-emu`` command and its errors. Commands import what is slow to import only when they run."""
+"""Main: the ``ipu-emu`` command and its errors. Commands import slow modules only when they run."""
 
 from __future__ import annotations
 
@@ -18,38 +18,38 @@ from popdist_py.errors import PopdistError
 
 __all__ = ["main"]
 
-_HELP = """Look at emulated IPUs without running anything: the systems there are, how a pipeline is scheduled, what
-well-known models weigh, where a model lies in memory and what it would take on IPUs.
+_HELP = """Inspect emulated IPUs without running a program: systems, pipeline schedules, the size of known models,
+their memory on each IPU and their modelled time on IPUs.
 
 \b
 Start here
-  ipu-emu info                                             the Pod that programs get, and who uses its IPUs
+  ipu-emu info                                             the system that programs get, and who uses its IPUs
   ipu-emu schedule --kind grouped --stages 4 --count 8     which stage works when
-  ipu-emu models                                           parameters, FLOPs and activations of known models
-  ipu-emu memory mlp                                       where the tensors of a model lie
-  ipu-emu clock resnet50 --system bow-pod16                what a step would take on IPUs
+  ipu-emu models                                           parameters, FLOPs and activations of models
+  ipu-emu memory mlp                                       the memory of a model on each IPU
+  ipu-emu clock resnet50 --system bow-pod16                the modelled time of a training step
   ipu-emu compile mlp --stop-after lower                   what each pass of the compiler makes of a model
-  ipu-emu hostio train.py                                  whether the host feeds a program fast enough
+  ipu-emu hostio train.py                                  whether host I/O limits a program
 
-All times are modelled: they say what IPUs would take, not what this machine takes (hostio
-measures that). IPU_EMU_SYSTEM names the system.
+All times are modelled, that is computed for real IPUs; only hostio measures this machine. IPU_EMU_SYSTEM
+selects the system.
 """
 
 
-class _Mistake(click.ClickException):
-    """What a user asked for and cannot have."""
+class _UserError(click.ClickException):
+    """An error in what the user asked for."""
 
     exit_code = 2
 
 
 class _Commands(click.Group):
-    """Commands whose mistakes are one line and exit code 2."""
+    """A group of commands that report user errors in one message, with exit code 2."""
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
         except (EmulatorError, PopdistError) as error:
-            raise _Mistake(str(error.args[0])) from None
+            raise _UserError(str(error.args[0])) from None
 
 
 @click.group(
@@ -58,7 +58,7 @@ class _Commands(click.Group):
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )
 def main() -> None:
-    """Pick a command."""
+    """Select a command."""
 
 
 for _command in (clock, compile, hostio, info, memory, models, schedule):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gcl import Fabric
+from gcl.drawing.units import counted
 from ipu_emu.errors import EmulatorError
 from ipu_emu.hardware import Generation, SelectionOrder, System, shard_order
 from ipu_emu.hardware.sync_groups import PATTERNS, SyncPattern, groups
@@ -40,18 +41,18 @@ class Machine:
         if self.replicas < 1 or self.ipus_per_replica < 1 or self.replicas * self.width > self.system.ipus:
             taken = "" if self.width == self.ipus_per_replica else f" (which take {self.width})"
             raise EmulatorError(
-                f"{self.replicas} replicas of {self.ipus_per_replica} IPUs{taken} were asked for; "
+                f"{counted(self.replicas, 'replica')} of {counted(self.ipus_per_replica, 'IPU')}{taken} requested; "
                 f"{self.system.name} has {self.system.ipus} IPUs; use fewer replicas or a larger system"
             )
         if not 0 <= self.io_tiles < self.generation.tiles:
             raise EmulatorError(
-                f"{self.io_tiles} I/O tiles were asked for; an IPU has {self.generation.tiles} tiles, and some of "
-                "them have to compute; use fewer"
+                f"{counted(self.io_tiles, 'I/O tile')} requested; an IPU has {self.generation.tiles} tiles, and some "
+                "of them must compute; use fewer"
             )
         if not 0 < self.amp_efficiency <= 1:
             raise EmulatorError(f"an efficiency of {self.amp_efficiency} was given; use more than 0 and at most 1")
         if self.width > WIDEST:
-            raise EmulatorError(f"{self.ipus_per_replica} IPUs per replica were asked for; use {WIDEST} at most")
+            raise EmulatorError(f"{self.ipus_per_replica} IPUs per replica requested; use at most {WIDEST}")
 
     @property
     def generation(self) -> Generation:

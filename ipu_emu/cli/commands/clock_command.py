@@ -1,4 +1,4 @@
-"""clock: ``ipu-emu clock`` compiles a model and shows what a step would take on IPUs."""
+"""clock command: ``ipu-emu clock`` compiles a model and shows the modelled time of a step on IPUs."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from gcl.drawing.units import TimeUnit
 from ipu_emu.cli.commands.model_options import ModelCommand, compile_request, model_options, system_named
 from ipu_emu.cli.output.printing import console, print_json, write
 
@@ -15,8 +16,11 @@ if TYPE_CHECKING:
 
 __all__ = ["clock"]
 
-_HELP = """Compile a model without running it, and price its step on IPUs: compute, copies between IPUs, host I/O and
-collectives.
+#: Times are printed in a unit of which a step takes at least ten times so many.
+_PRECISION = 1000
+
+_HELP = """Compile a model without running it, and model the time of its step on IPUs: compute, copies between IPUs,
+host I/O and collectives.
 
 MODEL is a name that ipu-emu models lists, or an ONNX file.
 
@@ -27,15 +31,15 @@ Examples
   ipu-emu clock mlp --inference --format json
   ipu-emu clock transformer --ipus 2 --schedule interleaved --accumulation 8 --output timeline.svg
 
-All times are modelled. Matrix units reach their peak unless --efficiency says otherwise, and operands move once: a
-step on real IPUs takes longer. docs/guides/ipu-emu.md says what is modelled, and how.
+All times are modelled. By default matrix units reach their peak (--efficiency), and operands move once: real IPUs
+take longer. docs/guides/ipu-emu.md describes the model.
 """
 
 
-@click.command(cls=ModelCommand, help=_HELP, short_help="What a step of a model would take on IPUs.")
+@click.command(cls=ModelCommand, help=_HELP, short_help="The modelled time of a step.")
 @model_options
 @click.option(
-    "--efficiency", type=float, default=1.0, show_default=True, help="Part of their peak that matrix units reach."
+    "--efficiency", type=float, default=1.0, show_default=True, help="Fraction of their peak that matrix units reach."
 )
 @click.option(
     "--sync", type=click.Choice(["Full", "SinglePipeline", "ReplicaAndLadder"]), default="Full", show_default=True
@@ -45,7 +49,7 @@ step on real IPUs takes longer. docs/guides/ipu-emu.md says what is modelled, an
     type=click.Choice(["auto", "zigzag", "snake", "hoof"]),
     default="zigzag",
     show_default=True,
-    help="Where on the ladder the IPUs of a replica are; auto is snake for pipelines.",
+    help="Order of the IPUs of a replica on the ladder; auto is snake for pipelines.",
 )
 @click.option(
     "--output",
@@ -62,7 +66,7 @@ def clock(
     form: str,
     **options: Any,
 ) -> None:
-    """Compile, price, print."""
+    """Compile the model and print its modelled time."""
     where = system_named(system)
     from ipu_emu.cli.output.timeline_files import written
     from ipu_emu.clock import Machine, timeline
@@ -96,17 +100,18 @@ def _print(title: str, made: TimelineSegment, samples: int, hertz: float) -> Non
     from rich.text import Text
 
     shown = console()
+    unit = TimeUnit.of(made.seconds / _PRECISION)
     shown.print(Text(title, style="bold"))
     shown.print(
-        f"modelled step {made.seconds * 1e3:,.3f} ms = {made.seconds * hertz:,.0f} cycles, "
+        f"modelled step {unit.text(made.seconds)} = {made.seconds * hertz:,.0f} cycles, "
         f"{samples / made.seconds:,.1f} samples per second\n"
     )
     table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("busy")
+    table.add_column("busy time")
     for ipu in made.by_ipu():
-        table.add_column(f"IPU {ipu}, ms", justify="right")
-    for kind, together in made.by_category().items():
-        if together:
-            table.add_row(kind.value, *(f"{made.busy[ipu, kind] * 1e3:,.3f}" for ipu in made.by_ipu()))
+        table.add_column(f"IPU {ipu}, {unit.name}", justify="right")
+    for kind, seconds in made.by_category().items():
+        if seconds:
+            table.add_row(kind.value, *(unit.number(made.busy[ipu, kind]) for ipu in made.by_ipu()))
     table.add_row("share of the step", *(f"{busy / made.seconds:.1%}" for busy in made.by_ipu().values()))
     shown.print(table)

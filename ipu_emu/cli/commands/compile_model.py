@@ -107,7 +107,7 @@ class CompileRequest:
         return self.batch if self.model in CATALOGUE else self._file.batch
 
     def estimated(self) -> int | None:
-        """Bytes of data that a sheet of paper says for a replica of a named model; None for a file."""
+        """Bytes of data per replica of a named model, estimated by formula; None for a file."""
         if self.model not in CATALOGUE:
             return None
         variables = of_model(named(self.model, batch=self.batch, dtype=np.dtype(self.dtype)))

@@ -1,4 +1,4 @@
-"""hostio: ``ipu-emu hostio PROGRAM``: whether the host feeds the IPUs fast enough, and if not, what limits it."""
+"""hostio command: ``ipu-emu hostio PROGRAM`` measures whether host I/O limits a program, and why."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ import popdist_py
 
 __all__ = ["hostio"]
 
-_HELP = """Run PROGRAM with its own feed in three cases, on 1, 2, 4 ... instances, and say what limits it.
+_HELP = """Run PROGRAM with three kinds of step data on 1, 2, 4 ... instances, and report what limits it.
 
 \b
-  real        the program as it is
-  generated   random data, made once: what is left out is preparation
-  synthetic   nothing is read or moved for a step: the most that the program could reach
+  real        the program unchanged
+  generated   random data, generated once and moved in every step: no preparation
+  synthetic   nothing is prepared or moved for a step: the upper limit of the throughput
 
-PROGRAM takes its replicas from poprun-py, and its data from an ipu_emu.hostio.Feed or an InfeedQueue, or it hands
-them to session.run as a PyStepIO or PyStepIOCallback; then what it does between runs counts as preparation.
-Each run ends after some steps.
-Times are measured on this machine. Under poprun-py its first instance measures, on as many instances as the job has.
+PROGRAM takes its replicas from poprun-py. It reads its data from an ipu_emu.hostio.Feed or an InfeedQueue, or passes
+them to session.run as a PyStepIO or PyStepIOCallback; then its time between runs counts as preparation. Each run ends
+after --steps timed steps. Times are measured on this machine. In a poprun-py job the first instance measures, on up
+to as many instances as the job has.
 
 \b
   ipu-emu hostio train.py
@@ -35,18 +35,23 @@ Times are measured on this machine. Under poprun-py its first instance measures,
 @click.command(
     "hostio",
     help=_HELP,
-    short_help="Whether the host feeds a program fast enough.",
+    short_help="Whether host I/O limits a program.",
     context_settings={"allow_interspersed_args": False},
 )
 @click.option(
-    "--instances", default="", metavar="N,...", help="numbers of instances; 1, 2, 4 ... up to the CPUs or the job"
+    "--instances",
+    default="",
+    metavar="N,...",
+    help="Numbers of instances.  [default: 1, 2, 4 ... up to the CPUs or the job]",
 )
 @click.option("--replicas-per-instance", type=click.IntRange(1), default=1, show_default=True)
-@click.option("--steps", type=click.IntRange(1), default=50, show_default=True, help="steps that are timed in a run")
-@click.option("--timeout", type=click.FloatRange(1), default=600.0, show_default=True, help="seconds for one run")
-@click.option("--json", "json_file", type=click.Path(path_type=Path), help="write the numbers here")
-@click.option("--png", type=click.Path(path_type=Path), help="draw throughput by instances (needs matplotlib)")
-@click.option("--html", type=click.Path(path_type=Path), help="write a page with table, picture and advice")
+@click.option("--steps", type=click.IntRange(1), default=50, show_default=True, help="Timed steps per run.")
+@click.option(
+    "--timeout", type=click.FloatRange(1), default=600.0, show_default=True, help="Seconds allowed for one run."
+)
+@click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write all measurements to this file.")
+@click.option("--png", type=click.Path(path_type=Path), help="Draw the throughput (needs matplotlib).")
+@click.option("--html", type=click.Path(path_type=Path), help="Write a page with table, chart and advice.")
 @click.argument("program", type=click.Path(exists=True, dir_okay=False))
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def hostio(
@@ -60,7 +65,7 @@ def hostio(
     program: str,
     arguments: tuple[str, ...],
 ) -> None:
-    """Run, print, write."""
+    """Run the program, print and write the results."""
     from gcl.drawing.units import counted
     from ipu_emu.cli.output.hostio_report import check_outputs, rate, write_html, write_json, write_png
     from ipu_emu.hostio.probe.bottleneck_analysis import advice, table
@@ -71,7 +76,7 @@ def hostio(
     check_outputs(json_file, png, html)
     asked = MeasuredProgram((program, *arguments), replicas_per_instance, steps, timeout)
     runs = []
-    with _ending_what_was_started():
+    with _sigterm_as_exit():
         for run in measure(asked, counts_of(instances)):
             click.echo(f"{counted(run.instances, 'instance')}, {run.mode:9}  {rate(run):>12}")
             runs.append(run)
@@ -80,12 +85,12 @@ def hostio(
     for path, write in ((json_file, write_json), (png, write_png), (html, write_html)):
         if path:
             write(path, runs, said)
-            click.echo(f"Written: {path}")
+            click.echo(f"written: {path}", err=True)
 
 
 @contextmanager
-def _ending_what_was_started() -> Iterator[None]:
-    """SIGTERM is an exception here, as Ctrl-C is: the job that runs ends too."""
+def _sigterm_as_exit() -> Iterator[None]:
+    """Raise SystemExit on SIGTERM, so that the running job ends too, as with Ctrl-C."""
     before = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     try:
         yield

@@ -1,4 +1,4 @@
-"""info: ``ipu-emu info`` draws a system, the place of each IPU in it, and who uses it."""
+"""info command: ``ipu-emu info`` draws a system, the position of each IPU in it, and who uses it."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ _HELP = """Draw a system: its machines, IPU-Link domains and IPUs, their memory 
 \b
 Examples
   ipu-emu info                          the system that programs of this environment get
-  ipu-emu info --system pod64           a larger one
-  ipu-emu info --system 4xpod16         four Pods side by side, joined by GW-Links
+  ipu-emu info --system pod64           a larger system
+  ipu-emu info --system 4xpod16         four Pods, connected by GW-Links
   ipu-emu info --system bow-pod16 --format json
 
 \b
 Systems
   pod4 pod16 pod64 pod128 pod256 ...    IPU-M2000 machines of four GC200
   bow-pod16 ...                         Bow-2000 machines of four Bow IPUs
-  4xpod16                               a cluster: Pods of 16, an IPU-Link domain each
-  m2000 bow-2000 c2 dss8440             a machine, a card of two GC2, a server with eight cards
+  4xpod16                               a cluster of four Pods of 16 IPUs, an IPU-Link domain each
+  m2000 bow-2000 c2 dss8440             one machine, a card with two GC2, a server with eight cards
 
-IPUs belong to one process at a time. Programs of one user share a system of each kind; a job of poprun-py has one of
-its own, and is listed below the drawing. IPU_EMU_SYSTEM chooses the system, IPU_EMU_CLAIMS another folder for the
-files that say who has what.
+An IPU belongs to one process at a time. Programs of one user share one system of each type; a poprun-py job has its
+own system, and is listed below the drawing. IPU_EMU_SYSTEM selects the system, IPU_EMU_CLAIMS the folder of the lock
+files.
 """
 
 
@@ -35,7 +35,7 @@ files that say who has what.
 @click.option("--system", "name", help="Name of a system.  [default: $IPU_EMU_SYSTEM, else pod16]")
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def info(name: str | None, form: str) -> None:
-    """Look, print."""
+    """Print the system."""
     import os
 
     from ipu_emu.cli.output.system_text import drawing, facts

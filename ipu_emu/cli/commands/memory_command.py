@@ -1,9 +1,9 @@
-"""memory: ``ipu-emu memory`` compiles a model and shows where its tensors lie on each IPU, and when."""
+"""memory command: ``ipu-emu memory`` compiles a model and shows the memory of each IPU over the program."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -11,10 +11,13 @@ from gcl.drawing.units import memory as amount
 from ipu_emu.cli.commands.model_options import ModelCommand, compile_request, model_options, system_named
 from ipu_emu.cli.output.printing import console, print_json, write
 
+if TYPE_CHECKING:
+    from ipu_emu.compiler.out_of_memory import Remedy
+
 __all__ = ["memory"]
 
-_HELP = """Compile a model without running it, and show the memory of each IPU of a replica: what is always live
-(weights, optimiser states, gradients that are reduced), what a pipeline keeps (stashes), and what comes and goes.
+_HELP = """Compile a model without running it, and show the memory of each IPU of a replica: persistent data
+(weights, optimiser states, gradients that are reduced), stashes and FIFOs of a pipeline, and transient data.
 
 MODEL is a name that ipu-emu models lists, or an ONNX file.
 
@@ -25,20 +28,20 @@ Examples
   ipu-emu memory model.onnx --inference --format json
   ipu-emu memory mlp --batch 32 --output plan.svg
 
-Variables, gradients, stashes and what is not always live are what the emulator holds, byte for byte. Code, vertices
-and exchange are estimates of what a real IPU needs beside them. A model that does not fit is shown with what would
-help.
+Variables, gradients, stashes, FIFOs and transient data are exactly what the emulator allocates. Code, vertices and
+exchange buffers are estimates of what a real IPU needs in addition. Remedies are listed for a model that does not
+fit.
 """
 
 
-@click.command(cls=ModelCommand, help=_HELP, short_help="Where the tensors of a model lie on each IPU.")
+@click.command(cls=ModelCommand, help=_HELP, short_help="The memory of a model on each IPU.")
 @model_options
 @click.option(
     "--output", type=click.Path(dir_okay=False, path_type=Path), help="Also write a picture: .svg, .html or .png."
 )
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def memory(system: str | None, output: Path | None, form: str, **options: Any) -> None:
-    """Compile, look at the plan, print."""
+    """Compile the model and print its memory plan."""
     where = system_named(system)
     from ipu_emu.cli.output.memory_liveness import ipu_memories
     from ipu_emu.cli.output.memory_svg import picture
@@ -77,8 +80,13 @@ def memory(system: str | None, output: Path | None, form: str, **options: Any) -
         console().print(text(asked.title, memories, where, console().width))
         if estimate is not None:
             planned = sum(compiled.executable.plan.bytes_of(memory.ipu) + memory.streaming for memory in memories)
-            click.echo(f"\ndata of a replica: {amount(planned)}, by the formulas on paper {amount(estimate)}")
+            click.echo(f"\ndata per replica: {amount(planned)} in this plan, {amount(estimate)} estimated by formula")
         worst = max(memories, key=lambda memory: memory.total)
         if worst.total > sram:
             advice = compiled.remedies(worst.ipu, worst.total - sram)
-            click.echo("\nWhat would help:\n" + "\n".join(f"  {remedy}" for remedy in advice))
+            click.echo("\nremedies\n" + "\n".join(f"  {_line(remedy)}" for remedy in advice))
+
+
+def _line(remedy: Remedy) -> str:
+    enough = ", which is enough" if remedy.suffices else ""
+    return f"{remedy.what} (saves about {amount(remedy.saved)}{enough})"

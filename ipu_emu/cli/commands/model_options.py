@@ -1,4 +1,4 @@
-"""model_options: the options of commands that compile a model."""
+"""Model options: the options of the commands that compile a model."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ModelCommand", "compile_request", "model_options", "system_named"]
 
-#: PopART's names, and what is meant where none is given.
+#: PopART's names; the first one is the default of the option without a value.
 _RECOMPUTATIONS = ("Standard", "NormOnly", "Pipeline", "RecomputeAll")
 _RECOMPUTE = "--recompute"
 
@@ -32,8 +32,8 @@ _OPTIONS = (
         help="Samples per micro-batch; an ONNX file may fix them.",
     ),
     click.option("--dtype", type=click.Choice(list(DTYPES)), default="float16", show_default=True),
-    click.option("--inference", is_flag=True, help="Forward part only."),
-    click.option("--loss", help="Id of the tensor to train an ONNX file by."),
+    click.option("--inference", is_flag=True, help="Compile the forward pass only."),
+    click.option("--loss", help="Id of the loss tensor of an ONNX file."),
     click.option(
         "--optimiser", type=click.Choice(["sgd", "momentum", "adam", "lamb"]), default="sgd", show_default=True
     ),
@@ -44,17 +44,19 @@ _OPTIONS = (
         show_default=True,
         help="Micro-batches per weight update; with --inference per step.",
     ),
-    click.option("--replicas", type=click.IntRange(1), default=1, show_default=True, help="Replicas in all."),
+    click.option(
+        "--replicas", type=click.IntRange(1), default=1, show_default=True, help="Total number of replicas."
+    ),
     click.option("--ipus", type=click.IntRange(1), default=1, show_default=True, help="IPUs per replica."),
     click.option(
         "--schedule",
         type=click.Choice(["popart", "grouped", "interleaved", "sequential"]),
-        help="Pipeline over the IPUs.  [default: shards, one after the other]",
+        help="Pipeline schedule.  [default: no pipeline; the IPUs of a replica work one after the other]",
     ),
     click.option(
         _RECOMPUTE,
         type=click.Choice(_RECOMPUTATIONS, case_sensitive=False),
-        help="Compute activations once more in the backward pass; Standard where no kind follows.",
+        help="Recompute activations in the backward pass; without a value Standard.",
     ),
     click.option(
         "--off-chip",
@@ -66,20 +68,20 @@ _OPTIONS = (
         "--shared",
         type=click.Choice(["weights", "states"]),
         multiple=True,
-        help="Divide these between the replicas; may be repeated.",
+        help="Shard these over the replicas; may be repeated.",
     ),
     click.option(
         "--prefetch",
         type=click.IntRange(1),
         default=1,
         show_default=True,
-        help="Places of each input in Streaming Memory, filled ahead.",
+        help="Buffers of each input in Streaming Memory, which the host fills ahead.",
     ),
 )
 
 
 class ModelCommand(click.Command):
-    """A command in which ``--recompute`` may stand without a kind, and whose warnings are a line each."""
+    """A command in which ``--recompute`` needs no value, and which prints each warning as one line."""
 
     def invoke(self, ctx: click.Context) -> Any:
         with warnings.catch_warnings(record=True) as caught:

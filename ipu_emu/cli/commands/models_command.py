@@ -1,4 +1,4 @@
-"""models: ``ipu-emu models`` lists the networks that can be built by name, and what they weigh."""
+"""models command: ``ipu-emu models`` lists the models that can be built by name, and their size."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gcl.drawing.units import decimal
+from gcl.drawing.units import decimal, memory
 from ipu_emu.cli.output.printing import console, print_json
 
 if TYPE_CHECKING:
@@ -18,33 +18,34 @@ __all__ = ["DTYPES", "models"]
 #: PopART's names of the element types that weights may have.
 DTYPES = {"float16": "float16", "float": "float32"}
 
-_HELP = """List the networks that can be built by name: parameters, FLOPs and activations of one sample.
+_HELP = """List the models that can be built by name, with their parameters, FLOPs and activations per sample.
 
 \b
 Examples
-  ipu-emu models                            all of them
-  ipu-emu models bert-base                  one
+  ipu-emu models                            all models
+  ipu-emu models bert-base                  one model
   ipu-emu models --format json --dtype float
 
 \b
 Columns
-  parameters    trained weights, without the classifiers that only pre-training needs (heads)
-  statistics    moving averages of batch normalisation
-  per sample    operations of the forward pass, a multiplication and an addition counted as two;
-                a training step takes about three times as many
-  activations   bytes of all that the forward pass of one sample makes, views apart: what training keeps
-                without recomputation
+  parameters        trained weights, without heads
+  heads             trained weights of classifiers that only pre-training needs
+  statistics        moving averages of batch normalisation
+  FLOPs/sample      operations of the forward pass; a multiply-add counts as two. Training takes about
+                    three times as many
+  activations       bytes of all outputs of ops in the forward pass of one sample, without views: what training
+                    keeps without recomputation
 
-Nothing is allocated or run for this. In Python: ipu_emu.models.named("bert-base", batch=2, seed=0).
+No memory is allocated for the weights. In Python: ipu_emu.models.named("bert-base", batch=2, seed=0).
 """
 
 
-@click.command(help=_HELP, short_help="Networks by name, and what they weigh.")
+@click.command(help=_HELP, short_help="Models by name, and their size.")
 @click.argument("name", required=False)
 @click.option("--dtype", type=click.Choice(list(DTYPES)), default="float16", show_default=True)
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def models(name: str | None, dtype: str, form: str) -> None:
-    """Build, count, print."""
+    """Build the models and print their sizes."""
     from ipu_emu.models import CATALOGUE, Counts, named
 
     names = list(CATALOGUE) if name is None else [name]
@@ -76,9 +77,9 @@ def _table(counted: dict[str, Counts], summaries: dict[str, str]) -> Any:
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("model", no_wrap=True)
-    for name in ("parameters", "heads", "statistics", "per sample", "activations", "ops"):
+    for name in ("parameters", "heads", "statistics", "FLOPs/sample", "activations", "ops"):
         table.add_column(name, justify="right")
-    table.add_column("what it is", style="dim")
+    table.add_column("description", style="dim")
     for name, counts in counted.items():
         table.add_row(name, *_cells(**asdict(counts)), summaries[name])
     return table
@@ -88,4 +89,4 @@ def _cells(
     parameters: int, heads: int, statistics: int, parameter_bytes: int, flops: int, activations: int, ops: int
 ) -> list[str]:
     numbers = [f"{number:,}" if number else "-" for number in (parameters, heads, statistics)]
-    return [*numbers, decimal(flops, "FLOP"), decimal(activations, "B"), f"{ops:,}"]
+    return [*numbers, decimal(flops, "FLOP"), memory(activations), f"{ops:,}"]

@@ -1,4 +1,4 @@
-"""onnx_file: an ONNX file that a command is given: its outputs, its batch, and sizes for what it leaves open."""
+"""ONNX argument: an ONNX file given to a command: its outputs, its batch, and sizes for open dimensions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["OnnxFile"]
 
 @dataclass(frozen=True)
 class OnnxFile:
-    """``batch`` samples are in its first input; ``shapes`` are those of inputs whose batch it leaves open."""
+    """The file; ``batch`` is the size of its first input, ``shapes`` are those of all inputs."""
 
     path: str
     outputs: tuple[str, ...]
@@ -25,7 +25,7 @@ class OnnxFile:
 
     @classmethod
     def read(cls, path: str, batch: int) -> OnnxFile:
-        """Give inputs ``batch`` samples where the file leaves that open; raise EmulatorError if it is no model."""
+        """Read a file, with ``batch`` for open first dimensions; raise EmulatorError if it is not a model."""
         graph = load_model(path).graph
         weights = {initializer.name for initializer in graph.initializer}
         inputs = [info for info in graph.input if info.name not in weights]
@@ -37,34 +37,34 @@ class OnnxFile:
         first = next((shape for shape in sizes.values() if shape), [1])
         return cls(path, tuple(_outputs(path, graph)), first[0], shapes)
 
-    def loss(self, asked: str) -> str:
-        """The tensor to train by; raise EmulatorError where nobody says."""
-        if not asked:
+    def loss(self, given: str) -> str:
+        """Return the id of the loss tensor; raise EmulatorError if none is given."""
+        if not given:
             raise EmulatorError(
                 f"the loss of {self.path} is not known; add --loss with the id of a tensor (its outputs are "
                 f"{', '.join(self.outputs)}), or --inference"
             )
-        return asked
+        return given
 
 
 def _outputs(path: str, graph: Any) -> list[str]:
-    """Those that the file names, else what no op reads."""
+    """Return the outputs that the file names, else all tensors that no op reads."""
     read = {id for node in graph.node for id in node.input}
     made = [id for node in graph.node for id in node.output if id and id not in read]
     found = [output.name for output in graph.output] or made
     if not found:
-        raise EmulatorError(f"{path} computes nothing; export a model that has ops")
+        raise EmulatorError(f"{path} has no ops; export a model that has some")
     return found
 
 
 def _sizes(path: str, info: Any, batch: int) -> Iterator[int]:
-    for place, dimension in enumerate(info.type.tensor_type.shape.dim):
+    for axis, dimension in enumerate(info.type.tensor_type.shape.dim):
         if dimension.HasField("dim_value"):
             yield dimension.dim_value
-        elif place == 0:
+        elif axis == 0:
             yield batch
         else:
             raise EmulatorError(
-                f"input '{info.name}' of {path} has no size in dimension {place}; only the first one, the batch, "
+                f"input '{info.name}' of {path} has no size in dimension {axis}; only the first one, the batch, "
                 "may be open: export the model with fixed sizes"
             )

@@ -1,4 +1,4 @@
-"""schedule: ``ipu-emu schedule`` prints which stage of a pipeline works on which micro-batch in which slot."""
+"""schedule command: ``ipu-emu schedule`` prints which stage of a pipeline runs which micro-batch in which slot."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ __all__ = ["schedule"]
 Number = TypeVar("Number", int, float)
 
 _KINDS = ("grouped", "interleaved", "sequential", "popart")
-#: Drawn in a blink.
-_MOST_STAGES, _MOST_TASKS = 256, 20_000
+#: Limits that keep a drawing readable.
+_MAX_STAGES, _MAX_TASKS = 256, 20_000
 
-_HELP = """Print the slots of a pipeline: which stage works on which micro-batch, on which IPU.
+_HELP = """Print the slots of a pipeline: which stage runs which micro-batch, on which IPU.
 
 \b
 Kinds
-  grouped      each IPU does a forward and a backward per slot; 2N micro-batches in flight
-  interleaved  a forward or a backward in turn; N in flight; others call it 1F1B
-  sequential   one stage at a time, as sharding
-  popart       grouped, the last forward stage and its backward as one
+  grouped      each IPU runs a forward and a backward task per slot; 2N micro-batches in flight
+  interleaved  forward and backward tasks alternate; N micro-batches in flight; also known as 1F1B
+  sequential   one stage at a time, as with sharding
+  popart       as grouped, with the last forward stage and its backward as one task
 
 \b
 Examples
@@ -46,29 +46,29 @@ Examples
 \b
 How to read the drawing
   a row is an IPU, a column a slot
-  F2 forward of micro-batch 2     B2 its backward     FB2 both in one     r2 its recomputation
-  F1.2 where an IPU has several stages: stage 1, micro-batch 2
-  L2 I/O tiles load micro-batch 2 while the other tiles compute     S2 they store its results
+  F2 forward of micro-batch 2     B2 its backward     FB2 both in one task     r2 its recomputation
+  F1.2 forward of stage 1, micro-batch 2, if an IPU has several stages
+  L2 I/O tiles load micro-batch 2 during compute     S2 they store its results
 
 --format json is a list of slots, each a list of {ipu, stage, micro_batch, what} in program order; backward stages are
-numbered after the forward ones. The efficiency is modelled from the times of the stages: copies between IPUs and
-the weight update are not part of it.
+numbered after the forward ones. The efficiency is modelled from the times of the stages, without copies between
+IPUs and the weight update.
 """
 
 
-@click.command(help=_HELP, short_help="Which stage of a pipeline works when.")
+@click.command(help=_HELP, short_help="Which stage of a pipeline runs when.")
 @click.option("--kind", type=click.Choice(_KINDS), default="grouped", show_default=True, help="Schedule.")
-@click.option("--stages", type=click.IntRange(1, _MOST_STAGES), required=True, help="Forward stages.")
+@click.option("--stages", type=click.IntRange(1, _MAX_STAGES), required=True, help="Number of forward stages.")
 @click.option("--count", type=int, required=True, help="Micro-batches per weight update (gradient accumulation).")
 @click.option("--inference", is_flag=True, help="Forward stages only.")
-@click.option("--recompute", is_flag=True, help="Compute activations again instead of keeping them.")
-@click.option("--io-tiles", is_flag=True, help="Load and store while stages compute (grouped only).")
+@click.option("--recompute", is_flag=True, help="Recompute activations instead of keeping them.")
+@click.option("--io-tiles", is_flag=True, help="Load and store on I/O tiles during compute (grouped only).")
 @click.option(
     "--batch-serialization",
     type=click.IntRange(1),
     default=1,
     metavar="Q",
-    help="Micro-batches over which a stage loops: Q times the count in all (sequential only, one IPU).",
+    help="Micro-batches that a stage runs in a row; Q times --count in total (sequential only, one IPU).",
 )
 @click.option(
     "--mapping",
@@ -80,7 +80,7 @@ the weight update are not part of it.
     type=click.Choice(["auto", "zigzag", "snake", "hoof"]),
     default="auto",
     show_default=True,
-    help="Which IPU of the device is which of the mapping; auto is snake for 0,1,2,..., else zigzag.",
+    help="How IPUs of the mapping are placed on the device; auto is snake for 0,1,2,..., else zigzag.",
 )
 @click.option("--forward", metavar="1,2,1", help="Time of each forward stage, in any unit.  [default: 1]")
 @click.option("--backward", metavar="2,4,2", help="Time of each backward stage.  [default: twice the forward]")
@@ -89,7 +89,7 @@ the weight update are not part of it.
     type=click.Choice(["one", "halves", "none"]),
     default="one",
     show_default=True,
-    help="Who waits at the end of a slot: all IPUs; all after the forwards, and all after the backwards; nobody.",
+    help="Sync of all IPUs: once per slot; twice, after forward and after backward tasks; never.",
 )
 @click.option("--format", "form", type=click.Choice(["text", "json", "svg"]), default="text", show_default=True)
 def schedule(
@@ -107,18 +107,18 @@ def schedule(
     barrier: str,
     form: str,
 ) -> None:
-    """Parse, schedule, print."""
+    """Print the schedule."""
     from ipu_emu.cli.output.schedule_summary import Pipeline
     from ipu_emu.hardware import SelectionOrder
     from ipu_emu.program.schedules.schedule_timing import Barrier
 
-    if count * stages * batch_serialization > _MOST_TASKS:
+    if count * stages * batch_serialization > _MAX_TASKS:
         raise EmulatorError(
-            f"--stages {stages} --count {count}: that many tasks are not worth drawing; "
-            f"use at most {_MOST_TASKS // stages} micro-batches in all"
+            f"--stages {stages} --count {count}: too many tasks to draw; "
+            f"use at most {_MAX_TASKS // stages} micro-batches in total"
         )
     if inference and recompute:
-        raise EmulatorError("--inference --recompute: inference keeps nothing that could be computed again; drop one")
+        raise EmulatorError("--inference --recompute: inference keeps no activations to recompute; drop one")
     ipus = None if mapping is None else _mapping(mapping)
     times = _stage_times(forward, backward, stages)
     pipeline = Pipeline.of(
@@ -145,7 +145,7 @@ def schedule(
 
 
 def _mapping(text: str) -> Mapping:
-    """IPUs by stage; a stage on several has concurrent parts."""
+    """Return the IPUs of each stage; a stage on several IPUs has concurrent parts."""
     parts = [_numbers(stage.replace("+", ","), "--mapping", int) for stage in text.split(",")]
     return [ipus[0] if len(ipus) == 1 else ipus for ipus in parts]
 
@@ -154,7 +154,7 @@ def _numbers(text: str, option: str, number: Callable[[str], Number]) -> list[Nu
     try:
         return [number(part) for part in text.split(",")]
     except ValueError:
-        raise EmulatorError(f"{option} {text}: these are not numbers; write them as 0,1,2") from None
+        raise EmulatorError(f"{option} {text}: not a list of numbers; use for example 0,1,2") from None
 
 
 def _stage_times(forward: str | None, backward: str | None, stages: int) -> StageTimes:

@@ -1,4 +1,4 @@
-"""Files of ``ipu-emu hostio``: JSON, a picture, and a page that needs no other file."""
+"""Host I/O report: the files of ``ipu-emu hostio``: JSON, a picture, and a self-contained HTML page."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ _COLUMNS: list[tuple[str, Callable[[ProgramRun], str]]] = [
 
 
 def rate(run: ProgramRun) -> str:
-    """Samples per second with three digits or more."""
+    """Return samples per second with at least three digits."""
     value = run.samples_per_second
     return f"{value:,.0f}/s" if value >= 100 else f"{value:.3g}/s"
 
 
 def check_outputs(json_file: Path | None, png: Path | None, html_file: Path | None) -> None:
-    """Raise EmulatorError, before anything is measured, for what could not be written afterwards."""
+    """Raise EmulatorError, before anything is measured, for files that cannot be written."""
     for option, path in (("--json", json_file), ("--png", png), ("--html", html_file)):
         fault = write_fault(path) if path else ""
         if fault:
@@ -50,7 +50,7 @@ def check_outputs(json_file: Path | None, png: Path | None, html_file: Path | No
 
 
 def write_json(path: Path, runs: Sequence[ProgramRun], said: Sequence[str]) -> None:
-    """All numbers, the shares (without a limit where the numbers contradict each other), and the advice."""
+    """Write all measurements, the overheads (without a limit if measurements contradict each other) and advice."""
     groups = [[run for run in runs if run.instances == count] for count in _counts(runs)]
     overheads = [
         {**asdict(overhead_of(group)), "limit": None if contradiction_in(group) else overhead_of(group).limit}
@@ -65,7 +65,7 @@ def write_json(path: Path, runs: Sequence[ProgramRun], said: Sequence[str]) -> N
 
 
 def write_png(path: Path, runs: Sequence[ProgramRun], said: Sequence[str]) -> None:
-    """Bars of throughput, three for each number of instances."""
+    """Draw bars of throughput, three for each number of instances."""
     from matplotlib.figure import Figure
 
     figure: Any = Figure(figsize=(7, 4), layout="constrained")
@@ -86,13 +86,13 @@ def write_png(path: Path, runs: Sequence[ProgramRun], said: Sequence[str]) -> No
 
 
 def write_html(path: Path, runs: Sequence[ProgramRun], said: Sequence[str]) -> None:
-    """Advice, bars and table."""
+    """Write a page with advice, bars and table."""
     heads = "".join(f"<th>{name}</th>" for name, _ in _COLUMNS)
     lines = "".join(
         "<tr>" + "".join(f"<td>{html.escape(text(run))}</td>" for _, text in _COLUMNS) + "</tr>" for run in runs
     )
-    told = "".join(f"<li>{html.escape(line)}</li>" for line in said)
-    page = _PAGE.format(told=told, bars=_bars(runs), heads=heads, lines=lines)
+    items = "".join(f"<li>{html.escape(line)}</li>" for line in said)
+    page = _PAGE.format(items=items, bars=_bars(runs), heads=heads, lines=lines)
     _write(path, page.encode())
 
 
@@ -125,8 +125,8 @@ _PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>Host I/O<
 <style>body{{font:15px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#1e293b}}
 table{{border-collapse:collapse}}th,td{{padding:.25rem .7rem;text-align:right;border-bottom:1px solid #e2e8f0}}
 </style>
-<h1>Does the host keep up?</h1><ul>{told}</ul>{bars}
+<h1>Host I/O</h1><ul>{items}</ul>{bars}
 <p>Samples per second of the whole job, measured in wall time. <b>real</b>: the program as it is; <b>generated</b>:
-random data, made once and handed over; <b>synthetic</b>: nothing is prepared or moved for a step.</p>
+random data, generated once, moved in every step; <b>synthetic</b>: nothing is prepared or moved for a step.</p>
 <table><tr>{heads}</tr>{lines}</table></html>
 """

@@ -1,4 +1,4 @@
-"""memory_plan: what a memory plan says of each IPU: what is always live, and how the rest comes and goes."""
+"""Memory liveness: the memory of each IPU by use, and its live bytes at each instruction, from a memory plan."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ __all__ = ["LIVE", "PARTS", "IpuMemory", "ipu_memories"]
 
 _ROLES = {Role.WEIGHT: "weights", Role.STATE: "optimiser states"}
 _OTHERS = "other variables"
-#: Parts that a footprint has, by its own names for them.
+#: Names of the parts of a footprint.
 _FOOTPRINT = {
     "gradients": "gradients",
     "stashes": "stashes",
     "fifos": "FIFOs",
-    "transient": "not always live",
+    "transient": "transient",
     "code": "code",
     "vertices": "vertices",
     "exchange": "exchange",
 }
-#: What the memory of an IPU is divided into.
+#: The parts of the memory of an IPU.
 PARTS = (*_ROLES.values(), _OTHERS, *_FOOTPRINT.values())
-#: Those that come and go.
-LIVE = ("stashes", "FIFOs", "not always live")
+#: The parts that are not live throughout the program.
+LIVE = ("stashes", "FIFOs", "transient")
 _LARGEST = 8
 
 
@@ -38,7 +38,7 @@ _LARGEST = 8
 class IpuMemory:
     """Bytes of one IPU by part; ``live`` are those of its transient region at each instruction of the program.
 
-    ``streaming`` are bytes of Streaming Memory, which are in no part.
+    ``streaming`` bytes of Streaming Memory belong to no part.
     """
 
     ipu: int
@@ -52,12 +52,12 @@ class IpuMemory:
         return sum(self.parts.values())
 
     @property
-    def most_live(self) -> int:
+    def peak_live(self) -> int:
         return max(self.live, default=0)
 
 
 def ipu_memories(executable: Executable, tiles: int) -> list[IpuMemory]:
-    """Every IPU of a replica; an IPU has so many ``tiles``."""
+    """Return the memory of each IPU of a replica; an IPU has ``tiles`` tiles."""
     length = sum(1 for _ in leaves(executable.program))
     needs = footprints(executable, tiles)
     return [_of(executable.plan, ipu, length, need) for ipu, need in enumerate(needs)]
@@ -78,7 +78,7 @@ def _of(plan: MemoryPlan, ipu: int, length: int, need: Footprint) -> IpuMemory:
 
 
 def _variables(plan: MemoryPlan, ipu: int) -> Iterator[Tensor]:
-    """Weights and optimiser states that lie on an IPU for good."""
+    """Yield the weights and optimiser states that are persistent on an IPU."""
     for placement in plan.placements.values():
         lasting = placement.region.partition(":")[0] == PERSISTENT and ipu_of(placement.region) == ipu
         if lasting and placement.tensor.role in _ROLES and placement.tensor.id not in plan.views:
@@ -86,7 +86,7 @@ def _variables(plan: MemoryPlan, ipu: int) -> Iterator[Tensor]:
 
 
 def _lives(plan: MemoryPlan, ipu: int) -> list[Lifetime]:
-    """What comes and goes on an IPU."""
+    """Return the lifetimes of all that is not persistent on an IPU."""
     return [life for life in plan.lives if ipu_of(life.region) == ipu and not is_off_chip(life.region)]
 
 

@@ -1,4 +1,4 @@
-"""memory_picture: a memory plan as an SVG picture, as a page around it, or as PNG where matplotlib is installed."""
+"""Memory picture: a memory plan as SVG, as an HTML page, or as PNG if matplotlib is installed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _LABEL, _BAR, _PLOT = 70, 18, 90
 
 
 def picture(path: Path, title: str, memories: Sequence[IpuMemory], system: System) -> bytes:
-    """The bytes of a file of the kind that the name of ``path`` tells; raise EmulatorError for another."""
+    """Return the content of a file of the type given by the suffix of ``path``; raise EmulatorError for others."""
     if path.suffix == ".svg":
         return svg(title, memories, system).encode()
     if path.suffix in (".html", ".htm"):
@@ -37,11 +37,11 @@ def picture(path: Path, title: str, memories: Sequence[IpuMemory], system: Syste
         return f'<!doctype html><meta charset="utf-8"><title>{escape(title)}</title>\n{drawn}'.encode()
     if path.suffix == ".png":
         return _png(title, memories, system)
-    raise EmulatorError(f"--output {path}: pictures are .svg, .html or .png; choose one of these endings")
+    raise EmulatorError(f"--output {path}: pictures are .svg, .html or .png; use one of these suffixes")
 
 
 def svg(title: str, memories: Sequence[IpuMemory], system: System) -> str:
-    """A bar per IPU with a line at its memory, then what is live over the program."""
+    """Return a bar per IPU with a line at its memory, then the live bytes over the program."""
     canvas = Canvas()
     canvas.text(MARGIN, canvas.y + 12, title, size=15, bold=True)
     canvas.y += 30
@@ -57,9 +57,9 @@ def svg(title: str, memories: Sequence[IpuMemory], system: System) -> str:
         canvas.box(MARGIN + 112 * place, canvas.y, 12, 12, fill=colour)
         canvas.text(MARGIN + 112 * place + 18, canvas.y + 10, part, size=11)
     canvas.y += 36
-    canvas.text(MARGIN, canvas.y, "live over the program, without what is always live", size=12, bold=True)
+    canvas.text(MARGIN, canvas.y, "live memory over the program, without persistent data", size=12, bold=True)
     canvas.y += 12
-    most = max(memory.most_live for memory in memories) or 1
+    most = max(memory.peak_live for memory in memories) or 1
     for memory in memories:
         _plot(canvas, memory, most)
     return canvas.document()
@@ -73,24 +73,22 @@ def _bar(canvas: Canvas, memory: IpuMemory, scale: float) -> None:
         canvas.box(x, canvas.y, nbytes * scale, _BAR, fill=_COLOURS[part], title=tip, radius=0)
         x += nbytes * scale
     if memory.streaming:
-        canvas.text(x + 6, canvas.y + 13, f"and {amount(memory.streaming)} in Streaming Memory", size=10)
+        canvas.text(x + 6, canvas.y + 13, f"plus {amount(memory.streaming)} in Streaming Memory", size=10)
     canvas.y += _BAR + 4
 
 
 def _plot(canvas: Canvas, memory: IpuMemory, most: int) -> None:
     left, bottom, step = MARGIN + _LABEL, canvas.y + _PLOT, (WIDTH - _LABEL) / max(1, len(memory.live))
     points = [f"H{left + at * step:.1f}V{bottom - _PLOT * live / most:.1f}" for at, live in enumerate(memory.live)]
-    canvas.path(
-        f"M{left} {bottom:.1f}{''.join(points)}H{WIDTH + MARGIN}V{bottom:.1f}", stroke=_COLOURS["not always live"]
-    )
+    canvas.path(f"M{left} {bottom:.1f}{''.join(points)}H{WIDTH + MARGIN}V{bottom:.1f}", stroke=_COLOURS["transient"])
     canvas.path(f"M{left} {bottom:.1f}H{WIDTH + MARGIN}", stroke=FAINT)
     canvas.text(MARGIN, bottom, f"IPU {memory.ipu}")
-    canvas.text(WIDTH + MARGIN, canvas.y + 10, f"at most {amount(memory.most_live)}", size=10, anchor="end")
+    canvas.text(WIDTH + MARGIN, canvas.y + 10, f"peak {amount(memory.peak_live)}", size=10, anchor="end")
     canvas.y += _PLOT + 12
 
 
 def _name(memory: IpuMemory) -> str:
-    beside = f"\nand {amount(memory.streaming)}\nin Streaming Memory" if memory.streaming else ""
+    beside = f"\nplus {amount(memory.streaming)}\nin Streaming Memory" if memory.streaming else ""
     return f"IPU {memory.ipu}{beside}"
 
 

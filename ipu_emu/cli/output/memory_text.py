@@ -1,4 +1,4 @@
-"""memory_text: a memory plan drawn with characters: a bar per IPU, and what is live over the program."""
+"""Memory text: a memory plan as text: a bar per IPU, a table by use, and the live bytes over the program."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ _STYLES = dict(
         strict=True,
     )
 )
-_MARKS = dict(zip(PARTS, "WOVGSFACXE", strict=True))
+_MARKS = dict(zip(PARTS, "WOVGSFTCXE", strict=True))
 _HEIGHTS = " ▁▂▃▄▅▆▇█"
 
 
 def text(title: str, memories: Sequence[IpuMemory], system: System, width: int) -> RenderableType:
-    """Bars as long as the memory of an IPU, or as the fullest one where that does not fit."""
+    """Return the text; a bar stands for the memory of an IPU, or for the fullest IPU if that does not fit."""
     across = max(20, min(width - 44, 80))
     scale = max(system.generation.sram, *(memory.total for memory in memories))
     legend = "  ".join(f"{_MARKS[part]} {part}" for part in PARTS)
@@ -48,7 +48,7 @@ def text(title: str, memories: Sequence[IpuMemory], system: System, width: int) 
         Text(),
         _table(memories),
         Text(),
-        Text("live over the program, without what is always live"),
+        Text("live memory over the program, without persistent data"),
         _liveness(memories, across),
         Text(),
         _largest(memories),
@@ -63,8 +63,8 @@ def _bars(memories: Sequence[IpuMemory], system: System, across: int, scale: int
         for part, nbytes in memory.parts.items():
             bar.append(_MARKS[part] * round(across * nbytes / scale), style=_STYLES[part])
         bar.append("·" * max(0, across - len(bar)), style="dim")
-        verdict = f"{memory.total / sram:.1%}" if memory.total <= sram else f"{memory.total / sram:.0%}: does not fit"
-        table.add_row(f"IPU {memory.ipu}", bar, f"{amount(memory.total)} of {amount(sram)}, {verdict}")
+        used = f"{memory.total / sram:.1%}" if memory.total <= sram else f"{memory.total / sram:.0%}: does not fit"
+        table.add_row(f"IPU {memory.ipu}", bar, f"{amount(memory.total)} of {amount(sram)}, {used}")
     return table
 
 
@@ -73,7 +73,7 @@ def _table(memories: Sequence[IpuMemory]) -> Table:
     table.add_column("IPU")
     for part in PARTS:
         table.add_column(part, justify="right")
-    table.add_column("together", justify="right")
+    table.add_column("total", justify="right")
     off_chip = any(memory.streaming for memory in memories)
     if off_chip:
         table.add_column("Streaming Memory", justify="right")
@@ -86,16 +86,16 @@ def _table(memories: Sequence[IpuMemory]) -> Table:
 
 def _liveness(memories: Sequence[IpuMemory], across: int) -> Table:
     table = Table(box=None, pad_edge=False, show_header=False)
-    most = max(memory.most_live for memory in memories) or 1
+    most = max(memory.peak_live for memory in memories) or 1
     for memory in memories:
         peaks = [max(memory.live[start:end]) for start, end in _pieces(len(memory.live), across)]
         line = "".join(_HEIGHTS[-(-peak * (len(_HEIGHTS) - 1) // most)] for peak in peaks)
-        table.add_row(f"IPU {memory.ipu}", line, f"at most {amount(memory.most_live)}")
+        table.add_row(f"IPU {memory.ipu}", line, f"peak {amount(memory.peak_live)}")
     return table
 
 
 def _pieces(length: int, count: int) -> list[tuple[int, int]]:
-    """Stretches that cover ``length`` instructions, none empty."""
+    """Return ranges that divide ``length`` instructions into at most ``count`` pieces, none empty."""
     count = min(length, count)
     return [(at * length // count, (at + 1) * length // count) for at in range(count)]
 

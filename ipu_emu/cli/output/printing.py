@@ -1,4 +1,4 @@
-"""printing: text with tables, as wide as the terminal; without a terminal as wide as it needs to be."""
+"""Printing: text with tables, as wide as the terminal, or 160 characters without one; JSON; files."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ __all__ = ["console", "print_json", "write"]
 
 
 def console() -> Console:
-    """Where commands print to."""
+    """Return the console that commands print to."""
     if isinstance(sys.stdout, TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # what an old terminal cannot show is no mistake
+        sys.stdout.reconfigure(errors="replace")  # an old terminal may lack characters of a drawing
     terminal = sys.stdout.isatty()
     width = shutil.get_terminal_size((100, 24)).columns if terminal else 160
     return Console(width=width, highlight=False, soft_wrap=False, no_color=not terminal)

@@ -1,4 +1,4 @@
-"""Pipeline: a schedule with all that is said about it: stages, slots, depths."""
+"""Schedule summary: a pipeline schedule with its stages, slots, FIFO depths and phases."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Pipeline:
         iterations: int = 1,
         order: SelectionOrder = SelectionOrder.AUTO,
     ) -> Pipeline:
-        """Schedule; raise EmulatorError for what cannot be scheduled."""
+        """Make the schedule; raise EmulatorError for an invalid one."""
         mapping = [0] * forward if iterations != 1 and mapping is None else mapping
         slots = schedule(
             kind,
@@ -80,8 +80,8 @@ class Pipeline:
         return sorted({ipu for stage in self.stages for ipu in stage.ipus})
 
     @property
-    def places(self) -> dict[int, int]:
-        """IPU of the mapping to IPU of the device, which has a power of two of them."""
+    def device_ipus(self) -> dict[int, int]:
+        """IPUs of the device by IPU of the mapping; a device has a power of two of IPUs."""
         mapping = [ipu for stage in self.stages[: self.forward] for ipu in stage.ipus]
         width = 1 << max(self.ipus).bit_length() if max(self.ipus) > 0 else 1
         found = shard_order(self.order, width, mapping)
@@ -92,13 +92,13 @@ class Pipeline:
         what = "training" if self.training else "inference"
         more = ", with recomputation" if self.recompute else ""
         more += ", I/O tiles" if self.io_tiles else ""
-        more += f", {self.iterations} of them at a time" if self.iterations > 1 else ""
+        more += f", {self.iterations} of them in a row" if self.iterations > 1 else ""
         size = f"{counted(self.forward, 'stage')}, {counted(self.count * self.iterations, 'micro-batch')}"
         return f"{self.kind} schedule, {size}, {what}{more}"
 
     @property
-    def most_in_flight(self) -> int:
-        """The most micro-batches that are in the pipeline in one slot."""
+    def max_in_flight(self) -> int:
+        """The maximum number of micro-batches in the pipeline in one slot."""
         length = len(self.stages)
         inside, most = 0, 0
         for slot in self.slots:
@@ -109,7 +109,7 @@ class Pipeline:
 
     @property
     def phases(self) -> tuple[int, int, int]:
-        """Slots of ramp-up, main part and ramp-down: before all IPUs work, while they do, and after."""
+        """Slots of ramp-up, main phase and ramp-down: before, while and after all IPUs compute."""
         busy = [sum(task.what in _COMPUTING for task in slot) for slot in self.slots]
         full = [number for number, tasks in enumerate(busy) if tasks == max(busy)]
         return full[0], full[-1] - full[0] + 1, len(busy) - 1 - full[-1]
@@ -118,11 +118,11 @@ class Pipeline:
         return fifo_depth(self.kind, self.forward, stage, self.training)
 
     def copies(self, stage: int) -> int:
-        """Live copies of a forward value of a stage: those that wait and the current one, or all of a loop."""
+        """Return the live copies of a forward value of a stage: its FIFO and the current one, or all of a loop."""
         return max(self.fifo_depth(stage) + 1, self.iterations)
 
     def mark(self, task: Task) -> str:
-        """The shortest name of a task that is clear on its IPU."""
+        """Return the shortest name of a task that is unique on its IPU."""
         forward = self.stages[task.stage].forward
         alone = sum(task.ipu in stage.ipus for stage in self.stages[: self.forward]) == 1
         return (
@@ -131,5 +131,5 @@ class Pipeline:
 
 
 def ipu_name(ipu: int) -> str:
-    """What a row of a drawing is called."""
+    """Return the label of a row."""
     return "all IPUs" if ipu == ALL_IPUS else f"IPU {ipu}"

@@ -1,4 +1,4 @@
-"""schedule_svg: a pipeline as a picture: a row per IPU, a column per slot, a box per task."""
+"""Schedule picture: a pipeline schedule as SVG: a row per IPU, a column per slot, a box per task."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LABEL, _LINE = 80, 16
 
 
 def svg(pipeline: Pipeline) -> str:
-    """The picture; a pointer on a box tells what it is."""
+    """Return the picture; the tooltip of a box describes its task."""
     canvas = Canvas()
     canvas.text(MARGIN, canvas.y + 12, pipeline.title, size=15, bold=True)
     canvas.y += 36
@@ -39,7 +39,7 @@ def svg(pipeline: Pipeline) -> str:
 
 
 def _row(canvas: Canvas, pipeline: Pipeline, ipu: int, column: float) -> None:
-    """An IPU: the tasks of a slot one below the other."""
+    """Draw the row of an IPU, with the tasks of a slot below each other."""
     by_slot = [[task for task in slot if task.ipu == ipu] for slot in pipeline.slots]
     height = _LINE * max(map(len, by_slot))
     canvas.text(MARGIN, canvas.y + 12, ipu_name(ipu), bold=True)

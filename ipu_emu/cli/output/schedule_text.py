@@ -1,4 +1,4 @@
-"""schedule_text: a pipeline drawn with characters: a row per IPU, a column per slot, then its figures."""
+"""Schedule text: a pipeline schedule as text: a row per IPU, a column per slot, then its stages and figures."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _STYLES = {
 }
 _STYLES |= {TaskType.LOAD: "cyan", TaskType.STORE: "cyan"}
 _BARRIERS = {
-    Barrier.ONE: "all IPUs wait for each other after each slot",
-    Barrier.HALVES: "all IPUs wait for each other after the forwards and after the backwards of a slot",
-    Barrier.NONE: "no IPU waits but for its data",
+    Barrier.ONE: "all IPUs sync after each slot",
+    Barrier.HALVES: "all IPUs sync after the forward and after the backward tasks of a slot",
+    Barrier.NONE: "an IPU waits only for its data",
 }
 
 
 def text(pipeline: Pipeline, times: StageTimes, barrier: Barrier, width: int) -> RenderableType:
-    """The drawing, in bands that fit into ``width`` characters, and the tables under it."""
+    """Return the drawing, in bands of at most ``width`` characters, and the tables below it."""
     cells = [[_cell(pipeline, slot, ipu) for slot in pipeline.slots] for ipu in pipeline.ipus]
     column = max(len(cell) for row in cells for cell in row) + 1
     across = max(1, (width - 10) // column)
@@ -56,7 +56,7 @@ def _band(pipeline: Pipeline, cells: list[list[Text]], start: int, across: int, 
 
 def _stages(pipeline: Pipeline) -> Table:
     table = Table(box=None, header_style="bold", pad_edge=False)
-    for name in ("stage", "IPU", "in the device", "backward stage", "FIFO depth", "live copies"):
+    for name in ("stage", "IPU", "device IPU", "backward stage", "FIFO depth", "live copies"):
         table.add_column(name, justify="right")
     for stage in pipeline.stages[: pipeline.forward]:
         mirror = next(
@@ -69,7 +69,7 @@ def _stages(pipeline: Pipeline) -> Table:
         )
         depth, copies = pipeline.fifo_depth(stage.index), pipeline.copies(stage.index)
         ipus = ",".join("all" if ipu == ALL_IPUS else str(ipu) for ipu in stage.ipus)
-        places = ",".join("all" if ipu == ALL_IPUS else str(pipeline.places[ipu]) for ipu in stage.ipus)
+        places = ",".join("all" if ipu == ALL_IPUS else str(pipeline.device_ipus[ipu]) for ipu in stage.ipus)
         table.add_row(str(stage.index), ipus, places, "-" if mirror is None else str(mirror), str(depth), str(copies))
     return table
 
@@ -80,11 +80,11 @@ def _figures(pipeline: Pipeline, times: StageTimes, barrier: Barrier) -> Text:
     parts = f"forward {_list(times.forward)}" + (f", backward {_list(times.backward)}" if pipeline.training else "")
     return Text(
         f"{counted(len(pipeline.slots), 'slot')}: ramp-up {up}, main {main}, ramp-down {down}\n"
-        f"{counted(pipeline.most_in_flight, 'micro-batch')} in flight at most\n"
-        f"modelled efficiency {made.efficiency:.1%} over {made.total:g} units of time ({parts}; {_BARRIERS[barrier]})"
+        f"at most {counted(pipeline.max_in_flight, 'micro-batch')} in flight\n"
+        f"modelled efficiency {made.efficiency:.1%} over {made.total:g} time units ({parts}; {_BARRIERS[barrier]})"
     )
 
 
 def _list(values: tuple[float, ...]) -> str:
-    """``1 per stage``, or all values where they differ."""
+    """Return ``1 per stage``, or all values if they differ."""
     return f"{values[0]:g} per stage" if len(set(values)) == 1 else " ".join(f"{value:g}" for value in values)

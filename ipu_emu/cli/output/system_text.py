@@ -1,4 +1,4 @@
-"""system_view: a system as a drawing and as facts."""
+"""System text: a system as a drawing and as data."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["drawing", "facts"]
 
 
 def drawing(system: System, claims: Sequence[Claim], width: int) -> RenderableType:
-    """The ladder of machines, highest at the top, domains side by side; then numbers; then who uses what."""
+    """Return the ladder of machines, highest at the top, domains side by side; then figures; then users of IPUs."""
     holders = _holders(system, claims)
     ladders, users = _domains(system, holders, width), Text(_users(system, claims))
     return Group(_title(system), Text(), ladders, Text(), _numbers(system), Text(), users)
@@ -32,7 +32,7 @@ def _title(system: System) -> Text:
 
 
 def _domains(system: System, holders: Mapping[int, int], width: int) -> Table:
-    """As many domains as fit beside each other; the others are alike."""
+    """Return as many domains as fit side by side; the others are equal."""
     cell = max(3, len(str(system.ipus - 1)))
     across = max(1, min(system.domains, (width - 14) // (2 * cell + 8)))
     table = Table(box=None, pad_edge=False, header_style="bold")
@@ -48,7 +48,7 @@ def _domains(system: System, holders: Mapping[int, int], width: int) -> Table:
 
 
 def _rung(left: int, cell: int, holders: Mapping[int, int]) -> Text:
-    """Two IPUs of a row; those that somebody has are marked."""
+    """Return the two IPUs of a row; those in use are marked."""
     sides = [Text(f"{ipu:>{cell}}", style="red reverse" if ipu in holders else "green") for ipu in (left, left + 1)]
     marks = ["*" if ipu in holders else " " for ipu in (left, left + 1)]
     return Text.assemble(sides[0], marks[0], ("══", "dim"), sides[1], marks[1])
@@ -58,9 +58,9 @@ def _numbers(system: System) -> Table:
     kind = system.generation
     table = Table(box=None, pad_edge=False, show_header=False)
     rows = [
-        ("tiles", f"{kind.tiles:,} of {kind.workers} workers at {kind.clock / 1e9:g} GHz"),
+        ("tiles", f"{kind.tiles:,} per IPU, {kind.workers} worker threads each, {kind.clock / 1e9:g} GHz"),
         ("memory", f"{memory(kind.sram)} per IPU ({memory(kind.tile_memory)} per tile)"),
-        ("Streaming Memory", f"{kind.streaming_memory / 1e9:g} GB per IPU" if kind.streaming_memory else "none"),
+        ("Streaming Memory", f"{memory(kind.streaming_memory)} per IPU" if kind.streaming_memory else "none"),
         ("matrix products", f"{kind.peak(2) / 1e12:.1f} TFLOP/s in FLOAT16, {kind.peak(4) / 1e12:.1f} in FLOAT"),
         ("exchange", f"{kind.exchange / 1e12:.2f} TB/s between the tiles of an IPU"),
         ("IPU-Links", f"{kind.links} per IPU: 6 along its rung, 2 up and 2 down its rail"),
@@ -71,28 +71,28 @@ def _numbers(system: System) -> Table:
 
 
 def _users(system: System, claims: Sequence[Claim]) -> str:
-    """A line for each process; those of a job together."""
+    """Return a line per process, grouped by job."""
     lines = [f"* {_ranges(claim)}: {_program(claim.pid)}" for claim in claims if _is_in(system, claim)]
     others = [claim for claim in claims if not _is_in(system, claim)]
     for (name, job), group in groupby(others, key=lambda claim: (claim.system, claim.job)):
         lines += [""] if lines else []
-        lines.append(f"a job of poprun-py, on a {name} of its own" if job else name)
+        lines.append(f"poprun-py job on its own {name}" if job else name)
         lines += [f"  {_ranges(claim)}: {_program(claim.pid)}" for claim in group]
     return "\n".join(lines) or "no IPU is in use"
 
 
 def _is_in(system: System, claim: Claim) -> bool:
-    """Whether a program alone has it, on this system."""
+    """Whether the claim is of a program without a job, on this system."""
     return claim.job == ALONE and claim.system == system.name.replace(" ", "")
 
 
 def _holders(system: System, claims: Sequence[Claim]) -> dict[int, int]:
-    """The process that has an IPU of the system, for each that somebody has."""
+    """Return the process that uses it for each IPU in use."""
     return {ipu: claim.pid for claim in claims if _is_in(system, claim) for ipu in claim.ipus}
 
 
 def facts(system: System, claims: Sequence[Claim]) -> dict[str, Any]:
-    """All that is drawn, as data."""
+    """Return all that is drawn, as data."""
     kind = system.generation
     return {
         "name": system.name,
@@ -144,13 +144,13 @@ def _placement(system: System, ipu: int) -> dict[str, Any]:
 
 
 def _program(pid: int) -> str:
-    """What a process was started as."""
+    """Return the pid and command line of a process."""
     try:
         command = " ".join(psutil.Process(pid).cmdline()) if pid else ""
     except psutil.Error:
         command = ""
     shown = command if len(command) <= 80 else command[:77] + "..."
-    return f"pid {pid} ({shown})" if shown else f"pid {pid}" if pid else "a process of another container"
+    return f"pid {pid} ({shown})" if shown else f"pid {pid}" if pid else "a process in another container"
 
 
 def _ranges(claim: Claim) -> str:

@@ -1,4 +1,4 @@
-"""timeline_output: a modelled timeline as a picture, and as a trace for Perfetto (ui.perfetto.dev)."""
+"""Timeline files: a modelled timeline as a picture, and as a trace for Perfetto (ui.perfetto.dev)."""
 
 from __future__ import annotations
 
@@ -27,19 +27,21 @@ _COLOURS = {
     TaskType.BOTH: "#80cbc4",
 }
 _LABEL, _BAR, _MARKS = 70, 26, 6
-#: Boxes that are thinner are not drawn.
+#: Narrower boxes are not drawn.
 _THIN = 0.2
 
 
 def written(path: Path, title: str, made: TimelineSegment) -> bytes:
-    """The bytes of a file of the kind that the name of ``path`` tells; raise EmulatorError for another."""
+    """Return the content of a file of the type given by the suffix of ``path``; raise EmulatorError for others."""
     if path.suffix not in _WRITERS:
-        raise EmulatorError(f"--output {path}: timelines are .svg (a picture) or .json (a trace for Perfetto)")
+        raise EmulatorError(
+            f"--output {path}: timelines are .svg or .json (a trace for Perfetto); use one of these suffixes"
+        )
     return _WRITERS[path.suffix](title, made).encode()
 
 
 def _svg(title: str, made: TimelineSegment) -> str:
-    """A row per IPU, a box per instruction or task; a pointer on a box tells what it is."""
+    """Draw a row per IPU and a box per instruction or task; the tooltip of a box describes it."""
     canvas, unit = Canvas(), TimeUnit.of(made.seconds)
     canvas.text(MARGIN, canvas.y + 12, f"{title}: modelled {unit.text(made.seconds)}", size=15, bold=True)
     canvas.y += 36
@@ -73,13 +75,13 @@ def _legend(canvas: Canvas, kinds: set[CostCategory | TaskType]) -> None:
     canvas.text(
         MARGIN,
         canvas.y,
-        "A loop without a pipeline is drawn once, and its time counted as often as it runs.",
+        "A loop without a pipeline is drawn once; its time counts once per iteration.",
         fill=FAINT,
     )
 
 
 def _trace(title: str, made: TimelineSegment) -> str:
-    """Chrome's trace events: a thread per IPU, times in microseconds."""
+    """Return Chrome trace events: a thread per IPU, times in microseconds."""
     names = [
         {"name": "thread_name", "ph": "M", "pid": 0, "tid": ipu, "args": {"name": f"IPU {ipu} (modelled)"}}
         for ipu in made.by_ipu()
