@@ -21,6 +21,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=left_out)
 
 
+@pytest.fixture
+def full(pytestconfig: pytest.Config) -> bool:
+    """Whether whole products of parameters are to be run."""
+    return bool(pytestconfig.getoption("--full"))
+
+
 def pytest_make_parametrize_id(val: object) -> str | None:
     """Name a test's parameters that are short lists, tuples or dicts by their content instead of their position."""
     if isinstance(val, dict):

@@ -36,17 +36,22 @@ CASES = [(counts, group) for n, spreads in SPREADS.items() for counts in spreads
 
 
 @pytest.mark.parametrize(("counts", "group"), CASES, ids=lambda value: str(value).replace(" ", ""))
-def test_every_collective_operator_dtype_and_size(counts: tuple[int, ...], group: Group) -> None:
-    on_threads(counts, lambda communicator: check_all(communicator, sizes=SIZES[:-1]), group=group)
+def test_every_collective_operator_dtype_and_size(counts: tuple[int, ...], group: Group, full: bool) -> None:
+    """With --full the whole product; else a seventh of it, another one for each spread and group."""
+    sample = {} if full else {"every": 7, "start": CASES.index((counts, group))}
+    on_threads(counts, lambda communicator: check_all(communicator, sizes=SIZES[:-1], **sample), group=group)
 
 
 @pytest.mark.parametrize("dtype", OPERATORS_OF, ids=lambda dtype: dtype.__name__)
 @pytest.mark.parametrize(
     ("counts", "group"), [((1, 3), Group.all(4)), ((2, 1, 1), Group.orthogonal(4, 2)), ((3,), Group.all(3))], ids=str
 )
-def test_every_dtype(counts: tuple[int, ...], group: Group, dtype: type) -> None:
+def test_every_dtype(counts: tuple[int, ...], group: Group, dtype: type, full: bool) -> None:
+    """With --full every size with every operator; else every operator, every size, and both in turn."""
+    cases = list(zip(product(OPERATORS_OF[dtype], (0, 1, 7, 1000, 40_001)), cycle(MEMORY), strict=False))
+
     def work(communicator: Communicator) -> None:
-        for (op, n), where in zip(product(OPERATORS_OF[dtype], (0, 1, 7, 1000, 40_001)), cycle(MEMORY)):
+        for (op, n), where in cases if full else cases[len(counts) % 4 :: 4]:
             check_collectives(communicator, n, dtype, op, where)
 
     on_threads(counts, work, group=group)

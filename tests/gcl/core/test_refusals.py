@@ -104,6 +104,7 @@ PROGRAM = """
         ("aab", "auto", 2),
         ("aa", "mpi", 1),
     ],
+    ids=["one host", "three hosts", "a neighbour refuses", "two hosts of two", "a lone rank refuses", "mpi"],
 )
 def test_processes_are_told_over_every_transport(hosts: str, transport: str, odd: int, tmp_path: Path) -> None:
     counts = (1,) * len(hosts)

@@ -53,10 +53,19 @@ def _reduced(shape: tuple[int, int], dtype: type, op: str, group: Group) -> tupl
 
 
 def check_all(
-    communicator: Communicator, *, sizes: Iterable[int] = SIZES, operators: Iterable[str] = OPERATORS
+    communicator: Communicator,
+    *,
+    sizes: Iterable[int] = SIZES,
+    operators: Iterable[str] = OPERATORS,
+    every: int = 1,
+    start: int = 0,
 ) -> None:
-    """Every collective x operator x dtype x size; tensors lie in each kind of memory in turn."""
-    for (n, dtype, op), where in zip(product(sizes, DTYPES, operators), cycle(MEMORY), strict=False):
+    """Every collective x operator x dtype x size; tensors lie in each kind of memory in turn.
+
+    Of that product only each case whose number is ``start`` modulo ``every``.
+    """
+    cases = list(zip(product(sizes, DTYPES, operators), cycle(MEMORY), strict=False))
+    for (n, dtype, op), where in cases[start % every :: every]:
         check_collectives(communicator, n, dtype, op, where)
 
 

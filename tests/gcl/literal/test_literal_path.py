@@ -72,12 +72,15 @@ def check(communicator: Communicator, x: np.ndarray, fabric: Fabric, chain: str,
 @pytest.mark.parametrize("counts", [(8,), (2, 6), (1,) * 8], ids=str)
 @pytest.mark.parametrize("method", list(METHODS))
 def test_every_method_operator_and_dtype_is_the_interpreters_to_the_bit(
-    method: Method, counts: tuple[int, ...]
+    method: Method, counts: tuple[int, ...], full: bool
 ) -> None:
+    """With --full every operator for every spread; else each in one of the two small ones."""
+
     def work(communicator: Communicator) -> None:
         for dtype, operators in DTYPES.items():
             # that every operator is right does not depend on how many threads there are
-            for op in operators if len(counts) < 8 else operators[:2]:
+            mine = operators[:1] if len(counts) == 8 else operators if full else operators[len(counts) - 1 :: 2]
+            for op in mine:
                 check(communicator, draw(8, 37, dtype), TWIST, str(method), op)
 
     on_threads(counts, work, method=str(method), fabric=TWIST)
