@@ -35,8 +35,8 @@ def logs_of(times: int, batch: int, classes: int, seed: int = 0) -> np.ndarray:
     return (x - np.log(np.exp(x).sum(2, keepdims=True))).astype(np.float32)
 
 
-@pytest.mark.parametrize("blank", [0, 2])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("blank", [0, 2], ids=["first-class-is-blank", "last-class-is-blank"])
+@pytest.mark.parametrize("seed", range(3), ids=lambda seed: f"seed-{seed}")
 def test_the_most_likely_sequences_are_found_where_nothing_is_dropped(blank: int, seed: int) -> None:
     logs, lengths, paths = logs_of(5, 4, 3, seed), [5, 3, 1, 0], 4
     losses, sizes, labels = decode(logs, lengths, blank, 400, paths)
@@ -61,14 +61,15 @@ def test_a_beam_of_one_follows_the_best_prefix() -> None:
 
 def test_a_prefix_that_was_dropped_may_come_back() -> None:
     """A narrow beam finds no more than there is, and no sequence twice."""
-    for seed in range(20):
-        logs = logs_of(6, 1, 3, seed)
-        losses, sizes, labels = decode(logs, [6], 0, 4, 4)
-        found = [tuple(labels[0, k, : sizes[0, k]]) for k in range(4)]
+    batch = 20
+    logs = logs_of(6, batch, 3)
+    losses, sizes, labels = decode(logs, [6] * batch, 0, 4, 4)
+    for n in range(batch):
+        found = [tuple(labels[n, k, : sizes[n, k]]) for k in range(4)]
         assert len(set(found)) == 4
-        exact = {labels: value for value, labels in sequences(np.exp(logs[:, 0].astype(np.float64)), 0)}
-        assert all(np.exp(-losses[0, k]) <= exact[found[k]] * 1.00001 for k in range(4))
-        assert (np.diff(losses[0]) >= 0).all()
+        exact = {sequence: value for value, sequence in sequences(np.exp(logs[:, n].astype(np.float64)), 0)}
+        assert all(np.exp(-losses[n, k]) <= exact[found[k]] * 1.00001 for k in range(4))
+        assert (np.diff(losses[n]) >= 0).all()
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["NO_GRADIENT", "TESTED_ELSEWHERE"]
+__all__ = ["NO_GRADIENT", "PARTS_OF_OTHERS", "TESTED_ELSEWHERE"]
 
 #: Ops through which no gradient passes, by reason.
 NO_GRADIENT = {
@@ -43,13 +43,15 @@ NO_GRADIENT = {
     "it is rare and newer than PopART: it only serves inference": "CumProd",
 }
 
-#: Ops with a gradient that another test compares, or that the cases of other ops go through.
+#: Ops with a gradient that the cases of other ops go through: part of their gradients, or of what they expand to.
+PARTS_OF_OTHERS = """
+    ReshapeTo SumTo SpreadTo SliceInto Reversed ConvDataGrad Recurrence DynamicSliceLocal DynamicUpdateLocal
+    DynamicAddLocal DynamicZeroLocal"""
+
+#: Ops with a gradient that another test compares, by its file in tests/ipu_emu.
 TESTED_ELSEWHERE = {
-    "part of the gradients of other ops, or of what they expand to": """
-        ReshapeTo SumTo SpreadTo SliceInto Reversed ConvDataGrad Recurrence DynamicSliceLocal DynamicUpdateLocal
-        DynamicAddLocal DynamicZeroLocal""",
-    "test_batch_norm": "BatchNormTrain BatchNormInfer ReplicatedMean",
-    "test_dropout": "Dropout DropoutWithKey",
-    "test_subgraphs": "Call If Loop Scan",
-    "test_loops": "While",
+    "ops/test_batch_norm.py": "BatchNormTrain BatchNormInfer ReplicatedMean",
+    "ops/test_dropout_ops.py": "Dropout DropoutWithKey",
+    "ops/test_control.py": "Call If Loop Scan",
+    "ops/test_loop_and_while.py": "While",
 }
