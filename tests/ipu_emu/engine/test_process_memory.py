@@ -33,7 +33,7 @@ print(sum(session.getReport().memory.values()), most)
 """
 
 
-@pytest.mark.parametrize("model", ["resnet8", "transformer"])
+@pytest.mark.parametrize("model", [pytest.param("resnet8", marks=pytest.mark.full), "transformer"])
 def test_a_process_takes_little_more_than_its_plan(model: str) -> None:
     """At most 1.3 times the plan and 250 MB for the interpreter, the libraries and compiled kernels."""
     environ = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "HOME": os.environ.get("HOME", "/tmp")}

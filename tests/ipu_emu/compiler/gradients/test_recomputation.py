@@ -11,6 +11,7 @@ import pytest
 from ipu_emu import models, popart
 from ipu_emu.popart import RecomputationType, RecomputeType
 from ipu_emu.program.memory_plan import TRANSIENT
+from tests.helpers.sampling import sampled_product
 from tests.ipu_emu.helpers.pipelined_models import PIPELINE, Tower
 from tests.ipu_emu.helpers.sessions import device, options
 
@@ -44,9 +45,10 @@ def repeated(session: Any) -> list[str]:
     return [line.split()[1] for line in lines if line.strip().startswith("Compute Recomputed___")]
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float16])
-@pytest.mark.parametrize("R", [1, 2])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("kind", "R", "dtype"),
+    sampled_product({"kind": KINDS, "R": (1, 2), "dtype": (np.float32, np.float16)}, strength=1),
+)
 def test_no_bit_differs(kind: RecomputationType, R: int, dtype: Any) -> None:
     assert_same(Tower(3, dtype=dtype).trained(A=2, R=R, autoRecomputation=kind), plain(dtype, 2, R))
 
@@ -58,8 +60,10 @@ def test_stochastic_rounding_and_random_tensors_are_drawn_alike() -> None:
     assert_same(found, want)
 
 
-@pytest.mark.parametrize("schedule", ["popart", "grouped", "interleaved", "sequential"])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("kind", "schedule"),
+    sampled_product({"kind": KINDS, "schedule": ("popart", "grouped", "interleaved", "sequential")}, strength=1),
+)
 def test_no_bit_differs_in_a_pipeline(kind: RecomputationType, schedule: str) -> None:
     found = Tower(3).trained(A=6, pipelineSchedule=schedule, autoRecomputation=kind, **PIPELINE)
     assert_same(found, plain(np.float32, 6, 1))

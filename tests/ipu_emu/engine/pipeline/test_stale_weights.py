@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import numpy as np
 import pytest
 
 from ipu_emu import popart
+from tests.helpers.sampling import sampled_product
 from tests.ipu_emu.helpers.pipelined_models import EXPLICIT, KEPT, PIPELINE, Tower, threads
 from tests.ipu_emu.helpers.sessions import options
 
@@ -91,9 +93,10 @@ def momentum() -> Any:
     return popart.SGD({"defaultLearningRate": (float(RATE), True), "defaultMomentum": (float(MOMENTUM), True)})
 
 
-@pytest.mark.parametrize("cpus", [1, 3])
-@pytest.mark.parametrize("replicas", [1, 2])
-@pytest.mark.parametrize("stages", [2, 3, 4, 5])
+AXES = {"stages": (2, 3, 4, 5), "replicas": (1, 2), "cpus": (1, 3)}
+
+
+@pytest.mark.parametrize(tuple(AXES), sampled_product(AXES))
 def test_weights_and_outputs_are_those_of_a_slow_obvious_model(
     monkeypatch: pytest.MonkeyPatch, stages: int, replicas: int, cpus: int
 ) -> None:
@@ -111,15 +114,23 @@ def test_weights_and_outputs_are_those_of_a_slow_obvious_model(
 OTHERS = {"explicit": EXPLICIT} | {name: PIPELINE | options for name, options in KEPT.items()}
 
 
+def adam() -> Any:
+    return popart.Adam({"defaultLearningRate": (0.01, True)})
+
+
+@cache
+def trained_with_weights_on_chip(replicas: int) -> dict[str, np.ndarray]:
+    return Tower(3).trained(bps=7, R=replicas, optimizer=adam(), **PIPELINE)
+
+
 @pytest.mark.filterwarnings("ignore:Replicated tensor sharding has no effect")
-@pytest.mark.parametrize("replicas", [1, 2])
-@pytest.mark.parametrize("name", OTHERS)
+@pytest.mark.parametrize(
+    ("name", "replicas"), sampled_product({"name": tuple(OTHERS), "replicas": (1, 2)}, strength=1)
+)
 def test_weights_are_as_stale_wherever_they_lie(monkeypatch: pytest.MonkeyPatch, name: str, replicas: int) -> None:
     threads(monkeypatch, 3)
-    adam = popart.Adam({"defaultLearningRate": (0.01, True)})
-    want = Tower(3).trained(bps=7, R=replicas, optimizer=adam, **PIPELINE)
-    found = Tower(3).trained(bps=7, R=replicas, optimizer=adam, **OTHERS[name])
-    for id, value in want.items():
+    found = Tower(3).trained(bps=7, R=replicas, optimizer=adam(), **OTHERS[name])
+    for id, value in trained_with_weights_on_chip(replicas).items():
         np.testing.assert_array_equal(found[id], value, err_msg=id)
 
 

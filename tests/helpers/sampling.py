@@ -1,0 +1,45 @@
+"""Sampling: a sample of a product of parameters for every run; ``pytest --full`` runs the whole product."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import combinations, product
+from typing import Any
+
+import pytest
+
+__all__ = ["sampled_product"]
+
+
+def sampled_product(axes: Mapping[str, Sequence[Any]], *, strength: int = 2) -> list[Any]:
+    """Parameters of the whole product of ``axes``; those that no sample needs have the mark ``full``.
+
+    The sample has every combination of values of any ``strength`` axes at least once, found greedily.
+    """
+    cases = list(product(*(range(len(values)) for values in axes.values())))
+    missing = set().union(*(_combinations(case, strength) for case in cases))
+    chosen = set()
+    while missing:
+        best = max(cases, key=lambda case: (len(_combinations(case, strength) & missing), -_spread(case, chosen)))
+        chosen.add(best)
+        missing -= _combinations(best, strength)
+    return [_parameter(axes, case, chosen) for case in cases]
+
+
+def _combinations(case: tuple[int, ...], strength: int) -> set[tuple[tuple[int, int], ...]]:
+    return set(combinations(enumerate(case), strength))
+
+
+def _spread(case: tuple[int, ...], chosen: set[tuple[int, ...]]) -> int:
+    """Values that a case shares with those chosen before it."""
+    return sum(a == b for other in chosen for a, b in zip(case, other, strict=True))
+
+
+def _parameter(axes: Mapping[str, Sequence[Any]], case: tuple[int, ...], chosen: set[tuple[int, ...]]) -> Any:
+    values = [values[index] for values, index in zip(axes.values(), case, strict=True)]
+    label = " ".join(f"{name}={_named(value)}" for name, value in zip(axes, values, strict=True))
+    return pytest.param(*values, id=label, marks=() if case in chosen else pytest.mark.full)
+
+
+def _named(value: Any) -> str:
+    return str(getattr(value, "__name__", getattr(value, "name", value))).replace(" ", "")
