@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -9,6 +10,7 @@ from ipu_emu.compiler.memory.tensor_locations import LocationRule, ShardingDomai
 from ipu_emu.compiler.options import CompileOptions, HostStreams, TrainingOptions
 from ipu_emu.compiler.placement.placement_options import PipelineOptions, PlacementMode, PlacementOptions
 from ipu_emu.errors import EmulatorError
+from ipu_emu.hostio import DataMode, mode_of
 from ipu_emu.popart.options import tensor_location
 from ipu_emu.popart.options.dataflow import DataFlow
 from ipu_emu.popart.options.input_settings import broadcast_inputs, overlapped_inputs, staged_inputs
@@ -16,13 +18,14 @@ from ipu_emu.popart.options.session_options import SessionOptions
 from ipu_emu.popart.options.variable_settings import settings_of
 from ipu_emu.popart.types.enums import (
     ReplicatedTensorSharding,
+    SyntheticDataMode,
     TensorStorage,
     VariableRetrievalMode,
     VirtualGraphMode,
 )
 from ipu_emu.program.anchors import StepShape
 
-__all__ = ["compile_options", "step_shape", "with_streams"]
+__all__ = ["compile_options", "data_mode", "step_shape", "synthetic_values", "with_streams"]
 
 _MODES = {
     VirtualGraphMode.Off: PlacementMode.OFF,
@@ -71,14 +74,23 @@ def with_streams(
     flow: DataFlow,
     metadata: Mapping[str, str],
     inputs: Sequence[str],
-    *,
-    synthetic: bool,
 ) -> CompileOptions:
     """Return ``base`` with what makes the program of a step: host I/O and the size of buckets."""
     ahead = overlapped_inputs(metadata)
     staged = staged_inputs(inputs, options, ahead)
-    streams = HostStreams(broadcast_inputs(metadata), ahead, staged, synthetic)
+    streams = HostStreams(broadcast_inputs(metadata), ahead, staged, data_mode(options) is DataMode.SYNTHETIC)
     return replace(base, step=step_shape(options, flow), streams=streams, bucket_bytes=options.bucketBytes())
+
+
+def data_mode(options: SessionOptions) -> DataMode:
+    """Return what the steps of a session run on, as the options or else the environment say."""
+    return mode_of(os.environ) if synthetic_values(options) is None else DataMode.SYNTHETIC
+
+
+def synthetic_values(options: SessionOptions) -> str | None:
+    """Return which values synthetic data have; None for what the environment says."""
+    mode = options.syntheticDataMode
+    return None if mode is SyntheticDataMode.Off else mode.name
 
 
 def _placement(options: SessionOptions, ipus: int) -> PlacementOptions:

@@ -16,9 +16,9 @@ from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import Graph, Op, Role
 from ipu_emu.popart.options.dataflow import DataFlow
 from ipu_emu.popart.options.session_options import SessionOptions
-from ipu_emu.popart.types.enums import AnchorReturnTypeId, VirtualGraphMode
+from ipu_emu.popart.types.enums import AnchorReturnTypeId, Instrumentation, VirtualGraphMode
 
-__all__ = ["check_combination"]
+__all__ = ["check_combination", "check_cycle_counter"]
 
 
 def check_combination(model: Graph, options: SessionOptions, flow: DataFlow, *, training: bool, ipus: int) -> None:
@@ -27,6 +27,25 @@ def check_combination(model: Graph, options: SessionOptions, flow: DataFlow, *, 
         _PipeliningRules(model, computed_ops(model), options, flow, training, ipus).check()
     else:
         _check_without_pipelining(options, flow, training)
+
+
+def check_cycle_counter(options: SessionOptions, id: str, *, ipus: int) -> None:
+    """Raise EmulatorError unless there is a cycle counter ``id``.
+
+    "" is the outermost one, inner_ipu_0, ... count the loops of each of the ``ipus`` of a replica. All count the
+    same: an IPU that waits for others goes on counting.
+    """
+    if not options.instrumentWithHardwareCycleCounter:
+        raise EmulatorError(
+            "SessionOption 'instrumentWithHardwareCycleCounter' must be set to true in order to measure cycle count"
+        )
+    asked = {Instrumentation(kind) for kind in options.hardwareInstrumentations}
+    inner = [f"inner_ipu_{ipu}" for ipu in range(ipus)] if Instrumentation.Inner in asked else []
+    if id not in [*([""] if Instrumentation.Outer in asked else []), *inner]:
+        raise EmulatorError(
+            f"Invalid id for cycle counter, '{id}'. Make sure you have set "
+            "SessionOption::hardwareInstrumentations correctly."
+        )
 
 
 def _check_without_pipelining(options: SessionOptions, flow: DataFlow, training: bool) -> None:

@@ -21,7 +21,6 @@ from ipu_emu.graph import Graph, Role
 from ipu_emu.graph.onnx_files import Large, load_light
 from ipu_emu.graph.onnx_model import from_model, metadata_of
 from ipu_emu.graph.onnx_template import ModelFrame
-from ipu_emu.hostio import DataMode
 from ipu_emu.ops import append
 from ipu_emu.popart.devices.device_manager import DeviceInfo
 from ipu_emu.popart.devices.device_rules import check_device, check_distributed, check_io_tiles
@@ -34,7 +33,6 @@ from ipu_emu.popart.options.option_rules import check_combination
 from ipu_emu.popart.options.patterns import InputShapeInfo
 from ipu_emu.popart.options.session_options import SessionOptions
 from ipu_emu.popart.options.variable_settings import grouped, settings_of
-from ipu_emu.popart.session.step_runner import mode_for
 from ipu_emu.popart.types.enums import TileSet
 from ipu_emu.program.executable import Executable
 
@@ -129,7 +127,6 @@ class Compilation:
             self.flow,
             self.model.metadata,
             [tensor.id for tensor in self.graph.with_role(Role.INPUT)],
-            synthetic=mode_for(self.options) is DataMode.SYNTHETIC,
         )
 
     def _on_io_tiles(self) -> list[str]:

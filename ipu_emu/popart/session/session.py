@@ -22,21 +22,22 @@ from ipu_emu.graph.onnx_files import initializers_of, load_light, write_model
 from ipu_emu.hardware import StreamingMemory
 from ipu_emu.popart.devices.device_manager import DeviceInfo
 from ipu_emu.popart.devices.device_rules import check_sync
+from ipu_emu.popart.options.compile_options import data_mode, synthetic_values
 from ipu_emu.popart.options.dataflow import DataFlow
 from ipu_emu.popart.options.input_settings import broadcast_inputs
+from ipu_emu.popart.options.option_rules import check_cycle_counter
 from ipu_emu.popart.options.patterns import InputShapeInfo
 from ipu_emu.popart.options.session_options import SessionOptions
-from ipu_emu.popart.options.variable_settings import settings_of
 from ipu_emu.popart.session.compilation import Compilation, Model
-from ipu_emu.popart.session.host_weights import Weights
-from ipu_emu.popart.session.modelled_time import Modelled
 from ipu_emu.popart.session.random_state import RandomState
-from ipu_emu.popart.session.session_report import Report, serialised
 from ipu_emu.popart.session.step_io import PyStepIO, PyStepIOCallback, PyWeightsIO
-from ipu_emu.popart.session.step_runner import Stepping
 from ipu_emu.popart.types.enums import DeviceConnectionType
 from ipu_emu.popart.types.tensor_info import TensorInfo
 from ipu_emu.program.executable import Executable
+from ipu_emu.runtime.host_weights import HostWeights
+from ipu_emu.runtime.modelled_step import ModelledStep
+from ipu_emu.runtime.report import Report, serialised
+from ipu_emu.runtime.step_runner import StepRunner
 
 __all__ = ["Session"]
 
@@ -74,8 +75,14 @@ class Session:
         self.replicationFactor = self._options.localReplicas()
         self.accumulationFactor = self._options.accumulation()
         graph, metadata = self._compilation.graph, self._compilation.model.metadata
-        self._weights = Weights(graph, settings_of(metadata), self._compilation.gradients)
-        self._stepping = Stepping(self._options, broadcast_inputs(metadata))
+        read_from_all = self._compilation.step.options.locations.read_from_all
+        self._weights = HostWeights(graph, self._compilation.gradients, read_from_all=read_from_all)
+        self._steps = StepRunner(
+            data_mode(self._options),
+            broadcast_inputs(metadata),
+            synthetic=synthetic_values(self._options),
+            prefetch=bool(self._options.enablePrefetchDatastreams),
+        )
         self._random = RandomState(graph, self._options)
         self._executable: Executable | None = None
         self._given: Executable | None = None
@@ -181,7 +188,7 @@ class Session:
         if stepio is None:
             raise TypeError("run() takes a PyStepIO or a PyStepIOCallback")
         offline = self.deviceInfo.connectionType is DeviceConnectionType.Never
-        if offline and not self._stepping.is_measured:
+        if offline and not self._steps.is_measured:
             raise EmulatorError("Offline IPU device is not configured for execution")
         engine = self._loaded
         if not self._weights_loaded and self._weights.values:
@@ -191,7 +198,7 @@ class Session:
             )
         handle = next((value for value in given[:1] if isinstance(value, str)), str(named.get("programHandle", "")))
         with self._program(handle, engine) as chosen:
-            self._stepping.run(chosen, stepio, host_only=offline)
+            self._steps.run(chosen, stepio, host_only=offline, checks_sizes=stepio.checksSizes)
         self._runs += 1
 
     @contextmanager
@@ -242,7 +249,7 @@ class Session:
 
     def readWeights(self, weightsIo: PyWeightsIO) -> None:
         """Copy the host's weights to the user's arrays."""
-        self._weights.read(weightsIo)
+        self._weights.read(weightsIo.weights)
 
     def writeWeights(self, weightsIo: PyWeightsIO) -> None:
         """Set the host's weights from the user's arrays, and the device's from the host's."""
@@ -251,7 +258,7 @@ class Session:
                 "Cannot call writeWeights when constantWeights is set. Set `constantWeights` to False in the "
                 "`SessionOption`s when initialising the session to enable this behaviour."
             )
-        self._weights.write(weightsIo)
+        self._weights.write(weightsIo.weights)
         self.weightsFromHost()
 
     def broadcastWeights(self, rootRank: int = 0) -> None:
@@ -305,7 +312,8 @@ class Session:
         """Modelled cycles of the last run on the first replica, those of ``modelledSeconds()["total"]``."""
         if not self._runs:
             raise SessionError("Must call run before getCycleCount.")
-        return self._modelled().cycles(id)
+        check_cycle_counter(self._options, id, ipus=self._compilation.ipus_per_replica)
+        return self._modelled().cycles()
 
     def modelledSeconds(self) -> dict[str, float]:
         """What a step would take on IPUs: busy seconds by kind, and in all. An extension of PopART."""
@@ -315,8 +323,14 @@ class Session:
         """When each IPU of a replica would do what in a step. An extension of PopART."""
         return self._modelled().timeline
 
-    def _modelled(self) -> Modelled:
-        return Modelled(self.executable, self.deviceInfo, self._options, self._compilation.ipus_per_replica)
+    def _modelled(self) -> ModelledStep:
+        return ModelledStep(
+            self.executable,
+            self.deviceInfo.device,
+            self._options.getGlobalReplicationFactor(),
+            self._compilation.ipus_per_replica,
+            self._options.numIOTiles,
+        )
 
     def _serializeIr(self, format: object = None) -> str:
         """The transformed model as JSON: ``{"maingraph": [{"type", "name", "inputs", "outputs", ...}]}``."""

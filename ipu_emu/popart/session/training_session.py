@@ -20,10 +20,13 @@ from ipu_emu.popart.options.dataflow import DataFlow
 from ipu_emu.popart.options.patterns import InputShapeInfo, Patterns
 from ipu_emu.popart.options.session_options import SessionOptions
 from ipu_emu.popart.session.compilation import Model
-from ipu_emu.popart.session.forward_only import FORWARD_ONLY, ForwardOnly
 from ipu_emu.popart.session.session import Session
+from ipu_emu.runtime.forward_program import ForwardProgram
 
 __all__ = ["TrainingSession"]
+
+#: The name of the program that runs the forward pass and learns nothing.
+_FORWARD_ONLY = "forwardOnly"
 
 
 class TrainingSession(Session):
@@ -44,7 +47,7 @@ class TrainingSession(Session):
         self._loss = loss
         self._optimizer = copy(checked_optimizer(optimizer))
         super().__init__(fnModel, dataFlow, deviceInfo, inputShapeInfo, userOptions, name, self._training_options)
-        self._forward_only = ForwardOnly(self._load_forward)
+        self._forward_only = ForwardProgram(self._load_forward)
 
     def _training_options(self, options: SessionOptions) -> TrainingOptions:
         settings, scaler = options.automaticLossScalingSettings, None
@@ -55,12 +58,13 @@ class TrainingSession(Session):
 
     @contextmanager
     def _program(self, handle: str, engine: Engine) -> Iterator[Engine]:
-        if handle != FORWARD_ONLY:
+        if handle != _FORWARD_ONLY:
             yield engine
             return
         if not self._options.createImplicitPipeliningFwdOnlyProgram:
             raise EmulatorError(
-                f"There is no program '{FORWARD_ONLY}'; set the session option createImplicitPipeliningFwdOnlyProgram"
+                f"There is no program '{_FORWARD_ONLY}'; set the session option "
+                "createImplicitPipeliningFwdOnlyProgram"
             )
         with self._forward_only.with_values_of(engine) as forward:
             yield forward

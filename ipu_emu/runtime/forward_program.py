@@ -1,9 +1,6 @@
-"""ForwardOnly: the forward pass of a training session as a second program, with the weights as training leaves them.
+"""ForwardProgram: the forward pass of a training session as a second program, with the weights of the training.
 
-    session.run(stepio)                     forward, backward, update
-    session.run("forwardOnly", stepio)      forward, through the same stages; nothing learns
-
-It has memory of its own. Running statistics, which the forward pass changes, go on with it.
+It has memory of its own. Running statistics, which the forward pass changes, are copied back after each step.
 """
 
 from __future__ import annotations
@@ -15,14 +12,11 @@ import numpy as np
 
 from ipu_emu.engine import Engine
 
-__all__ = ["FORWARD_ONLY", "ForwardOnly"]
-
-#: What the program is called.
-FORWARD_ONLY = "forwardOnly"
+__all__ = ["ForwardProgram"]
 
 
-class ForwardOnly:
-    """``make`` loads the program, when it is wanted first."""
+class ForwardProgram:
+    """``make`` loads the program when it is first needed."""
 
     def __init__(self, make: Callable[[], Engine]) -> None:
         self._make = make
@@ -30,7 +24,7 @@ class ForwardOnly:
 
     @contextmanager
     def with_values_of(self, trained: Engine) -> Iterator[Engine]:
-        """The engine of the forward pass, with variables and random numbers of ``trained``, which gets them back."""
+        """Lend the engine of the forward pass with the variables of ``trained``, and copy them back afterwards."""
         self._engine = self._engine or self._make()
         self._engine.steps, self._engine.seed = trained.steps, trained.seed
         _copy(trained, self._engine)

@@ -1,8 +1,8 @@
-"""Weights: the host's copies of a session's variables, and how they come and go."""
+"""HostWeights: the host's copies of a session's variables, and how they are exchanged with replicas and the user."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -10,29 +10,27 @@ from numpy.typing import NDArray
 
 from ipu_emu.compiler.gradients.gradient import Gradient
 from ipu_emu.compiler.optimisers.update_rule import zeros
-from ipu_emu.compiler.rewriting.reserved_prefixes import without_prefix
+from ipu_emu.compiler.rewriting.reserved_prefixes import ACCUM, without_prefix
 from ipu_emu.engine import Engine
 from ipu_emu.errors import SessionError
 from ipu_emu.graph import Graph, Tensor
 from ipu_emu.hostio.feeds.array_feed import check_output_array, is_converted
-from ipu_emu.popart.options.variable_settings import VariableSettings
-from ipu_emu.popart.session.step_io import PyWeightsIO
-from ipu_emu.popart.types.enums import VariableRetrievalMode
-from ipu_emu.popart.types.prefix_functions import reservedAccumPrefix
 
-__all__ = ["Weights"]
+__all__ = ["HostWeights"]
 
 _Array = NDArray[Any]
 
 
-class Weights:
-    """Weights and optimiser states by id, one value per group of replicas."""
+class HostWeights:
+    """Weights and optimiser states by id, one value per group of replicas.
+
+    ``read_from_all`` names the weights of which the host wants the value of every replica.
+    """
 
     def __init__(
-        self, graph: Graph, settings: Mapping[str, VariableSettings], gradients: Iterable[Gradient] = ()
+        self, graph: Graph, gradients: Iterable[Gradient] = (), *, read_from_all: Collection[str] = ()
     ) -> None:
-        self._graph = graph
-        self._settings = settings
+        self._graph, self._read_from_all = graph, frozenset(read_from_all)
         self.values = {
             id: data  # replaced as a whole, never written to
             for id, data in graph.data.items()
@@ -42,7 +40,7 @@ class Weights:
         self.accumulators = {
             gradient.total: zeros(self.values[gradient.weight].shape, graph.tensor(gradient.total).dtype)
             for gradient in gradients
-            if gradient.weight and gradient.total == reservedAccumPrefix() + gradient.weight
+            if gradient.weight and gradient.total == ACCUM + gradient.weight
         }
         self._of_all_replicas: dict[str, _Array] = {}
 
@@ -83,12 +81,11 @@ class Weights:
         self.values[id] = np.array(value) if shards is None else shards.join(value)
 
     def _wants_all(self, id: str) -> bool:
-        settings = self._settings.get(id) or self._settings.get(without_prefix(id))
-        return settings is not None and settings.getRetrievalMode() is VariableRetrievalMode.AllReplicas
+        return not self._read_from_all.isdisjoint((id, without_prefix(id)))
 
-    def read(self, io: PyWeightsIO) -> None:
+    def read(self, arrays: Mapping[str, _Array]) -> None:
         """Copy to the user's arrays, of any shape with the right number of elements."""
-        for id, array in io.weights.items():
+        for id, array in arrays.items():
             check_output_array(id, array)
             value = self._of_all_replicas.get(id, self._value(id))
             if value.size != array.size:
@@ -99,9 +96,9 @@ class Weights:
             is_converted(id, array.dtype, self._graph.tensor(id).dtype)
             np.copyto(array, value.reshape(array.shape))
 
-    def write(self, io: PyWeightsIO) -> None:
+    def write(self, arrays: Mapping[str, _Array]) -> None:
         """Take the user's arrays: one value per group, or one per replica, of which the first of a group counts."""
-        for id, array in io.weights.items():
+        for id, array in arrays.items():
             old = self._value(id)
             given = np.asarray(array)
             is_converted(id, given.dtype, self._graph.tensor(id).dtype)

@@ -1,4 +1,4 @@
-"""Report: what a session says of its program: operations, memory, and the graph as JSON."""
+"""Report: the operations and the memory of a program, and a graph as JSON."""
 
 from __future__ import annotations
 

@@ -1,0 +1,55 @@
+"""ModelledStep: how long a step would take on IPUs, in seconds; nothing of it is measured."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from ipu_emu.clock import Machine, TimelineSegment, timeline
+from ipu_emu.hardware import GENERATIONS, PATTERNS, Device, System
+from ipu_emu.program.executable import Executable
+
+__all__ = ["ModelledStep"]
+
+
+@dataclass(frozen=True)
+class ModelledStep:
+    """A step of ``executable`` on IPUs like those of ``device``: all batches, on one of ``replicas`` replicas.
+
+    ``io_tiles`` of each IPU exchange data with the host while the others compute.
+    """
+
+    executable: Executable
+    device: Device
+    replicas: int
+    ipus_per_replica: int
+    io_tiles: int = 0
+
+    @cached_property
+    def machine(self) -> Machine:
+        """The system that the environment names, or the smallest Pod of its kind where that is too small."""
+        system = System.from_environ(os.environ)
+        needed = self.replicas * (1 << (self.ipus_per_replica - 1).bit_length())
+        if needed > system.ipus:
+            system = System.pod(1 << (needed - 1).bit_length(), system.generation)
+        kind = GENERATIONS.get(self.device.version)
+        if kind is not None:
+            system = replace(system, generation=replace(kind, tiles=self.device.tiles_per_ipu))
+        sync = PATTERNS[self.executable.sync]
+        return Machine(system, self.replicas, self.ipus_per_replica, sync=sync, io_tiles=self.io_tiles)
+
+    @cached_property
+    def timeline(self) -> TimelineSegment:
+        """When each IPU of the replica would do what."""
+        return timeline(self.executable, self.machine)
+
+    def seconds(self) -> dict[str, float]:
+        """Return the busy seconds of all IPUs of a replica by kind, and as ``total`` the time of the step."""
+        return {kind.value: seconds for kind, seconds in self.timeline.by_category().items()} | {
+            "total": self.timeline.seconds
+        }
+
+    def cycles(self) -> int:
+        """Return the clock cycles of the step."""
+        return round(self.timeline.seconds * self.machine.generation.clock)
