@@ -1,10 +1,10 @@
-"""Train a small transformer to write Python, character by character, on the sources of the standard library.
+"""Train a small transformer to write Python, character by character, on the source code of the standard library.
 
     python examples/characters.py
     python examples/characters.py --replicas 2 --steps 60
     poprun-py --num-instances 2 --num-replicas 2 python examples/characters.py
 
-A step is ten weight updates of Adam. At the end instance 0 lets the model write on from "def ".
+A step is ten weight updates of Adam. At the end instance 0 lets the model continue the text "def ".
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ALPHABET = [chr(code) for code in range(32, 127)] + ["\n"]
 
 
 def corpus() -> np.ndarray:
-    """Characters of some modules as numbers."""
+    """The characters of some modules as numbers."""
     folder = Path(sysconfig.get_paths()["stdlib"])
     names = ("argparse", "ast", "calendar", "difflib", "inspect", "pathlib", "textwrap", "typing")
     text = "".join((folder / f"{name}.py").read_text() for name in names if (folder / f"{name}.py").exists())
@@ -73,7 +73,7 @@ class Model:
 
 
 def windows(text: np.ndarray, step: int, total: int) -> tuple[np.ndarray, np.ndarray]:
-    """Characters and their successors, [batches, all replicas, micro-batch, context]."""
+    """Characters and the characters that follow them, each [batches, all replicas, micro-batch, context]."""
     shape = (BATCHES, total, BATCH)
     starts = np.random.default_rng(step).integers(0, len(text) - CONTEXT - 1, shape)
     picked = starts[..., None] + np.arange(CONTEXT)
@@ -110,7 +110,7 @@ def train(args: argparse.Namespace, text: np.ndarray) -> tuple[popart.TrainingSe
     return session, model
 
 
-def write_on(trained: popart.TrainingSession, start: str, count: int) -> str:
+def continue_text(trained: popart.TrainingSession, start: str, count: int) -> str:
     """Continue ``start`` with the likeliest characters, drawn at random."""
     model, opts = Model(1, dropout=0.0), popart.SessionOptions()
     opts.constantWeights = False
@@ -138,12 +138,12 @@ def write_on(trained: popart.TrainingSession, start: str, count: int) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=40, help="steps of ten updates")
-    parser.add_argument("--replicas", type=int, default=1, help="local replicas, without a launcher")
+    parser.add_argument("--replicas", type=int, default=1, help="local replicas, if there is no launcher")
     args = parser.parse_args()
     popdist.init()
     session, _ = train(args, corpus())
     if popdist.getInstanceIndex() == 0:
-        print(write_on(session, "def ", 120))
+        print(continue_text(session, "def ", 120))
 
 
 if __name__ == "__main__":

@@ -2,10 +2,11 @@
 
     python examples/digits.py                                                   one instance, one replica
     poprun-py --num-instances 2 --num-replicas 4 python examples/digits.py      two instances of two replicas each
-    poprun-py --max-restarts 3 ... python examples/digits.py --checkpoints DIR  goes on where it was killed
+    poprun-py --max-restarts 3 ... python examples/digits.py --checkpoints DIR  continues after a kill
 
-Every instance runs this program. Replicas share each batch, exchange their gradients and so stay equal; the images
-that a replica sees depend on its global index alone, so the result is the same for any spread over instances.
+Every instance runs this program. Replicas share each batch and reduce their gradients, so that their weights stay
+equal. The images that a replica sees depend only on its global index, so that the result does not depend on how the
+replicas are spread over instances.
 """
 
 from __future__ import annotations
@@ -41,14 +42,14 @@ WEIGHTS = {
 
 @dataclass(frozen=True)
 class Digits:
-    """Images [n, 1, 8, 8] from -1 (paper) to 1 (ink) and their labels, split in training and held-back ones."""
+    """Images [n, 1, 8, 8] from -1 (paper) to 1 (ink) and their labels, split into a training and a test set."""
 
     train: tuple[np.ndarray, np.ndarray]
     test: tuple[np.ndarray, np.ndarray]
 
     @classmethod
     def load(cls, seed: int, dtype: Any) -> Digits:
-        """Hold back a fifth, chosen by ``seed``."""
+        """Use a fifth as the test set, chosen by ``seed``."""
         table = np.loadtxt(DATA, delimiter=",", dtype=np.uint8)
         images = (table[:, :-1].reshape(-1, 1, 8, 8) / 8.0 - 1).astype(dtype)
         labels = table[:, -1].astype(np.int32)
@@ -59,7 +60,7 @@ class Digits:
 
 @dataclass(frozen=True)
 class Place:
-    """This instance's replicas among all, and how a batch of about ``batch`` images is divided."""
+    """Position of this instance's replicas among all, and the division of a batch of about ``batch`` images."""
 
     instance: int
     instances: int
@@ -125,7 +126,7 @@ def builder_type(weights: Mapping[str, np.ndarray]) -> str:
 
 
 def options(*, training: bool) -> popart.SessionOptions:
-    """Replicas as the launcher says; gradients are the mean over micro-batches and replicas."""
+    """Replicas as given to the launcher; gradients are averaged over micro-batches and replicas."""
     opts = popart.SessionOptions()
     popdist_py.popart.configureSessionOptions(opts)
     opts.constantWeights = False
@@ -137,7 +138,7 @@ def options(*, training: bool) -> popart.SessionOptions:
 
 
 def optimizer(epoch: int, epochs: int, *, half: bool) -> popart.SGD:
-    """Momentum 0.9; the learning rate falls from epoch to epoch."""
+    """Momentum 0.9; the learning rate decreases with each epoch."""
     return popart.SGD(
         {
             "defaultLearningRate": (0.2 * (1 - epoch / epochs), False),
@@ -169,7 +170,7 @@ class Training:
         self.anchors = self.session.initAnchorArrays()
 
     def epoch(self, epoch: int) -> float:
-        """Show every training image once, but for the last few that do not fill a batch; return the mean loss."""
+        """Train on every image once, except the last few that do not fill a batch; return the mean loss."""
         images, labels = self.digits.train
         order = np.random.default_rng((self.args.seed, epoch)).permutation(len(labels))
         order = order[: self.steps * self.place.batch]
@@ -181,7 +182,7 @@ class Training:
         return float(np.mean(np.concatenate(list(popdist.allGather(mine)), axis=2), dtype=np.float64))
 
     def weights(self) -> dict[str, np.ndarray]:
-        """The weights as they are now."""
+        """The current weights."""
         kind = np.float16 if self.args.half else np.float32
         weights = {name: np.empty(shape, kind) for name, shape in WEIGHTS.items()}
         self.session.weightsToHost()
@@ -190,7 +191,7 @@ class Training:
 
 
 def count_correct(digits: Digits, place: Place, weights: Mapping[str, np.ndarray], device: popart.DeviceInfo) -> int:
-    """Right answers among all held-back images; each is seen by exactly one replica."""
+    """Number of test images that are classified correctly; each is seen by exactly one replica."""
     images, labels = digits.test
     each = -(-len(labels) // place.total)
     model, ids = network(weights, each)
@@ -224,7 +225,7 @@ class Report:
             print(text, flush=True)
 
     def epoch(self, epoch: int, epochs: int, loss: float, images_per_second: float) -> None:
-        """The progress so far, and how the epoch went."""
+        """Progress, loss and throughput of one epoch."""
         done = 20 * epoch // epochs
         bar = f"[{'#' * done}{'.' * (20 - done)}] {100 * epoch // epochs:3} %"
         self.say(f"{bar}   epoch {epoch:3} of {epochs}   loss {loss:7.4f}   {images_per_second:8,.0f} images/s")
@@ -236,7 +237,7 @@ def count(number: int, noun: str) -> str:
 
 
 def save(weights: Mapping[str, np.ndarray], path: Path) -> None:
-    """Write all of the file or nothing of it."""
+    """Write the file completely or not at all."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         with temporary.open("wb") as file:
@@ -250,15 +251,20 @@ def save(weights: Mapping[str, np.ndarray], path: Path) -> None:
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Train a small network on hand-written digits.", allow_abbrev=False)
     parser.add_argument(
-        "--epochs", type=whole(1), default=30, metavar="N", help="times to see all images (default 30)"
+        "--epochs", type=whole(1), default=30, metavar="N", help="passes over all images (default 30)"
     )
-    parser.add_argument("--seed", type=whole(0), default=0, metavar="N", help="choice of split, weights, order")
     parser.add_argument(
-        "--batch", type=whole(1), default=64, metavar="N", help="images per update, about (default 64)"
+        "--seed", type=whole(0), default=0, metavar="N", help="seed of split, weights and order (default 0)"
+    )
+    parser.add_argument(
+        "--batch", type=whole(1), default=64, metavar="N", help="approximate images per update (default 64)"
     )
     parser.add_argument("--half", action="store_true", help="store everything as FLOAT16")
     parser.add_argument(
-        "--checkpoints", type=Path, metavar="DIR", help="save the state here after each epoch, and go on from it"
+        "--checkpoints",
+        type=Path,
+        metavar="DIR",
+        help="save a checkpoint here after each epoch, and continue from the last",
     )
     parser.add_argument("--weights-out", type=Path, metavar="FILE.npz", help="write the final weights here")
     args = parser.parse_args()
@@ -268,7 +274,7 @@ def arguments() -> argparse.Namespace:
 
 
 def unwritable(path: Path) -> str:
-    """What speaks against writing ``path``, if anything."""
+    """Why ``path`` cannot be written; empty if it can."""
     if path.is_dir():
         return "this is a directory; give the name of a file"
     if not path.parent.is_dir():
@@ -297,17 +303,17 @@ def run(args: argparse.Namespace) -> None:
     if place.batch > len(digits.train[1]):
         raise SystemExit(f"digits.py: --batch {args.batch} is more than the {len(digits.train[1])} training images")
     report.say(
-        f"UCI digits: {len(digits.train[1]):,} training, {len(digits.test[1])} held-back images. Each update: "
+        f"UCI digits: {len(digits.train[1]):,} training, {len(digits.test[1])} test images. Each update: "
         f"{place.batch} images = {count(place.total, 'replica')} x {ACCUMULATION} micro-batches x {place.micro_batch}"
     )
-    report.say("compiling (some seconds the first time on a machine; kernels are kept)")
+    report.say("compiling (some seconds the first time on a machine; kernels are cached)")
     start = time.perf_counter()
     training = Training(digits, place, first_weights(args.seed, digits.train[0].dtype), args)
     report.say(f"compiled in {time.perf_counter() - start:.1f} s")
     with Checkpoints(args.checkpoints) if args.checkpoints else nullcontext() as checkpoints:
         first = checkpoints.restore(training.session).step if checkpoints else 0
         if first:
-            report.say(f"going on after epoch {first}, from {args.checkpoints}")
+            report.say(f"resuming after epoch {first}, from {args.checkpoints}")
         seconds = 0.0
         for epoch in range(first, args.epochs):
             start = time.perf_counter()
@@ -319,9 +325,9 @@ def run(args: argparse.Namespace) -> None:
             report.epoch(epoch + 1, args.epochs, loss, training.steps * place.batch / spent)
     weights = training.weights()
     correct, tested = count_correct(digits, place, weights, training.device), len(digits.test[1])
-    report.say(f"test accuracy {100 * correct / tested:.2f} % ({correct} of {tested} held-back images)")
+    report.say(f"test accuracy {100 * correct / tested:.2f} % ({correct} of {tested} test images)")
     images = (args.epochs - first) * training.steps * place.batch
-    seconds = max(seconds, 1e-9)  # nothing was left to do
+    seconds = max(seconds, 1e-9)  # all epochs were done before
     report.say(
         f"throughput    {images / seconds:,.0f} images/s over {count(place.total, 'replica')} in "
         f"{count(place.instances, 'instance')} (wall time: {seconds:.2f} s)"
@@ -347,7 +353,7 @@ def main() -> None:
         raise SystemExit(f"digits.py: {error}") from None
     except KeyboardInterrupt:
         raise SystemExit(130) from None
-    except OSError as error:  # whoever read the output is gone, or the disk that takes it is full
+    except OSError as error:  # the reader of the output is gone, or the disk is full
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise SystemExit(f"digits.py: {error.strerror}") from None
 

@@ -12,7 +12,7 @@ replicas, offset = popdist.getNumLocalReplicas(), popdist.getReplicaIndexOffset(
 communicator = gcl.connect(
     local_replicas=replicas, global_offset=offset, global_replicas=popdist.getNumTotalReplicas()
 )
-x = communicator.empty(3)  # [local replicas, 3], where the other processes can read it
+x = communicator.empty(3)  # [local replicas, 3], in memory that the other processes can read
 for row in range(replicas):
     x[row] = offset + row
 communicator.all_reduce(x, out=x)

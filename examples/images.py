@@ -1,11 +1,11 @@
-"""Train on pictures that are cut out and mirrored at random while the IPUs compute.
+"""Train on images that are cropped and mirrored at random while the IPUs compute.
 
-    python examples/images.py                                            floats are made on the host
-    python examples/images.py --bytes --io-tiles 64                      bytes are moved, and become floats on the IPU
+    python examples/images.py                                            bytes become floats on the host
+    python examples/images.py --bytes --io-tiles 64                      bytes become floats on the IPU
     poprun-py --num-instances 2 --num-replicas 2 python examples/images.py
-    ipu-emu hostio examples/images.py                                    does the host keep up?
+    ipu-emu hostio examples/images.py                                    measure whether the host keeps up
 
-The pictures are stripes, 40 x 40, in four directions, in random colours and with noise; 32 x 32 are cut out.
+The images are 40 x 40 pixels, with stripes in four directions, random colours and noise; crops are 32 x 32.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MEAN, STD = 0.5, 0.25
 
 
 def stripes(count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Pictures [count, 40, 40, 3] of bytes, and the direction of their stripes in quarters of a half turn."""
+    """Images [count, 40, 40, 3] of bytes, and the direction of their stripes in steps of 45 degrees."""
     random = np.random.default_rng(0)
     labels = random.integers(0, 4, count).astype(np.int32)
     angle = np.pi * labels / 4
@@ -74,10 +74,10 @@ def training(model: bytes, loss: str, options: popart.SessionOptions, returns: p
 def main() -> None:
     parser = argparse.ArgumentParser(description="Train on pictures of stripes.")
     parser.add_argument("--steps", type=int, default=40, help="steps of four batches (default 40)")
-    parser.add_argument("--batch", type=int, default=32, help="pictures per replica and batch (default 32)")
-    parser.add_argument("--workers", type=int, help="threads that prepare (default: one less than there are CPUs)")
-    parser.add_argument("--bytes", action="store_true", help="move bytes, and make floats of them on the IPU")
-    parser.add_argument("--io-tiles", type=int, default=0, help="tiles that load while the others compute")
+    parser.add_argument("--batch", type=int, default=32, help="images per replica and batch (default 32)")
+    parser.add_argument("--workers", type=int, help="worker threads (default: number of CPUs minus one)")
+    parser.add_argument("--bytes", action="store_true", help="transfer bytes and convert them to floats on the IPU")
+    parser.add_argument("--io-tiles", type=int, default=0, help="tiles that load data while the others compute")
     args = parser.parse_args()
     popdist.init()
     options = popart.SessionOptions()

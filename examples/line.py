@@ -1,4 +1,4 @@
-"""Train the smallest network there is: which eight numbers were the inputs multiplied with?
+"""Train a minimal network: find the eight numbers with which the inputs were multiplied.
 
 python examples/line.py
 poprun-py --num-instances 4 --num-replicas 4 python examples/line.py
@@ -11,7 +11,7 @@ import popdist_py as popdist
 import popdist_py.popart
 from ipu_emu.hostio import Feed
 
-popdist.init()  # join the other instances, if there are any
+popdist.init()  # connect to the other instances, if there are any
 random = np.random.default_rng(0)
 inputs = random.uniform(-1, 1, (4096, 8)).astype(np.float32)
 wanted = inputs @ np.arange(8, dtype=np.float32).reshape(8, 1)
@@ -25,7 +25,7 @@ error = builder.aiOnnx.sub([builder.aiOnnx.matmul([x, w]), y])
 loss = builder.aiGraphcore.identityloss([builder.aiOnnx.mul([error, error])], popart.ReductionType.Mean)
 
 options = popart.SessionOptions()
-popdist_py.popart.configureSessionOptions(options)  # replicas, as the launcher said
+popdist_py.popart.configureSessionOptions(options)  # replicas, as given to the launcher
 options.accumulationAndReplicationReductionType = popart.ReductionType.Mean
 session = popart.TrainingSession(
     builder.getModelProto(),

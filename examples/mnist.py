@@ -1,10 +1,10 @@
-"""Train a multi-layer perceptron on hand-written digits, in the manner of PopART's MNIST example.
+"""Train a multi-layer perceptron on hand-written digits, in the style of PopART's MNIST example.
 
     python examples/mnist.py
     python examples/mnist.py --replicas 2 --accumulation 2 --epochs 5
 
-The digits are the 8 x 8 ones in ``data``. Training and testing are two sessions; weights go from one to the other in
-a model file.
+The images are the 8 x 8 digits in ``data``. Training and testing are two sessions; the weights are passed from one to
+the other in a model file.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def train(args: argparse.Namespace, data: tuple[np.ndarray, np.ndarray], file: s
 
 
 def test(args: argparse.Namespace, data: tuple[np.ndarray, np.ndarray], file: str) -> float:
-    """The share of test images that are recognised."""
+    """The fraction of test images that are classified correctly."""
     model, images, _, probabilities, _ = create_model(args.batch)
     batches = len(data[1]) // (args.batch * args.replicas)
     flow = popart.DataFlow(batches, {probabilities: popart.AnchorReturnType("All")})

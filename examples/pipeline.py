@@ -1,12 +1,12 @@
-"""Train a network as a pipeline: its layers in two stages, each on an IPU of its own, working side by side.
+"""Train a network as a pipeline: two stages of layers, each on its own IPU, which work at the same time.
 
     python examples/pipeline.py                             1 replica of 2 IPUs
     python examples/pipeline.py --schedule interleaved
-    python examples/pipeline.py --plain                     the same network on one IPU: the same bits
+    python examples/pipeline.py --plain                     the same network on one IPU, with the same bits
     poprun-py --num-instances 2 --num-replicas 2 --ipus-per-replica 2 python examples/pipeline.py
 
-An update takes 8 micro-batches: while the second stage computes the gradients of one, the first is at work on the
-next. The network learns the sine of the sum of its inputs. The last line is a digest of its weights.
+An update takes 8 micro-batches: while the second stage computes the gradients of one, the first computes the next.
+The network learns the sine of the sum of its inputs. The last line is a digest of its weights.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ BATCH, INPUTS, WIDTH, MICRO_BATCHES, STEPS = 64, 4, 128, 8, 30
 
 
 class Network:
-    """Layers with connections past them: the first half in stage 0, on IPU 0, the others in stage 1, on IPU 1."""
+    """Layers with residual connections: the first half in stage 0 on IPU 0, the others in stage 1 on IPU 1."""
 
     def __init__(self) -> None:
         self.builder, self.random = popart.Builder(), np.random.default_rng(1)
@@ -80,7 +80,7 @@ def batch(net: Network, step: int) -> dict[str, np.ndarray]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Train a network as a pipeline of two IPUs.")
-    parser.add_argument("--plain", action="store_true", help="on one IPU, without a pipeline")
+    parser.add_argument("--plain", action="store_true", help="use one IPU and no pipeline")
     parser.add_argument("--schedule", default="popart", choices=["popart", "grouped", "interleaved", "sequential"])
     args = parser.parse_args()
     popdist.init()

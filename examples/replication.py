@@ -3,8 +3,8 @@
     python examples/replication.py                                                       2 local replicas
     poprun-py --num-instances 4 --num-replicas 8 python examples/replication.py          4 instances of 2
 
-Each replica sees its own number x; the loss is x w. So one update with learning rate 1 takes the sum of all x away
-from w, however the replicas are spread, and each instance only gives and gets the data of its local replicas.
+Each replica gets its own number x, and the loss is x w. So one update with learning rate 1 subtracts the sum of all x
+from w, however the replicas are spread. Each instance only gives and gets the data of its local replicas.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def session_options() -> popart.SessionOptions:
     # Global replication settings.
     opts.enableDistributedReplicatedGraphs = True
     opts.globalReplicationFactor = popdist.getNumTotalReplicas()
-    opts.globalReplicaOffset = popdist.getReplicaIndexOffset()  # a different one for each instance
+    opts.globalReplicaOffset = popdist.getReplicaIndexOffset()  # different for each instance
     return opts
 
 

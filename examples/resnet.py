@@ -1,10 +1,10 @@
-"""Train a small ResNet that PyTorch wrote, and hand its weights on: PyTorch -> ONNX -> session -> ONNX.
+"""Train a small ResNet exported by PyTorch, and export its weights: PyTorch -> ONNX -> session -> ONNX.
 
     python examples/resnet.py
     python examples/resnet.py --replicas 2 --epochs 3
 
-PyTorch is needed to write the model only; with ``--model FILE`` an ONNX file from anywhere is trained instead, whose
-input is [batch, 1, 8, 8] and whose output has a column for each of the ten digits.
+PyTorch is needed only to export the model. ``--model FILE`` trains any ONNX file instead, with an input
+[batch, 1, 8, 8] and an output with a column for each of the ten digits.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def written_by_pytorch(file: Path) -> Path:
         from torch import nn
     except ImportError:
         raise SystemExit(
-            "examples/resnet.py writes its model with PyTorch, which is not installed; install torch, or name an "
+            "examples/resnet.py exports its model with PyTorch, which is not installed; install torch, or name an "
             "ONNX file with --model"
         ) from None
 
@@ -69,7 +69,7 @@ def written_by_pytorch(file: Path) -> Path:
 
 
 def with_loss(model: Path) -> tuple[popart.Builder, str, str, str, str]:
-    """(builder, images, labels, probabilities, loss): the model of a file, with what training needs on top."""
+    """(builder, images, labels, probabilities, loss): the model of a file, with what training needs in addition."""
     transformer = popart.GraphTransformer(str(model))
     transformer.prepareNodesForTraining()
     builder = popart.Builder(transformer.getModelProto())
@@ -88,7 +88,7 @@ def options(replicas: int) -> popart.SessionOptions:
 
 
 def steps(images: np.ndarray, labels: np.ndarray, replicas: int) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Whole steps of data in random order; what is left over waits for the next epoch."""
+    """Complete steps of data in random order; the rest is left out."""
     size = BATCH * MICRO_BATCHES
     order = np.random.default_rng(len(images)).permutation(len(images))[: len(images) // size * size]
     shape = (MICRO_BATCHES // replicas, replicas, BATCH)
@@ -99,7 +99,7 @@ def steps(images: np.ndarray, labels: np.ndarray, replicas: int) -> list[tuple[n
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
-    parser.add_argument("--model", type=Path, help="an ONNX file; by default PyTorch writes one")
+    parser.add_argument("--model", type=Path, help="an ONNX file (default: exported by PyTorch)")
     parser.add_argument("--replicas", type=int, default=1, choices=(1, 2, 4))
     parser.add_argument("--epochs", type=int, default=3)
     args = parser.parse_args()

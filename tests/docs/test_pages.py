@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from popdist_py import environment
 from tests.helpers.mpi_jobs import ROOT
 
 PAGES = [
@@ -59,3 +60,15 @@ def test_a_term_has_one_row_in_the_glossary():
         "wall_time modelled_time ring method rendezvous zero-copy liveness bucket global_index local_index"
     )
     assert {word.replace("_", " ") for word in required.split()} - single == set()
+
+
+def test_the_page_of_variables_names_what_the_code_reads():
+    page = (ROOT / "docs/reference/environment.md").read_text()
+    named = set(re.findall(r"`([A-Z][A-Z0-9]*_[A-Z0-9_]+)`", page))
+    packages = ("poprun_py", "ipu_emu", "gcl", "popdist_py")
+    code = "\n".join(path.read_text() for package in packages for path in (ROOT / package).rglob("*.py"))
+    assert {name for name in named if name not in code} == set()
+    assert {name for name in environment.NAMES.values() if name not in named} == set()
+    variables = r"\b(?:POPDIST|IPU_EMU|GCL)_[A-Z_]+(?=\")"
+    inner = {"IPU_EMU_FEED_REPORTS", "IPU_EMU_FEED_STEPS", "GCL_LIBRARY_PATH", "GCL_GP_PATH"}
+    assert set(re.findall(variables, code)) - named - inner == set()

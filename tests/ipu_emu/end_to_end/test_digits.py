@@ -121,7 +121,7 @@ def test_a_full_run_without_a_launcher_learns(tmp_path: Path) -> None:
     losses = [float(loss) for loss in re.findall(r"epoch +\d+ of 30 +loss +([\d.]+)", result.stdout)]
     assert len(losses) == EPOCHS
     assert losses[-1] < 0.05 < 1 < losses[0]
-    accuracy = re.search(r"test accuracy ([\d.]+) % \((\d+) of 359 held-back images\)", result.stdout)
+    accuracy = re.search(r"test accuracy ([\d.]+) % \((\d+) of 359 test images\)", result.stdout)
     assert accuracy
     assert float(accuracy[1]) >= 97
     assert re.search(r"images/s over 1 replica in 1 instance ", result.stdout)
@@ -190,5 +190,5 @@ def test_a_run_that_is_started_again_goes_on(tmp_path: Path) -> None:
     first, again = (
         subprocess.run(command, capture_output=True, text=True, timeout=250, check=True) for _ in range(2)
     )
-    assert "going on after epoch 2" in again.stdout
+    assert "resuming after epoch 2" in again.stdout
     assert re.findall("test accuracy.*", first.stdout) == re.findall("test accuracy.*", again.stdout)

@@ -97,7 +97,7 @@ def test_a_resnet_without_pytorch_is_one_message(tmp_path: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, env=environ, timeout=290, check=False)
     assert done.returncode == 1
     assert done.stderr == (
-        "examples/resnet.py writes its model with PyTorch, which is not installed; install torch, or name an "
+        "examples/resnet.py exports its model with PyTorch, which is not installed; install torch, or name an "
         "ONNX file with --model\n"
     )
 
