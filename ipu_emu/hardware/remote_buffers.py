@@ -1,29 +1,31 @@
-"""StreamingMemory: remote buffers of a program, within what a system has of that memory.
+"""Remote buffers: the Streaming Memory of a system, and the buffers that a program has in it.
 
     memory = StreamingMemory(capacity=GC200.streaming_memory)
     buffer = memory.add_buffer("samples", (32, 224), np.float16, repeats=1000)
     buffer.write(values, 7)                      host -> Streaming Memory
     buffer.read(7)                               Streaming Memory -> host, a copy
-    buffer.view(7)                               where it lies
+    buffer.view(7)                               a view of it
 
-Each replica has a buffer of its own, with ``repeats`` places; each place is zero until it is written, and its pages
-are taken from the host when they are used first.
+Streaming Memory is memory of the host, separate from that of the emulated IPUs; pages are allocated on
+their first use. Each replica has its own buffer with ``repeats`` entries, which are zero until they are written.
 """
 
 from __future__ import annotations
 
+import mmap
+import os
 from collections.abc import Mapping
 from math import prod
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from ipu_emu.errors import EmulatorError, OutOfMemoryError
-from ipu_emu.hardware.mapped_memory import mapped
 
-__all__ = ["RemoteBuffer", "StreamingMemory"]
+__all__ = ["RemoteBuffer", "StreamingMemory", "mapped"]
 
 _Array = NDArray[Any]
 
@@ -31,12 +33,31 @@ _Array = NDArray[Any]
 _ALIGNMENT = 64
 
 
+def mapped(nbytes: int, folder: str | Path | None = None) -> NDArray[np.uint8]:
+    """Return zeroed bytes, in an unnamed file in ``folder`` if given; raise EmulatorError if there is no space.
+
+    The file may be larger than the host's memory, and disappears with the process.
+    """
+    try:
+        if folder is None:
+            return np.frombuffer(mmap.mmap(-1, nbytes), np.uint8)
+        with TemporaryFile(dir=folder) as file:
+            os.posix_fallocate(file.fileno(), 0, nbytes)
+            return np.frombuffer(mmap.mmap(file.fileno(), nbytes), np.uint8)
+    except OSError as error:
+        where, other = ("memory", "a") if folder is None else (folder, "another")
+        raise EmulatorError(
+            f"Streaming Memory of {nbytes:,} bytes cannot be had in {where}: {error.strerror}. Choose {other} "
+            "folder in engineOptions['streamingMemory.folder'], or keep less off chip"
+        ) from None
+
+
 def _is_whole(number: object) -> bool:
     return isinstance(number, int | np.integer) and not isinstance(number, bool)
 
 
 class RemoteBuffer:
-    """``repeats`` places of one shape and type for each replica. Different places may be used by several threads."""
+    """``repeats`` entries of one shape and type for each replica; threads may use different entries in parallel."""
 
     def __init__(self, handle: str, array: _Array, nbytes: int) -> None:
         self.handle, self.nbytes = handle, nbytes

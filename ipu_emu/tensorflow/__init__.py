@@ -1,28 +1,20 @@
-"""framework: the pipeline call of the IPU's TensorFlow, as far as it can be told without TensorFlow.
+"""tensorflow: the arguments, errors and schedules of TensorFlow's pipeline call for the IPU, without TensorFlow.
 
-    from ipu_emu.tensorflow import OutfeedQueue, PipelineCall, PipelineSchedule, StageFunction
+    from ipu_emu.hostio import OutfeedQueue
+    from ipu_emu.tensorflow import PipelineCall, PipelineSchedule, StageFunction
 
     stages = [StageFunction("encode", variables=("w",)), StageFunction("decode", outputs=("loss",))]
     call = PipelineCall(stages, 8, optimizer_function=sgd, outfeed_queue=OutfeedQueue())
     slots = list(call.slots())
 
-The arguments have TensorFlow's names and defaults; what TensorFlow refuses is refused in its words.
+The arguments have TensorFlow's names and defaults, and errors have TensorFlow's wording.
 """
 
 from ipu_emu.tensorflow.argument_checks import check_program, check_shards
-from ipu_emu.tensorflow.pipeline_arguments import (
-    InfeedQueue,
-    OutfeedMode,
-    OutfeedQueue,
-    PipelineStageOptions,
-    StageFunction,
-)
+from ipu_emu.tensorflow.pipeline_arguments import PipelineStageOptions, StageFunction
 from ipu_emu.tensorflow.pipeline_call import PipelineCall, PipelineSchedule, RecomputationMode, ReductionMethod
 
 __all__ = [
-    "InfeedQueue",
-    "OutfeedMode",
-    "OutfeedQueue",
     "PipelineCall",
     "PipelineSchedule",
     "PipelineStageOptions",

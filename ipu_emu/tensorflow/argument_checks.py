@@ -1,4 +1,7 @@
-"""checks: what TensorFlow's pipeline call refuses, a row each, in TensorFlow's order and words."""
+"""Argument checks: the errors of TensorFlow's pipeline call, one row each, in TensorFlow's order and wording.
+
+Types of all arguments are checked first, then their values.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,9 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ipu_emu.errors import ArgumentError, ArgumentTypeError, EmulatorError, UnsupportedError
+from ipu_emu.hostio import InfeedQueue, OutfeedMode, OutfeedQueue
 from ipu_emu.program.schedules import ALL_IPUS
-from ipu_emu.tensorflow.argument_types import check_types
-from ipu_emu.tensorflow.pipeline_arguments import InfeedQueue, OutfeedMode, OutfeedQueue, PipelineStageOptions
+from ipu_emu.tensorflow.pipeline_arguments import PipelineStageOptions, StageFunction
 
 if TYPE_CHECKING:
     from ipu_emu.tensorflow.pipeline_call import PipelineCall
@@ -24,7 +27,7 @@ _REDUCTIONS = ("SUM", "MEAN", "RUNNING_MEAN")
 
 def check_call(call: PipelineCall) -> None:
     """Raise the first error of a call."""
-    check_types(call)
+    _check_types(call)
     for error, wrong, text in _RULES:
         if wrong(call):
             raise error(text if isinstance(text, str) else text(call))
@@ -45,6 +48,62 @@ def check_program(calls: Sequence[PipelineCall]) -> None:
         raise EmulatorError(
             f"Only a single ipu.pipeline() is allowed in a compiled program - this one has {len(calls)}."
         )
+
+
+def _check_types(call: PipelineCall) -> None:
+    """Raise ArgumentTypeError for the first argument of a wrong type."""
+    for argument, fits, text in _TYPES:
+        value = getattr(call, argument)
+        if not fits(value):
+            raise ArgumentTypeError(text if text.endswith(".") else f"{argument} needs to be {text}, not {value!r}.")
+
+
+def _integer(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _listed(one: Callable[[Any], bool], value: Any) -> bool:
+    """Whether ``value`` is a list of matching items, or of lists of them."""
+    flat = (part for entry in value for part in (entry if isinstance(entry, _LIST) else [entry]))
+    return all(one(part) for part in flat)
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, _LIST)
+
+
+#: Argument, check, and what it needs to be; a text that ends in a full stop is the whole message.
+_TYPES: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
+    ("computational_stages", _is_list, "computational_stages argument needs to be a list or a tuple."),
+    (
+        "computational_stages",
+        lambda value: _listed(lambda part: isinstance(part, StageFunction), value),
+        "computational_stages argument needs to have stages that are a StageFunction, or a list of concurrent ones.",
+    ),
+    (
+        "device_mapping",
+        lambda value: value is None or _is_list(value),
+        "device_mapping argument needs to be a list or a tuple.",
+    ),
+    (
+        "device_mapping",
+        lambda value: value is None or _listed(_integer, value),
+        "a list of IPUs, or of lists of them",
+    ),
+    (
+        "gradient_accumulation_count",
+        lambda value: value is None or callable(value) or _integer(value),
+        "an integer, or a function that gives one",
+    ),
+    ("repeat_count", _integer, "an integer"),
+    ("batch_serialization_iterations", _integer, "an integer"),
+    ("optimizer_function", lambda value: value is None or callable(value), "a function"),
+    (
+        "outfeed_mask",
+        lambda value: value is None or (_is_list(value) and all(isinstance(one, bool) for one in value)),
+        "a list of booleans",
+    ),
+)
 
 
 def _of_enumeration(name: str, argument: str, *, optional: bool) -> _Rule:
@@ -246,7 +305,7 @@ _RULES: tuple[_Rule, ...] = (
     ),
     (
         ArgumentError,
-        lambda call: call.accumulate_outfeed and call.outfeed_queue != OutfeedQueue(OutfeedMode.ALL),
+        lambda call: call.accumulate_outfeed and getattr(call.outfeed_queue, "mode", None) is not OutfeedMode.ALL,
         "accumulate_outfeed needs an outfeed_queue in mode ALL.",
     ),
     (

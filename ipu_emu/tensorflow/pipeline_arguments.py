@@ -1,18 +1,17 @@
-"""Parts of a pipeline call: what it sees of its stages, and its queues."""
+"""Pipeline arguments: the stages of a pipeline call as it sees them, and their options."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import Enum
 
-__all__ = ["InfeedQueue", "OutfeedMode", "OutfeedQueue", "PipelineStageOptions", "StageFunction"]
+__all__ = ["PipelineStageOptions", "StageFunction"]
 
 
 @dataclass(frozen=True)
 class StageFunction:
-    """A computational stage: the tensors that it returns, the variables that it uses, tensors that it takes from
-    outside without having been given them, and the shards on which it puts ops (``ipu_shard``).
+    """A computational stage: tensors that it returns, variables that it uses, tensors of the enclosing scope that it
+    captures, and the shards on which it places ops (``ipu_shard``).
     """
 
     name: str
@@ -20,25 +19,6 @@ class StageFunction:
     variables: tuple[str, ...] = ()
     captured: tuple[str, ...] = ()
     shards: tuple[int, ...] = ()
-
-
-class OutfeedMode(Enum):
-    """What an outfeed keeps for the host."""
-
-    ALL = "all"
-    LAST = "last"
-
-
-@dataclass(frozen=True)
-class InfeedQueue:
-    """Gives stage 0 an element for each mini-batch."""
-
-
-@dataclass(frozen=True)
-class OutfeedQueue:
-    """Takes what the last stage returns."""
-
-    mode: OutfeedMode = OutfeedMode.ALL
 
 
 @dataclass(frozen=True)

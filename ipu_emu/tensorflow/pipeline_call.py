@@ -1,4 +1,4 @@
-"""PipelineCall: the arguments of TensorFlow's ``pipelining_ops.pipeline``, and the schedule that they ask for."""
+"""Pipeline call: the arguments of TensorFlow's ``pipelining_ops.pipeline``, and the schedule that they select."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ from enum import Enum
 from typing import Any
 
 from ipu_emu.errors import EmulatorError
+from ipu_emu.hostio import InfeedQueue, OutfeedQueue
 from ipu_emu.program.schedules import Mapping, Slot, schedule
 from ipu_emu.tensorflow.argument_checks import check_call
-from ipu_emu.tensorflow.pipeline_arguments import InfeedQueue, OutfeedQueue, PipelineStageOptions, StageFunction
+from ipu_emu.tensorflow.pipeline_arguments import PipelineStageOptions, StageFunction
 
 __all__ = ["PipelineCall", "PipelineSchedule", "RecomputationMode", "ReductionMethod"]
 
 
 class PipelineSchedule(Enum):
-    """The order in which stages work."""
+    """The schedule of the stages."""
 
     Grouped = 0
     Interleaved = 1
@@ -24,7 +25,7 @@ class PipelineSchedule(Enum):
 
 
 class RecomputationMode(Enum):
-    """How activations are computed once more."""
+    """How activations are recomputed."""
 
     Auto = "Auto"
     RecomputeThenBackpropagate = "Recompute_then_backpropagate"
@@ -32,7 +33,7 @@ class RecomputationMode(Enum):
 
 
 class ReductionMethod(Enum):
-    """How the gradients of mini-batches become one."""
+    """How the gradients of mini-batches are combined."""
 
     SUM = 0
     MEAN = 1
@@ -41,10 +42,10 @@ class ReductionMethod(Enum):
 
 @dataclass(frozen=True)
 class PipelineCall:
-    """Raise what TensorFlow raises for arguments that do not fit; with an ``optimizer_function`` it is training.
+    """A call; raise TensorFlow's errors for invalid arguments. With an ``optimizer_function`` it is training.
 
-    A ``gradient_accumulation_count`` that is a function is asked for when slots are, as in a run.
-    ``allow_recompute``, ``io_tiles`` and ``remote_memory`` are of the configuration of the IPUs.
+    A ``gradient_accumulation_count`` that is a function is called when slots are requested, as in a run.
+    ``allow_recompute``, ``io_tiles`` and ``remote_memory`` belong to the configuration of the IPUs.
     """
 
     computational_stages: Sequence[StageFunction | Sequence[StageFunction]]
@@ -87,7 +88,7 @@ class PipelineCall:
 
     @property
     def kind(self) -> PipelineSchedule:
-        """The schedule that is asked for, or the default."""
+        """The given schedule, or the default."""
         if self.pipeline_schedule is not None:
             return self.pipeline_schedule
         serial = self.batch_serialization_iterations > 1
@@ -108,7 +109,7 @@ class PipelineCall:
         return [(entry,) if isinstance(entry, int) else tuple(entry) for entry in entries]
 
     def slots(self) -> Iterator[Slot]:
-        """What every IPU does in every slot of a batch; raise EmulatorError for a count that only now is known."""
+        """Return the tasks of every slot of a batch; raise EmulatorError for an invalid count from a function."""
         count = self.gradient_accumulation_count
         if not callable(count):
             return self._slots(count or 0)

@@ -114,5 +114,5 @@ def test_jobs_have_systems_of_their_own(tmp_path: Path, start: Start) -> None:
     assert [(claim["pid"], claim["ipus"]) for claim in used if claim["job"] is None] == [(alone.pid, [0])]
     of_jobs = ([claim["ipus"] for claim in used if claim["job"] == job] for job in jobs - {None})
     assert sorted(of_jobs) == [[[0, 1]], [[0, 1], [2, 3]]]
-    assert text.count("a job of poprun-py, on a Pod16 of its own\n  IPUs 0-1: pid ") == 2
+    assert text.count("poprun-py job on its own Pod16\n  IPUs 0-1: pid ") == 2
     assert f"* IPU 0: pid {alone.pid} (" in text
