@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ipu_emu.cli.commands.models_command import DTYPES
-
 if TYPE_CHECKING:
     from ipu_emu.cli.commands.compile_model import CompileRequest
     from ipu_emu.hardware import System
 
-__all__ = ["ModelCommand", "compile_request", "model_options", "system_named"]
+__all__ = ["DTYPES", "ModelCommand", "compile_request", "model_options", "system_named"]
 
+#: Element types of weights by PopART's names.
+DTYPES = {"float16": "float16", "float": "float32"}
 #: PopART's names; the first one is the default of the option without a value.
 _RECOMPUTATIONS = ("Standard", "NormOnly", "Pipeline", "RecomputeAll")
 _RECOMPUTE = "--recompute"

@@ -8,15 +8,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gcl.drawing.units import decimal, memory
+from ipu_emu.cli.commands.model_options import DTYPES
 from ipu_emu.cli.output.printing import console, print_json
 
 if TYPE_CHECKING:
     from ipu_emu.models import Counts
 
-__all__ = ["DTYPES", "models"]
-
-#: PopART's names of the element types that weights may have.
-DTYPES = {"float16": "float16", "float": "float32"}
+__all__ = ["models"]
 
 _HELP = """List the models that can be built by name, with their parameters, FLOPs and activations per sample.
 
