@@ -127,7 +127,7 @@ def test_gathering_stacks_in_instance_order(said: list[dict[str, Any]]) -> None:
     np.testing.assert_array_equal(array(one(said, "transposed")), expected.transpose(0, 2, 1))
 
 
-def test_nothing_at_all_keeps_its_shape(said: list[dict[str, Any]]) -> None:
+def test_empty_arrays_keep_their_shape(said: list[dict[str, Any]]) -> None:
     assert one(said, "empty") == ["<f4", [len(said), 0, 3], []]
     assert one(said, "empty sum") == ["<f2", [2, 0], []]
 

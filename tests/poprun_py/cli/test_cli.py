@@ -13,7 +13,7 @@ from poprun_py.options.option_table import OPTIONS
 from poprun_py.options.parser import parse
 
 
-def test_help_teaches_every_option(capsys):
+def test_help_describes_every_option(capsys):
     assert main(["--help"]) == 0
     text = capsys.readouterr().out
     for option in OPTIONS:
@@ -66,7 +66,7 @@ def test_the_full_version_names_all_that_is_built_upon(capsys, line):
     assert capsys.readouterr().out.split()[:2] == ["poprun-py", versions["poprun-py"]]
 
 
-def test_mistakes_of_options_hosts_and_variables_are_told_together(capsys, monkeypatch):
+def test_mistakes_of_options_hosts_and_variables_are_reported_together(capsys, monkeypatch):
     monkeypatch.setenv("IPUOF_VIPU_API_PORT", "http")
     assert main(["--host=h0,h1", "--num-instances=3", "--vipu-partition=p", "true"]) == 2
     lines = capsys.readouterr().err.splitlines()

@@ -85,6 +85,6 @@ def test_the_file_has_both_kinds():
         ("--vipu-partition= python", "--vipu-partition: a value is needed, found nothing"),
     ],
 )
-def test_slips_seen_in_the_wild(line, said, capsys):
+def test_typical_mistakes_of_published_command_lines(line, said, capsys):
     assert main(["--dry-run", *line.split()]) == 2
     assert said in capsys.readouterr().err

@@ -125,7 +125,7 @@ def test_a_second_ctrl_c_ends_it_at_once(launch, any_mpi):
     job.assert_nothing_left()
 
 
-def test_those_who_ignore_signals_are_killed(launch, any_mpi):
+def test_programs_that_ignore_signals_are_killed(launch, any_mpi):
     script = (
         "trap '' TERM INT HUP; if [ $POPDIST_REPLICA_INDEX_OFFSET = 1 ]; then exit 3; fi; while :; do sleep 1; done"
     )
@@ -151,7 +151,7 @@ def test_an_exception_shows_its_traceback_and_one_line_of_ours(launch, any_mpi):
     assert sum("poprun-py" in line for line in lines) == 1
 
 
-def test_the_last_words_of_a_hidden_instance_are_shown_when_it_fails(launch):
+def test_the_last_lines_of_a_hidden_instance_are_shown_when_it_fails(launch):
     script = "echo $POPDIST_REPLICA_INDEX_OFFSET says >&2; test $POPDIST_REPLICA_INDEX_OFFSET = 0 && sleep 60; exit 4"
     code, _, err = launch("--num-instances", "2", "--only-output-from-instance", "0", "sh", "-c", script).finish()
     assert code == 4
@@ -241,7 +241,7 @@ def test_a_file_that_only_looks_like_a_program(launch, tmp_path):
         pytest.param([], 2, "no program", id="nothing"),
     ],
 )
-def test_mistakes_are_told_in_one_line_and_nothing_is_started(arguments, code, text, capsys, monkeypatch):
+def test_mistakes_are_reported_in_one_line_and_nothing_is_started(arguments, code, text, capsys, monkeypatch):
     monkeypatch.setattr(os, "fork", None)
     status = main(["--max-restarts", "3", *arguments] if arguments else [])
     out, err = capsys.readouterr()

@@ -42,7 +42,7 @@ class Stage:
         return [(rank, message) for rank, message in self.sent if isinstance(message, kind)]
 
 
-def test_each_supervisor_is_told_what_to_start_as_soon_as_it_reports():
+def test_each_supervisor_gets_its_start_message_as_soon_as_it_reports():
     stage = Stage(2)
     assert stage.job.missing == [0, 1]
     stage.job.hello(1, 11)
@@ -67,7 +67,7 @@ def test_a_rank_is_taken_once():
     assert not stage.job.expects(1)
 
 
-def test_all_leave_when_the_last_one_is_gone():
+def test_supervisors_may_leave_when_the_last_instance_is_gone():
     stage = Stage(2).start()
     stage.end(0, 0)
     assert not stage.job.all_gone
@@ -131,7 +131,7 @@ def test_a_supervisor_that_comes_when_the_job_is_stopping_starts_nothing():
     assert [type(message) for _, message in stage.sent] == [messages.Stop]
 
 
-def test_the_user_asks_once_and_then_insists():
+def test_a_second_interrupt_stops_the_job_at_once():
     stage = Stage(2).start()
     stage.job.interrupt(signal.SIGINT, 10.0)
     assert stage.orders(messages.Stop) == [(rank, messages.Stop(signal.SIGINT, 10.0)) for rank in (0, 1)]
@@ -221,12 +221,12 @@ def test_words_of_a_failure():
     assert signal_name(62) == "a real-time signal"
 
 
-def test_nobody_is_blamed_when_nobody_failed():
+def test_no_instance_is_blamed_if_none_failed():
     assert first_failure([]) is None
     assert first_failure([InstanceEnd(Stage(1).job._plan.instances[0], 1, -15, LAUNCHER)]) is None
 
 
-def test_who_waits_for_the_others_in_mpi_finalize_is_told_while_others_run():
+def test_who_waits_in_mpi_finalize_is_reported_while_others_run():
     stage = Stage(3).start()
     assert stage.job.waiting == ""
     stage.job.is_in_finalize(1)

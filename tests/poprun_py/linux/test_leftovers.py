@@ -24,7 +24,7 @@ NAMES = [
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("folder", [False, True])
-def test_leftovers_go(tmp_path, name, folder):
+def test_leftovers_are_removed(tmp_path, name, folder):
     path = tmp_path / name
     if folder:
         (path / "1/0").mkdir(parents=True)

@@ -126,7 +126,7 @@ def test_orphans_in_sessions_of_their_own_are_found_and_ended():
     assert out.splitlines() == ["3 True", "[]"]
 
 
-def test_signals_to_the_gone_are_harmless():
+def test_signals_to_ended_processes_are_harmless():
     out = python("""
         pid = start("pass")
         os.wait()

@@ -116,7 +116,7 @@ def test_what_is_not_bound_stays_as_it_is():
     assert (os.sched_getaffinity(0), memory_policy()) == before
 
 
-def test_cpus_that_the_kernel_refuses_are_told():
+def test_cpus_that_the_kernel_refuses_are_reported():
     imports = "from poprun_py.numa.binding import *; from poprun_py.numa.placement import *"
     script = f"{imports}; print(bind(Placement((4095,), ())))"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT, check=True)

@@ -90,7 +90,7 @@ def test_a_mistake_names_file_and_key(tmp_path, text, pieces):
         assert piece in lines[0]
 
 
-def test_mistakes_of_file_and_line_are_told_together(tmp_path):
+def test_mistakes_of_file_and_line_are_reported_together(tmp_path):
     (tmp_path / "o.toml").write_text("num-instances = 0\nodd = 1\n")
     lines = mistakes("--import-config", str(tmp_path / "o.toml"), "--num-replicas", "many", "x")
     assert len(lines) == 3

@@ -71,7 +71,7 @@ def test_a_file_in_the_dialects_of_mpich_open_mpi_and_poprun(tmp_path):
         ("h0:0", "a host with no slots"),
     ],
 )
-def test_what_is_wrong_is_said(text, said):
+def test_mistakes_are_reported(text, said):
     with pytest.raises(UsageError, match="^--host x: .*" + said):
         from_list(text, source="--host x")
 

@@ -58,7 +58,7 @@ def test_what_is_to_be_typed_instead_works(ours, capsys, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("spelling", dict.fromkeys(spelling for row in FOREIGN for spelling in row.spellings))
-def test_a_habit_is_recognised(spelling, capsys):
+def test_an_option_of_another_launcher_is_recognised(spelling, capsys):
     """Either it is an option of ours as well, or the message says what to write."""
     code = main(["--dry-run", f"{spelling}=1" if spelling.startswith("--") else spelling, "true"])
     said = capsys.readouterr().err
@@ -69,7 +69,7 @@ def test_a_habit_is_recognised(spelling, capsys):
         assert said.startswith(f"poprun-py: {spelling} is an option of ")
 
 
-def test_the_example_of_a_habit_is_what_is_said(capsys):
+def test_the_example_of_a_foreign_option_is_what_is_printed(capsys):
     command, said = re.findall(r"^\$ (.*)\n(poprun-py: .*)$", HABITS.read_text(), re.MULTILINE)[0]
     assert main(shlex.split(command)[1:]) == 2
     assert capsys.readouterr().err == f"{said}\n"

@@ -120,7 +120,7 @@ def test_each_mistake_is_one_clear_line(line, pieces):
         assert piece in lines[0]
 
 
-def test_all_mistakes_are_told_together():
+def test_all_mistakes_are_reported_together():
     lines = mistakes("--num-instances 3 --num-replicas 4 --ipus-per-replica many --print-topology perhaps x")
     assert [line.split()[0] for line in lines] == ["--ipus-per-replica", "--print-topology", "--num-instances"]
 

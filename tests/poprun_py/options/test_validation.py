@@ -47,7 +47,7 @@ def mistakes(line: str, **environ: str) -> tuple[str, ...]:
         ("--mpi-local-args=-x'A x", "a quotation mark is not closed"),
     ],
 )
-def test_a_misfit_is_one_clear_line(line, said):
+def test_a_violation_is_one_clear_line(line, said):
     lines = mistakes(line)
     assert len(lines) == 1
     assert said in lines[0]
@@ -81,7 +81,7 @@ def test_the_system_limits_the_job(system, fits):
         ("A=1 -v ./x=y", "program", ("./x=y",)),
     ],
 )  # fmt: skip
-def test_words_go_where_they_belong(line, field, value):
+def test_values_are_read(line, field, value):
     assert getattr(parse(line.split()), field) == value
 
 

@@ -38,7 +38,7 @@ def test_every_byte_is_there_and_links_are_not_followed(launch, tmp_path):
 
 
 @pytest.mark.skipif(os.getuid() == 0 and not Path("/proc/sys").is_dir(), reason="nothing is forbidden to root here")
-def test_a_folder_that_cannot_be_made_is_told_in_one_line_and_nothing_is_started(launch):
+def test_a_folder_that_cannot_be_made_is_reported_and_nothing_is_started(launch):
     status, out, err = launch("--log-dir", "/proc/nowhere", "echo", "hi").finish()
     assert (status, out) == (2, b"")
     assert err.startswith(b"poprun-py: --log-dir /proc/nowhere: ")

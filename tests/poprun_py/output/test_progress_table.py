@@ -23,7 +23,7 @@ def rows(count: int) -> list[InstanceRow]:
     return [InstanceRow(index, "vm", nodes="0", pid=100 + index, state="running") for index in range(count)]
 
 
-def test_cpu_is_what_was_used_between_two_looks():
+def test_cpu_is_the_usage_between_two_messages():
     row = InstanceRow(0, "vm")
     row.update_usage(Usage(10.0, 5_000_000), now=100.0)
     assert row.cells(100.0)["CPU %"] == ""
@@ -43,7 +43,7 @@ def test_samples_a_second_are_of_the_last_seconds_and_fade_when_nothing_comes():
     assert row.cells(19.0)["step"] == "19"
 
 
-def test_nothing_is_said_of_samples_that_were_not_reported():
+def test_samples_that_were_not_reported_are_not_shown():
     row = InstanceRow(0, "vm")
     row.update_report(Report(1, 0, 0.5), 1.0)
     row.update_report(Report(2, 0, 0.25), 2.0)
@@ -51,7 +51,7 @@ def test_nothing_is_said_of_samples_that_were_not_reported():
     assert row.cells(2.0)["loss"] == "0.25"
 
 
-def test_a_picture_fits_the_terminal():
+def test_the_table_fits_the_terminal():
     for columns, lines in [(100, 24), (40, 10), (20, 5), (300, 100)]:
         picture = (
             ProgressTable(rows(64), started_at=0.0).render(61.0, columns=columns, lines=lines, color=False).decode()

@@ -139,42 +139,42 @@ def test_stdout_that_goes_elsewhere_comes_between_nothing():
     assert got.output.last_lines(1) == []
 
 
-def test_a_sink_writes_everything_in_order_and_says_when():
+def test_a_writer_writes_everything_in_order_and_reports_it():
     reader, writer = os.pipe()
-    nudges = []
-    sink = WriterThread(writer, lambda: nudges.append(1))
-    sink.start()
+    wakes = []
+    writer_thread = WriterThread(writer, lambda: wakes.append(1))
+    writer_thread.start()
     dealt = []
     for number in range(100):
-        sink.put(b"%d\n" % number, lambda number=number: dealt.append(number))
-    assert sink.close(timeout=100)
-    for done in sink.written():
+        writer_thread.put(b"%d\n" % number, lambda number=number: dealt.append(number))
+    assert writer_thread.close(timeout=100)
+    for done in writer_thread.written():
         done()
     os.close(writer)
     with open(reader, "rb") as stream:
         assert stream.read() == b"".join(b"%d\n" % number for number in range(100))
     assert dealt == list(range(100))
-    assert nudges
+    assert wakes
 
 
-def test_a_sink_without_a_reader_is_broken_not_blocking():
+def test_a_writer_without_a_reader_is_broken_not_blocking():
     reader, writer = os.pipe()
-    sink = WriterThread(writer, lambda: None)
-    sink.start()
+    writer_thread = WriterThread(writer, lambda: None)
+    writer_thread.start()
     os.close(reader)
-    sink.put(b"x" * 1_000_000)
-    assert sink.close(timeout=100)
-    assert sink.is_broken
+    writer_thread.put(b"x" * 1_000_000)
+    assert writer_thread.close(timeout=100)
+    assert writer_thread.is_broken
     os.close(writer)
 
 
-def test_a_slow_reader_blocks_the_sink_not_its_user():
+def test_a_slow_reader_blocks_the_writer_not_its_user():
     reader, writer = os.pipe()
-    sink = WriterThread(writer, lambda: None)
-    sink.start()
-    sink.put(b"x" * 1_000_000)
-    assert not sink.close(timeout=0.2)
+    writer_thread = WriterThread(writer, lambda: None)
+    writer_thread.start()
+    writer_thread.put(b"x" * 1_000_000)
+    assert not writer_thread.close(timeout=0.2)
     with open(reader, "rb") as stream:
         assert len(stream.read(1_000_000)) == 1_000_000
-    assert sink.close(timeout=100)
+    assert writer_thread.close(timeout=100)
     os.close(writer)

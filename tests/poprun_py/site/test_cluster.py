@@ -135,7 +135,7 @@ def test_the_open_mpi_command_for_several_hosts():
     assert command.environment["PRTE_MCA_plm_ssh_agent"] == "/my/ssh"
 
 
-def test_a_subnet_is_told_to_both_mpis():
+def test_a_subnet_is_passed_to_both_mpis():
     line = "--host a,b --num-instances 2 --host-subnet lo x"
     assert planned(line).command.argv[7:9] == ("-iface", "lo")
     environment = planned(line, installation=OPENMPI).command.environment

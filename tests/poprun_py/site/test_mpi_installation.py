@@ -129,7 +129,7 @@ def test_what_is_neither_is_passed_over_on_path_and_refused_when_named(tmp_path,
         (None, {"POPRUN_PY_MPI": "/nowhere"}, "POPRUN_PY_MPI=/nowhere: no mpirun or mpiexec was found there"),
     ],
 )
-def test_nothing_found_says_what_was_asked_found_and_can_be_done(find, asked, environ, text):
+def test_a_missing_mpi_is_reported_with_what_was_found_and_a_remedy(find, asked, environ, text):
     with pytest.raises(MpiNotFoundError, match=text) as caught:
         find(asked, **environ)
     assert caught.value.exit_code == 2

@@ -99,20 +99,20 @@ def test_a_partition_has_a_power_of_two(ipus, size):
     assert (decision.action, decision.partition.ipus) == ("created", size)
 
 
-def test_one_that_is_large_enough_is_used():
+def test_a_partition_that_is_large_enough_is_used():
     there = Partition("p", HERE, 16)
     assert assign_partition(asks(ipus=16), [there]).partition == there
     assert assign_partition(asks(ipus=16, update=True), [there]).action == "used"
 
 
-def test_one_that_is_too_small_is_created_anew_only_when_that_is_asked():
+def test_a_partition_that_is_too_small_is_recreated_only_on_request():
     with pytest.raises(UsageError, match="needs 8 IPUs, but the partition has 4; add --update-partition yes"):
         assign_partition(asks(ipus=8), [Partition("p", HERE, 4)])
     decision = assign_partition(asks(ipus=8, update=True), [Partition("p", HERE, 4)])
     assert (decision.action, decision.partition.ipus) == ("recreated", 8)
 
 
-def test_one_in_use_is_neither_reset_nor_created_anew():
+def test_a_partition_in_use_is_neither_reset_nor_recreated():
     busy = Partition("p", HERE, 4, jobs=(PartitionUser(17, 1, "h"),))
     for request_ in (asks(ipus=8, update=True), asks(reset=True)):
         with pytest.raises(VipuBusyError, match=r"another job uses it \(PID 17 on h\)"):
@@ -145,7 +145,7 @@ def test_a_partition_that_was_created_goes_at_the_end(file):
     assert names(file) == {}
 
 
-def test_it_stays_when_that_is_asked(file):
+def test_a_partition_stays_on_request(file):
     with file.held(asks(remove=False)):
         pass
     with file.held(asks(ipus=8, update=True)) as decision:
@@ -155,7 +155,7 @@ def test_it_stays_when_that_is_asked(file):
         assert (decision.action, decision.partition.resets) == ("reset", 1)
 
 
-def test_it_goes_with_the_last_job_that_uses_it(file):
+def test_a_partition_is_removed_with_the_last_job_that_uses_it(file):
     with file.held(asks()):
         child = f"""
 from poprun_py.vipu.partition_file import PartitionFile
@@ -179,7 +179,7 @@ def test_jobs_that_were_killed_leave_nothing_behind(file):
     assert names(file) == {"q": 8}
 
 
-def test_looking_leaves_no_trace(file, tmp_path):
+def test_a_preview_writes_nothing(file, tmp_path):
     assert file.preview(asks()).action == "created"
     assert list(tmp_path.iterdir()) == []
 
@@ -192,7 +192,7 @@ def test_nobody_else_can_read_it(file):
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"partitions": [{"name": "p"}]}', '{"partitions": 3}', "\x00\xff"])
-def test_a_torn_file_is_said_and_replaced(tmp_path, text):
+def test_a_damaged_file_is_reported_and_replaced(tmp_path, text):
     path = tmp_path / "partitions.json"
     path.write_bytes(text.encode("latin-1"))
     warnings: list[str] = []
@@ -219,7 +219,7 @@ def test_jobs_wait_for_each_other_and_none_is_lost(file):
     assert names(file) == {}
 
 
-def test_a_lock_that_is_held_too_long_is_said(file, tmp_path):
+def test_a_lock_that_is_held_too_long_is_reported(file, tmp_path):
     os.makedirs(tmp_path / "poprun-py")
     impatient = replace(asks(), server=replace(SERVER, timeout=0.1))
     with open(file.path + ".lock", "w") as lock:
@@ -250,7 +250,7 @@ def test_jobs_of_another_host_are_not_taken_for_dead(file):
     assert [job for one in file._read() for job in one.jobs] == [ELSEWHERE]
 
 
-def test_a_folder_that_cannot_be_written_is_said(tmp_path):
+def test_a_folder_that_cannot_be_written_is_reported(tmp_path):
     (tmp_path / "state").write_text("a file")
     file = partition_file({"XDG_STATE_HOME": str(tmp_path / "state")}, print)
     with pytest.raises(PoprunError, match="cannot be used: Not a directory; set XDG_STATE_HOME"):
@@ -276,7 +276,7 @@ def state(tmp_path, monkeypatch):
     return PartitionFile(str(tmp_path / "state/poprun-py/partitions.json"), print)
 
 
-def test_instances_are_told_of_their_partition(launch, state, tmp_path):
+def test_instances_get_the_variables_of_their_partition(launch, state, tmp_path):
     arguments = ("--num-instances=2", "--num-replicas=8", "--vipu-partition=pod8", "--remove-partition=no", "-vv")
     job = launch(
         *arguments, "sh", "-c", "env | grep -E 'IPUOF|POPLAR_TARGET'", XDG_STATE_HOME=str(tmp_path / "state")

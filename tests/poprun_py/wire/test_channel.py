@@ -55,7 +55,7 @@ EXAMPLES = [
 
 
 @pytest.mark.parametrize("message", EXAMPLES, ids=lambda message: type(message).__name__)
-def test_messages_survive_the_way(message):
+def test_messages_are_encoded_and_decoded(message):
     result = decode(encode(message))
     assert result == message
     assert type(result) is type(message)
@@ -253,7 +253,7 @@ def test_a_wrong_key_is_refused_on_both_sides():
     [b"", b"\0" * 64, bytes(range(64)), b"GET / HTTP/1.1\r\nHost: x\r\n\r\n" * 9],
     ids=["nothing", "zeros", "bytes", "http"],
 )
-def test_strangers_are_refused(answer):
+def test_unauthenticated_peers_are_refused(answer):
     door = Door(new_key())
     host, port = door.address.split(":")
     with socket.create_connection((host, int(port)), timeout=100) as stranger:
@@ -291,7 +291,7 @@ def test_a_launcher_that_is_not_ours_is_refused():
         thread.join()
 
 
-def test_nobody_there_is_told_with_the_address():
+def test_an_unreachable_launcher_is_reported_with_its_address():
     with socket.create_server(("127.0.0.1", 0)) as listener:
         address = "{}:{}".format(*listener.getsockname())
     with pytest.raises(ChannelError, match=address):

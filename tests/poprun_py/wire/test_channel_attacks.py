@@ -68,7 +68,7 @@ def test_the_channel_listens_on_this_machine_only(job):
     assert job.address.startswith("127.0.0.1:")
 
 
-def test_strangers(job):
+def test_unauthenticated_connections(job):
     for text in (b"GET / HTTP/1.1\r\n\r\n" * 10, os.urandom(64), b"\0" * 64, b"\xff" * 100_000):
         connection = dial(job)
         try:
@@ -84,10 +84,10 @@ def test_a_wrong_key(job):
             connect(job.address, key, timeout=250)
 
 
-def test_a_crowd_that_says_nothing(job):
-    crowd = [dial(job) for _ in range(300)]
-    crowd += [dial(job)]
-    for connection in crowd:
+def test_many_silent_connections(job):
+    peers = [dial(job) for _ in range(300)]
+    peers += [dial(job)]
+    for connection in peers:
         connection.close()
 
 
@@ -110,7 +110,7 @@ def test_even_with_the_key_a_malformed_message_only_costs_the_connection(job, fr
 
 
 @pytest.mark.parametrize("rank", [-1, 0, 1, 2, 2**40])
-def test_even_with_the_key_nobody_takes_the_place_of_an_instance(job, rank):
+def test_even_with_the_key_no_peer_replaces_an_instance(job, rank):
     channel = connect(job.address, bytes.fromhex(job.key), timeout=250)
     channel.send(messages.Hello(rank, "elsewhere", 1))
     channel._socket.setblocking(True)

@@ -56,64 +56,64 @@ class ListenerThread:
 
 
 @pytest.fixture
-def desk() -> Iterator[ListenerThread]:
-    desk = ListenerThread()
-    yield desk
-    desk.ends = True
-    desk.thread.join()
-    desk.listener.close()
-    desk.selector.close()
+def listening() -> Iterator[ListenerThread]:
+    listening = ListenerThread()
+    yield listening
+    listening.ends = True
+    listening.thread.join()
+    listening.listener.close()
+    listening.selector.close()
 
 
-def test_a_crowd_that_stays_and_says_nothing_keeps_nobody_out(desk):
-    crowd = [desk.dial() for _ in range(300)]
-    desk.introduce(3)
-    for one in crowd:
+def test_many_silent_peers_keep_no_supervisor_out(listening):
+    peers = [listening.dial() for _ in range(300)]
+    listening.introduce(3)
+    for one in peers:
         one.close()
 
 
-def test_those_who_dawdle_are_shown_out(desk, monkeypatch):
+def test_slow_peers_are_refused(listening, monkeypatch):
     monkeypatch.setattr(listener, "_TIMEOUT", 1.0)
-    slow = desk.dial()
+    slow = listening.dial()
     with suppress(ConnectionError):
         for _ in range(60):  # less than a whole answer
             slow.sendall(b"x")
             time.sleep(0.03)
-    desk.wait_for(lambda: any("it took too long" in line for line in desk.log))
-    silent = connect(desk.listener.address, desk.listener.key, timeout=250)  # holds the key, but says no hello
-    desk.wait_for(lambda: any("sent no Hello" in line for line in desk.log))
+    listening.wait_for(lambda: any("it took too long" in line for line in listening.log))
+    silent = connect(listening.listener.address, listening.listener.key, timeout=250)  # and sends no Hello
+    listening.wait_for(lambda: any("sent no Hello" in line for line in listening.log))
     silent.close()
     monkeypatch.undo()
-    desk.introduce(1)
+    listening.introduce(1)
 
 
-def test_what_was_recorded_from_another_connection_proves_nothing(desk):
+def test_what_was_recorded_from_another_connection_proves_nothing(listening):
     """A listener in the middle records all that an honest supervisor says, and says it again."""
     with socket.create_server(("127.0.0.1", 0)) as middle:
         recorded: list[bytes] = []
 
         def pass_on() -> None:
-            here, there = middle.accept()[0], desk.dial()
+            here, there = middle.accept()[0], listening.dial()
             here.sendall(there.recv(32))
             recorded.append(here.recv(64, socket.MSG_WAITALL))
             there.sendall(recorded[0])
             here.sendall(there.recv(32))
             recorded.append(here.recv(4096))
             there.sendall(recorded[1])
-            desk.wait_for(lambda: desk.hellos)
+            listening.wait_for(lambda: listening.hellos)
             here.close()
             there.close()
 
         thread = threading.Thread(target=pass_on)
         thread.start()
         host, port = middle.getsockname()
-        connect(f"{host}:{port}", desk.listener.key, timeout=250).send(messages.Hello(5, "h", 1))
+        connect(f"{host}:{port}", listening.listener.key, timeout=250).send(messages.Hello(5, "h", 1))
         thread.join()
-    assert desk.hellos == [messages.Hello(5, "h", 1)]
-    again = desk.dial()
+    assert listening.hellos == [messages.Hello(5, "h", 1)]
+    again = listening.dial()
     assert len(again.recv(32)) == 32
     again.sendall(b"".join(recorded))
     with suppress(ConnectionResetError):
         assert again.recv(32) == b""
-    desk.wait_for(lambda: any("does not hold the key" in line for line in desk.log))
-    assert len(desk.hellos) == 1
+    listening.wait_for(lambda: any("does not hold the key" in line for line in listening.log))
+    assert len(listening.hellos) == 1
