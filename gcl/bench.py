@@ -1,4 +1,4 @@
-"""bench: ``python -m gcl.bench`` times collectives in the manner of nccl-tests, and checks what they give."""
+"""Benchmark: ``python -m gcl.bench`` times collectives in the manner of nccl-tests, and checks what they give."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ import click
 import numpy as np
 
 import popdist_py
-from gcl.cli.bench_table import Row, Run, Timing, document, heading, line, summary, wrong
-from gcl.cli.bench_trial import Case, Trial, bus_factor, trials
+from gcl.cli.bench_table import Row, RunHeader, Timing, document, heading, line, summary, wrong
+from gcl.cli.bench_trial import BenchCase, BenchTrial, bus_factor, trials
 from gcl.cli.output_file import check_writable, write_text
-from gcl.cli.usage_errors import Faults
+from gcl.cli.usage_errors import UsageErrors
 from gcl.communicator import Communicator
 from gcl.connect import TRANSPORT_VARIABLE, connect
 from gcl.core.operators import Operator
@@ -103,7 +103,7 @@ def main(
 ) -> None:
     """Parse, join, measure, print."""
     kind = next(element for element in DTYPES if str(element) == dtype)
-    faults = Faults()
+    faults = UsageErrors()
     name = faults.of(lambda: _operator(op, kind))
     local = faults.of(lambda: _local_replicas(local_replicas))
     sizes = faults.of(lambda: list(_sizes(min_bytes, max_bytes, factor, local or 1)))
@@ -116,7 +116,7 @@ def main(
         raise faults.error()
     communicator, share = joined
     measure = _Measure(communicator, share, iters, warmup, check)
-    run = Run(
+    run = RunHeader(
         collective,
         communicator.global_replicas,
         len(share(b"")),
@@ -129,7 +129,7 @@ def main(
     rows = []
     try:
         for size in sizes:
-            rows.append(measure.row(Case(Collective(collective), kind, name, size, private)))
+            rows.append(measure.row(BenchCase(Collective(collective), kind, name, size, private)))
             say(line(rows[-1]))
     except GclError as error:
         raise click.ClickException(str(error)) from None
@@ -190,7 +190,7 @@ class _Measure:
             return self.communicator.methods
         return (Method.AUTO,)
 
-    def row(self, case: Case) -> Row:
+    def row(self, case: BenchCase) -> Row:
         size = self.communicator.group.size
         timings = [self._timing(case, trial) for trial in trials(case, self.communicator)]
         reduces = case.collective in (Collective.ALL_REDUCE, Collective.REDUCE_SCATTER)
@@ -205,7 +205,7 @@ class _Measure:
             modelled_us=_modelled(case, self.communicator),
         )
 
-    def _timing(self, case: Case, trial: Trial) -> Timing:
+    def _timing(self, case: BenchCase, trial: BenchTrial) -> Timing:
         wrong = trial.wrong() if self.check else 0
         seconds = trial.seconds(self.communicator, self.iters, self.warmup)
         everyone = [unpack("<dq", reply) for reply in self.share(pack("<dq", seconds, wrong))]
@@ -216,7 +216,7 @@ class _Measure:
         return Timing(slowest * 1e6, algbw, algbw * bus_factor(case.collective, size), total)
 
 
-def _modelled(case: Case, communicator: Communicator) -> float | None:
+def _modelled(case: BenchCase, communicator: Communicator) -> float | None:
     """Microseconds on IPUs."""
     elements, itemsize = case.input_elements(communicator.group.size), case.dtype.itemsize
     try:

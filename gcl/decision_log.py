@@ -1,4 +1,4 @@
-"""log: what a communicator decides, said through the standard logging module under the name "gcl".
+"""Decision log: what a communicator decides, written to the standard logger "gcl".
 
 GCL_LOG_LEVEL    says
 TRACE            the ring and the exchanges of every phase

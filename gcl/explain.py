@@ -1,4 +1,4 @@
-"""explain: ``python -m gcl.explain`` draws how GCL would do a collective: rings, steps, who sends what when."""
+"""Explanation: ``python -m gcl.explain`` draws how GCL would do a collective: rings, steps, who sends what when."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import click
 
 from gcl.cli.output_file import check_writable, write_text
 from gcl.cli.svg_diagram import picture
-from gcl.cli.usage_errors import Faults
+from gcl.cli.usage_errors import UsageErrors
 from gcl.core.groups import Group
 from gcl.core.request import Collective
 from gcl.cost.program_cost import Cost, Price, price
@@ -92,7 +92,7 @@ def main(
     width: int | None,
 ) -> None:
     """Parse, plan, print."""
-    faults = Faults()
+    faults = UsageErrors()
     ilds = num_ilds or -(-replicas * max(1, ipus_per_replica) // MAX_DOMAIN)
     options = faults.of(lambda: Options.from_environ(os.environ))
     chain = faults.of(lambda: method_chain(Method.AUTO if method is None else method))

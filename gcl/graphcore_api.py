@@ -1,4 +1,4 @@
-"""names: the functions of GCL under their own names, for those who know it; a communicator takes the graph's place.
+"""Graphcore API: the functions of GCL under their own names; a communicator takes the place of the graph.
 
     gcl.allReduceInPlaceCrossReplica(communicator, x, "add")         communicator.all_reduce(x, "add", out=x)
 

@@ -1,4 +1,4 @@
-"""bench_table: what ``python -m gcl.bench`` found, a row per size, as text (like nccl-tests) and as JSON."""
+"""Benchmark table: the results of ``python -m gcl.bench``, a row per size, as text (like nccl-tests) and as JSON."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
-__all__ = ["Row", "Run", "Timing", "document", "heading", "line", "summary", "wrong"]
+__all__ = ["Row", "RunHeader", "Timing", "document", "heading", "line", "summary", "wrong"]
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Run:
+class RunHeader:
     """What is the same for all rows."""
 
     collective: str
@@ -53,7 +53,7 @@ _TIMING = (10, 8, 8, 7)
 _MODELLED = 10
 
 
-def heading(run: Run) -> str:
+def heading(run: RunHeader) -> str:
     """The lines above the rows."""
     half, units = ("time", "algbw", "busbw", "#wrong"), ("(us)", "(GB/s)", "(GB/s)", "")
     left, wide = sum(_WIDTHS) + len(_WIDTHS) - 1, sum(_TIMING) + len(_TIMING) - 1
@@ -87,7 +87,7 @@ def wrong(rows: list[Row]) -> bool:
     return any(timing.wrong for row in rows for timing in row.timings)
 
 
-def document(run: Run, rows: list[Row]) -> str:
+def document(run: RunHeader, rows: list[Row]) -> str:
     """Everything as JSON."""
     found = {**asdict(run), "average_busbw": _average(rows), "rows": [asdict(row) for row in rows]}
     return json.dumps(found, indent=2)

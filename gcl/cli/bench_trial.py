@@ -1,4 +1,4 @@
-"""Trial: one collective on tensors of one size, out of place and in place: made ready, checked, timed.
+"""BenchTrial: one collective on tensors of one size, out of place and in place: made ready, checked, timed.
 
 collective        size counts             busbw = algbw x      in place
 all_reduce        the tensor              2 (n - 1)/n          out is x
@@ -26,7 +26,7 @@ from gcl.core.operators import Operator
 from gcl.core.request import Collective
 from gcl.kernels.dtypes import sum_dtype
 
-__all__ = ["BUS_FACTORS", "Case", "Trial", "bus_factor", "trials"]
+__all__ = ["BUS_FACTORS", "BenchCase", "BenchTrial", "bus_factor", "trials"]
 
 _REDUCING = (Collective.ALL_REDUCE, Collective.REDUCE_SCATTER)
 
@@ -48,7 +48,7 @@ def bus_factor(collective: Collective, size: int) -> float:
 
 
 @dataclass(frozen=True)
-class Case:
+class BenchCase:
     """``collective`` of tensors of ``nbytes`` (as the table of this module counts them) and ``dtype``."""
 
     collective: Collective
@@ -71,7 +71,7 @@ class Case:
 
 
 @dataclass(frozen=True)
-class Trial:
+class BenchTrial:
     """One way to make a collective: ``reset`` fills the input, ``call`` makes it, ``result`` has what came out."""
 
     call: Callable[[], object]
@@ -97,7 +97,7 @@ class Trial:
         return (perf_counter() - start) / iterations
 
 
-def trials(case: Case, communicator: Communicator) -> list[Trial]:
+def trials(case: BenchCase, communicator: Communicator) -> list[BenchTrial]:
     """Out of place and, where there is such a thing, in place."""
     return _BUILDERS[case.collective](_Maker(case, communicator))
 
@@ -105,7 +105,7 @@ def trials(case: Case, communicator: Communicator) -> list[Trial]:
 class _Maker:
     """Tensors and expectations of one case on one rank."""
 
-    def __init__(self, case: Case, communicator: Communicator) -> None:
+    def __init__(self, case: BenchCase, communicator: Communicator) -> None:
         self.case, self.communicator, self.group = case, communicator, communicator.group
         self.count = case.input_elements(self.group.size)
         self.mine = range(communicator.global_offset, communicator.global_offset + communicator.local_replicas)
@@ -169,17 +169,17 @@ def _exact_mean(total: np.ndarray, group: Group, dtype: np.dtype[Any]) -> np.nda
     return mean
 
 
-def _all_reduce(make: _Maker) -> list[Trial]:
+def _all_reduce(make: _Maker) -> list[BenchTrial]:
     communicator, op = make.communicator, make.case.op
     x, out = make.tensor(make.count), make.tensor(make.count)
     fill, expected = make.filler(x), make.each(make.combined)
     return [
-        Trial(lambda: communicator.all_reduce(x, op, out=out), fill, out, expected),
-        Trial(lambda: communicator.all_reduce(x, op, out=x), fill, x, expected),
+        BenchTrial(lambda: communicator.all_reduce(x, op, out=out), fill, out, expected),
+        BenchTrial(lambda: communicator.all_reduce(x, op, out=x), fill, x, expected),
     ]
 
 
-def _reduce_scatter(make: _Maker) -> list[Trial]:
+def _reduce_scatter(make: _Maker) -> list[BenchTrial]:
     communicator, op = make.communicator, make.case.op
     x = make.tensor(make.count)
     make.filler(x)()
@@ -192,22 +192,22 @@ def _reduce_scatter(make: _Maker) -> list[Trial]:
         own = make.group.index(replica)
         return padded[own * width : (own + 1) * width]
 
-    return [Trial(lambda: communicator.reduce_scatter(x, op, out=out), make.filler(x), out, make.each(shard))]
+    return [BenchTrial(lambda: communicator.reduce_scatter(x, op, out=out), make.filler(x), out, make.each(shard))]
 
 
-def _all_gather(make: _Maker) -> list[Trial]:
+def _all_gather(make: _Maker) -> list[BenchTrial]:
     communicator, size = make.communicator, make.group.size
     x, out = make.tensor(make.count), make.tensor(size, make.count)
 
     def gathered(replica: int) -> np.ndarray:
         return np.stack([make.contribution(member) for member in make.members(replica)])
 
-    found = [Trial(lambda: communicator.all_gather(x, out=out), make.filler(x), out, make.each(gathered))]
+    found = [BenchTrial(lambda: communicator.all_gather(x, out=out), make.filler(x), out, make.each(gathered))]
     if not make.case.private and make.group.count == 1:
         shared = communicator.shared((size, make.count), make.case.dtype)
         own = shared[make.mine.start : make.mine.stop]
         found.append(
-            Trial(
+            BenchTrial(
                 lambda: communicator.all_gather(own, out=shared),
                 make.filler(own),
                 shared,
@@ -217,7 +217,7 @@ def _all_gather(make: _Maker) -> list[Trial]:
     return found
 
 
-def _all_to_all(make: _Maker) -> list[Trial]:
+def _all_to_all(make: _Maker) -> list[BenchTrial]:
     communicator, size = make.communicator, make.group.size
     x, out = (make.tensor(size, make.count // size) for _ in range(2))
 
@@ -225,20 +225,20 @@ def _all_to_all(make: _Maker) -> list[Trial]:
         own = make.group.index(replica)
         return np.stack([make.contribution(m).reshape(size, -1)[own] for m in make.members(replica)])
 
-    return [Trial(lambda: communicator.all_to_all(x, out=out), make.filler(x), out, make.each(slices))]
+    return [BenchTrial(lambda: communicator.all_to_all(x, out=out), make.filler(x), out, make.each(slices))]
 
 
-def _broadcast(make: _Maker) -> list[Trial]:
+def _broadcast(make: _Maker) -> list[BenchTrial]:
     communicator, root = make.communicator, make.case.root
     x, out = make.tensor(make.count), make.tensor(make.count)
     expected = make.each(lambda replica: make.contribution(make.members(replica)[root]))
     return [
-        Trial(lambda: communicator.broadcast(x, root, out=out), make.filler(x), out, expected),
-        Trial(lambda: communicator.broadcast(x, root, out=x), make.filler(x), x, expected),
+        BenchTrial(lambda: communicator.broadcast(x, root, out=out), make.filler(x), out, expected),
+        BenchTrial(lambda: communicator.broadcast(x, root, out=x), make.filler(x), x, expected),
     ]
 
 
-_BUILDERS: dict[Collective, Callable[[_Maker], list[Trial]]] = {
+_BUILDERS: dict[Collective, Callable[[_Maker], list[BenchTrial]]] = {
     Collective.ALL_REDUCE: _all_reduce,
     Collective.REDUCE_SCATTER: _reduce_scatter,
     Collective.ALL_GATHER: _all_gather,

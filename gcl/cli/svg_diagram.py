@@ -1,4 +1,4 @@
-"""picture: a schedule as SVG: the ladder with its rings, who sends which fragment when, and where the time goes.
+"""SVG diagram: a schedule drawn: the ladder with its rings, who sends which fragment when, and where the time goes.
 
 title
 ladder of each domain, rings as arrows, one colour per stream; where there are more than two, a ladder for each

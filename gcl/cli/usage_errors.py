@@ -1,4 +1,4 @@
-"""Faults: what is wrong with a command, all of it, to be told together."""
+"""Usage errors: all mistakes of one command, collected and reported at once."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import click
 import popdist_py
 from gcl.errors import GclError
 
-__all__ = ["Faults"]
+__all__ = ["UsageErrors"]
 
 Made = TypeVar("Made")
 
 
-class Faults:
+class UsageErrors:
     """Collects the errors of what a command is made from."""
 
     def __init__(self) -> None:

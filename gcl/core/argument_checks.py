@@ -1,4 +1,4 @@
-"""arguments: what is asked of numbers that a program gives."""
+"""Argument checks: conditions on the numbers that a program passes."""
 
 from __future__ import annotations
 

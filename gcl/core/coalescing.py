@@ -1,4 +1,4 @@
-"""packing: several tensors in one transfer, so that many small collectives cost as little as one large one.
+"""Coalescing: several tensors in one transfer, so that many small collectives cost as little as one large one.
 
 all-reduce, broadcast    | a | b | c |                     one after the other
 reduce-scatter           | a0 b0 c0 | a1 b1 c1 | ...       fragment i of every tensor, then fragment i + 1

@@ -1,4 +1,4 @@
-"""DataPath: how the bytes of collectives go: through shared memory, by messages, or by the programs of a method."""
+"""Data path: the way the bytes of collectives take: shared memory, messages, or the programs of a method."""
 
 from __future__ import annotations
 

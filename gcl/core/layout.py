@@ -1,4 +1,4 @@
-"""layout: how a tensor is cut into one fragment per replica, and padded where it does not divide.
+"""Layout: how a tensor is cut into one fragment per replica, and padded where it does not divide.
 
 Plain padding cuts per IPU, the balanced reorder (CollectiveBalancedReorder) per tile:
 

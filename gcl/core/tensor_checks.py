@@ -1,4 +1,4 @@
-"""checks: what a tensor must be to take part in a collective; a call that is refused for it is told to the others."""
+"""Tensor checks: conditions on the tensors of a collective, and the report of refused calls to the other ranks."""
 
 from __future__ import annotations
 

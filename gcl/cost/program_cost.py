@@ -1,4 +1,4 @@
-"""cost: modelled seconds of step programs on a fabric, and the memory that they take on a tile.
+"""Program cost: modelled seconds of step programs on a fabric, and the memory that they take on a tile.
 
 One exchange: sync, then all transfers at once. A transfer from replica to replica goes from each IPU to its
 counterpart along ``Fabric.route``; every (IPU, class of links) it passes is a capacity that all transfers share:

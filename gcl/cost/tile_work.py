@@ -1,4 +1,4 @@
-"""tile_work: what the tiles of an IPU do between the exchanges of a phase, and the memory that it takes there.
+"""Tile work: what the tiles of an IPU do between the exchanges of a phase, and the memory that this takes.
 
     select     own fragment of many     dynamic slice: a word a cycle;  switch: 8 bytes a cycle, code for every case
     store      Copy, Reduce             8 bytes a cycle, 288 cycles a call

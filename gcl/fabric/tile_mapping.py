@@ -1,4 +1,4 @@
-"""tiles: which tiles of an IPU a collective uses, and how the fragments of a tensor lie on them.
+"""Tile mapping: which tiles of an IPU a collective uses, and how the fragments of a tensor lie on them.
 
     perIPUTiles(0, 32)              I/O tiles: pairs that share an exchange bus
     perIPUTiles(32, 1440)           the rest, for compute

@@ -1,4 +1,4 @@
-"""atomics: the machine operations with which processes meet in shared memory, callable from compiled kernels.
+"""Atomics: atomic loads, stores and waits on shared memory, callable from compiled kernels.
 
 Everything takes a raw address: the memory belongs to another process, not to an array of this one.
 """

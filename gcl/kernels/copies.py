@@ -1,4 +1,4 @@
-"""copies: bytes copied, or cleared, between addresses by compiled code."""
+"""Copies: compiled code that copies or clears bytes at addresses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""dtypes: what can be reduced, how it looks to compiled code, and in what it is summed."""
+"""Element types: those that can be reduced, how kernels see each, and the type in which it is summed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""loops: what is done to the elements of a block, compiled once per dtype, and called through its address.
+"""Element loops: operations on the elements of a block, compiled once per dtype and called by address.
 
     stored      elements as tensors hold them
     sums        elements of what they are combined in: half types round once, at the end, and integers wrap once

@@ -1,4 +1,4 @@
-"""half: conversion between the half types (float16, bfloat16) and float32 inside compiled kernels.
+"""Half precision: conversion between the half types (float16, bfloat16) and float32 inside compiled kernels.
 
 numba has neither on CPUs, so arrays travel as a view of their bits (uint16 for float16, int16 for bfloat16) and are
 converted element by element; the loops vectorise, to F16C instructions where the processor has them.

@@ -1,4 +1,4 @@
-"""jit: the one way kernels are compiled: cached on disk, without the GIL, without fast-math.
+"""Kernel compiler: numba with a cache on disk, without the GIL and without fast-math.
 
 Fast-math stays off because results must not depend on how a loop was vectorised (layout invariance).
 

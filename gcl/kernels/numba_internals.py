@@ -1,4 +1,4 @@
-"""numba internals: every name of numba in use that its documentation does not promise, and the versions that have it.
+"""Numba internals: every undocumented name of numba in use, and the versions that have it.
 
 Looked up in numba 0.61.0, 0.65.0 and 0.68.1. A version without one of them is refused with ImportError by name when a
 kernel is declared, before anything is compiled. No other file may use a name that begins with an underscore, or a

@@ -1,4 +1,4 @@
-"""LiteralPath: a path that runs the step programs of a named method, exchange by exchange, as IPUs would.
+"""Literal path: a data path that runs the step programs of a named method, exchange by exchange, as IPUs would.
 
     short path (method auto)      each rank reduces its slice out of its peers' memory, in one balanced tree
     literal (any other method)    announce   every rank makes the same call

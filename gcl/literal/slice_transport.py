@@ -1,4 +1,4 @@
-"""wires: what carries the slices of a step program between ranks: shared memory, messages, or both.
+"""Slice transport: moves the slices of a step program between ranks, by shared memory, messages, or both.
 
 memory     each replica has a slot in its rank's segment, twice, used in turn, so that one meeting is enough
 

@@ -1,4 +1,4 @@
-"""BufferPool: memory for what is on its way, used again: the first touch of a page costs more than filling it."""
+"""Buffer pool: memory for data in transit, reused because the first touch of a page costs more than filling it."""
 
 from __future__ import annotations
 

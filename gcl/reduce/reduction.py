@@ -1,4 +1,4 @@
-"""reduction: contributions combined in one fixed balanced tree over the index in the group.
+"""Reduction: contributions combined in one fixed balanced tree over the index in the group.
 
 Neighbours first, then neighbours of neighbours, whoever owns them:
 

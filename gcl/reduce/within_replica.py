@@ -1,4 +1,4 @@
-"""within_replica: collectives among the IPUs of each replica, over the shards of a tensor that they hold.
+"""Within a replica: collectives among the IPUs of each replica, over the shards of a tensor that they hold.
 
     x [local replicas, IPUs, ...]            replica 0                replica 1
                                         IPU 0   IPU 1            IPU 0   IPU 1

@@ -1,4 +1,4 @@
-"""choice: the method that GCL takes by itself, from the size of the tensor and the fabric.
+"""Method choice: the method that GCL takes by default, from the size of the tensor and the fabric.
 
 The first row that fits (GCL reference, section 7); bytes are per IPU: those of the shard for an all-gather, those of
 the whole input for a reduce-scatter, which has twice the limits.

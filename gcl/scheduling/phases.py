@@ -19,14 +19,14 @@ from gcl.fabric.ring_order import Order, order_of, quad_orders, ring
 from gcl.fabric.tile_mapping import TILES_PER_IPU
 from gcl.scheduling.method_choice import Choice, choose
 from gcl.scheduling.methods.method import METHODS, Method
-from gcl.scheduling.methods.ring_stream import Track
+from gcl.scheduling.methods.ring_stream import RingTrack
 from gcl.scheduling.options import Options
 from gcl.scheduling.program.exchange_limit import limited
 from gcl.scheduling.program.forwarding import forwarded
 from gcl.scheduling.program.step_program import Step, StepProgram
 from gcl.scheduling.program.torus_turns import split
 
-__all__ = ["Level", "Phase", "Planner", "levels"]
+__all__ = ["Level", "Phase", "PhaseBuilder", "levels"]
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ def levels(group: Group, fabric: Fabric) -> list[Level]:
 
 
 @dataclass(frozen=True)
-class Planner:
+class PhaseBuilder:
     """Makes the programs of a schedule of ``total`` phases, with the methods of ``chain``, as ``options`` say."""
 
     fabric: Fabric
@@ -135,7 +135,7 @@ class Planner:
         scatter, method = collective is Collective.REDUCE_SCATTER, choice.method
         generate = METHODS[method].reduce_scatter if scatter else METHODS[method].all_gather
         fragments = (level.size, 1) if scatter else (1, level.size)
-        track = Track(level.group, self._orders(level, method), widths)
+        track = RingTrack(level.group, self._orders(level, method), widths)
         program = self.program(collective, str(method), track, fragments, generate)
         destination = scatter or dealt > 0
         return Phase(program, level.links, choice.why, before, after, dealt, destination)
@@ -144,9 +144,9 @@ class Planner:
         self,
         collective: Collective,
         method: str,
-        track: Track,
+        track: RingTrack,
         fragments: tuple[int, int],
-        generate: Callable[[Track], Iterator[Step]],
+        generate: Callable[[RingTrack], Iterator[Step]],
     ) -> StepProgram:
         """The steps that ``generate`` makes, its exchanges split where the fabric or a tile needs it."""
         steps = tuple(generate(track))
@@ -159,7 +159,7 @@ class Planner:
             return made
         return limited(made, most * (self.options.num_io_tiles or TILES_PER_IPU) // self.itemsize)
 
-    def _forwards(self, track: Track) -> bool:
+    def _forwards(self, track: RingTrack) -> bool:
         """Whether rings of strided groups within a domain go through the replicas in between."""
         group, asked = track.group, self.options.use_forwarding_to_support_strided_groups
         inside = self.fabric.replicas_per_domain % (group.stride * group.size) == 0

@@ -27,9 +27,9 @@ from gcl.errors import ArgumentError
 from gcl.fabric.fabric import Fabric
 from gcl.scheduling.methods import all_to_all, broadcast, local
 from gcl.scheduling.methods.method import METHODS, Method, method_chain
-from gcl.scheduling.methods.ring_stream import Track
+from gcl.scheduling.methods.ring_stream import RingTrack
 from gcl.scheduling.options import Options
-from gcl.scheduling.phases import Level, Phase, Planner, levels
+from gcl.scheduling.phases import Level, Phase, PhaseBuilder, levels
 from gcl.scheduling.program.interpreter import OPERATIONS, run
 from gcl.scheduling.program.step_program import StepProgram
 
@@ -63,7 +63,7 @@ class Schedule:
 
 
 @dataclass(frozen=True)
-class _Job:
+class _Inputs:
     """What is to be scheduled."""
 
     fabric: Fabric
@@ -79,10 +79,10 @@ class _Job:
         """Elements per IPU."""
         return spread(self.elements, self.fabric.ipus_per_replica)
 
-    def planner(self, total: int) -> Planner:
-        return Planner(self.fabric, self.itemsize, self.chain, total, self.options)
+    def planner(self, total: int) -> PhaseBuilder:
+        return PhaseBuilder(self.fabric, self.itemsize, self.chain, total, self.options)
 
-    def direct(self) -> Planner:
+    def direct(self) -> PhaseBuilder:
         """For collectives that go straight to each partner."""
         if self.chain not in ((Method.AUTO,), (Method.BROADCAST,)):
             raise ArgumentError(
@@ -130,7 +130,7 @@ def schedule(
     if op is Operator.LOCAL and collective is not _SCATTER:
         raise ArgumentError(f"operator local was asked for in {collective}; only reduce_scatter has it")
     options = options or Options()
-    job = _Job(fabric, group, elements, itemsize, method_chain(methods), root, options)
+    job = _Inputs(fabric, group, elements, itemsize, method_chain(methods), root, options)
     build = _local if op is Operator.LOCAL else _BUILDERS[collective]
     return Schedule(collective, fabric, group, elements, itemsize, tuple(build(job)), options)
 
@@ -150,12 +150,12 @@ def interpret(plan: Schedule, x: np.ndarray, op: str = Operator.ADD) -> np.ndarr
     return operation.finish(x, plan.group.size) if reduces else x
 
 
-def _all_reduce(job: _Job) -> list[Phase]:
+def _all_reduce(job: _Inputs) -> list[Phase]:
     parts = levels(job.group, job.fabric)
     return _reduce_on(parts, job.planner(2 * len(parts)), job.tensor, 0)
 
 
-def _reduce_on(parts: list[Level], planner: Planner, tensor: tuple[int, ...], place: int) -> list[Phase]:
+def _reduce_on(parts: list[Level], planner: PhaseBuilder, tensor: tuple[int, ...], place: int) -> list[Phase]:
     """All-reduce on the first level, the shard being all-reduced on the others in between."""
     level, *rest = parts
     scatter = planner.method(_SCATTER, level, sum(tensor), place)
@@ -171,7 +171,7 @@ def _reduce_on(parts: list[Level], planner: Planner, tensor: tuple[int, ...], pl
     ]
 
 
-def _reduce_scatter(job: _Job) -> list[Phase]:
+def _reduce_scatter(job: _Inputs) -> list[Phase]:
     first, *rest = levels(job.group, job.fabric)
     planner = job.planner(1 + len(rest))
     choice = planner.method(_SCATTER, first, job.elements, 0)
@@ -190,7 +190,7 @@ def _reduce_scatter(job: _Job) -> list[Phase]:
     ]
 
 
-def _all_gather(job: _Job) -> list[Phase]:
+def _all_gather(job: _Inputs) -> list[Phase]:
     first, *rest = levels(job.group, job.fabric)
     planner, widths = job.planner(1 + len(rest)), job.tensor
     if not rest:
@@ -206,35 +206,35 @@ def _all_gather(job: _Job) -> list[Phase]:
     ]
 
 
-def _local(job: _Job) -> list[Phase]:
+def _local(job: _Inputs) -> list[Phase]:
     padding = PlainPadding(job.group.size, job.tensor)
-    track = Track(job.group, (tuple(range(job.group.size)),), padding.widths)
+    track = RingTrack(job.group, (tuple(range(job.group.size)),), padding.widths)
     program = job.direct().program(_SCATTER, "local", track, (job.group.size, 1), local.reduce_scatter)
     return [Phase(program, "no links", "operator local", before=padding.arrangement())]
 
 
-def _all_to_all(job: _Job) -> list[Phase]:
+def _all_to_all(job: _Inputs) -> list[Phase]:
     size = job.group.size
     if job.elements % size:
         raise ArgumentError(
             f"all_to_all of {job.elements} elements over {size} replicas was asked for; dimension 0 of the input "
             f"must be {size}, one slice per replica"
         )
-    track = Track(job.group, (), spread(job.elements // size, job.fabric.ipus_per_replica))
+    track = RingTrack(job.group, (), spread(job.elements // size, job.fabric.ipus_per_replica))
     program = job.direct().program(Collective.ALL_TO_ALL, "all_to_all", track, (size, size), all_to_all.all_to_all)
     return [Phase(program, _links(job), _STRAIGHT)]
 
 
-def _broadcast(job: _Job) -> list[Phase]:
+def _broadcast(job: _Inputs) -> list[Phase]:
     if not 0 <= job.root < job.group.size:
         raise ArgumentError(f"root {job.root} was asked for; group members are 0 to {job.group.size - 1}")
-    track = Track(job.group, (), job.tensor)
+    track = RingTrack(job.group, (), job.tensor)
     generate = partial(broadcast.broadcast, root=job.root)
     program = job.direct().program(Collective.BROADCAST, "broadcast", track, (1, 1), generate)
     return [Phase(program, _links(job), _STRAIGHT)]
 
 
-_BUILDERS: dict[Collective, Callable[[_Job], list[Phase]]] = {
+_BUILDERS: dict[Collective, Callable[[_Inputs], list[Phase]]] = {
     Collective.ALL_REDUCE: _all_reduce,
     Collective.REDUCE_SCATTER: _reduce_scatter,
     Collective.ALL_GATHER: _all_gather,
@@ -247,5 +247,5 @@ def _times(factor: int, widths: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(factor * width for width in widths)
 
 
-def _links(job: _Job) -> str:
+def _links(job: _Inputs) -> str:
     return " and ".join(level.links for level in levels(job.group, job.fabric))

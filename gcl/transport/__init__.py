@@ -1,1 +1,1 @@
-"""transport: the ways bytes go between ranks: threads of one process, processes of one host, hosts."""
+"""The ways bytes go between ranks: threads of one process, processes of one host, hosts."""

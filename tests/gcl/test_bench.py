@@ -15,7 +15,7 @@ from click.testing import CliRunner, Result
 import gcl
 from gcl.bench import main
 from gcl.cli.bench_table import Row, Timing, summary, wrong
-from gcl.cli.bench_trial import Case, Trial, bus_factor, trials
+from gcl.cli.bench_trial import BenchCase, BenchTrial, bus_factor, trials
 from gcl.core.operators import Operator
 from gcl.core.request import Collective
 from gcl.kernels.dtypes import DTYPES
@@ -86,7 +86,7 @@ def test_every_collective_operator_and_dtype_is_checked_and_right(
     def work(communicator: gcl.Communicator) -> None:
         for collective, dtype in product(Collective, dtypes):
             for op in operators_of(collective, dtype):
-                for trial in trials(Case(collective, dtype, op, 300, private), communicator):
+                for trial in trials(BenchCase(collective, dtype, op, 300, private), communicator):
                     assert trial.wrong() == 0, f"{collective} {dtype} {op}"
 
     on_threads((1, 2), work, method=method)
@@ -94,7 +94,7 @@ def test_every_collective_operator_and_dtype_is_checked_and_right(
 
 def test_what_is_wrong_is_counted() -> None:
     result = np.array([1, 2, 3])
-    trial = Trial(lambda: None, lambda: None, result, lambda: np.array([1, 0, 0]))
+    trial = BenchTrial(lambda: None, lambda: None, result, lambda: np.array([1, 0, 0]))
     assert trial.wrong() == 2
     timing = Timing(1.0, 1.0, 1.0, 2)
     row = Row(8, 2, "float32", "add", -1, timing, None, None)

@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gcl.core.groups import Group
-from gcl.scheduling.methods.ring_stream import Block, Track, merge
+from gcl.scheduling.methods.ring_stream import FragmentPart, RingTrack, merge
 from gcl.scheduling.program.step_program import INPUT, OUTPUT, Copy, CrossReplicaCopy, Exchange, Slice, Step
 
 __all__ = ["all_to_all"]
 
 
-def all_to_all(track: Track) -> Iterator[Step]:
+def all_to_all(track: RingTrack) -> Iterator[Step]:
     """In exchange s (from 0) send slice r+s+1 to member r+s+1; what arrives is slice r-s-1. The own slice stays.
 
     Slice sent by each replica, which is also the member it goes to (n = 4):
@@ -30,7 +30,7 @@ def all_to_all(track: Track) -> Iterator[Step]:
     return merge([_block(track.group, block) for block in track.blocks])
 
 
-def _block(group: Group, block: Block) -> Iterator[Step]:
+def _block(group: Group, block: FragmentPart) -> Iterator[Step]:
     own = _members(group, 0)
     yield Copy(Slice(INPUT, own, block.low, block.high), Slice(OUTPUT, own, block.low, block.high))
     for s in range(1, group.size):

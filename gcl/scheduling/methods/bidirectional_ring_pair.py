@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from gcl.scheduling.methods.ring_stream import (
     ANTICLOCKWISE,
     CLOCKWISE,
-    Stream,
-    Track,
+    RingStream,
+    RingTrack,
     cut,
     merged,
     round_all_gather,
@@ -24,7 +24,7 @@ from gcl.scheduling.program.step_program import Step
 __all__ = ["all_gather", "reduce_scatter"]
 
 
-def reduce_scatter(track: Track) -> Iterator[Step]:
+def reduce_scatter(track: RingTrack) -> Iterator[Step]:
     """Reduce the first floor(w/2) elements of each fragment as clockwise_ring does, the others the other way round.
 
     Fragment sent by each replica, clockwise/anticlockwise (n = 4, Interleaved ring 0 2 3 1):
@@ -39,7 +39,7 @@ def reduce_scatter(track: Track) -> Iterator[Step]:
     return merged(_halves(track), round_reduce_scatter)
 
 
-def all_gather(track: Track) -> Iterator[Step]:
+def all_gather(track: RingTrack) -> Iterator[Step]:
     """Gather the first floor(w/2) elements of each shard as clockwise_ring does, the others the other way round.
 
     Fragment sent by each replica, clockwise/anticlockwise (n = 4, Interleaved ring 0 2 3 1):
@@ -54,7 +54,7 @@ def all_gather(track: Track) -> Iterator[Step]:
     return merged(_halves(track), round_all_gather)
 
 
-def _halves(track: Track) -> list[Stream]:
+def _halves(track: RingTrack) -> list[RingStream]:
     streams = []
     for block in track.blocks:
         width = block.high - block.low

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from gcl.core.groups import Group
-from gcl.scheduling.methods.ring_stream import Block, Track, merge
+from gcl.scheduling.methods.ring_stream import FragmentPart, RingTrack, merge
 from gcl.scheduling.program.step_program import INPUT, OUTPUT, Copy, CrossReplicaCopy, Exchange, Reduce, Slice, Step
 
 __all__ = ["all_gather", "broadcast", "reduce_scatter"]
@@ -23,7 +23,7 @@ __all__ = ["all_gather", "broadcast", "reduce_scatter"]
 _RECEIVED, _SUM = "received", "sum"
 
 
-def reduce_scatter(track: Track) -> Iterator[Step]:
+def reduce_scatter(track: RingTrack) -> Iterator[Step]:
     """Send every fragment to its owner, who adds them up as the clockwise ring would: i+1, i+2, ..., i-1, i.
 
     Fragment sent by each replica (n = 4):
@@ -36,7 +36,7 @@ def reduce_scatter(track: Track) -> Iterator[Step]:
     return merge([_reduce_block(track.group, block) for block in track.blocks])
 
 
-def all_gather(track: Track) -> Iterator[Step]:
+def all_gather(track: RingTrack) -> Iterator[Step]:
     """Send the own shard to everybody.
 
     Fragment sent by each replica (n = 4):
@@ -49,7 +49,7 @@ def all_gather(track: Track) -> Iterator[Step]:
     return merge([_gather_block(track.group, block) for block in track.blocks])
 
 
-def broadcast(track: Track, root: int) -> Iterator[Step]:
+def broadcast(track: RingTrack, root: int) -> Iterator[Step]:
     """Send the tensor of the member with index ``root`` of each group to its other members.
 
     Fragment sent by each replica (n = 4, root 1; - sends nothing):
@@ -62,7 +62,7 @@ def broadcast(track: Track, root: int) -> Iterator[Step]:
     return merge([_send_block(track.group, block, root) for block in track.blocks])
 
 
-def _reduce_block(group: Group, block: Block) -> Iterator[Step]:
+def _reduce_block(group: Group, block: FragmentPart) -> Iterator[Step]:
     part = partial(_part, group, block)
     if group.size > 1:
         yield Exchange(
@@ -82,7 +82,7 @@ def _reduce_block(group: Group, block: Block) -> Iterator[Step]:
     yield Reduce(own, total, part(OUTPUT, None))
 
 
-def _gather_block(group: Group, block: Block) -> Iterator[Step]:
+def _gather_block(group: Group, block: FragmentPart) -> Iterator[Step]:
     part = partial(_part, group, block)
     shard = part(INPUT, None)
     yield Copy(shard, part(OUTPUT, 0))
@@ -95,7 +95,7 @@ def _gather_block(group: Group, block: Block) -> Iterator[Step]:
         )
 
 
-def _send_block(group: Group, block: Block, root: int) -> Iterator[Step]:
+def _send_block(group: Group, block: FragmentPart, root: int) -> Iterator[Step]:
     part = partial(_part, group, block)
     tensor, result = part(INPUT, None), part(OUTPUT, None)
     yield Copy(tensor, result)
@@ -107,7 +107,7 @@ def _send_block(group: Group, block: Block, root: int) -> Iterator[Step]:
         yield Exchange(tuple(copies))
 
 
-def _part(group: Group, block: Block, buffer: str, offset: int | None) -> Slice:
+def _part(group: Group, block: FragmentPart, buffer: str, offset: int | None) -> Slice:
     """The block in the fragment of the member ``offset`` further on (None: of a buffer with one fragment)."""
     fragments = (
         (0,) * group.replicas
@@ -119,7 +119,7 @@ def _part(group: Group, block: Block, buffer: str, offset: int | None) -> Slice:
 
 def _to_member(
     group: Group,
-    block: Block,
+    block: FragmentPart,
     step: int,
     source: Slice,
     target: Slice,

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gcl.scheduling.methods.ring_stream import CLOCKWISE, Track, merged, round_all_gather, round_reduce_scatter
+from gcl.scheduling.methods.ring_stream import CLOCKWISE, RingTrack, merged, round_all_gather, round_reduce_scatter
 from gcl.scheduling.program.step_program import Step
 
 __all__ = ["all_gather", "reduce_scatter"]
 
 
-def reduce_scatter(track: Track) -> Iterator[Step]:
+def reduce_scatter(track: RingTrack) -> Iterator[Step]:
     """Send partial sums onwards; the fragment of replica r sets out behind it and arrives complete.
 
     Shard p adds up in the order p+1, p+2, ..., p-1, p of positions, each step own (operator) received.
@@ -30,7 +30,7 @@ def reduce_scatter(track: Track) -> Iterator[Step]:
     return merged([track.stream(CLOCKWISE, block) for block in track.blocks], round_reduce_scatter)
 
 
-def all_gather(track: Track) -> Iterator[Step]:
+def all_gather(track: RingTrack) -> Iterator[Step]:
     """Send the own shard onwards, then whatever arrives.
 
     Fragment sent by each replica (n = 4, Interleaved ring 0 2 3 1):

@@ -16,8 +16,8 @@ from collections.abc import Iterator
 from gcl.scheduling.methods.ring_stream import (
     ANTICLOCKWISE,
     CLOCKWISE,
-    Block,
-    Track,
+    FragmentPart,
+    RingTrack,
     merge,
     round_all_gather,
     round_reduce_scatter,
@@ -27,7 +27,7 @@ from gcl.scheduling.program.step_program import Copy, Exchange, Reduce, Step
 __all__ = ["all_gather", "reduce_scatter"]
 
 
-def reduce_scatter(track: Track) -> Iterator[Step]:
+def reduce_scatter(track: RingTrack) -> Iterator[Step]:
     """Reduce each fragment along both halves of the ring; its owner joins the two results.
 
     h = floor(n/2). Shard p is op(op(p, ... p-h+1, p-h), p+1 ... p+n-1-h): the clockwise side, which ends with the
@@ -43,7 +43,7 @@ def reduce_scatter(track: Track) -> Iterator[Step]:
     return merge([_reduce_block(track, block) for block in track.blocks])
 
 
-def all_gather(track: Track) -> Iterator[Step]:
+def all_gather(track: RingTrack) -> Iterator[Step]:
     """Send every shard along both halves of the ring.
 
     Fragment sent by each replica, clockwise/anticlockwise, unused transfers in brackets (n = 4, Interleaved ring
@@ -58,7 +58,7 @@ def all_gather(track: Track) -> Iterator[Step]:
     return merge([_gather_block(track, block) for block in track.blocks])
 
 
-def _reduce_block(track: Track, block: Block) -> Iterator[Step]:
+def _reduce_block(track: RingTrack, block: FragmentPart) -> Iterator[Step]:
     """The steps of the reference: c on its way clockwise, a anticlockwise; offsets are each stream's own."""
     clockwise, anticlockwise = track.stream(CLOCKWISE, block), track.stream(ANTICLOCKWISE, block)
     n = clockwise.length
@@ -88,7 +88,7 @@ def _reduce_block(track: Track, block: Block) -> Iterator[Step]:
             yield Reduce(anticlockwise.input(behind), anticlockwise.received, a)
 
 
-def _gather_block(track: Track, block: Block) -> Iterator[Step]:
+def _gather_block(track: RingTrack, block: FragmentPart) -> Iterator[Step]:
     clockwise, anticlockwise = track.stream(CLOCKWISE, block), track.stream(ANTICLOCKWISE, block)
     n = clockwise.length
     if n <= 2:

@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from gcl.scheduling.methods.ring_stream import (
     ANTICLOCKWISE,
     CLOCKWISE,
-    Stream,
-    Track,
+    RingStream,
+    RingTrack,
     cut,
     merged,
     round_all_gather,
@@ -29,7 +29,7 @@ __all__ = ["all_gather", "reduce_scatter"]
 _WAYS = ((CLOCKWISE, 0), (CLOCKWISE, 1), (ANTICLOCKWISE, 0), (ANTICLOCKWISE, 1))
 
 
-def reduce_scatter(track: Track) -> Iterator[Step]:
+def reduce_scatter(track: RingTrack) -> Iterator[Step]:
     """Reduce each quarter of the fragments round its own ring.
 
     Fragment sent by each replica, in the order of the ways (n = 4, Serpent 0 1 3 2 and its mirror 1 0 2 3):
@@ -46,7 +46,7 @@ def reduce_scatter(track: Track) -> Iterator[Step]:
     return merged(_quarters(track), round_reduce_scatter)
 
 
-def all_gather(track: Track) -> Iterator[Step]:
+def all_gather(track: RingTrack) -> Iterator[Step]:
     """Gather each quarter of the shards round its own ring.
 
     Fragment sent by each replica, in the order of the ways (n = 4, Serpent 0 1 3 2 and its mirror 1 0 2 3):
@@ -63,7 +63,7 @@ def all_gather(track: Track) -> Iterator[Step]:
     return merged(_quarters(track), round_all_gather)
 
 
-def _quarters(track: Track) -> list[Stream]:
+def _quarters(track: RingTrack) -> list[RingStream]:
     streams = []
     for block in track.blocks:
         pieces = cut(block, quarter_sizes(block.high - block.low))

@@ -1,8 +1,8 @@
-"""Stream: one piece of every fragment on its way round one ring, in one direction.
+"""Ring stream: one piece of every fragment that travels round one ring in one direction.
 
 A method is some streams at once: their transfers of the same number are merged into one exchange.
 
-    Track (groups, ring orders, fragment widths)
+    RingTrack (groups, ring orders, fragment widths)
        |- block of IPU 0 --- stream clockwise, elements low to middle
        |                 \\-- stream anticlockwise, elements middle to high
        |- block of IPU 1 --- ...
@@ -18,13 +18,13 @@ from itertools import accumulate
 from gcl.core.groups import Group
 from gcl.scheduling.program.step_program import INPUT, OUTPUT, Copy, CrossReplicaCopy, Exchange, Reduce, Slice, Step
 
-__all__ = ["Generator", "Stream", "Track", "cut", "merge", "merged"]
+__all__ = ["Generator", "RingStream", "RingTrack", "cut", "merge", "merged"]
 
 CLOCKWISE, ANTICLOCKWISE = 1, -1
 
 
 @dataclass(frozen=True)
-class Block:
+class FragmentPart:
     """Elements ``low`` to ``high`` of every fragment: those on IPU ``ipu``."""
 
     ipu: int
@@ -33,7 +33,7 @@ class Block:
 
 
 @dataclass(frozen=True)
-class Track:
+class RingTrack:
     """Where a method runs: a ring through each of ``group``'s groups, and what a fragment has on each IPU.
 
     ``orders``: the index in the group at each ring position; a second one for the quad-directional method.
@@ -44,21 +44,22 @@ class Track:
     widths: tuple[int, ...]
 
     @property
-    def blocks(self) -> list[Block]:
+    def blocks(self) -> list[FragmentPart]:
         """The elements of a fragment per IPU, without the IPUs that have none."""
         ends = list(accumulate(self.widths))
         blocks = [
-            Block(ipu, end - width, end) for ipu, (width, end) in enumerate(zip(self.widths, ends, strict=True))
+            FragmentPart(ipu, end - width, end)
+            for ipu, (width, end) in enumerate(zip(self.widths, ends, strict=True))
         ]
         return [block for block in blocks if block.high > block.low]
 
-    def stream(self, direction: int, block: Block, order: int = 0) -> Stream:
+    def stream(self, direction: int, block: FragmentPart, order: int = 0) -> RingStream:
         """``block`` on its way round ring ``order``."""
-        return Stream(self.group, self.orders[order], direction, block, mirrored=order > 0)
+        return RingStream(self.group, self.orders[order], direction, block, mirrored=order > 0)
 
 
 @dataclass(frozen=True)
-class Stream:
+class RingStream:
     """``block`` of every fragment, sent to the next position in ``direction`` (+1 clockwise, -1 anticlockwise).
 
     Offsets count positions in that direction: ``input(-1)`` is the fragment of the position behind.
@@ -67,7 +68,7 @@ class Stream:
     group: Group
     order: tuple[int, ...]
     direction: int
-    block: Block
+    block: FragmentPart
     mirrored: bool = False
 
     @property
@@ -136,10 +137,10 @@ class Stream:
 
 
 #: What a method is: the steps of a reduce-scatter, or of an all-gather, on a track.
-Generator = Callable[[Track], Iterator[Step]]
+Generator = Callable[[RingTrack], Iterator[Step]]
 
 
-def round_reduce_scatter(stream: Stream) -> Iterator[Step]:
+def round_reduce_scatter(stream: RingStream) -> Iterator[Step]:
     """Send partial sums n - 1 times; each replica adds its own part to what arrives, the last one its shard's."""
     if stream.length == 1:
         yield Copy(stream.input(0), stream.shard_out)
@@ -152,23 +153,23 @@ def round_reduce_scatter(stream: Stream) -> Iterator[Step]:
         sent = target
 
 
-def round_all_gather(stream: Stream) -> Iterator[Step]:
+def round_all_gather(stream: RingStream) -> Iterator[Step]:
     """Send the own shard, then n - 2 times what has just arrived."""
     yield Copy(stream.shard_in, stream.gathered(0))
     for t in range(stream.length - 1):
         yield Exchange((stream.send(stream.gathered(-t), stream.gathered(-t - 1), offset=-t),))
 
 
-def cut(block: Block, sizes: Iterable[int]) -> list[Block]:
+def cut(block: FragmentPart, sizes: Iterable[int]) -> list[FragmentPart]:
     """``block`` in consecutive pieces of ``sizes``."""
     pieces, low = [], block.low
     for size in sizes:
-        pieces.append(Block(block.ipu, low, low + size))
+        pieces.append(FragmentPart(block.ipu, low, low + size))
         low += size
     return pieces
 
 
-def merged(streams: Iterable[Stream], one: Callable[[Stream], Iterator[Step]]) -> Iterator[Step]:
+def merged(streams: Iterable[RingStream], one: Callable[[RingStream], Iterator[Step]]) -> Iterator[Step]:
     """``one`` for all ``streams`` that carry anything, in the same exchanges."""
     return merge([one(stream) for stream in streams if stream.block.high > stream.block.low])
 

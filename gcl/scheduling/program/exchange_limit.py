@@ -1,4 +1,4 @@
-"""payload: the limit on what one exchange may put on a tile (maxBytesPerTile): larger exchanges are made in parts.
+"""Exchange limit: splits exchanges that would put more than maxBytesPerTile on a tile.
 
 limit of 4 elements       exchange 1   [0:10] clockwise             exchange 1   [0:3]
                                                                     exchange 2   [3:6]

@@ -1,4 +1,4 @@
-"""forwarding: strided groups whose members are no neighbours, served through the replicas between them.
+"""Forwarding: strided groups whose members are no neighbours, served through the replicas between them.
 
     6 replicas, stride 3: 0 3, 1 4, 2 5         exchange, straight        exchange 1   0 > 2 > 3 ...
                                                 0 > 3 over rail and rung   exchange 2   ... what arrived goes on

@@ -1,4 +1,4 @@
-"""interpreter: run a step program the slow, obvious way, on numpy arrays.
+"""Interpreter: runs a step program step by step on numpy arrays.
 
 ``run`` holds all replicas in this process, for tests and drawings. ``execute`` holds some, and leaves what crosses
 between replicas to an Exchanger; the same program then runs on ranks, each with its own replicas:

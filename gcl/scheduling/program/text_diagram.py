@@ -1,4 +1,4 @@
-"""drawing: step programs and fabrics as text, the way docstrings, tests and ``python -m gcl.explain`` show them.
+"""Text diagram: step programs and fabrics as docstrings, tests and ``python -m gcl.explain`` show them.
 
 replica       0  2  3  1        one column per replica, in ring order
 clockwise to  2  3  1  0        where each stream goes

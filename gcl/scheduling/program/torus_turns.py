@@ -1,4 +1,4 @@
-"""deadlock: the split of exchanges that a torus with more than two IPUs per replica needs.
+"""Torus turns: the split of exchanges without which a torus with more than two IPUs per replica deadlocks.
 
 The IPUs of a replica that have data, by rail and then by bytes (fewest first), take turns in pairs:
 

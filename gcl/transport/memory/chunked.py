@@ -1,4 +1,4 @@
-"""staged: all-reduce of tensors that the other ranks cannot address, through the segments in cache-sized chunks.
+"""Chunked all-reduce: tensors that the other ranks cannot address go through the segments in cache-sized chunks.
 
 The tensor is walked in rounds of one chunk per rank; chunk q of a round is combined by rank q:
 
@@ -51,14 +51,14 @@ from gcl.transport.rendezvous.rank_table import (
     tables,
 )
 
-__all__ = ["Room", "staging", "staging_room"]
+__all__ = ["StagingLayout", "chunked_all_reduce", "staging_layout"]
 
 _MOST, _LEAST = 65536, 32768  # bytes of one rank's part of a round
 _FOOTPRINT = 3 << 20  # bytes of all sets of all ranks
 _SETS = 3  # at least, as many as rounds are under way
 
 
-class Room(NamedTuple):
+class StagingLayout(NamedTuple):
     """What every rank keeps at the start of its segment: ``sets`` of slots of ``chunk`` bytes."""
 
     chunk: int
@@ -69,49 +69,49 @@ class Room(NamedTuple):
         return self.sets * local * (ranks - 1) * self.chunk
 
 
-def staging_room(counts: Sequence[int], segment_bytes: int) -> Room:
+def staging_layout(counts: Sequence[int], segment_bytes: int) -> StagingLayout:
     """The same on all ranks, of which each owns ``counts`` replicas, and the smallest segment is as given."""
     slots, most = sum(counts) * (len(counts) - 1), max(counts) * (len(counts) - 1)
     if slots == 0:
-        return Room(_MOST, _SETS)
+        return StagingLayout(_MOST, _SETS)
     chunk = _MOST
     while chunk > _LEAST and _SETS * slots * chunk > _FOOTPRINT:
         chunk //= 2
-    return Room(chunk, max(_SETS, min(_FOOTPRINT // (slots * chunk), segment_bytes // (4 * most * chunk))))
+    return StagingLayout(chunk, max(_SETS, min(_FOOTPRINT // (slots * chunk), segment_bytes // (4 * most * chunk))))
 
 
 @bare_part
-def _locals_of(plan: Any, rank: int) -> int:
-    owners = plan[TABLES + plan[RANKS] :][: plan[REPLICAS]]
+def _locals_of(table: Any, rank: int) -> int:
+    owners = table[TABLES + table[RANKS] :][: table[REPLICAS]]
     count = 0
-    for replica in range(plan[REPLICAS]):
+    for replica in range(table[REPLICAS]):
         count += owners[replica] == rank
     return count
 
 
 @bare_part
-def _slot(plan: Any, rank: int, turn: int, local: int, chunk: int) -> Any:
+def _slot(table: Any, rank: int, turn: int, local: int, chunk: int) -> Any:
     """Where ``rank`` puts what its replica ``local`` contributes to ``chunk`` of round ``turn``."""
-    others = plan[RANKS] - 1
-    slot = (plan[TURN] + turn) % plan[SETS] * _locals_of(plan, rank) * others
-    slot += local * others + (chunk - rank - 1) % plan[RANKS]
-    return plan[TABLES + rank] + slot * plan[CHUNK]
+    others = table[RANKS] - 1
+    slot = (table[TURN] + turn) % table[SETS] * _locals_of(table, rank) * others
+    slot += local * others + (chunk - rank - 1) % table[RANKS]
+    return table[TABLES + rank] + slot * table[CHUNK]
 
 
 @bare_part
-def _result(plan: Any, turn: int, first: int, chunk: int) -> Any:
+def _result(table: Any, turn: int, first: int, chunk: int) -> Any:
     """Where the others find ``chunk`` for the group whose members begin at ``first``: in the first slot of theirs."""
-    owners, locals_, members, _, _ = tables(plan)
+    owners, locals_, members, _, _ = tables(table)
     m = first
     while owners[members[m]] == chunk:
         m += 1
-    return _slot(plan, owners[members[m]], turn, locals_[members[m]], chunk)
+    return _slot(table, owners[members[m]], turn, locals_[members[m]], chunk)
 
 
 @bare_part
-def _part(plan: Any, call: Any, turn: int, chunk: int) -> Any:
+def _part(table: Any, call: Any, turn: int, chunk: int) -> Any:
     """First byte and length of ``chunk`` of round ``turn``: the last round shares what is left evenly."""
-    ranks, nbytes, most = plan[RANKS], call[COUNT] * call[ITEM], plan[CHUNK]
+    ranks, nbytes, most = table[RANKS], call[COUNT] * call[ITEM], table[CHUNK]
     first = turn * ranks * most
     left = min(ranks * most, nbytes - first)
     each = min(most, (left // ranks + 64) // 64 * 64)
@@ -120,33 +120,33 @@ def _part(plan: Any, call: Any, turn: int, chunk: int) -> Any:
 
 
 @bare_part
-def _copy_in(plan: Any, call: Any, turn: int) -> None:
+def _copy_in(table: Any, call: Any, turn: int) -> None:
     nbytes = call[COUNT] * call[ITEM]
-    for step in range(1, plan[RANKS]):
-        chunk = (plan[RANK] + step) % plan[RANKS]
-        start, length = _part(plan, call, turn, chunk)
-        for local in range(_locals_of(plan, plan[RANK])):
-            copy_bytes(_slot(plan, plan[RANK], turn, local, chunk), call[X] + local * nbytes + start, length)
+    for step in range(1, table[RANKS]):
+        chunk = (table[RANK] + step) % table[RANKS]
+        start, length = _part(table, call, turn, chunk)
+        for local in range(_locals_of(table, table[RANK])):
+            copy_bytes(_slot(table, table[RANK], turn, local, chunk), call[X] + local * nbytes + start, length)
 
 
 @bare_part
-def _copy_out(plan: Any, call: Any, turn: int) -> None:
-    replicas, size, nbytes = plan[REPLICAS], plan[GROUP_SIZE], call[COUNT] * call[ITEM]
-    owners, locals_, members, _, _ = tables(plan)
-    for step in range(1, plan[RANKS]):
-        chunk = (plan[RANK] + step) % plan[RANKS]
-        start, length = _part(plan, call, turn, chunk)
+def _copy_out(table: Any, call: Any, turn: int) -> None:
+    replicas, size, nbytes = table[REPLICAS], table[GROUP_SIZE], call[COUNT] * call[ITEM]
+    owners, locals_, members, _, _ = tables(table)
+    for step in range(1, table[RANKS]):
+        chunk = (table[RANK] + step) % table[RANKS]
+        start, length = _part(table, call, turn, chunk)
         for m in range(replicas):
-            if owners[members[m]] == plan[RANK]:
+            if owners[members[m]] == table[RANK]:
                 to = call[RESULT] + locals_[members[m]] * nbytes + start
-                copy_bytes(to, _result(plan, turn, m // size * size, chunk), length)
+                copy_bytes(to, _result(table, turn, m // size * size, chunk), length)
 
 
 @bare_part
-def _combine(plan: Any, call: Any, turn: int, recipe: Any, scratch: Any) -> None:
-    replicas, size, rank, item = plan[REPLICAS], plan[GROUP_SIZE], plan[RANK], call[ITEM]
-    owners, locals_, members, nodes, outs = tables(plan)
-    start, length = _part(plan, call, turn, rank)
+def _combine(table: Any, call: Any, turn: int, recipe: Any, scratch: Any) -> None:
+    replicas, size, rank, item = table[REPLICAS], table[GROUP_SIZE], table[RANK], call[ITEM]
+    owners, locals_, members, nodes, outs = tables(table)
+    start, length = _part(table, call, turn, rank)
     nbytes = call[COUNT] * item
     for first in range(0, replicas, size):
         wanted, told = 0, False
@@ -156,7 +156,7 @@ def _combine(plan: Any, call: Any, turn: int, recipe: Any, scratch: Any) -> None
                 nodes[i] = call[X] + locals_[replica] * nbytes + start
                 outs[wanted] = call[RESULT] + locals_[replica] * nbytes + start
             else:
-                nodes[i] = _slot(plan, owners[replica], turn, locals_[replica], rank)
+                nodes[i] = _slot(table, owners[replica], turn, locals_[replica], rank)
                 outs[wanted] = nodes[i]
             if owners[replica] == rank or not told:
                 wanted += 1
@@ -168,22 +168,22 @@ def _combine(plan: Any, call: Any, turn: int, recipe: Any, scratch: Any) -> None
 
 
 @bare
-def staging(plan: Any, call: Any, recipe: Any, scratch: Any) -> int:
+def chunked_all_reduce(table: Any, call: Any, recipe: Any, scratch: Any) -> int:
     """Go on with an all-reduce that the ranks have entered; call again while it returns WAITING."""
     nbytes = call[COUNT] * call[ITEM]
-    rounds = (nbytes + plan[RANKS] * plan[CHUNK] - 1) // (plan[RANKS] * plan[CHUNK])
-    while plan[STAGE] != LEAVING:
-        step = plan[STEP]
-        if step > 0 and not meet(plan):
+    rounds = (nbytes + table[RANKS] * table[CHUNK] - 1) // (table[RANKS] * table[CHUNK])
+    while table[STAGE] != LEAVING:
+        step = table[STEP]
+        if step > 0 and not meet(table):
             return WAITING
         if step >= 2:
-            _copy_out(plan, call, step - 2)
+            _copy_out(table, call, step - 2)
         if step < rounds:
-            _copy_in(plan, call, step)
+            _copy_in(table, call, step)
         if 0 < step <= rounds:
-            _combine(plan, call, step - 1, recipe, scratch)
-        meet_again(plan)
-        plan[STEP] = step + 1
+            _combine(table, call, step - 1, recipe, scratch)
+        meet_again(table)
+        table[STEP] = step + 1
         if step == rounds + 1:
-            plan[STEP], plan[STAGE], plan[TURN] = 0, LEAVING, plan[TURN] + rounds
-    return DONE if met(plan) else WAITING
+            table[STEP], table[STAGE], table[TURN] = 0, LEAVING, table[TURN] + rounds
+    return DONE if met(table) else WAITING

@@ -1,4 +1,4 @@
-"""inprocess: ranks that are threads of one process (one rank, if nothing else is asked for)."""
+"""In process: a memory domain whose ranks are threads of one process."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import numpy as np
 
 from gcl.transport.memory.memory_domain import MemoryDomain, control_bytes
-from gcl.transport.memory.process_vm import can_reach
+from gcl.transport.memory.process_vm import can_access_process
 from gcl.transport.memory.segment import DEFAULT_BYTES, Segment, map_memory
 
 __all__ = ["domains"]
@@ -30,7 +30,7 @@ def domains(ranks: int = 1, *, segment_bytes: int = DEFAULT_BYTES) -> list[Memor
             close=lambda: None,
             name="inprocess",
             cores=len(os.sched_getaffinity(0)),
-            pushes=can_reach(os.getpid(), control.ctypes.data),
+            uses_process_vm=can_access_process(os.getpid(), control.ctypes.data),
             smallest=segment_bytes,
         )
         for rank in range(ranks)

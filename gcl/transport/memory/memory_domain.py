@@ -1,4 +1,4 @@
-"""MemoryDomain: ranks whose memory this rank can address: threads of one process, or processes of one host."""
+"""Memory domain: ranks whose memory this rank can address: threads of one process, or processes of one host."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class MemoryDomain:
     control: uint8, shared by all; memories: every rank's segment as this rank sees it (uint8);
     arenas: where they start;
     alive(rank): whether that rank can still arrive; close(): release what the domain holds;
-    cores: how many the ranks have together; pushes: whether the kernel copies between them;
+    cores: how many the ranks have together; uses_process_vm: whether the kernel copies between them;
     smallest: bytes of the smallest segment of all ranks; processes: who the ranks are, if each is a process.
     """
 
@@ -42,7 +42,7 @@ class MemoryDomain:
     close: Callable[[], None]
     name: str
     cores: int
-    pushes: bool
+    uses_process_vm: bool
     smallest: int
     processes: tuple[Process, ...] = ()
 

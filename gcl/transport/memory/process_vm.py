@@ -1,4 +1,4 @@
-"""push: all-reduce of tensors that the other ranks cannot address, by asking the kernel to copy between processes.
+"""process_vm all-reduce: tensors that the other ranks cannot address are copied between processes by the kernel.
 
     meet     (done by the caller) every rank has announced where its tensors are
     work     each rank reads its slice of its peers' tensors, chunk by chunk, into a buffer that stays in the cache,
@@ -38,7 +38,7 @@ from gcl.transport.rendezvous.rank_table import (
     tables,
 )
 
-__all__ = ["buffers", "can_reach", "pushing"]
+__all__ = ["buffers", "can_access_process", "process_vm_all_reduce"]
 
 _CHUNK = 65536  # bytes
 
@@ -66,48 +66,48 @@ def _transfer(process: int, here: int, there: int, n: int, write: bool, vectors:
     return done
 
 
-def can_reach(process: int, address: int) -> bool:
+def can_access_process(process: int, address: int) -> bool:
     """Try whether this process may read 8 bytes of another, and write them back."""
     word, vectors = np.zeros(1, np.int64), np.zeros(4, np.int64)
     return all(_transfer(process, word.ctypes.data, address, 8, write, vectors) == 8 for write in (False, True))
 
 
 @bare_part
-def _push(plan: Any, call: Any, recipe: Any, scratch: Any, chunks: Any) -> bool:
+def _reduce_slice(table: Any, call: Any, recipe: Any, scratch: Any, chunks: Any) -> bool:
     """Whether every byte went: the other process may be gone."""
     went = True
-    replicas, size, rank, item = plan[REPLICAS], plan[GROUP_SIZE], plan[RANK], call[ITEM]
-    owners, locals_, members, nodes, outs = tables(plan)
+    replicas, size, rank, item = table[REPLICAS], table[GROUP_SIZE], table[RANK], call[ITEM]
+    owners, locals_, members, nodes, outs = tables(table)
     nbytes, vectors = call[COUNT] * item, chunks[size + 1]
-    start, stop = slice_of(call[COUNT], rank, plan[RANKS], item)
+    start, stop = slice_of(call[COUNT], rank, table[RANKS], item)
     total = chunks[size].ctypes.data
     for low in range(start * item, stop * item, _CHUNK):
         n = min(_CHUNK, stop * item - low)
         for first in range(0, replicas, size):
             for i in range(size):
                 owner = owners[members[first + i]]
-                at = own_tensor_of(plan, owner, 0) + locals_[members[first + i]] * nbytes + low
+                at = own_tensor_of(table, owner, 0) + locals_[members[first + i]] * nbytes + low
                 nodes[i] = at if owner == rank else chunks[i].ctypes.data
                 if owner != rank:
-                    went = _transfer(process_of(plan, owner), nodes[i], at, n, False, vectors) == n and went
+                    went = _transfer(process_of(table, owner), nodes[i], at, n, False, vectors) == n and went
             outs[0] = total
             reduce_range(recipe, nodes, outs, 1, 0, n // item, scratch)
             for i in range(size):
                 owner = owners[members[first + i]]
-                at = own_tensor_of(plan, owner, 1) + locals_[members[first + i]] * nbytes + low
+                at = own_tensor_of(table, owner, 1) + locals_[members[first + i]] * nbytes + low
                 if owner == rank:
                     copy_bytes(at, total, n)
                 else:
-                    went = _transfer(process_of(plan, owner), total, at, n, True, vectors) == n and went
+                    went = _transfer(process_of(table, owner), total, at, n, True, vectors) == n and went
     return went
 
 
 @bare
-def pushing(plan: Any, call: Any, recipe: Any, scratch: Any, chunks: Any) -> int:
+def process_vm_all_reduce(table: Any, call: Any, recipe: Any, scratch: Any, chunks: Any) -> int:
     """Go on with an all-reduce that the ranks have entered; call again while it returns WAITING."""
-    if plan[STAGE] == INSIDE:
-        if not _push(plan, call, recipe, scratch, chunks):
+    if table[STAGE] == INSIDE:
+        if not _reduce_slice(table, call, recipe, scratch, chunks):
             return BROKEN
-        meet_again(plan)
-        plan[STAGE] = LEAVING
-    return DONE if met(plan) else WAITING
+        meet_again(table)
+        table[STAGE] = LEAVING
+    return DONE if met(table) else WAITING

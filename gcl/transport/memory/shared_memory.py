@@ -1,4 +1,4 @@
-"""shared_memory: ranks that are processes of one host.
+"""Shared memory: a memory domain whose ranks are processes of one host.
 
 Memory is anonymous (memfd): it has no name in /dev/shm, so nothing can be left behind, however a process ends, and a
 container's small /dev/shm is no limit. Peers map it through /proc/<pid>/fd.
@@ -14,7 +14,7 @@ import numpy as np
 
 from gcl.errors import TransportError
 from gcl.transport.memory.memory_domain import MemoryDomain, control_bytes
-from gcl.transport.memory.process_vm import can_reach
+from gcl.transport.memory.process_vm import can_access_process
 from gcl.transport.memory.segment import DEFAULT_BYTES, Segment, map_memory
 from gcl.transport.rendezvous.process_liveness import Process
 
@@ -39,7 +39,7 @@ def domain(
         control_map = _map(peers[0][0], peers[0][3], control_bytes(ranks))
         maps = [_map(pid, descriptor, nbytes) for pid, _, descriptor, _, nbytes, _, _ in peers]
         fault = ""
-        reaches = all(can_reach(peer[0], peer[6]) for peer in peers)
+        reaches = all(can_access_process(peer[0], peer[6]) for peer in peers)
     except (OSError, TransportError) as error:
         fault = str(error)
         reaches = False
@@ -59,7 +59,7 @@ def domain(
         alive=lambda peer: Process(*peers[peer][:2]).alive(),
         close=maps.clear,
         name="shared_memory",
-        pushes=all(reached for _, reached in verdicts),
+        uses_process_vm=all(reached for _, reached in verdicts),
         cores=len({core for peer in peers for core in peer[5]}),
         smallest=min(peer[4] for peer in peers),
         processes=tuple(Process(*peer[:2]) for peer in peers),

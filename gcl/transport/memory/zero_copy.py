@@ -1,4 +1,4 @@
-"""shared: collectives over memory that all ranks can address, without a copy.
+"""Zero-copy collectives: every rank reads and writes the tensors of all ranks where they lie.
 
     meet     every rank has announced its call, and its tensors are complete
     work     each rank combines its own slice, straight out of everyone's tensors, into everyone's results
@@ -39,26 +39,26 @@ from gcl.transport.rendezvous.rank_table import (
     tables,
 )
 
-__all__ = ["copying", "reducing"]
+__all__ = ["zero_copy_copy", "zero_copy_reduce"]
 
 _, _ALL_REDUCE, _, _ALL_GATHER, _BROADCAST, _ALL_TO_ALL = COLLECTIVE_CODES.values()
 
 
 @bare_part
-def _reduce(plan: Any, call: Any, recipe: Any, scratch: Any) -> None:
-    replicas, size, rank = plan[REPLICAS], plan[GROUP_SIZE], plan[RANK]
-    owners, locals_, members, nodes, outs = tables(plan)
+def _reduce(table: Any, call: Any, recipe: Any, scratch: Any) -> None:
+    replicas, size, rank = table[REPLICAS], table[GROUP_SIZE], table[RANK]
+    owners, locals_, members, nodes, outs = tables(table)
     count, item, whole = call[COUNT], call[ITEM], call[KIND] == _ALL_REDUCE
     fragment = (count + size - 1) // size
     for first in range(0, replicas, size):
         for i in range(size):
-            nodes[i] = address(plan, members[first + i], 1, count * item)
+            nodes[i] = address(table, members[first + i], 1, count * item)
         for i in range(1 if whole else size):
             replica, before = members[first + i], i * fragment
             if whole:
-                start, stop = slice_of(count, rank, plan[RANKS], item)
+                start, stop = slice_of(count, rank, table[RANKS], item)
                 for j in range(size):
-                    outs[j] = address(plan, members[first + j], 2, count * item)
+                    outs[j] = address(table, members[first + j], 2, count * item)
             elif owners[replica] == rank:
                 start, stop = min(count, before), min(count, before + fragment)
                 outs[0] = call[RESULT] + (locals_[replica] * fragment - before) * item
@@ -69,55 +69,55 @@ def _reduce(plan: Any, call: Any, recipe: Any, scratch: Any) -> None:
 
 
 @bare_part
-def _copy(plan: Any, call: Any) -> None:
-    replicas, size = plan[REPLICAS], plan[GROUP_SIZE]
-    owners, locals_, members, _, _ = tables(plan)
+def _copy(table: Any, call: Any) -> None:
+    replicas, size = table[REPLICAS], table[GROUP_SIZE]
+    owners, locals_, members, _, _ = tables(table)
     nbytes = call[COUNT] * call[ITEM]
     for m in range(replicas):
         replica, first = members[m], m // size * size
-        if owners[replica] != plan[RANK]:
+        if owners[replica] != table[RANK]:
             continue
         out = call[RESULT] + locals_[replica] * nbytes
         if call[KIND] == _BROADCAST:
-            copy_part(out, address(plan, members[first + call[ROOT]], 1, nbytes), nbytes, nbytes)
+            copy_part(out, address(table, members[first + call[ROOT]], 1, nbytes), nbytes, nbytes)
         elif call[KIND] == _ALL_GATHER:
             out += locals_[replica] * nbytes * (size - 1)
             for i in range(size):
-                copy_part(out + i * nbytes, address(plan, members[first + i], 1, nbytes), nbytes, size * nbytes)
+                copy_part(out + i * nbytes, address(table, members[first + i], 1, nbytes), nbytes, size * nbytes)
         elif call[KIND] == SHARED_ALL_GATHER:
-            copy_part(call[RESULT] + m * nbytes, address(plan, replica, 1, nbytes), nbytes, size * nbytes)
+            copy_part(call[RESULT] + m * nbytes, address(table, replica, 1, nbytes), nbytes, size * nbytes)
         elif call[KIND] == _ALL_TO_ALL:
             part = nbytes // size
             for i in range(size):
-                source = address(plan, members[first + i], 1, nbytes) + (m - first) * part
+                source = address(table, members[first + i], 1, nbytes) + (m - first) * part
                 copy_part(out + i * part, source, part, nbytes)
 
 
 @bare
-def reducing(plan: Any, call: Any, recipe: Any, scratch: Any) -> int:
+def zero_copy_reduce(table: Any, call: Any, recipe: Any, scratch: Any) -> int:
     """Run one all-reduce or reduce-scatter; call again with the same arguments while it returns WAITING."""
-    if not enter(plan, call):
+    if not enter(table, call):
         return WAITING
-    if plan[STAGE] == INSIDE:
-        if not agreed(plan):
+    if table[STAGE] == INSIDE:
+        if not agreed(table):
             return MISMATCH
-        if any_private(plan):
+        if any_private(table):
             return STAGED
-        _reduce(plan, call, recipe, scratch)
-        meet_again(plan)
-        plan[STAGE] = LEAVING
-    return DONE if met(plan) else WAITING
+        _reduce(table, call, recipe, scratch)
+        meet_again(table)
+        table[STAGE] = LEAVING
+    return DONE if met(table) else WAITING
 
 
 @bare
-def copying(plan: Any, call: Any) -> int:
+def zero_copy_copy(table: Any, call: Any) -> int:
     """Run one all-gather, broadcast, all-to-all or barrier; call again while it returns WAITING."""
-    if not enter(plan, call):
+    if not enter(table, call):
         return WAITING
-    if plan[STAGE] == INSIDE:
-        if not agreed(plan):
+    if table[STAGE] == INSIDE:
+        if not agreed(table):
             return MISMATCH
-        _copy(plan, call)
-        meet_again(plan)
-        plan[STAGE] = LEAVING
-    return DONE if met(plan) else WAITING
+        _copy(table, call)
+        meet_again(table)
+        table[STAGE] = LEAVING
+    return DONE if met(table) else WAITING

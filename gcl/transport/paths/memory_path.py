@@ -21,12 +21,12 @@ from gcl.core.world import World
 from gcl.errors import ArgumentError, CollectiveMismatch, CollectiveTimeout, GclError, PeerLost, reason_of
 from gcl.kernels.jit import bound
 from gcl.reduce.reduction import new_scratch, recipe
-from gcl.transport.memory import zero_copy as shared
-from gcl.transport.memory.chunked import staging, staging_room
+from gcl.transport.memory.chunked import chunked_all_reduce, staging_layout
 from gcl.transport.memory.deadlock_detector import DeadlockDetector, WaitStatus
 from gcl.transport.memory.memory_domain import MemoryDomain
-from gcl.transport.memory.process_vm import buffers, pushing
+from gcl.transport.memory.process_vm import buffers, process_vm_all_reduce
 from gcl.transport.memory.staged_copies import StagedCopies
+from gcl.transport.memory.zero_copy import zero_copy_copy, zero_copy_reduce
 from gcl.transport.paths.path_state import PathState
 from gcl.transport.rendezvous import rank_table, rendezvous
 from gcl.transport.rendezvous.meeting import Meeting
@@ -36,12 +36,12 @@ __all__ = ["KEPT_BYTES", "MemoryPath"]
 _SPINS = 2000
 #: From this size on, too large for any cache, the kernel's copies between processes are quicker than the chunks: they
 #: need not be written twice. Elsewhere copies within a cache are 3 times as quick as the kernel's.
-_PUSHED_BYTES = 32 << 20
+_PROCESS_VM_BYTES = 32 << 20
 #: Copies of larger tensors are not kept from call to call.
 KEPT_BYTES = 1 << 18
 #: Those in which each rank touches its own tensors only; others read the inputs of the rest.
 _DIRECT = (COLLECTIVE_CODES[Collective.ALL_REDUCE], SHARED_ALL_GATHER)
-#: Of a kernel that reduces: the plan, the call, the recipe, and room for sums.
+#: Of a kernel that reduces: the table, the call, the recipe, and room for sums.
 _Arguments = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
 
@@ -51,18 +51,18 @@ class MemoryPath:
     def __init__(self, domain: MemoryDomain, world: World, group: Group, timeout: float) -> None:
         self.name = domain.name
         self._domain, self._world, self._timeout = domain, world, timeout
-        room = staging_room(world.counts, domain.smallest)
-        self._plan = rank_table.new_plan(
+        staging = staging_layout(world.counts, domain.smallest)
+        self._table = rank_table.new_rank_table(
             rank=domain.rank,
             control=domain.control.ctypes.data,
             arenas=domain.arenas,
             owners=world.owners,
             groups=group.all_members(),
             spins=_SPINS if domain.ranks <= domain.cores else 0,
-            chunk=room.chunk,
-            sets=room.sets,
+            chunk=staging.chunk,
+            sets=staging.sets,
         )
-        domain.segment.reserve(room.nbytes(world.local, world.ranks))
+        domain.segment.reserve(staging.nbytes(world.local, world.ranks))
         self._scratch = new_scratch()
         self._chunks = buffers(group.size)
         self._kept: list[np.ndarray] = []
@@ -106,7 +106,7 @@ class MemoryPath:
         if self._state.fault is None:
             self._refusal = str(error)
             self._domain.write_text(self._refusal)
-            rank_table.refuse(self._plan)
+            rank_table.refuse(self._table)
 
     def fail(self, error: BaseException) -> None:
         """A call ended with ``error``: raise it at every later call, and tell ranks that still wait."""
@@ -117,12 +117,12 @@ class MemoryPath:
         self._state.close()
 
     def _depart(self, error: BaseException | None) -> None:
-        if not rendezvous.left(self._plan[rank_table.CONTROL], self._domain.rank):
+        if not rendezvous.left(self._table[rank_table.CONTROL], self._domain.rank):
             reason = reason_of(error)
-            if reason or not rank_table.has_refused(self._plan):  # else it has been said why
+            if reason or not rank_table.has_refused(self._table):  # else it has been said why
                 self._domain.write_text(reason)
-            rendezvous.mark_left(self._plan[rank_table.CONTROL], self._domain.rank, rendezvous.LEFT)
-        if error is None and rank_table.is_outside(self._plan):  # else a thread still works on that memory
+            rendezvous.mark_left(self._table[rank_table.CONTROL], self._domain.rank, rendezvous.LEFT)
+        if error is None and rank_table.is_outside(self._table):  # else a thread still works on that memory
             self._domain.close()
 
     @property
@@ -144,7 +144,7 @@ class MemoryPath:
         """Meetings before and after work that the caller does on two tensors of the segment."""
         offsets = self._offsets(request, x, out)
         words = request.words(offsets[0] or 0, offsets[1] or 0, x, out)
-        return Meeting(self._plan, words, [tensor.nbytes // self._world.local for tensor in (x, out)])
+        return Meeting(self._table, words, [tensor.nbytes // self._world.local for tensor in (x, out)])
 
     def addresses(self, request: Request, x: np.ndarray) -> list[int]:
         """Meet twice, and say where each replica's part of every rank's ``x`` starts."""
@@ -156,8 +156,8 @@ class MemoryPath:
 
     def meet(self, request: Request) -> None:
         """Meet: what every rank wrote is there."""
-        rank_table.meet_again(self._plan)
-        self.hold(lambda: DONE if rank_table.met(self._plan) else WAITING, request)
+        rank_table.meet_again(self._table)
+        self.hold(lambda: DONE if rank_table.met(self._table) else WAITING, request)
 
     def hold(self, step: Callable[[], int], request: Request) -> None:
         """Wait until a ``step`` of a meeting is DONE."""
@@ -170,7 +170,6 @@ class MemoryPath:
         return self._domain.segment.uninitialised(array.shape, array.dtype)
 
     def _prepare(self, request: Request, x: np.ndarray, out: np.ndarray) -> PreparedCall:
-        ranks = self._plan
         near_x = x if request.code in _DIRECT else self.near(x)
         near_out = near_x if out is x else out
         offsets = self._offsets(request, near_x, near_out)
@@ -178,11 +177,11 @@ class MemoryPath:
         run: Callable[[], int]
         rest = None
         if request.collective in REDUCING:
-            kernel = ranks, words, self._recipe(request), self._scratch
-            run = bound(shared.reducing, *kernel)
+            kernel = self._table, words, self._recipe(request), self._scratch
+            run = bound(zero_copy_reduce, *kernel)
             rest = self._rest(request, kernel) if request.collective is Collective.ALL_REDUCE else None
         else:
-            run = bound(shared.copying, ranks, words)
+            run = bound(zero_copy_copy, self._table, words)
         if near_x is not x:
             run = StagedCopies(run, (near_x, x), (out, near_out))
         return PreparedCall.of(self.prepared, run, request, x, out, rest=rest)
@@ -196,15 +195,15 @@ class MemoryPath:
         return (-1, -1) if request.collective is Collective.ALL_REDUCE and None in offsets else offsets
 
     def _recipe(self, request: Request) -> np.ndarray:
-        size = int(self._plan[rank_table.GROUP_SIZE])
+        size = int(self._table[rank_table.GROUP_SIZE])
         return recipe(request.operator, (1,) * size, request.dtype, request.dtype, size)
 
     def _rest(self, request: Request, kernel: _Arguments) -> Callable[[], int]:
         """What goes on where some rank's tensor is private."""
-        large = request.count * request.dtype.itemsize >= _PUSHED_BYTES
-        if large and self._domain.pushes and self._domain.ranks <= self._domain.cores:
-            return partial(pushing, *kernel, self._chunks)
-        return partial(staging, *kernel)
+        large = request.count * request.dtype.itemsize >= _PROCESS_VM_BYTES
+        if large and self._domain.uses_process_vm and self._domain.ranks <= self._domain.cores:
+            return partial(process_vm_all_reduce, *kernel, self._chunks)
+        return partial(chunked_all_reduce, *kernel)
 
     def finish(self, call: PreparedCall, status: int) -> None:
         """Run ``call``, which has begun, to its end; what this raises goes to ``fail``."""
@@ -220,11 +219,11 @@ class MemoryPath:
             raise PeerLost(gone, gone)
 
     def _wait(self, again: Callable[[], int], request: Request, status: int) -> int:
-        deadline, arrivals = monotonic() + self._timeout, rank_table.arrivals(self._plan)
+        deadline, arrivals = monotonic() + self._timeout, rank_table.arrivals(self._table)
         detector: DeadlockDetector | None = None
         while status == WAITING:
-            if rank_table.arrivals(self._plan) != arrivals:  # it waits for something else now
-                deadline, arrivals = monotonic() + self._timeout, rank_table.arrivals(self._plan)
+            if rank_table.arrivals(self._table) != arrivals:  # it waits for something else now
+                deadline, arrivals = monotonic() + self._timeout, rank_table.arrivals(self._table)
                 detector = None
             overdue = monotonic() >= deadline
             self._check_peers(request)
@@ -232,7 +231,7 @@ class MemoryPath:
             detector.look()
             status = again()
             if status == WAITING and overdue:
-                missing = ", ".join(map(self._world.describe, rank_table.missing(self._plan)))
+                missing = ", ".join(map(self._world.describe, rank_table.missing(self._table)))
                 raise CollectiveTimeout(
                     f"{request} waited {self._timeout:g} s for {missing}; look at what they do, or raise timeout"
                 )
@@ -240,21 +239,21 @@ class MemoryPath:
 
     def _check_peers(self, request: Request) -> None:
         """Raise PeerLost if any rank that is waited for can arrive no more."""
-        for rank in rank_table.missing(self._plan):
+        for rank in rank_table.missing(self._table):
             why = self._gone(request, rank)
-            if why and rank in rank_table.missing(self._plan):  # else it arrived before it went
+            if why and rank in rank_table.missing(self._table):  # else it arrived before it went
                 raise why
 
     def _gone(self, request: Request, rank: int) -> GclError | None:
         """Why ``rank`` does not come, if it does not."""
         who = self._world.describe(rank)
-        left = rendezvous.left(self._plan[rank_table.CONTROL], rank)
+        left = rendezvous.left(self._table[rank_table.CONTROL], rank)
         if left == rendezvous.CROSSED:
             return CollectiveMismatch(self._domain.read_text(rank))
         if left:
             reason = self._domain.read_text(rank) or "call it on all ranks, or on none, and look at why it left"
             return PeerLost.left(request, who, reason)
-        if rank_table.refused(self._plan, rank):
+        if rank_table.refused(self._table, rank):
             return CollectiveMismatch.refused(request, who, self._domain.read_text(rank))
         if not self._domain.alive(rank):
             died = f"{request} waits for {who}, whose process has died; look at its output"
@@ -263,7 +262,7 @@ class MemoryPath:
 
     def _mismatch(self, request: Request) -> CollectiveMismatch:
         """Tell all ranks what each of them called, and where; all build the same error."""
-        refused = f", after a call that was refused ({self._refusal})" if rank_table.had_refused(self._plan) else ""
+        refused = f", after a call that was refused ({self._refusal})" if rank_table.had_refused(self._table) else ""
         self._domain.write_text(request.with_call_site(refused))
         self.meet(request)
         calls = [(self._world.describe(r), self._domain.read_text(r)) for r in range(self._domain.ranks)]

@@ -1,4 +1,4 @@
-"""process: whether a process of this host still lives."""
+"""Process liveness: whether a process of this host is still alive."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""rendezvous: where the ranks that share memory announce a call, wait for each other, and leave.
+"""Rendezvous: the control block in which ranks that share memory announce a call, wait for each other, and leave.
 
 Each rank owns one line of the control block and is its only writer (but for the waiters count):
 

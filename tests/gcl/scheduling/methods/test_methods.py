@@ -19,7 +19,7 @@ from gcl.core.groups import Group
 from gcl.core.request import Collective
 from gcl.fabric.fabric import Fabric, LinkConfiguration, Topology
 from gcl.fabric.ring_order import Order, inverse, ring
-from gcl.scheduling.methods import METHODS, Method, Track, all_to_all, broadcast, local
+from gcl.scheduling.methods import METHODS, Method, RingTrack, all_to_all, broadcast, local
 from gcl.scheduling.methods.quad_directional_ring import quarter_sizes
 from gcl.scheduling.program.interpreter import run
 from gcl.scheduling.program.step_program import INPUT, OUTPUT, Copy, Exchange, Reduce, StepProgram
@@ -44,7 +44,7 @@ def program(
     widths: tuple[int, ...] = (8,),
     order: Order = Order.INTERLEAVED,
 ) -> StepProgram:
-    track = Track(group, orders_of(method, group.size, order), widths)
+    track = RingTrack(group, orders_of(method, group.size, order), widths)
     generate = METHODS[method].reduce_scatter if collective is SCATTER else METHODS[method].all_gather
     fragments = (group.size, 1) if collective is SCATTER else (1, group.size)
     return StepProgram(collective, method, group, widths, *fragments, tuple(generate(track)), track.orders)
@@ -312,7 +312,7 @@ def test_broadcast_gives_everybody_the_root() -> None:
 
 def test_local_keeps_the_own_fragment_and_sends_nothing() -> None:
     group = Group.all(4)
-    track = Track(group, (ring(Order.FLAT, 4),), (3,))
+    track = RingTrack(group, (ring(Order.FLAT, 4),), (3,))
     made = StepProgram(SCATTER, "local", group, (3,), 4, 1, tuple(local.reduce_scatter(track)))
     x = np.arange(48).reshape(4, 12)
     assert (run(made, x) == [x[r, 3 * r : 3 * r + 3] for r in range(4)]).all()

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gcl import Communicator, Group
-from gcl.transport.memory.chunked import staging_room
+from gcl.transport.memory.chunked import staging_layout
 from tests.gcl.helpers import reference
 from tests.gcl.helpers.reference import draw, same_bits
 from tests.gcl.helpers.threads import on_threads
@@ -16,25 +16,25 @@ SEGMENT = 1 << 30
 
 @pytest.mark.parametrize("counts", [(1, 1), (1,) * 3, (1,) * 4, (2, 2), (1, 3)], ids=str)
 def test_what_all_ranks_write_stays_in_the_common_cache(counts: tuple[int, ...]) -> None:
-    room, ranks = staging_room(counts, SEGMENT), len(counts)
+    room, ranks = staging_layout(counts, SEGMENT), len(counts)
     assert (room.chunk, room.sets >= 3) == (65536, True)
     whole = sum(room.nbytes(local, ranks) for local in counts)
     assert 3 << 19 < whole <= 3 << 20  # more than half of 3 MiB
 
 
 def test_many_ranks_take_smaller_chunks_and_as_few_sets_as_go() -> None:
-    assert staging_room((1,) * 8, SEGMENT) == (32768, 3)
-    assert staging_room((4,) * 4, SEGMENT) == (32768, 3)
+    assert staging_layout((1,) * 8, SEGMENT) == (32768, 3)
+    assert staging_layout((4,) * 4, SEGMENT) == (32768, 3)
 
 
 def test_a_small_segment_is_mostly_left_to_tensors() -> None:
-    room = staging_room((1, 1), 1 << 20)
+    room = staging_layout((1, 1), 1 << 20)
     assert room == (65536, 4)
     assert room.nbytes(1, 2) == 1 << 18
 
 
 def test_one_rank_keeps_no_room() -> None:
-    assert staging_room((5,), SEGMENT).nbytes(5, 1) == 0
+    assert staging_layout((5,), SEGMENT).nbytes(5, 1) == 0
 
 
 @pytest.mark.parametrize(
