@@ -18,15 +18,12 @@ from gcl.core.request import Request
 from gcl.errors import CollectiveMismatch, CollectiveTimeout, PeerLost
 from gcl.transport.messages.endpoints import Endpoints
 from gcl.transport.messages.persistent_sendrecv import (
-    INLINE,
-    INLINE_BYTES,
     MESSAGES,
     NBYTES,
     SIGNATURE,
+    Headers,
     PersistentSendrecv,
     Transfers,
-    inline_data,
-    new_header,
 )
 from gcl.transport.messages.point_to_point import PointToPoint
 from gcl.transport.mpi.mpi_requests import Message
@@ -42,7 +39,7 @@ class MessageChannel:
     def __init__(self, messages: PointToPoint, endpoints: Endpoints, timeout: float) -> None:
         self.messages, self.endpoints, self._timeout = messages, endpoints, timeout
         self.send, self.receive = messages.send, messages.receive
-        self._others = [rank for rank in range(messages.ranks) if rank != messages.rank]
+        self._headers = Headers(messages)
         self._refused = 0
         self._forgiven = [0] * messages.ranks
         self._said: list[Message] = []  # on their way
@@ -61,7 +58,7 @@ class MessageChannel:
 
     def agree(self, request: Request, signature: int) -> bool:
         """Say whether every party announces ``signature``; forget the data that came with what others announce."""
-        headers = self._exchange(request, new_header(signature))
+        headers = self._exchange(request, Headers.with_text(signature))
         while said := {rank: header for rank, header in headers.items() if header[SIGNATURE] < 0}:
             self._hear(request, said)
             self.wait(request, [self.receive(rank, header, header=True) for rank, header in said.items()])
@@ -89,7 +86,7 @@ class MessageChannel:
 
     def prepare(self, request: Request, transfers: Transfers) -> PersistentSendrecv:
         """``request`` and all its data in one exchange."""
-        return PersistentSendrecv(request.signature, transfers, self.messages)
+        return PersistentSendrecv(request.signature, transfers, self.messages, self._headers)
 
     def finish(self, request: Request, sendrecv: PersistentSendrecv, status: int, kept: object) -> bool:
         """Complete ``sendrecv``; say whether all announced the same. ``kept`` is the memory that it fills."""
@@ -100,9 +97,9 @@ class MessageChannel:
                     raise self._missing(request, late)
                 status = sendrecv.run()
             if status == BROKEN:
-                raise self._missing(request, messages.lost(self._others, None))
+                raise self._missing(request, messages.lost(self._headers.peers, None))
             if status == MISMATCH:
-                headers = dict(sendrecv.by_rank())
+                headers = self._headers.by_rank()
                 self._forget(request, headers, sendrecv.sent)
                 self._hear(request, {rank: header for rank, header in headers.items() if header[SIGNATURE] < 0})
         except BaseException:
@@ -112,24 +109,24 @@ class MessageChannel:
 
     def exchange_text(self, request: Request, text: str) -> list[str]:
         """Everyone's ``text``."""
-        headers = self._exchange(request, _with_text(new_header(), text))
-        return [_text_of(headers[rank]) if rank in headers else text for rank in range(self.messages.ranks)]
+        headers = self._exchange(request, Headers.with_text(0, text))
+        return [Headers.text_of(headers[rank]) if rank in headers else text for rank in range(self.messages.ranks)]
 
     def _exchange(self, request: Request, mine: np.ndarray) -> dict[int, np.ndarray]:
-        """The header of every other party; ``mine`` goes to all of them."""
-        headers = {rank: new_header() for rank in self._others}
+        """The header of every other party, until the next one comes; ``mine`` goes to all of them."""
+        headers = self._headers.by_rank()
         receives = [self.receive(rank, header, header=True) for rank, header in headers.items()]
-        self.wait(request, receives + [self.send(rank, _used(mine), header=True) for rank in self._others])
+        self.wait(request, receives + [self.send(rank, mine, header=True) for rank in headers])
         return headers
 
     def _say(self, word: int, reason: str) -> None:
-        header = _used(_with_text(new_header(word), reason))
-        self._said += [self.send(rank, header, header=True) for rank in self._others]
+        header = Headers.with_text(word, reason)
+        self._said += [self.send(rank, header, header=True) for rank in self._headers.peers]
 
     def _hear(self, request: Request, said: dict[int, np.ndarray]) -> None:
         """Raise what some said in place of a header, unless it is a call that was refused here too."""
         for rank, header in said.items():
-            reason, who = _text_of(header), self.endpoints.contact(rank)
+            reason, who = Headers.text_of(header), self.endpoints.contact(rank)
             if header[SIGNATURE] == _LEFT:
                 raise PeerLost.left(request, who, reason)
             if self._forgiven[rank] >= self._refused:
@@ -156,20 +153,3 @@ class MessageChannel:
         return CollectiveTimeout(
             f"{request} waited {self._timeout:g} s for {names}; look at what they do, or raise timeout"
         )
-
-
-def _with_text(header: np.ndarray, text: str) -> np.ndarray:
-    """``header`` with as much of ``text`` as it holds."""
-    data = np.frombuffer(text.encode()[:INLINE_BYTES], np.uint8)
-    header[INLINE] = data.size
-    inline_data(header)[: data.size] = data
-    return header
-
-
-def _text_of(header: np.ndarray) -> str:
-    return bytes(inline_data(header)[: int(header[INLINE])]).decode(errors="replace")
-
-
-def _used(header: np.ndarray) -> np.ndarray:
-    """As much of ``header`` as must be sent."""
-    return header.view(np.uint8)[: header.nbytes - INLINE_BYTES + int(header[INLINE])]

@@ -22,40 +22,41 @@ from gcl.kernels.jit import bare, bound
 from gcl.transport.messages.point_to_point import PointToPoint
 from gcl.transport.mpi.mpi_requests import REQUEST_BYTES, Message, start, wait_for
 
-__all__ = [
-    "HEADER_BYTES",
-    "INLINE",
-    "INLINE_BYTES",
-    "MESSAGES",
-    "NBYTES",
-    "SIGNATURE",
-    "PersistentSendrecv",
-    "Transfers",
-    "inline_data",
-    "new_header",
-]
+__all__ = ["INLINE", "MESSAGES", "NBYTES", "SIGNATURE", "Headers", "PersistentSendrecv", "Transfers"]
 
 #: Words of a header: what is called, the messages and bytes of data that follow, the bytes of data in the header.
 SIGNATURE, MESSAGES, NBYTES, INLINE = range(4)
 _WORDS = 4
-#: The most data that a header brings with it: what goes in one packet of MPI.
-INLINE_BYTES = 4096
-HEADER_BYTES = 8 * _WORDS + INLINE_BYTES
+#: The most data that a header brings with it: copying them twice takes less than a second message.
+_INLINE_BYTES = 1 << 16
 
 _STAGE, _SIGNATURE, _PEERS, _SENDS, _FILLS = range(5)
 _IDLE, _HEADERS, _DATA = range(3)  # stages
 
 
-def new_header(signature: int = 0) -> np.ndarray:
-    """A header without data, in words."""
-    header = np.zeros(HEADER_BYTES // 8, np.int64)
-    header[SIGNATURE] = signature
-    return header
+class Headers:
+    """Memory for one header to and one from each peer, which one exchange at a time uses."""
 
+    def __init__(self, messages: PointToPoint) -> None:
+        self.peers = [rank for rank in range(messages.ranks) if rank != messages.rank]
+        words = _WORDS + _INLINE_BYTES // 8
+        self.sent, self.came = (np.zeros((len(self.peers), words), np.int64) for _ in range(2))
 
-def inline_data(header: np.ndarray) -> np.ndarray:
-    """The bytes of a header that are for data."""
-    return header[_WORDS:].view(np.uint8)
+    def by_rank(self) -> dict[int, np.ndarray]:
+        """The header that came from each rank, in words."""
+        return dict(zip(self.peers, self.came, strict=True))
+
+    @staticmethod
+    def with_text(signature: int, text: str = "") -> np.ndarray:
+        """A header of its own with a text, as it is sent."""
+        data = text.encode()[:_INLINE_BYTES]
+        words = np.array([signature, 0, 0, len(data)], np.int64)
+        return np.concatenate([words.view(np.uint8), np.frombuffer(data, np.uint8)])
+
+    @staticmethod
+    def text_of(header: np.ndarray) -> str:
+        """The text that came with a header."""
+        return bytes(header[_WORDS:].view(np.uint8)[: int(header[INLINE])]).decode(errors="replace")
 
 
 @dataclass
@@ -101,40 +102,46 @@ class Transfers:
 class PersistentSendrecv:
     """Run it until it is DONE; another status is for ``MessageChannel.finish``."""
 
-    def __init__(self, signature: int, transfers: Transfers, messages: PointToPoint) -> None:
+    def __init__(self, signature: int, transfers: Transfers, messages: PointToPoint, headers: Headers) -> None:
         self._before, self._after, self._kept = transfers.before, transfers.after, transfers.kept
-        self._peers = [rank for rank in range(messages.ranks) if rank != messages.rank]
-        #: what everyone calls, [peers, words], as it is sent and as it came
-        self._sent = np.zeros((len(self._peers), HEADER_BYTES // 8), np.int64)
-        self.headers = np.zeros_like(self._sent)
-        self._sent[:, SIGNATURE] = signature
-        gathers, sends = self._divided(transfers.sends, self._sent, outwards=True)
-        scatters, fills = self._divided(transfers.fills, self.headers, outwards=False)
-        for party, array in sends:
-            self._sent[self._peers.index(party), MESSAGES : NBYTES + 1] += 1, array.nbytes
-        self._come = [messages.prepare_receive(rank, row, header=True) for rank, row in self.by_rank()]
-        lengths = 8 * _WORDS + self._sent[:, INLINE]
+        self._headers = headers
+        #: the words of the header to each peer
+        self._calls = np.zeros((len(headers.peers), _WORDS), np.int64)
+        self._calls[:, SIGNATURE] = signature
+        gathers, sends = self._divided(transfers.sends, headers.sent)
+        inline, fills = self._divided(transfers.fills, headers.came)
+        scatters = [(address, at, nbytes) for at, address, nbytes in inline]
+        lengths = np.full(len(headers.peers), 8 * _WORDS)
+        for call, row, rank in zip(self._calls, headers.sent, headers.peers, strict=True):
+            data = [array.nbytes for party, array in sends if party == rank]
+            start, stop = row.ctypes.data, row.ctypes.data + row.nbytes
+            call[MESSAGES:] = len(data), sum(data), sum(n for at, _, n in gathers if start <= at < stop)
+            gathers.append((start, call.ctypes.data, call.nbytes))
+        lengths += self._calls[:, INLINE]
+        self._come = [messages.prepare_receive(rank, row, header=True) for rank, row in headers.by_rank().items()]
         self._go = [
             messages.prepare_send(rank, row.view(np.uint8)[:length], header=True)
-            for rank, row, length in zip(self._peers, self._sent, lengths, strict=True)
+            for rank, row, length in zip(headers.peers, headers.sent, lengths, strict=True)
         ]
-        data = [messages.prepare_send(party, array) for party, array in sends]
+        self._go += [messages.prepare_send(party, array) for party, array in sends]
         self._fills = [messages.prepare_receive(party, array) for party, array in fills]
-        self._go += data
         requests = messages.requests_of([*self._come, *self._go, *self._fills])
         messages.release_with(self, requests)
-        counts = [sum(len(message.requests) for message in group) for group in (data, self._fills)]
-        self._words = np.array([_IDLE, signature, len(self._peers), *counts], np.int64)
+        begun, all_of_them = (
+            len(messages.requests_of([*self._come, *self._go, *more])) for more in ([], self._fills)
+        )
+        peers = len(headers.peers)
+        self._words = np.array([_IDLE, signature, peers, begun - 2 * peers, all_of_them - begun], np.int64)
         self._exchange = bound(
             _exchange,
-            *(messages.addresses, self._words, requests.ctypes.data, self.headers),
-            *(gathers, scatters, messages.new_work(len(requests))),
+            *(messages.addresses, self._words, requests.ctypes.data, headers.came),
+            *(np.array(rows, np.int64).reshape(-1, 3) for rows in (gathers, scatters)),
+            messages.new_work(len(requests)),
         )
 
     def announce(self, signature: int) -> None:
         """The call is known to all by this number from now on."""
-        self._words[_SIGNATURE] = signature
-        self._sent[:, SIGNATURE] = signature
+        self._words[_SIGNATURE] = self._calls[:, SIGNATURE] = signature
 
     def run(self) -> int:
         """Begin, or go on; DONE, WAITING, MISMATCH or BROKEN."""
@@ -147,10 +154,6 @@ class PersistentSendrecv:
                 finish()
         return int(status)
 
-    def by_rank(self) -> list[tuple[int, np.ndarray]]:
-        """The header that came from each rank."""
-        return list(zip(self._peers, self.headers, strict=True))
-
     @property
     def pending(self) -> list[Message]:
         """What was started and not completed."""
@@ -162,22 +165,20 @@ class PersistentSendrecv:
         return self._go
 
     def _divided(
-        self, arrays: list[tuple[int, np.ndarray]], headers: np.ndarray, *, outwards: bool
-    ) -> tuple[np.ndarray, list[tuple[int, np.ndarray]]]:
-        """What goes with the headers, as rows of (to, from, bytes), and the rest, which goes by itself."""
-        rows, rest = [], []
-        for peer, header in zip(self._peers, headers, strict=True):
-            theirs = [(party, array) for party, array in arrays if party == peer and array.nbytes]
-            if sum(array.nbytes for _, array in theirs) > INLINE_BYTES:
+        self, arrays: list[tuple[int, np.ndarray]], headers: np.ndarray
+    ) -> tuple[list[tuple[int, int, int]], list[tuple[int, np.ndarray]]]:
+        """What goes with the headers, as (place in a header, address, bytes), and the rest, which goes by itself."""
+        inline, rest = list[tuple[int, int, int]](), list[tuple[int, np.ndarray]]()
+        for rank, header in zip(self._headers.peers, headers, strict=True):
+            theirs = [(party, array) for party, array in arrays if party == rank and array.nbytes]
+            if sum(array.nbytes for _, array in theirs) > _INLINE_BYTES:
                 rest += theirs
                 continue
             at = header.ctypes.data + 8 * _WORDS
             for _, array in theirs:
-                place = at, array.__array_interface__["data"][0]
-                rows.append([*(place if outwards else place[::-1]), array.nbytes])
+                inline.append((at, array.__array_interface__["data"][0], array.nbytes))
                 at += array.nbytes
-            header[INLINE] = at - header.ctypes.data - 8 * _WORDS
-        return np.array(rows, np.int64).reshape(-1, 3), rest
+        return inline, rest
 
 
 @bare

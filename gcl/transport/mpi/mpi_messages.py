@@ -168,6 +168,9 @@ class MpiMessages:
         deadline = monotonic() + _FAREWELL_SECONDS
         while not MPI.Request.Testall(words) and monotonic() < deadline:
             sleep(_NAP_SECONDS)
+        for farewell in self._farewells.values():  # what comes later is received, and forgotten, by MPI_Finalize
+            if farewell:
+                farewell.Free()
 
     def _begin(self, start: Any, rank: int, data: np.ndarray, header: bool) -> Message:
         """Begin, or prepare, a message: several where it is too long for one."""
