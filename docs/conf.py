@@ -21,7 +21,7 @@ autodoc_typehints_format = "short"
 python_use_unqualified_type_names = True
 add_module_names = False
 toc_object_entries_show_parents = "hide"
-python_maximum_signature_line_length = 130
+python_maximum_signature_line_length = 160
 
 smartquotes = False  # "--option" keeps its dashes
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 
 import pytest
 
@@ -72,3 +74,12 @@ def test_the_page_of_variables_names_what_the_code_reads():
     variables = r"\b(?:POPDIST|IPU_EMU|GCL)_[A-Z_]+(?=\")"
     inner = {"IPU_EMU_FEED_REPORTS", "IPU_EMU_FEED_STEPS", "GCL_LIBRARY_PATH", "GCL_GP_PATH"}
     assert set(re.findall(variables, code)) - named - inner == set()
+
+
+def test_the_face_of_the_recipe_runs():
+    _, _, text = (ROOT / "docs/recipes.md").read_text().partition("## Add a face")
+    source = re.findall(r"```python\n(.*?)```", text, re.DOTALL)[0]
+    done = subprocess.run(
+        [sys.executable, "-c", source], cwd=ROOT, capture_output=True, text=True, timeout=250, check=False
+    )
+    assert (done.stdout, done.stderr) == ("[0.        0.7615942]\n", "")
