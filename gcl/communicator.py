@@ -197,7 +197,7 @@ class Communicator:
             self._dispatch.run(None, Operator.ADD, self._dispatch.nothing, self._dispatch.nothing)
 
     def close(self) -> None:
-        """Leave the communicator; ranks that still wait for this one are told.
+        """Leave the communicator; ranks that still wait for this one get PeerLost.
 
         What was begun and is not complete raises at ``wait``, or completes.
         """

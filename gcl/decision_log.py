@@ -63,7 +63,7 @@ def logger_of(options: Options) -> logging.Logger:
 
 
 def listens(logger: logging.Logger) -> bool:
-    """Whether ``logger`` has been told to hear more than Python's loggers do by themselves."""
+    """Whether ``logger`` was set to a level that Python's loggers do not have by default."""
     return logger.isEnabledFor(logging.INFO) or (
         logger.level != logging.NOTSET and logger.isEnabledFor(logging.ERROR)
     )

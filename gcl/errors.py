@@ -62,7 +62,7 @@ class CollectiveTimeout(GclError, TimeoutError):
 
 
 class PeerLost(GclError):
-    """A rank died, or left, while others wait for it; ``reason`` is what that rank said itself, if anything."""
+    """A rank died, or left, while others wait for it; ``reason`` is the one it gave, if any."""
 
     def __init__(self, text: str, reason: str = "") -> None:
         super().__init__(text)

@@ -33,10 +33,10 @@ class DataPath(Protocol):
         """Complete a prepared call whose ``run`` returned ``status``."""
 
     def refuse(self, error: ArgumentError) -> None:
-        """A call of this rank cannot be made: others that make it wait for this rank in vain, and are told."""
+        """Report that a call of this rank was refused, so that ranks that made it do not wait for this one."""
 
     def fail(self, error: BaseException) -> None:
-        """A call ended with ``error``: the ranks are out of step from here on."""
+        """Report that a call ended with ``error``: from here on the ranks are out of step."""
 
     def close(self) -> None:
-        """Leave; others that wait for this rank are told."""
+        """Leave; ranks that wait for this one get PeerLost."""

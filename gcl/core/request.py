@@ -112,7 +112,7 @@ class Request:
 
     @cached_property
     def signature(self) -> int:
-        """A number that is equal on all ranks if they make the same call, and else with a chance of 2^-63."""
+        """A number that is equal on all ranks that make the same call; other calls have it with probability 2^-63."""
         return int.from_bytes(blake2b(str(self).encode(), digest_size=8).digest()) >> 1
 
     def resized(self, count: int) -> Request:
@@ -120,7 +120,7 @@ class Request:
         return replace(self, count=count)
 
     def key(self, x: np.ndarray, out: np.ndarray) -> tuple[object, ...]:
-        """Under which a call on these very tensors is kept."""
+        """The key under which a prepared call on these two arrays is kept."""
         return (self.code, self.operator, self.root, id(x), id(out))
 
     def words(self, in_offset: int, out_offset: int, x: np.ndarray, out: np.ndarray) -> np.ndarray:

@@ -28,9 +28,9 @@ Tensors = TypeVar("Tensors", np.ndarray, list[np.ndarray])
 
 
 class Refusals:
-    """A ``with`` block that gives the ArgumentError with which it ends to ``tell``, any other to ``fail``.
+    """A ``with`` block around checks: an ArgumentError goes to ``tell``, any other exception to ``fail``.
 
-    Nothing was begun in the one case; what was is unknown in the other: it may be an interrupt.
+    After an ArgumentError nothing was begun; after another, such as an interrupt, that is unknown.
     """
 
     def __init__(self, tell: Callable[[ArgumentError], None], fail: Callable[[BaseException], None]) -> None:

@@ -77,7 +77,7 @@ def fetch_add(typing_context: Any, address: Any, value: Any) -> Any:
 
 @intrinsic
 def pause(typing_context: Any) -> Any:
-    """Tell the core that this is a spin loop, where it can be told."""
+    """Hint to the processor that this is a spin loop, where it has such an instruction."""
 
     def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         if platform.machine() == "x86_64":

@@ -33,7 +33,7 @@ DTYPES: dict[np.dtype[Any], _Row] = {
 
 
 def witness(dtype: np.dtype[Any]) -> np.ndarray:
-    """An empty array that tells kernels the element type; raise ArgumentError listing those there are."""
+    """An empty array by which kernels are compiled for ``dtype``; raise ArgumentError if it cannot be reduced."""
     if dtype not in DTYPES:
         raise ArgumentError(f"a tensor of {dtype} was asked for; there are {', '.join(map(str, DTYPES))}")
     return np.empty(0, DTYPES[dtype].seen_as)

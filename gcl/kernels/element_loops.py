@@ -3,7 +3,11 @@
     stored      elements as tensors hold them
     sums        elements of what they are combined in: half types round once, at the end, and integers wrap once
 
-The kernels that decide what is to be done know no dtype: they are given the address, and are compiled once for all.
+The kernels that choose an operation know no dtype: they are given the address, and are compiled once for all.
+
+LLVM does not vectorise a loop over more than a few tensors, because it would have to compare all addresses first.
+Here each tensor is an alias scope: every access names its scope, and that no other scope touches the same memory. A
+tensor may yet be written that is read in another scope, because its element i is read before it is written.
 """
 
 from __future__ import annotations
@@ -16,22 +20,98 @@ from llvmlite import ir
 from numba import types
 
 from gcl.kernels.dtypes import witness
+from gcl.kernels.half import narrow_bfloat, narrow_half, widen_bfloat, widen_half
 from gcl.kernels.jit import address_of, bare, intrinsic, pointer_to
-from gcl.kernels.noalias_elements import LANES, Elements, stored, sums
 from gcl.kernels.numba_internals import for_range
 
 __all__ = ["DIVIDE", "IN_PLACE", "MORE", "ONTO", "ROUND", "SQUARE", "SUM", "loop", "loops_of"]
 
-_OUT = LANES - 1  # the lane that is written
-_WORD, _DOUBLE = ir.IntType(64), ir.DoubleType()
+#: Tensors in one loop: eight that are read, and one that is written.
+_SCOPES = 9
+_FLOAT, _DOUBLE, _LONG = ir.FloatType(), ir.DoubleType(), ir.IntType(64)
 
 
-class _Block(NamedTuple):
-    """What a loop is emitted for: compiler values, but for the two kinds of elements."""
+class _Elements(NamedTuple):
+    """How elements lie in memory, and how a value comes from there and goes there."""
+
+    memory: Any
+    widen: Callable[[Any, Any], Any]
+    narrow: Callable[[Any, Any], Any]
+
+    def read(self, builder: Any, address: Any, index: Any, scope: int) -> Any:
+        """Element ``index`` behind ``address``."""
+        load = builder.load(self._pointer(builder, address, index))
+        _in_scope(builder, load, scope)
+        return self.widen(builder, load)
+
+    def write(self, builder: Any, address: Any, index: Any, scope: int, value: Any) -> None:
+        """Store ``value`` as element ``index`` behind ``address``."""
+        store = builder.store(self.narrow(builder, value), self._pointer(builder, address, index))
+        _in_scope(builder, store, scope)
+
+    def _pointer(self, builder: Any, address: Any, index: Any) -> Any:
+        return builder.gep(builder.inttoptr(address, self.memory.as_pointer()), [index])
+
+
+def _same(builder: Any, value: Any) -> Any:
+    return value
+
+
+def _signed(builder: Any, value: Any) -> Any:
+    return builder.sext(value, _LONG)
+
+
+def _unsigned(builder: Any, value: Any) -> Any:
+    return builder.zext(value, _LONG)
+
+
+def _wrap(bits: int) -> Callable[[Any, Any], Any]:
+    return lambda builder, value: builder.trunc(value, ir.IntType(bits))
+
+
+#: What kernels see a dtype as: its elements, and the type of its sums (gcl.kernels.dtypes).
+_KINDS: dict[str, tuple[_Elements, Any]] = {
+    "float32": (_Elements(_FLOAT, _same, _same), _FLOAT),
+    "float64": (_Elements(_DOUBLE, _same, _same), _DOUBLE),
+    "uint16": (_Elements(ir.IntType(16), widen_half, narrow_half), _FLOAT),
+    "int16": (_Elements(ir.IntType(16), widen_bfloat, narrow_bfloat), _FLOAT),
+    "int8": (_Elements(ir.IntType(8), _signed, _wrap(8)), _LONG),
+    "uint8": (_Elements(ir.IntType(8), _unsigned, _wrap(8)), _LONG),
+    "int32": (_Elements(ir.IntType(32), _signed, _wrap(32)), _LONG),
+    "uint32": (_Elements(ir.IntType(32), _unsigned, _wrap(32)), _LONG),
+    "int64": (_Elements(_LONG, _same, _same), _LONG),
+}
+
+
+def _stored(name: str) -> _Elements:
+    """Elements as a tensor of the dtype that kernels see as ``name`` holds them."""
+    return _KINDS[name][0]
+
+
+def _sums(name: str) -> _Elements:
+    """Elements of what that dtype is combined in."""
+    return _Elements(_KINDS[name][1], _same, _same)
+
+
+def _in_scope(builder: Any, access: Any, scope: int) -> None:
+    """Put a load or a store into an alias scope: no access of another scope touches the same memory."""
+    domain = builder.module.add_metadata(["gcl tensors"])
+    scopes = [builder.module.add_metadata([f"gcl tensor {number}", domain]) for number in range(_SCOPES)]
+    access.set_metadata("alias.scope", builder.module.add_metadata([scopes.pop(scope)]))
+    access.set_metadata("noalias", builder.module.add_metadata(scopes))
+
+
+#: The scope of the tensor that is written.
+_OUT = _SCOPES - 1
+_WORD = ir.IntType(64)
+
+
+class _LoopContext(NamedTuple):
+    """What a loop is emitted with: compiler values, and the two kinds of elements."""
 
     builder: Any
-    stored: Elements
-    sums: Elements
+    stored: _Elements
+    sums: _Elements
     at: Any
     offset: Any
     n: Any
@@ -39,7 +119,7 @@ class _Block(NamedTuple):
     out: Any
 
 
-_Emit = Callable[[_Block], None]
+_Emit = Callable[[_LoopContext], None]
 _Combine = Callable[[Any, Any, Any], Any]
 
 
@@ -89,16 +169,16 @@ def _sum(count: int, out: str = "", /) -> _Emit:
     The result goes to ``out``, as the "sums" or the "stored" elements there, or else to where it was read.
     """
 
-    def emit(block: _Block) -> None:
+    def emit(block: _LoopContext) -> None:
         builder, memory = block.builder, block.stored
         table = builder.inttoptr(block.at, _WORD.as_pointer())
-        listed = [builder.load(builder.gep(table, [_WORD(lane)])) for lane in range(count)]
-        lanes = list(enumerate(builder.add(address, block.offset) for address in listed))
+        listed = [builder.load(builder.gep(table, [_WORD(scope)])) for scope in range(count)]
+        tensors = list(enumerate(builder.add(address, block.offset) for address in listed))
         with for_range(builder, block.n) as each:
-            total = _tree(builder, [memory.read(builder, address, each.index, lane) for lane, address in lanes])
-            for lane, address in [(_OUT, block.out)] if out else lanes:
+            total = _tree(builder, [memory.read(builder, address, each.index, scope) for scope, address in tensors])
+            for scope, address in [(_OUT, block.out)] if out else tensors:
                 elements = block.sums if out == "sums" else memory
-                elements.write(builder, address, each.index, lane, total)
+                elements.write(builder, address, each.index, scope, total)
 
     return emit
 
@@ -106,7 +186,7 @@ def _sum(count: int, out: str = "", /) -> _Emit:
 def _combine(combine: _Combine) -> _Emit:
     """Combine the sums behind ``out`` with those behind ``at``."""
 
-    def emit(block: _Block) -> None:
+    def emit(block: _LoopContext) -> None:
         builder, sums = block.builder, block.sums
         with for_range(builder, block.n) as each:
             left = sums.read(builder, block.out, each.index, _OUT)
@@ -119,7 +199,7 @@ def _combine(combine: _Combine) -> _Emit:
 def _update(change: Callable[[Any, Any, Any], Any]) -> _Emit:
     """Change each of the sums behind ``out``, given the divisor."""
 
-    def emit(block: _Block) -> None:
+    def emit(block: _LoopContext) -> None:
         builder, sums = block.builder, block.sums
         with for_range(builder, block.n) as each:
             value = sums.read(builder, block.out, each.index, _OUT)
@@ -128,7 +208,7 @@ def _update(change: Callable[[Any, Any, Any], Any]) -> _Emit:
     return emit
 
 
-def _round(block: _Block) -> None:
+def _round(block: _LoopContext) -> None:
     """Store the sums behind ``at`` behind ``out``."""
     with for_range(block.builder, block.n) as each:
         value = block.sums.read(block.builder, block.at, each.index, 0)
@@ -168,7 +248,7 @@ def _all_loops(typing_context: Any, what: Any, at: Any, offset: Any, n: Any, div
     def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         to = builder.ptrtoint(arguments[5], _WORD)
         at, offset, n, divisor = arguments[1:5]
-        block = _Block(builder, stored(name), sums(name), at, offset, n, divisor, to)
+        block = _LoopContext(builder, _stored(name), _sums(name), at, offset, n, divisor, to)
         done = builder.append_basic_block("done")
         choice = builder.switch(arguments[0], done)
         for number, emit in enumerate(_LOOPS):

@@ -2,8 +2,8 @@
 
 Fast-math stays off because results must not depend on how a loop was vectorised (layout invariance).
 
-numba forgets a cached kernel when its own file changes. Kernels take in what they call from other files, so here it
-is forgotten when any file changes that its own one imports, directly or not.
+numba discards a cached kernel when the kernel's own file changes. Kernels inline what they call from other files, so
+here it is also discarded when any file changes that its own file imports, directly or not.
 
 Processes that start together need the same kernels: one compiles each, the others wait and load it.
 """
@@ -69,7 +69,7 @@ def _cached(function: F, options: dict[str, Any]) -> F:
 
 
 class _OneCompiles:
-    """The two ways into numba's cache, with a lock from when a kernel is not found until it is saved.
+    """Loads and saves a kernel in numba's cache, under a lock from when it is not found until it is saved.
 
     numba calls them with its own lock held, in one thread at a time. It reads what it knows of Python, 0.3 s, before
     it looks for a kernel; who finds one needs its run-time library only, and compiling reads the rest by itself.

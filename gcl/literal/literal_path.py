@@ -73,7 +73,7 @@ def chosen(fabric: Fabric, group: Group, request: Request) -> Schedule | None:
 
 @dataclass(frozen=True, eq=False)
 class _Announcement(Request):
-    """A barrier that is named for the call which it stands before, so that ranks which differ are told."""
+    """A barrier before a call, named for it, so that ranks that make different calls get CollectiveMismatch."""
 
     call: str = ""
 
@@ -88,7 +88,7 @@ class LiteralPath:
         self.name = path.name
         self._path, self._world, self._group, self.fabric = path, world, group, fabric
         self.chain, self._options = options.method, options
-        self.schedule_for(Collective.ALL_REDUCE, 0, 4)  # whatever does not fit together is said at once
+        self.schedule_for(Collective.ALL_REDUCE, 0, 4)  # raises at once if fabric, group and methods do not fit
         self._transport = transport_for(path, world)
         self._scheduled = lru_cache(_MAX_SCHEDULES)(self.schedule_for)
         self._announced = lru_cache(_MAX_SCHEDULES)(self._announcement)
@@ -152,7 +152,7 @@ class LiteralPath:
         self._state.fail(error)
 
     def close(self) -> None:
-        """Leave: ranks that still wait for this one are told."""
+        """Leave; ranks that wait for this one get PeerLost."""
         self._state.close()
 
     def _depart(self, error: BaseException | None) -> None:

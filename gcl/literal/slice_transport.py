@@ -67,13 +67,13 @@ class _MemoryTransport:
         self.here = {replica: place for place, replica in enumerate(here)}
         self._mine = np.empty((local, 0), np.uint8)
         self._addresses: list[int] = []
-        self._room = -1
+        self._slot_bytes = -1
         self._turn = 0
 
     def begin(self, request: Request, elements: int, dtype: np.dtype[Any]) -> None:
         self._request, self._turn = request, 0
         nbytes = -(-elements * dtype.itemsize // _LINE) * _LINE
-        if nbytes > self._room:
+        if nbytes > self._slot_bytes:
             self._grow(nbytes)
 
     def carry(self, exchange: Exchange, states: States) -> None:
@@ -107,11 +107,11 @@ class _MemoryTransport:
         self._mine = self._memory.empty((self._local, 2 * nbytes), np.dtype(np.uint8))
         whole = Request(None, Operator.ADD, self._mine.dtype, 2 * nbytes)
         self._addresses = self._memory.addresses(whole, self._mine)
-        self._room = nbytes
+        self._slot_bytes = nbytes
 
     def _slot(self, sender: int, start: int, like: np.ndarray) -> np.ndarray:
         """The elements from ``start`` on of the set in use, as many as ``like`` has."""
-        address = self._addresses[self.here[sender]] + self._turn * self._room
+        address = self._addresses[self.here[sender]] + self._turn * self._slot_bytes
         return array_at(address + start * like.itemsize, like.shape, like.dtype)
 
 

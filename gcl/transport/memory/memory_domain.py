@@ -51,14 +51,14 @@ class MemoryDomain:
         return len(self.arenas)
 
     def write_text(self, text: str) -> None:
-        """Tell the others in words what this rank called."""
+        """Publish ``text``, such as the call that this rank made."""
         data = text.encode()[: TEXT_BYTES - 1]
         area = self._text(self.rank)
         area[: len(data)] = np.frombuffer(data, np.uint8)
         area[len(data) :] = 0
 
     def read_text(self, rank: int) -> str:
-        """What ``rank`` said."""
+        """The text that ``rank`` published."""
         return bytes(self._text(rank)).rstrip(b"\0").decode(errors="replace")
 
     def _text(self, rank: int) -> np.ndarray:

@@ -82,10 +82,10 @@ class Segment:
     def uninitialised(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
         """The same, with whatever the memory held before."""
         nbytes = prod(shape) * dtype.itemsize
-        room = _size_class(nbytes)
-        offset = self._take(room)
+        size = _size_class(nbytes)
+        offset = self._take(size)
         owner = np.frombuffer(self._bytes.data, dtype, count=prod(shape), offset=offset)
-        weakref.finalize(owner, self._free[room].append, offset)
+        weakref.finalize(owner, self._free[size].append, offset)
         return owner.reshape(shape)
 
     def reserve(self, nbytes: int) -> None:

@@ -4,7 +4,8 @@
     work     each rank combines its own slice, straight out of everyone's tensors, into everyone's results
     meet     every result is complete
 
-Where any rank's tensor is an array of its own, which the others cannot address, ``chunked`` does the work.
+Where a tensor of any rank lies outside its segment, so that the others cannot address it, ``chunked`` or
+``process_vm`` completes the all-reduce.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Meeting: ranks that share memory meet before and after work that each does by itself."""
+"""Meeting: ranks that share memory wait for each other before and after work outside of compiled kernels."""
 
 from __future__ import annotations
 
