@@ -1,4 +1,4 @@
-"""Blocked: the product of two matrices of which the one that has more is copied into panels a group at a time.
+"""Blocked matrix product: the larger of two matrices is packed into panels a group at a time.
 
     a  [m, k]    strips of a few rows, or as it lies where its rows do          y = a b
     b  [k, n]    strips of a tile of columns

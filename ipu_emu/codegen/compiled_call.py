@@ -1,4 +1,4 @@
-"""Call: a compiled kernel with its arguments, which it keeps alive."""
+"""Compiled call: a compiled kernel bound to its arguments, which it keeps alive."""
 
 from __future__ import annotations
 

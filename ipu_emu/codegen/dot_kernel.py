@@ -1,4 +1,4 @@
-"""Dots: the products of rows with rows, both read where they lie.
+"""Dot kernel: the products of rows with rows, both read where they are stored.
 
     out[m, k]  =  sum over t, v of g[m, at(t) + v] * x[from(t) + step(k) + v]      one vector per tile
 

@@ -1,4 +1,4 @@
-"""Gemm: the calls that multiply two (batches of) matrices stored in any order, float32 or half, sums in float32.
+"""Gemm: the calls that multiply two (batches of) matrices of any storage order, FLOAT or FLOAT16, with float32 sums.
 
     few rows, or a batch     operands are read where they lie
     many rows                both are copied into panels, the larger one a group at a time; rows of a that lie in

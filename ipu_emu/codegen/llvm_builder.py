@@ -1,4 +1,4 @@
-"""Loops: the little that turns LLVM's basic blocks into something one can read.
+"""LLVM builder: kernels under construction, and loops in place of LLVM's basic blocks.
 
 total, = repeat(b, count, [zero], lambda i, values: [b.fadd(values[0], load(i))])
 """

@@ -1,4 +1,4 @@
-"""Products: the calls of the kernels ``product`` and ``dots`` on (batches of) matrices in memory."""
+"""Matrix product calls: the kernels ``product`` and ``dots`` bound to (batches of) matrices in memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Product: a matrix product whose right operand is read where it lies.
+"""Matrix product kernel: its right operand is read where it is stored.
 
     y[m, at(t) + v]  =  bias + sum over k of w[m, k] * x[from(t) + step(k) + v]      v = 0 .. tile - 1
 

@@ -1,4 +1,4 @@
-"""Panels: a matrix cut into strips whose lines lie one after the other, as ``product`` reads them fastest.
+"""Panel packing: a matrix cut into strips whose rows are adjacent, as ``product`` reads them fastest.
 
 rows      source [k, strips * width], neighbours in a row      ->  target [strips, k, width], float32
 columns   source [strips * width, k], neighbours in a row      ->  target [strips, k, width], float32

@@ -1,4 +1,4 @@
-"""Row kernels: for each row of a matrix a few passes over its elements, each a formula with sums and maxima.
+"""Row passes: kernels that make a few passes over each row of a matrix, with formulas, sums and maxima.
 
     softmax    pass 1   max m = x
                pass 2   y = exp(x - m), sum s = y

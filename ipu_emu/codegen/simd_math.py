@@ -1,4 +1,4 @@
-"""Functions: what one element of a kernel may compute, for a float32 or a vector of them.
+"""SIMD mathematics: the functions of kernels, for a float32 or a vector of them.
 
 exp, tanh and erf are the usual polynomials (Cephes; erf as in Eigen), within 2 units in the last place, erf within
 4e-7; every lane computes the same, so a result does not depend on where in an array its element lies.

@@ -1,4 +1,4 @@
-"""Copies that change where elements lie, and between float32 and half.
+"""Strided copies: copies that change the storage order of an array, and convert between FLOAT and FLOAT16.
 
 ``pad``       rows of an image into a larger one, zeros around; with a stride only every s-th pixel
 ``relocate``  an array of up to four axes from one set of strides to another

@@ -1,10 +1,10 @@
-"""Expansion: a model as its author wrote it becomes what is differentiated and run.
+"""Expansion: replaces the ops of a model by those that are differentiated and run.
 
-what is known already                        no op
+an op whose outputs are constant             no op
 Slice(data, starts, ends), both constant     Slice(data), with attributes
-an optional output that nobody asked for     has a name, so that kernels always have a place for it
+an optional output that was left out         gets a name, so that kernels always have a buffer for it
 Call, training batch normalisation, ...      the ops that their entries expand to
-the body of a While                          the same, for itself
+the body of a While                          is expanded in the same way
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def _with_bodies(op: Op) -> dict[str, Any]:
 
 
 def _declare(graph: Graph, op: Op) -> None:
-    """Add the outputs of an op that took another's place."""
+    """Add the outputs of an op that replaces another."""
     if any(id and id not in graph.tensors for id in op.outputs):
         made = TABLE[op].shape(input_node(graph, op))
         for id, (dtype, shape) in zip(op.outputs, made, strict=False):
@@ -72,7 +72,7 @@ def _is_known(graph: Graph, op: Op) -> bool:
 
 
 def _with_attributes(graph: Graph, op: Op) -> Op:
-    """Inputs whose values the entry wants become attributes."""
+    """The constant inputs of an op become attributes."""
     given = {
         index: name
         for index, name in TABLE[op].constant_inputs.items()

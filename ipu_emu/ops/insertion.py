@@ -1,4 +1,4 @@
-"""Append: how an op enters a graph, with the tensors that it makes."""
+"""Insertion: adds an op to a graph, with the tensors that it makes."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from ipu_emu.ops.table import TABLE
 
 __all__ = ["append", "append_unchecked", "node_of"]
 
-#: More bytes than any system has: a shape that asks for them is a mistake.
+#: More bytes than any system has: a larger tensor is a mistake.
 _MOST_BYTES = 1 << 46
 
 _Values = list[NDArray[Any]]
 
 
 def append(graph: Graph, op: Op) -> list[Tensor]:
-    """Infer what ``op`` makes and add both to ``graph``; raise EmulatorError where its inputs do not fit.
+    """Infer the outputs of ``op`` and add both to ``graph``; raise EmulatorError where its inputs do not fit.
 
-    What depends on nothing but constants is computed now, and becomes a constant.
+    Outputs that depend on nothing but constants are computed now, and become constants.
     """
     op = _as_dynamic_slice(graph, op)
     entry = TABLE[op]
@@ -44,9 +44,9 @@ def append(graph: Graph, op: Op) -> list[Tensor]:
 
 
 def append_unchecked(graph: Graph, op: Op) -> None:
-    """Add an op whose operands do not fit; whoever compiles the graph is told.
+    """Add an op whose operands do not fit; compiling the graph raises the error.
 
-    The number of its inputs, and that they exist, is checked all the same.
+    The number of its inputs, and that they exist, is checked here.
     """
     _check_inputs(TABLE[op], op)
     inputs = [graph.tensor(id) for id in op.inputs if id]

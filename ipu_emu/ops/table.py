@@ -1,4 +1,4 @@
-"""The table of all ops: the entries of every family."""
+"""Table of ops: the entries of every family."""
 
 from __future__ import annotations
 

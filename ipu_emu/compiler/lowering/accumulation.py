@@ -52,8 +52,8 @@ class Accumulation:
             others = replace(others, type="MeanInto", inputs=(*operands, counter.keep, counter.take))
         key = self.key_on(place.ipu) if gradient.rounded else None
         if key is not None:
-            salt = {STREAM_ID: stream_id_of(replace(others, outputs=(gradient.total,)))}
-            others = replace(others, type=_ROUNDED[others.type], inputs=(*others.inputs, key), attributes=salt)
+            attributes = {STREAM_ID: stream_id_of(replace(others, outputs=(gradient.total,)))}
+            others = replace(others, type=_ROUNDED[others.type], inputs=(*others.inputs, key), attributes=attributes)
         return self.visiting(gradient.total, total, AccumulateGradient(first, others))
 
     def near(self, gradient: Gradient) -> str:

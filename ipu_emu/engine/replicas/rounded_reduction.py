@@ -60,5 +60,5 @@ def _roundings(
     for half, whole in zip(bucket, wide, strict=True):
         for one in sums:
             part = slice(one.start, one.start + one.nelms)
-            salt = crc32(f"{one.name} over replicas".encode())
-            yield partial(round_stochastically, whole[part], key, salt, half[part].view(np.uint16))
+            stream_id = crc32(f"{one.name} over replicas".encode())
+            yield partial(round_stochastically, whole[part], key, stream_id, half[part].view(np.uint16))

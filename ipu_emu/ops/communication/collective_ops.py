@@ -1,4 +1,4 @@
-"""Collectives between replicas as ops: all-reduce and reduce-scatter, over all replicas or groups of them.
+"""Collective ops: all-reduce and reduce-scatter between all replicas or groups of them.
 
 Source: PopART 3.4. The operator is the attribute ``__collectiveOperator`` (a number, default Add), the group
 ``__collectiveCommGroup`` = [type, size] (default all). A shard of a reduce-scatter is one-dimensional, of
@@ -41,19 +41,19 @@ OPERATOR, GROUP = "__collectiveOperator", "__collectiveCommGroup"
 #: How many replicas there are: an attribute that a session adds, because groups and shapes of shards depend on it.
 REPLICA_COUNT = "__replicas"
 
-#: By the numbers of PopART.
+#: Indexed by PopART's numbers.
 _OPERATORS = tuple(Operator)
 _GROUPS = (CommGroupType.ALL, CommGroupType.CONSECUTIVE, CommGroupType.ORTHOGONAL, CommGroupType.NONE)
 REDUCE_SCATTER = "ReplicatedReduceScatter"
 _ALL_REDUCE = "ReplicatedAllReduce"
-#: Those that the Builder makes.
+#: The collectives that a model may have.
 MODEL_COLLECTIVES = (REDUCE_SCATTER, _ALL_REDUCE)
-#: The mean over replicas as part of a model: what each replica's loss owes to it is the mean of what all say.
+#: The mean over replicas as part of a model; its gradient is the mean of the gradients of all replicas.
 MEAN = "ReplicatedMean"
 MEAN_OPERATOR = _OPERATORS.index(Operator.MEAN)
-#: Between the replicas that share an update or a weight (ops/sharding.py).
+#: Between the replicas that share an update or a weight (see ``shard_ops``).
 SCATTER_GRADIENT, GATHER_WEIGHT, GATHER_SHARDS = "ReduceScatterGradient", "AllGatherWeight", "AllGatherShards"
-#: After which all replicas of a group have the same.
+#: Their results are equal on all replicas of a group.
 REDUCTIONS = (_ALL_REDUCE, MEAN)
 _COMPILER_COLLECTIVES = (MEAN, SCATTER_GRADIENT, GATHER_WEIGHT, GATHER_SHARDS)
 

@@ -1,9 +1,9 @@
-"""Sharding: ops of updates that are divided between replicas, each of which updates one shard of a weight.
+"""Shard ops: updates that are divided between replicas, each of which updates one shard of a weight.
 
     TakeShard              (whole, number of the shard) -> shard, padded with zeros
-    ReduceScatterGradient  gradients of all replicas -> each gets one shard of what they are together
-    AllGatherWeight        (weight, shard) -> the weight, whole again, of the shards of all replicas
-    AllGatherShards        shard -> a whole tensor of ``shape``, of the shards of all replicas
+    ReduceScatterGradient  gradients of all replicas -> each gets one shard of their reduction
+    AllGatherWeight        (weight, shard) -> the whole weight, gathered from the shards of all replicas
+    AllGatherShards        shard -> a whole tensor of ``shape``, gathered from the shards of all replicas
 
 All but the first are collectives. The attribute ``shards`` says between which replicas, and how; ``between`` joins
 several domains of a gradient.
@@ -50,19 +50,19 @@ def is_shard_collective(op: Op) -> bool:
 
 
 def shards_of(op: Op) -> Shards:
-    """How what ``op`` works on is divided."""
+    """How the tensor of ``op`` is divided."""
     shards: Shards = op.attributes["shards"]
     return shards
 
 
 def collective_bytes(node: Node) -> int:
-    """Bytes of a replica that a collective of shards exchanges: the whole, padded, and a shard."""
+    """Bytes of a replica that take part in a collective of shards: the whole tensor, padded, and a shard."""
     shards = shards_of(node.op)
     return (shards.domain[1] + 1) * shards.size * node.input(0).dtype.itemsize
 
 
 def copy_shard_out(shards: Shards, index: int, whole: _Array, shard: _Array) -> Call:
-    """The call that copies shard ``index`` out of a whole tensor, which lies in one stretch, and pads it."""
+    """The call that copies shard ``index`` out of a whole tensor, which is contiguous, and pads it."""
     flat, runs = whole.reshape(-1), shards.runs(index)
     covered = sum(run.count * run.length for run in runs)
     return call_chain(
@@ -72,7 +72,7 @@ def copy_shard_out(shards: Shards, index: int, whole: _Array, shard: _Array) -> 
 
 
 def copy_shard_in(shards: Shards, index: int, shard: _Array, whole: _Array) -> Call:
-    """The call that copies shard ``index`` into a whole tensor, which lies in one stretch."""
+    """The call that copies shard ``index`` into a whole contiguous tensor."""
     flat = whole.reshape(-1)
     return call_chain(
         *(partial(np.copyto, run.of_whole(flat), run.of_shard(shard)) for run in shards.runs(index)),

@@ -1,4 +1,4 @@
-"""Subgraphs: call and if, written out as the ops of their bodies.
+"""Call and If: subgraphs that are replaced by the ops of their bodies.
 
 Call    the body
 If      both branches, each with a guard so that one runs, and a choice between their results; the branch alone

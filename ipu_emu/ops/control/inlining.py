@@ -1,4 +1,4 @@
-"""Inlining: the body of an op, such as a call or a loop, written out as ops of the graph that has the op."""
+"""Inlining: the body of an op, such as a call or a loop, copied into the graph that has the op."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Loops: as ops, one iteration after the other, or as one op that runs its body.
+"""Loop and While: iterations as ops, one after the other, or as one op that runs its body.
 
     Loop    the body once for each iteration, where their number is known and not too large
     While   what else becomes of a Loop: it runs its body until the count or the condition ends it

@@ -1,4 +1,4 @@
-"""Scan: the body once for each slice of its inputs, written out.
+"""Scan: its body is inlined once for each slice of its inputs.
 
 opset 9     (states, scanned inputs), each sliced along its scan axis
 opset 8     (lengths, states, scanned inputs), all with a batch axis first: a scan for each sample, stacked again

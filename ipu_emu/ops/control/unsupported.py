@@ -1,4 +1,4 @@
-"""Unsupported: ops on what no device has: sequences of tensors, texts. A model that uses one is refused by name."""
+"""Unsupported ops: sequences of tensors and strings, which no device has; a model that uses one is refused."""
 
 from __future__ import annotations
 

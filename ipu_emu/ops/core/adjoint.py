@@ -1,4 +1,4 @@
-"""Adjoint: what a gradient rule is given, and the symbolic values that it computes with.
+"""Adjoint: the input of a gradient rule, and the symbolic values that it computes with.
 
 A rule is written as in a textbook, ``grad=lambda d: d.g * (1 - d.y * d.y)``: the operators append ops to the
 graph, so that gradients are ops like any other.

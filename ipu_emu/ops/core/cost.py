@@ -27,12 +27,12 @@ def flops(count: Callable[[Node], int]) -> CostRule:
 
 
 def per_element(operations: int) -> CostRule:
-    """An op of so many operations for each element of its first output."""
+    """An op of ``operations`` for each element of its first output."""
     return flops(lambda node: operations * node.outputs[0].nelms)
 
 
 def copy_cost(node: Node) -> Cost:
-    """An op that only copies."""
+    """The cost of an op that only copies its operands."""
     return Cost(0, _operand_bytes(node))
 
 

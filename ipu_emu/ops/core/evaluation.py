@@ -1,4 +1,4 @@
-"""Evaluate: run one op on arrays at once, without a session; for what is known when a graph is built."""
+"""Evaluation: runs one op on arrays without a session, for what is constant when a graph is built."""
 
 from __future__ import annotations
 

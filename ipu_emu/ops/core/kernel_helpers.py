@@ -1,4 +1,4 @@
-"""Helpers of kernels: flat views, chains of calls, and numpy functions as kernels."""
+"""Kernel helpers: flat views, operands copied or converted for a kernel, and numpy functions as kernels."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def ufunc(function: Callable[..., Any]) -> Kernel:
 
 
 def allocating_kernel(function: Callable[..., Any]) -> Kernel:
-    """A kernel for ops off the hot path: ``function(node, *inputs)`` makes new arrays, which are copied."""
+    """A kernel for rare ops: ``function(node, *inputs)`` allocates its results, which are copied to the outputs."""
 
     def kernel(bound: BoundOp) -> Call:
         def run() -> None:
@@ -58,9 +58,9 @@ def formula_kernel(formula: Formula) -> Kernel:
 
 
 def with_contiguous_operands(kernel: Kernel) -> Kernel:
-    """``kernel``, whose operands must lie in the order of their axes, for operands in any order.
+    """``kernel``, which needs operands stored in the order of their axes, for operands in any order.
 
-    Those that lie otherwise get a place of their own when the kernel is bound.
+    Operands in another order get a buffer of their own when the kernel is bound.
     """
 
     def wrapped(bound: BoundOp) -> Call:
@@ -78,7 +78,7 @@ def with_contiguous_operands(kernel: Kernel) -> Kernel:
 
 
 def in_float32(kernel: Kernel) -> Kernel:
-    """``kernel``, which reads and writes FLOAT and FLOAT16 only, for operands of DOUBLE: computed in FLOAT."""
+    """``kernel``, which takes FLOAT and FLOAT16 only, for operands of DOUBLE too, which it computes in FLOAT."""
 
     def wrapped(bound: BoundOp) -> Call:
         inputs = [None if a is None else _float32_copy(a) for a in bound.inputs]
@@ -93,7 +93,7 @@ def in_float32(kernel: Kernel) -> Kernel:
 
 
 def _float32_copy(array: NDArray[Any]) -> NDArray[Any]:
-    """A place for ``array`` in FLOAT, stored in the same order, if it is DOUBLE."""
+    """A FLOAT buffer for ``array``, stored in the same order, if it is DOUBLE; else ``array`` itself."""
     return np.zeros_like(array, np.float32) if array.dtype == np.float64 else array
 
 
@@ -118,7 +118,7 @@ def view(array: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
 
 
 def storage(array: NDArray[Any]) -> NDArray[Any]:
-    """The elements of ``array`` as they lie in memory, in one dimension."""
+    """The elements of ``array`` in the order of memory, in one dimension."""
     order = sorted(range(array.ndim), key=lambda axis: (-array.strides[axis], axis))
     return view(array.transpose(order), (array.size,))
 

@@ -13,7 +13,7 @@ from ipu_emu.graph.dtype import DType
 
 __all__ = ["Node", "OutputTypes", "input_node"]
 
-#: What a shape rule says of each output: element type and shape.
+#: The result of a shape rule: element type and shape of each output.
 OutputTypes = list[tuple[DType, tuple[int, ...]]]
 
 
@@ -41,7 +41,7 @@ class Node:
         return self.op.attributes.get(name, default)
 
     def attribute_or_constant(self, name: str, index: int, default: Any = None) -> Any:
-        """The attribute ``name``, or what input ``index`` holds, which must be known now; newer opsets use inputs."""
+        """The attribute ``name``, or the value of input ``index`` in newer opsets, which must be constant."""
         if name in self.op.attributes:
             return self.op.attributes[name]
         if not self.has_input(index):
@@ -57,6 +57,6 @@ class Node:
 
 
 def input_node(graph: Graph, op: Op) -> Node:
-    """``op`` of ``graph`` with what it reads only."""
+    """``op`` of ``graph`` with its inputs, without its outputs."""
     inputs = tuple(graph.tensor(id) if id else None for id in op.inputs)
     return Node(op, inputs, tuple(graph.data.get(id) for id in op.inputs))

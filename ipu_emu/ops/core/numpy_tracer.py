@@ -1,8 +1,8 @@
-"""Recorded: arrays that note what is done with them, so that it can be done again without making arrays.
+"""Numpy tracer: records the numpy calls of a function, to repeat them without allocating arrays.
 
-A function on arrays is called once, when its op is bound, with Recorded in the place of arrays. What it computes
-becomes a list of numpy calls, whose results lie in memory that was given beforehand; a result's memory is used again
-as soon as the function holds it no more. The function may not look at values.
+A function on arrays is called once, when its op is bound, with TracedArray in place of arrays. What it computes
+becomes a list of numpy calls, whose results are in scratch memory allocated beforehand; the memory of a result is
+reused as soon as the function no longer holds it. The function must not depend on values.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ _Function = Callable[..., tuple[Any, ...]]
 
 
 def traced_kernel(function: _Function) -> Kernel:
-    """A kernel that makes the calls of ``function`` in the scratch that ``traced_workspace`` asks for."""
+    """A kernel that repeats the calls of ``function`` in the scratch that ``traced_workspace`` asks for."""
 
     def kernel(bound: BoundOp) -> Call:
-        recorder = Tracer(bound.scratch[0].view(np.uint8))
-        made = function(bound.node, *(None if a is None else TracedArray(recorder, a) for a in bound.inputs))
+        tracer = Tracer(bound.scratch[0].view(np.uint8))
+        made = function(bound.node, *(None if a is None else TracedArray(tracer, a) for a in bound.inputs))
         for output, value in zip(bound.outputs, made, strict=True):
-            recorder.call(np.copyto, output, value)
-        return call_chain(*recorder.steps)
+            tracer.call(np.copyto, output, value)
+        return call_chain(*tracer.steps)
 
     return kernel
 
 
 def traced_workspace(function: _Function) -> Workspace:
-    """What the results of ``function`` need at one time."""
+    """Scratch for the results of ``function`` that are alive at the same time."""
 
     def workspace(node: Node) -> list[int]:
         operands = tuple(None if t is None else (t.dtype.name, t.shape) for t in node.inputs)
@@ -58,7 +58,7 @@ def traced_workspace(function: _Function) -> Workspace:
 
 @dataclass(frozen=True)
 class _TraceKey:
-    """All that a function may look at, in a form that can be compared."""
+    """All that a function may depend on, in a form that can be compared."""
 
     function: _Function
     attributes: str
@@ -68,12 +68,12 @@ class _TraceKey:
 
 @cache
 def _workspace_size(asked: _TraceKey) -> int:
-    """float32 elements of scratch; recording a long sequence takes a moment, and the planner asks several times."""
-    recorder = Tracer(None)
+    """float32 elements of scratch; cached, as tracing a long sequence is slow and the planner asks several times."""
+    tracer = Tracer(None)
     asked.function(
-        asked.node, *(None if t is None else TracedArray(recorder, _without_memory(t)) for t in asked.node.inputs)
+        asked.node, *(None if t is None else TracedArray(tracer, _without_memory(t)) for t in asked.node.inputs)
     )
-    return -(-recorder.needed // 4)
+    return -(-tracer.needed // 4)
 
 
 def _without_memory(tensor: Tensor) -> _Array:
@@ -102,7 +102,7 @@ class Tracer:
         return TracedArray(self, array, _Allocation(self, start, size))
 
     def _take(self, size: int) -> int:
-        """The start of a free stretch: the smallest that is large enough, else at the end."""
+        """The start of the smallest free range that is large enough, else of a new one at the end."""
         fitting = [stretch for stretch in self._free if stretch[1] >= size]
         if not fitting:
             self.needed += size
@@ -114,7 +114,7 @@ class Tracer:
         return start
 
     def release(self, start: int, size: int) -> None:
-        """Give a stretch back, joined with its neighbours."""
+        """Free a range, merged with free neighbours."""
         for other in list(self._free):
             if other[0] + other[1] == start or start + size == other[0]:
                 self._free.remove(other)
@@ -126,20 +126,20 @@ class Tracer:
 
 
 class _Allocation:
-    """Memory that is given back when nobody holds it any more."""
+    """Scratch memory that is released when no array refers to it."""
 
-    def __init__(self, recorder: Tracer, start: int, size: int) -> None:
-        self.recorder, self.start, self.size = recorder, start, size
+    def __init__(self, tracer: Tracer, start: int, size: int) -> None:
+        self.tracer, self.start, self.size = tracer, start, size
 
     def __del__(self) -> None:
-        self.recorder.release(self.start, self.size)
+        self.tracer.release(self.start, self.size)
 
 
 class TracedArray(NDArrayOperatorsMixin):
-    """An array, and the memory that it or what it is a view of lies in."""
+    """An array, and the allocation that it, or the array it is a view of, is stored in."""
 
-    def __init__(self, recorder: Tracer, array: _Array, block: _Allocation | None = None) -> None:
-        self.recorder, self.array, self.block = recorder, array, block
+    def __init__(self, tracer: Tracer, array: _Array, block: _Allocation | None = None) -> None:
+        self.tracer, self.array, self.block = tracer, array, block
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -160,30 +160,30 @@ class TracedArray(NDArrayOperatorsMixin):
         return self._view(self.array[key])
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        self.recorder.call(np.copyto, self.array[key], value)
+        self.tracer.call(np.copyto, self.array[key], value)
 
     def sum(self, axis: int) -> TracedArray:
-        made = self.recorder.new(tuple(np.delete(self.shape, axis).tolist()), self.dtype)
-        self.recorder.call(np.add.reduce, self, axis, None, made)
+        made = self.tracer.new(tuple(np.delete(self.shape, axis).tolist()), self.dtype)
+        self.tracer.call(np.add.reduce, self, axis, None, made)
         return made
 
     def _view(self, array: _Array) -> TracedArray:
-        return TracedArray(self.recorder, array, self.block)
+        return TracedArray(self.tracer, array, self.block)
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, out: Any = None, **named: Any) -> Any:
         if method != "__call__" or named:
             return NotImplemented
         operands = [_plain(value) for value in inputs]
         if out is None:
-            made = self.recorder.new(_shape(ufunc, operands), _dtype(ufunc, operands))
+            made = self.tracer.new(_shape(ufunc, operands), _dtype(ufunc, operands))
         else:
             (made,) = out
-        self.recorder.call(ufunc, *operands, out=made)
+        self.tracer.call(ufunc, *operands, out=made)
         return made
 
     def __array_function__(self, function: Any, types: Any, given: Sequence[Any], named: Any) -> Any:
         known: Any = _FUNCTIONS.get(function)
-        return NotImplemented if known is None else known(self.recorder, *given, **named)
+        return NotImplemented if known is None else known(self.tracer, *given, **named)
 
 
 def _plain(value: Any) -> Any:
@@ -207,44 +207,44 @@ def _dtype(ufunc: Any, operands: Sequence[Any]) -> Any:
     return np.float32 if dtype.kind == "b" and any(isinstance(value, float) for value in operands) else dtype
 
 
-# Functions of numpy that are no ufuncs
+# Numpy functions other than ufuncs
 
 
-def _where(recorder: Tracer, test: TracedArray, yes: Any, no: Any) -> TracedArray:
+def _where(tracer: Tracer, test: TracedArray, yes: Any, no: Any) -> TracedArray:
     kinds = [value.dtype for value in (yes, no) if isinstance(value, TracedArray)]
-    made = recorder.new(
+    made = tracer.new(
         _shape(np.add, [_plain(test), _plain(yes), _plain(no)]), np.result_type(*kinds or [np.dtype(np.float32)])
     )
-    recorder.call(np.copyto, made, no)
-    recorder.call(np.copyto, made, yes, where=test)
+    tracer.call(np.copyto, made, no)
+    tracer.call(np.copyto, made, yes, where=test)
     return made
 
 
-def _concatenate(recorder: Tracer, parts: Sequence[TracedArray], axis: int = 0) -> TracedArray:
+def _concatenate(tracer: Tracer, parts: Sequence[TracedArray], axis: int = 0) -> TracedArray:
     shape = list(parts[0].shape)
     shape[axis] = sum(part.shape[axis] for part in parts)
-    made = recorder.new(tuple(shape), parts[0].dtype)
-    recorder.call(np.concatenate, tuple(part.array for part in parts), axis, made)
+    made = tracer.new(tuple(shape), parts[0].dtype)
+    tracer.call(np.concatenate, tuple(part.array for part in parts), axis, made)
     return made
 
 
-def _split(recorder: Tracer, whole: TracedArray, count: int, axis: int = 0) -> list[TracedArray]:
+def _split(tracer: Tracer, whole: TracedArray, count: int, axis: int = 0) -> list[TracedArray]:
     return [whole._view(part) for part in np.split(whole.array, count, axis)]
 
 
-def _clip(recorder: Tracer, x: TracedArray, low: Any, high: Any) -> TracedArray:
-    made = recorder.new(x.shape, x.dtype)
-    recorder.call(np.clip, x, low, high, made)
+def _clip(tracer: Tracer, x: TracedArray, low: Any, high: Any) -> TracedArray:
+    made = tracer.new(x.shape, x.dtype)
+    tracer.call(np.clip, x, low, high, made)
     return made
 
 
-def _empty_like(recorder: Tracer, other: TracedArray) -> TracedArray:
-    return recorder.new(other.shape, other.dtype)
+def _empty_like(tracer: Tracer, other: TracedArray) -> TracedArray:
+    return tracer.new(other.shape, other.dtype)
 
 
-def _zeros_like(recorder: Tracer, other: TracedArray) -> TracedArray:
-    made = recorder.new(other.shape, other.dtype)
-    recorder.call(made.array.fill, 0)
+def _zeros_like(tracer: Tracer, other: TracedArray) -> TracedArray:
+    made = tracer.new(other.shape, other.dtype)
+    tracer.call(made.array.fill, 0)
     return made
 
 

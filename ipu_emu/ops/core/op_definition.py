@@ -1,4 +1,4 @@
-"""Registry: the table of ops; one entry says all there is to know of an op."""
+"""Op definition: one entry of the table of ops says all there is to know of an op."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ Call = Callable[[], object]
 class BoundOp:
     """An op with its arrays: logical shapes, float32 wherever the graph says FLOAT16, unless its entry takes halves.
 
-    An array may be stored in any order of its axes; ``scratch`` has what ``workspace`` asked for.
+    An array may be stored in any order of its axes; ``scratch`` is what ``workspace`` asks for.
     """
 
     node: Node
@@ -61,10 +61,10 @@ ShapeRule = Callable[[Node], OutputTypes]
 Workspace = Callable[[Node], list[int]]
 
 
-#: What an op without a kernel makes: one array per output.
+#: The outputs of an op without a kernel.
 ConstantOutputs = Callable[[Node], Sequence[NDArray[Any]]]
 
-#: The ops that take the place of one; None where it stays.
+#: The ops that replace one; None where it stays.
 Expand = Callable[[Graph, Op], "Sequence[Op] | None"]
 
 
@@ -81,7 +81,7 @@ def always(node: Node) -> bool:
 
 
 def replaced_before_run(bound: BoundOp) -> Call:
-    """The kernel of ops that others have taken the place of before anything runs."""
+    """The kernel of ops that are replaced by others before anything runs."""
     raise InternalError(f"{bound.node.op.type} was not expanded")
 
 
@@ -146,5 +146,5 @@ class Registry:
             ) from None
 
     def in_place(self, op: Op) -> list[tuple[str, int]]:
-        """Each output that takes the place of an input, and the number of that input; some ops have fewer states."""
+        """Each output that overwrites an input, and the index of that input; some ops have fewer states."""
         return list(zip(op.outputs, self[op].updates, strict=False))

@@ -1,4 +1,4 @@
-"""Rewrite: collects the ops that take the place of one; their shapes are inferred when they enter the graph."""
+"""Rewrite: collects the ops that replace one op; their shapes are inferred when they enter the graph."""
 
 from __future__ import annotations
 

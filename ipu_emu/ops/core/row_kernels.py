@@ -1,4 +1,4 @@
-"""Row kernels of ops: softmax and normalisation, each a few passes over the rows of a matrix (see ``codegen.rows``).
+"""Row kernels: softmax and normalisation as a few passes over the rows of a matrix (see ``codegen.row_passes``).
 
 Arrays are stored row after row, float32 or half; what is kept of a row (mean, inverse deviation) is float32 or half
 as its array is. Each function returns the call for its arrays.

@@ -1,4 +1,4 @@
-"""Shape rules that families share."""
+"""Shape rules: those that several families share."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def broadcast_all(node: Node) -> OutputTypes:
 
 
 def scalar_or_same(node: Node) -> OutputTypes:
-    """What a loss makes: one number, or with NoReduction a number for each element."""
+    """The result of a loss: one number, or with NoReduction one for each element."""
     tensor = node.input(0)
     return [(tensor.dtype, tensor.shape if reduction_of(node) == "NoReduction" else ())]
 
@@ -95,7 +95,7 @@ def axis_of(node: Node, axis: int) -> int:
 
 
 def reshape_target(node: Node, asked: list[int], *, copies: bool = True) -> tuple[int, ...]:
-    """The shape that ``asked`` means for input 0: 0 copies a dimension, if it does, and one -1 takes what is left."""
+    """The shape that ``asked`` means for input 0: with ``copies`` 0 keeps a dimension; one -1 is inferred."""
     data = node.input(0)
     copies = copies and not node.attribute("allowzero", 0)
     shape = [data.shape[i] if size == 0 and copies and i < data.rank else int(size) for i, size in enumerate(asked)]

@@ -1,4 +1,4 @@
-"""Windows: how a convolution or a pooling slides over the spatial axes."""
+"""Sliding windows: how a convolution or a pooling moves over the spatial axes."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ class Windows:
         begins, ends = _pads(node, input, spans, strides)
         output = []
         for size, span, stride, before, after in zip(input, spans, strides, begins, ends, strict=True):
-            room = size + before + after - span
+            slack = size + before + after - span
             if min(kernel) < 1:
                 raise node.fail(f"kernel {list(kernel)} was given; its sizes must be at least 1")
-            places = room // stride + 1
+            places = slack // stride + 1
             # With ceil_mode a last window may hang over the end, but must start inside.
-            if node.attribute("ceil_mode", 0) and room % stride and places * stride < size + before:
+            if node.attribute("ceil_mode", 0) and slack % stride and places * stride < size + before:
                 places += 1
             output.append(places)
         _check_sizes(node, output)

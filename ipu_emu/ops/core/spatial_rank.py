@@ -1,4 +1,4 @@
-"""Spatial: convolutions and poolings over one or three axes in terms of those over two.
+"""Spatial rank: convolutions and poolings over one or three axes in terms of those over two.
 
 [N, C, W]          a second axis of size 1
 [N, C, D, H, W]    the D axis is gathered, [N, C, kd, OD, H, W]: for a convolution OD joins the batch and kd the

@@ -1,4 +1,4 @@
-"""Constants: ops whose result is known when the graph is built, from shapes, attributes and other constants."""
+"""Constant ops: their result is known when the graph is built, from shapes, attributes and other constants."""
 
 from __future__ import annotations
 

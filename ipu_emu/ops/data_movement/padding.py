@@ -1,4 +1,4 @@
-"""Padding: elements around a tensor, and the way back."""
+"""Padding: elements added around a tensor, and the gradient of that."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Triangles: the part of a matrix on one side of a diagonal, and 0 on the other."""
+"""Trilu: the part of a matrix on one side of a diagonal, with 0 on the other side."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Comparisons, logic and bits, element by element, and the choice that depends on them."""
+"""Comparison: comparisons, logic, bitwise operations, and Where."""
 
 from __future__ import annotations
 

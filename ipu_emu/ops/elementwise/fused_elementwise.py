@@ -1,6 +1,6 @@
 """Fused: a chain of element-wise ops as one kernel, a single pass over its operands.
 
-    body      instructions of ``codegen.rows``; operands are the inputs, then the outputs
+    body      instructions of ``codegen.row_passes``; operands are the inputs, then the outputs
     columns   inputs that have one value for each of the last axes, and the number of these elements (else 0)
 
 A FLOAT16 result is rounded after each op, as it would be if it were stored, so that fusion changes no bit.

@@ -1,4 +1,4 @@
-"""Functions: element-wise functions of one operand from the tables of mathematics."""
+"""Mathematical functions: element-wise functions of one operand."""
 
 from __future__ import annotations
 

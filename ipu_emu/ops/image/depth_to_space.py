@@ -1,4 +1,4 @@
-"""Pixels: blocks of them as channels, and back."""
+"""Depth to space: blocks of pixels as channels, and back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Suppression: of boxes that overlap, only those with the highest scores stay; how many is known only afterwards."""
+"""Non-maximum suppression: of boxes that overlap, only those with the highest scores are kept."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Images as they come from a file: pixels [..., 3] are scaled and get a fourth channel of zeros (aiGraphcore)."""
+"""Normalize image: pixels [..., 3] are scaled and get a fourth channel of zeros (aiGraphcore)."""
 
 from __future__ import annotations
 

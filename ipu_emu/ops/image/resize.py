@@ -1,4 +1,4 @@
-"""Resize: interpolation along each axis on its own: a gather for the nearest, a matrix product for the others."""
+"""Resize: interpolation along each axis separately, as a gather (nearest) or a matrix product (the other modes)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Slices at offsets that are known only when they are read (aiGraphcore)."""
+"""Dynamic slicing: slices at offsets that are known only when the op runs (aiGraphcore)."""
 
 from __future__ import annotations
 

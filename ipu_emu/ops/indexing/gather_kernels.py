@@ -1,4 +1,4 @@
-"""Kernels that read and write single elements at places along one axis; all arrays are [outer, n, inner].
+"""Gather kernels: reads and writes of single elements at indices along one axis; all arrays are [outer, n, inner].
 
 A negative place counts from the end; one that is outside stands for the nearest element.
 """

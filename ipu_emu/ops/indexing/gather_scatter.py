@@ -1,4 +1,4 @@
-"""Indexing: ops that read or write elements, rows or slices at places that a tensor says."""
+"""Gather and scatter: reads and writes of elements, rows or slices at the indices in a tensor."""
 
 from __future__ import annotations
 

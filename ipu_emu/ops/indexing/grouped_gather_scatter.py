@@ -1,4 +1,4 @@
-"""Gathers and scatters of rows in groups (aiGraphcore)."""
+"""Grouped gather and scatter: of rows in groups (aiGraphcore)."""
 
 from __future__ import annotations
 

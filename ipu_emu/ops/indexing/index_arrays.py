@@ -1,4 +1,4 @@
-"""Places: indices as gathers and scatters read them."""
+"""Index arrays: indices checked and converted to what numpy's indexing takes."""
 
 from __future__ import annotations
 

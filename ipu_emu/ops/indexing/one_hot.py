@@ -1,4 +1,4 @@
-"""One-hot rows: a second value at the place that an index says, a first one elsewhere."""
+"""One-hot: rows with one value at the index given, and another value elsewhere."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sequences: rows that are copied from one tensor into another, in runs that are known only when they are read."""
+"""Sequence slice: runs of rows copied from one tensor into another, at offsets known only when the op runs."""
 
 from __future__ import annotations
 

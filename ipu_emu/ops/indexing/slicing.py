@@ -1,4 +1,4 @@
-"""Slices: parts of a tensor at fixed places, and turning axes round."""
+"""Slicing: parts of a tensor at constant bounds, and reversed axes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Grams: how often short sequences of a pool occur in a row of integers.
+"""TF-IDF vectorizer: how often the n-grams of a pool occur in a row of integers.
 
 pool of 2-grams (1 2) (2 5), row 1 2 5 1 2          found 2, 1
 with up to one number skipped (1 _ 5) counts as (1 5)

@@ -1,4 +1,4 @@
-"""Connectionist temporal classification, the other way round: the most likely label sequences (see ``ctc``).
+"""CTC decoding: the most likely label sequences of connectionist temporal classification (see ``ctc_loss``).
 
     log_probs [T, N, C]   lengths [N]   ->   -log of the probability [N, P]   labels in it [N, P]   labels [N, P, T]
 

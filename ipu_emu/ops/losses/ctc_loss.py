@@ -1,4 +1,4 @@
-"""Connectionist temporal classification: the loss of label sequences whose place in time is not known.
+"""CTC loss: connectionist temporal classification, the loss of label sequences whose alignment is not known.
 
     log_probs [T, N, C]   targets [N, S]   input_lengths [N]   target_lengths [N]   ->   a loss for each of N
 

@@ -1,4 +1,4 @@
-"""Class losses of ONNX: negative log likelihood and softmax cross entropy, with weights for classes."""
+"""ONNX losses: negative log likelihood and softmax cross entropy, with class weights."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Losses: L1, negative log likelihood, and the loss that already is one."""
+"""PopART losses: L1, negative log likelihood, and the identity loss."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Batch normalisation: by the statistics of a batch for each channel.
+"""Batch normalisation: each channel is normalised by its statistics over a batch.
 
     training    BatchNormalization  ->  BatchNormTrain, and RunningMean for the mean and the variance
     inference   BatchNormalization  ->  BatchNormInfer

@@ -1,4 +1,4 @@
-"""Group normalisation: by the statistics of each sample for groups of channels.
+"""Group normalisation: groups of channels are normalised by the statistics of each sample.
 
 Groups of a sample are rows of [N, C, ...]. With one group of a matrix (layer normalisation) scale and bias have a
 number per column, which is the quick case; others are scaled in a pass of their own.

@@ -1,4 +1,4 @@
-"""Normalisations of ONNX in terms of PopART's group normalisation and of plain arithmetic."""
+"""ONNX normalisations: in terms of PopART's group normalisation and of arithmetic."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Softmax and its logarithm, over everything from one axis on."""
+"""Softmax: softmax, its logarithm and Hardmax, over the axes from one axis on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pooling by norms: the p-norm of every window, y = (sum |x|^p)^(1/p), or of every channel."""
+"""Lp pooling: the p-norm of every window, y = (sum |x|^p)^(1/p), or of every channel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pooling: the largest or the mean element of every window.
+"""Max and average pooling: the largest or the mean element of every window.
 
 Operands are stored [C, H, W, N]: every inner loop runs over the batch.
 """

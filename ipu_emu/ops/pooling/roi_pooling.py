@@ -1,4 +1,4 @@
-"""Regions: pooling of rectangles of an image, each into a grid of the same size.
+"""RoI pooling: regions of interest of an image, each pooled into a grid of the same size.
 
     X [N, C, H, W]   regions   ->   Y [R, C, height, width]
 

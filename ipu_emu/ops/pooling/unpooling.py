@@ -1,4 +1,4 @@
-"""Unpooling: where the largest elements of windows lie, and putting elements back to such places.
+"""Unpooling: the positions of the largest elements of windows, and elements put back at such positions.
 
 Places count the elements of the whole tensor, as ONNX says.
 """

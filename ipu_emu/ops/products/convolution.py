@@ -1,4 +1,4 @@
-"""Convolution: direct (see ``direct``) where it has one group, else as matrix products over gathered windows.
+"""Convolution: direct (see ``direct_convolution``) with one group, else as matrix products over gathered windows.
 
 Operands are stored with the batch innermost, [C, H, W, N]: a row of the gathered matrix is then one long copy for
 each row of the image, and the product of [M, C kh kw] weights with it is the result, already in its storage order.

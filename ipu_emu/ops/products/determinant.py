@@ -1,4 +1,4 @@
-"""Determinants of square matrices [..., n, n]."""
+"""Determinant: of square matrices [..., n, n]."""
 
 from __future__ import annotations
 

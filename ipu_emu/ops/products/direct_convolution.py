@@ -1,4 +1,4 @@
-"""Direct convolution: products that read the windows of a padded image where they lie; nothing is gathered.
+"""Direct convolution: products that read the windows of a padded image where they are stored, without a gather.
 
 Operands are stored [C, H, W, N]. A stride s cuts the padded image into s x s planes, so that what a tap of the kernel
 reads is always one run of neighbours for a row of the output:

@@ -1,4 +1,4 @@
-"""Matrix products."""
+"""Matrix product: MatMul and Gemm."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Convolutions that are planned together (aiGraphcore multiconv), written out as one convolution each.
+"""Multi-convolution: convolutions that are planned together (aiGraphcore), as one convolution each.
 
 The inputs are x, w and a bias or nothing for each; parameter ``name`` of convolution i is the attribute ``name_i``.
 """

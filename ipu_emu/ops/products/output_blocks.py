@@ -1,4 +1,4 @@
-"""Tiles: the calls of products whose output is cut into tiles, and the weights packed for them (see ``direct``)."""
+"""Output blocks: the calls of products whose output is cut into blocks, and the weights packed for them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Splines: convolution on graphs with B-spline kernels, in two ops (aiGraphcore).
+"""Spline convolution: convolution on graphs with B-spline kernels, in two ops (aiGraphcore).
 
     SplineBasis       places [E, D] in [0, 1], sizes [D], open [D]  ->  factors [E, S], rows of the kernel [E, S]
     SplineWeighting   x [E, I], kernel [K, I, O], factors, rows     ->  y [E, O]

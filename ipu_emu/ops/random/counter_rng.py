@@ -1,4 +1,4 @@
-"""Random numbers as ops see them: a pure function of a key, the op and the index of an element.
+"""Counter-based random numbers: a pure function of a key, the op and the index of an element.
 
 The key is a tensor that the engine sets before it runs a micro-batch: [seed, global replica, step, micro-batch of the
 step]; in the update phase, where replicas must stay equal, the replica is not part of it. A kernel makes a stream
@@ -35,7 +35,7 @@ __all__ = [
 #: The key of a replica, and the one that all replicas share.
 RNG_KEY, SHARED_RNG_KEY = "randomSeed___replica", "randomSeed___shared"
 #: The attribute of an op that draws the numbers of another one.
-STREAM_ID = "salt"
+STREAM_ID = "stream_id"
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -66,9 +66,9 @@ def _mixed(x: Any) -> Any:
 
 
 @part
-def stream_of(key: NDArray[Any], salt: Any) -> Any:
+def stream_of(key: NDArray[Any], stream_id: Any) -> Any:
     """The start of the numbers of one op in one micro-batch."""
-    state = _mixed(np.uint64(salt) + _GOLDEN)
+    state = _mixed(np.uint64(stream_id) + _GOLDEN)
     for i in range(key.size):
         state = _mixed(state ^ (key[i] + _GOLDEN))
     return state

@@ -1,4 +1,4 @@
-"""Tensors of random numbers: uniform, normal, 0 or 1 with given probabilities; drawn from the key of a replica."""
+"""Distributions: tensors of uniform, normal, Bernoulli and multinomial random numbers."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ __all__ = ["OPS"]
 
 
 @jit
-def fill_uniform(key: NDArray[Any], salt: int, low: float, high: float, out: NDArray[Any]) -> None:
+def fill_uniform(key: NDArray[Any], stream_id: int, low: float, high: float, out: NDArray[Any]) -> None:
     """Numbers from ``low`` to ``high`` ([n])."""
-    stream = stream_of(key, salt)
+    stream = stream_of(key, stream_id)
     for i in range(out.size):
         out[i] = low + (high - low) * uniform(stream, i)
 
 
 @jit
-def fill_normal(key: NDArray[Any], salt: int, mean: float, scale: float, out: NDArray[Any]) -> None:
+def fill_normal(key: NDArray[Any], stream_id: int, mean: float, scale: float, out: NDArray[Any]) -> None:
     """Box and Muller's way, two draws for each element ([n])."""
-    stream = stream_of(key, salt)
+    stream = stream_of(key, stream_id)
     for i in range(out.size):
         radius = np.sqrt(-2.0 * np.log(1.0 - uniform(stream, 2 * i)))
         out[i] = mean + scale * radius * np.cos(2 * pi * uniform(stream, 2 * i + 1))

@@ -1,7 +1,7 @@
 """Dropout: zeroes elements at random and scales the others by 1 / (1 - ratio); identity outside of training.
 
-The model's op becomes ``DropoutWithKey`` when a training graph is made (transforms/dropout.py). Its gradient draws
-the same numbers again, so that no mask is kept.
+The op of a model becomes ``DropoutWithKey`` in a training graph (compiler/rewriting/dropout_keys.py). Its gradient
+draws the same numbers again, so that no mask is stored.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ __all__ = ["OPS"]
 
 
 @jit
-def dropout(x: NDArray[Any], key: NDArray[Any], salt: int, ratio: float, out: NDArray[Any]) -> None:
+def dropout(x: NDArray[Any], key: NDArray[Any], stream_id: int, ratio: float, out: NDArray[Any]) -> None:
     """out = x / (1 - ratio) where the number of an element is at least ``ratio``, else 0 (all [n])."""
-    stream, least, scale = stream_of(key, salt), np.float32(ratio), np.float32(1 / (1 - ratio))
+    stream, least, scale = stream_of(key, stream_id), np.float32(ratio), np.float32(1 / (1 - ratio))
     for i in range(x.size):
         out[i] = x[i] * scale if uniform(stream, i) >= least else np.float32(0)
 
 
 @jit
-def dropout_mask(key: NDArray[Any], salt: int, ratio: float, out: NDArray[Any]) -> None:
+def dropout_mask(key: NDArray[Any], stream_id: int, ratio: float, out: NDArray[Any]) -> None:
     """Where ``dropout`` keeps elements ([n])."""
-    stream, least = stream_of(key, salt), np.float32(ratio)
+    stream, least = stream_of(key, stream_id), np.float32(ratio)
     for i in range(out.size):
         out[i] = uniform(stream, i) >= least
 
@@ -65,10 +65,11 @@ def _identity(bound: BoundOp) -> Call:
 
 def _dropout(bound: BoundOp) -> Call:
     x, out, *masks = flat(bound.input(0), *bound.outputs)
-    salt, ratio = int(bound.node.attribute(STREAM_ID, 0)), float(bound.node.attribute("ratio", 0.5))
+    stream_id, ratio = int(bound.node.attribute(STREAM_ID, 0)), float(bound.node.attribute("ratio", 0.5))
     key = bound.input(1)
     return call_chain(
-        partial(dropout, x, key, salt, ratio, out), *(partial(dropout_mask, key, salt, ratio, mask) for mask in masks)
+        partial(dropout, x, key, stream_id, ratio, out),
+        *(partial(dropout_mask, key, stream_id, ratio, mask) for mask in masks),
     )
 
 

@@ -21,13 +21,13 @@ __all__ = ["OPS", "round_stochastically"]
 
 
 @jit
-def round_stochastically(x: NDArray[Any], key: NDArray[Any], salt: int, out: NDArray[Any]) -> None:
+def round_stochastically(x: NDArray[Any], key: NDArray[Any], stream_id: int, out: NDArray[Any]) -> None:
     """Round ``x`` (float32 [n]) to one of the two nearest halves (``out``, as uint16), the nearer the likelier.
 
     A half has 13 bits less: random ones are added to those before they are cut off. Below 2^-14 halves are whole
     multiples of 2^-24. NaN stays NaN.
     """
-    stream, bits = stream_of(key, salt), x.view(np.uint32)
+    stream, bits = stream_of(key, stream_id), x.view(np.uint32)
     for i in range(x.size):
         size = np.int64(bits[i]) & 0x7FFFFFFF
         if size > 0x7F800000:

@@ -1,4 +1,4 @@
-"""Recurrence: one direction of a recurrent network, from the products of its inputs with their weights.
+"""Recurrent cells: one direction of a recurrent network, from the products of its inputs with their weights.
 
     products [T, N, gates H], R [gates H, H], bias, first states, lengths, peepholes -> states [T, N, H], last states
 

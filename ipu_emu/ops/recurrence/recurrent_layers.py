@@ -1,4 +1,4 @@
-"""Recurrent networks: RNN, GRU and LSTM over a sequence, in one or both directions.
+"""Recurrent layers: RNN, GRU and LSTM over a sequence, in one or both directions.
 
     X [T, N, I]   W [D, gates H, I]   R [D, gates H, H]   B [D, 2 gates H]   ->   Y [T, D, N, H], the last state(s)
 

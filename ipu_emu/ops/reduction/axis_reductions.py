@@ -1,4 +1,4 @@
-"""Ops that add up axes."""
+"""Axis reductions: sums, means, norms and extremes along axes."""
 
 from __future__ import annotations
 

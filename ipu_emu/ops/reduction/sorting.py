@@ -1,4 +1,4 @@
-"""Ordering: the largest elements, their places, sorted and running values along one axis."""
+"""Sorting: the largest elements, their positions, sorted and cumulative values along one axis."""
 
 from __future__ import annotations
 

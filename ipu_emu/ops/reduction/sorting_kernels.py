@@ -1,4 +1,4 @@
-"""Kernels that order the elements of rows; x is [outer, n, inner], and its rows run along n.
+"""Sorting kernels: order the elements of rows; x is [outer, n, inner], and its rows run along n.
 
 NaN counts as larger than all numbers, as in numpy.
 """

@@ -1,4 +1,4 @@
-"""Accumulation ops: what adds the gradients of micro-batches up, in place, and CopyVarUpdate."""
+"""Accumulation ops: add up the gradients of micro-batches in place; CopyVarUpdate."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Adam: the update op of the Adam family, in place.
+"""Adam update: the update op of the Adam family, in place.
 
-Formulas: transforms/adam.py. All forms are one kernel; what they differ in are attributes.
+Formulas: compiler/optimisers/adam_rule.py. All forms share one kernel; attributes choose between them.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Adaptive: the update op of AdaGrad, RMSProp, CenteredRMSProp and AdaDelta, in place.
+"""Adaptive update: the update op of AdaGrad, RMSProp, CenteredRMSProp and AdaDelta, in place.
 
-Formulas: transforms/adaptive.py. All forms are one kernel; what they differ in are attributes.
+Formulas: compiler/optimisers/adaptive_rule.py. All forms share one kernel; attributes choose between them.
 """
 
 from __future__ import annotations

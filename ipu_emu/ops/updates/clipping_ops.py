@@ -1,4 +1,4 @@
-"""Clipping: scale the gradients of some weights together, in place, so that their L2 norm is at most a maximum.
+"""Gradient clipping: scales gradients in place so that their joint L2 norm is at most a maximum.
 
 norm = GradientNorm(g)                      on the IPU of each gradient
 factor = ClipFactor(norm..., scale)         on one of them

@@ -1,4 +1,4 @@
-"""Automatic loss scaling as ops: count large gradients, undo the factor, and change it."""
+"""Automatic loss scaling: counts large gradients, undoes the scale factor, and adjusts it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef
 
 __all__ = ["OPS"]
 
-#: Beyond this a loss scaling is not raised: the largest power of two that FLOAT16 holds.
+#: The loss scale is not raised above this: the largest power of two in FLOAT16.
 _LARGEST = 32768.0
 _MOST = 4096
 

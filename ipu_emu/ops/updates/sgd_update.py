@@ -1,4 +1,4 @@
-"""SGD: the update ops of its three forms, in place.
+"""SGD update: the update ops of its three forms, in place.
 
 Source: PopART 3.4, ``willow/src/optimizer.cpp``. Scalars are 0-d tensors, so that the host can change them.
 """
