@@ -2,7 +2,7 @@
 
 from ipu_emu.popart.builder.builder import Builder, defaultAiOnnxOpset
 from ipu_emu.popart.builder.graph_transformer import GraphTransformer
-from ipu_emu.popart.builder.opset_classes import (
+from ipu_emu.popart.builder.opsets import (
     AiGraphcoreOpset1,
     AiOnnxMlOpset1,
     AiOnnxOpset6,
@@ -12,8 +12,12 @@ from ipu_emu.popart.builder.opset_classes import (
     AiOnnxOpset10,
     AiOnnxOpset11,
 )
-from ipu_emu.popart.devices.device_manager import DeviceInfo, DeviceManager
-from ipu_emu.popart.devices.sync_pattern import syncPatternFromString, syncPatternToString
+from ipu_emu.popart.devices.device_manager import (
+    DeviceInfo,
+    DeviceManager,
+    syncPatternFromString,
+    syncPatternToString,
+)
 from ipu_emu.popart.exceptions import (
     OutOfMemoryException,
     popart_exception,
@@ -47,9 +51,8 @@ from ipu_emu.popart.options.patterns import InputShapeInfo, Patterns
 from ipu_emu.popart.options.session_options import SessionOptions
 from ipu_emu.popart.options.tensor_location import CommGroup, TensorLocation, TensorLocationSettings
 from ipu_emu.popart.options.variable_settings import VariableSettings
-from ipu_emu.popart.session.feed_step_io import FeedStepIO
 from ipu_emu.popart.session.inference_session import InferenceSession
-from ipu_emu.popart.session.step_io import IStepIO, IWeightsIO, PyStepIO, PyStepIOCallback, PyWeightsIO
+from ipu_emu.popart.session.step_io import FeedStepIO, IStepIO, IWeightsIO, PyStepIO, PyStepIOCallback, PyWeightsIO
 from ipu_emu.popart.session.training_session import TrainingSession
 from ipu_emu.popart.types.debug_context import DebugContext
 from ipu_emu.popart.types.enums import (

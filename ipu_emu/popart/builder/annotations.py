@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from ipu_emu.popart.builder.attribute_values import attribute_value
+from ipu_emu.popart.builder.node_attributes import attribute_value
 
 __all__ = ["SCHEDULE_PRIORITY", "Annotations"]
 

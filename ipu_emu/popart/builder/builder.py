@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from numbers import Integral
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ipu_emu.errors import EmulatorError, RefusedError
+from ipu_emu.compiler.annotations import EXECUTION_PHASE, IPU_NUMBER, OUTPUT_LOCATION, PIPELINE_STAGE, RECOMPUTE
+from ipu_emu.errors import ArgumentTypeError, EmulatorError, RefusedError
 from ipu_emu.graph import Graph, Op, Role, Tensor
 from ipu_emu.graph.onnx_files import External, external_beside, load_light, opset_of, write_external, write_model
 from ipu_emu.graph.onnx_model import from_model, metadata_of, to_model
 from ipu_emu.graph.op import GRAPHCORE
 from ipu_emu.ops import append, append_unchecked
-from ipu_emu.popart.builder.node_annotations import NodeAnnotations
-from ipu_emu.popart.builder.opset_classes import OPSETS, AiGraphcoreOpset1, AiOnnxMlOpset1
-from ipu_emu.popart.builder.opsets import AiGraphcore, AiOnnx, plain
+from ipu_emu.popart.builder.annotations import SCHEDULE_PRIORITY, Annotations
+from ipu_emu.popart.builder.node_attributes import NodeAttributes, is_list_of
+from ipu_emu.popart.builder.opsets import OPSETS, AiGraphcore, AiGraphcoreOpset1, AiOnnx, AiOnnxMlOpset1, plain
 from ipu_emu.popart.options.input_settings import InputArguments, one_of_kind
+from ipu_emu.popart.options.tensor_location import TensorLocation
 from ipu_emu.popart.options.variable_settings import REPLICATION, VariableSettings, grouped
-from ipu_emu.popart.types.enums import RecomputeType
+from ipu_emu.popart.types.enums import CommGroupType, RecomputeType
 from ipu_emu.popart.types.tensor_info import TensorInfo
 
 __all__ = ["Builder"]
@@ -28,8 +32,16 @@ __all__ = ["Builder"]
 defaultAiOnnxOpset = 10
 _WEIGHT_NAMES = ("initVal", "variableSettings", "debugContext", "debugPrefix")
 
+_COMM_GROUP = "__collectiveCommGroup"
+_EXCLUDE = "__exclude_patterns"
+_PARTIALS, _PROPORTION, _DITHERING = "__partials_type", "__available_memory", "__enable_conv_dithering"
+_SERIALIZE = "__serialize_matmul"
+_INPLACE_NAMES, _INPLACE_PRIORITIES = "__inplace_op_names", "__inplace_op_priorities"
 
-class Builder(NodeAnnotations):
+_Context = AbstractContextManager[None]
+
+
+class Builder:
     """``Builder(modelProtoOrFilename=None, opsets=None)``."""
 
     def __init__(
@@ -38,7 +50,8 @@ class Builder(NodeAnnotations):
         opsets: Mapping[str, int] | None = None,
         builderCore: object = None,
     ) -> None:
-        super().__init__(Graph())
+        self._annotations = Annotations()
+        self._use(Graph())
         self._opset = _checked((opsets or {}).get("ai.onnx", defaultAiOnnxOpset))
         self._locked = "ai.onnx" in (opsets or {})
         self._external: External | None = None
@@ -46,8 +59,16 @@ class Builder(NodeAnnotations):
         self._unfit: dict[str, EmulatorError] = {}
         if modelProtoOrFilename is not None:
             model, large = load_light(modelProtoOrFilename)
-            self._graph = from_model(model, append, groups=grouped(metadata_of(model)), large=large)
+            self._use(from_model(model, append, groups=grouped(metadata_of(model)), large=large))
             self._opset, self._locked = opset_of(model), True
+
+    def _use(self, graph: Graph) -> None:
+        self._graph, self._nodes = graph, NodeAttributes(graph)
+
+    @property
+    def graph(self) -> Graph:
+        """What has been built so far. An extension of PopART."""
+        return self._graph
 
     # Opsets
 
@@ -99,7 +120,7 @@ class Builder(NodeAnnotations):
         """A builder for the body of a call, a loop or a branch; it may use the tensors of this one."""
         child = Builder()
         child._opset = self._opset
-        child._graph = Graph(parent=self._graph)
+        child._use(Graph(parent=self._graph))
         child._locked = self._locked
         self._children.append(child)
         return child
@@ -288,6 +309,191 @@ class Builder(NodeAnnotations):
     def getTrainableTensorIds(self) -> list[str]:
         """Ids of the weights."""
         return [tensor.id for tensor in self._graph.with_role(Role.WEIGHT)]
+
+    # Names
+
+    def nameScope(self, name: str) -> _Context:
+        return self._annotations.scope(name)
+
+    def getNameScope(self, name: str = "") -> str:
+        return self._annotations.prefix + name
+
+    # Placement: annotations of one node, or of all nodes within a context
+
+    def virtualGraph(self, *args: Any) -> _Context | None:
+        """``virtualGraph(ids, v)`` for one node, ``with builder.virtualGraph(v):`` for all within."""
+        return self._number(IPU_NUMBER, "virtualGraph", args)
+
+    def pipelineStage(self, *args: Any) -> _Context | None:
+        """As ``virtualGraph``."""
+        return self._number(PIPELINE_STAGE, "pipelineStage", args)
+
+    def executionPhase(self, *args: Any) -> _Context | None:
+        """As ``virtualGraph``."""
+        return self._number(EXECUTION_PHASE, "executionPhase", args)
+
+    def commGroup(self, type: CommGroupType | int = 0, groupSize: int = 0) -> _Context:
+        """The replicas that the collectives within take part with."""
+        return self._annotations.attribute(_COMM_GROUP, [int(type), _integer("groupSize of commGroup", groupSize)])
+
+    def schedulePriority(self, priority: float) -> _Context:
+        return self._annotations.attribute(SCHEDULE_PRIORITY, float(priority))
+
+    def excludePatterns(self, *args: Any) -> _Context | None:
+        """``excludePatterns(ids, names)`` or ``with builder.excludePatterns(names):``."""
+        return self._annotate(_EXCLUDE, args)
+
+    def outlineAttributes(self, attributes: Mapping[str, str]) -> _Context:
+        """Values that keep nodes from being outlined together."""
+        return self._annotations.attribute("__outline", [f"{key}={value}" for key, value in attributes.items()])
+
+    def hasPipelineStage(self, *ids: Any) -> bool:
+        """Whether a stage is in force here, or set for the node of ``ids``."""
+        return self._has(PIPELINE_STAGE, ids)
+
+    def hasVirtualGraph(self, *ids: Any) -> bool:
+        return self._has(IPU_NUMBER, ids)
+
+    def hasExecutionPhase(self, *ids: Any) -> bool:
+        return self._has(EXECUTION_PHASE, ids)
+
+    def getPipelineStage(self, *ids: Any) -> int:
+        """The stage in force here, or that of the node of ``ids``."""
+        return self._get(PIPELINE_STAGE, "Pipeline stage", ids)
+
+    def getVirtualGraph(self, *ids: Any) -> int:
+        return self._get(IPU_NUMBER, "Virtual graph", ids)
+
+    def getExecutionPhase(self, *ids: Any) -> int:
+        return self._get(EXECUTION_PHASE, "Execution phase", ids)
+
+    # Memory
+
+    def recomputeOutput(self, *args: Any) -> _Context | None:
+        """``recomputeOutput(ids, RecomputeType)`` or ``with builder.recomputeOutput(RecomputeType):``."""
+        return self._annotate(RECOMPUTE, (*args[:-1], int(args[-1])))
+
+    def recomputeOutputInBackwardPass(self, ids: Any, value: RecomputeType = RecomputeType.Recompute) -> None:
+        self._annotate(RECOMPUTE, (ids, int(value)))
+
+    def getRecomputeOutputInBackwardPass(self, ids: Any) -> bool:
+        return self.getInt64NodeAttribute(RECOMPUTE, _set_of(ids)) == int(RecomputeType.Recompute)
+
+    def outputTensorLocation(self, *args: Any) -> _Context | None:
+        """``outputTensorLocation(ids, TensorLocation)`` or ``with builder.outputTensorLocation(location):``."""
+        location: TensorLocation = args[-1]
+        group = location.shardingDomain
+        sharded = int(location.replicatedTensorSharding)
+        value = [int(location.storage), int(location.loadTileSet), int(location.storageTileSet), sharded]
+        return self._annotate(OUTPUT_LOCATION, (*args[:-1], [*value, int(group.type), group.replicaGroupSize]))
+
+    # Tuning, without effect on results
+
+    def setPartialsType(self, ids: Any, value: str) -> None:
+        """FLOAT or HALF, for convolutions and matrix products; sums are always kept in float32."""
+        self._nodes.assign(_PARTIALS, value, _set_of(ids))
+
+    def getPartialsType(self, ids: Any) -> str:
+        attributes = self._nodes.of(_set_of(ids))
+        return str(attributes.get(_PARTIALS, "FLOAT"))
+
+    def setAvailableMemoryProportion(self, ids: Any, value: float) -> None:
+        if not 0 <= value <= 1:
+            raise EmulatorError(f"availableMemoryProportion must be in [0,1]. Invalid value: {value}")
+        self._nodes.assign(_PROPORTION, float(value), _set_of(ids))
+
+    def setEnableConvDithering(self, ids: Any, value: int) -> None:
+        self._nodes.assign(_DITHERING, int(value), _set_of(ids))
+
+    def setSerializeMatMul(self, ids: Any, mode: str, factor: int = 0, keep_precision: bool = False) -> None:
+        """``mode`` is input_channels, reducing_dim, output_channels or none."""
+        if mode not in ("input_channels", "reducing_dim", "output_channels", "none"):
+            raise EmulatorError(
+                f"Unsupported mat mul serialization mode '{mode}'. Supported modes are "
+                "'input_channels', 'reducing_dim', 'output_channels' or 'none'"
+            )
+        self._nodes.assign(_SERIALIZE, [mode, str(factor), str(int(keep_precision))], _set_of(ids))
+
+    def setInplacePreferences(self, ids: Any, preferences: Mapping[str, float]) -> None:
+        self._nodes.assign(_INPLACE_NAMES, list(preferences), _set_of(ids))
+        self._nodes.assign(_INPLACE_PRIORITIES, [float(value) for value in preferences.values()], _set_of(ids))
+
+    def setGraphName(self, name: str) -> None:
+        self._graph.name = name
+
+    def _number(self, name: str, asked: str, args: Sequence[Any]) -> _Context | None:
+        if len(args) not in (1, 2):
+            raise ArgumentTypeError(f"{asked} was called with {args!r}; give an integer, or ids and an integer")
+        return self._annotate(name, (*args[:-1], _integer(asked, args[-1])))
+
+    def _annotate(self, name: str, args: Sequence[Any]) -> _Context | None:
+        if len(args) == 1:
+            return self._annotations.attribute(name, args[0])
+        self._nodes.assign(name, args[1], _set_of(args[0]))
+        return None
+
+    def _has(self, name: str, ids: Sequence[Any]) -> bool:
+        return name in (self._nodes.of(_set_of(ids[0])) if ids else self._annotations.current)
+
+    def _get(self, name: str, what: str, ids: Sequence[Any]) -> int:
+        if ids:
+            return self.getInt64NodeAttribute(name, _set_of(ids[0]))
+        if name not in self._annotations.current:
+            raise EmulatorError(f"{what} not set in current scope.")
+        return int(self._annotations.current[name])
+
+    # Attributes of nodes, each named by all of its outputs
+
+    def addNodeAttribute(self, name: str, value: Any, outputs: set[str]) -> None:
+        """Add an attribute to the node that makes ``outputs``."""
+        self._nodes.add(name, value, outputs)
+
+    def nodeHasAttribute(self, name: str, outputs: set[str]) -> bool:
+        return name in self._nodes.of(outputs)
+
+    def getAllNodeAttributeNames(self, outputs: set[str]) -> list[str]:
+        return list(self._nodes.of(outputs))
+
+    def removeNodeAttribute(self, name: str, outputs: set[str]) -> None:
+        self._nodes.remove(name, outputs)
+
+    def getInt64NodeAttribute(self, name: str, outputs: set[str]) -> int:
+        value: int = self._nodes.typed(name, outputs, lambda value: isinstance(value, int), "an integer")
+        return value
+
+    def getInt64VectorNodeAttribute(self, name: str, outputs: set[str]) -> list[int]:
+        value: list[int] = self._nodes.typed(name, outputs, is_list_of(int), "an integer vector")
+        return value
+
+    def getFloatNodeAttribute(self, name: str, outputs: set[str]) -> float:
+        value: float = self._nodes.typed(name, outputs, lambda value: isinstance(value, float), "a float")
+        return value
+
+    def getFloatVectorNodeAttribute(self, name: str, outputs: set[str]) -> list[float]:
+        value: list[float] = self._nodes.typed(name, outputs, is_list_of(float), "a float vector")
+        return value
+
+    def getStringNodeAttribute(self, name: str, outputs: set[str]) -> str:
+        value: str = self._nodes.typed(name, outputs, lambda value: isinstance(value, str), "a string")
+        return value
+
+    def getStringVectorNodeAttribute(self, name: str, outputs: set[str]) -> list[str]:
+        value: list[str] = self._nodes.typed(name, outputs, is_list_of(str), "a string vector")
+        return value
+
+    def getBoolNodeAttribute(self, name: str, outputs: set[str]) -> bool:
+        return bool(self.getInt64NodeAttribute(name, outputs))
+
+
+def _integer(asked: str, value: Any) -> int:
+    """Raise ArgumentTypeError for what is no integer."""
+    if isinstance(value, bool | np.bool_) or not isinstance(value, Integral):
+        raise ArgumentTypeError(f"{asked} is {value!r}; it has to be an integer")
+    return int(value)
+
+
+def _set_of(ids: str | Iterable[str]) -> set[str]:
+    return {ids} if isinstance(ids, str) else set(ids)
 
 
 def _checked(opset: int) -> int:

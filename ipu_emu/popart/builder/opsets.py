@@ -9,17 +9,30 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 
 from ipu_emu.errors import EmulatorError
-from ipu_emu.graph import dtype_named
+from ipu_emu.graph import Graph, dtype_named
 from ipu_emu.graph.op import GRAPHCORE
 from ipu_emu.popart.builder.ai_graphcore import AI_GRAPHCORE
 from ipu_emu.popart.builder.ai_onnx import AI_ONNX, Row
-from ipu_emu.popart.builder.attribute_values import attribute_value
-from ipu_emu.popart.builder.node_attributes import NodeAttributes
+from ipu_emu.popart.builder.node_attributes import attribute_value
 from ipu_emu.popart.builder.signatures import available, check_inputs, signature
 from ipu_emu.popart.options.tensor_location import CommGroup
 from ipu_emu.popart.types.enums import DataType
 
-__all__ = ["AiGraphcore", "AiOnnx", "AiOnnxMl", "plain"]
+__all__ = [
+    "OPSETS",
+    "AiGraphcore",
+    "AiGraphcoreOpset1",
+    "AiOnnx",
+    "AiOnnxMl",
+    "AiOnnxMlOpset1",
+    "AiOnnxOpset6",
+    "AiOnnxOpset7",
+    "AiOnnxOpset8",
+    "AiOnnxOpset9",
+    "AiOnnxOpset10",
+    "AiOnnxOpset11",
+    "plain",
+]
 
 
 #: Parameters whose attribute has another name.
@@ -130,6 +143,49 @@ def _ids(name: str, args: object) -> list[str]:
     return [str(id) for id in args]
 
 
+class AiOnnxOpset6(AiOnnx):
+    """ai.onnx 6."""
+
+
+class AiOnnxOpset7(AiOnnx):
+    """ai.onnx 7."""
+
+
+class AiOnnxOpset8(AiOnnx):
+    """ai.onnx 8."""
+
+
+class AiOnnxOpset9(AiOnnx):
+    """ai.onnx 9."""
+
+
+class AiOnnxOpset10(AiOnnx):
+    """ai.onnx 10."""
+
+
+class AiOnnxOpset11(AiOnnx):
+    """ai.onnx 11."""
+
+
+class AiOnnxMlOpset1(AiOnnxMl):
+    """ai.onnx.ml 1."""
+
+
+class AiGraphcoreOpset1(AiGraphcore):
+    """ai.graphcore 1."""
+
+
+#: ai.onnx by version.
+OPSETS: dict[int, type[AiOnnx]] = {
+    6: AiOnnxOpset6,
+    7: AiOnnxOpset7,
+    8: AiOnnxOpset8,
+    9: AiOnnxOpset9,
+    10: AiOnnxOpset10,
+    11: AiOnnxOpset11,
+}
+
+
 def plain(attributes: Mapping[str, Any]) -> dict[str, Any]:
     """Attributes as ONNX keeps them; those that were not given are left out."""
     made = {_NAMES.get(name, name): _value(name, value) for name, value in attributes.items() if value is not None}
@@ -143,7 +199,7 @@ def _value(name: str, value: Any) -> Any:
         return dtype_named(value).onnx if isinstance(value, str) else int(value)
     if name == "value" and not isinstance(value, float):  # a number is what pad fills with
         return np.array(value)
-    if isinstance(value, NodeAttributes):
+    if isinstance(getattr(value, "graph", None), Graph):  # a builder of a subgraph
         return value.graph
     if isinstance(value, CommGroup):
         return [int(value.type.value), value.replicaGroupSize]

@@ -11,10 +11,9 @@ from typing import Any, SupportsIndex
 
 from ipu_emu.errors import ArgumentTypeError, EmulatorError
 from ipu_emu.hardware import GENERATIONS, Connection, Device, DeviceKind, Occupancy, System, of_this_process, share_of
-from ipu_emu.popart.devices.sync_pattern import sync_pattern
 from ipu_emu.popart.types.enums import DeviceConnectionType, DeviceSelectionCriterion, DeviceType, SyncPattern
 
-__all__ = ["DeviceInfo", "DeviceManager"]
+__all__ = ["DeviceInfo", "DeviceManager", "syncPatternFromString", "syncPatternToString"]
 
 _TYPES = {
     DeviceKind.IPU_MODEL: DeviceType.IpuModel,
@@ -27,6 +26,11 @@ _CONNECTIONS = {
     DeviceConnectionType.Always: Connection.ALWAYS,
     DeviceConnectionType.OnDemand: Connection.ON_DEMAND,
     DeviceConnectionType.Never: Connection.NEVER,
+}
+_SYNC_NAMES = {
+    SyncPattern.Full: "full",
+    SyncPattern.SinglePipeline: "singlePipeline",
+    SyncPattern.ReplicaAndLadder: "replicaAndLadder",
 }
 _MODEL_OPTIONS = ("numIPUs", "tilesPerIPU", "compileIPUCode", "ipuVersion")
 _OFFLINE_OPTIONS = ("numIPUs", "tilesPerIPU", "ipuVersion", "syncPattern")
@@ -43,7 +47,7 @@ class DeviceInfo:
         timeout: float = 0.0,
     ) -> None:
         self.device = device
-        self.syncPattern = sync_pattern(pattern)
+        self.syncPattern = _sync_pattern(pattern)
         self._occupancy, self._timeout = occupancy, timeout
         # What is only described, not acquired, is nobody else's.
         self._attached = device.kind not in (DeviceKind.OFFLINE, DeviceKind.IPU)
@@ -301,3 +305,21 @@ def _count_of(option: str, value: Any) -> int:
     if not str(value).isdecimal() or int(value) < 1:
         raise EmulatorError(f"{option} is {value!r}; use a number from 1 on")
     return int(value)
+
+
+def syncPatternFromString(pattern: str) -> SyncPattern:
+    """The sync pattern of that name in any letter case; raise EmulatorError for an unknown one."""
+    for member, text in _SYNC_NAMES.items():
+        if text.lower() == str(pattern).lower():
+            return member
+    raise EmulatorError(f"Unknown sync pattern '{pattern}'; use one of {', '.join(_SYNC_NAMES.values())}")
+
+
+def syncPatternToString(pattern: SyncPattern) -> str:
+    """The name of a sync pattern: full, singlePipeline or replicaAndLadder."""
+    return _SYNC_NAMES[pattern]
+
+
+def _sync_pattern(value: SyncPattern | str) -> SyncPattern:
+    """Return a pattern that may be given by its name."""
+    return value if isinstance(value, SyncPattern) else syncPatternFromString(value)

@@ -1,4 +1,4 @@
-"""PyStepIO, PyStepIOCallback and PyWeightsIO: the user's side of data, and the bases by which it is known."""
+"""Step I/O: PyStepIO, PyStepIOCallback, FeedStepIO and PyWeightsIO, the data that users give to a session."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ipu_emu.errors import EmulatorError
-from ipu_emu.hostio import ArrayFeed, CallbackFeed
+from ipu_emu.hostio import ArrayFeed, CallbackFeed, StepFeed
 
-__all__ = ["IStepIO", "IWeightsIO", "PyStepIO", "PyStepIOCallback", "PyWeightsIO"]
+__all__ = ["FeedStepIO", "IStepIO", "IWeightsIO", "PyStepIO", "PyStepIOCallback", "PyWeightsIO"]
 
 
 class IStepIO:
@@ -33,6 +33,10 @@ class PyStepIO(ArrayFeed, IStepIO):
 
     def __init__(self, inputs: Mapping[str, NDArray[Any]], outputs: Mapping[str, NDArray[Any]]) -> None:
         super().__init__(inputs, outputs)
+
+
+class FeedStepIO(StepFeed, PyStepIO):
+    """``session.run(FeedStepIO(feed, anchors))`` takes the next step of the feed. An extension of PopART."""
 
 
 class PyStepIOCallback(CallbackFeed, IStepIO):

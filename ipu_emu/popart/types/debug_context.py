@@ -6,7 +6,7 @@ __all__ = ["DebugContext"]
 
 
 class DebugContext(str):
-    """A name. Source locations, which PopART's keeps as well, are in Python's own tracebacks."""
+    """A name. Unlike PopART's it has no source location: Python's tracebacks show that."""
 
     __slots__ = ()
 
