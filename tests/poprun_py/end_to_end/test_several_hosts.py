@@ -135,7 +135,7 @@ def test_unplugging_a_host_ends_the_job_with_that_host_named(four, run, mpi):
         code, _, err = job.finish()
         assert code == 128 + signal.SIGKILL
         assert f"on {four.names[1]}" in err
-        assert "its host is down, or out of reach" in err
+        assert "its host is down or unreachable" in err
         assert not job.left(within=60, sessions=False)  # sshd's own wait for their connections much longer
     finally:
         subprocess.run([*link, "up"], check=True)
