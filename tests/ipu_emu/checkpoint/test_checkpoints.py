@@ -21,7 +21,7 @@ import safetensors.numpy
 from ipu_emu.checkpoint import CheckpointError, Checkpoints
 from ipu_emu.checkpoint.safetensors_file import read, write
 from tests.helpers.mpi_jobs import ROOT
-from tests.ipu_emu.helpers.resuming_job import Job
+from tests.ipu_emu.helpers.resuming_job import Job, run
 
 PROGRAM = ROOT / "tests" / "ipu_emu" / "helpers" / "resuming_job.py"
 STEPS = 8
@@ -87,20 +87,44 @@ def test_the_program_gets_its_own_state_back(tmp_path):
         assert checkpoints.restore(job.session).state == {"step": 2}
 
 
-@pytest.mark.parametrize("form", [[], ["sharded"]])
-@pytest.mark.parametrize("spread", [("1", "2"), ("2", "1")])
-def test_a_run_goes_on_with_another_number_of_instances(spread, form, tmp_path):
-    def run(instances: str, steps: int, folder: str) -> list[str]:
-        command = ["poprun-py", "--num-instances", instances, "--num-replicas", "2"]
-        command += [sys.executable, str(PROGRAM), str(tmp_path / folder), str(steps), "0", *form]
-        environment = os.environ | {"PYTHONPATH": str(ROOT)}
-        done = subprocess.run(command, capture_output=True, text=True, timeout=250, check=True, env=environment)
-        return [line.removeprefix("[1,0]<stdout>:") for line in done.stdout.split("\n")]
+FORMS = {"whole": [], "sharded": ["sharded"]}
 
-    first, second = spread
-    run(first, 4, "moved")
-    assert run(second, STEPS, "moved")[0] == "from step 4"
-    assert run(second, STEPS, "moved")[1] == run(first, STEPS, "stayed")[1]
+
+@pytest.fixture
+def two_replicas(monkeypatch: pytest.MonkeyPatch) -> None:
+    """This process is one instance with both replicas of a job."""
+    names = {"NUM_TOTAL_REPLICAS": 2, "NUM_LOCAL_REPLICAS": 2, "REPLICA_INDEX_OFFSET": 0, "NUM_IPUS_PER_REPLICA": 1}
+    for name, value in {**names, "UNIFORM_REPLICAS_PER_INSTANCE": 1}.items():
+        monkeypatch.setenv(f"POPDIST_{name}", str(value))
+
+
+@pytest.mark.usefixtures("two_replicas")
+def test_a_run_goes_on_with_another_number_of_instances(tmp_path):
+    """One job of two instances makes the first part for one instance, and goes on where one instance was."""
+    jobs = []
+    for name, form in FORMS.items():
+        folder = tmp_path / name
+        run(folder / "one", 4, 0.0, *form)
+        jobs += [
+            [folder / "two", 4, 0, *form],
+            [folder / "one", STEPS, 0, *form],
+            [folder / "stayed", STEPS, 0, *form],
+        ]
+    command = ["poprun-py", "--num-instances", "2", "--num-replicas", "2", sys.executable, str(PROGRAM)]
+    command += " , ".join(" ".join(map(str, job)) for job in jobs).split()
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("POPDIST_")}
+    environment["PYTHONPATH"] = str(ROOT)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=250, check=True, env=environment)
+    lines = iter([line.removeprefix("[1,0]<stdout>:") for line in done.stdout.splitlines()])
+    for name, form in FORMS.items():
+        assert next(lines) == "from step 0"
+        next(lines)
+        assert next(lines) == "from step 4"
+        to_two = next(lines)
+        assert next(lines) == "from step 0"
+        stayed = next(lines)
+        assert to_two == stayed
+        assert run(tmp_path / name / "two", STEPS, 0.0, *form) == (4, stayed)
 
 
 def test_the_newest_are_kept(tmp_path):
@@ -207,10 +231,10 @@ def _to_its_end(folder: Path) -> str:
     return subprocess.run(command, capture_output=True, text=True, timeout=250, check=True, env=environment).stdout
 
 
-def killed(folder: Path, seconds: float, ballast: int = 0) -> str:
-    """Run the program, kill it after so many seconds of steps, and run it to its end; its output then.
+def kill(folder: Path, seconds: float, ballast: int = 0) -> None:
+    """Run the program and kill it after so many seconds of steps.
 
-    The first run has ``ballast`` bytes less of the disk, and may find that full before it is killed.
+    It has ``ballast`` bytes less of the disk, and may find that full before it is killed.
     """
     if ballast:
         (folder.parent / "ballast").write_bytes(bytes(ballast))
@@ -221,12 +245,12 @@ def killed(folder: Path, seconds: float, ballast: int = 0) -> str:
         time.sleep(seconds)
         program.send_signal(signal.SIGKILL)
     (folder.parent / "ballast").unlink(missing_ok=True)
-    return _to_its_end(folder)
 
 
 @pytest.mark.parametrize("seed", range(2))
 def test_a_killed_run_reaches_the_same_bits(seed, undisturbed, tmp_path):
-    assert killed(tmp_path, random.Random(seed).uniform(0, 0.15)).split()[-1] == undisturbed
+    kill(tmp_path, random.Random(seed).uniform(0, 0.15))
+    assert run(tmp_path, STEPS)[1] == undisturbed
     assert not list(tmp_path.glob("*.part"))
 
 
@@ -244,7 +268,8 @@ def main() -> None:
         place = folder / str(turn)
         free = shutil.disk_usage(folder).free if full else 0
         ballast = max(0, free - random.randint(0, 1 << 17)) if full else 0
-        lines = killed(place, random.uniform(0, 0.12), ballast).split("\n")
+        kill(place, random.uniform(0, 0.12), ballast)
+        lines = _to_its_end(place).split("\n")
         starts.append(int(lines[0].split()[-1]))
         ends.append(lines[1])
         shutil.rmtree(place)

@@ -16,8 +16,10 @@ import time
 from pathlib import Path
 
 import psutil
+import pytest
 
 from tests.helpers.mpi_jobs import ROOT
+from tests.ipu_emu.helpers import resuming_job
 
 PROGRAM = ROOT / "tests" / "ipu_emu" / "helpers" / "resuming_job.py"
 STEPS, PAUSE = 10, 0.02
@@ -66,10 +68,12 @@ def is_program(process: psutil.Process) -> bool:
         return False
 
 
-def test_a_killed_job_goes_on_with_its_data(tmp_path: Path) -> None:
-    _, undisturbed = run(tmp_path / "undisturbed", None)
+def test_a_killed_job_goes_on_with_its_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     starts, digest = run(tmp_path / "killed", 0, "staged")
-    assert len(undisturbed) == 64
+    names = {"NUM_TOTAL_REPLICAS": 2, "NUM_LOCAL_REPLICAS": 2, "REPLICA_INDEX_OFFSET": 0, "NUM_IPUS_PER_REPLICA": 1}
+    for name, value in {**names, "UNIFORM_REPLICAS_PER_INSTANCE": 1}.items():
+        monkeypatch.setenv(f"POPDIST_{name}", str(value))
+    _, undisturbed = resuming_job.run(tmp_path / "undisturbed", STEPS)
     assert digest == undisturbed
     assert len(starts) == 2
     assert 0 < starts[1] < STEPS

@@ -1,7 +1,8 @@
-"""A job that saves its state in every step and goes on: ``resuming.py FOLDER STEPS PAUSE [sharded] [staged]``.
+"""A job that saves its state in every step and resumes: ``resuming_job.py FOLDER STEPS PAUSE [sharded] [staged]``.
 
 Prints where it starts and, at the end, the SHA-256 of its weights. Dropout, Adam, two micro-batches and data from a
-feed that shuffles and prepares at random: what a run goes on from is more than weights.
+feed that shuffles and prepares at random: the state to resume from is more than weights. Several jobs, separated by
+``,``, run one after the other.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import sys
 import time
 from hashlib import sha256
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -117,10 +119,9 @@ def say(text: str) -> None:
         print(text, flush=True)
 
 
-def main() -> None:
-    folder, steps, pause = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
-    popdist.init()
-    job = Job(sharded="sharded" in sys.argv, staged="staged" in sys.argv)
+def run(folder: str | Path, steps: int, pause: float = 0.0, *form: str) -> tuple[int, str]:
+    """Run one job; return where it started, and the digest of its weights."""
+    job = Job(sharded="sharded" in form, staged="staged" in form)
     with Checkpoints(folder, keep=2) as checkpoints:
         resumed = checkpoints.restore(job.session)
         first = resumed.state.get("position", 0)
@@ -128,13 +129,21 @@ def main() -> None:
         for step in range(first, steps):
             position = job.step(step)
             checkpoints.save(job.session, step + 1, {"position": position})
-            time.sleep(600 if "held" in sys.argv and (first, step) == (0, 2) else pause)
-    say(job.digest())
+            time.sleep(600 if "held" in form and (first, step) == (0, 2) else pause)
+    digest = job.digest()
+    say(digest)
     job.close()
+    return first, digest
+
+
+def main() -> None:
+    popdist.init()
+    for folder, steps, pause, *form in (job.split() for job in " ".join(sys.argv[1:]).split(",")):
+        run(folder, int(steps), float(pause), *form)
 
 
 if __name__ == "__main__":
     try:
         main()
     except CheckpointError as error:
-        raise SystemExit(f"resuming.py: {error}") from None
+        raise SystemExit(f"resuming_job.py: {error}") from None
