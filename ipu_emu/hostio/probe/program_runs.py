@@ -18,7 +18,7 @@ from ipu_emu.errors import EmulatorError
 from ipu_emu.hostio.data.data_modes import MODE_VARIABLE, DataMode
 from ipu_emu.hostio.probe.probe import REPORTS_VARIABLE, STEPS_VARIABLE, FeedMeasurement
 
-__all__ = ["MeasuredProgram", "ProgramRun", "counts_of", "measure"]
+__all__ = ["MeasuredProgram", "ProgramRun", "counts_of", "job_result", "measure"]
 
 _LAST_LINES = 15
 
@@ -65,7 +65,7 @@ def measure(program: MeasuredProgram, counts: list[int]) -> Iterator[ProgramRun]
         for mode in DataMode:
             with tempfile.TemporaryDirectory(prefix="ipu-emu-hostio-") as folder:
                 end = _run(program, instances, mode, Path(folder))
-                yield _job_result(_reports(Path(folder), program, end, instances, mode))
+                yield job_result(_reports(Path(folder), program, end, instances, mode))
 
 
 def _run(program: MeasuredProgram, instances: int, mode: DataMode, folder: Path) -> subprocess.CompletedProcess[str]:
@@ -122,7 +122,7 @@ def _reports(
     )
 
 
-def _job_result(reports: list[FeedMeasurement]) -> ProgramRun:
+def job_result(reports: list[FeedMeasurement]) -> ProgramRun:
     """Return the result of the job; instances run in lockstep, so the slowest one's time counts."""
     seconds = max(report.seconds for report in reports)
 

@@ -83,8 +83,17 @@ MEAN: dict[str, object] = {
 }
 
 
-@pytest.mark.parametrize("special", [{}, {"A": 3}, {"A": 2, **MEAN}, {"A": 4, **PIPELINE}])
-@pytest.mark.parametrize(("R", "size"), [(4, 2), (6, 2), (6, 3)])
+SPECIAL: list[dict[str, object]] = [{}, {"A": 3}, {"A": 2, **MEAN}, {"A": 4, **PIPELINE}]
+GROUPS = [(4, 2), (6, 2), (6, 3)]
+#: Every special case with the first groups, and the others of the product with --full.
+PAIRS = [
+    pytest.param(R, size, special, marks=[pytest.mark.full] if at and place else [], id=f"{R} in {size}, {name}")
+    for place, (R, size) in enumerate(GROUPS)
+    for at, (name, special) in enumerate(zip(("plain", "A=3", "mean", "pipeline"), SPECIAL, strict=True))
+]
+
+
+@pytest.mark.parametrize(("R", "size", "special"), PAIRS)
 def test_pairs_scatter_and_then_sum_what_they_share(R: int, size: int, special: dict[str, object]) -> None:
     """Three are no part of the tree in which six replicas are summed: there gradients are reduced whole."""
     group = popart.CommGroup(popart.CommGroupType.Consecutive, size)

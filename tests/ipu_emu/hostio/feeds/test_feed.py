@@ -17,7 +17,10 @@ from ipu_emu.hostio import Feed, ReplicaRange
 IMAGES = np.random.default_rng(0).integers(0, 256, (61, 3, 2)).astype(np.uint8)
 LABELS = np.arange(61, dtype=np.int32)
 pytestmark = pytest.mark.filterwarnings("ignore:The source ended:UserWarning")
-CREWS = [(0, None), (1, False), (3, False), (1, True), (2, True)]
+WORKERS = [(0, None), (1, False), (3, False), (1, True), (2, True)]
+all_workers = pytest.mark.parametrize(
+    ("workers", "processes"), WORKERS, ids=["caller", "1 thread", "3 threads", "1 process", "2 processes"]
+)
 
 
 def plain(order: list[int], shape: tuple[int, int, int, int], local: slice) -> list[Any]:
@@ -27,7 +30,7 @@ def plain(order: list[int], shape: tuple[int, int, int, int], local: slice) -> l
     return [np.array(step).reshape(shape)[:, :, local].tolist() for step in steps]
 
 
-@pytest.mark.parametrize(("workers", "processes"), CREWS)
+@all_workers
 @pytest.mark.parametrize("prefetch", [1, 4])
 def test_steps_equal_a_plain_loop(workers: int, processes: bool | None, prefetch: int) -> None:
     with Feed(
@@ -47,7 +50,7 @@ def test_steps_equal_a_plain_loop(workers: int, processes: bool | None, prefetch
         np.testing.assert_array_equal(step["x"].reshape(-1, 3, 2), IMAGES[np.ravel(rows)])
 
 
-@pytest.mark.parametrize(("workers", "processes"), CREWS)
+@all_workers
 @pytest.mark.parametrize("shuffle", [False, True])
 @pytest.mark.parametrize("instances", [1, 2, 4])
 def test_the_global_order_does_not_depend_on_instances(
@@ -57,9 +60,8 @@ def test_the_global_order_does_not_depend_on_instances(
     parts = []
     for instance in range(instances):
         replica_range = ReplicaRange(local, instance * local, 4)
-        with Feed(
-            LABELS, micro_batch=3, replica_range=replica_range, shuffle=shuffle, seed=7, epochs=3, workers=workers
-        ) as feed:
+        how: dict[str, Any] = {"workers": workers, "processes": processes, "shuffle": shuffle, "seed": 7}
+        with Feed(LABELS, micro_batch=3, replica_range=replica_range, epochs=3, **how) as feed:
             parts.append([step.reshape(local, 3).copy() for step in feed])
     together = [np.concatenate(step).reshape(-1) for step in zip(*parts, strict=True)]
     orders = [
@@ -105,8 +107,10 @@ def counted() -> Iterator[int]:
     yield from range(61)
 
 
-@pytest.mark.parametrize(("workers", "processes"), CREWS)
-@pytest.mark.parametrize("source", [Dataset(), list(enumerated()), enumerated, iter(())])
+@all_workers
+@pytest.mark.parametrize(
+    "source", [Dataset(), list(enumerated()), enumerated, iter(())], ids=["data set", "list", "function", "generator"]
+)
 def test_kinds_of_sources(workers: int, processes: bool | None, source: Any) -> None:
     source = enumerated() if isinstance(source, Iterator) else source
     with Feed(source, micro_batch=6, workers=workers, processes=processes) as feed:
@@ -117,7 +121,7 @@ def test_kinds_of_sources(workers: int, processes: bool | None, source: Any) -> 
         np.testing.assert_array_equal(images, IMAGES[6 * number : 6 * number + 6])
 
 
-@pytest.mark.parametrize(("workers", "processes"), CREWS)
+@all_workers
 def test_a_stream_begins_again_in_every_epoch(workers: int, processes: bool | None) -> None:
     replica_range = ReplicaRange(1, 1, 2)
     with Feed(
@@ -132,7 +136,7 @@ def test_elements_may_be_micro_batches() -> None:
     np.testing.assert_array_equal(steps, LABELS[:60].reshape(6, 2, 5))
 
 
-@pytest.mark.parametrize(("workers", "processes"), CREWS)
+@all_workers
 def test_functions_prepare_samples(workers: int, processes: bool | None) -> None:
     with Feed(LABELS, micro_batch=10, prepare=doubled, workers=workers, processes=processes) as feed:
         assert [step["z"].tolist() for step in feed] == (2 * LABELS[:60]).reshape(6, 10).tolist()
@@ -259,16 +263,15 @@ def test_all_wrong_numbers_are_told_together() -> None:
         Feed(LABELS, workers=-1, prefetch=0)
 
 
-@pytest.mark.filterwarnings("ignore:The source ended 1 samples into a step")
 @pytest.mark.parametrize("instances", [1, 2, 4])
-def test_sources_prefetch_crews_and_instances_agree_on_a_grid(instances: int) -> None:
+def test_sources_prefetch_workers_and_instances_agree_on_a_grid(instances: int, full: bool) -> None:
     """Five steps of four replicas, whose micro-batches have three samples."""
     expected = np.arange(60).reshape(5, 4, 3)
     local = 4 // instances
-    for (workers, processes), prefetch in product(CREWS, [1, 2, 9]):
-        for source in (LABELS, LABELS.tolist(), counted):
-            how: dict[str, Any] = {"workers": workers, "processes": processes, "prefetch": prefetch}
-            for at in range(0, 4, local):
-                with Feed(source, micro_batch=3, replica_range=ReplicaRange(local, at, 4), **how) as feed:
-                    found = [step.reshape(local, 3).copy() for step in feed]
-                np.testing.assert_array_equal(found, expected[:, at : at + local], str(how))
+    grid = list(product(WORKERS, [1, 2, 9], (LABELS, LABELS.tolist(), counted)))
+    for (workers, processes), prefetch, source in grid if full else grid[instances % 4 :: 4]:
+        how: dict[str, Any] = {"workers": workers, "processes": processes, "prefetch": prefetch}
+        for at in range(0, 4, local):
+            with Feed(source, micro_batch=3, replica_range=ReplicaRange(local, at, 4), **how) as feed:
+                found = [step.reshape(local, 3).copy() for step in feed]
+            np.testing.assert_array_equal(found, expected[:, at : at + local], str(how))

@@ -23,7 +23,8 @@ from ipu_emu.errors import EmulatorError, FeedError
 from ipu_emu.hostio import DataMode, Feed, InfeedQueue
 from ipu_emu.hostio.data.data_modes import mode_of
 from ipu_emu.hostio.probe.bottleneck_analysis import advice, overhead_of
-from ipu_emu.hostio.probe.program_runs import ProgramRun, counts_of
+from ipu_emu.hostio.probe.probe import FeedMeasurement
+from ipu_emu.hostio.probe.program_runs import ProgramRun, counts_of, job_result
 
 DATA = {"x": np.full((20, 3), 9, np.float32), "label": np.arange(20) % 5}
 
@@ -211,38 +212,6 @@ def test_programs_without_a_feed_are_told(tmp_path: Path) -> None:
     assert "no data here" in done.output
 
 
-STEPIO = """
-import time
-import numpy as np
-from ipu_emu import popart
-
-builder = popart.Builder()
-x = builder.addInputTensor("FLOAT", [64])
-y = builder.aiOnnx.add([x, x])
-device = popart.DeviceManager().createIpuModelDevice({"numIPUs": 1})
-session = popart.InferenceSession(builder.getModelProto(), popart.DataFlow(2, [y]), device)
-session.prepareDevice()
-anchors = session.initAnchorArrays()
-
-while True:
-    time.sleep(0.01)
-    session.run(popart.PyStepIO({x: np.ones(128, np.float32)}, anchors))
-"""
-
-
-def test_programs_that_hand_over_their_data_are_measured(tmp_path: Path) -> None:
-    program, file = tmp_path / "train.py", tmp_path / "out.json"
-    program.write_text(STEPIO)
-    done = with_a_result("--steps", "12", "--json", str(file), str(program))
-    assert done.exit_code == 0, done.output
-    assert "1 instance: limited by data preparation" in done.output
-    runs = {run["mode"]: run for run in json.loads(file.read_text())["runs"]}
-    assert [run["steps"] for run in runs.values()] == [12, 12, 12]
-    assert runs["real"]["waiting"] > 0.6
-    assert runs["synthetic"]["waiting"] < 0.5
-    assert runs["real"]["samples_per_second"] < 64 * 2 / 0.01
-
-
 def for_ever(step: Callable[[], object]) -> None:
     while True:
         step()
@@ -293,6 +262,33 @@ def test_callbacks_are_measured(probed: Path, monkeypatch: pytest.MonkeyPatch, m
     assert (report["mode"], report["steps"], report["samples"]) == (mode, 12, 12 * 8)
     assert len(calls) == (2 * (12 + 3) if mode == "real" else 1)
     assert (report["waited_seconds"] >= 12 * 2 * 0.002) is (mode == "real")
+
+
+def test_programs_that_hand_over_their_data_are_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("IPU_EMU_FEED_STEPS", "12")
+    builder = popart.Builder()
+    x = builder.addInputTensor("FLOAT", [64])
+    y = builder.aiOnnx.add([x, x])
+    device = popart.DeviceManager().createIpuModelDevice({"numIPUs": 1})
+    runs = {}
+    for mode in DataMode:
+        monkeypatch.setenv("IPU_EMU_DATA_MODE", mode.value)
+        monkeypatch.setenv("IPU_EMU_FEED_REPORTS", str(tmp_path / mode.value))
+        (tmp_path / mode.value).mkdir()
+        session = popart.InferenceSession(builder.getModelProto(), popart.DataFlow(2, [y]), device)
+        session.prepareDevice()
+        anchors = session.initAnchorArrays()
+
+        def step(session: Any = session, anchors: Any = anchors) -> None:
+            time.sleep(0.01)
+            session.run(popart.PyStepIO({x: np.ones(128, np.float32)}, anchors))
+
+        runs[mode.value] = job_result([FeedMeasurement(**measured(tmp_path / mode.value, step))])
+    assert [run.steps for run in runs.values()] == [12, 12, 12]
+    assert runs["real"].waiting > 0.6
+    assert runs["synthetic"].waiting < 0.5
+    assert runs["real"].samples_per_second < 64 * 2 / 0.01
+    assert overhead_of(list(runs.values())).limit == "preparation"
 
 
 def test_a_program_that_fails_is_no_measurement(tmp_path: Path) -> None:

@@ -19,8 +19,9 @@ import pytest
 from ipu_emu.errors import EmulatorError, FeedError
 from ipu_emu.hostio import Feed
 
-CREWS = [(0, None), (2, False), (2, True)]
-crews = pytest.mark.parametrize(("workers", "processes"), CREWS)
+all_workers = pytest.mark.parametrize(
+    ("workers", "processes"), [(0, None), (2, False), (2, True)], ids=["caller", "threads", "processes"]
+)
 ROWS = np.arange(40)
 
 
@@ -38,7 +39,7 @@ def stumbles(sample: int) -> int:
     return sample
 
 
-@crews
+@all_workers
 def test_a_preparation_that_raises(workers: int, processes: bool | None) -> None:
     count, text = failure(ROWS, micro_batch=5, prepare=stumbles, workers=workers, processes=processes)
     assert count == 3
@@ -48,7 +49,7 @@ def test_a_preparation_that_raises(workers: int, processes: bool | None) -> None
     assert "test_feed_failures.py" in text
 
 
-@crews
+@all_workers
 def test_a_generator_that_raises(workers: int, processes: bool | None) -> None:
     def source() -> Iterator[int]:
         yield from range(7)
@@ -59,7 +60,7 @@ def test_a_generator_that_raises(workers: int, processes: bool | None) -> None:
     assert text.startswith("Step 3 could not be prepared: OSError: disk gone (in source, ")
 
 
-@crews
+@all_workers
 def test_a_generator_that_ends_early(workers: int, processes: bool | None) -> None:
     how: Any = {"micro_batch": 2, "workers": workers, "processes": processes}
     assert failure(iter(range(7)), steps=5, **how) == (
@@ -71,20 +72,21 @@ def test_a_generator_that_ends_early(workers: int, processes: bool | None) -> No
     assert len([*Feed(iter(range(7)), steps=2, **how)]) == 2
 
 
-@crews
+@all_workers
 def test_a_generator_can_be_read_once(workers: int, processes: bool | None) -> None:
     count, text = failure(iter(range(6)), micro_batch=2, epochs=2, workers=workers, processes=processes)
     assert count == 3
     assert "A generator can be read only once, but epoch 1 was requested" in text
 
 
-@crews
+@all_workers
 @pytest.mark.parametrize(
     ("odd", "text"),
     [
         (np.zeros(3, np.float32), "item 0 of a sample is float32[3]; the first sample's is float32[2]"),
         (np.zeros(2, np.int8), "item 0 of a sample is int8[2]; the first sample's is float32[2]"),
     ],
+    ids=["shape", "type"],
 )
 def test_shapes_and_types_stay(workers: int, processes: bool | None, odd: Any, text: str) -> None:
     data = [(np.zeros(2, np.float32), 1)] * 9 + [(odd, 1)] + [(np.zeros(2, np.float32), 1)] * 9
@@ -93,7 +95,7 @@ def test_shapes_and_types_stay(workers: int, processes: bool | None, odd: Any, t
         assert (count, text in found, "sample 9 of epoch 0" in found) == (3, True, True), found
 
 
-@crews
+@all_workers
 def test_structures_stay(workers: int, processes: bool | None) -> None:
     count, text = failure([{"x": 1}, {"x": 1}, {"y": 1}], workers=workers, processes=processes)
     assert count == 2
@@ -165,9 +167,8 @@ def test_a_worker_that_dies_between_two_steps() -> None:
     with Feed(ROWS, prepare=lambda sample: sample, workers=1, prefetch=1) as feed:
         next(feed)
         (child,) = psutil.Process().children()
-        while (
-            feed._prefetcher is None or not feed._prefetcher.ready
-        ):  # once it has the next step, there is no room for another
+        # Once the next step is ready, there is no free slot for another.
+        while feed._prefetcher is None or not feed._prefetcher.ready:
             time.sleep(0.01)
         child.kill()
         with pytest.raises(FeedError, match=r"worker 0 \(process \d+\) was killed by signal 9 .* between two steps"):
@@ -181,7 +182,7 @@ def used() -> tuple[int, int, list[str]]:
     return process.num_fds(), len(process.children()), threads
 
 
-@crews
+@all_workers
 @pytest.mark.parametrize("end", ["used up", "closed", "forgotten", "failed"])
 def test_nothing_is_left(workers: int, processes: bool | None, end: str) -> None:
     before = used()
