@@ -1,1 +1,1 @@
-"""Executables on disk, so that a model is compiled once."""
+"""cache: executables on disk, so that a model is compiled once."""

@@ -1,4 +1,4 @@
-"""Cache: executables in a folder, so that a model is compiled once.
+"""Executable cache: compiled executables in a folder, each under a key.
 
 The name of a file is its key: a hash of all that goes into the compiler (the graph without the values of its
 variables, the options that matter) and of the compiler itself. Values of variables are not kept: whoever loads an
@@ -39,7 +39,7 @@ _COMPILER = ("codegen", "graph", "ops", "compiler", "program")
 
 
 def without_variables(graph: Graph) -> Graph:
-    """A copy of ``graph`` without the values of its variables."""
+    """Return a copy of ``graph`` without the values of its variables."""
     copy = graph.copy()
     copy.data = {
         id: v for id, v in graph.data.items() if id in graph.tensors and not graph.tensors[id].role.is_variable
@@ -59,7 +59,7 @@ def cache_key(graph: Graph, *options: Any) -> str:
 
 @cache
 def _compiler() -> bytes:
-    """A hash of the sources of the compiler, and of the width of vectors, which the sizes of scratch depend on."""
+    """Return a hash of the sources of the compiler and of the vector width, which scratch sizes depend on."""
     digest = sha256(str(vector_width()).encode())
     for room in _COMPILER:
         for path in sorted((_ROOT / room).rglob("*.py")):
@@ -102,10 +102,10 @@ def load_executable(path: str | os.PathLike[str], key: str | None = None) -> Exe
 def compiled_once(
     folder: str | os.PathLike[str], graph: Graph, key: str, make: Callable[[], Executable]
 ) -> Executable:
-    """The executable of ``key`` from ``folder``, or what ``make`` returns, which is then kept there.
+    """Return the executable of ``key`` from ``folder``, or call ``make`` and keep its result there.
 
-    ``graph`` has the values of the variables. A file that cannot be used is made again, with a warning; a folder
-    that cannot be written costs a warning and nothing else.
+    ``graph`` has the values of the variables. A file that cannot be used is replaced, with a warning. If the folder
+    cannot be written, a warning says so and the executable is not kept.
     """
     path = Path(folder) / f"{key[:40]}.ipuexe"
     try:
@@ -125,7 +125,7 @@ def compiled_once(
 
 
 def _usable(path: Path, key: str) -> tuple[Executable | None, str]:
-    """The executable, or None and, where there is a file, why it cannot be used."""
+    """Return the executable, or None and the reason why an existing file cannot be used."""
     if not path.exists():
         return None, ""
     try:
@@ -144,7 +144,7 @@ def _made(path: Path, key: str, make: Callable[[], Executable]) -> Executable:
 
 
 def with_variables(executable: Executable, values: Mapping[str, NDArray[Any]]) -> Executable:
-    """``executable`` with these values of its variables."""
+    """Return ``executable`` with these values of its variables."""
     loaded = executable.graph
     variables = {tensor.id for tensor in loaded.tensors.values() if tensor.role.is_variable}
     own = {id: np.array(value) for id, value in loaded.data.items()}

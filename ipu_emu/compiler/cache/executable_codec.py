@@ -1,4 +1,4 @@
-"""Codec: programs, graphs and plans as plain values for msgpack, and arrays as blobs beside them.
+"""Executable codec: programs, graphs and plans as plain values for msgpack, with arrays as blobs beside them.
 
 Only what is listed here is ever made again, and only from its own fields: no file can name anything else.
 """
@@ -42,18 +42,18 @@ _PLAIN = (type(None), bool, int, float, str, bytes)
 
 @cache
 def _fields_of(kind: type) -> tuple[str, ...] | None:
-    """The names of what is written of a dataclass; None for any other type."""
+    """Return the names of the fields of a dataclass that are written; None for any other type."""
     return tuple(field.name for field in fields(kind)) if is_dataclass(kind) else None
 
 
 class Encoder:
-    """``blobs`` grows with the arrays that are met."""
+    """Collects the arrays that it meets in ``blobs``."""
 
     def __init__(self) -> None:
         self.blobs: list[NDArray[Any]] = []
 
     def encode(self, value: Any) -> Any:
-        """``value`` as numbers, texts, lists and None; what is none of these is a list that begins with its kind."""
+        """Return ``value`` as numbers, strings, lists and None; any other is a list that begins with its kind."""
         kind: Any = type(value)
         if kind in _PLAIN:
             return value
@@ -85,7 +85,7 @@ class Encoder:
 
 
 class Decoder:
-    """The inverse of Encoder; ``blob`` gives the bytes of an array by number."""
+    """Reverses Encoder; ``blob`` returns the bytes of an array by number."""
 
     def __init__(self, blob: Callable[[int], memoryview]) -> None:
         self.blob = blob
@@ -101,7 +101,7 @@ class Decoder:
         }
 
     def decode(self, value: Any) -> Any:
-        """Raise KeyError, TypeError or ValueError for what no Encoder made."""
+        """Raise KeyError, TypeError or ValueError for a value that no Encoder made."""
         if type(value) is not list:
             return value
         kind, *rest = value

@@ -1,4 +1,4 @@
-"""File: an executable as bytes, whole or not at all.
+"""Executable file: an executable as bytes, with a checksum.
 
 8 bytes    magic, with the version of this layout
 32 bytes   SHA-256 of all that follows
@@ -26,7 +26,7 @@ _START = len(_MAGIC) + 32
 
 
 def to_bytes(executable: Executable, key: str) -> bytes:
-    """``executable`` as the content of a file."""
+    """Return ``executable`` as the content of a file."""
     encoder = Encoder()
     made = encoder.encode(executable)
     places, end = [], 0
@@ -42,7 +42,7 @@ def to_bytes(executable: Executable, key: str) -> bytes:
 
 
 def from_bytes(data: bytes, key: str | None = None) -> Executable:
-    """The inverse; raise EmulatorError saying what is wrong where it is not a whole file with this key."""
+    """Reverse ``to_bytes``; raise EmulatorError for bytes that are damaged, or of another key."""
     if data[: len(_MAGIC)] != _MAGIC:
         raise EmulatorError("it is not an executable of this version")
     body = memoryview(data)[_START:]

@@ -1,1 +1,1 @@
-"""Several ops or collectives become one."""
+"""fusion: several ops or collectives become one."""

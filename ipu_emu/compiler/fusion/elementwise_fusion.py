@@ -1,4 +1,4 @@
-"""Fusion: chains of element-wise ops become one op, which passes once over what they read and write.
+"""Element-wise fusion: chains of element-wise ops become one op that reads and writes its data once.
 
     y = Gemm(x, w, b)                     y = Gemm(x, w, b)
     a = Scale(y)                          c = Fused(y, r)
@@ -162,7 +162,7 @@ class _Fusion:
 
 
 def _columns(tensor: Tensor, out: Tensor) -> int:
-    """The number of elements of ``tensor``, if it repeats over the first axes of ``out``; else 0."""
+    """Return the number of elements of ``tensor`` if it repeats over the first axes of ``out``, else 0."""
     shape = tensor.shape
     while shape and shape[0] == 1:
         shape = shape[1:]
@@ -170,7 +170,7 @@ def _columns(tensor: Tensor, out: Tensor) -> int:
 
 
 def _placement(op: Op) -> dict[str, Any]:
-    """The annotations of an op: how its author wants it to run."""
+    """Return the annotations of an op, which say where and how it runs."""
     return {name: value for name, value in op.attributes.items() if name.startswith("__")}
 
 

@@ -1,4 +1,4 @@
-"""Together: what replicas exchange, several tensors by one collective.
+"""Merged collectives: collectives of several tensors between replicas become one.
 
 ReduceScatter a                    ReduceScatter a, b
 WeightUpdate a                     WeightUpdate a
@@ -31,10 +31,11 @@ __all__ = ["is_remote_load", "merge_collectives"]
 def merge_collectives(
     graph: Graph, ops: Sequence[Op], stage_of: Callable[[Op], int], limit: int | None, remote: Collection[str] = ()
 ) -> list[tuple[Op, ...]]:
-    """``ops`` of the update phase, or of the others, in groups; what belongs to no group is one alone.
+    """Return ``ops`` in groups of those that become one collective; all others are groups of one op.
 
-    A group has at most ``limit`` bytes, or None for as many as its largest member could have: then nothing needs more
-    memory than it would alone. ``remote`` are the sums that are loaded to be reduced.
+    ``ops`` are those of the update phase, or those of the other phases. A group has at most ``limit`` bytes; with
+    None, at most as many as its largest member, so that no group needs more memory than that member alone. ``remote``
+    names the sums of gradients that are loaded from Streaming Memory to be reduced.
     """
     sizes = [_size(graph, op, remote) for op in ops]
     if not any(sizes):
@@ -56,12 +57,12 @@ def merge_collectives(
 
 
 def is_remote_load(op: Op, remote: Collection[str]) -> bool:
-    """Say whether ``op`` loads what is to be reduced."""
+    """Say whether ``op`` loads a sum of gradients that is to be reduced."""
     return op.type == REMOTE_LOAD and op.inputs[0] in remote
 
 
 def _size(graph: Graph, op: Op, remote: Collection[str]) -> int:
-    """Bytes that are exchanged; 0 for what exchanges nothing."""
+    """Return the bytes that an op exchanges between replicas; 0 for an op that is no collective."""
     if is_remote_load(op, remote):
         return graph.tensor(op.inputs[0]).nbytes
     return collective_bytes(node_in(graph, op)) if is_shard_collective(op) else 0
@@ -76,7 +77,7 @@ def _kind(graph: Graph, op: Op) -> tuple[Hashable, ...]:
 
 
 def _ordered(ops: Sequence[Op], groups: Sequence[list[int]], loads: Sequence[int]) -> Iterator[list[int]]:
-    """The groups, each after those that it depends on."""
+    """Yield the groups, each after the groups that it depends on."""
     needs = _needs(ops)
     for group in groups:
         if group[0] in loads:
@@ -99,7 +100,7 @@ def _ordered(ops: Sequence[Op], groups: Sequence[list[int]], loads: Sequence[int
 
 
 def _needs(ops: Sequence[Op]) -> list[set[int]]:
-    """For each op those before it that make what it reads, or that use what it changes."""
+    """Return for each op the earlier ops that make what it reads, or that use what it changes."""
     makers: dict[str, int] = {}
     users: dict[str, set[int]] = {}
     found: list[set[int]] = []

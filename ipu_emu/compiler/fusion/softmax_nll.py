@@ -1,4 +1,4 @@
-"""Patterns: small groups of ops replaced by one that does the same with less work or less rounding.
+"""Softmax with negative log likelihood: their two gradients become one op, with less work and less rounding.
 
 SoftmaxGrad(NllGrad(g, p, labels), p)  ->  SoftmaxNllGrad(g, p, labels)  =  (p - onehot(labels)) g
 """

@@ -1,1 +1,1 @@
-"""Automatic differentiation, and which activations are kept or recomputed for it."""
+"""gradients: automatic differentiation, and which activations are kept or recomputed for it."""

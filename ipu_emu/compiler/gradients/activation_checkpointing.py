@@ -1,4 +1,4 @@
-"""Checkpoints: the values of the forward pass that are kept for the backward pass; the others are made once more.
+"""Activation checkpointing: which results of the forward pass the backward pass keeps, and which it recomputes.
 
 STANDARD cuts the forward pass where little is alive, so that what crosses the cuts and the largest part between two
 of them take the least memory together; with parts of one size that is about two square roots of the whole (T. Chen
@@ -34,7 +34,7 @@ _SIZES = 64
 
 
 class Recomputation(Enum):
-    """What is made once more; the names are PopART's."""
+    """What is recomputed; the names are PopART's."""
 
     NONE = "NoRecompute"
     STANDARD = "Standard"
@@ -44,7 +44,7 @@ class Recomputation(Enum):
 
 
 def recomputed_tensors(graph: Graph, kind: Recomputation, wanted: Iterable[str]) -> set[str]:
-    """Ids of what the backward pass makes once more; the caller reads ``wanted`` after it, so that is kept."""
+    """Return the ids of the tensors that the backward pass recomputes; ``wanted`` tensors are always kept."""
     return _Choice(graph, set(wanted)).of(kind)
 
 
@@ -93,7 +93,7 @@ class _Choice:
 
 
 def _read_elsewhere(graph: Graph) -> Iterator[str]:
-    """What is read in another place than it is made, or by a weight update."""
+    """Yield what is read in another place than it is made, or by a weight update."""
     places = {id: op.place for op in graph.ops for id in op.outputs if op.phase is Phase.FORWARD}
     for op in graph.ops:
         for id in op.inputs:
@@ -102,7 +102,7 @@ def _read_elsewhere(graph: Graph) -> Iterator[str]:
 
 
 def _changed(ops: Iterable[Op]) -> set[str]:
-    """What the forward pass changes in place, and under which names it goes on."""
+    """Return the ids of the tensors that the forward pass changes in place, before and after the change."""
     return {id for op in ops for out, index in TABLE.in_place(op) for id in (out, op.inputs[index])}
 
 
@@ -112,7 +112,10 @@ def _is_repeatable(op: Op, changed: set[str]) -> bool:
 
 @dataclass(frozen=True)
 class _Parts:
-    """Ops of one place in order; ``sizes`` in bytes of what each makes, ``crossing`` of what is alive before each."""
+    """The ops of one place, in order.
+
+    ``sizes`` has the bytes of the outputs of each op, ``crossing`` the bytes that are alive before each op.
+    """
 
     ops: Sequence[Op]
     sizes: Sequence[int]

@@ -1,4 +1,4 @@
-"""Autodiff: append the ops that compute the gradient of the loss, one rule per op, last op first.
+"""Automatic differentiation: appends the ops of the backward pass, by one rule per op, last op first.
 
     forward     x -> Conv -> y -> Relu -> z -> ... -> loss
     backward    Gradient___x <- ConvDataGrad <- Gradient___y <- ReluGrad <- Gradient___z <- ... <- seed

@@ -1,4 +1,4 @@
-"""Gradient: what the halves of a training step hand over to each other, and how micro-batches and replicas add up."""
+"""Gradient: a gradient that replicas reduce between the backward pass and the weight updates."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["Gradient", "Reduction"]
 
 
 class Reduction(Enum):
-    """How gradients of micro-batches and replicas become one."""
+    """How the gradients of micro-batches and replicas are combined."""
 
     SUM = "Sum"
     MEAN_POST = "Mean, divided at the end"
@@ -18,11 +18,11 @@ class Reduction(Enum):
 
 @dataclass(frozen=True)
 class Gradient:
-    """A weight's gradient: ``part`` is of one micro-batch, ``total`` of a batch, in the bucket of its type.
+    """The gradient of a weight: ``part`` for one micro-batch, ``total`` for all micro-batches of a batch.
 
-    A ``scattered`` one is in no bucket: an op of the update reduces it, each replica getting a shard, or nobody has
-    to. The sums of a ``rounded`` one are rounded stochastically. The total of a ``remote`` one is off chip, and
-    reduced once it has been loaded.
+    Totals are reduced in buckets, one for each element type. A ``scattered`` one is in no bucket: an op of the update
+    reduces it and gives each replica a shard, or it is not reduced at all. A ``rounded`` one is rounded
+    stochastically. The total of a ``remote`` one is in Streaming Memory, and reduced after it has been loaded.
     """
 
     weight: str

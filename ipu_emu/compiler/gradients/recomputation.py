@@ -1,4 +1,4 @@
-"""Recomputation: ops of the forward pass run once more in the backward pass, right before what they make is needed.
+"""Recomputation: ops of the forward pass are repeated in the backward pass, right before their results are needed.
 
     y = Gemm(x, w)                              y = Gemm(x, w)
     z = Tanh(y)                                 z = Tanh(y)
@@ -28,7 +28,7 @@ RECOMPUTED = "Recomputed___"
 
 
 def recompute(graph: Graph, kind: Recomputation, wanted: Iterable[str]) -> None:
-    """Let the backward pass make again what ``kind`` and the annotations of the ops say; ``wanted`` is kept."""
+    """Repeat in the backward pass what ``kind`` and the annotations of the ops say; ``wanted`` tensors are kept."""
     chosen = recomputed_tensors(graph, kind, wanted)
     if chosen:
         _Recomputation(graph, chosen).run()
@@ -37,7 +37,7 @@ def recompute(graph: Graph, kind: Recomputation, wanted: Iterable[str]) -> None:
 
 
 def _check_stages(graph: Graph) -> None:
-    """Raise EmulatorError where one stash serves the recomputation of several stages."""
+    """Raise EmulatorError where one stash would serve the recomputation of several stages."""
     stages: dict[tuple[str, int], set[int]] = {}
     made = {id for op in graph.ops if op.phase is Phase.FORWARD for id in op.outputs}
     for op in graph.ops:

@@ -1,1 +1,1 @@
-"""From the graph of a step to its program of instructions."""
+"""lowering: from the graph of a step to its program of instructions."""

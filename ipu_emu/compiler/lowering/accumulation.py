@@ -1,4 +1,4 @@
-"""Accumulation: the gradients of the micro-batches of a batch become a sum, or a running mean, on the IPU of each.
+"""Accumulation: the instructions that sum the gradients of micro-batches, or keep their running mean.
 
 A sum in Streaming Memory visits its IPU for every micro-batch.
 
@@ -31,14 +31,14 @@ _ROUNDED = {"AddInto": "AddRounded", "MeanInto": "MeanRounded"}
 
 
 class Accumulation:
-    """``tensor_places`` are the places of gradients, ``stages`` learns where what is added to ``graph`` belongs."""
+    """``tensor_places`` has the places of gradients; new tensors of ``graph`` get a stage in ``stages``."""
 
     def __init__(self, graph: Graph, tensor_places: Mapping[str, Place], stages: Stages, *, running: bool) -> None:
         self.graph, self.tensor_places, self.stages, self.running = graph, tensor_places, stages, running
         self.counters: dict[int, CountMicroBatch] = {}
 
     def of(self, gradients: Sequence[Gradient]) -> list[Leaf]:
-        """What each micro-batch does at its end."""
+        """Return the instructions at the end of each micro-batch."""
         made = [leaf for gradient in gradients for leaf in self.one(gradient)]
         return [*self.counters.values(), *made]
 
@@ -57,14 +57,14 @@ class Accumulation:
         return self.visiting(gradient.total, total, AccumulateGradient(first, others))
 
     def near(self, gradient: Gradient) -> str:
-        """Where micro-batches are summed."""
+        """Return the id of the tensor on the IPU in which micro-batches are summed."""
         total = self.graph.tensor(gradient.total)
         if not total.off_chip:
             return total.id
         return self.new(f"Loaded___{total.id}/sum", total, gradient.part, off_chip=False)
 
     def visiting(self, total: str, near: str, accumulate: AccumulateGradient) -> list[Leaf]:
-        """``accumulate`` between a load and a store of ``total``, if it lives elsewhere."""
+        """Return ``accumulate``, between a load and a store of ``total`` if that is in Streaming Memory."""
         if near == total:
             return [accumulate]
         place = accumulate.first.place
@@ -73,18 +73,18 @@ class Accumulation:
         return [load, accumulate, RemoteStore(Op(REMOTE_UPDATE, (total, near), (stored,), place=place))]
 
     def new(self, base: str, like: Tensor, beside: str, *, off_chip: bool) -> str:
-        """A tensor that is made in the stage of ``beside``."""
+        """Add a tensor that is made in the stage of ``beside``; return its id."""
         id = self.graph.add(replace(like, id=self.graph.unused(base), off_chip=off_chip)).id
         self.stages.by_output[id] = self.stages.by_output[beside]
         return id
 
     def key_on(self, ipu: int) -> str | None:
-        """What random numbers of a replica are made of on one IPU; None where nothing is random."""
+        """Return the key of the random numbers on an IPU; None where nothing is random."""
         read = (id for op in self.graph.ops if op.place.ipu == ipu for id in op.inputs)
         return next((id for id in read if original_of(id) == RNG_KEY), None)
 
     def counter(self, ipu: int) -> CountMicroBatch:
-        """The weights of a running mean on one IPU."""
+        """Return the counter of micro-batches on an IPU, which has the weights of the running mean."""
         if ipu not in self.counters:
             keep, take = (id_on_ipu(id, ipu) if ipu else id for id in (_KEEP, _TAKE))
             for id in (keep, take):

@@ -1,4 +1,4 @@
-"""Pipelining: the micro-batch loop of a program, cut into the stages of a schedule.
+"""Pipelining: the micro-batch loop of a program, divided into the stages of a schedule.
 
 Every instruction of a micro-batch goes to one stage: an op to that of its place, a load to the first that reads it, a
 store to the one that makes it. A backward op runs in the scheduled stage that mirrors its forward stage.
@@ -48,10 +48,10 @@ _ANY = -1
 
 @dataclass(frozen=True)
 class Pipelining:
-    """How to pipeline: a kind of schedule; ``mapping`` has the IPUs of each forward stage.
+    """A pipeline: the name of its schedule, and with ``mapping`` the IPUs of each forward stage.
 
-    A stage is numbered once for each of its IPUs, on which concurrent parts of it run. One whose parts read of each
-    other is sharded: it is numbered once, for the first of its IPUs, which does the work of all of them.
+    A stage with concurrent parts is counted once for each of its IPUs. A stage whose parts read each other's results
+    is sharded: it is counted once, on the first of its IPUs, which does the work of all of them.
     """
 
     kind: str
@@ -61,7 +61,7 @@ class Pipelining:
 
     @classmethod
     def of(cls, graph: Graph, kind: str, *, training: bool, iterations: int = 1) -> Pipelining:
-        """The pipeline of a graph whose ops have places."""
+        """Return the pipeline of a graph whose ops have places."""
         ipus: dict[int, set[int]] = {}
         for op in graph.ops:
             if op.phase is Phase.FORWARD:
@@ -84,7 +84,7 @@ class Pipelining:
         return [ipu for _, ipu in self.parts]
 
     def number(self, op: Op) -> int:
-        """The part that an op of the forward or the backward pass belongs to."""
+        """Return the part that an op of the forward or the backward pass belongs to."""
         stage = op.place.stage if op.phase is Phase.FORWARD else self.parts[-1][0] - op.place.stage
         ipus = self.mapping[op.place.stage]
         return self.parts.index((stage, ipus[0] if len(ipus) == 1 else op.place.ipu))
@@ -107,7 +107,7 @@ class Pipelining:
 
 
 def _sharded(graph: Graph) -> set[int]:
-    """Forward stages in which an op reads what one of the same stage makes on another IPU."""
+    """Return the forward stages in which an op reads a result of another IPU of the same stage."""
     made = {id: op.place for op in graph.ops if op.phase is Phase.FORWARD for id in op.outputs}
     return {
         op.place.stage
@@ -119,9 +119,9 @@ def _sharded(graph: Graph) -> set[int]:
 
 
 class Stages:
-    """The scheduled stage of every op; without pipelining all are in one.
+    """The scheduled stage of every op; without pipelining all ops are in one.
 
-    Updates come after the pipeline, unless they are ``continuous``: then each runs as soon as its gradient is there.
+    Updates come after the pipeline. If they are ``continuous``, each runs as soon as its gradient is complete.
     """
 
     def __init__(self, graph: Graph, pipelining: Pipelining | None, *, continuous: bool) -> None:
@@ -143,7 +143,7 @@ class Stages:
         return max((self.by_output.get(id, _ANY) for id in op.inputs), default=_ANY) if continuous else self.last
 
     def _find_early(self, graph: Graph, scheduled: Sequence[int]) -> None:
-        """Give what an update does before it needs a gradient, such as fetching a state, the stage of the update."""
+        """Give ops of an update that need no gradient, such as loading a state, the stage of the update."""
         readers: dict[str, list[int]] = {}
         for op in reversed(graph.ops):
             number = self.of(op)
@@ -165,13 +165,13 @@ class Stages:
             )
 
     def of(self, op: Op) -> int:
-        """The stage of an op."""
+        """Return the stage of an op."""
         return self.by_output[op.outputs[0]]
 
     def pipeline(self, leaves: Sequence[Leaf], reduced: Mapping[str, int], count: int, counter: Counter) -> Pipeline:
-        """``leaves`` of one micro-batch as a pipeline; each stage runs its own in their order.
+        """Return ``leaves`` of one micro-batch as a pipeline; each stage runs its own in their order.
 
-        ``reduced`` has the stages in which buckets are reduced.
+        ``reduced`` maps buckets to the stages in which they are reduced.
         """
         how = self.pipelining
         assert how is not None

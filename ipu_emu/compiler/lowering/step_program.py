@@ -65,11 +65,11 @@ _SUM, _NOW = "AnchorSum___", "AnchorNow___"
 
 @dataclass(frozen=True)
 class StepProgram:
-    """The instructions of a step, and what the memory plan has to know beside them.
+    """The instructions of a step, and what the memory plan needs to know about them.
 
-    ``inputs`` come from the host. ``kept`` are computed tensors that live on between steps. ``buckets`` maps the sums
-    of gradients that are reduced to the memory regions of their buckets, in order; ``shared_places`` has the region
-    and the offset of tensors that use one place in turn.
+    ``inputs`` come from the host. ``kept`` names computed tensors that live on between steps. ``buckets`` maps the
+    sums of gradients that are reduced to the memory regions of their buckets, in order. ``shared_places`` has the
+    region and the offset of tensors that use one place in turn.
     """
 
     instructions: tuple[Instruction, ...]
@@ -129,7 +129,7 @@ class _Lowering:
         return self.stages.pipelining is not None and bool(self.gradients) and self.step.accumulation == 1
 
     def whole(self, gradient: Gradient) -> Place:
-        """Where a gradient is reduced, and in which stage if that is one of a pipeline."""
+        """Return the place where a gradient is reduced, with its stage if that is one of a pipeline."""
         stage = self.stages.by_output[gradient.part] if self.continuous else 0
         return Place(stage, self.tensor_places[gradient.part].ipu)
 
@@ -140,7 +140,7 @@ class _Lowering:
         return StepProgram(program, tuple(inputs), tuple(self.kept), regions, self.shared_places)
 
     def used_inputs(self) -> list[Tensor]:
-        """Inputs that an op reads or that are anchored."""
+        """Return the inputs that an op reads or that are anchored."""
         read = {id for op in self.graph.ops for id in op.reads} | {anchor.tensor for anchor in self.anchors}
         return [tensor for tensor in self.graph.with_role(Role.INPUT) if tensor.id in read]
 
@@ -162,7 +162,7 @@ class _Lowering:
         return (batches, *end)
 
     def update(self, ops: tuple[Op, ...]) -> list[Leaf]:
-        """What an op of the update phase does, or several that are merged."""
+        """Return the instructions of an op of the update phase, or of several that are merged."""
         if not is_remote_load(ops[0], self.remote):
             return [_instruction(ops)]
         region = self.reduction_region(self.graph.tensor(ops[0].outputs[0]), ops[0].place.ipu)
@@ -174,7 +174,7 @@ class _Lowering:
         return [*map(RemoteLoad, ops), AllReduce(region, self.operator, rounded)]
 
     def reduction_region(self, tensor: Tensor, ipu: int) -> str:
-        """The region where sums that were off chip are reduced, group by group: that of one more bucket."""
+        """Return the region in which sums from Streaming Memory are reduced, group by group: one more bucket."""
         others = [b for b in self.buckets.values() if (b.dtype, b.group, b.ipu) == (tensor.dtype, tensor.group, ipu)]
         return Bucket(tensor.dtype, tensor.group, len(set(others)), ipu).region
 
@@ -189,7 +189,7 @@ class _Lowering:
         return self.stages.pipeline(body, reduced, count, counter)
 
     def keys(self, key: str, *phases: Phase) -> list[Leaf]:
-        """Set what random numbers of these phases (none: of all) are made of, if there are any, on every IPU."""
+        """Return the instructions that set the random keys that these phases (none given: all) read, on every IPU."""
         read = {id for op in self.graph.ops if not phases or op.phase in phases for id in op.reads}
         found = [id for id in self.graph.tensors if original_of(id) == key and (not phases or id in read)]
         return [DrawKey(id, key == SHARED_RNG_KEY) for id in found]
@@ -202,26 +202,26 @@ class _Lowering:
         return Accumulation(self.graph, self.tensor_places, self.stages, running=running).of(self.gradients)
 
     def reduce(self) -> list[Leaf]:
-        """One collective for each bucket."""
+        """Return one collective for each bucket."""
         shared = [
             b for b in dict.fromkeys(self.buckets.values()) if (b.group[1] if b.group else self.options.replicas) > 1
         ]
         return [AllReduce(bucket.region, self.operator, self.rounded(bucket)) for bucket in shared]
 
     def rounded(self, bucket: Bucket) -> tuple[tuple[str, str], ...]:
-        """The sums in a bucket that are rounded stochastically."""
+        """Return the sums in a bucket that are rounded stochastically."""
         return tuple((g.total, g.total) for g in self.reduced if g.rounded and self.buckets[g.total] == bucket)
 
     @property
     def operator(self) -> str:
-        """What replicas do with their gradients."""
+        """The operator by which replicas combine their gradients."""
         return "mean" if self.options.reduction is Reduction.MEAN_RUNNING else "add"
 
     def stores(self) -> tuple[list[Leaf], list[Leaf], list[Leaf]]:
-        """Stores in the micro-batch, after the update, and at the end of the step.
+        """Return the stores in the micro-batch, after the update, and at the end of the step.
 
-        Variables are stored after the update; with accumulation every micro-batch reports what it was given,
-        so only their final value comes after it.
+        Variables are stored after the update. With accumulation every micro-batch stores the value that it computed
+        with, so that only the final value is stored after the update.
         """
         early: list[Leaf] = []
         late: list[Leaf] = []
@@ -240,7 +240,7 @@ class _Lowering:
         return early, late, end
 
     def store(self, id: str, period: int, overlap: Overlap) -> list[Leaf]:
-        """Store ``id``; in a pipeline what lives on is stored as it is now, while the next micro-batch changes it."""
+        """Store ``id``; in a pipeline, a tensor that the next micro-batch changes is copied first."""
         made = any(id in op.outputs for op in self.graph.ops if op.phase is not Phase.UPDATE)
         lives_on = self.graph.tensor(id).role is not Role.INPUT and not made
         if self.stages.pipelining is None or not lives_on:
@@ -262,7 +262,7 @@ class _Lowering:
 
 
 def _instruction(ops: tuple[Op, ...]) -> Leaf:
-    """The instruction that runs an op, or several that are one collective."""
+    """Return the instruction that runs an op, or several ops that are one collective."""
     op = ops[0]
     if is_shard_collective(op):
         return ShardCollectives(ops)

@@ -1,4 +1,4 @@
-"""Preloading: the weights of the next phase come from Streaming Memory while the present one computes.
+"""Weight preloading: the weights of the next execution phase are loaded while the present one computes.
 
     Compute a  on IPU 0                 preload
     RemoteLoad v, w  on IPU 1             RemoteLoad v, w  on IPU 1
@@ -22,7 +22,7 @@ __all__ = ["preloaded"]
 
 
 def preloaded(graph: Graph, leaves: Sequence[Leaf]) -> Iterator[Instruction]:
-    """``leaves`` of a micro-batch, in which weights that do not change meanwhile are loaded a phase ahead."""
+    """Yield ``leaves`` of a micro-batch, with weights that do not change meanwhile loaded one phase ahead."""
     changed = {op.inputs[0] for op in graph.ops if op.type == REMOTE_UPDATE and op.phase is not Phase.UPDATE}
     weights = {tensor.id for tensor in graph.with_role(Role.WEIGHT)} - changed
     runs = list(_runs(leaves))
@@ -40,7 +40,7 @@ def _loads(run: Sequence[Leaf], weights: Collection[str]) -> Iterator[RemoteLoad
 
 
 def _runs(leaves: Sequence[Leaf]) -> Iterator[list[Leaf]]:
-    """Neighbours on one IPU together; what is on none goes with those before it."""
+    """Divide into runs of neighbours on one IPU; an instruction that is on none belongs to the run before it."""
     run: list[Leaf] = []
     last: int | None = None
     for leaf in leaves:

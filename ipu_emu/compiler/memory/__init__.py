@@ -1,1 +1,1 @@
-"""What lives in Streaming Memory, and the memory plan of a program."""
+"""memory: which tensors lie in Streaming Memory, and the memory plan of a program."""

@@ -1,4 +1,4 @@
-"""Staging: inputs that the host writes to Streaming Memory ahead of the micro-batches that use them.
+"""Input staging: the host writes inputs to Streaming Memory ahead of the micro-batches that use them.
 
     y = Gemm(x, w)                     x' = RemoteLoad(x)        x: several places in Streaming Memory
     ...                         ->     y = Gemm(x', w)
@@ -21,7 +21,7 @@ __all__ = ["stage_inputs"]
 
 
 def stage_inputs(graph: Graph, ids: Collection[str]) -> None:
-    """Let the inputs ``ids`` live in Streaming Memory, as far as an op reads them."""
+    """Move the inputs ``ids`` that an op reads to Streaming Memory."""
     homes: dict[str, Place] = {}
     loaded: dict[tuple[str, Phase], str] = {}
     ops, graph.ops = graph.ops, []

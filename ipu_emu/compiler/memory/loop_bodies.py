@@ -1,4 +1,4 @@
-"""Bodies: the memory of what a While repeats, planned like that of a program of its own.
+"""Loop bodies: the memory of the body of a While, planned like that of a program.
 
 The regions of a body lie in the scratch of its op; inputs and outputs of the body are never given up, as they are set
 and read from outside.

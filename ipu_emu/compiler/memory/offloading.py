@@ -1,4 +1,4 @@
-"""Offloading: what Streaming Memory keeps is on the IPU only while ops use it.
+"""Offloading: tensors in Streaming Memory are on the IPU only while ops use them.
 
 variables, whose place it is                         activations, between their last use and the backward pass
 
@@ -32,20 +32,20 @@ _COPIES = (REMOTE_LOAD, REMOTE_STORE, REMOTE_UPDATE)
 
 @dataclass(frozen=True)
 class ActivationStorage:
-    """Activations go off chip from ``smallest`` elements on, None for none; ``chosen`` says of some by id."""
+    """Activations of at least ``smallest`` elements are off chip (None: none); ``chosen`` overrides that by id."""
 
     smallest: int | None = None
     chosen: Mapping[str, bool] = field(default_factory=dict)
 
     def is_off_chip(self, op: Op, tensor: Tensor) -> bool:
-        """Where an output of ``op`` is kept between the passes."""
+        """Say whether an output of ``op`` is off chip between the passes."""
         annotated = op.attributes.get(OUTPUT_LOCATION)
         asked = self.smallest is not None and tensor.nelms >= self.smallest
         return self.chosen.get(tensor.id, asked if annotated is None else annotated[0] == 1)
 
 
 def offload_variables(graph: Graph, off_chip: Callable[[Tensor], bool]) -> None:
-    """Let the variables that ``off_chip`` names live in Streaming Memory."""
+    """Move the variables for which ``off_chip`` is true to Streaming Memory."""
     for tensor in graph.with_role(Role.WEIGHT, Role.STATE):
         if off_chip(tensor):
             graph.tensors[tensor.id] = replace(tensor, off_chip=True)
@@ -56,9 +56,10 @@ def offload_variables(graph: Graph, off_chip: Callable[[Tensor], bool]) -> None:
 def offload_accumulators(
     graph: Graph, gradients: Sequence[Gradient], off_chip: Callable[[Tensor], bool], replicas: int
 ) -> list[Gradient]:
-    """Let sums over micro-batches live in Streaming Memory.
+    """Move sums over micro-batches to Streaming Memory where ``off_chip`` is true; return the new gradients.
 
-    What replicas reduce as a whole is loaded and reduced for its update; what is needed for more stays on chip.
+    A sum that replicas reduce as a whole is loaded and reduced for its update. A sum that several ops read stays on
+    chip.
     """
     return [_offloaded(graph, one, off_chip, replicas) for one in gradients]
 
@@ -90,7 +91,7 @@ class _Variables:
                     self.store(op.inputs[index], output, op)
 
     def near(self, id: str, op: Op) -> str:
-        """What ``op`` reads in the place of ``id``."""
+        """Return what ``op`` reads instead of ``id``."""
         if not self.graph.tensor(id).off_chip:
             return id
         key = (id, op.phase, op.place)
@@ -100,14 +101,14 @@ class _Variables:
         return self.loaded[key]
 
     def store(self, id: str, value: str, op: Op) -> None:
-        """Bring a new value back; whoever reads it later loads it again."""
+        """Store a new value in Streaming Memory; later readers load it again."""
         self.loaded = {key: copy for key, copy in self.loaded.items() if key[0] != id}
         stored = _new(self.graph, _STORED + id, id, off_chip=True)
         self.graph.ops.append(Op(REMOTE_UPDATE, (id, value), (stored,), phase=op.phase, place=op.place))
 
 
 def offload_activations(graph: Graph, storage: ActivationStorage) -> None:
-    """Keep what the forward pass makes for the backward pass in Streaming Memory, where ``storage`` says so."""
+    """Keep activations in Streaming Memory until the backward pass, where ``storage`` says so."""
     made = {id: op for op in graph.ops if op.phase is Phase.FORWARD for id in op.outputs if id}
     read = {id for op in graph.ops if op.phase is Phase.BACKWARD for id in op.inputs}
     remote = {
@@ -134,7 +135,7 @@ def offload_activations(graph: Graph, storage: ActivationStorage) -> None:
 
 
 def _may_leave(op: Op) -> bool:
-    """What is updated in place has no value of its own, and what was just loaded is there already."""
+    """Say whether the results of ``op`` may be off chip: not those of updates in place, and not loaded copies."""
     return not TABLE[op].updates and op.type not in _COPIES
 
 

@@ -1,4 +1,4 @@
-"""Planner: lays out the memory of a program.
+"""Memory planner: lays out the memory of a program.
 
 Lifetimes come from the order of the instructions; a tensor and its views are one. What a pipeline keeps from stage to
 stage lives as long as the pipeline runs, and has as many places as micro-batches that need one at a time.
@@ -63,8 +63,8 @@ def plan_memory(
 ) -> MemoryPlan:
     """Place all tensors of ``program``.
 
-    ``buckets`` maps the gradients that are reduced to the regions of their buckets, in order; ``kept`` are computed
-    tensors that live on between steps; ``shared_places`` are regions and offsets of tensors that have one place in
+    ``buckets`` maps the gradients that are reduced to the regions of their buckets, in order. ``kept`` names computed
+    tensors that live on between steps. ``shared_places`` has the regions and offsets of tensors that use one place in
     turn.
     """
     return _Planner(graph, program, batch_innermost, buckets, kept, shared_places).plan()

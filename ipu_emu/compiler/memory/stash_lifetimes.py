@@ -1,4 +1,4 @@
-"""Stashes: how many micro-batches of a tensor a pipeline keeps at a time.
+"""Stash lifetimes: how many micro-batches of a tensor a pipeline keeps at a time.
 
 A tensor of one stage lives while its stage runs. One that another stage reads, or the host, is kept until the last of
 them has read it, while the stage that makes it goes on with later micro-batches: it has several places, used in turn.
@@ -36,7 +36,7 @@ class StashUser(Enum):
 
 @dataclass(frozen=True)
 class Access:
-    """``stage`` is the one that uses the tensor, or for which the host gives or takes it."""
+    """A use of a tensor by ``stage``, or by the host for that stage."""
 
     stage: int
     user: StashUser = StashUser.STAGE
@@ -53,7 +53,7 @@ class Timetable:
         self._known: dict[frozenset[Access], int] = {}
 
     def places(self, accesses: frozenset[Access]) -> int:
-        """How many places a tensor needs that is used so, and made anew for each micro-batch."""
+        """Return how many places a tensor needs that is made for each micro-batch and used by ``accesses``."""
         if accesses not in self._known:
             self._known[accesses] = self._places(accesses)
         return self._known[accesses]

@@ -1,1 +1,1 @@
-"""Update rules as ops, and what changes gradients between reduction and update."""
+"""optimisers: update rules as ops, and what changes gradients between their reduction and the update."""

@@ -1,4 +1,4 @@
-"""Adam family: Adam, AdamNoBias, AdaMax, Lamb and LambNoBias as one update op.
+"""Adam rule: Adam, AdamNoBias, AdaMax, Lamb and LambNoBias as one update op.
 
 Source: PopART 3.4, ``willow/include/popart/adam.hpp``. With g the gradient, s = g (L2Regularization: g + wd w):
 
@@ -70,7 +70,7 @@ class Adam(UpdateRule):
         return self.specific.get(weight, self.default)
 
     def kinds(self, weight: str, *, divisor: int) -> dict[str, HyperParameter]:
-        """Betas go as 1 - beta, which float32 holds to more digits where it matters."""
+        """Betas are given as 1 - beta, which float32 represents with more digits."""
         v, ls = self.values(weight), self.loss_scaling
         state_scale = ls.value if self.scaled_state else 1.0
         follows = ls.constant or not self.scaled_state

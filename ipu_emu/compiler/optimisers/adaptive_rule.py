@@ -1,4 +1,4 @@
-"""Adaptive family: AdaGrad, RMSProp, CenteredRMSProp and AdaDelta as one update op.
+"""Adaptive rule: AdaGrad, RMSProp, CenteredRMSProp and AdaDelta as one update op.
 
 Source: PopART 3.4, ``willow/include/popart/adaptive.hpp``. With g the gradient, s = g (L2Regularization: g + wd w):
 
@@ -34,7 +34,7 @@ __all__ = ["Adaptive", "AdaptiveForm", "AdaptiveValues"]
 
 
 class AdaptiveForm(Enum):
-    """The numbers that the kernel branches on."""
+    """The variants of the kernel."""
 
     ADA_GRAD = 0
     RMS_PROP = 1

@@ -1,4 +1,4 @@
-"""Automatic loss scaling: the factor on the loss scaling follows the size of the gradients.
+"""Automatic loss scaling: a factor on the loss scaling follows the size of the gradients.
 
     backward    finalLossScale = lossScaling * lossScaleUpdateFactor;   counts = CountLargeGradients(gradients)
                 counts are summed over micro-batches and replicas, with the gradients
@@ -29,14 +29,18 @@ _SEEN, _COUNTS = "Counter___lossScaleUpdate", "lossScaleStatistics"
 
 @dataclass(frozen=True)
 class LossScaler:
-    """``edge`` is a part of the range of a type, ``most`` a share of elements, ``period`` counts updates."""
+    """The settings of automatic loss scaling.
+
+    A gradient is large above the fraction ``edge`` of the largest number of its type. The factor halves if more than
+    the fraction ``most`` of all elements is large. It changes every ``period`` updates.
+    """
 
     edge: float = 0.125
     most: float = 1e-7
     period: int = 1
 
     def scaled_seed(self, graph: Graph, seed: Tensor, place: Place) -> Tensor:
-        """The gradient of the loss, which is made at ``place``: ``seed`` times the factor."""
+        """Append the gradient of the loss, which is made at ``place``: ``seed`` times the factor."""
         for id, first in ((FACTOR, np.ones((), np.float32)), (_SEEN, np.zeros(3, np.float32))):
             saved = graph.data.get(id, first)
             graph.tensors[id] = Tensor(id, FLOAT, first.shape, Role.STATE)
@@ -48,7 +52,7 @@ class LossScaler:
         return writer.append("Mul", (seed.id, factor), (FINAL,))[0]
 
     def count(self, graph: Graph, parts: Sequence[str]) -> str:
-        """Append the count of large elements of one micro-batch, where its last gradient is made; return its id."""
+        """Append the count of large elements of a micro-batch, where its last gradient is made; return its id."""
         producers = graph.producers()
         place = min(producers[part].place for part in parts)
         made = Writer(graph, Phase.BACKWARD, place).append(
@@ -57,7 +61,7 @@ class LossScaler:
         return made[0].id
 
     def undo(self, graph: Graph, totals: Mapping[str, str]) -> dict[str, str]:
-        """Append what takes the factor out of the reduced gradients; return weight to the new id."""
+        """Append the division of the reduced gradients by the factor; return the new id for each weight."""
         writer = Writer(graph, Phase.UPDATE)
         for id in totals.values():
             writer.append("UndoLossScale", (id, FACTOR), (f"Unscaled___{id}",))

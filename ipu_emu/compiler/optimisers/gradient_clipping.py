@@ -1,4 +1,4 @@
-"""Clipping: limit the L2 norm of the gradients of groups of weights, after the reduction and before the update.
+"""Gradient clipping: limits the L2 norm of the gradients of groups of weights, after the reduction.
 
 Weights that replicas share alike, such as those of an ensemble, are clipped by the norm on each replica. Where some
 are shared by more replicas than others, the norm is that of all their values, or a shared weight would drift apart:
@@ -23,14 +23,14 @@ _NORM, _FACTOR, _CLIPPED = "Norm___", "ClipFactor___", "Clipped___"
 
 
 def clip_scale(rule: UpdateRule, *, divisor: int) -> HyperParameter:
-    """What makes the reduced gradient the one that counts: it undoes loss scaling and the missing division."""
+    """Return the factor that undoes loss scaling and a missing division of the reduced gradients."""
     return HyperParameter(1 / (rule.loss_scaling.value * divisor), rule.loss_scaling.constant)
 
 
 def clip_norms(
     graph: Graph, rule: UpdateRule, totals: Mapping[str, str], *, divisor: int, replicas: int
 ) -> dict[str, str]:
-    """Append the clipping; return weight to the id of the gradient that its update takes."""
+    """Append the clipping; return for each weight the id of the gradient that its update reads."""
     used = dict(totals)
     for number, clip in enumerate(rule.clips):
         weights = [weight for weight in (clip.weights or totals) if weight in totals]
@@ -62,7 +62,7 @@ def clip_norms(
 
 
 def _of_all_groups(writer: Writer, norm: str, groups: int) -> str:
-    """The norm of what all ``groups`` of replicas have, from that of one; return its id."""
+    """Append the norm over ``groups`` of replicas, from that of one; return its id."""
     if groups == 1:
         return norm
     own = writer.value(writer.graph.tensor(norm))

@@ -1,4 +1,4 @@
-"""Sharding: weights and states of the optimiser divided between replicas, each of which updates its own shard.
+"""Optimiser sharding: weights and optimiser states divided between replicas, each of which updates its own shard.
 
     AllReduce Accum___w                          g = ReduceScatterGradient(Accum___w)
     w, m = SgdSeparate(w, m, Accum___w)   ->     s = TakeShard(w)
@@ -46,13 +46,13 @@ _SHARD, _GATHERED, _DIRECTION, _NUMBER = "Shard___", "Gathered___", "Direction__
 def shard_variables(
     graph: Graph, gradients: Sequence[Gradient], divide: Divide, replicas: int, reduction: Reduction
 ) -> list[Gradient]:
-    """Divide what ``divide`` says; the gradients, of which some are reduced as shards now."""
+    """Divide the variables that ``divide`` names; return the gradients, some of which are reduced as shards now."""
     return [_sharded(graph, gradient, divide, replicas, reduction) for gradient in gradients]
 
 
 @dataclass(frozen=True)
 class _Update:
-    """The op at ``place`` of the graph that updates ``weight``, with its ``states`` that have the weight's shape."""
+    """The op at index ``place`` of the graph that updates ``weight``, with the ``states`` of the weight's shape."""
 
     place: int
     op: Op
@@ -85,10 +85,10 @@ def _sharded(graph: Graph, gradient: Gradient, divide: Divide, replicas: int, re
 
 
 def _by_shards(total: Tensor, domain: tuple[int, int], replicas: int) -> bool:
-    """Say whether reducing a gradient shard by shard gives the bits of reducing it whole.
+    """Say whether reducing a gradient shard by shard gives the same bits as reducing it whole.
 
-    Where several domains share a weight that is so for a part of the tree in which replicas are summed, and for
-    types that are not rounded in between.
+    Where several domains share a weight, that holds if a domain is a subtree of the order in which replicas are
+    summed, and the type is not rounded in between.
     """
     whole = total.group or (1, replicas)
     size = domain[1]
@@ -96,7 +96,7 @@ def _by_shards(total: Tensor, domain: tuple[int, int], replicas: int) -> bool:
 
 
 def _domain(update: _Update, divide: Divide) -> tuple[int, int] | None:
-    """Between which replicas an update is divided; raise EmulatorError where its variables disagree."""
+    """Return the replicas between which an update is divided; raise EmulatorError if its variables disagree."""
     variables = [update.weight, *update.states]
     asked = {tensor.id: divide(tensor) for tensor in variables}
     states = {asked[state.id] for state in update.states}
@@ -144,7 +144,7 @@ class _Division:
                 self.graph.tensors[id] = replace(self.graph.tensor(id), shape=(self.shards.size,))
 
     def elementwise(self, names: Mapping[str, str]) -> list[Op]:
-        """The update of a shard, and the whole weight of all of them."""
+        """Return the update of a shard, and the op that gathers the whole weight."""
         op = replace(self.update.op, inputs=tuple(names.get(id, id) for id in self.update.op.inputs))
         if self.weight_is_shard:
             return [op]
@@ -152,7 +152,7 @@ class _Division:
         return [replace(op, outputs=(gather.inputs[1], *op.outputs[1:])), gather]
 
     def lamb(self, names: Mapping[str, str]) -> list[Op]:
-        """Where to go is gathered, because how far depends on the norms of whole tensors."""
+        """Return the ops of Lamb: the direction is gathered, because its length needs the norms of whole tensors."""
         op, weight = self.update.op, self.update.weight
         rate, decay, c1, c2, eps, most, scale = op.inputs[5:]
         own, gradient = (names.get(id, id) for id in (op.inputs[0], op.inputs[4]))
@@ -171,7 +171,7 @@ class _Division:
         return [*ops, Op(LAMB_STEP, (*inputs, rate, most), op.outputs[:1], phase=Phase.UPDATE)]
 
     def divide(self, tensor: Tensor) -> None:
-        """A variable of which every replica has its own part."""
+        """Make every replica's part of a variable a variable of its own."""
         self.graph.tensors[tensor.id] = replace(tensor, shape=(self.shards.size,), group=(1, 1), shards=self.shards)
 
     def new(self, id: str, like: str, shape: tuple[int, ...], dtype: DType | None = None) -> str:
@@ -199,7 +199,7 @@ class _Division:
         return self.op(GATHER_WEIGHT, (weight.id, shard), UPDATED + weight.id)
 
     def number(self) -> str:
-        """A constant that differs between replicas: the number of the shard that each has."""
+        """Return the id of a constant that differs between replicas: the number of the shard that each has."""
         stride, size = self.shards.domain
         id = f"{_NUMBER}{stride}x{size}"
         if id not in self.graph.tensors:

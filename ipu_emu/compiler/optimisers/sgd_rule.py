@@ -1,4 +1,4 @@
-"""SGD: the update ops of stochastic gradient descent, and the scalars that drive them.
+"""SGD rule: the update ops of stochastic gradient descent, and the scalars that drive them.
 
 Source: PopART 3.4 user guide and ``willow/src/optimizer.cpp``. With g the reduced gradient as the engine has it
 (times the loss scaling ls, and A * R times too large under Mean with Post division):
@@ -29,7 +29,7 @@ __all__ = ["Mode", "Sgd", "SgdValues"]
 
 
 class Mode(Enum):
-    """Where the momentum lives; the names are PopART's."""
+    """Where the momentum is kept; the names are PopART's."""
 
     PLAIN = "SGD0"
     COMBINED = "SGD1"
@@ -88,7 +88,7 @@ class Sgd(UpdateRule):
         ]
 
     def states(self, weight: Tensor, data: NDArray[Any]) -> list[State]:
-        """The combined form starts from what weight decay adds in the first step, the separate one from 0."""
+        """The combined form starts from the weight decay of the first step, the separate form from 0."""
         mode, dtype = self.mode(weight.id), self.accl_type or weight.dtype
         if mode is Mode.PLAIN:
             return []
@@ -103,7 +103,7 @@ class Sgd(UpdateRule):
         return _OPS[self.mode(weight)], {}
 
     def accumulator(self, weight: str) -> str:
-        """The combined form has no Accum___ tensor; what it sums over micro-batches is not for users."""
+        """The combined form sums micro-batches in its state, so that it has no Accum___ tensor."""
         hidden = "Combined" if self.mode(weight) is Mode.COMBINED else ""
         return hidden + super().accumulator(weight)
 

@@ -32,7 +32,7 @@ class HyperParameter:
 
 @dataclass(frozen=True)
 class Clip:
-    """Weights (none named: all of them) whose gradients together have at most this L2 norm."""
+    """A limit of the L2 norm of the gradients of ``weights`` (none named: of all weights)."""
 
     weights: tuple[str, ...]
     max_norm: float
@@ -40,7 +40,7 @@ class Clip:
 
 @dataclass(frozen=True)
 class State:
-    """An optimiser state of a weight: its id, element type and what it starts from; () is a single number."""
+    """An optimiser state of a weight: its id, element type and initial value, which may be a single number."""
 
     id: str
     dtype: DType
@@ -48,7 +48,7 @@ class State:
 
 
 def zeros(shape: tuple[int, ...], dtype: DType) -> NDArray[Any]:
-    """What most states start from: a read-only array that takes the memory of one number."""
+    """Return zeros as a read-only array that takes the memory of one number."""
     return np.broadcast_to(np.zeros((), dtype.numpy), shape)
 
 
@@ -61,7 +61,7 @@ def scalar(graph: Graph, id: str, hyper: HyperParameter) -> str:
 
 
 class UpdateRule(ABC):
-    """What every optimiser tells the transform that builds the training graph."""
+    """What the compiler needs to know about an optimiser."""
 
     loss_scaling: HyperParameter
     clips: tuple[Clip, ...]
@@ -72,29 +72,29 @@ class UpdateRule(ABC):
 
     @abstractmethod
     def kinds(self, weight: str, *, divisor: int) -> dict[str, HyperParameter]:
-        """Kind of scalar to its value, in the order in which the op takes them.
+        """Return the scalars of a weight by kind, in the order in which the op takes them.
 
-        ``divisor`` is what the update still divides the reduced gradient by: see ``remaining_divisor``.
+        The update divides the reduced gradient by ``divisor``: see ``CompileOptions.remaining_divisor``.
         """
 
     @abstractmethod
     def states(self, weight: Tensor, data: NDArray[Any]) -> list[State]:
-        """The states of a weight that starts from ``data``."""
+        """Return the states of a weight whose initial value is ``data``."""
 
     @abstractmethod
     def op(self, weight: str) -> tuple[str, dict[str, Any]]:
-        """Type and attributes of the op: (w, states..., gradient, scalars...) to the new w and states."""
+        """Return type and attributes of the op (w, states..., gradient, scalars...) -> (new w, new states...)."""
 
     def accumulator(self, weight: str) -> str:
-        """Id of the sum over micro-batches."""
+        """Return the id of the sum over micro-batches."""
         return ACCUM + weight
 
     def loss_scaling_id(self, dtype: DType) -> str:
-        """Id of the tensor that is the gradient of the loss."""
+        """Return the id of the tensor that is the gradient of the loss."""
         return f"lossScaling_{dtype}"
 
     def scalars(self, weight: str, *, divisor: int) -> dict[str, HyperParameter]:
-        """Id to value of the scalars of ``weight``."""
+        """Return the values of the scalars of ``weight`` by id."""
         scope = f"specific___{weight}" if weight in self.specific else "default___FLOAT"
         return {f"{kind}___{scope}": value for kind, value in self.kinds(weight, divisor=divisor).items()}
 

@@ -1,1 +1,1 @@
-"""Which IPU each op and tensor is on, and the copies between IPUs."""
+"""placement: the IPU of each op and tensor, and the copies between IPUs."""

@@ -1,4 +1,4 @@
-"""Autoshard: cut a model into as many parts as there are IPUs, each with its share of the work and of the memory.
+"""Autoshard: divides a model into as many parts as there are IPUs, by work and memory.
 
 The ops stay in their order: part 0 is a first piece of them, part 1 the next. A cut is made where it comes nearest to
 the wanted shares, if possible where nothing that the host gives or keeps (an input, a weight) is read on both sides,
@@ -22,9 +22,10 @@ _TOLERANCE = 0.5
 
 
 def autoshard(graph: Graph, ops: Sequence[Op], ratios: Sequence[float], *, apart: bool = False) -> list[int]:
-    """The part of each of ``ops``, for parts of these relative sizes.
+    """Return the part of each of ``ops``, for parts of these relative sizes.
 
-    ``apart``: weights must not be read on both sides of a cut, wherever that puts it, if there are such cuts at all.
+    ``apart``: no weight may be read on both sides of a cut, if there are such cuts at all, however unequal the parts
+    become.
     """
     if len(ops) < len(ratios):
         raise EmulatorError(
@@ -47,7 +48,7 @@ def autoshard(graph: Graph, ops: Sequence[Op], ratios: Sequence[float], *, apart
 
 
 def _weights(graph: Graph, ops: Sequence[Op]) -> list[float]:
-    """Half the share of an op in all operations, half its share in the bytes of weights and activations."""
+    """Return the cost of each op: its share of all operations plus its share of all weights and activations."""
     flops = [TABLE[op].cost(_node(graph, op)).flops for op in ops]
     sizes = [sum(tensor.nbytes for tensor in _kept(graph, op)) for op in ops]
     return [f / max(sum(flops), 1) + s / max(sum(sizes), 1) + 1e-9 for f, s in zip(flops, sizes, strict=True)]
@@ -64,7 +65,7 @@ def _kept(graph: Graph, op: Op) -> list[Tensor]:
 
 
 def _clean_cuts(graph: Graph, ops: Sequence[Op]) -> set[int]:
-    """Positions before which and after which no input and no weight is read."""
+    """Return the positions between ops such that no input and no weight is read on both sides."""
     spans: dict[str, tuple[int, int]] = {}
     for index, op in enumerate(ops):
         for id in op.inputs:

@@ -48,7 +48,7 @@ class _IpuCopies:
             self.graph.ops.append(replace(op, inputs=inputs, guard=guard))
 
     def near(self, id: str, op: Op) -> str:
-        """What ``op`` reads in the place of ``id``."""
+        """Return what ``op`` reads instead of ``id``."""
         if self.living[id].ipu == op.place.ipu:
             return id
         tensor = self.graph.tensor(id)

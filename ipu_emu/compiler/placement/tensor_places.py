@@ -1,4 +1,4 @@
-"""Places: where tensors live and updates run, which follows from the places of the ops.
+"""Tensor places: where tensors live and updates run, which follows from the places of the ops.
 
 A tensor lives where it is made. What no op makes lives where it is read first: in the lowest stage, by the first op.
 """
@@ -18,7 +18,7 @@ def _stage_of(op: Op) -> int:
 
 
 def tensor_places(graph: Graph, stage_of: Callable[[Op], int] = _stage_of) -> dict[str, Place]:
-    """Tensor id to the place where it lives."""
+    """Return the place of each tensor by id."""
     made = {output: op.place for op in graph.ops for output in op.outputs}
     read: dict[str, Op] = {}
     for op in graph.ops:
@@ -30,7 +30,7 @@ def tensor_places(graph: Graph, stage_of: Callable[[Op], int] = _stage_of) -> di
 
 
 def place_updates(graph: Graph, totals: Mapping[str, str]) -> None:
-    """Let every op of the update phase run where what it changes lives: a variable, or a gradient.
+    """Place every op of the update phase where the variable or gradient is that it changes.
 
     ``totals`` maps the sum of a gradient over micro-batches to the gradient of one.
     """

@@ -1,1 +1,1 @@
-"""Passes that bring a model into the form that the others expect, and the writer that all use to append ops."""
+"""rewriting: passes that prepare a model for the others, and the writer that all use to append ops."""

@@ -1,4 +1,4 @@
-"""Dropout: where a model trains, every dropout of it draws random numbers of its own.
+"""Dropout keys: in a model that trains, every dropout draws random numbers of its own.
 
 Dropout          DropoutWithKey
 ShapedDropout    ones of its shape -> DropoutWithKey -> times the data, which the result of that is spread over
@@ -19,7 +19,7 @@ __all__ = ["with_dropout"]
 
 
 def with_dropout(model: Graph, *, training: bool = True) -> Graph:
-    """A copy of ``model`` (expanded) in which dropouts act; without any, ``model`` itself."""
+    """Return a copy of ``model`` (expanded) in which dropouts are active; without any, ``model`` itself."""
     acting = {op.outputs[0] for op in model.ops if _acts(op, training)}
     if not acting:
         return model
@@ -30,7 +30,7 @@ def with_dropout(model: Graph, *, training: bool = True) -> Graph:
 
 
 def _acts(op: Op, training: bool) -> bool:
-    """From opset 12 on a model says itself whether it trains; before, it may say that it does not."""
+    """Say whether a dropout is active: from opset 12 on an input says so, before that an attribute may deny it."""
     if op.type not in ("Dropout", "ShapedDropout") or op.attributes.get("ratio", 0.5) == 0:
         return False
     trains = training and (op.domain == GRAPHCORE or op.version < 12)

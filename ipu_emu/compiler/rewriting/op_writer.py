@@ -1,4 +1,4 @@
-"""Writer: appends ops to a graph and names what they make."""
+"""Op writer: appends ops to a graph and names their outputs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["Writer"]
 
 
 class Writer:
-    """Appends ops of one phase, at ``place`` and with ``guard`` until these are changed."""
+    """Appends ops of one phase, at ``place`` and with ``guard``, which may be changed between ops."""
 
     def __init__(self, graph: Graph, phase: Phase, place: Place | None = None) -> None:
         self.graph = graph
@@ -21,11 +21,11 @@ class Writer:
         self.guard = ""
 
     def value(self, tensor: Tensor) -> Value:
-        """``tensor`` as something to compute with."""
+        """Return ``tensor`` as a value to compute with."""
         return Value(tensor, self.emit, self.graph.constant)
 
     def emit(self, type: str, inputs: Sequence[Value], attributes: dict[str, Any], outputs: int) -> list[Value]:
-        """Append an op whose outputs have the first free names."""
+        """Append an op whose outputs get the first free names."""
         names = tuple(self.graph.unused(f"{self.phase.value}/{type}:{index}") for index in range(outputs))
         ids = tuple(value.tensor.id for value in inputs)
         return [self.value(tensor) for tensor in self.append(type, ids, names, attributes)]

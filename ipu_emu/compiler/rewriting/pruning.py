@@ -1,4 +1,4 @@
-"""Pruning: drop the ops and tensors that nothing asked for depends on."""
+"""Pruning: drops ops and tensors that no result depends on."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["prune"]
 
 
 def prune(graph: Graph, wanted: Iterable[str]) -> None:
-    """Keep what ``wanted`` tensors need, and inputs, weights, updates in place and aborts in any case."""
+    """Keep what ``wanted`` tensors depend on, and in any case inputs, weights, updates in place and aborts."""
     needed = set(wanted)
     kept = []
     for op in reversed(graph.ops):

@@ -1,4 +1,4 @@
-"""Replication: what of a model depends on the number of replicas."""
+"""Replica count: the number of replicas as an attribute of the collectives of an ONNX model."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["set_replica_count"]
 
 
 def set_replica_count(model: onnx.ModelProto, replicas: int) -> onnx.ModelProto:
-    """``model`` with the number of replicas as an attribute of every collective, whose groups and shards need it."""
+    """Return ``model`` with the number of replicas in every collective, whose groups and shards depend on it."""
     if replicas == 1 or not any(True for _ in _collectives(model.graph)):
         return model
     copy = onnx.ModelProto()
@@ -25,7 +25,7 @@ def set_replica_count(model: onnx.ModelProto, replicas: int) -> onnx.ModelProto:
 
 
 def _collectives(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
-    """Those of the graph and of the bodies in it."""
+    """Yield the collectives of a graph and of the bodies in it."""
     for node in graph.node:
         if node.domain == GRAPHCORE and node.op_type in MODEL_COLLECTIVES:
             yield node

@@ -1,4 +1,4 @@
-"""Rounding: results that are kept as FLOAT16 are rounded stochastically, as IPUs do when they are told to.
+"""Stochastic rounding: results that are kept as FLOAT16 are rounded by random numbers, as IPUs do on request.
 
     y = Gemm(x, w)                x32 = Cast(x), w32 = Cast(w), y32 = Gemm(x32, w32), y = RoundStochastically(y32)
     w = SgdPlain(w, g, ...)       w32 = SgdPlain(Cast(w), Cast(g), ...), w = RoundStochasticallyInto(w, w32)
@@ -69,13 +69,13 @@ class _Rounding:
                 self.round(op, wide[output], output, None if index is None else op.inputs[index])
 
     def wide(self, id: str, *, like: Op) -> str:
-        """A FLOAT tensor in the shape of ``id``."""
+        """Add a FLOAT tensor of the shape of ``id``; return its id."""
         name = self.graph.unused(f"{id}/{like.phase.value}/float")
         self.graph.add(replace(self.graph.tensors[id], id=name, dtype=FLOAT, role=Role.COMPUTED))
         return name
 
     def widen(self, id: str, op: Op) -> str:
-        """``id`` as FLOAT; an update in place must have a copy of its own."""
+        """Return ``id`` cast to FLOAT; every update in place gets a copy of its own."""
         shared = not TABLE[op].updates
         key = (id, op.phase is Phase.UPDATE, op.place)
         if not shared or key not in self.widened:

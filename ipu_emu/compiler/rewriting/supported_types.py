@@ -1,4 +1,4 @@
-"""Supported types: integers of 64 bits become those of 32 on the device, which has no others.
+"""Supported types: integers of 64 bits become integers of 32 bits, because IPUs have no others.
 
     labels: INT64 (input)          labels: INT32; INT64 step data are converted
     best = ArgMax(scores)          best: INT32, not ONNX's INT64
@@ -32,7 +32,7 @@ _TYPES = ("to", "dtype")
 
 
 def supported_inputs(model: onnx.ModelProto, known: Mapping[str, _Described]) -> dict[str, _Described]:
-    """Type and shape of the inputs of ``model`` that are ``known`` from elsewhere, or that change their type."""
+    """Return type and shape of inputs that are ``known`` from elsewhere, or that change their type."""
     declared = {
         info.name: (_NUMBERS[kind.elem_type], tuple(int(size.dim_value) for size in kind.shape.dim))
         for info in model.graph.input
@@ -42,7 +42,7 @@ def supported_inputs(model: onnx.ModelProto, known: Mapping[str, _Described]) ->
 
 
 def append_supported(graph: Graph, op: Op) -> list[Tensor]:
-    """As ``append``, for a graph on the device."""
+    """Append an op as ``append`` does, with the types that IPUs have."""
     made = append(graph, replace(op, inputs=_matched(graph, op)))
     wide = [tensor for tensor in made if tensor.role is Role.COMPUTED and tensor.dtype in _SUPPORTED]
     if not wide or graph.parent is not None or any(isinstance(value, Graph) for value in op.attributes.values()):
@@ -60,7 +60,7 @@ def _attributes(op: Op) -> dict[str, Any]:
 
 
 def _matched(graph: Graph, op: Op) -> tuple[str, ...]:
-    """The inputs of ``op``, those of 64 bits cast where others of the same kind have 32."""
+    """Return the inputs of ``op``; those of 64 bits are cast where others of the same kind have 32."""
     types = {graph.tensor(id).dtype for id in op.inputs if id}
     met = {wide: narrow for wide, narrow in _SUPPORTED.items() if wide in types and narrow in types}
     return tuple(_cast(graph, id, met) if id else id for id in op.inputs)

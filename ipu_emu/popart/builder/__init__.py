@@ -1,1 +1,1 @@
-"""Builder, the op sets, node annotations, and GraphTransformer."""
+"""builder: Builder, the op sets, and GraphTransformer."""

@@ -1,4 +1,4 @@
-"""Annotations: placement attributes that the Builder puts on nodes, one by one or for all within a context."""
+"""Annotations: the attributes and name scopes in force for the nodes that the Builder adds."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SCHEDULE_PRIORITY = "__schedule_priority"
 
 
 class Annotations:
-    """What is in force now; nested contexts restore what was there before."""
+    """The attributes and scopes in force now; leaving a context restores those from before."""
 
     def __init__(self) -> None:
         self.current: dict[str, Any] = {}

@@ -1,1 +1,1 @@
-"""DeviceManager, DeviceInfo and sync patterns."""
+"""devices: DeviceManager, DeviceInfo, and the checks of a session's device."""

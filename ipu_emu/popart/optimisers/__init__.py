@@ -1,1 +1,1 @@
-"""SGD, Adam and Adaptive as PopART's users configure them."""
+"""optimisers: SGD, Adam and Adaptive as PopART's users configure them."""

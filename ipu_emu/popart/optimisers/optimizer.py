@@ -1,4 +1,4 @@
-"""Optimizer: what the user says of an optimiser, checked, and handed to the transform that applies it."""
+"""Optimizer: the values of an optimiser as users give them, checked, and the compiler's rule made of them."""
 
 from __future__ import annotations
 
@@ -207,7 +207,7 @@ def hyper(value: Value) -> HyperParameter:
 
 
 def clips_of(settings: Sequence[ClipNormSettings]) -> tuple[Clip, ...]:
-    """The groups for the transform."""
+    """Return the compiler's clips of these settings."""
     return tuple(Clip(tuple(group.weightIds), group.maxNorm) for group in settings)
 
 

@@ -1,1 +1,1 @@
-"""SessionOptions, DataFlow, Patterns, and the settings of inputs, variables and tensor locations."""
+"""options: SessionOptions, DataFlow, Patterns and other settings, and their translation for the compiler."""

@@ -1,4 +1,4 @@
-"""Inputs: what callers of addInputTensor and addInitializedInputTensor say of a tensor, in each of PopART's forms."""
+"""Input settings: how an input is streamed, and the arguments of addInputTensor in each of PopART's forms."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""InferenceSession and TrainingSession, their step data, weights and reports."""
+"""session: InferenceSession and TrainingSession, and their step data."""
