@@ -1,6 +1,6 @@
 """Executable codec: programs, graphs and plans as plain values for msgpack, with arrays as blobs beside them.
 
-Only what is listed here is ever made again, and only from its own fields: no file can name anything else.
+Only the classes that are listed here are ever constructed, from their own fields: a file can name no other code.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ipu_emu.program.memory_plan import Lifetime, MemoryPlan, Placement
 
 __all__ = ["Decoder", "Encoder"]
 
-#: The classes that may be written and made again.
+#: The classes that may be written and read.
 _LISTED: tuple[tuple[type, ...], ...] = (
     (Graph, Op, Tensor, Phase, Place, Role, Shards),
     (Executable, Lifetime, MemoryPlan, Placement, Anchor, Return, StepShape),

@@ -7,9 +7,9 @@ ReduceScatter b                    AllGather a, b
 WeightUpdate b
 AllGather b
 
-Those of one kind, element type, domain and place go together up to a number of bytes. A group that gathers takes the
+Those of one kind, element type, domain and place are merged, up to a number of bytes. A group that gathers takes the
 place of its last member, any other that of its first, unless what they give or take says otherwise. Sums of gradients
-that are loaded to be reduced go together too; the next group is loaded when all that read the one before are done,
+that are loaded to be reduced are merged too; the next group is loaded when all that read the one before are done,
 because both lie in the same place. Weights that are shards are gathered for a pass in groups too, where the first of
 a group is read.
 """

@@ -7,8 +7,8 @@ et al., Training deep nets with sublinear memory cost, 2016).
     forward   a  b  c | d  e  f | g  h  i        kept: c, f, and the last part, which the backward pass needs at once
     backward  i' h' g'  (d e)  f' e' d'  (a b)  c' b' a'
 
-Whatever another place reads is kept, and so is what cannot be made again: results of collectives, and what depends on
-a value that has changed since.
+What another place reads is kept, and so is what cannot be recomputed: results of collectives, and what depends on a
+value that has changed since.
 """
 
 from __future__ import annotations

@@ -86,7 +86,7 @@ class _Differentiation:
         return self.totals.get(id)
 
     def named(self, value: Value, name: str) -> Value:
-        """Give ``value`` this name; one that has a name already, or is not ours to name, gets a twin."""
+        """Name ``value``; a copy of it if it has a name already, or is no result of the backward pass."""
         id = value.tensor.id
         if id in self.names or not id.startswith(Phase.BACKWARD.value + "/"):
             value = value.op("Identity")

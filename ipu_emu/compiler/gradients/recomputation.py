@@ -7,7 +7,7 @@
                                                 Recomputed___z = Tanh(Recomputed___y)
                                                 dy = TanhGrad(dz, Recomputed___z)
 
-The originals then die in the forward pass. The twin of an op is the same kernel with the same operands, random keys
+The originals are freed in the forward pass. The repeated op is the same kernel with the same operands, random keys
 included, in the place of the op: no bit differs. In a pipeline without gradient accumulation it sees the weights of
 its own slot, as in PopART.
 """
@@ -61,7 +61,7 @@ class _Recomputation:
         self.graph, self.chosen = graph, chosen
         self.made = {id: number for number, op in enumerate(graph.ops) for id in op.outputs if id in chosen}
         self.forward = list(graph.ops)
-        self.twins: dict[str, str] = {}
+        self.copies: dict[str, str] = {}
 
     def run(self) -> None:
         ops, self.graph.ops = self.graph.ops, []
@@ -78,23 +78,23 @@ class _Recomputation:
         open_ids = list(op.inputs)
         while open_ids:
             id = open_ids.pop()
-            if id in self.made and id not in self.twins and self.made[id] not in found:
+            if id in self.made and id not in self.copies and self.made[id] not in found:
                 found.add(self.made[id])
                 open_ids += self.forward[self.made[id]].inputs
         return sorted(found)
 
     def repeat(self, op: Op) -> None:
-        inputs, outputs = self.renamed(op), tuple(self.twin(id) if id else "" for id in op.outputs)
+        inputs, outputs = self.renamed(op), tuple(self.copy_of(id) if id else "" for id in op.outputs)
         attributes = {**op.attributes, STREAM_ID: stream_id_of(op)} if RNG_KEY in op.inputs else op.attributes
-        twin = replace(op, inputs=inputs, outputs=outputs, attributes=attributes, phase=Phase.BACKWARD)
-        self.graph.ops.append(twin)
+        repeated = replace(op, inputs=inputs, outputs=outputs, attributes=attributes, phase=Phase.BACKWARD)
+        self.graph.ops.append(repeated)
 
     def renamed(self, op: Op) -> tuple[str, ...]:
-        return tuple(self.twins.get(id, id) for id in op.inputs)
+        return tuple(self.copies.get(id, id) for id in op.inputs)
 
-    def twin(self, id: str) -> str:
+    def copy_of(self, id: str) -> str:
         name = self.graph.unused(RECOMPUTED + id)
         self.graph.add(replace(self.graph.tensor(id), id=name))
         if id in self.chosen:
-            self.twins[id] = name
+            self.copies[id] = name
         return name

@@ -102,9 +102,9 @@ def _domain(update: _Update, divide: Divide) -> tuple[int, int] | None:
     states = {asked[state.id] for state in update.states}
     weight = asked[update.weight.id]
     if len(states) > 1 or (weight is not None and states and states != {weight}):
-        told = ", ".join(f"{id} {_described(domain)}" for id, domain in asked.items())
+        groups = ", ".join(f"{id} {_described(domain)}" for id, domain in asked.items())
         raise EmulatorError(
-            f"Replicated tensor sharding of the weight {update.weight.id}: {told}; the states of its optimiser are "
+            f"Replicated tensor sharding of the weight {update.weight.id}: {groups}; the states of its optimiser are "
             "divided between the same replicas as a divided weight, and all of them are"
         )
     return weight or next(iter(states), None)

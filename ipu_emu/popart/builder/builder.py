@@ -313,9 +313,11 @@ class Builder:
     # Names
 
     def nameScope(self, name: str) -> _Context:
+        """Put ``name`` in front of the ids of everything that is added within."""
         return self._annotations.scope(name)
 
     def getNameScope(self, name: str = "") -> str:
+        """The name scopes in force here, followed by ``name``."""
         return self._annotations.prefix + name
 
     # Placement: annotations of one node, or of all nodes within a context
@@ -337,6 +339,7 @@ class Builder:
         return self._annotations.attribute(_COMM_GROUP, [int(type), _integer("groupSize of commGroup", groupSize)])
 
     def schedulePriority(self, priority: float) -> _Context:
+        """The priority of the nodes within; no effect here."""
         return self._annotations.attribute(SCHEDULE_PRIORITY, float(priority))
 
     def excludePatterns(self, *args: Any) -> _Context | None:
@@ -352,9 +355,11 @@ class Builder:
         return self._has(PIPELINE_STAGE, ids)
 
     def hasVirtualGraph(self, *ids: Any) -> bool:
+        """Whether a virtual graph is in force here, or set for the node of ``ids``."""
         return self._has(IPU_NUMBER, ids)
 
     def hasExecutionPhase(self, *ids: Any) -> bool:
+        """Whether an execution phase is in force here, or set for the node of ``ids``."""
         return self._has(EXECUTION_PHASE, ids)
 
     def getPipelineStage(self, *ids: Any) -> int:
@@ -362,9 +367,11 @@ class Builder:
         return self._get(PIPELINE_STAGE, "Pipeline stage", ids)
 
     def getVirtualGraph(self, *ids: Any) -> int:
+        """The virtual graph in force here, or that of the node of ``ids``."""
         return self._get(IPU_NUMBER, "Virtual graph", ids)
 
     def getExecutionPhase(self, *ids: Any) -> int:
+        """The execution phase in force here, or that of the node of ``ids``."""
         return self._get(EXECUTION_PHASE, "Execution phase", ids)
 
     # Memory
@@ -374,9 +381,11 @@ class Builder:
         return self._annotate(RECOMPUTE, (*args[:-1], int(args[-1])))
 
     def recomputeOutputInBackwardPass(self, ids: Any, value: RecomputeType = RecomputeType.Recompute) -> None:
+        """Say whether the outputs of one node are kept or recomputed."""
         self._annotate(RECOMPUTE, (ids, int(value)))
 
     def getRecomputeOutputInBackwardPass(self, ids: Any) -> bool:
+        """Whether the outputs of a node are recomputed."""
         return self.getInt64NodeAttribute(RECOMPUTE, _set_of(ids)) == int(RecomputeType.Recompute)
 
     def outputTensorLocation(self, *args: Any) -> _Context | None:
@@ -394,15 +403,18 @@ class Builder:
         self._nodes.assign(_PARTIALS, value, _set_of(ids))
 
     def getPartialsType(self, ids: Any) -> str:
+        """The type that ``setPartialsType`` set; FLOAT by default."""
         attributes = self._nodes.of(_set_of(ids))
         return str(attributes.get(_PARTIALS, "FLOAT"))
 
     def setAvailableMemoryProportion(self, ids: Any, value: float) -> None:
+        """The proportion of tile memory that a node may use, from 0 to 1; no effect here."""
         if not 0 <= value <= 1:
             raise EmulatorError(f"availableMemoryProportion must be in [0,1]. Invalid value: {value}")
         self._nodes.assign(_PROPORTION, float(value), _set_of(ids))
 
     def setEnableConvDithering(self, ids: Any, value: int) -> None:
+        """Whether a convolution starts on varying tiles; no effect here."""
         self._nodes.assign(_DITHERING, int(value), _set_of(ids))
 
     def setSerializeMatMul(self, ids: Any, mode: str, factor: int = 0, keep_precision: bool = False) -> None:
@@ -415,10 +427,12 @@ class Builder:
         self._nodes.assign(_SERIALIZE, [mode, str(factor), str(int(keep_precision))], _set_of(ids))
 
     def setInplacePreferences(self, ids: Any, preferences: Mapping[str, float]) -> None:
+        """The priorities of in-place variants of a node; no effect here."""
         self._nodes.assign(_INPLACE_NAMES, list(preferences), _set_of(ids))
         self._nodes.assign(_INPLACE_PRIORITIES, [float(value) for value in preferences.values()], _set_of(ids))
 
     def setGraphName(self, name: str) -> None:
+        """Name the model."""
         self._graph.name = name
 
     def _number(self, name: str, asked: str, args: Sequence[Any]) -> _Context | None:
@@ -449,39 +463,49 @@ class Builder:
         self._nodes.add(name, value, outputs)
 
     def nodeHasAttribute(self, name: str, outputs: set[str]) -> bool:
+        """Whether the node that makes ``outputs`` has an attribute."""
         return name in self._nodes.of(outputs)
 
     def getAllNodeAttributeNames(self, outputs: set[str]) -> list[str]:
+        """The names of the attributes of the node that makes ``outputs``."""
         return list(self._nodes.of(outputs))
 
     def removeNodeAttribute(self, name: str, outputs: set[str]) -> None:
+        """Remove an attribute of the node that makes ``outputs``."""
         self._nodes.remove(name, outputs)
 
     def getInt64NodeAttribute(self, name: str, outputs: set[str]) -> int:
+        """An attribute that is an integer."""
         value: int = self._nodes.typed(name, outputs, lambda value: isinstance(value, int), "an integer")
         return value
 
     def getInt64VectorNodeAttribute(self, name: str, outputs: set[str]) -> list[int]:
+        """An attribute that is a list of integers."""
         value: list[int] = self._nodes.typed(name, outputs, is_list_of(int), "an integer vector")
         return value
 
     def getFloatNodeAttribute(self, name: str, outputs: set[str]) -> float:
+        """An attribute that is a number."""
         value: float = self._nodes.typed(name, outputs, lambda value: isinstance(value, float), "a float")
         return value
 
     def getFloatVectorNodeAttribute(self, name: str, outputs: set[str]) -> list[float]:
+        """An attribute that is a list of numbers."""
         value: list[float] = self._nodes.typed(name, outputs, is_list_of(float), "a float vector")
         return value
 
     def getStringNodeAttribute(self, name: str, outputs: set[str]) -> str:
+        """An attribute that is a string."""
         value: str = self._nodes.typed(name, outputs, lambda value: isinstance(value, str), "a string")
         return value
 
     def getStringVectorNodeAttribute(self, name: str, outputs: set[str]) -> list[str]:
+        """An attribute that is a list of strings."""
         value: list[str] = self._nodes.typed(name, outputs, is_list_of(str), "a string vector")
         return value
 
     def getBoolNodeAttribute(self, name: str, outputs: set[str]) -> bool:
+        """An attribute that is a truth value, which is kept as an integer."""
         return bool(self.getInt64NodeAttribute(name, outputs))
 
 
