@@ -221,12 +221,12 @@ def _modelled(case: BenchCase, communicator: Communicator) -> float | None:
     elements, itemsize = case.input_elements(communicator.group.size), case.dtype.itemsize
     try:
         if isinstance(communicator, LiteralCommunicator):
-            plan = communicator.plan(case.collective, elements, itemsize)
+            found = communicator.schedule_for(case.collective, elements, itemsize)
         else:
             fabric = default_fabric(communicator.global_replicas)
             options = Options.from_environ(os.environ)
-            plan = schedule(case.collective, fabric, elements, itemsize=itemsize, options=options)
-        return price(plan).total.seconds * 1e6
+            found = schedule(case.collective, fabric, elements, itemsize=itemsize, options=options)
+        return price(found).total.seconds * 1e6
     except ArgumentError:
         return None
 

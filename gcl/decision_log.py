@@ -45,7 +45,7 @@ _LEVELS = {
     LogLevel.ERR: logging.ERROR,
     LogLevel.OFF: logging.CRITICAL + 1,
 }
-_PLANS = 64
+_MAX_SCHEDULES = 64  # kept, as lines to log
 
 
 def logger_of(options: Options) -> logging.Logger:
@@ -80,7 +80,7 @@ class Logged:
         self.prepared: dict[tuple[object, ...], PreparedCall] = (
             {} if logger.isEnabledFor(logging.DEBUG) else path.prepared
         )
-        self._decided = lru_cache(_PLANS)(lambda request: _decided(planned(request)))
+        self._decided = lru_cache(_MAX_SCHEDULES)(lambda request: _decided(planned(request)))
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
         """A zeroed tensor of the path."""
@@ -138,16 +138,16 @@ def _taken(path: DataPath, x: np.ndarray, out: np.ndarray) -> str:
     return f"through {path.name}, {lie[0]} input, {'in place' if out is x else f'{lie[1]} output'}"
 
 
-def _decided(plan: Schedule | None) -> tuple[str, list[str]]:
+def _decided(schedule: Schedule | None) -> tuple[str, list[str]]:
     """What GCL does: in a line, and in all detail."""
-    if plan is None:
+    if schedule is None:
         return "", []
-    phases = [f"{phase.program.collective} by {phase.program.method} ({phase.why})" for phase in plan.phases]
+    phases = [f"{phase.program.collective} by {phase.program.method} ({phase.why})" for phase in schedule.phases]
     try:
-        modelled = f", {TimeUnit.us.text(price(plan).total.seconds)} modelled"
+        modelled = f", {TimeUnit.us.text(price(schedule).total.seconds)} modelled"
     except ArgumentError:
         modelled = ""
-    details = [line for phase in plan.phases for line in _detailed(phase.program)]
+    details = [line for phase in schedule.phases for line in _detailed(phase.program)]
     return f"; GCL: {', '.join(phases)}{modelled}", details
 
 

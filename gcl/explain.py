@@ -91,7 +91,7 @@ def main(
     svg: Path | None,
     width: int | None,
 ) -> None:
-    """Parse, plan, print."""
+    """Parse, make the schedule, print."""
     faults = UsageErrors()
     ilds = num_ilds or -(-replicas * max(1, ipus_per_replica) // MAX_DOMAIN)
     options = faults.of(lambda: Options.from_environ(os.environ))
@@ -108,7 +108,7 @@ def main(
     faults.of(lambda: _check_ways(Collective(collective), group))
     faults.check()
     itemsize = _ITEM_BYTES[dtype]
-    plan = faults.of(
+    found = faults.of(
         lambda: schedule(
             Collective(collective),
             fabric,
@@ -119,63 +119,65 @@ def main(
             options=options,
         )
     )
-    if plan is None:
+    if found is None:
         raise faults.error()
-    costs, reason = _priced(plan)
+    costs, reason = _priced(found)
     if svg is not None:
-        drawn = picture(plan, _title(plan, dtype), _subtitle(plan), costs)
+        drawn = picture(found, _title(found, dtype), _subtitle(found), costs)
         faults.of(lambda: write_text(svg, drawn, "--svg"))
         faults.check()
-    click.echo(explanation(plan, dtype, costs, reason, width or shutil.get_terminal_size((100, 24)).columns))
+    click.echo(explanation(found, dtype, costs, reason, width or shutil.get_terminal_size((100, 24)).columns))
     if svg is not None:
         click.echo(f"\npicture: {svg}")
 
 
-def explanation(plan: Schedule, dtype: str, costs: Price | None, reason: str, width: int) -> str:
+def explanation(schedule: Schedule, dtype: str, costs: Price | None, reason: str, width: int) -> str:
     """The text: fabric, then each phase, then the total; ``reason`` says why there are no costs."""
-    parts = [f"{_title(plan, dtype)}\n{_subtitle(plan)}", ladder(plan.fabric, width)]
-    for number, phase in enumerate(plan.phases):
+    parts = [f"{_title(schedule, dtype)}\n{_subtitle(schedule)}", ladder(schedule.fabric, width)]
+    for number, phase in enumerate(schedule.phases):
         cost = None if costs is None else costs.phases[number]
-        parts.append(_phase_text(plan, phase, number, cost, width))
+        parts.append(_phase_text(schedule, phase, number, cost, width))
     if costs is None:
         parts.append(f"modelled time: none ({reason})")
     else:
-        parts.append(f"modelled time {_modelled_time(costs.total)}\n{plan.bytes_sent(0):,} bytes sent per replica")
+        parts.append(
+            f"modelled time {_modelled_time(costs.total)}\n{schedule.bytes_sent(0):,} bytes sent per replica"
+        )
     return "\n\n".join(parts)
 
 
-def _title(plan: Schedule, dtype: str) -> str:
-    fabric = plan.fabric
+def _title(schedule: Schedule, dtype: str) -> str:
+    fabric, nbytes = schedule.fabric, schedule.elements * schedule.itemsize
     ipus = counted(fabric.ipus_per_replica, "IPU")
     return (
-        f"{plan.collective} of {plan.elements * plan.itemsize:,} bytes ({plan.elements:,} {dtype}) per replica, "
+        f"{schedule.collective} of {nbytes:,} bytes ({schedule.elements:,} {dtype}) per replica, "
         f"{counted(fabric.replicas, 'replica')} of {ipus}"
     )
 
 
-def _subtitle(plan: Schedule) -> str:
-    fabric, group = plan.fabric, plan.group
+def _subtitle(schedule: Schedule) -> str:
+    fabric, group = schedule.fabric, schedule.group
     domains = f"{counted(fabric.domains, 'IPU-Link domain')} of {counted(fabric.ipus_per_domain, 'IPU')}"
     groups = "one group" if group.count == 1 else f"{group.count} groups of {group.size}, stride {group.stride}"
     return f"{fabric.ladder}, {domains}, {groups}"
 
 
-def _phase_text(plan: Schedule, phase: Phase, number: int, cost: Cost | None, width: int) -> str:
+def _phase_text(schedule: Schedule, phase: Phase, number: int, cost: Cost | None, width: int) -> str:
     program = phase.program
-    head = f"phase {number + 1} of {len(plan.phases)}: {program.collective}, {program.method}, over {phase.links}"
+    head = f"phase {number + 1} of {len(schedule.phases)}: {program.collective}, {program.method}, over {phase.links}"
     lines = [head, f"  because: {phase.why}"]
     if program.orders:
         order = " ".join(map(str, columns(program)))
         lines.append(_shortened(f"  ring {order}", width))
     lines.append(
         f"  {counted(len(program.exchanges), 'exchange')}, "
-        f"{program.elements_sent(0) * plan.itemsize:,} bytes sent per replica, "
-        f"fragments of {program.width * plan.itemsize:,} bytes"
+        f"{program.elements_sent(0) * schedule.itemsize:,} bytes sent per replica, "
+        f"fragments of {program.width * schedule.itemsize:,} bytes"
     )
     if cost is not None:
         lines.append(f"  modelled {_modelled_time(cost)}")
     if program.exchanges and program.orders:
-        lines += _on_tiles(plan, phase)
+        lines += _on_tiles(schedule, phase)
     if program.group.count > 1:
         lines.append(f"  group 0 of {program.group.count}; the others do the same at the same time")
     if not program.exchanges:
@@ -184,9 +186,9 @@ def _phase_text(plan: Schedule, phase: Phase, number: int, cost: Cost | None, wi
     return "\n".join([*lines, "", *(f"    {line}" for line in table.split("\n"))])
 
 
-def _on_tiles(plan: Schedule, phase: Phase) -> list[str]:
+def _on_tiles(schedule: Schedule, phase: Phase) -> list[str]:
     """How fragments lie on tiles, are found there, and what that takes of their memory."""
-    work = TileWork(plan, phase)
+    work = TileWork(schedule, phase)
     fullest, memory = work.on_tile(max(phase.program.widths)), work.memory
     layout = "dealt out evenly" if phase.dealt else "mapped in order"
     return [
@@ -206,9 +208,9 @@ def _shortened(line: str, width: int) -> str:
     return line if len(line) <= width else f"{line[: width - 4]} ..."
 
 
-def _priced(plan: Schedule) -> tuple[Price | None, str]:
+def _priced(schedule: Schedule) -> tuple[Price | None, str]:
     try:
-        return price(plan), ""
+        return price(schedule), ""
     except ArgumentError as error:
         return None, str(error)
 

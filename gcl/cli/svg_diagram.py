@@ -28,25 +28,25 @@ _RAILS, _DOMAINS_DRAWN = 74, 3
 _ALL, _SOME, _ROWS = 420, 280, 8
 
 
-def picture(plan: Schedule, title: str, subtitle: str, costs: Price | None) -> str:
+def picture(schedule: Schedule, title: str, subtitle: str, costs: Price | None) -> str:
     """The SVG document; ``costs`` is None where the fabric has no price."""
     canvas = Canvas()
     canvas.text(MARGIN, canvas.y + 14, title, size=17, bold=True)
     canvas.text(MARGIN, canvas.y + 34, subtitle, fill=FAINT)
     canvas.y += 52
-    _draw_fabric(canvas, plan)
-    for number, phase in enumerate(plan.phases):
-        _draw_phase(canvas, plan, phase, f"phase {number + 1} of {len(plan.phases)}")
+    _draw_fabric(canvas, schedule)
+    for number, phase in enumerate(schedule.phases):
+        _draw_phase(canvas, schedule, phase, f"phase {number + 1} of {len(schedule.phases)}")
     if costs is not None:
-        _draw_time(canvas, plan, costs)
+        _draw_time(canvas, schedule, costs)
     return canvas.document()
 
 
 # -------------------------------------------------------------------------------------------------- fabric and rings
 
 
-def _draw_fabric(canvas: Canvas, plan: Schedule) -> None:
-    fabric, rings = plan.fabric, _ring_copies(plan)
+def _draw_fabric(canvas: Canvas, schedule: Schedule) -> None:
+    fabric, rings = schedule.fabric, _ring_copies(schedule)
     shown, room = min(fabric.domains, _DOMAINS_DRAWN), 62 if fabric.topology is Topology.TORUS else 44
     # four rings on one ladder hide each other: then each has its own
     ladders = [[number] for number in range(len(rings))] if len(rings) > 2 else [list(range(len(rings)))]
@@ -54,7 +54,7 @@ def _draw_fabric(canvas: Canvas, plan: Schedule) -> None:
         for numbers in ladders:
             canvas.y += room
             _draw_ladder(canvas, fabric, domain)
-            _draw_rings(canvas, plan, domain, numbers, beside=len(ladders) == 1)
+            _draw_rings(canvas, schedule, domain, numbers, beside=len(ladders) == 1)
             if domain + 1 < shown and numbers is ladders[-1]:
                 _draw_gateways(canvas, fabric, 2 * room - 48)
             canvas.y += _RAILS + room
@@ -64,7 +64,7 @@ def _draw_fabric(canvas: Canvas, plan: Schedule) -> None:
     for note in notes:
         canvas.text(MARGIN, canvas.y, note, size=11, fill=FAINT)
         canvas.y += 16
-    _draw_legend(canvas, plan)
+    _draw_legend(canvas, schedule)
 
 
 def _spacing(fabric: Fabric) -> float:
@@ -128,17 +128,17 @@ def _draw_gateways(canvas: Canvas, fabric: Fabric, length: float) -> None:
         canvas.path(f"M{x:.1f} {canvas.y + _RAILS + 24:.1f} v {length:.1f}", stroke=FAINT, width=1.5, dashed=True)
 
 
-def _ring_copies(plan: Schedule) -> list[CrossReplicaCopy]:
+def _ring_copies(schedule: Schedule) -> list[CrossReplicaCopy]:
     """One transfer per stream of the first ring inside the domains."""
-    for phase in plan.phases:
+    for phase in schedule.phases:
         if phase.program.orders and phase.program.exchanges and phase.links == "IPU-Links":
             copies = phase.program.exchanges[0].copies
             return list({copy.stream: copy for copy in reversed(copies)}.values())[::-1]
     return []
 
 
-def _draw_rings(canvas: Canvas, plan: Schedule, domain: int, numbers: list[int], *, beside: bool) -> None:
-    fabric, copies = plan.fabric, _ring_copies(plan)
+def _draw_rings(canvas: Canvas, schedule: Schedule, domain: int, numbers: list[int], *, beside: bool) -> None:
+    fabric, copies = schedule.fabric, _ring_copies(schedule)
     for number in numbers:
         copy, aside = copies[number], 3.0 + 4.0 * (number // 2) * beside
         for sender, receiver in copy.pairs():
@@ -179,9 +179,9 @@ def _arc(canvas: Canvas, fabric: Fabric, sender: int, receiver: int) -> str:
     return f"M{ends[0]:.1f} {y:.1f} C{ends[0]:.1f} {y + bend:.1f} {ends[1]:.1f} {y + bend:.1f} {ends[1]:.1f} {y:.1f}"
 
 
-def _draw_legend(canvas: Canvas, plan: Schedule) -> None:
+def _draw_legend(canvas: Canvas, schedule: Schedule) -> None:
     x = float(MARGIN)
-    for number, copy in enumerate(_ring_copies(plan)):
+    for number, copy in enumerate(_ring_copies(schedule)):
         canvas.path(f"M{x:.1f} {canvas.y:.1f} h 24", stroke=STREAMS[number], width=2, arrow=number)
         canvas.text(x + 32, canvas.y + 4, copy.stream)
         x += 60 + 7.2 * len(copy.stream)
@@ -191,12 +191,12 @@ def _draw_legend(canvas: Canvas, plan: Schedule) -> None:
 # -------------------------------------------------------------------------------------------------- exchanges
 
 
-def _draw_phase(canvas: Canvas, plan: Schedule, phase: Phase, label: str) -> None:
+def _draw_phase(canvas: Canvas, schedule: Schedule, phase: Phase, label: str) -> None:
     program = phase.program
     canvas.text(
         MARGIN, canvas.y + 10, f"{label}: {program.collective}, {program.method}, {phase.links}", size=14, bold=True
     )
-    nbytes = program.elements_sent(0) * plan.itemsize
+    nbytes = program.elements_sent(0) * schedule.itemsize
     notes = [f"{counted(len(program.exchanges), 'exchange')}, {nbytes:,} bytes sent per replica"]
     if program.group.count > 1:
         notes.append(f"group 0 of {program.group.count}; the others do the same")
@@ -204,11 +204,11 @@ def _draw_phase(canvas: Canvas, plan: Schedule, phase: Phase, label: str) -> Non
     canvas.text(MARGIN, canvas.y + 28, "; ".join(notes), size=11, fill=FAINT)
     canvas.y += 44
     if program.exchanges:
-        _draw_grid(canvas, plan, phase)
+        _draw_grid(canvas, schedule, phase)
     canvas.y += 18
 
 
-def _draw_grid(canvas: Canvas, plan: Schedule, phase: Phase) -> None:
+def _draw_grid(canvas: Canvas, schedule: Schedule, phase: Phase) -> None:
     exchanges, replicas = phase.program.exchanges, columns(phase.program)
     streams = max(len(exchange.streams()) for exchange in exchanges)
     rows, turns = _shown(len(replicas), len(exchanges), streams)
@@ -231,7 +231,7 @@ def _draw_grid(canvas: Canvas, plan: Schedule, phase: Phase) -> None:
         for column, number in enumerate(turns):
             if number is not None:
                 cell = _Cell(left + column * width, canvas.y, width, height)
-                _draw_cell(canvas, cell, exchanges[number], replica, phase.program.group.size, plan.itemsize)
+                _draw_cell(canvas, cell, exchanges[number], replica, phase.program.group.size, schedule.itemsize)
         canvas.y += height
 
 
@@ -278,13 +278,13 @@ def _draw_cell(canvas: Canvas, cell: _Cell, exchange: Exchange, replica: int, me
 # -------------------------------------------------------------------------------------------------- time
 
 
-def _draw_time(canvas: Canvas, plan: Schedule, costs: Price) -> None:
+def _draw_time(canvas: Canvas, schedule: Schedule, costs: Price) -> None:
     total = costs.total.seconds
     unit = TimeUnit.of(total)
     canvas.text(MARGIN, canvas.y + 10, f"modelled time {unit.text(total)}", size=14, bold=True)
     canvas.y += 20
     x = float(MARGIN)
-    for number, (phase, cost) in enumerate(zip(plan.phases, costs.phases, strict=True)):
+    for number, (phase, cost) in enumerate(zip(schedule.phases, costs.phases, strict=True)):
         width = WIDTH * cost.seconds / total if total else 0.0
         label = f"{phase.program.collective} {unit.text(cost.seconds)}"
         canvas.box(x, canvas.y, width, 26, fill=_PHASES[number % len(_PHASES)], title=label)

@@ -78,24 +78,24 @@ def sync_seconds(ipus: int, clock: float = BOW_CLOCK) -> float:
     return max(_LEAST_SYNC_CYCLES / clock, 2 * _HOP_SECONDS * (1 + ipus // 2 // 2))
 
 
-def price(plan: Schedule, clock: float = BOW_CLOCK) -> Price:
-    """What ``plan`` costs on its fabric; raise ArgumentError where that is no ladder (odd IPUs per domain)."""
-    work = [TileWork(plan, phase) for phase in plan.phases]
-    costs = [_cost(phase, plan, tiles, clock) for phase, tiles in zip(plan.phases, work, strict=True)]
+def price(schedule: Schedule, clock: float = BOW_CLOCK) -> Price:
+    """What ``schedule`` costs on its fabric; raise ArgumentError where that is no ladder (odd IPUs per domain)."""
+    work = [TileWork(schedule, phase) for phase in schedule.phases]
+    costs = [_cost(phase, schedule, tiles, clock) for phase, tiles in zip(schedule.phases, work, strict=True)]
     costs[0] += Cost(compute=work[0].brought_cycles / clock)
     costs[-1] += Cost(compute=work[-1].taken_cycles / clock)
     return Price(tuple(costs), tuple(tiles.memory for tiles in work))
 
 
-def _cost(phase: Phase, plan: Schedule, tiles: TileWork, clock: float) -> Cost:
+def _cost(phase: Phase, schedule: Schedule, tiles: TileWork, clock: float) -> Cost:
     """Exchanges of one pattern (the steps of a ring) are priced once."""
     known: dict[frozenset[tuple[tuple[int, ...], int, int, str]], Cost] = {}
     total = Cost(compute=tiles.cycles / clock)
-    sync = sync_seconds(plan.fabric.ipus, clock)
+    sync = sync_seconds(schedule.fabric.ipus, clock)
     for exchange in phase.program.exchanges:
         pattern = frozenset((copy.to, copy.ipu, copy.source.elements, copy.stream) for copy in exchange.copies)
         if pattern not in known:
-            links, hops = _links(exchange, plan.fabric, plan.itemsize)
+            links, hops = _links(exchange, schedule.fabric, schedule.itemsize)
             waiting = max(0.0, tiles.exchange_cycles(exchange) / clock - links)
             known[pattern] = Cost(1, links, hops * _HOP_SECONDS, sync, waiting)
         total += known[pattern]

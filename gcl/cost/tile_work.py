@@ -46,12 +46,12 @@ class TileMemory:
 
 
 class TileWork:
-    """The work of one phase of a plan, on every IPU of a replica."""
+    """The work of one phase of a schedule, on every IPU of a replica."""
 
-    def __init__(self, plan: Schedule, phase: Phase) -> None:
-        self._phase, self._program, self.itemsize = phase, phase.program, plan.itemsize
-        self._tiles = plan.options.num_io_tiles or TILES_PER_IPU
-        self._io, self._optimised = plan.options.num_io_tiles is not None, plan.options.use_optimised_layout
+    def __init__(self, schedule: Schedule, phase: Phase) -> None:
+        self._phase, self._program, self.itemsize = phase, phase.program, schedule.itemsize
+        self._tiles = schedule.options.num_io_tiles or TILES_PER_IPU
+        self._io, self._optimised = schedule.options.num_io_tiles is not None, schedule.options.use_optimised_layout
         self._cases = max(self._program.input_fragments, self._program.output_fragments)
 
     def on_tile(self, elements: int) -> int:

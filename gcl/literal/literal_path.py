@@ -227,7 +227,9 @@ class LiteralCommunicator(Communicator):
         """The method of all phases, or the chain of them."""
         return self._literal.chain
 
-    def plan(self, collective: Collective, elements: int, itemsize: int, op: Operator = Operator.ADD) -> Schedule:
+    def schedule_for(
+        self, collective: Collective, elements: int, itemsize: int, op: Operator = Operator.ADD
+    ) -> Schedule:
         """The programs that a collective of ``elements`` runs here, to print, draw or price."""
         return self._literal.schedule_for(collective, elements, itemsize, op)
 

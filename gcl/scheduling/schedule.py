@@ -79,7 +79,7 @@ class _Inputs:
         """Elements per IPU."""
         return spread(self.elements, self.fabric.ipus_per_replica)
 
-    def planner(self, total: int) -> PhaseBuilder:
+    def builder(self, total: int) -> PhaseBuilder:
         return PhaseBuilder(self.fabric, self.itemsize, self.chain, total, self.options)
 
     def direct(self) -> PhaseBuilder:
@@ -89,7 +89,7 @@ class _Inputs:
                 f"method {', '.join(self.chain)} was asked for; this collective goes straight to each partner, "
                 "so use auto"
             )
-        return self.planner(1)
+        return self.builder(1)
 
 
 def schedule(
@@ -135,74 +135,74 @@ def schedule(
     return Schedule(collective, fabric, group, elements, itemsize, tuple(build(job)), options)
 
 
-def interpret(plan: Schedule, x: np.ndarray, op: str = Operator.ADD) -> np.ndarray:
+def interpret(schedule: Schedule, x: np.ndarray, op: str = Operator.ADD) -> np.ndarray:
     """Run every phase on ``x`` [replicas, elements] with ``interpreter``; return [replicas, results]."""
     name = Operator.parse(op, x.dtype)
     operation = OPERATIONS[name]
-    reduces = plan.collective in _REDUCING and name is not Operator.LOCAL
+    reduces = schedule.collective in _REDUCING and name is not Operator.LOCAL
     x = operation.prepare(x) if reduces else x
-    for phase in plan.phases:
+    for phase in schedule.phases:
         if phase.before is not None:
             x = phase.before.rearrange(x)
         x = run(phase.program, x, operation.combine)
         if phase.after is not None:
             x = phase.after.undo(x)
-    return operation.finish(x, plan.group.size) if reduces else x
+    return operation.finish(x, schedule.group.size) if reduces else x
 
 
 def _all_reduce(job: _Inputs) -> list[Phase]:
     parts = levels(job.group, job.fabric)
-    return _reduce_on(parts, job.planner(2 * len(parts)), job.tensor, 0)
+    return _reduce_on(parts, job.builder(2 * len(parts)), job.tensor, 0)
 
 
-def _reduce_on(parts: list[Level], planner: PhaseBuilder, tensor: tuple[int, ...], place: int) -> list[Phase]:
+def _reduce_on(parts: list[Level], builder: PhaseBuilder, tensor: tuple[int, ...], place: int) -> list[Phase]:
     """All-reduce on the first level, the shard being all-reduced on the others in between."""
     level, *rest = parts
-    scatter = planner.method(_SCATTER, level, sum(tensor), place)
+    scatter = builder.method(_SCATTER, level, sum(tensor), place)
     padding = PlainPadding(level.size, tensor, METHODS[scatter.method].splits)
     order = padding.arrangement()
-    gather = planner.method(_GATHER, level, padding.shard, planner.total - 1 - place)
+    gather = builder.method(_GATHER, level, padding.shard, builder.total - 1 - place)
     # the methods that go two or four ways deal out half a fragment at a time
     dealt = level.size * (2 if max(METHODS[way.method].splits for way in (scatter, gather)) > 1 else 1)
     return [
-        planner.ring(_SCATTER, level, padding.widths, scatter, before=order, dealt=dealt),
-        *(_reduce_on(rest, planner, padding.widths, place + 1) if rest else []),
-        planner.ring(_GATHER, level, padding.widths, gather, after=order, dealt=dealt),
+        builder.ring(_SCATTER, level, padding.widths, scatter, before=order, dealt=dealt),
+        *(_reduce_on(rest, builder, padding.widths, place + 1) if rest else []),
+        builder.ring(_GATHER, level, padding.widths, gather, after=order, dealt=dealt),
     ]
 
 
 def _reduce_scatter(job: _Inputs) -> list[Phase]:
     first, *rest = levels(job.group, job.fabric)
-    planner = job.planner(1 + len(rest))
-    choice = planner.method(_SCATTER, first, job.elements, 0)
+    builder = job.builder(1 + len(rest))
+    choice = builder.method(_SCATTER, first, job.elements, 0)
     padding = PlainPadding(job.group.size, job.tensor, METHODS[choice.method].splits)
     if not rest:
-        return [planner.ring(_SCATTER, first, padding.widths, choice, before=padding.arrangement())]
+        return [builder.ring(_SCATTER, first, padding.widths, choice, before=padding.arrangement())]
     second = rest[0]
-    again = planner.method(_SCATTER, second, second.size * padding.shard, 1)
+    again = builder.method(_SCATTER, second, second.size * padding.shard, 1)
     splits = max(METHODS[choice.method].splits, METHODS[again.method].splits)
     padding = PlainPadding(job.group.size, job.tensor, splits)
     wide = _times(second.size, padding.widths)
     order = PlainPadding(second.size, wide).arrangement()
     return [
-        planner.ring(_SCATTER, first, wide, choice, before=padding.arrangement(second.size)),
-        planner.ring(_SCATTER, second, padding.widths, again, before=order),
+        builder.ring(_SCATTER, first, wide, choice, before=padding.arrangement(second.size)),
+        builder.ring(_SCATTER, second, padding.widths, again, before=order),
     ]
 
 
 def _all_gather(job: _Inputs) -> list[Phase]:
     first, *rest = levels(job.group, job.fabric)
-    planner, widths = job.planner(1 + len(rest)), job.tensor
+    builder, widths = job.builder(1 + len(rest)), job.tensor
     if not rest:
-        return [planner.ring(_GATHER, first, widths, planner.method(_GATHER, first, job.elements, 0))]
+        return [builder.ring(_GATHER, first, widths, builder.method(_GATHER, first, job.elements, 0))]
     across, wide = rest[0], _times(rest[0].size, widths)
-    outer = planner.method(_GATHER, across, job.elements, 0)
-    inner = planner.method(_GATHER, first, sum(wide), 1)
+    outer = builder.method(_GATHER, across, job.elements, 0)
+    inner = builder.method(_GATHER, first, sum(wide), 1)
     whole = PlainPadding(job.group.size, _times(job.group.size, widths))
     order = PlainPadding(across.size, wide).arrangement()
     return [
-        planner.ring(_GATHER, across, widths, outer, after=order),
-        planner.ring(_GATHER, first, wide, inner, after=whole.shard_order(across.size)),
+        builder.ring(_GATHER, across, widths, outer, after=order),
+        builder.ring(_GATHER, first, wide, inner, after=whole.shard_order(across.size)),
     ]
 
 

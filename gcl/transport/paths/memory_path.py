@@ -29,7 +29,7 @@ from gcl.transport.memory.staged_copies import StagedCopies
 from gcl.transport.memory.zero_copy import zero_copy_copy, zero_copy_reduce
 from gcl.transport.paths.path_state import PathState
 from gcl.transport.rendezvous import rank_table, rendezvous
-from gcl.transport.rendezvous.meeting import Meeting
+from gcl.transport.rendezvous.rank_table import Meeting
 
 __all__ = ["KEPT_BYTES", "MemoryPath"]
 

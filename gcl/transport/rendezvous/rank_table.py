@@ -7,11 +7,14 @@ who the ranks are (written once), ``call`` what the tensors are (written once pe
 from __future__ import annotations
 
 import os
+import secrets
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from gcl.kernels.jit import bare, bare_part
+from gcl.core.prepared_call import DONE, WAITING
+from gcl.kernels.jit import bare, bare_part, bound
 from gcl.transport.rendezvous.rendezvous import arrive, mark_refused, post_of, reached, refusals, wait_for_all
 
 __all__ = [
@@ -36,6 +39,7 @@ __all__ = [
     "STEP",
     "TABLES",
     "TURN",
+    "Meeting",
     "X",
     "address",
     "agreed",
@@ -274,3 +278,38 @@ def missing(table: np.ndarray) -> list[int]:
 def signature_of_all(table: np.ndarray) -> int | None:
     """The signature of what all ranks called, None if they called different collectives."""
     return int(_signature_of(table, 0)) if agreed(table) else None
+
+
+class Meeting:
+    """The two meetings of a call whose work is not done by a compiled kernel, one before and one after that work.
+
+    ``enter`` announces ``call`` (``Request.words``) and waits for all ranks; ``leave`` waits for them again. Each is
+    called until it returns DONE. Between them ``places`` [2, replicas] holds the addresses of all inputs and outputs,
+    which have ``nbytes`` = [input, output] per replica.
+    """
+
+    def __init__(self, table: np.ndarray, call: np.ndarray, nbytes: list[int]) -> None:
+        self.places = np.zeros((2, int(table[REPLICAS])), np.int64)
+        self._enter, self._leave = bound(enter, table, call), bound(leave, table)
+        self._look = bound(look, table, np.array(nbytes, np.int64), self.places)
+        self._signature = partial(signature_of_all, table)
+
+    def enter(self) -> int:
+        """Announce the call and wait for all ranks: DONE, or WAITING while one is missing."""
+        return DONE if self._enter() else WAITING
+
+    def signature(self) -> int:
+        """The signature of the call that all ranks made; a random number if they made different calls.
+
+        Hosts compare these numbers, so the ranks of a host that disagree must not match any other host.
+        """
+        found = self._signature()
+        return secrets.randbits(62) if found is None else found
+
+    def look(self) -> bool:
+        """Update ``places``; say whether any address has changed."""
+        return bool(self._look())
+
+    def leave(self) -> int:
+        """Wait for all ranks again: after DONE, everything that they wrote can be read."""
+        return DONE if self._leave() else WAITING
