@@ -1,4 +1,4 @@
-"""Errors of ipu_emu; they show themselves, in tracebacks too, under PopART's own names.
+"""Errors: the exceptions of ipu_emu, which appear in tracebacks under PopART's names.
 
 EmulatorError                     popart_exception
 +-- RefusedError                  popart_exception
@@ -47,7 +47,7 @@ _Kind = TypeVar("_Kind", bound=type[BaseException])
 
 
 def _named(name: str) -> Callable[[_Kind], _Kind]:
-    """Let a class show itself as ``name`` of ipu_emu.popart."""
+    """Make a class appear as ``ipu_emu.popart.name``."""
 
     def rename(kind: _Kind) -> _Kind:
         kind.__module__, kind.__name__, kind.__qualname__ = "ipu_emu.popart", name, name

@@ -1,4 +1,4 @@
-"""checkpoint: the state of a training job on disk, written while it goes on, whole or not at all."""
+"""checkpoint: atomic, verified checkpoints of a training job, written in the background."""
 
 from ipu_emu.checkpoint.checkpoint_folder import CheckpointError
 from ipu_emu.checkpoint.checkpoints import Checkpoints, Resumed

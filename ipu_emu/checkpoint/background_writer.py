@@ -1,10 +1,10 @@
-"""Writer: brings one instance's part of a checkpoint to the disk in a thread of its own.
+"""Background writer: writes one instance's part of a checkpoint to the disk in its own thread.
 
     the program's thread          save: copy the values ──> go on with the next step
     this thread                                        └──> write, hash, sync; instance 0 then waits for the parts of
-                                                            the others and makes them a checkpoint
+                                                            the others and commits the checkpoint
 
-The parts meet in the file system, not over MPI, which one thread of a process should speak alone.
+Instances exchange their parts through the file system, not over MPI, which only one thread of a process should use.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from popdist_py.atomic_write import replace_file
 
 __all__ = ["Writer"]
 
-#: The thread's niceness: it uses what the training leaves.
+#: Niceness of the thread: it uses the CPU time that training leaves.
 _NICE = 10
 _POLL_SECONDS = 0.01
-#: The thread writes for so long, then rests for so long, so that the steps notice less, unless somebody waits for it.
-_SPELL_SECONDS, _REST_SECONDS = 0.005, 0.015
+#: Seconds that the thread writes, then pauses, to disturb training less, unless the program waits for it.
+_WRITE_SECONDS, _PAUSE_SECONDS = 0.005, 0.015
 
 
 class Writer:
-    """Writes parts, one at a time, and as instance 0 checkpoints."""
+    """Writes parts, one at a time; on instance 0 it also commits checkpoints."""
 
     def __init__(self, folder: Folder, instance: int, instances: int, *, keep: int, timeout: float) -> None:
         self._folder, self._instance, self._instances = folder, instance, instances
@@ -43,12 +43,12 @@ class Writer:
         self._pool = ThreadPoolExecutor(1, "checkpoint", initializer=_be_nice)
         self._part: Future[str] | None = None
         self._whole: Future[str] | None = None
-        self._given_up = threading.Event()
+        self._cancelled = threading.Event()
         self._waited_for = threading.Event()
 
     def begin(self, manifest: Manifest, arrays: Mapping[str, NDArray[Any]]) -> None:
-        """Write ``arrays``, which must stay as they are until ``part_written``."""
-        self._given_up.clear()
+        """Start to write ``arrays``, which must not change until ``part_written`` returns."""
+        self._cancelled.clear()
         self._waited_for.clear()
         self._part = self._pool.submit(self._write_part, manifest.step, arrays)
         if self._instance == 0:
@@ -59,23 +59,23 @@ class Writer:
         return any(work is not None and not work.done() for work in (self._part, self._whole))
 
     def part_written(self) -> str:
-        """Wait for this instance's part; what went wrong with it, or ''."""
+        """Wait for this instance's part; return an error message, or ''."""
         self._waited_for.set()
         part, self._part = self._part, None
         return part.result() if part else ""
 
     def whole(self) -> str:
-        """Wait on instance 0 for the checkpoint to be whole; what went wrong, or ''."""
+        """Wait, on instance 0, until the checkpoint is committed; return an error message, or ''."""
         whole, self._whole = self._whole, None
         return whole.result() if whole else ""
 
-    def give_up(self) -> None:
-        """Stop waiting for the parts of others, one of which failed."""
-        self._given_up.set()
+    def cancel(self) -> None:
+        """Stop waiting for the parts of other instances, one of which failed."""
+        self._cancelled.set()
 
     def close(self) -> None:
-        """End the thread."""
-        self._given_up.set()
+        """Stop the thread."""
+        self._cancelled.set()
         self._waited_for.set()
         self._pool.shutdown()
 
@@ -83,7 +83,7 @@ class Writer:
         folder = self._folder.part(step)
         path = folder / _file(self._instance, self._instances)
         try:
-            digest = write(path, arrays, pause=self._resting())
+            digest = write(path, arrays, pause=self._pauses())
             note = json.dumps([path.stat().st_size, digest]).encode()
             replace_file(_note(path), note)
         except OSError as error:
@@ -92,14 +92,14 @@ class Writer:
             return f"{path}: {error.strerror or error}"
         return ""
 
-    def _resting(self) -> Callable[[], None]:
-        """A pause between pieces."""
+    def _pauses(self) -> Callable[[], None]:
+        """Return the function to call between pieces."""
         begin = time.monotonic()
 
         def pause() -> None:
             nonlocal begin
-            if time.monotonic() - begin > _SPELL_SECONDS:
-                self._waited_for.wait(_REST_SECONDS)
+            if time.monotonic() - begin > _WRITE_SECONDS:
+                self._waited_for.wait(_PAUSE_SECONDS)
                 begin = time.monotonic()
 
         return pause
@@ -118,11 +118,11 @@ class Writer:
         return ""
 
     def _written(self, path: Path) -> tuple[int, str]:
-        """Size and checksum of a part, as soon as it is there."""
+        """Wait for a part; return its size and checksum."""
         deadline = time.monotonic() + self._timeout
         while not _note(path).exists():
-            if self._given_up.is_set():
-                raise OSError("given up, because a part could not be written")
+            if self._cancelled.is_set():
+                raise OSError("cancelled, because another part could not be written")
             if time.monotonic() > deadline:
                 raise OSError(
                     f"{path} did not appear within {self._timeout:g} s; all instances must save to one folder that "
@@ -138,7 +138,7 @@ def _file(instance: int, instances: int) -> str:
 
 
 def _note(path: Path) -> Path:
-    """Beside a part that is whole: its size and checksum."""
+    """Return the path of the note beside a complete part: its size and checksum."""
     return path.with_suffix(".written")
 
 

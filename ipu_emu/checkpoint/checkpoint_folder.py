@@ -1,14 +1,14 @@
-"""Folder: the checkpoints of one job, a directory each, and which of them is whole.
+"""Checkpoint folder: the checkpoints of one job, one directory each, and which of them are complete.
 
     runs/digits/
-      latest                              the name of the newest whole one
+      latest                              the name of the newest complete checkpoint
       step-000000120/
-        checkpoint.json                   step, what the program added, and the SHA-256 of each file beside it
-        instance-0-of-2.safetensors       what instance 0 wrote
+        checkpoint.json                   step, state of the program, and the SHA-256 of each data file
+        instance-0-of-2.safetensors       the part of instance 0
         instance-1-of-2.safetensors
       .step-000000130.part/               one that is being written, or was when the job was killed
 
-A directory gets its name, by one rename, when all that it lists has reached the disk.
+A directory gets its final name by one rename, after all files in it have reached the disk.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class CheckpointError(EmulatorError):
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a whole checkpoint says of itself: ``files`` maps names to (bytes, SHA-256)."""
+    """The content of ``checkpoint.json``: ``files`` maps names to (bytes, SHA-256)."""
 
     step: int
     state: Mapping[str, Any]
@@ -47,13 +47,13 @@ class Manifest:
     groups: Mapping[str, int] = field(default_factory=dict)
 
     def encoded(self) -> bytes:
-        """As the content of a file."""
+        """Return the content of the file."""
         content = {"format": _FORMAT, "step": self.step, "state": self.state, "groups": self.groups}
         return json.dumps(content | {"files": self.files}, indent=1).encode()
 
     @classmethod
     def decoded(cls, data: bytes) -> Manifest:
-        """The inverse; raise ValueError if it is something else."""
+        """Return the manifest in ``data``; raise ValueError if it is none."""
         content = json.loads(data)
         if not isinstance(content, dict) or content.get("format") != _FORMAT:
             raise ValueError(f"it is not a checkpoint of format {_FORMAT}")
@@ -61,11 +61,11 @@ class Manifest:
             files = {name: (int(size), str(sha)) for name, (size, sha) in content["files"].items()}
             return cls(content["step"], content["state"], files, content["groups"])
         except (KeyError, TypeError, AttributeError) as error:
-            raise ValueError(f"{_MANIFEST} lacks or garbles {error}") from error
+            raise ValueError(f"{_MANIFEST} lacks or has a wrong {error}") from error
 
 
 class Folder:
-    """The directory of a job's checkpoints."""
+    """The directory of the checkpoints of a job."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -75,13 +75,13 @@ class Folder:
     # Writing
 
     def open(self) -> None:
-        """Make the directory, keep other jobs out, and clear what a killed job left half-written."""
+        """Create and lock the directory, and remove what a killed job left incomplete."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             self._lock.acquire()
         except Timeout:
             raise CheckpointError(
-                f"another job writes checkpoints to {self.path}; give each job a folder of its own"
+                f"another job writes checkpoints to {self.path}; give each job its own folder"
             ) from None
         except OSError as error:
             raise CheckpointError(
@@ -91,11 +91,11 @@ class Folder:
             shutil.rmtree(left, ignore_errors=True)
 
     def close(self) -> None:
-        """Let other jobs in."""
+        """Unlock the directory."""
         self._lock.release()
 
     def begin(self, step: int) -> Path:
-        """An empty directory for the parts of a checkpoint."""
+        """Return a new directory for the parts of a checkpoint."""
         part = self.part(step)
         shutil.rmtree(part, ignore_errors=True)
         part.mkdir()
@@ -108,10 +108,10 @@ class Folder:
         shutil.rmtree(self.part(step), ignore_errors=True)
 
     def commit(self, manifest: Manifest, keep: int) -> None:
-        """Make the parts a checkpoint, the latest one; of the older ones keep ``keep`` - 1."""
+        """Make the parts the latest checkpoint; keep ``keep`` - 1 older ones."""
         part, final = self.part(manifest.step), self.path / _name(manifest.step)
         replace_file(part / _MANIFEST, manifest.encoded(), sync=True)
-        if final.exists():  # of a run before, which this one did not go on from
+        if final.exists():  # from an earlier run that this one did not resume from
             self._remove(final.name)
         part.rename(final)
         _sync(self.path)
@@ -121,7 +121,7 @@ class Folder:
             self._remove(name)
 
     def _remove(self, name: str) -> None:
-        """Rename first: a directory that is half deleted must not look like a checkpoint."""
+        """Rename before deleting: a partly deleted directory must not look like a checkpoint."""
         doomed = self.path / f".{name}.old.part"
         shutil.rmtree(doomed, ignore_errors=True)
         (self.path / name).rename(doomed)
@@ -130,7 +130,7 @@ class Folder:
     # Reading
 
     def names(self) -> list[str]:
-        """The checkpoints, newest first; the one that ``latest`` names before all others."""
+        """Return the checkpoints, the one that ``latest`` names first, then the newest first."""
         found = sorted((path.name for path in self.path.glob("step-*") if path.is_dir()), reverse=True)
         try:
             latest = (self.path / _LATEST).read_text().strip()
@@ -138,8 +138,8 @@ class Folder:
             return found
         return sorted(found, key=lambda name: name != latest)
 
-    def whole(self, names: Sequence[str]) -> Iterator[tuple[str, Manifest | str]]:
-        """Each of ``names`` with its manifest, or with what is wrong with it."""
+    def verified(self, names: Sequence[str]) -> Iterator[tuple[str, Manifest | str]]:
+        """Yield each of ``names`` with its manifest, or with the reason why it is not valid."""
         for name in names:
             try:
                 yield name, self._verified(name)

@@ -1,4 +1,4 @@
-"""Checkpoints: save a training session while it goes on, and go on from the newest whole checkpoint.
+"""Checkpoints: save a training session while it runs, and resume from the newest complete checkpoint.
 
     with Checkpoints("runs/digits", keep=3) as checkpoints:
         resumed = checkpoints.restore(session)
@@ -7,8 +7,8 @@
             checkpoints.save(session, step + 1, state={"loss": loss})
 
 All instances make the same calls. ``save`` copies the values and returns; a thread writes them. A program that is
-killed, at any moment, and started again (``poprun-py --max-restarts``) goes on from the newest checkpoint that is
-whole, on as many instances as it is given, and reaches the bits of a run that was never disturbed.
+killed at any time and restarted (``poprun-py --max-restarts``) resumes from the newest complete checkpoint, on any
+number of instances, and ends with bitwise the same weights as a run without interruption.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ __all__ = ["Checkpoints", "Resumed"]
 
 _RNG = "random numbers"
 _STATE = "program"
-#: Differences between a checkpoint and a model that are told.
-_FAULTS = 5
-#: Characters of a message that instances exchange.
-_TEXT = 400
+#: Differences between a checkpoint and a model that an error lists.
+_MAX_LISTED = 5
+#: Characters of an error message that instances exchange.
+_TEXT_LENGTH = 400
 
 
 @dataclass(frozen=True)
 class Resumed:
-    """Where a run goes on: ``step`` and ``state`` as they were saved; 0 and nothing for a run that starts."""
+    """Where a run resumes: ``step`` and ``state`` as saved; 0 and an empty state for a new run."""
 
     step: int = 0
     state: Mapping[str, Any] = field(default_factory=dict)
@@ -50,14 +50,14 @@ class Resumed:
 
 
 class Checkpoints:
-    """The checkpoints of a job in ``folder``, which all hosts must share; the newest ``keep`` of them are kept.
+    """The checkpoints of a job in ``folder``, which all hosts must share; the newest ``keep`` are kept.
 
     ``timeout``: seconds that instance 0 waits for the parts of the others.
     """
 
     def __init__(self, folder: str | Path, *, keep: int = 3, timeout: float = 300.0) -> None:
         if keep < 1:
-            raise CheckpointError(f"keep = {keep} was given; keep at least 1 checkpoint")
+            raise CheckpointError(f"keep = {keep}: keep at least 1 checkpoint")
         self._instance, self._instances = popdist_py.getInstanceIndex(), popdist_py.getNumInstances()
         self._folder = Folder(Path(folder).absolute())
         self._on_first(self._folder.open)
@@ -67,10 +67,10 @@ class Checkpoints:
     # Saving
 
     def save(self, session: Trainable, step: int, state: Mapping[str, Any] | None = None) -> None:
-        """Write the state of ``session`` after ``step`` steps; ``state`` (plain data) is the program's own part.
+        """Write the state of ``session`` after ``step`` steps; ``state`` is plain data of the program.
 
-        Return when the values are copied. Wait first for the checkpoint before, and raise CheckpointError on all
-        instances if that could not be written.
+        Return when the values are copied. The previous checkpoint is awaited first; raise CheckpointError on all
+        instances if it could not be written.
         """
         state = _plain(state or {})
         self.wait()
@@ -89,28 +89,28 @@ class Checkpoints:
 
     @property
     def writing(self) -> bool:
-        """Whether this instance still works on what was saved last."""
+        """Whether this instance is still writing the last checkpoint."""
         return self._writer.busy
 
     def wait(self) -> None:
-        """Wait until what was saved is whole; raise CheckpointError on all instances if it could not be written."""
+        """Wait until the last checkpoint is complete; raise CheckpointError on all instances if writing failed."""
         failed = self._first_text(self._writer.part_written())
         if failed:
-            self._writer.give_up()
+            self._writer.cancel()
         whole = self._writer.whole()
         failed = failed or self._first_text(whole)
         if failed:
             raise CheckpointError(
-                f"a checkpoint could not be written: {failed}; the ones before are whole. Make room, or choose "
+                f"a checkpoint could not be written: {failed}; earlier checkpoints are intact. Free space, or choose "
                 "another folder"
             )
 
     # Restoring
 
     def restore(self, session: Trainable) -> Resumed:
-        """Load the newest whole checkpoint into ``session``, whose engine is ready; step 0 if there is none.
+        """Load the newest complete checkpoint into ``session``, whose device is prepared; step 0 if there is none.
 
-        A damaged one is passed over with a warning. Raise CheckpointError if it is of another model.
+        Skip damaged ones with a warning. Raise CheckpointError for a checkpoint of another model.
         """
         name = self._newest() if self._instance == 0 else ""
         if self._instances > 1:
@@ -125,24 +125,24 @@ class Checkpoints:
         wrong = mismatches(values, stateful(engine), groups_of(engine))
         if wrong:
             raise CheckpointError(
-                f"checkpoint {self._folder.path / name} is of another model: {_listed(wrong)}. Use the model that it "
-                "was saved from, or another folder"
+                f"checkpoint {self._folder.path / name} is of another model: {_listed(wrong)}. Use the model that "
+                "was saved, or another folder"
             )
         session.restore(values)
         engine.seed, engine.steps = manifest.state[_RNG]
         return Resumed(manifest.step, manifest.state[_STATE], name)
 
     def _newest(self) -> str:
-        for name, manifest in self._folder.whole(self._folder.names()):
+        for name, manifest in self._folder.verified(self._folder.names()):
             if isinstance(manifest, Manifest):
                 return name
-            warnings.warn(f"checkpoint {name} is passed over: {manifest}", stacklevel=4)
+            warnings.warn(f"checkpoint {name} is skipped: {manifest}", stacklevel=4)
         return ""
 
     # Ending
 
     def close(self) -> None:
-        """Wait for the last checkpoint, and let other jobs use the folder."""
+        """Wait for the last checkpoint, and unlock the folder."""
         try:
             self.wait()
         finally:
@@ -160,13 +160,13 @@ class Checkpoints:
     ) -> None:
         if error is None:
             self.close()
-        else:  # other instances may never come to wait
+        else:  # other instances may never reach their wait
             self._end()
 
     # Instances
 
     def _on_first(self, call: Callable[[], object]) -> None:
-        """Run ``call`` on instance 0; all raise the CheckpointError that it raises."""
+        """Run ``call`` on instance 0; all instances raise the CheckpointError that it raises."""
         failed = ""
         if self._instance == 0:
             try:
@@ -180,23 +180,25 @@ class Checkpoints:
             raise CheckpointError(failed)
 
     def _first_text(self, mine: str) -> str:
-        """The first text of all instances that is not empty."""
+        """Return the first text of all instances that is not empty."""
         if self._instances == 1:
             return mine
-        texts = popdist_py.allGather(np.array(mine[:_TEXT], f"U{_TEXT}"))
+        texts = popdist_py.allGather(np.array(mine[:_TEXT_LENGTH], f"U{_TEXT_LENGTH}"))
         return next((str(text) for text in texts if text), "")
 
 
 def _listed(faults: Sequence[str]) -> str:
-    return "; ".join([*faults[:_FAULTS], *([f"and {len(faults) - _FAULTS} more"] if len(faults) > _FAULTS else [])])
+    return "; ".join(
+        [*faults[:_MAX_LISTED], *([f"and {len(faults) - _MAX_LISTED} more"] if len(faults) > _MAX_LISTED else [])]
+    )
 
 
 def _plain(state: Mapping[str, Any]) -> dict[str, Any]:
-    """A copy of the program's own state; raise CheckpointError if JSON does not hold it."""
+    """Return a copy of the program's state; raise CheckpointError if it cannot be written as JSON."""
     try:
         copy: dict[str, Any] = json.loads(json.dumps(state))
     except (TypeError, ValueError) as error:
         raise CheckpointError(
-            f"state takes numbers, text, lists and dicts ({error}); keep arrays in the model or in files of their own"
+            f"state takes numbers, text, lists and dicts ({error}); keep arrays in the model or in separate files"
         ) from None
     return copy

@@ -1,7 +1,7 @@
-"""State: what a session must have back to go on as if it had never stopped, and who of a job writes which part of it.
+"""Session state: what a session needs to resume exactly, and which instance of a job writes which part of it.
 
-A variable that all replicas share is written by one instance, so that each writes about as many bytes; one that
-differs between groups of replicas is written group by group, each by the instance that has the group's first replica.
+A variable that is equal on all replicas is written by one instance, such that all write about equally many bytes; a
+variable that differs between groups of replicas is written by the instance with the first replica of each group.
 
     key            what it holds
     weights        the value of variable ``weights``
@@ -26,19 +26,19 @@ _Array = NDArray[Any]
 
 
 class Trainable(Protocol):
-    """What a checkpoint needs of a session."""
+    """Protocol of a session that can be saved."""
 
     @property
     def engine(self) -> Engine:
-        """What holds the values."""
+        """The engine, which holds the values."""
 
     def restore(self, values: Mapping[str, _Array]) -> None:
-        """Set variables, states of the optimiser and its scalars."""
+        """Set variables, optimiser states and optimiser scalars."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A value to write: of tensor ``id``, found on local replica ``replica``."""
+    """A value to write: that of tensor ``id`` on local replica ``replica``."""
 
     key: str
     id: str
@@ -46,18 +46,18 @@ class Entry:
 
 
 def stateful(engine: Engine) -> list[Tensor]:
-    """Variables, states of the optimiser, and scalars that the host may change."""
+    """Return variables, optimiser states, and scalars that the host may change."""
     graph, placed = engine.executable.graph, engine.executable.plan.placements
     return [t for t in graph.tensors.values() if t.id in placed and (t.role.is_variable or t.role is Role.SCALAR)]
 
 
 def groups_of(engine: Engine) -> dict[str, int]:
-    """The number of groups of each tensor that differs between groups of replicas."""
+    """Return the number of groups of each tensor that differs between groups of replicas."""
     return {t.id: len(engine.replicas.representatives(t.group)) for t in stateful(engine) if t.group is not None}
 
 
 def shares(engine: Engine, instance: int, instances: int) -> list[Entry]:
-    """What this instance writes."""
+    """Return the entries that this instance writes."""
     replicas, mine, loads = engine.replicas, [], [0] * instances
     for tensor in sorted(stateful(engine), key=lambda t: (-t.nbytes, t.id)):
         if tensor.group is None:
@@ -73,7 +73,7 @@ def shares(engine: Engine, instance: int, instances: int) -> list[Entry]:
 
 
 def joined(arrays: Mapping[str, _Array], groups: Mapping[str, int]) -> dict[str, _Array]:
-    """Values by id; those of groups stacked along a leading axis."""
+    """Return values by id; those of groups are stacked along a leading axis."""
     values = {key: array for key, array in arrays.items() if not _grouped(key, groups)}
     return values | {id: np.stack([arrays[f"{id}@{g}"] for g in range(count)]) for id, count in groups.items()}
 
@@ -84,7 +84,7 @@ def _grouped(key: str, groups: Mapping[str, int]) -> bool:
 
 
 def mismatches(values: Mapping[str, _Array], tensors: Iterable[Tensor], groups: Mapping[str, int]) -> list[str]:
-    """In what the values of a checkpoint differ from what a session has."""
+    """Return the differences between the values of a checkpoint and the tensors of a session."""
     wanted = {}
     for tensor in tensors:
         shape = (groups[tensor.id], *tensor.shape) if tensor.id in groups else tensor.shape

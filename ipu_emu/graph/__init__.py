@@ -1,4 +1,4 @@
-"""graph: what a model is before anybody decides how to run it: tensors, ops, and ONNX in and out."""
+"""graph: models as graphs of ops and tensors, and their conversion from and to ONNX."""
 
 from ipu_emu.graph.dtype import DTYPES, DType, dtype_named, dtype_of, name_of
 from ipu_emu.graph.graph import Graph

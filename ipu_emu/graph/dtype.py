@@ -1,4 +1,4 @@
-"""DType: an element type, with its names in PopART, numpy and ONNX."""
+"""Data types: element types with their names in PopART, numpy and ONNX."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ _BY_ONNX = {dtype.onnx: dtype for dtype in DTYPES}
 
 
 def dtype_named(name: str) -> DType:
-    """The type called ``name`` in PopART, in any letter case; raise EmulatorError for another name."""
+    """Return the type called ``name`` in PopART, in any letter case; raise EmulatorError for other names."""
     try:
         return _BY_NAME[name.upper()]
     except KeyError:
@@ -82,7 +82,7 @@ def dtype_named(name: str) -> DType:
 
 
 def dtype_of(kind: Any) -> DType:
-    """The type of a numpy dtype, scalar type or array."""
+    """Return the type of a numpy dtype, scalar type or array."""
     numpy = kind.dtype if isinstance(kind, np.ndarray) else np.dtype(kind)
     try:
         return _BY_NUMPY[numpy]
@@ -91,7 +91,7 @@ def dtype_of(kind: Any) -> DType:
 
 
 def dtype_numbered(number: int) -> DType:
-    """The type with this number in ONNX."""
+    """Return the type with this number in ONNX."""
     try:
         return _BY_ONNX[number]
     except KeyError:
@@ -107,5 +107,5 @@ BOOL = _BY_NAME["BOOL"]
 
 
 def name_of(numpy: np.dtype[Any]) -> str:
-    """What PopART calls a numpy dtype; one that it does not have keeps its name."""
+    """Return PopART's name of a numpy dtype, or its numpy name if PopART has none."""
     return _BY_NUMPY[numpy].name if numpy in _BY_NUMPY else str(numpy)

@@ -1,4 +1,4 @@
-"""Graph: ops in the order in which they may run, the tensors between them, and the data of its weights."""
+"""Graph: ops in a valid order of execution, their tensors, and the data of weights and constants."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Graph:
     captured: list[str] = field(default_factory=list)
 
     def add(self, tensor: Tensor, data: NDArray[Any] | None = None) -> Tensor:
-        """Add a tensor that no op makes."""
+        """Add a tensor that is no output of an op."""
         if tensor.id in self.tensors:
             raise EmulatorError(f"Tensor '{tensor.id}' already exists; give the second one another name")
         self.tensors[tensor.id] = tensor
@@ -43,14 +43,14 @@ class Graph:
         return tensor
 
     def append(self, op: Op, outputs: Iterable[Tensor]) -> Op:
-        """Add an op with the tensors that it makes."""
+        """Add an op with its output tensors."""
         for tensor in outputs:
             self.add(tensor)
         self.ops.append(op)
         return op
 
     def tensor(self, id: str) -> Tensor:
-        """The tensor with this id; raise EmulatorError where there is none."""
+        """Return the tensor with this id; raise EmulatorError if there is none."""
         if id not in self.tensors and self.parent is not None:
             self.capture(id)
         try:
@@ -59,7 +59,7 @@ class Graph:
             raise EmulatorError(f"No tensor with id '{id}' in the graph") from None
 
     def capture(self, id: str) -> None:
-        """Make a tensor of the parent known here; a constant brings its value along."""
+        """Add a tensor of the parent graph to this body, with its value if it is constant."""
         assert self.parent is not None
         outer = self.parent.tensor(id)
         constant = outer.role is Role.CONSTANT
@@ -69,7 +69,7 @@ class Graph:
             self.data[id] = self.parent.data[id]
 
     def capturing(self, names: Mapping[str, str]) -> Graph:
-        """A copy of this body for a parent whose tensors have got other names."""
+        """Return a copy of this body for a parent whose tensors were renamed."""
         new = {id: names.get(id, id) for id in self.captured}
         body = self.copy()
         body.rename(new)
@@ -80,19 +80,19 @@ class Graph:
         return body
 
     def knows(self, id: str) -> bool:
-        """Whether an id is taken, here or further out."""
+        """Whether an id is used, in this graph or an enclosing one."""
         return id in self.tensors or (self.parent is not None and self.parent.knows(id))
 
     def with_role(self, *roles: Role) -> list[Tensor]:
-        """All tensors of these roles, in the order in which they were added."""
+        """Return all tensors of these roles, in the order in which they were added."""
         return [tensor for tensor in self.tensors.values() if tensor.role in roles]
 
     def producers(self) -> dict[str, Op]:
-        """Id to the op that makes it."""
+        """Return the op that makes each tensor, by id."""
         return {output: op for op in self.ops for output in op.outputs}
 
     def unused(self, base: str) -> str:
-        """``base``, or ``base/1``, ``base/2``, ... whichever is first free."""
+        """Return the first unused id of ``base``, ``base/1``, ``base/2``, ..."""
         name, count = base, 0
         while self.knows(name):
             count += 1
@@ -100,7 +100,7 @@ class Graph:
         return name
 
     def rename(self, names: Mapping[str, str]) -> None:
-        """Give tensors new ids, all at once."""
+        """Rename tensors, all at once."""
         self.tensors = {
             names.get(id, id): replace(tensor, id=names.get(id, id)) for id, tensor in self.tensors.items()
         }
@@ -115,7 +115,7 @@ class Graph:
         ]
 
     def copy(self) -> Graph:
-        """A graph that can be changed alone; the arrays are shared."""
+        """Return a copy that can be changed independently; arrays are shared."""
         return replace(
             self,
             tensors=dict(self.tensors),
@@ -138,5 +138,5 @@ class Graph:
 
 
 def capturing(attributes: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
-    """Attributes whose bodies, if there are any, use tensors that have got other names."""
+    """Return attributes with their bodies adapted to renamed tensors."""
     return {key: v.capturing(names) if isinstance(v, Graph) else v for key, v in attributes.items()}

@@ -1,4 +1,4 @@
-"""OnnxSource: models in bytes and files, and the data that lie in files beside them."""
+"""ONNX files: reads and writes models, and their data in external files."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ _OLDEST, _DEFAULT = 6, 10
 #: Data of large initializers by name.
 Large = Mapping[str, np.ndarray]
 _NONE: Large = MappingProxyType({})
-#: Ids of initializers whose data lie in a file, and the name of that file.
+#: Ids of initializers with external data, and the name of their file.
 External = tuple[tuple[str, ...], str]
 
 
 def load_model(source: bytes | str | os.PathLike[str]) -> onnx.ModelProto:
-    """Parse a ModelProto from bytes, or from the file of that name; raise EmulatorError if it is neither."""
+    """Parse a ModelProto from bytes or from a file; raise EmulatorError if ``source`` is neither."""
     return _loaded(source, light=False)[0]
 
 
 def load_light(source: bytes | str | os.PathLike[str]) -> tuple[onnx.ModelProto, Large]:
-    """A ModelProto as ``load_model``, but without the data of large initializers, and these as read-only views."""
+    """Parse a ModelProto without the data of large initializers; return both, the data as read-only views."""
     return _loaded(source, light=True)
 
 
@@ -73,7 +73,7 @@ def _loaded(source: bytes | str | os.PathLike[str], *, light: bool) -> tuple[onn
 
 
 def _load_external(model: onnx.ModelProto, folder: str) -> None:
-    """Fill in the data that lie in files: by absolute name, which ONNX does not take, or within ``folder``."""
+    """Load external data: from absolute paths, which the onnx package refuses, or within ``folder``."""
     for proto in model.graph.initializer:
         if any(entry.key == "location" and os.path.isabs(entry.value) for entry in proto.external_data):
             proto.CopyFrom(proto_of(proto.name, array_of(proto)))
@@ -90,17 +90,17 @@ def _unreadable(source: object) -> str:
 
 
 def initializers_of(model: onnx.ModelProto, large: Large = _NONE) -> dict[str, np.ndarray]:
-    """The data of a model's initializers by id, in order; ``large`` has those that ``load_light`` took out."""
+    """Return the data of initializers by id, in order; ``large`` holds those that ``load_light`` took out."""
     data = {}
     for proto in model.graph.initializer:
-        # Of two that have one name, the last one counts: it kept its data.
+        # Of two initializers of one name the last one counts: it kept its data.
         taken = proto.name in large and not (proto.raw_data or proto.float_data)
         data[proto.name] = np.array(large[proto.name]) if taken else array_of(proto)
     return data
 
 
 def opset_of(model: onnx.ModelProto) -> int:
-    """The version of ai.onnx that a model is written in."""
+    """Return the ai.onnx opset of a model."""
     return next((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), _DEFAULT)
 
 
@@ -114,12 +114,12 @@ def _check_opset(version: int) -> None:
 
 
 def write_model(file: str | os.PathLike[str], model: bytes) -> None:
-    """Write a serialised model, whole or not at all; raise EmulatorError if that fails."""
+    """Write a serialised model atomically; raise EmulatorError if that fails."""
     _write("model", file, model)
 
 
 def write_external(data: Mapping[str, np.ndarray], external: External) -> None:
-    """Write the data of initializers to the file where a model looks for them; raise EmulatorError if that fails."""
+    """Write the data of initializers to the external file of a model; raise EmulatorError if that fails."""
     ids, file = external
     arrays = [np.ascontiguousarray(data[id]).reshape(-1).view(np.uint8) for id in ids]
     _write("initializers", file, *(array.data for array in arrays))
@@ -135,7 +135,7 @@ def _write(what: str, file: str | os.PathLike[str], *parts: bytes | memoryview) 
 
 
 def external_beside(model: str, external: External) -> External:
-    """``external`` as the file ``model`` names it: relative, as ONNX wants it, where it lies in the same folder."""
+    """Return ``external`` with the path that ``model`` stores: relative if both are in one folder, as ONNX needs."""
     ids, file = external
     relative = os.path.relpath(file, os.path.dirname(os.path.abspath(model)))
     return ids, os.path.abspath(file) if relative.startswith("..") else relative

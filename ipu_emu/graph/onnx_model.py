@@ -1,4 +1,4 @@
-"""A graph as an ONNX ModelProto, and back."""
+"""ONNX model: conversion of a graph to an ONNX ModelProto, and back."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = [
     "to_model",
 ]
 
-#: What adds an op to a graph and infers the tensors it makes; it lives in the room above.
+#: A function that adds an op to a graph and infers its outputs; defined in ipu_emu.ops.
 Append = Callable[[Graph, Op], object]
 
 _PRODUCER = "ipu_emu"
@@ -97,7 +97,7 @@ def _built(
 
 
 def _bodies(parent: Graph, node: onnx.NodeProto, version: int, append: Append) -> dict[str, Graph]:
-    """The subgraphs of a node; the taken branch also stands for one that is never taken and fits nothing."""
+    """Return the subgraphs of a node; a branch that is never taken and is invalid is replaced by the taken one."""
     made: dict[str, Graph] = {}
     refused = []
     taken = _taken_branch(parent, node)
@@ -112,7 +112,7 @@ def _bodies(parent: Graph, node: onnx.NodeProto, version: int, append: Append) -
 
 
 def _taken_branch(parent: Graph, node: onnx.NodeProto) -> str | None:
-    """The branch of an If whose condition is known."""
+    """Return the name of the branch that an If with a constant condition takes, else None."""
     condition = parent.data.get(node.input[0]) if node.op_type == "If" and node.input else None
     if condition is None or parent.tensor(node.input[0]).role is not Role.CONSTANT:
         return None
@@ -120,7 +120,7 @@ def _taken_branch(parent: Graph, node: onnx.NodeProto) -> str | None:
 
 
 def _body(parent: Graph, node: onnx.NodeProto, proto: onnx.GraphProto, version: int, append: Append) -> Graph:
-    """The graph of a loop, a branch or the like; what its inputs are may be known from the node alone."""
+    """Return the graph of a loop body, a branch or the like; types of its inputs may come from the node."""
     graph = Graph(parent=parent, inputs=[info.name for info in proto.input], outputs=[o.name for o in proto.output])
     hints = _body_inputs(parent, node, version)
     for index, info in enumerate(proto.input):
@@ -137,7 +137,7 @@ def _body(parent: Graph, node: onnx.NodeProto, proto: onnx.GraphProto, version: 
 
 
 def _body_inputs(parent: Graph, node: onnx.NodeProto, version: int) -> list[tuple[DType, tuple[int, ...]]]:
-    """Types and shapes of the inputs of a body, as far as the operands of its op say them."""
+    """Return types and shapes of the inputs of a body, as far as the operands of its op determine them."""
     operands = [parent.tensor(id) if id else None for id in node.input]
     kinds = [(tensor.dtype, tensor.shape) for tensor in operands if tensor is not None]
     if node.op_type == "Loop":
@@ -158,7 +158,7 @@ def _body_inputs(parent: Graph, node: onnx.NodeProto, version: int) -> list[tupl
 
 
 def metadata_of(model: onnx.ModelProto) -> dict[str, str]:
-    """What a model says that ONNX has no field for."""
+    """Return the metadata properties of a model."""
     return {entry.key: entry.value for entry in model.metadata_props}
 
 
@@ -178,7 +178,7 @@ def _value_info(tensor: Tensor) -> onnx.ValueInfoProto:
 
 def _node(op: Op) -> onnx.NodeProto:
     attributes = {name: _exported(name, value) for name, value in op.attributes.items()}
-    # ONNX cannot tell the type of an empty list; it is the default in any case.
+    # ONNX cannot infer the type of an empty list, which is the default anyway.
     kept = {name: value for name, value in attributes.items() if not (isinstance(value, list) and not value)}
     node = helper.make_node(op.type, op.inputs, op.outputs, name=op.name or None, domain=op.domain)
     node.attribute.extend(helper.make_attribute(name, value) for name, value in sorted(kept.items()))
@@ -186,7 +186,7 @@ def _node(op: Op) -> onnx.NodeProto:
 
 
 def _exported(name: str, value: Any) -> Any:
-    """An attribute as ONNX keeps it."""
+    """Return the ONNX form of an attribute."""
     if isinstance(value, np.ndarray):
         return proto_of("", value)
     return _graph(name, value) if isinstance(value, Graph) else value

@@ -1,4 +1,4 @@
-"""ModelFrame: a model as its user wrote it, without data, to be written again with those of a session."""
+"""ONNX template: a model as the user wrote it, without data, to be saved with the weights of a session."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from ipu_emu.graph.dtype import dtype_numbered, dtype_of
 from ipu_emu.graph.onnx_tensors import pieces_of
 from ipu_emu.graph.protobuf_wire import with_initializers
 
-__all__ = ["ModelFrame"]
+__all__ = ["OnnxTemplate"]
 
 
-#: Fields of an initializer that hold its data, or say where they are.
+#: Fields of an initializer that hold its data or their location.
 _DATA = (
     "raw_data",
     "float_data",
@@ -30,10 +30,10 @@ _DATA = (
 )
 
 
-class ModelFrame:
-    """It drops the data of the initializers of ``model``, which are as large as the weights.
+class OnnxTemplate:
+    """A model whose initializers have no data.
 
-    A message keeps the memory of what it once had until it is gone, so the frame is one of its own.
+    A protobuf message keeps the memory of cleared fields, so the template is a new message.
     """
 
     def __init__(self, model: onnx.ModelProto) -> None:
@@ -43,7 +43,7 @@ class ModelFrame:
         self._model = onnx.ModelProto.FromString(model.SerializeToString())
 
     def serialised(self, data: Mapping[str, NDArray[Any]]) -> bytes:
-        """The model with initializers in their own order and types, and then what else is in ``data``."""
+        """Return the model with initializers in their original order and types, then all others in ``data``."""
         model = onnx.ModelProto()
         model.CopyFrom(self._model)
         own = [(proto.name, dtype_numbered(proto.data_type).numpy) for proto in model.graph.initializer]

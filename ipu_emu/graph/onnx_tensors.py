@@ -1,4 +1,4 @@
-"""Initializers in the form that PopART writes and its users read: typed fields, never ``raw_data``.
+"""ONNX tensors: initializers in the form that PopART writes: typed fields, never ``raw_data``.
 
     FLOAT                                          float_data
     DOUBLE                                         double_data
@@ -7,7 +7,7 @@
     INT64                                          int64_data
     UINT32 UINT64                                  uint64_data
 
-Reading takes any form that ONNX allows.
+Any form that ONNX allows can be read.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ _FIELDS = {
 #: The number of the field ``float_data``.
 _FLOAT_DATA = 4
 
-#: Values that are Python objects at one time: 24 bytes each would be many times the size of a large weight.
-_PIECE = 1 << 16
+#: Values converted to Python objects at a time: they take 24 bytes each.
+_PIECE_VALUES = 1 << 16
 
 
 def proto_of(id: str, array: NDArray[Any]) -> onnx.TensorProto:
@@ -52,8 +52,8 @@ def proto_of(id: str, array: NDArray[Any]) -> onnx.TensorProto:
     values = pack_halves(array) if dtype is FLOAT16 else array.reshape(-1)
     values = values.astype(np.int32) if dtype is BOOL else values
     field = getattr(proto, _FIELDS.get(dtype.name, "int32_data"))
-    for start in range(0, values.size, _PIECE):
-        field.extend(values[start : start + _PIECE].tolist())
+    for start in range(0, values.size, _PIECE_VALUES):
+        field.extend(values[start : start + _PIECE_VALUES].tolist())
     return proto
 
 
@@ -73,7 +73,7 @@ def array_of(proto: onnx.TensorProto) -> NDArray[Any]:
 
 
 def pieces_of(id: str, array: NDArray[Any]) -> list[Piece]:
-    """The initializer ``id``, serialised; floats lie in the last piece as they are, and are not copied."""
+    """Return the initializer ``id`` serialised in pieces; the last piece is a view of float data."""
     if dtype_of(array) is not FLOAT or not array.size:
         return [proto_of(id, array).SerializeToString()]
     proto = onnx.TensorProto(name=id, data_type=FLOAT.onnx, dims=array.shape)
@@ -82,14 +82,14 @@ def pieces_of(id: str, array: NDArray[Any]) -> list[Piece]:
 
 
 def _floats(proto: onnx.TensorProto) -> NDArray[np.float32]:
-    """``float_data``, out of the serialised message; before it there are but the shape and the type."""
+    """Return ``float_data`` from the serialised message, where only shape and type precede it."""
     count, data = len(proto.float_data), proto.SerializeToString()
     announced = field_header(_FLOAT_DATA, 4 * count)
     return np.frombuffer(data, "<f4", count, data.index(announced) + len(announced)).astype(np.float32)
 
 
 def references(data: Mapping[str, NDArray[Any]], ids: Sequence[str], file: str) -> list[onnx.TensorProto]:
-    """Initializers whose data lie one after the other in ``file``."""
+    """Return initializers whose data are contiguous in ``file``."""
     made, offset = [], 0
     for id in ids:
         array = data[id]
@@ -103,7 +103,7 @@ def references(data: Mapping[str, NDArray[Any]], ids: Sequence[str], file: str) 
 
 
 def _external(proto: onnx.TensorProto) -> NDArray[Any]:
-    """Read an initializer from its file, whose name may be absolute or relative to here."""
+    """Read an initializer from its external file, by an absolute path or relative to the working directory."""
     place = {entry.key: entry.value for entry in proto.external_data}
     dtype, count = dtype_numbered(proto.data_type), int(np.prod(tuple(proto.dims), dtype=np.int64))
     try:
@@ -114,7 +114,7 @@ def _external(proto: onnx.TensorProto) -> NDArray[Any]:
 
 
 def pack_halves(array: NDArray[Any]) -> NDArray[np.int32]:
-    """Two neighbouring halves per int32, little end first; an odd last one is followed by zero bits."""
+    """Return two FLOAT16 values per int32, little-endian; an odd last one is padded with zeros."""
     bits = np.zeros(array.size + array.size % 2, np.uint16)
     bits[: array.size] = np.ascontiguousarray(array).reshape(-1).view(np.uint16)
     return bits.view(np.int32)

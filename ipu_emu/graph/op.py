@@ -1,4 +1,4 @@
-"""Op: one operation of a graph, by name, with the ids of what it reads and makes."""
+"""Op: one operation of a graph: its type, and the ids of its inputs and outputs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["GRAPHCORE", "Attribute", "Op", "Phase", "Place"]
 #: A number, a text, a list of either, or a numpy array (the value of a constant).
 Attribute = Any
 
-#: The domain of PopART's own ops; ONNX's own domain is the empty text.
+#: The domain of PopART's own ops; ONNX's own domain is the empty string.
 GRAPHCORE = "ai.graphcore"
 
 
@@ -26,7 +26,7 @@ class Phase(Enum):
 
 @dataclass(frozen=True, order=True)
 class Place:
-    """Where an op runs: an IPU of its replica, and the stage of the forward op that it is, or that it serves."""
+    """Where an op runs: an IPU of its replica, and a pipeline stage, which a backward op has from its forward op."""
 
     stage: int = 0
     ipu: int = 0
@@ -34,7 +34,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Op:
-    """``outputs = type(inputs, attributes)``; an absent optional input is the empty text.
+    """``outputs = type(inputs, attributes)``; an absent optional input is the empty string.
 
     An op with a ``guard``, the id of one BOOL, runs only where that is true; else its outputs hold anything.
     """
@@ -57,7 +57,7 @@ class Op:
 
     @property
     def label(self) -> str:
-        """What to call the op in a message."""
+        """Return the name of the op in messages."""
         return self.name or f"{self.type} ({', '.join(self.outputs)})"
 
     def __str__(self) -> str:

@@ -15,7 +15,7 @@ _IPU_SUFFIX = "/ipu"
 
 
 class Role(Enum):
-    """Where a tensor's value comes from, and so how long it lives."""
+    """Where the value of a tensor comes from, which determines its lifetime."""
 
     INPUT = "input"  # a stream from the host, new for every micro-batch
     WEIGHT = "weight"  # loaded once, changed by weight updates
@@ -26,7 +26,7 @@ class Role(Enum):
 
     @property
     def is_variable(self) -> bool:
-        """Say whether weight updates change it."""
+        """Whether weight updates change it."""
         return self in (Role.WEIGHT, Role.STATE)
 
 
@@ -51,7 +51,7 @@ class Tensor:
 
     @property
     def whole(self) -> Tensor:
-        """The variable that this is a shard of, or this."""
+        """The id of the variable that this is a shard of, or its own."""
         if self.shards is None:
             return self
         return replace(self, shape=self.shards.shape, group=self.shards.group, shards=None)
@@ -74,10 +74,10 @@ class Tensor:
 
 
 def id_on_ipu(id: str, ipu: int) -> str:
-    """The id of the copy of a tensor on another IPU than its own."""
+    """Return the id of the copy of a tensor on another IPU."""
     return f"{id}{_IPU_SUFFIX}{ipu}"
 
 
 def original_of(id: str) -> str:
-    """The id of the tensor that ``id`` is a copy of, by ``id_on_ipu``; of any other tensor its own."""
+    """Return the id of the tensor that ``id`` is a copy of (see ``id_on_ipu``), else ``id``."""
     return id.partition(_IPU_SUFFIX)[0]

@@ -1,4 +1,4 @@
-"""Device: some IPUs, emulated or only described, that a session runs on."""
+"""Device: the IPUs, emulated or only described, that a session runs on."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["Connection", "Device", "DeviceKind"]
 
 
 class DeviceKind(Enum):
-    """What stands behind a device."""
+    """The type of a device."""
 
     IPU_MODEL = "IpuModel"
     CPU = "Cpu"

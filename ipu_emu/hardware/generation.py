@@ -1,4 +1,4 @@
-"""Generation: a kind of IPU with its numbers: tiles, clock, memory, rates of compute and exchange.
+"""Generation: the properties of a type of IPU: tiles, clock, memory, rates of compute and exchange.
 
 Sources: data sheets of the C2 card, the IPU-M2000 and the Bow-2000. Rates are per IPU; KB of tiles are 1024 bytes.
 """
@@ -33,17 +33,17 @@ class Generation:
         return self.tiles * self.tile_memory
 
     def peak(self, itemsize: int) -> float:
-        """FLOP/s of matrix products of elements of so many bytes."""
+        """Return FLOP/s of matrix products of elements of ``itemsize`` bytes."""
         return self.tiles * self.clock * (self.half_flops if itemsize <= 2 else self.float_flops)
 
     @property
     def exchange(self) -> float:
-        """Bytes per second that all tiles together send to each other."""
+        """Bytes per second of the exchange between all tiles."""
         return self.tiles * self.clock * self.exchange_bytes
 
     @property
     def sram_bandwidth(self) -> float:
-        """Bytes per second that all tiles together read from their memory."""
+        """Bytes per second that all tiles read from their memory."""
         return self.tiles * self.clock * self.load_bytes
 
 
@@ -54,5 +54,5 @@ GC2 = Generation("GC2", "ipu1", 1216, 1.6e9, 256 * _KIB, 64, 16, 0)
 GC200 = Generation("GC200", "ipu2", 1472, 1.33e9, 624 * _KIB, 128, 32, _STREAMING)
 BOW = Generation("Bow", "ipu21", 1472, 1.85e9, 624 * _KIB, 128, 32, _STREAMING)
 
-#: By the name that Poplar has for each.
+#: Generations by Poplar's names.
 GENERATIONS = {generation.version: generation for generation in (GC2, GC200, BOW)}

@@ -1,9 +1,9 @@
-"""Claims: which IPUs of a system the programs of a user hold, whatever process they run in.
+"""IPU locks: which IPUs of a system the processes of a user hold.
 
-A file for each system, in a folder of the user's own. A process that has IPU i locks a byte of it that nobody writes:
-byte i, or in a job of the launcher, which has a system of its own, byte job x 65,536 + i. The kernel takes the locks
-of a process back when it ends, however that comes, so nothing can be left behind. Where no such file can be had, a
-process has a system for itself.
+There is a file per system, in a folder that belongs to the user. A process that has IPU i locks a byte of the file,
+which is never written: byte i, or in a job of the launcher, which has its own system, byte job x 65,536 + i. The
+kernel releases the locks of a process when it ends, however it ends. If no such file can be created, a process
+has a system to itself.
 
 These are locks on byte ranges, which the filelock package does not have: the kernel can be asked who holds which.
 """
@@ -23,20 +23,20 @@ from ipu_emu.hardware.system import System
 
 __all__ = ["ALONE", "FOLDER_VARIABLE", "Claim", "Claims", "claims_folder"]
 
-#: Folder of the files, for those who want Pods of their own.
+#: Environment variable: the folder of the files.
 FOLDER_VARIABLE = "IPU_EMU_CLAIMS"
 
 #: struct flock of Linux on 64-bit machines: type, whence, start, length, pid.
 _FLOCK = "@hhqqi"
 
-#: In the place of the number of a job: no job.
+#: The job number of programs without a job.
 ALONE = 0
 _MOST_IPUS, _END, _ENDING = 1 << 16, 1 << 62, ".ipus"
 
 
 @dataclass(frozen=True, order=True)
 class Claim:
-    """``ipus`` of the system of ``job`` that process ``pid`` has; 0 for a process that cannot be seen from here."""
+    """IPUs of the system of ``job`` that process ``pid`` holds; pid 0 for a process in another pid namespace."""
 
     system: str
     job: int
@@ -53,12 +53,12 @@ class Claims:
 
     @classmethod
     def on(cls, system: System, folder: str, job: int = ALONE) -> Claims:
-        """Those on a system, kept in a folder."""
+        """Return the claims on a system, with files in ``folder``."""
         return cls(_own(folder) / f"{system.name.replace(' ', '')}{_ENDING}", job)
 
     @staticmethod
     def all_in(folder: str) -> list[Claim]:
-        """What other processes have, of all systems; for a process that has nothing itself."""
+        """Return the claims of other processes on all systems; for a process without claims."""
         found = []
         for path in sorted(_own(folder).glob(f"*{_ENDING}")):
             file = _opened(path)
@@ -85,7 +85,7 @@ class Claims:
             self._lock(fcntl.LOCK_UN, ipu)
 
     def holder(self, ipu: int) -> int | None:
-        """The process that has an IPU, if another than this one has; 0 for one that cannot be seen from here."""
+        """Return the pid of another process that has an IPU (0: in another pid namespace); None if there is none."""
         if self._file is None:
             return None
         lock = _lock_in(self._file, self._first + ipu, self._first + ipu + 1)
@@ -101,7 +101,7 @@ class Claims:
 
 
 def claims_folder(environ: Mapping[str, str]) -> str:
-    """Where the environment says that claims are kept."""
+    """Return the folder of the files, as the environment says."""
     return environ.get(FOLDER_VARIABLE) or environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir()
 
 
@@ -110,7 +110,7 @@ def _own(folder: str) -> Path:
 
 
 def _locks(file: int) -> Iterator[tuple[int, int, int]]:
-    """All locks of others: first byte, end, process; neighbouring ones of a process count as one."""
+    """Yield all locks of other processes: first byte, end, pid; adjacent ones of a process are one."""
     gaps = [(0, _END)]
     while gaps:
         start, end = gaps.pop()
@@ -121,14 +121,14 @@ def _locks(file: int) -> Iterator[tuple[int, int, int]]:
 
 
 def _lock_in(file: int, start: int, end: int) -> tuple[int, int, int] | None:
-    """A lock of somebody else between two places: first byte, end, process."""
+    """Return a lock of another process within a byte range: first byte, end, pid."""
     asked = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, start, end - start, 0)
     kind, _, first, length, pid = struct.unpack(_FLOCK, fcntl.fcntl(file, fcntl.F_GETLK, asked))
     return None if kind == fcntl.F_UNLCK else (int(first), int(first + length), max(int(pid), 0))
 
 
 def _opened(path: Path | None) -> int | None:
-    """The file, in a folder that belongs to nobody else; None where that cannot be."""
+    """Open the file, in a folder that belongs to this user; None if that is impossible."""
     if path is None:
         return None
     try:

@@ -32,7 +32,7 @@ class Occupancy:
         self._lock = Lock()
 
     def take(self, holder: object, ipus: Iterable[int]) -> bool:
-        """Give ``ipus`` to ``holder`` if nobody else has any of them; say whether that went well."""
+        """Give ``ipus`` to ``holder`` if all are free; return whether that succeeded."""
         wanted = frozenset(ipus)
         if not self._try(holder, wanted):
             gc.collect()  # sessions that nobody knows any more may still hold devices
@@ -53,22 +53,22 @@ class Occupancy:
             return True
 
     def release(self, holder: object) -> None:
-        """Take back what ``holder`` has, if anything."""
+        """Release all IPUs of ``holder``."""
         with self._lock:
             self._claims.release(self._held.pop(holder, frozenset()))
 
     def is_free(self, ipus: Iterable[int]) -> bool:
-        """Say whether nobody has any of ``ipus``."""
+        """Return whether all of ``ipus`` are free."""
         return not any(self.holder(ipu) is not None for ipu in ipus)
 
     def holder(self, ipu: int) -> int | None:
-        """The process that has an IPU, if one has; 0 for one that cannot be seen from here."""
+        """Return the pid of the process that has an IPU, 0 if it is in another pid namespace; None if it is free."""
         with self._lock:
             here = any(ipu in held for held in self._held.values())
         return os.getpid() if here else self._claims.holder(ipu)
 
     def _forget(self, ipus: frozenset[int]) -> None:
-        """Take back what a holder had that is gone; called at any time, even while this thread has the lock."""
+        """Release the IPUs of a holder that was garbage-collected; may be called while this thread has the lock."""
         self._forgotten.append(ipus)
         if self._lock.acquire(blocking=False):
             try:
@@ -82,13 +82,13 @@ class Occupancy:
 
 
 def of_this_process(system: System, environ: Mapping[str, str]) -> Occupancy:
-    """The one of the system that this process sees."""
+    """Return the occupancy of the system of this process."""
     job = job_of(environ)
     return _occupancy(system, None if job is None else claims_folder(environ), job or ALONE)
 
 
 def job_of(environ: Mapping[str, str]) -> int | None:
-    """The number of the job that this process belongs to, ALONE for none; None where the job has no number."""
+    """Return the number of the job of this process, ALONE for none; None if the job has no number."""
     number = environ.get(JOB, "")
     return int(number) if number.isdecimal() else None if is_set(environ) else ALONE
 
@@ -99,7 +99,7 @@ def _occupancy(system: System, folder: str | None, job: int) -> Occupancy:
 
 
 def share_of(system: System, environ: Mapping[str, str]) -> range:
-    """The IPUs of this process: those of its replicas in a job of the launcher, else all."""
+    """Return the IPUs of this process: those of its replicas in a job of the launcher, else all."""
     if not is_set(environ):
         return range(system.ipus)
     job = Environment.from_environ(environ)

@@ -1,4 +1,4 @@
-"""Position: where an IPU sits: its machine, row and rail, its IPU-Link domain, and the ports that leave it.
+"""Position: the place of an IPU: its machine, row and rail, its IPU-Link domain, and its link ports.
 
 machine m, seen from the front        rungs join 0-1 and 2-3, rails 0-2 and 1-3
   row 2m + 1    4m + 2 === 4m + 3
@@ -60,7 +60,7 @@ class Position:
 
     @property
     def rail_neighbours(self) -> tuple[int, ...]:
-        """Those below and above in the same domain, on a ladder without loop-back cables."""
+        """The IPUs below and above in the same domain, on a ladder without loop-back cables."""
         first = self.domain * self.domain_size
         near = (self.ipu - 2, self.ipu + 2)
         return tuple(ipu for ipu in near if first <= ipu < first + self.domain_size)

@@ -75,7 +75,7 @@ class RemoteBuffer:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """That of one place."""
+        """Shape of one entry."""
         return self._array.shape[2:]
 
     @property
@@ -84,7 +84,7 @@ class RemoteBuffer:
         return self._array.dtype
 
     def view(self, index: int = 0, *, replica: int = 0) -> _Array:
-        """One place where it lies; raise EmulatorError where there is none."""
+        """Return a view of one entry; raise EmulatorError if there is none."""
         for name, number, count in (("place", index, self.repeats), ("replica", replica, self.replicas)):
             if not _is_whole(number) or not 0 <= number < count:
                 raise EmulatorError(
@@ -94,14 +94,14 @@ class RemoteBuffer:
         return place
 
     def __len__(self) -> int:
-        """Its places: with ``[index]``, those of the first replica, a buffer is a data set that feeds read."""
+        """Number of entries: with ``[index]``, on the first replica, a buffer is a data set for feeds."""
         return self.repeats
 
     def __getitem__(self, index: int) -> _Array:
         return self.view(index)
 
     def write(self, value: Any, index: int = 0, *, replica: int = 0) -> None:
-        """Copy ``value``, of the right shape, to a place; types are cast as numpy casts those of one kind."""
+        """Copy ``value`` to an entry of the same shape; types are cast by numpy's ``same_kind`` rule."""
         place, given = self.view(index, replica=replica), np.asarray(value)
         if given.shape != place.shape or not np.can_cast(given.dtype, place.dtype, "same_kind"):
             raise EmulatorError(
@@ -111,7 +111,7 @@ class RemoteBuffer:
         np.copyto(place, given, casting="same_kind")
 
     def read(self, index: int = 0, *, replica: int = 0, out: _Array | None = None) -> _Array:
-        """A copy of a place, in ``out`` if that is given."""
+        """Return a copy of an entry, in ``out`` if given."""
         place = self.view(index, replica=replica)
         if out is None:
             return place.copy()
@@ -129,7 +129,7 @@ class RemoteBuffer:
 
 
 class StreamingMemory:
-    """``capacity`` bytes, of which ``taken`` are used already; None has no limit, 0 is a system without.
+    """Streaming Memory of ``capacity`` bytes, ``taken`` of them in use; None is unlimited, 0 a system without it.
 
     With a ``folder`` each buffer is a file there without a name, which may be larger than the host's memory.
     """
@@ -140,23 +140,23 @@ class StreamingMemory:
 
     @property
     def used(self) -> int:
-        """Bytes of all buffers, and those that were taken before."""
+        """Bytes in use: all buffers, and what was taken before."""
         return self._taken + sum(buffer.nbytes for buffer in self._buffers.values())
 
     @property
     def free(self) -> int | None:
-        """Bytes that are left; None where there is no limit."""
+        """Free bytes; None without a limit."""
         return None if self.capacity is None else self.capacity - self.used
 
     @property
     def buffers(self) -> Mapping[str, RemoteBuffer]:
-        """By handle."""
+        """Buffers by handle."""
         return dict(self._buffers)
 
     def add_buffer(
         self, handle: str, shape: tuple[int, ...], dtype: DTypeLike, *, repeats: int = 1, replicas: int = 1
     ) -> RemoteBuffer:
-        """A new buffer of zeros.
+        """Return a new buffer of zeros.
 
         Raise EmulatorError for a handle that is in use or counts below 1, OutOfMemoryError where it does not fit.
         """
@@ -177,14 +177,14 @@ class StreamingMemory:
         return buffer
 
     def remove(self, handle: str) -> None:
-        """Give the memory of a buffer back; arrays that are views of it keep it until they end."""
+        """Remove a buffer; arrays that are views of it keep its memory until they are deleted."""
         if self._buffers.pop(handle, None) is None:
             raise EmulatorError(
                 f"There is no remote buffer '{handle}'; there are {', '.join(self._buffers) or 'none'}"
             )
 
     def clear(self) -> None:
-        """Give all buffers back."""
+        """Remove all buffers."""
         self._buffers.clear()
 
     def _check(self, handle: str, nbytes: int) -> None:

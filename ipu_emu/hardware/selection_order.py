@@ -1,4 +1,4 @@
-"""selection: the order in which the shards of a model are put on the IPUs of a device.
+"""Selection order: the order in which the shards of a model are placed on the IPUs of a device.
 
 n = 8, a ladder from above     ZIGZAG          SNAKE           HOOF
   6 7                          6 7             7 6             3 4

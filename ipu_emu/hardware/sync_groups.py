@@ -1,7 +1,7 @@
-"""sync: the two sync groups of an IPU, GS1 and GS2, and who is in one with whom.
+"""Sync groups: the two sync groups of an IPU, GS1 and GS2, and their members.
 
     IPUs A B in row 1, C D in row 0        GS1            GS2
-      Full                                 A B C D        A B C D       whatever one does, all wait
+      Full                                 A B C D        A B C D       all IPUs always sync
       SinglePipeline                       A | B | C | D  A B C D       an IPU meets the host on its own
       ReplicaAndLadder                     A B C D        A C | B D     one rail loads while the other computes
 
@@ -19,7 +19,7 @@ __all__ = ["PATTERNS", "SyncGroup", "SyncPattern", "groups"]
 
 
 class SyncGroup(StrEnum):
-    """Who shares a group."""
+    """The members of a group."""
 
     ALONE = "each IPU"
     REPLICA = "the IPUs of a replica"
@@ -56,7 +56,7 @@ _MEMBERS: dict[SyncGroup, Callable[[int, int], object]] = {
 
 
 def groups(kind: SyncGroup, ipus: Sequence[int], ipus_per_replica: int) -> tuple[tuple[int, ...], ...]:
-    """``ipus`` by the group in which they wait for each other."""
+    """Return the sync groups of ``ipus``."""
     found: dict[object, list[int]] = {}
     for ipu in ipus:
         found.setdefault(_MEMBERS[kind](ipu, ipus_per_replica), []).append(ipu)

@@ -25,7 +25,7 @@ _POD = re.compile(r"(?:(\d{1,4})x)?(bow)?[-_ ]?(?:pod)?[-_ ]?(\d{1,5})", re.ASCI
 
 @dataclass(frozen=True)
 class System:
-    """IPUs that programs can be given; device ids below ``ipus`` are single IPUs, then come pairs, fours, ...
+    """An emulated system; device ids below ``ipus`` are single IPUs, then come pairs, fours, ...
 
     IPUs are numbered upwards, domain after domain; ``domain_size`` of them are joined by IPU-Links alone.
     """
@@ -38,7 +38,7 @@ class System:
 
     @classmethod
     def pod(cls, ipus: int, generation: Generation = GC200, *, domains: int | None = None) -> System:
-        """A Pod, or a cluster of ``domains`` Pods side by side, with ``ipus`` IPUs in all."""
+        """Return a Pod, or a cluster of ``domains`` Pods, with ``ipus`` IPUs in total."""
         count = domains or -(-ipus // _LARGEST_DOMAIN)
         prefix = "Bow " if generation is BOW else ""
         name = f"{prefix}Pod{ipus}" if domains is None else f"{count} x {prefix}Pod{ipus // count}"
@@ -46,7 +46,7 @@ class System:
 
     @classmethod
     def from_environ(cls, environ: Mapping[str, str]) -> System:
-        """The system that the environment asks for; raise EmulatorError for one that there is not."""
+        """Return the system that the environment selects; raise EmulatorError for an unknown one."""
         asked = environ.get(SYSTEM_VARIABLE, "")
         if asked:
             return cls.named(asked)
@@ -56,7 +56,7 @@ class System:
 
     @classmethod
     def named(cls, name: str, option: str = f"{SYSTEM_VARIABLE}=") -> System:
-        """The system of that name, in any letter case: pod16, Bow-Pod64, 128, 4xpod16, c2; ``option`` named it.
+        """Return the system called ``name``, in any letter case: pod16, Bow-Pod64, 4xpod16, c2; ``option`` gave it.
 
         16x4 is a grid of 16 IPUs in each of 4 domains, which is 4xpod16, or 4 x Pod16.
         """
@@ -86,7 +86,7 @@ class System:
 
     @property
     def machines(self) -> int:
-        """IPU-Machines; the cards of older systems count by fours too."""
+        """Number of IPU-Machines; IPUs of older systems count in fours too."""
         return -(-self.ipus // IPUS_PER_MACHINE)
 
     @property
@@ -107,7 +107,7 @@ class System:
         return range(start, start + self.ipus // size)
 
     def ipus_of(self, device_id: int) -> tuple[int, ...] | None:
-        """The IPUs that make up a device, or None where there is no such device."""
+        """Return the IPUs of a device, or None if there is no such device."""
         size = 1
         while size <= self.ipus:
             ids = self.device_ids(size)
@@ -119,14 +119,14 @@ class System:
 
 
 def _most_hosts(ipus: int) -> int:
-    """Of one Pod: a host serves four machines of a Pod64, and all of a smaller one."""
+    """Return the hosts of a Pod: a host serves four machines of a Pod64, and all of a smaller Pod."""
     return max(1, ipus // 16)
 
 
 #: Four IPU-M2000 of four GC200 each.
 POD16 = System.pod(16)
 
-#: Systems that are no Pods.
+#: Systems other than Pods.
 _OTHERS = {
     "c2": System("C2 card", 2, GC2, 2),
     "dss8440": System("DSS8440", 16, GC2, 16),

@@ -1,4 +1,4 @@
-"""Counts: what a network weighs: parameters, floating-point operations and activations of a sample."""
+"""Model size: parameters, floating-point operations and activations per sample of a model."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from ipu_emu.graph import Graph, Op, Role, Tensor
 from ipu_emu.models.model import Model
 from ipu_emu.ops import TABLE, Node
 
-__all__ = ["Counts"]
+__all__ = ["ModelSize"]
 
-#: Ends of the names of weights that training does not change by gradients.
+#: Suffixes of weights that are not trained by gradients.
 _STATISTICS = ("/mean", "/variance")
-#: Start of the names of weights that tables of parameters leave out: classifiers that only pre-training needs.
+#: Prefix of weights that only pre-training needs, which published parameter counts leave out.
 _HEADS = "heads/"
 
 
 @dataclass(frozen=True)
-class Counts:
+class ModelSize:
     """``parameters`` are trained, ``heads`` only in pre-training; the rest is of one sample's forward pass.
 
-    ``activations`` are the bytes of all that ops make, views apart: what training keeps without recomputation.
+    ``activations`` are the bytes of all outputs of ops without views: what training keeps without recomputation.
     """
 
     parameters: int
@@ -33,8 +33,8 @@ class Counts:
     ops: int
 
     @classmethod
-    def of(cls, model: Model) -> Counts:
-        """Count; the weights of ``model`` need not have values."""
+    def of(cls, model: Model) -> ModelSize:
+        """Return the size of ``model``, whose weights need no values."""
         graph = model.graph
         weights = [tensor for tensor in graph.tensors.values() if tensor.role is Role.WEIGHT]
         statistics = [tensor for tensor in weights if tensor.id.endswith(_STATISTICS)]
@@ -62,7 +62,7 @@ def _flops(graph: Graph, op: Op) -> int:
 
 
 def _made(graph: Graph) -> Iterator[Tensor]:
-    """The outputs of ops that have memory of their own."""
+    """Yield the outputs of ops that are not views."""
     for op in graph.ops:
         if TABLE[op].view_of is None:
             yield from (graph.tensor(id) for id in op.outputs if graph.tensor(id).role is Role.COMPUTED)

@@ -1,4 +1,4 @@
-"""estimate: what a model will need, told before there is one: formulas for a sheet of paper."""
+"""predict: closed formulas for the parameters, memory and IPUs that a model needs."""
 
 from ipu_emu.predict.layer_parameters import (
     batch_norm,

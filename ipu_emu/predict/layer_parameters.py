@@ -1,4 +1,4 @@
-"""layers: parameters of the usual layers ("Mapping a model to an IPU system", 3.4.1)."""
+"""Layer parameters: parameter counts of common layers ("Mapping a model to an IPU system", 3.4.1)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["Parameters", "batch_norm", "convolution", "dense", "embedding", "enc
 
 @dataclass(frozen=True)
 class Parameters:
-    """Values of a layer; moving averages are ``non_trainable``: no optimiser state belongs to them."""
+    """Parameter counts of a layer; moving averages are ``non_trainable``: they have no optimiser state."""
 
     weights: int
     biases: int = 0
@@ -33,7 +33,7 @@ class Parameters:
 
 
 def convolution(kernel: tuple[int, int], channels: int, filters: int, *, bias: bool = True) -> Parameters:
-    """(w h C + 1) N; one that normalisation follows has no bias."""
+    """(w h C + 1) N; a convolution before a normalisation has no bias."""
     return Parameters(kernel[0] * kernel[1] * channels * filters, filters * bias)
 
 
@@ -53,11 +53,11 @@ def layer_norm(size: int) -> Parameters:
 
 
 def embedding(vocabulary: int, hidden: int) -> Parameters:
-    """A row of h values for each of N words."""
+    """h values for each of N words."""
     return Parameters(vocabulary * hidden)
 
 
 def encoder_layer(hidden: int) -> Parameters:
-    """A transformer's: attention with four dense layers, a feed-forward part of 4 h, two layer norms."""
+    """A transformer encoder layer: attention of four dense layers, a feed-forward part of 4 h, two layer norms."""
     attention = dense(hidden, hidden) * 4
     return attention + dense(hidden, 4 * hidden) + dense(4 * hidden, hidden) + layer_norm(hidden) * 2

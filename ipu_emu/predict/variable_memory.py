@@ -1,12 +1,11 @@
-"""memory: bytes of the variables of a model ("Mapping a model to an IPU system", 3.4).
+"""Variable memory: bytes of the variables of a model ("Mapping a model to an IPU system", 3.4).
 
     N_gradients = N_activations B            N_backprop = N_weights + N_biases + N_non_trainable + N_optimiser
     inference   (N_weights + N_biases + N_non_trainable) N_FP
     training    (N_weights + N_biases + N_gradients + N_optimiser + N_backprop) N_FP
 
-N_backprop contains the optimiser's states, which are counted already; without ``literal`` they, and the moving
-averages, are counted once: N_backprop is then the gradients of weights and biases. Code and exchange buffers come
-on top.
+N_backprop contains the optimiser states, which are counted already. Without ``literal`` they and the moving averages
+are counted once: N_backprop is then the gradients of weights and biases. Code and exchange buffers are not included.
 """
 
 from __future__ import annotations
@@ -15,40 +14,40 @@ from dataclasses import dataclass
 
 from ipu_emu.errors import EmulatorError
 from ipu_emu.hardware import Generation
-from ipu_emu.models import Counts, Model
+from ipu_emu.models import Model, ModelSize
 from ipu_emu.predict.layer_parameters import Parameters
 
 __all__ = ["OPTIMISER_STATES", "Variables", "ipus_needed", "of_model"]
 
-#: Values that an optimiser keeps for each trained one.
+#: State values per trained parameter, by optimiser.
 OPTIMISER_STATES = {"sgd": 0, "momentum": 1, "adam": 2, "lamb": 2}
 
 
 @dataclass(frozen=True)
 class Variables:
-    """What a model has, counted in values; ``activations`` are those of one sample."""
+    """The variables of a model, counted in values; ``activations`` are per sample."""
 
     parameters: Parameters
     activations: int
 
     def gradients(self, batch: int) -> int:
-        """Activations that the backward pass needs, for a compute batch."""
+        """Return the activations that the backward pass needs for ``batch`` samples."""
         return self.activations * batch
 
     def optimiser(self, name: str) -> int:
-        """States; raise EmulatorError for an optimiser that is not in the table."""
+        """Return the number of state values; raise EmulatorError for an unknown optimiser."""
         if name not in OPTIMISER_STATES:
             raise EmulatorError(f"there is no optimiser '{name}'; use {', '.join(OPTIMISER_STATES)}")
         return OPTIMISER_STATES[name] * self.parameters.trainable
 
     def inference(self, itemsize: int) -> int:
-        """Bytes."""
+        """Return bytes for inference."""
         return self.parameters.total * itemsize
 
     def training(
         self, itemsize: int, *, batch: int, optimiser: str, literal: bool = False, state_itemsize: int | None = None
     ) -> int:
-        """Bytes; ``literal`` as the technical note has it. States have another size of their own if that is given."""
+        """Return bytes for training; ``literal`` as in the technical note. States may have their own item size."""
         states, once = self.optimiser(optimiser), self.parameters.trainable
         own = states * (itemsize if state_itemsize is None else state_itemsize)
         if literal:
@@ -58,15 +57,15 @@ class Variables:
 
 
 def of_model(model: Model) -> Variables:
-    """The variables of a network; which of its weights are biases does not matter here."""
-    counts = Counts.of(model)
+    """Return the variables of a model; all its parameters count as weights."""
+    counts = ModelSize.of(model)
     itemsize = model.graph.tensor(model.output).dtype.itemsize
     parameters = Parameters(counts.parameters + counts.heads, 0, counts.statistics)
     return Variables(parameters, counts.activations // itemsize)
 
 
 def ipus_needed(nbytes: int, generation: Generation, *, proportion: float = 0.6) -> int:
-    """The power of two of IPUs whose memory holds so many bytes; data may take ``proportion`` of it."""
+    """Return the smallest power of two of IPUs whose memory holds ``nbytes``; data may use ``proportion`` of it."""
     if not 0 < proportion <= 1:
         raise EmulatorError(f"a proportion of {proportion} was asked for; use more than 0 and at most 1")
     ipus = max(1, -(-nbytes // int(generation.sram * proportion)))

@@ -12,7 +12,7 @@ from ipu_emu.cli.commands.model_options import DTYPES
 from ipu_emu.cli.output.printing import console, print_json
 
 if TYPE_CHECKING:
-    from ipu_emu.models import Counts
+    from ipu_emu.models import ModelSize
 
 __all__ = ["models"]
 
@@ -44,33 +44,33 @@ No memory is allocated for the weights. In Python: ipu_emu.models.named("bert-ba
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def models(name: str | None, dtype: str, form: str) -> None:
     """Build the models and print their sizes."""
-    from ipu_emu.models import CATALOGUE, Counts, named
+    from ipu_emu.models import CATALOGUE, ModelSize, named
 
     names = list(CATALOGUE) if name is None else [name]
-    counted = {each: Counts.of(named(each, dtype=DTYPES[dtype])) for each in names}
+    sizes = {each: ModelSize.of(named(each, dtype=DTYPES[dtype])) for each in names}
     if form == "json":
-        print_json([_facts(each, counts) for each, counts in counted.items()])
+        print_json([_facts(each, size) for each, size in sizes.items()])
     else:
-        console().print(_table(counted, {each: CATALOGUE[each].summary for each in names}))
+        console().print(_table(sizes, {each: CATALOGUE[each].summary for each in names}))
 
 
-def _facts(name: str, counts: Counts) -> dict[str, Any]:
+def _facts(name: str, size: ModelSize) -> dict[str, Any]:
     from ipu_emu.models import CATALOGUE
 
     return {
         "name": name,
         "summary": CATALOGUE[name].summary,
-        "parameters": counts.parameters,
-        "head_parameters": counts.heads,
-        "non_trainable": counts.statistics,
-        "parameter_bytes": counts.parameter_bytes,
-        "flops_per_sample": counts.flops,
-        "activation_bytes_per_sample": counts.activations,
-        "ops": counts.ops,
+        "parameters": size.parameters,
+        "head_parameters": size.heads,
+        "non_trainable": size.statistics,
+        "parameter_bytes": size.parameter_bytes,
+        "flops_per_sample": size.flops,
+        "activation_bytes_per_sample": size.activations,
+        "ops": size.ops,
     }
 
 
-def _table(counted: dict[str, Counts], summaries: dict[str, str]) -> Any:
+def _table(sizes: dict[str, ModelSize], summaries: dict[str, str]) -> Any:
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, header_style="bold")
@@ -78,8 +78,8 @@ def _table(counted: dict[str, Counts], summaries: dict[str, str]) -> Any:
     for name in ("parameters", "heads", "statistics", "FLOPs/sample", "activations", "ops"):
         table.add_column(name, justify="right")
     table.add_column("description", style="dim")
-    for name, counts in counted.items():
-        table.add_row(name, *_cells(**asdict(counts)), summaries[name])
+    for name, size in sizes.items():
+        table.add_row(name, *_cells(**asdict(size)), summaries[name])
     return table
 
 

@@ -63,7 +63,7 @@ def collective_bytes(node: Node) -> int:
 
 def copy_shard_out(shards: Shards, index: int, whole: _Array, shard: _Array) -> Call:
     """The call that copies shard ``index`` out of a whole tensor, which is contiguous, and pads it."""
-    flat, runs = whole.reshape(-1), shards.runs(index)
+    flat, runs = whole.reshape(-1), shards.strided_pieces(index)
     covered = sum(run.count * run.length for run in runs)
     return call_chain(
         *(partial(np.copyto, run.of_shard(shard), run.of_whole(flat)) for run in runs),
@@ -75,7 +75,7 @@ def copy_shard_in(shards: Shards, index: int, shard: _Array, whole: _Array) -> C
     """The call that copies shard ``index`` into a whole contiguous tensor."""
     flat = whole.reshape(-1)
     return call_chain(
-        *(partial(np.copyto, run.of_whole(flat), run.of_shard(shard)) for run in shards.runs(index)),
+        *(partial(np.copyto, run.of_whole(flat), run.of_shard(shard)) for run in shards.strided_pieces(index)),
     )
 
 

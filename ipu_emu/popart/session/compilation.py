@@ -20,7 +20,7 @@ from ipu_emu.compiler.rewriting.supported_types import append_supported, support
 from ipu_emu.graph import Graph, Role
 from ipu_emu.graph.onnx_files import Large, load_light
 from ipu_emu.graph.onnx_model import from_model, metadata_of
-from ipu_emu.graph.onnx_template import ModelFrame
+from ipu_emu.graph.onnx_template import OnnxTemplate
 from ipu_emu.ops import append
 from ipu_emu.popart.devices.device_manager import DeviceInfo
 from ipu_emu.popart.devices.device_rules import check_device, check_distributed, check_io_tiles
@@ -58,7 +58,7 @@ class Compilation:
         check_distributed(device, options)
         proto, large = load_light(model)
         self.model = _read(proto, large, options, shapes)
-        self.template = ModelFrame(proto)
+        self.template = OnnxTemplate(proto)
         del proto, large  # the data of the initializers
         check_combination(self.model, options, flow, training=training is not None, ipus=self.ipus_per_replica)
         asked = compile_options(options, flow, self.model.metadata, ipus=self.ipus_per_replica, training=training)

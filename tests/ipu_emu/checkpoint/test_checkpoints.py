@@ -153,7 +153,7 @@ def test_a_damaged_one_is_passed_over(damage, name, undisturbed, tmp_path):
     damage(tmp_path / "step-000000005" / name)
     if damage is flip and name == "checkpoint.json":  # an arbitrary bit of JSON may not matter
         (tmp_path / "step-000000005" / name).write_text(json.dumps({"format": 99}))
-    with pytest.warns(UserWarning, match="step-000000005 is passed over"):
+    with pytest.warns(UserWarning, match="step-000000005 is skipped"):
         assert trained(tmp_path, STEPS) == (4, undisturbed)
 
 

@@ -35,7 +35,7 @@ def test_shards_lie_as_in_gcl(elements: int, replicas: int) -> None:
     rows = np.stack([shards.cut(value, replica, replicas) for replica in range(replicas)])
     np.testing.assert_array_equal(rows, want.shards(value))
     np.testing.assert_array_equal(shards.join(rows), want.undo(rows.reshape(-1)))
-    assert len(shards.runs(0)) <= 2  # one copy of all whole tiles, one of the last
+    assert len(shards.strided_pieces(0)) <= 2  # one copy of all whole tiles, one of the last
 
 
 def test_a_large_tensor_is_spread_over_all_tiles() -> None:

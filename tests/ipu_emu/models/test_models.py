@@ -10,7 +10,7 @@ import pytest
 
 from ipu_emu import models, popart
 from ipu_emu.errors import EmulatorError
-from ipu_emu.models import Counts, Model, named
+from ipu_emu.models import Model, ModelSize, named
 from tests.ipu_emu.helpers.sessions import options
 
 
@@ -39,7 +39,7 @@ PARAMETERS = {
 
 @pytest.mark.parametrize("name", PARAMETERS)
 def test_parameters(name: str) -> None:
-    counts = Counts.of(named(name))
+    counts = ModelSize.of(named(name))
     trained, heads, statistics = PARAMETERS[name]
     assert (counts.parameters, counts.statistics) == (trained, statistics)
     assert heads in (None, counts.heads)
@@ -47,16 +47,16 @@ def test_parameters(name: str) -> None:
 
 
 def test_another_vocabulary_and_the_shape_of_gpt_3() -> None:
-    assert Counts.of(models.bert(batch=1, vocabulary=30912, seed=None)).parameters == 109_781_760
+    assert ModelSize.of(models.bert(batch=1, vocabulary=30912, seed=None)).parameters == 109_781_760
     shape = {"layers": 32, "width": 2560, "heads": 32, "length": 8, "context": 2048}
-    assert Counts.of(models.gpt2(batch=1, seed=None, **shape)).parameters == 2_651_553_280
+    assert ModelSize.of(models.gpt2(batch=1, seed=None, **shape)).parameters == 2_651_553_280
 
 
 def test_operations_and_activations_are_those_of_a_sample() -> None:
     """ResNet-50 is known for 4.1e9 multiplications of 224 x 224 images; a GEMM of the MLP counts 2 n p + p."""
-    counts = Counts.of(named("resnet50"))
+    counts = ModelSize.of(named("resnet50"))
     assert counts.flops == pytest.approx(2 * 4.1e9, rel=0.02)
-    one, eight = (Counts.of(named("mlp", batch=batch, dtype=np.float32)) for batch in (1, 8))
+    one, eight = (ModelSize.of(named("mlp", batch=batch, dtype=np.float32)) for batch in (1, 8))
     assert one.flops == pytest.approx(eight.flops, rel=0.01)
     outputs = 512 + 512 + 512 + 512 + 10 + 10 + 1
     assert 4 * (outputs - 1) <= eight.activations <= one.activations == 4 * outputs

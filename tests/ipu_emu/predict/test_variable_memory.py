@@ -94,7 +94,7 @@ def test_parts_and_lives_are_those_of_the_plan() -> None:
     assert held == [plan.bytes_of(ipu) for ipu in range(plan.ipus)]
     for memory in memories:
         assert all(nbytes >= 0 for nbytes in memory.parts.values())
-        assert memory.most_live <= sum(memory.parts[part] for part in LIVE)
+        assert memory.peak_live <= sum(memory.parts[part] for part in LIVE)
         for time in range(0, len(memory.live), 97):
             lives = [
                 x for x in plan.lives if x.region == ("transient" if memory.ipu == 0 else f"transient:{memory.ipu}")
