@@ -75,6 +75,7 @@ class MpiMessages:
         self.rank: int = self._members.index(self._communicator.rank)
         self.ranks: int = len(self._members)
         self._near = dict(near or {})
+        self._crowded = len(self._near) > len(os.sched_getaffinity(0))
         self._farewells = {
             rank: self._communicator.Irecv(_NOTHING, member, _FAREWELL)
             for rank, member in enumerate(self._members)
@@ -82,7 +83,8 @@ class MpiMessages:
         }
         self._work = self.new_work(_FEW)
         self._broken: set[int] = set()
-        self._closed = False
+        others = [self._members[rank] for rank in self._farewells]
+        self._end = weakref.finalize(self, _leave, os.getpid(), self._communicator, others, self._farewells)
 
     @property
     def addresses(self) -> np.ndarray:
@@ -91,7 +93,7 @@ class MpiMessages:
 
     def new_work(self, requests: int) -> np.ndarray:
         """Memory for waiting for so many requests at a time."""
-        return new_work(self._library.addresses, requests)
+        return new_work(self._library.addresses, requests, crowded=self._crowded)
 
     def send(self, to: int, data: np.ndarray, *, header: bool = False) -> Message:
         return self._begin(self._library.isend, to, data, header)
@@ -161,16 +163,7 @@ class MpiMessages:
 
     def close(self) -> None:
         """Tell the others. The MPI communicator stays: freeing it is collective, and MPI_Finalize does it."""
-        if self._closed:
-            return
-        self._closed = True
-        words = [self._communicator.Isend(_NOTHING, self._members[rank], _FAREWELL) for rank in self._farewells]
-        deadline = monotonic() + _FAREWELL_SECONDS
-        while not MPI.Request.Testall(words) and monotonic() < deadline:
-            sleep(_NAP_SECONDS)
-        for farewell in self._farewells.values():  # what comes later is received, and forgotten, by MPI_Finalize
-            if farewell:
-                farewell.Free()
+        self._end()
 
     def _begin(self, start: Any, rank: int, data: np.ndarray, header: bool) -> Message:
         """Begin, or prepare, a message: several where it is too long for one."""
@@ -203,6 +196,19 @@ class MpiMessages:
         except MPI.Exception:
             self._broken.add(rank)
             return False
+
+
+def _leave(process: int, communicator: Any, others: Sequence[int], farewells: Mapping[int, Any]) -> None:
+    """Tell the others that this rank takes part no more: when messages are closed, forgotten, or at exit."""
+    if os.getpid() != process or MPI.Is_finalized():  # a forked child is no rank
+        return
+    words = [communicator.Isend(_NOTHING, rank, _FAREWELL) for rank in others]
+    deadline = monotonic() + _FAREWELL_SECONDS
+    while not MPI.Request.Testall(words) and monotonic() < deadline:
+        sleep(_NAP_SECONDS)
+    for farewell in farewells.values():  # what comes later is received, and forgotten, by MPI_Finalize
+        if farewell:
+            farewell.Free()
 
 
 def _free(library: MpiLibrary, requests: np.ndarray) -> None:

@@ -19,11 +19,12 @@ __all__ = ["REQUEST_BYTES", "Message", "new_work", "start", "start_and_wait", "w
 
 _START_ALL, _TEST_ALL, REQUEST_BYTES, _STATUS_BYTES = range(4)
 
-_POLLS = 20  # before other processes may run
+#: Polls before other processes may run: as many as MPICH's own where every rank can have a core, else few.
+_POLLS, _POLLS_OF_MANY = 1000, 20
 _BUSY_SECONDS, _LONGEST_SECONDS = 5e-3, 0.1
 _NAP_NANOSECONDS = 50_000
 _CLOCK_MONOTONIC = 1
-_FLAG, _TIME, _NAP, _STATUSES = 0, 1, 3, 5  # words of ``work``
+_FLAG, _TIME, _NAP, _PATIENCE, _STATUSES = 0, 1, 3, 5, 6  # words of ``work``
 
 
 class Message(NamedTuple):
@@ -34,10 +35,13 @@ class Message(NamedTuple):
     data: np.ndarray | None = None
 
 
-def new_work(addresses: np.ndarray, requests: int) -> np.ndarray:
-    """Memory that waiting for so many requests takes: a flag, the time, the length of a nap, statuses."""
+def new_work(addresses: np.ndarray, requests: int, *, crowded: bool = False) -> np.ndarray:
+    """Memory that waiting for so many requests takes: a flag, the time, the length of a nap, polls, statuses.
+
+    ``crowded``: the ranks of this machine are more than its cores.
+    """
     work = np.zeros(_STATUSES + requests * int(addresses[_STATUS_BYTES]) // 8 + 1, np.int64)
-    work[_NAP + 1] = _NAP_NANOSECONDS
+    work[_NAP + 1], work[_PATIENCE] = _NAP_NANOSECONDS, _POLLS_OF_MANY if crowded else _POLLS
     return work
 
 
@@ -63,10 +67,10 @@ def wait_for(addresses: Any, requests: int, count: int, work: Any) -> Any:
         if work[_FLAG] & 0xFFFFFFFF:
             return DONE
         polls += 1
-        if polls < _POLLS:
+        if polls < work[_PATIENCE]:
             continue
         now = _now(work)
-        if polls == _POLLS:
+        if polls == work[_PATIENCE]:
             begun = now
         if now - begun < _BUSY_SECONDS:
             sched_yield()

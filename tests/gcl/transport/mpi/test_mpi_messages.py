@@ -66,6 +66,14 @@ def test_messages(mpi: Mpi, tmp_path: Path) -> None:
         assert other.wait([other.receive(peer, came)], timeout=250) == [peer]
         assert other.gone(peer)
         assert not one.gone(peer)
+    popdist_py.synchronize()
+
+    # messages that are forgotten are closed
+    if me:
+        del one
+    else:
+        assert one.wait([one.receive(peer, ours)], timeout=250) == [peer]
+        assert one.gone(peer)
     print("fine")
     """
     ended = run_job(program, tmp_path, mpi=mpi)
