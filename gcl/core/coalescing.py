@@ -1,8 +1,8 @@
-"""Coalescing: several tensors in one transfer, so that many small collectives cost as little as one large one.
+"""Coalescing: several tensors packed into one transfer, so that many small tensors cost as much as one large one.
 
 all-reduce, broadcast    | a | b | c |                     one after the other
 reduce-scatter           | a0 b0 c0 | a1 b1 c1 | ...       fragment i of every tensor, then fragment i + 1
-all-gather               | a b c |                         every member's shards together
+all-gather               | a b c |                         the shards of each member, one after the other
 all-to-all               | a0 b0 c0 | a1 b1 c1 | ...       what goes to member i, then to member i + 1
 """
 
@@ -16,7 +16,7 @@ from gcl.errors import ArgumentError
 
 __all__ = ["all_gathered", "all_to_all", "checked", "elementwise", "one_by_one", "scattered"]
 
-#: Runs on one tensor that stands for all; the text says how it is divided, which must be the same on all ranks.
+#: A collective on the packed tensor; the text describes the packing, which must be equal on all ranks.
 Transfer = Callable[[np.ndarray, str], np.ndarray]
 Empty = Callable[[int, np.dtype[np.generic]], np.ndarray]
 
@@ -81,7 +81,7 @@ def scattered(
 def one_by_one(
     tensors: list[np.ndarray], outs: list[np.ndarray] | None, collective: Callable[[np.ndarray], np.ndarray]
 ) -> list[np.ndarray]:
-    """Run ``collective`` on each tensor, where they cannot travel together."""
+    """Run ``collective`` on each tensor separately, where they cannot be packed."""
     results = [collective(np.ascontiguousarray(x)) for x in tensors]
     return results if outs is None else _stored(results, outs)
 
@@ -102,7 +102,7 @@ def all_to_all(
 
 
 def _packed(tensors: list[np.ndarray], empty: Empty, size: int = 1) -> tuple[np.ndarray, str]:
-    """All tensors one after the other, for each of ``size`` members if there are more, and what they are."""
+    """All tensors packed into one, for ``size`` > 1 separately for each member, and a description of the packing."""
     widths = [_width(x) // size for x in tensors]
     packed = empty(size * sum(widths), tensors[0].dtype)
     if size > 1:
@@ -136,7 +136,7 @@ def _columns(packed: np.ndarray, widths: list[int]) -> list[np.ndarray]:
 def _delivered(
     result: np.ndarray, shapes: list[tuple[int, ...]], outs: list[np.ndarray] | None, axes: int = 1
 ) -> list[np.ndarray]:
-    """``result``, of which the last axis is divided, in its parts' ``shapes``, in ``outs`` if given."""
+    """Cut the last axis of ``result`` into tensors of ``shapes``; copy them to ``outs`` if given."""
     widths = [int(np.prod(shape[axes:])) for shape in shapes]
     parts = zip(_columns(result, widths), shapes, strict=True)
     results = [np.ascontiguousarray(part).reshape(shape) for part, shape in parts]

@@ -1,4 +1,4 @@
-"""Dispatch: from a call on a communicator to its data path; a repeated call is looked up, a new one is described."""
+"""Dispatch: passes the calls of a communicator to its data path; repeated calls are looked up, not checked again."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ R = TypeVar("R")
 
 #: The operator of collectives that do not reduce.
 ADD = str(Operator.ADD)
-_MAX_REQUESTS = 1024  # kept; bounds the memory of programs that never repeat a call
+_MAX_REQUESTS = 1024  # kept; a bound for programs that never repeat a call
 
 
 class Dispatch:
     """Makes the calls of one communicator over ``path``.
 
-    ``refusals`` is a ``with`` block around the checks of a call; ``shared`` are the tensors that all ranks of a host
-    share, by their id.
+    ``refusals`` is the context manager for the checks of a call; ``shared`` maps the id of each tensor that all ranks
+    of a host share to the tensor.
     """
 
     def __init__(self, path: DataPath, world: World, group: Group) -> None:
@@ -43,7 +43,7 @@ class Dispatch:
         self._runner: Runner | None = None
 
     def begin(self, collective: Callable[[], R]) -> Handle[R]:
-        """Run ``collective`` in the background, after all that were begun before."""
+        """Run ``collective`` in the background, after all that were begun earlier."""
         if self._runner is None or not self._runner.works:
             self._runner = Runner()
         return self._runner.begin(begun_here(collective))
@@ -54,19 +54,19 @@ class Dispatch:
             self._runner.drain()
 
     def close(self) -> None:
-        """Leave the path; collectives that were begun and are not complete raise at ``wait``, or complete."""
+        """Close the path; collectives that are still running complete, or raise at ``wait``."""
         self.path.close()
         if self._runner is not None:
             self._runner.stop()
             self._runner = None
 
     def repeat(self, code: int, op: str, x: object, out: object, root: int = 0) -> bool:
-        """Make the call again if it was made before on these very tensors; say whether it was."""
+        """Repeat the call if the same call was prepared on the same two arrays; say whether it was."""
         if self._runner is not None:
             self._runner.drain()
         try:
             call = self._prepared.get((code, op, root, id(x), id(out)))
-        except TypeError:  # unhashable: no operator or root is
+        except TypeError:  # unhashable, so no valid operator or root
             return False
         if call is None:
             return False
@@ -102,7 +102,7 @@ class Dispatch:
         *,
         shared: bool = False,
     ) -> None:
-        """Make a call on checked tensors; ``detail`` (default: the shape) goes into the request."""
+        """Make a call on checked tensors; ``detail`` (default: the shape) becomes part of the request."""
         self.drain()
         request = self._request(collective, op, x, root, detail, shared)
         if collective is not None and request.operator is Operator.LOCAL:
@@ -113,7 +113,7 @@ class Dispatch:
             self.path.run(request, x, out)
 
     def coalesced(self, collective: Collective, op: str = ADD, root: int = 0) -> coalescing.Transfer:
-        """The collective on one tensor that a list of tensors was packed into."""
+        """The collective as a function of the packed tensor of a list."""
 
         def run(x: np.ndarray, detail: str) -> np.ndarray:
             out = x
@@ -129,7 +129,7 @@ class Dispatch:
         return run
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
-        """A zeroed tensor [local replicas, *shape] of the path."""
+        """A zeroed tensor [local replicas, *shape] in memory that the path can use without copies."""
         return self.path.empty((self.world.local, *shape), dtype)
 
     def scatter_list(self, x: list[np.ndarray], op: str, out: list[np.ndarray] | None) -> list[np.ndarray]:
@@ -143,11 +143,11 @@ class Dispatch:
         return self.fragment(x.shape[1], x.dtype, op)
 
     def fragment(self, elements: int, dtype: np.dtype[Any], op: str) -> int:
-        """The same for ``elements`` of ``dtype``."""
+        """Elements that one member owns after a reduce-scatter of ``elements`` of ``dtype``, padding included."""
         return -(-elements // self.group.size)
 
     def keep_own(self, collective: Collective, x: np.ndarray, out: np.ndarray) -> None:
-        """LOCAL moves nothing: an all-reduce keeps the tensor, a reduce-scatter the replica's own fragment."""
+        """The result of operator LOCAL: the replica's own tensor (all-reduce) or own fragment (reduce-scatter)."""
         if collective is Collective.ALL_REDUCE:
             out[...] = x
             return

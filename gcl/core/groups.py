@@ -3,7 +3,7 @@
 12 replicas, CONSECUTIVE 3   {0 1 2} {3 4 5} {6 7 8} {9 10 11}       stride 1
 12 replicas, ORTHOGONAL 4    {0 3 6 9} {1 4 7 10} {2 5 8 11}         stride 12 / 4 = 3
 
-The second is the complement of the first: it joins equal positions of different groups.
+The second is the complement of the first: its groups consist of equal positions of the groups of the first.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["CommGroup", "CommGroupType", "Group"]
 
 
 class CommGroupType(StrEnum):
-    """The groupings that have a name."""
+    """The named groupings."""
 
     ALL = "all"
     NONE = "none"
@@ -29,7 +29,7 @@ class CommGroupType(StrEnum):
 
 @dataclass(frozen=True)
 class CommGroup:
-    """A named grouping with groups of ``size``, which ALL and NONE ignore."""
+    """A named grouping with groups of ``size``; ALL and NONE ignore ``size``."""
 
     type: CommGroupType
     size: int = 0
@@ -71,7 +71,7 @@ class Group:
 
     @classmethod
     def none(cls, replicas: int) -> Group:
-        """Every replica alone."""
+        """Every replica in a group of its own."""
         return cls(replicas, 1, 1)
 
     @classmethod
@@ -83,7 +83,7 @@ class Group:
     def orthogonal(cls, replicas: int, size: int) -> Group:
         """{0, m, 2m, ...}, {1, m + 1, ...}, ... with m = replicas / size."""
         if not is_whole(size, 1) or not is_whole(replicas, 1):
-            return cls(replicas, 1, size)  # says what is wrong with them
+            return cls(replicas, 1, size)  # raises for wrong numbers
         if replicas % size:
             raise ArgumentError(
                 f"orthogonal groups of {size} over {replicas} replicas: {replicas} is not divisible by {size}"
@@ -98,7 +98,7 @@ class Group:
         return _BY_TYPE[comm_group.type](replicas, comm_group.size)
 
     def comm_group(self) -> CommGroup:
-        """The name of this division (NONE, ALL, ORTHOGONAL, CONSECUTIVE, the first that fits), else ArgumentError."""
+        """The first of NONE, ALL, ORTHOGONAL and CONSECUTIVE that equals this division, else ArgumentError."""
         tests = {
             CommGroupType.NONE: self.size == 1,
             CommGroupType.ALL: self.size == self.replicas,
@@ -114,7 +114,7 @@ class Group:
         )
 
     def transpose(self) -> Group:
-        """The groups that join equal positions of these, for stride 1 or one block of groups, else ArgumentError.
+        """The groups of equal positions of these groups; ArgumentError unless stride 1 or stride x size = replicas.
 
         (N, 1, k) -> (N, k, N/k);  (N, s, k) with s k = N -> (N, 1, s)
         """
@@ -129,7 +129,7 @@ class Group:
         )
 
     def complement(self, superset: Group | None = None) -> Group:
-        """The groups that, with these, join every replica of ``superset`` (default: all replicas).
+        """The groups that together with these connect all replicas of ``superset`` (default: all replicas).
 
         CONSECUTIVE k <-> ORTHOGONAL N/k, ALL <-> NONE. Inside any other superset only the superset itself has a
         complement, NONE. Raises ArgumentError otherwise.

@@ -1,4 +1,4 @@
-"""Handle: a collective that runs while its caller goes on; a Runner makes them, one after the other."""
+"""Handle: a collective that runs in the background; a Runner runs them one after the other in a thread."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ T = TypeVar("T")
 
 
 class Handle(Generic[T]):
-    """The result of a collective that was begun; its tensors must be left alone until ``wait``."""
+    """The pending result of a collective; do not use its tensors before ``wait`` returns."""
 
     def __init__(self, collective: Callable[[], T]) -> None:
         self._collective = collective
-        #: who runs it, once it is begun
+        #: the thread that runs it, once it is queued
         self.thread: Thread | None = None
         #: set once there is a result or an error
         self.settled = Event()
@@ -35,9 +35,9 @@ class Handle(Generic[T]):
         return self.settled.is_set()
 
     def wait(self, timeout: float | None = None) -> T:
-        """The result, once it is there; raise what the collective raised, or CollectiveTimeout after ``timeout`` s.
+        """Wait for the result; raise what the collective raised, or CollectiveTimeout after ``timeout`` seconds.
 
-        A time-out here does not end the collective: wait again. 0 only looks.
+        A time-out does not end the collective: ``wait`` can be called again. ``timeout`` 0 does not wait.
         """
         if timeout is not None:
             check_seconds(timeout, "timeout", zero=True)
@@ -50,7 +50,7 @@ class Handle(Generic[T]):
         return cast(T, self._result)
 
     def run(self) -> None:
-        """Do it, in the runner's thread."""
+        """Run the collective in the current thread, that of the runner."""
         try:
             self._result = self._collective()
         except BaseException as error:
@@ -59,7 +59,7 @@ class Handle(Generic[T]):
 
 
 class Runner:
-    """A thread that runs collectives in the order in which they were begun (a daemon: it never delays an exit)."""
+    """A daemon thread that runs collectives in the order in which they were begun."""
 
     def __init__(self) -> None:
         self._queue: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
@@ -72,11 +72,11 @@ class Runner:
 
     @property
     def works(self) -> bool:
-        """Whether its thread is there: not in a process that was forked."""
+        """Whether its thread exists: not in a forked child process."""
         return self._process == os.getpid()
 
     def begin(self, collective: Callable[[], T]) -> Handle[T]:
-        """Run ``collective`` after all that were begun before."""
+        """Run ``collective`` after all that were begun earlier."""
         handle: Handle[T] = Handle(collective)
         handle.thread = self.thread
         self._last = handle.settled
@@ -84,17 +84,17 @@ class Runner:
         return handle
 
     def drain(self) -> None:
-        """Wait for all that were begun, unless this is the runner's own thread."""
+        """Wait for all collectives that were begun; return at once in the runner's own thread."""
         if not self._last.is_set() and self.works and current_thread() is not self.thread:
             self._last.wait()
 
     def stop(self) -> None:
-        """End the thread, once it has done what was begun."""
+        """End the thread after the collectives that were begun."""
         self._queue.put(None)
 
 
 def work(queue: SimpleQueue[Callable[[], None] | None]) -> None:
-    """What the thread of a Runner does, until it is given None."""
+    """Run what is put into ``queue`` until that is None: the main function of a Runner's thread."""
     while (collective := queue.get()) is not None:
         collective()
         del collective  # an idle thread keeps nothing alive

@@ -1,11 +1,11 @@
 """Layout: how a tensor is cut into one fragment per replica, and padded where it does not divide.
 
-Plain padding cuts per IPU, the balanced reorder (CollectiveBalancedReorder) per tile:
+Plain padding cuts the elements of each IPU; the balanced reorder (CollectiveBalancedReorder) those of each tile:
 
     1 2 3 4 5 on IPU 0, 6 7 on IPU 1, R = 4     plain       [1 2 6] [3 4 7] [5 . .] [. . .]
     0 1 2 3 4 | 5 6 7 | 8 9 on tiles, R = 4     balanced    [0 . 5 8] [1 2 6 9] [3 4 7 .] [. . . .]
 
-Both end in a HostRearrangement, with which the host brings a tensor into that order and back. GCL reference,
+Both give a HostRearrangement, with which the host converts a tensor to that order and back. GCL reference,
 section 5.
 """
 
@@ -23,16 +23,16 @@ from gcl.errors import ArgumentError
 
 __all__ = ["BalancedReorder", "HostRearrangement", "PlainPadding", "graph_shard", "spread"]
 
-#: One, two or four ways round.
+#: Methods send a fragment in one, two or four directions.
 _SPLITS = (1, 2, 4)
 
 
 @dataclass(frozen=True)
 class HostRearrangement:
-    """The host's record of a layout: where each run of the reference tensor lies in the gathered one.
+    """A layout as the host sees it: the place of each run of the reference tensor in the gathered tensor.
 
-    ``slices``: [begin, end) of the gathered tensor, in the order of the reference tensor. What no slice covers is
-    padding, and zero.
+    ``slices``: [begin, end) of the gathered tensor, in the order of the reference tensor. Elements outside all slices
+    are padding, filled with zeros.
     """
 
     replication_factor: int
@@ -63,7 +63,7 @@ class HostRearrangement:
 
     @property
     def is_identity(self) -> bool:
-        """Whether both orders are the same, without padding."""
+        """Whether both orders are equal and there is no padding."""
         return self.gathered_size == 0 or self.slices == ((0, self.gathered_size),)
 
     @cached_property
@@ -93,7 +93,7 @@ class HostRearrangement:
         return reference
 
     def shards(self, reference: np.ndarray) -> np.ndarray:
-        """What each replica owns of ``reference`` [n]: [replication_factor, elements_per_replica]."""
+        """The shard of ``reference`` [n] that each replica owns: [replication_factor, elements_per_replica]."""
         return self.rearrange(reference).reshape(self.replication_factor, self.elements_per_replica)
 
     def _check(self, tensor: np.ndarray, size: int, name: str) -> None:
@@ -109,8 +109,8 @@ class HostRearrangement:
 class PlainPadding:
     """A tensor with ``elements[q]`` elements on IPU q, in tensor order, cut for ``replicas``.
 
-    Each IPU's block is padded at its end to a multiple of the replicas; a method that cuts fragments into ``splits``
-    gives every replica at least that many elements of a block that has any.
+    The block of each IPU is padded at its end to a multiple of the replicas. If a method cuts fragments into
+    ``splits`` pieces, every replica gets at least that many elements of each block that is not empty.
     """
 
     replicas: int
@@ -139,7 +139,7 @@ class PlainPadding:
         return sum(self.widths)
 
     def arrangement(self, across: int = 1) -> HostRearrangement:
-        """From tensor order to fragments, replica after replica, IPU after IPU within them.
+        """From tensor order to fragment order: by replica, within a replica by IPU.
 
         With ``across`` above 1 the fragments of replicas i, i + R/across, i + 2 R/across, ... are one fragment of a
         first phase, which a second phase cuts again: the order in which several IPU-Link domains need them.
@@ -153,7 +153,7 @@ class PlainPadding:
         return HostRearrangement(self.replicas, self.shard, tuple(_joined(slices)))
 
     def shard_order(self, across: int) -> HostRearrangement:
-        """From fragments one after the other, padding included, to the order of ``arrangement(across)``."""
+        """From fragment order, padding included, to the order of ``arrangement(across)``."""
         self._check_across(across)
         slices = [
             (self._address(fragment, ipu, across), self._address(fragment, ipu, across) + width)
@@ -182,7 +182,7 @@ class BalancedReorder:
 
     ``tiles[t]`` are the [begin, end) slices of the tensor on tile t, in its order. A tile of k elements takes
     ceil(k/R) in every shard and is cut into V = ceil(k / ceil(k/R)) pieces; replicas from V on get padding only.
-    ``grain``: elements that stay together (later releases: 4 of FLOAT16, 2 of FLOAT32).
+    ``grain``: number of elements that are never separated (later releases: 4 of FLOAT16, 2 of FLOAT32).
     """
 
     replicas: int
@@ -227,7 +227,7 @@ class BalancedReorder:
         return [sum(end - begin for begin, end in tile) for tile in self.tiles]
 
     def _share(self, size: int) -> int:
-        """What a tile of ``size`` elements takes in every shard."""
+        """Elements of every shard that come from a tile of ``size`` elements."""
         return -(-self._grains(size) // self.replicas) * self.grain
 
     def _grains(self, size: int) -> int:
@@ -235,11 +235,11 @@ class BalancedReorder:
 
     @cached_property
     def _offsets(self) -> list[int]:
-        """Where in every shard what a tile gives begins."""
+        """For each tile, the index in every shard of its first element; at the end the size of a shard."""
         return list(accumulate(map(self._share, self._sizes), initial=0))
 
     def _tile_runs(self, tile: int) -> Iterator[tuple[int, int, int]]:
-        """(first element, gathered address, length) of what tile ``tile`` holds."""
+        """The runs of tile ``tile``: (first element, gathered address, length)."""
         size, offset = self._sizes[tile], self._offsets[tile]
         pieces = list(_pieces(self._grains(size), self.replicas))
         done = 0
@@ -261,12 +261,12 @@ def graph_shard(elements: int, replicas: int) -> int:
 
 
 def spread(elements: int, ipus: int) -> tuple[int, ...]:
-    """``elements`` over ``ipus`` as evenly as they go, the first ones with one more."""
+    """``elements`` divided over ``ipus`` as evenly as possible, the first IPUs with one more."""
     return tuple(elements // ipus + (ipu < elements % ipus) for ipu in range(ipus))
 
 
 def _pieces(count: int, replicas: int) -> Iterator[tuple[int, int]]:
-    """``count`` elements in V pieces, as even as they go."""
+    """Cut ``count`` elements into V pieces, as evenly as possible."""
     if count:
         pieces = -(-count // -(-count // replicas))
         for v in range(pieces):
@@ -274,7 +274,7 @@ def _pieces(count: int, replicas: int) -> Iterator[tuple[int, int]]:
 
 
 def _joined(slices: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """The same with runs that continue each other as one."""
+    """``slices`` with adjacent ones merged."""
     run: tuple[int, int] | None = None
     for begin, end in slices:
         if run is not None and run[1] == begin:

@@ -1,4 +1,4 @@
-"""Prepared call: a collective on two given tensors, checked and described once, so that repeating it is quick."""
+"""Prepared call: a collective on two given tensors, checked once, so that it can be repeated quickly."""
 
 from __future__ import annotations
 
@@ -13,16 +13,17 @@ from gcl.core.request import Request
 
 __all__ = ["BROKEN", "DONE", "MISMATCH", "STAGED", "WAITING", "PreparedCall"]
 
-#: What a kernel returns: it is complete; call it again; the ranks called different collectives; some rank's tensor
-#: is private, so that the rest is the staged kernel's; another process's memory could not be reached.
+#: Status that a kernel returns. DONE: the call is complete. WAITING: call the kernel again. MISMATCH: the ranks made
+#: different calls. STAGED: some rank's tensor is outside the segments, so the staged kernel must do the rest.
+#: BROKEN: the memory of another process could not be accessed.
 DONE, WAITING, MISMATCH, STAGED, BROKEN = range(5)
 
 
 @dataclass(frozen=True)
 class PreparedCall:
-    """``run`` returns DONE, or what is left for the path's ``finish``; the tensors may be gone by then.
+    """``run`` returns DONE, or the status with which the path's ``finish`` continues.
 
-    ``rest`` goes on where ``run`` returned STAGED.
+    It keeps weak references to the tensors only. ``rest`` continues a call for which ``run`` returned STAGED.
     """
 
     run: Callable[[], int]
@@ -44,7 +45,7 @@ class PreparedCall:
         out: np.ndarray,
         **more: Any,
     ) -> Self:
-        """``run`` as ``request`` on these tensors, which ``prepared`` forgets as soon as one of them is gone."""
+        """Prepare ``run`` as ``request`` on these tensors; removed from ``prepared`` when one of them is deleted."""
         key = request.key(x, out)
 
         def forget(_: object) -> None:

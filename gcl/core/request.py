@@ -1,4 +1,4 @@
-"""Request: one collective as every rank must call it: collective, operator, element type, size and root."""
+"""Request: the arguments of a collective that must be equal on all ranks: operator, element type, size, root."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ __all__ = ["COLLECTIVE_CODES", "REDUCING", "SHARED_ALL_GATHER", "Collective", "R
 
 _PACKAGE = f"{Path(__file__).parents[1]}{os.sep}"
 
-#: Characters of a call in a message; lists may have many tensors.
+#: Longest description of a call in a message, in characters; lists may have many tensors.
 _LONGEST = 400
 
 R = TypeVar("R")
 
-#: Call site of a collective that runs in a thread of ours, "" in the program's own threads.
+#: Call site of a collective that runs in a Runner's thread; "" in threads of the program.
 _begun_at: ContextVar[str] = ContextVar("_begun_at", default="")
 
 
@@ -40,9 +40,9 @@ class Collective(StrEnum):
     BROADCAST = "broadcast"
 
 
-#: Those that combine values.
+#: The collectives that combine values.
 REDUCING = (Collective.ALL_REDUCE, Collective.REDUCE_SCATTER)
-#: The number of each collective on which compiled kernels branch; None is a barrier.
+#: The number by which compiled kernels know each collective; None is a barrier.
 COLLECTIVE_CODES: dict[Collective | None, int] = {
     None: 0,
     Collective.ALL_REDUCE: 1,
@@ -64,7 +64,7 @@ def call_site() -> str:
 
 
 def begun_here(collective: Callable[[], R]) -> Callable[[], R]:
-    """``collective``, to be run in another thread, as called from where the program is now."""
+    """``collective`` for another thread, such that its errors name the current call site."""
     context = copy_context()
     context.run(_begun_at.set, call_site())
     return lambda: context.run(collective)
@@ -74,8 +74,8 @@ def begun_here(collective: Callable[[], R]) -> Callable[[], R]:
 class Request:
     """``count`` elements of ``dtype`` per replica go in; ``root`` is an index in the group (broadcast).
 
-    ``collective`` is None for a barrier. ``detail`` is what else must be equal on all ranks, in words: the shape of
-    the tensors, if not one vector. ``shared``: an all-gather writes to one tensor that the ranks of a host share.
+    ``collective`` is None for a barrier. ``detail`` describes what else must be equal on all ranks: the shape of the
+    tensors, if not a vector. ``shared``: an all-gather writes to one tensor that the ranks of a host share.
     """
 
     collective: Collective | None
@@ -88,7 +88,7 @@ class Request:
 
     @property
     def code(self) -> int:
-        """The number on which compiled kernels branch."""
+        """The number by which compiled kernels know the collective."""
         return SHARED_ALL_GATHER if self.shared else COLLECTIVE_CODES[self.collective]
 
     def __str__(self) -> str:
@@ -104,7 +104,7 @@ class Request:
         return f"{name}({detail}{self.count} x {self.dtype}{divided})"
 
     def with_call_site(self, remark: str = "") -> str:
-        """The same, a remark, and the line of the program that called."""
+        """The description of the call, ``remark``, and the file and line of the caller."""
         said = str(self)
         if len(said) > _LONGEST:
             said = f"{said[: _LONGEST // 2]} ... {said[-_LONGEST // 2 :]}"
@@ -112,7 +112,7 @@ class Request:
 
     @cached_property
     def signature(self) -> int:
-        """A number that is equal on all ranks that make the same call; other calls have it with probability 2^-63."""
+        """Hash of the call, equal on all ranks that make the same call; others collide with probability 2^-63."""
         return int.from_bytes(blake2b(str(self).encode(), digest_size=8).digest()) >> 1
 
     def resized(self, count: int) -> Request:
@@ -124,7 +124,7 @@ class Request:
         return (self.code, self.operator, self.root, id(x), id(out))
 
     def words(self, in_offset: int, out_offset: int, x: np.ndarray, out: np.ndarray) -> np.ndarray:
-        """The call as compiled code reads it (order of ``rank_table``); offset -1: not in the segment."""
+        """The call as int64 words for kernels, in the order of ``rank_table``; offset -1: outside the segment."""
         what = [self.code, CODES[self.operator], self.count, in_offset, out_offset]
         how = [self.dtype.itemsize, self.root, self.signature]
         return np.array([*what, *how, x.ctypes.data, out.ctypes.data], np.int64)

@@ -12,18 +12,18 @@ _LINE = 64  # bytes
 
 
 class BufferPool:
-    """Hands out arrays one after the other until it is ``clear``ed."""
+    """Allocates arrays one after the other from one block; ``clear`` frees all of them."""
 
     def __init__(self) -> None:
         self._bytes = np.empty(0, np.uint8)
         self._top = 0
 
     def clear(self) -> None:
-        """Take everything back."""
+        """Free all arrays."""
         self._top = 0
 
     def take(self, count: int, dtype: np.dtype[Any]) -> np.ndarray:
-        """``count`` elements with whatever they held; earlier arrays stay as they are."""
+        """An uninitialised array of ``count`` elements; arrays taken earlier stay valid."""
         nbytes = count * dtype.itemsize
         start, self._top = self._top, self._top + -(-nbytes // _LINE) * _LINE
         if self._top > self._bytes.size:

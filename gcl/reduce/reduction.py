@@ -1,6 +1,6 @@
 """Reduction: contributions combined in one fixed balanced tree over the index in the group.
 
-Neighbours first, then neighbours of neighbours, whoever owns them:
+Neighbours first, then pairs of neighbours, and so on, whichever rank owns them:
 
     index     0   1   2   3   4   5   6
                \\ /     \\ /     \\ /    |
@@ -10,12 +10,12 @@ Neighbours first, then neighbours of neighbours, whoever owns them:
                      \\            /
     stride 4               +
 
-Any aligned block of 2^k indices is a subtree, so a process (or a host) may combine what it has first, and the
-result has the same bits however replicas are spread. Half types are widened to float32, combined, and rounded
-once. Work goes block by block, small enough for the first cache.
+Any aligned block of 2^k indices is a subtree, so a process (or a host) may first combine its own contributions, and
+the result has the same bits for every distribution of replicas. Half types are widened to float32, combined, and
+rounded once. Elements are processed in blocks that fit the L1 cache.
 
-Which loop follows which is decided before, once for a call: a ``recipe``. The kernel carries it out; it takes
-addresses, because the memory is mostly another process's, and knows no dtype.
+The sequence of loops is decided once per call and stored as a ``recipe``, which the kernel carries out. The kernel
+takes addresses, because most of the memory belongs to other processes, and is independent of the dtype.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ from gcl.kernels.jit import bare, bare_part
 
 __all__ = ["BLOCK", "new_scratch", "recipe", "reduce_range", "subtrees"]
 
-BLOCK = 2048  # elements at most: 8 KiB of float32, three of them fit the smallest first cache
+BLOCK = 2048  # elements at most: 8 KiB of float32, of which three fit the smallest L1 cache
 _LEAST_BLOCK = 256
-_BLOCK_BYTES = 16384  # of all contributions to a block, which stay in the first cache until they are written again
-_ROW = 8 * BLOCK  # bytes of an accumulator, whatever is summed
+_BLOCK_BYTES = 16384  # of all contributions to a block, which stay in the L1 cache until they are written
+_ROW = 8 * BLOCK  # bytes of an accumulator, for the widest dtype
 _LEVELS = 34  # deeper than any tree over 2^31 replicas
 
 # Words of a recipe; steps follow, each (loop, node, accumulator).
 _ITEM, _LOOPS, _OUT_ITEM, _OUT_LOOPS, _DIVISOR, _COUNT, _BLOCK, _STEPS, _FIRST = range(9)
-#: Which operators add as many leaves as are there in one loop; what combines sums, where that is not MORE.
+#: Operators that add several leaves in one loop; and the loop that combines sums, where it is not MORE.
 _ADDING = {Operator.ADD, Operator.MEAN, Operator.LOCAL}
 _MORE = {
     Operator.MUL: MORE + 1,
@@ -54,7 +54,7 @@ _MORE = {
 def subtrees(start: int, stop: int) -> list[tuple[int, int]]:
     """Cut ``[start, stop)`` into its largest aligned blocks, [(first index, size), ...].
 
-    ``subtrees(3, 8)`` is ``[(3, 1), (4, 4)]``: what a process may combine by itself without leaving the tree.
+    ``subtrees(3, 8)`` is ``[(3, 1), (4, 4)]``: the parts of the tree that one process can combine by itself.
     """
     blocks = []
     while start < stop:
@@ -67,7 +67,7 @@ def subtrees(start: int, stop: int) -> list[tuple[int, int]]:
 
 
 def new_scratch() -> np.ndarray:
-    """Accumulators for one caller."""
+    """Memory for the accumulators of ``reduce_range``; one per thread."""
     return np.empty(_LEVELS * _ROW, np.uint8)
 
 
@@ -75,10 +75,10 @@ def new_scratch() -> np.ndarray:
 def recipe(
     operator: Operator, sizes: tuple[int, ...], source: np.dtype[Any], target: np.dtype[Any], divisor: int
 ) -> np.ndarray:
-    """How contributions of ``source`` are combined into ``target``, in words for ``reduce_range``.
+    """The loops that combine contributions of dtype ``source`` into ``target``, as words for ``reduce_range``.
 
-    ``sizes``: leaves under each contribution, in index order; ``divisor``: what MEAN divides by. One of the dtypes
-    may be what the other is summed in, else they are the same. The array is kept: leave it as it is.
+    ``sizes``: number of leaves in each contribution, in index order; ``divisor``: what MEAN divides by. The dtypes
+    are equal, or one is the dtype in which the other is summed. The array is cached: do not modify it.
     """
     steps = _steps(operator, sizes)
     # eight tensors are added 1.3 times as fast as in blocks of BLOCK
@@ -90,7 +90,7 @@ def recipe(
 def _steps(operator: Operator, sizes: tuple[int, ...]) -> list[tuple[int, int, int]]:
     """The loops that combine one block of all contributions into the first accumulator."""
     steps: list[tuple[int, int, int]] = []
-    stack: list[tuple[int, int]] = []  # of subtrees: where it starts, its leaves
+    stack: list[tuple[int, int]] = []  # of subtrees: (first leaf, number of leaves)
     node = position = 0
     while node < len(sizes):
         width = _width(sizes[node:], position) if operator in _ADDING else 1
@@ -108,7 +108,7 @@ def _steps(operator: Operator, sizes: tuple[int, ...]) -> list[tuple[int, int, i
 
 
 def _width(sizes: tuple[int, ...], position: int) -> int:
-    """How many of the next leaves one loop may add: 8, 4, 2 or 1."""
+    """Number of next leaves that one loop may add: 8, 4, 2 or 1."""
     fits = (width for width in (8, 4, 2) if position % width == 0 and sizes[:width] == (1,) * width)
     return next(fits, 1)
 
@@ -127,11 +127,11 @@ def _in_place(nodes: Any, count: int, destinations: Any, copies: int) -> bool:
 
 @bare_part
 def _in_one_pass(recipe: Any, nodes: Any, destinations: Any, copies: int, start: int, n: int) -> bool:
-    """Add two or four leaves in place, or up to eight into one destination, if that is what is asked for.
+    """If this reduction adds two or four leaves in place, or up to eight into one destination, do it in one loop.
 
-    Without blocks it is twice as fast within the caches, 1.4 times beyond. Eight in place are quicker in blocks:
-    lines of as many tensors, all at the same place in a page, push each other out of the first cache before they are
-    written.
+    Without blocks it is twice as fast within the caches, 1.4 times beyond. Eight leaves in place are faster in
+    blocks: cache lines of eight tensors at the same offset in a page evict each other from the L1 cache before they
+    are written.
     """
     what, count, at, offset = recipe[_FIRST], recipe[_COUNT], nodes.ctypes.data, start * recipe[_ITEM]
     if recipe[_STEPS] > 1 or recipe[_LOOPS] != recipe[_OUT_LOOPS]:
@@ -152,7 +152,7 @@ def reduce_range(
     """Reduce elements [start, stop) of the contributions and store them at each of ``copies`` destinations.
 
     ``nodes``, ``destinations``: addresses of element 0. Every node is read before any destination of the same block
-    is written, so that a destination may be a node.
+    is written, so a destination may also be a node.
     """
     if stop <= start or _in_one_pass(recipe, nodes, destinations, copies, start, stop - start):
         return

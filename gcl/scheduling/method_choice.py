@@ -1,4 +1,4 @@
-"""Method choice: the method that GCL takes by default, from the size of the tensor and the fabric.
+"""Method choice: the method that GCL uses by default, given the size of the tensor and the fabric.
 
 The first row that fits (GCL reference, section 7); bytes are per IPU: those of the shard for an all-gather, those of
 the whole input for a reduce-scatter, which has twice the limits.
@@ -22,16 +22,16 @@ from gcl.scheduling.methods.method import Method
 
 __all__ = ["Choice", "choose"]
 
-#: Ring longer than -> an all-gather meets in the middle below this many bytes of shard per IPU.
+#: For rings longer than the key: an all-gather uses meet_in_middle_ring below this many bytes of shard per IPU.
 _MEET_BELOW: dict[int, float] = {0: 622_592, 4: 2_490_368, 8: 19_922_944, 16: math.inf}
 
-#: Shard bytes below which a barley twist does not use all four ways.
+#: Bytes of shard below which a barley twist uses meet_in_middle_ring instead of quad_directional_ring.
 _TWIST_BELOW = 196_608
 
 
 @dataclass(frozen=True)
 class Choice:
-    """A method, and why it was taken."""
+    """A method, and the reason for it."""
 
     method: Method
     why: str
@@ -40,8 +40,8 @@ class Choice:
 def choose(collective: Collective, nbytes: int, fabric: Fabric, length: int, *, within: bool = True) -> Choice:
     """The method for a reduce-scatter of ``nbytes`` of input, or an all-gather of ``nbytes`` of shard, per replica.
 
-    ``length``: replicas in the ring; ``within``: it stays in an IPU-Link domain (rings between domains have no
-    barley twist).
+    ``length``: replicas in the ring. ``within``: the ring stays within an IPU-Link domain; rings between domains
+    have no barley twist.
     """
     if collective not in (Collective.REDUCE_SCATTER, Collective.ALL_GATHER):
         raise ArgumentError(f"a method for {collective} was asked for; reduce_scatter and all_gather have one")

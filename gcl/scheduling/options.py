@@ -1,10 +1,10 @@
-"""Options: how collectives run, from GCL_OPTIONS and its companions.
+"""Options: the settings of collectives, from GCL_OPTIONS and the other GCL environment variables.
 
     GCL_OPTIONS='{"method": "meet_in_middle_ring", "syncful.useOptimisedLayout": false}'
     GCL_LOG_LEVEL=INFO  GCL_NUM_IO_TILES=32
 
-A dotted name may also be an object in an object ({"syncful": {"useOptimisedLayout": false}}). Values may be JSON's
-own, or strings as Poplar writes them ("false", "40"). GCL reference, section 11.
+A dotted name may also be written as a nested object ({"syncful": {"useOptimisedLayout": false}}). Values may be JSON
+values, or strings as Poplar writes them ("false", "40"). GCL reference, section 11.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from gcl.scheduling.methods.method import Method, method_chain
 __all__ = ["OPTIONS_VARIABLE", "SYNCLESS_WARNING", "UNUSED_VARIABLES", "LogLevel", "Options"]
 
 OPTIONS_VARIABLE = "GCL_OPTIONS"
-#: Where the real GCL finds its compiled code for tiles; there is none to load here.
+#: Where GCL finds its compiled code for tiles; accepted and ignored, because there is no such code here.
 UNUSED_VARIABLES = ("GCL_LIBRARY_PATH", "GCL_GP_PATH")
 SYNCLESS_WARNING = (
     "useSynclessCollectives is true in GCL_OPTIONS; GCL deprecated it in 2.6 and removed it in 3.0, so that every "
@@ -31,7 +31,7 @@ SYNCLESS_WARNING = (
 
 
 class LogLevel(StrEnum):
-    """How much GCL says; the names of Poplar's loggers."""
+    """How much is logged; the level names of Poplar."""
 
     TRACE = "TRACE"
     DEBUG = "DEBUG"
@@ -43,16 +43,17 @@ class LogLevel(StrEnum):
 
 @dataclass(frozen=True)
 class Options:
-    """What was asked for; the defaults are GCL's.
+    """The settings of collectives; the defaults are those of GCL.
 
-    method                        one for all phases, or a chain
-    use_replicated_implementation always in effect: every tensor here is one of a replicated graph
-    max_bytes_per_tile            of one exchange; None: no limit
-    use_syncless_collectives      gone since GCL 3.0: a warning
-    use_optimised_layout          fragments are sent from where they lie on their tiles; else spread evenly first
-    use_forwarding_...            strided groups go through the replicas in between; None: with 1 IPU per replica
-    log_level                     None: as the program's own logging says
-    num_io_tiles                  tiles that collectives run on; None: all
+    method                        one method for all phases, or a chain of methods
+    use_replicated_implementation no effect: every tensor here belongs to a replicated graph
+    max_bytes_per_tile            limit of one exchange; None: no limit
+    use_syncless_collectives      removed in GCL 3.0: only a warning
+    use_optimised_layout          send fragments from the tiles that hold them; else spread them evenly first
+    use_forwarding_...            forward the copies of strided groups through the replicas in between; None: if a
+                                  replica has 1 IPU
+    log_level                     None: the level set by the program
+    num_io_tiles                  number of tiles that collectives run on; None: all
     real_collectives              method auto runs the step programs that GCL would choose
     """
 
@@ -68,12 +69,12 @@ class Options:
 
     @property
     def shortest(self) -> bool:
-        """Whether collectives take the shortest way there is, not the step programs of a method."""
+        """Whether tensors are reduced directly (method auto), not by the step programs of a method."""
         return self.method == (Method.AUTO,)
 
     @classmethod
     def from_environ(cls, environ: Mapping[str, str], *, tiles_per_ipu: int = TILES_PER_IPU) -> Options:
-        """Read the variables; raise ArgumentError naming everything that is wrong in them."""
+        """Read the variables; raise one ArgumentError that names all mistakes in them."""
         faults: list[str] = []
         values = _read_options(environ.get(OPTIONS_VARIABLE, ""), faults)
         readers = {"GCL_NUM_IO_TILES": lambda text: _io_tiles(text, tiles_per_ipu)}
@@ -92,12 +93,12 @@ class Options:
 
 
 class _Fault(Exception):
-    """What a value should have been."""
+    """What is wrong with a value, as the end of a sentence that begins with "it"."""
 
 
 @dataclass(frozen=True)
 class _Row:
-    """An option: where it goes, and how its value is read."""
+    """An option: the field that it sets, and the function that reads its value."""
 
     field: str
     read: Callable[[object], object]
@@ -167,7 +168,7 @@ _TABLE: dict[str, _Row] = {
     "syncful.useOptimisedLayout": _Row("use_optimised_layout", _boolean),
     "syncful.useForwardingToSupportStridedGroups": _Row("use_forwarding_to_support_strided_groups", _automatic),
 }
-#: field -> variable, and how it is read
+#: field -> its variable, and the function that reads it
 _VARIABLES: dict[str, tuple[str, Callable[[object], object]]] = {
     "log_level": ("GCL_LOG_LEVEL", _log_level),
     "num_io_tiles": ("GCL_NUM_IO_TILES", _integer),
@@ -176,7 +177,7 @@ _VARIABLES: dict[str, tuple[str, Callable[[object], object]]] = {
 
 
 def _read_options(text: str, faults: list[str]) -> dict[str, Any]:
-    """Field -> value of the JSON object ``text``; what is wrong goes to ``faults``."""
+    """Field -> value of the JSON object ``text``; mistakes are added to ``faults``."""
     values: dict[str, Any] = {}
     if not text.strip():
         return values
@@ -202,7 +203,7 @@ def _read_options(text: str, faults: list[str]) -> dict[str, Any]:
 
 
 class _Pairs(list[tuple[str, object]]):
-    """A JSON object with its keys as written, also those written twice."""
+    """A JSON object as a list of its pairs, so that a key that is written twice is found."""
 
 
 def _flat(pairs: _Pairs, prefix: str = "") -> Iterator[tuple[str, object]]:

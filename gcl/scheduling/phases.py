@@ -1,8 +1,8 @@
 """Phase: one step program of a schedule, on the links of one level of the fabric.
 
 level      group                                              links
-inside     members of a group that share an IPU-Link domain    IPU-Links, ring order of the fabric
-across     equal places of those, one per domain               GW-Links, domains in their order, last to first
+inside     members of a group in one IPU-Link domain           IPU-Links, ring order of the fabric
+across     members at the same place of each domain            GW-Links, domains in ascending order, closed to a ring
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ __all__ = ["Level", "Phase", "PhaseBuilder", "levels"]
 
 @dataclass(frozen=True)
 class Phase:
-    """A program, and the orders into which each replica's tensor is brought before and out of which after it.
+    """A program, and the rearrangements of each replica's tensor ``before`` and ``after`` it.
 
-    ``why``: the reason for its method. ``dealt``: the fragments that the reorder before an all-reduce deals
-    tiles out to (``gcl.fabric.tile_mapping``), 0 without one; a matter of cost, not of values.
-    ``destination``: it writes into a tensor that there is already.
+    ``why``: the reason for its method. ``dealt``: number of fragments over which the reorder before an all-reduce
+    distributes every tile (``gcl.fabric.tile_mapping``), 0 without a reorder; it affects the cost, not the values.
+    ``destination``: the program writes into an existing tensor.
     """
 
     program: StepProgram
@@ -49,7 +49,7 @@ class Phase:
 
 @dataclass(frozen=True)
 class Level:
-    """``group``s whose members are all in one domain (``inside``) or all in different ones."""
+    """A division into groups whose members are all in one domain (``inside``) or all in different domains."""
 
     group: Group
     inside: bool
@@ -64,7 +64,7 @@ class Level:
 
 
 def levels(group: Group, fabric: Fabric) -> list[Level]:
-    """``group`` as one or two levels; raise ArgumentError where it does not fit the domains.
+    """Divide ``group`` into one or two levels; raise ArgumentError if it does not fit the domains.
 
     16 replicas in 2 domains   ALL             inside {0 .. 7} {8 .. 15},          across {0 8} {1 9} ...
                                CONSECUTIVE 4   inside {0 .. 3} {4 .. 7} ...
@@ -89,7 +89,7 @@ def levels(group: Group, fabric: Fabric) -> list[Level]:
 
 @dataclass(frozen=True)
 class PhaseBuilder:
-    """Makes the programs of a schedule of ``total`` phases, with the methods of ``chain``, as ``options`` say."""
+    """Makes the programs of a schedule of ``total`` phases with the methods of ``chain`` under ``options``."""
 
     fabric: Fabric
     itemsize: int
@@ -106,13 +106,13 @@ class PhaseBuilder:
             )
 
     def method(self, collective: Collective, level: Level, elements: int, place: int) -> Choice:
-        """The method of phase ``place``: as asked, or by the ``elements`` of its input.
+        """The method of phase ``place``: the requested one, or with auto by the ``elements`` of its input.
 
-        Domains are joined in a plain ring, so that the quad method becomes the bidirectional pair between them.
+        Domains form a plain ring, so between domains quad_directional_ring becomes bidirectional_ring_pair.
         """
         asked = self._asked(collective, place)
         if asked is Method.QUAD_DIRECTIONAL_RING and not level.inside:
-            quad_orders(self.fabric)  # it must be possible at all
+            quad_orders(self.fabric)  # raises where the fabric does not support it
             return Choice(
                 Method.BIDIRECTIONAL_RING_PAIR, "quad_directional_ring was asked for; domains form one ring"
             )
@@ -148,7 +148,7 @@ class PhaseBuilder:
         fragments: tuple[int, int],
         generate: Callable[[RingTrack], Iterator[Step]],
     ) -> StepProgram:
-        """The steps that ``generate`` makes, its exchanges split where the fabric or a tile needs it."""
+        """The steps that ``generate`` makes, with exchanges split where the fabric or the tile limit requires it."""
         steps = tuple(generate(track))
         made = StepProgram(collective, method, track.group, track.widths, *fragments, steps, track.orders)
         if self._forwards(track):
@@ -160,7 +160,7 @@ class PhaseBuilder:
         return limited(made, most * (self.options.num_io_tiles or TILES_PER_IPU) // self.itemsize)
 
     def _forwards(self, track: RingTrack) -> bool:
-        """Whether rings of strided groups within a domain go through the replicas in between."""
+        """Whether rings of strided groups within a domain are forwarded through the replicas in between."""
         group, asked = track.group, self.options.use_forwarding_to_support_strided_groups
         inside = self.fabric.replicas_per_domain % (group.stride * group.size) == 0
         single = self.fabric.ipus_per_replica == 1

@@ -1,4 +1,4 @@
-"""Schedule: the step programs, one after the other, that make one collective on a fabric.
+"""Schedule: the sequence of step programs that carries out one collective on a fabric.
 
     all-reduce in a domain of R     reduce-scatter, all-gather
     all-reduce over L domains       reduce-scatter of S          inside each domain, IPU-Links
@@ -42,7 +42,7 @@ _REDUCING = (Collective.ALL_REDUCE, Collective.REDUCE_SCATTER)
 
 @dataclass(frozen=True)
 class Schedule:
-    """``phases`` that make ``collective`` over ``group``, for ``elements`` per replica of ``itemsize`` bytes each."""
+    """The ``phases`` of ``collective`` over ``group``, for ``elements`` per replica of ``itemsize`` bytes each."""
 
     collective: Collective
     fabric: Fabric
@@ -64,7 +64,7 @@ class Schedule:
 
 @dataclass(frozen=True)
 class _Inputs:
-    """What is to be scheduled."""
+    """The arguments of ``schedule``, checked."""
 
     fabric: Fabric
     group: Group
@@ -83,7 +83,7 @@ class _Inputs:
         return PhaseBuilder(self.fabric, self.itemsize, self.chain, total, self.options)
 
     def direct(self) -> PhaseBuilder:
-        """For collectives that go straight to each partner."""
+        """The builder for collectives in which every replica sends directly to its partners."""
         if self.chain not in ((Method.AUTO,), (Method.BROADCAST,)):
             raise ArgumentError(
                 f"method {', '.join(self.chain)} was asked for; this collective goes straight to each partner, "
@@ -104,13 +104,13 @@ def schedule(
     root: int = 0,
     options: Options | None = None,
 ) -> Schedule:
-    """Plan ``collective`` over ``group`` (default: all) of the replicas of ``fabric``.
+    """The schedule of ``collective`` over ``group`` (default: all replicas) on ``fabric``.
 
-    ``elements`` per replica, spread evenly over its IPUs: of the whole tensor, of the shard for an all-gather.
-    ``methods`` (names, or a text with commas): one for all phases, one for reduce-scatters and one for all-gathers,
-    or one per phase.
-    ``root``: index in the group (broadcast). Of ``options`` (default: GCL's) all but the method count.
-    Raises ArgumentError for what does not fit together.
+    ``elements`` per replica, spread evenly over its IPUs: of the whole tensor, for an all-gather of the shard.
+    ``methods`` (a list of names, or names separated by commas): one for all phases, one for
+    reduce-scatters and one for all-gathers, or one per phase.
+    ``root``: index in the group (broadcast). ``options`` (default: those of GCL) apply except for their method.
+    Raises ArgumentError if the arguments do not fit together.
     """
     if collective not in list(Collective):
         raise ArgumentError(f"collective {collective!r} was asked for; there are {', '.join(Collective)}")
@@ -156,13 +156,13 @@ def _all_reduce(job: _Inputs) -> list[Phase]:
 
 
 def _reduce_on(parts: list[Level], builder: PhaseBuilder, tensor: tuple[int, ...], place: int) -> list[Phase]:
-    """All-reduce on the first level, the shard being all-reduced on the others in between."""
+    """Reduce-scatter on the first level, all-reduce the shard on the others, all-gather on the first level."""
     level, *rest = parts
     scatter = builder.method(_SCATTER, level, sum(tensor), place)
     padding = PlainPadding(level.size, tensor, METHODS[scatter.method].splits)
     order = padding.arrangement()
     gather = builder.method(_GATHER, level, padding.shard, builder.total - 1 - place)
-    # the methods that go two or four ways deal out half a fragment at a time
+    # methods that use several directions distribute half a fragment at a time
     dealt = level.size * (2 if max(METHODS[way.method].splits for way in (scatter, gather)) > 1 else 1)
     return [
         builder.ring(_SCATTER, level, padding.widths, scatter, before=order, dealt=dealt),

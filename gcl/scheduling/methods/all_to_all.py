@@ -3,7 +3,7 @@
                exchanges   sent per replica     time
 all-to-all       n - 1     (n - 1)/n x S       what the busiest link of the fabric takes in each exchange
 
-The partners of exchange s are s + 1 apart in the group, so that most copies do not stay between neighbours.
+The partners of exchange s are s + 1 apart in the group, so most copies are not between neighbours.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["all_to_all"]
 
 
 def all_to_all(track: RingTrack) -> Iterator[Step]:
-    """In exchange s (from 0) send slice r+s+1 to member r+s+1; what arrives is slice r-s-1. The own slice stays.
+    """In exchange s (from 0) member r sends slice r+s+1 to member r+s+1, and receives its slice r-s-1. Slice r stays.
 
     Slice sent by each replica, which is also the member it goes to (n = 4):
 

@@ -1,4 +1,4 @@
-"""anticlockwise_ring: every replica sends to the previous one of the ring, n - 1 times.
+"""anticlockwise_ring: every replica sends to the previous replica of the ring, n - 1 times.
 
                    exchanges   sent per replica     time
 reduce-scatter       n - 1     (n - 1)/n x S       (n - 1)/n x S/B
@@ -22,9 +22,9 @@ __all__ = ["all_gather", "reduce_scatter"]
 
 
 def reduce_scatter(track: RingTrack) -> Iterator[Step]:
-    """Send partial sums back round the ring; the mirror image of clockwise_ring.
+    """Send partial sums to the previous position; the mirror image of clockwise_ring.
 
-    Shard p adds up in the order p-1, p-2, ..., p+1, p of positions, each step own (operator) received.
+    Shard p adds up in the order p-1, p-2, ..., p+1, p of positions, each step being own (operator) received.
     Fragment sent by each replica (n = 4, Interleaved ring 0 2 3 1):
 
         replica           0  2  3  1
@@ -37,7 +37,7 @@ def reduce_scatter(track: RingTrack) -> Iterator[Step]:
 
 
 def all_gather(track: RingTrack) -> Iterator[Step]:
-    """Send the own shard back round the ring, then whatever arrives.
+    """Send the own shard to the previous position, then forward each shard that arrives.
 
     Fragment sent by each replica (n = 4, Interleaved ring 0 2 3 1):
 

@@ -25,7 +25,7 @@ __all__ = ["all_gather", "reduce_scatter"]
 
 
 def reduce_scatter(track: RingTrack) -> Iterator[Step]:
-    """Reduce the first floor(w/2) elements of each fragment as clockwise_ring does, the others the other way round.
+    """Reduce the first floor(w/2) elements of each fragment by clockwise_ring, the others by anticlockwise_ring.
 
     Fragment sent by each replica, clockwise/anticlockwise (n = 4, Interleaved ring 0 2 3 1):
 
@@ -40,7 +40,7 @@ def reduce_scatter(track: RingTrack) -> Iterator[Step]:
 
 
 def all_gather(track: RingTrack) -> Iterator[Step]:
-    """Gather the first floor(w/2) elements of each shard as clockwise_ring does, the others the other way round.
+    """Gather the first floor(w/2) elements of each shard by clockwise_ring, the others by anticlockwise_ring.
 
     Fragment sent by each replica, clockwise/anticlockwise (n = 4, Interleaved ring 0 2 3 1):
 

@@ -1,12 +1,12 @@
-"""broadcast: every replica sends straight to every other one, all in one exchange; no ring.
+"""broadcast: every replica sends directly to every other replica, all in one exchange; there is no ring.
 
                    exchanges   sent per replica     time
-reduce-scatter         1       (n - 1)/n x S       what the busiest link of the fabric takes
-all-gather             1       (n - 1)/n x S       what the busiest link of the fabric takes
-broadcast              1       (n - 1) x S (root)  what the links of the root take
+reduce-scatter         1       (n - 1)/n x S       that of the busiest link of the fabric
+all-gather             1       (n - 1)/n x S       that of the busiest link of the fabric
+broadcast              1       (n - 1) x S (root)  that of the links of the root
 
-One sync instead of n - 1 suits small tensors. Most transfers pass several links, so that it is slow for large ones:
-its copies are the only ones of the methods that do not stay between neighbours.
+One sync instead of n - 1 suits small tensors. It is slow for large ones, because most transfers pass several links:
+it is the only method whose copies are not between neighbours.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _RECEIVED, _SUM = "received", "sum"
 
 
 def reduce_scatter(track: RingTrack) -> Iterator[Step]:
-    """Send every fragment to its owner, who adds them up as the clockwise ring would: i+1, i+2, ..., i-1, i.
+    """Send every fragment to its owner i, which adds them in the order of clockwise_ring: i+1, i+2, ..., i-1, i.
 
     Fragment sent by each replica (n = 4):
 
@@ -37,7 +37,7 @@ def reduce_scatter(track: RingTrack) -> Iterator[Step]:
 
 
 def all_gather(track: RingTrack) -> Iterator[Step]:
-    """Send the own shard to everybody.
+    """Send the own shard to every other member.
 
     Fragment sent by each replica (n = 4):
 
@@ -108,7 +108,7 @@ def _send_block(group: Group, block: FragmentPart, root: int) -> Iterator[Step]:
 
 
 def _part(group: Group, block: FragmentPart, buffer: str, offset: int | None) -> Slice:
-    """The block in the fragment of the member ``offset`` further on (None: of a buffer with one fragment)."""
+    """The block in the fragment of the member ``offset`` ahead (None: in a buffer with one fragment)."""
     fragments = (
         (0,) * group.replicas
         if offset is None
@@ -126,7 +126,7 @@ def _to_member(
     carries: tuple[int, ...],
     only: int | None = None,
 ) -> CrossReplicaCopy:
-    """Send to the member ``step`` further on; ``only`` the member with that index sends anything."""
+    """Send to the member ``step`` ahead; with ``only`` set, only the member with that index sends."""
     to = tuple(
         replica
         if only not in (None, group.index(replica))

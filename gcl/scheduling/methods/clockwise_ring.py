@@ -1,4 +1,4 @@
-"""clockwise_ring: every replica sends to the next one of the ring, n - 1 times.
+"""clockwise_ring: every replica sends to the next replica of the ring, n - 1 times.
 
                    exchanges   sent per replica     time
 reduce-scatter       n - 1     (n - 1)/n x S       (n - 1)/n x S/B
@@ -16,9 +16,9 @@ __all__ = ["all_gather", "reduce_scatter"]
 
 
 def reduce_scatter(track: RingTrack) -> Iterator[Step]:
-    """Send partial sums onwards; the fragment of replica r sets out behind it and arrives complete.
+    """Send partial sums to the next position; the fragment of a replica starts one position after it and ends there.
 
-    Shard p adds up in the order p+1, p+2, ..., p-1, p of positions, each step own (operator) received.
+    Shard p adds up in the order p+1, p+2, ..., p-1, p of positions, each step being own (operator) received.
     Fragment sent by each replica (n = 4, Interleaved ring 0 2 3 1):
 
         replica       0  2  3  1
@@ -31,7 +31,7 @@ def reduce_scatter(track: RingTrack) -> Iterator[Step]:
 
 
 def all_gather(track: RingTrack) -> Iterator[Step]:
-    """Send the own shard onwards, then whatever arrives.
+    """Send the own shard to the next position, then forward each shard that arrives.
 
     Fragment sent by each replica (n = 4, Interleaved ring 0 2 3 1):
 

@@ -1,12 +1,12 @@
-"""meet_in_middle_ring: every fragment comes to its owner from both sides at once, in half the exchanges.
+"""meet_in_middle_ring: every fragment reaches its owner from both directions at once, in half the exchanges.
 
                    exchanges        sent per replica             time
 reduce-scatter     floor(n/2)       2 floor(n/2)/n x S          1/2 x S/B for even n
 all-gather         floor(n/2)       2 floor(n/2)/n x S          1/2 x S/B for even n
 
-With even n one of the two sides has a hop less to go: its transfer is made all the same, and not used, so that
-every exchange holds one transfer each way. Odd n, which the original does not cover, uses every transfer. Rings of
-2 and less go clockwise.
+With even n one of the two directions needs one hop less: its transfer is made nevertheless, and not used, so that
+every exchange has one transfer in each direction. Odd n, which the GCL reference does not
+describe, uses every transfer. Rings of 1 and 2 run as clockwise_ring.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ __all__ = ["all_gather", "reduce_scatter"]
 
 
 def reduce_scatter(track: RingTrack) -> Iterator[Step]:
-    """Reduce each fragment along both halves of the ring; its owner joins the two results.
+    """Reduce each fragment along both halves of the ring; its owner combines the two results.
 
-    h = floor(n/2). Shard p is op(op(p, ... p-h+1, p-h), p+1 ... p+n-1-h): the clockwise side, which ends with the
-    own contribution, then the anticlockwise one. Fragment sent by each replica, clockwise/anticlockwise, unused
+    h = floor(n/2). Shard p is op(op(p, ... p-h+1, p-h), p+1 ... p+n-1-h): the clockwise half, which ends with the
+    own contribution, then the anticlockwise half. Fragment sent by each replica, clockwise/anticlockwise, unused
     transfers in brackets (n = 4, Interleaved ring 0 2 3 1):
 
         replica               0      2      3      1
@@ -59,7 +59,7 @@ def all_gather(track: RingTrack) -> Iterator[Step]:
 
 
 def _reduce_block(track: RingTrack, block: FragmentPart) -> Iterator[Step]:
-    """The steps of the reference: c on its way clockwise, a anticlockwise; offsets are each stream's own."""
+    """The steps of the reference: c moves clockwise, a anticlockwise; offsets follow each stream."""
     clockwise, anticlockwise = track.stream(CLOCKWISE, block), track.stream(ANTICLOCKWISE, block)
     n = clockwise.length
     if n <= 2:

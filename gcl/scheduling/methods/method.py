@@ -1,4 +1,10 @@
-"""Method: how a reduce-scatter or an all-gather goes round its group; a name, and the generators behind it."""
+"""Method: the algorithm of a reduce-scatter or an all-gather, by name, and the generators that make its steps.
+
+"auto" has two meanings. In ``schedule`` and ``gcl.explain``, AUTO picks one of the other methods by size and fabric
+(``method_choice``). In ``connect(method="auto")`` no step program runs at all: the result is computed directly; set
+GCL_REAL_COLLECTIVES=1 to run the step programs that GCL would pick. ``connect(transport="auto")`` is unrelated: it
+picks how bytes move between processes.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +27,7 @@ __all__ = ["METHODS", "Method", "MethodPrograms", "method_chain"]
 
 
 class Method(StrEnum):
-    """The methods that can be asked for; AUTO chooses by size."""
+    """The methods; AUTO is no algorithm of its own but leaves the choice to GCL (see the module docstring)."""
 
     AUTO = "auto"
     CLOCKWISE_RING = "clockwise_ring"
@@ -34,7 +40,7 @@ class Method(StrEnum):
 
 @dataclass(frozen=True)
 class MethodPrograms:
-    """The two halves of a method, and into how many ``splits`` it cuts a fragment."""
+    """The generators of a method, and the number of pieces (``splits``) into which it cuts a fragment."""
 
     reduce_scatter: Generator
     all_gather: Generator
@@ -56,7 +62,7 @@ METHODS: dict[Method, MethodPrograms] = {
 
 
 def method_chain(names: str | Sequence[str]) -> tuple[Method, ...]:
-    """The methods ``names``, a list or a text with commas; raise ArgumentError listing those there are."""
+    """The methods called ``names`` (a list, or names separated by commas); ArgumentError lists the known ones."""
     if isinstance(names, str):
         names = [name.strip() for name in names.split(",")]
     if not isinstance(names, list | tuple) or not names:

@@ -1,10 +1,10 @@
-"""quad_directional_ring: a quarter of every fragment goes each way round each of the two serpent rings.
+"""quad_directional_ring: a quarter of every fragment goes in each direction round each of the two serpent rings.
 
                    exchanges   sent per replica                       time
 reduce-scatter       n - 1     (n - 1)/n x S, a quarter each way     (n - 1)/(4n) x S/B
 all-gather           n - 1     (n - 1)/n x S, a quarter each way     (n - 1)/(4n) x S/B
 
-Barley twist only: there the four ways use different links (of a rung, the two that share it have twice the links).
+Barley twist only: there the four streams use different links (a rung is shared by two, but has twice the links).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from gcl.scheduling.program.step_program import Step
 
 __all__ = ["all_gather", "reduce_scatter"]
 
-#: (direction, which of the two orders) of each quarter.
+#: (direction, index of the ring order) of each quarter.
 _WAYS = ((CLOCKWISE, 0), (CLOCKWISE, 1), (ANTICLOCKWISE, 0), (ANTICLOCKWISE, 1))
 
 
@@ -72,7 +72,7 @@ def _quarters(track: RingTrack) -> list[RingStream]:
 
 
 def quarter_sizes(width: int) -> list[int]:
-    """``width`` in four: each piece takes the ceiling of what remains over the pieces left."""
+    """Cut ``width`` into four sizes: each is the ceiling of the rest over the number of pieces left."""
     sizes = []
     for left in (4, 3, 2, 1):
         size = -(-width // left)

@@ -1,6 +1,6 @@
-"""Ring stream: one piece of every fragment that travels round one ring in one direction.
+"""Ring stream: one piece of every fragment, sent round one ring in one direction.
 
-A method is some streams at once: their transfers of the same number are merged into one exchange.
+A method consists of parallel streams: the t-th transfers of all streams are merged into one exchange.
 
     RingTrack (groups, ring orders, fragment widths)
        |- block of IPU 0 --- stream clockwise, elements low to middle
@@ -34,9 +34,9 @@ class FragmentPart:
 
 @dataclass(frozen=True)
 class RingTrack:
-    """Where a method runs: a ring through each of ``group``'s groups, and what a fragment has on each IPU.
+    """What a method runs on: a ring through every group of ``group``, and the ``widths`` of a fragment per IPU.
 
-    ``orders``: the index in the group at each ring position; a second one for the quad-directional method.
+    ``orders``: the index in the group at each ring position; the quad-directional method has a second order.
     """
 
     group: Group
@@ -45,7 +45,7 @@ class RingTrack:
 
     @property
     def blocks(self) -> list[FragmentPart]:
-        """The elements of a fragment per IPU, without the IPUs that have none."""
+        """The part of a fragment on each IPU, without IPUs that have none."""
         ends = list(accumulate(self.widths))
         blocks = [
             FragmentPart(ipu, end - width, end)
@@ -54,15 +54,15 @@ class RingTrack:
         return [block for block in blocks if block.high > block.low]
 
     def stream(self, direction: int, block: FragmentPart, order: int = 0) -> RingStream:
-        """``block`` on its way round ring ``order``."""
+        """The stream of ``block`` round the ring with order number ``order``."""
         return RingStream(self.group, self.orders[order], direction, block, mirrored=order > 0)
 
 
 @dataclass(frozen=True)
 class RingStream:
-    """``block`` of every fragment, sent to the next position in ``direction`` (+1 clockwise, -1 anticlockwise).
+    """Part ``block`` of every fragment, sent to the next position in ``direction`` (+1 clockwise, -1 anticlockwise).
 
-    Offsets count positions in that direction: ``input(-1)`` is the fragment of the position behind.
+    Offsets count positions in that direction: ``input(-1)`` belongs to the fragment of the previous position.
     """
 
     group: Group
@@ -81,45 +81,45 @@ class RingStream:
         return f"{turn} mirrored" if self.mirrored else turn
 
     def input(self, offset: int) -> Slice:
-        """The own contribution to the fragment of the position ``offset`` further on."""
+        """The replica's contribution to the fragment of the position ``offset`` ahead."""
         return self._slice(INPUT, self.owners(offset))
 
     def gathered(self, offset: int) -> Slice:
-        """The place in the output of the fragment of the position ``offset`` further on."""
+        """The part of the output that holds the fragment of the position ``offset`` ahead."""
         return self._slice(OUTPUT, self.owners(offset))
 
     @property
     def shard_in(self) -> Slice:
-        """The own shard as input of an all-gather."""
+        """The replica's shard, the input of an all-gather."""
         return self._slice(INPUT, self._zeros)
 
     @property
     def shard_out(self) -> Slice:
-        """The own shard as output of a reduce-scatter."""
+        """The replica's shard, the output of a reduce-scatter."""
         return self._slice(OUTPUT, self._zeros)
 
     @property
     def travelling(self) -> Slice:
-        """The partial result that is sent next."""
+        """The buffer of the partial result that is sent next."""
         return self._slice(self.name, self._zeros)
 
     @property
     def received(self) -> Slice:
-        """What has just arrived."""
+        """The buffer of what arrived last."""
         return self._slice(f"{self.name} received", self._zeros)
 
     def send(self, source: Slice, target: Slice, *, offset: int, redundant: bool = False) -> CrossReplicaCopy:
-        """Send the fragment of the position ``offset`` further on to the next position."""
+        """Send the fragment of the position ``offset`` ahead to the next position."""
         return CrossReplicaCopy(source, target, self._to, self.owners(offset), self.name, self.block.ipu, redundant)
 
     def owners(self, offset: int) -> tuple[int, ...]:
-        """Per replica, the group index at the position ``offset`` further on."""
+        """Per replica, the group index at the position ``offset`` ahead of it."""
         step = self.direction * offset
         return tuple(self.order[(place + step) % self.length] for place in self._positions)
 
     @cached_property
     def _to(self) -> tuple[int, ...]:
-        """Per replica, the one at the next position."""
+        """Per replica, the replica at the next position."""
         members = self.group.all_members()
         return tuple(members[self.group.of(replica)][index] for replica, index in enumerate(self.owners(1)))
 
@@ -136,12 +136,12 @@ class RingStream:
         return Slice(buffer, fragment, self.block.low, self.block.high)
 
 
-#: What a method is: the steps of a reduce-scatter, or of an all-gather, on a track.
+#: Makes the steps of a reduce-scatter, or of an all-gather, on a track.
 Generator = Callable[[RingTrack], Iterator[Step]]
 
 
 def round_reduce_scatter(stream: RingStream) -> Iterator[Step]:
-    """Send partial sums n - 1 times; each replica adds its own part to what arrives, the last one its shard's."""
+    """Send partial sums n - 1 times; each replica adds its contribution, the last one to its own shard."""
     if stream.length == 1:
         yield Copy(stream.input(0), stream.shard_out)
         return
@@ -154,14 +154,14 @@ def round_reduce_scatter(stream: RingStream) -> Iterator[Step]:
 
 
 def round_all_gather(stream: RingStream) -> Iterator[Step]:
-    """Send the own shard, then n - 2 times what has just arrived."""
+    """Send the replica's own shard, then n - 2 times the shard that arrived last."""
     yield Copy(stream.shard_in, stream.gathered(0))
     for t in range(stream.length - 1):
         yield Exchange((stream.send(stream.gathered(-t), stream.gathered(-t - 1), offset=-t),))
 
 
 def cut(block: FragmentPart, sizes: Iterable[int]) -> list[FragmentPart]:
-    """``block`` in consecutive pieces of ``sizes``."""
+    """Cut ``block`` into consecutive pieces of ``sizes`` elements."""
     pieces, low = [], block.low
     for size in sizes:
         pieces.append(FragmentPart(block.ipu, low, low + size))
@@ -170,12 +170,12 @@ def cut(block: FragmentPart, sizes: Iterable[int]) -> list[FragmentPart]:
 
 
 def merged(streams: Iterable[RingStream], one: Callable[[RingStream], Iterator[Step]]) -> Iterator[Step]:
-    """``one`` for all ``streams`` that carry anything, in the same exchanges."""
+    """The steps of ``one`` for every stream that is not empty, merged into the same exchanges."""
     return merge([one(stream) for stream in streams if stream.block.high > stream.block.low])
 
 
 def merge(programs: list[Iterator[Step]]) -> Iterator[Step]:
-    """Run programs side by side: exchange t of all of them becomes one exchange."""
+    """Run ``programs`` in parallel: their t-th exchanges become one exchange."""
     while programs:
         copies: list[CrossReplicaCopy] = []
         running = []

@@ -1,12 +1,12 @@
-"""Chunked all-reduce: tensors that the other ranks cannot address go through the segments in cache-sized chunks.
+"""Chunked all-reduce: reduces tensors outside the shared segments by staging cache-sized chunks in the segments.
 
-The tensor is walked in rounds of one chunk per rank; chunk q of a round is combined by rank q:
+The tensor is processed in rounds of one chunk per rank; chunk q of a round is combined by rank q:
 
-    copy in    each rank copies the chunks that others combine into its slots (one of several sets, used in turn)
-    combine    rank q combines chunk q from its own tensor and its peers' slots, into its own and one of the slots
-    copy out   each rank copies the others' results
+    copy in    each rank copies the chunks that other ranks combine into its slots (one of several sets, used in turn)
+    combine    rank q combines chunk q of its own tensor and of its peers' slots, into its own tensor and one slot
+    copy out   each rank copies the results of the other ranks
 
-Three rounds are under way at a time, so that there is one meeting for each:
+Three rounds overlap, so that each round needs only one meeting:
 
     step          0      1      2      3      4
     copy out                    0      1      2
@@ -14,10 +14,10 @@ Three rounds are under way at a time, so that there is one meeting for each:
     combine              0      1      2
     meet          *      *      *      *      *
 
-Chunks stay in the caches: memory is read once and written once. The sets are as many as it takes for a peer's first
-caches to have lost a set when it is written again (writing what another core holds is 4 times as slow: 7 GB/s, not
-30), and no more: what all ranks write must stay in the common cache (4 ranks on 2 cores, 1 MiB: 330 us of each core's
-time; with 16 MiB of sets, and two meetings a round, 510).
+Chunks stay in the caches: memory is read once and written once. The number of sets is a compromise. There must be
+enough that a peer's private caches have evicted a set before it is written again: writing to lines that another core
+holds runs at 7 GB/s instead of 30. There must not be more, because all sets together must fit the shared cache (4
+ranks on 2 cores, 1 MiB: 330 us of each core's time; with 16 MiB of sets, and two meetings a round, 510).
 """
 
 from __future__ import annotations
@@ -55,22 +55,22 @@ __all__ = ["StagingLayout", "chunked_all_reduce", "staging_layout"]
 
 _MOST, _LEAST = 65536, 32768  # bytes of one rank's part of a round
 _FOOTPRINT = 3 << 20  # bytes of all sets of all ranks
-_SETS = 3  # at least, as many as rounds are under way
+_SETS = 3  # at least one per overlapping round
 
 
 class StagingLayout(NamedTuple):
-    """What every rank keeps at the start of its segment: ``sets`` of slots of ``chunk`` bytes."""
+    """Staging area at the start of every rank's segment: ``sets`` sets of slots of ``chunk`` bytes each."""
 
     chunk: int
     sets: int
 
     def nbytes(self, local: int, ranks: int) -> int:
-        """Of a rank that owns ``local`` replicas: a slot of each for each other rank."""
+        """Bytes of the staging area of a rank with ``local`` replicas: one slot per set, replica and other rank."""
         return self.sets * local * (ranks - 1) * self.chunk
 
 
 def staging_layout(counts: Sequence[int], segment_bytes: int) -> StagingLayout:
-    """The same on all ranks, of which each owns ``counts`` replicas, and the smallest segment is as given."""
+    """The layout for ranks that own ``counts`` replicas, equal on all; ``segment_bytes``: of the smallest segment."""
     slots, most = sum(counts) * (len(counts) - 1), max(counts) * (len(counts) - 1)
     if slots == 0:
         return StagingLayout(_MOST, _SETS)
@@ -91,7 +91,7 @@ def _locals_of(table: Any, rank: int) -> int:
 
 @bare_part
 def _slot(table: Any, rank: int, turn: int, local: int, chunk: int) -> Any:
-    """Where ``rank`` puts what its replica ``local`` contributes to ``chunk`` of round ``turn``."""
+    """Address of the slot where ``rank`` stages ``chunk`` of round ``turn`` of its local replica ``local``."""
     others = table[RANKS] - 1
     slot = (table[TURN] + turn) % table[SETS] * _locals_of(table, rank) * others
     slot += local * others + (chunk - rank - 1) % table[RANKS]
@@ -100,7 +100,7 @@ def _slot(table: Any, rank: int, turn: int, local: int, chunk: int) -> Any:
 
 @bare_part
 def _result(table: Any, turn: int, first: int, chunk: int) -> Any:
-    """Where the others find ``chunk`` for the group whose members begin at ``first``: in the first slot of theirs."""
+    """Address of the combined ``chunk`` of the group from member ``first`` on: its first slot of another rank."""
     owners, locals_, members, _, _ = tables(table)
     m = first
     while owners[members[m]] == chunk:
@@ -110,7 +110,7 @@ def _result(table: Any, turn: int, first: int, chunk: int) -> Any:
 
 @bare_part
 def _part(table: Any, call: Any, turn: int, chunk: int) -> Any:
-    """First byte and length of ``chunk`` of round ``turn``: the last round shares what is left evenly."""
+    """First byte and length of ``chunk`` of round ``turn``; the last round divides the rest evenly."""
     ranks, nbytes, most = table[RANKS], call[COUNT] * call[ITEM], table[CHUNK]
     first = turn * ranks * most
     left = min(ranks * most, nbytes - first)
@@ -161,7 +161,7 @@ def _combine(table: Any, call: Any, turn: int, recipe: Any, scratch: Any) -> Non
             if owners[replica] == rank or not told:
                 wanted += 1
             told = told or owners[replica] != rank
-        at_once = 2 if wanted == size == 2 else 1  # two tensors are added in place in one loop
+        at_once = 2 if wanted == size == 2 else 1  # one loop adds two tensors in place
         reduce_range(recipe, nodes, outs, at_once, 0, length // item, scratch)
         for copy in range(at_once, wanted):
             copy_bytes(outs[copy], outs[0], length)
@@ -169,7 +169,7 @@ def _combine(table: Any, call: Any, turn: int, recipe: Any, scratch: Any) -> Non
 
 @bare
 def chunked_all_reduce(table: Any, call: Any, recipe: Any, scratch: Any) -> int:
-    """Go on with an all-reduce that the ranks have entered; call again while it returns WAITING."""
+    """Continue an all-reduce that all ranks have entered; call again while it returns WAITING."""
     nbytes = call[COUNT] * call[ITEM]
     rounds = (nbytes + table[RANKS] * table[CHUNK] - 1) // (table[RANKS] * table[CHUNK])
     while table[STAGE] != LEAVING:

@@ -9,23 +9,23 @@ __all__ = ["Process"]
 
 
 class Process(NamedTuple):
-    """A process by its number, which may be given again, and by when it started, in clock ticks."""
+    """A process, identified by its id, which the system may reuse, and its start time in clock ticks."""
 
     pid: int
     started: int
 
     @classmethod
     def own(cls) -> Process:
-        """This one."""
+        """The calling process."""
         return cls(os.getpid(), _started(os.getpid()))
 
     def alive(self) -> bool:
-        """Say whether it is still there, and no zombie."""
+        """Say whether the process still exists and is not a zombie."""
         return _started(self.pid) == self.started
 
 
 def _started(pid: int) -> int:
-    """When ``pid`` started; -1 once it is gone or a zombie."""
+    """Start time of process ``pid``; -1 if it is gone or a zombie."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             fields = file.read().rpartition(b")")[2].split()

@@ -1,7 +1,8 @@
-"""Rank table: what one rank knows of the others, as words for compiled code, and how ranks announce calls and meet.
+"""Rank table: the layout of replicas over ranks as int64 words, and the compiled steps in which ranks enter a call.
 
-Everything a call needs is in two arrays of int64, so that it costs one crossing into compiled code: ``table`` says
-who the ranks are (written once), ``call`` what the tensors are (written once per tensor; Request.words).
+All arguments of a call are in two int64 arrays, so that a call enters compiled code once: ``table`` describes the
+ranks (written once per communicator), ``call`` describes the tensors (``Request.words``, written once per pair of
+tensors).
 """
 
 from __future__ import annotations
@@ -87,9 +88,9 @@ def new_rank_table(
     chunk: int,
     sets: int,
 ) -> np.ndarray:
-    """The ranks as words: addresses of the control block and arenas, owner of each replica, members of groups.
+    """The rank table of ``rank``: addresses of the control block and the arenas, owners of replicas, group members.
 
-    Tables after the fixed words: arena address per rank, and what ``tables`` returns.
+    The fixed words are followed by the address of each rank's arena and the arrays that ``tables`` returns.
     """
     locals_ = [owners[:replica].count(owner) for replica, owner in enumerate(owners)]
     members = [replica for group in groups for replica in group]
@@ -105,8 +106,8 @@ def new_rank_table(
 
 @bare_part
 def tables(table: Any) -> Any:
-    """Owner, and local index, of each replica; members of group 0, of group 1, ...; and room to reduce one group: for
-    the addresses of its members, and of the results."""
+    """Owner of each replica, local index of each replica, members of all groups in order of groups, and two scratch
+    arrays for the reduction of one group: addresses of its inputs, addresses of its results."""
     replicas, size = table[REPLICAS], table[GROUP_SIZE]
     owners = table[TABLES + table[RANKS] :]
     members = owners[2 * replicas :]
@@ -116,7 +117,7 @@ def tables(table: Any) -> Any:
 
 @bare_part
 def meet(table: Any) -> Any:
-    """Wait a while for everyone to arrive where this rank is."""
+    """Wait a limited time until all ranks arrived at the meeting point of this rank; say whether they did."""
     timespec = table.ctypes.data + 8 * _SECONDS
     return wait_for_all(table[CONTROL], table[RANK], table[RANKS], table[_ARRIVALS], table[_SPINS], timespec) < 0
 
@@ -131,19 +132,19 @@ def _announce(table: Any, call: Any) -> None:
 
 @bare
 def _signature_of(table: Any, rank: int) -> Any:
-    """What ``rank`` calls."""
+    """The signature of the call that ``rank`` announced."""
     return post_of(table[CONTROL], rank)[0]
 
 
 @bare_part
 def own_tensor_of(table: Any, rank: int, which: int) -> Any:
-    """Where ``rank``'s input (which = 0) or output (which = 1) starts in its own process."""
+    """Address of ``rank``'s input (which = 0) or output (which = 1) in its own process."""
     return post_of(table[CONTROL], rank)[3 + which]
 
 
 @bare_part
 def process_of(table: Any, rank: int) -> Any:
-    """The process that is ``rank``."""
+    """Process id of ``rank``."""
     return post_of(table[CONTROL], rank)[5]
 
 
@@ -156,13 +157,13 @@ def _first_of_slice(count: int, rank: int, ranks: int, item: int) -> int:
 
 @bare_part
 def slice_of(count: int, rank: int, ranks: int, item: int) -> Any:
-    """First element of rank's slice of ``count``, and the one after its last: on pages, or cache lines if few."""
+    """First and end index of ``rank``'s slice of ``count`` elements, aligned to pages, or to cache lines if small."""
     return _first_of_slice(count, rank, ranks, item), _first_of_slice(count, rank + 1, ranks, item)
 
 
 @bare_part
 def any_private(table: Any) -> bool:
-    """Say whether some rank announced a tensor that lies in none of the segments (offset -1)."""
+    """Say whether any rank announced a tensor outside the segments (offset -1)."""
     private = False
     for rank in range(table[RANKS]):
         private = private or post_of(table[CONTROL], rank)[1] < 0
@@ -181,7 +182,7 @@ def agreed(table: Any) -> bool:
 
 @bare_part
 def address(table: Any, replica: int, which: int, nbytes: int) -> Any:
-    """Where ``replica``'s input (which = 1) or output (which = 2) of ``nbytes`` starts."""
+    """Address of ``replica``'s input (which = 1) or output (which = 2), of ``nbytes`` bytes."""
     owners = table[TABLES + table[RANKS] :]
     locals_ = owners[table[REPLICAS] :]
     owner = owners[replica]
@@ -190,7 +191,10 @@ def address(table: Any, replica: int, which: int, nbytes: int) -> Any:
 
 @bare
 def look(table: Any, nbytes: Any, places: Any) -> Any:
-    """Write where inputs and outputs, of ``nbytes`` each, start: [2, replicas]; say whether any is new."""
+    """Write the addresses of all inputs and outputs to ``places`` [2, replicas]; say whether any has changed.
+
+    ``nbytes``: bytes of one replica's input, and of its output.
+    """
     new = False
     for replica in range(table[REPLICAS]):
         for which in range(2):
@@ -202,7 +206,7 @@ def look(table: Any, nbytes: Any, places: Any) -> Any:
 
 @bare
 def enter(table: Any, call: Any) -> Any:
-    """Announce ``call`` and meet; False if somebody is still missing."""
+    """Announce ``call`` and wait for all ranks; False while one is missing."""
     if table[STAGE] == OUTSIDE:
         _announce(table, call)
         meet_again(table)
@@ -214,7 +218,7 @@ def enter(table: Any, call: Any) -> Any:
 
 @bare
 def leave(table: Any) -> Any:
-    """Meet after ``enter``; False if somebody is still missing."""
+    """After ``enter``: wait for all ranks again; False while one is missing."""
     if table[STAGE] == INSIDE:
         meet_again(table)
         table[STAGE] = LEAVING
@@ -223,14 +227,14 @@ def leave(table: Any) -> Any:
 
 @bare
 def meet_again(table: Any) -> None:
-    """Arrive at the next meeting point."""
+    """Arrive at the next meeting point, without waiting."""
     table[_ARRIVALS] += 1
     arrive(table[CONTROL], table[RANK], table[_ARRIVALS])
 
 
 @bare
 def met(table: Any) -> Any:
-    """Wait a while for everyone to arrive where this rank is; ``missing(table)`` names those who did not."""
+    """``meet`` at the end of a call, which is over if all ranks arrived; else ``missing(table)`` lists the others."""
     done = meet(table)
     if done:
         table[STAGE] = OUTSIDE
@@ -243,17 +247,17 @@ def refuse(table: np.ndarray) -> None:
 
 
 def has_refused(table: np.ndarray) -> bool:
-    """Say whether this rank refused a call, and has made none since."""
+    """Say whether this rank refused a call since its last meeting point."""
     return bool(refusals(int(table[CONTROL]), int(table[RANK]), int(table[_ARRIVALS])) > 0)
 
 
 def had_refused(table: np.ndarray) -> bool:
-    """Say whether this rank refused a call before the one that it has begun."""
+    """Say whether this rank refused a call just before the call that is under way."""
     return bool(refusals(int(table[CONTROL]), int(table[RANK]), int(table[_ARRIVALS]) - 1) > 0)
 
 
 def arrivals(table: np.ndarray) -> int:
-    """At how many meeting points this rank has been."""
+    """Number of meeting points at which this rank has arrived."""
     return int(table[_ARRIVALS])
 
 
@@ -263,20 +267,20 @@ def is_outside(table: np.ndarray) -> bool:
 
 
 def refused(table: np.ndarray, rank: int) -> bool:
-    """Say whether ``rank`` refused the call that this rank has begun; not if both refused as many before it."""
+    """Say whether ``rank`` refused the call that this rank has begun: it refused more just before it."""
     before = int(table[_ARRIVALS]) - 1
     theirs, mine = (refusals(int(table[CONTROL]), one, before) for one in (rank, int(table[RANK])))
     return bool(theirs > mine)
 
 
 def missing(table: np.ndarray) -> list[int]:
-    """Every rank that has not arrived where this rank is."""
+    """Ranks that have not arrived at the meeting point of this rank."""
     control, arrivals = int(table[CONTROL]), int(table[_ARRIVALS])
     return [rank for rank in range(int(table[RANKS])) if not reached(control, rank, arrivals)]
 
 
 def signature_of_all(table: np.ndarray) -> int | None:
-    """The signature of what all ranks called, None if they called different collectives."""
+    """The signature of the call that all ranks made, None if they made different calls."""
     return int(_signature_of(table, 0)) if agreed(table) else None
 
 

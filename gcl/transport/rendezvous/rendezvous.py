@@ -1,23 +1,24 @@
-"""Rendezvous: the control block in which ranks that share memory announce a call, wait for each other, and leave.
+"""Rendezvous: the control block in shared memory through which ranks announce calls and wait for each other.
 
 Each rank owns one line of the control block and is its only writer (but for the waiters count):
 
     bytes  0   arrivals   int32, grows by one at each meeting point; what the others wait for
-           4   waiters    int32, how many ranks sleep on this line
-           8   post       6 x int64: signature of the call, offsets of its input and output,
-                            their addresses in their own process, and its id
-          56   core      int32, where it was when it arrived
+           4   waiters    int32, number of ranks that sleep on this line
+           8   post       6 x int64: signature of the call, offsets of its input and output in the segment,
+                          their addresses in the process of this rank, and the id of that process
+          56   core       int32, core on which this rank ran when it arrived
           64   left       int32, LEFT when this rank closed its communicator, CROSSED when it found that ranks wait
-                          for each other in several (gcl.transport.memory.deadlock_detector)
-          68   refused    2 x int32: arrivals when a call of this rank was refused last, and how many were just then
-          80   heartbeats int32, grows while this rank waits and nothing else in its process can go on
+                          for each other in several communicators (gcl.transport.memory.deadlock_detector)
+          68   refused    2 x int32: arrivals at the last time a call of this rank was refused, and the number of
+                          calls refused at that meeting point
+          80   heartbeats int32, grows while this rank waits and no other thread of its process can make progress
                           (gcl.transport.memory.deadlock_detector)
 
-A wait spins briefly where every rank can have a core, then yields, then sleeps on a futex, so that ranks which
-outnumber the cores do not steal time from the one they wait for. Ranks that could have a core each, but find
-themselves on the same one, sleep at once: the system wakes a sleeper on an idle core, but leaves two that spin or
-yield together for long (64 KiB on 2 cores: 4 us instead of 120). A wait returns after a fraction of a second at the
-latest, so that the caller can look for dead peers, signals and its deadline.
+A wait spins briefly if there is a core per rank, then yields, then sleeps on a futex, so that with more ranks than
+cores the waiting ranks do not take time from the rank they wait for. If there is a core per rank, but two ranks run
+on the same core, the waiting rank sleeps at once: Linux wakes a sleeping thread on an idle core, but is slow to
+separate two threads that spin or yield on one core (64 KiB on 2 cores: 4 us instead of 120). A wait returns after a
+fraction of a second at the latest, so that the caller can check for dead peers, signals and its deadline.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ __all__ = [
     "wait_for_all",
 ]
 
-LINE = 128  # bytes: two cache lines, because processors fetch them in pairs
+LINE = 128  # bytes: two cache lines, because processors prefetch lines in pairs
 POST_WORDS = 6
 LEFT, CROSSED = 1, 2
 _WAITERS, _POST, _CORE, _LEFT, _REFUSED_AT, _REFUSALS = 4, 8, 56, 64, 68, 72
@@ -68,13 +69,13 @@ def line_of(control: np.ndarray, rank: int) -> np.ndarray:
 
 @bare_part
 def post_of(control: int, rank: int) -> Any:
-    """The POST_WORDS words that ``rank`` announces."""
+    """The POST_WORDS words in which ``rank`` announces its call."""
     return words_at(control + rank * LINE + _POST)
 
 
 @bare_part
 def arrive(control: int, rank: int, arrivals: int) -> None:
-    """Publish all that this rank wrote so far, and that it reached meeting point ``arrivals``."""
+    """Publish that this rank reached meeting point ``arrivals``, after everything that it wrote before."""
     line = control + rank * LINE
     store_release(line + _CORE, sched_getcpu())
     exchange(line, np.int32(arrivals))
@@ -112,7 +113,7 @@ def _wait_for(line: int, arrivals: int, spins: int, timespec: int) -> Any:
 
 @bare_part
 def wait_for_all(control: int, rank: int, ranks: int, arrivals: int, spins: int, timespec: int) -> int:
-    """Wait until every rank reached meeting point ``arrivals``; -1, or a rank that did not come in time."""
+    """Wait until every rank reached meeting point ``arrivals``; return -1, or a rank that did not in time."""
     for step in range(1, ranks):
         peer = (rank + step) % ranks
         if not _wait_for(control + peer * LINE, arrivals, spins, timespec):
@@ -122,26 +123,26 @@ def wait_for_all(control: int, rank: int, ranks: int, arrivals: int, spins: int,
 
 @bare
 def mark_left(control: int, rank: int, why: int) -> None:
-    """Tell the others that this rank takes part no more: LEFT or CROSSED."""
+    """Tell the other ranks that this rank makes no further calls, for the reason LEFT or CROSSED."""
     exchange(control + rank * LINE + _LEFT, np.int32(why))
 
 
 @bare
 def left(control: int, rank: int) -> Any:
-    """Why ``rank`` takes part no more, 0 if it does."""
+    """Why ``rank`` makes no further calls (LEFT or CROSSED); 0 if it still does."""
     return load_acquire(control + rank * LINE + _LEFT)
 
 
 @bare
 def refusals(control: int, rank: int, arrivals: int) -> Any:
-    """How many calls of ``rank`` were refused between meeting point ``arrivals`` and the next."""
+    """Number of calls of ``rank`` that were refused between meeting point ``arrivals`` and the next."""
     line = control + rank * LINE
     return load_acquire(line + _REFUSALS) if load_acquire(line + _REFUSED_AT) == np.int32(arrivals) else np.int32(0)
 
 
 @bare
 def mark_refused(control: int, rank: int, arrivals: int) -> None:
-    """Tell the others that this rank, now at meeting point ``arrivals``, refused a call that they may have made."""
+    """Tell the other ranks that this rank, at meeting point ``arrivals``, refused a call that they may have made."""
     line, before = control + rank * LINE, refusals(control, rank, arrivals)
     store_release(line + _REFUSALS, np.int32(before + 1))
     store_release(line + _REFUSED_AT, np.int32(arrivals))
