@@ -10,7 +10,7 @@ author = "the authors of poprun-py"
 copyright = author
 language = "en"
 extensions = ["myst_parser", "sphinx.ext.autodoc", "docs._ext.site_pages"]
-exclude_patterns = ["_build", "_ext", "reference/generated/folders"]
+exclude_patterns = ["_build", "_ext"]
 
 myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 3

@@ -2,6 +2,7 @@
 
 scripts/maps                     prints the folders of every package, with what import-linter allows them to import
 scripts/maps gcl/transport       prints the files of one folder and of the folders in it
+scripts/maps --write             brings the maps in docs/ up to date (docs/reference/maps, docs/architecture.md)
 """
 
 from __future__ import annotations
@@ -117,6 +118,40 @@ def folder_table(folder: Path) -> str:
     return "\n".join(rows) + "\n"
 
 
+def layer_line(folder: Path) -> str:
+    """The layers of the contract for a folder, top to bottom; a folder imports only from those below it."""
+    for layers in layer_contracts():
+        if layers.rows[0][0].rpartition(".")[0] == dotted(folder):
+            rows = [" | ".join(name.rpartition(".")[2] for name in row) for row in layers.rows]
+            return f"Layers, top to bottom: `{' > '.join(rows)}`.\n"
+    return ""
+
+
+def summary(package: str) -> str:
+    """The folders of a package and of its folders, a line each, and its layers, for the page on the architecture."""
+    top, rows = ROOT / package, ["| folder | holds |", "|---|---|"]
+    for folder in folders(top):
+        if folder != top:
+            rows.append(f"| `{folder.relative_to(ROOT)}/` | {cell(first_line(folder))} |")
+    files = ", ".join(f"`{path.name}`" for path in modules(top))
+    return f"{layer_line(top)}\n" + "\n".join(rows) + f"\n\nFiles beside the folders: {files}.\n"
+
+
+def written() -> dict[Path, str]:
+    """Every page in docs/ that holds a map, as it should be."""
+    pages = {ROOT / f"docs/reference/maps/{package}.md": page(package) for package in PACKAGES}
+    architecture = ROOT / "docs/architecture.md"
+    text = architecture.read_text()
+    for package in PACKAGES:
+        text = re.sub(
+            rf"(<!-- map of {package} -->\n).*?(?=<!-- end of map -->)",
+            lambda found, package=package: f"{found[1]}\n{summary(package)}\n",  # type: ignore[misc]
+            text,
+            flags=re.DOTALL,
+        )
+    return pages | {architecture: text}
+
+
 def page(package: str) -> str:
     """The map of one package as a page of Markdown."""
     top = ROOT / package
@@ -160,7 +195,11 @@ def _line(name: str, path: Path, width: int) -> list[str]:
 
 
 def main(arguments: list[str]) -> int:
-    """Print the folders of all packages, or the files of those that are named."""
+    """Print the folders of all packages, or the files of those that are named; or write the maps in docs/."""
+    if arguments == ["--write"]:
+        for path, text in written().items():
+            path.write_text(text)
+        return 0
     for name in arguments or PACKAGES:
         folder = ROOT / name.strip("/")
         if not folder.is_dir():

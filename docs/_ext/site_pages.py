@@ -7,7 +7,7 @@ from typing import Any
 
 from sphinx.application import Sphinx
 
-from docs._ext import api_pages, command_pages, op_pages, package_maps, session_option_page
+from docs._ext import api_pages, command_pages, op_pages, session_option_page
 from docs._ext.docstrings import to_rst
 
 #: Folder of the generated pages, below docs/; not in the repository.
@@ -17,11 +17,6 @@ GENERATED = "reference/generated"
 def pages() -> dict[str, str]:
     """File below GENERATED -> its text."""
     made = {f"api/{face}.rst": api_pages.page(face) for face in api_pages.FACES}
-    made |= {f"maps/{package}.md": package_maps.page(package) for package in package_maps.PACKAGES}
-    made |= {
-        f"folders/{package}.md": package_maps.folder_table(package_maps.ROOT / package)
-        for package in package_maps.PACKAGES
-    }
     made["commands.md"] = command_pages.page()
     made["ops.md"] = op_pages.page()
     made["session-options.md"] = session_option_page.page()

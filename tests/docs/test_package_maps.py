@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from docs._ext.package_maps import PACKAGES, ROOT, docstring, folders, main, may_import, modules, page
+from docs._ext.package_maps import PACKAGES, ROOT, docstring, folders, main, may_import, modules, page, written
 
 #: More characters make a line that a table or a terminal has to break twice.
 LONGEST = 120
@@ -45,6 +45,11 @@ def test_a_map_has_a_row_for_every_tracked_module(package: str) -> None:
         elif row := re.match(r"\| `([^`/]+\.py)` \| (.+) \|", line):
             found.append((folder, row[1]))
     assert sorted(found) == sorted(expected)
+
+
+def test_the_maps_in_the_documentation_are_up_to_date() -> None:
+    stale = [str(path.relative_to(ROOT)) for path, text in written().items() if path.read_text() != text]
+    assert stale == [], "run scripts/maps --write"
 
 
 def test_the_order_of_the_packages_is_that_of_the_import_contract() -> None:
