@@ -3,7 +3,7 @@
 The program of one batch of two micro-batches on several replicas, for example:
 
     repeat 1 batch
-      repeat 2 micro-batch
+      repeat 2 micro-batches
         HostLoad input
         Compute Conv:0 = Conv(input, weights)
         ...
@@ -34,6 +34,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import ClassVar, TypeVar
 
+from gcl.drawing.units import counted
 from ipu_emu.errors import InternalError
 from ipu_emu.graph import Op
 from ipu_emu.ops import TABLE
@@ -382,7 +383,7 @@ class Repeat(Instruction):
         return replace(self, body=body)
 
     def __str__(self) -> str:
-        return f"repeat {self.times} {self.counter.value}"
+        return f"repeat {counted(self.times, self.counter.value)}"
 
 
 @dataclass(frozen=True)
@@ -468,7 +469,7 @@ class Pipeline(Instruction):
 
     def __str__(self) -> str:
         loop = f", {self.iterations} at a time" if self.iterations > 1 else ""
-        return f"pipeline {self.kind}, {self.count} {self.counter.value}{loop}"
+        return f"pipeline {self.kind}, {counted(self.count, self.counter.value)}{loop}"
 
 
 #: Every instruction that a program may have.

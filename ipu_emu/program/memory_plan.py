@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from gcl.drawing.units import memory
 from ipu_emu.graph import Graph, Op, Tensor
 from ipu_emu.ops import Node
 from ipu_emu.program.buckets import Bucket
@@ -126,11 +127,30 @@ class MemoryPlan:
         return 1 + max((ipu_of(region) for region in self.sizes), default=0)
 
     def __str__(self) -> str:
-        lines = []
+        return f"{self._regions()}\n\n{self._places()}"
+
+    def _regions(self) -> str:
+        """A line for each region: its IPU, its size, and when it is live."""
+        width = max(len(region) for region in ("region", *self.sizes))
+        lines = [f"{'region':{width}}  IPU  {'size':>10}"]
         for region, size in self.sizes.items():
             kind = "transient" if is_shared(region) else "always live"
             kind += ", in Streaming Memory" if is_off_chip(region) else ""
-            lines.append(f"{region:14} {size:>14,} bytes   {kind}")
+            lines.append(f"{region:{width}}  {ipu_of(region):>3}  {memory(size):>10}  {kind}")
+        return "\n".join(lines)
+
+    def _places(self) -> str:
+        """A line for each tensor: its region and IPU, its offset there in bytes, and its size."""
+        width = max(len(region) for region in ("region", *self.sizes))
+        order = {region: number for number, region in enumerate(self.sizes)}
+        lines = [f"{'region':{width}}  IPU  {'offset':>14}  {'size':>10}  tensor"]
+        for id, placed in sorted(self.placements.items(), key=lambda item: (order[item[1].region], item[1].offset)):
+            note = f", {placed.places} places" if placed.places > 1 else ""
+            note += ", a view" if id in self.views else ""
+            lines.append(
+                f"{placed.region:{width}}  {ipu_of(placed.region):>3}  {placed.offset:>14,}  "
+                f"{memory(placed.tensor.nbytes):>10}  {id}{note}"
+            )
         return "\n".join(lines)
 
     def table(self) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -92,7 +93,7 @@ class ModelCommand(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         kinds = {kind.lower() for kind in _RECOMPUTATIONS}
-        pairs = zip(args, [*args[1:], ""], strict=True)
+        pairs = zip_longest(args, args[1:], fillvalue="")
         alone = f"{_RECOMPUTE}={_RECOMPUTATIONS[0]}"
         words = [alone if word == _RECOMPUTE and after.lower() not in kinds else word for word, after in pairs]
         return super().parse_args(ctx, words)

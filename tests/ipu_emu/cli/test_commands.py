@@ -59,6 +59,13 @@ def test_help(command: str) -> None:
     assert max(map(len, said.splitlines())) <= 118
 
 
+@pytest.mark.parametrize("command", ["clock", "compile", "hostio", "memory", "schedule"])
+def test_missing_arguments(command: str) -> None:
+    done = ipu_emu(command)
+    assert done.exit_code == 2
+    assert "Error: Missing" in done.stderr
+
+
 def test_units() -> None:
     assert [memory(n) for n in (0, 1023, 1024, 3.1 * 2**20, 941 * 2**20, 2**40)] == [
         "0 B", "1,023 B", "1.00 KiB", "3.10 MiB", "941 MiB", "1.00 TiB",
@@ -373,6 +380,16 @@ class TestCompile:
     )
     def test_what_a_pass_made(self, model: str, words: str, shows: str) -> None:
         assert any(shows in line for line in told(f"compile {model} --loss loss {words}").splitlines())
+
+    def test_the_plan_has_a_line_for_each_tensor(self) -> None:
+        said = told("compile mlp --ipus 2 --schedule grouped --accumulation 4 --replicas 2").split("\n\n")
+        regions, places = ([line.split() for line in part.strip().splitlines()[1:]] for part in said[-2:])
+        assert ["bucket:FLOAT16:all:0:1", "1", "523", "KiB"] in [words[:4] for words in regions]
+        (weights,) = [words for words in places if words[-1] == "weights2"]
+        assert weights[:2] == ["persistent:1", "1"]
+        assert weights[3:5] == ["10.0", "KiB"]
+        starts = {line.index(" KiB") for line in said[-2].splitlines() if " KiB" in line}
+        assert len(starts) == 1
 
     def test_a_pass_that_the_options_do_not_need(self, model: str) -> None:
         said = told(f"compile {model} --inference --stop-after clip-gradients")

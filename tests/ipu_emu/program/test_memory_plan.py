@@ -56,4 +56,7 @@ def test_the_table_of_a_model_lists_all_that_is_not_always_live() -> None:
     listed = {line.split()[4] for line in plan.table().splitlines()[1:]}
     assert {"data", "labels", "Conv:0", "scratch"} <= listed
     assert "always live" in str(plan)
+    places = {line.split()[-1]: line.split() for line in str(plan).partition("\n\n")[2].splitlines()[1:]}
+    weights = model.graph.data
+    assert {id: places[id][2] for id in weights} == {id: f"{plan.placements[id].offset:,}" for id in weights}
     assert plan.sizes[TRANSIENT] < 0.5 * sum(life.size for life in plan.lives)

@@ -52,8 +52,8 @@ def test_the_program_of_a_training_step() -> None:
     session, _, _ = prepared(R=2, A=3)
     lines = [" ".join(line.split()[:3]) for line in listing(session.executable.program).split("\n")]
     assert lines == [
-        "repeat 2 batch",
-        "repeat 3 micro-batch",
+        "repeat 2 batches",
+        "repeat 3 micro-batches",
         "HostLoad input",
         "HostLoad input/1",
         "Compute Conv:0 =",

@@ -116,7 +116,7 @@ def test_batch_serialisation_changes_no_bit(
 def test_a_stage_loops_over_micro_batches() -> None:
     session = Tower(2, [0, 0]).session(A=6, pipelineBatchSerialization=3, **SERIAL)
     (pipeline,) = [part for part in session.executable.program[0].body if isinstance(part, Pipeline)]
-    assert str(pipeline) == "pipeline sequential, 6 micro-batch, 3 at a time"
+    assert str(pipeline) == "pipeline sequential, 6 micro-batches, 3 at a time"
     assert [[(task.stage, task.micro_batch) for task in slot] for slot in pipeline.slots()] == [
         [(stage, first + part) for part in range(3)] for first in (0, 3) for stage in range(4)
     ]
