@@ -1,4 +1,4 @@
-"""Benchmark: ``python -m gcl.bench`` times collectives in the manner of nccl-tests, and checks what they give."""
+"""Benchmark: ``python -m gcl.bench`` times collectives as nccl-tests does, and checks their results."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ from gcl.transport.memory.segment import DEFAULT_BYTES
 
 __all__ = ["main"]
 
-#: Of one process; the model of their IPUs takes a few seconds a row.
+#: Of one process; with more, the modelled time takes more than a few seconds per row.
 _MOST_REPLICAS = 512
 
-#: The other moves nothing.
+#: LOCAL moves nothing, so there is nothing to time.
 _TIMED = [op for op in Operator if op is not Operator.LOCAL]
 
 _HELP = """Time collectives between replicas, as nccl-tests does, and check their results.
@@ -60,7 +60,7 @@ How to read the table
   algbw    size / time, in GB/s of 10^9 bytes
   busbw    algbw x a factor per collective, what the links would carry: all_reduce 2(n-1)/n,
            reduce_scatter, all_gather and all_to_all (n-1)/n, broadcast 1, in groups of n
-  #wrong   elements, over all ranks, that are not what they must be
+  #wrong   elements, over all ranks, that differ from the expected result
   IPU      what GCL on IPUs would take: modelled, for as many single-IPU replicas on a ladder
 In place means that the result replaces the input (all_gather: the shards lie in one shared tensor).
 """
@@ -101,7 +101,7 @@ def main(
     json_path: Path | None,
     local_replicas: int | None,
 ) -> None:
-    """Parse, join, measure, print."""
+    """Parse the options, connect, measure, print."""
     kind = next(element for element in DTYPES if str(element) == dtype)
     faults = UsageErrors()
     name = faults.of(lambda: _operator(op, kind))
@@ -123,7 +123,7 @@ def main(
         communicator.transport,
         ",".join(measure.methods),
     )
-    # every rank measures, the first one speaks
+    # every rank measures, the first one prints
     say = click.echo if communicator.global_offset == 0 else lambda _: None
     say(heading(run))
     rows = []
@@ -146,7 +146,7 @@ Share = Callable[[bytes], list[bytes]]
 
 
 def _local_replicas(asked: int | None) -> int:
-    """Replicas of this process: what poprun-py says, else what was asked for."""
+    """Replicas of this process: those that poprun-py set, else ``asked``."""
     if not popdist_py.isPopdistEnvSet():
         return asked or 2
     local = popdist_py.getNumLocalReplicas()
@@ -158,7 +158,7 @@ def _local_replicas(asked: int | None) -> int:
 
 
 def _join(method: str | None, local: int) -> tuple[Communicator, Share]:
-    """A communicator of all replicas of the job, and how its ranks tell each other a few bytes."""
+    """A communicator of all replicas of the job, and a function that all-gathers a few bytes between its ranks."""
     if not popdist_py.isPopdistEnvSet():
         if os.environ.get(TRANSPORT_VARIABLE) == "mpi":
             popdist_py.init()
@@ -175,7 +175,7 @@ def _join(method: str | None, local: int) -> tuple[Communicator, Share]:
 
 @dataclass(frozen=True)
 class _Measure:
-    """How a row is measured."""
+    """Measures one row of the table."""
 
     communicator: Communicator
     share: Share
@@ -185,7 +185,7 @@ class _Measure:
 
     @property
     def methods(self) -> tuple[Method, ...]:
-        """Those of the communicator, whoever asked for them."""
+        """The methods of the communicator, from --method or from GCL_OPTIONS."""
         if isinstance(self.communicator, LiteralCommunicator):
             return self.communicator.methods
         return (Method.AUTO,)
@@ -217,7 +217,7 @@ class _Measure:
 
 
 def _modelled(case: BenchCase, communicator: Communicator) -> float | None:
-    """Microseconds on IPUs."""
+    """Modelled microseconds on IPUs, None if the fabric has no model."""
     elements, itemsize = case.input_elements(communicator.group.size), case.dtype.itemsize
     try:
         if isinstance(communicator, LiteralCommunicator):
@@ -239,7 +239,7 @@ def _operator(name: str | None, dtype: np.dtype[Any]) -> Operator:
 
 
 def _sizes(min_bytes: str, max_bytes: str, factor: float, local: int) -> Iterator[int]:
-    """The sizes of the rows, where the input and the result of ``local`` replicas fit into memory."""
+    """The sizes of the rows; ArgumentError if input and result of ``local`` replicas exceed the segment."""
     least, most = parse_bytes(min_bytes, "--min-bytes"), parse_bytes(max_bytes, "--max-bytes")
     if most < least:
         raise ArgumentError(f"sizes from {min_bytes} to {max_bytes} were asked for; -b must be at most -e")

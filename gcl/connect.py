@@ -1,4 +1,4 @@
-"""connect: the one way to a Communicator: find out who shares memory with whom, and choose the path."""
+"""connect: makes a Communicator: finds out which processes share memory, and chooses the data path."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ from gcl.transport.rendezvous.process_liveness import Process
 
 __all__ = ["TRANSPORT_VARIABLE", "connect", "connect_threads"]
 
-#: Chooses the transport where the program does not.
+#: The transport, if the program passes none.
 TRANSPORT_VARIABLE = "GCL_TRANSPORT"
-#: How collectives go, and the fabric on which their methods run.
+#: The options of collectives, and the fabric on which their methods run.
 Way = tuple[Options, Fabric]
 _TRANSPORTS = ("auto", "inprocess", "shared_memory", "mpi")
-#: As many IPUs as the largest clusters have; tables of all replicas are kept.
+#: As many IPUs as the largest clusters have; a bound, because tables of all replicas are kept.
 _MOST_REPLICAS = 65536
-#: Seconds that instances are waited for at least while they connect: they start at different times.
+#: Least seconds to wait for instances to connect: they start at different times.
 _LEAST_TO_CONNECT = 5.0
 
 
@@ -64,17 +64,22 @@ def connect(
 ) -> Communicator:
     """Join ``local_replicas`` replicas of this process, the first being ``global_offset``, to all others.
 
-    Without these three they are the replicas of this instance in its job (outside of a job: one replica, alone); with
-    some of them, the others are 1, 0 and ``local_replicas``. Every instance must call it, with the same
-    ``global_replicas``, ``group`` (default: all) and ``transport``: "auto" (default; the environment's GCL_TRANSPORT,
-    else memory where ranks share a host), "inprocess", "shared_memory" or "mpi". ``timeout`` (seconds) bounds
-    every wait; connecting has 5 s at least. ``segment_bytes`` is reserved address space for tensors, not memory.
-    ``host`` (default: found out) names what shares memory; ranks of different names exchange messages, so that
-    several hosts can be tried on one machine.
+    By default they are the replicas of this instance in its job (outside of a job: a single replica). If only some of
+    the three are given, the others are 1, 0 and ``local_replicas``. Every instance must call ``connect``, with the
+    same ``global_replicas``, ``group`` (default: all), ``transport`` and ``method``.
 
-    ``method`` (default: that of GCL_OPTIONS, else "auto") names how collectives go: "auto" the shortest way, any
-    other as the step programs of that method, or chain of methods ("clockwise_ring,meet_in_middle_ring", or a list),
-    on ``fabric`` (default: a mesh of single-IPU replicas).
+    ``transport`` (default: the environment's GCL_TRANSPORT, else "auto") says how bytes move between processes:
+    "inprocess", "shared_memory", "mpi", or "auto": shared memory between ranks of one host, MPI between hosts.
+
+    ``method`` (default: that of GCL_OPTIONS, else "auto") says which algorithm computes a result. Any method but
+    "auto", or a chain of methods ("clockwise_ring,meet_in_middle_ring", or a list), runs its step programs on
+    ``fabric`` (default: a mesh of single-IPU replicas). "auto" runs no step program: every rank reduces its slice
+    directly from the tensors of its peers. It is not GCL's choice by size: for that pass "auto,auto", or set
+    GCL_REAL_COLLECTIVES=1 and pass no method.
+
+    ``timeout`` (seconds) bounds every wait, but connecting waits 5 s at least. ``segment_bytes`` is the address space
+    reserved for tensors, not the memory in use. ``host`` (default: detected) names the host of this instance; ranks
+    with different names exchange messages, so that several hosts can be simulated on one machine.
 
     Raises ArgumentError if the replicas of all instances do not fit together, CollectiveTimeout naming the replicas
     of instances that do not connect, TransportError if the transport does not work here, BackendError (popdist_py)
@@ -110,7 +115,7 @@ def connect(
 
 
 def _meet(instances: int, local: int, total: int, timeout: float) -> None:
-    """Wait for all instances to connect; raise CollectiveTimeout naming those that do not."""
+    """Wait for all instances to connect; raise CollectiveTimeout naming the missing ones."""
     if instances == 1:
         return
     from gcl.transport.mpi.mpi_messages import missing_ranks  # starts MPI
@@ -118,7 +123,7 @@ def _meet(instances: int, local: int, total: int, timeout: float) -> None:
     seconds = max(timeout, _LEAST_TO_CONNECT)
     missing = missing_ranks(seconds) or missing_ranks(
         seconds
-    )  # who comes late learns by the second that others gave up
+    )  # the second wait tells late instances that the others gave up
     if missing:
         uniform = World(0, (local,) * instances) if local * instances == total else None
         names = ", ".join(uniform.describe(rank) if uniform else f"instance {rank}" for rank in missing)
@@ -155,7 +160,7 @@ def connect_threads(
 
 
 def _replicas(local: int | None, offset: int | None, total: int | None) -> tuple[int, int, int]:
-    """Local replicas, the first of them, and all: those of the job where the program names none."""
+    """(local replicas, first of them, all replicas): those of the job if the program passes none."""
     if (local, offset, total) == (None, None, None):
         local = popdist_py.getNumLocalReplicas()
         offset, total = popdist_py.getReplicaIndexOffset(), popdist_py.getNumTotalReplicas()
@@ -176,7 +181,7 @@ def _check_waits_and_memory(timeout: float, segment_bytes: int) -> None:
 
 
 def _way(method: str | Sequence[str] | None, fabric: Fabric | None, replicas: int) -> Way:
-    options = Options.from_environ(os.environ)  # also where a method is given, so that mistakes in it are found
+    options = Options.from_environ(os.environ)  # read even if a method is given, to report mistakes
     if not isinstance(fabric, Fabric | None):
         raise ArgumentError(f"fabric={fabric!r} was given; give a gcl.Fabric, such as gcl.Fabric({replicas})")
     if fabric is not None and fabric.replicas != replicas:
@@ -204,7 +209,7 @@ def _communicator(path: DataPath, world: World, group: Group, way: Way) -> Commu
 
 
 def _by_method(path: DataPath, world: World, group: Group, way: Way, logger: logging.Logger) -> Communicator:
-    """A communicator on ``path``; it makes others like it for the methods of single calls."""
+    """A communicator on ``path``, which makes another one for each method that a single call names."""
     options, fabric = way
 
     def another(method: str) -> Communicator:
@@ -221,7 +226,7 @@ def _by_method(path: DataPath, world: World, group: Group, way: Way, logger: log
 def _heard(
     path: DataPath, world: World, logger: logging.Logger, planned: Callable[[Request], Schedule | None]
 ) -> DataPath:
-    """``path``, logged if anybody listens."""
+    """``path``, wrapped to log its calls if ``logger`` is enabled."""
     return Logged(path, world.rank, logger, planned) if listens(logger) else path
 
 
@@ -243,9 +248,9 @@ def _open(path: DataPath, world: World, group: Group, way: Way) -> Communicator:
 
 
 def _leave(path: Any, process: int) -> None:
-    """At exit, tell ranks that still wait; a process that ends must not be waited for until a timeout."""
+    """At exit, close the path, so that no rank waits for this process until its time-out."""
     target = path()
-    if target is not None and os.getpid() == process:  # a forked child is no rank
+    if target is not None and os.getpid() == process:  # not in a forked child
         target.close()
 
 
@@ -273,12 +278,12 @@ def _transport(wanted: str | None) -> str:
 
 
 def _host() -> str:
-    """What processes that share memory have in common: the kernel and the host's name."""
+    """Identity of the memory domain: name of the host, and boot id of the kernel."""
     return f"{socket.gethostname()} {_boot()}"
 
 
 def _machine() -> str:
-    """What processes that see each other have in common: the kernel and the namespace of process numbers."""
+    """Identity of the process-id namespace: boot id of the kernel, and inode of the namespace."""
     try:
         return f"{_boot()} {os.stat('/proc/self/ns/pid').st_ino}"
     except OSError:
@@ -286,7 +291,7 @@ def _machine() -> str:
 
 
 def _boot() -> str:
-    """What names the running kernel, "" if nothing does."""
+    """The boot id of the running kernel, "" if it cannot be read."""
     try:
         with open("/proc/sys/kernel/random/boot_id") as file:
             return file.read().strip()

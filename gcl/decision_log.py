@@ -1,14 +1,14 @@
 """Decision log: what a communicator decides, written to the standard logger "gcl".
 
-GCL_LOG_LEVEL    says
+GCL_LOG_LEVEL    logs
 TRACE            the ring and the exchanges of every phase
-DEBUG            every collective: bytes, the way they take, the methods that GCL has for them and why, seconds
+DEBUG            every collective: bytes, data path, the methods that GCL would use and why, seconds
 INFO             every communicator: transport, ranks, groups, fabric, methods
-WARN, ERR        what is wrong
+WARN, ERR        warnings, errors
 OFF              nothing
 
-Without the variable it is the program's own logging that decides. What is asked for is looked up when a communicator
-is made: one that has nothing to say carries no trace of this file.
+Without the variable the logging configuration of the program applies. The level is read when a communicator is made;
+a communicator that logs nothing does not use this module.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _MAX_SCHEDULES = 64  # kept, as lines to log
 
 
 def logger_of(options: Options) -> logging.Logger:
-    """The logger, at the level of ``options`` if they have one; on stderr unless the program has handlers."""
+    """The logger, at the level of ``options`` if set; it writes to stderr unless the program has handlers."""
     logger = logging.getLogger(_NAME)
     if options.log_level is None:
         return logger
@@ -63,20 +63,20 @@ def logger_of(options: Options) -> logging.Logger:
 
 
 def listens(logger: logging.Logger) -> bool:
-    """Whether ``logger`` was set to a level that Python's loggers do not have by default."""
+    """Whether ``logger`` logs more than Python's loggers do by default."""
     return logger.isEnabledFor(logging.INFO) or (
         logger.level != logging.NOTSET and logger.isEnabledFor(logging.ERROR)
     )
 
 
 class Logged:
-    """A path that says what it does; ``planned`` is what GCL would do, or does, with a request."""
+    """A path that logs its calls; ``planned`` gives the schedule that GCL would run, or runs, for a request."""
 
     def __init__(
         self, path: DataPath, rank: int, logger: logging.Logger, planned: Callable[[Request], Schedule | None]
     ) -> None:
         self.name, self._path, self._rank, self._logger = path.name, path, rank, logger
-        #: prepared calls would say nothing
+        #: empty if calls are logged: a prepared call bypasses ``run``
         self.prepared: dict[tuple[object, ...], PreparedCall] = (
             {} if logger.isEnabledFor(logging.DEBUG) else path.prepared
         )
@@ -91,7 +91,7 @@ class Logged:
         return self._path.shared(shape, dtype)
 
     def run(self, request: Request, x: np.ndarray, out: np.ndarray) -> None:
-        """Run, and say how."""
+        """Run the request, and log it."""
         start = perf_counter()
         try:
             self._path.run(request, x, out)
@@ -130,7 +130,7 @@ class Logged:
 
 
 def _taken(path: DataPath, x: np.ndarray, out: np.ndarray) -> str:
-    """Which way the tensors go."""
+    """The data path of the tensors."""
     memory = path.memory if isinstance(path, HierarchicalPath) else path
     if not isinstance(memory, MemoryPath):
         return f"through {path.name}"
@@ -139,7 +139,7 @@ def _taken(path: DataPath, x: np.ndarray, out: np.ndarray) -> str:
 
 
 def _decided(schedule: Schedule | None) -> tuple[str, list[str]]:
-    """What GCL does: in a line, and in all detail."""
+    """The schedule of GCL in one line, and in detail."""
     if schedule is None:
         return "", []
     phases = [f"{phase.program.collective} by {phase.program.method} ({phase.why})" for phase in schedule.phases]

@@ -1,4 +1,4 @@
-"""Explanation: ``python -m gcl.explain`` draws how GCL would do a collective: rings, steps, who sends what when."""
+"""Explanation: ``python -m gcl.explain`` draws the schedule of a collective: rings, exchanges, fragments sent."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _LADDERS = {
     "barley_twist": (Topology.TORUS, LinkConfiguration.BARLEY_TWIST),
 }
 
-#: What is planned and drawn in seconds; _MOST_WAYS where every replica sends straight to every other of its group.
+#: Sizes that are computed and drawn within seconds; _MOST_WAYS where every replica sends to every other of its group.
 _MOST_REPLICAS, _MOST_DOMAINS, _MOST_IPUS, _MOST_WAYS = 1024, 64, 4096, 1 << 16
 
 _HELP = """Draw how GCL does a collective on IPUs, and what it would cost.
@@ -91,7 +91,7 @@ def main(
     svg: Path | None,
     width: int | None,
 ) -> None:
-    """Parse, make the schedule, print."""
+    """Parse the options, make the schedule, print it."""
     faults = UsageErrors()
     ilds = num_ilds or -(-replicas * max(1, ipus_per_replica) // MAX_DOMAIN)
     options = faults.of(lambda: Options.from_environ(os.environ))
@@ -132,7 +132,7 @@ def main(
 
 
 def explanation(schedule: Schedule, dtype: str, costs: Price | None, reason: str, width: int) -> str:
-    """The text: fabric, then each phase, then the total; ``reason`` says why there are no costs."""
+    """The text: fabric, each phase, total; ``reason`` explains why ``costs`` is None."""
     parts = [f"{_title(schedule, dtype)}\n{_subtitle(schedule)}", ladder(schedule.fabric, width)]
     for number, phase in enumerate(schedule.phases):
         cost = None if costs is None else costs.phases[number]
@@ -187,7 +187,7 @@ def _phase_text(schedule: Schedule, phase: Phase, number: int, cost: Cost | None
 
 
 def _on_tiles(schedule: Schedule, phase: Phase) -> list[str]:
-    """How fragments lie on tiles, are found there, and what that takes of their memory."""
+    """Layout of fragments on tiles, how a replica selects one, and the tile memory that this takes."""
     work = TileWork(schedule, phase)
     fullest, memory = work.on_tile(max(phase.program.widths)), work.memory
     layout = "dealt out evenly" if phase.dealt else "mapped in order"

@@ -11,7 +11,7 @@ __all__ = ["Row", "RunHeader", "Timing", "document", "heading", "line", "summary
 
 @dataclass(frozen=True)
 class Timing:
-    """One half of a row: wall time of the slowest rank, and wrong elements (None: not checked)."""
+    """Out-of-place or in-place part of a row: wall time of the slowest rank; wrong elements (None: not checked)."""
 
     time_us: float
     algbw: float
@@ -21,7 +21,7 @@ class Timing:
 
 @dataclass(frozen=True)
 class Row:
-    """One size; ``modelled_us`` is None where there is no model (odd replicas on a ladder)."""
+    """Results for one size; ``modelled_us`` is None if there is no model (odd replicas on a ladder)."""
 
     size: int
     count: int
@@ -39,7 +39,7 @@ class Row:
 
 @dataclass(frozen=True)
 class RunHeader:
-    """What is the same for all rows."""
+    """The values that all rows share."""
 
     collective: str
     replicas: int
@@ -69,7 +69,7 @@ def heading(run: RunHeader) -> str:
 
 
 def line(row: Row) -> str:
-    """One row."""
+    """The text of one row."""
     modelled = "-" if row.modelled_us is None else f"{row.modelled_us:.2f}"
     what = (row.size, row.count, row.type, row.redop, row.root)
     return _cells((*what, *_timed(row.out_of_place), *_timed(row.in_place), modelled))
@@ -83,7 +83,7 @@ def summary(rows: list[Row]) -> str:
 
 
 def wrong(rows: list[Row]) -> bool:
-    """Whether any value was not what it must be."""
+    """Whether any result was wrong."""
     return any(timing.wrong for row in rows for timing in row.timings)
 
 

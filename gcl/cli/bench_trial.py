@@ -1,4 +1,4 @@
-"""BenchTrial: one collective on tensors of one size, out of place and in place: made ready, checked, timed.
+"""Benchmark trial: one collective on tensors of one size, out of place or in place, checked and timed.
 
 collective        size counts             busbw = algbw x      in place
 all_reduce        the tensor              2 (n - 1)/n          out is x
@@ -7,7 +7,7 @@ all_gather        the whole result        (n - 1)/n            x is a slice of a
 all_to_all        the tensor              (n - 1)/n            -
 broadcast         the tensor              1                    out is x
 
-algbw is size / time; busbw is what the links carry, which is comparable between numbers of ranks (nccl-tests,
+algbw is size / time; busbw is the rate of the links, which can be compared between numbers of ranks (nccl-tests,
 doc/PERFORMANCE.md). Contributions are small whole numbers, so that every order of additions gives the same result.
 """
 
@@ -38,7 +38,7 @@ BUS_FACTORS: dict[Collective, Callable[[int], float]] = {
     Collective.ALL_TO_ALL: lambda n: (n - 1) / n,
     Collective.BROADCAST: lambda n: 1.0,
 }
-#: What contributions are below, so that results are exact in every dtype; the logical operators draw 0 and 1 too.
+#: Upper bound of contributions (default 2), so that results are exact in every dtype.
 _BELOW = {Operator.MIN: 100, Operator.MAX: 100, Operator.ADD: 4, Operator.MEAN: 4}
 
 
@@ -72,7 +72,7 @@ class BenchCase:
 
 @dataclass(frozen=True)
 class BenchTrial:
-    """One way to make a collective: ``reset`` fills the input, ``call`` makes it, ``result`` has what came out."""
+    """One variant of a collective: ``reset`` fills the input, ``call`` runs it, ``result`` holds its result."""
 
     call: Callable[[], object]
     reset: Callable[[], None]
@@ -80,7 +80,7 @@ class BenchTrial:
     expected: Callable[[], np.ndarray]
 
     def wrong(self) -> int:
-        """Make it once; how many elements of the result are not what they must be."""
+        """Run it once; return the number of elements that differ from the expected result."""
         self.reset()
         self.call()
         return int(np.count_nonzero(self.result != self.expected()))
@@ -98,7 +98,7 @@ class BenchTrial:
 
 
 def trials(case: BenchCase, communicator: Communicator) -> list[BenchTrial]:
-    """Out of place and, where there is such a thing, in place."""
+    """The trial out of place and, if the collective supports it, in place."""
     return _BUILDERS[case.collective](_Maker(case, communicator))
 
 
@@ -111,13 +111,13 @@ class _Maker:
         self.mine = range(communicator.global_offset, communicator.global_offset + communicator.local_replicas)
 
     def tensor(self, *shape: int) -> np.ndarray:
-        """A tensor [local replicas, *shape] of the kind that was asked for."""
+        """A tensor [local replicas, *shape], from the communicator or, with ``private``, from numpy."""
         if self.case.private:
             return np.zeros((self.communicator.local_replicas, *shape), self.case.dtype)
         return self.communicator.empty(shape, self.case.dtype)
 
     def contribution(self, replica: int) -> np.ndarray:
-        """What ``replica`` gives, known to all ranks."""
+        """The contribution of ``replica``, which every rank can compute."""
         below = _BELOW.get(self.case.op, 2) if self.case.collective in _REDUCING else 100
         values = (np.arange(self.count) * 7 + replica * 5 + np.arange(self.count) // 11) % below
         if self.case.op is Operator.MUL:

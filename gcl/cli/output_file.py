@@ -11,7 +11,7 @@ __all__ = ["check_writable", "write_text"]
 
 
 def check_writable(path: Path | None, option: str) -> None:
-    """Raise ArgumentError naming ``option`` if ``path`` cannot be written, as far as that can be seen before."""
+    """Raise ArgumentError naming ``option`` if it is clear beforehand that ``path`` cannot be written."""
     if path is None:
         return
     if not path.name:

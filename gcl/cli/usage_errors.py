@@ -1,4 +1,4 @@
-"""Usage errors: all mistakes of one command, collected and reported at once."""
+"""Usage errors: all mistakes in the options of a command, collected and reported together."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ Made = TypeVar("Made")
 
 
 class UsageErrors:
-    """Collects the errors of what a command is made from."""
+    """Collects the errors raised while the options of a command are read."""
 
     def __init__(self) -> None:
         self._texts: list[str] = []
 
     def of(self, make: Callable[[], Made]) -> Made | None:
-        """What ``make`` makes; None, and its fault kept, if it cannot."""
+        """The result of ``make``; if it raises, keep the error and return None."""
         try:
             return make()
         except (GclError, popdist_py.PopdistError) as error:
@@ -30,10 +30,10 @@ class UsageErrors:
             return None
 
     def error(self) -> click.UsageError:
-        """All of them as one error, exit code 2."""
+        """All collected errors as one, with exit code 2."""
         return click.UsageError("; ".join(self._texts))
 
     def check(self) -> None:
-        """Raise ``error`` if there are any."""
+        """Raise ``error`` if any error was collected."""
         if self._texts:
             raise self.error()

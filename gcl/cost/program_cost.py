@@ -1,14 +1,14 @@
 """Program cost: modelled seconds of step programs on a fabric, and the memory that they take on a tile.
 
-One exchange: sync, then all transfers at once. A transfer from replica to replica goes from each IPU to its
-counterpart along ``Fabric.route``; every (IPU, class of links) it passes is a capacity that all transfers share:
+An exchange is a sync followed by all transfers in parallel. A transfer from replica to replica goes from each IPU to
+its counterpart along ``Fabric.route``; every (IPU, link class) on the route is a capacity shared by all transfers:
 
     seconds of an exchange = sync + hop latency + max over capacities of (bytes through it / bandwidth)
 
-Sync takes 15 ns there and 15 ns back per hop, 1 + (IPUs // 2) // 2 hops, but at least 600 cycles (hardware.md,
+A sync takes 15 ns in each direction per hop, over 1 + (IPUs // 2) // 2 hops, but at least 600 cycles (hardware.md,
 sections 2, 5 and 6). Links have no published latency of their own: the longest route of an exchange adds 15 ns per
-link. Tiles pick, add up and store fragments between exchanges; that, and the time for which links wait for the
-fullest tile, is ``compute`` (``gcl.cost.tile_work``).
+link. Between exchanges tiles select, add and store fragments; ``compute`` is the time of that, and the time
+for which links wait for the fullest tile (``gcl.cost.tile_work``).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _LEAST_SYNC_CYCLES = 600
 
 @dataclass(frozen=True)
 class Cost:
-    """Modelled seconds of ``exchanges`` exchanges, by what takes them; ``compute`` is the work of tiles."""
+    """Modelled seconds of ``exchanges`` exchanges by cause; ``compute`` is the work of tiles."""
 
     exchanges: int = 0
     transfer: float = 0.0
@@ -79,7 +79,7 @@ def sync_seconds(ipus: int, clock: float = BOW_CLOCK) -> float:
 
 
 def price(schedule: Schedule, clock: float = BOW_CLOCK) -> Price:
-    """What ``schedule`` costs on its fabric; raise ArgumentError where that is no ladder (odd IPUs per domain)."""
+    """The modelled cost of ``schedule`` on its fabric; ArgumentError for an odd number of IPUs per domain."""
     work = [TileWork(schedule, phase) for phase in schedule.phases]
     costs = [_cost(phase, schedule, tiles, clock) for phase, tiles in zip(schedule.phases, work, strict=True)]
     costs[0] += Cost(compute=work[0].brought_cycles / clock)
@@ -88,7 +88,7 @@ def price(schedule: Schedule, clock: float = BOW_CLOCK) -> Price:
 
 
 def _cost(phase: Phase, schedule: Schedule, tiles: TileWork, clock: float) -> Cost:
-    """Exchanges of one pattern (the steps of a ring) are priced once."""
+    """The cost of a phase; exchanges with the same pattern (as the steps of a ring) are computed once."""
     known: dict[frozenset[tuple[tuple[int, ...], int, int, str]], Cost] = {}
     total = Cost(compute=tiles.cycles / clock)
     sync = sync_seconds(schedule.fabric.ipus, clock)

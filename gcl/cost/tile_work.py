@@ -1,12 +1,12 @@
-"""Tile work: what the tiles of an IPU do between the exchanges of a phase, and the memory that this takes.
+"""Tile work: cycles that tiles spend between the exchanges of a phase, and the memory that this takes.
 
-    select     own fragment of many     dynamic slice: a word a cycle;  switch: 8 bytes a cycle, code for every case
+    select     own fragment of many     dynamic slice: a word a cycle; switch: 8 bytes a cycle, and code per case
     store      Copy, Reduce             8 bytes a cycle, 288 cycles a call
-    I/O tiles  bring, take away         the tensor crosses the exchange of the I/O tiles before and after
+    I/O tiles  bring in, take out       the tensor crosses the exchange of the I/O tiles before and after
 
-All of it takes as long as on the fullest tile: that is what the reorder before an all-reduce is for. With
-useOptimisedLayout a fragment is sent from the tiles where it lies; without, it is first spread evenly over all tiles,
-which takes fewer cycles and an exchange program for every case. Rates are those of hardware.md, section 2; that a
+The fullest tile determines the time, which is why tensors are reordered before an all-reduce. With
+useOptimisedLayout a fragment is sent from the tiles that hold it; without, it is first spread evenly over all tiles,
+which takes fewer cycles but an exchange program for every case. Rates are those of hardware.md, section 2; that a
 dynamic slice moves one word a cycle, and that an exchange program is as large as a case of a switch, is assumed.
 """
 
@@ -35,7 +35,7 @@ _CALL_CYCLES = 288
 
 @dataclass(frozen=True)
 class TileMemory:
-    """Bytes on the fullest tile: of fragments on their way, and of code that selects and sends them."""
+    """Bytes on the fullest tile: buffers of fragments in transit, and code that selects and sends them."""
 
     buffers: int
     code: int
@@ -74,7 +74,7 @@ class TileWork:
 
     @cached_property
     def cycles(self) -> float:
-        """Cycles between the exchanges: those of the busiest IPU in every gap; none for replicas that are alone."""
+        """Cycles between exchanges, each time those of the busiest IPU; 0 in groups of one replica."""
         if self._program.group.size == 1:
             return 0.0
         total, gap = 0.0, dict.fromkeys(range(len(self._program.widths)), 0.0)
@@ -90,23 +90,23 @@ class TileWork:
         return total + max(gap.values(), default=0.0)
 
     def exchange_cycles(self, exchange: Exchange) -> float:
-        """Cycles that the fullest tile sends, or receives, in ``exchange``; its copies lie on different tiles."""
+        """Cycles that the fullest tile sends, or receives, in ``exchange``; its copies are on different tiles."""
         most = max((self.on_tile(copy.source.elements) for copy in exchange.copies), default=0)
         return most * self.itemsize / EXCHANGE_BYTES_PER_CYCLE
 
     @property
     def brought_cycles(self) -> float:
-        """Cycles in which the input comes to the I/O tiles, if there are some."""
+        """Cycles in which the input moves to the I/O tiles, if there are any."""
         return self._moved(self._program.input_fragments)
 
     @property
     def taken_cycles(self) -> float:
-        """Cycles in which the output leaves the I/O tiles, if there are some."""
+        """Cycles in which the output leaves the I/O tiles, if there are any."""
         return self._moved(self._program.output_fragments)
 
     @property
     def memory(self) -> TileMemory:
-        """Buffers of fragments on their way, and code."""
+        """Buffers of fragments in transit, and code."""
         if not self._program.exchanges:
             return TileMemory(0, 0)
         width = self.on_tile(max(self._program.widths)) * self.itemsize
@@ -116,7 +116,7 @@ class TileWork:
         return TileMemory(buffers, programs * self._cases * SWITCH_CASE_BYTES)
 
     def _ipu(self, part: Slice) -> int:
-        """The IPU on which ``part`` lies."""
+        """The IPU that holds ``part``."""
         end = 0
         for ipu, width in enumerate(self._program.widths):
             end += width
@@ -125,7 +125,7 @@ class TileWork:
         return 0
 
     def _selected(self, part: Slice) -> float:
-        """Cycles to find ``part``: none where every replica means the same."""
+        """Cycles to select ``part``; 0 if it is the same for all replicas."""
         if part.buffer not in (INPUT, OUTPUT) or self._program.fragments(part.buffer) == 1:
             return 0.0
         rate = _WORD if self.selection == "dynamic slice" else _COPY_BYTES_PER_CYCLE

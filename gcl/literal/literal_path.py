@@ -1,13 +1,13 @@
 """Literal path: a data path that runs the step programs of a named method, exchange by exchange, as IPUs would.
 
-    short path (method auto)      each rank reduces its slice out of its peers' memory, in one balanced tree
-    literal (any other method)    announce   every rank makes the same call
-                                  execute    each rank its own replicas' part of each program (``interpreter``)
-                                  end        nobody reads from the others any more
+    direct path (method auto)     each rank reduces its slice from its peers' memory, in one balanced tree
+    literal (any other method)    announce   check that every rank makes the same call
+                                  execute    run the part of each program of the local replicas (``interpreter``)
+                                  end        wait until no rank reads from the others any more
 
 Contributions combine in the order of the method. Half types are widened to float32 for the reduce-scatters and
-rounded once, before the all-gathers, so that the result is what the interpreter gives for float32 tensors, rounded;
-on the way they are twice as large as the modelled ones. MEAN of integers is likewise summed in int64.
+rounded once, before the all-gathers, so that the result equals that of the interpreter for float32 tensors, rounded;
+partial results in transit are therefore twice as large as modelled. MEAN of integers is likewise summed in int64.
 """
 
 from __future__ import annotations
@@ -43,19 +43,19 @@ from gcl.transport.paths.path_state import PathState
 __all__ = ["LiteralCommunicator", "LiteralDispatch", "LiteralPath", "chosen", "default_fabric"]
 
 _RINGS = (Collective.REDUCE_SCATTER, Collective.ALL_GATHER)
-#: What rounds, or wraps, on the way unless it travels wide.
+#: Operators whose partial results would round or wrap unless they are held in a wider dtype.
 _SUMS = (Operator.ADD, Operator.MEAN, Operator.MUL, Operator.SQUARE_ADD)
 _MAX_SCHEDULES = 64  # kept per communicator
 
 
 def default_fabric(replicas: int) -> Fabric:
-    """A mesh of single-IPU replicas in as few IPU-Link domains as hold them evenly."""
+    """A mesh of single-IPU replicas in the least number of IPU-Link domains that divides them evenly."""
     fitting = (domains for domains in range(1, replicas + 1) if replicas % domains == 0)
     return Fabric(replicas, domains=next(domains for domains in fitting if replicas // domains <= MAX_DOMAIN))
 
 
 def chosen(fabric: Fabric, group: Group, request: Request) -> Schedule | None:
-    """What GCL would run for ``request`` on ``fabric``; None for a barrier, or where it could not."""
+    """The schedule that GCL would run for ``request`` on ``fabric``; None for a barrier, or if there is none."""
     if request.collective is None:
         return None
     try:
@@ -88,7 +88,7 @@ class LiteralPath:
         self.name = path.name
         self._path, self._world, self._group, self.fabric = path, world, group, fabric
         self.chain, self._options = options.method, options
-        self.schedule_for(Collective.ALL_REDUCE, 0, 4)  # raises at once if fabric, group and methods do not fit
+        self.schedule_for(Collective.ALL_REDUCE, 0, 4)  # raises now if fabric, group and methods do not fit
         self._transport = transport_for(path, world)
         self._scheduled = lru_cache(_MAX_SCHEDULES)(self.schedule_for)
         self._announced = lru_cache(_MAX_SCHEDULES)(self._announcement)
@@ -123,7 +123,7 @@ class LiteralPath:
         return self._path.empty(shape, dtype)
 
     def shared(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
-        """A zeroed tensor of the path below, of which ranks that share memory have one together."""
+        """A zeroed tensor of the path below, one for all ranks that share memory."""
         return self._path.shared(shape, dtype)
 
     def run(self, request: Request, x: np.ndarray, out: np.ndarray) -> None:
@@ -145,10 +145,10 @@ class LiteralPath:
         self._path.refuse(error)
 
     def finish(self, call: PreparedCall, status: int) -> None:
-        """Nothing: there are no prepared calls of programs."""
+        """Do nothing: step programs have no prepared calls."""
 
     def fail(self, error: BaseException) -> None:
-        """A call ended with ``error``: raise it at every later call, and tell ranks that still wait."""
+        """Raise ``error``, with which a call ended, at every later call; tell ranks that still wait."""
         self._state.fail(error)
 
     def close(self) -> None:
@@ -167,7 +167,7 @@ class LiteralPath:
         self._transport.begin(request, max(map(_most_sent, found.programs), default=0), wide)
         rows = x.reshape(self._world.local, -1)
         scatters = [phase for phase in found.phases if phase.program.collective is not Collective.ALL_GATHER]
-        with np.errstate(all="ignore"):  # as the kernels of the short path
+        with np.errstate(all="ignore"):  # as the compiled kernels do
             if reduces:
                 rows = operation.prepare(rows.astype(wide, copy=False))
                 rows = self._phases(scatters, rows, request)
@@ -230,19 +230,19 @@ class LiteralCommunicator(Communicator):
     def schedule_for(
         self, collective: Collective, elements: int, itemsize: int, op: Operator = Operator.ADD
     ) -> Schedule:
-        """The programs that a collective of ``elements`` runs here, to print, draw or price."""
+        """The schedule of a collective of ``elements``, to print, draw or price."""
         return self._literal.schedule_for(collective, elements, itemsize, op)
 
 
 class LiteralDispatch(Dispatch):
-    """Makes calls over ``path``, which is ``literal`` or logs it; fragments are those of the step programs."""
+    """Makes calls over ``path``, which is ``literal`` or a log around it; fragments are those of step programs."""
 
     def __init__(self, literal: LiteralPath, path: DataPath, world: World, group: Group) -> None:
         super().__init__(path, world, group)
         self.literal = literal
 
     def scatter_list(self, x: list[np.ndarray], op: str, out: list[np.ndarray] | None) -> list[np.ndarray]:
-        """Reduce-scatter a list of tensors: in one transfer if fragments are cut as those of the list are."""
+        """Reduce-scatter a list of tensors: in one transfer if the packed tensor is cut into the same fragments."""
         width = sum(self.width(one, op) for one in x)
         whole = self.fragment(self.group.size * width, x[0].dtype, op)
         if self.literal.fabric.ipus_per_replica == 1 and whole == width:
@@ -260,7 +260,7 @@ class LiteralDispatch(Dispatch):
         return self.literal.fragment(elements, dtype, Operator.parse(op, dtype))
 
     def keep_own(self, collective: Collective, x: np.ndarray, out: np.ndarray) -> None:
-        """LOCAL moves nothing: an all-reduce keeps ``x``, a reduce-scatter runs a program that exchanges nothing."""
+        """Operator LOCAL: an all-reduce keeps ``x``, a reduce-scatter runs a program without exchanges."""
         if collective is Collective.REDUCE_SCATTER:
             self.literal.run(Request(collective, Operator.LOCAL, x.dtype, x.shape[1]), x, out)
         else:
@@ -268,7 +268,7 @@ class LiteralDispatch(Dispatch):
 
 
 def _part_of_chain(chain: tuple[Method, ...], collective: Collective) -> tuple[Method, ...]:
-    """Of methods for an all-reduce, those for ``collective``: the first half scatters, the second one gathers."""
+    """The part of an all-reduce chain that applies to ``collective``: the first half scatters, the second gathers."""
     half = len(chain) // 2
     if collective is Collective.ALL_REDUCE or (half == 0 and collective in _RINGS):
         return chain
@@ -278,12 +278,12 @@ def _part_of_chain(chain: tuple[Method, ...], collective: Collective) -> tuple[M
 
 
 def _local_or_add(op: Operator) -> Operator:
-    """What matters to a schedule: whether anything moves."""
+    """The operator as far as a schedule depends on it: only LOCAL differs."""
     return op if op is Operator.LOCAL else Operator.ADD
 
 
 def _travelling(request: Request) -> np.dtype[Any]:
-    """The dtype of partial results: wide where something would round or be cut on the way."""
+    """The dtype of partial results: wider than the tensor if they would round or wrap."""
     half = request.dtype.itemsize == 2
     if request.operator in _SUMS and (half or request.operator is Operator.MEAN):
         return sum_dtype(request.dtype)

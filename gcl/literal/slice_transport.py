@@ -1,13 +1,13 @@
 """Slice transport: moves the slices of a step program between ranks, by shared memory, messages, or both.
 
-memory     each replica has a slot in its rank's segment, twice, used in turn, so that one meeting is enough
+memory     each replica has two slots in its rank's segment, used in turn, so one meeting per exchange is enough
 
            exchange 1     write set 0    meet    read set 0 of the senders
            exchange 2     write set 1    meet    read set 1
-           exchange 3     write set 0    ...     nobody still reads set 0: all have met since
+           exchange 3     write set 0    ...     no rank still reads set 0: all have met since
 
-messages   all receives are posted, then all sends; between two ranks they come in the order of the program
-hosts      memory for what stays on a host, messages for what leaves it
+messages   all receives are posted, then all sends; between two ranks they match in the order of the program
+hosts      memory within a host, messages between hosts
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _LINE = 64  # bytes; sets begin on one
 
 
 class SliceTransport(Protocol):
-    """Moves slices between ranks, which begin and end every request together."""
+    """Moves slices between ranks; all ranks begin and end every request together."""
 
     def begin(self, request: Request, elements: int, dtype: np.dtype[Any]) -> None:
         """Prepare for exchanges in which a replica sends at most ``elements`` of at most ``dtype``'s size."""
@@ -45,7 +45,7 @@ class SliceTransport(Protocol):
         """Make all copies of ``exchange`` that start or end on the replicas of ``states``."""
 
     def end(self) -> None:
-        """Every rank has made its last exchange."""
+        """Finish the request after its last exchange."""
 
 
 def transport_for(path: DataPath, world: World) -> SliceTransport:
@@ -81,7 +81,7 @@ class _MemoryTransport:
         self.take(exchange, states)
 
     def put(self, exchange: Exchange, states: States) -> None:
-        """Write what local replicas send to others of the host."""
+        """Write what local replicas send to other ranks of the host."""
         self._turn ^= 1
         for copy, start in _places(exchange):
             for sender, receiver in copy.pairs():
@@ -90,7 +90,7 @@ class _MemoryTransport:
                     self._slot(sender, start, source)[...] = source
 
     def take(self, exchange: Exchange, states: States) -> None:
-        """Meet, then read what local replicas get, also from each other."""
+        """Meet, then read what local replicas receive, also from each other."""
         self._memory.meet(self._request)
         for copy, start in _places(exchange):
             for sender, receiver in copy.pairs():
@@ -103,14 +103,14 @@ class _MemoryTransport:
         self._memory.meet(self._request)
 
     def _grow(self, nbytes: int) -> None:
-        """Make larger slots, and learn where everyone's are."""
+        """Allocate larger slots, and exchange their addresses."""
         self._mine = self._memory.empty((self._local, 2 * nbytes), np.dtype(np.uint8))
         whole = Request(None, Operator.ADD, self._mine.dtype, 2 * nbytes)
         self._addresses = self._memory.addresses(whole, self._mine)
         self._slot_bytes = nbytes
 
     def _slot(self, sender: int, start: int, like: np.ndarray) -> np.ndarray:
-        """The elements from ``start`` on of the set in use, as many as ``like`` has."""
+        """Elements of the current slot of ``sender`` from ``start`` on, with the shape and dtype of ``like``."""
         address = self._addresses[self.here[sender]] + self._turn * self._slot_bytes
         return array_at(address + start * like.itemsize, like.shape, like.dtype)
 
@@ -133,7 +133,7 @@ class _MessageTransport:
         self.wait(pending)
 
     def post(self, exchange: Exchange, states: States, near: Collection[int]) -> list[Any]:
-        """Begin to receive and to send what does not stay among local replicas, or among those ``near``."""
+        """Start receives and sends of copies to or from other ranks, except between replicas in ``near``."""
         channel = self._channel
         pairs = [
             (copy, sender, receiver)
@@ -153,11 +153,11 @@ class _MessageTransport:
         ]
 
     def wait(self, pending: list[Any]) -> None:
-        """Complete what ``post`` began."""
+        """Wait for the receives and sends that ``post`` started."""
         self._channel.wait(self._request, pending)
 
     def end(self) -> None:
-        """What was sent has been received into its place."""
+        """Do nothing: ``wait`` completed all messages."""
 
 
 class _HierarchicalTransport:
@@ -182,7 +182,7 @@ class _HierarchicalTransport:
 
 
 def _places(exchange: Exchange) -> Iterator[tuple[CrossReplicaCopy, int]]:
-    """Each copy, and where in a slot it lies: one after the other."""
+    """Each copy and its first element in a slot, where copies are packed one after the other."""
     start = 0
     for copy in exchange.copies:
         yield copy, start

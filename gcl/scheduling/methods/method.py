@@ -1,9 +1,9 @@
 """Method: the algorithm of a reduce-scatter or an all-gather, by name, and the generators that make its steps.
 
 "auto" has two meanings. In ``schedule`` and ``gcl.explain``, AUTO picks one of the other methods by size and fabric
-(``method_choice``). In ``connect(method="auto")`` no step program runs at all: the result is computed directly; set
-GCL_REAL_COLLECTIVES=1 to run the step programs that GCL would pick. ``connect(transport="auto")`` is unrelated: it
-picks how bytes move between processes.
+(``method_choice``). In ``connect(method="auto")`` no step program runs at all: the result is computed
+directly; the chain "auto,auto", or GCL_REAL_COLLECTIVES=1 where no method is passed, runs the step programs that GCL
+would pick. ``connect(transport="auto")`` is unrelated: it picks how bytes move between processes.
 """
 
 from __future__ import annotations
