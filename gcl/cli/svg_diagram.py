@@ -48,7 +48,7 @@ def picture(schedule: Schedule, title: str, subtitle: str, costs: Price | None) 
 def _draw_fabric(canvas: Canvas, schedule: Schedule) -> None:
     fabric, rings = schedule.fabric, _ring_copies(schedule)
     shown, room = min(fabric.domains, _DOMAINS_DRAWN), 62 if fabric.topology is Topology.TORUS else 44
-    # four rings on one ladder hide each other: then each has its own
+    # four rings on one ladder would hide each other: draw one ladder per ring
     ladders = [[number] for number in range(len(rings))] if len(rings) > 2 else [list(range(len(rings)))]
     for domain in range(shown):
         for numbers in ladders:
@@ -72,7 +72,7 @@ def _spacing(fabric: Fabric) -> float:
 
 
 def _place(canvas: Canvas, fabric: Fabric, ipu: int) -> tuple[float, float]:
-    """Where ``ipu`` is drawn: rows from left to right, rail 0 below."""
+    """Position of ``ipu`` in the picture: rows from left to right, rail 0 below."""
     _, row, rail = fabric.coordinates(ipu)
     return MARGIN + 90 + row * _spacing(fabric), canvas.y + (0 if rail else _RAILS)
 
@@ -113,7 +113,7 @@ def _draw_replica(canvas: Canvas, fabric: Fabric, replica: int) -> None:
 
 
 def _draw_name(canvas: Canvas, fabric: Fabric, replica: int) -> None:
-    """Its number, over the rungs: in words where there is room."""
+    """Write the number of the replica over its rungs, as words if there is room."""
     left, right = _sides(canvas, fabric, replica)
     middle, y = (left + right) / 2, canvas.y + _RAILS / 2
     text = f"replica {replica}" if right - left > 72 else str(replica)
@@ -129,7 +129,7 @@ def _draw_gateways(canvas: Canvas, fabric: Fabric, length: float) -> None:
 
 
 def _ring_copies(schedule: Schedule) -> list[CrossReplicaCopy]:
-    """One transfer per stream of the first ring inside the domains."""
+    """One copy per stream of the first ring inside the domains."""
     for phase in schedule.phases:
         if phase.program.orders and phase.program.exchanges and phase.links == "IPU-Links":
             copies = phase.program.exchanges[0].copies
@@ -168,7 +168,7 @@ def _straight(canvas: Canvas, fabric: Fabric, sender: int, receiver: int, aside:
 
 
 def _arc(canvas: Canvas, fabric: Fabric, sender: int, receiver: int) -> str:
-    """From replica to replica: above the ladder upwards, below it downwards."""
+    """Draw an arc between replicas: above the ladder if it goes up, below if it goes down."""
     up = receiver > sender
     ends = [
         sum(_place(canvas, fabric, ipu)[0] for ipu in fabric.ipus_of(replica)) / fabric.ipus_per_replica
@@ -236,7 +236,7 @@ def _draw_grid(canvas: Canvas, schedule: Schedule, phase: Phase) -> None:
 
 
 def _shown(rows: int, columns: int, streams: int) -> tuple[list[int | None], list[int | None]]:
-    """The rows and columns of a grid that are drawn; None is a gap."""
+    """The rows and columns of a grid that are drawn; None stands for a gap."""
     if rows * columns * streams <= _ALL:
         return list(range(rows)), list(range(columns))
     some = min(rows, _ROWS)
@@ -250,7 +250,7 @@ def _ends(count: int, most: int) -> list[int | None]:
 
 @dataclass(frozen=True)
 class _Cell:
-    """Where a cell of a grid lies."""
+    """Position and size of a cell of a grid."""
 
     x: float
     y: float

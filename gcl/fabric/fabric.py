@@ -1,6 +1,6 @@
-"""Fabric: the IPUs of a job, the links between them, and the way from one IPU to another.
+"""Fabric: the IPUs of a job, the links between them, and the routes from one IPU to another.
 
-One IPU-Link domain is a ladder; domains stand side by side, joined machine by machine through GW-Links:
+One IPU-Link domain is a ladder; domains are connected machine by machine through GW-Links:
 
     domain 0                     domain 1
     row 3    6 ===== 7                14 ===== 15        === rung, 4 of 6 links    58.41 GB/s
@@ -12,8 +12,8 @@ One IPU-Link domain is a ladder; domains stand side by side, joined machine by m
     row 0    0 ===== 1  - - - - - -    8 =====  9
 
 A torus adds loop-back cables from the top row to row 0. Barley twist is a torus whose two serpent rings use every
-rail and rung in both directions. First and last domain are joined too. Rates are those of hardware.md, sections 5
-and 8, per direction.
+rail and rung in both directions. The first and the last domain are connected too. Rates are those of
+hardware.md, sections 5 and 8, per direction.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from gcl.errors import ArgumentError
 
 __all__ = ["LINK_BANDWIDTH", "MAX_DOMAIN", "Fabric", "Hop", "LinkClass", "LinkConfiguration", "Topology"]
 
-#: IPUs that IPU-Links alone can join: one Pod64.
+#: Most IPUs that IPU-Links alone can connect: one Pod64.
 MAX_DOMAIN = 64
 _IPUS_PER_MACHINE = 4
 _REPLICA_SIZES = (1, 2, 4, 8, 16)
@@ -51,7 +51,7 @@ class LinkConfiguration(StrEnum):
 
 
 class LinkClass(StrEnum):
-    """What shares one capacity at an IPU (GATEWAY: at an IPU-Machine)."""
+    """Links that share one capacity at an IPU (GATEWAY: at an IPU-Machine)."""
 
     RUNG = "rung"
     CROSS = "rung then rail"
@@ -103,7 +103,7 @@ class Fabric:
     """``replicas`` of ``ipus_per_replica`` IPUs each, numbered upwards, spread evenly over ``domains``.
 
     Replica r holds IPUs r k .. r k + k - 1. ``topology`` and ``configuration`` may be given by name. Raises
-    ArgumentError naming all that does not fit together.
+    ArgumentError naming all mistakes.
     """
 
     replicas: int
@@ -201,11 +201,11 @@ class Fabric:
         return range(replica * self.ipus_per_replica, (replica + 1) * self.ipus_per_replica)
 
     def replica_of(self, ipu: int) -> int:
-        """The replica that an IPU belongs to."""
+        """The replica of ``ipu``."""
         return ipu // self.ipus_per_replica
 
     def domain_of(self, ipu: int) -> int:
-        """The IPU-Link domain of a replica."""
+        """The IPU-Link domain of ``ipu``."""
         return ipu // self.ipus_per_domain
 
     def machine_of(self, ipu: int) -> int:
@@ -221,7 +221,7 @@ class Fabric:
     # ---------------------------------------------------------------- links and routes
 
     def neighbours(self, ipu: int) -> set[int]:
-        """IPUs one cable away from ``ipu``: rung, rails, loop-back, and the same place of the next domains."""
+        """IPUs one link away from ``ipu``: rung, rails, loop-back, and the same place in adjacent domains."""
         domain, row, rail = self.coordinates(ipu)
         near = {self._at(domain, row, 1 - rail)}
         for step in (-1, 1):
@@ -236,9 +236,9 @@ class Fabric:
     def route(self, source: int, target: int) -> tuple[Hop, ...]:
         """The capacities that traffic from IPU ``source`` to IPU ``target`` uses, in order.
 
-        Another rail is reached first, then rows, then another domain (straight through the GW switch). On a torus
-        rows are passed the shorter way round; where both are equal, not through the loop-back. Raises ArgumentError
-        for a domain with an odd number of IPUs above one, which no ladder has.
+        A route changes the rail first, then the row, then the domain (directly through the GW switch). On a torus
+        it takes the shorter direction along the rows, and not the loop-back if both are equal. Raises ArgumentError
+        for a domain with an odd number of IPUs above one, which is no ladder.
         """
         self._check_even()
         domain, row, rail = self.coordinates(source)
@@ -255,16 +255,18 @@ class Fabric:
         return tuple(hops)
 
     def way(self, source: int, target: int) -> list[int]:
-        """The replicas from ``source`` to ``target``, neighbour by neighbour; straight into another domain.
+        """The replicas on the path from ``source`` to ``target``, neighbour by neighbour; another domain is one hop.
 
-        Replicas of one IPU go as ``route`` does; larger ones pass the replicas between them.
+        Between replicas of one IPU the path follows ``route``; larger replicas pass the replicas between them.
         """
         if self.domain_of(self.ipus_of(source)[0]) != self.domain_of(self.ipus_of(target)[0]):
             return [source, target]
         per_row = 2 if self.ipus_per_replica == 1 else 1
         first = source - source % self.replicas_per_domain
         (row, rail), (end, side) = divmod(source - first, per_row), divmod(target - first, per_row)
-        if first + row * per_row + side >= first + self.replicas_per_domain:  # the odd one on top has no rung
+        if (
+            first + row * per_row + side >= first + self.replicas_per_domain
+        ):  # an odd replica in the top row has no rung
             return self.way(target, source)[::-1]
         rows, way = -(-self.replicas_per_domain // per_row), [source]
         if rail != side:
@@ -298,7 +300,7 @@ def _member(kind: type[Topology] | type[LinkConfiguration], value: Any) -> Any:
 
 
 def _supported(configuration: LinkConfiguration) -> str:
-    """What ``configuration`` works with, for messages."""
+    """The sizes and topologies that ``configuration`` works with, for messages."""
     rows = [
         f"{', '.join(map(str, sizes))} on a {topology}"
         for (name, topology), sizes in _SUPPORTED.items()

@@ -10,7 +10,7 @@
              |   |                          ^   v                        .   ^
     row 0    0 - 1                          0 < 1                        0 > 1
 
-Orders are of positions in a group; the step program puts replicas there. Rings never cross IPU-Link domains.
+Orders hold indices in a group; the step program maps them to replicas. Rings never cross IPU-Link domains.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["Order", "inverse", "order_of", "quad_orders", "ring"]
 
 
 class Order(StrEnum):
-    """The four orders in which a ring passes through n replicas."""
+    """The four orders in which a ring visits n replicas."""
 
     INTERLEAVED = "interleaved"
     FLAT = "flat"
@@ -53,7 +53,7 @@ _ORDERS: dict[Order, Callable[[int], list[int]]] = {
     Order.MIRRORED_SERPENT: _mirrored,
 }
 
-#: Orders that step over rungs, so that replicas must come in pairs.
+#: Orders that use rungs, so the number of replicas must be even.
 _IN_PAIRS = (Order.SERPENT, Order.MIRRORED_SERPENT)
 
 
@@ -78,12 +78,12 @@ def inverse(positions: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def order_of(fabric: Fabric) -> Order:
-    """The order of every ring within the IPU-Link domains of ``fabric``; the first row that fits.
+    """The order of every ring within the IPU-Link domains of ``fabric``, by the first row that fits.
 
     barley twist                       Serpent       (the quad method adds the mirrored one)
     1 IPU per replica                  Interleaved   every hop is one rail or one rung
     torus, several IPUs per replica    Flat          every hop joins neighbouring replicas, also last to first
-    mesh, several IPUs per replica     Interleaved   a hop passes over one replica, but for the two at the ends
+    mesh, several IPUs per replica     Interleaved   a hop skips one replica, except the two hops at the ends
     """
     if fabric.configuration is LinkConfiguration.BARLEY_TWIST:
         return Order.SERPENT

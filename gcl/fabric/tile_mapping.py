@@ -1,10 +1,10 @@
-"""Tile mapping: which tiles of an IPU a collective uses, and how the fragments of a tensor lie on them.
+"""Tile mapping: the tiles of an IPU that a collective uses, and the layout of fragments on them.
 
     perIPUTiles(0, 32)              I/O tiles: pairs that share an exchange bus
     perIPUTiles(32, 1440)           the rest, for compute
 
-TileBalance is the reorder before an all-reduce: it takes a slice of every tile for every fragment, round robin, so
-that all tiles have work in every exchange (here 3 tiles of 6 elements, 2 fragments):
+TileBalance is the reorder before an all-reduce: every fragment takes slices from the tiles round robin, so that all
+tiles have work in every exchange (here 3 tiles of 6 elements, 2 fragments):
 
     tile        0             1             2
     element     0 1 2 3 4 5   6 7 8 9 . .   . . . . . .
@@ -44,7 +44,7 @@ __all__ = [
 TILES_PER_IPU = 1472
 MIN_IO_TILES = 32
 EXCHANGE_BYTES_PER_CYCLE = 4
-#: A switch costs this much code per tile and case: 8 calls of 12 bytes. So a dynamic slice pays up to 96 elements.
+#: Code of a switch per tile and case: 8 calls of 12 bytes. A dynamic slice is therefore cheaper up to 96 elements.
 SWITCH_CASE_BYTES = 12 * 8
 DYNAMIC_SLICE_ELEMENTS = 96
 _TILES_PER_BUS = 2
@@ -65,7 +65,7 @@ def per_ipu_tiles(
 ) -> list[int]:
     """The ids of ``count`` tiles after the first ``offset``, spread evenly over the IPU.
 
-    Every id is in exactly one of consecutive ranges of offset and count. ``pairs``: the two tiles of an exchange bus
+    Consecutive ranges of offset and count contain every id exactly once. ``pairs``: the two tiles of an exchange bus
     stay together, so offset and count must be even. ``ordered``: ascending, else in the order of allocation.
     """
     step = _TILES_PER_BUS if pairs else 1
@@ -82,30 +82,30 @@ def per_ipu_tiles(
 
 
 def exchange_buses(tiles: list[int]) -> int:
-    """How many exchange buses ``tiles`` use; two tiles share one."""
+    """Number of exchange buses that ``tiles`` use; two tiles share one."""
     if not isinstance(tiles, Iterable) or not all(map(is_whole, tiles)):
         raise ArgumentError(f"tiles {tiles!r} were given; give a list of tiles by their numbers, from 0")
     return len({tile // _TILES_PER_BUS for tile in tiles})
 
 
 def linear(elements: int, itemsize: int, tiles: int = TILES_PER_IPU) -> tuple[int, ...]:
-    """Elements per tile of a tensor mapped one tile after the other: evenly, but at least 128 bytes on each."""
+    """Elements per tile of a tensor that is mapped linearly: evenly, but at least 128 bytes per tile."""
     per_tile = max(-(-elements // tiles), -(-_LEAST_SLICE_BYTES // itemsize))
     full, rest = divmod(elements, per_tile)
     return (per_tile,) * full + ((rest,) if rest else ())
 
 
 def selection(elements_on_tile: int, *, destination: bool = True) -> str:
-    """How a replica finds its fragment, when a tile holds at most ``elements_on_tile`` of it.
+    """How a replica selects its fragment if a tile holds at most ``elements_on_tile`` elements of it.
 
-    An all-gather that makes its own result (no ``destination``) always uses a dynamic slice.
+    An all-gather that allocates its result (no ``destination``) always uses a dynamic slice.
     """
     return "dynamic slice" if not destination or elements_on_tile <= DYNAMIC_SLICE_ELEMENTS else "switch"
 
 
 @dataclass(frozen=True)
 class TileBalance:
-    """A tensor with ``sizes[t]`` elements of ``itemsize`` bytes on tile t, dealt to ``fragments``."""
+    """A tensor with ``sizes[t]`` elements of ``itemsize`` bytes on tile t, distributed over ``fragments``."""
 
     sizes: tuple[int, ...]
     fragments: int
@@ -113,7 +113,7 @@ class TileBalance:
 
     @property
     def slice_bytes(self) -> int:
-        """Bytes that one visit to a tile takes: 128, or the tile's share, in whole elements and exchange words."""
+        """Bytes of one slice of a tile: 128, or the tile's share if larger, in whole elements and exchange words."""
         unit = lcm(EXCHANGE_BYTES_PER_CYCLE, self.itemsize)
         largest = max(self.sizes, default=0) * self.itemsize
         return -(-max(_LEAST_SLICE_BYTES, -(-largest // self.fragments)) // unit) * unit
@@ -125,7 +125,7 @@ class TileBalance:
 
     @property
     def on_tile(self) -> int:
-        """Elements of one fragment on a tile: a visit's. (The last fragments take what is left, in more visits.)"""
+        """Elements of one fragment on a tile: one slice. (The last fragments take the rest, in more slices.)"""
         return min(self.slice_bytes // self.itemsize, self.fragment)
 
     def runs(self) -> Iterator[tuple[int, int, int, int]]:
@@ -146,12 +146,12 @@ class TileBalance:
 
     @cached_property
     def order(self) -> np.ndarray:
-        """Element of the tensor at each place of the fragments, one fragment after the other: int64 [n]."""
+        """For each place in the concatenated fragments, the index of its element in the tensor: int64 [n]."""
         runs = [np.arange(first, first + length) for _, _, first, length in self.runs()]
         return np.concatenate(runs) if runs else np.empty(0, np.int64)
 
 
 def _spread_out(count: int) -> list[int]:
-    """0 to count - 1, so that any first few of them are far apart: by their bits, read backwards."""
+    """0 to count - 1 in bit-reversed order, so that the first few are always far apart."""
     bits = max(1, (count - 1).bit_length())
     return sorted(range(count), key=lambda number: int(f"{number:0{bits}b}"[::-1], 2))

@@ -1,6 +1,6 @@
 """Atomics: atomic loads, stores and waits on shared memory, callable from compiled kernels.
 
-Everything takes a raw address: the memory belongs to another process, not to an array of this one.
+All functions take a raw address, because the memory may not belong to an array of this process.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def _pointer(builder: Any, address: Any) -> Any:
 
 @intrinsic
 def load_acquire(typing_context: Any, address: Any) -> Any:
-    """int32 at ``address``; nothing after it is read before it."""
+    """Load the int32 at ``address`` with acquire order: no later read is moved before it."""
 
     def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.load_atomic(_pointer(builder, arguments[0]), "acquire", 4, typ=_INT32)
@@ -46,7 +46,7 @@ def load_acquire(typing_context: Any, address: Any) -> Any:
 
 @intrinsic
 def store_release(typing_context: Any, address: Any, value: Any) -> Any:
-    """Store int32 ``value`` at ``address``; nothing before it is written after it."""
+    """Store int32 ``value`` at ``address`` with release order: no earlier write is moved after it."""
 
     def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         builder.store_atomic(arguments[1], _pointer(builder, arguments[0]), "release", 4)
@@ -77,7 +77,7 @@ def fetch_add(typing_context: Any, address: Any, value: Any) -> Any:
 
 @intrinsic
 def pause(typing_context: Any) -> Any:
-    """Hint to the processor that this is a spin loop, where it has such an instruction."""
+    """Tell the processor that this is a spin loop, if it has an instruction for that."""
 
     def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         if platform.machine() == "x86_64":
@@ -90,7 +90,7 @@ def pause(typing_context: Any) -> Any:
 
 @intrinsic
 def words_at(typing_context: Any, address: Any) -> Any:
-    """The 64-bit words at ``address``, to be indexed."""
+    """A pointer to the 64-bit words at ``address``, which can be indexed."""
 
     def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.inttoptr(arguments[0], context.get_value_type(signature.return_type))
@@ -106,5 +106,5 @@ def futex_wait(address: int, expected: int, timespec: int) -> None:
 
 @bare_part
 def futex_wake(address: int) -> None:
-    """Wake everyone who sleeps on ``address``."""
+    """Wake all threads that sleep on ``address``."""
     syscall(_SYS_FUTEX, address, _FUTEX_WAKE, 0x7FFFFFFF, 0, 0, 0)

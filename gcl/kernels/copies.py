@@ -13,7 +13,7 @@ from gcl.kernels.jit import bare, bare_part, bound, intrinsic
 
 __all__ = ["STREAMED_BYTES", "copy_array", "copy_bytes", "copy_part", "copying", "stream_bytes", "zero_bytes"]
 
-#: What is written as a whole goes past the caches from this size on, when it would only empty them.
+#: Writes of at least this many bytes bypass the caches, which they would only evict.
 STREAMED_BYTES = 8 << 20
 
 _LOOPED_BYTES = 2048
@@ -24,7 +24,7 @@ _memset: Any = types.ExternalFunction("memset", types.intp(types.intp, types.int
 
 
 def _copies_line(metadata: dict[str, int]) -> Any:
-    """An intrinsic that copies a line from an address to another, its store with ``metadata`` and its alignment."""
+    """An intrinsic that copies a cache line between addresses; with ``metadata`` its store has it, and is aligned."""
 
     @intrinsic
     def copy_line(typing_context: Any, to: Any, frm: Any) -> Any:
@@ -45,10 +45,10 @@ _copy_line, _stream_line = _copies_line({}), _copies_line({"nontemporal": 1})
 
 @bare
 def copy_bytes(to: int, frm: int, n: int) -> None:
-    """Copy ``n`` bytes between addresses that do not overlap, or are the same.
+    """Copy ``n`` bytes between ranges that do not overlap, or are the same.
 
-    Long ones by a loop of our own: memcpy's (rep movsb) takes 7 times as long on some processors where the target
-    lies a few bytes further into its page than the source, as arrays of numpy do against those that begin on a page.
+    Long copies use a loop instead of memcpy: its rep movsb takes 7 times as long on some processors if the target is
+    a few bytes further into its page than the source, as numpy's arrays are compared with page-aligned ones.
     """
     if to == frm:
         return
@@ -60,7 +60,7 @@ def copy_bytes(to: int, frm: int, n: int) -> None:
 
 @bare_part
 def stream_bytes(to: int, frm: int, n: int) -> None:
-    """The same past the caches: half as long for what does not fit them, longer for what does."""
+    """As ``copy_bytes``, bypassing the caches: half the time for data that does not fit them, longer if it does."""
     head = min(n, -to % _LINE)
     lines = (n - head) // _LINE * _LINE
     copy_bytes(to, frm, head)
@@ -71,7 +71,7 @@ def stream_bytes(to: int, frm: int, n: int) -> None:
 
 @bare_part
 def copy_part(to: int, frm: int, n: int, whole: int) -> None:
-    """Copy ``n`` of the ``whole`` bytes that this rank is about to write."""
+    """Copy ``n`` bytes, as a part of ``whole`` bytes that this rank writes in all."""
     if whole >= STREAMED_BYTES and to != frm:
         stream_bytes(to, frm, n)
     else:
@@ -84,12 +84,12 @@ def copy_array(out: np.ndarray, x: np.ndarray) -> None:
 
 
 def copying(out: np.ndarray, x: np.ndarray) -> Callable[[], object]:
-    """The same to be done later, and again; it keeps neither alive."""
+    """A function that copies ``x`` to ``out`` at each call; it does not keep the arrays alive."""
     return bound(copy_bytes, out.ctypes.data, x.ctypes.data, x.nbytes)
 
 
 @bare
 def zero_bytes(to: int, n: int) -> None:
-    """Clear ``n`` bytes, none if that is negative."""
+    """Clear ``n`` bytes; nothing if ``n`` is negative."""
     if n > 0:
         _memset(to, 0, n)

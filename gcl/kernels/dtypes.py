@@ -1,4 +1,4 @@
-"""Element types: those that can be reduced, how kernels see each, and the type in which it is summed."""
+"""Element types: the dtypes that can be reduced, their representation in kernels, and their sum dtype."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ __all__ = ["DTYPES", "sum_dtype", "witness"]
 
 
 class _Row(NamedTuple):
-    seen_as: Any  # by kernels, which know neither half type: they travel as their 16 bits
-    summed_in: Any  # half types round once, at the end; integers wrap once, at the end
+    seen_as: Any  # by kernels, in which half types are 16-bit integers
+    summed_in: Any  # so that half types round, and integers wrap, only once at the end
 
 
 DTYPES: dict[np.dtype[Any], _Row] = {
@@ -27,13 +27,13 @@ DTYPES: dict[np.dtype[Any], _Row] = {
     np.dtype(np.int8): _Row(np.int8, np.int64),
     np.dtype(np.uint8): _Row(np.uint8, np.int64),
     np.dtype(np.bool_): _Row(np.uint8, np.int64),
-    # also what sums of integers are on their way between hosts
+    # also the dtype of partial sums of integers between hosts
     np.dtype(np.int64): _Row(np.int64, np.int64),
 }
 
 
 def witness(dtype: np.dtype[Any]) -> np.ndarray:
-    """An empty array by which kernels are compiled for ``dtype``; raise ArgumentError if it cannot be reduced."""
+    """An empty array that selects the kernels of ``dtype``; ArgumentError if the dtype cannot be reduced."""
     if dtype not in DTYPES:
         raise ArgumentError(f"a tensor of {dtype} was asked for; there are {', '.join(map(str, DTYPES))}")
     return np.empty(0, DTYPES[dtype].seen_as)

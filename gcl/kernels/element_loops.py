@@ -1,13 +1,14 @@
 """Element loops: operations on the elements of a block, compiled once per dtype and called by address.
 
     stored      elements as tensors hold them
-    sums        elements of what they are combined in: half types round once, at the end, and integers wrap once
+    sums        elements of the wider type in which they are combined, so half types round, and integers wrap, once
 
-The kernels that choose an operation know no dtype: they are given the address, and are compiled once for all.
+The kernels that choose an operation are independent of the dtype: they take the address of the loops, and are
+compiled once.
 
 LLVM does not vectorise a loop over more than a few tensors, because it would have to compare all addresses first.
-Here each tensor is an alias scope: every access names its scope, and that no other scope touches the same memory. A
-tensor may yet be written that is read in another scope, because its element i is read before it is written.
+Here each tensor has an alias scope: every access declares that accesses of other scopes do not touch its memory. A
+tensor may nevertheless be read in one scope and written in another: its element i is read before it is written.
 """
 
 from __future__ import annotations
@@ -26,26 +27,26 @@ from gcl.kernels.numba_internals import for_range
 
 __all__ = ["DIVIDE", "IN_PLACE", "MORE", "ONTO", "ROUND", "SQUARE", "SUM", "loop", "loops_of"]
 
-#: Tensors in one loop: eight that are read, and one that is written.
+#: Tensors in one loop: eight are read, and one is written.
 _SCOPES = 9
 _FLOAT, _DOUBLE, _LONG = ir.FloatType(), ir.DoubleType(), ir.IntType(64)
 
 
 class _Elements(NamedTuple):
-    """How elements lie in memory, and how a value comes from there and goes there."""
+    """A representation of elements in memory, and the conversions from and to a value."""
 
     memory: Any
     widen: Callable[[Any, Any], Any]
     narrow: Callable[[Any, Any], Any]
 
     def read(self, builder: Any, address: Any, index: Any, scope: int) -> Any:
-        """Element ``index`` behind ``address``."""
+        """Load element ``index`` of the array at ``address``."""
         load = builder.load(self._pointer(builder, address, index))
         _in_scope(builder, load, scope)
         return self.widen(builder, load)
 
     def write(self, builder: Any, address: Any, index: Any, scope: int, value: Any) -> None:
-        """Store ``value`` as element ``index`` behind ``address``."""
+        """Store ``value`` as element ``index`` of the array at ``address``."""
         store = builder.store(self.narrow(builder, value), self._pointer(builder, address, index))
         _in_scope(builder, store, scope)
 
@@ -69,7 +70,7 @@ def _wrap(bits: int) -> Callable[[Any, Any], Any]:
     return lambda builder, value: builder.trunc(value, ir.IntType(bits))
 
 
-#: What kernels see a dtype as: its elements, and the type of its sums (gcl.kernels.dtypes).
+#: Representation of a dtype in kernels -> its elements, and those of its sums (gcl.kernels.dtypes).
 _KINDS: dict[str, tuple[_Elements, Any]] = {
     "float32": (_Elements(_FLOAT, _same, _same), _FLOAT),
     "float64": (_Elements(_DOUBLE, _same, _same), _DOUBLE),
@@ -107,7 +108,7 @@ _WORD = ir.IntType(64)
 
 
 class _LoopContext(NamedTuple):
-    """What a loop is emitted with: compiler values, and the two kinds of elements."""
+    """The context of a loop that is emitted: compiler values, and the two kinds of elements."""
 
     builder: Any
     stored: _Elements
@@ -143,7 +144,7 @@ def _extreme(order: str) -> _Combine:
 
 
 def _quotient(builder: Any, value: Any, divisor: Any) -> Any:
-    """By way of float64, which gives float32 the same bits; integers towards zero."""
+    """Divide in float64, which gives float32 the same bits; integers round towards zero."""
     by = builder.sitofp(divisor, _DOUBLE)
     if not _is_float(value):
         return builder.fptosi(builder.fdiv(builder.sitofp(value, _DOUBLE), by), value.type)
@@ -184,7 +185,7 @@ def _sum(count: int, out: str = "", /) -> _Emit:
 
 
 def _combine(combine: _Combine) -> _Emit:
-    """Combine the sums behind ``out`` with those behind ``at``."""
+    """Combine the sums at ``out`` with those at ``at``."""
 
     def emit(block: _LoopContext) -> None:
         builder, sums = block.builder, block.sums
@@ -197,7 +198,7 @@ def _combine(combine: _Combine) -> _Emit:
 
 
 def _update(change: Callable[[Any, Any, Any], Any]) -> _Emit:
-    """Change each of the sums behind ``out``, given the divisor."""
+    """Change each of the sums at ``out``, given the divisor."""
 
     def emit(block: _LoopContext) -> None:
         builder, sums = block.builder, block.sums
@@ -209,7 +210,7 @@ def _update(change: Callable[[Any, Any, Any], Any]) -> _Emit:
 
 
 def _round(block: _LoopContext) -> None:
-    """Store the sums behind ``at`` behind ``out``."""
+    """Store the sums at ``at`` to ``out``, in the dtype of the tensor."""
     with for_range(block.builder, block.n) as each:
         value = block.sums.read(block.builder, block.at, each.index, 0)
         block.stored.write(block.builder, block.out, each.index, _OUT, value)
@@ -224,7 +225,7 @@ _LOOPS: list[_Emit] = [
     _update(_quotient),
     _round,
 ]
-#: Where each family of loops begins.
+#: Index in _LOOPS of the first loop of each family.
 SUM, ONTO, IN_PLACE, MORE, SQUARE, DIVIDE, ROUND = 0, 4, 8, 10, 14, 15, 16
 
 
@@ -265,7 +266,7 @@ def _all_loops(typing_context: Any, what: Any, at: Any, offset: Any, n: Any, div
 
 @intrinsic
 def loop(typing_context: Any, loops: Any, what: Any, at: Any, offset: Any, n: Any, divisor: Any, out: Any) -> Any:
-    """Call ``loops``, what ``loops_of`` returned."""
+    """Call ``loops``, an address that ``loops_of`` returned."""
 
     def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         function = ir.FunctionType(ir.IntType(8).as_pointer(), [_WORD] * 6).as_pointer()

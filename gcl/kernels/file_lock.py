@@ -1,4 +1,4 @@
-"""File lock: a lock between processes of one host, for work that one of them does and the others then find done."""
+"""File lock: a lock between processes of one host, so that one of them does work that all of them need."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ _POLL_SECONDS = 0.02
 def held(path: Path, timeout: float) -> Iterator[None]:
     """Hold the lock file ``path``; continue without it where it cannot be made, or after ``timeout`` seconds.
 
-    The lock only saves work, so continuing without it is right: its holder may hang. The kernel releases the lock of
-    a process that dies.
+    The lock only avoids duplicate work, so it is correct to continue without it, as when its holder hangs. The kernel
+    releases the lock of a process that dies.
     """
-    from filelock import FileLock  # only those who compile need it: 30 ms
+    from filelock import FileLock  # 30 ms, needed only to compile
 
     lock = FileLock(
         path, timeout, mode=0o600, poll_interval=_POLL_SECONDS, thread_local=False, fallback_to_soft=False
     )
-    with suppress(OSError):  # a time-out is one, too
+    with suppress(OSError):  # includes a time-out
         lock.acquire()
     try:
         yield

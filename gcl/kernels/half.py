@@ -1,7 +1,7 @@
 """Half precision: conversion between the half types (float16, bfloat16) and float32 inside compiled kernels.
 
-numba has neither on CPUs, so arrays travel as a view of their bits (uint16 for float16, int16 for bfloat16) and are
-converted element by element; the loops vectorise, to F16C instructions where the processor has them.
+numba supports neither on CPUs, so kernels take arrays as views of their bits (uint16 for float16, int16 for bfloat16)
+and convert each element; the loops vectorise, to F16C instructions if the processor has them.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ from gcl.kernels.numba_internals import address_of as _address_of
 
 __all__ = ["address_of", "bare", "bare_part", "bound", "intrinsic", "jit", "part", "pointer_to", "sources"]
 
-#: Seconds to wait for another process that compiles a kernel; then this one does it too.
+#: Seconds to wait for another process that compiles a kernel; after that this process compiles it too.
 PATIENCE = 60.0
 
 _IMPORT = re.compile(r"^(?:from|import) +([\w.]+)(?: +import +(\([^)]*\)|.*))?", re.MULTILINE)
@@ -54,8 +54,10 @@ def jit(function: F) -> F:
 
 
 def bare(function: F) -> F:
-    """As ``jit``, for what neither makes arrays nor returns any: without counts of references it is compiled in half
-    the time. It may call ``bare_part`` only."""
+    """As ``jit``, for a function that neither creates nor returns arrays; it may call only ``bare_part`` functions.
+
+    Without reference counts it compiles in half the time.
+    """
     return _cached(function, _BARE)
 
 
@@ -81,7 +83,7 @@ class _OneCompiles:
         self._held = ExitStack()
 
     def load(self, signature: object, context: Any) -> Any:
-        self._held.close()  # of a kernel that did not compile
+        self._held.close()  # the lock of a kernel that failed to compile
         initialise_runtime(context)
         found = self._stored.load(signature, context)
         if found is None:
@@ -97,7 +99,7 @@ class _OneCompiles:
 
 
 def bound(kernel: Callable[..., R], *arguments: object) -> Callable[[], R]:
-    """``kernel`` with its arguments, compiled for them: a call does not look at their types (0.3 us less for 4)."""
+    """``kernel`` bound to its arguments, so that a call does not look up their types (0.3 us less for 4)."""
     return partial(_overload(kernel, *map(_kind, arguments)), *arguments)
 
 
@@ -110,7 +112,7 @@ def _overload(kernel: Any, *kinds: object) -> Callable[..., Any]:
 
 
 class _ArrayKind(NamedTuple):
-    """What numba compiles for; C and Fortran order, or memory that must not be written, are different kinds."""
+    """Properties of an array for which numba compiles a kernel of its own."""
 
     dtype: np.dtype[Any]
     ndim: int
@@ -131,7 +133,7 @@ def _kind(argument: object) -> object:
 
 
 def _numba_type(kind: object) -> object:
-    """numba's type of arguments of ``kind``."""
+    """The numba type of arguments of ``kind``."""
     if isinstance(kind, _ArrayKind):
         order = "C" if kind.c_contiguous else "F" if kind.f_contiguous else "A"
         return _array(_from_dtype(kind.dtype), kind.ndim, order, readonly=not kind.writeable, aligned=kind.aligned)
@@ -139,7 +141,7 @@ def _numba_type(kind: object) -> object:
 
 
 def address_of(kernel: Callable[..., object], *signature: object) -> int:
-    """Where ``kernel``, compiled for these types, is called as a C function."""
+    """Address of the C function of ``kernel``, compiled for these types."""
     compiled: Any = kernel
     compiled.compile(signature)
     return _address_of(kernel, signature)
@@ -200,21 +202,21 @@ def _contents(path: Path) -> tuple[int, list[tuple[str, str]]]:
 
 
 def part(function: F) -> F:
-    """As ``jit``, for what only compiled code calls: quicker to compile, because Python is given no way in."""
+    """As ``jit``, for functions called only by compiled code: no Python wrapper, so it compiles faster."""
     return cast(F, numba.njit(**_KERNEL, **_WITHIN)(function))
 
 
 def bare_part(function: F) -> F:
-    """As ``part``, for what neither makes arrays nor keeps any."""
+    """As ``part``, for functions that neither create nor keep arrays."""
     return cast(F, numba.njit(**_BARE, **_WITHIN)(function))
 
 
 def intrinsic(function: Callable[..., object]) -> Any:
-    """numba's decorator for what is written in LLVM's terms: compiler input, not Python."""
+    """numba's decorator for functions that emit LLVM instructions."""
     return numba.extending.intrinsic(function)
 
 
 def pointer_to(dtype: Any) -> Any:
-    """numba's type of a pointer to ``dtype``."""
+    """The numba type of a pointer to ``dtype``."""
     pointer: Any = types.CPointer
     return pointer(dtype)

@@ -1,16 +1,16 @@
-"""Numba internals: every undocumented name of numba in use, and the versions that have it.
+"""Numba internals: all undocumented names of numba in use, and the versions that have them.
 
-Looked up in numba 0.61.0, 0.65.0 and 0.68.1. A version without one of them is refused with ImportError by name when a
-kernel is declared, before anything is compiled. No other file may use a name that begins with an underscore, or a
-module within ``numba.core``.
+Checked in numba 0.61.0, 0.65.0 and 0.68.1. With a version that lacks one of them, declaring a kernel raises
+ImportError with the name, before anything is compiled. No other file may use a name of numba that begins with an
+underscore, or a module within ``numba.core``.
 
-    what for                                                   name
+    purpose                                                    name
     a stamp that tells a stale kernel from a fresh one         Dispatcher._cache._cache_file._source_stamp
     a lock around loading and saving a kernel                  Cache._load_overload, load_overload, save_overload
-    where that lock lies                                       IndexDataCacheFile._index_path
-    a runtime that is started without reading the compiler     numba.core.runtime.nrt.rtsys.initialize
+    the path of that lock                                      IndexDataCacheFile._index_path
+    a runtime that starts without importing the compiler       numba.core.runtime.nrt.rtsys.initialize
     kernels without reference counts                           numba.core.cpu.CPUTargetOptions._nrt
-    a loop in LLVM's terms                                     numba.core.cgutils.for_range
+    an LLVM loop                                               numba.core.cgutils.for_range
     the address of a compiled function                         CompileResult.library, fndesc.llvm_cfunc_wrapper_name
 """
 
@@ -42,25 +42,25 @@ def internal(owner: Any, name: str) -> Any:
 for_range: Any = internal("numba.core.cgutils", "for_range")
 _runtime: Any = internal("numba.core.runtime.nrt", "rtsys")
 
-#: Options of a kernel that neither makes arrays nor returns any.
+#: Options of a kernel that neither creates nor returns arrays.
 WITHOUT_REFERENCE_COUNTS: dict[str, Any] = {"_nrt": False}
 internal(internal("numba.core.cpu", "CPUTargetOptions"), "_nrt")
 
 
 def initialise_runtime(context: Any) -> None:
-    """Start what loaded kernels need, without the parts of numba that only compiling needs."""
+    """Start the runtime of loaded kernels, without the parts of numba that only compiling needs."""
     internal(_runtime, "initialize")(context)
 
 
 def address_of(kernel: Any, signature: tuple[object, ...]) -> int:
-    """Where ``kernel``, compiled for ``signature``, is called as a C function."""
+    """Address of the C function of ``kernel``, compiled for ``signature``."""
     compiled = kernel.overloads[signature]
     name = internal(internal(compiled, "fndesc"), "llvm_cfunc_wrapper_name")
     return int(internal(compiled, "library").get_pointer_to_function(name))
 
 
 class KernelCache:
-    """Where numba keeps ``kernel``, a function compiled with ``cache=True``, on disk."""
+    """The cache on disk of ``kernel``, a function compiled with ``cache=True``."""
 
     def __init__(self, kernel: Any) -> None:
         self._cache = internal(kernel, "_cache")
@@ -70,10 +70,10 @@ class KernelCache:
         self.index = Path(internal(self._index, "_index_path"))
 
     def add_stamp(self, stamp: object) -> None:
-        """Forget what was saved under another ``stamp``, beside the file's own."""
+        """Make numba discard kernels saved under another ``stamp``, in addition to the stamp of the source file."""
         self._index._source_stamp = internal(self._index, "_source_stamp"), stamp
 
     def replace(self, load: Callable[[object, Any], Any], save: Callable[..., None]) -> None:
-        """Let numba call these in place of ``load`` and ``save``."""
+        """Make numba call these functions in place of ``load`` and ``save``."""
         internal(self._cache, "load_overload")
         self._cache.load_overload, self._cache.save_overload = load, save

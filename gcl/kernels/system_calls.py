@@ -1,4 +1,4 @@
-"""System calls: functions of the C library, and functions known by their address, that compiled code may call."""
+"""System calls: functions of the C library, and functions given by address, that compiled kernels can call."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ process_vm_writev = _external("process_vm_writev", _WORD, *[_WORD] * 6)
 
 
 def _call(arguments: int) -> Any:
-    """What numba needs of a call, by its address, of a C function that returns an int."""
+    """Signature and code generator of a call, by address, of a C function that returns an int."""
 
     def codegen(context: Any, builder: Any, signature: Any, given: Any) -> Any:
         function = ir.FunctionType(_INT32, [_INT64] * arguments)

@@ -1,4 +1,4 @@
-"""Within a replica: collectives among the IPUs of each replica, over the shards of a tensor that they hold.
+"""Within a replica: collectives among the IPUs of each replica, over the shards that they hold.
 
     x [local replicas, IPUs, ...]            replica 0                replica 1
                                         IPU 0   IPU 1            IPU 0   IPU 1
@@ -6,9 +6,9 @@
     all_reduce_within_replica           11 22   11 22            33 44   33 44
     reduce_scatter_within_replica       11      22               33      44
 
-All IPUs of a replica belong to one process, so nothing leaves it and no other rank need call. Contributions combine
-in the balanced tree over the IPUs, half types in float32 with one rounding, as between replicas. Each takes a list of
-tensors too: all of them are looked at before the first one is touched.
+All IPUs of a replica belong to one process, so no data leaves it and other ranks need not call. Contributions combine
+in the balanced tree over the IPUs, half types in float32 with one rounding, as between replicas. Each function also
+takes a list of tensors; all of them are checked before the first one is written.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def all_gather_within_replica(x: Tensors, *, out: Tensors | None = None) -> Tens
 
 
 def _scattered(x: np.ndarray) -> tuple[int, ...]:
-    """The shape of what a reduce-scatter of ``x`` gives; raise ArgumentError if IPUs have no vectors."""
+    """The shape of the result of a reduce-scatter of ``x``; ArgumentError unless each IPU holds a vector."""
     if x.ndim != 3:
         raise ArgumentError(
             f"Input tensor to replicatedReduceScatter must have rank 1, but had rank {x.ndim - 2}; "
@@ -101,7 +101,7 @@ def _pairs(
     op: str,
     shape: Callable[[np.ndarray], tuple[int, ...]],
 ) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Each tensor of a list with what takes its result; raise ArgumentError if any of them cannot be."""
+    """Each tensor of a list with its output tensor; ArgumentError if any of them is not valid."""
     given: Sequence[np.ndarray | None] = [None] * len(tensors) if outs is None else outs
     if not isinstance(given, list | tuple) or len(given) != len(tensors):
         raise ArgumentError(f"a list of {len(tensors)} tensors was given; give a list of as many arrays as out")
@@ -119,7 +119,7 @@ def _reduce(
 
 
 def _addresses(x: np.ndarray) -> np.ndarray:
-    """Where each IPU's part of ``x`` [local, IPUs, ...] starts: int64 [local, IPUs]."""
+    """Address of each IPU's part of ``x`` [local, IPUs, ...]: int64 [local, IPUs]."""
     local, ipus = x.shape[:2]
     step = x.nbytes // max(1, local * ipus)
     starts: np.ndarray = x.ctypes.data + step * np.arange(local * ipus, dtype=np.int64)
