@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 from poprun_py.options.option_names import UnknownOption, find_long, find_short
 from poprun_py.options.option_table import OPTIONS, Option
-from poprun_py.options.parser import is_assignment
+from poprun_py.options.parsed_options import is_assignment
 
 __all__ = ["Completion", "complete", "completion_script"]
 

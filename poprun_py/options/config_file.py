@@ -20,7 +20,7 @@ from typing import Any
 from popdist_py.atomic_write import replace_file
 from poprun_py.errors import UsageError
 from poprun_py.options.option_table import OPTIONS, LaunchOptions, Option
-from poprun_py.options.parser import ParsedOptions
+from poprun_py.options.parsed_options import ParsedOptions
 
 __all__ = ["export", "exported", "load"]
 

@@ -1,1 +1,1 @@
-"""HostPosition I/O and Streaming Memory transfers beside compute."""
+"""Host I/O and Streaming Memory transfers beside compute."""

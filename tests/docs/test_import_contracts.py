@@ -1,0 +1,113 @@
+"""Import contracts: an import that goes up, or into a closed part, breaks the contract that is named for it."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from docs._ext.package_maps import PACKAGES, ROOT, contracts
+
+#: (file that is broken into, the line that is added, the contract that must break)
+BREAKS = {
+    "selectors in a plan": (
+        "poprun_py/plan/launch_plan.py",
+        "import selectors",
+        "Planning in poprun_py does not load the event loop",
+    ),
+    "asyncio in a plan": (
+        "poprun_py/plan/launch_plan.py",
+        "import asyncio",
+        "Planning in poprun_py does not load the event loop",
+    ),
+    "upwards in gcl.core": ("gcl/core/operators.py", "import gcl.core.layout", "Layers of gcl.core"),
+    "upwards in gcl.kernels": ("gcl/kernels/jit.py", "import gcl.kernels.half", "Layers of gcl.kernels"),
+    "upwards in options": (
+        "poprun_py/options/option_table.py",
+        "import poprun_py.options.validation",
+        "Layers of poprun_py.options",
+    ),
+    "upwards in job": ("poprun_py/job/job_state.py", "import poprun_py.job.event_loop", "Layers of poprun_py.job"),
+    "a module that no layer names": ("gcl/core/unnamed.py", "", "Layers of gcl.core"),
+    "gcl's inner modules in the emulator": (
+        "ipu_emu/graph/op.py",
+        "import gcl.core.groups",
+        "The emulator uses gcl's public names, gcl.kernels and gcl.drawing only",
+    ),
+}
+
+
+def broken_contracts(folder: Path) -> set[str]:
+    """The contracts that lint-imports finds broken in the packages of ``folder``."""
+    program = "from importlinter.cli import lint_imports_command; lint_imports_command()"
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", program, "--no-logo", "--no-cache"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert "Contracts: " in done.stdout, done.stdout + done.stderr
+    return {line.removesuffix(" BROKEN") for line in done.stdout.splitlines() if line.endswith(" BROKEN")}
+
+
+@pytest.fixture(scope="module")
+def copied(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("contracts")
+    shutil.copy(ROOT / "pyproject.toml", folder)
+    for package in PACKAGES:
+        shutil.copytree(ROOT / package, folder / package, ignore=shutil.ignore_patterns("__pycache__"))
+    return folder
+
+
+def test_no_contract_is_broken(copied: Path) -> None:
+    assert broken_contracts(copied) == set()
+
+
+@pytest.mark.parametrize(("file", "line", "contract"), BREAKS.values(), ids=BREAKS)
+def test_a_forbidden_import_breaks_its_contract(copied: Path, file: str, line: str, contract: str) -> None:
+    path = copied / file
+    before = path.read_text() if path.exists() else None
+    path.write_text(f"{before or ''}\n{line}\n")
+    try:
+        assert contract in broken_contracts(copied)
+    finally:
+        path.unlink() if before is None else path.write_text(before)
+
+
+def test_every_module_of_gcl_but_kernels_and_drawing_is_closed_to_the_emulator() -> None:
+    contract = next(c for c in contracts() if str(c["name"]).startswith("The emulator uses gcl's public names"))
+    modules = {
+        f"gcl.{path.stem}"
+        for path in (ROOT / "gcl").iterdir()
+        if (path.suffix == ".py" or (path / "__init__.py").exists()) and path.stem != "__init__"
+    }
+    assert set(contract["forbidden_modules"]) == modules - {"gcl.kernels", "gcl.drawing"}  # type: ignore[call-overload]
+
+
+def test_no_import_of_what_numba_does_not_promise() -> None:
+    """Ruff refuses ``numba.core``, which import-linter cannot tell from numba."""
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "ruff",
+            "check",
+            "--stdin-filename",
+            "gcl/kernels/copies.py",
+            "--select",
+            "TID251",
+            "-",
+        ],
+        cwd=ROOT,
+        input="from numba.core import types\n",
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert "`numba.core` is banned" in done.stdout, done.stdout + done.stderr
