@@ -39,6 +39,7 @@ from ipu_emu.compiler.placement.ipu_copies import insert_ipu_copies
 from ipu_emu.compiler.placement.placement_options import PlacementMode
 from ipu_emu.compiler.placement.placement_rules import check_placement
 from ipu_emu.compiler.placement.tensor_places import place_updates, tensor_places
+from ipu_emu.compiler.rewriting.anchor_rules import check_anchors
 from ipu_emu.compiler.rewriting.dropout_keys import with_dropout
 from ipu_emu.compiler.rewriting.forward_graph import forward_anchors, forward_graph
 from ipu_emu.compiler.rewriting.pruning import prune
@@ -285,15 +286,14 @@ def _offload_variables(state: CompileState) -> CompileState:
     return replace(state, gradients=tuple(gradients))
 
 
+def _check_anchors(state: CompileState) -> CompileState:
+    check_anchors(state.graph, state.anchors)
+    return state
+
+
 def _prune(state: CompileState) -> CompileState:
-    wanted = [*(anchor.tensor for anchor in state.anchors), *(gradient.part for gradient in state.gradients)]
-    for id in wanted:
-        if id not in state.graph.tensors:
-            raise EmulatorError(
-                f"Anchor tensor '{id}' not in tensors. Anchor a tensor of the model, or a gradient of one"
-            )
-    prune(state.graph, wanted)
-    check_gradients(state.graph)
+    anchors, gradients = state.anchors, state.gradients
+    prune(state.graph, [*(anchor.tensor for anchor in anchors), *(gradient.part for gradient in gradients)])
     return state
 
 
@@ -303,12 +303,17 @@ def _round_stochastically(state: CompileState) -> CompileState:
     return replace(state, gradients=tuple(replace(g, rounded=g.total in halves) for g in state.gradients))
 
 
-def _keep_forward_pass(state: CompileState) -> CompileState:
-    anchors = forward_anchors(state.graph, state.anchors)
-    return replace(state, graph=forward_graph(state.graph, anchors), anchors=anchors, gradients=())
+def _check_gradients(state: CompileState) -> CompileState:
+    check_gradients(state.graph)
+    return state
 
 
 # Graph of a step -> graph in the order of the program
+
+
+def _keep_forward_pass(state: CompileState) -> CompileState:
+    anchors = forward_anchors(state.graph, state.anchors)
+    return replace(state, graph=forward_graph(state.graph, anchors), anchors=anchors, gradients=())
 
 
 def _fuse_elementwise(state: CompileState) -> CompileState:
@@ -424,8 +429,10 @@ def _has_host_io(o: CompileOptions) -> bool:
     return not o.streams.synthetic
 
 
-#: The pass after which the graph is that of a step, with gradients and weight updates.
-STEP_GRAPH = "forward-only"
+#: The pass after which the graph is that of a step, with gradients and weight updates; it runs with any options.
+#: From there a program can be made more than once, with other options: the whole step, its forward pass, or a step
+#: that saves memory.
+STEP_GRAPH = "check-gradients"
 
 PASSES: Sequence[Pass] = (
     # Graph of a model -> graph of a step
@@ -443,10 +450,12 @@ PASSES: Sequence[Pass] = (
     Pass("shard-variables", "divide weights and optimiser states between replicas", _shard_variables, _trains),
     Pass("place-updates", "put each weight update on the IPU of its weight", _place_updates, _trains),
     Pass("offload-variables", "load and store variables that lie in Streaming Memory", _offload_variables),
+    Pass("check-anchors", "refuse anchors that are no tensors of the step", _check_anchors),
     Pass("prune", "drop ops and tensors that no anchor and no update needs", _prune),
     Pass("round-stochastically", "round FLOAT16 results by random numbers", _round_stochastically, _rounds),
-    Pass(STEP_GRAPH, "drop gradients and weight updates", _keep_forward_pass, _forward_only),
+    Pass(STEP_GRAPH, "refuse gradients of loops that have none", _check_gradients),
     # Graph of a step -> graph in the order of the program
+    Pass("forward-only", "drop gradients and weight updates", _keep_forward_pass, _forward_only),
     Pass("fuse-elementwise", "merge chains of element-wise ops", _fuse_elementwise, _fuses),
     Pass("plan-loop-bodies", "plan the memory of what loops repeat", _plan_loop_bodies),
     Pass("recompute", "repeat forward ops in the backward pass, where memory is short", _recompute, _trains),

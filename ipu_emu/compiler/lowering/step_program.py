@@ -92,7 +92,8 @@ def lower(
 ) -> StepProgram:
     """Return the program of one step of ``graph``, whose ops are in the order in which they run.
 
-    ``stages`` has the stage of each op; tensors that the program needs besides are added to ``graph``.
+    ``stages`` has the stage of each op; tensors that the program needs besides are added to ``graph``. Collectives
+    are merged here (``fusion.merge_collectives``): a merged one is an instruction of several ops.
     """
     return _Lowering(graph, options, anchors, gradients, stages).run()
 

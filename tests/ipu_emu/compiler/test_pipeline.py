@@ -129,6 +129,22 @@ def test_the_forward_pass_of_a_training_graph_learns_nothing() -> None:
     assert run_passes(step).executable.anchors == forward.executable.anchors
 
 
+@pytest.mark.parametrize("how", EVERYTHING)
+def test_every_compilation_passes_through_the_graph_of_a_step(how: str) -> None:
+    options = training(**EVERYTHING[how])
+    step = run_passes(start(model(), options), stop_after=STEP_GRAPH)
+    assert step.done[-1] == STEP_GRAPH
+    assert to_bytes(run_passes(step).executable, "") == to_bytes(compile(model(), options), "")
+
+
+@pytest.mark.parametrize("stop", ["check-anchors", None])
+def test_an_anchor_that_is_no_tensor_is_refused_by_its_own_pass(stop: str | None) -> None:
+    state = start(model(), training(anchors=(Anchor("nothing", Return.ALL),)))
+    state = run_passes(state, stop_after="offload-variables")
+    with pytest.raises(EmulatorError, match=r"^Anchor tensor 'nothing' not in tensors\."):
+        run_passes(state, stop_after=stop)
+
+
 def test_a_name_that_no_pass_has_is_refused_with_the_list() -> None:
     with pytest.raises(EmulatorError, match=r"^'fold' is not a pass of the compiler; use one of check-p") as e:
         run_passes(start(model(), training()), stop_after="fold")
