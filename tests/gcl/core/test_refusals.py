@@ -73,48 +73,51 @@ PROGRAM = """
     import popdist_py
     from tests.gcl.helpers.instance import connect, error_of
 
-    hosts, transport, odd = sys.argv[1], sys.argv[2], int(sys.argv[3])
     popdist_py.init()
     rank = popdist_py.host_backend().rank
-    communicator = connect(host=hosts[rank], transport=transport)
-    x, bad = np.ones((1, 300_000), np.float32), np.ones((2, 4), np.float32)
-    small = x[:, :100]
-    small = np.ascontiguousarray(small)
-    said = []
-    for tensor in (small, x, small):
-        said.append(error_of(lambda: communicator.all_reduce(bad)))  # all of them
-        said.append(float(communicator.all_reduce(tensor)[0, 0]))
-        said.append(float(communicator.all_reduce(tensor, out=tensor.copy())[0, 1]))
-    communicator.barrier()
-    started = time.monotonic()
-    said.append(error_of(lambda: communicator.all_reduce(bad if rank == odd else small)))
-    print(json.dumps([said, time.monotonic() - started]), flush=True)
+    bad, x = np.ones((2, 4), np.float32), np.ones((1, 300_000), np.float32)
+    small = np.ascontiguousarray(x[:, :100])
+
+    def heard(hosts, transport, odd):
+        communicator = connect(host=hosts[rank], transport=transport)
+        said = []
+        for tensor in (small, x, small):
+            said.append(error_of(lambda: communicator.all_reduce(bad)))  # all of them
+            said.append(float(communicator.all_reduce(tensor)[0, 0]))
+            said.append(float(communicator.all_reduce(tensor, out=tensor.copy())[0, 1]))
+        communicator.barrier()
+        started = time.monotonic()
+        said.append(error_of(lambda: communicator.all_reduce(bad if rank == odd else small)))
+        return said, time.monotonic() - started
+
+    print(json.dumps([heard(*case) for case in json.loads(sys.argv[1])]), flush=True)
     time.sleep(1)
     os._exit(0)
 """
 
-
-@pytest.mark.parametrize(
-    ("hosts", "transport", "odd"),
-    [
+#: (host of each rank, transport, rank that refuses): cases of the same ranks, one communicator each, in one job.
+CASES: dict[str, list[tuple[str, str, int]]] = {
+    "one host, three hosts, a neighbour or a lone rank refuses, mpi": [
         ("aaa", "auto", 1),
         ("abc", "auto", 2),
         ("aab", "auto", 1),
-        ("aabb", "auto", 3),
         ("aab", "auto", 2),
-        ("aa", "mpi", 1),
+        ("aaa", "mpi", 1),
     ],
-    ids=["one host", "three hosts", "a neighbour refuses", "two hosts of two", "a lone rank refuses", "mpi"],
-)
-def test_processes_are_told_over_every_transport(hosts: str, transport: str, odd: int, tmp_path: Path) -> None:
-    counts = (1,) * len(hosts)
-    ended = run_job(PROGRAM, tmp_path, hosts, transport, odd, counts=counts)
+    "two hosts of two": [("aabb", "auto", 3)],
+}
+
+
+@pytest.mark.parametrize("cases", CASES.values(), ids=CASES)
+def test_processes_are_told_over_every_transport(cases: list[tuple[str, str, int]], tmp_path: Path) -> None:
+    ranks = len(cases[0][0])
+    ended = run_job(PROGRAM, tmp_path, json.dumps(cases), counts=(1,) * ranks)
     refused = "a tensor of shape [2, 4] was given; its leading axis must be the 1 local replicas"
     for rank, out in enumerate(ended.out):
-        (*alike, last), seconds = json.loads(out)
-        assert [error.split(": ")[0] for error in alike[::3]] == ["ArgumentError"] * 3
-        assert alike[1::3] == alike[2::3] == [float(len(hosts))] * 3
-        assert seconds < 100, "the time-out is 200 s"
-        assert refused in last
-        if rank != odd:
-            assert f"replica {odd} (rank {odd}), wh" in last
+        for case, ((*alike, last), seconds) in zip(cases, json.loads(out), strict=True):
+            assert [error.split(": ")[0] for error in alike[::3]] == ["ArgumentError"] * 3, case
+            assert alike[1::3] == alike[2::3] == [float(ranks)] * 3, case
+            assert seconds < 100, "the time-out is 200 s"
+            assert refused in last, case
+            if rank != case[2]:
+                assert f"replica {case[2]} (rank {case[2]}), wh" in last, case
