@@ -37,7 +37,7 @@ _LADDERS = {
 #: Sizes that are computed and drawn within seconds; _MOST_WAYS where every replica sends to every other of its group.
 _MOST_REPLICAS, _MOST_DOMAINS, _MOST_IPUS, _MOST_WAYS = 1024, 64, 4096, 1 << 16
 
-_HELP = """Draw how GCL does a collective on IPUs, and what it would cost.
+_HELP = """Draw the schedule of a collective that GCL runs on IPUs, and its modelled cost.
 
 \b
 Examples

@@ -1,4 +1,4 @@
-"""SVG diagram: a schedule drawn: the ladder with its rings, who sends which fragment when, and where the time goes.
+"""SVG diagram: a picture of a schedule: the ladder with its rings, the fragments sent, and the modelled time.
 
 title
 ladder of each domain, rings as arrows, one colour per stream; where there are more than two, a ladder for each

@@ -4,7 +4,7 @@ limit of 4 elements       exchange 1   [0:10] clockwise             exchange 1  
                                                                     exchange 2   [3:6]
                                                                     exchange 3   [6:10]
 
-All that an IPU sends in an exchange counts together, since it lies in one buffer.
+The limit applies to the sum of what an IPU sends in an exchange, because that is in one buffer.
 """
 
 from __future__ import annotations

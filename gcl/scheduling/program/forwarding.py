@@ -1,10 +1,10 @@
-"""Forwarding: strided groups whose members are no neighbours, served through the replicas between them.
+"""Forwarding: sends the copies of strided groups through the replicas between their members, hop by hop.
 
     6 replicas, stride 3: 0 3, 1 4, 2 5         exchange, straight        exchange 1   0 > 2 > 3 ...
                                                 0 > 3 over rail and rung   exchange 2   ... what arrived goes on
 
-One exchange becomes as many as the longest way has hops; each hop is between neighbours, so that links never wait for
-each other in a circle. Packets on their way lie in two buffers, used in turn. GCL reference, section 11
+One exchange becomes as many as the longest path has hops; each hop is between neighbours, so links cannot deadlock.
+Packets in transit are held in two buffers, used in turn. GCL reference, section 11
 (syncful.useForwardingToSupportStridedGroups).
 """
 
@@ -29,7 +29,7 @@ def forwarded(program: StepProgram, fabric: Fabric) -> StepProgram:
 
 @dataclass
 class _Packet:
-    """What one replica sends in one copy, and where it lies now."""
+    """What one replica sends in one copy, and its current place."""
 
     copy: CrossReplicaCopy
     way: list[int]
@@ -85,7 +85,7 @@ def _place(packet: _Packet, hop: int, layers: list[_Layer]) -> None:
 
 
 def _copy(layer: _Layer, hop: int, number: int, taken: dict[int, int], replicas: int) -> CrossReplicaCopy:
-    """One copy of a hop; ``taken`` counts the packets that stop over at each replica."""
+    """One copy of a hop; ``taken`` counts the packets held at each replica."""
     to, carries = list(range(replicas)), list(layer.copy.carries)
     old, new = [0] * replicas, [0] * replicas
     for sender, receiver, packet in layer.moves:

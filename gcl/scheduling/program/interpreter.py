@@ -1,7 +1,7 @@
 """Interpreter: runs a step program step by step on numpy arrays.
 
-``run`` holds all replicas in this process, for tests and drawings. ``execute`` holds some, and leaves what crosses
-between replicas to an Exchanger; the same program then runs on ranks, each with its own replicas:
+``run`` holds all replicas in this process, for tests and drawings. ``execute`` holds some replicas, and uses an
+Exchanger for copies between replicas, so that the same program runs on several ranks:
 
     for step in program
         Reduce, Copy   on each replica that is here
@@ -59,12 +59,12 @@ class State:
         self.buffers = given | {name: np.zeros(program.fragments(name) * self._width, tensor.dtype) for name in rest}
 
     def view(self, part: Slice) -> np.ndarray:
-        """The elements that ``part`` means on this replica."""
+        """The elements of ``part`` on this replica."""
         return self.buffers[part.buffer][part.bounds(self._replica, self._width)]
 
 
 class Exchanger(Protocol):
-    """What moves slices between replicas."""
+    """Moves slices between replicas."""
 
     def carry(self, exchange: Exchange, states: Mapping[int, State]) -> None:
         """Make all copies of ``exchange`` that start or end on the replicas of ``states``."""
@@ -103,7 +103,7 @@ def _locally(step: Step, state: State, combine: Combine) -> None:
 def run(program: StepProgram, x: np.ndarray, combine: Combine = np.add, dtype: DTypeLike | None = None) -> np.ndarray:
     """Run ``program`` on ``x`` [replicas, input elements]; return [replicas, output elements].
 
-    ``dtype`` (default: that of ``x``) is what partial results travel as; the result is rounded once to that of ``x``.
+    ``dtype`` (default: that of ``x``) is that of partial results; the result is rounded once to that of ``x``.
     """
     replicas, elements = program.group.replicas, program.input_fragments * program.width
     if x.shape != (replicas, elements):

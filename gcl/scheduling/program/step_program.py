@@ -4,12 +4,12 @@
       CrossReplicaCopy   one transfer: a slice of every replica, and the replica that each one sends to
     Reduce, Copy      local work between exchanges
 
-All replicas run the same instructions; what differs is in tables with one entry per replica: the fragment of a
-buffer that a slice means there, and the destination. Buffers hold fragments of one width, laid end to end:
+All replicas run the same instructions; the differences are in tables with one entry per replica: the fragment of a
+buffer that a slice selects, and the destination. Buffers hold fragments of one width, laid end to end:
 
     input    0  1  2  3      a reduce-scatter has a fragment per member, an all-gather one: the own shard
     output   0               and the reverse
-    others   0               one fragment, on its way
+    others   0               one fragment, in transit
 """
 
 from __future__ import annotations
@@ -64,8 +64,9 @@ class Slice:
 class CrossReplicaCopy:
     """``source`` of every replica r goes to ``target`` of replica ``to[r]``; ``to[r] == r`` sends nothing.
 
-    ``carries[r]`` names the fragment that r sends by its owner's index in the group; ``stream`` names the way it
-    goes; ``ipu`` is the IPU of each replica that sends and receives. A ``redundant`` transfer is made and not used.
+    ``carries[r]`` names the fragment that r sends by its owner's index in the group; ``stream`` names its ring
+    and direction; ``ipu`` is the IPU of each replica that sends and receives. The result of a ``redundant`` transfer
+    is not used.
     """
 
     source: Slice
@@ -77,7 +78,7 @@ class CrossReplicaCopy:
     redundant: bool = False
 
     def pairs(self) -> Iterator[tuple[int, int]]:
-        """(sender, receiver) of what really moves."""
+        """(sender, receiver) of every transfer between different replicas."""
         return ((sender, receiver) for sender, receiver in enumerate(self.to) if sender != receiver)
 
     def __str__(self) -> str:
@@ -150,7 +151,7 @@ class StepProgram:
         return sum(self.widths)
 
     def fragments(self, buffer: str) -> int:
-        """How many fragments ``buffer`` has."""
+        """Number of fragments in ``buffer``."""
         if buffer in (INPUT, OUTPUT):
             return self.input_fragments if buffer == INPUT else self.output_fragments
         return self._most.get(buffer, 1)

@@ -32,7 +32,7 @@ def exchange_table(program: StepProgram, width: int | None = None, group: int = 
 
 
 def sent_fragment(copy: CrossReplicaCopy, replica: int) -> str:
-    """The fragment that ``replica`` sends, in brackets if nobody uses it, ``-`` if it sends nothing."""
+    """The fragment that ``replica`` sends, in brackets if it is not used, ``-`` if it sends nothing."""
     if copy.to[replica] == replica:
         return "-"
     return f"({copy.carries[replica]})" if copy.redundant else str(copy.carries[replica])

@@ -57,11 +57,11 @@ class WaitStatus:
             _statuses_of(domain.processes).add(self)
 
     def siblings(self) -> list[WaitStatus]:
-        """Those of all communicators of the same processes, this one too; none for threads."""
+        """The statuses of all communicators of the same processes, including this one; none for threads."""
         return list(_statuses_of(self.domain.processes)) if self.domain.processes else []
 
     def arrivals(self, rank: int) -> int:
-        """At how many meeting points ``rank`` has been."""
+        """Number of meeting points at which ``rank`` has arrived."""
         return int(line_of(self.domain.control, rank)[_ARRIVALS_WORD])
 
     def ahead(self, rank: int) -> int:
@@ -73,11 +73,11 @@ class WaitStatus:
         return any(self.ahead(rank) > 0 for rank in range(self.domain.ranks))
 
     def heartbeats(self, rank: int) -> int:
-        """How often ``rank`` has published that it waits and nothing else in its process can go on."""
+        """Number of times ``rank`` published that it waits while no other thread of its process can make progress."""
         return int(line_of(self.domain.control, rank)[_HEARTBEATS_WORD])
 
     def heartbeat(self) -> None:
-        """Publish that this rank waits and nothing else in its process can go on."""
+        """Publish that this rank waits while no other thread of its process can make progress."""
         line_of(self.domain.control, self.me)[_HEARTBEATS_WORD] += 1
 
     def report(self, error: CollectiveMismatch) -> None:
@@ -109,7 +109,7 @@ class _Waiter(NamedTuple):
 
     @property
     def call(self) -> tuple[str, str]:
-        """Who waits, and what it called."""
+        """The waiting rank, and its call, in words."""
         return self.status.describe(self.rank), self.status.domain.read_text(self.rank)
 
 

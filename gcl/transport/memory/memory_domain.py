@@ -13,7 +13,7 @@ from gcl.transport.rendezvous.rendezvous import LINE
 
 __all__ = ["TEXT_BYTES", "MemoryDomain", "control_bytes"]
 
-#: Room in the control block for each rank to say in words what it called.
+#: Bytes in the control block for the description of each rank's call.
 TEXT_BYTES = 2048
 
 

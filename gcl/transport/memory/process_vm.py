@@ -2,7 +2,7 @@
 
     meet     (done by the caller) every rank has announced where its tensors are
     work     each rank reads its slice of its peers' tensors, chunk by chunk, into a buffer that stays in the cache,
-             combines it, and writes the result into everyone's tensor
+             combines it, and writes the result into every rank's tensor
     meet     every result is complete
 
 Two meetings whatever the size, and no staging copy (process_vm_readv, process_vm_writev). Where the system forbids
@@ -104,7 +104,7 @@ def _reduce_slice(table: Any, call: Any, recipe: Any, scratch: Any, chunks: Any)
 
 @bare
 def process_vm_all_reduce(table: Any, call: Any, recipe: Any, scratch: Any, chunks: Any) -> int:
-    """Go on with an all-reduce that the ranks have entered; call again while it returns WAITING."""
+    """Continue an all-reduce that all ranks have entered; call again while it returns WAITING."""
     if table[STAGE] == INSIDE:
         if not _reduce_slice(table, call, recipe, scratch, chunks):
             return BROKEN

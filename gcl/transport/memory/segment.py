@@ -32,7 +32,7 @@ DEFAULT_BYTES = min(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"), 64
 def map_memory(descriptor: int, nbytes: int) -> np.ndarray:
     """``nbytes`` of ``descriptor`` (-1: anonymous memory) as uint8; raise TransportError if they do not fit.
 
-    It is mapped until nobody holds any of it. The descriptor may be closed: unlike ``mmap.mmap``, this keeps none.
+    It stays mapped while any view of it exists. The descriptor may be closed: unlike ``mmap.mmap``, this keeps none.
     """
     flags = mmap.MAP_SHARED | _MAP_NORESERVE | (mmap.MAP_ANONYMOUS if descriptor < 0 else 0)
     address = _libc().mmap(None, nbytes, mmap.PROT_READ | mmap.PROT_WRITE, flags, descriptor, 0)
@@ -42,7 +42,7 @@ def map_memory(descriptor: int, nbytes: int) -> np.ndarray:
             f"{os.strerror(ctypes.get_errno())}; raise `ulimit -v`, or connect with a smaller segment_bytes"
         )
     memory = (ctypes.c_uint8 * nbytes).from_address(address)
-    weakref.finalize(memory, _libc().munmap, address, nbytes).atexit = False  # threads may be at work on it
+    weakref.finalize(memory, _libc().munmap, address, nbytes).atexit = False  # other threads may still use it
     return np.ctypeslib.as_array(memory)
 
 
@@ -56,7 +56,7 @@ def _libc() -> ctypes.CDLL:
 
 
 def array_at(address: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
-    """The tensor at ``address``, in memory that somebody else keeps mapped."""
+    """The tensor at ``address``, in memory that the caller keeps mapped."""
     nbytes = prod(shape) * dtype.itemsize
     if not nbytes:
         return np.empty(shape, dtype)
@@ -74,13 +74,13 @@ class Segment:
         self._free: defaultdict[int, list[int]] = defaultdict(list)
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
-        """A zeroed C-contiguous array, pages touched; its memory is reused once nobody holds it."""
+        """A zeroed C-contiguous array, pages touched; its memory is reused when it is deleted."""
         array = self.uninitialised(shape, dtype)
         array.fill(0)
         return array
 
     def uninitialised(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
-        """The same, with whatever the memory held before."""
+        """As ``empty``, but uninitialised."""
         nbytes = prod(shape) * dtype.itemsize
         size = _size_class(nbytes)
         offset = self._take(size)

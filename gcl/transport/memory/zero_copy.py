@@ -1,7 +1,7 @@
-"""Zero-copy collectives: every rank reads and writes the tensors of all ranks where they lie.
+"""Zero-copy collectives: every rank reads and writes the tensors of all ranks in place.
 
     meet     every rank has announced its call, and its tensors are complete
-    work     each rank combines its own slice, straight out of everyone's tensors, into everyone's results
+    work     each rank combines its own slice of all ranks' tensors directly into all ranks' results
     meet     every result is complete
 
 Where a tensor of any rank lies outside its segment, so that the others cannot address it, ``chunked`` or
