@@ -36,7 +36,7 @@ from ipu_emu.codegen.llvm_builder import FLOAT, HALF, I32, Kernel, const, repeat
 from ipu_emu.codegen.llvm_compiler import generated, vector_width
 from ipu_emu.codegen.simd_math import FUNCTIONS, number
 
-__all__ = ["Instruction", "Operand", "Pass", "bound_rows", "row_kernel"]
+__all__ = ["Instruction", "Operand", "RowPass", "bound_rows", "row_kernel"]
 
 Instruction = tuple[Any, ...]
 
@@ -50,7 +50,7 @@ class Operand:
 
 
 @dataclass(frozen=True)
-class Pass:
+class RowPass:
     """``each`` runs for every element, ``then`` once at the end of the row."""
 
     each: tuple[Instruction, ...] = ()
@@ -58,13 +58,13 @@ class Pass:
 
 
 @generated
-def row_kernel(operands: tuple[Operand, ...], passes: tuple[Pass, ...]) -> str:
+def row_kernel(operands: tuple[Operand, ...], passes: tuple[RowPass, ...]) -> str:
     """Arguments: the addresses of the operands, the bytes of a row of each, rows, columns."""
     return _Rows(operands, passes).text()
 
 
 def bound_rows(
-    operands: Sequence[Operand], passes: Sequence[Pass], arrays: Sequence[NDArray[Any]], rows: int, columns: int
+    operands: Sequence[Operand], passes: Sequence[RowPass], arrays: Sequence[NDArray[Any]], rows: int, columns: int
 ) -> Any:
     """The call for these arrays, whose strides over a row are ``columns`` elements where they are full."""
     function = row_kernel(tuple(operands), tuple(passes))
@@ -76,7 +76,7 @@ def bound_rows(
 
 
 class _Rows:
-    def __init__(self, operands: tuple[Operand, ...], passes: tuple[Pass, ...]) -> None:
+    def __init__(self, operands: tuple[Operand, ...], passes: tuple[RowPass, ...]) -> None:
         self.operands, self.passes = operands, passes
         count = len(operands)
         self.kernel = Kernel("row_kernel", 2 * count + 2)

@@ -1,6 +1,6 @@
 """Pipeline: THE list of passes that make an executable of a graph, in the order in which they run.
 
-    Graph of a model  ->  Graph of a step  ->  StepProgram  ->  Executable
+    Graph of a model  ->  Graph of a step  ->  LoweredStep  ->  Executable
 
 A pass is a function from one frozen ``CompileState`` to the next; it never changes the state, or the graph, that it
 is given. So each pass can be run, printed and tested by itself:
@@ -24,8 +24,8 @@ from ipu_emu.compiler.fusion.softmax_nll import fuse_softmax_nll
 from ipu_emu.compiler.gradients.autodiff import differentiate
 from ipu_emu.compiler.gradients.gradient import Gradient
 from ipu_emu.compiler.gradients.recomputation import recompute
+from ipu_emu.compiler.lowering.lowered_step import LoweredStep, lower, without_host_io
 from ipu_emu.compiler.lowering.pipelining import Pipelining, Stages
-from ipu_emu.compiler.lowering.step_program import StepProgram, lower, without_host_io
 from ipu_emu.compiler.memory.input_staging import stage_inputs
 from ipu_emu.compiler.memory.loop_bodies import plan_bodies
 from ipu_emu.compiler.memory.offloading import offload_accumulators, offload_activations, offload_variables
@@ -71,7 +71,7 @@ class CompileState:
     gradients: tuple[Gradient, ...] = ()
     update_inputs: Mapping[str, str] = field(default_factory=dict)
     pipelining: Pipelining | None = None
-    program: StepProgram | None = None
+    program: LoweredStep | None = None
     result: Executable | None = None
     done: tuple[str, ...] = ()
 

@@ -12,7 +12,7 @@ What differentiates an op with a guard has the same guard; where it did not run,
 from __future__ import annotations
 
 from ipu_emu.compiler.placement.tensor_places import tensor_places
-from ipu_emu.compiler.rewriting.op_writer import Writer
+from ipu_emu.compiler.rewriting.op_writer import OpWriter
 from ipu_emu.compiler.rewriting.reserved_prefixes import GRADIENT
 from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import Graph, Op, Phase, Tensor
@@ -36,7 +36,7 @@ class _Differentiation:
         self.graph = graph
         self.tensor_places = tensor_places(graph)
         self.guards = {id: op.guard for op in graph.ops for id in op.outputs}
-        self.writer = Writer(graph, Phase.BACKWARD, self.tensor_places[loss])
+        self.writer = OpWriter(graph, Phase.BACKWARD, self.tensor_places[loss])
         start = self.writer.value(seed)
         if graph.tensor(loss).shape != seed.shape:
             start = start.shaped(graph.tensor(loss).shape)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ipu_emu.compiler.optimisers.update_rule import HyperParameter
-from ipu_emu.compiler.rewriting.op_writer import Writer
+from ipu_emu.compiler.rewriting.op_writer import OpWriter
 from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import Graph, Phase, Place, Role, Tensor
 from ipu_emu.graph.dtype import FLOAT
@@ -45,7 +45,7 @@ class LossScaler:
             saved = graph.data.get(id, first)
             graph.tensors[id] = Tensor(id, FLOAT, first.shape, Role.STATE)
             graph.data[id] = saved
-        writer = Writer(graph, Phase.BACKWARD, place)
+        writer = OpWriter(graph, Phase.BACKWARD, place)
         factor = FACTOR
         if seed.dtype is not FLOAT:
             factor = writer.append("Cast", (FACTOR,), (f"{FACTOR}_{seed.dtype}",), {"to": seed.dtype.onnx})[0].id
@@ -55,14 +55,14 @@ class LossScaler:
         """Append the count of large elements of a micro-batch, where its last gradient is made; return its id."""
         producers = graph.producers()
         place = min(producers[part].place for part in parts)
-        made = Writer(graph, Phase.BACKWARD, place).append(
+        made = OpWriter(graph, Phase.BACKWARD, place).append(
             "CountLargeGradients", tuple(parts), (_COUNTS,), {"edge": self.edge}
         )
         return made[0].id
 
     def undo(self, graph: Graph, totals: Mapping[str, str]) -> dict[str, str]:
         """Append the division of the reduced gradients by the factor; return the new id for each weight."""
-        writer = Writer(graph, Phase.UPDATE)
+        writer = OpWriter(graph, Phase.UPDATE)
         for id in totals.values():
             writer.append("UndoLossScale", (id, FACTOR), (f"Unscaled___{id}",))
         return {weight: f"Unscaled___{id}" for weight, id in totals.items()}
@@ -71,7 +71,7 @@ class LossScaler:
         """Append the change of the factor."""
         outputs = (f"Updated{FACTOR}", f"Updated{_SEEN}")
         attributes = {"most": self.most, "period": self.period}
-        Writer(graph, Phase.UPDATE).append("ChangeLossScale", (FACTOR, _SEEN, counts, seed.id), outputs, attributes)
+        OpWriter(graph, Phase.UPDATE).append("ChangeLossScale", (FACTOR, _SEEN, counts, seed.id), outputs, attributes)
 
 
 def check_loss_scaling(loss_scaling: HyperParameter) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ipu_emu.compiler.optimisers.update_rule import HyperParameter, UpdateRule, scalar
-from ipu_emu.compiler.rewriting.op_writer import Writer
+from ipu_emu.compiler.rewriting.op_writer import OpWriter
 from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import Graph, Phase
 from ipu_emu.ops.communication.collective_ops import MEAN, MEAN_OPERATOR, OPERATOR
@@ -42,7 +42,7 @@ def clip_norms(
         if not weights:
             continue
         scale = scalar(graph, CLIP_SCALE, clip_scale(rule, divisor=divisor))
-        writer = Writer(graph, Phase.UPDATE)
+        writer = OpWriter(graph, Phase.UPDATE)
         norms = tuple(f"{_NORM}{number}/{used[weight]}" for weight in weights)
         for weight, norm in zip(weights, norms, strict=True):
             writer.append("GradientNorm", (used[weight],), (norm,))
@@ -61,7 +61,7 @@ def clip_norms(
     return used
 
 
-def _of_all_groups(writer: Writer, norm: str, groups: int) -> str:
+def _of_all_groups(writer: OpWriter, norm: str, groups: int) -> str:
     """Append the norm over ``groups`` of replicas, from that of one; return its id."""
     if groups == 1:
         return norm

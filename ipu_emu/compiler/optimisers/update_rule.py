@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ipu_emu.compiler.rewriting.op_writer import Writer
+from ipu_emu.compiler.rewriting.op_writer import OpWriter
 from ipu_emu.compiler.rewriting.reserved_prefixes import ACCUM, UPDATED
 from ipu_emu.graph import Graph, Phase, Role, Tensor
 from ipu_emu.graph.dtype import FLOAT, DType
@@ -111,6 +111,6 @@ class UpdateRule(ABC):
             graph.data[state.id] = state.first if saved is None else saved.astype(state.dtype.numpy)
         type, attributes = self.op(weight.id)
         ids = [weight.id, *(state.id for state in states)]
-        Writer(graph, Phase.UPDATE).append(
+        OpWriter(graph, Phase.UPDATE).append(
             type, (*ids, gradient, *scalars), tuple(UPDATED + id for id in ids), attributes
         )

@@ -1,4 +1,4 @@
-"""Op writer: appends ops to a graph and names their outputs."""
+"""OpWriter: appends ops to a graph and names their outputs."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 from ipu_emu.graph import Graph, Op, Phase, Place, Tensor
 from ipu_emu.ops import Value, append
 
-__all__ = ["Writer"]
+__all__ = ["OpWriter"]
 
 
-class Writer:
+class OpWriter:
     """Appends ops of one phase, at ``place`` and with ``guard``, which may be changed between ops."""
 
     def __init__(self, graph: Graph, phase: Phase, place: Place | None = None) -> None:

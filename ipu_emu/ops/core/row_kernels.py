@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ipu_emu.codegen.row_passes import Instruction, Operand, Pass, bound_rows
+from ipu_emu.codegen.row_passes import Instruction, Operand, RowPass, bound_rows
 from ipu_emu.ops.core.op_definition import Call
 
 __all__ = ["RowKernel", "column_sums", "norm", "norm_grad", "row_sums", "softmax", "softmax_grad"]
@@ -27,7 +27,7 @@ class RowKernel:
         self.places = {name: place for place, name in enumerate(operands)}
         self.operands = [Operand(kind, array.dtype == np.float16) for kind, array in operands.values()]
         self.arrays = [array for _, array in operands.values()]
-        self.passes: list[Pass] = []
+        self.passes: list[RowPass] = []
 
     def scalars(self, **arrays: _Array) -> RowKernel:
         """Append operands of one number."""
@@ -39,7 +39,7 @@ class RowKernel:
 
     def add(self, each: str = "", then: str = "") -> RowKernel:
         """Append a pass; see ``_parse``."""
-        self.passes.append(Pass(self._parse(each), self._parse(then)))
+        self.passes.append(RowPass(self._parse(each), self._parse(then)))
         return self
 
     def _parse(self, text: str) -> tuple[Instruction, ...]:

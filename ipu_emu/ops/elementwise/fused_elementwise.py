@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ipu_emu.codegen.row_passes import Operand, Pass, bound_rows
+from ipu_emu.codegen.row_passes import Operand, RowPass, bound_rows
 from ipu_emu.graph.dtype import dtype_numbered
 from ipu_emu.ops.core.cost import Cost
 from ipu_emu.ops.core.kernel_helpers import flat, storage
@@ -37,7 +37,7 @@ def _kernel(bound: BoundOp) -> Call:
         operands.append(Operand(kind, array.dtype == np.float16))
     size = bound.outputs[0].size
     width = max(columns.values(), default=size) or 1
-    step: Call = bound_rows(operands, [Pass(bound.node.attribute("body", ()))], arrays, size // width, width)
+    step: Call = bound_rows(operands, [RowPass(bound.node.attribute("body", ()))], arrays, size // width, width)
     return step
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from ipu_emu.codegen.compiled_call import relocation
 from ipu_emu.codegen.gemm import gemm, gemm_workspace
-from ipu_emu.codegen.row_passes import Operand, Pass, bound_rows
+from ipu_emu.codegen.row_passes import Operand, RowPass, bound_rows
 from ipu_emu.ops.core.row_kernels import norm, norm_grad, softmax, softmax_grad
 
 SIZES = (1, 2, 7, 8, 9, 16, 31, 32, 33, 40, 64, 97, 100, 128)
@@ -101,7 +101,7 @@ def test_functions_are_those_of_numpy(name: str) -> None:
     x = np.abs(x).astype(np.float32) if name == "sqrt" else x.astype(np.float32)
     y = np.zeros_like(x)
     full = Operand("full")
-    bound_rows([full, full], [Pass((("load", 0), (name, 0), ("store", 1, 1)))], [x, y], 1, x.size)()
+    bound_rows([full, full], [RowPass((("load", 0), (name, 0), ("store", 1, 1)))], [x, y], 1, x.size)()
     with np.errstate(all="ignore"):
         want = FUNCTIONS[name](x.astype(np.float64)).astype(np.float32)
     np.testing.assert_allclose(y, want, rtol=5e-7, atol=1e-37)

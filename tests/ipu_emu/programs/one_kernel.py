@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ipu_emu.codegen import llvm_compiler
-from ipu_emu.codegen.row_passes import Operand, Pass, bound_rows
+from ipu_emu.codegen.row_passes import Operand, RowPass, bound_rows
 
 if __name__ == "__main__":
     compiled = []
@@ -18,6 +18,6 @@ if __name__ == "__main__":
     vars(llvm_compiler)["_compile"] = counted
     x = np.arange(6, dtype=np.float32).reshape(2, 3)
     y = np.zeros_like(x)
-    doubled = Pass((("load", 0), ("add", 0, 0), ("store", 1, 1)))
+    doubled = RowPass((("load", 0), ("add", 0, 0), ("store", 1, 1)))
     bound_rows([Operand("full"), Operand("full")], [doubled], [x, y], 2, 3)()
     print(len(compiled), y.sum())

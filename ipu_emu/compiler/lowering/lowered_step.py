@@ -1,4 +1,4 @@
-"""StepProgram: the instructions of a step, made from its graph.
+"""LoweredStep: the instructions of a step, made from its graph.
 
 repeat bps batches
   repeat A micro-batches
@@ -52,7 +52,7 @@ from ipu_emu.program.instructions import (
 )
 from ipu_emu.program.memory_layout import aligned
 
-__all__ = ["StepProgram", "lower", "without_host_io"]
+__all__ = ["LoweredStep", "lower", "without_host_io"]
 
 _COPIES: Mapping[str, type[IpuCopy | RemoteLoad | RemoteStore]] = {
     COPY: IpuCopy,
@@ -64,7 +64,7 @@ _SUM, _NOW = "AnchorSum___", "AnchorNow___"
 
 
 @dataclass(frozen=True)
-class StepProgram:
+class LoweredStep:
     """The instructions of a step, and what the memory plan needs to know about them.
 
     ``inputs`` come from the host. ``kept`` names computed tensors that live on between steps. ``buckets`` maps the
@@ -89,7 +89,7 @@ def lower(
     anchors: Sequence[Anchor],
     gradients: Sequence[Gradient] = (),
     stages: Stages,
-) -> StepProgram:
+) -> LoweredStep:
     """Return the program of one step of ``graph``, whose ops are in the order in which they run.
 
     ``stages`` has the stage of each op; tensors that the program needs besides are added to ``graph``. Collectives
@@ -98,7 +98,7 @@ def lower(
     return _Lowering(graph, options, anchors, gradients, stages).run()
 
 
-def without_host_io(program: StepProgram) -> StepProgram:
+def without_host_io(program: LoweredStep) -> LoweredStep:
     """Return ``program`` for inputs that stay on the device from step to step."""
     kept = (*program.kept, *(tensor.id for tensor in program.inputs))
     return replace(program, instructions=tuple(without_streams(program.instructions)), kept=kept)
@@ -134,11 +134,11 @@ class _Lowering:
         stage = self.stages.by_output[gradient.part] if self.continuous else 0
         return Place(stage, self.tensor_places[gradient.part].ipu)
 
-    def run(self) -> StepProgram:
+    def run(self) -> LoweredStep:
         inputs = self.used_inputs()
         program = self.program(inputs)
         regions = {id: bucket.region for id, bucket in self.buckets.items()}
-        return StepProgram(program, tuple(inputs), tuple(self.kept), regions, self.shared_places)
+        return LoweredStep(program, tuple(inputs), tuple(self.kept), regions, self.shared_places)
 
     def used_inputs(self) -> list[Tensor]:
         """Return the inputs that an op reads or that are anchored."""
