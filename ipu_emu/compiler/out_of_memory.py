@@ -13,6 +13,7 @@ from enum import Enum
 from itertools import zip_longest
 from types import MappingProxyType
 
+from gcl.drawing.units import memory
 from ipu_emu.compiler.gradients.activation_checkpointing import Recomputation
 from ipu_emu.compiler.memory.tensor_locations import LocationRule, TensorLocation
 from ipu_emu.compiler.options import CompileOptions
@@ -96,7 +97,7 @@ class Remedy:
     suffices: bool = False
 
     def __str__(self) -> str:
-        return f"{self.what} (saves about {_mega(self.saved)}{', which suffices' if self.suffices else ''})"
+        return f"{self.what} (saves about {memory(self.saved)}{', which suffices' if self.suffices else ''})"
 
 
 def memory_of(device: Device) -> int | None:
@@ -141,8 +142,8 @@ def check_memory(
     found = remedies(executable, device, worst, step=step, advice=advice)
     lines = "\n".join(f"  {remedy}" for remedy in cheapest(found, missing))
     raise OutOfMemoryError(
-        f"Out of memory: IPU {worst} needs {_mega(needs[worst].total)} and has {_mega(limit)}; {_mega(missing)} have "
-        f"to go. Memory by IPU in MB:\n{_table(needs, limit)}\nRemedies:\n{lines}"
+        f"Out of memory: IPU {worst} needs {memory(needs[worst].total)} and has {memory(limit)}, which is "
+        f"{memory(missing)} too little. Memory by IPU:\n{_table(needs, limit)}\nRemedies:\n{lines}"
     )
 
 
@@ -157,8 +158,8 @@ def _check_streaming_memory(executable: Executable, device: Device) -> None:
             f"remote memory: {generation.name} has no Streaming Memory. Keep all on chip, or use another system"
         )
     raise OutOfMemoryError(
-        f"Out of memory: IPU {needs.index(max(needs))} needs {_mega(max(needs))} of Streaming Memory and has "
-        f"{_mega(generation.streaming_memory)}; keep more on chip, buffer fewer micro-batches of inputs "
+        f"Out of memory: IPU {needs.index(max(needs))} needs {memory(max(needs))} of Streaming Memory and has "
+        f"{memory(generation.streaming_memory)}; keep more on chip, buffer fewer micro-batches of inputs "
         "(defaultBufferingDepth), or spread the model over more IPUs"
     )
 
@@ -204,13 +205,11 @@ def _on(executable: Executable, ipu: int) -> Iterator[Tensor]:
 
 
 def _table(needs: Sequence[Footprint], limit: int) -> str:
-    names = [*needs[0].parts(), "total", "free"]
-    lines = ["".join(f"{name:>11}" for name in ("IPU", *names))]
+    """A row per IPU: its parts, their sum, and what is free (negative where it needs more than ``limit``)."""
+    rows = [["IPU", *needs[0].parts(), "total", "free"]]
     for ipu, need in enumerate(needs):
-        values = [*need.parts().values(), need.total, limit - need.total]
-        lines.append(f"{ipu:>11}" + "".join(f"{value / 1e6:>11,.1f}" for value in values))
-    return "\n".join(lines)
-
-
-def _mega(nbytes: int) -> str:
-    return f"{nbytes / 1e6:,.1f} MB"
+        free = limit - need.total
+        parts = [memory(part) for part in need.parts().values()]
+        rows.append([str(ipu), *parts, memory(need.total), f"{'-' if free < 0 else ''}{memory(abs(free))}"])
+    widths = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
+    return "\n".join("  ".join(f"{cell:>{width}}" for cell, width in zip(row, widths, strict=True)) for row in rows)

@@ -1,6 +1,6 @@
 """Generation: the properties of a type of IPU: tiles, clock, memory, rates of compute and exchange.
 
-Sources: data sheets of the C2 card, the IPU-M2000 and the Bow-2000. Rates are per IPU; KB of tiles are 1024 bytes.
+Sources: data sheets of the C2 card, the IPU-M2000 and the Bow-2000. Rates are per IPU.
 """
 
 from __future__ import annotations

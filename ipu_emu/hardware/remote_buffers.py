@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from gcl.drawing.units import memory as amount
 from ipu_emu.errors import EmulatorError, OutOfMemoryError
 
 __all__ = ["RemoteBuffer", "StreamingMemory", "mapped"]
@@ -195,6 +196,6 @@ class StreamingMemory:
             )
         if self.free is not None and nbytes > self.free:
             raise OutOfMemoryError(
-                f"Remote buffer '{handle}' needs {nbytes / 1e6:,.1f} MB of Streaming Memory; "
-                f"{self.free / 1e6:,.1f} of {(self.capacity or 0) / 1e6:,.1f} MB are free"
+                f"Remote buffer '{handle}' needs {amount(nbytes)} of Streaming Memory; "
+                f"{amount(self.free)} of {amount(self.capacity or 0)} are free"
             )

@@ -139,8 +139,8 @@ class ProgressTable:
         return [name for name in cells[0] if name in always or any(row[name] for row in cells)]
 
 
-def _size(count: int) -> str:
-    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.0f} MB"
+def _size(nbytes: int) -> str:
+    return f"{nbytes / 2**30:.1f} GiB" if nbytes >= 2**30 else f"{nbytes / 2**20:.0f} MiB"
 
 
 def _duration(seconds: float) -> str:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["clock"]
 
-#: Times are printed in a unit of which a step takes at least ten times so many.
+#: Busy times are printed in a unit of which a step takes at least ten times so many.
 _PRECISION = 1000
 
 _HELP = """Compile a model without running it, and model the time of its step on IPUs: compute, copies between IPUs,
@@ -103,7 +103,7 @@ def _print(title: str, made: TimelineSegment, samples: int, hertz: float) -> Non
     unit = TimeUnit.of(made.seconds / _PRECISION)
     shown.print(Text(title, style="bold"))
     shown.print(
-        f"modelled step {unit.text(made.seconds)} = {made.seconds * hertz:,.0f} cycles, "
+        f"modelled step {TimeUnit.of(made.seconds).text(made.seconds)} = {made.seconds * hertz:,.0f} cycles, "
         f"{samples / made.seconds:,.1f} samples per second\n"
     )
     table = Table(box=None, pad_edge=False, header_style="bold")
@@ -113,5 +113,6 @@ def _print(title: str, made: TimelineSegment, samples: int, hertz: float) -> Non
     for kind, seconds in made.by_category().items():
         if seconds:
             table.add_row(kind.value, *(unit.number(made.busy[ipu, kind]) for ipu in made.by_ipu()))
-    table.add_row("share of the step", *(f"{busy / made.seconds:.1%}" for busy in made.by_ipu().values()))
     shown.print(table)
+    shares = ", ".join(f"IPU {ipu} {busy / made.seconds:.1%}" for ipu, busy in made.by_ipu().items())
+    shown.print(f"\nshare of the step: {shares}")

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import psutil
 
+from gcl.drawing.units import memory
 from ipu_emu import popart
 from ipu_emu.cli.commands.onnx_argument import OnnxFile
 from ipu_emu.compiler.options import TrainingOptions
@@ -169,7 +170,8 @@ class CompileRequest:
     def _file(self) -> OnnxFile:
         if not isfile(self.model):
             raise EmulatorError(
-                f"'{self.model}' is no model and no file; use the path of an ONNX file, or {', '.join(CATALOGUE)}"
+                f"'{self.model}' is neither a model name nor a file; use the path of an ONNX file, or "
+                f"{', '.join(CATALOGUE)}"
             )
         return OnnxFile.read(self.model, self.batch)
 
@@ -181,8 +183,8 @@ def _proto(model: Model, zeros: Any) -> bytes:
     free = psutil.virtual_memory().available
     if _COPIES * nbytes > free:
         raise EmulatorError(
-            f"weights of {nbytes / 1e9:.1f} GB are to be compiled, which takes {_COPIES * nbytes / 1e9:.1f} GB, and "
-            f"{free / 1e9:.1f} GB of memory are free; use a smaller model, or FLOAT16"
+            f"weights of {memory(nbytes)} are to be compiled, which takes {memory(_COPIES * nbytes)}, and "
+            f"{memory(free)} of memory are free; use a smaller model, or FLOAT16"
         )
     zeros.truncate(nbytes)
     return to_model(model.graph, opset=popart.defaultAiOnnxOpset, external=(tuple(data), zeros.name))

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from gcl.drawing.units import memory as amount
 from ipu_emu.cli.commands.model_options import ModelCommand, compile_request, model_options, system_named
 from ipu_emu.cli.output.printing import console, print_json, write
-
-if TYPE_CHECKING:
-    from ipu_emu.compiler.out_of_memory import Remedy
 
 __all__ = ["memory"]
 
@@ -84,9 +81,4 @@ def memory(system: str | None, output: Path | None, form: str, **options: Any) -
         worst = max(memories, key=lambda memory: memory.total)
         if worst.total > sram:
             advice = compiled.remedies(worst.ipu, worst.total - sram)
-            click.echo("\nremedies\n" + "\n".join(f"  {_line(remedy)}" for remedy in advice))
-
-
-def _line(remedy: Remedy) -> str:
-    enough = ", which is enough" if remedy.suffices else ""
-    return f"{remedy.what} (saves about {amount(remedy.saved)}{enough})"
+            click.echo("\nRemedies:\n" + "\n".join(f"  {remedy}" for remedy in advice))

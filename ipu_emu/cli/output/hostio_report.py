@@ -13,6 +13,7 @@ from textwrap import fill
 from typing import Any
 
 from gcl.drawing.canvas import MARGIN, Canvas
+from gcl.drawing.units import memory
 from ipu_emu.errors import EmulatorError
 from ipu_emu.hostio.probe.bottleneck_analysis import contradiction_in, overhead_of
 from ipu_emu.hostio.probe.program_runs import ProgramRun
@@ -28,7 +29,7 @@ _COLUMNS: list[tuple[str, Callable[[ProgramRun], str]]] = [
     ("GB/s", lambda run: f"{run.gigabytes_per_second:.3f}"),
     ("waiting for data", lambda run: f"{run.waiting:.1%}"),
     ("CPUs per instance", lambda run: f"{run.cpus_per_instance:.2f}"),
-    ("memory per instance", lambda run: f"{run.memory_bytes_per_instance / 1e6:,.0f} MB"),
+    ("memory per instance", lambda run: memory(run.memory_bytes_per_instance)),
     ("workers", lambda run: str(run.workers)),
 ]
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from gcl.drawing.units import counted
+from gcl.drawing.units import counted, memory
 from ipu_emu.hostio.data.data_modes import DataMode
 from ipu_emu.hostio.probe.program_runs import ProgramRun
 
@@ -68,7 +68,7 @@ def table(runs: Sequence[ProgramRun]) -> str:
     head = "instances  data         samples/s     GB/s  waiting  CPUs/inst.  memory/inst."
     lines = [
         f"{run.instances:9}  {run.mode:9}  {run.samples_per_second:11,.1f}  {run.gigabytes_per_second:7.3f}  "
-        f"{run.waiting:7.1%}  {run.cpus_per_instance:10.2f}  {run.memory_bytes_per_instance / 1e6:,.0f} MB"
+        f"{run.waiting:7.1%}  {run.cpus_per_instance:10.2f}  {memory(run.memory_bytes_per_instance)}"
         for run in runs
     ]
     return "\n".join([head, *lines])

@@ -244,7 +244,7 @@ class TestMemory:
     def test_what_does_not_fit_is_shown_with_remedies(self) -> None:
         said = told("memory mlp --batch 200000 --inference")
         assert "does not fit" in said
-        assert "\nremedies\n  " in said
+        assert "\nRemedies:\n  " in said
 
     @pytest.mark.parametrize("ending", ["svg", "html", "png"])
     def test_pictures(self, model: str, tmp_path: Path, ending: str) -> None:
@@ -262,7 +262,7 @@ class TestMemory:
     @pytest.mark.parametrize(
         ("words", "message"),
         [
-            ("nowhere.onnx", "'nowhere.onnx' is no model and no file"),
+            ("nowhere.onnx", "'nowhere.onnx' is neither a model name nor a file"),
             ("MODEL", "add --loss with the id of a tensor (its outputs are y, loss), or --inference"),
             ("MODEL --loss y", "Loss tensor, 'y', must be a scalar tensor"),
             ("MODEL --loss z", "'z'"),
@@ -289,7 +289,8 @@ class TestMemory:
         done = ipu_emu("memory gpt2-xl --dtype float")
         assert done.exit_code == 2
         assert (
-            "weights of 6.2 GB are to be compiled, which takes 12.5 GB, and 0.0 GB of memory are free" in done.stderr
+            "weights of 5.81 GiB are to be compiled, which takes 11.6 GiB, and 977 KiB of memory are free"
+            in done.stderr
         )
 
     def test_a_file_that_names_no_outputs_ends_where_nobody_reads(self, tmp_path: Path) -> None:
@@ -322,6 +323,13 @@ class TestClock:
         assert facts["busy_seconds_by_kind"]["collectives"] > 0
         shown = told(f"clock {words}")
         assert f"{facts['modelled_cycles']:,} cycles" in shown
+        assert shown.rstrip().splitlines()[-1] == "share of the step: IPU 0 100.0%"
+
+    def test_a_step_of_milliseconds_is_not_in_microseconds(self) -> None:
+        facts = self.facts("resnet50 --batch 4 --accumulation 12")
+        assert facts["modelled_seconds"] > 0.01
+        shown = told("clock resnet50 --batch 4 --accumulation 12")
+        assert f"modelled step {1000 * facts['modelled_seconds']:.1f} ms = " in shown
 
     def test_timelines_are_drawn_and_traced(self, tmp_path: Path) -> None:
         words = "mlp --ipus 2 --schedule popart --accumulation 4"

@@ -68,11 +68,13 @@ def test_a_model_that_does_not_fit_is_refused_with_remedies(kind: str) -> None:
         session(4, kind, R=2).prepareDevice()
     text = str(caught.value.args[0])
     assert text.startswith("Out of memory: IPU 0 needs ")
-    assert len(re.findall(r"saves about [\d.,]+ MB", text)) == 3
-    needed, has, _ = (float(number) for number in re.findall(r"([\d.]+) MB", text)[:3])
-    assert has == pytest.approx(4 * 624 * 1024 / 1e6, abs=0.06)
+    assert len(re.findall(r"saves about [\d.,]+ [KM]iB", text)) == 3
+    needed, has, _ = (float(number) for number in re.findall(r"([\d.]+) MiB", text)[:3])
+    assert has == pytest.approx(4 * 624 * 1024 / 2**20, abs=0.006)
     row = next(line for line in text.splitlines() if line.split()[:1] == ["0"])
-    assert float(row.split()[-2]) == pytest.approx(needed, abs=0.06)
+    total, total_unit, free, free_unit = row.split()[-4:]
+    assert (float(total), total_unit, free_unit) == (needed, "MiB", "MiB")
+    assert -float(free) == pytest.approx(needed - has, abs=0.02)
 
 
 OFF_CHIP = popart.TensorLocationSettings(popart.TensorLocation(popart.TensorStorage.OffChip))
@@ -101,7 +103,7 @@ def test_the_cheapest_that_suffice_come_first() -> None:
     savings = {"a": (5, 0.1), "b": (20, 0.9), "c": (15, 0.2), "d": (9, 0.5), "nothing": (0, 0.0)}
     found = cheapest([Remedy(what, saved, price) for what, (saved, price) in savings.items()], 10)
     assert [(remedy.what, remedy.suffices) for remedy in found] == [("c", True), ("b", True), ("d", False)]
-    assert str(found[0]) == "c (saves about 0.0 MB, which suffices)"
+    assert str(found[0]) == "c (saves about 15 B, which suffices)"
 
 
 def test_nothing_goes_off_chip_where_there_is_no_streaming_memory() -> None:

@@ -27,8 +27,8 @@ def test_cpu_is_the_usage_between_two_messages():
     row = InstanceRow(0, "vm")
     row.update_usage(Usage(10.0, 5_000_000), now=100.0)
     assert row.cells(100.0)["CPU %"] == ""
-    row.update_usage(Usage(11.5, 1_234_000_000), now=101.0)
-    assert (row.cells(101.0)["CPU %"], row.cells(101.0)["RSS"]) == ("150", "1.2 GB")
+    row.update_usage(Usage(11.5, 1_181_116_006), now=101.0)
+    assert (row.cells(101.0)["CPU %"], row.cells(101.0)["RSS"]) == ("150", "1.1 GiB")
 
 
 def test_samples_a_second_are_of_the_last_seconds_and_fade_when_nothing_comes():
@@ -148,7 +148,7 @@ def test_on_a_terminal_the_view_stays_below_the_lines_and_goes_in_the_end():
     assert re.search(
         r"poprun-py  00:\d\d, 2 running, [\d,]+ samples/s -+\ninstance +host +pid +state +CPU % +RSS", pictures[-2]
     )
-    assert re.search(r"\n +1 +\S+ +\d+ +running +\d+ +\d+ MB .* \d+ +0\.\d+ +\d+ *\n", pictures[-2] + "\n")
+    assert re.search(r"\n +1 +\S+ +\d+ +running +\d+ +\d+ MiB .* \d+ +0\.\d+ +\d+ *\n", pictures[-2] + "\n")
 
 
 def test_elsewhere_nothing_is_drawn(launch):
@@ -158,9 +158,9 @@ def test_elsewhere_nothing_is_drawn(launch):
 
 def test_plain_lines_tell_the_same():
     table = ProgressTable(rows(2), started_at=0.0)
-    table.rows[0].update_usage(Usage(1.0, 5_000_000), 1.0)
+    table.rows[0].update_usage(Usage(1.0, 5 * 2**20), 1.0)
     assert list(table.plain_lines(75.0)) == [
         "poprun-py  01:15, 2 running",
-        "    instance 0 running: host vm, pid 100, RSS 5 MB, NUMA 0",
+        "    instance 0 running: host vm, pid 100, RSS 5 MiB, NUMA 0",
         "    instance 1 running: host vm, pid 101, NUMA 0",
     ]

@@ -250,7 +250,7 @@ def test_streaming_memory_can_be_a_file(tmp_path: Any) -> None:
 
 @pytest.mark.parametrize(
     ("version", "nbytes", "text"),
-    [("ipu1", 0, "does not support remote memory"), ("ipu2", 10, "of Streaming Memory and has 0.0 MB")],
+    [("ipu1", 0, "does not support remote memory"), ("ipu2", 10, "of Streaming Memory and has 10 B")],
 )
 def test_streaming_memory_has_an_end(version: str, nbytes: int, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(GENERATIONS, version, replace(GENERATIONS[version], streaming_memory=nbytes))
