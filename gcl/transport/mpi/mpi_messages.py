@@ -155,9 +155,10 @@ class MpiMessages:
         self._communicator.Set_attr(MPI.Comm.Create_keyval(), kept)
 
     def gone(self, rank: int) -> str:
+        died = rank in self._near and not self._near[rank].alive()  # before what it sent in its last moments
         if self._left(rank):
             return "which has left; call it on all ranks, or on none, and look at why that rank stopped"
-        if rank in self._near and not self._near[rank].alive():
+        if died:
             return "whose process has died; look at its output"
         return "to which MPI has lost the connection; look at its output" if rank in self._broken else ""
 

@@ -246,7 +246,7 @@ class MemoryPath:
 
     def _gone(self, request: Request, rank: int) -> GclError | None:
         """Why ``rank`` does not come, if it does not."""
-        who = self._world.describe(rank)
+        who, alive = self._world.describe(rank), self._domain.alive(rank)  # before what it wrote in its last moments
         left = rendezvous.left(self._table[rank_table.CONTROL], rank)
         if left == rendezvous.CROSSED:
             return CollectiveMismatch(self._domain.read_text(rank))
@@ -255,7 +255,7 @@ class MemoryPath:
             return PeerLost.left(request, who, reason)
         if rank_table.refused(self._table, rank):
             return CollectiveMismatch.refused(request, who, self._domain.read_text(rank))
-        if not self._domain.alive(rank):
+        if not alive:
             died = f"{request} waits for {who}, whose process has died; look at its output"
             return PeerLost(died, died)
         return None
