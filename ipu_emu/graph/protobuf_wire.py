@@ -2,7 +2,7 @@
 
 A parsed model holds its data a second time, and gives them out as a third copy that lives on beside it. Without that,
 the peak memory of a TrainingSession up to prepareDevice, with its ModelProto given as bytes, is 1.49 instead of 1.99
-GB for BERT-base and 457 instead of 589 MB for ResNet-50; loading takes 0.4 to 1.1 times the processor time. These
+GB for BERT-base and 457 instead of 589 MB for ResNet-50; loading takes 0.3 to 1.2 times the processor time. These
 fields of onnx.proto are used:
 
     ModelProto.graph = 7        GraphProto.initializer = 5        TensorProto.float_data = 4, raw_data = 9

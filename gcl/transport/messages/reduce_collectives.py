@@ -39,7 +39,7 @@ Rows = list[np.ndarray]
 #: party -> the elements [start, stop) that it owns, of one chunk
 Ranges = dict[int, list[tuple[int, int]]]
 
-#: Bytes that a party receives in a chunk; between two hosts 4 MiB take 3 to 20 % less than 1 MiB.
+#: Bytes that a party receives in a chunk, at the most and at the least.
 _CHUNK_BYTES, _LEAST_BYTES = 1 << 22, 1 << 18
 _AHEAD = 2  # chunks on their way to their owners, while an earlier one is reduced
 
