@@ -30,7 +30,7 @@ from tests.helpers.network_namespaces import Hosts, hosts, unavailable
 PLACES = [(2, 1), (4, 1), (2, 2)]
 #: collective -> sizes of a full run, of a quick one
 CASES: dict[str, tuple[list[int], list[int]]] = {
-    "all-reduce": ([64 * KIB, MIB, 16 * MIB, 64 * MIB], [64 * KIB, MIB, 64 * MIB]),
+    "all-reduce": ([KIB, 16 * KIB, 64 * KIB, 256 * KIB, MIB, 4 * MIB, 16 * MIB, 64 * MIB], [64 * KIB, MIB, 64 * MIB]),
     "reduce-scatter": ([64 * KIB, MIB, 16 * MIB, 64 * MIB], [16 * MIB]),
     "all-gather": ([64 * KIB, MIB, 16 * MIB, 64 * MIB], [16 * MIB]),
 }
