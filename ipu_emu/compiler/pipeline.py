@@ -16,6 +16,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 
 import numpy as np
 
@@ -125,7 +126,9 @@ def pass_named(name: str) -> Pass:
     """Return the pass of that name; raise EmulatorError where there is none."""
     names = [one.name for one in PASSES]
     if name not in names:
-        raise EmulatorError(f"'{name}' is not a pass of the compiler; use one of {', '.join(names)}")
+        close = get_close_matches(name, names, 1)
+        hint = f"did you mean '{close[0]}'?" if close else "ipu-emu compile --list names all"
+        raise EmulatorError(f"'{name}' is not a pass of the compiler; {hint}")
     return PASSES[names.index(name)]
 
 

@@ -42,7 +42,11 @@ take longer. docs/guides/ipu-emu.md describes the model.
     "--efficiency", type=float, default=1.0, show_default=True, help="Fraction of their peak that matrix units reach."
 )
 @click.option(
-    "--sync", type=click.Choice(["Full", "SinglePipeline", "ReplicaAndLadder"]), default="Full", show_default=True
+    "--sync",
+    type=click.Choice(["Full", "SinglePipeline", "ReplicaAndLadder"]),
+    default="Full",
+    show_default=True,
+    help="Which IPUs of a pipeline wait for host I/O of one IPU: all, only that one, or those of its rail.",
 )
 @click.option(
     "--selection-order",

@@ -28,23 +28,40 @@ The program is the one that the emulator runs; the memory plan says where each t
 """
 
 
-def _list(context: click.Context, _: click.Parameter, asked: bool) -> None:
-    """Print the passes, a line each, and end."""
-    if not asked:
-        return
+def _list(context: click.Context, parameter: click.Parameter, value: Any) -> Any:
+    """With ``--list``, print the passes in the format asked for, and end; called for both options, in any order."""
+    given = context.meta.setdefault(__name__, {})
+    given[parameter.name] = value
+    if len(given) == 2 and given["list"]:
+        _print_passes(given["form"])
+        context.exit()
+    return value
+
+
+def _print_passes(form: str) -> None:
     from ipu_emu.compiler.pipeline import PASSES
 
+    if form == "json":
+        print_json([{"name": one.name, "summary": one.summary} for one in PASSES])
+        return
     width = max(len(one.name) for one in PASSES)
     for number, one in enumerate(PASSES, 1):
         click.echo(f"{number:>2}  {one.name:<{width}}  {one.summary}")
-    context.exit()
 
 
 @click.command(cls=ModelCommand, help=_HELP, short_help="What each pass of the compiler makes of a model.")
 @model_options
 @click.option("--stop-after", metavar="PASS", help="Print what this pass made.  [default: the last pass]")
 @click.option("--list", is_flag=True, is_eager=True, expose_value=False, callback=_list, help="List the passes.")
-@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    is_eager=True,
+    callback=_list,
+)
 def compile(system: str | None, stop_after: str | None, form: str, **options: Any) -> None:
     """Compile as far as asked, print."""
     where = system_named(system)

@@ -44,7 +44,13 @@ to as many instances as the job has.
     metavar="N,...",
     help="Numbers of instances.  [default: 1, 2, 4 ... up to the CPUs or the job]",
 )
-@click.option("--replicas-per-instance", type=click.IntRange(1), default=1, show_default=True)
+@click.option(
+    "--replicas-per-instance",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    help="Replicas of each instance.",
+)
 @click.option("--steps", type=click.IntRange(1), default=50, show_default=True, help="Timed steps per run.")
 @click.option(
     "--timeout", type=click.FloatRange(1), default=600.0, show_default=True, help="Seconds allowed for one run."

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ipu_emu.program.schedules import SCHEDULES
+
 if TYPE_CHECKING:
     from ipu_emu.cli.commands.compile_model import CompileRequest
     from ipu_emu.hardware import System
@@ -32,11 +34,21 @@ _OPTIONS = (
         show_default=True,
         help="Samples per micro-batch; an ONNX file may fix them.",
     ),
-    click.option("--dtype", type=click.Choice(list(DTYPES)), default="float16", show_default=True),
+    click.option(
+        "--dtype",
+        type=click.Choice(list(DTYPES)),
+        default="float16",
+        show_default=True,
+        help="Element type of the weights of a named model.",
+    ),
     click.option("--inference", is_flag=True, help="Compile the forward pass only."),
     click.option("--loss", help="Id of the loss tensor of an ONNX file."),
     click.option(
-        "--optimiser", type=click.Choice(["sgd", "momentum", "adam", "lamb"]), default="sgd", show_default=True
+        "--optimiser",
+        type=click.Choice(["sgd", "momentum", "adam", "lamb"]),
+        default="sgd",
+        show_default=True,
+        help="Optimiser of the weight update.",
     ),
     click.option(
         "--accumulation",
@@ -51,7 +63,7 @@ _OPTIONS = (
     click.option("--ipus", type=click.IntRange(1), default=1, show_default=True, help="IPUs per replica."),
     click.option(
         "--schedule",
-        type=click.Choice(["popart", "grouped", "interleaved", "sequential"]),
+        type=click.Choice(list(SCHEDULES)),
         help="Pipeline schedule.  [default: no pipeline; the IPUs of a replica work one after the other]",
     ),
     click.option(

@@ -40,7 +40,13 @@ No memory is allocated for the weights. In Python: ipu_emu.models.named("bert-ba
 
 @click.command(help=_HELP, short_help="Models by name, and their size.")
 @click.argument("name", required=False)
-@click.option("--dtype", type=click.Choice(list(DTYPES)), default="float16", show_default=True)
+@click.option(
+    "--dtype",
+    type=click.Choice(list(DTYPES)),
+    default="float16",
+    show_default=True,
+    help="Element type of weights and activations.",
+)
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def models(name: str | None, dtype: str, form: str) -> None:
     """Build the models and print their sizes."""

@@ -10,6 +10,7 @@ import click
 
 from ipu_emu.cli.output.printing import console, print_json
 from ipu_emu.errors import EmulatorError
+from ipu_emu.program.schedules import SCHEDULES
 
 if TYPE_CHECKING:
     from ipu_emu.program.schedules import Mapping
@@ -19,7 +20,6 @@ __all__ = ["schedule"]
 
 Number = TypeVar("Number", int, float)
 
-_KINDS = ("grouped", "interleaved", "sequential", "popart")
 #: Limits that keep a drawing readable.
 _MAX_STAGES, _MAX_TASKS = 256, 20_000
 
@@ -57,7 +57,7 @@ IPUs and the weight update.
 
 
 @click.command(help=_HELP, short_help="Which stage of a pipeline runs when.")
-@click.option("--kind", type=click.Choice(_KINDS), default="grouped", show_default=True, help="Schedule.")
+@click.option("--kind", type=click.Choice(list(SCHEDULES)), default="grouped", show_default=True, help="Schedule.")
 @click.option("--stages", type=click.IntRange(1, _MAX_STAGES), required=True, help="Number of forward stages.")
 @click.option("--count", type=int, required=True, help="Micro-batches per weight update (gradient accumulation).")
 @click.option("--inference", is_flag=True, help="Forward stages only.")

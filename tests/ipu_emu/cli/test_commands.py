@@ -409,9 +409,13 @@ class TestCompile:
     def test_a_pass_that_there_is_not(self, model: str) -> None:
         done = ipu_emu(f"compile {model} --stop-after fold")
         assert (done.exit_code, done.stdout) == (2, "")
-        assert re.fullmatch(
-            r"Error: 'fold' is not a pass of the compiler; use one of check-placement, .*memory\n", done.stderr
-        )
+        assert done.stderr == "Error: 'fold' is not a pass of the compiler; ipu-emu compile --list names all\n"
+        assert "pass of the compiler; did you mean 'lower'?" in ipu_emu(f"compile {model} --stop-after lowr").stderr
+
+    @pytest.mark.parametrize("words", ["--list --format json", "--format json --list"])
+    def test_the_list_as_json(self, words: str) -> None:
+        said = json.loads(told(f"compile {words}"))
+        assert said == [{"name": one.name, "summary": one.summary} for one in PASSES]
 
     def test_json(self, model: str) -> None:
         said = json.loads(told(f"compile {model} --inference --stop-after lower --format json"))
