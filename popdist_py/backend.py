@@ -106,7 +106,7 @@ class Backend:
         whole, members = self._communicator, self._members
         absent = sorted(instances - set(members))
         if absent:
-            raise BackendError(f"instances {absent} were asked for where only instances {members} take part")
+            raise BackendError(f"instances {absent} do not take part here; choose from instances {members}")
         group = whole.group.Incl([members.index(instance) for instance in sorted(instances)])
         self._communicator, self._members = whole.Create_group(group), sorted(instances)
         group.Free()

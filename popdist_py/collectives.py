@@ -39,10 +39,10 @@ def allReduce(value: ArrayLike, op: str = "sum") -> Any:
     import numpy as np
 
     if not isinstance(op, str) or op not in _OPERATORS:
-        raise BackendError(f"operator {op!r} was asked for; there are {', '.join(sorted(_OPERATORS))}")
+        raise BackendError(f"unknown operator {op!r}; use one of {', '.join(sorted(_OPERATORS))}")
     mine = np.asarray(value)
     if mine.dtype.kind not in "biufc":
-        raise BackendError(f"allReduce of dtype {mine.dtype} was asked for; it takes numbers")
+        raise BackendError(f"allReduce cannot reduce dtype {mine.dtype}; give numbers")
     parts = _gathered(mine, f"allReduce({op})")
     sums = parts.astype(np.float32 if mine.dtype == np.float16 else mine.dtype.newbyteorder("="))
     result = getattr(np, _OPERATORS[op]).reduce(sums, axis=0, dtype=sums.dtype)
@@ -63,7 +63,7 @@ def allGather(value: ArrayLike) -> np.ndarray:
 
     mine = np.asarray(value)
     if mine.dtype.kind not in "biufcmMSU":
-        raise BackendError(f"allGather of dtype {mine.dtype} was asked for; it takes numbers and text")
+        raise BackendError(f"allGather cannot gather dtype {mine.dtype}; give numbers or text")
     return _gathered(mine, "allGather")
 
 
@@ -79,7 +79,7 @@ def broadcast(value: Any, root: int = 0) -> Any:
     import numpy as np
 
     if not isinstance(root, int) or not 0 <= root < host_backend().size:
-        raise BackendError(f"root {root!r} was asked for; instances are 0 to {host_backend().size - 1}")
+        raise BackendError(f"root {root!r} is not an instance; use 0 to {host_backend().size - 1}")
     data = b""
     if host_backend().rank == root:
         if isinstance(value, (np.ndarray, np.generic)):
@@ -107,6 +107,6 @@ def _packed(value: Any) -> bytes:
         data: bytes = msgpack.packb((None, None, value))
     except (TypeError, ValueError, OverflowError):
         raise BackendError(
-            f"broadcast of {type(value).__name__} was asked for; it takes arrays, numbers, text, lists and dicts"
+            f"broadcast cannot send a {type(value).__name__}; give arrays, numbers, text, lists or dicts"
         ) from None
     return data

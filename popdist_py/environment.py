@@ -138,6 +138,6 @@ class Environment:
     def _check_uniform(self, what: str) -> None:
         if not self.uniform_replicas_per_instance:
             raise PopdistEnvironmentError(
-                f"the {what} was asked for, but {NAMES['uniform_replicas_per_instance']}=0: it follows from "
-                "the environment only when every instance has the same number of replicas"
+                f"the {what} is unknown with {NAMES['uniform_replicas_per_instance']}=0: it follows from the "
+                "environment only if every instance has the same number of replicas"
             )

@@ -18,7 +18,7 @@ class LayoutError(PopdistError, ValueError):
 
 
 class PopdistEnvironmentError(PopdistError, ValueError):
-    """POPDIST_* variables that are malformed or contradict each other, or do not determine what was asked for."""
+    """POPDIST_* variables that are malformed, contradict each other, or do not determine what a call returns."""
 
 
 class BackendError(PopdistError):

@@ -36,7 +36,7 @@ class Layout:
 
     def __post_init__(self) -> None:
         if not self.local_replicas:
-            raise LayoutError("a layout of 0 instances was asked for; at least 1 instance is needed")
+            raise LayoutError("a layout of 0 instances is not possible; give at least 1 instance")
         for instance, count in enumerate(self.local_replicas):
             if count < 1:
                 raise LayoutError(f"instance {instance} has {count} replicas; give every instance at least 1")
@@ -46,9 +46,9 @@ class Layout:
         """Return the layout that divides ``num_replicas`` evenly; raise LayoutError if that is impossible."""
         for name, value in (("replicas", num_replicas), ("instances", num_instances)):
             if not isinstance(value, int):
-                raise LayoutError(f"{value!r} {name} were asked for; give a whole number")
+                raise LayoutError(f"{value!r} is not a number of {name}; give a whole number")
             if not 1 <= value <= _MOST:
-                raise LayoutError(f"{value} {name} were asked for; there can be 1 to {_MOST}")
+                raise LayoutError(f"{value} {name} are not possible; use 1 to {_MOST}")
         if num_replicas % num_instances:
             raise LayoutError(
                 f"{num_replicas} replicas over {num_instances} instances: {num_replicas} is not divisible "
@@ -90,16 +90,9 @@ class Layout:
         start = self.offset(instance)
         return range(start, start + self.local_replicas[instance])
 
-    def instance_of(self, replica: int) -> int:
-        """Return the instance of the global replica ``replica``; raise LayoutError if there is none."""
-        for instance in range(self.num_instances):
-            if replica in self.replicas(instance):
-                return instance
-        raise LayoutError(f"replica {replica} was asked for; replicas are 0 to {self.num_replicas - 1}")
-
     def _check(self, instance: int) -> None:
         if not 0 <= instance < self.num_instances:
-            raise LayoutError(f"instance {instance} was asked for; instances are 0 to {self.num_instances - 1}")
+            raise LayoutError(f"there is no instance {instance}; instances are 0 to {self.num_instances - 1}")
 
 
 def _alternatives(num_replicas: int) -> str:

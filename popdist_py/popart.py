@@ -45,7 +45,7 @@ def getDevice(ipus_per_replica: int | None = None, connectionType: Any = None) -
     width = getNumIpusPerReplica() if ipus_per_replica is None else ipus_per_replica
     if not checkNumIpusPerReplica(width):
         raise LayoutError(
-            f"{width} IPUs per replica were asked for, but poprun-py was started with {getNumIpusPerReplica()}; "
+            f"a device has {width} IPUs per replica, but poprun-py was started with {getNumIpusPerReplica()}; "
             f"start with poprun-py --ipus-per-replica {width}"
         )
     popart = import_module("ipu_emu.popart")  # at call time: this package is below the emulator

@@ -42,7 +42,10 @@ _SMALLEST_SYSTEM = 16  # IPUs of a Pod16
 
 
 class _Process:
-    """This process as a member of its job; PopDist's functions are process-wide, as MPI is."""
+    """This process as a member of its job.
+
+    One per process: PopDist's functions take no handle, and MPI can be started only once in a process.
+    """
 
     def __init__(self) -> None:
         self.backend: Backend | None = None  # None before init()
@@ -128,8 +131,8 @@ def getDeviceId(ipusPerReplica: int = 0) -> int:
     width = per_replica * environment.num_local_replicas
     if width < 1 or width & (width - 1):
         raise LayoutError(
-            f"a device with {width} IPUs ({environment.num_local_replicas} local replicas of {per_replica} IPUs) was "
-            "asked for; the number of IPUs must be a power of two"
+            f"{width} IPUs ({environment.num_local_replicas} local replicas of {per_replica} IPUs) are not one "
+            "device; the number of IPUs must be a power of two"
         )
     total = environment.num_total_replicas * per_replica
     system = max(_SMALLEST_SYSTEM, 1 << (total - 1).bit_length())
@@ -189,9 +192,7 @@ def host_backend() -> Backend:
     Raises BackendError before ``init``.
     """
     if _process.backend is None:
-        raise BackendError(
-            "a collective was asked for before the instances were joined; call popdist_py.init() first"
-        )
+        raise BackendError("a collective needs the instances joined; call popdist_py.init() first")
     return _process.backend
 
 
@@ -212,11 +213,11 @@ def execute_on_instances(instances: set[int], func: Callable[..., T], *args: obj
     ``instances`` is not a set, is empty or holds an index that does not exist.
     """
     if not isinstance(instances, (set, frozenset)):
-        raise LayoutError(f"execute_on_instances on {instances!r} was asked for; give a set, such as {{0}}")
+        raise LayoutError(f"execute_on_instances cannot select {instances!r}; give a set, such as {{0}}")
     unknown = sorted(i for i in instances if not 0 <= i < getNumInstances())
     if unknown or not instances:
         raise LayoutError(
-            f"execute_on_instances on {unknown or 'no instance'} was asked for; instances are "
+            f"execute_on_instances needs existing instances, found {unknown or 'none'}; instances are "
             f"0 to {getNumInstances() - 1}"
         )
     if getInstanceIndex() not in instances:

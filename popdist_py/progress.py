@@ -63,7 +63,10 @@ def _inherited(text: str) -> socket.socket | None:
 
 @cache
 def _reporter() -> Reporter:
-    """The reporter of this process: created by the first report, since the process may have inherited no socket."""
+    """The reporter of this process: created by the first report, since the process may have inherited no socket.
+
+    One per process, as the inherited socket is, and because ``report`` is called without a handle.
+    """
     return Reporter(os.environ)
 
 

@@ -21,7 +21,7 @@ stored: pixels that two tiles need are counted once.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 
 from gcl import sync_seconds
 from ipu_emu.clock.machine import Machine
@@ -88,7 +88,7 @@ class Product:
         return _received(self, tiles)
 
 
-@cache
+@lru_cache(maxsize=4096)  # a pure function, whatever the session: a model repeats the shapes of its layers
 def _received(product: Product, tiles: int) -> float:
     groups = product.groups
     if groups >= tiles:

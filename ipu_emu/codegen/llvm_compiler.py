@@ -15,7 +15,7 @@ import zlib
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache, wraps
+from functools import cache, lru_cache, wraps
 from hashlib import sha256
 from pathlib import Path
 from threading import Lock
@@ -51,6 +51,7 @@ class _Machine:
 
 @cache
 def _machine() -> _Machine:
+    """The processor of this host: one for the process, since LLVM's native target is initialised once in it."""
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     features = llvm.get_host_cpu_features()
@@ -80,19 +81,23 @@ def generated(write: Callable[P, str]) -> Callable[P, Function]:
         key = sha256(made_from.encode()).hexdigest()[:32]
         return _Library.shared().function(write.__name__, key, lambda: write(*args, **named))
 
-    once: Any = cache(made)
+    once: Any = cache(made)  # grows with the kernels that are linked, which the library keeps anyway
     remembered: Callable[P, Function] = once
     return remembered
 
 
 @cache
 def _sources() -> str:
-    """A hash of the files that write kernels."""
+    """A hash of the files that write kernels: taken once, since a process does not reload them."""
     return sha256(b"".join(path.read_bytes() for path in sorted(Path(__file__).parent.glob("*.py")))).hexdigest()
 
 
 class _Library:
-    """All kernels of this process."""
+    """All kernels of this process.
+
+    One for the process, not one for each session: linked code depends on its text alone, is never unlinked, and
+    sessions with the same kernels use the same machine code.
+    """
 
     def __init__(self) -> None:
         self.jit = llvm.create_lljit_compiler(_machine().target, use_jit_link=True)
@@ -176,7 +181,7 @@ def kernel_folder() -> Path | None:
     return _writable(os.path.join(home, "poprun-py", "kernels"))
 
 
-@cache
+@lru_cache(maxsize=16)  # asked once per kernel; the folder changes only with the environment
 def _writable(folder: str) -> Path | None:
     try:
         os.makedirs(folder, mode=0o700, exist_ok=True)

@@ -99,7 +99,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     program = Path(given[0])
     if not program.is_file():
-        print(f"{program} was asked for; there is no such file. Name the program to run", file=sys.stderr)
+        print(f"{program}: there is no such file; name the program to run", file=sys.stderr)
         return 2
     sys.argv = given
     sys.path[0] = str(program.resolve().parent)

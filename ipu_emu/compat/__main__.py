@@ -1,4 +1,4 @@
-"""``python -m ipu_emu.compat program.py``."""
+"""compat command: ``python -m ipu_emu.compat program.py``."""
 
 import sys
 

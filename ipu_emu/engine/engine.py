@@ -171,8 +171,8 @@ class Engine:
         """Run one step; infinities and NaN are values like others, as on the device, unless the engine watches."""
         if self._context.broken:
             raise SessionError(
-                "A step of this session ended in the middle of a pipeline, so that its weights are of no step; make "
-                "a new session"
+                "An earlier step of this session stopped in the middle of a pipeline, so only some of its "
+                "weights may be updated; make a new session"
             )
         start = perf_counter_ns()
         self._host.feed = feed

@@ -106,7 +106,7 @@ class Shards:
         return Group.all(replicas) if self.group is None else Group(replicas, *self.group)
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=256)  # pure, and slow for large variables; replicas and steps use the same arrangements
 def _arrangement(elements: int, replicas: int, line: int) -> HostRearrangement:
     """Return the arrangement: all tiles but the last have equally many lines per replica; only it is padded."""
     unit = replicas * line
@@ -115,7 +115,7 @@ def _arrangement(elements: int, replicas: int, line: int) -> HostRearrangement:
     return BalancedReorder.of_sizes(replicas, sizes, line).arrangement
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=4096)  # pure; one entry for each shard of a variable
 def _strided_pieces(elements: int, replicas: int, line: int, index: int) -> tuple[StridedPieces, ...]:
     return tuple(_joined(_pieces(_arrangement(elements, replicas, line), index)))
 

@@ -41,11 +41,6 @@ class Generation:
         """Bytes per second of the exchange between all tiles."""
         return self.tiles * self.clock * self.exchange_bytes
 
-    @property
-    def sram_bandwidth(self) -> float:
-        """Bytes per second that all tiles read from their memory."""
-        return self.tiles * self.clock * self.load_bytes
-
 
 #: Streaming Memory: 256 GB per machine at most, shared by four IPUs.
 _KIB, _STREAMING = 1024, 64 * 10**9

@@ -93,8 +93,9 @@ def job_of(environ: Mapping[str, str]) -> int | None:
     return int(number) if number.isdecimal() else None if is_set(environ) else ALONE
 
 
-@cache
+@cache  # never dropped: a second Occupancy of the same IPUs would not see who holds them
 def _occupancy(system: System, folder: str | None, job: int) -> Occupancy:
+    """The occupancy of a system, one per process: all device managers of a process compete for its IPUs."""
     return Occupancy(None if folder is None else Claims.on(system, folder, job))
 
 

@@ -89,7 +89,7 @@ class RemoteBuffer:
         for name, number, count in (("place", index, self.repeats), ("replica", replica, self.replicas)):
             if not _is_whole(number) or not 0 <= number < count:
                 raise EmulatorError(
-                    f"Remote buffer '{self.handle}': {name} {number!r} was asked for; there are {count}, from 0 on"
+                    f"Remote buffer '{self.handle}': {name} {number!r} is out of range; use 0 to {count - 1}"
                 )
         place: _Array = self._array[replica, index, ...]
         return place
@@ -166,8 +166,8 @@ class StreamingMemory:
         if wrong or not handle or handle in self._buffers:
             found = ", ".join(f"{name}={counts[name]!r}" for name in wrong) or f"handle {handle!r}"
             raise EmulatorError(
-                f"Remote buffer '{handle}': {found} was asked for; handles are texts of which each names one buffer, "
-                "and counts are at least 1"
+                f"Remote buffer '{handle}': {found} is not possible; give each buffer a handle of its own, and "
+                "counts of at least 1"
             )
         places = replicas * repeats
         nbytes = -(-places * prod(shape) * np.dtype(dtype).itemsize // _ALIGNMENT) * _ALIGNMENT

@@ -72,7 +72,7 @@ def _made(graph: Graph, entry: OpDef, op: Op) -> tuple[list[Tensor], _Values]:
     else:
         arrays, made = [], entry.shape(node)
     if len(op.outputs) > len(made):
-        raise node.fail(f"{len(op.outputs)} outputs were asked for; it has {len(made)}")
+        raise node.fail(f"{len(op.outputs)} outputs are named, but the op has {len(made)}; name at most {len(made)}")
     tensors = [Tensor(id, dtype, shape) for id, (dtype, shape) in zip(op.outputs, made, strict=False)]
     for tensor in tensors:
         if tensor.nbytes > _MOST_BYTES:

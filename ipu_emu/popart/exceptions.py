@@ -1,4 +1,4 @@
-"""The exceptions under PopART's own names; the text is in ``args[0]``."""
+"""Exceptions: the errors of ipu_emu under PopART's names; the text is in ``args[0]``."""
 
 from ipu_emu import errors
 

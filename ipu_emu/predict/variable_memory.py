@@ -67,6 +67,6 @@ def of_model(model: Model) -> Variables:
 def ipus_needed(nbytes: int, generation: Generation, *, proportion: float = 0.6) -> int:
     """Return the smallest power of two of IPUs whose memory holds ``nbytes``; data may use ``proportion`` of it."""
     if not 0 < proportion <= 1:
-        raise EmulatorError(f"a proportion of {proportion} was asked for; use more than 0 and at most 1")
+        raise EmulatorError(f"proportion {proportion} is out of range; use more than 0 and at most 1")
     ipus = max(1, -(-nbytes // int(generation.sram * proportion)))
     return 1 << (ipus - 1).bit_length()

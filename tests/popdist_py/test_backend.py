@@ -85,7 +85,7 @@ def test_collectives_inside_execute_on_instances_span_only_those(tmp_path: Path)
     assert one[1] == [[1, 3], None, [2, 6]]
     assert three[1] == [[1, 3], [8], [2, 6]]
     assert one[2] is None
-    assert three[2] == "instances [0] were asked for where only instances [1, 3] take part"
+    assert three[2] == "instances [0] do not take part here; choose from instances [1, 3]"
     assert (
         "this one called allReduce(max) with float64 [], instance 1 called allReduce(min) with float64 []" in three[3]
     )

@@ -76,7 +76,7 @@ def test_a_device_has_the_ipus_of_the_local_replicas(become: Become, acquired: l
 
 def test_a_device_of_another_width_than_the_launcher_was_given(become: Become, acquired: list[Any]) -> None:
     become(1, 2, 2, ipus_per_replica=4)
-    with pytest.raises(LayoutError, match="2 IPUs per replica were asked for, but poprun-py was started with 4"):
+    with pytest.raises(LayoutError, match="a device has 2 IPUs per replica, but poprun-py was started with 4"):
         getDevice(2)
     assert acquired == []
 

@@ -1,1 +1,1 @@
-"""Results as text, SVG, HTML and JSON."""
+"""Output: results as text, SVG, HTML and JSON."""

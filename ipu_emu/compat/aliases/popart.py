@@ -1,4 +1,4 @@
-"""popart, where a process that was started by a program of compat imports it first."""
+"""popart alias: what a process that was started by a program of compat imports as popart."""
 
 from ipu_emu.compat import take_over
 

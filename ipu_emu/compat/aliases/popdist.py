@@ -1,4 +1,4 @@
-"""popdist, where a process that was started by a program of compat imports it first."""
+"""popdist alias: what a process that was started by a program of compat imports as popdist."""
 
 from ipu_emu.compat import take_over
 

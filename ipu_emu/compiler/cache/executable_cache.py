@@ -59,7 +59,10 @@ def cache_key(graph: Graph, *options: Any) -> str:
 
 @cache
 def _compiler() -> bytes:
-    """Return a hash of the sources of the compiler and of the vector width, which scratch sizes depend on."""
+    """Return a hash of the sources of the compiler and of the vector width, which scratch sizes depend on.
+
+    Taken once per process, which does not reload its sources.
+    """
     digest = sha256(str(vector_width()).encode())
     for room in _COMPILER:
         for path in sorted((_ROOT / room).rglob("*.py")):

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, is_dataclass
 from enum import Enum
-from functools import cache
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -40,7 +40,7 @@ _CLASSES = {cls.__name__: cls for group in _LISTED for cls in group}
 _PLAIN = (type(None), bool, int, float, str, bytes)
 
 
-@cache
+@lru_cache(maxsize=256)  # pure: one entry for each type that an executable holds
 def _fields_of(kind: type) -> tuple[str, ...] | None:
     """Return the names of the fields of a dataclass that are written; None for any other type."""
     return tuple(field.name for field in fields(kind)) if is_dataclass(kind) else None

@@ -93,7 +93,7 @@ class Pipelining:
         """Raise EmulatorError for a number of micro-batches that the schedule cannot run."""
         if count % self.iterations:
             raise EmulatorError(
-                f"{count} micro-batches were asked for, and batch serialisation takes {self.iterations} at a time; "
+                f"{count} micro-batches per step, but batch serialisation takes {self.iterations} at a time; "
                 f"use a multiple of {self.iterations}"
             )
         schedule(

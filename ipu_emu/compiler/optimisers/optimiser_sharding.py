@@ -104,8 +104,9 @@ def _domain(update: _Update, divide: Divide) -> tuple[int, int] | None:
     if len(states) > 1 or (weight is not None and states and states != {weight}):
         groups = ", ".join(f"{id} {_described(domain)}" for id, domain in asked.items())
         raise EmulatorError(
-            f"Replicated tensor sharding of the weight {update.weight.id}: {groups}; the states of its optimiser are "
-            "divided between the same replicas as a divided weight, and all of them are"
+            f"Replicated tensor sharding of the weight {update.weight.id}: {groups}; shard all "
+            "optimiser states of a weight between the same replicas or none of them, and as the weight if that is "
+            "sharded"
         )
     return weight or next(iter(states), None)
 

@@ -1,1 +1,1 @@
-"""Ops and instructions as prepared calls on memory that is laid out once."""
+"""Calls: ops and instructions as prepared calls on memory that is laid out once."""

@@ -1,1 +1,1 @@
-"""Host I/O and Streaming Memory transfers beside compute."""
+"""Overlap: host I/O and Streaming Memory transfers beside compute."""

@@ -1,1 +1,1 @@
-"""The stages of a pipeline, run by one thread per IPU."""
+"""Pipeline: the stages of a pipeline, run by one thread per IPU."""

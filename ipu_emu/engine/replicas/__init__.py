@@ -1,1 +1,1 @@
-"""The memory of the local replicas, and collectives between all replicas."""
+"""Replicas: the memory of the local replicas, and collectives between all replicas."""

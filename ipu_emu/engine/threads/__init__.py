@@ -1,1 +1,1 @@
-"""Worker threads, a background thread, and threads ordered by dependencies."""
+"""Threads: worker threads, a background thread, and threads ordered by dependencies."""

@@ -1,1 +1,1 @@
-"""Measurements of a program's host I/O, and what limits it."""
+"""Probe: measurements of a program's host I/O, and what limits it."""

@@ -1,1 +1,1 @@
-"""Threads and processes that prepare steps ahead, and the shared memory that they fill."""
+"""Workers: threads and processes that prepare steps ahead, and the shared memory that they fill."""

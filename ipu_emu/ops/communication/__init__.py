@@ -1,1 +1,1 @@
-"""Copies and collectives between replicas, and between an IPU and Streaming Memory."""
+"""Communication: copies and collectives between replicas, and between an IPU and Streaming Memory."""

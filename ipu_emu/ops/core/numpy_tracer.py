@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import lru_cache, partial
 from math import prod
 from typing import Any
 
@@ -66,9 +66,13 @@ class _TraceKey:
     node: Node = field(compare=False)
 
 
-@cache
+@lru_cache(maxsize=1024)
 def _workspace_size(asked: _TraceKey) -> int:
-    """float32 elements of scratch; cached, as tracing a long sequence is slow and the planner asks several times."""
+    """float32 elements of scratch.
+
+    A pure function of its key, so one cache serves all sessions of the process: tracing a long sequence is slow, and
+    the planner asks several times.
+    """
     tracer = Tracer(None)
     asked.function(
         asked.node, *(None if t is None else TracedArray(tracer, _without_memory(t)) for t in asked.node.inputs)

@@ -90,7 +90,7 @@ def axis_of(node: Node, axis: int) -> int:
     """``axis`` of input 0, counted from the front; raise where it is out of range."""
     rank = node.input(0).rank
     if not -rank <= axis < rank:
-        raise node.fail(f"axis {axis} was asked for; {node.input(0)} has axes {-rank} to {rank - 1}")
+        raise node.fail(f"axis {axis} is out of range for {node.input(0)}; use {-rank} to {rank - 1}")
     return axis % rank
 
 

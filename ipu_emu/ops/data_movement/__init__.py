@@ -1,1 +1,1 @@
-"""Ops that reshape, transpose, join, pad, cast or create tensors."""
+"""Data movement: ops that reshape, transpose, join, pad, cast or create tensors."""

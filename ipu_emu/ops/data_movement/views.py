@@ -51,7 +51,7 @@ def _reshape_to(node: Node) -> OutputTypes:
 def _flatten(node: Node) -> OutputTypes:
     x, axis = node.input(0), node.attribute("axis", 1)
     if not -x.rank <= axis <= x.rank:
-        raise node.fail(f"axis {axis} was asked for; {x} allows {-x.rank} to {x.rank}")
+        raise node.fail(f"axis {axis} is out of range for {x}; use {-x.rank} to {x.rank}")
     axis = axis + x.rank if axis < 0 else axis
     return [(x.dtype, (prod(x.shape[:axis]), prod(x.shape[axis:])))]
 
@@ -76,7 +76,7 @@ def _unsqueeze(node: Node) -> OutputTypes:
     rank = x.rank + len(axes)
     places = [axis + rank if axis < 0 else axis for axis in axes]
     if len(set(places)) < len(places) or any(not 0 <= place < rank for place in places):
-        raise node.fail(f"axes {axes} were asked for; give different ones between {-rank} and {rank - 1}")
+        raise node.fail(f"axes {axes} repeat or are out of range; use different ones from {-rank} to {rank - 1}")
     sizes = iter(x.shape)
     return [(x.dtype, tuple(1 if axis in places else next(sizes) for axis in range(rank)))]
 

@@ -1,1 +1,1 @@
-"""Reads and writes of elements, rows or slices at given indices."""
+"""Indexing: reads and writes of elements, rows or slices at given indices."""

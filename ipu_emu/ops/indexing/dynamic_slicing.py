@@ -31,7 +31,7 @@ def _window(node: Node, shape: tuple[int, ...]) -> tuple[list[int], tuple[int, .
     made = list(shape)
     for axis, size in zip(axes, sizes, strict=True):
         if not 0 <= size <= shape[axis]:
-            raise node.fail(f"size {size} was asked for, axis {axis} has {shape[axis]}")
+            raise node.fail(f"size {size} does not fit axis {axis} of {list(shape)}; use 0 to {shape[axis]}")
         made[axis] = size
     return axes, tuple(made)
 

@@ -32,7 +32,7 @@ def _shape(node: Node) -> OutputTypes:
     if x.rank not in (1, 2):
         raise node.fail(f"a row or a matrix of integers is needed, found {x}")
     if node.attribute("mode", "") not in ("TF", "IDF", "TFIDF"):
-        raise node.fail(f"mode {node.attribute('mode', '')!r} was asked for; use TF, IDF or TFIDF")
+        raise node.fail(f"unknown mode {node.attribute('mode', '')!r}; use TF, IDF or TFIDF")
     indexes, weights = node.attribute("ngram_indexes", []), node.attribute("weights", [])
     if not indexes or len(indexes) != len(list(_pool(node))):
         raise node.fail(f"ngram_indexes has {len(indexes)} numbers; give one for each gram of pool_int64s")

@@ -1,1 +1,1 @@
-"""Losses and the decoding of CTC."""
+"""Losses: loss ops, and the decoding of CTC."""

@@ -1,1 +1,1 @@
-"""Normalisation by batch, group or layer statistics, and softmax."""
+"""Normalisation: normalisation by batch, group or layer statistics, and softmax."""

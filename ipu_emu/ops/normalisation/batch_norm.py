@@ -54,7 +54,7 @@ def _batch_shape(node: Node) -> OutputTypes:
     if len(node.op.outputs) == 3 and node.attribute("training_mode", 0):  # from opset 14 on
         return made + [(node.input(index).dtype, (x.shape[1],)) for index in (3, 4)]
     if len(node.op.outputs) not in (0, 5):
-        raise node.fail(f"{len(node.op.outputs)} outputs were asked for; ask for 1 (inference) or 5 (training)")
+        raise node.fail(f"{len(node.op.outputs)} outputs are named; name 1 (inference) or 5 (training)")
     return made + [(node.input(index).dtype, (x.shape[1],)) for index in (3, 4, 3, 4)]
 
 

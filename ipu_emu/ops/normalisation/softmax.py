@@ -27,7 +27,7 @@ def _rows(node: Node) -> tuple[int, int]:
     """The input as a matrix, flattened at ``axis``."""
     x, axis = node.input(0), node.attribute("axis", 1)
     if not -x.rank <= axis <= x.rank:
-        raise node.fail(f"axis {axis} was asked for; {x} allows {-x.rank} to {x.rank}")
+        raise node.fail(f"axis {axis} is out of range for {x}; use {-x.rank} to {x.rank}")
     axis = axis + x.rank if axis < 0 else axis
     return prod(x.shape[:axis]), prod(x.shape[axis:])
 

@@ -33,7 +33,7 @@ def _aligned(node: Node, data: tuple[int, ...], scale: tuple[int, ...]) -> tuple
     if prod(scale) == 1 and not block:
         return (1,) * len(data), 0, 1
     if not -len(data) <= axis < len(data):
-        raise node.fail(f"axis {axis} was asked for; the data have {len(data)} axes")
+        raise node.fail(f"axis {axis} is out of range for data {list(data)}; use {-len(data)} to {len(data) - 1}")
     axis %= len(data)
     if block:
         return scale, axis, block

@@ -1,1 +1,1 @@
-"""Reductions along axes, and sorted, selected and cumulative values."""
+"""Reduction: reductions along axes, and sorted, selected and cumulative values."""

@@ -65,7 +65,7 @@ def _k(node: Node) -> int:
 def _top_k_shape(node: Node) -> OutputTypes:
     x, axis, k = node.input(0), axis_of(node, node.attribute("axis", -1)), _k(node)
     if not 0 <= k <= x.shape[axis]:
-        raise node.fail(f"k {k} was asked for, axis {axis} of {x} has {x.shape[axis]}")
+        raise node.fail(f"k {k} does not fit axis {axis} of {x}; use 0 to {x.shape[axis]}")
     shape = (*x.shape[:axis], k, *x.shape[axis + 1 :])
     return [(x.dtype, shape), (INT64, shape)]
 

@@ -49,10 +49,6 @@ def _clip(bound: BoundOp) -> Call:
     return call_chain(*copies_in_place(bound), partial(np.multiply, gradient, bound.input(1), gradient))
 
 
-def _double(node: Node) -> OutputTypes:
-    return [(dtype_named("DOUBLE"), ())]
-
-
 def _scalar(node: Node) -> OutputTypes:
     return [(FLOAT, ())]
 

@@ -1,4 +1,4 @@
-"""The methods of ``builder.aiGraphcore``, as in ``ai_onnx``; source: PopART 3.4, ``aigraphcoreopset1``."""
+"""aiGraphcore: the methods of ``builder.aiGraphcore``, as in ai_onnx (PopART 3.4, ``aigraphcoreopset1``)."""
 
 from __future__ import annotations
 

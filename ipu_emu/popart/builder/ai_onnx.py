@@ -1,4 +1,4 @@
-"""The methods of ``builder.aiOnnx``: a row is (name, ONNX type, {first opset: parameters}).
+"""aiOnnx: the methods of ``builder.aiOnnx``; a row is (name, ONNX type, {first opset: parameters}).
 
 Parameters follow ``args``; ``debugContext`` comes last. Ops that ONNX has given up (scatter, upsample) stay in the
 later opset classes, as in PopART. Source: PopART 3.4, the generated opset classes; required attributes first, then

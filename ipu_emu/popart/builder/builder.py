@@ -230,7 +230,7 @@ class Builder:
         place = "" if domain == "ai.onnx" else domain
         if place not in ("", GRAPHCORE):
             raise EmulatorError(
-                f"Custom op {opName} of domain {domain} was asked for; ops in C++ cannot be loaded. Build it from "
+                f"Custom op {opName} of domain {domain}: ops in C++ cannot be loaded; build it from "
                 "those of ai.onnx and ai.graphcore"
             )
         return self._add(place, opName, inputs, plain(attributes), numOutputs, name, opVersion)

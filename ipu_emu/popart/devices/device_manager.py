@@ -164,7 +164,7 @@ class DeviceManager:
         """As ``createOfflineIPUDevice``, for ``numIpus`` IPUs of a Pod by name."""
         pod = System.named(system)
         if numIpus > pod.ipus:
-            raise EmulatorError(f"{numIpus} IPUs of a {pod.name} were asked for; it has {pod.ipus}")
+            raise EmulatorError(f"{numIpus} IPUs are more than a {pod.name} has; use at most {pod.ipus}")
         kind = DeviceKind.OFFLINE
         return DeviceInfo(Device(kind, 0, numIpus, pod.tiles_per_ipu, pod.version, Connection.NEVER))
 

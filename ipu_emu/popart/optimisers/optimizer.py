@@ -68,7 +68,7 @@ class ClipNormSettings:
 
     def __init__(self, weightIds: Sequence[str], maxNorm: float) -> None:
         if maxNorm <= 0:
-            raise EmulatorError(f"A maximum norm of {maxNorm:g} was asked for; it must be above 0")
+            raise EmulatorError(f"Maximum norm {maxNorm:g} is not positive; use a number above 0")
         self.weightIds = list(weightIds)
         self.maxNorm = float(maxNorm)
 
@@ -218,7 +218,7 @@ def state_type(asked: DataType | str | None) -> DType | None:
         return None
     dtype = dtype_named(name)
     if not dtype.is_float:
-        raise EmulatorError(f"Type {name} of an optimiser state was asked for; use FLOAT, FLOAT16 or UNDEFINED")
+        raise EmulatorError(f"An optimiser state cannot be of type {name}; use FLOAT, FLOAT16 or UNDEFINED")
     return dtype
 
 

@@ -42,7 +42,7 @@ class VariableSettings:
             self._stride, self._domain = numbers[0], CommGroup(CommGroupType.Consecutive, numbers[1])
         elif numbers:
             raise EmulatorError(
-                f"VariableSettings({numbers[0]}) was asked for; give a stride and a group size, or a CommGroup"
+                f"VariableSettings({numbers[0]}) has one number; give a stride and a group size, or a CommGroup"
             )
         self.verify()
 

@@ -127,7 +127,7 @@ class Session:
         check_sync(info, self.executable)
         if info.connectionType is not DeviceConnectionType.Never and not info.tryAttachUntilTimeout():
             raise EmulatorError(
-                f"Failed to attach to device with id '{info.id}': somebody else has its IPUs. Detach the other "
+                f"Failed to attach to device with id '{info.id}': its IPUs are in use. Detach the other "
                 "device first, or close the session that uses it"
             )
         self._engine = self._engine_of(self.executable, self._replicas())

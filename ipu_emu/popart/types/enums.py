@@ -1,4 +1,4 @@
-"""The enumerations of PopART, with its names and numbers; those that only tune are in tuning_enums.py."""
+"""Enumerations: those of PopART, with its names and numbers; those that only tune are in tuning_enums.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reserved prefixes of tensor ids, as functions."""
+"""Prefix functions: the reserved prefixes of tensor ids, each as a function."""
 
 from ipu_emu.compiler.rewriting import reserved_prefixes as prefixes
 

@@ -1,4 +1,4 @@
-"""The enumerations of PopART that only tune a real IPU, with its names and numbers."""
+"""Tuning enumerations: those of PopART that only tune a real IPU, with its names and numbers."""
 
 from __future__ import annotations
 

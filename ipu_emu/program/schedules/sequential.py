@@ -41,7 +41,7 @@ def serialised(stages: Sequence[Stage], count: int, iterations: int) -> Iterator
       with    0 1 2   0 1 2   3 4 5   3 4 5
     """
     if iterations < 1 or count < 1:
-        raise EmulatorError(f"{count} x {iterations} micro-batches were asked for; both numbers must be at least 1")
+        raise EmulatorError(f"{count} x {iterations} micro-batches are not possible; both numbers must be at least 1")
     used = sorted({ipu for stage in stages for ipu in stage.ipus})
     if len(used) > 1 or used == [ALL_IPUS]:
         raise EmulatorError(

@@ -37,7 +37,7 @@ class Stage:
 def ipus_by_stage(stages: int, mapping: Mapping | None) -> _Ipus:
     """The IPUs of each forward stage, by default 0, 1, 2, ...; raise EmulatorError for a wrong mapping."""
     if stages < 1:
-        raise EmulatorError(f"{stages} stages were asked for; a pipeline has at least one")
+        raise EmulatorError(f"{stages} stages are not possible; a pipeline has at least one")
     mapping = range(stages) if mapping is None else mapping
     if len(mapping) != stages:
         raise EmulatorError(f"Each stage must be mapped to an IPU: {len(mapping)} mappings != {stages} stages")

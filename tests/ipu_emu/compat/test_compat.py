@@ -103,7 +103,7 @@ def test_processes_that_it_starts_find_the_same_modules(tmp_path: Path) -> None:
 def test_slips_are_one_message(tmp_path: Path) -> None:
     done = run(sys.executable, "-m", "ipu_emu.compat", "nothing.py", folder=tmp_path)
     assert done.returncode == 2
-    assert done.stderr == "nothing.py was asked for; there is no such file. Name the program to run\n"
+    assert done.stderr == "nothing.py: there is no such file; name the program to run\n"
     (tmp_path / "other.py").write_text("import popxl")
     done = run(sys.executable, "-m", "ipu_emu.compat", "other.py", folder=tmp_path)
     assert done.returncode == 1

@@ -60,13 +60,16 @@ def test_buffers_share_a_budget() -> None:
 
 
 REFUSED: dict[str, tuple[Any, str]] = {
-    "the same handle": (lambda m: m.add_buffer("b", (1,), "f4"), "handle 'b' was asked for; handles are texts"),
-    "no handle": (lambda m: m.add_buffer("", (1,), "f4"), "handle '' was asked for"),
-    "no repeats": (lambda m: m.add_buffer("c", (1,), "f4", repeats=0), "repeats=0 was asked for"),
-    "an empty shape": (lambda m: m.add_buffer("c", (2, 0), "f4"), r"shape\[1\]=0 was asked for"),
-    "a wrong place": (lambda m: m.buffers["b"].read(2), "place 2 was asked for; there are 2, from 0 on"),
-    "a negative place": (lambda m: m.buffers["b"].write([1.0], -1), "place -1 was asked for"),
-    "a wrong replica": (lambda m: m.buffers["b"].view(replica=1), "replica 1 was asked for; there are 1"),
+    "the same handle": (
+        lambda m: m.add_buffer("b", (1,), "f4"),
+        "handle 'b' is not possible; give each buffer a handle",
+    ),
+    "no handle": (lambda m: m.add_buffer("", (1,), "f4"), "handle '' is not possible"),
+    "no repeats": (lambda m: m.add_buffer("c", (1,), "f4", repeats=0), "repeats=0 is not possible"),
+    "an empty shape": (lambda m: m.add_buffer("c", (2, 0), "f4"), r"shape\[1\]=0 is not possible"),
+    "a wrong place": (lambda m: m.buffers["b"].read(2), "place 2 is out of range; use 0 to 1"),
+    "a negative place": (lambda m: m.buffers["b"].write([1.0], -1), "place -1 is out of range"),
+    "a wrong replica": (lambda m: m.buffers["b"].view(replica=1), "replica 1 is out of range; use 0 to 0"),
     "a wrong shape": (
         lambda m: m.buffers["b"].write(np.ones(2, "f4")),
         r"float32\[2\] was given; it holds float32\[1\]",

@@ -130,7 +130,7 @@ WRONG: list[tuple[dict[str, Any], list[int], str]] = [
         "Batch serialization is only supported with the `Sequential` schedule.",
     ),
     ({}, [0, 1], "When using batch serialization, all the pipeline stages need to be mapped to a single IPU."),
-    ({"A": 8}, [0, 0], "8 micro-batches were asked for, and batch serialisation takes 3 at a time"),
+    ({"A": 8}, [0, 0], "8 micro-batches per step, but batch serialisation takes 3 at a time"),
     ({"pipelineBatchSerialization": 0}, [0, 0], "pipelineBatchSerialization is 0"),
     (
         {"accumulationAndReplicationReductionType": MEAN},
