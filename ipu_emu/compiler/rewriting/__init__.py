@@ -1,1 +1,1 @@
-"""rewriting: passes that prepare a model for the others, and the writer that all use to append ops."""
+"""rewriting: how a model is read, passes that prepare it for the others, and the writer by which all append ops."""

@@ -15,13 +15,11 @@ from ipu_emu.compiler.gradients.gradient import Gradient
 from ipu_emu.compiler.options import CompileOptions, TrainingOptions
 from ipu_emu.compiler.out_of_memory import check_memory
 from ipu_emu.compiler.pipeline import STEP_GRAPH, CompileState, run_passes, start
-from ipu_emu.compiler.rewriting.replica_count import set_replica_count
-from ipu_emu.compiler.rewriting.supported_types import append_supported, supported_inputs
+from ipu_emu.compiler.rewriting.read_model import read_model
 from ipu_emu.graph import Graph, Role
 from ipu_emu.graph.onnx_files import Large, load_light
-from ipu_emu.graph.onnx_model import from_model, metadata_of
+from ipu_emu.graph.onnx_model import metadata_of
 from ipu_emu.graph.onnx_template import OnnxTemplate
-from ipu_emu.ops import append
 from ipu_emu.popart.devices.device_manager import DeviceInfo
 from ipu_emu.popart.devices.device_rules import check_device, check_distributed, check_io_tiles
 from ipu_emu.popart.options.cache_folder import cache_folder
@@ -144,11 +142,11 @@ def _read(proto: onnx.ModelProto, large: Large, options: SessionOptions, shapes:
             settings.shapeOnReplica(shapes_of[id], replicas, id)
     known = {} if shapes is None else {id: info.described for id, info in shapes.infos.items()}
     check_shapes(proto, known)
-    casts = options.enableSupportedDataTypeCasting
-    return from_model(
-        set_replica_count(proto, replicas),
-        append_supported if casts else append,
+    return read_model(
+        proto,
+        replicas=replicas,
+        supported_types=bool(options.enableSupportedDataTypeCasting),
         groups=grouped(metadata, replicas),
-        shapes=supported_inputs(proto, known) if casts else known,
+        shapes=known,
         large=large,
     )

@@ -1,0 +1,45 @@
+"""Model reading: an ONNX model becomes the graph that the passes start from.
+
+Every face reads models by this function. It does what has to happen while types and shapes of tensors are inferred,
+and so cannot be a pass: the collectives get the number of replicas, which their shapes depend on, and tensors get
+types that IPUs have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+import onnx
+
+from ipu_emu.compiler.rewriting.replica_count import set_replica_count
+from ipu_emu.compiler.rewriting.supported_types import append_supported, supported_inputs
+from ipu_emu.graph import Graph
+from ipu_emu.graph.dtype import DType
+from ipu_emu.graph.onnx_files import Large
+from ipu_emu.graph.onnx_model import from_model
+from ipu_emu.ops import append
+
+__all__ = ["read_model"]
+
+
+def read_model(
+    model: onnx.ModelProto,
+    *,
+    replicas: int = 1,
+    supported_types: bool = True,
+    groups: Mapping[str, tuple[int, int] | None] = MappingProxyType({}),
+    shapes: Mapping[str, tuple[DType, tuple[int, ...]]] = MappingProxyType({}),
+    large: Large = MappingProxyType({}),
+) -> Graph:
+    """Return the graph of ``model`` for so many replicas; ``groups``, ``shapes``, ``large`` as for ``from_model``.
+
+    With ``supported_types`` integers of 64 bits become integers of 32 bits, as ``supported_types.py`` says.
+    """
+    return from_model(
+        set_replica_count(model, replicas),
+        append_supported if supported_types else append,
+        groups=groups,
+        shapes=supported_inputs(model, shapes) if supported_types else shapes,
+        large=large,
+    )
