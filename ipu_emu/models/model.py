@@ -1,4 +1,8 @@
-"""Model: a network with its loss, and the ids of what a user needs."""
+"""Model: a network with its loss, and the ids of what a user needs.
+
+Networks are written with PopART's Builder: of the faces it is the one by which a graph is built op by op, with names
+and opsets as in ONNX. What a Model holds is a graph, which no longer depends on it.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ipu_emu.graph import Graph, Role, Tensor
+from ipu_emu.graph.onnx_files import External
 from ipu_emu.graph.onnx_model import to_model
 from ipu_emu.popart.builder.builder import Builder, defaultAiOnnxOpset
 from ipu_emu.popart.types.tensor_info import TensorInfo
@@ -32,7 +37,11 @@ class Model:
     @cached_property
     def proto(self) -> bytes:
         """The network as a serialised ModelProto."""
-        return to_model(self.graph, opset=defaultAiOnnxOpset)
+        return self.serialised()
+
+    def serialised(self, external: External | None = None) -> bytes:
+        """Serialise the network as a ModelProto, with the data of ``external`` weights in a file of their own."""
+        return to_model(self.graph, opset=defaultAiOnnxOpset, external=external)
 
 
 class Weights:

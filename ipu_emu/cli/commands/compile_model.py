@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from os.path import isfile
@@ -12,38 +14,47 @@ import numpy as np
 import psutil
 
 from gcl.drawing.units import memory
-from ipu_emu import popart
 from ipu_emu.cli.commands.onnx_argument import OnnxFile
-from ipu_emu.compiler.options import TrainingOptions
+from ipu_emu.compiler.gradients.activation_checkpointing import Recomputation
+from ipu_emu.compiler.memory.tensor_locations import LocationRule, TensorLocation, TensorLocations
+from ipu_emu.compiler.optimisers.adam_rule import Adam, AdamForm, AdamValues
+from ipu_emu.compiler.optimisers.sgd_rule import Sgd, SgdValues
+from ipu_emu.compiler.optimisers.update_rule import HyperParameter, UpdateRule
+from ipu_emu.compiler.options import CompileOptions, HostStreams, TrainingOptions
 from ipu_emu.compiler.out_of_memory import Remedy, cheapest, remedies
-from ipu_emu.compiler.pipeline import CompileState, run_passes, start
+from ipu_emu.compiler.pipeline import STEP_GRAPH, CompileState, run_passes, start
+from ipu_emu.compiler.placement.placement_options import PipelineOptions, PlacementMode, PlacementOptions
+from ipu_emu.compiler.rewriting.read_model import read_model
 from ipu_emu.errors import EmulatorError
-from ipu_emu.graph.onnx_model import to_model
-from ipu_emu.hardware import System
+from ipu_emu.graph import Graph, Role
+from ipu_emu.graph.onnx_files import load_light
+from ipu_emu.graph.onnx_model import metadata_of
+from ipu_emu.hardware import Connection, Device, DeviceKind, System
+from ipu_emu.hostio import DataMode, mode_of
 from ipu_emu.models import CATALOGUE, Model, named
-from ipu_emu.popart.options.memory_advice import MEMORY_ADVICE
-from ipu_emu.popart.session.compilation import Compilation
+from ipu_emu.popart.options.input_settings import broadcast_inputs, overlapped_inputs
+from ipu_emu.popart.options.variable_settings import check_leading_axes, grouped, read_from_all
 from ipu_emu.predict import of_model
+from ipu_emu.program.anchors import Anchor, Return, StepShape
 from ipu_emu.program.executable import Executable
 
-__all__ = ["LOCATIONS", "OPTIMISERS", "CompileRequest", "Compiled"]
+__all__ = ["OPTIMISERS", "CompileRequest", "Compiled"]
 
 #: How often the weights are in memory at most while a model is compiled.
 _COPIES = 2
 
-#: The session option that says where tensors of a kind are kept.
-LOCATIONS = {
-    "weights": "weightTensorLocationSettings",
-    "states": "optimizerStateTensorLocationSettings",
-    "activations": "activationTensorLocationSettings",
-    "accumulators": "accumulatorTensorLocationSettings",
-}
+_ZERO, _ONE = HyperParameter(0.0), HyperParameter(1.0)
+#: The learning rate may change between steps; its value decides nothing here.
+_RATE = HyperParameter(0.1, constant=False)
+_ADAM = AdamValues(
+    _RATE, _ZERO, HyperParameter(0.9), HyperParameter(0.999), HyperParameter(1e-6), HyperParameter(10.0)
+)
 
-OPTIMISERS: dict[str, Any] = {
-    "sgd": lambda: popart.SGD({"defaultLearningRate": (0.1, False)}),
-    "momentum": lambda: popart.SGD({"defaultLearningRate": (0.1, False), "defaultMomentum": (0.9, True)}),
-    "adam": lambda: popart.Adam({"defaultLearningRate": (0.1, False)}),
-    "lamb": lambda: popart.Adam({"defaultLearningRate": (0.1, False)}, mode=popart.AdamMode.Lamb),
+OPTIMISERS: Mapping[str, UpdateRule] = {
+    "sgd": Sgd(SgdValues(_RATE, _ZERO, _ZERO, _ZERO, _ONE, _ZERO), _ONE),
+    "momentum": Sgd(SgdValues(_RATE, _ZERO, HyperParameter(0.9), _ZERO, _ONE, _ZERO), _ONE),
+    "adam": Adam(_ADAM, _ONE),
+    "lamb": Adam(_ADAM, _ONE, AdamForm.LAMB),
 }
 
 #: Bytes of each value of a state where it is not of the type of its weight: Adam's are FLOAT.
@@ -52,15 +63,15 @@ _STATE_BYTES = {"adam": 4, "lamb": 4}
 
 @dataclass(frozen=True)
 class Compiled:
-    """``executable`` is what the compiler made of the step of ``compilation``."""
+    """``executable`` is what the compiler made of ``step``, the graph of a step, for ``device``."""
 
-    compilation: Compilation
+    step: CompileState
+    device: Device
     executable: Executable
 
     def remedies(self, ipu: int, missing: int) -> list[Remedy]:
         """Return what would best save so many bytes on an IPU."""
-        step, device = self.compilation.final_step, self.compilation.device.device
-        return cheapest(remedies(self.executable, device, ipu, step=step, advice=MEMORY_ADVICE), missing)
+        return cheapest(remedies(self.executable, self.device, ipu, step=self.step), missing)
 
 
 @dataclass(frozen=True)
@@ -120,51 +131,73 @@ class CompileRequest:
 
     def compiled(self, system: System) -> Compiled:
         """Compile for IPUs of ``system``, also what does not fit them; raise EmulatorError for what cannot be."""
-        with NamedTemporaryFile(prefix="ipu-emu-") as zeros:
-            compilation = self._compilation(*self._model(zeros), system)
-        return Compiled(compilation, compilation.compiled())
+        ipus = self.ipus * self.replicas
+        device = Device(DeviceKind.OFFLINE, 0, ipus, system.tiles_per_ipu, system.version, Connection.NEVER)
+        step = self.compiled_until(STEP_GRAPH)
+        return Compiled(step, device, run_passes(step).executable)
 
-    def compiled_until(self, system: System, stop_after: str) -> CompileState:
+    def compiled_until(self, stop_after: str) -> CompileState:
         """Return what the compiler has made after the pass of that name."""
+        self._check_pipeline()
         with NamedTemporaryFile(prefix="ipu-emu-") as zeros:
-            compilation = self._compilation(*self._model(zeros), system)
-        return run_passes(start(compilation.model, compilation.compile_options()), stop_after=stop_after)
+            graph, anchor = self._read(zeros)
+        return run_passes(start(graph, self._options(graph, anchor)), stop_after=stop_after)
 
-    def _compilation(
-        self, model: bytes | str, anchor: str, shapes: popart.InputShapeInfo | None, system: System
-    ) -> Compilation:
-        device = popart.DeviceManager(system).createOfflineIPUDevice({"numIPUs": self.ipus * self.replicas})
-        flow = popart.DataFlow(1 if self.training else self.accumulation, [anchor])
-        training = TrainingOptions(anchor, OPTIMISERS[self.optimiser]().plan) if self.training else None
-        return Compilation(model, flow, device, shapes, self._options(), training)
+    def _check_pipeline(self) -> None:
+        if self.schedule and self.ipus == 1:
+            raise EmulatorError("a pipeline needs more than one IPU per replica; add --ipus")
+        if self.schedule not in ("", "popart") and self.training and self.accumulation == 1:
+            raise EmulatorError(
+                f"the {self.schedule} schedule trains with gradient accumulation only; add --accumulation, or use "
+                "--schedule popart"
+            )
 
-    def _options(self) -> popart.SessionOptions:
-        options = popart.SessionOptions()
-        if self.replicas > 1:
-            options.enableReplicatedGraphs, options.replicatedGraphCount = True, self.replicas
-        if self.training and self.accumulation > 1:
-            options.enableGradientAccumulation, options.accumulationFactor = True, self.accumulation
-        if self.ipus > 1:
-            options.virtualGraphMode = popart.VirtualGraphMode.Auto
-        if self.schedule:
-            options.enablePipelining, options.pipelineSchedule = True, self.schedule
-        if self.recompute:
-            options.autoRecomputation = popart.RecomputationType[self.recompute]
-        options.defaultBufferingDepth = self.prefetch
-        for kind in self.off_chip:
-            getattr(options, LOCATIONS[kind]).location.storage = popart.TensorStorage.OffChip
-        for kind in self.shared:
-            location = getattr(options, LOCATIONS[kind]).location
-            location.replicatedTensorSharding = popart.ReplicatedTensorSharding.On
-        return options
+    def _options(self, graph: Graph, anchor: str) -> CompileOptions:
+        accumulation, batches = (self.accumulation, 1) if self.training else (1, self.accumulation)
+        spread = PlacementOptions(PlacementMode.AUTO, self.ipus, (1.0,) * self.ipus)
+        return CompileOptions(
+            step=StepShape(batches, accumulation, self.replicas),
+            anchors=(Anchor(anchor, Return.ALL),),
+            training=TrainingOptions(anchor, OPTIMISERS[self.optimiser]) if self.training else None,
+            replicas=self.replicas,
+            placement=spread if self.ipus > 1 else PlacementOptions(),
+            pipeline=PipelineOptions(self.schedule) if self.schedule else None,
+            locations=TensorLocations(
+                weights=self._location("weights"),
+                states=self._location("states"),
+                accumulators=self._location("accumulators"),
+                activations=self._location("activations"),
+                read_from_all=read_from_all(graph.metadata),
+            ),
+            recomputation=Recomputation(self.recompute or Recomputation.NONE),
+            streams=self._streams(graph),
+        )
 
-    def _model(self, zeros: Any) -> tuple[bytes | str, str, popart.InputShapeInfo | None]:
-        """The model, what is anchored (in training the loss), and shapes of inputs; weights may lie in ``zeros``."""
+    def _location(self, kind: str) -> LocationRule:
+        return LocationRule(TensorLocation(off_chip=kind in self.off_chip, sharded=kind in self.shared))
+
+    def _streams(self, graph: Graph) -> HostStreams:
+        ahead = overlapped_inputs(graph.metadata)
+        # A pipeline has two places, in the manner of its schedule.
+        places = min(self.prefetch, 2) if self.schedule else self.prefetch
+        inputs = [tensor.id for tensor in graph.with_role(Role.INPUT) if tensor.id not in ahead]
+        staged = dict.fromkeys(inputs, places) if places > 1 else {}
+        synthetic = mode_of(os.environ) is DataMode.SYNTHETIC
+        return HostStreams(broadcast_inputs(graph.metadata), ahead, staged, synthetic)
+
+    def _read(self, zeros: Any) -> tuple[Graph, str]:
+        """The model and what is anchored, in training the loss; weights may lie in ``zeros``."""
         if self.model in CATALOGUE:
             model = named(self.model, batch=self.batch, dtype=np.dtype(self.dtype))
-            return _proto(model, zeros), model.loss if self.training else model.output, None
+            proto, large = load_light(_proto(model, zeros))
+            return read_model(proto, large=large), model.loss if self.training else model.output
         file = self._file
-        return file.path, file.loss(self.loss) if self.training else file.outputs[0], file.shapes
+        anchor = file.loss(self.loss) if self.training else file.outputs[0]
+        proto, large = load_light(file.path)
+        # Properties of a file that concern its inputs and variables are those that PopART's builder writes.
+        check_leading_axes(proto, self.replicas)
+        groups = grouped(metadata_of(proto), self.replicas)
+        return read_model(proto, replicas=self.replicas, groups=groups, shapes=file.shapes, large=large), anchor
 
     @cached_property
     def _file(self) -> OnnxFile:
@@ -187,4 +220,4 @@ def _proto(model: Model, zeros: Any) -> bytes:
             f"{memory(free)} of memory are free; use a smaller model, or FLOAT16"
         )
     zeros.truncate(nbytes)
-    return to_model(model.graph, opset=popart.defaultAiOnnxOpset, external=(tuple(data), zeros.name))
+    return model.serialised((tuple(data), zeros.name))

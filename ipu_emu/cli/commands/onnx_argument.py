@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ipu_emu import popart
 from ipu_emu.errors import EmulatorError
-from ipu_emu.graph.dtype import dtype_numbered
+from ipu_emu.graph.dtype import DType, dtype_numbered
 from ipu_emu.graph.onnx_files import load_model
 
 __all__ = ["OnnxFile"]
@@ -16,12 +15,12 @@ __all__ = ["OnnxFile"]
 
 @dataclass(frozen=True)
 class OnnxFile:
-    """The file; ``batch`` is the size of its first input, ``shapes`` are those of all inputs."""
+    """The file; ``batch`` is the size of its first input, ``shapes`` has type and shape of all inputs."""
 
     path: str
     outputs: tuple[str, ...]
     batch: int
-    shapes: popart.InputShapeInfo
+    shapes: Mapping[str, tuple[DType, tuple[int, ...]]]
 
     @classmethod
     def read(cls, path: str, batch: int) -> OnnxFile:
@@ -29,12 +28,9 @@ class OnnxFile:
         graph = load_model(path).graph
         weights = {initializer.name for initializer in graph.initializer}
         inputs = [info for info in graph.input if info.name not in weights]
-        sizes = {info.name: list(_sizes(path, info, batch)) for info in inputs}
-        shapes = popart.InputShapeInfo()
-        for info in inputs:
-            kind = dtype_numbered(info.type.tensor_type.elem_type)
-            shapes.add(info.name, popart.TensorInfo(kind.name, sizes[info.name]))
-        first = next((shape for shape in sizes.values() if shape), [1])
+        types = {info.name: dtype_numbered(info.type.tensor_type.elem_type) for info in inputs}
+        shapes = {info.name: (types[info.name], tuple(_sizes(path, info, batch))) for info in inputs}
+        first = next((shape for _, shape in shapes.values() if shape), (1,))
         return cls(path, tuple(_outputs(path, graph)), first[0], shapes)
 
     def loss(self, given: str) -> str:

@@ -15,12 +15,11 @@ from ipu_emu.popart.options import tensor_location
 from ipu_emu.popart.options.dataflow import DataFlow
 from ipu_emu.popart.options.input_settings import broadcast_inputs, overlapped_inputs, staged_inputs
 from ipu_emu.popart.options.session_options import SessionOptions
-from ipu_emu.popart.options.variable_settings import settings_of
+from ipu_emu.popart.options.variable_settings import read_from_all
 from ipu_emu.popart.types.enums import (
     ReplicatedTensorSharding,
     SyntheticDataMode,
     TensorStorage,
-    VariableRetrievalMode,
     VirtualGraphMode,
 )
 from ipu_emu.program.anchors import StepShape
@@ -122,18 +121,13 @@ def _pipeline(options: SessionOptions) -> PipelineOptions | None:
 
 def _locations(options: SessionOptions, metadata: Mapping[str, str]) -> TensorLocations:
     by_id: Mapping[str, tensor_location.TensorLocation] = options.tensorLocationSettingsOverride
-    read_from_all = (
-        id
-        for id, settings in settings_of(metadata).items()
-        if settings.getRetrievalMode() is VariableRetrievalMode.AllReplicas
-    )
     return TensorLocations(
         weights=_rule(options.weightTensorLocationSettings),
         states=_rule(options.optimizerStateTensorLocationSettings),
         accumulators=_rule(options.accumulatorTensorLocationSettings),
         activations=_rule(options.activationTensorLocationSettings),
         by_id={id: _location(location) for id, location in by_id.items()},
-        read_from_all=frozenset(read_from_all),
+        read_from_all=read_from_all(metadata),
     )
 
 

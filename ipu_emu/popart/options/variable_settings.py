@@ -7,13 +7,16 @@ from numbers import Integral
 from operator import index
 from typing import Any
 
+import onnx
+
 from gcl import ArgumentError, Group
 from ipu_emu.errors import EmulatorError
+from ipu_emu.graph.onnx_model import metadata_of
 from ipu_emu.popart.options.input_settings import one_of_kind
 from ipu_emu.popart.options.tensor_location import CommGroup
 from ipu_emu.popart.types.enums import CommGroupType, VariableRetrievalMode
 
-__all__ = ["REPLICATION", "VariableSettings", "grouped", "settings_of"]
+__all__ = ["REPLICATION", "VariableSettings", "check_leading_axes", "grouped", "read_from_all", "settings_of"]
 
 #: Keys of a model's metadata; a tensor id follows all but the last.
 _TYPE, _SIZE, _STRIDE = "__comm_group_type/", "__comm_group_size/", "__comm_group_stride/"
@@ -171,3 +174,17 @@ def grouped(metadata: Mapping[str, str], replicas: int | None = None) -> dict[st
         if group.count > 1:
             found[id] = (group.stride, group.size)
     return found
+
+
+def check_leading_axes(model: onnx.ModelProto, replicas: int) -> None:
+    """Raise EmulatorError for initial data without an entry for each group of replicas."""
+    shapes = {initializer.name: tuple(initializer.dims) for initializer in model.graph.initializer}
+    for id, settings in settings_of(metadata_of(model)).items():
+        if id in shapes:
+            settings.shapeOnReplica(shapes[id], replicas, id)
+
+
+def read_from_all(metadata: Mapping[str, str]) -> frozenset[str]:
+    """Ids of the variables whose value the host reads from every replica."""
+    settings = settings_of(metadata).items()
+    return frozenset(id for id, one in settings if one.getRetrievalMode() is VariableRetrievalMode.AllReplicas)

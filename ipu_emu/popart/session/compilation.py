@@ -30,7 +30,7 @@ from ipu_emu.popart.options.memory_advice import MEMORY_ADVICE
 from ipu_emu.popart.options.option_rules import check_combination
 from ipu_emu.popart.options.patterns import InputShapeInfo
 from ipu_emu.popart.options.session_options import SessionOptions
-from ipu_emu.popart.options.variable_settings import grouped, settings_of
+from ipu_emu.popart.options.variable_settings import check_leading_axes, grouped
 from ipu_emu.popart.types.enums import TileSet
 from ipu_emu.program.executable import Executable
 
@@ -136,10 +136,7 @@ class Compilation:
 def _read(proto: onnx.ModelProto, large: Large, options: SessionOptions, shapes: InputShapeInfo | None) -> Graph:
     """Read the model, with what depends on the number of replicas."""
     metadata, replicas = metadata_of(proto), options.getGlobalReplicationFactor()
-    shapes_of = {initializer.name: tuple(initializer.dims) for initializer in proto.graph.initializer}
-    for id, settings in settings_of(metadata).items():
-        if id in shapes_of:
-            settings.shapeOnReplica(shapes_of[id], replicas, id)
+    check_leading_axes(proto, replicas)
     known = {} if shapes is None else {id: info.described for id, info in shapes.infos.items()}
     check_shapes(proto, known)
     return read_model(
