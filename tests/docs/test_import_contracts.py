@@ -99,8 +99,6 @@ def test_no_import_of_what_numba_does_not_promise() -> None:
             "check",
             "--stdin-filename",
             "gcl/kernels/copies.py",
-            "--select",
-            "TID251",
             "-",
         ],
         cwd=ROOT,
