@@ -17,8 +17,8 @@ from gcl.drawing.units import memory
 from ipu_emu.cli.commands.onnx_argument import OnnxFile
 from ipu_emu.compiler.gradients.activation_checkpointing import Recomputation
 from ipu_emu.compiler.memory.tensor_locations import LocationRule, TensorLocation, TensorLocations
-from ipu_emu.compiler.optimisers.adam_rule import Adam, AdamForm, AdamValues
-from ipu_emu.compiler.optimisers.sgd_rule import Sgd, SgdValues
+from ipu_emu.compiler.optimisers.adam_rule import AdamForm, AdamRule, AdamValues
+from ipu_emu.compiler.optimisers.sgd_rule import SgdRule, SgdValues
 from ipu_emu.compiler.optimisers.update_rule import HyperParameter, UpdateRule
 from ipu_emu.compiler.options import CompileOptions, HostStreams, TrainingOptions
 from ipu_emu.compiler.out_of_memory import Remedy, cheapest, remedies
@@ -51,10 +51,10 @@ _ADAM = AdamValues(
 )
 
 OPTIMISERS: Mapping[str, UpdateRule] = {
-    "sgd": Sgd(SgdValues(_RATE, _ZERO, _ZERO, _ZERO, _ONE, _ZERO), _ONE),
-    "momentum": Sgd(SgdValues(_RATE, _ZERO, HyperParameter(0.9), _ZERO, _ONE, _ZERO), _ONE),
-    "adam": Adam(_ADAM, _ONE),
-    "lamb": Adam(_ADAM, _ONE, AdamForm.LAMB),
+    "sgd": SgdRule(SgdValues(_RATE, _ZERO, _ZERO, _ZERO, _ONE, _ZERO), _ONE),
+    "momentum": SgdRule(SgdValues(_RATE, _ZERO, HyperParameter(0.9), _ZERO, _ONE, _ZERO), _ONE),
+    "adam": AdamRule(_ADAM, _ONE),
+    "lamb": AdamRule(_ADAM, _ONE, AdamForm.LAMB),
 }
 
 #: Bytes of each value of a state where it is not of the type of its weight: Adam's are FLOAT.

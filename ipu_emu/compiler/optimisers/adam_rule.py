@@ -26,7 +26,7 @@ from ipu_emu.compiler.rewriting.reserved_prefixes import ACCL1, ACCL2, STEP
 from ipu_emu.graph import DType, Tensor
 from ipu_emu.graph.dtype import FLOAT
 
-__all__ = ["Adam", "AdamForm", "AdamValues"]
+__all__ = ["AdamForm", "AdamRule", "AdamValues"]
 
 
 class AdamForm(Enum):
@@ -52,7 +52,7 @@ class AdamValues:
 
 
 @dataclass(frozen=True)
-class Adam(UpdateRule):
+class AdamRule(UpdateRule):
     """An optimiser of the Adam family for all weights of a graph."""
 
     default: AdamValues

@@ -30,7 +30,7 @@ from ipu_emu.compiler.rewriting.reserved_prefixes import ACCL1, ACCL2, ACCL3
 from ipu_emu.graph import DType, Tensor
 from ipu_emu.graph.dtype import FLOAT
 
-__all__ = ["Adaptive", "AdaptiveForm", "AdaptiveValues"]
+__all__ = ["AdaptiveForm", "AdaptiveRule", "AdaptiveValues"]
 
 
 class AdaptiveForm(Enum):
@@ -54,7 +54,7 @@ class AdaptiveValues:
 
 
 @dataclass(frozen=True)
-class Adaptive(UpdateRule):
+class AdaptiveRule(UpdateRule):
     """An optimiser of the adaptive family for all weights of a graph."""
 
     default: AdaptiveValues

@@ -25,7 +25,7 @@ from ipu_emu.compiler.optimisers.update_rule import Clip, HyperParameter, State,
 from ipu_emu.compiler.rewriting.reserved_prefixes import ACCL, ACCL1
 from ipu_emu.graph import DType, Tensor
 
-__all__ = ["Mode", "Sgd", "SgdValues"]
+__all__ = ["Mode", "SgdRule", "SgdValues"]
 
 
 class Mode(Enum):
@@ -49,7 +49,7 @@ class SgdValues:
 
 
 @dataclass(frozen=True)
-class Sgd(UpdateRule):
+class SgdRule(UpdateRule):
     """Stochastic gradient descent for all weights of a graph."""
 
     default: SgdValues

@@ -6,8 +6,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
-from ipu_emu.compiler.optimisers import adam_rule
-from ipu_emu.compiler.optimisers.adam_rule import AdamForm, AdamValues
+from ipu_emu.compiler.optimisers.adam_rule import AdamForm, AdamRule, AdamValues
 from ipu_emu.errors import EmulatorError
 from ipu_emu.popart.optimisers.optimizer import (
     ClipNormSettings,
@@ -75,7 +74,7 @@ class Adam(Optimizer):
     ) -> None:
         default, loss_scaling = self.read(_renamed(dict(values or {})))
         self.mode, self.weight_decay_mode = mode, weight_decay_mode
-        self.plan = adam_rule.Adam(
+        self.plan = AdamRule(
             default,
             loss_scaling,
             _FORMS[mode],

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar
 
-from ipu_emu.compiler.optimisers import adaptive_rule
-from ipu_emu.compiler.optimisers.adaptive_rule import AdaptiveForm, AdaptiveValues
+from ipu_emu.compiler.optimisers.adaptive_rule import AdaptiveForm, AdaptiveRule, AdaptiveValues
 from ipu_emu.errors import EmulatorError
 from ipu_emu.popart.optimisers.optimizer import Optimizer, OptimizerValueMap, Value, state_type
 from ipu_emu.popart.types.enums import AdaptiveMode, DataType, WeightDecayMode
@@ -68,7 +67,7 @@ class Adaptive(Optimizer):
             )
         default, loss_scaling = self.read(values or {})
         self.mode, self.weight_decay_mode, self.tf_variant = mode, weight_decay_mode, bool(rmsprop_tf_variant)
-        self.plan = adaptive_rule.Adaptive(
+        self.plan = AdaptiveRule(
             default,
             loss_scaling,
             _FORMS[mode],

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from ipu_emu.compiler.optimisers.sgd_rule import Mode, Sgd, SgdValues
+from ipu_emu.compiler.optimisers.sgd_rule import Mode, SgdRule, SgdValues
 from ipu_emu.errors import EmulatorError
 from ipu_emu.popart.optimisers.optimizer import (
     ClipNormSettings,
@@ -63,7 +63,7 @@ class SGD(Optimizer):
     ) -> None:
         default, loss_scaling = self.read(dict(values or {}) | named)
         separate = accumulatorAndMomentum is SGDAccumulatorAndMomentum.Separate
-        self.plan = Sgd(
+        self.plan = SgdRule(
             default,
             loss_scaling,
             Mode.SEPARATE if separate else Mode.COMBINED,

@@ -14,7 +14,7 @@ from ipu_emu.compiler.cache.executable_cache import cache_key
 from ipu_emu.compiler.cache.executable_file import to_bytes
 from ipu_emu.compiler.gradients.activation_checkpointing import Recomputation
 from ipu_emu.compiler.memory.tensor_locations import LocationRule, TensorLocation, TensorLocations
-from ipu_emu.compiler.optimisers.sgd_rule import Sgd, SgdValues
+from ipu_emu.compiler.optimisers.sgd_rule import SgdRule, SgdValues
 from ipu_emu.compiler.optimisers.update_rule import HyperParameter
 from ipu_emu.compiler.options import CompileOptions, HostStreams, TrainingOptions
 from ipu_emu.compiler.pipeline import PASSES, STEP_GRAPH, compile, passes, run_passes, start
@@ -41,10 +41,10 @@ def model() -> Graph:
     return graph
 
 
-def rule(rate: float = 0.1) -> Sgd:
+def rule(rate: float = 0.1) -> SgdRule:
     one, zero = HyperParameter(1.0), HyperParameter(0.0)
     values = SgdValues(HyperParameter(rate, constant=False), zero, zero, zero, one, HyperParameter(0.0))
-    return Sgd(values, loss_scaling=one)
+    return SgdRule(values, loss_scaling=one)
 
 
 def training(**others: Any) -> CompileOptions:
