@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -106,7 +107,8 @@ def test_an_ir_is_serialised() -> None:
     assert [tensor["name"] for tensor in ir["maingraph"][0]["inputs"]] == ["input", "w", "b"]
 
 
-def test_a_device_belongs_to_one_at_a_time() -> None:
+def test_a_device_belongs_to_one_at_a_time(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("IPU_EMU_CLAIMS", str(tmp_path))  # a Pod of which no other test has a part
     manager = popart.DeviceManager()
     on_demand = manager.acquireAvailableDevice(16, connectionType=popart.DeviceConnectionType.OnDemand)
     assert not on_demand.isAttached
