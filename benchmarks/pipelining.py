@@ -125,7 +125,7 @@ def against_instances(rounds: int, seconds: float) -> Row:
 
     def launched(kind: str, instances: int) -> float:
         count = str(instances)
-        program = ["python", str(HERE), "--worker", kind, "--seconds", str(seconds)]
+        program = [sys.executable, str(HERE), "--worker", kind, "--seconds", str(seconds)]
         command = [launcher, "--num-instances", count, "--num-replicas", count]
         if kind == "pipelined":
             command += ["--ipus-per-replica", "2"]

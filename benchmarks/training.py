@@ -140,7 +140,7 @@ def together(case: str, *, rounds: int, seconds: float) -> list[Row]:
     program = [str(HERE), "--seconds", str(seconds), "--cases", case, "--worker"]
     torchrun = ["torch.distributed.run", "--nproc-per-node", "2", "--master-port", "29533"]
     commands = {
-        mine: [launcher, "--num-instances", "2", "--num-replicas", "2", "python", *program],
+        mine: [launcher, "--num-instances", "2", "--num-replicas", "2", sys.executable, *program],
         peer: [sys.executable, "-m", *torchrun, *program],
     }
     commands[mine].append("ours")
