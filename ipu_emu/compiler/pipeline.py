@@ -42,6 +42,7 @@ from ipu_emu.compiler.placement.placement_rules import check_placement
 from ipu_emu.compiler.placement.tensor_places import place_updates, tensor_places
 from ipu_emu.compiler.rewriting.anchor_rules import check_anchors
 from ipu_emu.compiler.rewriting.dropout_keys import with_dropout
+from ipu_emu.compiler.rewriting.expansion import expanded
 from ipu_emu.compiler.rewriting.forward_graph import forward_anchors, forward_graph
 from ipu_emu.compiler.rewriting.pruning import prune
 from ipu_emu.compiler.rewriting.reserved_prefixes import GRADIENT
@@ -49,7 +50,6 @@ from ipu_emu.compiler.rewriting.stochastic_rounding import round_stochastically
 from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import Graph, Role, Tensor
 from ipu_emu.graph.dtype import FLOAT16
-from ipu_emu.ops import expanded
 from ipu_emu.ops.control.loop_and_while import check_gradients
 from ipu_emu.program.anchors import Anchor
 from ipu_emu.program.executable import Executable

@@ -4,7 +4,6 @@ from ipu_emu.ops.core.adjoint import Adjoint, Value
 from ipu_emu.ops.core.cost import Cost
 from ipu_emu.ops.core.node import Node
 from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef
-from ipu_emu.ops.expansion import expanded
 from ipu_emu.ops.insertion import append, append_unchecked, node_of
 from ipu_emu.ops.table import TABLE
 
@@ -19,6 +18,5 @@ __all__ = [
     "Value",
     "append",
     "append_unchecked",
-    "expanded",
     "node_of",
 ]

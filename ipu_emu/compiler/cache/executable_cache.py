@@ -21,11 +21,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gcl.kernels.file_lock import held
-from ipu_emu.codegen.llvm_compiler import vector_width
 from ipu_emu.compiler.cache.executable_codec import Encoder
 from ipu_emu.compiler.cache.executable_file import from_bytes, to_bytes
 from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import Graph
+from ipu_emu.ops.codegen.llvm_compiler import vector_width
 from ipu_emu.program.executable import Executable
 from popdist_py.atomic_write import replace_file
 
@@ -35,7 +35,7 @@ __all__ = ["cache_key", "compiled_once", "load_executable", "save_executable", "
 PATIENCE = 300.0
 
 _ROOT = Path(__file__).parents[2]
-_COMPILER = ("codegen", "graph", "ops", "compiler", "program")
+_COMPILER = ("graph", "ops", "compiler", "program")
 
 
 def without_variables(graph: Graph) -> Graph:

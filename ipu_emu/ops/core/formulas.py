@@ -3,7 +3,7 @@
     Formula(lambda x, alpha: x * (x * alpha).of("sigmoid"), alpha=1.0)
 
 A backend applies a named function to values: ``numpy_functions.apply`` to arrays, at once; ``FormulaBuilder`` to the
-numbers of values, by appending an instruction of ``codegen.row_passes``.
+numbers of values, by appending an instruction of ``ops.codegen.row_passes``.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ipu_emu.codegen.row_passes import Instruction
+from ipu_emu.ops.codegen.row_passes import Instruction
 
 __all__ = ["Backend", "Formula", "FormulaBuilder", "Term", "named"]
 

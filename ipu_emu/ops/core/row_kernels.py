@@ -1,4 +1,4 @@
-"""Row kernels: softmax and normalisation as a few passes over the rows of a matrix (see ``codegen.row_passes``).
+"""Row kernels: softmax and normalisation as a few passes over the rows of a matrix (see ``ops.codegen.row_passes``).
 
 Arrays are stored row after row, float32 or half; what is kept of a row (mean, inverse deviation) is float32 or half
 as its array is. Each function returns the call for its arrays.
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ipu_emu.codegen.row_passes import Instruction, Operand, RowPass, bound_rows
+from ipu_emu.ops.codegen.row_passes import Instruction, Operand, RowPass, bound_rows
 from ipu_emu.ops.core.op_definition import Call
 
 __all__ = ["RowKernel", "column_sums", "norm", "norm_grad", "row_sums", "softmax", "softmax_grad"]

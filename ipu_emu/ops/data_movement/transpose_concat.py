@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ipu_emu.codegen.compiled_call import relocation
+from ipu_emu.ops.codegen.compiled_call import relocation
 from ipu_emu.ops.core.adjoint import Adjoint, Value
 from ipu_emu.ops.core.call_chain import call_chain
 from ipu_emu.ops.core.cost import copy_cost

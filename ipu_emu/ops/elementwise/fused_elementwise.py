@@ -1,6 +1,6 @@
 """Fused: a chain of element-wise ops as one kernel, a single pass over its operands.
 
-    body      instructions of ``codegen.row_passes``; operands are the inputs, then the outputs
+    body      instructions of ``ops.codegen.row_passes``; operands are the inputs, then the outputs
     columns   inputs that have one value for each of the last axes, and the number of these elements (else 0)
 
 A FLOAT16 result is rounded after each op, as it would be if it were stored, so that fusion changes no bit.
@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ipu_emu.codegen.row_passes import Operand, RowPass, bound_rows
 from ipu_emu.graph.dtype import dtype_numbered
+from ipu_emu.ops.codegen.row_passes import Operand, RowPass, bound_rows
 from ipu_emu.ops.core.cost import Cost
 from ipu_emu.ops.core.kernel_helpers import flat, storage
 from ipu_emu.ops.core.node import Node, OutputTypes

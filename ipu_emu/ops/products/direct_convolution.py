@@ -21,11 +21,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ipu_emu.codegen.compiled_call import call, named_call, offsets, relocation
-from ipu_emu.codegen.dot_kernel import DOT_COLUMNS, DOT_ROWS, DOTS, dots
-from ipu_emu.codegen.llvm_compiler import vector_width
-from ipu_emu.codegen.matmul_calls import whole_and_rest
-from ipu_emu.codegen.strided_copy import pad
+from ipu_emu.ops.codegen.compiled_call import call, named_call, offsets, relocation
+from ipu_emu.ops.codegen.dot_kernel import DOT_COLUMNS, DOT_ROWS, DOTS, dots
+from ipu_emu.ops.codegen.llvm_compiler import vector_width
+from ipu_emu.ops.codegen.matmul_calls import whole_and_rest
+from ipu_emu.ops.codegen.strided_copy import pad
 from ipu_emu.ops.core.op_definition import Call
 from ipu_emu.ops.core.sliding_windows import Windows
 from ipu_emu.ops.products.output_blocks import (

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ipu_emu.codegen.gemm import gemm, gemm_workspace
 from ipu_emu.errors import RefusedError
 from ipu_emu.graph.dtype import FLOAT16
+from ipu_emu.ops.codegen.gemm import gemm, gemm_workspace
 from ipu_emu.ops.core.adjoint import Adjoint, Value
 from ipu_emu.ops.core.call_chain import call_chain
 from ipu_emu.ops.core.cost import flops

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ipu_emu.codegen.compiled_call import call, offsets, relocation
-from ipu_emu.codegen.llvm_compiler import vector_width
-from ipu_emu.codegen.matmul_calls import product_call
-from ipu_emu.codegen.matmul_kernel import ROWS
-from ipu_emu.codegen.panel_packing import BLOCK, panels_of_columns
+from ipu_emu.ops.codegen.compiled_call import call, offsets, relocation
+from ipu_emu.ops.codegen.llvm_compiler import vector_width
+from ipu_emu.ops.codegen.matmul_calls import product_call
+from ipu_emu.ops.codegen.matmul_kernel import ROWS
+from ipu_emu.ops.codegen.panel_packing import BLOCK, panels_of_columns
 from ipu_emu.ops.core.op_definition import Call
 
 __all__ = ["OutputBlocks", "packed_rows", "packed_taps", "product_calls", "whole_blocks"]

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gcl.kernels.jit import jit
-from ipu_emu.codegen.llvm_compiler import vector_width
+from ipu_emu.ops.codegen.llvm_compiler import vector_width
 from ipu_emu.ops.core.adjoint import Adjoint, Value
 from ipu_emu.ops.core.call_chain import call_chain
 from ipu_emu.ops.core.cost import flops

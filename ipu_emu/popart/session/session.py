@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 import popdist_py
 from ipu_emu.clock import TimelineSegment
+from ipu_emu.clock.modelled_step import ModelledStep
 from ipu_emu.compiler.cache.executable_cache import load_executable, save_executable, with_variables
 from ipu_emu.compiler.options import TrainingOptions
 from ipu_emu.compiler.out_of_memory import streaming_memory_of
@@ -20,6 +21,8 @@ from ipu_emu.engine import Engine, Replicas
 from ipu_emu.errors import ArgumentTypeError, EmulatorError, SessionError
 from ipu_emu.graph.onnx_files import initializers_of, load_light, write_model
 from ipu_emu.hardware import StreamingMemory
+from ipu_emu.hostio.host_weights import HostWeights
+from ipu_emu.hostio.step_runner import StepRunner
 from ipu_emu.popart.devices.device_manager import DeviceInfo
 from ipu_emu.popart.devices.device_rules import check_sync
 from ipu_emu.popart.options.compile_options import data_mode, synthetic_values
@@ -34,10 +37,7 @@ from ipu_emu.popart.session.step_io import PyStepIO, PyStepIOCallback, PyWeights
 from ipu_emu.popart.types.enums import DeviceConnectionType
 from ipu_emu.popart.types.tensor_info import TensorInfo
 from ipu_emu.program.executable import Executable
-from ipu_emu.runtime.host_weights import HostWeights
-from ipu_emu.runtime.modelled_step import ModelledStep
-from ipu_emu.runtime.report import Report, serialised
-from ipu_emu.runtime.step_runner import StepRunner
+from ipu_emu.program.report import Report, serialised
 
 __all__ = ["Session"]
 

@@ -12,6 +12,7 @@ from ipu_emu.compiler.optimisers.automatic_loss_scaling import LossScaler
 from ipu_emu.compiler.optimisers.gradient_clipping import CLIP_SCALE, clip_scale
 from ipu_emu.compiler.options import TrainingOptions
 from ipu_emu.engine import Engine
+from ipu_emu.engine.forward_program import ForwardProgram
 from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import Role
 from ipu_emu.popart.devices.device_manager import DeviceInfo
@@ -21,7 +22,6 @@ from ipu_emu.popart.options.patterns import InputShapeInfo, Patterns
 from ipu_emu.popart.options.session_options import SessionOptions
 from ipu_emu.popart.session.compilation import Model
 from ipu_emu.popart.session.session import Session
-from ipu_emu.runtime.forward_program import ForwardProgram
 
 __all__ = ["TrainingSession"]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ipu_emu.codegen.llvm_compiler import KERNEL_CACHE, kernel_folder
+from ipu_emu.ops.codegen.llvm_compiler import KERNEL_CACHE, kernel_folder
 from tests.helpers.mpi_jobs import ROOT
 
 PROGRAMS = Path(__file__).parents[1] / "programs"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ipu_emu.codegen import llvm_compiler
-from ipu_emu.codegen.row_passes import Operand, RowPass, bound_rows
+from ipu_emu.ops.codegen import llvm_compiler
+from ipu_emu.ops.codegen.row_passes import Operand, RowPass, bound_rows
 
 if __name__ == "__main__":
     compiled = []

@@ -31,10 +31,10 @@ import numpy as np
 from llvmlite import ir
 from numpy.typing import NDArray
 
-from ipu_emu.codegen.compiled_call import call
-from ipu_emu.codegen.llvm_builder import FLOAT, HALF, I32, Kernel, const, repeat
-from ipu_emu.codegen.llvm_compiler import generated, vector_width
-from ipu_emu.codegen.simd_math import FUNCTIONS, number
+from ipu_emu.ops.codegen.compiled_call import call
+from ipu_emu.ops.codegen.llvm_builder import FLOAT, HALF, I32, Kernel, const, repeat
+from ipu_emu.ops.codegen.llvm_compiler import generated, vector_width
+from ipu_emu.ops.codegen.simd_math import FUNCTIONS, number
 
 __all__ = ["Instruction", "Operand", "RowPass", "bound_rows", "row_kernel"]
 

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ipu_emu.codegen.compiled_call import relocation
-from ipu_emu.codegen.gemm import gemm, gemm_workspace
-from ipu_emu.codegen.row_passes import Operand, RowPass, bound_rows
+from ipu_emu.ops.codegen.compiled_call import relocation
+from ipu_emu.ops.codegen.gemm import gemm, gemm_workspace
+from ipu_emu.ops.codegen.row_passes import Operand, RowPass, bound_rows
 from ipu_emu.ops.core.row_kernels import norm, norm_grad, softmax, softmax_grad
 
 SIZES = (1, 2, 7, 8, 9, 16, 31, 32, 33, 40, 64, 97, 100, 128)
@@ -145,7 +145,7 @@ def test_softmax_and_normalisation_are_those_of_pytorch(dtype: Any, rows: int, c
             np.testing.assert_allclose(ours, theirs, **tolerance)
 
 
-PROGRAM = Path(__file__).parents[1] / "programs" / "one_kernel.py"
+PROGRAM = Path(__file__).parents[2] / "programs" / "one_kernel.py"
 
 
 def compiled_in_a_process(folder: str) -> int:

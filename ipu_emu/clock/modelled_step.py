@@ -6,7 +6,8 @@ import os
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from ipu_emu.clock import Machine, TimelineSegment, timeline
+from ipu_emu.clock.machine import Machine
+from ipu_emu.clock.timeline import TimelineSegment, timeline
 from ipu_emu.hardware import GENERATIONS, PATTERNS, Device, System
 from ipu_emu.program.executable import Executable
 

@@ -12,8 +12,8 @@ from typing import Any
 
 from llvmlite import ir
 
-from ipu_emu.codegen.llvm_builder import FLOAT, NamedKernel, const, repeat
-from ipu_emu.codegen.llvm_compiler import generated, vector_width
+from ipu_emu.ops.codegen.llvm_builder import FLOAT, NamedKernel, const, repeat
+from ipu_emu.ops.codegen.llvm_compiler import generated, vector_width
 
 __all__ = ["DOTS", "DOT_COLUMNS", "DOT_ROWS", "dots"]
 

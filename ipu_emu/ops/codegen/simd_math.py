@@ -12,7 +12,7 @@ from typing import Any
 
 from llvmlite import ir
 
-from ipu_emu.codegen.llvm_builder import HALF, I32, Kernel
+from ipu_emu.ops.codegen.llvm_builder import HALF, I32, Kernel
 
 __all__ = ["FUNCTIONS", "number"]
 

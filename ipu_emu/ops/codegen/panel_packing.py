@@ -10,8 +10,8 @@ from typing import Any
 
 from llvmlite import ir
 
-from ipu_emu.codegen.llvm_builder import FLOAT, HALF, I32, Kernel, const, repeat
-from ipu_emu.codegen.llvm_compiler import generated
+from ipu_emu.ops.codegen.llvm_builder import FLOAT, HALF, I32, Kernel, const, repeat
+from ipu_emu.ops.codegen.llvm_compiler import generated
 
 __all__ = ["BLOCK", "panels_of_columns", "panels_of_rows"]
 

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ipu_emu.codegen.compiled_call import Call, named_call, offsets
-from ipu_emu.codegen.dot_kernel import DOT_COLUMNS, DOT_ROWS, DOTS, dots
-from ipu_emu.codegen.llvm_compiler import vector_width
-from ipu_emu.codegen.matmul_kernel import PRODUCT, ROWS, product
+from ipu_emu.ops.codegen.compiled_call import Call, named_call, offsets
+from ipu_emu.ops.codegen.dot_kernel import DOT_COLUMNS, DOT_ROWS, DOTS, dots
+from ipu_emu.ops.codegen.llvm_compiler import vector_width
+from ipu_emu.ops.codegen.matmul_kernel import PRODUCT, ROWS, product
 
 __all__ = ["Operands", "dots_call", "product_call", "whole_and_rest"]
 

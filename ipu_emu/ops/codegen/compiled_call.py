@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ipu_emu.codegen.llvm_compiler import Function
-from ipu_emu.codegen.strided_copy import relocate
+from ipu_emu.ops.codegen.llvm_compiler import Function
+from ipu_emu.ops.codegen.strided_copy import relocate
 
 __all__ = ["Argument", "Call", "call", "named_call", "offsets", "relocation"]
 

@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ipu_emu.codegen.compiled_call import Call, offsets, relocation
-from ipu_emu.codegen.compiled_call import call as bound_call
-from ipu_emu.codegen.llvm_compiler import vector_width
-from ipu_emu.codegen.matmul_calls import Operands, product_call
-from ipu_emu.codegen.matmul_kernel import ROWS
-from ipu_emu.codegen.panel_packing import BLOCK, panels_of_columns, panels_of_rows
+from ipu_emu.ops.codegen.compiled_call import Call, offsets, relocation
+from ipu_emu.ops.codegen.compiled_call import call as bound_call
+from ipu_emu.ops.codegen.llvm_compiler import vector_width
+from ipu_emu.ops.codegen.matmul_calls import Operands, product_call
+from ipu_emu.ops.codegen.matmul_kernel import ROWS
+from ipu_emu.ops.codegen.panel_packing import BLOCK, panels_of_columns, panels_of_rows
 
 __all__ = ["Blocked", "blocked_workspace", "tile_starts"]
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from ipu_emu.engine import Engine
+from ipu_emu.engine.engine import Engine
 
 __all__ = ["ForwardProgram"]
 
