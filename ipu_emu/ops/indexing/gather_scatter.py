@@ -1,4 +1,4 @@
-"""Gather and scatter: reads and writes of elements, rows or slices at the indices in a tensor."""
+"""Gather: reads of rows, elements or slices at the indices in a tensor; scatter of slices."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ipu_emu.ops.core.node import Node, OutputTypes
 from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef
 from ipu_emu.ops.core.shape_rules import axis_of, same
 from ipu_emu.ops.indexing.gather_kernels import SCATTER_REDUCTIONS, along, put_elements, take_elements
-from ipu_emu.ops.indexing.index_arrays import check_integer_indices, index_arrays, wrapped_and_clipped
+from ipu_emu.ops.indexing.index_arrays import check_integer_indices, index_arrays, indexed_axis, wrapped_and_clipped
 
 __all__ = ["OPS"]
 
@@ -36,7 +36,7 @@ def _by_attribute(node: Node) -> OutputTypes:
 def _gather_shape(node: Node) -> OutputTypes:
     x, indices = node.input(0), node.input(1)
     check_integer_indices(node, indices)
-    axis = axis_of(node, node.attribute("axis", 0))
+    axis = indexed_axis(node, x.rank, 0, "GatherOp::setup")
     if not x.shape[axis] and indices.nelms:
         raise node.fail(f"axis {axis} of {x} has nothing to gather")
     return [(x.dtype, (*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :]))]
@@ -122,57 +122,11 @@ def _elements_into_numpy(node: Node, g: _Array, indices: _Array) -> _Array:
     return out
 
 
-#: How a scatter combines what is there with what comes.
-_COMBINE: dict[str, Any] = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
-
-
-def _scatter_shape(node: Node) -> OutputTypes:
-    x, indices, updates = (node.input(index) for index in range(3))
-    check_integer_indices(node, indices)
-    axis_of(node, node.attribute("axis", 0))
-    if indices.shape != updates.shape or indices.rank != x.rank:
-        raise node.fail(f"indices {indices} and updates {updates} must have one shape, of the rank of {x}")
-    if updates.dtype is not x.dtype:
-        raise node.fail(f"updates {updates} must have the type of {x}")
-    return same(node)
-
-
-def _put(node: Node, out: _Array, place: Any, updates: _Array) -> _Array:
-    reduction = node.attribute("reduction", "none")
-    if reduction == "none":
-        out[place] = updates
-    else:
-        _COMBINE[reduction].at(out, place, updates)
-    return out
-
-
-def _scatter(bound: BoundOp) -> Call:
-    x, indices, updates, out = *(bound.input(index) for index in range(3)), bound.outputs[0]
-    axis = axis_of(bound.node, bound.node.attribute("axis", 0))
-    if not _fits(x.shape, indices.shape, axis) or x.dtype.kind == "b":
-        return allocating_kernel(_scatter_numpy)(bound)
-    way = SCATTER_REDUCTIONS[bound.node.attribute("reduction", "none")]
-    put = partial(put_elements, along(indices, axis), along(updates, axis), along(out, axis), way)
-    return call_chain(partial(np.copyto, out, x), put)
-
-
-def _scatter_numpy(node: Node, x: _Array, indices: _Array, updates: _Array) -> _Array:
-    axis = axis_of(node, node.attribute("axis", 0))
-    return _put(node, x.copy(), index_arrays(indices, axis, x.shape[axis]), updates)
-
-
-def _scatter_grad(d: Adjoint) -> list[Value | None]:
-    reduction, axis = d.attribute("reduction", "none"), axis_of(d.node, d.attribute("axis", 0))
-    if reduction not in ("none", "add"):
-        raise d.node.fail(f"a scatter with reduction {reduction} has no gradient; use none or add")
-    updates = d.g.op("GatherElements", d.input(1), axis=axis)
-    if reduction == "add":
-        return [d.g, None, updates]
-    zeros = d.input(2).constantly(0.0)
-    return [d.g.op("ScatterElements", d.input(1), zeros, axis=axis), None, updates]
-
-
 # Gather and scatter of slices at index vectors
+
+
+#: How a scatter of slices combines what is there with what comes; None: the last one written stays.
+_COMBINE: dict[str, Any] = {"none": None, "add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
 
 
 def _nd_shapes(node: Node) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -221,7 +175,12 @@ def _scatter_nd_shape(node: Node) -> OutputTypes:
 
 
 def _scatter_nd(node: Node, x: _Array, indices: _Array, updates: _Array) -> _Array:
-    return _put(node, x.copy(), _nd_places(x, indices, 0), updates)
+    out, places, combine = x.copy(), _nd_places(x, indices, 0), _COMBINE[node.attribute("reduction", "none")]
+    if combine is None:
+        out[places] = updates
+    else:
+        combine.at(out, places, updates)
+    return out
 
 
 def _scatter_nd_grad(d: Adjoint) -> list[Value | None]:
@@ -246,8 +205,6 @@ OPS = [
         _gather_elements_grad,
     ),
     OpDef("ElementsInto", (2, 2), _by_attribute, with_contiguous_operands(_elements_into), copy_cost),
-    OpDef("Scatter", (3, 3), _scatter_shape, with_contiguous_operands(_scatter), copy_cost, _scatter_grad),
-    OpDef("ScatterElements", (3, 3), _scatter_shape, with_contiguous_operands(_scatter), copy_cost, _scatter_grad),
     OpDef("GatherND", (2, 2), _gather_nd_shape, allocating_kernel(_gather_nd), copy_cost, _gather_nd_grad),
     OpDef("SlicesInto", (2, 2), _by_attribute, allocating_kernel(_slices_into), copy_cost),
     OpDef("ScatterND", (3, 3), _scatter_nd_shape, allocating_kernel(_scatter_nd), copy_cost, _scatter_nd_grad),

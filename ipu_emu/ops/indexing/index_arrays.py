@@ -6,10 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import Tensor
 from ipu_emu.ops.core.node import Node
 
-__all__ = ["check_integer_indices", "index_arrays", "wrapped_and_clipped"]
+__all__ = ["check_integer_indices", "index_arrays", "indexed_axis", "wrapped_and_clipped"]
 
 #: An array; numpy's stubs call most results Any.
 _Array = Any
@@ -19,6 +20,14 @@ def check_integer_indices(node: Node, tensor: Tensor) -> None:
     """Refuse indices that are no integers."""
     if not tensor.dtype.is_integer:
         raise node.fail(f"indices must be integers, found {tensor}; cast them")
+
+
+def indexed_axis(node: Node, rank: int, default: int, what: str) -> int:
+    """The axis along which indices count, from the front; raise EmulatorError in PopART's words for one outside."""
+    axis = int(node.attribute("axis", default))
+    if not -rank <= axis < rank:
+        raise EmulatorError(f"{what} axis = {axis} is outside the acceptable range [{-rank}, {rank - 1}]")
+    return axis % rank
 
 
 def wrapped_and_clipped(indices: _Array, size: int) -> _Array:

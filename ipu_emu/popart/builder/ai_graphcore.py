@@ -47,6 +47,9 @@ AI_GRAPHCORE: dict[str, Row] = {
     "gelu": _row("Gelu"),
     "geluerf": _row("GeluErf"),
     "groupedgather": _row("GroupedGather", "axis=0 group_size=1"),
+    "groupedscatterreduce": _row(
+        "ScatterReduce", 'axis_size axis=-1 reduction="sum" group_size=1 enable_index_broadcast=1'
+    ),
     "groupnormalization": _row("GroupNormalization", "num_groups epsilon=1e-05"),
     "identityloss": _row("IdentityLoss", 'reduction="Mean"'),
     "incrementmod": _row("IncrementMod", "increment modulus"),
@@ -69,7 +72,7 @@ AI_GRAPHCORE: dict[str, Row] = {
     "round": _row("Round"),
     "scale": _row("Scale", "scale"),
     "scaledadd": _row("ScaledAdd", "scale0=1.0 scale1=1.0"),
-    "scatterreduce": _row("ScatterReduce", 'axis_size axis=-1 reduction="sum" group_size=1 enable_index_broadcast=1'),
+    "scatterreduce": _row("ScatterReduce", 'axis_size axis=-1 reduction="sum" enable_index_broadcast=1'),
     "sequenceslice": _row("SequenceSlice", "zeroUnused=false"),
     "shapeddropout": _row("ShapedDropout", "shape ratio=0.5"),
     "slice": _row("Slice", "ends starts axes=[]"),

@@ -16,7 +16,7 @@ from ipu_emu.popart.builder.ai_onnx import AI_ONNX, Row
 from ipu_emu.popart.builder.node_attributes import attribute_value
 from ipu_emu.popart.builder.signatures import available, check_inputs, signature
 from ipu_emu.popart.options.tensor_location import CommGroup
-from ipu_emu.popart.types.enums import DataType
+from ipu_emu.popart.types.enums import DataType, ScatterReduction
 
 __all__ = [
     "OPSETS",
@@ -203,6 +203,8 @@ def _value(name: str, value: Any) -> Any:
         return value.graph
     if isinstance(value, CommGroup):
         return [int(value.type.value), value.replicaGroupSize]
+    if isinstance(value, ScatterReduction):
+        return value.attribute
     if isinstance(value, Enum):
         return value.value if isinstance(value.value, int) and name in _NUMBERED else value.name
     return attribute_value(value)

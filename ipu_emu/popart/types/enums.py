@@ -27,6 +27,7 @@ __all__ = [
     "ReplicatedStreamMode",
     "ReplicatedTensorSharding",
     "SGDAccumulatorAndMomentum",
+    "ScatterReduction",
     "SyncPattern",
     "SyntheticDataMode",
     "TensorStorage",
@@ -52,6 +53,21 @@ class ReductionType(Numbered):
     Mean = 0
     NoReduction = 1
     Sum = 2
+
+
+class ScatterReduction(Numbered):
+    """How a scatter combines elements of one place."""
+
+    Sum = 0
+    Max = 1
+    Min = 2
+    Mul = 3
+    NoReduction = 4
+
+    @property
+    def attribute(self) -> str:
+        """Its name in a model."""
+        return "none" if self is ScatterReduction.NoReduction else self.name.lower()
 
 
 class MeanReductionStrategy(Numbered):

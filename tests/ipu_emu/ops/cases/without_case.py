@@ -10,7 +10,7 @@ NO_GRADIENT = {
         BatchNormGrad ConvWeightGrad CtcLossGrad DetGrad DropoutGrad ReluGrad EluGrad SeluGrad CeluGrad MishGrad
         GeluGrad SoftplusGrad SoftsignGrad LeakyReluGrad HardSigmoidGrad HardSwishGrad ThresholdedReluGrad
         ShrinkGrad SwishGrad GraphcoreSwishGrad GraphcoreGeluGrad GraphcoreGeluErfGrad GroupNormGrad
-        GroupedGatherGrad ScatterReduceGrad CumSumAlong GatherGrad L1Grad NllGrad SoftmaxNllGrad OneHotGrad
+        GroupedGatherGrad TakeIndexed ClearIndexed CumSumAlong GatherGrad L1Grad NllGrad SoftmaxNllGrad OneHotGrad
         ReduceMedianGrad PadGrad MaxPoolGrad AveragePoolGrad RecurrenceGrad RoiAlignGrad MaxRoiPoolGrad
         SequenceSliceGrad SoftmaxGrad LogSoftmaxGrad MaxUnpoolGrad ElementsInto SlicesInto MatMulT OthersProduct""",
     "it is for inference, and has no gradient in PopART": "CtcBeamSearchDecoder SplineBasis SplineWeighting",
