@@ -1,4 +1,4 @@
-"""Insertion: adds an op to a graph, with the tensors that it makes."""
+"""Insertion: adds an op and its output tensors to a graph."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _Values = list[NDArray[Any]]
 
 
 def append(graph: Graph, op: Op) -> list[Tensor]:
-    """Infer the outputs of ``op`` and add both to ``graph``; raise EmulatorError where its inputs do not fit.
+    """Infer the outputs of ``op`` and add both to ``graph``; raise EmulatorError if its inputs are invalid.
 
-    Outputs that depend on nothing but constants are computed now, and become constants.
+    Outputs that depend only on constants are computed now and become constants.
     """
     op = _as_dynamic_slice(graph, op)
     entry = TABLE[op]
@@ -44,9 +44,9 @@ def append(graph: Graph, op: Op) -> list[Tensor]:
 
 
 def append_unchecked(graph: Graph, op: Op) -> None:
-    """Add an op whose operands do not fit; compiling the graph raises the error.
+    """Add an op without inferring its outputs, so that compiling the graph, not this call, reports invalid operands.
 
-    The number of its inputs, and that they exist, is checked here.
+    The number of inputs and their existence are checked here.
     """
     _check_inputs(TABLE[op], op)
     inputs = [graph.tensor(id) for id in op.inputs if id]
@@ -64,7 +64,7 @@ def _check_inputs(entry: OpDef, op: Op) -> None:
 
 
 def _made(graph: Graph, entry: OpDef, op: Op) -> tuple[list[Tensor], _Values]:
-    """The tensors that ``op`` makes, and their values where they are known."""
+    """The output tensors of ``op``, and their values where they are known."""
     node = input_node(graph, op)
     if entry.constant_outputs is not None:
         arrays = list(entry.constant_outputs(node))
@@ -76,7 +76,7 @@ def _made(graph: Graph, entry: OpDef, op: Op) -> tuple[list[Tensor], _Values]:
     tensors = [Tensor(id, dtype, shape) for id, (dtype, shape) in zip(op.outputs, made, strict=False)]
     for tensor in tensors:
         if tensor.nbytes > _MOST_BYTES:
-            raise node.fail(f"{tensor} would take {tensor.nbytes} bytes; no device has them")
+            raise node.fail(f"{tensor} would take {tensor.nbytes} bytes, more than any system has")
     if entry.folded_outputs is not None:
         arrays = list(entry.folded_outputs(node) or [])
     elif entry.constant_outputs is None and _is_known(graph, entry, op):
@@ -95,7 +95,7 @@ def _complete(op: Op, tensors: list[Tensor], made: list[Any]) -> tuple[Tensor, .
 
 
 def _is_known(graph: Graph, entry: OpDef, op: Op) -> bool:
-    """Whether all inputs are constants, or integers such as shapes that nothing trains."""
+    """Whether all inputs have known values: constants, or integer tensors (such as shapes) that are not trained."""
     if entry.kernel is None or entry.random or entry.updates or entry.expand or not any(op.inputs):
         return False
     if op.phase is not Phase.FORWARD:
@@ -114,12 +114,12 @@ def node_of(graph: Graph, op: Op) -> Node:
 # Slices of fixed size: their bounds are computed, but always the same distance apart
 
 
-#: Ops that hand one number on.
+#: Ops that pass a single number through unchanged.
 _PASSES_ON = ("Identity", "Unsqueeze", "Squeeze", "Reshape")
 
 
 def _as_dynamic_slice(graph: Graph, op: Op) -> Op:
-    """The op that stands for a moving slice of one axis; any other ``op`` itself."""
+    """The dynamic slice that a Slice of fixed size and computed start becomes; any other ``op`` unchanged."""
     if op.type != "Slice" or op.domain or len(op.inputs) < 3 or op.inputs[1] in graph.data:
         return op
     more = [id for id in op.inputs[3:] if id]
@@ -136,7 +136,7 @@ def _as_dynamic_slice(graph: Graph, op: Op) -> Op:
 
 
 def _origin(graph: Graph, id: str) -> tuple[str, int]:
-    """The number that ``id`` is computed from, and how far it lies above that."""
+    """The tensor that ``id`` is computed from by adding constants, and the sum of these."""
     above, makers = 0, {output: op for op in graph.ops for output in op.outputs}
     while id in makers:
         op = makers[id]
@@ -152,7 +152,7 @@ def _origin(graph: Graph, id: str) -> tuple[str, int]:
 
 
 def _is_fixed_number(graph: Graph, id: str) -> bool:
-    """Whether ``id`` is one number that nothing changes."""
+    """Whether ``id`` is a constant scalar."""
     tensor = graph.tensor(id)
     fixed = tensor.role is Role.CONSTANT or tensor.dtype is INT64
     return fixed and id in graph.data and tensor.nelms == 1

@@ -19,7 +19,7 @@ from ipu_emu.ops.table import TABLE
 
 __all__ = ["expanded"]
 
-#: Ops that become random in training only, and collectives, in which all replicas must meet equally often.
+#: Ops that are random only in training, and collectives, which all replicas must run equally often.
 _UNREPEATED = ("Dropout", "ShapedDropout", "ReplicatedAllReduce", "ReplicatedReduceScatter")
 
 

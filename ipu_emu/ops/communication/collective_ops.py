@@ -38,22 +38,22 @@ __all__ = [
 ]
 
 OPERATOR, GROUP = "__collectiveOperator", "__collectiveCommGroup"
-#: How many replicas there are: an attribute that a session adds, because groups and shapes of shards depend on it.
+#: The attribute with the number of replicas, which a session adds: groups and shard shapes depend on it.
 REPLICA_COUNT = "__replicas"
 
-#: Indexed by PopART's numbers.
+#: gcl's operators, indexed by PopART's numbers.
 _OPERATORS = tuple(Operator)
 _GROUPS = (CommGroupType.ALL, CommGroupType.CONSECUTIVE, CommGroupType.ORTHOGONAL, CommGroupType.NONE)
 REDUCE_SCATTER = "ReplicatedReduceScatter"
 _ALL_REDUCE = "ReplicatedAllReduce"
-#: The collectives that a model may have.
+#: The collectives that a model may contain.
 MODEL_COLLECTIVES = (REDUCE_SCATTER, _ALL_REDUCE)
 #: The mean over replicas as part of a model; its gradient is the mean of the gradients of all replicas.
 MEAN = "ReplicatedMean"
 MEAN_OPERATOR = _OPERATORS.index(Operator.MEAN)
-#: Between the replicas that share an update or a weight (see ``shard_ops``).
+#: Collectives between the replicas that share an update or a weight (see ``shard_ops``).
 SCATTER_GRADIENT, GATHER_WEIGHT, GATHER_SHARDS = "ReduceScatterGradient", "AllGatherWeight", "AllGatherShards"
-#: Their results are equal on all replicas of a group.
+#: Collectives whose results are equal on all replicas of a group.
 REDUCTIONS = (_ALL_REDUCE, MEAN)
 _COMPILER_COLLECTIVES = (MEAN, SCATTER_GRADIENT, GATHER_WEIGHT, GATHER_SHARDS)
 
@@ -69,7 +69,7 @@ def operator_of(op: Op) -> str:
 
 
 def group_of(op: Op, replicas: int) -> tuple[int, int] | None:
-    """(stride, size) of the replicas that take part together, None for all."""
+    """(stride, size) of the group of replicas, None for all replicas."""
     type, size = (int(value) for value in op.attributes.get(GROUP, (0, 0)))
     if _GROUPS[type] is CommGroupType.ALL:
         return None

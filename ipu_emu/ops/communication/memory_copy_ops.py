@@ -1,7 +1,7 @@
 """Memory copies: between two IPUs, and between an IPU and Streaming Memory.
 
 IpuCopy       a value on one IPU -> a copy on another
-RemoteLoad    what lies in Streaming Memory -> a copy on the IPU
+RemoteLoad    a value in Streaming Memory -> a copy on the IPU
 RemoteStore   a value on the IPU -> a copy in Streaming Memory
 RemoteUpdate  (variable in Streaming Memory, its new value on the IPU) -> the variable
 """

@@ -2,11 +2,11 @@
 
     TakeShard              (whole, number of the shard) -> shard, padded with zeros
     ReduceScatterGradient  gradients of all replicas -> each gets one shard of their reduction
-    AllGatherWeight        (weight, shard) -> the whole weight, gathered from the shards of all replicas
+    AllGatherWeight        (weight, shard) -> the whole weight, gathered from the shards of all replicas, in place
     AllGatherShards        shard -> a whole tensor of ``shape``, gathered from the shards of all replicas
 
-All but the first are collectives. The attribute ``shards`` says between which replicas, and how; ``between`` joins
-several domains of a gradient.
+All but the first are collectives. The attribute ``shards`` says which replicas hold the shards and how the tensor is
+divided; ``between`` names the replicas of other domains, with which a gradient is reduced as well.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ __all__ = [
 ]
 
 TAKE_SHARD = "TakeShard"
-#: The (stride, size) of the replicas that hold one shard of a gradient in several domains, which sum it once more.
+#: The (stride, size) of the replicas that hold one shard in different domains; a gradient is summed over these too.
 CROSS_DOMAIN = "between"
 
 _Array = NDArray[Any]
@@ -56,7 +56,7 @@ def shards_of(op: Op) -> Shards:
 
 
 def collective_bytes(node: Node) -> int:
-    """Bytes of a replica that take part in a collective of shards: the whole tensor, padded, and a shard."""
+    """Bytes that one replica sends and receives in a collective of shards: the padded tensor and a shard."""
     shards = shards_of(node.op)
     return (shards.domain[1] + 1) * shards.size * node.input(0).dtype.itemsize
 

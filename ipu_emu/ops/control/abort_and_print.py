@@ -22,7 +22,7 @@ ABORT = "Abort"
 
 def _abort_shape(node: Node) -> OutputTypes:
     if node.has_input(0) and node.input(0).nelms != 1:
-        raise node.fail(f"one number is needed, found {node.input(0)}")
+        raise node.fail(f"the input must be a scalar, found {node.input(0)}")
     return [(BOOL, ())]
 
 
@@ -41,7 +41,7 @@ def _abort(bound: BoundOp) -> Call:
 # PrintTensor
 
 
-#: Prints what it is given; stands for the gradient of a PrintTensor.
+#: Prints the gradient of a PrintTensor.
 _PRINTED = "PrintedGradient"
 
 
@@ -73,13 +73,13 @@ def _grad(d: Adjoint) -> Value:
 
 
 def _entry(type: str, domain: str = "") -> OpDef:
-    """An op that is not computed beforehand, even if its input is known."""
+    """An op that is never folded: it must run in every step, even if its input is constant."""
     grad = _grad if domain else None
     return OpDef(type, (1, 1), same, _print, copy_cost, grad, elementwise=True, domain=domain, random=True)
 
 
 OPS = [
-    # Its input may be constant, but it must not run before the step.
+    # ``random`` prevents folding: the input may be constant, but the op must run in the step.
     OpDef(ABORT, (0, 1), _abort_shape, _abort, copy_cost, domain=GRAPHCORE, random=True),
     _entry("PrintTensor", GRAPHCORE),
     _entry(_PRINTED),

@@ -1,8 +1,8 @@
 """Call and If: subgraphs that are replaced by the ops of their bodies.
 
 Call    the body
-If      both branches, each with a guard so that one runs, and a choice between their results; the branch alone
-        where the condition is known
+If      both branches, of which guards let only one run, and a choice between their results; only the taken branch
+        if the condition is constant
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ def _if_shape(node: Node) -> OutputTypes:
     if known is not None and known.size == 1:
         return first if known.all() else second
     if first != second:
-        raise node.fail(f"the branches make {_text(first)} and {_text(second)}; let them make the same")
+        raise node.fail(f"the branches return {_text(first)} and {_text(second)}; their outputs must be equal")
     if node.input(0).nelms != 1:
-        raise node.fail(f"the condition must be one BOOL, found {node.input(0)}")
+        raise node.fail(f"the condition must be a BOOL scalar, found {node.input(0)}")
     return first
 
 
 def _if_known(node: Node) -> list[_Array] | None:
-    """What a branch makes that is known to be taken, where all of that is known."""
+    """The outputs of the taken branch, if the condition and these outputs are constant."""
     condition = node.values[0] if node.values else None
     if condition is None:
         return None

@@ -1,4 +1,4 @@
-"""Inlining: the body of an op, such as a call or a loop, copied into the graph that has the op."""
+"""Inlining: copies the body of an op, such as a call or a loop, into the graph that contains the op."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ipu_emu.ops.core.rewrite import Rewrite
 
 __all__ = ["MAX_INLINED_OPS", "Inliner", "body_of", "body_output_types", "check_inputs", "inlined_op", "stacked"]
 
-#: More ops than this are not written out.
+#: The most ops that inlining may add.
 MAX_INLINED_OPS = 20_000
 
 
@@ -23,23 +23,23 @@ def body_of(node: Node, name: str) -> Graph:
     """The subgraph ``name`` of an op."""
     body = node.attribute(name, None)
     if not isinstance(body, Graph):
-        raise node.fail(f"it has no graph {name}; give it a subgraph")
+        raise node.fail(f"the attribute {name} with its subgraph is missing")
     return body
 
 
 def body_output_types(body: Graph) -> OutputTypes:
-    """Type and shape of what a subgraph makes."""
+    """Type and shape of each output of a subgraph."""
     return [(body.tensor(id).dtype, body.tensor(id).shape) for id in body.outputs]
 
 
 def check_inputs(node: Node, body: Graph, given: int) -> None:
-    """Refuse a subgraph that has another number of inputs."""
+    """Raise EmulatorError if the subgraph does not have ``given`` inputs."""
     if len(body.inputs) != given:
-        raise node.fail(f"the subgraph has {len(body.inputs)} inputs, {given} were given")
+        raise node.fail(f"the subgraph has {len(body.inputs)} inputs, but the op passes {given}")
 
 
 class Inliner:
-    """Copies bodies into the graph of the op that has them."""
+    """Copies the bodies of one op into the graph that contains the op."""
 
     def __init__(self, rewrite: Rewrite) -> None:
         self.rewrite = rewrite
@@ -59,7 +59,7 @@ class Inliner:
         self.rewrite.ops += [self._renamed(op, names, guard) for op in body.ops]
         if len(self.rewrite.ops) > MAX_INLINED_OPS:
             label = self.rewrite.original.label
-            raise EmulatorError(f"Op {label}: more than {MAX_INLINED_OPS} ops when written out; loop fewer times")
+            raise EmulatorError(f"Op {label}: more than {MAX_INLINED_OPS} ops after inlining; use fewer iterations")
         return [names[id] for id in body.outputs]
 
     def _renamed(self, op: Op, names: Mapping[str, str], guard: str) -> Op:
@@ -73,7 +73,7 @@ class Inliner:
         )
 
     def guard(self, condition: str) -> str:
-        """The guard of what runs where ``condition`` is true, inside of what has a guard itself."""
+        """The guard of ops that run where ``condition`` and the guard of the inlined op are both true."""
         outer = self.rewrite.original.guard
         if not outer:
             return condition
@@ -85,7 +85,7 @@ class Inliner:
         return self.rewrite.op("Where", condition, first, second)
 
     def name(self, ids: Sequence[str]) -> list[Op]:
-        """Give results the names of the outputs of the op."""
+        """Copy results to the outputs of the op."""
         for id, output in zip(ids, self.rewrite.original.outputs, strict=True):
             self.rewrite.op("Identity", id, into=output)
         return self.rewrite.ops
@@ -102,5 +102,5 @@ def stacked(rewrite: Rewrite, rows: list[list[str]], axes: Sequence[int]) -> lis
 def inlined_op(
     type: str, inputs: tuple[int, int | None], shape: ShapeRule, expand: Expand, domain: str = ""
 ) -> OpDef:
-    """The entry of an op that is written out as others."""
+    """The entry of an op that is replaced by the ops of its bodies."""
     return OpDef(type, inputs, shape, replaced_before_run, copy_cost, expand=expand, domain=domain)

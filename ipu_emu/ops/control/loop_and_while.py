@@ -1,10 +1,10 @@
-"""Loop and While: iterations as ops, one after the other, or as one op that runs its body.
+"""Loop and While: a loop unrolled into ops, or kept as one op that runs its body.
 
-    Loop    the body once for each iteration, where their number is known and not too large
-    While   what else becomes of a Loop: it runs its body until the count or the condition ends it
+    Loop    unrolled: the body once for each iteration, if their number is constant and not too large
+    While   any other Loop: one op that runs its body until the count or the condition ends it
 
-In a loop that is written out and may stop early each iteration has a guard, and a choice that keeps the state from
-then on. A While has no gradient, as nobody knows how many states there would be to keep.
+In an unrolled loop that may stop early, each iteration has a guard, and a choice that keeps the state once the loop
+has stopped. A While has no gradient, because the number of states to keep is not known at compile time.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ BODY_MEMORY_PLAN = "plan"
 
 
 def _count(node: Node) -> int | None:
-    """The number of iterations at most, None where it is not known."""
+    """The maximum number of iterations, None if it is not constant."""
     if "M" in node.op.attributes:
         return int(node.op.attributes["M"])
     known = node.values[0] if node.has_input(0) else None
@@ -67,7 +67,7 @@ def _rows(node: Node) -> int:
     if count is None:
         raise node.fail(
             "M (input 0) is not a constant, so the shape of the results that it collects is not known; "
-            "make M with constant() or an initializer"
+            "make M a constant() or an initializer"
         )
     return count
 
@@ -76,7 +76,7 @@ def _loop(graph: Graph, op: Op) -> list[Op]:
     node, body = input_node(graph, op), op.attributes["body"]
     count, ends = _count(node), _may_stop(node, body)
     if count is None and not ends and not node.has_input(0):
-        raise node.fail("nothing ends it: it has no number of iterations, and its condition stays true")
+        raise node.fail("the loop never ends: it has no number of iterations, and its condition stays true")
     if ends and len(body.outputs) > len(op.inputs) - 1:
         raise node.fail("a loop that may stop early cannot collect the results of its iterations")
     if count is None or count * len(body.ops) > MAX_INLINED_OPS:
@@ -91,7 +91,7 @@ def _may_stop(node: Node, body: Graph) -> bool:
 
 
 def _keeps_going(body: Graph) -> bool:
-    """Whether the condition that a body makes is true, or that which it was given."""
+    """Whether the condition that the body returns is constant True or the condition that it received."""
     id, producers = body.outputs[0], {output: op for op in body.ops for output in op.outputs}
     while id in producers and producers[id].type == "Identity":
         id = producers[id].inputs[0]
@@ -123,7 +123,7 @@ def _no_rows(rewrite: Rewrite, body: Graph, id: str) -> str:
 
 
 def _while(op: Op, body: Graph) -> Op:
-    """A While: what the body captured is given to it after the states."""
+    """A While; the tensors that the body captures become inputs after the states."""
     captured = [id for id in body.captured if body.tensors[id].role is not Role.CONSTANT]
     alone = replace(body.copy(), parent=None, inputs=[*body.inputs, *captured], captured=[])
     attributes = {**op.attributes, "body": alone, "states": len(op.inputs) - 2}
@@ -135,17 +135,17 @@ def _while_shape(node: Node) -> OutputTypes:
 
 
 def _gradients(d: Adjoint) -> list[Value | None]:
-    """Stand-ins, which may stay as long as nobody needs them."""
+    """Placeholders for the gradients, which ``check_gradients`` refuses if any op depends on them."""
     return [v.op(_GRADIENT) if v is not None and v.tensor.dtype.is_float else None for v in d.operands]
 
 
 def check_gradients(graph: Graph) -> None:
-    """Refuse a graph in which something depends on the gradient of a While."""
+    """Raise if an op of ``graph`` depends on the gradient of a While."""
     for op in graph.ops:
         if op.type == _GRADIENT:
             raise EmulatorError(
                 f"'{op.inputs[0]}' has no gradient: it goes into a loop whose number of iterations is computed or "
-                "very large; give the loop a constant that is large enough, its condition can end it earlier"
+                "very large; give it a smaller constant number (its condition may end the loop earlier)"
             )
 
 
@@ -156,7 +156,7 @@ def _body_memory(node: Node) -> list[int]:
 
 OPS = [
     inlined_op("Loop", (2, None), _loop_shape, _loop),
-    # (M, condition, states, what the body reads besides); body, states; PLAN once its memory is planned
+    # Inputs: (M, condition, states, captured tensors). Attributes: body, states, and PLAN once its memory is planned.
     OpDef(
         WHILE, (2, None), _while_shape, replaced_before_run, copy_cost, _gradients, _body_memory, takes_half=always
     ),

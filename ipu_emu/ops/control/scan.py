@@ -1,7 +1,7 @@
 """Scan: its body is inlined once for each slice of its inputs.
 
 opset 9     (states, scanned inputs), each sliced along its scan axis
-opset 8     (lengths, states, scanned inputs), all with a batch axis first: a scan for each sample, stacked again
+opset 8     (lengths, states, scanned inputs), all with a leading batch axis: one scan per sample, then stacked
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ipu_emu.ops.core.rewrite import Rewrite
 
 __all__ = ["OPS"]
 
-#: Since this opset samples are not scanned apart any more.
+#: The first opset without a batch axis.
 _UNBATCHED = 9
 
 
@@ -29,7 +29,7 @@ def _shape(node: Node) -> OutputTypes:
     body, scanned = body_of(node, "body"), int(node.attribute("num_scan_inputs", 0))
     batched = node.op.version < _UNBATCHED
     if batched and node.has_input(0):
-        raise node.fail("scan of opset 8 with lengths of samples is not supported; leave input 0 out")
+        raise node.fail("a scan of opset 8 with sequence lengths is not supported; leave input 0 out")
     states = len(node.inputs) - scanned - batched
     check_inputs(node, body, states + scanned)
     made = body_output_types(body)
@@ -59,7 +59,7 @@ def _length(node: Node, states: int, scanned: int) -> int:
 
 
 class _Scan:
-    """Writes out the scan of one sample."""
+    """Unrolls the scan of one sample."""
 
     def __init__(self, graph: Graph, op: Op) -> None:
         self.node, self.body = input_node(graph, op), op.attributes["body"]
@@ -71,7 +71,7 @@ class _Scan:
         self.backwards = _axes(self.node, old, self.scanned)
 
     def run(self, states: Sequence[str], inputs: Sequence[str], axes: Sequence[int], length: int) -> list[str]:
-        """The last states, and what was collected."""
+        """The final states, then the collected outputs."""
         count, rows = len(states), []
         for i in range(length):
             slices = [

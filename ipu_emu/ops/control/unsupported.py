@@ -9,8 +9,8 @@ from ipu_emu.ops.core.op_definition import OpDef, replaced_before_run
 
 __all__ = ["OPS"]
 
-_SEQUENCES = "sequences of tensors are on no device; use concat, split and gather"
-_TEXTS = "texts are on no device; prepare them on the host"
+_SEQUENCES = "devices have no sequences of tensors; use concat, split and gather"
+_TEXTS = "devices have no strings; convert them to numbers on the host"
 _WHY = {
     "ConcatFromSequence": _SEQUENCES,
     "SequenceAt": _SEQUENCES,

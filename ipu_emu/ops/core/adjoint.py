@@ -15,7 +15,7 @@ from ipu_emu.ops.core.node import Node
 
 __all__ = ["Adjoint", "Emit", "GradRule", "Value"]
 
-#: Appends an op: (type, inputs, attributes, number of outputs) to the tensors that it makes.
+#: Appends an op: (type, inputs, attributes, number of outputs) -> the ids of its outputs.
 Emit = Callable[[str, Sequence["Value"], dict[str, Any], int], "list[Value]"]
 
 
@@ -57,7 +57,7 @@ class Value:
         return self.emit(type, [self, *others], attributes, 1)[0]
 
     def ops(self, count: int, type: str, *others: Value, **attributes: Any) -> list[Value]:
-        """As ``op``, for an op of ``count`` outputs."""
+        """Apply an op that has ``count`` outputs."""
         return self.emit(type, [self, *others], attributes, count)
 
     def like(self, number: float) -> Value:
@@ -69,7 +69,7 @@ class Value:
         return self.like(number).spread_to(self.tensor.shape)
 
     def scaled(self, factor: float) -> Value:
-        """This value times a number, which keeps its precision whatever the element type."""
+        """This value times ``factor``, which is not rounded to the element type first."""
         return self if factor == 1 else self.op("Scale", scale=float(factor))
 
     def summed_to(self, shape: tuple[int, ...]) -> Value:
@@ -87,7 +87,7 @@ class Value:
 
 @dataclass(frozen=True)
 class Adjoint:
-    """The gradient ``g`` of output 0, input 0 ``x`` and output 0 ``y`` of an op, and all the others."""
+    """The op to differentiate: ``g`` is the gradient of output 0, ``x`` is input 0, ``y`` is output 0."""
 
     node: Node
     gradients: tuple[Value | None, ...]
@@ -96,11 +96,11 @@ class Adjoint:
 
     @property
     def inputs(self) -> tuple[Value, ...]:
-        """The operands of an op whose inputs are all there."""
+        """All inputs of an op that has no optional input."""
         return tuple(self.input(index) for index in range(len(self.operands)))
 
     def input(self, index: int) -> Value:
-        """Input ``index``, which must be there."""
+        """Input ``index``, which must not be left out."""
         value = self.operands[index]
         assert value is not None
         return value
@@ -136,5 +136,5 @@ class Adjoint:
         return self.node.attribute(name, default)
 
 
-#: Gradients of the inputs, None where there is none; a single value stands for input 0 alone.
+#: Returns the gradient of each input, or None for an input without one; a single value is that of input 0.
 GradRule = Callable[[Adjoint], "Value | Sequence[Value | None] | None"]

@@ -8,7 +8,7 @@ __all__ = ["CallChain", "call_chain"]
 
 
 class CallChain:
-    """One call that makes all ``steps``, in order."""
+    """One call that runs all ``steps`` in order."""
 
     def __init__(self, steps: tuple[Call, ...]) -> None:
         self.steps = steps
@@ -19,5 +19,5 @@ class CallChain:
 
 
 def call_chain(*steps: Call) -> CallChain:
-    """One call that makes all of these, in order; chains among them are opened."""
+    """One call that runs ``steps`` in order; chains among them are flattened."""
     return CallChain(tuple(one for step in steps for one in (step.steps if isinstance(step, CallChain) else (step,))))

@@ -12,7 +12,7 @@ __all__ = ["Cost", "CostRule", "copy_cost", "flops", "per_element"]
 
 @dataclass(frozen=True)
 class Cost:
-    """Of one call on one micro-batch; bytes are operands read plus results written."""
+    """The cost of one call on one micro-batch; bytes are operands read plus results written."""
 
     flops: int
     bytes: int

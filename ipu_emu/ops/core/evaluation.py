@@ -17,7 +17,7 @@ __all__ = ["evaluate"]
 
 
 def evaluate(entry: OpDef, node: Node, inputs: Sequence[NDArray[Any] | None]) -> list[NDArray[Any]]:
-    """What ``node``, whose outputs are set, makes of ``inputs``."""
+    """The outputs of ``node`` for ``inputs``; the types of its outputs must be known."""
     assert entry.kernel is not None
     operands = [*node.inputs, *node.outputs]
     spatial = {index % len(operands) for index in entry.batch_innermost}
@@ -34,7 +34,7 @@ def evaluate(entry: OpDef, node: Node, inputs: Sequence[NDArray[Any] | None]) ->
 
 
 def _place(tensor: Tensor, batch_innermost: bool, halves: bool) -> NDArray[Any]:
-    """Zeroed memory as kernels want it: float32 for FLOAT16 unless they take halves, in their storage order."""
+    """A zeroed array in the kernel's storage order; float32 for FLOAT16, unless the kernel takes halves."""
     kind = np.dtype(np.float32) if tensor.dtype is FLOAT16 and not halves else tensor.dtype.numpy
     if not batch_innermost or tensor.rank < 2:
         return np.zeros(tensor.shape, kind)

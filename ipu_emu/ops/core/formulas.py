@@ -18,7 +18,7 @@ from ipu_emu.ops.codegen.row_passes import Instruction
 
 __all__ = ["Backend", "Formula", "FormulaBuilder", "Term", "named"]
 
-#: (name of a function, values) to the value of the function; ("number", x) makes a value of a number.
+#: (function name, values) -> value of the function; ("number", x) -> the constant x as a value.
 Backend = Callable[..., Any]
 
 
@@ -61,7 +61,7 @@ class Term:
 
 
 class Formula:
-    """``function`` of the terms of the inputs and of ``parameters``, which are attributes with their defaults."""
+    """``function`` takes a term per input, then one per entry of ``parameters`` (attribute name: default)."""
 
     def __init__(self, function: Callable[..., Term], **parameters: float | str) -> None:
         self.function, self.parameters = function, parameters
@@ -81,13 +81,13 @@ def named(function: str) -> Formula:
 
 
 class FormulaBuilder:
-    """Collects the instructions of a fused kernel; values are their numbers."""
+    """Collects the instructions of a fused kernel; a value is the number of the instruction that computes it."""
 
     def __init__(self) -> None:
         self.instructions: list[Instruction] = []
 
     def __call__(self, function: str, *values: Any) -> int:
-        """Append the instructions of ``function``; the number of its value."""
+        """Append the instructions of ``function`` and return the number of its value."""
         if function in _COMPOSED:
             return int(_COMPOSED[function](*(Term(self, value) for value in values)).value)
         operands = [float(np.float32(value)) for value in values] if function == "number" else values

@@ -58,7 +58,7 @@ def formula_kernel(formula: Formula) -> Kernel:
 
 
 def with_contiguous_operands(kernel: Kernel) -> Kernel:
-    """``kernel``, which needs operands stored in the order of their axes, for operands in any order.
+    """Wrap ``kernel``, which needs C-contiguous operands, so that it takes operands in any storage order.
 
     Operands in another order get a buffer of their own when the kernel is bound.
     """
@@ -78,7 +78,7 @@ def with_contiguous_operands(kernel: Kernel) -> Kernel:
 
 
 def in_float32(kernel: Kernel) -> Kernel:
-    """``kernel``, which takes FLOAT and FLOAT16 only, for operands of DOUBLE too, which it computes in FLOAT."""
+    """Wrap ``kernel``, which takes FLOAT and FLOAT16 only, so that it computes DOUBLE operands in FLOAT."""
 
     def wrapped(bound: BoundOp) -> Call:
         inputs = [None if a is None else _float32_copy(a) for a in bound.inputs]
@@ -98,7 +98,7 @@ def _float32_copy(array: NDArray[Any]) -> NDArray[Any]:
 
 
 def copies_in_place(bound: BoundOp, updated: slice = slice(None)) -> list[Call]:
-    """Copies of the ``updated`` inputs, in the order of the outputs, to where they are changed."""
+    """Calls that copy the ``updated`` inputs to their outputs, which the op then changes in place."""
     pairs = zip(bound.outputs, bound.inputs[updated], strict=False)
     return [partial(np.copyto, out, x) for out, x in pairs if x is not None and not np.shares_memory(out, x)]
 

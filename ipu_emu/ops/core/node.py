@@ -1,4 +1,4 @@
-"""Node: an op with the tensors it reads, as shape rules and costs see it."""
+"""Node: an op with the tensors it reads, the argument of shape rules and cost rules."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ class Node:
     outputs: tuple[Tensor, ...] = ()
 
     def input(self, index: int) -> Tensor:
-        """The input at ``index``, which must be there."""
+        """The input at ``index``; raise EmulatorError if it is absent."""
         tensor = self.inputs[index] if index < len(self.inputs) else None
         if tensor is None:
-            raise EmulatorError(f"Op {self.op.label} has no input {index}; give it one")
+            raise EmulatorError(f"Op {self.op.label} has no input {index}, which it needs")
         return tensor
 
     def has_input(self, index: int) -> bool:

@@ -62,7 +62,7 @@ def _gelu_erf_slope(x: _Array) -> _Array:
     return np.float32(0.5) * (1 + _erf(x * _ROOT_HALF)) + x * _BELL * np.exp(np.float32(-0.5) * x * x)
 
 
-#: Those of ``codegen.simd_math`` under the same names, and what a fused kernel composes of them.
+#: The functions of ``codegen.simd_math`` under the same names, and those that a fused kernel composes of them.
 _FUNCTIONS: Mapping[str, Callable[..., _Array]] = {
     "number": lambda value: value,
     "add": lambda x, y: x + y,

@@ -1,8 +1,8 @@
 """Numpy tracer: records the numpy calls of a function, to repeat them without allocating arrays.
 
-A function on arrays is called once, when its op is bound, with TracedArray in place of arrays. What it computes
-becomes a list of numpy calls, whose results are in scratch memory allocated beforehand; the memory of a result is
-reused as soon as the function no longer holds it. The function must not depend on values.
+The function is called once, when its op is bound, with TracedArray objects in place of arrays. The tracer records
+each numpy call and gives its result a place in scratch memory, which is allocated beforehand and reused as soon as
+the function no longer refers to the result. The function must not branch on the values of its arguments.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ _Array = NDArray[Any]
 _ALIGNMENT = 64
 
 
-#: ``function(node, *inputs)`` makes a tuple of arrays.
+#: ``function(node, *inputs)`` returns a tuple of arrays.
 _Function = Callable[..., tuple[Any, ...]]
 
 
 def traced_kernel(function: _Function) -> Kernel:
-    """A kernel that repeats the calls of ``function`` in the scratch that ``traced_workspace`` asks for."""
+    """A kernel that repeats the numpy calls of ``function`` in the scratch arrays of ``traced_workspace``."""
 
     def kernel(bound: BoundOp) -> Call:
         tracer = Tracer(bound.scratch[0].view(np.uint8))
@@ -47,7 +47,7 @@ def traced_kernel(function: _Function) -> Kernel:
 
 
 def traced_workspace(function: _Function) -> Workspace:
-    """Scratch for the results of ``function`` that are alive at the same time."""
+    """The size of the scratch for those results of ``function`` that are live at the same time."""
 
     def workspace(node: Node) -> list[int]:
         operands = tuple(None if t is None else (t.dtype.name, t.shape) for t in node.inputs)
@@ -58,7 +58,7 @@ def traced_workspace(function: _Function) -> Workspace:
 
 @dataclass(frozen=True)
 class _TraceKey:
-    """All that a function may depend on, in a form that can be compared."""
+    """All that a traced function may depend on, as a hashable value."""
 
     function: _Function
     attributes: str
@@ -68,7 +68,7 @@ class _TraceKey:
 
 @lru_cache(maxsize=1024)
 def _workspace_size(asked: _TraceKey) -> int:
-    """float32 elements of scratch.
+    """The size of the scratch, in float32 elements.
 
     A pure function of its key, so one cache serves all sessions of the process: tracing a long sequence is slow, and
     the planner asks several times.
@@ -81,13 +81,13 @@ def _workspace_size(asked: _TraceKey) -> int:
 
 
 def _without_memory(tensor: Tensor) -> _Array:
-    """An array as kernels see it, without memory."""
+    """An array of the type and shape that kernels see, without memory of its own."""
     kind = np.dtype(np.float32) if tensor.dtype is FLOAT16 else tensor.dtype.numpy
     return np.broadcast_to(np.zeros((), kind), tensor.shape)
 
 
 class Tracer:
-    """Collects ``steps``; results lie in ``memory`` (bytes), or nowhere where only ``needed`` is asked for."""
+    """Records ``steps``; results are stored in ``memory`` (bytes), which is None when only ``needed`` is computed."""
 
     def __init__(self, memory: NDArray[np.uint8] | None) -> None:
         self.memory, self.needed = memory, 0
@@ -106,7 +106,7 @@ class Tracer:
         return TracedArray(self, array, _Allocation(self, start, size))
 
     def _take(self, size: int) -> int:
-        """The start of the smallest free range that is large enough, else of a new one at the end."""
+        """The start of the smallest free range that is large enough, or of a new range at the end."""
         fitting = [stretch for stretch in self._free if stretch[1] >= size]
         if not fitting:
             self.needed += size
@@ -204,7 +204,7 @@ _TESTS = (np.greater, np.greater_equal, np.less, np.less_equal, np.equal)
 
 
 def _dtype(ufunc: Any, operands: Sequence[Any]) -> Any:
-    """Numbers take the type of the arrays that they meet; a fraction and truth values make FLOAT."""
+    """Python numbers take the type of the array operands; a fraction with BOOL operands gives FLOAT."""
     if ufunc in _TESTS:
         return bool
     dtype = np.result_type(*(value for value in operands if isinstance(value, np.ndarray)))

@@ -1,4 +1,4 @@
-"""Op definition: one entry of the table of ops says all there is to know of an op."""
+"""Op definition: one entry of the table of ops, with everything that the project knows about an op."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ Call = Callable[[], object]
 
 @dataclass(frozen=True)
 class BoundOp:
-    """An op with its arrays: logical shapes, float32 wherever the graph says FLOAT16, unless its entry takes halves.
+    """An op with its arrays in logical shapes; FLOAT16 tensors are float32 arrays unless the entry takes halves.
 
-    An array may be stored in any order of its axes; ``scratch`` is what ``workspace`` asks for.
+    An array may be stored in any order of its axes; ``scratch`` holds the arrays whose sizes ``workspace`` gives.
     """
 
     node: Node
@@ -89,9 +89,9 @@ def replaced_before_run(bound: BoundOp) -> Call:
 class OpDef:
     """One entry: shape rule, kernel, gradient, cost, flags.
 
-    view_of           output 0 has the elements of this input: no call is needed where their storage orders agree
+    view_of           output 0 is a view of this input: no call is needed where their storage orders agree
     updates           outputs, in order, overwrite these inputs
-    elementwise       operands of the shape of output 0 are all stored in one order
+    elementwise       operands that have the shape of output 0 must all be stored in the same order
     takes_half        the kernel reads and writes FLOAT16 itself and computes in float32
     batch_innermost   these operands (inputs first, then outputs) are stored [C, H, W, N], so that every inner
                       loop runs over the batch
@@ -101,8 +101,8 @@ class OpDef:
     expand            the ops that replace this one when the graph is compiled
     folded_outputs    the outputs, where they can be computed when the graph is built although the op has no
                       kernel; else None
-    formula           the op for each element, as a fused kernel computes it; without one it is never fused
-    random            depends on the seed of its replica, so that it is not folded even if its inputs are constant
+    formula           the function that a fused kernel computes for each element; without one the op is never fused
+    random            depends on the seed of the replica, so it is not folded even if its inputs are constant
     """
 
     type: str
@@ -146,5 +146,5 @@ class Registry:
             ) from None
 
     def in_place(self, op: Op) -> list[tuple[str, int]]:
-        """Each output that overwrites an input, and the index of that input; some ops have fewer states."""
+        """Each output that overwrites an input, and the index of that input; an op may lack the last outputs."""
         return list(zip(op.outputs, self[op].updates, strict=False))

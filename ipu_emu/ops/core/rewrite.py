@@ -13,7 +13,7 @@ __all__ = ["Rewrite"]
 
 
 class Rewrite:
-    """``op`` as a sequence of simpler ops; they keep its annotations, its phase and its guard."""
+    """Collects ops that replace ``op``; they keep its annotations, its phase and its guard."""
 
     def __init__(self, graph: Graph, op: Op) -> None:
         self.graph = graph

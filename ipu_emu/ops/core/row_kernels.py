@@ -1,7 +1,7 @@
 """Row kernels: softmax and normalisation as a few passes over the rows of a matrix (see ``ops.codegen.row_passes``).
 
-Arrays are stored row after row, float32 or half; what is kept of a row (mean, inverse deviation) is float32 or half
-as its array is. Each function returns the call for its arrays.
+Arrays are stored row by row, in float32 or half; so are the statistics of each row (mean, inverse deviation). Each
+function returns the call for its arrays.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _Array = NDArray[Any]
 
 
 class RowKernel:
-    """Operands with their arrays, and passes written with the names of operands."""
+    """Builds a kernel from named operands and passes over them."""
 
     def __init__(self, rows: int, columns: int, **operands: tuple[str, _Array]) -> None:
         self.rows, self.columns = rows, columns
@@ -30,7 +30,7 @@ class RowKernel:
         self.passes: list[RowPass] = []
 
     def scalars(self, **arrays: _Array) -> RowKernel:
-        """Append operands of one number."""
+        """Append operands that are a single number."""
         for name, array in arrays.items():
             self.places[name] = len(self.operands)
             self.operands.append(Operand("scalar", array.dtype == np.float16))
@@ -43,7 +43,7 @@ class RowKernel:
         return self
 
     def _parse(self, text: str) -> tuple[Instruction, ...]:
-        """``v = function a b; store operand v; ...``: a word is a value, operand, number, or name of the row."""
+        """``v = function a b; store operand v; ...``: a word names a value, an operand, a number or a row scalar."""
         values: dict[str, int] = {}
         made: list[Instruction] = []
 
@@ -80,7 +80,7 @@ def _number(value: float) -> _Array:
 
 def softmax(x: _Array, y: _Array, rows: int, columns: int) -> Call:
     kernel = RowKernel(rows, columns, x=("full", x), y=("full", y)).add("largest m x")
-    if y.dtype == np.float16:  # what is stored is rounded: compute it twice
+    if y.dtype == np.float16:  # y rounds to half, so compute the exponentials again instead of reading them from y
         kernel.add("d = sub x m; e = exp_falling d; sum s e", "r = div 1 s; define r r")
         return kernel.add("d = sub x m; e = exp_falling d; p = mul e r; store y p").bound()
     kernel.add("d = sub x m; e = exp_falling d; store y e; sum s e", "r = div 1 s; define r r")
@@ -110,7 +110,7 @@ def norm(
 ) -> Call:
     """y = (x - mean) inverse scale + bias, inverse = 1 / sqrt(variance + epsilon), with the statistics of each row.
 
-    ``scale`` and ``bias`` have a number ``per`` row or column; mean, variance and inverse have one per row.
+    ``scale`` and ``bias`` have one number ``per`` row or column; mean, variance and inverse have one per row.
     """
     kernel = RowKernel(
         rows, columns, x=("full", x), scale=(per, scale), bias=(per, bias), y=("full", y), mean=("row", mean),
@@ -142,7 +142,7 @@ def norm_grad(
     rows: int,
     columns: int,
 ) -> Call:
-    """The adjoint of ``norm``; with ``per`` column, ``dscale`` and ``dbias`` are added to and have to be float32."""
+    """The adjoint of ``norm``; with ``per`` column it adds to ``dscale`` and ``dbias``, which must be float32."""
     kernel = RowKernel(
         rows, columns, g=("full", g), x=("full", x), scale=(per, scale), mean=("row", mean), inverse=("row", inverse),
         dx=("full", dx), dscale=(per, dscale), dbias=(per, dbias),

@@ -39,7 +39,7 @@ def broadcast(node: Node) -> OutputTypes:
 
 
 def aligned_shape(node: Node) -> tuple[int, ...]:
-    """Shape of input 1 as it broadcasts; in opset 6 its axes are those of input 0 from ``axis`` on."""
+    """The shape in which input 1 broadcasts; in opset 6 its axes are those of input 0 from ``axis`` on."""
     a, b = node.input(0), node.input(1)
     axis: int | None = node.attribute("axis", None)
     if axis is None:
@@ -66,13 +66,13 @@ def broadcast_all(node: Node) -> OutputTypes:
 
 
 def scalar_or_same(node: Node) -> OutputTypes:
-    """The result of a loss: one number, or with NoReduction one for each element."""
+    """The output of a loss: a scalar, or with NoReduction one number per element."""
     tensor = node.input(0)
     return [(tensor.dtype, tensor.shape if reduction_of(node) == "NoReduction" else ())]
 
 
 def reduction_of(node: Node) -> str:
-    """How a loss reduces; raise EmulatorError for a name that is no reduction."""
+    """The reduction of a loss; raise EmulatorError for an unknown name."""
     name = str(node.attribute("reduction", "Mean"))
     if name not in ("Mean", "Sum", "NoReduction"):
         raise node.fail(f"reduction '{name}' is not one of Mean, Sum, NoReduction")

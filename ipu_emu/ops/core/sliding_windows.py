@@ -27,7 +27,7 @@ class Windows:
         """Read the attributes of ``node``; raise where they do not fit the spatial axes."""
         rank = len(input)
         if not rank or len(kernel) != rank:
-            raise node.fail(f"a kernel size for each spatial axis is needed, found {list(kernel)} for {list(input)}")
+            raise node.fail(f"the kernel {list(kernel)} needs one size for each spatial axis of {list(input)}")
         strides, dilations = _each(node, "strides", rank), _each(node, "dilations", rank)
         spans = [d * (k - 1) + 1 for k, d in zip(kernel, dilations, strict=True)]
         begins, ends = _pads(node, input, spans, strides)
@@ -35,9 +35,9 @@ class Windows:
         for size, span, stride, before, after in zip(input, spans, strides, begins, ends, strict=True):
             slack = size + before + after - span
             if min(kernel) < 1:
-                raise node.fail(f"kernel {list(kernel)} was given; its sizes must be at least 1")
+                raise node.fail(f"kernel sizes {list(kernel)} must be at least 1")
             places = slack // stride + 1
-            # With ceil_mode a last window may hang over the end, but must start inside.
+            # With ceil_mode the last window may extend beyond the padded input, but must start inside it.
             if node.attribute("ceil_mode", 0) and slack % stride and places * stride < size + before:
                 places += 1
             output.append(places)
@@ -55,7 +55,7 @@ class Windows:
         return self.kernel == self.strides == (1, 1) and self.input == self.output
 
     def places(self, axis: int) -> list[list[int]]:
-        """For each kernel element of ``axis`` the input place of each output; outside [0, input) it is padding."""
+        """For each kernel element of ``axis``, the input index that each output reads; padding is outside."""
         start, stride, dilation = -self.pads[axis], self.strides[axis], self.dilations[axis]
         return [
             [start + out * stride + tap * dilation for out in range(self.output[axis])]
@@ -63,7 +63,7 @@ class Windows:
         ]
 
     def counts(self, axis: int, *, padding: bool) -> list[int]:
-        """How many elements of each window of ``axis`` lie in the input, or in the padded input."""
+        """How many elements of each window of ``axis`` are in the input, or with ``padding`` in the padded input."""
         low = -self.pads[axis] if padding else 0
         high = self.input[axis] + (self.ends[axis] if padding else 0)
         return [sum(low <= place < high for place in column) for column in zip(*self.places(axis), strict=True)]
@@ -84,14 +84,14 @@ def _check_sizes(node: Node, output: list[int]) -> None:
 def _each(node: Node, name: str, rank: int) -> tuple[int, ...]:
     values = list(node.attribute(name, [])) or [1] * rank
     if len(values) != rank or min(values) < 1:
-        raise node.fail(f"{name} {values} were given; give {rank} numbers of at least 1")
+        raise node.fail(f"{name} {values} must be {rank} numbers of at least 1")
     return tuple(values)
 
 
 def _pads(
     node: Node, input: tuple[int, ...], spans: list[int], strides: tuple[int, ...]
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """(before, after) of every axis: given, or made so that the output is the input divided by the stride."""
+    """(before, after) of every axis: as given, or such that the output size is input size / stride."""
     rank, kind = len(input), node.attribute("auto_pad", "NOTSET")
     if kind in ("SAME_UPPER", "SAME_LOWER"):
         needed = [
@@ -103,5 +103,5 @@ def _pads(
         return (small, large) if kind == "SAME_UPPER" else (large, small)
     pads = (list(node.attribute("pads", [])) if kind == "NOTSET" else []) or [0] * 2 * rank
     if len(pads) != 2 * rank or min(pads) < 0:
-        raise node.fail(f"pads {pads} were given; give {2 * rank} numbers that are not negative: begins, then ends")
+        raise node.fail(f"pads {pads} must be {2 * rank} non-negative numbers, all begins before all ends")
     return tuple(pads[:rank]), tuple(pads[rank:])

@@ -29,7 +29,7 @@ def _windows(graph: Graph, op: Op) -> Windows:
 
 
 def _flat(attributes: Any) -> dict[str, Any]:
-    """Attributes of one axis for two, the first of size 1."""
+    """The attributes of a 1-D op as those of a 2-D op whose first axis has size 1."""
     made = dict(attributes)
     for name in _PER_AXIS:
         if made.get(name):
@@ -61,7 +61,7 @@ def convolution_as_2d(graph: Graph, op: Op) -> list[Op] | None:
         rewrite.op("ReshapeTo", y, into=op.outputs[0], shape=[n, m, *windows.output])
         return rewrite.ops
     if len(windows.input) != 3:
-        raise input_node(graph, op).fail(f"{len(windows.input)} spatial axes are too many; 1 to 3 are supported")
+        raise input_node(graph, op).fail(f"{len(windows.input)} spatial axes are not supported; use 1 to 3")
     taps, depth = windows.kernel[0], windows.output[0]
     gathered = _gathered(rewrite, op.inputs[0], windows, 0.0)
     turned = rewrite.op("Transpose", gathered, perm=[0, 3, 1, 2, 4, 5])
@@ -74,7 +74,7 @@ def convolution_as_2d(graph: Graph, op: Op) -> list[Op] | None:
 
 
 def _gathered(rewrite: Rewrite, x: str, windows: Windows, fill: float) -> str:
-    """[N, C, kd, OD, H, W]: the windows of the first spatial axis; ``fill`` stands outside."""
+    """[N, C, kd, OD, H, W]: the windows of the first spatial axis, padded with ``fill``."""
     places = np.array(windows.places(0))
     before, after = max(-int(places.min()), 0), max(int(places.max()) - windows.input[0] + 1, 0)
     if before or after:
@@ -95,7 +95,7 @@ def pooling_as_2d(graph: Graph, op: Op) -> list[Op] | None:
         rewrite.op("ReshapeTo", y, into=op.outputs[0], shape=[n, c, *windows.output])
         return rewrite.ops
     if len(windows.input) != 3:
-        raise input_node(graph, op).fail(f"{len(windows.input)} spatial axes are too many; 1 to 3 are supported")
+        raise input_node(graph, op).fail(f"{len(windows.input)} spatial axes are not supported; use 1 to 3")
     reduce, fill = ("ReduceMax", -np.inf) if op.type == "MaxPool" else ("ReduceSum", 0.0)
     gathered = _gathered(rewrite, op.inputs[0], windows, fill)
     x = rewrite.op(reduce, gathered, axes=[2], keepdims=0)

@@ -33,7 +33,7 @@ def _several(
 
 
 def _value(node: Node, index: int, what: str) -> _Array:
-    """Input ``index``, which must be known."""
+    """The value of input ``index``, which must be constant."""
     node.input(index)
     value = node.values[index]
     if value is None:
@@ -41,7 +41,7 @@ def _value(node: Node, index: int, what: str) -> _Array:
     return value
 
 
-#: Attributes of Constant and the type of what they hold; ``value`` holds an array.
+#: Attributes of Constant and their element types; ``value`` holds an array.
 _KINDS: dict[str, Any] = {
     "value": None,
     "value_int": np.int64,
@@ -54,10 +54,10 @@ _KINDS: dict[str, Any] = {
 def _constant(node: Node) -> _Array:
     given = [name for name in _KINDS if name in node.op.attributes]
     if len(given) != 1:
-        raise node.fail("it has no value; give it an array")
+        raise node.fail("the attribute with its value is missing; give it an array")
     value = node.op.attributes[given[0]]
     if given[0] == "value" and not isinstance(value, np.ndarray):
-        raise node.fail("its value is not an array")
+        raise node.fail("the attribute 'value' is not an array")
     return np.array(value, dtype=_KINDS[given[0]], order="C")
 
 
@@ -80,13 +80,13 @@ def _range(node: Node) -> _Array:
 def _eye_like(node: Node) -> _Array:
     x = node.input(0)
     if x.rank != 2:
-        raise node.fail(f"a matrix is needed, found {x}")
+        raise node.fail(f"the input must be a matrix, found {x}")
     dtype = dtype_numbered(node.attribute("dtype", x.dtype.onnx))
     return np.eye(x.shape[0], x.shape[1], k=node.attribute("k", 0), dtype=dtype.numpy)
 
 
 def _init(node: Node) -> _Array:
-    """Zeros also where the content may be anything, so that results do not depend on chance."""
+    """Zeros, even where PopART leaves the content undefined, so that results are reproducible."""
     kind = node.attribute("data_type", "FLOAT")
     dtype = dtype_named(kind) if isinstance(kind, str) else dtype_numbered(kind)
     return np.zeros(tuple(node.attribute("shape", [])), dtype.numpy)

@@ -1,4 +1,4 @@
-"""Padding: elements added around a tensor, and the gradient of that."""
+"""Padding: adds elements around a tensor; and the gradient of this."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ def _by_attribute(node: Node) -> OutputTypes:
 
 
 def _pads(node: Node) -> list[tuple[int, int]]:
-    """(before, after) for each axis; negative ones cut."""
+    """(before, after) for each axis; negative numbers remove elements."""
     x, pads = node.input(0), list(node.attribute_or_constant("pads", 1))
     axes = [axis_of(node, axis) for axis in node.attribute_or_constant("axes", 3) or range(x.rank)]
     if len(pads) != 2 * len(axes):
-        raise node.fail(f"pads {pads} were given; give {2 * len(axes)} numbers: begins, then ends")
+        raise node.fail(f"pads {pads} must be {2 * len(axes)} numbers, all begins before all ends")
     made = [(0, 0)] * x.rank
     for index, axis in enumerate(axes):
         made[axis] = (pads[index], pads[index + len(axes)])
@@ -41,14 +41,14 @@ def _pad_shape(node: Node) -> OutputTypes:
     x = node.input(0)
     sizes = tuple(before + size + after for size, (before, after) in zip(x.shape, _pads(node), strict=True))
     if min(sizes, default=0) < 0:
-        raise node.fail(f"pads {_pads(node)} leave nothing of {x}")
+        raise node.fail(f"pads {_pads(node)} remove more elements than {x} has")
     if node.attribute("mode", "constant") not in ("constant", "edge", "reflect", "wrap"):
         raise node.fail(f"mode {node.attribute('mode', '')} is not one of constant, edge, reflect, wrap")
     return [(x.dtype, sizes)]
 
 
 def _sources(node: Node) -> list[_Array]:
-    """For each axis, the place that each element of the result comes from; -1 for the padding of mode constant."""
+    """For each axis, the input index of each output element; -1 for the padding of mode constant."""
     x, mode, made = node.input(0), node.attribute("mode", "constant"), []
     for size, (before, after) in zip(x.shape, _pads(node), strict=True):
         at = np.arange(-before, size + after)
@@ -86,7 +86,7 @@ def _pad_grad(d: Adjoint) -> list[Value | None]:
 
 
 def _pad_back(bound: BoundOp) -> Call:
-    """Add each element to the place that it was taken from."""
+    """Add each element of the gradient to the input element that it was copied from."""
     node, g, dx = bound.node, bound.input(0), bound.outputs[0]
     sources = _sources(Node(node.op, (Tensor("", node.input(0).dtype, dx.shape),)))
     if node.attribute("mode", "constant") == "constant":
@@ -96,7 +96,7 @@ def _pad_back(bound: BoundOp) -> Call:
 
 
 def _inside(sources: list[_Array]) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
-    """What of the data is in the padded tensor, and where it is there."""
+    """The slices of the input that the padded tensor contains, and their slices in the padded tensor."""
     inner, outer = [], []
     for at in sources:
         (there,) = np.nonzero(at >= 0)

@@ -18,7 +18,7 @@ from ipu_emu.ops.core.shape_rules import axis_of
 
 __all__ = ["OPS"]
 
-#: Types that ``relocation`` copies; where rows stay rows it is faster than numpy.
+#: Types that ``relocation`` copies; it is faster than numpy where rows stay contiguous.
 _RELOCATED = (np.float32, np.float16)
 
 #: An array; numpy's stubs call most results Any.
@@ -40,7 +40,7 @@ def _permutation(node: Node) -> list[int]:
     rank = node.input(0).rank
     perm = list(node.attribute("perm", [])) or list(reversed(range(rank)))
     if sorted(perm) != list(range(rank)):
-        raise node.fail(f"perm {perm} is not an order of the {rank} axes of {node.input(0)}")
+        raise node.fail(f"perm {perm} is not a permutation of the {rank} axes of {node.input(0)}")
     return perm
 
 
@@ -70,14 +70,14 @@ def _expand_shape(node: Node) -> OutputTypes:
     try:
         return [(x.dtype, np.broadcast_shapes(x.shape, asked))]
     except ValueError:
-        raise node.fail(f"{x} does not expand to {list(asked)}") from None
+        raise node.fail(f"{x} does not broadcast to {list(asked)}") from None
 
 
 def _repeats(node: Node) -> list[int]:
-    """One number for each axis; opset 1 gave the axis instead."""
+    """The repeats of each axis; opset 1 has one axis and its number of tiles instead."""
     repeats, x = list(node.attribute_or_constant("repeats", 1)), node.input(0)
     if len(repeats) != x.rank or min(repeats, default=0) < 0:
-        raise node.fail(f"repeats {repeats} were given; give {x.rank} numbers that are not negative")
+        raise node.fail(f"repeats {repeats} must be {x.rank} non-negative numbers")
     return repeats
 
 
@@ -131,7 +131,7 @@ def _concat_grad(d: Adjoint) -> list[Value | None]:
 
 
 def _sizes(node: Node) -> list[int]:
-    """Sizes of the parts of a split: given, or even, where the last may be smaller."""
+    """Sizes of the parts of a split: as given, or equal, where the last part may be smaller."""
     x, axis, count = node.input(0), axis_of(node, node.attribute("axis", 0)), len(node.op.outputs)
     sizes = list(node.attribute_or_constant("split", 1) or [])
     count = count or int(node.attribute("num_outputs", len(sizes)))

@@ -16,7 +16,7 @@ __all__ = ["OPS"]
 def _shape(node: Node) -> OutputTypes:
     x = node.input(0)
     if x.rank < 2:
-        raise node.fail(f"matrices [..., rows, columns] are needed, found {x}")
+        raise node.fail(f"the input must be matrices [..., rows, columns], found {x}")
     return [(x.dtype, x.shape)]
 
 

@@ -25,7 +25,7 @@ def _copy(bound: BoundOp) -> Call:
 
 
 def _reshape(bound: BoundOp) -> Call:
-    """Copy through a buffer in logical order, as the storage orders do not agree."""
+    """Copy through a buffer in logical order, because the storage orders differ."""
     x, y = bound.input(0), bound.outputs[0]
     between = bound.scratch[0].view(x.dtype)[: x.size]
     return call_chain(partial(np.copyto, view(between, x.shape), x), partial(np.copyto, y, view(between, y.shape)))
@@ -44,7 +44,7 @@ def _reshape_by_attribute(node: Node) -> OutputTypes:
 
 
 def _reshape_to(node: Node) -> OutputTypes:
-    """What the emulator makes itself: a size of 0 is meant."""
+    """The type of a reshape that the emulator inserts, in which a size of 0 means an empty axis."""
     return [(node.input(0).dtype, reshape_target(node, node.attribute("shape", []), copies=False))]
 
 
@@ -57,7 +57,7 @@ def _flatten(node: Node) -> OutputTypes:
 
 
 def _axes(node: Node) -> list[int]:
-    """Axes that are given, also by a single number."""
+    """The axes of the op; the attribute may also be a single number."""
     axes = node.attribute_or_constant("axes", 1)
     return [axes] if isinstance(axes, int) else list(axes or [])
 
@@ -67,7 +67,7 @@ def _squeeze(node: Node) -> OutputTypes:
     chosen = axes_of(node, axes) if axes else [axis for axis, size in enumerate(x.shape) if size == 1]
     for axis in chosen:
         if x.shape[axis] != 1:
-            raise node.fail(f"axis {axis} of {x} is not 1; only such axes can be squeezed")
+            raise node.fail(f"axis {axis} of {x} does not have size 1; only axes of size 1 can be squeezed")
     return [(x.dtype, tuple(size for axis, size in enumerate(x.shape) if axis not in chosen))]
 
 
@@ -76,7 +76,7 @@ def _unsqueeze(node: Node) -> OutputTypes:
     rank = x.rank + len(axes)
     places = [axis + rank if axis < 0 else axis for axis in axes]
     if len(set(places)) < len(places) or any(not 0 <= place < rank for place in places):
-        raise node.fail(f"axes {axes} repeat or are out of range; use different ones from {-rank} to {rank - 1}")
+        raise node.fail(f"axes {axes} repeat or are out of range; use distinct axes from {-rank} to {rank - 1}")
     sizes = iter(x.shape)
     return [(x.dtype, tuple(1 if axis in places else next(sizes) for axis in range(rank)))]
 

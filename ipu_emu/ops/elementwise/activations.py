@@ -94,7 +94,7 @@ _SWISH = Activation(
     12,
 )
 
-#: By domain and type.
+#: Activations by (domain, type).
 ACTIVATIONS = {
     ("", "LeakyRelu"): Activation(
         Formula(lambda x, a: (-x).if_positive(x * a, x), alpha=0.01),
@@ -172,7 +172,7 @@ ACTIVATIONS = {
 
 
 def _entries(domain: str, type: str, activation: Activation) -> list[OpDef]:
-    """The op, and the op of its gradient."""
+    """The entries of the op and of its gradient op."""
     internal = f"{'Graphcore' if domain else ''}{type}Grad"
 
     def rule(d: Adjoint) -> Value:
@@ -191,7 +191,7 @@ def _entries(domain: str, type: str, activation: Activation) -> list[OpDef]:
 
 @jit
 def relu(x: NDArray[Any], out: NDArray[Any]) -> None:
-    """out = x, or 0 where x is below it (both [n]); NaN stays NaN."""
+    """out = max(x, 0), both [n]; NaN stays NaN."""
     zero = x.dtype.type(0)
     for i in range(out.size):
         out[i] = zero if x[i] < 0 else x[i]
@@ -203,7 +203,7 @@ def _relu(bound: BoundOp) -> Call:
 
 @jit
 def relu_grad(g: NDArray[Any], y: NDArray[Any], out: NDArray[Any]) -> None:
-    """Pass ``g`` where the forward result was above zero (all [n], float32)."""
+    """out = g where y > 0, else 0 (all [n], float32)."""
     for i in range(out.size):
         out[i] = g[i] if y[i] > 0 else np.float32(0)
 
@@ -226,7 +226,7 @@ def _sigmoid(bound: BoundOp) -> Call:
 
 
 def _slope_shape(node: Node) -> tuple[int, ...]:
-    """Shape of the slope as it broadcasts; opset 6 has one for each channel."""
+    """The shape in which the slope broadcasts; in opset 6 a vector has one slope per channel."""
     x, slope = node.input(0), node.input(1)
     if node.op.version < 7 and slope.rank == 1 and x.rank > 1 and slope.nelms == x.shape[1]:
         return (*slope.shape, *(1 for _ in x.shape[2:]))
@@ -278,7 +278,7 @@ OPS = [
         elementwise=True,
         formula=named("relu"),
     ),
-    # ReluGrad(g, y): where y > 0 there was no clipping.
+    # ReluGrad(g, y): y > 0 exactly where the input was not clipped.
     OpDef("ReluGrad", (2, 2), same, _relu_grad, per_element(1), elementwise=True, formula=named("pass")),
     OpDef(
         "Sigmoid",

@@ -34,7 +34,7 @@ def _operation(type: str, function: Callable[..., Any], grad: GradRule) -> OpDef
 
 
 def _second(d: Adjoint) -> Value:
-    """The second operand, where old opsets say to which axes of the first its own belong."""
+    """The second operand, reshaped to the axes of the first that old opsets name."""
     return d.input(1).shaped(aligned_shape(d.node))
 
 
@@ -45,7 +45,7 @@ def _pair(d: Adjoint, first: Value, second: Value) -> list[Value | None]:
 
 
 def _with_axis(function: Callable[..., Any]) -> Kernel:
-    """``function(a, b, out)``, b in line with the axes of a that old opsets say."""
+    """A kernel of ``function(a, b, out)`` that aligns b with the axes of a that old opsets name."""
 
     def kernel(bound: BoundOp) -> Call:
         a, b = bound.input(0), bound.input(1)
@@ -55,7 +55,7 @@ def _with_axis(function: Callable[..., Any]) -> Kernel:
 
 
 def _divide(a: NDArray[Any], b: NDArray[Any], out: NDArray[Any]) -> None:
-    """Quotients of integers are cut towards 0."""
+    """out = a / b; quotients of integers round towards 0."""
     if out.dtype.kind == "f":
         np.divide(a, b, out)
         return
@@ -94,7 +94,7 @@ def _scaling(domain: str) -> OpDef:
 
 
 def _power_shape(node: Node) -> OutputTypes:
-    """The exponent may have a type of its own; the result has that of the base."""
+    """The type of the base (the exponent may have another) and the broadcast shape."""
     a, b = node.input(0), node.input(1)
     try:
         return [(a.dtype, np.broadcast_shapes(a.shape, aligned_shape(node)))]
@@ -111,7 +111,7 @@ def _power(bound: BoundOp) -> Call:
 
 
 def _power_grad(d: Adjoint) -> list[Value | None]:
-    """x^e: e x^(e - 1) and y log x"""
+    """y = x^e: the factors of the gradient are e x^(e - 1) for x and y log x for e."""
     x, e = d.x, d.input(1)
     shape = e.tensor.shape
     if e.tensor.dtype is not x.tensor.dtype:
@@ -146,7 +146,7 @@ def _atan2_grad(d: Adjoint) -> list[Value | None]:
 def _clip_shape(node: Node) -> OutputTypes:
     for index in range(1, len(node.inputs)):
         if node.has_input(index) and node.input(index).nelms != 1:
-            raise node.fail(f"a bound must be one number, found {node.input(index)}")
+            raise node.fail(f"a bound must be a scalar, found {node.input(index)}")
     return same(node)
 
 
@@ -165,7 +165,7 @@ def _clip(bound: BoundOp) -> Call:
 
 
 def _clip_grad(d: Adjoint) -> Value:
-    """What was not changed passes."""
+    """g where the input was not clipped, else 0."""
     zero = d.g.like(0.0)
     return d.x.op("Equal", d.y).op("Where", d.g, zero)
 
@@ -197,7 +197,7 @@ def _shares(d: Adjoint, factor: float) -> list[Value | None]:
 
 
 def _extreme_grad(d: Adjoint) -> list[Value | None]:
-    """All operands that equal the result get its gradient."""
+    """Every operand that equals the result gets the whole gradient."""
     zero = d.g.like(0.0)
     return [x.op("Equal", d.y).op("Where", d.g, zero).summed_to(x.tensor.shape) for x in d.inputs]
 
@@ -257,7 +257,7 @@ OPS = [
         formula=named("neg"),
     ),
     _scaling(GRAPHCORE),
-    _scaling(""),  # what gradients multiply by
+    _scaling(""),  # for gradients of any opset
     OpDef("Pow", (2, 2), _power_shape, _power, per_element(20), _power_grad, elementwise=True),
     OpDef("Mod", (2, 2), broadcast, allocating_kernel(_modulo), per_element(8), _remainder_grad, elementwise=True),
     _function_of_two("Fmod", np.fmod, _remainder_grad),

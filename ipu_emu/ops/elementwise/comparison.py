@@ -39,7 +39,7 @@ def _logic(type: str, function: Callable[..., Any]) -> OpDef:
     def shape(node: Node) -> OutputTypes:
         for index in range(2):
             if node.input(index).dtype is not BOOL:
-                raise node.fail(f"a BOOL is needed, found {node.input(index)}; compare or cast it")
+                raise node.fail(f"input {index} must be BOOL, found {node.input(index)}; compare or cast it")
         return entry.shape(node)
 
     return OpDef(type, (2, 2), shape, entry.kernel, per_element(1), elementwise=True)
@@ -48,7 +48,7 @@ def _logic(type: str, function: Callable[..., Any]) -> OpDef:
 def _integers(node: Node) -> OutputTypes:
     for tensor in node.inputs:
         if tensor is not None and tensor.dtype.is_float:
-            raise node.fail(f"integers are needed, found {tensor}")
+            raise node.fail(f"inputs must be integers, found {tensor}")
     return broadcast(node) if len(node.inputs) > 1 else same(node)
 
 
@@ -63,7 +63,7 @@ def _xnor(a: NDArray[Any], b: NDArray[Any], out: NDArray[Any]) -> None:
 
 
 def _shift(node: Node, a: Any, b: Any) -> Any:
-    """Shifts by the width of the type or more leave nothing, or the sign."""
+    """Shift bits; a shift by the width of the type or more gives 0, or -1 for a negative number shifted right."""
     width = a.dtype.type(8 * a.dtype.itemsize - 1)
     if node.attribute("direction", "LEFT") != "LEFT":
         rest = np.where(a < 0, a.dtype.type(-1), a.dtype.type(0)) if a.dtype.kind == "i" else a.dtype.type(0)

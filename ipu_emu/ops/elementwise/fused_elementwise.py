@@ -1,9 +1,9 @@
 """Fused: a chain of element-wise ops as one kernel, a single pass over its operands.
 
     body      instructions of ``ops.codegen.row_passes``; operands are the inputs, then the outputs
-    columns   inputs that have one value for each of the last axes, and the number of these elements (else 0)
+    columns   the inputs that cover only the last axes, and the number of their elements (else 0)
 
-A FLOAT16 result is rounded after each op, as it would be if it were stored, so that fusion changes no bit.
+FLOAT16 values are rounded after each op, as they would be if they were stored, so that fusion changes no bit.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ def _function(
 
 
 def _step(type: str, function: Callable[..., Any], domain: str = "") -> OpDef:
-    """A function that is flat almost everywhere: no gradient passes."""
+    """A piecewise constant function; its gradient is 0."""
     return _function(type, ufunc(function), None, 1, domain)
 
 

@@ -1,4 +1,4 @@
-"""Affine grids: where each pixel of a new image comes from in an old one.
+"""Affine grids: for each pixel of a new image, the position in the old image that it is taken from.
 
 theta [N, 2, 3], size (N, C, H, W)      ->   [N, H, W, 2]      x and y, from -1 to 1
 theta [N, 3, 4], size (N, C, D, H, W)   ->   [N, D, H, W, 3]   x, y and z
@@ -23,7 +23,7 @@ def _sizes(node: Node) -> list[int]:
     theta, size = node.input(0), list(node.attribute_or_constant("size", 1))
     axes = len(size) - 2
     if axes not in (2, 3) or theta.shape != (size[0], axes, axes + 1):
-        raise node.fail(f"theta [N, 2, 3] or [N, 3, 4] and a size (N, C, ...) are needed, found {theta} and {size}")
+        raise node.fail(f"theta must be [N, 2, 3] or [N, 3, 4], and size (N, C, ...); found {theta} and {size}")
     return [size[0], *size[2:]]
 
 
@@ -33,7 +33,7 @@ def _shape(node: Node) -> OutputTypes:
 
 
 def _places(count: int, *, corners: bool) -> NDArray[np.float64]:
-    """Of pixels: their middles, or with ``corners`` those of the first and the last at the border."""
+    """Positions of ``count`` pixels from -1 to 1: their centres, or with ``corners`` evenly from border to border."""
     if corners:
         return np.linspace(-1, 1, count) if count > 1 else np.zeros(count)
     return (2 * np.arange(count) + 1) / count - 1

@@ -1,4 +1,4 @@
-"""Depth to space: blocks of pixels as channels, and back."""
+"""Depth to space: rearranges channels into blocks of pixels, and back."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ __all__ = ["OPS"]
 def _blocks(node: Node) -> tuple[int, ...]:
     x, block = node.input(0), int(node.attribute("blocksize", 1))
     if x.rank != 4 or block < 1:
-        raise node.fail(f"data [N, C, H, W] and a positive blocksize are needed, found {x} and {block}")
+        raise node.fail(f"data must be [N, C, H, W] and blocksize positive, found {x} and {block}")
     return (*x.shape, block)
 
 
 def _depth_shape(node: Node) -> OutputTypes:
     n, c, h, w, b = _blocks(node)
     if c % (b * b):
-        raise node.fail(f"{c} channels cannot be spread over blocks of {b} by {b}")
+        raise node.fail(f"{c} channels cannot be divided into blocks of {b} by {b} pixels")
     return [(node.input(0).dtype, (n, c // (b * b), h * b, w * b))]
 
 
@@ -45,7 +45,7 @@ def _depth_to_space(bound: BoundOp) -> Call:
 def _space_shape(node: Node) -> OutputTypes:
     n, c, h, w, b = _blocks(node)
     if h % b or w % b:
-        raise node.fail(f"{node.input(0)} has no whole number of blocks of {b} by {b}")
+        raise node.fail(f"{node.input(0)} is not a whole number of blocks of {b} by {b} pixels")
     return [(node.input(0).dtype, (n, c * b * b, h // b, w // b))]
 
 

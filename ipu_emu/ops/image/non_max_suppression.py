@@ -1,4 +1,4 @@
-"""Non-maximum suppression: of boxes that overlap, only those with the highest scores are kept."""
+"""Non-maximum suppression: of boxes that overlap, keeps only the one with the highest score."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _corners(boxes: _Array, *, centred: bool) -> _Array:
 
 
 def _overlap(box: _Array, others: _Array) -> _Array:
-    """The area that a box shares with each of the others, divided by the area of both together."""
+    """Intersection over union of a box with each of the others."""
     sides = np.minimum(box[2:], others[:, 2:]) - np.maximum(box[:2], others[:, :2])
     shared = np.maximum(sides, 0).prod(1)
     areas = (others[:, 2:] - others[:, :2]).prod(1)
@@ -43,7 +43,7 @@ def _overlap(box: _Array, others: _Array) -> _Array:
 
 
 def _kept(boxes: _Array, scores: _Array, most: int, limit: float) -> Iterator[int]:
-    """The boxes that stay, the highest score first; of equal ones the one in front."""
+    """Indices of the boxes that are kept, by falling score; equal scores in the order of the boxes."""
     left = np.argsort(-scores, kind="stable")
     for _ in range(most):
         if not left.size:
@@ -53,7 +53,7 @@ def _kept(boxes: _Array, scores: _Array, most: int, limit: float) -> Iterator[in
 
 
 def _selected(node: Node) -> list[_Array]:
-    """[image, class, box] of every box that stays."""
+    """[image, class, box] of every box that is kept."""
     boxes, scores = _value(node, 0, 0), _value(node, 1, 0)
     most, limit, least = int(_value(node, 2, 0)), _value(node, 3, 0.0), _value(node, 4, -np.inf)
     rows: list[tuple[int, int, int]] = []

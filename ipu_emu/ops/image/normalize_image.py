@@ -15,9 +15,9 @@ __all__ = ["OPS"]
 def _shape(node: Node) -> OutputTypes:
     x, offsets, scales = (node.input(index) for index in range(3))
     if x.rank < 1 or x.shape[-1] != 3 or offsets.shape != (3,) or scales.shape != (3,):
-        raise node.fail(f"pixels [..., 3], 3 offsets and 3 scales are needed, found {x}, {offsets} and {scales}")
+        raise node.fail(f"inputs must be pixels [..., 3], 3 offsets and 3 scales, found {x}, {offsets} and {scales}")
     if offsets.dtype is not scales.dtype or not offsets.dtype.is_float:
-        raise node.fail(f"{offsets} and {scales} must have one floating-point type")
+        raise node.fail(f"{offsets} and {scales} must have the same floating-point type")
     return [(offsets.dtype, (*x.shape[:-1], 4))]
 
 

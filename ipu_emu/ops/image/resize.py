@@ -24,7 +24,7 @@ _CROP = "tf_crop_and_resize"
 
 @dataclass(frozen=True)
 class _Axis:
-    """One axis: sizes, output elements per input element, and the part of the input that is taken."""
+    """One axis: its sizes, the scale (output / input), and the region of the input that is resized."""
 
     index: int
     size: int
@@ -43,7 +43,7 @@ def _numbers(node: Node, name: str, index: int) -> list[Any]:
 
 
 def _axes(node: Node) -> list[_Axis]:
-    """All axes that are resized; opset 10 has the scales where newer ones have a region."""
+    """All axes that are resized; in opset 10 the scales are at the index where newer opsets have the region."""
     x, old = node.input(0), node.op.type == "Upsample" or node.op.version < 11
     if old:
         scales, sizes = _numbers(node, "scales" if node.op.type == "Upsample" else "roi", 1), []
@@ -51,7 +51,7 @@ def _axes(node: Node) -> list[_Axis]:
         scales, sizes = _numbers(node, "scales", 2), _numbers(node, "sizes", 3)
     chosen = [axis_of(node, axis) for axis in node.attribute("axes", [])] or list(range(x.rank))
     if len(scales or sizes) != len(chosen):
-        raise node.fail(f"scales {scales} or sizes {sizes} are needed, a number for each of the axes {chosen} of {x}")
+        raise node.fail(f"scales {scales} or sizes {sizes} must have one number for each of the axes {chosen} of {x}")
     if _where(node) == _CROP:
         return _cropped(node, chosen, scales, sizes)
     if scales:
@@ -67,10 +67,10 @@ def _axes(node: Node) -> list[_Axis]:
 
 
 def _cropped(node: Node, chosen: list[int], scales: list[Any], sizes: list[Any]) -> list[_Axis]:
-    """The axes of a region: its starts, then its ends, as parts of the input."""
+    """The resized axes, cropped to the region: all starts, then all ends, as fractions of the input."""
     x, region = node.input(0), _numbers(node, "roi", 1)
     if len(region) != 2 * len(chosen):
-        raise node.fail(f"a region of {2 * len(chosen)} numbers is needed, found {region}")
+        raise node.fail(f"the region must be {2 * len(chosen)} numbers, found {region}")
     made = []
     for place, (i, start, end) in enumerate(zip(chosen, region, region[len(chosen) :], strict=False)):
         size = x.shape[i]
@@ -97,13 +97,13 @@ def _where(node: Node) -> str:
 
 
 def _symmetric(o: int, axis: _Axis) -> float:
-    """The centre of the input is that of the output, whatever the size was rounded to."""
+    """Align the centres of input and output, even if the output size was rounded."""
     middle = axis.size / 2
     return middle * (1 - axis.output / (axis.scale * axis.size)) + (o + 0.5) / axis.scale - 0.5
 
 
 def _corners(o: int, axis: _Axis) -> float:
-    """The first and the last element stay where they are; the output may be a fraction longer than it is."""
+    """Align the first and the last elements; the output length before rounding may be a fraction."""
     length = axis.scale * axis.size
     return o * (axis.size - 1) / (length - 1) if length != 1 else 0.0
 
@@ -115,7 +115,7 @@ def _in_region(o: int, axis: _Axis) -> float:
     return (axis.start + o * (axis.end - axis.start) / (axis.output - 1)) * last
 
 
-#: The place in the input of output element o.
+#: The input coordinate of output element o, by coordinate_transformation_mode.
 _COORDINATES: dict[str, Callable[[int, _Axis], float]] = {
     "half_pixel": lambda o, axis: (o + 0.5) / axis.scale - 0.5,
     "half_pixel_symmetric": _symmetric,
@@ -145,9 +145,9 @@ def _bicubic(x: float, a: float) -> float:
 
 
 def _matrix(node: Node, axis: _Axis) -> Any:
-    """Weights [size, output]; elements outside count as the nearest inside, or not at all.
+    """Weights [size, output]; elements outside are clamped to the nearest one inside, or have no weight.
 
-    With antialias the filter of a smaller result is as much wider, so that it reaches all elements.
+    With antialias, downscaling widens the filter by the inverse of the scale, so that every element has a weight.
     """
     filter, reach = (_bicubic, 2) if node.attribute("mode", "") == "cubic" else (_tent, 1)
     a, left_out = float(node.attribute("cubic_coeff_a", -0.75)), bool(node.attribute("exclude_outside", 0))
@@ -189,7 +189,7 @@ def _expand(graph: Graph, op: Op) -> list[Op]:
 
 
 def _with_outside(node: Node, rewrite: Rewrite, id: str) -> str:
-    """What lies outside of the input has a value of its own."""
+    """Replace output elements that lie outside of the input by the extrapolation value."""
     x, inside = node.input(0), np.ones((1,) * node.input(0).rank, bool)
     for axis in _axes(node):
         places = np.array([_in_region(o, axis) for o in range(axis.output)])

@@ -57,7 +57,7 @@ def _dynamic_update_shape(node: Node) -> OutputTypes:
 
 
 def _pieces(node: Node, shape: tuple[int, ...], offset: _Array) -> Iterator[tuple[_Place, _Place]]:
-    """Where the parts of a window lie in the tensor, and in the window; it wraps round the end of an axis."""
+    """The slices of the tensor and of the window that correspond; a window wraps round the end of an axis."""
     axes, window = _window(node, shape)
     starts = dict(zip(axes, offset.reshape(-1).tolist(), strict=True))
     parts = []
@@ -82,7 +82,7 @@ def _dynamic_slice(bound: BoundOp) -> Call:
 
 
 def _changed(change: Callable[[_Array, Any], object], *, part: bool = True) -> Kernel:
-    """A copy of x, in which ``change`` is made to the window, by the part that is given or by 0."""
+    """A kernel that copies x and applies ``change`` to its window, with the slice that is input 2, or with 0."""
 
     def kernel(bound: BoundOp) -> Call:
         node, x, offset, y = bound.node, bound.input(0), bound.input(1), bound.outputs[0]
@@ -124,7 +124,7 @@ def _dynamic_zero_grad(d: Adjoint) -> list[Value | None]:
 
 
 def _both(type: str, inputs: int, shape: Any, kernel: Kernel, grad: Any) -> list[OpDef]:
-    """The op of aiGraphcore, and its twin among the ops that gradients are made of."""
+    """The entries of the op in aiGraphcore, and in the default domain for use by gradients."""
     return [
         OpDef(name, (inputs, inputs), shape, kernel, copy_cost, grad, domain=domain)
         for name, domain in ((type, GRAPHCORE), (f"{type}Local", ""))

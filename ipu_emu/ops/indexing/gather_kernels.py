@@ -1,6 +1,6 @@
 """Gather kernels: reads and writes of single elements at indices along one axis; all arrays are [outer, n, inner].
 
-A negative place counts from the end; one that is outside stands for the nearest element.
+A negative index counts from the end; an index out of range is clamped.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from gcl.kernels.jit import jit, part
 
 __all__ = ["SCATTER_REDUCTIONS", "along", "broadcast_along", "put_elements", "take_elements", "zero_unindexed"]
 
-#: How what comes is combined with what is there.
+#: How a new element is combined with the one at its index.
 SCATTER_REDUCTIONS = {"none": 0, "add": 1, "sum": 1, "mul": 2, "max": 3, "min": 4}
 
 
@@ -25,7 +25,7 @@ def along(array: NDArray[Any], axis: int) -> NDArray[Any]:
 
 
 def broadcast_along(indices: NDArray[Any], shape: tuple[int, ...], axis: int) -> NDArray[Any] | None:
-    """``indices``, which broadcast to ``shape``, as [outer, n, inner]; None where that has no strides."""
+    """``indices``, which broadcast to ``shape``, as [outer, n, inner]; None if no strided view has this shape."""
     rows = along(indices, axis)
     wanted = (prod(shape[:axis]), shape[axis], prod(shape[axis + 1 :]))
     if any(found not in (1, size) for found, size in zip(rows.shape, wanted, strict=True)):
@@ -69,7 +69,7 @@ def put_elements(indices: NDArray[Any], updates: NDArray[Any], out: NDArray[Any]
 
 @jit
 def zero_unindexed(indices: NDArray[Any], reached: NDArray[Any], out: NDArray[Any]) -> None:
-    """Zero the elements of ``out`` that no index names; ``reached`` has room for a bit of each."""
+    """Zero the elements of ``out`` that no index refers to; ``reached`` is scratch with a bit per element."""
     reached[:] = False
     for o in range(indices.shape[0]):
         for j in range(indices.shape[1]):

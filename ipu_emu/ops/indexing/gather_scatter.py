@@ -38,12 +38,12 @@ def _gather_shape(node: Node) -> OutputTypes:
     check_integer_indices(node, indices)
     axis = indexed_axis(node, x.rank, 0, "GatherOp::setup")
     if not x.shape[axis] and indices.nelms:
-        raise node.fail(f"axis {axis} of {x} has nothing to gather")
+        raise node.fail(f"axis {axis} of {x} is empty, so nothing can be gathered")
     return [(x.dtype, (*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :]))]
 
 
 def _gather(bound: BoundOp) -> Call:
-    """Indices count from the end if they are negative; those outside wrap round."""
+    """Gather rows; negative indices count from the end, indices out of range wrap round."""
     axis = axis_of(bound.node, bound.node.attribute("axis", 0))
     return partial(np.take, bound.input(0), bound.input(1), axis, bound.outputs[0], "wrap")
 
@@ -90,7 +90,7 @@ def _elements_shape(node: Node) -> OutputTypes:
 
 
 def _fits(shape: tuple[int, ...], part: tuple[int, ...], axis: int) -> bool:
-    """Whether two shapes differ in one axis only; then kernels see both as [outer, n, inner]."""
+    """Whether two shapes differ in one axis only, so that kernels can take both as [outer, n, inner]."""
     return all(n == m for i, (n, m) in enumerate(zip(shape, part, strict=True)) if i != axis) and shape[axis] > 0
 
 
@@ -130,7 +130,7 @@ _COMBINE: dict[str, Any] = {"none": None, "add": np.add, "mul": np.multiply, "ma
 
 
 def _nd_shapes(node: Node) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Shapes of what is gathered, and of the index vectors without their last axis."""
+    """The shape of one gathered slice, and that of the index vectors without their last axis."""
     x, indices, batch = node.input(0), node.input(1), node.attribute("batch_dims", 0)
     check_integer_indices(node, indices)
     depth = indices.shape[-1]

@@ -17,7 +17,7 @@ _Array = Any
 
 
 def check_integer_indices(node: Node, tensor: Tensor) -> None:
-    """Refuse indices that are no integers."""
+    """Raise EmulatorError if the indices are not integers."""
     if not tensor.dtype.is_integer:
         raise node.fail(f"indices must be integers, found {tensor}; cast them")
 
@@ -31,13 +31,13 @@ def indexed_axis(node: Node, rank: int, default: int, what: str) -> int:
 
 
 def wrapped_and_clipped(indices: _Array, size: int) -> _Array:
-    """Negative indices count from the end; those outside stand for the nearest element."""
+    """Indices from 0 to ``size`` - 1: negative ones count from the end, ones out of range are clamped."""
     made: _Array = np.where(indices < 0, indices + size, indices).astype(np.int64)
     return np.clip(made, 0, max(size - 1, 0))
 
 
 def index_arrays(indices: _Array, axis: int, size: int) -> tuple[_Array, ...]:
-    """Index arrays of the elements that ``indices`` stand for along ``axis``."""
+    """numpy index arrays for the elements that ``indices`` select along ``axis``."""
     grid: list[Any] = list(np.indices(indices.shape, sparse=True))
     grid[axis] = wrapped_and_clipped(indices, size)
     return tuple(grid)

@@ -1,4 +1,4 @@
-"""One-hot: rows with one value at the index given, and another value elsewhere."""
+"""One-hot: rows that have one value at the given index and another value elsewhere."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _depth(node: Node) -> int:
 
 
 def _hot(node: Node, indices: _Array) -> _Array:
-    """Where the result has its second value."""
+    """A mask of the elements that get the "on" value."""
     depth, axis = _depth(node), node.attribute("axis", -1) % (indices.ndim + 1)
     wanted = np.where(indices < 0, indices + depth, indices)
     classes = np.arange(depth).reshape((-1,) + (1,) * (indices.ndim - axis))

@@ -30,7 +30,7 @@ def copy_runs(
 ) -> None:
     """out = start, or zeros, with out[to[i] : to[i] + counts[i]] = source[first[i] : first[i] + counts[i]] for all i.
 
-    Rows that do not exist are left out.
+    Rows out of range are skipped.
     """
     if clear:
         out[:] = 0
@@ -53,7 +53,7 @@ def return_runs(
     d_start: NDArray[Any],
     clear: bool,
 ) -> None:
-    """The adjoint of ``copy_runs``: a row of g goes to the row of the source that was written last, else to start."""
+    """The adjoint of ``copy_runs``: each row of g is added to the gradient of the row that was copied there last."""
     d_source[:] = 0
     if clear:
         d_start[:] = 0
@@ -71,10 +71,10 @@ def return_runs(
 def _checked(node: Node, first: int) -> None:
     source, start = node.input(0), node.input(1)
     if source.rank < 1 or start.rank != source.rank or source.shape[1:] != start.shape[1:]:
-        raise node.fail(f"{source} and {start} must have rows of one shape")
+        raise node.fail(f"{source} and {start} must have rows of the same shape")
     runs = [node.input(first + index) for index in range(3)]
     if any(run.rank != 1 or run.shape != runs[0].shape or not run.dtype.is_integer for run in runs):
-        raise node.fail(f"{', '.join(map(str, runs))} must be vectors of integers of one length")
+        raise node.fail(f"{', '.join(map(str, runs))} must be integer vectors of the same length")
 
 
 def _shape(node: Node) -> OutputTypes:

@@ -26,13 +26,13 @@ def _by_attribute(node: Node) -> OutputTypes:
 
 
 def _slices(node: Node) -> tuple[slice, ...]:
-    """One slice for each axis, with bounds cut to the axis as ONNX says."""
+    """One slice for each axis, with bounds clamped as ONNX specifies."""
     x = node.input(0)
     starts, ends = list(node.attribute_or_constant("starts", 1)), list(node.attribute_or_constant("ends", 2))
     axes = node.attribute_or_constant("axes", 3) or list(range(len(starts)))
     steps = node.attribute_or_constant("steps", 4) or [1] * len(starts)
     if not len(starts) == len(ends) == len(axes) == len(steps) or 0 in steps:
-        raise node.fail(f"starts {starts}, ends {ends}, axes {axes} and steps {steps} do not belong together")
+        raise node.fail(f"starts {starts}, ends {ends}, axes {axes} and steps {steps} must have equal lengths")
     made = [slice(None)] * x.rank
     for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
         place = axis_of(node, axis)
@@ -61,7 +61,7 @@ def _slice_grad(d: Adjoint) -> Value:
 
 
 def _slice_into(bound: BoundOp) -> Call:
-    """Zeros, with the input in the places of a slice."""
+    """Fill the output with zeros, then copy the input to a slice of it."""
     node, y = bound.node, bound.outputs[0]
     triples = zip(*(node.attribute(name, []) for name in ("starts", "ends", "steps")), strict=True)
     place = y[tuple(slice(a, b if b >= 0 else None, step) for a, b, step in triples)]
@@ -76,7 +76,7 @@ def _slice_into_grad(d: Adjoint) -> Value:
 def _subsample_slices(node: Node) -> tuple[slice, ...]:
     strides = list(node.attribute("strides", []))
     if len(strides) != node.input(0).rank or min(strides, default=1) < 1:
-        raise node.fail(f"strides {strides} were given; give {node.input(0).rank} numbers of at least 1")
+        raise node.fail(f"strides {strides} must be {node.input(0).rank} numbers of at least 1")
     return tuple(slice(None, None, stride) for stride in strides)
 
 

@@ -30,19 +30,19 @@ def _shape(node: Node) -> OutputTypes:
     x = node.input(0)
     check_integer_indices(node, x)
     if x.rank not in (1, 2):
-        raise node.fail(f"a row or a matrix of integers is needed, found {x}")
+        raise node.fail(f"the input must be an integer vector or matrix, found {x}")
     if node.attribute("mode", "") not in ("TF", "IDF", "TFIDF"):
         raise node.fail(f"unknown mode {node.attribute('mode', '')!r}; use TF, IDF or TFIDF")
     indexes, weights = node.attribute("ngram_indexes", []), node.attribute("weights", [])
     if not indexes or len(indexes) != len(list(_pool(node))):
-        raise node.fail(f"ngram_indexes has {len(indexes)} numbers; give one for each gram of pool_int64s")
+        raise node.fail(f"ngram_indexes has {len(indexes)} numbers; give one for each n-gram of pool_int64s")
     if min(indexes) < 0 or 0 < len(weights) <= max(indexes):
-        raise node.fail("ngram_indexes must not be negative, and weights must be as many as the columns they name")
+        raise node.fail("ngram_indexes must be non-negative, and weights must have one number for each output column")
     return [(FLOAT, (*x.shape[:-1], max(indexes) + 1))]
 
 
 def _pool(node: Node) -> Iterator[tuple[int, ...]]:
-    """The grams that are looked for; ``ngram_counts`` says where those of each length begin."""
+    """The n-grams of the pool; ``ngram_counts`` says where those of each length begin."""
     numbers, starts = node.attribute("pool_int64s", []), list(node.attribute("ngram_counts", []))
     for length, (start, end) in enumerate(zip(starts, [*starts[1:], len(numbers)], strict=True), 1):
         for at in range(start, end - length + 1, length):
@@ -69,7 +69,7 @@ def _count(node: Node, x: _Array) -> _Array:
 
 
 def _weighted(node: Node, counts: _Array) -> _Array:
-    """A weight belongs to a column of the result, as in ONNX's reference evaluator and onnxruntime."""
+    """Multiply by the weights, one per output column, as ONNX's reference evaluator and onnxruntime do."""
     mode, columns = node.attribute("mode", "TF"), counts.shape[-1]
     if mode == "TF":
         return counts

@@ -27,16 +27,16 @@ from ipu_emu.ops.losses.ctc_loss import log_add_exp
 
 __all__ = ["OPS"]
 
-#: Columns of the tree of prefixes: the prefix that is one label shorter, the last label, the number of labels, the
-#: newest prefix that is one label longer, the next older one beside this, the place among the best.
+#: Columns of the tree of prefixes: the parent (one label shorter), the last label, the number of labels, the newest
+#: child, the next older sibling, the position in the beam.
 _PARENT, _LABEL, _DEPTH, _CHILD, _BESIDE, _PLACE = range(6)
-#: Columns of the best: log of paths that end with a blank, and of those that end with a label.
+#: Columns of the beam: log probability of the paths that end with a blank, and of those that end with a label.
 _BLANK, _ELSE = range(2)
 
 
 @part
 def _longer(tree: NDArray[Any], node: int, label: int) -> int:
-    """The prefix ``node`` with one more label, or -1 where nobody had it."""
+    """The child of prefix ``node`` for ``label``, or -1 if there is none."""
     found = tree[node, _CHILD]
     while found >= 0 and tree[found, _LABEL] != label:
         found = tree[found, _BESIDE]
@@ -48,9 +48,10 @@ def _scores(
     p: NDArray[Any], blank: int, best: NDArray[Any], sums: NDArray[Any], count: int, tree: NDArray[Any],
     next_sums: NDArray[Any], scores: NDArray[Any],
 ) -> None:  # fmt: skip
-    """scores[i, c] = log of prefix i with label c behind it, or with none at the blank; ``next_sums`` has its parts.
+    """scores[i, c] = log probability of prefix i extended by label c, or of prefix i itself for c = blank.
 
-    What makes a prefix that is among the best already is counted there.
+    ``next_sums`` holds the columns of the unextended prefixes. Paths that lead to a prefix which is in the beam
+    already are counted there.
     """
     classes = p.shape[0]
     for i in range(count):
@@ -80,7 +81,7 @@ def _scores(
 
 @part
 def _child(tree: NDArray[Any], parent: int, label: int, known: int) -> int:
-    """The prefix ``parent`` with one more label; where it is new it is that of number ``known``."""
+    """The child of ``parent`` for ``label``; a new one gets the number ``known``."""
     found = _longer(tree, parent, label)
     if found >= 0:
         return found
@@ -95,7 +96,7 @@ def _keep(
     scores: NDArray[Any], blank: int, best: NDArray[Any], sums: NDArray[Any], count: int, tree: NDArray[Any],
     next_sums: NDArray[Any], known: int,
 ) -> tuple[int, int]:  # fmt: skip
-    """Make those with the highest scores the best; of equal ones the one in front. Their number, and of prefixes."""
+    """Keep the candidates with the highest scores (ties: the first); return the sizes of the beam and of the tree."""
     classes, chosen = next_sums.shape[1], 0
     for candidate in np.argsort(-scores[: count * classes], kind="mergesort")[: best.shape[1]]:
         if scores[candidate] == -np.inf:
@@ -127,7 +128,7 @@ def ctc_decode(
     next_sums: NDArray[Any],
     scores: NDArray[Any],
 ) -> None:
-    """``best`` [2, W] are prefixes by place, now and next; ``sums`` [2, W, 2] belong to them."""
+    """Beam search; ``best`` [2, W] are the prefixes of this and the next beam, ``sums`` [2, W, 2] their columns."""
     for n in range(p.shape[1]):
         count, known = 1, 1
         tree[0] = -1
@@ -149,18 +150,18 @@ def ctc_decode(
 def _shape(node: Node) -> OutputTypes:
     p, lengths = node.input(0), node.input(1)
     if p.rank != 3 or lengths.shape != p.shape[1:2] or not lengths.dtype.is_integer:
-        raise node.fail(f"log probabilities [T, N, C] and N integers are needed, found {p} and {lengths}")
+        raise node.fail(f"inputs must be log probabilities [T, N, C] and N integer lengths, found {p} and {lengths}")
     blank, width, paths = _settings(node)
     if not 0 <= blank < p.shape[2]:
         raise node.fail(f"blank {blank} is not one of {p.shape[2]} classes")
     if not 1 <= paths <= width:
-        raise node.fail(f"topPaths {paths} must be at least 1 and at most beamWidth, {width}")
+        raise node.fail(f"topPaths {paths} must be from 1 to beamWidth ({width})")
     each = (p.shape[1], paths)
     return [(p.dtype, each), (UINT32, each), (UINT32, (*each, p.shape[0]))]
 
 
 def _settings(node: Node) -> tuple[int, int, int]:
-    """(blank, best prefixes that are kept, sequences that are asked for)"""
+    """(blank, beam width, number of sequences to return)"""
     return int(node.attribute("blank", 0)), int(node.attribute("beamWidth", 100)), int(node.attribute("topPaths", 1))
 
 

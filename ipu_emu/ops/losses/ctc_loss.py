@@ -2,8 +2,8 @@
 
     log_probs [T, N, C]   targets [N, S]   input_lengths [N]   target_lengths [N]   ->   a loss for each of N
 
-A path visits blank, l1, blank, l2, ..., blank (2 S + 1 stations), one per time step: it stays, goes on by one, or
-jumps over a blank between different labels. The loss is -log of the sum of the probabilities of all paths.
+A path goes through the stations blank, l1, blank, l2, ..., blank (2 S + 1 of them): in each time step it stays, moves
+on by one, or skips a blank between different labels. The loss is -log of the sum of the probabilities of all paths.
 Source: Graves et al. 2006; PopART 3.4 for the arguments.
 """
 
@@ -42,13 +42,13 @@ def _extended_label(labels: NDArray[Any], k: int, blank: int) -> int:
 
 @part
 def _may_skip(labels: NDArray[Any], k: int) -> bool:
-    """Whether a path may come to station ``k`` from that before the last."""
+    """Whether a path may skip the blank before station ``k``."""
     return k % 2 == 1 and k > 1 and labels[k // 2] != labels[k // 2 - 1]
 
 
 @part
 def _forward(p: NDArray[Any], labels: NDArray[Any], times: int, count: int, blank: int, alpha: NDArray[Any]) -> Any:
-    """alpha[t, k] = log of the paths that are at station k at time t; returns that of all whole paths."""
+    """Set alpha[t, k] = log probability of paths at station k at time t; return that of all complete paths."""
     for t in range(times):
         for k in range(count):
             if t == 0:
@@ -79,7 +79,7 @@ def ctc_loss(
     mean: bool,
     total: bool,
 ) -> None:
-    """Losses of all sequences, or their sum; for a ``mean`` each is divided by its number of labels and by N."""
+    """Losses of all sequences, or their sum; with ``mean`` each is divided by its number of labels and by N."""
     whole = 0.0
     for n in range(targets.shape[0]):
         size = int(sizes[n])
@@ -111,7 +111,7 @@ def ctc_grad(
 ) -> None:
     """dp[t, n, c] = -g times the share of the paths that are at a station of label c at time t.
 
-    beta[k] = log of the paths from station k on, at the time that is looked at.
+    beta[k] = log probability of the rest of the paths from station k on, at the current time.
     """
     dp[:] = 0
     for n in range(targets.shape[0]):
@@ -122,7 +122,7 @@ def ctc_grad(
             continue
         scale = g[n % g.size] / (max(size, 1) * targets.shape[0]) if mean else g[n % g.size]
         for t in range(last - 1, -1, -1):
-            for k in range(count):  # from front to back, so that what is behind k is still that of t + 1
+            for k in range(count):  # ascending, so that beta of the stations after k is still that of t + 1
                 if t == last - 1:
                     after = 0.0 if k >= count - 2 else -np.inf
                 else:
@@ -138,7 +138,7 @@ def ctc_grad(
 def _checked(node: Node, first: int = 0) -> None:
     p, targets, times, sizes = (node.input(first + index) for index in range(4))
     if p.rank != 3 or targets.rank != 2 or targets.shape[0] != p.shape[1]:
-        raise node.fail(f"log probabilities [T, N, C] and targets [N, S] are needed, found {p} and {targets}")
+        raise node.fail(f"inputs must be log probabilities [T, N, C] and targets [N, S], found {p} and {targets}")
     if times.shape != p.shape[1:2] or sizes.shape != times.shape:
         raise node.fail(f"lengths {times} and {sizes} must have one number for each of {p.shape[1]} sequences")
     if not all(tensor.dtype.is_integer for tensor in (targets, times, sizes)):
@@ -155,7 +155,7 @@ def _shape(node: Node) -> OutputTypes:
 
 
 def _settings(node: Node) -> tuple[int, bool, bool]:
-    """(blank, infinite losses count 0, mean)"""
+    """(blank, whether infinite losses count as 0, whether the reduction is a mean)"""
     return (
         int(node.attribute("blank", 0)),
         bool(node.attribute("zeroInfinity", 0)),
@@ -164,7 +164,7 @@ def _settings(node: Node) -> tuple[int, bool, bool]:
 
 
 def _lattice_sizes(node: Node, first: int) -> tuple[int, int]:
-    """Times and stations at most."""
+    """The largest numbers of time steps and of stations."""
     return max(node.input(first).shape[0], 1), 2 * node.input(first + 1).shape[1] + 1
 
 

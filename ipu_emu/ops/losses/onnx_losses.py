@@ -16,7 +16,7 @@ __all__ = ["OPS"]
 def _nll_shape(node: Node) -> OutputTypes:
     x, labels = node.input(0), node.input(1)
     if x.rank < 2 or labels.shape != (x.shape[0], *x.shape[2:]) or not labels.dtype.is_integer:
-        raise node.fail(f"labels {labels} must be integers of shape {[x.shape[0], *x.shape[2:]]} to fit {x}")
+        raise node.fail(f"labels {labels} must be integers of shape {[x.shape[0], *x.shape[2:]]} to match {x}")
     if node.has_input(2) and node.input(2).shape != (x.shape[1],):
         raise node.fail(f"weights {node.input(2)} must have shape [{x.shape[1]}]")
     if node.attribute("reduction", "mean") not in ("none", "sum", "mean"):
@@ -48,7 +48,7 @@ def _cross_entropy(graph: Graph, op: Op) -> list[Op]:
 
 
 def _loss(rewrite: Rewrite, node: Node, logs: str) -> None:
-    """-logs[label] * weight[label], 0 for the label to ignore; a mean divides by the sum of the weights."""
+    """-logs[label] * weight[label], 0 for ``ignore_index``; a mean divides by the sum of the weights."""
     op, x, labels = node.op, node.input(0), node.input(1)
     wide = [x.shape[0], 1, *x.shape[2:]]
     at = rewrite.op("ReshapeTo", op.inputs[1], shape=wide)

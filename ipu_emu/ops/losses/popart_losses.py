@@ -23,10 +23,10 @@ from ipu_emu.ops.core.shape_rules import reduction_of, same, scalar_or_same
 
 __all__ = ["OPS"]
 
-#: Below this a probability counts as this: (forward, backward), for FLOAT and for FLOAT16.
+#: The smallest probability, to which smaller ones are raised: (forward, backward), for FLOAT and for FLOAT16.
 _SMALLEST = {False: (1e-7, 1e-10), True: (6.104e-5, 6.104e-5)}
 
-#: Types of labels; those of 64 bits have 32 on the device.
+#: Types of labels; 64-bit labels are 32-bit on the device.
 _LABELS = ("INT32", "UINT32", "INT64", "UINT64")
 
 #: ``ignore`` of the kernels when every label counts: no label has this value.
@@ -135,7 +135,7 @@ def nll(
 ) -> None:
     """Loss of each row of ``p`` [rows, classes], divided by the number of labels for a mean.
 
-    A label outside the classes has probability 0. A probability that is NaN stays one.
+    A label that is not a class has probability 0. NaN probabilities give NaN losses.
     """
     count = np.float32(count_labels(labels, ignore) if mean else 1)
     for i in range(labels.size):
@@ -160,7 +160,7 @@ def nll_grad(
     is_log: bool,
     mean: bool,
 ) -> None:
-    """Gradient of ``p``, from one ``g`` for each row or one for all."""
+    """Gradient with respect to ``p``; ``g`` has one element per row, or a single one."""
     count = np.float32(count_labels(labels, ignore) if mean else 1)
     out[:] = 0
     for i in range(labels.size):
@@ -175,7 +175,7 @@ def nll_grad(
 def softmax_nll_grad(
     g: NDArray[Any], p: NDArray[Any], labels: NDArray[Any], out: NDArray[Any], ignore: int, mean: bool
 ) -> None:
-    """Gradient of what a softmax with result ``p`` was given: p - onehot(labels), scaled."""
+    """Gradient with respect to the input of a softmax with output ``p``: (p - onehot(labels)) times a factor."""
     count = np.float32(count_labels(labels, ignore) if mean else 1)
     for i in range(labels.size):
         label = labels[i]
@@ -191,7 +191,7 @@ def _rows(array: NDArray[Any], labels: NDArray[Any]) -> NDArray[Any]:
 
 
 def _settings(node: Node) -> tuple[int, bool, bool]:
-    """(label to ignore, inputs are logarithms, mean over labels)"""
+    """(label to ignore, whether inputs are log probabilities, whether the reduction is a mean)"""
     return (
         node.attribute("ignoreIndex", _NO_LABEL),
         bool(node.attribute("inputIsLogProbability", 0)),
@@ -254,7 +254,7 @@ OPS = [
         lambda node: [node.input(1).nelms],
         domain=GRAPHCORE,
     ),
-    # NllGrad(g, probabilities, labels), and the same for the input of the softmax that made them.
+    # NllGrad(g, probabilities, labels), and its fusion with the gradient of the softmax before the loss.
     OpDef("NllGrad", (3, 3), _second, _nll_grad, per_element(2)),
     OpDef("SoftmaxNllGrad", (3, 3), _second, _softmax_nll_grad, per_element(2)),
 ]

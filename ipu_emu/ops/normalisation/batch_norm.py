@@ -4,7 +4,7 @@
     inference   BatchNormalization  ->  BatchNormInfer
 
 Channels are rows in the order [C, H, W, N] in which they are stored. A training op with the attribute
-``__batch_norm_replica_group_size`` = s > 1 shares its statistics between s replicas that follow each other.
+``__batch_norm_replica_group_size`` = s > 1 shares its statistics between s consecutive replicas.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from ipu_emu.ops.core.row_kernels import norm, norm_grad
 
 __all__ = ["GROUP_SIZE", "OPS"]
 
-#: The attribute that says how many replicas share statistics.
+#: The attribute with the number of replicas that share statistics.
 GROUP_SIZE = "__batch_norm_replica_group_size"
 _CONSECUTIVE, _MEAN = 1, 1  # as PopART numbers them
 
@@ -44,7 +44,7 @@ def _epsilon(node: Node) -> float:
 def _batch_shape(node: Node) -> OutputTypes:
     x = node.input(0)
     if x.rank < 2:
-        raise node.fail(f"data [N, C, ...] is needed, found {x}")
+        raise node.fail(f"data must be [N, C, ...], found {x}")
     for index in range(1, len(node.inputs)):
         if node.input(index).shape != (x.shape[1],):
             raise node.fail(f"{node.input(index)} must have shape [{x.shape[1]}], one number for each channel of {x}")
@@ -59,7 +59,7 @@ def _batch_shape(node: Node) -> OutputTypes:
 
 
 def _batch_expand(graph: Graph, op: Op) -> Sequence[Op]:
-    """Training where there are running statistics to make, else inference."""
+    """Training if the op has outputs for running statistics, else inference."""
     if len(op.outputs) == 1 or all("/unused/" in id for id in op.outputs[1:]):
         kept = {name: value for name, value in op.attributes.items() if name == "epsilon" or name.startswith("__")}
         return [_instead(op, "BatchNormInfer", op.inputs, op.outputs[:1], kept)]
@@ -75,7 +75,7 @@ def _statistics(op: Op) -> tuple[str, str]:
 
 
 def _own(graph: Graph, op: Op) -> list[Op]:
-    """By the statistics of the batch of one replica."""
+    """The ops that normalise by the statistics of one replica's batch."""
     x, scale, bias = op.inputs[:3]
     inverse = graph.unused(f"{op.outputs[0]}/inverse")
     graph.add(type(graph.tensor(scale))(inverse, FLOAT, graph.tensor(scale).shape))
@@ -85,7 +85,7 @@ def _own(graph: Graph, op: Op) -> list[Op]:
 
 
 def _shared(graph: Graph, op: Op, replicas: int) -> list[Op]:
-    """By the statistics of the batches of ``replicas`` replicas, in FLOAT: two small collectives, and two back."""
+    """The ops that normalise by FLOAT statistics of ``replicas`` batches: two small collectives in each direction."""
     rewrite, node = Rewrite(graph, op), input_node(graph, op)
     x, scale, bias = (_cast(rewrite, node, index, FLOAT) for index in range(3))
     axes = [axis for axis in range(node.input(0).rank) if axis != 1]
@@ -115,13 +115,13 @@ def _float(rewrite: Rewrite, id: str) -> str:
 
 
 def _cast(rewrite: Rewrite, node: Node, index: int, dtype: DType) -> str:
-    """An operand in this type."""
+    """Input ``index`` cast to ``dtype``."""
     id = node.op.inputs[index]
     return id if node.input(index).dtype is dtype else rewrite.op("Cast", id, to=dtype.onnx)
 
 
 def _running(graph: Graph, op: Op, replicas: int) -> list[Op]:
-    """New running statistics; the variance of aiGraphcore is that of a sample."""
+    """The ops that update running statistics; aiGraphcore uses the sample variance (divisor n - 1)."""
     data, momentum = graph.tensor(op.inputs[0]), op.attributes.get("momentum", 0.9)
     count = replicas * data.nelms // max(data.shape[1], 1)
     unbiased = count / max(count - 1, 1) if op.domain == GRAPHCORE else 1.0
@@ -134,7 +134,7 @@ def _running(graph: Graph, op: Op, replicas: int) -> list[Op]:
 
 
 def _instead(op: Op, type: str, inputs: tuple[str, ...], outputs: tuple[str, ...], attributes: dict[str, Any]) -> Op:
-    """An op where ``op`` is, and in the same circumstances."""
+    """A new op with the annotations, phase and guard of ``op``."""
     return replace(op, type=type, inputs=inputs, outputs=outputs, attributes=attributes, domain="", version=10)
 
 
@@ -197,7 +197,7 @@ def _first(node: Node) -> OutputTypes:
 
 
 def _batch_infer(bound: BoundOp) -> Call:
-    """y = x factor + shift, with one of each for a channel."""
+    """y = factor x + shift, with one factor and one shift per channel."""
     x, scale, bias, mean, variance = (bound.input(i) for i in range(5))
     y, (factor, shift) = bound.outputs[0], bound.scratch
     epsilon, shape = scalar(_epsilon(bound.node)), (1, -1, *(1,) * (x.ndim - 2))
@@ -249,7 +249,7 @@ OPS = [
         batch_innermost=(0, 1, 5),
         takes_half=always,
     ),
-    # RunningMean(old, batch): keep old + take batch, in its place
+    # RunningMean(old, batch): keep old + take batch, in place
     OpDef(
         "RunningMean",
         (2, 2),

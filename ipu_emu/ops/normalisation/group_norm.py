@@ -1,7 +1,7 @@
 """Group normalisation: groups of channels are normalised by the statistics of each sample.
 
-Groups of a sample are rows of [N, C, ...]. With one group of a matrix (layer normalisation) scale and bias have a
-number per column, which is the quick case; others are scaled in a pass of their own.
+The groups of a sample are rows of [N, C, ...]. A matrix with one group (layer normalisation) is the fast case: scale
+and bias have a number per column, and one pass applies them. Other inputs are scaled in a separate pass.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def _epsilon(node: Node) -> float:
 def _group_shape(node: Node) -> OutputTypes:
     x, groups = node.input(0), node.attribute("num_groups", 1)
     if x.rank < 2 or groups < 1 or x.shape[1] % groups:
-        raise node.fail(f"num_groups {groups} must divide the channels of {x}, which has to be [N, C, ...]")
+        raise node.fail(f"num_groups {groups} must divide the channels of {x}, which must be [N, C, ...]")
     for index in (1, 2):
         if node.input(index).shape != (x.shape[1],):
             raise node.fail(f"{node.input(index)} must have shape [{x.shape[1]}], one number for each channel of {x}")
@@ -55,7 +55,7 @@ def _rows(bound: BoundOp) -> tuple[int, int]:
 
 
 def _in_rows(array: _Array) -> tuple[_Array, list[Call]]:
-    """``array`` in the order of its axes, and the call that brings it there."""
+    """A C-contiguous form of ``array``, and the calls that copy it there."""
     if array.flags.c_contiguous:
         return array, []
     copy = np.empty(array.shape, array.dtype)

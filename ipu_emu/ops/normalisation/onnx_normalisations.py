@@ -1,4 +1,4 @@
-"""ONNX normalisations: in terms of PopART's group normalisation and of arithmetic."""
+"""ONNX normalisations: expanded to PopART's group normalisation and to arithmetic."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def _rms_shape(node: Node) -> OutputTypes:
 def _channels_shape(node: Node) -> OutputTypes:
     x = node.input(0)
     if x.rank < 3:
-        raise node.fail(f"data [N, C, ...] is needed, found {x}")
+        raise node.fail(f"data must be [N, C, ...], found {x}")
     for index in (1, 2):
         if node.input(index).rank != 1:
             raise node.fail(f"{node.input(index)} must be a vector")
@@ -110,7 +110,7 @@ def _instance(graph: Graph, op: Op) -> list[Op]:
 
 
 def _groups(graph: Graph, op: Op) -> list[Op]:
-    """Before opset 21 scale and bias had a number for each group, now for each channel."""
+    """GroupNormalization; scale and bias have a number per channel, before opset 21 per group."""
     node, rewrite = input_node(graph, op), Rewrite(graph, op)
     channels, groups = node.input(0).shape[1], node.attribute("num_groups", 1)
     scale, bias = op.inputs[1:]
@@ -140,7 +140,7 @@ def _lp(graph: Graph, op: Op) -> list[Op]:
     node, rewrite = input_node(graph, op), Rewrite(graph, op)
     power, axis = node.attribute("p", 2), axis_of(node, node.attribute("axis", -1))
     if power not in (1, 2):
-        raise node.fail(f"p {power} was given; use 1 or 2")
+        raise node.fail(f"p is {power}; use 1 or 2")
     norm = rewrite.op(f"ReduceL{power}", op.inputs[0], axes=[axis], keepdims=1)
     zero, one = (rewrite.constant(np.array(value, node.input(0).dtype.numpy)) for value in (0, 1))
     safe = rewrite.op("Where", rewrite.op("Equal", norm, zero), one, norm)

@@ -38,7 +38,7 @@ def _shape(node: Node) -> OutputTypes:
 
 
 def _along_one_axis(graph: Graph, op: Op) -> list[Op] | None:
-    """From opset 13 on these ops act along one axis; before, on everything from an axis on."""
+    """From opset 13 on these ops act along one axis; in older opsets, on all axes from ``axis`` on."""
     if op.version < 13:
         return None
     rewrite, node = Rewrite(graph, op), input_node(graph, op)

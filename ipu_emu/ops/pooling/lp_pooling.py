@@ -25,7 +25,7 @@ def _windows(node: Node) -> Windows:
 def _checked(node: Node) -> tuple[int, ...]:
     x = node.input(0)
     if x.rank < 3 or _p(node) < 1:
-        raise node.fail(f"data [N, C, ...] and a p of at least 1 are needed, found {x} and {_p(node)}")
+        raise node.fail(f"data must be [N, C, ...] and p at least 1, found {x} and {_p(node)}")
     return x.shape
 
 
@@ -64,7 +64,7 @@ def _root(rewrite: Rewrite, node: Node, id: str) -> list[Op]:
 
 
 def _expand(graph: Graph, op: Op) -> list[Op]:
-    """Means of windows, times the number of elements that lie in each."""
+    """Average pooling of |x|^p, times the number of elements in each window, to the power 1/p."""
     node, rewrite = input_node(graph, op), Rewrite(graph, op)
     windows = _windows(node)
     kept = {name: op.attributes[name] for name in _WINDOW if name in op.attributes}

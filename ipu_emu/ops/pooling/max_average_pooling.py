@@ -26,7 +26,7 @@ from ipu_emu.ops.core.spatial_rank import pooling_as_2d
 
 __all__ = ["OPS"]
 
-# Kernels: every tensor is [C H W, N], a line is one pixel for the whole batch
+# Kernels: every tensor is [C H W, N]; a line is one pixel of all samples
 
 
 #: Sizes of an image and of the result, of windows, strides, padding before and dilations: (height, width) of each.
@@ -35,7 +35,7 @@ _Numbers = tuple[int, ...]
 
 @jit
 def max_pool(x: NDArray[Any], y: NDArray[Any], numbers: _Numbers) -> None:
-    """Each line of y is the largest of the lines of x in its window; NaN wins."""
+    """Each line of y is the maximum of the lines of x in its window; NaN counts as the largest."""
     height, width, out_height, out_width, kh, kw, sh, sw, ph, pw, dh, dw = numbers
     for line in range(y.shape[0]):
         c, h, w = line // (out_height * out_width), line // out_width % out_height, line % out_width
@@ -55,9 +55,9 @@ def max_pool(x: NDArray[Any], y: NDArray[Any], numbers: _Numbers) -> None:
 def max_pool_grad(
     g: NDArray[Any], x: NDArray[Any], y: NDArray[Any], dx: NDArray[Any], left: NDArray[Any], numbers: _Numbers
 ) -> None:
-    """Give each element of ``g`` to the first element of its window that equals the largest, or is NaN.
+    """Add each element of ``g`` to the first element of its window that equals the maximum, or is NaN.
 
-    ``left`` [N] holds what is still to be given, so that the inner loop has no branch.
+    ``left`` [N] holds the part of g that is not yet added, so that the inner loop has no branch.
     """
     height, width, out_height, out_width, kh, kw, sh, sw, ph, pw, dh, dw = numbers
     dx[:] = 0
@@ -124,7 +124,7 @@ def _windows(node: Node, data: tuple[int, ...]) -> Windows:
 def _shape(node: Node) -> OutputTypes:
     x = node.input(0)
     if x.rank < 3:
-        raise node.fail(f"data [N, C, ...] is needed, found {x}")
+        raise node.fail(f"data must be [N, C, ...], found {x}")
     made = x.dtype, (*x.shape[:2], *_windows(node, x.shape).output)
     if len(node.op.outputs) > 1 and node.op.type == "MaxPool":
         return [made, (INT64, made[1])]
@@ -132,7 +132,7 @@ def _shape(node: Node) -> OutputTypes:
 
 
 def _max_expand(graph: Graph, op: Op) -> list[Op] | None:
-    """The places of the largest elements, where they are asked for, are an op of their own."""
+    """If the op has an output for the indices of the maxima, compute them by a separate op."""
     if len(op.outputs) == 1:
         return pooling_as_2d(graph, op)
     rewrite = Rewrite(graph, op)
@@ -150,7 +150,7 @@ def _numbers(windows: Windows) -> tuple[int, ...]:
 
 
 def _counts(node: Node, windows: Windows) -> NDArray[np.float32]:
-    """Elements in each window, [OH OW]; those of the padding count only if the node says so."""
+    """Elements in each window, [OH OW]; padding counts only with ``count_include_pad``."""
     padding = node.attribute("count_include_pad", 0)
     each = [np.array(windows.counts(axis, padding=bool(padding)), np.float32) for axis in range(2)]
     return np.maximum(np.outer(*each).reshape(-1), np.float32(1))
@@ -198,7 +198,7 @@ def _batch(node: Node) -> list[int]:
 def _global_shape(node: Node) -> OutputTypes:
     x = node.input(0)
     if x.rank < 3:
-        raise node.fail(f"data [N, C, ...] is needed, found {x}")
+        raise node.fail(f"data must be [N, C, ...], found {x}")
     return [(x.dtype, (*x.shape[:2], *(1 for _ in x.shape[2:])))]
 
 

@@ -2,7 +2,7 @@
 
     X [N, C, H, W]   regions   ->   Y [R, C, height, width]
 
-RoiAlign takes means or extremes of samples between the pixels; MaxRoiPool the largest of whole pixels.
+RoiAlign takes the mean or maximum of samples that are interpolated between pixels; MaxRoiPool the largest pixel.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ __all__ = ["OPS"]
 
 @part
 def _between(at: Any, size: int) -> tuple[int, int, Any]:
-    """Pixels below and above a place, and the share of the latter; beyond the border the border counts."""
+    """Pixels below and above a coordinate, and the weight of the latter; coordinates are clamped to the image."""
     at = max(at, 0.0)
     low = min(int(at), size - 1)
     high = min(low + 1, size - 1)
@@ -56,10 +56,10 @@ def roi_align(
     largest: bool,
     backwards: bool,
 ) -> None:
-    """y = means, or the ``largest`` weighted pixels, of the samples of each bin; ``backwards`` adds y's share to dx.
+    """y = mean, or with ``largest`` maximum, of the samples of each bin; ``backwards`` adds the gradient y to dx.
 
-    ``regions`` [R, 4] are x and y of two corners, ``images`` [R] say to which image each belongs. A sample outside
-    of the image counts 0.
+    ``regions`` [R, 4] are x and y of two corners, ``images`` [R] the image of each region. A sample outside of its
+    image counts as 0.
     """
     height, width, rows, columns = x.shape[2], x.shape[3], y.shape[2], y.shape[3]
     shift, least = (0.5, -np.inf) if half_pixel else (0.0, 1.0)
@@ -99,14 +99,14 @@ def roi_align(
 
 def _grid(node: Node, x: Tensor) -> tuple[int, int]:
     if x.rank != 4:
-        raise node.fail(f"data [N, C, H, W] are needed, found {x}")
+        raise node.fail(f"data must be [N, C, H, W], found {x}")
     return int(node.attribute("output_height", 1)), int(node.attribute("output_width", 1))
 
 
 def _align_shape(node: Node) -> OutputTypes:
     x, regions, images = (node.input(index) for index in range(3))
     if regions.rank != 2 or regions.shape[1] != 4 or images.shape != regions.shape[:1]:
-        raise node.fail(f"regions [R, 4] and images [R] are needed, found {regions} and {images}")
+        raise node.fail(f"inputs must be regions [R, 4] and images [R], found {regions} and {images}")
     if node.attribute("mode", "avg") not in ("avg", "max"):
         raise node.fail(f"mode {node.attribute('mode', '')} is not one of avg, max")
     return [(x.dtype, (regions.shape[0], x.shape[1], *_grid(node, x)))]
@@ -156,9 +156,9 @@ def _align_back(bound: BoundOp) -> Call:
 def max_roi_pool(
     x: NDArray[Any], regions: NDArray[Any], y: NDArray[Any], dx: NDArray[Any], scale: float, backwards: bool
 ) -> None:
-    """y = the largest pixel of each bin, 0 for an empty one; ``backwards`` gives y's to that pixel of dx.
+    """y = the largest pixel of each bin, 0 for an empty bin; ``backwards`` adds the gradient y to that pixel of dx.
 
-    ``regions`` [R, 5] are the number of the image, and x and y of two corners, which are rounded to pixels.
+    ``regions`` [R, 5] are the index of the image, and x and y of two corners, which are rounded to pixels.
     """
     height, width, rows, columns = x.shape[2], x.shape[3], y.shape[2], y.shape[3]
     for r in range(y.shape[0]):
@@ -183,7 +183,7 @@ def max_roi_pool(
 def _pool_shape(node: Node) -> OutputTypes:
     x, regions, grid = node.input(0), node.input(1), list(node.attribute("pooled_shape", []))
     if x.rank != 4 or regions.rank != 2 or regions.shape[1] != 5 or len(grid) != 2:
-        raise node.fail(f"data [N, C, H, W], regions [R, 5] and two sizes are needed, found {x}, {regions}, {grid}")
+        raise node.fail(f"inputs must be data [N, C, H, W], regions [R, 5], two sizes; found {x}, {regions}, {grid}")
     return [(x.dtype, (regions.shape[0], x.shape[1], *grid))]
 
 

@@ -1,6 +1,6 @@
 """Unpooling: the positions of the largest elements of windows, and elements put back at such positions.
 
-Places count the elements of the whole tensor, as ONNX says.
+Positions are indices into the flattened tensor, as ONNX specifies.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def _places_shape(node: Node) -> OutputTypes:
 
 
 def _places(node: Node, x: _Array, y: _Array) -> _Array:
-    """The first place of each window of x that holds what y says is the largest, or NaN."""
+    """The flat index of the first element of each window of x that equals the maximum in y, or is NaN."""
     windows = Windows.of(node, x.shape[2:], tuple(node.attribute("kernel_shape", [])))
     numbers = _numbered(x.shape, columns_first=bool(node.attribute("storage_order", 0)))
     found = np.full(y.shape, -1, np.int64)
@@ -48,7 +48,7 @@ def _places(node: Node, x: _Array, y: _Array) -> _Array:
 
 
 def _numbered(shape: tuple[int, ...], *, columns_first: bool) -> _Array:
-    """The number of each element; ``columns_first`` counts down the spatial axes in reverse order."""
+    """The index of each element; ``columns_first`` numbers the spatial axes in column-major order."""
     channels, inner = prod(shape[:2]), shape[2:]
     image = np.arange(prod(inner)).reshape(inner, order="F" if columns_first else "C")
     starts = np.arange(channels).reshape(*shape[:2], *[1] * len(inner)) * prod(inner)
@@ -59,7 +59,7 @@ def _numbered(shape: tuple[int, ...], *, columns_first: bool) -> _Array:
 
 
 def _inferred(node: Node, x: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape that was pooled, if every element had been in a window."""
+    """The smallest shape whose pooling gives ``x``."""
     kernel = list(node.attribute("kernel_shape", []))
     rank = len(kernel)
     strides, pads = (
@@ -75,7 +75,7 @@ def _inferred(node: Node, x: tuple[int, ...]) -> tuple[int, ...]:
 def _shape(node: Node) -> OutputTypes:
     x, places = node.input(0), node.input(1)
     if places.shape != x.shape or not places.dtype.is_integer:
-        raise node.fail(f"{places} must have a place for each element of {x}")
+        raise node.fail(f"{places} must have one index for each element of {x}")
     inferred = _inferred(node, x.shape)
     asked = node.attribute_or_constant("output_shape", 2)
     if asked is not None and (len(asked) != x.rank or any(a < n for a, n in zip(asked, inferred, strict=True))):
@@ -111,7 +111,7 @@ def _back(node: Node, g: _Array, places: _Array) -> _Array:
 _windows = flops(lambda node: node.outputs[0].nelms * prod(node.attribute("kernel_shape", [1])))
 
 OPS = [
-    # MaxPoolPlaces(x, what MaxPool made of it)
+    # MaxPoolPlaces(x, the output of MaxPool for x)
     OpDef("MaxPoolPlaces", (2, 2), _places_shape, allocating_kernel(_places), _windows),
     OpDef(
         "MaxUnpool", (2, 3), _shape, allocating_kernel(_unpool), copy_cost, _grad, constant_inputs={2: "output_shape"}

@@ -1,7 +1,7 @@
-"""Convolution: direct (see ``direct_convolution``) with one group, else as matrix products over gathered windows.
+"""Convolution: direct (see ``direct_convolution``) for one group, else as matrix products over gathered windows.
 
-Operands are stored with the batch innermost, [C, H, W, N]: a row of the gathered matrix is then one long copy for
-each row of the image, and the product of [M, C kh kw] weights with it is the result, already in its storage order.
+Operands are stored with the batch innermost, [C, H, W, N]: gathering a row of the matrix is then one long copy per
+image row, and the product with the [M, C kh kw] weights has the storage order of the result.
 
     weights [M, C kh kw]  x  columns [C kh kw, rows OW N]  =  y [M, rows OW N]
 
@@ -53,7 +53,7 @@ def gather_columns(
 ) -> None:
     """columns[c, i, j, row, w, n] = x[c, (first + row) sh - ph + i dh, w sw - pw + j dw, n], 0 outside x.
 
-    x is [C H, W N]; columns is [C kh kw rows, OW N]: a line of either is a line of the image for the whole batch.
+    x is [C H, W N]; columns is [C kh kw rows, OW N]: a row of either is one image row of all samples.
     """
     in_width, width = x.shape[1] // batch, columns.shape[1] // batch
     for line in range(columns.shape[0]):
@@ -93,7 +93,7 @@ def scatter_columns(
     dh: int,
     dw: int,
 ) -> None:
-    """The adjoint of ``gather_columns``: add every column entry to the element of x that it was taken from."""
+    """The adjoint of ``gather_columns``: add every element of columns to the element of x that it was copied from."""
     in_width, width = x.shape[1] // batch, columns.shape[1] // batch
     for line in range(columns.shape[0]):
         k = line // rows
@@ -128,7 +128,7 @@ def add_bias(y: NDArray[Any], bias: NDArray[Any]) -> None:
             y[m, i] += b
 
 
-#: Most elements of the gathered columns of one block: 1 MiB of float32, half of a usual second-level cache.
+#: The most elements of the gathered columns of one block: 1 MiB of float32, half of a typical L2 cache.
 _BLOCK = 1 << 18
 
 
@@ -142,14 +142,14 @@ def _windows(node: Node, data: tuple[int, ...], weights: tuple[int, ...]) -> Win
 def _shape(node: Node) -> OutputTypes:
     x, w, group = node.input(0), node.input(1), node.attribute("group", 1)
     if x.rank < 3 or w.rank != x.rank:
-        raise node.fail(f"data [N, C, ...] and weights [M, C, ...] of one rank are needed, found {x} and {w}")
+        raise node.fail(f"data [N, C, ...] and weights [M, C, ...] must have the same rank, found {x} and {w}")
     if x.dtype != w.dtype:
         raise node.fail(f"inputs have different types, {x} and {w}; cast one of them")
     if group < 1 or x.shape[1] != w.shape[1] * group or w.shape[0] % group:
         raise node.fail(f"{x} has {x.shape[1]} channels, {w} with group {group} needs {w.shape[1] * group}")
     kernel = list(node.attribute("kernel_shape", []))
     if kernel and kernel != list(w.shape[2:]):
-        raise node.fail(f"kernel_shape {kernel} was given, the weights have {list(w.shape[2:])}")
+        raise node.fail(f"kernel_shape {kernel} is not that of the weights, {list(w.shape[2:])}")
     if node.has_input(2) and node.input(2).shape != w.shape[:1]:
         raise node.fail(f"bias {node.input(2)} must have shape [{w.shape[0]}]")
     return [(x.dtype, (x.shape[0], w.shape[0], *_windows(node, x.shape, w.shape).output))]
@@ -206,7 +206,7 @@ class _Blocks:
 
 
 def _nothing() -> None:
-    """A pointwise convolution has its columns already."""
+    """The gather of a pointwise convolution, whose input has the layout of the columns."""
 
 
 def _matrices(w: NDArray[Any], group: int) -> NDArray[Any]:
@@ -214,7 +214,7 @@ def _matrices(w: NDArray[Any], group: int) -> NDArray[Any]:
 
 
 def _direct_way(node: Node, data: tuple[int, ...], weights: tuple[int, ...]) -> Direct | None:
-    """The direct way, for one group and rows of a vector or more."""
+    """The direct convolution, or None unless there is one group and a row fills a vector register."""
     if node.attribute("group", 1) != 1 or 0 in (*data, *weights):
         return None
     direct = Direct(_windows(node, data, weights), data[0], data[1], weights[0])
@@ -255,7 +255,7 @@ def _data_grad(bound: BoundOp) -> Call:
 def _weight_grad(bound: BoundOp) -> Call:
     """dw: the product of the columns with the transposed dy, added up over the blocks in their order.
 
-    Made as its transpose: OpenBLAS transposes the narrower operand then, which takes 30 % less time.
+    Computed as its transpose: OpenBLAS then transposes the narrower operand, which takes 30 % less time.
     """
     g, x, dw = bound.input(0), bound.input(1), bound.outputs[0]
     direct = _direct_way(bound.node, x.shape, dw.shape)
@@ -321,7 +321,7 @@ def _grad(d: Adjoint) -> list[Value | None]:
 
 
 def _data_grad_rule(d: Adjoint) -> list[Value | None]:
-    """A transposed convolution: what it is the gradient of, and the gradient of that for the weights."""
+    """The gradients of a transposed convolution: a convolution for the data, and its weight gradient."""
     x, w = d.inputs
     attributes = {name: value for name, value in d.node.op.attributes.items() if name != "shape"}
     return [d.g.op("Conv", w, **attributes), x.op("ConvWeightGrad", d.g, shape=list(w.tensor.shape), **attributes)]

@@ -19,7 +19,7 @@ _Array = Any
 def _shape(node: Node) -> OutputTypes:
     x = node.input(0)
     if x.rank < 2 or x.shape[-1] != x.shape[-2]:
-        raise node.fail(f"square matrices [..., n, n] are needed, found {x}")
+        raise node.fail(f"the input must be square matrices [..., n, n], found {x}")
     return [(x.dtype, x.shape[:-2])]
 
 
@@ -34,7 +34,7 @@ def _back_shape(node: Node) -> OutputTypes:
 def _back(node: Node, g: _Array, x: _Array) -> _Array:
     """g times the matrix of cofactors, det(U V) U diag(products of the other singular values) V, for X = U S V.
 
-    Unlike det(X) X^-T it is right for singular matrices too.
+    Unlike det(X) X^-T, this is correct for singular matrices too.
     """
     u, s, v = np.linalg.svd(x.astype(np.float64))
     others = np.where(np.eye(s.shape[-1], dtype=bool), 1.0, s[..., None, :]).prod(-1)

@@ -1,7 +1,7 @@
 """Direct convolution: products that read the windows of a padded image where they are stored, without a gather.
 
-Operands are stored [C, H, W, N]. A stride s cuts the padded image into s x s planes, so that what a tap of the kernel
-reads is always one run of neighbours for a row of the output:
+Operands are stored [C, H, W, N]. A stride s splits the padded image into s x s planes, so that for each row of output
+every tap of the kernel reads contiguous elements:
 
     stride 2    plane 0   x0 x2 x4 ...      tap 0 reads plane 0 from 0, tap 1 plane 1 from 0, tap 2 plane 0 from 1
                 plane 1   x1 x3 x5 ...
@@ -38,12 +38,12 @@ from ipu_emu.ops.products.output_blocks import (
 
 __all__ = ["Direct"]
 
-# Planes: a padded image cut by its strides, so that each tap reads a run of neighbours
+# Planes: a padded image split by its strides, so that each tap reads contiguous elements
 
 
 @dataclass(frozen=True)
 class PlaneAxis:
-    """One axis of the windows: which plane each tap reads, and how far into it."""
+    """One axis of the windows: the plane that each tap reads, and the offset in the plane."""
 
     size: int
     out: int
@@ -63,20 +63,20 @@ class PlaneAxis:
 
     @property
     def length(self) -> int:
-        """Of every plane."""
+        """The length of every plane."""
         return self.out + self.reach
 
     def planes(self) -> list[int]:
         return sorted({plane for plane, _ in self.taps})
 
     def inside(self, plane: int) -> tuple[int, int]:
-        """The places [low, high) of a plane that hold the image, not _padded_plane."""
+        """The indices [low, high) of a plane that hold the image, not padding."""
         low = max(0, -((plane - self.before) // self.stride))
         high = min(self.length, (self.before + self.size - 1 - plane) // self.stride + 1)
         return low, max(low, high)
 
     def place(self, plane: int, index: int) -> int:
-        """The place in the image of place ``index`` of a plane."""
+        """The index in the image of element ``index`` of a plane."""
         return index * self.stride + plane - self.before
 
 
@@ -111,12 +111,12 @@ def _padded_plane(
 
 _Array = NDArray[Any]
 
-#: Bytes of the image that are worked on at a time: half of a usual second-level cache.
+#: Bytes of the image that are processed at a time: half of a typical L2 cache.
 _CHUNK = 1 << 19
 
 
 class Direct:
-    """Calls for one convolution of ``batch`` images with ``channels`` in and ``made`` out, and one group."""
+    """The calls of one convolution: ``batch`` images, ``channels`` in, ``made`` channels out, one group."""
 
     def __init__(self, windows: Windows, batch: int, channels: int, made: int) -> None:
         self.rows, self.columns = PlaneAxis.of(windows, 0), PlaneAxis.of(windows, 1)
@@ -126,7 +126,7 @@ class Direct:
         self.line = self.columns.out * batch
         self.bare = windows.is_pointwise and windows.pads == (0, 0)
 
-    # What fits
+    # Applicability
 
     def fits(self) -> bool:
         """Say whether forward and data gradient have rows of at least one vector."""
@@ -181,11 +181,11 @@ class Direct:
         return [*steps, *product_calls(image, packed, y.transpose(1, 2, 3, 0), bias, tiles, taps, chunk)]
 
     def _chunk(self, row_bytes: int, per_row: int) -> int:
-        """Tiles to work on at a time."""
+        """The number of tiles to process at a time."""
         return max(1, _CHUNK // max(row_bytes * self.batch, 1)) * per_row
 
     def _tap_offsets(self) -> NDArray[np.int64]:
-        """Bytes into the planes, for each channel and tap."""
+        """Byte offsets into the planes, for each channel and tap."""
         high, wide = self.rows.planes(), self.columns.planes()
         places = []
         for i, j in self.taps:
@@ -196,7 +196,7 @@ class Direct:
         return offsets((channels + np.array(places)) * self.batch * 4)
 
     def _image(self, x: _Array, scratch: _Array) -> tuple[_Array, list[Call]]:
-        """The planes of ``x``, and the calls that make them."""
+        """The planes of ``x``, and the calls that copy ``x`` to them."""
         x = x.transpose(1, 2, 3, 0)
         if self.bare and x.dtype == np.float32:
             return x, []
@@ -260,7 +260,7 @@ class Direct:
         height: int,
         width: int,
     ) -> list[Call]:
-        """What one plane of the image gets."""
+        """The calls that compute the gradient of one plane of the image."""
         (top, bottom), (left, right) = self.rows.inside(row_plane), self.columns.inside(column_plane)
         high, wide = bottom - top, right - left
         if high <= 0 or wide <= 0:

@@ -1,9 +1,9 @@
 """Einsum: sums of products of elements, as transposes and matrix products.
 
 bhid,bhjd->bhij      two operands at a time, from the left:
-                     axes that nobody needs any more   summed
-                     axes of both that are needed      batch
-                     axes of both that are not         the depth of the product
+                     axes that are not needed any more  summed
+                     axes of both that are needed       batch
+                     axes of both that are not          the inner axis of the product
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ipu_emu.ops.core.rewrite import Rewrite
 
 __all__ = ["OPS"]
 
-#: Axes by their letters; those that "..." stands for have numbers, the last one 0.
+#: Axes by their letters; the axes of "..." are numbers, 0 for the last one.
 _Axes = list[str]
 
 
@@ -41,7 +41,7 @@ def _equation(node: Node) -> tuple[list[_Axes], _Axes]:
     else:
         result = [*dots, *sorted({axis for axis in every if every.count(axis) == 1 and not axis.isdigit()})]
     if len(set(result)) != len(result) or not set(result) <= set(every):
-        raise node.fail(f"equation '{text}' asks for axes {result}, the operands have {sorted(set(every))}")
+        raise node.fail(f"equation '{text}' has the result axes {result}, but the operands have {sorted(set(every))}")
     return operands, result
 
 
@@ -71,7 +71,7 @@ def _shape(node: Node) -> OutputTypes:
 
 
 class _Product:
-    """Writes the ops; a value is an id with its axes."""
+    """Appends the ops of the product; a value is an id with its axes."""
 
     def __init__(self, rewrite: Rewrite, sizes: dict[str, int]) -> None:
         self.rewrite, self.sizes = rewrite, sizes
@@ -80,7 +80,7 @@ class _Product:
         return [self.sizes[axis] for axis in axes]
 
     def operand(self, id: str, axes: _Axes) -> tuple[str, _Axes]:
-        """In full size, and of axes that occur twice the diagonal."""
+        """An operand expanded to full size, with the diagonal of axes that occur twice."""
         if list(self.rewrite.shape(id)) != self.shape(axes):
             id = self.rewrite.op("SpreadTo", id, shape=self.shape(axes))
         for axis in dict.fromkeys(axes):
@@ -96,14 +96,14 @@ class _Product:
         return id, axes
 
     def summed(self, id: str, axes: _Axes, needed: set[str]) -> tuple[str, _Axes]:
-        """Without the axes that nobody needs."""
+        """The value summed over all axes that are not in ``needed``."""
         gone = [place for place, axis in enumerate(axes) if axis not in needed]
         if gone:
             id = self.rewrite.op("ReduceSum", id, axes=gone, keepdims=0)
         return id, [axis for axis in axes if axis in needed]
 
     def matrix(self, id: str, axes: _Axes, *groups: _Axes) -> str:
-        """The axes in ``groups``, each of which becomes one axis."""
+        """The value with each group of axes merged into one axis."""
         order = [axes.index(axis) for group in groups for axis in group]
         turned = self.rewrite.op("Transpose", id, perm=order) if order != sorted(order) else id
         return self.rewrite.op("ReshapeTo", turned, shape=[prod(self.shape(group)) for group in groups])

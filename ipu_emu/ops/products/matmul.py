@@ -55,7 +55,7 @@ def _product(bound: BoundOp) -> list[Call]:
     if a.ndim == 1:
         a, y = a[None], y[..., None, :]
     if b.ndim == 2 and a.ndim > 2 and a.flags.c_contiguous and y.flags.c_contiguous:
-        # One large product is faster than one for each row of the batch.
+        # One large product is faster than one per row of the batch.
         a, y = a.reshape(-1, a.shape[-1]), y.reshape(-1, y.shape[-1])
     return gemm(a, b, y, bound.scratch)
 
@@ -139,7 +139,7 @@ def _gemm(bound: BoundOp) -> Call:
 
 
 def _is_plain(node: Node) -> bool:
-    """Say whether all there is besides the product is a number for each column."""
+    """Whether the op is the product plus at most a bias per column, with alpha = 1."""
     columns = node.outputs[0].shape[1]
     fits = not node.has_input(2) or node.input(2).shape in ((columns,), (1, columns))
     return fits and node.attribute("alpha", 1.0) == 1

@@ -23,7 +23,7 @@ _EACH = 3
 
 @dataclass(frozen=True)
 class _Parameters:
-    """Of one convolution: dilation of its data and padding of its result, the group, and what a Conv knows."""
+    """One convolution: dilation of its data, padding of its result, group, and the attributes of its Conv."""
 
     spread: list[int]
     around: list[int]
@@ -58,10 +58,12 @@ class _Parameters:
 
 
 def _count(node: Node) -> int:
-    """How many convolutions there are; a model leaves out the missing bias of the last one."""
+    """The number of convolutions; a model may leave out the last input, an absent bias."""
     count, left = divmod(len(node.inputs), _EACH)
     if left == 1:
-        raise node.fail(f"{len(node.inputs)} inputs were given; give data, weights and a bias or nothing for each")
+        raise node.fail(
+            f"{len(node.inputs)} inputs were given; each convolution takes data, weights and maybe a bias"
+        )
     return count + (left > 0)
 
 
@@ -73,7 +75,7 @@ def _shape(node: Node) -> OutputTypes:
 
 
 def _dilated(rewrite: Rewrite, x: str, shape: tuple[int, ...], spread: list[int]) -> str:
-    """Zeros between the elements of the spatial axes."""
+    """``x`` with zeros between the elements of the spatial axes."""
     if max(spread) == 1:
         return x
     apart = [n for size in shape[2:] for n in (size, 1)]

@@ -20,7 +20,7 @@ _Array = NDArray[Any]
 
 
 class OutputBlocks:
-    """Where the tiles of the output lie in the image and in the output, row by row."""
+    """Offsets of the tiles of the output, in the image and in the output, row by row."""
 
     def __init__(self, rows: int, line: int, image_row: int, out_row: int, start: int, tile: int = 0) -> None:
         self.vectors = 2 if line >= 2 * vector_width() else 1
@@ -33,7 +33,7 @@ class OutputBlocks:
         self.places = self.at(4)
 
     def at(self, itemsize: int) -> NDArray[np.int64]:
-        """Where the tiles lie in an output of elements of this size."""
+        """Byte offsets of the tiles in an output of elements of ``itemsize`` bytes."""
         return offsets(self.row * self.out_row + self.place * itemsize)
 
 
@@ -46,7 +46,7 @@ def product_calls(
     steps: NDArray[np.int64],
     chunk: int,
 ) -> list[Call]:
-    """The calls for ``y`` [made, ...]: whole blocks of rows, and the rows that are left."""
+    """The calls that compute ``y`` [made, ...]: whole blocks of rows, then the remaining rows."""
     blocks, left = divmod(y.shape[0], ROWS)
     calls: list[Call] = []
     common: dict[str, Any] = {

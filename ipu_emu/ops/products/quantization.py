@@ -24,11 +24,11 @@ _Array = Any
 _UINT8 = dtype_named("UINT8")
 
 
-# Scales and zero points: one for all elements, one for each place of an axis, or one for each block along it
+# Scales and zero points: one for all elements, one per index of an axis, or one per block along the axis
 
 
 def _aligned(node: Node, data: tuple[int, ...], scale: tuple[int, ...]) -> tuple[tuple[int, ...], int, int]:
-    """(shape in which scales broadcast, the axis that is repeated, how often)"""
+    """(shape in which scales broadcast, the axis along which they are repeated, the number of repeats)"""
     axis, block = int(node.attribute("axis", 1)), int(node.attribute("block_size", 0))
     if prod(scale) == 1 and not block:
         return (1,) * len(data), 0, 1
@@ -43,7 +43,7 @@ def _aligned(node: Node, data: tuple[int, ...], scale: tuple[int, ...]) -> tuple
 
 
 def _spread(node: Node, data: tuple[int, ...], values: _Array) -> _Array:
-    """Scales or zero points as they broadcast to the data."""
+    """Scales or zero points, reshaped and repeated so that they broadcast to the data."""
     shape, axis, block = _aligned(node, data, values.shape)
     made = np.repeat(values.reshape(shape), block, axis)
     return made[(slice(None),) * axis + (slice(data[axis]),)] if block > 1 else made
@@ -64,7 +64,7 @@ def _quantize_shape(node: Node) -> OutputTypes:
 
 
 def _saturated(values: _Array, zero: _Array, dtype: Any) -> _Array:
-    """The nearest integers (ties go to even ones) that a type can hold."""
+    """Rounded to integers (ties to even), plus the zero point, clamped to the range of ``dtype``."""
     limits = np.iinfo(dtype)
     return np.clip(np.rint(values) + np.float64(zero), limits.min, limits.max).astype(dtype)
 
@@ -91,7 +91,7 @@ def _dynamic_shape(node: Node) -> OutputTypes:
 
 
 def _dynamic(node: Node, x: _Array) -> tuple[_Array, ...]:
-    """Scale and zero point such that 0 is exact and all elements lie in the range."""
+    """Quantise with a scale and zero point such that 0 is exact and all elements are in the range."""
     low, high = min(x.min(initial=0), np.float32(0)), max(x.max(initial=0), np.float32(0))
     scale = np.float32((high - low) / np.float32(255)) or np.float32(1)
     zero = _saturated(-low / scale, np.array(0), np.uint8)
@@ -102,7 +102,7 @@ def _dynamic(node: Node, x: _Array) -> tuple[_Array, ...]:
 
 
 def _centred(x: _Array, zero: _Array | None, axis: int) -> _Array:
-    """DOUBLE, with zero points, one or one for each place of ``axis``, taken off."""
+    """``x`` as DOUBLE minus its zero points: one, or one per index of ``axis``."""
     if zero is None or zero.ndim == 0 or zero.size == 1:
         return x.astype(np.float64) - (0 if zero is None else zero.reshape(()))
     shape = [1] * x.ndim
@@ -144,7 +144,7 @@ def _scaled_matmul(node: Node, *inputs: _Array) -> _Array:
 def _output(node: Node, x: int, w: int) -> tuple[int, ...]:
     data, weights = node.input(x), node.input(w)
     if data.rank < 3 or weights.rank != data.rank:
-        raise node.fail(f"data [N, C, ...] and weights [M, C / group, ...] are needed, found {data} and {weights}")
+        raise node.fail(f"data must be [N, C, ...] and weights [M, C / group, ...], found {data} and {weights}")
     return (data.shape[0], weights.shape[0], *Windows.of(node, data.shape[2:], weights.shape[2:]).output)
 
 
@@ -157,7 +157,7 @@ def _scaled_shape(node: Node) -> OutputTypes:
 
 
 def _convolved(node: Node, x: _Array, w: _Array) -> _Array:
-    """Sums over windows of x [N, C, ...] times w [M, C / group, ...], both without their zero points."""
+    """The convolution of x [N, C, ...] with w [M, C / group, ...], both without their zero points."""
     windows, group = Windows.of(node, x.shape[2:], w.shape[2:]), int(node.attribute("group", 1))
     rank, places = len(windows.input), [np.array(windows.places(axis)) for axis in range(len(windows.input))]
     pads = [(-min(p.min(), 0), max(p.max() + 1 - n, 0)) for p, n in zip(places, windows.input, strict=True)]
@@ -174,7 +174,7 @@ def _integer(node: Node, x: _Array, w: _Array, x_zero: _Array | None = None, w_z
 
 
 def _scaled(node: Node, *inputs: _Array) -> _Array:
-    """Biases have the scale of the products."""
+    """The quantised convolution; the bias has the scale of the products."""
     x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero = inputs[:8]
     made = _convolved(node, _centred(x, x_zero, 1), _centred(w, w_zero, 0))
     wide = (-1, *[1] * (x.ndim - 2))

@@ -3,8 +3,8 @@
     SplineBasis       places [E, D] in [0, 1], sizes [D], open [D]  ->  factors [E, S], rows of the kernel [E, S]
     SplineWeighting   x [E, I], kernel [K, I, O], factors, rows     ->  y [E, O]
 
-An edge is influenced by S = (degree + 1)^D rows of the kernel, whose grid has sizes[0] x sizes[1] x ... = K of them,
-the first dimension fastest. A closed dimension is a ring.
+Each edge uses S = (degree + 1)^D rows of the kernel. The grid has sizes[0] x sizes[1] x ... = K rows, the first
+dimension varying fastest. A dimension that is not open wraps round.
 Source: Fey et al. 2018, and its package torch-spline-conv, whose ops these are.
 """
 
@@ -26,7 +26,7 @@ __all__ = ["OPS"]
 
 _Array = NDArray[Any]
 
-#: The pieces of a uniform B-spline by degree: powers of the place between two knots, 1 first.
+#: The pieces of a uniform B-spline by degree: coefficients of the powers of the position between two knots, 1 first.
 _PIECES = {
     1: np.array([[1, -1], [0, 1]]),
     2: np.array([[1, -2, 1], [1, 2, -2], [0, 0, 1]]) / 2,
@@ -37,7 +37,7 @@ _PIECES = {
 def _basis_shape(node: Node) -> OutputTypes:
     places, sizes, opened = (node.input(index) for index in range(3))
     if places.rank != 2 or sizes.shape != places.shape[1:] or opened.shape != sizes.shape:
-        raise node.fail(f"places [E, D], D sizes and D flags are needed, found {places}, {sizes} and {opened}")
+        raise node.fail(f"inputs must be places [E, D], D sizes and D flags, found {places}, {sizes} and {opened}")
     degree = int(node.attribute("degree", 1))
     if degree not in _PIECES:
         raise node.fail(f"degree {degree} is not one of {', '.join(map(str, _PIECES))}")
@@ -66,7 +66,7 @@ def _weighting_shape(node: Node) -> OutputTypes:
     ranks = (x.rank, kernel.rank, factors.rank) == (2, 3, 2)
     if not ranks or x.shape[1] != kernel.shape[1] or factors.shape[0] != x.shape[0] or rows.shape != factors.shape:
         raise node.fail(
-            f"x [E, I], a kernel [K, I, O], factors [E, S] and rows [E, S] are needed, found {x}, {kernel}, "
+            f"inputs must be x [E, I], a kernel [K, I, O], factors [E, S] and rows [E, S]; found {x}, {kernel}, "
             f"{factors} and {rows}"
         )
     return [(x.dtype, (x.shape[0], kernel.shape[2]))]

@@ -1,6 +1,6 @@
 """Transposed convolution: the gradient of a convolution with respect to its data, used forwards.
 
-Over three axes it is a convolution of data with zeros in between, by the weights the other way round.
+Over three axes it is a convolution with stride 1: of the data with zeros between the elements, by mirrored weights.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["OPS"]
 
 @dataclass(frozen=True)
 class _Sizes:
-    """Per spatial axis: size of the output, padding that is cut off it, stride, dilation."""
+    """Per spatial axis: size of the output, padding that is removed from it, stride, dilation."""
 
     output: list[int]
     begins: list[int]
@@ -45,12 +45,12 @@ class _Sizes:
         asked = list(node.attribute("output_shape", []))[-rank:]
         output = [max(sizes) for sizes in zip(output, asked or output, strict=True)]
         if min(output) < 1 or min(begins + ends) < 0:
-            raise node.fail(f"pads {begins + ends} leave {output} of {full}")
+            raise node.fail(f"pads {begins + ends} reduce the output {full} to {output}; use smaller pads")
         return cls(output, begins, ends, strides, dilations)
 
 
 def _cut(node: Node, full: list[int], same: list[int]) -> tuple[list[int], list[int]]:
-    """(begins, ends): given, or what makes the output of the size that is asked for."""
+    """(begins, ends): as given, or such that the output has the requested size."""
     rank, kind = len(full), node.attribute("auto_pad", "NOTSET")
     asked = list(node.attribute("output_shape", []))[-rank:]
     if not asked and kind in ("SAME_UPPER", "SAME_LOWER"):
@@ -68,9 +68,9 @@ def _cut(node: Node, full: list[int], same: list[int]) -> tuple[list[int], list[
 def _shape(node: Node) -> OutputTypes:
     x, w, group = node.input(0), node.input(1), node.attribute("group", 1)
     if x.rank not in (3, 4, 5) or w.rank != x.rank:
-        raise node.fail(f"data [N, C, ...] and weights [C, M, ...] over 1 to 3 axes are needed, found {x}, {w}")
+        raise node.fail(f"data must be [N, C, ...] and weights [C, M, ...] with 1 to 3 spatial axes, found {x}, {w}")
     if x.shape[1] != w.shape[0] or x.dtype != w.dtype:
-        raise node.fail(f"{x} and {w} must have one type and one number of channels")
+        raise node.fail(f"{x} and {w} must have the same type and number of channels")
     return [(x.dtype, (x.shape[0], w.shape[1] * group, *_Sizes.of(node).output))]
 
 
@@ -101,7 +101,7 @@ def _expand(graph: Graph, op: Op) -> list[Op]:
 
 
 def _spread(rewrite: Rewrite, node: Node, sizes: _Sizes) -> list[Op]:
-    """By an ordinary convolution with stride 1."""
+    """Expand to a convolution with stride 1."""
     op, x, kernel = rewrite.original, list(node.input(0).shape), node.input(1).shape[2:]
     between = [n for size in x[2:] for n in (size, 1)]
     apart = rewrite.op("ReshapeTo", op.inputs[0], shape=[*x[:2], *between])
@@ -122,7 +122,7 @@ def _spread(rewrite: Rewrite, node: Node, sizes: _Sizes) -> list[Op]:
 
 
 def _turned(rewrite: Rewrite, shape: list[int], group: int) -> str:
-    """Weights [C, M / group, ...] as [M, C / group, ...], from the last element of the kernel to the first."""
+    """Weights [C, M / group, ...] as [M, C / group, ...], mirrored along the spatial axes."""
     (channels, out), kernel = shape[:2], shape[2:]
     w = rewrite.op("ReshapeTo", rewrite.original.inputs[1], shape=[group, channels // group, out, *kernel])
     w = rewrite.op("Transpose", w, perm=[0, 2, 1, *range(3, 3 + len(kernel))])

@@ -1,12 +1,12 @@
 """Counter-based random numbers: a pure function of a key, the op and the index of an element.
 
 The key is a tensor that the engine sets before it runs a micro-batch: [seed, global replica, step, micro-batch of the
-step]; in the update phase, where replicas must stay equal, the replica is not part of it. A kernel makes a stream
-of the key and the number of its op once per call, and draws 64 bits for each element from it:
+step]; in the update phase, where replicas must stay equal, the replica is not part of it. Once per call, a
+kernel derives a stream from the key and the id of its op, and draws 64 bits for each element:
 
     stream = stream_of(key, salt_of(op));  bits = draw(stream, index)
 
-So the numbers do not depend on how replicas are spread, on threads, or on what ran before.
+So the numbers do not depend on the layout of replicas, on threads, or on which ops ran before.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ __all__ = [
 
 #: The key of a replica, and the one that all replicas share.
 RNG_KEY, SHARED_RNG_KEY = "randomSeed___replica", "randomSeed___shared"
-#: The attribute of an op that draws the numbers of another one.
+#: The attribute of an op that draws the same numbers as another op.
 STREAM_ID = "stream_id"
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
 def key_in(graph: Graph, *, shared: bool = False) -> str:
-    """The id of the key of ``graph``, which is added where it is not there yet."""
+    """The id of the key of ``graph``, which is added if it is missing."""
     id = SHARED_RNG_KEY if shared else RNG_KEY
     if id not in graph.tensors:
         graph.add(Tensor(id, dtype_named("UINT64"), (4,), Role.SCALAR), np.zeros(4, np.uint64))
@@ -48,12 +48,12 @@ def key_in(graph: Graph, *, shared: bool = False) -> str:
 
 
 def has_key(graph: Graph) -> bool:
-    """Say whether anything in ``graph`` is random."""
+    """Whether ``graph`` has a key, that is, draws random numbers."""
     return RNG_KEY in graph.tensors or SHARED_RNG_KEY in graph.tensors
 
 
 def stream_id_of(op: Op) -> int:
-    """A number that tells ``op`` from the others of its graph, or the one that it was given."""
+    """A number that is unique to ``op`` in its graph, or the one that its attribute gives."""
     return int(op.attributes.get(STREAM_ID, crc32(op.outputs[0].encode())))
 
 

@@ -24,7 +24,7 @@ __all__ = ["OPS"]
 
 @jit
 def fill_uniform(key: NDArray[Any], stream_id: int, low: float, high: float, out: NDArray[Any]) -> None:
-    """Numbers from ``low`` to ``high`` ([n])."""
+    """out = uniform numbers from ``low`` to ``high`` ([n])."""
     stream = stream_of(key, stream_id)
     for i in range(out.size):
         out[i] = low + (high - low) * uniform(stream, i)
@@ -32,7 +32,7 @@ def fill_uniform(key: NDArray[Any], stream_id: int, low: float, high: float, out
 
 @jit
 def fill_normal(key: NDArray[Any], stream_id: int, mean: float, scale: float, out: NDArray[Any]) -> None:
-    """Box and Muller's way, two draws for each element ([n])."""
+    """out = normal numbers by the Box-Muller transform, two draws per element ([n])."""
     stream = stream_of(key, stream_id)
     for i in range(out.size):
         radius = np.sqrt(-2.0 * np.log(1.0 - uniform(stream, 2 * i)))
@@ -63,7 +63,7 @@ def _numbers(graph: Graph, op: Op) -> list[Op]:
 
 
 def _bernoulli(graph: Graph, op: Op) -> list[Op]:
-    """1 where a uniform number lies below the probability."""
+    """1 where a uniform number is below the probability, else 0."""
     node, rewrite = input_node(graph, op), Rewrite(graph, op)
     x = node.input(0)
     attributes: dict[str, Any] = {"shape": list(x.shape), "dtype": x.dtype.onnx, "values": [0.0, 1.0]}
@@ -75,12 +75,12 @@ def _bernoulli(graph: Graph, op: Op) -> list[Op]:
 def _multinomial_shape(node: Node) -> OutputTypes:
     x = node.input(0)
     if x.rank != 2:
-        raise node.fail(f"logarithms of probabilities [N, classes] are needed, found {x}")
+        raise node.fail(f"the input must be log probabilities [N, classes], found {x}")
     return [(dtype_numbered(node.attribute("dtype", INT32.onnx)), (x.shape[0], node.attribute("sample_size", 1)))]
 
 
 def _multinomial(graph: Graph, op: Op) -> list[Op]:
-    """The class in whose part of [0, 1) a uniform number lies."""
+    """Sample classes by inverting the cumulative distribution at uniform numbers."""
     node, rewrite = input_node(graph, op), Rewrite(graph, op)
     ((_, shape),) = _multinomial_shape(node)
     numbers = rewrite.op("RandomUniforms", key_in(graph), shape=list(shape), dtype=FLOAT.onnx, values=[0.0, 1.0])

@@ -29,7 +29,7 @@ __all__ = ["OPS"]
 
 @jit
 def dropout(x: NDArray[Any], key: NDArray[Any], stream_id: int, ratio: float, out: NDArray[Any]) -> None:
-    """out = x / (1 - ratio) where the number of an element is at least ``ratio``, else 0 (all [n])."""
+    """out = x / (1 - ratio) where the element's random number is at least ``ratio``, else 0 (all [n])."""
     stream, least, scale = stream_of(key, stream_id), np.float32(ratio), np.float32(1 / (1 - ratio))
     for i in range(x.size):
         out[i] = x[i] * scale if uniform(stream, i) >= least else np.float32(0)
@@ -37,7 +37,7 @@ def dropout(x: NDArray[Any], key: NDArray[Any], stream_id: int, ratio: float, ou
 
 @jit
 def dropout_mask(key: NDArray[Any], stream_id: int, ratio: float, out: NDArray[Any]) -> None:
-    """Where ``dropout`` keeps elements ([n])."""
+    """out = True where ``dropout`` keeps the element ([n])."""
     stream, least = stream_of(key, stream_id), np.float32(ratio)
     for i in range(out.size):
         out[i] = uniform(stream, i) >= least
@@ -79,7 +79,7 @@ def _grad(d: Adjoint) -> list[Value | None]:
 
 
 def _shaped(node: Node) -> OutputTypes:
-    """One number for all elements that the shape spreads over."""
+    """The type and shape of x; ``shape`` broadcasts to it, with one random number per element of ``shape``."""
     x, shape = node.input(0), tuple(node.attribute("shape", []))
     _checked_ratio(node)
     try:

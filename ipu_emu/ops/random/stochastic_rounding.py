@@ -22,10 +22,10 @@ __all__ = ["OPS", "round_stochastically"]
 
 @jit
 def round_stochastically(x: NDArray[Any], key: NDArray[Any], stream_id: int, out: NDArray[Any]) -> None:
-    """Round ``x`` (float32 [n]) to one of the two nearest halves (``out``, as uint16), the nearer the likelier.
+    """Round ``x`` (float32 [n]) to one of the two nearest halves (``out``, as uint16), the nearer more likely.
 
-    A half has 13 bits less: random ones are added to those before they are cut off. Below 2^-14 halves are whole
-    multiples of 2^-24. NaN stays NaN.
+    A half has 13 fewer mantissa bits: random bits are added to these, then they are truncated. Below 2^-14, halves
+    are multiples of 2^-24. NaN stays NaN.
     """
     stream, bits = stream_of(key, stream_id), x.view(np.uint32)
     for i in range(x.size):
@@ -79,7 +79,7 @@ def _half(node: Node) -> OutputTypes:
 
 
 OPS = [
-    # (x, key), and (what is replaced, x, key)
+    # (x, key), and in place (target, x, key)
     OpDef("RoundStochastically", (2, 2), _half, _round, per_element(8), elementwise=True, takes_half=always),
     OpDef(
         "RoundStochasticallyInto",

@@ -1,4 +1,4 @@
-"""Gate functions: what recurrent networks apply to their gates, with slopes in terms of the value."""
+"""Gate functions: the activation functions of recurrent networks, with slopes in terms of the value."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class GateFunction:
 
 
 def _sigmoid(x: Term) -> Term:
-    """exp may overflow: 1 / infinity is 0. Half as many calls as without overflow."""
+    """1 / (1 + exp(-x)); an overflow of exp gives the correct 0, at half the calls of a form without overflow."""
     return x.like(1.0) / ((-x).of("exp") + 1.0)
 
 
@@ -35,7 +35,7 @@ def _activation(type: str) -> Formula:
 
 
 #: ONNX's name in lower case: (formula of the value, slope in terms of the value and of the formula's parameters).
-#: All of them rise, so that the value tells on which side of a bend it lies.
+#: All are monotonic, so the value determines the slope.
 FUNCTIONS: dict[str, tuple[Formula, Callable[..., _Array]]] = {
     "sigmoid": (Formula(_sigmoid), lambda y: y * (1 - y)),
     "tanh": (named("tanh"), lambda y: 1 - y * y),
@@ -59,7 +59,7 @@ def gate_functions(
 ) -> list[GateFunction]:
     """The functions of these names; each that has an alpha or a beta takes the next one, or its default.
 
-    What is beyond ``clip`` counts as ``clip`` (0: no limit).
+    Arguments are clamped to [-clip, clip] (0: no limit).
     """
     left, functions = {"alpha": list(alphas), "beta": list(betas)}, []
     for name in names:

@@ -1,9 +1,9 @@
-"""Recurrent cells: one direction of a recurrent network, from the products of its inputs with their weights.
+"""Recurrent cells: one direction of a recurrent network, given the products of its inputs with their weights.
 
     products [T, N, gates H], R [gates H, H], bias, first states, lengths, peepholes -> states [T, N, H], last states
 
-A sequence that has ended keeps its state and shows zeros. The gradient runs the sequence again, keeping its gates,
-and then backwards through it.
+A sequence that has ended keeps its state and outputs zeros. The gradient runs the sequence forward again, keeping its
+gates, and then backward.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _Arrays = list[_Array]
 
 @dataclass(frozen=True)
 class _Weights:
-    """What a cell reads in every step."""
+    """The weights that a cell reads in every time step."""
 
     r: _Array
     bias: _Array
@@ -40,10 +40,11 @@ class _Weights:
 
 @dataclass(frozen=True)
 class Cell:
-    """One step of a network.
+    """One time step of a network.
 
-    ``forward(x [N, gates H], states, weights)`` gives the new states and what the way back needs;
-    ``backward(gradients of the states, old states, kept, weights)`` those of x, of what R made, of the old states.
+    ``forward(x [N, gates H], states, weights)`` returns the new states and the values that ``backward`` needs;
+    ``backward(gradients of the states, old states, kept, weights)`` returns the gradients of x, of the product with
+    R, and of the old states.
     """
 
     gates: int
@@ -161,7 +162,7 @@ class _DirectionPass:
         return order[::-1] if self.weights.node.attribute("reverse", 0) else order
 
     def still_running(self, t: int) -> _Array:
-        """Which sequences are not over at time t, [N, 1]; True for all of them."""
+        """Which sequences have not ended at time t, [N, 1]; True if none has a length."""
         return True if self.lengths is None else (t < self.lengths)[:, None]
 
     def step(self, t: int, states: _Arrays) -> tuple[_Arrays, _Arrays]:
@@ -169,7 +170,7 @@ class _DirectionPass:
         return self.chosen(t, made, states), kept
 
     def chosen(self, t: int, yes: _Arrays, no: _Arrays) -> _Arrays:
-        """``yes`` for the sequences that go on, else ``no``."""
+        """``yes`` for the sequences that have not ended at time t, ``no`` for the others."""
         if self.lengths is None:
             return yes
         return [np.where(self.still_running(t), a, b) for a, b in zip(yes, no, strict=True)]
@@ -244,7 +245,7 @@ def _rule(d: Adjoint) -> list[Value | None]:
 
 
 def _gradient_kernel(node: Node, *operands: _Array) -> tuple[_Array, ...]:
-    """The gradient, with what was left out of the op left out again: a number stands in its place."""
+    """The gradient op, in which a scalar operand marks an optional input that was left out."""
     count, values = _cell(node).states, list(operands)
     for index, name in enumerate(("with_lengths", "with_peepholes")):
         if not node.attribute(name, 0):

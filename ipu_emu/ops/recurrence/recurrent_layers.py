@@ -23,7 +23,7 @@ from ipu_emu.ops.recurrence.recurrent_cells import CELLS
 
 __all__ = ["OPS"]
 
-#: Where inputs are.
+#: Indices of inputs.
 _X, _W, _R, _B, _LENGTHS, _FIRST, _PEEPHOLES = 0, 1, 2, 3, 4, 5, 7
 _KEPT = ("clip", "linear_before_reset", "input_forget")
 
@@ -37,13 +37,13 @@ def _sizes(node: Node) -> tuple[int, int, int, int]:
     cell, x, w, r = CELLS[node.op.type], node.input(_X), node.input(_W), node.input(_R)
     directions = 2 if node.attribute("direction", "forward") == "bidirectional" else 1
     if x.rank != 3 or w.rank != 3 or r.rank != 3:
-        raise node.fail(f"data [T, N, I] and weights [D, gates H, I] are needed, found {x}, {w}, {r}")
+        raise node.fail(f"data must be [T, N, I] and weights [D, gates H, I], found {x}, {w}, {r}")
     hidden = r.shape[2]
     if w.shape != (directions, cell.gates * hidden, x.shape[2]) or r.shape[:2] != w.shape[:2]:
         raise node.fail(f"weights {w} and {r} do not fit {x} in {directions} directions")
     t, n = x.shape[1::-1] if _batch_first(node) else x.shape[:2]
     if node.has_input(_LENGTHS) and node.input(_LENGTHS).shape != (n,):
-        raise node.fail(f"{node.input(_LENGTHS)} must have a length for each of {n} sequences")
+        raise node.fail(f"{node.input(_LENGTHS)} must have one length for each of {n} sequences")
     _names(node, directions)
     return t, n, directions, hidden
 
@@ -60,7 +60,7 @@ def _names(node: Node, directions: int) -> list[list[str]]:
 
 
 def _numbers(node: Node, parameter: str, direction: int, names: list[list[str]]) -> list[float]:
-    """The values of ``parameter`` (alpha or beta) for one direction: those before it come first."""
+    """The values of ``parameter`` (alpha or beta) for one direction; earlier directions take theirs first."""
     given = list(node.attribute(f"activation_{parameter}", []))
     taken = sum(parameter in FUNCTIONS[name][0].parameters for row in names[:direction] for name in row)
     return given[taken:]
@@ -76,7 +76,7 @@ def _shape(node: Node) -> OutputTypes:
 
 
 class _Direction:
-    """Writes one direction of a network."""
+    """Appends the ops of one direction of a network."""
 
     def __init__(self, node: Node, rewrite: Rewrite, direction: int) -> None:
         self.node, self.rewrite, self.direction = node, rewrite, direction
@@ -97,7 +97,7 @@ class _Direction:
         return flat if high is None else self.rewrite.op("Slice", flat, starts=[low], ends=[high], axes=[0])
 
     def written(self, x: str) -> list[str]:
-        """States of all times, and the last ones."""
+        """Append the ops; return the states of all time steps, then the final ones."""
         names, node = _names(self.node, self.directions), self.node
         products = self.rewrite.op("MatMul", x, self.rewrite.op("Transpose", self.part(_W), perm=[1, 0]))
         products = self.rewrite.op("Add", products, self.part(_B, 0, self.wide))
@@ -140,7 +140,7 @@ def _work(node: Node) -> int:
 # The LSTM of aiGraphcore, in terms of ONNX's
 
 
-#: Where ONNX's gates input, output, forget, new are found.
+#: Indices of ONNX's gates input, output, forget, new.
 _GATES = [1, 3, 0, 2]
 
 
@@ -148,7 +148,7 @@ def _graphcore_sizes(node: Node) -> tuple[int, int, int, int]:
     """(T, N, I, H), checked."""
     x, w = node.input(0), node.input(1)
     if x.rank != 3 or w.rank != 3 or w.shape != (4, x.shape[2] + w.shape[2], w.shape[2]):
-        raise node.fail(f"data [T, N, I] and weights [4, I + H, H] are needed, found {x} and {w}")
+        raise node.fail(f"data must be [T, N, I] and weights [4, I + H, H], found {x} and {w}")
     (t, n, i), h = x.shape, w.shape[2]
     for index, shape in ((2, (4, h)), (3, (2, n, h)), (4, (n,))):
         if node.has_input(index) and node.input(index).shape != shape:

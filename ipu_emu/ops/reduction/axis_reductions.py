@@ -24,13 +24,13 @@ __all__ = ["OPS"]
 
 
 def _axes(node: Node) -> tuple[int, ...]:
-    """The axes to reduce: an attribute, or an input in newer opsets; none given means all, mostly."""
+    """The axes to reduce: an attribute, or an input in newer opsets; by default all, or none if noop_with_empty_axes."""
     axes = node.attribute_or_constant("axes", 1)
     return () if not axes and node.attribute("noop_with_empty_axes", 0) else axes_of(node, axes)
 
 
 def _kept(node: Node) -> tuple[int, ...]:
-    """Shape of the result with reduced axes kept as 1."""
+    """Shape of the result with the reduced axes kept as size 1."""
     axes = _axes(node)
     return tuple(1 if i in axes else size for i, size in enumerate(node.input(0).shape))
 
@@ -53,7 +53,7 @@ def _sum(bound: BoundOp) -> Call:
 
 
 def _as_rows(x: NDArray[Any], axes: tuple[int, ...]) -> NDArray[Any] | None:
-    """``x`` as a matrix with a row for each sum, if it is stored so: numpy then adds in pairs, not one by one."""
+    """A view of ``x`` with a row per sum, if its storage allows: numpy sums rows pairwise, which is more accurate."""
     order = sorted(range(x.ndim), key=lambda axis: (-x.strides[axis], axis))
     kept = [axis for axis in order if axis not in axes]
     if order != kept + order[len(kept) :] or kept != sorted(kept):
@@ -101,12 +101,12 @@ def _sum_to(bound: BoundOp) -> Call:
 
 
 def _root(x: NDArray[Any], out: NDArray[Any]) -> None:
-    """Roots of integers are cut."""
+    """out = sqrt(x); roots of integers are truncated."""
     np.copyto(out, np.sqrt(x), "unsafe") if out.dtype.kind in "iu" else np.sqrt(x, out)
 
 
 def _reduce(function: Any, *, before: Any = None, after: Any = None) -> Any:
-    """``after(reduce(before(x)))``, with the axes and keepdims of the node."""
+    """A kernel of ``after(function(before(x)))`` with the axes and keepdims of the node."""
 
     def kernel(bound: BoundOp) -> Call:
         x, y, axes = bound.input(0), bound.outputs[0], _axes(bound.node)
@@ -120,7 +120,7 @@ def _reduce(function: Any, *, before: Any = None, after: Any = None) -> Any:
 
 
 def _extreme(function: Any, *, largest: bool) -> Any:
-    """Of no elements, the largest is the least value of the type."""
+    """A kernel of max or min; the maximum of no elements is the lowest value of the type."""
 
     def kernel(bound: BoundOp) -> Call:
         x, y = bound.input(0), bound.outputs[0]
@@ -168,12 +168,12 @@ def _whole_and_kept(node: Node) -> list[int]:
 
 
 def _spread(d: Adjoint, value: Value) -> Value:
-    """A result at every element that it was made of."""
+    """Broadcast a reduced value to the shape of the input."""
     return value.shaped(_kept(d.node)).spread_to(d.shape)
 
 
 def _extreme_grad(d: Adjoint) -> list[Value | None]:
-    """All elements that equal the result get its gradient."""
+    """Every element that equals the result gets the whole gradient."""
     equal = d.x.op("Equal", _spread(d, d.y))
     return [equal.op("Where", _spread(d, d.g), d.g.like(0.0))]
 
@@ -208,7 +208,7 @@ def _others_product(bound: BoundOp) -> Call:
 
 
 def _others_product_of_any(node: Node, x: Any) -> Any:
-    """For every element the product of the others that it is multiplied with; right for zeros too."""
+    """For each element, the product of the others in its reduction; correct for zeros too."""
     axes = tuple(node.attribute("axes", []))
     if not axes:
         return np.ones_like(x)

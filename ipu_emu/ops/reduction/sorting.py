@@ -25,13 +25,13 @@ __all__ = ["OPS"]
 _Array = Any
 
 
-# Places of extremes
+# Indices of extremes
 
 
 def _arg_shape(node: Node) -> OutputTypes:
     x, axis = node.input(0), axis_of(node, node.attribute("axis", 0))
     if not x.shape[axis]:
-        raise node.fail(f"axis {axis} of {x} has no largest element")
+        raise node.fail(f"axis {axis} of {x} is empty, so it has no largest element")
     kept = (1,) if node.attribute("keepdims", 1) else ()
     return [(INT64, (*x.shape[:axis], *kept, *x.shape[axis + 1 :]))]
 
@@ -71,7 +71,7 @@ def _top_k_shape(node: Node) -> OutputTypes:
 
 
 def _ordered(falls: str, default: int) -> Kernel:
-    """The first elements in the order that the attribute ``falls`` says."""
+    """A kernel of the first k elements; the attribute ``falls`` selects descending order."""
 
     def kernel(bound: BoundOp) -> Call:
         node = bound.node
@@ -88,7 +88,7 @@ def _two_rows(node: Node) -> list[int]:
 
 
 def _places_grad(d: Adjoint) -> list[Value | None]:
-    """Each element of the result goes back to where it was."""
+    """Scatter the gradient to the indices of the selected elements."""
     axis = axis_of(d.node, d.attribute("axis", -1))
     return [d.gradient(0).op("ElementsInto", d.outputs[1], axis=axis, shape=list(d.shape))]
 
@@ -111,7 +111,7 @@ def _median_shape(node: Node) -> OutputTypes:
 
 
 def _median(node: Node, x: _Array) -> tuple[_Array, _Array]:
-    """The lower of the two middle elements, and its place among those that were reduced."""
+    """The lower median, and its index among the reduced elements."""
     axes = axes_of(node, node.attribute("axes", None))
     kept = [i for i in range(x.ndim) if i not in axes]
     rows = x.transpose([*kept, *axes]).reshape([*(x.shape[i] for i in kept), prod(x.shape[i] for i in axes)])
@@ -173,12 +173,12 @@ def _cumulative_grad(d: Adjoint) -> list[Value | None]:
 def _reverse_sequence_shape(node: Node) -> OutputTypes:
     x, axes = node.input(0), {node.attribute("batch_axis", 1), node.attribute("time_axis", 0)}
     if axes != {0, 1} or x.rank < 2 or node.input(1).shape != (x.shape[node.attribute("batch_axis", 1)],):
-        raise node.fail(f"{x} and lengths {node.input(1)} do not fit batch and time axes 0 and 1")
+        raise node.fail(f"the axes must be 0 and 1, with one length per sequence; found {x}, lengths {node.input(1)}")
     return same(node)
 
 
 def _reverse_sequence(node: Node, x: _Array, lengths: _Array) -> _Array:
-    """The first elements of each sequence turned round, the rest as they are."""
+    """The first ``length`` elements of each sequence reversed, the rest unchanged."""
     batch, time = node.attribute("batch_axis", 1), node.attribute("time_axis", 0)
     out = x.copy()
     rows, target = np.moveaxis(x, [batch, time], [0, 1]), np.moveaxis(out, [batch, time], [0, 1])
@@ -202,7 +202,7 @@ def _bucket_shape(node: Node) -> OutputTypes:
 
 
 def _bucketize(node: Node, x: _Array, boundaries: _Array) -> _Array:
-    """How many boundaries lie below each element; with ``right`` also those that it equals."""
+    """The number of boundaries below each element; with ``right`` also those equal to it."""
     return np.searchsorted(boundaries, x, "right" if node.attribute("right", 0) else "left")
 
 

@@ -16,7 +16,7 @@ __all__ = ["extremes", "mark_largest", "sort_rows"]
 
 @part
 def _before(a: Any, b: Any, largest: bool) -> Any:
-    """Whether ``a`` must come before ``b``; of equal ones neither must."""
+    """Whether ``a`` must come before ``b``; False for equal elements."""
     if largest:
         return a > b or (a != a and b == b)
     return a < b or (b != b and a == a)
@@ -24,7 +24,7 @@ def _before(a: Any, b: Any, largest: bool) -> Any:
 
 @jit
 def extremes(x: NDArray[Any], out: NDArray[Any], largest: bool, last: bool) -> None:
-    """out [outer, inner] = place of the extreme of each row; of equal ones the first, or the last."""
+    """out [outer, inner] = index of the extreme of each row; ties: the first, or the ``last``."""
     for o in range(x.shape[0]):
         for i in range(x.shape[2]):
             best = 0
@@ -51,9 +51,9 @@ def mark_largest(x: NDArray[Any], out: NDArray[Any]) -> None:
 
 @jit
 def sort_rows(x: NDArray[Any], room: NDArray[Any], values: NDArray[Any], places: NDArray[Any], largest: bool) -> None:
-    """The first k of each row in order, in ``values`` and ``places`` [outer, k, inner]; ``room`` is [2, n] of int32.
+    """Write the first k elements of each sorted row and their indices to ``values`` and ``places`` [outer, k, inner].
 
-    Runs of 1, 2, 4, ... elements are merged; of equal elements the one in front comes first.
+    A stable merge sort of runs of 1, 2, 4, ... elements; ``room`` is scratch, [2, n] of int32.
     """
     n = x.shape[1]
     for o in range(x.shape[0]):

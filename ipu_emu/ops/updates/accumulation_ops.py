@@ -37,7 +37,7 @@ def _mean_into(bound: BoundOp) -> Call:
 def _update_shape(node: Node) -> OutputTypes:
     old, new = node.input(0), node.input(1)
     if (old.dtype, old.shape) != (new.dtype, new.shape):
-        raise node.fail(f"{new} cannot take the place of {old}; give it the same type and shape")
+        raise node.fail(f"{new} cannot replace {old}; give it the same type and shape")
     return same(node)
 
 

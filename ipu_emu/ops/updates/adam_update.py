@@ -45,7 +45,7 @@ def norm(x: _Array) -> float:
 
 @jit
 def corrections(step: _Array, c1: Any, c2: Any, bias: bool) -> tuple[Any, Any]:
-    """Count the step, and by what the moments are multiplied then."""
+    """Increment ``step`` and return the bias corrections of both moments as factors."""
     count = step[()] + np.float32(1)
     step[()] = count
     first, second = np.float32(1), np.float32(1)
@@ -79,7 +79,7 @@ def adam(
     r, k, e, s = rate[()], decay[()], eps[()], scale[()]
     inside = k if l2 else np.float32(0)
     outside = np.float32(0) if l2 else k
-    # One loop for each form, without branches inside, so that each is compiled to vector instructions.
+    # One loop per form, without branches inside, so that each is vectorised.
     if maximum:
         for i in range(w.size):
             d = s * g[i] + inside * w[i]
@@ -110,7 +110,7 @@ def lamb_direction(
     l2: bool,
     x: _Array,
 ) -> None:
-    """Where Lamb moves ``w`` to: update ``m``, ``v`` ([n]) and ``step`` (0-d), and set ``x`` ([n])."""
+    """Update ``m``, ``v`` ([n]) and ``step`` (0-d), and set ``x`` ([n]) to the direction of the update."""
     c1, c2 = one_less_beta1[()], one_less_beta2[()]
     b1, b2 = np.float32(1.0 - np.float64(c1)), np.float32(1.0 - np.float64(c2))
     first, second = corrections(step, c1, c2, bias)
@@ -126,7 +126,7 @@ def lamb_direction(
 
 @jit
 def lamb_step(w: _Array, x: _Array, whole_w: _Array, whole_x: _Array, rate: _Array, max_norm: _Array) -> None:
-    """Move ``w`` against ``x`` ([n]), as far as the norms of the whole tensors say, of which both may be parts."""
+    """w -= r x ([n]), r by the norms of the whole tensors, of which ``w`` and ``x`` may be shards."""
     of_w, of_x = norm(whole_w), norm(whole_x)
     ratio = 1.0
     if of_w > 0 and of_x > 0:

@@ -41,13 +41,13 @@ def adaptive(
     l2: bool,
     tf: bool,
 ) -> None:
-    """One update of ``w`` and its states (all [n]); states that a form does not have may be anything."""
+    """One update of ``w`` and its states (all [n]); states that a form does not use are ignored."""
     c, mm, e, s, r, k = one_less_alpha[()], momentum[()], eps[()], scale[()], rate[()], decay[()]
     a = np.float32(1.0 - np.float64(c))
     inside = k if l2 else np.float32(0)
     outside = np.float32(0) if l2 else k
     rate_in_state = tf and third
-    # What does not depend on the form's rarer parts gets a loop of its own, which is compiled to vector instructions.
+    # The common form has a loop of its own without branches, which is vectorised.
     if form == 1 and not tf and not third:
         for i in range(w.size):
             d = s * g[i] + inside * w[i]

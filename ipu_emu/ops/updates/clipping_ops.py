@@ -30,7 +30,7 @@ def measure(gradient: NDArray[Any], out: NDArray[Any]) -> None:
 
 
 def limit(norms: Sequence[NDArray[Any]], scale: NDArray[Any], out: NDArray[Any], max_norm: float) -> None:
-    """out = max_norm / max(max_norm, norm), the norm being that of ``scale`` times all gradients."""
+    """out = max_norm / max(max_norm, norm), norm = the L2 norm of ``scale`` times all gradients."""
     whole = float(np.sqrt(sum(float(part[()]) ** 2 for part in norms))) * float(scale[()])
     out[()] = max_norm / max(max_norm, whole)
 
@@ -67,7 +67,7 @@ OPS = [
         _norm,
         flops(lambda node: 2 * node.input(0).nelms),
     ),
-    # (norm..., what the gradients are multiplied by in the updates)
+    # (norm..., the factor by which the updates multiply the gradients)
     OpDef("ClipFactor", (2, _MOST), _scalar, _factor, flops(lambda node: 2 * len(node.inputs))),
     # (g, factor)
     OpDef("ClipGradient", (2, 2), _gradient, _clip, flops(lambda node: node.input(0).nelms), updates=(0,)),

@@ -26,7 +26,7 @@ _MOST = 4096
 
 @jit
 def count_above(x: NDArray[Any], edge: float) -> int:
-    """How many of ``x`` ([n]) are at least ``edge`` in size, or are not finite."""
+    """The number of elements of ``x`` ([n]) whose magnitude is at least ``edge``, or that are not finite."""
     count = 0
     for i in range(x.size):
         if not abs(x[i]) < edge:
@@ -35,7 +35,7 @@ def count_above(x: NDArray[Any], edge: float) -> int:
 
 
 def count_large(gradients: Sequence[NDArray[Any]], edges: Sequence[float], out: NDArray[Any]) -> None:
-    """out = [elements above the edge, all elements]"""
+    """out = [number of elements at or above their edge, number of all elements]"""
     out[0] = sum(count_above(gradient, edge) for gradient, edge in zip(gradients, edges, strict=True))
     out[1] = sum(gradient.size for gradient in gradients)
 
@@ -64,9 +64,9 @@ def _unscaled(node: Node) -> OutputTypes:
 def adjust_loss_scale(
     factor: NDArray[Any], seen: NDArray[Any], counts: NDArray[Any], scaling: NDArray[Any], most: float, period: int
 ) -> None:
-    """Every ``period`` updates halve ``factor`` if more than the share ``most`` was large, else double it.
+    """Every ``period`` updates, halve ``factor`` if more than the fraction ``most`` was large, else double it.
 
-    ``seen`` holds [large, all, updates] since the last change.
+    ``seen`` holds [large elements, all elements, updates] since the last adjustment.
     """
     seen[:2] += counts
     seen[2] += 1

@@ -23,7 +23,7 @@ def _plain(bound: BoundOp) -> Call:
     return kernel.add("a = mul decay w; b = mul rate g; c = sub a b; store out c").bound()
 
 
-#: d = gradient g + decay w, and the new weight, which with Nesterov looks ahead.
+#: d = factor g + decay w, and the new weight (with Nesterov, from the look-ahead gradient).
 _SLOPE = "a = mul factor g; b = mul decay w; d = add a b; "
 _STEP = "l = mul momentum v; n = add d l; c = choose nesterov n v; r = mul rate c; x = sub w r; store w_out x; "
 
@@ -43,7 +43,7 @@ def _separate(bound: BoundOp) -> Call:
 
 
 def _combined(bound: BoundOp) -> Call:
-    """As ``_separate``, with the state = momentum v + decay w prepared at the end of the step before."""
+    """As ``_separate``, with state = momentum v + decay w, which the previous step has prepared."""
     kernel = _with_momentum(bound)
     prepared = "l2 = mul momentum v; k = mul decay x; n2 = add l2 k; store state_out n2"
     return kernel.add(f"{_SLOPE} v = add state a; {_STEP} {prepared}").bound()

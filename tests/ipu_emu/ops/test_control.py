@@ -170,9 +170,9 @@ def test_scan_slices_and_stacks() -> None:
 @pytest.mark.parametrize(
     ("text", "build"),
     [
-        ("the subgraph has 1 inputs, 2 were given", lambda b, x, c: b.aiGraphcore.call([x, x], 1, c)),
-        ("it has no graph callee", lambda b, x, c: b.aiGraphcore.call([x], 1, 5)),
-        ("the condition must be one BOOL", lambda b, x, c: b.aiOnnx.logical_if([x], 1, c, c)),
+        ("the subgraph has 1 inputs, but the op passes 2", lambda b, x, c: b.aiGraphcore.call([x, x], 1, c)),
+        ("the attribute callee with its subgraph is missing", lambda b, x, c: b.aiGraphcore.call([x], 1, 5)),
+        ("the condition must be a BOOL scalar", lambda b, x, c: b.aiOnnx.logical_if([x], 1, c, c)),
     ],
 )
 def test_what_does_not_fit_is_refused(text: str, build: Any) -> None:

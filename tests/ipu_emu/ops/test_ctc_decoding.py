@@ -76,7 +76,7 @@ def test_a_prefix_that_was_dropped_may_come_back() -> None:
     ("settings", "text"),
     [
         ((3, 4, 1), "blank 3 is not one of 3 classes"),
-        ((0, 4, 5), "topPaths 5 must be at least 1 and at most beamWidth"),
+        ((0, 4, 5), "topPaths 5 must be from 1 to beamWidth"),
     ],
 )
 def test_settings_that_no_search_has_are_refused(settings: tuple[int, ...], text: str) -> None:

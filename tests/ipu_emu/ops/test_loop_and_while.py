@@ -191,7 +191,7 @@ def test_training_beside_a_computed_loop_and_not_through_it() -> None:
     ("text", "counted", "outputs", "build"),
     [
         ("M .input 0. is not a constant, so the shape", True, 2, lambda c, s: [c.aiOnnx.exp([s]), s]),
-        ("nothing ends it", False, 1, lambda c, s: [c.aiOnnx.exp([s])]),
+        ("the loop never ends", False, 1, lambda c, s: [c.aiOnnx.exp([s])]),
         ("is random or changes a variable", True, 1, lambda c, s: [c.aiOnnx.dropout([s], 1)[0]]),
     ],
 )

@@ -69,13 +69,13 @@ def test_grams_that_do_not_fit_are_refused(changed: dict[str, Any], text: str) -
     ("name", "inputs", "text"),
     [
         ("splittosequence", 1, "sequences of tensors"),
-        ("sequenceempty", 0, "sequences"),
-        ("stringnormalizer", 1, "texts"),
+        ("sequenceempty", 0, "sequences of tensors"),
+        ("stringnormalizer", 1, "strings"),
     ],
 )
 def test_what_no_device_has_is_refused_by_name(name: str, inputs: int, text: str) -> None:
     builder = popart.Builder()
     method = getattr(builder.aiOnnxOpset11, name)
     given = [[builder.addInputTensor("FLOAT", [2])]] if inputs else []
-    with pytest.raises(popart.popart_exception, match=rf"{text}.* no device"):
+    with pytest.raises(popart.popart_exception, match=rf"devices have no {text}"):
         method(*given)
