@@ -53,7 +53,7 @@ def _with_bodies(op: Op) -> dict[str, Any]:
         if inner.type in _UNREPEATED or TABLE[inner].random or TABLE[inner].updates:
             raise EmulatorError(
                 f"Op {op.label}: {inner.label} is random or changes a variable, in a loop whose number of iterations "
-                "is computed or very large; give the loop a small constant one"
+                "is computed or very large; give the loop a small constant number of iterations"
             )
     return {**op.attributes, **bodies}
 
@@ -72,7 +72,7 @@ def _is_known(graph: Graph, op: Op) -> bool:
 
 
 def _with_attributes(graph: Graph, op: Op) -> Op:
-    """The constant inputs of an op become attributes."""
+    """Return ``op`` with its constant inputs as attributes."""
     given = {
         index: name
         for index, name in TABLE[op].constant_inputs.items()

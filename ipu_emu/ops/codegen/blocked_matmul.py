@@ -1,9 +1,9 @@
 """Blocked matrix product: the larger of two matrices is packed into panels a group at a time.
 
-    a  [m, k]    strips of a few rows, or as it lies where its rows do          y = a b
+    a  [m, k]    strips of a few rows, or in place if its rows are contiguous   y = a b
     b  [k, n]    strips of a tile of columns
 
-The smaller matrix is copied whole, once. A group stays in the second-level cache while it is multiplied.
+The smaller matrix is copied as a whole, once. A group stays in the L2 cache while it is multiplied.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ __all__ = ["Blocked", "blocked_workspace", "tile_starts"]
 
 _Array = NDArray[Any]
 
-#: Most bytes of a group of panels of b, and of a with a group of those of b beside it: half of a usual second-level
-#: cache in either case.
+#: The most bytes of a group of panels of b, and of a group of a together with one of b: half of a typical L2 cache in
+#: either case.
 _GROUP, _GROUP_BESIDE, _GROUP_OF_ROWS = 1 << 18, 1 << 17, 3 << 15
 #: A multiple of a block of rows and of a cache line.
 _LINED = 48
 
 
 def blocked_workspace(m: int, k: int, n: int) -> list[int]:
-    """float32 elements of scratch for the panels of a and of b, which may change their places."""
+    """float32 elements of scratch for the panels of a and of b, which may be exchanged."""
     whole = k * (min(m, n) + 2 * vector_width())
     return [max(whole, k * group(k, max(m, n))) for group in (_group_of_rows, _group)]
 
@@ -44,17 +44,17 @@ def _group(k: int, n: int, nbytes: int = _GROUP) -> int:
 
 
 def _group_of_rows(k: int, m: int) -> int:
-    """Rows of a in a group: whole blocks that begin with a cache line where rows lie side by side."""
+    """Rows of a in a group: whole blocks, aligned to a cache line if a is stored by columns."""
     return min(max(_GROUP_OF_ROWS // (4 * k * _LINED), 1) * _LINED, m)
 
 
 def _groups(count: int, size: int, least: int = 1) -> list[tuple[int, int]]:
-    """Where groups begin and end; the last one has at least ``least`` members, some of them of the group before."""
+    """(start, end) of each group; the last one has at least ``least`` members and may overlap the one before."""
     return [(min(first, count - least), min(first + size, count)) for first in range(0, count, size)]
 
 
 def tile_starts(n: int, tile: int) -> NDArray[np.int64]:
-    """Where tiles begin; the last one may overlap the one before."""
+    """The start of each tile; the last one may overlap the one before."""
     starts = np.arange(0, n - tile + 1, tile)
     return starts if n % tile == 0 else np.append(starts, n - tile)
 
@@ -63,11 +63,11 @@ class Blocked(Operands):
     """``scratch`` is what ``blocked_workspace`` asks for."""
 
     def fits(self) -> bool:
-        """Say whether neighbours in memory are neighbours in a row or in a column of each operand."""
+        """Whether adjacent elements in memory are adjacent in a row or in a column of each operand."""
         return all(array.itemsize in array.strides[-2:] for array in (self.a, self.b))
 
     def calls(self) -> list[Call]:
-        """The smaller operand is copied whole, once; the larger one a group at a time, which stays in the cache."""
+        """The calls: copy the smaller operand once, then copy and multiply the larger one a group at a time."""
         (m, k), n = self.a.shape, self.b.shape[1]
         rows, columns = [(0, m)], [(0, n)]
         if m < n:
@@ -85,11 +85,11 @@ class Blocked(Operands):
 
     @property
     def in_rows(self) -> bool:
-        """Say whether rows of a are read as fast where they lie as from panels."""
+        """Whether rows of a can be read in place as fast as from panels."""
         return self.a.strides[1] == self.a.itemsize and self.a.dtype == np.float32
 
     def _pack_rows(self, low: int, high: int) -> list[Call]:
-        """Copy rows of a: whole blocks into strips, the rows that are left one after the other."""
+        """Copy rows of a: whole blocks into strips, then the remaining rows one by one."""
         k = self.a.shape[1]
         whole = (high - low) // ROWS * ROWS
         calls = self._pack(self.a[low : low + whole].T, self.scratch[0][: whole * k], ROWS)
@@ -103,7 +103,7 @@ class Blocked(Operands):
         return self.scratch[0][blocks * ROWS * k :][: left * k].reshape(left, k)
 
     def _pack_columns(self, first: int, last: int) -> list[Call]:
-        """Copy columns of b into strips; the last strip begins earlier where they are no multiple of a tile."""
+        """Copy columns of b into strips; the last strip starts earlier if the columns do not fill it."""
         k, tile = self.b.shape[0], 2 * vector_width()
         whole = (last - first) // tile * tile
         calls = self._pack(self.b[:, first : first + whole], self.scratch[1][: k * whole], tile)
@@ -112,7 +112,7 @@ class Blocked(Operands):
         return calls
 
     def _multiply(self, low: int, high: int, first: int, last: int) -> list[Call]:
-        """Set a part of y, whose operands are in panels."""
+        """Compute a part of y from operands in panels."""
         k, tile = self.a.shape[1], 2 * vector_width()
         y, bias = self.y[low:high, first:last], self.bias
         if bias is not None:

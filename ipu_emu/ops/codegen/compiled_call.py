@@ -17,12 +17,12 @@ __all__ = ["Argument", "Call", "call", "named_call", "offsets", "relocation"]
 
 #: One prepared call: reads and writes arrays that it already holds, and allocates nothing.
 Call = Callable[[], object]
-#: An array stands for its address.
+#: An argument of a kernel: a number, or an array, of which the address is passed.
 Argument = NDArray[Any] | int | None
 
 
 def call(function: Function, *arguments: Argument) -> partial[None]:
-    """Bind ``function``; making the call allocates nothing."""
+    """Bind ``function`` to its arguments; the call allocates nothing."""
     values = [value.ctypes.data if isinstance(value, np.ndarray) else int(value or 0) for value in arguments]
     table = (ctypes.c_int64 * len(values))(*values)
     bound = partial(function, table)

@@ -1,11 +1,11 @@
 """Gemm: the calls that multiply two (batches of) matrices of any storage order, FLOAT or FLOAT16, with float32 sums.
 
-    few rows, or a batch     operands are read where they lie
-    many rows                both are copied into panels, the larger one a group at a time; rows of a that lie in
-                             memory as they are may stay there
-    what fits neither        numpy's product (BLAS), on float32 images
+    few rows, or a batch     operands are read in place
+    many rows                both are copied into panels, the larger one a group at a time; contiguous rows of a
+                             may be read in place
+    all other shapes         numpy's product (BLAS), on float32 copies
 
-The choice depends on shapes, strides and element types alone, so a product has the same bits whenever it is made.
+The choice depends only on shapes, strides and element types, so a product is bitwise reproducible.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ __all__ = ["gemm", "gemm_workspace"]
 
 _Array = NDArray[Any]
 
-#: Rows from which copying b into panels pays.
+#: The number of rows from which copying b into panels is faster.
 _MANY = 16
-#: Depths of b that are read at a time where b is read in place.
+#: Rows of b (depths) that are processed at a time if b is read in place.
 _DEPTH = 64
 
 
 def gemm_workspace(m: int, k: int, n: int, batch: int, *, half: bool) -> list[int]:
-    """float32 elements of scratch: for the images or panels of a and of b, and for the image of y."""
+    """float32 elements of scratch: for the copies or panels of a and of b, and for the copy of y."""
     if batch > 1:
         widest = batch * k * max(m, n)
         return [widest if half else 0, widest, batch * m * n if half else 0]
     small = min(m, n) < 2 * vector_width()
     if k == 0 or (min(m, n) < _MANY and not half):
         return [0, 0, 0]
-    # y may be stored either way round, which exchanges a and b.
+    # If y is stored by columns, its transpose is computed, with a and b exchanged.
     panels = blocked_workspace(m, k, n)
     if half:
         panels[0] = max(panels[0], k * max(m, n))
@@ -58,8 +58,8 @@ def gemm(
 ) -> list[Call]:
     """The calls that set ``y`` [..., m, n] to ``a`` [..., m, k] times ``b`` [..., k, n], plus ``bias``.
 
-    Leading axes are equal or 1. The bias is float32 and has a number for each column of y, or, if it is not ``wide``,
-    for each row.
+    Leading axes are equal or 1. The bias is float32 and has a number per column of y, or, if it is not ``wide``, per
+    row.
     """
     if y.size == 0:
         return []
@@ -84,7 +84,7 @@ def gemm(
 
 
 class _Plan(Operands):
-    """The other ways to multiply."""
+    """The products that do not use panels of both operands."""
 
     def strides_agree(self) -> bool:
         return all(array.ndim <= 3 or _mergeable(array) for array in (self.a, self.b, self.y))
@@ -125,7 +125,7 @@ class _Plan(Operands):
         return [pack, *self._by_product(a, panels.reshape(batch, k, n), y, starts)]
 
     def _by_product(self, a: _Array, b: _Array, y: _Array, starts: _Array | None = None) -> list[Call]:
-        """``starts`` says where panels of b begin, if there are."""
+        """Read a in place; ``starts`` are the offsets of the panels of b, if b is packed."""
         (m, k), n = a.shape[-2:], b.shape[-1]
         vectors = 2 if n >= 2 * vector_width() else 1
         tiles = tile_starts(n, vectors * vector_width())
@@ -138,7 +138,7 @@ class _Plan(Operands):
             "x_step": b.strides[-2] if starts is None else 4 * vectors * vector_width(),
             "tiles": len(tiles),
             "vectors": vectors,
-            # Where tiles overlap, adding to y twice would be wrong.
+            # Overlapping tiles would add to y twice.
             "depth_chunk": _DEPTH if n % (vectors * vector_width()) == 0 and y.dtype == np.float32 else k,
             "batch": y.shape[0] if y.ndim == 3 else 1,
             "x_batch": b.strides[0] if b.ndim == 3 and b.shape[0] > 1 else 0,
@@ -192,7 +192,7 @@ class _Plan(Operands):
 
 
 def _mergeable(array: _Array) -> bool:
-    """Say whether the leading axes of ``array`` can be one."""
+    """Whether the leading axes of ``array`` can be merged into one."""
     sizes, strides = array.shape[:-2], array.strides[:-2]
     return all(strides[i] == strides[i + 1] * sizes[i + 1] for i in range(len(sizes) - 1))
 

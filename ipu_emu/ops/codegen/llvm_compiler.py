@@ -3,8 +3,8 @@
 numba needs about half a second for a kernel, most of it for type inference, which we do not need; compiling LLVM's
 intermediate representation directly takes about ten milliseconds. A kernel is an object file named by the hash of
 everything that it is made from: the function that writes its text, the arguments of that function, the files of this
-folder, the processor and the version of LLVM. So a cached file is always the right one, and its text need not be
-written again; a truncated file fails its checksum and is replaced.
+folder, the processor and the version of LLVM. So a cached file is never stale, and its text need not be
+generated again; a truncated file fails its checksum and is replaced.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def _machine() -> _Machine:
     llvm.initialize_native_asmprinter()
     features = llvm.get_host_cpu_features()
     cpu = llvm.get_host_cpu_name()
-    # Some processors are told to prefer 256 bits where 512 do no harm to what we compile.
+    # LLVM prefers 256-bit vectors on some processors where 512 bits are not slower for these kernels.
     text = features.flatten() + (",-prefer-256-bit" if features.get("avx512f") else "")
     target = llvm.Target.from_default_triple().create_target_machine(
         cpu=cpu, features=text, opt=3, reloc="pic", codemodel="small"
@@ -168,7 +168,7 @@ KERNEL_CACHE = "IPU_EMU_KERNEL_CACHE"
 def kernel_folder() -> Path | None:
     """The folder in which compiled kernels are kept between processes, or None where none can be written.
 
-    IPU_EMU_KERNEL_CACHE      a folder, or the empty text for none
+    IPU_EMU_KERNEL_CACHE      a folder, or the empty string for none
     XDG_CACHE_HOME            else poprun-py/kernels in it
     ~/.cache                  else poprun-py/kernels in it
 

@@ -34,8 +34,8 @@ class Operands:
 def product_call(y: _Array, k: int, blocks: int, rows: int, first: int = 0, **given: Any) -> Call:
     """Set ``blocks`` times ``rows`` rows of y; row 0 has number ``first`` of a bias that is not wide.
 
-    Without ``step`` the lines of x are ``x_step`` apart, and with a ``w_block`` of None the blocks of w follow each
-    other. The kernel is made for strides that are those of neighbours or of panels.
+    Without ``step`` the rows of x are ``x_step`` bytes apart; with ``w_block`` None the blocks of w are contiguous.
+    The kernel is specialised for contiguous strides and for strides of panels.
     """
     wide, vectors = given.pop("wide"), given.pop("vectors", 2)
     even = given.setdefault("step", None) is None
@@ -79,6 +79,6 @@ def dots_call(a: _Array, b: _Array, y: _Array) -> Call:
 
 
 def whole_and_rest(count: int, size: int) -> list[slice]:
-    """The slice of whole blocks of ``size``, and the slice of the rest; an empty one is left out."""
+    """The slice of whole blocks of ``size``, and the slice of the remainder; an empty slice is left out."""
     whole = count // size * size
     return [part for part in (slice(0, whole), slice(whole, count)) if part.stop > part.start]

@@ -3,9 +3,9 @@
     y[m, at(t) + v]  =  bias + sum over k of w[m, k] * x[from(t) + step(k) + v]      v = 0 .. tile - 1
 
 ``from``, ``at`` and, if it is not k times a number, ``step`` are tables of byte offsets, so that x may be a plain
-matrix or the windows of a padded image: nothing is gathered. A block of y stays in registers while k runs. Strides
-that the kernel is made for, and depths written out one after the other, save a quarter of its instructions, and a
-tenth of its time on a machine that others share. Measured on one core of an EPYC (Zen 4, 118
+matrix or the windows of a padded image: nothing is gathered. A block of y stays in registers while k runs. Constant
+strides and an unrolled loop over depths save a quarter of its instructions, and a tenth of its time on a shared
+machine. Measured on one core of an EPYC (Zen 4, 118
 GFLOP/s at most): 110 to 116 GFLOP/s on the convolutions of a ResNet, where OpenBLAS on gathered columns has 20 to 35,
 and 95 on large square matrices.
 """
@@ -23,9 +23,9 @@ from ipu_emu.ops.codegen.llvm_compiler import generated, vector_width
 
 __all__ = ["PRODUCT", "ROWS", "product"]
 
-#: Rows of y in registers at a time, two registers each; others are for what is left. Of 16 registers some are needed
-#: for the operands: with 8 rows the sums are spilled to the stack in the inner loop (a third of the speed, and a
-#: tenth where they happen to lie across two pages).
+#: Rows of y in registers at a time, two registers each; smaller blocks are for the remainder. The operands need some
+#: of the 16 registers: with 8 rows the sums spill to the stack in the inner loop (a third of the speed, and a tenth
+#: if they cross a page boundary).
 ROWS = 8 if vector_width() > 8 else 6
 
 #: Names of the arguments, in order; strides in bytes.
@@ -55,7 +55,7 @@ PRODUCT = [
 ]
 
 
-#: Depths that are written out one after the other.
+#: Depths per iteration of the unrolled loop.
 _UNROLLED = 4
 
 
@@ -70,14 +70,13 @@ def product(
 ) -> str:
     """``rows`` x ``vectors`` registers of y at a time; a ``half`` y is rounded when it is stored.
 
-    Arguments may be ``fixed``, strides above all: what need not be computed leaves the processor more room for the
-    products. Where the lines of x are ``even``, they are ``x_step`` bytes from each other, and ``step`` is not read.
+    Arguments, strides above all, may be ``fixed`` to constants, which saves instructions that compute addresses. If
+    the rows of x are ``even``, they are ``x_step`` bytes apart, and ``step`` is not read.
 
-    There is one number of bias for each row, or with ``wide_bias`` one for each column. Its
-    address 0 stands for none.
+    The bias has one number per row, or with ``wide_bias`` one per column; address 0 means no bias.
 
     Chunks of depth are outermost, then chunks of tiles, then blocks of rows, then tiles: a chunk of x stays in the
-    second-level cache for all rows, and a block of w in the first for all tiles.
+    L2 cache for all rows, and a block of w in the L1 cache for all tiles.
     """
     kernel = NamedKernel("product", PRODUCT, fixed)
     kernel.each(kernel["batch"], lambda n: _product_of(kernel, n, _Form(rows, vectors, half, wide_bias, even)))
@@ -145,7 +144,7 @@ class _Registers:
         self.size = (2 if form.half else 4) * self.width
 
     def start(self, target: Any, m: Any, t: Any, more: Any) -> list[Any]:
-        """What is in y already, or the bias, or zero."""
+        """The initial sums: the present y, the bias, or zero."""
         b, kernel = self.kernel.b, self.kernel
         zero = ir.Constant(self.type, [0.0] * self.width)
         biased = b.icmp_signed("!=", kernel["bias"], const(0))
@@ -211,7 +210,7 @@ class _Registers:
     def depths(
         self, weights: Any, first: Any, last: Any, sums: list[Any], line: Callable[[Any], Any], at_a_time: int = 1
     ) -> list[Any]:
-        """``line`` is where the line of x for a depth begins."""
+        """Add the products of one depth; ``line`` is the offset of its row of x."""
         b, kernel = self.kernel.b, self.kernel
 
         def inner(start: Any, sums: list[Any]) -> list[Any]:

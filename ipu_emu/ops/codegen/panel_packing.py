@@ -15,10 +15,10 @@ from ipu_emu.ops.codegen.llvm_compiler import generated
 
 __all__ = ["BLOCK", "panels_of_columns", "panels_of_rows"]
 
-#: Lines and columns that ``panels_of_columns`` exchanges at a time.
+#: The size of the squares that ``panels_of_columns`` transposes at a time.
 BLOCK = 8
-#: Rows that ``panels_of_rows`` cuts at a time: cutting one strip of all rows after the other would find no cache line
-#: of long rows again.
+#: Rows that ``panels_of_rows`` packs at a time: packing strip by strip through all rows would evict the cache lines
+#: of long rows before the next strip reads them.
 LINES = 128
 
 
@@ -105,7 +105,7 @@ def _first(kernel: Kernel, vector: Any, count: int) -> Any:
 
 
 def _transposed(kernel: Kernel, lines: list[Any]) -> list[Any]:
-    """The columns of a square of lines: exchange halves, then quarters, and so on."""
+    """Transpose a square of rows: exchange halves, then quarters, and so on."""
     count, distance = len(lines), len(lines) // 2
     while distance:
         made = list(lines)

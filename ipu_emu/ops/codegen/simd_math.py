@@ -20,7 +20,7 @@ __all__ = ["FUNCTIONS", "number"]
 Emit = Callable[..., Any]
 
 
-#: Below it exp is 0: results that are no normal numbers are flushed.
+#: Below it exp is 0: denormal results are flushed to 0.
 _LOW = -87.3365
 
 
@@ -76,7 +76,7 @@ def _exp(k: Kernel, x: Any) -> Any:
     low, high = number(_LOW, x), number(88.7228, x)
     bounded = b.select(b.fcmp_ordered("<", x, low), low, b.select(b.fcmp_ordered(">", x, high), high, x))
     y, n = _exp_reduced(k, bounded)
-    # Half of the power of two at a time: 2^128 is no float32.
+    # Multiply by the power of two in two halves: 2^128 is not a float32.
     half = k.intrinsic("floor", b.fmul(n, number(0.5, x)))
     for part in (half, b.fsub(n, half)):
         y = b.fmul(y, _power_of_two(k, part))
@@ -86,7 +86,7 @@ def _exp(k: Kernel, x: Any) -> Any:
 
 
 def _exp_falling(k: Kernel, x: Any) -> Any:
-    """exp(x) for x that is not above 0, with the same bits and two thirds of the work."""
+    """exp(x) for x <= 0, with the same bits and two thirds of the work."""
     b, low = k.b, number(_LOW, x)
     small = b.fcmp_ordered("<", x, low)
     y, n = _exp_reduced(k, b.select(small, low, x))
@@ -176,13 +176,13 @@ def _gelu_tanh_slope(k: Kernel, x: Any) -> Any:
 
 
 def _rounded(k: Kernel, x: Any) -> Any:
-    """``x`` as a half holds it."""
+    """``x`` rounded to half precision."""
     half = ir.VectorType(HALF, x.type.count) if _is_vector(x.type) else HALF
     return k.b.fpext(k.b.fptrunc(x, half), x.type)
 
 
 def _larger(k: Kernel, x: Any, y: Any) -> Any:
-    """The larger one; NaN if x is."""
+    """max(x, y); NaN if x is NaN."""
     return k.b.select(k.b.fcmp_ordered("<", x, y), y, x)
 
 

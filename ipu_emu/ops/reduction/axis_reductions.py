@@ -24,7 +24,7 @@ __all__ = ["OPS"]
 
 
 def _axes(node: Node) -> tuple[int, ...]:
-    """The axes to reduce: an attribute, or an input in newer opsets; by default all, or none if noop_with_empty_axes."""
+    """The axes to reduce: attribute or (newer opsets) input; if absent, all, or none by noop_with_empty_axes."""
     axes = node.attribute_or_constant("axes", 1)
     return () if not axes and node.attribute("noop_with_empty_axes", 0) else axes_of(node, axes)
 
