@@ -29,19 +29,18 @@ def bert(
     The loss counts every position, and every pair; weights of the two classifiers are named ``heads/...``.
     """
     net = TransformerLayers(batch, length, width, heads, dtype=dtype, seed=seed, causal=False)
-    builder, weights = net.builder.aiOnnx, net.weights
-    data = weights.input("INT32", (batch, length), "data")
-    texts = weights.input("INT32", (batch, length), "texts")
-    labels = weights.input("INT32", (batch * length,), "labels")
-    follows = weights.input("INT32", (batch,), "follows")
+    data = net.input((batch, length), "data", "INT32")
+    texts = net.input((batch, length), "texts", "INT32")
+    labels = net.input((batch * length,), "labels", "INT32")
+    follows = net.input((batch,), "follows", "INT32")
     y, table = _embedded(net, data, texts, vocabulary, context)
     for layer in range(layers):
         y = net.post_norm_block(y, f"layer{layer}")
-    pooled = builder.tanh([net.linear(net.first_of_each(y), width, width, "pooler")])
+    pooled = net.onnx("Tanh", net.linear(net.first_of_each(y), width, width, "pooler"))
     words = _words(net, y, table, vocabulary)
     pair = net.linear(pooled, width, 2, "heads/pair")
     loss = net.add(net.loss(words, labels), net.loss(pair, follows))
-    return Model(weights.graph, data, labels, words, loss, (texts, follows))
+    return Model(net.graph, data, labels, words, loss, (texts, follows))
 
 
 def _embedded(net: TransformerLayers, data: str, texts: str, vocabulary: int, context: int) -> tuple[str, str]:
@@ -54,4 +53,4 @@ def _embedded(net: TransformerLayers, data: str, texts: str, vocabulary: int, co
 def _words(net: TransformerLayers, x: str, table: str, vocabulary: int) -> str:
     """A value for each word of the vocabulary, at every position."""
     y = net.norm(net.activated(net.linear(x, net.width, net.width, "heads/words")), "heads/words/norm")
-    return net.add(net.logits(y, table), net.weights.full((vocabulary,), 0, "heads/words/vocabulary"))
+    return net.add(net.logits(y, table), net.full((vocabulary,), 0, "heads/words/vocabulary"))

@@ -25,13 +25,12 @@ def gpt2(
     seed: int | None = 0,
 ) -> Model:
     """Predicts each next token of sequences of ``length``, at most ``context``."""
-    net = TransformerLayers(batch, length, width, heads, dtype=dtype, seed=seed, activation="gelu")
-    weights = net.weights
-    data = weights.input("INT32", (batch, length), "data")
-    labels = weights.input("INT32", (batch * length,), "labels")
+    net = TransformerLayers(batch, length, width, heads, dtype=dtype, seed=seed, activation="Gelu")
+    data = net.input((batch, length), "data", "INT32")
+    labels = net.input((batch * length,), "labels", "INT32")
     tokens, table = net.embedded(data, vocabulary, "tokens")
     y = net.flat(net.add(tokens, net.positions(context)))
     for layer in range(layers):
         y = net.pre_norm_block(y, f"layer{layer}")
     y = net.logits(net.norm(y, "norm"), table)
-    return Model(weights.graph, data, labels, y, net.loss(y, labels))
+    return Model(net.graph, data, labels, y, net.loss(y, labels))

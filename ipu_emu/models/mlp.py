@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from ipu_emu.models.model import Model, Weights
-from ipu_emu.popart.builder.builder import Builder
+from ipu_emu.models.model import Model
+from ipu_emu.models.network import Network
 
 __all__ = ["mlp"]
 
@@ -19,14 +19,12 @@ def mlp(
     widths: Sequence[int] = (784, 512, 512, 10), *, batch: int, dtype: Any = np.float32, seed: int | None = 0
 ) -> Model:
     """A classifier of ``widths[0]`` numbers; weights are [inputs, outputs], biases start at 0."""
-    builder = Builder()
-    weights = Weights(builder, dtype, seed)
-    data = y = weights.input("", (batch, widths[0]), "data")
-    labels = weights.input("INT32", (batch,), "labels")
+    net = Network(dtype, seed)
+    data = y = net.input((batch, widths[0]), "data")
+    labels = net.input((batch,), "labels", "INT32")
     for layer, (inputs, outputs) in enumerate(pairwise(widths)):
-        w = weights.normal((inputs, outputs), sqrt(2 / inputs), f"weights{layer}")
-        y = builder.aiOnnx.gemm([y, w, weights.full((outputs,), 0, f"bias{layer}")])
+        w = net.normal((inputs, outputs), sqrt(2 / inputs), f"weights{layer}")
+        y = net.onnx("Gemm", y, w, net.full((outputs,), 0, f"bias{layer}"))
         if layer < len(widths) - 2:
-            y = builder.aiOnnx.relu([y])
-    loss = builder.aiGraphcore.nllloss([builder.aiOnnx.softmax([y]), labels])
-    return Model(weights.graph, data, labels, y, loss)
+            y = net.onnx("Relu", y)
+    return Model(net.graph, data, labels, y, net.loss(y, labels))

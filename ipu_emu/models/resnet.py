@@ -7,34 +7,27 @@ from typing import Any
 
 import numpy as np
 
-from ipu_emu.models.model import Model, Weights
-from ipu_emu.popart.builder.builder import Builder
+from ipu_emu.models.model import Model
+from ipu_emu.models.network import Network
 
 __all__ = ["resnet8", "resnet50"]
 
 
-class _Layers:
-    def __init__(self, dtype: Any, seed: int | None) -> None:
-        self.builder = Builder()
-        self.weights = Weights(self.builder, dtype, seed)
-
+class _Layers(Network):
     def conv(self, x: str, inputs: int, outputs: int, kernel: int, stride: int, name: str) -> str:
         """Convolution without bias, then batch normalisation."""
         scale = sqrt(2 / (inputs * kernel * kernel))
-        w = self.weights.normal((outputs, inputs, kernel, kernel), scale, f"{name}/weights")
-        pads = [kernel // 2] * 4
-        y: str = self.builder.aiOnnx.conv([x, w], pads=pads, strides=[stride, stride])
+        w = self.normal((outputs, inputs, kernel, kernel), scale, f"{name}/weights")
+        y = self.onnx("Conv", x, w, pads=[kernel // 2] * 4, strides=[stride, stride])
         kinds = (("scale", 1), ("bias", 0), ("mean", 0), ("variance", 1))
-        statistics = [self.weights.full((outputs,), value, f"{name}/{kind}") for kind, value in kinds]
-        made: list[str] = self.builder.aiOnnx.batchnormalization([y, *statistics], 5)
-        return made[0]
+        statistics = [self.full((outputs,), value, f"{name}/{kind}") for kind, value in kinds]
+        return self.onnx("BatchNormalization", y, *statistics, outputs=5)
 
     def relu(self, x: str) -> str:
-        y: str = self.builder.aiOnnx.relu([x])
-        return y
+        return self.onnx("Relu", x)
 
     def joined(self, y: str, x: str) -> str:
-        return self.relu(self.builder.aiOnnx.add([y, x]))
+        return self.relu(self.onnx("Add", y, x))
 
     def basic(self, x: str, inputs: int, outputs: int, stride: int, name: str) -> str:
         y = self.relu(self.conv(x, inputs, outputs, 3, stride, f"{name}/conv1"))
@@ -52,19 +45,17 @@ class _Layers:
         return self.joined(y, x)
 
     def classifier(self, x: str, data: str, labels: str, inputs: int, classes: int) -> Model:
-        builder = self.builder
-        y = builder.aiOnnx.reducemean([x], axes=[2, 3], keepdims=0)
-        w = self.weights.normal((inputs, classes), sqrt(1 / inputs), "classifier/weights")
-        y = builder.aiOnnx.gemm([y, w, self.weights.full((classes,), 0, "classifier/bias")])
-        loss = builder.aiGraphcore.nllloss([builder.aiOnnx.softmax([y]), labels])
-        return Model(self.weights.graph, data, labels, y, loss)
+        y = self.onnx("ReduceMean", x, axes=[2, 3], keepdims=0)
+        w = self.normal((inputs, classes), sqrt(1 / inputs), "classifier/weights")
+        y = self.onnx("Gemm", y, w, self.full((classes,), 0, "classifier/bias"))
+        return Model(self.graph, data, labels, y, self.loss(y, labels))
 
 
 def resnet8(*, batch: int, classes: int = 10, dtype: Any = np.float32, seed: int | None = 0) -> Model:
     """Three blocks of 16, 32 and 64 channels for images [3, 32, 32]."""
     net = _Layers(dtype, seed)
-    data = net.weights.input("", (batch, 3, 32, 32), "data")
-    labels = net.weights.input("INT32", (batch,), "labels")
+    data = net.input((batch, 3, 32, 32), "data")
+    labels = net.input((batch,), "labels", "INT32")
     y = net.relu(net.conv(data, 3, 16, 3, 1, "stem"))
     for inputs, outputs, stride in ((16, 16, 1), (16, 32, 2), (32, 64, 2)):
         y = net.basic(y, inputs, outputs, stride, f"block{outputs}")
@@ -76,10 +67,10 @@ def resnet50(
 ) -> Model:
     """Version 1.5: the stride of a block is in its 3 x 3 convolution."""
     net = _Layers(dtype, seed)
-    data = net.weights.input("", (batch, 3, size, size), "data")
-    labels = net.weights.input("INT32", (batch,), "labels")
+    data = net.input((batch, 3, size, size), "data")
+    labels = net.input((batch,), "labels", "INT32")
     y = net.relu(net.conv(data, 3, 64, 7, 2, "stem"))
-    (y,) = net.builder.aiOnnx.maxpool([y], 1, [3, 3], 0, [], [1, 1, 1, 1], 0, [2, 2])
+    y = net.onnx("MaxPool", y, kernel_shape=[3, 3], pads=[1, 1, 1, 1], strides=[2, 2])
     inputs = 64
     for stage, (count, width) in enumerate(((3, 64), (4, 128), (6, 256), (3, 512))):
         for block in range(count):

@@ -25,14 +25,13 @@ def transformer(
 ) -> Model:
     """Predicts each next token; the loss is the mean over all positions."""
     net = TransformerLayers(batch, length, width, heads, dtype=dtype, seed=seed)
-    weights = net.weights
-    data = weights.input("INT32", (batch, length), "data")
-    labels = weights.input("INT32", (batch * length,), "labels")
+    data = net.input((batch, length), "data", "INT32")
+    labels = net.input((batch * length,), "labels", "INT32")
     tokens, _ = net.embedded(data, vocabulary, "tokens")
-    places = weights.normal((length, width), 0.02, "positions")
+    places = net.normal((length, width), 0.02, "positions")
     y = net.add(tokens, places)
     y = net.flat(y)
     for layer in range(layers):
         y = net.pre_norm_block(y, f"layer{layer}")
     y = net.linear(net.norm(y, "norm"), width, vocabulary, "classifier")
-    return Model(weights.graph, data, labels, y, net.loss(y, labels))
+    return Model(net.graph, data, labels, y, net.loss(y, labels))

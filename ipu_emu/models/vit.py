@@ -28,23 +28,23 @@ def vit(
     """Images [3, size, size]; the first position of each sequence stands for its class."""
     across = size // patch
     net = TransformerLayers(batch, across * across + 1, width, heads, dtype=dtype, seed=seed, causal=False)
-    data = net.weights.input("", (batch, 3, size, size), "data")
-    labels = net.weights.input("INT32", (batch,), "labels")
+    data = net.input((batch, 3, size, size), "data")
+    labels = net.input((batch,), "labels", "INT32")
     y = _sequences(net, data, across * across, patch)
     for layer in range(layers):
         y = net.pre_norm_block(y, f"layer{layer}")
     y = net.linear(net.first_of_each(net.norm(y, "norm")), width, classes, "classifier")
-    return Model(net.weights.graph, data, labels, y, net.loss(y, labels))
+    return Model(net.graph, data, labels, y, net.loss(y, labels))
 
 
 def _sequences(net: TransformerLayers, data: str, patches: int, patch: int) -> str:
     """A row for each patch, after one for the class, which is the same for all images."""
-    builder, width = net.builder.aiOnnx, net.width
-    kernel = net.weights.normal((width, 3, patch, patch), sqrt(1 / (3 * patch * patch)), "patches/weights")
-    bias = net.weights.full((width,), 0, "patches/bias")
-    y = builder.conv([data, kernel, bias], strides=[patch, patch])
-    y = builder.transpose([net.builder.reshape_const(builder, [y], [net.batch, width, patches])], [0, 2, 1])
-    first = net.weights.full((1, 1, width), 0, "class")
-    shape = builder.constant(np.array([net.batch, 1, width], np.int64))
-    y = builder.concat([builder.expand([first, shape]), y], 1)
-    return net.flat(net.add(y, net.weights.normal((1, patches + 1, width), 0.02, "positions")))
+    width = net.width
+    kernel = net.normal((width, 3, patch, patch), sqrt(1 / (3 * patch * patch)), "patches/weights")
+    bias = net.full((width,), 0, "patches/bias")
+    y = net.onnx("Conv", data, kernel, bias, strides=[patch, patch])
+    y = net.onnx("Transpose", net.reshape(y, [net.batch, width, patches]), perm=[0, 2, 1])
+    first = net.full((1, 1, width), 0, "class")
+    first = net.onnx("Expand", first, net.constant([net.batch, 1, width]))
+    y = net.onnx("Concat", first, y, axis=1)
+    return net.flat(net.add(y, net.normal((1, patches + 1, width), 0.02, "positions")))
