@@ -4,9 +4,12 @@ import os
 import shutil
 import signal
 import tempfile
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -19,6 +22,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         left_out = [item for item in items if item.get_closest_marker("full")]
         items[:] = [item for item in items if not item.get_closest_marker("full")]
         config.hook.pytest_deselected(items=left_out)
+
+
+@pytest.fixture(autouse=True)
+def signals_stay() -> Iterator[None]:
+    """Fail a test that leaves a signal handler behind: later tests interrupt themselves with Ctrl-C."""
+    before = [signal.getsignal(number) for number in _SIGNALS]
+    yield
+    after = [signal.getsignal(number) for number in _SIGNALS]
+    if after != before:
+        for number, handler in zip(_SIGNALS, before, strict=True):
+            signal.signal(number, handler)
+        pytest.fail(f"the handlers of {_SIGNALS} were {before}, and the test left {after}")
 
 
 @pytest.fixture

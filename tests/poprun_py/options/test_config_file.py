@@ -101,17 +101,18 @@ def test_a_file_that_is_not_there(tmp_path):
     assert "cannot be read: Is a directory" in mistakes("--import-config", str(tmp_path), "x")[0]
 
 
-def test_a_file_is_overwritten_only_when_that_is_asked(tmp_path, capfd, monkeypatch):
+def test_a_file_is_overwritten_only_when_that_is_asked(launch, tmp_path, capfd, monkeypatch):
+    """A job takes the signals of its process for good, so those that start are processes of their own."""
     monkeypatch.chdir(tmp_path)
-    line = ["--export-config", "o.toml", "--num-replicas", "2", "true"]
-    assert main(line) == 0
+    assert launch("--export-config", "o.toml", "--num-replicas", "2", "true").finish()[0] == 0
     file = tmp_path / "o.toml"
     assert "num-replicas = 2\n" in file.read_text()
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert main(["--num-replicas=4", "--export-config=o.toml", "true"]) == 2
     assert "--export-config o.toml: the file exists" in capfd.readouterr().err
     assert "num-replicas = 2\n" in file.read_text()
-    assert main(["--num-replicas=4", "--export-config=o.toml", "--overwrite-config=yes", "true"]) == 0
+    line = ("--num-replicas=4", "--export-config=o.toml", "--overwrite-config=yes", "true")
+    assert launch(*line).finish()[0] == 0
     assert "num-replicas = 4\n" in file.read_text()
     assert [path.name for path in tmp_path.iterdir()] == ["o.toml"]
 
