@@ -153,6 +153,13 @@ def test_a_name_that_no_pass_has_is_refused_with_a_hint(name: str, hint: str) ->
         run_passes(start(model(), training()), stop_after=name)
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_a_misspelled_pass_is_named(name: str) -> None:
+    """The last letter is missing, as where the name was cut."""
+    with pytest.raises(EmulatorError, match=f"did you mean '{name}'[?]"):
+        run_passes(start(model(), training()), stop_after=name[:-1])
+
+
 def test_names_are_unique_and_summaries_one_line() -> None:
     assert len(set(NAMES)) == len(NAMES)
     assert all(one.summary and "\n" not in one.summary and len(one.summary) < 80 for one in PASSES)

@@ -50,7 +50,7 @@ def test_hello_adds_over_all_replicas() -> None:
 
 def test_line_finds_the_numbers_whatever_the_layout() -> None:
     found = set()
-    for instances in ("1", "2"):
+    for instances in ("1", "4"):
         job = (*LAUNCHER, "--num-instances", instances, "--num-replicas", "4")
         said = run(*job, sys.executable, str(EXAMPLES / "line.py"))
         found.add(said.split("weights ")[1])
@@ -64,12 +64,12 @@ def test_local_replication(example_main: ExampleMain) -> None:
 
 
 def test_global_replication() -> None:
-    """2 instances of 2 replicas: the second of them has offset 2."""
-    job = ("poprun-py", "--print-topology", "no", "--num-instances", "2", "--num-replicas", "4")
+    """4 instances of 2 replicas: the second of them has offset 2."""
+    job = ("poprun-py", "--print-topology", "no", "--num-instances", "4", "--num-replicas", "8")
     said = run(*job, sys.executable, str(EXAMPLES / "replication.py"))
-    for first in (0, 2):
+    for first in (0, 2, 4, 6):
         saw = [float(first + 1), float(first + 2)]
-        assert f"replicas {first} to {first + 1} of 4 saw {saw}; w is -10" in said
+        assert f"replicas {first} to {first + 1} of 8 saw {saw}; w is -36" in said
 
 
 def test_characters_learns_and_does_not_depend_on_the_layout(example_main: ExampleMain) -> None:

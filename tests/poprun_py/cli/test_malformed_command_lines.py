@@ -70,7 +70,7 @@ def mutations(word: str) -> st.SearchStrategy[list[str]]:
     )
 
 
-@settings(suppress_health_check=list(HealthCheck))
+@settings(max_examples=300, suppress_health_check=list(HealthCheck))
 @given(malformed())
 def test_a_malformed_line_is_explained(line):
     code, out, err = outcome(["--dry-run", *line, "--", "true"])
@@ -82,7 +82,7 @@ def test_a_malformed_line_is_explained(line):
     assert all(message.startswith("poprun-py: ") for message in err.splitlines())
 
 
-@settings(suppress_health_check=list(HealthCheck))
+@settings(max_examples=300, suppress_health_check=list(HealthCheck))
 @given(st.sampled_from([option for option in OPTIONS if option.read]), NONSENSE, st.booleans())
 def test_the_message_names_the_option(option, value, joined):
     words = [f"--{option.name}={value}"] if joined else [f"--{option.name}", value]
@@ -92,6 +92,7 @@ def test_the_message_names_the_option(option, value, joined):
         assert f"--{option.name}" in err
 
 
+@settings(max_examples=300)
 @given(st.sampled_from([option for option in OPTIONS if len(option.name) > 5]), st.data())
 def test_a_misspelled_name_is_named_with_the_right_one(option, data):
     """One letter lost or changed in the middle of a name."""

@@ -8,10 +8,13 @@ import numpy as np
 import pytest
 
 from ipu_emu import models, popart
+from ipu_emu.compiler.options import CompileOptions, TrainingOptions
+from ipu_emu.compiler.pipeline import run_passes, start
 from ipu_emu.compiler.placement.assign_ipus import assign_ipus
 from ipu_emu.compiler.placement.placement_options import PipelineOptions, PlacementMode, PlacementOptions
 from ipu_emu.graph import Role
 from ipu_emu.ops import TABLE
+from ipu_emu.program.anchors import StepShape
 from ipu_emu.program.instructions import Compute, leaves
 from ipu_emu.program.memory_plan import node_in
 from tests.ipu_emu.helpers.pipelined_models import PIPELINE, Tower, threads
@@ -50,13 +53,19 @@ def test_a_weight_at_both_ends_does_not_pull_all_layers_to_one_ipu() -> None:
     assert max(work) < 0.5 * sum(work)
 
 
-def test_a_weight_at_both_ends_of_a_pipeline_is_told_of() -> None:
+@pytest.mark.parametrize("training", [True, False], ids=["training", "inference"])
+def test_a_weight_at_both_ends_of_a_pipeline_is_told_of(training: bool) -> None:
     model = models.bert(batch=1, layers=4, width=32, heads=2, length=16, context=16, vocabulary=64)
-    placement = PlacementOptions(PlacementMode.AUTO, ipus=4)
+    made = CompileOptions(
+        step=StepShape(1, 8, 1) if training else StepShape(8, 1, 1),
+        training=TrainingOptions(model.loss, popart.ConstSGD(0.1).plan) if training else None,
+        placement=PlacementOptions(PlacementMode.AUTO, ipus=4),
+        pipeline=PipelineOptions(),
+    )
     with pytest.warns(
         UserWarning, match="^The weight tokens is read on IPUs 0, 3 of a pipeline, so every micro-batch"
     ):
-        graph = assign_ipus(model.graph, placement, PipelineOptions())
+        graph = run_passes(start(model.graph, made), stop_after="assign-ipus").graph
     assert {op.place.ipu for op in graph.ops} == {0, 1, 2, 3}
 
 
