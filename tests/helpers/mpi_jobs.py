@@ -22,7 +22,7 @@ from popdist_py.environment import Environment
 from popdist_py.layout import Layout
 from poprun_py.linux.leftovers import remove_leftovers
 
-__all__ = ["MPICH", "OPENMPI", "ROOT", "Ended", "Mpi", "any_mpi", "every_mpi", "run_alone", "run_job"]
+__all__ = ["MPICH", "OPENMPI", "ROOT", "Ended", "Mpi", "every_mpi", "run_alone", "run_job"]
 
 ROOT = Path(__file__).parents[2]
 
@@ -63,15 +63,6 @@ _NEEDS_OPENMPI = (
 #: Decorator: the test's ``mpi`` is each of them in turn.
 every_mpi = pytest.mark.parametrize(
     "mpi", [pytest.param(MPICH, id="mpich"), pytest.param(OPENMPI, id="openmpi", marks=_NEEDS_OPENMPI)]
-)
-
-#: Decorator: the test's ``mpi`` is MPICH, and with --full each of them: for what hardly depends on the MPI.
-any_mpi = pytest.mark.parametrize(
-    "mpi",
-    [
-        pytest.param(MPICH, id="mpich"),
-        pytest.param(OPENMPI, id="openmpi", marks=[pytest.mark.full, *_NEEDS_OPENMPI]),
-    ],
 )
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.mpi_jobs import MPICH, OPENMPI, Mpi, any_mpi, every_mpi, run_alone, run_job
+from tests.helpers.mpi_jobs import MPICH, OPENMPI, Mpi, every_mpi, run_alone, run_job
 
 
 @every_mpi
@@ -182,7 +182,7 @@ def ends(program: str, folder: Path, instance: int, mpi: Mpi = MPICH) -> tuple[i
     return ended.codes[instance], ended.err[instance]
 
 
-@any_mpi
+@every_mpi
 def test_an_instance_that_raises_ends_with_its_traceback(mpi: Mpi, tmp_path: Path) -> None:
     program = f"""
     import popdist_py
@@ -198,11 +198,11 @@ def test_an_instance_that_raises_ends_with_its_traceback(mpi: Mpi, tmp_path: Pat
     assert said.rstrip().endswith("ValueError: the data is bad")
 
 
-@any_mpi
+@every_mpi
 @pytest.mark.parametrize(
     ("leave", "code", "said"),
     [
-        pytest.param("sys.exit(3)", 3, "", id="code", marks=pytest.mark.full),
+        pytest.param("sys.exit(3)", 3, "", id="code"),
         pytest.param("sys.exit('no more data')", 1, "no more data\n", id="text"),
     ],
 )
@@ -221,9 +221,7 @@ def test_an_instance_that_exits_ends_with_its_code(
     assert ends(program, tmp_path, 1, mpi) == (code, said)
 
 
-@pytest.mark.parametrize(
-    "leave", ["pass", pytest.param("sys.exit(0)", marks=pytest.mark.full), "raise SystemExit(3)"]
-)
+@pytest.mark.parametrize("leave", ["pass", "sys.exit(0)", "raise SystemExit(3)"])
 def test_an_instance_that_ends_early_is_an_error_where_others_wait(leave: str, tmp_path: Path) -> None:
     """Even if nothing tells the exit hook that it ends badly."""
     program = f"""

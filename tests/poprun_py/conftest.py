@@ -33,14 +33,6 @@ def mpi(request: pytest.FixtureRequest) -> str:
     return MPIS[request.param]
 
 
-@pytest.fixture(
-    params=["mpich", pytest.param("openmpi", marks=[pytest.mark.full, pytest.mark.openmpi, needs_openmpi])]
-)
-def any_mpi(request: pytest.FixtureRequest) -> str:
-    """MPICH, and with --full each MPI: for what hardly depends on the MPI."""
-    return MPIS[request.param]
-
-
 @dataclass
 class Launch:
     """One run of poprun-py; its processes are known by a variable in their environment."""

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tests.helpers.mpi_jobs import MPICH, Mpi, any_mpi, every_mpi, run_job
+from tests.helpers.mpi_jobs import MPICH, Mpi, every_mpi, run_job
 
 #: Checks every collective with the operators and over the transports of the command line, for several groups.
 CHECKS = """
@@ -44,7 +44,7 @@ def test_two_instances_of_two_replicas(mpi: Mpi, full: bool, tmp_path: Path) -> 
     check((2, 2), tmp_path, mpi, "shared_memory,mpi", full=full)
 
 
-@any_mpi
+@every_mpi
 def test_instances_with_different_numbers_of_replicas(mpi: Mpi, full: bool, tmp_path: Path) -> None:
     check((3, 1, 2), tmp_path, mpi, "shared_memory,mpi", full=full)
 

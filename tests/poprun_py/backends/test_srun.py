@@ -75,7 +75,7 @@ def test_a_failure_under_srun_is_named_with_its_host(slurm):
     job.assert_nothing_left()
 
 
-@pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.full), signal.SIGKILL])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_nothing_outlives_the_launcher_under_srun(slurm, number):
     job = slurm("--num-instances", "2", "sh", "-c", "echo ready; sleep 60")
     job.read_until("ready", 2)

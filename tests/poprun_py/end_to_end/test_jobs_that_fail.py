@@ -61,9 +61,9 @@ DEATHS = {
 
 
 @pytest.mark.parametrize("victim", DEATHS)
-def test_whichever_process_is_killed_the_job_ends_and_says_why(launch, any_mpi, victim):
+def test_whichever_process_is_killed_the_job_ends_and_says_why(launch, mpi, victim):
     code, text = DEATHS[victim]
-    barrier = Barrier(launch, any_mpi)
+    barrier = Barrier(launch, mpi)
     barrier.kill(victim)
     status, _, err = barrier.job.finish()
     assert status == code or (code is None and status > 0)
@@ -82,12 +82,12 @@ def test_the_launcher_is_killed_and_everything_goes_with_it(launch, mpi):
     ("number", "code"),
     [
         pytest.param(signal.SIGINT, 130, id="SIGINT"),
-        pytest.param(signal.SIGTERM, 143, id="SIGTERM", marks=pytest.mark.full),
+        pytest.param(signal.SIGTERM, 143, id="SIGTERM"),
         pytest.param(signal.SIGHUP, 129, id="SIGHUP"),
     ],
 )
-def test_the_user_s_signals_end_the_job_in_order(launch, any_mpi, number, code):
-    barrier = Barrier(launch, any_mpi)  # whose programs end on any of these well before the grace is over
+def test_the_user_s_signals_end_the_job_in_order(launch, mpi, number, code):
+    barrier = Barrier(launch, mpi)  # whose programs end on any of these well before the grace is over
     barrier.kill("launcher", number)
     status, _, err = barrier.job.finish()
     assert status == code
@@ -109,14 +109,14 @@ def test_programs_may_tidy_up_after_ctrl_c(launch):
     assert out.count(b"tidied up") == 2
 
 
-def test_a_second_ctrl_c_ends_it_at_once(launch, any_mpi):
+def test_a_second_ctrl_c_ends_it_at_once(launch, mpi):
     script = (
         "import os, time, signal\n"
         "signal.signal(2, lambda *_: os.write(1, b'SEEN\\n'))\n"  # print cannot be entered twice
         "print('READY', flush=True)\n"
         "while 1: time.sleep(60)"
     )
-    job = launch("--mpi", any_mpi, "--grace", "100", "--num-instances", "2", sys.executable, "-c", script)
+    job = launch("--mpi", mpi, "--grace", "100", "--num-instances", "2", sys.executable, "-c", script)
     job.read_until("READY", 2)
     job.process.send_signal(signal.SIGINT)
     job.read_until("SEEN", 2)
@@ -125,23 +125,23 @@ def test_a_second_ctrl_c_ends_it_at_once(launch, any_mpi):
     job.assert_nothing_left()
 
 
-def test_programs_that_ignore_signals_are_killed(launch, any_mpi):
+def test_programs_that_ignore_signals_are_killed(launch, mpi):
     script = (
         "trap '' TERM INT HUP; if [ $POPDIST_REPLICA_INDEX_OFFSET = 1 ]; then exit 3; fi; while :; do sleep 1; done"
     )
-    job = launch("--mpi", any_mpi, "--num-instances", "4", "sh", "-c", script)
+    job = launch("--mpi", mpi, "--num-instances", "4", "sh", "-c", script)
     code, _, err = job.finish(timeout=250)
     assert code == 3
     assert re.search(rb"poprun-py: instance 1 .* exited with code 3\n$", err)
     job.assert_nothing_left()
 
 
-def test_an_exception_shows_its_traceback_and_one_line_of_ours(launch, any_mpi):
+def test_an_exception_shows_its_traceback_and_one_line_of_ours(launch, mpi):
     script = (
         "import os, time\nif os.environ['POPDIST_REPLICA_INDEX_OFFSET'] == '1': raise ValueError('my mistake')\n"
         "time.sleep(60)"
     )
-    code, _, err = launch("--mpi", any_mpi, "--num-instances", "2", sys.executable, "-c", script).finish()
+    code, _, err = launch("--mpi", mpi, "--num-instances", "2", sys.executable, "-c", script).finish()
     lines = err.decode().splitlines()
     assert code == 1
     assert lines[0] == "[1,1]<stderr>:Traceback (most recent call last):"
@@ -173,9 +173,9 @@ def test_mpi_abort_names_the_instance_and_its_code(launch, mpi):
     job.assert_nothing_left()
 
 
-def test_a_program_that_raises_and_hangs_in_mpi_finalize_ends_the_job(launch, any_mpi):
+def test_a_program_that_raises_and_hangs_in_mpi_finalize_ends_the_job(launch, mpi):
     script = "from mpi4py import MPI\nimport time\nif MPI.COMM_WORLD.rank: raise ValueError('mine')\ntime.sleep(60)"
-    job = launch("--mpi", any_mpi, "--num-instances", "2", sys.executable, "-c", script)
+    job = launch("--mpi", mpi, "--num-instances", "2", sys.executable, "-c", script)
     code, _, err = job.finish(timeout=250)
     assert code == 1
     last = err.decode().splitlines()[-1]
@@ -202,8 +202,8 @@ def test_a_program_that_tells_of_an_exception_and_goes_on_is_left_alone(launch):
     assert (code, out.count(b"fine")) == (0, 2)
 
 
-def test_a_time_limit(launch, any_mpi):
-    job = launch("--mpi", any_mpi, "--timeout", "1.5", "--num-instances", "2", "sleep", "60")
+def test_a_time_limit(launch, mpi):
+    job = launch("--mpi", mpi, "--timeout", "1.5", "--num-instances", "2", "sleep", "60")
     code, _, err = job.finish()
     assert code == 124
     assert b"poprun-py: the job did not end within 1.5 s (--timeout)" in err

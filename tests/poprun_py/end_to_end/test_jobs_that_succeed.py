@@ -34,7 +34,7 @@ def test_instances_know_who_they_are_and_streams_stay_apart(launch, mpi):
     job.assert_nothing_left()
 
 
-@pytest.mark.parametrize("count", [pytest.param(2, marks=pytest.mark.full), 8])
+@pytest.mark.parametrize("count", [2, 8])
 def test_one_world_with_the_library_of_the_launcher(launch, mpi, count):
     code = (
         "from mpi4py import MPI; w = MPI.COMM_WORLD; total = w.allreduce(w.rank + 1)\n"
@@ -49,8 +49,8 @@ def test_one_world_with_the_library_of_the_launcher(launch, mpi, count):
     job.assert_nothing_left()
 
 
-def test_what_belongs_to_the_launcher_stays_with_it(launch, any_mpi):
-    code, out, _ = launch("--mpi", any_mpi, "env").finish()
+def test_what_belongs_to_the_launcher_stays_with_it(launch, mpi):
+    code, out, _ = launch("--mpi", mpi, "env").finish()
     assert code == 0
     names = {line.partition("=")[0] for line in lines_of(out, 0)}
     assert {name for name in names if name.startswith("POPRUN_PY")} == set()
@@ -71,9 +71,9 @@ def test_the_program_gets_its_words_as_they_are(launch):
     assert lines_of(out, 0) == [f"<{word}>" for word in words]
 
 
-def test_stdin_goes_to_instance_0(launch, any_mpi):
+def test_stdin_goes_to_instance_0(launch, mpi):
     text = b"".join(b"%d\n" % number for number in range(100_000))
-    code, out, _ = launch("--mpi", any_mpi, "--num-instances", "2", "md5sum").finish(text)
+    code, out, _ = launch("--mpi", mpi, "--num-instances", "2", "md5sum").finish(text)
     assert code == 0
     assert lines_of(out, 0) == [hashlib.md5(text).hexdigest() + "  -"]
     assert lines_of(out, 1) == [hashlib.md5(b"").hexdigest() + "  -"]
@@ -83,9 +83,9 @@ def test_stdin_that_nobody_reads_stops_nothing(launch):
     assert launch("true").finish(b"x" * 1_000_000)[0] == 0
 
 
-def test_lines_of_many_writers_are_never_mixed(launch, any_mpi):
+def test_lines_of_many_writers_are_never_mixed(launch, mpi):
     program = "import os, sys\nfor n in range(3000): os.write(1, b'%06d %s\\n' % (n, b'x' * (n % 300)))"
-    job = launch("--mpi", any_mpi, "--num-instances", "4", sys.executable, "-c", program)
+    job = launch("--mpi", mpi, "--num-instances", "4", sys.executable, "-c", program)
     code, out, err = job.finish(timeout=250)
     assert code == 0, err
     expected = [f"{n:06d} {'x' * (n % 300)}" for n in range(3000)]
@@ -141,8 +141,8 @@ def test_the_topology_goes_out_untagged_before_everything(launch):
     assert lines[11].endswith("<stdout>:hi")
 
 
-def test_log_lines_have_poprun_s_form(launch, any_mpi):
-    code, _, err = launch("--mpi", any_mpi, "-v", "true").finish()
+def test_log_lines_have_poprun_s_form(launch, mpi):
+    code, _, err = launch("--mpi", mpi, "-v", "true").finish()
     assert code == 0
     pattern = r"\d\d:\d\d:\d\d\.\d{3} \d+ POPRUN \[I\] "
     messages = [re.sub(pattern, "", line) for line in err.decode().splitlines() if re.match(pattern, line)]
@@ -153,15 +153,15 @@ def test_log_lines_have_poprun_s_form(launch, any_mpi):
     assert b"POPRUN_PY_KEY" not in err
 
 
-def test_an_instance_that_ends_early_and_well_ends_nothing(launch, any_mpi):
+def test_an_instance_that_ends_early_and_well_ends_nothing(launch, mpi):
     script = "test $POPDIST_REPLICA_INDEX_OFFSET = 0 || { sleep 1; echo late; }"
-    code, out, err = launch("--mpi", any_mpi, "--num-instances", "2", "sh", "-c", script).finish()
+    code, out, err = launch("--mpi", mpi, "--num-instances", "2", "sh", "-c", script).finish()
     assert (code, err) == (0, b"")
     assert lines_of(out, 1) == ["late"]
 
 
-def test_what_a_program_leaves_in_the_background_goes_with_it(launch, any_mpi):
-    job = launch("--mpi", any_mpi, "--num-instances", "2", "sh", "-c", "sleep 600 & setsid sleep 600 & echo done")
+def test_what_a_program_leaves_in_the_background_goes_with_it(launch, mpi):
+    job = launch("--mpi", mpi, "--num-instances", "2", "sh", "-c", "sleep 600 & setsid sleep 600 & echo done")
     code, out, _ = job.finish()
     assert code == 0
     assert lines_of(out, 1) == ["done"]

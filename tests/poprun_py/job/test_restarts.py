@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 
-def test_a_job_that_fails_starts_again_until_it_succeeds(launch, any_mpi):
+def test_a_job_that_fails_starts_again_until_it_succeeds(launch, mpi):
     script = "echo start $POPDIST_RESTART_COUNT; test $POPDIST_RESTART_COUNT = 2"
-    job = launch("--mpi", any_mpi, "--max-restarts", "5", "sh", "-c", script)
+    job = launch("--mpi", mpi, "--max-restarts", "5", "sh", "-c", script)
     code, out, err = job.finish()
     assert code == 0
     assert out == b"[1,0]<stdout>:start 0\n[1,0]<stdout>:start 1\n[1,0]<stdout>:start 2\n"
@@ -38,7 +38,7 @@ def test_killed_processes_are_a_reason_to_start_again(launch):
     assert out == b"[1,0]<stdout>:well\n"
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.full)])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_what_the_user_ends_stays_ended(launch, number):
     job = launch("--max-restarts", "3", "sh", "-c", "echo READY; sleep 60")
     job.read_until("READY", 1)

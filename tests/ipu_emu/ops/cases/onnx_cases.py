@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pickle
 import warnings
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,8 @@ from onnx import helper, numpy_helper
 
 from ipu_emu import popart
 from ipu_emu.ops import TABLE
+from popdist_py.atomic_write import replace_file
+from tests.helpers.mpi_jobs import ROOT
 from tests.ipu_emu.helpers.sessions import options
 
 __all__ = ["AS_WRITTEN", "check", "exported_models", "node_cases", "run"]
@@ -22,14 +26,24 @@ __all__ = ["AS_WRITTEN", "check", "exported_models", "node_cases", "run"]
 AS_WRITTEN = {"enableSupportedDataTypeCasting": False}
 
 
+#: ONNX computes its cases when they are collected, in 4 s: once for each version, not in every process of a test run.
+_KEPT = ROOT / ".pytest_cache" / f"onnx-{onnx.__version__}-cases-numpy-{np.__version__}.pickle"
+
+
 @cache
 def node_cases() -> dict[str, Any]:
     """All operator cases by name."""
+    with suppress(OSError, EOFError, pickle.UnpicklingError):
+        kept: dict[str, Any] = pickle.loads(_KEPT.read_bytes())
+        return kept
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         from onnx.backend.test.case.node import collect_testcases
 
-        return {case.name: case for case in collect_testcases(None)}
+        cases = {case.name: case for case in collect_testcases(None)}
+    _KEPT.parent.mkdir(exist_ok=True)
+    replace_file(_KEPT, pickle.dumps(cases))
+    return cases
 
 
 def exported_models() -> dict[str, tuple[onnx.ModelProto, Any]]:
