@@ -16,14 +16,12 @@ from gcl.core.dispatch import ADD, Dispatch
 from gcl.core.groups import Group
 from gcl.core.handle import Handle
 from gcl.core.operators import Operator
-from gcl.core.request import COLLECTIVE_CODES, SHARED_ALL_GATHER, Collective
+from gcl.core.request import Collective, CollectiveCode
 from gcl.core.tensor_checks import Tensors, check_place, dims_of, dtype_of
 from gcl.errors import ArgumentError
 from gcl.scheduling.methods.method import method_chain
 
 __all__ = ["Communicator"]
-
-_BARRIER, _ALL_REDUCE, _REDUCE_SCATTER, _ALL_GATHER, _BROADCAST, _ALL_TO_ALL = COLLECTIVE_CODES.values()
 
 
 class Communicator:
@@ -73,7 +71,7 @@ class Communicator:
         """
         if method is not None:
             return self._by(method).all_reduce(x, op, out=out)
-        if out is not None and self._repeat(_ALL_REDUCE, op, x, out):
+        if out is not None and self._repeat(CollectiveCode.ALL_REDUCE, op, x, out):
             return out
         with self._dispatch.refusals:
             if isinstance(x, list | tuple):
@@ -94,7 +92,7 @@ class Communicator:
         """
         if method is not None:
             return self._by(method).reduce_scatter(x, op, out=out)
-        if out is not None and self._repeat(_REDUCE_SCATTER, op, x, out):
+        if out is not None and self._repeat(CollectiveCode.REDUCE_SCATTER, op, x, out):
             return out
         with self._dispatch.refusals:
             if isinstance(x, list | tuple):
@@ -115,7 +113,8 @@ class Communicator:
         """
         if method is not None:
             return self._by(method).all_gather(x, out=out)
-        code = SHARED_ALL_GATHER if id(out) in self._dispatch.shared else _ALL_GATHER
+        shared = id(out) in self._dispatch.shared
+        code = CollectiveCode.SHARED_ALL_GATHER if shared else CollectiveCode.ALL_GATHER
         if out is not None and self._repeat(code, ADD, x, out):
             return out
         with self._dispatch.refusals:
@@ -126,7 +125,7 @@ class Communicator:
                     x, out, size, self.empty, self._dispatch.coalesced(Collective.ALL_GATHER)
                 )
             self._dispatch.check(x)
-            if code == SHARED_ALL_GATHER:
+            if shared:
                 return self._all_gather_shared(x, out)
             out = self._dispatch.output(out, (x.shape[0], self.group.size, *x.shape[1:]), x)
             self._dispatch.run(Collective.ALL_GATHER, Operator.ADD, x, out)
@@ -134,7 +133,7 @@ class Communicator:
 
     def broadcast(self, x: Tensors, root: int = 0, *, out: Tensors | None = None) -> Tensors:
         """Give every replica the tensor of the group member with index ``root``; ``out`` may be ``x``."""
-        if out is not None and self._repeat(_BROADCAST, ADD, x, out, root):
+        if out is not None and self._repeat(CollectiveCode.BROADCAST, ADD, x, out, root):
             return out
         with self._dispatch.refusals:
             if isinstance(root, bool) or not isinstance(root, int | np.integer) or not 0 <= root < self.group.size:
@@ -152,7 +151,7 @@ class Communicator:
 
     def all_to_all(self, x: Tensors, *, out: Tensors | None = None) -> Tensors:
         """Send slice j of ``x`` [local replicas, group size, ...] to member j; slot i comes from member i."""
-        if out is not None and self._repeat(_ALL_TO_ALL, ADD, x, out):
+        if out is not None and self._repeat(CollectiveCode.ALL_TO_ALL, ADD, x, out):
             return out
         with self._dispatch.refusals:
             if isinstance(x, list | tuple):
@@ -193,7 +192,7 @@ class Communicator:
 
     def barrier(self) -> None:
         """Wait until every rank is here."""
-        if not self._repeat(_BARRIER, ADD, self._dispatch.nothing, self._dispatch.nothing):
+        if not self._repeat(CollectiveCode.BARRIER, ADD, self._dispatch.nothing, self._dispatch.nothing):
             self._dispatch.run(None, Operator.ADD, self._dispatch.nothing, self._dispatch.nothing)
 
     def close(self) -> None:

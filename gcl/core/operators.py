@@ -9,7 +9,7 @@ import numpy as np
 
 from gcl.errors import ArgumentError
 
-__all__ = ["CODES", "Operator"]
+__all__ = ["Operator"]
 
 
 class Operator(StrEnum):
@@ -42,19 +42,6 @@ class Operator(StrEnum):
             raise ArgumentError(f"operator {found} of {dtype} was asked for; it takes bool")
         return found
 
-
-#: What the kernels branch on; the logical operators are minimum and maximum of 0 and 1.
-CODES: dict[Operator, int] = {
-    Operator.ADD: 0,
-    Operator.MEAN: 1,
-    Operator.MUL: 2,
-    Operator.MIN: 3,
-    Operator.LOGICAL_AND: 3,
-    Operator.MAX: 4,
-    Operator.LOGICAL_OR: 4,
-    Operator.SQUARE_ADD: 5,
-    Operator.LOCAL: 0,
-}
 
 _LOGICAL = {Operator.LOGICAL_AND, Operator.LOGICAL_OR}
 _FOR_BOOL = {*_LOGICAL, Operator.MIN, Operator.MAX, Operator.LOCAL}

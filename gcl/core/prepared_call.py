@@ -13,10 +13,12 @@ from gcl.core.request import Request
 
 __all__ = ["BROKEN", "DONE", "MISMATCH", "STAGED", "WAITING", "PreparedCall"]
 
-#: Status that a kernel returns. DONE: the call is complete. WAITING: call the kernel again. MISMATCH: the ranks made
-#: different calls. STAGED: some rank's tensor is outside the segments, so the staged kernel must do the rest.
-#: BROKEN: the memory of another process could not be accessed.
-DONE, WAITING, MISMATCH, STAGED, BROKEN = range(5)
+# What a kernel returns: plain numbers, because a compiled function takes 1.4 us to return a member of an enumeration.
+DONE = 0  #: the call is complete
+WAITING = 1  #: a rank is missing: call the kernel again
+MISMATCH = 2  #: the ranks made different calls
+STAGED = 3  #: a tensor of some rank is outside the segments: the staged kernel must do the rest
+BROKEN = 4  #: the memory of another process could not be accessed
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from contextvars import ContextVar, copy_context
 from dataclasses import dataclass, replace
-from enum import StrEnum
+from enum import IntEnum, StrEnum
 from functools import cached_property
 from hashlib import blake2b
 from pathlib import Path
@@ -15,9 +15,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from gcl.core.operators import CODES, Operator
+from gcl.core.operators import Operator
 
-__all__ = ["COLLECTIVE_CODES", "REDUCING", "SHARED_ALL_GATHER", "Collective", "Request", "begun_here", "call_site"]
+__all__ = ["REDUCING", "Call", "Collective", "CollectiveCode", "Request", "begun_here", "call_site"]
 
 _PACKAGE = f"{Path(__file__).parents[1]}{os.sep}"
 
@@ -42,17 +42,32 @@ class Collective(StrEnum):
 
 #: The collectives that combine values.
 REDUCING = (Collective.ALL_REDUCE, Collective.REDUCE_SCATTER)
-#: The number by which compiled kernels know each collective; None is a barrier.
-COLLECTIVE_CODES: dict[Collective | None, int] = {
-    None: 0,
-    Collective.ALL_REDUCE: 1,
-    Collective.REDUCE_SCATTER: 2,
-    Collective.ALL_GATHER: 3,
-    Collective.BROADCAST: 4,
-    Collective.ALL_TO_ALL: 5,
-}
-#: The number of an all-gather into a tensor that all ranks of a host share.
-SHARED_ALL_GATHER = 6
+
+
+class CollectiveCode(IntEnum):
+    """The number by which compiled kernels know a call."""
+
+    BARRIER = 0
+    ALL_REDUCE = 1
+    REDUCE_SCATTER = 2
+    ALL_GATHER = 3
+    BROADCAST = 4
+    ALL_TO_ALL = 5
+    SHARED_ALL_GATHER = 6  # into a tensor that all ranks of a host share
+
+
+class Call(IntEnum):
+    """Index of each word of a call as compiled kernels get it (``Request.words``)."""
+
+    COLLECTIVE = 0  # a CollectiveCode
+    COUNT = 1  # elements of one replica's input
+    INPUT_OFFSET = 2  # bytes from the start of this rank's segment; -1: outside the segment
+    OUTPUT_OFFSET = 3
+    ITEMSIZE = 4  # bytes of an element
+    ROOT = 5  # index in the group
+    SIGNATURE = 6  # equal on all ranks that make the same call
+    INPUT = 7  # address in this process
+    OUTPUT = 8
 
 
 def call_site() -> str:
@@ -89,7 +104,9 @@ class Request:
     @property
     def code(self) -> int:
         """The number by which compiled kernels know the collective."""
-        return SHARED_ALL_GATHER if self.shared else COLLECTIVE_CODES[self.collective]
+        if self.collective is None:
+            return CollectiveCode.BARRIER
+        return CollectiveCode.SHARED_ALL_GATHER if self.shared else CollectiveCode[self.collective.name]
 
     def __str__(self) -> str:
         if self.collective is None:
@@ -124,7 +141,16 @@ class Request:
         return (self.code, self.operator, self.root, id(x), id(out))
 
     def words(self, in_offset: int, out_offset: int, x: np.ndarray, out: np.ndarray) -> np.ndarray:
-        """The call as int64 words for kernels, in the order of ``rank_table``; offset -1: outside the segment."""
-        what = [self.code, CODES[self.operator], self.count, in_offset, out_offset]
-        how = [self.dtype.itemsize, self.root, self.signature]
-        return np.array([*what, *how, x.ctypes.data, out.ctypes.data], np.int64)
+        """The call as int64 words, one per ``Call``; offset -1: outside the segment."""
+        words = {
+            Call.COLLECTIVE: self.code,
+            Call.COUNT: self.count,
+            Call.INPUT_OFFSET: in_offset,
+            Call.OUTPUT_OFFSET: out_offset,
+            Call.ITEMSIZE: self.dtype.itemsize,
+            Call.ROOT: self.root,
+            Call.SIGNATURE: self.signature,
+            Call.INPUT: x.ctypes.data,
+            Call.OUTPUT: out.ctypes.data,
+        }
+        return np.array([words[word] for word in Call], np.int64)

@@ -14,6 +14,7 @@ tensor may nevertheless be read in one scope and written in another: its element
 from __future__ import annotations
 
 from collections.abc import Callable
+from enum import IntEnum
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,7 +26,7 @@ from gcl.kernels.half import narrow_bfloat, narrow_half, widen_bfloat, widen_hal
 from gcl.kernels.jit import address_of, bare, intrinsic, pointer_to
 from gcl.kernels.numba_internals import for_range
 
-__all__ = ["DIVIDE", "IN_PLACE", "MORE", "ONTO", "ROUND", "SQUARE", "SUM", "loop", "loops_of"]
+__all__ = ["ElementLoop", "loop", "loops_of"]
 
 #: Tensors in one loop: eight are read, and one is written.
 _SCOPES = 9
@@ -216,6 +217,7 @@ def _round(block: _LoopContext) -> None:
         block.stored.write(block.builder, block.out, each.index, _OUT, value)
 
 
+#: In the order of ElementLoop.
 _LOOPS: list[_Emit] = [
     *(_sum(count, "sums") for count in (1, 2, 4, 8)),
     *(_sum(count, "stored") for count in (1, 2, 4, 8)),
@@ -225,8 +227,21 @@ _LOOPS: list[_Emit] = [
     _update(_quotient),
     _round,
 ]
-#: Index in _LOOPS of the first loop of each family.
-SUM, ONTO, IN_PLACE, MORE, SQUARE, DIVIDE, ROUND = 0, 4, 8, 10, 14, 15, 16
+
+
+class ElementLoop(IntEnum):
+    """The number of each loop; where several differ in the number of tensors, of the first of them."""
+
+    SUM = 0  # add 1, 2, 4 or 8 tensors into sums
+    ONTO = 4  # add 1, 2, 4 or 8 tensors into stored elements
+    IN_PLACE = 8  # add 2 or 4 tensors into themselves
+    ADD = 10  # add sums to sums
+    MULTIPLY = 11  # multiply sums by sums
+    MINIMUM = 12  # the lesser of two sums
+    MAXIMUM = 13  # the greater of two sums
+    SQUARE = 14  # square sums
+    DIVIDE = 15  # divide sums by the divisor
+    ROUND = 16  # convert sums to stored elements
 
 
 def loops_of(dtype: np.dtype[Any]) -> int:

@@ -20,6 +20,7 @@ takes addresses, because most of the memory belongs to other processes, and is i
 
 from __future__ import annotations
 
+from enum import IntEnum
 from functools import lru_cache
 from typing import Any
 
@@ -27,7 +28,7 @@ import numpy as np
 
 from gcl.core.operators import Operator
 from gcl.kernels.copies import STREAMED_BYTES, copy_bytes, stream_bytes
-from gcl.kernels.element_loops import DIVIDE, IN_PLACE, MORE, ONTO, ROUND, SQUARE, SUM, loop, loops_of
+from gcl.kernels.element_loops import ElementLoop, loop, loops_of
 from gcl.kernels.jit import bare, bare_part
 
 __all__ = ["BLOCK", "new_scratch", "recipe", "reduce_range", "subtrees"]
@@ -38,17 +39,30 @@ _BLOCK_BYTES = 16384  # of all contributions to a block, which stay in the L1 ca
 _ROW = 8 * BLOCK  # bytes of an accumulator, for the widest dtype
 _LEVELS = 34  # deeper than any tree over 2^31 replicas
 
-# Words of a recipe; steps follow, each (loop, node, accumulator).
-_ITEM, _LOOPS, _OUT_ITEM, _OUT_LOOPS, _DIVISOR, _COUNT, _BLOCK, _STEPS, _FIRST = range(9)
-#: Operators that add several leaves in one loop; and the loop that combines sums, where it is not MORE.
+#: Operators that add several leaves in one loop.
 _ADDING = {Operator.ADD, Operator.MEAN, Operator.LOCAL}
-_MORE = {
-    Operator.MUL: MORE + 1,
-    Operator.MIN: MORE + 2,
-    Operator.LOGICAL_AND: MORE + 2,
-    Operator.MAX: MORE + 3,
-    Operator.LOGICAL_OR: MORE + 3,
+#: The loop that combines two sums, where it is not ADD.
+_COMBINING = {
+    Operator.MUL: ElementLoop.MULTIPLY,
+    Operator.MIN: ElementLoop.MINIMUM,
+    Operator.LOGICAL_AND: ElementLoop.MINIMUM,
+    Operator.MAX: ElementLoop.MAXIMUM,
+    Operator.LOGICAL_OR: ElementLoop.MAXIMUM,
 }
+
+
+class Recipe(IntEnum):
+    """Index of each word of a recipe."""
+
+    ITEMSIZE = 0  # bytes of an element of the contributions
+    LOOPS = 1  # address of the loops of their dtype
+    OUT_ITEMSIZE = 2  # the same for the destinations
+    OUT_LOOPS = 3
+    DIVISOR = 4
+    COUNT = 5  # number of contributions
+    BLOCK = 6  # elements of a block
+    STEPS = 7  # number of steps
+    FIRST = 8  # the first step; each is (ElementLoop, node, accumulator)
 
 
 def subtrees(start: int, stop: int) -> list[tuple[int, int]]:
@@ -95,16 +109,16 @@ def _steps(operator: Operator, sizes: tuple[int, ...]) -> list[tuple[int, int, i
     while node < len(sizes):
         width = _width(sizes[node:], position) if operator in _ADDING else 1
         leaves = sizes[node] if width == 1 else width
-        steps.append((SUM + width.bit_length() - 1, node, len(stack)))
+        steps.append((ElementLoop.SUM + width.bit_length() - 1, node, len(stack)))
         if operator is Operator.SQUARE_ADD and leaves == 1:
-            steps.append((SQUARE, node, len(stack)))
+            steps.append((ElementLoop.SQUARE, node, len(stack)))
         stack.append((position, leaves))
         node, position = node + width, position + leaves
         while len(stack) > 1 and (node == len(sizes) or _siblings(*stack[-2:])):
             stack.pop()
             stack[-1] = stack[-1][0], 2 * stack[-1][1]
-            steps.append((_MORE.get(operator, MORE), node, len(stack) - 1))
-    return [*steps, (DIVIDE, node, 0)] if operator is Operator.MEAN else steps
+            steps.append((_COMBINING.get(operator, ElementLoop.ADD), node, len(stack) - 1))
+    return [*steps, (ElementLoop.DIVIDE, node, 0)] if operator is Operator.MEAN else steps
 
 
 def _width(sizes: tuple[int, ...], position: int) -> int:
@@ -133,14 +147,15 @@ def _in_one_pass(recipe: Any, nodes: Any, destinations: Any, copies: int, start:
     blocks: cache lines of eight tensors at the same offset in a page evict each other from the L1 cache before they
     are written.
     """
-    what, count, at, offset = recipe[_FIRST], recipe[_COUNT], nodes.ctypes.data, start * recipe[_ITEM]
-    if recipe[_STEPS] > 1 or recipe[_LOOPS] != recipe[_OUT_LOOPS]:
+    what, count = recipe[Recipe.FIRST], recipe[Recipe.COUNT]
+    at, offset = nodes.ctypes.data, start * recipe[Recipe.ITEMSIZE]
+    if recipe[Recipe.STEPS] > 1 or recipe[Recipe.LOOPS] != recipe[Recipe.OUT_LOOPS]:
         return False
     if (count == 2 or count == 4) and _in_place(nodes, count, destinations, copies):
-        loop(recipe[_LOOPS], IN_PLACE + count // 4, at, offset, n, 1, 0)
+        loop(recipe[Recipe.LOOPS], ElementLoop.IN_PLACE + count // 4, at, offset, n, 1, 0)
         return True
-    if what < ONTO and copies == 1 and count * n * recipe[_ITEM] < STREAMED_BYTES:
-        loop(recipe[_LOOPS], ONTO + what, at, offset, n, 1, destinations[0] + offset)
+    if what < ElementLoop.ONTO and copies == 1 and count * n * recipe[Recipe.ITEMSIZE] < STREAMED_BYTES:
+        loop(recipe[Recipe.LOOPS], ElementLoop.ONTO + what, at, offset, n, 1, destinations[0] + offset)
         return True
     return False
 
@@ -156,16 +171,16 @@ def reduce_range(
     """
     if stop <= start or _in_one_pass(recipe, nodes, destinations, copies, start, stop - start):
         return
-    item, sums, block = recipe[_OUT_ITEM], scratch.ctypes.data, recipe[_BLOCK]
-    streams = copies == 1 and recipe[_COUNT] * (stop - start) * recipe[_ITEM] >= STREAMED_BYTES
+    item, sums, block = recipe[Recipe.OUT_ITEMSIZE], scratch.ctypes.data, recipe[Recipe.BLOCK]
+    streams = copies == 1 and recipe[Recipe.COUNT] * (stop - start) * recipe[Recipe.ITEMSIZE] >= STREAMED_BYTES
     for low in range(start, stop, block):
         n = min(block, stop - low)
-        for step in range(_FIRST, _FIRST + 3 * recipe[_STEPS], 3):
+        for step in range(Recipe.FIRST, Recipe.FIRST + 3 * recipe[Recipe.STEPS], 3):
             what, row = recipe[step], sums + recipe[step + 2] * _ROW
-            at = nodes.ctypes.data + 8 * recipe[step + 1] if what < ONTO else row + _ROW
-            loop(recipe[_LOOPS], what, at, low * recipe[_ITEM], n, recipe[_DIVISOR], row)
+            at = nodes.ctypes.data + 8 * recipe[step + 1] if what < ElementLoop.ONTO else row + _ROW
+            loop(recipe[Recipe.LOOPS], what, at, low * recipe[Recipe.ITEMSIZE], n, recipe[Recipe.DIVISOR], row)
         first = sums + _ROW if streams else destinations[0] + low * item
-        loop(recipe[_OUT_LOOPS], ROUND, sums, 0, n, 1, first)
+        loop(recipe[Recipe.OUT_LOOPS], ElementLoop.ROUND, sums, 0, n, 1, first)
         if streams:
             stream_bytes(destinations[0] + low * item, first, n * item)
         for copy in range(1, copies):

@@ -26,30 +26,11 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from gcl.core.prepared_call import DONE, WAITING
+from gcl.core.request import Call
 from gcl.kernels.copies import copy_bytes
 from gcl.kernels.jit import bare, bare_part
 from gcl.reduce.reduction import reduce_range
-from gcl.transport.rendezvous.rank_table import (
-    CHUNK,
-    COUNT,
-    GROUP_SIZE,
-    ITEM,
-    LEAVING,
-    RANK,
-    RANKS,
-    REPLICAS,
-    RESULT,
-    SETS,
-    STAGE,
-    STEP,
-    TABLES,
-    TURN,
-    X,
-    meet,
-    meet_again,
-    met,
-    tables,
-)
+from gcl.transport.rendezvous.rank_table import CallStage, Table, meet, meet_again, met, tables
 
 __all__ = ["StagingLayout", "chunked_all_reduce", "staging_layout"]
 
@@ -82,9 +63,9 @@ def staging_layout(counts: Sequence[int], segment_bytes: int) -> StagingLayout:
 
 @bare_part
 def _locals_of(table: Any, rank: int) -> int:
-    owners = table[TABLES + table[RANKS] :][: table[REPLICAS]]
+    owners = table[Table.TABLES + table[Table.RANKS] :][: table[Table.REPLICAS]]
     count = 0
-    for replica in range(table[REPLICAS]):
+    for replica in range(table[Table.REPLICAS]):
         count += owners[replica] == rank
     return count
 
@@ -92,10 +73,10 @@ def _locals_of(table: Any, rank: int) -> int:
 @bare_part
 def _slot(table: Any, rank: int, turn: int, local: int, chunk: int) -> Any:
     """Address of the slot where ``rank`` stages ``chunk`` of round ``turn`` of its local replica ``local``."""
-    others = table[RANKS] - 1
-    slot = (table[TURN] + turn) % table[SETS] * _locals_of(table, rank) * others
-    slot += local * others + (chunk - rank - 1) % table[RANKS]
-    return table[TABLES + rank] + slot * table[CHUNK]
+    others = table[Table.RANKS] - 1
+    slot = (table[Table.TURN] + turn) % table[Table.SETS] * _locals_of(table, rank) * others
+    slot += local * others + (chunk - rank - 1) % table[Table.RANKS]
+    return table[Table.TABLES + rank] + slot * table[Table.CHUNK]
 
 
 @bare_part
@@ -111,7 +92,7 @@ def _result(table: Any, turn: int, first: int, chunk: int) -> Any:
 @bare_part
 def _part(table: Any, call: Any, turn: int, chunk: int) -> Any:
     """First byte and length of ``chunk`` of round ``turn``; the last round divides the rest evenly."""
-    ranks, nbytes, most = table[RANKS], call[COUNT] * call[ITEM], table[CHUNK]
+    ranks, nbytes, most = table[Table.RANKS], call[Call.COUNT] * call[Call.ITEMSIZE], table[Table.CHUNK]
     first = turn * ranks * most
     left = min(ranks * most, nbytes - first)
     each = min(most, (left // ranks + 64) // 64 * 64)
@@ -121,59 +102,60 @@ def _part(table: Any, call: Any, turn: int, chunk: int) -> Any:
 
 @bare_part
 def _copy_in(table: Any, call: Any, turn: int) -> None:
-    nbytes = call[COUNT] * call[ITEM]
-    for step in range(1, table[RANKS]):
-        chunk = (table[RANK] + step) % table[RANKS]
+    rank, nbytes = table[Table.RANK], call[Call.COUNT] * call[Call.ITEMSIZE]
+    for step in range(1, table[Table.RANKS]):
+        chunk = (rank + step) % table[Table.RANKS]
         start, length = _part(table, call, turn, chunk)
-        for local in range(_locals_of(table, table[RANK])):
-            copy_bytes(_slot(table, table[RANK], turn, local, chunk), call[X] + local * nbytes + start, length)
+        for local in range(_locals_of(table, rank)):
+            copy_bytes(_slot(table, rank, turn, local, chunk), call[Call.INPUT] + local * nbytes + start, length)
 
 
 @bare_part
 def _copy_out(table: Any, call: Any, turn: int) -> None:
-    replicas, size, nbytes = table[REPLICAS], table[GROUP_SIZE], call[COUNT] * call[ITEM]
+    replicas, size, nbytes = table[Table.REPLICAS], table[Table.GROUP_SIZE], call[Call.COUNT] * call[Call.ITEMSIZE]
     owners, locals_, members, _, _ = tables(table)
-    for step in range(1, table[RANKS]):
-        chunk = (table[RANK] + step) % table[RANKS]
+    for step in range(1, table[Table.RANKS]):
+        chunk = (table[Table.RANK] + step) % table[Table.RANKS]
         start, length = _part(table, call, turn, chunk)
         for m in range(replicas):
-            if owners[members[m]] == table[RANK]:
-                to = call[RESULT] + locals_[members[m]] * nbytes + start
+            if owners[members[m]] == table[Table.RANK]:
+                to = call[Call.OUTPUT] + locals_[members[m]] * nbytes + start
                 copy_bytes(to, _result(table, turn, m // size * size, chunk), length)
 
 
 @bare_part
 def _combine(table: Any, call: Any, turn: int, recipe: Any, scratch: Any) -> None:
-    replicas, size, rank, item = table[REPLICAS], table[GROUP_SIZE], table[RANK], call[ITEM]
+    replicas, size = table[Table.REPLICAS], table[Table.GROUP_SIZE]
+    rank, item = table[Table.RANK], call[Call.ITEMSIZE]
     owners, locals_, members, nodes, outs = tables(table)
     start, length = _part(table, call, turn, rank)
-    nbytes = call[COUNT] * item
+    nbytes = call[Call.COUNT] * item
     for first in range(0, replicas, size):
-        wanted, told = 0, False
+        copies, staged = 0, False
         for i in range(size):
             replica = members[first + i]
             if owners[replica] == rank:
-                nodes[i] = call[X] + locals_[replica] * nbytes + start
-                outs[wanted] = call[RESULT] + locals_[replica] * nbytes + start
+                nodes[i] = call[Call.INPUT] + locals_[replica] * nbytes + start
+                outs[copies] = call[Call.OUTPUT] + locals_[replica] * nbytes + start
             else:
                 nodes[i] = _slot(table, owners[replica], turn, locals_[replica], rank)
-                outs[wanted] = nodes[i]
-            if owners[replica] == rank or not told:
-                wanted += 1
-            told = told or owners[replica] != rank
-        at_once = 2 if wanted == size == 2 else 1  # one loop adds two tensors in place
+                outs[copies] = nodes[i]
+            if owners[replica] == rank or not staged:
+                copies += 1
+            staged = staged or owners[replica] != rank
+        at_once = 2 if copies == size == 2 else 1  # one loop adds two tensors in place
         reduce_range(recipe, nodes, outs, at_once, 0, length // item, scratch)
-        for copy in range(at_once, wanted):
+        for copy in range(at_once, copies):
             copy_bytes(outs[copy], outs[0], length)
 
 
 @bare
 def chunked_all_reduce(table: Any, call: Any, recipe: Any, scratch: Any) -> int:
     """Continue an all-reduce that all ranks have entered; call again while it returns WAITING."""
-    nbytes = call[COUNT] * call[ITEM]
-    rounds = (nbytes + table[RANKS] * table[CHUNK] - 1) // (table[RANKS] * table[CHUNK])
-    while table[STAGE] != LEAVING:
-        step = table[STEP]
+    nbytes = call[Call.COUNT] * call[Call.ITEMSIZE]
+    rounds = (nbytes + table[Table.RANKS] * table[Table.CHUNK] - 1) // (table[Table.RANKS] * table[Table.CHUNK])
+    while table[Table.STAGE] != CallStage.LEAVING:
+        step = table[Table.STEP]
         if step > 0 and not meet(table):
             return WAITING
         if step >= 2:
@@ -183,7 +165,8 @@ def chunked_all_reduce(table: Any, call: Any, recipe: Any, scratch: Any) -> int:
         if 0 < step <= rounds:
             _combine(table, call, step - 1, recipe, scratch)
         meet_again(table)
-        table[STEP] = step + 1
+        table[Table.STEP] = step + 1
         if step == rounds + 1:
-            table[STEP], table[STAGE], table[TURN] = 0, LEAVING, table[TURN] + rounds
+            table[Table.STEP], table[Table.STAGE] = 0, CallStage.LEAVING
+            table[Table.TURN] += rounds
     return DONE if met(table) else WAITING

@@ -16,23 +16,18 @@ from typing import Any
 import numpy as np
 
 from gcl.core.prepared_call import BROKEN, DONE, WAITING
+from gcl.core.request import Call
 from gcl.kernels.copies import copy_bytes
 from gcl.kernels.jit import bare, bare_part
 from gcl.kernels.system_calls import process_vm_readv, process_vm_writev
 from gcl.reduce.reduction import reduce_range
 from gcl.transport.rendezvous.rank_table import (
-    COUNT,
-    GROUP_SIZE,
-    INSIDE,
-    ITEM,
-    LEAVING,
-    RANK,
-    RANKS,
-    REPLICAS,
-    STAGE,
+    CallStage,
+    Table,
     meet_again,
     met,
-    own_tensor_of,
+    own_input_of,
+    own_output_of,
     process_of,
     slice_of,
     tables,
@@ -76,17 +71,18 @@ def can_access_process(process: int, address: int) -> bool:
 def _reduce_slice(table: Any, call: Any, recipe: Any, scratch: Any, chunks: Any) -> bool:
     """Whether every byte went: the other process may be gone."""
     went = True
-    replicas, size, rank, item = table[REPLICAS], table[GROUP_SIZE], table[RANK], call[ITEM]
+    replicas, size = table[Table.REPLICAS], table[Table.GROUP_SIZE]
+    rank, item = table[Table.RANK], call[Call.ITEMSIZE]
     owners, locals_, members, nodes, outs = tables(table)
-    nbytes, vectors = call[COUNT] * item, chunks[size + 1]
-    start, stop = slice_of(call[COUNT], rank, table[RANKS], item)
+    nbytes, vectors = call[Call.COUNT] * item, chunks[size + 1]
+    start, stop = slice_of(call[Call.COUNT], rank, table[Table.RANKS], item)
     total = chunks[size].ctypes.data
     for low in range(start * item, stop * item, _CHUNK):
         n = min(_CHUNK, stop * item - low)
         for first in range(0, replicas, size):
             for i in range(size):
                 owner = owners[members[first + i]]
-                at = own_tensor_of(table, owner, 0) + locals_[members[first + i]] * nbytes + low
+                at = own_input_of(table, owner) + locals_[members[first + i]] * nbytes + low
                 nodes[i] = at if owner == rank else chunks[i].ctypes.data
                 if owner != rank:
                     went = _transfer(process_of(table, owner), nodes[i], at, n, False, vectors) == n and went
@@ -94,7 +90,7 @@ def _reduce_slice(table: Any, call: Any, recipe: Any, scratch: Any, chunks: Any)
             reduce_range(recipe, nodes, outs, 1, 0, n // item, scratch)
             for i in range(size):
                 owner = owners[members[first + i]]
-                at = own_tensor_of(table, owner, 1) + locals_[members[first + i]] * nbytes + low
+                at = own_output_of(table, owner) + locals_[members[first + i]] * nbytes + low
                 if owner == rank:
                     copy_bytes(at, total, n)
                 else:
@@ -105,9 +101,9 @@ def _reduce_slice(table: Any, call: Any, recipe: Any, scratch: Any, chunks: Any)
 @bare
 def process_vm_all_reduce(table: Any, call: Any, recipe: Any, scratch: Any, chunks: Any) -> int:
     """Continue an all-reduce that all ranks have entered; call again while it returns WAITING."""
-    if table[STAGE] == INSIDE:
+    if table[Table.STAGE] == CallStage.INSIDE:
         if not _reduce_slice(table, call, recipe, scratch, chunks):
             return BROKEN
         meet_again(table)
-        table[STAGE] = LEAVING
+        table[Table.STAGE] = CallStage.LEAVING
     return DONE if met(table) else WAITING

@@ -13,56 +13,45 @@ from __future__ import annotations
 from typing import Any
 
 from gcl.core.prepared_call import DONE, MISMATCH, STAGED, WAITING
-from gcl.core.request import COLLECTIVE_CODES, SHARED_ALL_GATHER
+from gcl.core.request import Call, CollectiveCode
 from gcl.kernels.copies import copy_part, zero_bytes
 from gcl.kernels.jit import bare, bare_part
 from gcl.reduce.reduction import reduce_range
 from gcl.transport.rendezvous.rank_table import (
-    COUNT,
-    GROUP_SIZE,
-    INSIDE,
-    ITEM,
-    KIND,
-    LEAVING,
-    RANK,
-    RANKS,
-    REPLICAS,
-    RESULT,
-    ROOT,
-    STAGE,
-    address,
+    CallStage,
+    Table,
     agreed,
     any_private,
     enter,
+    input_address,
     meet_again,
     met,
+    output_address,
     slice_of,
     tables,
 )
 
 __all__ = ["zero_copy_copy", "zero_copy_reduce"]
 
-_, _ALL_REDUCE, _, _ALL_GATHER, _BROADCAST, _ALL_TO_ALL = COLLECTIVE_CODES.values()
-
 
 @bare_part
 def _reduce(table: Any, call: Any, recipe: Any, scratch: Any) -> None:
-    replicas, size, rank = table[REPLICAS], table[GROUP_SIZE], table[RANK]
+    replicas, size, rank = table[Table.REPLICAS], table[Table.GROUP_SIZE], table[Table.RANK]
     owners, locals_, members, nodes, outs = tables(table)
-    count, item, whole = call[COUNT], call[ITEM], call[KIND] == _ALL_REDUCE
+    count, item, whole = call[Call.COUNT], call[Call.ITEMSIZE], call[Call.COLLECTIVE] == CollectiveCode.ALL_REDUCE
     fragment = (count + size - 1) // size
     for first in range(0, replicas, size):
         for i in range(size):
-            nodes[i] = address(table, members[first + i], 1, count * item)
+            nodes[i] = input_address(table, members[first + i], count * item)
         for i in range(1 if whole else size):
             replica, before = members[first + i], i * fragment
             if whole:
-                start, stop = slice_of(count, rank, table[RANKS], item)
+                start, stop = slice_of(count, rank, table[Table.RANKS], item)
                 for j in range(size):
-                    outs[j] = address(table, members[first + j], 2, count * item)
+                    outs[j] = output_address(table, members[first + j], count * item)
             elif owners[replica] == rank:
                 start, stop = min(count, before), min(count, before + fragment)
-                outs[0] = call[RESULT] + (locals_[replica] * fragment - before) * item
+                outs[0] = call[Call.OUTPUT] + (locals_[replica] * fragment - before) * item
                 zero_bytes(outs[0] + max(stop, before) * item, (before + fragment - max(stop, before)) * item)
             else:
                 continue
@@ -71,26 +60,26 @@ def _reduce(table: Any, call: Any, recipe: Any, scratch: Any) -> None:
 
 @bare_part
 def _copy(table: Any, call: Any) -> None:
-    replicas, size = table[REPLICAS], table[GROUP_SIZE]
+    replicas, size = table[Table.REPLICAS], table[Table.GROUP_SIZE]
     owners, locals_, members, _, _ = tables(table)
-    nbytes = call[COUNT] * call[ITEM]
+    nbytes = call[Call.COUNT] * call[Call.ITEMSIZE]
     for m in range(replicas):
         replica, first = members[m], m // size * size
-        if owners[replica] != table[RANK]:
+        if owners[replica] != table[Table.RANK]:
             continue
-        out = call[RESULT] + locals_[replica] * nbytes
-        if call[KIND] == _BROADCAST:
-            copy_part(out, address(table, members[first + call[ROOT]], 1, nbytes), nbytes, nbytes)
-        elif call[KIND] == _ALL_GATHER:
+        out = call[Call.OUTPUT] + locals_[replica] * nbytes
+        if call[Call.COLLECTIVE] == CollectiveCode.BROADCAST:
+            copy_part(out, input_address(table, members[first + call[Call.ROOT]], nbytes), nbytes, nbytes)
+        elif call[Call.COLLECTIVE] == CollectiveCode.ALL_GATHER:
             out += locals_[replica] * nbytes * (size - 1)
             for i in range(size):
-                copy_part(out + i * nbytes, address(table, members[first + i], 1, nbytes), nbytes, size * nbytes)
-        elif call[KIND] == SHARED_ALL_GATHER:
-            copy_part(call[RESULT] + m * nbytes, address(table, replica, 1, nbytes), nbytes, size * nbytes)
-        elif call[KIND] == _ALL_TO_ALL:
+                copy_part(out + i * nbytes, input_address(table, members[first + i], nbytes), nbytes, size * nbytes)
+        elif call[Call.COLLECTIVE] == CollectiveCode.SHARED_ALL_GATHER:
+            copy_part(call[Call.OUTPUT] + m * nbytes, input_address(table, replica, nbytes), nbytes, size * nbytes)
+        elif call[Call.COLLECTIVE] == CollectiveCode.ALL_TO_ALL:
             part = nbytes // size
             for i in range(size):
-                source = address(table, members[first + i], 1, nbytes) + (m - first) * part
+                source = input_address(table, members[first + i], nbytes) + (m - first) * part
                 copy_part(out + i * part, source, part, nbytes)
 
 
@@ -99,14 +88,14 @@ def zero_copy_reduce(table: Any, call: Any, recipe: Any, scratch: Any) -> int:
     """Run one all-reduce or reduce-scatter; call again with the same arguments while it returns WAITING."""
     if not enter(table, call):
         return WAITING
-    if table[STAGE] == INSIDE:
+    if table[Table.STAGE] == CallStage.INSIDE:
         if not agreed(table):
             return MISMATCH
         if any_private(table):
             return STAGED
         _reduce(table, call, recipe, scratch)
         meet_again(table)
-        table[STAGE] = LEAVING
+        table[Table.STAGE] = CallStage.LEAVING
     return DONE if met(table) else WAITING
 
 
@@ -115,10 +104,10 @@ def zero_copy_copy(table: Any, call: Any) -> int:
     """Run one all-gather, broadcast, all-to-all or barrier; call again while it returns WAITING."""
     if not enter(table, call):
         return WAITING
-    if table[STAGE] == INSIDE:
+    if table[Table.STAGE] == CallStage.INSIDE:
         if not agreed(table):
             return MISMATCH
         _copy(table, call)
         meet_again(table)
-        table[STAGE] = LEAVING
+        table[Table.STAGE] = CallStage.LEAVING
     return DONE if met(table) else WAITING

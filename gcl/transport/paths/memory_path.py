@@ -16,7 +16,7 @@ import numpy as np
 from gcl.core.groups import Group
 from gcl.core.operators import Operator
 from gcl.core.prepared_call import BROKEN, DONE, MISMATCH, STAGED, WAITING, PreparedCall
-from gcl.core.request import COLLECTIVE_CODES, REDUCING, SHARED_ALL_GATHER, Collective, Request
+from gcl.core.request import REDUCING, Collective, CollectiveCode, Request
 from gcl.core.world import World
 from gcl.errors import ArgumentError, CollectiveMismatch, CollectiveTimeout, GclError, PeerLost, reason_of
 from gcl.kernels.jit import bound
@@ -29,7 +29,7 @@ from gcl.transport.memory.staged_copies import StagedCopies
 from gcl.transport.memory.zero_copy import zero_copy_copy, zero_copy_reduce
 from gcl.transport.paths.path_state import PathState
 from gcl.transport.rendezvous import rank_table, rendezvous
-from gcl.transport.rendezvous.rank_table import Meeting
+from gcl.transport.rendezvous.rank_table import Meeting, Table
 
 __all__ = ["KEPT_BYTES", "MemoryPath"]
 
@@ -40,7 +40,7 @@ _PROCESS_VM_BYTES = 32 << 20
 #: Copies of larger tensors are not kept from call to call.
 KEPT_BYTES = 1 << 18
 #: Those in which each rank touches its own tensors only; others read the inputs of the rest.
-_DIRECT = (COLLECTIVE_CODES[Collective.ALL_REDUCE], SHARED_ALL_GATHER)
+_DIRECT = (CollectiveCode.ALL_REDUCE, CollectiveCode.SHARED_ALL_GATHER)
 #: Of a kernel that reduces: the table, the call, the recipe, and room for sums.
 _Arguments = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
@@ -117,11 +117,11 @@ class MemoryPath:
         self._state.close()
 
     def _depart(self, error: BaseException | None) -> None:
-        if not rendezvous.left(self._table[rank_table.CONTROL], self._domain.rank):
+        if not rendezvous.left(self._table[Table.CONTROL], self._domain.rank):
             reason = reason_of(error)
             if reason or not rank_table.has_refused(self._table):  # else it has been said why
                 self._domain.write_text(reason)
-            rendezvous.mark_left(self._table[rank_table.CONTROL], self._domain.rank, rendezvous.LEFT)
+            rendezvous.mark_left(self._table[Table.CONTROL], self._domain.rank, rendezvous.LEFT)
         if error is None and rank_table.is_outside(self._table):  # else a thread still works on that memory
             self._domain.close()
 
@@ -195,7 +195,7 @@ class MemoryPath:
         return (-1, -1) if request.collective is Collective.ALL_REDUCE and None in offsets else offsets
 
     def _recipe(self, request: Request) -> np.ndarray:
-        size = int(self._table[rank_table.GROUP_SIZE])
+        size = int(self._table[Table.GROUP_SIZE])
         return recipe(request.operator, (1,) * size, request.dtype, request.dtype, size)
 
     def _rest(self, request: Request, kernel: _Arguments) -> Callable[[], int]:
@@ -247,7 +247,7 @@ class MemoryPath:
     def _gone(self, request: Request, rank: int) -> GclError | None:
         """Why ``rank`` does not come, if it does not."""
         who, alive = self._world.describe(rank), self._domain.alive(rank)  # before what it wrote in its last moments
-        left = rendezvous.left(self._table[rank_table.CONTROL], rank)
+        left = rendezvous.left(self._table[Table.CONTROL], rank)
         if left == rendezvous.CROSSED:
             return CollectiveMismatch(self._domain.read_text(rank))
         if left:

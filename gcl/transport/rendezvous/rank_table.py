@@ -1,54 +1,36 @@
 """Rank table: the layout of replicas over ranks as int64 words, and the compiled steps in which ranks enter a call.
 
-All arguments of a call are in two int64 arrays, so that a call enters compiled code once: ``table`` describes the
-ranks (written once per communicator), ``call`` describes the tensors (``Request.words``, written once per pair of
-tensors).
+All arguments of a call are in two int64 arrays, so that a call enters compiled code once: ``table`` (``Table``)
+describes the ranks and is written once per communicator; ``call`` (``Call``) describes the tensors and is written
+once per pair of tensors.
 """
 
 from __future__ import annotations
 
 import os
 import secrets
+from enum import IntEnum
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from gcl.core.prepared_call import DONE, WAITING
+from gcl.core.request import Call
 from gcl.kernels.jit import bare, bare_part, bound
-from gcl.transport.rendezvous.rendezvous import arrive, mark_refused, post_of, reached, refusals, wait_for_all
+from gcl.transport.rendezvous.rendezvous import Post, arrive, mark_refused, post_of, reached, refusals, wait_for_all
 
 __all__ = [
-    "CHUNK",
-    "CONTROL",
-    "COUNT",
-    "GROUP_SIZE",
-    "IN",
-    "INSIDE",
-    "ITEM",
-    "KIND",
-    "LEAVING",
-    "OUT",
-    "RANK",
-    "RANKS",
-    "REPLICAS",
-    "RESULT",
-    "ROOT",
-    "SETS",
-    "SIGNATURE",
-    "STAGE",
-    "STEP",
-    "TABLES",
-    "TURN",
+    "CallStage",
     "Meeting",
-    "X",
-    "address",
+    "Table",
     "agreed",
     "any_private",
     "arrivals",
     "enter",
     "had_refused",
     "has_refused",
+    "input_address",
     "is_outside",
     "leave",
     "look",
@@ -57,7 +39,9 @@ __all__ = [
     "met",
     "missing",
     "new_rank_table",
-    "own_tensor_of",
+    "output_address",
+    "own_input_of",
+    "own_output_of",
     "process_of",
     "refuse",
     "refused",
@@ -66,13 +50,37 @@ __all__ = [
     "tables",
 ]
 
-# table: fixed words, then the tables
-RANK, RANKS, REPLICAS, GROUP_SIZE, PROCESS, CONTROL = range(6)
-STAGE, STEP, _ARRIVALS, _SPINS, _SECONDS, _NANOSECONDS, TURN, SETS, CHUNK = range(6, 15)
-TABLES = 16
-OUTSIDE, ENTERING, INSIDE, LEAVING = range(4)  # stages of a call
-# call
-KIND, _CODE, COUNT, IN, OUT, ITEM, ROOT, SIGNATURE, X, RESULT = range(10)
+
+class Table(IntEnum):
+    """Index of each word of a rank table."""
+
+    RANK = 0  # this rank
+    RANKS = 1  # number of ranks that share memory
+    REPLICAS = 2  # of all ranks
+    GROUP_SIZE = 3
+    PROCESS = 4  # id of this process
+    CONTROL = 5  # address of the control block
+    STAGE = 6  # CallStage of the call under way
+    STEP = 7  # of a chunked all-reduce under way
+    ARRIVALS = 8  # meeting points at which this rank has arrived
+    SPINS = 9  # polls of a wait before it yields
+    NAP_SECONDS = 10  # with the next word a struct timespec: the longest sleep of a wait
+    NAP_NANOSECONDS = 11
+    TURN = 12  # rounds of all chunked all-reduces so far
+    SETS = 13  # of staging slots
+    CHUNK = 14  # bytes of a staging slot
+    TABLES = 15  # the first word of the arrays: address of each rank's arena, then what ``tables`` returns
+
+
+class CallStage(IntEnum):
+    """How far a call has come on this rank."""
+
+    OUTSIDE = 0  # no call is under way
+    ENTERING = 1  # announced; not all ranks have arrived
+    INSIDE = 2  # all ranks have arrived
+    LEAVING = 3  # the work of this rank is done; not all ranks have arrived at the end
+
+
 _NAP_NANOSECONDS = 20_000_000
 _PAGE, _CACHE_LINE = 4096, 64
 
@@ -96,20 +104,28 @@ def new_rank_table(
     members = [replica for group in groups for replica in group]
     size = len(groups[0])
     tables = [*arenas, *owners, *locals_, *members, *([0] * 2 * size)]
-    table = np.zeros(TABLES + len(tables), np.int64)
-    table[[RANK, RANKS, CONTROL, _SPINS]] = rank, len(arenas), control, spins
-    table[[_NANOSECONDS, REPLICAS, GROUP_SIZE]] = _NAP_NANOSECONDS, len(owners), size
-    table[[PROCESS, SETS, CHUNK]] = os.getpid(), sets, chunk
-    table[TABLES:] = tables
-    return table
+    words = {
+        Table.RANK: rank,
+        Table.RANKS: len(arenas),
+        Table.REPLICAS: len(owners),
+        Table.GROUP_SIZE: size,
+        Table.PROCESS: os.getpid(),
+        Table.CONTROL: control,
+        Table.SPINS: spins,
+        Table.NAP_NANOSECONDS: _NAP_NANOSECONDS,
+        Table.SETS: sets,
+        Table.CHUNK: chunk,
+    }
+    fixed = [words.get(word, 0) for word in Table if word < Table.TABLES]
+    return np.array([*fixed, *tables], np.int64)
 
 
 @bare_part
 def tables(table: Any) -> Any:
     """Owner of each replica, local index of each replica, members of all groups in order of groups, and two scratch
     arrays for the reduction of one group: addresses of its inputs, addresses of its results."""
-    replicas, size = table[REPLICAS], table[GROUP_SIZE]
-    owners = table[TABLES + table[RANKS] :]
+    replicas, size = table[Table.REPLICAS], table[Table.GROUP_SIZE]
+    owners = table[Table.TABLES + table[Table.RANKS] :]
     members = owners[2 * replicas :]
     nodes = members[replicas:]
     return owners, owners[replicas:], members, nodes, nodes[size:]
@@ -118,34 +134,43 @@ def tables(table: Any) -> Any:
 @bare_part
 def meet(table: Any) -> Any:
     """Wait a limited time until all ranks arrived at the meeting point of this rank; say whether they did."""
-    timespec = table.ctypes.data + 8 * _SECONDS
-    return wait_for_all(table[CONTROL], table[RANK], table[RANKS], table[_ARRIVALS], table[_SPINS], timespec) < 0
+    rank, ranks, arrivals = table[Table.RANK], table[Table.RANKS], table[Table.ARRIVALS]
+    timespec = table.ctypes.data + 8 * Table.NAP_SECONDS
+    return wait_for_all(table[Table.CONTROL], rank, ranks, arrivals, table[Table.SPINS], timespec) < 0
 
 
 @bare_part
 def _announce(table: Any, call: Any) -> None:
-    post = post_of(table[CONTROL], table[RANK])
-    refused = refusals(table[CONTROL], table[RANK], table[_ARRIVALS])  # since they last met
-    post[0], post[1], post[2] = call[SIGNATURE] ^ refused, call[IN], call[OUT]
-    post[3], post[4], post[5] = call[X], call[RESULT], table[PROCESS]
+    control, rank = table[Table.CONTROL], table[Table.RANK]
+    post, refused = post_of(control, rank), refusals(control, rank, table[Table.ARRIVALS])  # since they last met
+    post[Post.SIGNATURE.value] = call[Call.SIGNATURE] ^ refused
+    post[Post.INPUT_OFFSET.value], post[Post.OUTPUT_OFFSET.value] = call[Call.INPUT_OFFSET], call[Call.OUTPUT_OFFSET]
+    post[Post.INPUT.value], post[Post.OUTPUT.value] = call[Call.INPUT], call[Call.OUTPUT]
+    post[Post.PROCESS.value] = table[Table.PROCESS]
 
 
 @bare
 def _signature_of(table: Any, rank: int) -> Any:
     """The signature of the call that ``rank`` announced."""
-    return post_of(table[CONTROL], rank)[0]
+    return post_of(table[Table.CONTROL], rank)[Post.SIGNATURE.value]
 
 
 @bare_part
-def own_tensor_of(table: Any, rank: int, which: int) -> Any:
-    """Address of ``rank``'s input (which = 0) or output (which = 1) in its own process."""
-    return post_of(table[CONTROL], rank)[3 + which]
+def own_input_of(table: Any, rank: int) -> Any:
+    """Address of ``rank``'s input in its own process."""
+    return post_of(table[Table.CONTROL], rank)[Post.INPUT.value]
+
+
+@bare_part
+def own_output_of(table: Any, rank: int) -> Any:
+    """Address of ``rank``'s output in its own process."""
+    return post_of(table[Table.CONTROL], rank)[Post.OUTPUT.value]
 
 
 @bare_part
 def process_of(table: Any, rank: int) -> Any:
     """Process id of ``rank``."""
-    return post_of(table[CONTROL], rank)[5]
+    return post_of(table[Table.CONTROL], rank)[Post.PROCESS.value]
 
 
 @bare_part
@@ -165,28 +190,44 @@ def slice_of(count: int, rank: int, ranks: int, item: int) -> Any:
 def any_private(table: Any) -> bool:
     """Say whether any rank announced a tensor outside the segments (offset -1)."""
     private = False
-    for rank in range(table[RANKS]):
-        private = private or post_of(table[CONTROL], rank)[1] < 0
+    for rank in range(table[Table.RANKS]):
+        private = private or post_of(table[Table.CONTROL], rank)[Post.INPUT_OFFSET.value] < 0
     return private
 
 
 @bare
 def agreed(table: Any) -> bool:
     """Say whether every rank announced the same call."""
-    mine = _signature_of(table, table[RANK])
+    mine = _signature_of(table, table[Table.RANK])
     same = True
-    for rank in range(table[RANKS]):
+    for rank in range(table[Table.RANKS]):
         same = same and _signature_of(table, rank) == mine
     return same
 
 
 @bare_part
-def address(table: Any, replica: int, which: int, nbytes: int) -> Any:
-    """Address of ``replica``'s input (which = 1) or output (which = 2), of ``nbytes`` bytes."""
-    owners = table[TABLES + table[RANKS] :]
-    locals_ = owners[table[REPLICAS] :]
-    owner = owners[replica]
-    return table[TABLES + owner] + post_of(table[CONTROL], owner)[which] + locals_[replica] * nbytes
+def _owner_of(table: Any, replica: int) -> Any:
+    """The rank that owns ``replica``, and the index of the replica among those of that rank."""
+    owners = table[Table.TABLES + table[Table.RANKS] :]
+    return owners[replica], owners[table[Table.REPLICAS] + replica]
+
+
+@bare_part
+def input_address(table: Any, replica: int, nbytes: int) -> Any:
+    """Address of ``replica``'s input, of ``nbytes`` bytes, in this process."""
+    owner, local = _owner_of(table, replica)
+    return (
+        table[Table.TABLES + owner] + post_of(table[Table.CONTROL], owner)[Post.INPUT_OFFSET.value] + local * nbytes
+    )
+
+
+@bare_part
+def output_address(table: Any, replica: int, nbytes: int) -> Any:
+    """Address of ``replica``'s output, of ``nbytes`` bytes, in this process."""
+    owner, local = _owner_of(table, replica)
+    return (
+        table[Table.TABLES + owner] + post_of(table[Table.CONTROL], owner)[Post.OUTPUT_OFFSET.value] + local * nbytes
+    )
 
 
 @bare
@@ -196,40 +237,40 @@ def look(table: Any, nbytes: Any, places: Any) -> Any:
     ``nbytes``: bytes of one replica's input, and of its output.
     """
     new = False
-    for replica in range(table[REPLICAS]):
-        for which in range(2):
-            place = address(table, replica, 1 + which, nbytes[which])
-            new = new or places[which, replica] != place
-            places[which, replica] = place
+    for replica in range(table[Table.REPLICAS]):
+        in_place = input_address(table, replica, nbytes[0])
+        out_place = output_address(table, replica, nbytes[1])
+        new = new or places[0, replica] != in_place or places[1, replica] != out_place
+        places[0, replica], places[1, replica] = in_place, out_place
     return new
 
 
 @bare
 def enter(table: Any, call: Any) -> Any:
     """Announce ``call`` and wait for all ranks; False while one is missing."""
-    if table[STAGE] == OUTSIDE:
+    if table[Table.STAGE] == CallStage.OUTSIDE:
         _announce(table, call)
         meet_again(table)
-        table[STAGE] = ENTERING
-    if table[STAGE] == ENTERING and meet(table):
-        table[STAGE] = INSIDE
-    return table[STAGE] > ENTERING
+        table[Table.STAGE] = CallStage.ENTERING
+    if table[Table.STAGE] == CallStage.ENTERING and meet(table):
+        table[Table.STAGE] = CallStage.INSIDE
+    return table[Table.STAGE] > CallStage.ENTERING
 
 
 @bare
 def leave(table: Any) -> Any:
     """After ``enter``: wait for all ranks again; False while one is missing."""
-    if table[STAGE] == INSIDE:
+    if table[Table.STAGE] == CallStage.INSIDE:
         meet_again(table)
-        table[STAGE] = LEAVING
+        table[Table.STAGE] = CallStage.LEAVING
     return met(table)
 
 
 @bare
 def meet_again(table: Any) -> None:
     """Arrive at the next meeting point, without waiting."""
-    table[_ARRIVALS] += 1
-    arrive(table[CONTROL], table[RANK], table[_ARRIVALS])
+    table[Table.ARRIVALS] += 1
+    arrive(table[Table.CONTROL], table[Table.RANK], table[Table.ARRIVALS])
 
 
 @bare
@@ -237,46 +278,46 @@ def met(table: Any) -> Any:
     """``meet`` at the end of a call, which is over if all ranks arrived; else ``missing(table)`` lists the others."""
     done = meet(table)
     if done:
-        table[STAGE] = OUTSIDE
+        table[Table.STAGE] = CallStage.OUTSIDE
     return done
 
 
 def refuse(table: np.ndarray) -> None:
     """Tell the others that a call of this rank was refused."""
-    mark_refused(int(table[CONTROL]), int(table[RANK]), int(table[_ARRIVALS]))
+    mark_refused(int(table[Table.CONTROL]), int(table[Table.RANK]), int(table[Table.ARRIVALS]))
 
 
 def has_refused(table: np.ndarray) -> bool:
     """Say whether this rank refused a call since its last meeting point."""
-    return bool(refusals(int(table[CONTROL]), int(table[RANK]), int(table[_ARRIVALS])) > 0)
+    return bool(refusals(int(table[Table.CONTROL]), int(table[Table.RANK]), int(table[Table.ARRIVALS])) > 0)
 
 
 def had_refused(table: np.ndarray) -> bool:
     """Say whether this rank refused a call just before the call that is under way."""
-    return bool(refusals(int(table[CONTROL]), int(table[RANK]), int(table[_ARRIVALS]) - 1) > 0)
+    return bool(refusals(int(table[Table.CONTROL]), int(table[Table.RANK]), int(table[Table.ARRIVALS]) - 1) > 0)
 
 
 def arrivals(table: np.ndarray) -> int:
     """Number of meeting points at which this rank has arrived."""
-    return int(table[_ARRIVALS])
+    return int(table[Table.ARRIVALS])
 
 
 def is_outside(table: np.ndarray) -> bool:
     """Say whether no call is under way."""
-    return int(table[STAGE]) == OUTSIDE
+    return int(table[Table.STAGE]) == CallStage.OUTSIDE
 
 
 def refused(table: np.ndarray, rank: int) -> bool:
     """Say whether ``rank`` refused the call that this rank has begun: it refused more just before it."""
-    before = int(table[_ARRIVALS]) - 1
-    theirs, mine = (refusals(int(table[CONTROL]), one, before) for one in (rank, int(table[RANK])))
+    before = int(table[Table.ARRIVALS]) - 1
+    theirs, mine = (refusals(int(table[Table.CONTROL]), one, before) for one in (rank, int(table[Table.RANK])))
     return bool(theirs > mine)
 
 
 def missing(table: np.ndarray) -> list[int]:
     """Ranks that have not arrived at the meeting point of this rank."""
-    control, arrivals = int(table[CONTROL]), int(table[_ARRIVALS])
-    return [rank for rank in range(int(table[RANKS])) if not reached(control, rank, arrivals)]
+    control, arrivals = int(table[Table.CONTROL]), int(table[Table.ARRIVALS])
+    return [rank for rank in range(int(table[Table.RANKS])) if not reached(control, rank, arrivals)]
 
 
 def signature_of_all(table: np.ndarray) -> int | None:
@@ -293,7 +334,7 @@ class Meeting:
     """
 
     def __init__(self, table: np.ndarray, call: np.ndarray, nbytes: list[int]) -> None:
-        self.places = np.zeros((2, int(table[REPLICAS])), np.int64)
+        self.places = np.zeros((2, int(table[Table.REPLICAS])), np.int64)
         self._enter, self._leave = bound(enter, table, call), bound(leave, table)
         self._look = bound(look, table, np.array(nbytes, np.int64), self.places)
         self._signature = partial(signature_of_all, table)

@@ -1,18 +1,6 @@
 """Rendezvous: the control block in shared memory through which ranks announce calls and wait for each other.
 
-Each rank owns one line of the control block and is its only writer (but for the waiters count):
-
-    bytes  0   arrivals   int32, grows by one at each meeting point; what the others wait for
-           4   waiters    int32, number of ranks that sleep on this line
-           8   post       6 x int64: signature of the call, offsets of its input and output in the segment,
-                          their addresses in the process of this rank, and the id of that process
-          56   core       int32, core on which this rank ran when it arrived
-          64   left       int32, LEFT when this rank closed its communicator, CROSSED when it found that ranks wait
-                          for each other in several communicators (gcl.transport.memory.deadlock_detector)
-          68   refused    2 x int32: arrivals at the last time a call of this rank was refused, and the number of
-                          calls refused at that meeting point
-          80   heartbeats int32, grows while this rank waits and no other thread of its process can make progress
-                          (gcl.transport.memory.deadlock_detector)
+Each rank owns one line of the control block (``Line``) and is its only writer, but for the count of waiters.
 
 A wait spins briefly if there is a core per rank, then yields, then sleeps on a futex, so that with more ranks than
 cores the waiting ranks do not take time from the rank they wait for. If there is a core per rank, but two ranks run
@@ -23,6 +11,7 @@ fraction of a second at the latest, so that the caller can check for dead peers,
 
 from __future__ import annotations
 
+from enum import IntEnum
 from typing import Any
 
 import numpy as np
@@ -44,6 +33,8 @@ __all__ = [
     "CROSSED",
     "LEFT",
     "LINE",
+    "Line",
+    "Post",
     "arrive",
     "left",
     "line_of",
@@ -56,10 +47,38 @@ __all__ = [
 ]
 
 LINE = 128  # bytes: two cache lines, because processors prefetch lines in pairs
-POST_WORDS = 6
-LEFT, CROSSED = 1, 2
-_WAITERS, _POST, _CORE, _LEFT, _REFUSED_AT, _REFUSALS = 4, 8, 56, 64, 68, 72
 _YIELDS, _SLEEPS = 200, 5
+
+
+class Line(IntEnum):
+    """Where each part of a rank's line begins, in bytes; all but the post are int32."""
+
+    ARRIVALS = 0  # grows by one at each meeting point; what the others wait for
+    WAITERS = 4  # number of ranks that sleep on this line
+    POST = 8  # 6 x int64 (``Post``)
+    CORE = 56  # core on which this rank ran when it arrived
+    LEFT = 64  # why it makes no further calls, LEFT or CROSSED; 0 if it does
+    REFUSED_AT = 68  # arrivals at the last time a call of this rank was refused
+    REFUSALS = 72  # number of calls refused at that meeting point
+    HEARTBEATS = 80  # grows while this rank waits and no other thread of its process can make progress
+
+
+class Post(IntEnum):
+    """Index of each word in which a rank announces its call; compiled code indexes these by ``.value``."""
+
+    SIGNATURE = 0
+    INPUT_OFFSET = 1  # in its segment
+    OUTPUT_OFFSET = 2
+    INPUT = 3  # address in its process
+    OUTPUT = 4
+    PROCESS = 5  # id of its process
+
+
+# Why a rank makes no further calls: plain numbers, because compiled functions return them.
+LEFT = 1  #: it closed its communicator
+CROSSED = (
+    2  #: it found ranks that wait for each other in several communicators (gcl.transport.memory.deadlock_detector)
+)
 
 
 def line_of(control: np.ndarray, rank: int) -> np.ndarray:
@@ -69,17 +88,17 @@ def line_of(control: np.ndarray, rank: int) -> np.ndarray:
 
 @bare_part
 def post_of(control: int, rank: int) -> Any:
-    """The POST_WORDS words in which ``rank`` announces its call."""
-    return words_at(control + rank * LINE + _POST)
+    """The words (``Post``) in which ``rank`` announces its call."""
+    return words_at(control + rank * LINE + Line.POST)
 
 
 @bare_part
 def arrive(control: int, rank: int, arrivals: int) -> None:
     """Publish that this rank reached meeting point ``arrivals``, after everything that it wrote before."""
     line = control + rank * LINE
-    store_release(line + _CORE, sched_getcpu())
+    store_release(line + Line.CORE, sched_getcpu())
     exchange(line, np.int32(arrivals))
-    if load_acquire(line + _WAITERS) > 0:
+    if load_acquire(line + Line.WAITERS) > 0:
         futex_wake(line)
 
 
@@ -92,7 +111,7 @@ def _reached(line: int, arrivals: int) -> Any:
 def _wait_for(line: int, arrivals: int, spins: int, timespec: int) -> Any:
     if _reached(line, arrivals):
         return True
-    together = spins > 0 and load_acquire(line + _CORE) == sched_getcpu()
+    together = spins > 0 and load_acquire(line + Line.CORE) == sched_getcpu()
     for _ in range(0 if together else spins):
         if _reached(line, arrivals):
             return True
@@ -101,13 +120,13 @@ def _wait_for(line: int, arrivals: int, spins: int, timespec: int) -> Any:
         if _reached(line, arrivals):
             return True
         sched_yield()
-    fetch_add(line + _WAITERS, np.int32(1))
+    fetch_add(line + Line.WAITERS, np.int32(1))
     for _ in range(_SLEEPS):
         seen = load_acquire(line)
         if np.int32(seen - np.int32(arrivals)) >= 0:
             break
         futex_wait(line, seen, timespec)
-    fetch_add(line + _WAITERS, np.int32(-1))
+    fetch_add(line + Line.WAITERS, np.int32(-1))
     return _reached(line, arrivals)
 
 
@@ -124,28 +143,32 @@ def wait_for_all(control: int, rank: int, ranks: int, arrivals: int, spins: int,
 @bare
 def mark_left(control: int, rank: int, why: int) -> None:
     """Tell the other ranks that this rank makes no further calls, for the reason LEFT or CROSSED."""
-    exchange(control + rank * LINE + _LEFT, np.int32(why))
+    exchange(control + rank * LINE + Line.LEFT, np.int32(why))
 
 
 @bare
 def left(control: int, rank: int) -> Any:
     """Why ``rank`` makes no further calls (LEFT or CROSSED); 0 if it still does."""
-    return load_acquire(control + rank * LINE + _LEFT)
+    return load_acquire(control + rank * LINE + Line.LEFT)
 
 
 @bare
 def refusals(control: int, rank: int, arrivals: int) -> Any:
     """Number of calls of ``rank`` that were refused between meeting point ``arrivals`` and the next."""
     line = control + rank * LINE
-    return load_acquire(line + _REFUSALS) if load_acquire(line + _REFUSED_AT) == np.int32(arrivals) else np.int32(0)
+    return (
+        load_acquire(line + Line.REFUSALS)
+        if load_acquire(line + Line.REFUSED_AT) == np.int32(arrivals)
+        else np.int32(0)
+    )
 
 
 @bare
 def mark_refused(control: int, rank: int, arrivals: int) -> None:
     """Tell the other ranks that this rank, at meeting point ``arrivals``, refused a call that they may have made."""
     line, before = control + rank * LINE, refusals(control, rank, arrivals)
-    store_release(line + _REFUSALS, np.int32(before + 1))
-    store_release(line + _REFUSED_AT, np.int32(arrivals))
+    store_release(line + Line.REFUSALS, np.int32(before + 1))
+    store_release(line + Line.REFUSED_AT, np.int32(arrivals))
 
 
 @bare
