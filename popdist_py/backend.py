@@ -19,6 +19,7 @@ from struct import pack, unpack
 from time import monotonic, sleep
 from types import TracebackType
 from typing import Any, NamedTuple
+from weakref import WeakSet
 from zlib import crc32
 
 from popdist_py.environment import Environment
@@ -61,6 +62,8 @@ class Backend:
         self._communicator: Any = None
         self._foreign_finalize = "mpi4py.MPI" in sys.modules
         self._members: list[int] = []
+        #: what layers above have open between these instances, so that they can find each other
+        self.communicators: WeakSet[Any] = WeakSet()
         if environment.num_local_replicas < environment.num_total_replicas:
             self._start(environment)
 

@@ -17,7 +17,6 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable
-from functools import cache
 from time import monotonic
 from types import FrameType
 from typing import NamedTuple
@@ -27,16 +26,15 @@ from gcl.core.handle import Handle, Runner
 from gcl.core.request import Request
 from gcl.errors import CollectiveMismatch
 from gcl.transport.memory.memory_domain import MemoryDomain
-from gcl.transport.rendezvous.process_liveness import Process
-from gcl.transport.rendezvous.rendezvous import CROSSED, left, line_of, mark_left
+from gcl.transport.rendezvous.rendezvous import CROSSED, Line, left, line_of, mark_left
 
 __all__ = ["DeadlockDetector", "WaitStatus"]
 
 #: Seconds of waiting before a rank looks for a deadlock.
 _PATIENCE = 1.0
 #: Heartbeats of another rank since this one began to look, so that both were seen waiting at the same time.
-_HEARTBEATS = 2
-_ARRIVALS_WORD, _HEARTBEATS_WORD = 0, 20  # of the 32-bit words of a line
+_LEAST_HEARTBEATS = 2
+_ARRIVALS, _HEARTBEATS = Line.ARRIVALS // 4, Line.HEARTBEATS // 4  # of the 32-bit words of a line
 _HALF = 1 << 31
 #: Frames from the innermost one of a thread that waits for a handle to ours.
 _DEPTH = 4
@@ -53,16 +51,17 @@ class WaitStatus:
     ) -> None:
         self.domain, self.describe, self._fail = domain, describe, weakref.WeakMethod(fail)
         self.me = domain.rank
-        if domain.processes:
-            _statuses_of(domain.processes).add(self)
+        if domain.communicators is not None:
+            domain.communicators.add(self)
 
     def siblings(self) -> list[WaitStatus]:
         """The statuses of all communicators of the same processes, including this one; none for threads."""
-        return list(_statuses_of(self.domain.processes)) if self.domain.processes else []
+        others = self.domain.communicators or ()
+        return [status for status in others if status.domain.processes == self.domain.processes]
 
     def arrivals(self, rank: int) -> int:
         """Number of meeting points at which ``rank`` has arrived."""
-        return int(line_of(self.domain.control, rank)[_ARRIVALS_WORD])
+        return int(line_of(self.domain.control, rank)[_ARRIVALS])
 
     def ahead(self, rank: int) -> int:
         """How many meeting points ``rank`` is ahead of this one; the counts wrap."""
@@ -74,11 +73,11 @@ class WaitStatus:
 
     def heartbeats(self, rank: int) -> int:
         """Number of times ``rank`` published that it waits while no other thread of its process can make progress."""
-        return int(line_of(self.domain.control, rank)[_HEARTBEATS_WORD])
+        return int(line_of(self.domain.control, rank)[_HEARTBEATS])
 
     def heartbeat(self) -> None:
         """Publish that this rank waits while no other thread of its process can make progress."""
-        line_of(self.domain.control, self.me)[_HEARTBEATS_WORD] += 1
+        line_of(self.domain.control, self.me)[_HEARTBEATS] += 1
 
     def report(self, error: CollectiveMismatch) -> None:
         """Tell every rank that waits here, and end the communicator for this one."""
@@ -93,12 +92,6 @@ class WaitStatus:
         for rank in range(self.domain.ranks):
             if left(self.domain.control.ctypes.data, rank) == CROSSED:
                 raise CollectiveMismatch(self.domain.read_text(rank))
-
-
-@cache
-def _statuses_of(processes: tuple[Process, ...]) -> weakref.WeakSet[WaitStatus]:
-    """The statuses of all communicators that join ``processes``, of which this is one."""
-    return weakref.WeakSet()
 
 
 class _Waiter(NamedTuple):
@@ -146,7 +139,7 @@ class DeadlockDetector:
             arrivals, heartbeats = status.arrivals(rank), status.heartbeats(rank)
             first = self._first_seen.setdefault((status, rank), (arrivals, heartbeats))
             waits = status.ahead(rank) > 0 or (status is self._status and status.ahead(rank) == 0)
-            if rank != status.me and waits and arrivals == first[0] and heartbeats - first[1] >= _HEARTBEATS:
+            if rank != status.me and waits and arrivals == first[0] and heartbeats - first[1] >= _LEAST_HEARTBEATS:
                 found.append(_Waiter(rank, status))
         return found
 

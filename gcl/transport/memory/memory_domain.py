@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
+from weakref import WeakSet
 
 import numpy as np
 
@@ -26,11 +28,17 @@ def control_bytes(ranks: int) -> int:
 class MemoryDomain:
     """What one rank needs to run collectives over shared memory.
 
-    control: uint8, shared by all; memories: every rank's segment as this rank sees it (uint8);
-    arenas: where they start;
-    alive(rank): whether that rank can still arrive; close(): release what the domain holds;
-    cores: how many the ranks have together; uses_process_vm: whether the kernel copies between them;
-    smallest: bytes of the smallest segment of all ranks; processes: who the ranks are, if each is a process.
+    control          uint8, the control block, shared by all ranks
+    memories         uint8, every rank's segment as this rank sees it
+    arenas           their addresses
+    alive(rank)      whether that rank can still arrive
+    close()          release what the domain holds
+    cores            number of cores that the ranks may use
+    uses_process_vm  whether the kernel may copy between them
+    smallest         bytes of the smallest segment of all ranks
+    processes        the process of each rank, if each is one
+    communicators    what the communicators of this process publish while they wait (``deadlock_detector``); None if
+                     the ranks are threads
     """
 
     rank: int
@@ -45,6 +53,7 @@ class MemoryDomain:
     uses_process_vm: bool
     smallest: int
     processes: tuple[Process, ...] = ()
+    communicators: WeakSet[Any] | None = None
 
     @property
     def ranks(self) -> int:

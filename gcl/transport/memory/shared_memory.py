@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from typing import Any
+from weakref import WeakSet
 
 import msgpack
 import numpy as np
@@ -22,16 +24,22 @@ __all__ = ["domain"]
 
 
 def domain(
-    *, rank: int, ranks: int, all_gather: Callable[[bytes], list[bytes]], segment_bytes: int = DEFAULT_BYTES
+    *,
+    rank: int,
+    ranks: int,
+    all_gather: Callable[[bytes], list[bytes]],
+    segment_bytes: int = DEFAULT_BYTES,
+    communicators: WeakSet[Any] | None = None,
 ) -> MemoryDomain:
-    """Join the ``ranks`` processes that call this together; raise TransportError on all if it fails on one.
+    """Map the segments of ``ranks`` processes, all of which must call this; TransportError on all if one fails.
 
-    ``all_gather`` exchanges small byte strings between them, in rank order.
+    ``all_gather`` exchanges small byte strings between them, in rank order. ``communicators``: those of this process
+    (``MemoryDomain``).
     """
     segment = _memory("gcl-segment", segment_bytes)
     control = _memory("gcl-control", control_bytes(ranks)) if rank == 0 else -1
     cores = sorted(os.sched_getaffinity(0))
-    target = np.zeros(1, np.int64)  # for peers to try whether they may write here
+    target = np.zeros(1, np.int64)  # peers try whether they may write to it
     me = Process.own()
     hello = msgpack.packb((me.pid, me.started, segment, control, segment_bytes, cores, target.ctypes.data))
     peers = [msgpack.unpackb(reply) for reply in all_gather(hello)]
@@ -63,6 +71,7 @@ def domain(
         cores=len({core for peer in peers for core in peer[5]}),
         smallest=min(peer[4] for peer in peers),
         processes=tuple(Process(*peer[:2]) for peer in peers),
+        communicators=communicators,
     )
 
 

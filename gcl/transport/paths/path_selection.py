@@ -85,6 +85,7 @@ def select_path(wanted: str, placement: HostPlacement, group: Group, timeout: fl
         ranks=memory_world.ranks,
         all_gather=placement.all_gather_here,
         segment_bytes=segment_bytes,
+        communicators=popdist_py.host_backend().communicators,
     )
     if not several_hosts:
         return MemoryPath(domain, placement.world, group, timeout)

@@ -1,10 +1,15 @@
-"""Ranks that call two communicators in crossed order: told in seconds, but only where nobody could help."""
+"""Ranks that call two communicators in crossed order: an error within seconds, unless another thread could help."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
+from weakref import WeakSet
 
 import pytest
 
+from gcl.transport.memory import inprocess
+from gcl.transport.memory.deadlock_detector import WaitStatus
+from gcl.transport.rendezvous.process_liveness import Process
 from tests.helpers.mpi_jobs import run_job
 
 START = """
@@ -18,6 +23,29 @@ START = """
     def called(communicator, n): return communicator.all_reduce(communicator.empty(n))
     def begun(communicator, n): return communicator.all_reduce_async(communicator.empty(n)).wait()
 """
+
+
+class _Communicator:
+    """What a WaitStatus needs of the communicator that it belongs to."""
+
+    def fail(self, error: BaseException) -> None:
+        """Ignore the error."""
+
+
+def _status(owner: _Communicator, communicators: WeakSet[WaitStatus], processes: tuple[Process, ...]) -> WaitStatus:
+    domain = replace(inprocess.domains(segment_bytes=4096)[0], communicators=communicators, processes=processes)
+    return WaitStatus(domain, str, owner.fail)
+
+
+def test_communicators_know_those_of_the_same_processes_that_share_their_set() -> None:
+    owner, here, elsewhere = _Communicator(), WeakSet[WaitStatus](), WeakSet[WaitStatus]()
+    pair, other = (Process(1, 1), Process(2, 1)), (Process(1, 1), Process(3, 1))
+    first, second = _status(owner, here, pair), _status(owner, here, pair)
+    kept = [_status(owner, here, other), _status(owner, elsewhere, pair)]
+    assert set(first.siblings()) == {first, second}
+    assert [status.siblings() for status in kept] == [[status] for status in kept]
+    del second
+    assert first.siblings() == [first]
 
 
 @pytest.mark.parametrize("counts", [(1, 1), (2, 1, 1)], ids=str)
