@@ -1,7 +1,7 @@
-"""CompileOptions: what decides, besides the graph, which executable the compiler makes.
+"""CompileOptions: all inputs of the compiler besides the graph.
 
-A face translates its own options into these; no pass knows a face. All of it is plain data: frozen dataclasses, enums
-and numbers, so that options can be compared, printed and hashed for the cache of executables.
+A face translates its own options into these; passes do not depend on a face. Options are plain data (frozen
+dataclasses, enums and numbers), so that they can be compared, printed and hashed for the cache of executables.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["CompileOptions", "HostStreams", "TrainingOptions"]
 
 @dataclass(frozen=True)
 class TrainingOptions:
-    """What is minimised, and how: ``loss`` is the id of a scalar tensor, ``rule`` updates the weights."""
+    """How a model is trained: ``loss`` is the id of the scalar to minimise, ``rule`` updates the weights."""
 
     loss: str
     rule: UpdateRule
@@ -35,10 +35,10 @@ class TrainingOptions:
 class HostStreams:
     """How inputs come from the host.
 
-    ``broadcast``   inputs of which one chunk serves all replicas
-    ``ahead``       inputs that are loaded while another micro-batch is computed
-    ``staged``      inputs that wait in Streaming Memory, each with the number of its places there
-    ``synthetic``   inputs are on the device already, and nothing is stored: the program has no host I/O
+    ``broadcast``   inputs that are equal on all replicas
+    ``ahead``       inputs that are loaded while another micro-batch computes
+    ``staged``      inputs that wait in Streaming Memory, each with the number of its buffers there
+    ``synthetic``   generate inputs on the device and store nothing: the program has no host I/O
     """
 
     broadcast: frozenset[str] = frozenset()
@@ -52,15 +52,15 @@ class CompileOptions:
     """The options of one executable.
 
     ``step``                 batches per step, micro-batches per batch, replicas of this instance
-    ``anchors``              the tensors that go back to the host
+    ``anchors``              the tensors that the host receives
     ``training``             None for inference
     ``forward_only``         keep only the forward pass of a training graph
     ``replicas``             replicas of all instances
-    ``reduction``            how gradients of micro-batches and replicas become one
-    ``bucket_bytes``         most bytes of gradients in one all-reduce; None is all of them
+    ``reduction``            how gradients of micro-batches and replicas are combined
+    ``bucket_bytes``         the most bytes of gradients in one all-reduce; None: no limit
     ``pipeline``             None: the IPUs of a replica work one after the other
     ``preload``              load weights in Streaming Memory one execution phase ahead
-    ``fuse_elementwise``     compute chains of element-wise ops at once; off where every op is to be checked
+    ``fuse_elementwise``     fuse chains of element-wise ops; off if every op is to be checked
     """
 
     step: StepShape = field(default_factory=lambda: StepShape(1, 1, 1))
@@ -81,5 +81,5 @@ class CompileOptions:
 
     @property
     def remaining_divisor(self) -> int:
-        """By what weight updates divide reduced gradients: A x R where a mean is taken at the end, else 1."""
+        """The divisor of reduced gradients in weight updates: A x R if the mean is taken at the end, else 1."""
         return self.step.accumulation * self.replicas if self.reduction is Reduction.MEAN_POST else 1

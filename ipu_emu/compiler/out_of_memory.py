@@ -1,8 +1,8 @@
-"""Out of memory: whether a program fits the memory of its IPUs, and what would help where it does not.
+"""Out of memory: whether a program fits the memory of its IPUs, and remedies if it does not.
 
-The limits are the memory of the tiles of an IPU and its share of Streaming Memory; a Cpu or Sim device has none. A
-remedy has a price: roughly how much slower a step becomes. Of the remedies that suffice alone the cheapest come
-first. A face gives the words in which it advises its users.
+The limits are the tile memory of an IPU and its share of Streaming Memory; a Cpu or Sim device has none. The price of
+a remedy is roughly how much slower a step becomes. Remedies that suffice alone come first, the cheapest at the top. A
+face provides the wording of the advice.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ __all__ = [
 
 _LIMITED = (DeviceKind.IPU, DeviceKind.OFFLINE, DeviceKind.IPU_MODEL)
 _MOST_REMEDIES = 3
-#: What saves a smaller part than this of what is missing is not advised.
+#: Remedies that save a smaller fraction than this of the missing bytes are not advised.
 _LEAST = 0.01
 
 
 class RemedyKind(Enum):
-    """What can be done about a program that needs too much memory."""
+    """The kinds of remedies for a program that needs too much memory."""
 
     STATES_OFF_CHIP = "optimiser states in Streaming Memory"
     STATES_SHARDED = "optimiser states divided between replicas"
@@ -64,7 +64,7 @@ ADVICE: Advice = MappingProxyType(
         RemedyKind.STATES_SHARDED: "share the optimiser state between the {replicas} replicas",
         RemedyKind.MICRO_BATCH: "halve the micro-batch and double the accumulation factor",
         RemedyKind.MORE_IPUS: "spread each replica over {ipus} IPUs",
-        RemedyKind.FLOAT16: "use FLOAT16 in the place of FLOAT in the model",
+        RemedyKind.FLOAT16: "use FLOAT16 instead of FLOAT in the model",
         RemedyKind.RECOMPUTE: "recompute activations in the backward pass",
         RemedyKind.ACTIVATIONS_OFF_CHIP: "keep activations off chip",
     }
@@ -80,7 +80,7 @@ def _with_activations_off_chip(options: CompileOptions) -> CompileOptions:
     return replace(options, locations=replace(options.locations, activations=rule))
 
 
-#: Remedies whose savings are found by compiling once more: kind, the other options, price.
+#: Remedies whose savings are found by compiling again: kind, changed options, price.
 _COMPILED = (
     (RemedyKind.RECOMPUTE, _recomputed, 0.3),
     (RemedyKind.ACTIVATIONS_OFF_CHIP, _with_activations_off_chip, 0.5),
@@ -89,7 +89,7 @@ _COMPILED = (
 
 @dataclass(frozen=True)
 class Remedy:
-    """``saved`` counts bytes on the IPU that needs most; ``price`` is a part of the time of a step."""
+    """``saved`` counts bytes on the IPU that needs the most; ``price`` is a fraction of the time of a step."""
 
     what: str
     saved: int
@@ -101,7 +101,7 @@ class Remedy:
 
 
 def memory_of(device: Device) -> int | None:
-    """Return the bytes of an IPU of ``device``; None where there is no limit."""
+    """Return the tile memory of an IPU of ``device`` in bytes; None if there is no limit."""
     generation = GENERATIONS.get(device.version)
     if device.kind not in _LIMITED or generation is None:
         return None
@@ -109,7 +109,7 @@ def memory_of(device: Device) -> int | None:
 
 
 def streaming_memory_of(device: Device) -> int | None:
-    """Return the bytes of Streaming Memory of all IPUs of ``device``; None where there is no limit."""
+    """Return the Streaming Memory of all IPUs of ``device`` in bytes; None if there is no limit."""
     generation = GENERATIONS.get(device.version)
     if device.kind not in _LIMITED or generation is None:
         return None
@@ -124,7 +124,7 @@ def check_memory(
     beside: Executable | None = None,
     advice: Advice = ADVICE,
 ) -> None:
-    """Raise OutOfMemoryError where an IPU would need more than it has.
+    """Raise OutOfMemoryError if an IPU needs more memory than it has.
 
     ``step`` is the state from which the executable was compiled; ``beside`` is a second program of the same
     variables.
@@ -167,7 +167,7 @@ def _check_streaming_memory(executable: Executable, device: Device) -> None:
 def remedies(
     executable: Executable, device: Device, ipu: int, *, step: CompileState, advice: Advice = ADVICE
 ) -> Iterator[Remedy]:
-    """Yield what would save memory on ``ipu``; see ``check_memory`` for ``step``."""
+    """Yield the remedies that save memory on ``ipu``; see ``check_memory`` for ``step``."""
     need, replicas = footprints(executable, device.tiles_per_ipu)[ipu], step.options.replicas
     remote = GENERATIONS[device.version].streaming_memory > 0
     states = [tensor for tensor in _on(executable, ipu) if tensor.role is Role.STATE]
@@ -191,7 +191,7 @@ def remedies(
 
 
 def cheapest(found: Iterable[Remedy], missing: int) -> list[Remedy]:
-    """Return at most three: the cheapest that save ``missing`` bytes alone, then those that save most."""
+    """Return at most three remedies: the cheapest that save ``missing`` bytes alone, then the most effective."""
     useful = [replace(one, suffices=one.saved >= missing) for one in found if one.saved > _LEAST * missing]
     useful.sort(key=lambda remedy: (not remedy.suffices, remedy.price if remedy.suffices else -remedy.saved))
     return useful[:_MOST_REMEDIES]
@@ -205,7 +205,7 @@ def _on(executable: Executable, ipu: int) -> Iterator[Tensor]:
 
 
 def _table(needs: Sequence[Footprint], limit: int) -> str:
-    """A row per IPU: its parts, their sum, and what is free (negative where it needs more than ``limit``)."""
+    """A row per IPU: the bytes by purpose, their total, and the free bytes (negative above ``limit``)."""
     rows = [["IPU", *needs[0].parts(), "total", "free"]]
     for ipu, need in enumerate(needs):
         free = limit - need.total

@@ -1,9 +1,9 @@
-"""Pipeline: THE list of passes that make an executable of a graph, in the order in which they run.
+"""Pipeline: the only list of passes, in the order in which they turn a graph into an executable.
 
     Graph of a model  ->  Graph of a step  ->  LoweredStep  ->  Executable
 
-A pass is a function from one frozen ``CompileState`` to the next; it never changes the state, or the graph, that it
-is given. So each pass can be run, printed and tested by itself:
+A pass is a function from one frozen ``CompileState`` to the next; it never changes its argument or the graph in it.
+So each pass can be run, printed and tested by itself:
 
     state = run_passes(start(graph, options), stop_after="gradients")
     print(state)
@@ -60,7 +60,7 @@ __all__ = ["PASSES", "STEP_GRAPH", "CompileState", "Pass", "compile", "pass_name
 
 @dataclass(frozen=True)
 class CompileState:
-    """What the passes have made so far.
+    """The results of the passes so far.
 
     ``gradients`` are those that replicas reduce between the backward pass and the updates. ``update_inputs`` maps
     each weight to the id of the gradient that its update reads. ``done`` names the passes that have run.
@@ -78,24 +78,24 @@ class CompileState:
 
     @property
     def executable(self) -> Executable:
-        """The executable; there is one after the last pass."""
+        """The executable, which exists after the last pass."""
         assert self.result is not None, f"the last pass that has run is {self.done[-1:]}"
         return self.result
 
     @property
     def totals(self) -> dict[str, str]:
-        """The id of a gradient's sum over the micro-batches of a batch, to that of one micro-batch."""
+        """Maps the id of a gradient's sum over micro-batches to the id of the gradient of one micro-batch."""
         return {gradient.total: gradient.part for gradient in self.gradients}
 
     @property
     def stages(self) -> Stages:
-        """The stage of every op of the graph as it is now."""
+        """The stage of every op of the present graph."""
         continuous = bool(self.gradients) and self.options.step.accumulation == 1
         return Stages(self.graph, self.pipelining, continuous=continuous)
 
     @property
     def form(self) -> str:
-        """What ``str`` shows: the executable, else the program, else the graph."""
+        """The latest result: the executable, else the program, else the graph."""
         return "executable" if self.result else "program" if self.program else "graph"
 
     def __str__(self) -> str:
@@ -123,7 +123,7 @@ def passes(options: CompileOptions) -> list[Pass]:
 
 
 def pass_named(name: str) -> Pass:
-    """Return the pass of that name; raise EmulatorError where there is none."""
+    """Return the pass called ``name``; raise EmulatorError if there is none."""
     names = [one.name for one in PASSES]
     if name not in names:
         close = get_close_matches(name, names, 1)
@@ -133,9 +133,9 @@ def pass_named(name: str) -> Pass:
 
 
 def run_passes(state: CompileState, *, stop_after: str | None = None) -> CompileState:
-    """Run the passes that follow those that have run, up to the one of that name or all.
+    """Run the remaining passes, up to ``stop_after`` or all of them.
 
-    Raise EmulatorError for a name that no pass has, and for what cannot be compiled.
+    Raise EmulatorError for an unknown name, and for a model that cannot be compiled.
     """
     first = 1 + PASSES.index(pass_named(state.done[-1])) if state.done else 0
     end = 1 + PASSES.index(pass_named(stop_after)) if stop_after is not None else len(PASSES)
@@ -147,12 +147,12 @@ def run_passes(state: CompileState, *, stop_after: str | None = None) -> Compile
 
 
 def compile(graph: Graph, options: CompileOptions) -> Executable:
-    """Compile a model; raise EmulatorError for what cannot be compiled."""
+    """Compile a model; raise EmulatorError if it cannot be compiled."""
     return run_passes(start(graph, options)).executable
 
 
 def _listing(graph: Graph) -> str:
-    """A line for each op, with the part of the step and the place that it runs in."""
+    """A line per op, with its phase, IPU and stage."""
     lines = (f"{op.phase.value:<9} IPU {op.place.ipu}  stage {op.place.stage}  {op}" for op in graph.ops)
     return "\n".join(lines)
 
@@ -205,7 +205,7 @@ def _gradients(state: CompileState) -> CompileState:
 
 
 def _gradient(state: CompileState, weight: Tensor) -> Gradient:
-    """Without accumulation the gradient of a micro-batch is the total; else the total is a tensor of its own."""
+    """The total of a gradient: without accumulation the gradient of the micro-batch, else a tensor of its own."""
     graph, rule, part = state.graph, _training(state).rule, GRADIENT + weight.id
     if state.options.step.accumulation == 1:
         graph.tensors[part] = replace(graph.tensors[part], group=weight.group)
@@ -218,7 +218,7 @@ def _gradient(state: CompileState, weight: Tensor) -> Gradient:
 
 
 def _unscale_gradients(state: CompileState) -> CompileState:
-    """The count of large gradients is reduced as if it were the gradient of a weight without a name."""
+    """The count of large gradients as the gradient of a weight without a name, so that it is reduced like one."""
     scaler, graph = _training(state).loss_scaler, state.graph
     assert scaler is not None
     counts: tuple[Gradient, ...] = ()
@@ -441,7 +441,7 @@ PASSES: Sequence[Pass] = (
     # Graph of a model -> graph of a step
     Pass("check-placement", "refuse annotations of IPUs and pipeline stages that cannot run", _check_placement),
     Pass("assign-ipus", "give each op its IPU and its pipeline stage", _assign_ipus, _places),
-    Pass("expand", "replace ops that are defined by other ops by those", _expand),
+    Pass("expand", "replace composite ops by the ops that define them", _expand),
     Pass("dropout", "give each active dropout random numbers of its own", _dropout),
     Pass("differentiate", "append the ops of the backward pass", _differentiate, _trains),
     Pass("fuse-softmax-nll", "merge the gradients of softmax and log likelihood", _fuse_softmax_nll, _trains),
@@ -452,19 +452,19 @@ PASSES: Sequence[Pass] = (
     Pass("change-loss-scale", "append the change of the loss scale", _change_loss_scale, _scales_loss),
     Pass("shard-variables", "divide weights and optimiser states between replicas", _shard_variables, _trains),
     Pass("place-updates", "put each weight update on the IPU of its weight", _place_updates, _trains),
-    Pass("offload-variables", "load and store variables that lie in Streaming Memory", _offload_variables),
-    Pass("check-anchors", "refuse anchors that are no tensors of the step", _check_anchors),
+    Pass("offload-variables", "load and store variables that are in Streaming Memory", _offload_variables),
+    Pass("check-anchors", "refuse anchors that are not tensors of the step", _check_anchors),
     Pass("prune", "drop ops and tensors that no anchor and no update needs", _prune),
     Pass("round-stochastically", "round FLOAT16 results by random numbers", _round_stochastically, _rounds),
-    Pass(STEP_GRAPH, "refuse gradients of loops that have none", _check_gradients),
+    Pass(STEP_GRAPH, "refuse gradients of loops that cannot be differentiated", _check_gradients),
     # Graph of a step -> graph in the order of the program
     Pass("forward-only", "drop gradients and weight updates", _keep_forward_pass, _forward_only),
     Pass("fuse-elementwise", "merge chains of element-wise ops", _fuse_elementwise, _fuses),
-    Pass("plan-loop-bodies", "plan the memory of what loops repeat", _plan_loop_bodies),
-    Pass("recompute", "repeat forward ops in the backward pass, where memory is short", _recompute, _trains),
+    Pass("plan-loop-bodies", "plan the memory of loop bodies", _plan_loop_bodies),
+    Pass("recompute", "repeat forward ops in the backward pass to save memory", _recompute, _trains),
     Pass("stage-inputs", "load inputs that wait in Streaming Memory", _stage_inputs, _has_host_io),
     Pass("form-stages", "form the stages of the pipeline", _form_stages, _pipelines),
-    Pass("insert-ipu-copies", "sort the ops by stage, and copy what another IPU reads", _insert_ipu_copies),
+    Pass("insert-ipu-copies", "sort the ops by stage, and copy tensors that another IPU reads", _insert_ipu_copies),
     Pass(
         "offload-activations",
         "keep activations in Streaming Memory until they are read",
@@ -473,6 +473,6 @@ PASSES: Sequence[Pass] = (
     ),
     # Graph -> program -> executable
     Pass("lower", "make the program: loops, host I/O, collectives and ops", _lower),
-    Pass("remove-host-io", "drop loads and stores where data stay on the device", _remove_host_io, _is_synthetic),
+    Pass("remove-host-io", "drop loads and stores if data stay on the device", _remove_host_io, _is_synthetic),
     Pass("plan-memory", "give each tensor its place in memory", _plan_memory),
 )

@@ -1,8 +1,9 @@
 """Executable cache: compiled executables in a folder, each under a key.
 
 The name of a file is its key: a hash of all that goes into the compiler (the graph without the values of its
-variables, the options that matter) and of the compiler itself. Values of variables are not kept: whoever loads an
-executable has them. Where several instances share a folder, the first one compiles and the others wait for it.
+variables, the options that matter) and of the compiler itself. The values of variables are not saved: the process
+that loads an executable has them. If several instances share a folder, the first one compiles and the others wait for
+it.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ def without_variables(graph: Graph) -> Graph:
 
 
 def cache_key(graph: Graph, *options: Any) -> str:
-    """Return the hash of all that decides what is compiled; ``options`` are dataclasses, enums and plain values."""
+    """Return the hash of all inputs of the compiler; ``options`` are dataclasses, enums and plain values."""
     encoder = Encoder()
     packed = msgpack.packb([encoder.encode(without_variables(graph)), encoder.encode(options)])
     digest = sha256(packed + _compiler())
@@ -61,7 +62,7 @@ def cache_key(graph: Graph, *options: Any) -> str:
 def _compiler() -> bytes:
     """Return a hash of the sources of the compiler and of the vector width, which scratch sizes depend on.
 
-    Taken once per process, which does not reload its sources.
+    Computed once per process, which does not reload its sources.
     """
     digest = sha256(str(vector_width()).encode())
     for room in _COMPILER:
@@ -76,7 +77,7 @@ def save_executable(
     key: str = "",
     variables: Mapping[str, NDArray[Any]] | None = None,
 ) -> None:
-    """Write ``executable`` with these values of its variables; raise EmulatorError where that fails."""
+    """Write ``executable`` with these values of its variables; raise EmulatorError if that fails."""
     graph = without_variables(executable.graph)
     graph.data |= variables or {}
     data = to_bytes(replace(executable, graph=graph), key)
@@ -84,12 +85,12 @@ def save_executable(
         replace_file(path, data)
     except OSError as error:
         raise EmulatorError(
-            f"Cannot write the executable '{os.fspath(path)}': {error.strerror}; name a file that can be written"
+            f"Cannot write the executable '{os.fspath(path)}': {error.strerror}; choose a path that is writable"
         ) from error
 
 
 def load_executable(path: str | os.PathLike[str], key: str | None = None) -> Executable:
-    """Read an executable; raise EmulatorError where there is none, or not the one of ``key``."""
+    """Read an executable; raise EmulatorError if there is none, or if its key is not ``key``."""
     try:
         data = Path(path).read_bytes()
     except OSError as error:
@@ -105,16 +106,16 @@ def load_executable(path: str | os.PathLike[str], key: str | None = None) -> Exe
 def compiled_once(
     folder: str | os.PathLike[str], graph: Graph, key: str, make: Callable[[], Executable]
 ) -> Executable:
-    """Return the executable of ``key`` from ``folder``, or call ``make`` and keep its result there.
+    """Return the executable of ``key`` from ``folder``, or call ``make`` and save its result there.
 
-    ``graph`` has the values of the variables. A file that cannot be used is replaced, with a warning. If the folder
-    cannot be written, a warning says so and the executable is not kept.
+    ``graph`` has the values of the variables. An unusable file is replaced, with a warning. If the folder is not
+    writable, the executable is not saved, with a warning.
     """
     path = Path(folder) / f"{key[:40]}.ipuexe"
     try:
         os.makedirs(folder, exist_ok=True)
     except OSError as error:
-        warnings.warn(f"No executables are kept in '{folder}': {error.strerror}", stacklevel=2)
+        warnings.warn(f"Cannot save executables in '{folder}': {error.strerror}", stacklevel=2)
         return make()
     found, _ = _usable(path, key)
     if found is None:

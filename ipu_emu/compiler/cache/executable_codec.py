@@ -1,6 +1,6 @@
 """Executable codec: programs, graphs and plans as plain values for msgpack, with arrays as blobs beside them.
 
-Only the classes that are listed here are ever constructed, from their own fields: a file can name no other code.
+Only the classes listed here are ever constructed, from their own fields: a file cannot make other code run.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ _LISTED: tuple[tuple[type, ...], ...] = (
 _CLASSES = {cls.__name__: cls for group in _LISTED for cls in group}
 
 
-#: What msgpack writes as it is.
+#: Types that msgpack writes unchanged.
 _PLAIN = (type(None), bool, int, float, str, bytes)
 
 
-@lru_cache(maxsize=256)  # pure: one entry for each type that an executable holds
+@lru_cache(maxsize=256)  # pure: one entry for each type in an executable
 def _fields_of(kind: type) -> tuple[str, ...] | None:
     """Return the names of the fields of a dataclass that are written; None for any other type."""
     return tuple(field.name for field in fields(kind)) if is_dataclass(kind) else None
 
 
 class Encoder:
-    """Collects the arrays that it meets in ``blobs``."""
+    """Encodes values; collects their arrays in ``blobs``."""
 
     def __init__(self) -> None:
         self.blobs: list[NDArray[Any]] = []
@@ -101,7 +101,7 @@ class Decoder:
         }
 
     def decode(self, value: Any) -> Any:
-        """Raise KeyError, TypeError or ValueError for a value that no Encoder made."""
+        """Raise KeyError, TypeError or ValueError for a value that was not made by an Encoder."""
         if type(value) is not list:
             return value
         kind, *rest = value

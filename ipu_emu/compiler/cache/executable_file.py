@@ -47,7 +47,7 @@ def from_bytes(data: bytes, key: str | None = None) -> Executable:
         raise EmulatorError("it is not an executable of this version")
     body = memoryview(data)[_START:]
     if len(body) < 8 or sha256(body).digest() != data[len(_MAGIC) : _START]:
-        raise EmulatorError("it is torn or damaged: its checksum does not match")
+        raise EmulatorError("it is truncated or damaged: its checksum does not match")
     length = int.from_bytes(body[:8], "little")
     try:
         return _decoded(body[8 : 8 + length], body[8 + length :], key)
@@ -58,7 +58,7 @@ def from_bytes(data: bytes, key: str | None = None) -> Executable:
 def _decoded(packed: memoryview, blobs: memoryview, key: str | None) -> Executable:
     head: dict[str, Any] = msgpack.unpackb(packed, strict_map_key=False)
     if key is not None and head["key"] != key:
-        raise EmulatorError("it is of another model, or of other options")
+        raise EmulatorError("it was compiled from another model, or with other options")
 
     def blob(number: int) -> memoryview:
         place, size = head["blobs"][number]

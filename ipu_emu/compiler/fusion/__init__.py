@@ -1,5 +1,5 @@
 """fusion: several ops or collectives become one.
 
-Fusing ops is the work of passes. Collectives are merged while ``lower`` makes instructions of ops, because a merged
-collective is one instruction of several ops and has no form in a graph.
+Passes fuse ops. Collectives are merged by the pass ``lower``, which turns ops into instructions, because a merged
+collective is one instruction for several ops and cannot be expressed in a graph.
 """

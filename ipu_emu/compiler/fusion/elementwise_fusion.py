@@ -5,9 +5,9 @@
     b = Relu(a)                  ->
     c = Add(b, r)
 
-An op joins the groups that make its inputs, if nothing outside of them needs what they make before its own place: a
-group runs where its last op was. Groups have one shape, phase, place, guard and set of annotations. What is
-needed outside of a group, and what the caller wants, is stored; the rest never reaches memory.
+A group runs at the position of its last op. So an op joins the groups that produce its inputs only if no op outside
+of them reads their results before that position. All ops of a group have one shape, phase, place, guard and set of
+annotations. Results that are read outside of a group, and anchors, are stored; the others stay in registers.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ipu_emu.program.storage_order import batch_innermost
 
 __all__ = ["fuse"]
 
-#: Operands of a group at most: each needs a pointer in a register.
+#: The most operands of a group: each needs a pointer in a register.
 _MOST_OPERANDS = 12
 
 
@@ -41,7 +41,7 @@ class _Group:
 
 
 def fuse(graph: Graph, wanted: Iterable[str]) -> None:
-    """Fuse the element-wise ops of ``graph``; ``wanted`` tensors must stay."""
+    """Fuse the element-wise ops of ``graph``; ``wanted`` tensors must still be stored."""
     _Fusion(graph, set(wanted)).run()
 
 
@@ -54,7 +54,7 @@ class _Fusion:
         for place, op in enumerate(graph.ops):
             for id in op.inputs:
                 self.users.setdefault(id, []).append(place)
-        self.group_of: dict[str, _Group] = {}  # by what it makes
+        self.group_of: dict[str, _Group] = {}  # by output
 
     def run(self) -> None:
         groups: list[_Group] = []
@@ -76,7 +76,7 @@ class _Fusion:
         return len(group.inputs()) + len(self.outputs(group))
 
     def is_fusable(self, op: Op) -> bool:
-        """Say whether ``op`` has a formula, floats, and operands that are whole, one number, or one per column."""
+        """Whether ``op`` can be fused: it has a formula, and float operands that are full, scalar or per column."""
         if TABLE[op].formula is None or len(op.outputs) != 1 or "axis" in op.attributes:
             return False
         tensors = [self.graph.tensor(id) for id in (*op.inputs, *op.outputs) if id]
@@ -90,7 +90,7 @@ class _Fusion:
         return out.id not in self.turned and _columns(tensor, out) > 0
 
     def joinable(self, place: int, op: Op) -> list[_Group]:
-        """The groups of the inputs of ``op`` that may move to its place."""
+        """The groups that produce inputs of ``op`` and may move to the position of ``op``."""
         found: list[_Group] = []
         out = self.graph.tensor(op.outputs[0])
         for id in op.inputs:
@@ -112,7 +112,7 @@ class _Fusion:
         )
 
     def can_move(self, group: _Group, place: int) -> bool:
-        """Say whether nothing outside of the group uses what it makes before ``place``."""
+        """Whether no op outside of the group reads its results before position ``place``."""
         inside = {entry[0] for entry in group.ops}
         return all(user >= place or user in inside for id in group.made for user in self.users.get(id, []))
 
@@ -129,7 +129,7 @@ class _Fusion:
     # Writing
 
     def written(self, group: _Group) -> Op:
-        """The one op of a group; ops that have no formula stay."""
+        """Append the fused op of a group, or the ops unchanged if there is nothing to fuse."""
         last = group.ops[-1][1]
         if group.made[0] not in self.group_of:
             return last
@@ -170,7 +170,7 @@ def _columns(tensor: Tensor, out: Tensor) -> int:
 
 
 def _placement(op: Op) -> dict[str, Any]:
-    """Return the annotations of an op, which say where and how it runs."""
+    """Return the annotations of an op, which say on which IPU and how it runs."""
     return {name: value for name, value in op.attributes.items() if name.startswith("__")}
 
 

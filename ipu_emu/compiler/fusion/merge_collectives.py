@@ -7,11 +7,11 @@ ReduceScatter b                    AllGather a, b
 WeightUpdate b
 AllGather b
 
-Those of one kind, element type, domain and place are merged, up to a number of bytes. A group that gathers takes the
-place of its last member, any other that of its first, unless what they give or take says otherwise. Sums of gradients
-that are loaded to be reduced are merged too; the next group is loaded when all that read the one before are done,
-because both lie in the same place. Weights that are shards are gathered for a pass in groups too, where the first of
-a group is read.
+Collectives of the same kind, element type, domain and place are merged, up to a number of bytes. A group of gathers
+runs at the position of its last member, any other group at that of its first, as far as data dependencies allow. Sums
+of gradients that are loaded from Streaming Memory for their reduction are merged too; groups share one region of
+memory, so the next group is loaded after all readers of the one before. Sharded weights are gathered in groups too,
+before the first of a group is read.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ __all__ = ["is_remote_load", "merge_collectives"]
 def merge_collectives(
     graph: Graph, ops: Sequence[Op], stage_of: Callable[[Op], int], limit: int | None, remote: Collection[str] = ()
 ) -> list[tuple[Op, ...]]:
-    """Return ``ops`` in groups of those that become one collective; all others are groups of one op.
+    """Return ``ops`` as groups: each group of several becomes one collective; any other op is a group of its own.
 
     ``ops`` are those of the update phase, or those of the other phases. A group has at most ``limit`` bytes; with
     None, at most as many as its largest member, so that no group needs more memory than that member alone. ``remote``
@@ -57,12 +57,12 @@ def merge_collectives(
 
 
 def is_remote_load(op: Op, remote: Collection[str]) -> bool:
-    """Say whether ``op`` loads a sum of gradients that is to be reduced."""
+    """Whether ``op`` loads a sum of gradients for its reduction."""
     return op.type == REMOTE_LOAD and op.inputs[0] in remote
 
 
 def _size(graph: Graph, op: Op, remote: Collection[str]) -> int:
-    """Return the bytes that an op exchanges between replicas; 0 for an op that is no collective."""
+    """Return the bytes that an op exchanges between replicas; 0 for an op that is not a collective."""
     if is_remote_load(op, remote):
         return graph.tensor(op.inputs[0]).nbytes
     return collective_bytes(node_in(graph, op)) if is_shard_collective(op) else 0
@@ -100,7 +100,7 @@ def _ordered(ops: Sequence[Op], groups: Sequence[list[int]], loads: Sequence[int
 
 
 def _needs(ops: Sequence[Op]) -> list[set[int]]:
-    """Return for each op the earlier ops that make what it reads, or that use what it changes."""
+    """Return, for each op, the earlier ops that produce its inputs or use what it changes."""
     makers: dict[str, int] = {}
     users: dict[str, set[int]] = {}
     found: list[set[int]] = []

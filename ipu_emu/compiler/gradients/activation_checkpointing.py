@@ -1,14 +1,14 @@
 """Activation checkpointing: which results of the forward pass the backward pass keeps, and which it recomputes.
 
-STANDARD cuts the forward pass where little is alive, so that what crosses the cuts and the largest part between two
-of them take the least memory together; with parts of one size that is about two square roots of the whole (T. Chen
-et al., Training deep nets with sublinear memory cost, 2016).
+STANDARD cuts the forward pass where few bytes are live, such that the checkpoints (the tensors that cross a cut) and
+the largest segment between two cuts take the least memory in total. With equal segments that is about 2 sqrt(n) for n
+ops (T. Chen et al., Training deep nets with sublinear memory cost, 2016).
 
     forward   a  b  c | d  e  f | g  h  i        kept: c, f, and the last part, which the backward pass needs at once
     backward  i' h' g'  (d e)  f' e' d'  (a b)  c' b' a'
 
-What another place reads is kept, and so is what cannot be recomputed: results of collectives, and what depends on a
-value that has changed since.
+Tensors that are read at another place are kept, and so are tensors that cannot be recomputed: results of collectives,
+and results that depend on a value which has changed since.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from ipu_emu.ops.communication.collective_ops import is_replica_collective
 
 __all__ = ["Recomputation", "recomputed_tensors"]
 
-#: The values of the annotation.
+#: The values of the annotation that keeps or recomputes the outputs of an op.
 _KEEP, _AGAIN = 1, 2
 
 _NORMS = {"BatchNormTrain", "GroupNormalization", "LpNormalization", "LRN"}
-#: How many sizes of parts are tried.
+#: The number of segment sizes that are tried.
 _SIZES = 64
 
 
 class Recomputation(Enum):
-    """What is recomputed; the names are PopART's."""
+    """Which activations are recomputed; the names are PopART's."""
 
     NONE = "NoRecompute"
     STANDARD = "Standard"
@@ -77,7 +77,7 @@ class _Choice:
         return self.standard() if kind is Recomputation.STANDARD else ()
 
     def norms(self) -> Iterator[Op]:
-        """Normalisations, and element-wise ops of nothing but what they make and what is always there."""
+        """Ops to recompute: normalisations, and element-wise ops that need only their results and kept tensors."""
         cheap: set[str] = set()
         for op in self.repeatable:
             computed = {id for id in op.inputs if id and self.graph.tensor(id).role is Role.COMPUTED}
@@ -93,7 +93,7 @@ class _Choice:
 
 
 def _read_elsewhere(graph: Graph) -> Iterator[str]:
-    """Yield what is read in another place than it is made, or by a weight update."""
+    """Yield the tensors that are read at another place than where they are made, or by a weight update."""
     places = {id: op.place for op in graph.ops for id in op.outputs if op.phase is Phase.FORWARD}
     for op in graph.ops:
         for id in op.inputs:
@@ -114,19 +114,19 @@ def _is_repeatable(op: Op, changed: set[str]) -> bool:
 class _Parts:
     """The ops of one place, in order.
 
-    ``sizes`` has the bytes of the outputs of each op, ``crossing`` the bytes that are alive before each op.
+    ``sizes`` has the bytes of the outputs of each op, ``crossing`` the bytes that are live before each op.
     """
 
     ops: Sequence[Op]
     sizes: Sequence[int]
     crossing: Sequence[int]
-    ends: Mapping[str, int]  # last reader of what the ops make, views included
+    ends: Mapping[str, int]  # last reader of each output, views included
     starts: Mapping[str, int]
     nbytes: Mapping[str, int]
 
     @classmethod
     def of(cls, graph: Graph, ops: Sequence[Op], kept: set[str]) -> _Parts:
-        """What is ``kept`` in any case costs nothing."""
+        """Measure the ops; tensors that are ``kept`` in any case cost nothing."""
         roots: dict[str, str] = {}
         starts: dict[str, int] = {}
         ends: dict[str, int] = {}
@@ -148,7 +148,7 @@ class _Parts:
         return cls(ops, sizes, list(accumulate(change)), ends, starts, nbytes)
 
     def again(self, *, at_once: bool) -> Iterator[Op]:
-        """The ops outside of the checkpoints; with ``at_once`` the backward pass follows on the last of them."""
+        """The ops between checkpoints; with ``at_once`` the backward pass directly follows the last segment."""
         total = sum(self.sizes)
         tries = {tuple(self.cuts(total / count)) for count in range(1, _SIZES + 1)}
         cuts = min(sorted(tries), key=lambda cuts: self.peak(cuts, at_once=at_once))
@@ -159,7 +159,7 @@ class _Parts:
                 yield op
 
     def cuts(self, limit: float) -> Iterator[int]:
-        """Places between ops, with about ``limit`` bytes between them, each where the least crosses it."""
+        """Positions to cut, with about ``limit`` bytes between them, each where the fewest bytes cross it."""
         start, size = 0, 0
         for end in range(1, len(self.ops)):
             size += self.sizes[end - 1]
@@ -169,12 +169,12 @@ class _Parts:
                 size = sum(self.sizes[start:end])
 
     def crossing_any(self, cuts: Sequence[int]) -> set[str]:
-        """What is made before a cut and read after it."""
+        """The tensors that are made before a cut and read after it."""
         lives = [(id, start, self.ends.get(id, start)) for id, start in self.starts.items()]
         return {id for id, start, end in lives if any(start < cut <= end for cut in cuts)}
 
     def peak(self, cuts: Sequence[int], *, at_once: bool) -> int:
-        """Bytes of the checkpoints and of the largest part between them."""
+        """Bytes of the checkpoints plus those of the largest segment."""
         crossing = self.crossing_any(cuts)
         sizes = list(self.sizes)
         for id in crossing:

@@ -6,7 +6,8 @@
 The gradient of tensor t has the id ``Gradient___t``. Where t feeds several ops, their contributions are added in the
 reverse order of the ops, so the sum does not depend on anything else. An op of the backward pass has the place of the
 forward op that it differentiates; a sum of contributions that of the op that made t, or of the first that reads it.
-What differentiates an op with a guard has the same guard; where it did not run, tensors from outside get 0 from it.
+The gradient ops of an op with a guard have the same guard; if the op did not run, tensors without that guard get a
+contribution of 0 from it.
 """
 
 from __future__ import annotations
@@ -69,14 +70,14 @@ class _Differentiation:
                 self.parts.setdefault(id, []).append(self.guarded(contribution, op.guard, id))
 
     def guarded(self, value: Value, guard: str, id: str) -> Value:
-        """What an op with ``guard`` gives to ``id``: nothing, if it did not run and ``id`` is there in any case."""
+        """The contribution of an op with ``guard`` to ``id``: 0 if the op did not run but ``id`` was computed."""
         self.writer.guard = self.guards.get(id, "")
         if guard in ("", self.writer.guard):
             return value
         return self.writer.value(self.graph.tensor(guard)).op("Where", value, value.like(0))
 
     def total(self, id: str) -> Value | None:
-        """The gradient of ``id``, the sum of its parts; named once all parts are there."""
+        """The gradient of ``id``: the sum of its contributions, named when all of them are known."""
         if id not in self.totals and id in self.parts:
             self.writer.place, self.writer.guard = self.tensor_places[id], self.guards.get(id, "")
             first, *others = self.parts[id]
@@ -86,7 +87,7 @@ class _Differentiation:
         return self.totals.get(id)
 
     def named(self, value: Value, name: str) -> Value:
-        """Name ``value``; a copy of it if it has a name already, or is no result of the backward pass."""
+        """Name ``value``, or a copy of it if it has a name already or is not a result of the backward pass."""
         id = value.tensor.id
         if id in self.names or not id.startswith(Phase.BACKWARD.value + "/"):
             value = value.op("Identity")

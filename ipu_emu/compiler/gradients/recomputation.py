@@ -28,7 +28,7 @@ RECOMPUTED = "Recomputed___"
 
 
 def recompute(graph: Graph, kind: Recomputation, wanted: Iterable[str]) -> None:
-    """Repeat in the backward pass what ``kind`` and the annotations of the ops say; ``wanted`` tensors are kept."""
+    """Repeat ops in the backward pass as ``kind`` and annotations say; ``wanted`` tensors are kept."""
     chosen = recomputed_tensors(graph, kind, wanted)
     if chosen:
         _Recomputation(graph, chosen).run()
@@ -37,7 +37,7 @@ def recompute(graph: Graph, kind: Recomputation, wanted: Iterable[str]) -> None:
 
 
 def _check_stages(graph: Graph) -> None:
-    """Raise EmulatorError where one stash would serve the recomputation of several stages."""
+    """Raise EmulatorError if several stages would recompute from one stash."""
     stages: dict[tuple[str, int], set[int]] = {}
     made = {id for op in graph.ops if op.phase is Phase.FORWARD for id in op.outputs}
     for op in graph.ops:

@@ -73,13 +73,13 @@ class Accumulation:
         return [load, accumulate, RemoteStore(Op(REMOTE_UPDATE, (total, near), (stored,), place=place))]
 
     def new(self, base: str, like: Tensor, beside: str, *, off_chip: bool) -> str:
-        """Add a tensor that is made in the stage of ``beside``; return its id."""
+        """Add a tensor to the stage of the tensor ``beside``; return its id."""
         id = self.graph.add(replace(like, id=self.graph.unused(base), off_chip=off_chip)).id
         self.stages.by_output[id] = self.stages.by_output[beside]
         return id
 
     def key_on(self, ipu: int) -> str | None:
-        """Return the key of the random numbers on an IPU; None where nothing is random."""
+        """Return the key of the random numbers on an IPU; None if nothing is random."""
         read = (id for op in self.graph.ops if op.place.ipu == ipu for id in op.inputs)
         return next((id for id in read if original_of(id) == RNG_KEY), None)
 

@@ -6,8 +6,8 @@ repeat bps batches
   all-reduce of the buckets | weight updates | stores of variables
 stores of sums and of final variables
 
-With a schedule the inner loop is a pipeline. A training pipeline without accumulation has the outer loop, updates and
-all, in its stages: weights change while micro-batches that have seen older ones are on their way.
+With a schedule the inner loop is a pipeline. Without accumulation, a training pipeline contains the outer loop and
+the updates too: weights change while micro-batches that started with older weights are still in the pipeline.
 """
 
 from __future__ import annotations
@@ -65,11 +65,11 @@ _SUM, _NOW = "AnchorSum___", "AnchorNow___"
 
 @dataclass(frozen=True)
 class LoweredStep:
-    """The instructions of a step, and what the memory plan needs to know about them.
+    """The instructions of a step, with what the memory planner needs to know about them.
 
-    ``inputs`` come from the host. ``kept`` names computed tensors that live on between steps. ``buckets`` maps the
+    ``inputs`` come from the host. ``kept`` names computed tensors that stay live between steps. ``buckets`` maps the
     sums of gradients that are reduced to the memory regions of their buckets, in order. ``shared_places`` has the
-    region and the offset of tensors that use one place in turn.
+    region and the offset of tensors that share memory in turn.
     """
 
     instructions: tuple[Instruction, ...]
@@ -92,7 +92,7 @@ def lower(
 ) -> LoweredStep:
     """Return the program of one step of ``graph``, whose ops are in the order in which they run.
 
-    ``stages`` has the stage of each op; tensors that the program needs besides are added to ``graph``. Collectives
+    ``stages`` has the stage of each op; further tensors that the program needs are added to ``graph``. Collectives
     are merged here (``fusion.merge_collectives``): a merged one is an instruction of several ops.
     """
     return _Lowering(graph, options, anchors, gradients, stages).run()
@@ -130,7 +130,7 @@ class _Lowering:
         return self.stages.pipelining is not None and bool(self.gradients) and self.step.accumulation == 1
 
     def whole(self, gradient: Gradient) -> Place:
-        """Return the place where a gradient is reduced, with its stage if that is one of a pipeline."""
+        """Return the IPU on which a gradient is reduced, and its stage in a pipeline."""
         stage = self.stages.by_output[gradient.part] if self.continuous else 0
         return Place(stage, self.tensor_places[gradient.part].ipu)
 
@@ -163,7 +163,7 @@ class _Lowering:
         return (batches, *end)
 
     def update(self, ops: tuple[Op, ...]) -> list[Leaf]:
-        """Return the instructions of an op of the update phase, or of several that are merged."""
+        """Return the instructions of an op of the update phase, or of several merged ops."""
         if not is_remote_load(ops[0], self.remote):
             return [_instruction(ops)]
         region = self.reduction_region(self.graph.tensor(ops[0].outputs[0]), ops[0].place.ipu)
@@ -175,7 +175,7 @@ class _Lowering:
         return [*map(RemoteLoad, ops), AllReduce(region, self.operator, rounded)]
 
     def reduction_region(self, tensor: Tensor, ipu: int) -> str:
-        """Return the region in which sums from Streaming Memory are reduced, group by group: one more bucket."""
+        """Return the region in which sums from Streaming Memory are reduced one group at a time: a further bucket."""
         others = [b for b in self.buckets.values() if (b.dtype, b.group, b.ipu) == (tensor.dtype, tensor.group, ipu)]
         return Bucket(tensor.dtype, tensor.group, len(set(others)), ipu).region
 
@@ -190,13 +190,13 @@ class _Lowering:
         return self.stages.pipeline(body, reduced, count, counter)
 
     def keys(self, key: str, *phases: Phase) -> list[Leaf]:
-        """Return the instructions that set the random keys that these phases (none given: all) read, on every IPU."""
+        """Return the instructions that set, on every IPU, the random keys that ``phases`` (default: all) read."""
         read = {id for op in self.graph.ops if not phases or op.phase in phases for id in op.reads}
         found = [id for id in self.graph.tensors if original_of(id) == key and (not phases or id in read)]
         return [DrawKey(id, key == SHARED_RNG_KEY) for id in found]
 
     def accumulation(self) -> list[Leaf]:
-        """Sum, or keep the running mean of, the gradients of the micro-batches of a batch."""
+        """Return the instructions that sum the gradients of micro-batches, or keep their running mean."""
         if self.step.accumulation == 1:
             return []
         running = self.options.reduction is Reduction.MEAN_RUNNING

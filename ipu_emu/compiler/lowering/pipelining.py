@@ -1,7 +1,8 @@
 """Pipelining: the micro-batch loop of a program, divided into the stages of a schedule.
 
-Every instruction of a micro-batch goes to one stage: an op to that of its place, a load to the first that reads it, a
-store to the one that makes it. A backward op runs in the scheduled stage that mirrors its forward stage.
+Every instruction of a micro-batch belongs to one stage: an op to the stage of its place, a load to the first stage
+that reads the tensor, a store to the stage that makes it. A backward op runs in the scheduled stage that mirrors its
+forward stage.
 
     repeat 8 micro-batches                pipeline popart, 8 micro-batches
       HostLoad x                            stage 0 on IPU 0:  HostLoad x, Compute y = ...
@@ -50,8 +51,8 @@ _ANY = -1
 class Pipelining:
     """A pipeline: the name of its schedule, and with ``mapping`` the IPUs of each forward stage.
 
-    A stage with concurrent parts is counted once for each of its IPUs. A stage whose parts read each other's results
-    is sharded: it is counted once, on the first of its IPUs, which does the work of all of them.
+    A stage with concurrent parts counts once per IPU. A stage whose parts read each other's results is sharded: it
+    counts once, on the first of its IPUs, to which all its work is attributed.
     """
 
     kind: str
@@ -143,7 +144,7 @@ class Stages:
         return max((self.by_output.get(id, _ANY) for id in op.inputs), default=_ANY) if continuous else self.last
 
     def _find_early(self, graph: Graph, scheduled: Sequence[int]) -> None:
-        """Give ops of an update that need no gradient, such as loading a state, the stage of the update."""
+        """Give the update ops that read no gradient, such as loads of a state, the stage of their update."""
         readers: dict[str, list[int]] = {}
         for op in reversed(graph.ops):
             number = self.of(op)
@@ -155,7 +156,7 @@ class Stages:
                 readers.setdefault(id, []).append(number)
 
     def _check(self, op: Op, scheduled: Sequence[int]) -> None:
-        """Raise EmulatorError for an update that would wait for a stage of another IPU."""
+        """Raise EmulatorError if an update would wait for a stage on another IPU."""
         home = scheduled[self.of(op)]
         if home != op.place.ipu:
             raise EmulatorError(
@@ -186,7 +187,7 @@ class Stages:
 
 
 class _Distribution:
-    """Which stages run each instruction."""
+    """Assigns instructions to stages."""
 
     def __init__(self, leaves: Sequence[Leaf], by_output: Mapping[str, int], reduced: Mapping[str, int]) -> None:
         self.leaves, self.reduced = leaves, reduced
@@ -223,11 +224,11 @@ class _Distribution:
         return [self.reduced[leaf.bucket]]
 
     def of_accumulation(self, leaf: Accumulation) -> Iterable[int]:
-        """The stage that makes what is added."""
+        """The stage that makes the gradient to add."""
         return [self.where(leaf.first.inputs[1])]
 
     def of_op(self, leaf: Leaf) -> Iterable[int]:
-        """The stage of its output, or where that is not known of its input."""
+        """The stage of the output, or if that is unknown of the input."""
         op = leaf.ops[0]
         return [self.where(op.outputs[0] if op.outputs[0] in self.made else op.inputs[0])]
 

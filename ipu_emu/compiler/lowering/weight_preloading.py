@@ -6,7 +6,7 @@
     ...                                   Compute a  on IPU 0
                                         Compute b  on IPU 1
 
-Phases take turns on the IPUs, so the next one begins where another IPU goes on.
+Phases alternate between IPUs, so the next phase begins at the first instruction of another IPU.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["preloaded"]
 
 
 def preloaded(graph: Graph, leaves: Sequence[Leaf]) -> Iterator[Instruction]:
-    """Yield ``leaves`` of a micro-batch, with weights that do not change meanwhile loaded one phase ahead."""
+    """Yield the ``leaves`` of a micro-batch; weights that do not change meanwhile are loaded one phase ahead."""
     changed = {op.inputs[0] for op in graph.ops if op.type == REMOTE_UPDATE and op.phase is not Phase.UPDATE}
     weights = {tensor.id for tensor in graph.with_role(Role.WEIGHT)} - changed
     runs = list(_runs(leaves))
@@ -40,7 +40,7 @@ def _loads(run: Sequence[Leaf], weights: Collection[str]) -> Iterator[RemoteLoad
 
 
 def _runs(leaves: Sequence[Leaf]) -> Iterator[list[Leaf]]:
-    """Divide into runs of neighbours on one IPU; an instruction that is on none belongs to the run before it."""
+    """Split into runs of instructions on one IPU; an instruction on no IPU belongs to the run before it."""
     run: list[Leaf] = []
     last: int | None = None
     for leaf in leaves:

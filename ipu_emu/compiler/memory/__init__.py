@@ -1,1 +1,1 @@
-"""memory: which tensors lie in Streaming Memory, and the memory plan of a program."""
+"""memory: which tensors are in Streaming Memory, and the memory plan of a program."""

@@ -1,7 +1,7 @@
 """Loop bodies: the memory of the body of a While, planned like that of a program.
 
-The regions of a body lie in the scratch of its op; inputs and outputs of the body are never given up, as they are set
-and read from outside.
+The regions of a body are part of the scratch of its op. The memory of the body's inputs and outputs is never reused,
+because the op writes and reads them from outside.
 """
 
 from __future__ import annotations

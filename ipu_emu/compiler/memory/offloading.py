@@ -1,6 +1,6 @@
 """Offloading: tensors in Streaming Memory are on the IPU only while ops use them.
 
-variables, whose place it is                         activations, between their last use and the backward pass
+variables, between their uses                        activations, between their last use and the backward pass
 
     y = Gemm(x, w)                                       y = Gemm(x, w)              y = Gemm(x, w)
     ...                     w' = RemoteLoad(w)           ...                  ->     r = RemoteStore(y)
@@ -32,7 +32,7 @@ _COPIES = (REMOTE_LOAD, REMOTE_STORE, REMOTE_UPDATE)
 
 @dataclass(frozen=True)
 class ActivationStorage:
-    """Activations of at least ``smallest`` elements are off chip (None: none); ``chosen`` overrides that by id."""
+    """Activations of at least ``smallest`` elements (None: none) are off chip; ``chosen`` overrides this by id."""
 
     smallest: int | None = None
     chosen: Mapping[str, bool] = field(default_factory=dict)

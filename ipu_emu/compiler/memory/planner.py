@@ -1,7 +1,8 @@
 """Memory planner: lays out the memory of a program.
 
-Lifetimes come from the order of the instructions; a tensor and its views are one. What a pipeline keeps from stage to
-stage lives as long as the pipeline runs, and has as many places as micro-batches that need one at a time.
+Lifetimes follow from the order of the instructions; a tensor and its views have one lifetime. A tensor that a
+pipeline keeps between stages lives as long as the pipeline runs, and has one buffer for each micro-batch that needs
+it at the same time.
 """
 
 from __future__ import annotations
@@ -64,8 +65,8 @@ def plan_memory(
     """Place all tensors of ``program``.
 
     ``buckets`` maps the gradients that are reduced to the regions of their buckets, in order. ``kept`` names computed
-    tensors that live on between steps. ``shared_places`` has the regions and offsets of tensors that use one place in
-    turn.
+    tensors that stay live between steps. ``shared_places`` has the regions and offsets of tensors that share memory
+    in turn.
     """
     return _Planner(graph, program, batch_innermost, buckets, kept, shared_places).plan()
 
@@ -81,7 +82,7 @@ class _Planner:
         shared_places: Mapping[str, tuple[str, int]],
     ) -> None:
         self.graph, self.program, self.batch_innermost = graph, list(leaves(program)), batch_innermost
-        self.owners: dict[str, str] = {}  # a view, or an updated tensor, to the tensor whose place it has
+        self.owners: dict[str, str] = {}  # view or updated tensor: the tensor whose memory it shares
         self.views: set[str] = set()
         self.fixed = dict(buckets)
         lives_on = [t.id for t in graph.tensors.values() if t.id in kept or t.role not in (Role.INPUT, Role.COMPUTED)]
@@ -113,14 +114,14 @@ class _Planner:
         )
 
     def add_collective_workspaces(self) -> None:
-        """Memory in which collectives of shards exchange; those of one IPU use it in turn."""
+        """Buffers for collectives of shards; the collectives of one IPU share them in turn."""
         for leaf in of_type(self.program, ShardCollectives):
             region = workspace_of(leaf.ops[0]).region
             nbytes = sum(collective_bytes(node_in(self.graph, op)) for op in leaf.ops)
             self.sizes[region] = max(self.sizes.get(region, 0), nbytes)
 
     def add_widening_workspaces(self) -> None:
-        """Memory in which buckets of FLOAT16 are reduced in FLOAT."""
+        """Buffers in which FLOAT16 buckets are reduced in FLOAT."""
         for leaf in of_type(self.program, AllReduce):
             if leaf.rounded:
                 bucket = Bucket.named(leaf.bucket)
@@ -145,7 +146,7 @@ class _Planner:
                     self.find_view(op.inputs[entry.view_of], op.outputs[0])
 
     def find_view(self, source: str, output: str) -> None:
-        """A view needs storage orders that agree."""
+        """Whether the output of an op is a view, for which storage orders must agree."""
         if len({id in self.batch_innermost for id in (source, output)}) == 1 or self.graph.tensor(source).nelms <= 1:
             self.owners[output] = source
             self.views.add(output)
@@ -156,7 +157,7 @@ class _Planner:
         return id
 
     def find_ipus(self) -> dict[str, int]:
-        """Where the ops are that use a tensor; what is copied to another IPU does not live there."""
+        """The uses of a tensor by ops; a copy on another IPU is a tensor of its own."""
         found: dict[str, int] = {}
         for leaf in self.program:
             for op in leaf.ops:
@@ -177,7 +178,7 @@ class _Planner:
         return Placement(self.graph.tensor(id), self.region(root), self.offsets[root], innermost, places)
 
     def place_transients(self) -> None:
-        """Largest first, each at the lowest offset where nothing that lives at the same time lies."""
+        """Place the largest tensor first, each at the lowest offset that no tensor occupies in its lifetime."""
         for region, wanted in self.lifetimes().items():
             self.sizes[region] = lay_out(wanted)
             self.lives += tuple(
@@ -190,7 +191,7 @@ class _Planner:
                     self.scratch[block.name] = (*self.scratch.get(block.name, ()), block.offset)
         both = overlap_of(self.lives)
         if both:
-            raise InternalError(f"the memory plan gives {both[0]} and {both[1]} one place at one time")
+            raise InternalError(f"the memory plan gives {both[0]} and {both[1]} the same memory at the same time")
 
     def lifetimes(self) -> dict[str, list[MemoryBlock]]:
         """Blocks by region."""
@@ -212,7 +213,7 @@ class _Planner:
         return found
 
     def find_stashes(self, program: Sequence[Instruction]) -> Stashes:
-        """What is kept from one stage to another, or for the host while other micro-batches compute."""
+        """Tensors that are kept from one stage to another, or for the host while other micro-batches compute."""
         found = Stashes({}, {})
         start = 0
         for part in walk(program):
@@ -231,7 +232,7 @@ class _Planner:
                 found.places[root] = timetable.places(frozenset(accesses))
 
     def find_overlapped(self, start: int, loop: Instruction, found: Stashes) -> None:
-        """What the host exchanges beside compute: a place more for a store, and for each load ahead."""
+        """Tensors that the host exchanges during compute: a further buffer for a store, and for each load ahead."""
         end = start + sum(1 for _ in leaves([loop])) - 1
         more = {(self.root(leaf.tensor), type(leaf)): leaf.spare_places for leaf in overlapped_io(loop)}
         for (root, _), places in more.items():
@@ -252,13 +253,13 @@ class _Planner:
 
 @dataclass(frozen=True)
 class Stashes:
-    """First and last instruction of what is used beside other micro-batches, and how many of it there are."""
+    """The lifetime and the number of buffers of tensors that are used while other micro-batches compute."""
 
     lives: dict[str, tuple[int, int]]
     places: dict[str, int]
 
 
-#: Who uses a tensor for an instruction of a stage: one on the IPU of the stage, and one on another.
+#: The users of a tensor by kind of instruction: one on the IPU of the stage, and one elsewhere.
 STASH_USERS: dict[type[Instruction], tuple[StashUser, StashUser]] = {
     Leaf: (StashUser.STAGE, StashUser.STAGE),
     IpuCopy: (StashUser.STAGE, StashUser.OTHER),

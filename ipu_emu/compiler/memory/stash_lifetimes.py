@@ -1,7 +1,8 @@
-"""Stash lifetimes: how many micro-batches of a tensor a pipeline keeps at a time.
+"""Stash lifetimes: for how many micro-batches at a time a pipeline keeps a tensor.
 
-A tensor of one stage lives while its stage runs. One that another stage reads, or the host, is kept until the last of
-them has read it, while the stage that makes it goes on with later micro-batches: it has several places, used in turn.
+A tensor that only one stage uses lives while that stage runs. One that another stage or the host reads is kept until
+the last reader is done, while the stage that makes it works on later micro-batches: it has several buffers, used in
+turn.
 
     F = 2   stage 0 makes y, stage 2 reads it        slot     0   1   2   3   4
                                             place of y[0]    y0--------y0  y3 ...
@@ -26,12 +27,12 @@ _Span = tuple[tuple[int, int], tuple[int, int]]
 
 
 class StashUser(Enum):
-    """Who uses a tensor on its IPU."""
+    """The kind of user of a tensor."""
 
     STAGE = "a stage on the IPU of the tensor"
     OTHER = "a copy to another IPU"
-    LOAD = "the host, that gives it"
-    STORE = "the host, that takes it"
+    LOAD = "the host, which writes it"
+    STORE = "the host, which reads it"
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ class Timetable:
         self._known: dict[frozenset[Access], int] = {}
 
     def places(self, accesses: frozenset[Access]) -> int:
-        """Return how many places a tensor needs that is made for each micro-batch and used by ``accesses``."""
+        """Return the number of buffers for a tensor that is made for each micro-batch and used by ``accesses``."""
         if accesses not in self._known:
             self._known[accesses] = self._places(accesses)
         return self._known[accesses]

@@ -1,9 +1,9 @@
-"""TensorLocations: which tensors lie in Streaming Memory, and which variables are divided between replicas.
+"""TensorLocations: which tensors are in Streaming Memory, and which variables are sharded between replicas.
 
-A location is given by id, or else for all tensors of a kind. What is too small stays on the IPU and whole. What
-cannot be divided stays whole too: a variable that every replica has for itself, one that the host reads from all
-replicas, and any variable where updates are rounded by random numbers that depend on the position of an element.
-Values that the host sees do not depend on where a tensor is kept.
+A location is given by id, or else for all tensors of a kind. Tensors that are too small stay on the IPU, unsharded.
+Variables that cannot be sharded stay whole too: those that differ between replicas, those that the host reads from
+all replicas, and all variables if stochastic rounding depends on the position of an element. The values that the host
+sees do not depend on where a tensor is kept.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["LocationRule", "ShardingDomain", "TensorLocation", "TensorLocations"
 
 
 class ShardingDomain(Enum):
-    """Which of the replicas that share a variable divide it between them."""
+    """The group of replicas between which a variable is sharded."""
 
     ALL = "All"
     CONSECUTIVE = "Consecutive"
@@ -42,7 +42,7 @@ class TensorLocation:
 
 @dataclass(frozen=True)
 class LocationRule:
-    """The location of all tensors of a kind that have at least so many elements."""
+    """The location of tensors of one kind that have at least a number of elements."""
 
     location: TensorLocation = TensorLocation()
     smallest_off_chip: int = 2
@@ -51,7 +51,7 @@ class LocationRule:
 
 @dataclass(frozen=True)
 class TensorLocations:
-    """A rule for each kind of tensor, and locations ``by_id``, which come first.
+    """A rule for each kind of tensor, and locations ``by_id``, which take precedence.
 
     ``read_from_all`` names the weights whose value the host reads from every replica.
     """
@@ -64,12 +64,12 @@ class TensorLocations:
     read_from_all: frozenset[str] = frozenset()
 
     def is_off_chip(self, variable: Tensor) -> bool:
-        """Say whether ``variable``, or the accumulator of a gradient, lies in Streaming Memory."""
+        """Whether ``variable``, or the accumulator of a gradient, is in Streaming Memory."""
         large = variable.whole.nelms >= self._rule(variable).smallest_off_chip
         return large and self._location(variable).off_chip
 
     def is_sharded(self, variable: Tensor) -> bool:
-        """Say whether ``variable`` is to be divided between replicas, and can be."""
+        """Whether ``variable`` is sharded between replicas: requested by the options, and possible."""
         if not self._location(variable).sharded or not variable.shape:
             return False
         alone = variable.group is not None and variable.group[1] == 1
@@ -77,7 +77,7 @@ class TensorLocations:
         return not alone and not read and variable.nelms >= self._rule(variable).smallest_sharded
 
     def sharding_group(self, variable: Tensor, replicas: int) -> tuple[int, int]:
-        """The (stride, size) of the replicas between which ``variable`` is divided; raise EmulatorError for none."""
+        """The (stride, size) of the replicas that share ``variable`` in shards; raise EmulatorError if invalid."""
         location, whole = self._location(variable), variable.group or (1, replicas)
         if location.domain is ShardingDomain.ALL:
             return whole

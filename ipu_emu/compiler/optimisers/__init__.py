@@ -1,1 +1,1 @@
-"""optimisers: update rules as ops, and what changes gradients between their reduction and the update."""
+"""optimisers: update rules as ops, and changes of gradients between their reduction and the update."""

@@ -7,8 +7,8 @@ Source: PopART 3.4, ``willow/include/popart/adam.hpp``. With g the gradient, s =
     x = mc / (sqrt(vc) + eps)    (AdaMax: mc / (v + eps))    Decay: x = x + wd w
     w = w - lr x                 Lamb: w = w - lr min(|w|, max norm) / |x| x, ratio 1 where a norm is 0
 
-States are Accl1___w (m), Accl2___w (v) and, where t is needed, Step___w. With a scaled optimiser state m and v are of
-ls g instead of g; eps and wd then are too, so that x is the same.
+States are Accl1___w (m), Accl2___w (v) and, where t is needed, Step___w. With a scaled optimiser state m and v are
+computed from ls g instead of g; eps and wd are scaled alike, so that x is the same.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ __all__ = ["AdamForm", "AdamRule", "AdamValues"]
 
 
 class AdamForm(Enum):
-    """(corrects the bias, takes the maximum, scales by norms)."""
+    """The variant of Adam: (corrects the bias, takes the maximum, scales by norms)."""
 
     ADAM = (True, False, False)
     ADAM_NO_BIAS = (False, False, False)
@@ -70,7 +70,7 @@ class AdamRule(UpdateRule):
         return self.specific.get(weight, self.default)
 
     def kinds(self, weight: str, *, divisor: int) -> dict[str, HyperParameter]:
-        """Betas are given as 1 - beta, which float32 represents with more digits."""
+        """The scalars of a weight; betas as 1 - beta, which float32 represents with more digits."""
         v, ls = self.values(weight), self.loss_scaling
         state_scale = ls.value if self.scaled_state else 1.0
         follows = ls.constant or not self.scaled_state

@@ -11,7 +11,7 @@ Source: PopART 3.4, ``willow/include/popart/adaptive.hpp``. With g the gradient,
     v3 = m v3 + x (m constant 0: x)     Decay: w = w - lr (wd w + v3), else w = w - lr v3
     TensorFlow's variant, unless m is constant 0: v3 = m v3 + lr x, w = w - v3 (Decay: w - (wd w + v3))
 
-    The form is that of the compiled graph: a variable m may pass through 0, and v3 must keep its unit.
+    The form is fixed when the graph is compiled: a variable m may become 0, and v3 must keep its unit.
 
 States are Accl1___w (v1), Accl2___w (v2, where there is one) and Accl3___w (v3, unless m is constant 0).
 """

@@ -1,11 +1,12 @@
-"""Automatic loss scaling: a factor on the loss scaling follows the size of the gradients.
+"""Automatic loss scaling: a factor on the loss scaling adapts to the magnitude of the gradients.
 
     backward    finalLossScale = lossScaling * lossScaleUpdateFactor;   counts = CountLargeGradients(gradients)
                 counts are summed over micro-batches and replicas, with the gradients
     update      gradients = UndoLossScale(gradients, factor);  ...;  factor = ChangeLossScale(factor, counts)
 
-The factor is a power of two, so that scaling by it is exact. It halves when more than a share of all elements lies
-above the edge, a part of the range of their type; otherwise it doubles. Source: PopART 3.4 user guide.
+The factor is a power of two, so that scaling by it is exact. It halves when more than a fraction of all
+elements is above the edge, a fraction of the range of their type; otherwise it doubles. Source: PopART 3.4 user
+guide.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class LossScaler:
     period: int = 1
 
     def scaled_seed(self, graph: Graph, seed: Tensor, place: Place) -> Tensor:
-        """Append the gradient of the loss, which is made at ``place``: ``seed`` times the factor."""
+        """Append the gradient of the loss, ``seed`` times the factor, at ``place``."""
         for id, first in ((FACTOR, np.ones((), np.float32)), (_SEEN, np.zeros(3, np.float32))):
             saved = graph.data.get(id, first)
             graph.tensors[id] = Tensor(id, FLOAT, first.shape, Role.STATE)
@@ -75,7 +76,7 @@ class LossScaler:
 
 
 def check_loss_scaling(loss_scaling: HyperParameter) -> None:
-    """Raise EmulatorError where the loss scaling may not change."""
+    """Raise EmulatorError if the loss scaling is constant."""
     if loss_scaling.constant:
         raise EmulatorError(
             "[AutomaticLossScale transform] The optimizer must have non-const loss scaling; give lossScaling as "

@@ -1,7 +1,8 @@
 """Gradient clipping: limits the L2 norm of the gradients of groups of weights, after the reduction.
 
-Weights that replicas share alike, such as those of an ensemble, are clipped by the norm on each replica. Where some
-are shared by more replicas than others, the norm is that of all their values, or a shared weight would drift apart:
+If all weights are shared by the same groups of replicas, as in an ensemble, each replica clips by its own norm. If
+some are shared by more replicas than others, the norm is taken over all groups, or the copies of a weight would
+diverge:
 
     norm^2 = sum over weights of the sum over its groups of |g|^2
 """
@@ -23,7 +24,7 @@ _NORM, _FACTOR, _CLIPPED = "Norm___", "ClipFactor___", "Clipped___"
 
 
 def clip_scale(rule: UpdateRule, *, divisor: int) -> HyperParameter:
-    """Return the factor that undoes loss scaling and a missing division of the reduced gradients."""
+    """Return the factor that undoes loss scaling, and divides reduced gradients that are not yet divided."""
     return HyperParameter(1 / (rule.loss_scaling.value * divisor), rule.loss_scaling.constant)
 
 
@@ -62,7 +63,7 @@ def clip_norms(
 
 
 def _of_all_groups(writer: OpWriter, norm: str, groups: int) -> str:
-    """Append the norm over ``groups`` of replicas, from that of one; return its id."""
+    """Append the norm over ``groups`` of replicas, computed from that of one replica; return its id."""
     if groups == 1:
         return norm
     own = writer.value(writer.graph.tensor(norm))

@@ -5,12 +5,12 @@
                                                  s, m = SgdSeparate(s, m, g)                 m is a shard
                                                  w = AllGatherWeight(w, s)
 
-A weight that is a shard itself is gathered before it is read first, in the forward and again in the backward pass,
-and needs neither TakeShard nor the gathering at the end. A gradient that something else reads whole before, such as a
-limit of norms, is reduced whole, and each replica takes its shard. Where several domains share a weight, replicas
-that hold the same shard sum it once more. Elements are independent of each other in an update, so no bit differs.
-Lamb needs the norms of whole tensors: there each replica works out a shard of the direction, which all gather, and
-then takes the whole step.
+A sharded weight is gathered before its first use in the forward and in the backward pass, and needs neither TakeShard
+nor the gather at the end. A gradient that another op reads before the update, such as gradient clipping, is reduced
+as a whole, and each replica takes its shard. If several domains share a weight, replicas that hold the same shard sum
+it once more. Elements are independent of each other in an update, so the result is bitwise the same. Lamb needs the
+norms of whole tensors: each replica computes a shard of the direction, all gather it, and then update the whole
+weight.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from ipu_emu.ops.updates.adam_update import LAMB_DIRECTION, LAMB_STEP
 
 __all__ = ["Divide", "shard_variables"]
 
-#: The (stride, size) of the replicas between which a variable is divided, None where it stays whole.
+#: Returns the (stride, size) of the replicas between which a variable is sharded, None if it stays whole.
 Divide = Callable[[Tensor], "tuple[int, int] | None"]
 
 _SHARD, _GATHERED, _DIRECTION, _NUMBER = "Shard___", "Gathered___", "Direction___", "shardNumber___"
@@ -46,7 +46,7 @@ _SHARD, _GATHERED, _DIRECTION, _NUMBER = "Shard___", "Gathered___", "Direction__
 def shard_variables(
     graph: Graph, gradients: Sequence[Gradient], divide: Divide, replicas: int, reduction: Reduction
 ) -> list[Gradient]:
-    """Divide the variables that ``divide`` names; return the gradients, some of which are reduced as shards now."""
+    """Shard the variables that ``divide`` selects; return the gradients, some of which are now reduced as shards."""
     return [_sharded(graph, gradient, divide, replicas, reduction) for gradient in gradients]
 
 
@@ -85,10 +85,10 @@ def _sharded(graph: Graph, gradient: Gradient, divide: Divide, replicas: int, re
 
 
 def _by_shards(total: Tensor, domain: tuple[int, int], replicas: int) -> bool:
-    """Say whether reducing a gradient shard by shard gives the same bits as reducing it whole.
+    """Whether reducing a gradient shard by shard is bitwise the same as reducing it as a whole.
 
-    Where several domains share a weight, that holds if a domain is a subtree of the order in which replicas are
-    summed, and the type is not rounded in between.
+    If several domains share a weight, that holds if a domain is a subtree of the tree in which replicas are summed,
+    and sums are not rounded in between.
     """
     whole = total.group or (1, replicas)
     size = domain[1]
@@ -96,7 +96,7 @@ def _by_shards(total: Tensor, domain: tuple[int, int], replicas: int) -> bool:
 
 
 def _domain(update: _Update, divide: Divide) -> tuple[int, int] | None:
-    """Return the replicas between which an update is divided; raise EmulatorError if its variables disagree."""
+    """Return the replicas between which an update is sharded; raise EmulatorError if its variables disagree."""
     variables = [update.weight, *update.states]
     asked = {tensor.id: divide(tensor) for tensor in variables}
     states = {asked[state.id] for state in update.states}
@@ -105,8 +105,7 @@ def _domain(update: _Update, divide: Divide) -> tuple[int, int] | None:
         groups = ", ".join(f"{id} {_described(domain)}" for id, domain in asked.items())
         raise EmulatorError(
             f"Replicated tensor sharding of the weight {update.weight.id}: {groups}; shard all "
-            "optimiser states of a weight between the same replicas or none of them, and as the weight if that is "
-            "sharded"
+            "optimiser states of a weight between the same replicas (those of the weight, if it is sharded), or none"
         )
     return weight or next(iter(states), None)
 
@@ -153,7 +152,7 @@ class _Division:
         return [replace(op, outputs=(gather.inputs[1], *op.outputs[1:])), gather]
 
     def lamb(self, names: Mapping[str, str]) -> list[Op]:
-        """Return the ops of Lamb: the direction is gathered, because its length needs the norms of whole tensors."""
+        """Return the ops of Lamb: the direction is gathered, because the step needs the norms of whole tensors."""
         op, weight = self.update.op, self.update.weight
         rate, decay, c1, c2, eps, most, scale = op.inputs[5:]
         own, gradient = (names.get(id, id) for id in (op.inputs[0], op.inputs[4]))
@@ -172,7 +171,7 @@ class _Division:
         return [*ops, Op(LAMB_STEP, (*inputs, rate, most), op.outputs[:1], phase=Phase.UPDATE)]
 
     def divide(self, tensor: Tensor) -> None:
-        """Make every replica's part of a variable a variable of its own."""
+        """Replace a variable by one that holds the replica's shard."""
         self.graph.tensors[tensor.id] = replace(tensor, shape=(self.shards.size,), group=(1, 1), shards=self.shards)
 
     def new(self, id: str, like: str, shape: tuple[int, ...], dtype: DType | None = None) -> str:
@@ -200,7 +199,7 @@ class _Division:
         return self.op(GATHER_WEIGHT, (weight.id, shard), UPDATED + weight.id)
 
     def number(self) -> str:
-        """Return the id of a constant that differs between replicas: the number of the shard that each has."""
+        """Return the id of a constant that differs between replicas: the index of the shard that each one holds."""
         stride, size = self.shards.domain
         id = f"{_NUMBER}{stride}x{size}"
         if id not in self.graph.tensors:

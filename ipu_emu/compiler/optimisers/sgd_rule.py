@@ -1,7 +1,7 @@
 """SGD rule: the update ops of stochastic gradient descent, and the scalars that drive them.
 
-Source: PopART 3.4 user guide and ``willow/src/optimizer.cpp``. With g the reduced gradient as the engine has it
-(times the loss scaling ls, and A * R times too large under Mean with Post division):
+Source: PopART 3.4 user guide and ``willow/src/optimizer.cpp``. With g the reduced gradient in the engine: multiplied
+by the loss scaling ls, and not yet divided by A R under Mean with Post:
 
     plain      w = decay w - rate g                       constant momentum 0: no state
     separate   v = m v + s g + k w;  w = w - r v          states Accl1___w, and Accum___w with accumulation
@@ -64,7 +64,7 @@ class SgdRule(UpdateRule):
         return self.specific.get(weight, self.default)
 
     def mode(self, weight: str) -> Mode:
-        """A weight whose momentum is always 0 needs no state."""
+        """The states of a weight: none if its momentum is constant 0."""
         return Mode.PLAIN if self.values(weight).momentum == HyperParameter(0.0) else self.with_momentum
 
     def kinds(self, weight: str, *, divisor: int) -> dict[str, HyperParameter]:
@@ -88,7 +88,7 @@ class SgdRule(UpdateRule):
         ]
 
     def states(self, weight: Tensor, data: NDArray[Any]) -> list[State]:
-        """The combined form starts from the weight decay of the first step, the separate form from 0."""
+        """The initial state: the weight decay of the first step in the combined form, 0 in the separate form."""
         mode, dtype = self.mode(weight.id), self.accl_type or weight.dtype
         if mode is Mode.PLAIN:
             return []
@@ -103,13 +103,13 @@ class SgdRule(UpdateRule):
         return _OPS[self.mode(weight)], {}
 
     def accumulator(self, weight: str) -> str:
-        """The combined form sums micro-batches in its state, so that it has no Accum___ tensor."""
+        """The id of the sum over micro-batches; the combined form sums in its state, without an Accum___ tensor."""
         hidden = "Combined" if self.mode(weight) is Mode.COMBINED else ""
         return hidden + super().accumulator(weight)
 
 
 def _hyper(value: float, *sources: HyperParameter) -> HyperParameter:
-    """A value computed from others is constant if all of them are."""
+    """A computed value, which is constant if all of its operands are."""
     return HyperParameter(value, all(source.constant for source in sources))
 
 

@@ -1,6 +1,6 @@
 """UpdateRule: how an optimiser turns the reduced gradient of a weight into its new value, as ops of the update phase.
 
-A rule says, for each weight, which op updates it, which states the op keeps and which scalars drive it. States are
+A rule gives, for each weight, the update op, its optimiser states, and its scalars. States are
 variables like weights; scalars are tensors, so that the host can change those that are not constant between runs.
 """
 
@@ -48,7 +48,7 @@ class State:
 
 
 def zeros(shape: tuple[int, ...], dtype: DType) -> NDArray[Any]:
-    """Return zeros as a read-only array that takes the memory of one number."""
+    """Return zeros as a read-only array that uses the memory of a single element."""
     return np.broadcast_to(np.zeros((), dtype.numpy), shape)
 
 
@@ -65,7 +65,7 @@ class UpdateRule(ABC):
 
     loss_scaling: HyperParameter
     clips: tuple[Clip, ...]
-    #: Weights with values of their own.
+    #: Weights with values other than the defaults.
     specific: Mapping[str, Any]
     #: Element type of accumulators; None is that of the weight.
     accum_type: DType | None

@@ -3,7 +3,7 @@
 MANUAL             the IPU that the annotation names
 AUTO               chosen by work and memory, in the proportions of ``ratios``
 EXECUTION_PHASES   phases take turns on the IPUs
-pipelining         the stage that the annotation names, else the number of the IPU; neighbouring stages on one IPU are
+pipelining         the stage that the annotation names, else the number of the IPU; adjacent stages on one IPU become
                    one stage
 """
 
@@ -24,7 +24,7 @@ __all__ = ["assign_ipus", "stage_numbers"]
 def assign_ipus(
     model: Graph, placement: PlacementOptions, pipeline: PipelineOptions | None = None, *, continuous: bool = False
 ) -> Graph:
-    """Return ``model`` with the places of its ops; ``check_placement`` has refused contradicting annotations before.
+    """Return ``model`` with the places of its ops; ``check_placement`` has rejected contradictory annotations before.
 
     ``continuous``: weights change while micro-batches are in the pipeline. Warn of a weight that AUTO could not keep
     on one IPU of a pipeline.
@@ -46,7 +46,7 @@ def assign_ipus(
 def stage_numbers(pairs: set[tuple[int, int]], *, merge: bool = True) -> dict[int, int]:
     """Number the stages of ``pairs`` of (stage, IPU) from 0; return the new number of each stage.
 
-    With ``merge`` neighbouring stages on one IPU become one stage (IPU -1 means none).
+    With ``merge``, adjacent stages on one IPU become one stage (IPU -1 means none).
     """
     ipus: dict[int, set[int]] = {}
     for stage, ipu in pairs:
@@ -85,7 +85,7 @@ def _ipus(
     if pipeline and any(PIPELINE_STAGE in op.attributes for op in ops.values()):
         return {id: int(op.attributes.get(PIPELINE_STAGE, 0)) % ipus for id, op in ops.items()}
     ratios = placement.ratios or (1.0,) * ipus
-    # A weight of two stages would change while one of them waits for the other.
+    # A weight that two stages read would change in the first while the second still needs its old value.
     apart = continuous and pipeline is not None
     chosen = dict(zip(ops, autoshard(graph, list(ops.values()), ratios, apart=apart), strict=True))
     if pipeline:
@@ -99,14 +99,14 @@ def _warn_of_copies(graph: Graph, ops: Mapping[str, Op], chosen: Mapping[str, in
         if len(ipus) > 1:
             warnings.warn(
                 f"The weight {weight.id} is read on IPUs {', '.join(map(str, ipus))} of a pipeline, so every "
-                "micro-batch copies it; place what reads it on one IPU with builder.virtualGraph and "
+                "micro-batch copies it; place the ops that read it on one IPU with builder.virtualGraph and "
                 "builder.pipelineStage to avoid that",
                 stacklevel=2,
             )
 
 
 def _by_phase(ops: Mapping[str, Op], ipus: int) -> dict[str, int]:
-    """An op without a phase runs in that of the latest of its inputs."""
+    """The execution phase of each op; without an annotation, that of its latest input."""
     phases: dict[str, int] = {}
     for op in ops.values():
         inherited = max((phases.get(id, 0) for id in op.inputs), default=0)

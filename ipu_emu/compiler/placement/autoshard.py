@@ -1,8 +1,8 @@
 """Autoshard: divides a model into as many parts as there are IPUs, by work and memory.
 
-The ops stay in their order: part 0 is a first piece of them, part 1 the next. A cut is made where it comes nearest to
-the wanted shares, if possible where nothing that the host gives or keeps (an input, a weight) is read on both sides,
-unless that would move the cut by more than half a part.
+The ops stay in their order: part 0 is the first piece of them, part 1 the next. Each cut is made where it comes
+closest to the requested ratios, preferably where no input and no weight is read on both sides, unless that would move
+the cut by more than half a part.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from ipu_emu.ops import TABLE, Node
 __all__ = ["autoshard"]
 
 
-#: How far from where it is wanted a cut may be for the sake of what is read on both sides, in parts.
+#: The most by which a cut may be moved so that no input or weight is read on both sides, in parts.
 _TOLERANCE = 0.5
 
 
 def autoshard(graph: Graph, ops: Sequence[Op], ratios: Sequence[float], *, apart: bool = False) -> list[int]:
     """Return the part of each of ``ops``, for parts of these relative sizes.
 
-    ``apart``: no weight may be read on both sides of a cut, if there are such cuts at all, however unequal the parts
+    ``apart``: use only cuts where no weight is read on both sides, if there are any, however unequal the parts
     become.
     """
     if len(ops) < len(ratios):
@@ -37,7 +37,7 @@ def autoshard(graph: Graph, ops: Sequence[Op], ratios: Sequence[float], *, apart
     cuts: list[int] = []
     for wanted in list(accumulate(ratios))[:-1]:
         target = wanted / sum(ratios) * done[-1]
-        left = len(ratios) - 1 - len(cuts)  # cuts that are still to be made, this one included
+        left = len(ratios) - 1 - len(cuts)  # remaining cuts, this one included
         free = range((cuts[-1] if cuts else 0) + 1, len(ops) - left + 1)
         if not free:
             break

@@ -1,12 +1,12 @@
-"""Copies between IPUs: what an op reads from another IPU is copied to its own, once for each destination.
+"""Copies between IPUs: a tensor that an op reads from another IPU is copied to its own, once per destination.
 
     IPU 0   y = Gemm(x, w)                             IPU 0   y = Gemm(x, w)
     IPU 1   z = Relu(y)             ->                 IPU 1   y/ipu1 = IpuCopy(y)
             d = ReluGrad(g, y)                                 z = Relu(y/ipu1)
                                                                d = ReluGrad(g, y/ipu1)
 
-Constants, and scalars such as the learning rate, are there on every IPU that reads them. The update phase copies
-anew, because what it reads may have changed.
+Constants, and scalars such as the learning rate, exist on every IPU that reads them. The update phase makes new
+copies, because the tensors that it reads may have changed.
 """
 
 from __future__ import annotations
@@ -67,6 +67,6 @@ class _IpuCopies:
             if inputs[index] != op.inputs[index]:
                 home = self.living[op.inputs[index]].ipu
                 raise EmulatorError(
-                    f"{op.label} on IPU {op.place.ipu} changes {op.inputs[index]}, which lives on IPU {home}; put "
-                    "all that uses it on one IPU"
+                    f"{op.label} on IPU {op.place.ipu} changes {op.inputs[index]}, which is on IPU {home}; put "
+                    "all ops that use it on one IPU"
                 )

@@ -9,7 +9,7 @@ __all__ = ["PipelineOptions", "PlacementMode", "PlacementOptions"]
 
 
 class PlacementMode(Enum):
-    """Who decides which IPU runs an op."""
+    """What decides which IPU runs an op."""
 
     OFF = "one IPU runs all ops"
     MANUAL = "the annotations of the model"
@@ -19,7 +19,7 @@ class PlacementMode(Enum):
 
 @dataclass(frozen=True)
 class PlacementOptions:
-    """``ipus`` counts those of one replica.
+    """``ipus`` is the number of IPUs of one replica.
 
     ``ratios`` are the relative amounts of work that AUTO gives to each IPU; none given: equal amounts.
     ``phase_ipus`` is the number of IPUs that execution phases take turns on.
@@ -35,9 +35,9 @@ class PlacementOptions:
 class PipelineOptions:
     """``schedule`` is popart, grouped, interleaved or sequential.
 
-    A stage works on ``iterations`` micro-batches before the next stage does. With ``concurrent_stages`` a stage may
-    have parts on several IPUs that work at the same time; with ``sharded_stages`` the ops of a stage may be on
-    several IPUs and read each other's results.
+    A stage processes ``iterations`` micro-batches in a row before the next stage starts. With ``concurrent_stages`` a
+    stage may have parts on several IPUs that work at the same time; with ``sharded_stages`` the ops of a stage may be
+    on several IPUs and read each other's results.
     """
 
     schedule: str = "popart"

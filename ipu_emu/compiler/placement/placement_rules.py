@@ -1,6 +1,6 @@
 """Placement rules: which annotations of virtual graphs and pipeline stages a model may have.
 
-What cannot run is refused with PopART's words. Source: PopART 3.4, ``willow/src/ir.cpp`` and
+Models that cannot run are refused with PopART's messages. Source: PopART 3.4, ``willow/src/ir.cpp`` and
 ``willow/src/transforms/pipeline.cpp``.
 """
 
@@ -27,7 +27,7 @@ def check_placement(
     *,
     training: bool,
 ) -> None:
-    """Raise EmulatorError where annotations and options contradict each other."""
+    """Raise EmulatorError if annotations and options contradict each other."""
     ops = computed_ops(model)
     if placement.mode is PlacementMode.MANUAL:
         _check_all_annotated(ops)
@@ -46,7 +46,7 @@ def check_ipus_exist(model: Graph, ipus: int) -> None:
 
 
 def computed_ops(model: Graph) -> list[Op]:
-    """Return the ops that make something else than constants."""
+    """Return the ops with outputs that are not constant."""
     return [op for op in model.ops if any(model.tensors[id].role is not Role.CONSTANT for id in op.outputs if id)]
 
 
@@ -136,7 +136,7 @@ class _PipelineRules:
                 )
 
     def forward_stages(self) -> int:
-        """Count the stages of the forward pass, neighbours on one IPU once."""
+        """Count the stages of the forward pass; adjacent stages on one IPU count once."""
         if self.placement.mode is PlacementMode.AUTO and not self.annotated:
             return self.placement.ipus
         pairs = {(self.stage(op), ipu_annotated(op)) for op in self.ops}
@@ -144,7 +144,7 @@ class _PipelineRules:
         return 1 + max(numbers.values(), default=-1)
 
     def check_depth(self, stages: int) -> None:
-        """Check the popart schedule; the other schedules check the number of micro-batches when they are made."""
+        """Check the popart schedule; the other schedules check the number of micro-batches when they are built."""
         if self.pipeline.schedule != "popart":
             return
         accumulates = self.training and self.step.accumulation > 1

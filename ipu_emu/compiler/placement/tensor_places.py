@@ -1,6 +1,7 @@
-"""Tensor places: where tensors live and updates run, which follows from the places of the ops.
+"""Tensor places: the IPU of each tensor and of each weight update, derived from the places of the ops.
 
-A tensor lives where it is made. What no op makes lives where it is read first: in the lowest stage, by the first op.
+A tensor is where it is made. A tensor that no op makes is where it is read first: in the lowest stage, by the first
+op.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ def tensor_places(graph: Graph, stage_of: Callable[[Op], int] = _stage_of) -> di
 
 
 def place_updates(graph: Graph, totals: Mapping[str, str]) -> None:
-    """Place every op of the update phase where the variable or gradient is that it changes.
+    """Place every op of the update phase on the IPU of the variable or gradient that it changes.
 
     ``totals`` maps the sum of a gradient over micro-batches to the gradient of one.
     """

@@ -1,1 +1,1 @@
-"""rewriting: how a model is read, passes that prepare it for the others, and the writer by which all append ops."""
+"""rewriting: reading a model, passes that prepare it for the others, and the writer with which passes append ops."""

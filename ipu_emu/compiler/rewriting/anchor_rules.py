@@ -1,4 +1,4 @@
-"""Anchor rules: an anchor is a tensor of the step, which a model or its backward pass has."""
+"""Anchor rules: every anchor must be a tensor of the step, of the model or of its backward pass."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["check_anchors"]
 
 
 def check_anchors(graph: Graph, anchors: Sequence[Anchor]) -> None:
-    """Raise EmulatorError for an anchor that is no tensor of ``graph``, the step before pruning."""
+    """Raise EmulatorError for an anchor that is not a tensor of ``graph``, the step before pruning."""
     for anchor in anchors:
         if anchor.tensor not in graph.tensors:
             raise EmulatorError(

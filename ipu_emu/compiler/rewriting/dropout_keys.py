@@ -1,7 +1,7 @@
 """Dropout keys: in a model that trains, every dropout draws random numbers of its own.
 
 Dropout          DropoutWithKey
-ShapedDropout    ones of its shape -> DropoutWithKey -> times the data, which the result of that is spread over
+ShapedDropout    ones of its shape -> DropoutWithKey -> broadcast and multiplied with the data
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def with_dropout(model: Graph, *, training: bool = True) -> Graph:
 
 
 def _acts(op: Op, training: bool) -> bool:
-    """Say whether a dropout is active: from opset 12 on an input says so, before that an attribute may deny it."""
+    """Whether a dropout is active: by an input from opset 12 on, by an attribute (default: active) before."""
     if op.type not in ("Dropout", "ShapedDropout") or op.attributes.get("ratio", 0.5) == 0:
         return False
     trains = training and (op.domain == GRAPHCORE or op.version < 12)

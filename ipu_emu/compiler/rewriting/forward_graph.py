@@ -14,7 +14,7 @@ __all__ = ["forward_anchors", "forward_graph"]
 def forward_graph(graph: Graph, anchors: Sequence[Anchor]) -> Graph:
     """Return the forward pass of a training graph, as far as ``anchors`` and updates in place need it.
 
-    Variables have no values in it: they are those of the training graph.
+    Its variables have no values: they share those of the training graph.
     """
     forward = graph.copy()
     forward.ops = [op for op in forward.ops if op.phase is Phase.FORWARD]
@@ -27,6 +27,6 @@ def forward_graph(graph: Graph, anchors: Sequence[Anchor]) -> Graph:
 
 
 def forward_anchors(graph: Graph, anchors: Sequence[Anchor]) -> tuple[Anchor, ...]:
-    """Return the anchors that the forward pass makes."""
+    """Return the anchors that the forward pass computes."""
     made = {id for op in graph.ops if op.phase is Phase.FORWARD for id in op.outputs}
     return tuple(anchor for anchor in anchors if anchor.tensor in made)

@@ -1,8 +1,8 @@
 """Model reading: an ONNX model becomes the graph that the passes start from.
 
-Every face reads models by this function. It does what has to happen while types and shapes of tensors are inferred,
-and so cannot be a pass: the collectives get the number of replicas, which their shapes depend on, and tensors get
-types that IPUs have.
+Every face reads models with this function. It makes the changes that affect the inference of types and shapes and so
+cannot be passes: collectives get the number of replicas, on which their shapes depend, and tensors get types that
+IPUs support.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def read_model(
     shapes: Mapping[str, tuple[DType, tuple[int, ...]]] = MappingProxyType({}),
     large: Large = MappingProxyType({}),
 ) -> Graph:
-    """Return the graph of ``model`` for so many replicas; ``groups``, ``shapes``, ``large`` as for ``from_model``.
+    """Return the graph of ``model`` for ``replicas``; ``groups``, ``shapes`` and ``large`` as in ``from_model``.
 
     With ``supported_types`` integers of 64 bits become integers of 32 bits, as ``supported_types.py`` says.
     """

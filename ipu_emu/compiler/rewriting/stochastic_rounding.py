@@ -1,10 +1,11 @@
-"""Stochastic rounding: results that are kept as FLOAT16 are rounded by random numbers, as IPUs do on request.
+"""Stochastic rounding: FLOAT16 results are rounded with random numbers, as IPUs optionally do.
 
     y = Gemm(x, w)                x32 = Cast(x), w32 = Cast(w), y32 = Gemm(x32, w32), y = RoundStochastically(y32)
     w = SgdPlain(w, g, ...)       w32 = SgdPlain(Cast(w), Cast(g), ...), w = RoundStochasticallyInto(w, w32)
 
-What only moves elements stays as it is. Sums over micro-batches are rounded by the ops that make them (AddRounded,
-MeanRounded), gradients that replicas share by their all-reduce. What all replicas get is rounded alike on all.
+Ops that only move elements are unchanged. Sums over micro-batches are rounded by the ops that compute them
+(AddRounded, MeanRounded), reduced gradients by their all-reduce. Tensors that are equal on all replicas are rounded
+alike on all.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from ipu_emu.ops.random.counter_rng import key_in
 
 __all__ = ["round_stochastically"]
 
-#: Collectives of shards, whose sizes in bytes are settled.
+#: Collectives of shards, whose sizes in bytes are fixed already.
 _SHARDED = (SCATTER_GRADIENT, GATHER_WEIGHT, GATHER_SHARDS)
 
 
@@ -75,7 +76,7 @@ class _Rounding:
         return name
 
     def widen(self, id: str, op: Op) -> str:
-        """Return ``id`` cast to FLOAT; every update in place gets a copy of its own."""
+        """Return ``id`` cast to FLOAT; every update in place gets its own copy."""
         shared = not TABLE[op].updates
         key = (id, op.phase is Phase.UPDATE, op.place)
         if not shared or key not in self.widened:

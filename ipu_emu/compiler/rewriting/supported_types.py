@@ -1,11 +1,11 @@
-"""Supported types: integers of 64 bits become integers of 32 bits, because IPUs have no others.
+"""Supported types: 64-bit integers become 32-bit integers, the widest that IPUs support.
 
     labels: INT64 (input)          labels: INT32; INT64 step data are converted
     best = ArgMax(scores)          best: INT32, not ONNX's INT64
     Equal(best, labels)            of INT32
-    shape, axes: INT64 constants   as they are, but cast where they meet an INT32
+    shape, axes: INT64 constants   unchanged, but cast if another operand is INT32
 
-Bodies of loops and branches, and what they make, keep their types. PopART does so with
+The bodies of loops and branches, and their outputs, keep their types. PopART does so with
 ``enableSupportedDataTypeCasting``, its default.
 """
 
@@ -32,7 +32,7 @@ _TYPES = ("to", "dtype")
 
 
 def supported_inputs(model: onnx.ModelProto, known: Mapping[str, _Described]) -> dict[str, _Described]:
-    """Return type and shape of inputs that are ``known`` from elsewhere, or that change their type."""
+    """Return type and shape of the inputs that are ``known`` from elsewhere, or whose type changes."""
     declared = {
         info.name: (_NUMBERS[kind.elem_type], tuple(int(size.dim_value) for size in kind.shape.dim))
         for info in model.graph.input
@@ -60,7 +60,7 @@ def _attributes(op: Op) -> dict[str, Any]:
 
 
 def _matched(graph: Graph, op: Op) -> tuple[str, ...]:
-    """Return the inputs of ``op``; those of 64 bits are cast where others of the same kind have 32."""
+    """Return the inputs of ``op``; 64-bit inputs are cast if other inputs of the same kind have 32 bits."""
     types = {graph.tensor(id).dtype for id in op.inputs if id}
     met = {wide: narrow for wide, narrow in _SUPPORTED.items() if wide in types and narrow in types}
     return tuple(_cast(graph, id, met) if id else id for id in op.inputs)

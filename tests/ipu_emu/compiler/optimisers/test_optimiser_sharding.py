@@ -232,7 +232,7 @@ def settings(*arguments: Any) -> dict[str, Any]:
 ERRORS: dict[str, tuple[dict[str, Any], str]] = {
     "orthogonal": (settings(popart.CommGroupType.Orthogonal, 2), "only All and Consecutive are supported"),
     "three of four": (settings(popart.CommGroupType.Consecutive, 3), "use a size of at least 2 that divides the 4"),
-    "the weight alone": ({"weightTensorLocationSettings": sharded()}, "and as the weight if that is sharded"),
+    "the weight alone": ({"weightTensorLocationSettings": sharded()}, "those of the weight, if it is sharded"),
 }
 
 
