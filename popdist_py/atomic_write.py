@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from contextlib import suppress
 
@@ -9,24 +10,30 @@ __all__ = ["replace_file", "write_fault"]
 
 #: Characters of a file's name that its temporary name repeats; names have at most 255 bytes.
 _NAME_CHARACTERS = 40
+#: Symbolic links that are followed one after the other, as many as Linux follows.
+_MOST_LINKS = 40
 
 
 def replace_file(
-    path: str | os.PathLike[str], *parts: bytes | memoryview, sync: bool = False, owner_only: bool = False
+    path: str | os.PathLike[str],
+    *parts: bytes | memoryview,
+    sync: bool = False,
+    owner_only: bool = False,
+    follow: bool = True,
 ) -> None:
     """Write ``parts`` to ``path``; raise OSError and leave what was there if that fails.
 
     A symbolic link stays one: the file that it points to is replaced. A device or a pipe, such as /dev/stdout, is
-    written to directly. With ``sync``, content and name are on the disk on return; with ``owner_only``, nobody else
-    may read the file.
+    written to directly. Without ``follow`` these too are replaced. With ``sync``, content and name are on the disk on
+    return; with ``owner_only``, nobody else may read the file.
     """
-    target = _resolved(os.path.abspath(path))
-    if _is_stream(target):
+    target = _resolved(os.path.abspath(path)) if follow else os.path.abspath(path)
+    if follow and _is_stream(target):
         with open(target, "wb") as stream:
             stream.writelines(parts)
         return
     folder, name = os.path.split(target)
-    temporary = os.path.join(folder, f".{name[:_NAME_CHARACTERS]}.{os.urandom(4).hex()}.tmp")
+    temporary = os.path.join(folder, f".{name[:_NAME_CHARACTERS]}.{os.urandom(8).hex()}.tmp")
     try:
         _write(temporary, parts, sync, 0o600 if owner_only else 0o666)
         os.replace(temporary, target)
@@ -40,7 +47,10 @@ def replace_file(
 
 def write_fault(path: str | os.PathLike[str]) -> str:
     """Return why ``path`` cannot be written and what to do, as far as that can be seen before writing; else ''."""
-    target = _resolved(os.path.abspath(path))
+    try:
+        target = _resolved(os.path.abspath(path))
+    except OSError as error:
+        return f"{error.strerror}; choose another place"
     folder = os.path.dirname(target)
     if not os.path.isdir(folder):
         return f"there is no folder {folder}; create it first"
@@ -52,7 +62,7 @@ def write_fault(path: str | os.PathLike[str]) -> str:
 
 
 def _write(path: str, parts: tuple[bytes | memoryview, ...], sync: bool, mode: int) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
     with os.fdopen(descriptor, "wb") as file:
         file.writelines(parts)
         file.flush()
@@ -62,9 +72,11 @@ def _write(path: str, parts: tuple[bytes | memoryview, ...], sync: bool, mode: i
 
 def _resolved(path: str) -> str:
     """Follow symbolic links, but not those by which /dev and /proc name open files: they are written to."""
-    while os.path.islink(path) and not _names_open_file(path):
+    for _ in range(_MOST_LINKS + 1):
+        if not os.path.islink(path) or _names_open_file(path):
+            return path
         path = os.path.join(os.path.dirname(path), os.readlink(path))
-    return path
+    raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
 
 
 def _is_stream(path: str) -> bool:

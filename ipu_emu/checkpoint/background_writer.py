@@ -16,20 +16,24 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from numpy.typing import NDArray
 
-from ipu_emu.checkpoint.checkpoint_folder import Folder, Manifest
+from ipu_emu.checkpoint.checkpoint_folder import Folder
+from ipu_emu.checkpoint.manifest import Manifest
 from ipu_emu.checkpoint.safetensors_file import write
 from popdist_py.atomic_write import replace_file
+from popdist_py.bounded_read import read_file
 
 __all__ = ["Writer"]
 
 #: Niceness of the thread: it uses the CPU time that training leaves.
 _NICE = 10
 _POLL_SECONDS = 0.01
+_MOST_NOTE_BYTES = 4096
 #: Seconds that the thread writes, then pauses, to disturb training less, unless the program waits for it.
 _WRITE_SECONDS, _PAUSE_SECONDS = 0.005, 0.015
 
@@ -85,7 +89,7 @@ class Writer:
         try:
             digest = write(path, arrays, pause=self._pauses())
             note = json.dumps([path.stat().st_size, digest]).encode()
-            replace_file(_note(path), note)
+            replace_file(_note(path), note, follow=False)
         except OSError as error:
             with contextlib.suppress(OSError):
                 path.unlink()
@@ -111,7 +115,7 @@ class Writer:
             files = {path.name: self._written(path) for path in paths}
             for path in paths:
                 _note(path).unlink()
-            self._folder.commit(Manifest(manifest.step, manifest.state, files, manifest.groups), self._keep)
+            self._folder.commit(replace(manifest, files=files), self._keep)
         except OSError as error:
             self._folder.abandon(manifest.step)
             return str(error)
@@ -129,7 +133,7 @@ class Writer:
                     "all hosts share"
                 )
             time.sleep(_POLL_SECONDS)
-        size, digest = json.loads(_note(path).read_bytes())
+        size, digest = json.loads(read_file(_note(path), _MOST_NOTE_BYTES))
         return size, digest
 
 

@@ -3,7 +3,7 @@
     runs/digits/
       latest                              the name of the newest complete checkpoint
       step-000000120/
-        checkpoint.json                   step, state of the program, and the SHA-256 of each data file
+        checkpoint.json                   the manifest: see ``manifest``
         instance-0-of-2.safetensors       the part of instance 0
         instance-1-of-2.safetensors
       .step-000000130.part/               one that is being written, or was when the job was killed
@@ -13,55 +13,31 @@ A directory gets its final name by one rename, after all files in it have reache
 
 from __future__ import annotations
 
-import json
 import os
+import re
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from filelock import FileLock, Timeout
 
+from ipu_emu.checkpoint.manifest import MOST_BYTES, Manifest
 from ipu_emu.checkpoint.safetensors_file import checksum
 from ipu_emu.errors import EmulatorError
 from popdist_py.atomic_write import replace_file
+from popdist_py.bounded_read import read_file
 
-__all__ = ["CheckpointError", "Folder", "Manifest"]
+__all__ = ["CheckpointError", "Folder"]
 
-_FORMAT = 1
 _LATEST, _MANIFEST, _LOCK = "latest", "checkpoint.json", ".lock"
+_NAME = re.compile(r"step-(\d{9,})")
+_LEFT = re.compile(r"\.step-\d{9,}(\.old)?\.part")
+#: Bytes of the file ``latest`` that are looked at.
+_MOST_NAME_BYTES = 4096
 
 
 class CheckpointError(EmulatorError):
     """A checkpoint could not be written or read."""
-
-
-@dataclass(frozen=True)
-class Manifest:
-    """The content of ``checkpoint.json``: ``files`` maps names to (bytes, SHA-256)."""
-
-    step: int
-    state: Mapping[str, Any]
-    files: Mapping[str, tuple[int, str]]
-    groups: Mapping[str, int] = field(default_factory=dict)
-
-    def encoded(self) -> bytes:
-        """Return the content of the file."""
-        content = {"format": _FORMAT, "step": self.step, "state": self.state, "groups": self.groups}
-        return json.dumps(content | {"files": self.files}, indent=1).encode()
-
-    @classmethod
-    def decoded(cls, data: bytes) -> Manifest:
-        """Return the manifest in ``data``; raise ValueError if it is none."""
-        content = json.loads(data)
-        if not isinstance(content, dict) or content.get("format") != _FORMAT:
-            raise ValueError(f"it is not a checkpoint of format {_FORMAT}")
-        try:
-            files = {name: (int(size), str(sha)) for name, (size, sha) in content["files"].items()}
-            return cls(content["step"], content["state"], files, content["groups"])
-        except (KeyError, TypeError, AttributeError) as error:
-            raise ValueError(f"{_MANIFEST} lacks or has a wrong {error}") from error
 
 
 class Folder:
@@ -88,7 +64,8 @@ class Folder:
                 f"checkpoints cannot be written to {self.path}: {error.strerror}; choose another folder"
             ) from error
         for left in self.path.glob(".step-*.part"):
-            shutil.rmtree(left, ignore_errors=True)
+            if _LEFT.fullmatch(left.name):
+                _discard(left)
 
     def close(self) -> None:
         """Unlock the directory."""
@@ -97,7 +74,7 @@ class Folder:
     def begin(self, step: int) -> Path:
         """Return a new directory for the parts of a checkpoint."""
         part = self.part(step)
-        shutil.rmtree(part, ignore_errors=True)
+        _discard(part)
         part.mkdir()
         return part
 
@@ -105,17 +82,20 @@ class Folder:
         return self.path / f".{_name(step)}.part"
 
     def abandon(self, step: int) -> None:
-        shutil.rmtree(self.part(step), ignore_errors=True)
+        _discard(self.part(step))
 
     def commit(self, manifest: Manifest, keep: int) -> None:
         """Make the parts the latest checkpoint; keep ``keep`` - 1 older ones."""
         part, final = self.part(manifest.step), self.path / _name(manifest.step)
-        replace_file(part / _MANIFEST, manifest.encoded(), sync=True)
+        replace_file(part / _MANIFEST, manifest.encoded(), sync=True, follow=False)
         if final.exists():  # from an earlier run that this one did not resume from
             self._remove(final.name)
         part.rename(final)
         _sync(self.path)
-        replace_file(self.path / _LATEST, final.name.encode() + b"\n", sync=True)
+        try:
+            replace_file(self.path / _LATEST, final.name.encode() + b"\n", sync=True, follow=False)
+        except IsADirectoryError:
+            raise OSError(f"{self.path / _LATEST} is a folder where a file belongs; move it away") from None
         newest_first = [name for name in self.names() if name != final.name]
         for name in newest_first[max(0, keep - 1) :]:
             self._remove(name)
@@ -123,41 +103,64 @@ class Folder:
     def _remove(self, name: str) -> None:
         """Rename before deleting: a partly deleted directory must not look like a checkpoint."""
         doomed = self.path / f".{name}.old.part"
-        shutil.rmtree(doomed, ignore_errors=True)
+        _discard(doomed)
         (self.path / name).rename(doomed)
-        shutil.rmtree(doomed, ignore_errors=True)
+        _discard(doomed)
 
     # Reading
 
     def names(self) -> list[str]:
         """Return the checkpoints, the one that ``latest`` names first, then the newest first."""
-        found = sorted((path.name for path in self.path.glob("step-*") if path.is_dir()), reverse=True)
-        try:
-            latest = (self.path / _LATEST).read_text().strip()
-        except OSError:
-            return found
+        found = [path.name for path in self.path.glob("step-*") if _NAME.fullmatch(path.name) and path.is_dir()]
+        found.sort(key=_step, reverse=True)
+        latest = self._latest()
         return sorted(found, key=lambda name: name != latest)
+
+    def _latest(self) -> str:
+        """Return the name in ``latest``; '' for anything else that may lie there."""
+        try:
+            return read_file(self.path / _LATEST, _MOST_NAME_BYTES).decode().strip()
+        except (OSError, ValueError):
+            return ""
 
     def verified(self, names: Sequence[str]) -> Iterator[tuple[str, Manifest | str]]:
         """Yield each of ``names`` with its manifest, or with the reason why it is not valid."""
         for name in names:
             try:
                 yield name, self._verified(name)
-            except (OSError, ValueError) as error:
+            except OSError as error:
+                yield name, f"{os.path.basename(error.filename or name)}: {error.strerror or error}"
+            except ValueError as error:
                 yield name, str(error)
 
     def manifest(self, name: str) -> Manifest:
-        return Manifest.decoded((self.path / name / _MANIFEST).read_bytes())
+        """Read the manifest of a checkpoint; raise OSError or ValueError where there is no valid one."""
+        manifest = Manifest.decoded(read_file(self.path / name / _MANIFEST, MOST_BYTES))
+        if _name(manifest.step) != name:
+            raise ValueError(f"{_MANIFEST} is of step {manifest.step}")
+        return manifest
 
     def _verified(self, name: str) -> Manifest:
         manifest = self.manifest(name)
         for file, (size, expected) in manifest.files.items():
-            path = self.path / name / file
-            if path.stat().st_size != size:
-                raise ValueError(f"{file} has {path.stat().st_size} bytes instead of {size}")
-            if checksum(path) != expected:
+            found, digest = checksum(self.path / name / file)
+            if found != size:
+                raise ValueError(f"{file} has {found} bytes instead of {size}")
+            if digest != expected:
                 raise ValueError(f"{file} is damaged: its checksum does not match")
         return manifest
+
+
+def _discard(path: Path) -> None:
+    """Remove a folder with all that is in it; of a symbolic link only the link."""
+    try:
+        path.unlink()
+    except OSError:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _step(name: str) -> int:
+    return int(name.partition("-")[2])
 
 
 def _name(step: int) -> str:

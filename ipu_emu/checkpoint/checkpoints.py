@@ -14,6 +14,7 @@ number of instances, and ends with bitwise the same weights as a run without int
 from __future__ import annotations
 
 import json
+import operator
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,17 +26,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 import popdist_py
+from gcl.drawing.units import counted
 from ipu_emu.checkpoint.background_writer import Writer
-from ipu_emu.checkpoint.checkpoint_folder import CheckpointError, Folder, Manifest
+from ipu_emu.checkpoint.checkpoint_folder import CheckpointError, Folder
+from ipu_emu.checkpoint.manifest import MOST_BYTES, PROGRAM, RANDOM, Manifest
 from ipu_emu.checkpoint.safetensors_file import read
 from ipu_emu.checkpoint.session_state import Trainable, groups_of, joined, mismatches, shares, stateful
 
 __all__ = ["Checkpoints", "Resumed"]
 
-_RNG = "random numbers"
-_STATE = "program"
 #: Differences between a checkpoint and a model that an error lists.
 _MAX_LISTED = 5
+#: Levels of lists and dicts in the state of a program.
+_MOST_LEVELS = 100
 #: Characters of an error message that instances exchange.
 _TEXT_LENGTH = 400
 
@@ -73,6 +76,7 @@ class Checkpoints:
         instances if it could not be written.
         """
         state = _plain(state or {})
+        step = _whole(step)
         self.wait()
         self._on_first(lambda: self._folder.begin(step))
         engine = session.engine
@@ -83,9 +87,9 @@ class Checkpoints:
             if copy is None or (copy.shape, copy.dtype) != (value.shape, value.dtype):
                 copy = self._copies[entry.key] = np.empty(value.shape, value.dtype)
             np.copyto(copy, value)
-        content = {_STATE: state, _RNG: [engine.seed, engine.steps]}
+        content = {PROGRAM: state, RANDOM: [engine.seed, engine.steps]}
         arrays = {entry.key: self._copies[entry.key] for entry in entries}
-        self._writer.begin(Manifest(step, content, {}, groups_of(engine)), arrays)
+        self._writer.begin(Manifest(step, content, {}, groups_of(engine), engine.replicas.total), arrays)
 
     @property
     def writing(self) -> bool:
@@ -110,33 +114,54 @@ class Checkpoints:
     def restore(self, session: Trainable) -> Resumed:
         """Load the newest complete checkpoint into ``session``, whose device is prepared; step 0 if there is none.
 
-        Skip damaged ones with a warning. Raise CheckpointError for a checkpoint of another model.
+        Pass over damaged ones with a warning. Raise CheckpointError for a checkpoint of another model or number of
+        replicas, and where all are damaged.
         """
-        name = self._newest() if self._instance == 0 else ""
+        chosen: list[str] = []
+        self._on_first(lambda: chosen.append(self._newest()))
+        name = chosen[0] if chosen else ""
         if self._instances > 1:
             name = popdist_py.broadcast(name, 0)
         if not name:
             return Resumed()
-        manifest = self._folder.manifest(name)
-        arrays: dict[str, NDArray[Any]] = {}
-        for file in manifest.files:
-            arrays |= read(self._folder.path / name / file)
-        values, engine = joined(arrays, manifest.groups), session.engine
+        path, engine = self._folder.path / name, session.engine
+        try:
+            manifest = self._folder.manifest(name)
+            arrays: dict[str, NDArray[Any]] = {}
+            for file in manifest.files:
+                arrays |= read(path / file)
+            values = joined(arrays, manifest.groups)
+        except (OSError, ValueError) as error:
+            raise CheckpointError(f"checkpoint {path} cannot be read: {error}") from None
+        if manifest.replicas != engine.replicas.total:
+            raise CheckpointError(
+                f"checkpoint {path} is of {counted(manifest.replicas, 'replica')}, and this job has "
+                f"{engine.replicas.total}; start it with --num-replicas {manifest.replicas}, or use another folder"
+            )
         wrong = mismatches(values, stateful(engine), groups_of(engine))
         if wrong:
             raise CheckpointError(
-                f"checkpoint {self._folder.path / name} is of another model: {_listed(wrong)}. Use the model that "
-                "was saved, or another folder"
+                f"checkpoint {path} is of another model: {_listed(wrong)}. Use the model that was saved, or another "
+                "folder"
             )
         session.restore(values)
-        engine.seed, engine.steps = manifest.state[_RNG]
-        return Resumed(manifest.step, manifest.state[_STATE], name)
+        engine.seed, engine.steps = manifest.state[RANDOM]
+        return Resumed(manifest.step, manifest.state[PROGRAM], name)
 
     def _newest(self) -> str:
+        """Return the name of the newest complete checkpoint, '' where there has been none."""
+        faults: list[str] = []
         for name, manifest in self._folder.verified(self._folder.names()):
             if isinstance(manifest, Manifest):
+                for fault in faults:
+                    warnings.warn(f"checkpoint {fault}; {name} is used instead", stacklevel=5)
                 return name
-            warnings.warn(f"checkpoint {name} is skipped: {manifest}", stacklevel=4)
+            faults.append(f"{name} is skipped: {manifest}")
+        if faults:
+            raise CheckpointError(
+                f"no checkpoint in {self._folder.path} can be used: {_listed(faults)}. Repair them, or use another "
+                "folder"
+            )
         return ""
 
     # Ending
@@ -196,9 +221,34 @@ def _listed(faults: Sequence[str]) -> str:
 def _plain(state: Mapping[str, Any]) -> dict[str, Any]:
     """Return a copy of the program's state; raise CheckpointError if it cannot be written as JSON."""
     try:
-        copy: dict[str, Any] = json.loads(json.dumps(state))
-    except (TypeError, ValueError) as error:
+        text = json.dumps(state)
+        copy: dict[str, Any] = json.loads(text)
+    except (TypeError, ValueError, RecursionError) as error:
         raise CheckpointError(
             f"state takes numbers, text, lists and dicts ({error}); keep arrays in the model or in separate files"
         ) from None
+    if len(text) > MOST_BYTES // 2:  # the manifest has a line for each value
+        raise CheckpointError(f"state has {len(text):,} characters; keep so many data in separate files")
+    if _depth(copy) > _MOST_LEVELS:
+        raise CheckpointError(f"state has lists or dicts in more than {_MOST_LEVELS} levels; make it flatter")
     return copy
+
+
+def _depth(state: Mapping[str, Any]) -> int:
+    """Return the number of levels of lists and dicts."""
+    depth, level = 0, list[Any]([state])
+    while level:
+        depth += 1
+        inner = [v for one in level for v in (one.values() if isinstance(one, Mapping) else one)]
+        level = [value for value in inner if isinstance(value, list | dict)]
+    return depth
+
+
+def _whole(step: object) -> int:
+    try:
+        number = operator.index(step)  # type: ignore[arg-type]
+    except TypeError:
+        number = -1
+    if number < 0:
+        raise CheckpointError(f"step = {step!r}: give the number of steps that are done, 0 or more")
+    return number

@@ -23,6 +23,8 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
+from popdist_py.bounded_read import open_regular
+
 __all__ = ["checksum", "read", "write"]
 
 _Array = NDArray[Any]
@@ -49,12 +51,12 @@ _PIECE_BYTES = 1 << 18
 
 
 def write(path: Path, arrays: Mapping[str, _Array], *, pause: Callable[[], None] = lambda: None) -> str:
-    """Write C-contiguous ``arrays`` to ``path`` and flush them to the disk; return the SHA-256 of the file.
+    """Write C-contiguous ``arrays`` to a new file and flush them to the disk; return the SHA-256 of the file.
 
     ``pause`` is called between pieces.
     """
     digest = sha256()
-    with path.open("wb", buffering=0) as file:
+    with path.open("xb", buffering=0) as file:  # neither follows a symbolic link nor opens what is there
         for part in (_header(arrays), *(_bytes(array) for array in arrays.values())):
             for start in range(0, len(part), _PIECE_BYTES):
                 piece = part[start : start + _PIECE_BYTES]
@@ -68,19 +70,21 @@ def write(path: Path, arrays: Mapping[str, _Array], *, pause: Callable[[], None]
 def read(path: Path) -> dict[str, _Array]:
     """Return the arrays of a file; raise ValueError if it is not a safetensors file."""
     try:
+        os.close(open_regular(path))
         arrays: dict[str, _Array] = load_file(path)
-    except SafetensorError as error:
+    except (SafetensorError, LookupError, TypeError, ValueError, OverflowError) as error:
         raise ValueError(f"{path}: {error}") from error
     return arrays
 
 
-def checksum(path: Path) -> str:
-    """Return the SHA-256 of a file."""
-    digest = sha256()
-    with path.open("rb", buffering=0) as file:
+def checksum(path: Path) -> tuple[int, str]:
+    """Return the bytes of a file, and its SHA-256."""
+    digest, size = sha256(), 0
+    with os.fdopen(open_regular(path), "rb", buffering=0) as file:
         while piece := file.read(_PIECE_BYTES):
             digest.update(piece)
-    return digest.hexdigest()
+            size += len(piece)
+    return size, digest.hexdigest()
 
 
 def _header(arrays: Mapping[str, _Array]) -> memoryview:

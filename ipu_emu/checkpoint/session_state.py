@@ -73,9 +73,12 @@ def shares(engine: Engine, instance: int, instances: int) -> list[Entry]:
 
 
 def joined(arrays: Mapping[str, _Array], groups: Mapping[str, int]) -> dict[str, _Array]:
-    """Return values by id; those of groups are stacked along a leading axis."""
+    """Return values by id, those of groups stacked along a leading axis; raise ValueError where one is missing."""
     values = {key: array for key, array in arrays.items() if not _grouped(key, groups)}
-    return values | {id: np.stack([arrays[f"{id}@{g}"] for g in range(count)]) for id, count in groups.items()}
+    try:
+        return values | {id: np.stack([arrays[f"{id}@{g}"] for g in range(count)]) for id, count in groups.items()}
+    except KeyError as error:
+        raise ValueError(f"it lacks {error}") from None
 
 
 def _grouped(key: str, groups: Mapping[str, int]) -> bool:

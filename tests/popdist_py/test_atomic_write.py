@@ -89,3 +89,23 @@ def test_faults_that_can_be_seen_before(tmp_path: Path) -> None:
     assert write_fault(tmp_path) == "it is a folder; give the name of a file"
     assert write_fault(tmp_path / "none" / "x") == f"there is no folder {tmp_path / 'none'}; create it first"
     assert os.listdir(tmp_path) == []
+
+
+def test_links_in_a_circle_end(tmp_path: Path) -> None:
+    (tmp_path / "a").symlink_to("b")
+    (tmp_path / "b").symlink_to("a")
+    with pytest.raises(OSError, match="Too many levels of symbolic links"):
+        replace_file(tmp_path / "a", b"text")
+    assert "Too many levels of symbolic links" in write_fault(tmp_path / "a")
+
+
+def test_links_and_pipes_are_replaced_where_they_are_not_to_be_followed(tmp_path: Path) -> None:
+    (tmp_path / "mine").write_bytes(b"old")
+    (tmp_path / "link").symlink_to(tmp_path / "mine")
+    (tmp_path / "circle").symlink_to("circle")
+    os.mkfifo(tmp_path / "pipe")
+    for name in ("link", "circle", "pipe"):
+        replace_file(tmp_path / name, b"text", follow=False)
+        assert not (tmp_path / name).is_symlink()
+        assert (tmp_path / name).read_bytes() == b"text"
+    assert (tmp_path / "mine").read_bytes() == b"old"

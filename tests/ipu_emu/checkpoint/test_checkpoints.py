@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import shutil
@@ -10,7 +9,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import ml_dtypes
@@ -19,6 +19,7 @@ import pytest
 import safetensors.numpy
 
 from ipu_emu.checkpoint import CheckpointError, Checkpoints
+from ipu_emu.checkpoint.manifest import Manifest
 from ipu_emu.checkpoint.safetensors_file import read, write
 from tests.helpers.mpi_jobs import ROOT
 from tests.ipu_emu.helpers.resuming_job import Job, run
@@ -92,8 +93,13 @@ FORMS = {"whole": [], "sharded": ["sharded"]}
 
 @pytest.fixture
 def two_replicas(monkeypatch: pytest.MonkeyPatch) -> None:
-    """This process is one instance with both replicas of a job."""
-    names = {"NUM_TOTAL_REPLICAS": 2, "NUM_LOCAL_REPLICAS": 2, "REPLICA_INDEX_OFFSET": 0, "NUM_IPUS_PER_REPLICA": 1}
+    set_replicas(monkeypatch, 2)
+
+
+def set_replicas(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    """Make this process one instance with all replicas of a job."""
+    names = {"NUM_TOTAL_REPLICAS": count, "NUM_LOCAL_REPLICAS": count}
+    names |= {"REPLICA_INDEX_OFFSET": 0, "NUM_IPUS_PER_REPLICA": 1}
     for name, value in {**names, "UNIFORM_REPLICAS_PER_INSTANCE": 1}.items():
         monkeypatch.setenv(f"POPDIST_{name}", str(value))
 
@@ -151,16 +157,77 @@ def cut(path: Path) -> None:
 def test_a_damaged_one_is_passed_over(damage, name, undisturbed, tmp_path):
     trained(tmp_path, 5)
     damage(tmp_path / "step-000000005" / name)
-    if damage is flip and name == "checkpoint.json":  # an arbitrary bit of JSON may not matter
-        (tmp_path / "step-000000005" / name).write_text(json.dumps({"format": 99}))
-    with pytest.warns(UserWarning, match="step-000000005 is skipped"):
+    with pytest.warns(UserWarning, match="step-000000005 is skipped: .*; step-000000004 is used instead"):
         assert trained(tmp_path, STEPS) == (4, undisturbed)
 
 
-def test_a_missing_pointer_does_not_matter(undisturbed, tmp_path):
+LATEST: dict[str, Callable[[Path], object]] = {
+    "missing": lambda path: None,
+    "empty": lambda path: path.touch(),
+    "no UTF-8": lambda path: path.write_bytes(b"step-00000\xff0003"),
+    "a NUL": lambda path: path.write_bytes(b"step-00000\x000003"),
+    "endless": lambda path: path.symlink_to("/dev/zero"),
+    "a pipe": os.mkfifo,
+    "a link to elsewhere": lambda path: path.symlink_to(path.with_name("elsewhere")),
+    "a link to a folder": lambda path: path.symlink_to(path.with_name("step-000000003")),
+    "a link to itself": lambda path: path.symlink_to(path),
+    "no checkpoint of ours": lambda path: path.write_text("../../etc"),
+    "gone": lambda path: path.write_text("step-000000099"),
+}
+
+
+@pytest.mark.parametrize("damage", LATEST.values(), ids=LATEST)
+def test_whatever_lies_at_the_pointer_does_not_matter(damage, undisturbed, tmp_path):
     trained(tmp_path, 5)
+    (tmp_path / "elsewhere").write_text("not ours")
     (tmp_path / "latest").unlink()
+    damage(tmp_path / "latest")
     assert trained(tmp_path, STEPS) == (5, undisturbed)
+    assert (tmp_path / "latest").read_text() == "step-000000008\n"
+    assert (tmp_path / "elsewhere").read_text() == "not ours"
+
+
+def test_a_folder_at_the_pointer_is_left_and_said(tmp_path):
+    trained(tmp_path, 2)
+    (tmp_path / "latest").unlink()
+    (tmp_path / "latest").mkdir()
+    (tmp_path / "latest" / "mine").touch()
+    with pytest.raises(CheckpointError, match="latest is a folder where a file belongs; move it away"):
+        trained(tmp_path, 3)
+    (tmp_path / "latest" / "mine").unlink()
+    (tmp_path / "latest").rmdir()
+    assert trained(tmp_path, 3)[0] == 3
+
+
+def test_where_all_are_damaged_the_job_ends_and_they_stay(tmp_path):
+    trained(tmp_path, 2)
+    for path in tmp_path.glob("step-*/checkpoint.json"):
+        flip(path)
+    with pytest.raises(CheckpointError, match=r"no checkpoint in .* can be used: step-000000002 is sk"):
+        trained(tmp_path, 3)
+    assert sorted(path.name for path in tmp_path.glob("step-*")) == ["step-000000001", "step-000000002"]
+
+
+def test_folders_of_other_names_are_none_of_ours(undisturbed, tmp_path):
+    trained(tmp_path, 3)
+    for name in ("step-000000003.bak", "step-9", "step-old"):
+        shutil.copytree(tmp_path / "step-000000003", tmp_path / name)
+    shutil.copytree(tmp_path / "step-000000003", tmp_path / "step-000000007")
+    (tmp_path / "latest").unlink()
+    (tmp_path / ".step-notes.part").mkdir()
+    with pytest.warns(UserWarning, match="step-000000007 is skipped: checkpoint.json is of step 3"):
+        assert trained(tmp_path, STEPS) == (3, undisturbed)
+    assert (tmp_path / ".step-notes.part").exists()
+
+
+def test_links_in_the_folder_lead_nowhere(undisturbed, tmp_path):
+    trained(tmp_path / "run", 3)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis").write_text("text")
+    for step in (4, 5):
+        (tmp_path / "run" / f".step-{step:09}.part").symlink_to(tmp_path / "mine")
+    assert trained(tmp_path / "run", STEPS) == (3, undisturbed)
+    assert os.listdir(tmp_path / "mine") == ["thesis"]
 
 
 def test_one_of_another_model_is_refused(tmp_path):
@@ -168,12 +235,20 @@ def test_one_of_another_model_is_refused(tmp_path):
     folder = tmp_path / "step-000000001"
     arrays = {name: array.copy() for name, array in read(folder / "instance-0-of-1.safetensors").items()}
     arrays["w"] = arrays["w"][:, 1:].copy()
+    (folder / "instance-0-of-1.safetensors").unlink()
     digest = write(folder / "instance-0-of-1.safetensors", arrays)
-    manifest = json.loads((folder / "checkpoint.json").read_text())
+    manifest = Manifest.decoded((folder / "checkpoint.json").read_bytes())
     size = (folder / "instance-0-of-1.safetensors").stat().st_size
-    manifest["files"] = {"instance-0-of-1.safetensors": [size, digest]}
-    (folder / "checkpoint.json").write_text(json.dumps(manifest))
+    manifest = replace(manifest, files={"instance-0-of-1.safetensors": (size, digest)})
+    (folder / "checkpoint.json").write_bytes(manifest.encoded())
     with pytest.raises(CheckpointError, match=r"another model: w is float32 \[16, 63\] .* float32 \[16, 64\]"):
+        trained(tmp_path, 2)
+
+
+def test_one_of_another_number_of_replicas_is_refused(tmp_path, monkeypatch):
+    trained(tmp_path, 1)
+    set_replicas(monkeypatch, 2)
+    with pytest.raises(CheckpointError, match="is of 1 replica, and this job has 2; start it with --num-replicas 1"):
         trained(tmp_path, 2)
 
 
@@ -191,7 +266,16 @@ def test_what_cannot_be_saved_is_said(tmp_path):
     with Checkpoints(tmp_path) as checkpoints:
         with pytest.raises(CheckpointError, match="state takes numbers"):
             checkpoints.save(job.session, 1, {"array": np.zeros(1)})
-        checkpoints.save(job.session, 1)
+        deep: list[object] = []
+        for _ in range(200):
+            deep = [deep]
+        for state, fault in (({"deep": deep}, "more than 100 levels"), ({1 << 20000: 0}, "state takes numbers")):
+            with pytest.raises(CheckpointError, match=fault):
+                checkpoints.save(job.session, 1, state)
+        for step in (-1, 1.5, "1"):
+            with pytest.raises(CheckpointError, match="give the number of steps"):
+                checkpoints.save(job.session, step)
+        checkpoints.save(job.session, np.int64(1))
     (tmp_path / "file").touch()
     for folder, keep in ((tmp_path / "file" / "x", 1), (tmp_path, 0)):
         with pytest.raises(CheckpointError, match=r"cannot be written|keep = 0"):

@@ -1,0 +1,50 @@
+"""Bounded read: reads a regular file whole, and refuses what has no end or more bytes than it can have."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+
+__all__ = ["open_regular", "read_descriptor", "read_file"]
+
+_PIECE_BYTES = 1 << 20
+
+
+def read_file(path: str | os.PathLike[str], most: int | None = None) -> bytes:
+    """Return the content of a file of at most ``most`` bytes; raise OSError for a longer one, a pipe or a device."""
+    descriptor = open_regular(path)
+    try:
+        return read_descriptor(descriptor, most)
+    finally:
+        os.close(descriptor)
+
+
+def open_regular(path: str | os.PathLike[str], flags: int = 0) -> int:
+    """Open a file to read it; raise OSError for a folder, a pipe or a device, without waiting for its other end."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | flags)
+    mode = os.fstat(descriptor).st_mode
+    if stat.S_ISREG(mode):
+        return descriptor
+    os.close(descriptor)
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path))
+    raise OSError(errno.EINVAL, "It is a pipe or a device, no regular file", os.fspath(path))
+
+
+def read_descriptor(descriptor: int, most: int | None = None) -> bytes:
+    """Return the content of an open file of at most ``most`` bytes; raise OSError for a longer one."""
+    size = os.fstat(descriptor).st_size
+    if most is not None and size > most:
+        raise _too_long(most)
+    parts, length = [], 0
+    while part := os.read(descriptor, max(_PIECE_BYTES, size - length + 1)):
+        parts.append(part)
+        length += len(part)
+        if most is not None and length > most:
+            raise _too_long(most)
+    return b"".join(parts)
+
+
+def _too_long(most: int) -> OSError:
+    return OSError(errno.EFBIG, f"It has more than the {most:,} bytes that such a file can have")

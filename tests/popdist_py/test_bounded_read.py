@@ -1,0 +1,41 @@
+"""A file is read whole; what has no end, or is no file, is refused at once."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from popdist_py.bounded_read import open_regular, read_file
+
+
+@pytest.mark.parametrize("length", [0, 1, (1 << 20) + 1])
+def test_a_file_is_read_whole(length: int, tmp_path: Path) -> None:
+    (tmp_path / "x").write_bytes(b"x" * length)
+    (tmp_path / "link").symlink_to("x")
+    for path in (tmp_path / "x", tmp_path / "link"):
+        assert read_file(path) == read_file(path, length) == b"x" * length
+    if length:
+        with pytest.raises(OSError, match=f"more than the {length - 1:,} bytes"):
+            read_file(tmp_path / "x", length - 1)
+
+
+def test_a_file_whose_size_is_not_known_is_read_whole() -> None:
+    assert b"Name:" in read_file("/proc/self/status")
+    with pytest.raises(OSError, match="more than the 10 bytes"):
+        read_file("/proc/self/status", 10)
+
+
+def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "endless").symlink_to("/dev/zero")
+    before = len(os.listdir("/proc/self/fd"))
+    for path, fault in ((tmp_path / "pipe", "pipe or a device"), (tmp_path / "endless", "pipe or a device")):
+        with pytest.raises(OSError, match=fault):
+            read_file(path, 100)
+    with pytest.raises(IsADirectoryError):
+        read_file(tmp_path)
+    with pytest.raises(FileNotFoundError):
+        open_regular(tmp_path / "none")
+    assert len(os.listdir("/proc/self/fd")) == before
