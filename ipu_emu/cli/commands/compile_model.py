@@ -17,6 +17,13 @@ from gcl.drawing.units import memory
 from ipu_emu.cli.commands.onnx_argument import OnnxFile
 from ipu_emu.compiler.gradients.activation_checkpointing import Recomputation
 from ipu_emu.compiler.memory.tensor_locations import LocationRule, TensorLocation, TensorLocations
+from ipu_emu.compiler.model_properties import (
+    broadcast_inputs,
+    check_leading_axes,
+    grouped_variables,
+    overlapped_inputs,
+    read_from_all,
+)
 from ipu_emu.compiler.optimisers.adam_rule import AdamForm, AdamRule, AdamValues
 from ipu_emu.compiler.optimisers.sgd_rule import SgdRule, SgdValues
 from ipu_emu.compiler.optimisers.update_rule import HyperParameter, UpdateRule
@@ -32,8 +39,6 @@ from ipu_emu.graph.onnx_model import metadata_of
 from ipu_emu.hardware import Connection, Device, DeviceKind, System
 from ipu_emu.hostio import DataMode, mode_of
 from ipu_emu.models import CATALOGUE, Model, named
-from ipu_emu.popart.options.input_settings import broadcast_inputs, overlapped_inputs
-from ipu_emu.popart.options.variable_settings import check_leading_axes, grouped, read_from_all
 from ipu_emu.predict import of_model
 from ipu_emu.program.anchors import Anchor, Return, StepShape
 from ipu_emu.program.executable import Executable
@@ -194,9 +199,8 @@ class CompileRequest:
         file = self._file
         anchor = file.loss(self.loss) if self.training else file.outputs[0]
         proto, large = load_light(file.path)
-        # Properties of a file that concern its inputs and variables are those that PopART's builder writes.
         check_leading_axes(proto, self.replicas)
-        groups = grouped(metadata_of(proto), self.replicas)
+        groups = grouped_variables(metadata_of(proto), self.replicas)
         return read_model(proto, replicas=self.replicas, groups=groups, shapes=file.shapes, large=large), anchor
 
     @cached_property

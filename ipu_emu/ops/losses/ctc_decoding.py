@@ -27,11 +27,19 @@ from ipu_emu.ops.losses.ctc_loss import log_add_exp
 
 __all__ = ["OPS"]
 
-#: Columns of the tree of prefixes: the parent (one label shorter), the last label, the number of labels, the newest
-#: child, the next older sibling, the position in the beam.
-_PARENT, _LABEL, _DEPTH, _CHILD, _BESIDE, _PLACE = range(6)
-#: Columns of the beam: log probability of the paths that end with a blank, and of those that end with a label.
-_BLANK, _ELSE = range(2)
+# Columns of the tree of prefixes, which has a row for each. Compiled code reads global numbers, no enumerations.
+_PARENT = 0  # row of the prefix that is one label shorter
+_LABEL = 1  # its last label
+_DEPTH = 2  # the number of its labels
+_CHILD = 3  # row of its newest child, -1 for none
+_BESIDE = 4  # row of its next older sibling, -1 for none
+_PLACE = 5  # its position in the beam, -1 outside of it
+_TREE_COLUMNS = 6
+
+# Columns of the beam: log probabilities of the paths of a prefix.
+_BLANK = 0  # those that end with a blank
+_ELSE = 1  # those that end with its last label
+_BEAM_COLUMNS = 2
 
 
 @part
@@ -169,8 +177,8 @@ def _decode(bound: BoundOp) -> Call:
     p, lengths = bound.input(0), bound.input(1)
     blank, width, _ = _settings(bound.node)
     times, _, classes = p.shape
-    tree, best = np.empty((1 + times * width, 6), np.int64), np.empty((2, width), np.int64)
-    sums, next_sums = np.empty((2, width, 2)), np.empty((width, classes, 2))
+    tree, best = np.empty((1 + times * width, _TREE_COLUMNS), np.int64), np.empty((2, width), np.int64)
+    sums, next_sums = np.empty((2, width, _BEAM_COLUMNS)), np.empty((width, classes, _BEAM_COLUMNS))
     losses, sizes, labels = bound.outputs
     scores = np.empty(width * classes)
     return partial(ctc_decode, p, lengths, losses, sizes, labels, blank, tree, best, sums, next_sums, scores)

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ipu_emu.compiler.annotations import EXECUTION_PHASE, IPU_NUMBER, OUTPUT_LOCATION, PIPELINE_STAGE, RECOMPUTE
+from ipu_emu.compiler.model_properties import REPLICATION, grouped_variables
 from ipu_emu.errors import ArgumentTypeError, EmulatorError, RefusedError
 from ipu_emu.graph import Graph, Op, Role, Tensor
 from ipu_emu.graph.onnx_files import External, external_beside, load_light, opset_of, write_external, write_model
@@ -22,7 +23,7 @@ from ipu_emu.popart.builder.node_attributes import NodeAttributes, is_list_of
 from ipu_emu.popart.builder.opsets import OPSETS, AiGraphcore, AiGraphcoreOpset1, AiOnnx, AiOnnxMlOpset1, plain
 from ipu_emu.popart.options.input_settings import InputArguments, one_of_kind
 from ipu_emu.popart.options.tensor_location import TensorLocation
-from ipu_emu.popart.options.variable_settings import REPLICATION, VariableSettings, grouped
+from ipu_emu.popart.options.variable_settings import VariableSettings
 from ipu_emu.popart.types.enums import CommGroupType, RecomputeType
 from ipu_emu.popart.types.tensor_info import TensorInfo
 
@@ -59,7 +60,7 @@ class Builder:
         self._unfit: dict[str, EmulatorError] = {}
         if modelProtoOrFilename is not None:
             model, large = load_light(modelProtoOrFilename)
-            self._use(from_model(model, append, groups=grouped(metadata_of(model)), large=large))
+            self._use(from_model(model, append, groups=grouped_variables(metadata_of(model)), large=large))
             self._opset, self._locked = opset_of(model), True
 
     def _use(self, graph: Graph) -> None:
@@ -156,7 +157,7 @@ class Builder:
         id = self._unused(one_of_kind(given, str, "") or "init_input")
         if not settings.is_default:
             self._graph.metadata |= settings.metadata(id)
-        shape = data.shape[1:] if id in grouped(self._graph.metadata) else data.shape
+        shape = data.shape[1:] if id in grouped_variables(self._graph.metadata) else data.shape
         role = Role.WEIGHT if self._graph.parent is None else Role.CONSTANT
         self._graph.add(Tensor(id, TensorInfo(data).dtype, shape, role), data)
         return id

@@ -7,15 +7,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ipu_emu.compiler.memory.tensor_locations import LocationRule, ShardingDomain, TensorLocation, TensorLocations
+from ipu_emu.compiler.model_properties import broadcast_inputs, overlapped_inputs, read_from_all
 from ipu_emu.compiler.options import CompileOptions, HostStreams, TrainingOptions
 from ipu_emu.compiler.placement.placement_options import PipelineOptions, PlacementMode, PlacementOptions
 from ipu_emu.errors import EmulatorError
 from ipu_emu.hostio import DataMode, mode_of
 from ipu_emu.popart.options import tensor_location
 from ipu_emu.popart.options.dataflow import DataFlow
-from ipu_emu.popart.options.input_settings import broadcast_inputs, overlapped_inputs, staged_inputs
+from ipu_emu.popart.options.input_settings import staged_inputs
 from ipu_emu.popart.options.session_options import SessionOptions
-from ipu_emu.popart.options.variable_settings import read_from_all
 from ipu_emu.popart.types.enums import (
     ReplicatedTensorSharding,
     SyntheticDataMode,

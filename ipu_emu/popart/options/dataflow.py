@@ -7,8 +7,9 @@ from numbers import Integral
 from operator import index
 from typing import Any
 
+from ipu_emu.compiler.model_properties import overlap_of
 from ipu_emu.errors import ArgumentTypeError, EmulatorError
-from ipu_emu.popart.options.input_settings import one_of_kind, overlap_of
+from ipu_emu.popart.options.input_settings import one_of_kind
 from ipu_emu.popart.types.enums import AnchorReturnTypeId, ExchangeStrategy, TileSet
 from ipu_emu.program.anchors import Anchor, Return
 
@@ -65,7 +66,8 @@ class AnchorReturnType:
 
     def anchor(self, tensor: str) -> Anchor:
         """This return type for one tensor."""
-        return Anchor(tensor, Return[_RETURNS[self._id]], self._period, overlap_of(self._tiles, self._exchange))
+        overlap = overlap_of(self._tiles.name, self._exchange.name)
+        return Anchor(tensor, Return[_RETURNS[self._id]], self._period, overlap)
 
     def __repr__(self) -> str:
         return f"AnchorReturnType({self._id.name!r})"

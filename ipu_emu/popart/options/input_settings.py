@@ -10,36 +10,21 @@ from typing import Any, TypeVar
 
 import onnx
 
+from ipu_emu.compiler.model_properties import EXCHANGE_STRATEGY, STREAM_MODE, TILE_SET
 from ipu_emu.errors import EmulatorError
 from ipu_emu.popart.options.session_options import SessionOptions
 from ipu_emu.popart.types.enums import ExchangeStrategy, ReplicatedStreamMode, TileSet
 from ipu_emu.popart.types.tensor_info import TensorInfo
-from ipu_emu.program.instructions import Overlap
 
 __all__ = [
     "InputArguments",
     "InputSettings",
-    "broadcast_inputs",
     "check_shapes",
-    "io_inputs",
     "one_of_kind",
-    "overlap_of",
-    "overlapped_inputs",
     "staged_inputs",
 ]
 
-#: With a tensor id behind it, the metadata key of a setting of an input.
-_KEYS = {
-    TileSet: "__input_tile_set/",
-    ExchangeStrategy: "__input_exchange_strategy/",
-    ReplicatedStreamMode: "__replicated_stream_mode/",
-}
-_OVERLAPS = {
-    ExchangeStrategy.JustInTime: Overlap.NONE,
-    ExchangeStrategy.OverlapInnerLoop: Overlap.INNER,
-    ExchangeStrategy.OverlapLoops: Overlap.LOOPS,
-    ExchangeStrategy.OverlapStep: Overlap.LOOPS,
-}
+_KEYS = {TileSet: TILE_SET, ExchangeStrategy: EXCHANGE_STRATEGY, ReplicatedStreamMode: STREAM_MODE}
 Kind = TypeVar("Kind")
 Default = TypeVar("Default")
 
@@ -105,33 +90,6 @@ def check_shapes(model: onnx.ModelProto, known: Collection[str]) -> None:
             )
 
 
-def broadcast_inputs(metadata: Mapping[str, str]) -> frozenset[str]:
-    """Ids of the inputs of which one chunk serves all replicas."""
-    key = _KEYS[ReplicatedStreamMode]
-    return frozenset(
-        name.removeprefix(key)
-        for name, mode in metadata.items()
-        if name.startswith(key) and mode == ReplicatedStreamMode.Broadcast.name
-    )
-
-
-def io_inputs(metadata: Mapping[str, str]) -> list[str]:
-    """Ids of the inputs that I/O tiles take from the host."""
-    key = _KEYS[TileSet]
-    return [name.removeprefix(key) for name, kind in metadata.items() if name.startswith(key) and kind == "IO"]
-
-
-def overlapped_inputs(metadata: Mapping[str, str]) -> dict[str, Overlap]:
-    """The inputs that are not loaded just in time."""
-    key = _KEYS[ExchangeStrategy]
-    strategies = {name.removeprefix(key): kind for name, kind in metadata.items() if name.startswith(key)}
-    found = {
-        id: overlap_of(TileSet[metadata.get(_KEYS[TileSet] + id, "Compute")], ExchangeStrategy[kind])
-        for id, kind in strategies.items()
-    }
-    return {id: overlap for id, overlap in found.items() if overlap is not Overlap.NONE}
-
-
 def staged_inputs(ids: Iterable[str], options: SessionOptions, overlapped: Collection[str]) -> dict[str, int]:
     """Places in Streaming Memory of the inputs that the host buffers there; raise EmulatorError for no number.
 
@@ -145,11 +103,6 @@ def staged_inputs(ids: Iterable[str], options: SessionOptions, overlapped: Colle
         return {}
     most = 2 if options.enablePipelining else max(depths.values(), default=1)
     return {id: int(min(depth, most)) for id, depth in depths.items() if depth > 1 and id not in overlapped}
-
-
-def overlap_of(tiles: TileSet, strategy: ExchangeStrategy) -> Overlap:
-    """Only I/O tiles exchange beside compute."""
-    return _OVERLAPS[strategy] if tiles is TileSet.IO else Overlap.NONE
 
 
 @dataclass(frozen=True)

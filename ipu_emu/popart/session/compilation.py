@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from ipu_emu.compiler.cache.executable_cache import cache_key, compiled_once
 from ipu_emu.compiler.gradients.gradient import Gradient
+from ipu_emu.compiler.model_properties import check_leading_axes, grouped_variables, io_inputs
 from ipu_emu.compiler.options import CompileOptions, TrainingOptions
 from ipu_emu.compiler.out_of_memory import check_memory
 from ipu_emu.compiler.pipeline import STEP_GRAPH, CompileState, run_passes, start
@@ -25,12 +26,11 @@ from ipu_emu.popart.devices.device_rules import check_device, check_distributed,
 from ipu_emu.popart.options.cache_folder import cache_folder
 from ipu_emu.popart.options.compile_options import compile_options, step_shape, with_streams
 from ipu_emu.popart.options.dataflow import DataFlow
-from ipu_emu.popart.options.input_settings import check_shapes, io_inputs
+from ipu_emu.popart.options.input_settings import check_shapes
 from ipu_emu.popart.options.memory_advice import MEMORY_ADVICE
 from ipu_emu.popart.options.option_rules import check_combination
 from ipu_emu.popart.options.patterns import InputShapeInfo
 from ipu_emu.popart.options.session_options import SessionOptions
-from ipu_emu.popart.options.variable_settings import check_leading_axes, grouped
 from ipu_emu.popart.types.enums import TileSet
 from ipu_emu.program.executable import Executable
 
@@ -143,7 +143,7 @@ def _read(proto: onnx.ModelProto, large: Large, options: SessionOptions, shapes:
         proto,
         replicas=replicas,
         supported_types=bool(options.enableSupportedDataTypeCasting),
-        groups=grouped(metadata, replicas),
+        groups=grouped_variables(metadata, replicas),
         shapes=known,
         large=large,
     )

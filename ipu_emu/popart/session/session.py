@@ -15,6 +15,7 @@ import popdist_py
 from ipu_emu.clock import TimelineSegment
 from ipu_emu.clock.modelled_step import ModelledStep
 from ipu_emu.compiler.cache.executable_cache import load_executable, save_executable, with_variables
+from ipu_emu.compiler.model_properties import broadcast_inputs
 from ipu_emu.compiler.options import TrainingOptions
 from ipu_emu.compiler.out_of_memory import streaming_memory_of
 from ipu_emu.engine import Engine, Replicas
@@ -27,7 +28,6 @@ from ipu_emu.popart.devices.device_manager import DeviceInfo
 from ipu_emu.popart.devices.device_rules import check_sync
 from ipu_emu.popart.options.compile_options import data_mode, synthetic_values
 from ipu_emu.popart.options.dataflow import DataFlow
-from ipu_emu.popart.options.input_settings import broadcast_inputs
 from ipu_emu.popart.options.option_rules import check_cycle_counter
 from ipu_emu.popart.options.patterns import InputShapeInfo
 from ipu_emu.popart.options.session_options import SessionOptions

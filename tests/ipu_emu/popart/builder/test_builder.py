@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ipu_emu import popart
-from ipu_emu.popart.options.input_settings import broadcast_inputs
+from ipu_emu.compiler.model_properties import broadcast_inputs
 
 VECTOR = popart.TensorInfo("FLOAT", [2])
 

@@ -1,0 +1,189 @@
+"""Model properties: what the metadata of a model says of its inputs and variables; PopART's builder writes it so.
+
+The key of a property of one tensor ends with the tensor's id. What is not said is the default: an input of its own
+for each replica, loaded just in time; a variable that all replicas share, of which the host reads one value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+
+import onnx
+
+from gcl import ArgumentError, Group
+from ipu_emu.errors import EmulatorError
+from ipu_emu.graph.onnx_model import metadata_of
+from ipu_emu.program.instructions import Overlap
+
+__all__ = [
+    "EXCHANGE_STRATEGY",
+    "REPLICATION",
+    "STREAM_MODE",
+    "TILE_SET",
+    "GroupKind",
+    "VariableGroups",
+    "broadcast_inputs",
+    "check_leading_axes",
+    "grouped_variables",
+    "groups_of_variables",
+    "io_inputs",
+    "overlap_of",
+    "overlapped_inputs",
+    "read_from_all",
+]
+
+#: Keys of properties of inputs.
+TILE_SET, EXCHANGE_STRATEGY, STREAM_MODE = (
+    "__input_tile_set/",
+    "__input_exchange_strategy/",
+    "__replicated_stream_mode/",
+)
+#: Keys of properties of variables.
+_TYPE, _SIZE, _STRIDE, _MODE = (
+    "__comm_group_type/",
+    "__comm_group_size/",
+    "__comm_group_stride/",
+    "__variable_settings/",
+)
+#: The number of replicas that the model was built for.
+REPLICATION = "__replicationFactor"
+
+#: Values: I/O tiles exchange an input; one chunk of it serves all replicas; the host reads a value of each replica.
+_IO, _BROADCAST, _ALL_REPLICAS = "IO", "Broadcast", 2
+_OVERLAPS = {
+    "JustInTime": Overlap.NONE,
+    "OverlapInnerLoop": Overlap.INNER,
+    "OverlapLoops": Overlap.LOOPS,
+    "OverlapStep": Overlap.LOOPS,
+}
+
+
+# Inputs
+
+
+def broadcast_inputs(metadata: Mapping[str, str]) -> frozenset[str]:
+    """Return the ids of the inputs of which one chunk serves all replicas."""
+    return frozenset(id for id, mode in _by_id(metadata, STREAM_MODE).items() if mode == _BROADCAST)
+
+
+def io_inputs(metadata: Mapping[str, str]) -> list[str]:
+    """Return the ids of the inputs that I/O tiles take from the host."""
+    return [id for id, tiles in _by_id(metadata, TILE_SET).items() if tiles == _IO]
+
+
+def overlapped_inputs(metadata: Mapping[str, str]) -> dict[str, Overlap]:
+    """Return the inputs that are not loaded just in time."""
+    tiles = _by_id(metadata, TILE_SET)
+    found = {id: overlap_of(tiles.get(id, ""), when) for id, when in _by_id(metadata, EXCHANGE_STRATEGY).items()}
+    return {id: overlap for id, overlap in found.items() if overlap is not Overlap.NONE}
+
+
+def overlap_of(tiles: str, strategy: str) -> Overlap:
+    """Return when data are exchanged; only I/O tiles exchange beside compute."""
+    return _OVERLAPS[strategy] if tiles == _IO else Overlap.NONE
+
+
+# Variables
+
+
+class GroupKind(IntEnum):
+    """How replicas are divided into groups that share a variable."""
+
+    ALL = 0
+    CONSECUTIVE = 1
+    ORTHOGONAL = 2
+    UNGROUPED = 3
+
+
+@dataclass(frozen=True)
+class VariableGroups:
+    """The replicas that share a variable; with a ``stride`` the groups are (stride, size), whatever the kind.
+
+    ``read_from_all``: the host reads the value of every replica, else one of each group.
+    """
+
+    kind: GroupKind = GroupKind.ALL
+    size: int = 0
+    stride: int | None = None
+    read_from_all: bool = False
+
+    def among(self, replicas: int) -> Group:
+        """Return the division of so many replicas; raise EmulatorError where they cannot be divided so."""
+        try:
+            if self.stride is not None:
+                return Group(replicas, 1 if self.size == 1 else self.stride, self.size)
+            if self.kind is GroupKind.CONSECUTIVE:
+                return Group.consecutive(replicas, self.size)
+            if self.kind is GroupKind.ORTHOGONAL:
+                return Group.orthogonal(replicas, self.size)
+            return Group.all(replicas) if self.kind is GroupKind.ALL else Group.none(replicas)
+        except ArgumentError as error:
+            raise EmulatorError(f"Variable settings do not fit the replicas: {error}") from None
+
+    def shape_on_replica(self, full: Sequence[int], replicas: int, name: str) -> list[int]:
+        """Return the shape of initial data without the axis of groups; raise EmulatorError if it does not fit."""
+        count = self.among(replicas).count
+        if count == 1:
+            return list(full)
+        if not full or full[0] != count:
+            outer = full[0] if full else 1
+            raise EmulatorError(
+                f'Return mismatch with possibly appended outer dimension ({outer}) of Tensor: "{name}". should match '
+                f"numGroups: {count}"
+            )
+        return list(full[1:])
+
+    def properties(self, id: str, mode: int) -> dict[str, str]:
+        """Return what a model says of the variable ``id``; ``mode`` is the number of its retrieval mode."""
+        found = {_TYPE: int(self.kind), _SIZE: self.size, _MODE: mode}
+        if self.stride is not None:
+            found[_STRIDE] = self.stride
+        return {key + id: str(value) for key, value in found.items()}
+
+
+def groups_of_variables(metadata: Mapping[str, str]) -> dict[str, VariableGroups]:
+    """Return the groups of the variables of which a model says something."""
+    sizes, strides, modes = (_by_id(metadata, key) for key in (_SIZE, _STRIDE, _MODE))
+    return {
+        id: VariableGroups(
+            GroupKind(int(kind)) if id not in strides else GroupKind.CONSECUTIVE,
+            int(sizes.get(id, 0)),
+            int(strides[id]) if id in strides else None,
+            int(modes.get(id, 0)) == _ALL_REPLICAS,
+        )
+        for id, kind in _by_id(metadata, _TYPE).items()
+    }
+
+
+def grouped_variables(metadata: Mapping[str, str], replicas: int | None = None) -> dict[str, tuple[int, int]]:
+    """Return the variables whose data has a leading axis, with (stride, size) of their groups.
+
+    While the replicas are not known, those are all that are not shared by all replicas.
+    """
+    known = metadata.get(REPLICATION)
+    replicas = replicas or (int(known) if known else None)
+    found = groups_of_variables(metadata).items()
+    if replicas is None:
+        return {id: (groups.stride or 1, groups.size) for id, groups in found if groups.kind is not GroupKind.ALL}
+    divided = {id: groups.among(replicas) for id, groups in found}
+    return {id: (group.stride, group.size) for id, group in divided.items() if group.count > 1}
+
+
+def check_leading_axes(model: onnx.ModelProto, replicas: int) -> None:
+    """Raise EmulatorError for initial data without an entry for each group of replicas."""
+    shapes = {initializer.name: tuple(initializer.dims) for initializer in model.graph.initializer}
+    for id, groups in groups_of_variables(metadata_of(model)).items():
+        if id in shapes:
+            groups.shape_on_replica(shapes[id], replicas, id)
+
+
+def read_from_all(metadata: Mapping[str, str]) -> frozenset[str]:
+    """Return the ids of the variables whose value the host reads from every replica."""
+    return frozenset(id for id, groups in groups_of_variables(metadata).items() if groups.read_from_all)
+
+
+def _by_id(metadata: Mapping[str, str], key: str) -> dict[str, str]:
+    """Return the values of a property by id."""
+    return {name.removeprefix(key): value for name, value in metadata.items() if name.startswith(key)}
