@@ -117,6 +117,7 @@ class Checkpoints:
         Pass over damaged ones with a warning. Raise CheckpointError for a checkpoint of another model or number of
         replicas, and where all are damaged.
         """
+        self.wait()
         chosen: list[str] = []
         self._on_first(lambda: chosen.append(self._newest()))
         name = chosen[0] if chosen else ""

@@ -1,7 +1,8 @@
 """Session state: what a session needs to resume exactly, and which instance of a job writes which part of it.
 
 A variable that is equal on all replicas is written by one instance, such that all write about equally many bytes; a
-variable that differs between groups of replicas is written by the instance with the first replica of each group.
+variable that differs between groups of replicas is written by the instance with the first replica of each group. Of
+running statistics, which each replica makes of its own data, those of the first replica are written.
 
     key            what it holds
     weights        the value of variable ``weights``
@@ -19,6 +20,7 @@ from numpy.typing import NDArray
 
 from ipu_emu.engine import Engine
 from ipu_emu.graph import Role, Tensor
+from ipu_emu.program.replica_variables import replica_variables
 
 __all__ = ["Entry", "Trainable", "groups_of", "joined", "mismatches", "shares", "stateful"]
 
@@ -59,9 +61,10 @@ def groups_of(engine: Engine) -> dict[str, int]:
 def shares(engine: Engine, instance: int, instances: int) -> list[Entry]:
     """Return the entries that this instance writes."""
     replicas, mine, loads = engine.replicas, [], [0] * instances
+    of_first = set(replica_variables(engine.executable.graph))
     for tensor in sorted(stateful(engine), key=lambda t: (-t.nbytes, t.id)):
         if tensor.group is None:
-            owner = loads.index(min(loads))
+            owner = 0 if tensor.id in of_first else loads.index(min(loads))
             loads[owner] += tensor.nbytes
             if owner == instance:
                 mine.append(Entry(tensor.id, tensor.id, 0))

@@ -15,6 +15,7 @@ from ipu_emu.engine import Engine
 from ipu_emu.errors import SessionError
 from ipu_emu.graph import Graph, Tensor
 from ipu_emu.hostio.feeds.array_feed import check_output_array, is_converted
+from ipu_emu.program.replica_variables import replica_variables
 
 __all__ = ["HostWeights"]
 
@@ -22,7 +23,7 @@ _Array = NDArray[Any]
 
 
 class HostWeights:
-    """Weights and optimiser states by id, one value per group of replicas.
+    """Weights and optimiser states by id, one value per group of replicas: that of its first replica.
 
     ``read_from_all`` names the weights of which the host wants the value of every replica.
     """
@@ -43,9 +44,14 @@ class HostWeights:
             if gradient.weight and gradient.total == ACCUM + gradient.weight
         }
         self._of_all_replicas: dict[str, _Array] = {}
+        self._of_first: dict[str, _Array] = {}
+        self._followed: list[str] = []
 
     def load(self, engine: Engine) -> None:
         """Copy the host's values to all local replicas."""
+        self._of_first.clear()
+        alone = engine.replicas.total == engine.replicas.local
+        self._followed = [] if alone else replica_variables(engine.executable.graph)
         for id, value in self.values.items():
             shards = self._graph.tensors[id].shards
             if shards is None:
@@ -54,6 +60,14 @@ class HostWeights:
             for replica in range(engine.replicas.local):
                 own = shards.cut(value, engine.replicas.offset + replica, engine.replicas.total)
                 np.copyto(engine.view(id, replica), own)
+
+    def follow(self, engine: Engine) -> None:
+        """Give every instance what the first replica has made of its own variables; for all instances, after a run.
+
+        So that one instance alone can fetch them.
+        """
+        values = engine.replicas.of_first([engine.read(id) for id in self._followed])
+        self._of_first = dict(zip(self._followed, values, strict=True))
 
     def fetch(self, engine: Engine) -> None:
         """Copy the device's values to the host.
@@ -64,7 +78,7 @@ class HostWeights:
         for id in self.values:
             tensor = self._graph.tensors[id]
             if tensor.group is None and not self._wants_all(id):
-                self.values[id] = engine.read(id)
+                self.values[id] = np.array(self._of_first[id]) if id in self._of_first else engine.read(id)
                 continue
             local = np.stack([engine.read(id, replica) for replica in range(engine.replicas.local)])
             everything = engine.replicas.all_gather(local)

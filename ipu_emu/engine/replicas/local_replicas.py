@@ -26,6 +26,8 @@ __all__ = ["Replicas"]
 
 #: (stride, size) of the replicas that belong together; None is all of them.
 Grouping = tuple[int, int] | None
+#: What bytes are sent as.
+_WORD = np.dtype(np.int32)
 #: Makes the communicator of groups; None is one group of all replicas.
 Connect = Callable[[gcl.Group | None], gcl.Communicator]
 
@@ -89,6 +91,18 @@ class Replicas:
     def all_gather(self, array: NDArray[Any]) -> NDArray[Any]:
         """[local replicas, ...] of every instance, as [all replicas, ...]."""
         return array if self.total == self.local else self.communicator.all_gather(array)[0]
+
+    def of_first(self, values: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
+        """Return on every instance what the first replica of all has; ``values`` are of the first local replica."""
+        if not values:
+            return []
+        sent = np.concatenate([value.reshape(-1).view(np.uint8) for value in values])
+        words = self.communicator.empty((-(-sent.nbytes // _WORD.itemsize),), _WORD)
+        words.view(np.uint8)[0, : sent.nbytes] = sent
+        found = np.array(self.communicator.broadcast(words, 0, out=words)).view(np.uint8)[0]
+        ends = np.cumsum([value.nbytes for value in values])
+        parts = [found[end - value.nbytes : end] for end, value in zip(ends, values, strict=True)]
+        return [part.view(value.dtype).reshape(value.shape) for part, value in zip(parts, values, strict=True)]
 
     def collective(
         self, op: Op, source: Tensor, inputs: Sequence[NDArray[Any]], outputs: Sequence[NDArray[Any]]

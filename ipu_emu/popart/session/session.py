@@ -199,6 +199,7 @@ class Session:
         handle = next((value for value in given[:1] if isinstance(value, str)), str(named.get("programHandle", "")))
         with self._program(handle, engine) as chosen:
             self._steps.run(chosen, stepio, host_only=offline, checks_sizes=stepio.checksSizes)
+            self._weights.follow(engine)
         self._runs += 1
 
     @contextmanager
