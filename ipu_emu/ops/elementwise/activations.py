@@ -59,7 +59,8 @@ def _hard_sigmoid_gradient(g: Term, x: Term, alpha: float, beta: float) -> Term:
 
 
 def _hard_swish_slope(x: Term) -> Term:
-    return (-x + 3.0).if_positive((x * 2.0 + 3.0) / 6.0, 1.0).where_positive(x + 3.0)
+    """0 up to -3, 1 from 3 on; what is no number stays none."""
+    return (-x.of("abs") + 3.0).if_positive((x * 2.0 + 3.0) / 6.0, x.of("clip_to_unit"))
 
 
 def _shrink(x: Term, limit: float, bias: float) -> Term:

@@ -121,3 +121,33 @@ def test_a_fused_activation_is_that_of_doubles_also_at_the_ends(op: str) -> None
         session.run(popart.PyStepIO({x: SPECIAL.astype(dtype)}, arrays))
         found[dtype] = arrays[y]
     np.testing.assert_allclose(found[np.float32], found[np.float64], rtol=2e-6, atol=1e-37)
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("fused", [True, False], ids=["fused", "numpy"])
+def test_the_gradient_of_hard_swish_is_that_of_pytorch_also_at_the_ends(
+    monkeypatch: pytest.MonkeyPatch, fused: bool
+) -> None:
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed; scripts/test --with-torch adds it")
+    if not fused:
+        monkeypatch.setattr(pipeline, "fuse", lambda graph, wanted: None)
+    # PyTorch computes what does not fill a vector in another way, which loses NaN.
+    values = np.repeat(SPECIAL.astype(np.float32), 16)
+    builder = popart.Builder()
+    x = builder.addInitializedInputTensor(values)
+    (y,) = builder.customOp("HardSwish", 14, "ai.onnx", [x], {})
+    loss = builder.aiGraphcore.identityloss([y], popart.ReductionType.Sum)
+    gradient = popart.reservedGradientPrefix() + x
+    session = popart.TrainingSession(
+        builder.getModelProto(), popart.DataFlow(1, [gradient]), loss, popart.ConstSGD(0.1), device(options())
+    )
+    session.prepareDevice()
+    session.weightsFromHost()
+    kinds = [leaf.op.type for leaf in leaves(session.executable.program) if isinstance(leaf, Compute)]
+    assert ("HardSwishGrad" in kinds) != fused
+    arrays = session.initAnchorArrays()
+    session.run(popart.PyStepIO({}, arrays))
+    expected = torch.tensor(values, requires_grad=True)
+    torch.nn.functional.hardswish(expected).sum().backward()
+    np.testing.assert_allclose(arrays[gradient], expected.grad.numpy(), rtol=1e-6)
+    assert np.isnan(arrays[gradient][:16]).all()
