@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import poprun_py
@@ -11,7 +11,7 @@ from popdist_py.environment import EXECUTABLE_CACHE_PATH, OFFLINE_MODE, Environm
 from poprun_py.backends.start_command import StartCommand, StartRequest
 from poprun_py.backends.table import BACKENDS
 from poprun_py.numa.placement import DISABLED, Placement, place
-from poprun_py.options.mpi_arguments import classify_arguments
+from poprun_py.options.mpi_arguments import MpiArguments, classify_arguments
 from poprun_py.options.option_table import LaunchOptions
 from poprun_py.site.cluster import SLURM, Cluster
 from poprun_py.site.machine import Machine
@@ -94,29 +94,17 @@ def plan(
     cluster = cluster or Cluster()
     starter = SLURM if cluster.starter == SLURM else installation.kind
     arguments = classify_arguments(options, starter=starter, environ=machine.environ)
-    given = dict(options.assignments)
-    threads = tuple(
-        name for name in THREAD_VARIABLES if name not in {*machine.environ, *given, *(arguments.environment or {})}
-    )
+    given = {*machine.environ, *dict(options.assignments), *(arguments.environment or {})}
+    threads = tuple(name for name in THREAD_VARIABLES if name not in given)
     per_host = options.num_instances // max(1, len(cluster.hosts))
-    carried = carried_environment(machine.environ) if cluster.hosts else {}
-    shared = (
-        carried | _mpi_environment(installation, machine.environ) | execution_environment(options, cwd=machine.cwd)
-    )
     strategy = placement_strategy(options)
-    instances = []
-    for index in range(options.num_instances):
-        host = cluster.hosts[index // per_host] if cluster.hosts else machine.name
-        local = index % per_host
-        placement = None
-        if machine.topology and (not cluster.hosts or cluster.is_here(host)):
-            placement = place(machine.topology, strategy, index=local, count=per_host)
-        identity = Environment.of_instance(
-            options.layout, index, ipus_per_replica=options.ipus_per_replica, local_instance_index=local
-        )
-        known = dict.fromkeys(threads, str(placement.threads)) if placement else {}
-        environment = shared | identity.to_environ() | known | arguments.environment_of(index) | given
-        instances.append(Instance(index, host, local, options.layout.replicas(index), environment, placement))
+    shared = (carried_environment(machine.environ) if cluster.hosts else {}) | (
+        _mpi_environment(installation, machine.environ) | execution_environment(options, cwd=machine.cwd)
+    )
+    instances = tuple(
+        _instance(index, options, machine, cluster, per_host, strategy, threads, shared, arguments)
+        for index in range(options.num_instances)
+    )
     request = StartRequest(
         installation,
         options.num_instances,
@@ -134,7 +122,7 @@ def plan(
         program=options.program,
         executable=executable,
         cwd=machine.cwd,
-        instances=tuple(instances),
+        instances=instances,
         unset=("MPI4PY_MPIABI",) if installation.library else (),
         installation=installation,
         command=BACKENDS[starter](request),
@@ -145,6 +133,31 @@ def plan(
         network=cluster.network,
         notes=arguments.notes,
     )
+
+
+def _instance(
+    index: int,
+    options: LaunchOptions,
+    machine: Machine,
+    cluster: Cluster,
+    per_host: int,
+    strategy: str,
+    threads: Sequence[str],
+    shared: Mapping[str, str],
+    arguments: MpiArguments,
+) -> Instance:
+    """Return one instance, with the environment that all share, then its own, then what the user gave."""
+    host = cluster.hosts[index // per_host] if cluster.hosts else machine.name
+    local = index % per_host
+    placement = None
+    if machine.topology and (not cluster.hosts or cluster.is_here(host)):
+        placement = place(machine.topology, strategy, index=local, count=per_host)
+    identity = Environment.of_instance(
+        options.layout, index, ipus_per_replica=options.ipus_per_replica, local_instance_index=local
+    )
+    counts = dict.fromkeys(threads, str(placement.threads)) if placement else {}
+    own = identity.to_environ() | counts | arguments.environment_of(index) | dict(options.assignments)
+    return Instance(index, host, local, options.layout.replicas(index), {**shared, **own}, placement)
 
 
 def placement_strategy(options: LaunchOptions) -> str:

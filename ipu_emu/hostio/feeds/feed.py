@@ -84,15 +84,12 @@ class Feed:
                 "start": (start, 0),
             }
         )
-        if steps is not None and start > steps:
-            raise EmulatorError(f"start={start} is after steps={steps}, where the feed ends; give more steps")
-        self.position = start
+        _check_start(start, steps)
         _check_seconds(timeout=timeout, slow=slow)
+        self.position = start
         self.mode = mode_of(os.environ) if mode is None else mode_named(mode, f"mode={mode!r}")
-        shape, replica_range = (
-            BatchShape(batches_per_step, accumulation, micro_batch),
-            replica_range or ReplicaRange.of_instance(),
-        )
+        shape = BatchShape(batches_per_step, accumulation, micro_batch)
+        replica_range = replica_range or ReplicaRange.of_instance()
         order = SampleOrder(0, shape, replica_range, shuffle, seed)
         filler, preparation = open_source(data, prepare, order, epochs=epochs, start=start, timeout=timeout)
         self.structure: SampleStructure = preparation.structure
@@ -105,9 +102,7 @@ class Feed:
             filler, python, processes = self._generated_filler(filler, epochs), False, None
             workers = 0 if self.mode is DataMode.SYNTHETIC else workers
         self._filler = filler
-        if processes and filler.threads_only:
-            raise FeedError(f"processes=True: {filler.threads_only}; leave it out")
-        processes = python and not filler.threads_only if processes is None else processes
+        processes = _in_processes(filler, processes, python)
         self._settings = WorkerSettings.for_filler(filler, workers, processes, prefetch, timeout, slow)
         self._prefetcher: Prefetcher | None = None
         self._steps: list[list[NDArray[Any]]] = []
@@ -222,6 +217,18 @@ def _check_numbers(numbers: dict[str, tuple[int | None, int]]) -> None:
     ]
     if wrong:
         raise EmulatorError(f"A feed cannot have {', '.join(wrong)}; give whole numbers that are not smaller")
+
+
+def _check_start(start: int, steps: int | None) -> None:
+    if steps is not None and start > steps:
+        raise EmulatorError(f"start={start} is after steps={steps}, where the feed ends; give more steps")
+
+
+def _in_processes(filler: SlotFiller, asked: bool | None, python: bool) -> bool:
+    """Return whether workers are processes: where that was ``asked``, else for the ``python`` code of a user."""
+    if asked and filler.threads_only:
+        raise FeedError(f"processes=True: {filler.threads_only}; leave it out")
+    return python and not filler.threads_only if asked is None else asked
 
 
 def _check_seconds(**waits: object) -> None:
