@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from poprun_py.backends.start_command import StartCommand, StartRequest
 
-__all__ = ["command"]
+__all__ = ["SHARED_MEMORY", "command"]
+
+#: The folder of the shared memory of UCX; that of MPICH itself cannot be chosen.
+SHARED_MEMORY = ("UCX_POSIX_DIR",)
 
 #: Start on this host by fork, even inside the allocation of a batch system.
 _HERE = ("-hosts", "localhost", "-launcher", "fork")
@@ -18,6 +21,7 @@ def command(request: StartRequest) -> StartCommand:
         argv=(request.installation.launcher, *hosts, *request.extra, *count, *request.local, *request.supervisor),
         environment={"HYDRA_LAUNCHER_EXEC": request.ssh} if request.ssh and request.cluster.hosts else {},
         rank_variable="PMI_RANK",
+        shared_variables=tuple(name for name in SHARED_MEMORY if name not in request.environ),
     )
 
 

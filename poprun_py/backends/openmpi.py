@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from poprun_py.backends.start_command import StartCommand, StartRequest
 
-__all__ = ["QUICK_START", "command"]
+__all__ = ["QUICK_START", "SHARED_MEMORY", "command"]
 
 #: Open MPI refuses to run as root, as containers do, without both variables of its version.
 _AS_ROOT = dict.fromkeys(
@@ -24,6 +24,13 @@ QUICK_START = {"OMPI_MCA_btl": "^ofi", "OMPI_MCA_mtl": "^ofi"}
 _SHARED_CORES = {"OMPI_MCA_mpi_yield_when_idle": "1"}
 
 
+#: The session folder of the daemon on this host: of Open MPI 5 and 4.
+_SESSION = ("PRTE_MCA_prte_local_tmpdir_base", "OMPI_MCA_orte_local_tmpdir_base")
+
+#: The folder of the shared memory of Open MPI 5: between processes, and for windows.
+SHARED_MEMORY = tuple(f"OMPI_MCA_{name}_backing_directory" for name in ("btl_sm", "osc_sm", "osc_rdma"))
+
+
 def command(request: StartRequest) -> StartCommand:
     """Return the one ``mpirun`` for all supervisors; variables that the user has set take precedence."""
     defaults = (_AS_ROOT if request.as_root else {}) | QUICK_START
@@ -41,6 +48,8 @@ def command(request: StartRequest) -> StartCommand:
         ),
         environment=environment,
         rank_variable="OMPI_COMM_WORLD_RANK",
+        folder_variables=tuple(name for name in _SESSION if name not in request.environ),
+        shared_variables=tuple(name for name in SHARED_MEMORY if name not in request.environ),
     )
 
 

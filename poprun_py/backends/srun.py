@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from poprun_py.backends import mpich, openmpi
 from poprun_py.backends.openmpi import QUICK_START
 from poprun_py.backends.start_command import StartCommand, StartRequest
 
@@ -9,6 +10,8 @@ __all__ = ["command"]
 
 #: MPI -> srun's name of the PMI through which its processes connect. Its pmi2 also supports PMI-1, MPICH's default.
 _PMI = {"mpich": "pmi2", "openmpi": "pmix"}
+
+_SHARED_MEMORY = {"mpich": mpich.SHARED_MEMORY, "openmpi": openmpi.SHARED_MEMORY}
 
 
 def command(request: StartRequest) -> StartCommand:
@@ -26,4 +29,5 @@ def command(request: StartRequest) -> StartCommand:
         ),
         environment={name: value for name, value in quick.items() if name not in request.environ},
         rank_variable="SLURM_PROCID",
+        shared_variables=tuple(name for name in _SHARED_MEMORY[kind] if name not in request.environ),
     )

@@ -42,8 +42,14 @@ class StartRequest:
 
 @dataclass(frozen=True)
 class StartCommand:
-    """The words to execute, the variables to add to the environment, and the variable with a process's rank."""
+    """The words to execute, the variables to add to the environment, and the variable with a process's rank.
+
+    ``folder_variables`` name the folder in which the command makes its files, ``shared_variables`` that in which the
+    MPI of each instance makes its shared memory.
+    """
 
     argv: tuple[str, ...]
     environment: Mapping[str, str]
     rank_variable: str
+    folder_variables: tuple[str, ...] = ()
+    shared_variables: tuple[str, ...] = ()

@@ -13,13 +13,15 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
+from popdist_py.environment import EXECUTABLE_CACHE_PATH
 from poprun_py.errors import ChannelError
 from poprun_py.host.child_process import ChildProcess, StreamForwarder
 from poprun_py.host.hang_detection import HangDetector
 from poprun_py.host.instance_setup import set_up_instance
 from poprun_py.linux import processes
 from poprun_py.linux.event_sources import SignalPipe, Timers
-from poprun_py.linux.leftovers import remove_leftovers
+from poprun_py.linux.job_record import JobRecord
+from poprun_py.linux.mpi_files import FOLDERS, MpiFiles, folders_of
 from poprun_py.wire import messages
 from poprun_py.wire.channel import Channel, connect
 from poprun_py.wire.messages import LAUNCHER, MPI, OWN, STDERR, UNMANAGED
@@ -68,18 +70,25 @@ def supervise(*, holder: int, manager: int) -> int:
     channel.send(messages.Hello(rank, os.uname().nodename, os.getpid()))
     supervisor = Supervisor(channel, signals, manager)
     supervisor.run()
-    supervisor.remove_folder()
+    record = supervisor.record
     if not supervisor.dismissed:
         processes.kill(holder, signal.SIGUSR1)
         if not rank_variable.startswith("SLURM_"):  # Slurm's ends by itself, and ends this process too
-            _outlive(manager)
-        remove_leftovers(since=supervisor.since)
+            _outlive(manager, keep=record.fileno() if record else 0)
+    if record:
+        record.close(spared=folders_of(manager, _folders()))
     return 0
 
 
-def _outlive(manager: int) -> None:
-    """Wait until the process manager has ended, so that its leftovers can be removed; kill it if it does not end."""
-    os.closerange(0, 1024)  # it may wait for the end of the pipes that it passed to this process
+def _folders() -> list[str]:
+    """Where the MPI makes its files on this host."""
+    return sorted({*FOLDERS, os.environ.get("TMPDIR", "/tmp")})
+
+
+def _outlive(manager: int, *, keep: int) -> None:
+    """Wait until the process manager has ended, so that its files can be removed; kill it if it does not end."""
+    os.closerange(0, keep)  # it may wait for the end of the pipes that it passed to this process
+    os.closerange(keep + 1, 1024)
     end = time.monotonic() + _MANAGER_TIMEOUT
     while processes.is_alive(manager):
         if time.monotonic() > end:
@@ -109,14 +118,14 @@ class Supervisor:
         self._streams = StreamForwarder(
             self._selector, self._send, has_launcher=lambda: self._launcher_lives, on_output=self._on_output
         )
-        self._folder = ""
+        self.record: JobRecord | None = None
+        self._files: MpiFiles | None = None
         self._program = ChildProcess()
         self._cause = OWN
         self._childless = False
         self._reported = False
         self._done = False
         self._launcher_lives = True
-        self.since = time.time()
 
     def run(self) -> None:
         self._timers.call_later(_LAUNCHER_CHECK_INTERVAL, self._check_launcher)
@@ -172,10 +181,8 @@ class Supervisor:
                 self._program.signal(number)
             case messages.Stop(number, grace):
                 self._stop(number, grace, LAUNCHER)
-            case messages.Leave(failed):
+            case messages.Leave():
                 self._done = True
-                if failed and self._channel.is_between_hosts:  # the launcher cleans its own host
-                    remove_leftovers(since=self.since)
 
     def _send(self, message: messages.Message) -> None:
         if self._launcher_lives:
@@ -186,16 +193,13 @@ class Supervisor:
     def _start(self, order: messages.Start) -> None:
         if self._program.status is not None:
             return
-        self.since = min(self.since, order.since)  # the clocks of two hosts differ
         for name in order.unset:
             os.environ.pop(name, None)
         setup = set_up_instance(order)
-        self._folder = order.folder
         progress = _open_progress_socket() if order.usage_interval else None
         environment = {**setup.environment, **(progress.environment if progress else {})}
         try:
-            if order.folder:
-                os.makedirs(order.folder, mode=0o700, exist_ok=True)
+            environment |= self._open_record(order)
             self._program.start(order, environment)
         except OSError as error:
             self._send(messages.NotStarted(f"{error.strerror}: {error.filename}"))
@@ -210,6 +214,43 @@ class Supervisor:
             self._progress_socket = progress
             self._timers.call_later(order.usage_interval, lambda: self._send_usage(order.usage_interval))
 
+    def _open_record(self, order: messages.Start) -> dict[str, str]:
+        """Open the record of the job's files on this host; return the variables of its folders."""
+        if not order.folder:
+            return {}
+        needs_folder = order.environment.get(EXECUTABLE_CACHE_PATH) == order.folder
+        try:
+            self.record = JobRecord(order.folder)
+            if needs_folder:
+                self.record.make_folder()
+        except OSError:
+            if needs_folder:
+                raise
+            return {}
+        if self._channel.is_between_hosts:  # the launcher lists those of its own host
+            self.record.add(folders_of(self._manager, _folders()))
+            if order.local_index == 0:
+                self._files = MpiFiles(self._family, _folders())
+                if self._files.fileno() >= 0:
+                    self._selector.register(self._files, selectors.EVENT_READ, self._on_files)
+        shared = self.record.make_shared_folder() if order.shared else ""
+        return dict.fromkeys(order.shared, shared) if shared else {}
+
+    def _family(self) -> list[int]:
+        """The processes of the job on this host."""
+        return [self._manager, *processes.descendants(self._manager), *processes.descendants(os.getpid())]
+
+    def _on_files(self) -> None:
+        if self._files and self._files.read():
+            self._list_files()
+
+    def _list_files(self) -> None:
+        """List the files that the MPI has made for this job, while the processes live that use them."""
+        if self.record and not self._files and not self._launcher_lives:
+            self._files = MpiFiles(self._family, _folders())
+        if self.record and self._files:
+            self.record.add(self._files.found())
+
     def _send_usage(self, interval: float) -> None:
         """Send what the program uses and what it has reported, and again every ``interval`` seconds."""
         if not self._program.is_running or not self._launcher_lives:
@@ -222,6 +263,7 @@ class Supervisor:
 
     def _stop(self, number: int, grace: float, cause: str, settle: float = 0.0) -> None:
         """Ask the program to end now, or after ``settle`` seconds, and kill it ``grace`` seconds later."""
+        self._list_files()
         if not self._program.pid and self._program.status is None:  # it will not be started now
             self._program.status, self._childless = 0, True
         self._timers.call_later(settle, lambda: self._send_stop(number, cause))
@@ -263,13 +305,6 @@ class Supervisor:
     def _on_output(self, stream: int, data: bytes) -> None:
         if stream == STDERR:
             self._hangs.on_stderr(data)
-
-    def remove_folder(self) -> None:
-        """Remove the folder that was made for the job; every supervisor on a host tries."""
-        if self._folder:
-            import shutil  # rarely needed
-
-            shutil.rmtree(self._folder, ignore_errors=True)
 
     # -- the end --------------------------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ import signal
 import time
 from collections import deque
 
+from popdist_py.environment import EXECUTABLE_CACHE_PATH
 from poprun_py.errors import ChannelError
 from poprun_py.job.deadlines import StartupMonitor, Teardown
 from poprun_py.job.failure import signal_name
@@ -20,7 +21,8 @@ from poprun_py.job.progress_display import ProgressDisplay
 from poprun_py.job.stdin import StdinReader
 from poprun_py.linux import processes
 from poprun_py.linux.event_sources import SignalPipe, Timers
-from poprun_py.linux.leftovers import remove_leftovers
+from poprun_py.linux.job_record import JobRecord
+from poprun_py.linux.mpi_files import MpiFiles
 from poprun_py.linux.pipes import OutputPipe
 from poprun_py.numa.topology import format_cpu_list
 from poprun_py.options.option_table import LaunchOptions
@@ -58,7 +60,7 @@ class EventLoop:
         signals: SignalPipe,
         screen: Screen,
         stdin: StdinReader,
-        folder: str = "",
+        record: JobRecord | None = None,
         restart: int = 0,
         deadline: float = math.inf,
     ) -> None:
@@ -84,13 +86,16 @@ class EventLoop:
             addresses=channel_addresses(plan),
         )
         self._input = stdin
+        self._record = record
+        self._files = MpiFiles(lambda: processes.descendants(os.getpid())) if record else None
         self._job = JobState(
             plan,
             since=self._since,
             has_input=stdin.is_open,
             send=self._connections.send,
             restart=restart,
-            folder=folder,
+            folder=record.folder if record else "",
+            cache=record.folder if record and not _names_cache(options) else "",
             usage_interval=self._display.interval,
             starter=self._starter,
         )
@@ -100,6 +105,7 @@ class EventLoop:
         self._mpirun_status: int | None = None
         self._mpirun_text: deque[bytes] = deque(maxlen=64)
         self._has_reported_wait = False
+        self._has_listed = False  # the MPI's files, before its processes end
 
     def run(self) -> int:
         self._start()
@@ -111,6 +117,9 @@ class EventLoop:
                     key.data()
             self._timers.run_due()
             self._after_writes()
+            if self._job.is_stopping and not self._has_listed:
+                self._has_listed = True
+                self._list_files()
             self._teardown.update()
         return self._finish()
 
@@ -120,7 +129,8 @@ class EventLoop:
         for note in self._plan.notes:
             self._log.info(note)
         self._log.info("Running command: " + " ".join(f"'{word}'" for word in self._plan.command.argv))
-        self._mpirun, pipes = start_mpirun(self._plan, address=self._listener.address, key=self._listener.key)
+        address, key = self._listener.address, self._listener.key
+        self._mpirun, pipes = start_mpirun(self._plan, address=address, key=key, record=self._record)
         self._log.info(f"Waiting for {self._starter} (PID {self._mpirun})")
         self._register_all(pipes)
         self._startup.begin(self._mpirun)
@@ -134,8 +144,19 @@ class EventLoop:
     def _register_all(self, mpirun_pipes: list[OutputPipe]) -> None:
         read = selectors.EVENT_READ
         self._selector.register(self._signals, read, self._on_signals)
+        if self._files and self._files.fileno() >= 0:
+            self._selector.register(self._files, read, self._on_files)
         for pipe in mpirun_pipes:
             self._selector.register(pipe, read, lambda pipe=pipe: self._on_mpirun_text(pipe))
+
+    def _on_files(self) -> None:
+        if self._files and self._files.read():
+            self._list_files()
+
+    def _list_files(self) -> None:
+        """List the files that the MPI has made for this job, while the processes live that use them."""
+        if self._files and self._record:
+            self._record.add(self._files.found())
 
     def _on_timeout(self) -> None:
         waiting = f"; {self._job.waiting}" if self._job.waiting else ""
@@ -268,8 +289,8 @@ class EventLoop:
         if self._mpirun_status is not None:
             self._job.mpirun_ended(self._mpirun, self._mpirun_status)
         code = self._job.exit_code
-        if code or self._teardown.has_killed:
-            for path in remove_leftovers(since=self._since):
+        if self._record and (code or self._teardown.has_killed):
+            for path in self._record.remove_listed():
                 self._log.debug(f"Removed {path}")
         for rank in range(len(self._plan.instances)):
             self._delivery.finish(rank)
@@ -284,9 +305,15 @@ class EventLoop:
             self._console.say(error)
         self._connections.close()
         self._listener.close()
+        if self._files:
+            self._files.close()
         self._selector.close()
 
     @property
     def may_restart(self) -> bool:
         """Did the job fail in a way that a restart may cure?"""
         return self._job.may_restart
+
+
+def _names_cache(options: LaunchOptions) -> bool:
+    return bool(options.executable_cache_path or os.environ.get(EXECUTABLE_CACHE_PATH))

@@ -44,7 +44,10 @@ class _State:
 
 
 class JobState:
-    """All instances of a plan, from the first Hello to the last Gone."""
+    """All instances of a plan, from the first Hello to the last Gone.
+
+    ``folder`` is the job's own on each host, ``cache`` that of its executables if the user named none.
+    """
 
     def __init__(
         self,
@@ -55,6 +58,7 @@ class JobState:
         send: Callable[[int, Message], None],
         restart: int = 0,
         folder: str = "",
+        cache: str = "",
         usage_interval: float = 0.0,
         starter: str = "mpirun",
     ) -> None:
@@ -63,7 +67,7 @@ class JobState:
         self._has_input = has_input
         self._send = send
         self._restart = restart
-        self._folder = folder
+        self._folder, self._cache = folder, cache
         self._usage_interval = usage_interval
         self._starter = starter
         self._states = [_State(instance) for instance in plan.instances]
@@ -114,7 +118,7 @@ class JobState:
         if state.end is None and not self.is_stopping:
             self._add(rank, InstanceEnd(state.instance, 0, -signal.SIGTERM, MPI))
         if self.all_gone:
-            self._to_all(messages.Leave(bool(self.exit_code)))
+            self._to_all(messages.Leave())
 
     def lost(self, rank: int, reason: str) -> None:
         """Record that the channel to a supervisor is closed: a failure unless the instance had ended."""
@@ -254,8 +258,8 @@ class JobState:
             environment={**instance.environment, **self._environment},
             unset=list(plan.unset),
             has_input=self._has_input and instance.index == 0,
-            since=self._since,
             folder=self._folder,
+            shared=list(plan.command.shared_variables),
             usage_interval=self._usage_interval,
             placement=plan.placement,
             local_index=instance.local_index,
@@ -268,7 +272,7 @@ class JobState:
     def _environment(self) -> dict[str, str]:
         """Variables of this run of the job, in addition to those of the plan."""
         added = {RESTART_COUNT: str(self._restart), JOB: str(int(self._since * 1e6) % _JOBS)}
-        return added | {EXECUTABLE_CACHE_PATH: self._folder} if self._folder else added
+        return added | {EXECUTABLE_CACHE_PATH: self._cache} if self._cache else added
 
     def _add(self, rank: int, end: InstanceEnd) -> None:
         self._states[rank].end = end

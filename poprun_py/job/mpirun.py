@@ -11,6 +11,7 @@ import msgpack
 import poprun_py
 from poprun_py.errors import PoprunError
 from poprun_py.linux import processes
+from poprun_py.linux.job_record import JobRecord
 from poprun_py.linux.pipes import OutputPipe
 from poprun_py.plan.launch_plan import LaunchPlan
 from poprun_py.wire.variables import ADDRESS_VARIABLE, KEY_VARIABLE, PATH_VARIABLE, RANK_VARIABLE
@@ -26,10 +27,13 @@ _WATCHDOG_GRACE = 1.0
 _MOST_DESCRIPTORS = 4096
 
 
-def start_mpirun(plan: LaunchPlan, *, address: str, key: bytes) -> tuple[int, list[OutputPipe]]:
+def start_mpirun(
+    plan: LaunchPlan, *, address: str, key: bytes, record: JobRecord | None = None
+) -> tuple[int, list[OutputPipe]]:
     """Start the plan's command; return its pid and the pipes of its own output (instances write to the channel).
 
-    The address and the key of the channel are passed in its environment, never on a command line.
+    It makes its files in the folder of ``record``. The address and the key of the channel are passed in its
+    environment, never on a command line.
     """
     argv = plan.command.argv
     null = os.open(os.devnull, os.O_RDONLY)
@@ -38,7 +42,7 @@ def start_mpirun(plan: LaunchPlan, *, address: str, key: bytes) -> tuple[int, li
         pid = processes.spawn(
             argv,
             executable=argv[0],
-            environment=_environment(plan, address, key),
+            environment=_environment(plan, address, key) | _folders(plan, record),
             cwd=plan.cwd,
             streams=(null, pipes[0][1], pipes[1][1]),
             session=True,
@@ -114,6 +118,12 @@ def _environment(plan: LaunchPlan, address: str, key: bytes) -> dict[str, str]:
         RANK_VARIABLE: plan.command.rank_variable,
         PATH_VARIABLE: os.pathsep.join(_package_folders()),
     }
+
+
+def _folders(plan: LaunchPlan, record: JobRecord | None) -> dict[str, str]:
+    """The variables that tell the command to make its files in the job's own folder."""
+    names = plan.command.folder_variables
+    return dict.fromkeys(names, record.make_folder()) if names and record else {}
 
 
 def _package_folders() -> list[str]:

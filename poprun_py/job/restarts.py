@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import math
 import os
-import shutil
 import signal
 import tempfile
 import time
 
-from popdist_py.environment import EXECUTABLE_CACHE_PATH
 from poprun_py.job.event_loop import EventLoop
 from poprun_py.job.mpirun import open_standard_streams
 from poprun_py.job.stdin import StdinReader
 from poprun_py.linux import processes
 from poprun_py.linux.event_sources import SignalPipe
-from poprun_py.linux.leftovers import FOLDER_PREFIX, remove_leftovers
+from poprun_py.linux.job_record import JobRecord, new_folder, remove_abandoned
 from poprun_py.options.option_table import LaunchOptions
 from poprun_py.output.log import Log
 from poprun_py.output.screen import Screen
@@ -37,19 +35,17 @@ def run_with_restarts(plan: LaunchPlan, options: LaunchOptions) -> int:
 
         screen.stdout(topology_report(plan, options).encode())
     log = Log(options.verbosity, screen.stderr)
-    for path in remove_leftovers(since=0.0):  # of jobs all of whose processes, the launcher included, were killed
-        log.debug(f"Removed {path}, which no process uses")
-    folder = _new_folder(options)
+    record = _new_record(log)
     try:
-        return _run_repeatedly(plan, options, signals=signals, screen=screen, folder=folder)
+        return _run_repeatedly(plan, options, signals=signals, screen=screen, record=record)
     finally:
         screen.close()
-        if folder:
-            shutil.rmtree(folder, ignore_errors=True)
+        if record:
+            record.close()
 
 
 def _run_repeatedly(
-    plan: LaunchPlan, options: LaunchOptions, *, signals: SignalPipe, screen: Screen, folder: str
+    plan: LaunchPlan, options: LaunchOptions, *, signals: SignalPipe, screen: Screen, record: JobRecord | None
 ) -> int:
     stdin = StdinReader()
     deadline = math.inf if options.timeout is None else time.monotonic() + options.timeout
@@ -61,7 +57,7 @@ def _run_repeatedly(
             signals=signals,
             screen=screen,
             stdin=stdin,
-            folder=folder,
+            record=record,
             restart=restart,
             deadline=deadline,
         )
@@ -79,9 +75,16 @@ def _wants_live_view(options: LaunchOptions) -> bool:
     return options.progress == "on"
 
 
-def _new_folder(options: LaunchOptions) -> str:
-    """Return the path of the job's own executable cache, which each host creates; empty if the user named one."""
-    if options.executable_cache_path or os.environ.get(EXECUTABLE_CACHE_PATH):
-        return ""
-    name = f"{FOLDER_PREFIX}{os.uname().nodename}.{os.getpid()}.{os.urandom(8).hex()}"
-    return os.path.join(tempfile.gettempdir(), name)
+def _new_record(log: Log) -> JobRecord | None:
+    """Remove what jobs have left all of whose processes were killed; return the record of a new job.
+
+    None where there is no place for it: the job can do without.
+    """
+    try:
+        temporary = tempfile.gettempdir()
+        for path in remove_abandoned(temporary):
+            log.debug(f"Removed {path}, which a job left whose processes were all killed")
+        return JobRecord(new_folder(temporary))
+    except OSError as error:
+        log.info(f"The job has no folder of its own: {error.strerror}: {error.filename}")
+        return None

@@ -1,1 +1,1 @@
-"""Linux: operating system services: processes, pipes, signals, timers, removal of leftovers."""
+"""Linux: operating system services: processes, pipes, signals, timers, the files of a job and their removal."""

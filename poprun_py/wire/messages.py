@@ -82,8 +82,8 @@ class Start(NamedTuple):
     environment: dict[str, str]  # added to what it inherits
     unset: list[str]  # removed from what it inherits
     has_input: bool  # Input will follow; otherwise its stdin is empty
-    since: float  # when the job started, seconds of the epoch
-    folder: str  # created for the job, removed at its end; empty: none
+    folder: str  # the job's own on each host, removed at its end; empty: none
+    shared: list[str]  # variables to set to the job's own folder for shared memory
     usage_interval: float  # seconds between two Usage and Report messages; 0: none
     placement: str  # a name of placement.STRATEGIES
     local_index: int  # of this instance on its host
@@ -163,7 +163,7 @@ class Gone(NamedTuple):
 
 
 class Leave(NamedTuple):
-    failed: bool  # the MPI may have left files on the supervisor's host
+    pass
 
 
 Message: TypeAlias = (

@@ -20,7 +20,7 @@ import pytest
 
 from popdist_py.environment import Environment
 from popdist_py.layout import Layout
-from poprun_py.linux.leftovers import remove_leftovers
+from poprun_py.linux.mpi_files import MpiFiles
 
 __all__ = ["MPICH", "OPENMPI", "ROOT", "Ended", "Mpi", "every_mpi", "run_alone", "run_job"]
 
@@ -106,7 +106,7 @@ def run_job(
 
     ``until`` an instance has ended, where the others would wait for it: a launcher may, or may not, end them then.
     """
-    script, started = _write(program, folder), time.time()
+    script, files = _write(program, folder), MpiFiles(lambda: _instances(folder))
     command = [str(mpi.mpirun), *mpi.flags]
     for instance in range(len(counts)):
         command += [":"] * (instance > 0) + ["-n", "1", *_instance(counts, instance, folder), sys.executable]
@@ -120,9 +120,12 @@ def run_job(
             process.terminate()
             raise AssertionError(f"not over after {timeout:g} s\n{_said(folder)}") from None
         finally:
+            left = files.found()  # what MPI leaves in /dev/shm when instances are killed
+            files.close()
             while _signal_instances(folder, signal.SIGKILL):
                 time.sleep(0.02)
-            remove_leftovers(since=started)  # what MPI leaves in /dev/shm when instances are killed
+            for path in left:
+                Path(path).unlink(missing_ok=True)
     out, err, codes = ([_read(folder / f"{file}.{i}") for i in range(len(counts))] for file in ("out", "err", "code"))
     return Ended(code, [int(text) if text else None for text in codes], out, [*err, _read(folder / "launcher")])
 
@@ -180,11 +183,15 @@ def _environ(*layers: Mapping[str, str] | None) -> dict[str, str]:
     return mine
 
 
+def _instances(folder: Path) -> list[int]:
+    """The pids of all instances that have started."""
+    return [int(file.read_text() or 0) for file in folder.glob("pid.*")]
+
+
 def _signal_instances(folder: Path, number: int) -> bool:
     """Signal every instance that is still there, whatever the launcher did; say whether there was one."""
     found = False
-    for file in folder.glob("pid.*"):
-        pid = int(file.read_text() or 0)
+    for pid in _instances(folder):
         with suppress(OSError):
             if str(folder).encode() in Path(f"/proc/{pid}/cmdline").read_bytes():  # empty for a zombie
                 os.kill(pid, number)

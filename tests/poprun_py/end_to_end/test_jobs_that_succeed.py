@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import collections
 import hashlib
+import os
 import re
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests.poprun_py.conftest import BIN
 
 #: Of a flood: long, for the test counts the lines.
 LONG_LINE = "x" * 150
@@ -166,3 +170,32 @@ def test_what_a_program_leaves_in_the_background_goes_with_it(launch, mpi):
     assert code == 0
     assert lines_of(out, 1) == ["done"]
     job.assert_nothing_left()
+
+
+_IN_OTHER_PROCESSES = ["unshare", "--pid", "--fork", "--mount-proc"]
+
+
+@pytest.mark.skipif(
+    subprocess.run([*_IN_OTHER_PROCESSES, "true"], capture_output=True, check=False).returncode != 0,
+    reason="needs a pid namespace",
+)
+def test_a_launch_that_sees_no_process_of_another_job_leaves_its_files_alone(launch, mpi):
+    wait = "w.Barrier(); print('met', flush=True); w.rank or input(); w.Barrier()"
+    program = f"from mpi4py.MPI import COMM_WORLD as w; {wait}"
+    job = launch("--mpi", mpi, "--num-instances", "2", sys.executable, "-c", program)
+    job.read_until("met", 2)
+    files = {each for pid in job.processes() for each in _named_files(pid)}
+    assert files
+    elsewhere = [*_IN_OTHER_PROCESSES, str(BIN / "poprun-py"), "--mpi", mpi, "true"]
+    subprocess.run(elsewhere, check=True, timeout=60)
+    assert all(map(os.path.exists, files))
+    job.finish(b"\n")
+    assert not any(map(os.path.exists, files))
+
+
+def _named_files(pid: int) -> set[str]:
+    """The files in shared memory and in temporary folders that a process has open or mapped."""
+    maps = Path(f"/proc/{pid}/maps").read_text().split()
+    opened = [os.path.realpath(f"/proc/{pid}/fd/{name}") for name in os.listdir(f"/proc/{pid}/fd")]
+    named = (path for path in (*maps, *opened) if re.match("/dev/shm/|/tmp/(hydra|poprun-py)", path))
+    return {path for path in named if os.path.exists(path)}

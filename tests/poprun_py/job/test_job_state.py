@@ -73,7 +73,7 @@ def test_supervisors_may_leave_when_the_last_instance_is_gone():
     assert not stage.job.all_gone
     assert stage.sent == []
     stage.end(1, 0)
-    assert stage.sent == [(0, messages.Leave(False)), (1, messages.Leave(False))]
+    assert stage.sent == [(0, messages.Leave()), (1, messages.Leave())]
     stage.job.mpirun_ended(1, 0)
     assert stage.job.exit_code == 0
     assert stage.job.failure is None
@@ -236,9 +236,3 @@ def test_who_waits_in_mpi_finalize_is_reported_while_others_run():
     assert stage.job.waiting.startswith("instances 1, 2 have ended")
     stage.end(0, 0)
     assert stage.job.waiting == ""
-
-
-def test_supervisors_leave_a_failed_job_knowing_it():
-    stage = Stage(1).start()
-    stage.end(0, 3)
-    assert stage.orders(messages.Leave) == [(0, messages.Leave(True))]

@@ -24,13 +24,13 @@ START = messages.Start(
     environment={"A": "1"},
     unset=["B"],
     has_input=False,
-    since=1.5,
     placement="spreadnuma",
     local_index=0,
     local_count=2,
     threads=["OMP_NUM_THREADS"],
     network="",
     folder="/tmp/x",
+    shared=["UCX_POSIX_DIR"],
     usage_interval=1.0,
 )
 EXAMPLES = [
@@ -50,7 +50,7 @@ EXAMPLES = [
     messages.Exited(-9, messages.OWN, 12.5),
     messages.Gone(),
     messages.Waiting(),
-    messages.Leave(True),
+    messages.Leave(),
 ]
 
 

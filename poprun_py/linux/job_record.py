@@ -1,0 +1,215 @@
+"""Job record: the file in which a job lists what must be removed from this host after it; nothing else is removed.
+
+    TMP/poprun-py.UID/             of this user alone
+    +-- ID.files                   the record: a line "DEVICE INODE PATH" for each file that the job's MPI has made
+    +-- ID/                        the job's own folder
+    /dev/shm/poprun-py.UID/ID/     the job's own folder for shared memory
+
+Each process of the job on this host, the launcher and the supervisors, holds a shared lock (flock) on the record. A
+lock is seen from all containers that share the folder, whichever processes they see. A record without a lock belongs
+to a job of which nothing is left: the last process of the job removes what it lists, else the next launch does.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import stat
+from collections.abc import Collection, Iterable, Iterator
+
+__all__ = ["JobRecord", "new_folder", "remove_abandoned"]
+
+_SHARED_MEMORY = "/dev/shm"
+
+_SUFFIX = ".files"
+_ID = re.compile(r"[0-9a-f]{16}")
+_LINE = re.compile(rb"(\d+) (\d+) (/[^\n]*)")
+
+#: Far more than any job lists.
+_MOST_BYTES = 1 << 20
+
+#: The last job to end removes the folder of the user, perhaps while another is creating a file in it.
+_ATTEMPTS = 100
+
+
+def new_folder(temporary: str) -> str:
+    """Return the path of a new job's own folder below ``temporary``; nothing is created."""
+    return os.path.join(_base(temporary), os.urandom(8).hex())
+
+
+def remove_abandoned(temporary: str) -> list[str]:
+    """Remove what is left of jobs of which no process lives; return the paths."""
+    base = _base(temporary)
+    removed: list[str] = []
+    if _is_private(base):
+        for name in sorted(os.listdir(base)):
+            if name.endswith(_SUFFIX) and _ID.fullmatch(name.removesuffix(_SUFFIX)):
+                removed += _remove_if_abandoned(os.path.join(base, name.removesuffix(_SUFFIX)))
+    return removed
+
+
+class JobRecord:
+    """The record of the job whose own folder is ``folder``, created if need be; locked until ``close``.
+
+    Raises OSError if it cannot be created, or if ``folder`` is in a folder that others may write to.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+        self.shared_folder = _shared(folder)
+        self._descriptor = _locked(folder)
+        self._listed: set[str] = set()
+
+    def make_folder(self) -> str:
+        """Create the job's own folder; return its path."""
+        os.makedirs(self.folder, mode=0o700, exist_ok=True)
+        return self.folder
+
+    def make_shared_folder(self) -> str:
+        """Create the job's own folder for shared memory; return its path, or an empty one if that is not possible."""
+        try:
+            _make_private(os.path.dirname(self.shared_folder))
+            os.makedirs(self.shared_folder, mode=0o700, exist_ok=True)
+        except OSError:
+            return ""
+        return self.shared_folder
+
+    def add(self, paths: Iterable[str]) -> None:
+        """List files or folders that this user owns."""
+        for path in paths:
+            if path in self._listed or not (status := _own(path)):
+                continue
+            self._listed.add(path)
+            line = f"{status.st_dev} {status.st_ino} {path}\n"
+            os.write(self._descriptor, line.encode(errors="surrogateescape"))
+
+    def remove_listed(self) -> list[str]:
+        """Remove what is listed, once no process of the job is left that uses it; return the paths."""
+        return list(_remove_listed(self._descriptor))
+
+    def fileno(self) -> int:
+        return self._descriptor
+
+    def close(self, *, spared: Collection[str] = ()) -> list[str]:
+        """Release the lock; the last process of the job on this host removes all but ``spared``; return the paths."""
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return _remove_all(self.folder, self._descriptor, spared)
+        except OSError:  # others of the job hold it
+            return []
+        finally:
+            os.close(self._descriptor)
+
+
+def _base(temporary: str) -> str:
+    return os.path.join(temporary, f"poprun-py.{os.getuid()}")
+
+
+def _shared(folder: str) -> str:
+    return os.path.join(_base(_SHARED_MEMORY), os.path.basename(folder))
+
+
+def _locked(folder: str) -> int:
+    """Open and lock the record of ``folder``; a record that was removed meanwhile is made again."""
+    path = folder + _SUFFIX
+    flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+    for _ in range(_ATTEMPTS):
+        _make_private(os.path.dirname(folder))
+        try:
+            descriptor = os.open(path, flags, 0o600)
+        except FileNotFoundError:
+            continue
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH)
+            if _is_at(path, descriptor):
+                return descriptor
+        except OSError:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)
+    raise FileNotFoundError(2, "it is removed again and again", path)
+
+
+def _make_private(folder: str) -> None:
+    try:
+        os.mkdir(folder, mode=0o700)
+    except FileExistsError:
+        if not _is_private(folder):
+            raise PermissionError(1, "it belongs to somebody else, or others may write to it", folder) from None
+
+
+def _is_private(folder: str) -> bool:
+    status = _own(folder)
+    return status is not None and stat.S_ISDIR(status.st_mode) and not status.st_mode & 0o022
+
+
+def _own(path: str) -> os.stat_result | None:
+    """The status of a file or folder of this user, not of a link; None for anything else."""
+    try:
+        status = os.lstat(path)
+    except OSError:
+        return None
+    kind = stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)
+    return status if kind and status.st_uid == os.getuid() else None
+
+
+def _is_at(path: str, descriptor: int) -> bool:
+    """Is the open file, which must be this user's, still at ``path``?"""
+    status = _own(path)
+    return status is not None and os.path.samestat(status, os.fstat(descriptor))
+
+
+def _remove_if_abandoned(folder: str) -> list[str]:
+    try:
+        descriptor = os.open(folder + _SUFFIX, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return []
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return _remove_all(folder, descriptor) if _is_at(folder + _SUFFIX, descriptor) else []
+    except OSError:
+        return []
+    finally:
+        os.close(descriptor)
+
+
+def _remove_all(folder: str, descriptor: int, spared: Collection[str] = ()) -> list[str]:
+    """Remove what the record lists, the job's own folders and the record, whose lock is held."""
+    removed = list(_remove_listed(descriptor, spared))
+    for each in (_shared(folder), folder):
+        if _own(each) and _is_private(os.path.dirname(each)):
+            _remove(each)
+            removed.append(each)
+    os.unlink(folder + _SUFFIX)
+    for base in (os.path.dirname(_shared(folder)), os.path.dirname(folder)):
+        try:
+            os.rmdir(base)
+        except OSError:  # other jobs are there
+            continue
+    return removed
+
+
+def _remove_listed(descriptor: int, spared: Collection[str] = ()) -> Iterator[str]:
+    """Remove what the record lists and is still the same file of this user; return the paths."""
+    for line in os.pread(descriptor, _MOST_BYTES, 0).split(b"\n"):
+        match = _LINE.fullmatch(line)
+        if match is None:
+            continue
+        path = os.fsdecode(match[3])
+        status = _own(path)
+        if path not in spared and status and (status.st_dev, status.st_ino) == (int(match[1]), int(match[2])):
+            _remove(path)
+            yield path
+
+
+def _remove(path: str) -> None:
+    import shutil  # rarely needed
+
+    try:
+        if os.path.isdir(path):
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            os.unlink(path)
+    except OSError:
+        return

@@ -1,0 +1,142 @@
+"""MPI files: those that an MPI makes for a job in /dev/shm and the temporary folder, found as soon as they are made.
+
+inotify tells which files are made; a file is the job's if one of the job's processes has it open or mapped.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import re
+import struct
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from poprun_py.linux import processes
+
+__all__ = ["FOLDERS", "MpiFiles", "folders_of"]
+
+#: Where MPIs make files, whatever TMPDIR is.
+FOLDERS = ("/dev/shm", "/tmp")
+
+#: The files that are worth a look at the job's processes: MPICH's, those of its process manager, UCX's, Open MPI's.
+_NAMES = re.compile(r"(mpich_shm_|hydra_hwloc_xmlfile_|ucx_shm_posix_|sm_segment\.|vader_segment\.|osc_\w+\.)[\w.-]+")
+
+#: The session folder of a daemon of Open MPI; its pid follows.
+_SESSIONS = ("ompi", "prterun", "prted")
+
+_IN_CREATE, _IN_NONBLOCK, _IN_CLOEXEC = 0x100, os.O_NONBLOCK, os.O_CLOEXEC
+_EVENT = struct.Struct("iIII")
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class MpiFiles:
+    """Watches ``folders``, and tells which of the files that appear are held by the processes ``family()``.
+
+    Without inotify (the kernel limits the number of its users) the folders are read instead, at every ``found``.
+    """
+
+    def __init__(self, family: Callable[[], Iterable[int]], folders: Sequence[str] = FOLDERS) -> None:
+        self._family = family
+        self._folders: dict[int, str] = {}
+        self._unknown = folders
+        self._found: set[str] = set()
+        self._candidates = set(_all_in(folders))
+        self._descriptor: int = _libc.inotify_init1(_IN_NONBLOCK | _IN_CLOEXEC)
+        if self._descriptor >= 0:
+            for folder in folders:
+                watch = _libc.inotify_add_watch(self._descriptor, os.fsencode(folder), _IN_CREATE)
+                if watch >= 0:
+                    self._folders[watch] = folder
+            self._unknown = [folder for folder in folders if folder not in self._folders.values()]
+
+    def fileno(self) -> int:
+        """Return the descriptor that becomes readable when files appear; -1 without inotify."""
+        return self._descriptor
+
+    def read(self) -> bool:
+        """Take note of the files that have appeared; return whether any may be of an MPI."""
+        before = len(self._candidates)
+        try:
+            data = os.read(self._descriptor, 1 << 16)
+        except OSError:
+            return False
+        while data:
+            watch, _, _, length = _EVENT.unpack_from(data)
+            name = data[_EVENT.size : _EVENT.size + length].rstrip(b"\0").decode(errors="surrogateescape")
+            data = data[_EVENT.size + length :]
+            if watch in self._folders and _NAMES.fullmatch(name):
+                self._candidates.add(os.path.join(self._folders[watch], name))
+        return len(self._candidates) > before
+
+    def found(self) -> list[str]:
+        """Return the files that the job's processes hold now and that were not returned before."""
+        if self._descriptor >= 0:
+            self.read()
+        self._candidates.update(_all_in(self._unknown))
+        identities = dict(_identities(self._candidates))
+        self._candidates = {path for path in self._candidates if path in identities.values()}
+        held: set[str] = set()
+        for pid in self._family() if identities else ():
+            held.update(identities[each] for each in _held_by(pid) if each in identities)
+        new = held - self._found
+        self._found |= held
+        self._candidates -= held
+        return sorted(new)
+
+    def close(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+
+def folders_of(daemon: int, temporary: Sequence[str]) -> list[str]:
+    """Return the session folders of a living daemon of Open MPI, which are named after its pid."""
+    if not processes.is_alive(daemon):
+        return []
+    found = (os.path.join(folder, f"{name}.{daemon}") for folder in temporary for name in _SESSIONS)
+    return [path for path in found if os.path.isdir(path)]
+
+
+def _all_in(folders: Iterable[str]) -> Iterator[str]:
+    for folder in folders:
+        try:
+            names = os.listdir(folder)
+        except OSError:
+            continue
+        yield from (os.path.join(folder, name) for name in names if _NAMES.fullmatch(name))
+
+
+def _identities(paths: Iterable[str]) -> Iterator[tuple[tuple[int, int], str]]:
+    for path in paths:
+        try:
+            status = os.lstat(path)
+        except OSError as error:
+            if error.errno not in (errno.ENOENT, errno.EACCES):
+                raise
+            continue
+        yield (status.st_dev, status.st_ino), path
+
+
+def _held_by(pid: int) -> Iterator[tuple[int, int]]:
+    """Device and inode of every file that a process has open or mapped; none if it is gone, or another user's."""
+    try:
+        descriptors = os.listdir(f"/proc/{pid}/fd")
+    except OSError:
+        return
+    for descriptor in descriptors:
+        try:
+            status = os.stat(f"/proc/{pid}/fd/{descriptor}")
+        except OSError:  # it was closed
+            continue
+        yield status.st_dev, status.st_ino
+    try:
+        with open(f"/proc/{pid}/maps", errors="replace") as stream:
+            for line in stream:
+                _, _, _, device, inode = line.split(None, 5)[:5]
+                if inode != "0":
+                    major, minor = device.split(":")
+                    yield os.makedev(int(major, 16), int(minor, 16)), int(inode)
+    except OSError:
+        pass

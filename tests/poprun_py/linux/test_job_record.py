@@ -1,0 +1,172 @@
+"""Job record: what a job has listed is removed once no process of it is left; nothing else ever is."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import shutil
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from poprun_py.linux import job_record
+from poprun_py.linux.job_record import JobRecord, new_folder, remove_abandoned
+
+#: Names by which MPIs call their files: of a user's own files just as well.
+NAMES = ["mpich_shm_notes", "osc_sm.results", "sm_segment.vm.0.9f3a0001.0", "ompi.4194400", "prterun.4194400"]
+
+
+@pytest.fixture(autouse=True)
+def _shared_memory(tmp_path, monkeypatch):
+    (tmp_path / "shm").mkdir()
+    monkeypatch.setattr(job_record, "_SHARED_MEMORY", str(tmp_path / "shm"))
+
+
+@pytest.fixture
+def temporary(tmp_path):
+    folder = tmp_path / "tmp"
+    folder.mkdir()
+    return folder
+
+
+def abandoned(temporary: Path, *listed: Path) -> JobRecord:
+    """The record of a job whose processes were all killed."""
+    record = JobRecord(new_folder(str(temporary)))
+    record.make_folder()
+    record.make_shared_folder()
+    record.add(map(str, listed))
+    os.close(record.fileno())
+    return record
+
+
+def test_what_an_abandoned_job_has_listed_is_removed(temporary, tmp_path):
+    segment, session = tmp_path / "mpich_shm_1", tmp_path / "ompi.7"
+    segment.touch()
+    (session / "1/0").mkdir(parents=True)
+    record = abandoned(temporary, segment, session)
+    removed = remove_abandoned(str(temporary))
+    assert removed == [str(segment), str(session), record.shared_folder, record.folder]
+    assert not any(map(os.path.exists, removed))
+    assert os.listdir(temporary) == os.listdir(tmp_path / "shm") == []
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_no_job_has_listed_stays(temporary, name):
+    (temporary / name).mkdir()
+    (temporary / name / "thesis.txt").touch()
+    abandoned(temporary)
+    remove_abandoned(str(temporary))
+    assert (temporary / name / "thesis.txt").exists()
+
+
+def test_what_a_job_has_listed_stays_while_a_process_of_it_lives(temporary, tmp_path):
+    (tmp_path / "segment").touch()
+    launcher = JobRecord(new_folder(str(temporary)))
+    supervisor = JobRecord(launcher.make_folder())
+    launcher.add([str(tmp_path / "segment")])
+    assert launcher.close() == remove_abandoned(str(temporary)) == []
+    assert supervisor.close() == [str(tmp_path / "segment"), launcher.folder]
+
+
+@pytest.mark.skipif(
+    subprocess.run(["unshare", "--pid", "--fork", "true"], capture_output=True, check=False).returncode != 0,
+    reason="needs a pid namespace",
+)
+def test_locks_are_seen_by_processes_that_cannot_see_the_job(temporary, tmp_path):
+    (tmp_path / "segment").touch()
+    mine = JobRecord(new_folder(str(temporary)))
+    mine.add([str(tmp_path / "segment")])
+    code = f"from poprun_py.linux.job_record import remove_abandoned; print(remove_abandoned({str(temporary)!r}))"
+    there = ["unshare", "--pid", "--fork", "--mount-proc", sys.executable, "-c", code]
+    assert subprocess.run(there, capture_output=True, text=True, check=True).stdout == "[]\n"
+    assert mine.close() == [str(tmp_path / "segment")]
+
+
+def test_another_file_of_the_same_name_stays(temporary, tmp_path):
+    path = tmp_path / "segment"
+    path.touch()
+    abandoned(temporary, path)
+    path.rename(tmp_path / "kept")  # so that its inode is not used again
+    path.write_text("a thesis")
+    remove_abandoned(str(temporary))
+    assert path.read_text() == "a thesis"
+
+
+def test_links_are_never_listed_followed_or_removed(temporary, tmp_path):
+    (tmp_path / "precious").touch()
+    link, segment = tmp_path / "link", tmp_path / "segment"
+    link.symlink_to(tmp_path / "precious")
+    segment.touch()
+    record = abandoned(temporary, link, segment)
+    segment.unlink()
+    segment.symlink_to(tmp_path / "precious")
+    Path(record.folder).rmdir()
+    Path(record.folder).symlink_to(tmp_path)
+    remove_abandoned(str(temporary))
+    assert (tmp_path / "precious").exists()
+    assert link.is_symlink()
+    assert segment.is_symlink()
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="giving a file away needs root")
+@pytest.mark.parametrize("what", ["segment", "record", "base"])
+def test_what_is_somebody_elses_is_not_trusted(temporary, tmp_path, what):
+    segment = tmp_path / "segment"
+    segment.touch()
+    record = abandoned(temporary, segment)
+    paths = {"segment": segment, "record": f"{record.folder}.files", "base": os.path.dirname(record.folder)}
+    os.chown(paths[what], 12345, 12345)
+    assert str(segment) not in remove_abandoned(str(temporary))
+    assert segment.exists()
+
+
+def test_a_folder_that_others_may_write_to_is_not_used(temporary):
+    base = Path(new_folder(str(temporary))).parent
+    base.mkdir()
+    base.chmod(0o777)
+    with pytest.raises(PermissionError):
+        JobRecord(new_folder(str(temporary)))
+    assert remove_abandoned(str(temporary)) == []
+
+
+def test_the_folders_of_a_job_are_the_users_alone(temporary):
+    record = JobRecord(new_folder(str(temporary)))
+    for folder in (record.make_folder(), record.make_shared_folder()):
+        for path in (folder, os.path.dirname(folder)):
+            assert stat.S_IMODE(os.stat(path).st_mode) == 0o700
+    record.close()
+
+
+def test_a_damaged_record_removes_what_can_be_read(temporary, tmp_path):
+    (tmp_path / "segment").touch()
+    record = abandoned(temporary, tmp_path / "segment")
+    path = Path(f"{record.folder}.files")
+    path.write_bytes(b"\0\xff\n1 2\n1 2 relative\n/etc/passwd\n" + path.read_bytes() + b"999")
+    assert str(tmp_path / "segment") in remove_abandoned(str(temporary))
+
+
+def test_jobs_may_start_and_end_at_the_same_time(temporary):
+    with multiprocessing.get_context("fork").Pool(4, initializer=os.nice, initargs=(1,)) as pool:
+        assert sum(pool.map(_one_after_another, [str(temporary)] * 4)) == 0
+    assert os.listdir(temporary) == []
+
+
+def _one_after_another(temporary: str) -> int:
+    """Number of jobs whose record did not survive until their end."""
+    lost = 0
+    for _ in range(100):
+        remove_abandoned(temporary)
+        record = JobRecord(new_folder(temporary))
+        record.make_folder()
+        remove_abandoned(temporary)
+        lost += not os.path.isdir(record.folder) or not os.path.exists(record.folder + ".files")
+        record.close()
+    return lost
+
+
+def test_nothing_is_there_at_first(tmp_path):
+    assert remove_abandoned(str(tmp_path / "nowhere")) == []
+    shutil.rmtree(tmp_path)

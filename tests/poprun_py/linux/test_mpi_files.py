@@ -1,0 +1,63 @@
+"""MPI files: those that processes of the job hold are found, those of other processes are not."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import subprocess
+
+import pytest
+
+from poprun_py.linux import mpi_files
+from poprun_py.linux.mpi_files import MpiFiles, folders_of
+
+
+@pytest.fixture(params=[True, False], ids=["inotify", "without inotify"])
+def files(request, tmp_path, monkeypatch):
+    """What this process holds of the files in ``tmp_path``."""
+    if not request.param:
+        monkeypatch.setattr(mpi_files, "_libc", type("Libc", (), {"inotify_init1": lambda _: -1}))
+    watched = MpiFiles(lambda: [os.getpid()], [str(tmp_path)])
+    yield watched
+    watched.close()
+
+
+def test_what_the_job_has_open_or_mapped_is_found(tmp_path, files):
+    mapped, opened = tmp_path / "mpich_shm_1d7cc14c_0", tmp_path / "hydra_hwloc_xmlfile_Lx3ToV"
+    mapped.write_bytes(b"x" * 4096)
+    with mapped.open("r+b") as stream:
+        mapping = mmap.mmap(stream.fileno(), 4096, mmap.MAP_SHARED)
+    with opened.open("w"):
+        assert files.found() == sorted(map(str, (mapped, opened)))
+    assert files.found() == []
+    mapping.close()
+
+
+def test_what_others_hold_or_nobody_is_not_found(tmp_path, files):
+    theirs, nobodys = tmp_path / "sm_segment.vm.0.9f3a0001.0", tmp_path / "osc_sm.results"
+    theirs.touch()
+    nobodys.mkdir()
+    with theirs.open() as stream, subprocess.Popen(["sleep", "60"], stdin=stream) as other:
+        stream.close()
+        assert files.found() == []
+        other.kill()
+
+
+def test_other_names_are_not_looked_for(tmp_path, files):
+    with (tmp_path / "thesis").open("w"), (tmp_path / "my_mpich_shm_1").open("w"):
+        assert files.found() == []
+
+
+def test_a_file_that_is_taken_up_later_is_found_then(tmp_path, files):
+    path = tmp_path / "mpich_shm_1d7cc14c_0"
+    path.touch()
+    assert files.found() == []
+    with path.open():
+        assert files.found() == [str(path)]
+
+
+def test_the_session_folder_of_a_living_daemon_is_known_by_its_pid(tmp_path):
+    for pid in (os.getpid(), 4194400):
+        (tmp_path / f"prted.{pid}").mkdir()
+    assert folders_of(os.getpid(), [str(tmp_path)]) == [str(tmp_path / f"prted.{os.getpid()}")]
+    assert folders_of(4194400, [str(tmp_path)]) == []
