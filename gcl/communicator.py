@@ -23,6 +23,15 @@ from gcl.scheduling.methods.method import method_chain
 
 __all__ = ["Communicator"]
 
+# looked up here: an attribute of an enumeration takes 0.1 us of a call of 0.9 us
+_BARRIER = CollectiveCode.BARRIER
+_ALL_REDUCE = CollectiveCode.ALL_REDUCE
+_REDUCE_SCATTER = CollectiveCode.REDUCE_SCATTER
+_ALL_GATHER = CollectiveCode.ALL_GATHER
+_BROADCAST = CollectiveCode.BROADCAST
+_ALL_TO_ALL = CollectiveCode.ALL_TO_ALL
+_SHARED_ALL_GATHER = CollectiveCode.SHARED_ALL_GATHER
+
 
 class Communicator:
     """Collectives over ``group`` (default: all replicas); made by ``gcl.connect``.
@@ -71,7 +80,7 @@ class Communicator:
         """
         if method is not None:
             return self._by(method).all_reduce(x, op, out=out)
-        if out is not None and self._repeat(CollectiveCode.ALL_REDUCE, op, x, out):
+        if out is not None and self._repeat(_ALL_REDUCE, op, x, out):
             return out
         with self._dispatch.refusals:
             if isinstance(x, list | tuple):
@@ -92,7 +101,7 @@ class Communicator:
         """
         if method is not None:
             return self._by(method).reduce_scatter(x, op, out=out)
-        if out is not None and self._repeat(CollectiveCode.REDUCE_SCATTER, op, x, out):
+        if out is not None and self._repeat(_REDUCE_SCATTER, op, x, out):
             return out
         with self._dispatch.refusals:
             if isinstance(x, list | tuple):
@@ -114,7 +123,7 @@ class Communicator:
         if method is not None:
             return self._by(method).all_gather(x, out=out)
         shared = id(out) in self._dispatch.shared
-        code = CollectiveCode.SHARED_ALL_GATHER if shared else CollectiveCode.ALL_GATHER
+        code = _SHARED_ALL_GATHER if shared else _ALL_GATHER
         if out is not None and self._repeat(code, ADD, x, out):
             return out
         with self._dispatch.refusals:
@@ -133,7 +142,7 @@ class Communicator:
 
     def broadcast(self, x: Tensors, root: int = 0, *, out: Tensors | None = None) -> Tensors:
         """Give every replica the tensor of the group member with index ``root``; ``out`` may be ``x``."""
-        if out is not None and self._repeat(CollectiveCode.BROADCAST, ADD, x, out, root):
+        if out is not None and self._repeat(_BROADCAST, ADD, x, out, root):
             return out
         with self._dispatch.refusals:
             if isinstance(root, bool) or not isinstance(root, int | np.integer) or not 0 <= root < self.group.size:
@@ -151,7 +160,7 @@ class Communicator:
 
     def all_to_all(self, x: Tensors, *, out: Tensors | None = None) -> Tensors:
         """Send slice j of ``x`` [local replicas, group size, ...] to member j; slot i comes from member i."""
-        if out is not None and self._repeat(CollectiveCode.ALL_TO_ALL, ADD, x, out):
+        if out is not None and self._repeat(_ALL_TO_ALL, ADD, x, out):
             return out
         with self._dispatch.refusals:
             if isinstance(x, list | tuple):
@@ -192,7 +201,7 @@ class Communicator:
 
     def barrier(self) -> None:
         """Wait until every rank is here."""
-        if not self._repeat(CollectiveCode.BARRIER, ADD, self._dispatch.nothing, self._dispatch.nothing):
+        if not self._repeat(_BARRIER, ADD, self._dispatch.nothing, self._dispatch.nothing):
             self._dispatch.run(None, Operator.ADD, self._dispatch.nothing, self._dispatch.nothing)
 
     def close(self) -> None:

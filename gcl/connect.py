@@ -26,7 +26,7 @@ from gcl.core.world import World
 from gcl.decision_log import Logged, listens, logger_of
 from gcl.errors import ArgumentError, CollectiveTimeout
 from gcl.fabric.fabric import Fabric
-from gcl.literal.literal_path import LiteralCommunicator, LiteralDispatch, LiteralPath, chosen, default_fabric
+from gcl.literal.literal_path import LiteralCommunicator, LiteralPath, LiteralShards, chosen, default_fabric
 from gcl.scheduling.methods.method import Method, method_chain
 from gcl.scheduling.options import SYNCLESS_WARNING, UNUSED_VARIABLES, Options
 from gcl.scheduling.schedule import Schedule
@@ -220,7 +220,7 @@ def _by_method(path: DataPath, world: World, group: Group, way: Way, logger: log
         return Communicator(Dispatch(logged, world, group), another)
     literal = LiteralPath(path, world, group, fabric, options)
     logged = _heard(literal, world, logger, literal.planned)
-    return LiteralCommunicator(LiteralDispatch(literal, logged, world, group), another)
+    return LiteralCommunicator(Dispatch(logged, world, group, LiteralShards(literal, group)), another, literal)
 
 
 def _heard(

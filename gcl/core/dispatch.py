@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from gcl.core.request import REDUCING, Collective, Request, begun_here
 from gcl.core.tensor_checks import Refusals, check_flat, check_output, check_slices, check_tensor
 from gcl.core.world import World
 
-__all__ = ["ADD", "Dispatch"]
+__all__ = ["ADD", "Dispatch", "EvenShards", "Shards"]
 
 R = TypeVar("R")
 
@@ -26,15 +26,52 @@ ADD = str(Operator.ADD)
 _MAX_REQUESTS = 1024  # kept; a bound for programs that never repeat a call
 
 
+class Shards(Protocol):
+    """How a reduce-scatter cuts a tensor into one shard per member of a group."""
+
+    def fragment(self, elements: int, dtype: np.dtype[Any], op: str) -> int:
+        """Elements that one member owns after a reduce-scatter of ``elements`` of ``dtype``, padding included."""
+
+    def packs(self, widths: list[int], dtype: np.dtype[Any], op: str) -> bool:
+        """Whether tensors with fragments of ``widths`` elements can be reduce-scattered in one transfer."""
+
+    def keep_own(self, x: np.ndarray, out: np.ndarray) -> None:
+        """Copy each local replica's own fragment of ``x`` to ``out``: the reduce-scatter of operator LOCAL."""
+
+
+class EvenShards:
+    """Shards of equal size, in the order of the tensor, zero where padded."""
+
+    def __init__(self, world: World, group: Group) -> None:
+        self._world, self._group = world, group
+
+    def fragment(self, elements: int, dtype: np.dtype[Any], op: str) -> int:
+        """``elements`` divided by the size of the group, rounded up."""
+        return -(-elements // self._group.size)
+
+    def packs(self, widths: list[int], dtype: np.dtype[Any], op: str) -> bool:
+        """Always."""
+        return True
+
+    def keep_own(self, x: np.ndarray, out: np.ndarray) -> None:
+        """Copy the fragments, and clear the padding."""
+        width = out.shape[1]
+        for row in range(self._world.local):
+            start = self._group.index(self._world.offset + row) * width
+            own = x[row, start : start + width]
+            out[row, : own.size], out[row, own.size :] = own, 0
+
+
 class Dispatch:
-    """Makes the calls of one communicator over ``path``.
+    """Makes the calls of one communicator over ``path``; ``shards`` (default: even) says how tensors are cut.
 
     ``refusals`` is the context manager for the checks of a call; ``shared`` maps the id of each tensor that all ranks
     of a host share to the tensor.
     """
 
-    def __init__(self, path: DataPath, world: World, group: Group) -> None:
+    def __init__(self, path: DataPath, world: World, group: Group, shards: Shards | None = None) -> None:
         self.path, self.world, self.group = path, world, group
+        self._shards = shards or EvenShards(world, group)
         self.refusals = Refusals(path.refuse, path.fail)
         self.shared: dict[int, np.ndarray] = {}
         self.nothing = path.empty((world.local, 0), np.dtype(np.float32))
@@ -108,7 +145,10 @@ class Dispatch:
         if collective is not None and request.operator is Operator.LOCAL:
             agreed = Request(None, Operator.LOCAL, self.nothing.dtype, 0, detail=str(request))
             self.path.run(agreed, self.nothing, self.nothing)
-            self.keep_own(collective, x, out)
+            if collective is Collective.ALL_REDUCE:
+                out[...] = x
+            else:
+                self._shards.keep_own(x, out)
         else:
             self.path.run(request, x, out)
 
@@ -133,29 +173,21 @@ class Dispatch:
         return self.path.empty((self.world.local, *shape), dtype)
 
     def scatter_list(self, x: list[np.ndarray], op: str, out: list[np.ndarray] | None) -> list[np.ndarray]:
-        """Reduce-scatter a list of tensors in one transfer."""
+        """Reduce-scatter a list of tensors, in one transfer where ``shards`` can pack them."""
         widths = [self.width(one, op) for one in x]
+        if not self._shards.packs(widths, x[0].dtype, op):
+            return coalescing.one_by_one(x, out, lambda one: self._scatter(one, op))
         transfer = self.coalesced(Collective.REDUCE_SCATTER, op)
         return coalescing.scattered(x, out, widths, self.group.size, self._empty_flat, transfer)
 
     def width(self, x: np.ndarray, op: str) -> int:
         """Elements of ``x`` [local replicas, n] that one member owns after a reduce-scatter, padding included."""
-        return self.fragment(x.shape[1], x.dtype, op)
+        return self._shards.fragment(x.shape[1], x.dtype, op)
 
-    def fragment(self, elements: int, dtype: np.dtype[Any], op: str) -> int:
-        """Elements that one member owns after a reduce-scatter of ``elements`` of ``dtype``, padding included."""
-        return -(-elements // self.group.size)
-
-    def keep_own(self, collective: Collective, x: np.ndarray, out: np.ndarray) -> None:
-        """The result of operator LOCAL: the replica's own tensor (all-reduce) or own fragment (reduce-scatter)."""
-        if collective is Collective.ALL_REDUCE:
-            out[...] = x
-            return
-        width = out.shape[1]
-        for row in range(self.world.local):
-            start = self.group.index(self.world.offset + row) * width
-            own = x[row, start : start + width]
-            out[row, : own.size], out[row, own.size :] = own, 0
+    def _scatter(self, x: np.ndarray, op: str) -> np.ndarray:
+        fragment = self.path.empty((len(x), self.width(x, op)), x.dtype)
+        self.run(Collective.REDUCE_SCATTER, op, x, fragment)
+        return fragment
 
     def check(self, x: np.ndarray) -> None:
         """Raise ArgumentError unless ``x`` is a tensor [local replicas, ...]."""

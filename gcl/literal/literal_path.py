@@ -20,7 +20,6 @@ from typing import Any
 import numpy as np
 
 from gcl.communicator import Communicator
-from gcl.core import coalescing
 from gcl.core.data_path import DataPath
 from gcl.core.dispatch import Dispatch
 from gcl.core.groups import Group
@@ -40,7 +39,7 @@ from gcl.scheduling.program.step_program import StepProgram
 from gcl.scheduling.schedule import Schedule, schedule
 from gcl.transport.paths.path_state import PathState
 
-__all__ = ["LiteralCommunicator", "LiteralDispatch", "LiteralPath", "chosen", "default_fabric"]
+__all__ = ["LiteralCommunicator", "LiteralPath", "LiteralShards", "chosen", "default_fabric"]
 
 _RINGS = (Collective.REDUCE_SCATTER, Collective.ALL_GATHER)
 #: Operators whose partial results would round or wrap unless they are held in a wider dtype.
@@ -214,13 +213,14 @@ class LiteralPath:
 class LiteralCommunicator(Communicator):
     """A communicator whose collectives are the step programs of its method.
 
-    Shards are cut as ``schedule(...)`` cuts them (GCL reference, section 5): per IPU of a replica, with at least one
-    element for each direction of the method. Lists of tensors are scattered one after the other.
+    It has every method of Communicator, and those that concern step programs. Shards are cut as ``schedule(...)``
+    cuts them (GCL reference, section 5): per IPU of a replica, with at least one element for each direction of the
+    method. A list of tensors is reduce-scattered in one transfer only if that cuts the same shards.
     """
 
-    def __init__(self, dispatch: LiteralDispatch, by_method: Callable[[str], Communicator]) -> None:
+    def __init__(self, dispatch: Dispatch, by_method: Callable[[str], Communicator], literal: LiteralPath) -> None:
         super().__init__(dispatch, by_method)
-        self._literal = dispatch.literal
+        self._literal = literal
 
     @property
     def methods(self) -> tuple[Method, ...]:
@@ -234,37 +234,25 @@ class LiteralCommunicator(Communicator):
         return self._literal.schedule_for(collective, elements, itemsize, op)
 
 
-class LiteralDispatch(Dispatch):
-    """Makes calls over ``path``, which is ``literal`` or a log around it; fragments are those of step programs."""
+class LiteralShards:
+    """Shards as the step programs of ``literal`` cut them."""
 
-    def __init__(self, literal: LiteralPath, path: DataPath, world: World, group: Group) -> None:
-        super().__init__(path, world, group)
-        self.literal = literal
-
-    def scatter_list(self, x: list[np.ndarray], op: str, out: list[np.ndarray] | None) -> list[np.ndarray]:
-        """Reduce-scatter a list of tensors: in one transfer if the packed tensor is cut into the same fragments."""
-        width = sum(self.width(one, op) for one in x)
-        whole = self.fragment(self.group.size * width, x[0].dtype, op)
-        if self.literal.fabric.ipus_per_replica == 1 and whole == width:
-            return super().scatter_list(x, op, out)
-
-        def alone(one: np.ndarray) -> np.ndarray:
-            fragment = self.path.empty((len(one), self.width(one, op)), one.dtype)
-            self.run(Collective.REDUCE_SCATTER, op, one, fragment)
-            return fragment
-
-        return coalescing.one_by_one(x, out, alone)
+    def __init__(self, literal: LiteralPath, group: Group) -> None:
+        self._literal, self._group = literal, group
 
     def fragment(self, elements: int, dtype: np.dtype[Any], op: str) -> int:
         """Elements that one member owns after a reduce-scatter of ``elements``, padding included."""
-        return self.literal.fragment(elements, dtype, Operator.parse(op, dtype))
+        return self._literal.fragment(elements, dtype, Operator.parse(op, dtype))
 
-    def keep_own(self, collective: Collective, x: np.ndarray, out: np.ndarray) -> None:
-        """Operator LOCAL: an all-reduce keeps ``x``, a reduce-scatter runs a program without exchanges."""
-        if collective is Collective.REDUCE_SCATTER:
-            self.literal.run(Request(collective, Operator.LOCAL, x.dtype, x.shape[1]), x, out)
-        else:
-            super().keep_own(collective, x, out)
+    def packs(self, widths: list[int], dtype: np.dtype[Any], op: str) -> bool:
+        """Whether the packed tensor is cut into the same fragments as the tensors of the list."""
+        width = sum(widths)
+        single = self._literal.fabric.ipus_per_replica == 1
+        return single and self.fragment(self._group.size * width, dtype, op) == width
+
+    def keep_own(self, x: np.ndarray, out: np.ndarray) -> None:
+        """Run a program without exchanges."""
+        self._literal.run(Request(Collective.REDUCE_SCATTER, Operator.LOCAL, x.dtype, x.shape[1]), x, out)
 
 
 def _part_of_chain(chain: tuple[Method, ...], collective: Collective) -> tuple[Method, ...]:
