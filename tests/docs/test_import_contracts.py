@@ -25,6 +25,11 @@ BREAKS = {
     ),
     "upwards in gcl.core": ("gcl/core/operators.py", "import gcl.core.layout", "Layers of gcl.core"),
     "upwards in gcl.kernels": ("gcl/kernels/jit.py", "import gcl.kernels.half", "Layers of gcl.kernels"),
+    "a method that knows another": (
+        "gcl/scheduling/methods/local.py",
+        "import gcl.scheduling.methods.broadcast",
+        "Layers of gcl.scheduling.methods: a method knows no other",
+    ),
     "upwards in options": (
         "poprun_py/options/option_table.py",
         "import poprun_py.options.validation",
