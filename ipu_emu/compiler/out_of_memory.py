@@ -1,107 +1,30 @@
-"""Out of memory: whether a program fits the memory of its IPUs, and remedies if it does not.
+"""Out of memory: whether a program fits the memory of its IPUs, and what is said where it does not.
 
-The limits are the tile memory of an IPU and its share of Streaming Memory; a Cpu or Sim device has none. The price of
-a remedy is roughly how much slower a step becomes. Remedies that suffice alone come first, the cheapest at the top. A
-face provides the wording of the advice.
+The limits are the memory of the tiles of an IPU and its share of Streaming Memory; a Cpu or Sim device has none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from enum import Enum
+from collections.abc import Callable, Sequence
 from itertools import zip_longest
-from types import MappingProxyType
 
 from gcl.drawing.units import memory
-from ipu_emu.compiler.gradients.activation_checkpointing import Recomputation
-from ipu_emu.compiler.memory.tensor_locations import LocationRule, TensorLocation
-from ipu_emu.compiler.options import CompileOptions
-from ipu_emu.compiler.pipeline import CompileState, run_passes
+from ipu_emu.compiler.memory_remedies import MemoryNeed, Remedies
 from ipu_emu.errors import OutOfMemoryError
-from ipu_emu.graph import Role, Tensor
-from ipu_emu.graph.dtype import FLOAT
+from ipu_emu.graph import Op
 from ipu_emu.hardware import GENERATIONS, Device, DeviceKind
 from ipu_emu.program.executable import Executable
 from ipu_emu.program.footprint import Footprint, footprints
-from ipu_emu.program.memory_plan import ipu_of, is_off_chip
+from ipu_emu.program.instructions import leaves
+from ipu_emu.program.memory_plan import is_off_chip
 
-__all__ = [
-    "ADVICE",
-    "Remedy",
-    "RemedyKind",
-    "cheapest",
-    "check_memory",
-    "memory_of",
-    "remedies",
-    "streaming_memory_of",
-]
+__all__ = ["check_memory", "memory_need", "memory_of", "streaming_memory_of", "too_large_for_an_ipu"]
 
 _LIMITED = (DeviceKind.IPU, DeviceKind.OFFLINE, DeviceKind.IPU_MODEL)
-_MOST_REMEDIES = 3
-#: Remedies that save a smaller fraction than this of the missing bytes are not advised.
-_LEAST = 0.01
-
-
-class RemedyKind(Enum):
-    """The kinds of remedies for a program that needs too much memory."""
-
-    STATES_OFF_CHIP = "optimiser states in Streaming Memory"
-    STATES_SHARDED = "optimiser states divided between replicas"
-    MICRO_BATCH = "a smaller micro-batch"
-    MORE_IPUS = "more IPUs for each replica"
-    FLOAT16 = "FLOAT16 instead of FLOAT"
-    RECOMPUTE = "activations recomputed in the backward pass"
-    ACTIVATIONS_OFF_CHIP = "activations in Streaming Memory"
-
-
-Advice = Mapping[RemedyKind, str]
-
-#: The advice by kind, for users of no particular face.
-ADVICE: Advice = MappingProxyType(
-    {
-        RemedyKind.STATES_OFF_CHIP: "put the optimiser state off chip",
-        RemedyKind.STATES_SHARDED: "share the optimiser state between the {replicas} replicas",
-        RemedyKind.MICRO_BATCH: "halve the micro-batch and double the accumulation factor",
-        RemedyKind.MORE_IPUS: "spread each replica over {ipus} IPUs",
-        RemedyKind.FLOAT16: "use FLOAT16 instead of FLOAT in the model",
-        RemedyKind.RECOMPUTE: "recompute activations in the backward pass",
-        RemedyKind.ACTIVATIONS_OFF_CHIP: "keep activations off chip",
-    }
-)
-
-
-def _recomputed(options: CompileOptions) -> CompileOptions:
-    return replace(options, recomputation=Recomputation.STANDARD)
-
-
-def _with_activations_off_chip(options: CompileOptions) -> CompileOptions:
-    rule = LocationRule(TensorLocation(off_chip=True), smallest_off_chip=2)
-    return replace(options, locations=replace(options.locations, activations=rule))
-
-
-#: Remedies whose savings are found by compiling again: kind, changed options, price.
-_COMPILED = (
-    (RemedyKind.RECOMPUTE, _recomputed, 0.3),
-    (RemedyKind.ACTIVATIONS_OFF_CHIP, _with_activations_off_chip, 0.5),
-)
-
-
-@dataclass(frozen=True)
-class Remedy:
-    """``saved`` counts bytes on the IPU that needs the most; ``price`` is a fraction of the time of a step."""
-
-    what: str
-    saved: int
-    price: float
-    suffices: bool = False
-
-    def __str__(self) -> str:
-        return f"{self.what} (saves about {memory(self.saved)}{', which suffices' if self.suffices else ''})"
 
 
 def memory_of(device: Device) -> int | None:
-    """Return the tile memory of an IPU of ``device`` in bytes; None if there is no limit."""
+    """Return the bytes of an IPU of ``device``; None where there is no limit."""
     generation = GENERATIONS.get(device.version)
     if device.kind not in _LIMITED or generation is None:
         return None
@@ -109,42 +32,78 @@ def memory_of(device: Device) -> int | None:
 
 
 def streaming_memory_of(device: Device) -> int | None:
-    """Return the Streaming Memory of all IPUs of ``device`` in bytes; None if there is no limit."""
+    """Return the bytes of Streaming Memory of all IPUs of ``device``; None where there is no limit."""
     generation = GENERATIONS.get(device.version)
     if device.kind not in _LIMITED or generation is None:
         return None
     return device.num_ipus * generation.streaming_memory
 
 
+def memory_need(executable: Executable, device: Device, beside: Executable | None = None) -> MemoryNeed | None:
+    """Return what the fullest IPU needs; None where there is no limit.
+
+    ``beside`` is a second program of the same variables.
+    """
+    limit = memory_of(device)
+    if limit is None:
+        return None
+    needs = [need.total for need in _footprints(executable, device, beside)]
+    ipu = needs.index(max(needs))
+    share, plan = GENERATIONS[device.version].streaming_memory, executable.plan
+    lacking = max(plan.streaming_bytes_of(one) for one in range(plan.ipus)) - share
+    return MemoryNeed(ipu, needs[ipu], limit, max(lacking, 0))
+
+
 def check_memory(
     executable: Executable,
     device: Device,
     *,
-    step: CompileState,
     beside: Executable | None = None,
-    advice: Advice = ADVICE,
+    remedies: Callable[[MemoryNeed], Remedies],
 ) -> None:
-    """Raise OutOfMemoryError if an IPU needs more memory than it has.
+    """Raise OutOfMemoryError where an IPU would need more than it has; ``remedies`` looks for what would help.
 
-    ``step`` is the state from which the executable was compiled; ``beside`` is a second program of the same
-    variables.
+    ``beside`` is a second program of the same variables.
     """
     _check_streaming_memory(executable, device)
-    limit = memory_of(device)
-    needs = footprints(executable, device.tiles_per_ipu)
-    if beside is not None:
-        others = footprints(beside, device.tiles_per_ipu)
-        needs = [one.beside(other) for one, other in zip_longest(needs, others, fillvalue=Footprint())]
-    worst = max(range(len(needs)), key=lambda ipu: needs[ipu].total)
-    if limit is None or needs[worst].total <= limit:
+    need = memory_need(executable, device, beside)
+    if need is None or need.fits:
         return
-    missing = needs[worst].total - limit
-    found = remedies(executable, device, worst, step=step, advice=advice)
-    lines = "\n".join(f"  {remedy}" for remedy in cheapest(found, missing))
+    notes = filter(None, (too_large_for_an_ipu(executable, need.limit), str(remedies(need))))
+    table = _table(_footprints(executable, device, beside), need)
     raise OutOfMemoryError(
-        f"Out of memory: IPU {worst} needs {memory(needs[worst].total)} and has {memory(limit)}, which is "
-        f"{memory(missing)} too little. Memory by IPU:\n{_table(needs, limit)}\nRemedies:\n{lines}"
+        f"Out of memory: IPU {need.ipu} needs {memory(need.nbytes)} and has {memory(need.limit)}, which is "
+        f"{memory(need.missing)} too little. Memory by IPU:\n" + "\n".join([table, *notes])
     )
+
+
+def too_large_for_an_ipu(executable: Executable, limit: int) -> str:
+    """Name the largest tensor of the op that reads more at once than an IPU can hold; return no text for none."""
+    ops = {op.outputs[0]: op for leaf in leaves(executable.program) for op in leaf.ops}.values()
+    op = max(ops, key=lambda one: _read_at_once(executable, one), default=None)
+    if op is None or _read_at_once(executable, op) <= limit:
+        return ""
+    largest = max((executable.graph.tensor(id) for id in op.inputs if id), key=lambda tensor: tensor.nbytes)
+    return (
+        f"More IPUs alone can never help: {op.type} reads {largest.id} ({memory(largest.nbytes)}), in all "
+        f"{memory(_read_at_once(executable, op))} at once, and an op runs on one IPU, which has {memory(limit)}. If "
+        "nothing below suffices, divide this tensor in the model"
+    )
+
+
+def _read_at_once(executable: Executable, op: Op) -> int:
+    """The bytes of all that an op reads on its IPU; a view counts as what it shows, which other ops hold."""
+    plan = executable.plan
+    read = {id for id in op.inputs if id and id in plan.placements and id not in plan.views}
+    return sum(plan.placements[id].tensor.nbytes for id in read if not is_off_chip(plan.placements[id].region))
+
+
+def _footprints(executable: Executable, device: Device, beside: Executable | None) -> list[Footprint]:
+    needs = footprints(executable, device.tiles_per_ipu)
+    if beside is None:
+        return needs
+    others = footprints(beside, device.tiles_per_ipu)
+    return [one.beside(other) for one, other in zip_longest(needs, others, fillvalue=Footprint())]
 
 
 def _check_streaming_memory(executable: Executable, device: Device) -> None:
@@ -164,51 +123,11 @@ def _check_streaming_memory(executable: Executable, device: Device) -> None:
     )
 
 
-def remedies(
-    executable: Executable, device: Device, ipu: int, *, step: CompileState, advice: Advice = ADVICE
-) -> Iterator[Remedy]:
-    """Yield the remedies that save memory on ``ipu``; see ``check_memory`` for ``step``."""
-    need, replicas = footprints(executable, device.tiles_per_ipu)[ipu], step.options.replicas
-    remote = GENERATIONS[device.version].streaming_memory > 0
-    states = [tensor for tensor in _on(executable, ipu) if tensor.role is Role.STATE]
-    whole = sum(tensor.nbytes for tensor in states if tensor.shards is None)
-    if remote:
-        yield Remedy(advice[RemedyKind.STATES_OFF_CHIP], sum(tensor.nbytes for tensor in states), 0.1)
-    sharded = advice[RemedyKind.STATES_SHARDED].format(replicas=replicas)
-    yield Remedy(sharded, whole - whole // replicas, 0.02)
-    moving = need.transient + need.stashes + need.fifos
-    yield Remedy(advice[RemedyKind.MICRO_BATCH], moving // 2, 0.15)
-    yield Remedy(advice[RemedyKind.MORE_IPUS].format(ipus=2 * executable.plan.ipus), need.data // 2, 1.0)
-    others = [tensor for tensor in _on(executable, ipu) if tensor.role is not Role.STATE]
-    halves = sum(tensor.nbytes // 2 for tensor in others if tensor.dtype is FLOAT) * need.data
-    everything = sum(tensor.nbytes for tensor in _on(executable, ipu))
-    yield Remedy(advice[RemedyKind.FLOAT16], halves // max(everything, 1), 0.05)
-    if moving:
-        for kind, changed, price in _COMPILED[: 1 + remote]:
-            other = run_passes(replace(step, options=changed(step.options))).executable
-            saved = need.total - footprints(other, device.tiles_per_ipu)[ipu].total
-            yield Remedy(advice[kind], saved, price)
-
-
-def cheapest(found: Iterable[Remedy], missing: int) -> list[Remedy]:
-    """Return at most three remedies: the cheapest that save ``missing`` bytes alone, then the most effective."""
-    useful = [replace(one, suffices=one.saved >= missing) for one in found if one.saved > _LEAST * missing]
-    useful.sort(key=lambda remedy: (not remedy.suffices, remedy.price if remedy.suffices else -remedy.saved))
-    return useful[:_MOST_REMEDIES]
-
-
-def _on(executable: Executable, ipu: int) -> Iterator[Tensor]:
-    for placement in executable.plan.placements.values():
-        there = ipu_of(placement.region) == ipu and not is_off_chip(placement.region)
-        if there and placement.tensor.id not in executable.plan.views:
-            yield placement.tensor
-
-
-def _table(needs: Sequence[Footprint], limit: int) -> str:
-    """A row per IPU: the bytes by purpose, their total, and the free bytes (negative above ``limit``)."""
+def _table(needs: Sequence[Footprint], worst: MemoryNeed) -> str:
+    """A row per IPU: its parts, their sum, and what is free (negative where it needs more than it has)."""
     rows = [["IPU", *needs[0].parts(), "total", "free"]]
     for ipu, need in enumerate(needs):
-        free = limit - need.total
+        free = worst.limit - need.total
         parts = [memory(part) for part in need.parts().values()]
         rows.append([str(ipu), *parts, memory(need.total), f"{'-' if free < 0 else ''}{memory(abs(free))}"])
     widths = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]

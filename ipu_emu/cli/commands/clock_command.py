@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gcl.drawing.units import TimeUnit
+from gcl.drawing.units import TimeUnit, memory
 from ipu_emu.cli.commands.model_options import ModelCommand, compile_request, model_options, system_named
 from ipu_emu.cli.output.printing import console, print_json, write
+from ipu_emu.compiler.patience import Patience
 
 if TYPE_CHECKING:
     from ipu_emu.clock import TimelineSegment
+    from ipu_emu.compiler.memory_remedies import MemoryNeed
 
 __all__ = ["clock"]
 
@@ -79,13 +81,29 @@ def clock(
     asked = compile_request(**options)
     order = chosen_order(SelectionOrder[selection_order.upper()], range(asked.ipus) if asked.schedule else None)
     machine = Machine(where, asked.replicas, asked.ipus, efficiency, sync=PATTERNS[sync], order=order)
-    made = timeline(asked.compiled(where).executable, machine)
+    with Patience() as says:
+        says(f"compiling {asked.title}")
+        compiled = asked.compiled(where)
+    made = timeline(compiled.executable, machine)
     if output is not None:
         write(output, written(output, asked.title, made))
     if form == "json":
-        print_json(_facts(made, asked.samples, where.generation.clock))
-    else:
-        _print(asked.title, made, asked.samples, where.generation.clock)
+        room = {"fits": compiled.need.fits, "bytes": compiled.need.nbytes, "limit_bytes": compiled.need.limit}
+        print_json(_facts(made, asked.samples, where.generation.clock) | {"memory": room})
+        return
+    _print(asked.title, made, asked.samples, where.generation.clock)
+    if not compiled.need.fits:
+        click.echo(f"\n{_refusal(compiled.need)}")
+
+
+def _refusal(need: MemoryNeed) -> str:
+    """What is said of times that no IPU can have."""
+    share = f"{need.nbytes / need.limit:.0%}, {need}"
+    lacking = f"; {memory(need.streaming)} of Streaming Memory are missing" if need.streaming else ""
+    return (
+        f"DOES NOT FIT: {share}{lacking}. No IPU can run this step, and its time is that of IPUs with more memory. "
+        "ipu-emu memory, with the same options, says what would fit"
+    )
 
 
 def _facts(made: TimelineSegment, samples: int, hertz: float) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from gcl.drawing.units import memory
 from ipu_emu.cli.commands.onnx_argument import OnnxFile
 from ipu_emu.compiler.gradients.activation_checkpointing import Recomputation
 from ipu_emu.compiler.memory.tensor_locations import LocationRule, TensorLocation, TensorLocations
+from ipu_emu.compiler.memory_remedies import MemoryNeed
 from ipu_emu.compiler.model_properties import (
     broadcast_inputs,
     check_leading_axes,
@@ -28,8 +29,8 @@ from ipu_emu.compiler.optimisers.adam_rule import AdamForm, AdamRule, AdamValues
 from ipu_emu.compiler.optimisers.sgd_rule import SgdRule, SgdValues
 from ipu_emu.compiler.optimisers.update_rule import HyperParameter, UpdateRule
 from ipu_emu.compiler.options import CompileOptions, HostStreams, TrainingOptions
-from ipu_emu.compiler.out_of_memory import Remedy, cheapest, remedies
-from ipu_emu.compiler.pipeline import STEP_GRAPH, CompileState, run_passes, start
+from ipu_emu.compiler.out_of_memory import memory_need
+from ipu_emu.compiler.pipeline import PASSES, CompileState, run_passes, start
 from ipu_emu.compiler.placement.placement_options import PipelineOptions, PlacementMode, PlacementOptions
 from ipu_emu.compiler.rewriting.read_model import read_model
 from ipu_emu.errors import EmulatorError
@@ -68,15 +69,17 @@ _STATE_BYTES = {"adam": 4, "lamb": 4}
 
 @dataclass(frozen=True)
 class Compiled:
-    """``executable`` is what the compiler made of ``step``, the graph of a step, for ``device``."""
+    """``executable`` is what the compiler made for ``device``."""
 
-    step: CompileState
     device: Device
     executable: Executable
 
-    def remedies(self, ipu: int, missing: int) -> list[Remedy]:
-        """Return what would best save so many bytes on an IPU."""
-        return cheapest(remedies(self.executable, self.device, ipu, step=self.step), missing)
+    @property
+    def need(self) -> MemoryNeed:
+        """The memory of the fullest IPU."""
+        need = memory_need(self.executable, self.device)
+        assert need is not None, "an offline device has a limit"
+        return need
 
 
 @dataclass(frozen=True)
@@ -123,6 +126,11 @@ class CompileRequest:
         """Samples of a micro-batch; a file may say how many."""
         return self.batch if self.model in CATALOGUE else self._file.batch
 
+    @property
+    def batch_is_free(self) -> bool:
+        """Whether ``batch`` decides how many samples a micro-batch has."""
+        return self.model in CATALOGUE or self._file.has_open_batch
+
     def estimated(self) -> int | None:
         """Bytes of data per replica of a named model, estimated by formula; None for a file."""
         if self.model not in CATALOGUE:
@@ -138,8 +146,7 @@ class CompileRequest:
         """Compile for IPUs of ``system``, also what does not fit them; raise EmulatorError for what cannot be."""
         ipus = self.ipus * self.replicas
         device = Device(DeviceKind.OFFLINE, 0, ipus, system.tiles_per_ipu, system.version, Connection.NEVER)
-        step = self.compiled_until(STEP_GRAPH)
-        return Compiled(step, device, run_passes(step).executable)
+        return Compiled(device, self.compiled_until(PASSES[-1].name).executable)
 
     def compiled_until(self, stop_after: str) -> CompileState:
         """Return what the compiler has made after the pass of that name."""

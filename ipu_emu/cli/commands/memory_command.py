@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from gcl.drawing.units import memory as amount
 from ipu_emu.cli.commands.model_options import ModelCommand, compile_request, model_options, system_named
 from ipu_emu.cli.output.printing import console, print_json, write
+from ipu_emu.compiler.patience import Patience
+
+if TYPE_CHECKING:
+    from ipu_emu.cli.commands.compile_model import Compiled, CompileRequest
+    from ipu_emu.hardware import System
 
 __all__ = ["memory"]
 
@@ -47,7 +52,9 @@ def memory(system: str | None, output: Path | None, form: str, **options: Any) -
 
     asked = compile_request(**options)
     Machine(where, asked.replicas, asked.ipus)  # refuses what does not fit
-    compiled = asked.compiled(where)
+    with Patience() as says:
+        says(f"compiling {asked.title}")
+        compiled = asked.compiled(where)
     memories = ipu_memories(compiled.executable, where.tiles_per_ipu)
     sram = where.generation.sram
     estimate = asked.estimated()
@@ -78,7 +85,16 @@ def memory(system: str | None, output: Path | None, form: str, **options: Any) -
         if estimate is not None:
             planned = sum(compiled.executable.plan.bytes_of(memory.ipu) + memory.streaming for memory in memories)
             click.echo(f"\ndata per replica: {amount(planned)} in this plan, {amount(estimate)} estimated by formula")
-        worst = max(memories, key=lambda memory: memory.total)
-        if worst.total > sram:
-            advice = compiled.remedies(worst.ipu, worst.total - sram)
-            click.echo("\nRemedies:\n" + "\n".join(f"  {remedy}" for remedy in advice))
+        if not compiled.need.fits:
+            click.echo(f"\n{_advice(asked, where, compiled)}")
+
+
+def _advice(asked: CompileRequest, where: System, compiled: Compiled) -> str:
+    """What to do about a model that does not fit."""
+    from ipu_emu.cli.commands.memory_flags import remedies
+    from ipu_emu.compiler.out_of_memory import too_large_for_an_ipu
+
+    note = too_large_for_an_ipu(compiled.executable, compiled.need.limit)
+    with Patience() as says:
+        found = remedies(asked, where, compiled.need, lambda flags: says(f"trying {flags}"))
+    return f"{note}\n\n{found}" if note else str(found)

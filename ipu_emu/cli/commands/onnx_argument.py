@@ -15,12 +15,16 @@ __all__ = ["OnnxFile"]
 
 @dataclass(frozen=True)
 class OnnxFile:
-    """The file; ``batch`` is the size of its first input, ``shapes`` has type and shape of all inputs."""
+    """The file; ``batch`` is the size of its first input, ``shapes`` has type and shape of all inputs.
+
+    ``has_open_batch``: inputs leave their first dimension to the user.
+    """
 
     path: str
     outputs: tuple[str, ...]
     batch: int
     shapes: Mapping[str, tuple[DType, tuple[int, ...]]]
+    has_open_batch: bool
 
     @classmethod
     def read(cls, path: str, batch: int) -> OnnxFile:
@@ -31,7 +35,9 @@ class OnnxFile:
         types = {info.name: dtype_numbered(info.type.tensor_type.elem_type) for info in inputs}
         shapes = {info.name: (types[info.name], tuple(_sizes(path, info, batch))) for info in inputs}
         first = next((shape for _, shape in shapes.values() if shape), (1,))
-        return cls(path, tuple(_outputs(path, graph)), first[0], shapes)
+        dimensions = [info.type.tensor_type.shape.dim[:1] for info in inputs]
+        is_open = any(not axis.HasField("dim_value") for axes in dimensions for axis in axes)
+        return cls(path, tuple(_outputs(path, graph)), first[0], shapes, is_open)
 
     def loss(self, given: str) -> str:
         """Return the id of the loss tensor; raise EmulatorError if none is given."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -12,22 +13,27 @@ from numpy.typing import NDArray
 
 from ipu_emu.compiler.cache.executable_cache import cache_key, compiled_once
 from ipu_emu.compiler.gradients.gradient import Gradient
+from ipu_emu.compiler.memory_remedies import MemoryNeed, Remedies, find_remedies
 from ipu_emu.compiler.model_properties import check_leading_axes, grouped_variables, io_inputs
 from ipu_emu.compiler.options import CompileOptions, TrainingOptions
-from ipu_emu.compiler.out_of_memory import check_memory
+from ipu_emu.compiler.out_of_memory import check_memory, memory_need, streaming_memory_of
+from ipu_emu.compiler.patience import Patience
 from ipu_emu.compiler.pipeline import STEP_GRAPH, CompileState, run_passes, start
 from ipu_emu.compiler.rewriting.read_model import read_model
 from ipu_emu.graph import Graph, Role
+from ipu_emu.graph.dtype import FLOAT, FLOAT16, DType
 from ipu_emu.graph.onnx_files import Large, load_light
 from ipu_emu.graph.onnx_model import metadata_of
 from ipu_emu.graph.onnx_template import OnnxTemplate
+from ipu_emu.popart.builder.graph_transformer import GraphTransformer
 from ipu_emu.popart.devices.device_manager import DeviceInfo
 from ipu_emu.popart.devices.device_rules import check_device, check_distributed, check_io_tiles
+from ipu_emu.popart.logger import getLogger
 from ipu_emu.popart.options.cache_folder import cache_folder
 from ipu_emu.popart.options.compile_options import compile_options, step_shape, with_streams
 from ipu_emu.popart.options.dataflow import DataFlow
 from ipu_emu.popart.options.input_settings import check_shapes
-from ipu_emu.popart.options.memory_advice import MEMORY_ADVICE
+from ipu_emu.popart.options.memory_advice import MemoryRequest, memory_changes
 from ipu_emu.popart.options.option_rules import check_combination
 from ipu_emu.popart.options.patterns import InputShapeInfo
 from ipu_emu.popart.options.session_options import SessionOptions
@@ -55,7 +61,8 @@ class Compilation:
         options.check(training=training is not None)
         check_distributed(device, options)
         proto, large = load_light(model)
-        self.model = _read(proto, large, options, shapes)
+        known = {} if shapes is None else {id: info.described for id, info in shapes.infos.items()}
+        self.model = _read(proto, large, options, known)
         self.template = OnnxTemplate(proto)
         del proto, large  # the data of the initializers
         check_combination(self.model, options, flow, training=training is not None, ipus=self.ipus_per_replica)
@@ -65,6 +72,10 @@ class Compilation:
     @property
     def ipus_per_replica(self) -> int:
         return max(1, self.device.numIpus // self.options.localReplicas())
+
+    @property
+    def _has_forward_program(self) -> bool:
+        return bool(self.options.createImplicitPipeliningFwdOnlyProgram)
 
     @property
     def graph(self) -> Graph:
@@ -92,9 +103,49 @@ class Compilation:
         check_device(self.device, self.options, self.model, self.ipus_per_replica)
         check_io_tiles(self.device, self.options, self._on_io_tiles())
         made = executable or replace(self.compiled(), sync=self.device.syncPattern.name)
-        beside = self.lowered(forward_only=True) if self.options.createImplicitPipeliningFwdOnlyProgram else None
-        check_memory(made, self.device.device, step=self.final_step, beside=beside, advice=MEMORY_ADVICE)
+        beside = self.lowered(forward_only=True) if self._has_forward_program else None
+        check_memory(made, self.device.device, beside=beside, remedies=self._remedies)
         return made
+
+    def _remedies(self, now: MemoryNeed) -> Remedies:
+        """Look for the options with which the model fits that needs ``now``."""
+        options, weights = self.compile_options(), self.model.with_role(Role.WEIGHT)
+        changes = memory_changes(
+            options,
+            streaming=bool(streaming_memory_of(self.device.device)),
+            floats=any(weight.dtype is FLOAT for weight in weights),
+            batches=tuple(tensor.shape[0] for tensor in self.model.with_role(Role.INPUT) if tensor.shape),
+        )
+        log = getLogger("session").warn
+        with Patience(lambda text: log(f"the model does not fit; trying {text}")) as says:
+            return find_remedies(MemoryRequest(options), list(changes), self._need, now=now, progress=says)
+
+    def _need(self, request: MemoryRequest) -> MemoryNeed:
+        """Compile what is asked for, and return the memory that it needs."""
+        step = start(self._model_of(request), request.options)
+        forward = replace(step, options=replace(step.options, forward_only=True))
+        beside = run_passes(forward).executable if self._has_forward_program else None
+        need = memory_need(run_passes(step).executable, self.device.device, beside)
+        assert need is not None, "only devices with a limit look for remedies"
+        return need
+
+    def _model_of(self, request: MemoryRequest) -> Graph:
+        if not request.halves and request.divisor == 1:
+            return self.model
+        proto = self.template.serialised(self.model.data)
+        inputs = self.model.with_role(Role.INPUT)
+        if request.halves:
+            transformer = GraphTransformer(proto)
+            transformer.convertFloatsToHalfs()
+            proto = transformer.getModelProto()
+        shapes = {
+            tensor.id: (
+                FLOAT16 if request.halves and tensor.dtype is FLOAT else tensor.dtype,
+                (tensor.shape[0] // request.divisor, *tensor.shape[1:]) if tensor.shape else (),
+            )
+            for tensor in inputs
+        }
+        return _read(*load_light(proto), self.options, shapes)
 
     def compiled(self) -> Executable:
         """Compile, or load what was compiled before."""
@@ -133,11 +184,12 @@ class Compilation:
         return [*io_inputs(self.model.metadata), *anchors]
 
 
-def _read(proto: onnx.ModelProto, large: Large, options: SessionOptions, shapes: InputShapeInfo | None) -> Graph:
-    """Read the model, with what depends on the number of replicas."""
+def _read(
+    proto: onnx.ModelProto, large: Large, options: SessionOptions, known: Mapping[str, tuple[DType, tuple[int, ...]]]
+) -> Graph:
+    """Read the model, with what depends on the number of replicas; types and shapes of inputs may be ``known``."""
     metadata, replicas = metadata_of(proto), options.getGlobalReplicationFactor()
     check_leading_axes(proto, replicas)
-    known = {} if shapes is None else {id: info.described for id, info in shapes.infos.items()}
     check_shapes(proto, known)
     return read_model(
         proto,

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import ANY
 from xml.etree import ElementTree
 
 import numpy as np
@@ -241,10 +242,22 @@ class TestMemory:
         bars = re.findall(r"IPU (\d) +[A-Z·]+ +[\d.]+ [KM]iB of 897 MiB, [\d.]+%", said)
         assert bars == ["0", "1"]
 
-    def test_what_does_not_fit_is_shown_with_remedies(self) -> None:
+    def test_a_remedy_is_the_flags_with_which_the_model_fits(self) -> None:
         said = told("memory mlp --batch 200000 --inference")
         assert "does not fit" in said
-        assert "\nRemedies:\n  " in said
+        _, _, found = said.partition("\nRemedies, each of which suffices:\n  ")
+        flags, _, need = found.strip().rpartition(": ")
+        assert flags == "--batch 100000 --accumulation 2"
+        again = told(f"memory mlp --inference {flags}")
+        assert "does not fit" not in again
+        assert need.split(" of ")[0] in again
+
+    def test_micro_batches_of_a_file_are_its_own(self, tmp_path: Path) -> None:
+        path = tmp_path / "mlp.onnx"
+        path.write_bytes(named("mlp", batch=200_000, dtype=np.float32).proto)
+        said = told(f"memory {path} --inference")
+        assert "No remedy that is known here suffices. What saves most is\n  --ipus 4: 1.58 GiB of 897 MiB" in said
+        assert "--batch" not in said
 
     @pytest.mark.parametrize("ending", ["svg", "html", "png"])
     def test_pictures(self, model: str, tmp_path: Path, ending: str) -> None:
@@ -324,6 +337,12 @@ class TestClock:
         shown = told(f"clock {words}")
         assert f"{facts['modelled_cycles']:,} cycles" in shown
         assert shown.rstrip().splitlines()[-1] == "share of the step: IPU 0 100.0%"
+
+    def test_a_step_that_fits_no_ipu_is_marked(self) -> None:
+        words = "mlp --batch 300000 --inference"
+        assert "\nDOES NOT FIT: 236%, 2.07 GiB of 897 MiB on IPU 0" in told(f"clock {words}")
+        assert self.facts(words)["memory"] == {"fits": False, "bytes": ANY, "limit_bytes": GC200.sram}
+        assert self.facts("mlp --inference")["memory"]["fits"]
 
     def test_a_step_of_milliseconds_is_not_in_microseconds(self) -> None:
         facts = self.facts("resnet50 --batch 4 --accumulation 12")

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from ipu_emu import models, popart
-from ipu_emu.compiler.out_of_memory import Remedy, cheapest, memory_of, remedies
-from ipu_emu.popart.options.memory_advice import MEMORY_ADVICE
+from ipu_emu.compiler.out_of_memory import memory_need, memory_of, too_large_for_an_ipu
 from ipu_emu.program.footprint import footprints
 from tests.ipu_emu.helpers.pipelined_models import PIPELINE, Tower
 from tests.ipu_emu.helpers.sessions import options
@@ -20,8 +20,9 @@ def session(tiles: int, kind: str = "model", width: int = 64, **values: Any) -> 
     model = models.gpt2(batch=4, layers=4, width=width, heads=2, length=32, context=32, vocabulary=16)
     manager = popart.DeviceManager()
     make = {"model": manager.createIpuModelDevice, "offline": manager.createOfflineIPUDevice}[kind]
+    ipus = values.pop("ipus", 1)
     opts = options(**values)
-    device = make({"numIPUs": opts.localReplicas(), "tilesPerIPU": tiles})
+    device = make({"numIPUs": ipus * opts.localReplicas(), "tilesPerIPU": tiles})
     optimizer = popart.Adam({"defaultLearningRate": (0.1, True)})
     flow = popart.DataFlow(1, [model.loss])
     return popart.TrainingSession(model.proto, flow, model.loss, optimizer, device, userOptions=opts)
@@ -68,7 +69,7 @@ def test_a_model_that_does_not_fit_is_refused_with_remedies(kind: str) -> None:
         session(4, kind, R=2).prepareDevice()
     text = str(caught.value.args[0])
     assert text.startswith("Out of memory: IPU 0 needs ")
-    assert len(re.findall(r"saves about [\d.,]+ [KM]iB", text)) == 3
+    assert "Remedies, each of which suffices:\n" in text
     needed, has, _ = (float(number) for number in re.findall(r"([\d.]+) MiB", text)[:3])
     assert has == pytest.approx(4 * 624 * 1024 / 2**20, abs=0.006)
     row = next(line for line in text.splitlines() if line.split()[:1] == ["0"])
@@ -77,42 +78,86 @@ def test_a_model_that_does_not_fit_is_refused_with_remedies(kind: str) -> None:
     assert -float(free) == pytest.approx(needed - has, abs=0.02)
 
 
-OFF_CHIP = popart.TensorLocationSettings(popart.TensorLocation(popart.TensorStorage.OffChip))
+def refused(tiles: int, **values: Any) -> str:
+    with pytest.raises(popart.OutOfMemoryException) as caught:
+        session(tiles, **values).prepareDevice()
+    return str(caught.value.args[0])
 
 
-@pytest.mark.parametrize(
-    ("name", "settings"),
-    [
-        ("autoRecomputation", {"autoRecomputation": popart.RecomputationType.Standard}),
-        ("activationTensorLocationSettings", {"activationTensorLocationSettings": OFF_CHIP}),
-        ("state off chip", {"optimizerStateTensorLocationSettings": OFF_CHIP}),
-    ],
-)
-def test_a_remedy_saves_what_it_says(name: str, settings: dict[str, Any]) -> None:
-    made = session(1472)
-    executable, step = made._compilation.lowered(), made._compilation.step
-    found = list(remedies(executable, made.deviceInfo.device, 0, step=step, advice=MEMORY_ADVICE))
-    (said,) = [remedy.saved for remedy in found if name in remedy.what]
-    plain, other = (
-        footprints(each, 1472)[0] for each in (executable, session(1472, **settings)._compilation.lowered())
+def offered(text: str) -> list[tuple[list[str], str]]:
+    """The remedies of a message: the settings of each, and the memory that is needed then."""
+    _, _, found = text.partition("Remedies, each of which suffices:\n")
+    lines = [line.strip().rpartition(": ") for line in found.splitlines()]
+    return [(settings.split(" and "), need) for settings, _, need in lines]
+
+
+def taken(settings: list[str]) -> dict[str, Any]:
+    """Session options, and the IPUs of a replica, as a remedy says in Python of PopART."""
+    opts: dict[str, Any] = {}
+    for setting in settings:
+        name, value = setting.split(" = ")
+        value, _, spread = value.partition(" with ")
+        kind, _, path = name.partition(".")
+        if path:
+            opts[kind] = popart.TensorLocationSettings(popart.TensorLocation(eval(f"popart.{value}")), 2, 8192)
+        else:
+            opts[kind] = eval(f"popart.{value}")
+        if spread:
+            opts["ipus"] = int(spread.split()[0])
+    return opts
+
+
+@pytest.mark.parametrize(("tiles", "fewest"), [(6, 1), (7, 2)])
+def test_a_session_with_the_options_of_a_remedy_needs_what_was_said(tiles: int, fewest: int) -> None:
+    found = offered(refused(tiles))
+    assert len(found) >= fewest
+    for settings, promised in found:
+        made = session(tiles, **taken(settings))
+        made.prepareDevice(loadEngine=False)
+        assert str(memory_need(made.executable, made.deviceInfo.device)) == promised
+
+
+def test_under_poprun_ipus_are_asked_for_in_its_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("popdist_py.isPopdistEnvSet", lambda: True)
+    assert "with poprun-py --ipus-per-replica 16" in refused(1)
+
+
+def test_what_is_of_no_use_is_not_offered() -> None:
+    text = refused(1)
+    assert "No remedy that is known here suffices" in text
+    assert "accumulatorTensorLocation" not in text
+    assert "replicatedTensorSharding" not in text
+
+
+def test_a_tensor_that_can_never_fit_is_named() -> None:
+    builder = popart.Builder()
+    x = builder.addInputTensor("FLOAT", [1, 512])
+    w = builder.addInitializedInputTensor(np.zeros((512, 1024), np.float32), "wide")
+    loss = builder.aiGraphcore.l1loss([builder.aiOnnx.matmul([x, w])], 0.1)
+    device = popart.DeviceManager().createIpuModelDevice({"tilesPerIPU": 3})
+    made = popart.TrainingSession(
+        builder.getModelProto(),
+        popart.DataFlow(1, [loss]),
+        loss,
+        popart.SGD({"defaultLearningRate": (0.1, True)}),
+        device,
     )
-    assert said == pytest.approx(plain.data - other.data, rel=0.1) or said == plain.total - other.total
-
-
-def test_the_cheapest_that_suffice_come_first() -> None:
-    savings = {"a": (5, 0.1), "b": (20, 0.9), "c": (15, 0.2), "d": (9, 0.5), "nothing": (0, 0.0)}
-    found = cheapest([Remedy(what, saved, price) for what, (saved, price) in savings.items()], 10)
-    assert [(remedy.what, remedy.suffices) for remedy in found] == [("c", True), ("b", True), ("d", False)]
-    assert str(found[0]) == "c (saves about 15 B, which suffices)"
+    with pytest.raises(popart.OutOfMemoryException) as caught:
+        made.prepareDevice()
+    text = str(caught.value.args[0])
+    assert "More IPUs alone can never help" in text
+    assert "reads wide (2.00 MiB), in all 4.00 MiB at once" in text
+    assert too_large_for_an_ipu(made._compilation.lowered(), 2**30) == ""
 
 
 def test_nothing_goes_off_chip_where_there_is_no_streaming_memory() -> None:
-    made = session(1216)
-    executable, step = made._compilation.lowered(), made._compilation.step
-    device = popart.DeviceManager().createIpuModelDevice({"ipuVersion": "ipu1"}).device
-    found = list(remedies(executable, device, 0, step=step))
-    assert found
-    assert not any("off chip" in remedy.what for remedy in found)
+    model = models.mlp((16, 64, 4), batch=4)
+    device = popart.DeviceManager().createIpuModelDevice({"ipuVersion": "ipu1", "tilesPerIPU": 1})
+    optimizer = popart.Adam({"defaultLearningRate": (0.1, True)})
+    made = popart.TrainingSession(model.proto, popart.DataFlow(1, [model.loss]), model.loss, optimizer, device)
+    need = memory_need(made._compilation.lowered(), device.device)
+    assert need is not None
+    assert "OffChip" not in str(made._compilation._remedies(replace(need, nbytes=2**40)))
 
 
 def test_devices_without_a_budget_run_what_they_are_given() -> None:

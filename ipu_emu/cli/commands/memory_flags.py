@@ -1,0 +1,70 @@
+"""Memory flags: the options of a command by which a model may fit its IPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+
+from ipu_emu.cli.commands.compile_model import CompileRequest
+from ipu_emu.clock.machine import WIDEST
+from ipu_emu.compiler.memory_remedies import Change, MemoryNeed, Remedies, RemedyKind, find_remedies
+from ipu_emu.hardware import System
+from ipu_emu.models import CATALOGUE
+
+__all__ = ["remedies"]
+
+_OFF_CHIP = {
+    RemedyKind.STATES_OFF_CHIP: "states",
+    RemedyKind.ACCUMULATORS_OFF_CHIP: "accumulators",
+    RemedyKind.ACTIVATIONS_OFF_CHIP: "activations",
+    RemedyKind.WEIGHTS_OFF_CHIP: "weights",
+}
+
+
+def remedies(request: CompileRequest, system: System, now: MemoryNeed, progress: Callable[[str], None]) -> Remedies:
+    """Return the flags by which ``request``, which needs ``now``, fits ``system``; each is compiled."""
+
+    def need(other: CompileRequest) -> MemoryNeed:
+        return other.compiled(system).need
+
+    return find_remedies(request, list(_changes(request, system)), need, now=now, progress=progress)
+
+
+def _changes(asked: CompileRequest, system: System) -> Iterator[Change[CompileRequest]]:
+    """Yield the flags that are not given; those of training only where there is training."""
+    has_states = asked.training and asked.optimiser != "sgd"
+    if has_states and asked.replicas > 1 and "states" not in asked.shared:
+        yield _off_or_shared(RemedyKind.STATES_SHARDED, "shared", "states")
+    for kind, what in _OFF_CHIP.items() if system.generation.streaming_memory else ():
+        there = {"states": has_states, "accumulators": asked.training and asked.accumulation > 1}
+        if there.get(what, asked.training) and what not in asked.off_chip:
+            yield _off_or_shared(kind, "off_chip", what)
+    if asked.batch_is_free:
+        yield from _smaller_batches(asked)
+    if asked.model in CATALOGUE and asked.dtype == "float32":
+        yield Change(RemedyKind.FLOAT16, "--dtype float16", partial(replace, dtype="float16"))
+    if asked.training and not asked.recompute:
+        yield Change(RemedyKind.RECOMPUTE, "--recompute", partial(replace, recompute="Standard"))
+    yield from _more_ipus(asked, min(WIDEST, system.ipus // asked.replicas))
+
+
+def _off_or_shared(kind: RemedyKind, field: str, what: str) -> Change[CompileRequest]:
+    flag = f"--{field.replace('_', '-')} {what}"
+    return Change(kind, flag, lambda request: replace(request, **{field: (*getattr(request, field), what)}))
+
+
+def _smaller_batches(asked: CompileRequest) -> Iterator[Change[CompileRequest]]:
+    """Yield micro-batches of a half, a quarter and so on, with as many samples for each weight update."""
+    batch, accumulation = asked.micro_batch, asked.accumulation
+    while batch % 2 == 0:
+        batch, accumulation = batch // 2, accumulation * 2
+        advice = f"--batch {batch} --accumulation {accumulation}"
+        yield Change(RemedyKind.MICRO_BATCH, advice, partial(replace, batch=batch, accumulation=accumulation))
+
+
+def _more_ipus(asked: CompileRequest, most: int) -> Iterator[Change[CompileRequest]]:
+    ipus = 2 * asked.ipus
+    while ipus <= most:
+        yield Change(RemedyKind.MORE_IPUS, f"--ipus {ipus}", partial(replace, ipus=ipus))
+        ipus *= 2

@@ -1,0 +1,54 @@
+"""Patience: says what a slow command or session is doing, once it has taken two seconds.
+
+with Patience() as says:
+    says("compiling")           printed after two seconds, if that still goes on
+    says("trying --recompute")  printed at once, if two seconds are over
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from threading import Timer
+from time import monotonic
+from types import TracebackType
+
+__all__ = ["Patience"]
+
+_SECONDS = 2.0
+
+
+def _to_stderr(text: str) -> None:
+    print(f"... {text}", file=sys.stderr, flush=True)
+
+
+class Patience:
+    """Calls ``write`` with what is being done, from ``seconds`` after it was made on."""
+
+    def __init__(self, write: Callable[[str], None] = _to_stderr, *, seconds: float = _SECONDS) -> None:
+        self._write, self._start = write, monotonic() + seconds
+        self._timer: Timer | None = None
+
+    def __call__(self, text: str) -> None:
+        """Say what begins now."""
+        self._cancel()
+        left = self._start - monotonic()
+        if left <= 0:
+            self._write(text)
+            return
+        self._timer = Timer(left, self._write, [text])
+        self._timer.daemon = True
+        self._timer.start()
+
+    def __enter__(self) -> Patience:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._cancel()
+
+    def _cancel(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None

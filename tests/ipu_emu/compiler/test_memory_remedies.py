@@ -1,0 +1,78 @@
+"""Memory remedies: which changes are offered, alone and combined, for requests whose need is a formula."""
+
+from __future__ import annotations
+
+import pytest
+
+from ipu_emu.compiler.memory_remedies import Change, MemoryNeed, Remedies, RemedyKind, find_remedies
+from ipu_emu.errors import EmulatorError
+
+LIMIT = 100
+
+
+def change(kind: RemedyKind, name: str) -> Change[frozenset[str]]:
+    return Change(kind, name, lambda request: request | {name})
+
+
+def searched(now: int, savings: dict[str, int], refused: frozenset[str] = frozenset()) -> tuple[Remedies, list[str]]:
+    """Search where each change saves so many bytes; a name is a kind, with a level behind a colon."""
+    tried: list[str] = []
+
+    def need(request: frozenset[str]) -> MemoryNeed:
+        if request & refused:
+            raise EmulatorError("cannot be compiled")
+        return MemoryNeed(0, now - sum(savings[name] for name in request), LIMIT)
+
+    changes = [change(RemedyKind[name.split(":")[0]], name) for name in savings]
+    found = find_remedies(frozenset(), changes, need, now=MemoryNeed(0, now, LIMIT), progress=tried.append)
+    return found, tried
+
+
+def advice(remedies: Remedies) -> list[tuple[str, ...]]:
+    return [remedy.advice for remedy in remedies.found]
+
+
+def test_the_cheapest_that_suffice_come_first_and_nothing_else_is_compiled() -> None:
+    savings = {"WEIGHTS_OFF_CHIP": 60, "RECOMPUTE": 60, "STATES_SHARDED": 60, "FLOAT16": 5, "MICRO_BATCH": 60}
+    found, tried = searched(150, savings)
+    assert advice(found) == [("STATES_SHARDED",), ("MICRO_BATCH",), ("RECOMPUTE",)]
+    assert "WEIGHTS_OFF_CHIP" not in tried
+    assert str(found).splitlines()[1] == "  STATES_SHARDED: 90 B of 100 B on IPU 0, the fullest"
+
+
+def test_of_one_kind_the_mildest_that_suffices_is_offered() -> None:
+    found, tried = searched(150, {"MORE_IPUS:2": 30, "MORE_IPUS:4": 50, "MORE_IPUS:8": 60})
+    assert advice(found) == [("MORE_IPUS:4",)]
+    assert "MORE_IPUS:8" not in tried
+
+
+def test_where_none_suffices_alone_those_that_do_together_are_offered_and_no_others() -> None:
+    savings = {"STATES_OFF_CHIP": 30, "RECOMPUTE": 15, "ACTIVATIONS_OFF_CHIP": 40}
+    assert advice(searched(150, savings)[0]) == [("STATES_OFF_CHIP", "ACTIVATIONS_OFF_CHIP")]
+    assert advice(searched(180, savings)[0]) == [("STATES_OFF_CHIP", "RECOMPUTE", "ACTIVATIONS_OFF_CHIP")]
+
+
+def test_a_combination_is_offered_with_more_ipus_and_without() -> None:
+    savings = {"STATES_OFF_CHIP": 30, "RECOMPUTE": 25, "MORE_IPUS:2": 30, "MORE_IPUS:4": 45}
+    found, _ = searched(150, savings)
+    assert advice(found) == [("STATES_OFF_CHIP", "RECOMPUTE"), ("STATES_OFF_CHIP", "MORE_IPUS:2")]
+
+
+def test_what_cannot_be_compiled_or_saves_nothing_is_not_offered() -> None:
+    found, _ = searched(150, {"STATES_OFF_CHIP": 99, "RECOMPUTE": 0, "FLOAT16": 60}, frozenset({"STATES_OFF_CHIP"}))
+    assert advice(found) == [("FLOAT16",)]
+    assert str(searched(150, {"RECOMPUTE": 0})[0]) == "No remedy that is known here saves memory"
+
+
+def test_where_nothing_suffices_that_is_said_with_what_saves_most() -> None:
+    found, _ = searched(200, {"RECOMPUTE": 15, "FLOAT16": 20})
+    assert found.found == ()
+    assert str(found) == (
+        "No remedy that is known here suffices. What saves most is\n"
+        "  FLOAT16 and RECOMPUTE: 165 B of 100 B on IPU 0, the fullest"
+    )
+
+
+@pytest.mark.parametrize(("streaming", "fits"), [(0, True), (1, False)])
+def test_streaming_memory_must_suffice_too(streaming: int, fits: bool) -> None:
+    assert MemoryNeed(0, 50, LIMIT, streaming).fits is fits
