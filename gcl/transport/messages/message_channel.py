@@ -1,14 +1,16 @@
-"""MessageChannel: messages between parties, every wait with an end that names who is missing.
+"""MessageChannel: messages between parties; a wait ends after ``timeout`` and names the parties that did not answer.
 
-Every collective begins with a header (``persistent_sendrecv``) to everyone. In its place can come a word and a text:
+Every collective begins with a header (``persistent_sendrecv``) to every other party. A header can also be a notice,
+with a negative number in place of a signature, and the reason as text:
 
-    REFUSED    the call of this party was refused; why          forgotten by those that refused one themselves
-    LEFT       this party takes part no more; why
+    REFUSED    a call of this party was refused; a party that refused a call itself ignores it
+    LEFT       this party takes part in no further call
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from enum import IntEnum
 from time import monotonic
 
 import numpy as np
@@ -18,9 +20,7 @@ from gcl.core.request import Request
 from gcl.errors import CollectiveMismatch, CollectiveTimeout, PeerLost
 from gcl.transport.messages.endpoints import Endpoints
 from gcl.transport.messages.persistent_sendrecv import (
-    MESSAGES,
-    NBYTES,
-    SIGNATURE,
+    Header,
     Headers,
     PersistentSendrecv,
     Transfers,
@@ -30,7 +30,12 @@ from gcl.transport.mpi.mpi_requests import Message
 
 __all__ = ["MessageChannel"]
 
-_REFUSED, _LEFT = -1, -2  # signatures are not negative
+
+class Notice(IntEnum):
+    """What takes the place of the signature in a header; signatures are not negative."""
+
+    REFUSED = -1
+    LEFT = -2
 
 
 class MessageChannel:
@@ -42,7 +47,7 @@ class MessageChannel:
         self._headers = Headers(messages)
         self._refused = 0
         self._forgiven = [0] * messages.ranks
-        self._said: list[Message] = []  # on their way
+        self._notices: list[Message] = []  # sent; kept until MPI has read them
 
     def wait(self, request: Request, pending: Sequence[Message]) -> None:
         """Complete messages of ``request``; raise PeerLost or CollectiveTimeout if a party does not answer."""
@@ -51,37 +56,37 @@ class MessageChannel:
             raise self._missing(request, late)
 
     def first(self, step: Callable[[], object]) -> None:
-        """Do what sends wait for."""
+        """Do ``step``, which writes what is sent next."""
         step()
 
     then = first
 
     def agree(self, request: Request, signature: int) -> bool:
-        """Say whether every party announces ``signature``; forget the data that came with what others announce."""
+        """Say whether every party announces ``signature``; if not, drop the data that others have sent."""
         headers = self._exchange(request, Headers.with_text(signature))
-        while said := {rank: header for rank, header in headers.items() if header[SIGNATURE] < 0}:
-            self._hear(request, said)
-            self.wait(request, [self.receive(rank, header, header=True) for rank, header in said.items()])
+        while notices := _notices(headers):
+            self._hear(request, notices)
+            self.wait(request, [self.receive(rank, header, header=True) for rank, header in notices.items()])
         self._refused, self._forgiven = 0, [0] * self.messages.ranks
-        same = all(header[SIGNATURE] == signature for header in headers.values())
+        same = all(header[Header.SIGNATURE] == signature for header in headers.values())
         if not same:
             self._forget(request, headers)
         return same
 
     @property
     def has_refused(self) -> bool:
-        """Whether a call was refused here since the last one that was made."""
+        """Whether a call was refused here after the last one that ran."""
         return self._refused > 0
 
     def refuse(self, reason: str) -> None:
-        """Tell everyone that a call was refused."""
+        """Send all parties a notice that a call was refused."""
         self._refused += 1
-        self._say(_REFUSED, reason)
+        self._notify(Notice.REFUSED, reason)
 
     def leave(self, reason: str) -> None:
-        """Tell everyone why this party takes part no more, if there is a reason, and end."""
+        """End; if there is a ``reason``, send it to all parties first."""
         if reason:
-            self._say(_LEFT, reason)
+            self._notify(Notice.LEFT, reason)
         self.messages.close()
 
     def prepare(self, request: Request, transfers: Transfers) -> PersistentSendrecv:
@@ -89,7 +94,7 @@ class MessageChannel:
         return PersistentSendrecv(request.signature, transfers, self.messages, self._headers)
 
     def finish(self, request: Request, sendrecv: PersistentSendrecv, status: int, kept: object) -> bool:
-        """Complete ``sendrecv``; say whether all announced the same. ``kept`` is the memory that it fills."""
+        """Complete ``sendrecv``; say whether all parties made the same call. ``kept``: the memory that it fills."""
         messages, deadline = self.messages, monotonic() + self._timeout
         try:
             while status == WAITING:
@@ -101,7 +106,9 @@ class MessageChannel:
             if status == MISMATCH:
                 headers = self._headers.by_rank()
                 self._forget(request, headers, sendrecv.sent)
-                self._hear(request, {rank: header for rank, header in headers.items() if header[SIGNATURE] < 0})
+                self._hear(
+                    request, {rank: header for rank, header in headers.items() if header[Header.SIGNATURE] < 0}
+                )
         except BaseException:
             messages.keep((sendrecv, kept))
             raise
@@ -119,27 +126,27 @@ class MessageChannel:
         self.wait(request, receives + [self.send(rank, mine, header=True) for rank in headers])
         return headers
 
-    def _say(self, word: int, reason: str) -> None:
-        header = Headers.with_text(word, reason)
-        self._said += [self.send(rank, header, header=True) for rank in self._headers.peers]
+    def _notify(self, notice: Notice, reason: str) -> None:
+        header = Headers.with_text(notice, reason)
+        self._notices += [self.send(rank, header, header=True) for rank in self._headers.peers]
 
-    def _hear(self, request: Request, said: dict[int, np.ndarray]) -> None:
-        """Raise what some said in place of a header, unless it is a call that was refused here too."""
-        for rank, header in said.items():
+    def _hear(self, request: Request, notices: dict[int, np.ndarray]) -> None:
+        """Raise what parties gave notice of, unless it is a call that was refused here too."""
+        for rank, header in notices.items():
             reason, who = Headers.text_of(header), self.endpoints.contact(rank)
-            if header[SIGNATURE] == _LEFT:
+            if header[Header.SIGNATURE] == Notice.LEFT:
                 raise PeerLost.left(request, who, reason)
             if self._forgiven[rank] >= self._refused:
                 raise CollectiveMismatch.refused(request, who, reason)
             self._forgiven[rank] += 1
 
     def _forget(self, request: Request, headers: dict[int, np.ndarray], sent: Sequence[Message] = ()) -> None:
-        """Receive the data that others announced, and drop them; complete what was ``sent``, which they drop."""
-        calls = {rank: header for rank, header in headers.items() if header[SIGNATURE] >= 0}
+        """Receive and drop the data that others announced; complete what was ``sent``, which they drop."""
+        calls = {rank: header for rank, header in headers.items() if header[Header.SIGNATURE] >= 0}
         dropped = [
-            self.receive(rank, np.empty(int(header[NBYTES]), np.uint8))
+            self.receive(rank, np.empty(int(header[Header.NBYTES]), np.uint8))
             for rank, header in calls.items()
-            for _ in range(int(header[MESSAGES]))
+            for _ in range(int(header[Header.MESSAGES]))
         ]
         self.wait(request, [*dropped, *(message for message in sent if message.rank in calls)])
 
@@ -153,3 +160,8 @@ class MessageChannel:
         return CollectiveTimeout(
             f"{request} waited {self._timeout:g} s for {names}; look at what they do, or raise timeout"
         )
+
+
+def _notices(headers: dict[int, np.ndarray]) -> dict[int, np.ndarray]:
+    """Those of ``headers``, by party, that are notices."""
+    return {rank: header for rank, header in headers.items() if header[Header.SIGNATURE] < 0}

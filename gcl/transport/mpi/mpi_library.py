@@ -1,6 +1,6 @@
 """MpiLibrary: the functions of the MPI library that mpi4py loaded, called without mpi4py's objects.
 
-Everything that gcl takes for granted about mpi4py and about the binary interface of an MPI is in this file:
+Everything that gcl assumes of mpi4py and of the binary interface of an MPI library is in this file:
 
     functions    mpi4py's extension module is linked to the library, so that the loader finds its functions there
     handles      ``handle`` of an mpi4py object is what C code passes: an int (MPICH) or a pointer (Open MPI)
@@ -23,7 +23,7 @@ from mpi4py import MPI
 
 from gcl.core.prepared_call import DONE
 from gcl.errors import TransportError
-from gcl.transport.mpi.mpi_requests import new_work, start_and_wait
+from gcl.transport.mpi.mpi_requests import Library, new_work, start_and_wait
 
 __all__ = ["MpiLibrary", "load"]
 
@@ -46,8 +46,7 @@ class MpiLibrary:
     """Functions of the loaded library; they return 0 (MPI_SUCCESS) or an error class.
 
     ``isend``, ``irecv``, ``send_init`` and ``recv_init`` take (address, bytes, MPI_BYTE, rank, tag, communicator,
-    address of the request). ``addresses`` is for ``mpi_requests``: MPI_Startall, MPI_Testall, bytes of a request,
-    bytes of a status.
+    address of the request). ``addresses`` is what ``mpi_requests`` needs, one word per ``Library``.
     """
 
     isend: Callable[..., int]
@@ -81,9 +80,12 @@ def _resolved() -> MpiLibrary:
     request_bytes, status_bytes = MPI._sizeof(MPI.Request), MPI._sizeof(MPI.Status)
     if request_bytes not in (4, 8):
         raise OSError(f"a request handle has {request_bytes} bytes")
-    start_all, test_all = (
-        ctypes.cast(found[name], ctypes.c_void_p).value or 0 for name in ("MPI_Startall", "MPI_Testall")
-    )
+    words = {
+        Library.START_ALL: ctypes.cast(found["MPI_Startall"], ctypes.c_void_p).value or 0,
+        Library.TEST_ALL: ctypes.cast(found["MPI_Testall"], ctypes.c_void_p).value or 0,
+        Library.REQUEST_BYTES: request_bytes,
+        Library.STATUS_BYTES: status_bytes,
+    }
     return MpiLibrary(
         isend=found["MPI_Isend"],
         irecv=found["MPI_Irecv"],
@@ -91,7 +93,7 @@ def _resolved() -> MpiLibrary:
         recv_init=found["MPI_Recv_init"],
         request_get_status=found["MPI_Request_get_status"],
         request_free=found["MPI_Request_free"],
-        addresses=np.array([start_all, test_all, request_bytes, status_bytes], np.int64),
+        addresses=np.array([words[word] for word in Library], np.int64),
         request_dtype=np.dtype(np.int32 if request_bytes == 4 else np.int64),
         byte=MPI.BYTE.handle,
     )
@@ -105,7 +107,7 @@ def _check(library: MpiLibrary) -> None:
     for slot, (init, data) in enumerate(((library.recv_init, came), (library.send_init, sent))):
         at = requests[slot:].ctypes.data
         if init(data.ctypes.data, data.nbytes, library.byte, 0, _CHECK_TAG, alone.handle, at):
-            raise _fault("a persistent request cannot be made")
+            raise _fault("MPI creates no persistent request")
     status = start_and_wait(library.addresses, requests.ctypes.data, 2, work)
     if status != DONE or not (sent == came).all():
         raise _fault("a message of this process to itself does not arrive")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import weakref
 from collections.abc import Mapping, Sequence
+from enum import IntEnum
 from time import monotonic, sleep
 from typing import Any
 
@@ -27,11 +28,18 @@ _YIELDS = 500
 _NAP_SECONDS = 50e-6
 _FAREWELL_SECONDS = 0.5
 _DEATH_SECONDS = 1.0
-_DATA, _HEADER, _FAREWELL = range(3)  # tags
 _ARRIVAL = 32_767  # the largest tag that every MPI has, in the communicator that programs use too
 _NOTHING = [None, 0, MPI.BYTE]
 _LONGEST_BYTES = 1 << 30  # of one message: MPI counts in 32 bits
 _FEW = 64  # requests that are waited for without new memory
+
+
+class Tag(IntEnum):
+    """The tags of messages in the communicator of a transport."""
+
+    DATA = 0
+    HEADER = 1
+    FAREWELL = 2  # empty: the sender takes part no more
 
 
 def missing_ranks(timeout: float) -> list[int]:
@@ -46,7 +54,7 @@ def missing_ranks(timeout: float) -> list[int]:
 
 
 class MpiMessages:
-    """Messages over a communicator of their own, apart from everyone else's; all ranks make one together."""
+    """Messages over an MPI communicator that nothing else uses; all ranks of the job create it together."""
 
     name = "mpi"
 
@@ -55,11 +63,13 @@ class MpiMessages:
         members: Sequence[int] | None = None,
         *,
         near: Mapping[int, Process] | None = None,
+        crowded: bool = False,
         timeout: float = 300.0,
     ) -> None:
         """Join ``members`` (default: all ranks of the job), which are numbered in that order.
 
-        ``near``: the processes of those on this machine, by number. Raises TransportError after ``timeout`` seconds.
+        ``near``: the processes of those on this machine, by number. ``crowded``: this machine has more ranks of the
+        job than cores, so that waits must let others run. Raises TransportError after ``timeout`` seconds.
         """
         self._library = load()
         self._communicator, request = MPI.COMM_WORLD.Idup()
@@ -67,7 +77,7 @@ class MpiMessages:
         _yield_until(lambda: request.Test() or monotonic() > deadline)
         if not request.Test():
             raise TransportError(
-                f"MPI made no communicator in {timeout:g} s, so some rank has died; look at their output"
+                f"MPI created no communicator in {timeout:g} s, so some rank has died; look at their output"
             )
         self._communicator.Set_errhandler(MPI.ERRORS_RETURN)
         self._handle = self._communicator.handle
@@ -75,9 +85,9 @@ class MpiMessages:
         self.rank: int = self._members.index(self._communicator.rank)
         self.ranks: int = len(self._members)
         self._near = dict(near or {})
-        self._crowded = len(self._near) > len(os.sched_getaffinity(0))
+        self._crowded = crowded
         self._farewells = {
-            rank: self._communicator.Irecv(_NOTHING, member, _FAREWELL)
+            rank: self._communicator.Irecv(_NOTHING, member, Tag.FAREWELL)
             for rank, member in enumerate(self._members)
             if rank != self.rank
         }
@@ -170,7 +180,7 @@ class MpiMessages:
         """Begin, or prepare, a message: several where it is too long for one."""
         address, nbytes, requests = data.__array_interface__["data"][0], data.nbytes, []
         for first in range(0, max(nbytes, 1), _LONGEST_BYTES):
-            length, tag = min(nbytes - first, _LONGEST_BYTES), _HEADER if header else _DATA
+            length, tag = min(nbytes - first, _LONGEST_BYTES), Tag.HEADER if header else Tag.DATA
             request = np.zeros(1, self._library.request_dtype)
             where = self._members[rank], tag, self._handle, request.ctypes.data
             if start(address + first, length, self._library.byte, *where):
@@ -203,7 +213,7 @@ def _leave(process: int, communicator: Any, others: Sequence[int], farewells: Ma
     """Tell the others that this rank takes part no more: when messages are closed, forgotten, or at exit."""
     if os.getpid() != process or MPI.Is_finalized():  # a forked child is no rank
         return
-    words = [communicator.Isend(_NOTHING, rank, _FAREWELL) for rank in others]
+    words = [communicator.Isend(_NOTHING, rank, Tag.FAREWELL) for rank in others]
     deadline = monotonic() + _FAREWELL_SECONDS
     while not MPI.Request.Testall(words) and monotonic() < deadline:
         sleep(_NAP_SECONDS)

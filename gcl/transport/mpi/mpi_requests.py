@@ -1,12 +1,13 @@
 """MPI requests in compiled code: start persistent requests, and wait for requests without the GIL.
 
 Functions and sizes are those of ``MpiLibrary.addresses``; requests are given by the address of an array of handles.
-A wait polls as often as it can for 5 ms, letting other processes run, then every 50 us. It returns WAITING after
+A wait polls as often as it can for 5 ms (50 us where ranks share cores), then every 50 us. It returns WAITING after
 100 ms, so that the caller can look for signals, dead ranks and its deadline.
 """
 
 from __future__ import annotations
 
+from enum import IntEnum
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,16 +16,39 @@ from gcl.core.prepared_call import BROKEN, DONE, WAITING
 from gcl.kernels.jit import bare, bare_part
 from gcl.kernels.system_calls import call_with_2, call_with_4, clock_gettime, nanosleep, sched_yield
 
-__all__ = ["REQUEST_BYTES", "Message", "new_work", "start", "start_and_wait", "wait", "wait_for"]
+__all__ = ["Library", "Message", "new_work", "start", "start_and_wait", "wait", "wait_for"]
 
-_START_ALL, _TEST_ALL, REQUEST_BYTES, _STATUS_BYTES = range(4)
 
-#: Polls before other processes may run: as many as MPICH's own where every rank can have a core, else few.
-_POLLS, _POLLS_OF_MANY = 1000, 20
-_BUSY_SECONDS, _LONGEST_SECONDS = 5e-3, 0.1
+class Library(IntEnum):
+    """Index of each word of ``MpiLibrary.addresses``."""
+
+    START_ALL = 0  # address of MPI_Startall
+    TEST_ALL = 1  # address of MPI_Testall
+    REQUEST_BYTES = 2  # size of a request handle
+    STATUS_BYTES = 3  # size of a status
+
+
+class Work(IntEnum):
+    """Index of each word of the memory of a wait (``new_work``)."""
+
+    FLAG = 0  # written by MPI_Testall: whether all requests are complete
+    NOW_SECONDS = 1  # with the next word a struct timespec: the time
+    NOW_NANOSECONDS = 2
+    NAP_SECONDS = 3  # with the next word a struct timespec: a sleep between two polls
+    NAP_NANOSECONDS = 4
+    POLLS = 5  # before the time is read and other processes may run
+    BUSY_NANOSECONDS = 6  # of polling without sleep, from then on
+    STATUSES = 7  # the first word of the statuses that MPI_Testall writes
+
+
+#: Polls before other processes may run: as many as MPICH does itself. Where ranks have to share cores, few.
+_POLLS, _POLLS_CROWDED = 1000, 20
+#: How long a wait polls without sleeping. Where ranks have to share cores it must sleep, since sched_yield lets no
+#: process of another session run (the kernel gives each session its own share of a core).
+_BUSY_NANOSECONDS, _BUSY_NANOSECONDS_CROWDED = 5_000_000, 50_000
+_LONGEST_SECONDS = 0.1
 _NAP_NANOSECONDS = 50_000
 _CLOCK_MONOTONIC = 1
-_FLAG, _TIME, _NAP, _PATIENCE, _STATUSES = 0, 1, 3, 5, 6  # words of ``work``
 
 
 class Message(NamedTuple):
@@ -36,26 +60,30 @@ class Message(NamedTuple):
 
 
 def new_work(addresses: np.ndarray, requests: int, *, crowded: bool = False) -> np.ndarray:
-    """Memory that waiting for so many requests takes: a flag, the time, the length of a nap, polls, statuses.
+    """The memory that a wait for ``requests`` requests needs, one word per ``Work`` and the statuses.
 
-    ``crowded``: the ranks of this machine are more than its cores.
+    ``crowded``: this machine has more ranks than cores.
     """
-    work = np.zeros(_STATUSES + requests * int(addresses[_STATUS_BYTES]) // 8 + 1, np.int64)
-    work[_NAP + 1], work[_PATIENCE] = _NAP_NANOSECONDS, _POLLS_OF_MANY if crowded else _POLLS
-    return work
+    words = {
+        Work.NAP_NANOSECONDS: _NAP_NANOSECONDS,
+        Work.POLLS: _POLLS_CROWDED if crowded else _POLLS,
+        Work.BUSY_NANOSECONDS: _BUSY_NANOSECONDS_CROWDED if crowded else _BUSY_NANOSECONDS,
+    }
+    fixed = [words.get(word, 0) for word in Work if word < Work.STATUSES]
+    return np.array([*fixed, *[0] * (requests * int(addresses[Library.STATUS_BYTES]) // 8 + 1)], np.int64)
 
 
 @bare_part
 def start(addresses: Any, requests: int, count: int) -> Any:
-    """Start ``count`` persistent requests; say whether MPI did."""
-    return call_with_2(addresses[_START_ALL], count, requests) == 0
+    """Start ``count`` persistent requests; say whether MPI could."""
+    return call_with_2(addresses[Library.START_ALL], count, requests) == 0
 
 
 @bare_part
 def _now(work: Any) -> Any:
     """Seconds of a clock that only grows."""
-    clock_gettime(np.int32(_CLOCK_MONOTONIC), work.ctypes.data + 8 * _TIME)
-    return work[_TIME] + 1e-9 * work[_TIME + 1]
+    clock_gettime(np.int32(_CLOCK_MONOTONIC), work.ctypes.data + 8 * Work.NOW_SECONDS)
+    return work[Work.NOW_SECONDS] + 1e-9 * work[Work.NOW_NANOSECONDS]
 
 
 @bare_part
@@ -63,19 +91,19 @@ def wait_for(addresses: Any, requests: int, count: int, work: Any) -> Any:
     """Complete ``count`` requests: DONE, WAITING, or BROKEN where MPI found an error."""
     flag = work.ctypes.data
     polls, begun = 0, 0.0
-    while call_with_4(addresses[_TEST_ALL], count, requests, flag, flag + 8 * _STATUSES) == 0:
-        if work[_FLAG] & 0xFFFFFFFF:
+    while call_with_4(addresses[Library.TEST_ALL], count, requests, flag, flag + 8 * Work.STATUSES) == 0:
+        if work[Work.FLAG] & 0xFFFFFFFF:
             return DONE
         polls += 1
-        if polls < work[_PATIENCE]:
+        if polls < work[Work.POLLS]:
             continue
         now = _now(work)
-        if polls == work[_PATIENCE]:
+        if polls == work[Work.POLLS]:
             begun = now
-        if now - begun < _BUSY_SECONDS:
+        if now - begun < 1e-9 * work[Work.BUSY_NANOSECONDS]:
             sched_yield()
         elif now - begun < _LONGEST_SECONDS:
-            nanosleep(flag + 8 * _NAP, 0)
+            nanosleep(flag + 8 * Work.NAP_SECONDS, 0)
         else:
             return WAITING
     return BROKEN

@@ -17,6 +17,7 @@ compiled code.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import IntEnum
 from typing import Any
 
 import numpy as np
@@ -160,7 +161,12 @@ class HierarchicalPath:
             copy_array(out, near_out)
 
 
-_ENTERING, _EXCHANGING, _LEAVING = range(3)
+class _Stage(IntEnum):
+    """How far a prepared call between hosts has come."""
+
+    ENTERING = 0  # waits for the ranks of this host
+    EXCHANGING = 1  # waits for the other hosts
+    LEAVING = 2  # waits for the ranks of this host again
 
 
 class PreparedHostCall:
@@ -178,35 +184,37 @@ class PreparedHostCall:
         self._memory, self._across, self._stripe, self._request = memory, across, stripe, request
         self._meeting = memory.meeting(request, x, out)
         self._widths = request.count, out.size // len(out)
-        self._stage = _ENTERING
+        self._stage = _Stage.ENTERING
         self._sendrecv: PersistentSendrecv | None = None
 
     def run(self) -> int:
-        """Begin, or go on; DONE, WAITING, MISMATCH or BROKEN."""
-        if self._stage == _ENTERING:
+        """Begin or continue; DONE, WAITING, MISMATCH or BROKEN."""
+        if self._stage == _Stage.ENTERING:
             if (status := self._meeting.enter()) != DONE:
                 return status
             self._prepare()
-            self._stage = _EXCHANGING
-        if self._stage == _EXCHANGING:
+            self._stage = _Stage.EXCHANGING
+        if self._stage == _Stage.EXCHANGING:
             assert self._sendrecv is not None
             if (status := self._sendrecv.run()) != DONE:
                 return status
-            self._stage = _LEAVING
+            self._stage = _Stage.LEAVING
         if (status := self._meeting.leave()) == DONE:
-            self._stage = _ENTERING
+            self._stage = _Stage.ENTERING
         return status
 
     def wait(self, status: int, kept: object) -> bool:
         """Complete what ``run`` waits for; False if not all hosts called the same. ``kept``: the rank's tensors."""
-        if self._stage == _EXCHANGING:
+        if self._stage == _Stage.EXCHANGING:
             assert self._sendrecv is not None
             memory = kept, self._memory.memories
             if not self._across.channel.finish(self._request, self._sendrecv, status, memory):
                 return False
-            self._stage = _LEAVING
+            self._stage = _Stage.LEAVING
         else:
-            self._memory.hold(self._meeting.enter if self._stage == _ENTERING else self._meeting.leave, self._request)
+            self._memory.hold(
+                self._meeting.enter if self._stage == _Stage.ENTERING else self._meeting.leave, self._request
+            )
         return True
 
     def _prepare(self) -> None:

@@ -8,6 +8,7 @@ transport="mpi"                   MessagePath         messages, wherever the ran
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -54,6 +55,11 @@ class HostPlacement:
     def neighbours(self) -> list[int]:
         """The ranks of this host."""
         return self.ranks_of[self.here]
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether the ranks of this machine, of all its hosts, are more than the cores that this process may use."""
+        return self.machines.count(self.machines[self.world.rank]) > len(os.sched_getaffinity(0))
 
     def all_gather_here(self, data: bytes) -> list[bytes]:
         """The byte strings of this host's ranks; all ranks of the job call it together."""
@@ -120,7 +126,7 @@ def _messages(placement: HostPlacement, members: Sequence[int], timeout: float) 
 
     machines, here = placement.machines, placement.machines[placement.world.rank]
     near = {place: placement.processes[member] for place, member in enumerate(members) if machines[member] == here}
-    return MpiMessages(members, near=near, timeout=timeout)
+    return MpiMessages(members, near=near, crowded=placement.is_crowded, timeout=timeout)
 
 
 def _inside(placement: HostPlacement, group: Group) -> Group | None:
