@@ -77,13 +77,13 @@ def teams(count: int, per_host: int) -> Iterator[dict[str, Team]]:
 
 
 def measurements(
-    count: int, per_host: int, contenders: dict[str, Team], quick: bool, only: str
+    count: int, per_host: int, contenders: dict[str, Team], quick: bool, only: str, sizes: list[int]
 ) -> Iterator[dict[str, Any]]:
-    """All cases whose name begins with ``only`` on ``count`` hosts of ``per_host`` processes."""
+    """The cases whose name begins with ``only``, of ``sizes`` in KiB (all if empty)."""
     rounds, budget = (3, 0.1) if quick else (5, 0.3)
     for what, (full_sizes, quick_sizes) in CASES.items():
         for nbytes in quick_sizes if quick else full_sizes:
-            if what.startswith(only):
+            if what.startswith(only) and (not sizes or nbytes // KIB in sizes):
                 case = Case(what, "float32", count * per_host, nbytes)
                 row = measure(case, contenders, rounds=rounds, budget=budget)
                 yield row | {"case": f"{count} hosts x {per_host}: {row['case']}"}
@@ -95,6 +95,8 @@ def main() -> None:
     parser.add_argument("--json", metavar="FILE", type=Path, help="also write the rows to FILE")
     parser.add_argument("--hosts", type=int, default=0, help="only on so many hosts")
     parser.add_argument("--only", default="", metavar="COLLECTIVE", help="cases whose name begins so")
+    parser.add_argument("--processes", type=int, default=0, help="only with so many processes on each host")
+    parser.add_argument("--sizes", type=int, nargs="+", metavar="KIB", default=[], help="only these sizes")
     options = parser.parse_args()
     clean_up_when_told()
     if unavailable:
@@ -103,15 +105,16 @@ def main() -> None:
     print(f"{os.cpu_count()} cores; microseconds per call, ratio = fastest peer / ours", flush=True)
     names = [variant for name in launchers() if name != "ours" for variant in VARIANTS.get(name, [name])]
     print(f"{'case':<50}{'ours':>10}" + "".join(f"{name:>18}" for name in names) + f"{'ratio':>8}")
-    places = [place for place in PLACES if options.hosts in (0, place[0])]
+    asked = (options.hosts, options.processes)
+    places = [place for place in PLACES if all(given in (0, own) for given, own in zip(asked, place, strict=True))]
     for count, per_host in places[:1] if options.quick else places:
         with teams(count, per_host) as contenders:
-            for row in measurements(count, per_host, contenders, options.quick, options.only):
+            for row in measurements(count, per_host, contenders, options.quick, options.only, options.sizes):
                 rows.append(row)
                 peers = "".join(f"{row['peers'].get(name, float('nan')):>18.1f}" for name in names)
                 print(f"{row['case']:<50}{row['ours']:>10.1f}{peers}{row['ratio']:>8.2f}", flush=True)
-    if options.json:
-        options.json.write_text(json.dumps(rows, indent=1))
+                if options.json:  # at once: a long run may be cut short
+                    options.json.write_text(json.dumps(rows, indent=1))
 
 
 if __name__ == "__main__":
