@@ -21,6 +21,7 @@ from difflib import get_close_matches
 import numpy as np
 
 from ipu_emu.compiler.fusion.elementwise_fusion import fuse
+from ipu_emu.compiler.fusion.merge_collectives import Merged, merge_collectives
 from ipu_emu.compiler.fusion.softmax_nll import fuse_softmax_nll
 from ipu_emu.compiler.gradients.autodiff import differentiate
 from ipu_emu.compiler.gradients.gradient import Gradient
@@ -63,7 +64,8 @@ class CompileState:
     """The results of the passes so far.
 
     ``gradients`` are those that replicas reduce between the backward pass and the updates. ``update_inputs`` maps
-    each weight to the id of the gradient that its update reads. ``done`` names the passes that have run.
+    each weight to the id of the gradient that its update reads. ``merged`` are the ops that become one collective.
+    ``done`` names the passes that have run.
     """
 
     graph: Graph
@@ -72,6 +74,7 @@ class CompileState:
     gradients: tuple[Gradient, ...] = ()
     update_inputs: Mapping[str, str] = field(default_factory=dict)
     pipelining: Pipelining | None = None
+    merged: Merged = ()
     program: LoweredStep | None = None
     result: Executable | None = None
     done: tuple[str, ...] = ()
@@ -99,7 +102,7 @@ class CompileState:
         return "executable" if self.result else "program" if self.program else "graph"
 
     def __str__(self) -> str:
-        return str(self.result or self.program or _listing(self.graph))
+        return str(self.result or self.program or _listing(self.graph, self.merged))
 
 
 @dataclass(frozen=True)
@@ -151,10 +154,14 @@ def compile(graph: Graph, options: CompileOptions) -> Executable:
     return run_passes(start(graph, options)).executable
 
 
-def _listing(graph: Graph) -> str:
-    """A line per op, with its phase, IPU and stage."""
-    lines = (f"{op.phase.value:<9} IPU {op.place.ipu}  stage {op.place.stage}  {op}" for op in graph.ops)
-    return "\n".join(lines)
+def _listing(graph: Graph, merged: Merged) -> str:
+    """A line for each op, with the part of the step and the place that it runs in; merged collectives are marked."""
+    joins = {id for ids in merged for id in ids[1:]}
+    return "\n".join(
+        f"{op.phase.value:<9} IPU {op.place.ipu}  stage {op.place.stage}  {op}"
+        + ("  merged with the op above" if joins.intersection(op.outputs) else "")
+        for op in graph.ops
+    )
 
 
 # Graph of a model -> graph of a step
@@ -362,11 +369,24 @@ def _offload_activations(state: CompileState) -> CompileState:
     return state
 
 
+def _merge_collectives(state: CompileState) -> CompileState:
+    remote = {gradient.total for gradient in state.gradients if gradient.remote}
+    merged = merge_collectives(state.graph, state.stages.of, state.options.bucket_bytes, remote)
+    return replace(state, merged=merged)
+
+
 # Graph -> program -> executable
 
 
 def _lower(state: CompileState) -> CompileState:
-    program = lower(state.graph, state.options, anchors=state.anchors, gradients=state.gradients, stages=state.stages)
+    program = lower(
+        state.graph,
+        state.options,
+        anchors=state.anchors,
+        gradients=state.gradients,
+        merged=state.merged,
+        stages=state.stages,
+    )
     return replace(state, program=program)
 
 
@@ -471,6 +491,7 @@ PASSES: Sequence[Pass] = (
         _offload_activations,
         _trains,
     ),
+    Pass("merge-collectives", "sort the ops so that collectives between replicas become one", _merge_collectives),
     # Graph -> program -> executable
     Pass("lower", "make the program: loops, host I/O, collectives and ops", _lower),
     Pass("remove-host-io", "drop loads and stores if data stay on the device", _remove_host_io, _is_synthetic),

@@ -17,6 +17,7 @@ before the first of a group is read.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
+from itertools import groupby
 
 from ipu_emu.graph import Graph, Op, Phase
 from ipu_emu.ops import TABLE
@@ -25,18 +26,38 @@ from ipu_emu.ops.communication.memory_copy_ops import REMOTE_LOAD
 from ipu_emu.ops.communication.shard_ops import CROSS_DOMAIN, collective_bytes, is_shard_collective, shards_of
 from ipu_emu.program.memory_plan import node_in
 
-__all__ = ["is_remote_load", "merge_collectives"]
+__all__ = ["Merged", "as_groups", "is_remote_load", "merge_collectives"]
+
+#: The ops of each merged collective, in the order in which they stand in the graph, by their first outputs.
+Merged = tuple[tuple[str, ...], ...]
 
 
 def merge_collectives(
-    graph: Graph, ops: Sequence[Op], stage_of: Callable[[Op], int], limit: int | None, remote: Collection[str] = ()
-) -> list[tuple[Op, ...]]:
-    """Return ``ops`` as groups: each group of several becomes one collective; any other op is a group of its own.
+    graph: Graph, stage_of: Callable[[Op], int], limit: int | None, remote: Collection[str] = ()
+) -> Merged:
+    """Sort the ops of ``graph`` so that those which become one collective are neighbours; return these.
 
-    ``ops`` are those of the update phase, or those of the other phases. A group has at most ``limit`` bytes; with
-    None, at most as many as its largest member, so that no group needs more memory than that member alone. ``remote``
+    Ops of the update phase come last, and are merged among themselves. A collective has at most ``limit`` bytes; with
+    None, at most as many as its largest member, so that none needs more memory than that member alone. ``remote``
     names the sums of gradients that are loaded from Streaming Memory to be reduced.
     """
+    phases = [[op for op in graph.ops if (op.phase is Phase.UPDATE) == updates] for updates in (False, True)]
+    groups = [group for ops in phases for group in _groups(graph, ops, stage_of, limit, remote)]
+    graph.ops = [op for group in groups for op in group]
+    return tuple(tuple(op.outputs[0] for op in group) for group in groups if len(group) > 1)
+
+
+def as_groups(ops: Sequence[Op], merged: Merged) -> list[tuple[Op, ...]]:
+    """Return ``ops`` as groups: those of a merged collective, and each other op alone."""
+    number = {id: index for index, ids in enumerate(merged) for id in ids}
+    groups = groupby(enumerate(ops), lambda pair: number.get(next(iter(pair[1].outputs), ""), -1 - pair[0]))
+    return [tuple(op for _, op in group) for _, group in groups]
+
+
+def _groups(
+    graph: Graph, ops: Sequence[Op], stage_of: Callable[[Op], int], limit: int | None, remote: Collection[str]
+) -> list[tuple[Op, ...]]:
+    """Return ``ops`` as groups: each group of several becomes one collective; any other op is a group of its own."""
     sizes = [_size(graph, op, remote) for op in ops]
     if not any(sizes):
         return [(op,) for op in ops]

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from ipu_emu.compiler.fusion.merge_collectives import is_remote_load, merge_collectives
+from ipu_emu.compiler.fusion.merge_collectives import Merged, as_groups, is_remote_load
 from ipu_emu.compiler.gradients.gradient import Gradient, Reduction
 from ipu_emu.compiler.lowering.accumulation import Accumulation
 from ipu_emu.compiler.lowering.host_streams import load, without_streams
@@ -88,14 +88,15 @@ def lower(
     *,
     anchors: Sequence[Anchor],
     gradients: Sequence[Gradient] = (),
+    merged: Merged = (),
     stages: Stages,
 ) -> LoweredStep:
     """Return the program of one step of ``graph``, whose ops are in the order in which they run.
 
-    ``stages`` has the stage of each op; further tensors that the program needs are added to ``graph``. Collectives
-    are merged here (``fusion.merge_collectives``): a merged one is an instruction of several ops.
+    ``stages`` has the stage of each op; further tensors that the program needs are added to ``graph``. Each of the
+    ``merged`` collectives is an instruction of several ops.
     """
-    return _Lowering(graph, options, anchors, gradients, stages).run()
+    return _Lowering(graph, options, anchors, gradients, merged, stages).run()
 
 
 def without_host_io(program: LoweredStep) -> LoweredStep:
@@ -111,10 +112,11 @@ class _Lowering:
         options: CompileOptions,
         anchors: Sequence[Anchor],
         gradients: Sequence[Gradient],
+        merged: Merged,
         stages: Stages,
     ) -> None:
         self.graph, self.options, self.step, self.anchors = graph, options, options.step, anchors
-        self.gradients, self.stages = gradients, stages
+        self.gradients, self.merged, self.stages = gradients, merged, stages
         self.tensor_places = tensor_places(graph, stages.of)
         self.tensor_places |= {gradient.total: self.tensor_places[gradient.part] for gradient in gradients}
         self.reduced = [gradient for gradient in gradients if not gradient.scattered]
@@ -149,12 +151,11 @@ class _Lowering:
         forward: list[Leaf] = [*self.keys(RNG_KEY), *self.keys(SHARED_RNG_KEY, Phase.FORWARD, Phase.BACKWARD)]
         forward += [load(tensor, self.options.streams) for tensor in inputs]
         passes = [op for op in self.graph.ops if op.phase is not Phase.UPDATE]
-        forward += map(_instruction, merge_collectives(self.graph, passes, self.stages.of, self.options.bucket_bytes))
+        forward += map(_instruction, as_groups(passes, self.merged))
         forward += self.accumulation()
         updates: list[Leaf] = [*self.reduce(), *self.keys(SHARED_RNG_KEY, Phase.UPDATE)]
         ops = [op for op in self.graph.ops if op.phase is Phase.UPDATE]
-        groups = merge_collectives(self.graph, ops, self.stages.of, self.options.bucket_bytes, self.remote)
-        updates += [leaf for group in groups for leaf in self.update(group)]
+        updates += [leaf for group in as_groups(ops, self.merged) for leaf in self.update(group)]
         early, late, end = self.stores()
         if self.stages.pipelining and self.step.accumulation == 1:
             return (self.pipeline([*forward, *early, *updates, *late], self.step.batches, Counter.BATCH), *end)
