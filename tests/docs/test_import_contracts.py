@@ -36,6 +36,31 @@ BREAKS = {
         "Layers of poprun_py.options",
     ),
     "upwards in job": ("poprun_py/job/job_state.py", "import poprun_py.job.event_loop", "Layers of poprun_py.job"),
+    "upwards in poprun_py.site": (
+        "poprun_py/site/machine.py",
+        "import poprun_py.site.cluster",
+        "Layers of poprun_py.site",
+    ),
+    "upwards in passes": (
+        "ipu_emu/compiler/rewriting/pruning.py",
+        "import ipu_emu.compiler.rewriting.forward_graph",
+        "Layers of ipu_emu.compiler.rewriting",
+    ),
+    "a face in models": (
+        "ipu_emu/models/network.py",
+        "import ipu_emu.popart.builder.builder",
+        "Models are built of ops, without a face or the compiler",
+    ),
+    "the engine in feeds": (
+        "ipu_emu/hostio/feeds/array_feed.py",
+        "import ipu_emu.engine.engine",
+        "Step data are prepared without knowing what runs the step",
+    ),
+    "a face in commands": (
+        "ipu_emu/cli/commands/compile_model.py",
+        "import ipu_emu.popart.options.session_options",
+        "The commands compile by the compiler's options, and need no face",
+    ),
     "a module that no layer names": ("gcl/core/unnamed.py", "", "Layers of gcl.core"),
     "gcl's inner modules in the emulator": (
         "ipu_emu/graph/op.py",
