@@ -168,7 +168,7 @@ def _name(step: int) -> str:
 
 
 def _sync(folder: Path) -> None:
-    """Bring the names in ``folder`` to the disk."""
+    """Flush the directory entries of ``folder`` to the disk."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)

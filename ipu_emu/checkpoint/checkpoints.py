@@ -35,11 +35,11 @@ from ipu_emu.checkpoint.session_state import Trainable, groups_of, joined, misma
 
 __all__ = ["Checkpoints", "Resumed"]
 
-#: Differences between a checkpoint and a model that an error lists.
+#: The most differences between a checkpoint and a model that an error message lists.
 _MAX_LISTED = 5
 #: Levels of lists and dicts in the state of a program.
 _MOST_LEVELS = 100
-#: Characters of an error message that instances exchange.
+#: The most characters of an error message that instances exchange.
 _TEXT_LENGTH = 400
 
 
@@ -72,8 +72,8 @@ class Checkpoints:
     def save(self, session: Trainable, step: int, state: Mapping[str, Any] | None = None) -> None:
         """Write the state of ``session`` after ``step`` steps; ``state`` is plain data of the program.
 
-        Return when the values are copied. The previous checkpoint is awaited first; raise CheckpointError on all
-        instances if it could not be written.
+        Return when the values are copied. First wait for the previous checkpoint; raise CheckpointError on all instances
+        if it could not be written.
         """
         state = _plain(state or {})
         step = _whole(step)
@@ -206,7 +206,7 @@ class Checkpoints:
             raise CheckpointError(failed)
 
     def _first_text(self, mine: str) -> str:
-        """Return the first text of all instances that is not empty."""
+        """Return the first non-empty ``text`` among those of all instances."""
         if self._instances == 1:
             return mine
         texts = popdist_py.allGather(np.array(mine[:_TEXT_LENGTH], f"U{_TEXT_LENGTH}"))
@@ -226,7 +226,7 @@ def _plain(state: Mapping[str, Any]) -> dict[str, Any]:
         copy: dict[str, Any] = json.loads(text)
     except (TypeError, ValueError, RecursionError) as error:
         raise CheckpointError(
-            f"state takes numbers, text, lists and dicts ({error}); keep arrays in the model or in separate files"
+            f"state may contain numbers, strings, lists and dicts ({error}); keep arrays in the model or in files"
         ) from None
     if len(text) > MOST_BYTES // 2:  # the manifest has a line for each value
         raise CheckpointError(f"state has {len(text):,} characters; keep so many data in separate files")

@@ -4,8 +4,8 @@
 header     JSON: {"name": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}, ...}, padded with spaces
 arrays     one after the other, C order, little-endian
 
-The safetensors package reads these files. It holds the GIL while it writes, and has no checksum: the writer here
-leaves the GIL to the thread that trains, and hashes each piece as it writes it.
+The safetensors package reads these files. Its own writer holds the GIL and computes no checksum; the writer here
+releases the GIL for the training thread, and hashes each piece as it writes it.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _NAMES = {
     np.dtype(np.uint8): "U8",
     np.dtype(np.bool_): "BOOL",
 }
-#: The header is padded to a multiple of so many bytes.
+#: The header is padded to a multiple of this number of bytes.
 _ALIGNMENT = 8
 #: Bytes hashed and written at a time: they stay in the cache in between.
 _PIECE_BYTES = 1 << 18

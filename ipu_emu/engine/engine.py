@@ -1,7 +1,7 @@
 """Engine: binds an executable to buffers that are laid out once, and runs it.
 
-Instructions run in program order. Neighbouring instructions of one category are bound to lists of prepared calls, one
-list for each replica; a step only goes through these lists, so it allocates nothing that grows with the model.
+Instructions run in program order. Consecutive instructions of one category are bound to lists of prepared calls, one
+list per replica; a step only runs through these lists, so it allocates nothing that grows with the model.
 Replicas depend on each other only in collectives and at the host, so the order of all arithmetic is that of the
 program, whatever the timing.
 """
@@ -54,7 +54,7 @@ __all__ = ["PARTS", "Engine"]
 class Engine:
     """Local replicas of one executable, with their memory; ``folder`` is for files of Streaming Memory.
 
-    With ``watch`` a step raises an error where an op makes an infinity or NaN.
+    With ``watch`` a step raises an error if an op produces an infinity or NaN.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class Engine:
         self._load()
 
     def _warm_up(self) -> None:
-        """Make the calls of collectives once, on zeros, before the first step; the others are ready."""
+        """Run all collectives once, on zeros, so that their set-up does not delay the first step."""
         self._pin_blas()
         for part in self._program:
             for category, call in part.calls():
@@ -92,7 +92,7 @@ class Engine:
                     call()
 
     def _load(self) -> None:
-        """Set the initial values of the graph; all other memory is zero. Training sets the variables before a run."""
+        """Set the initial values of the graph; all other memory is zero. Training sessions set variables later."""
         graph = self.executable.graph
         trains = bool(of_type(leaves(self.executable.program), WeightUpdate))
         for id, value in graph.data.items():
@@ -100,7 +100,7 @@ class Engine:
                 self._set(id, value)
 
     def _threads(self) -> int:
-        """As many as there are IPUs that work at the same time and CPUs for them, if that is worth the trouble."""
+        """The worker threads: one per IPU that works at the same time, at most one per CPU, one for short steps."""
         pipelines = of_type(walk(self.executable.program), Pipeline)
         ipus = self.executable.plan.ipus if pipelines else 1
         if self.executable.cost().flops < WORTH_A_THREAD * ipus:
@@ -127,7 +127,7 @@ class Engine:
             np.copyto(buffers.arrays[id], own, casting="unsafe")
 
     def view(self, id: str, replica: int = 0) -> NDArray[Any]:
-        """A tensor of one local replica where it lies, in its logical shape; the next step changes it."""
+        """A view of a tensor of one local replica in its logical shape, which the next step changes."""
         return self._buffers[replica].arrays[id]
 
     def read(self, id: str, replica: int = 0) -> NDArray[Any]:
@@ -151,7 +151,7 @@ class Engine:
 
     @property
     def steps(self) -> int:
-        """Steps that have been run, which random numbers depend on."""
+        """The number of steps run so far, on which random numbers depend."""
         return self._host.counters.step
 
     @steps.setter
@@ -168,11 +168,11 @@ class Engine:
         self._host.counters.seed = seed
 
     def run(self, feed: StepFeedProtocol) -> None:
-        """Run one step; infinities and NaN are values like others, as on the device, unless the engine watches."""
+        """Run one step; unless the engine watches, infinities and NaN raise no error, as on the device."""
         if self._context.broken:
             raise SessionError(
-                "An earlier step of this session stopped in the middle of a pipeline, so only some of its "
-                "weights may be updated; make a new session"
+                "An earlier step of this session failed in the middle of a pipeline, so some of its weights "
+                "may not be updated; create a new session"
             )
         start = perf_counter_ns()
         self._host.feed = feed
@@ -214,7 +214,7 @@ class Engine:
             yield self._segment(category, list(part))
 
     def _segment(self, category: WallCategory, group: Sequence[Leaf]) -> Segment:
-        """Host and collective instructions concern all replicas at once; the others each replica alone."""
+        """Bind host I/O and collectives for all replicas at once, the other instructions per replica."""
         counters = self._host.counters
         if category is not WallCategory.COMPUTE:
             return Segment(category, [call_chain(*(self._binder.shared(leaf, counters) for leaf in group))])
@@ -237,7 +237,7 @@ class Engine:
             yield BoundPipeline(pipeline, self._binder)
 
     def _preloads(self, group: Sequence[Preload]) -> Iterator[Part]:
-        """Loads that are large have a thread."""
+        """Bind loads of the next phase; large loads get a thread."""
         for preload in group:
             loads: Call = call_chain(*self._segment(WallCategory.COMPUTE, preload.loads).lists)
             nbytes = sum(self.executable.graph.tensor(leaf.op.inputs[0]).nbytes for leaf in preload.loads)
@@ -247,7 +247,7 @@ class Engine:
             yield BoundPreload(loads, list(self._bind(preload.body)), self._preloader if large else None)
 
 
-#: What binds neighbouring instructions of a class to memory.
+#: The method that binds consecutive instructions of a class to memory.
 PARTS: dict[type[Instruction], Callable[[Engine, Any], Iterator[Part]]] = {
     Leaf: Engine._segments,
     Repeat: Engine._loops,

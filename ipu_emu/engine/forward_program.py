@@ -1,6 +1,6 @@
-"""ForwardProgram: the forward pass of a training session as a second program, with the weights of the training.
+"""ForwardProgram: the forward pass of a training session as a second program, with the trained weights.
 
-It has memory of its own. Running statistics, which the forward pass changes, are copied back after each step.
+It has its own memory. Running statistics, which the forward pass changes, are copied back after each step.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ __all__ = ["ForwardProgram"]
 
 
 class ForwardProgram:
-    """``make`` loads the program when it is first needed."""
+    """Holds the program, which ``make`` loads at its first use."""
 
     def __init__(self, make: Callable[[], Engine]) -> None:
         self._make = make
@@ -24,7 +24,7 @@ class ForwardProgram:
 
     @contextmanager
     def with_values_of(self, trained: Engine) -> Iterator[Engine]:
-        """Lend the engine of the forward pass with the variables of ``trained``, and copy them back afterwards."""
+        """Yield the engine of the forward pass with the variables of ``trained``; copy them back afterwards."""
         self._engine = self._engine or self._make()
         self._engine.steps, self._engine.seed = trained.steps, trained.seed
         _copy(trained, self._engine)
@@ -39,7 +39,7 @@ class ForwardProgram:
 
 
 def _copy(source: Engine, target: Engine) -> None:
-    """Copy the variables that both have."""
+    """Copy the variables that both engines have."""
     known = source.executable.plan.placements
     for id, placement in target.executable.plan.placements.items():
         if id in known and placement.tensor.role.is_variable:

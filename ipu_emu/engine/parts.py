@@ -1,9 +1,9 @@
-"""Parts: what a program becomes when it is bound to memory; a step runs them in order.
+"""Parts: a program bound to memory; a step runs its parts in order.
 
-Segment               calls of one category, for all replicas at once or a list for each
+Segment               calls of one category, for all replicas at once or a list per replica
 Loop                  parts that are repeated
-BoundPreload          loads from Streaming Memory beside other parts    (overlap)
-BoundOverlappedLoop   loops with host I/O beside compute                (overlap)
+BoundPreload          loads from Streaming Memory during other parts    (overlap)
+BoundOverlappedLoop   loops with host I/O during compute                (overlap)
 BoundPipeline         stages of a pipeline                              (pipeline)
 """
 
@@ -25,7 +25,7 @@ __all__ = ["Loop", "Part", "Segment", "StepContext"]
 
 @dataclass
 class StepContext:
-    """What all parts of an engine share; a session is ``broken`` once a step has left micro-batches half done."""
+    """State that all parts of an engine share; ``broken``: a step failed and left micro-batches incomplete."""
 
     host: HostPosition
     wall: Wall
@@ -37,10 +37,10 @@ class Part(Protocol):
     """A bound part of a program."""
 
     def run(self, context: StepContext) -> None:
-        """Do what the part does in a step."""
+        """Run the part for one step."""
 
     def calls(self) -> Sequence[tuple[WallCategory, Call]]:
-        """One of each of the prepared calls, with the category of its time."""
+        """Each different prepared call once, with the category of its time."""
 
     def close(self) -> None:
         """End the threads of the part."""
@@ -67,7 +67,7 @@ class Segment:
 
 @dataclass(frozen=True)
 class Loop:
-    """``body`` runs so many times."""
+    """Runs ``body`` ``count`` times."""
 
     times: int
     counter: Counter

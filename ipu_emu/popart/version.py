@@ -1,4 +1,4 @@
-"""Version: which PopART this face is like."""
+"""Version: the version of PopART that this face mirrors."""
 
 __all__ = ["packageHash", "versionString"]
 
@@ -9,5 +9,5 @@ def versionString() -> str:
 
 
 def packageHash() -> str:
-    """PopART's is a commit; the emulator has a name."""
+    """The name of the emulator, where PopART returns a commit."""
     return "ipu_emu"

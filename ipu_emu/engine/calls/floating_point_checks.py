@@ -1,7 +1,7 @@
-"""Floating-point checks: errors where arithmetic makes NaN or infinity, for enableFloatingPointChecks.
+"""Floating-point checks: errors where arithmetic produces NaN or infinity, for enableFloatingPointChecks.
 
-    NaN made of operands without any                 invalid operation
-    infinity made of finite operands                 division by zero, or overflow
+    NaN from operands without NaN                    invalid operation
+    infinity from finite operands                    division by zero, or overflow
 
 The results of an op are checked, so that the errors depend neither on how a kernel computes nor on the machine.
 """
@@ -23,7 +23,7 @@ _Arrays = Sequence[NDArray[Any] | None]
 
 
 def with_floating_point_check(label: str, step: Call, inputs: _Arrays, outputs: _Arrays) -> Call:
-    """``step``, which reads ``inputs`` and writes ``outputs``; raises ApplicationRuntimeError as listed above."""
+    """``step``, which reads ``inputs`` and writes ``outputs``, followed by the checks listed above."""
 
     def run() -> None:
         had_nan, had_infinity = _found(inputs)
@@ -38,6 +38,6 @@ def with_floating_point_check(label: str, step: Call, inputs: _Arrays, outputs: 
 
 
 def _found(arrays: _Arrays) -> tuple[bool, bool]:
-    """Whether there is a NaN, and an infinity."""
+    """Whether ``arrays`` contain a NaN, and whether they contain an infinity."""
     odd = [a for a in arrays if a is not None and a.dtype.kind == "f" and not np.isfinite(a).all()]
     return any(np.isnan(a).any() for a in odd), any(np.isinf(a).any() for a in odd)

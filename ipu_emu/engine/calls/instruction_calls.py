@@ -1,7 +1,8 @@
-"""Binder: makes prepared calls of instructions, on the memory of the local replicas.
+"""Binder: turns instructions into prepared calls on the memory of the local replicas.
 
-Host I/O and collectives concern all local replicas at once: one call. Anything else is done by each replica alone: a
-list of calls for each. ``CALLS`` has a row for every instruction: what its time counts as, and what makes its calls.
+Host I/O and collectives serve all local replicas at once: one call. Any other instruction is run by each replica
+alone: a list of calls per replica. ``CALLS`` has a row for every instruction: the category of its time, and the
+method that makes its calls.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ _Arrays = Sequence[NDArray[Any]]
 
 
 class StepFeedProtocol(Protocol):
-    """The host's side of a step."""
+    """Protocol of the data that the host exchanges with a step."""
 
     def read(self, id: str) -> NDArray[Any]:
         """The next chunk of an input: one micro-batch of one replica, in any shape."""
@@ -59,7 +60,7 @@ class StepFeedProtocol(Protocol):
 
 @dataclass
 class HostPosition:
-    """The feed of the current step, and the micro-batch that the host is at."""
+    """The feed of the current step, and the micro-batch that the host is transferring."""
 
     feed: StepFeedProtocol | None = None
     counters: StepCounters = field(default_factory=StepCounters)
@@ -71,9 +72,9 @@ class HostPosition:
 
 
 class Binder:
-    """Makes the calls; ``buckets`` have a row for each of the local replicas, whose memory ``buffers`` is.
+    """Makes the calls; ``buckets`` have a row per local replica, and ``buffers`` are the memory of these replicas.
 
-    Tensors with several places in memory are used in that of ``micro_batch``.
+    A tensor with several buffers is used in the buffer of ``micro_batch``.
     """
 
     def __init__(
@@ -90,16 +91,16 @@ class Binder:
         self.host, self.watch = host, watch
 
     def shared(self, leaf: Leaf, counters: StepCounters, micro_batch: int = 0) -> Call:
-        """The call of an instruction that concerns all replicas at once."""
+        """The call of an instruction that serves all replicas at once."""
         step: Call = _row(leaf).bind(self, leaf, counters, micro_batch)
         return step
 
     def local(self, leaf: Leaf, replica: int, counters: StepCounters, micro_batch: int = 0) -> list[Call]:
-        """The calls of an instruction that each replica does alone."""
+        """The calls of an instruction that each replica runs alone."""
         steps: list[Call] = _row(leaf).bind(self, leaf, replica, counters, micro_batch)
         return steps
 
-    # What each replica does alone
+    # Instructions that each replica runs alone
 
     def op(self, leaf: OpInstruction, replica: int, counters: StepCounters, micro_batch: int) -> list[Call]:
         return self._op_calls(leaf.op, replica, micro_batch)
@@ -211,7 +212,7 @@ class Binder:
         return store
 
     def _due(self, leaf: HostStore, counters: StepCounters) -> Callable[[], bool]:
-        """Whether a store acts in the current micro-batch; outside the loops it always does."""
+        """Whether a store is due in the current micro-batch; outside of the loops it always is."""
         factor = self.executable.step.accumulation
         period = leaf.every or self.executable.step.batches * factor
         if period == 1:
@@ -221,13 +222,13 @@ class Binder:
 
 @dataclass(frozen=True)
 class _Row:
-    """``bind`` makes the call of all replicas, or where the category is COMPUTE those of one."""
+    """``bind`` makes the one call of all replicas, or for the category COMPUTE the calls of one replica."""
 
     category: WallCategory
     bind: Callable[..., Any]
 
 
-#: How every instruction is run.
+#: How each instruction is run.
 CALLS: dict[type[Instruction], _Row] = {
     OpInstruction: _Row(WallCategory.COMPUTE, Binder.op),
     AccumulateGradient: _Row(WallCategory.COMPUTE, Binder.gradient_sum),
@@ -243,7 +244,7 @@ CALLS: dict[type[Instruction], _Row] = {
 
 
 def category_of(leaf: Leaf) -> WallCategory:
-    """What the time of an instruction counts as."""
+    """The category of the time of an instruction."""
     return _row(leaf).category
 
 

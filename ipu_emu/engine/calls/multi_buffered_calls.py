@@ -1,6 +1,6 @@
-"""MultiBufferedCalls: prepared calls on tensors that have several places in memory, one list for each place.
+"""MultiBufferedCalls: prepared calls on tensors that have several buffers, one list of calls per buffer.
 
-Micro-batch m uses place m modulo the number of places. Instructions whose tensors have 2 and 3 places have 6 lists.
+Micro-batch m uses buffer m modulo the number of buffers. Instructions on tensors with 2 and 3 buffers have 6 lists.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["MultiBufferedBinder", "MultiBufferedCalls"]
 
 @dataclass(frozen=True)
 class MultiBufferedCalls:
-    """Calls of one category for each place: one for each replica, or one for all."""
+    """Calls of one category for each buffer: one per replica, or one for all."""
 
     category: WallCategory
     calls: Sequence[Sequence[Call]]
@@ -41,7 +41,7 @@ class MultiBufferedBinder:
     host: StepCounters
 
     def by_category(self, leaves: Sequence[Leaf]) -> list[MultiBufferedCalls]:
-        """Instructions in their order; neighbours of one category in one list."""
+        """Bind instructions in order; consecutive ones of one category share a list."""
         return [self.bind(category, list(group)) for category, group in groupby(leaves, category_of)]
 
     def bind(self, category: WallCategory, leaves: Sequence[Leaf]) -> MultiBufferedCalls:
@@ -59,7 +59,7 @@ class MultiBufferedBinder:
         return MultiBufferedCalls(category, calls)
 
     def _calls(self, category: WallCategory, leaf: Leaf) -> list[list[list[Call]]]:
-        """The calls of an instruction by place and replica."""
+        """The calls of an instruction by buffer and replica."""
         places = range(self.binder.buffers[0].period(leaf.tensors))
         if category is not WallCategory.COMPUTE:
             return [[[self.binder.shared(leaf, self.host, place)]] for place in places]

@@ -1,10 +1,10 @@
 """Calls of an op: its kernel, prepared with the arrays of one replica.
 
     FLOAT          kernel
-    FLOAT16        widen operands -> kernel on their float32 images -> round results
+    FLOAT16        widen operands -> kernel on their float32 copies -> round results
 
-Compiled kernels are called without a look at the types of their arguments, which never change. A step of a perceptron
-of 16 x 16 layers, 36 instructions: 2.3 us of CPU time per instruction with that look, 1.8 us without.
+Compiled kernels are called without a check of the types of their arguments, which never change. A step of a
+perceptron of 16 x 16 layers, 36 instructions: 2.3 us of CPU time per instruction with that check, 1.8 us without.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ __all__ = ["op_calls"]
 def op_calls(graph: Graph, op: Op, buffers: Buffers, micro_batch: int = 0, *, watch: bool = False) -> list[Call]:
     """The calls that run ``op`` on one replica in ``micro_batch``; none for a view.
 
-    With ``watch`` they raise an error where a result is an infinity or NaN that no operand was.
+    With ``watch`` they raise an error if a result is infinite or NaN and no operand was.
     """
     if op.outputs[0] in buffers.plan.views:
         return []
@@ -64,7 +64,7 @@ def op_calls(graph: Graph, op: Op, buffers: Buffers, micro_batch: int = 0, *, wa
 
 
 def _without_dispatch(step: Call) -> Call:
-    """``step`` with its numba kernels compiled, or loaded from disk, for their arguments; others stay as they are."""
+    """``step`` with its numba kernels compiled, or loaded from disk, for their arguments; other calls unchanged."""
     if isinstance(step, CallChain):
         return call_chain(*map(_without_dispatch, step.steps))
     if not isinstance(step, partial) or step.keywords:
@@ -77,7 +77,7 @@ def _without_dispatch(step: Call) -> Call:
 
 
 def _guarded(guard: NDArray[Any], step: Call) -> Call:
-    """Run ``step`` where ``guard`` is true."""
+    """Run ``step`` if ``guard`` is true."""
 
     def run() -> None:
         if guard:

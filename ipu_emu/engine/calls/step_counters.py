@@ -13,7 +13,7 @@ __all__ = ["StepCounters"]
 class StepCounters:
     """Indices of the current step, batch and micro-batch, and the seed of the session.
 
-    Every IPU of every replica has counters of its own, because in a pipeline each is at another micro-batch.
+    Every IPU of every replica has its own counters, because in a pipeline each works on another micro-batch.
     """
 
     batch: int = 0
@@ -29,5 +29,5 @@ class StepCounters:
             self.micro_batch = index
 
     def follow(self, other: StepCounters) -> None:
-        """Take the position of ``other``."""
+        """Copy the position of ``other``."""
         self.batch, self.micro_batch, self.step, self.seed = other.batch, other.micro_batch, other.step, other.seed

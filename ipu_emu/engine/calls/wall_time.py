@@ -11,7 +11,7 @@ __all__ = ["Timer", "Wall", "WallCategory"]
 
 
 class WallCategory(Enum):
-    """What the time was spent on; ``OTHER`` is the engine itself."""
+    """What time was spent on; ``OTHER`` is the engine itself."""
 
     COMPUTE = "compute"
     COLLECTIVES = "collectives"
@@ -19,19 +19,19 @@ class WallCategory(Enum):
     OTHER = "other"
 
 
-#: Makes a call and adds its time to a category.
+#: Runs a call and adds its time to a category.
 Timer = Callable[[WallCategory, Callable[[], object]], None]
 
 
 @dataclass
 class Wall:
-    """Nanoseconds of wall time since the engine was made."""
+    """Wall time since the engine was created, in nanoseconds by category."""
 
     nanoseconds: dict[WallCategory, int] = field(default_factory=lambda: dict.fromkeys(WallCategory, 0))
     total: int = 0
 
     def timed(self, category: WallCategory, call: Callable[[], object]) -> None:
-        """Make a call and add its time."""
+        """Run a call and add its time to a category."""
         start = perf_counter_ns()
         try:
             call()

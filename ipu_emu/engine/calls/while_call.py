@@ -65,5 +65,5 @@ def while_call(bound: BoundOp, *, bind: Callable[[Graph, Op, Buffers], list[Call
 
 
 def _copies(sources: Any, targets: Any) -> list[Call]:
-    """Copies of the first of both, as many as there are of each."""
+    """Copies from each source to its target; surplus ones are ignored."""
     return [partial(np.copyto, target, source) for source, target in zip(sources, targets, strict=False)]

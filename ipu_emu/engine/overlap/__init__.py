@@ -1,1 +1,1 @@
-"""Overlap: host I/O and Streaming Memory transfers beside compute."""
+"""Overlap: host I/O and Streaming Memory transfers that run during compute."""

@@ -3,9 +3,9 @@
     caller    load 0   compute 0   compute 1          compute 2          update   store 2
     thread             load 1      store 0, load 2    store 1
 
-The caller waits for what a micro-batch needs, so that nothing depends on timing. One thread at a time reads inputs
-from the feed, and one writes outputs. Staged inputs (see ``staged_inputs``) are loaded further ahead, also those of
-the next step; then the caller may write outputs while the thread reads inputs.
+The caller waits for the transfers that a micro-batch needs, so results do not depend on timing. At any time one
+thread reads inputs from the feed, and one writes outputs. Staged inputs (see ``staged_inputs``) are loaded further
+ahead, up to those of the next step; then the caller may write outputs while the thread reads inputs.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ __all__ = ["BoundOverlappedLoop"]
 
 
 class BoundOverlappedLoop:
-    """Loops on the memory of the replicas, and the thread beside them."""
+    """Loops on the memory of the replicas, and the thread that transfers data meanwhile."""
 
     def __init__(self, loop: OverlappedLoop, binder: Binder) -> None:
         self.loop, self.host = loop, binder.host
-        self._stored = StepCounters()  # the micro-batch that is stored
-        self._source = HostPosition()  # the feed that inputs are read from
+        self._stored = StepCounters()  # the micro-batch being stored
+        self._source = HostPosition()  # the feed from which inputs are read
         self._steps = 0
         compute = MultiBufferedBinder(binder, [self.host.counters] * len(binder.buffers), self.host.counters)
         storing = MultiBufferedBinder(binder, (), self._stored)
@@ -50,7 +50,7 @@ class BoundOverlappedLoop:
         #: Whether only the caller writes outputs, and may do so at any time.
         self._caller_writes = loop.staged and all(leaf.overlap is Overlap.NONE for leaf in loop.stores)
         self._thread = BackgroundThread("host-io-0")
-        self._tasks: dict[int, list[BackgroundTask]] = {}  # by the micro-batch that has to wait for them
+        self._tasks: dict[int, list[BackgroundTask]] = {}  # by the micro-batch that must wait for them
         self._staging = StagedInputs(loop, self._source, len(binder.buffers))
 
     def run(self, context: StepContext) -> None:
@@ -77,13 +77,14 @@ class BoundOverlappedLoop:
             self._source.feed = None
 
     def _begin(self, number: int) -> None:
-        """Wait for what the micro-batch needs, and let the thread transfer what it may meanwhile."""
+        """Wait for the transfers that the micro-batch needs, and start those that may run during its compute."""
         self._thread.wait(self._tasks.pop(number, ()))
         if number >= self._staging.there:
             self._now(self._load, number, self.loop.loads_for(number, beside=False))
         stores = self.loop.stores_of(number - 1, beside=True)
         if stores:
-            # A tensor that is stored beside compute has two places: the micro-batch after the next needs this one.
+            # A tensor that is stored during compute has two buffers: the micro-batch after the next one reuses this
+            # buffer.
             self._tasks[number + 1].append(self._thread.put(partial(self._store, number - 1, stores), urgent=True))
         for later, loads in self.loop.coming(number, self._staging.there):
             self._tasks[later].append(self._thread.put(partial(self._load, later, loads)))
@@ -91,14 +92,14 @@ class BoundOverlappedLoop:
             self._thread.put(partial(self._staging.stage, later, partial(self._load, later, self.loop.loads)))
 
     def _finish(self, number: int) -> None:
-        """Store what is stored just in time."""
+        """Run the stores that are not overlapped."""
         if not self._caller_writes:
             self._now(self._store, number, self.loop.stores_of(number, beside=False))
         else:
             self._store(number, self.loop.stores_of(number, beside=False))
 
     def _now(self, transfer: Callable[[int, Any], None], number: int, leaves: Sequence[HostLoad | HostStore]) -> None:
-        """Transfer in the caller's thread, once the other one is idle."""
+        """Transfer in the caller's thread once the background thread is idle."""
         if leaves:
             self._thread.drain()
             transfer(number, leaves)
@@ -115,7 +116,7 @@ class BoundOverlappedLoop:
                 call()
 
     def _place(self, number: int) -> int:
-        """The places of a tensor are used in turn, across steps."""
+        """The index that selects buffers: buffers of a tensor are used in turn, across steps."""
         return self._steps * self.loop.total + number
 
     def _do(self, parts: Sequence[MultiBufferedCalls], number: int, workers: Workers, timer: Timer) -> None:

@@ -1,9 +1,9 @@
-"""BoundPreload: a thread loads what the next phase needs from Streaming Memory, while the present phase computes.
+"""BoundPreload: a thread loads the tensors of the next phase from Streaming Memory while this phase computes.
 
     caller    phase 0 ........  phase 1 ...  wait  phase 2 ...
     thread    load 1            load 2 .........
 
-Phases work on different memory, so that nothing depends on timing.
+Phases use different memory, so results do not depend on timing.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from ipu_emu.ops import Call
 
 __all__ = ["WORTH_PRELOADING", "BoundPreload"]
 
-#: Bytes below which handing loads to a thread costs more than it saves.
+#: The number of bytes below which starting loads in a thread costs more than it saves.
 WORTH_PRELOADING = 1 << 20
 
 
 @dataclass(frozen=True)
 class BoundPreload:
-    """``thread`` makes ``loads`` while ``body`` runs; without a thread they come first."""
+    """``thread`` runs ``loads`` during ``body``; without a thread the loads run first."""
 
     loads: Call
     body: Sequence[Part]

@@ -1,7 +1,7 @@
-"""StagedInputs: which micro-batches of the next step are in Streaming Memory already, and whether they still count.
+"""StagedInputs: which micro-batches of the next step are in Streaming Memory already, and are still valid.
 
-Where the feed knows the data of its next step, they are staged while the last micro-batches of this step compute. A
-step with other data starts without them.
+If the feed knows the data of its next step, they are staged while the last micro-batches of this step compute. A step
+with other data discards them.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ __all__ = ["LookaheadFeed", "StagedInputs"]
 class LookaheadFeed(StepFeedProtocol, Protocol):
     """A feed that may know the data of its next step."""
 
-    #: The number of the step that it gives now.
+    #: The number of the step whose data it gives now.
     step: int
 
     def upcoming(self) -> StepFeedProtocol | None:
-        """The data of step ``step + 1``, if they are there already; asked when all of this step's are read."""
+        """The data of step ``step + 1`` if they are ready; called after all data of this step are read."""
 
 
 class StagedInputs:
-    """The staged part of the next step, for ``replicas`` local replicas."""
+    """Tracks the staged part of the next step, for ``replicas`` local replicas."""
 
     def __init__(self, loop: OverlappedLoop, host: HostPosition, replicas: int) -> None:
         self.loop, self.host, self.replicas = loop, host, replicas
@@ -39,7 +39,7 @@ class StagedInputs:
         self._count = 0
 
     def begin(self) -> None:
-        """Take over what is staged for this step, and skip it in the feed."""
+        """Use the micro-batches that are staged for this step, and skip them in the feed."""
         feed = self.host.current
         fits = isinstance(feed, LookaheadFeed) and self._of is not None
         fits = fits and self._of == (feed, getattr(feed, "step", None))
@@ -50,7 +50,7 @@ class StagedInputs:
                 feed.read(leaf.tensor)
 
     def forget(self) -> None:
-        """Drop what is staged."""
+        """Discard the staged micro-batches."""
         self._next, self._of, self._count = None, None, 0
 
     def coming(self, number: int) -> Sequence[int]:
@@ -62,7 +62,7 @@ class StagedInputs:
         return range(max(total, first), min(2 * total, number + ahead + 1))
 
     def stage(self, number: int, load: Call) -> None:
-        """Load a micro-batch of the next step, unless the feed did not have the one before it yet."""
+        """Load a micro-batch of the next step, unless the feed did not have the previous one ready."""
         feed = self.host.current
         assert isinstance(feed, LookaheadFeed)
         if number - self.loop.total != self._count:

@@ -1,16 +1,16 @@
 """BoundPipeline: the stages of a pipeline on the memory of the replicas, and the threads that run them.
 
-Every IPU of every replica works through its stages in the order of the schedule, and waits only for what it needs
-(see pipeline_events): copies from other IPUs, places for its outputs, the data of the host. Neighbouring IPUs share
-a thread where there are more of them than CPUs. Meanwhile the host, in the caller's thread, gives data and takes
-results as early as the sync pattern allows (see host_sync).
+Every IPU of every replica runs its stages in the order of the schedule, and waits only for its dependencies (see
+pipeline_events): copies from other IPUs, buffers for its outputs, data from the host. Adjacent IPUs share a thread if
+there are more IPUs than CPUs. Meanwhile the caller's thread acts as the host: it writes inputs and reads results as
+early as the sync pattern allows (see host_sync).
 
     slot        0          1          2          3
     IPU 0       stage 0    0          0 2        0 2
     IPU 1                  1          1          1
 
-In micro-batch m a stage uses place m modulo the number of places of each tensor. So that nothing depends on timing,
-each IPU of each replica has counters of its own.
+In micro-batch m a stage uses buffer m modulo the number of buffers of each tensor. Each IPU of each replica has its
+own counters, so results do not depend on timing.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ __all__ = ["BoundPipeline"]
 
 @dataclass(frozen=True)
 class _Piece:
-    """Instructions of a stage between which no other actor waits."""
+    """Instructions of a stage that run without synchronisation in between."""
 
     calls: MultiBufferedCalls
     access: MemoryAccess
@@ -88,7 +88,7 @@ class BoundPipeline:
         )
 
     def run(self, context: StepContext) -> None:
-        """Run all micro-batches; a run that ends early leaves some of them half done."""
+        """Run all micro-batches; a run that fails leaves some of them incomplete."""
         try:
             self._run(context.workers, context.wall.timed)
         except BaseException:
@@ -107,7 +107,7 @@ class BoundPipeline:
         self._threads[workers.count].run(workers, timer)
 
     def _in_one_thread(self, workers: Workers, timer: Timer) -> None:
-        """One event after the other, for all replicas."""
+        """Run all events in order in one thread, for all replicas."""
         for event in self.order:
             calls = self._piece(event).calls
             if event.actor in (HOST, FABRIC):
@@ -123,7 +123,7 @@ class BoundPipeline:
         return list(dependencies_of(self.order, lambda event: self._piece(event).access, waiting, self.parts))
 
     def _tasks(self, count: int) -> list[list[ThreadTask]]:
-        """The tasks of each of ``count`` threads, and after them the caller's: host I/O and collectives.
+        """The tasks of each of ``count`` threads, then those of the caller: host I/O and collectives.
 
         An event of an IPU is a task for every replica.
         """
@@ -162,7 +162,7 @@ class BoundPipeline:
         return [(piece.calls.category, call) for piece in pieces for call in piece.calls.at(0)]
 
     def close(self) -> None:
-        """The threads are the engine's."""
+        """Nothing to end: the threads belong to the engine."""
 
 
 def _counted(count: Callable[[Counter, int], None], counter: Counter, micro_batch: int, call: Call) -> None:
@@ -188,5 +188,5 @@ def _stage(binder: Binder, stage: PipelineStage, counters: Sequence[Sequence[Ste
 
 
 def _piece_key(leaf: Leaf) -> tuple[WallCategory, bool]:
-    """What the instructions of a piece have in common; copies are apart, as other IPUs wait for them."""
+    """The key by which instructions form a piece; copies are separate, because other IPUs wait for them."""
     return category_of(leaf), type(leaf) is IpuCopy

@@ -1,16 +1,16 @@
-"""HostSync: when the host gives and takes the data of a pipeline: before a slot, beside it, or after it.
+"""HostSync: when the host transfers the data of a pipeline: before a slot, during it, or after it.
 
 One thread serves the feed, and the sync pattern decides which IPUs wait for a transfer with the host: while one IPU
-of a sync group computes, the others of the group cannot be served. For stages 0 on IPU 0 and 1 on IPU 1, inference:
+of a sync group computes, the host cannot serve the others. For inference with stage 0 on IPU 0 and stage 1 on IPU 1:
 
     slot                           0        1        2        3
     IPU 0                          0        0        0
     IPU 1                                   1        1        1
-    SinglePipeline, beside         load 1   load 2   store 1  store 2
+    SinglePipeline, during         load 1   load 2   store 1  store 2
     Full                           load 1   -        store 1  store 2
       between slots                         load 2            at the end store 3
 
-What an IPU is given and what it works on are in different places, so that it does not wait for itself.
+The host writes to other buffers than those that the IPU works on, so an IPU does not wait for its own transfers.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Tasks = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True)
 class HostSync:
-    """The tasks of a slot, and the tasks whose data is given or taken before, beside and after it."""
+    """The tasks of a slot, and the tasks whose data is transferred before, during and after it."""
 
     tasks: Tasks
     given_before: Tasks
@@ -38,7 +38,7 @@ class HostSync:
 
 
 def sync_partners(ipus: int, pattern: SyncPattern) -> dict[int, set[int]]:
-    """The IPUs of a replica of so many that cannot compute while the host serves an IPU."""
+    """The IPUs that cannot compute while the host serves an IPU, in a replica of ``ipus`` IPUs."""
     kind = {"gs1": pattern.gs1, "gs2": pattern.gs2}[pattern.host]
     return {ipu: set(group) - {ipu} for group in groups(kind, range(ipus), ipus) for ipu in group}
 
@@ -48,7 +48,7 @@ def host_syncs(slots: Sequence[Tasks], ipus: Sequence[int], pattern: SyncPattern
     waiting = sync_partners(1 + max(ipus), pattern)
 
     def served(tasks: Tasks, slot: Tasks, *, beside: bool) -> Tasks:
-        """Those of ``tasks`` whose data is transferred beside ``slot``, or the others."""
+        """Those of ``tasks`` whose data can be transferred during ``slot`` (``beside``), or the others."""
         busy = {ipus[stage] for stage, _ in slot}
         return tuple(task for task in tasks if (not waiting[ipus[task[0]]] & busy) is beside)
 

@@ -1,19 +1,20 @@
-"""Event: one thing that an IPU or the host does in a pipeline, and the earlier events that must be done before it.
+"""Event: one action of an IPU or the host in a pipeline, and the earlier events on which it depends.
 
-Events are listed in an order in which a single thread can do them all, slot by slot. Of those before it an event
-needs
+Events are listed in an order in which a single thread can run them all, slot by slot. An event depends on these
+earlier events:
 
-    for what it reads           the one that wrote it last
-    for what it writes          that one too, and all that have read it since
+    for memory that it reads    the event that wrote it last
+    for memory that it writes   that event too, and all that have read it since
     if it is the host's         the last event of each IPU that waits while the host is served (the sync pattern);
                                 the next event of each of these IPUs needs it in turn
     if it is a collective       the same, of its IPUs
     if its stage is sharded     the same, of all IPUs that the stage has ops on
 
-and nothing else: an IPU that has what it needs goes on, in whatever slot the others are. Actors that do their own
-events in the order of the list never deadlock, and find in memory what the single thread would have found.
+and on no others: an IPU continues as soon as its dependencies are met, whatever slot the other IPUs are in. Actors
+that run their own events in the order of the list never deadlock, and read the same values as the single thread
+would.
 
-    IPU 0   F0 F1 F2 |  B0 F3 | B1 F4         IPU 0 waits for a gradient, or for a place of its output
+    IPU 0   F0 F1 F2 |  B0 F3 | B1 F4         IPU 0 waits for a gradient, or for a buffer of its output
     IPU 1      F0 B0 F1  B1 F2 B2             that IPU 1 has copied
 """
 
@@ -29,15 +30,15 @@ from ipu_emu.program.memory_plan import MemoryPlan
 
 __all__ = ["FABRIC", "HOST", "Event", "EventKind", "MemoryAccess", "dependencies_of", "events"]
 
-#: Actors other than IPUs: the host, and collectives between replicas; they act for all replicas at once.
+#: Actors other than IPUs: the host, and the collectives between replicas. Both act for all replicas at once.
 HOST, FABRIC = -1, -2
 
-#: Region and offset of a tensor, and which of its places.
+#: Region and offset of a tensor, and the index of its buffer.
 _Spot = tuple[str, int, int]
 
 
 class EventKind(Enum):
-    """What an event is: the host gives, an IPU or a collective works, or the host takes."""
+    """The kind of an event: the host writes, an IPU or a collective works, or the host reads."""
 
     GIVE = "give"
     WORK = "work"
@@ -46,7 +47,7 @@ class EventKind(Enum):
 
 @dataclass(frozen=True)
 class Event:
-    """The host gives or takes the data of a stage, or an IPU does ``piece`` of it; for one micro-batch.
+    """For one micro-batch, the host transfers the data of a stage, or an IPU runs ``piece`` of it.
 
     The actor of a piece that is a collective is FABRIC.
     """
@@ -60,7 +61,7 @@ class Event:
 
 @dataclass(frozen=True)
 class MemoryAccess:
-    """The memory that an event uses: (region, offset, number of places, whether it is written)."""
+    """The memory that an event uses: (region, offset, number of buffers, whether it is written)."""
 
     spans: tuple[tuple[str, int, int, bool], ...]
 
@@ -79,7 +80,7 @@ class MemoryAccess:
         return cls(tuple((*key, writes) for key, writes in found.items()))
 
     def spots(self, micro_batch: int) -> Iterator[tuple[_Spot, bool]]:
-        """What is used in a micro-batch, and whether it is written."""
+        """The memory that an event uses in a micro-batch, and whether it is written."""
         for region, offset, places, writes in self.spans:
             yield (region, offset, micro_batch % places), writes
 
@@ -94,8 +95,8 @@ def events(
 ) -> Iterator[Event]:
     """In the order of a single thread; ``ipus`` has the IPU of each stage.
 
-    ``shared`` says of each piece of each stage whether it is a collective; ``given`` and ``taken`` are the stages for
-    which the host has something to do.
+    ``shared`` says for each piece of each stage whether it is a collective; ``given`` and ``taken`` are the stages to
+    which the host writes and from which it reads.
     """
 
     def served(kind: EventKind, tasks: Tasks, stages: set[int]) -> Iterator[Event]:
@@ -113,13 +114,13 @@ def events(
 
 @dataclass
 class _LastAccess:
-    """The event that has written a place of memory last, and those that have read it since."""
+    """The event that last wrote a buffer, and those that have read it since."""
 
     writer: int | None = None
     readers: set[int] = field(default_factory=set)
 
     def use(self, number: int, *, writes: bool) -> set[int]:
-        """The events that event ``number`` needs."""
+        """The events on which event ``number`` depends."""
         needed = set() if self.writer is None else {self.writer}
         if writes:
             needed |= self.readers
@@ -135,7 +136,7 @@ def dependencies_of(
     sync_partners: Mapping[int, set[int]],
     stages: Sequence[PipelineStage],
 ) -> Iterator[set[int]]:
-    """For each event of ``order`` the numbers of those before it, of other actors, that it needs.
+    """For each event of ``order``, the numbers of the earlier events of other actors on which it depends.
 
     ``sync_partners`` are the IPUs that wait while the host serves one.
     """

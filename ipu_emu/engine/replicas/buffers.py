@@ -21,7 +21,7 @@ _ALIGNMENT = 64
 
 
 def aligned(nbytes: int) -> NDArray[np.uint8]:
-    """Zeroed bytes that start at a multiple of the width of a cache line."""
+    """Zeroed bytes that start at a multiple of the cache line size."""
     whole = np.zeros(nbytes + _ALIGNMENT, np.uint8)
     skip = -whole.ctypes.data % _ALIGNMENT
     return whole[skip : skip + nbytes]
@@ -34,7 +34,7 @@ def _memory(region: str, nbytes: int, folder: str | None) -> NDArray[np.uint8]:
 class Buffers:
     """Arrays of one replica by tensor id; ``buckets`` are this replica's rows of the collectives' memory.
 
-    A stash of a pipeline has an array for each of its places; ``arrays`` has the first.
+    A stash of a pipeline has several arrays; ``arrays`` has the first.
     """
 
     def __init__(self, plan: MemoryPlan, buckets: Mapping[str, NDArray[Any]], folder: str | None = None) -> None:
@@ -56,15 +56,15 @@ class Buffers:
         return self.arrays[id] if places is None else places[micro_batch % len(places)]
 
     def period(self, ids: Iterable[str]) -> int:
-        """Number of micro-batches after which all of the tensors are in the same places again."""
+        """The number of micro-batches after which all ``ids`` use the same buffers again."""
         return lcm(*(len(self._stashes[id]) for id in ids if id in self._stashes))
 
     def nbytes_of(self, ipu: int) -> int:
-        """Bytes that are held for the memory of one IPU."""
+        """Bytes allocated for the memory of one IPU."""
         return self._sum(ipu, off_chip=False)
 
     def streaming_nbytes_of(self, ipu: int) -> int:
-        """Bytes that are held for the Streaming Memory of one IPU."""
+        """Bytes allocated for the Streaming Memory of one IPU."""
         return self._sum(ipu, off_chip=True)
 
     def _sum(self, ipu: int, *, off_chip: bool) -> int:
@@ -75,13 +75,13 @@ class Buffers:
         )
 
     def _array(self, placement: Placement, place: int) -> NDArray[Any]:
-        """The tensor in its logical shape, whatever the order in which it is stored."""
+        """The tensor in its logical shape, regardless of its storage order."""
         tensor, start = placement.tensor, placement.offset_of(place)
         raw = self.regions[placement.region][start : start + tensor.nbytes]
         return in_order(raw.view(tensor.dtype.numpy), tensor.shape, order(tensor, placement.batch_innermost))
 
     def scratch(self, node: Node) -> tuple[list[NDArray[Any]], dict[str, NDArray[Any]]]:
-        """(workspace arrays, float32 images of FLOAT16 operands by id) of an op, all one-dimensional or as stored."""
+        """(workspace arrays, float32 copies of FLOAT16 operands by id) of an op, one-dimensional or as stored."""
         wanted = scratch_of(node)
         offsets = self.plan.scratch.get(scratch_key(node.op), ())
         region = self.regions[region_of(TRANSIENT, node.op.place.ipu)]

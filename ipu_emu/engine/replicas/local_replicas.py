@@ -24,11 +24,11 @@ from ipu_emu.program.buckets import Bucket
 
 __all__ = ["Replicas"]
 
-#: (stride, size) of the replicas that belong together; None is all of them.
+#: (stride, size) of a group of replicas; None: all replicas.
 Grouping = tuple[int, int] | None
 #: What bytes are sent as.
 _WORD = np.dtype(np.int32)
-#: Makes the communicator of groups; None is one group of all replicas.
+#: Makes the communicator of groups; None: one group of all replicas.
 Connect = Callable[[gcl.Group | None], gcl.Communicator]
 
 
@@ -48,7 +48,7 @@ class Replicas:
         return self.within(None)
 
     def within(self, grouping: Grouping) -> gcl.Communicator:
-        """The communicator of each group; made at the first use, which every instance must make."""
+        """The communicator of each group, made at its first use, which must happen on every instance."""
         if grouping == (1, self.total):
             grouping = None
         if grouping not in self._communicators:
@@ -57,7 +57,7 @@ class Replicas:
         return self._communicators[grouping]
 
     def _join(self, group: gcl.Group | None) -> gcl.Communicator:
-        """Join the other instances, also where the program has not called popdist's ``init``."""
+        """Connect to the other instances, even if the program has not called popdist's ``init``."""
         if self.total > self.local:
             popdist_py.init()
         try:
@@ -65,7 +65,7 @@ class Replicas:
                 local_replicas=self.local, global_offset=self.offset, global_replicas=self.total, group=group
             )
         except gcl.ArgumentError as error:
-            raise EmulatorError(f"Replicas of the instances do not fit together: {error}") from None
+            raise EmulatorError(f"The replicas of the instances are inconsistent: {error}") from None
 
     def group_of(self, replica: int, grouping: Grouping) -> int:
         """The group of a local replica."""
@@ -78,7 +78,7 @@ class Replicas:
         return [members[0] for members in gcl.Group(self.total, *grouping).all_members()]
 
     def bucket(self, bucket: Bucket, nbytes: int) -> NDArray[Any]:
-        """Zeroed memory [local replicas, nbytes / itemsize] that a collective reduces where it lies."""
+        """Zeroed memory [local replicas, nbytes / itemsize] that a collective reduces in place."""
         nelms, dtype = nbytes // bucket.dtype.itemsize, bucket.dtype.numpy
         if self.total == 1:
             return aligned(nelms * dtype.itemsize).view(dtype).reshape(1, nelms)
@@ -89,7 +89,7 @@ class Replicas:
         return partial(self.within(bucket.group).all_reduce, array, operator, out=array)
 
     def all_gather(self, array: NDArray[Any]) -> NDArray[Any]:
-        """[local replicas, ...] of every instance, as [all replicas, ...]."""
+        """Gather [local replicas, ...] of every instance as [all replicas, ...]."""
         return array if self.total == self.local else self.communicator.all_gather(array)[0]
 
     def of_first(self, values: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
@@ -115,14 +115,14 @@ class Replicas:
         taken = communicator.empty(outputs[0].shape, source.dtype.numpy) if scatters else given
         call = communicator.reduce_scatter if scatters else communicator.all_reduce
         return call_chain(
-            # The ellipsis keeps the row of a single number an array.
+            # The ellipsis keeps a single element an array.
             *(partial(np.copyto, given[i, ...].reshape(x.shape), x) for i, x in enumerate(inputs)),
             partial(call, given, operator, out=taken),
             *(partial(np.copyto, y, taken[i, ...]) for i, y in enumerate(outputs)),
         )
 
     def close(self) -> None:
-        """Leave the collectives, if they were ever joined."""
+        """Disconnect from the collectives, if connected."""
         for communicator in self._communicators.values():
             communicator.close()
         self._communicators.clear()

@@ -1,9 +1,9 @@
-"""Rounded reduction: sums of FLOAT16 over replicas, made in FLOAT and rounded stochastically to FLOAT16.
+"""Rounded reduction: sums of FLOAT16 over replicas, computed in FLOAT and rounded stochastically to FLOAT16.
 
     bucket of a replica   | a | b |     ->   workspace   | a | b |    FLOAT, reduced
                                         <-   each rounded with random numbers of its own tensor
 
-Replicas have equal sums and draw equal random numbers, so they stay equal wherever a sum lies in the bucket.
+Replicas have equal sums and draw equal random numbers, so they stay equal, wherever in the bucket a sum is.
 """
 
 from __future__ import annotations

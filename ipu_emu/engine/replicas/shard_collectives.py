@@ -62,7 +62,7 @@ def shard_collective_call(
 
 
 def _columns(members: Sequence[CollectiveMember]) -> Iterator[tuple[CollectiveMember, slice]]:
-    """The columns that the shards of each member take in a row."""
+    """The columns of each member's shards in a row of the workspace."""
     start = 0
     for member in members:
         yield member, slice(start, start + member.shards.size)

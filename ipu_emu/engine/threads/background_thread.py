@@ -1,4 +1,4 @@
-"""BackgroundThread: a thread that does tasks in their order, urgent ones first."""
+"""BackgroundThread: a thread that runs tasks in order, urgent ones first."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ __all__ = ["BackgroundTask", "BackgroundThread"]
 
 @dataclass(eq=False)
 class BackgroundTask:
-    """A call, and whether it has been made, or given up."""
+    """A call, and whether it is done or cancelled."""
 
     call: Call
     done: bool = False
 
 
 class _Shared:
-    """What the thread and its owner share; the thread refers to nothing else, so that the owner can be collected."""
+    """The state shared with the thread, which refers to nothing else, so that its owner can be garbage collected."""
 
     def __init__(self) -> None:
         self.changed = Condition()
@@ -40,7 +40,7 @@ class _Shared:
 
 
 class BackgroundThread:
-    """One caller puts tasks and waits for them; when a task fails, all that come after it are given up."""
+    """One caller adds tasks and waits for them; if a task fails, all later ones are cancelled."""
 
     def __init__(self, name: str) -> None:
         self._shared = shared = _Shared()
@@ -49,7 +49,7 @@ class BackgroundThread:
         self._stop = finalize(self, _stop, shared)
 
     def put(self, call: Call, *, urgent: bool = False) -> BackgroundTask:
-        """Let the thread make ``call``."""
+        """Queue ``call`` for the thread."""
         task = BackgroundTask(call)
         with self._shared.changed:
             (self._shared.urgent if urgent else self._shared.ordinary).append(task)
@@ -71,7 +71,7 @@ class BackgroundThread:
             self._raise()
 
     def settle(self) -> None:
-        """Give up the tasks that have not begun, wait for the one that has, and forget errors."""
+        """Cancel the tasks that have not started, wait for the one that has, and discard errors."""
         shared = self._shared
         with shared.changed:
             _give_up(shared)
@@ -90,7 +90,7 @@ class BackgroundThread:
 
 
 def _work(shared: _Shared) -> None:
-    """The loop of the thread. numpy keeps its error state per thread: what the caller has set does not reach it."""
+    """The loop of the thread; it sets numpy's error state, which is per thread and not inherited from the caller."""
     np.seterr(all="ignore")
     while True:
         with shared.changed:

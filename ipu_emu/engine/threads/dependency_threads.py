@@ -1,6 +1,6 @@
 """DependencyThreads: threads whose tasks wait for tasks of other threads, by tokens.
 
-    thread 0   a   b   c        each thread does its tasks in order
+    thread 0   a   b   c        each thread runs its tasks in order
                    |
     thread 1   e   '-> d        b sends a token to thread 1, where d waits for it
 
@@ -23,16 +23,17 @@ __all__ = ["Dependency", "DependencyThreads", "ThreadTask", "dependencies"]
 
 @dataclass(frozen=True)
 class Dependency:
-    """The threads that a task waits for, and those that wait for it: a token each."""
+    """The threads for which a task waits, and those that wait for it, with one token each."""
 
     waits: tuple[int, ...]
     signals: tuple[int, ...]
 
 
 def dependencies(threads: Sequence[int], needs: Sequence[set[int]]) -> list[Dependency]:
-    """The tokens of tasks in one order, given the thread of each and the numbers of the earlier tasks that it needs.
+    """The tokens of tasks, given the thread of each and the numbers of the earlier tasks that it needs.
 
-    A thread waits once for the last task of another that it needs, and for none older than what it has waited for.
+    A thread waits once for the last task that it needs from another thread, never for one before a task for which it
+    has waited already.
     """
     waits: list[list[int]] = [[] for _ in threads]
     signals: list[list[int]] = [[] for _ in threads]
@@ -49,7 +50,7 @@ def dependencies(threads: Sequence[int], needs: Sequence[set[int]]) -> list[Depe
 
 @dataclass(frozen=True)
 class ThreadTask:
-    """What a thread does between two waits."""
+    """The tasks that a thread runs between two waits."""
 
     call: Call
     category: WallCategory
@@ -103,7 +104,7 @@ class DependencyThreads:
         self.threads = threads
 
     def run(self, workers: Workers, timer: Timer) -> None:
-        """Do all tasks, or raise the error of the first that failed; ``timer`` makes calls of the caller's thread."""
+        """Run all tasks, or raise the error of the first that failed; ``timer`` runs the caller's calls."""
         tokens = _Tokens(self.threads)
         parts = [partial(tokens.run, thread, tasks) for thread, tasks in enumerate(self.threads[:-1])]
         try:

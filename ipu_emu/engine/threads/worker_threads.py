@@ -1,7 +1,7 @@
 """Workers: threads that run replicas, and the IPUs of a pipeline, at the same time.
 
-Kernels release the GIL, so each thread uses a CPU. Speed of two replicas of a convolutional network on two CPUs, in
-two threads over in one (median of 40 rounds on a shared machine, and best):
+Kernels release the GIL, so each thread uses a CPU. Speed-up of two threads over one for two replicas of a
+convolutional network on two CPUs (median and best of 40 rounds on a shared machine):
 
     MFLOP per micro-batch    2      13     52     208    832
     median                   0.66   0.83   0.97   1.5    1.6
@@ -22,7 +22,7 @@ from ipu_emu.ops.core.call_chain import call_chain
 
 __all__ = ["WORTH_A_THREAD", "Workers"]
 
-#: Floating-point operations of a micro-batch below which handing it to a thread costs more than it saves.
+#: The number of floating-point operations of a micro-batch below which threads cost more than they save.
 WORTH_A_THREAD = 150_000_000
 
 _Done = SimpleQueue[BaseException | None]
@@ -30,9 +30,9 @@ _Jobs = SimpleQueue[tuple[Call, _Done] | None]
 
 
 class Workers:
-    """``count`` threads; with one, everything runs in the caller's. Part n always goes to the same thread.
+    """``count`` threads; with one, everything runs in the caller's thread. Part n always runs on the same thread.
 
-    With ``background`` even one thread is not the caller's: ``start`` returns at once and ``wait`` waits.
+    With ``background`` even a single thread is not the caller's: ``start`` returns at once and ``wait`` waits.
     """
 
     def __init__(self, count: int, *, background: bool = False) -> None:
@@ -51,7 +51,7 @@ class Workers:
 
     @property
     def busy(self) -> bool:
-        """Whether a start has had no wait yet."""
+        """Whether ``start`` was called and ``wait`` was not yet."""
         return bool(self._running)
 
     def run(self, parts: Sequence[Call]) -> None:
@@ -64,9 +64,9 @@ class Workers:
         self.wait()
 
     def start(self, parts: Sequence[Call], *, give_up: Call | None = None) -> None:
-        """Let the threads begin with ``parts``, neighbours on one thread; ``wait`` must follow.
+        """Start ``parts``, adjacent ones on the same thread; ``wait`` must follow.
 
-        ``give_up`` ends parts that wait for each other, when the caller is interrupted.
+        ``give_up`` ends parts that wait for each other, if the caller is interrupted.
         """
         self._give_up = give_up or _nothing
         share = -(-len(parts) // self.count)
@@ -94,8 +94,8 @@ class Workers:
     def _settle(self) -> None:
         """Wait until no part runs.
 
-        An interrupt may come after a result was taken and before it was stored, so results cannot be counted. Every
-        thread works in order: once it has run an empty part, it has run all that came before.
+        An interrupt may arrive after a result was taken and before it was stored, so results cannot be counted. But
+        every thread works in order: once it has run an empty part, it has run all earlier parts.
         """
         self._give_up()
         self._running = []
@@ -113,11 +113,11 @@ class Workers:
 
 
 def _nothing() -> None:
-    """Parts that do not wait for each other end by themselves."""
+    """The default for ``give_up``: parts that do not wait for each other end by themselves."""
 
 
 def _work(jobs: _Jobs) -> None:
-    """The loop of a thread. numpy keeps its error state per thread: what the caller has set does not reach it."""
+    """The loop of a thread; it sets numpy's error state, which is per thread and not inherited from the caller."""
     np.seterr(all="ignore")
     while (job := jobs.get()) is not None:
         step, done = job

@@ -1,6 +1,6 @@
 """aiOnnx: the methods of ``builder.aiOnnx``; a row is (name, ONNX type, {first opset: parameters}).
 
-Parameters follow ``args``; ``debugContext`` comes last. Ops that ONNX has given up (scatter, upsample) stay in the
+Parameters follow ``args``; ``debugContext`` comes last. Ops that ONNX has removed (scatter, upsample) stay in the
 later opset classes, as in PopART. Source: PopART 3.4, the generated opset classes; required attributes first, then
 optional ones, both in alphabetical order.
 """

@@ -1,4 +1,4 @@
-"""Annotations: the attributes and name scopes in force for the nodes that the Builder adds."""
+"""Annotations: the current attributes and name scopes for the nodes that the Builder adds."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SCHEDULE_PRIORITY = "__schedule_priority"
 
 
 class Annotations:
-    """The attributes and scopes in force now; leaving a context restores those from before."""
+    """The current attributes and scopes; leaving a context restores the previous ones."""
 
     def __init__(self) -> None:
         self.current: dict[str, Any] = {}
@@ -39,5 +39,5 @@ class Annotations:
 
     @property
     def prefix(self) -> str:
-        """What nested name scopes put in front of an id."""
+        """The prefix that nested name scopes add to an id."""
         return "".join(f"{scope}/" for scope in self.scopes)

@@ -1,4 +1,4 @@
-"""Builder: writes a model op by op, and gives it back as an ONNX ModelProto."""
+"""Builder: builds a model op by op, and returns it as an ONNX ModelProto."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Builder:
 
     @property
     def graph(self) -> Graph:
-        """What has been built so far. An extension of PopART."""
+        """The graph built so far. An extension of PopART."""
         return self._graph
 
     # Opsets
@@ -88,7 +88,7 @@ class Builder:
 
     @property
     def aiOnnxMl(self) -> AiOnnxMlOpset1:
-        """The domain ai.onnx.ml, which has no emulated op."""
+        """The domain ai.onnx.ml, none of whose ops is emulated."""
         return AiOnnxMlOpset1(self._add, 1)
 
     @property
@@ -107,7 +107,7 @@ class Builder:
         return self.aiGraphcore
 
     def _select(self, version: int) -> None:
-        """Lock the first opset that is touched; that of a model, or one that was asked for, is locked at once."""
+        """Fix the opset at its first use; the opset of a model, or one given to the constructor, is fixed at once."""
         if self._locked and version != self._opset:
             raise RuntimeError(
                 f"Invalid opset 'AiOnnxOpset{version}' selected. Opset for domain ai.onnx already defined as "
@@ -127,7 +127,7 @@ class Builder:
         return child
 
     def addInputTensorFromParentGraph(self, id: str) -> None:
-        """Make a tensor of the parent graph known in this subgraph."""
+        """Declare that this subgraph uses a tensor of the parent graph."""
         if self._graph.parent is None:
             raise EmulatorError("addInputTensorFromParentGraph is for subgraphs; this is the top-level graph")
         self._graph.tensor(id)
@@ -163,7 +163,7 @@ class Builder:
         return id
 
     def _unused(self, name: str) -> str:
-        """An id that is taken neither here, nor further out, nor further in."""
+        """An id that is unused in this graph, its parents and its subgraphs."""
         base = self._annotations.prefix + name
         id, count = base, 0
         while self._graph.knows(id) or any(child.takes(id) for child in self._children):
@@ -172,11 +172,11 @@ class Builder:
         return id
 
     def takes(self, id: str) -> bool:
-        """Whether an id is taken here or further in. An extension of PopART."""
+        """Whether an id is used in this graph or its subgraphs. An extension of PopART."""
         return id in self._graph.tensors or any(child.takes(id) for child in self._children)
 
     def addUntypedInputTensor(self, debugContext: str = "") -> str:
-        """An input of a subgraph, taken to be one FLOAT."""
+        """An input of a subgraph, assumed to be a FLOAT scalar."""
         if self._graph.parent is not None:
             return self.addInputTensor(TensorInfo("FLOAT", []), debugContext)
         raise EmulatorError(
@@ -227,7 +227,7 @@ class Builder:
         numOutputs: int = 1,
         name: str = "",
     ) -> list[str]:
-        """Add any op that the emulator knows, by its ONNX name; ops of your own (in C++) cannot be loaded."""
+        """Add any op that the emulator knows, by its ONNX name; custom ops in C++ cannot be loaded."""
         place = "" if domain == "ai.onnx" else domain
         if place not in ("", GRAPHCORE):
             raise EmulatorError(
@@ -237,7 +237,7 @@ class Builder:
         return self._add(place, opName, inputs, plain(attributes), numOutputs, name, opVersion)
 
     def checkpointOutput(self, ids: str | Sequence[str]) -> list[str]:
-        """New ids for the same values, which are kept for the backward pass."""
+        """Copies of ``args`` that are kept for the backward pass."""
         asked = [ids] if isinstance(ids, str) else ids
         made = [self._add(GRAPHCORE, "Nop", [id], {}, 1, "")[0] for id in asked]
         for id in made:
@@ -257,12 +257,12 @@ class Builder:
         return to_model(self._graph, opset=self._opset, external=self._external)
 
     def saveModelProto(self, filename: str) -> None:
-        """Write the model to a file, whole or not at all."""
+        """Write the model to a file atomically."""
         external = self._external and external_beside(filename, self._external)
         write_model(filename, to_model(self._graph, opset=self._opset, external=external))
 
     def saveInitializersExternally(self, ids: Sequence[str], filename: str) -> None:
-        """Keep the data of these weights in ``filename``, beside the model, when it is saved."""
+        """Keep the data of these weights in the separate file ``filename`` when the model is saved."""
         for id in ids:
             if not self.isInitializer(id):
                 raise EmulatorError(f"Tensor '{id}' is not an initializer, so it cannot be saved externally")
@@ -271,7 +271,7 @@ class Builder:
         self._external = external
 
     def embedReplicationFactor(self, replicationFactor: int) -> None:
-        """Store the number of replicas in the model; it tells how many groups a variable has."""
+        """Store the number of replicas in the model; it determines the number of groups of a variable."""
         self._graph.metadata[REPLICATION] = str(replicationFactor)
 
     def getTensorShape(self, id: str) -> list[int]:
@@ -283,7 +283,7 @@ class Builder:
         return str(self._inferred(id).dtype.numpy)
 
     def _inferred(self, id: str) -> Tensor:
-        """The tensor ``id``; raise EmulatorError if it comes of an op whose inputs do not fit."""
+        """The tensor ``id``; raise EmulatorError if it is the result of an op with invalid inputs."""
         if id in self._unfit:
             raise EmulatorError(f"Shape and type of tensor '{id}' are not known: {self._unfit[id].args[0]}")
         return self._graph.tensor(id)
@@ -303,7 +303,7 @@ class Builder:
         return list(self._graph.outputs)
 
     def getValueTensorIds(self) -> list[str]:
-        """Ids of what ops make, outputs of the model left out."""
+        """Ids of the results of ops that are not outputs of the model."""
         made = self._graph.with_role(Role.COMPUTED, Role.CONSTANT)
         return [tensor.id for tensor in made if tensor.id not in self._graph.outputs]
 
@@ -314,11 +314,11 @@ class Builder:
     # Names
 
     def nameScope(self, name: str) -> _Context:
-        """Put ``name`` in front of the ids of everything that is added within."""
+        """Prefix the ids of everything that is added within the context with ``name``."""
         return self._annotations.scope(name)
 
     def getNameScope(self, name: str = "") -> str:
-        """The name scopes in force here, followed by ``name``."""
+        """The current name scopes, followed by ``name``."""
         return self._annotations.prefix + name
 
     # Placement: annotations of one node, or of all nodes within a context
@@ -336,7 +336,7 @@ class Builder:
         return self._number(EXECUTION_PHASE, "executionPhase", args)
 
     def commGroup(self, type: CommGroupType | int = 0, groupSize: int = 0) -> _Context:
-        """The replicas that the collectives within take part with."""
+        """The group of replicas for the collectives that are added within the context."""
         return self._annotations.attribute(_COMM_GROUP, [int(type), _integer("groupSize of commGroup", groupSize)])
 
     def schedulePriority(self, priority: float) -> _Context:
@@ -352,27 +352,27 @@ class Builder:
         return self._annotations.attribute("__outline", [f"{key}={value}" for key, value in attributes.items()])
 
     def hasPipelineStage(self, *ids: Any) -> bool:
-        """Whether a stage is in force here, or set for the node of ``ids``."""
+        """Whether a stage is set in this context, or for the node of ``ids``."""
         return self._has(PIPELINE_STAGE, ids)
 
     def hasVirtualGraph(self, *ids: Any) -> bool:
-        """Whether a virtual graph is in force here, or set for the node of ``ids``."""
+        """Whether a virtual graph is set in this context, or for the node of ``ids``."""
         return self._has(IPU_NUMBER, ids)
 
     def hasExecutionPhase(self, *ids: Any) -> bool:
-        """Whether an execution phase is in force here, or set for the node of ``ids``."""
+        """Whether an execution phase is set in this context, or for the node of ``ids``."""
         return self._has(EXECUTION_PHASE, ids)
 
     def getPipelineStage(self, *ids: Any) -> int:
-        """The stage in force here, or that of the node of ``ids``."""
+        """The stage of this context, or of the node of ``ids``."""
         return self._get(PIPELINE_STAGE, "Pipeline stage", ids)
 
     def getVirtualGraph(self, *ids: Any) -> int:
-        """The virtual graph in force here, or that of the node of ``ids``."""
+        """The virtual graph of this context, or of the node of ``ids``."""
         return self._get(IPU_NUMBER, "Virtual graph", ids)
 
     def getExecutionPhase(self, *ids: Any) -> int:
-        """The execution phase in force here, or that of the node of ``ids``."""
+        """The execution phase of this context, or of the node of ``ids``."""
         return self._get(EXECUTION_PHASE, "Execution phase", ids)
 
     # Memory
@@ -506,14 +506,14 @@ class Builder:
         return value
 
     def getBoolNodeAttribute(self, name: str, outputs: set[str]) -> bool:
-        """An attribute that is a truth value, which is kept as an integer."""
+        """A boolean attribute, which is stored as an integer."""
         return bool(self.getInt64NodeAttribute(name, outputs))
 
 
 def _integer(asked: str, value: Any) -> int:
-    """Raise ArgumentTypeError for what is no integer."""
+    """Raise ArgumentTypeError for a value that is not an integer."""
     if isinstance(value, bool | np.bool_) or not isinstance(value, Integral):
-        raise ArgumentTypeError(f"{asked} is {value!r}; it has to be an integer")
+        raise ArgumentTypeError(f"{asked} is {value!r}; it must be an integer")
     return int(value)
 
 
@@ -522,7 +522,7 @@ def _set_of(ids: str | Iterable[str]) -> set[str]:
 
 
 def _checked(opset: int) -> int:
-    """Raise EmulatorError for a version of ai.onnx that no model is written in."""
+    """Raise EmulatorError for an unknown version of ai.onnx."""
     if opset not in OPSETS:
         raise EmulatorError(
             f"Encountered ONNX opset version {opset}, Maximimum supported opset is {max(OPSETS)}, minimum "

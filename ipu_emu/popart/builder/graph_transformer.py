@@ -21,7 +21,7 @@ __all__ = ["GraphTransformer"]
 T = TypeVar("T")
 
 _BFLOAT16 = onnx.TensorProto.BFLOAT16
-#: Integer attributes that hold the number of an element type.
+#: Integer attributes whose value is the number of an element type.
 _TYPE_ATTRIBUTES = frozenset({"to", "dtype"})
 _FIXED_POINT = frozenset(
     dtype_named(name).onnx for name in ("UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64")
@@ -30,7 +30,7 @@ _BATCH_STATISTICS = ("mean", "var", "saved_mean", "saved_var")
 
 
 class GraphTransformer:
-    """``GraphTransformer(modelProtoOrFilename)``: each method changes the model; ``getModelProto`` gives it back."""
+    """``GraphTransformer(modelProtoOrFilename)``: each method changes the model; ``getModelProto`` returns it."""
 
     def __init__(self, modelProtoOrFilename: bytes | str) -> None:
         self._model = load_model(modelProtoOrFilename)
@@ -95,14 +95,14 @@ class GraphTransformer:
     # Inputs and initializers
 
     def removeUnusedInputs(self) -> None:
-        """Drop inputs and initializers that no node reads and that are no outputs."""
+        """Drop inputs and initializers that no node reads and that are not outputs."""
         graph = self._model.graph
         used = {id for inner in _graphs(graph) for id in _read(inner)}
         self._keep_inputs(used)
         _replace(graph.initializer, [proto for proto in graph.initializer if proto.name in used])
 
     def convertInitializersToConstants(self, ids: Sequence[str]) -> None:
-        """Make constants, which are never trained, of these initializers."""
+        """Turn these initializers into constants, which are never trained."""
         graph, chosen = self._model.graph, self._initializers(ids)
         nodes = [
             helper.make_node("Constant", [], [id], value=_proto("", _array(proto))) for id, proto in chosen.items()
@@ -112,7 +112,7 @@ class GraphTransformer:
         self._keep_inputs({info.name for info in graph.input} - set(chosen))
 
     def convertAllFixedPointInitializersToConstants(self) -> None:
-        """Make constants of all initializers of integers."""
+        """Turn all integer initializers into constants."""
         initializers = self._model.graph.initializer
         self.convertInitializersToConstants([proto.name for proto in initializers if proto.data_type in _FIXED_POINT])
 
@@ -140,7 +140,7 @@ class GraphTransformer:
     # Training
 
     def prepareNodesForTraining(self) -> None:
-        """Give batch normalisations the outputs that training needs, and end the test mode of nodes."""
+        """Add the outputs that training needs to batch normalisations, and turn off the test mode of nodes."""
         for node in self._model.graph.node:
             for attribute in node.attribute:
                 if attribute.name == "is_test":
@@ -190,7 +190,7 @@ def _array(proto: onnx.TensorProto) -> NDArray[Any]:
 
 
 def _proto(id: str, array: NDArray[Any]) -> onnx.TensorProto:
-    """Halves in the form that ONNX's own tools read as well; PopART's packed form they refuse."""
+    """FLOAT16 data in the form that ONNX's tools read; they refuse PopART's packed form."""
     return numpy_helper.from_array(array, id) if array.dtype == FLOAT16.numpy else proto_of(id, array)
 
 

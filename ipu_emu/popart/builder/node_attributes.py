@@ -25,7 +25,7 @@ class NodeAttributes:
         return self._node(outputs).attributes
 
     def typed(self, name: str, outputs: set[str], fits: Callable[[Any], bool], kind: str) -> Any:
-        """Return an attribute; raise EmulatorError where there is none, or none of that kind."""
+        """Return an attribute; raise EmulatorError if it does not exist or is of another kind."""
         attributes = self.of(outputs)
         if name not in attributes:
             raise EmulatorError(f"Node does not have an attribute {name}.")
@@ -69,7 +69,7 @@ def is_list_of(kind: type) -> Callable[[object], bool]:
 
 
 def attribute_value(value: Any) -> Any:
-    """Convert what a caller gives for an attribute: truth to a number, numpy's scalars and arrays to Python's."""
+    """Convert an attribute: a bool to an integer, numpy scalars and arrays to Python numbers and lists."""
     if isinstance(value, np.generic | np.ndarray):
         value = value.tolist()
     if isinstance(value, bool):

@@ -39,7 +39,7 @@ __all__ = [
 _NAMES = {"collectiveOperator": "__collectiveOperator", "commGroup": "__collectiveCommGroup"}
 #: Parameters that take the number of an enum, not its name.
 _NUMBERED = ("collectiveOperator",)
-#: Convolutions that are planned together: a list of lists of tensors, and of each attribute.
+#: Multi-convolutions take lists of lists of tensors, and a list of each attribute.
 _MULTI = "MultiConv"
 
 
@@ -99,7 +99,7 @@ class AiOnnx(_Opset):
 
 
 class AiOnnxMl(_Opset):
-    """Classical machine learning: the domain is known, but none of its ops is emulated."""
+    """The domain of classical machine learning, none of whose ops is emulated."""
 
     domain = "ai.onnx.ml"
     table: ClassVar = {}
@@ -113,7 +113,7 @@ class AiGraphcore(_Opset):
 
 
 def _args(name: str, values: Sequence[Any], named: dict[str, Any]) -> Sequence[Any]:
-    """The tensors that a call gives, by position or by name."""
+    """The tensor arguments of a call, given by position or by name."""
     if not values and "args" not in named:
         raise TypeError(f"{name}() needs args, a list of tensor ids")
     made: Sequence[Any] = values[0] if values else named.pop("args")
@@ -121,7 +121,7 @@ def _args(name: str, values: Sequence[Any], named: dict[str, Any]) -> Sequence[A
 
 
 def _triples(args: Sequence[Any]) -> list[str]:
-    """Data, weights and bias, or nothing instead, of convolutions that are planned together."""
+    """Data, weights and (possibly absent) bias of each convolution of a multi-convolution."""
     lists = [_ids(_MULTI.lower(), one) for one in args]
     if not lists or any(len(one) not in (2, 3) for one in lists):
         raise TypeError("multiconv() takes a list of [data, weights] or [data, weights, bias], one per convolution")
@@ -187,7 +187,7 @@ OPSETS: dict[int, type[AiOnnx]] = {
 
 
 def plain(attributes: Mapping[str, Any]) -> dict[str, Any]:
-    """Attributes as ONNX keeps them; those that were not given are left out."""
+    """Attributes as ONNX stores them, without those that were not given."""
     made = {_NAMES.get(name, name): _value(name, value) for name, value in attributes.items() if value is not None}
     made.pop("is_value_sparse", None)
     return made
@@ -197,7 +197,7 @@ def _value(name: str, value: Any) -> Any:
     if name == "to":
         value = value.name if isinstance(value, DataType) else value
         return dtype_named(value).onnx if isinstance(value, str) else int(value)
-    if name == "value" and not isinstance(value, float):  # a number is what pad fills with
+    if name == "value" and not isinstance(value, float):  # for pad, ``value`` is a number
         return np.array(value)
     if isinstance(getattr(value, "graph", None), Graph):  # a builder of a subgraph
         return value.graph

@@ -23,7 +23,7 @@ __all__ = ["REQUIRED", "Signature", "available", "check_inputs", "signature"]
 #: Stands for the default of a parameter that has none.
 REQUIRED = object()
 
-#: Ops that always make so many outputs, which their callers get as a list.
+#: Ops with a fixed number of outputs, which are returned as a list.
 _OUTPUTS = {
     "CtcBeamSearchDecoder": 3,
     "TopK": 2,
@@ -39,7 +39,7 @@ _OUTPUTS = {
 _CONTEXTS = {"debugPrefix": "debugContext", "debugName": "debugContext"}
 #: How ONNX says that there is no maximum.
 _UNBOUNDED = 2**31 - 1
-#: Attributes that are real numbers though no default says so.
+#: Floating-point attributes without a default that shows this.
 _REAL = frozenset({"clip", "height_scale", "lambda", "scale", "scales", "seed", "width_scale"})
 _WITHOUT_ARGS = ("Constant", "Init", "RandomNormal", "RandomUniform", "SequenceEmpty")
 
@@ -55,7 +55,7 @@ class Signature:
 
     @classmethod
     def of(cls, name: str, row: Row, opset: int) -> Signature | None:
-        """The signature in force in ``opset``, None if there is no such op."""
+        """The signature in ``opset``, None if it does not have the op."""
         type, versions = row
         text = versions.get(max((version for version in versions if version <= opset), default=0))
         if text is None:
@@ -69,12 +69,12 @@ class Signature:
 
     @property
     def outputs(self) -> int:
-        """How many outputs the op has, unless its caller says so."""
+        """The number of outputs, unless the caller gives it."""
         return _OUTPUTS.get(self.type, 1)
 
     @property
     def python(self) -> inspect.Signature:
-        """What ``help`` shows; a lambda among the parameters, which can only be given by position, gets a ``_``."""
+        """The signature for ``help``; a parameter named like a Python keyword (lambda) gets a ``_``."""
         kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
         first = [inspect.Parameter("args", kind)] if self.takes_args else []
         others = [
@@ -117,7 +117,7 @@ def _parameter(word: str) -> tuple[str, Any]:
 
 
 def _typed(name: str, default: Any, value: Any) -> Any:
-    """A value as ONNX types the attribute: a whole number where a real one is meant is one, and none is numpy's."""
+    """A value converted to the type of the attribute, as a Python number: an integer for a float becomes a float."""
     real = isinstance(default, float) or name in _REAL
     if value is None or not (real or isinstance(default, int | list)):
         return value
@@ -127,11 +127,11 @@ def _typed(name: str, default: Any, value: Any) -> Any:
         return [float(one) for one in value]
     for kind, takes, what in (
         (real, int | float, "a number"),
-        (isinstance(default, int) and not real, int, "a whole number"),
+        (isinstance(default, int) and not real, int, "an integer"),
         (isinstance(default, list), list | tuple, "a list"),
     ):
         if kind and not isinstance(value, takes):
-            raise ArgumentTypeError(f"{name} is {value!r}; it has to be {what}")
+            raise ArgumentTypeError(f"{name} is {value!r}; it must be {what}")
     return float(value) if real else value
 
 

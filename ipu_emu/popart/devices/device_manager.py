@@ -49,7 +49,7 @@ class DeviceInfo:
         self.device = device
         self.syncPattern = _sync_pattern(pattern)
         self._occupancy, self._timeout = occupancy, timeout
-        # What is only described, not acquired, is nobody else's.
+        # A device that is only described is not taken from others.
         self._attached = device.kind not in (DeviceKind.OFFLINE, DeviceKind.IPU)
 
     @property
@@ -93,7 +93,7 @@ class DeviceInfo:
         return self._attached
 
     def attach(self) -> bool:
-        """Take the device; False for one that somebody else has, or that can never be attached."""
+        """Take the device; return False if another process has it, or if it can never be attached."""
         if self.device.connection is Connection.NEVER or self.device.kind is DeviceKind.OFFLINE:
             return False
         if not self._attached:
@@ -101,7 +101,7 @@ class DeviceInfo:
         return self._attached
 
     def tryAttachUntilTimeout(self) -> bool:
-        """As ``attach``, but wait as long as ``setOnDemandAttachTimeout`` said for somebody to detach."""
+        """As ``attach``, but wait for another process to detach, up to the time of ``setOnDemandAttachTimeout``."""
         deadline = time.monotonic() + self._timeout
         while not self.attach():
             if time.monotonic() >= deadline or self.device.connection is Connection.NEVER:
@@ -110,7 +110,7 @@ class DeviceInfo:
         return True
 
     def detach(self) -> None:
-        """Give the device back."""
+        """Release the device."""
         if self._occupancy is not None:
             self._occupancy.release(self)
         self._attached = False
@@ -135,7 +135,7 @@ class DeviceManager:
         self._timeout = 90.0
 
     def setOnDemandAttachTimeout(self, seconds: float) -> None:
-        """How long to wait for a device that is attached on demand and that somebody else has."""
+        """Set how long to wait for a device that is attached on demand while another process has it."""
         self._timeout = float(seconds)
 
     def createCpuDevice(self) -> DeviceInfo:
@@ -195,7 +195,7 @@ class DeviceManager:
         connectionType: DeviceConnectionType = DeviceConnectionType.Always,
         selectionCriterion: DeviceSelectionCriterion = DeviceSelectionCriterion.First,
     ) -> DeviceInfo | None:
-        """As ``acquireAvailableDevice``, but None where nobody can have such a device now."""
+        """As ``acquireAvailableDevice``, but return None if no such device is free."""
         if not isinstance(numIpus, SupportsIndex):
             raise ArgumentTypeError(f"numIpus is a number of IPUs, not {numIpus!r}; use 1, 2, 4, ...")
         if numIpus < 1 or numIpus & (numIpus - 1):
@@ -231,7 +231,7 @@ class DeviceManager:
         pattern: SyncPattern = SyncPattern.Full,
         connectionType: DeviceConnectionType = DeviceConnectionType.Always,
     ) -> DeviceInfo | None:
-        """As ``acquireDeviceById``, but None where nobody can have that device now."""
+        """As ``acquireDeviceById``, but return None if that device is not free."""
         _check_attachable(connectionType)
         ipus = self._system.ipus_of(id)
         if ipus is None:
@@ -267,12 +267,12 @@ class DeviceManager:
         return DeviceInfo(device, pattern, self._occupancy, self._timeout)
 
     def _last_resort(self, info: DeviceInfo) -> tuple[bool, bool]:
-        """Devices of other instances of the job come last, and before them those that somebody has."""
+        """Order devices: free ones first, then those in use, then those of other instances of the job."""
         elsewhere = not set(info.device.ipus) <= set(self._share)
         return elsewhere, not self._occupancy.is_free(info.device.ipus)
 
     def _acquired(self, info: DeviceInfo) -> bool:
-        """Whether a device can be had now; one that is attached on demand is taken when a session needs it."""
+        """Take a device, unless it is attached on demand; return False if it is in use."""
         return info.device.connection is Connection.ON_DEMAND or info.attach()
 
     def _described(
@@ -291,7 +291,7 @@ class DeviceManager:
         tiles = _count_of("tilesPerIPU", options.get("tilesPerIPU", self._system.tiles_per_ipu))
         version = str(options.get("ipuVersion", self._system.version))
         if version not in GENERATIONS:
-            raise EmulatorError(f"ipuVersion is '{version}', which there is not; use {', '.join(GENERATIONS)}")
+            raise EmulatorError(f"ipuVersion '{version}' does not exist; use {', '.join(GENERATIONS)}")
         return Device(kind, 0, _count_of("numIPUs", options.get("numIPUs", 1)), tiles, version, connection)
 
 
@@ -301,9 +301,9 @@ def _check_attachable(connectionType: DeviceConnectionType) -> None:
 
 
 def _count_of(option: str, value: Any) -> int:
-    """A number from 1 on, which may be given as a text."""
+    """A positive integer, which may be given as a string."""
     if not str(value).isdecimal() or int(value) < 1:
-        raise EmulatorError(f"{option} is {value!r}; use a number from 1 on")
+        raise EmulatorError(f"{option} is {value!r}; use an integer of at least 1")
     return int(value)
 
 

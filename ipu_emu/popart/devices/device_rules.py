@@ -1,4 +1,4 @@
-"""Device rules: whether a device has what the options of a session ask for, checked as PopART checks it."""
+"""Device rules: checks, as PopART makes them, that a device fits the options of a session."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _HARDWARE = (DeviceType.Ipu, DeviceType.OfflineIpu)
 
 
 def check_distributed(device: DeviceInfo, options: SessionOptions) -> None:
-    """Raise EmulatorError for replicas of several instances on a device that only one instance has."""
+    """Raise EmulatorError for replicas in several instances on a device that cannot be distributed."""
     if options.enableDistributedReplicatedGraphs and device.type not in _HARDWARE:
         raise EmulatorError(
             "Only IPU Hardware devices supported with distributed replicated graphs. Unsupported device type "
@@ -29,7 +29,7 @@ def check_distributed(device: DeviceInfo, options: SessionOptions) -> None:
 
 
 def check_device(device: DeviceInfo, options: SessionOptions, model: Graph, ipus_per_replica: int) -> None:
-    """Raise EmulatorError where the replicas and virtual graphs do not fit the IPUs."""
+    """Raise EmulatorError if the replicas and virtual graphs do not fit the IPUs."""
     ipus, replicas = device.numIpus, options.localReplicas()
     if device.type is DeviceType.Cpu:
         return
@@ -45,7 +45,7 @@ def check_device(device: DeviceInfo, options: SessionOptions, model: Graph, ipus
 
 
 def check_io_tiles(device: DeviceInfo, options: SessionOptions, tensors: Sequence[str]) -> None:
-    """Raise EmulatorError where ``numIOTiles`` is no number of I/O tiles, or zero although ``tensors`` need some."""
+    """Raise EmulatorError if ``numIOTiles`` is invalid, or zero although ``tensors`` need I/O tiles."""
     count, tiles = options.numIOTiles, device.tilesPerIPU
     allowed = f"an even number from {_LEAST_IO_TILES} to {tiles - 2}"
     if count and (count % 2 or not _LEAST_IO_TILES <= count < tiles):

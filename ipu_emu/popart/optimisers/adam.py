@@ -87,7 +87,7 @@ class Adam(Optimizer):
         )
 
     def form(self) -> str:
-        """What two Adam optimisers must have in common for one to replace the other."""
+        """The properties that two Adam optimisers must share so that one can replace the other."""
         return f"{self.mode.name}, {self.weight_decay_mode.name}"
 
     def beta1s(self) -> OptimizerValueMap:
@@ -108,7 +108,7 @@ class Adam(Optimizer):
 
 
 def _renamed(values: dict[str, Value]) -> dict[str, Value]:
-    """The key maxWeightNorm is the old name of defaultMaxWeightNorm."""
+    """Accept the key maxWeightNorm, the old name of defaultMaxWeightNorm."""
     if "maxWeightNorm" not in values:
         return values
     if "defaultMaxWeightNorm" in values:

@@ -80,7 +80,7 @@ class Adaptive(Optimizer):
         )
 
     def form(self) -> str:
-        """What two adaptive optimisers must have in common for one to replace the other."""
+        """The properties that two adaptive optimisers must share so that one can replace the other."""
         variant = ", TensorFlow's variant" if self.tf_variant else ""
         return f"{self.mode.name}, {self.weight_decay_mode.name}{variant}"
 

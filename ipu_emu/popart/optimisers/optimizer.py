@@ -1,4 +1,4 @@
-"""Optimizer: the values of an optimiser as users give them, checked, and the compiler's rule made of them."""
+"""Optimizer: checks the values of an optimiser as users give them, and turns them into the compiler's rule."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = [
     "state_type",
 ]
 
-#: A number, (number, is it constant), or an OptimizerValue.
+#: A number, (number, whether it is constant), or an OptimizerValue.
 Value = Any
 
 
@@ -45,13 +45,13 @@ class OptimizerValue:
 
 
 class OptimizerValueMap:
-    """One value of an optimiser for all weights: the default, and those that weights have of their own."""
+    """One value of an optimiser for all weights: the default, and those of specific weights."""
 
     def __init__(self, default: OptimizerValue, specific: Mapping[str, OptimizerValue]) -> None:
         self._default, self._specific = default, dict(specific)
 
     def getDefault(self) -> OptimizerValue:
-        """The value of weights that have none of their own."""
+        """The value for weights without a specific one."""
         return self._default
 
     def get(self, weightId: str) -> OptimizerValue:
@@ -59,7 +59,7 @@ class OptimizerValueMap:
         return self._specific.get(weightId, self._default)
 
     def hasSpecific(self, weightId: str = "") -> bool:
-        """Say whether a weight (or any) has a value of its own."""
+        """Whether a weight (default: any) has a specific value."""
         return weightId in self._specific if weightId else bool(self._specific)
 
 
@@ -87,11 +87,11 @@ class ClipNormSettings:
 
 
 class Optimizer:
-    """Base of optimisers: tables of keys, and what follows from them.
+    """Base of optimisers, driven by tables of keys.
 
     ``keys`` are those of the constructor with their defaults; ``fields`` maps the keys of ``insertSpecific`` to the
-    fields of the rule's values; ``replaced`` maps what a message calls a value to its field, and ``not_negative``
-    does so for values that must be 0 or more.
+    fields of the rule's values; ``replaced`` maps the name of a value in messages to its field, ``not_negative`` does
+    so for values that must not be negative.
     """
 
     name: ClassVar[str]
@@ -107,11 +107,11 @@ class Optimizer:
         return self.name
 
     def form(self) -> str:
-        """What the values of two optimisers must share for one to take over from the other."""
+        """The properties that two optimisers must share so that one can replace the other."""
         raise AssertionError("a kind of optimiser defines this")
 
     def insertSpecific(self, weightId: str, values: Mapping[str, Value]) -> None:
-        """Give one weight values of its own; keys that are not given take the defaults in force now."""
+        """Set values for one weight; keys that are not given take the current defaults."""
         for key in values:
             if key not in self.fields:
                 keys = ", ".join(self.fields)
@@ -124,7 +124,7 @@ class Optimizer:
         self.plan = replace(self.plan, specific={**self.plan.specific, weightId: specific})
 
     def hasSpecific(self, weightId: str = "") -> bool:
-        """Say whether a weight (or any) has values of its own."""
+        """Whether a weight (default: any) has specific values."""
         return weightId in self.plan.specific if weightId else bool(self.plan.specific)
 
     def getLossScalingVal(self) -> float:
@@ -170,7 +170,7 @@ class Optimizer:
 
     @classmethod
     def check(cls, values: Any) -> None:
-        """Raise EmulatorError where values cannot be meant; kinds of optimisers add rules of their own."""
+        """Raise EmulatorError for values that must be a mistake; subclasses add rules."""
         rate = values.learning_rate
         if rate.value < 0:
             raise EmulatorError(
@@ -223,14 +223,14 @@ def state_type(asked: DataType | str | None) -> DType | None:
 
 
 def checked_optimizer(optimizer: object) -> Optimizer:
-    """``optimizer``, if it is one; else raise ArgumentTypeError."""
+    """Return ``optimizer``; raise ArgumentTypeError if it is not an optimizer."""
     if not isinstance(optimizer, Optimizer):
-        raise ArgumentTypeError(f"A training needs an optimizer, found {optimizer!r}; give an SGD, Adam or Adaptive")
+        raise ArgumentTypeError(f"Training needs an optimizer, found {optimizer!r}; give an SGD, Adam or Adaptive")
     return optimizer
 
 
 def check_replacement(old: Optimizer, new: Optimizer) -> None:
-    """Raise EmulatorError where ``new`` cannot take over from ``old`` in a compiled session."""
+    """Raise EmulatorError if ``new`` cannot replace ``old`` in a compiled session."""
     if old.type_s() != new.type_s():
         _different(old.type_s(), new.type_s())
     if old.form() != new.form():

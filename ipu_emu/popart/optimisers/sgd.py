@@ -73,7 +73,7 @@ class SGD(Optimizer):
         )
 
     def form(self) -> str:
-        """What two SGD optimisers must have in common for one to replace the other."""
+        """The properties that two SGD optimisers must share so that one can replace the other."""
         return str(self.plan.with_momentum.name.capitalize())
 
     def momentums(self) -> OptimizerValueMap:

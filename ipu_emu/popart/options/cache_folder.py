@@ -1,4 +1,4 @@
-"""Cache folder: where a session keeps its executables, by the environment or its options.
+"""Cache folder: where a session saves its executables, from the environment or its options.
 
 POPDIST_EXECUTABLE_CACHE_PATH    set by the launcher
 POPXL_CACHE_DIR                  else
@@ -20,7 +20,7 @@ _VARIABLES = (EXECUTABLE_CACHE_PATH, "POPXL_CACHE_DIR", "POPART_CACHE_DIR")
 
 
 def cache_folder(options: SessionOptions, environment: Mapping[str, str] = os.environ) -> str | None:
-    """Return the folder, or None if executables are not kept."""
+    """Return the folder, or None if executables are not saved."""
     for name in _VARIABLES:
         if environment.get(name):
             return environment[name]

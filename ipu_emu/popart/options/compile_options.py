@@ -1,4 +1,4 @@
-"""Compile options of a session: what SessionOptions, DataFlow and a model's metadata mean to the compiler."""
+"""Compile options of a session: SessionOptions, DataFlow and a model's metadata as options of the compiler."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ def compile_options(
     ipus: int,
     training: TrainingOptions | None = None,
 ) -> CompileOptions:
-    """Return what makes the graph of a step; ``ipus`` are those of a replica.
+    """Return the options that determine the graph of a step; a replica has ``ipus`` IPUs.
 
-    Raise EmulatorError for values that no compiler can take.
+    Raise EmulatorError for invalid values.
     """
     return CompileOptions(
         step=step_shape(options, flow),
@@ -74,7 +74,7 @@ def with_streams(
     metadata: Mapping[str, str],
     inputs: Sequence[str],
 ) -> CompileOptions:
-    """Return ``base`` with what makes the program of a step: host I/O and the size of buckets."""
+    """Return ``base`` with the options that determine the program of a step: host I/O and the size of buckets."""
     ahead = overlapped_inputs(metadata)
     staged = staged_inputs(inputs, options, ahead)
     streams = HostStreams(broadcast_inputs(metadata), ahead, staged, data_mode(options) is DataMode.SYNTHETIC)
@@ -82,12 +82,12 @@ def with_streams(
 
 
 def data_mode(options: SessionOptions) -> DataMode:
-    """Return what the steps of a session run on, as the options or else the environment say."""
+    """Return the source of a session's step data, from its options or else from the environment."""
     return mode_of(os.environ) if synthetic_values(options) is None else DataMode.SYNTHETIC
 
 
 def synthetic_values(options: SessionOptions) -> str | None:
-    """Return which values synthetic data have; None for what the environment says."""
+    """Return the values of synthetic data; None if the environment decides."""
     mode = options.syntheticDataMode
     return None if mode is SyntheticDataMode.Off else mode.name
 
@@ -99,7 +99,7 @@ def _placement(options: SessionOptions, ipus: int) -> PlacementOptions:
 
 
 def _ratios(options: SessionOptions, ipus: int) -> tuple[float, ...]:
-    """Return the relative amount of work of each IPU; raise EmulatorError for amounts that cannot be."""
+    """Return the relative amount of work of each IPU; raise EmulatorError for invalid ratios."""
     given = list(options.virtualGraphSplitRatios) or [1.0] * ipus
     if len(given) != ipus or not all(isinstance(one, int | float) and one > 0 for one in given):
         raise EmulatorError(

@@ -1,4 +1,4 @@
-"""DataFlow: batches per step, and which tensors come back to the host, and how much of them."""
+"""DataFlow: the batches per step, and which values of which tensors the host receives."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class DataFlow:
         self._check_periods()
 
     def setBatchesPerStep(self, batchesPerStep: int) -> None:
-        """Change the number of batches; whether return periods still fit shows when the anchors are made."""
+        """Change the number of batches; return periods are checked later, when the anchors are created."""
         if batchesPerStep <= 0:
             raise EmulatorError("'Batches per step' must be greater than zero")
         self._batches = index(batchesPerStep)
@@ -141,7 +141,7 @@ class DataFlow:
 
 
 def _ids(ids: Iterable[str]) -> list[str]:
-    """The ids in a list; raise ArgumentTypeError for a text, which would be a list of its letters."""
+    """The ids as a list; raise ArgumentTypeError for a string, which would become a list of characters."""
     if isinstance(ids, str | bytes) or not isinstance(ids, Iterable):
         raise ArgumentTypeError(f"Anchors are given as {ids!r}; give a list of tensor ids, such as [{ids!r}]")
     return list(ids)

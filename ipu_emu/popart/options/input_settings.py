@@ -34,8 +34,8 @@ _NAMES = ("tensorInfo", "dataType", "shape", "settings", "debugContext", "debugP
 class InputSettings:
     """How an input is streamed: ``()``, ``(mode)``, ``(TileSet, ExchangeStrategy)`` or all three.
 
-    The mode decides between a chunk for each replica and one for all of them. The strategy says when inputs of I/O
-    tiles are loaded, which has no numeric effect.
+    The mode says whether each replica gets its own input or all get the same. The strategy says when inputs of I/O tiles
+    are loaded, which has no numeric effect.
     """
 
     def __init__(self, *values: Any, **named: Any) -> None:
@@ -53,7 +53,7 @@ class InputSettings:
         return self._exchange
 
     def replicatedStreamMode(self) -> ReplicatedStreamMode:
-        """Whether each replica has an input of its own."""
+        """Whether each replica gets its own input."""
         return self._mode
 
     def setTileSet(self, tiles: TileSet) -> None:
@@ -65,17 +65,17 @@ class InputSettings:
         self._exchange = exchange
 
     def setReplicatedStreamMode(self, mode: ReplicatedStreamMode) -> None:
-        """Choose whether each replica has an input of its own."""
+        """Choose whether each replica gets its own input."""
         self._mode = mode
 
     def metadata(self, id: str) -> dict[str, str]:
-        """What a model says of the input ``id``; nothing of what is the default."""
+        """The metadata of the input ``id`` in a model, without default settings."""
         values = (self._tiles, self._exchange, self._mode)
         return {_KEYS[type(value)] + id: value.name for value in values if int(value)}
 
 
 def check_shapes(model: onnx.ModelProto, known: Collection[str]) -> None:
-    """Raise EmulatorError for inputs that the model leaves open and whose shapes are not ``known`` either."""
+    """Raise EmulatorError for inputs whose shapes neither the model nor ``known`` gives."""
     closed = {*known, *(initializer.name for initializer in model.graph.initializer)}
     for info in model.graph.input:
         shape = info.type.tensor_type.shape
@@ -91,9 +91,9 @@ def check_shapes(model: onnx.ModelProto, known: Collection[str]) -> None:
 
 
 def staged_inputs(ids: Iterable[str], options: SessionOptions, overlapped: Collection[str]) -> dict[str, int]:
-    """Places in Streaming Memory of the inputs that the host buffers there; raise EmulatorError for no number.
+    """The number of buffers in Streaming Memory of each buffered input; raise EmulatorError for an invalid depth.
 
-    Pipelines use two in the manner of their schedule. Not for what I/O tiles take ``overlapped``.
+    Pipelines use at most two. Inputs of depth 1, and those that I/O tiles load ``overlapped``, have none.
     """
     depths = {id: options.bufferingDepthMap.get(id, options.defaultBufferingDepth) for id in ids}
     for id, depth in depths.items():

@@ -1,4 +1,4 @@
-"""Option groups: the session options that have options of their own."""
+"""Option groups: the session options that consist of several options."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class ExecutionPhaseSettings(Settings):
 
     Options:
         phases: Number of phases; 0 or 1 means none.
-        stages: Number of IPUs that take turns with the phases.
+        stages: Number of IPUs between which the phases alternate.
         weightIOSchedule: Load the weights of a phase during the previous one (Preload) or when they are
             needed (OnDemand).
         activationIOSchedule: No effect here (tuning or reports of the real compiler).
@@ -76,7 +76,7 @@ class ExecutionPhaseSettings(Settings):
 
 
 class AutomaticLossScalingSettings(Settings):
-    """How the loss scaling follows the gradients.
+    """How the loss scaling adapts to the gradients.
 
     Options:
         enabled: Adapt the loss scaling.
@@ -128,7 +128,7 @@ class ReplicatedCollectivesSettings(Settings):
 
 
 class AutodiffSettings(Settings):
-    """How gradients of subgraphs get what they need; no effect here.
+    """How gradients of subgraphs obtain forward values; no effect here.
 
     Options:
         stitchStrategy: No effect here (tuning or reports of the real compiler).

@@ -1,7 +1,7 @@
 """Option rules: which session options, anchors and annotations a session may combine.
 
-What cannot run is refused with PopART's words. Source: PopART 3.4, ``willow/src/ir.cpp`` and
-``willow/src/transforms/pipeline.cpp``. What follows from the hardware is checked by the compiler, for every face.
+Options that cannot run are refused with PopART's messages. Source: PopART 3.4, ``willow/src/ir.cpp`` and
+``willow/src/transforms/pipeline.cpp``. Limits of the hardware are checked by the compiler, for every face.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["check_combination", "check_cycle_counter"]
 
 
 def check_combination(model: Graph, options: SessionOptions, flow: DataFlow, *, training: bool, ipus: int) -> None:
-    """Raise EmulatorError where options, anchors and annotations contradict each other; a replica has ``ipus``."""
+    """Raise EmulatorError if options, anchors and annotations contradict each other; a replica has ``ipus``."""
     if options.enablePipelining:
         _PipeliningRules(model, computed_ops(model), options, flow, training, ipus).check()
     else:
@@ -32,8 +32,8 @@ def check_combination(model: Graph, options: SessionOptions, flow: DataFlow, *, 
 def check_cycle_counter(options: SessionOptions, id: str, *, ipus: int) -> None:
     """Raise EmulatorError unless there is a cycle counter ``id``.
 
-    "" is the outermost one, inner_ipu_0, ... count the loops of each of the ``ipus`` of a replica. All count the
-    same: an IPU that waits for others goes on counting.
+    "" is the outermost counter; inner_ipu_0, ... count the loops of each of the ``ipus`` of a replica. All show the
+    same number, because a waiting IPU counts cycles too.
     """
     if not options.instrumentWithHardwareCycleCounter:
         raise EmulatorError(
@@ -88,7 +88,7 @@ class _PipeliningRules:
             "enableExplicitMainLoops": options.enableExplicitMainLoops,
             "explicitRecomputation": options.explicitRecomputation,
         }
-        # Either of these two options asks for explicit pipelining.
+        # Either of these two options enables explicit pipelining.
         if options.useHostCopyOps or options.enableExplicitMainLoops:
             for name, given in wanted.items():
                 if not given:
@@ -137,7 +137,7 @@ class _PipeliningRules:
             )
 
     def check_updates(self) -> None:
-        """Without accumulation weights change while micro-batches are in the pipeline, which these do not support."""
+        """Refuse options that do not support weights changing while micro-batches are in the pipeline."""
         if not self.training or self.options.enableGradientAccumulation:
             return
         if self.options.automaticLossScalingSettings.enabled:

@@ -1,4 +1,4 @@
-"""Patterns and InputShapeInfo: accepted and kept; patterns never change results beyond rounding."""
+"""Patterns and InputShapeInfo; patterns are accepted but never change results beyond rounding."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ipu_emu.popart.types.tensor_info import TensorInfo
 __all__ = ["InputShapeInfo", "Patterns"]
 
 
-#: Levels that leave off what no model needs.
+#: Levels at which optional patterns are off.
 _WITHOUT_OPTIONAL = (PatternsLevel.Minimal, PatternsLevel.NoPatterns)
 
 
@@ -72,11 +72,11 @@ class InputShapeInfo:
         self.infos: dict[str, TensorInfo] = {}
 
     def add(self, id: str, info: TensorInfo) -> None:
-        """State the element type and shape of an input."""
+        """Add the element type and shape of an input."""
         self.infos[id] = info
 
     def has(self, id: str) -> bool:
-        """Say whether an input was stated."""
+        """Whether an input was added."""
         return id in self.infos
 
     def get(self, id: str) -> TensorInfo:
@@ -84,5 +84,5 @@ class InputShapeInfo:
         return self.infos[id]
 
     def getAllTensorIds(self) -> list[str]:
-        """Ids of the inputs that were stated."""
+        """Ids of the inputs that were added."""
         return list(self.infos)

@@ -1,14 +1,14 @@
 """SessionOptions: how a session places, replicates and runs a model.
 
-Every option of PopART 3.4 is accepted and kept. Those that only tune a real IPU have no effect. Virtual graphs,
-execution phases and pipelining say where and when ops run (see places.py), I/O tiles what the host exchanges beside
-compute, buffering depths what waits in Streaming Memory, recomputation, tensor locations and replicated tensor
-sharding what is kept where; they never change a number, except that pipelined training without gradient accumulation
-computes with stale weights.
+Every option of PopART 3.4 is accepted and stored. Those that only tune a real IPU have no effect. Virtual graphs,
+execution phases and pipelining decide where and when ops run; I/O tiles, what the host exchanges during compute;
+buffering depths, which inputs wait in Streaming Memory; recomputation, tensor locations and replicated tensor
+sharding, what is stored where. None of these changes a number, except that pipelined training without gradient
+accumulation computes with stale weights.
 Extensions: ``pipelineSchedule`` is popart, grouped, interleaved or sequential; with ``pipelineConcurrentStages`` a
 stage may have parts on several IPUs, which work at the same time; with ``pipelineShardedStages`` the ops of a stage
-may be on several IPUs and read of each other, and all of these IPUs wait for it; with ``pipelineBatchSerialization``
-= q a stage of the sequential schedule works on q micro-batches one after the other before the next stage does.
+may be on several IPUs and read each other's results, and all of these IPUs are busy for the whole stage; with
+``pipelineBatchSerialization`` = q a stage of the sequential schedule processes q micro-batches before the next stage.
 """
 
 from __future__ import annotations
@@ -185,7 +185,7 @@ class SessionOptions(Settings):
             micro-batches and replicas.
         meanAccumulationAndReplicationReductionStrategy: For a mean, whether to divide once at the end
             (Post) or keep a running mean (Running).
-        enableDistributedReplicatedGraphs: Share the training with the replicas of other instances.
+        enableDistributedReplicatedGraphs: Train or run together with the replicas of other instances.
         globalReplicationFactor: Number of replicas over all instances.
         globalReplicaOffset: Global index of the first replica of this instance.
         virtualGraphMode: How ops are assigned to the IPUs of a replica.
@@ -195,8 +195,8 @@ class SessionOptions(Settings):
         pipelineBatchSerialization: Extension: micro-batches that a stage of the sequential schedule
             processes in a row.
         pipelineConcurrentStages: Extension: a stage may have independent parts on several IPUs.
-        pipelineShardedStages: Extension: the ops of a stage may be spread over several IPUs, which all
-            wait for it.
+        pipelineShardedStages: Extension: the ops of a stage may be spread over several IPUs, which are
+            all busy for the whole stage.
         autoRecomputation: Which activations are recomputed for the backward pass instead of being kept.
         explicitRecomputation: Make recomputation part of the graph; one of the three options of
             enableExplicitIR.
@@ -217,7 +217,7 @@ class SessionOptions(Settings):
         numIOTiles: Number of tiles of each IPU that exchange host data while the others compute.
         groupHostSync: No effect here (tuning or reports of the real compiler).
         aliasZeroCopy: No effect here (tuning or reports of the real compiler).
-        syntheticDataMode: Compute with data made up on the device instead of host data.
+        syntheticDataMode: Compute with data generated on the device instead of host data.
         enablePrefetchDatastreams: Let step data be fetched before it is needed.
         defaultBufferingDepth: Number of micro-batches of every input that may wait in Streaming Memory.
         bufferingDepthMap: Tensor id to buffering depth, for single inputs.
@@ -226,11 +226,11 @@ class SessionOptions(Settings):
         disableGradAccumulationTensorStreams: Do not give the host access to accumulated gradients.
         disableOptimizerStateTensorStreams: No effect here (tuning or reports of the real compiler).
         constantWeights: For inference, treat the weights as constants that the host cannot change.
-        enableStochasticRounding: Round FLOAT16 results up or down at random, with the right mean.
+        enableStochasticRounding: Round FLOAT16 results up or down at random, without bias.
         enableFloatingPointChecks: Raise an error for the first result that is infinite or not a number.
-        enableLoadAndOffloadRNGState: Allow the host to read and set the state of the random numbers.
-        enableSupportedDataTypeCasting: Cast types that an IPU does not have (INT64, UINT64) to ones that
-            it has.
+        enableLoadAndOffloadRNGState: Allow the host to read and set the state of the random number generator.
+        enableSupportedDataTypeCasting: Cast types that IPUs do not support (INT64, UINT64) to ones that
+            they do.
         automaticLossScalingSettings: Adapt the loss scaling to the gradients.
         ensureFp32LossScaleTensor: No effect here (the loss scaling is FLOAT).
         partialsTypeMatMuls: No effect here (partial sums are FLOAT).
@@ -238,7 +238,7 @@ class SessionOptions(Settings):
         enableStableNorm: No effect here (normalisations are computed stably).
         strictOpVersions: No effect here (all opsets are known).
         compileEngine: No effect here (a session always compiles).
-        enableEngineCaching: Keep compiled executables in cachePath.
+        enableEngineCaching: Save compiled executables in cachePath.
         cachePath: Folder of compiled executables.
         enableVariablesCaching: No effect here (tuning or reports of the real compiler).
         enableOutlining: No effect here (tuning or reports of the real compiler).
@@ -322,18 +322,18 @@ class SessionOptions(Settings):
         return int(self.accumulationFactor) if self.enableGradientAccumulation else 1
 
     def reduction(self) -> Reduction:
-        """How micro-batches and replicas become one gradient."""
+        """How the gradients of micro-batches and replicas are combined."""
         if self.accumulationAndReplicationReductionType is not ReductionType.Mean:
             return Reduction.SUM
         running = self.meanAccumulationAndReplicationReductionStrategy is MeanReductionStrategy.Running
         return Reduction.MEAN_RUNNING if running else Reduction.MEAN_POST
 
     def recomputation(self) -> Recomputation:
-        """What the backward pass computes once more."""
+        """Which activations the backward pass recomputes."""
         return Recomputation(RecomputationType(self.autoRecomputation).name)
 
     def bucketBytes(self) -> int | None:
-        """How many bytes of gradients one all-reduce takes at most; None is all of them.
+        """The most bytes of gradients in one all-reduce; None: no limit.
 
         It is ``gclOptions["maximum_reduce_many_buffer_size"]``, in bytes.
         """
@@ -349,12 +349,12 @@ class SessionOptions(Settings):
         return self.virtualGraphMode is not VirtualGraphMode.Off
 
     def preloads(self) -> bool:
-        """Whether execution phases fetch weights while the phase before computes."""
+        """Whether execution phases load weights while the previous phase computes."""
         phased = self.virtualGraphMode is VirtualGraphMode.ExecutionPhases
         return phased and self.executionPhaseSettings.weightIOSchedule is ExecutionPhaseIOSchedule.Preload
 
     def pipelinesExplicitly(self) -> bool:
-        """Pipelining whose loops, copies and recomputation are part of the graph."""
+        """Whether pipelining is explicit: its loops, copies and recomputation are part of the graph."""
         parts = (self.useHostCopyOps, self.enableExplicitMainLoops, self.explicitRecomputation)
         return bool(self.enablePipelining and all(parts))
 
@@ -372,7 +372,7 @@ class SessionOptions(Settings):
             )
 
     def check(self, *, training: bool) -> None:
-        """Raise EmulatorError where options contradict each other."""
+        """Raise EmulatorError if options contradict each other."""
         for name in ("accumulationFactor", "replicatedGraphCount"):
             if getattr(self, name) < 1:
                 raise EmulatorError(f"Invalid {name} value: {getattr(self, name)}, must be greater or equal than 1")

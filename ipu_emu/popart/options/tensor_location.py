@@ -1,4 +1,4 @@
-"""TensorLocation and CommGroup: where a tensor is kept, and by which group of replicas."""
+"""TensorLocation and CommGroup: where a tensor is stored, and between which replicas it is sharded."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class TensorLocation(Settings):
 
 
 class TensorLocationSettings(Settings):
-    """``(TensorLocation or TensorStorage, ...)``: where the tensors of one kind are kept, and from which size on.
+    """``(TensorLocation or TensorStorage, ...)``: where the tensors of one kind are stored, and from which size on.
 
     Options:
         location: The location.

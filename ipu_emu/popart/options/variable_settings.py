@@ -1,4 +1,4 @@
-"""VariableSettings: which replicas share a variable, and how many values of it come back to the host."""
+"""VariableSettings: which replicas share a variable, and how many of its values the host reads."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class VariableSettings:
         self.verify()
 
     def verify(self) -> None:
-        """Raise EmulatorError for settings that no session can honour."""
+        """Raise EmulatorError for settings that are not supported."""
         if self._mode is VariableRetrievalMode.AllReduceReplicas:
             raise EmulatorError("VariableRetrievalMode::AllReduceReplicas is not supported; use OnePerGroup")
 
@@ -85,13 +85,13 @@ class VariableSettings:
         return self.getReplicaGrouping(replicaCount).size
 
     def getGroupRepresentative(self, group: int, replicaCount: int = 0) -> int:
-        """The first replica of a group; PopART asks it of a stride of 1 only."""
+        """The first replica of a group; PopART allows this for a stride of 1 only."""
         return (
             self.getReplicaGrouping(replicaCount).members(group)[0] if replicaCount else group * self.getGroupSize()
         )
 
     def numReplicasReturningVariable(self, replicaCount: int) -> int:
-        """How many values of the variable ``readWeights`` gives."""
+        """The number of values of the variable that ``readWeights`` returns."""
         return replicaCount if self._mode is VariableRetrievalMode.AllReplicas else self.getGroupCount(replicaCount)
 
     def shapeOnReplica(self, fullShape: Sequence[int], replicaCount: int, name: str) -> list[int]:
@@ -104,7 +104,7 @@ class VariableSettings:
         return [*([count] if count > 1 else []), *replicaShape]
 
     def metadata(self, id: str) -> dict[str, str]:
-        """What a model says of the variable ``id``."""
+        """The metadata of the variable ``id`` in a model."""
         return self._groups.properties(id, int(self._mode))
 
     @property

@@ -46,7 +46,7 @@ Model = bytes | str | os.PathLike[str]
 
 
 class Compilation:
-    """``model`` as its author wrote it, and ``step``: what the passes have made of it up to the graph of a step."""
+    """``model`` as read, and ``step``: the compiler's state after the pass that completes the graph of a step."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class Compilation:
         return self.step.gradients
 
     def anchor_arrays(self) -> dict[str, NDArray[Any]]:
-        """Make arrays that fit the anchors of one step, by tensor id."""
+        """Return arrays for the anchors of one step, by tensor id."""
         step, arrays = step_shape(self.options, self.flow), {}
         for anchor in self.step.anchors:
             if step.batches % anchor.period:
@@ -98,7 +98,7 @@ class Compilation:
         return arrays
 
     def prepared(self, executable: Executable | None = None) -> Executable:
-        """Compile for the device, unless there is an executable; errors of the device appear here."""
+        """Compile for the device, unless there is an executable; raise the errors of the device."""
         self.options.check_counts()
         check_device(self.device, self.options, self.model, self.ipus_per_replica)
         check_io_tiles(self.device, self.options, self._on_io_tiles())
@@ -148,7 +148,7 @@ class Compilation:
         return _read(*load_light(proto), self.options, shapes)
 
     def compiled(self) -> Executable:
-        """Compile, or load what was compiled before."""
+        """Compile, or load the executable from the cache."""
         folder = cache_folder(self.options)
         if folder is None:
             return self.lowered()
@@ -165,7 +165,7 @@ class Compilation:
         return replace(self.step, options=self.compile_options())
 
     def key(self) -> str:
-        """Return the key of the executable in the cache; what training decides is in the graph."""
+        """Return the key of the executable in the cache; the graph contains the settings of training."""
         return cache_key(self.graph, replace(self.compile_options(), training=None), self.gradients)
 
     def compile_options(self) -> CompileOptions:

@@ -15,13 +15,13 @@ __all__ = ["RandomState"]
 
 
 class RandomState:
-    """The state is kept by the engine, which there may not be yet: ``engine`` raises SessionError then."""
+    """The engine holds the state; ``engine`` raises SessionError if it does not exist yet."""
 
     def __init__(self, graph: Graph, options: SessionOptions) -> None:
         self._graph, self._options = graph, options
 
     def set_seed(self, engine: Callable[[], Engine], seed: int) -> None:
-        """Start anew with ``seed``; warn where nothing is random."""
+        """Restart the random numbers with ``seed``; warn if nothing is random."""
         if not has_key(self._graph):
             warnings.warn("The model has no random behaviour; its seed has no effect", stacklevel=3)
             return
@@ -38,7 +38,7 @@ class RandomState:
         return [value >> shift & 0xFFFFFFFF for value in values for shift in (0, 32)]
 
     def set_state(self, engine: Callable[[], Engine], state: Sequence[int]) -> None:
-        """Take what ``state`` returned."""
+        """Restore a state that ``state`` returned."""
         self._check_option("set")
         if len(state) != 4:
             raise SessionError(f"A random number state of {len(state)} values was given; getRNGState gives 4")

@@ -46,7 +46,7 @@ _FOLDER = "streamingMemory.folder"
 
 
 class Session:
-    """What TrainingSession and InferenceSession have in common."""
+    """Base of TrainingSession and InferenceSession."""
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class Session:
     # Compilation
 
     def prepareDevice(self, loadEngine: bool = True) -> None:
-        """Compile for the device, or take the executable that was loaded, and load."""
+        """Compile for the device, or use the executable that was loaded, and create the engine."""
         self._executable = self._compilation.prepared(self._given)
         if loadEngine:
             self.loadEngineAndConnectStreams()
@@ -105,7 +105,7 @@ class Session:
         self.saveExecutable(filename)
 
     def saveExecutable(self, path: str, savePopartMetadata: bool = True, saveVariables: bool = True) -> None:
-        """Write what was compiled to a file, with the host's values of variables or without.
+        """Write the executable to a file, with or without the host's values of variables.
 
         In a folder the file is named for the session: training.popef.
         """
@@ -113,7 +113,7 @@ class Session:
         save_executable(self.executable, self._file_in(path), self._compilation.key(), values)
 
     def loadExecutable(self, path: str) -> None:
-        """Take the executable from a file instead of compiling, and the values of variables if the file has them."""
+        """Load the executable from a file instead of compiling, and the values of variables if the file has them."""
         loaded = load_executable(self._file_in(path), self._compilation.key())
         self._weights.values |= {id: value for id, value in loaded.graph.data.items() if id in self._weights.values}
         self._executable = self._given = with_variables(loaded, self._compilation.graph.data | self._weights.values)
@@ -122,7 +122,7 @@ class Session:
         return os.path.join(path, f"{self.name}.popef") if os.path.isdir(path) else path
 
     def loadEngineAndConnectStreams(self) -> None:
-        """Attach to the device and load what was compiled."""
+        """Attach to the device and load the executable."""
         info = self.deviceInfo
         check_sync(info, self.executable)
         if info.connectionType is not DeviceConnectionType.Never and not info.tryAttachUntilTimeout():
@@ -155,12 +155,12 @@ class Session:
 
     @property
     def engine(self) -> Engine:
-        """What holds the values of the local replicas. An extension of PopART."""
+        """The engine, which holds the values of the local replicas. An extension of PopART."""
         return self._loaded
 
     @property
     def streamingMemory(self) -> StreamingMemory:
-        """What the IPUs of this instance have beside the tensors off chip, for remote buffers. An extension."""
+        """The Streaming Memory of this instance that off-chip tensors leave free for remote buffers. An extension."""
         if self._streaming is None:
             plan, local = self.executable.plan, self.replicationFactor
             taken = local * sum(plan.streaming_bytes_of(ipu) for ipu in range(plan.ipus))
@@ -170,7 +170,7 @@ class Session:
 
     @property
     def executable(self) -> Executable:
-        """What was compiled. An extension of PopART."""
+        """The executable. An extension of PopART."""
         if self._executable is None:
             raise SessionError("The session has not been compiled; call prepareDevice() first")
         return self._executable
@@ -178,7 +178,7 @@ class Session:
     # Running
 
     def initAnchorArrays(self) -> dict[str, NDArray[Any]]:
-        """Arrays that fit the anchors of one step, by tensor id."""
+        """Arrays for the anchors of one step, by tensor id."""
         return self._compilation.anchor_arrays()
 
     def run(self, *args: Any, **named: Any) -> None:
@@ -204,7 +204,7 @@ class Session:
 
     @contextmanager
     def _program(self, handle: str, engine: Engine) -> Iterator[Engine]:
-        """What runs the program of that name; all names are those of one program."""
+        """The engine that runs the program ``name``; here every name means the same program."""
         yield engine
 
     def wallSeconds(self) -> dict[str, float]:
@@ -214,7 +214,7 @@ class Session:
     # Random numbers
 
     def setRandomSeed(self, seed: int) -> None:
-        """Draw other random numbers from the next step on; they depend on nothing but this, and what draws them."""
+        """Set the seed for the next steps; random numbers depend only on it and on the op that draws them."""
         self._random.set_seed(lambda: self._loaded, seed)
 
     def getRandomSeed(self) -> int:
@@ -225,7 +225,7 @@ class Session:
         return self._random.state(lambda: self._loaded)
 
     def setRNGState(self, state: Sequence[int]) -> None:
-        """Go on with the random numbers where ``getRNGState`` was called."""
+        """Continue the random numbers from a state that ``getRNGState`` returned."""
         self._random.set_state(lambda: self._loaded, state)
 
     # Weights
@@ -317,11 +317,11 @@ class Session:
         return self._modelled().cycles()
 
     def modelledSeconds(self) -> dict[str, float]:
-        """What a step would take on IPUs: busy seconds by kind, and in all. An extension of PopART."""
+        """The modelled time of a step on IPUs: busy seconds by kind, and in total. An extension of PopART."""
         return self._modelled().seconds()
 
     def modelledTimeline(self) -> TimelineSegment:
-        """When each IPU of a replica would do what in a step. An extension of PopART."""
+        """The modelled timeline of a step on each IPU of a replica. An extension of PopART."""
         return self._modelled().timeline
 
     def _modelled(self) -> ModelledStep:
@@ -338,7 +338,7 @@ class Session:
         return serialised(self._compilation.graph)
 
     def close(self) -> None:
-        """Leave the collectives and free the device. An extension of PopART."""
+        """Disconnect from the collectives and release the device. An extension of PopART."""
         if self._engine is not None:
             self._engine.close()
             self._engine = None

@@ -15,7 +15,7 @@ __all__ = ["FeedStepIO", "IStepIO", "IWeightsIO", "PyStepIO", "PyStepIOCallback"
 
 
 class IStepIO:
-    """What ``run`` takes."""
+    """Base of the step data that ``run`` takes."""
 
     checksSizes = True
 
@@ -25,7 +25,7 @@ class IStepIO:
 
 
 class IWeightsIO:
-    """What ``readWeights`` and ``writeWeights`` take."""
+    """Base of the arrays that ``readWeights`` and ``writeWeights`` take."""
 
 
 class PyStepIO(ArrayFeed, IStepIO):

@@ -25,7 +25,7 @@ from ipu_emu.popart.session.session import Session
 
 __all__ = ["TrainingSession"]
 
-#: The name of the program that runs the forward pass and learns nothing.
+#: The name of the program that runs only the forward pass.
 _FORWARD_ONLY = "forwardOnly"
 
 
@@ -73,7 +73,7 @@ class TrainingSession(Session):
         return self._engine_of(self._compilation.lowered(forward_only=True), self._loaded.replicas)
 
     def close(self) -> None:
-        """Leave the collectives and free the device. An extension of PopART."""
+        """Disconnect from the collectives and release the device. An extension of PopART."""
         self._forward_only.close()
         super().close()
 

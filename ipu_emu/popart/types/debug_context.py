@@ -1,4 +1,4 @@
-"""DebugContext: a name for what the Builder adds; wherever one is taken, a text will do."""
+"""DebugContext: a name for what the Builder adds; a string is accepted wherever a DebugContext is."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ __all__ = ["DebugContext"]
 
 
 class DebugContext(str):
-    """A name. Unlike PopART's it has no source location: Python's tracebacks show that."""
+    """A name. Unlike PopART's, it has no source location: Python's tracebacks show that."""
 
     __slots__ = ()
 

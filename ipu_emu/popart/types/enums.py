@@ -39,7 +39,7 @@ __all__ = [
 
 
 class Numbered(Enum):
-    """An enumeration whose members count as the numbers that they have in C++."""
+    """An enumeration whose members equal their numbers in C++."""
 
     def __int__(self) -> int:
         return int(self.value)
@@ -48,7 +48,7 @@ class Numbered(Enum):
 
 
 class ReductionType(Numbered):
-    """How values become one: sum, mean, or not at all."""
+    """How values are reduced: sum, mean, or not at all."""
 
     Mean = 0
     NoReduction = 1
@@ -56,7 +56,7 @@ class ReductionType(Numbered):
 
 
 class ScatterReduction(Numbered):
-    """How a scatter combines elements of one place."""
+    """How a scatter combines elements with the same index."""
 
     Sum = 0
     Max = 1
@@ -71,7 +71,7 @@ class ScatterReduction(Numbered):
 
 
 class MeanReductionStrategy(Numbered):
-    """When a mean over micro-batches and replicas is divided: once at the end, or step by step."""
+    """When a mean over micro-batches and replicas is divided: once at the end, or as a running mean."""
 
     Running = 0
     Post = 1
@@ -281,7 +281,7 @@ class Instrumentation(Numbered):
 
 
 class DataType(Numbered):
-    """Element types, UNDEFINED where another tensor's type is meant."""
+    """Element types; UNDEFINED means the type of another tensor."""
 
     UINT8 = 0
     INT8 = 1

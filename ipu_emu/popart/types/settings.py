@@ -1,6 +1,6 @@
-"""Settings: attributes with defaults, where a misspelt name is an error that suggests the right one.
+"""Settings: attributes with defaults, of which a misspelt name is an error that suggests the right one.
 
-A value is of the type of its default; PopART is as strict.
+A value must be of the type of its default, as in PopART.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ipu_emu.errors import ArgumentTypeError
 
 __all__ = ["Settings"]
 
-#: What an attribute takes whose default is of a type; whatever else there is takes its like.
+#: The accepted types by type of the default; for other types, the type itself.
 _TAKES: Mapping[type, tuple[Any, str]] = {
     type(None): (object, "anything"),
     bool: ((bool, np.bool_, SupportsIndex, type(None)), "True or False"),
@@ -29,7 +29,7 @@ _TAKES: Mapping[type, tuple[Any, str]] = {
     set: (Iterable, "a set"),
     dict: (Mapping, "a dict"),
 }
-#: What a number becomes, whichever package it is of.
+#: The Python type to which a number from any package is converted.
 _KEPT: Mapping[type, Callable[[Any], Any]] = {bool: bool, int: index, float: float}
 
 
@@ -53,7 +53,7 @@ class Settings:
         kind = type(self.defaults[name])
         takes, what = _TAKES.get(kind, (kind, f"a {kind.__name__}"))
         if not isinstance(value, takes) or (isinstance(value, str) and kind in (list, set)):
-            raise ArgumentTypeError(f"{type(self).__name__}.{name} is {value!r}; it has to be {what}")
+            raise ArgumentTypeError(f"{type(self).__name__}.{name} is {value!r}; it must be {what}")
         self.__dict__[name] = _KEPT[kind](value) if kind in _KEPT else value
 
     def __getattr__(self, name: str) -> Any:
@@ -73,7 +73,7 @@ class Settings:
         return type(other) is type(self) and other.__dict__ == self.__dict__
 
     def __hash__(self) -> int:
-        raise TypeError(f"{type(self).__name__} can change, so it cannot be a key")
+        raise TypeError(f"{type(self).__name__} is mutable, so it cannot be a key")
 
     def __repr__(self) -> str:
         changed = {name: value for name, value in self.__dict__.items() if repr(value) != repr(self.defaults[name])}

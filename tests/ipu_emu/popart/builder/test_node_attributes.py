@@ -106,12 +106,12 @@ def test_a_place_is_an_integer(name: str) -> None:
         for args in ((wrong,), (y, wrong), ({y}, wrong)):
             with pytest.raises(popart.popart_exception) as error:
                 place(*args)
-            assert error.value.args[0] == f"{name} is {wrong!r}; it has to be an integer"
+            assert error.value.args[0] == f"{name} is {wrong!r}; it must be an integer"
     with pytest.raises(TypeError, match="give an integer, or ids and an integer"):
         place()
     place(y, np.int32(2))
     assert getattr(builder, f"get{name[0].upper()}{name[1:]}")(y) == 2
-    with pytest.raises(TypeError, match="groupSize of commGroup is 'a'; it has to be an integer"):
+    with pytest.raises(TypeError, match="groupSize of commGroup is 'a'; it must be an integer"):
         builder.commGroup(popart.CommGroupType.Consecutive, "a")
 
 

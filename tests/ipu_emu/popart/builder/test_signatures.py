@@ -286,9 +286,9 @@ def test_numbers_of_any_kind_get_the_type_of_the_attribute() -> None:
 @pytest.mark.parametrize(
     ("name", "values", "text"),
     [
-        ("softmax", [1.5], "axis is 1.5; it has to be a whole number"),
-        ("leakyrelu", ["much"], "alpha is 'much'; it has to be a number"),
-        ("transpose", [1], "perm is 1; it has to be a list"),
+        ("softmax", [1.5], "axis is 1.5; it must be an integer"),
+        ("leakyrelu", ["much"], "alpha is 'much'; it must be a number"),
+        ("transpose", [1], "perm is 1; it must be a list"),
     ],
 )
 def test_values_of_another_type_are_refused(name: str, values: list[Any], text: str) -> None:

@@ -132,7 +132,7 @@ def test_optimisers_that_cannot_take_over() -> None:
 
 @pytest.mark.parametrize("wrong", [None, 0.1, SGD, {"defaultLearningRate": 0.1}])
 def test_what_is_no_optimiser(wrong: Any) -> None:
-    text = f"A training needs an optimizer, found {wrong!r}; give an SGD, Adam or Adaptive"
+    text = f"Training needs an optimizer, found {wrong!r}; give an SGD, Adam or Adaptive"
     assert replacing(SGD({}), wrong) == text
     builder = popart.Builder()
     y = builder.aiOnnx.relu([builder.addInputTensor("FLOAT", [2])])

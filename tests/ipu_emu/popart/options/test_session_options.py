@@ -83,7 +83,7 @@ def test_unknown_names_suggest_the_right_one() -> None:
 def test_values_of_a_wrong_type(name: str, value: Any, what: str) -> None:
     with pytest.raises(TypeError) as error:
         setattr(popart.SessionOptions(), name, value)
-    assert error.value.args[0] == f"SessionOptions.{name} is {value!r}; it has to be {what}"
+    assert error.value.args[0] == f"SessionOptions.{name} is {value!r}; it must be {what}"
 
 
 def test_values_of_another_type_that_fit() -> None:
@@ -292,11 +292,14 @@ class TestDevices:
                 lambda m: m.acquireAvailableDevice(2, pattern="ladder"),
                 "Unknown sync pattern 'ladder'; use one of full, singlePipeline, replicaAndLadder",
             ),
-            (lambda m: m.createIpuModelDevice({"numIPUs": 0}), "numIPUs is 0; use a number from 1 on"),
-            (lambda m: m.createIpuModelDevice({"tilesPerIPU": "x"}), "tilesPerIPU is 'x'; use a number from 1 on"),
+            (lambda m: m.createIpuModelDevice({"numIPUs": 0}), "numIPUs is 0; use an integer of at least 1"),
+            (
+                lambda m: m.createIpuModelDevice({"tilesPerIPU": "x"}),
+                "tilesPerIPU is 'x'; use an integer of at least 1",
+            ),
             (
                 lambda m: m.createIpuModelDevice({"ipuVersion": "ipu9"}),
-                "ipuVersion is 'ipu9', which there is not; use ipu1, ipu2, ipu21",
+                "ipuVersion 'ipu9' does not exist; use ipu1, ipu2, ipu21",
             ),
             (
                 lambda m: m.createIpuModelDevice({"numIpus": 1}),
@@ -357,7 +360,7 @@ def test_settings_are_equal_where_their_values_are() -> None:
     one, other = (popart.CommGroup(popart.CommGroupType.Consecutive, size) for size in (2, 4))
     assert one == popart.CommGroup(popart.CommGroupType.Consecutive, replicaGroupSize=2) != other
     assert popart.TensorLocation() == popart.TensorLocationSettings().location != one
-    with pytest.raises(TypeError, match="CommGroup can change, so it cannot be a key"):
+    with pytest.raises(TypeError, match="CommGroup is mutable, so it cannot be a key"):
         _ = {one}
 
 
