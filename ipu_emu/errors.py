@@ -58,7 +58,7 @@ def _named(name: str) -> Callable[[_Kind], _Kind]:
 
 @_named("popart_exception")
 class EmulatorError(Exception):
-    """A graph, an option or a call that is wrong; the text is in ``args[0]``, and a traceback shows the note too."""
+    """An invalid graph, option or call; the message is in ``args[0]``, and a traceback also shows the note."""
 
     def __init__(self, *args: object, note: str = "") -> None:
         super().__init__(*args)
@@ -73,22 +73,22 @@ class RefusedError(EmulatorError):
 
 @_named("popart_exception")
 class ArgumentError(EmulatorError, ValueError):
-    """An argument of the frameworks' pipeline call that cannot be."""
+    """An invalid argument of a framework's pipeline call."""
 
 
 @_named("popart_exception")
 class ArgumentTypeError(EmulatorError, TypeError):
-    """An argument of the frameworks' pipeline call that is of another kind."""
+    """An argument of the wrong type in a framework's pipeline call."""
 
 
 @_named("popart_exception")
 class UnsupportedError(EmulatorError, NotImplementedError):
-    """A pipeline that the frameworks do not have."""
+    """A pipeline that the frameworks do not support."""
 
 
 @_named("popart_internal_exception")
 class InternalError(EmulatorError):
-    """A rule of the emulator itself was broken."""
+    """A bug in the emulator: an internal rule is violated."""
 
 
 @_named("popart_runtime_error")
@@ -97,7 +97,7 @@ class SessionError(EmulatorError):
 
 
 class FeedError(SessionError):
-    """Step data could not be had: a source, a preparation or a worker failed, or took too long."""
+    """Step data are not available: a source, a preparation or a worker failed, or took too long."""
 
 
 @_named("OutOfMemoryException")
@@ -107,7 +107,7 @@ class OutOfMemoryError(EmulatorError):
 
 @_named("poplibs_exception")
 class PoplibsError(Exception):
-    """An operation was asked for sizes that it cannot have."""
+    """An operation was given sizes that it does not support."""
 
 
 @_named("poplar_exception")

@@ -28,7 +28,7 @@ Start here
   ipu-emu models                                           parameters, FLOPs and activations of models
   ipu-emu memory mlp                                       the memory of a model on each IPU
   ipu-emu clock resnet50 --system bow-pod16                the modelled time of a training step
-  ipu-emu compile mlp --stop-after lower                   what each pass of the compiler makes of a model
+  ipu-emu compile mlp --stop-after lower                   the result of each pass of the compiler
   ipu-emu hostio train.py                                  whether host I/O limits a program
 
 All times are modelled, that is computed for real IPUs; only hostio measures this machine. IPU_EMU_SYSTEM
@@ -37,7 +37,7 @@ selects the system.
 
 
 class _UserError(click.ClickException):
-    """An error in what the user asked for."""
+    """A mistake of the user."""
 
     exit_code = 2
 

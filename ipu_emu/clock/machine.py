@@ -18,7 +18,7 @@ WIDEST = 16
 
 @dataclass(frozen=True)
 class Machine:
-    """``replicas`` of ``ipus_per_replica`` IPUs each; raise EmulatorError where they do not fit on the system.
+    """``replicas`` of ``ipus_per_replica`` IPUs each; raise EmulatorError if they do not fit on the system.
 
     ``io_tiles`` of each IPU transfer data with the host while the others compute. ``order`` gives the positions of
     the IPUs of a replica on the ladder.
@@ -50,7 +50,7 @@ class Machine:
                 "of them must compute; use fewer"
             )
         if not 0 < self.amp_efficiency <= 1:
-            raise EmulatorError(f"an efficiency of {self.amp_efficiency} was given; use more than 0 and at most 1")
+            raise EmulatorError(f"efficiency {self.amp_efficiency} is out of range; use more than 0 and at most 1")
         if self.width > WIDEST:
             raise EmulatorError(f"{self.ipus_per_replica} IPUs per replica requested; use at most {WIDEST}")
 
@@ -71,7 +71,7 @@ class Machine:
 
     @property
     def fabric(self) -> Fabric:
-        """The links between the replicas; a ladder has two rails and all domains are equal, so places may be idle."""
+        """The links between the replicas; ladders have two rails and domains equal sizes, so some may be unused."""
         domains = -(-self.replicas * self.width // self.system.domain_size)
         row = domains * (2 if self.replicas > 1 and self.width == 1 else 1)
         return Fabric(-(-self.replicas // row) * row, self.width, domains)

@@ -1,4 +1,4 @@
-"""ModelledStep: how long a step would take on IPUs, in seconds; nothing of it is measured."""
+"""ModelledStep: the modelled time of a step on IPUs, in seconds; none of it is measured."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["ModelledStep"]
 
 @dataclass(frozen=True)
 class ModelledStep:
-    """A step of ``executable`` on IPUs like those of ``device``: all batches, on one of ``replicas`` replicas.
+    """A step (all batches) of ``executable`` on IPUs like those of ``device``, for one of ``replicas`` replicas.
 
     ``io_tiles`` of each IPU exchange data with the host while the others compute.
     """
@@ -29,7 +29,7 @@ class ModelledStep:
 
     @cached_property
     def machine(self) -> Machine:
-        """The system that the environment names, or the smallest Pod of its kind where that is too small."""
+        """The system that the environment names, or if that is too small the smallest sufficient Pod of its kind."""
         system = System.from_environ(os.environ)
         needed = self.replicas * (1 << (self.ipus_per_replica - 1).bit_length())
         if needed > system.ipus:
@@ -42,11 +42,11 @@ class ModelledStep:
 
     @cached_property
     def timeline(self) -> TimelineSegment:
-        """When each IPU of the replica would do what."""
+        """The timeline of each IPU of the replica."""
         return timeline(self.executable, self.machine)
 
     def seconds(self) -> dict[str, float]:
-        """Return the busy seconds of all IPUs of a replica by kind, and as ``total`` the time of the step."""
+        """Return the busy seconds of all IPUs of a replica by kind, and the time of the step as ``total``."""
         return {kind.value: seconds for kind, seconds in self.timeline.by_category().items()} | {
             "total": self.timeline.seconds
         }

@@ -1,21 +1,21 @@
 """Cycles of an op: on the matrix unit or the vector unit of each tile, and for the exchange of its operands.
 
-    cycles = 11 + max(FLOPs / rate, bytes / 16) + (600 + bytes received / 4, unless operands are used where they are)
+    cycles = 11 + max(FLOPs / rate, bytes / 16) + (600 + bytes received / 4, unless operands need no exchange)
 
-per tile, with the work spread evenly over the tiles of an IPU that compute. 11 cycles start an op, a tile loads 16
-bytes and exchanges 4 per cycle, and a sync takes 600 cycles. The vector unit does one operation for each element of 8
-bytes per cycle. Views cost nothing. How well a product fills the matrix unit is not modelled.
+per tile, with the work spread evenly over the compute tiles of an IPU. Starting an op takes 11 cycles and a sync 600;
+per cycle a tile loads 16 bytes, receives 4 bytes, and its vector unit processes 8 bytes of elements. Views cost
+nothing. How well a product fills the matrix unit is not modelled.
 
-Of the operands of an op each element is sent to one tile; those of a product of matrices go to several:
+Each element of the operands of an op is sent to one tile; those of a matrix product are sent to several:
 
     C [M, N] = A [M, K] B [K, N] on Pm x Pn x Pk tiles
 
-    a tile needs       1 / (Pm Pk) of A,  1 / (Pk Pn) of B
+    a tile receives    1 / (Pm Pk) of A,  1 / (Pk Pn) of B
     and of its piece   1 / (Pm Pn) of C,  (Pk - 1) / Pk of which other tiles have summed in part
 
-The grid is the one with the fewest bytes; a grid that never cut K, or never shared B, would need many times as many.
-Products of several groups (batches of matrices) get tiles of their own each. For convolutions A is the image as it is
-stored: pixels that two tiles need are counted once.
+The grid is the one with the fewest bytes; a grid that never splits K, or never shares B, would need many times as
+many. In a batch of matrix products each product has its own tiles. For convolutions A is the image as it is stored:
+pixels that two tiles need are counted once.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from ipu_emu.ops import TABLE, Node
 
 __all__ = ["Product", "op_cycles"]
 
-#: Ops whose FLOPs are nearly all products of matrices.
+#: Ops whose FLOPs are nearly all in matrix products.
 _MATRIX_OPS = {
     *("MatMul", "Gemm", "MatMulT", "Conv", "ConvDataGrad", "ConvWeightGrad", "ConvTranspose", "MultiConv"),
     *("RNN", "GRU", "LSTM"),
@@ -51,19 +51,19 @@ def op_cycles(node: Node, machine: Machine) -> float:
 
 
 def _exchange_cycles(node: Node, machine: Machine) -> float:
-    """A sync, and what every tile receives."""
+    """Cycles of the exchange before an op: a sync, and the bytes that every tile receives."""
     kind = machine.generation
     received = _product_bytes(node, machine) if node.op.type in _MATRIX_OPS else _spread_bytes(node, machine)
     return sync_seconds(1, kind.clock) * kind.clock + received / kind.exchange_bytes
 
 
 def _spread_bytes(node: Node, machine: Machine) -> float:
-    """Every element of the operands goes to one tile."""
+    """Bytes that a tile receives if every element of the operands is sent to one tile."""
     return sum(tensor.nbytes for tensor in node.inputs if tensor is not None) / machine.compute_tiles
 
 
 def _product_bytes(node: Node, machine: Machine) -> float:
-    """The larger two operands are multiplied, on the best grid of tiles."""
+    """Bytes that a tile receives for a product of the larger two operands, on the best grid of tiles."""
     a, b = sorted((tensor.nelms for tensor in node.inputs if tensor is not None), reverse=True)[:2]
     made = Product(a, b, node.outputs[0].nelms, TABLE[node.op].cost(node).flops // 2)
     return made.received(machine.compute_tiles) * node.outputs[0].dtype.itemsize
@@ -84,11 +84,11 @@ class Product:
         return max(1, round(self.a * self.b * self.c / max(self.multiplications, 1) ** 2))
 
     def received(self, tiles: int) -> float:
-        """Elements that a tile receives, on the best grid of so many tiles."""
+        """Elements that a tile receives, on the best grid of ``tiles`` tiles."""
         return _received(self, tiles)
 
 
-@lru_cache(maxsize=4096)  # a pure function, whatever the session: a model repeats the shapes of its layers
+@lru_cache(maxsize=4096)  # pure: shared by all sessions, since the layers of a model repeat their shapes
 def _received(product: Product, tiles: int) -> float:
     groups = product.groups
     if groups >= tiles:

@@ -46,7 +46,7 @@ class CostCategory(StrEnum):
     COPY = "copies between IPUs"
     STREAMING = "Streaming Memory"
     HOST = "host I/O"
-    BESIDE = "host I/O, beside compute"
+    BESIDE = "host I/O during compute"
     PREFETCH = "prefetch into Streaming Memory"
     COLLECTIVE = "collectives"
     UPDATE = "weight update"
@@ -54,7 +54,7 @@ class CostCategory(StrEnum):
 
 @dataclass(frozen=True)
 class Price:
-    """``seconds`` of an IPU of the replica."""
+    """``seconds`` of work on an IPU of the replica."""
 
     category: CostCategory
     ipu: int
@@ -82,7 +82,7 @@ class Pricing:
         return Price(CostCategory.UPDATE, leaf.op.place.ipu, self.op_seconds(leaf.op))
 
     def copy(self, leaf: IpuCopy) -> Price:
-        """Along the links of the first replica."""
+        """The price of a copy between IPUs, over the links of the first replica."""
         source, target = self.home(leaf.op.inputs[0]), leaf.op.place.ipu
         nbytes = self.executable.graph.tensor(leaf.op.outputs[0]).nbytes
         places = self.machine.places
@@ -91,7 +91,7 @@ class Pricing:
         return Price(CostCategory.COPY, target, slowest + self.sync(self.machine.ipus_per_replica))
 
     def remote(self, leaf: RemoteLoad | RemoteStore) -> Price:
-        """Over the link to the gateway, after a sync with the host."""
+        """The price of a transfer over the link to the gateway, after a sync with the host."""
         nbytes = self.executable.graph.tensor(leaf.op.inputs[-1]).nbytes
         return Price(CostCategory.STREAMING, leaf.op.place.ipu, nbytes / self.machine.streaming + self.host_sync())
 
@@ -99,12 +99,12 @@ class Pricing:
         return self.transfer(leaf.tensor)
 
     def store(self, leaf: HostStore) -> Price:
-        """The average over the micro-batches of a step, not all of which may store."""
+        """The average price of a store over the micro-batches of a step, not all of which store."""
         price = self.transfer(leaf.tensor)
         return replace(price, seconds=1 / (leaf.every or self.micro_batches) * price.seconds)
 
     def transfer(self, id: str) -> Price:
-        """Between the host and an IPU, after a sync with the host."""
+        """The price of a transfer between the host and an IPU, after a sync with the host."""
         nbytes = self.executable.graph.tensor(id).nbytes
         return Price(CostCategory.HOST, self.home(id), nbytes / self.machine.host + self.host_sync())
 
@@ -119,7 +119,7 @@ class Pricing:
         return Price(CostCategory.COLLECTIVE, leaf.op.place.ipu, seconds)
 
     def shard_collectives(self, leaf: ShardCollectives) -> Price:
-        """Several tensors in one collective; a tensor that is gathered counts with the bytes of its shard."""
+        """The price of one collective of several tensors; a gathered tensor counts the bytes of its shard."""
         tensors = [self.executable.graph.tensor(op.inputs[-1]) for op in leaf.members]
         first, nbytes = leaf.members[0], sum(tensor.nbytes for tensor in tensors)
         itemsize, domain = tensors[0].dtype.itemsize, shards_of(first).domain
@@ -130,7 +130,7 @@ class Pricing:
         return Price(CostCategory.COLLECTIVE, first.place.ipu, seconds)
 
     def free(self, leaf: CountMicroBatch | DrawKey) -> Price:
-        """Scalars that the control program keeps."""
+        """Nothing: these instructions set scalars in the control program."""
         return Price(CostCategory.COMPUTE, 0, 0.0)
 
     @property
@@ -139,7 +139,7 @@ class Pricing:
         return self.executable.step.batches * self.executable.step.accumulation
 
     def op_seconds(self, op: Op) -> float:
-        """Views are free."""
+        """The price of an op; views are free."""
         if op.outputs[0] in self.executable.plan.views:
             return 0.0
         return op_cycles(node_in(self.executable.graph, op), self.machine) / self.machine.generation.clock
@@ -150,7 +150,7 @@ class Pricing:
         return 0 if placement is None else ipu_of(placement.region)
 
     def host_sync(self) -> float:
-        """Seconds of the sync before a transfer with the host: of one IPU, or of all of a replica."""
+        """Seconds of the sync before a transfer with the host: of one IPU, or of all IPUs of a replica."""
         return self.sync(1 if self.machine.sync.name == "SinglePipeline" else self.machine.ipus_per_replica)
 
     def sync(self, ipus: int) -> float:

@@ -1,18 +1,18 @@
-"""TimelineSegment: when each IPU of a replica does what, for a program or a part of it, in modelled seconds.
+"""TimelineSegment: the work of each IPU of a replica over time, for a program or a part of it, in modelled seconds.
 
-Instructions run one after the other, so that one IPU of a sharded model works at a time. In a pipeline every IPU does
-its tasks in the order of the schedule; a task starts when its IPU is free and the stage before it is done:
+Instructions run one after the other, so one IPU of a sharded model works at a time. In a pipeline every IPU runs its
+tasks in the order of the schedule; a task starts when its IPU is free and the previous stage is done:
 
     IPU 0   F0 F1 ...... B0 F2 B1 ...
     IPU 1      F0 B0 F1 ... B1                 between slots IPUs wait for each other while the host serves one
 
-A loop is drawn once and counted as often as it runs. Where I/O tiles transfer data with the host while the others
-compute (see ``Overlap``), a micro-batch waits for what it needs, and each one is drawn:
+A loop is drawn once and counted as often as it runs. If I/O tiles transfer data with the host while the other tiles
+compute (see ``Overlap``), a micro-batch waits for its transfers, and every micro-batch is drawn:
 
     compute       m0    m1       m2
     I/O        L0 L1    S0 L2    S1    S2
 
-Of staged inputs the first are loaded when a step begins, and those of the next step when it ends.
+The first staged inputs are loaded when a step begins, those of the next step when it ends.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ __all__ = ["SEGMENTS", "Span", "TimelineSegment", "timeline"]
 
 @dataclass(frozen=True)
 class Span:
-    """``seconds`` of one IPU from ``start`` on, for an instruction or for a task of a pipeline."""
+    """``seconds`` of work of one IPU from ``start`` on: an instruction or a task of a pipeline."""
 
     ipu: int
     start: float
@@ -65,7 +65,7 @@ class TimelineSegment:
     spans: list[Span] = field(default_factory=list)
 
     def append(self, other: TimelineSegment, times: int = 1) -> None:
-        """Add a segment that comes after, ``times`` times; its spans only once."""
+        """Append a segment ``times`` times, its spans only once."""
         self.spans += (replace(span, start=self.seconds + span.start) for span in other.spans)
         self.seconds += other.seconds * times
         self.add_busy(other, times)
@@ -88,7 +88,7 @@ class TimelineSegment:
 
 
 def timeline(executable: Executable, machine: Machine) -> TimelineSegment:
-    """One step of one replica; all replicas do the same at the same time."""
+    """One step of one replica; all replicas do the same work at the same time."""
     return _sequence(executable.program, Pricing(executable, machine))
 
 
@@ -109,7 +109,7 @@ def _repeat(loop: Repeat, pricing: Pricing) -> TimelineSegment:
 
 
 def _preload(preload: Preload, pricing: Pricing) -> TimelineSegment:
-    """The IPU of the next phase loads while that of this one computes."""
+    """The segment of a preload: the IPU of the next phase loads while that of this phase computes."""
     made, loads = _sequence(preload.body, pricing), _sequence(preload.loads, pricing)
     made.spans += loads.spans
     made.seconds = max(made.seconds, loads.seconds)
@@ -124,7 +124,7 @@ def _leaf(leaf: Leaf, pricing: Pricing) -> TimelineSegment:
 
 
 def _overlapped(loop: OverlappedLoop, pricing: Pricing) -> TimelineSegment:
-    """The order of the engine: see BoundOverlappedLoop."""
+    """The segment of a loop with overlapped host I/O, in the order of the engine's BoundOverlappedLoop."""
     made, beside = TimelineSegment(), _OverlappedTransfers(pricing)
     there = min(loop.total, *(leaf.ahead for leaf in loop.loads)) if loop.staged else 0
     work, after = (_sequence(part, pricing) for part in (loop.work, loop.after))
@@ -155,7 +155,7 @@ class _OverlappedTransfers:
     ready: dict[int, float] = field(default_factory=dict)
 
     def transfer(self, made: TimelineSegment, number: int, leaves: Sequence[HostLoad | HostStore]) -> None:
-        """Transfer, as soon as possible from now on, what micro-batch ``number`` waits for."""
+        """Schedule the transfers for which micro-batch ``number`` waits, as early as possible."""
         self.end = max(self.end, made.seconds)
         for leaf in leaves:
             found = self.pricing.of(leaf)
@@ -179,7 +179,7 @@ def _one_span(block: TimelineSegment, name: str) -> TimelineSegment:
 
 
 def _pipeline(pipeline: Pipeline, pricing: Pricing) -> TimelineSegment:
-    """A task takes as long as the instructions of its stage; I/O tiles work for the slots before and after."""
+    """The segment of a pipeline: a task lasts as long as its instructions; I/O tiles serve the adjacent slots."""
     stages = [_stage(stage, pricing) for stage in pipeline.stages]
     made, working = TimelineSegment(), [stage.ipus for stage in pipeline.stages]
     free: dict[int, float] = dict.fromkeys((ipu for ipus in working for ipu in ipus), 0.0)
@@ -215,7 +215,7 @@ def _pipeline(pipeline: Pipeline, pricing: Pricing) -> TimelineSegment:
 class _Stage:
     """The segment of a stage for one micro-batch, and the seconds that I/O tiles load and store for it.
 
-    ``gives`` and ``takes`` say whether the host gives it data, and takes data from it.
+    ``gives`` and ``takes``: whether the host writes data to the stage, and reads data from it.
     """
 
     work: TimelineSegment
@@ -226,7 +226,7 @@ class _Stage:
 
 
 def _stage(stage: PipelineStage, pricing: Pricing) -> _Stage:
-    """The IPU of a stage does all of it, including the copies that it receives."""
+    """Attribute all work of a stage to its IPU, including the copies that it receives."""
     made = TimelineSegment()
     loads, stores = of_type(stage.body, HostLoad), of_type(stage.body, HostStore)
     beside = [leaf for leaf in host_transfers(stage.body) if leaf.overlap is not Overlap.NONE]

@@ -1,16 +1,16 @@
 """compat: run a program written for PopART and PopDist unchanged: ``python -m ipu_emu.compat program.py``.
 
-Imports are redirected, and nothing else:
+Only imports are redirected:
 
     popart           ipu_emu.popart
     popdist          popdist_py
     popdist.popart   popdist_py.popart
 
-Who asks for the emulator gets it, even where a package of that name is installed. Other parts of Graphcore's SDK
-(popxl, poptorch, poplar) are not there, and importing them says so.
+The redirection takes precedence over installed packages of these names. Importing other parts of Graphcore's SDK
+(popxl, poptorch, poplar) fails with a message that says so.
 
-Processes that the program starts, such as the workers of a data loader, find the folder ``aliases`` in their path:
-what multiprocessing spawns in the ``sys.path`` that it is sent, every other Python in PYTHONPATH.
+Python processes that the program starts, such as the workers of a data loader, find the folder ``aliases`` in their
+path: in the ``sys.path`` that multiprocessing passes on, or in PYTHONPATH.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from types import ModuleType
 
 __all__ = ["ALIASES", "install", "main", "take_over"]
 
-#: What a program imports, and what it gets.
+#: The names that a program imports, and the modules that it gets.
 ALIASES = {"popart": "ipu_emu.popart", "popdist": "popdist_py"}
 _ABSENT = ("popxl", "poptorch", "poplar", "tensorflow.python.ipu")
 
 
 class _Alias(Loader):
-    """Gives a module that is known under another name."""
+    """Loads a module that exists under another name."""
 
     def __init__(self, target: str) -> None:
         self._target = target
@@ -45,12 +45,12 @@ class _Alias(Loader):
         return module
 
     def exec_module(self, module: ModuleType) -> None:
-        """Leave it as it was: it has run already, under its own name."""
+        """Do nothing: the module has been executed already, under its own name."""
         module.__spec__ = self._own_spec
 
 
 class _Finder(MetaPathFinder):
-    """Answers for the names of ALIASES and everything below them."""
+    """Finds the names in ALIASES and all of their submodules."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -72,7 +72,7 @@ def install() -> None:
 
 
 def take_over(name: str) -> None:
-    """Redirect imports, and let the module behind ``name`` replace the one that is being imported under it."""
+    """Redirect imports, and replace the alias module ``name``, which is being imported, by its target."""
     if name in ALIASES:
         install()
         del sys.modules[name]
@@ -86,7 +86,7 @@ def _reach_children() -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the program that the command line names, as if it had been started itself."""
+    """Run the program that the command line names, as if Python had been started with it."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     if not given or given[0] in ("-h", "--help"):
         print("usage: python -m ipu_emu.compat program.py [arguments]\n\n" + (__doc__ or "").split("\n\n")[0])

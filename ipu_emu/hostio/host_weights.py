@@ -25,7 +25,7 @@ _Array = NDArray[Any]
 class HostWeights:
     """Weights and optimiser states by id, one value per group of replicas: that of its first replica.
 
-    ``read_from_all`` names the weights of which the host wants the value of every replica.
+    ``read_from_all`` names the weights whose values the host reads from every replica.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class HostWeights:
             for id, data in graph.data.items()
             if id in graph.tensors and graph.tensors[id].role.is_variable
         }
-        #: Between two steps they are 0.
+        #: Prefixes of tensors that are 0 between two steps.
         self.accumulators = {
             gradient.total: zeros(self.values[gradient.weight].shape, graph.tensor(gradient.total).dtype)
             for gradient in gradients
@@ -72,7 +72,7 @@ class HostWeights:
     def fetch(self, engine: Engine) -> None:
         """Copy the device's values to the host.
 
-        Where groups or all replicas are asked for, instances exchange theirs: all of them must call this.
+        If values of groups or of all replicas are read, instances exchange theirs, so all of them must call this.
         """
         self._of_all_replicas.clear()
         for id in self.values:
@@ -90,7 +90,7 @@ class HostWeights:
                 self._of_all_replicas[id] = everything
 
     def take(self, id: str, value: _Array) -> None:
-        """Set a value as a checkpoint has it: whole, or the shards of all replicas."""
+        """Set a value from a checkpoint: whole, or the shards of all replicas."""
         shards = self._graph.tensors[id].shards
         self.values[id] = np.array(value) if shards is None else shards.join(value)
 
@@ -111,7 +111,7 @@ class HostWeights:
             np.copyto(array, value.reshape(array.shape))
 
     def write(self, arrays: Mapping[str, _Array]) -> None:
-        """Take the user's arrays: one value per group, or one per replica, of which the first of a group counts."""
+        """Set the values from the user's arrays: one per group, or one per replica (the first of a group is used)."""
         for id, array in arrays.items():
             old = self._value(id)
             given = np.asarray(array)
@@ -133,7 +133,7 @@ class HostWeights:
         return chosen
 
     def reset(self, initializers: Mapping[str, _Array], *, ignore_unknown: bool) -> None:
-        """Take the initializers of a model."""
+        """Set the values from the initializers of a model."""
         for id, value in initializers.items():
             if id not in self.values:
                 if ignore_unknown or id in self.accumulators:

@@ -1,10 +1,10 @@
-"""StepRunner: runs the steps of a session with its step data, or with data in their place.
+"""StepRunner: runs the steps of a session with real, generated or synthetic step data.
 
     real         the user's arrays, callbacks or feed
-    generated    one chunk of random data for each input, made once, handed over again and again
+    generated    one chunk of random data for each input, generated once and passed in every step
     synthetic    the same, but on the device from the beginning: the program has no host I/O
 
-Without a device nothing is computed: then ``ipu-emu hostio`` measures how much the host could give at most.
+Without a device nothing is computed: then ``ipu-emu hostio`` measures the maximum throughput of the host.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ StepData = ArrayFeed | CallbackFeed
 class StepRunner:
     """The steps of one session.
 
-    ``broadcast`` names the inputs of which one chunk serves all replicas. ``synthetic`` names the values of synthetic
+    ``broadcast`` names the inputs that are the same for all replicas. ``synthetic`` names the values of synthetic
     data; without it they look like the data of the first step. With ``prefetch`` callbacks are called ahead.
     """
 
@@ -54,7 +54,7 @@ class StepRunner:
         return Probe.from_environment(os.environ) is not None
 
     def run(self, engine: Engine, data: StepData, *, host_only: bool = False, checks_sizes: bool = True) -> None:
-        """Run a step, or as many as are measured; with ``host_only`` do only the host's part of it.
+        """Run a step, or as many as are measured; with ``host_only`` only the host's part of it.
 
         ``checks_sizes``: check the sizes of arrays in the first step.
         """

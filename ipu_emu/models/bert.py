@@ -1,4 +1,4 @@
-"""BERT: an encoder of pairs of texts, trained on masked words and on whether the second text follows the first."""
+"""BERT: an encoder of text pairs, trained to predict masked words and whether the second text follows the first."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def bert(
     dtype: Any = np.float32,
     seed: int | None = 0,
 ) -> Model:
-    """``others`` are the number of the text (0 or 1) of each token, and whether the second text follows.
+    """``others`` are the index of the text (0 or 1) of each token, and whether the second text follows.
 
-    The loss counts every position, and every pair; weights of the two classifiers are named ``heads/...``.
+    The loss covers every position and every pair; the weights of the two classifiers are named ``heads/...``.
     """
     net = TransformerLayers(batch, length, width, heads, dtype=dtype, seed=seed, causal=False)
     data = net.input((batch, length), "data", "INT32")
@@ -51,6 +51,6 @@ def _embedded(net: TransformerLayers, data: str, texts: str, vocabulary: int, co
 
 
 def _words(net: TransformerLayers, x: str, table: str, vocabulary: int) -> str:
-    """A value for each word of the vocabulary, at every position."""
+    """A logit for each token of the vocabulary, at every position."""
     y = net.norm(net.activated(net.linear(x, net.width, net.width, "heads/words")), "heads/words/norm")
     return net.add(net.logits(y, table), net.full((vocabulary,), 0, "heads/words/vocabulary"))

@@ -1,4 +1,4 @@
-"""catalogue: networks by name, as the literature sizes them."""
+"""catalogue: networks by name, with the sizes of the literature."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["CATALOGUE", "Entry", "named"]
 
 @dataclass(frozen=True)
 class Entry:
-    """``build(batch=, dtype=, seed=)`` makes the network."""
+    """``build(batch=, dtype=, seed=)`` returns the network."""
 
     build: Callable[..., Model]
     summary: str
@@ -46,7 +46,7 @@ CATALOGUE = {
 
 
 def named(name: str, *, batch: int = 1, dtype: Any = np.float16, seed: int | None = None) -> Model:
-    """The network of that name; without a ``seed`` only to be counted, priced or planned: its weights are zeros."""
+    """Return a network by name; without a ``seed`` its weights are zeros, enough to count, price or plan it."""
     if name not in CATALOGUE:
         raise EmulatorError(f"there is no model '{name}'; use {', '.join(CATALOGUE)}")
     return CATALOGUE[name].build(batch=batch, dtype=dtype, seed=seed)

@@ -1,4 +1,4 @@
-"""GPT-2: a causal language model whose last layer is its table of tokens."""
+"""GPT-2: a causal language model whose output layer shares the weights of its token embedding."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def gpt2(
     dtype: Any = np.float32,
     seed: int | None = 0,
 ) -> Model:
-    """Predicts each next token of sequences of ``length``, at most ``context``."""
+    """Predict each next token of sequences of ``length`` tokens, at most ``context``."""
     net = TransformerLayers(batch, length, width, heads, dtype=dtype, seed=seed, activation="Gelu")
     data = net.input((batch, length), "data", "INT32")
     labels = net.input((batch * length,), "labels", "INT32")

@@ -18,7 +18,7 @@ __all__ = ["mlp"]
 def mlp(
     widths: Sequence[int] = (784, 512, 512, 10), *, batch: int, dtype: Any = np.float32, seed: int | None = 0
 ) -> Model:
-    """A classifier of ``widths[0]`` numbers; weights are [inputs, outputs], biases start at 0."""
+    """A classifier with ``widths[0]`` inputs; weights are [inputs, outputs], biases start at 0."""
     net = Network(dtype, seed)
     data = y = net.input((batch, widths[0]), "data")
     labels = net.input((batch,), "labels", "INT32")

@@ -15,7 +15,7 @@ __all__ = ["Model"]
 
 @dataclass(frozen=True)
 class Model:
-    """The inputs are one micro-batch of one replica; ``others`` are those besides ``data`` and ``labels``."""
+    """Inputs have the size of one micro-batch of one replica; ``others`` are neither ``data`` nor ``labels``."""
 
     graph: Graph
     data: str
@@ -30,5 +30,5 @@ class Model:
         return self.serialised()
 
     def serialised(self, external: External | None = None) -> bytes:
-        """Serialise the network as a ModelProto, with the data of ``external`` weights in a file of their own."""
+        """Serialise the network as a ModelProto, with the data of ``external`` weights in a separate file."""
         return to_model(self.graph, opset=OPSET, external=external)

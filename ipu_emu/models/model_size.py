@@ -19,7 +19,7 @@ _HEADS = "heads/"
 
 @dataclass(frozen=True)
 class ModelSize:
-    """``parameters`` are trained, ``heads`` only in pre-training; the rest is of one sample's forward pass.
+    """``parameters`` are trained, ``heads`` only in pre-training; other fields are of one sample's forward pass.
 
     ``activations`` are the bytes of all outputs of ops without views: what training keeps without recomputation.
     """

@@ -1,4 +1,4 @@
-"""Network: a graph to which ops, inputs and weights are added one by one, with ids that tell them apart."""
+"""Network: a graph to which ops, inputs and weights are added one by one, with unique ids."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from ipu_emu.ops import append
 
 __all__ = ["OPSET", "Network"]
 
-#: The version of ai.onnx whose ops networks are made of.
+#: The version of ai.onnx that networks use.
 OPSET = 10
 
 
 class Network:
-    """Weights and activations are of one element type; the values of weights follow from a seed.
+    """Weights and activations have one element type; the values of weights depend only on the seed.
 
-    A ``seed`` of None is for networks that are only counted: their weights are zeros that take no memory.
+    Without a ``seed`` weights are zeros that take no memory, for networks that do not run.
     """
 
     def __init__(self, dtype: Any, seed: int | None) -> None:
@@ -52,7 +52,7 @@ class Network:
         return self.onnx("Constant", value=np.array(value, dtype))
 
     def reshape(self, x: str, shape: Sequence[int]) -> str:
-        """Give the elements of ``x`` another shape."""
+        """Reshape ``x``."""
         return self.onnx("Reshape", x, self.constant(shape))
 
     def loss(self, logits: str, labels: str) -> str:
@@ -62,7 +62,7 @@ class Network:
     # Inputs and weights
 
     def input(self, shape: Sequence[int], name: str, kind: str = "") -> str:
-        """Add an input; ``kind`` is the name of its element type, without which it is that of the weights."""
+        """Add an input; ``kind`` is the name of its element type, by default that of the weights."""
         dtype = dtype_named(kind) if kind else dtype_of(np.empty(0, self.dtype))
         self.graph.inputs.append(name)
         return self.graph.add(Tensor(name, dtype, tuple(shape), Role.INPUT)).id

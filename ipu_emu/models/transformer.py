@@ -23,7 +23,7 @@ def transformer(
     dtype: Any = np.float32,
     seed: int | None = 0,
 ) -> Model:
-    """Predicts each next token; the loss is the mean over all positions."""
+    """Predict each next token; the loss is the mean over all positions."""
     net = TransformerLayers(batch, length, width, heads, dtype=dtype, seed=seed)
     data = net.input((batch, length), "data", "INT32")
     labels = net.input((batch * length,), "labels", "INT32")

@@ -13,7 +13,7 @@ __all__ = ["TransformerLayers"]
 
 
 class TransformerLayers(Network):
-    """Activations are [batch * length, width]; ``causal`` ones see nothing that comes later."""
+    """Activations are [batch * length, width]; ``causal`` attention masks later positions."""
 
     def __init__(
         self,
@@ -67,12 +67,12 @@ class TransformerLayers(Network):
         return self.graphcore(self.activation, x)
 
     def pre_norm_block(self, x: str, name: str) -> str:
-        """Attention and feed-forward, each of what is normalised."""
+        """Pre-norm block: x + attention(norm(x)), then x + feed-forward(norm(x))."""
         x = self.add(x, self.attention(self.norm(x, f"{name}/norm1"), f"{name}/attention"))
         return self.add(x, self.feed_forward(self.norm(x, f"{name}/norm2"), f"{name}/feed_forward"))
 
     def post_norm_block(self, x: str, name: str) -> str:
-        """Attention and feed-forward; each sum with what came in is normalised."""
+        """Post-norm block: norm(x + attention(x)), then norm(x + feed-forward(x))."""
         x = self.norm(self.add(x, self.attention(x, f"{name}/attention")), f"{name}/norm1")
         return self.norm(self.add(x, self.feed_forward(x, f"{name}/feed_forward")), f"{name}/norm2")
 
@@ -81,7 +81,7 @@ class TransformerLayers(Network):
         return self.reshape(x, [self.batch * self.length, self.width])
 
     def embedded(self, ids: str, vocabulary: int, name: str) -> tuple[str, str]:
-        """Rows of a table of weights: [batch, length, width], and the table."""
+        """Embedding of ids: [batch, length, width], and the table of weights."""
         table = self.normal((vocabulary, self.width), 0.02, name)
         return self.onnx("Gather", table, ids), table
 
@@ -91,14 +91,14 @@ class TransformerLayers(Network):
         return self.reshape(self.start(y, 1, 1), [self.batch, self.width])
 
     def positions(self, context: int) -> str:
-        """A row for each position, of a table that has ``context`` of them."""
+        """A learned embedding for each position, from a table of ``context`` rows."""
         table = self.normal((context, self.width), 0.02, "positions")
         return table if self.length == context else self.start(table, 0, self.length)
 
     def start(self, x: str, axis: int, count: int) -> str:
-        """The first ``count`` along an axis."""
+        """The first ``count`` elements along an axis."""
         return self.onnx("Slice", x, *(self.constant([n]) for n in (0, count, axis)))
 
     def logits(self, x: str, table: str) -> str:
-        """Products with every row of a table."""
+        """Logits: the products with every row of a table."""
         return self.onnx("MatMul", x, self.onnx("Transpose", table, perm=[1, 0]))

@@ -1,4 +1,4 @@
-"""ViT: a transformer that classifies images, cut into patches."""
+"""ViT: a transformer that classifies images, which are split into patches."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def vit(
     dtype: Any = np.float32,
     seed: int | None = 0,
 ) -> Model:
-    """Images [3, size, size]; the first position of each sequence stands for its class."""
+    """Classify images [3, size, size] by the first position of each sequence, the class token."""
     across = size // patch
     net = TransformerLayers(batch, across * across + 1, width, heads, dtype=dtype, seed=seed, causal=False)
     data = net.input((batch, 3, size, size), "data")
@@ -38,7 +38,7 @@ def vit(
 
 
 def _sequences(net: TransformerLayers, data: str, patches: int, patch: int) -> str:
-    """A row for each patch, after one for the class, which is the same for all images."""
+    """The embeddings of the patches, after the class token, which is the same for all images."""
     width = net.width
     kernel = net.normal((width, 3, patch, patch), sqrt(1 / (3 * patch * patch)), "patches/weights")
     bias = net.full((width,), 0, "patches/bias")

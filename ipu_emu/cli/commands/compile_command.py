@@ -1,4 +1,4 @@
-"""compile: ``ipu-emu compile`` runs the passes of the compiler on a model and prints what they made."""
+"""compile command: ``ipu-emu compile`` runs the passes of the compiler on a model and prints their result."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from ipu_emu.cli.output.printing import print_json
 
 __all__ = ["compile"]
 
-_HELP = """Compile a model without running it, and print what the compiler made: the ops of a graph, the program of a
-step, or the program and the memory plan.
+_HELP = """Compile a model without running it, and print the result: the ops of a graph, the program of a step, or the
+program and the memory plan.
 
 MODEL is a name that ipu-emu models lists, or an ONNX file.
 
@@ -24,12 +24,12 @@ Examples
   ipu-emu compile transformer --ipus 2 --schedule popart --accumulation 8 --stop-after lower
   ipu-emu compile mlp
 
-The program is the one that the emulator runs; the memory plan says where each tensor lies.
+The program is the one that the emulator runs; the memory plan gives the address of each tensor.
 """
 
 
 def _list(context: click.Context, parameter: click.Parameter, value: Any) -> Any:
-    """With ``--list``, print the passes in the format asked for, and end; called for both options, in any order."""
+    """With ``--list``, print the passes in the requested format and exit; called for both options, in any order."""
     given = context.meta.setdefault(__name__, {})
     given[parameter.name] = value
     if len(given) == 2 and given["list"]:
@@ -49,9 +49,9 @@ def _print_passes(form: str) -> None:
         click.echo(f"{number:>2}  {one.name:<{width}}  {one.summary}")
 
 
-@click.command(cls=ModelCommand, help=_HELP, short_help="What each pass of the compiler makes of a model.")
+@click.command(cls=ModelCommand, help=_HELP, short_help="The result of each pass of the compiler.")
 @model_options
-@click.option("--stop-after", metavar="PASS", help="Print what this pass made.  [default: the last pass]")
+@click.option("--stop-after", metavar="PASS", help="Print the result of this pass.  [default: the last pass]")
 @click.option("--list", is_flag=True, is_eager=True, expose_value=False, callback=_list, help="List the passes.")
 @click.option(
     "--format",
@@ -63,7 +63,7 @@ def _print_passes(form: str) -> None:
     callback=_list,
 )
 def compile(system: str | None, stop_after: str | None, form: str, **options: Any) -> None:
-    """Compile as far as asked, print."""
+    """Compile up to the requested pass, and print the result."""
     where = system_named(system)
     from ipu_emu.clock import Machine
     from ipu_emu.compiler.pipeline import PASSES, pass_named

@@ -1,4 +1,4 @@
-"""CompileRequest: a model, by name or from a file, with what a command says of it, to be compiled and not run."""
+"""CompileRequest: a model, by name or from a file, with the options of a command; it is compiled but not run."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ from ipu_emu.program.executable import Executable
 
 __all__ = ["OPTIMISERS", "CompileRequest", "Compiled"]
 
-#: How often the weights are in memory at most while a model is compiled.
+#: The most copies of the weights in memory while a model is compiled.
 _COPIES = 2
 
 _ZERO, _ONE = HyperParameter(0.0), HyperParameter(1.0)
-#: The learning rate may change between steps; its value decides nothing here.
+#: The learning rate may change between steps; its value does not affect the compiler.
 _RATE = HyperParameter(0.1, constant=False)
 _ADAM = AdamValues(
     _RATE, _ZERO, HyperParameter(0.9), HyperParameter(0.999), HyperParameter(1e-6), HyperParameter(10.0)
@@ -63,7 +63,7 @@ OPTIMISERS: Mapping[str, UpdateRule] = {
     "lamb": AdamRule(_ADAM, _ONE, AdamForm.LAMB),
 }
 
-#: Bytes of each value of a state where it is not of the type of its weight: Adam's are FLOAT.
+#: Bytes per element of optimiser states that do not have the type of their weight: Adam's are FLOAT.
 _STATE_BYTES = {"adam": 4, "lamb": 4}
 
 
@@ -103,7 +103,7 @@ class CompileRequest:
 
     @property
     def title(self) -> str:
-        """What is compiled, in a line."""
+        """A description of the request, in one line."""
         what = f"training with {self.optimiser}" if self.training else "inference"
         parts = [self.model, what, f"micro-batches of {self.micro_batch}"]
         summed = "accumulated" if self.training else "per step"
@@ -113,7 +113,7 @@ class CompileRequest:
         parts += [f"recomputation ({self.recompute})"] if self.recompute else []
         parts += [f"{' and '.join(self.off_chip)} off chip"] if self.off_chip else []
         parts += [f"{' and '.join(self.shared)} shared by the replicas"] if self.shared else []
-        parts += [f"{self.prefetch} places for each input in Streaming Memory"] if self.prefetch > 1 else []
+        parts += [f"{self.prefetch} buffers for each input in Streaming Memory"] if self.prefetch > 1 else []
         return ", ".join([*parts, *([f"{self.schedule} pipeline"] if self.schedule else [])])
 
     @property
@@ -123,7 +123,7 @@ class CompileRequest:
 
     @property
     def micro_batch(self) -> int:
-        """Samples of a micro-batch; a file may say how many."""
+        """Samples of a micro-batch, which a file may fix."""
         return self.batch if self.model in CATALOGUE else self._file.batch
 
     @property
@@ -143,13 +143,13 @@ class CompileRequest:
         return variables.training(itemsize, batch=self.batch, optimiser=self.optimiser, state_itemsize=own)
 
     def compiled(self, system: System) -> Compiled:
-        """Compile for IPUs of ``system``, also what does not fit them; raise EmulatorError for what cannot be."""
+        """Compile for IPUs of ``system``, even if the model does not fit; raise EmulatorError if it is invalid."""
         ipus = self.ipus * self.replicas
         device = Device(DeviceKind.OFFLINE, 0, ipus, system.tiles_per_ipu, system.version, Connection.NEVER)
         return Compiled(device, self.compiled_until(PASSES[-1].name).executable)
 
     def compiled_until(self, stop_after: str) -> CompileState:
-        """Return what the compiler has made after the pass of that name."""
+        """Return the compiler's state after the pass ``stop_after``."""
         self._check_pipeline()
         with NamedTemporaryFile(prefix="ipu-emu-") as zeros:
             graph, anchor = self._read(zeros)
@@ -190,7 +190,7 @@ class CompileRequest:
 
     def _streams(self, graph: Graph) -> HostStreams:
         ahead = overlapped_inputs(graph.metadata)
-        # A pipeline has two places, in the manner of its schedule.
+        # A pipeline has two buffers, which its schedule needs.
         places = min(self.prefetch, 2) if self.schedule else self.prefetch
         inputs = [tensor.id for tensor in graph.with_role(Role.INPUT) if tensor.id not in ahead]
         staged = dict.fromkeys(inputs, places) if places > 1 else {}
@@ -198,7 +198,7 @@ class CompileRequest:
         return HostStreams(broadcast_inputs(graph.metadata), ahead, staged, synthetic)
 
     def _read(self, zeros: Any) -> tuple[Graph, str]:
-        """The model and what is anchored, in training the loss; weights may lie in ``zeros``."""
+        """The model and its anchors (in training, the loss); weights may be in the file ``zeros``."""
         if self.model in CATALOGUE:
             model = named(self.model, batch=self.batch, dtype=np.dtype(self.dtype))
             proto, large = load_light(_proto(model, zeros))
@@ -221,14 +221,14 @@ class CompileRequest:
 
 
 def _proto(model: Model, zeros: Any) -> bytes:
-    """A model whose weights are a file without space on the disk; raise EmulatorError where memory is short."""
+    """A model whose weights are a sparse file of zeros; raise EmulatorError if memory does not suffice."""
     data = model.graph.data
     nbytes = sum(value.size * value.itemsize for value in data.values())
     free = psutil.virtual_memory().available
     if _COPIES * nbytes > free:
         raise EmulatorError(
-            f"weights of {memory(nbytes)} are to be compiled, which takes {memory(_COPIES * nbytes)}, and "
-            f"{memory(free)} of memory are free; use a smaller model, or FLOAT16"
+            f"compiling weights of {memory(nbytes)} takes {memory(_COPIES * nbytes)} of memory, but only "
+            f"{memory(free)} are free; use a smaller model, or FLOAT16"
         )
     zeros.truncate(nbytes)
     return model.serialised((tuple(data), zeros.name))

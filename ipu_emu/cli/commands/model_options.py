@@ -119,7 +119,7 @@ def model_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def compile_request(**options: Any) -> CompileRequest:
-    """What the options ask for."""
+    """The compile request that the options describe."""
     from ipu_emu.cli.commands.compile_model import CompileRequest
 
     return CompileRequest(
@@ -141,7 +141,7 @@ def compile_request(**options: Any) -> CompileRequest:
 
 
 def system_named(name: str | None) -> System:
-    """The system of that name, or the one that the environment asks for."""
+    """The system called ``name``, or the one that the environment selects."""
     from ipu_emu.hardware import System
 
     return System.from_environ(os.environ) if name is None else System.named(name, "--system ")

@@ -1,1 +1,1 @@
-"""Aliases: a folder for ``sys.path``, where processes that a program starts find popart and popdist (see compat)."""
+"""Aliases: a folder for ``sys.path``, in which child processes of a program find popart and popdist (see compat)."""

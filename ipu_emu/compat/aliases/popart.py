@@ -1,4 +1,4 @@
-"""popart alias: what a process that was started by a program of compat imports as popart."""
+"""popart alias: the module that child processes of a compat program import as popart."""
 
 from ipu_emu.compat import take_over
 

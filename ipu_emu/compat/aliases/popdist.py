@@ -1,4 +1,4 @@
-"""popdist alias: what a process that was started by a program of compat imports as popdist."""
+"""popdist alias: the module that child processes of a compat program import as popdist."""
 
 from ipu_emu.compat import take_over
 

@@ -42,8 +42,8 @@ class Feed:
     - ``prepare``: a function of a sample, or compiled transforms by array name.
     - ``replica_range``: the replicas of this instance; by default as poprun-py started it.
     - ``shuffle``, ``seed``: a different order in every epoch, the same on every instance; indexed sources only.
-    - ``epochs``: None repeats the data without end. ``steps``: end after so many; it is an error if data end earlier.
-    - ``workers``: 0 prepares in the caller's thread; None uses one less than this instance has CPUs.
+    - ``epochs``: None repeats the data without end. ``steps``: the number of steps; it is an error if data end
+    earlier. - ``workers``: 0 prepares in the caller's thread; None uses one less than this instance has CPUs.
     - ``processes``: whether workers are processes; by default if ``prepare`` is a Python function.
     - ``prefetch``: maximum number of steps prepared ahead, which bounds memory.
     - ``timeout``: maximum seconds to wait for a step; ``slow``: seconds after which a warning names a slow worker.
@@ -186,7 +186,7 @@ class Feed:
             raise FeedError(f"Step {self.position} could not be prepared: {text}")
         if self._limit is not None:
             raise FeedError(
-                f"The source ended after {self.position} of {self._limit} steps; ask for fewer steps or more epochs"
+                f"The source ended after {self.position} of {self._limit} steps; use fewer steps or more epochs"
             )
         if text:
             warnings.warn(text, stacklevel=5)
@@ -216,7 +216,7 @@ def _check_numbers(numbers: dict[str, tuple[int | None, int]]) -> None:
         f"{name}={value!r} (at least {least})" for name, (value, least) in numbers.items() if _below(value, least)
     ]
     if wrong:
-        raise EmulatorError(f"A feed cannot have {', '.join(wrong)}; give whole numbers that are not smaller")
+        raise EmulatorError(f"A feed cannot have {', '.join(wrong)}; give integers that are not smaller")
 
 
 def _check_start(start: int, steps: int | None) -> None:

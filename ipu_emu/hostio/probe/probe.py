@@ -1,7 +1,8 @@
 """Probe: measurements of feeds and sessions, which ``ipu-emu hostio`` requests by two environment variables.
 
 ``IPU_EMU_FEED_REPORTS`` is a folder to which each feed writes a JSON report when it ends; in a process without feeds,
-each session does. ``IPU_EMU_FEED_STEPS`` ends each after so many steps, the same number on every instance.
+each session does. ``IPU_EMU_FEED_STEPS`` is the number of steps after which each of them ends, the same on every
+instance.
 """
 
 from __future__ import annotations

@@ -264,7 +264,7 @@ def test_a_folder_belongs_to_one_job(tmp_path):
 def test_what_cannot_be_saved_is_said(tmp_path):
     job = Job()
     with Checkpoints(tmp_path) as checkpoints:
-        with pytest.raises(CheckpointError, match="state takes numbers"):
+        with pytest.raises(CheckpointError, match="state may contain numbers"):
             checkpoints.save(job.session, 1, {"array": np.zeros(1)})
         deep: list[object] = []
         for _ in range(200):

@@ -65,7 +65,7 @@ def test_a_generator_that_ends_early(workers: int, processes: bool | None) -> No
     how: Any = {"micro_batch": 2, "workers": workers, "processes": processes}
     assert failure(iter(range(7)), steps=5, **how) == (
         3,
-        "The source ended after 3 of 5 steps; ask for fewer steps or more epochs",
+        "The source ended after 3 of 5 steps; use fewer steps or more epochs",
     )
     with pytest.warns(UserWarning, match="The source ended after 1 of 2 samples of a step, which is left out"):
         assert len([*Feed(iter(range(7)), **how)]) == 3

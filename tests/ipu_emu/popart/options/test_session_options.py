@@ -198,7 +198,7 @@ class TestPlacement:
 
     def test_instances_that_are_not_there(self) -> None:
         opts = options(R=2, globalReplicationFactor=8, globalReplicaOffset=2, **DISTRIBUTED)
-        with pytest.raises(popart.popart_exception, match=r"^Replicas of the instances do not fit together"):
+        with pytest.raises(popart.popart_exception, match=r"^The replicas of the instances are inconsistent"):
             prepare(opts)
 
     def test_ipus_that_do_not_divide(self) -> None:
