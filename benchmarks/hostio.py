@@ -114,7 +114,7 @@ def among(rates: dict[str, Any], peer: str) -> dict[str, Any]:
 
 
 class Samples(torch_data.Dataset[Any]):
-    """Samples that are in memory; DataLoader puts a batch of them together straight in shared memory."""
+    """Samples in memory; DataLoader collates a batch directly in shared memory."""
 
     def __init__(self, data: np.ndarray) -> None:
         self.data = torch.from_numpy(data)
@@ -182,7 +182,7 @@ CASES: dict[str, Callable[..., list[Row]]] = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="fewer and shorter rounds, under 50 s")
+    parser.add_argument("--quick", action="store_true", help="fewer and shorter rounds; takes less than 50 s")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows here")
     parser.add_argument("--cases", nargs="*", choices=list(CASES), default=list(CASES), help="what to measure")
     parser.add_argument("--endurance", action="store_true", help="run 100,000 steps and watch memory instead")

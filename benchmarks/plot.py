@@ -1,4 +1,4 @@
-"""Draw what benchmarks/collectives.py measured: time per call against size, ours and every peer's.
+"""Draw the results of benchmarks/collectives.py: time per call against size, for gcl and every peer.
 
 python benchmarks/collectives.py --json rows.json
 python benchmarks/plot.py rows.json docs/images/collectives.svg

@@ -1,4 +1,4 @@
-"""Rounds: contenders that take turns, and the row that comes of it.
+"""Rounds: contenders that take turns, and the resulting row.
 
 A number is the median over rounds, the ratio the median of the ratios of the rounds: above 1 we are faster.
 """

@@ -1,4 +1,4 @@
-"""Start-up: how long ResNet-50 (224 x 224) takes to compile: with nothing kept, with kernels, with its executable.
+"""Start-up: how long ResNet-50 (224 x 224) takes to compile: without caches, with cached kernels, with an executable.
 
     python benchmarks/startup.py [--quick] [--json FILE]
 

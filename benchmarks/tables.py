@@ -1,4 +1,4 @@
-"""Write what benchmarks/collectives.py measured as Markdown: ours, the fastest peer, and the ratio.
+"""Write the results of benchmarks/collectives.py as Markdown: gcl, the fastest peer, and the ratio.
 
 python benchmarks/collectives.py --json rows.json
 python benchmarks/tables.py rows.json

@@ -184,7 +184,7 @@ def main() -> None:
     parser.add_argument(
         "--quick",
         action="store_true",
-        help="fewer and shorter rounds, two processes for the first network only, under 50 s",
+        help="fewer and shorter rounds, two processes for the first network only; takes less than 50 s",
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows here")
     parser.add_argument("--cases", nargs="*", default=["mlp", "cnn", "transformer"], help="networks to measure")

@@ -34,7 +34,7 @@ class Graph:
     captured: list[str] = field(default_factory=list)
 
     def add(self, tensor: Tensor, data: NDArray[Any] | None = None) -> Tensor:
-        """Add a tensor that is no output of an op."""
+        """Add a tensor that is not an output of an op."""
         if tensor.id in self.tensors:
             raise EmulatorError(f"Tensor '{tensor.id}' already exists; give the second one another name")
         self.tensors[tensor.id] = tensor

@@ -9,7 +9,7 @@ from typing import Any
 
 __all__ = ["GRAPHCORE", "Attribute", "Op", "Phase", "Place"]
 
-#: A number, a text, a list of either, or a numpy array (the value of a constant).
+#: A number, a string, a list of either, or a numpy array (the value of a constant).
 Attribute = Any
 
 #: The domain of PopART's own ops; ONNX's own domain is the empty string.
@@ -26,7 +26,7 @@ class Phase(Enum):
 
 @dataclass(frozen=True, order=True)
 class Place:
-    """Where an op runs: an IPU of its replica, and a pipeline stage, which a backward op has from its forward op."""
+    """Where an op runs: an IPU of its replica, and a pipeline stage (for a backward op, that of its forward op)."""
 
     stage: int = 0
     ipu: int = 0
@@ -36,7 +36,7 @@ class Place:
 class Op:
     """``outputs = type(inputs, attributes)``; an absent optional input is the empty string.
 
-    An op with a ``guard``, the id of one BOOL, runs only where that is true; else its outputs hold anything.
+    An op with a ``guard``, the id of a BOOL scalar, runs only if that is true; otherwise its outputs are undefined.
     """
 
     type: str

@@ -24,7 +24,7 @@ from gcl import BalancedReorder, Group, HostRearrangement
 
 __all__ = ["Shards", "StridedPieces"]
 
-#: Shards start at a multiple of so many bytes, as tensors do, and consist of lines of so many bytes.
+#: Shards start at a multiple of this number of bytes, as tensors do, and consist of lines of this size.
 _ALIGNMENT = 64
 #: Tiles of a GC200 or a Bow; on a smaller IPU the same shards use fewer tiles.
 _TILES = 1472

@@ -37,8 +37,8 @@ class Tensor:
     ``group`` is (stride, size) of the replicas that share a variable, or between which its gradient is reduced; None
     is all replicas. The data of a variable of several groups has a leading axis, one entry for each group.
 
-    A variable that is divided between replicas has ``shards``; the tensor is then one of them, and its data whole.
-    What is ``off_chip`` lies in Streaming Memory.
+    A variable that is sharded between replicas has ``shards``; the tensor is then one shard, but its data are whole.
+    A tensor that is ``off_chip`` is in Streaming Memory.
     """
 
     id: str

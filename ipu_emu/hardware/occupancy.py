@@ -1,8 +1,8 @@
-"""Occupancy: which IPUs of the emulated system are taken, and by whom.
+"""Occupancy: which IPUs of the emulated system are in use, and by which device.
 
-As a Pod belongs to its host, the emulated one belongs to the user: two device managers see the same IPUs, in one
-process or in several (see claims.py). Whoever holds some gives them back by saying so, or by being forgotten. The
-instances of a job of the launcher have a Pod of the job's own, shared out among them by their replicas.
+A real Pod belongs to its host; the emulated one belongs to the user: all device managers see the same IPUs, in one
+process or in several (see ipu_locks.py). A holder releases its IPUs explicitly, or when it is garbage-collected. A
+job of the launcher has its own Pod, which is divided among its instances by their replicas.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["Occupancy", "of_this_process", "share_of"]
 
 
 class Occupancy:
-    """IPUs by holder; with ``claims`` no other process gets what a holder here has."""
+    """IPUs by holder; with ``claims`` they are locked against other processes."""
 
     def __init__(self, claims: Claims | None = None) -> None:
         self._held: WeakKeyDictionary[object, frozenset[int]] = WeakKeyDictionary()
@@ -35,7 +35,7 @@ class Occupancy:
         """Give ``ipus`` to ``holder`` if all are free; return whether that succeeded."""
         wanted = frozenset(ipus)
         if not self._try(holder, wanted):
-            gc.collect()  # sessions that nobody knows any more may still hold devices
+            gc.collect()  # unreferenced sessions may still hold devices
             return self._try(holder, wanted)
         return True
 

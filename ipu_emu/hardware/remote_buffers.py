@@ -30,7 +30,7 @@ __all__ = ["RemoteBuffer", "StreamingMemory", "mapped"]
 
 _Array = NDArray[Any]
 
-#: Every buffer starts at, and is charged for, a multiple of so many bytes.
+#: The offset and the size of every buffer are multiples of this number of bytes.
 _ALIGNMENT = 64
 
 
@@ -48,7 +48,7 @@ def mapped(nbytes: int, folder: str | Path | None = None) -> NDArray[np.uint8]:
     except OSError as error:
         where, other = ("memory", "a") if folder is None else (folder, "another")
         raise EmulatorError(
-            f"Streaming Memory of {nbytes:,} bytes cannot be had in {where}: {error.strerror}. Choose {other} "
+            f"Cannot allocate {nbytes:,} bytes of Streaming Memory in {where}: {error.strerror}. Choose {other} "
             "folder in engineOptions['streamingMemory.folder'], or keep less off chip"
         ) from None
 
@@ -118,8 +118,8 @@ class RemoteBuffer:
             return place.copy()
         if out.shape != place.shape or out.dtype != place.dtype:
             raise EmulatorError(
-                f"Remote buffer '{self.handle}': an array {out.dtype}{list(out.shape)} is to take "
-                f"{place.dtype}{list(place.shape)}; give one of that type and shape"
+                f"Remote buffer '{self.handle}': the array is {out.dtype}{list(out.shape)}, but an entry is "
+                f"{place.dtype}{list(place.shape)}; give an array of that type and shape"
             )
         np.copyto(out, place)
         return out
@@ -141,7 +141,7 @@ class StreamingMemory:
 
     @property
     def used(self) -> int:
-        """Bytes in use: all buffers, and what was taken before."""
+        """Bytes in use: all buffers, and the bytes that were taken before."""
         return self._taken + sum(buffer.nbytes for buffer in self._buffers.values())
 
     @property
@@ -159,14 +159,14 @@ class StreamingMemory:
     ) -> RemoteBuffer:
         """Return a new buffer of zeros.
 
-        Raise EmulatorError for a handle that is in use or counts below 1, OutOfMemoryError where it does not fit.
+        Raise EmulatorError for a handle that is in use or counts below 1, OutOfMemoryError if it does not fit.
         """
         counts = {"repeats": repeats, "replicas": replicas} | {f"shape[{i}]": n for i, n in enumerate(shape)}
         wrong = [name for name, count in counts.items() if not _is_whole(count) or count < 1]
         if wrong or not handle or handle in self._buffers:
             found = ", ".join(f"{name}={counts[name]!r}" for name in wrong) or f"handle {handle!r}"
             raise EmulatorError(
-                f"Remote buffer '{handle}': {found} is not possible; give each buffer a handle of its own, and "
+                f"Remote buffer '{handle}': {found} is not possible; give each buffer a unique handle, and "
                 "counts of at least 1"
             )
         places = replicas * repeats

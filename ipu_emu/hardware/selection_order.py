@@ -26,13 +26,13 @@ class SelectionOrder(Enum):
 
 
 def shard_order(order: SelectionOrder, ipus: int, stages: Sequence[int] | None = None) -> tuple[int, ...]:
-    """The IPU of each shard; ``stages`` is the mapping of a pipeline, which AUTO looks at."""
+    """The IPU of each shard; ``stages`` is the mapping of a pipeline, on which AUTO depends."""
     rule = _RULES[chosen_order(order, stages)]
     return tuple(rule(shard, ipus) for shard in range(ipus))
 
 
 def chosen_order(order: SelectionOrder, stages: Sequence[int] | None) -> SelectionOrder:
-    """AUTO takes SNAKE for a pipeline whose stages are on 0, 1, 2, ..., else ZIGZAG."""
+    """AUTO selects SNAKE for a pipeline whose stages are on 0, 1, 2, ..., else ZIGZAG."""
     if order is not SelectionOrder.AUTO:
         return order
     in_order = stages is not None and list(stages) == list(range(len(stages)))
@@ -44,7 +44,7 @@ def _zigzag(shard: int, ipus: int) -> int:
 
 
 def _snake(shard: int, ipus: int) -> int:
-    """Along a rung, up, back along the next one; a last row of one IPU has no way back."""
+    """Along a rung, up, back along the next rung; a last row may have a single IPU."""
     turned = shard ^ 1 if shard % 4 >= 2 else shard
     return turned if turned < ipus else shard
 

@@ -95,7 +95,7 @@ class System:
         return -(-self.ipus // self.domain_size)
 
     def position(self, ipu: int) -> Position:
-        """Where an IPU is in the system."""
+        """The position of an IPU in the system."""
         return Position(ipu, self.domain_size)
 
     def device_ids(self, size: int) -> range:

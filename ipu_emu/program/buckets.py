@@ -37,7 +37,7 @@ class Bucket:
 
     @property
     def workspace(self) -> Bucket:
-        """The memory that collectives between its replicas, on its IPU, use one after the other."""
+        """The region that the collectives of its group on its IPU share in turn."""
         return Bucket(dtype_named("UINT8"), self.group, ipu=self.ipu)
 
     @classmethod
@@ -54,12 +54,12 @@ class Bucket:
 
 
 def workspace_of(op: Op) -> Bucket:
-    """The memory that a collective of sharded tensors uses, alone or merged with others."""
+    """The region that collectives of sharded tensors use, alone or merged."""
     return Bucket(dtype_named("UINT8"), shards_of(op).domain, ipu=op.place.ipu)
 
 
 def buckets_of(gradients: Iterable[tuple[Tensor, Place]], limit: int | None) -> dict[str, Bucket]:
-    """Gradient id to its bucket, in order; a bucket holds at most ``limit`` bytes, but at least one gradient.
+    """Map each gradient id to its bucket, in order; a bucket holds at most ``limit`` bytes, or one larger gradient.
 
     The place of a gradient is its IPU, and the stage in which it is complete.
     """

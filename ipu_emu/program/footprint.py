@@ -2,16 +2,16 @@
 
 variables    weights, optimiser states, constants: always live
 gradients    buckets and workspaces of collectives: always live
-stashes      tensors that a pipeline keeps of several micro-batches
+stashes      tensors that a pipeline keeps for several micro-batches
 FIFOs        stashes of tensors from another IPU
-transient    all other tensors: those whose lifetimes do not overlap share places
+transient    all other tensors: those whose lifetimes do not overlap share memory
 code         16 KiB per tile, and 256 bytes per tile for each kind of op on the IPU
-vertices     16 bytes for each worker of each tile that an op keeps busy, 64 elements at a time; none for copies
+vertices     16 bytes per worker of each tile that an op uses, which processes 64 elements at a time; none for copies
 exchange     32 bytes of code for each such tile, and a buffer for the largest tensor from the host or another IPU
 
-Streaming Memory is not on the IPU: see MemoryPlan.streaming_bytes_of. The engine holds exactly the first five. The
-last three are estimates of what a real IPU needs in addition (technical note "Memory and performance optimisation",
-section 4); the engine holds nothing for them.
+Streaming Memory is not on the IPU: see MemoryPlan.streaming_bytes_of. The engine allocates exactly the first five
+kinds. The last three are estimates of what a real IPU needs in addition (technical note "Memory and performance
+optimisation", section 4); the engine allocates nothing for them.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Footprint:
 
     @property
     def data(self) -> int:
-        """The bytes that the engine holds too."""
+        """The bytes that the engine allocates too."""
         return self.variables + self.gradients + self.stashes + self.fifos + self.transient
 
     @property
@@ -67,7 +67,7 @@ class Footprint:
 
 
 def footprints(executable: Executable, tiles: int) -> list[Footprint]:
-    """The footprint on each IPU of a replica; an IPU has so many ``tiles``."""
+    """The footprint on each IPU of a replica; an IPU has ``tiles`` tiles."""
     return [_of(executable, ipu, tiles) for ipu in range(executable.plan.ipus)]
 
 
@@ -105,7 +105,7 @@ def _held(placement: Placement) -> int:
 
 
 def _busy(executable: Executable, op: Op, tiles: int) -> int:
-    """The tiles that an op keeps busy; none for a view."""
+    """The number of tiles that an op uses; 0 for a view."""
     return 0 if op.outputs[0] in executable.plan.views else min(tiles, -(-_elements(executable, op) // _ELEMENTS))
 
 

@@ -1,4 +1,4 @@
-"""Instruction: one thing that all local replicas do in a step; a program is a tuple of instructions.
+"""Instruction: one action of all local replicas in a step; a program is a tuple of instructions.
 
 The program of one batch of two micro-batches on several replicas, for example:
 
@@ -22,9 +22,9 @@ With a pipeline in place of the inner loop:
           IpuCopy Conv:0/ipu1 = IpuCopy(Conv:0)
           ...
 
-A ``Leaf`` has no other instructions inside; ``Repeat``, ``Preload`` and ``Pipeline`` have. What an instruction is, is
-told by its attributes; what a reader of programs does with it is a row of that reader's table (see ``row``). A new
-instruction is a class here, its name in ``INSTRUCTIONS``, and a row per reader.
+A ``Leaf`` contains no other instructions; ``Repeat``, ``Preload`` and ``Pipeline`` do. The attributes of an
+instruction describe it; a reader of programs has a table with a row for each class of instructions (see ``row``). A
+new instruction is a class here, its name in ``INSTRUCTIONS``, and a row per reader.
 """
 
 from __future__ import annotations
@@ -81,28 +81,28 @@ _I = TypeVar("_I", bound="Instruction")
 class Instruction:
     """The attributes that all instructions have."""
 
-    #: Whether the host takes part.
+    #: Whether the host is involved.
     is_host_io: ClassVar[bool] = False
 
     @property
     def bodies(self) -> tuple[tuple[Instruction, ...], ...]:
-        """The programs inside."""
+        """The programs that it contains."""
         return ()
 
     def with_bodies(self, bodies: Sequence[tuple[Instruction, ...]]) -> Instruction:
-        """The same instruction with other programs inside."""
+        """A copy of the instruction that contains other programs."""
         assert not bodies
         return self
 
     def lines(self) -> Iterator[str]:
-        """The instruction as text, the programs inside indented."""
+        """The instruction as text, with the programs that it contains indented."""
         yield str(self)
         for body in self.bodies:
             yield from _indented(body)
 
 
 class Leaf(Instruction):
-    """An instruction without others inside."""
+    """An instruction that contains no others."""
 
     #: Whether it only moves data from one memory to another.
     is_copy: ClassVar[bool] = False
@@ -119,7 +119,7 @@ class Leaf(Instruction):
 
     @property
     def writes(self) -> tuple[str, ...]:
-        """The ids of the tensors that it makes or changes; AllReduce names a bucket instead."""
+        """The ids of the tensors that it writes; for AllReduce, the bucket."""
         return tuple(id for op in self.ops for id in _written(op))
 
     @property
@@ -137,7 +137,7 @@ def _written(op: Op) -> Iterator[str]:
 
 
 class Overlap(Enum):
-    """When the host transfers a tensor: just in time, or beside the compute of the neighbouring micro-batch.
+    """When the host transfers a tensor: just in time, or during the compute of the adjacent micro-batch.
 
     Two batches of three micro-batches; L loads, C computes, S stores, U updates the weights:
 
@@ -152,23 +152,23 @@ class Overlap(Enum):
                  I/O       L0 L1  L2  L3     L4  L5         S5
                                   S0  S1     S2  S3  S4
 
-    A tensor that is transferred beside compute has one more place in memory: one is used while the other is filled or
-    emptied. What stays between micro-batches, such as weights, has one place, and is always stored just in time.
+    A tensor that is transferred during compute is double-buffered: one buffer is in use while the other is filled or
+    read. Tensors that stay between micro-batches, such as weights, have one buffer and are stored just in time.
 
-    STAGED inputs are loaded into Streaming Memory, up to several micro-batches ahead; the IPU takes them from there.
+    STAGED inputs are loaded into Streaming Memory several micro-batches ahead; the IPU loads them from there.
     """
 
     NONE = ""
-    INNER = " (beside its neighbour in the batch)"
-    LOOPS = " (beside its neighbour)"
+    INNER = " (during the adjacent micro-batch of the batch)"
+    LOOPS = " (during the adjacent micro-batch)"
     STAGED = " (ahead, into Streaming Memory)"
 
 
 @dataclass(frozen=True)
 class HostLoad(Leaf):
-    """Take the next chunk of ``tensor`` from the host for each replica, or with ``broadcast`` one chunk for all.
+    """Load the next chunk of ``tensor`` from the host for each replica, or with ``broadcast`` one chunk for all.
 
-    With an overlap it may be taken up to ``ahead`` micro-batches before it is used.
+    With an overlap it may be loaded up to ``ahead`` micro-batches before it is used.
     """
 
     is_host_io: ClassVar[bool] = True
@@ -184,7 +184,7 @@ class HostLoad(Leaf):
 
     @property
     def spare_places(self) -> int:
-        """Places in memory that the tensor needs beside the one in use, where it is loaded beside compute."""
+        """Buffers that the tensor needs in addition to the one in use, if it is loaded during compute."""
         return self.ahead
 
     def __str__(self) -> str:
@@ -194,7 +194,7 @@ class HostLoad(Leaf):
 
 @dataclass(frozen=True)
 class HostStore(Leaf):
-    """Give the host ``tensor`` of each replica, as ``anchor``.
+    """Store ``tensor`` of each replica on the host, as ``anchor``.
 
     With ``every`` = n only in every n-th micro-batch of the step; with ``every`` = 0 only in the last one.
     """
@@ -212,7 +212,7 @@ class HostStore(Leaf):
 
     @property
     def spare_places(self) -> int:
-        """Places in memory that the tensor needs beside the one in use, where it is stored beside compute."""
+        """Buffers that the tensor needs in addition to the one in use, if it is stored during compute."""
         return 1
 
     def __str__(self) -> str:
@@ -225,7 +225,7 @@ class HostStore(Leaf):
 
 @dataclass(frozen=True)
 class OpInstruction(Leaf):
-    """What the instructions that run one op have in common."""
+    """Base of the instructions that run one op."""
 
     op: Op
 
@@ -264,7 +264,7 @@ class RemoteStore(OpInstruction):
 
 
 class Collective(OpInstruction):
-    """Run an op between replicas, each of which gives its input and takes its output."""
+    """Run a collective op: each replica contributes its input and receives its output."""
 
 
 # Other collectives
@@ -272,7 +272,7 @@ class Collective(OpInstruction):
 
 @dataclass(frozen=True)
 class ShardCollectives(Leaf):
-    """Run collectives of sharded tensors as one: each replica gives the inputs and takes the outputs of all ops."""
+    """Run collectives of sharded tensors as one: each replica contributes all inputs and receives all outputs."""
 
     members: tuple[Op, ...]
 
@@ -288,8 +288,8 @@ class ShardCollectives(Leaf):
 class AllReduce(Leaf):
     """Combine a bucket over the replicas of its group, in all instances, in place.
 
-    ``rounded`` are the tensors in a bucket of FLOAT16 whose results are rounded stochastically, each with the name
-    that its random numbers are drawn by.
+    ``rounded`` are the tensors in a FLOAT16 bucket whose results are rounded stochastically, each with the name that
+    selects its random numbers.
     """
 
     bucket: str
@@ -356,7 +356,7 @@ class DrawKey(Leaf):
         return f"DrawKey {self.tensor}"
 
 
-# Instructions with others inside
+# Instructions that contain others
 
 
 class Counter(Enum):
@@ -368,7 +368,7 @@ class Counter(Enum):
 
 @dataclass(frozen=True)
 class Repeat(Instruction):
-    """Run ``body`` so many times."""
+    """Run ``body`` ``count`` times."""
 
     times: int
     counter: Counter
@@ -388,7 +388,7 @@ class Repeat(Instruction):
 
 @dataclass(frozen=True)
 class Preload(Instruction):
-    """Load from Streaming Memory what the instructions after ``body`` need, while ``body`` runs."""
+    """Run ``body``, and meanwhile load tensors for the instructions after it from Streaming Memory."""
 
     loads: tuple[RemoteLoad, ...]
     body: tuple[Leaf, ...]
@@ -407,9 +407,9 @@ class Preload(Instruction):
 
 @dataclass(frozen=True)
 class PipelineStage:
-    """What the scheduled stage ``index``, or its part on one of several IPUs, does with each micro-batch.
+    """The program of the scheduled stage ``index``, or of its part on one of several IPUs, for one micro-batch.
 
-    A sharded stage has ops on other IPUs too, which wait while it runs.
+    A sharded stage has ops on other IPUs too, which are busy for the whole stage.
     """
 
     ipu: int
@@ -426,7 +426,7 @@ class PipelineStage:
 class Pipeline(Instruction):
     """Run ``count`` micro-batches through ``stages``, ``forward`` of them forward stages, by the schedule ``kind``.
 
-    A stage with concurrent parts is there once for each part; with batch serialisation each loops over ``iterations``
+    A stage with concurrent parts has an entry per part; with batch serialisation each stage processes ``iterations``
     micro-batches at a time.
     """
 
@@ -447,7 +447,7 @@ class Pipeline(Instruction):
         return replace(self, stages=tuple(replace(stage, body=tuple(of_type(body, Leaf))) for stage, body in pairs))
 
     def slots(self) -> Iterator[Slot]:
-        """Which of ``stages`` works on which micro-batch, slot by slot."""
+        """The micro-batch that each of ``stages`` works on, slot by slot."""
         mapping = [[part.ipu for part in self.stages if part.index == stage] for stage in range(self.forward)]
         numbers = {(part.index, part.ipu): number for number, part in enumerate(self.stages)}
         slots = schedule(
@@ -515,7 +515,7 @@ def of_type(instructions: Iterable[Instruction], kind: type[_I]) -> list[_I]:
 
 
 def walk(program: Iterable[Instruction]) -> Iterator[Instruction]:
-    """All instructions in program order, those with others inside before these."""
+    """All instructions in program order, each before those that it contains."""
     for instruction in program:
         yield instruction
         for body in instruction.bodies:
@@ -523,7 +523,7 @@ def walk(program: Iterable[Instruction]) -> Iterator[Instruction]:
 
 
 def leaves(program: Iterable[Instruction]) -> Iterator[Leaf]:
-    """The instructions without others inside, in program order."""
+    """The instructions that contain no others, in program order."""
     yield from of_type(walk(program), Leaf)
 
 

@@ -1,12 +1,12 @@
-"""MemoryPlan: the place of every tensor of a replica in memory; made once, so that a step allocates nothing.
+"""MemoryPlan: the address of every tensor of a replica, decided once, so that a step allocates nothing.
 
-    persistent   weights, states, scalars, constants, sums of anchors: each has a place of its own
-    transient    tensors of one step: those whose lifetimes do not overlap share places
+    persistent   weights, states, scalars, constants, sums of anchors: each has its own memory
+    transient    tensors of one step: those whose lifetimes do not overlap share memory
     streaming    variables that are off chip, in Streaming Memory
     streamed     activations that are off chip: like transient, in Streaming Memory
     bucket:T     gradients of element type T, adjacent, for one collective (see buckets.py)
 
-Every IPU has regions of its own; those of IPU 1 are persistent:1, transient:1 and so on.
+Every IPU has its own regions; those of IPU 1 are persistent:1, transient:1 and so on.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def is_off_chip(region: str) -> bool:
 
 
 def is_shared(region: str) -> bool:
-    """Whether tensors whose lifetimes do not overlap share places in a region."""
+    """Whether tensors whose lifetimes do not overlap share memory in a region."""
     return region.partition(":")[0] in (TRANSIENT, STREAMED)
 
 
@@ -69,7 +69,8 @@ def ipu_of(region: str) -> int:
 class Placement:
     """Region and offset in bytes; ``batch_innermost`` is the storage order.
 
-    A stash of a pipeline has several ``places``, one after the other: micro-batch m has place m modulo their number.
+    A stash of a pipeline has several buffers (``places``), one after the other: micro-batch m uses buffer m modulo
+    their number.
     """
 
     tensor: Tensor
@@ -95,7 +96,7 @@ class Lifetime:
     region: str = TRANSIENT
 
     def overlaps(self, other: Lifetime) -> bool:
-        """Whether both have a byte at the same time."""
+        """Whether both occupy the same byte at the same time."""
         at_one_time = self.region == other.region and self.first <= other.last and other.first <= self.last
         return at_one_time and self.offset < other.offset + other.size and other.offset < self.offset + self.size
 
@@ -104,7 +105,7 @@ class Lifetime:
 class MemoryPlan:
     """Placements by tensor id, scratch offsets (transient region) by op, region sizes in bytes.
 
-    All regions but the transient ones are live for the whole step; ``lives`` has the lifetimes in those.
+    All regions but the transient ones are live for the whole step; ``lives`` has the lifetimes in the transient ones.
     """
 
     placements: Mapping[str, Placement]
@@ -118,7 +119,7 @@ class MemoryPlan:
         return sum(size for name, size in self.sizes.items() if ipu_of(name) == ipu and not is_off_chip(name))
 
     def streaming_bytes_of(self, ipu: int) -> int:
-        """Bytes of an IPU in Streaming Memory."""
+        """Bytes that an IPU uses in Streaming Memory."""
         return sum(size for name, size in self.sizes.items() if ipu_of(name) == ipu and is_off_chip(name))
 
     @property
@@ -145,7 +146,7 @@ class MemoryPlan:
         order = {region: number for number, region in enumerate(self.sizes)}
         lines = [f"{'region':{width}}  IPU  {'offset':>14}  {'size':>10}  tensor"]
         for id, placed in sorted(self.placements.items(), key=lambda item: (order[item[1].region], item[1].offset)):
-            note = f", {placed.places} places" if placed.places > 1 else ""
+            note = f", {placed.places} buffers" if placed.places > 1 else ""
             note += ", a view" if id in self.views else ""
             lines.append(
                 f"{placed.region:{width}}  {ipu_of(placed.region):>3}  {placed.offset:>14,}  "
@@ -163,7 +164,7 @@ class MemoryPlan:
 
 
 def overlap_of(lives: Sequence[Lifetime]) -> tuple[Lifetime, Lifetime] | None:
-    """Two lifetimes that have a byte at the same time, or None."""
+    """Two lifetimes that occupy the same byte at the same time, or None."""
     ordered = sorted(lives, key=lambda life: life.offset)
     for index, life in enumerate(ordered):
         for other in ordered[index + 1 :]:

@@ -1,10 +1,10 @@
-"""OverlappedLoop: the loops of a step with host I/O beside compute, as separate loads, work, stores and updates.
+"""OverlappedLoop: the loops of a step with host I/O during compute, as separate loads, work, stores and updates.
 
 repeat M batch
   repeat N micro-batch
-    HostLoad x (beside its neighbour)       loads
+    HostLoad x (during the adjacent ...)    loads
     Compute ...                             work
-    HostStore y (beside its neighbour)      stores
+    HostStore y (during the adjacent ...)   stores
   AllReduce, WeightUpdate, ...              after
 """
 
@@ -34,7 +34,7 @@ __all__ = ["OverlappedLoop", "overlapped_io"]
 
 @dataclass(frozen=True)
 class OverlappedLoop:
-    """``batches`` of ``micro_batches``, which are loaded, worked on and stored; ``after`` runs after each batch."""
+    """``batches`` of ``micro_batches``, which are loaded, processed and stored; ``after`` runs after each batch."""
 
     batches: int
     micro_batches: int
@@ -45,7 +45,7 @@ class OverlappedLoop:
 
     @classmethod
     def of(cls, instruction: Instruction, plan: MemoryPlan) -> OverlappedLoop | None:
-        """The loops of ``instruction``, or None if it has no host I/O beside compute."""
+        """The loops of ``instruction``, or None if it has no host I/O during compute."""
         if not any(True for _ in overlapped_io(instruction)):
             return None
         outer, inner = of_type(walk([instruction]), Repeat)
@@ -70,7 +70,7 @@ class OverlappedLoop:
         return bool(self.loads) and all(leaf.overlap is Overlap.STAGED for leaf in self.loads)
 
     def coming(self, number: int, there: int) -> list[tuple[int, list[HostLoad]]]:
-        """The micro-batches that are loaded beside ``number``; the first ``there`` were loaded before the step."""
+        """The micro-batches that are loaded during ``number``; the first ``there`` were loaded before the step."""
         most = max((leaf.ahead for leaf in self.loads), default=1)
         found = [
             (later, [leaf for leaf in self.loads_for(later, beside=True) if self._begins(leaf, later, number, there)])
@@ -82,7 +82,7 @@ class OverlappedLoop:
         return there <= later <= leaf.ahead if number == 0 else later == number + leaf.ahead
 
     def beside(self, overlap: Overlap, number: int) -> bool:
-        """Whether micro-batch ``number`` is loaded beside the one before, and that one stored beside it.
+        """Whether micro-batch ``number`` is loaded during the previous one, which is stored during ``number``.
 
         Without accumulation the loop over batches is the inner one.
         """
@@ -92,7 +92,7 @@ class OverlappedLoop:
         return overlap is not Overlap.NONE and (overlap is not Overlap.INNER or number % inner != 0)
 
     def loads_for(self, number: int, *, beside: bool) -> Sequence[HostLoad]:
-        """The loads for a micro-batch: those beside the one before, or those just in time."""
+        """The loads for a micro-batch: those during the previous one, or those just in time."""
         known = 0 <= number < self.total
         return [leaf for leaf in self.loads if known and self.beside(leaf.overlap, number) is beside]
 
@@ -101,20 +101,20 @@ class OverlappedLoop:
         return [*self.stores_of(number - 1, beside=True), *self.loads_for(number + 1, beside=True)]
 
     def stores_of(self, number: int, *, beside: bool) -> Sequence[HostStore]:
-        """The stores of a micro-batch: those beside the next one, or those just in time."""
+        """The stores of a micro-batch: those during the next one, or those just in time."""
         known = 0 <= number < self.total
         return [leaf for leaf in self.stores if known and self.beside(leaf.overlap, number + 1) is beside]
 
 
 def overlapped_io(instruction: Instruction) -> Iterator[HostLoad | HostStore]:
-    """What the host transfers beside compute in a loop over batches; a pipeline has rules of its own."""
+    """The host transfers during compute in a loop over batches; pipelines have their own rules."""
     for loop in of_type([instruction], Repeat):
         if loop.counter is Counter.BATCH and not of_type(loop.body, Pipeline):
             yield from (leaf for leaf in host_transfers([loop]) if leaf.overlap is not Overlap.NONE)
 
 
 def _just_in_time(leaf: Leaf, plan: MemoryPlan) -> Leaf:
-    """``leaf``; a tensor with one place in memory is transferred just in time."""
+    """``leaf``, made just in time if its tensor has only one buffer."""
     for transfer in host_transfers([leaf]):
         if plan.placements[transfer.tensor].places == 1:
             return replace(transfer, overlap=Overlap.NONE)

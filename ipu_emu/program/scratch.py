@@ -1,7 +1,7 @@
 """Scratch: memory that an op needs only while it runs.
 
-Two kinds, in this order: the workspace of the op's entry, and a float32 image of every FLOAT16 operand, for kernels
-that take float32 only: each result is rounded once, when it is stored.
+Two kinds, in this order: the workspace of the op's entry, and a float32 copy of every FLOAT16 operand for kernels
+that take only float32; each result is rounded once, when it is stored.
 """
 
 from __future__ import annotations

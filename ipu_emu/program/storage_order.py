@@ -3,7 +3,7 @@
 Convolution and pooling prefer the batch innermost, [C, H, W, N]. That order spreads through element-wise ops and
 views, so that a chain of such ops never copies; all other tensors are stored in the order of their shape. It passes
 through a view because the flattened [N, C H W] of a [C, H, W, N] is a transposed matrix, which a matrix product reads
-as it is.
+without a copy.
 
     x -- Conv -- a -- Relu -- b -- MaxPool -- c -- Flatten -- d -- Gemm -- e
     [C H W N]    [...N]       [...N]          [...N]          [CHW N]      [N K]

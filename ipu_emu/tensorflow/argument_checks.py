@@ -107,7 +107,7 @@ _TYPES: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
 
 
 def _of_enumeration(name: str, argument: str, *, optional: bool) -> _Rule:
-    """An argument that is no member of an enumeration; an ``optional`` one may be None."""
+    """The check that an argument is a member of an enumeration; an ``optional`` one may be None."""
 
     def wrong(call: PipelineCall) -> bool:
         value = getattr(call, argument)
@@ -138,7 +138,7 @@ def _options(argument: str) -> _Rule:
 
 
 def _count(call: PipelineCall) -> int:
-    """The count, 0 where only a run knows it."""
+    """The count, or 0 if it is only known when the program runs."""
     given = call.gradient_accumulation_count
     return given if isinstance(given, int) else 0
 

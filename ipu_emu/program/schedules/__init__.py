@@ -6,8 +6,8 @@
     popart        grouped, with the last forward stage and its backward as one stage
 
 Each is a generator of slots, which the compiler, the clock and the drawings read. With I/O tiles the grouped schedule
-loads and stores beside the stages; with batch serialisation a stage of the sequential schedule loops over several
-micro-batches.
+loads and stores during the stages; with batch serialisation a stage of the sequential schedule processes several
+micro-batches in a row.
 """
 
 from ipu_emu.program.schedules.ramps import RampedSchedule, flattened, ramped_schedule

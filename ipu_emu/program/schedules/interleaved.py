@@ -26,7 +26,7 @@ def interleaved(stages: Sequence[Stage], count: int) -> Iterator[Slot]:
 
 
 def interleaved_offsets(stages: Sequence[Stage]) -> tuple[int, ...]:
-    """The starts that never give an IPU two stages in one slot, greedily from the first."""
+    """The starts, chosen greedily, such that no IPU ever has two stages in one slot."""
     _refuse_shared(stages)
     length = len(stages)
     accepted = [0]
@@ -37,7 +37,7 @@ def interleaved_offsets(stages: Sequence[Stage]) -> tuple[int, ...]:
 
 
 def _collide(stages: Sequence[Stage], start: int, other: int) -> bool:
-    """Whether micro-batches with these starts ever need one IPU in one slot."""
+    """Whether micro-batches with these starts ever need the same IPU in the same slot."""
     length = len(stages)
     pairs = ((stages[(at - start) % length].ipus, stages[(at - other) % length].ipus) for at in range(length))
     return any({ALL_IPUS} & {*one, *two} or set(one) & set(two) for one, two in pairs)
@@ -57,5 +57,5 @@ def _refuse_shared(stages: Sequence[Stage]) -> None:
 
 
 def interleaved_stash(stages: int, stage: int) -> int:
-    """Micro-batches that pass ``stage`` before the backward of the first."""
+    """The number of micro-batches that pass ``stage`` before the backward of the first."""
     return stages - 1 - stage

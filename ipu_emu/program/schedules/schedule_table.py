@@ -103,12 +103,12 @@ def schedule(
     """The slots of ``count`` micro-batches through ``stages`` forward stages; raise EmulatorError before the first.
 
     ``mapping`` gives the IPU of each forward stage. ``recompute`` adds the tasks that compute the activations of
-    a forward stage (``Task.stage``) once more, ``io_tiles`` those that load and store while stages compute. With
-    batch serialisation a stage loops over ``iterations`` micro-batches, ``count * iterations`` in total.
+    a forward stage (``Task.stage``) again, ``io_tiles`` those that load and store while stages compute. With
+    batch serialisation a stage processes ``iterations`` micro-batches in a row, ``count * iterations`` in total.
     """
     entry = _schedule_named(kind)
     if io_tiles and kind != "grouped":
-        raise EmulatorError(f"I/O tiles go with the Grouped schedule only, not with {kind}; use grouped")
+        raise EmulatorError(f"I/O tiles need the grouped schedule, found {kind}")
     if iterations != 1 and kind != "sequential":
         raise EmulatorError(
             "Batch serialization is only supported with the `Sequential` schedule. "
@@ -138,7 +138,7 @@ def in_flight(kind: str, stages: int, *, training: bool, mapping: Mapping | None
 
 
 def fifo_depth(kind: str, stages: int, stage: int, training: bool) -> int:
-    """Micro-batches for which a forward value of ``stage`` waits for its backward."""
+    """The number of later micro-batches that pass while a forward value of ``stage`` waits for its backward."""
     if not 0 <= stage < stages:
         raise EmulatorError(f"there is no forward stage {stage}; {stages} stages are numbered 0 to {stages - 1}")
     return _schedule_named(kind).stash(stages, stage) if training else 0

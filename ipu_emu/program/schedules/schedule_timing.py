@@ -1,10 +1,10 @@
-"""Timing: how long a schedule takes for given times of its stages, and which part of it each IPU is busy.
+"""Timing: the duration of a schedule for given times of its stages, and the fraction of it that each IPU is busy.
 
 Copies between IPUs and the weight update are not included. The length of a slot depends on the barrier:
 
     one     each slot lasts as long as its busiest IPU
     halves  the same, but forwards, recomputations and backwards of a slot wait for each other
-    none    an IPU goes on as soon as it has what it needs
+    none    an IPU continues as soon as its inputs are ready
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class StageTimes:
             )
         times = (*self.forward, *self.backward)
         if not all(0 <= time < float("inf") for time in times) or not any(times):
-            raise EmulatorError("the time of a stage must be a number from 0 on, and some stage must take time")
+            raise EmulatorError("the time of a stage must be at least 0, and that of some stage above 0")
 
     @classmethod
     def even(cls, stages: int) -> StageTimes:
@@ -51,7 +51,7 @@ class StageTimes:
         return cls((1.0,) * stages, (2.0,) * stages)
 
     def of(self, task: Task, scheduled: int) -> float:
-        """The time of a task of a schedule with so many scheduled stages."""
+        """The time of a task of a schedule with ``stages`` scheduled stages."""
         forward = min(task.stage, scheduled - 1 - task.stage) if task.stage >= len(self.forward) else task.stage
         parts = {
             TaskType.FORWARD: self.forward[forward],
@@ -64,7 +64,7 @@ class StageTimes:
 
 @dataclass(frozen=True)
 class Timing:
-    """The time of one batch, and the part of it that each IPU spends on forwards and backwards."""
+    """The time of one batch, and the fraction of it that each IPU spends on forwards and backwards."""
 
     total: float
     useful: Mapping[int, float]
@@ -106,7 +106,7 @@ def _busiest(tasks: Iterable[Task], times: StageTimes, scheduled: int) -> float:
 
 
 def _without_barrier(slots: Sequence[Slot], times: StageTimes, scheduled: int) -> float:
-    """Each task starts when its IPU is free and the stage before it has done the same micro-batch."""
+    """Each task starts when its IPU is free and the previous stage is done with the same micro-batch."""
     everybody = {task.ipu for slot in slots for task in slot}
     free: dict[int, float] = dict.fromkeys(everybody, 0.0)
     done: dict[tuple[int, int], float] = defaultdict(float)
@@ -121,7 +121,7 @@ def _without_barrier(slots: Sequence[Slot], times: StageTimes, scheduled: int) -
 
 
 def _ipus(task: Task, everybody: set[int]) -> set[int]:
-    """The IPUs that a task keeps busy."""
+    """The IPUs that run a task."""
     return (everybody - {ALL_IPUS} or {ALL_IPUS}) if task.ipu == ALL_IPUS else {task.ipu}
 
 

@@ -23,7 +23,7 @@ def sequential(stages: Sequence[Stage], count: int) -> Iterator[Slot]:
 
 
 def sequential_offsets(stages: Sequence[Stage]) -> tuple[int, ...]:
-    """A micro-batch starts when the one before has left the last stage."""
+    """A micro-batch starts when the previous one has left the last stage."""
     return (0,)
 
 

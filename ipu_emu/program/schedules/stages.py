@@ -1,4 +1,4 @@
-"""Stage: a scheduled stage of a pipeline: forward, backward, or both as the last forward stage of PopART is.
+"""Stage: a scheduled stage of a pipeline: forward, backward, or both (the last forward stage in PopART).
 
 frameworks, N = 3, training     stage  0  1  2  3  4  5      PopART     stage  0  1  2  3  4
                              forward   0  1  2  2  1  0              forward   0  1  2  1  0
@@ -30,7 +30,7 @@ class Stage:
     what: TaskType
 
     def tasks(self, micro_batch: int) -> Slot:
-        """Its tasks for one micro-batch, one on each of its IPUs."""
+        """The tasks of the stage for one micro-batch, one on each of its IPUs."""
         return tuple(Task(ipu, self.index, micro_batch, self.what) for ipu in self.ipus)
 
 
@@ -62,7 +62,7 @@ def framework_stages(ipus: _Ipus, training: bool) -> tuple[Stage, ...]:
 
 
 def popart_stages(ipus: _Ipus, training: bool) -> tuple[Stage, ...]:
-    """As for frameworks, but in training the last forward stage holds its own backward: 2F - 1 stages."""
+    """As for frameworks, but in training the last forward stage includes its backward: 2F - 1 stages."""
     if not training:
         return framework_stages(ipus, training)
     last = len(ipus) - 1

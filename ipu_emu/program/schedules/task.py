@@ -1,4 +1,4 @@
-"""Task: what one IPU does in one slot of a pipeline; a slot is its tasks in program order."""
+"""Task: the work of one IPU in one slot of a pipeline; a slot is its tasks in program order."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ALL_IPUS = -1
 
 
 class TaskType(StrEnum):
-    """What a task does with its micro-batch."""
+    """The kind of work of a task."""
 
     FORWARD = "forward"
     BACKWARD = "backward"

@@ -211,7 +211,7 @@ def test_pipelines(kind: str) -> None:
 def test_machines_that_there_are_not() -> None:
     with pytest.raises(EmulatorError, match="16 replicas of 2 IPUs requested; Pod16 has 16 IPUs"):
         Machine(POD, 16, 2)
-    with pytest.raises(EmulatorError, match="an efficiency of 0 was given"):
+    with pytest.raises(EmulatorError, match="efficiency 0 is out of range"):
         Machine(POD, amp_efficiency=0)
 
 

@@ -77,7 +77,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "a wrong type": (lambda m: m.buffers["b"].write(np.ones(1, complex)), r"complex128\[1\] was given"),
     "a wrong array": (
         lambda m: m.buffers["b"].read(out=np.ones(1)),
-        r"an array float64\[1\] is to take float32\[1\]",
+        r"the array is float64\[1\], but an entry is float32\[1\]",
     ),
     "an unknown handle": (lambda m: m.remove("c"), "no remote buffer 'c'; there are b"),
 }
@@ -94,9 +94,9 @@ def test_mistakes_are_told(name: str) -> None:
 
 def test_a_folder_that_is_full_or_not_there(tmp_path: Path) -> None:
     memory = StreamingMemory(folder=tmp_path / "missing")
-    with pytest.raises(popart.popart_exception, match=r"cannot be had in .*missing: No such file or directory"):
+    with pytest.raises(popart.popart_exception, match=r"Cannot allocate .* in .*missing: No such file or directory"):
         memory.add_buffer("b", (1,), np.float32)
-    with pytest.raises(popart.popart_exception, match="cannot be had in memory"):
+    with pytest.raises(popart.popart_exception, match="Cannot allocate .* in memory"):
         StreamingMemory().add_buffer("b", (1 << 59,), np.float32)
 
 

@@ -75,5 +75,5 @@ def test_recomputation_costs_a_forward_that_counts_for_nothing() -> None:
 def test_times_that_cannot_be() -> None:
     with pytest.raises(EmulatorError, match="2 forward times and 1 backward times"):
         StageTimes((1, 2), (1,))
-    with pytest.raises(EmulatorError, match="a number from 0 on"):
+    with pytest.raises(EmulatorError, match="must be at least 0"):
         StageTimes((1, -2), (1, 1))

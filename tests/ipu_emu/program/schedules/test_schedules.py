@@ -270,7 +270,7 @@ WRONG = [
     (("gpipe", 2, 4), {}, "there is no schedule 'gpipe'; use grouped, interleaved, sequential, popart"),
     (("grouped", 0, 4), {}, "0 stages are not possible"),
     (("grouped", 2, 8), {"iterations": 2}, "Batch serialization is only supported with the `Sequential` schedule."),
-    (("sequential", 2, 8), {"io_tiles": True}, "I/O tiles go with the Grouped schedule only"),
+    (("sequential", 2, 8), {"io_tiles": True}, "I/O tiles need the grouped schedule"),
 ]  # fmt: skip
 
 
