@@ -62,7 +62,7 @@ def test_buffers_share_a_budget() -> None:
 REFUSED: dict[str, tuple[Any, str]] = {
     "the same handle": (
         lambda m: m.add_buffer("b", (1,), "f4"),
-        "handle 'b' is not possible; give each buffer a handle",
+        "handle 'b' is not possible; give each buffer a unique handle",
     ),
     "no handle": (lambda m: m.add_buffer("", (1,), "f4"), "handle '' is not possible"),
     "no repeats": (lambda m: m.add_buffer("c", (1,), "f4", repeats=0), "repeats=0 is not possible"),
@@ -96,7 +96,7 @@ def test_a_folder_that_is_full_or_not_there(tmp_path: Path) -> None:
     memory = StreamingMemory(folder=tmp_path / "missing")
     with pytest.raises(popart.popart_exception, match=r"Cannot allocate .* in .*missing: No such file or directory"):
         memory.add_buffer("b", (1,), np.float32)
-    with pytest.raises(popart.popart_exception, match="Cannot allocate .* in memory"):
+    with pytest.raises(popart.popart_exception, match=r"Cannot allocate .* in memory"):
         StreamingMemory().add_buffer("b", (1 << 59,), np.float32)
 
 

@@ -85,7 +85,7 @@ def test_the_original_error_and_a_session_that_cannot_go_on(
     with pytest.raises(kind, match=text):
         session.run(stepio)
     assert not ipu_threads() - before
-    with pytest.raises(SessionError, match=r"in the middle of a pipeline.*; make a new session"):
+    with pytest.raises(SessionError, match=r"in the middle of a pipeline.*; create a new session"):
         session.run(stepio)
     session.close()
     again = Tower(3, plain=True).trained(A=A, **PIPELINE)
