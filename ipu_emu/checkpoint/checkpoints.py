@@ -72,8 +72,8 @@ class Checkpoints:
     def save(self, session: Trainable, step: int, state: Mapping[str, Any] | None = None) -> None:
         """Write the state of ``session`` after ``step`` steps; ``state`` is plain data of the program.
 
-        Return when the values are copied. First wait for the previous checkpoint; raise CheckpointError on all instances
-        if it could not be written.
+        Return when the values are copied. First wait for the previous checkpoint; raise CheckpointError on all
+        instances if it could not be written.
         """
         state = _plain(state or {})
         step = _whole(step)

@@ -56,7 +56,7 @@ class Manifest:
 
     @classmethod
     def decoded(cls, data: bytes) -> Manifest:
-        """Return the manifest in ``data``; raise ValueError if it is none."""
+        """Return the manifest in ``data``; raise ValueError if it is not a manifest."""
         body, end = data[:-_END_BYTES], data[-_END_BYTES:]
         if not body or end != _end(body):
             raise ValueError("checkpoint.json is damaged, or of another version: its checksum does not match")

@@ -1,8 +1,9 @@
 """Session state: what a session needs to resume exactly, and which instance of a job writes which part of it.
 
-A variable that is equal on all replicas is written by one instance, such that all instances write about the same number of bytes; a
-variable that differs between groups of replicas is written by the instance with the first replica of each group. Of
-running statistics, which each replica makes of its own data, those of the first replica are written.
+A variable that is equal on all replicas is written by one instance, such that all instances write about the same
+number of bytes; a variable that differs between groups of replicas is written by the instance with the first replica
+of each group. Of running statistics, which each replica makes of its own data, those of the first replica are
+written.
 
     key            what it holds
     weights        the value of variable ``weights``

@@ -160,7 +160,7 @@ def groups_of_variables(metadata: Mapping[str, str]) -> dict[str, VariableGroups
 def grouped_variables(metadata: Mapping[str, str], replicas: int | None = None) -> dict[str, tuple[int, int]]:
     """Return the variables whose data has a leading axis, with (stride, size) of their groups.
 
-    While the replicas are not known, those are all that are not shared by all replicas.
+    If the number of replicas is not known, these are all variables that are not shared by all replicas.
     """
     known = metadata.get(REPLICATION)
     replicas = replicas or (int(known) if known else None)

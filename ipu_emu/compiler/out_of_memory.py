@@ -24,7 +24,7 @@ _LIMITED = (DeviceKind.IPU, DeviceKind.OFFLINE, DeviceKind.IPU_MODEL)
 
 
 def memory_of(device: Device) -> int | None:
-    """Return the bytes of an IPU of ``device``; None where there is no limit."""
+    """Return the tile memory of an IPU of ``device`` in bytes; None if there is no limit."""
     generation = GENERATIONS.get(device.version)
     if device.kind not in _LIMITED or generation is None:
         return None
@@ -32,7 +32,7 @@ def memory_of(device: Device) -> int | None:
 
 
 def streaming_memory_of(device: Device) -> int | None:
-    """Return the bytes of Streaming Memory of all IPUs of ``device``; None where there is no limit."""
+    """Return the Streaming Memory of all IPUs of ``device`` in bytes; None if there is no limit."""
     generation = GENERATIONS.get(device.version)
     if device.kind not in _LIMITED or generation is None:
         return None

@@ -30,7 +30,7 @@ def _shape(node: Node) -> OutputTypes:
     if groups == 1:
         return [(x.dtype, (*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :]))]
     if x.shape[:1] != (groups,) or indices.shape[:1] != (groups,) or not axis:
-        raise node.fail(f"{x} and {indices} need a first axis of {groups} groups, and an axis above 0")
+        raise node.fail(f"axis 0 of {x} and {indices} must have the {groups} groups, and axis must be above 0")
     return [(x.dtype, (groups, *x.shape[1:axis], *indices.shape[1:], *x.shape[axis + 1 :]))]
 
 
