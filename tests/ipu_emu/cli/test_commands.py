@@ -127,7 +127,7 @@ class TestSchedule:
             ("--stages 2 --count 4 --mapping 0,-2", "stage 1 is mapped to -2"),
             ("--kind interleaved --stages 2 --count 4 --mapping 0,0", "does not currently support multiple pipeline"),
             ("--stages 2 --count 4 --forward 1", "--forward has 1 times for 2 stages; give one per stage"),
-            ("--stages 2 --count 4 --forward 0,0", "some stage must take time"),
+            ("--stages 2 --count 4 --forward 0,0", "that of some stage above 0"),
             ("--stages 2 --count 4 --inference --recompute", "inference keeps no activations to recompute"),
             ("--stages 3 --count 99999", "use at most 6666 micro-batches"),
             ("--stages 0 --count 4", "Invalid value for '--stages'"),
