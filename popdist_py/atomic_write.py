@@ -21,7 +21,7 @@ def replace_file(
     owner_only: bool = False,
     follow: bool = True,
 ) -> None:
-    """Write ``parts`` to ``path``; raise OSError and leave what was there if that fails.
+    """Write ``parts`` to ``path``; if that fails, raise OSError and leave the old file unchanged.
 
     A symbolic link stays one: the file that it points to is replaced. A device or a pipe, such as /dev/stdout, is
     written to directly. Without ``follow`` these too are replaced. With ``sync``, content and name are on the disk on
@@ -46,7 +46,7 @@ def replace_file(
 
 
 def write_fault(path: str | os.PathLike[str]) -> str:
-    """Return why ``path`` cannot be written and what to do, as far as that can be seen before writing; else ''."""
+    """Return why ``path`` cannot be written and what to do, as far as this is known before writing; else ''."""
     try:
         target = _resolved(os.path.abspath(path))
     except OSError as error:
@@ -71,7 +71,7 @@ def _write(path: str, parts: tuple[bytes | memoryview, ...], sync: bool, mode: i
 
 
 def _resolved(path: str) -> str:
-    """Follow symbolic links, but not those by which /dev and /proc name open files: they are written to."""
+    """Follow symbolic links, except those of /dev and /proc to open files, which are written directly."""
     for _ in range(_MOST_LINKS + 1):
         if not os.path.islink(path) or _names_open_file(path):
             return path
@@ -88,7 +88,7 @@ def _names_open_file(path: str) -> bool:
 
 
 def _sync_folder(folder: str) -> None:
-    """Bring the names in ``folder`` to the disk."""
+    """Flush the directory entries of ``folder`` to the disk."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)

@@ -33,7 +33,7 @@ _SLEEP_SECONDS = 100e-6
 #: Default limit of every wait, seconds: long enough for one instance to validate or save while others wait.
 TIMEOUT_SECONDS = 1800.0
 _NAME_BYTES = 256
-#: The call that an instance which has ended makes, whatever the others call.
+#: The call that an instance announces when it ends, whatever the others call.
 _END = "the end of the program"
 
 
@@ -62,7 +62,7 @@ class Backend:
         self._communicator: Any = None
         self._foreign_finalize = "mpi4py.MPI" in sys.modules
         self._members: list[int] = []
-        #: what layers above have open between these instances, so that they can find each other
+        #: communicators that layers above have open between these instances
         self.communicators: WeakSet[Any] = WeakSet()
         if environment.num_local_replicas < environment.num_total_replicas:
             self._start(environment)
@@ -132,7 +132,7 @@ class Backend:
             return
         self._timeout = inf
         while {header.call for header in self._exchange_headers(_END, 0)} != {_call_id(_END)}:
-            pass  # others go on, and learn that this instance has ended
+            pass  # the others continue, and learn that this instance has ended
         self._mpi.Finalize()
 
     def _start(self, environment: Environment) -> None:
@@ -165,7 +165,7 @@ class Backend:
             self._communicator = None
             raise BackendError(
                 f"this is {who}, but MPI says {found}: "
-                f"the launcher and the MPI library of this process ({library}) do not belong together; start with "
+                f"the launcher and the MPI library of this process ({library}) do not match; start with "
                 "poprun-py, which matches them, and unset MPI4PY_MPIABI, or choose an MPI with --mpi"
             )
 
@@ -222,7 +222,7 @@ class Backend:
             if tries > _YIELDS and monotonic() > deadline:
                 raise BackendError(
                     f"instance {self._members[self.rank]} waited {self._timeout:g} s in {what} for the others; "
-                    "every instance must make the same calls; look at what they do"
+                    "every instance must make the same calls; check what the others do"
                 )
             pause()
 

@@ -22,7 +22,7 @@ class PopdistEnvironmentError(PopdistError, ValueError):
 
 
 class BackendError(PopdistError):
-    """A call that the instances cannot make together.
+    """A collective call that failed.
 
     ``init`` was not called, the instances make different calls, an instance has ended or does not answer, a value
     cannot be sent, or the MPI library does not match the launcher.

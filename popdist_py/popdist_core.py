@@ -1,4 +1,4 @@
-"""PopDist's functions: the identity of this instance, and the calls that all instances make together.
+"""PopDist's functions: the identity of this instance, and collective calls of all instances.
 
 Names and meaning follow the PopDist and PopRun user guide. Without poprun-py, a program is a job of one instance with
 one replica.
@@ -192,7 +192,7 @@ def host_backend() -> Backend:
     Raises BackendError before ``init``.
     """
     if _process.backend is None:
-        raise BackendError("a collective needs the instances joined; call popdist_py.init() first")
+        raise BackendError("this instance is not connected to the others; call popdist_py.init() first")
     return _process.backend
 
 

@@ -24,7 +24,7 @@ from poprun_py.options.parsed_options import is_assignment
 
 __all__ = ["Completion", "complete", "completion_script"]
 
-#: Metavariable of an option -> what its value is; the values of all others are free text.
+#: Metavariable of an option -> kind of its value; the values of all others are free text.
 _VALUES = {"FILE": "files", "NAME|PATH": "files", "DIR": "folders", "LIST": "hosts", "HOST": "hosts"}
 
 

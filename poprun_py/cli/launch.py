@@ -127,7 +127,7 @@ def _executable(program: tuple[str, ...], machine: Machine) -> str:
             raise
         why = str(error).partition(";")[0]
         raise UsageError(
-            [f"{why}; it stands where the program is expected, before {option}: is it a value without its option?"]
+            [f"{why}; it is where the program is expected, before {option}: is it a value without its option?"]
         ) from None
 
 

@@ -1,6 +1,6 @@
 """Versions: the output of --version: of poprun-py, and in the full formats of all its dependencies.
 
-The short form must be fast, so the others import what they need when they are asked for.
+The short form must be fast, so the other forms import what they need when they are requested.
 """
 
 from __future__ import annotations

@@ -300,7 +300,7 @@ class EventLoop:
         return code
 
     def _close(self) -> None:
-        """Close what the next run of the job opens again."""
+        """Close the resources that the next run of the job opens again."""
         if error := self._delivery.close():
             self._console.say(error)
         self._connections.close()

@@ -40,7 +40,7 @@ class OutputPipe(_Pipe):
 
 
 class InputPipe(_Pipe):
-    """The writing end of stdin, and the data that it has not taken yet."""
+    """The writing end of stdin, and the data that is not written yet."""
 
     def __init__(self, descriptor: int) -> None:
         super().__init__(descriptor)
@@ -61,7 +61,7 @@ class InputPipe(_Pipe):
         self._ends = self._ends or not data
 
     def push(self) -> bool:
-        """Write what the pipe takes; return True once everything is written, or the reader is gone."""
+        """Write as much as the pipe accepts; return True once everything is written, or the reader is gone."""
         try:
             while self._pending:
                 self._pending = self._pending[os.write(self._descriptor, self._pending) :]

@@ -13,7 +13,7 @@ __all__ = ["bind", "memory_policy"]
 
 
 class _CallNumbers(NamedTuple):
-    """Numbers of the two system calls, for which the C library has no functions."""
+    """Numbers of the two system calls, which the C library does not wrap."""
 
     set_mempolicy: int
     get_mempolicy: int

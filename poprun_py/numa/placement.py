@@ -79,7 +79,7 @@ STRATEGIES: dict[str, Callable[[NumaTopology, int, int], Placement]] = {
 
 
 def _share(things: int, index: int, count: int) -> tuple[int, int]:
-    """The part of ``things`` for each of ``count``: contiguous; with fewer things, neighbours share one."""
+    """Divide ``things`` into ``count`` contiguous parts; if there are fewer things, adjacent parts share one."""
     first = index * things // count
     return first, max(first + 1, (index + 1) * things // count)
 

@@ -1,4 +1,4 @@
-"""Log: what the launcher itself says: messages on stderr, and PopRun's log lines."""
+"""Log: the launcher's own messages on stderr, and PopRun's log lines."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LETTERS = {INFO: "I", DEBUG: "D"}
 
 
 class Log:
-    """PopRun's log lines, ``HH:MM:SS.mmm <pid> POPRUN [I] message``, as many as ``verbosity`` (0, 1, 2) asks for."""
+    """PopRun's log lines, ``HH:MM:SS.mmm <pid> POPRUN [I] message``, as many as ``verbosity`` (0, 1, 2) selects."""
 
     def __init__(self, verbosity: int, write: Callable[[bytes], None]) -> None:
         self._verbosity = verbosity

@@ -44,7 +44,7 @@ class Screen:
 
     @property
     def is_broken(self) -> bool:
-        """Has the reader of a stream gone?"""
+        """Has the reader of a stream closed it?"""
         return any(sink.is_broken for sink in self._writers.values())
 
     def stdout(self, lines: bytes, done: Callable[[], None] = _do_nothing) -> None:

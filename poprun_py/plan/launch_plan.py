@@ -35,7 +35,8 @@ LOCAL_VARIABLE_PREFIXES = (
     *("HYDI_", "HYDRA_", "OMPI_COMM_WORLD_", "PMIX_", "PMI_", "PRTE_LAUNCHED", "SLURM_", "SLURMD_"),
 )
 
-#: Keeps the MPI's transport (UCX) from handling signals of the program: on SIGHUP it would print its state and go on.
+#: Keeps the MPI's transport (UCX) from handling signals of the program: on SIGHUP it would print its state and
+#: continue.
 _NO_MPI_SIGNALS = {"UCX_DEBUG_SIGNO": "0"}
 
 #: Libraries that would otherwise start a thread per core in every instance.

@@ -269,7 +269,10 @@ def test_what_cannot_be_saved_is_said(tmp_path):
         deep: list[object] = []
         for _ in range(200):
             deep = [deep]
-        for state, fault in (({"deep": deep}, "more than 100 levels"), ({1 << 20000: 0}, "state may contain numbers")):
+        for state, fault in (
+            ({"deep": deep}, "more than 100 levels"),
+            ({1 << 20000: 0}, "state may contain numbers"),
+        ):
             with pytest.raises(CheckpointError, match=fault):
                 checkpoints.save(job.session, 1, state)
         for step in (-1, 1.5, "1"):
