@@ -34,7 +34,7 @@ from gcl.transport.memory.segment import DEFAULT_BYTES
 
 __all__ = ["main"]
 
-#: Of one process; with more, the modelled time takes more than a few seconds per row.
+#: Most replicas of one process; with more, to compute the modelled time takes more than a few seconds per row.
 _MOST_REPLICAS = 512
 
 #: LOCAL moves nothing, so there is nothing to time.
@@ -49,20 +49,20 @@ Examples
   poprun-py --num-instances 4 python -m gcl.bench -b 1KiB -e 64MiB -f 4
       four processes that share memory, one replica each
   poprun-py --num-instances 4 python -m gcl.bench --dtype float16 --op mean --private
-      half precision, numpy's own arrays instead of tensors of the communicator
+      half precision, numpy arrays instead of tensors of the communicator
   poprun-py --num-instances 4 python -m gcl.bench --method meet_in_middle_ring
       the step program of that method, run literally
 
 \b
 How to read the table
   size     bytes: of the tensor; of the whole input (reduce_scatter) or result (all_gather)
-  time     of one call, the slowest rank's, from many back to back      measured (wall)
+  time     wall time of one call on the slowest rank, averaged over the timed calls
   algbw    size / time, in GB/s of 10^9 bytes
-  busbw    algbw x a factor per collective, what the links would carry: all_reduce 2(n-1)/n,
+  busbw    algbw x a factor per collective, the rate of the busiest link: all_reduce 2(n-1)/n,
            reduce_scatter, all_gather and all_to_all (n-1)/n, broadcast 1, in groups of n
   #wrong   elements, over all ranks, that differ from the expected result
-  IPU      what GCL on IPUs would take: modelled, for as many single-IPU replicas on a ladder
-In place means that the result replaces the input (all_gather: the shards lie in one shared tensor).
+  IPU      modelled time of GCL on IPUs, for as many single-IPU replicas on a ladder
+In place: the result replaces the input (all_gather: the shards are slices of one shared tensor).
 """
 
 
@@ -70,17 +70,34 @@ In place means that the result replaces the input (all_gather: the shards lie in
 @click.option("-b", "--min-bytes", default="1KiB", show_default=True, help="Smallest size.")
 @click.option("-e", "--max-bytes", default="16MiB", show_default=True, help="Largest size.")
 @click.option(
-    "-f", "--factor", type=click.FloatRange(1, min_open=True), default=4, show_default=True, help="Between sizes."
+    "-f",
+    "--factor",
+    type=click.FloatRange(1, min_open=True),
+    default=4,
+    show_default=True,
+    help="Ratio of successive sizes.",
 )
 @click.option("--collective", type=click.Choice(list(map(str, Collective))), default="all_reduce", show_default=True)
 @click.option("--dtype", type=click.Choice(list(map(str, DTYPES))), default="float32", show_default=True)
 @click.option("--op", help=f"{', '.join(_TIMED)}.  [default: add; logical_or of bool]")
 @click.option("--method", help=f"{', '.join(Method)}; a chain: A,B.  [default: GCL_OPTIONS, else auto]")
-@click.option("--private", is_flag=True, help="Use numpy's own arrays, not tensors of the communicator.")
+@click.option("--private", is_flag=True, help="Use numpy arrays, not tensors of the communicator.")
 @click.option("-n", "--iters", type=click.IntRange(min=1), default=20, show_default=True, help="Timed calls.")
-@click.option("-w", "--warmup", type=click.IntRange(min=0), default=5, show_default=True, help="Calls before them.")
+@click.option(
+    "-w",
+    "--warmup",
+    type=click.IntRange(min=0),
+    default=5,
+    show_default=True,
+    help="Untimed calls.",
+)
 @click.option("--check/--no-check", default=True, show_default=True, help="Compare results with numpy.")
-@click.option("--json", "json_path", type=click.Path(dir_okay=False, path_type=Path), help="Also write to this file.")
+@click.option(
+    "--json",
+    "json_path",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Also write to this file.",
+)
 @click.option(
     "--local-replicas",
     type=click.IntRange(1, _MOST_REPLICAS),
@@ -152,7 +169,7 @@ def _local_replicas(asked: int | None) -> int:
     local = popdist_py.getNumLocalReplicas()
     if asked not in (None, local):
         raise ArgumentError(
-            f"--local-replicas {asked} was given, but poprun-py says {local}; leave it out under poprun-py"
+            f"--local-replicas {asked} differs from the {local} that poprun-py set; leave it out under poprun-py"
         )
     return local
 
@@ -234,7 +251,7 @@ def _modelled(case: BenchCase, communicator: Communicator) -> float | None:
 def _operator(name: str | None, dtype: np.dtype[Any]) -> Operator:
     found = Operator.parse(name or ("logical_or" if dtype == np.bool_ else "add"), dtype)
     if found is Operator.LOCAL:
-        raise ArgumentError("operator local was asked for; it moves nothing, so there is nothing to time")
+        raise ArgumentError("operator local moves nothing, so there is nothing to time; use another --op")
     return found
 
 
@@ -242,17 +259,17 @@ def _sizes(min_bytes: str, max_bytes: str, factor: float, local: int) -> Iterato
     """The sizes of the rows; ArgumentError if input and result of ``local`` replicas exceed the segment."""
     least, most = parse_bytes(min_bytes, "--min-bytes"), parse_bytes(max_bytes, "--max-bytes")
     if most < least:
-        raise ArgumentError(f"sizes from {min_bytes} to {max_bytes} were asked for; -b must be at most -e")
+        raise ArgumentError(f"sizes from {min_bytes} to {max_bytes} are none; -b must be at most -e")
     if most < 1:
-        raise ArgumentError(f"-e {max_bytes} was given; there is nothing to time, so use at least 1 byte")
+        raise ArgumentError(f"-e {max_bytes} leaves nothing to time; use at least 1 byte")
     if 2 * local * most > DEFAULT_BYTES:
         raise ArgumentError(
-            f"-e {max_bytes} was given; {local} replicas of this process have a tensor and a result of that size "
-            f"each, and the memory is {DEFAULT_BYTES >> 20} MiB; use at most "
+            f"-e {max_bytes} is too large: {local} replicas of this process have a tensor and a result of that size "
+            f"each, and their memory is {DEFAULT_BYTES >> 20} MiB; use at most "
             f"-e {DEFAULT_BYTES // (2 * local) >> 20}MiB"
         )
     if not math.isfinite(factor):
-        raise ArgumentError(f"-f {factor} was given; give a number above 1, such as 2")
+        raise ArgumentError(f"-f {factor} is not valid; give a number above 1, such as 2")
     size = float(max(1, least))
     while size <= most:
         yield int(size)

@@ -1,7 +1,7 @@
 """Communicator: the collectives of one process, for its local replicas, among all replicas of their groups.
 
-Tensors carry the local replicas as their leading axis: [local replicas, ...]. Tensors made by ``empty`` lie where the
-other processes of the host can read them, so that a collective copies nothing; any other array works too.
+Tensors carry the local replicas as their leading axis: [local replicas, ...]. Tensors from ``empty`` are in memory
+that the other processes of the host can read, so that a collective copies nothing; any other array works too.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ _SHARED_ALL_GATHER = CollectiveCode.SHARED_ALL_GATHER
 
 
 class Communicator:
-    """Collectives over ``group`` (default: all replicas); made by ``gcl.connect``.
+    """Collectives over ``group`` (default: all replicas); returned by ``gcl.connect``.
 
     Every rank must make the same calls in the same order. Reductions combine contributions in one fixed balanced
     tree over the index in the group, half precision in float32 with one rounding, so the result has the same bits
     however replicas are spread over processes.
 
-    Each collective also takes a list of tensors of one dtype, which travel packed into one transfer, and has an
-    ``..._async`` form that returns a Handle at once: ``handle.wait(timeout)`` gives the result. ``method`` of a call
-    takes the place of the communicator's own (``gcl.connect``); it must be the same on all ranks.
+    Each collective also takes a list of tensors of one dtype, which are packed into one transfer, and has an
+    ``..._async`` form that returns a Handle at once: ``handle.wait(timeout)`` returns the result. ``method`` replaces
+    that of the communicator (``gcl.connect``) for one call; it must be the same on all ranks.
     """
 
     def __init__(self, dispatch: Dispatch, by_method: Callable[[str], Communicator]) -> None:
@@ -63,7 +63,7 @@ class Communicator:
         return self._dispatch.empty(dims_of(shape), dtype_of(dtype))
 
     def shared(self, shape: int | Sequence[int], dtype: DTypeLike = np.float32) -> np.ndarray:
-        """A zeroed tensor [*shape] that all ranks of a host see, for ``all_gather(x, out=...)``; all must call it.
+        """A zeroed tensor [*shape] that all ranks of a host share, for ``all_gather(x, out=...)``; all must call it.
 
         It lives as long as the communicator. Where no memory is shared, each rank has its own.
         """
@@ -95,7 +95,7 @@ class Communicator:
     def reduce_scatter(
         self, x: Tensors, op: str = Operator.ADD, *, out: Tensors | None = None, method: str | None = None
     ) -> Tensors:
-        """Combine ``x`` [local replicas, n]; member i gets fragment i: [local replicas, ceil(n / group size)].
+        """Combine ``x`` [local replicas, n]; member i receives fragment i: [local replicas, ceil(n / group size)].
 
         The end is padded with zeros.
         """
@@ -117,8 +117,8 @@ class Communicator:
     def all_gather(self, x: Tensors, *, out: Tensors | None = None, method: str | None = None) -> Tensors:
         """Join the shards ``x`` [local replicas, ...] in group order: [local replicas, group size, ...].
 
-        Into a tensor made by ``shared((group size, ...))`` each shard is written once per host, not once per replica;
-        the group must be all replicas. A shard that is a slice of it already is not even copied.
+        Into a tensor from ``shared((group size, ...))`` each shard is written once per host, not once per replica;
+        the group must be all replicas. A shard that is already a slice of that tensor is not copied.
         """
         if method is not None:
             return self._by(method).all_gather(x, out=out)
@@ -146,7 +146,7 @@ class Communicator:
             return out
         with self._dispatch.refusals:
             if isinstance(root, bool) or not isinstance(root, int | np.integer) or not 0 <= root < self.group.size:
-                raise ArgumentError(f"root {root!r} was asked for; group members are 0 to {self.group.size - 1}")
+                raise ArgumentError(f"root {root!r} is not a member of the group; use 0 to {self.group.size - 1}")
             root = int(root)
             if isinstance(x, list | tuple):
                 coalescing.checked(x, out, self._dispatch.check, np.shape)
@@ -200,14 +200,14 @@ class Communicator:
         return self._dispatch.begin(lambda: self.all_to_all(x, out=out))
 
     def barrier(self) -> None:
-        """Wait until every rank is here."""
+        """Wait until every rank has made this call."""
         if not self._repeat(_BARRIER, ADD, self._dispatch.nothing, self._dispatch.nothing):
             self._dispatch.run(None, Operator.ADD, self._dispatch.nothing, self._dispatch.nothing)
 
     def close(self) -> None:
-        """Leave the communicator; ranks that still wait for this one get PeerLost.
+        """Close the communicator; ranks that still wait for this one raise PeerLost.
 
-        What was begun and is not complete raises at ``wait``, or completes.
+        A collective that is still running completes, or raises at ``wait``.
         """
         self._dispatch.close()
 
@@ -221,7 +221,7 @@ class Communicator:
         shape = (self.group.size, *x.shape[1:])
         if out is None or out.shape != shape or out.dtype != x.dtype or self.group.count > 1:
             raise ArgumentError(
-                f"an all-gather of {x.dtype} {list(x.shape)} into a shared tensor was asked for; it needs "
+                f"an all-gather of {x.dtype} {list(x.shape)} into a shared tensor needs "
                 f"shared({list(shape)}, {x.dtype}) and one group of all replicas"
             )
         check_place(x, out[self.global_offset : self.global_offset + self.local_replicas], out)
@@ -229,7 +229,7 @@ class Communicator:
         return out
 
     def _by(self, method: str) -> Communicator:
-        """The communicator of the same ranks and paths whose collectives go by ``method``."""
+        """The communicator of the same ranks and paths whose collectives use ``method``."""
         self._dispatch.drain()
         with self._dispatch.refusals:
             name = ",".join(method_chain(method))

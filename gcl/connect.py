@@ -1,4 +1,4 @@
-"""connect: makes a Communicator: finds out which processes share memory, and chooses the data path."""
+"""Connect: creates the communicator of a process: finds which processes share memory and chooses the data path."""
 
 from __future__ import annotations
 
@@ -81,15 +81,15 @@ def connect(
     reserved for tensors, not the memory in use. ``host`` (default: detected) names the host of this instance; ranks
     with different names exchange messages, so that several hosts can be simulated on one machine.
 
-    Raises ArgumentError if the replicas of all instances do not fit together, CollectiveTimeout naming the replicas
+    Raises ArgumentError if the replicas of all instances do not form one job, CollectiveTimeout naming the replicas
     of instances that do not connect, TransportError if the transport does not work here, BackendError (popdist_py)
     if other instances exist and popdist_py.init() was not called.
     """
     local_replicas, global_offset, total = _replicas(local_replicas, global_offset, global_replicas)
     if not isinstance(host, str | None):
-        raise ArgumentError(f"host={host!r} was asked for; give the host's name")
+        raise ArgumentError(f"host={host!r} is not valid; give the host's name")
     _check_waits_and_memory(timeout, segment_bytes)
-    segment_bytes = int(segment_bytes)  # numpy's whole numbers do not travel
+    segment_bytes = int(segment_bytes)  # msgpack does not encode numpy's integers
     group = _checked(group, total)
     wanted = _transport(transport)
     way = _way(method, fabric, total)
@@ -104,12 +104,12 @@ def connect(
     world = World.joined(popdist_py.host_backend().rank, [(claim[0], claim[1], claim[2]) for claim in claims])
     _check_equal([claim[3] for claim in claims])
     if wanted == "inprocess":
-        raise ArgumentError(f"transport 'inprocess' was asked for, but {world.ranks} processes take part")
+        raise ArgumentError(f"transport 'inprocess' works in one process, but {world.ranks} processes take part")
     hosts, machines, processes = zip(*(claim[4:] for claim in claims), strict=True)
     placement = HostPlacement(world, hosts, machines, tuple(Process(*process) for process in processes))
     if wanted == "shared_memory" and len(placement.ranks_of) > 1:
         raise ArgumentError(
-            "transport 'shared_memory' was asked for, but the instances are on several hosts; use mpi"
+            "transport 'shared_memory' works within a host, but the instances are on several hosts; use mpi"
         )
     return _open(select_path(wanted, placement, group, timeout, segment_bytes), world, group, way)
 
@@ -123,12 +123,12 @@ def _meet(instances: int, local: int, total: int, timeout: float) -> None:
     seconds = max(timeout, _LEAST_TO_CONNECT)
     missing = missing_ranks(seconds) or missing_ranks(
         seconds
-    )  # the second wait tells late instances that the others gave up
+    )  # late instances learn in the second wait that the others gave up
     if missing:
         uniform = World(0, (local,) * instances) if local * instances == total else None
         names = ", ".join(uniform.describe(rank) if uniform else f"instance {rank}" for rank in missing)
         raise CollectiveTimeout(
-            f"connect waited {seconds:g} s for {names}; every instance must call it; look at what they do, or raise "
+            f"connect waited {seconds:g} s for {names}; every instance must call it: check what they do, or raise "
             "timeout"
         )
 
@@ -145,7 +145,7 @@ def connect_threads(
     """Communicators for ``len(counts)`` threads of this process, thread i with ``counts[i]`` local replicas."""
     if not isinstance(counts, tuple | list) or not all(is_whole(count, 1) for count in counts):
         raise ArgumentError(
-            f"counts={counts!r} was asked for; give each thread's replicas, whole numbers of at least 1, as in (1, 2)"
+            f"counts={counts!r} is not valid; give each thread's replicas, whole numbers of at least 1, as in (1, 2)"
         )
     _check_waits_and_memory(timeout, segment_bytes)
     counts = tuple(map(int, counts))
@@ -171,7 +171,7 @@ def _replicas(local: int | None, offset: int | None, total: int | None) -> tuple
     check_whole(offset, "global_offset")
     check_whole(total, "global_replicas", 1)
     if total > _MOST_REPLICAS:
-        raise ArgumentError(f"{total} replicas were asked for; a communicator has at most {_MOST_REPLICAS}")
+        raise ArgumentError(f"{total} replicas are too many; a communicator has at most {_MOST_REPLICAS}")
     return int(local), int(offset), int(total)
 
 
@@ -183,9 +183,9 @@ def _check_waits_and_memory(timeout: float, segment_bytes: int) -> None:
 def _way(method: str | Sequence[str] | None, fabric: Fabric | None, replicas: int) -> Way:
     options = Options.from_environ(os.environ)  # read even if a method is given, to report mistakes
     if not isinstance(fabric, Fabric | None):
-        raise ArgumentError(f"fabric={fabric!r} was given; give a gcl.Fabric, such as gcl.Fabric({replicas})")
+        raise ArgumentError(f"fabric={fabric!r} is not valid; give a gcl.Fabric, such as gcl.Fabric({replicas})")
     if fabric is not None and fabric.replicas != replicas:
-        raise ArgumentError(f"a fabric of {fabric.replicas} replicas was given; there are {replicas}")
+        raise ArgumentError(f"the fabric has {fabric.replicas} replicas, but the communicator has {replicas}")
     if method is not None:
         options = replace(options, method=method_chain(method))
     elif options.real_collectives and options.method == (Method.AUTO,):
@@ -238,7 +238,7 @@ def _say(logger: logging.Logger, path: DataPath, world: World, group: Group, way
     )
     for name in UNUSED_VARIABLES:
         if os.environ.get(name):
-            logger.info("%s is set and not used: there is no compiled code of tiles to load", name)
+            logger.info("%s is set but not used: no compiled code of tiles is loaded", name)
 
 
 def _open(path: DataPath, world: World, group: Group, way: Way) -> Communicator:
@@ -258,22 +258,22 @@ def _check_equal(choices: list[str]) -> None:
     for rank, choice in enumerate(choices):
         if choice != choices[0]:
             raise ArgumentError(
-                f"rank {rank} asked for {choice}, rank 0 for {choices[0]}; every rank must ask for the same"
+                f"rank {rank} connects with {choice}, rank 0 with {choices[0]}; every rank must pass the same"
             )
 
 
 def _checked(group: Group | None, replicas: int) -> Group:
     if not isinstance(group, Group | None):
-        raise ArgumentError(f"group={group!r} was given; give a gcl.Group, such as gcl.Group.all({replicas})")
+        raise ArgumentError(f"group={group!r} is not valid; give a gcl.Group, such as gcl.Group.all({replicas})")
     if group is not None and group.replicas != replicas:
-        raise ArgumentError(f"a group over {group.replicas} replicas was given; there are {replicas}")
+        raise ArgumentError(f"the group is over {group.replicas} replicas, but the communicator has {replicas}")
     return group or Group.all(replicas)
 
 
 def _transport(wanted: str | None) -> str:
     name = wanted or os.environ.get(TRANSPORT_VARIABLE) or "auto"
     if name not in _TRANSPORTS:
-        raise ArgumentError(f"transport {name!r} was asked for; there are {', '.join(_TRANSPORTS)}")
+        raise ArgumentError(f"transport {name!r} is unknown; use {', '.join(_TRANSPORTS)}")
     return name
 
 

@@ -87,7 +87,7 @@ class Logged:
         return self._path.empty(shape, dtype)
 
     def shared(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
-        """A zeroed tensor of the path, of which ranks that share memory have one together."""
+        """A zeroed tensor of the path, one for all ranks that share memory."""
         return self._path.shared(shape, dtype)
 
     def run(self, request: Request, x: np.ndarray, out: np.ndarray) -> None:
@@ -114,18 +114,18 @@ class Logged:
         self._path.finish(call, status)
 
     def refuse(self, error: ArgumentError) -> None:
-        """Say that a call was refused, and pass it on."""
+        """Log that a call was refused, and pass the error on."""
         self._logger.error("rank %d: a call was refused: %s", self._rank, error)
         self._path.refuse(error)
 
     def fail(self, error: BaseException) -> None:
-        """Say that a prepared call failed, and pass it on."""
+        """Log that a prepared call failed, and pass the error on."""
         self._logger.error("rank %d: a collective failed: %s", self._rank, error)
         self._path.fail(error)
 
     def close(self) -> None:
-        """Say so, and leave."""
-        self._logger.info("rank %d: closes its communicator", self._rank)
+        """Log it, and close the path."""
+        self._logger.info("rank %d closes its communicator", self._rank)
         self._path.close()
 
 

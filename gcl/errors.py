@@ -1,11 +1,11 @@
 """Errors of gcl.
 
 GclError
-+-- ArgumentError         shapes, dtypes, operators or groups that cannot be
++-- ArgumentError         shapes, dtypes, operators or groups that are not valid
 +-- CollectiveMismatch    ranks that called different collectives
-+-- CollectiveTimeout     a rank that never arrived
++-- CollectiveTimeout     a rank that did not make the call in time
 +-- PeerLost              a rank that died or left while others wait
-+-- TransportError        memory or messages that cannot be shared here
++-- TransportError        memory or messages that do not work here
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class GclError(RuntimeError):
 
 
 class ArgumentError(GclError, ValueError):
-    """A collective was asked for something that cannot be."""
+    """An argument of a call is not valid."""
 
 
 class CollectiveMismatch(GclError):
@@ -34,10 +34,10 @@ class CollectiveMismatch(GclError):
 
     @classmethod
     def between(cls, calls: list[tuple[str, str]]) -> CollectiveMismatch:
-        """From (who, "call at file:line") of every rank: name the first two that differ."""
+        """The error from (rank, "call at file:line") of every rank: it names the first two calls that differ."""
         (first, call), *rest = calls
         different = (pair for pair in rest if pair[1].partition(" at ")[0] != call.partition(" at ")[0])
-        other, differing = next(different, rest[0])  # long calls are not said in full
+        other, differing = next(different, rest[0])  # long calls are shortened
         return cls(
             f"{first} called {call}, but {other} called {differing}; "
             "every rank must make the same calls in the same order"
@@ -45,7 +45,7 @@ class CollectiveMismatch(GclError):
 
     @classmethod
     def crossed(cls, one: tuple[str, str], other: tuple[str, str]) -> CollectiveMismatch:
-        """From (who, "call at file:line") of two ranks that wait for each other in two communicators."""
+        """The error from (rank, "call at file:line") of two ranks that wait for each other in two communicators."""
         return cls(
             f"{one[0]} called {one[1]}, but {other[0]} called {other[1]} of another communicator, and they wait for "
             "each other; every rank must call its communicators in the same order"
@@ -53,7 +53,7 @@ class CollectiveMismatch(GclError):
 
     @classmethod
     def refused(cls, waiting: object, who: str, reason: str) -> CollectiveMismatch:
-        """``waiting`` for a rank whose arguments were refused, so that it does not come."""
+        """The error of the call ``waiting``, which waits for a rank whose own call was refused."""
         return cls(f"{waiting} waits for {who}, whose call was refused: {reason}")
 
 
@@ -62,7 +62,7 @@ class CollectiveTimeout(GclError, TimeoutError):
 
 
 class PeerLost(GclError):
-    """A rank died, or left, while others wait for it; ``reason`` is the one it gave, if any."""
+    """A rank died or left while others wait for it; ``reason`` is the reason that it published, "" for none."""
 
     def __init__(self, text: str, reason: str = "") -> None:
         super().__init__(text)
@@ -70,16 +70,19 @@ class PeerLost(GclError):
 
     @classmethod
     def left(cls, waiting: object, who: str, reason: str) -> PeerLost:
-        """``waiting`` for a rank that said why it takes part no more."""
+        """The error of the call ``waiting``, which waits for a rank that published why it left."""
         return cls(f"{waiting} waits for {who}, which has left: {reason}", reason)
 
 
 class TransportError(GclError):
-    """The transport that was asked for does not work here."""
+    """The chosen transport does not work here."""
 
 
 def reason_of(error: BaseException | None) -> str:
-    """What to tell ranks that wait for this one, which ends with ``error``: the cause of the first, "" for none."""
+    """The reason to publish to ranks that wait for this one, which ended with ``error``; "" for none.
+
+    If another rank caused the error, the reason is that of the other rank.
+    """
     if isinstance(error, PeerLost) and error.reason:
         return error.reason
     return str(error) if isinstance(error, GclError) else ""

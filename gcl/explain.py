@@ -34,7 +34,7 @@ _LADDERS = {
     "barley_twist": (Topology.TORUS, LinkConfiguration.BARLEY_TWIST),
 }
 
-#: Sizes that are computed and drawn within seconds; _MOST_WAYS where every replica sends to every other of its group.
+#: Sizes that are computed and drawn within seconds; _MOST_WAYS: transfers where every member sends to every other.
 _MOST_REPLICAS, _MOST_DOMAINS, _MOST_IPUS, _MOST_WAYS = 1024, 64, 4096, 1 << 16
 
 _HELP = """Draw the schedule of a collective that GCL runs on IPUs, and its modelled cost.
@@ -42,7 +42,7 @@ _HELP = """Draw the schedule of a collective that GCL runs on IPUs, and its mode
 \b
 Examples
   python -m gcl.explain --replicas 16 --bytes 51e6
-      which methods GCL takes for 51 MB of FP16 gradients, step by step
+      the methods that GCL chooses for 51 MB of FP16 gradients, step by step
   python -m gcl.explain --replicas 8 --method meet_in_middle_ring --bytes 1MiB
       one method, whatever the size
   python -m gcl.explain --replicas 32 --num-ilds 2 --bytes 51e6 --svg out.svg
@@ -55,17 +55,21 @@ How to read a table
   with several directions one after the other, as in 3/1
   (2) is sent but not used, - sends nothing
 
-Times are modelled (links, hops, syncs and tiles of a Bow Pod), not measured. GCL_OPTIONS and
-GCL_NUM_IO_TILES count.
+Times are modelled (links, hops, syncs and tiles of a Bow Pod), not measured. The command reads
+GCL_OPTIONS and GCL_NUM_IO_TILES.
 """
 
 
 @click.command(help=_HELP, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.option(
-    "--replicas", type=click.IntRange(1, _MOST_REPLICAS), default=16, show_default=True, help="Replicas in all."
+    "--replicas", type=click.IntRange(1, _MOST_REPLICAS), default=16, show_default=True, help="Number of replicas."
 )
 @click.option(
-    "--bytes", "size", default="51e6", show_default=True, help="Tensor per replica (all_gather: the shard)."
+    "--bytes",
+    "size",
+    default="51e6",
+    show_default=True,
+    help="Size of a replica's tensor (all_gather: shard).",
 )
 @click.option("--method", help=f"{', '.join(Method)}; a chain: A,B.  [default: GCL_OPTIONS, else auto]")
 @click.option("--collective", type=click.Choice(list(map(str, Collective))), default="all_reduce", show_default=True)
@@ -73,7 +77,9 @@ GCL_NUM_IO_TILES count.
 @click.option("--ipus-per-replica", type=int, default=1, show_default=True, help="1, 2, 4, 8 or 16.")
 @click.option("--topology", type=click.Choice(list(_LADDERS)), default="mesh", show_default=True)
 @click.option(
-    "--num-ilds", type=click.IntRange(1, _MOST_DOMAINS), help="IPU-Link domains.  [default: as few as hold the IPUs]"
+    "--num-ilds",
+    type=click.IntRange(1, _MOST_DOMAINS),
+    help="IPU-Link domains.  [default: the fewest that hold the IPUs]",
 )
 @click.option("--group", "group_text", default="all", show_default=True, help="all, consecutive:K or orthogonal:K.")
 @click.option("--svg", type=click.Path(dir_okay=False, path_type=Path), help="Also write a picture to this file.")
@@ -190,9 +196,9 @@ def _on_tiles(schedule: Schedule, phase: Phase) -> list[str]:
     """Layout of fragments on tiles, how a replica selects one, and the tile memory that this takes."""
     work = TileWork(schedule, phase)
     fullest, memory = work.on_tile(max(phase.program.widths)), work.memory
-    layout = "dealt out evenly" if phase.dealt else "mapped in order"
+    layout = "distributed evenly" if phase.dealt else "mapped in order"
     return [
-        f"  at most {counted(fullest, 'element')} of a fragment on a tile: {layout}, found by {work.selection}",
+        f"  at most {counted(fullest, 'element')} of a fragment on a tile: {layout}, selected by {work.selection}",
         f"  a tile needs {memory.buffers:,} bytes of buffers and {memory.code:,} of code",
     ]
 
@@ -218,7 +224,7 @@ def _priced(schedule: Schedule) -> tuple[Price | None, str]:
 def _fabric(replicas: int, ipus_per_replica: int, ilds: int, topology: str) -> Fabric:
     if replicas * ipus_per_replica > _MOST_IPUS:
         raise ArgumentError(
-            f"{replicas} replicas of {ipus_per_replica} IPUs were asked for; a picture can hold {_MOST_IPUS} IPUs, "
+            f"{replicas} replicas of {ipus_per_replica} IPUs are too many; a picture can hold {_MOST_IPUS} IPUs, "
             f"so use at most {_MOST_IPUS // ipus_per_replica} replicas"
         )
     return Fabric(replicas, ipus_per_replica, ilds, *_LADDERS[topology])
@@ -228,8 +234,8 @@ def _check_ways(collective: Collective, group: Group) -> None:
     straight = collective in (Collective.ALL_TO_ALL, Collective.BROADCAST)
     if straight and group.replicas * group.size > _MOST_WAYS:
         raise ArgumentError(
-            f"{collective} of {group.replicas} replicas in groups of {group.size} was asked for; it goes straight "
-            f"from each to each, and a picture can hold {_MOST_WAYS} such ways: use fewer replicas or smaller groups"
+            f"{collective} of {group.replicas} replicas in groups of {group.size} is too large: every member sends "
+            f"to every other, and a picture can hold {_MOST_WAYS} transfers; use fewer replicas or smaller groups"
         )
 
 
@@ -240,7 +246,7 @@ def _group(text: str, replicas: int) -> Group:
         return Group.all(replicas)
     if name in makers and size.isascii() and size.isdigit():
         return makers[name](replicas, int(size))
-    raise ArgumentError(f"--group {text} was given; write all, consecutive:K or orthogonal:K")
+    raise ArgumentError(f"--group {text} is not valid; write all, consecutive:K or orthogonal:K")
 
 
 if __name__ == "__main__":

@@ -1,9 +1,10 @@
-"""Graphcore API: the functions of GCL under their own names; a communicator takes the place of the graph.
+"""Graphcore API: the functions of GCL under their own names; with a communicator in place of the graph.
 
     gcl.allReduceInPlaceCrossReplica(communicator, x, "add")         communicator.all_reduce(x, "add", out=x)
 
-Names of GCL 1.x (``allReduce``) are those of 2.x across replicas (``allReduceCrossReplica``). Tensors, or lists of
-them, carry the local replicas as their leading axis; the group is the communicator's. GCL reference, section 1.
+Names of GCL 1.x (``allReduce``) are aliases of those of 2.x across replicas (``allReduceCrossReplica``). Tensors, or
+lists of them, carry the local replicas as their leading axis; the group is the communicator's. GCL reference,
+section 1.
 """
 
 from __future__ import annotations
@@ -91,11 +92,11 @@ def allGatherCrossReplica(communicator: Communicator, x: Tensors, *, method: str
 def allGatherToDestinationCrossReplica(
     communicator: Communicator, x: Tensors, destination: Tensors, *, method: str | None = None
 ) -> Tensors:
-    """Join the shards ``x`` into ``destination`` [local, ...], which drops what is too much: padding at the end."""
+    """Join the shards ``x`` into ``destination`` [local, ...], and drop the padding that does not fit."""
     gathered = communicator.all_gather(x, method=method)
     joined, targets = (gathered, destination) if isinstance(x, list | tuple) else ([gathered], [destination])
     if not isinstance(targets, list | tuple) or len(targets) != len(joined):
-        raise ArgumentError(f"{len(joined)} tensors to gather need a list of as many destinations")
+        raise ArgumentError(f"{len(joined)} tensors are gathered; give a list of as many destinations")
     fitting = [_without_padding(*pair) for pair in zip(joined, targets, strict=True)]
     for target, values in zip(targets, fitting, strict=True):
         target[...] = values
@@ -116,22 +117,22 @@ def _without_padding(gathered: np.ndarray, destination: np.ndarray) -> np.ndarra
     """The first elements of ``gathered`` [local, size, ...], in the shape of ``destination``."""
     if not isinstance(destination, np.ndarray):
         raise ArgumentError(
-            f"a destination is a numpy array [local replicas, ...], found {type(destination).__name__}"
+            f"the destination is of type {type(destination).__name__}; give a numpy array [local replicas, ...]"
         )
     if not destination.flags.writeable:
-        raise ArgumentError("a read-only destination was given; give a tensor that may be written to")
+        raise ArgumentError("the destination is read-only; give a writable tensor")
     rows, count = len(gathered), gathered.size // len(gathered)
     fits = destination.ndim and len(destination) == rows and destination.size <= rows * count
     if not fits or destination.dtype != gathered.dtype:
         raise ArgumentError(
-            f"a destination of {destination.dtype} {list(destination.shape)} was given for shards of "
-            f"{gathered.dtype} that are {count} elements together; it must have {rows} rows of at most as many"
+            f"the destination is {destination.dtype} {list(destination.shape)}, but the shards have {count} elements "
+            f"of {gathered.dtype} in total; give a destination of {rows} rows with at most that many elements each"
         )
     return gathered.reshape(rows, -1)[:, : destination.size // rows].reshape(destination.shape)
 
 
 def perIPUTiles(tiles: int, offset: int, count: int, sorted: bool = True, tilePairs: bool = True) -> list[int]:
-    """``count`` of the ``tiles`` of an IPU, after the first ``offset``, for I/O or for what is left to compute."""
+    """``count`` of the ``tiles`` of an IPU, after the first ``offset``, for I/O, or the rest for compute."""
     return per_ipu_tiles(offset, count, ordered=sorted, pairs=tilePairs, tiles=tiles)
 
 
@@ -142,7 +143,7 @@ def getMinIoTiles(tiles: int = TILES_PER_IPU) -> int:
 
 
 def getNumXBsUsed(ioTiles: list[int]) -> int:
-    """How many exchange buses ``ioTiles`` use, of which two tiles share each."""
+    """Number of exchange buses that ``ioTiles`` use; two tiles share one."""
     return exchange_buses(ioTiles)
 
 

@@ -15,7 +15,7 @@ def check_writable(path: Path | None, option: str) -> None:
     if path is None:
         return
     if not path.name:
-        raise ArgumentError(f"{option} '' was given; write the name of a file")
+        raise ArgumentError(f"{option} '' is not valid; write the name of a file")
     if fault := write_fault(path):
         raise ArgumentError(f"{option} {path} cannot be written: {fault}")
 

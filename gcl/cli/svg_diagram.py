@@ -113,7 +113,7 @@ def _draw_replica(canvas: Canvas, fabric: Fabric, replica: int) -> None:
 
 
 def _draw_name(canvas: Canvas, fabric: Fabric, replica: int) -> None:
-    """Write the number of the replica over its rungs, as words if there is room."""
+    """Write the number of the replica over its rungs, with the word replica if it fits."""
     left, right = _sides(canvas, fabric, replica)
     middle, y = (left + right) / 2, canvas.y + _RAILS / 2
     text = f"replica {replica}" if right - left > 72 else str(replica)
@@ -140,19 +140,19 @@ def _ring_copies(schedule: Schedule) -> list[CrossReplicaCopy]:
 def _draw_rings(canvas: Canvas, schedule: Schedule, domain: int, numbers: list[int], *, beside: bool) -> None:
     fabric, copies = schedule.fabric, _ring_copies(schedule)
     for number in numbers:
-        copy, aside = copies[number], 3.0 + 4.0 * (number // 2) * beside
+        copy, distance = copies[number], 3.0 + 4.0 * (number // 2) * beside
         for sender, receiver in copy.pairs():
             if fabric.domain_of(fabric.ipus_of(sender)[0]) != domain:
                 continue
             if fabric.ipus_per_replica == 1:
-                shape = _straight(canvas, fabric, sender, receiver, aside)
+                shape = _straight(canvas, fabric, sender, receiver, distance)
             else:
                 shape = _arc(canvas, fabric, sender, receiver)
             canvas.path(shape, stroke=STREAMS[number], arrow=number)
 
 
-def _straight(canvas: Canvas, fabric: Fabric, sender: int, receiver: int, aside: float) -> str:
-    """An arrow beside the link, on the right of its direction; over or under the ladder through a loop-back."""
+def _straight(canvas: Canvas, fabric: Fabric, sender: int, receiver: int, distance: float) -> str:
+    """An arrow at ``distance`` to the right of the link; for a loop-back cable, above or below the ladder."""
     (x, y), (to_x, to_y) = _place(canvas, fabric, sender), _place(canvas, fabric, receiver)
     if abs(to_x - x) > 1.5 * _spacing(fabric):
         away, outer = (1 if y > canvas.y else -1), to_x > x
@@ -161,7 +161,7 @@ def _straight(canvas: Canvas, fabric: Fabric, sender: int, receiver: int, aside:
         return f"M{x:.1f} {edge:.1f} C{x:.1f} {bend:.1f} {to_x:.1f} {bend:.1f} {to_x:.1f} {edge:.1f}"
     length = max(1.0, ((to_x - x) ** 2 + (to_y - y) ** 2) ** 0.5)
     along = ((to_x - x) / length, (to_y - y) / length)
-    off, gap = (-along[1] * aside, along[0] * aside), min(13.0, _spacing(fabric) * 0.36)
+    off, gap = (-along[1] * distance, along[0] * distance), min(13.0, _spacing(fabric) * 0.36)
     start = (x + off[0] + along[0] * gap, y + off[1] + along[1] * gap)
     end = (to_x + off[0] - along[0] * gap, to_y + off[1] - along[1] * gap)
     return f"M{start[0]:.1f} {start[1]:.1f} L{end[0]:.1f} {end[1]:.1f}"
@@ -199,7 +199,7 @@ def _draw_phase(canvas: Canvas, schedule: Schedule, phase: Phase, label: str) ->
     nbytes = program.elements_sent(0) * schedule.itemsize
     notes = [f"{counted(len(program.exchanges), 'exchange')}, {nbytes:,} bytes sent per replica"]
     if program.group.count > 1:
-        notes.append(f"group 0 of {program.group.count}; the others do the same")
+        notes.append(f"group 0 of {program.group.count}; the other groups do the same")
     notes.append("cell: the fragment this replica sends, named by its owner")
     canvas.text(MARGIN, canvas.y + 28, "; ".join(notes), size=11, fill=FAINT)
     canvas.y += 44

@@ -1,4 +1,4 @@
-"""Usage errors: all mistakes in the options of a command, collected and reported together."""
+"""Usage errors: all mistakes in the options of a command, collected and reported as one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gcl.errors import GclError
 
 __all__ = ["UsageErrors"]
 
-Made = TypeVar("Made")
+T = TypeVar("T")
 
 
 class UsageErrors:
@@ -21,7 +21,7 @@ class UsageErrors:
     def __init__(self) -> None:
         self._texts: list[str] = []
 
-    def of(self, make: Callable[[], Made]) -> Made | None:
+    def of(self, make: Callable[[], T]) -> T | None:
         """The result of ``make``; if it raises, keep the error and return None."""
         try:
             return make()

@@ -33,13 +33,13 @@ def checked(
     found = {x.dtype for x in tensors}
     if len(found) != 1:
         raise ArgumentError(
-            f"a list of tensors of {', '.join(sorted(map(str, found))) or 'no dtype'} was given; "
-            "tensors that travel together share one dtype"
+            f"the tensors of the list are of {', '.join(sorted(map(str, found))) or 'no dtype'}; "
+            "give at least one tensor, and all of one dtype"
         )
     if outs is None:
         return
     if not isinstance(outs, list | tuple) or not all(isinstance(out, np.ndarray) for out in outs):
-        raise ArgumentError(f"a list of tensors was given, but out is {_kind(outs)}; give a list of as many arrays")
+        raise ArgumentError(f"x is a list of tensors, but out is {_kind(outs)}; give a list of as many arrays")
     needed, given = [shape(x) for x in tensors], [out.shape for out in outs]
     if given != needed:
         raise ArgumentError(
@@ -47,9 +47,7 @@ def checked(
         )
     for out in outs:
         if out.dtype not in found or not out.flags.writeable:
-            raise ArgumentError(
-                f"an out of {out.dtype} {_access(out)} was given; it must be of {found.pop()}, writable"
-            )
+            raise ArgumentError(f"out is of {out.dtype}{_access(out)}; it must be of {found.pop()} and writable")
 
 
 def elementwise(
@@ -125,7 +123,7 @@ def _kind(outs: object) -> str:
 
 
 def _access(out: np.ndarray) -> str:
-    return "to write to" if out.flags.writeable else "to read only"
+    return "" if out.flags.writeable else " and read-only"
 
 
 def _columns(packed: np.ndarray, widths: list[int]) -> list[np.ndarray]:

@@ -1,4 +1,4 @@
-"""Data path: the way the bytes of collectives take: shared memory, messages, or the programs of a method."""
+"""Data path: how the bytes of collectives move: through shared memory, by messages, or by step programs."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ __all__ = ["DataPath"]
 
 
 class DataPath(Protocol):
-    """What a communicator is made over."""
+    """What moves the bytes of a communicator."""
 
     name: str
     #: by Request.key; only while nothing has failed
     prepared: dict[tuple[object, ...], PreparedCall]
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
-        """A zeroed tensor that this path moves fast."""
+        """A zeroed tensor in memory that this path can use without copies."""
 
     def shared(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
-        """A zeroed tensor of which ranks that share memory have one together."""
+        """A zeroed tensor, one for all ranks that share memory."""
 
     def run(self, request: Request, x: np.ndarray, out: np.ndarray) -> None:
         """Run one collective from ``x`` to ``out``, both C-contiguous."""
@@ -33,10 +33,10 @@ class DataPath(Protocol):
         """Complete a prepared call whose ``run`` returned ``status``."""
 
     def refuse(self, error: ArgumentError) -> None:
-        """Report that a call of this rank was refused, so that ranks that made it do not wait for this one."""
+        """Publish that a call of this rank was refused, so that ranks that made the call do not wait for this one."""
 
     def fail(self, error: BaseException) -> None:
-        """Report that a call ended with ``error``: from here on the ranks are out of step."""
+        """Publish that a call ended with ``error``, after which the ranks are no longer synchronised."""
 
     def close(self) -> None:
-        """Leave; ranks that wait for this one get PeerLost."""
+        """Close; ranks that wait for this one raise PeerLost."""

@@ -1,4 +1,4 @@
-"""Group: the replicas that take part in one collective together, as (replicas, stride, size).
+"""Group: the replicas that take part in one collective, as (replicas, stride, size).
 
 12 replicas, CONSECUTIVE 3   {0 1 2} {3 4 5} {6 7 8} {9 10 11}       stride 1
 12 replicas, ORTHOGONAL 4    {0 3 6 9} {1 4 7 10} {2 5 8 11}         stride 12 / 4 = 3
@@ -36,9 +36,7 @@ class CommGroup:
 
     def __post_init__(self) -> None:
         if self.type not in list(CommGroupType):
-            raise ArgumentError(
-                f"a CommGroup of type {self.type!r} was asked for; there are {', '.join(CommGroupType)}"
-            )
+            raise ArgumentError(f"CommGroup type {self.type!r} is unknown; use {', '.join(CommGroupType)}")
 
 
 @dataclass(frozen=True)
@@ -52,11 +50,11 @@ class Group:
     def __post_init__(self) -> None:
         if not all(is_whole(number, 1) for number in (self.replicas, self.stride, self.size)):
             raise ArgumentError(
-                f"groups of {self.size!r} with stride {self.stride!r} over {self.replicas!r} replicas were asked "
-                "for; all three must be whole numbers of at least 1"
+                f"groups of {self.size!r} with stride {self.stride!r} over {self.replicas!r} replicas: "
+                "all three must be whole numbers of at least 1"
             )
         if self.size == 1 and self.stride != 1:
-            raise ArgumentError(f"groups of 1 with stride {self.stride} were asked for; use stride 1")
+            raise ArgumentError(f"groups of 1 with stride {self.stride}: use stride 1")
         if self.replicas % (self.stride * self.size):
             raise ArgumentError(
                 f"groups of {self.size} with stride {self.stride} over {self.replicas} replicas: "
@@ -94,7 +92,7 @@ class Group:
     def of_comm_group(cls, replicas: int, comm_group: CommGroup) -> Group:
         """The division of ``replicas`` that ``comm_group`` names."""
         if not isinstance(comm_group, CommGroup):
-            raise ArgumentError(f"{comm_group!r} was given; a named grouping is a CommGroup(type, size)")
+            raise ArgumentError(f"{comm_group!r} is not a grouping; give a CommGroup(type, size)")
         return _BY_TYPE[comm_group.type](replicas, comm_group.size)
 
     def comm_group(self) -> CommGroup:
@@ -124,12 +122,12 @@ class Group:
         if self.stride * self.size == self.replicas:
             return Group(self.replicas, 1, self.stride)
         raise ArgumentError(
-            f"the transpose of groups of {self.size} with stride {self.stride} over {self.replicas} replicas was "
-            f"asked for; it exists for stride 1, or where stride x size is {self.replicas}"
+            f"the transpose of groups of {self.size} with stride {self.stride} over {self.replicas} replicas does "
+            f"not exist; use stride 1, or a stride and size whose product is {self.replicas}"
         )
 
     def complement(self, superset: Group | None = None) -> Group:
-        """The groups that together with these connect all replicas of ``superset`` (default: all replicas).
+        """The groups of replicas at equal positions of these groups within ``superset`` (default: all replicas).
 
         CONSECUTIVE k <-> ORTHOGONAL N/k, ALL <-> NONE. Inside any other superset only the superset itself has a
         complement, NONE. Raises ArgumentError otherwise.
@@ -143,8 +141,8 @@ class Group:
         if superset != self:
             raise ArgumentError(
                 f"the complement of groups of {self.size} (stride {self.stride}) inside groups of {superset.size} "
-                f"(stride {superset.stride}) over {superset.replicas} replicas was asked for; inside a superset "
-                "other than ALL only a group that equals it has one"
+                f"(stride {superset.stride}) over {superset.replicas} replicas does not exist; inside a "
+                "superset other than ALL only a group that equals it has one"
             )
         return Group.none(self.replicas)
 
@@ -175,7 +173,7 @@ class Group:
     @staticmethod
     def _check(number: int, count: int, name: str) -> None:
         if not is_whole(number) or number >= count:
-            raise ArgumentError(f"{name} {number!r} was asked for; there are {name}s 0 to {count - 1}")
+            raise ArgumentError(f"there is no {name} {number!r}; use 0 to {count - 1}")
 
 
 _BY_TYPE: dict[CommGroupType, Callable[[int, int], Group]] = {

@@ -46,7 +46,7 @@ class HostRearrangement:
         for begin, end in sorted(self.slices):
             if not free <= begin <= end <= self.gathered_size:
                 raise ArgumentError(
-                    f"the slice [{begin}, {end}) was given; slices of a gathered tensor lie within its "
+                    f"the slice [{begin}, {end}) does not fit; slices of a gathered tensor lie within its "
                     f"{self.gathered_size} elements, and none overlaps another"
                 )
             free = end
@@ -98,10 +98,9 @@ class HostRearrangement:
 
     def _check(self, tensor: np.ndarray, size: int, name: str) -> None:
         if not isinstance(tensor, np.ndarray) or tensor.ndim < 1 or tensor.shape[-1] != size:
-            shape = list(tensor.shape) if isinstance(tensor, np.ndarray) else "unknown: no array"
+            shape = list(tensor.shape) if isinstance(tensor, np.ndarray) else "unknown (not an array)"
             raise ArgumentError(
-                f"a {name} tensor of shape {shape} was given; it must be an array whose last axis must have "
-                f"{size} elements"
+                f"the {name} tensor has shape {shape}; it must be an array whose last axis has {size} elements"
             )
 
 
@@ -121,11 +120,11 @@ class PlainPadding:
         check_whole(self.replicas, "replicas", 1)
         if not isinstance(self.elements, tuple | list) or not all(map(is_whole, self.elements)):
             raise ArgumentError(
-                f"elements={self.elements!r} was given; give a tuple of whole numbers of at least 0, one per IPU"
+                f"elements={self.elements!r} is not valid; give a tuple of whole numbers of at least 0, one per IPU"
             )
         if self.splits not in _SPLITS:
             raise ArgumentError(
-                f"splits={self.splits!r} was asked for; methods cut a fragment into {', '.join(map(str, _SPLITS))}"
+                f"splits={self.splits!r} is not valid; methods cut a fragment into {', '.join(map(str, _SPLITS))}"
             )
 
     @property
@@ -166,7 +165,7 @@ class PlainPadding:
     def _check_across(self, across: int) -> None:
         if not is_whole(across, 1) or self.replicas % across:
             raise ArgumentError(
-                f"an order across {across!r} was asked for; use a number that divides the {self.replicas} replicas"
+                f"an order across {across!r} is not possible; use a number that divides the {self.replicas} replicas"
             )
 
     def _address(self, fragment: int, ipu: int, across: int) -> int:
@@ -193,7 +192,7 @@ class BalancedReorder:
     def of_sizes(cls, replicas: int, sizes: Sequence[int], grain: int = 1) -> BalancedReorder:
         """Tiles that hold ``sizes`` elements of the tensor, one after the other."""
         if not isinstance(sizes, Sequence | np.ndarray) or not all(map(is_whole, sizes)):
-            raise ArgumentError(f"tiles of {sizes!r} elements were given; give whole numbers of at least 0")
+            raise ArgumentError(f"tiles of {sizes!r} elements are not valid; give whole numbers of at least 0")
         ends = list(accumulate(sizes))
         return cls(replicas, tuple(((end - n, end),) for n, end in zip(sizes, ends, strict=True)), grain)
 
@@ -205,7 +204,7 @@ class BalancedReorder:
         for begin, end in covered:
             if begin != position or end < begin:
                 raise ArgumentError(
-                    f"tiles that hold elements {covered} were given; together they must hold each element of the "
+                    f"tiles hold elements {covered}; they must hold each element of the "
                     f"tensor once, which fails at element {min(begin, position)}"
                 )
             position = end

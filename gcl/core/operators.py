@@ -35,11 +35,11 @@ class Operator(StrEnum):
         try:
             found = cls(name.lower())
         except (ValueError, AttributeError):
-            raise ArgumentError(f"operator {name!r} was asked for; there are {', '.join(cls)}") from None
+            raise ArgumentError(f"operator {name!r} is unknown; use {', '.join(cls)}") from None
         if dtype == np.bool_ and found not in _FOR_BOOL:
-            raise ArgumentError(f"operator {found} of bool was asked for; bool takes {', '.join(sorted(_FOR_BOOL))}")
+            raise ArgumentError(f"operator {found} does not take bool; use {', '.join(sorted(_FOR_BOOL))}")
         if dtype not in (None, np.bool_) and found in _LOGICAL:
-            raise ArgumentError(f"operator {found} of {dtype} was asked for; it takes bool")
+            raise ArgumentError(f"operator {found} does not take {dtype}; it takes bool")
         return found
 
 

@@ -28,40 +28,40 @@ Tensors = TypeVar("Tensors", np.ndarray, list[np.ndarray])
 
 
 class Refusals:
-    """A ``with`` block around checks: an ArgumentError goes to ``tell``, any other exception to ``fail``.
+    """A ``with`` block around checks: an ArgumentError goes to ``refuse``, any other exception to ``fail``.
 
-    After an ArgumentError nothing was begun; after another, such as an interrupt, that is unknown.
+    After an ArgumentError the call was not started; after another exception, such as an interrupt, that is unknown.
     """
 
-    def __init__(self, tell: Callable[[ArgumentError], None], fail: Callable[[BaseException], None]) -> None:
-        self._tell, self._fail = tell, fail
+    def __init__(self, refuse: Callable[[ArgumentError], None], fail: Callable[[BaseException], None]) -> None:
+        self._refuse, self._fail = refuse, fail
 
     def __enter__(self) -> None:
         """Nothing."""
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, ArgumentError):
-            self._tell(error)
+            self._refuse(error)
         elif error is not None:
             self._fail(error)
 
 
 def check_tensor(x: np.ndarray, local: int) -> None:
-    """Raise ArgumentError unless ``x`` is a tensor [``local`` replicas, ...] that collectives take."""
+    """Raise ArgumentError unless ``x`` is a valid tensor [``local`` replicas, ...]."""
     if not isinstance(x, np.ndarray):
-        raise ArgumentError(f"a tensor is a numpy array [local replicas, ...], found {type(x).__name__}")
+        raise ArgumentError(f"the tensor is of type {type(x).__name__}; give a numpy array [local replicas, ...]")
     if x.ndim < 1 or x.shape[0] != local:
         raise ArgumentError(
-            f"a tensor of shape {list(x.shape)} was given; its leading axis must be the "
+            f"the tensor has shape {list(x.shape)}; its leading axis must be the "
             f"{local} local replicas, as communicator.empty(shape) makes it"
         )
     if not x.flags.c_contiguous:
-        raise ArgumentError("a tensor that is not C-contiguous was given; pass np.ascontiguousarray(x)")
+        raise ArgumentError("the tensor is not C-contiguous; pass np.ascontiguousarray(x)")
     witness(x.dtype)
 
 
 def check_flat(x: np.ndarray, local: int) -> None:
-    """The same for a tensor of which each replica has a vector."""
+    """Raise ArgumentError unless ``x`` is a valid tensor [``local`` replicas, n]."""
     check_tensor(x, local)
     if x.ndim != 2:
         raise ArgumentError(
@@ -74,20 +74,20 @@ def check_slices(x: np.ndarray, size: int) -> None:
     """Raise ArgumentError unless each replica has a slice in ``x`` for each of ``size`` members of its group."""
     if x.ndim < 2 or x.shape[1] != size:
         raise ArgumentError(
-            f"a tensor of shape {list(x.shape)} was given; an all-to-all needs [local replicas, {size}, ...]: "
+            f"the tensor has shape {list(x.shape)}; an all-to-all needs [local replicas, {size}, ...]: "
             "one slice for each member of the group"
         )
 
 
 def check_output(out: np.ndarray, shape: tuple[int, ...], x: np.ndarray, *, in_place: bool, alone: bool) -> None:
-    """Raise ArgumentError unless ``out`` can take a result of ``shape`` that is made from ``x``.
+    """Raise ArgumentError unless ``out`` can hold a result of ``shape``, computed from ``x``.
 
-    ``in_place``: it may be ``x``; ``alone``: groups have one member, so that nobody else reads ``x``.
+    ``in_place``: ``out`` may be ``x``; ``alone``: groups have one member, so that no other rank reads ``x``.
     """
     if out is not x:
         check_tensor(out, x.shape[0])
     if not out.flags.writeable:
-        raise ArgumentError("out is read-only; give a tensor that may be written to")
+        raise ArgumentError("out is read-only; give a writable tensor")
     if out.shape != shape or out.dtype != x.dtype:
         raise ArgumentError(
             f"out has shape {list(out.shape)} and dtype {out.dtype}; this collective needs "
@@ -95,7 +95,7 @@ def check_output(out: np.ndarray, shape: tuple[int, ...], x: np.ndarray, *, in_p
         )
     if np.may_share_memory(out, x) and not (_start(out) == _start(x) and (in_place or alone)):
         raise ArgumentError(
-            "out overlaps the input, which others may still read; "
+            "out overlaps the input, which other ranks may still read; "
             f"give another out{', or the input itself' if in_place else ''}"
         )
 
@@ -104,8 +104,8 @@ def check_place(x: np.ndarray, own: np.ndarray, out: np.ndarray) -> None:
     """Raise ArgumentError if ``x`` lies in ``out`` elsewhere than at ``own``, where this rank's shard goes."""
     if np.may_share_memory(x, out) and _start(x) != _start(own):
         raise ArgumentError(
-            "x lies in the shared tensor, but not at the place of this rank's replicas, which others write to; "
-            "give that place, out[offset : offset + local replicas], or a tensor of its own"
+            "x is a part of the shared tensor that other ranks write to; give the part of this rank's replicas, "
+            "out[offset : offset + local replicas], or a separate tensor"
         )
 
 
@@ -115,21 +115,21 @@ def _start(array: np.ndarray) -> int:
 
 
 def dims_of(shape: int | Sequence[int]) -> tuple[int, ...]:
-    """``shape`` as a tuple; raise ArgumentError if it is none."""
+    """``shape`` as a tuple; raise ArgumentError if it is not a shape."""
     try:
         dims = tuple(map(index, shape)) if isinstance(shape, Sequence) else (index(shape),)
     except TypeError:
         dims = (-1,)
     if min(dims, default=0) < 0:
-        raise ArgumentError(f"a tensor of shape {shape!r} was asked for; sizes are whole numbers of at least 0")
+        raise ArgumentError(f"shape {shape!r} is not valid; sizes are whole numbers of at least 0")
     return dims
 
 
 def dtype_of(dtype: DTypeLike) -> np.dtype[Any]:
-    """``dtype`` as numpy has it; raise ArgumentError if it is none, or none that collectives take."""
+    """``dtype`` as a numpy dtype; raise ArgumentError if collectives do not support it."""
     try:
         found: np.dtype[Any] = np.dtype(dtype)
     except TypeError:
-        raise ArgumentError(f"a tensor of {dtype!r} was asked for; give a dtype such as 'float32'") from None
+        raise ArgumentError(f"{dtype!r} is not a dtype; give a dtype such as 'float32'") from None
     witness(found)
     return found

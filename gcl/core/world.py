@@ -14,7 +14,7 @@ __all__ = ["World"]
 class World:
     """``counts[rank]`` replicas on each rank, in contiguous blocks; this process is ``rank``.
 
-    ``names``: what to call the ranks where they are only some of a job's.
+    ``names``: the ranks in messages, where they are only some of the ranks of a job.
     """
 
     rank: int
@@ -23,7 +23,7 @@ class World:
 
     def __post_init__(self) -> None:
         if not self.counts or min(self.counts) < 1:
-            raise ArgumentError(f"{self.counts} replicas per rank were asked for; give every rank at least 1")
+            raise ArgumentError(f"{self.counts} replicas per rank are not possible; give every rank at least 1")
 
     @classmethod
     def joined(cls, rank: int, claims: list[tuple[int, int, int]]) -> World:
@@ -45,8 +45,8 @@ class World:
             start += local
         if start != claims[0][2]:
             raise ArgumentError(
-                f"{len(claims)} ranks own {start} replicas together, but {claims[0][2]} global replicas were "
-                "asked for; local replicas of all instances must add up to the global number"
+                f"{len(claims)} ranks own {start} replicas in total, but global_replicas is {claims[0][2]}; "
+                "local replicas of all instances must add up to the global number"
             )
         return cls(rank, tuple(claim[0] for claim in claims))
 

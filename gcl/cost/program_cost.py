@@ -6,9 +6,9 @@ its counterpart along ``Fabric.route``; every (IPU, link class) on the route is 
     seconds of an exchange = sync + hop latency + max over capacities of (bytes through it / bandwidth)
 
 A sync takes 15 ns in each direction per hop, over 1 + (IPUs // 2) // 2 hops, but at least 600 cycles (hardware.md,
-sections 2, 5 and 6). Links have no published latency of their own: the longest route of an exchange adds 15 ns per
-link. Between exchanges tiles select, add and store fragments; ``compute`` is the time of that, and the time
-for which links wait for the fullest tile (``gcl.cost.tile_work``).
+sections 2, 5 and 6). No latency of a link is published: the longest route of an exchange adds 15 ns per
+link. Between exchanges tiles select, add and store fragments; ``compute`` is the time of this work, and the time
+that links wait for the fullest tile (``gcl.cost.tile_work``).
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Price:
 
     @property
     def total(self) -> Cost:
-        """The cost of all phases together."""
+        """The sum of the costs of all phases."""
         return sum(self.phases, Cost())
 
     @property

@@ -30,7 +30,7 @@ def parse_bytes(text: str, option: str) -> int:
     match = re.fullmatch(r"\s*(\d+(?:\.\d*)?(?:e\+?\d{1,2})?)\s*([kmgt](?:i?b)?)?\s*", text.lower())
     nbytes = float(match[1]) * _SIZES[match[2] or ""] if match else -1.0
     if not 0 <= nbytes <= 1e15:
-        raise ArgumentError(f"{option} {text} was given; write a number up to 1e15, such as 51e6, 64kB or 1GiB")
+        raise ArgumentError(f"{option} {text} is not valid; write a number up to 1e15, such as 51e6, 64kB or 1GiB")
     return int(nbytes)
 
 

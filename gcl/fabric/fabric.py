@@ -122,12 +122,12 @@ class Fabric:
     def _type_faults(self) -> list[str]:
         numbers = {name: getattr(self, name) for name in ("replicas", "ipus_per_replica", "domains")}
         faults = [
-            f"{name}={number!r} was asked for; give a whole number"
+            f"{name}={number!r} is not valid; give a whole number"
             for name, number in numbers.items()
             if not is_whole(number, least=-sys.maxsize)
         ]
         faults += [
-            f"{field}={getattr(self, field)!r} was given; use {', '.join(kind)}"
+            f"{field}={getattr(self, field)!r} is not valid; use {', '.join(kind)}"
             for field, kind in _NAMED.items()
             if not isinstance(getattr(self, field), kind)
         ]
@@ -138,7 +138,7 @@ class Fabric:
         if self.ipus_per_replica > 1 and self.ipus_per_replica % 2:
             faults.append(f"Odd sized replicas are unsupported: {self.ipus_per_replica} IPUs per replica")
         elif self.ipus_per_replica not in _REPLICA_SIZES:
-            faults.append(f"{self.ipus_per_replica} IPUs per replica were asked for; use 1, 2, 4, 8 or 16")
+            faults.append(f"{self.ipus_per_replica} IPUs per replica are not supported; use 1, 2, 4, 8 or 16")
         if self.replicas < 1 or self.domains < 1:
             faults.append(f"{self.replicas} replicas over {self.domains} IPU-Link domains: both must be at least 1")
         elif self.replicas % self.domains:
@@ -149,7 +149,7 @@ class Fabric:
         elif self.ipus_per_domain > MAX_DOMAIN:
             least = -(-self.replicas * self.ipus_per_replica // MAX_DOMAIN)
             faults.append(
-                f"{self.ipus_per_domain} IPUs in one IPU-Link domain were asked for; a domain has at most "
+                f"{self.ipus_per_domain} IPUs in one IPU-Link domain are too many; a domain has at most "
                 f"{MAX_DOMAIN}, so use at least {least} domains"
             )
         return faults
@@ -289,8 +289,8 @@ class Fabric:
     def _check_even(self) -> None:
         if self.ipus_per_domain > 1 and self.ipus_per_domain % 2:
             raise ArgumentError(
-                f"links of {self.ipus_per_domain} IPUs in one domain were asked for; a ladder has pairs, "
-                "so use an even number of IPUs, or one"
+                f"{self.ipus_per_domain} IPUs in one domain form no ladder, which has pairs; "
+                "use an even number of IPUs, or one"
             )
 
 

@@ -60,11 +60,11 @@ _IN_PAIRS = (Order.SERPENT, Order.MIRRORED_SERPENT)
 def ring(order: Order, n: int) -> tuple[int, ...]:
     """The replica at each of ``n`` positions."""
     if n < 1:
-        raise ArgumentError(f"a ring of {n} was asked for; a ring has at least 1 replica")
+        raise ArgumentError(f"a ring of {n} replicas is not possible; use at least 1")
     if n > 1 and n % 2 and order in _IN_PAIRS:
         raise ArgumentError(
-            f"a {order} ring of {n} was asked for; it takes the two sides of a ladder in turn: "
-            "give an even number of replicas, or a mesh"
+            f"a {order} ring of {n} replicas is not possible: it visits the replicas of a ladder in pairs; "
+            "use an even number of replicas, or a mesh"
         )
     return tuple(_ORDERS[order](n)) if n > 1 else (0,)
 
@@ -96,7 +96,7 @@ def quad_orders(fabric: Fabric) -> tuple[Order, Order]:
     """The two orders of the quad-directional method; raise ArgumentError where there are none."""
     if fabric.configuration is not LinkConfiguration.BARLEY_TWIST:
         raise ArgumentError(
-            f"quad_directional_ring was asked for on a {fabric.topology} in configuration {fabric.configuration}; "
+            f"quad_directional_ring does not run on a {fabric.topology} in configuration {fabric.configuration}; "
             "it needs barley_twist"
         )
     return Order.SERPENT, Order.MIRRORED_SERPENT

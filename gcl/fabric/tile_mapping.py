@@ -55,7 +55,7 @@ def check_io_tiles(count: int, tiles: int = TILES_PER_IPU) -> None:
     """Raise ArgumentError unless collectives can run on ``count`` of the ``tiles`` of an IPU."""
     if count < MIN_IO_TILES or count % 2 or count >= tiles:
         raise ArgumentError(
-            f"{count} I/O tiles were asked for; their number must be even, at least {MIN_IO_TILES} and below the "
+            f"{count} I/O tiles are not possible; their number must be even, at least {MIN_IO_TILES} and below the "
             f"{tiles} tiles of an IPU"
         )
 
@@ -73,7 +73,7 @@ def per_ipu_tiles(
     fits = is_whole(offset) and is_whole(count) and count < tiles and offset + count <= tiles
     if not fits or offset % step or count % step:
         raise ArgumentError(
-            f"{count!r} tiles from {offset!r} were asked for, of {tiles}; they must exist"
+            f"{count!r} tiles from {offset!r} do not fit the {tiles} tiles of an IPU; they must exist"
             + (", and come in pairs: use even numbers" if pairs else ", and leave one at least: use whole numbers")
         )
     order = [tile for first in _spread_out(tiles // step) for tile in range(first * step, first * step + step)]
@@ -84,7 +84,7 @@ def per_ipu_tiles(
 def exchange_buses(tiles: list[int]) -> int:
     """Number of exchange buses that ``tiles`` use; two tiles share one."""
     if not isinstance(tiles, Iterable) or not all(map(is_whole, tiles)):
-        raise ArgumentError(f"tiles {tiles!r} were given; give a list of tiles by their numbers, from 0")
+        raise ArgumentError(f"tiles {tiles!r} are not valid; give a list of tiles by their numbers, from 0")
     return len({tile // _TILES_PER_BUS for tile in tiles})
 
 

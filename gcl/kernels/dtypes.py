@@ -35,7 +35,7 @@ DTYPES: dict[np.dtype[Any], _Row] = {
 def witness(dtype: np.dtype[Any]) -> np.ndarray:
     """An empty array that selects the kernels of ``dtype``; ArgumentError if the dtype cannot be reduced."""
     if dtype not in DTYPES:
-        raise ArgumentError(f"a tensor of {dtype} was asked for; there are {', '.join(map(str, DTYPES))}")
+        raise ArgumentError(f"a tensor of {dtype} is not supported; use {', '.join(map(str, DTYPES))}")
     return np.empty(0, DTYPES[dtype].seen_as)
 
 

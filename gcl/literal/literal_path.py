@@ -140,18 +140,18 @@ class LiteralPath:
             raise
 
     def refuse(self, error: ArgumentError) -> None:
-        """Tell the ranks through the path below."""
+        """Publish the refusal through the path below."""
         self._path.refuse(error)
 
     def finish(self, call: PreparedCall, status: int) -> None:
         """Do nothing: step programs have no prepared calls."""
 
     def fail(self, error: BaseException) -> None:
-        """Raise ``error``, with which a call ended, at every later call; tell ranks that still wait."""
+        """Raise ``error``, with which a call ended, at every later call; publish it to ranks that still wait."""
         self._state.fail(error)
 
     def close(self) -> None:
-        """Leave; ranks that wait for this one get PeerLost."""
+        """Close; ranks that wait for this one raise PeerLost."""
         self._state.close()
 
     def _depart(self, error: BaseException | None) -> None:

@@ -36,7 +36,7 @@ _LINE = 64  # bytes; sets begin on one
 
 
 class SliceTransport(Protocol):
-    """Moves slices between ranks; all ranks begin and end every request together."""
+    """Moves slices between ranks; all ranks begin and end the same requests in the same order."""
 
     def begin(self, request: Request, elements: int, dtype: np.dtype[Any]) -> None:
         """Prepare for exchanges in which a replica sends at most ``elements`` of at most ``dtype``'s size."""

@@ -104,7 +104,7 @@ def _pairs(
     """Each tensor of a list with its output tensor; ArgumentError if any of them is not valid."""
     given: Sequence[np.ndarray | None] = [None] * len(tensors) if outs is None else outs
     if not isinstance(given, list | tuple) or len(given) != len(tensors):
-        raise ArgumentError(f"a list of {len(tensors)} tensors was given; give a list of as many arrays as out")
+        raise ArgumentError(f"x is a list of {len(tensors)} tensors; give a list of as many arrays as out")
     for x in tensors:
         _checked(x, op)
     return [(x, _output(x, shape(x), out)) for x, out in zip(tensors, given, strict=True)]
@@ -129,9 +129,9 @@ def _addresses(x: np.ndarray) -> np.ndarray:
 def _checked(x: np.ndarray, op: str) -> Operator:
     if not isinstance(x, np.ndarray) or x.ndim < 2 or x.shape[1] < 1:
         found = f"shape {list(x.shape)}" if isinstance(x, np.ndarray) else type(x).__name__
-        raise ArgumentError(f"{found} was given; within replicas a tensor is an array [local replicas, IPUs, ...]")
+        raise ArgumentError(f"{found} is not a tensor of replicas; give an array [local replicas, IPUs, ...]")
     if not x.flags.c_contiguous:
-        raise ArgumentError("a tensor that is not C-contiguous was given; pass np.ascontiguousarray(x)")
+        raise ArgumentError("the tensor is not C-contiguous; pass np.ascontiguousarray(x)")
     witness(x.dtype)
     return Operator.parse(op, x.dtype)
 
@@ -142,12 +142,12 @@ def _output(x: np.ndarray, shape: tuple[int, ...], out: np.ndarray | None) -> np
     if not isinstance(out, np.ndarray):
         raise ArgumentError(f"out is {out!r}; give an array {list(shape)} of {x.dtype}, or leave it out")
     if not out.flags.writeable:
-        raise ArgumentError("out is read-only; give a tensor that may be written to")
+        raise ArgumentError("out is read-only; give a writable tensor")
     if out.shape != shape or out.dtype != x.dtype or not out.flags.c_contiguous:
         raise ArgumentError(
             f"out has shape {list(out.shape)} and dtype {out.dtype}; this collective needs {list(shape)} and "
             f"{x.dtype}, C-contiguous"
         )
     if np.may_share_memory(out, x) and not (out.shape == x.shape and out.ctypes.data == x.ctypes.data):
-        raise ArgumentError("out overlaps the input, which is still read; give another out")
+        raise ArgumentError("out overlaps the input, which is read while out is written; give another out")
     return out

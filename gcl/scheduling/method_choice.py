@@ -44,7 +44,7 @@ def choose(collective: Collective, nbytes: int, fabric: Fabric, length: int, *, 
     have no barley twist.
     """
     if collective not in (Collective.REDUCE_SCATTER, Collective.ALL_GATHER):
-        raise ArgumentError(f"a method for {collective} was asked for; reduce_scatter and all_gather have one")
+        raise ArgumentError(f"{collective} has no method of its own; reduce_scatter and all_gather have one")
     scatter = collective is Collective.REDUCE_SCATTER
     if within and fabric.configuration is LinkConfiguration.BARLEY_TWIST:
         twist = _TWIST_BELOW * (length if scatter else 1)

@@ -77,7 +77,7 @@ def levels(group: Group, fabric: Fabric) -> list[Level]:
         return [Level(group, inside=False)]
     if domain % group.stride or group.stride * group.size % domain:
         raise ArgumentError(
-            f"groups of {group.size} with stride {group.stride} were asked for over IPU-Link domains of {domain} "
+            f"groups of {group.size} with stride {group.stride} do not fit IPU-Link domains of {domain} "
             "replicas; every group must lie within one domain, or have the same number of members in each it touches"
         )
     here = domain // group.stride
@@ -101,8 +101,8 @@ class PhaseBuilder:
         allowed = {1, self.total} | ({2} if self.total > 2 else set())
         if len(self.chain) not in allowed:
             raise ArgumentError(
-                f"a chain of {len(self.chain)} methods ({', '.join(self.chain)}) was asked for; this collective has "
-                f"{self.total} phases, so name {' or '.join(map(str, sorted(allowed)))}"
+                f"{len(self.chain)} methods ({', '.join(self.chain)}) do not fit this collective, which has "
+                f"{self.total} phases; name {' or '.join(map(str, sorted(allowed)))}"
             )
 
     def method(self, collective: Collective, level: Level, elements: int, place: int) -> Choice:
@@ -114,7 +114,7 @@ class PhaseBuilder:
         if asked is Method.QUAD_DIRECTIONAL_RING and not level.inside:
             quad_orders(self.fabric)  # raises where the fabric does not support it
             return Choice(
-                Method.BIDIRECTIONAL_RING_PAIR, "quad_directional_ring was asked for; domains form one ring"
+                Method.BIDIRECTIONAL_RING_PAIR, "in place of quad_directional_ring, because domains form one ring"
             )
         if asked is not Method.AUTO:
             return Choice(asked, "as asked")

@@ -36,7 +36,7 @@ from gcl.scheduling.program.step_program import StepProgram
 __all__ = ["Schedule", "interpret", "schedule"]
 
 _SCATTER, _GATHER = Collective.REDUCE_SCATTER, Collective.ALL_GATHER
-_STRAIGHT = "straight to each partner"
+_STRAIGHT = "sent straight to each partner"
 _REDUCING = (Collective.ALL_REDUCE, Collective.REDUCE_SCATTER)
 
 
@@ -86,8 +86,8 @@ class _Inputs:
         """The builder for collectives in which every replica sends directly to its partners."""
         if self.chain not in ((Method.AUTO,), (Method.BROADCAST,)):
             raise ArgumentError(
-                f"method {', '.join(self.chain)} was asked for; this collective goes straight to each partner, "
-                "so use auto"
+                f"method {', '.join(self.chain)} does not apply: this collective sends straight to each partner; "
+                "use auto"
             )
         return self.builder(1)
 
@@ -110,25 +110,25 @@ def schedule(
     ``methods`` (a list of names, or names separated by commas): one for all phases, one for
     reduce-scatters and one for all-gathers, or one per phase.
     ``root``: index in the group (broadcast). ``options`` (default: those of GCL) apply except for their method.
-    Raises ArgumentError if the arguments do not fit together.
+    Raises ArgumentError if the arguments contradict each other.
     """
     if collective not in list(Collective):
-        raise ArgumentError(f"collective {collective!r} was asked for; there are {', '.join(Collective)}")
+        raise ArgumentError(f"collective {collective!r} is unknown; use {', '.join(Collective)}")
     if not isinstance(fabric, Fabric):
-        raise ArgumentError(f"fabric={fabric!r} was given; give a gcl.Fabric, such as gcl.Fabric(16)")
+        raise ArgumentError(f"fabric={fabric!r} is not valid; give a gcl.Fabric, such as gcl.Fabric(16)")
     if not isinstance(group, Group | None):
-        raise ArgumentError(f"group={group!r} was given; give a gcl.Group, such as Group.consecutive(16, 4)")
+        raise ArgumentError(f"group={group!r} is not valid; give a gcl.Group, such as Group.consecutive(16, 4)")
     if not isinstance(options, Options | None):
-        raise ArgumentError(f"options={options!r} was given; give gcl.Options")
+        raise ArgumentError(f"options={options!r} is not valid; give gcl.Options")
     collective, group = Collective(collective), group or Group.all(fabric.replicas)
     if group.replicas != fabric.replicas:
-        raise ArgumentError(f"a group over {group.replicas} replicas was given; the fabric has {fabric.replicas}")
+        raise ArgumentError(f"the group is over {group.replicas} replicas, but the fabric has {fabric.replicas}")
     check_whole(elements, "elements")
     check_whole(itemsize, "itemsize", 1)
     check_whole(root, "root")
     op = Operator.parse(op)
     if op is Operator.LOCAL and collective is not _SCATTER:
-        raise ArgumentError(f"operator local was asked for in {collective}; only reduce_scatter has it")
+        raise ArgumentError(f"{collective} has no operator local; only reduce_scatter has it")
     options = options or Options()
     job = _Inputs(fabric, group, elements, itemsize, method_chain(methods), root, options)
     build = _local if op is Operator.LOCAL else _BUILDERS[collective]
@@ -217,7 +217,7 @@ def _all_to_all(job: _Inputs) -> list[Phase]:
     size = job.group.size
     if job.elements % size:
         raise ArgumentError(
-            f"all_to_all of {job.elements} elements over {size} replicas was asked for; dimension 0 of the input "
+            f"all_to_all of {job.elements} elements over {size} replicas: dimension 0 of the input "
             f"must be {size}, one slice per replica"
         )
     track = RingTrack(job.group, (), spread(job.elements // size, job.fabric.ipus_per_replica))
@@ -227,7 +227,7 @@ def _all_to_all(job: _Inputs) -> list[Phase]:
 
 def _broadcast(job: _Inputs) -> list[Phase]:
     if not 0 <= job.root < job.group.size:
-        raise ArgumentError(f"root {job.root} was asked for; group members are 0 to {job.group.size - 1}")
+        raise ArgumentError(f"root {job.root} is not a member of the group; use 0 to {job.group.size - 1}")
     track = RingTrack(job.group, (), job.tensor)
     generate = partial(broadcast.broadcast, root=job.root)
     program = job.direct().program(Collective.BROADCAST, "broadcast", track, (1, 1), generate)

@@ -25,9 +25,11 @@ def test_what_does_not_fit_is_the_same_error_on_every_rank(tmp_path: Path) -> No
     offset, disagree, total, inprocess, transport, group, fine = ended.out[0].splitlines()
     assert offset.startswith("ArgumentError: rank 1 says its first replica is 0, but ranks before it own 1")
     assert disagree.startswith("ArgumentError: rank 1 says there are 4 replicas, rank 0 says 3")
-    assert total.startswith("ArgumentError: 3 ranks own 3 replicas together, but 8 global replicas were asked for")
-    assert inprocess.startswith("ArgumentError: transport 'inprocess' was asked for, but 3 processes take part")
-    assert transport.startswith("ArgumentError: rank 1 asked for transport 'mpi', groups of 3")
+    assert total.startswith("ArgumentError: 3 ranks own 3 replicas in total, but global_replicas is 8")
+    assert inprocess.startswith(
+        "ArgumentError: transport 'inprocess' works in one process, but 3 processes take part"
+    )
+    assert transport.startswith("ArgumentError: rank 1 connects with transport 'mpi', groups of 3")
     assert "groups of 1 with stride 1" in group
     assert fine == "no error"
     assert ended.out[1] == ended.out[2] == ended.out[0]

@@ -105,7 +105,7 @@ def test_variables_that_mean_nothing_here_are_named(
     monkeypatch.setenv("GCL_LOG_LEVEL", "INFO")
     monkeypatch.setenv("GCL_GP_PATH", "/opt/gcl/gp")
     work()
-    assert ("INFO", "GCL_GP_PATH is set and not used: there is no compiled code of tiles to load") in said(caplog)
+    assert ("INFO", "GCL_GP_PATH is set but not used: no compiled code of tiles is loaded") in said(caplog)
 
 
 def test_importing_sets_nothing_up_and_lines_go_to_stderr(tmp_path: Path) -> None:

@@ -66,11 +66,11 @@ def method_chain(names: str | Sequence[str]) -> tuple[Method, ...]:
     if isinstance(names, str):
         names = [name.strip() for name in names.split(",")]
     if not isinstance(names, list | tuple) or not names:
-        raise ArgumentError(f"method {names!r} was asked for; give the name of a method, or a list of names")
+        raise ArgumentError(f"method {names!r} is not valid; give the name of a method, or a list of names")
     unknown = [name for name in names if name not in list(Method)]
     if unknown:
         raise ArgumentError(
-            f"method {', '.join(map(repr, unknown))} was asked for; there are {', '.join(Method)}, "
-            "and chains of them separated by commas"
+            f"method {', '.join(map(repr, unknown))} is unknown; use {', '.join(Method)}, "
+            "or a chain of them separated by commas"
         )
     return tuple(Method(name) for name in names)

@@ -107,7 +107,7 @@ def run(program: StepProgram, x: np.ndarray, combine: Combine = np.add, dtype: D
     """
     replicas, elements = program.group.replicas, program.input_fragments * program.width
     if x.shape != (replicas, elements):
-        raise ArgumentError(f"an input of shape {list(x.shape)} was given; the program needs {[replicas, elements]}")
+        raise ArgumentError(f"the input has shape {list(x.shape)}; the program needs {[replicas, elements]}")
     travelling: np.ndarray[Any, Any] = x.astype(x.dtype if dtype is None else dtype)
     states = {replica: State(program, replica, travelling[replica]) for replica in range(replicas)}
     execute(program, states, OneProcess(), combine)

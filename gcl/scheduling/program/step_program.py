@@ -88,7 +88,7 @@ class CrossReplicaCopy:
 
 @dataclass(frozen=True)
 class Exchange:
-    """Copies that are made together; none reads, on any replica, what another writes there."""
+    """Copies that are made at the same time; on no replica does one read what another writes."""
 
     copies: tuple[CrossReplicaCopy, ...]
 
@@ -172,7 +172,7 @@ class StepProgram:
 
     @property
     def exchanges(self) -> list[Exchange]:
-        """Number of exchanges."""
+        """The exchanges, in order."""
         return [step for step in self.steps if isinstance(step, Exchange)]
 
     def elements_sent(self, replica: int) -> int:

@@ -18,7 +18,7 @@ __all__ = ["pairs", "split"]
 
 
 def pairs(sizes: dict[int, int]) -> list[tuple[int, ...]]:
-    """The IPUs, of those with ``sizes`` (IPU -> bytes or elements), that exchange together, turn after turn."""
+    """The IPUs, of those with ``sizes`` (IPU -> bytes or elements), of each exchange, in order."""
     rails = [sorted((ipu for ipu in sorted(sizes) if ipu % 2 == rail), key=sizes.__getitem__) for rail in (0, 1)]
     return [tuple(ipu for ipu in pair if ipu is not None) for pair in zip_longest(*rails)]
 

@@ -16,7 +16,7 @@ Three rounds overlap, so that each round needs only one meeting:
 
 Chunks stay in the caches: memory is read once and written once. The number of sets is a compromise. There must be
 enough that a peer's private caches have evicted a set before it is written again: writing to lines that another core
-holds runs at 7 GB/s instead of 30. There must not be more, because all sets together must fit the shared cache (4
+holds runs at 7 GB/s instead of 30. There must not be more, because all sets must fit the shared cache (4
 ranks on 2 cores, 1 MiB: 330 us of each core's time; with 16 MiB of sets, and two meetings a round, 510).
 """
 

@@ -80,7 +80,7 @@ class WaitStatus:
         line_of(self.domain.control, self.me)[_HEARTBEATS] += 1
 
     def report(self, error: CollectiveMismatch) -> None:
-        """Tell every rank that waits here, and end the communicator for this one."""
+        """Publish ``error`` to every rank that waits here, and end the communicator for this one."""
         self.domain.write_text(str(error))
         mark_left(self.domain.control.ctypes.data, self.me, CROSSED)
         fail = self._fail()

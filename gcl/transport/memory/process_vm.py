@@ -45,32 +45,35 @@ def buffers(group_size: int) -> np.ndarray:
 
 @bare
 def _transfer(process: int, here: int, there: int, n: int, write: bool, vectors: Any) -> Any:
-    """Copy ``n`` bytes between this process and another; how many went. ``vectors``: room for two struct iovec."""
+    """Copy ``n`` bytes between this process and another; return how many were copied.
+
+    ``vectors``: room for two struct iovec.
+    """
     done = 0
     while done < n:
         vectors[0], vectors[1], vectors[2], vectors[3] = here + done, n - done, there + done, n - done
         at = vectors.ctypes.data
-        went = (
+        copied = (
             process_vm_writev(process, at, 1, at + 16, 1, 0)
             if write
             else process_vm_readv(process, at, 1, at + 16, 1, 0)
         )
-        if went <= 0:
+        if copied <= 0:
             break
-        done += went
+        done += copied
     return done
 
 
 def can_access_process(process: int, address: int) -> bool:
-    """Try whether this process may read 8 bytes of another, and write them back."""
+    """Return whether an attempt to read 8 bytes of another process, and to write them back, succeeds."""
     word, vectors = np.zeros(1, np.int64), np.zeros(4, np.int64)
     return all(_transfer(process, word.ctypes.data, address, 8, write, vectors) == 8 for write in (False, True))
 
 
 @bare_part
 def _reduce_slice(table: Any, call: Any, recipe: Any, scratch: Any, chunks: Any) -> bool:
-    """Whether every byte went: the other process may be gone."""
-    went = True
+    """Reduce this rank's slice; return whether every byte was copied, which fails if another process has ended."""
+    copied = True
     replicas, size = table[Table.REPLICAS], table[Table.GROUP_SIZE]
     rank, item = table[Table.RANK], call[Call.ITEMSIZE]
     owners, locals_, members, nodes, outs = tables(table)
@@ -85,7 +88,7 @@ def _reduce_slice(table: Any, call: Any, recipe: Any, scratch: Any, chunks: Any)
                 at = own_input_of(table, owner) + locals_[members[first + i]] * nbytes + low
                 nodes[i] = at if owner == rank else chunks[i].ctypes.data
                 if owner != rank:
-                    went = _transfer(process_of(table, owner), nodes[i], at, n, False, vectors) == n and went
+                    copied = _transfer(process_of(table, owner), nodes[i], at, n, False, vectors) == n and copied
             outs[0] = total
             reduce_range(recipe, nodes, outs, 1, 0, n // item, scratch)
             for i in range(size):
@@ -94,8 +97,8 @@ def _reduce_slice(table: Any, call: Any, recipe: Any, scratch: Any, chunks: Any)
                 if owner == rank:
                     copy_bytes(at, total, n)
                 else:
-                    went = _transfer(process_of(table, owner), total, at, n, True, vectors) == n and went
-    return went
+                    copied = _transfer(process_of(table, owner), total, at, n, True, vectors) == n and copied
+    return copied
 
 
 @bare

@@ -23,7 +23,7 @@ __all__ = ["DEFAULT_BYTES", "Segment", "array_at", "map_memory"]
 
 _ALIGNMENT = 4096
 _MAP_NORESERVE = 0x4000
-_FAILED = ctypes.c_void_p(-1).value  # what mmap returns then
+_FAILED = ctypes.c_void_p(-1).value  # what mmap returns on failure
 
 #: Address space of one rank's segment: all of the machine's memory, at most 64 GiB.
 DEFAULT_BYTES = min(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"), 64 << 30)
@@ -38,7 +38,7 @@ def map_memory(descriptor: int, nbytes: int) -> np.ndarray:
     address = _libc().mmap(None, nbytes, mmap.PROT_READ | mmap.PROT_WRITE, flags, descriptor, 0)
     if address == _FAILED:
         raise TransportError(
-            f"{nbytes >> 20} MiB of address space for a shared segment were asked for: "
+            f"{nbytes >> 20} MiB of address space for a shared segment could not be reserved: "
             f"{os.strerror(ctypes.get_errno())}; raise `ulimit -v`, or connect with a smaller segment_bytes"
         )
     memory = (ctypes.c_uint8 * nbytes).from_address(address)
@@ -97,7 +97,7 @@ class Segment:
             return self._free[nbytes].pop()
         if self._top + nbytes > self._bytes.size:
             raise ArgumentError(
-                f"{nbytes} bytes were asked for; the shared segment has {self._bytes.size - self._top} left; "
+                f"{nbytes} bytes do not fit the shared segment, which has {self._bytes.size - self._top} bytes left; "
                 "free tensors, or connect with a larger segment_bytes"
             )
         self._top += nbytes

@@ -283,7 +283,7 @@ def met(table: Any) -> Any:
 
 
 def refuse(table: np.ndarray) -> None:
-    """Tell the others that a call of this rank was refused."""
+    """Publish that a call of this rank was refused."""
     mark_refused(int(table[Table.CONTROL]), int(table[Table.RANK]), int(table[Table.ARRIVALS]))
 
 

@@ -111,12 +111,12 @@ def _reached(line: int, arrivals: int) -> Any:
 def _wait_for(line: int, arrivals: int, spins: int, timespec: int) -> Any:
     if _reached(line, arrivals):
         return True
-    together = spins > 0 and load_acquire(line + Line.CORE) == sched_getcpu()
-    for _ in range(0 if together else spins):
+    same_core = spins > 0 and load_acquire(line + Line.CORE) == sched_getcpu()
+    for _ in range(0 if same_core else spins):
         if _reached(line, arrivals):
             return True
         pause()
-    for _ in range(0 if together else _YIELDS):
+    for _ in range(0 if same_core else _YIELDS):
         if _reached(line, arrivals):
             return True
         sched_yield()
@@ -142,7 +142,7 @@ def wait_for_all(control: int, rank: int, ranks: int, arrivals: int, spins: int,
 
 @bare
 def mark_left(control: int, rank: int, why: int) -> None:
-    """Tell the other ranks that this rank makes no further calls, for the reason LEFT or CROSSED."""
+    """Publish that this rank makes no further calls, for the reason LEFT or CROSSED."""
     exchange(control + rank * LINE + Line.LEFT, np.int32(why))
 
 
@@ -165,7 +165,7 @@ def refusals(control: int, rank: int, arrivals: int) -> Any:
 
 @bare
 def mark_refused(control: int, rank: int, arrivals: int) -> None:
-    """Tell the other ranks that this rank, at meeting point ``arrivals``, refused a call that they may have made."""
+    """Publish that this rank, at meeting point ``arrivals``, refused a call that they may have made."""
     line, before = control + rank * LINE, refusals(control, rank, arrivals)
     store_release(line + Line.REFUSALS, np.int32(before + 1))
     store_release(line + Line.REFUSED_AT, np.int32(arrivals))

@@ -57,7 +57,7 @@ def test_a_link_stays_one(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "message"),
-    [("", "--out '' was given"), ("nowhere/x", "there is no folder"), ("folder", "it is a folder")],
+    [("", "--out '' is not valid"), ("nowhere/x", "there is no folder"), ("folder", "it is a folder")],
 )
 def test_what_can_be_seen_before(name: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()

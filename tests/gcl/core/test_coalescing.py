@@ -24,15 +24,15 @@ def read_only(*shape: int) -> np.ndarray:
 @pytest.mark.parametrize(
     ("tensors", "outs", "why"),
     [
-        ([], None, "a list of tensors of no dtype was given"),
-        ([ones(0, 3)], None, r"a tensor of shape \[0, 3\] was given"),
-        ([ones(4, 3), ones(2, 3)], None, r"a tensor of shape \[2, 3\] was given"),
-        ([ones(4, 3), "b"], None, "a tensor is a numpy array"),
+        ([], None, "the tensors of the list are of no dtype"),
+        ([ones(0, 3)], None, r"the tensor has shape \[0, 3\]"),
+        ([ones(4, 3), ones(2, 3)], None, r"the tensor has shape \[2, 3\]"),
+        ([ones(4, 3), "b"], None, "the tensor is of type"),
         ([ones(4, 3)], ["a"], "but out is a list with str; give a list of as many arrays"),
         ([ones(4, 3)], ones(4, 3), "but out is ndarray; give a list of as many arrays"),
         ([ones(4, 3)], [ones(4, 5)], r"outs have shapes \[\[4, 5\]\]; these tensors need \[\[4, 3\]\]"),
-        ([ones(4, 3)], [ones(4, 3).astype(np.int32)], "an out of int32 to write to was given; it must be of float32"),
-        ([ones(4, 3)], [read_only(4, 3)], "an out of float32 to read only was given"),
+        ([ones(4, 3)], [ones(4, 3).astype(np.int32)], "out is of int32; it must be of float32"),
+        ([ones(4, 3)], [read_only(4, 3)], "out is of float32 and read-only"),
     ],
 )
 def test_refused(communicator: gcl.Communicator, tensors: list, outs: list | None, why: str) -> None:

@@ -57,7 +57,7 @@ def test_transpose(group: Group, transposed: Group) -> None:
 
 
 def test_only_whole_blocks_have_a_transpose() -> None:
-    with pytest.raises(ArgumentError, match="stride x size is 12"):
+    with pytest.raises(ArgumentError, match="product is 12"):
         Group(12, 2, 2).transpose()
 
 

@@ -136,33 +136,36 @@ def test_tiles_must_hold_every_element_once(tiles: tuple[tuple[tuple[int, int], 
 
 def test_wrong_sizes_are_refused() -> None:
     arrangement = PlainPadding(4, (10,)).arrangement()
-    with pytest.raises(ArgumentError, match=r"a reference tensor of shape \[9\].*must have 10 elements"):
+    with pytest.raises(ArgumentError, match=r"the reference tensor has shape \[9\].*has 10 elements"):
         arrangement.rearrange(np.zeros(9))
-    with pytest.raises(ArgumentError, match="must have 12 elements"):
+    with pytest.raises(ArgumentError, match="has 12 elements"):
         arrangement.undo(np.zeros(10))
 
 
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: PlainPadding(0, (3,)), "replicas=0 was asked for; give a whole number of at least 1"),
-        (lambda: PlainPadding(4, ANY[3], 1), "elements=3 was given; give a tuple of whole numbers"),
-        (lambda: PlainPadding(4, (-1,)), r"elements=\(-1,\) was given"),
-        (lambda: PlainPadding(4, (3,), 0), "splits=0 was asked for; methods cut a fragment into 1, 2, 4"),
-        (lambda: PlainPadding(4, (3,), 3), "splits=3 was asked for"),
-        (lambda: PlainPadding(4, (3,)).arrangement(3), "an order across 3 was asked for; .* divides the 4 replicas"),
-        (lambda: PlainPadding(4, (3,)).shard_order(0), "an order across 0 was asked for"),
-        (lambda: BalancedReorder.of_sizes(0, [5]), "replicas=0 was asked for"),
-        (lambda: BalancedReorder.of_sizes(2, [5], 0), "grain=0 was asked for"),
-        (lambda: BalancedReorder.of_sizes(2, ANY["ab"]), "tiles of 'ab' elements were given"),
-        (lambda: BalancedReorder.of_sizes(2, [-1]), r"tiles of \[-1\] elements were given"),
+        (lambda: PlainPadding(0, (3,)), "replicas=0 is not valid; give a whole number of at least 1"),
+        (lambda: PlainPadding(4, ANY[3], 1), "elements=3 is not valid; give a tuple of whole numbers"),
+        (lambda: PlainPadding(4, (-1,)), r"elements=\(-1,\) is not valid"),
+        (lambda: PlainPadding(4, (3,), 0), "splits=0 is not valid; methods cut a fragment into 1, 2, 4"),
+        (lambda: PlainPadding(4, (3,), 3), "splits=3 is not valid"),
+        (
+            lambda: PlainPadding(4, (3,)).arrangement(3),
+            "across 3 is not possible; .* divides the 4 replicas",
+        ),
+        (lambda: PlainPadding(4, (3,)).shard_order(0), "an order across 0 is not possible"),
+        (lambda: BalancedReorder.of_sizes(0, [5]), "replicas=0 is not valid"),
+        (lambda: BalancedReorder.of_sizes(2, [5], 0), "grain=0 is not valid"),
+        (lambda: BalancedReorder.of_sizes(2, ANY["ab"]), "tiles of 'ab' elements are not valid"),
+        (lambda: BalancedReorder.of_sizes(2, [-1]), r"tiles of \[-1\] elements are not valid"),
         (lambda: PlainPadding(4, (10,)).arrangement().rearrange(ANY[[1] * 10]), "it must be an array"),
-        (lambda: graph_shard(10, 0), "replicas=0 was asked for"),
-        (lambda: HostRearrangement(0, 2, ()), "replication_factor=0 was asked for"),
-        (lambda: HostRearrangement(2, -1, ()), "elements_per_replica=-1 was asked for"),
-        (lambda: HostRearrangement(2, 2, ((0, 5),)), r"the slice \[0, 5\) was given; .* within its 4 elements"),
+        (lambda: graph_shard(10, 0), "replicas=0 is not valid"),
+        (lambda: HostRearrangement(0, 2, ()), "replication_factor=0 is not valid"),
+        (lambda: HostRearrangement(2, -1, ()), "elements_per_replica=-1 is not valid"),
+        (lambda: HostRearrangement(2, 2, ((0, 5),)), r"the slice \[0, 5\) does not fit; .* within its 4 elements"),
         (lambda: HostRearrangement(2, 2, ((1, 3), (0, 2))), r"the slice \[1, 3\) .* none overlaps another"),
-        (lambda: HostRearrangement(2, 2, ((2, 1),)), r"the slice \[2, 1\) was given"),
+        (lambda: HostRearrangement(2, 2, ((2, 1),)), r"the slice \[2, 1\) does not fit"),
     ],
 )
 def test_what_no_layout_is_made_of(make: Callable[[], object], message: str) -> None:

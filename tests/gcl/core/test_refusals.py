@@ -64,7 +64,7 @@ def test_a_method_that_does_not_exist_is_told_too() -> None:
 
     first, second = errors_of((1, 1), work)
     assert isinstance(second, ArgumentError)
-    assert "replica 1 (rank 1), whose call was refused: method 'ring' was asked for" in str(first)
+    assert "replica 1 (rank 1), whose call was refused: method 'ring' is unknown" in str(first)
 
 
 PROGRAM = """
@@ -112,7 +112,7 @@ CASES: dict[str, list[tuple[str, str, int]]] = {
 def test_processes_are_told_over_every_transport(cases: list[tuple[str, str, int]], tmp_path: Path) -> None:
     ranks = len(cases[0][0])
     ended = run_job(PROGRAM, tmp_path, json.dumps(cases), counts=(1,) * ranks)
-    refused = "a tensor of shape [2, 4] was given; its leading axis must be the 1 local replicas"
+    refused = "the tensor has shape [2, 4]; its leading axis must be the 1 local replicas"
     for rank, out in enumerate(ended.out):
         for case, ((*alike, last), seconds) in zip(cases, json.loads(out), strict=True):
             assert [error.split(": ")[0] for error in alike[::3]] == ["ArgumentError"] * 3, case

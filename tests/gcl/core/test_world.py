@@ -29,7 +29,7 @@ def test_claims_that_tile_the_replicas_join() -> None:
         ([(2, 0, 4), (2, 0, 4)], "rank 1 says its first replica is 0, but ranks before it own 2"),
         ([(2, 1, 4), (2, 3, 4)], "rank 0 says its first replica is 1, but ranks before it own 0"),
         ([(2, 0, 4), (2, 2, 5)], "rank 1 says there are 5 replicas, rank 0 says 4"),
-        ([(2, 0, 8), (2, 2, 8)], "2 ranks own 4 replicas together, but 8 global replicas were asked for"),
+        ([(2, 0, 8), (2, 2, 8)], "2 ranks own 4 replicas in total, but global_replicas is 8"),
         ([(0, 0, 2), (2, 0, 2)], "give every rank at least 1"),
         ([(-1, 0, 1), (2, -1, 1)], "give every rank at least 1"),
     ],

@@ -112,16 +112,16 @@ def test_replica_sizes(size: int) -> None:
     ("arguments", "message"),
     [
         ({"replicas": 4, "ipus_per_replica": 3}, "Odd sized replicas are unsupported: 3 IPUs per replica"),
-        ({"replicas": 4, "ipus_per_replica": 6}, "6 IPUs per replica were asked for; use 1, 2, 4, 8 or 16"),
+        ({"replicas": 4, "ipus_per_replica": 6}, "6 IPUs per replica are not supported; use 1, 2, 4, 8 or 16"),
         ({"replicas": 4, "ipus_per_replica": 32}, "use 1, 2, 4, 8 or 16"),
         ({"replicas": 6, "domains": 4}, "6 is not divisible by 4"),
         ({"replicas": 0}, "0 replicas over 1 IPU-Link domains: both must be at least 1"),
-        ({"replicas": "4"}, "replicas='4' was asked for; give a whole number"),
-        ({"replicas": 4.0}, "replicas=4.0 was asked for"),
-        ({"replicas": True}, "replicas=True was asked for"),
-        ({"replicas": 4, "domains": None}, "domains=None was asked for"),
-        ({"replicas": 4, "topology": "line"}, "topology='line' was given; use mesh, torus"),
-        ({"replicas": 4, "configuration": 3}, "configuration=3 was given; use Default, BarleyTwist"),
+        ({"replicas": "4"}, "replicas='4' is not valid; give a whole number"),
+        ({"replicas": 4.0}, "replicas=4.0 is not valid"),
+        ({"replicas": True}, "replicas=True is not valid"),
+        ({"replicas": 4, "domains": None}, "domains=None is not valid"),
+        ({"replicas": 4, "topology": "line"}, "topology='line' is not valid; use mesh, torus"),
+        ({"replicas": 4, "configuration": 3}, "configuration=3 is not valid; use Default, BarleyTwist"),
         ({"replicas": 16, "ipus_per_replica": 16}, "a domain has at most 64, so use at least 4 domains"),
     ],
 )
@@ -160,6 +160,6 @@ def test_supported_configurations(configuration: LinkConfiguration, topology: To
 
 
 def test_a_ladder_has_pairs() -> None:
-    with pytest.raises(ArgumentError, match="a ladder has pairs"):
+    with pytest.raises(ArgumentError, match="3 IPUs in one domain form no ladder"):
         Fabric(3).route(0, 2)
     assert Fabric(1).route(0, 0) == ()

@@ -51,7 +51,7 @@ def test_the_example_of_the_module() -> None:
 
 def test_what_cannot_be() -> None:
     x = np.zeros((2, 4, 6), np.float32)
-    with pytest.raises(ArgumentError, match=r"shape \[3\] was given; within replicas"):
+    with pytest.raises(ArgumentError, match=r"shape \[3\] is not a tensor of replicas"):
         gcl.all_reduce_within_replica(np.zeros(3))
     with pytest.raises(ArgumentError, match="not C-contiguous"):
         gcl.all_reduce_within_replica(x[:, :, ::2])
@@ -86,6 +86,6 @@ def test_lists_are_their_tensors_one_by_one() -> None:
         with pytest.raises(gcl.ArgumentError, match="give a list of as many arrays as out"):
             collective(tensors, out=outs[:2])
     before = [x.copy() for x in tensors]
-    with pytest.raises(gcl.ArgumentError, match="str was given"):
+    with pytest.raises(gcl.ArgumentError, match="str is not a tensor of replicas"):
         gcl.all_reduce_within_replica([*tensors, "x"], out=[*tensors, tensors[0]])
     assert all(same_bits(x, old) for x, old in zip(tensors, before, strict=True))

@@ -63,7 +63,7 @@ def test_every_option(given_: dict[str, object], expected: Options) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('{"method": "ring"}', "method 'ring' was asked for; there are auto, clockwise_ring"),
+        ('{"method": "ring"}', "method 'ring' is unknown; use auto, clockwise_ring"),
         ('{"method": 3}', "GCL_OPTIONS method is 3; it must be the name of a method"),
         ('{"method": []}', "must be the name of a method, or a list of names"),
         ('{"maxBytesPerTile": -1}', "must be a whole number of at least 1"),

@@ -229,7 +229,7 @@ def test_chains_of_methods(domains: int, chain: tuple[Method, ...], expected: li
 
 @pytest.mark.parametrize(("domains", "chain", "allowed"), [(1, (A, B, C), "1 or 2"), (2, (A, B, C), "1 or 2 or 4")])
 def test_chains_that_do_not_fit(domains: int, chain: tuple[Method, ...], allowed: str) -> None:
-    with pytest.raises(ArgumentError, match=f"a chain of 3 methods .* so name {allowed}"):
+    with pytest.raises(ArgumentError, match=f"3 methods .* name {allowed}"):
         schedule(ALL_REDUCE, Fabric(16, domains=domains), 10, methods=chain)
 
 
@@ -268,15 +268,15 @@ def test_operators_are_named_in_any_letter_case() -> None:
 
 
 def test_what_cannot_be() -> None:
-    with pytest.raises(ArgumentError, match="a group over 4 replicas was given; the fabric has 8"):
+    with pytest.raises(ArgumentError, match="the group is over 4 replicas, but the fabric has 8"):
         schedule(ALL_REDUCE, Fabric(8), 10, group=Group.all(4))
     with pytest.raises(ArgumentError, match="dimension 0 of the input must be 8"):
         schedule(Collective.ALL_TO_ALL, Fabric(8), 10)
-    with pytest.raises(ArgumentError, match="root 8 was asked for; group members are 0 to 7"):
+    with pytest.raises(ArgumentError, match="root 8 is not a member of the group; use 0 to 7"):
         schedule(Collective.BROADCAST, Fabric(8), 10, root=8)
-    with pytest.raises(ArgumentError, match="goes straight to each partner, so use auto"):
+    with pytest.raises(ArgumentError, match="sends straight to each partner; use auto"):
         schedule(Collective.ALL_TO_ALL, Fabric(8), 16, methods=(A,))
     with pytest.raises(ArgumentError, match="it needs barley_twist"):
         schedule(ALL_REDUCE, Fabric(8), 16, methods=(Method.QUAD_DIRECTIONAL_RING,))
-    with pytest.raises(ArgumentError, match="elements=-1 was asked for"):
+    with pytest.raises(ArgumentError, match="elements=-1 is not valid"):
         schedule(ALL_REDUCE, Fabric(8), -1)

@@ -113,10 +113,10 @@ def refused(type: str, operator: Any, group: Any, kind: str = "FLOAT") -> str:
 @pytest.mark.parametrize("type", ["ReplicatedAllReduce", "ReplicatedReduceScatter"])
 def test_groups_and_types_that_do_not_fit_are_refused_by_the_constructor(type: str) -> None:
     assert "4 is not divisible by 3" in refused(type, OP.Add, (T.Consecutive, 3))
-    assert "operator logical_and of int32 was asked for; it takes bool" in refused(
+    assert "operator logical_and does not take int32; it takes bool" in refused(
         type, OP.LogicalAnd, (T.All, 0), "INT32"
     )
-    assert "operator add of bool was asked for" in refused(type, OP.Add, (T.All, 0), "BOOL")
+    assert "operator add does not take bool; use" in refused(type, OP.Add, (T.All, 0), "BOOL")
 
 
 @pytest.mark.parametrize("counts", [(2, 2), (1, 3), (1, 1, 1, 1)])
