@@ -18,11 +18,11 @@ from ipu_emu.models.resnet import resnet8, resnet50
 from ipu_emu.models.transformer import transformer
 from ipu_emu.models.vit import vit
 
-__all__ = ["CATALOGUE", "Entry", "named"]
+__all__ = ["CATALOGUE", "CatalogueEntry", "named"]
 
 
 @dataclass(frozen=True)
-class Entry:
+class CatalogueEntry:
     """``build(batch=, dtype=, seed=)`` returns the network."""
 
     build: Callable[..., Model]
@@ -30,18 +30,18 @@ class Entry:
 
 
 CATALOGUE = {
-    "mlp": Entry(mlp, "784-512-512-10, fully connected"),
-    "resnet8": Entry(resnet8, "images of 32 x 32, 10 classes"),
-    "resnet50": Entry(resnet50, "images of 224 x 224, 1,000 classes; version 1.5"),
-    "transformer": Entry(transformer, "2 layers of 256, 128 characters"),
-    "bert-base": Entry(bert, "12 layers of 768, 128 tokens"),
-    "bert-large": Entry(partial(bert, layers=24, width=1024, heads=16), "24 layers of 1,024, 128 tokens"),
-    "gpt2": Entry(gpt2, "12 layers of 768, 1,024 tokens"),
-    "gpt2-medium": Entry(partial(gpt2, layers=24, width=1024, heads=16), "24 layers of 1,024, 1,024 tokens"),
-    "gpt2-large": Entry(partial(gpt2, layers=36, width=1280, heads=20), "36 layers of 1,280, 1,024 tokens"),
-    "gpt2-xl": Entry(partial(gpt2, layers=48, width=1600, heads=25), "48 layers of 1,600, 1,024 tokens"),
-    "vit-b16": Entry(vit, "12 layers of 768, images of 224 x 224 in patches of 16"),
-    "vit-l16": Entry(partial(vit, layers=24, width=1024, heads=16), "24 layers of 1,024, patches of 16"),
+    "mlp": CatalogueEntry(mlp, "784-512-512-10, fully connected"),
+    "resnet8": CatalogueEntry(resnet8, "images of 32 x 32, 10 classes"),
+    "resnet50": CatalogueEntry(resnet50, "images of 224 x 224, 1,000 classes; version 1.5"),
+    "transformer": CatalogueEntry(transformer, "2 layers of 256, 128 characters"),
+    "bert-base": CatalogueEntry(bert, "12 layers of 768, 128 tokens"),
+    "bert-large": CatalogueEntry(partial(bert, layers=24, width=1024, heads=16), "24 layers of 1,024, 128 tokens"),
+    "gpt2": CatalogueEntry(gpt2, "12 layers of 768, 1,024 tokens"),
+    "gpt2-medium": CatalogueEntry(partial(gpt2, layers=24, width=1024, heads=16), "24 layers of 1,024, 1,024 tokens"),
+    "gpt2-large": CatalogueEntry(partial(gpt2, layers=36, width=1280, heads=20), "36 layers of 1,280, 1,024 tokens"),
+    "gpt2-xl": CatalogueEntry(partial(gpt2, layers=48, width=1600, heads=25), "48 layers of 1,600, 1,024 tokens"),
+    "vit-b16": CatalogueEntry(vit, "12 layers of 768, images of 224 x 224 in patches of 16"),
+    "vit-l16": CatalogueEntry(partial(vit, layers=24, width=1024, heads=16), "24 layers of 1,024, patches of 16"),
 }
 
 

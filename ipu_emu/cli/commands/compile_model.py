@@ -16,7 +16,7 @@ import psutil
 from gcl.drawing.units import memory
 from ipu_emu.cli.commands.onnx_argument import OnnxFile
 from ipu_emu.compiler.gradients.activation_checkpointing import Recomputation
-from ipu_emu.compiler.memory.tensor_locations import LocationRule, TensorLocation, TensorLocations
+from ipu_emu.compiler.memory.tensor_locations import LocationRule, StorageChoice, TensorLocations
 from ipu_emu.compiler.memory_remedies import MemoryNeed
 from ipu_emu.compiler.model_properties import (
     broadcast_inputs,
@@ -186,7 +186,7 @@ class CompileRequest:
         )
 
     def _location(self, kind: str) -> LocationRule:
-        return LocationRule(TensorLocation(off_chip=kind in self.off_chip, sharded=kind in self.shared))
+        return LocationRule(StorageChoice(off_chip=kind in self.off_chip, sharded=kind in self.shared))
 
     def _streams(self, graph: Graph) -> HostStreams:
         ahead = overlapped_inputs(graph.metadata)

@@ -23,14 +23,14 @@ from ipu_emu.ops.communication.memory_copy_ops import REMOTE_LOAD, REMOTE_UPDATE
 from ipu_emu.ops.random.counter_rng import RNG_KEY, STREAM_ID, stream_id_of
 from ipu_emu.program.instructions import AccumulateGradient, CountMicroBatch, Leaf, RemoteLoad, RemoteStore
 
-__all__ = ["Accumulation"]
+__all__ = ["AccumulationWriter"]
 
 _KEEP, _TAKE = "RunningMean___keep", "RunningMean___take"
 #: The ops that add up gradients, and those that round stochastically as they do.
 _ROUNDED = {"AddInto": "AddRounded", "MeanInto": "MeanRounded"}
 
 
-class Accumulation:
+class AccumulationWriter:
     """``tensor_places`` has the places of gradients; new tensors of ``graph`` get a stage in ``stages``."""
 
     def __init__(self, graph: Graph, tensor_places: Mapping[str, Place], stages: Stages, *, running: bool) -> None:

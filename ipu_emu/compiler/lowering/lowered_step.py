@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 
 from ipu_emu.compiler.fusion.merge_collectives import Merged, as_groups, is_remote_load
 from ipu_emu.compiler.gradients.gradient import Gradient, Reduction
-from ipu_emu.compiler.lowering.accumulation import Accumulation
+from ipu_emu.compiler.lowering.accumulation import AccumulationWriter
 from ipu_emu.compiler.lowering.host_streams import load, without_streams
 from ipu_emu.compiler.lowering.pipelining import Stages
 from ipu_emu.compiler.lowering.weight_preloading import preloaded
@@ -201,7 +201,7 @@ class _Lowering:
         if self.step.accumulation == 1:
             return []
         running = self.options.reduction is Reduction.MEAN_RUNNING
-        return Accumulation(self.graph, self.tensor_places, self.stages, running=running).of(self.gradients)
+        return AccumulationWriter(self.graph, self.tensor_places, self.stages, running=running).of(self.gradients)
 
     def reduce(self) -> list[Leaf]:
         """Return one collective for each bucket."""

@@ -18,7 +18,7 @@ from ipu_emu.compiler.rewriting.reserved_prefixes import without_prefix
 from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import Role, Tensor
 
-__all__ = ["LocationRule", "ShardingDomain", "TensorLocation", "TensorLocations"]
+__all__ = ["LocationRule", "ShardingDomain", "StorageChoice", "TensorLocations"]
 
 
 class ShardingDomain(Enum):
@@ -31,7 +31,7 @@ class ShardingDomain(Enum):
 
 
 @dataclass(frozen=True)
-class TensorLocation:
+class StorageChoice:
     """``off_chip`` is in Streaming Memory; ``domain_size`` counts the replicas of a CONSECUTIVE ``domain``."""
 
     off_chip: bool = False
@@ -44,7 +44,7 @@ class TensorLocation:
 class LocationRule:
     """The location of tensors of one kind that have at least a number of elements."""
 
-    location: TensorLocation = TensorLocation()
+    location: StorageChoice = StorageChoice()
     smallest_off_chip: int = 2
     smallest_sharded: int = 8192
 
@@ -60,7 +60,7 @@ class TensorLocations:
     states: LocationRule = LocationRule()
     accumulators: LocationRule = LocationRule()
     activations: LocationRule = LocationRule()
-    by_id: Mapping[str, TensorLocation] = field(default_factory=lambda: MappingProxyType({}))
+    by_id: Mapping[str, StorageChoice] = field(default_factory=lambda: MappingProxyType({}))
     read_from_all: frozenset[str] = frozenset()
 
     def is_off_chip(self, variable: Tensor) -> bool:
@@ -100,7 +100,7 @@ class TensorLocations:
         chosen = {id: location.off_chip for id, location in self.by_id.items()}
         return ActivationStorage(smallest if off_chip else None, chosen)
 
-    def _location(self, variable: Tensor) -> TensorLocation:
+    def _location(self, variable: Tensor) -> StorageChoice:
         return self.by_id.get(variable.id, self._rule(variable).location)
 
     def _rule(self, variable: Tensor) -> LocationRule:

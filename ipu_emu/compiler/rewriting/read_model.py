@@ -7,18 +7,20 @@ IPUs support.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
 import onnx
+from onnx import helper
 
-from ipu_emu.compiler.rewriting.replica_count import set_replica_count
 from ipu_emu.compiler.rewriting.supported_types import append_supported, supported_inputs
 from ipu_emu.graph import Graph
 from ipu_emu.graph.dtype import DType
 from ipu_emu.graph.onnx_files import Large
 from ipu_emu.graph.onnx_model import from_model
+from ipu_emu.graph.op import GRAPHCORE
 from ipu_emu.ops import append
+from ipu_emu.ops.communication.collective_ops import MODEL_COLLECTIVES, REPLICA_COUNT
 
 __all__ = ["read_model"]
 
@@ -37,9 +39,30 @@ def read_model(
     With ``supported_types`` integers of 64 bits become integers of 32 bits, as ``supported_types.py`` says.
     """
     return from_model(
-        set_replica_count(model, replicas),
+        _with_replica_count(model, replicas),
         append_supported if supported_types else append,
         groups=groups,
         shapes=supported_inputs(model, shapes) if supported_types else shapes,
         large=large,
     )
+
+
+def _with_replica_count(model: onnx.ModelProto, replicas: int) -> onnx.ModelProto:
+    """Return ``model`` with the number of replicas in every collective, whose groups and shards depend on it."""
+    if replicas == 1 or not any(True for _ in _collectives(model.graph)):
+        return model
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    for node in _collectives(copy.graph):
+        node.attribute.append(helper.make_attribute(REPLICA_COUNT, replicas))
+    return copy
+
+
+def _collectives(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
+    """Yield the collectives of a graph and of the bodies in it."""
+    for node in graph.node:
+        if node.domain == GRAPHCORE and node.op_type in MODEL_COLLECTIVES:
+            yield node
+        for attribute in node.attribute:
+            for body in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
+                yield from _collectives(body)

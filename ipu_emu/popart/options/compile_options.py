@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from ipu_emu.compiler.memory.tensor_locations import LocationRule, ShardingDomain, TensorLocation, TensorLocations
+from ipu_emu.compiler.memory.tensor_locations import LocationRule, ShardingDomain, StorageChoice, TensorLocations
 from ipu_emu.compiler.model_properties import broadcast_inputs, overlapped_inputs, read_from_all
 from ipu_emu.compiler.options import CompileOptions, HostStreams, TrainingOptions
 from ipu_emu.compiler.placement.placement_options import PipelineOptions, PlacementMode, PlacementOptions
@@ -139,9 +139,9 @@ def _rule(settings: tensor_location.TensorLocationSettings) -> LocationRule:
     )
 
 
-def _location(location: tensor_location.TensorLocation) -> TensorLocation:
+def _location(location: tensor_location.TensorLocation) -> StorageChoice:
     group = location.shardingDomain
-    return TensorLocation(
+    return StorageChoice(
         off_chip=location.storage is TensorStorage.OffChip,
         sharded=location.replicatedTensorSharding is ReplicatedTensorSharding.On,
         domain=ShardingDomain(group.type.name),

@@ -13,7 +13,7 @@ import pytest
 from ipu_emu.compiler.cache.executable_cache import cache_key
 from ipu_emu.compiler.cache.executable_file import to_bytes
 from ipu_emu.compiler.gradients.activation_checkpointing import Recomputation
-from ipu_emu.compiler.memory.tensor_locations import LocationRule, TensorLocation, TensorLocations
+from ipu_emu.compiler.memory.tensor_locations import LocationRule, StorageChoice, TensorLocations
 from ipu_emu.compiler.optimisers.sgd_rule import SgdRule, SgdValues
 from ipu_emu.compiler.optimisers.update_rule import HyperParameter
 from ipu_emu.compiler.options import CompileOptions, HostStreams, TrainingOptions
@@ -61,7 +61,7 @@ PIPELINED = {
 EVERYTHING = {
     "one IPU": {},
     "pipeline": PIPELINED,
-    "off chip": {"locations": TensorLocations(*(LocationRule(TensorLocation(off_chip=True)),) * 4)},
+    "off chip": {"locations": TensorLocations(*(LocationRule(StorageChoice(off_chip=True)),) * 4)},
     "recomputed": {"recomputation": Recomputation.ALL},
     "staged": {"streams": HostStreams(staged={"x": 2})},
     "synthetic": {"streams": HostStreams(synthetic=True)},
@@ -120,6 +120,20 @@ def test_what_a_pass_makes_is_not_there_before(after: str, makes: str) -> None:
     before = names[names.index(after) - 1]
     assert makes not in str(run_passes(state, stop_after=before))
     assert makes in str(run_passes(state, stop_after=after))
+
+
+def test_collectives_that_become_one_are_neighbours_and_marked() -> None:
+    sharded = LocationRule(StorageChoice(sharded=True), smallest_sharded=2)
+    options = training(
+        replicas=2, locations=TensorLocations(sharded, sharded), step=StepShape(1, 1, 2), bucket_bytes=1 << 20
+    )
+    state = run_passes(start(model(), options), stop_after="merge-collectives")
+    marked = [line for line in str(state).splitlines() if line.endswith("  merged with the op above")]
+    assert len(marked) == sum(len(ids) - 1 for ids in state.merged) > 0
+    order = [op.outputs[0] for op in state.graph.ops]
+    for ids in state.merged:
+        first = order.index(ids[0])
+        assert tuple(order[first : first + len(ids)]) == ids
 
 
 def test_the_forward_pass_of_a_training_graph_learns_nothing() -> None:
