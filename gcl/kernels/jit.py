@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import re
 import sys
+import warnings
 from collections.abc import Callable
 from contextlib import ExitStack
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, cast
 from zlib import crc32
@@ -27,6 +28,7 @@ from numba import types
 from gcl.kernels.file_lock import held
 from gcl.kernels.numba_internals import WITHOUT_REFERENCE_COUNTS, KernelCache, initialise_runtime
 from gcl.kernels.numba_internals import address_of as _address_of
+from popdist_py.trusted_files import file_fault, folder_fault
 
 __all__ = ["address_of", "bare", "bare_part", "bound", "intrinsic", "jit", "part", "pointer_to", "sources"]
 
@@ -65,7 +67,7 @@ def _cached(function: F, options: dict[str, Any]) -> F:
     compiled = numba.njit(cache=True, **options)(function)
     stored = KernelCache(compiled)
     stored.add_stamp(sources(function))
-    once = _OneCompiles(stored)
+    once = _OneCompiles(stored, function.__code__.co_filename)
     stored.replace(once.load, once.save)
     return cast(F, compiled)
 
@@ -77,14 +79,17 @@ class _OneCompiles:
     it looks for a kernel; who finds one needs its run-time library only, and compiling reads the rest by itself.
     """
 
-    def __init__(self, stored: KernelCache) -> None:
-        self._stored = stored
+    def __init__(self, stored: KernelCache, source: str) -> None:
+        self._stored, self._source = stored, source
         self._lock = Path(f"{stored.index}.lock")
         self._held = ExitStack()
+        stored.check_files(self._fault)
 
     def load(self, signature: object, context: Any) -> Any:
         self._held.close()  # the lock of a kernel that failed to compile
         initialise_runtime(context)
+        if not self._is_trusted():
+            return None
         found = self._stored.load(signature, context)
         if found is None:
             self._held.enter_context(held(self._lock, PATIENCE))
@@ -94,8 +99,33 @@ class _OneCompiles:
         return found
 
     def save(self, *made: object) -> None:
-        self._stored.save(*made)
-        self._held.close()
+        try:
+            if self._is_trusted():
+                self._stored.save(*made)
+        except OSError as error:
+            _warn(f"compiled kernels cannot be written to {self._lock.parent}: {error.strerror}")
+        finally:
+            self._held.close()
+
+    def _is_trusted(self) -> bool:
+        folder = self._lock.parent
+        fault = folder_fault(folder, beside=self._source) if folder.exists() else ""
+        if fault:
+            _warn(
+                f"compiled kernels are not kept in {folder}: {fault}; let NUMBA_CACHE_DIR name a folder of your own"
+            )
+        return not fault
+
+    def _fault(self, path: str) -> str:
+        fault = file_fault(path, beside=self._source)
+        if fault:
+            _warn(f"a compiled kernel is not used: {fault}; it is compiled again")
+        return fault
+
+
+@lru_cache(maxsize=64)  # once per process for each folder or file
+def _warn(text: str) -> None:
+    warnings.warn(text, stacklevel=2)
 
 
 def bound(kernel: Callable[..., R], *arguments: object) -> Callable[[], R]:

@@ -8,6 +8,7 @@ underscore, or a module within ``numba.core``.
     a stamp that tells a stale kernel from a fresh one         Dispatcher._cache._cache_file._source_stamp
     a lock around loading and saving a kernel                  Cache._load_overload, load_overload, save_overload
     the path of that lock                                      IndexDataCacheFile._index_path
+    files that are checked before they are loaded              _load_index, _load_data, _data_path, _dump of the same
     a runtime that starts without importing the compiler       numba.core.runtime.nrt.rtsys.initialize
     kernels without reference counts                           numba.core.cpu.CPUTargetOptions._nrt
     an LLVM loop                                               numba.core.cgutils.for_range
@@ -16,7 +17,10 @@ underscore, or a module within ``numba.core``.
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
+from contextlib import suppress
+from hashlib import sha256
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -26,6 +30,10 @@ import numba
 __all__ = ["WITHOUT_REFERENCE_COUNTS", "KernelCache", "address_of", "for_range", "initialise_runtime"]
 
 VERSIONS = "0.61 to 0.68"
+
+#: What an index begins with, before what is sealed; and bytes of a seal.
+_VERSION = pickle.dumps(numba.__version__, protocol=-1)
+_DIGEST = 32
 
 
 def internal(owner: Any, name: str) -> Any:
@@ -68,6 +76,10 @@ class KernelCache:
         self.load: Callable[[object, Any], Any] = internal(self._cache, "_load_overload")
         self.save: Callable[..., None] = internal(self._cache, "save_overload")
         self.index = Path(internal(self._index, "_index_path"))
+        self._write: Callable[[object], bytes] = internal(self._index, "_dump")
+        self._read_index: Callable[[], dict[Any, str]] = internal(self._index, "_load_index")
+        self._read_data: Callable[[str], Any] = internal(self._index, "_load_data")
+        self._path_of: Callable[[str], str] = internal(self._index, "_data_path")
 
     def add_stamp(self, stamp: object) -> None:
         """Make numba discard kernels saved under another ``stamp``, in addition to the stamp of the source file."""
@@ -77,3 +89,29 @@ class KernelCache:
         """Make numba call these functions in place of ``load`` and ``save``."""
         internal(self._cache, "load_overload")
         self._cache.load_overload, self._cache.save_overload = load, save
+
+    def check_files(self, fault: Callable[[str], str]) -> None:
+        """Write a checksum into each file; load no file that is damaged, or of which ``fault`` says something."""
+        self._index._dump = lambda content: _sealed(self._write(content))
+        self._index._load_index = lambda: self._checked_index(fault)
+        self._index._load_data = lambda name: self._checked_data(name, fault)
+
+    def _checked_index(self, fault: Callable[[str], str]) -> dict[Any, str]:
+        with suppress(OSError):
+            if not fault(str(self.index)) and _is_sealed(self.index.read_bytes().removeprefix(_VERSION)):
+                return self._read_index()
+        return {}
+
+    def _checked_data(self, name: str, fault: Callable[[str], str]) -> Any:
+        path = self._path_of(name)
+        if fault(path) or not _is_sealed(Path(path).read_bytes()):
+            raise OSError(f"{path} is not to be loaded")  # numba compiles the kernel then
+        return self._read_data(name)
+
+
+def _sealed(content: bytes) -> bytes:
+    return content + sha256(content).digest()
+
+
+def _is_sealed(content: bytes) -> bool:
+    return sha256(content[:-_DIGEST]).digest() == content[-_DIGEST:]

@@ -29,6 +29,7 @@ from ipu_emu.graph import Graph
 from ipu_emu.ops.codegen.llvm_compiler import vector_width
 from ipu_emu.program.executable import Executable
 from popdist_py.atomic_write import replace_file
+from popdist_py.trusted_files import UntrustedError, folder_fault, read_trusted
 
 __all__ = ["cache_key", "compiled_once", "load_executable", "save_executable", "with_variables", "without_variables"]
 
@@ -90,9 +91,20 @@ def save_executable(
 
 
 def load_executable(path: str | os.PathLike[str], key: str | None = None) -> Executable:
-    """Read an executable; raise EmulatorError if there is none, or if its key is not ``key``."""
+    """Read an executable; raise EmulatorError if there is none, or if its key is not ``key``.
+
+    An executable says where in memory its ops write: one that other users may have written is refused.
+    """
     try:
-        data = Path(path).read_bytes()
+        file = os.path.realpath(path, strict=True)
+        fault = folder_fault(Path(path).parent) or folder_fault(Path(file).parent)
+        if fault:
+            raise UntrustedError(fault)
+        data = read_trusted(file)
+    except UntrustedError as error:
+        raise EmulatorError(
+            f"The executable '{os.fspath(path)}' is not loaded: {error}; if you trust it, copy it to a private folder"
+        ) from None
     except OSError as error:
         raise EmulatorError(f"Cannot read the executable '{os.fspath(path)}': {error.strerror}") from error
     try:
@@ -109,13 +121,16 @@ def compiled_once(
     """Return the executable of ``key`` from ``folder``, or call ``make`` and save its result there.
 
     ``graph`` has the values of the variables. An unusable file is replaced, with a warning. If the folder is not
-    writable, the executable is not saved, with a warning.
+    writable, or other users may write to it, the executable is neither loaded nor saved, with a warning.
     """
     path = Path(folder) / f"{key[:40]}.ipuexe"
     try:
-        os.makedirs(folder, exist_ok=True)
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        fault = folder_fault(folder)
     except OSError as error:
-        warnings.warn(f"Cannot save executables in '{folder}': {error.strerror}", stacklevel=2)
+        fault = str(error.strerror)
+    if fault:
+        warnings.warn(f"Cannot save executables in '{folder}': {fault}", stacklevel=2)
         return make()
     found, _ = _usable(path, key)
     if found is None:

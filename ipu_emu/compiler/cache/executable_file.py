@@ -51,7 +51,9 @@ def from_bytes(data: bytes, key: str | None = None) -> Executable:
     length = int.from_bytes(body[:8], "little")
     try:
         return _decoded(body[8 : 8 + length], body[8 + length :], key)
-    except (LookupError, TypeError, ValueError, AttributeError, msgpack.UnpackException) as error:
+    except RecursionError:
+        raise EmulatorError("it is nested too deeply") from None
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, msgpack.UnpackException) as error:
         raise EmulatorError(f"it does not hold an executable ({error})") from error
 
 

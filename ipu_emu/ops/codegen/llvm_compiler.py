@@ -4,13 +4,14 @@ numba needs about half a second for a kernel, most of it for type inference, whi
 intermediate representation directly takes about ten milliseconds. A kernel is an object file named by the hash of
 everything that it is made from: the function that writes its text, the arguments of that function, the files of this
 folder, the processor and the version of LLVM. So a cached file is never stale, and its text need not be
-generated again; a truncated file fails its checksum and is replaced.
+generated again; a truncated file fails its checksum and is replaced. What other users may have written is not loaded.
 """
 
 from __future__ import annotations
 
 import ctypes
 import os
+import warnings
 import zlib
 from collections.abc import Callable
 from contextlib import suppress
@@ -25,6 +26,7 @@ import llvmlite
 import llvmlite.binding as llvm
 
 from popdist_py.atomic_write import replace_file
+from popdist_py.trusted_files import UntrustedError, folder_fault, read_trusted
 
 __all__ = ["KERNEL_CACHE", "Function", "generated", "kernel_folder", "vector_width"]
 
@@ -143,7 +145,10 @@ def _load(key: str) -> bytes | None:
     if folder is None:
         return None
     try:
-        data = (folder / key).read_bytes()
+        data = read_trusted(folder / key)
+    except UntrustedError as error:
+        _warn(f"a compiled kernel is not used: {error}; it is compiled again")
+        return None
     except OSError:
         return None
     head, code = data[: len(_MAGIC) + 4], data[len(_MAGIC) + 4 :]
@@ -156,7 +161,8 @@ def _save(key: str, code: bytes) -> None:
     folder: Path | None = kernel_folder()
     if folder is not None:
         with suppress(OSError):
-            replace_file(folder / key, _MAGIC + zlib.crc32(code).to_bytes(4, "little") + code)
+            head = _MAGIC + zlib.crc32(code).to_bytes(4, "little")
+            replace_file(folder / key, head, code, owner_only=True, follow=False)
 
 
 # The folder in which kernels are kept
@@ -172,7 +178,7 @@ def kernel_folder() -> Path | None:
     XDG_CACHE_HOME            else poprun-py/kernels in it
     ~/.cache                  else poprun-py/kernels in it
 
-    Without a folder kernels are compiled in every process.
+    Without a folder, or with one in which other users may write, kernels are compiled in every process.
     """
     named = os.environ.get(KERNEL_CACHE)
     if named is not None:
@@ -187,4 +193,15 @@ def _writable(folder: str) -> Path | None:
         os.makedirs(folder, mode=0o700, exist_ok=True)
     except OSError:
         return None
-    return Path(folder) if os.access(folder, os.W_OK | os.X_OK) else None
+    if not os.access(folder, os.W_OK | os.X_OK):
+        return None
+    fault = folder_fault(folder)
+    if fault:
+        _warn(f"compiled kernels are not kept in {folder}: {fault}; let {KERNEL_CACHE} name a folder of your own")
+        return None
+    return Path(folder)
+
+
+@lru_cache(maxsize=16)  # once per process for each folder or file
+def _warn(text: str) -> None:
+    warnings.warn(text, stacklevel=2)

@@ -1,5 +1,6 @@
 """Kernels are kept on disk between runs, but never longer than what they were made from."""
 
+import os
 import shutil
 from importlib import import_module
 from pathlib import Path
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 
 import gcl.kernels.jit as jit_module
+from gcl.kernels.file_lock import held
 from gcl.kernels.jit import bound, jit, sources
 from tests.helpers.mpi_jobs import ROOT, run_alone
 
@@ -50,6 +52,46 @@ def test_a_kernel_is_compiled_once_and_again_when_a_file_changes_from_which_it_c
     (package / "inner.py").write_text(FILES["inner.py"].replace("x + 1", "x + 100"))
     assert run() == "101 compiled\n"
     assert run() == "101 from the disk\n"
+
+
+def files_in(folder: Path) -> list[Path]:
+    """What is kept of the program's two kernels."""
+    return sorted(path for path in folder.rglob("*.nb?") if path.name.startswith(("outer", "middle")))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to give files to others")
+def test_kernels_that_are_damaged_or_may_be_of_others_are_compiled_again(package: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "kernels"
+    folder.mkdir(mode=0o700)
+
+    def run() -> tuple[str, int]:
+        done = run_alone(PROGRAM, tmp_path, environ={"PYTHONPATH": str(tmp_path), "NUMBA_CACHE_DIR": str(folder)})
+        return done.stdout + done.stderr.partition("Traceback")[1], done.stderr.count("UserWarning")
+
+    assert run() == ("2 compiled\n", 0)
+    assert run() == ("2 from the disk\n", 0)
+    for change in (lambda data: data[:-1], lambda data: data[:99] + bytes([data[99] ^ 1]) + data[100:]):
+        for path in files_in(folder):
+            path.write_bytes(change(path.read_bytes()))
+        assert run() == ("2 compiled\n", 0)
+    for ending in (".nbi", ".nbc"):
+        (path,) = (path for path in files_in(folder) if path.name.startswith("outer") and path.suffix == ending)
+        os.chown(path, 65534, -1)
+        assert run() == ("2 compiled\n", 1)
+        assert path.stat().st_uid == 0
+    folder.chmod(0o777)
+    before = [path.stat() for path in files_in(folder)]
+    output, warnings = run()
+    assert output == "2 compiled\n"
+    assert warnings <= 2  # of the folder of each package
+    assert [path.stat() for path in files_in(folder)] == before
+
+
+def test_a_link_at_a_lock_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "kernel.lock").symlink_to(tmp_path / "mine")
+    with held(tmp_path / "kernel.lock", 1.0):
+        pass
+    assert not (tmp_path / "mine").exists()
 
 
 #: How a module may be imported from a package, each with the module's file.

@@ -5,11 +5,13 @@ from __future__ import annotations
 import errno
 import multiprocessing
 import os
+import random
 import warnings
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import msgpack
 import numpy as np
 import pytest
 
@@ -145,6 +147,47 @@ def test_a_folder_that_cannot_be_made_costs_a_warning(tmp_path: Path, monkeypatc
     monkeypatch.setenv("POPART_CACHE_DIR", str(tmp_path / "file" / "folder"))
     with pytest.warns(UserWarning, match="Cannot save executables"):
         run()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to give files to others")
+def test_what_others_may_have_written_is_not_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = run(enableEngineCaching=True, cachePath=str(tmp_path / "cache"))
+    (file,) = (tmp_path / "cache").glob("*.ipuexe")
+    count = compiled(monkeypatch)
+    for path, spoil, text in (
+        (file, lambda: os.chown(file, 65534, -1), "belongs to user 65534, .* It is replaced"),
+        (file, lambda: file.chmod(0o666), "other users may write to .* It is replaced"),
+        (file.parent, lambda: file.parent.chmod(0o777), "Cannot save executables in .*: other users may write"),
+    ):
+        spoil()
+        before = len(count)
+        with pytest.warns(UserWarning, match=text):
+            assert run(enableEngineCaching=True, cachePath=str(path if path.is_dir() else path.parent)) == plain
+        assert len(count) == before + 1
+    with pytest.raises(EmulatorError, match=r"is not loaded: other users may write .* copy it to a private folder"):
+        executable_cache.load_executable(file)
+
+
+def test_random_changes_with_a_good_checksum_are_an_error_of_the_package(tmp_path: Path) -> None:
+    made, _ = session()
+    made.compileAndExport(str(tmp_path / "x"))
+    whole = (tmp_path / "x").read_bytes()
+    draw, refused = random.Random(0), 0
+    for _ in range(500):
+        body = bytearray(whole[40:])
+        for _ in range(draw.randrange(1, 4)):
+            body[draw.randrange(min(len(body), 4096))] = draw.choice([0, 1, 0x7F, 0x91, 0xC1, 0xDD, 0xFF])
+        try:
+            from_bytes(whole[:8] + sha256(body).digest() + bytes(body))
+        except EmulatorError:
+            refused += 1
+    assert refused > 250
+    nested = msgpack.packb({"key": "", "blobs": [], "executable": None}).replace(
+        b"\xc0", b"\x92\xa4list\x91" * 400 + b"\xc0"
+    )
+    body = len(nested).to_bytes(8, "little") + nested
+    with pytest.raises(EmulatorError):
+        from_bytes(whole[:8] + sha256(body).digest() + body)
 
 
 def test_a_full_disk_costs_a_warning_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -148,13 +148,16 @@ def test_softmax_and_normalisation_are_those_of_pytorch(dtype: Any, rows: int, c
 PROGRAM = Path(__file__).parents[2] / "programs" / "one_kernel.py"
 
 
-def compiled_in_a_process(folder: str) -> int:
+def compiled_in_a_process(folder: str, said: str = "") -> int:
+    """How many kernels a process compiles; it says ``said`` once on its standard error."""
     environment = os.environ | {"IPU_EMU_KERNEL_CACHE": folder}
     done = subprocess.run(
         [sys.executable, PROGRAM], env=environment, capture_output=True, text=True, check=True, timeout=250
     )
     count, total = done.stdout.split()
     assert float(total) == 30
+    assert done.stderr.count("UserWarning") == bool(said)
+    assert said in done.stderr
     return int(count)
 
 
@@ -170,3 +173,26 @@ def test_kernels_are_compiled_once_on_a_machine_and_never_from_a_torn_file(tmp_p
     (tmp_path / "file").write_bytes(b"")
     assert compiled_in_a_process(str(tmp_path / "file" / "kernels")) == 1
     assert compiled_in_a_process("") == 1
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to give files to others")
+def test_code_that_others_may_have_written_is_not_run(tmp_path: Path) -> None:
+    folder = tmp_path / "kernels"
+    assert compiled_in_a_process(str(folder)) == 1
+    (kernel,) = folder.iterdir()
+    assert kernel.stat().st_mode & 0o777 == 0o600
+    for spoil in (lambda: os.chown(kernel, 65534, -1), lambda: kernel.chmod(0o666)):
+        spoil()
+        assert compiled_in_a_process(str(folder), "a compiled kernel is not used") == 1
+        assert (kernel.stat().st_uid, kernel.stat().st_mode & 0o777) == (0, 0o600)
+    (tmp_path / "mine").write_bytes(kernel.read_bytes())
+    kernel.unlink()
+    kernel.symlink_to(tmp_path / "mine")
+    assert compiled_in_a_process(str(folder)) == 1
+    assert not kernel.is_symlink()
+    for owner, mode in ((65534, 0o755), (0, 0o1777)):
+        os.chown(folder, owner, -1)
+        folder.chmod(mode)
+        before = kernel.stat()
+        assert compiled_in_a_process(str(folder), "compiled kernels are not kept in") == 1
+        assert kernel.stat() == before

@@ -1,0 +1,150 @@
+"""Trusted files: whether what is about to be loaded as code can only have been written by this user.
+
+Checked as ssh checks its keys: the file, its folder, and what leads to it (folders and symbolic links) belong to this
+user or to root, and nobody else may write to them. A folder with the sticky bit, such as /tmp, may lead to it.
+
+Trusted as much as this user: root, whoever owns the program that runs, and, for files beside the source that they
+were made from, whoever may write to that source. Each of them decides already what this process does.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from functools import cache
+from typing import NamedTuple
+
+from popdist_py.bounded_read import open_regular, read_descriptor
+
+__all__ = ["UntrustedError", "file_fault", "folder_fault", "read_trusted"]
+
+_MOST_LINKS = 40
+_OTHERS = stat.S_IWGRP | stat.S_IWOTH
+
+
+class UntrustedError(PermissionError):
+    """A file that other users may have written, and that is not loaded for this reason."""
+
+
+class _Trust(NamedTuple):
+    """The users that are trusted, and the bits of a mode with which others may write nevertheless."""
+
+    owners: frozenset[int]
+    bits: int = 0
+
+
+def folder_fault(folder: str | os.PathLike[str], *, beside: str | os.PathLike[str] = "") -> str:
+    """Return why other users may write to files in ``folder``, or put other ones there; '' if they cannot.
+
+    ``beside``: the source that the files are made from; it counts where it lies beside ``folder``.
+    """
+    path = os.path.abspath(folder)
+    trust = _trust(path, beside)
+    try:
+        if trust is not _plain():
+            return _fault(path, os.stat(path), trust)
+        *leading, (last, status) = _way(path)
+        faults = [_fault(*place, trust, leads=True) for place in leading]
+        return next(filter(None, [*faults, _fault(last, status, trust)]), "")
+    except OSError as error:
+        return f"{path}: {error.strerror}"
+
+
+def file_fault(path: str | os.PathLike[str], *, beside: str | os.PathLike[str] = "") -> str:
+    """Return why other users may have written the file ``path`` in a folder without fault; '' if they cannot."""
+    try:
+        return _fault(os.fspath(path), os.lstat(path), _trust(os.path.dirname(os.path.abspath(path)), beside))
+    except FileNotFoundError:
+        return ""
+    except OSError as error:
+        return f"{os.fspath(path)}: {error.strerror}"
+
+
+def read_trusted(path: str | os.PathLike[str]) -> bytes:
+    """Return the content of a file in a folder without fault; raise UntrustedError if others may have written it."""
+    descriptor = open_regular(path, os.O_NOFOLLOW)
+    try:
+        fault = _fault(os.fspath(path), os.fstat(descriptor), _plain())
+        if fault:
+            raise UntrustedError(fault)
+        return read_descriptor(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _fault(path: str, status: os.stat_result, trust: _Trust, *, leads: bool = False) -> str:
+    """``leads``: whether it only leads to what is loaded."""
+    owner, mode = status.st_uid, status.st_mode
+    if owner not in trust.owners and not (leads and _is_unmapped(owner)):
+        return f"{path} belongs to user {owner}, not to this user ({os.geteuid()})"
+    writable = mode & _OTHERS & ~trust.bits
+    if writable == stat.S_IWGRP and _is_private(status.st_gid):
+        return ""
+    if not writable or stat.S_ISLNK(mode) or (leads and mode & stat.S_ISVTX):
+        return ""
+    return f"other users may write to {path} (mode {stat.S_IMODE(mode):o})"
+
+
+def _way(path: str) -> Iterator[tuple[str, os.stat_result]]:
+    """Yield all that is looked at on the way to ``path``: folders, symbolic links and where these lead."""
+    place, links = "/", 0
+    todo = path.split("/")[::-1]
+    yield place, os.lstat(place)
+    while todo:
+        name = todo.pop()
+        if name in ("", "."):
+            continue
+        place = os.path.dirname(place) if name == ".." else os.path.join(place, name)
+        status = os.lstat(place)
+        yield place, status
+        if stat.S_ISLNK(status.st_mode):
+            links += 1
+            if links > _MOST_LINKS:
+                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
+            target = os.readlink(place)
+            place = "/" if target.startswith("/") else os.path.dirname(place)
+            todo += target.split("/")[::-1]
+
+
+@cache
+def _plain() -> _Trust:
+    """The trust in files that lie beside no source: the same for the whole run."""
+    owners = {0, os.geteuid()}
+    program = getattr(sys.modules.get("__main__"), "__file__", None)
+    with suppress(OSError):
+        owners.add(os.stat(program).st_uid if program else 0)
+    return _Trust(frozenset(owners))
+
+
+def _trust(folder: str, beside: str | os.PathLike[str]) -> _Trust:
+    if not beside or os.path.dirname(folder) != os.path.dirname(os.path.abspath(beside)):
+        return _plain()
+    source = os.stat(beside)
+    return _Trust(_plain().owners | {source.st_uid}, source.st_mode & _OTHERS)
+
+
+@cache
+def _is_private(group: int) -> bool:
+    """Whether a group is that of this user alone, as many distributions make one for each user."""
+    import grp
+    import pwd
+
+    try:
+        user, found = pwd.getpwuid(os.geteuid()).pw_name, grp.getgrgid(group)
+    except KeyError:
+        return False
+    return found.gr_name == user and set(found.gr_mem) <= {user}
+
+
+@cache
+def _is_unmapped(user: int) -> bool:
+    """Whether ``user`` stands for the users outside a user namespace, such as the host's root in a container."""
+    try:
+        with open("/proc/sys/kernel/overflowuid") as unmapped, open("/proc/self/uid_map") as users:
+            return user == int(unmapped.read()) and users.read().split() != ["0", "0", "4294967295"]
+    except (OSError, ValueError):
+        return False

@@ -1,0 +1,112 @@
+"""Files that other users may have written are told from those that only this user can have written."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from popdist_py.trusted_files import UntrustedError, file_fault, folder_fault, read_trusted
+
+NOBODY = 65534
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root to give files to others")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder of a folder with a file."""
+    inner = tmp_path / "outer" / "inner"
+    inner.mkdir(parents=True)
+    for path in (inner.parent, inner):
+        path.chmod(0o755)
+    (inner / "code").write_bytes(b"code")
+    return inner
+
+
+def test_a_folder_of_ones_own_has_no_fault(folder: Path) -> None:
+    (folder.parent / "link").symlink_to("inner")
+    os.chmod(folder.parent, 0o1777)
+    for path in (folder, f"{folder}/", folder / ".." / "inner", folder.parent / "link"):
+        assert folder_fault(path) == ""
+    assert read_trusted(folder / "code") == b"code"
+    assert file_fault(folder / "code") == file_fault(folder / "none") == ""
+
+
+@pytest.mark.parametrize(("mode", "shown"), [(0o777, "777"), (0o757, "757"), (0o1777, "1777")])
+def test_others_may_write_to_the_folder(mode: int, shown: str, folder: Path) -> None:
+    os.chmod(folder, mode)
+    assert folder_fault(folder) == f"other users may write to {folder} (mode {shown})"
+
+
+def test_others_may_put_another_folder_in_its_place(folder: Path) -> None:
+    os.chmod(folder.parent, 0o777)
+    assert folder_fault(folder) == f"other users may write to {folder.parent} (mode 777)"
+    os.chmod(folder.parent, 0o755)
+    (folder.parent / "open").mkdir()
+    (folder.parent / "open").chmod(0o777)
+    (folder.parent / "open" / "link").symlink_to(folder)
+    assert "open (mode 777)" in folder_fault(folder.parent / "open" / "link")
+    (folder.parent / "circle").symlink_to("circle")
+    assert "Too many levels" in folder_fault(folder.parent / "circle")
+    assert "No such file" in folder_fault(folder.parent / "none")
+
+
+def test_others_may_write_to_the_file(folder: Path) -> None:
+    os.chmod(folder / "code", 0o666)
+    fault = f"other users may write to {folder / 'code'} (mode 666)"
+    assert file_fault(folder / "code") == fault
+    with pytest.raises(UntrustedError) as refused:
+        read_trusted(folder / "code")
+    assert str(refused.value) == fault
+
+
+def test_a_link_or_a_pipe_is_no_file_to_load(folder: Path) -> None:
+    (folder / "link").symlink_to("code")
+    os.mkfifo(folder / "pipe")
+    for name in ("link", "pipe", "none"):
+        with pytest.raises(OSError):
+            read_trusted(folder / name)
+
+
+def give(path: Path, *, group: int = -1) -> None:
+    os.chown(path, -1 if group >= 0 else NOBODY, group, follow_symlinks=False)
+
+
+@needs_root
+def test_what_belongs_to_others(folder: Path) -> None:
+    give(folder / "code")
+    assert file_fault(folder / "code").endswith(f"code belongs to user {NOBODY}, not to this user (0)")
+    with pytest.raises(UntrustedError, match="belongs to user"):
+        read_trusted(folder / "code")
+    (folder.parent / "link").symlink_to("inner")
+    for path in (folder, folder.parent, folder.parent / "link"):
+        give(path)
+        assert "belongs to user" in folder_fault(folder.parent / "link")
+        os.chown(path, 0, -1, follow_symlinks=False)
+    assert folder_fault(folder.parent / "link") == ""
+
+
+@needs_root
+@pytest.mark.parametrize(("group", "faulty"), [(0, False), (100, True)], ids=["one's own", "shared"])
+def test_a_group_may_write_if_it_is_that_of_the_user_alone(group: int, faulty: bool, folder: Path) -> None:
+    os.chmod(folder, 0o775)
+    give(folder, group=group)
+    assert bool(folder_fault(folder)) == faulty
+
+
+@needs_root
+def test_beside_a_source_those_are_trusted_who_may_write_to_it(folder: Path) -> None:
+    source = folder.parent / "source.py"
+    source.touch()
+    source.chmod(0o666)
+    changes: list[Callable[[], None]] = [lambda: folder.chmod(0o777), lambda: give(folder)]
+    for change in changes:
+        change()
+        assert folder_fault(folder, beside=source)[:1] == ("" if change is changes[0] else str(folder)[0])
+        assert folder_fault(folder, beside=folder / "code") != ""
+    give(source)
+    assert folder_fault(folder, beside=source) == ""
+    give(folder / "code")
+    assert file_fault(folder / "code", beside=source) == ""
