@@ -179,8 +179,8 @@ class Supervisor:
                 self._streams.write_input(data)
             case messages.Signal(number):
                 self._program.signal(number)
-            case messages.Stop(number, grace):
-                self._stop(number, grace, LAUNCHER)
+            case messages.Stop(number, grace, settle):
+                self._stop(number, grace, LAUNCHER, settle)
             case messages.Leave():
                 self._done = True
 

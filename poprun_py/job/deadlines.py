@@ -95,7 +95,7 @@ class Teardown:
         order = self._job.order
         if order is not None and order is not self._order:
             self._order = order
-            grace = order.grace if self._job.has_started else 0.0
+            grace = order.grace + order.settle if self._job.has_started else 0.0
             margin = _ELSEWHERE if self._plan.remote_hosts else _HERE
             timeout = grace + (margin if self._connections.is_used else _MPIRUN_ALONE)
             self._timers.call_later(timeout, lambda: self._kill_all() if self._order is order else None)

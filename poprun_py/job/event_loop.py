@@ -192,7 +192,7 @@ class EventLoop:
             case messages.NotStarted(reason):
                 self._job.not_started(rank, reason)
             case messages.Exited():
-                self._job.exited(rank, message)
+                self._job.exited(rank, message, self._delivery.last_words(rank))
             case messages.Gone():
                 self._delivery.finish(rank)
                 self._job.gone(rank)
@@ -201,7 +201,7 @@ class EventLoop:
             case messages.Report():
                 self._display.rows[rank].update_report(message, time.monotonic())
             case messages.Hung():
-                self._job.hung(rank)
+                self._job.hung(rank, self._delivery.last_words(rank))
             case messages.Waiting():
                 self._job.is_in_finalize(rank)
                 self._timers.call_later(_WAIT_NOTICE, self._report_wait)
@@ -288,6 +288,8 @@ class EventLoop:
         processes.end_descendants(timeout=0.5)
         if self._mpirun_status is not None:
             self._job.mpirun_ended(self._mpirun, self._mpirun_status)
+        for rank in range(len(self._plan.instances)):
+            self._job.heard(rank, self._delivery.last_words(rank))
         code = self._job.exit_code
         if self._record and (code or self._teardown.has_killed):
             for path in self._record.remove_listed():

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
+from poprun_py.output.last_words import LastWords
 from poprun_py.plan.launch_plan import Instance
 from poprun_py.wire.messages import OWN
 
@@ -26,6 +27,7 @@ class InstanceEnd:
     at: float = 0.0
     reason: str = ""
     lost: bool = False
+    words: LastWords = field(default_factory=LastWords)
 
     @property
     def exit_code(self) -> int:
@@ -60,11 +62,33 @@ def ended_badly(end: InstanceEnd) -> bool:
 def first_failure(ends: Sequence[InstanceEnd]) -> InstanceEnd | None:
     """Return the failure to blame; ``ends`` are in the order in which they were reported.
 
-    It is the first that was reported, or one that happened earlier on the same host and was reported later.
+    It is the first that was reported, or one that happened earlier on the same host and was reported later. An
+    instance that ended because a peer had is not blamed, but the peer: one that raised an exception, even if it was
+    stopped before it had ended, or else one that left while it was still needed.
     """
     failures = [end for end in ends if ended_badly(end)]
-    if not failures:
-        return None
+    causes = [end for end in failures if not end.words.follows]
+    if failures and not causes:
+        causes = _stopped_while_raising(ends) or _left_too_early(ends, failures[0]) or failures
+    return _earliest(causes) if causes else None
+
+
+def _stopped_while_raising(ends: Sequence[InstanceEnd]) -> list[InstanceEnd]:
+    raised = [end for end in ends if end.words.raised and not end.words.follows]
+    return [replace(end, status=1, cause=OWN) for end in raised]
+
+
+def _left_too_early(ends: Sequence[InstanceEnd], follower: InstanceEnd) -> list[InstanceEnd]:
+    """The instance that ``follower`` has missed, or the first that ended well."""
+    peers = [end for end in ends if not end.words.follows]
+    named = [end for end in peers if end.instance.index == follower.words.peer]
+    left = named or [end for end in peers if end.cause == OWN]
+    how = "exited with code 0" if left and left[0].cause == OWN else "ended"
+    reason = f"{how} while instance {follower.instance.index} still waited for it"
+    return [replace(left[0], status=follower.status, cause=OWN, reason=reason)] if left else []
+
+
+def _earliest(failures: Sequence[InstanceEnd]) -> InstanceEnd:
     reported_first = failures[0]
     same_host = [end for end in failures if end.instance.host == reported_first.instance.host and not end.lost]
     return (

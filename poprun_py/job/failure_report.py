@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from poprun_py.job.failure import InstanceEnd
 from poprun_py.job.job_state import JobState
 from poprun_py.job.output_delivery import OutputDelivery
+from poprun_py.output.last_words import last_line
 from poprun_py.output.screen import Screen
 from poprun_py.output.tagged_output import LAST_LINES
 from poprun_py.output.uncaught_exception import find_uncaught
@@ -52,8 +53,16 @@ def explain(
 
 def _explain_failure(failure: InstanceEnd, delivery: OutputDelivery, console: Console) -> None:
     rank = failure.instance.index
-    raised = find_uncaught(delivery.kept(rank)) if failure.exit_code == 1 else None
-    console.say(str(failure) + (": " if raised else ""), str(raised or ""))
+    words = _words(failure, delivery.kept(rank))
+    console.say(str(failure) + (": " if words else ""), words)
     path = delivery.log_of_errors(rank)
     where = f" (all of it: {path})" if path else ""
     console.quote(f"instance {rank} wrote last to stderr{where}", delivery.last_lines(rank))
+
+
+def _words(failure: InstanceEnd, stderr: bytes) -> str:
+    """What an instance that ended itself said last: its exception, else the last line of its stderr."""
+    if failure.status <= 0 or (failure.reason and not failure.words.raised):
+        return ""
+    raised = find_uncaught(stderr) if failure.exit_code == 1 else None
+    return str(raised) if raised else last_line(stderr)

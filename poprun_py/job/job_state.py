@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from popdist_py.environment import EXECUTABLE_CACHE_PATH, JOB, RESTART_COUNT
 from poprun_py.job.failure import InstanceEnd, ended_badly, first_failure, signal_name
+from poprun_py.output.last_words import LastWords
 from poprun_py.plan.launch_plan import Instance, LaunchPlan
 from poprun_py.wire import messages
 from poprun_py.wire.messages import MPI, OWN, UNMANAGED, Message
@@ -19,6 +20,9 @@ __all__ = ["KILL_AFTER", "JobState"]
 
 #: Seconds from SIGTERM to SIGKILL for the others, when an instance has failed.
 KILL_AFTER = 0.5
+
+#: Seconds that the others have to end by themselves when an instance ended because a peer had: one is the cause.
+_PEER_SETTLE = 1.0
 
 #: Bytes of credit for output written before a job whose output is not read was stopped: bounded, so all may be sent.
 _LAST_CREDIT = 1 << 21
@@ -77,6 +81,8 @@ class JobState:
         self.code = 0  # its exit code
         self.user_signal = 0
         self._final = False
+        self._mpirun_status: int | None = None
+        self._blames_mpirun = False  # for want of an instance that failed
 
     # -- events ------------------------------------------------------------------------------------------------------
 
@@ -97,15 +103,24 @@ class JobState:
         self._final = True
         self._add(rank, InstanceEnd(self._states[rank].instance, 0, 126, reason=f"could not be started: {reason}"))
 
-    def exited(self, rank: int, message: messages.Exited) -> None:
-        state = self._states[rank]
-        self._add(rank, InstanceEnd(state.instance, state.pid, message.status, message.cause, message.at))
+    def exited(self, rank: int, message: messages.Exited, words: LastWords | None = None) -> None:
+        """Record how a program ended, and what it wrote last."""
+        state, words = self._states[rank], words or LastWords()
+        end = InstanceEnd(state.instance, state.pid, message.status, message.cause, message.at, words=words)
+        self._add(rank, _aborted(end) if words.aborted and message.cause in (MPI, UNMANAGED) else end)
 
-    def hung(self, rank: int) -> None:
+    def heard(self, rank: int, words: LastWords) -> None:
+        """Record what an instance had written when everything was over, if nobody but mpirun could be blamed."""
+        state = self._states[rank]
+        if words.aborted and self._blames_mpirun:
+            end = state.end or InstanceEnd(state.instance, state.pid, -signal.SIGKILL, MPI)
+            self._add(rank, _aborted(replace(end, words=words)))
+
+    def hung(self, rank: int, words: LastWords | None = None) -> None:
         """Record a failure: an exception ended the program, but its process waits in MPI_Finalize for the others."""
         state = self._states[rank]
         if state.end is None:
-            self._add(rank, InstanceEnd(state.instance, state.pid, 1, reason=_HUNG))
+            self._add(rank, InstanceEnd(state.instance, state.pid, 1, reason=_HUNG, words=words or LastWords(True)))
 
     def is_in_finalize(self, rank: int) -> None:
         """Record that the program has ended, but its process waits in MPI_Finalize for the others."""
@@ -137,16 +152,21 @@ class JobState:
         for state in self._states:
             state.gone = state.gone or not state.present
         # a code that mpirun passes on as its own came from a program
-        self._ends = [
-            replace(end, cause=OWN) if end.cause == UNMANAGED and end.status == status else end for end in self._ends
-        ]
+        self._mpirun_status = status
+        self._ends = [self._own_if_passed_on(end) for end in self._ends]
         if early or self._ended_by_mpi:
             killed = f"was killed by signal {-status} ({signal_name(-status)})"
             how = killed if status < 0 else f"exited with code {status}"
+            self._blames_mpirun = not self.why
             self.fail(
                 f"{self._starter} (pid {pid}) {how} before the instances had ended",
                 128 - status if status < 0 else status or 1,
             )
+
+    def _own_if_passed_on(self, end: InstanceEnd) -> InstanceEnd:
+        """The end with its cause: a code that mpirun passes on as its own came from a program."""
+        passed_on = end.cause in (MPI, UNMANAGED) and 0 < end.status == self._mpirun_status
+        return replace(end, cause=OWN) if passed_on else end
 
     def given_up(self, mpirun: int) -> None:
         """Record that everything had to be killed, as the reason for the failure if there is no other."""
@@ -275,13 +295,16 @@ class JobState:
         return added | {EXECUTABLE_CACHE_PATH: self._cache} if self._cache else added
 
     def _add(self, rank: int, end: InstanceEnd) -> None:
+        end = self._own_if_passed_on(end)
         self._states[rank].end = end
         self._ends.append(end)
+        if self._blames_mpirun and ended_badly(end):  # that is why mpirun has ended
+            self._blames_mpirun, self.why, self.code = False, "", 0
         if (ended_badly(end) or self._ended_by_mpi) and not self.is_stopping:
-            self._stop(signal.SIGTERM, KILL_AFTER)
+            self._stop(signal.SIGTERM, KILL_AFTER, settle=_PEER_SETTLE if end.words.follows else 0.0)
 
-    def _stop(self, number: int, grace: float) -> None:
-        self._order = messages.Stop(number, grace)
+    def _stop(self, number: int, grace: float, *, settle: float = 0.0) -> None:
+        self._order = messages.Stop(number, grace, settle)
         self._to_all(self._order)
         self._to_all(messages.Credit(_LAST_CREDIT))
 
@@ -289,3 +312,9 @@ class JobState:
         for state in self._states:
             if state.present:
                 self._send(state.instance.index, message)
+
+
+def _aborted(end: InstanceEnd) -> InstanceEnd:
+    """The end of an instance that called MPI_Abort; the MPI ended it before it could end itself."""
+    code = end.words.aborted or 1
+    return replace(end, status=code, cause=OWN, reason=f"called MPI_Abort with code {code}")

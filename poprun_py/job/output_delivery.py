@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 from poprun_py.options.option_table import LaunchOptions
 from poprun_py.output.instance_logs import InstanceLogs
+from poprun_py.output.last_words import LastWords, last_words
 from poprun_py.output.screen import Screen
 from poprun_py.output.tagged_output import TaggedOutput
 from poprun_py.plan.launch_plan import LaunchPlan
@@ -76,6 +77,10 @@ class OutputDelivery:
     def kept(self, rank: int) -> bytes:
         """Return the end of what an instance has written to stderr."""
         return self._output.kept(rank)
+
+    def last_words(self, rank: int) -> LastWords:
+        """Return what the end of an instance's stderr says about why it ended."""
+        return last_words(self._output.kept(rank))
 
     def last_lines(self, rank: int) -> Sequence[bytes]:
         """Return the last lines of an instance's stderr, unless they are still in view."""

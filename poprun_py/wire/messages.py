@@ -149,7 +149,8 @@ class Signal(NamedTuple):
 
 class Stop(NamedTuple):
     number: int
-    grace: float  # seconds until SIGKILL
+    grace: float  # seconds from the signal until SIGKILL
+    settle: float = 0.0  # seconds that the program has to end by itself before the signal
 
 
 class Exited(NamedTuple):

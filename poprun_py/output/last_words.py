@@ -1,0 +1,51 @@
+"""Last words: what the end of an instance's stderr says about why the instance ended."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from poprun_py.output.uncaught_exception import find_uncaught
+
+__all__ = ["LastWords", "last_line", "last_words"]
+
+#: What MPICH writes to the stderr of the process that calls MPI_Abort.
+_ABORT = re.compile(rb"application called MPI_Abort\([^\n]*, (-?\d+)\)")
+
+#: The error of a rank whose peer has ended or left (gcl.errors), with the rank of that peer.
+_PEER_LOST = re.compile(r"(?:[\w.]+\.)?PeerLost\b")
+_RANK = re.compile(r"\brank (\d+)\b")
+
+_LONGEST = 200
+
+
+@dataclass(frozen=True)
+class LastWords:
+    """``raised``: an exception that nobody caught; ``follows``: it only says that a peer has ended or left.
+
+    ``peer`` is the rank of that peer, if it is named. ``aborted`` is the code given to MPI_Abort.
+    """
+
+    raised: bool = False
+    follows: bool = False
+    peer: int | None = None
+    aborted: int | None = None
+
+
+def last_words(stderr: bytes) -> LastWords:
+    """Read the end of an instance's stderr."""
+    uncaught = find_uncaught(stderr)
+    aborts = _ABORT.findall(stderr)
+    code = int(aborts[-1]) & 0xFF if aborts else None
+    if uncaught is None:
+        return LastWords(aborted=code)
+    lost = _PEER_LOST.match(uncaught.error)
+    peer = _RANK.search(uncaught.error) if lost else None
+    return LastWords(True, lost is not None, int(peer[1]) if peer else None, code)
+
+
+def last_line(stderr: bytes) -> str:
+    """Return the last line that says anything, shortened."""
+    lines = [line.strip() for line in stderr.decode(errors="replace").splitlines()]
+    text = next((line for line in reversed(lines) if line), "")
+    return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."

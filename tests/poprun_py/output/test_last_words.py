@@ -1,0 +1,45 @@
+"""Last words: exceptions, those that only tell of another rank, and MPI_Abort, at the end of a program's stderr."""
+
+from __future__ import annotations
+
+import pytest
+
+from gcl.errors import PeerLost
+from poprun_py.output.last_words import LastWords, last_line, last_words
+
+TRACEBACK = b"""Traceback (most recent call last):
+  File "train.py", line 7, in <module>
+    step()
+"""
+ABORT = b"Abort(7) on node 1 (rank 1 in comm 0): application called MPI_Abort(MPI_COMM_WORLD, 7) - process 1\n"
+
+
+def test_an_exception_is_the_cause_of_an_end():
+    assert last_words(TRACEBACK + b"ValueError: bad batch\n") == LastWords(raised=True)
+
+
+def test_the_exception_of_gcl_for_a_lost_peer_is_not():
+    error = PeerLost.left("all_reduce(add, 4 x float32)", "replica 6 (rank 3)", "it raised")
+    text = f"{PeerLost.__module__}.{PeerLost.__name__}: {error}\n"
+    assert last_words(TRACEBACK + text.encode()) == LastWords(raised=True, follows=True, peer=3)
+
+
+@pytest.mark.parametrize(("given", "code"), [(b"7", 7), (b"-1", 255), (b"256", 0)])
+def test_mpi_abort_is_known_by_the_words_of_mpich(given, code):
+    assert last_words(ABORT.replace(b" 7)", b" " + given + b")")).aborted == code
+
+
+def test_errors_of_mpi_itself_are_no_abort_of_the_program():
+    failed = b"Abort(807528207): Fatal error in internal_Finalize: Other MPI error, error stack:\n"
+    assert last_words(ABORT + failed).aborted == 7
+    assert last_words(failed).aborted is None
+
+
+def test_nothing_is_known_of_other_words():
+    assert last_words(b"") == last_words(b"Warning: slow\n") == LastWords()
+
+
+def test_the_last_line_is_the_last_that_says_anything():
+    assert last_line(b"a\n  cannot open x \n\n") == "cannot open x"
+    assert last_line(b"") == ""
+    assert len(last_line(b"x" * 1000)) == 200
