@@ -31,12 +31,18 @@ _SESSION = ("PRTE_MCA_prte_local_tmpdir_base", "OMPI_MCA_orte_local_tmpdir_base"
 SHARED_MEMORY = tuple(f"OMPI_MCA_{name}_backing_directory" for name in ("btl_sm", "osc_sm", "osc_rdma"))
 
 
+#: Processes of one host need no TCP, whose sockets would listen at all addresses.
+_ONE_HOST = {"OMPI_MCA_btl": "^ofi,tcp"}
+
+
 def command(request: StartRequest) -> StartCommand:
     """Return the one ``mpirun`` for all supervisors; variables that the user has set take precedence."""
     defaults = (_AS_ROOT if request.as_root else {}) | QUICK_START
     defaults |= _SHARED_CORES if request.oversubscribed else {}
     if request.cluster.hosts:
         defaults |= _network(request)
+    else:
+        defaults |= _ONE_HOST
     environment = {name: value for name, value in defaults.items() if name not in request.environ}
     oversubscribe = ("--oversubscribe",) if request.oversubscribed else ()
     places = _on_hosts(request, environment) if request.cluster.hosts else oversubscribe

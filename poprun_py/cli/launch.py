@@ -7,9 +7,11 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, TypeVar
 
 from poprun_py.errors import ProgramError, UsageError
+from poprun_py.linux.processes import hide_values
 from poprun_py.options.option_names import is_option
 from poprun_py.options.option_table import LaunchOptions
 from poprun_py.output.log import Log, say, write_stderr
@@ -47,6 +49,7 @@ def launch(options: LaunchOptions) -> int:
     """Run the job; return its exit code."""
     from poprun_py.job.restarts import run_with_restarts  # not needed to print a plan
 
+    hide_values(_assignments(options))
     preparation = _Preparation.of(options)
     if options.export_config:
         from poprun_py.options.config_file import export
@@ -58,6 +61,16 @@ def launch(options: LaunchOptions) -> int:
 
             return run_in_process(preparation.plan(assignment))
         return run_with_restarts(preparation.plan(assignment), options)
+
+
+def _assignments(options: LaunchOptions) -> Iterator[tuple[str, str]]:
+    """NAME=VALUE of the command line: before the program, and after -x."""
+    yield from options.assignments
+    each = (words for _, words in options.instance_mpi_local_args)
+    for words in (options.mpi_global_args, options.mpi_local_args, *each):
+        for name, equals, value in (word.partition("=") for before, word in pairwise(words) if before == "-x"):
+            if equals:
+                yield name, value
 
 
 @contextmanager

@@ -22,6 +22,7 @@ def main() -> int:
     sys.path += os.environ.pop(PATH_VARIABLE, "").split(os.pathsep)
     from poprun_py.linux import processes
 
+    processes.close_listening_sockets()  # MPICH's process manager passes its own on
     processes.adopt_orphans()
     manager, holder = os.getppid(), os.getpid()
     supervisor = os.fork()

@@ -8,15 +8,19 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
+import socket
+import stat
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 __all__ = [
     "adopt_orphans",
+    "close_listening_sockets",
     "descendants",
     "die_with_parent",
     "end_descendants",
     "has_lost_children",
+    "hide_values",
     "is_alive",
     "is_ending",
     "kill",
@@ -35,6 +39,9 @@ _PR_SET_CHILD_SUBREAPER = 36
 #: Fields of /proc/PID/stat, counted from the state; user and system time are followed by those of ended children.
 _FLAGS, _FAULTS_OF_CHILDREN, _TIMES, _STARTED, _RSS = 6, 8, slice(11, 15), 19, 21
 _PF_EXITING = 4
+
+#: The addresses of the begin and the end of the command line.
+_ARGUMENTS = slice(45, 47)
 
 _TICKS, _PAGE = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
 
@@ -93,6 +100,33 @@ def spawn(
         os.waitpid(pid, 0)
         raise OSError(int(failure), os.strerror(int(failure)), executable)
     return pid
+
+
+def close_listening_sockets() -> None:
+    """Close the listening sockets that this process has inherited; call it before it opens any of its own."""
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            if stat.S_ISSOCK(os.fstat(int(name)).st_mode):
+                with socket.socket(fileno=os.dup(int(name))) as copy:
+                    if copy.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+                        os.close(int(name))
+        except OSError:  # it is closed by now
+            continue
+
+
+def hide_values(assignments: Iterable[tuple[str, str]]) -> None:
+    """Overwrite the values of NAME=VALUE in the command line of this process, which other users can read."""
+    try:
+        with open("/proc/self/stat", "rb") as stream:
+            begin, end = map(int, stream.read().rpartition(b")")[2].split()[_ARGUMENTS])
+    except (OSError, ValueError):
+        return
+    for name, value in assignments:
+        written, line = os.fsencode(f"{name}={value}"), ctypes.string_at(begin, end - begin)
+        start = line.find(written)
+        while start >= 0 and value:
+            ctypes.memset(begin + start + len(os.fsencode(name)) + 1, ord("*"), len(os.fsencode(value)))
+            start = line.find(written, start + len(written))
 
 
 def _install(streams: tuple[int, int, int]) -> None:

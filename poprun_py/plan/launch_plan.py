@@ -39,6 +39,9 @@ LOCAL_VARIABLE_PREFIXES = (
 #: continue.
 _NO_MPI_SIGNALS = {"UCX_DEBUG_SIGNO": "0"}
 
+#: On one host the MPI's transports listen on the loopback only: UCX, and libfabric's TCP.
+_LOOPBACK_ONLY = {"UCX_NET_DEVICES": "lo", "FI_TCP_IFACE": "lo"}
+
 #: Libraries that would otherwise start a thread per core in every instance.
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 
@@ -100,7 +103,8 @@ def plan(
     per_host = options.num_instances // max(1, len(cluster.hosts))
     strategy = placement_strategy(options)
     shared = (carried_environment(machine.environ) if cluster.hosts else {}) | (
-        _mpi_environment(installation, machine.environ) | execution_environment(options, cwd=machine.cwd)
+        _mpi_environment(installation, machine.environ, alone=not cluster.hosts)
+        | execution_environment(options, cwd=machine.cwd)
     )
     instances = tuple(
         _instance(index, options, machine, cluster, per_host, strategy, threads, shared, arguments)
@@ -178,10 +182,14 @@ def _supervisor(python: str) -> tuple[str, ...]:
     return (python, "-I", "-S", SUPERVISOR_FILE)
 
 
-def _mpi_environment(installation: MpiInstallation, environ: Mapping[str, str]) -> dict[str, str]:
-    """Variables by which mpi4py loads the installation's own library, rather than any with the same ABI."""
+def _mpi_environment(installation: MpiInstallation, environ: Mapping[str, str], *, alone: bool) -> dict[str, str]:
+    """Variables by which mpi4py loads the installation's own library, rather than any with the same ABI.
+
+    ``alone``: all instances are on this host.
+    """
     library = {"MPI4PY_LIBMPI": installation.library} if installation.library else {}
-    return library | {name: value for name, value in _NO_MPI_SIGNALS.items() if name not in environ}
+    defaults = _NO_MPI_SIGNALS | (_LOOPBACK_ONLY if alone else {})
+    return library | {name: value for name, value in defaults.items() if name not in environ}
 
 
 def execution_environment(options: LaunchOptions, *, cwd: str) -> dict[str, str]:

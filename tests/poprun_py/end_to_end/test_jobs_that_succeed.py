@@ -10,6 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.poprun_py.conftest import BIN
@@ -191,6 +192,28 @@ def test_a_launch_that_sees_no_process_of_another_job_leaves_its_files_alone(lau
     assert all(map(os.path.exists, files))
     job.finish(b"\n")
     assert not any(map(os.path.exists, files))
+
+
+#: They listen at all addresses, and have no setting for it (docs/security.md).
+_PROCESS_MANAGERS = ("mpirun", "prterun", "hydra_pmi_proxy")
+
+
+def test_a_job_on_one_host_listens_on_the_loopback_only(launch, mpi):
+    wait = "w.Barrier(); print('met', flush=True); w.rank or input(); w.Barrier()"
+    program = f"from mpi4py.MPI import COMM_WORLD as w; {wait}"
+    job = launch("--mpi", mpi, "--num-instances", "2", "PASSWORD=hunter2", sys.executable, "-c", program)
+    job.read_until("met", 2)
+    found = [psutil.Process(pid) for pid in job.processes()]
+    assert not any("hunter2" in word for process in found for word in process.cmdline())
+    listening = [
+        (process.name(), each.laddr.ip)
+        for process in found
+        for each in process.net_connections("inet")
+        if each.status == psutil.CONN_LISTEN and process.name() not in _PROCESS_MANAGERS
+    ]
+    assert ("poprun-py", "127.0.0.1") in listening
+    assert {address for _, address in listening} == {"127.0.0.1"}
+    assert job.finish(b"\n")[0] == 0
 
 
 def _named_files(pid: int) -> set[str]:

@@ -86,7 +86,8 @@ def test_the_open_mpi_command_runs_as_root_and_starts_quickly():
     assert shlex.join(command.argv).startswith("/ompi/bin/mpirun --bind-to none -n 3 /venv/bin/python -I -S ")
     assert command.environment["OMPI_ALLOW_RUN_AS_ROOT"] == "1"
     assert command.environment["PRTE_ALLOW_RUN_AS_ROOT_CONFIRM"] == "1"
-    assert command.environment["OMPI_MCA_btl"] == command.environment["OMPI_MCA_mtl"] == "^ofi"
+    assert command.environment["OMPI_MCA_btl"] == "^ofi,tcp"
+    assert command.environment["OMPI_MCA_mtl"] == "^ofi"
     assert "OMPI_MCA_mpi_yield_when_idle" not in command.environment
 
 

@@ -120,7 +120,7 @@ def test_the_text_says_everything_that_will_happen():
         "hosts      localhost",
         "partition  p (8 IPUs on localhost:8090), created",
         "MPI        openmpi, library /ompi/lib/libmpi.so.40",
-        "OMPI_MCA_btl='^ofi'",
+        "OMPI_MCA_btl='^ofi,tcp'",
         "/ompi/bin/mpirun --bind-to none -n 2",
         "instance 1 on localhost, replicas 2-3, offset 2",
         "    POPDIST_REPLICA_INDEX_OFFSET=2",
