@@ -51,7 +51,7 @@ class Folder:
     # Writing
 
     def open(self) -> None:
-        """Create and lock the directory, and remove what a killed job left incomplete."""
+        """Create and lock the directory, and remove incomplete checkpoints of a killed job."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             self._lock.acquire()
@@ -134,7 +134,7 @@ class Folder:
                 yield name, str(error)
 
     def manifest(self, name: str) -> Manifest:
-        """Read the manifest of a checkpoint; raise OSError or ValueError where there is no valid one."""
+        """Read the manifest of a checkpoint; raise OSError or ValueError if there is no valid one."""
         manifest = Manifest.decoded(read_file(self.path / name / _MANIFEST, MOST_BYTES))
         if _name(manifest.step) != name:
             raise ValueError(f"{_MANIFEST} is of step {manifest.step}")

@@ -150,7 +150,7 @@ class Checkpoints:
         return Resumed(manifest.step, manifest.state[PROGRAM], name)
 
     def _newest(self) -> str:
-        """Return the name of the newest complete checkpoint, '' where there has been none."""
+        """Return the name of the newest complete checkpoint, '' if there is none."""
         faults: list[str] = []
         for name, manifest in self._folder.verified(self._folder.names()):
             if isinstance(manifest, Manifest):
@@ -229,7 +229,7 @@ def _plain(state: Mapping[str, Any]) -> dict[str, Any]:
             f"state may contain numbers, strings, lists and dicts ({error}); keep arrays in the model or in files"
         ) from None
     if len(text) > MOST_BYTES // 2:  # the manifest has a line for each value
-        raise CheckpointError(f"state has {len(text):,} characters; keep so many data in separate files")
+        raise CheckpointError(f"state has {len(text):,} characters; keep this much data in separate files")
     if _depth(copy) > _MOST_LEVELS:
         raise CheckpointError(f"state has lists or dicts in more than {_MOST_LEVELS} levels; make it flatter")
     return copy

@@ -1,11 +1,11 @@
-"""Memory remedies: changes of what is compiled by which a model fits its IPUs; each is compiled before it is offered.
+"""Memory remedies: changes of a request that make a model fit its IPUs; each is compiled before it is offered.
 
-An interface says what can be changed, in its own words: the flag of a command, the option of a session. What is
-changed is a request of that interface, which nothing here looks into.
+An interface lists the possible changes in its own words: flags of a command, options of a session. A change is
+applied to a request of that interface, whose type does not matter here.
 
     changes alone          the cheapest three that suffice
-    none suffices alone    combined: what saves most is added until the model fits, then what is not needed is
-                           dropped; once without and once with more IPUs
+    none suffices alone    combined: the change that saves the most is added until the model fits, then those
+                           that are not needed are dropped; once without and once with more IPUs
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _MOST = 3
 
 
 class RemedyKind(Enum):
-    """What can be done about a program that needs too much memory, and roughly how much slower a step becomes."""
+    """The kinds of remedies for a program that needs too much memory, and roughly how much they slow down a step."""
 
     STATES_SHARDED = 0.02
     STATES_OFF_CHIP = 0.1
@@ -42,7 +42,7 @@ class RemedyKind(Enum):
 
 @dataclass(frozen=True)
 class MemoryNeed:
-    """Bytes that the fullest IPU of a replica needs and has; ``streaming`` is what Streaming Memory lacks."""
+    """Bytes that the fullest IPU of a replica needs and has; ``streaming`` is the shortage of Streaming Memory."""
 
     ipu: int
     nbytes: int
@@ -51,7 +51,7 @@ class MemoryNeed:
 
     @property
     def missing(self) -> int:
-        """Bytes that are too few; negative where some are free."""
+        """The shortage in bytes; negative if memory is free."""
         return self.nbytes - self.limit + self.streaming
 
     @property
@@ -64,7 +64,7 @@ class MemoryNeed:
 
 @dataclass(frozen=True)
 class Change(Generic[Request]):
-    """``advice`` says to users of the interface what ``apply`` does to a request."""
+    """``apply`` changes a request; ``advice`` describes the change to users of the interface."""
 
     kind: RemedyKind
     advice: str
@@ -73,7 +73,7 @@ class Change(Generic[Request]):
 
 @dataclass(frozen=True)
 class Remedy:
-    """Changes that were compiled together, and the memory that is needed then."""
+    """Changes that were compiled together, and the memory that the model then needs."""
 
     advice: tuple[str, ...]
     need: MemoryNeed
@@ -84,7 +84,7 @@ class Remedy:
 
 @dataclass(frozen=True)
 class Remedies:
-    """``found`` suffice, cheapest first; ``best`` is what saves most where none does."""
+    """``found`` suffice, cheapest first; if none does, ``best`` is the one that saves the most."""
 
     found: tuple[Remedy, ...] = ()
     best: Remedy | None = None
@@ -93,8 +93,8 @@ class Remedies:
         if self.found:
             return "Remedies, each of which suffices:\n" + "\n".join(f"  {remedy}" for remedy in self.found)
         if self.best is None:
-            return "No remedy that is known here saves memory"
-        return f"No remedy that is known here suffices. What saves most is\n  {self.best}"
+            return "No known remedy saves memory"
+        return f"No known remedy suffices. The one that saves the most is\n  {self.best}"
 
 
 def find_remedies(
@@ -105,10 +105,10 @@ def find_remedies(
     now: MemoryNeed,
     progress: Callable[[str], None] = lambda text: None,
 ) -> Remedies:
-    """Return what makes ``request`` fit, which needs ``now``; ``need`` compiles a request.
+    """Return the remedies that make ``request`` fit, which needs ``now``; ``need`` compiles a request.
 
-    Of several changes of a kind the mildest come first; one of them is used at most. A request that cannot be
-    compiled is no remedy.
+    Changes of one kind are ordered from the mildest; at most one of them is used. A request that cannot be compiled
+    is not a remedy.
     """
     return _Search(request, need, now, progress).run(changes)
 
@@ -156,7 +156,7 @@ class _Search(Generic[Request]):
         return chosen
 
     def mildest(self, chosen: list[Change[Request]], changes: Sequence[Change[Request]]) -> list[Change[Request]]:
-        """Drop what is not needed of ``chosen``, the dearest first, then take the mildest of each kind that do."""
+        """Drop changes that are not needed, the most expensive first, then use the mildest that suffice."""
         for change in sorted(chosen, key=lambda one: -one.kind.value):
             rest = [one for one in chosen if one is not change]
             chosen = rest if self.fits(rest) else chosen
@@ -187,7 +187,7 @@ class _Search(Generic[Request]):
         return need.missing
 
     def of(self, changes: Sequence[Change[Request]]) -> MemoryNeed | None:
-        """What is needed with ``changes``, compiled once; None where that cannot be compiled."""
+        """The memory that is needed with ``changes``, compiled once; None if they cannot be compiled."""
         key = frozenset(change.advice for change in changes)
         if key not in self.known:
             self.progress(" and ".join(change.advice for change in changes))

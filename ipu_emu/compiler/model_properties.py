@@ -1,7 +1,7 @@
-"""Model properties: what the metadata of a model says of its inputs and variables; PopART's builder writes it so.
+"""Model properties: the settings of inputs and variables in the metadata of a model, as PopART's builder writes them.
 
-The key of a property of one tensor ends with the tensor's id. What is not said is the default: an input of its own
-for each replica, loaded just in time; a variable that all replicas share, of which the host reads one value.
+The key of a property of one tensor ends with the tensor's id. The defaults are: each replica gets its own input,
+loaded just in time; all replicas share a variable, of which the host reads one value.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _TYPE, _SIZE, _STRIDE, _MODE = (
 #: The number of replicas that the model was built for.
 REPLICATION = "__replicationFactor"
 
-#: Values: I/O tiles exchange an input; one chunk of it serves all replicas; the host reads a value of each replica.
+#: Values: I/O tiles exchange an input; all replicas get the same input; the host reads a value of each replica.
 _IO, _BROADCAST, _ALL_REPLICAS = "IO", "Broadcast", 2
 _OVERLAPS = {
     "JustInTime": Overlap.NONE,
@@ -64,12 +64,12 @@ _OVERLAPS = {
 
 
 def broadcast_inputs(metadata: Mapping[str, str]) -> frozenset[str]:
-    """Return the ids of the inputs of which one chunk serves all replicas."""
+    """Return the ids of the inputs that are the same for all replicas."""
     return frozenset(id for id, mode in _by_id(metadata, STREAM_MODE).items() if mode == _BROADCAST)
 
 
 def io_inputs(metadata: Mapping[str, str]) -> list[str]:
-    """Return the ids of the inputs that I/O tiles take from the host."""
+    """Return the ids of the inputs that I/O tiles load from the host."""
     return [id for id, tiles in _by_id(metadata, TILE_SET).items() if tiles == _IO]
 
 
@@ -81,7 +81,7 @@ def overlapped_inputs(metadata: Mapping[str, str]) -> dict[str, Overlap]:
 
 
 def overlap_of(tiles: str, strategy: str) -> Overlap:
-    """Return when data are exchanged; only I/O tiles exchange beside compute."""
+    """Return when data are exchanged; only I/O tiles can exchange during compute."""
     return _OVERLAPS[strategy] if tiles == _IO else Overlap.NONE
 
 
@@ -101,7 +101,7 @@ class GroupKind(IntEnum):
 class VariableGroups:
     """The replicas that share a variable; with a ``stride`` the groups are (stride, size), whatever the kind.
 
-    ``read_from_all``: the host reads the value of every replica, else one of each group.
+    ``read_from_all``: the host reads the value of every replica, else one per group.
     """
 
     kind: GroupKind = GroupKind.ALL
@@ -110,7 +110,7 @@ class VariableGroups:
     read_from_all: bool = False
 
     def among(self, replicas: int) -> Group:
-        """Return the division of so many replicas; raise EmulatorError where they cannot be divided so."""
+        """Return the groups of ``replicas`` replicas; raise EmulatorError if they cannot be divided like this."""
         try:
             if self.stride is not None:
                 return Group(replicas, 1 if self.size == 1 else self.stride, self.size)
@@ -136,7 +136,7 @@ class VariableGroups:
         return list(full[1:])
 
     def properties(self, id: str, mode: int) -> dict[str, str]:
-        """Return what a model says of the variable ``id``; ``mode`` is the number of its retrieval mode."""
+        """Return the metadata of the variable ``id``; ``mode`` is the number of its retrieval mode."""
         found = {_TYPE: int(self.kind), _SIZE: self.size, _MODE: mode}
         if self.stride is not None:
             found[_STRIDE] = self.stride
@@ -144,7 +144,7 @@ class VariableGroups:
 
 
 def groups_of_variables(metadata: Mapping[str, str]) -> dict[str, VariableGroups]:
-    """Return the groups of the variables of which a model says something."""
+    """Return the groups of the variables that have metadata."""
     sizes, strides, modes = (_by_id(metadata, key) for key in (_SIZE, _STRIDE, _MODE))
     return {
         id: VariableGroups(

@@ -1,4 +1,4 @@
-"""Out of memory: whether a program fits the memory of its IPUs, and what is said where it does not.
+"""Out of memory: whether a program fits the memory of its IPUs, and the error if it does not.
 
 The limits are the memory of the tiles of an IPU and its share of Streaming Memory; a Cpu or Sim device has none.
 """
@@ -40,7 +40,7 @@ def streaming_memory_of(device: Device) -> int | None:
 
 
 def memory_need(executable: Executable, device: Device, beside: Executable | None = None) -> MemoryNeed | None:
-    """Return what the fullest IPU needs; None where there is no limit.
+    """Return the memory that the fullest IPU needs; None if there is no limit.
 
     ``beside`` is a second program of the same variables.
     """
@@ -61,7 +61,7 @@ def check_memory(
     beside: Executable | None = None,
     remedies: Callable[[MemoryNeed], Remedies],
 ) -> None:
-    """Raise OutOfMemoryError where an IPU would need more than it has; ``remedies`` looks for what would help.
+    """Raise OutOfMemoryError if an IPU needs more memory than it has; ``remedies`` searches for remedies.
 
     ``beside`` is a second program of the same variables.
     """
@@ -78,21 +78,21 @@ def check_memory(
 
 
 def too_large_for_an_ipu(executable: Executable, limit: int) -> str:
-    """Name the largest tensor of the op that reads more at once than an IPU can hold; return no text for none."""
+    """Name the largest tensor of an op whose inputs do not fit on one IPU; return '' if there is no such op."""
     ops = {op.outputs[0]: op for leaf in leaves(executable.program) for op in leaf.ops}.values()
     op = max(ops, key=lambda one: _read_at_once(executable, one), default=None)
     if op is None or _read_at_once(executable, op) <= limit:
         return ""
     largest = max((executable.graph.tensor(id) for id in op.inputs if id), key=lambda tensor: tensor.nbytes)
     return (
-        f"More IPUs alone can never help: {op.type} reads {largest.id} ({memory(largest.nbytes)}), in all "
+        f"More IPUs alone can never help: {op.type} reads {largest.id} ({memory(largest.nbytes)}) and in total "
         f"{memory(_read_at_once(executable, op))} at once, and an op runs on one IPU, which has {memory(limit)}. If "
-        "nothing below suffices, divide this tensor in the model"
+        "no remedy below suffices, split this tensor in the model"
     )
 
 
 def _read_at_once(executable: Executable, op: Op) -> int:
-    """The bytes of all that an op reads on its IPU; a view counts as what it shows, which other ops hold."""
+    """The bytes of all tensors that an op reads on its IPU; a view counts as the tensor that it is a view of."""
     plan = executable.plan
     read = {id for id in op.inputs if id and id in plan.placements and id not in plan.views}
     return sum(plan.placements[id].tensor.nbytes for id in read if not is_off_chip(plan.placements[id].region))
@@ -124,7 +124,7 @@ def _check_streaming_memory(executable: Executable, device: Device) -> None:
 
 
 def _table(needs: Sequence[Footprint], worst: MemoryNeed) -> str:
-    """A row per IPU: its parts, their sum, and what is free (negative where it needs more than it has)."""
+    """A row per IPU: the bytes by purpose, their total, and the free bytes (negative if too few)."""
     rows = [["IPU", *needs[0].parts(), "total", "free"]]
     for ipu, need in enumerate(needs):
         free = worst.limit - need.total

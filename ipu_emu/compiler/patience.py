@@ -1,8 +1,8 @@
-"""Patience: says what a slow command or session is doing, once it has taken two seconds.
+"""Patience: reports what a slow command or session is doing, once it has taken two seconds.
 
 with Patience() as says:
-    says("compiling")           printed after two seconds, if that still goes on
-    says("trying --recompute")  printed at once, if two seconds are over
+    says("compiling")           printed after two seconds, if it still runs
+    says("trying --recompute")  printed at once, if two seconds have passed
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ def _to_stderr(text: str) -> None:
 
 
 class Patience:
-    """Calls ``write`` with what is being done, from ``seconds`` after it was made on."""
+    """Calls ``write`` with the current activity, starting ``seconds`` after the object was created."""
 
     def __init__(self, write: Callable[[str], None] = _to_stderr, *, seconds: float = _SECONDS) -> None:
         self._write, self._start = write, monotonic() + seconds
         self._timer: Timer | None = None
 
     def __call__(self, text: str) -> None:
-        """Say what begins now."""
+        """Report that the activity ``text`` begins."""
         self._cancel()
         left = self._start - monotonic()
         if left <= 0:

@@ -62,9 +62,9 @@ class HostWeights:
                 np.copyto(engine.view(id, replica), own)
 
     def follow(self, engine: Engine) -> None:
-        """Give every instance what the first replica has made of its own variables; for all instances, after a run.
+        """Send the first replica's values of replica variables to all instances; all must call this after a run.
 
-        So that one instance alone can fetch them.
+        After that a single instance can fetch them.
         """
         values = engine.replicas.of_first([engine.read(id) for id in self._followed])
         self._of_first = dict(zip(self._followed, values, strict=True))

@@ -69,7 +69,7 @@ _STATE_BYTES = {"adam": 4, "lamb": 4}
 
 @dataclass(frozen=True)
 class Compiled:
-    """``executable`` is what the compiler made for ``device``."""
+    """``executable`` was compiled for ``device``."""
 
     device: Device
     executable: Executable

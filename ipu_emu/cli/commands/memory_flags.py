@@ -32,7 +32,7 @@ def remedies(request: CompileRequest, system: System, now: MemoryNeed, progress:
 
 
 def _changes(asked: CompileRequest, system: System) -> Iterator[Change[CompileRequest]]:
-    """Yield the flags that are not given; those of training only where there is training."""
+    """Yield the flags that were not given; those for training only if the request is for training."""
     has_states = asked.training and asked.optimiser != "sgd"
     if has_states and asked.replicas > 1 and "states" not in asked.shared:
         yield _off_or_shared(RemedyKind.STATES_SHARDED, "shared", "states")
@@ -55,7 +55,7 @@ def _off_or_shared(kind: RemedyKind, field: str, what: str) -> Change[CompileReq
 
 
 def _smaller_batches(asked: CompileRequest) -> Iterator[Change[CompileRequest]]:
-    """Yield micro-batches of a half, a quarter and so on, with as many samples for each weight update."""
+    """Yield micro-batches of a half, a quarter and so on, with the same number of samples per weight update."""
     batch, accumulation = asked.micro_batch, asked.accumulation
     while batch % 2 == 0:
         batch, accumulation = batch // 2, accumulation * 2

@@ -125,7 +125,7 @@ def _elements_into_numpy(node: Node, g: _Array, indices: _Array) -> _Array:
 # Gather and scatter of slices at index vectors
 
 
-#: How a scatter of slices combines what is there with what comes; None: the last one written stays.
+#: How a scatter of slices combines the data with an update; None: the last update replaces the data.
 _COMBINE: dict[str, Any] = {"none": None, "add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
 
 

@@ -241,7 +241,7 @@ def check_replacement(old: Optimizer, new: Optimizer) -> None:
     other = old.plan.specific.keys() ^ new.plan.specific.keys()
     if other:
         raise EmulatorError(
-            f"Problem with {next(iter(old.replaced))}. Weights have values of their own in one of the optimizers "
+            f"Problem with {next(iter(old.replaced))}. Weights have specific values in one of the optimizers "
             f"only: {', '.join(sorted(other))}"
         )
     for name, field in old.replaced.items():

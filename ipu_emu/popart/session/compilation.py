@@ -121,7 +121,7 @@ class Compilation:
             return find_remedies(MemoryRequest(options), list(changes), self._need, now=now, progress=says)
 
     def _need(self, request: MemoryRequest) -> MemoryNeed:
-        """Compile what is asked for, and return the memory that it needs."""
+        """Compile the requested program, and return the memory that it needs."""
         step = start(self._model_of(request), request.options)
         forward = replace(step, options=replace(step.options, forward_only=True))
         beside = run_passes(forward).executable if self._has_forward_program else None

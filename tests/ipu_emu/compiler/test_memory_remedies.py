@@ -61,14 +61,14 @@ def test_a_combination_is_offered_with_more_ipus_and_without() -> None:
 def test_what_cannot_be_compiled_or_saves_nothing_is_not_offered() -> None:
     found, _ = searched(150, {"STATES_OFF_CHIP": 99, "RECOMPUTE": 0, "FLOAT16": 60}, frozenset({"STATES_OFF_CHIP"}))
     assert advice(found) == [("FLOAT16",)]
-    assert str(searched(150, {"RECOMPUTE": 0})[0]) == "No remedy that is known here saves memory"
+    assert str(searched(150, {"RECOMPUTE": 0})[0]) == "No known remedy saves memory"
 
 
 def test_where_nothing_suffices_that_is_said_with_what_saves_most() -> None:
     found, _ = searched(200, {"RECOMPUTE": 15, "FLOAT16": 20})
     assert found.found == ()
     assert str(found) == (
-        "No remedy that is known here suffices. What saves most is\n"
+        "No known remedy suffices. The one that saves the most is\n"
         "  FLOAT16 and RECOMPUTE: 165 B of 100 B on IPU 0, the fullest"
     )
 

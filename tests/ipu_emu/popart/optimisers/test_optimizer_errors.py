@@ -127,7 +127,7 @@ def test_optimisers_that_cannot_take_over() -> None:
     assert replacing(SGD({}), SGD({}, clip_norm_settings=clips)) == "Clip norm settings do not match."
     special = Adam({})
     special.insertSpecific("w", {"beta1": 0.5})
-    assert replacing(Adam({}), special).startswith("Problem with learning rates. Weights have values of their own")
+    assert replacing(Adam({}), special).startswith("Problem with learning rates. Weights have specific values")
 
 
 @pytest.mark.parametrize("wrong", [None, 0.1, SGD, {"defaultLearningRate": 0.1}])
