@@ -100,11 +100,11 @@ def _file(name: str, value: Any) -> tuple[int, str]:
 
 def _dict(value: Any, what: str) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise ValueError(f"checkpoint.json lacks or has wrong {what}")
+        raise ValueError(f"checkpoint.json has no valid {what}")
     return value
 
 
 def _count(value: Any, what: str, least: int = 0) -> int:
     if type(value) is not int or not least <= value <= _MOST:
-        raise ValueError(f"checkpoint.json lacks or has a wrong {what}")
+        raise ValueError(f"checkpoint.json has no valid {what}")
     return value

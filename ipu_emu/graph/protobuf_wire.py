@@ -109,7 +109,7 @@ def _light_graph(field: _Field, found: dict[str, NDArray[Any]]) -> list[Piece]:
 
 
 def _light_tensor(content: memoryview, found: dict[str, NDArray[Any]]) -> bytes | None:
-    """Return an initializer without its data; None if they must stay."""
+    """Return an initializer without its data; None if the data must stay in the model."""
     fields = list(_fields(content))
     data = [field for field in fields if field.number in (_FLOAT_DATA, _RAW_DATA) and field.wire_type == _BYTES]
     if len(data) != 1 or len(data[0].content) < _LARGE_BYTES:

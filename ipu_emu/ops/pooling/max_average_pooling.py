@@ -203,7 +203,7 @@ def _global_shape(node: Node) -> OutputTypes:
 
 
 def _global(type: str) -> Expand:
-    """One number for each channel of a sample."""
+    """Expand a global pooling, which reduces each channel of a sample to one number."""
 
     def expand(graph: Graph, op: Op) -> list[Op]:
         rewrite = Rewrite(graph, op)

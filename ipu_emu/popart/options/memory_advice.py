@@ -38,9 +38,9 @@ class MemoryRequest:
 def memory_changes(
     options: CompileOptions, *, streaming: bool, floats: bool, batches: tuple[int, ...]
 ) -> Iterator[Change[MemoryRequest]]:
-    """Yield what can be changed.
+    """Yield the options that may save memory.
 
-    ``streaming``: there is Streaming Memory. ``floats``: the model has FLOAT weights. ``batches`` are the first
+    ``streaming``: the device has Streaming Memory. ``floats``: the model has FLOAT weights. ``batches`` are the first
     dimensions of the inputs.
     """
     training = options.training is not None
