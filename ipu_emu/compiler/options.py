@@ -60,6 +60,7 @@ class CompileOptions:
     ``bucket_bytes``         the most bytes of gradients in one all-reduce; None: no limit
     ``pipeline``             None: the IPUs of a replica work one after the other
     ``preload``              load weights in Streaming Memory one execution phase ahead
+    ``strided_groups``       channel c of a group normalisation belongs to group c mod G, not to c div (C / G)
     ``fuse_elementwise``     fuse chains of element-wise ops; off if every op is to be checked
     """
 
@@ -77,6 +78,7 @@ class CompileOptions:
     preload: bool = False
     streams: HostStreams = field(default_factory=HostStreams)
     stochastic_rounding: bool = False
+    strided_groups: bool = False
     fuse_elementwise: bool = True
 
     @property

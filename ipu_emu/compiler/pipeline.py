@@ -42,6 +42,7 @@ from ipu_emu.compiler.placement.placement_options import PlacementMode
 from ipu_emu.compiler.placement.placement_rules import check_placement
 from ipu_emu.compiler.placement.tensor_places import place_updates, tensor_places
 from ipu_emu.compiler.rewriting.anchor_rules import check_anchors
+from ipu_emu.compiler.rewriting.channel_groups import with_strided_groups
 from ipu_emu.compiler.rewriting.dropout_keys import with_dropout
 from ipu_emu.compiler.rewriting.expansion import expanded
 from ipu_emu.compiler.rewriting.forward_graph import forward_anchors, forward_graph
@@ -177,6 +178,10 @@ def _assign_ipus(state: CompileState) -> CompileState:
     o = state.options
     continuous = o.training is not None and o.step.accumulation == 1
     return replace(state, graph=assign_ipus(state.graph, o.placement, o.pipeline, continuous=continuous))
+
+
+def _stride_channel_groups(state: CompileState) -> CompileState:
+    return replace(state, graph=with_strided_groups(state.graph))
 
 
 def _expand(state: CompileState) -> CompileState:
@@ -420,6 +425,10 @@ def _places(o: CompileOptions) -> bool:
     return o.placement.mode is not PlacementMode.OFF
 
 
+def _strides_groups(o: CompileOptions) -> bool:
+    return o.strided_groups
+
+
 def _trains(o: CompileOptions) -> bool:
     return o.training is not None
 
@@ -461,6 +470,7 @@ PASSES: Sequence[Pass] = (
     # Graph of a model -> graph of a step
     Pass("check-placement", "refuse annotations of IPUs and pipeline stages that cannot run", _check_placement),
     Pass("assign-ipus", "give each op its IPU and its pipeline stage", _assign_ipus, _places),
+    Pass("stride-channel-groups", "take every G-th channel as a group", _stride_channel_groups, _strides_groups),
     Pass("expand", "replace composite ops by the ops that define them", _expand),
     Pass("dropout", "give each active dropout random numbers of its own", _dropout),
     Pass("differentiate", "append the ops of the backward pass", _differentiate, _trains),

@@ -6,6 +6,7 @@ from math import prod
 
 import numpy as np
 
+from ipu_emu.errors import EmulatorError
 from ipu_emu.ops.core.node import Node, OutputTypes
 
 __all__ = [
@@ -14,6 +15,7 @@ __all__ = [
     "axis_of",
     "broadcast",
     "broadcast_all",
+    "reduced_axes",
     "reduction_of",
     "reshape_target",
     "same",
@@ -84,6 +86,20 @@ def axes_of(node: Node, axes: list[int] | None) -> tuple[int, ...]:
     if not axes:
         return tuple(range(node.input(0).rank))
     return tuple(sorted({axis_of(node, axis) for axis in axes}))
+
+
+def reduced_axes(node: Node, axes: list[int] | None) -> tuple[int, ...]:
+    """Sorted axes of input 0 that a reduction removes: all for None, none for an empty list; texts as in PopART."""
+    rank = node.input(0).rank
+    if axes is None:
+        return tuple(range(rank))
+    if axes and not rank:
+        raise EmulatorError(f"Reduce input rank must be greater than 0, invalid Reduce {node.op.label}.")
+    for axis in axes:
+        if not -rank <= axis < rank:
+            found = f"Op {node.op.label} of {node.input(0)}"
+            raise EmulatorError(f"Axis {axis} is out of acceptable range [{-rank}, {rank - 1}]: {found}")
+    return tuple(sorted({axis % rank for axis in axes}))
 
 
 def axis_of(node: Node, axis: int) -> int:

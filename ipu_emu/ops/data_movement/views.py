@@ -116,7 +116,7 @@ def _pass(d: Adjoint) -> Value:
 OPS = [
     _view("Identity", same, _pass, kernel=_copy),
     _view("Nop", same, _pass, kernel=_copy, domain=GRAPHCORE),
-    _view("TensorRemap", same, _pass, kernel=_copy, domain=GRAPHCORE),
+    _view("TensorRemap", same, _pass, inputs=(1, 2), kernel=_copy, domain=GRAPHCORE),
     _view("Detach", same, None, kernel=_copy, domain=GRAPHCORE),
     _view("Reshape", _reshape_by_input, _back, inputs=(2, 2), constant_inputs={1: "shape"}),
     _view("Reshape", _reshape_by_attribute, _back, domain=GRAPHCORE),

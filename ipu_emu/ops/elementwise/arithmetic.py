@@ -111,16 +111,22 @@ def _power(bound: BoundOp) -> Call:
 
 
 def _power_grad(d: Adjoint) -> list[Value | None]:
-    """y = x^e: the factors of the gradient are e x^(e - 1) for x and y log x for e."""
+    """y = x^e: the factors of the gradient are e x^(e - 1) for x and y log x for e.
+
+    The first is 0 where e is 0, the second where x is 0 and e is not negative.
+    """
     x, e = d.x, d.input(1)
     shape = e.tensor.shape
     if e.tensor.dtype is not x.tensor.dtype:
         e = e.op("Cast", to=x.tensor.dtype.onnx)
     e = e.shaped(aligned_shape(d.node))
-    dx = (d.g * e * x.op("Pow", e - 1.0)).summed_to(d.shape)
+    slope = e.op("Equal", e.like(0.0)).op("Where", d.g.like(0.0), d.g * e * x.op("Pow", e - 1.0))
+    dx = slope.summed_to(d.shape)
     if not d.input(1).tensor.dtype.is_float:
         return [dx, None]
-    return [dx, (d.g * d.y * x.op("Log")).summed_to(aligned_shape(d.node)).shaped(shape)]
+    constant = x.op("Equal", x.like(0.0)).op("And", e.op("Less", e.like(0.0)).op("Not"))
+    de = constant.op("Where", d.g.like(0.0), d.g * d.y * x.op("Log"))
+    return [dx, de.summed_to(aligned_shape(d.node)).shaped(shape)]
 
 
 def _modulo(node: Node, a: _Array, b: _Array) -> _Array:
@@ -231,10 +237,10 @@ def _scaled_add_grad(d: Adjoint) -> list[Value | None]:
 
 
 def _increment_mod(node: Node, x: _Array) -> _Array:
-    made: _Array = np.mod(
-        x + x.dtype.type(node.attribute("increment", 1)), x.dtype.type(node.attribute("modulus", 1))
-    )
-    return made
+    """The remainder has the sign of the sum."""
+    increment, modulus = (np.asarray(node.attribute(name, 1)).astype(x.dtype) for name in ("increment", "modulus"))
+    remainder: _Array = np.fmod(x + increment, modulus)
+    return remainder
 
 
 def _function_of_two(type: str, function: Callable[..., Any], grad: Any, domain: str = GRAPHCORE) -> OpDef:

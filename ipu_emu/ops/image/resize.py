@@ -4,17 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from math import ceil, floor
 from typing import Any
 
 import numpy as np
 
+from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import Graph, Op
-from ipu_emu.ops.core.cost import per_element
+from ipu_emu.ops.core.adjoint import Adjoint, Value
+from ipu_emu.ops.core.cost import copy_cost, per_element
+from ipu_emu.ops.core.kernel_helpers import ufunc, with_contiguous_operands
 from ipu_emu.ops.core.node import Node, OutputTypes, input_node
-from ipu_emu.ops.core.op_definition import OpDef, replaced_before_run
+from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef, replaced_before_run
 from ipu_emu.ops.core.rewrite import Rewrite
-from ipu_emu.ops.core.shape_rules import axis_of
+from ipu_emu.ops.core.shape_rules import axis_of, same
+from ipu_emu.ops.indexing.gather_kernels import along
+from ipu_emu.ops.indexing.gather_scatter import add_rows
 
 __all__ = ["OPS"]
 
@@ -42,28 +48,44 @@ def _numbers(node: Node, name: str, index: int) -> list[Any]:
     return list(node.attribute_or_constant(name, index) or [])
 
 
+def _is_old(node: Node) -> bool:
+    """Opset 10 and before: nearest is always "pytorch", the other modes are "half_pixel", and there is no region."""
+    return node.op.type == "Upsample" or node.op.version < 11
+
+
+def _is_in_popart(node: Node) -> bool:
+    """The opsets of PopART, whose rules are not those of newer ONNX everywhere."""
+    return node.op.type == "Upsample" or node.op.version <= 11
+
+
 def _axes(node: Node) -> list[_Axis]:
-    """All axes that are resized; in opset 10 the scales are at the index where newer opsets have the region."""
-    x, old = node.input(0), node.op.type == "Upsample" or node.op.version < 11
-    if old:
+    """All axes that are resized; opset 10 has the scales where newer ones have a region."""
+    x = node.input(0)
+    if _is_old(node):
         scales, sizes = _numbers(node, "scales" if node.op.type == "Upsample" else "roi", 1), []
     else:
         scales, sizes = _numbers(node, "scales", 2), _numbers(node, "sizes", 3)
+    if scales and sizes:
+        raise EmulatorError(
+            f"Resize op has inputs for `sizes` and `scales`. Only one of them may be given; Op {node.op.label}"
+        )
     chosen = [axis_of(node, axis) for axis in node.attribute("axes", [])] or list(range(x.rank))
     if len(scales or sizes) != len(chosen):
-        raise node.fail(f"scales {scales} or sizes {sizes} must have one number for each of the axes {chosen} of {x}")
+        raise node.fail(f"scales {scales} or sizes {sizes} are needed, a number for each of the axes {chosen} of {x}")
     if _where(node) == _CROP:
         return _cropped(node, chosen, scales, sizes)
     if scales:
-        return [
-            _Axis(i, x.shape[i], floor(x.shape[i] * s + 1e-6), float(s)) for i, s in zip(chosen, scales, strict=True)
-        ]
-    ratios = [size / max(x.shape[i], 1) for i, size in zip(chosen, sizes, strict=True)]
+        return [_Axis(i, x.shape[i], _scaled(x.shape[i], s), float(s)) for i, s in zip(chosen, scales, strict=True)]
+    ratios = [float(np.float32(size) / np.float32(max(x.shape[i], 1))) for i, size in zip(chosen, sizes, strict=True)]
     policy = node.attribute("keep_aspect_ratio_policy", "stretch")
     if policy != "stretch":
         ratio = min(ratios) if policy == "not_larger" else max(ratios)
         return [_Axis(i, x.shape[i], floor(x.shape[i] * ratio + 0.5), ratio) for i in chosen]
     return [_Axis(i, x.shape[i], int(n), r) for i, n, r in zip(chosen, sizes, ratios, strict=True)]
+
+
+def _scaled(size: int, scale: float) -> int:
+    return floor(np.float32(size) * np.float32(scale))
 
 
 def _cropped(node: Node, chosen: list[int], scales: list[Any], sizes: list[Any]) -> list[_Axis]:
@@ -81,19 +103,35 @@ def _cropped(node: Node, chosen: list[int], scales: list[Any], sizes: list[Any])
 
 
 def _shape(node: Node) -> OutputTypes:
+    mode = node.attribute("mode", "nearest")
+    if mode not in ("nearest", "linear", "bilinear", "trilinear", "cubic"):
+        raise EmulatorError(f"Unrecognised resize mode {mode}; use nearest, linear or cubic in Op {node.op.label}")
+    if _where(node) not in _COORDINATES or (_where(node) == _CROP and _is_in_popart(node)):
+        raise EmulatorError(f"Unsupported coordinate transformation mode {_where(node)} in Op {node.op.label}")
+    if _rounding(node) not in _NEAREST:
+        known = ", ".join(_NEAREST)
+        raise EmulatorError(
+            f"Unrecognised resize nearest mode {_rounding(node)}; use one of {known} in Op {node.op.label}"
+        )
     shape = list(node.input(0).shape)
     for axis in _axes(node):
         shape[axis.index] = axis.output
-    if node.attribute("mode", "nearest") not in ("nearest", "linear", "bilinear", "trilinear", "cubic"):
-        raise node.fail(f"mode {node.attribute('mode', '')} is not one of nearest, linear, cubic")
-    if _where(node) not in _COORDINATES:
-        raise node.fail(f"{_where(node)} is not supported; use one of {', '.join(_COORDINATES)}")
     return [(node.input(0).dtype, tuple(shape))]
 
 
 def _where(node: Node) -> str:
-    default = "asymmetric" if node.op.version < 11 or node.op.type == "Upsample" else "half_pixel"
-    return str(node.attribute("coordinate_transformation_mode", default))
+    """The coordinate transformation."""
+    if _rounding(node) == "pytorch" and _is_nearest(node):
+        return "asymmetric"
+    return "half_pixel" if _is_old(node) else str(node.attribute("coordinate_transformation_mode", "half_pixel"))
+
+
+def _rounding(node: Node) -> str:
+    return "pytorch" if _is_old(node) else str(node.attribute("nearest_mode", "round_prefer_floor"))
+
+
+def _is_nearest(node: Node) -> bool:
+    return bool(node.attribute("mode", "nearest") == "nearest")
 
 
 def _symmetric(o: int, axis: _Axis) -> float:
@@ -119,7 +157,7 @@ def _in_region(o: int, axis: _Axis) -> float:
 _COORDINATES: dict[str, Callable[[int, _Axis], float]] = {
     "half_pixel": lambda o, axis: (o + 0.5) / axis.scale - 0.5,
     "half_pixel_symmetric": _symmetric,
-    "pytorch_half_pixel": lambda o, axis: (o + 0.5) / axis.scale - 0.5 if axis.output > 1 else 0.0,
+    "pytorch_half_pixel": lambda o, axis: (o + 0.5) / axis.scale - 0.5 if axis.size * axis.scale > 1 else 0.0,
     "align_corners": _corners,
     "asymmetric": lambda o, axis: o / axis.scale,
     _CROP: _in_region,
@@ -130,6 +168,7 @@ _NEAREST: dict[str, Callable[[float], int]] = {
     "round_prefer_ceil": lambda x: floor(x + 0.5),
     "floor": floor,
     "ceil": ceil,
+    "pytorch": floor,
 }
 
 
@@ -167,16 +206,12 @@ def _matrix(node: Node, axis: _Axis) -> Any:
 def _expand(graph: Graph, op: Op) -> list[Op]:
     node, rewrite = input_node(graph, op), Rewrite(graph, op)
     x, rank, id = node.input(0), node.input(0).rank, op.inputs[0]
-    nearest = node.attribute("mode", "nearest") == "nearest"
-    old = node.op.version < 11 or op.type == "Upsample"
-    rounding = _NEAREST[node.attribute("nearest_mode", "floor" if old else "round_prefer_floor")]
     for axis in _axes(node):
-        if axis.stays:
+        if _stays(node, axis):
             continue
-        if nearest:
-            places = [rounding(_COORDINATES[_where(node)](o, axis)) for o in range(axis.output)]
-            inside = np.clip(np.array(places, np.int64), 0, max(axis.size - 1, 0))
-            id = rewrite.op("Gather", id, rewrite.constant(inside), axis=axis.index)
+        if _is_nearest(node):
+            places, back = _nearest_places(node, axis)
+            id = rewrite.op("NearestAlong", id, axis=axis.index, places=places, gradient_places=back)
             continue
         perm = [i for i in range(rank) if i != axis.index] + [axis.index]
         weights = rewrite.constant(_matrix(node, axis).astype(x.dtype.numpy))
@@ -184,8 +219,52 @@ def _expand(graph: Graph, op: Op) -> list[Op]:
         id = rewrite.op("Transpose", turned, perm=[perm.index(i) for i in range(rank)])
     if _where(node) == _CROP:
         id = _with_outside(node, rewrite, id)
-    rewrite.op("Identity", id, into=op.outputs[0])
+    linear = _is_in_popart(node) and node.attribute("mode", "nearest") in ("linear", "bilinear", "trilinear")
+    rewrite.op("ResizedLinearly" if linear else "Identity", id, into=op.outputs[0])
     return rewrite.ops
+
+
+def _stays(node: Node, axis: _Axis) -> bool:
+    """Whether nothing changes along an axis; of PopART's own mode only the size counts."""
+    if _is_nearest(node) and _rounding(node) == "pytorch":
+        return axis.output == axis.size
+    return axis.stays
+
+
+def _nearest_places(node: Node, axis: _Axis) -> tuple[list[int], list[int]]:
+    """The input element of each output element, forward and for the gradient, which in PopART is always i / scale."""
+    rounding, last = _NEAREST[_rounding(node)], max(axis.size - 1, 0)
+    places = [min(max(rounding(_COORDINATES[_where(node)](o, axis)), 0), last) for o in range(axis.output)]
+    back = [min(floor(o / axis.scale), last) for o in range(axis.output)] if _is_in_popart(node) else places
+    return places, back
+
+
+def _nearest_shape(node: Node) -> OutputTypes:
+    x, axis = node.input(0), node.attribute("axis", 0)
+    return [(x.dtype, (*x.shape[:axis], len(node.attribute("places", [])), *x.shape[axis + 1 :]))]
+
+
+def _nearest(bound: BoundOp) -> Call:
+    places = np.array(bound.node.attribute("places", []), np.int64)
+    return partial(np.take, bound.input(0), places, bound.node.attribute("axis", 0), bound.outputs[0], "clip")
+
+
+def _nearest_grad(d: Adjoint) -> Value:
+    axis, places = d.attribute("axis", 0), d.attribute("gradient_places", [])
+    return d.g.op("NearestAlongGrad", axis=axis, places=places, shape=list(d.shape))
+
+
+def _by_attribute(node: Node) -> OutputTypes:
+    return [(node.input(0).dtype, tuple(node.attribute("shape", [])))]
+
+
+def _nearest_back(bound: BoundOp) -> Call:
+    axis, places = bound.node.attribute("axis", 0), np.array(bound.node.attribute("places", []), np.int64)
+    return partial(add_rows, along(bound.input(0), axis), places, along(bound.outputs[0], axis))
+
+
+def _refuse_training(d: Adjoint) -> Value:
+    raise EmulatorError("Resize mode 'linear' is not supported when training.")
 
 
 def _with_outside(node: Node, rewrite: Rewrite, id: str) -> str:
@@ -214,4 +293,7 @@ OPS = [
     OpDef(
         "Upsample", (1, 2), _shape, replaced_before_run, per_element(8), expand=_expand, constant_inputs={1: "scales"}
     ),
+    OpDef("NearestAlong", (1, 1), _nearest_shape, with_contiguous_operands(_nearest), copy_cost, _nearest_grad),
+    OpDef("NearestAlongGrad", (1, 1), _by_attribute, with_contiguous_operands(_nearest_back), copy_cost),
+    OpDef("ResizedLinearly", (1, 1), same, ufunc(np.positive), copy_cost, _refuse_training),
 ]

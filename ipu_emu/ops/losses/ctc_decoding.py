@@ -1,10 +1,10 @@
 """CTC decoding: the most likely label sequences of connectionist temporal classification (see ``ctc_loss``).
 
-    log_probs [T, N, C]   lengths [N]   ->   -log of the probability [N, P]   labels in it [N, P]   labels [N, P, T]
+    log_probs [T, N, C]   lengths [N]   ->   log of the probability [N, P]   labels in it [N, P]   labels [N, P, T]
 
 Beam search over prefixes of sequences: each of the best W is kept with the log of its paths so far that end with a
 blank, and of those that end with its last label. Behind the last label of a sequence there are zeros; where fewer
-than P sequences have a path at all, the others are empty and infinitely unlikely.
+than P sequences have a path at all, the others are empty, with a log of minus infinity.
 Source: Graves et al. 2012; PopART 3.4 for the arguments, Poplar 3.4 (popnn, CTCInference) for the results.
 """
 
@@ -126,7 +126,7 @@ def _keep(
 def ctc_decode(
     p: NDArray[Any],
     lengths: NDArray[Any],
-    losses: NDArray[Any],
+    values: NDArray[Any],
     sizes: NDArray[Any],
     labels: NDArray[Any],
     blank: int,
@@ -146,9 +146,9 @@ def ctc_decode(
             _scores(p[t, n], blank, best[0], sums[0], count, tree, next_sums, scores)
             count, known = _keep(scores, blank, best, sums, count, tree, next_sums, known)
         labels[n] = 0
-        for k in range(losses.shape[1]):
+        for k in range(values.shape[1]):
             node = best[0, k] if k < count else 0
-            losses[n, k] = -log_add_exp(sums[0, k, _BLANK], sums[0, k, _ELSE]) if k < count else np.inf
+            values[n, k] = log_add_exp(sums[0, k, _BLANK], sums[0, k, _ELSE]) if k < count else -np.inf
             sizes[n, k] = tree[node, _DEPTH]
             while tree[node, _DEPTH] > 0:
                 labels[n, k, tree[node, _DEPTH] - 1] = tree[node, _LABEL]
@@ -163,14 +163,18 @@ def _shape(node: Node) -> OutputTypes:
     if not 0 <= blank < p.shape[2]:
         raise node.fail(f"blank {blank} is not one of {p.shape[2]} classes")
     if not 1 <= paths <= width:
-        raise node.fail(f"topPaths {paths} must be from 1 to beamWidth ({width})")
+        raise node.fail(f"top_paths {paths} must be from 1 to beam_width ({width})")
     each = (p.shape[1], paths)
     return [(p.dtype, each), (UINT32, each), (UINT32, (*each, p.shape[0]))]
 
 
 def _settings(node: Node) -> tuple[int, int, int]:
     """(blank, beam width, number of sequences to return)"""
-    return int(node.attribute("blank", 0)), int(node.attribute("beamWidth", 100)), int(node.attribute("topPaths", 1))
+    return (
+        int(node.attribute("blank", 0)),
+        int(node.attribute("beam_width", 100)),
+        int(node.attribute("top_paths", 1)),
+    )
 
 
 def _decode(bound: BoundOp) -> Call:
@@ -179,9 +183,9 @@ def _decode(bound: BoundOp) -> Call:
     times, _, classes = p.shape
     tree, best = np.empty((1 + times * width, _TREE_COLUMNS), np.int64), np.empty((2, width), np.int64)
     sums, next_sums = np.empty((2, width, _BEAM_COLUMNS)), np.empty((width, classes, _BEAM_COLUMNS))
-    losses, sizes, labels = bound.outputs
+    values, sizes, labels = bound.outputs
     scores = np.empty(width * classes)
-    return partial(ctc_decode, p, lengths, losses, sizes, labels, blank, tree, best, sums, next_sums, scores)
+    return partial(ctc_decode, p, lengths, values, sizes, labels, blank, tree, best, sums, next_sums, scores)
 
 
 def _work(node: Node) -> int:

@@ -7,12 +7,14 @@ and bias have a number per column, and one pass applies them. Other inputs are s
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ipu_emu.graph import Graph, Op
 from ipu_emu.graph.dtype import FLOAT, FLOAT16
 from ipu_emu.graph.op import GRAPHCORE
 from ipu_emu.ops.core.adjoint import Adjoint, Value
@@ -21,9 +23,13 @@ from ipu_emu.ops.core.cost import per_element
 from ipu_emu.ops.core.kernel_helpers import in_float32
 from ipu_emu.ops.core.node import Node, OutputTypes
 from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef
+from ipu_emu.ops.core.rewrite import Rewrite
 from ipu_emu.ops.core.row_kernels import norm, norm_grad
 
-__all__ = ["OPS"]
+__all__ = ["OPS", "STRIDED"]
+
+#: The attribute that says that channel c of C belongs to group c mod G, not to group c div (C / G).
+STRIDED = "__strided_channel_grouping"
 
 _Array = NDArray[Any]
 
@@ -140,6 +146,23 @@ def _group_grad_workspace(node: Node) -> list[int]:
     return [channels, channels, 0 if _per_column(node) else node.outputs[0].nelms]
 
 
+def _in_order(graph: Graph, op: Op) -> list[Op] | None:
+    """Strided groups as consecutive ones: the channels change their order, and back."""
+    if not op.attributes.get(STRIDED):
+        return None
+    groups, rewrite = int(op.attributes["num_groups"]), Rewrite(graph, op)
+    channels = np.arange(rewrite.shape(op.inputs[0])[1])
+    order = channels.reshape(-1, groups).T.reshape(-1)
+    there, back = rewrite.constant(order), rewrite.constant(np.argsort(order))
+    inputs = [rewrite.op("Gather", id, there, axis=axis) for id, axis in zip(op.inputs, (1, 0, 0), strict=True)]
+    attributes = {name: value for name, value in op.attributes.items() if not name.startswith("__")}
+    ids = (f"{op.outputs[0]}/in_order", *op.outputs[1:])
+    kept = {**rewrite.annotations, **attributes, STRIDED: 0}
+    rewrite.ops.append(replace(op, inputs=tuple(inputs), outputs=ids, attributes=kept))
+    rewrite.op("Gather", ids[0], back, into=op.outputs[0], axis=1)
+    return rewrite.ops
+
+
 _cost = per_element(8)
 
 OPS = [
@@ -153,6 +176,7 @@ OPS = [
         workspace=_group_workspace,
         domain=GRAPHCORE,
         takes_half=_per_column,
+        expand=_in_order,
     ),
     # GroupNormGrad(g, x, scale, mean, inverse) -> dx, dscale, dbias
     OpDef(

@@ -50,16 +50,20 @@ class _Sizes:
 
 
 def _cut(node: Node, full: list[int], same: list[int]) -> tuple[list[int], list[int]]:
-    """(begins, ends): as given, or such that the output has the requested size."""
+    """(begins, ends): as given, or such that the output has the requested size.
+
+    An odd cut leaves a half that is larger. Of a given ``output_shape`` it is cut from the front for SAME_UPPER only
+    (PopART); of the shape that SAME_UPPER and SAME_LOWER stand for, for SAME_LOWER only (ONNX).
+    """
     rank, kind = len(full), node.attribute("auto_pad", "NOTSET")
-    asked = list(node.attribute("output_shape", []))[-rank:]
+    asked, larger_first = list(node.attribute("output_shape", []))[-rank:], "SAME_UPPER"
     if not asked and kind in ("SAME_UPPER", "SAME_LOWER"):
-        asked = same
+        asked, larger_first = same, "SAME_LOWER"
     if asked:
         total = [max(size - want, 0) for size, want in zip(full, asked, strict=True)]
         small = [t // 2 for t in total]
         large = [t - t // 2 for t in total]
-        return (large, small) if kind == "SAME_LOWER" else (small, large)
+        return (large, small) if kind == larger_first else (small, large)
     pads = list(node.attribute("pads", [])) if kind == "NOTSET" else []
     pads = pads or [0] * 2 * rank
     return pads[:rank], pads[rank:]

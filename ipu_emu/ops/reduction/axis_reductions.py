@@ -18,15 +18,20 @@ from ipu_emu.ops.core.kernel_helpers import allocating_kernel, scalar, view, wit
 from ipu_emu.ops.core.node import Node, OutputTypes
 from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef, nothing
 from ipu_emu.ops.core.row_kernels import column_sums
-from ipu_emu.ops.core.shape_rules import axes_of, same
+from ipu_emu.ops.core.shape_rules import reduced_axes, same
 
 __all__ = ["OPS"]
 
 
 def _axes(node: Node) -> tuple[int, ...]:
-    """The axes to reduce: attribute or (newer opsets) input; if absent, all, or none by noop_with_empty_axes."""
+    """The axes to reduce: an attribute, or an input in newer opsets.
+
+    An empty attribute reduces nothing (PopART), an empty input all axes, unless the node says otherwise (ONNX).
+    """
     axes = node.attribute_or_constant("axes", 1)
-    return () if not axes and node.attribute("noop_with_empty_axes", 0) else axes_of(node, axes)
+    if axes == [] and node.op.version > 11 and not node.attribute("noop_with_empty_axes", 0):
+        axes = None
+    return () if axes is None and node.attribute("noop_with_empty_axes", 0) else reduced_axes(node, axes)
 
 
 def _kept(node: Node) -> tuple[int, ...]:

@@ -16,7 +16,7 @@ from ipu_emu.ops.core.cost import flops
 from ipu_emu.ops.core.kernel_helpers import allocating_kernel, view, with_contiguous_operands
 from ipu_emu.ops.core.node import Node, OutputTypes
 from ipu_emu.ops.core.op_definition import BoundOp, Call, Kernel, OpDef
-from ipu_emu.ops.core.shape_rules import axes_of, axis_of, same
+from ipu_emu.ops.core.shape_rules import axis_of, reduced_axes, same
 from ipu_emu.ops.reduction.sorting_kernels import extremes, sort_rows
 
 __all__ = ["OPS"]
@@ -100,7 +100,7 @@ def _sort_shape(node: Node) -> OutputTypes:
 
 
 def _median_shape(node: Node) -> OutputTypes:
-    x, axes = node.input(0), axes_of(node, node.attribute("axes", None))
+    x, axes = node.input(0), reduced_axes(node, node.attribute("axes", None))
     if not all(x.shape[axis] for axis in axes):
         raise node.fail(f"axes {list(axes)} of {x} have no middle element")
     if node.attribute("keepdims", 1):
@@ -112,7 +112,7 @@ def _median_shape(node: Node) -> OutputTypes:
 
 def _median(node: Node, x: _Array) -> tuple[_Array, _Array]:
     """The lower median, and its index among the reduced elements."""
-    axes = axes_of(node, node.attribute("axes", None))
+    axes = reduced_axes(node, node.attribute("axes", None))
     kept = [i for i in range(x.ndim) if i not in axes]
     rows = x.transpose([*kept, *axes]).reshape([*(x.shape[i] for i in kept), prod(x.shape[i] for i in axes)])
     places = np.argsort(rows, -1, kind="stable")[..., (rows.shape[-1] - 1) // 2]
@@ -122,7 +122,7 @@ def _median(node: Node, x: _Array) -> tuple[_Array, _Array]:
 
 
 def _median_grad(d: Adjoint) -> Value:
-    attributes = {"axes": list(axes_of(d.node, d.attribute("axes", None))), "shape": list(d.shape)}
+    attributes = {"axes": list(reduced_axes(d.node, d.attribute("axes", None))), "shape": list(d.shape)}
     return d.gradient(0).op("ReduceMedianGrad", d.outputs[1], **attributes)
 
 
@@ -196,14 +196,23 @@ def _reverse_sequence_grad(d: Adjoint) -> list[Value | None]:
 
 def _bucket_shape(node: Node) -> OutputTypes:
     x, boundaries = node.input(0), node.input(1)
-    if boundaries.rank != 1 or boundaries.dtype is not x.dtype:
-        raise node.fail(f"boundaries must be a vector of the type of {x}, found {boundaries}")
+    if boundaries.rank != 1 or not boundaries.nelms or boundaries.dtype is not x.dtype:
+        raise node.fail(f"boundaries must be a vector of at least one number of the type of {x}, found {boundaries}")
     return [(INT32, x.shape)]
 
 
 def _bucketize(node: Node, x: _Array, boundaries: _Array) -> _Array:
-    """The number of boundaries below each element; with ``right`` also those equal to it."""
-    return np.searchsorted(boundaries, x, "right" if node.attribute("right", 0) else "left")
+    """The bucket of each element: i where b[i - 1] < x <= b[i], with ``right`` where b[i - 1] <= x < b[i].
+
+    Boundaries may be in any order: of several buckets the smallest i counts, 0 last; n of them where none holds x.
+    """
+    right = node.attribute("right", 0)
+    first = x < boundaries[0] if right else x <= boundaries[0]
+    out = np.where(first, 0, len(boundaries))
+    for i in range(len(boundaries) - 1, 0, -1):
+        low, high = boundaries[i - 1], boundaries[i]
+        np.copyto(out, i, where=(low <= x) & (x < high) if right else (low < x) & (x <= high))
+    return out
 
 
 _cost = flops(lambda node: node.input(0).nelms)

@@ -34,7 +34,7 @@ AI_GRAPHCORE: dict[str, Row] = {
     "bucketize": _row("Bucketize", "right=0"),
     "call": _row("Call", "num_outputs callee"),
     "copyvarupdate": _row("CopyVarUpdate"),
-    "ctcbeamsearchdecoder": _row("CtcBeamSearchDecoder", "blank=0 beamWidth=100 topPaths=1"),
+    "ctcbeamsearchdecoder": _row("CtcBeamSearchDecoder", "blank=0 beam_width=100 top_paths=1"),
     "ctcloss": _row("Ctc", 'reduction="Mean" blank=0 outDataType="UNDEFINED" zeroInfinity=false'),
     "depthtospace": _row("DepthToSpace", 'blocksize mode="DCR"'),
     "detach": _row("Detach"),
@@ -81,5 +81,5 @@ AI_GRAPHCORE: dict[str, Row] = {
     "splineweighting": _row("SplineWeighting"),
     "subsample": _row("Subsample", "strides"),
     "swish": _row("Swish"),
-    "tensorremap": _row("TensorRemap", "remap_type"),
+    "tensorremap": _row("TensorRemap", "remap_type=0"),
 }

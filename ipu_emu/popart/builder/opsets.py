@@ -38,7 +38,7 @@ __all__ = [
 #: Parameters whose attribute has another name.
 _NAMES = {"collectiveOperator": "__collectiveOperator", "commGroup": "__collectiveCommGroup"}
 #: Parameters that take the number of an enum, not its name.
-_NUMBERED = ("collectiveOperator",)
+_NUMBERED = ("collectiveOperator", "remap_type")
 #: Multi-convolutions take lists of lists of tensors, and a list of each attribute.
 _MULTI = "MultiConv"
 

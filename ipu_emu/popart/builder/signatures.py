@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from keyword import iskeyword
 from typing import Any
 
@@ -36,11 +37,13 @@ _OUTPUTS = {
     "SplineBasis": 2,
 }
 #: Older names of the last parameter.
-_CONTEXTS = {"debugPrefix": "debugContext", "debugName": "debugContext"}
+_CONTEXTS = {"debugPrefix": "debugContext", "debugName": "debugContext", "debug_context": "debugContext"}
 #: How ONNX says that there is no maximum.
 _UNBOUNDED = 2**31 - 1
 #: Floating-point attributes without a default that shows this.
 _REAL = frozenset({"clip", "height_scale", "lambda", "scale", "scales", "seed", "width_scale"})
+#: Attributes that are lists without a default that shows this.
+_LISTS = frozenset({"axes"})
 _WITHOUT_ARGS = ("Constant", "Init", "RandomNormal", "RandomUniform", "SequenceEmpty")
 
 
@@ -118,9 +121,11 @@ def _parameter(word: str) -> tuple[str, Any]:
 
 def _typed(name: str, default: Any, value: Any) -> Any:
     """A value converted to the type of the attribute, as a Python number: an integer for a float becomes a float."""
-    real = isinstance(default, float) or name in _REAL
-    if value is None or not (real or isinstance(default, int | list)):
+    real, listed = isinstance(default, float) or name in _REAL, isinstance(default, list) or name in _LISTS
+    if value is None or isinstance(value, Enum) or not (real or listed or isinstance(default, int)):
         return value
+    if listed and isinstance(value, Iterable) and not isinstance(value, str | np.ndarray):
+        value = list(value)
     if isinstance(value, np.generic | np.ndarray):
         value = value.tolist()
     if real and isinstance(value, list | tuple):
@@ -128,7 +133,7 @@ def _typed(name: str, default: Any, value: Any) -> Any:
     for kind, takes, what in (
         (real, int | float, "a number"),
         (isinstance(default, int) and not real, int, "an integer"),
-        (isinstance(default, list), list | tuple, "a list"),
+        (listed, list | tuple, "a list"),
     ):
         if kind and not isinstance(value, takes):
             raise ArgumentTypeError(f"{name} is {value!r}; it must be {what}")

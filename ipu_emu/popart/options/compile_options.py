@@ -63,6 +63,7 @@ def compile_options(
         recomputation=options.recomputation(),
         preload=options.preloads(),
         stochastic_rounding=bool(options.enableStochasticRounding),
+        strided_groups=bool(options.groupNormStridedChannelGrouping),
         fuse_elementwise=not options.enableFloatingPointChecks,
     )
 

@@ -234,7 +234,7 @@ class SessionOptions(Settings):
         automaticLossScalingSettings: Adapt the loss scaling to the gradients.
         ensureFp32LossScaleTensor: No effect here (the loss scaling is FLOAT).
         partialsTypeMatMuls: No effect here (partial sums are FLOAT).
-        groupNormStridedChannelGrouping: No effect here (tuning or reports of the real compiler).
+        groupNormStridedChannelGrouping: Group normalisation takes channel c into group c mod G.
         enableStableNorm: No effect here (normalisations are computed stably).
         strictOpVersions: No effect here (all opsets are known).
         compileEngine: No effect here (a session always compiles).

@@ -8,7 +8,9 @@ from collections.abc import Callable, Sequence
 from ipu_emu.engine import Engine
 from ipu_emu.errors import SessionError
 from ipu_emu.graph import Graph
+from ipu_emu.hostio import DataMode
 from ipu_emu.ops.random.counter_rng import has_key
+from ipu_emu.popart.options.compile_options import data_mode
 from ipu_emu.popart.options.session_options import SessionOptions
 
 __all__ = ["RandomState"]
@@ -32,8 +34,10 @@ class RandomState:
         return engine().seed if has_key(self._graph) else 0
 
     def state(self, engine: Callable[[], Engine]) -> list[int]:
-        """Return seed and steps, each as two 32-bit numbers, low one first."""
+        """Return seed and steps, each as two 32-bit numbers, low one first; nothing with synthetic data."""
         self._check_option("get")
+        if data_mode(self._options) is DataMode.SYNTHETIC:
+            return []
         values = engine().seed, engine().steps
         return [value >> shift & 0xFFFFFFFF for value in values for shift in (0, 32)]
 

@@ -30,6 +30,7 @@ __all__ = [
     "ScatterReduction",
     "SyncPattern",
     "SyntheticDataMode",
+    "TensorRemapType",
     "TensorStorage",
     "TileSet",
     "VariableRetrievalMode",
@@ -68,6 +69,14 @@ class ScatterReduction(Numbered):
     def attribute(self) -> str:
         """Its name in a model."""
         return "none" if self is ScatterReduction.NoReduction else self.name.lower()
+
+
+class TensorRemapType(Numbered):
+    """In which passes the layout of a tensor on the tiles changes."""
+
+    FwdBwdReverse = 0
+    FwdBwd = 1
+    Fwd = 2
 
 
 class MeanReductionStrategy(Numbered):

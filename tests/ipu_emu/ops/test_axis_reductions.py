@@ -1,14 +1,17 @@
-"""SumTo: sums over the axes that a broadcast added, whatever the order of axes in memory."""
+"""Reductions along axes: which axes they take, what they refuse, and sums over the axes of a broadcast."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from ipu_emu import popart
 from ipu_emu.ops.reduction.axis_reductions import _sum_to
+from tests.ipu_emu.helpers.sessions import infer, train
 
 
 @pytest.mark.parametrize("turned", [False, True])
@@ -18,3 +21,76 @@ def test_sums_do_not_depend_on_how_they_are_stored(turned: bool) -> None:
     bound: Any = SimpleNamespace(input=lambda _: x, outputs=(y,))
     _sum_to(bound)()
     np.testing.assert_array_equal(y, x[0] + x[1])
+
+
+#: A reduction that reduces nothing is this function of each element, with this slope.
+ELEMENTS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
+    "reducel1": (np.abs, np.sign),
+    "reducel2": (np.abs, np.sign),
+    "reducesumsquare": (np.square, lambda x: 2 * x),
+    "reducelogsum": (np.log, lambda x: 1 / x),
+    "reducelogsumexp": (lambda x: x, np.ones_like),
+    "reducesum": (lambda x: x, np.ones_like),
+    "reducemean": (lambda x: x, np.ones_like),
+    "reducemax": (lambda x: x, np.ones_like),
+    "reducemin": (lambda x: x, np.ones_like),
+    "reduceprod": (lambda x: x, np.ones_like),
+}
+X = np.array([[0.5, 2.0, 3.0], [1.5, 0.25, 4.0]], np.float32)
+
+
+def reduced(name: str, x: np.ndarray, axes: Any, keepdims: int) -> tuple[popart.Builder, str, str]:
+    """(builder, id of the input, id of the result)"""
+    builder = popart.Builder()
+    id = builder.addInitializedInputTensor(x)
+    if name == "reducemedian":
+        return builder, id, builder.aiGraphcore.reducemedian([id], axes, keepdims)[0]
+    return builder, id, getattr(builder.aiOnnx, name)([id], axes, keepdims)
+
+
+@pytest.mark.parametrize("keepdims", [0, 1])
+@pytest.mark.parametrize("axes", [[], (), range(0)], ids=["list", "tuple", "range"])
+@pytest.mark.parametrize("name", ELEMENTS)
+def test_without_axes_nothing_is_reduced(name: str, axes: Any, keepdims: int) -> None:
+    builder, id, y = reduced(name, X, axes, keepdims)
+    gradient = popart.reservedGradientPrefix() + id
+    loss = builder.aiGraphcore.identityloss([y], popart.ReductionType.Sum)
+    session = train(builder, popart.DataFlow(1, [y, gradient]), loss, popart.ConstSGD(0.1))
+    anchors = session.initAnchorArrays()
+    session.run(popart.PyStepIO({}, anchors))
+    function, slope = ELEMENTS[name]
+    np.testing.assert_allclose(anchors[y], function(X), rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(anchors[gradient], slope(X), rtol=1e-5)
+
+
+def test_a_median_without_axes_is_each_element() -> None:
+    builder, _, y = reduced("reducemedian", X, [], 0)
+    np.testing.assert_array_equal(infer(builder, popart.DataFlow(1, [y]), {})[y], X)
+
+
+@pytest.mark.parametrize("axes", [None, [-1, 0], range(2), np.array([1, 0])], ids=["none", "list", "range", "array"])
+def test_axes_may_be_any_sequence(axes: Any) -> None:
+    builder, _, y = reduced("reducesum", X, axes, 0)
+    assert infer(builder, popart.DataFlow(1, [y]), {})[y] == X.sum()
+
+
+@pytest.mark.parametrize("name", [*ELEMENTS, "reducemedian"])
+@pytest.mark.parametrize(
+    ("x", "axes", "text"),
+    [
+        (X, [2], r"Axis 2 is out of acceptable range \[-2, 1\]"),
+        (X, [0, -3], r"Axis -3 is out of acceptable range \[-2, 1\]"),
+        (np.array(1, np.float32), [0], "Reduce input rank must be greater than 0, invalid Reduce"),
+    ],
+    ids=["above", "below", "scalar"],
+)
+def test_axes_out_of_range_are_refused_in_the_session(name: str, x: Any, axes: list[int], text: str) -> None:
+    builder, _, y = reduced(name, x, axes, 1)
+    with pytest.raises(popart.popart_exception, match=f"^{text}"):
+        infer(builder, popart.DataFlow(1, [y]), {})
+
+
+@pytest.mark.parametrize("axes", [1, "01"])
+def test_axes_that_are_no_list_are_refused(axes: Any) -> None:
+    with pytest.raises(popart.popart_exception, match=r"axes is .*; it must be a list"):
+        reduced("reducesum", X, axes, 1)

@@ -39,13 +39,13 @@ def logs_of(times: int, batch: int, classes: int, seed: int = 0) -> np.ndarray:
 @pytest.mark.parametrize("seed", range(3), ids=lambda seed: f"seed-{seed}")
 def test_the_most_likely_sequences_are_found_where_nothing_is_dropped(blank: int, seed: int) -> None:
     logs, lengths, paths = logs_of(5, 4, 3, seed), [5, 3, 1, 0], 4
-    losses, sizes, labels = decode(logs, lengths, blank, 400, paths)
-    assert (losses.dtype, sizes.dtype, labels.dtype) == (np.float32, np.uint32, np.uint32)
+    values, sizes, labels = decode(logs, lengths, blank, 400, paths)
+    assert (values.dtype, sizes.dtype, labels.dtype) == (np.float32, np.uint32, np.uint32)
     for n, length in enumerate(lengths):
         wanted = sequences(np.exp(logs[:length, n].astype(np.float64)), blank)[:paths]
         for k in range(paths):
             value, found = wanted[k] if k < len(wanted) else (0.0, ())
-            np.testing.assert_allclose(np.exp(-losses[n, k]), value, rtol=1e-5)
+            np.testing.assert_allclose(np.exp(values[n, k]), value, rtol=1e-5)
             assert tuple(labels[n, k, : sizes[n, k]]) == found
             assert not labels[n, k, sizes[n, k] :].any()
 
@@ -63,20 +63,20 @@ def test_a_prefix_that_was_dropped_may_come_back() -> None:
     """A narrow beam finds no more than there is, and no sequence twice."""
     batch = 20
     logs = logs_of(6, batch, 3)
-    losses, sizes, labels = decode(logs, [6] * batch, 0, 4, 4)
+    values, sizes, labels = decode(logs, [6] * batch, 0, 4, 4)
     for n in range(batch):
         found = [tuple(labels[n, k, : sizes[n, k]]) for k in range(4)]
         assert len(set(found)) == 4
         exact = {sequence: value for value, sequence in sequences(np.exp(logs[:, n].astype(np.float64)), 0)}
-        assert all(np.exp(-losses[n, k]) <= exact[found[k]] * 1.00001 for k in range(4))
-        assert (np.diff(losses[n]) >= 0).all()
+        assert all(np.exp(values[n, k]) <= exact[found[k]] * 1.00001 for k in range(4))
+        assert (np.diff(values[n]) <= 0).all()
 
 
 @pytest.mark.parametrize(
     ("settings", "text"),
     [
         ((3, 4, 1), "blank 3 is not one of 3 classes"),
-        ((0, 4, 5), "topPaths 5 must be from 1 to beamWidth"),
+        ((0, 4, 5), "top_paths 5 must be from 1 to beam_width"),
     ],
 )
 def test_settings_that_no_search_has_are_refused(settings: tuple[int, ...], text: str) -> None:

@@ -22,6 +22,40 @@ def test_buckets_are_those_of_numpy() -> None:
     np.testing.assert_array_equal(made[right], np.digitize(x, edges))
 
 
+@pytest.mark.parametrize("right", [0, 1])
+def test_of_unsorted_boundaries_the_first_bucket_counts(right: int) -> None:
+    """Bucket i holds b[i - 1] < x <= b[i], to the right b[i - 1] <= x < b[i]; then 0 counts, then their number."""
+    x, edges = np.array([-2, 0, 1, 2, 3, 4, 5, 9], np.float32), np.array([1, 4, 2, 5], np.float32)
+    builder = popart.Builder()
+    id = builder.addInputTensor(popart.TensorInfo(x))
+    made = builder.aiGraphcore.bucketize([id, builder.aiOnnx.constant(edges)], right)
+    expected = []
+    for value in x:
+        inside = [
+            i for i in (1, 2, 3) if (edges[i - 1] <= value < edges[i] if right else edges[i - 1] < value <= edges[i])
+        ]
+        first = value < edges[0] if right else value <= edges[0]
+        expected.append(inside[0] if inside else 0 if first else len(edges))
+    np.testing.assert_array_equal(infer(builder, popart.DataFlow(1, [made]), {id: x})[made], expected)
+
+
+def test_a_tensor_with_another_layout_is_the_same() -> None:
+    builder = popart.Builder()
+    ids = [builder.addInitializedInputTensor(np.arange(n, dtype=np.float32)) for n in (3, 5)]
+    made = [
+        builder.aiGraphcore.tensorremap(ids[:1]),
+        builder.aiGraphcore.tensorremap(ids, popart.TensorRemapType.Fwd),
+    ]
+    loss = builder.aiGraphcore.identityloss([builder.aiOnnx.add(made)], popart.ReductionType.Sum)
+    gradient = popart.reservedGradientPrefix() + ids[0]
+    session = train(builder, popart.DataFlow(1, [*made, gradient]), loss, popart.ConstSGD(0.1))
+    anchors = session.initAnchorArrays()
+    session.run(popart.PyStepIO({}, anchors))
+    for id in made:
+        np.testing.assert_array_equal(anchors[id], [0, 1, 2])
+    np.testing.assert_array_equal(anchors[gradient], [2, 2, 2])
+
+
 def test_a_variable_takes_the_value_that_it_is_given() -> None:
     builder = popart.Builder()
     weights = builder.addInitializedInputTensor(np.zeros(3, np.float32))

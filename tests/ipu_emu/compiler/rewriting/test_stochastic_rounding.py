@@ -172,6 +172,11 @@ def test_small_gradients_of_micro_batches_are_not_lost(running: bool, first: flo
     assert abs(found[True].mean() - exact) < 1e-4
 
 
+def test_with_synthetic_data_there_is_no_state_of_random_numbers() -> None:
+    mode = popart.SyntheticDataMode.Zeros
+    assert Half().session(enableLoadAndOffloadRNGState=True, syntheticDataMode=mode).getRNGState() == []
+
+
 def test_the_state_of_random_numbers_can_be_kept() -> None:
     half = Half()
     session = half.session(enableLoadAndOffloadRNGState=True)

@@ -62,7 +62,7 @@ def resized(mode: str, sizes: list[int], **attributes: Any) -> Case:
         return str(opset.resize([ids[0], none, factors], mode=mode, **attributes))
 
     corners = attributes.get("coordinate_transformation_mode") == "align_corners"
-    names = {"nearest": "nearest", "linear": "bilinear", "cubic": "bicubic"}
+    names = {"nearest": "nearest", "cubic": "bicubic"}
     rest = {} if mode == "nearest" else {"align_corners": corners}
     return case(
         "Resize",
@@ -85,9 +85,6 @@ def upsample(builder: Any, ids: list[str]) -> str:
 
 WINDOWS = [
     resized("nearest", [8, 10], coordinate_transformation_mode="asymmetric", nearest_mode="floor"),
-    resized("linear", [8, 10]),
-    resized("linear", [2, 10]),
-    resized("linear", [8, 10], coordinate_transformation_mode="align_corners"),
     resized("cubic", [8, 10]),
     case("Upsample", "", [(2, 3, 4, 5)], upsample, upsampled),
     conv(1, "plain", (2, 3, 7), (4, 3, 3)),

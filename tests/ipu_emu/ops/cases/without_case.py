@@ -10,6 +10,7 @@ NO_GRADIENT = {
         BatchNormGrad ConvWeightGrad CtcLossGrad DetGrad DropoutGrad ReluGrad EluGrad SeluGrad CeluGrad MishGrad
         GeluGrad SoftplusGrad SoftsignGrad LeakyReluGrad HardSigmoidGrad HardSwishGrad ThresholdedReluGrad
         ShrinkGrad SwishGrad GraphcoreSwishGrad GraphcoreGeluGrad GraphcoreGeluErfGrad GroupNormGrad
+        NearestAlongGrad
         GroupedGatherGrad TakeIndexed ClearIndexed CumSumAlong GatherGrad L1Grad NllGrad SoftmaxNllGrad OneHotGrad
         ReduceMedianGrad PadGrad MaxPoolGrad AveragePoolGrad RecurrenceGrad RoiAlignGrad MaxRoiPoolGrad
         SequenceSliceGrad SoftmaxGrad LogSoftmaxGrad MaxUnpoolGrad ElementsInto SlicesInto MatMulT OthersProduct""",
@@ -46,12 +47,13 @@ NO_GRADIENT = {
 #: Ops with a gradient that the cases of other ops go through: part of their gradients, or of what they expand to.
 PARTS_OF_OTHERS = """
     ReshapeTo SumTo SpreadTo SliceInto Reversed ConvDataGrad Recurrence DynamicSliceLocal DynamicUpdateLocal
-    DynamicAddLocal DynamicZeroLocal"""
+    NearestAlong DynamicAddLocal DynamicZeroLocal"""
 
 #: Ops with a gradient that another test compares, by its file in tests/ipu_emu.
 TESTED_ELSEWHERE = {
     "ops/test_batch_norm.py": "BatchNormTrain BatchNormInfer ReplicatedMean",
     "ops/test_dropout_ops.py": "Dropout DropoutWithKey",
+    "ops/test_resize.py": "ResizedLinearly",
     "ops/test_control.py": "Call If Loop Scan",
     "ops/test_loop_and_while.py": "While",
 }
