@@ -14,13 +14,12 @@ from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import Graph, Op
 from ipu_emu.ops.core.adjoint import Adjoint, Value
 from ipu_emu.ops.core.cost import copy_cost, per_element
+from ipu_emu.ops.core.gather_kernels import add_rows, along
 from ipu_emu.ops.core.kernel_helpers import ufunc, with_contiguous_operands
 from ipu_emu.ops.core.node import Node, OutputTypes, input_node
 from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef, replaced_before_run
 from ipu_emu.ops.core.rewrite import Rewrite
 from ipu_emu.ops.core.shape_rules import axis_of, same
-from ipu_emu.ops.indexing.gather_kernels import along
-from ipu_emu.ops.indexing.gather_scatter import add_rows
 
 __all__ = ["OPS"]
 

@@ -7,17 +7,15 @@ from math import prod
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from gcl.kernels.jit import jit
 from ipu_emu.ops.core.adjoint import Adjoint, Value
 from ipu_emu.ops.core.call_chain import call_chain
 from ipu_emu.ops.core.cost import copy_cost
+from ipu_emu.ops.core.gather_kernels import SCATTER_REDUCTIONS, add_rows, along, put_elements, take_elements
 from ipu_emu.ops.core.kernel_helpers import allocating_kernel, view, with_contiguous_operands
 from ipu_emu.ops.core.node import Node, OutputTypes
 from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef
 from ipu_emu.ops.core.shape_rules import axis_of, same
-from ipu_emu.ops.indexing.gather_kernels import SCATTER_REDUCTIONS, along, put_elements, take_elements
 from ipu_emu.ops.indexing.index_arrays import check_integer_indices, index_arrays, indexed_axis, wrapped_and_clipped
 
 __all__ = ["OPS"]
@@ -51,18 +49,6 @@ def _gather(bound: BoundOp) -> Call:
 def _gather_grad(d: Adjoint) -> list[Value | None]:
     axis = axis_of(d.node, d.attribute("axis", 0))
     return [d.g.op("GatherGrad", d.input(1), axis=axis, shape=list(d.shape)), None]
-
-
-@jit
-def add_rows(g: NDArray[Any], indices: NDArray[Any], out: NDArray[Any]) -> None:
-    """out[o, indices[i], :] += g[o, i, :] for g [outer, n, inner]; out starts at 0."""
-    out[:] = 0
-    count = out.shape[1]
-    for o in range(g.shape[0]):
-        for i in range(indices.size):
-            row = indices[i] % count
-            for k in range(g.shape[2]):
-                out[o, row, k] += g[o, i, k]
 
 
 def _gather_back(bound: BoundOp) -> Call:

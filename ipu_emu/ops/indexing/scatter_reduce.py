@@ -20,11 +20,7 @@ from ipu_emu.graph.op import GRAPHCORE
 from ipu_emu.ops.core.adjoint import Adjoint, Value
 from ipu_emu.ops.core.call_chain import call_chain
 from ipu_emu.ops.core.cost import copy_cost
-from ipu_emu.ops.core.kernel_helpers import allocating_kernel, with_contiguous_operands
-from ipu_emu.ops.core.node import Node, OutputTypes
-from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef
-from ipu_emu.ops.core.shape_rules import same
-from ipu_emu.ops.indexing.gather_kernels import (
+from ipu_emu.ops.core.gather_kernels import (
     SCATTER_REDUCTIONS,
     along,
     broadcast_along,
@@ -32,6 +28,10 @@ from ipu_emu.ops.indexing.gather_kernels import (
     take_elements,
     zero_unindexed,
 )
+from ipu_emu.ops.core.kernel_helpers import allocating_kernel, with_contiguous_operands
+from ipu_emu.ops.core.node import Node, OutputTypes
+from ipu_emu.ops.core.op_definition import BoundOp, Call, OpDef
+from ipu_emu.ops.core.shape_rules import same
 from ipu_emu.ops.indexing.index_arrays import check_integer_indices, index_arrays, indexed_axis
 
 __all__ = ["OPS"]

@@ -13,7 +13,15 @@ from numpy.typing import NDArray
 
 from gcl.kernels.jit import jit, part
 
-__all__ = ["SCATTER_REDUCTIONS", "along", "broadcast_along", "put_elements", "take_elements", "zero_unindexed"]
+__all__ = [
+    "SCATTER_REDUCTIONS",
+    "add_rows",
+    "along",
+    "broadcast_along",
+    "put_elements",
+    "take_elements",
+    "zero_unindexed",
+]
 
 #: How a new element is combined with the one at its index.
 SCATTER_REDUCTIONS = {"none": 0, "add": 1, "sum": 1, "mul": 2, "max": 3, "min": 4}
@@ -80,3 +88,15 @@ def zero_unindexed(indices: NDArray[Any], reached: NDArray[Any], out: NDArray[An
             for i in range(out.shape[2]):
                 if not reached[o, j, i]:
                     out[o, j, i] = 0
+
+
+@jit
+def add_rows(g: NDArray[Any], indices: NDArray[Any], out: NDArray[Any]) -> None:
+    """out[o, indices[i], :] += g[o, i, :] for g [outer, n, inner]; out starts at 0."""
+    out[:] = 0
+    count = out.shape[1]
+    for o in range(g.shape[0]):
+        for i in range(indices.size):
+            row = indices[i] % count
+            for k in range(g.shape[2]):
+                out[o, row, k] += g[o, i, k]
