@@ -11,6 +11,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, TypeVar
 
 from poprun_py.errors import ProgramError, UsageError
+from poprun_py.linux.limits import allow_open_files
 from poprun_py.linux.processes import hide_values
 from poprun_py.options.option_names import is_option
 from poprun_py.options.option_table import LaunchOptions
@@ -50,6 +51,7 @@ def launch(options: LaunchOptions) -> int:
     from poprun_py.job.restarts import run_with_restarts  # not needed to print a plan
 
     hide_values(_assignments(options))
+    allow_open_files(options.num_instances)
     preparation = _Preparation.of(options)
     if options.export_config:
         from poprun_py.options.config_file import export

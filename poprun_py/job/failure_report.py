@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Iterable
 
 from poprun_py.job.failure import InstanceEnd
@@ -62,7 +64,19 @@ def _explain_failure(failure: InstanceEnd, delivery: OutputDelivery, console: Co
 
 def _words(failure: InstanceEnd, stderr: bytes) -> str:
     """What an instance that ended itself said last: its exception, else the last line of its stderr."""
+    if failure.status == -signal.SIGBUS:
+        return _about_shared_memory()
     if failure.status <= 0 or (failure.reason and not failure.words.raised):
         return ""
     raised = find_uncaught(stderr) if failure.exit_code == 1 else None
     return str(raised) if raised else last_line(stderr)
+
+
+def _about_shared_memory() -> str:
+    """What ends with SIGBUS as a rule: the use of shared memory of which there is not enough."""
+    try:
+        found = os.statvfs("/dev/shm")
+    except OSError:
+        return ""
+    free, size = (blocks * found.f_frsize >> 20 for blocks in (found.f_bavail, found.f_blocks))
+    return f"/dev/shm may be too small: {free} of {size} MiB are free now (in a container: --shm-size)"

@@ -86,6 +86,10 @@ def _parsed(path: str) -> dict[str, Any]:
             return tomllib.loads(stream.read(_MOST_BYTES).decode())
     except OSError as error:
         raise UsageError([f"--import-config {path}: the file cannot be read: {error.strerror}"]) from None
+    except RecursionError:
+        raise UsageError(
+            [f"--import-config {path}: values are nested too deep; lines such as num-instances = 2 are expected"]
+        ) from None
     except ValueError as error:  # of TOML or of UTF-8
         raise UsageError([f"--import-config {path}: {error}; lines such as num-instances = 2 are expected"]) from None
 

@@ -70,5 +70,5 @@ def _target_options(options: LaunchOptions, environ: Mapping[str, str]) -> str:
         ours["syncType"] = options.sync_type
     try:
         return json.dumps(ours | dict(json.loads(theirs or "{}")), separators=(",", ":"))
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, RecursionError):
         return theirs  # Poplar reports what is wrong

@@ -25,6 +25,7 @@ def _executable(name: str, candidates: list[str], *, where: str) -> str:
     present = [path for path in candidates if os.path.isfile(path)]
     for path in present:
         if os.access(path, os.X_OK):
+            _check_interpreter(name, path)
             return path
     if present:
         raise ProgramError(
@@ -35,7 +36,24 @@ def _executable(name: str, candidates: list[str], *, where: str) -> str:
     raise ProgramError(f"{name} cannot be run: {where}; check its spelling", exit_code=_NOT_FOUND)
 
 
+def _check_interpreter(name: str, path: str) -> None:
+    """Raise ProgramError for a script whose first line names an interpreter that is not there."""
+    try:
+        with open(path, "rb") as stream:
+            line = stream.read(256).split(b"\n")[0]
+    except OSError:  # it may be run, but not read
+        return
+    words = line[2:].split()
+    if line.startswith(b"#!") and words and not os.path.exists(words[0]):
+        interpreter = os.fsdecode(words[0])
+        raise ProgramError(
+            f"{name} cannot be run: its first line names {interpreter}, which does not exist; correct the line, or "
+            f"put an interpreter before {name}",
+            exit_code=_NOT_EXECUTABLE,
+        )
+
+
 def _remedy(name: str) -> str:
     if name.endswith(".py"):
-        return f"run it as: python {name}"
+        return f"put python before it: poprun-py python {name}"
     return f"make it so: chmod +x {name}"

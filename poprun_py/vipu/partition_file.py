@@ -117,7 +117,7 @@ class PartitionFile:
             raise self._unusable(error) from None
         try:
             return [_partition(entry) for entry in json.loads(data)["partitions"]]
-        except (ValueError, TypeError, KeyError, AttributeError):
+        except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
             self.warn(f"{self.path} is damaged or from another program; it is replaced, and its partitions are lost")
             return []
 

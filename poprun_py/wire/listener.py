@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import functools
 import selectors
 import socket
@@ -17,6 +18,9 @@ __all__ = ["Listener"]
 #: Seconds that a peer has for each step of its introduction, and how many peers may be in it: one more, and the
 #: oldest is refused.
 _TIMEOUT, _MOST_PENDING = 10.0, 256
+
+#: Seconds without new connections when no more files can be opened.
+_PAUSE = 0.2
 
 
 class Listener:
@@ -58,7 +62,9 @@ class Listener:
     def _on_connection(self, listener: socket.socket) -> None:
         try:
             connection, _ = listener.accept()
-        except OSError:
+        except OSError as error:
+            if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
+                self._pause(listener)
             return
         if len(self._pending) >= _MOST_PENDING:
             self._refuse(next(iter(self._pending)), "too many other connections came")
@@ -70,6 +76,17 @@ class Listener:
         self._pending[peer] = None
         self._selector.register(peer, selectors.EVENT_READ, lambda: self._on_answer(peer))
         self._timers.call_later(_TIMEOUT, lambda: self._refuse(peer, "it took too long"))
+
+    def _pause(self, listener: socket.socket) -> None:
+        """Wait before the next connection: none can be accepted now, but the kernel would report it all the time."""
+        self._selector.unregister(listener)
+
+        def resume() -> None:
+            if listener.fileno() >= 0:
+                accept = functools.partial(self._on_connection, listener)
+                self._selector.register(listener, selectors.EVENT_READ, accept)
+
+        self._timers.call_later(_PAUSE, resume)
 
     def _on_answer(self, peer: Handshake) -> None:
         try:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import re
+import subprocess
+import sys
 
 import pytest
 
@@ -74,3 +76,9 @@ def test_mistakes_of_options_hosts_and_variables_are_reported_together(capsys, m
     assert main(["--host=h[0-", "--num-ilds=2", "true"]) == 2
     lines = capsys.readouterr().err.splitlines()
     assert [line.split()[1] for line in lines] == ["--num-ilds", "--host"]
+
+
+@pytest.mark.parametrize("module", ["poprun_py", "poprun_py.cli", "ipu_emu"])
+def test_packages_are_commands(module):
+    done = subprocess.run([sys.executable, "-m", module, "--help"], capture_output=True, text=True, check=True)
+    assert "Usage" in done.stdout or "usage" in done.stdout

@@ -120,3 +120,8 @@ def test_a_file_is_overwritten_only_when_that_is_asked(launch, tmp_path, capfd, 
 def test_a_folder_that_is_not_there_is_said(tmp_path, capfd):
     assert main(["--export-config", str(tmp_path / "none/o.toml"), "true"]) == 2
     assert "cannot be written: No such file" in capfd.readouterr().err
+
+
+def test_values_that_are_nested_too_deep_are_a_mistake(tmp_path):
+    (tmp_path / "o.toml").write_text("num-instances = " + "[" * 100_000)
+    assert "nested too deep" in mistakes("--import-config", str(tmp_path / "o.toml"), "x")[0]

@@ -44,7 +44,7 @@ def test_the_current_folder_counts_only_when_path_says_so(folder):
     [
         ("nonesuch", 127, "not on PATH"),
         ("./nonesuch", 127, "no such file"),
-        ("./data.py", 126, "run it as: python ./data.py"),
+        ("./data.py", 126, "poprun-py python ./data.py"),
         ("./sub", 126, "it is a folder"),
         ("", 127, "not on PATH"),
     ],
@@ -53,3 +53,13 @@ def test_what_cannot_be_run(folder, name, code, text):
     with pytest.raises(ProgramError, match=text) as caught:
         find(name, folder)
     assert caught.value.exit_code == code
+
+
+def test_a_script_whose_interpreter_is_missing_is_not_said_to_be_missing_itself(folder):
+    (folder / "run").write_text("#!/no/such/python -u\n")
+    with pytest.raises(
+        ProgramError, match=r"\./run cannot be run: its first line names /no/such/python, which does not"
+    ):
+        find("./run", folder)
+    (folder / "run").write_bytes(b"\x7fELF")
+    assert find("./run", folder).endswith("run")

@@ -191,7 +191,14 @@ def test_nobody_else_can_read_it(file):
         assert stat.S_IMODE(os.stat(os.path.dirname(file.path)).st_mode) == 0o700
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"partitions": [{"name": "p"}]}', '{"partitions": 3}', "\x00\xff"])
+#: A partition of infinitely many IPUs, which JSON as Python reads it can express.
+INFINITE = '{"partitions": [{"name": "p", "server": "s", "ipus": Infinity, "allocation": null, "jobs": []}]}'
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "{", "[]", '{"partitions": [{"name": "p"}]}', '{"partitions": 3}', "\x00\xff", "[" * 100_000, INFINITE],
+)
 def test_a_damaged_file_is_reported_and_replaced(tmp_path, text):
     path = tmp_path / "partitions.json"
     path.write_bytes(text.encode("latin-1"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import selectors
 import socket
 import threading
@@ -117,3 +118,18 @@ def test_what_was_recorded_from_another_connection_proves_nothing(listening):
         assert again.recv(32) == b""
     listening.wait_for(lambda: any("does not hold the key" in line for line in listening.log))
     assert len(listening.hellos) == 1
+
+
+def test_a_launcher_without_descriptors_does_not_spin(listening, monkeypatch):
+    attempts = []
+
+    def accept(self):
+        attempts.append(time.monotonic())
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(socket.socket, "accept", accept)
+    with listening.dial():
+        listening.wait_for(lambda: len(attempts) == 3)
+    assert attempts[-1] - attempts[0] > listener._PAUSE
+    monkeypatch.undo()
+    listening.introduce(3)

@@ -1,0 +1,7 @@
+"""Run ``python -m poprun_py.cli``: the ``poprun-py`` command."""
+
+import sys
+
+from poprun_py.cli import main
+
+sys.exit(main())
