@@ -100,18 +100,27 @@ def connect(
     choice = f"transport {wanted!r}, groups of {group.size} with stride {group.stride}, and {_described(way)}"
     claim = local_replicas, global_offset, total, choice, host or _host(), _machine(), Process.own()
     _meet(popdist_py.host_backend().size, local_replicas, total, timeout)
+    placement = _placement(claim, wanted)
+    return _open(select_path(wanted, placement, group, timeout, segment_bytes), placement.world, group, way)
+
+
+def _placement(claim: tuple[Any, ...], transport: str) -> HostPlacement:
+    """Exchange the claims of all instances: which replicas each has, its choice, and where it runs.
+
+    Raise ArgumentError if the choices differ, or if ``transport`` does not reach all of them.
+    """
     claims = [msgpack.unpackb(reply) for reply in popdist_py.host_backend().all_gather(msgpack.packb(claim))]
     world = World.joined(popdist_py.host_backend().rank, [(claim[0], claim[1], claim[2]) for claim in claims])
     _check_equal([claim[3] for claim in claims])
-    if wanted == "inprocess":
+    if transport == "inprocess":
         raise ArgumentError(f"transport 'inprocess' works in one process, but {world.ranks} processes take part")
     hosts, machines, processes = zip(*(claim[4:] for claim in claims), strict=True)
     placement = HostPlacement(world, hosts, machines, tuple(Process(*process) for process in processes))
-    if wanted == "shared_memory" and len(placement.ranks_of) > 1:
+    if transport == "shared_memory" and len(placement.ranks_of) > 1:
         raise ArgumentError(
             "transport 'shared_memory' works within a host, but the instances are on several hosts; use mpi"
         )
-    return _open(select_path(wanted, placement, group, timeout, segment_bytes), world, group, way)
+    return placement
 
 
 def _meet(instances: int, local: int, total: int, timeout: float) -> None:
