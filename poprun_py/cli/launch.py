@@ -43,6 +43,8 @@ def dry_run(options: LaunchOptions) -> int:
     text = report(preparation.plan(assignment), options, assignment)
     sys.stdout.buffer.write(os.fsencode(text))  # the words of a command need not be UTF-8
     sys.stdout.flush()
+    if options.export_config:
+        say(f"--export-config {options.export_config}: nothing is written with --dry-run; leave out one of them")
     return 0
 
 

@@ -30,7 +30,7 @@ def is_option(word: str) -> bool:
     return word.startswith("--") and word[2:].partition("=")[0] in _BY_SPELLING
 
 
-def find_long(name: str, rest: str = "") -> Option:
+def find_long(name: str, rest: str = "", following: str = "") -> Option:
     """Return the option of this name, or the only one that starts with it; raise UnknownOption.
 
     ``name`` is without dashes; ``rest`` is what follows it: ``=value``, or nothing.
@@ -38,18 +38,18 @@ def find_long(name: str, rest: str = "") -> Option:
     if name in _BY_SPELLING:
         return _BY_SPELLING[name]
     if find_foreign(f"--{name}"):
-        raise UnknownOption(_foreign_advice(f"--{name}"))
+        raise UnknownOption(_foreign_advice(f"--{name}", rest.removeprefix("=") or following))
     fitting = {option.name: option for spelling, option in _BY_SPELLING.items() if name and spelling.startswith(name)}
     if len(fitting) == 1:
         return next(iter(fitting.values()))
     raise _joined(name, rest) or (_ambiguous(name, rest, fitting) if fitting else _unknown(name, rest))
 
 
-def find_short(letter: str, word: str) -> Option:
+def find_short(letter: str, word: str, following: str = "") -> Option:
     """Return the option of this letter in ``word``, such as ``v`` in ``-vv``; raise UnknownOption."""
-    name = word.partition("=")[0]
+    name, _, value = word.partition("=")
     if find_foreign(name):
-        raise UnknownOption(_foreign_advice(name))
+        raise UnknownOption(_foreign_advice(name, value or following))
     for option in OPTIONS:
         if option.letter == letter:
             return option
@@ -81,10 +81,14 @@ def _unknown(name: str, rest: str) -> UnknownOption:
     return UnknownOption(f"--{name} is not an option; {_advice(meant)}", takes_value=takes_value)
 
 
-def _foreign_advice(word: str) -> str:
+def _foreign_advice(word: str, value: str) -> str:
+    """What to write instead, with the user's own number."""
     row = find_foreign(word)
     assert row
+    equivalent, _, number = row.ours.rpartition(" ")
     ours = f"use {row.ours}" if row.ours else "leave it out"
+    if number.isdigit() and value.isdigit():
+        ours = f"use {equivalent} {value}"
     return f"{word} is an option of {row.launcher}; {ours}" + (f" ({row.note})" if row.note else "")
 
 

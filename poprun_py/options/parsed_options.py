@@ -76,14 +76,19 @@ class ParsedOptions:
             if unknown.takes_value and self.rest and not self.rest[0].startswith("-"):
                 self.rest.pop(0)
 
+    @property
+    def _following(self) -> str:
+        """The next word, which may be the value of the option that is being read."""
+        return self.rest[0] if self.rest else ""
+
     def _long(self, word: str) -> None:
         name, equals, value = word[2:].partition("=")
-        self._store(find_long(name, equals + value), f"--{name}", value if equals else None)
+        self._store(find_long(name, equals + value, self._following), f"--{name}", value if equals else None)
 
     def _letters(self, word: str) -> None:
         """Read ``-v``, ``-vv`` and, for options that need a value, ``-Xvalue`` and ``-X value``."""
         for position, letter in enumerate(word[1:], start=1):
-            option = find_short(letter, word)
+            option = find_short(letter, word, self._following)
             if option.read is not None:
                 rest = word[position + 1 :]
                 self._store(option, f"-{letter}", rest.removeprefix("=") if rest else None)

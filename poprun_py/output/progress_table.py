@@ -95,7 +95,7 @@ class ProgressTable:
         )
         shown, hidden = self._chosen(max(1, lines - 4))
         cells = [row.cells(now) for row in shown]
-        names = self._columns(cells)
+        names = _fitting(self._columns(cells), cells, columns)
         table = Table(box=None, pad_edge=False, header_style="bold" if color else "", padding=(0, 2, 0, 0))
         for name in names:
             justify: Any = "left" if name in ("host", "state") else "right"
@@ -137,6 +137,22 @@ class ProgressTable:
         """The columns that are always shown, and those in which something is known."""
         always = ("instance", "host", "pid", "state", "CPU %", "RSS")
         return [name for name in cells[0] if name in always or any(row[name] for row in cells)]
+
+
+#: What a narrow terminal does without, the first of them first.
+_DISPENSABLE = ("NUMA", "pid", "host", "RSS", "CPU %")
+
+
+def _fitting(names: list[str], cells: Sequence[dict[str, str]], columns: int) -> list[str]:
+    """The columns that there is room for; the state and what the program reports stay."""
+
+    def width() -> int:
+        return sum(2 + max(len(name), *(len(row[name]) for row in cells)) for name in names)
+
+    for name in _DISPENSABLE:
+        if name in names and width() > columns:
+            names.remove(name)
+    return names
 
 
 def _size(nbytes: int) -> str:

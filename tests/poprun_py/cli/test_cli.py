@@ -82,3 +82,9 @@ def test_mistakes_of_options_hosts_and_variables_are_reported_together(capsys, m
 def test_packages_are_commands(module):
     done = subprocess.run([sys.executable, "-m", module, "--help"], capture_output=True, text=True, check=True)
     assert "Usage" in done.stdout or "usage" in done.stdout
+
+
+def test_a_dry_run_says_that_it_exports_no_options(tmp_path, capfd):
+    assert main(["--dry-run", "--export-config", str(tmp_path / "o.toml"), "true"]) == 0
+    assert "nothing is written with --dry-run" in capfd.readouterr().err
+    assert list(tmp_path.iterdir()) == []

@@ -170,3 +170,8 @@ def test_malformed_lines_never_do_anything_but_explain():
             lines = error.lines
         assert lines, line
         assert all(lines), line
+
+
+@pytest.mark.parametrize("line", ["-np 2 x", "-np=2 x", "--nproc-per-node=2 x", "--nproc-per-node 2 x"])
+def test_advice_for_options_of_other_launchers_repeats_the_users_number(line):
+    assert "use --num-instances 2 " in mistakes(line)[0]

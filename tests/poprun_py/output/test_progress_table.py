@@ -164,3 +164,16 @@ def test_plain_lines_tell_the_same():
         "    instance 0 running: host vm, pid 100, RSS 5 MiB, NUMA 0",
         "    instance 1 running: host vm, pid 101, NUMA 0",
     ]
+
+
+def test_a_narrow_terminal_shows_the_state_and_what_the_program_reports():
+    [row] = known = rows(1)
+    row.host, row.pid, row.state, row.nodes = "a-host-with-a-long-name.example.org", 4194303, "failed (137)", "0-1"
+    row.update_usage(Usage(0.5, 3 << 30), 1.0)
+    row.update_usage(Usage(1.5, 3 << 30), 2.0)
+    row.update_report(Report(123456, 0, 0.25), 1.0)
+    row.update_report(Report(123457, 64000, 0.25), 2.0)
+    text = ProgressTable(known, started_at=0.0).render(2.0, columns=80, lines=24, color=False).decode()
+    assert all(each in text for each in ("failed (137)", "123,457", "0.25", "samples/s"))
+    assert "..." not in text
+    assert "\N{HORIZONTAL ELLIPSIS}" not in text
