@@ -12,7 +12,9 @@ Any form that ONNX allows can be read.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -23,6 +25,7 @@ from onnx import numpy_helper
 from ipu_emu.errors import EmulatorError
 from ipu_emu.graph.dtype import BOOL, FLOAT, FLOAT16, DType, dtype_numbered, dtype_of
 from ipu_emu.graph.protobuf_wire import Piece, field_header
+from popdist_py.bounded_read import open_regular
 
 __all__ = ["array_of", "pieces_of", "proto_of", "references"]
 
@@ -105,10 +108,14 @@ def references(data: Mapping[str, NDArray[Any]], ids: Sequence[str], file: str) 
 def _external(proto: onnx.TensorProto) -> NDArray[Any]:
     """Read an initializer from its external file, by an absolute path or relative to the working directory."""
     place = {entry.key: entry.value for entry in proto.external_data}
-    dtype, count = dtype_numbered(proto.data_type), int(np.prod(tuple(proto.dims), dtype=np.int64))
+    dtype, count = dtype_numbered(proto.data_type), prod(proto.dims)
     try:
-        data = np.fromfile(place["location"], dtype.numpy, count, offset=int(place.get("offset", 0)))
-        return data.reshape(tuple(proto.dims))
+        start = int(place.get("offset", 0))
+        with os.fdopen(open_regular(place["location"]), "rb") as file:
+            there = os.fstat(file.fileno()).st_size - start
+            if min(start, there, *proto.dims) < 0 or count * dtype.itemsize > there:
+                raise ValueError(f"{dtype} {list(proto.dims)} is not within the file at byte {start}")
+            return np.fromfile(file, dtype.numpy, count, offset=start).reshape(tuple(proto.dims))
     except (OSError, KeyError, ValueError) as error:
         raise EmulatorError(f"Initializer '{proto.name}' cannot be read from its file: {error}") from error
 

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import glob
+import os
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
@@ -17,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ipu_emu.errors import FeedError
+from popdist_py.bounded_read import open_regular
 
 __all__ = ["FileSequence", "open_files"]
 
@@ -69,9 +71,18 @@ def _open(file: Path) -> _Content:
     if file.suffix not in _READERS:
         raise FeedError(f"{file}: a feed reads {', '.join(_READERS)}; convert the file to one of these")
     try:
-        return _READERS[file.suffix](file)
-    except (OSError, ValueError) as error:
-        raise FeedError(f"{file} could not be read: {error}") from error
+        os.close(open_regular(file))
+        content = _READERS[file.suffix](file)
+        scalars = [name for name, array in _named(content).items() if array.ndim == 0]
+    except FeedError:
+        raise
+    except Exception as error:  # the readers raise what they like about a damaged file
+        raise FeedError(f"{file} could not be read: {error or type(error).__name__}") from error
+    if scalars or not _named(content):
+        raise FeedError(
+            f"{file} has no rows{' in ' + scalars[0] if any(scalars) else ''}; a feed needs arrays of samples"
+        )
+    return content
 
 
 def _npy(file: Path) -> _Content:
@@ -113,6 +124,7 @@ def _pyarrow() -> Any:
 
 def _columns(table: Any) -> dict[str, NDArray[Any]]:
     """Return the columns: numbers, or lists of numbers of equal length (nested lists give a matrix per row)."""
+    table.validate(full=True)  # a damaged file that is read all the same would end the process
     return {name: _column(name, table.column(name).combine_chunks()) for name in table.column_names}
 
 
@@ -145,8 +157,11 @@ def _length(part: _Content) -> int:
 
 def _kind(part: _Content) -> Any:
     """Return what must be equal in all files: names, element types and row shapes."""
-    named = part if isinstance(part, Mapping) else {"": part}
-    return {name: (array.dtype, array.shape[1:]) for name, array in named.items()}
+    return {name: (array.dtype, array.shape[1:]) for name, array in _named(part).items()}
+
+
+def _named(part: _Content) -> Mapping[str, NDArray[Any]]:
+    return part if isinstance(part, Mapping) else {"": part}
 
 
 def _text(part: _Content) -> str:
