@@ -24,11 +24,15 @@ __all__ = ["CompileOptions", "HostStreams", "TrainingOptions"]
 
 @dataclass(frozen=True)
 class TrainingOptions:
-    """How a model is trained: ``loss`` is the id of the scalar to minimise, ``rule`` updates the weights."""
+    """How a model is trained: ``loss`` is the id of the scalar to minimise, ``rule`` updates the weights.
+
+    ``trained`` are the ids of the initializers that are trained; None is every floating-point one.
+    """
 
     loss: str
     rule: UpdateRule
     loss_scaler: LossScaler | None = None
+    trained: frozenset[str] | None = None
 
 
 @dataclass(frozen=True)

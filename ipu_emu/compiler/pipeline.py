@@ -26,6 +26,7 @@ from ipu_emu.compiler.fusion.softmax_nll import fuse_softmax_nll
 from ipu_emu.compiler.gradients.autodiff import differentiate
 from ipu_emu.compiler.gradients.gradient import Gradient
 from ipu_emu.compiler.gradients.recomputation import recompute
+from ipu_emu.compiler.gradients.trained_weights import check_trained, doubts
 from ipu_emu.compiler.lowering.lowered_step import LoweredStep, lower, without_host_io
 from ipu_emu.compiler.lowering.pipelining import Pipelining, Stages
 from ipu_emu.compiler.memory.input_staging import stage_inputs
@@ -174,6 +175,15 @@ def _check_placement(state: CompileState) -> CompileState:
     return state
 
 
+def _check_trained(state: CompileState) -> CompileState:
+    trained = _training(state).trained
+    check_trained(state.graph, trained or ())
+    doubt = doubts(state.graph, trained)
+    if doubt:
+        warnings.warn(doubt, stacklevel=2)
+    return state
+
+
 def _assign_ipus(state: CompileState) -> CompileState:
     o = state.options
     continuous = o.training is not None and o.step.accumulation == 1
@@ -211,7 +221,9 @@ def _fuse_softmax_nll(state: CompileState) -> CompileState:
 
 
 def _gradients(state: CompileState) -> CompileState:
+    trained = _training(state).trained
     weights = [w for w in state.graph.with_role(Role.WEIGHT) if GRADIENT + w.id in state.graph.tensors]
+    weights = [w for w in weights if trained is None or w.id in trained]
     gradients = tuple(_gradient(state, weight) for weight in weights)
     return replace(state, gradients=gradients, update_inputs={g.weight: g.total for g in gradients})
 
@@ -469,6 +481,7 @@ STEP_GRAPH = "check-gradients"
 PASSES: Sequence[Pass] = (
     # Graph of a model -> graph of a step
     Pass("check-placement", "refuse annotations of IPUs and pipeline stages that cannot run", _check_placement),
+    Pass("check-trained", "warn of initializers that are trained and hardly meant to be", _check_trained, _trains),
     Pass("assign-ipus", "give each op its IPU and its pipeline stage", _assign_ipus, _places),
     Pass("stride-channel-groups", "take every G-th channel as a group", _stride_channel_groups, _strides_groups),
     Pass("expand", "replace composite ops by the ops that define them", _expand),

@@ -21,6 +21,7 @@ from ipu_emu.graph.protobuf_wire import with_initializers
 from ipu_emu.graph.tensor import Role, Tensor
 
 __all__ = [
+    "IMPORTED_FROM",
     "Append",
     "from_model",
     "metadata_of",
@@ -31,6 +32,8 @@ __all__ = [
 Append = Callable[[Graph, Op], object]
 
 _PRODUCER = "ipu_emu"
+#: The metadata property that names the program that a model came from, if that was another one.
+IMPORTED_FROM = "imported_from"
 
 
 def to_model(graph: Graph, *, opset: int, external: External | None = None) -> bytes:
@@ -79,7 +82,8 @@ def _built(
     shapes: Mapping[str, tuple[DType, tuple[int, ...]]],
     large: Large,
 ) -> Graph:
-    graph = Graph(metadata=metadata_of(model))
+    imported = {IMPORTED_FROM: model.producer_name or "another program"} if model.producer_name != _PRODUCER else {}
+    graph = Graph(metadata=imported | metadata_of(model))
     version = opset_of(model)
     initializers = initializers_of(model, large)
     for info in model.graph.input:

@@ -8,7 +8,8 @@ accumulation computes with stale weights.
 Extensions: ``pipelineSchedule`` is popart, grouped, interleaved or sequential; with ``pipelineConcurrentStages`` a
 stage may have parts on several IPUs, which work at the same time; with ``pipelineShardedStages`` the ops of a stage
 may be on several IPUs and read each other's results, and all of these IPUs are busy for the whole stage; with
-``pipelineBatchSerialization`` = q a stage of the sequential schedule processes q micro-batches before the next stage.
+``pipelineBatchSerialization`` = q a stage of the sequential schedule processes q micro-batches before the next stage;
+``trainedWeights`` lists the initializers that are trained.
 """
 
 from __future__ import annotations
@@ -96,6 +97,7 @@ _STREAMS: dict[str, Any] = {
 }
 
 _NUMERICS: dict[str, Any] = {
+    "trainedWeights": None,
     "enableStochasticRounding": False,
     "enableFloatingPointChecks": False,
     "enableLoadAndOffloadRNGState": False,
@@ -226,6 +228,7 @@ class SessionOptions(Settings):
         disableGradAccumulationTensorStreams: Do not give the host access to accumulated gradients.
         disableOptimizerStateTensorStreams: No effect here (tuning or reports of the real compiler).
         constantWeights: For inference, treat the weights as constants that the host cannot change.
+        trainedWeights: Extension: ids of the initializers that are trained; None is every floating-point one.
         enableStochasticRounding: Round FLOAT16 results up or down at random, without bias.
         enableFloatingPointChecks: Raise an error for the first result that is infinite or not a number.
         enableLoadAndOffloadRNGState: Allow the host to read and set the state of the random number generator.
@@ -331,6 +334,15 @@ class SessionOptions(Settings):
     def recomputation(self) -> Recomputation:
         """Which activations the backward pass recomputes."""
         return Recomputation(RecomputationType(self.autoRecomputation).name)
+
+    def trained(self) -> frozenset[str] | None:
+        """Ids of the initializers that are trained; None is every floating-point one."""
+        given = self.trainedWeights
+        if given is None:
+            return None
+        if isinstance(given, str) or not all(isinstance(id, str) for id in given):
+            raise EmulatorError(f"trainedWeights is {given!r}; give a list of ids of initializers")
+        return frozenset(given)
 
     def bucketBytes(self) -> int | None:
         """The most bytes of gradients in one all-reduce; None: no limit.

@@ -54,7 +54,7 @@ class TrainingSession(Session):
         if settings.enabled:
             edge, most = settings.binEdgeLocation, settings.thresholdUpperCountProportion
             scaler = LossScaler(edge, most, settings.updatePeriod)
-        return TrainingOptions(self._loss, self._optimizer.plan, scaler)
+        return TrainingOptions(self._loss, self._optimizer.plan, scaler, options.trained())
 
     @contextmanager
     def _program(self, handle: str, engine: Engine) -> Iterator[Engine]:

@@ -1,0 +1,166 @@
+"""Trained weights: which initializers training changes, and what of an imported model is probably not meant so.
+
+An ONNX file does not say which of its initializers are parameters. Without a list every floating-point initializer is
+trained, as PopART does it: also scalars, masks and frequencies that were buffers, parameters that were frozen, and as
+one those that the exporter merged because they were equal. What can be seen of this is told, never changed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+import numpy as np
+
+from ipu_emu.errors import EmulatorError
+from ipu_emu.graph import Graph, Op, Role, Tensor
+from ipu_emu.graph.onnx_model import IMPORTED_FROM
+
+__all__ = ["check_trained", "doubts"]
+
+_CURE = (
+    "List what is to be trained, and nothing else is: trainedWeights of a session's options. torch.onnx.export with "
+    "training=TrainingMode.TRAINING, do_constant_folding=False, dynamo=False keeps parameters apart, under their "
+    "names in named_parameters(), and batch normalisations in their training form"
+)
+_NAMES_SHOWN = 6
+
+#: Names that frameworks give to buffers.
+_BUFFER = re.compile(
+    r"(^|[._/])(running_(mean|var)|num_batches_tracked|inv_freq|freqs(_cis)?|masked_bias|\w*mask|(sin|cos)(_cached)?"
+    r"|position_ids|relative_position_index)$"
+)
+_LARGE = 1e4  # where an attention mask has it, no softmax is left
+#: Ops that pass values on, and ops through which no gradient comes.
+_VIEWS = frozenset({"Identity", "Slice", "Reshape", "Unsqueeze", "Squeeze", "Transpose", "Cast", "Expand", "Flatten"})
+_ENDS = frozenset({"Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Equal", "Not", "Shape", "Size"})
+#: A word embedding that is the output layer too.
+_TIED = frozenset({"Gather", "Transpose", "MatMul", "Gemm"})
+#: Ops whose results are neither probabilities nor their logarithms.
+_UNBOUNDED = frozenset({"MatMul", "Gemm", "Add", "Sub", "Conv", "BatchNormalization", "LayerNormalization", "Relu"})
+_NEEDED = {False: ("Softmax", {"LogSoftmax"}), True: ("LogSoftmax", {"Softmax"})}
+
+
+@dataclass(frozen=True)
+class _Reader:
+    """An op that reads a tensor as its operand ``index``."""
+
+    op: Op
+    index: int
+
+
+def check_trained(graph: Graph, trained: Collection[str]) -> None:
+    """Raise EmulatorError for an id that is no floating-point initializer."""
+    weights = {tensor.id: tensor for tensor in graph.with_role(Role.WEIGHT)}
+    for id in trained:
+        if id not in weights:
+            close = get_close_matches(id, weights, 1)
+            hint = f"did you mean '{close[0]}'?" if close else f"it has {', '.join(weights) or 'none'}"
+            raise EmulatorError(f"'{id}' is to be trained and is no initializer of the model; {hint}")
+        if not weights[id].dtype.is_float:
+            raise EmulatorError(f"{weights[id]} is to be trained; only floating-point initializers can be")
+
+
+def doubts(graph: Graph, trained: Collection[str] | None) -> str:
+    """Say what is probably trained otherwise than meant, with names and the cure; no text if nothing is.
+
+    With a list of what is ``trained``, and in models that were not imported, only the losses are looked at.
+    """
+    seen = _Doubts(graph)
+    lines = list(seen.of_losses())
+    if trained is None and IMPORTED_FROM in graph.metadata:
+        lines = [*seen.of_weights(), *seen.of_batch_norms(), *lines]
+    return "\n  ".join(["This model may be trained otherwise than meant:", *lines]) if lines else ""
+
+
+class _Doubts:
+    def __init__(self, graph: Graph) -> None:
+        self.graph, self.makers = graph, graph.producers()
+        self.readers: dict[str, list[_Reader]] = {}
+        for op in graph.ops:
+            for index, id in enumerate(op.inputs):
+                self.readers.setdefault(id, []).append(_Reader(op, index))
+
+    def of_weights(self) -> Iterator[str]:
+        weights = [
+            one for one in self.graph.with_role(Role.WEIGHT) if one.dtype.is_float and self.gets_gradient(one.id)
+        ]
+        scalars = [one.id for one in weights if not one.shape]
+        buffers = [one.id for one in weights if one.shape and self.is_buffer(one)]
+        merged = {one.id: self.users(one.id) for one in weights if self.is_merged(one)}
+        if scalars:
+            yield f"scalars are trained: {_named(scalars)}"
+        if buffers:
+            yield f"what looks like buffers (by name, shape or values) is trained: {_named(buffers)}"
+        if merged:
+            which = [f"{id} (read by {_named(users)})" for id, users in merged.items()]
+            yield f"equal initializers were merged and are trained as one: {_named(which)}"
+        if scalars or buffers or merged:
+            yield _CURE
+
+    def of_batch_norms(self) -> Iterator[str]:
+        inference = [op.label for op in self.graph.ops if op.type == "BatchNormalization" and len(op.outputs) == 1]
+        folded = [op.label for op in self.graph.ops if op.type == "Conv" and op.inputs[1].startswith("onnx::Conv")]
+        if inference:
+            yield (
+                f"batch normalisations are in their inference form, with fixed statistics: {_named(inference)}. "
+                "Export for training, or use GraphTransformer.prepareNodesForTraining()"
+            )
+        if folded:
+            yield (
+                f"an exporter folded what followed convolutions into them, probably batch normalisations: "
+                f"{_named(folded)}. Export for training, without constant folding"
+            )
+
+    def of_losses(self) -> Iterator[str]:
+        for op in self.graph.ops:
+            if op.type not in ("Nll", "NegativeLogLikelihoodLoss"):
+                continue
+            logarithms = op.type != "Nll" or bool(op.attributes.get("inputIsLogProbability", 0))
+            needed, wrong = _NEEDED[logarithms]
+            source = self.source(op.inputs[0])
+            if source is not None and source.type in _UNBOUNDED | wrong:
+                yield f"{op.label} needs the result of a {needed}, and gets that of {source.label}: insert a {needed}"
+
+    def gets_gradient(self, id: str) -> bool:
+        """Whether a gradient can come back to a tensor from any of its readers."""
+        return any(
+            self.gets_gradient(op.outputs[0]) if op.type in _VIEWS else not self.is_end(_Reader(op, index))
+            for op, index in ((reader.op, reader.index) for reader in self.readers.get(id, []))
+        )
+
+    def is_end(self, reader: _Reader) -> bool:
+        statistics = reader.op.type == "BatchNormalization" and reader.index > 2 and len(reader.op.outputs) > 1
+        return reader.op.type in _ENDS or statistics
+
+    def is_buffer(self, weight: Tensor) -> bool:
+        if _BUFFER.search(weight.id):
+            return True
+        square = weight.rank > 3 and weight.shape[:2] == (1, 1) and weight.shape[-1] == weight.shape[-2]
+        data = self.graph.data[weight.id]
+        return square or bool(weight.rank > 1 and data.size and float(np.min(data)) <= -_LARGE)
+
+    def is_merged(self, weight: Tensor) -> bool:
+        """Whether all elements are equal, as in fresh biases and scales, and several nodes read them unlike."""
+        data, readers = self.graph.data[weight.id], self.readers.get(weight.id, [])
+        types = {reader.op.type for reader in readers}
+        unlike = len({(reader.op.type, reader.index) for reader in readers}) > 1 and not types <= _TIED
+        merged = len(readers) > 1 and ("Identity" in types or unlike)
+        return merged and data.size > 0 and bool(np.all(data == data.flat[0]))
+
+    def users(self, id: str) -> list[str]:
+        return [reader.op.label for reader in self.readers[id]]
+
+    def source(self, id: str) -> Op | None:
+        """The op that computes a tensor, behind ops that pass values on."""
+        op = self.makers.get(id)
+        while op is not None and op.type in _VIEWS:
+            op = self.makers.get(op.inputs[0])
+        return op
+
+
+def _named(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:_NAMES_SHOWN])
+    return shown if len(names) <= _NAMES_SHOWN else f"{shown} and {len(names) - _NAMES_SHOWN} more"
