@@ -159,9 +159,16 @@ class JobState:
             how = killed if status < 0 else f"exited with code {status}"
             self._blames_mpirun = not self.why
             self.fail(
-                f"{self._starter} (pid {pid}) {how} before the instances had ended",
+                f"{self._starter} (pid {pid}) {how} before the instances had ended{self._ssh_advice}",
                 128 - status if status < 0 else status or 1,
             )
+
+    @property
+    def _ssh_advice(self) -> str:
+        """What to try if an instance on another host has never reported."""
+        missing = [self._states[rank].instance.host for rank in self.missing]
+        host = next((host for host in missing if host in self._plan.remote_hosts), "")
+        return f"; if ssh is the reason, try: ssh {host} true" if host and self._starter != "srun" else ""
 
     def _own_if_passed_on(self, end: InstanceEnd) -> InstanceEnd:
         """The end with its cause: a code that mpirun passes on as its own came from a program."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from dataclasses import replace
 
 import pytest
 
@@ -311,3 +312,10 @@ def test_a_code_that_mpirun_passes_on_came_from_an_instance_though_it_is_reporte
     stage.end(1, 5, MPI)
     assert stage.job.why == ""
     assert stage.job.failure.instance.index == 1
+
+
+def test_hosts_from_which_no_instance_reported_are_to_be_tried_with_ssh():
+    stage = Stage(2)
+    stage.job._plan = replace(stage.job._plan, remote_hosts=("localhost",))
+    stage.job.mpirun_ended(99, 255)
+    assert stage.job.why.endswith("; if ssh is the reason, try: ssh localhost true")
