@@ -1,9 +1,13 @@
 """Configuration of the documentation site; scripts/docs builds it."""
 
+import gc
 import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
+gc.set_threshold(
+    500_000
+)  # hardly any of the millions of nodes of a build goes: looking for it takes a third of the time
 
 project = "poprun-py"
 author = "the authors of poprun-py"

@@ -1,5 +1,6 @@
 """What all tests start from."""
 
+import gc
 import os
 import shutil
 import signal
@@ -42,6 +43,13 @@ def full(pytestconfig: pytest.Config) -> bool:
     return bool(pytestconfig.getoption("--full"))
 
 
+def pytest_collection_finish() -> None:
+    """Look for garbage only among what tests make: of what there is until here nothing goes."""
+    gc.enable()
+    gc.collect()
+    gc.freeze()
+
+
 def pytest_make_parametrize_id(val: object) -> str | None:
     """Name a test's parameters that are short lists, tuples or dicts by their content instead of their position."""
     if isinstance(val, dict):
@@ -58,6 +66,7 @@ def pytest_make_parametrize_id(val: object) -> str | None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Undo what ``nohup`` and a shell's ``&`` do: jobs that tests interrupt must not inherit that they ignore it."""
+    gc.disable()
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     # How long it takes says how busy the machine is.

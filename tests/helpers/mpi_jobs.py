@@ -5,14 +5,18 @@ Every instance gets its POPDIST_* variables from popdist_py's own table, and its
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from textwrap import dedent
 
@@ -25,6 +29,9 @@ from poprun_py.linux.mpi_files import MpiFiles
 __all__ = ["MPICH", "OPENMPI", "ROOT", "Ended", "Mpi", "every_mpi", "run_alone", "run_job"]
 
 ROOT = Path(__file__).parents[2]
+
+
+_WARM_PYTHON = Path(__file__).with_name("warm_python.py")
 
 
 @dataclass(frozen=True)
@@ -109,7 +116,7 @@ def run_job(
     script, files = _write(program, folder), MpiFiles(lambda: _instances(folder))
     command = [str(mpi.mpirun), *mpi.flags]
     for instance in range(len(counts)):
-        command += [":"] * (instance > 0) + ["-n", "1", *_instance(counts, instance, folder), sys.executable]
+        command += [":"] * (instance > 0) + ["-n", "1", *_instance(counts, instance, folder), *_warm_python()]
         command += [str(script), *map(str, arguments)]
     with open(folder / "launcher", "wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log, env=_environ(mpi.environ, environ))
@@ -128,6 +135,24 @@ def run_job(
                 Path(path).unlink(missing_ok=True)
     out, err, codes = ([_read(folder / f"{file}.{i}") for i in range(len(counts))] for file in ("out", "err", "code"))
     return Ended(code, [int(text) if text else None for text in codes], out, [*err, _read(folder / "launcher")])
+
+
+def _warm_python() -> list[str]:
+    """The command that runs a program in a process forked from one that has imported gcl."""
+    return [sys.executable, "-I", "-S", str(_WARM_PYTHON), "run", _warm_server()[1]]
+
+
+@cache
+def _warm_server() -> tuple[subprocess.Popen[bytes], str]:
+    """What forks those processes for this one, with the path of its socket; it ends when nothing can write to it."""
+    path = f"{tempfile.mkdtemp(prefix='warm-')}/socket"
+    command = [sys.executable, str(_WARM_PYTHON), "serve", path]
+    server = subprocess.Popen(command, stdin=subprocess.PIPE, env=_environ({}, None), start_new_session=True)
+    atexit.register(shutil.rmtree, Path(path).parent)
+    while not Path(path).exists():
+        assert server.poll() is None
+        time.sleep(0.01)
+    return server, path
 
 
 def _wait(process: subprocess.Popen[bytes], file: Path | None, timeout: float) -> int:

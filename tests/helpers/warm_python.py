@@ -1,0 +1,150 @@
+"""Warm Python: processes that have imported gcl already, for the instances of jobs; each is as fresh as a new one.
+
+    python warm_python.py serve SOCKET            import once; then fork a process for each request, until stdin ends
+    python -I -S warm_python.py run SOCKET FILE ...   be, for all others, the process that runs FILE
+
+What is forked gets the arguments, environment, folder, ignored signals and file descriptors of the process that asks.
+That one passes signals on, and ends in the same way: with its exit code, or of its signal.
+"""
+
+import os
+import pickle
+import signal
+import socket
+import struct
+import sys
+
+#: Signals that are never passed on: no handler can have them, or they stop a process.
+_OWN = {getattr(signal, f"SIG{name}") for name in ("KILL", "STOP", "CHLD", "CONT", "TSTP", "TTIN", "TTOU")}
+_MOST_DESCRIPTORS = 250
+
+
+def run(path: str, argv: list[str]) -> None:
+    """Ask for a process, and wait for its end."""
+    open_ones = [int(name) for name in os.listdir("/proc/self/fd")]
+    descriptors = [number for number in sorted(open_ones) if _is_open(number)]
+    ignored = [number for number in signal.valid_signals() if signal.getsignal(number) is signal.SIG_IGN]
+    server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    server.connect(path)
+    request = pickle.dumps((argv, dict(os.environ), os.getcwd(), ignored, descriptors))
+    socket.send_fds(server, [struct.pack("I", len(request))], descriptors)
+    server.sendall(request)
+    (pid,) = struct.unpack("i", _read(server, 4))
+    for number in signal.valid_signals() - _OWN - set(ignored):
+        signal.signal(number, lambda number, _: os.kill(pid, number))
+    (status,) = struct.unpack("i", _read(server, 4))
+    if os.WIFSIGNALED(status):
+        number = os.WTERMSIG(status)
+        if number not in _OWN:
+            signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
+    os._exit(os.waitstatus_to_exitcode(status))
+
+
+def serve(path: str) -> list[str]:
+    """Answer requests until stdin ends; return only in what was forked, with the arguments of its program."""
+    import selectors
+
+    waiting = selectors.DefaultSelector()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+        listener.bind(path)
+        listener.listen(1000)
+        waiting.register(0, selectors.EVENT_READ)
+        waiting.register(listener, selectors.EVENT_READ)
+        processes: dict[socket.socket, int] = {}
+        while True:
+            for key, _ in waiting.select():
+                if key.fileobj == 0:
+                    for pid in processes.values():
+                        os.kill(pid, signal.SIGKILL)
+                    os._exit(0)
+                elif key.fileobj is listener:
+                    client = listener.accept()[0]
+                    request, received = _request(client)
+                    pid = os.fork()
+                    if not pid:
+                        waiting.close()
+                        for other in (listener, client, *processes):
+                            other.close()
+                        return _become(*request, received)
+                    for number in received:
+                        os.close(number)
+                    processes[client] = pid
+                    waiting.register(client, selectors.EVENT_READ)
+                    waiting.register(os.pidfd_open(pid), selectors.EVENT_READ, client)
+                    client.sendall(struct.pack("i", pid))
+                elif key.data is None:  # who asked is gone
+                    waiting.unregister(key.fileobj)
+                    os.kill(processes[key.fileobj], signal.SIGKILL)  # type: ignore[index]
+                else:
+                    client = key.data
+                    status = os.waitpid(processes.pop(client), 0)[1]
+                    waiting.unregister(key.fileobj)
+                    os.close(key.fd)
+                    if client in {key.fileobj for key in waiting.get_map().values()}:
+                        waiting.unregister(client)
+                        client.sendall(struct.pack("i", status))
+                    client.close()
+
+
+def _request(client: socket.socket) -> tuple[tuple, list[int]]:  # type: ignore[type-arg]
+    length, received, _, _ = socket.recv_fds(client, 4, _MOST_DESCRIPTORS)
+    return pickle.loads(_read(client, *struct.unpack("I", length))), received
+
+
+def _become(
+    argv: list[str], environ: dict[str, str], folder: str, ignored: list[int], numbers: list[int], received: list[int]
+) -> list[str]:
+    """Be what a process that was started so would be."""
+    import random
+
+    spare = 1 + max(*numbers, *received)
+    moved = [os.dup2(number, spare + index) for index, number in enumerate(received)]
+    for number in received:
+        os.close(number)
+    for source, number in zip(moved, numbers, strict=True):
+        os.dup2(source, number)
+        os.close(source)
+    os.environ.clear()
+    os.environ.update(environ)
+    os.chdir(folder)
+    for one in ignored:
+        signal.signal(one, signal.SIG_IGN)
+    random.seed()
+    return argv
+
+
+def _is_open(number: int) -> bool:
+    try:
+        os.fstat(number)
+    except OSError:  # what listed the folder
+        return False
+    return True
+
+
+def _read(stream: socket.socket, length: int) -> bytes:
+    data = b""
+    while len(data) < length:
+        part = stream.recv(length - len(data))
+        if not part:
+            sys.exit("warm_python: the process that forks is gone")
+        data += part
+    return data
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "run":
+        run(sys.argv[2], sys.argv[3:])
+    import atexit
+    import gc
+    import runpy
+
+    import gcl  # noqa: F401
+    import popdist_py  # noqa: F401
+
+    gc.freeze()
+    sys.argv = serve(sys.argv[2])
+    sys.path[0] = os.path.dirname(sys.argv[0])
+    # A quarter of what a short process with numba costs is the search, at its end, for cycles in what numba has made.
+    atexit.register(gc.freeze)
+    runpy.run_path(sys.argv[0], run_name="__main__")
