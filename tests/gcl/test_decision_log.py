@@ -12,7 +12,7 @@ import pytest
 import gcl
 from gcl.decision_log import Logged
 from gcl.scheduling.options import LogLevel
-from tests.helpers.mpi_jobs import run_alone
+from tests.helpers.mpi_jobs import PROGRAMS, run_alone
 
 
 @pytest.fixture(autouse=True)
@@ -109,11 +109,7 @@ def test_variables_that_mean_nothing_here_are_named(
 
 
 def test_importing_sets_nothing_up_and_lines_go_to_stderr(tmp_path: Path) -> None:
-    program = """
-        import logging, gcl
-        assert not logging.getLogger("gcl").handlers and logging.getLogger("gcl").level == logging.NOTSET
-        gcl.connect(local_replicas=2).close()
-    """
+    program = PROGRAMS / "gcl/core/decision_log.py"
     ended = run_alone(program, tmp_path, environ={"GCL_LOG_LEVEL": "INFO"})
     assert ended.stdout == ""
     assert "gcl INFO rank 0 of 1: replicas 0 to 1" in ended.stderr

@@ -26,9 +26,11 @@ from popdist_py.environment import Environment
 from popdist_py.layout import Layout
 from poprun_py.linux.mpi_files import MpiFiles
 
-__all__ = ["MPICH", "OPENMPI", "ROOT", "Ended", "Mpi", "every_mpi", "run_alone", "run_job"]
+__all__ = ["MPICH", "OPENMPI", "PROGRAMS", "ROOT", "Ended", "Mpi", "every_mpi", "run_alone", "run_job"]
 
 ROOT = Path(__file__).parents[2]
+#: What tests start as processes, a file each.
+PROGRAMS = ROOT / "tests" / "programs"
 
 
 _WARM_PYTHON = Path(__file__).with_name("warm_python.py")
@@ -100,7 +102,7 @@ class Ended:
 
 
 def run_job(
-    program: str,
+    program: Path | str,
     folder: Path,
     *arguments: object,
     counts: Sequence[int] = (1, 1),
@@ -109,11 +111,11 @@ def run_job(
     until: int | None = None,
     timeout: float = 240.0,
 ) -> Ended:
-    """Run ``program`` (its source) with ``counts[i]`` local replicas on instance i; fail if it hangs.
+    """Run ``program`` (a file, or its source) with ``counts[i]`` local replicas on instance i; fail if it hangs.
 
     ``until`` an instance has ended, where the others would wait for it: a launcher may, or may not, end them then.
     """
-    script, files = _write(program, folder), MpiFiles(lambda: _instances(folder))
+    script, files = _script(program, folder), MpiFiles(lambda: _instances(folder))
     command = [str(mpi.mpirun), *mpi.flags]
     for instance in range(len(counts)):
         command += [":"] * (instance > 0) + ["-n", "1", *_instance(counts, instance, folder), *_warm_python()]
@@ -149,9 +151,7 @@ def _warm_server() -> tuple[subprocess.Popen[bytes], str]:
     command = [sys.executable, str(_WARM_PYTHON), "serve", path]
     server = subprocess.Popen(command, stdin=subprocess.PIPE, env=_environ({}, None), start_new_session=True)
     atexit.register(shutil.rmtree, Path(path).parent)
-    while not Path(path).exists():
-        assert server.poll() is None
-        time.sleep(0.01)
+    assert server.wait(100) == 0  # it goes on in the background
     return server, path
 
 
@@ -168,23 +168,21 @@ def _wait(process: subprocess.Popen[bytes], file: Path | None, timeout: float) -
 
 
 def run_alone(
-    program: str, folder: Path, *, environ: Mapping[str, str] | None = None, timeout: float = 240.0
+    program: Path | str, folder: Path, *, environ: Mapping[str, str] | None = None, timeout: float = 240.0
 ) -> subprocess.CompletedProcess[str]:
-    """Run ``program`` (its source) as one process that no launcher started."""
-    command = [sys.executable, str(_write(program, folder))]
+    """Run ``program`` (a file, or its source) as one process that no launcher started."""
+    command = [sys.executable, str(_script(program, folder))]
     return subprocess.run(
         command, capture_output=True, text=True, env=_environ({}, environ), timeout=timeout, check=False
     )
 
 
-#: A quarter of what a short process with numba costs is the search, at its end, for cycles in what numba has made.
-_BRIEF_END = "import atexit, gc; atexit.register(gc.freeze)\n"
-
-
-def _write(program: str, folder: Path) -> Path:
-    """In place of the empty line with which programs begin, so that all lines keep their numbers."""
+def _script(program: Path | str, folder: Path) -> Path:
+    """The file of a program; what is given as its source is put into ``folder``."""
+    if isinstance(program, Path):
+        return program
     script = folder / "program.py"
-    script.write_text(_BRIEF_END + dedent(program).removeprefix("\n"))
+    script.write_text(dedent(program))
     return script
 
 
@@ -209,7 +207,7 @@ def _environ(*layers: Mapping[str, str] | None) -> dict[str, str]:
 
 
 def _instances(folder: Path) -> list[int]:
-    """The pids of all instances that have started."""
+    """The pids of all instances that have started, and of what was forked for them."""
     return [int(file.read_text() or 0) for file in folder.glob("pid.*")]
 
 
@@ -218,7 +216,7 @@ def _signal_instances(folder: Path, number: int) -> bool:
     found = False
     for pid in _instances(folder):
         with suppress(OSError):
-            if str(folder).encode() in Path(f"/proc/{pid}/cmdline").read_bytes():  # empty for a zombie
+            if os.path.samefile(f"/proc/{pid}/cwd", folder):  # a zombie has none
                 os.kill(pid, number)
                 found = True
     return found

@@ -6,21 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.mpi_jobs import MPICH, OPENMPI, Mpi, every_mpi, run_alone, run_job
+from tests.helpers.mpi_jobs import MPICH, OPENMPI, PROGRAMS, Mpi, every_mpi, run_alone, run_job
 
 
 @every_mpi
 def test_joining_meeting_and_leaving(mpi: Mpi, tmp_path: Path) -> None:
-    program = """
-    import json, os
-    import popdist_py
-
-    assert not popdist_py.isBackendInitialized()
-    popdist_py.init()
-    popdist_py.init()
-    popdist_py.synchronize()
-    print(json.dumps([popdist_py.getInstanceIndex(), popdist_py.allGather(os.getpid()).tolist()]))
-    """
+    program = PROGRAMS / "popdist_py/join_meet_leave.py"
     ended = run_job(program, tmp_path, counts=(2, 2, 2), mpi=mpi).succeeded()
     said = [json.loads(text) for text in ended.out]
     assert [instance for instance, _ in said] == [0, 1, 2]
@@ -29,54 +20,13 @@ def test_joining_meeting_and_leaving(mpi: Mpi, tmp_path: Path) -> None:
 
 
 def test_instances_with_different_numbers_of_replicas_join(tmp_path: Path) -> None:
-    program = """
-    import popdist_py
-
-    popdist_py.init()
-    print(popdist_py.allGather(popdist_py.getNumLocalReplicas()).tolist(), popdist_py.getReplicaIndexOffset())
-    """
+    program = PROGRAMS / "popdist_py/uneven_replicas.py"
     ended = run_job(program, tmp_path, counts=(3, 1, 2)).succeeded()
     assert ended.out == ["[3, 1, 2] 0\n", "[3, 1, 2] 3\n", "[3, 1, 2] 4\n"]
 
 
 def test_collectives_inside_execute_on_instances_span_only_those(tmp_path: Path) -> None:
-    program = """
-    import json
-    import popdist_py
-    from popdist_py import BackendError, execute_on_instances
-
-    popdist_py.init()
-    me = popdist_py.getInstanceIndex()
-
-    def gather(start, *, step):
-        popdist_py.synchronize()
-        return popdist_py.allGather(start + step * me).tolist()
-
-    def nested():
-        return [gather(0, step=1), execute_on_instances({3}, gather, 5, step=1), gather(0, step=2)]
-
-    def beyond():
-        try:
-            return execute_on_instances({0, 3}, gather, 0, step=1)
-        except BackendError as error:
-            return str(error)
-
-    def different():
-        try:
-            return popdist_py.allReduce(1.0, "max" if me == 3 else "min")
-        except BackendError as error:
-            return str(error)
-
-    said = [
-        execute_on_instances({0, 2}, gather, 100, step=1),
-        execute_on_instances({1, 3}, nested),
-        execute_on_instances({1, 3}, beyond),
-        execute_on_instances({1, 3}, different),
-        execute_on_instances({2}, gather, 7, step=0),
-        gather(0, step=1),
-    ]
-    print(json.dumps(said))
-    """
+    program = PROGRAMS / "popdist_py/execute_on_instances.py"
     ended = run_job(program, tmp_path, counts=(1, 1, 1, 1)).succeeded()
     zero, one, two, three = (json.loads(text) for text in ended.out)
     everyone = [0, 1, 2, 3]
@@ -93,44 +43,16 @@ def test_collectives_inside_execute_on_instances_span_only_those(tmp_path: Path)
 
 
 def test_what_the_function_raises_leaves_the_instances_together(tmp_path: Path) -> None:
-    program = """
-    import popdist_py
-
-    popdist_py.init()
-    try:
-        popdist_py.execute_on_instances({1}, lambda: 1 // 0)
-    except ZeroDivisionError:
-        print("raised here", end=" ")
-    print(popdist_py.allGather(popdist_py.getInstanceIndex()).tolist())
-    """
+    program = PROGRAMS / "popdist_py/function_raises.py"
     assert run_job(program, tmp_path).succeeded().out == ["[0, 1]\n", "raised here [0, 1]\n"]
 
 
-MISMATCHED = """
-    import popdist_py
-
-    try:
-        popdist_py.init()
-    except popdist_py.BackendError as error:
-        print(error)
-    print(popdist_py.isBackendInitialized())
-"""
+MISMATCHED = PROGRAMS / "popdist_py/mismatched_mpi.py"
 
 
 def test_processes_that_are_worlds_of_their_own(tmp_path: Path) -> None:
     """What a launcher and a library of different MPIs do; they say nothing of it themselves."""
-    program = """
-    import os
-    import popdist_py
-
-    for uniform in "10":
-        os.environ["POPDIST_UNIFORM_REPLICAS_PER_INSTANCE"] = uniform
-        try:
-            popdist_py.init()
-        except popdist_py.BackendError as error:
-            print(error)
-    print(popdist_py.isBackendInitialized())
-    """
+    program = PROGRAMS / "popdist_py/worlds_of_their_own.py"
     environ = {
         "POPDIST_NUM_TOTAL_REPLICAS": "4",
         "POPDIST_NUM_LOCAL_REPLICAS": "2",
@@ -158,41 +80,23 @@ def test_mpichs_launcher_with_open_mpis_library(tmp_path: Path) -> None:
 
 
 def test_init_after_finalize_says_that_it_cannot_be(tmp_path: Path) -> None:
-    program = """
-    import popdist_py
-
-    popdist_py.init()
-    popdist_py.finalizeBackend()
-    try:
-        popdist_py.init()
-    except popdist_py.BackendError as error:
-        print(error)
-    """
+    program = PROGRAMS / "popdist_py/init_after_finalize.py"
     ended = run_job(program, tmp_path).succeeded()
     assert ended.out == ["MPI was finalised and cannot start again; call finalizeBackend() once, at the end\n"] * 2
 
 
-#: What the others do in these tests: wait, for longer than a test may take.
-WAIT = "popdist_py.synchronize()"
-
-
-def ends(program: str, folder: Path, instance: int, mpi: Mpi = MPICH) -> tuple[int | None, str]:
+def ends(program: Path, folder: Path, instance: int, *arguments: str, mpi: Mpi = MPICH) -> tuple[int | None, str]:
     """Exit code and stderr of ``instance``, which must end although another one would wait for it."""
-    ended = run_job(program, folder, mpi=mpi, until=instance, timeout=200)
+    ended = run_job(program, folder, *arguments, mpi=mpi, until=instance, timeout=200)
     return ended.codes[instance], ended.err[instance]
+
+
+LEAVE = PROGRAMS / "popdist_py/leave.py"
 
 
 @every_mpi
 def test_an_instance_that_raises_ends_with_its_traceback(mpi: Mpi, tmp_path: Path) -> None:
-    program = f"""
-    import popdist_py
-
-    popdist_py.init()
-    if popdist_py.getInstanceIndex() == 1:
-        raise ValueError("the data is bad")
-    {WAIT}
-    """
-    code, said = ends(program, tmp_path, 1, mpi)
+    code, said = ends(LEAVE, tmp_path, 1, "raises", "wait", mpi=mpi)
     assert code == 1
     assert "Traceback (most recent call last)" in said
     assert said.rstrip().endswith("ValueError: the data is bad")
@@ -201,56 +105,24 @@ def test_an_instance_that_raises_ends_with_its_traceback(mpi: Mpi, tmp_path: Pat
 @every_mpi
 @pytest.mark.parametrize(
     ("leave", "code", "said"),
-    [
-        pytest.param("sys.exit(3)", 3, "", id="code"),
-        pytest.param("sys.exit('no more data')", 1, "no more data\n", id="text"),
-    ],
+    [pytest.param("3", 3, "", id="code"), pytest.param("no more data", 1, "no more data\n", id="text")],
 )
 def test_an_instance_that_exits_ends_with_its_code(
     leave: str, code: int, said: str, mpi: Mpi, tmp_path: Path
 ) -> None:
-    program = f"""
-    import sys
-    import popdist_py
-
-    popdist_py.init()
-    if popdist_py.getInstanceIndex() == 1:
-        {leave}
-    {WAIT}
-    """
-    assert ends(program, tmp_path, 1, mpi) == (code, said)
+    assert ends(LEAVE, tmp_path, 1, leave, "wait", mpi=mpi) == (code, said)
 
 
-@pytest.mark.parametrize("leave", ["pass", "sys.exit(0)", "raise SystemExit(3)"])
+@pytest.mark.parametrize("leave", ["ends", "0", "raises SystemExit"])
 def test_an_instance_that_ends_early_is_an_error_where_others_wait(leave: str, tmp_path: Path) -> None:
     """Even if nothing tells the exit hook that it ends badly."""
-    program = f"""
-    import sys
-    import popdist_py
-
-    popdist_py.init()
-    if popdist_py.getInstanceIndex() == 1:
-        {leave}
-    else:
-        popdist_py.allReduce(1.0)
-    """
-    code, said = ends(program, tmp_path, 0)
+    code, said = ends(LEAVE, tmp_path, 0, leave, "sum")
     assert code == 1
     assert "BackendError: instance 1 has ended, but instance 0 called allReduce(sum) with float64 []" in said
 
 
 def test_who_outlives_an_early_end_may_go_on_alone(tmp_path: Path) -> None:
-    program = """
-    import popdist_py
-
-    popdist_py.init()
-    if popdist_py.getInstanceIndex() == 0:
-        for _ in range(3):
-            try:
-                popdist_py.synchronize()
-            except popdist_py.BackendError as error:
-                print(error)
-    """
+    program = PROGRAMS / "popdist_py/outlive_an_end.py"
     alone = run_job(program, tmp_path).succeeded().out[0].splitlines()
     expected = "instance 1 has ended, but instance 0 called synchronize(); every instance must make the same calls"
     assert alone == [expected] * 3
@@ -258,14 +130,5 @@ def test_who_outlives_an_early_end_may_go_on_alone(tmp_path: Path) -> None:
 
 def test_mpi_that_the_program_imported_first_does_not_keep_a_failed_instance(tmp_path: Path) -> None:
     """mpi4py would wait for the others in its own exit hook."""
-    program = f"""
-    import sys
-    from mpi4py import MPI
-    import popdist_py
-
-    popdist_py.init()
-    if popdist_py.getInstanceIndex() == 1:
-        sys.exit(3)
-    {WAIT}
-    """
+    program = PROGRAMS / "popdist_py/mpi_imported_first.py"
     assert ends(program, tmp_path, 1) == (3, "")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.mpi_jobs import run_job
+from tests.helpers.mpi_jobs import PROGRAMS, run_job
 
 #: What MPI, torch and Python keep in /dev/shm for jobs that run at the same time as a test.
 FOREIGN = ("mpich_", "sm_segment", "osc_", "psm_", "sem.", "torch_")
@@ -33,25 +33,7 @@ def assert_nothing_new(before: set[str]) -> None:
 @pytest.mark.timeout(420)
 def test_thousands_of_random_collectives_leave_nothing_behind(full: bool, tmp_path: Path) -> None:
     """Random operation, operator, size, dtype and group at P = 4; every result checked, memory flat."""
-    program = """
-    import gc, os, sys, time
-    from pathlib import Path
-    import gcl
-    from tests.gcl.helpers.checks import check_random
-    from tests.gcl.helpers.instance import connect
-
-    def resident():
-        gc.collect()
-        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-
-    calls = int(sys.argv[1])
-    communicators = [connect(group=eval(f"gcl.Group.{name}")) for name in sys.argv[2:]]
-    for seed in range(calls):
-        if seed in (calls // 5, calls * 3 // 5):
-            print(resident())
-        check_random(communicators[seed * 7919 // 13 % 4], seed)
-    print(resident())
-    """
+    program = PROGRAMS / "gcl/collectives/endurance.py"
     before = in_shm()
     ended = run_job(
         program, tmp_path, 10_000 if full else 2_000, *GROUPS, counts=(1, 1, 1, 1), timeout=400
@@ -66,34 +48,7 @@ def test_thousands_of_random_collectives_leave_nothing_behind(full: bool, tmp_pa
 @pytest.mark.parametrize("seed", [*range(4), *(pytest.param(seed, marks=pytest.mark.full) for seed in range(4, 20))])
 def test_a_rank_killed_at_a_random_moment(seed: int, tmp_path: Path) -> None:
     """The others hear of it within 2 s, whatever they were doing, and nothing is left."""
-    program = """
-    import json, os, signal, sys, threading, time
-    from pathlib import Path
-    import gcl, popdist_py
-    from tests.gcl.helpers.checks import check_random
-    from tests.gcl.helpers.instance import connect
-
-    victim, delay, moment = int(sys.argv[1]), float(sys.argv[2]), Path(sys.argv[3])
-    communicators = [connect(group=eval(f"gcl.Group.{name}")) for name in sys.argv[4:]]
-    for seed in range(20):
-        check_random(communicators[seed % 2], seed)
-
-    def kill():
-        time.sleep(delay)
-        moment.write_text(str(time.time()))
-        os.kill(os.getpid(), signal.SIGKILL)
-
-    if popdist_py.getInstanceIndex() == victim:
-        threading.Thread(target=kill).start()
-    seed = 20
-    try:
-        while True:
-            check_random(communicators[seed % 2], seed)
-            seed += 1
-    except gcl.PeerLost as error:
-        print(json.dumps([time.time(), str(error)]), flush=True)
-    os._exit(0)  # MPI would wait for the one that is gone
-    """
+    program = PROGRAMS / "gcl/collectives/random_kill.py"
     chance, before = random.Random(seed), in_shm()
     victim, waited, attempts = chance.randrange(3), [100.0], 0
     while max(waited) >= 2 and attempts < 3:  # the machine may stand still for that long, but not every time

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.mpi_jobs import run_job
+from tests.helpers.mpi_jobs import PROGRAMS, run_job
 
 TRANSPORTS = ("shared_memory", "mpi")
 
@@ -25,34 +25,7 @@ TRANSPORTS = ("shared_memory", "mpi")
 )
 def test_a_peer_that_goes_while_others_wait(how: str, why: str, tmp_path: Path) -> None:
     """Only shared memory sees the death of a process; over messages, the launcher must end the job."""
-    program = """
-    import json, os, signal, sys, time
-    import popdist_py
-    from tests.gcl.helpers.instance import connect, error_of
-
-    how, *transports = sys.argv[1:]
-    communicators = [connect(transport=transport) for transport in transports]
-    for communicator in communicators:
-        communicator.all_reduce(communicator.empty(1000))
-    if popdist_py.host_backend().rank == 1:
-        time.sleep(0.5)
-        if how == "die":
-            os.kill(os.getpid(), signal.SIGKILL)
-        if how == "close":
-            [communicator.close() for communicator in communicators]
-        if how == "exit":
-            sys.exit(0)
-        if how == "raise":
-            raise ValueError("the data is bad")
-    else:
-        for communicator in communicators:
-            x, started = communicator.empty(1000), time.monotonic()
-            heard = error_of(lambda: communicator.all_reduce(x, out=x))
-            waited = time.monotonic() - started
-            print(json.dumps([heard, waited, error_of(communicator.barrier)]), flush=True)
-        if how in ("die", "raise"):
-            os._exit(0)  # MPI would wait for the one that is gone
-    """
+    program = PROGRAMS / "gcl/collectives/peer_goes.py"
     transports = TRANSPORTS[:1] if how == "die" else TRANSPORTS
     ended = run_job(program, tmp_path, how, *transports, counts=(1, 2))
     said = [json.loads(line) for line in ended.out[0].splitlines()]
@@ -67,47 +40,15 @@ def test_a_peer_that_goes_while_others_wait(how: str, why: str, tmp_path: Path) 
 
 def test_a_peer_that_goes_when_it_has_done_its_part_is_not_missed(tmp_path: Path) -> None:
     """Instance 0 still sends to instance 1, which is late, when instance 2 has what it wanted, and leaves."""
-    program = """
-    import sys, time
-    import numpy as np
-    import popdist_py
-    from tests.gcl.helpers.instance import connect
-
-    me = popdist_py.getInstanceIndex()
-    x = np.full((1, 1_000_000), me, np.float32)
-    for transport in sys.argv[1:]:
-        with connect(transport=transport) as communicator:
-            if me == 1:
-                time.sleep(0.5)
-            assert not communicator.broadcast(x).any()
-    print("fine")
-    """
+    program = PROGRAMS / "gcl/collectives/peer_goes_after_its_part.py"
     assert run_job(program, tmp_path, *TRANSPORTS, counts=(1, 1, 1)).succeeded().out == ["fine\n"] * 3
 
 
 def test_a_mismatch_is_the_same_on_every_rank(tmp_path: Path) -> None:
-    program = """
-    import json, sys
-    import numpy as np
-    import popdist_py
-    from tests.gcl.helpers.instance import connect, error_of
-
-    def work(n, op="add"):
-        return lambda: communicator.all_reduce(np.zeros((1, n), np.float32), op)
-
-    me = popdist_py.getInstanceIndex()
-    for transport in sys.argv[1:]:
-        communicator = connect(transport=transport)
-        said = [error_of(work(4, "max") if me == 2 else work(4)), error_of(work(4))]
-        communicator = connect(transport=transport)
-        said.append(error_of(work(4 + me)))
-        communicator = connect(transport=transport)
-        said.append(error_of(communicator.barrier if me else work(4)))
-        print(json.dumps(said))
-    """
+    program = PROGRAMS / "gcl/collectives/mismatch.py"
     ended = run_job(program, tmp_path, *TRANSPORTS, counts=(1, 1, 1)).succeeded()
     assert ended.out[0] == ended.out[1] == ended.out[2]
-    line = f"at {tmp_path}/program.py:8"
+    line = f"at {program}:13"
     for said in ended.out[0].splitlines():
         operator, again, size, collective = json.loads(said)
         assert operator == (
@@ -121,17 +62,7 @@ def test_a_mismatch_is_the_same_on_every_rank(tmp_path: Path) -> None:
 
 
 def test_ranks_that_never_arrive_are_named(tmp_path: Path) -> None:
-    program = """
-    import sys
-    import popdist_py
-    from tests.gcl.helpers.instance import connect, error_of
-
-    for transport in sys.argv[1:]:
-        communicator = connect(transport=transport, timeout=2.0)
-        if popdist_py.host_backend().rank % 2 == 0:
-            print(error_of(communicator.barrier))
-        popdist_py.synchronize()
-    """
+    program = PROGRAMS / "gcl/collectives/never_arrive.py"
     ended = run_job(program, tmp_path, *TRANSPORTS, counts=(1, 2, 1, 1)).succeeded()
     for instance in (0, 2):
         for said in ended.out[instance].splitlines():

@@ -8,20 +8,11 @@ import pytest
 from tests.gcl.helpers.checks import check_collectives
 from tests.gcl.helpers.pairwise_cases import REPLICAS, Case, cases
 from tests.gcl.helpers.threads import on_threads
-from tests.helpers.mpi_jobs import run_job
+from tests.helpers.mpi_jobs import PROGRAMS, run_job
 
 CASES = cases()
 #: Tensors lie in the segment on every other rank.
-PROGRAM = """
-    import pickle, sys
-    from tests.gcl.helpers.checks import check_collectives
-    from tests.gcl.helpers.instance import connect
-
-    for case in pickle.loads(bytes.fromhex(sys.argv[1])):
-        with connect(transport=case.transport, group=case.group, segment_bytes=1 << 29) as communicator:
-            check_collectives(communicator, case.size, case.dtype, case.op, "mixed")
-    print("fine")
-"""
+PROGRAM = PROGRAMS / "gcl/collectives/pairwise_cases.py"
 
 
 def sized(cases: list[Case], full: bool) -> list[Case]:

@@ -12,7 +12,7 @@ import pytest
 from gcl import Communicator, Group, connect_threads
 from tests.gcl.helpers.checks import BORDERS, check_random
 from tests.gcl.helpers.threads import on_ranks
-from tests.helpers.mpi_jobs import run_job
+from tests.helpers.mpi_jobs import PROGRAMS, run_job
 
 
 @pytest.mark.parametrize("group", [Group.all(6), Group.orthogonal(6, 2)], ids=str)
@@ -26,18 +26,7 @@ def test_any_sequence_gives_the_references_results(counts: tuple[int, ...], grou
 
 
 def test_any_sequence_between_processes(tmp_path: Path) -> None:
-    program = """
-    import gcl
-    from tests.gcl.helpers.checks import check_random
-    from tests.gcl.helpers.instance import connect
-
-    for transport in ("shared_memory", "mpi"):
-        for group in (gcl.Group.all(6), gcl.Group.orthogonal(6, 3)):
-            communicator = connect(transport=transport, group=group)
-            for seed in range(60):
-                check_random(communicator, seed)
-    print("fine")
-    """
+    program = PROGRAMS / "gcl/collectives/random_sequences.py"
     assert run_job(program, tmp_path, counts=(2, 1, 3)).succeeded().out == ["fine\n"] * 3
 
 

@@ -10,19 +10,11 @@ import pytest
 
 from gcl import Communicator
 from tests.gcl.helpers.threads import on_threads
-from tests.helpers.mpi_jobs import run_job
+from tests.helpers.mpi_jobs import PROGRAMS, run_job
 
 __all__ = ["kept_after"]
 
-PROGRAM = """
-    import sys
-    import popdist_py
-    from tests.gcl.helpers.instance import connect
-    from tests.gcl.core.test_prepared_call import kept_after
-
-    popdist_py.init()
-    print(kept_after(connect(host=sys.argv[1][popdist_py.host_backend().rank])))
-"""
+PROGRAM = PROGRAMS / "gcl/core/prepared_calls.py"
 
 
 def kept_after(communicator: Communicator) -> int:

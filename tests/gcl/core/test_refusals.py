@@ -11,7 +11,7 @@ import pytest
 
 from gcl import ArgumentError, CollectiveMismatch, Communicator
 from tests.gcl.helpers.threads import errors_of, on_threads
-from tests.helpers.mpi_jobs import run_job
+from tests.helpers.mpi_jobs import PROGRAMS, run_job
 
 
 def wrong(communicator: Communicator) -> object:
@@ -67,33 +67,7 @@ def test_a_method_that_does_not_exist_is_told_too() -> None:
     assert "replica 1 (rank 1), whose call was refused: method 'ring' is unknown" in str(first)
 
 
-PROGRAM = """
-    import json, os, sys, time
-    import numpy as np
-    import popdist_py
-    from tests.gcl.helpers.instance import connect, error_of
-
-    popdist_py.init()
-    rank = popdist_py.host_backend().rank
-    bad, x = np.ones((2, 4), np.float32), np.ones((1, 300_000), np.float32)
-    small = np.ascontiguousarray(x[:, :100])
-
-    def heard(hosts, transport, odd):
-        communicator = connect(host=hosts[rank], transport=transport)
-        said = []
-        for tensor in (small, x, small):
-            said.append(error_of(lambda: communicator.all_reduce(bad)))  # all of them
-            said.append(float(communicator.all_reduce(tensor)[0, 0]))
-            said.append(float(communicator.all_reduce(tensor, out=tensor.copy())[0, 1]))
-        communicator.barrier()
-        started = time.monotonic()
-        said.append(error_of(lambda: communicator.all_reduce(bad if rank == odd else small)))
-        return said, time.monotonic() - started
-
-    print(json.dumps([heard(*case) for case in json.loads(sys.argv[1])]), flush=True)
-    time.sleep(1)
-    os._exit(0)
-"""
+PROGRAM = PROGRAMS / "gcl/core/refusals.py"
 
 #: (host of each rank, transport, rank that refuses): cases of the same ranks, one communicator each, in one job.
 CASES: dict[str, list[tuple[str, str, int]]] = {

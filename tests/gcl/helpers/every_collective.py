@@ -26,19 +26,14 @@ from tests.gcl.helpers.instance import connect
 from tests.gcl.helpers.pairwise_cases import GROUPINGS, REPLICAS, SIZES, TRANSPORTS, fits
 from tests.gcl.helpers.reference import OPERATORS_OF, draw, same_bits
 from tests.gcl.helpers.threads import on_ranks
-from tests.helpers.mpi_jobs import run_job
+from tests.helpers.mpi_jobs import PROGRAMS, run_job
 
 __all__ = ["work"]
 
 _FEW = (1, 2, 3, 4)
 _TIMEOUT = 300.0
 _HOUR = 3600.0
-_PROGRAM = """
-    import sys
-    from tests.gcl.helpers.every_collective import work
-
-    work(int(sys.argv[1]), sys.argv[2], tuple(map(int, sys.argv[3:])))
-"""
+_PROGRAM = PROGRAMS / "gcl/collectives/every_case.py"
 
 
 class Case(NamedTuple):

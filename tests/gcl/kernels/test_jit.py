@@ -11,7 +11,7 @@ import pytest
 import gcl.kernels.jit as jit_module
 from gcl.kernels.file_lock import held
 from gcl.kernels.jit import bound, jit, sources
-from tests.helpers.mpi_jobs import ROOT, run_alone
+from tests.helpers.mpi_jobs import PROGRAMS, ROOT, run_alone
 
 #: Three files of the package, each calling the next; the program says what comes out, and whether from the disk.
 FILES = {
@@ -22,13 +22,7 @@ FILES = {
     "@jit\ndef outer(x):\n    return middle(x)\n",
 }
 #: Only who compiles waits until numba has read all that it knows of Python.
-PROGRAM = """
-    import sys
-    from gcl.outer import outer
-    result = outer(1)
-    assert bool(outer.stats.cache_hits) == ("numba.experimental.jitclass.base" not in sys.modules)
-    print(result, "from the disk" if outer.stats.cache_hits else "compiled")
-"""
+PROGRAM = PROGRAMS / "gcl/kernels/cached_kernel.py"
 
 
 @pytest.fixture

@@ -10,21 +10,14 @@ import numba
 import pytest
 
 from gcl.kernels.numba_internals import KernelCache, address_of
-from tests.helpers.mpi_jobs import ROOT, run_alone
+from tests.helpers.mpi_jobs import PROGRAMS, ROOT, run_alone
 
 #: Names with a leading underscore behind a dot, and modules of numba that are its own affair.
 INTERNAL = re.compile(r"numba\.core|\b(?:numba|compiled|dispatcher)\._|\._cache\b|\._nrt\b|\"_nrt\"")
 
 
 def test_a_numba_without_one_of_them_is_refused_by_name_when_gcl_is_imported(tmp_path: Path) -> None:
-    program = """
-        import numba.core.cgutils
-        del numba.core.cgutils.for_range
-        try:
-            import gcl
-        except ImportError as error:
-            print(error)
-    """
+    program = PROGRAMS / "gcl/kernels/numba_without_internals.py"
     assert run_alone(program, tmp_path).stdout == (
         f"numba {numba.__version__} has no numba.core.cgutils.for_range, which gcl's kernels need; "
         "install numba 0.61 to 0.68\n"

@@ -20,7 +20,7 @@ from gcl.scheduling.methods.method import METHODS, Method, method_chain
 from gcl.scheduling.schedule import interpret, schedule
 from tests.gcl.helpers.reference import same_bits
 from tests.gcl.helpers.threads import errors_of, on_threads
-from tests.helpers.mpi_jobs import Mpi, every_mpi, run_job
+from tests.helpers.mpi_jobs import PROGRAMS, Mpi, every_mpi, run_job
 
 TWIST = Fabric(8, 1, 1, Topology.TORUS, LinkConfiguration.BARLEY_TWIST)
 ARITHMETIC = ("add", "mean", "mul", "min", "max", "square_add")
@@ -290,32 +290,7 @@ def test_a_rank_that_leaves_is_not_waited_for() -> None:
 
 
 #: Every method between processes; "hosts" are made up of names.
-CHECKS = """
-    import sys
-    import numpy as np
-    import popdist_py
-    from gcl import Fabric, Group, LinkConfiguration, Topology
-    from gcl.scheduling.methods.method import METHODS
-    from tests.gcl.helpers.instance import connect
-    from tests.gcl.literal.test_literal_path import check, draw
-
-    popdist_py.init()
-    total, instance = popdist_py.getNumTotalReplicas(), popdist_py.host_backend().rank
-    fabric = Fabric(total, 1, 1, Topology.TORUS, LinkConfiguration.BARLEY_TWIST)
-    cases = [(0, np.float32, "add"), (5003, np.float32, "add"), (5003, np.float16, "mean"), (7, np.int8, "max")]
-    ways = {
-        "shared_memory": {},
-        "mpi": {"transport": "mpi"},
-        "hosts": {"host": str(instance // 2)},
-    }
-    for way in sys.argv[1].split(","):
-        for method in map(str, METHODS):
-            with connect(method=method, fabric=fabric, **ways[way]) as communicator:
-                assert communicator.transport == way
-                for n, dtype, op in cases:
-                    check(communicator, draw(total, n, dtype), fabric, method, op)
-    print("all equal")
-"""
+CHECKS = PROGRAMS / "gcl/literal/every_method.py"
 
 
 @every_mpi

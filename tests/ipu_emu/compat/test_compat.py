@@ -9,38 +9,9 @@ from pathlib import Path
 import pytest
 
 from ipu_emu.ops.codegen.llvm_compiler import KERNEL_CACHE, kernel_folder
-from tests.helpers.mpi_jobs import ROOT
+from tests.helpers.mpi_jobs import PROGRAMS, ROOT
 
-PROGRAM = """
-import sys
-import popart
-import popdist
-import popdist.popart
-from popdist import popart as same
-from popdist.popdist_core import getNumLocalReplicas
-import numpy as np
-
-assert same is popdist.popart
-opts = popart.SessionOptions()
-popdist.popart.configureSessionOptions(opts)
-builder = popart.Builder()
-x = builder.addInputTensor(popart.TensorInfo("FLOAT", [1]))
-w = builder.addInitializedInputTensor(np.zeros(1, np.float32))
-loss = builder.aiGraphcore.identityloss([builder.aiOnnx.mul([x, w])], popart.ReductionType.Sum)
-session = popart.TrainingSession(
-    builder.getModelProto(), popart.DataFlow(1, [loss]), loss, popart.ConstSGD(1.0),
-    popdist.popart.getDevice(1), userOptions=opts,
-)
-session.prepareDevice()
-session.weightsFromHost()
-offset, local = popdist.getReplicaIndexOffset(), getNumLocalReplicas()
-data = 2.0 ** np.arange(offset, offset + local, dtype=np.float32)
-session.run(popart.PyStepIO({x: data}, session.initAnchorArrays()))
-found = np.zeros(1, np.float32)
-session.weightsToHost()
-session.readWeights(popart.PyWeightsIO({w: found}))
-print("said", sys.argv[1:], __name__, float(found[0]))
-"""
+PROGRAM = (PROGRAMS / "ipu_emu/compat.py").read_text()
 
 
 def run(*command: str, folder: Path) -> subprocess.CompletedProcess[str]:
@@ -73,22 +44,7 @@ def test_it_runs_under_the_launcher(program: Path) -> None:
     assert done.stdout.count("said [] __main__ -15.0") == 2
 
 
-WITH_CHILDREN = """
-import multiprocessing
-import subprocess
-import sys
-import popdist.popart
-
-def shape(size):
-    import popart
-    return popart.TensorInfo("FLOAT", [size]).shape(), popart.__name__
-
-if __name__ == "__main__":
-    with multiprocessing.get_context("spawn").Pool(1) as pool:
-        print(pool.map_async(shape, [3]).get(120))
-    code = "import popdist.popart, popart, popdist; print(popart.__name__, popdist.__name__, popdist.popart.__name__)"
-    print(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout)
-"""
+WITH_CHILDREN = (PROGRAMS / "ipu_emu/compat_children.py").read_text()
 
 
 def test_processes_that_it_starts_find_the_same_modules(tmp_path: Path) -> None:

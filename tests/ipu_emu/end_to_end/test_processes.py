@@ -4,49 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.helpers.mpi_jobs import run_job
+from tests.helpers.mpi_jobs import PROGRAMS, run_job
 
-PROGRAM = """
-import hashlib
-import numpy as np
-import popdist_py as popdist
-import popdist_py.popart
-from ipu_emu import popart
-from tests.ipu_emu.helpers.networks import cnn
-
-popdist.init()
-net = cnn(normalise=True)
-builder = net.builder
-settings = popart.VariableSettings(popart.CommGroup(popart.CommGroupType.Orthogonal, 2))
-own = builder.addInitializedInputTensor(np.arange(8, dtype=np.float32).reshape(4, 2), settings, "own")
-norm = builder.aiGraphcore.l1loss([own], 0.25)
-attributes = {"__collectiveOperator": 4, "__collectiveCommGroup": [1, 4]}
-largest = builder.customOp("ReplicatedAllReduce", 1, "ai.graphcore", [net.loss], attributes)[0]
-loss = builder.aiOnnx.add([net.loss, norm])
-opts = popart.SessionOptions()
-popdist_py.popart.configureSessionOptions(opts)
-opts.gclOptions = {"maximum_reduce_many_buffer_size": "600"}
-optimizer = popart.Adam({"defaultLearningRate": (0.01, True)}, popart.AdamMode.Lamb)
-session = popart.TrainingSession(
-    builder.getModelProto(), popart.DataFlow(2, [largest]), loss, optimizer, popdist_py.popart.getDevice(),
-    userOptions=opts,
-)
-session.prepareDevice()
-session.weightsFromHost()
-first, local = popdist.getReplicaIndexOffset(), popdist.getNumLocalReplicas()
-seen = []
-for step in range(3):
-    data = {id: np.ascontiguousarray(x[:, first:first + local]) for id, x in net.step(step, 2, 8).items()}
-    anchors = session.initAnchorArrays()
-    session.run(popart.PyStepIO(data, anchors))
-    seen.append(anchors[largest].reshape(2, local)[:, :1].tobytes())
-session.weightsToHost()
-values = session._weights.values
-names = [id for id in values if id.split("___")[-1] not in ("mean", "var")]
-digest = hashlib.sha256(b"".join(values[id].tobytes() for id in names))
-groups = [values["own"].shape, bool((values["own"][0] != values["own"][1]).any())]
-print(digest.hexdigest(), groups)
-"""
+PROGRAM = PROGRAMS / "ipu_emu/instances.py"
 
 
 def test_real_instances_give_the_bits_of_one(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from ipu_emu.hardware import (
     shard_order,
     share_of,
 )
+from tests.helpers.mpi_jobs import PROGRAMS
 
 
 class Holder:
@@ -139,22 +140,14 @@ def test_sync_groups() -> None:
     assert drawn("ReplicaAndLadder", 4, 4) == (((0, 1, 2, 3),), ((0, 2), (1, 3)))
 
 
-_CHILD = """
-import sys
-from ipu_emu.hardware import Occupancy, Claims, System
-occupancy, me = Occupancy(Claims.on(System.pod(16), sys.argv[1])), type("Me", (), {})()
-for ipus in ([0, 1], [1, 2], [2, 3]):
-    print(occupancy.take(me, ipus) if ipus != [2, 3] else occupancy.take(type("You", (), {})(), ipus), flush=True)
-print(occupancy.holder(0), occupancy.holder(2) is not None, flush=True)
-sys.stdin.readline()
-"""
+_CHILD = PROGRAMS / "ipu_emu/attached_device.py"
 
 
 def test_two_processes_never_have_the_same_ipus(tmp_path: Path) -> None:
     occupancy, mine = Occupancy(Claims.on(System.pod(16), str(tmp_path))), Holder()
     assert occupancy.take(mine, [0, 3])
     child = subprocess.Popen(
-        [sys.executable, "-c", _CHILD, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, _CHILD, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
     assert child.stdout is not None
     said = [child.stdout.readline().strip() for _ in range(4)]

@@ -13,22 +13,10 @@ from typing import Any
 
 import pytest
 
-from tests.helpers.mpi_jobs import ROOT
+from tests.helpers.mpi_jobs import PROGRAMS, ROOT
 
 #: Takes devices of argv[1] IPUs, at most argv[2], says which in argv[3], and keeps them until argv[4] is there.
-GREEDY = """
-import sys, time
-from pathlib import Path
-from ipu_emu.popart.devices.device_manager import DeviceManager
-
-size, most, said, go = int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]), Path(sys.argv[4])
-manager, devices = DeviceManager(), []
-while len(devices) < most and (device := manager.tryAcquireAvailableDevice(size)):
-    devices.append(device)
-said.write_text(str([device.driverIds for device in devices]))
-while not go.exists():
-    time.sleep(0.02)
-"""
+GREEDY = (PROGRAMS / "ipu_emu/all_devices.py").read_text()
 
 Start = Callable[..., subprocess.Popen[bytes]]
 

@@ -11,23 +11,16 @@ from pathlib import Path
 import pytest
 
 from poprun_py.cli import main
+from tests.helpers.mpi_jobs import PROGRAMS
 
-IN_A_BARRIER = """
-from mpi4py import MPI
-import os, time
-world = MPI.COMM_WORLD
-world.Barrier()
-segments = {line.split()[5] for line in open("/proc/self/maps") if "/dev/shm/" in line}
-print("READY", world.rank, os.getpid(), *segments, flush=True)
-time.sleep(60)
-"""
+IN_A_BARRIER = str(PROGRAMS / "poprun_py/in_a_barrier.py")
 
 
 class Barrier:
     """A job of two whose instances hold MPI's resources and wait; its processes by what they are."""
 
     def __init__(self, launch, mpi: str, *options: str) -> None:
-        self.job = launch("--mpi", mpi, "--num-instances", "2", *options, sys.executable, "-c", IN_A_BARRIER)
+        self.job = launch("--mpi", mpi, "--num-instances", "2", *options, sys.executable, IN_A_BARRIER)
         self.segments: set[str] = set()
         programs = {}
         for match in self.job.read_until(r"READY (\d) (\d+)(.*)", 2):

@@ -21,17 +21,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.helpers.mpi_jobs import PROGRAMS
+
 ROOT = Path(__file__).parents[3]
 BIN = Path(sys.executable).parent
 
-PROGRAM = """
-import sys, time
-if len(sys.argv) > 1:
-    from mpi4py import MPI
-    MPI.COMM_WORLD.Barrier()
-    MPI.COMM_WORLD.allreduce(1)
-time.sleep(60)
-"""
+PROGRAM = str(PROGRAMS / "poprun_py/waiting.py")
 
 #: Seconds in which everything must be gone, and the longest that is waited for it.
 PROMISED, PATIENCE = 2.0, 60.0
@@ -141,7 +136,7 @@ def kill_one(mpi: str, dice: random.Random, role: str | None = None, promised: f
     tag = uuid.uuid4().hex
     uses_mpi = dice.random() < 0.7
     before = set(leftovers())
-    argv = [str(BIN / "poprun-py"), "--mpi", mpi, "--num-instances", str(INSTANCES), sys.executable, "-c", PROGRAM]
+    argv = [str(BIN / "poprun-py"), "--mpi", mpi, "--num-instances", str(INSTANCES), sys.executable, PROGRAM]
     job = subprocess.Popen(
         argv + ["mpi"] * uses_mpi,
         stdin=subprocess.DEVNULL,

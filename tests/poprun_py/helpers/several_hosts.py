@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.helpers.mpi_jobs import ROOT
+from tests.helpers.mpi_jobs import PROGRAMS, ROOT
 from tests.helpers.network_namespaces import Hosts, hosts
 
 __all__ = ["ROLES", "Job", "kill_one", "processes_on", "role_of"]
@@ -29,13 +29,7 @@ __all__ = ["ROLES", "Job", "kill_one", "processes_on", "role_of"]
 BIN = Path(sys.executable).parent
 
 #: It says when all instances have met, so that the MPI of all of them is up.
-PROGRAM = """
-import sys, time
-from mpi4py import MPI
-MPI.COMM_WORLD.Barrier()
-print("met", flush=True)
-time.sleep(60)
-"""
+PROGRAM = str(PROGRAMS / "poprun_py/hello_from_hosts.py")
 
 #: Role -> how its command line looks; the first that fits counts, "program" is what no other is.
 ROLES = {
@@ -153,7 +147,7 @@ def kill_one(where: Hosts, mpi: str, role: str, dice: random.Random, *, met: boo
     """
     names = where.names[dice.choice([0, 1]) :]  # the launcher's host takes part, or not
     arguments = ["--mpi", mpi, "--host", ",".join(names), "--num-instances", str(2 * len(names))]
-    job = Job(where, [*arguments, sys.executable, "-c", PROGRAM])
+    job = Job(where, [*arguments, sys.executable, PROGRAM])
     try:
         if met:
             job.wait_for(b"met", 2 * len(names))

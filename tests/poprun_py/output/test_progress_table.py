@@ -17,6 +17,7 @@ import pytest
 
 from poprun_py.output.progress_table import InstanceRow, ProgressTable
 from poprun_py.wire.messages import Report, Usage
+from tests.helpers.mpi_jobs import PROGRAMS
 
 
 def rows(count: int) -> list[InstanceRow]:
@@ -99,14 +100,7 @@ class Terminal:
                 self.column += 1
 
 
-PROGRAM = """
-import time, popdist_py
-for step in range(30):
-    popdist_py.report(step=step, samples=10, loss=1 / (step + 1))
-    print("line", step, flush=True)
-    time.sleep(0.1)
-raise ValueError("in the end")
-"""
+PROGRAM = str(PROGRAMS / "poprun_py/reporting_training.py")
 
 
 def on_a_terminal(argv: list[str], environment: dict[str, str]) -> tuple[int, list[str]]:
@@ -129,7 +123,7 @@ def on_a_terminal(argv: list[str], environment: dict[str, str]) -> tuple[int, li
 def test_on_a_terminal_the_view_stays_below_the_lines_and_goes_in_the_end():
     folder = os.path.dirname(sys.executable)
     environment = os.environ | {"TERM": "xterm-256color", "PATH": f"{folder}:{os.environ['PATH']}"}
-    argv = [f"{folder}/poprun-py", "--num-instances", "2", sys.executable, "-c", PROGRAM]
+    argv = [f"{folder}/poprun-py", "--num-instances", "2", sys.executable, PROGRAM]
     code, pieces = on_a_terminal(argv, environment)
     terminal, views = Terminal(), []
     for piece in "".join(pieces).split("\x1b[?7h"):  # each picture ends like that

@@ -10,19 +10,7 @@ import pytest
 from gcl.transport.memory import inprocess
 from gcl.transport.memory.deadlock_detector import WaitStatus
 from gcl.transport.rendezvous.process_liveness import Process
-from tests.helpers.mpi_jobs import run_job
-
-START = """
-    import json, threading, time
-    import popdist_py
-    from tests.gcl.helpers.instance import connect, error_of
-
-    A, B, C = connect(), connect(), connect()
-    me = popdist_py.host_backend().rank
-    started = time.monotonic()
-    def called(communicator, n): return communicator.all_reduce(communicator.empty(n))
-    def begun(communicator, n): return communicator.all_reduce_async(communicator.empty(n)).wait()
-"""
+from tests.helpers.mpi_jobs import PROGRAMS, run_job
 
 
 class _Communicator:
@@ -51,24 +39,14 @@ def test_communicators_know_those_of_the_same_processes_that_share_their_set() -
 @pytest.mark.parametrize("counts", [(1, 1), (2, 1, 1)], ids=str)
 def test_crossed_calls_are_the_same_error_on_every_rank(counts: tuple[int, ...], tmp_path: Path) -> None:
     """Calls that the program makes itself, and calls that a Runner's thread makes for it."""
-    program = f"""{START}
-    def crossed(call, first, second):
-        first.barrier()
-        order = (second, first) if me == 1 else (first, second)
-        return [error_of(lambda: call(communicator, 4 + me)) for communicator in order]
-
-    said = [crossed(called, A, B), crossed(begun, connect(), connect())]
-    waited = time.monotonic() - started
-    fine = error_of(C.barrier)
-    print(json.dumps([said, waited, fine]))
-    """
+    program = PROGRAMS / "gcl/transport/crossed_calls.py"
     ended = run_job(program, tmp_path, counts=counts).succeeded()
     ranks = [json.loads(out) for out in ended.out]
     assert all(fine == "no error" and waited < 100 for _, waited, fine in ranks), "the time-out is 200 s"
     for way in range(2):
         said = [each[way] for each, _, _ in ranks]
         assert len({error for errors in said for error in errors}) == 1, said
-        line = f"{tmp_path}/program.py:" + said[0][0].partition("program.py:")[2].partition(",")[0]
+        line = f"{program}:" + said[0][0].partition(f"{program.name}:")[2].partition(",")[0]
         first, second = ("replica 0", "replica 1") if counts[0] == 1 else ("replicas 0 to 1", "replica 2")
         assert said[0][0] == (
             f"CollectiveMismatch: {first} (rank 0) called all_reduce(add, 4 x float32) at {line}, "
@@ -79,18 +57,5 @@ def test_crossed_calls_are_the_same_error_on_every_rank(counts: tuple[int, ...],
 
 def test_two_communicators_in_two_threads_may_wait_for_each_other_s_threads(tmp_path: Path) -> None:
     """For 3 s, each rank waits where the other is late: a thread of its own will come."""
-    program = f"""{START}
-    A.barrier()
-    B.barrier()
-
-    def late():
-        time.sleep(3)
-        called(B if me == 0 else A, 4)
-
-    thread = threading.Thread(target=late)
-    thread.start()
-    called(A if me == 0 else B, 4)
-    thread.join()
-    print("fine")
-    """
+    program = PROGRAMS / "gcl/transport/threads_of_each_other.py"
     assert run_job(program, tmp_path).succeeded().out == ["fine\n"] * 2

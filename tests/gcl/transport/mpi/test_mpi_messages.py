@@ -2,79 +2,11 @@
 
 from pathlib import Path
 
-from tests.helpers.mpi_jobs import Mpi, every_mpi, run_job
+from tests.helpers.mpi_jobs import PROGRAMS, Mpi, every_mpi, run_job
 
 
 @every_mpi
 def test_messages(mpi: Mpi, tmp_path: Path) -> None:
-    program = """
-    import time
-    import numpy as np
-    import popdist_py
-
-    popdist_py.init()
-    from mpi4py import MPI
-    from gcl.transport.mpi.mpi_messages import MpiMessages
-
-    one, other = MpiMessages(), MpiMessages()
-    me, peer = one.rank, 1 - one.rank
-    assert (one.ranks, one.name) == (2, "mpi")
-
-    # two messages arrive in the order in which they were sent; zero bytes and large ones too
-    sizes = [3, 0, 1_000_000, 5]
-    sent = [np.full(size, index + 10 * me, np.float16) for index, size in enumerate(sizes)]
-    came = [np.empty(size, np.float16) for size in sizes]
-    pending = [one.receive(peer, array) for array in came] + [one.send(peer, array) for array in sent]
-    assert not one.wait(pending, timeout=250)
-    for index, array in enumerate(came):
-        assert (array == index + 10 * peer).all(), index
-
-    # neither another transport's messages nor the program's own are taken for ours
-    word, ours = np.array([7.0]), np.zeros(1)
-    theirs = np.zeros(1)
-    foreign = [MPI.COMM_WORLD.Isend(word, peer), other.send(peer, np.array([8.0]))]
-    assert not one.wait([one.receive(peer, ours), one.send(peer, np.array([9.0]))], timeout=250)
-    assert ours[0] == 9
-    assert not other.wait([other.receive(peer, ours), foreign[1]], timeout=250)
-    MPI.COMM_WORLD.Recv(theirs, peer)
-    foreign[0].Wait()
-    assert (ours[0], theirs[0]) == (8, 7)
-
-    # a wait has an end, and what comes after it does no harm
-    for size in (1, 100_000):
-        late = np.zeros(size)
-        started = time.monotonic()
-        assert one.wait([one.receive(peer, late)], timeout=0.3) == [peer]
-        assert time.monotonic() - started < 200
-        popdist_py.synchronize()
-        del late
-        heap = [np.zeros(size) for _ in range(20)]
-        assert not one.wait([one.send(peer, np.ones(size))], timeout=250)
-        popdist_py.synchronize()
-        popdist_py.synchronize()
-        assert not any(array.any() for array in heap), "a message was written to memory that was given away"
-
-    # what was sent before a rank left arrives; what was not is known to be lost
-    if me:
-        assert not other.wait([other.send(peer, np.ones(100_000))], timeout=250)
-        other.close()
-        other.close()
-    else:
-        came = np.zeros(100_000)
-        assert not other.wait([other.receive(peer, came)], timeout=250)
-        assert came.all()
-        assert other.wait([other.receive(peer, came)], timeout=250) == [peer]
-        assert other.gone(peer)
-        assert not one.gone(peer)
-    popdist_py.synchronize()
-
-    # messages that are forgotten are closed
-    if me:
-        del one
-    else:
-        assert one.wait([one.receive(peer, ours)], timeout=250) == [peer]
-        assert one.gone(peer)
-    print("fine")
-    """
+    program = PROGRAMS / "gcl/transport/mpi_messages.py"
     ended = run_job(program, tmp_path, mpi=mpi)
     assert ended.out == ["fine\n"] * 2, ended.err

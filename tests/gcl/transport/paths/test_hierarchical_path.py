@@ -6,13 +6,14 @@ Starting processes takes most of the time, so that one job does all that process
 from __future__ import annotations
 
 import json
+import pickle
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.gcl.helpers.simulated_hosts import ARRANGEMENTS
-from tests.helpers.mpi_jobs import run_job
+from tests.helpers.mpi_jobs import PROGRAMS, run_job
 
 #: Hosts, and the ranks whose call differs.
 MISMATCHES = [(hosts, odd) for hosts in ("aabb", "aaab", "abcd") for odd in ((0,), (1,), (2,), (3,), (1, 3))]
@@ -27,8 +28,8 @@ Said = list[list[Any]]
 
 def _do(calls: list[tuple[str, Any]], processes: int, folder: Path) -> Said:
     """What each rank returned from each call of ``simulated_hosts``."""
-    program = f"from tests.gcl.helpers.simulated_hosts import say\nsay(*{calls!r})"
-    return [json.loads(out) for out in run_job(program, folder, counts=(1,) * processes).succeeded().out]
+    program, said = PROGRAMS / "gcl/transport/simulated_hosts.py", pickle.dumps(calls).hex()
+    return [json.loads(out) for out in run_job(program, folder, said, counts=(1,) * processes).succeeded().out]
 
 
 def _alike(said: Said) -> list[Any]:
@@ -71,27 +72,7 @@ def test_four_ranks_on_hosts(tmp_path: Path) -> None:
 )
 def test_ranks_are_told_that_a_process_has_died(hosts: str, transport: str, tmp_path: Path) -> None:
     """The last one dies within collectives that follow on each other."""
-    program = """
-    import json, os, signal, sys, threading, time
-    import popdist_py
-    from tests.gcl.helpers.instance import connect, error_of
-
-    hosts, transport = sys.argv[1:]
-    popdist_py.init()
-    rank = popdist_py.host_backend().rank
-    communicator = connect(host=hosts[rank], transport=transport)
-    x = communicator.empty(300_000)
-
-    def work():
-        while True:
-            communicator.all_reduce(x, out=x)
-
-    if rank == len(hosts) - 1:
-        threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGKILL)).start()
-    heard = error_of(work)
-    print(json.dumps([heard, error_of(communicator.barrier)]), flush=True)
-    os._exit(0)  # MPI would wait for the one that is gone
-    """
+    program = PROGRAMS / "gcl/transport/dying_host.py"
     counts = (1,) * (len(hosts) - 1) + (2,)
     ended = run_job(program, tmp_path, hosts, transport, counts=counts)
     last = len(hosts) - 1
@@ -105,18 +86,7 @@ def test_ranks_are_told_that_a_process_has_died(hosts: str, transport: str, tmp_
 
 
 def test_instances_that_do_not_connect_are_named(tmp_path: Path) -> None:
-    program = """
-    import os, time
-    import popdist_py
-    from tests.gcl.helpers.instance import connect, error_of
-
-    popdist_py.init()
-    rank = popdist_py.host_backend().rank
-    if rank == 1:
-        time.sleep(8)
-    print(error_of(lambda: connect(timeout=0.1)), flush=True)
-    os._exit(0)  # MPI has calls under way that nobody answers
-    """
+    program = PROGRAMS / "gcl/transport/late_instance.py"
     first, late, last = run_job(program, tmp_path, counts=(2, 2, 2)).out
     for said in (first, last):
         assert said.startswith("CollectiveTimeout: connect waited 5 s for replicas 2 to 3 (rank 1); ")

@@ -11,64 +11,20 @@ import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from textwrap import dedent
 
 import pytest
 
-from tests.helpers.mpi_jobs import MPICH, ROOT
+from tests.helpers.mpi_jobs import MPICH, PROGRAMS, ROOT
 from tests.helpers.network_namespaces import Hosts, hosts, needs_hosts
 
 #: Counts what each host puts on its link in each collective, and compares results with one process.
-PROGRAM = """
-    import json, os, sys
-    import numpy as np
-    per_host, local = map(int, sys.argv[1:3])
-    rank, size = int(os.environ["PMI_RANK"]), int(os.environ["PMI_SIZE"])
-    names = ("NUM_TOTAL_REPLICAS", "NUM_LOCAL_REPLICAS", "REPLICA_INDEX_OFFSET", "LOCAL_INSTANCE_INDEX")
-    values = (size * local, local, rank * local, rank)
-    os.environ.update({f"POPDIST_{name}": str(value) for name, value in zip(names, values)})
-    import gcl, popdist_py
-    from tests.gcl.helpers.bitwise_comparison import check_dtypes
-
-    def sent():
-        with open("/proc/net/dev") as file:
-            lines = [line.split() for line in file if line.strip().startswith("v")]
-        return sum(int(words[9]) for words in lines)
-
-    def count(communicator, collective):
-        tensor = communicator.empty(2_000_000 if collective != "all_gather" else 500_000)
-        if collective == "all_to_all":
-            tensor = tensor.reshape(local, communicator.group.size, -1)
-        communicator.barrier()
-        before = sent()
-        communicator.barrier()
-        getattr(communicator, collective)(tensor)
-        communicator.barrier()
-        return sent() - before
-
-    popdist_py.init()
-    total, found = size * local, {}
-    groups = {
-        "all": gcl.Group.all(total),
-        "inside": gcl.Group.consecutive(total, per_host * local),
-        "across": gcl.Group.orthogonal(total, size // per_host),
-    }
-    for name, group in groups.items():
-        place = {"local_replicas": local, "global_offset": rank * local, "global_replicas": total}
-        with gcl.connect(**place, group=group, timeout=250) as communicator:
-            assert communicator.transport == ("hosts" if per_host > 1 else "mpi")
-            check_dtypes(communicator, (7, 1000, 100_003) if name == "all" else (7, 1000))
-            collectives = ["all_reduce", "reduce_scatter", "all_gather", "broadcast", "all_to_all"]
-            found[name] = {collective: count(communicator, collective) for collective in collectives}
-    with open(f"{sys.argv[3]}.{rank}", "w") as file:
-        json.dump(found, file)
-"""
+PROGRAM = (PROGRAMS / "gcl/transport/namespace_hosts.py").read_text()
 
 
 def run(where: Hosts, folder: Path, per_host: int, local: int) -> list[dict[str, dict[str, int]]]:
     """What the first rank of each host counted."""
     script, results = folder / "program.py", folder / "counted"
-    script.write_text(dedent(PROGRAM))
+    script.write_text(PROGRAM)
     size = per_host * len(where.names)
     command = [MPICH.mpirun, "-hosts", ",".join(where.names), "-ppn", per_host, "-n", size]
     environ: Mapping[str, str] = {
@@ -129,24 +85,7 @@ def test_a_byte_crosses_a_link_of_1_gbit_as_rarely_as_it_can(
 
 
 #: Every instance tells its pid, then reduces until it hears of a fault.
-ENDLESS = """
-    import os, time
-    import gcl, popdist_py
-    popdist_py.init()
-    communicator = gcl.connect(
-        local_replicas=popdist_py.getNumLocalReplicas(),
-        global_offset=popdist_py.getReplicaIndexOffset(),
-        global_replicas=popdist_py.getNumTotalReplicas(),
-    )
-    x = communicator.empty(500_000)
-    print(f"pid={os.getpid()} of={popdist_py.getInstanceIndex()} ", flush=True)
-    try:
-        while True:
-            communicator.all_reduce(x, out=x)
-    except gcl.PeerLost as error:
-        print(f"heard {error}", flush=True)
-        time.sleep(60)
-"""
+ENDLESS = PROGRAMS / "gcl/transport/endless_collectives.py"
 
 
 @needs_hosts
@@ -154,7 +93,7 @@ def test_a_killed_instance_ends_the_job_on_all_hosts(tmp_path: Path) -> None:
     with hosts(2, tmp_path) as where:
         launcher = Path(sys.executable).parent / "poprun-py"
         options = ["--host", ",".join(where.names), "--num-instances", 4, "--num-replicas", 4]
-        argv = where.command(0, [launcher, *options, sys.executable, "-c", dedent(ENDLESS)])
+        argv = where.command(0, [launcher, *options, sys.executable, ENDLESS])
         environ = {"HYDRA_LAUNCHER_EXEC": str(where.ssh), "UCX_TLS": "tcp,self,posix", "PYTHONPATH": str(ROOT)}
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
         job = subprocess.Popen(argv, text=True, env=os.environ | environ, **pipes)

@@ -17,7 +17,7 @@ import pytest
 from ipu_emu import popart
 from ipu_emu.errors import SessionError
 from ipu_emu.ops import TABLE
-from tests.helpers.mpi_jobs import run_job
+from tests.helpers.mpi_jobs import PROGRAMS, run_job
 from tests.ipu_emu.helpers.pipelined_models import PIPELINE, Tower, threads
 
 A = 8
@@ -110,41 +110,7 @@ def test_a_feed_that_fails_in_a_pipeline(monkeypatch: pytest.MonkeyPatch) -> Non
     assert not ipu_threads() - before
 
 
-PROGRAM = """
-import os
-os.environ["POPDIST_NUM_IPUS_PER_REPLICA"] = "2"
-import popdist_py as popdist
-import popdist_py.popart
-from ipu_emu import popart
-from tests.ipu_emu.helpers.pipelined_models import PIPELINE, Tower
-
-popdist.init()
-tower, opts = Tower(2, plain=True), popart.SessionOptions()
-for name, value in PIPELINE.items():
-    setattr(opts, name, value)
-opts.enableGradientAccumulation, opts.accumulationFactor = True, 8
-popdist_py.popart.configureSessionOptions(opts)
-flow = popart.DataFlow(1, [tower.loss])
-device = popdist_py.popart.getDevice(2)
-session = popart.TrainingSession(
-    tower.builder.getModelProto(), flow, tower.loss, popart.ConstSGD(0.1), device, userOptions=opts
-)
-session.prepareDevice()
-session.weightsFromHost()
-
-class Mortal(popart.PyStepIO):
-    asked = 0
-    def read(self, id):
-        self.asked += 1
-        if self.asked == 40 and popdist.getInstanceIndex() == 1:
-            os._exit(3)
-        return super().read(id)
-
-stepio = Mortal(tower.data(0, 1, 8, 1), session.initAnchorArrays())
-for step in range(10):
-    session.run(stepio)
-print("finished")
-"""
+PROGRAM = PROGRAMS / "ipu_emu/dying_pipeline.py"
 
 
 def test_an_instance_that_dies_in_its_pipeline_ends_the_others(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from ipu_emu.hostio.data.data_modes import mode_of
 from ipu_emu.hostio.probe.bottleneck_analysis import advice, overhead_of
 from ipu_emu.hostio.probe.probe import FeedMeasurement
 from ipu_emu.hostio.probe.program_runs import ProgramRun, counts_of, job_result
+from tests.helpers.mpi_jobs import PROGRAMS
 
 DATA = {"x": np.full((20, 3), 9, np.float32), "label": np.arange(20) % 5}
 
@@ -159,19 +160,7 @@ def test_counts_in_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (done.exit_code, done.output) == (0, "")
 
 
-PROGRAM = """
-import time
-import numpy as np
-from ipu_emu.hostio import Feed, ReplicaRange
-
-def slow(sample):
-    time.sleep(0.012)
-    return sample
-
-with Feed(np.arange(4096.0), micro_batch=4, epochs=None, prepare=slow, workers=1) as feed:
-    for step in feed:
-        time.sleep(0.004)
-"""
+PROGRAM = (PROGRAMS / "ipu_emu/probed_training.py").read_text()
 
 
 def with_a_result(*arguments: str) -> Result:

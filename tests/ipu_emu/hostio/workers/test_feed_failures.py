@@ -18,6 +18,7 @@ import pytest
 
 from ipu_emu.errors import EmulatorError, FeedError
 from ipu_emu.hostio import Feed
+from tests.helpers.mpi_jobs import PROGRAMS
 
 all_workers = pytest.mark.parametrize(
     ("workers", "processes"), [(0, None), (2, False), (2, True)], ids=["caller", "threads", "processes"]
@@ -203,24 +204,13 @@ def test_nothing_is_left(workers: int, processes: bool | None, end: str) -> None
     assert used() == before
 
 
-PROGRAM = """
-import os, sys, time
-from ipu_emu.hostio import Feed
-def slow(sample):
-    time.sleep(0.05)
-    return sample
-with Feed(list(range(1000)), prepare=slow, workers=2) as feed:
-    next(feed)
-    print("begun", flush=True)
-    for step in feed:
-        pass
-"""
+PROGRAM = PROGRAMS / "ipu_emu/interrupted_feed.py"
 
 
 @pytest.mark.parametrize(("signum", "code"), [(signal.SIGINT, -signal.SIGINT), (signal.SIGKILL, -signal.SIGKILL)])
 def test_workers_end_with_the_program(signum: int, code: int) -> None:
     program = subprocess.Popen(
-        [sys.executable, "-c", PROGRAM], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, process_group=0
+        [sys.executable, PROGRAM], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, process_group=0
     )
     assert program.stdout is not None
     assert program.stdout.readline() == "begun\n"

@@ -51,9 +51,9 @@ PARTS_OF_OTHERS = """
 
 #: Ops with a gradient that another test compares, by its file in tests/ipu_emu.
 TESTED_ELSEWHERE = {
-    "ops/test_batch_norm.py": "BatchNormTrain BatchNormInfer ReplicatedMean",
-    "ops/test_dropout_ops.py": "Dropout DropoutWithKey",
+    "ops/normalisation/test_batch_norm.py": "BatchNormTrain BatchNormInfer ReplicatedMean",
+    "ops/random/test_dropout_ops.py": "Dropout DropoutWithKey",
     "ops/test_resize.py": "ResizedLinearly",
     "ops/test_control.py": "Call If Loop Scan",
-    "ops/test_loop_and_while.py": "While",
+    "ops/control/test_loop_and_while.py": "While",
 }

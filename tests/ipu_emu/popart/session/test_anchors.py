@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ipu_emu import popart
-from tests.helpers.mpi_jobs import run_job
+from tests.helpers.mpi_jobs import PROGRAMS, run_job
 from tests.ipu_emu.helpers.reference_anchors import check_all
 from tests.ipu_emu.helpers.sessions import device, infer, options, train
 from tests.ipu_emu.helpers.threaded_instances import on_instances
@@ -24,23 +24,7 @@ def test_every_anchor_of_a_training(counts: tuple[int, ...]) -> None:
     assert on_instances(counts, check_all) == [EVERY] * len(counts)
 
 
-PROCESSES = """
-import popdist_py as popdist
-from ipu_emu.engine import Replicas
-from tests.ipu_emu.helpers.reference_anchors import check_all
-from tests.ipu_emu.helpers.threaded_instances import Instance
-
-class Process(Instance):
-    def __init__(self):
-        self.local, self.offset = popdist.getNumLocalReplicas(), popdist.getReplicaIndexOffset()
-        self.total = popdist.getNumTotalReplicas()
-
-    def replicas(self):
-        return Replicas(local=self.local, offset=self.offset, total=self.total)
-
-popdist.init()
-print("compared", check_all(Process()))
-"""
+PROCESSES = PROGRAMS / "ipu_emu/anchors.py"
 
 
 def test_every_anchor_in_two_processes(tmp_path: Path) -> None:

@@ -1,0 +1,9 @@
+"""Importing sets nothing up and lines go to stderr."""
+
+import logging
+
+import gcl
+
+assert not logging.getLogger("gcl").handlers
+assert logging.getLogger("gcl").level == logging.NOTSET
+gcl.connect(local_replicas=2).close()

@@ -1,0 +1,10 @@
+"""What the function raises leaves the instances together."""
+
+import popdist_py
+
+popdist_py.init()
+try:
+    popdist_py.execute_on_instances({1}, lambda: 1 // 0)
+except ZeroDivisionError:
+    print("raised here", end=" ")
+print(popdist_py.allGather(popdist_py.getInstanceIndex()).tolist())

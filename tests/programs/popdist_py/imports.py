@@ -1,0 +1,13 @@
+"""Importing and asking imports neither numpy nor mpi."""
+
+import sys
+import threading
+
+import popdist_py
+
+popdist_py.getInstanceIndex(), popdist_py.getNumTotalReplicas(), popdist_py.checkNumIpusPerReplica(1)
+popdist_py.init()  # one instance alone needs no MPI
+popdist_py.synchronize()
+popdist_py.execute_on_instances({0}, print, end="")
+heavy = {"numpy", "mpi4py", "numba", "gcl", "ipu_emu", "poprun_py", "asyncio", "logging"}
+print(sorted(heavy & set(sys.modules)), threading.active_count())

@@ -1,0 +1,10 @@
+"""Init after finalize says that it cannot be."""
+
+import popdist_py
+
+popdist_py.init()
+popdist_py.finalizeBackend()
+try:
+    popdist_py.init()
+except popdist_py.BackendError as error:
+    print(error)
