@@ -19,6 +19,8 @@ __all__ = ["Host", "expanded", "from_file", "from_list", "names_here"]
 
 #: Far more hosts than any cluster has; a larger range is a typing error.
 _MOST = 65536
+#: Characters of a file of so many hosts, with room for comments.
+_MOST_CHARACTERS = 1 << 24
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 _ENTRY = re.compile(r"(?P<name>.*?)(?::(?P<slots>\d+))?")
@@ -48,11 +50,13 @@ def from_file(path: str, *, source: str) -> tuple[Host, ...]:
     """Return the hosts of a file: one (or a list) per line, "#" starts a comment; raise UsageError with the line."""
     try:
         with open(path, encoding="utf-8", errors="surrogateescape") as stream:
-            lines = stream.read().splitlines()
+            text = stream.read(_MOST_CHARACTERS + 1)
     except OSError as error:
         raise UsageError([f"{source}: the file cannot be read: {error.strerror}"]) from None
+    if len(text) > _MOST_CHARACTERS:
+        raise UsageError([f"{source}: the file has more than {_MOST_CHARACTERS:,} characters; give a list of hosts"])
     found: list[Host] = []
-    for number, line in enumerate(lines, start=1):
+    for number, line in enumerate(text.splitlines(), start=1):
         try:
             found += _of_line(line.partition("#")[0].split())
         except ValueError as error:

@@ -83,3 +83,8 @@ def test_what_is_wrong_in_a_file_is_said_with_its_line(tmp_path):
         from_file(str(file), source="f")
     with pytest.raises(UsageError, match="cannot be read: No such file"):
         from_file(str(tmp_path / "none"), source="f")
+
+
+def test_a_file_without_end_is_refused() -> None:
+    with pytest.raises(UsageError, match="f: the file has more than 16,777,216 characters; give a list of hosts"):
+        from_file("/dev/zero", source="f")
