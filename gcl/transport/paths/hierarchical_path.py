@@ -9,20 +9,21 @@
 Each byte crosses the network once to each host that needs it, however many processes a host has. A host has as many
 senders as the host with the fewest processes has processes. Groups that stay inside their hosts send nothing.
 
-Where all ranks are senders, what is small goes in one exchange, together with the call, and is prepared once
+Where all ranks are senders, calls of limited size go in one exchange, together with their data, and are prepared once
 (``PreparedHostCall``): as long as the tensors of all ranks of the host stay where they are, the same call runs in
-compiled code.
+compiled code. Of small tensors the first rank of each host sends all stripes.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
+from secrets import randbits
 from typing import Any
 
 import numpy as np
 
-from gcl.core.prepared_call import DONE, PreparedCall
+from gcl.core.prepared_call import DONE, MISMATCH, WAITING, PreparedCall
 from gcl.core.request import Request
 from gcl.errors import ArgumentError
 from gcl.kernels.copies import copy_array
@@ -35,6 +36,11 @@ from gcl.transport.paths.message_path import MessagePath
 from gcl.transport.paths.path_state import PathState
 
 __all__ = ["HierarchicalPath"]
+
+#: If the tensors of all replicas of a host are no more than this together, one rank of the host exchanges them:
+#: messages of the others would cost more than their share of the work, and ranks that sleep leave it the cores.
+_ONE_SENDER_BYTES = 1 << 17
+_FIRST = 0  # the rank of a host that exchanges small tensors
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,10 +134,12 @@ class HierarchicalPath:
                 path.fail(error)
 
     def _run_at_once(self, across: MessagePath, request: Request, x: np.ndarray, out: np.ndarray) -> None:
-        """Run ``request`` in one exchange, and keep how."""
+        """Run ``request`` in one exchange, which is kept for the next time."""
         near_x = self.memory.near(x)
         near_out = near_x if out is x else self.memory.near(out)
-        work = PreparedHostCall(self.memory, across, self._stripe, request, near_x, near_out)
+        owners = across.channel.endpoints.owners
+        most = max(map(owners.count, owners))
+        work = PreparedHostCall(self.memory, across, self._stripe, most, request, near_x, near_out)
         far = near_x is not x or near_out is not out
         run = StagedCopies(work.run, (near_x, x), (out, near_out)) if far else work.run
         call = _CrossHostCall.of(self.prepared, run, request, x, out, work=work)
@@ -150,6 +158,7 @@ class HierarchicalPath:
         meeting.look()
         inputs, outputs = meeting.places.tolist()
         if not self._agreement.channel.agree(request, meeting.signature()):
+            meeting.disagree()
             raise self.everyone.mismatch(request)
         if self._across is not None:
             elements = near_out.size // len(near_out)
@@ -170,18 +179,27 @@ class _Stage(IntEnum):
 
 
 class PreparedHostCall:
-    """``request`` on two tensors of the segment: meet, exchange this rank's ``stripe``, meet again."""
+    """``request`` on two tensors of the segment: meet, exchange this rank's ``stripe``, meet again.
+
+    If the tensors are small, the first rank of each host exchanges all of them, and the others only meet. If the
+    first rank finds a mismatch, it tells them instead of meeting them again. Then each of them sends one header to
+    its counterparts on other hosts, which wait for it if they have begun a larger call. ``replicas``: the number of
+    them on the host that has most.
+    """
 
     def __init__(
         self,
         memory: MemoryPath,
         across: MessagePath,
         stripe: Stripe,
+        replicas: int,
         request: Request,
         x: np.ndarray,
         out: np.ndarray,
     ) -> None:
-        self._memory, self._across, self._stripe, self._request = memory, across, stripe, request
+        self._memory, self._across, self._request = memory, across, request
+        small = request.count * request.dtype.itemsize * replicas <= _ONE_SENDER_BYTES
+        self._sends, self._stripe = stripe[0] == _FIRST or not small, (0, 1) if small else stripe
         self._meeting = memory.meeting(request, x, out)
         self._widths = request.count, out.size // len(out)
         self._stage = _Stage.ENTERING
@@ -192,8 +210,9 @@ class PreparedHostCall:
         if self._stage == _Stage.ENTERING:
             if (status := self._meeting.enter()) != DONE:
                 return status
-            self._prepare()
-            self._stage = _Stage.EXCHANGING
+            if self._sends:
+                self._prepare()
+            self._stage = _Stage.EXCHANGING if self._sends else _Stage.LEAVING
         if self._stage == _Stage.EXCHANGING:
             assert self._sendrecv is not None
             if (status := self._sendrecv.run()) != DONE:
@@ -209,13 +228,27 @@ class PreparedHostCall:
             assert self._sendrecv is not None
             memory = kept, self._memory.memories
             if not self._across.channel.finish(self._request, self._sendrecv, status, memory):
+                self._meeting.disagree()
                 return False
             self._stage = _Stage.LEAVING
-        else:
-            self._memory.hold(
-                self._meeting.enter if self._stage == _Stage.ENTERING else self._meeting.leave, self._request
-            )
+        elif self._stage == _Stage.ENTERING:
+            self._memory.hold(self._meeting.enter, self._request)
+        elif self._memory.hold(self._leave, self._request) == MISMATCH:
+            self._differ()
+            return False
         return True
+
+    def _leave(self) -> int:
+        """Wait for the ranks of the host, or for the first one to find a mismatch: DONE, WAITING or MISMATCH."""
+        status = self._meeting.leave()
+        return MISMATCH if status == WAITING and not self._sends and self._meeting.disagrees(_FIRST) else status
+
+    def _differ(self) -> None:
+        """Announce a call that nobody else makes, so that no counterpart waits for this rank."""
+        channel = self._across.channel
+        sendrecv = channel.prepare(self._request, Transfers())
+        sendrecv.announce(randbits(62))
+        channel.finish(self._request, sendrecv, sendrecv.run(), None)
 
     def _prepare(self) -> None:
         """The exchange between the tensors that were announced."""

@@ -159,9 +159,9 @@ class MemoryPath:
         rank_table.meet_again(self._table)
         self.hold(lambda: DONE if rank_table.met(self._table) else WAITING, request)
 
-    def hold(self, step: Callable[[], int], request: Request) -> None:
-        """Wait until a ``step`` of a meeting is DONE."""
-        self._wait(step, request, step())
+    def hold(self, step: Callable[[], int], request: Request) -> int:
+        """Repeat a ``step`` of a meeting while it returns WAITING; return what it returns in the end."""
+        return self._wait(step, request, step())
 
     def near(self, array: np.ndarray) -> np.ndarray:
         """``array`` itself if it lies in the segment, else room for it there."""

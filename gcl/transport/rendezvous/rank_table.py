@@ -18,7 +18,17 @@ import numpy as np
 from gcl.core.prepared_call import DONE, WAITING
 from gcl.core.request import Call
 from gcl.kernels.jit import bare, bare_part, bound
-from gcl.transport.rendezvous.rendezvous import Post, arrive, mark_refused, post_of, reached, refusals, wait_for_all
+from gcl.transport.rendezvous.rendezvous import (
+    Post,
+    arrive,
+    mark_mismatch,
+    mark_refused,
+    mismatched,
+    post_of,
+    reached,
+    refusals,
+    wait_for_all,
+)
 
 __all__ = [
     "CallStage",
@@ -325,6 +335,16 @@ def signature_of_all(table: np.ndarray) -> int | None:
     return int(_signature_of(table, 0)) if agreed(table) else None
 
 
+def disagree(table: np.ndarray) -> None:
+    """Tell the other ranks, within a call, that other hosts made different calls."""
+    mark_mismatch(int(table[Table.CONTROL]), int(table[Table.RANK]), int(table[Table.ARRIVALS]))
+
+
+def disagrees(table: np.ndarray, rank: int) -> bool:
+    """Say, at the end of a call, whether ``rank`` found that other hosts made different calls."""
+    return bool(mismatched(int(table[Table.CONTROL]), rank, int(table[Table.ARRIVALS]) - 1))
+
+
 class Meeting:
     """The two meetings of a call whose work is not done by a compiled kernel, one before and one after that work.
 
@@ -338,6 +358,7 @@ class Meeting:
         self._enter, self._leave = bound(enter, table, call), bound(leave, table)
         self._look = bound(look, table, np.array(nbytes, np.int64), self.places)
         self._signature = partial(signature_of_all, table)
+        self.disagree, self.disagrees = partial(disagree, table), partial(disagrees, table)
 
     def enter(self) -> int:
         """Announce the call and wait for all ranks: DONE, or WAITING while one is missing."""

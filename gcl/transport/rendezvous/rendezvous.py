@@ -39,7 +39,9 @@ __all__ = [
     "left",
     "line_of",
     "mark_left",
+    "mark_mismatch",
     "mark_refused",
+    "mismatched",
     "post_of",
     "reached",
     "refusals",
@@ -61,6 +63,7 @@ class Line(IntEnum):
     REFUSED_AT = 68  # arrivals at the last time a call of this rank was refused
     REFUSALS = 72  # number of calls refused at that meeting point
     HEARTBEATS = 80  # grows while this rank waits and no other thread of its process can make progress
+    MISMATCH_AT = 84  # arrivals in the last call that this rank found to differ from that of another host
 
 
 class Post(IntEnum):
@@ -175,3 +178,15 @@ def mark_refused(control: int, rank: int, arrivals: int) -> None:
 def reached(control: int, rank: int, arrivals: int) -> Any:
     """Say whether ``rank`` arrived at meeting point ``arrivals``."""
     return _reached(control + rank * LINE, arrivals)
+
+
+@bare
+def mark_mismatch(control: int, rank: int, arrivals: int) -> None:
+    """Tell the other ranks that another host made a different call than this one, which began at ``arrivals``."""
+    store_release(control + rank * LINE + Line.MISMATCH_AT, np.int32(arrivals))
+
+
+@bare
+def mismatched(control: int, rank: int, arrivals: int) -> Any:
+    """Say whether ``rank`` found that another host made a different call than the one that began at ``arrivals``."""
+    return load_acquire(control + rank * LINE + Line.MISMATCH_AT) == np.int32(arrivals)

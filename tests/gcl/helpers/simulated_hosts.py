@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 
@@ -79,6 +80,35 @@ def mismatch(hosts: str, odd: tuple[int, ...]) -> str:
     rank = popdist_py.host_backend().rank
     communicator = connect(host=hosts[rank])
     return error_of(lambda: communicator.all_reduce(np.zeros((1, 4 + (rank in odd)), np.float32)))
+
+
+def mismatch_of_sizes(hosts: str, elements: tuple[int, ...]) -> str:
+    """The error where rank i calls with ``elements[i]``, after a call of one rank per host that succeeds."""
+    rank = popdist_py.host_backend().rank
+    communicator = connect(host=hosts[rank], timeout=60)
+    assert (communicator.all_reduce(np.ones((1, 8), np.float32)) == len(hosts)).all()
+    x = communicator.empty(elements[rank])
+    return error_of(lambda: communicator.all_reduce(x, out=x))
+
+
+def messages_of_calls(hosts: str, sizes: tuple[int, ...]) -> list[int]:
+    """How many messages this rank sends in an all-reduce of each of ``sizes`` (elements)."""
+    from gcl.transport.mpi.mpi_messages import MpiMessages
+
+    rank, sent, prepare_send = popdist_py.host_backend().rank, list[int](), MpiMessages.prepare_send
+
+    def counted(messages: MpiMessages, to: int, data: np.ndarray, *, header: bool = False) -> Any:
+        sent[-1] += 1
+        return prepare_send(messages, to, data, header=header)
+
+    with connect(host=hosts[rank]) as communicator, patch.object(MpiMessages, "prepare_send", counted):
+        for elements in sizes:
+            sent.append(0)
+            x = communicator.empty(elements)
+            x[...] = rank
+            communicator.all_reduce(x, out=x)
+            assert (x == sum(range(len(hosts)))).all(), elements
+    return sent
 
 
 def mismatch_with_data(hosts: str, odd: str, elements: int) -> str:

@@ -17,6 +17,18 @@ from tests.helpers.mpi_jobs import PROGRAMS, run_job
 
 #: Hosts, and the ranks whose call differs.
 MISMATCHES = [(hosts, odd) for hosts in ("aabb", "aaab", "abcd") for odd in ((0,), (1,), (2,), (3,), (1, 3))]
+#: Elements of the call of each rank: few, which the first rank of a host sends for all its ranks, and many, of which
+#: each rank sends a stripe, in one exchange (200,000) or in chunks (2,000,000).
+SIZES = [
+    (4, 4, 4, 5),
+    (4, 4, 200_000, 200_000),
+    (200_000, 4, 4, 4),
+    (4, 200_000, 4, 4),
+    (4, 200_000, 200_000, 4),
+    (200_000, 4, 4, 200_000),
+    (4, 2_000_000, 4, 4),
+    (4, 4, 2_000_000, 2_000_000),
+]
 #: Hosts, the one whose call differs, and elements that go in one exchange, or in chunks.
 WITH_DATA = {
     2: [("ab", odd, elements) for odd in "ab" for elements in (200_000, 2_000_000)],
@@ -65,6 +77,21 @@ def test_four_ranks_on_hosts(tmp_path: Path) -> None:
         first = odd[0]
         call = f"replica {first} (rank {first}) called all_reduce(add, 5" if first == 0 else f"but replica {first} "
         assert call in error, (hosts, odd, error)
+
+
+def test_one_rank_of_a_host_sends_small_tensors(tmp_path: Path) -> None:
+    """Elements of 4 bytes on two replicas per host: 128 KiB are the most that one rank sends."""
+    calls: list[tuple[str, Any]] = [("messages_of_calls", ("aabb", (1, 16_384, 16_385)))]
+    assert _do(calls, 4, tmp_path) == [[[1, 1, 1]], [[0, 0, 1]], [[1, 1, 1]], [[0, 0, 1]]]
+
+
+@pytest.mark.timeout(120)
+def test_a_mismatch_reaches_ranks_that_only_meet_for_small_calls(tmp_path: Path) -> None:
+    calls: list[tuple[str, Any]] = [
+        ("mismatch_of_sizes", (hosts, sizes)) for hosts in ("aabb", "abab") for sizes in SIZES
+    ]
+    for (_, case), error in zip(calls, _alike(_do(calls, 4, tmp_path)), strict=True):
+        assert error.startswith("CollectiveMismatch: "), (case, error)
 
 
 @pytest.mark.parametrize(
