@@ -326,8 +326,20 @@ def run(args: argparse.Namespace) -> None:
     weights = training.weights()
     correct, tested = count_correct(digits, place, weights, training.device), len(digits.test[1])
     report.say(f"test accuracy {100 * correct / tested:.2f} % ({correct} of {tested} test images)")
-    images = (args.epochs - first) * training.steps * place.batch
-    seconds = max(seconds, 1e-9)  # all epochs were done before
+    if first < args.epochs:
+        report_rates(report, training, place, args.epochs - first, seconds)
+    else:
+        report.say(
+            f"throughput    none: all {count(args.epochs, 'epoch')} were trained before ({first} in the checkpoint)"
+        )
+    if args.weights_out and place.instance == 0:
+        save(weights, args.weights_out)
+        report.say(f"weights       {args.weights_out}")
+
+
+def report_rates(report: Report, training: Training, place: Place, epochs: int, seconds: float) -> None:
+    """Say how fast the epochs of this run were, and what they spent their time on."""
+    images = epochs * training.steps * place.batch
     report.say(
         f"throughput    {images / seconds:,.0f} images/s over {count(place.total, 'replica')} in "
         f"{count(place.instances, 'instance')} (wall time: {seconds:.2f} s)"
@@ -339,9 +351,6 @@ def run(args: argparse.Namespace) -> None:
         f"wall time     compute {shares[0]:.0f} %, collectives {shares[1]:.0f} %, host I/O {shares[2]:.0f} %, "
         f"other {100 - shares.sum():.0f} %"
     )
-    if args.weights_out and place.instance == 0:
-        save(weights, args.weights_out)
-        report.say(f"weights       {args.weights_out}")
 
 
 def main() -> None:

@@ -9,6 +9,8 @@ from w, however the replicas are spread. Each instance only gives and gets the d
 
 from __future__ import annotations
 
+import argparse
+
 import numpy as np
 
 import ipu_emu.popart as popart
@@ -33,6 +35,7 @@ def session_options() -> popart.SessionOptions:
 
 
 def main() -> None:
+    argparse.ArgumentParser(description="Replicate a graph in one process, or over several.").parse_args()
     popdist.init()
     opts = session_options()
     local, first = opts.replicatedGraphCount, opts.globalReplicaOffset

@@ -53,6 +53,13 @@ class Communicator:
         self._dispatch, self._repeat = dispatch, dispatch.repeat
         self._by_method, self._siblings = by_method, dict[str, Communicator]()
 
+    def __repr__(self) -> str:
+        last = self.global_offset + self.local_replicas - 1
+        return (
+            f"Communicator(replicas {self.global_offset} to {last} of {self.global_replicas}, {self.group}, "
+            f"transport {self.transport!r})"
+        )
+
     @property
     def transport(self) -> str:
         """inprocess, shared_memory, hosts (memory within, messages between) or mpi."""

@@ -46,7 +46,7 @@ Examples
   python -m gcl.explain --replicas 8 --method meet_in_middle_ring --bytes 1MiB
       one method, whatever the size
   python -m gcl.explain --replicas 32 --num-ilds 2 --bytes 51e6 --svg out.svg
-      the three phases over two IPU-Link domains, also as a picture
+      the phases within and between two IPU-Link domains, also as a picture
 
 \b
 How to read a table

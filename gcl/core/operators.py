@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from enum import StrEnum
 from typing import Any
 
@@ -35,7 +36,9 @@ class Operator(StrEnum):
         try:
             found = cls(name.lower())
         except (ValueError, AttributeError):
-            raise ArgumentError(f"operator {name!r} is unknown; use {', '.join(cls)}") from None
+            close = get_close_matches(str(name).lower(), list(cls), 1)
+            hint = f"; did you mean {str(close[0])!r}?" if close else ""
+            raise ArgumentError(f"operator {name!r} is unknown; use {', '.join(cls)}{hint}") from None
         if dtype == np.bool_ and found not in _FOR_BOOL:
             raise ArgumentError(f"operator {found} does not take bool; use {', '.join(sorted(_FOR_BOOL))}")
         if dtype not in (None, np.bool_) and found in _LOGICAL:

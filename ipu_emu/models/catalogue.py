@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import partial
 from typing import Any
 
@@ -18,7 +19,7 @@ from ipu_emu.models.resnet import resnet8, resnet50
 from ipu_emu.models.transformer import transformer
 from ipu_emu.models.vit import vit
 
-__all__ = ["CATALOGUE", "CatalogueEntry", "named"]
+__all__ = ["CATALOGUE", "CatalogueEntry", "named", "suggested"]
 
 
 @dataclass(frozen=True)
@@ -45,8 +46,14 @@ CATALOGUE = {
 }
 
 
+def suggested(name: str) -> str:
+    """Which model may have been meant, and all that there are."""
+    close = get_close_matches(name, CATALOGUE, 1)
+    return f"{f'did you mean {close[0]}? Else ' if close else ''}use {', '.join(CATALOGUE)}"
+
+
 def named(name: str, *, batch: int = 1, dtype: Any = np.float16, seed: int | None = None) -> Model:
     """Return a network by name; without a ``seed`` its weights are zeros, enough to count, price or plan it."""
     if name not in CATALOGUE:
-        raise EmulatorError(f"there is no model '{name}'; use {', '.join(CATALOGUE)}")
+        raise EmulatorError(f"there is no model '{name}'; {suggested(name)}")
     return CATALOGUE[name].build(batch=batch, dtype=dtype, seed=seed)

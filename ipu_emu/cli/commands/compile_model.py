@@ -40,6 +40,7 @@ from ipu_emu.graph.onnx_model import metadata_of
 from ipu_emu.hardware import Connection, Device, DeviceKind, System
 from ipu_emu.hostio import DataMode, mode_of
 from ipu_emu.models import CATALOGUE, Model, named
+from ipu_emu.models.catalogue import suggested
 from ipu_emu.predict import of_model
 from ipu_emu.program.anchors import Anchor, Return, StepShape
 from ipu_emu.program.executable import Executable
@@ -214,8 +215,8 @@ class CompileRequest:
     def _file(self) -> OnnxFile:
         if not isfile(self.model):
             raise EmulatorError(
-                f"'{self.model}' is neither a model name nor a file; use the path of an ONNX file, or "
-                f"{', '.join(CATALOGUE)}"
+                f"'{self.model}' is neither a model name nor a file; give the path of an ONNX file, or a model: "
+                f"{suggested(self.model)}"
             )
         return OnnxFile.read(self.model, self.batch)
 

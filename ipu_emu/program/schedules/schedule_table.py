@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from itertools import chain, pairwise
 
 from ipu_emu.errors import EmulatorError
@@ -151,5 +152,7 @@ def depth(kind: str, stages: int, stage: int, training: bool) -> int:
 
 def _schedule_named(name: str) -> Schedule:
     if name not in SCHEDULES:
-        raise EmulatorError(f"there is no schedule '{name}'; use {', '.join(SCHEDULES)}")
+        close = get_close_matches(name, SCHEDULES, 1)
+        hint = f"did you mean {close[0]}? Else use" if close else "use"
+        raise EmulatorError(f"there is no schedule '{name}'; {hint} {', '.join(SCHEDULES)}")
     return SCHEDULES[name]

@@ -192,3 +192,19 @@ def test_a_run_that_is_started_again_goes_on(tmp_path: Path) -> None:
     )
     assert "resuming after epoch 2" in again.stdout
     assert re.findall("test accuracy.*", first.stdout) == re.findall("test accuracy.*", again.stdout)
+
+
+def test_a_checkpoint_of_more_epochs_than_asked_for_has_no_rate(tmp_path: Path, example_main: ExampleMain) -> None:
+    example_main("digits.py", "--epochs", 2, "--checkpoints", tmp_path)
+    for epochs in (1, 2):
+        said = example_main("digits.py", "--epochs", epochs, "--checkpoints", tmp_path)
+        assert "were trained before (2 in the checkpoint)" in said
+        assert "images/s" not in said
+        assert "test accuracy" in said
+
+
+def test_help_of_an_example_runs_nothing(example_main: ExampleMain, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        example_main("replication.py", "--help")
+    assert ended.value.code == 0
+    assert "usage: replication.py" in capsys.readouterr().out
