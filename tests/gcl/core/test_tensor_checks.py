@@ -35,8 +35,8 @@ def tensor(*shape: int, dtype: Any = np.float32) -> np.ndarray:
 
 #: A call -> the beginning of what it is told.
 REFUSED: list[tuple[Callable[[Communicator], object], str]] = [
-    (lambda c: c.all_reduce(ANY[{1.0}]), r"the tensor is of type \[local replicas, ...\], found set"),
-    (lambda c: c.all_reduce((1.0, 2.0)), r"the tensor is of type \[local replicas, ...\], found float"),
+    (lambda c: c.all_reduce(ANY[{1.0}]), r"the tensor is of type set; give a numpy array \[local replicas, ...\]"),
+    (lambda c: c.all_reduce((1.0, 2.0)), "the tensor is of type float; give a numpy array"),
     (lambda c: c.all_reduce(np.float32(1)), "the tensor is of type"),
     (lambda c: c.all_reduce(np.array(1.0, np.float32)), r"the tensor has shape \[\]"),
     (lambda c: c.all_reduce(tensor(3, 2)), r"the tensor has shape \[3, 2\]; its leading axis must be the 2"),
