@@ -29,7 +29,7 @@ def session(synthetic: bool) -> tuple[popart.TrainingSession, models.Model]:
         popart.DataFlow(1, [model.loss]),
         model.loss,
         popart.ConstSGD(1e-3),
-        popart.DeviceManager().createIpuModelDevice({"numIPUs": 1}),
+        popart.DeviceManager().createIpuModelDevice({"numIPUs": 1, "tilesPerIPU": 1472}),
         userOptions=opts,
     )
     made.prepareDevice()
@@ -89,7 +89,7 @@ def chain(strategy: Any, depth: int = 1) -> tuple[Any, str, Any]:
         weights = (random.standard_normal((512, 512)) / 22).astype(np.float32)
         y = builder.aiOnnx.matmul([y, builder.addInitializedInputTensor(weights)])
     opts.numIOTiles, opts.defaultBufferingDepth = 32, depth
-    device = popart.DeviceManager().createIpuModelDevice({"numIPUs": 1})
+    device = popart.DeviceManager().createIpuModelDevice({"numIPUs": 1, "tilesPerIPU": 1472})
     flow = popart.DataFlow(8, {y: popart.AnchorReturnType("Final")})
     made = popart.InferenceSession(builder.getModelProto(), flow, device, userOptions=opts)
     made.prepareDevice()
@@ -175,7 +175,7 @@ def small(depth: int) -> tuple[str, Any]:
     x = builder.addInputTensor("FLOAT", [4, 16])
     y = builder.aiOnnx.relu([x])
     opts.defaultBufferingDepth = depth
-    device = popart.DeviceManager().createIpuModelDevice({"numIPUs": 1})
+    device = popart.DeviceManager().createIpuModelDevice({"numIPUs": 1, "tilesPerIPU": 1472})
     session = popart.InferenceSession(builder.getModelProto(), popart.DataFlow(1, [y]), device, userOptions=opts)
     session.prepareDevice()
     return x, session

@@ -176,7 +176,7 @@ def overhead(rounds: int, seconds: float) -> Row:
         w = builder.addInitializedInputTensor(np.ones((1, 1), np.float32), f"w{number}")
         y = builder.aiOnnx.matmul([y, w])
     loss = builder.aiGraphcore.l1loss([y], 0.1)
-    device = popart.DeviceManager().createIpuModelDevice({"numIPUs": 1})
+    device = popart.DeviceManager().createIpuModelDevice({"numIPUs": 1, "tilesPerIPU": 1472})
     session = popart.TrainingSession(
         builder.getModelProto(),
         popart.DataFlow(1, [loss]),

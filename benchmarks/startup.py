@@ -31,7 +31,7 @@ def compile_once(model: str) -> float:
     """Seconds of ``prepareDevice`` in this process, for the model in a file."""
     import ipu_emu.popart as popart
 
-    device = popart.DeviceManager().createIpuModelDevice({"numIPUs": 1})
+    device = popart.DeviceManager().createIpuModelDevice({"numIPUs": 1, "tilesPerIPU": 1472})
     ids = json.loads(Path(f"{model}.json").read_text())
     optimizer = popart.SGD({"defaultLearningRate": (0.1, False), "defaultMomentum": (0.9, True)})
     session = popart.TrainingSession(model, popart.DataFlow(1, [ids["loss"]]), ids["loss"], optimizer, device)
@@ -46,7 +46,7 @@ def memory() -> tuple[float, float]:
     from ipu_emu import models
 
     model = models.mlp((784, 4096, 4096, 10), batch=32)
-    device = popart.DeviceManager().createIpuModelDevice({"numIPUs": 1})
+    device = popart.DeviceManager().createIpuModelDevice({"numIPUs": 1, "tilesPerIPU": 1472})
     flow = popart.DataFlow(1, [model.loss])
     session = popart.TrainingSession(model.proto, flow, model.loss, popart.ConstSGD(0.1), device)
     data = {model.data: np.zeros((32, 784), np.float32), model.labels: np.zeros(32, np.int32)}

@@ -67,7 +67,7 @@ def ours(case: str, dtype: Any, *, parallel: bool = False) -> Step:
         device = popdist_py.popart.getDevice()
         opts.accumulationAndReplicationReductionType = popart.ReductionType.Mean
     else:
-        device = popart.DeviceManager().createIpuModelDevice({"numIPUs": 1})
+        device = popart.DeviceManager().createIpuModelDevice({"numIPUs": 1, "tilesPerIPU": 1472})
     optimizer = popart.SGD(
         {"defaultLearningRate": (RATE, False), "defaultMomentum": (MOMENTUM, True)},
         accumulatorAndMomentum=popart.SGDAccumulatorAndMomentum.Separate,

@@ -101,7 +101,7 @@ from ipu_emu.popart.types.prefix_functions import (
     reservedStepPrefix,
     reservedUpdatedVarPrefix,
 )
-from ipu_emu.popart.types.tensor_info import TensorInfo
+from ipu_emu.popart.types.tensor_info import TensorInfo, getTensorInfo
 from ipu_emu.popart.types.tuning_enums import (
     AccumulateOuterFragmentSchedule,
     AutodiffStitchStrategy,
@@ -114,7 +114,7 @@ from ipu_emu.popart.types.tuning_enums import (
     MergeVarUpdateType,
     SubgraphCopyingStrategy,
 )
-from ipu_emu.popart.version import packageHash, versionString
+from ipu_emu.popart.version import packageHash, versionNumber, versionString
 
 __all__ = [
     "SGD",
@@ -206,6 +206,7 @@ __all__ = [
     "WeightDecayMode",
     "defaultAiOnnxOpset",
     "getLogger",
+    "getTensorInfo",
     "packageHash",
     "popart_exception",
     "popart_internal_exception",
@@ -232,5 +233,6 @@ __all__ = [
     "reservedUpdatedVarPrefix",
     "syncPatternFromString",
     "syncPatternToString",
+    "versionNumber",
     "versionString",
 ]

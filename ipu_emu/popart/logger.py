@@ -17,13 +17,15 @@ _LEVELS = {
     "CRITICAL": logging.CRITICAL,
     "OFF": logging.CRITICAL + 10,
 }
+#: Names of the logger of all parts.
+_WHOLE = ("all", "popart")
 
 
 class Logger:
     """Messages at a level; those below the level of the logger are dropped."""
 
     def __init__(self, name: str) -> None:
-        self._logger = logging.getLogger(name if name == "popart" else f"popart.{name}")
+        self._logger = logging.getLogger("popart" if name in _WHOLE else f"popart.{name}")
 
     def setLevel(self, level: str) -> None:
         if level not in _LEVELS:
@@ -46,6 +48,6 @@ class Logger:
         self._logger.critical(text)
 
 
-def getLogger(name: str = "popart") -> Logger:
+def getLogger(name: str = "all") -> Logger:
     """The logger of a part of PopART; by default that of all of it."""
     return Logger(name)

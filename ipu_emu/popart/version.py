@@ -1,11 +1,18 @@
 """Version: the version of PopART that this face mirrors."""
 
-__all__ = ["packageHash", "versionString"]
+__all__ = ["packageHash", "versionNumber", "versionString"]
+
+_VERSION = (3, 4, 0)
 
 
 def versionString() -> str:
     """The version of PopART whose interface this face has."""
-    return "3.4.0"
+    return ".".join(map(str, _VERSION))
+
+
+def versionNumber() -> tuple[int, int, int]:
+    """The version as major, minor and point number."""
+    return _VERSION
 
 
 def packageHash() -> str:

@@ -12,8 +12,9 @@ from typing import Any, SupportsIndex
 from ipu_emu.errors import ArgumentTypeError, EmulatorError
 from ipu_emu.hardware import GENERATIONS, Connection, Device, DeviceKind, Occupancy, System, of_this_process, share_of
 from ipu_emu.popart.types.enums import DeviceConnectionType, DeviceSelectionCriterion, DeviceType, SyncPattern
+from ipu_emu.popart.version import versionString
 
-__all__ = ["DeviceInfo", "DeviceManager", "syncPatternFromString", "syncPatternToString"]
+__all__ = ["DeviceInfo", "DeviceManager", "printed", "syncPatternFromString", "syncPatternToString"]
 
 _TYPES = {
     DeviceKind.IPU_MODEL: DeviceType.IpuModel,
@@ -21,6 +22,13 @@ _TYPES = {
     DeviceKind.IPU: DeviceType.Ipu,
     DeviceKind.OFFLINE: DeviceType.OfflineIpu,
     DeviceKind.SIM: DeviceType.Sim,
+}
+_PRINTED = {
+    DeviceType.IpuModel: "ipu-model",
+    DeviceType.Cpu: "cpu",
+    DeviceType.Ipu: "ipu",
+    DeviceType.OfflineIpu: "offline-ipu",
+    DeviceType.Sim: "sim",
 }
 _CONNECTIONS = {
     DeviceConnectionType.Always: Connection.ALWAYS,
@@ -33,7 +41,20 @@ _SYNC_NAMES = {
     SyncPattern.ReplicaAndLadder: "replicaAndLadder",
 }
 _MODEL_OPTIONS = ("numIPUs", "tilesPerIPU", "compileIPUCode", "ipuVersion")
-_OFFLINE_OPTIONS = ("numIPUs", "tilesPerIPU", "ipuVersion", "syncPattern")
+_SIM_OPTIONS = ("numIPUs", "tilesPerIPU")
+_OFFLINE_OPTIONS = ("numIPUs", "tilesPerIPU", "ipuVersion", "syncPattern", "gatewayMode")
+#: Tiles of a simulated IPU whose maker got no number.
+_SIMULATED_TILES = 4
+_OFFLINE_VERSION = "ipu2"
+#: Of the order in which DeviceSelectionCriterion.Random tries devices.
+_SEED = 1
+#: DeviceInfo.version of devices that are no IPU models.
+_VERSIONS = {
+    DeviceKind.CPU: "<unknown-cpu>",
+    DeviceKind.SIM: "<unknown-sim>",
+    DeviceKind.OFFLINE: "<offline-ipu>",
+    DeviceKind.IPU: "<unknown-ipu-unattached>",
+}
 
 
 class DeviceInfo:
@@ -78,9 +99,21 @@ class DeviceInfo:
         return self.device.tiles_per_ipu
 
     @property
+    def tilesPerIpu(self) -> int:
+        """Number of tiles of each IPU."""
+        return self.device.tiles_per_ipu
+
+    @property
     def ipuVersion(self) -> str:
         """Generation of the IPUs, such as ipu2."""
         return self.device.version
+
+    @property
+    def version(self) -> str:
+        """The generation of an IPU model, the driver's version of an attached device, else a text in brackets."""
+        if self.device.kind is DeviceKind.IPU and self._attached:
+            return versionString()
+        return _VERSIONS.get(self.device.kind, self.device.version)
 
     @property
     def driverIds(self) -> list[int]:
@@ -143,16 +176,21 @@ class DeviceManager:
         return DeviceInfo(Device(DeviceKind.CPU, 0, 1, 1, ""))
 
     def createIpuModelDevice(self, options: Mapping[str, Any]) -> DeviceInfo:
-        """``{"numIPUs", "tilesPerIPU", "compileIPUCode", "ipuVersion"}``"""
-        return DeviceInfo(self._described(DeviceKind.IPU_MODEL, options, _MODEL_OPTIONS))
+        """``{"numIPUs": 1, "tilesPerIPU": 4, "compileIPUCode": True, "ipuVersion"}``"""
+        return DeviceInfo(self._described(DeviceKind.IPU_MODEL, options, _MODEL_OPTIONS, tiles=_SIMULATED_TILES))
 
     def createSimDevice(self, options: Mapping[str, Any]) -> DeviceInfo:
-        """A simulator device; the options of ``createIpuModelDevice``, and no memory limit."""
-        return DeviceInfo(self._described(DeviceKind.SIM, options, _MODEL_OPTIONS))
+        """A simulator device, ``{"numIPUs": 1, "tilesPerIPU": 4}``, without a memory limit."""
+        return DeviceInfo(self._described(DeviceKind.SIM, options, _SIM_OPTIONS, tiles=_SIMULATED_TILES))
 
     def createOfflineIPUDevice(self, options: Mapping[str, Any]) -> DeviceInfo:
-        """``{"numIPUs", "tilesPerIPU", "ipuVersion", "syncPattern"}``: compiles, never runs."""
-        device = self._described(DeviceKind.OFFLINE, options, _OFFLINE_OPTIONS, Connection.NEVER)
+        """``{"numIPUs": 1, "tilesPerIPU", "ipuVersion": "ipu2", "syncPattern": "full", "gatewayMode": "false"}``.
+
+        It compiles, and never runs. As in PopART its IPUs have all their tiles, whatever ``tilesPerIPU`` is.
+        """
+        version = {"ipuVersion": _OFFLINE_VERSION}
+        device = self._described(DeviceKind.OFFLINE, version | dict(options), _OFFLINE_OPTIONS, Connection.NEVER)
+        device = replace(device, tiles_per_ipu=GENERATIONS[device.version].tiles)
         return DeviceInfo(device, options.get("syncPattern", SyncPattern.Full))
 
     def createOfflineIpuFromDeviceInfo(self, info: DeviceInfo) -> DeviceInfo:
@@ -206,7 +244,7 @@ class DeviceManager:
         _check_attachable(connectionType)
         found = self.enumerateDevices(pattern, numIpus, DeviceType.Ipu, connectionType, tilesPerIpu)
         if selectionCriterion is DeviceSelectionCriterion.Random:
-            random.shuffle(found)
+            random.Random(_SEED).shuffle(found)
         found.sort(key=self._last_resort)
         return next((info for info in found if self._acquired(info)), None)
 
@@ -236,7 +274,7 @@ class DeviceManager:
         ipus = self._system.ipus_of(id)
         if ipus is None:
             return None
-        info = self._ipu(id, ipus, pattern, connectionType)
+        info = self._ipu(id, ipus, pattern, connectionType, self._system.tiles_per_ipu)
         return info if self._acquired(info) else None
 
     def enumerateDevices(
@@ -247,23 +285,33 @@ class DeviceManager:
         connectionType: DeviceConnectionType = DeviceConnectionType.Always,
         tilesPerIPU: int = 0,
     ) -> list[DeviceInfo]:
-        """Devices of ``numIpus`` IPUs of the emulated system."""
-        if deviceType is not DeviceType.Ipu or tilesPerIPU not in (0, self._system.tiles_per_ipu):
+        """Devices of ``numIpus`` IPUs of the emulated system, each with ``tilesPerIPU`` of its tiles (0: all)."""
+        tiles = self._tiles(tilesPerIPU)
+        if deviceType is not DeviceType.Ipu:
             return []
         if numIpus < 1 or numIpus & (numIpus - 1):
             return []
         devices = []
         for id in self._system.device_ids(numIpus):
-            devices.append(self._ipu(id, self._system.ipus_of(id) or (), pattern, connectionType))
+            devices.append(self._ipu(id, self._system.ipus_of(id) or (), pattern, connectionType, tiles))
         return devices
 
+    def _tiles(self, asked: int) -> int:
+        """The tiles of each IPU of a device: those of the hardware, or as many as were ``asked`` for."""
+        most = self._system.tiles_per_ipu
+        if not isinstance(asked, SupportsIndex):
+            raise ArgumentTypeError(f"tilesPerIpu is {asked!r}; use 0 (all tiles) or a number of tiles up to {most}")
+        if not 0 <= int(asked) <= most:
+            raise EmulatorError(
+                f"tilesPerIpu is {asked}, and an IPU of the emulated {self._system.name} has {most} tiles; use 0 (all"
+                f" tiles) or a number up to {most}"
+            )
+        return int(asked) or most
+
     def _ipu(
-        self, id: int, ipus: tuple[int, ...], pattern: SyncPattern, connection: DeviceConnectionType
+        self, id: int, ipus: tuple[int, ...], pattern: SyncPattern, connection: DeviceConnectionType, tiles: int
     ) -> DeviceInfo:
-        system = self._system
-        device = Device(
-            DeviceKind.IPU, id, len(ipus), system.tiles_per_ipu, system.version, _CONNECTIONS[connection], ipus
-        )
+        device = Device(DeviceKind.IPU, id, len(ipus), tiles, self._system.version, _CONNECTIONS[connection], ipus)
         return DeviceInfo(device, pattern, self._occupancy, self._timeout)
 
     def _last_resort(self, info: DeviceInfo) -> tuple[bool, bool]:
@@ -281,18 +329,25 @@ class DeviceManager:
         options: Mapping[str, Any],
         valid: tuple[str, ...],
         connection: Connection = Connection.ALWAYS,
+        *,
+        tiles: int = 1,
     ) -> Device:
         for name in options:
             if name not in valid:
                 raise EmulatorError(
                     f"Invalid option `{name}' passed to DevicexManager::createHostDevice for device type "
-                    f"{_TYPES[kind].name}. Valid options are {', '.join(valid)}"
+                    f"{printed(_TYPES[kind])}. Valid options are {', '.join(valid)}"
                 )
-        tiles = _count_of("tilesPerIPU", options.get("tilesPerIPU", self._system.tiles_per_ipu))
+        tiles = _count_of("tilesPerIPU", options.get("tilesPerIPU", tiles))
         version = str(options.get("ipuVersion", self._system.version))
         if version not in GENERATIONS:
             raise EmulatorError(f"ipuVersion '{version}' does not exist; use {', '.join(GENERATIONS)}")
         return Device(kind, 0, _count_of("numIPUs", options.get("numIPUs", 1)), tiles, version, connection)
+
+
+def printed(type: DeviceType) -> str:
+    """The name of a type of device in messages, such as ipu-model."""
+    return _PRINTED[type]
 
 
 def _check_attachable(connectionType: DeviceConnectionType) -> None:

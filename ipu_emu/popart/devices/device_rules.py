@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ipu_emu.compiler.placement.placement_rules import check_ipus_exist
 from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import Graph
-from ipu_emu.popart.devices.device_manager import DeviceInfo
+from ipu_emu.popart.devices.device_manager import DeviceInfo, printed
 from ipu_emu.popart.options.session_options import SessionOptions
 from ipu_emu.popart.types.enums import DeviceType
 from ipu_emu.program.executable import Executable
@@ -24,7 +24,7 @@ def check_distributed(device: DeviceInfo, options: SessionOptions) -> None:
     if options.enableDistributedReplicatedGraphs and device.type not in _HARDWARE:
         raise EmulatorError(
             "Only IPU Hardware devices supported with distributed replicated graphs. Unsupported device type "
-            f"{device.type.name}"
+            f"{printed(device.type)}"
         )
 
 

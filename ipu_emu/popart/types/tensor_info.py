@@ -12,7 +12,7 @@ from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import DType, Tensor, dtype_named, dtype_of
 from ipu_emu.popart.types.enums import DataType
 
-__all__ = ["TensorInfo"]
+__all__ = ["TensorInfo", "getTensorInfo"]
 
 
 class TensorInfo:
@@ -71,3 +71,8 @@ class TensorInfo:
 
     def __repr__(self) -> str:
         return f"{self.dtype} {list(self._shape)}"
+
+
+def getTensorInfo(array: np.ndarray[Any, Any]) -> TensorInfo:
+    """Element type and shape of a NumPy array."""
+    return TensorInfo(array)

@@ -242,7 +242,7 @@ class TestSession:
         w = builder.addInitializedInputTensor(np.zeros((512, 512), np.float32))
         loss = builder.aiGraphcore.l1loss([builder.aiOnnx.matmul([x, w])], 1.0)
 
-        def seconds(replicas: int, **device: Any) -> dict[str, float]:
+        def seconds(replicas: int, tiles: int = 1472) -> dict[str, float]:
             opts = popart.SessionOptions()
             opts.enableReplicatedGraphs, opts.replicatedGraphCount = True, replicas
             session = popart.TrainingSession(
@@ -250,7 +250,7 @@ class TestSession:
                 popart.DataFlow(1, [loss]),
                 loss,
                 popart.ConstSGD(0.1),
-                popart.DeviceManager().createOfflineIPUDevice({"numIPUs": replicas, **device}),
+                popart.DeviceManager().createSimDevice({"numIPUs": replicas, "tilesPerIPU": tiles}),
                 userOptions=opts,
             )
             session.prepareDevice(loadEngine=False)
@@ -258,7 +258,7 @@ class TestSession:
             return found
 
         one = seconds(1)
-        assert seconds(1, tilesPerIPU=147)["compute"] > 2 * one["compute"]
+        assert seconds(1, tiles=147)["compute"] > 2 * one["compute"]
         assert one["collectives"] == 0
         more = [seconds(replicas)["collectives"] for replicas in (2, 16, 32)]
         assert 0 < more[0] < more[1] < more[2]

@@ -19,10 +19,11 @@ from tests.ipu_emu.helpers.sessions import options
 def session(tiles: int, kind: str = "model", width: int = 64, **values: Any) -> Any:
     model = models.gpt2(batch=4, layers=4, width=width, heads=2, length=32, context=32, vocabulary=16)
     manager = popart.DeviceManager()
-    make = {"model": manager.createIpuModelDevice, "offline": manager.createOfflineIPUDevice}[kind]
     ipus = values.pop("ipus", 1)
     opts = options(**values)
-    device = make({"numIPUs": ipus * opts.localReplicas(), "tilesPerIPU": tiles})
+    device = manager.createIpuModelDevice({"numIPUs": ipus * opts.localReplicas(), "tilesPerIPU": tiles})
+    if kind == "offline":
+        device = manager.createOfflineIpuFromDeviceInfo(device)
     optimizer = popart.Adam({"defaultLearningRate": (0.1, True)})
     flow = popart.DataFlow(1, [model.loss])
     return popart.TrainingSession(model.proto, flow, model.loss, optimizer, device, userOptions=opts)
@@ -166,5 +167,6 @@ def test_devices_without_a_budget_run_what_they_are_given() -> None:
     assert (
         memory_of(manager.createIpuModelDevice({"tilesPerIPU": 10, "ipuVersion": "ipu1"}).device) == 10 * 256 * 1024
     )
-    assert memory_of(manager.createIpuModelDevice({}).device) == 1472 * 624 * 1024
+    assert memory_of(manager.createIpuModelDevice({}).device) == 4 * 624 * 1024
+    assert memory_of(manager.createOfflineIPUDevice({"tilesPerIPU": 10}).device) == 1472 * 624 * 1024
     assert np.isfinite(footprints(Tower(2).session(A=2).executable, 1472)[0].total)

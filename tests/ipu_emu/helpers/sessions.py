@@ -24,7 +24,7 @@ def options(**values: Any) -> popart.SessionOptions:
 
 
 def device(opts: popart.SessionOptions) -> popart.DeviceInfo:
-    return popart.DeviceManager().createIpuModelDevice({"numIPUs": opts.localReplicas()})
+    return popart.DeviceManager().createIpuModelDevice({"numIPUs": opts.localReplicas(), "tilesPerIPU": 1472})
 
 
 def infer(

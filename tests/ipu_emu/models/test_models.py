@@ -89,7 +89,7 @@ def test_it_learns_a_batch_by_heart(name: str) -> None:
         flow,
         model.loss,
         popart.Adam({"defaultLearningRate": (0.01, False)}),
-        popart.DeviceManager().createIpuModelDevice({"numIPUs": 1}),
+        popart.DeviceManager().createIpuModelDevice({"numIPUs": 1, "tilesPerIPU": 1472}),
         userOptions=options(),
     )
     session.prepareDevice()
@@ -112,7 +112,7 @@ def test_a_causal_model_sees_nothing_that_comes_later() -> None:
         session = popart.InferenceSession(
             builder.getModelProto(),
             popart.DataFlow(1, [model.output]),
-            popart.DeviceManager().createIpuModelDevice({"numIPUs": 1}),
+            popart.DeviceManager().createIpuModelDevice({"numIPUs": 1, "tilesPerIPU": 1472}),
         )
         session.prepareDevice()
         anchors = session.initAnchorArrays()

@@ -34,7 +34,7 @@ def compiled(readers: Sequence[int], kind: popart.RecomputationType, ipus: Seque
     opts = options(
         enablePipelining=True, virtualGraphMode=popart.VirtualGraphMode.Manual, autoRecomputation=kind, A=8
     )
-    device = popart.DeviceManager().createIpuModelDevice({"numIPUs": 2})
+    device = popart.DeviceManager().createIpuModelDevice({"numIPUs": 2, "tilesPerIPU": 1472})
     flow = popart.DataFlow(1, [h])
     popart.TrainingSession(
         builder.getModelProto(), flow, h, popart.ConstSGD(0.1), device, userOptions=opts

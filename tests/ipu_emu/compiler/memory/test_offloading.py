@@ -163,7 +163,7 @@ def phases(count: int, **values: Any) -> Any:
             y = builder.aiOnnx.tanh([builder.aiOnnx.matmul([y, w])])
     opts = options(virtualGraphMode=popart.VirtualGraphMode.ExecutionPhases, **values)
     opts.executionPhaseSettings.phases = count
-    device = popart.DeviceManager().createIpuModelDevice({"numIPUs": 2})
+    device = popart.DeviceManager().createIpuModelDevice({"numIPUs": 2, "tilesPerIPU": 1472})
     session = popart.InferenceSession(builder.getModelProto(), popart.DataFlow(1, [y]), device, userOptions=opts)
     session.prepareDevice()
     session.run(popart.PyStepIO({x: np.ones((4, 64), np.float32)}, anchors := session.initAnchorArrays()))
@@ -185,7 +185,10 @@ def test_execution_phases_stream_their_weights() -> None:
 
 def transformer(**values: Any) -> Any:
     model = models.gpt2(batch=2, layers=8, width=32, heads=2, length=32, context=32, vocabulary=16)
-    device, flow = popart.DeviceManager().createIpuModelDevice({}), popart.DataFlow(1, [model.loss])
+    device, flow = (
+        popart.DeviceManager().createIpuModelDevice({"tilesPerIPU": 1472}),
+        popart.DataFlow(1, [model.loss]),
+    )
     session = popart.TrainingSession(
         model.proto, flow, model.loss, popart.ConstSGD(0.1), device, userOptions=options(**values)
     )
@@ -255,7 +258,7 @@ def test_streaming_memory_can_be_a_file(tmp_path: Any) -> None:
 def test_streaming_memory_has_an_end(version: str, nbytes: int, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(GENERATIONS, version, replace(GENERATIONS[version], streaming_memory=nbytes))
     tower = Tower(1)
-    device = popart.DeviceManager().createIpuModelDevice({"ipuVersion": version})
+    device = popart.DeviceManager().createIpuModelDevice({"ipuVersion": version, "tilesPerIPU": 1472})
     flow = popart.DataFlow(1, [tower.loss])
     session = popart.TrainingSession(
         tower.builder.getModelProto(), flow, tower.loss, ADAM, device, userOptions=options(**STATES)

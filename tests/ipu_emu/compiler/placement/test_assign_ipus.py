@@ -28,7 +28,7 @@ def transformer() -> models.Model:
 
 
 def session_of(model: models.Model, ipus: int, *, prepare: bool = False, **values: Any) -> Any:
-    device = popart.DeviceManager().createIpuModelDevice({"numIPUs": ipus})
+    device = popart.DeviceManager().createIpuModelDevice({"numIPUs": ipus, "tilesPerIPU": 1472})
     flow = popart.DataFlow(1, {model.loss: popart.AnchorReturnType("All")})
     session = popart.TrainingSession(
         model.proto, flow, model.loss, popart.ConstSGD(0.1), device, userOptions=options(**values)
@@ -124,7 +124,7 @@ def test_execution_phases_take_turns_on_the_ipus() -> None:
             y = builder.aiOnnx.matmul([y, w])
     opts = options(virtualGraphMode=popart.VirtualGraphMode.ExecutionPhases)
     opts.executionPhaseSettings.phases = 5
-    device = popart.DeviceManager().createIpuModelDevice({"numIPUs": 2})
+    device = popart.DeviceManager().createIpuModelDevice({"numIPUs": 2, "tilesPerIPU": 1472})
     session = popart.InferenceSession(builder.getModelProto(), popart.DataFlow(1, [y]), device, userOptions=opts)
     session.prepareDevice()
     products = [op for leaf in leaves(session.executable.program) for op in leaf.ops if op.type == "MatMul"]

@@ -41,7 +41,7 @@ class Layers:
     def session(self, *, ipus: int = 2, bps: int = 1, anchor: Any = ("All",), **values: Any) -> Any:
         opts = options(**values)
         flow = popart.DataFlow(bps, {self.loss: popart.AnchorReturnType(*anchor)})
-        device = popart.DeviceManager().createIpuModelDevice({"numIPUs": ipus})
+        device = popart.DeviceManager().createIpuModelDevice({"numIPUs": ipus, "tilesPerIPU": 1472})
         session = popart.TrainingSession(
             self.builder.getModelProto(), flow, self.loss, popart.ConstSGD(0.1), device, userOptions=opts
         )
@@ -100,7 +100,7 @@ def test_placement_changes_no_number(name: str, R: int) -> None:
 def test_a_pipelined_inference_needs_no_accumulation() -> None:
     layers = Layers()
     flow = popart.DataFlow(2, [layers.loss])
-    device = popart.DeviceManager().createIpuModelDevice({"numIPUs": 2})
+    device = popart.DeviceManager().createIpuModelDevice({"numIPUs": 2, "tilesPerIPU": 1472})
     opts = options(**TWO_STAGES)
     session = popart.InferenceSession(layers.builder.getModelProto(), flow, device, userOptions=opts)
     session.prepareDevice()

@@ -235,7 +235,7 @@ def test_callbacks_are_measured(probed: Path, monkeypatch: pytest.MonkeyPatch, m
     builder = popart.Builder()
     x = builder.addInputTensor("FLOAT", [4])
     y = builder.aiOnnx.add([x, x])
-    device = popart.DeviceManager().createIpuModelDevice({"numIPUs": 1})
+    device = popart.DeviceManager().createIpuModelDevice({"numIPUs": 1, "tilesPerIPU": 1472})
     session = popart.InferenceSession(builder.getModelProto(), popart.DataFlow(2, [y]), device)
     session.prepareDevice()
     calls = []
@@ -258,7 +258,7 @@ def test_programs_that_hand_over_their_data_are_measured(tmp_path: Path, monkeyp
     builder = popart.Builder()
     x = builder.addInputTensor("FLOAT", [64])
     y = builder.aiOnnx.add([x, x])
-    device = popart.DeviceManager().createIpuModelDevice({"numIPUs": 1})
+    device = popart.DeviceManager().createIpuModelDevice({"numIPUs": 1, "tilesPerIPU": 1472})
     runs = {}
     for mode in DataMode:
         monkeypatch.setenv("IPU_EMU_DATA_MODE", mode.value)

@@ -193,7 +193,8 @@ class TestPlacement:
         with pytest.raises(popart.popart_exception) as error:
             prepare(options(enableDistributedReplicatedGraphs=True), model)
         assert error.value.args[0] == (
-            "Only IPU Hardware devices supported with distributed replicated graphs. Unsupported device type IpuModel"
+            "Only IPU Hardware devices supported with distributed replicated graphs. Unsupported device type "
+            "ipu-model"
         )
 
     def test_instances_that_are_not_there(self) -> None:
@@ -303,8 +304,8 @@ class TestDevices:
             ),
             (
                 lambda m: m.createIpuModelDevice({"numIpus": 1}),
-                "Invalid option `numIpus' passed to DevicexManager::createHostDevice for device type IpuModel. Valid "
-                "options are numIPUs, tilesPerIPU, compileIPUCode, ipuVersion",
+                "Invalid option `numIpus' passed to DevicexManager::createHostDevice for device type ipu-model. "
+                "Valid options are numIPUs, tilesPerIPU, compileIPUCode, ipuVersion",
             ),
         ],
     )

@@ -59,7 +59,7 @@ def pipelined(tiles: int, **values: Any) -> Any:
     """A transformer on two IPUs of so many tiles."""
     model = models.transformer(batch=16, layers=4, width=64, length=64)
     opts = options(virtualGraphMode=popart.VirtualGraphMode.Auto, enablePipelining=True, A=4, **values)
-    device = popart.DeviceManager().createOfflineIPUDevice({"numIPUs": 2, "tilesPerIPU": tiles})
+    device = popart.DeviceManager().createIpuModelDevice({"numIPUs": 2, "tilesPerIPU": tiles})
     flow = popart.DataFlow(1, [model.loss])
     return popart.TrainingSession(model.proto, flow, model.loss, popart.ConstSGD(0.1), device, userOptions=opts)
 
