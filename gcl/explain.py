@@ -21,7 +21,7 @@ from gcl.fabric.fabric import MAX_DOMAIN, Fabric, LinkConfiguration, Topology
 from gcl.kernels.dtypes import DTYPES
 from gcl.scheduling.methods.method import Method, method_chain
 from gcl.scheduling.options import Options
-from gcl.scheduling.phases import Phase
+from gcl.scheduling.phases import ProgramPhase
 from gcl.scheduling.program.text_diagram import columns, exchange_table, ladder
 from gcl.scheduling.schedule import Schedule, schedule
 
@@ -168,7 +168,7 @@ def _subtitle(schedule: Schedule) -> str:
     return f"{fabric.ladder}, {domains}, {groups}"
 
 
-def _phase_text(schedule: Schedule, phase: Phase, number: int, cost: Cost | None, width: int) -> str:
+def _phase_text(schedule: Schedule, phase: ProgramPhase, number: int, cost: Cost | None, width: int) -> str:
     program = phase.program
     head = f"phase {number + 1} of {len(schedule.phases)}: {program.collective}, {program.method}, over {phase.links}"
     lines = [head, f"  because: {phase.why}"]
@@ -192,7 +192,7 @@ def _phase_text(schedule: Schedule, phase: Phase, number: int, cost: Cost | None
     return "\n".join([*lines, "", *(f"    {line}" for line in table.split("\n"))])
 
 
-def _on_tiles(schedule: Schedule, phase: Phase) -> list[str]:
+def _on_tiles(schedule: Schedule, phase: ProgramPhase) -> list[str]:
     """Layout of fragments on tiles, how a replica selects one, and the tile memory that this takes."""
     work = TileWork(schedule, phase)
     fullest, memory = work.on_tile(max(phase.program.widths)), work.memory

@@ -15,7 +15,7 @@ from gcl.cost.program_cost import Price
 from gcl.drawing.canvas import FAINT, MARGIN, STREAMS, WIDTH, Canvas
 from gcl.drawing.units import TimeUnit, counted
 from gcl.fabric.fabric import Fabric, Topology
-from gcl.scheduling.phases import Phase
+from gcl.scheduling.phases import ProgramPhase
 from gcl.scheduling.program.step_program import CrossReplicaCopy, Exchange
 from gcl.scheduling.program.text_diagram import columns, sent_fragment
 from gcl.scheduling.schedule import Schedule
@@ -191,7 +191,7 @@ def _draw_legend(canvas: Canvas, schedule: Schedule) -> None:
 # -------------------------------------------------------------------------------------------------- exchanges
 
 
-def _draw_phase(canvas: Canvas, schedule: Schedule, phase: Phase, label: str) -> None:
+def _draw_phase(canvas: Canvas, schedule: Schedule, phase: ProgramPhase, label: str) -> None:
     program = phase.program
     canvas.text(
         MARGIN, canvas.y + 10, f"{label}: {program.collective}, {program.method}, {phase.links}", size=14, bold=True
@@ -208,7 +208,7 @@ def _draw_phase(canvas: Canvas, schedule: Schedule, phase: Phase, label: str) ->
     canvas.y += 18
 
 
-def _draw_grid(canvas: Canvas, schedule: Schedule, phase: Phase) -> None:
+def _draw_grid(canvas: Canvas, schedule: Schedule, phase: ProgramPhase) -> None:
     exchanges, replicas = phase.program.exchanges, columns(phase.program)
     streams = max(len(exchange.streams()) for exchange in exchanges)
     rows, turns = _shown(len(replicas), len(exchanges), streams)

@@ -17,7 +17,7 @@ from gcl.core.request import REDUCING, Collective, Request, begun_here
 from gcl.core.tensor_checks import Refusals, check_flat, check_output, check_slices, check_tensor
 from gcl.core.world import World
 
-__all__ = ["ADD", "Dispatch", "EvenShards", "Shards"]
+__all__ = ["ADD", "Dispatch", "EvenShards", "ShardLayout"]
 
 R = TypeVar("R")
 
@@ -26,7 +26,7 @@ ADD = str(Operator.ADD)
 _MAX_REQUESTS = 1024  # kept; a bound for programs that never repeat a call
 
 
-class Shards(Protocol):
+class ShardLayout(Protocol):
     """How a reduce-scatter cuts a tensor into one shard per member of a group."""
 
     def fragment(self, elements: int, dtype: np.dtype[Any], op: str) -> int:
@@ -69,7 +69,7 @@ class Dispatch:
     of a host share to the tensor.
     """
 
-    def __init__(self, path: DataPath, world: World, group: Group, shards: Shards | None = None) -> None:
+    def __init__(self, path: DataPath, world: World, group: Group, shards: ShardLayout | None = None) -> None:
         self.path, self.world, self.group = path, world, group
         self._shards = shards or EvenShards(world, group)
         self.refusals = Refusals(path.refuse, path.fail)

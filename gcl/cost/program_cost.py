@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from gcl.cost.tile_work import TileMemory, TileWork
 from gcl.fabric.fabric import LINK_BANDWIDTH, Fabric, Hop
-from gcl.scheduling.phases import Phase
+from gcl.scheduling.phases import ProgramPhase
 from gcl.scheduling.program.step_program import Exchange
 from gcl.scheduling.schedule import Schedule
 
@@ -87,7 +87,7 @@ def price(schedule: Schedule, clock: float = BOW_CLOCK) -> Price:
     return Price(tuple(costs), tuple(tiles.memory for tiles in work))
 
 
-def _cost(phase: Phase, schedule: Schedule, tiles: TileWork, clock: float) -> Cost:
+def _cost(phase: ProgramPhase, schedule: Schedule, tiles: TileWork, clock: float) -> Cost:
     """The cost of a phase; exchanges with the same pattern (as the steps of a ring) are computed once."""
     known: dict[frozenset[tuple[tuple[int, ...], int, int, str]], Cost] = {}
     total = Cost(compute=tiles.cycles / clock)

@@ -23,7 +23,7 @@ from gcl.fabric.tile_mapping import (
     linear,
     selection,
 )
-from gcl.scheduling.phases import Phase
+from gcl.scheduling.phases import ProgramPhase
 from gcl.scheduling.program.step_program import INPUT, OUTPUT, Copy, Exchange, Reduce, Slice
 from gcl.scheduling.schedule import Schedule
 
@@ -48,7 +48,7 @@ class TileMemory:
 class TileWork:
     """The work of one phase of a schedule, on every IPU of a replica."""
 
-    def __init__(self, schedule: Schedule, phase: Phase) -> None:
+    def __init__(self, schedule: Schedule, phase: ProgramPhase) -> None:
         self._phase, self._program, self.itemsize = phase, phase.program, schedule.itemsize
         self._tiles = schedule.options.num_io_tiles or TILES_PER_IPU
         self._io, self._optimised = schedule.options.num_io_tiles is not None, schedule.options.use_optimised_layout

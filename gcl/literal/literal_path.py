@@ -33,8 +33,8 @@ from gcl.kernels.dtypes import sum_dtype
 from gcl.literal.slice_transport import transport_for
 from gcl.scheduling.methods.method import Method
 from gcl.scheduling.options import Options
-from gcl.scheduling.phases import Phase
-from gcl.scheduling.program.interpreter import OPERATIONS, State, execute
+from gcl.scheduling.phases import ProgramPhase
+from gcl.scheduling.program.interpreter import OPERATIONS, InterpreterState, execute
 from gcl.scheduling.program.step_program import StepProgram
 from gcl.scheduling.schedule import Schedule, schedule
 from gcl.transport.paths.path_state import PathState
@@ -180,7 +180,7 @@ class LiteralPath:
             out.reshape(self._world.local, -1)[...] = rows
         self._transport.end()
 
-    def _phases(self, phases: Sequence[Phase], rows: np.ndarray, request: Request) -> np.ndarray:
+    def _phases(self, phases: Sequence[ProgramPhase], rows: np.ndarray, request: Request) -> np.ndarray:
         for phase in phases:
             if phase.before is not None and not phase.before.is_identity:
                 rows = phase.before.rearrange(rows)
@@ -193,7 +193,7 @@ class LiteralPath:
         """Run ``program`` on the local replicas: [local, input elements] to [local, output elements]."""
         results = np.zeros((len(rows), program.output_fragments * program.width), rows.dtype)
         first = self._world.offset
-        states = {first + i: State(program, first + i, rows[i], results[i]) for i in range(len(rows))}
+        states = {first + i: InterpreterState(program, first + i, rows[i], results[i]) for i in range(len(rows))}
         execute(program, states, self._transport, OPERATIONS[request.operator].combine)
         return results
 

@@ -21,7 +21,7 @@ from gcl.core.data_path import DataPath
 from gcl.core.operators import Operator
 from gcl.core.request import Request
 from gcl.core.world import World
-from gcl.scheduling.program.interpreter import State
+from gcl.scheduling.program.interpreter import InterpreterState
 from gcl.scheduling.program.step_program import CrossReplicaCopy, Exchange
 from gcl.transport.memory.segment import array_at
 from gcl.transport.paths.hierarchical_path import HierarchicalPath
@@ -30,7 +30,7 @@ from gcl.transport.paths.message_path import MessagePath
 
 __all__ = ["SliceTransport", "transport_for"]
 
-States = Mapping[int, State]
+States = Mapping[int, InterpreterState]
 
 _LINE = 64  # bytes; sets begin on one
 

@@ -26,11 +26,11 @@ from gcl.scheduling.program.forwarding import forwarded
 from gcl.scheduling.program.step_program import Step, StepProgram
 from gcl.scheduling.program.torus_turns import split
 
-__all__ = ["Level", "Phase", "PhaseBuilder", "levels"]
+__all__ = ["Level", "PhaseBuilder", "ProgramPhase", "levels"]
 
 
 @dataclass(frozen=True)
-class Phase:
+class ProgramPhase:
     """A program, and the rearrangements of each replica's tensor ``before`` and ``after`` it.
 
     ``why``: the reason for its method. ``dealt``: number of fragments over which the reorder before an all-reduce
@@ -130,7 +130,7 @@ class PhaseBuilder:
         before: HostRearrangement | None = None,
         after: HostRearrangement | None = None,
         dealt: int = 0,
-    ) -> Phase:
+    ) -> ProgramPhase:
         """Reduce-scatter or all-gather fragments of ``widths``."""
         scatter, method = collective is Collective.REDUCE_SCATTER, choice.method
         generate = METHODS[method].reduce_scatter if scatter else METHODS[method].all_gather
@@ -138,7 +138,7 @@ class PhaseBuilder:
         track = RingTrack(level.group, self._orders(level, method), widths)
         program = self.program(collective, str(method), track, fragments, generate)
         destination = scatter or dealt > 0
-        return Phase(program, level.links, choice.why, before, after, dealt, destination)
+        return ProgramPhase(program, level.links, choice.why, before, after, dealt, destination)
 
     def program(
         self,

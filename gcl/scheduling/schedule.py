@@ -29,7 +29,7 @@ from gcl.scheduling.methods import all_to_all, broadcast, local
 from gcl.scheduling.methods.method import METHODS, Method, method_chain
 from gcl.scheduling.methods.ring_stream import RingTrack
 from gcl.scheduling.options import Options
-from gcl.scheduling.phases import Level, Phase, PhaseBuilder, levels
+from gcl.scheduling.phases import Level, PhaseBuilder, ProgramPhase, levels
 from gcl.scheduling.program.interpreter import OPERATIONS, run
 from gcl.scheduling.program.step_program import StepProgram
 
@@ -49,7 +49,7 @@ class Schedule:
     group: Group
     elements: int
     itemsize: int
-    phases: tuple[Phase, ...]
+    phases: tuple[ProgramPhase, ...]
     options: Options = field(default_factory=Options)
 
     @property
@@ -150,12 +150,12 @@ def interpret(schedule: Schedule, x: np.ndarray, op: str = Operator.ADD) -> np.n
     return operation.finish(x, schedule.group.size) if reduces else x
 
 
-def _all_reduce(job: _Inputs) -> list[Phase]:
+def _all_reduce(job: _Inputs) -> list[ProgramPhase]:
     parts = levels(job.group, job.fabric)
     return _reduce_on(parts, job.builder(2 * len(parts)), job.tensor, 0)
 
 
-def _reduce_on(parts: list[Level], builder: PhaseBuilder, tensor: tuple[int, ...], place: int) -> list[Phase]:
+def _reduce_on(parts: list[Level], builder: PhaseBuilder, tensor: tuple[int, ...], place: int) -> list[ProgramPhase]:
     """Reduce-scatter on the first level, all-reduce the shard on the others, all-gather on the first level."""
     level, *rest = parts
     scatter = builder.method(_SCATTER, level, sum(tensor), place)
@@ -171,7 +171,7 @@ def _reduce_on(parts: list[Level], builder: PhaseBuilder, tensor: tuple[int, ...
     ]
 
 
-def _reduce_scatter(job: _Inputs) -> list[Phase]:
+def _reduce_scatter(job: _Inputs) -> list[ProgramPhase]:
     first, *rest = levels(job.group, job.fabric)
     builder = job.builder(1 + len(rest))
     choice = builder.method(_SCATTER, first, job.elements, 0)
@@ -190,7 +190,7 @@ def _reduce_scatter(job: _Inputs) -> list[Phase]:
     ]
 
 
-def _all_gather(job: _Inputs) -> list[Phase]:
+def _all_gather(job: _Inputs) -> list[ProgramPhase]:
     first, *rest = levels(job.group, job.fabric)
     builder, widths = job.builder(1 + len(rest)), job.tensor
     if not rest:
@@ -206,14 +206,14 @@ def _all_gather(job: _Inputs) -> list[Phase]:
     ]
 
 
-def _local(job: _Inputs) -> list[Phase]:
+def _local(job: _Inputs) -> list[ProgramPhase]:
     padding = PlainPadding(job.group.size, job.tensor)
     track = RingTrack(job.group, (tuple(range(job.group.size)),), padding.widths)
     program = job.direct().program(_SCATTER, "local", track, (job.group.size, 1), local.reduce_scatter)
-    return [Phase(program, "no links", "operator local", before=padding.arrangement())]
+    return [ProgramPhase(program, "no links", "operator local", before=padding.arrangement())]
 
 
-def _all_to_all(job: _Inputs) -> list[Phase]:
+def _all_to_all(job: _Inputs) -> list[ProgramPhase]:
     size = job.group.size
     if job.elements % size:
         raise ArgumentError(
@@ -222,19 +222,19 @@ def _all_to_all(job: _Inputs) -> list[Phase]:
         )
     track = RingTrack(job.group, (), spread(job.elements // size, job.fabric.ipus_per_replica))
     program = job.direct().program(Collective.ALL_TO_ALL, "all_to_all", track, (size, size), all_to_all.all_to_all)
-    return [Phase(program, _links(job), _STRAIGHT)]
+    return [ProgramPhase(program, _links(job), _STRAIGHT)]
 
 
-def _broadcast(job: _Inputs) -> list[Phase]:
+def _broadcast(job: _Inputs) -> list[ProgramPhase]:
     if not 0 <= job.root < job.group.size:
         raise ArgumentError(f"root {job.root} is not a member of the group; use 0 to {job.group.size - 1}")
     track = RingTrack(job.group, (), job.tensor)
     generate = partial(broadcast.broadcast, root=job.root)
     program = job.direct().program(Collective.BROADCAST, "broadcast", track, (1, 1), generate)
-    return [Phase(program, _links(job), _STRAIGHT)]
+    return [ProgramPhase(program, _links(job), _STRAIGHT)]
 
 
-_BUILDERS: dict[Collective, Callable[[_Inputs], list[Phase]]] = {
+_BUILDERS: dict[Collective, Callable[[_Inputs], list[ProgramPhase]]] = {
     Collective.ALL_REDUCE: _all_reduce,
     Collective.REDUCE_SCATTER: _reduce_scatter,
     Collective.ALL_GATHER: _all_gather,

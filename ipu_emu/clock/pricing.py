@@ -36,7 +36,7 @@ from ipu_emu.program.instructions import (
 )
 from ipu_emu.program.memory_plan import ipu_of, node_in
 
-__all__ = ["PRICES", "CostCategory", "Price", "Pricing"]
+__all__ = ["PRICES", "CostCategory", "InstructionPrice", "Pricing"]
 
 
 class CostCategory(StrEnum):
@@ -53,7 +53,7 @@ class CostCategory(StrEnum):
 
 
 @dataclass(frozen=True)
-class Price:
+class InstructionPrice:
     """``seconds`` of work on an IPU of the replica."""
 
     category: CostCategory
@@ -68,57 +68,59 @@ class Pricing:
         self.executable, self.machine = executable, machine
         self.collective = cache(self._collective)
 
-    def of(self, leaf: Leaf) -> Price:
+    def of(self, leaf: Leaf) -> InstructionPrice:
         """The price of one execution."""
         return row(PRICES, type(leaf))(self, leaf)
 
-    def compute(self, leaf: Compute) -> Price:
-        return Price(CostCategory.COMPUTE, leaf.op.place.ipu, self.op_seconds(leaf.op))
+    def compute(self, leaf: Compute) -> InstructionPrice:
+        return InstructionPrice(CostCategory.COMPUTE, leaf.op.place.ipu, self.op_seconds(leaf.op))
 
-    def accumulate(self, leaf: Accumulation) -> Price:
-        return Price(CostCategory.COMPUTE, leaf.others.place.ipu, self.op_seconds(leaf.others))
+    def accumulate(self, leaf: Accumulation) -> InstructionPrice:
+        return InstructionPrice(CostCategory.COMPUTE, leaf.others.place.ipu, self.op_seconds(leaf.others))
 
-    def update(self, leaf: WeightUpdate) -> Price:
-        return Price(CostCategory.UPDATE, leaf.op.place.ipu, self.op_seconds(leaf.op))
+    def update(self, leaf: WeightUpdate) -> InstructionPrice:
+        return InstructionPrice(CostCategory.UPDATE, leaf.op.place.ipu, self.op_seconds(leaf.op))
 
-    def copy(self, leaf: IpuCopy) -> Price:
+    def copy(self, leaf: IpuCopy) -> InstructionPrice:
         """The price of a copy between IPUs, over the links of the first replica."""
         source, target = self.home(leaf.op.inputs[0]), leaf.op.place.ipu
         nbytes = self.executable.graph.tensor(leaf.op.outputs[0]).nbytes
         places = self.machine.places
         route = self.machine.fabric.route(places[source], places[target]) if source != target else ()
         slowest = max((nbytes / LINK_BANDWIDTH[hop.link] for hop in route), default=0.0)
-        return Price(CostCategory.COPY, target, slowest + self.sync(self.machine.ipus_per_replica))
+        return InstructionPrice(CostCategory.COPY, target, slowest + self.sync(self.machine.ipus_per_replica))
 
-    def remote(self, leaf: RemoteLoad | RemoteStore) -> Price:
+    def remote(self, leaf: RemoteLoad | RemoteStore) -> InstructionPrice:
         """The price of a transfer over the link to the gateway, after a sync with the host."""
         nbytes = self.executable.graph.tensor(leaf.op.inputs[-1]).nbytes
-        return Price(CostCategory.STREAMING, leaf.op.place.ipu, nbytes / self.machine.streaming + self.host_sync())
+        return InstructionPrice(
+            CostCategory.STREAMING, leaf.op.place.ipu, nbytes / self.machine.streaming + self.host_sync()
+        )
 
-    def load(self, leaf: HostLoad) -> Price:
+    def load(self, leaf: HostLoad) -> InstructionPrice:
         return self.transfer(leaf.tensor)
 
-    def store(self, leaf: HostStore) -> Price:
+    def store(self, leaf: HostStore) -> InstructionPrice:
         """The average price of a store over the micro-batches of a step, not all of which store."""
         price = self.transfer(leaf.tensor)
         return replace(price, seconds=1 / (leaf.every or self.micro_batches) * price.seconds)
 
-    def transfer(self, id: str) -> Price:
+    def transfer(self, id: str) -> InstructionPrice:
         """The price of a transfer between the host and an IPU, after a sync with the host."""
         nbytes = self.executable.graph.tensor(id).nbytes
-        return Price(CostCategory.HOST, self.home(id), nbytes / self.machine.host + self.host_sync())
+        return InstructionPrice(CostCategory.HOST, self.home(id), nbytes / self.machine.host + self.host_sync())
 
-    def all_reduce(self, leaf: AllReduce) -> Price:
+    def all_reduce(self, leaf: AllReduce) -> InstructionPrice:
         bucket, nbytes = Bucket.named(leaf.bucket), self.executable.plan.sizes[leaf.bucket]
         seconds = self.collective(GclCollective.ALL_REDUCE, nbytes, bucket.dtype.itemsize, bucket.group)
-        return Price(CostCategory.COLLECTIVE, bucket.ipu, seconds)
+        return InstructionPrice(CostCategory.COLLECTIVE, bucket.ipu, seconds)
 
-    def between_replicas(self, leaf: Collective) -> Price:
+    def between_replicas(self, leaf: Collective) -> InstructionPrice:
         tensor = self.executable.graph.tensor(leaf.op.inputs[0])
         seconds = self.collective(_kind_of(leaf.op), tensor.nbytes, tensor.dtype.itemsize, None)
-        return Price(CostCategory.COLLECTIVE, leaf.op.place.ipu, seconds)
+        return InstructionPrice(CostCategory.COLLECTIVE, leaf.op.place.ipu, seconds)
 
-    def shard_collectives(self, leaf: ShardCollectives) -> Price:
+    def shard_collectives(self, leaf: ShardCollectives) -> InstructionPrice:
         """The price of one collective of several tensors; a gathered tensor counts the bytes of its shard."""
         tensors = [self.executable.graph.tensor(op.inputs[-1]) for op in leaf.members]
         first, nbytes = leaf.members[0], sum(tensor.nbytes for tensor in tensors)
@@ -127,11 +129,11 @@ class Pricing:
         between = first.attributes.get(CROSS_DOMAIN)
         if between is not None:
             seconds += self.collective(GclCollective.ALL_REDUCE, nbytes // domain[1], itemsize, tuple(between))
-        return Price(CostCategory.COLLECTIVE, first.place.ipu, seconds)
+        return InstructionPrice(CostCategory.COLLECTIVE, first.place.ipu, seconds)
 
-    def free(self, leaf: CountMicroBatch | DrawKey) -> Price:
+    def free(self, leaf: CountMicroBatch | DrawKey) -> InstructionPrice:
         """Nothing: these instructions set scalars in the control program."""
-        return Price(CostCategory.COMPUTE, 0, 0.0)
+        return InstructionPrice(CostCategory.COMPUTE, 0, 0.0)
 
     @property
     def micro_batches(self) -> int:
@@ -180,7 +182,7 @@ _COLLECTIVES = {
     "Broadcast": GclCollective.BROADCAST,
 }
 #: How every instruction is priced.
-PRICES: dict[type[Instruction], Callable[[Pricing, Any], Price]] = {
+PRICES: dict[type[Instruction], Callable[[Pricing, Any], InstructionPrice]] = {
     Compute: Pricing.compute,
     Accumulation: Pricing.accumulate,
     WeightUpdate: Pricing.update,

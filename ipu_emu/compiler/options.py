@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from ipu_emu.compiler.gradients.activation_checkpointing import Recomputation
-from ipu_emu.compiler.gradients.gradient import Reduction
+from ipu_emu.compiler.gradients.gradient import GradientReduction
 from ipu_emu.compiler.memory.tensor_locations import TensorLocations
 from ipu_emu.compiler.optimisers.automatic_loss_scaling import LossScaler
 from ipu_emu.compiler.optimisers.update_rule import UpdateRule
@@ -73,7 +73,7 @@ class CompileOptions:
     training: TrainingOptions | None = None
     forward_only: bool = False
     replicas: int = 1
-    reduction: Reduction = Reduction.SUM
+    reduction: GradientReduction = GradientReduction.SUM
     bucket_bytes: int | None = None
     placement: PlacementOptions = field(default_factory=PlacementOptions)
     pipeline: PipelineOptions | None = None
@@ -88,4 +88,4 @@ class CompileOptions:
     @property
     def remaining_divisor(self) -> int:
         """The divisor of reduced gradients in weight updates: A x R if the mean is taken at the end, else 1."""
-        return self.step.accumulation * self.replicas if self.reduction is Reduction.MEAN_POST else 1
+        return self.step.accumulation * self.replicas if self.reduction is GradientReduction.MEAN_POST else 1

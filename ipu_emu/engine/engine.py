@@ -23,7 +23,7 @@ from ipu_emu.engine.calls.instruction_calls import Binder, HostPosition, StepFee
 from ipu_emu.engine.calls.wall_time import Wall, WallCategory
 from ipu_emu.engine.overlap.io_loop import BoundOverlappedLoop
 from ipu_emu.engine.overlap.preload_thread import WORTH_PRELOADING, BoundPreload
-from ipu_emu.engine.parts import Loop, Part, Segment, StepContext
+from ipu_emu.engine.parts import CallLists, Loop, Part, StepContext
 from ipu_emu.engine.pipeline.bound_pipeline import BoundPipeline
 from ipu_emu.engine.replicas.buffers import Buffers
 from ipu_emu.engine.replicas.local_replicas import Replicas
@@ -213,16 +213,16 @@ class Engine:
         for category, part in groupby(group, category_of):
             yield self._segment(category, list(part))
 
-    def _segment(self, category: WallCategory, group: Sequence[Leaf]) -> Segment:
+    def _segment(self, category: WallCategory, group: Sequence[Leaf]) -> CallLists:
         """Bind host I/O and collectives for all replicas at once, the other instructions per replica."""
         counters = self._host.counters
         if category is not WallCategory.COMPUTE:
-            return Segment(category, [call_chain(*(self._binder.shared(leaf, counters) for leaf in group))])
+            return CallLists(category, [call_chain(*(self._binder.shared(leaf, counters) for leaf in group))])
         lists = [
             call_chain(*(step for leaf in group for step in self._binder.local(leaf, replica, counters)))
             for replica in range(self.replicas.local)
         ]
-        return Segment(category, lists)
+        return CallLists(category, lists)
 
     def _loops(self, group: Sequence[Repeat]) -> Iterator[Part]:
         for loop in group:

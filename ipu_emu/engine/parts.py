@@ -20,7 +20,7 @@ from ipu_emu.engine.threads.worker_threads import Workers
 from ipu_emu.ops import Call
 from ipu_emu.program.instructions import Counter
 
-__all__ = ["Loop", "Part", "Segment", "StepContext"]
+__all__ = ["CallLists", "Loop", "Part", "StepContext"]
 
 
 @dataclass
@@ -47,7 +47,7 @@ class Part(Protocol):
 
 
 @dataclass(frozen=True)
-class Segment:
+class CallLists:
     """Lists of calls that do not depend on each other: one for each replica, or one for all."""
 
     category: WallCategory

@@ -24,7 +24,7 @@ from ipu_emu.program.buckets import Bucket
 from ipu_emu.program.executable import Executable
 from ipu_emu.program.instructions import IpuCopy, host_transfers, leaves, of_type
 from ipu_emu.program.memory_layout import aligned
-from ipu_emu.program.memory_plan import PERSISTENT, MemoryPlan, Placement, ipu_of, is_off_chip, region_of
+from ipu_emu.program.memory_plan import PERSISTENT, Allocation, MemoryPlan, ipu_of, is_off_chip, region_of
 
 __all__ = ["Footprint", "footprints"]
 
@@ -95,12 +95,12 @@ def _of(executable: Executable, ipu: int, tiles: int) -> Footprint:
     )
 
 
-def _is_stash(plan: MemoryPlan, id: str, placement: Placement, ipu: int) -> bool:
+def _is_stash(plan: MemoryPlan, id: str, placement: Allocation, ipu: int) -> bool:
     here = ipu_of(placement.region) == ipu and not is_off_chip(placement.region)
     return placement.places > 1 and here and id not in plan.views
 
 
-def _held(placement: Placement) -> int:
+def _held(placement: Allocation) -> int:
     return placement.places * aligned(placement.tensor.nbytes)
 
 
@@ -115,7 +115,7 @@ def _elements(executable: Executable, op: Op) -> int:
 
 def _buffer(executable: Executable, ipu: int) -> int:
     """Bytes of the largest tensor that the IPU transfers to or from the host, or gets from another IPU."""
-    placements: Mapping[str, Placement] = executable.plan.placements
+    placements: Mapping[str, Allocation] = executable.plan.placements
     ids = [leaf.tensor for leaf in host_transfers(executable.program)]
     ids += [leaf.op.outputs[0] for leaf in of_type(leaves(executable.program), IpuCopy)]
     there = [id for id in ids if id in placements and ipu_of(placements[id].region) == ipu]

@@ -25,9 +25,9 @@ __all__ = [
     "STREAMED",
     "STREAMING",
     "TRANSIENT",
+    "Allocation",
     "Lifetime",
     "MemoryPlan",
-    "Placement",
     "ipu_of",
     "is_off_chip",
     "is_shared",
@@ -66,7 +66,7 @@ def ipu_of(region: str) -> int:
 
 
 @dataclass(frozen=True)
-class Placement:
+class Allocation:
     """Region and offset in bytes; ``batch_innermost`` is the storage order.
 
     A stash of a pipeline has several buffers (``places``), one after the other: micro-batch m uses buffer m modulo
@@ -108,7 +108,7 @@ class MemoryPlan:
     All regions but the transient ones are live for the whole step; ``lives`` has the lifetimes in the transient ones.
     """
 
-    placements: Mapping[str, Placement]
+    placements: Mapping[str, Allocation]
     scratch: Mapping[str, tuple[int, ...]]
     sizes: Mapping[str, int]
     views: frozenset[str]

@@ -21,7 +21,7 @@ from gcl.core.operators import Operator
 from gcl.errors import ArgumentError
 from gcl.scheduling.program.step_program import INPUT, OUTPUT, Exchange, Reduce, Slice, Step, StepProgram
 
-__all__ = ["OPERATIONS", "Exchanger", "OneProcess", "Operation", "State", "execute", "run"]
+__all__ = ["OPERATIONS", "Exchanger", "InterpreterState", "OneProcess", "Operation", "execute", "run"]
 
 #: A ufunc of own and received.
 Combine = Callable[..., np.ndarray]
@@ -49,7 +49,7 @@ OPERATIONS: dict[Operator, Operation] = {
 }
 
 
-class State:
+class InterpreterState:
     """The buffers of one replica: its input is ``tensor``, its output ``out`` (default: a new array), both flat."""
 
     def __init__(self, program: StepProgram, replica: int, tensor: np.ndarray, out: np.ndarray | None = None) -> None:
@@ -66,14 +66,14 @@ class State:
 class Exchanger(Protocol):
     """Moves slices between replicas."""
 
-    def carry(self, exchange: Exchange, states: Mapping[int, State]) -> None:
+    def carry(self, exchange: Exchange, states: Mapping[int, InterpreterState]) -> None:
         """Make all copies of ``exchange`` that start or end on the replicas of ``states``."""
 
 
 class OneProcess:
     """The exchanger of a process that holds every replica."""
 
-    def carry(self, exchange: Exchange, states: Mapping[int, State]) -> None:
+    def carry(self, exchange: Exchange, states: Mapping[int, InterpreterState]) -> None:
         parcels = [
             (receiver, copy.target, states[sender].view(copy.source).copy())
             for copy in exchange.copies
@@ -83,7 +83,9 @@ class OneProcess:
             states[receiver].view(target)[...] = values
 
 
-def execute(program: StepProgram, states: Mapping[int, State], exchanger: Exchanger, combine: Combine) -> None:
+def execute(
+    program: StepProgram, states: Mapping[int, InterpreterState], exchanger: Exchanger, combine: Combine
+) -> None:
     """Run ``program`` on the replicas of ``states``."""
     for step in program.steps:
         if isinstance(step, Exchange):
@@ -93,7 +95,7 @@ def execute(program: StepProgram, states: Mapping[int, State], exchanger: Exchan
                 _locally(step, state, combine)
 
 
-def _locally(step: Step, state: State, combine: Combine) -> None:
+def _locally(step: Step, state: InterpreterState, combine: Combine) -> None:
     if isinstance(step, Reduce):
         combine(state.view(step.own), state.view(step.received), out=state.view(step.target))
     elif not isinstance(step, Exchange):
@@ -109,6 +111,6 @@ def run(program: StepProgram, x: np.ndarray, combine: Combine = np.add, dtype: D
     if x.shape != (replicas, elements):
         raise ArgumentError(f"the input has shape {list(x.shape)}; the program needs {[replicas, elements]}")
     travelling: np.ndarray[Any, Any] = x.astype(x.dtype if dtype is None else dtype)
-    states = {replica: State(program, replica, travelling[replica]) for replica in range(replicas)}
+    states = {replica: InterpreterState(program, replica, travelling[replica]) for replica in range(replicas)}
     execute(program, states, OneProcess(), combine)
     return np.stack([states[replica].buffers[OUTPUT] for replica in range(replicas)]).astype(x.dtype)

@@ -108,7 +108,7 @@ def schedule(
     form: str,
 ) -> None:
     """Print the schedule."""
-    from ipu_emu.cli.output.schedule_summary import Pipeline
+    from ipu_emu.cli.output.schedule_summary import PipelineSummary
     from ipu_emu.hardware import SelectionOrder
     from ipu_emu.program.schedules.schedule_timing import Barrier
 
@@ -121,7 +121,7 @@ def schedule(
         raise EmulatorError("--inference --recompute: inference keeps no activations to recompute; drop one")
     ipus = None if mapping is None else _mapping(mapping)
     times = _stage_times(forward, backward, stages)
-    pipeline = Pipeline.of(
+    pipeline = PipelineSummary.of(
         kind,
         stages,
         count,

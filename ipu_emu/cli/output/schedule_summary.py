@@ -18,7 +18,7 @@ from ipu_emu.program.schedules import (
     scheduled_stages,
 )
 
-__all__ = ["Pipeline", "ipu_name"]
+__all__ = ["PipelineSummary", "ipu_name"]
 
 _MARKS = {
     TaskType.FORWARD: "F",
@@ -32,7 +32,7 @@ _COMPUTING = (TaskType.FORWARD, TaskType.BACKWARD, TaskType.BOTH)
 
 
 @dataclass(frozen=True)
-class Pipeline:
+class PipelineSummary:
     """``forward`` forward stages; ``slots`` in order; ``count`` times ``iterations`` micro-batches."""
 
     kind: str
@@ -59,7 +59,7 @@ class Pipeline:
         io_tiles: bool = False,
         iterations: int = 1,
         order: SelectionOrder = SelectionOrder.AUTO,
-    ) -> Pipeline:
+    ) -> PipelineSummary:
         """Make the schedule; raise EmulatorError for an invalid one."""
         mapping = [0] * forward if iterations != 1 and mapping is None else mapping
         slots = schedule(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gcl.drawing.canvas import FAINT, INK, MARGIN, WIDTH, Canvas
-from ipu_emu.cli.output.schedule_summary import Pipeline, ipu_name
+from ipu_emu.cli.output.schedule_summary import PipelineSummary, ipu_name
 from ipu_emu.program.schedules import TaskType
 
 __all__ = ["svg"]
@@ -18,7 +18,7 @@ _COLOURS |= {TaskType.LOAD: "#80deea", TaskType.STORE: "#ffab91"}
 _LABEL, _LINE = 80, 16
 
 
-def svg(pipeline: Pipeline) -> str:
+def svg(pipeline: PipelineSummary) -> str:
     """Return the picture; the tooltip of a box describes its task."""
     canvas = Canvas()
     canvas.text(MARGIN, canvas.y + 12, pipeline.title, size=15, bold=True)
@@ -38,7 +38,7 @@ def svg(pipeline: Pipeline) -> str:
     return canvas.document()
 
 
-def _row(canvas: Canvas, pipeline: Pipeline, ipu: int, column: float) -> None:
+def _row(canvas: Canvas, pipeline: PipelineSummary, ipu: int, column: float) -> None:
     """Draw the row of an IPU, with the tasks of a slot below each other."""
     by_slot = [[task for task in slot if task.ipu == ipu] for slot in pipeline.slots]
     height = _LINE * max(map(len, by_slot))

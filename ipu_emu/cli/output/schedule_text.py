@@ -7,7 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gcl.drawing.units import counted
-from ipu_emu.cli.output.schedule_summary import Pipeline, ipu_name
+from ipu_emu.cli.output.schedule_summary import PipelineSummary, ipu_name
 from ipu_emu.program.schedules import ALL_IPUS, Task, TaskType
 from ipu_emu.program.schedules.schedule_timing import Barrier, StageTimes, timing
 
@@ -27,7 +27,7 @@ _BARRIERS = {
 }
 
 
-def text(pipeline: Pipeline, times: StageTimes, barrier: Barrier, width: int) -> RenderableType:
+def text(pipeline: PipelineSummary, times: StageTimes, barrier: Barrier, width: int) -> RenderableType:
     """Return the drawing, in bands of at most ``width`` characters, and the tables below it."""
     cells = [[_cell(pipeline, slot, ipu) for slot in pipeline.slots] for ipu in pipeline.ipus]
     column = max(len(cell) for row in cells for cell in row) + 1
@@ -38,12 +38,12 @@ def text(pipeline: Pipeline, times: StageTimes, barrier: Barrier, width: int) ->
     return Group(*bands, Text(), _stages(pipeline), Text(), _figures(pipeline, times, barrier))
 
 
-def _cell(pipeline: Pipeline, slot: tuple[Task, ...], ipu: int) -> Text:
+def _cell(pipeline: PipelineSummary, slot: tuple[Task, ...], ipu: int) -> Text:
     marks = [Text(pipeline.mark(task), style=_STYLES[task.what]) for task in slot if task.ipu == ipu]
     return Text(" ").join(marks) if marks else Text("·", style="dim")
 
 
-def _band(pipeline: Pipeline, cells: list[list[Text]], start: int, across: int, column: int) -> Table:
+def _band(pipeline: PipelineSummary, cells: list[list[Text]], start: int, across: int, column: int) -> Table:
     table = Table(box=None, padding=(0, 1, 0, 0), header_style="dim", pad_edge=False)
     numbers = range(start, min(start + across, len(pipeline.slots)))
     table.add_column("slot", min_width=8, no_wrap=True)
@@ -54,7 +54,7 @@ def _band(pipeline: Pipeline, cells: list[list[Text]], start: int, across: int, 
     return table
 
 
-def _stages(pipeline: Pipeline) -> Table:
+def _stages(pipeline: PipelineSummary) -> Table:
     table = Table(box=None, header_style="bold", pad_edge=False)
     for name in ("stage", "IPU", "device IPU", "backward stage", "FIFO depth", "live copies"):
         table.add_column(name, justify="right")
@@ -74,7 +74,7 @@ def _stages(pipeline: Pipeline) -> Table:
     return table
 
 
-def _figures(pipeline: Pipeline, times: StageTimes, barrier: Barrier) -> Text:
+def _figures(pipeline: PipelineSummary, times: StageTimes, barrier: Barrier) -> Text:
     made = timing(pipeline.slots, times, barrier)
     up, main, down = pipeline.phases
     parts = f"forward {_list(times.forward)}" + (f", backward {_list(times.backward)}" if pipeline.training else "")

@@ -15,23 +15,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ipu_emu.compiler.gradients.activation_checkpointing import Recomputation
-from ipu_emu.compiler.gradients.gradient import Gradient, Reduction
+from ipu_emu.compiler.gradients.gradient import Gradient, GradientReduction
 from ipu_emu.compiler.memory.offloading import ActivationStorage
 from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import DType, Graph, Op, Phase, Place, Role, Shards, Tensor, dtype_named
 from ipu_emu.program.anchors import Anchor, Return, StepShape
 from ipu_emu.program.executable import Executable
 from ipu_emu.program.instructions import INSTRUCTIONS, Counter, Overlap, PipelineStage
-from ipu_emu.program.memory_plan import Lifetime, MemoryPlan, Placement
+from ipu_emu.program.memory_plan import Allocation, Lifetime, MemoryPlan
 
 __all__ = ["Decoder", "Encoder"]
 
 #: The classes that may be written and read.
 _LISTED: tuple[tuple[type, ...], ...] = (
     (Graph, Op, Tensor, Phase, Place, Role, Shards),
-    (Executable, Lifetime, MemoryPlan, Placement, Anchor, Return, StepShape),
+    (Executable, Lifetime, MemoryPlan, Allocation, Anchor, Return, StepShape),
     (*INSTRUCTIONS, Counter, Overlap, PipelineStage),
-    (Gradient, Reduction, Recomputation, ActivationStorage),
+    (Gradient, GradientReduction, Recomputation, ActivationStorage),
 )
 _CLASSES = {cls.__name__: cls for group in _LISTED for cls in group}
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-__all__ = ["Gradient", "Reduction"]
+__all__ = ["Gradient", "GradientReduction"]
 
 
-class Reduction(Enum):
+class GradientReduction(Enum):
     """How the gradients of micro-batches and replicas are combined."""
 
     SUM = "Sum"

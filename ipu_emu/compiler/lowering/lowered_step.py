@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ipu_emu.compiler.fusion.merge_collectives import Merged, as_groups, is_remote_load
-from ipu_emu.compiler.gradients.gradient import Gradient, Reduction
+from ipu_emu.compiler.gradients.gradient import Gradient, GradientReduction
 from ipu_emu.compiler.lowering.accumulation import AccumulationWriter
 from ipu_emu.compiler.lowering.host_streams import load, without_streams
 from ipu_emu.compiler.lowering.pipelining import Stages
@@ -200,7 +200,7 @@ class _Lowering:
         """Return the instructions that sum the gradients of micro-batches, or keep their running mean."""
         if self.step.accumulation == 1:
             return []
-        running = self.options.reduction is Reduction.MEAN_RUNNING
+        running = self.options.reduction is GradientReduction.MEAN_RUNNING
         return AccumulationWriter(self.graph, self.tensor_places, self.stages, running=running).of(self.gradients)
 
     def reduce(self) -> list[Leaf]:
@@ -217,7 +217,7 @@ class _Lowering:
     @property
     def operator(self) -> str:
         """The operator by which replicas combine their gradients."""
-        return "mean" if self.options.reduction is Reduction.MEAN_RUNNING else "add"
+        return "mean" if self.options.reduction is GradientReduction.MEAN_RUNNING else "add"
 
     def stores(self) -> tuple[list[Leaf], list[Leaf], list[Leaf]]:
         """Return the stores in the micro-batch, after the update, and at the end of the step.

@@ -38,9 +38,9 @@ from ipu_emu.program.memory_plan import (
     STREAMED,
     STREAMING,
     TRANSIENT,
+    Allocation,
     Lifetime,
     MemoryPlan,
-    Placement,
     is_shared,
     node_in,
     overlap_of,
@@ -172,10 +172,10 @@ class _Planner:
         """The region of a kind on the IPU of a tensor, or in its Streaming Memory."""
         return region_of(far if self.graph.tensor(id).off_chip else near, self.ipus.get(self.root(id), 0))
 
-    def placement(self, id: str) -> Placement:
+    def placement(self, id: str) -> Allocation:
         root = self.root(id)
         innermost, places = id in self.batch_innermost, self.stashes.places.get(root, 1)
-        return Placement(self.graph.tensor(id), self.region(root), self.offsets[root], innermost, places)
+        return Allocation(self.graph.tensor(id), self.region(root), self.offsets[root], innermost, places)
 
     def place_transients(self) -> None:
         """Place the largest tensor first, each at the lowest offset that no tensor occupies in its lifetime."""

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ipu_emu.compiler.optimisers.update_rule import Clip, HyperParameter, State, UpdateRule, zeros
+from ipu_emu.compiler.optimisers.update_rule import Clip, HyperParameter, OptimizerState, UpdateRule, zeros
 from ipu_emu.compiler.rewriting.reserved_prefixes import ACCL1, ACCL2, STEP
 from ipu_emu.graph import DType, Tensor
 from ipu_emu.graph.dtype import FLOAT
@@ -89,13 +89,13 @@ class AdamRule(UpdateRule):
             ),
         }
 
-    def states(self, weight: Tensor, data: NDArray[Any]) -> list[State]:
+    def states(self, weight: Tensor, data: NDArray[Any]) -> list[OptimizerState]:
         types = (self.accl1_type or weight.dtype, self.accl2_type or weight.dtype)
         moments = [
-            State(prefix + weight.id, dtype, zeros(data.shape, dtype))
+            OptimizerState(prefix + weight.id, dtype, zeros(data.shape, dtype))
             for prefix, dtype in zip((ACCL1, ACCL2), types, strict=True)
         ]
-        return [*moments, State(STEP + weight.id, FLOAT, np.zeros((), np.float32))]
+        return [*moments, OptimizerState(STEP + weight.id, FLOAT, np.zeros((), np.float32))]
 
     def op(self, weight: str) -> tuple[str, dict[str, Any]]:
         bias, maximum, norms = self.form.value

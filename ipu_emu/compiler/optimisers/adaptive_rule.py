@@ -25,7 +25,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from ipu_emu.compiler.optimisers.update_rule import Clip, HyperParameter, State, UpdateRule, zeros
+from ipu_emu.compiler.optimisers.update_rule import Clip, HyperParameter, OptimizerState, UpdateRule, zeros
 from ipu_emu.compiler.rewriting.reserved_prefixes import ACCL1, ACCL2, ACCL3
 from ipu_emu.graph import DType, Tensor
 from ipu_emu.graph.dtype import FLOAT
@@ -83,11 +83,11 @@ class AdaptiveRule(UpdateRule):
             "adaptiveGradientScaling": HyperParameter(1 / (ls.value * divisor), ls.constant),
         }
 
-    def states(self, weight: Tensor, data: NDArray[Any]) -> list[State]:
+    def states(self, weight: Tensor, data: NDArray[Any]) -> list[OptimizerState]:
         second, third = self._has_states(weight.id)
         types = [(ACCL1, self.accl1_type), *[(ACCL2, self.accl2_type)] * second, *[(ACCL3, self.accl3_type)] * third]
         return [
-            State(prefix + weight.id, dtype or weight.dtype, zeros(data.shape, dtype or weight.dtype))
+            OptimizerState(prefix + weight.id, dtype or weight.dtype, zeros(data.shape, dtype or weight.dtype))
             for prefix, dtype in types
         ]
 

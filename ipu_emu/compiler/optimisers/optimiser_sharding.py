@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ipu_emu.compiler.gradients.gradient import Gradient, Reduction
+from ipu_emu.compiler.gradients.gradient import Gradient, GradientReduction
 from ipu_emu.compiler.rewriting.reserved_prefixes import UPDATED
 from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import Graph, Op, Phase, Place, Role, Shards, Tensor
@@ -44,7 +44,7 @@ _SHARD, _GATHERED, _DIRECTION, _NUMBER = "Shard___", "Gathered___", "Direction__
 
 
 def shard_variables(
-    graph: Graph, gradients: Sequence[Gradient], divide: Divide, replicas: int, reduction: Reduction
+    graph: Graph, gradients: Sequence[Gradient], divide: Divide, replicas: int, reduction: GradientReduction
 ) -> list[Gradient]:
     """Shard the variables that ``divide`` selects; return the gradients, some of which are now reduced as shards."""
     return [_sharded(graph, gradient, divide, replicas, reduction) for gradient in gradients]
@@ -69,7 +69,9 @@ class _Update:
         return cls(place, op, graph.tensor(weight), states, gradient)
 
 
-def _sharded(graph: Graph, gradient: Gradient, divide: Divide, replicas: int, reduction: Reduction) -> Gradient:
+def _sharded(
+    graph: Graph, gradient: Gradient, divide: Divide, replicas: int, reduction: GradientReduction
+) -> Gradient:
     update = _Update.of(graph, gradient.weight) if gradient.weight else None
     if update is None:
         return gradient
@@ -80,7 +82,7 @@ def _sharded(graph: Graph, gradient: Gradient, divide: Divide, replicas: int, re
     itemsize = min(total.dtype.itemsize, update.weight.dtype.itemsize)
     shards = Shards.of(update.weight.shape, itemsize, domain, update.weight.group)
     scattered = update.gradient == total.id and _by_shards(total, domain, replicas)
-    _Division(graph, update, shards, replicas, divide).run(scattered, reduction is Reduction.MEAN_RUNNING)
+    _Division(graph, update, shards, replicas, divide).run(scattered, reduction is GradientReduction.MEAN_RUNNING)
     return replace(gradient, scattered=scattered)
 
 

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ipu_emu.compiler.optimisers.update_rule import Clip, HyperParameter, State, UpdateRule, zeros
+from ipu_emu.compiler.optimisers.update_rule import Clip, HyperParameter, OptimizerState, UpdateRule, zeros
 from ipu_emu.compiler.rewriting.reserved_prefixes import ACCL, ACCL1
 from ipu_emu.graph import DType, Tensor
 
@@ -87,17 +87,17 @@ class SgdRule(UpdateRule):
             v.nesterov,
         ]
 
-    def states(self, weight: Tensor, data: NDArray[Any]) -> list[State]:
+    def states(self, weight: Tensor, data: NDArray[Any]) -> list[OptimizerState]:
         """The initial state: the weight decay of the first step in the combined form, 0 in the separate form."""
         mode, dtype = self.mode(weight.id), self.accl_type or weight.dtype
         if mode is Mode.PLAIN:
             return []
         if mode is Mode.SEPARATE:
-            return [State(ACCL1 + weight.id, dtype, zeros(data.shape, dtype))]
+            return [OptimizerState(ACCL1 + weight.id, dtype, zeros(data.shape, dtype))]
         decay = np.float32(self._compound(weight.id, 1)[3].value)
         if decay == 0:
-            return [State(ACCL + weight.id, dtype, zeros(data.shape, dtype))]
-        return [State(ACCL + weight.id, dtype, (data.astype(np.float32) * decay).astype(dtype.numpy))]
+            return [OptimizerState(ACCL + weight.id, dtype, zeros(data.shape, dtype))]
+        return [OptimizerState(ACCL + weight.id, dtype, (data.astype(np.float32) * decay).astype(dtype.numpy))]
 
     def op(self, weight: str) -> tuple[str, dict[str, Any]]:
         return _OPS[self.mode(weight)], {}

@@ -19,7 +19,7 @@ from ipu_emu.compiler.rewriting.reserved_prefixes import ACCUM, UPDATED
 from ipu_emu.graph import Graph, Phase, Role, Tensor
 from ipu_emu.graph.dtype import FLOAT, DType
 
-__all__ = ["Clip", "HyperParameter", "State", "UpdateRule", "scalar", "zeros"]
+__all__ = ["Clip", "HyperParameter", "OptimizerState", "UpdateRule", "scalar", "zeros"]
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Clip:
 
 
 @dataclass(frozen=True)
-class State:
+class OptimizerState:
     """An optimiser state of a weight: its id, element type and initial value, which may be a single number."""
 
     id: str
@@ -78,7 +78,7 @@ class UpdateRule(ABC):
         """
 
     @abstractmethod
-    def states(self, weight: Tensor, data: NDArray[Any]) -> list[State]:
+    def states(self, weight: Tensor, data: NDArray[Any]) -> list[OptimizerState]:
         """Return the states of a weight whose initial value is ``data``."""
 
     @abstractmethod

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ipu_emu.hardware import mapped
 from ipu_emu.ops import Node
-from ipu_emu.program.memory_plan import TRANSIENT, MemoryPlan, Placement, ipu_of, is_off_chip, region_of, scratch_key
+from ipu_emu.program.memory_plan import TRANSIENT, Allocation, MemoryPlan, ipu_of, is_off_chip, region_of, scratch_key
 from ipu_emu.program.scratch import scratch_of
 from ipu_emu.program.storage_order import order
 
@@ -74,7 +74,7 @@ class Buffers:
             if ipu_of(name) == ipu and is_off_chip(name) is off_chip
         )
 
-    def _array(self, placement: Placement, place: int) -> NDArray[Any]:
+    def _array(self, placement: Allocation, place: int) -> NDArray[Any]:
         """The tensor in its logical shape, regardless of its storage order."""
         tensor, start = placement.tensor, placement.offset_of(place)
         raw = self.regions[placement.region][start : start + tensor.nbytes]

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ipu_emu.compiler.annotations import RECOMPUTE
-from ipu_emu.compiler.gradients.gradient import Reduction
+from ipu_emu.compiler.gradients.gradient import GradientReduction
 from ipu_emu.compiler.placement.placement_rules import computed_ops, ipus_that_read
 from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import Graph, Op, Role
@@ -156,7 +156,7 @@ class _PipeliningRules:
         iterations = self.options.pipelineBatchSerialization
         if iterations < 1:
             raise EmulatorError(f"pipelineBatchSerialization is {iterations}; use 1 or more micro-batches at a time")
-        if iterations != 1 and self.training and self.options.reduction() is not Reduction.SUM:
+        if iterations != 1 and self.training and self.options.reduction() is not GradientReduction.SUM:
             raise EmulatorError(
                 "batch_serialization_iterations != 1 is only supported when reduction_method is "
                 "GradientAccumulationReductionMethod.SUM. Set accumulationAndReplicationReductionType to Sum"

@@ -17,7 +17,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from ipu_emu.compiler.gradients.activation_checkpointing import Recomputation
-from ipu_emu.compiler.gradients.gradient import Reduction
+from ipu_emu.compiler.gradients.gradient import GradientReduction
 from ipu_emu.errors import EmulatorError
 from ipu_emu.popart.options.option_groups import (
     AccumulateOuterFragmentSettings,
@@ -324,12 +324,12 @@ class SessionOptions(Settings):
         """Micro-batches per batch."""
         return int(self.accumulationFactor) if self.enableGradientAccumulation else 1
 
-    def reduction(self) -> Reduction:
+    def reduction(self) -> GradientReduction:
         """How the gradients of micro-batches and replicas are combined."""
         if self.accumulationAndReplicationReductionType is not ReductionType.Mean:
-            return Reduction.SUM
+            return GradientReduction.SUM
         running = self.meanAccumulationAndReplicationReductionStrategy is MeanReductionStrategy.Running
-        return Reduction.MEAN_RUNNING if running else Reduction.MEAN_POST
+        return GradientReduction.MEAN_RUNNING if running else GradientReduction.MEAN_POST
 
     def recomputation(self) -> Recomputation:
         """Which activations the backward pass recomputes."""

@@ -17,7 +17,7 @@ from enum import StrEnum
 from ipu_emu.errors import EmulatorError
 from ipu_emu.program.schedules.task import ALL_IPUS, Slot, Task, TaskType
 
-__all__ = ["Barrier", "StageTimes", "Timing", "timing"]
+__all__ = ["Barrier", "ScheduleTiming", "StageTimes", "timing"]
 
 
 class Barrier(StrEnum):
@@ -63,7 +63,7 @@ class StageTimes:
 
 
 @dataclass(frozen=True)
-class Timing:
+class ScheduleTiming:
     """The time of one batch, and the fraction of it that each IPU spends on forwards and backwards."""
 
     total: float
@@ -75,7 +75,7 @@ class Timing:
         return sum(self.useful.values()) / (len(self.useful) * self.total) if self.total else 1.0
 
 
-def timing(slots: Iterable[Slot], times: StageTimes, barrier: Barrier = Barrier.ONE) -> Timing:
+def timing(slots: Iterable[Slot], times: StageTimes, barrier: Barrier = Barrier.ONE) -> ScheduleTiming:
     """The timing of ``slots``."""
     drawn = list(slots)
     scheduled = 1 + max((task.stage for slot in drawn for task in slot), default=0)
@@ -84,7 +84,7 @@ def timing(slots: Iterable[Slot], times: StageTimes, barrier: Barrier = Barrier.
     for task in (task for slot in drawn for task in slot):
         for ipu in _ipus(task, everybody):
             useful[ipu] += times.of(task, scheduled) * (task.what is not TaskType.RECOMPUTE)
-    return Timing(_TOTALS[barrier](drawn, times, scheduled), dict(useful))
+    return ScheduleTiming(_TOTALS[barrier](drawn, times, scheduled), dict(useful))
 
 
 def _with_one_barrier(slots: Sequence[Slot], times: StageTimes, scheduled: int) -> float:

@@ -9,7 +9,7 @@ from gcl.core.groups import Group
 from gcl.core.request import Collective
 from gcl.fabric.fabric import Fabric, LinkConfiguration, Topology
 from gcl.scheduling.methods import METHODS, Method
-from gcl.scheduling.phases import Phase
+from gcl.scheduling.phases import ProgramPhase
 from gcl.scheduling.schedule import Schedule, schedule
 
 COLLECTIVES = [Collective.ALL_REDUCE, Collective.REDUCE_SCATTER, Collective.ALL_GATHER]
@@ -32,7 +32,7 @@ def schedules(draw: st.DrawFn) -> Schedule:
     return schedule(collective, fabric, n, group=draw(st.sampled_from(groups)), methods=(method,))
 
 
-def steps_between(phase: Phase, mirrored: bool, sender: int, receiver: int) -> int:
+def steps_between(phase: ProgramPhase, mirrored: bool, sender: int, receiver: int) -> int:
     """How far on in the ring ``receiver`` stands."""
     group, order = phase.program.group, phase.program.orders[mirrored]
     places = [order.index(group.index(replica)) for replica in (sender, receiver)]

@@ -14,7 +14,7 @@ from gcl.core.request import Collective
 from gcl.errors import ArgumentError
 from gcl.fabric.fabric import Fabric
 from gcl.scheduling.methods import METHODS, Method
-from gcl.scheduling.program.interpreter import OneProcess, State, execute, run
+from gcl.scheduling.program.interpreter import InterpreterState, OneProcess, execute, run
 from gcl.scheduling.program.step_program import OUTPUT, Exchange, StepProgram
 from gcl.scheduling.schedule import schedule
 
@@ -30,7 +30,7 @@ class Mail:
         with self._lock:
             return self._boxes.setdefault((sender, receiver), queue.Queue())
 
-    def carry(self, exchange: Exchange, states: Mapping[int, State]) -> None:
+    def carry(self, exchange: Exchange, states: Mapping[int, InterpreterState]) -> None:
         for copy in exchange.copies:
             for sender, receiver in copy.pairs():
                 if sender in states:
@@ -43,7 +43,7 @@ class Mail:
 
 def on_ranks(program: StepProgram, x: np.ndarray, ranks: list[list[int]]) -> np.ndarray:
     """Run ``program`` on threads that hold ``ranks`` replicas each."""
-    mail, states = Mail(), [{r: State(program, r, x[r]) for r in local} for local in ranks]
+    mail, states = Mail(), [{r: InterpreterState(program, r, x[r]) for r in local} for local in ranks]
     threads = [threading.Thread(target=execute, args=(program, mine, mail, np.add)) for mine in states]
     for thread in threads:
         thread.start()
@@ -74,7 +74,7 @@ def test_partial_results_may_travel_wider() -> None:
 def test_a_result_may_have_a_place() -> None:
     program = schedule(Collective.ALL_GATHER, Fabric(2), 3, methods=(Method.CLOCKWISE_RING,)).programs[0]
     x, places = np.arange(6.0).reshape(2, 3), np.zeros((2, 6))
-    states = {r: State(program, r, x[r], places[r]) for r in range(2)}
+    states = {r: InterpreterState(program, r, x[r], places[r]) for r in range(2)}
     execute(program, states, OneProcess(), np.add)
     assert (places == x.reshape(-1)).all()
 
