@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Callable, Sequence
 
@@ -9,6 +10,7 @@ from poprun_py.options.option_table import LaunchOptions
 from poprun_py.output.instance_logs import InstanceLogs
 from poprun_py.output.last_words import LastWords, last_words
 from poprun_py.output.screen import Screen
+from poprun_py.output.tag_colors import tag_colors
 from poprun_py.output.tagged_output import TaggedOutput
 from poprun_py.plan.launch_plan import LaunchPlan
 from poprun_py.wire.messages import STDERR
@@ -29,6 +31,7 @@ class OutputDelivery:
             stdout=screen.stdout,
             stderr=screen.stderr,
             live=screen.terminals,
+            colors=tag_colors(os.environ),
             mixed=screen.is_mixed,
         )
         self._logs = InstanceLogs(options.log_dir, count, restart=restart, wake=wake) if options.log_dir else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
+from poprun_py.output.tag_colors import wants_color
 from poprun_py.output.writer_thread import WriterThread
 from poprun_py.wire.messages import STDERR, STDOUT
 
@@ -40,7 +41,7 @@ class Screen:
 
     @property
     def has_color(self) -> bool:
-        return STDERR in self.terminals and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
+        return STDERR in self.terminals and wants_color(os.environ)
 
     @property
     def is_broken(self) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Sequence
 from time import monotonic
 
 from poprun_py.wire.messages import STDERR, STDOUT, STREAMS
@@ -23,8 +23,14 @@ _KEPT, LAST_LINES = 1 << 14, 20
 _LINES_IN_VIEW = 10
 
 
-def tag(rank: int, stream: int) -> bytes:
-    return f"[1,{rank}]<{STREAMS[stream]}>:".encode()
+#: The control sequence that ends a colour; other attributes of the text stay.
+_DEFAULT_COLOR = b"\x1b[39m"
+
+
+def tag(rank: int, stream: int, colors: Sequence[bytes] = ()) -> bytes:
+    """Return the tag of an instance's lines, in its own one of ``colors`` (control sequences), if there are any."""
+    text = f"[1,{rank}]<{STREAMS[stream]}>:".encode()
+    return colors[rank % len(colors)] + text + _DEFAULT_COLOR if colors else text
 
 
 class Tagger:
@@ -81,7 +87,8 @@ class TaggedOutput:
     """Routes the streams of all instances to ``stdout`` and ``stderr``.
 
     Both are called with whole lines, and with a function to call once they are written. ``only``: the one instance
-    whose output is shown; ``live``: the streams that are terminals; ``mixed``: stdout and stderr are the same file.
+    whose output is shown; ``live``: the streams that are terminals, where the tags of several instances have
+    ``colors``; ``mixed``: stdout and stderr are the same file.
     """
 
     def __init__(
@@ -92,10 +99,15 @@ class TaggedOutput:
         stdout: Callable[[bytes, Callable[[], None]], None],
         stderr: Callable[[bytes, Callable[[], None]], None],
         live: Container[int] = (),
+        colors: Sequence[bytes] = (),
         mixed: bool = True,
     ) -> None:
-        keys = [(rank, stream) for rank in range(num_instances) for stream in STREAMS]
-        self._taggers = {key: Tagger(tag(*key), live=key[1] in live) for key in keys}
+        shown = colors if num_instances > 1 and only is None else ()
+        self._taggers = {
+            (rank, stream): Tagger(tag(rank, stream, shown if stream in live else ()), live=stream in live)
+            for rank in range(num_instances)
+            for stream in STREAMS
+        }
         self._only = only
         self._to = {STDOUT: stdout, STDERR: stderr}
         self._mixed = mixed

@@ -122,7 +122,7 @@ def on_a_terminal(argv: list[str], environment: dict[str, str]) -> tuple[int, li
 
 def test_on_a_terminal_the_view_stays_below_the_lines_and_goes_in_the_end():
     folder = os.path.dirname(sys.executable)
-    environment = os.environ | {"TERM": "xterm-256color", "PATH": f"{folder}:{os.environ['PATH']}"}
+    environment = os.environ | {"NO_COLOR": "", "TERM": "xterm-256color", "PATH": f"{folder}:{os.environ['PATH']}"}
     argv = [f"{folder}/poprun-py", "--num-instances", "2", sys.executable, PROGRAM]
     code, pieces = on_a_terminal(argv, environment)
     terminal, views = Terminal(), []
@@ -135,6 +135,9 @@ def test_on_a_terminal_the_view_stays_below_the_lines_and_goes_in_the_end():
     for rank, lines in enumerate(said):  # the one who fails first ends the other, wherever it is
         assert lines == [f"[1,{rank}]<stdout>:line {step}" for step in range(len(lines))]
     assert max(map(len, said)) == 30
+    assert all(
+        f"\x1b[38;5;{color}m[1,{rank}]<stdout>:\x1b[39mline" in "".join(pieces) for rank, color in [(0, 69), (1, 136)]
+    )
     assert not any("running" in line for line in terminal.lines)
     assert "ValueError: in the end" in terminal.lines[-2]
     pictures = ["\n".join(table[-5:]) for table in views if "samples/s" in "".join(table)]
