@@ -31,9 +31,9 @@ from gcl.transport.paths.path_state import PathState
 from gcl.transport.rendezvous import rank_table, rendezvous
 from gcl.transport.rendezvous.rank_table import Meeting, Table
 
-__all__ = ["KEPT_BYTES", "MemoryPath"]
+__all__ = ["KEPT_BYTES", "MemoryPath", "spins_of_waits"]
 
-_SPINS = 2000
+_SPINS, _SLEEP_AT_ONCE = 2000, -1
 #: From this size on, too large for any cache, the kernel's copies between processes are quicker than the chunks: they
 #: need not be written twice. Elsewhere copies within a cache are 3 times as quick as the kernel's.
 _PROCESS_VM_BYTES = 32 << 20
@@ -45,10 +45,20 @@ _DIRECT = (CollectiveCode.ALL_REDUCE, CollectiveCode.SHARED_ALL_GATHER)
 _Arguments = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
 
+def spins_of_waits(ranks: int, cores: int, *, shares_cores: bool) -> int:
+    """``Table.SPINS`` where ``ranks`` share memory: see ``rendezvous``."""
+    if ranks > cores:
+        return 0
+    return _SLEEP_AT_ONCE if shares_cores else _SPINS
+
+
 class MemoryPath:
     """Runs collectives for one rank of ``domain``."""
 
-    def __init__(self, domain: MemoryDomain, world: World, group: Group, timeout: float) -> None:
+    def __init__(
+        self, domain: MemoryDomain, world: World, group: Group, timeout: float, *, shares_cores: bool = False
+    ) -> None:
+        """``shares_cores``: the machine has more ranks than cores, among them ranks of other hosts."""
         self.name = domain.name
         self._domain, self._world, self._timeout = domain, world, timeout
         staging = staging_layout(world.counts, domain.smallest)
@@ -58,7 +68,7 @@ class MemoryPath:
             arenas=domain.arenas,
             owners=world.owners,
             groups=group.all_members(),
-            spins=_SPINS if domain.ranks <= domain.cores else 0,
+            spins=spins_of_waits(domain.ranks, domain.cores, shares_cores=shares_cores),
             chunk=staging.chunk,
             sets=staging.sets,
         )

@@ -96,7 +96,8 @@ def select_path(wanted: str, placement: HostPlacement, group: Group, timeout: fl
     if not several_hosts:
         return MemoryPath(domain, placement.world, group, timeout)
     inside = _inside(placement, group)
-    memory = MemoryPath(domain, memory_world, inside or Group.all(memory_world.replicas), timeout)
+    within = inside or Group.all(memory_world.replicas)
+    memory = MemoryPath(domain, memory_world, within, timeout, shares_cores=placement.is_crowded)
     return _hierarchical(memory, memory_world, placement, group, timeout, inside=inside is not None)
 
 

@@ -73,7 +73,7 @@ class Table(IntEnum):
     STAGE = 6  # CallStage of the call under way
     STEP = 7  # of a chunked all-reduce under way
     ARRIVALS = 8  # meeting points at which this rank has arrived
-    SPINS = 9  # polls of a wait before it yields
+    SPINS = 9  # polls of a wait before it yields; negative: it sleeps at once
     NAP_SECONDS = 10  # with the next word a struct timespec: the longest sleep of a wait
     NAP_NANOSECONDS = 11
     TURN = 12  # rounds of all chunked all-reduces so far

@@ -5,7 +5,8 @@ Each rank owns one line of the control block (``Line``) and is its only writer, 
 A wait spins briefly if there is a core per rank, then yields, then sleeps on a futex, so that with more ranks than
 cores the waiting ranks do not take time from the rank they wait for. If there is a core per rank, but two ranks run
 on the same core, the waiting rank sleeps at once: Linux wakes a sleeping thread on an idle core, but is slow to
-separate two threads that spin or yield on one core (64 KiB on 2 cores: 4 us instead of 120). A wait returns after a
+separate two threads that spin or yield on one core (64 KiB on 2 cores: 4 us instead of 120). It also sleeps at once
+(``spins`` < 0) where ranks of other hosts share the cores: to yield does not let them run. A wait returns after a
 fraction of a second at the latest, so that the caller can check for dead peers, signals and its deadline.
 """
 
@@ -114,12 +115,12 @@ def _reached(line: int, arrivals: int) -> Any:
 def _wait_for(line: int, arrivals: int, spins: int, timespec: int) -> Any:
     if _reached(line, arrivals):
         return True
-    same_core = spins > 0 and load_acquire(line + Line.CORE) == sched_getcpu()
-    for _ in range(0 if same_core else spins):
+    sleeps = spins < 0 or (spins > 0 and load_acquire(line + Line.CORE) == sched_getcpu())
+    for _ in range(0 if sleeps else spins):
         if _reached(line, arrivals):
             return True
         pause()
-    for _ in range(0 if same_core else _YIELDS):
+    for _ in range(0 if sleeps else _YIELDS):
         if _reached(line, arrivals):
             return True
         sched_yield()

@@ -7,6 +7,7 @@ import os
 import pytest
 
 from gcl.core.world import World
+from gcl.transport.paths.memory_path import spins_of_waits
 from gcl.transport.paths.path_selection import HostPlacement
 from gcl.transport.rendezvous.process_liveness import Process
 
@@ -20,3 +21,9 @@ def test_a_machine_is_crowded_by_the_ranks_of_all_its_hosts(
     machines = ("m", "m", "m", "m", "n", "n")
     placement = HostPlacement(world, ("a", "a", "b", "b", "c", "c"), machines, (Process(0, 0),) * 6)
     assert placement.is_crowded is crowded
+
+
+def test_a_wait_spins_only_where_every_rank_of_the_machine_has_a_core() -> None:
+    assert spins_of_waits(2, 2, shares_cores=False) > 0
+    assert spins_of_waits(3, 2, shares_cores=False) == 0
+    assert spins_of_waits(2, 2, shares_cores=True) < 0
