@@ -7,7 +7,7 @@ Source: PopART 3.4, ``willow/include/popart/adaptive.hpp``. With g the gradient,
     Centered      and v2 = a v2 + (1 - a) s                    x = s / (sqrt(v1 - v2^2) + eps)
     AdaDelta      as RMSProp, and v2 = a v2 + (1 - a) x^2      x = s sqrt(v2 + eps) / sqrt(v1 + eps), old v2
 
-    TensorFlow's variant of RMSProp adds eps under the root.
+    TensorFlow's variant of RMSProp adds eps under the root, and v1 starts at ones; all other states start at zeros.
     v3 = m v3 + x (m constant 0: x)     Decay: w = w - lr (wd w + v3), else w = w - lr v3
     TensorFlow's variant, unless m is constant 0: v3 = m v3 + lr x, w = w - v3 (Decay: w - (wd w + v3))
 
@@ -25,7 +25,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from ipu_emu.compiler.optimisers.update_rule import Clip, HyperParameter, OptimizerState, UpdateRule, zeros
+from ipu_emu.compiler.optimisers.update_rule import Clip, HyperParameter, OptimizerState, UpdateRule, ones, zeros
 from ipu_emu.compiler.rewriting.reserved_prefixes import ACCL1, ACCL2, ACCL3
 from ipu_emu.graph import DType, Tensor
 from ipu_emu.graph.dtype import FLOAT
@@ -85,10 +85,15 @@ class AdaptiveRule(UpdateRule):
 
     def states(self, weight: Tensor, data: NDArray[Any]) -> list[OptimizerState]:
         second, third = self._has_states(weight.id)
-        types = [(ACCL1, self.accl1_type), *[(ACCL2, self.accl2_type)] * second, *[(ACCL3, self.accl3_type)] * third]
+        first = ones if self.tf_variant else zeros
+        kinds = [
+            (ACCL1, self.accl1_type, first),
+            *[(ACCL2, self.accl2_type, zeros)] * second,
+            *[(ACCL3, self.accl3_type, zeros)] * third,
+        ]
         return [
-            OptimizerState(prefix + weight.id, dtype or weight.dtype, zeros(data.shape, dtype or weight.dtype))
-            for prefix, dtype in types
+            OptimizerState(prefix + weight.id, dtype or weight.dtype, start(data.shape, dtype or weight.dtype))
+            for prefix, dtype, start in kinds
         ]
 
     def _has_states(self, weight: str) -> tuple[bool, bool]:

@@ -19,7 +19,7 @@ from ipu_emu.compiler.rewriting.reserved_prefixes import ACCUM, UPDATED
 from ipu_emu.graph import Graph, Phase, Role, Tensor
 from ipu_emu.graph.dtype import FLOAT, DType
 
-__all__ = ["Clip", "HyperParameter", "OptimizerState", "UpdateRule", "scalar", "zeros"]
+__all__ = ["Clip", "HyperParameter", "OptimizerState", "UpdateRule", "ones", "scalar", "zeros"]
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,11 @@ class OptimizerState:
 def zeros(shape: tuple[int, ...], dtype: DType) -> NDArray[Any]:
     """Return zeros as a read-only array that uses the memory of a single element."""
     return np.broadcast_to(np.zeros((), dtype.numpy), shape)
+
+
+def ones(shape: tuple[int, ...], dtype: DType) -> NDArray[Any]:
+    """As ``zeros``, with ones."""
+    return np.broadcast_to(np.ones((), dtype.numpy), shape)
 
 
 def scalar(graph: Graph, id: str, hyper: HyperParameter) -> str:

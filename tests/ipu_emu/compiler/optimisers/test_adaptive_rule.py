@@ -45,7 +45,7 @@ class Values:
 
 def formula(values: list[Values], mode: Any, decay: Any, tf: bool, *, variable: bool = False) -> np.ndarray:
     """Section 10.3 of the reference, in float64."""
-    w, v1, v2, v3, after = FIRST.astype(np.float64), 0.0, 0.0, 0.0, []
+    w, v1, v2, v3, after = FIRST.astype(np.float64), float(tf), 0.0, 0.0, []
     for g, p in zip(gradients(STEPS).sum(axis=1, dtype=np.float64), values, strict=True):
         s = g + p.wd * w if decay is L2 else g
         v1 = v1 + s**2 if mode is MODES.AdaGrad else p.a * v1 + (1 - p.a) * s**2
@@ -142,3 +142,22 @@ def test_states_have_their_names(mode: Any, momentum: Any, want: set[str]) -> No
     loss = builder.aiGraphcore.identityloss([w])
     session = train(builder, popart.DataFlow(1, [loss]), loss, popart.Adaptive({"defaultMomentum": momentum}, mode))
     assert {id.removesuffix(w) for id in session.getAllTensorIds() if id.startswith("Accl")} == want
+
+
+@pytest.mark.parametrize("dtype", [popart.DataType.FLOAT, popart.DataType.FLOAT16], ids=str)
+@pytest.mark.parametrize(("tf", "first"), [(True, 1.0), (False, 0.0)])
+def test_the_mean_of_squares_starts_at_one_only_in_the_variant_of_tensorflow(
+    tf: bool, first: float, dtype: popart.DataType
+) -> None:
+    builder = popart.Builder()
+    w = builder.addInitializedInputTensor(FIRST)
+    loss = builder.aiGraphcore.identityloss([w])
+    values = {"defaultMomentum": (0.5, True)}
+    optimizer = popart.Adaptive(values, MODES.CenteredRMSProp, accl1_type=dtype, rmsprop_tf_variant=tf)
+    session = train(builder, popart.DataFlow(1, [loss]), loss, optimizer)
+    session.weightsToHost()
+    found = {
+        n: np.full(FIRST.shape, 9, np.float16 if n == 1 and "16" in dtype.name else np.float32) for n in (1, 2, 3)
+    }
+    session.readWeights(popart.PyWeightsIO({f"Accl{n}___{w}": value for n, value in found.items()}))
+    assert [set(value.flat) for value in found.values()] == [{first}, {0.0}, {0.0}]
