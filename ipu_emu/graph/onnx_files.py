@@ -12,19 +12,17 @@ import onnx
 import onnx.inliner
 
 from ipu_emu.errors import EmulatorError
-from ipu_emu.graph.onnx_tensors import array_of, proto_of
+from ipu_emu.graph.external_data import resolve
+from ipu_emu.graph.onnx_tensors import array_of
 from ipu_emu.graph.protobuf_wire import without_large_data
 from popdist_py.atomic_write import replace_file
 
 __all__ = [
-    "External",
     "Large",
-    "external_beside",
     "initializers_of",
     "load_light",
     "load_model",
     "opset_of",
-    "write_external",
     "write_model",
 ]
 
@@ -34,8 +32,6 @@ _OLDEST, _DEFAULT = 6, 10
 #: Data of large initializers by name.
 Large = Mapping[str, np.ndarray]
 _NONE: Large = MappingProxyType({})
-#: Ids of initializers with external data, and the name of their file.
-External = tuple[tuple[str, ...], str]
 
 
 def load_model(source: bytes | str | os.PathLike[str]) -> onnx.ModelProto:
@@ -73,11 +69,14 @@ def _loaded(source: bytes | str | os.PathLike[str], *, light: bool) -> tuple[onn
 
 
 def _load_external(model: onnx.ModelProto, folder: str) -> None:
-    """Load external data: from absolute paths, which the onnx package refuses, or within ``folder``."""
-    for proto in model.graph.initializer:
-        if any(entry.key == "location" and os.path.isabs(entry.value) for entry in proto.external_data):
-            proto.CopyFrom(proto_of(proto.name, array_of(proto)))
+    """Load the external data of constants in ``folder``; those of initializers stay where they are."""
+    outside = [proto for proto in model.graph.initializer if proto.data_location == onnx.TensorProto.EXTERNAL]
+    resolve(outside, folder)
+    for proto in outside:
+        proto.data_location = onnx.TensorProto.DEFAULT
     onnx.load_external_data_for_model(model, folder)
+    for proto in outside:
+        proto.data_location = onnx.TensorProto.EXTERNAL
 
 
 def _unreadable(source: object) -> str:
@@ -115,27 +114,9 @@ def _check_opset(version: int) -> None:
 
 def write_model(file: str | os.PathLike[str], model: bytes) -> None:
     """Write a serialised model atomically; raise EmulatorError if that fails."""
-    _write("model", file, model)
-
-
-def write_external(data: Mapping[str, np.ndarray], external: External) -> None:
-    """Write the data of initializers to the external file of a model; raise EmulatorError if that fails."""
-    ids, file = external
-    arrays = [np.ascontiguousarray(data[id]).reshape(-1).view(np.uint8) for id in ids]
-    _write("initializers", file, *(array.data for array in arrays))
-
-
-def _write(what: str, file: str | os.PathLike[str], *parts: bytes | memoryview) -> None:
     try:
-        replace_file(file, *parts)
+        replace_file(file, model)
     except OSError as error:
         raise EmulatorError(
-            f"Cannot write the {what} '{file}': {error.strerror}; name a file that can be written"
+            f"Cannot write the model '{file}': {error.strerror}; name a file that can be written"
         ) from error
-
-
-def external_beside(model: str, external: External) -> External:
-    """Return ``external`` with the path that ``model`` stores: relative if both are in one folder, as ONNX needs."""
-    ids, file = external
-    relative = os.path.relpath(file, os.path.dirname(os.path.abspath(model)))
-    return ids, os.path.abspath(file) if relative.startswith("..") else relative

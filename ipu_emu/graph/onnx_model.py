@@ -13,9 +13,10 @@ from onnx import helper
 
 from ipu_emu.errors import EmulatorError
 from ipu_emu.graph.dtype import DType, dtype_numbered
+from ipu_emu.graph.external_data import Places, reference
 from ipu_emu.graph.graph import Graph
-from ipu_emu.graph.onnx_files import External, Large, initializers_of, opset_of
-from ipu_emu.graph.onnx_tensors import array_of, pieces_of, proto_of, references
+from ipu_emu.graph.onnx_files import Large, initializers_of, opset_of
+from ipu_emu.graph.onnx_tensors import array_of, pieces_of, proto_of
 from ipu_emu.graph.op import GRAPHCORE, Op
 from ipu_emu.graph.protobuf_wire import with_initializers
 from ipu_emu.graph.tensor import Role, Tensor
@@ -36,8 +37,8 @@ _PRODUCER = "ipu_emu"
 IMPORTED_FROM = "imported_from"
 
 
-def to_model(graph: Graph, *, opset: int, external: External | None = None) -> bytes:
-    """Serialise ``graph`` as a ModelProto of ai.onnx ``opset`` and ai.graphcore 1."""
+def to_model(graph: Graph, *, opset: int, external: Places = MappingProxyType({})) -> bytes:
+    """Serialise ``graph`` as a ModelProto of ai.onnx ``opset`` and ai.graphcore 1; ``external`` data stay outside."""
     outside = graph.with_role(Role.INPUT, Role.WEIGHT)
     proto = helper.make_graph(
         [_node(op) for op in graph.ops],
@@ -48,9 +49,11 @@ def to_model(graph: Graph, *, opset: int, external: External | None = None) -> b
     opsets = [helper.make_opsetid("", opset), helper.make_opsetid(GRAPHCORE, 1)]
     model = helper.make_model(proto, producer_name=_PRODUCER, opset_imports=opsets, ir_version=3 if opset <= 8 else 4)
     helper.set_model_props(model, graph.metadata)
-    ids, (elsewhere, file) = [t.id for t in outside if t.role is Role.WEIGHT], external or ((), "")
-    kept = dict(zip(elsewhere, references(graph.data, elsewhere, file), strict=True))
-    pieces = ([kept[id].SerializeToString()] if id in kept else pieces_of(id, graph.data[id]) for id in ids)
+    weights = ((tensor.id, graph.data[tensor.id]) for tensor in outside if tensor.role is Role.WEIGHT)
+    pieces = (
+        [reference(id, data, external[id]).SerializeToString()] if id in external else pieces_of(id, data)
+        for id, data in weights
+    )
     return with_initializers(model, pieces)
 
 

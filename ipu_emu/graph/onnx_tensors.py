@@ -12,9 +12,6 @@ Any form that ONNX allows can be read.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping, Sequence
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -24,10 +21,10 @@ from onnx import numpy_helper
 
 from ipu_emu.errors import EmulatorError
 from ipu_emu.graph.dtype import BOOL, FLOAT, FLOAT16, DType, dtype_numbered, dtype_of
+from ipu_emu.graph.external_data import array_in
 from ipu_emu.graph.protobuf_wire import Piece, field_header
-from popdist_py.bounded_read import open_regular
 
-__all__ = ["array_of", "pieces_of", "proto_of", "references"]
+__all__ = ["array_of", "pieces_of", "proto_of"]
 
 _FIELDS = {
     "DOUBLE": "double_data",
@@ -63,7 +60,7 @@ def proto_of(id: str, array: NDArray[Any]) -> onnx.TensorProto:
 def array_of(proto: onnx.TensorProto) -> NDArray[Any]:
     """Read an initializer in any of its forms; the array belongs to the caller."""
     if proto.data_location == onnx.TensorProto.EXTERNAL:
-        return _external(proto)
+        return array_in(proto)
     dtype = dtype_numbered(proto.data_type)
     if dtype is FLOAT16 and not proto.raw_data and len(proto.int32_data):
         return _halves(proto, dtype)
@@ -89,35 +86,6 @@ def _floats(proto: onnx.TensorProto) -> NDArray[np.float32]:
     count, data = len(proto.float_data), proto.SerializeToString()
     announced = field_header(_FLOAT_DATA, 4 * count)
     return np.frombuffer(data, "<f4", count, data.index(announced) + len(announced)).astype(np.float32)
-
-
-def references(data: Mapping[str, NDArray[Any]], ids: Sequence[str], file: str) -> list[onnx.TensorProto]:
-    """Return initializers whose data are contiguous in ``file``."""
-    made, offset = [], 0
-    for id in ids:
-        array = data[id]
-        proto = onnx.TensorProto(name=id, data_type=dtype_of(array).onnx, dims=array.shape)
-        proto.data_location = onnx.TensorProto.EXTERNAL
-        place = {"location": file, "offset": str(offset), "length": str(array.nbytes)}
-        proto.external_data.extend(onnx.StringStringEntryProto(key=k, value=v) for k, v in place.items())
-        made.append(proto)
-        offset += array.nbytes
-    return made
-
-
-def _external(proto: onnx.TensorProto) -> NDArray[Any]:
-    """Read an initializer from its external file, by an absolute path or relative to the working directory."""
-    place = {entry.key: entry.value for entry in proto.external_data}
-    dtype, count = dtype_numbered(proto.data_type), prod(proto.dims)
-    try:
-        start = int(place.get("offset", 0))
-        with os.fdopen(open_regular(place["location"]), "rb") as file:
-            there = os.fstat(file.fileno()).st_size - start
-            if min(start, there, *proto.dims) < 0 or count * dtype.itemsize > there:
-                raise ValueError(f"{dtype} {list(proto.dims)} is not within the file at byte {start}")
-            return np.fromfile(file, dtype.numpy, count, offset=start).reshape(tuple(proto.dims))
-    except (OSError, KeyError, ValueError) as error:
-        raise EmulatorError(f"Initializer '{proto.name}' cannot be read from its file: {error}") from error
 
 
 def pack_halves(array: NDArray[Any]) -> NDArray[np.int32]:

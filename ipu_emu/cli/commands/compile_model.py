@@ -35,6 +35,7 @@ from ipu_emu.compiler.placement.placement_options import PipelineOptions, Placem
 from ipu_emu.compiler.rewriting.read_model import read_model
 from ipu_emu.errors import EmulatorError
 from ipu_emu.graph import Graph, Role
+from ipu_emu.graph.external_data import contiguous
 from ipu_emu.graph.onnx_files import load_light
 from ipu_emu.graph.onnx_model import metadata_of
 from ipu_emu.hardware import Connection, Device, DeviceKind, System
@@ -232,4 +233,4 @@ def _proto(model: Model, zeros: Any) -> bytes:
             f"{memory(free)} are free; use a smaller model, or FLOAT16"
         )
     zeros.truncate(nbytes)
-    return model.serialised((tuple(data), zeros.name))
+    return model.serialised(contiguous(data, tuple(data), zeros.name))

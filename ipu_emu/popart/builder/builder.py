@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from numbers import Integral
@@ -14,7 +15,8 @@ from ipu_emu.compiler.annotations import EXECUTION_PHASE, IPU_NUMBER, OUTPUT_LOC
 from ipu_emu.compiler.model_properties import REPLICATION, grouped_variables
 from ipu_emu.errors import ArgumentTypeError, EmulatorError, RefusedError
 from ipu_emu.graph import Graph, Op, Role, Tensor
-from ipu_emu.graph.onnx_files import External, external_beside, load_light, opset_of, write_external, write_model
+from ipu_emu.graph.external_data import DataPlace, append_external, places_beside, places_of, write_external
+from ipu_emu.graph.onnx_files import load_light, opset_of, write_model
 from ipu_emu.graph.onnx_model import from_model, metadata_of, to_model
 from ipu_emu.graph.op import GRAPHCORE
 from ipu_emu.ops import append, append_unchecked
@@ -55,11 +57,17 @@ class Builder:
         self._use(Graph())
         self._opset = _checked((opsets or {}).get("ai.onnx", defaultAiOnnxOpset))
         self._locked = "ai.onnx" in (opsets or {})
-        self._external: External | None = None
+        self._external: dict[str, DataPlace] = {}
         self._children: list[Builder] = []
         self._unfit: dict[str, EmulatorError] = {}
         if modelProtoOrFilename is not None:
             model, large = load_light(modelProtoOrFilename)
+            for id, place in places_of(model).items():
+                if not os.path.isfile(place.file):
+                    raise RuntimeError(
+                        f"Data of TensorProto ( tensor name: {id}) should be stored in {place.file}, but it doesn't "
+                        "exist or is not accessible."
+                    )
             self._use(from_model(model, append, groups=grouped_variables(metadata_of(model)), large=large))
             self._opset, self._locked = opset_of(model), True
 
@@ -246,8 +254,8 @@ class Builder:
 
     def reshape_const(self, aiOnnx: AiOnnx, args: Sequence[str], shape: Sequence[int], debugContext: str = "") -> str:
         """Reshape to a constant shape."""
-        constant = aiOnnx.constant(np.array(shape, np.int64), debugContext)
-        made = aiOnnx.reshape([args[0], constant], debugContext)
+        constant = aiOnnx.constant(np.array(shape, np.int64), debugContext=debugContext)
+        made = aiOnnx.reshape([args[0], constant], debugContext=debugContext)
         return str(made)
 
     # The model
@@ -258,17 +266,19 @@ class Builder:
 
     def saveModelProto(self, filename: str) -> None:
         """Write the model to a file atomically."""
-        external = self._external and external_beside(filename, self._external)
+        external = places_beside(filename, self._external)
         write_model(filename, to_model(self._graph, opset=self._opset, external=external))
 
     def saveInitializersExternally(self, ids: Sequence[str], filename: str) -> None:
         """Keep the data of these weights in the separate file ``filename`` when the model is saved."""
         for id in ids:
             if not self.isInitializer(id):
-                raise EmulatorError(f"Tensor '{id}' is not an initializer, so it cannot be saved externally")
-        external = (tuple(ids), filename)
-        write_external(self._graph.data, external)
-        self._external = external
+                raise EmulatorError(f"Tensor '{id}' is not an initializer")
+            if id in self._external:
+                raise EmulatorError(f"Tensor '{id}' already has an external data_location")
+        in_use = any(place.file == filename for place in self._external.values())
+        write = append_external if in_use else write_external
+        self._external |= write(self._graph.data, ids, filename)
 
     def embedReplicationFactor(self, replicationFactor: int) -> None:
         """Store the number of replicas in the model; it determines the number of groups of a variable."""

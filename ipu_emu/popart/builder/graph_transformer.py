@@ -13,8 +13,9 @@ from onnx import helper, numpy_helper
 
 from ipu_emu.errors import EmulatorError
 from ipu_emu.graph.dtype import FLOAT, FLOAT16, INT32, DType, dtype_named
-from ipu_emu.graph.onnx_files import initializers_of, load_model, write_external
-from ipu_emu.graph.onnx_tensors import array_of, proto_of, references
+from ipu_emu.graph.external_data import reference, write_external
+from ipu_emu.graph.onnx_files import load_model
+from ipu_emu.graph.onnx_tensors import array_of, proto_of
 
 __all__ = ["GraphTransformer"]
 
@@ -118,19 +119,21 @@ class GraphTransformer:
 
     def saveInitializersExternally(self, ids: Sequence[str], filename: str) -> None:
         """Move the data of these initializers to ``filename``; the model keeps a reference to it."""
-        chosen = self._initializers(ids)
-        data = {id: array for id, array in initializers_of(self._model).items() if id in chosen}
-        write_external(data, (tuple(chosen), filename))
-        for proto in references(data, tuple(chosen), filename):
-            chosen[proto.name].CopyFrom(proto)
+        found = {proto.name: proto for proto in self._model.graph.initializer}
+        for id in ids:
+            if id not in found:
+                raise EmulatorError(f"Tensor '{id}' is not an initializer")
+            if found[id].data_location == onnx.TensorProto.EXTERNAL:
+                raise EmulatorError(f"Tensor '{id}' already has an external data_location")
+        data = {id: _array(found[id]) for id in ids}
+        for id, place in write_external(data, ids, filename).items():
+            found[id].CopyFrom(reference(id, data[id], place))
 
     def _initializers(self, ids: Sequence[str]) -> dict[str, onnx.TensorProto]:
         found = {proto.name: proto for proto in self._model.graph.initializer}
-        unknown = [id for id in ids if id not in found]
-        if unknown:
-            raise EmulatorError(
-                f"Tensor '{unknown[0]}' is not an initializer of the model; it has {', '.join(found) or 'none'}"
-            )
+        for id in ids:
+            if id not in found:
+                raise EmulatorError(f"TensorId {id} not in the model initalizers.")
         return {id: found[id] for id in ids}
 
     def _keep_inputs(self, ids: set[str]) -> None:

@@ -132,7 +132,7 @@ class Compilation:
     def _model_of(self, request: MemoryRequest) -> Graph:
         if not request.halves and request.divisor == 1:
             return self.model
-        proto = self.template.serialised(self.model.data)
+        proto = self.template.serialised(self.template.initializers(self.model.data))
         inputs = self.model.with_role(Role.INPUT)
         if request.halves:
             transformer = GraphTransformer(proto)

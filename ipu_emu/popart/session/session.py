@@ -32,6 +32,7 @@ from ipu_emu.popart.options.option_rules import check_cycle_counter
 from ipu_emu.popart.options.patterns import InputShapeInfo
 from ipu_emu.popart.options.session_options import SessionOptions
 from ipu_emu.popart.session.compilation import Compilation, Model
+from ipu_emu.popart.session.external_variables import ExternalVariables
 from ipu_emu.popart.session.random_state import RandomState
 from ipu_emu.popart.session.step_io import PyStepIO, PyStepIOCallback, PyWeightsIO
 from ipu_emu.popart.types.enums import DeviceConnectionType
@@ -77,6 +78,7 @@ class Session:
         graph, metadata = self._compilation.graph, self._compilation.model.metadata
         read_from_all = self._compilation.step.options.locations.read_from_all
         self._weights = HostWeights(graph, self._compilation.gradients, read_from_all=read_from_all)
+        self._external = ExternalVariables(self._compilation.template.external, self._saved_variables())
         self._steps = StepRunner(
             data_mode(self._options),
             broadcast_inputs(metadata),
@@ -270,12 +272,25 @@ class Session:
             self._weights.values[id] = np.array(popdist_py.broadcast(value, rootRank)).reshape(value.shape)
 
     def modelToHost(self, filename: str) -> None:
-        """Write a ModelProto with the weights of the device and the optimiser state."""
+        """Write a ModelProto with the weights of the device and the optimiser state; external data stay external."""
+        if self._executable is None:
+            raise SessionError(
+                "Devicex::prepare() must be called before Devicex::weightsToHost(const std::map<TensorId, "
+                "MutableVoidData> &) is called."
+            )
         self.weightsToHost()
+        template = self._compilation.template
+        values = template.initializers(self._compilation.model.data, self._saved_variables())
+        self._external.write(values)
+        write_model(filename, template.serialised(values, self._external.seen_from(filename)))
+
+    def _saved_variables(self) -> dict[str, NDArray[Any]]:
         streamed = not self._options.disableGradAccumulationTensorStreams
-        accumulators = self._weights.accumulators if streamed else {}
-        values = self._compilation.model.data | self._weights.values | accumulators
-        write_model(filename, self._compilation.template.serialised(values))
+        return self._weights.values | (self._weights.accumulators if streamed else {})
+
+    def updateExternallySavedTensorLocations(self, fromLocation: str, toLocation: str) -> None:
+        """Move all data that are kept in the file ``fromLocation``; ``modelToHost`` then writes ``toLocation``."""
+        self._external.move(fromLocation, toLocation)
 
     def resetHostWeights(
         self, modelProtoOrFilename: Model, ignoreWeightsInModelWithoutCorrespondingHostWeight: bool = False

@@ -26,7 +26,7 @@ def test_initializers_in_a_file_of_their_own(tmp_path: Path) -> None:
     for name, value in values.items():
         np.testing.assert_array_equal(again.graph.data[name], value)
     (tmp_path / "weights").unlink()
-    with pytest.raises(popart.popart_exception, match="Initializer 'b' cannot be read from its file"):
+    with pytest.raises(RuntimeError, match=r"weights, but it doesn't exist or is not accessible"):
         popart.Builder(builder.getModelProto())
 
 
@@ -48,7 +48,8 @@ def test_a_model_that_cannot_be_saved_leaves_nothing_behind(tmp_path: Path) -> N
     weight = builder.addInitializedInputTensor(np.ones(2, np.float32))
     builder.addOutputTensor(builder.aiOnnx.relu([weight]))
     for path in (tmp_path / "none" / "model.onnx", tmp_path):
-        with pytest.raises(popart.popart_exception, match="Cannot write the initializers"):
+        text = "Cannot write the initializers" if path == tmp_path else "its parent directory does not exist"
+        with pytest.raises(popart.popart_exception, match=text):
             builder.saveInitializersExternally([weight], str(path))
         with pytest.raises(popart.popart_exception, match="Cannot write the model"):
             builder.saveModelProto(str(path))

@@ -1,0 +1,163 @@
+"""Models with constants, and with weights in files of their own: what modelToHost writes, and where."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from ipu_emu import popart
+from tests.ipu_emu.helpers.sessions import device, options
+
+MOMENTUM = popart.SGD({"defaultLearningRate": (0.5, False), "defaultMomentum": (0.5, False)})
+X = np.array([[1, 2], [3, 4]], np.float32)
+
+
+class Affine:
+    """y = reshape(x * w + v + c), loss = sum(y): the gradient of w is x, that of v is 1."""
+
+    def __init__(self, opset: int = 10) -> None:
+        self.builder = popart.Builder(opsets={"ai.onnx": opset})
+        a = self.builder.aiOnnx
+        self.x = self.builder.addInputTensor("FLOAT", [2, 2], "x")
+        self.w = self.builder.addInitializedInputTensor(np.ones((2, 2), np.float32), "w")
+        self.v = self.builder.addInitializedInputTensor(np.zeros(2, np.float32), "v")
+        c = a.constant(np.array([[1, 2], [3, 4]], np.float32))
+        y = a.add([a.add([a.mul([self.x, self.w]), c]), self.v])
+        self.y = self.builder.reshape_const(a, [y], [4])
+        self.loss = a.reducesum([self.y], keepdims=0)
+        self.builder.addOutputTensor(self.y)
+
+    def trained(self, model: Any = None, optimizer: Any = MOMENTUM) -> popart.TrainingSession:
+        flow = popart.DataFlow(1, [self.loss])
+        session = popart.TrainingSession(
+            model or self.builder.getModelProto(), flow, self.loss, optimizer, device(options())
+        )
+        session.prepareDevice()
+        session.weightsFromHost()
+        session.run(popart.PyStepIO({self.x: X}, session.initAnchorArrays()))
+        return session
+
+
+def read(model: onnx.ModelProto) -> dict[str, list[float]]:
+    return {p.name: onnx.numpy_helper.to_array(p).reshape(-1).tolist() for p in model.graph.initializer}
+
+
+@pytest.mark.parametrize("opset", [9, 10, 11])
+def test_constants_stay_nodes(opset: int, tmp_path: Path) -> None:
+    runtime = pytest.importorskip("onnxruntime")
+    net, path = Affine(opset), tmp_path / "model.onnx"
+    net.trained().modelToHost(str(path))
+    model = onnx.load(path)
+    onnx.checker.check_model(model, full_check=True)
+    assert [info.name for info in model.graph.input] == ["x", "w", "v"]
+    assert list(read(model)) == ["w", "v", "Accl___w", "Accl___v"]
+    before = onnx.load_model_from_string(net.builder.getModelProto())
+    assert [node.op_type for node in model.graph.node] == [node.op_type for node in before.graph.node]
+    settings = runtime.SessionOptions()
+    settings.log_severity_level = 3
+    (found,) = runtime.InferenceSession(str(path), settings).run([net.y], {"x": X})
+    np.testing.assert_array_equal(found, (X * (1 - 0.5 * X) + [[1, 2], [3, 4]] - 1).reshape(-1))
+    net.trained(str(path)).modelToHost(str(path))
+    assert read(onnx.load(path))["Accl___v"] == [1.5, 1.5]
+
+
+def external(net: Affine, folder: Path, ids: list[str]) -> str:
+    net.builder.saveInitializersExternally(ids, str(folder / "weights.bin"))
+    net.builder.saveModelProto(str(folder / "model.onnx"))
+    return str(folder / "model.onnx")
+
+
+def test_model_to_host_updates_the_file_of_the_data(tmp_path: Path) -> None:
+    net, data, saved = Affine(), tmp_path / "weights.bin", str(tmp_path / "trained.onnx")
+    model = external(net, tmp_path, ["w"])
+    assert data.stat().st_size == 16
+    session = net.trained(model)
+    assert data.stat().st_size == 32
+    session.modelToHost(saved)
+    assert data.stat().st_size == 32
+    proto = onnx.load(saved, load_external_data=False)
+    outside = [p.name for p in proto.graph.initializer if p.data_location == onnx.TensorProto.EXTERNAL]
+    assert outside == ["w", "Accl___w"]
+    onnx.checker.check_model(saved, full_check=True)
+    np.testing.assert_array_equal(np.fromfile(data, np.float32).reshape(2, 2, 2), [1 - 0.5 * X, 0.5 * X])
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["model.onnx", "trained.onnx", "weights.bin"]
+    again, plain = net.trained(saved), Affine().trained()
+    plain.run(popart.PyStepIO({net.x: X}, plain.initAnchorArrays()))
+    assert data.stat().st_size == 32
+    for one, path in ((again, saved), (plain, str(tmp_path / "plain.onnx"))):
+        one.modelToHost(path)
+    assert read(onnx.load(saved)) == read(onnx.load(tmp_path / "plain.onnx"))
+
+
+def test_data_are_looked_for_in_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    net = Affine()
+    (tmp_path / "models").mkdir()
+    monkeypatch.chdir(tmp_path)
+    net.builder.saveInitializersExternally(["w"], "weights.bin")
+    (tmp_path / "models" / "model.onnx").write_bytes(net.builder.getModelProto())
+    net.trained("models/model.onnx").modelToHost("models/trained.onnx")
+    np.testing.assert_array_equal(np.fromfile("weights.bin", np.float32)[:4], (1 - 0.5 * X).reshape(-1))
+
+
+def test_a_file_that_is_gone(tmp_path: Path) -> None:
+    net, data = Affine(), tmp_path / "weights.bin"
+    model = external(net, tmp_path, ["w"])
+    session = net.trained(model)
+    data.unlink()
+    text = f"^Unrecognised file name '{data}' for externally stored tensor 'w'$"
+    with pytest.raises(popart.popart_exception, match=text):
+        session.modelToHost(str(tmp_path / "trained.onnx"))
+    with pytest.raises(popart.popart_exception, match=r"^Unrecognised file name '.*weights\.bin' for externally"):
+        net.trained(model)
+    with pytest.raises(RuntimeError, match=r"weights\.bin, but it doesn't exist or is not accessible"):
+        popart.Builder(model)
+
+
+def test_data_move_to_another_file(tmp_path: Path) -> None:
+    net, old, new = Affine(), str(tmp_path / "weights.bin"), str(tmp_path / "new.bin")
+    session = net.trained(external(net, tmp_path, ["w", "v"]))
+    start = f"Updating externally saved tensor location from file '{old}' to file '{new}', but file"
+    Path(new).touch()
+    with pytest.raises(popart.popart_runtime_error, match=f"^{start} '{new}' already exists$"):
+        session.updateExternallySavedTensorLocations(old, new)
+    Path(new).unlink()
+    with pytest.raises(
+        popart.popart_runtime_error, match=r"^No ONNX model initializers have external location set to"
+    ):
+        session.updateExternallySavedTensorLocations(new, old)
+    session.updateExternallySavedTensorLocations(old, new)
+    assert not Path(old).exists()
+    session.modelToHost(str(tmp_path / "trained.onnx"))
+    assert read(onnx.load(tmp_path / "trained.onnx"))["v"] == [-1, -1]
+    Path(new).rename(old)
+    start = start.replace(old, "?").replace(new, old).replace("?", new)
+    with pytest.raises(popart.popart_runtime_error, match=f"^{start} '{new}' does not exist$"):
+        session.updateExternallySavedTensorLocations(new, old)
+
+
+def test_what_the_builder_refuses(tmp_path: Path) -> None:
+    net, file = Affine(), str(tmp_path / "none" / "weights")
+    text = f"^Saving tensor data to file {file}, but its parent directory does not exist$"
+    with pytest.raises(popart.popart_exception, match=text):
+        net.builder.saveInitializersExternally(["w"], file)
+    with pytest.raises(popart.popart_exception, match=r"^Tensor 'x' is not an initializer$"):
+        net.builder.saveInitializersExternally(["x"], str(tmp_path / "weights"))
+    net.builder.saveInitializersExternally(["w"], str(tmp_path / "weights"))
+    with pytest.raises(popart.popart_exception, match=r"^Tensor 'w' already has an external data_location$"):
+        net.builder.saveInitializersExternally(["w"], str(tmp_path / "weights"))
+    net.builder.saveInitializersExternally(["v"], str(tmp_path / "weights"))
+    assert (tmp_path / "weights").stat().st_size == 24
+
+
+def test_a_model_is_saved_only_after_prepare_device(tmp_path: Path) -> None:
+    net = Affine()
+    flow = popart.DataFlow(1, [net.loss])
+    session = popart.TrainingSession(net.builder.getModelProto(), flow, net.loss, MOMENTUM, device(options()))
+    with pytest.raises(
+        popart.popart_runtime_error, match=r"^Devicex::prepare\(\) must be called before Devicex::wei"
+    ):
+        session.modelToHost(str(tmp_path / "model.onnx"))
