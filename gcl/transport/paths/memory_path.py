@@ -5,6 +5,8 @@ Tensors in the segment are reduced where they lie; others are copied through it.
 
 from __future__ import annotations
 
+import os
+import weakref
 from collections.abc import Callable
 from functools import partial
 from math import prod
@@ -80,6 +82,8 @@ class MemoryPath:
         self._state = PathState(self._depart)
         self.prepared = self._state.prepared
         self._wait_status = WaitStatus(domain, world.describe, self.fail)
+        # at exit a thread may still be in a call; gcl.connect closes the paths of processes
+        weakref.finalize(self, _leave_forgotten, os.getpid(), domain, self._table).atexit = False
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
         """A zeroed tensor in the segment."""
@@ -127,11 +131,7 @@ class MemoryPath:
         self._state.close()
 
     def _depart(self, error: BaseException | None) -> None:
-        if not rendezvous.left(self._table[Table.CONTROL], self._domain.rank):
-            reason = reason_of(error)
-            if reason or not rank_table.has_refused(self._table):  # else it has been said why
-                self._domain.write_text(reason)
-            rendezvous.mark_left(self._table[Table.CONTROL], self._domain.rank, rendezvous.LEFT)
+        _leave(self._domain, self._table, reason_of(error))
         if error is None and rank_table.is_outside(self._table):  # else a thread still works on that memory
             self._domain.close()
 
@@ -278,3 +278,18 @@ class MemoryPath:
         calls = [(self._world.describe(r), self._domain.read_text(r)) for r in range(self._domain.ranks)]
         self.meet(request)
         return CollectiveMismatch.between(calls)
+
+
+def _leave(domain: MemoryDomain, table: np.ndarray, reason: str) -> None:
+    """Publish that this rank takes part no more, unless that has been said."""
+    if rendezvous.left(table[Table.CONTROL], domain.rank):
+        return
+    if reason or not rank_table.has_refused(table):  # else it has been said why
+        domain.write_text(reason)
+    rendezvous.mark_left(table[Table.CONTROL], domain.rank, rendezvous.LEFT)
+
+
+def _leave_forgotten(process: int, domain: MemoryDomain, table: np.ndarray) -> None:
+    """Leave with the last reference to a path that was not closed; a forked child is no rank."""
+    if os.getpid() == process:
+        _leave(domain, table, "")

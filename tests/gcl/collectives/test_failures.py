@@ -1,5 +1,6 @@
 """When ranks do not do the same: every rank hears of it soon, and in the same words."""
 
+import gc
 import signal
 import threading
 import time
@@ -132,6 +133,24 @@ def test_a_rank_that_leaves_while_others_wait() -> None:
     for error in (errors[0], errors[2]):
         assert isinstance(error, PeerLost)
         assert "all_reduce(add, 4 x float32) waits for replica 1 (rank 1), which has left" in str(error)
+
+
+def test_a_rank_that_forgets_its_communicator_has_left() -> None:
+    """No collector of cycles is needed, even after calls that are kept to be repeated."""
+
+    def call_and_forget(communicator: Communicator) -> None:
+        communicator.all_reduce(x := f32(communicator), out=x)
+
+    gc.disable()
+    try:
+        communicators = connect_threads((1, 1), segment_bytes=1 << 20, timeout=200.0)
+        on_ranks(communicators, call_and_forget)
+        stays = communicators.pop(0)
+        communicators.clear()
+        with pytest.raises(PeerLost, match=r"replica 1 \(rank 1\), which has left"):
+            stays.barrier()
+    finally:
+        gc.enable()
 
 
 def test_a_rank_that_left_is_noticed_even_behind_one_that_is_only_late() -> None:

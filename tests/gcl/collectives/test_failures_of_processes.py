@@ -19,6 +19,7 @@ TRANSPORTS = ("shared_memory", "mpi")
     [
         ("die", "whose process has died"),
         ("close", "which has left"),
+        ("forget", "which has left"),
         ("exit", "which has left"),
         ("raise", "which has left"),
     ],

@@ -19,6 +19,10 @@ if popdist_py.host_backend().rank == 1:
         os.kill(os.getpid(), signal.SIGKILL)
     if how == "close":
         [communicator.close() for communicator in communicators]
+    if how == "forget":
+        del communicator
+        communicators.clear()
+        popdist_py.host_backend().barrier()  # stays, so that its end tells nobody
     if how == "exit":
         sys.exit(0)
     if how == "raise":
@@ -29,5 +33,7 @@ else:
         heard = error_of(lambda c=communicator, x=x: c.all_reduce(x, out=x))
         waited = time.monotonic() - started
         print(json.dumps([heard, waited, error_of(communicator.barrier)]), flush=True)
+    if how == "forget":
+        popdist_py.host_backend().barrier()
     if how in ("die", "raise"):
         os._exit(0)  # MPI would wait for the one that is gone
