@@ -14,8 +14,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import pytest
-
 __all__ = ["Hosts", "hosts", "needs_hosts", "unavailable"]
 
 _MISSING = [tool for tool in ("ip", "sshd", "ssh", "unshare", "ssh-keygen") if not shutil.which(tool)]
@@ -25,6 +23,8 @@ unavailable = "needs root" if os.geteuid() else f"needs {', '.join(_MISSING)}" i
 
 def needs_hosts(test: object) -> object:
     """Mark a test that runs on namespace hosts; it is skipped, with the reason, where they cannot be made."""
+    import pytest  # scripts and benchmarks make hosts without it
+
     return pytest.mark.netns(pytest.mark.skipif(bool(unavailable), reason=f"network namespaces: {unavailable}")(test))
 
 
@@ -56,18 +56,18 @@ class Hosts:
 
 
 @contextmanager
-def hosts(count: int, folder: Path) -> Iterator[Hosts]:
-    """``count`` hosts; ``folder`` keeps their keys and logs."""
-    tag = f"pp{os.getpid()}"
-    names = [f"{tag}h{i}" for i in range(count)]
+def hosts(count: int, folder: Path, *, names: Sequence[str] = (), bridge: str = "") -> Iterator[Hosts]:
+    """``count`` hosts; ``folder`` keeps their keys and logs. Names are this process's own unless given."""
+    bridge = bridge or f"pp{os.getpid()}"
+    names = [*names] or [f"{bridge}h{i}" for i in range(count)]
     try:
-        _wire(tag, names)
+        _wire(bridge, names)
         ssh = _serve(names, folder)
         yield Hosts(names, ssh)
     finally:
         for file in folder.glob("*.pid"):
             subprocess.run(["kill", file.read_text().strip()], check=False)
-        for name in [*names, tag]:
+        for name in [*names, bridge]:
             subprocess.run(["ip", "netns", "del", name], check=False, stderr=subprocess.DEVNULL)
             shutil.rmtree(f"/etc/netns/{name}", ignore_errors=True)
 
@@ -76,17 +76,17 @@ def _address(host: int) -> str:
     return f"10.77.0.{host + 1}"
 
 
-def _wire(tag: str, names: list[str]) -> None:
-    _run("ip", "netns", "add", tag)
-    _run("ip", "-n", tag, "link", "add", "bridge", "type", "bridge")
-    _run("ip", "-n", tag, "link", "set", "bridge", "up")
+def _wire(bridge: str, names: list[str]) -> None:
+    _run("ip", "netns", "add", bridge)
+    _run("ip", "-n", bridge, "link", "add", "bridge", "type", "bridge")
+    _run("ip", "-n", bridge, "link", "set", "bridge", "up")
     table = "127.0.0.1 localhost\n" + "".join(f"{_address(i)} {name}\n" for i, name in enumerate(names))
     for i, name in enumerate(names):
         Path("/etc/netns", name).mkdir(parents=True)
         Path("/etc/netns", name, "hosts").write_text(table)
         _run("ip", "netns", "add", name)
-        _run("ip", "link", "add", f"v{i}", "netns", name, "type", "veth", "peer", "name", f"p{i}", "netns", tag)
-        _run("ip", "-n", tag, "link", "set", f"p{i}", "master", "bridge", "up")
+        _run("ip", "link", "add", f"v{i}", "netns", name, "type", "veth", "peer", "name", f"p{i}", "netns", bridge)
+        _run("ip", "-n", bridge, "link", "set", f"p{i}", "master", "bridge", "up")
         _run("ip", "-n", name, "addr", "add", f"{_address(i)}/24", "dev", f"v{i}")
         _run("ip", "-n", name, "link", "set", f"v{i}", "up")
         _run("ip", "-n", name, "link", "set", "lo", "up")
@@ -111,7 +111,7 @@ def _serve(names: list[str], folder: Path) -> Path:
         _run(*Hosts(names, folder).command(i, server))
     ssh = folder / "ssh"
     ssh.write_text(
-        f"#!/bin/sh\nexec ssh -i {folder}/id -o UserKnownHostsFile={folder}/known_hosts "
+        f"#!/bin/sh\nexec {shutil.which('ssh')} -i {folder}/id -o UserKnownHostsFile={folder}/known_hosts "
         '-o StrictHostKeyChecking=yes -o LogLevel=ERROR -o BatchMode=yes "$@"\n'
     )
     ssh.chmod(0o755)

@@ -30,7 +30,8 @@ class PathState:
         self.prepared: dict[tuple[object, ...], PreparedCall] = {} if prepared is None else prepared
         self.fault: GclError | None = None
         self._depart, self._is_copy = weakref.WeakMethod(depart), False  # a path goes with its last reference
-        weakref.finalize(self, self.prepared.clear).atexit = False  # calls refer to this dict and to parts of the path
+        # prepared calls refer to parts of the path, and to this dict
+        weakref.finalize(self, self.prepared.clear).atexit = False
         state = weakref.ref(self)
 
         def disown() -> None:
