@@ -1,0 +1,102 @@
+"""Hostile: random deaths, malformed input, strangers and odd surroundings; everything must still end as promised.
+
+    scripts/hostile                                20 minutes
+    scripts/hostile --quick                        3 minutes
+    scripts/hostile --only kills --minutes 5       kinds whose name begins so
+    scripts/hostile --only frames --seed 12 --trials 1
+
+Every trial draws what it does from its seed. A failure prints the command line that repeats it. What depends on the
+moment (the deaths) may need several repetitions.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import sys
+import time
+
+from tests.hostile.campaign import Campaign, Count
+from tests.hostile.kind import Kind
+from tests.hostile.kinds import KINDS
+
+FULL, QUICK = 20.0, 3.0
+
+#: Seconds between two lines of progress.
+INTERVAL = 20.0
+
+
+def main() -> int:
+    options = parsed()
+    kinds = chosen(options.only)
+    seed = random.randrange(10**9) if options.seed is None else options.seed
+    print(f"seed {seed}; {len(kinds)} kinds", flush=True)
+    begin = time.monotonic()
+    campaign = Campaign(kinds, seed, lambda text: print(text, flush=True), Progress(begin))
+    try:
+        if options.trials:
+            for kind in kinds:
+                campaign.repeat(kind, options.trials)
+        else:
+            minutes = options.minutes or (QUICK if options.quick else FULL)
+            campaign.run(minutes * 60, options.workers)
+    except KeyboardInterrupt:
+        print("interrupted", flush=True)
+    print(figures(campaign.counts, seed, time.monotonic() - begin), flush=True)
+    return int(any(count.failures for count in campaign.counts.values()))
+
+
+def parsed() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="scripts/hostile",
+        description=__doc__,
+        epilog="kinds:\n" + "".join(f"  {kind.name:24} {kind.about}\n" for kind in KINDS),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--quick", action="store_true", help=f"{QUICK:g} minutes instead of {FULL:g}")
+    parser.add_argument("--minutes", type=float, help="run for so long")
+    parser.add_argument("--only", metavar="KIND", action="append", help="kinds whose name begins so; repeatable")
+    parser.add_argument("--seed", type=int, help="of the first trial (default: a random one, which is printed)")
+    parser.add_argument("--trials", type=int, help="so many trials of each kind, with successive seeds")
+    parser.add_argument("--workers", type=int, default=2 * (os.cpu_count() or 1), help="trials at a time")
+    return parser.parse_args()
+
+
+def chosen(only: list[str] | None) -> list[Kind]:
+    """The kinds that were asked for."""
+    if not only:
+        return list(KINDS)
+    if unknown := [name for name in only if not any(kind.name.startswith(name) for kind in KINDS)]:
+        names = ", ".join(kind.name for kind in KINDS)
+        sys.exit(f"scripts/hostile: there is no kind {', '.join(unknown)}; the kinds are {names}")
+    return [kind for kind in KINDS if kind.name.startswith(tuple(only))]
+
+
+class Progress:
+    """Prints a line now and then."""
+
+    def __init__(self, begin: float) -> None:
+        self.begin = self.last = begin
+
+    def __call__(self, counts: dict[str, Count]) -> None:
+        now = time.monotonic()
+        if now - self.last > INTERVAL:
+            self.last = now
+            trials = sum(count.trials for count in counts.values())
+            failures = sum(count.failures for count in counts.values())
+            print(f"{now - self.begin:5.0f} s  {trials:,} trials, {failures} failures", flush=True)
+
+
+def figures(counts: dict[str, Count], seed: int, seconds: float) -> str:
+    """The last line: all figures."""
+    parts = [
+        f"{name} skipped" if count.skipped else f"{name} {count.trials:,}/{count.failures}"
+        for name, count in counts.items()
+    ]
+    trials, failures = (sum(getattr(count, which) for count in counts.values()) for which in ("trials", "failures"))
+    return f"{trials:,} trials, {failures} failures in {seconds:.0f} s with seed {seed}: {', '.join(parts)}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

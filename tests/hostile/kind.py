@@ -1,0 +1,50 @@
+"""Kind: one way to be hostile, and what a trial of it found."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from functools import partial
+from importlib import import_module
+
+__all__ = ["Kind", "Trial", "Unavailable"]
+
+#: One trial: everything random is drawn from the argument; the result says what was not as promised, a line each.
+Trial = Callable[[random.Random], list[str]]
+
+
+class Unavailable(Exception):
+    """A kind cannot run on this machine; the text says why."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """``source`` is ``module:function`` below tests.hostile; the function is a context that makes the trial.
+
+    Trials run ``isolated``, or in the surroundings of this process. ``share`` is the part of the time that the kind
+    gets, relative to others; a trial that takes more than ``limit`` seconds hangs.
+    """
+
+    name: str
+    about: str
+    source: str
+    argument: str = ""
+    isolated: bool = True
+    share: float = 1.0
+    limit: float = 120.0
+
+    def opened(self) -> AbstractContextManager[Trial]:
+        """The trial, once what all trials share is set up; raise Unavailable if that cannot be."""
+        module, _, name = self.source.partition(":")
+        function = getattr(import_module(f"tests.hostile.{module}"), name)
+        made: Callable[[], AbstractContextManager[Trial]] = (
+            partial(function, self.argument) if self.argument else function
+        )
+        return made()
+
+    def dice(self, seed: int) -> random.Random:
+        """The random numbers of one trial."""
+        return random.Random(f"{self.name} {seed}")
+

@@ -1,0 +1,31 @@
+"""Kinds: the table of all ways to be hostile."""
+
+from __future__ import annotations
+
+from tests.hostile.kind import Kind
+
+__all__ = ["KINDS"]
+
+_LAUNCHER = "inputs.launcher_inputs"
+_LIBRARY = "inputs.library_inputs"
+
+
+def _input(name: str, about: str, source: str, share: float = 0.5) -> Kind:
+    return Kind(name, about, source, share=share, limit=60.0)
+
+
+KINDS = (
+    _input("command-lines", "command lines of poprun-py", f"{_LAUNCHER}:command_lines"),
+    _input("config-files", "files of --import-config", f"{_LAUNCHER}:config_files"),
+    _input("host-files", "files of --hostfile", f"{_LAUNCHER}:host_files"),
+    _input("environments", "variables that poprun-py reads", f"{_LAUNCHER}:environments"),
+    _input("partition-files", "files of V-IPU partitions", f"{_LAUNCHER}:partition_files"),
+    _input("frames", "bytes on the channel between launcher and supervisors", "inputs.frames:frames"),
+    _input("library-environments", "variables that the libraries read", f"{_LIBRARY}:library_environments"),
+    _input("ipu-emu", "command lines of ipu-emu", f"{_LIBRARY}:emulator_commands"),
+    _input("models", "ONNX models", f"{_LIBRARY}:models"),
+    _input("executables", "compiled executables", f"{_LIBRARY}:executables"),
+    _input("checkpoints", "folders of checkpoints", f"{_LIBRARY}:checkpoints"),
+    _input("safetensors", "safetensors files", f"{_LIBRARY}:safetensors_files"),
+    _input("sample-files", ".npy, .npz, Arrow and Parquet files", f"{_LIBRARY}:sample_files"),
+)
