@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import tomllib
 from collections.abc import Iterator
@@ -26,6 +27,9 @@ __all__ = ["export", "exported", "load"]
 
 #: Far more than any configuration needs; reading stops there.
 _MOST_BYTES = 1 << 20
+
+#: A key of 100 parts (a.b.c = ...). Options have no parts, and tomllib takes quadratic time for them.
+_DEEP_KEY = re.compile(r"""(?:(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+){100}""")
 
 #: Fields that concern one run only; a file cannot set them.
 _OF_ONE_RUN = frozenset(
@@ -83,12 +87,15 @@ def export(options: LaunchOptions) -> None:
 def _parsed(path: str) -> dict[str, Any]:
     try:
         with open(path, "rb") as stream:
-            return tomllib.loads(stream.read(_MOST_BYTES).decode())
+            text = stream.read(_MOST_BYTES).decode()
+        if _DEEP_KEY.search(text):
+            raise RecursionError
+        return tomllib.loads(text)
     except OSError as error:
         raise UsageError([f"--import-config {path}: the file cannot be read: {error.strerror}"]) from None
     except RecursionError:
         raise UsageError(
-            [f"--import-config {path}: values are nested too deep; lines such as num-instances = 2 are expected"]
+            [f"--import-config {path}: keys or values are nested too deep; expected are lines as num-instances = 2"]
         ) from None
     except ValueError as error:  # of TOML or of UTF-8
         raise UsageError([f"--import-config {path}: {error}; lines such as num-instances = 2 are expected"]) from None

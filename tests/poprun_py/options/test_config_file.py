@@ -122,6 +122,18 @@ def test_a_folder_that_is_not_there_is_said(tmp_path, capfd):
     assert "cannot be written: No such file" in capfd.readouterr().err
 
 
-def test_values_that_are_nested_too_deep_are_a_mistake(tmp_path):
-    (tmp_path / "o.toml").write_text("num-instances = " + "[" * 100_000)
+@pytest.mark.timeout(20)  # tomllib would take minutes for such keys
+@pytest.mark.parametrize(
+    "text",
+    [
+        "num-instances = " + "[" * 100_000,
+        ".".join("a" * 100_000) + " = 1",
+        " . ".join(['"a"', "'b'"] * 50_000) + " = 1",
+        "[" + ".".join("a" * 100_000) + "]",
+        "x = {" + ".".join("a" * 100_000) + " = 1}",
+    ],
+    ids=["values", "a key", "a quoted key", "a table", "a key within"],
+)
+def test_what_is_nested_too_deep_is_a_mistake(text, tmp_path):
+    (tmp_path / "o.toml").write_text(text)
     assert "nested too deep" in mistakes("--import-config", str(tmp_path / "o.toml"), "x")[0]
