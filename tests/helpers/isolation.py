@@ -10,6 +10,7 @@ import os
 import signal
 import subprocess
 import sys
+import traceback
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -67,6 +68,8 @@ def run_isolated(call: Callable[[], int]) -> int:
         try:
             isolate()
             code = call()
+        except BaseException:
+            traceback.print_exc()
         finally:
             sys.stdout.flush()
             sys.stderr.flush()

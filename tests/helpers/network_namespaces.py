@@ -57,8 +57,8 @@ class Hosts:
 
 @contextmanager
 def hosts(count: int, folder: Path, *, names: Sequence[str] = (), bridge: str = "") -> Iterator[Hosts]:
-    """``count`` hosts; ``folder`` keeps their keys and logs. Names are this process's own unless given."""
-    bridge = bridge or f"pp{os.getpid()}"
+    """``count`` hosts; ``folder`` keeps their keys and logs. Names that none else has, unless given."""
+    bridge = bridge or f"pp{os.urandom(3).hex()}"  # a pid may be in use twice, in two namespaces
     names = [*names] or [f"{bridge}h{i}" for i in range(count)]
     try:
         _wire(bridge, names)

@@ -8,10 +8,11 @@ import sys
 
 import pytest
 
-from tests.poprun_py.helpers.random_kills import ROOT, can_isolate
+from tests.helpers.isolation import unavailable
+from tests.helpers.mpi_jobs import ROOT
 
 
-@pytest.mark.skipif(not can_isolate(), reason="needs a mount namespace, with a /dev/shm of its own")
+@pytest.mark.skipif(bool(unavailable()), reason=unavailable())
 def test_five_random_kills_end_as_promised(mpi):
     module = "tests.poprun_py.helpers.random_kills"
     # "gone soon" is not measured here, where other tests use the same cores and the machine may stand still

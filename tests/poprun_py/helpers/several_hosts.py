@@ -140,7 +140,9 @@ class Death:
     faults: tuple[str, ...]
 
 
-def kill_one(where: Hosts, mpi: str, role: str, dice: random.Random, *, met: bool = True) -> Death:
+def kill_one(
+    where: Hosts, mpi: str, role: str, dice: random.Random, *, met: bool = True, promised: float = PROMISED
+) -> Death:
     """Start a job, kill one process of ``role``, and see what is left.
 
     Unless the instances have ``met``, that is at a moment within the start.
@@ -164,13 +166,15 @@ def kill_one(where: Hosts, mpi: str, role: str, dice: random.Random, *, met: boo
         left = job.left(within=PATIENCE)
         seconds = time.monotonic() - begin
         faults = [f"left {sorted(map(role_of, left.values()))}"] * bool(left) + [f"took {seconds:.1f} s"] * (
-            seconds > PROMISED
+            seconds > promised
         )
         code, _, said = job.finish(20) if not left else (None, "", "")
         if role != "launcher" and victims:
             faults += [f"code {code}"] * (not code) + ["said nothing"] * ("poprun-py: " not in said)
             faults += [f"code {code} after SIGTERM"] * bool(survived and code != 128 + signal.SIGTERM)
             faults += ["a traceback"] * ("Traceback" in said)
+            blamed = re.search(rf"instance \d+ \(pid {victim} on .*\) was killed by signal 9", said)
+            faults += ["another is blamed"] * (role == "program" and met and not blamed)
         return Death(role, seconds, code, said, tuple(faults))
     finally:
         job.end()
