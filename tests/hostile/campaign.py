@@ -39,6 +39,8 @@ class Campaign:
 
     def __post_init__(self) -> None:
         self.counts = {kind.name: Count() for kind in self.kinds}
+        for kind in self.kinds:
+            kind.load()
 
     def run(self, seconds: float, workers: int) -> None:
         """Try for so many seconds, each kind at least once; the last trials may take longer."""

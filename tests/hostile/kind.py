@@ -35,10 +35,15 @@ class Kind:
     share: float = 1.0
     limit: float = 120.0
 
+    def load(self) -> Callable[..., AbstractContextManager[Trial]]:
+        """Import what the trials need; processes that are forked after this have it."""
+        module, _, name = self.source.partition(":")
+        found: Callable[..., AbstractContextManager[Trial]] = getattr(import_module(f"tests.hostile.{module}"), name)
+        return found
+
     def opened(self) -> AbstractContextManager[Trial]:
         """The trial, once what all trials share is set up; raise Unavailable if that cannot be."""
-        module, _, name = self.source.partition(":")
-        function = getattr(import_module(f"tests.hostile.{module}"), name)
+        function = self.load()
         made: Callable[[], AbstractContextManager[Trial]] = (
             partial(function, self.argument) if self.argument else function
         )
@@ -47,4 +52,3 @@ class Kind:
     def dice(self, seed: int) -> random.Random:
         """The random numbers of one trial."""
         return random.Random(f"{self.name} {seed}")
-

@@ -8,13 +8,23 @@ __all__ = ["KINDS"]
 
 _LAUNCHER = "inputs.launcher_inputs"
 _LIBRARY = "inputs.library_inputs"
+_MPIS = {"mpich": "MPICH", "openmpi": "Open MPI"}
+_KILLS = "jobs.kills"
 
 
-def _input(name: str, about: str, source: str, share: float = 0.5) -> Kind:
-    return Kind(name, about, source, share=share, limit=60.0)
+def _input(name: str, about: str, source: str) -> Kind:
+    return Kind(name, about, source, share=0.5, limit=60.0)
 
 
 KINDS = (
+    *(
+        Kind(f"kills-{mpi}", f"deaths in jobs with {words}", f"{_KILLS}:kills_on_one_host", mpi, share=6, limit=240)
+        for mpi, words in _MPIS.items()
+    ),
+    *(
+        Kind(f"kills-2-hosts-{mpi}", "the same on 2 hosts", f"{_KILLS}:kills_on_two_hosts", mpi, share=3, limit=240)
+        for mpi in _MPIS
+    ),
     _input("command-lines", "command lines of poprun-py", f"{_LAUNCHER}:command_lines"),
     _input("config-files", "files of --import-config", f"{_LAUNCHER}:config_files"),
     _input("host-files", "files of --hostfile", f"{_LAUNCHER}:host_files"),

@@ -13,6 +13,9 @@ __all__ = ["environment", "faults_of_launcher"]
 #: Variables that the launcher and the libraries read.
 _READ = ("POP", "GCL_", "IPU", "SLURM_", "OMPI_", "MPI4PY", "TF_POPLAR")
 
+#: The exit codes of a shell for programs that cannot be started: with another PATH there is no "true".
+_NO_PROGRAM = (126, 127)
+
 
 @contextmanager
 def environment(values: Mapping[str, str]) -> Iterator[None]:
@@ -30,14 +33,14 @@ def environment(values: Mapping[str, str]) -> Iterator[None]:
 
 
 def faults_of_launcher(line: Sequence[str]) -> list[str]:
-    """Run poprun-py with ``line``: it must print a plan, or explain itself with exit code 2."""
+    """Run poprun-py with ``line``: it must print a plan, or explain itself with the exit code of a mistake."""
     code, out, err = outcome(["--dry-run", *line])
     where = f"poprun-py --dry-run {list(line)!r}"
     if "Traceback" in err:
         return [where, err]
     if code == 0:
         return [] if out else [where, "code 0, but it says nothing"]
-    if (code, out) != (2, ""):
+    if code not in (2, *_NO_PROGRAM) or out:
         return [where, f"code {code}, stdout {out[-300:]!r}, stderr {err[-1000:]!r}"]
     strangers = [text for text in err.splitlines() if not text.startswith("poprun-py: ")]
     return [where, f"lines that are no messages: {strangers}"] if strangers or not err else []

@@ -134,7 +134,7 @@ def _environment(dice: random.Random) -> list[str]:
         words = torn_word(_VARIABLES[name], dice) if dice.random() < 0.5 else [dice.choice(ODD_WORDS)]
         values[name] = " ".join(words).replace("\0", "")  # which no variable can hold
     with environment(values):
-        faults = faults_of_launcher([*dice.choice(GOOD[-5:] + [[]]), "--", "true"])
+        faults = faults_of_launcher([*dice.choice([*GOOD[-5:], []]), "--", "true"])
     return [repr(values), *faults] if faults else []
 
 
