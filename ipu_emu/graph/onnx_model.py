@@ -86,7 +86,7 @@ def _built(
     large: Large,
 ) -> Graph:
     imported = {IMPORTED_FROM: model.producer_name or "another program"} if model.producer_name != _PRODUCER else {}
-    graph = Graph(metadata=imported | metadata_of(model))
+    graph = Graph(metadata=imported | metadata_of(model), name=model.graph.name)
     version = opset_of(model)
     initializers = initializers_of(model, large)
     for info in model.graph.input:

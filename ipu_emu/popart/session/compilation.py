@@ -28,6 +28,7 @@ from ipu_emu.graph.onnx_template import OnnxTemplate
 from ipu_emu.popart.builder.graph_transformer import GraphTransformer
 from ipu_emu.popart.devices.device_manager import DeviceInfo
 from ipu_emu.popart.devices.device_rules import check_device, check_distributed, check_io_tiles
+from ipu_emu.popart.ir.serialised_ir import IrView
 from ipu_emu.popart.logger import getLogger
 from ipu_emu.popart.options.cache_folder import cache_folder
 from ipu_emu.popart.options.compile_options import compile_options, step_shape, with_streams
@@ -35,9 +36,9 @@ from ipu_emu.popart.options.dataflow import DataFlow
 from ipu_emu.popart.options.input_settings import check_shapes
 from ipu_emu.popart.options.memory_advice import MemoryRequest, memory_changes
 from ipu_emu.popart.options.option_rules import check_combination
-from ipu_emu.popart.options.patterns import InputShapeInfo
+from ipu_emu.popart.options.patterns import InputShapeInfo, Patterns
 from ipu_emu.popart.options.session_options import SessionOptions
-from ipu_emu.popart.types.enums import TileSet
+from ipu_emu.popart.types.enums import TileSet, VirtualGraphMode
 from ipu_emu.program.executable import Executable
 
 __all__ = ["Compilation", "Model"]
@@ -163,6 +164,22 @@ class Compilation:
     def final_step(self) -> CompileState:
         """The graph of a step with all options of the compiler."""
         return replace(self.step, options=self.compile_options())
+
+    def ir_view(self, patterns: Patterns) -> IrView:
+        """Return what the printed IR shows of the options."""
+        options = self.options
+        return IrView(
+            name=self.model.name,
+            placed=options.usesVirtualGraphs(),
+            pipelined=bool(options.enablePipelining),
+            explicit=options.pipelinesExplicitly(),
+            explicit_recomputation=bool(options.explicitRecomputation),
+            host_copies=bool(options.useHostCopyOps),
+            phased=options.virtualGraphMode is VirtualGraphMode.ExecutionPhases,
+            accumulates=bool(options.enableGradientAccumulation),
+            in_place=patterns.isPatternEnabled("InPlace"),
+            outline_threshold=float(options.outlineThreshold) if options.enableOutlining else None,
+        )
 
     def key(self) -> str:
         """Return the key of the executable in the cache; the graph contains the settings of training."""

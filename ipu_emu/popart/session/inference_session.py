@@ -25,4 +25,4 @@ class InferenceSession(Session):
         userOptions: SessionOptions | None = None,
         name: str = "inference",
     ) -> None:
-        super().__init__(fnModel, dataFlow, deviceInfo, inputShapeInfo, userOptions, name)
+        super().__init__(fnModel, dataFlow, deviceInfo, inputShapeInfo, userOptions, name, patterns=patterns)

@@ -26,10 +26,11 @@ from ipu_emu.hostio.host_weights import HostWeights
 from ipu_emu.hostio.step_runner import StepRunner
 from ipu_emu.popart.devices.device_manager import DeviceInfo
 from ipu_emu.popart.devices.device_rules import check_sync
+from ipu_emu.popart.ir.serialised_ir import serialised
 from ipu_emu.popart.options.compile_options import data_mode, synthetic_values
 from ipu_emu.popart.options.dataflow import DataFlow
 from ipu_emu.popart.options.option_rules import check_cycle_counter
-from ipu_emu.popart.options.patterns import InputShapeInfo
+from ipu_emu.popart.options.patterns import InputShapeInfo, Patterns
 from ipu_emu.popart.options.session_options import SessionOptions
 from ipu_emu.popart.session.compilation import Compilation, Model
 from ipu_emu.popart.session.external_variables import ExternalVariables
@@ -38,7 +39,7 @@ from ipu_emu.popart.session.step_io import PyStepIO, PyStepIOCallback, PyWeights
 from ipu_emu.popart.types.enums import DeviceConnectionType
 from ipu_emu.popart.types.tensor_info import TensorInfo
 from ipu_emu.program.executable import Executable
-from ipu_emu.program.report import Report, serialised
+from ipu_emu.program.report import Report
 
 __all__ = ["Session"]
 
@@ -58,6 +59,7 @@ class Session:
         userOptions: SessionOptions | None,
         name: str,
         training: Callable[[SessionOptions], TrainingOptions] | None = None,
+        patterns: Patterns | None = None,
     ) -> None:
         if not isinstance(deviceInfo, DeviceInfo):
             raise EmulatorError(f"A session needs a device, found {deviceInfo!r}; get one from a DeviceManager")
@@ -69,6 +71,7 @@ class Session:
             raise EmulatorError("User must specify an anchor tensor when doing inference.")
         self._options = deepcopy(userOptions) if userOptions is not None else SessionOptions()
         self._training = training is not None
+        self._patterns = patterns if patterns is not None else Patterns()
         self.dataFlow, self.deviceInfo, self.name = dataFlow, deviceInfo, name
         self._compilation = Compilation(
             fnModel, dataFlow, deviceInfo, inputShapeInfo, self._options, training and training(self._options)
@@ -349,8 +352,8 @@ class Session:
         )
 
     def _serializeIr(self, format: object = None) -> str:
-        """The transformed model as JSON: ``{"maingraph": [{"type", "name", "inputs", "outputs", ...}]}``."""
-        return serialised(self._compilation.graph)
+        """The IR after the transforms as JSON: ``{"maingraph": [{"type", "name", "inputs", "outputs", ...}]}``."""
+        return serialised(self._compilation.final_step, self._compilation.ir_view(self._patterns))
 
     def close(self) -> None:
         """Disconnect from the collectives and release the device. An extension of PopART."""

@@ -46,7 +46,9 @@ class TrainingSession(Session):
     ) -> None:
         self._loss = loss
         self._optimizer = copy(checked_optimizer(optimizer))
-        super().__init__(fnModel, dataFlow, deviceInfo, inputShapeInfo, userOptions, name, self._training_options)
+        super().__init__(
+            fnModel, dataFlow, deviceInfo, inputShapeInfo, userOptions, name, self._training_options, patterns
+        )
         self._forward_only = ForwardProgram(self._load_forward)
 
     def _training_options(self, options: SessionOptions) -> TrainingOptions:
