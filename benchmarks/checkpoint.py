@@ -22,6 +22,10 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+from extras import need
+
+need("torch", extra="bench")
+
 import numpy as np
 import torch
 import torch.distributed

@@ -24,6 +24,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from extras import need
+
+need("torch", extra="bench")
+
 import numpy as np
 import torch
 import torch.utils.data as torch_data

@@ -12,6 +12,10 @@ import re
 from pathlib import Path
 from typing import Any
 
+from extras import need
+
+need("matplotlib", extra="plots")
+
 import matplotlib
 
 matplotlib.use("svg")

@@ -23,6 +23,10 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+from extras import need
+
+need("torch", extra="bench")
+
 import numpy as np
 from ending import clean_up_when_told, finished
 from rounds import Row

@@ -1,0 +1,39 @@
+"""The programs in benchmarks/ say which extra they need instead of ending in a traceback."""
+
+import runpy
+import sys
+from importlib.machinery import ModuleSpec
+
+import pytest
+
+from tests.helpers.mpi_jobs import ROOT
+
+FOLDER = ROOT / "benchmarks"
+EXTRAS = {"torch": "bench", "matplotlib": "plots"}
+NEEDED = {"checkpoint": "torch", "hostio": "torch", "training": "torch", "plot": "matplotlib"}
+PROGRAMS = [file.stem for file in sorted(FOLDER.glob("*.py")) if "ArgumentParser" in file.read_text()]
+
+
+class Absent:
+    """Finds no package of the extras."""
+
+    def find_spec(self, name: str, *_: object) -> ModuleSpec | None:
+        if name.partition(".")[0] in EXTRAS:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+        return None
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_a_missing_extra_is_named(program: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "meta_path", [Absent(), *sys.meta_path])
+    for name in [name for name in sys.modules if name.partition(".")[0] in EXTRAS]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setattr(sys, "path", [str(FOLDER), *sys.path])
+    monkeypatch.setattr(sys, "argv", [f"benchmarks/{program}.py", "--help"])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(str(FOLDER / f"{program}.py"), run_name="__main__")
+    if (package := NEEDED.get(program)) is not None:
+        said = f"{program}.py needs {package}, which is not installed; pip install -e '.[{EXTRAS[package]}]'"
+        assert ended.value.code == said
+    else:
+        assert ended.value.code in (0, None)
