@@ -11,7 +11,7 @@ import atexit
 import json
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from time import perf_counter
 from typing import Protocol
@@ -23,7 +23,7 @@ from ipu_emu.errors import FeedError
 from ipu_emu.hostio.data.data_modes import DataMode
 from popdist_py.atomic_write import replace_file
 
-__all__ = ["REPORTS_VARIABLE", "STEPS_VARIABLE", "FeedMeasurement", "Probe", "StepProbe"]
+__all__ = ["REPORTS_VARIABLE", "STEPS_VARIABLE", "FeedMeasurement", "Probe", "StepProbe", "measurement_in"]
 
 REPORTS_VARIABLE, STEPS_VARIABLE = "IPU_EMU_FEED_REPORTS", "IPU_EMU_FEED_STEPS"
 
@@ -47,6 +47,29 @@ class FeedMeasurement:
     memory_bytes: int
     slot_bytes: int
     workers: int
+
+
+_KINDS: dict[str, type] = {"int": int, "float": float, "str": str}
+_MOST = 1 << 62
+
+
+def measurement_in(report: bytes) -> FeedMeasurement:
+    """Return the measurement in the content of a report; raise ValueError if there is none in it."""
+    try:
+        content = json.loads(report)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    kinds = {field.name: _KINDS[str(field.type)] for field in fields(FeedMeasurement)}
+    if not isinstance(content, dict) or set(content) != set(kinds):
+        raise ValueError(f"it must be an object with {', '.join(kinds)}")
+    for name, value in content.items():
+        if type(value) is not kinds[name] or (isinstance(value, int | float) and not 0 <= value < _MOST):
+            raise ValueError(f"{name} is {str(value)[:40]!r}")
+    found = FeedMeasurement(**content)
+    if not (found.instance < found.instances and found.steps and found.samples and found.seconds):
+        raise ValueError("it is of no instance, or of no step")
+    DataMode(found.mode)
+    return found
 
 
 class MeasuredSource(Protocol):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -16,11 +15,13 @@ import popdist_py
 from gcl.drawing.units import counted
 from ipu_emu.errors import EmulatorError
 from ipu_emu.hostio.data.data_modes import MODE_VARIABLE, DataMode
-from ipu_emu.hostio.probe.probe import REPORTS_VARIABLE, STEPS_VARIABLE, FeedMeasurement
+from ipu_emu.hostio.probe.probe import REPORTS_VARIABLE, STEPS_VARIABLE, FeedMeasurement, measurement_in
+from popdist_py.bounded_read import read_file
 
-__all__ = ["MeasuredProgram", "ProgramRun", "counts_of", "job_result", "measure"]
+__all__ = ["MeasuredProgram", "ProgramRun", "counts_of", "job_result", "measure", "reports"]
 
 _LAST_LINES = 15
+_MOST_REPORT_BYTES = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ def measure(program: MeasuredProgram, counts: list[int]) -> Iterator[ProgramRun]
         for mode in DataMode:
             with tempfile.TemporaryDirectory(prefix="ipu-emu-hostio-") as folder:
                 end = _run(program, instances, mode, Path(folder))
-                yield job_result(_reports(Path(folder), program, end, instances, mode))
+                yield job_result(reports(Path(folder), program, end, instances, mode))
 
 
 def _run(program: MeasuredProgram, instances: int, mode: DataMode, folder: Path) -> subprocess.CompletedProcess[str]:
@@ -97,13 +98,19 @@ def _run(program: MeasuredProgram, instances: int, mode: DataMode, folder: Path)
         raise EmulatorError(f"{launcher} is missing; install poprun-py into this environment") from None
 
 
-def _reports(
+def reports(
     folder: Path, program: MeasuredProgram, end: subprocess.CompletedProcess[str], instances: int, mode: DataMode
 ) -> list[FeedMeasurement]:
     """Return the longest report of each instance. A program that fails after all its timed steps is accepted."""
     longest: dict[int, FeedMeasurement] = {}
     for file in folder.glob("*.json"):
-        found = FeedMeasurement(**json.loads(file.read_text()))
+        try:
+            found = measurement_in(read_file(file, _MOST_REPORT_BYTES))
+        except (OSError, ValueError) as error:
+            raise EmulatorError(
+                f"{program.command[0]} has left {file.name}, which is no report of a feed: {error}; let the program "
+                f"write nothing to the folder in {REPORTS_VARIABLE}"
+            ) from None
         if found.instance not in longest or found.steps > longest[found.instance].steps:
             longest[found.instance] = found
     fewest = min((report.steps for report in longest.values()), default=0)

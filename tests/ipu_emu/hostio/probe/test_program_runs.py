@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +24,8 @@ from ipu_emu.errors import EmulatorError, FeedError
 from ipu_emu.hostio import DataMode, Feed, InfeedQueue
 from ipu_emu.hostio.data.data_modes import mode_of
 from ipu_emu.hostio.probe.bottleneck_analysis import advice, overhead_of
-from ipu_emu.hostio.probe.probe import FeedMeasurement
-from ipu_emu.hostio.probe.program_runs import ProgramRun, counts_of, job_result
+from ipu_emu.hostio.probe.probe import FeedMeasurement, measurement_in
+from ipu_emu.hostio.probe.program_runs import MeasuredProgram, ProgramRun, counts_of, job_result, reports
 from tests.helpers.mpi_jobs import PROGRAMS
 
 DATA = {"x": np.full((20, 3), 9, np.float32), "label": np.arange(20) % 5}
@@ -199,6 +200,35 @@ def test_programs_without_a_feed_are_told(tmp_path: Path) -> None:
         in done.output
     )
     assert "no data here" in done.output
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"steps": None}, "steps is 'None'"),
+        ({"seconds": float("inf")}, "seconds is 'inf'"),
+        ({"seconds": 0.0}, "of no instance, or of no step"),
+        ({"samples": -3}, "samples is '-3'"),
+        ({"instance": 1}, "of no instance, or of no step"),
+        ({"mode": "fake"}, "'fake' is not a valid DataMode"),
+        ({"more": 1}, "it must be an object with instance, instances, mode"),
+    ],
+)
+def test_reports_are_read_strictly(change: dict[str, Any], why: str) -> None:
+    good = FeedMeasurement(0, 1, "real", 10, 40, 480, 1.5, 0.5, 1.0, 1 << 20, 0, 2)
+    assert measurement_in(json.dumps(asdict(good)).encode()) == good
+    with pytest.raises(ValueError, match=re.escape(why)):
+        measurement_in(json.dumps(asdict(good) | change).encode())
+
+
+@pytest.mark.parametrize("text", ["{", "[" * 100_000, "9" * 5000, "\xff", "[]", " " * 70_000])
+def test_a_report_that_is_none_ends_the_command_with_one_sentence(tmp_path: Path, text: str) -> None:
+    """Without starting a job."""
+    (tmp_path / "other.json").write_text(text)
+    program = MeasuredProgram(("train.py",), replicas_per_instance=1, steps=10, timeout=1.0)
+    end = subprocess.CompletedProcess([], 0, "")
+    with pytest.raises(EmulatorError, match=r"train\.py has left other\.json, which is no report of a feed: "):
+        reports(tmp_path, program, end, 1, DataMode.REAL)
 
 
 def for_ever(step: Callable[[], object]) -> None:
