@@ -7,6 +7,7 @@ from gcl.core.handle import Handle
 from gcl.core.layout import BalancedReorder, HostRearrangement, PlainPadding, graph_shard
 from gcl.core.operators import Operator
 from gcl.core.request import Collective
+from gcl.cost.closed_price import ClosedPrice, closed_price
 from gcl.cost.program_cost import Cost, Price, price, sync_seconds
 from gcl.errors import (
     ArgumentError,
@@ -57,6 +58,7 @@ __all__ = [
     "MIN_IO_TILES",
     "ArgumentError",
     "BalancedReorder",
+    "ClosedPrice",
     "Collective",
     "CollectiveMismatch",
     "CollectiveTimeout",
@@ -98,6 +100,7 @@ __all__ = [
     "all_gather_within_replica",
     "all_reduce_within_replica",
     "broadcastCrossReplica",
+    "closed_price",
     "connect",
     "connect_threads",
     "getMinIoTiles",

@@ -6,7 +6,8 @@ its counterpart along ``Fabric.route``; every (IPU, link class) on the route is 
     seconds of an exchange = sync + hop latency + max over capacities of (bytes through it / bandwidth)
 
 A sync takes 15 ns in each direction per hop, over 1 + (IPUs // 2) // 2 hops, but at least 600 cycles (hardware.md,
-sections 2, 5 and 6). No latency of a link is published: the longest route of an exchange adds 15 ns per
+sections 2, 5 and 6). The hops are those of a ladder, so they count within an IPU-Link domain; an exchange between
+domains waits for one hop more. No latency of a link is published: the longest route of an exchange adds 15 ns per
 link. Between exchanges tiles select, add and store fragments; ``compute`` is the time of this work, and the time
 that links wait for the fullest tile (``gcl.cost.tile_work``).
 """
@@ -18,11 +19,11 @@ from dataclasses import dataclass
 
 from gcl.cost.tile_work import TileMemory, TileWork
 from gcl.fabric.fabric import LINK_BANDWIDTH, Fabric, Hop
-from gcl.scheduling.phases import ProgramPhase
+from gcl.scheduling.phases import IPU_LINKS, ProgramPhase
 from gcl.scheduling.program.step_program import Exchange
 from gcl.scheduling.schedule import Schedule
 
-__all__ = ["BOW_CLOCK", "Cost", "Price", "price", "sync_seconds"]
+__all__ = ["BOW_CLOCK", "Cost", "Price", "exchange_sync", "price", "sync_seconds"]
 
 #: Tile clock of a Bow IPU in Hz.
 BOW_CLOCK = 1.85e9
@@ -78,6 +79,11 @@ def sync_seconds(ipus: int, clock: float = BOW_CLOCK) -> float:
     return max(_LEAST_SYNC_CYCLES / clock, 2 * _HOP_SECONDS * (1 + ipus // 2 // 2))
 
 
+def exchange_sync(fabric: Fabric, clock: float, *, inside: bool) -> float:
+    """Seconds of the sync before an exchange ``inside`` IPU-Link domains, or between them."""
+    return sync_seconds(fabric.ipus_per_domain, clock) + (0.0 if inside else 2 * _HOP_SECONDS)
+
+
 def price(schedule: Schedule, clock: float = BOW_CLOCK) -> Price:
     """The modelled cost of ``schedule`` on its fabric; ArgumentError for an odd number of IPUs per domain."""
     work = [TileWork(schedule, phase) for phase in schedule.phases]
@@ -91,7 +97,7 @@ def _cost(phase: ProgramPhase, schedule: Schedule, tiles: TileWork, clock: float
     """The cost of a phase; exchanges with the same pattern (as the steps of a ring) are computed once."""
     known: dict[frozenset[tuple[tuple[int, ...], int, int, str]], Cost] = {}
     total = Cost(compute=tiles.cycles / clock)
-    sync = sync_seconds(schedule.fabric.ipus, clock)
+    sync = exchange_sync(schedule.fabric, clock, inside=phase.links == IPU_LINKS)
     for exchange in phase.program.exchanges:
         pattern = frozenset((copy.to, copy.ipu, copy.source.elements, copy.stream) for copy in exchange.copies)
         if pattern not in known:

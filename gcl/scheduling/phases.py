@@ -26,7 +26,10 @@ from gcl.scheduling.program.forwarding import forwarded
 from gcl.scheduling.program.step_program import Step, StepProgram
 from gcl.scheduling.program.torus_turns import split
 
-__all__ = ["Level", "PhaseBuilder", "ProgramPhase", "levels"]
+__all__ = ["IPU_LINKS", "Level", "PhaseBuilder", "ProgramPhase", "levels"]
+
+#: The links of phases within IPU-Link domains.
+IPU_LINKS = "IPU-Links"
 
 
 @dataclass(frozen=True)
@@ -60,7 +63,7 @@ class Level:
 
     @property
     def links(self) -> str:
-        return "IPU-Links" if self.inside else "GW-Links"
+        return IPU_LINKS if self.inside else "GW-Links"
 
 
 def levels(group: Group, fabric: Fabric) -> list[Level]:

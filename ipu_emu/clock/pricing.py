@@ -8,7 +8,7 @@ from enum import StrEnum
 from functools import cache
 from typing import Any
 
-from gcl import LINK_BANDWIDTH, Group, price, schedule, sync_seconds
+from gcl import LINK_BANDWIDTH, Group, closed_price, price, schedule, sync_seconds
 from gcl import Collective as GclCollective
 from ipu_emu.clock.machine import Machine
 from ipu_emu.clock.op_cycles import op_cycles
@@ -163,9 +163,11 @@ class Pricing:
         machine = self.machine
         if machine.replicas == 1 or group == (1, 1):
             return 0.0
-        fabric = machine.fabric
+        fabric, elements = machine.fabric, -(-nbytes // itemsize)
         members = Group.all(fabric.replicas) if group is None else Group(fabric.replicas, *group)
-        elements = -(-nbytes // itemsize)
+        if kind in _CLOSED and members == Group.all(fabric.replicas):
+            made = closed_price(kind, fabric, elements, itemsize=itemsize, clock=machine.generation.clock)
+            return made.total.seconds
         plan = schedule(kind, fabric, elements, itemsize=itemsize, group=members)
         return price(plan, machine.generation.clock).total.seconds
 
@@ -181,6 +183,8 @@ _COLLECTIVES = {
     "AllToAll": GclCollective.ALL_TO_ALL,
     "Broadcast": GclCollective.BROADCAST,
 }
+#: Collectives over all replicas that a formula prices, however many replicas there are.
+_CLOSED = (GclCollective.ALL_REDUCE, GclCollective.REDUCE_SCATTER, GclCollective.ALL_GATHER)
 #: How every instruction is priced.
 PRICES: dict[type[Instruction], Callable[[Pricing, Any], InstructionPrice]] = {
     Compute: Pricing.compute,

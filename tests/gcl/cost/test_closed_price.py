@@ -1,0 +1,74 @@
+"""Closed price: the same cost as the schedule that GCL would run."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+
+from gcl import ArgumentError, Collective, Cost, Fabric, closed_price, price, schedule
+
+COLLECTIVES = (Collective.ALL_REDUCE, Collective.REDUCE_SCATTER, Collective.ALL_GATHER)
+#: Replicas in all and in how many domains: rings of 1, 2, odd, even and long, one and several domains.
+SIZES = ((1, 1), (2, 1), (3, 1), (4, 1), (8, 1), (16, 1), (64, 1), (2, 2), (4, 2), (16, 4), (32, 16), (128, 2))
+CLOCK = 1.33e9
+
+
+def both(collective: Collective, fabric: Fabric, elements: int) -> tuple[Cost, Cost]:
+    """The cost by the schedule, and by formula."""
+    made = schedule(collective, fabric, elements, itemsize=2)
+    return price(made, CLOCK).total, closed_price(collective, fabric, elements, itemsize=2, clock=CLOCK).total
+
+
+def check(collective: Collective, fabric: Fabric, elements: int) -> None:
+    wanted, got = both(collective, fabric, elements)
+    assert got.exchanges == wanted.exchanges
+    for part in ("transfer", "hops", "sync"):
+        assert getattr(got, part) == pytest.approx(getattr(wanted, part), rel=1e-9)
+    assert got.seconds == pytest.approx(wanted.seconds, rel=1e-3)
+
+
+def is_ladder(replicas: int, domains: int, ipus: int) -> bool:
+    per_domain = replicas // domains * ipus
+    return per_domain == 1 or (per_domain <= 64 and per_domain % 2 == 0)
+
+
+@pytest.mark.parametrize(
+    ("replicas", "domains", "ipus"),
+    [(*size, ipus) for size, ipus in product(SIZES, (1, 2, 4, 8)) if is_ladder(*size, ipus)],
+)
+def test_as_the_schedule(replicas: int, domains: int, ipus: int) -> None:
+    for collective, elements in product(COLLECTIVES, (3, 700_003, 25_557_032)):
+        check(collective, Fabric(replicas, ipus, domains), elements)
+
+
+@pytest.mark.parametrize(
+    "fabric",
+    [
+        Fabric(16, 4, topology="torus"),
+        Fabric(8, 2, 2, topology="torus"),
+        Fabric(16, topology="torus", configuration="BarleyTwist"),
+        Fabric(32, 1, 2, topology="torus", configuration="BarleyTwist"),
+    ],
+    ids=str,
+)
+def test_other_topologies(fabric: Fabric) -> None:
+    for collective in COLLECTIVES:
+        check(collective, fabric, 25_557_032)
+
+
+def test_a_thousand_replicas() -> None:
+    check(Collective.ALL_REDUCE, Fabric(1024, 1, 16), 25_557_032)
+
+
+def test_the_largest_cluster() -> None:
+    """51 MB over 65,536 IPUs in 1,024 domains: no sync hops from one end of the cluster to the other."""
+    made = closed_price(Collective.ALL_REDUCE, Fabric(65_536, 1, 1024), 25_557_032, itemsize=2)
+    assert 1.7e-3 < made.inside.transfer < 1.8e-3
+    assert made.across.transfer == pytest.approx(2 * 25_557_032 * 2 / 64 / 6.25e9, rel=2e-3)
+    assert made.total.seconds < 5e-3
+
+
+def test_collectives_without_a_formula() -> None:
+    with pytest.raises(ArgumentError, match="all_to_all has no closed price"):
+        closed_price(Collective.ALL_TO_ALL, Fabric(4), 4)
