@@ -1,0 +1,114 @@
+"""Block: a part of a network that stays on one IPU: its parameters, and its operations and values for one sample.
+
+parameters        trained values; statistics are not trained (moving averages)
+convolution       operations of the forward pass by class; a multiply-add counts as two
+product               matrix products with weights
+attention             matrix products of activations with each other
+vector                operations on elements: normalisation, activation functions, softmax, sums
+idle              operations that the matrix unit could do meanwhile, but has no operands for: groups of fewer
+                  than 16 channels
+looked_up         values read from tables
+kept              values that the backward pass reads, without those that come from the previous block
+output            values passed on to the next block; with recomputation only these are kept
+transient         values that are live at the worst moment of the backward pass, beside those that are kept
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+__all__ = ["Block", "BlockKind", "Network"]
+
+
+class BlockKind(StrEnum):
+    """Where a block may be placed: layers are divided between IPUs, a tied head is where its table is."""
+
+    EMBEDDING = "embedding"
+    STEM = "stem"
+    ATTENTION = "attention"
+    FEED_FORWARD = "feed-forward"
+    LAYER = "layer"
+    HEAD = "head"
+
+
+@dataclass(frozen=True)
+class Block:
+    """See the module. ``extra``: left out of published counts. ``tied``: the table is that of the embedding.
+
+    ``frozen`` blocks are not trained: they have no backward pass and no states. ``norms``: channels of each batch
+    normalisation, whose statistics replicas may share.
+    """
+
+    name: str
+    kind: BlockKind
+    parameters: int = 0
+    statistics: int = 0
+    convolution: float = 0.0
+    product: float = 0.0
+    attention: float = 0.0
+    vector: float = 0.0
+    idle: float = 0.0
+    looked_up: float = 0.0
+    kept: float = 0.0
+    output: float = 0.0
+    transient: float = 0.0
+    norms: tuple[int, ...] = ()
+    extra: bool = False
+    tied: bool = False
+    frozen: bool = False
+
+    @property
+    def matrix(self) -> float:
+        """Operations on the matrix unit, in the forward pass of a sample."""
+        return self.convolution + self.product + self.attention
+
+
+@dataclass(frozen=True)
+class Network:
+    """``blocks`` in the order of the forward pass.
+
+    ``input_values`` of a sample come from the host as elements of ``input_dtype``, with ``label_bytes``.
+    ``samples``: the noun for one sample. ``family``: what calibrations are made for.
+    """
+
+    name: str
+    family: str
+    samples: str
+    blocks: tuple[Block, ...]
+    input_values: int
+    input_dtype: str
+    label_bytes: int = 4
+
+    @property
+    def parameters(self) -> int:
+        """Trained parameters without heads that only pre-training needs, as published."""
+        return sum(block.parameters for block in self.blocks if not block.extra)
+
+    @property
+    def trained(self) -> int:
+        """All trained parameters."""
+        return sum(block.parameters for block in self.blocks if not block.frozen)
+
+    @property
+    def statistics(self) -> int:
+        """Moving averages."""
+        return sum(block.statistics for block in self.blocks)
+
+    @property
+    def flops(self) -> float:
+        """Operations of the forward pass of a sample on the matrix unit."""
+        return sum(block.matrix for block in self.blocks)
+
+    @property
+    def model_flops(self) -> float:
+        """Operations on the matrix unit to train on a sample: three times the forward pass of what is trained."""
+        return sum(block.matrix * (1 if block.frozen else 3) for block in self.blocks)
+
+    @property
+    def activations(self) -> float:
+        """Values of a sample that training keeps without recomputation."""
+        return sum(block.kept + block.output for block in self.blocks if not block.frozen)
+
+    def renamed(self, name: str) -> Network:
+        return replace(self, name=name)

@@ -1,0 +1,241 @@
+"""Convolutional networks: ResNet, ResNeXt, EfficientNet and UNet as blocks.
+
+A convolution is followed by batch normalisation (10 operations per element) and a function (ReLU 1, swish 8).
+The backward pass reads the results of both. A matrix unit multiplies 16 channels at a time: groups of fewer leave it
+partly idle.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import pairwise
+from math import ceil
+
+from ipu_emu.predict.layer_parameters import batch_norm, convolution, dense
+from ipu_emu.predict.networks.block import Block, BlockKind, Network
+
+__all__ = ["efficientnet", "mlp", "resnet8", "resnet50", "resnext101", "unet"]
+
+_NORM, _RELU, _SWISH = 10, 1, 8
+_CHANNELS = 16
+
+
+@dataclass
+class _Sum:
+    """The sum of the layers of one block."""
+
+    name: str
+    kind: BlockKind = BlockKind.LAYER
+    parameters: int = 0
+    statistics: int = 0
+    flops: float = 0.0
+    product: float = 0.0
+    vector: float = 0.0
+    idle: float = 0.0
+    kept: float = 0.0
+    output: float = 0.0
+    largest: float = 0.0
+    norms: list[int] = field(default_factory=list)
+
+    def convolution(
+        self,
+        side: int,
+        inputs: int,
+        outputs: int,
+        kernel: int,
+        *,
+        groups: int = 1,
+        function: int = _RELU,
+        norm: bool = True,
+        bias: bool = False,
+    ) -> None:
+        """A convolution with a result of ``side`` x ``side`` pixels."""
+        made, weights = side * side * outputs, convolution((kernel, kernel), inputs // groups, outputs, bias=bias)
+        flops = 2.0 * side * side * weights.weights
+        here = inputs // groups
+        self.parameters += weights.trainable
+        self.flops += flops
+        self.idle += flops * (_CHANNELS / here - 1) if groups > 1 and here < _CHANNELS else 0.0
+        self.vector += made * ((_NORM if norm else 0) + function)
+        self.kept += made * (2 if norm else 1)
+        self.output = made
+        self.largest = max(self.largest, 2 * made)
+        if norm:
+            scales = batch_norm(outputs)
+            self.parameters += scales.trainable
+            self.statistics += scales.non_trainable
+            self.norms.append(outputs)
+
+    def transposed(self, side: int, inputs: int, outputs: int) -> None:
+        """A transposed convolution of 2 x 2 that doubles the sides, with a bias."""
+        made = side * side * outputs
+        self.parameters += 4 * inputs * outputs + outputs
+        self.flops += 2.0 * side * side * inputs * outputs
+        self.vector += made
+        self.kept += made
+
+    def dense(self, inputs: int, outputs: int, *, function: int = _RELU) -> None:
+        self.parameters += dense(inputs, outputs).trainable
+        self.product += 2.0 * inputs * outputs
+        self.vector += outputs * function
+        self.kept += outputs
+        self.output = outputs
+
+    def block(self) -> Block:
+        return Block(
+            self.name,
+            self.kind,
+            self.parameters,
+            self.statistics,
+            convolution=self.flops,
+            product=self.product,
+            vector=self.vector,
+            idle=self.idle,
+            kept=self.kept - self.output,
+            output=self.output,
+            transient=self.largest,
+            norms=tuple(self.norms),
+        )
+
+
+def _classifier(inputs: int, classes: int, side: int) -> Block:
+    layer = _Sum("classifier", BlockKind.HEAD)
+    layer.vector += side * side * inputs
+    layer.kept += inputs
+    layer.dense(inputs, classes, function=6)
+    return layer.block()
+
+
+def _images(name: str, blocks: list[Block], size: int) -> Network:
+    return Network(name, "convolutional", "images", tuple(blocks), 3 * size * size, "uint8")
+
+
+def mlp(*, sizes: tuple[int, ...] = (784, 512, 512, 10)) -> Network:
+    """Fully connected layers."""
+    blocks = []
+    for index, (inputs, outputs) in enumerate(pairwise(sizes)):
+        layer = _Sum(f"layer{index}")
+        layer.dense(inputs, outputs)
+        blocks.append(layer.block())
+    return Network("mlp", "fully connected", "samples", tuple(blocks), sizes[0], "float16")
+
+
+def resnet8(*, classes: int = 10) -> Network:
+    """Three blocks of 16, 32 and 64 channels for images of 32 x 32."""
+    stem = _Sum("stem", BlockKind.STEM)
+    stem.convolution(32, 3, 16, 3)
+    blocks, side = [stem.block()], 32
+    for inputs, outputs, stride in ((16, 16, 1), (16, 32, 2), (32, 64, 2)):
+        layer = _Sum(f"block{outputs}")
+        side //= stride
+        layer.convolution(side, inputs, outputs, 3)
+        if stride > 1:
+            layer.convolution(side, inputs, outputs, 1, function=0)
+        layer.convolution(side, outputs, outputs, 3, function=2)
+        blocks.append(layer.block())
+    return _images("resnet8", [*blocks, _classifier(64, classes, side)], 32)
+
+
+def _bottlenecks(
+    name: str, counts: tuple[int, ...], *, groups: int, base: int, size: int, classes: int, first: int = 64
+) -> Network:
+    stem = _Sum("stem", BlockKind.STEM)
+    side = size // 2
+    stem.convolution(side, 3, 64, 7)
+    side //= 2
+    stem.kept += side * side * 64
+    stem.output = side * side * 64
+    blocks, inputs = [stem.block()], 64
+    for stage, count in enumerate(counts):
+        outputs, width = 4 * first << stage, (base * groups) << stage
+        for index in range(count):
+            layer = _Sum(f"stage{stage}/block{index}")
+            layer.convolution(side, inputs, width, 1)
+            if stage and not index:
+                side //= 2
+            layer.convolution(side, width, width, 3, groups=groups)
+            if not index:
+                layer.convolution(side, inputs, outputs, 1, function=0)
+            layer.convolution(side, width, outputs, 1, function=2)
+            blocks.append(layer.block())
+            inputs = outputs
+    return _images(name, [*blocks, _classifier(inputs, classes, side)], size)
+
+
+def resnet50(*, size: int = 224, classes: int = 1000) -> Network:
+    """Version 1.5: the stride of a block is in its 3 x 3 convolution."""
+    return _bottlenecks("resnet50", (3, 4, 6, 3), groups=1, base=64, size=size, classes=classes)
+
+
+def resnext101(*, width: int = 4, size: int = 224, classes: int = 1000) -> Network:
+    """ResNeXt-101 with 32 groups of ``width`` channels."""
+    return _bottlenecks("resnext101", (3, 4, 23, 3), groups=32, base=width, size=size, classes=classes)
+
+
+#: Stages of EfficientNet-B0: expansion, kernel, stride, channels, layers.
+_STAGES = (
+    (1, 3, 1, 16, 1),
+    (6, 3, 2, 24, 2),
+    (6, 5, 2, 40, 2),
+    (6, 3, 2, 80, 3),
+    (6, 5, 1, 112, 3),
+    (6, 5, 2, 192, 4),
+    (6, 3, 1, 320, 1),
+)
+
+
+def _rounded(channels: float) -> int:
+    """The multiple of eight nearest to ``channels``, but not below 90 % of it."""
+    near = max(8, int(channels + 4) // 8 * 8)
+    return near + 8 if near < 0.9 * channels else near
+
+
+def efficientnet(*, width: float = 1.4, depth: float = 1.8, size: int = 380, classes: int = 1000) -> Network:
+    """EfficientNet with the ``width`` and ``depth`` of B4: inverted residuals with squeeze and excitation."""
+    side, inputs = ceil(size / 2), _rounded(32 * width)
+    stem = _Sum("stem", BlockKind.STEM)
+    stem.convolution(side, 3, inputs, 3, function=_SWISH)
+    blocks = [stem.block()]
+    for stage, (expansion, kernel, stride, channels, layers) in enumerate(_STAGES):
+        outputs = _rounded(channels * width)
+        for index in range(ceil(layers * depth)):
+            layer = _Sum(f"stage{stage}/block{index}")
+            inner = inputs * expansion
+            if expansion > 1:
+                layer.convolution(side, inputs, inner, 1, function=_SWISH)
+            if not index and stride > 1:
+                side = ceil(side / 2)
+            layer.convolution(side, inner, inner, kernel, groups=inner, function=_SWISH)
+            squeezed = max(1, inputs // 4)
+            layer.dense(inner, squeezed, function=_SWISH)
+            layer.dense(squeezed, inner, function=_SWISH)
+            layer.vector += 2 * side * side * inner
+            layer.convolution(side, inner, outputs, 1, function=1)
+            blocks.append(layer.block())
+            inputs = outputs
+    last = _Sum("last")
+    last.convolution(side, inputs, 4 * inputs, 1, function=_SWISH)
+    return _images("efficientnet-b4", [*blocks, last.block(), _classifier(4 * inputs, classes, side)], size)
+
+
+def unet(*, size: int = 512, classes: int = 2) -> Network:
+    """UNet with batch normalisation: 64 to 1,024 channels down, and up again by transposed convolutions."""
+    blocks, inputs, side = [], 3, size
+    for level in range(5):
+        layer, outputs = _Sum(f"down{level}"), 64 << level
+        layer.convolution(side, inputs, outputs, 3)
+        layer.convolution(side, outputs, outputs, 3)
+        blocks.append(layer.block())
+        inputs, side = outputs, side // 2
+    side *= 2
+    for level in reversed(range(4)):
+        layer, outputs = _Sum(f"up{level}"), 64 << level
+        side *= 2
+        layer.transposed(side, inputs, outputs)
+        layer.convolution(side, inputs, outputs, 3)
+        layer.convolution(side, outputs, outputs, 3)
+        blocks.append(layer.block())
+        inputs = outputs
+    head = _Sum("classes", BlockKind.HEAD)
+    head.convolution(size, inputs, classes, 1, norm=False, bias=True, function=6)
+    return Network("unet", "convolutional", "images", (*blocks, head.block()), 3 * size * size, "uint8", size * size)

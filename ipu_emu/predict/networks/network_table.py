@@ -1,0 +1,94 @@
+"""Network table: networks by name, with the sizes of the literature; some take a length, a vocabulary, a size."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import partial
+from typing import Any
+
+from ipu_emu.errors import EmulatorError
+from ipu_emu.predict.networks.block import Network
+from ipu_emu.predict.networks.convolutional import efficientnet, mlp, resnet8, resnet50, resnext101, unet
+from ipu_emu.predict.networks.recurrent import rnnt
+from ipu_emu.predict.networks.transformers import bert, causal, dino, gpt2, llama, swin, t5, vit
+
+__all__ = ["NETWORKS", "NetworkEntry", "network"]
+
+
+@dataclass(frozen=True)
+class NetworkEntry:
+    """``build`` returns the network; its keywords are the options that the network takes."""
+
+    build: Callable[..., Network]
+    summary: str
+
+
+_LARGE = {"layers": 24, "width": 1024, "heads": 16}
+
+NETWORKS = {
+    "mlp": NetworkEntry(mlp, "784-512-512-10, fully connected"),
+    "resnet8": NetworkEntry(resnet8, "images of 32 x 32, 10 classes"),
+    "resnet50": NetworkEntry(resnet50, "images of 224 x 224, version 1.5"),
+    "resnext101": NetworkEntry(resnext101, "ResNeXt-101, 32 groups of 4 channels"),
+    "resnext101-32x8d": NetworkEntry(partial(resnext101, width=8), "ResNeXt-101, 32 groups of 8 channels"),
+    "efficientnet-b0": NetworkEntry(partial(efficientnet, width=1.0, depth=1.0, size=224), "images of 224 x 224"),
+    "efficientnet-b4": NetworkEntry(efficientnet, "images of 380 x 380"),
+    "unet": NetworkEntry(unet, "images of 512 x 512, 2 classes per pixel"),
+    "transformer": NetworkEntry(causal, "2 layers of 256, 128 characters"),
+    "bert-base": NetworkEntry(bert, "12 layers of 768, 128 tokens"),
+    "bert-large": NetworkEntry(partial(bert, **_LARGE), "24 layers of 1,024, 128 tokens"),
+    "gpt2": NetworkEntry(gpt2, "12 layers of 768, 1,024 tokens"),
+    "gpt2-medium": NetworkEntry(partial(gpt2, **_LARGE), "24 layers of 1,024, 1,024 tokens"),
+    "gpt2-large": NetworkEntry(partial(gpt2, layers=36, width=1280, heads=20), "36 layers of 1,280, 1,024 tokens"),
+    "gpt2-xl": NetworkEntry(partial(gpt2, layers=48, width=1600, heads=25), "48 layers of 1,600, 1,024 tokens"),
+    "t5-small": NetworkEntry(t5, "6 + 6 layers of 512, 512 tokens to 114"),
+    "t5-base": NetworkEntry(partial(t5, layers=12, width=768, heads=12, inner=3072), "12 + 12 layers of 768"),
+    "t5-large": NetworkEntry(partial(t5, layers=24, width=1024, heads=16, inner=4096), "24 + 24 layers of 1,024"),
+    "t5-3b": NetworkEntry(
+        partial(t5, layers=24, width=1024, heads=32, inner=16384, kv=4096), "24 + 24 layers of 1,024, 16,384 inside"
+    ),
+    "llama-1b": NetworkEntry(
+        partial(llama, layers=22, width=2048, heads=32, kv=256, inner=5632), "22 layers of 2,048, as TinyLlama"
+    ),
+    "llama-7b": NetworkEntry(llama, "32 layers of 4,096, 2,048 tokens"),
+    "vit-b16": NetworkEntry(vit, "12 layers of 768, images of 224 x 224 in patches of 16"),
+    "vit-l16": NetworkEntry(partial(vit, **_LARGE), "24 layers of 1,024, patches of 16"),
+    "dino-vit": NetworkEntry(dino, "ViT-S/16 as student and teacher, 2 crops of 224 and 8 of 96"),
+    "swin-tiny": NetworkEntry(swin, "12 layers, 96 to 768 wide, windows of 7 x 7"),
+    "swin-base": NetworkEntry(
+        partial(swin, depths=(2, 2, 18, 2), width=128, heads=4), "24 layers, 128 to 1,024 wide"
+    ),
+    "rnnt": NetworkEntry(rnnt, "RNN-T, 5 LSTM of 1,024, 500 frames to 125 word pieces"),
+}
+
+
+def network(name: str, **options: Any) -> Network:
+    """The network called ``name``; options that are None keep its own sizes. Raise EmulatorError for unknown ones."""
+    entry = NETWORKS.get(name)
+    if entry is None:
+        close = get_close_matches(name, NETWORKS, 1)
+        hint = f"did you mean {close[0]}? Else " if close else ""
+        raise EmulatorError(f"there is no network '{name}' to predict; {hint}use {', '.join(NETWORKS)}")
+    given = {option: value for option, value in options.items() if value is not None}
+    takes = inspect.signature(entry.build).parameters
+    wrong = [option for option in given if option not in takes]
+    if wrong:
+        raise EmulatorError(f"{name} has no {' and no '.join(wrong)} to set; it takes {', '.join(takes)}")
+    _check(name, given)
+    return entry.build(**given).renamed(name)
+
+
+def _check(name: str, given: dict[str, Any]) -> None:
+    for option, value in given.items():
+        if isinstance(value, int) and value < 1:
+            raise EmulatorError(f"{name} with {option} {value} is not possible; use at least 1")
+    length, masked = given.get("length"), given.get("masked")
+    if length and masked and masked > length:
+        raise EmulatorError(f"{masked} masked positions of {length} are not possible; use at most {length}")
+    if name.startswith("bert") and (length or 0) > 512:
+        raise EmulatorError(f"{name} has 512 positions, and length {length} was requested; use at most 512")
+    if name.startswith("gpt2") and (length or 0) > 1024:
+        raise EmulatorError(f"{name} has 1024 positions, and length {length} was requested; use at most 1024")

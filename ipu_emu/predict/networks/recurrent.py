@@ -1,0 +1,63 @@
+"""Recurrent networks: RNN-T for speech: an encoder, a predictor of word pieces, and their joint network."""
+
+from __future__ import annotations
+
+from ipu_emu.predict.layer_parameters import dense, embedding
+from ipu_emu.predict.networks.block import Block, BlockKind, Network
+
+__all__ = ["rnnt"]
+
+_GATES = 24  # operations on the elements of a cell
+
+
+def _lstm(name: str, steps: int, inputs: int, width: int) -> Block:
+    """An LSTM layer; its gates have two biases, as in cuDNN."""
+    weights = 4 * width * (inputs + width)
+    return Block(
+        name,
+        BlockKind.LAYER,
+        weights + 8 * width,
+        product=2.0 * steps * weights,
+        vector=_GATES * steps * width,
+        kept=6 * steps * width,
+        output=steps * width,
+        transient=4 * steps * width,
+    )
+
+
+def rnnt(
+    *,
+    length: int = 500,
+    target: int = 125,
+    features: int = 240,
+    encoder: int = 1024,
+    predictor: int = 512,
+    joint: int = 512,
+    vocabulary: int = 1024,
+) -> Network:
+    """RNN-T of MLPerf Training: ``length`` frames of ``features`` values, ``target`` word pieces."""
+    half = length // 2
+    blocks = [_lstm("encoder0", length, features, encoder), _lstm("encoder1", length, encoder, encoder)]
+    blocks.append(_lstm("encoder2", half, 2 * encoder, encoder))
+    blocks += [_lstm(f"encoder{index}", half, encoder, encoder) for index in (3, 4)]
+    table = embedding(vocabulary - 1, predictor).total
+    blocks.append(
+        Block("embedding", BlockKind.EMBEDDING, table, looked_up=target * predictor, output=target * predictor)
+    )
+    blocks += [_lstm(f"predictor{index}", target, predictor, predictor) for index in (0, 1)]
+    inputs = dense(encoder, joint) + dense(predictor, joint)
+    last = dense(joint, vocabulary)
+    pairs = half * (target + 1)
+    product = 2.0 * (half * encoder * joint + target * predictor * joint + pairs * joint * vocabulary)
+    blocks.append(
+        Block(
+            "joint",
+            BlockKind.HEAD,
+            inputs.total + last.total,
+            product=product,
+            vector=pairs * (2 * joint + 6 * vocabulary),
+            kept=pairs * joint,
+            transient=pairs * vocabulary,
+        )
+    )
+    return Network("rnnt", "recurrent", "utterances", tuple(blocks), length * features, "float16", 4 * target)
