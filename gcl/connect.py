@@ -207,7 +207,7 @@ def _way(method: str | Sequence[str] | None, fabric: Fabric | None, replicas: in
 def _described(way: Way) -> str:
     options, fabric = way
     settings = str(replace(options, log_level=None)).replace("\n", ", ")
-    return f"method {','.join(options.method)}" + ("" if options.shortest else f" on {fabric} with {settings}")
+    return f"method {','.join(options.method)}" + ("" if options.is_direct else f" on {fabric} with {settings}")
 
 
 def _communicator(path: DataPath, world: World, group: Group, way: Way) -> Communicator:
@@ -224,7 +224,7 @@ def _by_method(path: DataPath, world: World, group: Group, way: Way, logger: log
     def another(method: str) -> Communicator:
         return _by_method(path, world, group, (replace(options, method=method_chain(method)), fabric), logger)
 
-    if options.shortest:
+    if options.is_direct:
         logged = _heard(path, world, logger, partial(chosen, fabric, group))
         return Communicator(Dispatch(logged, world, group), another)
     literal = LiteralPath(path, world, group, fabric, options)

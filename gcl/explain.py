@@ -196,7 +196,7 @@ def _on_tiles(schedule: Schedule, phase: ProgramPhase) -> list[str]:
     """Layout of fragments on tiles, how a replica selects one, and the tile memory that this takes."""
     work = TileWork(schedule, phase)
     fullest, memory = work.on_tile(max(phase.program.widths)), work.memory
-    layout = "distributed evenly" if phase.dealt else "mapped in order"
+    layout = "distributed evenly" if phase.reordered_over else "mapped in order"
     return [
         f"  at most {counted(fullest, 'element')} of a fragment on a tile: {layout}, selected by {work.selection}",
         f"  a tile needs {memory.buffers:,} bytes of buffers and {memory.code:,} of code",

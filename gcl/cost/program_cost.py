@@ -70,7 +70,7 @@ class Price:
 
     @property
     def tile_memory(self) -> TileMemory:
-        """The most that any phase needs: phases use the same memory in turn."""
+        """The largest need of any phase: phases use the same memory in turn."""
         return max(self.memory, key=lambda memory: memory.nbytes, default=TileMemory(0, 0))
 
 
@@ -88,8 +88,8 @@ def price(schedule: Schedule, clock: float = BOW_CLOCK) -> Price:
     """The modelled cost of ``schedule`` on its fabric; ArgumentError for an odd number of IPUs per domain."""
     work = [TileWork(schedule, phase) for phase in schedule.phases]
     costs = [_cost(phase, schedule, tiles, clock) for phase, tiles in zip(schedule.phases, work, strict=True)]
-    costs[0] += Cost(compute=work[0].brought_cycles / clock)
-    costs[-1] += Cost(compute=work[-1].taken_cycles / clock)
+    costs[0] += Cost(compute=work[0].copy_in_cycles / clock)
+    costs[-1] += Cost(compute=work[-1].copy_out_cycles / clock)
     return Price(tuple(costs), tuple(tiles.memory for tiles in work))
 
 

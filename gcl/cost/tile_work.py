@@ -2,7 +2,7 @@
 
     select     own fragment of many     dynamic slice: a word a cycle; switch: 8 bytes a cycle, and code per case
     store      Copy, Reduce             8 bytes a cycle, 288 cycles a call
-    I/O tiles  bring in, take out       the tensor crosses the exchange of the I/O tiles before and after
+    I/O tiles  copy in, copy out        the tensor crosses the exchange of the I/O tiles before and after
 
 The fullest tile determines the time, which is why tensors are reordered before an all-reduce. With
 useOptimisedLayout a fragment is sent from the tiles that hold it; without, it is first spread evenly over all tiles,
@@ -55,13 +55,13 @@ class TileWork:
         self._cases = max(self._program.input_fragments, self._program.output_fragments)
 
     def on_tile(self, elements: int) -> int:
-        """Elements of a slice of ``elements`` on the tile that has most of it."""
+        """Elements on the fullest tile of a slice of ``elements``."""
         if not self._optimised:
             return -(-elements // self._tiles)
         tensor = max(self._program.widths, default=0) * self._cases
         sizes = linear(tensor, self.itemsize, self._tiles)
-        if self._phase.dealt:
-            balance = TileBalance(sizes, self._phase.dealt, self.itemsize)
+        if self._phase.reordered_over:
+            balance = TileBalance(sizes, self._phase.reordered_over, self.itemsize)
             visits = -(-elements // max(1, balance.fragment))
             return min(elements, visits * balance.on_tile)
         return min(elements, max(sizes, default=0))
@@ -74,7 +74,7 @@ class TileWork:
 
     @cached_property
     def cycles(self) -> float:
-        """Cycles between exchanges, each time those of the busiest IPU; 0 in groups of one replica."""
+        """Cycles between exchanges: the sum of those of the busiest IPU in each gap; 0 in groups of one replica."""
         if self._program.group.size == 1:
             return 0.0
         total, gap = 0.0, dict.fromkeys(range(len(self._program.widths)), 0.0)
@@ -95,14 +95,14 @@ class TileWork:
         return most * self.itemsize / EXCHANGE_BYTES_PER_CYCLE
 
     @property
-    def brought_cycles(self) -> float:
+    def copy_in_cycles(self) -> float:
         """Cycles in which the input moves to the I/O tiles, if there are any."""
-        return self._moved(self._program.input_fragments)
+        return self._copy_cycles(self._program.input_fragments)
 
     @property
-    def taken_cycles(self) -> float:
+    def copy_out_cycles(self) -> float:
         """Cycles in which the output leaves the I/O tiles, if there are any."""
-        return self._moved(self._program.output_fragments)
+        return self._copy_cycles(self._program.output_fragments)
 
     @property
     def memory(self) -> TileMemory:
@@ -134,7 +134,7 @@ class TileWork:
     def _stored(self, step: Copy | Reduce) -> float:
         return _CALL_CYCLES + self.on_tile(step.target.elements) * self.itemsize / _COPY_BYTES_PER_CYCLE
 
-    def _moved(self, fragments: int) -> float:
+    def _copy_cycles(self, fragments: int) -> float:
         nbytes = fragments * max(self._program.widths, default=0) * self.itemsize
-        moves = self._io and bool(self._program.exchanges)
-        return nbytes / (self._tiles * EXCHANGE_BYTES_PER_CYCLE) if moves else 0.0
+        copies = self._io and bool(self._program.exchanges)
+        return nbytes / (self._tiles * EXCHANGE_BYTES_PER_CYCLE) if copies else 0.0

@@ -1,16 +1,16 @@
-"""Ring order: which replica stands at each position of a ring; "clockwise" sends to the next position.
+"""Ring order: the replica at each position of a ring; "clockwise" sends to the next position.
 
     ladder of 8, one IPU each       Interleaved 0 2 4 6 7 5 3 1     Serpent 0 1 3 2 4 5 7 6
 
-    row 3    6 - 7                          6 - 7                        6 - 7      6 also joins 0
-             |   |                          ^   v                        .   ^      through the
-    row 2    4 - 5                          4   5                        4 > 5      loop-back cable
+    row 3    6 - 7                          6 - 7                        6 - 7      a loop-back
+             |   |                          ^   v                        .   ^      cable also
+    row 2    4 - 5                          4   5                        4 > 5      joins 6 and 0
              |   |                          ^   v                        ^   .
     row 1    2 - 3                          2   3                        2 < 3
              |   |                          ^   v                        .   ^
     row 0    0 - 1                          0 < 1                        0 > 1
 
-Orders hold indices in a group; the step program maps them to replicas. Rings never cross IPU-Link domains.
+Orders consist of indices in a group, which step programs map to replicas. These rings never leave an IPU-Link domain.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["Order", "inverse", "order_of", "quad_orders", "ring"]
 
 
 class Order(StrEnum):
-    """The four orders in which a ring visits n replicas."""
+    """The four orders in which a ring can visit n replicas."""
 
     INTERLEAVED = "interleaved"
     FLAT = "flat"
@@ -53,7 +53,7 @@ _ORDERS: dict[Order, Callable[[int], list[int]]] = {
     Order.MIRRORED_SERPENT: _mirrored,
 }
 
-#: Orders that use rungs, so the number of replicas must be even.
+#: Orders that need an even number of replicas, because they use every rung.
 _IN_PAIRS = (Order.SERPENT, Order.MIRRORED_SERPENT)
 
 
@@ -78,7 +78,7 @@ def inverse(positions: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def order_of(fabric: Fabric) -> Order:
-    """The order of every ring within the IPU-Link domains of ``fabric``, by the first row that fits.
+    """The order of every ring within the IPU-Link domains of ``fabric``: the first row that applies.
 
     barley twist                       Serpent       (the quad method adds the mirrored one)
     1 IPU per replica                  Interleaved   every hop is one rail or one rung
@@ -93,7 +93,7 @@ def order_of(fabric: Fabric) -> Order:
 
 
 def quad_orders(fabric: Fabric) -> tuple[Order, Order]:
-    """The two orders of the quad-directional method; raise ArgumentError where there are none."""
+    """The two orders of the quad-directional method; ArgumentError on a fabric that does not support it."""
     if fabric.configuration is not LinkConfiguration.BARLEY_TWIST:
         raise ArgumentError(
             f"quad_directional_ring does not run on a {fabric.topology} in configuration {fabric.configuration}; "

@@ -27,7 +27,7 @@ __all__ = [
 
 _INT32 = ir.IntType(32)
 _SYS_FUTEX = {"x86_64": 202, "aarch64": 98}.get(platform.machine(), 202)
-_FUTEX_WAIT, _FUTEX_WAKE = 0, 1  # the shared kind: waiters may be other processes
+_FUTEX_WAIT, _FUTEX_WAKE = 0, 1  # not the private variants: waiters may be in other processes
 
 
 def _pointer(builder: Any, address: Any) -> Any:
@@ -57,7 +57,7 @@ def store_release(typing_context: Any, address: Any, value: Any) -> Any:
 
 @intrinsic
 def exchange(typing_context: Any, address: Any, value: Any) -> Any:
-    """Store int32 ``value`` at ``address`` as a full barrier; return what was there."""
+    """Store int32 ``value`` at ``address`` as a full barrier; return the previous value."""
 
     def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.atomic_rmw("xchg", _pointer(builder, arguments[0]), arguments[1], "seq_cst")
@@ -67,7 +67,7 @@ def exchange(typing_context: Any, address: Any, value: Any) -> Any:
 
 @intrinsic
 def fetch_add(typing_context: Any, address: Any, value: Any) -> Any:
-    """Add int32 ``value`` at ``address`` as a full barrier; return what was there."""
+    """Add int32 ``value`` at ``address`` as a full barrier; return the previous value."""
 
     def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.atomic_rmw("add", _pointer(builder, arguments[0]), arguments[1], "seq_cst")
@@ -77,7 +77,7 @@ def fetch_add(typing_context: Any, address: Any, value: Any) -> Any:
 
 @intrinsic
 def pause(typing_context: Any) -> Any:
-    """Tell the processor that this is a spin loop, if it has an instruction for that."""
+    """Give the processor the hint that this is a spin loop, if it has such an instruction."""
 
     def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         if platform.machine() == "x86_64":

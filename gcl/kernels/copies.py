@@ -24,7 +24,7 @@ _memset: Any = types.ExternalFunction("memset", types.intp(types.intp, types.int
 
 
 def _copies_line(metadata: dict[str, int]) -> Any:
-    """An intrinsic that copies a cache line between addresses; with ``metadata`` its store has it, and is aligned."""
+    """An intrinsic that copies a cache line; ``metadata``, if any, is added to the store, which is then aligned."""
 
     @intrinsic
     def copy_line(typing_context: Any, to: Any, frm: Any) -> Any:
@@ -47,8 +47,8 @@ _copy_line, _stream_line = _copies_line({}), _copies_line({"nontemporal": 1})
 def copy_bytes(to: int, frm: int, n: int) -> None:
     """Copy ``n`` bytes between ranges that do not overlap, or are the same.
 
-    Long copies use a loop instead of memcpy: its rep movsb takes 7 times as long on some processors if the target is
-    a few bytes further into its page than the source, as numpy's arrays are compared with page-aligned ones.
+    Long copies use a loop instead of memcpy, whose rep movsb takes 7 times as long on some processors if the target
+    starts a few bytes further into its page than the source, as numpy's arrays do next to page-aligned memory.
     """
     if to == frm:
         return
@@ -60,7 +60,7 @@ def copy_bytes(to: int, frm: int, n: int) -> None:
 
 @bare_part
 def stream_bytes(to: int, frm: int, n: int) -> None:
-    """As ``copy_bytes``, bypassing the caches: half the time for data that does not fit them, longer if it does."""
+    """As ``copy_bytes``, bypassing the caches: half the time for data that exceeds them, else slower."""
     head = min(n, -to % _LINE)
     lines = (n - head) // _LINE * _LINE
     copy_bytes(to, frm, head)
@@ -71,7 +71,7 @@ def stream_bytes(to: int, frm: int, n: int) -> None:
 
 @bare_part
 def copy_part(to: int, frm: int, n: int, whole: int) -> None:
-    """Copy ``n`` bytes, as a part of ``whole`` bytes that this rank writes in all."""
+    """Copy ``n`` of the ``whole`` bytes that this rank writes in this call."""
     if whole >= STREAMED_BYTES and to != frm:
         stream_bytes(to, frm, n)
     else:

@@ -86,12 +86,12 @@ _KINDS: dict[str, tuple[_Elements, Any]] = {
 
 
 def _stored(name: str) -> _Elements:
-    """Elements as a tensor of the dtype that kernels see as ``name`` holds them."""
+    """Elements as stored in tensors of the dtype that kernels see as ``name``."""
     return _KINDS[name][0]
 
 
 def _sums(name: str) -> _Elements:
-    """Elements of what that dtype is combined in."""
+    """Elements of the wider type in which that dtype is combined."""
     return _Elements(_KINDS[name][1], _same, _same)
 
 
@@ -135,7 +135,7 @@ def _multiply(builder: Any, left: Any, right: Any) -> Any:
 
 def _extreme(order: str) -> _Combine:
     def combine(builder: Any, left: Any, right: Any) -> Any:
-        """The lesser or the greater; NaN wins, as in numpy."""
+        """The lesser or the greater value; NaN if either is NaN, as in numpy."""
         if not _is_float(left):
             return builder.select(builder.icmp_signed(order, right, left), right, left)
         takes = builder.or_(builder.fcmp_ordered(order, right, left), builder.fcmp_unordered("uno", right, right))
@@ -166,9 +166,9 @@ def _tree(builder: Any, values: list[Any]) -> Any:
 
 
 def _sum(count: int, out: str = "", /) -> _Emit:
-    """Add stored elements of ``count`` tensors, whose addresses ``at`` lists, less ``offset``.
+    """Add stored elements of ``count`` tensors, which start ``offset`` bytes after the addresses listed at ``at``.
 
-    The result goes to ``out``, as the "sums" or the "stored" elements there, or else to where it was read.
+    The result is written to ``out``, as "sums" or "stored" elements, or else back to all tensors that were read.
     """
 
     def emit(block: _LoopContext) -> None:
@@ -199,7 +199,7 @@ def _combine(combine: _Combine) -> _Emit:
 
 
 def _update(change: Callable[[Any, Any, Any], Any]) -> _Emit:
-    """Change each of the sums at ``out``, given the divisor."""
+    """Apply ``change`` to each of the sums at ``out`` and the divisor."""
 
     def emit(block: _LoopContext) -> None:
         builder, sums = block.builder, block.sums
@@ -230,7 +230,7 @@ _LOOPS: list[_Emit] = [
 
 
 class ElementLoop(IntEnum):
-    """The number of each loop; where several differ in the number of tensors, of the first of them."""
+    """The number of each loop; if several differ only in the number of tensors, that of the first."""
 
     SUM = 0  # add 1, 2, 4 or 8 tensors into sums
     ONTO = 4  # add 1, 2, 4 or 8 tensors into stored elements
@@ -252,13 +252,13 @@ def loops_of(dtype: np.dtype[Any]) -> int:
 
 @bare
 def _loops(what: int, at: int, offset: int, n: int, divisor: int, out: Any) -> None:
-    """Do ``_LOOPS[what]`` to ``n`` elements."""
+    """Run ``_LOOPS[what]`` on ``n`` elements."""
     _all_loops(what, at, offset, n, divisor, out)
 
 
 @intrinsic
 def _all_loops(typing_context: Any, what: Any, at: Any, offset: Any, n: Any, divisor: Any, out: Any) -> Any:
-    """The body of ``_loops``; the type of ``out`` says for which dtype."""
+    """The body of ``_loops``, for the dtype of ``out``."""
     name = str(out.dtype)
 
     def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:

@@ -67,16 +67,17 @@ def _cached(function: F, options: dict[str, Any]) -> F:
     compiled = numba.njit(cache=True, **options)(function)
     stored = KernelCache(compiled)
     stored.add_stamp(sources(function))
-    once = _OneCompiles(stored, function.__code__.co_filename)
-    stored.replace(once.load, once.save)
+    shared = _SharedCache(stored, function.__code__.co_filename)
+    stored.replace(shared.load, shared.save)
     return cast(F, compiled)
 
 
-class _OneCompiles:
-    """Loads and saves a kernel in numba's cache, under a lock from when it is not found until it is saved.
+class _SharedCache:
+    """Loads and saves a kernel in numba's cache; a kernel that is not found is locked until it has been saved.
 
-    numba calls them with its own lock held, in one thread at a time. It reads what it knows of Python, 0.3 s, before
-    it looks for a kernel; who finds one needs its run-time library only, and compiling reads the rest by itself.
+    numba calls these methods with its own lock held, in one thread at a time. Before it looks for a kernel, numba
+    loads its rules for typing Python, which takes 0.3 s. This is left out here: a kernel that is found needs only the
+    run-time library, and compiling loads the rules by itself.
     """
 
     def __init__(self, stored: KernelCache, source: str) -> None:
@@ -142,7 +143,7 @@ def _overload(kernel: Any, *kinds: object) -> Callable[..., Any]:
 
 
 class _ArrayKind(NamedTuple):
-    """Properties of an array for which numba compiles a kernel of its own."""
+    """The properties of an array by which numba selects a compiled kernel."""
 
     dtype: np.dtype[Any]
     ndim: int
@@ -178,9 +179,9 @@ def address_of(kernel: Callable[..., object], *signature: object) -> int:
 
 
 def sources(function: Callable[..., object]) -> int:
-    """A number that changes with the file of ``function`` and with any that it imports, directly or not.
+    """A checksum of the file of ``function`` and of every file that it imports, directly or not.
 
-    Files outside the packages of the function and of this module are not looked at: they do not change under a run.
+    Files outside the packages of the function and of this module are left out: only installations change them.
     """
     folders = tuple(
         filter(None, map(_folder_of, sorted({top.partition(".")[0] for top in (function.__module__, __name__)})))
@@ -195,14 +196,14 @@ def sources(function: Callable[..., object]) -> int:
 
 
 def _folder_of(package: str) -> Path | None:
-    """The folder of a package that is being imported, None for a module that is none."""
+    """The folder of ``package``, which may still be importing; None for a plain module."""
     spec = getattr(sys.modules.get(package), "__spec__", None)
     return Path(spec.submodule_search_locations[0]) if spec and spec.submodule_search_locations else None
 
 
 @cache
 def _imported(path: Path, folders: tuple[Path, ...]) -> list[Path]:
-    """The files within ``folders`` that ``path`` imports; what a whole package exports is no kernel."""
+    """The files within ``folders`` that ``path`` imports, except packages as a whole, which export no kernels."""
     found = []
     for module, names in _contents(path)[1]:
         package, *parts = module.split(".")
@@ -213,7 +214,7 @@ def _imported(path: Path, folders: tuple[Path, ...]) -> list[Path]:
 
 
 def _files(place: Path, names: str) -> list[Path]:
-    """The file of a module, or those of a package and of the modules that are imported from it."""
+    """The file of a module, or those of a package and of the modules that ``names`` imports from it."""
     file = place.with_suffix(".py")
     if file.is_file():
         return [file]

@@ -31,7 +31,7 @@ __all__ = ["WITHOUT_REFERENCE_COUNTS", "KernelCache", "address_of", "for_range",
 
 VERSIONS = "0.61 to 0.68"
 
-#: What an index begins with, before what is sealed; and bytes of a seal.
+#: The first bytes of an index file, which the checksum leaves out; and the length of a checksum.
 _VERSION = pickle.dumps(numba.__version__, protocol=-1)
 _DIGEST = 32
 
@@ -91,7 +91,7 @@ class KernelCache:
         self._cache.load_overload, self._cache.save_overload = load, save
 
     def check_files(self, fault: Callable[[str], str]) -> None:
-        """Write a checksum into each file; load no file that is damaged, or of which ``fault`` says something."""
+        """Add a checksum to each file; load no file that is damaged, or for which ``fault`` returns a message."""
         self._index._dump = lambda content: _sealed(self._write(content))
         self._index._load_index = lambda: self._checked_index(fault)
         self._index._load_data = lambda name: self._checked_data(name, fault)

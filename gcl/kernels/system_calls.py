@@ -26,7 +26,7 @@ _INT32, _INT64 = ir.IntType(32), ir.IntType(64)
 
 
 def _external(name: str, result: Any, *arguments: Any) -> Any:
-    """The C function ``name``; numba checks what it is called with."""
+    """The C function ``name``; numba checks the types of its arguments."""
     return types.ExternalFunction(name, result(*arguments))
 
 

@@ -92,7 +92,7 @@ class LiteralPath:
         self._scheduled = lru_cache(_MAX_SCHEDULES)(self.schedule_for)
         self._announced = lru_cache(_MAX_SCHEDULES)(self._announcement)
         self._nothing = path.empty((world.local, 0), np.dtype(np.float32))
-        self._state = PathState(self._depart)
+        self._state = PathState(self._leave)
         self.prepared = self._state.prepared
 
     def schedule_for(
@@ -154,7 +154,7 @@ class LiteralPath:
         """Close; ranks that wait for this one raise PeerLost."""
         self._state.close()
 
-    def _depart(self, error: BaseException | None) -> None:
+    def _leave(self, error: BaseException | None) -> None:
         if error is None:
             self._path.close()
         else:

@@ -1,7 +1,7 @@
 """Method choice: the method that GCL uses by default, given the size of the tensor and the fabric.
 
-The first row that fits (GCL reference, section 7); bytes are per IPU: those of the shard for an all-gather, those of
-the whole input for a reduce-scatter, which has twice the limits.
+The first row that applies (GCL reference, section 7). Bytes are per IPU: those of the shard for an all-gather, those
+of the whole input for a reduce-scatter, whose limits are twice as large.
 
     barley twist                        meet in the middle below 196,608 bytes (reduce-scatter: times R), else quad
     torus, several IPUs per replica     meet in the middle

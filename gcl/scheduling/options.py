@@ -48,7 +48,7 @@ class Options:
     method                        one method for all phases, or a chain of methods
     use_replicated_implementation no effect: every tensor here belongs to a replicated graph
     max_bytes_per_tile            limit of one exchange; None: no limit
-    use_syncless_collectives      removed in GCL 3.0: only a warning
+    use_syncless_collectives      removed in GCL 3.0: causes a warning only
     use_optimised_layout          send fragments from the tiles that hold them; else spread them evenly first
     use_forwarding_...            forward the copies of strided groups through the replicas in between; None: if a
                                   replica has 1 IPU
@@ -68,7 +68,7 @@ class Options:
     real_collectives: bool = False
 
     @property
-    def shortest(self) -> bool:
+    def is_direct(self) -> bool:
         """Whether tensors are reduced directly (method auto), not by the step programs of a method."""
         return self.method == (Method.AUTO,)
 
@@ -93,7 +93,7 @@ class Options:
 
 
 class _Fault(Exception):
-    """What is wrong with a value, as the end of a sentence that begins with "it"."""
+    """The fault of a value, worded to follow "it"."""
 
 
 @dataclass(frozen=True)
@@ -203,7 +203,7 @@ def _read_options(text: str, faults: list[str]) -> dict[str, Any]:
 
 
 class _Pairs(list[tuple[str, object]]):
-    """A JSON object as a list of its pairs, so that a key that is written twice is found."""
+    """A JSON object as a list of pairs, so that duplicate keys are found."""
 
 
 def _flat(pairs: _Pairs, prefix: str = "") -> Iterator[tuple[str, object]]:

@@ -2,7 +2,7 @@
 
 level      group                                              links
 inside     members of a group in one IPU-Link domain           IPU-Links, ring order of the fabric
-across     members at the same place of each domain            GW-Links, domains in ascending order, closed to a ring
+across     members at the same position of each domain         GW-Links, domains in ascending order, closed to a ring
 """
 
 from __future__ import annotations
@@ -36,8 +36,9 @@ IPU_LINKS = "IPU-Links"
 class ProgramPhase:
     """A program, and the rearrangements of each replica's tensor ``before`` and ``after`` it.
 
-    ``why``: the reason for its method. ``dealt``: number of fragments over which the reorder before an all-reduce
-    distributes every tile (``gcl.fabric.tile_mapping``), 0 without a reorder; it affects the cost, not the values.
+    ``why``: the reason for its method. ``reordered_over``: the number of fragments over which the reorder
+    before an all-reduce distributes every tile (``gcl.fabric.tile_mapping``), 0 without a reorder; it affects the
+    cost, not the values.
     ``destination``: the program writes into an existing tensor.
     """
 
@@ -46,7 +47,7 @@ class ProgramPhase:
     why: str
     before: HostRearrangement | None = None
     after: HostRearrangement | None = None
-    dealt: int = 0
+    reordered_over: int = 0
     destination: bool = True
 
 
@@ -113,14 +114,14 @@ class PhaseBuilder:
 
         Domains form a plain ring, so between domains quad_directional_ring becomes bidirectional_ring_pair.
         """
-        asked = self._asked(collective, place)
-        if asked is Method.QUAD_DIRECTIONAL_RING and not level.inside:
+        requested = self._requested(collective, place)
+        if requested is Method.QUAD_DIRECTIONAL_RING and not level.inside:
             quad_orders(self.fabric)  # raises where the fabric does not support it
             return Choice(
                 Method.BIDIRECTIONAL_RING_PAIR, "in place of quad_directional_ring, because domains form one ring"
             )
-        if asked is not Method.AUTO:
-            return Choice(asked, "as asked")
+        if requested is not Method.AUTO:
+            return Choice(requested, "as requested")
         return choose(collective, elements * self.itemsize, self.fabric, level.size, within=level.inside)
 
     def ring(
@@ -132,7 +133,7 @@ class PhaseBuilder:
         *,
         before: HostRearrangement | None = None,
         after: HostRearrangement | None = None,
-        dealt: int = 0,
+        reordered_over: int = 0,
     ) -> ProgramPhase:
         """Reduce-scatter or all-gather fragments of ``widths``."""
         scatter, method = collective is Collective.REDUCE_SCATTER, choice.method
@@ -140,8 +141,8 @@ class PhaseBuilder:
         fragments = (level.size, 1) if scatter else (1, level.size)
         track = RingTrack(level.group, self._orders(level, method), widths)
         program = self.program(collective, str(method), track, fragments, generate)
-        destination = scatter or dealt > 0
-        return ProgramPhase(program, level.links, choice.why, before, after, dealt, destination)
+        destination = scatter or reordered_over > 0
+        return ProgramPhase(program, level.links, choice.why, before, after, reordered_over, destination)
 
     def program(
         self,
@@ -153,23 +154,23 @@ class PhaseBuilder:
     ) -> StepProgram:
         """The steps that ``generate`` makes, with exchanges split where the fabric or the tile limit requires it."""
         steps = tuple(generate(track))
-        made = StepProgram(collective, method, track.group, track.widths, *fragments, steps, track.orders)
+        program = StepProgram(collective, method, track.group, track.widths, *fragments, steps, track.orders)
         if self._forwards(track):
-            made = forwarded(made, self.fabric)
-        made = split(made, self.fabric)
+            program = forwarded(program, self.fabric)
+        program = split(program, self.fabric)
         most = self.options.max_bytes_per_tile
         if most is None:
-            return made
-        return limited(made, most * (self.options.num_io_tiles or TILES_PER_IPU) // self.itemsize)
+            return program
+        return limited(program, most * (self.options.num_io_tiles or TILES_PER_IPU) // self.itemsize)
 
     def _forwards(self, track: RingTrack) -> bool:
         """Whether rings of strided groups within a domain are forwarded through the replicas in between."""
-        group, asked = track.group, self.options.use_forwarding_to_support_strided_groups
+        group, option = track.group, self.options.use_forwarding_to_support_strided_groups
         inside = self.fabric.replicas_per_domain % (group.stride * group.size) == 0
         single = self.fabric.ipus_per_replica == 1
-        return bool(track.orders) and group.stride > 1 and inside and (single if asked is None else asked)
+        return bool(track.orders) and group.stride > 1 and inside and (single if option is None else option)
 
-    def _asked(self, collective: Collective, place: int) -> Method:
+    def _requested(self, collective: Collective, place: int) -> Method:
         if len(self.chain) == self.total:
             return self.chain[place]
         return self.chain[-1 if collective is Collective.ALL_GATHER else 0]

@@ -106,7 +106,7 @@ def schedule(
 ) -> Schedule:
     """The schedule of ``collective`` over ``group`` (default: all replicas) on ``fabric``.
 
-    ``elements`` per replica, spread evenly over its IPUs: of the whole tensor, for an all-gather of the shard.
+    ``elements``: per replica, of the whole tensor (for an all-gather, of the shard); spread evenly over its IPUs.
     ``methods`` (a list of names, or names separated by commas): one for all phases, one for
     reduce-scatters and one for all-gathers, or one per phase.
     ``root``: index in the group (broadcast). ``options`` (default: those of GCL) apply except for their method.
@@ -163,11 +163,11 @@ def _reduce_on(parts: list[Level], builder: PhaseBuilder, tensor: tuple[int, ...
     order = padding.arrangement()
     gather = builder.method(_GATHER, level, padding.shard, builder.total - 1 - place)
     # methods that use several directions distribute half a fragment at a time
-    dealt = level.size * (2 if max(METHODS[way.method].splits for way in (scatter, gather)) > 1 else 1)
+    reordered_over = level.size * (2 if max(METHODS[way.method].splits for way in (scatter, gather)) > 1 else 1)
     return [
-        builder.ring(_SCATTER, level, padding.widths, scatter, before=order, dealt=dealt),
+        builder.ring(_SCATTER, level, padding.widths, scatter, before=order, reordered_over=reordered_over),
         *(_reduce_on(rest, builder, padding.widths, place + 1) if rest else []),
-        builder.ring(_GATHER, level, padding.widths, gather, after=order, dealt=dealt),
+        builder.ring(_GATHER, level, padding.widths, gather, after=order, reordered_over=reordered_over),
     ]
 
 

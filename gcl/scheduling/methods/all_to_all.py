@@ -1,7 +1,7 @@
 """all_to_all: member i's slice j becomes member j's slice i.
 
                exchanges   sent per replica     time
-all-to-all       n - 1     (n - 1)/n x S       what the busiest link of the fabric takes in each exchange
+all-to-all       n - 1     (n - 1)/n x S       limited by the busiest link of each exchange
 
 The partners of exchange s are s + 1 apart in the group, so most copies are not between neighbours.
 """

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from gcl.scheduling.methods.ring_stream import (
     ANTICLOCKWISE,
     RingTrack,
-    merged,
+    merge_streams,
     round_all_gather,
     round_reduce_scatter,
 )
@@ -33,7 +33,7 @@ def reduce_scatter(track: RingTrack) -> Iterator[Step]:
         exchange 2        3  1  0  2
         exchange 3        1  0  2  3
     """
-    return merged([track.stream(ANTICLOCKWISE, block) for block in track.blocks], round_reduce_scatter)
+    return merge_streams([track.stream(ANTICLOCKWISE, block) for block in track.blocks], round_reduce_scatter)
 
 
 def all_gather(track: RingTrack) -> Iterator[Step]:
@@ -47,4 +47,4 @@ def all_gather(track: RingTrack) -> Iterator[Step]:
         exchange 2        2  3  1  0
         exchange 3        3  1  0  2
     """
-    return merged([track.stream(ANTICLOCKWISE, block) for block in track.blocks], round_all_gather)
+    return merge_streams([track.stream(ANTICLOCKWISE, block) for block in track.blocks], round_all_gather)

@@ -15,7 +15,7 @@ from gcl.scheduling.methods.ring_stream import (
     RingStream,
     RingTrack,
     cut,
-    merged,
+    merge_streams,
     round_all_gather,
     round_reduce_scatter,
 )
@@ -36,7 +36,7 @@ def reduce_scatter(track: RingTrack) -> Iterator[Step]:
         exchange 2        3/3  1/1  0/0  2/2
         exchange 3        2/1  3/0  1/2  0/3
     """
-    return merged(_halves(track), round_reduce_scatter)
+    return merge_streams(_halves(track), round_reduce_scatter)
 
 
 def all_gather(track: RingTrack) -> Iterator[Step]:
@@ -51,7 +51,7 @@ def all_gather(track: RingTrack) -> Iterator[Step]:
         exchange 2        1/2  0/3  2/1  3/0
         exchange 3        3/3  1/1  0/0  2/2
     """
-    return merged(_halves(track), round_all_gather)
+    return merge_streams(_halves(track), round_all_gather)
 
 
 def _halves(track: RingTrack) -> list[RingStream]:

@@ -1,12 +1,12 @@
 """broadcast: every replica sends directly to every other replica, all in one exchange; there is no ring.
 
                    exchanges   sent per replica     time
-reduce-scatter         1       (n - 1)/n x S       that of the busiest link of the fabric
-all-gather             1       (n - 1)/n x S       that of the busiest link of the fabric
-broadcast              1       (n - 1) x S (root)  that of the links of the root
+reduce-scatter         1       (n - 1)/n x S       limited by the busiest link of the fabric
+all-gather             1       (n - 1)/n x S       limited by the busiest link of the fabric
+broadcast              1       (n - 1) x S (root)  limited by the links of the root
 
-One sync instead of n - 1 suits small tensors. It is slow for large ones, because most transfers pass several links:
-it is the only method whose copies are not between neighbours.
+With one sync instead of n - 1 it is fast for small tensors. It is slow for large ones, because its copies, unlike
+those of all other methods, are not between neighbours: most of them pass several links.
 """
 
 from __future__ import annotations

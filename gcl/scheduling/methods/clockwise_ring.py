@@ -9,14 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gcl.scheduling.methods.ring_stream import CLOCKWISE, RingTrack, merged, round_all_gather, round_reduce_scatter
+from gcl.scheduling.methods.ring_stream import (
+    CLOCKWISE,
+    RingTrack,
+    merge_streams,
+    round_all_gather,
+    round_reduce_scatter,
+)
 from gcl.scheduling.program.step_program import Step
 
 __all__ = ["all_gather", "reduce_scatter"]
 
 
 def reduce_scatter(track: RingTrack) -> Iterator[Step]:
-    """Send partial sums to the next position; the fragment of a replica starts one position after it and ends there.
+    """Send partial sums to the next position; a fragment starts one position after its owner and ends at its owner.
 
     Shard p adds up in the order p+1, p+2, ..., p-1, p of positions, each step being own (operator) received.
     Fragment sent by each replica (n = 4, Interleaved ring 0 2 3 1):
@@ -27,7 +33,7 @@ def reduce_scatter(track: RingTrack) -> Iterator[Step]:
         exchange 2    3  1  0  2
         exchange 3    2  3  1  0
     """
-    return merged([track.stream(CLOCKWISE, block) for block in track.blocks], round_reduce_scatter)
+    return merge_streams([track.stream(CLOCKWISE, block) for block in track.blocks], round_reduce_scatter)
 
 
 def all_gather(track: RingTrack) -> Iterator[Step]:
@@ -41,4 +47,4 @@ def all_gather(track: RingTrack) -> Iterator[Step]:
         exchange 2    1  0  2  3
         exchange 3    3  1  0  2
     """
-    return merged([track.stream(CLOCKWISE, block) for block in track.blocks], round_all_gather)
+    return merge_streams([track.stream(CLOCKWISE, block) for block in track.blocks], round_all_gather)

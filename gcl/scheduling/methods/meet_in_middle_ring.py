@@ -4,9 +4,9 @@
 reduce-scatter     floor(n/2)       2 floor(n/2)/n x S          1/2 x S/B for even n
 all-gather         floor(n/2)       2 floor(n/2)/n x S          1/2 x S/B for even n
 
-With even n one of the two directions needs one hop less: its transfer is made nevertheless, and not used, so that
-every exchange has one transfer in each direction. Odd n, which the GCL reference does not
-describe, uses every transfer. Rings of 1 and 2 run as clockwise_ring.
+With even n, one of the two directions needs one hop less; its spare transfer is sent but not used, so that every
+exchange has one transfer in each direction. With odd n, which the GCL reference does not describe, every transfer is
+used. Rings of 1 and 2 run as clockwise_ring.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from gcl.scheduling.methods.ring_stream import (
     RingStream,
     RingTrack,
     cut,
-    merged,
+    merge_streams,
     round_all_gather,
     round_reduce_scatter,
 )
@@ -43,7 +43,7 @@ def reduce_scatter(track: RingTrack) -> Iterator[Step]:
         exchange 2                 3/3/3/3  2/2/2/2  0/0/0/0  1/1/1/1
         exchange 3                 1/2/2/1  3/0/0/3  2/1/1/2  0/3/3/0
     """
-    return merged(_quarters(track), round_reduce_scatter)
+    return merge_streams(_quarters(track), round_reduce_scatter)
 
 
 def all_gather(track: RingTrack) -> Iterator[Step]:
@@ -60,7 +60,7 @@ def all_gather(track: RingTrack) -> Iterator[Step]:
         exchange 2                 2/1/1/2  0/3/3/0  1/2/2/1  3/0/0/3
         exchange 3                 3/3/3/3  2/2/2/2  0/0/0/0  1/1/1/1
     """
-    return merged(_quarters(track), round_all_gather)
+    return merge_streams(_quarters(track), round_all_gather)
 
 
 def _quarters(track: RingTrack) -> list[RingStream]:

@@ -18,7 +18,7 @@ from itertools import accumulate
 from gcl.core.groups import Group
 from gcl.scheduling.program.step_program import INPUT, OUTPUT, Copy, CrossReplicaCopy, Exchange, Reduce, Slice, Step
 
-__all__ = ["Generator", "RingStream", "RingTrack", "cut", "merge", "merged"]
+__all__ = ["Generator", "RingStream", "RingTrack", "cut", "merge", "merge_streams"]
 
 CLOCKWISE, ANTICLOCKWISE = 1, -1
 
@@ -169,9 +169,9 @@ def cut(block: FragmentPart, sizes: Iterable[int]) -> list[FragmentPart]:
     return pieces
 
 
-def merged(streams: Iterable[RingStream], one: Callable[[RingStream], Iterator[Step]]) -> Iterator[Step]:
-    """The steps of ``one`` for every stream that is not empty, merged into the same exchanges."""
-    return merge([one(stream) for stream in streams if stream.block.high > stream.block.low])
+def merge_streams(streams: Iterable[RingStream], generate: Callable[[RingStream], Iterator[Step]]) -> Iterator[Step]:
+    """The steps that ``generate`` makes for each non-empty stream, merged into common exchanges."""
+    return merge([generate(stream) for stream in streams if stream.block.high > stream.block.low])
 
 
 def merge(programs: list[Iterator[Step]]) -> Iterator[Step]:

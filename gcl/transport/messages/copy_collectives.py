@@ -1,4 +1,4 @@
-"""Copy collectives: all-gather, broadcast and all-to-all by messages: a byte goes once to whoever needs it."""
+"""Copy collectives: all-gather, broadcast and all-to-all over messages; each byte is sent once to each receiver."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["all_gather", "all_to_all", "broadcast"]
 def all_gather(
     channel: MessageChannel | Transfers, request: Request, view: GroupView, rows: Rows, results: Rows, stripe: Stripe
 ) -> None:
-    """Join the ``stripe`` of each replica's row in every result, in the order of the group."""
+    """Concatenate the ``stripe`` of each replica's row into every result, in the order of the group."""
     low, high = stripe_bounds(request.count, request.dtype.itemsize, stripe)
     shards = results[view.rows[0]].reshape(view.size, -1)
     pending: list[Message] = []
@@ -36,7 +36,7 @@ def all_gather(
 def broadcast(
     channel: MessageChannel | Transfers, request: Request, view: GroupView, rows: Rows, results: Rows, stripe: Stripe
 ) -> None:
-    """Give every result the ``stripe`` of the root's row."""
+    """Copy the ``stripe`` of the root's row to every result."""
     low, high = stripe_bounds(request.count, request.dtype.itemsize, stripe)
     target, root = results[view.rows[0]][low:high], view.owners[request.root]
     if root == view.me:
@@ -68,6 +68,6 @@ def all_to_all(
 
 
 def _others(results: Rows, view: GroupView) -> list[np.ndarray]:
-    """The own results but the first; where all of them are one tensor, none."""
+    """The results of this party except the first; none if all of them are one tensor."""
     first = results[view.rows[0]]
     return [results[row] for row in view.rows[1:] if results[row] is not first]

@@ -1,11 +1,12 @@
-"""Endpoints: who exchanges messages (ranks, or whole hosts), which replicas each has, and which part it carries.
+"""Endpoints: the parties that exchange messages (ranks or whole hosts), and the replicas that each of them owns.
 
-A ``GroupView`` is a replica group as the parties see it: which members each has, and what it may combine by itself.
+A ``GroupView`` is a replica group divided among the parties: the members of each, and the subtrees it can combine
+alone.
 
     index    0   1   2   3   4   5        party 0: indices 0 1 2 3, one subtree of 4
     party    0   0   0   0   1   1        party 1: indices 4 5, one subtree of 2
 
-    party    0   1   0   1   0   1        nobody has two neighbours: every leaf travels by itself
+    party    0   1   0   1   0   1        no party has adjacent replicas: every leaf is sent separately
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from gcl.reduce.reduction import subtrees
 
 __all__ = ["Endpoints", "GroupView", "Stripe", "stripe_bounds"]
 
-#: (position, number) of a rank among those of its host that exchange messages with other hosts.
+#: The part of a tensor that a rank sends: (position, number) among the ranks that send to other hosts.
 Stripe = tuple[int, int]
 
 _LINE = 64  # bytes; stripes begin on one
@@ -31,9 +32,9 @@ _LINE = 64  # bytes; stripes begin on one
 
 @dataclass(frozen=True)
 class Endpoints:
-    """``owners[replica]`` is the party that has it, in any arrangement; ``names[party]`` is for error messages.
+    """``owners[replica]`` is the party that owns it, whatever the order; ``names[party]`` is for error messages.
 
-    ``contacts``: who of each party is at the other end of messages, where a party is more than one rank.
+    ``contacts``: the rank of each party with which this one exchanges messages, if parties have several ranks.
     """
 
     me: int
@@ -43,22 +44,22 @@ class Endpoints:
 
     @classmethod
     def of_ranks(cls, world: World) -> Endpoints:
-        """Every rank for itself."""
+        """One party per rank."""
         return cls(world.rank, tuple(world.owners), tuple(map(world.describe, range(world.ranks))))
 
     def contact(self, party: int) -> str:
-        """Who is at the other end of messages with ``party``."""
+        """Name of the rank that sends and receives the messages of ``party``."""
         return (self.contacts or self.names)[party]
 
     @cached_property
     def rows(self) -> dict[int, int]:
-        """Each own replica's place among the own ones."""
+        """Row of each replica of this party: its place among them."""
         mine = [replica for replica, owner in enumerate(self.owners) if owner == self.me]
         return {replica: row for row, replica in enumerate(mine)}
 
 
 class GroupView:
-    """The group of replicas ``members``; parties are in the order of their number."""
+    """The group of replicas ``members``; parties are in ascending order."""
 
     def __init__(self, members: list[int], endpoints: Endpoints) -> None:
         owners = [endpoints.owners[replica] for replica in members]
@@ -70,23 +71,23 @@ class GroupView:
         self.indices = {party: [i for i, p in enumerate(owners) if p == party] for party in sorted(set(owners))}
         #: party -> its subtrees, (first index, leaves)
         self.blocks = {party: _blocks(indices) for party, indices in self.indices.items()}
-        #: the own replicas' rows, in the order of their indices
+        #: rows of this party's replicas, in the order of their indices
         self.rows = [endpoints.rows[replica] for replica in members if endpoints.owners[replica] == endpoints.me]
         self.others = [party for party in self.indices if party != endpoints.me]
         self._row_of = dict(zip(self.indices.get(endpoints.me, []), self.rows, strict=True))
 
     def rows_of(self, block: tuple[int, int]) -> list[int]:
-        """Rows of the leaves of an own subtree."""
+        """Rows of the leaves of a subtree of this party."""
         return [self._row_of[index] for index in range(block[0], block[0] + block[1])]
 
     def wire_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
-        """Sums travel unrounded: in their own dtype as soon as any party sends one."""
+        """The dtype of messages: that of sums if any party sends a partial sum, so that none is rounded."""
         single = all(leaves == 1 for blocks in self.blocks.values() for _, leaves in blocks)
         return dtype if single else sum_dtype(dtype)
 
 
 def stripe_bounds(width: int, itemsize: int, stripe: Stripe) -> tuple[int, int]:
-    """The elements [low, high) out of ``width`` that are the ``stripe``'s: whole cache lines, as even as they go."""
+    """The elements [low, high) of ``width`` in ``stripe``: whole cache lines, divided as evenly as possible."""
     unit = _LINE // itemsize
     position, number = stripe
     units = -(-width // unit)
@@ -95,7 +96,7 @@ def stripe_bounds(width: int, itemsize: int, stripe: Stripe) -> tuple[int, int]:
 
 
 def _blocks(indices: list[int]) -> list[tuple[int, int]]:
-    """The largest aligned blocks of ``indices``, which ascend."""
+    """The largest aligned blocks of the ascending ``indices``."""
     gaps = [0, *(i + 1 for i, (a, b) in enumerate(pairwise(indices)) if b != a + 1), len(indices)]
     runs = [(indices[low], indices[high - 1] + 1) for low, high in pairwise(gaps)]
     return [block for start, stop in runs for block in subtrees(start, stop)]

@@ -46,7 +46,7 @@ class MessageChannel:
         self.send, self.receive = messages.send, messages.receive
         self._headers = Headers(messages)
         self._refused = 0
-        self._forgiven = [0] * messages.ranks
+        self._refusals_of = [0] * messages.ranks
         self._notices: list[Message] = []  # sent; kept until MPI has read them
 
     def wait(self, request: Request, pending: Sequence[Message]) -> None:
@@ -56,21 +56,21 @@ class MessageChannel:
             raise self._missing(request, late)
 
     def first(self, step: Callable[[], object]) -> None:
-        """Do ``step``, which writes what is sent next."""
+        """Run ``step``, which writes the data that is sent next."""
         step()
 
     then = first
 
     def agree(self, request: Request, signature: int) -> bool:
-        """Say whether every party announces ``signature``; if not, drop the data that others have sent."""
-        headers = self._exchange(request, Headers.with_text(signature))
+        """Return whether every party announces ``signature``; if not, discard the data that others have sent."""
+        headers = self._exchange(request, Headers.encode(signature))
         while notices := _notices(headers):
-            self._hear(request, notices)
+            self._raise_reported(request, notices)
             self.wait(request, [self.receive(rank, header, header=True) for rank, header in notices.items()])
-        self._refused, self._forgiven = 0, [0] * self.messages.ranks
+        self._refused, self._refusals_of = 0, [0] * self.messages.ranks
         same = all(header[Header.SIGNATURE] == signature for header in headers.values())
         if not same:
-            self._forget(request, headers)
+            self._discard(request, headers)
         return same
 
     @property
@@ -90,11 +90,11 @@ class MessageChannel:
         self.messages.close()
 
     def prepare(self, request: Request, transfers: Transfers) -> PersistentSendrecv:
-        """``request`` and all its data in one exchange."""
+        """Prepare ``request`` and all its data as one exchange."""
         return PersistentSendrecv(request.signature, transfers, self.messages, self._headers)
 
     def finish(self, request: Request, sendrecv: PersistentSendrecv, status: int, kept: object) -> bool:
-        """Complete ``sendrecv``; say whether all parties made the same call. ``kept``: the memory that it fills."""
+        """Complete ``sendrecv``; return whether all parties made the same call. ``kept``: the memory it fills."""
         messages, deadline = self.messages, monotonic() + self._timeout
         try:
             while status == WAITING:
@@ -105,8 +105,8 @@ class MessageChannel:
                 raise self._missing(request, messages.lost(self._headers.peers, None))
             if status == MISMATCH:
                 headers = self._headers.by_rank()
-                self._forget(request, headers, sendrecv.sent)
-                self._hear(
+                self._discard(request, headers, sendrecv.sent)
+                self._raise_reported(
                     request, {rank: header for rank, header in headers.items() if header[Header.SIGNATURE] < 0}
                 )
         except BaseException:
@@ -115,40 +115,42 @@ class MessageChannel:
         return status == DONE
 
     def exchange_text(self, request: Request, text: str) -> list[str]:
-        """Everyone's ``text``."""
-        headers = self._exchange(request, Headers.with_text(0, text))
-        return [Headers.text_of(headers[rank]) if rank in headers else text for rank in range(self.messages.ranks)]
+        """The ``text`` of every party."""
+        headers = self._exchange(request, Headers.encode(0, text))
+        return [
+            Headers.decode_text(headers[rank]) if rank in headers else text for rank in range(self.messages.ranks)
+        ]
 
     def _exchange(self, request: Request, mine: np.ndarray) -> dict[int, np.ndarray]:
-        """The header of every other party, until the next one comes; ``mine`` goes to all of them."""
+        """Send ``mine`` to all other parties; return their headers, which are valid until the next exchange."""
         headers = self._headers.by_rank()
         receives = [self.receive(rank, header, header=True) for rank, header in headers.items()]
         self.wait(request, receives + [self.send(rank, mine, header=True) for rank in headers])
         return headers
 
     def _notify(self, notice: Notice, reason: str) -> None:
-        header = Headers.with_text(notice, reason)
+        header = Headers.encode(notice, reason)
         self._notices += [self.send(rank, header, header=True) for rank in self._headers.peers]
 
-    def _hear(self, request: Request, notices: dict[int, np.ndarray]) -> None:
-        """Raise what parties gave notice of, unless it is a call that was refused here too."""
+    def _raise_reported(self, request: Request, notices: dict[int, np.ndarray]) -> None:
+        """Raise the errors that ``notices`` report, except for calls that were refused here too."""
         for rank, header in notices.items():
-            reason, who = Headers.text_of(header), self.endpoints.contact(rank)
+            reason, who = Headers.decode_text(header), self.endpoints.contact(rank)
             if header[Header.SIGNATURE] == Notice.LEFT:
                 raise PeerLost.left(request, who, reason)
-            if self._forgiven[rank] >= self._refused:
+            if self._refusals_of[rank] >= self._refused:
                 raise CollectiveMismatch.refused(request, who, reason)
-            self._forgiven[rank] += 1
+            self._refusals_of[rank] += 1
 
-    def _forget(self, request: Request, headers: dict[int, np.ndarray], sent: Sequence[Message] = ()) -> None:
-        """Receive and drop the data that others announced; complete what was ``sent``, which they drop."""
+    def _discard(self, request: Request, headers: dict[int, np.ndarray], sent: Sequence[Message] = ()) -> None:
+        """Receive and discard the data that others announced; complete the messages ``sent``, which they discard."""
         calls = {rank: header for rank, header in headers.items() if header[Header.SIGNATURE] >= 0}
-        dropped = [
+        discarded = [
             self.receive(rank, np.empty(int(header[Header.NBYTES]), np.uint8))
             for rank, header in calls.items()
             for _ in range(int(header[Header.MESSAGES]))
         ]
-        self.wait(request, [*dropped, *(message for message in sent if message.rank in calls)])
+        self.wait(request, [*discarded, *(message for message in sent if message.rank in calls)])
 
     def _missing(self, request: Request, late: list[int]) -> PeerLost | CollectiveTimeout:
         gone = {party: why for party in late if (why := self.messages.gone(party))}

@@ -33,23 +33,23 @@ class Header(IntEnum):
     """Index of each word of a header."""
 
     SIGNATURE = 0  # of the call; negative: see ``message_channel``
-    MESSAGES = 1  # of data that follow
-    NBYTES = 2  # of each of them together
+    MESSAGES = 1  # number of messages with data that follow
+    NBYTES = 2  # bytes of all of them
     INLINE = 3  # bytes of data that the header carries
     DATA = 4  # the first word of these data
 
 
-class Exchange(IntEnum):
+class SendrecvWord(IntEnum):
     """Index of each word that describes an exchange to compiled code."""
 
     STAGE = 0  # an ExchangeStage
     SIGNATURE = 1  # of the call
-    PEERS = 2  # headers to send, and to receive
-    SENDS = 3  # requests that send data
-    FILLS = 4  # requests that receive data
+    PEERS = 2  # number of headers to send, and to receive
+    SENDS = 3  # number of requests that send data
+    FILLS = 4  # number of requests that receive data
 
 
-class ExchangeStage(IntEnum):
+class SendrecvStage(IntEnum):
     """How far an exchange has come."""
 
     IDLE = 0  # nothing is under way
@@ -63,28 +63,28 @@ class Headers:
     def __init__(self, messages: PointToPoint) -> None:
         self.peers = [rank for rank in range(messages.ranks) if rank != messages.rank]
         words = Header.DATA + _INLINE_BYTES // 8
-        self.sent, self.came = (np.zeros((len(self.peers), words), np.int64) for _ in range(2))
+        self.outgoing, self.incoming = (np.zeros((len(self.peers), words), np.int64) for _ in range(2))
 
     def by_rank(self) -> dict[int, np.ndarray]:
-        """The header that came from each rank, in words."""
-        return dict(zip(self.peers, self.came, strict=True))
+        """The header received from each rank, in words."""
+        return dict(zip(self.peers, self.incoming, strict=True))
 
     @staticmethod
-    def with_text(signature: int, text: str = "") -> np.ndarray:
-        """A header of its own with a text, as it is sent."""
+    def encode(signature: int, text: str = "") -> np.ndarray:
+        """The bytes of a header that carries ``text``, in memory of its own."""
         data = text.encode()[:_INLINE_BYTES]
         words = np.array([signature, 0, 0, len(data)], np.int64)
         return np.concatenate([words.view(np.uint8), np.frombuffer(data, np.uint8)])
 
     @staticmethod
-    def text_of(header: np.ndarray) -> str:
-        """The text that came with a header."""
+    def decode_text(header: np.ndarray) -> str:
+        """The text that ``header`` carries."""
         return bytes(header[Header.DATA :].view(np.uint8)[: int(header[Header.INLINE])]).decode(errors="replace")
 
 
 @dataclass
 class Transfers:
-    """What an exchange carries: (party, array) to send and to fill; the steps before and after.
+    """The contents of an exchange: (party, array) pairs to send and to fill, and the steps before and after.
 
     Collectives use it in place of a ``MessageChannel``. ``kept`` is memory that lives as long as the exchange.
     """
@@ -106,18 +106,18 @@ class Transfers:
         return Message(party, ())
 
     def wait(self, request: Request, pending: Sequence[Message]) -> None:
-        """Nothing: everything has been received when the steps ``after`` are done."""
+        """Do nothing: all data has been received before the steps ``after`` run."""
 
     def first(self, step: Callable[[], object]) -> None:
-        """Do ``step`` before all sends."""
+        """Run ``step`` before all sends."""
         self.before.append(step)
 
     def then(self, step: Callable[[], object]) -> None:
-        """Do ``step`` after everything has been received."""
+        """Run ``step`` after all data has been received."""
         self.after.append(step)
 
     def take(self, count: int, dtype: np.dtype[Any]) -> np.ndarray:
-        """Memory for ``count`` elements."""
+        """Allocate memory for ``count`` elements, which lives as long as the exchange."""
         self.kept.append(np.empty(count, dtype))
         return self.kept[-1]
 
@@ -131,51 +131,54 @@ class PersistentSendrecv:
         #: the words of the header to each peer
         self._calls = np.zeros((len(headers.peers), Header.DATA), np.int64)
         self._calls[:, Header.SIGNATURE] = signature
-        gathers, sends = self._divided(transfers.sends, headers.sent)
-        inline, fills = self._divided(transfers.fills, headers.came)
+        gathers, sends = self._divided(transfers.sends, headers.outgoing)
+        inline, fills = self._divided(transfers.fills, headers.incoming)
         scatters = [(address, at, nbytes) for at, address, nbytes in inline]
         lengths = np.full(len(headers.peers), 8 * Header.DATA)
-        for call, row, rank in zip(self._calls, headers.sent, headers.peers, strict=True):
+        for call, row, rank in zip(self._calls, headers.outgoing, headers.peers, strict=True):
             data = [array.nbytes for party, array in sends if party == rank]
             start, stop = row.ctypes.data, row.ctypes.data + row.nbytes
             call[Header.MESSAGES :] = len(data), sum(data), sum(n for at, _, n in gathers if start <= at < stop)
             gathers.append((start, call.ctypes.data, call.nbytes))
         lengths += self._calls[:, Header.INLINE]
-        self._come = [messages.prepare_receive(rank, row, header=True) for rank, row in headers.by_rank().items()]
-        self._go = [
-            messages.prepare_send(rank, row.view(np.uint8)[:length], header=True)
-            for rank, row, length in zip(headers.peers, headers.sent, lengths, strict=True)
+        self._header_receives = [
+            messages.prepare_receive(rank, row, header=True) for rank, row in headers.by_rank().items()
         ]
-        self._go += [messages.prepare_send(party, array) for party, array in sends]
-        self._fills = [messages.prepare_receive(party, array) for party, array in fills]
-        requests = messages.requests_of([*self._come, *self._go, *self._fills])
+        self._sends = [
+            messages.prepare_send(rank, row.view(np.uint8)[:length], header=True)
+            for rank, row, length in zip(headers.peers, headers.outgoing, lengths, strict=True)
+        ]
+        self._sends += [messages.prepare_send(party, array) for party, array in sends]
+        self._data_receives = [messages.prepare_receive(party, array) for party, array in fills]
+        requests = messages.requests_of([*self._header_receives, *self._sends, *self._data_receives])
         messages.release_with(self, requests)
         begun, all_of_them = (
-            len(messages.requests_of([*self._come, *self._go, *more])) for more in ([], self._fills)
+            len(messages.requests_of([*self._header_receives, *self._sends, *more]))
+            for more in ([], self._data_receives)
         )
         peers = len(headers.peers)
         words = {
-            Exchange.STAGE: ExchangeStage.IDLE,
-            Exchange.SIGNATURE: signature,
-            Exchange.PEERS: peers,
-            Exchange.SENDS: begun - 2 * peers,
-            Exchange.FILLS: all_of_them - begun,
+            SendrecvWord.STAGE: SendrecvStage.IDLE,
+            SendrecvWord.SIGNATURE: signature,
+            SendrecvWord.PEERS: peers,
+            SendrecvWord.SENDS: begun - 2 * peers,
+            SendrecvWord.FILLS: all_of_them - begun,
         }
-        self._words = np.array([words[word] for word in Exchange], np.int64)
+        self._words = np.array([words[word] for word in SendrecvWord], np.int64)
         self._exchange = bound(
             _exchange,
-            *(messages.addresses, self._words, requests.ctypes.data, headers.came),
+            *(messages.addresses, self._words, requests.ctypes.data, headers.incoming),
             *(np.array(rows, np.int64).reshape(-1, 3) for rows in (gathers, scatters)),
             messages.new_work(len(requests)),
         )
 
     def announce(self, signature: int) -> None:
-        """Announce the call by another signature from now on."""
-        self._words[Exchange.SIGNATURE] = self._calls[:, Header.SIGNATURE] = signature
+        """Use another signature for the call from now on."""
+        self._words[SendrecvWord.SIGNATURE] = self._calls[:, Header.SIGNATURE] = signature
 
     def run(self) -> int:
-        """Begin or continue; DONE, WAITING, MISMATCH or BROKEN."""
-        if self._words[Exchange.STAGE] == ExchangeStage.IDLE:
+        """Start or continue the exchange; return DONE, WAITING, MISMATCH or BROKEN."""
+        if self._words[SendrecvWord.STAGE] == SendrecvStage.IDLE:
             for prepare in self._before:
                 prepare()
         status = self._exchange()
@@ -186,18 +189,22 @@ class PersistentSendrecv:
 
     @property
     def pending(self) -> list[Message]:
-        """The messages that were started and are not complete."""
-        return [*self._come, *self._go, *(self._fills if self._words[Exchange.STAGE] == ExchangeStage.DATA else [])]
+        """The messages that have been started and are not complete."""
+        return [
+            *self._header_receives,
+            *self._sends,
+            *(self._data_receives if self._words[SendrecvWord.STAGE] == SendrecvStage.DATA else []),
+        ]
 
     @property
     def sent(self) -> list[Message]:
         """All messages that are sent."""
-        return self._go
+        return self._sends
 
     def _divided(
         self, arrays: list[tuple[int, np.ndarray]], headers: np.ndarray
     ) -> tuple[list[tuple[int, int, int]], list[tuple[int, np.ndarray]]]:
-        """Data that headers carry, as (address in a header, address, bytes), and those that are messages."""
+        """Split ``arrays``: those in headers, as (address in a header, address, bytes), and those sent alone."""
         inline, rest = list[tuple[int, int, int]](), list[tuple[int, np.ndarray]]()
         for rank, header in zip(self._headers.peers, headers, strict=True):
             theirs = [(party, array) for party, array in arrays if party == rank and array.nbytes]
@@ -213,34 +220,34 @@ class PersistentSendrecv:
 
 @bare
 def _exchange(addresses: Any, words: Any, requests: int, headers: Any, gathers: Any, scatters: Any, work: Any) -> Any:
-    """Go through the stages until a party is late.
+    """Advance through the stages until the exchange is complete or a party is late.
 
-    ``requests``: the headers to receive, those to send, the data to send, the data to receive.
+    ``requests``, in order: receive headers, send headers, send data, receive data.
     """
-    peers = words[Exchange.PEERS]
-    begun = 2 * peers + words[Exchange.SENDS]
-    if words[Exchange.STAGE] == ExchangeStage.IDLE:
+    peers = words[SendrecvWord.PEERS]
+    begun = 2 * peers + words[SendrecvWord.SENDS]
+    if words[SendrecvWord.STAGE] == SendrecvStage.IDLE:
         for row in range(len(gathers)):
             copy_bytes(gathers[row, 0], gathers[row, 1], gathers[row, 2])
         if not start(addresses, requests, begun):
             return BROKEN
-        words[Exchange.STAGE] = ExchangeStage.HEADERS
-    if words[Exchange.STAGE] == ExchangeStage.HEADERS:
+        words[SendrecvWord.STAGE] = SendrecvStage.HEADERS
+    if words[SendrecvWord.STAGE] == SendrecvStage.HEADERS:
         status = wait_for(addresses, requests, peers, work)
         if status != DONE:
             return status
         for peer in range(peers):
-            if headers[peer, Header.SIGNATURE.value] != words[Exchange.SIGNATURE]:
+            if headers[peer, Header.SIGNATURE.value] != words[SendrecvWord.SIGNATURE]:
                 return MISMATCH
-        if words[Exchange.FILLS] and not start(
-            addresses, requests + begun * addresses[Library.REQUEST_BYTES], words[Exchange.FILLS]
+        if words[SendrecvWord.FILLS] and not start(
+            addresses, requests + begun * addresses[Library.REQUEST_BYTES], words[SendrecvWord.FILLS]
         ):
             return BROKEN
-        words[Exchange.STAGE] = ExchangeStage.DATA
-    status = wait_for(addresses, requests, begun + words[Exchange.FILLS], work)
+        words[SendrecvWord.STAGE] = SendrecvStage.DATA
+    status = wait_for(addresses, requests, begun + words[SendrecvWord.FILLS], work)
     if status != DONE:
         return status
     for row in range(len(scatters)):
         copy_bytes(scatters[row, 0], scatters[row, 1], scatters[row, 2])
-    words[Exchange.STAGE] = ExchangeStage.IDLE
+    words[SendrecvWord.STAGE] = SendrecvStage.IDLE
     return DONE

@@ -1,4 +1,4 @@
-"""PointToPoint: what collectives need of a transport between ranks that share no memory."""
+"""PointToPoint: the interface of a transport between ranks that share no memory."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class PointToPoint(Protocol):
     ranks: int
 
     def send(self, to: int, data: np.ndarray, *, header: bool = False) -> Message:
-        """Start to send contiguous ``data``, which must stay as it is until ``wait``."""
+        """Start to send contiguous ``data``, which must not change until ``wait`` returns."""
 
     def receive(self, frm: int, data: np.ndarray, *, header: bool = False) -> Message:
         """Start to receive into contiguous ``data``; only a header may be shorter."""
@@ -36,7 +36,7 @@ class PointToPoint(Protocol):
         """The functions with which compiled code starts and completes requests."""
 
     def new_work(self, requests: int) -> np.ndarray:
-        """Memory that compiled code takes to wait for so many requests."""
+        """Memory that compiled code needs to wait for ``requests`` requests."""
 
     def requests_of(self, messages: Sequence[Message]) -> np.ndarray:
         """The requests of ``messages``, one after the other, as compiled code takes them."""
@@ -45,19 +45,19 @@ class PointToPoint(Protocol):
         """Free persistent requests when ``owner`` is gone."""
 
     def wait(self, pending: Sequence[Message], *, timeout: float) -> list[int]:
-        """Complete what was started; return the ranks that are gone, or did not answer in ``timeout`` seconds."""
+        """Complete ``pending``; return the ranks that are gone, or did not answer within ``timeout`` seconds."""
 
     def late(self, pending: Sequence[Message], deadline: float) -> list[int]:
-        """The ranks that have not answered, if there is no use in waiting longer: one is gone, or it is too late."""
+        """The ranks that have not answered, if waiting is pointless: one is gone, or the deadline has passed."""
 
     def lost(self, ranks: Sequence[int], kept: object) -> list[int]:
-        """Those of ``ranks`` that are gone, after a wait found an error; ``kept`` lives as long as the transport."""
+        """Those of ``ranks`` that are gone, after a wait failed; ``kept`` lives as long as the transport."""
 
     def keep(self, kept: object) -> None:
         """Keep ``kept`` as long as the transport lives: late messages may be written to it."""
 
     def gone(self, rank: int) -> str:
-        """Why ``rank`` can answer no more, "" if it can."""
+        """Why ``rank`` can no longer answer; "" if it still can."""
 
     def close(self) -> None:
-        """Take part no more: ranks that still wait for this one are told."""
+        """Leave, and notify ranks that still wait for this one."""

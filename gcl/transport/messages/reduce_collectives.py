@@ -1,14 +1,14 @@
-"""Reduction: all-reduce and reduce-scatter by messages, in chunks, so that combining overlaps with sending.
+"""Reduction: all-reduce and reduce-scatter over messages, in chunks, so that combining overlaps with sending.
 
-    every party   combines its own replicas as far as the tree lets it (whole subtrees)
+    every party   combines its own replicas as far as the tree allows (whole subtrees)
                   sends each owner its part of those subtrees
     owner         combines the subtrees of all parties, in tree order; in an all-reduce it returns the result
 
-Several chunks are under way at a time, with one ahead, say (``_AHEAD`` chunks are):
+Several chunks are in flight at a time; drawn here with one chunk ahead (``_AHEAD`` is the number used):
 
     chunk   0        1        2        3
             send     .        .        .        combine own subtrees, send them to the owners
-            reduce   send     .        .        combine what came for the own part, send the result
+            reduce   send     .        .        combine what arrived for the own part, send the result
             deliver  reduce   send     .        wait for the others' results
 """
 
@@ -45,8 +45,8 @@ _AHEAD = 2  # chunks on their way to their owners, while an earlier one is reduc
 
 
 @dataclass(frozen=True)
-class _Flight:
-    """A chunk on its way: for each own range the subtrees to combine (with the leaves under them); open messages."""
+class _ChunkInFlight:
+    """A chunk in flight: for each own range, subtrees to combine (with their numbers of leaves); pending messages."""
 
     ranges: Ranges
     nodes: list[list[tuple[np.ndarray, int]]]
@@ -54,7 +54,7 @@ class _Flight:
 
 
 class Reduction:
-    """Reduces over one group at a time; keeps the memory that this takes."""
+    """Reduces over one group at a time, in buffers that are kept from call to call."""
 
     def __init__(self, channel: MessageChannel) -> None:
         self._channel = channel
@@ -67,7 +67,7 @@ class Reduction:
         step = _elements(request, _chunk_bytes(view) * len(view.indices))
         chunks = [_even(view, start, min(high, start + step)) for start in range(low, high, step)]
         targets = [results[row] for row in view.rows]
-        flights: dict[int, _Flight] = {}
+        flights: dict[int, _ChunkInFlight] = {}
         deliveries: dict[int, list[Message]] = {}
         for turn in range(len(chunks) + 2 * _AHEAD):
             if turn < len(chunks):
@@ -75,11 +75,11 @@ class Reduction:
             if turn - _AHEAD in flights:
                 flight = flights.pop(turn - _AHEAD)
                 mine = flight.ranges[view.me]
-                self._land(request, view, flight, [[target[a:b] for target in targets] for a, b in mine])
-                deliveries[turn - _AHEAD] = self._give_back(view, flight.ranges, targets[0])
+                self._combine_arrived(request, view, flight, [[target[a:b] for target in targets] for a, b in mine])
+                deliveries[turn - _AHEAD] = self._return_results(view, flight.ranges, targets[0])
             if turn - 2 * _AHEAD in deliveries:
                 self._channel.wait(request, deliveries.pop(turn - 2 * _AHEAD))
-                self._spread(view, chunks[turn - 2 * _AHEAD], targets)
+                self._copy_results(view, chunks[turn - 2 * _AHEAD], targets)
 
     def reduce_scatter(self, request: Request, view: GroupView, rows: Rows, results: Rows, stripe: Stripe) -> None:
         """Combine the ``stripe`` of each fragment; each own result is the fragment of its index, then zeros."""
@@ -88,7 +88,7 @@ class Reduction:
         most = max(len(indices) for indices in view.indices.values())
         step = _elements(request, _chunk_bytes(view) // most)
         starts = range(low, high, step)
-        flights: dict[int, _Flight] = {}
+        flights: dict[int, _ChunkInFlight] = {}
         for turn in range(len(starts) + _AHEAD):
             if turn < len(starts):
                 bounds = starts[turn], min(high, starts[turn] + step)
@@ -99,7 +99,7 @@ class Reduction:
                 flights[turn] = self._begin(request, view, rows, chunk, turn)
             if turn - _AHEAD in flights:
                 flight = flights.pop(turn - _AHEAD)
-                self._land(request, view, flight, _parts(view, flight.ranges[view.me], results))
+                self._combine_arrived(request, view, flight, _parts(view, flight.ranges[view.me], results))
         _clear(self._channel, request, view, results, (low, high))
 
     def reduce_scatter_at_once(
@@ -111,44 +111,44 @@ class Reduction:
             party: [_clipped(i, fragment, bounds, request.count) for i in indices]
             for party, indices in view.indices.items()
         }
-        flight = self._depart(transfers, request, view, rows, ranges, transfers)
+        flight = self._exchange_subtrees(transfers, request, view, rows, ranges, transfers)
         for nodes, to in zip(flight.nodes, _parts(view, ranges[view.me], results), strict=True):
             transfers.then(self._combination(nodes, request.operator, view.size, to))
         _clear(transfers, request, view, results, bounds)
 
-    def _begin(self, request: Request, view: GroupView, rows: Rows, ranges: Ranges, turn: int) -> _Flight:
-        room = self._buffers[turn % len(self._buffers)]
-        room.clear()
-        return self._depart(self._channel, request, view, rows, ranges, room)
+    def _begin(self, request: Request, view: GroupView, rows: Rows, ranges: Ranges, turn: int) -> _ChunkInFlight:
+        memory = self._buffers[turn % len(self._buffers)]
+        memory.clear()
+        return self._exchange_subtrees(self._channel, request, view, rows, ranges, memory)
 
-    def _depart(
+    def _exchange_subtrees(
         self,
         channel: MessageChannel | Transfers,
         request: Request,
         view: GroupView,
         rows: Rows,
         ranges: Ranges,
-        room: BufferPool | Transfers,
-    ) -> _Flight:
-        """Begin to send every owner its part of the own subtrees, and to receive others' for the own ranges."""
+        memory: BufferPool | Transfers,
+    ) -> _ChunkInFlight:
+        """Start to send every owner its part of the own subtrees, and to receive others' for the own ranges."""
         wire, pending = view.wire_dtype(request.dtype), list[Message]()
         for party in view.others:
             for start, stop in ranges[party]:
                 for block in view.blocks[view.me]:
-                    node = self._subtree(channel, request, view, rows, block, (start, stop), wire, room)
+                    node = self._subtree(channel, request, view, rows, block, (start, stop), wire, memory)
                     pending.append(channel.send(party, node))
         nodes: list[list[tuple[int, np.ndarray, int]]] = [[] for _ in ranges[view.me]]
         for party in view.others:
             for found, (start, stop) in zip(nodes, ranges[view.me], strict=True):
                 for first, leaves in view.blocks[party]:
-                    node = room.take(stop - start, wire)
+                    node = memory.take(stop - start, wire)
                     pending.append(channel.receive(party, node))
                     found.append((first, node, leaves))
         for found, (start, stop) in zip(nodes, ranges[view.me], strict=True):
             for block in view.blocks[view.me]:
-                found += self._own(channel, request, view, rows, block, (start, stop), wire, room)
+                found += self._own(channel, request, view, rows, block, (start, stop), wire, memory)
         ordered = [[(node, leaves) for _, node, leaves in sorted(found, key=lambda node: node[0])] for found in nodes]
-        return _Flight(ranges, ordered, pending)
+        return _ChunkInFlight(ranges, ordered, pending)
 
     def _own(
         self,
@@ -159,11 +159,11 @@ class Reduction:
         block: tuple[int, int],
         bounds: tuple[int, int],
         wire: np.dtype[Any],
-        room: BufferPool | Transfers,
+        memory: BufferPool | Transfers,
     ) -> list[tuple[int, np.ndarray, int]]:
-        """The nodes of an own subtree: its leaves, where they need not be widened."""
+        """The nodes of an own subtree: its leaves, unless they must be widened."""
         if wire != request.dtype:
-            return [(block[0], self._subtree(channel, request, view, rows, block, bounds, wire, room), block[1])]
+            return [(block[0], self._subtree(channel, request, view, rows, block, bounds, wire, memory), block[1])]
         return self._leaves(view, rows, block, bounds)
 
     def _leaves(
@@ -181,30 +181,32 @@ class Reduction:
         block: tuple[int, int],
         bounds: tuple[int, int],
         wire: np.dtype[Any],
-        room: BufferPool | Transfers,
+        memory: BufferPool | Transfers,
     ) -> np.ndarray:
-        """Elements ``bounds`` of the replicas of ``block`` combined, in the dtype that travels."""
+        """Elements ``bounds`` of the replicas of ``block`` combined, in the dtype of messages."""
         leaves = [rows[row][bounds[0] : bounds[1]] for row in view.rows_of(block)]
         if len(leaves) == 1 and wire == request.dtype:
             return leaves[0]
-        combined = room.take(bounds[1] - bounds[0], wire)
+        combined = memory.take(bounds[1] - bounds[0], wire)
         channel.first(self._combination([(leaf, 1) for leaf in leaves], _partial(request, leaves), 1, [combined]))
         return combined
 
-    def _land(self, request: Request, view: GroupView, flight: _Flight, targets: list[list[np.ndarray]]) -> None:
-        """Combine what came for each own range into all of its targets."""
+    def _combine_arrived(
+        self, request: Request, view: GroupView, flight: _ChunkInFlight, targets: list[list[np.ndarray]]
+    ) -> None:
+        """Combine what arrived for each own range into all of its targets."""
         self._channel.wait(request, flight.pending)
         for nodes, to in zip(flight.nodes, targets, strict=True):
             self._combine(nodes, request.operator, view.size, to)
 
-    def _give_back(self, view: GroupView, ranges: Ranges, result: np.ndarray) -> list[Message]:
-        """Send the own part of the result to all, and begin to receive theirs."""
+    def _return_results(self, view: GroupView, ranges: Ranges, result: np.ndarray) -> list[Message]:
+        """Send the own part of the result to all, and start to receive theirs."""
         channel = self._channel
         pending = [channel.send(party, result[a:b]) for party in view.others for a, b in ranges[view.me]]
         return pending + [channel.receive(party, result[a:b]) for party in view.others for a, b in ranges[party]]
 
-    def _spread(self, view: GroupView, ranges: Ranges, targets: list[np.ndarray]) -> None:
-        """Copy what others gave back to the other own results."""
+    def _copy_results(self, view: GroupView, ranges: Ranges, targets: list[np.ndarray]) -> None:
+        """Copy the parts that others returned to the remaining own results."""
         for target in targets[1:]:
             for party in view.others:
                 for start, stop in ranges[party]:
@@ -242,7 +244,7 @@ class Reduction:
     def _combination(
         self, nodes: list[tuple[np.ndarray, int]], operator: Operator, divisor: int, targets: list[np.ndarray]
     ) -> Callable[[], None]:
-        """The same to be done later, and again; it keeps none of the arrays alive."""
+        """A function that combines them at each call; it keeps none of the arrays alive."""
         how = recipe(operator, tuple(leaves for _, leaves in nodes), nodes[0][0].dtype, targets[0].dtype, divisor)
         addresses, results = ([array.ctypes.data for array in arrays] for arrays in ([x for x, _ in nodes], targets))
         places = np.array(addresses, np.int64), np.array(results, np.int64)
@@ -250,17 +252,17 @@ class Reduction:
 
 
 def _partial(request: Request, leaves: Rows) -> Operator:
-    """How to combine a subtree: what is done once, to each leaf or to the whole, is left to who combines the rest."""
+    """The operator of a subtree: steps applied once, per leaf or to the total, are left to the final combination."""
     return Operator.ADD if request.operator is Operator.MEAN or len(leaves) == 1 else request.operator
 
 
 def _chunk_bytes(view: GroupView) -> int:
-    """How much of a chunk one party owns, and receives from each of the others."""
+    """Bytes of a chunk that one party owns, and receives from each of the others."""
     return max(_LEAST_BYTES, _CHUNK_BYTES // max(1, len(view.others)))
 
 
 def _elements(request: Request, nbytes: int) -> int:
-    """How many elements are about ``nbytes``."""
+    """Number of elements in about ``nbytes``, at least 64."""
     return max(64, nbytes // request.dtype.itemsize)
 
 
@@ -274,7 +276,7 @@ def _even(view: GroupView, start: int, stop: int) -> Ranges:
 
 
 def _parts(view: GroupView, ranges: list[tuple[int, int]], results: Rows) -> list[list[np.ndarray]]:
-    """Where each own range belongs in its result, which is a fragment."""
+    """The part of each own result, which is a fragment, that each own range fills."""
     return [
         [results[row][start - index * results[row].size : stop - index * results[row].size]]
         for (start, stop), index, row in zip(ranges, view.indices[view.me], view.rows, strict=True)
@@ -284,7 +286,7 @@ def _parts(view: GroupView, ranges: list[tuple[int, int]], results: Rows) -> lis
 def _clear(
     channel: MessageChannel | Transfers, request: Request, view: GroupView, results: Rows, bounds: tuple[int, int]
 ) -> None:
-    """Zeros within ``bounds`` of each own fragment, from where the elements end."""
+    """Zero the padding at the end of each own fragment, within ``bounds``."""
     low, high = bounds
     for index, row in zip(view.indices[view.me], view.rows, strict=True):
         fragment = results[row]
@@ -294,6 +296,6 @@ def _clear(
 
 
 def _clipped(index: int, fragment: int, bounds: tuple[int, int], count: int) -> tuple[int, int]:
-    """Elements ``bounds`` of the fragment of ``index``, as far as there are any."""
+    """Elements ``bounds`` of the fragment of ``index``, limited to the ``count`` elements of the tensor."""
     low, high = (min(count, index * fragment + bound) for bound in bounds)
     return low, high

@@ -1,6 +1,6 @@
 """MpiLibrary: the functions of the MPI library that mpi4py loaded, called without mpi4py's objects.
 
-Everything that gcl assumes of mpi4py and of the binary interface of an MPI library is in this file:
+Everything that gcl assumes about mpi4py and about the binary interface of an MPI library is in this file:
 
     functions    mpi4py's extension module is linked to the library, so that the loader finds its functions there
     handles      ``handle`` of an mpi4py object is what C code passes: an int (MPICH) or a pointer (Open MPI)
@@ -102,14 +102,14 @@ def _resolved() -> MpiLibrary:
 def _check(library: MpiLibrary) -> None:
     """Send a message from this process to itself."""
     alone = MPI.COMM_SELF.Dup()
-    sent, came = np.arange(3, dtype=np.int64), np.zeros(3, np.int64)
+    sent, received = np.arange(3, dtype=np.int64), np.zeros(3, np.int64)
     requests, work = np.zeros(2, library.request_dtype), new_work(library.addresses, 2)
-    for slot, (init, data) in enumerate(((library.recv_init, came), (library.send_init, sent))):
+    for slot, (init, data) in enumerate(((library.recv_init, received), (library.send_init, sent))):
         at = requests[slot:].ctypes.data
         if init(data.ctypes.data, data.nbytes, library.byte, 0, _CHECK_TAG, alone.handle, at):
             raise _fault("MPI creates no persistent request")
     status = start_and_wait(library.addresses, requests.ctypes.data, 2, work)
-    if status != DONE or not (sent == came).all():
+    if status != DONE or not (sent == received).all():
         raise _fault("a message of this process to itself does not arrive")
     for slot in range(2):
         library.request_free(requests[slot:].ctypes.data)

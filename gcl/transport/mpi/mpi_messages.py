@@ -1,7 +1,7 @@
 """MpiMessages: messages between processes, on one host or many, over an MPI communicator of their own.
 
-MPI reads and writes the tensors where they lie. What it may still write to after a wait has failed is kept as long as
-MPI lives (``keep``), because a message that comes late must not land in memory that was given away.
+MPI reads and writes tensors in place. After a failed wait, memory that MPI may still write to is kept until MPI ends
+(``keep``), so that a late message cannot overwrite memory that has been reused.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ class Tag(IntEnum):
 
     DATA = 0
     HEADER = 1
-    FAREWELL = 2  # empty: the sender takes part no more
+    FAREWELL = 2  # empty: the sender has left
 
 
 def missing_ranks(timeout: float) -> list[int]:
-    """Meet all ranks of the job; return those that did not come in ``timeout`` seconds."""
+    """Wait for all ranks of the job; return those that did not arrive within ``timeout`` seconds."""
     world = MPI.COMM_WORLD
     others = [rank for rank in range(world.size) if rank != world.rank]
-    coming = [world.Irecv(_NOTHING, rank, _ARRIVAL) for rank in others]
+    arrivals = [world.Irecv(_NOTHING, rank, _ARRIVAL) for rank in others]
     sent = [world.Isend(_NOTHING, rank, _ARRIVAL) for rank in others]
     deadline = monotonic() + timeout
-    _yield_until(lambda: (MPI.Request.Testall(coming) and MPI.Request.Testall(sent)) or monotonic() > deadline)
-    return [rank for rank, request in zip(others, coming, strict=True) if not request.Test()]
+    _yield_until(lambda: (MPI.Request.Testall(arrivals) and MPI.Request.Testall(sent)) or monotonic() > deadline)
+    return [rank for rank, request in zip(others, arrivals, strict=True) if not request.Test()]
 
 
 class MpiMessages:
@@ -77,7 +77,7 @@ class MpiMessages:
         _yield_until(lambda: request.Test() or monotonic() > deadline)
         if not request.Test():
             raise TransportError(
-                f"MPI created no communicator in {timeout:g} s, so some rank has died; look at their output"
+                f"MPI created no communicator in {timeout:g} s, so some rank has died; look at the output of all"
             )
         self._communicator.Set_errhandler(MPI.ERRORS_RETURN)
         self._handle = self._communicator.handle
@@ -98,11 +98,11 @@ class MpiMessages:
 
     @property
     def addresses(self) -> np.ndarray:
-        """What ``mpi_requests`` calls."""
+        """The words of ``mpi_requests.Library``."""
         return self._library.addresses
 
     def new_work(self, requests: int) -> np.ndarray:
-        """Memory for waiting for so many requests at a time."""
+        """Memory for a wait for ``requests`` requests."""
         return new_work(self._library.addresses, requests, crowded=self._crowded)
 
     def send(self, to: int, data: np.ndarray, *, header: bool = False) -> Message:
@@ -145,14 +145,14 @@ class MpiMessages:
         return self._late(pending, self.requests_of(pending), deadline)
 
     def _late(self, pending: Sequence[Message], requests: np.ndarray, deadline: float) -> list[int]:
-        # a rank is asked first whether it left: what it sent before that has come by then
+        # first check whether a rank has left: then everything it sent before has arrived
         gone = {rank for rank in {message.rank for message in pending} if self.gone(rank)}
         ranks = [message.rank for message in pending for _ in message.requests]
         waiting = {rank for rank, request in zip(ranks, requests, strict=True) if not self._is_complete(int(request))}
         return sorted(waiting) if gone & waiting or monotonic() > deadline else []
 
     def lost(self, ranks: Sequence[int], kept: object) -> list[int]:
-        """Those of ``ranks`` that are gone, after MPI found that a message cannot arrive: it may know before us."""
+        """Those of ``ranks`` that are gone, after MPI reported a failed message: it may do so before they end."""
         self.keep(kept)
         ranks, deadline = sorted(set(ranks)), monotonic() + _DEATH_SECONDS
         while not (gone := [rank for rank in ranks if self.gone(rank)]) and monotonic() < deadline:
@@ -161,11 +161,13 @@ class MpiMessages:
         return gone or ranks
 
     def keep(self, kept: object) -> None:
-        """Keep what messages are written to as long as MPI lives: they may still come."""
+        """Keep memory until MPI ends, because late messages may be written to it."""
         self._communicator.Set_attr(MPI.Comm.Create_keyval(), kept)
 
     def gone(self, rank: int) -> str:
-        died = rank in self._near and not self._near[rank].alive()  # before what it sent in its last moments
+        died = (
+            rank in self._near and not self._near[rank].alive()
+        )  # checked before the farewell, which it may send just before it ends
         if self._left(rank):
             return "which has left; call it on all ranks, or on none, and look at why that rank stopped"
         if died:
@@ -173,11 +175,11 @@ class MpiMessages:
         return "to which MPI has lost the connection; look at its output" if rank in self._broken else ""
 
     def close(self) -> None:
-        """Tell the others. The MPI communicator stays: freeing it is collective, and MPI_Finalize does it."""
+        """Send farewells. The MPI communicator is left to MPI_Finalize, because freeing it is collective."""
         self._end()
 
     def _begin(self, start: Any, rank: int, data: np.ndarray, header: bool) -> Message:
-        """Begin, or prepare, a message: several where it is too long for one."""
+        """Start or prepare a message, as several requests if it is too long for one."""
         address, nbytes, requests = data.__array_interface__["data"][0], data.nbytes, []
         for first in range(0, max(nbytes, 1), _LONGEST_BYTES):
             length, tag = min(nbytes - first, _LONGEST_BYTES), Tag.HEADER if header else Tag.DATA
@@ -191,17 +193,17 @@ class MpiMessages:
 
     def _prepared(self, message: Message) -> Message:
         if message.rank in self._broken:
-            raise TransportError(f"MPI makes no request for rank {message.rank}")
+            raise TransportError(f"MPI creates no request for rank {message.rank}")
         return message._replace(data=None)
 
     def _is_complete(self, request: int) -> bool:
-        """Whether a request is complete; it stays one."""
+        """Whether a request is complete; it is not freed."""
         flag, status = np.zeros(1, np.int32), self.new_work(1)
         failed = self._library.request_get_status(request, flag.ctypes.data, status.ctypes.data)
         return not failed and bool(flag[0])
 
     def _left(self, rank: int) -> bool:
-        """Say whether ``rank`` closed its end."""
+        """Whether ``rank`` has closed its end."""
         try:
             return bool(self._farewells[rank].Test())
         except MPI.Exception:
@@ -210,14 +212,14 @@ class MpiMessages:
 
 
 def _leave(process: int, communicator: Any, others: Sequence[int], farewells: Mapping[int, Any]) -> None:
-    """Tell the others that this rank takes part no more: when messages are closed, forgotten, or at exit."""
+    """Send every other rank a farewell: on ``close``, when the object is collected, or at exit."""
     if os.getpid() != process or MPI.Is_finalized():  # a forked child is no rank
         return
-    words = [communicator.Isend(_NOTHING, rank, Tag.FAREWELL) for rank in others]
+    sent = [communicator.Isend(_NOTHING, rank, Tag.FAREWELL) for rank in others]
     deadline = monotonic() + _FAREWELL_SECONDS
-    while not MPI.Request.Testall(words) and monotonic() < deadline:
+    while not MPI.Request.Testall(sent) and monotonic() < deadline:
         sleep(_NAP_SECONDS)
-    for farewell in farewells.values():  # what comes later is received, and forgotten, by MPI_Finalize
+    for farewell in farewells.values():  # MPI_Finalize receives those that arrive later
         if farewell:
             farewell.Free()
 
@@ -229,7 +231,7 @@ def _free(library: MpiLibrary, requests: np.ndarray) -> None:
 
 
 def _yield_until(done: Any) -> None:
-    """Ask ``done`` until it says yes: often at first, then seldom."""
+    """Poll ``done`` until it is true: at first between yields, then between short sleeps."""
     tries = 0
     while not done():
         tries += 1

@@ -52,7 +52,7 @@ _CLOCK_MONOTONIC = 1
 
 
 class Message(NamedTuple):
-    """A message to or from ``rank`` that was begun, or prepared: its requests, and its ``data``, kept alive."""
+    """A message to or from ``rank`` that was started or prepared: its requests, and its ``data``, kept alive."""
 
     rank: int
     requests: tuple[int, ...]
@@ -75,13 +75,13 @@ def new_work(addresses: np.ndarray, requests: int, *, crowded: bool = False) -> 
 
 @bare_part
 def start(addresses: Any, requests: int, count: int) -> Any:
-    """Start ``count`` persistent requests; say whether MPI could."""
+    """Start ``count`` persistent requests; return whether MPI accepted them."""
     return call_with_2(addresses[Library.START_ALL], count, requests) == 0
 
 
 @bare_part
 def _now(work: Any) -> Any:
-    """Seconds of a clock that only grows."""
+    """Seconds of a monotonic clock."""
     clock_gettime(np.int32(_CLOCK_MONOTONIC), work.ctypes.data + 8 * Work.NOW_SECONDS)
     return work[Work.NOW_SECONDS] + 1e-9 * work[Work.NOW_NANOSECONDS]
 

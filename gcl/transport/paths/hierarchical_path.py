@@ -1,17 +1,17 @@
 """HierarchicalPath: collectives over several hosts: memory within each host, messages between them.
 
-    meet           on each host; then the hosts check that all called the same
-    every sender   takes its stripe of the tensors of all replicas on its host, straight out of their memory, does the
-                   collective with the senders of the same stripe on the other hosts, and writes to the tensors of
-                   all replicas on its host
-    meet           on each host: every stripe is there
+    meet           on each host; then the hosts check that all made the same call
+    every sender   reads its stripe of the tensors of all replicas on its host in place, runs the collective with the
+                   senders of the same stripe on the other hosts, and writes the result to the tensors of all
+                   replicas on its host
+    meet           on each host: every stripe is complete
 
 Each byte crosses the network once to each host that needs it, however many processes a host has. A host has as many
 senders as the host with the fewest processes has processes. Groups that stay inside their hosts send nothing.
 
 Where all ranks are senders, calls of limited size go in one exchange, together with their data, and are prepared once
 (``PreparedHostCall``): as long as the tensors of all ranks of the host stay where they are, the same call runs in
-compiled code. Of small tensors the first rank of each host sends all stripes.
+compiled code. For small tensors, the first rank of each host sends all stripes.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ from gcl.transport.paths.path_state import PathState
 
 __all__ = ["HierarchicalPath"]
 
-#: If the tensors of all replicas of a host are no more than this together, one rank of the host exchanges them:
-#: messages of the others would cost more than their share of the work, and ranks that sleep leave it the cores.
+#: If the tensors of all replicas of a host total no more than this, one rank of the host exchanges them: messages of
+#: the other ranks would cost more than the work they would save, and ranks that sleep leave that rank the cores.
 _ONE_SENDER_BYTES = 1 << 17
 _FIRST = 0  # the rank of a host that exchanges small tensors
 
@@ -53,8 +53,9 @@ class _CrossHostCall(PreparedCall):
 class HierarchicalPath:
     """Runs collectives for one rank.
 
-    ``memory`` joins its host; ``across`` the hosts, for this rank's ``stripe`` (None: it sends nothing); ``everyone``
-    all ranks; ``replicas`` are those of the host; ``inside``: no group leaves its host.
+    ``memory`` connects the ranks of its host; ``across`` connects the hosts for this rank's ``stripe`` (None: it
+    sends nothing); ``everyone`` connects all ranks. ``replicas``: those of the host. ``inside``: every group lies
+    within one host.
     """
 
     name = "hosts"
@@ -71,10 +72,10 @@ class HierarchicalPath:
     ) -> None:
         self.memory, self._across, self.everyone = memory, across, everyone
         self._stripe, self._inside, self.replicas = stripe, inside, replicas
-        # every rank must hear of a mismatch: those that send nothing ask everyone
+        # every rank must learn of a mismatch: if some ranks send nothing, all ranks compare calls
         all_send = across is not None and stripe[1] * across.channel.messages.ranks == everyone.channel.messages.ranks
         self._agreement = across if across is not None and all_send else everyone
-        self._state = PathState(self._depart, memory.prepared if inside else None)
+        self._state = PathState(self._leave_paths, memory.prepared if inside else None)
         self.prepared = self._state.prepared
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
@@ -100,7 +101,7 @@ class HierarchicalPath:
             raise
 
     def finish(self, call: PreparedCall, status: int) -> None:
-        """Complete a call that was made before."""
+        """Complete a prepared call that returned ``status``."""
         if not isinstance(call, _CrossHostCall):
             self.memory.finish(call, status)
             return
@@ -110,23 +111,23 @@ class HierarchicalPath:
             status = call.run()
 
     def refuse(self, error: ArgumentError) -> None:
-        """Tell the ranks of this host, and those that agree with this one on the others."""
+        """Notify the ranks of this host, and those on other hosts that compare calls with this one, of a refusal."""
         if self._state.fault is None:
             if not self._inside:
-                self.prepared.clear()  # a prepared call does not look for what others refused
+                self.prepared.clear()  # a prepared call does not check for refusals
             self.memory.refuse(error)
             if not self._inside:
                 self._agreement.refuse(error)
 
     def fail(self, error: BaseException) -> None:
-        """A call ended with ``error``: raise it at every later call, and tell ranks that still wait."""
+        """Break the path with ``error``: every later call raises it, and ranks that still wait are notified."""
         self._state.fail(error)
 
     def close(self) -> None:
-        """Leave: ranks that still wait for this one are told."""
+        """Leave, and notify ranks that still wait for this one."""
         self._state.close()
 
-    def _depart(self, error: BaseException | None) -> None:
+    def _leave_paths(self, error: BaseException | None) -> None:
         for path in (self.memory, self.everyone, self._across):
             if path is not None and error is None:
                 path.close()
@@ -134,7 +135,7 @@ class HierarchicalPath:
                 path.fail(error)
 
     def _run_at_once(self, across: MessagePath, request: Request, x: np.ndarray, out: np.ndarray) -> None:
-        """Run ``request`` in one exchange, which is kept for the next time."""
+        """Run ``request`` in one exchange, which is kept for the next call."""
         near_x = self.memory.near(x)
         near_out = near_x if out is x else self.memory.near(out)
         owners = across.channel.endpoints.owners
@@ -171,7 +172,7 @@ class HierarchicalPath:
 
 
 class _Stage(IntEnum):
-    """How far a prepared call between hosts has come."""
+    """How far a prepared call between hosts has progressed."""
 
     ENTERING = 0  # waits for the ranks of this host
     EXCHANGING = 1  # waits for the other hosts
@@ -183,8 +184,8 @@ class PreparedHostCall:
 
     If the tensors are small, the first rank of each host exchanges all of them, and the others only meet. If the
     first rank finds a mismatch, it tells them instead of meeting them again. Then each of them sends one header to
-    its counterparts on other hosts, which wait for it if they have begun a larger call. ``replicas``: the number of
-    them on the host that has most.
+    its counterparts on other hosts, which wait for it if they have started a larger call. ``replicas``: the number
+    of replicas on the host that has the most.
     """
 
     def __init__(
@@ -206,7 +207,7 @@ class PreparedHostCall:
         self._sendrecv: PersistentSendrecv | None = None
 
     def run(self) -> int:
-        """Begin or continue; DONE, WAITING, MISMATCH or BROKEN."""
+        """Start or continue the call; return DONE, WAITING, MISMATCH or BROKEN."""
         if self._stage == _Stage.ENTERING:
             if (status := self._meeting.enter()) != DONE:
                 return status
@@ -223,7 +224,7 @@ class PreparedHostCall:
         return status
 
     def wait(self, status: int, kept: object) -> bool:
-        """Complete what ``run`` waits for; False if not all hosts called the same. ``kept``: the rank's tensors."""
+        """Complete what ``run`` waits for; False if the calls of hosts differ. ``kept``: the tensors of this rank."""
         if self._stage == _Stage.EXCHANGING:
             assert self._sendrecv is not None
             memory = kept, self._memory.memories
@@ -234,7 +235,7 @@ class PreparedHostCall:
         elif self._stage == _Stage.ENTERING:
             self._memory.hold(self._meeting.enter, self._request)
         elif self._memory.hold(self._leave, self._request) == MISMATCH:
-            self._differ()
+            self._announce_mismatch()
             return False
         return True
 
@@ -243,15 +244,15 @@ class PreparedHostCall:
         status = self._meeting.leave()
         return MISMATCH if status == WAITING and not self._sends and self._meeting.disagrees(_FIRST) else status
 
-    def _differ(self) -> None:
-        """Announce a call that nobody else makes, so that no counterpart waits for this rank."""
+    def _announce_mismatch(self) -> None:
+        """Announce a signature that matches no call, so that no counterpart waits for this rank."""
         channel = self._across.channel
         sendrecv = channel.prepare(self._request, Transfers())
         sendrecv.announce(randbits(62))
         channel.finish(self._request, sendrecv, sendrecv.run(), None)
 
     def _prepare(self) -> None:
-        """The exchange between the tensors that were announced."""
+        """Prepare the exchange between the tensors that were announced."""
         signature = self._meeting.signature()
         if signature != self._request.signature:  # tensors of others may be shorter
             self._sendrecv = self._across.channel.prepare(self._request, Transfers())

@@ -1,6 +1,6 @@
 """MemoryPath: collectives among ranks that can address each other's memory (one process, or one host).
 
-Tensors in the segment are reduced where they lie; others are copied through it.
+Tensors in the segments are reduced in place; others are copied through the segments.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ from gcl.transport.rendezvous.rank_table import Meeting, Table
 __all__ = ["KEPT_BYTES", "MemoryPath", "spins_of_waits"]
 
 _SPINS, _SLEEP_AT_ONCE = 2000, -1
-#: From this size on, too large for any cache, the kernel's copies between processes are quicker than the chunks: they
-#: need not be written twice. Elsewhere copies within a cache are 3 times as quick as the kernel's.
+#: From this size on, too large for any cache, the kernel's copies between processes are faster than chunks, which are
+#: written twice. Below it, copies within a cache are 3 times as fast as the kernel's.
 _PROCESS_VM_BYTES = 32 << 20
 #: Copies of larger tensors are not kept from call to call.
 KEPT_BYTES = 1 << 18
-#: Those in which each rank touches its own tensors only; others read the inputs of the rest.
+#: Collectives that read private tensors without copying them to the segment first.
 _DIRECT = (CollectiveCode.ALL_REDUCE, CollectiveCode.SHARED_ALL_GATHER)
-#: Of a kernel that reduces: the table, the call, the recipe, and room for sums.
+#: Arguments of a kernel that reduces: the table, the call, the recipe, and scratch memory for sums.
 _Arguments = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
 
@@ -79,18 +79,18 @@ class MemoryPath:
         self._chunks = buffers(group.size)
         self._kept: list[np.ndarray] = []
         self._refusal = ""
-        self._state = PathState(self._depart)
+        self._state = PathState(self._leave)
         self.prepared = self._state.prepared
         self._wait_status = WaitStatus(domain, world.describe, self.fail)
         # at exit a thread may still be in a call; gcl.connect closes the paths of processes
-        weakref.finalize(self, _leave_forgotten, os.getpid(), domain, self._table).atexit = False
+        weakref.finalize(self, _leave_when_collected, os.getpid(), domain, self._table).atexit = False
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
         """A zeroed tensor in the segment."""
         return self._domain.segment.empty(shape, dtype)
 
     def shared(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
-        """A zeroed tensor that all ranks see, made by all together; its room is kept as long as the communicator."""
+        """Allocate a zeroed tensor that all ranks see, collectively; it lives as long as the communicator."""
         self._state.check()
         offset = np.zeros((self._world.local, 1), np.int64)
         if self._domain.rank == 0:
@@ -116,23 +116,23 @@ class MemoryPath:
             raise
 
     def refuse(self, error: ArgumentError) -> None:
-        """Tell ranks that wait for this one why it does not come."""
+        """Tell ranks that wait for this one why it will not arrive."""
         if self._state.fault is None:
             self._refusal = str(error)
             self._domain.write_text(self._refusal)
             rank_table.refuse(self._table)
 
     def fail(self, error: BaseException) -> None:
-        """A call ended with ``error``: raise it at every later call, and tell ranks that still wait."""
+        """Break the path with ``error``: every later call raises it, and ranks that still wait are notified."""
         self._state.fail(error)
 
     def close(self) -> None:
-        """Leave: ranks that still wait for this one are told."""
+        """Leave, and notify ranks that still wait for this one."""
         self._state.close()
 
-    def _depart(self, error: BaseException | None) -> None:
-        _leave(self._domain, self._table, reason_of(error))
-        if error is None and rank_table.is_outside(self._table):  # else a thread still works on that memory
+    def _leave(self, error: BaseException | None) -> None:
+        _announce_leaving(self._domain, self._table, reason_of(error))
+        if error is None and rank_table.is_outside(self._table):  # else a thread still uses that memory
             self._domain.close()
 
     @property
@@ -147,17 +147,17 @@ class MemoryPath:
 
     @property
     def ranks(self) -> int:
-        """How many share memory."""
+        """Number of ranks that share memory."""
         return self._domain.ranks
 
     def meeting(self, request: Request, x: np.ndarray, out: np.ndarray) -> Meeting:
-        """Meetings before and after work that the caller does on two tensors of the segment."""
+        """The meetings before and after work of the caller on two tensors in the segment."""
         offsets = self._offsets(request, x, out)
         words = request.words(offsets[0] or 0, offsets[1] or 0, x, out)
         return Meeting(self._table, words, [tensor.nbytes // self._world.local for tensor in (x, out)])
 
     def addresses(self, request: Request, x: np.ndarray) -> list[int]:
-        """Meet twice, and say where each replica's part of every rank's ``x`` starts."""
+        """Meet twice, and return the address of each replica's part of every rank's ``x``."""
         meeting = self.meeting(request, x, x)
         self.hold(meeting.enter, request)
         meeting.look()
@@ -165,7 +165,7 @@ class MemoryPath:
         return list(map(int, meeting.places[0]))
 
     def meet(self, request: Request) -> None:
-        """Meet: what every rank wrote is there."""
+        """Wait for all ranks; then everything they wrote is visible."""
         rank_table.meet_again(self._table)
         self.hold(lambda: DONE if rank_table.met(self._table) else WAITING, request)
 
@@ -174,7 +174,7 @@ class MemoryPath:
         return self._wait(step, request, step())
 
     def near(self, array: np.ndarray) -> np.ndarray:
-        """``array`` itself if it lies in the segment, else room for it there."""
+        """``array`` itself if it is in the segment, else uninitialised memory for it there."""
         if self._domain.segment.offset_of(array) is not None:
             return array
         return self._domain.segment.uninitialised(array.shape, array.dtype)
@@ -197,7 +197,7 @@ class MemoryPath:
         return PreparedCall.of(self.prepared, run, request, x, out, rest=rest)
 
     def _offsets(self, request: Request, x: np.ndarray, out: np.ndarray) -> tuple[int | None, int | None]:
-        """Where two tensors lie in the segment, as this kind of call announces it."""
+        """Offsets of two tensors in the segment, as this kind of call announces them."""
         segment = self._domain.segment
         offsets = segment.offset_of(x), segment.offset_of(out)
         if request.shared:
@@ -209,14 +209,14 @@ class MemoryPath:
         return recipe(request.operator, (1,) * size, request.dtype, request.dtype, size)
 
     def _rest(self, request: Request, kernel: _Arguments) -> Callable[[], int]:
-        """What goes on where some rank's tensor is private."""
+        """The rest of an all-reduce in which some rank's tensor is private."""
         large = request.count * request.dtype.itemsize >= _PROCESS_VM_BYTES
         if large and self._domain.uses_process_vm and self._domain.ranks <= self._domain.cores:
             return partial(process_vm_all_reduce, *kernel, self._chunks)
         return partial(chunked_all_reduce, *kernel)
 
     def finish(self, call: PreparedCall, status: int) -> None:
-        """Run ``call``, which has begun, to its end; what this raises goes to ``fail``."""
+        """Complete ``call``, which has started; the caller passes what this raises to ``fail``."""
 
         def go_on(status: int) -> int:
             return call.rest() if status == STAGED and call.rest is not None else status
@@ -248,15 +248,18 @@ class MemoryPath:
         return status
 
     def _check_peers(self, request: Request) -> None:
-        """Raise PeerLost if any rank that is waited for can arrive no more."""
+        """Raise PeerLost if a rank that this one waits for can no longer arrive."""
         for rank in rank_table.missing(self._table):
             why = self._gone(request, rank)
-            if why and rank in rank_table.missing(self._table):  # else it arrived before it went
+            if why and rank in rank_table.missing(self._table):  # else it arrived before it left
                 raise why
 
     def _gone(self, request: Request, rank: int) -> GclError | None:
-        """Why ``rank`` does not come, if it does not."""
-        who, alive = self._world.describe(rank), self._domain.alive(rank)  # before what it wrote in its last moments
+        """The reason why ``rank`` can no longer arrive, if there is one."""
+        who, alive = (
+            self._world.describe(rank),
+            self._domain.alive(rank),
+        )  # checked before what it may write just before it ends
         left = rendezvous.left(self._table[Table.CONTROL], rank)
         if left == rendezvous.CROSSED:
             return CollectiveMismatch(self._domain.read_text(rank))
@@ -280,16 +283,16 @@ class MemoryPath:
         return CollectiveMismatch.between(calls)
 
 
-def _leave(domain: MemoryDomain, table: np.ndarray, reason: str) -> None:
-    """Publish that this rank takes part no more, unless that has been said."""
+def _announce_leaving(domain: MemoryDomain, table: np.ndarray, reason: str) -> None:
+    """Announce that this rank has left, unless that has been announced."""
     if rendezvous.left(table[Table.CONTROL], domain.rank):
         return
-    if reason or not rank_table.has_refused(table):  # else it has been said why
+    if reason or not rank_table.has_refused(table):  # else the reason has been written before
         domain.write_text(reason)
     rendezvous.mark_left(table[Table.CONTROL], domain.rank, rendezvous.LEFT)
 
 
-def _leave_forgotten(process: int, domain: MemoryDomain, table: np.ndarray) -> None:
-    """Leave with the last reference to a path that was not closed; a forked child is no rank."""
+def _leave_when_collected(process: int, domain: MemoryDomain, table: np.ndarray) -> None:
+    """Leave when a path that was not closed is collected; a forked child is not a rank."""
     if os.getpid() == process:
-        _leave(domain, table, "")
+        _announce_leaving(domain, table, "")

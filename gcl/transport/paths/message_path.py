@@ -1,7 +1,7 @@
-"""MessagePath: collectives among parties that share no memory: ranks, or hosts of which each rank carries a part.
+"""MessagePath: collectives among parties that share no memory: ranks, or hosts, each rank of which sends a part.
 
 An all-reduce of S bytes sends 2 (P - 1)/P x S from each of P parties, a reduce-scatter (P - 1)/P x S, as long as a
-party's replicas are one subtree; an all-gather, a broadcast and an all-to-all send what others need, once.
+party's replicas are one subtree; an all-gather, a broadcast and an all-to-all send each byte once to each receiver.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ __all__ = ["MessagePath"]
 _WHOLE: Stripe = (0, 1)
 _Work = Callable[[Request, GroupView, Rows, Rows, Stripe], None]
 _AddTransfers = Callable[[Transfers, Request, GroupView, Rows, Rows, Stripe], None]
-#: Tensors that are no more than this for all others together go in one exchange; an all-reduce with one other may be
-#: more, since that takes no more bytes than a reduce-scatter and an all-gather.
+#: Tensors go in one exchange if the bytes for all other parties total no more than this. The limit of an all-reduce
+#: with one other party is higher, since it sends no more than a reduce-scatter and an all-gather would.
 _AT_ONCE_BYTES, _AT_ONCE_WITH_ONE = 1 << 20, 1 << 22
 
 
 @dataclass(frozen=True, kw_only=True)
 class _SendrecvCall(PreparedCall):
-    """A call in one exchange."""
+    """A call that is one exchange."""
 
     sendrecv: PersistentSendrecv
 
@@ -50,7 +50,7 @@ class MessagePath:
         self.channel = MessageChannel(messages, endpoints, timeout)
         self._groups = [GroupView(members, endpoints) for members in group.all_members()]
         self._local = len(endpoints.rows)
-        self._state = PathState(self._depart)
+        self._state = PathState(self._leave)
         self.prepared = self._state.prepared
         self._reduction = reduction = Reduction(self.channel)
         self._chunked: dict[Collective | None, _Work] = {
@@ -73,11 +73,11 @@ class MessagePath:
         }
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
-        """A zeroed tensor; messages carry any memory equally fast."""
+        """A zeroed tensor; messages are equally fast from any memory."""
         return np.zeros(shape, dtype)
 
     def shared(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
-        """A zeroed tensor of this rank's own: without shared memory there is one for each."""
+        """A zeroed private tensor: without shared memory, every rank has its own."""
         return np.zeros(shape, dtype)
 
     def run(self, request: Request, x: np.ndarray, out: np.ndarray) -> None:
@@ -103,21 +103,21 @@ class MessagePath:
             raise
 
     def work(self, request: Request, rows: Rows, results: Rows, stripe: Stripe = _WHOLE) -> None:
-        """The messages of ``stripe`` of ``request``, from one flat array per replica of the party to another."""
+        """Run ``request`` on ``stripe``, from and to one flat array per replica of the party."""
         work = self._chunked[request.collective]
         for view in self._groups:
             if view.rows:
                 work(request, view, rows, results, stripe)
 
     def finish(self, call: PreparedCall, status: int) -> None:
-        """Complete a call that was made in one exchange; what this raises goes to ``fail``."""
+        """Complete a call that is one exchange; the caller passes what this raises to ``fail``."""
         assert isinstance(call, _SendrecvCall)
         kept = call.x(), call.out()
         if status != DONE and not self.channel.finish(call.request, call.sendrecv, status, kept):
             raise self.mismatch(call.request)
 
     def is_at_once(self, request: Request) -> bool:
-        """Say whether ``request`` goes in one exchange: all ranks come to the same answer."""
+        """Whether ``request`` goes in one exchange; the answer is the same on all ranks."""
         if request.shared or request.collective not in self._at_once or self.channel.has_refused:
             return False
         others, nbytes = self.channel.messages.ranks - 1, request.count * request.dtype.itemsize
@@ -125,7 +125,7 @@ class MessagePath:
         return nbytes * others <= most
 
     def prepare(self, request: Request, rows: Rows, results: Rows, stripe: Stripe = _WHOLE) -> PersistentSendrecv:
-        """``stripe`` of ``request`` in one exchange, from one flat array per replica of the party to another."""
+        """Prepare ``stripe`` of ``request`` as one exchange, from and to one flat array per replica of the party."""
         transfers, add = Transfers(), self._at_once[request.collective]
         for view in self._groups:
             if view.rows:
@@ -137,33 +137,33 @@ class MessagePath:
         return _SendrecvCall.of(self.prepared, sendrecv.run, request, x, out, sendrecv=sendrecv)
 
     def mismatch(self, request: Request) -> CollectiveMismatch:
-        """Exchange in words what each party called, and where; all build the same error."""
+        """Exchange descriptions of each party's call and call site; all parties build the same error."""
         texts = self.channel.exchange_text(request, request.with_call_site())
         return CollectiveMismatch.between(list(zip(self.channel.endpoints.names, texts, strict=True)))
 
     def refuse(self, error: ArgumentError) -> None:
-        """Tell the others that they wait for this rank in vain."""
+        """Notify the others, which may wait for this rank, that its call was refused."""
         if self._state.fault is None:
-            self.prepared.clear()  # a prepared call does not look for what others refused
+            self.prepared.clear()  # a prepared call does not check for refusals
             self.channel.refuse(str(error))
 
     def fail(self, error: BaseException) -> None:
-        """A call ended with ``error``: raise it at every later call, and tell ranks that still wait."""
+        """Break the path with ``error``: every later call raises it, and ranks that still wait are notified."""
         self._state.fail(error)
 
     def close(self) -> None:
-        """Leave: ranks that still wait for this one are told."""
+        """Leave, and notify ranks that still wait for this one."""
         self._state.close()
 
-    def _depart(self, error: BaseException | None) -> None:
+    def _leave(self, error: BaseException | None) -> None:
         self.channel.leave(reason_of(error))
 
 
 def _nothing(request: Request, view: GroupView, rows: Rows, results: Rows, stripe: Stripe) -> None:
-    """A barrier is the agreement that comes before."""
+    """A barrier sends no data: the agreement before it suffices."""
 
 
 def _nothing_at_once(
     transfers: Transfers, request: Request, view: GroupView, rows: Rows, results: Rows, stripe: Stripe
 ) -> None:
-    """It is the exchange itself."""
+    """A barrier sends no data: the headers of the exchange suffice."""

@@ -1,4 +1,4 @@
-"""Path selection: the way that bytes go between the processes of a job: memory, MPI messages, or both.
+"""Path selection: how data travels between the processes of a job: memory, MPI messages, or both.
 
 one host                          MemoryPath          all ranks share memory
 hosts, some with several ranks    HierarchicalPath    memory within each host, messages between hosts
@@ -58,11 +58,11 @@ class HostPlacement:
 
     @property
     def is_crowded(self) -> bool:
-        """Whether the ranks of this machine, of all its hosts, are more than the cores that this process may use."""
+        """Whether this machine, with all its hosts, has more ranks than cores that this process may use."""
         return self.machines.count(self.machines[self.world.rank]) > len(os.sched_getaffinity(0))
 
     def all_gather_here(self, data: bytes) -> list[bytes]:
-        """The byte strings of this host's ranks; all ranks of the job call it together."""
+        """The byte strings of this host's ranks; collective over all ranks of the job."""
         everyone = popdist_py.host_backend().all_gather(data)
         return [everyone[rank] for rank in self.neighbours]
 
@@ -77,7 +77,7 @@ class HostPlacement:
 
 
 def select_path(wanted: str, placement: HostPlacement, group: Group, timeout: float, segment_bytes: int) -> DataPath:
-    """The path that ``wanted`` ("auto" or a transport) asks for; all ranks call it together."""
+    """The path for ``wanted`` ("auto" or a transport); collective over all ranks of the job."""
     several_hosts, alone = len(placement.ranks_of) > 1, all(len(ranks) == 1 for ranks in placement.ranks_of)
     if wanted == "mpi" or (several_hosts and alone):
         return _between_all(placement, group, timeout)
@@ -122,7 +122,7 @@ def _between_all(placement: HostPlacement, group: Group, timeout: float) -> Mess
 
 
 def _messages(placement: HostPlacement, members: Sequence[int], timeout: float) -> PointToPoint:
-    """Messages between ``members``, of which this rank is one; every rank of the job calls it for its own."""
+    """Messages between ``members``, this rank among them; collective over all ranks of the job."""
     from gcl.transport.mpi.mpi_messages import MpiMessages  # starts MPI
 
     machines, here = placement.machines, placement.machines[placement.world.rank]
@@ -131,7 +131,7 @@ def _messages(placement: HostPlacement, members: Sequence[int], timeout: float) 
 
 
 def _inside(placement: HostPlacement, group: Group) -> Group | None:
-    """``group`` among the replicas of this host alone, if every host is a run of whole groups."""
+    """``group`` limited to the replicas of this host, if every host owns a run of whole groups."""
     span, owners = group.stride * group.size, placement.host_endpoints().owners
     if any(len(set(owners[first : first + span])) > 1 for first in range(0, len(owners), span)):
         return None

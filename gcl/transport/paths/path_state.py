@@ -1,6 +1,6 @@
-"""PathState: whether a data path still works; once a collective failed, or it was closed, every call says so.
+"""PathState: whether a data path still works; after a failed collective, or after ``close``, every call raises.
 
-A fork copies a path, but the child is not a rank: its copy runs nothing and tells the other ranks nothing.
+A fork copies a path, but the child is not a rank: its copy refuses calls and sends nothing to other ranks.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ __all__ = ["PathState"]
 
 
 class PathState:
-    """The first fault of a path, and its prepared calls, which do not look for faults and are therefore forgotten.
+    """The first fault of a path, and its prepared calls, which do not check for faults and are dropped at the first.
 
-    ``depart``, a method of the path, tells the other ranks that this one takes part no more: with the error that is
-    why, or None at an orderly end. It is called again at every end.
+    ``leave``, a method of the path, notifies the other ranks that this one has left: with the error that is the
+    reason, or None after ``close``. It is called again at every later ``fail`` or ``close``.
     """
 
     def __init__(
         self,
-        depart: Callable[[BaseException | None], None],
+        leave: Callable[[BaseException | None], None],
         prepared: dict[tuple[object, ...], PreparedCall] | None = None,
     ) -> None:
         self.prepared: dict[tuple[object, ...], PreparedCall] = {} if prepared is None else prepared
         self.fault: GclError | None = None
-        self._depart, self._is_copy = weakref.WeakMethod(depart), False  # a path goes with its last reference
+        self._leave, self._is_copy = weakref.WeakMethod(leave), False  # weak, so that the path can be collected
         # prepared calls refer to parts of the path, and to this dict
         weakref.finalize(self, self.prepared.clear).atexit = False
         state = weakref.ref(self)
@@ -47,20 +47,20 @@ class PathState:
             raise self.fault
 
     def fail(self, error: BaseException) -> None:
-        """Raise the same at every later call (or say that it was interrupted), and tell ranks that still wait."""
+        """Break the path: later calls raise ``error``, or that it was interrupted; ranks that wait are notified."""
         interrupted = GclError("an earlier collective was interrupted, so the ranks are out of step; connect again")
         self._end(error if isinstance(error, GclError) else interrupted, error)
 
     def close(self) -> None:
-        """Leave: ranks that still wait for this one are told."""
+        """Leave, and notify ranks that still wait for this one."""
         self._end(GclError("the communicator is closed; connect again"), None)
 
     def _end(self, fault: GclError, error: BaseException | None) -> None:
         self.fault = self.fault or fault
-        depart = self._depart()
-        if not self._is_copy and depart is not None:
+        leave = self._leave()
+        if not self._is_copy and leave is not None:
             self.prepared.clear()
-            depart(error)
+            leave(error)
 
     def _disown(self) -> None:
         self.prepared.clear()
