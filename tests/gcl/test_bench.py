@@ -141,7 +141,7 @@ def test_mistakes_are_one_message_and_exit_code_2(arguments: tuple[str, ...], me
     assert "# " not in result.output, "nothing was measured in vain"
 
 
-def test_all_mistakes_are_told_together() -> None:
+def test_all_mistakes_are_reported_together() -> None:
     result = bench(*["-b", "x", "--op", "sum", "--method", "ring", "--json", "/nowhere/x"], GCL_OPTIONS='{"a": 1}')
     assert result.exit_code == 2
     for what in ("--min-bytes x", "operator 'sum'", "method 'ring'", "no folder /nowhere", "unknown option 'a'"):

@@ -50,7 +50,7 @@ def test_a_forked_child_that_ends_does_not_take_its_parent_along(tmp_path: Path)
     assert run_job(program, tmp_path).succeeded().out == ["[[2.0, 2.0, 2.0]]\n"] * 2
 
 
-def test_memory_has_no_name_in_any_folder_and_goes_with_its_communicator(tmp_path: Path) -> None:
+def test_memory_has_no_name_in_any_folder_and_is_freed_with_its_communicator(tmp_path: Path) -> None:
     program = PROGRAMS / "gcl/connect/unnamed_memory.py"
     for said in run_job(program, tmp_path).succeeded().out:
         during, after = json.loads(said)

@@ -52,11 +52,13 @@ def test_debug_tells_every_collective(monkeypatch: pytest.MonkeyPatch, caplog: p
     assert "private input, allocated output" in lines[3][1]
 
 
-def test_a_named_method_is_told_as_asked(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_named_method_is_logged_as_requested(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.setenv("GCL_LOG_LEVEL", "TRACE")
     work(method="clockwise_ring")
     text = "\n".join(line for _, line in said(caplog))
-    assert "reduce_scatter by clockwise_ring (as asked), all_gather by clockwise_ring (as asked)" in text
+    assert "reduce_scatter by clockwise_ring (as requested), all_gather by clockwise_ring (as requested)" in text
     assert "rank 0: exchange 3    2  3  1  0" in text  # the drawing of the method
 
 
@@ -70,7 +72,9 @@ def test_levels(
 
 
 @pytest.mark.parametrize("level", list(LogLevel))
-def test_only_those_who_want_every_call_leave_the_quick_way(level: LogLevel, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_levels_that_log_every_call_leave_the_fast_path(
+    level: LogLevel, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("GCL_LOG_LEVEL", str(level))
     with gcl.connect(local_replicas=2) as communicator:
         x = communicator.empty(8)
@@ -79,7 +83,7 @@ def test_only_those_who_want_every_call_leave_the_quick_way(level: LogLevel, mon
         assert isinstance(communicator._dispatch.path, Logged) == (level is not LogLevel.OFF)
 
 
-def test_a_failure_is_told(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failure_is_logged(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     monkeypatch.setenv("GCL_LOG_LEVEL", "ERR")
     communicator = gcl.connect(local_replicas=2)
     communicator.close()

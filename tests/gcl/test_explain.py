@@ -194,7 +194,7 @@ def test_bad_input_is_one_clear_message(arguments: tuple[str, ...], message: str
     assert "exchange 1" not in result.output  # nothing was drawn in vain
 
 
-def test_all_mistakes_are_told_together() -> None:
+def test_all_mistakes_are_reported_together() -> None:
     result = explain("--bytes", "x", "--method", "y", "--num-ilds", "3", "--svg", "/nonexistent/x.svg")
     assert result.exit_code == 2
     for what in ("--bytes x", "method 'y'", "16 is not divisible by 3", "there is no folder /nonexistent"):

@@ -121,7 +121,7 @@ def test_an_instance_that_ends_early_is_an_error_where_others_wait(leave: str, t
     assert "BackendError: instance 1 has ended, but instance 0 called allReduce(sum) with float64 []" in said
 
 
-def test_who_outlives_an_early_end_may_go_on_alone(tmp_path: Path) -> None:
+def test_an_instance_that_outlives_an_early_end_may_continue_alone(tmp_path: Path) -> None:
     program = PROGRAMS / "popdist_py/outlive_an_end.py"
     alone = run_job(program, tmp_path).succeeded().out[0].splitlines()
     expected = "instance 1 has ended, but instance 0 called synchronize(); every instance must make the same calls"

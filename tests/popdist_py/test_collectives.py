@@ -110,7 +110,7 @@ def test_calls_that_differ_are_an_error_everywhere(
         assert f"this one called {here}, instance {0 if instance else 1} called {there};" in words[what]
 
 
-def test_what_cannot_be_exchanged_says_so(said: list[dict[str, Any]]) -> None:
+def test_a_value_that_cannot_be_exchanged_is_an_error(said: list[dict[str, Any]]) -> None:
     assert "BackendError" in one(said, "object")
     assert "dtype object" in one(said, "object")
     assert "BackendError" in one(said, "text")

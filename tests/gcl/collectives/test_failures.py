@@ -110,7 +110,7 @@ def test_all_ranks_that_never_arrive_are_named() -> None:
     assert "for replica 1 (rank 1), replica 3 (rank 3);" in str(errors[2])
 
 
-def test_who_comes_after_the_others_gave_up_does_not_wait_for_them() -> None:
+def test_a_rank_that_arrives_after_the_others_gave_up_does_not_wait() -> None:
     """The late rank must not sit out its own timeout for ranks that will never come back."""
     first, late = connect_threads((1, 1), segment_bytes=1 << 20, timeout=0.5)
     with pytest.raises(CollectiveTimeout):
@@ -174,7 +174,7 @@ def test_a_rank_that_arrives_just_before_it_leaves_is_not_lost() -> None:
 
 
 @pytest.mark.parametrize("again", [lambda c: c.barrier(), lambda c: c.all_reduce(f32(c))])
-def test_a_communicator_that_failed_says_so_at_once(again: Work) -> None:
+def test_a_communicator_that_failed_raises_at_once(again: Work) -> None:
     first, _ = connect_threads((1, 1), segment_bytes=1 << 20, timeout=0.3)
     with pytest.raises(CollectiveTimeout) as caught:
         first.barrier()
@@ -188,7 +188,7 @@ def test_a_communicator_that_failed_says_so_at_once(again: Work) -> None:
     assert min(seconds) < 0.25, "each of them waited"
 
 
-def test_a_closed_communicator_says_so() -> None:
+def test_a_closed_communicator_raises() -> None:
     (alone,) = connect_threads((2,), segment_bytes=1 << 20)
     x = alone.empty(3)
     alone.all_reduce(x, out=x)
@@ -199,7 +199,7 @@ def test_a_closed_communicator_says_so() -> None:
             again()
 
 
-def test_an_interrupt_while_waiting_leaves_a_communicator_that_says_so() -> None:
+def test_after_an_interrupted_wait_a_communicator_raises() -> None:
     """The handler runs between two bytecodes, wherever those happen to be."""
 
     class Interrupt(Exception):

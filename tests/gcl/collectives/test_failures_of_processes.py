@@ -24,7 +24,7 @@ TRANSPORTS = ("shared_memory", "mpi")
         ("raise", "which has left"),
     ],
 )
-def test_a_peer_that_goes_while_others_wait(how: str, why: str, tmp_path: Path) -> None:
+def test_a_peer_that_leaves_while_others_wait(how: str, why: str, tmp_path: Path) -> None:
     """Only shared memory sees the death of a process; over messages, the launcher must end the job."""
     program = PROGRAMS / "gcl/collectives/peer_goes.py"
     transports = TRANSPORTS[:1] if how == "die" else TRANSPORTS
@@ -39,7 +39,7 @@ def test_a_peer_that_goes_while_others_wait(how: str, why: str, tmp_path: Path) 
         assert again == error
 
 
-def test_a_peer_that_goes_when_it_has_done_its_part_is_not_missed(tmp_path: Path) -> None:
+def test_a_peer_that_leaves_after_its_part_breaks_nothing(tmp_path: Path) -> None:
     """Instance 0 still sends to instance 1, which is late, when instance 2 has what it wanted, and leaves."""
     program = PROGRAMS / "gcl/collectives/peer_goes_after_its_part.py"
     assert run_job(program, tmp_path, *TRANSPORTS, counts=(1, 1, 1)).succeeded().out == ["fine\n"] * 3

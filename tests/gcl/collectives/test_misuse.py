@@ -26,7 +26,7 @@ def alone() -> Communicator:
     return connect(local_replicas=2, segment_bytes=1 << 24)
 
 
-def test_what_is_begun_after_the_end_says_so(alone: Communicator) -> None:
+def test_a_call_after_close_raises(alone: Communicator) -> None:
     x = alone.empty(4)
     alone.all_reduce_async(x, out=x).wait()
     alone.close()

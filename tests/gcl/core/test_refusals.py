@@ -23,7 +23,7 @@ def right(communicator: Communicator) -> float:
     return float(communicator.all_reduce(x)[0, 0])
 
 
-def test_ranks_that_wait_are_told_who_was_refused_and_why() -> None:
+def test_ranks_that_wait_learn_which_rank_was_refused_and_why() -> None:
     def work(communicator: Communicator) -> None:
         right(communicator)
         started = time.monotonic()
@@ -41,7 +41,7 @@ def test_ranks_that_wait_are_told_who_was_refused_and_why() -> None:
     assert any(text == f"all_reduce(add, 4 x float32) waits {reason}" for text in told)
 
 
-def test_what_all_ranks_were_refused_is_nobodys_loss() -> None:
+def test_a_call_that_all_ranks_were_refused_breaks_nothing() -> None:
     """Also where one is late, and the others wait for it after their own refusals."""
 
     def work(communicator: Communicator) -> list[float]:
@@ -57,7 +57,7 @@ def test_what_all_ranks_were_refused_is_nobodys_loss() -> None:
     assert on_threads((1, 1, 1), work) == [[3.0] * 3] * 3
 
 
-def test_a_method_that_does_not_exist_is_told_too() -> None:
+def test_an_unknown_method_on_one_rank_is_reported_to_the_others() -> None:
     def work(communicator: Communicator) -> object:
         x = np.zeros((1, 4), np.float32)
         return communicator.all_reduce(x, method="ring" if communicator.global_offset else "clockwise_ring")
@@ -83,7 +83,7 @@ CASES: dict[str, list[tuple[str, str, int]]] = {
 
 
 @pytest.mark.parametrize("cases", CASES.values(), ids=CASES)
-def test_processes_are_told_over_every_transport(cases: list[tuple[str, str, int]], tmp_path: Path) -> None:
+def test_refusals_reach_processes_over_every_transport(cases: list[tuple[str, str, int]], tmp_path: Path) -> None:
     ranks = len(cases[0][0])
     ended = run_job(PROGRAM, tmp_path, json.dumps(cases), counts=(1,) * ranks)
     refused = "the tensor has shape [2, 4]; its leading axis must be the 1 local replicas"

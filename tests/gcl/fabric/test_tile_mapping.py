@@ -140,7 +140,7 @@ def test_linear_mapping(n: int, itemsize: int, sizes: tuple[int, ...]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("chain", "dealt"),
+    ("chain", "fragments"),
     [
         ("clockwise_ring", 8),
         ("bidirectional_ring_pair", 16),
@@ -148,7 +148,7 @@ def test_linear_mapping(n: int, itemsize: int, sizes: tuple[int, ...]) -> None:
         ("meet_in_middle_ring", 8),
     ],
 )
-def test_an_all_reduce_deals_out_as_many_fragments_as_its_halves_need(chain: str, dealt: int) -> None:
+def test_an_all_reduce_reorders_over_as_many_fragments_as_its_halves_need(chain: str, fragments: int) -> None:
     plan = schedule(Collective.ALL_REDUCE, Fabric(8), 1000, methods=method_chain(chain))
-    assert [phase.dealt for phase in plan.phases] == [dealt] * 2
-    assert schedule(Collective.REDUCE_SCATTER, Fabric(8), 1000).phases[0].dealt == 0
+    assert [phase.reordered_over for phase in plan.phases] == [fragments] * 2
+    assert schedule(Collective.REDUCE_SCATTER, Fabric(8), 1000).phases[0].reordered_over == 0

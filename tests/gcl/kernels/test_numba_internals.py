@@ -32,7 +32,7 @@ def test_a_kernel_whose_cache_is_built_differently_is_refused() -> None:
         address_of(kernel, ())
 
 
-def test_no_other_file_knows_them() -> None:
+def test_no_other_file_uses_them() -> None:
     found = {
         str(path.relative_to(ROOT))
         for package in ("gcl", "ipu_emu")

@@ -205,7 +205,7 @@ def test_a_call_names_its_method(own: str) -> None:
     on_threads((1, 3), work, method=own)
 
 
-def test_ranks_that_name_different_methods_are_told() -> None:
+def test_ranks_that_name_different_methods_raise() -> None:
     def work(communicator: Communicator) -> None:
         method = "clockwise_ring" if communicator.global_offset == 0 else "broadcast"
         communicator.all_reduce(np.zeros((1, 4), np.float32), method=method)
@@ -262,7 +262,7 @@ def test_what_does_not_fit_is_said_when_connecting() -> None:
         gcl.connect(local_replicas=2, method="auto,auto,auto")
 
 
-def test_ranks_that_call_different_collectives_are_told() -> None:
+def test_ranks_that_call_different_collectives_raise() -> None:
     def work(communicator: Communicator) -> None:
         x = np.zeros((1, 4), np.float32)
         if communicator.global_offset == 0:

@@ -92,7 +92,7 @@ def test_faults(text: str, message: str) -> None:
     assert message in str(caught.value)
 
 
-def test_an_unknown_option_is_told_the_known_ones() -> None:
+def test_the_error_of_an_unknown_option_lists_the_known_ones() -> None:
     with pytest.raises(ArgumentError) as caught:
         options_of('{"syncful.useOptimizedLayout": true}')
     assert str(caught.value) == (
@@ -100,7 +100,7 @@ def test_an_unknown_option_is_told_the_known_ones() -> None:
     )
 
 
-def test_all_faults_are_told_together() -> None:
+def test_all_faults_are_reported_together() -> None:
     with pytest.raises(ArgumentError) as caught:
         Options.from_environ(
             {"GCL_OPTIONS": '{"a": 1, "maxBytesPerTile": "b"}', "GCL_LOG_LEVEL": "LOUD", "GCL_NUM_IO_TILES": "31"}

@@ -76,7 +76,7 @@ def test_what_the_safetensors_package_writes_is_read(tmp_path):
 
 
 @pytest.mark.parametrize("first", [1, 5])
-def test_a_run_goes_on_with_the_bits_of_one_that_never_stopped(first, undisturbed, tmp_path):
+def test_a_resumed_run_has_the_bits_of_one_that_never_stopped(first, undisturbed, tmp_path):
     assert trained(tmp_path, first)[0] == 0
     assert trained(tmp_path, STEPS) == (first, undisturbed)
 
@@ -105,7 +105,7 @@ def set_replicas(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
 
 
 @pytest.mark.usefixtures("two_replicas")
-def test_a_run_goes_on_with_another_number_of_instances(tmp_path):
+def test_a_run_resumes_with_another_number_of_instances(tmp_path):
     """One job of two instances makes the first part for one instance, and goes on where one instance was."""
     jobs = []
     for name, form in FORMS.items():
@@ -177,7 +177,7 @@ LATEST: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("damage", LATEST.values(), ids=LATEST)
-def test_whatever_lies_at_the_pointer_does_not_matter(damage, undisturbed, tmp_path):
+def test_damage_to_the_pointer_does_not_matter(damage, undisturbed, tmp_path):
     trained(tmp_path, 5)
     (tmp_path / "elsewhere").write_text("not ours")
     (tmp_path / "latest").unlink()

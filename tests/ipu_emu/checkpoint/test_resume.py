@@ -68,7 +68,7 @@ def is_program(process: psutil.Process) -> bool:
         return False
 
 
-def test_a_killed_job_goes_on_with_its_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_killed_job_resumes_with_its_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     starts, digest = run(tmp_path / "killed", 0, "staged")
     names = {"NUM_TOTAL_REPLICAS": 2, "NUM_LOCAL_REPLICAS": 2, "REPLICA_INDEX_OFFSET": 0, "NUM_IPUS_PER_REPLICA": 1}
     for name, value in {**names, "UNIFORM_REPLICAS_PER_INSTANCE": 1}.items():

@@ -303,7 +303,7 @@ class TestMemory:
         assert done.exit_code == 2
         assert "compiling weights of 5.81 GiB takes 11.6 GiB of memory, but only 977 KiB are free" in done.stderr
 
-    def test_a_file_that_names_no_outputs_ends_where_nobody_reads(self, tmp_path: Path) -> None:
+    def test_a_file_without_outputs_ends_at_unused_tensors(self, tmp_path: Path) -> None:
         path = tmp_path / "mlp.onnx"
         path.write_bytes(named("mlp", batch=8).proto)
         assert "(its outputs are Nll:0)" in ipu_emu(f"memory {path}").stderr
@@ -402,7 +402,7 @@ class TestCompile:
             ("", "persistent"),
         ],
     )
-    def test_what_a_pass_made(self, model: str, words: str, shows: str) -> None:
+    def test_the_output_of_a_pass(self, model: str, words: str, shows: str) -> None:
         assert any(shows in line for line in told(f"compile {model} --loss loss {words}").splitlines())
 
     def test_the_plan_has_a_line_for_each_tensor(self) -> None:

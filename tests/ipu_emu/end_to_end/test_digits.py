@@ -185,7 +185,7 @@ def test_every_held_back_image_is_counted_once(example: Any) -> None:
     assert found == int((answers == labels).sum())
 
 
-def test_a_run_that_is_started_again_goes_on(tmp_path: Path) -> None:
+def test_a_run_that_is_started_again_continues(tmp_path: Path) -> None:
     command = [sys.executable, str(EXAMPLE), "--epochs", "2", "--checkpoints", str(tmp_path)]
     first, again = (
         subprocess.run(command, capture_output=True, text=True, timeout=250, check=True) for _ in range(2)

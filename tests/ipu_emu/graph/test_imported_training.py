@@ -194,7 +194,7 @@ def test_frozen_parameters_stay_as_they_are(torch: Any) -> None:
         assert np.array_equal(found[name], before[name]) is not parameter.requires_grad
 
 
-def test_merged_initializers_are_told_with_their_readers(torch: Any) -> None:
+def test_merged_initializers_are_reported_with_their_readers(torch: Any) -> None:
     net, data = language_model(torch)
     with pytest.warns(UserWarning, match="merged and are trained as one: .*read by ") as caught:
         session(exported(torch, net, data, training=False))
@@ -212,13 +212,13 @@ def test_batch_norm_trains_as_in_pytorch_if_it_is_exported_for_training(torch: A
 @pytest.mark.parametrize(
     ("folded", "text"), [(True, "folded what followed convolutions"), (False, "are in their inference form")]
 )
-def test_batch_norms_of_inference_are_told(torch: Any, folded: bool, text: str) -> None:
+def test_batch_norms_of_inference_are_reported(torch: Any, folded: bool, text: str) -> None:
     net, data = image_model(torch)
     with pytest.warns(UserWarning, match=text):
         session(exported(torch, net, data, training=False, do_constant_folding=folded))
 
 
-def test_a_loss_of_raw_scores_is_told(torch: Any) -> None:
+def test_a_loss_of_raw_scores_is_reported(torch: Any) -> None:
     """Losses that are added to an exported model, whose results are scores."""
 
     def said(logarithms: bool, *ops: str) -> list[str]:

@@ -159,7 +159,7 @@ def test_two_processes_never_have_the_same_ipus(tmp_path: Path) -> None:
     assert occupancy.is_free([1, 2, 3])
 
 
-def test_who_is_forgotten_gives_back(tmp_path: Path) -> None:
+def test_ipus_of_a_collected_holder_are_released(tmp_path: Path) -> None:
     occupancy = Occupancy(Claims.on(System.pod(16), str(tmp_path)))
     holder = Holder()
     assert occupancy.take(holder, [5])

@@ -84,7 +84,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_mistakes_are_told(name: str) -> None:
+def test_mistakes_are_reported(name: str) -> None:
     memory = StreamingMemory()
     memory.add_buffer("b", (1,), np.float32, repeats=2)
     mistake, text = REFUSED[name]

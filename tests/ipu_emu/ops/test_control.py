@@ -78,7 +78,7 @@ def test_loop_carries_its_state_and_collects_results() -> None:
     np.testing.assert_allclose(rows, [X * 1.5 ** (i + 1) + i for i in range(5)], rtol=1e-6)
 
 
-def test_loop_stops_when_its_condition_says_so() -> None:
+def test_a_loop_stops_when_its_condition_is_false() -> None:
     builder = popart.Builder()
     x = builder.addInputTensor(VECTOR)
     (last,) = values(builder, looped(builder, x, 3.0), {x: X})

@@ -184,7 +184,7 @@ def test_a_time_limit_names_who_has_ended_and_waits_in_mpi_finalize(launch):
     job.assert_nothing_left()
 
 
-def test_a_program_that_tells_of_an_exception_and_goes_on_is_left_alone(launch):
+def test_a_program_that_prints_a_traceback_and_continues_is_left_alone(launch):
     script = (
         "from mpi4py import MPI\nimport time, traceback\n"
         "try: 1 / 0\nexcept ZeroDivisionError: traceback.print_exc()\ntime.sleep(2.5); print('fine')"

@@ -37,7 +37,7 @@ def all_neighbours(plan: Schedule) -> bool:
 
 
 @pytest.mark.parametrize("fabric", FABRICS + LARGER, ids=str)
-def test_a_way_goes_from_neighbour_to_neighbour(fabric: Fabric) -> None:
+def test_a_route_goes_from_neighbour_to_neighbour(fabric: Fabric) -> None:
     for a in range(fabric.replicas_per_domain):
         for b in range(fabric.replicas_per_domain):
             way = fabric.way(a, b)

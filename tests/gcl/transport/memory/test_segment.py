@@ -36,7 +36,7 @@ def test_the_offset_of_a_tensor_is_where_others_find_it(segment: Segment) -> Non
     assert segment.offset_of(np.zeros(8)) is None
 
 
-def test_memory_of_a_tensor_that_nobody_holds_is_used_again_and_zeroed_again(segment: Segment) -> None:
+def test_memory_of_a_released_tensor_is_reused_and_zeroed(segment: Segment) -> None:
     tensor = segment.empty((1000,), FLOAT)
     tensor[...] = 5
     offset = segment.offset_of(tensor)
@@ -68,7 +68,7 @@ def test_a_full_segment_says_what_is_left(segment: Segment) -> None:
         segment.empty((1 << 18,), FLOAT)
 
 
-def test_address_space_that_cannot_be_had_says_so() -> None:
+def test_address_space_that_cannot_be_reserved_is_an_error() -> None:
     with pytest.raises(TransportError, match=r"MiB of address space for a shared segment could not be reserved"):
         map_memory(-1, 1 << 60)
 

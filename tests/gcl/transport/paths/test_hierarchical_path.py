@@ -97,7 +97,7 @@ def test_a_mismatch_reaches_ranks_that_only_meet_for_small_calls(tmp_path: Path)
 @pytest.mark.parametrize(
     ("hosts", "transport"), [("abc", "auto"), ("aabb", "auto"), ("aaab", "auto"), ("aaa", "mpi")]
 )
-def test_ranks_are_told_that_a_process_has_died(hosts: str, transport: str, tmp_path: Path) -> None:
+def test_ranks_report_that_a_process_has_died(hosts: str, transport: str, tmp_path: Path) -> None:
     """The last one dies within collectives that follow on each other."""
     program = PROGRAMS / "gcl/transport/dying_host.py"
     counts = (1,) * (len(hosts) - 1) + (2,)

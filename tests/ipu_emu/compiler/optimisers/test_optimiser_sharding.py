@@ -184,7 +184,7 @@ def test_models_and_states_are_saved_whole(tmp_path: Any) -> None:
     assert_same(shared, plain)
 
 
-def test_training_goes_on_from_a_saved_model() -> None:
+def test_training_continues_from_a_saved_model() -> None:
     tower = Tower(1)
     session = tower.session(R=2, optimizer=ADAM, **WEIGHTS)
     tower.run(session, 2, R=2)

@@ -54,7 +54,7 @@ def test_a_weight_at_both_ends_does_not_pull_all_layers_to_one_ipu() -> None:
 
 
 @pytest.mark.parametrize("training", [True, False], ids=["training", "inference"])
-def test_a_weight_at_both_ends_of_a_pipeline_is_told_of(training: bool) -> None:
+def test_a_weight_at_both_ends_of_a_pipeline_is_reported(training: bool) -> None:
     model = models.bert(batch=1, layers=4, width=32, heads=2, length=16, context=16, vocabulary=64)
     made = CompileOptions(
         step=StepShape(1, 8, 1) if training else StepShape(8, 1, 1),

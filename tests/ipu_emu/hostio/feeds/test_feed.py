@@ -157,7 +157,7 @@ def test_random_preparation_is_a_function_of_seed_epoch_and_sample() -> None:
 
 @pytest.mark.parametrize("start", [0, 1, 5, 29, 41, 60])
 @pytest.mark.parametrize("shuffle", [False, True])
-def test_a_feed_goes_on_where_another_was(start: int, shuffle: bool) -> None:
+def test_a_feed_continues_where_another_was(start: int, shuffle: bool) -> None:
     whole = [step.copy() for step in Feed(LABELS, micro_batch=2, epochs=2, shuffle=shuffle)]
     feed = Feed(LABELS, micro_batch=2, epochs=2, shuffle=shuffle, start=start)
     rest = [step.copy() for step in feed]
@@ -252,13 +252,13 @@ def test_views_are_not_copied_without_workers() -> None:
         (np.zeros(5), {"prepare": 3}, "prepare is a int"),
     ],
 )
-def test_mistakes_are_told_at_once(data: Any, how: dict[str, Any], text: str) -> None:
+def test_mistakes_are_reported_at_once(data: Any, how: dict[str, Any], text: str) -> None:
     with pytest.raises(FeedError) as error:
         Feed(data, **how)
     assert text in str(error.value)
 
 
-def test_all_wrong_numbers_are_told_together() -> None:
+def test_all_wrong_numbers_are_reported_together() -> None:
     with pytest.raises(EmulatorError, match=r"workers=-1 \(at least 0\), prefetch=0 \(at least 1\)"):
         Feed(LABELS, workers=-1, prefetch=0)
 

@@ -190,7 +190,7 @@ def test_the_command_finds_the_limit(tmp_path: Path) -> None:
     assert files["png"].read_bytes().startswith(b"\x89PNG")
 
 
-def test_programs_without_a_feed_are_told(tmp_path: Path) -> None:
+def test_programs_without_a_feed_are_reported(tmp_path: Path) -> None:
     program = tmp_path / "train.py"
     program.write_text("print('no data here')")
     done = CliRunner().invoke(main, ["hostio", "--instances", "1", str(program)])
@@ -320,7 +320,7 @@ def test_a_program_that_fails_is_no_measurement(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("option", ["--json", "--png", "--html"])
-def test_files_that_cannot_be_written_are_told_before_anything_runs(tmp_path: Path, option: str) -> None:
+def test_files_that_cannot_be_written_are_reported_before_anything_runs(tmp_path: Path, option: str) -> None:
     program = tmp_path / "train.py"
     program.write_text("open('ran', 'w')")
     for file, reason in ((tmp_path / "none" / "out", "there is no folder"), (tmp_path, "it is a folder")):

@@ -228,7 +228,7 @@ def test_workers_end_with_the_program(signum: int, code: int) -> None:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_start_behind_the_end_is_told(stream: bool) -> None:
+def test_a_start_behind_the_end_is_reported(stream: bool) -> None:
     """A job that had finished may go on: there is nothing left."""
     data = np.arange(20)
     for epochs in (1, 2):

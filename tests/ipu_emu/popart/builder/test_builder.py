@@ -67,7 +67,7 @@ def test_settings_beside_an_element_type_are_dropped_as_in_popart() -> None:
     assert broadcast_inputs(builder.graph.metadata | BROADCAST.metadata("x")) == {"x"}
 
 
-def test_input_settings_keep_what_they_are_told() -> None:
+def test_input_settings_keep_their_values() -> None:
     tiles, exchange = popart.TileSet.IO, popart.ExchangeStrategy.OverlapLoops
     settings = popart.InputSettings(tiles, exchange, popart.ReplicatedStreamMode.Broadcast)
     assert (settings.tileSet(), settings.exchangeStrategy()) == (tiles, exchange)

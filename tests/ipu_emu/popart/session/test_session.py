@@ -33,7 +33,7 @@ def test_weights_must_be_loaded_before_training() -> None:
     )
 
 
-def test_a_run_before_prepare_device_says_so() -> None:
+def test_a_run_before_prepare_device_raises() -> None:
     model = Regression()
     session = popart.InferenceSession(model.builder.getModelProto(), popart.DataFlow(1, [model.y]), device(options()))
     with pytest.raises(popart.popart_runtime_error, match="call prepareDevice"):
@@ -108,7 +108,7 @@ def test_a_saved_model_has_weights_in_order_and_then_the_states(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("way", ["reset", "construct"])
-def test_training_goes_on_where_it_was_saved(tmp_path: Path, way: str) -> None:
+def test_training_continues_where_it_was_saved(tmp_path: Path, way: str) -> None:
     """10 steps, save, load, 10 more = 20 steps, bitwise, optimiser state included."""
     model, file = Regression(), str(tmp_path / "model.onnx")
     whole, half = model.training(), model.training()
@@ -220,7 +220,7 @@ def test_replicas_share_weights_and_see_their_own_data() -> None:
         np.testing.assert_array_equal(engine.read("w", replica), engine.read("w", 0))
 
 
-def test_a_session_goes_on_after_an_error() -> None:
+def test_a_session_continues_after_an_error() -> None:
     model = Regression()
     session, other = model.training(), model.training()
     for bad in ({}, {model.x: np.zeros(3, np.float32)}, {model.x: np.zeros((4, 3), np.int32)}):
