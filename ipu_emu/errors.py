@@ -132,7 +132,9 @@ class SystemRuntimeError(PoplarRuntimeError):
 
 @_named("poplar_recoverable_runtime_error")
 class RecoverableError(SystemRuntimeError):
-    """The system can be reset and used again."""
+    """The system can be reset and used again; ``recoveryAction`` is how, as PopART numbers it."""
+
+    recoveryAction: object = None
 
 
 @_named("poplar_unrecoverable_runtime_error")

@@ -22,6 +22,7 @@ __all__ = [
     "AutomaticLossScalingSettings",
     "BatchSerializationSettings",
     "ExecutionPhaseSettings",
+    "ExperimentalSettings",
     "ReplicatedCollectivesSettings",
 ]
 
@@ -135,3 +136,14 @@ class AutodiffSettings(Settings):
     """
 
     defaults: ClassVar = {"stitchStrategy": AutodiffStitchStrategy.RecomputeAllNonInputs}
+
+
+class ExperimentalSettings(Settings):
+    """Settings of experiments; no effect here.
+
+    Options:
+        customTransformApplierSettings: No effect here (transforms in C++ cannot be loaded).
+        createHostTransferableTensorWithOffset: No effect here (tuning or reports of the real compiler).
+    """
+
+    defaults: ClassVar = {"customTransformApplierSettings": {}, "createHostTransferableTensorWithOffset": False}

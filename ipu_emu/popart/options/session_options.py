@@ -19,12 +19,14 @@ from typing import Any, ClassVar
 from ipu_emu.compiler.gradients.activation_checkpointing import Recomputation
 from ipu_emu.compiler.gradients.gradient import GradientReduction
 from ipu_emu.errors import EmulatorError
+from ipu_emu.popart.logger import getLogger
 from ipu_emu.popart.options.option_groups import (
     AccumulateOuterFragmentSettings,
     AutodiffSettings,
     AutomaticLossScalingSettings,
     BatchSerializationSettings,
     ExecutionPhaseSettings,
+    ExperimentalSettings,
     ReplicatedCollectivesSettings,
 )
 from ipu_emu.popart.options.tensor_location import TensorLocationSettings
@@ -170,7 +172,8 @@ _REPORTS: dict[str, Any] = {
     "exportPoplarComputationGraph": False,
     "exportPoplarVertexGraph": False,
     "developerSettings": {},
-    "experimentalSettings": {},
+    "experimentalSettings": ExperimentalSettings(),
+    "_enableRngStateManagement": False,
 }
 
 
@@ -299,6 +302,7 @@ class SessionOptions(Settings):
         exportPoplarVertexGraph: No effect here (tuning or reports of the real compiler).
         developerSettings: No effect here (tuning or reports of the real compiler).
         experimentalSettings: No effect here (tuning or reports of the real compiler).
+        _enableRngStateManagement: No effect here (the state of the generator is part of every step).
     """
 
     defaults: ClassVar = _REPLICATION | _PLACEMENT | _STREAMS | _NUMERICS | _COMPILER | _REPORTS
@@ -306,6 +310,14 @@ class SessionOptions(Settings):
         "defaultPrefetchBufferingDepth": "defaultBufferingDepth",
         "prefetchBufferingDepthMap": "bufferingDepthMap",
     }
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in self.renamed:
+            getLogger("session").warn(
+                f"The session option {name} has been deprecated and will be removed in a future release. Please use "
+                f"the alias {self.renamed[name]} instead."
+            )
+        super().__setattr__(name, value)
 
     def enableExplicitIR(self, enable: bool) -> None:
         """Set the three options that make streams, loops and recomputation explicit."""

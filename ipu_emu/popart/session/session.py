@@ -15,6 +15,7 @@ import popdist_py
 from ipu_emu.clock import TimelineSegment
 from ipu_emu.clock.modelled_step import ModelledStep
 from ipu_emu.compiler.cache.executable_cache import load_executable, save_executable, with_variables
+from ipu_emu.compiler.cache.executable_file import to_bytes
 from ipu_emu.compiler.model_properties import broadcast_inputs
 from ipu_emu.compiler.options import TrainingOptions
 from ipu_emu.compiler.out_of_memory import streaming_memory_of
@@ -24,7 +25,7 @@ from ipu_emu.graph.onnx_files import initializers_of, load_light, write_model
 from ipu_emu.hardware import StreamingMemory
 from ipu_emu.hostio.host_weights import HostWeights
 from ipu_emu.hostio.step_runner import StepRunner
-from ipu_emu.popart.devices.device_manager import DeviceInfo
+from ipu_emu.popart.devices.device_manager import DeviceInfo, printed
 from ipu_emu.popart.devices.device_rules import check_sync
 from ipu_emu.popart.ir.serialised_ir import serialised
 from ipu_emu.popart.options.compile_options import data_mode, synthetic_values
@@ -36,7 +37,7 @@ from ipu_emu.popart.session.compilation import Compilation, Model
 from ipu_emu.popart.session.external_variables import ExternalVariables
 from ipu_emu.popart.session.random_state import RandomState
 from ipu_emu.popart.session.step_io import PyStepIO, PyStepIOCallback, PyWeightsIO
-from ipu_emu.popart.types.enums import DeviceConnectionType
+from ipu_emu.popart.types.enums import DeviceConnectionType, DeviceType
 from ipu_emu.popart.types.tensor_info import TensorInfo
 from ipu_emu.program.executable import Executable
 from ipu_emu.program.report import Report
@@ -45,6 +46,8 @@ __all__ = ["Session"]
 
 #: The engine option with the folder of Streaming Memory. An extension of Poplar.
 _FOLDER = "streamingMemory.folder"
+#: The name of an executable that is saved in a folder.
+_FILE = "executable.popef"
 
 
 class Session:
@@ -105,17 +108,24 @@ class Session:
             self.loadEngineAndConnectStreams()
 
     def compileAndExport(self, filename: str) -> None:
-        """Compile, and write the executable to a file."""
+        """Compile for IPUs, and write the executable to a file."""
+        if self.deviceInfo.type not in (DeviceType.Ipu, DeviceType.OfflineIpu):
+            raise SessionError(f"Executables for device type {printed(self.deviceInfo.type)} cannot be saved")
         self._executable = self._compilation.prepared()
         self.saveExecutable(filename)
 
     def saveExecutable(self, path: str, savePopartMetadata: bool = True, saveVariables: bool = True) -> None:
         """Write the executable to a file, with or without the host's values of variables.
 
-        In a folder the file is named for the session: training.popef.
+        In a folder the file is executable.popef; folders that do not exist are made.
         """
         values = self._weights.values if saveVariables else {}
-        save_executable(self.executable, self._file_in(path), self._compilation.key(), values)
+        file = self._file_in(path)
+        try:
+            os.makedirs(os.path.dirname(os.path.abspath(file)), exist_ok=True)
+        except OSError as error:
+            raise EmulatorError(f"Cannot make the folder of '{file}': {error.strerror}; choose another") from error
+        save_executable(self.executable, file, self._compilation.key(), values)
 
     def loadExecutable(self, path: str) -> None:
         """Load the executable from a file instead of compiling, and the values of variables if the file has them."""
@@ -123,11 +133,24 @@ class Session:
         self._weights.values |= {id: value for id, value in loaded.graph.data.items() if id in self._weights.values}
         self._executable = self._given = with_variables(loaded, self._compilation.graph.data | self._weights.values)
 
+    def saveVariables(self, path: str) -> None:
+        """Write the host's values of variables, with the executable that they belong to."""
+        self.saveExecutable(path, savePopartMetadata=False, saveVariables=True)
+
+    def getSerializedGraph(self) -> bytes:
+        """The compiled graph as bytes, in the emulator's own form."""
+        return to_bytes(self.executable, self._compilation.key())
+
     def _file_in(self, path: str) -> str:
-        return os.path.join(path, f"{self.name}.popef") if os.path.isdir(path) else path
+        path = os.path.expanduser(path)
+        return os.path.join(path, _FILE) if os.path.isdir(path) else path
 
     def loadEngineAndConnectStreams(self) -> None:
         """Attach to the device and load the executable."""
+        if self._executable is None:
+            raise SessionError(
+                "Trying to load an engine but no compiled engine. Did you forget to call prepareDevice()?"
+            )
         info = self.deviceInfo
         check_sync(info, self.executable)
         if info.connectionType is not DeviceConnectionType.Never and not info.tryAttachUntilTimeout():
@@ -136,7 +159,9 @@ class Session:
                 "device first, or close the session that uses it"
             )
         self._engine = self._engine_of(self.executable, self._replicas())
-        self._weights_loaded = not self._training
+        if self._weights_loaded:
+            self._weights.load(self._engine)
+        self._weights_loaded = self._weights_loaded or not self._training
 
     def _engine_of(self, executable: Executable, replicas: Replicas) -> Engine:
         return Engine(
@@ -156,6 +181,12 @@ class Session:
     def _loaded(self) -> Engine:
         if self._engine is None:
             raise SessionError("The session has no engine; call prepareDevice() first")
+        return self._engine
+
+    def _prepared_for(self, call: str) -> Engine:
+        """The engine; raise SessionError if ``call`` came before prepareDevice."""
+        if self._engine is None:
+            raise SessionError(f"Devicex::prepare() must be called before Devicex::{call} is called.")
         return self._engine
 
     @property
@@ -220,14 +251,15 @@ class Session:
 
     def setRandomSeed(self, seed: int) -> None:
         """Set the seed for the next steps; random numbers depend only on it and on the op that draws them."""
-        self._random.set_seed(lambda: self._loaded, seed)
+        self._random.set_seed(lambda: self._prepared_for("setRandomSeedFromHost(uint64_t)"), seed)
 
     def getRandomSeed(self) -> int:
-        return self._random.seed(lambda: self._loaded)
+        """The seed that was set; 0 if nothing is random."""
+        return self._random.seed(lambda: self._prepared_for("getRandomSeedToHost()"))
 
     def getRNGState(self) -> list[int]:
         """The seed and the number of steps since it was set, each as two 32-bit numbers, low one first."""
-        return self._random.state(lambda: self._loaded)
+        return self._random.state(lambda: self._prepared_for("getRngStateToHost"))
 
     def setRNGState(self, state: Sequence[int]) -> None:
         """Continue the random numbers from a state that ``getRNGState`` returned."""
@@ -310,6 +342,8 @@ class Session:
 
     def getInfo(self, id: str) -> TensorInfo:
         """Type and shape of a tensor of the transformed model."""
+        if not self.hasInfo(id):
+            raise EmulatorError(f"TensorInfo for `{id}' not set")
         return TensorInfo.of(self._compilation.graph.tensor(id).whole)
 
     def hasInfo(self, id: str) -> bool:
@@ -317,7 +351,12 @@ class Session:
         return id in self._compilation.graph.tensors
 
     def getAllTensorIds(self) -> set[str]:
+        """Ids of all tensors of the transformed model."""
         return set(self._compilation.graph.tensors)
+
+    def getTensorIds(self) -> set[str]:
+        """The same as ``getAllTensorIds``."""
+        return self.getAllTensorIds()
 
     def getSummaryReport(self, resetProfile: bool = True) -> str:
         """The program and the memory plan as text."""

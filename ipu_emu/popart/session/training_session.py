@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from copy import copy
+from typing import Any
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from ipu_emu.compiler.optimisers.gradient_clipping import CLIP_SCALE, clip_scale
 from ipu_emu.compiler.options import TrainingOptions
 from ipu_emu.engine import Engine
 from ipu_emu.engine.forward_program import ForwardProgram
-from ipu_emu.errors import EmulatorError
+from ipu_emu.errors import EmulatorError, PoplarRuntimeError
 from ipu_emu.graph import Role
 from ipu_emu.popart.devices.device_manager import DeviceInfo
 from ipu_emu.popart.optimisers.optimizer import Optimizer, check_replacement, checked_optimizer
@@ -86,6 +87,15 @@ class TrainingSession(Session):
         for id, value in self._scalars(optimizer).items():
             if self._compilation.graph.tensors[id].role is Role.SCALAR:
                 self._loaded.write(id, np.array(value, np.float32))
+
+    def connectStreamToCallback(self, streamHandle: str, callback: Callable[[Any], object], index: int = 0) -> None:
+        """Refuse the callback: a model has no streams but its inputs and anchors, which a StepIO serves."""
+        del callback, index
+        self._prepared_for("connectStreamToCallback")
+        raise PoplarRuntimeError(
+            f"There is no stream '{streamHandle}': only ops in C++ have streams of their own, and these cannot be "
+            "loaded. Use PyStepIOCallback for inputs and anchors"
+        )
 
     def _scalars(self, optimizer: Optimizer) -> Mapping[str, float]:
         """Values of the scalar tensors of the optimiser by id."""

@@ -23,6 +23,7 @@ __all__ = [
     "PatternsLevel",
     "RecomputationType",
     "RecomputeType",
+    "RecoveryAction",
     "ReductionType",
     "ReplicatedStreamMode",
     "ReplicatedTensorSharding",
@@ -311,3 +312,12 @@ class IrSerializationFormat(Numbered):
     """Format of a serialised intermediate representation."""
 
     JSON = 0
+
+
+class RecoveryAction(Numbered):
+    """What makes a system usable again after a recoverable error."""
+
+    IPU_RESET = 0
+    LINK_RESET = 1
+    PARTITION_RESET = 2
+    FULL_RESET = 3

@@ -1,78 +1,131 @@
 """Prefix functions: the reserved prefixes of tensor ids, each as a function."""
 
+from __future__ import annotations
+
+from collections.abc import Callable
+
 from ipu_emu.compiler.rewriting import reserved_prefixes as prefixes
 
 __all__ = [
     "reservedAccl1Prefix",
     "reservedAccl2Prefix",
     "reservedAccl3Prefix",
+    "reservedAcclFinalOutPrefix",
     "reservedAcclPrefix",
+    "reservedAcclToReducePrefix",
+    "reservedAcclToUpdatePrefix",
     "reservedAccumPrefix",
+    "reservedAdamUpdaterPrefix",
+    "reservedAutomaticLossScalePrefix",
     "reservedCounterPrefix",
+    "reservedDefaultAdamBeta1Prefix",
+    "reservedDefaultAdamBeta2Prefix",
+    "reservedDefaultAdamEpsPrefix",
+    "reservedDefaultDampeningScaleFactor1Prefix",
+    "reservedDefaultLearningRatePrefix",
+    "reservedDefaultLossScalingPrefix",
+    "reservedDefaultMaxWeightNormPrefix",
+    "reservedDefaultScaledLearningRate0Prefix",
+    "reservedDefaultScaledLearningRate1Prefix",
+    "reservedDefaultScaledMomentum1Prefix",
+    "reservedDefaultScaledWeightDecay1Prefix",
+    "reservedDefaultStepPrefix",
+    "reservedDefaultWeightDecayPrefix",
+    "reservedDefaultWeightDecayScaleFactor0Prefix",
+    "reservedFinalReducedGradPrefix",
     "reservedGradientPrefix",
+    "reservedLambR1SqPrefix",
+    "reservedLambR2SqPrefix",
+    "reservedLossScalingPrefix",
     "reservedRandomSeedPrefix",
+    "reservedRemoteArgPrefix",
     "reservedRestoredPrefix",
+    "reservedSeedModifierPrefix",
+    "reservedSpecificAdamBeta1Prefix",
+    "reservedSpecificAdamBeta2Prefix",
+    "reservedSpecificAdamEpsPrefix",
+    "reservedSpecificDampeningScaleFactor1Prefix",
+    "reservedSpecificLearningRatePrefix",
+    "reservedSpecificLossScalingPrefix",
+    "reservedSpecificMaxWeightNormPrefix",
+    "reservedSpecificScaledLearningRate0Prefix",
+    "reservedSpecificScaledLearningRate1Prefix",
+    "reservedSpecificScaledMomentum1Prefix",
+    "reservedSpecificScaledWeightDecay1Prefix",
+    "reservedSpecificStepPrefix",
+    "reservedSpecificWeightDecayPrefix",
+    "reservedSpecificWeightDecayScaleFactor0Prefix",
     "reservedStashedPrefix",
     "reservedStepPrefix",
     "reservedUpdatedVarPrefix",
 ]
 
 
-def reservedGradientPrefix() -> str:
-    """Prefix of the id of a gradient."""
-    return prefixes.GRADIENT
+def _prefix(value: str, of: str) -> Callable[[], str]:
+    def prefix() -> str:
+        return value
+
+    prefix.__doc__ = f"Prefix of the id of {of}."
+    return prefix
 
 
-def reservedAccumPrefix() -> str:
-    """Prefix of the id of an accumulated gradient."""
-    return prefixes.ACCUM
+def _default(value: str) -> Callable[[], str]:
+    return _prefix(f"{value}___default___", f"the {value} of all weights without their own")
 
 
-def reservedAcclPrefix() -> str:
-    """Prefix of the id of a momentum."""
-    return prefixes.ACCL
+def _specific(value: str) -> Callable[[], str]:
+    return _prefix(f"{value}___specific___", f"the {value} of one weight")
 
 
-def reservedAccl1Prefix() -> str:
-    """Prefix of the id of an optimiser's first moment."""
-    return prefixes.ACCL1
+reservedGradientPrefix = _prefix(prefixes.GRADIENT, "a gradient")
+reservedAccumPrefix = _prefix(prefixes.ACCUM, "an accumulated gradient")
+reservedAcclPrefix = _prefix(prefixes.ACCL, "a momentum")
+reservedAccl1Prefix = _prefix(prefixes.ACCL1, "an optimiser's first moment")
+reservedAccl2Prefix = _prefix(prefixes.ACCL2, "an optimiser's second moment")
+reservedAccl3Prefix = _prefix(prefixes.ACCL3, "an optimiser's third state")
+reservedStepPrefix = _prefix(prefixes.STEP, "an optimiser's step counter")
+reservedCounterPrefix = _prefix(prefixes.COUNTER, "a counter of micro-batches")
+reservedRestoredPrefix = _prefix(prefixes.RESTORED, "an activation taken from a stash")
+reservedStashedPrefix = _prefix(prefixes.STASHED, "a stash")
+reservedUpdatedVarPrefix = _prefix(prefixes.UPDATED, "an updated weight")
+reservedRandomSeedPrefix = _prefix(prefixes.RANDOM_SEED, "the random seed")
+reservedAcclToReducePrefix = _prefix("AcclIntoReduce___", "a momentum that is to be reduced")
+reservedAcclToUpdatePrefix = _prefix("AcclIntoUpdate___", "a momentum that is to be updated")
+reservedAcclFinalOutPrefix = _prefix("AcclOutOfAcclUpdate___", "an updated momentum")
+reservedFinalReducedGradPrefix = _prefix("FinalReducedGradient___", "a reduced gradient")
+reservedAdamUpdaterPrefix = _prefix("AdamUpdater___", "the change of a weight")
+reservedLambR1SqPrefix = _prefix("LambR1Sq___", "the squared norm of a weight")
+reservedLambR2SqPrefix = _prefix("LambR2Sq___", "the squared norm of its change")
+reservedRemoteArgPrefix = _prefix("RemoteArg___", "an address in Streaming Memory")
+reservedLossScalingPrefix = _prefix("lossScaling_", "the loss scaling")
+reservedAutomaticLossScalePrefix = _prefix("AutomaticLossScaleProxy___", "a tracked tensor of automatic loss scaling")
+reservedSeedModifierPrefix = _prefix("randomSeedModifier___", "the modifier of the random seed")
 
-
-def reservedAccl2Prefix() -> str:
-    """Prefix of the id of an optimiser's second moment."""
-    return prefixes.ACCL2
-
-
-def reservedAccl3Prefix() -> str:
-    """Prefix of the id of an optimiser's third state."""
-    return prefixes.ACCL3
-
-
-def reservedStepPrefix() -> str:
-    """Prefix of the id of an optimiser's step counter."""
-    return prefixes.STEP
-
-
-def reservedCounterPrefix() -> str:
-    """Prefix of the id of a counter of micro-batches."""
-    return prefixes.COUNTER
-
-
-def reservedRestoredPrefix() -> str:
-    """Prefix of the id of an activation taken from a stash."""
-    return prefixes.RESTORED
-
-
-def reservedStashedPrefix() -> str:
-    """Prefix of the id of a stash."""
-    return prefixes.STASHED
-
-
-def reservedUpdatedVarPrefix() -> str:
-    """Prefix of the id of an updated weight."""
-    return prefixes.UPDATED
-
-
-def reservedRandomSeedPrefix() -> str:
-    """Prefix of the id of the random seed."""
-    return prefixes.RANDOM_SEED
+reservedDefaultWeightDecayScaleFactor0Prefix = _default("weightDecayScaleFactor0")
+reservedSpecificWeightDecayScaleFactor0Prefix = _specific("weightDecayScaleFactor0")
+reservedDefaultScaledLearningRate0Prefix = _default("scaledLearningRate0")
+reservedSpecificScaledLearningRate0Prefix = _specific("scaledLearningRate0")
+reservedDefaultScaledLearningRate1Prefix = _default("scaledLearningRate1")
+reservedSpecificScaledLearningRate1Prefix = _specific("scaledLearningRate1")
+reservedDefaultScaledWeightDecay1Prefix = _default("scaledWeightDecay1")
+reservedSpecificScaledWeightDecay1Prefix = _specific("scaledWeightDecay1")
+reservedDefaultDampeningScaleFactor1Prefix = _default("dampeningScaleFactor1")
+reservedSpecificDampeningScaleFactor1Prefix = _specific("dampeningScaleFactor1")
+reservedDefaultScaledMomentum1Prefix = _default("scaledMomentum1")
+reservedSpecificScaledMomentum1Prefix = _specific("scaledMomentum1")
+reservedDefaultLearningRatePrefix = _default("learningRate")
+reservedSpecificLearningRatePrefix = _specific("learningRate")
+reservedDefaultWeightDecayPrefix = _default("weightDecay")
+reservedSpecificWeightDecayPrefix = _specific("weightDecay")
+reservedDefaultLossScalingPrefix = _default("lossScaling")
+reservedSpecificLossScalingPrefix = _specific("lossScaling")
+reservedDefaultMaxWeightNormPrefix = _default("maxWeightNorm")
+reservedSpecificMaxWeightNormPrefix = _specific("maxWeightNorm")
+reservedDefaultAdamBeta1Prefix = _default("adamBeta1")
+reservedSpecificAdamBeta1Prefix = _specific("adamBeta1")
+reservedDefaultAdamBeta2Prefix = _default("adamBeta2")
+reservedSpecificAdamBeta2Prefix = _specific("adamBeta2")
+reservedDefaultAdamEpsPrefix = _default("adamEps")
+reservedSpecificAdamEpsPrefix = _specific("adamEps")
+reservedDefaultStepPrefix = _default("step")
+reservedSpecificStepPrefix = _specific("step")

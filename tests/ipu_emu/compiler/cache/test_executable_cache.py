@@ -170,7 +170,8 @@ def test_what_others_may_have_written_is_not_loaded(tmp_path: Path, monkeypatch:
 
 def test_random_changes_with_a_good_checksum_are_an_error_of_the_package(tmp_path: Path) -> None:
     made, _ = session()
-    made.compileAndExport(str(tmp_path / "x"))
+    made.prepareDevice(False)
+    made.saveExecutable(str(tmp_path / "x"))
     whole = (tmp_path / "x").read_bytes()
     draw, refused = random.Random(0), 0
     for _ in range(500):
@@ -203,7 +204,8 @@ def test_a_full_disk_costs_a_warning_and_leaves_nothing(tmp_path: Path, monkeypa
 
 def test_export_and_load(tmp_path: Path) -> None:
     made, model = session()
-    made.compileAndExport(str(tmp_path / "one"))
+    made.prepareDevice(False)
+    made.saveExecutable(str(tmp_path / "one"))
     other, _ = session()
     other.loadExecutable(str(tmp_path / "one"))
     other.loadEngineAndConnectStreams()
@@ -217,7 +219,8 @@ def test_export_and_load(tmp_path: Path) -> None:
 
 def test_prepare_device_takes_the_executable_that_was_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made, model = session()
-    made.compileAndExport(str(tmp_path / "one"))
+    made.prepareDevice(False)
+    made.saveExecutable(str(tmp_path / "one"))
     other, _ = session()
     other.loadExecutable(str(tmp_path / "one"))
     monkeypatch.setattr(other._compilation, "lowered", None)
@@ -248,10 +251,11 @@ def test_where_the_folder_comes_from() -> None:
     assert cache_folder(opts, {"POPART_CACHE_DIR": "a", "POPDIST_EXECUTABLE_CACHE_PATH": "c"}) == "c"
 
 
-def test_a_folder_gets_a_file_named_for_the_session(tmp_path: Path) -> None:
+def test_a_folder_gets_a_file_of_a_fixed_name(tmp_path: Path) -> None:
     made, model = session()
-    made.compileAndExport(str(tmp_path))
-    assert [path.name for path in tmp_path.iterdir()] == ["training.popef"]
+    made.prepareDevice(False)
+    made.saveExecutable(str(tmp_path))
+    assert [path.name for path in tmp_path.iterdir()] == ["executable.popef"]
     other, _ = session()
     other.loadExecutable(str(tmp_path))
     other.loadEngineAndConnectStreams()

@@ -209,7 +209,8 @@ def test_the_pattern_changes_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_executable_is_for_one_pattern(tmp_path: Path) -> None:
     tower, path = Tower(2), str(tmp_path / "pipeline.popart")
     first = on(SyncPattern.SinglePipeline, tower, 4)
-    first.compileAndExport(path)
+    first.prepareDevice(False)
+    first.saveExecutable(path)
     for pattern in (SyncPattern.Full, SyncPattern.SinglePipeline):
         second = on(pattern, tower, 4)
         second.loadExecutable(path)
