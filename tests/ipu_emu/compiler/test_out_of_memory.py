@@ -19,14 +19,17 @@ from tests.ipu_emu.helpers.sessions import options
 def session(tiles: int, kind: str = "model", width: int = 64, **values: Any) -> Any:
     model = models.gpt2(batch=4, layers=4, width=width, heads=2, length=32, context=32, vocabulary=16)
     manager = popart.DeviceManager()
-    ipus = values.pop("ipus", 1)
+    ipus, halves = values.pop("ipus", 1), values.pop("halves", False)
     opts = options(**values)
     device = manager.createIpuModelDevice({"numIPUs": ipus * opts.localReplicas(), "tilesPerIPU": tiles})
     if kind == "offline":
         device = manager.createOfflineIpuFromDeviceInfo(device)
     optimizer = popart.Adam({"defaultLearningRate": (0.1, True)})
     flow = popart.DataFlow(1, [model.loss])
-    return popart.TrainingSession(model.proto, flow, model.loss, optimizer, device, userOptions=opts)
+    transformer = popart.GraphTransformer(model.proto)
+    if halves:
+        transformer.convertFloatsToHalfs()
+    return popart.TrainingSession(transformer.getModelProto(), flow, model.loss, optimizer, device, userOptions=opts)
 
 
 def kept(storage: popart.TensorStorage, sharding: popart.ReplicatedTensorSharding) -> dict[str, Any]:
@@ -96,6 +99,9 @@ def taken(settings: list[str]) -> dict[str, Any]:
     """Session options, and the IPUs of a replica, as a remedy says in Python of PopART."""
     opts: dict[str, Any] = {}
     for setting in settings:
+        if setting == "a model after GraphTransformer(model).convertFloatsToHalfs()":
+            opts["halves"] = True
+            continue
         name, value = setting.split(" = ")
         value, _, spread = value.partition(" with ")
         kind, _, path = name.partition(".")
@@ -124,7 +130,7 @@ def test_under_poprun_ipus_are_asked_for_in_its_words(monkeypatch: pytest.Monkey
 
 
 def test_what_is_of_no_use_is_not_offered() -> None:
-    text = refused(1)
+    text = refused(1, width=80)
     assert "No known remedy suffices" in text
     assert "accumulatorTensorLocation" not in text
     assert "replicatedTensorSharding" not in text
