@@ -62,11 +62,15 @@ class Pipelining:
 
     @classmethod
     def of(cls, graph: Graph, kind: str, *, training: bool, iterations: int = 1) -> Pipelining:
-        """Return the pipeline of a graph whose ops have places."""
+        """Return the pipeline of a graph whose ops have places.
+
+        Where nothing needs the forward pass of a stage, as that of a loss, its gradients say on which IPUs it is.
+        """
         ipus: dict[int, set[int]] = {}
-        for op in graph.ops:
-            if op.phase is Phase.FORWARD:
-                ipus.setdefault(op.place.stage, set()).add(op.place.ipu)
+        for phase in (Phase.FORWARD, Phase.BACKWARD):
+            missing = {op.place for op in graph.ops if op.phase is phase and op.place.stage not in ipus}
+            for place in missing:
+                ipus.setdefault(place.stage, set()).add(place.ipu)
         for stage in _sharded(graph):
             ipus[stage] = {min(ipus[stage])}
         mapping = tuple(tuple(sorted(ipus.get(stage, {0}))) for stage in range(max(ipus, default=0) + 1))

@@ -1,0 +1,57 @@
+"""Bare stages: pipelines with stages of which little is left: only a loss, no weights, no anchors."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ipu_emu import popart
+from tests.ipu_emu.helpers.sessions import options
+
+X = np.arange(20, dtype=np.float32).reshape(5, 4)
+
+
+def run(*anchors: str, weights: bool, bare_loss: bool, accumulates: bool = True, recompute: bool = False) -> Any:
+    """loss = sum(sin(x * w)), in two stages, for five micro-batches."""
+    builder = popart.Builder()
+    x = builder.addInputTensor("FLOAT", [4], "x")
+    with builder.virtualGraph(0), builder.pipelineStage(0):
+        y = builder.aiOnnx.mul([x, builder.addInitializedInputTensor(np.ones(4, np.float32), "w")]) if weights else x
+        y = builder.aiOnnx.sin([y]) if bare_loss or not weights else y
+    with builder.virtualGraph(1), builder.pipelineStage(1):
+        y = y if bare_loss else builder.aiOnnx.sin([y]) if weights else builder.aiOnnx.neg([y])
+        loss = builder.aiGraphcore.identityloss([y], popart.ReductionType.Sum)
+    opts = options(A=5 if accumulates else 1, enablePipelining=True, virtualGraphMode=popart.VirtualGraphMode.Manual)
+    if recompute:
+        opts.autoRecomputation = popart.RecomputationType.Pipeline
+    device = popart.DeviceManager().createIpuModelDevice({"numIPUs": 2})
+    flow = popart.DataFlow(1 if accumulates else 5, list(anchors))
+    session = popart.TrainingSession(
+        builder.getModelProto(), flow, loss, popart.ConstSGD(0.1), device, userOptions=opts
+    )
+    session.prepareDevice()
+    session.weightsFromHost()
+    found = session.initAnchorArrays()
+    session.run(popart.PyStepIO({"x": X}, found))
+    if weights:
+        found["w"] = np.zeros(4, np.float32)
+        session.weightsToHost()
+        session.readWeights(popart.PyWeightsIO({"w": found["w"]}))
+    return found
+
+
+@pytest.mark.parametrize(("bare_loss", "recompute"), list(product([True, False], repeat=2)))
+def test_without_anchors(bare_loss: bool, recompute: bool) -> None:
+    found = run(weights=True, bare_loss=bare_loss, recompute=recompute)
+    np.testing.assert_allclose(found["w"], 1 - 0.1 * (X * np.cos(X)).sum(0), rtol=1e-5)
+    assert run(weights=True, bare_loss=bare_loss, recompute=recompute, accumulates=False)["w"].any()
+
+
+@pytest.mark.parametrize(("bare_loss", "accumulates"), list(product([True, False], repeat=2)))
+def test_without_weights(bare_loss: bool, accumulates: bool) -> None:
+    assert run(weights=False, bare_loss=bare_loss, accumulates=accumulates) == {}
+    found = run("Gradient___x", weights=False, bare_loss=bare_loss, accumulates=accumulates)["Gradient___x"]
+    np.testing.assert_allclose(found, np.cos(X) * (1 if bare_loss else -1), rtol=1e-5)
