@@ -109,6 +109,11 @@ class VariableGroups:
     stride: int | None = None
     read_from_all: bool = False
 
+    @property
+    def is_ungrouped(self) -> bool:
+        """Whether each replica is a group: size 1 of any kind counts as ungrouped."""
+        return self.kind is GroupKind.UNGROUPED or self.size == 1
+
     def among(self, replicas: int) -> Group:
         """Return the groups of ``replicas`` replicas; raise EmulatorError if they cannot be divided like this."""
         try:
@@ -118,7 +123,7 @@ class VariableGroups:
                 return Group.consecutive(replicas, self.size)
             if self.kind is GroupKind.ORTHOGONAL:
                 return Group.orthogonal(replicas, self.size)
-            return Group.all(replicas) if self.kind is GroupKind.ALL else Group.none(replicas)
+            return Group.none(replicas) if self.is_ungrouped else Group.all(replicas)
         except ArgumentError as error:
             raise EmulatorError(f"Variable settings do not fit the replicas: {error}") from None
 
@@ -166,7 +171,8 @@ def grouped_variables(metadata: Mapping[str, str], replicas: int | None = None) 
     replicas = replicas or (int(known) if known else None)
     found = groups_of_variables(metadata).items()
     if replicas is None:
-        return {id: (groups.stride or 1, groups.size) for id, groups in found if groups.kind is not GroupKind.ALL}
+        divides = ((id, groups) for id, groups in found if groups.kind is not GroupKind.ALL or groups.is_ungrouped)
+        return {id: (groups.stride or 1, groups.size) for id, groups in divides}
     divided = {id: groups.among(replicas) for id, groups in found}
     return {id: (group.stride, group.size) for id, group in divided.items() if group.count > 1}
 

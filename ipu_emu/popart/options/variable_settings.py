@@ -2,54 +2,75 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from numbers import Integral
 from operator import index
 from typing import Any
 
 from gcl import Group
 from ipu_emu.compiler.model_properties import GroupKind, VariableGroups
-from ipu_emu.errors import EmulatorError
-from ipu_emu.popart.options.input_settings import one_of_kind
+from ipu_emu.errors import ArgumentTypeError, EmulatorError, InternalError
 from ipu_emu.popart.options.tensor_location import CommGroup
 from ipu_emu.popart.types.enums import CommGroupType, VariableRetrievalMode
 
 __all__ = ["VariableSettings"]
 
-_NAMES = ("stride", "groupSize", "sharedVariableDomain", "retrievalMode")
+_FORMS = (
+    ("sharedVariableDomain_", "retrievalMode_"),
+    ("retrievalMode_",),
+    ("stride", "groupSize", "mode"),
+)
+_KINDS = {
+    "sharedVariableDomain_": CommGroup,
+    "retrievalMode_": VariableRetrievalMode,
+    "stride": Integral,
+    "groupSize": Integral,
+    "mode": VariableRetrievalMode,
+}
 
 
 class VariableSettings:
-    """``()``, ``(CommGroup)``, ``(mode)``, ``(CommGroup, mode)`` or ``(stride, groupSize[, mode])``.
+    """``()``, ``(CommGroup)``, ``(mode)``, ``(CommGroup, mode)`` or ``(stride, groupSize, mode)``.
 
     With more than one group the initial data has a leading axis, one entry for each group.
     """
 
     def __init__(self, *values: Any, **named: Any) -> None:
-        unknown = sorted(set(named) - set(_NAMES))
-        if unknown:
-            raise TypeError(f"VariableSettings() has no parameter {unknown[0]!r}; it has {', '.join(_NAMES)}")
-        given = [*values, *(named[name] for name in _NAMES if name in named)]
-        self._domain: CommGroup = one_of_kind(given, CommGroup, CommGroup())
-        self._mode = one_of_kind(given, VariableRetrievalMode, VariableRetrievalMode.OnePerGroup)
+        given = _bound(values, named)
+        self._domain: CommGroup = given.get("sharedVariableDomain_", CommGroup())
+        one = VariableRetrievalMode.OnePerGroup
+        self._mode: VariableRetrievalMode = given.get("retrievalMode_", given.get("mode", one))
         self._stride: int | None = None
-        numbers = [index(value) for value in given if isinstance(value, Integral)]
-        if len(numbers) == 2:
-            self._stride, self._domain = numbers[0], CommGroup(CommGroupType.Consecutive, numbers[1])
-        elif numbers:
-            raise EmulatorError(
-                f"VariableSettings({numbers[0]}) has one number; give a stride and a group size, or a CommGroup"
-            )
+        if "stride" in given:
+            size = index(given["groupSize"])
+            self._stride = 1 if size == 1 else index(given["stride"])
+            self._domain = CommGroup(CommGroupType.Consecutive, size)
         self.verify()
 
     def verify(self) -> None:
-        """Raise EmulatorError for settings that are not supported."""
+        """Raise InternalError for groups without members, EmulatorError for settings that are not supported."""
+        divided = self._stride is not None or self._domain.type in (
+            CommGroupType.Consecutive,
+            CommGroupType.Orthogonal,
+        )
+        faults = (divided and self.getGroupSize() < 1) + (self._stride is not None and self._stride < 1)
+        if faults:
+            raise InternalError(f"VariableSettings had {faults} errors!")
         if self._mode is VariableRetrievalMode.AllReduceReplicas:
             raise EmulatorError("VariableRetrievalMode::AllReduceReplicas is not supported; use OnePerGroup")
 
     def getSharedVariableDomain(self) -> CommGroup:
-        """The group of replicas that share the variable."""
+        """The group of replicas that share the variable; raise InternalError if it was given as stride and size."""
+        if not self.isUsingCommGroup():
+            raise InternalError(
+                f"{self!r} has no CommGroup, as it was made from a stride and a group size; use getStride() and "
+                "getGroupSize()"
+            )
         return self._domain
+
+    def getCommGroupType(self) -> CommGroupType:
+        """The kind of groups; for a stride and a group size it says nothing."""
+        return self._domain.type if self.isUsingCommGroup() else CommGroupType.All
 
     def getRetrievalMode(self) -> VariableRetrievalMode:
         """What the host reads of the variable."""
@@ -60,8 +81,8 @@ class VariableSettings:
         return self._stride is None
 
     def getStride(self) -> int:
-        """Distance between the replicas of a group."""
-        return 1 if self._stride is None else self._stride
+        """Distance between the replicas of a group as given, 0 for a CommGroup."""
+        return self._stride or 0
 
     def getGroupSize(self) -> int:
         """Replicas in a group, as given."""
@@ -82,13 +103,21 @@ class VariableSettings:
 
     def getRealGroupSize(self, replicaCount: int) -> int:
         """Replicas in a group among ``replicaCount`` replicas."""
-        return self.getReplicaGrouping(replicaCount).size
+        everyone = self.isUsingCommGroup() and self._domain.type is CommGroupType.All
+        return replicaCount if everyone else self.getReplicaGrouping(replicaCount).size
 
-    def getGroupRepresentative(self, group: int, replicaCount: int = 0) -> int:
-        """The first replica of a group; PopART allows this for a stride of 1 only."""
-        return (
-            self.getReplicaGrouping(replicaCount).members(group)[0] if replicaCount else group * self.getGroupSize()
-        )
+    def getGroupRepresentative(self, group: int) -> int:
+        """The first replica of a group."""
+        size = self.getGroupSize()
+        if self._stride is not None:
+            return group // self._stride * self._stride * size + group % self._stride
+        kind = self._domain.type
+        return 0 if kind is CommGroupType.All else group * size if kind is CommGroupType.Consecutive else group
+
+    def groups(self, replicaCount: int) -> list[list[int]]:
+        """The replicas of each group among ``replicaCount`` replicas."""
+        among = self.getReplicaGrouping(replicaCount)
+        return [list(among.members(group)) for group in range(among.count)]
 
     def numReplicasReturningVariable(self, replicaCount: int) -> int:
         """The number of values of the variable that ``readWeights`` returns."""
@@ -116,3 +145,23 @@ class VariableSettings:
     def __repr__(self) -> str:
         where = repr(self._domain) if self._stride is None else f"{self._stride}, {self.getGroupSize()}"
         return f"VariableSettings({where}, {self._mode.name})"
+
+
+def _bound(values: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of the first form of the constructor that they fit, by name."""
+    for names in _FORMS:
+        given = dict(zip(names, values, strict=False)) | named
+        whole = "stride" not in names or len(given) == len(names)
+        fits = len(given) == len(values) + len(named) and set(given) <= set(names) and whole
+        if fits and all(isinstance(value, _KINDS[name]) for name, value in given.items()):
+            return given
+    shown = ", ".join([*map(repr, values), *(f"{name}={value!r}" for name, value in named.items())])
+    raise ArgumentTypeError(
+        "VariableSettings(): incompatible constructor arguments. The following argument types are supported:\n"
+        "    1. VariableSettings()\n"
+        "    2. VariableSettings(sharedVariableDomain_: CommGroup)\n"
+        "    3. VariableSettings(retrievalMode_: VariableRetrievalMode)\n"
+        "    4. VariableSettings(sharedVariableDomain_: CommGroup, retrievalMode_: VariableRetrievalMode)\n"
+        "    5. VariableSettings(stride: int, groupSize: int, mode: VariableRetrievalMode)\n\n"
+        f"Invoked with: {shown}"
+    )

@@ -21,16 +21,16 @@ DATA = np.random.default_rng(0).standard_normal((N, 3)).astype(np.float32)
 
 def members(settings: Any) -> list[list[int]]:
     """Section 9.1 of the reference, spelled out for four replicas."""
-    domain = settings.getSharedVariableDomain()
-    key = (domain.type, domain.replicaGroupSize, settings.getStride() if not settings.isUsingCommGroup() else None)
+    kind = settings.getCommGroupType() if settings.isUsingCommGroup() else "stride"
+    key = (kind, settings.getGroupSize(), settings.getStride() or None)
     return {
         (T.All, 0, None): [[0, 1, 2, 3]],
         (T.Ungrouped, 0, None): [[0], [1], [2], [3]],
         (T.Consecutive, 2, None): [[0, 1], [2, 3]],
         (T.Consecutive, 4, None): [[0, 1, 2, 3]],
         (T.Orthogonal, 2, None): [[0, 2], [1, 3]],
-        (T.Consecutive, 2, 2): [[0, 2], [1, 3]],
-        (T.Consecutive, 2, 1): [[0, 1], [2, 3]],
+        ("stride", 2, 2): [[0, 2], [1, 3]],
+        ("stride", 2, 1): [[0, 1], [2, 3]],
     }[key]
 
 
@@ -40,7 +40,7 @@ SETTINGS = {
     "consecutive": popart.VariableSettings(popart.CommGroup(T.Consecutive, 2)),
     "one group": popart.VariableSettings(popart.CommGroup(T.Consecutive, 4)),
     "orthogonal": popart.VariableSettings(popart.CommGroup(T.Orthogonal, 2)),
-    "stride": popart.VariableSettings(groupSize=2, stride=np.int64(2)),
+    "stride": popart.VariableSettings(groupSize=2, stride=np.int64(2), mode=MODE.OnePerGroup),
     "all replicas": popart.VariableSettings(MODE.AllReplicas),
     "all replicas, consecutive": popart.VariableSettings(popart.CommGroup(T.Consecutive, 2), MODE.AllReplicas),
     "all replicas, stride": popart.VariableSettings(2, 2, MODE.AllReplicas),
@@ -179,9 +179,43 @@ def test_questions_about_groups() -> None:
     group = settings.getReplicaGrouping(12)
     assert (group.stride, group.size, settings.getGroupCount(12), settings.getRealGroupSize(12)) == (4, 3, 4, 3)
     assert group.members(1) == [1, 5, 9]
-    assert settings.getGroupRepresentative(3, 12) == 3
+    assert settings.groups(6) == [[0, 2, 4], [1, 3, 5]]
     assert settings.numReplicasReturningVariable(12) == 4
     assert popart.VariableSettings(MODE.AllReplicas).numReplicasReturningVariable(12) == 12
+
+
+@pytest.mark.parametrize(
+    ("settings", "first", "stride", "real", "groups"),
+    [
+        ((popart.CommGroup(),), [0, 0, 0], 0, 8, 1),
+        ((popart.CommGroup(T.All, 1),), [0, 0, 0], 0, 8, 8),
+        ((popart.CommGroup(T.Consecutive, 2),), [0, 2, 4], 0, 2, 4),
+        ((popart.CommGroup(T.Orthogonal, 2),), [0, 1, 2], 0, 2, 4),
+        ((popart.CommGroup(T.Orthogonal, 1),), [0, 1, 2], 0, 1, 8),
+        ((popart.CommGroup(T.Ungrouped, 3),), [0, 1, 2], 0, 1, 8),
+        ((2, 2, MODE.OnePerGroup), [0, 1, 4], 2, 2, 4),
+        ((3, 1, MODE.OnePerGroup), [0, 1, 2], 1, 1, 8),
+    ],
+)
+def test_groups_by_their_definition(settings: Any, first: Any, stride: int, real: int, groups: int) -> None:
+    made = popart.VariableSettings(*settings)
+    assert [made.getGroupRepresentative(group) for group in range(3)] == first
+    assert (made.getStride(), made.getRealGroupSize(8), made.getGroupCount(8)) == (stride, real, groups)
+    if real != 8:
+        assert [members[0] for members in made.groups(8)][:3] == first
+    assert sorted(replica for members in made.groups(8) for replica in members) == list(range(8))
+
+
+def test_forms_of_the_constructor() -> None:
+    both = popart.VariableSettings(sharedVariableDomain_=popart.CommGroup(), retrievalMode_=MODE.AllReplicas)
+    assert both.getCommGroupType() is T.All
+    assert both.getRetrievalMode() is MODE.AllReplicas
+    with pytest.raises(TypeError, match=r"VariableSettings\(\): incompatible constructor arguments"):
+        popart.VariableSettings(2, 3)
+    with pytest.raises(popart.popart_internal_exception, match=r"^VariableSettings had 1 errors!$"):
+        popart.VariableSettings(popart.CommGroup(T.Consecutive, 0))
+    with pytest.raises(popart.popart_internal_exception, match="has no CommGroup"):
+        popart.VariableSettings(1, 2, MODE.OnePerGroup).getSharedVariableDomain()
 
 
 def test_errors() -> None:
