@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -64,18 +65,34 @@ class OptimizerValueMap:
 
 
 class ClipNormSettings:
-    """Weights whose gradients are scaled together so that their L2 norm is at most ``maxNorm``."""
+    """Weights whose gradients are scaled together so that their L2 norm is at most ``maxNorm``; [] means all."""
 
     def __init__(self, weightIds: Sequence[str], maxNorm: float) -> None:
-        if maxNorm <= 0:
-            raise EmulatorError(f"Maximum norm {maxNorm:g} is not positive; use a number above 0")
-        self.weightIds = list(weightIds)
-        self.maxNorm = float(maxNorm)
+        warnings.warn(
+            "The ClipNormSettings constructor has been deprecated and will be removed in a future release. Please "
+            "use ClipNormSettings.clipWeights or ClipNormSettings.clipAllWeights instead.",
+            DeprecationWarning,
+            stacklevel=2,
+        )
+        self._set(weightIds, maxNorm)
+
+    @classmethod
+    def clipWeights(cls, weightIds: Sequence[str], maxNorm: float) -> ClipNormSettings:
+        """These weights as one group."""
+        made = cls.__new__(cls)
+        made._set(weightIds, maxNorm)
+        return made
 
     @classmethod
     def clipAllWeights(cls, maxNorm: float) -> ClipNormSettings:
         """All weights of the model as one group."""
-        return cls([], maxNorm)
+        return cls.clipWeights([], maxNorm)
+
+    def _set(self, weightIds: Sequence[str], maxNorm: float) -> None:
+        if maxNorm <= 0:
+            raise EmulatorError(f"Maximum norm {maxNorm:g} is not positive; use a number above 0")
+        self.weightIds = list(weightIds)
+        self.maxNorm = float(maxNorm)
 
     def getWeightIds(self) -> list[str]:
         """Ids of the weights in the group; empty means all."""
@@ -84,6 +101,14 @@ class ClipNormSettings:
     def getMaxNorm(self) -> float:
         """The largest L2 norm that the gradients of the group may have."""
         return self.maxNorm
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ClipNormSettings) and vars(self) == vars(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"ClipNormSettings.clipWeights({self.weightIds}, {self.maxNorm:g})"
 
 
 class Optimizer:
@@ -207,8 +232,9 @@ def hyper(value: Value) -> HyperParameter:
 
 
 def clips_of(settings: Sequence[ClipNormSettings]) -> tuple[Clip, ...]:
-    """Return the compiler's clips of these settings."""
-    return tuple(Clip(tuple(group.weightIds), group.maxNorm) for group in settings)
+    """Return the compiler's clips of these settings, whose fields may have been changed."""
+    checked = [ClipNormSettings.clipWeights(group.weightIds, group.maxNorm) for group in settings]
+    return tuple(Clip(tuple(group.weightIds), group.maxNorm) for group in checked)
 
 
 def state_type(asked: DataType | str | None) -> DType | None:

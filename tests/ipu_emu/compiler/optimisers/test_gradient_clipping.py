@@ -55,7 +55,7 @@ MEAN = {"accumulationAndReplicationReductionType": popart.ReductionType.Mean}
 )
 @pytest.mark.parametrize("limit", [0.5, 100.0])
 def test_groups_are_clipped_by_their_own_norm(values: dict[str, Any], divisor: float, limit: float) -> None:
-    groups = [popart.ClipNormSettings(["a", "b"], limit), popart.ClipNormSettings(["c"], 0.1)]
+    groups = [popart.ClipNormSettings.clipWeights(["a", "b"], limit), popart.ClipNormSettings.clipWeights(["c"], 0.1)]
     found, want = after_one_step(groups, **values), clipped([(["a", "b"], limit), (["c"], 0.1)], divisor)
     for name in SIZES:
         np.testing.assert_allclose(found[name], want[name], rtol=1e-6)
@@ -71,7 +71,7 @@ def test_all_weights() -> None:
 
 def test_a_weight_that_is_not_there() -> None:
     with pytest.raises(popart.popart_exception, match="name the weight 'z', but there is no such tensor"):
-        after_one_step([popart.ClipNormSettings(["z"], 1.0)], A=2)
+        after_one_step([popart.ClipNormSettings.clipWeights(["z"], 1.0)], A=2)
 
 
 def test_a_group_can_be_left_by_no_replacement() -> None:
@@ -116,3 +116,15 @@ def test_a_norm_over_weights_that_replicas_share_differently_is_that_of_all_valu
         np.testing.assert_allclose(
             anchors[g][replicas], np.tile(-of_groups[number] * factor, (len(replicas), 1)), rtol=1e-5
         )
+
+
+def test_settings_of_a_group() -> None:
+    made = popart.ClipNormSettings.clipWeights(["a", "b"], 2)
+    assert (made.weightIds, made.maxNorm) == (["a", "b"], 2.0)
+    made.weightIds, made.maxNorm = [], 3.0
+    assert made == popart.ClipNormSettings.clipAllWeights(3.0)
+    with pytest.warns(DeprecationWarning, match="constructor has been deprecated"):
+        assert popart.ClipNormSettings([], 3.0) == made
+    made.maxNorm = 0.0
+    with pytest.raises(popart.popart_exception, match="Maximum norm 0 is not positive"):
+        popart.SGD({}, [made])
