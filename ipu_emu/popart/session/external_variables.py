@@ -26,7 +26,7 @@ class ExternalVariables:
 
     def __init__(self, places: Places, variables: Mapping[str, NDArray[Any]]) -> None:
         self._places = dict(places)
-        if not places or popdist_py.getInstanceIndex():
+        if not places or popdist_py.getReplicaIndexOffset():
             return
         for file in dict.fromkeys(place.file for place in places.values()):
             states = [id for id in variables if id not in places and _is_in(file, without_prefix(id), places)]

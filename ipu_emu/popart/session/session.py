@@ -300,9 +300,11 @@ class Session:
         self.weightsFromHost()
 
     def broadcastWeights(self, rootRank: int = 0) -> None:
-        """Give every instance the host's weights of instance ``rootRank``; ``weightsFromHost`` must follow."""
-        if not self._options.enableDistributedReplicatedGraphs:
-            return
+        """Give every instance the host's weights of instance ``rootRank``; ``weightsFromHost`` must follow.
+
+        Every instance of the job must call it, whatever its options say; with one instance nothing changes.
+        """
+        popdist_py.init()
         for id, value in self._weights.values.items():
             self._weights.values[id] = np.array(popdist_py.broadcast(value, rootRank)).reshape(value.shape)
 

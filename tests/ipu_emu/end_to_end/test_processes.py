@@ -19,4 +19,4 @@ def test_real_instances_give_the_bits_of_one(tmp_path: Path) -> None:
         assert len(lines) == 1, lines
         said[counts] = lines.pop()
     assert len(set(said.values())) == 1, said
-    assert said[8,].endswith("[(4, 2), True]")
+    assert said[8,].endswith("[42.] [(4, 2), True]")

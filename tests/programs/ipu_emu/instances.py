@@ -1,4 +1,4 @@
-"""Train a network for two steps on the replicas of the job; print a hash of its weights."""
+"""Train a network for two steps on the replicas of the job; print a hash of its weights, and a weight that is broadcast."""
 
 import hashlib
 
@@ -44,4 +44,17 @@ values = session._weights.values
 names = [id for id in values if id.split("___")[-1] not in ("mean", "var")]
 digest = hashlib.sha256(b"".join(values[id].tobytes() for id in names))
 groups = [values["own"].shape, bool((values["own"][0] != values["own"][1]).any())]
-print(digest.hexdigest(), groups)
+
+# Weights are broadcast between sessions that know nothing of each other, too.
+alone = popart.Builder()
+w = alone.addInitializedInputTensor(np.array([42 + popdist.getInstanceIndex()], np.float32), "w")
+loss = alone.aiGraphcore.identityloss([alone.aiOnnx.sqrt([w])])
+cpu = popart.DeviceManager().createCpuDevice()
+single = popart.TrainingSession(alone.getModelProto(), popart.DataFlow(1, []), loss, popart.ConstSGD(1.0), cpu)
+single.prepareDevice()
+single.broadcastWeights()
+found = np.zeros(1, np.float32)
+single.weightsFromHost()
+single.weightsToHost()
+single.readWeights(popart.PyWeightsIO({"w": found}))
+print(digest.hexdigest(), found, groups)
