@@ -300,12 +300,9 @@ class DeviceManager:
         """The tiles of each IPU of a device: those of the hardware, or as many as were ``asked`` for."""
         most = self._system.tiles_per_ipu
         if not isinstance(asked, SupportsIndex):
-            raise ArgumentTypeError(f"tilesPerIpu is {asked!r}; use 0 (all tiles) or a number of tiles up to {most}")
-        if not 0 <= int(asked) <= most:
-            raise EmulatorError(
-                f"tilesPerIpu is {asked}, and an IPU of the emulated {self._system.name} has {most} tiles; use 0 (all"
-                f" tiles) or a number up to {most}"
-            )
+            raise ArgumentTypeError(f"tilesPerIpu is {asked!r}; use 0 (all {most} tiles) or a number of tiles")
+        if int(asked) < 0:
+            raise EmulatorError(f"tilesPerIpu is {asked}; use 0 (all {most} tiles) or a number of tiles")
         return int(asked) or most
 
     def _ipu(
