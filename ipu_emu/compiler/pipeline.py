@@ -50,8 +50,9 @@ from ipu_emu.compiler.rewriting.forward_graph import forward_anchors, forward_gr
 from ipu_emu.compiler.rewriting.pruning import prune
 from ipu_emu.compiler.rewriting.reserved_prefixes import GRADIENT
 from ipu_emu.compiler.rewriting.stochastic_rounding import round_stochastically
+from ipu_emu.compiler.rewriting.unfolding import unfolded
 from ipu_emu.errors import EmulatorError
-from ipu_emu.graph import Graph, Role, Tensor
+from ipu_emu.graph import Graph, Phase, Role, Tensor
 from ipu_emu.graph.dtype import FLOAT16
 from ipu_emu.ops.control.loop_and_while import check_gradients
 from ipu_emu.program.anchors import Anchor
@@ -192,6 +193,10 @@ def _assign_ipus(state: CompileState) -> CompileState:
 
 def _stride_channel_groups(state: CompileState) -> CompileState:
     return replace(state, graph=with_strided_groups(state.graph))
+
+
+def _unfold(state: CompileState) -> CompileState:
+    return replace(state, graph=unfolded(state.graph, [anchor.tensor for anchor in state.anchors]))
 
 
 def _expand(state: CompileState) -> CompileState:
@@ -368,9 +373,8 @@ def _stage_inputs(state: CompileState) -> CompileState:
 def _form_stages(state: CompileState) -> CompileState:
     pipeline, step = state.options.pipeline, state.options.step
     assert pipeline is not None
-    made = Pipelining.of(
-        state.graph, pipeline.schedule, training=bool(state.gradients), iterations=pipeline.iterations
-    )
+    trains = any(op.phase is Phase.BACKWARD for op in state.graph.ops)
+    made = Pipelining.of(state.graph, pipeline.schedule, training=trains, iterations=pipeline.iterations)
     made.check(step.accumulation if step.accumulation > 1 else step.batches)
     return replace(state, pipelining=made)
 
@@ -484,6 +488,9 @@ PASSES: Sequence[Pass] = (
     Pass("check-trained", "warn of initializers that are trained and hardly meant to be", _check_trained, _trains),
     Pass("assign-ipus", "give each op its IPU and its pipeline stage", _assign_ipus, _places),
     Pass("stride-channel-groups", "take every G-th channel as a group", _stride_channel_groups, _strides_groups),
+    Pass(
+        "anchored-constants", "compute anchored results of constants whose gradients are anchored", _unfold, _trains
+    ),
     Pass("expand", "replace composite ops by the ops that define them", _expand),
     Pass("dropout", "give each active dropout random numbers of its own", _dropout),
     Pass("differentiate", "append the ops of the backward pass", _differentiate, _trains),

@@ -33,7 +33,7 @@ def _function(
 
 def _step(type: str, function: Callable[..., Any], domain: str = "") -> OpDef:
     """A piecewise constant function; its gradient is 0."""
-    return _function(type, ufunc(function), None, 1, domain)
+    return _function(type, ufunc(function), lambda d: d.x.constantly(0), 1, domain)
 
 
 def _test(type: str, kernel: Kernel) -> OpDef:
