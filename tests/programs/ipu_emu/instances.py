@@ -1,4 +1,4 @@
-"""Train a network for two steps on the replicas of the job; print a hash of its weights, and a weight that is broadcast."""
+"""Train on the replicas of the job; print a hash of the weights, and a weight that is broadcast."""
 
 import hashlib
 
