@@ -150,7 +150,7 @@ class VariableSettings:
 def _bound(values: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments of the first form of the constructor that they fit, by name."""
     for names in _FORMS:
-        given = dict(zip(names, values, strict=False)) | named
+        given: dict[str, Any] = {**dict(zip(names, values, strict=False)), **named}
         whole = "stride" not in names or len(given) == len(names)
         fits = len(given) == len(values) + len(named) and set(given) <= set(names) and whole
         if fits and all(isinstance(value, _KINDS[name]) for name, value in given.items()):
